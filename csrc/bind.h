@@ -1,0 +1,34 @@
+/* bind.h -- from Python arguments to a checked pe_call, and back with the right exception. */
+#ifndef PE_BIND_H
+#define PE_BIND_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "posenc.h"
+
+/* One operand of a signature, read from the text of its row. */
+typedef struct {
+    char name[20];
+    char type; /* 'r' real, 'f' f64, 'p' pos, 'i' i64, 'b' bool, '*' tuple of terms */
+    char axes[PE_CORE];
+    int naxes, optional, strided, summed, finite, output;
+} pe_operand;
+
+typedef struct {
+    const char *name, *signature;
+    int called; /* 0 for a TERM: it has no kernel of its own */
+    int noperands, nparams;
+    pe_operand operand[PE_ARRAYS];
+    char param[PE_PARAMS][20];
+} pe_row_of_table;
+
+typedef struct {
+    pe_row_of_table row[PE_COUNT];
+} pe_table;
+
+int pe_table_read(pe_table *table);
+int pe_bind_init(void); /* loads the NumPy C API */
+PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs);
+
+#endif

@@ -1,0 +1,14 @@
+/* dispatch.h -- which compiled variant of the kernels runs. */
+#ifndef PE_DISPATCH_H
+#define PE_DISPATCH_H
+
+#include "posenc.h"
+
+int pe_isa_count(void);
+const char *pe_isa_name(int isa);
+int pe_isa_usable(int isa); /* compiled in, and this CPU and operating system can run it */
+int pe_isa(void);
+void pe_set_isa(int isa);
+pe_kernel pe_kernel_of(int op, int is_double);
+
+#endif

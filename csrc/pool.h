@@ -1,0 +1,21 @@
+/* pool.h -- runs a kernel over the units of a call, on as many threads as are worth it. */
+#ifndef PE_POOL_H
+#define PE_POOL_H
+
+#include "posenc.h"
+
+typedef struct {
+    pe_kernel kernel;
+    const pe_call *call;
+    idx units, block; /* block: units in one piece of work; never a function of the thread count */
+    double ns;        /* rough time of a unit */
+    size_t scratch;   /* bytes per thread */
+} pe_job;
+
+enum { PE_DONE, PE_STOPPED, PE_NO_MEMORY };
+
+int pe_run(const pe_job *job);
+int pe_threads(void);
+void pe_set_threads(int n);
+
+#endif

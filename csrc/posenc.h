@@ -1,0 +1,77 @@
+/* posenc.h -- what the binding and the kernels agree on.
+ *
+ * A call is a row of ops.def filled in: its arrays, its named dimensions, its parameters. The binding
+ * checks and fills it (bind.c), the pool cuts its units into blocks (pool.c), a kernel runs one block.
+ * Kernels see nothing of Python, allocation, threads or errors, and cannot fail.
+ */
+#ifndef POSENC_H
+#define POSENC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef ptrdiff_t idx; /* every size, stride and offset that leaves a tile */
+
+enum { PE_CORE = 3, PE_LOOPS = 16, PE_ARRAYS = 16, PE_PARAMS = 12, PE_TERMS = 16, PE_TERM_ARRAYS = 8, PE_TILE = 64 };
+
+/* How numbers lie in memory. Arithmetic is in float or double only; the half types are storage. */
+typedef enum { PE_F16, PE_BF16, PE_F32, PE_F64, PE_I64, PE_BOOL } pe_storage;
+
+/* Axes of length 1 have stride 0. data is NULL where an optional operand was not given. */
+typedef struct {
+    char *data;
+    idx core[PE_CORE];  /* bytes along its named axes */
+    idx loop[PE_LOOPS]; /* bytes along the loop axes; 0 where it broadcasts */
+    pe_storage storage;
+    int naxes;
+} pe_array;
+
+/* One position operator inside attention: a row of ops.def and its arrays. */
+typedef struct {
+    int op;
+    idx dim[26];
+    pe_array array[PE_TERM_ARRAYS];
+} pe_term;
+
+typedef struct pe_call pe_call;
+struct pe_call {
+    idx dim[26];           /* length of the axis named 'a'..'z' in the row's signature */
+    double par[PE_PARAMS]; /* numbers after the ';', in order */
+    int nloops, narrays, nterms;
+    idx shape[PE_LOOPS]; /* loop axes: what leading axes broadcast to */
+    pe_array array[PE_ARRAYS];
+    const pe_term *term;
+    int (*stop)(const pe_call *); /* long blocks poll it; nonzero means leave at once */
+    void *watch;
+};
+
+/* What one thread has while it runs a block. */
+typedef struct {
+    void *scratch; /* as many bytes as the row of ops.def asks for, 64-byte aligned */
+    idx block;     /* number of this block: summed outputs have one slot for each */
+} pe_work;
+
+/* Runs units begin <= u < end. A unit is a loop row, or a part of one where ops.def says so. */
+typedef void (*pe_kernel)(const pe_call *call, idx begin, idx end, const pe_work *work);
+
+/* Length of the axis called x in the signature; blocks of at most b that cover n. */
+#define D(x) dim[(#x)[0] - 'a']
+#define BLOCKS(n, b) (((n) + (b)-1) / (b))
+
+/* OP: a kernel that can be called. TERM: a name that attention knows and nobody calls.
+ * DISTANCE: a function of relative position; it is a term, and two kernels, one for its values and one
+ * for its gradient. */
+#define DISTANCE_SIGNATURE(arrays) arrays ", f64 rel(l) -> real out(h,l)"
+#define DISTANCE_VJP_SIGNATURE(arrays, gradients) "f64 grad(h,l), " arrays ", f64 rel(l) -> " gradients
+#define OP(name, ...) PE_##name,
+#define TERM(name, signature) PE_##name,
+#define DISTANCE(name, arrays, gradients) PE_##name, PE_##name##_vjp,
+enum pe_op {
+#include "ops.def"
+    PE_COUNT
+};
+#undef OP
+#undef TERM
+#undef DISTANCE
+
+#endif

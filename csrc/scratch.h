@@ -1,0 +1,16 @@
+/* scratch.h -- bytes that one thread of an operator needs, where the row of ops.def would be too long for it.
+ *
+ * One expression for all variants: the widest panel of the widest type is what fits. dim is the array of lengths.
+ */
+#ifndef PE_SCRATCH_H
+#define PE_SCRATCH_H
+
+/* attention (kernels/attention.c). A tile is so many bytes of one column: 96 keys in float, 48 in double. Held are
+ * the packed queries and the sums of values (64 lanes each), the scores (64 lanes), a copy of the keys or the
+ * values of a tile where they cannot be read in place, and one row. D = Dv = 128: 209 KB in double, half in float. */
+enum { ATTENTION_COLUMN = 384, ATTENTION_PAD = 16 };
+#define ATTENTION_WIDTH ((D(d) > D(e) ? D(d) : D(e)) + ATTENTION_PAD)
+#define ATTENTION_SCRATCH \
+    (64 * 8 * (D(d) + D(e)) + 64 * ATTENTION_COLUMN + (ATTENTION_COLUMN + 8) * ATTENTION_WIDTH + 5 * 64)
+
+#endif
