@@ -1,0 +1,220 @@
+/* sinusoid.c -- tables of sin and cos of position * frequency: the sinusoidal encoding and every rotary table.
+ *
+ *     out[sine + k step] = sine_scale sin(p w_k),   out[cosine + k step] = cosine_scale cos(p w_k)
+ *
+ * float: two-level angle addition in double. An integer position is base + r, 0 <= r < STEPS, base a multiple of
+ * STEPS: sin and cos of base are shared by consecutive rows, those of r by the whole call, and a pair costs four
+ * multiplications. What a row becomes depends on its position alone, not on its neighbours. Near a zero of sin or
+ * cos the addition loses relative accuracy, so results below 2**-26 are computed again without it; elsewhere its
+ * error of 2**-52 is at most 2**-26 of the result, a quarter of a float's half ulp.
+ * double, and positions with a fraction: without angle addition, sincos.h for each pair.
+ */
+#include "row.h"
+#include "sincos.h"
+
+enum { STEPS = 16, TILE = 64, CHUNK = 1024 };
+
+typedef struct {
+    double hi[TILE], lo[TILE]; /* turns per position */
+    double step_sine[STEPS][TILE], step_cosine[STEPS][TILE];
+    double base_sine[TILE], base_cosine[TILE];
+} tile;
+
+static NOINLINE void tile_turns(tile *t, const double *hi, const double *lo, int n)
+{
+    SIMD
+    for (int k = 0; k < n; k++)
+        turns(hi[k], lo ? lo[k] : 0.0, &t->hi[k], &t->lo[k]);
+}
+
+static NOINLINE void exact_row(const tile *t, double p, int n, double *restrict sine, double *restrict cosine)
+{
+    SIMD
+    for (int k = 0; k < n; k++)
+        sincos_turns(p, t->hi[k], t->lo[k], &sine[k], &cosine[k]);
+}
+
+static NOINLINE void scaled_row(const double *restrict sine, const double *restrict cosine, double a, double b, int n,
+                                real *restrict s, real *restrict c)
+{
+    SIMD
+    for (int k = 0; k < n; k++) {
+        s[k] = (real)(a * sine[k]);
+        c[k] = (real)(b * cosine[k]);
+    }
+}
+
+/* sin(x + y) = sin x cos y + cos x sin y, cos(x + y) = cos x cos y - sin x sin y; says whether one is small */
+static NOINLINE int added_row(const double *restrict base_sine, const double *restrict base_cosine,
+                              const double *restrict step_sine, const double *restrict step_cosine, double a, double b,
+                              int n, real *restrict s, real *restrict c)
+{
+    int64_t small = 0;
+    SIMD_OR(small)
+    for (int k = 0; k < n; k++) {
+        const double sine = fma64(base_sine[k], step_cosine[k], base_cosine[k] * step_sine[k]);
+        const double cosine = fma64(base_cosine[k], step_cosine[k], -(base_sine[k] * step_sine[k]));
+        small |= (sine * sine < 0x1p-52) | (cosine * cosine < 0x1p-52);
+        s[k] = (real)(a * sine);
+        c[k] = (real)(b * cosine);
+    }
+    return small != 0;
+}
+
+/* added_row again for the few results that are too small for it. */
+static NOINLINE void mend_row(const tile *t, double p, int r, double a, double b, int n, real *s, real *c)
+{
+    for (int k = 0; k < n; k++) {
+        const double sine = fma64(t->base_sine[k], t->step_cosine[r][k], t->base_cosine[k] * t->step_sine[r][k]);
+        const double cosine = fma64(t->base_cosine[k], t->step_cosine[r][k], -(t->base_sine[k] * t->step_sine[r][k]));
+        double exact_sine, exact_cosine;
+        sincos_turns(p, t->hi[k], t->lo[k], &exact_sine, &exact_cosine);
+        s[k] = sine * sine < 0x1p-52 ? (real)(a * exact_sine) : s[k];
+        c[k] = cosine * cosine < 0x1p-52 ? (real)(b * exact_cosine) : c[k];
+    }
+}
+
+/* Where the columns of one row lie. */
+typedef struct {
+    idx sine, cosine, step, d;
+    pe_storage storage;
+} columns;
+
+static NOINLINE void interleaved(const real *restrict first, const real *restrict second, idx n, real *restrict out)
+{
+    SIMD
+    for (idx k = 0; k < n; k++) {
+        out[2 * k] = first[k];
+        out[2 * k + 1] = second[k];
+    }
+}
+
+static void put(const real *values, idx column, idx n, const columns *to, char *row)
+{
+    n = min_(n, to->d - column);
+    if (n <= 0)
+        return;
+    row += column * storage_size(to->storage);
+    if (to->storage == PE_STORAGE)
+        memcpy(row, values, (size_t)n * sizeof(real));
+    else
+        row_write(values, row, to->storage, n);
+}
+
+/* Pairs k0 .. k0+n of a row; the last column of an odd width may lack its partner. */
+static void put_pairs(const real *s, const real *c, idx k0, idx n, const columns *to, char *row)
+{
+    if (to->step == 1) {
+        put(s, to->sine + k0, n, to, row);
+        put(c, to->cosine + k0, n, to, row);
+        return;
+    }
+    const real *first = to->sine < to->cosine ? s : c, *second = to->sine < to->cosine ? c : s;
+    real both[2 * TILE];
+    const int direct = to->storage == PE_STORAGE && 2 * (k0 + n) <= to->d;
+    real *target = direct ? (real *)(void *)row + 2 * k0 : both;
+    interleaved(first, second, n, target);
+    if (!direct)
+        put(both, 2 * k0, 2 * n, to, row);
+}
+
+static void sinusoid_tile(tile *t, const double *position, char *const *row, idx rows, idx k0, int n, double a,
+                          double b, const columns *to)
+{
+    char ready[STEPS] = {0};
+    int64_t base_now = 1; /* no multiple of STEPS */
+    for (idx i = 0; i < rows; i++) {
+        real s[TILE], c[TILE];
+        const double p = position[i];
+        const int64_t whole = (int64_t)p, base = whole & ~(int64_t)(STEPS - 1);
+        const int r = (int)(whole - base);
+        if (PE_REAL == 64 || (double)whole != p) {
+            double sine[TILE], cosine[TILE];
+            exact_row(t, p, n, sine, cosine);
+            scaled_row(sine, cosine, a, b, n, s, c);
+        } else {
+            if (base != base_now)
+                exact_row(t, (double)base, n, t->base_sine, t->base_cosine);
+            if (!ready[r])
+                exact_row(t, r, n, t->step_sine[r], t->step_cosine[r]);
+            base_now = base;
+            ready[r] = 1;
+            if (added_row(t->base_sine, t->base_cosine, t->step_sine[r], t->step_cosine[r], a, b, n, s, c))
+                mend_row(t, p, r, a, b, n, s, c);
+        }
+        put_pairs(s, c, k0, n, to, row[i]);
+    }
+}
+
+/* What no sine or cosine reaches: the last column of an odd width with denominator half-1. */
+static void clear_rest(idx f, const columns *to, char *row)
+{
+    const idx last = max_(to->sine, to->cosine) + (f - 1) * to->step + 1;
+    if (f == 0 || last < to->d) {
+        const idx from = f == 0 ? 0 : last;
+        memset(row + from * storage_size(to->storage), 0, (size_t)((to->d - from) * storage_size(to->storage)));
+    }
+}
+
+static columns columns_of(const pe_call *call, int operand)
+{
+    return (columns){(idx)call->par[0], (idx)call->par[1], (idx)call->par[2], call->D(d), call->array[operand].storage};
+}
+
+/* positions() hi(f) lo?(f) -> out(d); sine, cosine, step, sine_scale, cosine_scale */
+void FN(sinusoid)(const pe_call *call, idx begin, idx end, const pe_work *work)
+{
+    const idx f = call->D(f);
+    const columns to = columns_of(call, 3);
+    double position[CHUNK];
+    char *row[CHUNK];
+    tile t;
+    pe_row at = row_at(call, begin);
+    const double *hi = (const double *)(void *)at.data[1], *lo = (const double *)(void *)at.data[2];
+    (void)work;
+    while (at.index < end) {
+        const idx rows = min_(end - at.index, CHUNK);
+        for (idx i = 0; i < rows; i++, row_next(call, &at)) {
+            position[i] = scalar_read(at.data[0], call->array[0].storage);
+            row[i] = at.data[3];
+            clear_rest(f, &to, row[i]);
+        }
+        for (idx k0 = 0; k0 < f; k0 += TILE) {
+            const int n = (int)min_(TILE, f - k0);
+            tile_turns(&t, hi + k0, lo ? lo + k0 : NULL, n);
+            sinusoid_tile(&t, position, row, rows, k0, n, call->par[3], call->par[4], &to);
+        }
+    }
+}
+
+/* From   out[sine + k step] = a sin(p w_k), out[cosine + k step] = b cos(p w_k):
+ *        phase_k = a cos(p w_k) grad_sine - b sin(p w_k) grad_cosine,  dp = sum_k w_k phase_k,  dw_k += p phase_k */
+void FN(sinusoid_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
+{
+    const idx f = call->D(f);
+    const columns of = columns_of(call, 0);
+    const double a = call->par[3], b = call->par[4];
+    real *wide = work->scratch;
+    tile t;
+    for (pe_row at = row_at(call, begin); at.index < end; row_next(call, &at)) {
+        const double p = scalar_read(at.data[1], call->array[1].storage);
+        const double *hi = (const double *)(void *)at.data[2], *lo = (const double *)(void *)at.data[3];
+        const real *grad = row_read(at.data[0], of.storage, of.d, wide);
+        double *dw = (double *)(void *)(call->array[5].data + work->block * call->array[5].loop[0]);
+        double dp = 0;
+        for (idx k0 = 0; k0 < f; k0 += TILE) {
+            const int n = (int)min_(TILE, f - k0);
+            tile_turns(&t, hi + k0, lo ? lo + k0 : NULL, n);
+            exact_row(&t, p, n, t.base_sine, t.base_cosine);
+            for (int k = 0; k < n; k++) {
+                const idx s = of.sine + (k0 + k) * of.step, c = of.cosine + (k0 + k) * of.step;
+                const double to_sine = s < of.d ? a * (double)grad[s] : 0,
+                             to_cosine = c < of.d ? b * (double)grad[c] : 0;
+                const double phase = t.base_cosine[k] * to_sine - t.base_sine[k] * to_cosine;
+                dp += hi[k0 + k] * phase;
+                dw[k0 + k] += p * phase;
+            }
+        }
+        memcpy(at.data[4], &dp, sizeof dp);
+    }
+}
