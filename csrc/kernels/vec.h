@@ -1,0 +1,68 @@
+/* vec.h -- the one place that says "vector": LANES reals that are added, multiplied and compared together.
+ *
+ * Only the block GEMM of attention uses it; everything else is plain loops. Vectors have the width of the
+ * variant's registers (wider ones are lowered badly). Without GNU vector types: an array and loops.
+ */
+#ifndef PE_VEC_H
+#define PE_VEC_H
+
+#include "real.h"
+#include <math.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#define VEC_BYTES 64
+#elif defined(__AVX2__)
+#define VEC_BYTES 32
+#else
+#define VEC_BYTES 16
+#endif
+/* clang ignores GCC's pragma without a word, keeps accumulators in memory and runs at a fifth of the speed. */
+#if defined(__clang__)
+#undef UNROLL
+#define UNROLL _Pragma("clang loop unroll(full)")
+#endif
+
+enum { LANES = VEC_BYTES / (int)sizeof(real) };
+
+/* The score of a pair that is masked: exp of it is exactly 0. */
+#define MASKED ((real)-HUGE_VAL)
+
+#if PE_GNU
+typedef real vec __attribute__((vector_size(VEC_BYTES)));
+INLINE vec vec_load(const real *p) { vec v; memcpy(&v, p, sizeof v); return v; }
+INLINE void vec_store(real *p, vec v) { memcpy(p, &v, sizeof v); }
+INLINE vec vec_set(real x) { return x - (vec){0}; }
+INLINE vec vec_mul(vec a, vec b) { return a * b; }
+INLINE vec vec_add(vec a, vec b) { return a + b; }
+INLINE vec vec_div(vec a, vec b) { return a / b; }
+INLINE vec vec_fma(vec a, vec b, vec c) { return a * b + c; } /* contracted: -ffp-contract=fast */
+#if PE_REAL == 32
+typedef int32_t vec_mask __attribute__((vector_size(VEC_BYTES)));
+#else
+typedef int64_t vec_mask __attribute__((vector_size(VEC_BYTES)));
+#endif
+/* C has no ?: on vectors that every compiler takes; both recognise this as a blend or a max */
+INLINE vec vec_select(vec_mask m, vec a, vec b) { return (vec)(((vec_mask)a & m) | ((vec_mask)b & ~m)); }
+INLINE vec vec_max(vec a, vec b) { return vec_select(a > b, a, b); }
+INLINE vec vec_bias(vec x, vec b) { return vec_select(b == vec_set(MASKED), b, x + b); }
+#else
+typedef struct { real x[LANES]; } vec;
+INLINE vec vec_load(const real *p) { vec v; memcpy(&v, p, sizeof v); return v; }
+INLINE void vec_store(real *p, vec v) { memcpy(p, &v, sizeof v); }
+INLINE vec vec_set(real x) { vec v; for (int i = 0; i < LANES; i++) v.x[i] = x; return v; }
+INLINE vec vec_mul(vec a, vec b) { for (int i = 0; i < LANES; i++) a.x[i] *= b.x[i]; return a; }
+INLINE vec vec_add(vec a, vec b) { for (int i = 0; i < LANES; i++) a.x[i] += b.x[i]; return a; }
+INLINE vec vec_div(vec a, vec b) { for (int i = 0; i < LANES; i++) a.x[i] /= b.x[i]; return a; }
+INLINE vec vec_fma(vec a, vec b, vec c) { for (int i = 0; i < LANES; i++) c.x[i] += a.x[i] * b.x[i]; return c; }
+INLINE vec vec_max(vec a, vec b) { for (int i = 0; i < LANES; i++) b.x[i] = a.x[i] > b.x[i] ? a.x[i] : b.x[i]; return b; }
+INLINE vec vec_bias(vec x, vec b)
+{
+    for (int i = 0; i < LANES; i++)
+        x.x[i] = b.x[i] == MASKED ? MASKED : x.x[i] + b.x[i];
+    return x;
+}
+#endif
+/* vec_max(a, b) is b where a is NaN. vec_bias(x, b) is x + b, and -inf where b is, whatever x may be (NaN too). */
+
+#endif
