@@ -1,0 +1,16 @@
+"""Position encodings and position-aware attention for Transformers, in C over NumPy arrays.
+
+Sequence axes are N (queries, index i) and M (keys, index j); a relative position is always position of key minus
+position of query. Positions are explicit: an int ``n`` means 0..n-1, an array means itself.
+"""
+
+from . import absolute, bias, rotary, runtime
+from . import attention as _attention
+from .absolute import *
+from .attention import *
+from .bias import *
+from .rotary import *
+from .runtime import *
+
+__all__ = [*absolute.__all__, *rotary.__all__, *bias.__all__, *_attention.__all__, *runtime.__all__]
+__version__ = "0.1.0"
