@@ -1,0 +1,140 @@
+"""``python -m posenc``: the tour on real text, and ``python -m posenc info``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import select
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+import posenc
+
+from . import _core, tour
+
+PROGRAM = "python -m posenc"
+PATIENCE = 1.0
+"""Seconds that an unasked-for standard input has to say something: a pipe that nobody writes to must not hang us."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line and leaves with status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{PROGRAM}: {message} (see {PROGRAM} --help)\n")
+
+
+def parser() -> Parser:
+    made = Parser(
+        prog=PROGRAM,
+        usage=f"{PROGRAM} [--out DIR] [FILE]\n       {PROGRAM} info",
+        description="The tour: what each operator of posenc does to real text, as a table and as pictures.",
+    )
+    made.add_argument(
+        "text",
+        nargs="?",
+        metavar="FILE",
+        help="UTF-8 text to use, - for standard input; without it, what is piped in, else the reference texts that "
+        "ship inside Python. 'info' prints version, instruction sets, threads and build flags instead",
+    )
+    made.add_argument("--out", type=Path, metavar="DIR", help="where the pictures go (default: posenc-tour)")
+    return made
+
+
+def info() -> str:
+    """What a bug report should say."""
+
+    def version(package: str) -> str:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return "not installed"
+
+    lines = {
+        "posenc": f"{posenc.__version__}, {Path(posenc.__file__).parent}",
+        "isa": f"{posenc.isa()}, usable here: {', '.join(posenc.isas())}",
+        "threads": str(posenc.get_num_threads()),
+        "build": str(_core.build()),
+        "python": f"{platform.python_version()} {platform.python_implementation()}, {platform.platform()}",
+        "numpy": np.__version__,
+        "optional": ", ".join(f"{package} {version(package)}" for package in ("ml_dtypes", "rich", "matplotlib")),
+    }
+    return "\n".join(f"{name:10}{value}" for name, value in lines.items())
+
+
+def piped() -> bytes:
+    """What standard input holds where it is no terminal; nothing where nothing comes."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return b""
+    if os.name == "posix" and not select.select([sys.stdin], [], [], PATIENCE)[0]:
+        print(f"{PROGRAM}: nothing comes from standard input, going on without (- waits for it)", file=sys.stderr)
+        return b""
+    return sys.stdin.buffer.read()
+
+
+def read(given: str | None) -> tuple[str, str] | None:
+    """(name, text) of what the user wants to see; None for the embedded text. ValueError says what is wrong."""
+    try:
+        if given is None:
+            name, content = "standard input", piped()
+            if not content:
+                return None
+        elif given == "-":
+            name, content = "standard input", sys.stdin.buffer.read()
+        else:
+            name, content = given, Path(given).read_bytes()
+    except OSError as error:
+        raise ValueError(f"{given}: {error.strerror or error}") from error
+    try:
+        return name, content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: not UTF-8 text (byte {error.start} is 0x{content[error.start]:02x})") from error
+
+
+def prepare(directory: Path) -> None:
+    """Make the directory of the pictures, or ValueError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise ValueError(f"--out {directory}: {error.strerror or error}") from error
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    known = parser()
+    asked = known.parse_args(arguments)
+    if asked.text == "info":
+        if asked.out is not None:
+            known.error("info takes no --out")
+        print(info())
+        return 0
+    try:
+        text = tour.of_user(*given) if (given := read(asked.text)) else tour.embedded()
+        directory = asked.out or Path("posenc-tour")
+        if tour.can_draw():
+            prepare(directory)
+    except ValueError as error:
+        known.error(str(error))
+    tour.run(text, directory)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may lack the characters
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print(f"\n{PROGRAM}: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader has seen enough; Python must not complain when it flushes
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
