@@ -7,7 +7,8 @@
 
 /* attention (kernels/attention.c). A tile is so many bytes of one column: 96 keys in float, 48 in double. Held are
  * the packed queries and the sums of values (64 lanes each), the scores (64 lanes), a copy of the keys or the
- * values of a tile where they cannot be read in place, and one row. D = Dv = 128: 209 KB in double, half in float. */
+ * values of a tile where they cannot be read in place, and one row. D = Dv = 128: 207 KB in double, half used in float.
+ * Against 96 keys: 48 are 1.02 x slower, 144 and 192 1.01 x faster and larger. */
 enum { ATTENTION_COLUMN = 384, ATTENTION_PAD = 16 };
 #define ATTENTION_WIDTH ((D(d) > D(e) ? D(d) : D(e)) + ATTENTION_PAD)
 #define ATTENTION_SCRATCH \

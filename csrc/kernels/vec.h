@@ -17,11 +17,6 @@
 #else
 #define VEC_BYTES 16
 #endif
-/* clang ignores GCC's pragma without a word, keeps accumulators in memory and runs at a fifth of the speed. */
-#if defined(__clang__)
-#undef UNROLL
-#define UNROLL _Pragma("clang loop unroll(full)")
-#endif
 
 enum { LANES = VEC_BYTES / (int)sizeof(real) };
 
@@ -30,7 +25,12 @@ enum { LANES = VEC_BYTES / (int)sizeof(real) };
 
 #if PE_GNU
 typedef real vec __attribute__((vector_size(VEC_BYTES)));
-INLINE vec vec_load(const real *p) { vec v; memcpy(&v, p, sizeof v); return v; }
+INLINE vec vec_load(const real *p)
+{
+    vec v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
 INLINE void vec_store(real *p, vec v) { memcpy(p, &v, sizeof v); }
 INLINE vec vec_set(real x) { return x - (vec){0}; }
 INLINE vec vec_mul(vec a, vec b) { return a * b; }
@@ -47,15 +47,53 @@ INLINE vec vec_select(vec_mask m, vec a, vec b) { return (vec)(((vec_mask)a & m)
 INLINE vec vec_max(vec a, vec b) { return vec_select(a > b, a, b); }
 INLINE vec vec_bias(vec x, vec b) { return vec_select(b == vec_set(MASKED), b, x + b); }
 #else
-typedef struct { real x[LANES]; } vec;
-INLINE vec vec_load(const real *p) { vec v; memcpy(&v, p, sizeof v); return v; }
+typedef struct {
+    real x[LANES];
+} vec;
+INLINE vec vec_load(const real *p)
+{
+    vec v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
 INLINE void vec_store(real *p, vec v) { memcpy(p, &v, sizeof v); }
-INLINE vec vec_set(real x) { vec v; for (int i = 0; i < LANES; i++) v.x[i] = x; return v; }
-INLINE vec vec_mul(vec a, vec b) { for (int i = 0; i < LANES; i++) a.x[i] *= b.x[i]; return a; }
-INLINE vec vec_add(vec a, vec b) { for (int i = 0; i < LANES; i++) a.x[i] += b.x[i]; return a; }
-INLINE vec vec_div(vec a, vec b) { for (int i = 0; i < LANES; i++) a.x[i] /= b.x[i]; return a; }
-INLINE vec vec_fma(vec a, vec b, vec c) { for (int i = 0; i < LANES; i++) c.x[i] += a.x[i] * b.x[i]; return c; }
-INLINE vec vec_max(vec a, vec b) { for (int i = 0; i < LANES; i++) b.x[i] = a.x[i] > b.x[i] ? a.x[i] : b.x[i]; return b; }
+INLINE vec vec_set(real x)
+{
+    vec v;
+    for (int i = 0; i < LANES; i++)
+        v.x[i] = x;
+    return v;
+}
+INLINE vec vec_mul(vec a, vec b)
+{
+    for (int i = 0; i < LANES; i++)
+        a.x[i] *= b.x[i];
+    return a;
+}
+INLINE vec vec_add(vec a, vec b)
+{
+    for (int i = 0; i < LANES; i++)
+        a.x[i] += b.x[i];
+    return a;
+}
+INLINE vec vec_div(vec a, vec b)
+{
+    for (int i = 0; i < LANES; i++)
+        a.x[i] /= b.x[i];
+    return a;
+}
+INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    for (int i = 0; i < LANES; i++)
+        c.x[i] += a.x[i] * b.x[i];
+    return c;
+}
+INLINE vec vec_max(vec a, vec b)
+{
+    for (int i = 0; i < LANES; i++)
+        b.x[i] = a.x[i] > b.x[i] ? a.x[i] : b.x[i];
+    return b;
+}
 INLINE vec vec_bias(vec x, vec b)
 {
     for (int i = 0; i < LANES; i++)
