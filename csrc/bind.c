@@ -256,9 +256,9 @@ static idx stride_of(PyArrayObject *array, int axis)
 static int is_ready(const pe_operand *o, PyArrayObject *array)
 {
     const int last = PyArray_NDIM(array) - 1;
-    return PyArray_ISALIGNED(array) && PyArray_ISNOTSWAPPED(array)
-           && (o->naxes == 0 || o->strided || PyArray_DIM(array, last) <= 1
-               || PyArray_STRIDE(array, last) == PyArray_ITEMSIZE(array));
+    const int dense = o->naxes == 0 || o->strided || PyArray_SIZE(array) == 0 || PyArray_DIM(array, last) == 1
+                      || PyArray_STRIDE(array, last) == PyArray_ITEMSIZE(array);
+    return dense && PyArray_ISALIGNED(array) && PyArray_ISNOTSWAPPED(array);
 }
 
 /* An input of another layout is copied into one that is ready; an output of another layout is an error. */

@@ -71,9 +71,9 @@ static PyObject *set_threads(PyObject *module, PyObject *number)
     const long n = PyLong_AsLong(number);
     if (n == -1 && PyErr_Occurred())
         return NULL;
-    if (n < 1)
-        return PyErr_Format(PyExc_ValueError, "set_num_threads: n has %ld; expected at least 1", n);
-    pe_set_threads(n > 1 << 16 ? 1 << 16 : (int)n);
+    if (n < 1 || n > PE_MOST_THREADS)
+        return PyErr_Format(PyExc_ValueError, "set_num_threads: n has %ld; expected 1 to %d", n, PE_MOST_THREADS);
+    pe_set_threads((int)n);
     Py_RETURN_NONE;
 }
 

@@ -59,7 +59,7 @@ static int start_thread(void)
 }
 #endif
 
-enum { MAX_THREADS = 256, KEPT = 8 };
+enum { KEPT = 8 };
 static const double worth_ns = 300e3; /* below this a wake-up costs more than a second core brings */
 
 typedef struct {
@@ -225,4 +225,4 @@ int pe_run(const pe_job *job)
 }
 
 int pe_threads(void) { return atomic_load(&threads); }
-void pe_set_threads(int n) { atomic_store(&threads, n < MAX_THREADS ? n : MAX_THREADS); }
+void pe_set_threads(int n) { atomic_store(&threads, n); }

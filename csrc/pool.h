@@ -13,6 +13,7 @@ typedef struct {
 } pe_job;
 
 enum { PE_DONE, PE_STOPPED, PE_NO_MEMORY };
+enum { PE_MOST_THREADS = 256 };
 
 int pe_run(const pe_job *job);
 int pe_threads(void);

@@ -137,6 +137,13 @@ def as_reals(function: str, argument: str, value: Any) -> Array:
     fail(TypeError, function, argument, f"dtype {dtype}", "integers or reals")
 
 
+def check_positions(function: str, argument: str, array: Array) -> None:
+    """Refuse what is not finite or past 2**53, where the binding does not see the argument under its name."""
+    bad = ~((array >= -LARGEST_POSITION) & (array <= LARGEST_POSITION))
+    if bad.any():
+        fail(ValueError, function, argument, array[bad][0], "finite positions of at most 2**53")
+
+
 def as_positions(function: str, argument: str, value: Any) -> Array:
     """``n`` as 0..n-1, or the array of positions; at least one axis."""
     if type(value) is not np.ndarray and isinstance(value, int | np.integer) and not isinstance(value, bool):

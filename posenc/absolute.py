@@ -20,6 +20,7 @@ from ._call import (
     as_number,
     as_positions,
     as_reals,
+    check_positions,
     fail,
     finish,
     one_of,
@@ -83,6 +84,11 @@ def frequencies(
     -------
     ndarray of float64, shape (ceil(dim / 2),), or (dim // 2,) with "half-1"
         Radians per position, correctly rounded for the geometric schedule.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A width below 1, a base that is not positive, a negative alpha, an unknown option.
 
     Notes
     -----
@@ -338,6 +344,7 @@ def _shift(
         fail(ValueError, function, "encoding", has, "an even width: a sine without its cosine cannot be shifted")
     columns = _columns(function, encoding.shape[-1], base, frequencies, layout, order, denominator)
     by = as_reals(function, "offset", offset)
+    check_positions(function, "offset", by)
     try:
         fits = np.broadcast_shapes(by.shape, encoding.shape[:-1]) == encoding.shape[:-1]
     except ValueError:

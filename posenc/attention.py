@@ -227,7 +227,7 @@ def attention(
         fail(ValueError, function, missing, "None", "segments of both queries and keys")
     of_q = None if q_segments is None else _segments(function, "q_segments", q_segments, batch, n)
     of_k = None if k_segments is None else _segments(function, "k_segments", k_segments, batch, m)
-    terms = tuple(operator.term(function, wide, (heads, n, m), distances) for operator in operators)
+    terms = tuple(operator.term(function, wide, (*batch, heads, n, m), distances) for operator in operators)
 
     out, memory, staged = output(
         function, out, (*batch, heads, n, value.shape[-1]), query.dtype, (query, key, value, mask, *_arrays(operators))

@@ -26,6 +26,7 @@ from ._call import (
     as_number,
     as_parameter,
     as_positions,
+    check_positions,
     fail,
     finish,
     output,
@@ -160,10 +161,8 @@ class Bias(ABC):
         """
 
     @abstractmethod
-    def term(
-        self, function: str, wide: bool, shape: tuple[int, int, int], distances: Float64 | None
-    ) -> tuple[Any, ...]:
-        """This operator as `_core.attention` takes it, for logits (H, n, m).
+    def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
+        """This operator as `_core.attention` takes it, for logits of `shape` (..., H, n, m).
 
         distances are those of the n + m - 1 diagonals where positions are consecutive, else None.
         """
@@ -197,6 +196,7 @@ def position_pair(function: str, n: int, m: int, q_positions: Any, k_positions: 
     pair = []
     for argument, given, length in (("q_positions", q_positions, n), ("k_positions", k_positions, m)):
         array = as_positions(function, argument, length if given is None else given)
+        check_positions(function, argument, array)
         if array.shape[-1] != length:
             fail(ValueError, function, argument, f"length {array.shape[-1]}", str(length))
         pair.append(array)
@@ -312,18 +312,19 @@ class Distance(Bias):
         shape = (*rel.shape[:-2], self.heads, n, m)
         if given.shape[-len(shape) :] != shape:
             fail(ValueError, function, "grad", f"shape {given.shape}", f"(..., {', '.join(map(str, shape))})")
-        weights = reduce_to(given.astype(F64, copy=False), shape, F64).reshape(-1, self.heads, n * m)
-        parts = [self._sum(function, w, r) for w, r in zip(weights, rel.reshape(-1, n * m), strict=True)]
-        return self._gradients(tuple(sum(part) for part in zip(*parts, strict=True)))
+        weights = reduce_to(given.astype(F64, copy=False), shape, F64)
+        total = tuple(np.zeros(array.shape) for array in self.arrays)
+        for batch in np.ndindex(shape[:-3]):
+            part = self._sum(function, weights[batch].reshape(self.heads, n * m), rel[batch].reshape(n * m))
+            total = tuple(map(np.add, total, part))
+        return self._gradients(total)
 
     def _sum(self, function: str, weights: Float64, rel: Float64) -> tuple[Array, ...]:
         sums = tuple(np.zeros(array.shape) for array in self.arrays)
         getattr(_core, f"{self.name}_vjp")(function, weights, *self.arrays, rel, *sums)
         return sums
 
-    def term(
-        self, function: str, wide: bool, shape: tuple[int, int, int], distances: Float64 | None
-    ) -> tuple[Any, ...]:
+    def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
         if distances is None:
             return (self.name, *self.arrays)
         return ("toeplitz", self._values(function, distances, F64 if wide else F32))
@@ -371,10 +372,8 @@ class Toeplitz(Bias):
         given = as_data(function, "grad", grad)
         return self._gradients((summed_rows(function, given, self.arrays.diagonals.shape[0], n, m),))
 
-    def term(
-        self, function: str, wide: bool, shape: tuple[int, int, int], distances: Float64 | None
-    ) -> tuple[Any, ...]:
-        self._row(function, *shape[1:])
+    def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
+        self._row(function, *shape[-2:])
         return (self.name, self.arrays.diagonals.astype(F64 if wide else F32, copy=False))
 
 
@@ -426,23 +425,15 @@ class Dense(Bias):
             fail(ValueError, function, "grad", f"shape {given.shape}", f"(..., {', '.join(map(str, shape))})")
         return self._gradients((reduce_to(given.astype(F64, copy=False), self.arrays.array.shape, F64),))
 
-    def term(
-        self, function: str, wide: bool, shape: tuple[int, int, int], distances: Float64 | None
-    ) -> tuple[Any, ...]:
+    def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
         array = self.arrays.array
         try:
-            fits = np.broadcast_shapes(array.shape[-3:], shape) == shape
+            fits = np.broadcast_shapes(array.shape, shape) == shape
         except ValueError:
             fits = False
         if not fits:
-            fail(
-                ValueError,
-                function,
-                "array",
-                f"shape {array.shape}",
-                f"to broadcast to (..., {', '.join(map(str, shape))})",
-            )
-        return (self.name, working(np.broadcast_to(array, (*array.shape[:-3], *shape)), wide))
+            fail(ValueError, function, "array", f"shape {array.shape}", f"to broadcast to {shape}")
+        return (self.name, working(np.broadcast_to(array, (*array.shape[:-3], *shape[-3:])), wide))
 
 
 def _distance(name: str, *arrays: Any) -> Bias:

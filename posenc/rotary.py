@@ -512,6 +512,7 @@ def convert_layout(
     one_of(function, "source", source, LAYOUTS)
     one_of(function, "target", target, LAYOUTS)
     array = as_data(function, "x", x)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.ndim == 0:
         fail(ValueError, function, "x", "no axes", "at least 1")
     rows, axis = (1, -1) if heads is None else (as_index(function, "heads", heads, 1), 0)

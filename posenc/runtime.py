@@ -12,6 +12,8 @@ from ._call import as_index, fail
 
 __all__ = ["get_num_threads", "isa", "isas", "set_num_threads", "threads", "use_isa"]
 
+MOST_THREADS = 256
+
 
 def _cgroup_quota() -> float:
     """CPUs that the control group of this process grants, or infinity."""
@@ -28,7 +30,7 @@ def _cgroup_quota() -> float:
 
 def _default_threads() -> int:
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return int(min(affinity, _cgroup_quota()))
+    return int(min(affinity, _cgroup_quota(), MOST_THREADS))
 
 
 def set_num_threads(n: int) -> None:
@@ -46,7 +48,10 @@ def set_num_threads(n: int) -> None:
     1
     >>> posenc.set_num_threads(before)
     """
-    _core.set_threads(as_index("set_num_threads", "n", n, 1))
+    number = as_index("set_num_threads", "n", n, 1)
+    if number > MOST_THREADS:
+        fail(ValueError, "set_num_threads", "n", number, f"at most {MOST_THREADS}")
+    _core.set_threads(number)
 
 
 def get_num_threads() -> int:
@@ -113,8 +118,8 @@ def use_isa(name: str) -> Iterator[None]:
 def _from_environment() -> None:
     wanted = os.environ.get("POSENC_NUM_THREADS", "")
     if wanted:
-        if not wanted.isdecimal() or int(wanted) < 1:
-            fail(ValueError, "posenc", "POSENC_NUM_THREADS", repr(wanted), "a whole number of at least 1")
+        if not wanted.isdecimal() or not 1 <= int(wanted) <= MOST_THREADS:
+            fail(ValueError, "posenc", "POSENC_NUM_THREADS", repr(wanted), f"a whole number from 1 to {MOST_THREADS}")
         set_num_threads(int(wanted))
     else:
         set_num_threads(_default_threads())
