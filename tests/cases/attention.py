@@ -1,0 +1,174 @@
+"""Attention in the open: the whole matrix of logits, a mask, a softmax, in one working precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+import posenc
+
+from . import F32, F64, Case, bias, ulp
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttentionCase(Case):
+    """`bias` in the arguments is a tuple of (function, its arguments), so that the oracle never sees our objects."""
+
+    def call(self, arguments, **options):
+        if "bias" in arguments:
+            made = tuple(getattr(posenc, function)(**given) for function, given in arguments["bias"])
+            arguments = {**arguments, "bias": made}
+        return super().call(arguments, **options)
+
+    def result_dtypes(self, dtype, count):
+        return (dtype, F64 if dtype == F64 else F32)[:count]
+
+
+@cache
+def bias_cases():
+    return {case.function: case for case in bias.CASES if isinstance(case, bias.BiasCase)}
+
+
+def visible(shape, *, keep=None, causal=False, window=None, q_positions, k_positions, q_segments=None,
+            k_segments=None):  # fmt: skip
+    """Which pairs count, (..., H, N, M)."""
+    rel = np.expand_dims(k_positions[..., None, :] - q_positions[..., :, None], -3)
+    seen = np.ones(shape, bool)
+    if keep is not None:
+        seen &= keep
+    if causal:
+        seen &= rel <= 0
+    left, right = window or (None, None)
+    if left is not None:
+        seen &= rel >= -left
+    if right is not None:
+        seen &= rel <= right
+    if q_segments is not None:
+        seen &= np.expand_dims(q_segments[..., :, None] == k_segments[..., None, :], -3)
+    return seen
+
+
+def places(n, m, align, q_positions, k_positions):
+    if q_positions is None and k_positions is None:
+        return np.arange(n) + (m - n if align == "end" else 0), np.arange(m)
+    return bias.standing(n, m, q_positions, k_positions)
+
+
+def attention(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positions=None, k_positions=None,
+              return_lse=False, work=np.float64, **mask):  # fmt: skip
+    """Vaswani et al. 2017, eq. 1, with softcap, biases and masks in the documented order; computed in `work`."""
+    q, k, v = (np.asarray(x, work) for x in (q, k, v))
+    heads, n, m = q.shape[-3], q.shape[-2], k.shape[-2]
+    share = heads // k.shape[-3] if k.shape[-3] else 1
+    k, v = np.repeat(k, share, -3), np.repeat(v, share, -3)
+    q_at, k_at = places(n, m, align, q_positions, k_positions)
+    logits = (q @ k.swapaxes(-1, -2)) * work((q.shape[-1] or 1) ** -0.5 if scale is None else scale)
+    if softcap is not None:
+        logits = work(softcap) * np.tanh(logits / work(softcap))
+    for function, given in bias:
+        logits = logits + np.asarray(bias_cases()[function].values(q_at, k_at, **given), work)
+    batch = np.broadcast_shapes(logits.shape[:-3], v.shape[:-3])
+    logits = np.broadcast_to(logits, (*batch, heads, n, m))
+    seen = visible(logits.shape, q_positions=q_at, k_positions=k_at, **mask) & (logits != -np.inf)
+    top = np.max(np.where(seen, logits, -np.inf), -1, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, work(0))
+    weight = np.where(seen, np.exp(np.where(seen, logits - top, 0)), work(0))
+    total = weight.sum(-1, keepdims=True, dtype=work)
+    out = (weight @ v) / np.where(total == 0, work(1), total)
+    with np.errstate(divide="ignore"):  # a row that sees nothing has lse = log 0 = -inf
+        lse = (top + np.log(total))[..., 0]
+    return (out, lse) if return_lse else out
+
+
+def as_numpy_would(expected, work, arguments):
+    """At most twice the error of the same NumPy expression at the working precision, and never asked to be better
+    than 4 spacings of the largest value (or log-sum-exp): sums in another order differ by that. float64: 1e-12."""
+    if work == F64:
+        return tuple(1e-12 * max(1.0, np.abs(e[np.isfinite(e)]).max(initial=0)) for e in expected)
+    ours = attention(**arguments, work=np.float32)
+    bounds = []
+    for plain, e in zip(ours if isinstance(ours, tuple) else (ours,), expected, strict=True):
+        finite = np.isfinite(e)
+        floor = 4 * ulp(max(np.abs(e[finite]).max(initial=0), np.abs(arguments["v"]).max(initial=0)), F32)
+        bounds.append(max(2 * np.abs(plain[finite] - e[finite]).max(initial=0), floor))
+    return tuple(bounds)
+
+
+def merge_attention(outs, lses):
+    """out = sum_p exp(lse_p - lse) out_p, lse = log sum_p exp(lse_p)."""
+    lse = np.logaddexp.reduce(lses, axis=0)
+    share = np.exp(np.where(np.isneginf(lses), -np.inf, lses - np.where(np.isfinite(lse), lse, 0)))
+    return (share[..., None] * outs).sum(0), lse
+
+
+def make_plain(rng, n):
+    return {
+        "q": rng.standard_normal((4, n, 8)), "k": rng.standard_normal((2, n + 3, 8)),
+        "v": rng.standard_normal((2, n + 3, 5)), "return_lse": True,
+    }  # fmt: skip
+
+
+def make_full(rng, n):
+    """Everything at once: batch axes that broadcast, a cap, three biases, every mask, rows that see nothing."""
+    m = n + 3
+    return {
+        "q": rng.standard_normal((2, 4, n, 16)), "k": rng.standard_normal((2, m, 16)),
+        "v": rng.standard_normal((2, 2, m, 16)), "softcap": 5.0, "return_lse": True, "causal": True,
+        "window": (40, None), "q_positions": np.sort(rng.integers(0, 2 * m, n)), "k_positions": np.arange(m) * 2,
+        "keep": rng.random((2, 1, n, m)) > 0.3, "q_segments": rng.integers(0, 2, n),
+        "k_segments": rng.integers(0, 2, m),
+        "bias": (
+            ("alibi", {"slopes": rng.uniform(0, 1, 4)}),
+            ("toeplitz", {"diagonals": rng.standard_normal((4, n + m - 1))}),
+            ("dense", {"array": rng.standard_normal((4, n, m))}),
+        ),
+    }  # fmt: skip
+
+
+def real_attention(**options):
+    def real(rng):
+        q, k, v = rng.standard_normal((3, 8, 1024, 64))
+        return {"q": q, "k": k, "v": v, "causal": True, **options}
+
+    return real
+
+
+def make_merge(rng, n):
+    lses = rng.standard_normal((3, 2, n))
+    lses[0, :, ::3] = -np.inf
+    lses[:, :, ::5] = -np.inf
+    outs = rng.standard_normal((3, 2, n, 7))
+    return {"outs": np.where(np.isneginf(lses)[..., None], 0.0, outs), "lses": lses}
+
+
+def merge_tolerance(expected, work, arguments):
+    """The weights add up to 1 and each is off by the ulp of a difference of lses and of exp: as many ulps of the
+    largest part as there are parts, and two for the sum. lse: ulps of the largest lse likewise."""
+    sizes = [np.abs(x[np.isfinite(x)]).max(initial=1.0) for x in (arguments["outs"], arguments["lses"])]
+    return tuple((2 * len(arguments["outs"]) + 2) * ulp(size, work) for size in sizes)
+
+
+ALIBI = (("alibi", {"slopes": 2.0 ** -np.arange(1.0, 9.0)}),)
+CASES = [
+    AttentionCase(
+        function="attention", oracle=attention, tolerance=as_numpy_would, make=make_plain, real=real_attention(),
+        axes={"q": "h! n d", "k": "g m d", "v": "g m e"}, data=("q", "k", "v"),
+    ),
+    AttentionCase(
+        function="attention", label="full", oracle=attention, tolerance=as_numpy_would, make=make_full,
+        real=real_attention(bias=ALIBI), data=("q", "k", "v"),
+        axes={
+            "q": "b h! n d", "k": "g m d", "v": "b g m e", "q_positions": "n", "k_positions": "m", "q_segments": "n",
+            "k_segments": "m", "keep": "b 1 n? m?",
+        },
+    ),
+    AttentionCase(
+        function="merge_attention", oracle=merge_attention, tolerance=merge_tolerance, make=make_merge,
+        real=lambda rng: {
+            "outs": rng.standard_normal((4, 8, 1024, 64)), "lses": rng.standard_normal((4, 8, 1024)),
+        },
+        axes={"outs": "p b n e", "lses": "p b n"}, data=("outs", "lses"),
+    ),
+]  # fmt: skip

@@ -1,0 +1,222 @@
+"""Rotary encodings, as complex numbers: (x0 + i x1) exp(i position w). The angle is that of absolute.turn."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import posenc
+
+from . import Case, at, ulps
+from .absolute import frequencies as sinusoid_frequencies
+from .absolute import integers, turn
+
+
+def frequencies_of(frequencies):
+    if isinstance(frequencies, posenc.RopeFrequencies):
+        return frequencies.inv_freq, frequencies.attention_factor
+    return frequencies, 1.0
+
+
+def rope_frequencies(dim, *, base=10000.0):
+    """Su et al. 2021, eq. 15: theta_k = base**(-2k/d)."""
+    return sinusoid_frequencies(dim, base=base), 1.0, 1.0
+
+
+def pairs(x, layout):
+    """(..., D) as complex (..., D/2)."""
+    half = x.shape[-1] // 2
+    return x[..., :half] + 1j * x[..., half:] if layout == "half" else x[..., 0::2] + 1j * x[..., 1::2]
+
+
+def unpaired(z, layout):
+    parts = (z.real, z.imag)
+    return (
+        np.concatenate(parts, -1) if layout == "half" else np.stack(parts, -1).reshape(*z.shape[:-1], 2 * z.shape[-1])
+    )
+
+
+def rope(x, positions, frequencies=None, *, layout, rotary_dim=None, rotary_offset=0, inverse=False, out_layout=None,
+         seq_axis=-2):  # fmt: skip
+    """Su et al. 2021, eq. 34: each channel pair is a complex number, multiplied by factor * exp(i p w)."""
+    x = np.moveaxis(np.array(x, np.longdouble), seq_axis, -2)
+    if frequencies is None:
+        rotor = positions[0] + 1j * np.asarray(positions[1], np.longdouble)
+    else:
+        w, factor = frequencies_of(frequencies)
+        cos, sin = turn(np.arange(x.shape[-2]) if np.ndim(positions) == 0 else positions, w)
+        rotor = factor * (cos + 1j * sin)
+    end = x.shape[-1] if rotary_dim is None else rotary_offset + rotary_dim
+    turned = pairs(x[..., rotary_offset:end], layout)
+    turned = turned / rotor if inverse else turned * rotor
+    x[..., rotary_offset:end] = unpaired(turned, out_layout or layout)
+    return np.moveaxis(x, -2, seq_axis)
+
+
+def rope_table(positions, frequencies):
+    w, factor = frequencies_of(frequencies)
+    cos, sin = turn(positions, w)
+    return factor * cos, factor * sin
+
+
+def rope_matrix(position, frequencies, *, layout, dim=None):
+    """Its columns are the rotated unit vectors."""
+    width = 2 * len(frequencies) if dim is None else dim
+    eye = np.eye(width)
+    return rope(eye, np.full(width, position), frequencies, layout=layout, rotary_dim=2 * len(frequencies)).T
+
+
+def convert_layout(x, *, source, target, rotary_dim=None, heads=None):
+    """Channel 2k or k is the first of pair k, channel 2k+1 or k + r/2 the second."""
+    if heads is not None:
+        parts = x.reshape(heads, x.shape[0] // heads, *x.shape[1:])
+        moved = convert_layout(parts.swapaxes(-1, -2), source=source, target=target, rotary_dim=rotary_dim)
+        return moved.swapaxes(-1, -2).reshape(x.shape)
+    r = x.shape[-1] if rotary_dim is None else rotary_dim
+    return np.concatenate([unpaired(pairs(x[..., :r], source), target), x[..., r:]], -1)
+
+
+def norm_of_pairs(x, positions, frequencies=None, *, layout, seq_axis=-2, **options):
+    """Size of the pair that a result comes from, times the factor; channels that do not turn are 0: copied bit for bit.
+
+    A rotation by 0 of the pair (|z|, |z|) / 1 in the same layouts puts each size where its results are.
+    """
+    x = np.moveaxis(x, seq_axis, -2)
+    first, r = options.get("rotary_offset", 0), options.get("rotary_dim")
+    end = x.shape[-1] if r is None else first + r
+    factor = np.hypot(*positions) if frequencies is None else frequencies_of(frequencies)[1]
+    if options.get("inverse"):
+        factor = 1 / factor
+    size = np.zeros(x.shape)
+    norm = np.abs(pairs(x[..., first:end], layout)) * factor
+    size[..., first:end] = unpaired(norm + 1j * norm, options.get("out_layout") or layout)
+    return np.moveaxis(size, -2, seq_axis)
+
+
+def exact(expected, work, arguments):
+    return tuple(np.zeros(e.shape) for e in expected)
+
+
+def make_rope(**options):
+    def make(rng, n):
+        half = max(n, 1)
+        return {
+            "x": rng.standard_normal((2, n, 2 * half)), "positions": integers(rng, n),
+            "frequencies": rng.uniform(0, 2, half), **options,
+        }  # fmt: skip
+
+    return make
+
+
+def make_partial(rng, n):
+    """The middle channels turn and change layout, heads stand after the sequence, positions differ per batch."""
+    half = max(n, 1)
+    return {
+        "x": rng.standard_normal((2, n, 3, 2 * half + 5)), "positions": rng.uniform(-99, 99, (2, 1, n)),
+        "frequencies": posenc.RopeFrequencies(rng.uniform(0, 2, half), 1.25, 1.0), "layout": "half",
+        "out_layout": "interleaved", "rotary_dim": 2 * half, "rotary_offset": 3, "seq_axis": 1,
+    }  # fmt: skip
+
+
+def make_table(rng, n):
+    half = max(n, 1)
+    angle = rng.uniform(-3, 3, (n, half))
+    return {
+        "x": rng.standard_normal((2, n, 2 * half)), "positions": (1.1 * np.cos(angle), 1.1 * np.sin(angle)),
+        "layout": "interleaved",
+    }  # fmt: skip
+
+
+def real_rope(layout):
+    def real(rng):
+        return {
+            "x": rng.standard_normal((32, 2048, 128)), "positions": np.arange(2048),
+            "frequencies": 10000.0 ** (-np.arange(64) / 64), "layout": layout,
+        }  # fmt: skip
+
+    return real
+
+
+def real_table(rng):
+    angle = np.arange(2048)[:, None] * 10000.0 ** (-np.arange(64) / 64)
+    return {"x": rng.standard_normal((32, 2048, 128)), "positions": (np.cos(angle), np.sin(angle)), "layout": "half"}
+
+
+AXES = {"x": "b n d!", "positions": "n", "frequencies": "e!"}
+# rope: a table entry within 1 ulp, two products and a sum of numbers no larger than the pair; the tail is copied.
+# inverse by a table: 1 / (cos**2 + sin**2) rounds three times more.
+TURNED, TURNED_BACK = ulps(3, norm_of_pairs), ulps(6, norm_of_pairs)
+CASES = [
+    Case(
+        # correctly rounded by construction; the oracle's longdouble power is a little off
+        function="rope_frequencies", oracle=rope_frequencies, tolerance=ulps(0.5001),
+        make=lambda rng, n: {"dim": 2 * n}, real=lambda rng: {"dim": 512}, least=1,
+    ),
+    Case(
+        function="rope", label="half", oracle=rope, tolerance=TURNED, make=make_rope(layout="half"),
+        real=real_rope("half"), axes=AXES, data=("x",), gradients=at("x", "positions", "frequencies"),
+    ),
+    Case(
+        function="rope", label="interleaved", oracle=rope, tolerance=TURNED, make=make_rope(layout="interleaved"),
+        real=real_rope("interleaved"), axes=AXES, data=("x",), gradients=at("x", "positions", "frequencies"),
+    ),
+    Case(
+        function="rope", label="inverse", oracle=rope, tolerance=TURNED, real=real_rope("half"),
+        make=make_rope(layout="half", inverse=True), axes=AXES, data=("x",),
+        gradients=at("x", "positions", "frequencies"),
+    ),
+    Case(
+        function="rope", label="partial", oracle=rope, tolerance=TURNED, make=make_partial, real=real_rope("half"),
+        axes={"x": "b n h d", "positions": "b 1 n"}, data=("x",),
+        gradients={**at("x", "positions"), "frequencies": ("frequencies", 0)},
+    ),
+    Case(
+        function="rope", label="table", oracle=rope, tolerance=TURNED, make=make_table, real=real_table,
+        axes={"x": "b n d!"}, data=("x", "positions"),
+        parts=("cos", "sin"), gradients={"x": ("x",), "cos": ("positions", 0), "sin": ("positions", 1)},
+    ),
+    Case(
+        function="rope", label="table-inverse", oracle=rope, tolerance=TURNED_BACK, real=real_table,
+        make=lambda rng, n: {**make_table(rng, n), "inverse": True}, axes={"x": "b n d!"}, data=("x", "positions"),
+        parts=("cos", "sin"),
+    ),
+    Case(
+        # 1 ulp of a sine or cosine in float32, 4e-16 in float64, one rounding more for the factor
+        function="rope_table", oracle=rope_table,
+        tolerance=lambda expected, work, arguments: tuple(
+            np.full(e.shape, 8e-16) if work == np.float64 else 2.0 * np.spacing(np.abs(e).astype(np.float32))
+            for e in expected
+        ),
+        make=lambda rng, n: {
+            "positions": integers(rng, 2, n),
+            "frequencies": posenc.RopeFrequencies(rng.uniform(0, 2, max(n, 1)), 1.25, 1.0),
+        },
+        real=lambda rng: {"positions": np.arange(8192), "frequencies": 10000.0 ** (-np.arange(64) / 64)},
+        axes={"positions": "b n"},
+    ),
+    Case(
+        # entries are single sines and cosines, or exact zeros and ones: the bound of the table, once
+        function="rope_matrix", oracle=rope_matrix, tolerance=lambda expected, work, arguments: (4e-16,),
+        make=lambda rng, n: {
+            "position": 1234.5, "frequencies": rng.uniform(0, 2, n), "layout": "half", "dim": 2 * n + 1,
+        },
+        real=lambda rng: {"position": 7, "frequencies": 10000.0 ** (-np.arange(64) / 64), "layout": "half"},
+        axes={"frequencies": "e!"}, least=1,
+    ),
+    Case(
+        function="convert_layout", oracle=convert_layout, tolerance=exact, axes={"x": "b d"}, data=("x",),
+        make=lambda rng, n: {
+            "x": rng.standard_normal((3, 2 * n + 1)), "source": "half", "target": "interleaved", "rotary_dim": 2 * n,
+        },
+        real=lambda rng: {"x": rng.standard_normal((4096, 128)), "source": "half", "target": "interleaved"},
+    ),
+    Case(
+        function="convert_layout", label="weights", oracle=convert_layout, tolerance=exact, axes={"x": "hd! c?"},
+        data=("x",),
+        make=lambda rng, n: {
+            "x": rng.standard_normal((3 * 2 * n, 5)), "source": "interleaved", "target": "half", "heads": 3,
+        },
+        real=lambda rng: {
+            "x": rng.standard_normal((4096, 4096)), "source": "interleaved", "target": "half", "heads": 32,
+        },
+    ),
+]  # fmt: skip

@@ -1,0 +1,152 @@
+"""Agreement of attention with torch's scaled_dot_product_attention: biases, masks, groups, causality, dead rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import posenc
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+sdpa = torch.nn.functional.scaled_dot_product_attention
+
+TOLERANCE = {"float64": 1e-14, "float32": 4e-6}
+"""Sums of about a hundred products of size 1, weights that add up to 1; torch's own error is as large."""
+SHAPES = [(1, 1), (5, 5), (7, 64), (64, 7), (65, 65), (130, 97)]
+
+
+def inputs(dtype: str, n: int, m: int, h: int = 4, g: int = 4, d: int = 16, dv: int = 16) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(n * 1000 + m)
+    shapes = ((2, h, n, d), (2, g, m, d), (2, g, m, dv))
+    return tuple(rng.standard_normal(shape).astype(dtype) for shape in shapes)
+
+
+def theirs(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any = None, **options: Any) -> np.ndarray:
+    if mask is not None:
+        options["attn_mask"] = torch.from_numpy(np.array(mask, order="C"))  # torch takes no negative strides
+    result: np.ndarray = sdpa(*(torch.from_numpy(a) for a in (q, k, v)), **options).numpy()
+    return result
+
+
+def agree(ours: Any, peer: np.ndarray, dtype: str) -> None:
+    assert ours.dtype == peer.dtype
+    np.testing.assert_allclose(ours, peer, rtol=0, atol=TOLERANCE[dtype])
+
+
+@pytest.fixture(params=["float64", "float32"])
+def dtype(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize(("n", "m"), SHAPES)
+def test_plain(dtype: str, n: int, m: int) -> None:
+    q, k, v = inputs(dtype, n, m)
+    agree(posenc.attention(q, k, v), theirs(q, k, v), dtype)
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.5, 1.0])
+def test_scale(dtype: str, scale: float) -> None:
+    q, k, v = inputs(dtype, 9, 33)
+    agree(posenc.attention(q, k, v, scale=scale), theirs(q, k, v, scale=scale), dtype)
+
+
+def test_value_width(dtype: str) -> None:
+    q, k, v = inputs(dtype, 9, 33, d=24, dv=5)
+    agree(posenc.attention(q, k, v), theirs(q, k, v), dtype)
+
+
+@pytest.mark.parametrize(("n", "m"), SHAPES)
+def test_causal_is_aligned_at_the_start(dtype: str, n: int, m: int) -> None:
+    q, k, v = inputs(dtype, n, m)
+    agree(posenc.attention(q, k, v, causal=True, align="start"), theirs(q, k, v, is_causal=True), dtype)
+
+
+@pytest.mark.parametrize(("n", "m"), SHAPES)
+def test_causal_lower_right_is_aligned_at_the_end(dtype: str, n: int, m: int) -> None:
+    """For n > m the first n - m queries see nothing: 0 from both."""
+    q, k, v = inputs(dtype, n, m)
+    ours = posenc.attention(q, k, v, causal=True, align="end")
+    agree(ours, theirs(q, k, v, np.tri(n, m, m - n, dtype=bool)), dtype)
+    assert (ours[..., : max(n - m, 0), :] == 0).all()
+
+
+@pytest.mark.parametrize(("n", "m"), SHAPES)
+def test_keep(dtype: str, n: int, m: int) -> None:
+    q, k, v = inputs(dtype, n, m)
+    keep = np.random.default_rng(1).random((2, 1, n, m)) < 0.6
+    keep[:, :, n // 2] = False  # a dead row in each head
+    ours, lse = posenc.attention(q, k, v, keep=keep, return_lse=True)
+    agree(ours, theirs(q, k, v, keep), dtype)
+    assert (ours[:, :, n // 2] == 0).all()
+    assert np.isneginf(lse[:, :, n // 2]).all()
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_groups(dtype: str, groups: int) -> None:
+    q, k, v = inputs(dtype, 33, 40, h=4, g=groups)
+    agree(posenc.attention(q, k, v), theirs(q, k, v, enable_gqa=True), dtype)
+
+
+@pytest.mark.parametrize(("n", "m"), SHAPES)
+def test_alibi(dtype: str, n: int, m: int) -> None:
+    q, k, v = inputs(dtype, n, m)
+    bias = posenc.alibi(posenc.alibi_slopes(4))
+    matrix = bias.matrix(n, m, dtype=dtype)
+    agree(posenc.attention(q, k, v, bias=bias, align="end"), theirs(q, k, v, matrix), dtype)
+
+
+def test_dense_bias_mask_groups_and_causality_together(dtype: str) -> None:
+    n, m = 66, 70
+    q, k, v = inputs(dtype, n, m, h=6, g=3)
+    rng = np.random.default_rng(2)
+    bias = rng.standard_normal((2, 6, n, m)).astype(dtype)
+    bias[..., 3] = -np.inf
+    keep = rng.random((2, 1, n, m)) < 0.7
+    seen = keep & np.tri(n, m, m - n, dtype=bool)
+    ours = posenc.attention(q, k, v, bias=posenc.dense(bias), keep=keep, causal=True, align="end")
+    agree(ours, theirs(q, k, v, np.where(seen, bias, -np.inf).astype(dtype), enable_gqa=True), dtype)
+
+
+def test_toeplitz_bias_and_positions(dtype: str) -> None:
+    """Rotated queries and keys, a bias of our own, a window: one call of ours, four steps of theirs."""
+    n = 50
+    q, k, v = inputs(dtype, n, n)
+    diagonals = np.random.default_rng(3).standard_normal((4, 2 * n - 1))
+    w = posenc.rope_frequencies(16)
+    q, k = (posenc.rope(x, n, w, layout="half") for x in (q, k))
+    rel = np.arange(n)[None, :] - np.arange(n)[:, None]
+    bias = np.where((rel >= -8) & (rel <= 3), diagonals[:, rel + n - 1], -np.inf).astype(dtype)
+    ours = posenc.attention(q, k, v, bias=posenc.toeplitz(diagonals), window=(8, 3))
+    agree(ours, theirs(q, k, v, bias), dtype)
+
+
+def test_lse_and_merge(dtype: str) -> None:
+    q, k, v = inputs(dtype, 20, 60)
+    logits = torch.from_numpy(q) @ torch.from_numpy(k).transpose(-1, -2) / 4.0
+    parts = [posenc.attention(q, k[:, :, s], v[:, :, s], return_lse=True) for s in (slice(0, 21), slice(21, 60))]
+    out, lse = posenc.merge_attention(*zip(*parts, strict=True))
+    agree(out, theirs(q, k, v), dtype)
+    np.testing.assert_allclose(lse, torch.logsumexp(logits, -1).numpy(), rtol=0, atol=10 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_half_storage(half: str) -> None:
+    """Against torch in float64 on the same numbers: one rounding of the result, and float32 arithmetic."""
+    q, k, v = (torch.from_numpy(a).to(getattr(torch, half)) for a in inputs("float32", 33, 65))
+    if half == "float16":
+        stored = [a.numpy() for a in (q, k, v)]
+    else:
+        ml_dtypes = pytest.importorskip("ml_dtypes", reason="NumPy has no bfloat16 without ml_dtypes")
+        stored = [a.view(torch.uint16).numpy().view(ml_dtypes.bfloat16) for a in (q, k, v)]
+    truth = sdpa(q.double(), k.double(), v.double()).numpy()
+    ours = posenc.attention(*stored).astype(np.float64)
+    half_ulp = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[half]
+    assert (np.abs(ours - truth) <= half_ulp * np.abs(truth) + TOLERANCE["float32"]).all()
+
+
+def test_dlpack(dtype: str) -> None:
+    """Tensors go in as they are."""
+    q, k, v = (torch.from_numpy(a) for a in inputs(dtype, 9, 9))
+    agree(posenc.attention(q, k, v), sdpa(q, k, v).numpy(), dtype)

@@ -1,0 +1,199 @@
+"""Tables of sines and cosines against mpmath, at every size of position and where the results are smallest."""
+
+import mpmath
+import numpy as np
+import pytest
+from cases import BF16, F32, F64, ulp
+from layouts import same_bits
+
+import posenc
+
+DIM = 64
+HIGHEST = 2**31
+mpmath.mp.prec = 260
+
+
+def exact(base, dim=DIM):
+    """base**(-2i/dim) as 260-bit numbers."""
+    return [mpmath.mpf(base) ** (-mpmath.mpf(2 * i) / dim) for i in range(dim // 2)]
+
+
+def reference(positions, w):
+    """sin and cos of position * w, correctly rounded to float64, (N, 2, e): within 2**-53 relative of the truth."""
+    rows = []
+    for p in positions:
+        angles = [mpmath.mpf(float(p) if isinstance(p, float) else int(p)) * each for each in w]
+        rows.append([[float(mpmath.sin(a)) for a in angles], [float(mpmath.cos(a)) for a in angles]])
+    return np.array(rows)
+
+
+def sampled():
+    """Positions 0..2**31, dense near the start, thinning out, on both sides of every power of two."""
+    rng = np.random.default_rng(3)
+    powers = [2**k + d for k in range(4, 31) for d in (-1, 0, 1)]
+    return sorted({*range(16), 2047, 131071, HIGHEST - 1, -1, -2, -131071, 1 - HIGHEST, *powers,
+                   *(int(p) for p in np.exp2(rng.uniform(4, 31, 60)))})  # fmt: skip
+
+
+def nearest_zeros(w, below, most=6):
+    """Positions whose angle lies nearest a multiple of pi/2: denominators of the convergents of w / (pi/2), and their
+    small multiples; one of sine and cosine is then as small as it ever gets."""
+    x = w / (mpmath.pi / 2)
+    before, now, found = 0, 1, []
+    while now < below:
+        found.append(now)
+        x = x - mpmath.floor(x)
+        if x == 0:
+            break
+        x = 1 / x
+        before, now = now, int(mpmath.floor(x)) * now + before
+    largest = found[-most:]
+    return sorted({p * k for p in largest for k in (1, 2, 3, 5) if p * k < below})
+
+
+def halves(table):
+    return np.stack([table[..., : table.shape[-1] // 2], table[..., table.shape[-1] // 2 :]], -2).astype(np.float64)
+
+
+def assert_ulps(result, wanted, dtype=F32, count=1.0):
+    """Half a float64 ulp for the rounding of the reference."""
+    excess = np.abs(result - wanted) - count * ulp(wanted, dtype) - np.spacing(np.abs(wanted)) / 2
+    assert excess.max(initial=-1) <= 0
+
+
+@pytest.mark.parametrize("base", [10000, 500000.0, 1e6, 2])
+def test_float32_within_one_ulp_at_sampled_positions(base, isa):
+    positions = sampled()
+    table = posenc.sinusoidal(positions, DIM, base=base, layout="halves")
+    assert_ulps(halves(table), reference(positions, exact(base)))
+
+
+@pytest.mark.parametrize("i", range(0, DIM // 2, 3))
+def test_float32_within_one_ulp_nearest_the_zeros(i):
+    w = exact(10000)
+    positions = nearest_zeros(w[i], HIGHEST)
+    wanted = reference(positions, w)
+    assert np.abs(wanted[..., i]).min() < 1e-6, "these positions are not near any zero"
+    for name in posenc.isas():
+        with posenc.use_isa(name):
+            assert_ulps(halves(posenc.sinusoidal(positions, DIM, layout="halves")), wanted)
+            double = posenc.sinusoidal(positions, DIM, layout="halves", dtype=F64)
+            assert np.abs(halves(double) - wanted).max() <= 4e-16
+
+
+@pytest.mark.parametrize(
+    "frequencies", [posenc.rope_frequencies(64).inv_freq, np.array([1.0, 0.1, np.pi / 2, 3e-5, 7.0])]
+)
+def test_given_frequencies_are_exact_float64(frequencies, isa):
+    """rope_table and sinusoidal(frequencies=): the product position * frequency is of the float64 as it is."""
+    w = [mpmath.mpf(float(f)) for f in frequencies]
+    positions = sampled() + [p for each in w[::4] for p in nearest_zeros(each, HIGHEST)]
+    wanted = reference(positions, w)
+    cos, sin = posenc.rope_table(positions, frequencies)
+    assert_ulps(np.stack([sin, cos], -2).astype(F64), wanted)
+    cos, sin = posenc.rope_table(positions, frequencies, dtype=F64)
+    assert np.abs(np.stack([sin, cos], -2) - wanted).max() <= 4e-16
+    table = posenc.sinusoidal(positions, 2 * len(w), frequencies=frequencies, layout="halves")
+    assert_ulps(halves(table), wanted)
+
+
+@pytest.mark.parametrize("position", [2**31, 2**40, 2**40 + 12345, 2**52 + 1, 2**53 - 1, 2**53, -(2**53)])
+def test_positions_up_to_2_to_the_53(position, isa):
+    w = exact(10000)
+    positions = [position]
+    wanted = reference(positions, w)
+    for given in (positions, [float(position)]):
+        assert np.abs(halves(posenc.sinusoidal(given, DIM, layout="halves")) - wanted).max() <= 2.0**-24
+        double = halves(posenc.sinusoidal(given, DIM, layout="halves", dtype=F64))
+        assert np.abs(double - wanted).max() <= 1e-12
+
+
+def test_zeros_beyond_2_to_the_31(isa):
+    w = exact(10000)
+    for i in range(0, DIM // 2, 5):
+        positions = [p for p in nearest_zeros(w[i], 2**53) if p > HIGHEST]
+        wanted = reference(positions, w)
+        assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves")) - wanted).max() <= 2.0**-24
+        assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves", dtype=F64)) - wanted).max() <= 1e-12
+
+
+def test_float64_within_4e_16_at_sampled_positions(isa):
+    positions = sampled()
+    wanted = reference(positions, exact(10000))
+    assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves", dtype=F64)) - wanted).max() <= 4e-16
+
+
+def test_fractional_positions(isa):
+    """No ulp is promised near the zeros of a fraction; absolutely the same bounds hold."""
+    positions = [float(p) for p in np.random.default_rng(5).uniform(-1e6, 1e6, 100)] + [0.1, 1 / 3, 1e-300, 5e-324]
+    wanted = reference(positions, exact(10000))
+    assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves")) - wanted).max() <= 2.0**-24
+    assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves", dtype=F64)) - wanted).max() <= 4e-16
+
+
+@pytest.mark.parametrize("dtype", [d for d in (np.dtype(np.float16), BF16) if d is not None], ids=str)
+def test_half_types_are_rounded_once(dtype, isa):
+    """Half an ulp of storage, and the float32 ulp before it."""
+    positions = sampled()
+    wanted = reference(positions, exact(10000))
+    result = halves(posenc.sinusoidal(positions, DIM, layout="halves", dtype=dtype))
+    bound = ulp(wanted, dtype) / 2 + ulp(wanted, F32)
+    assert np.all(np.abs(result - wanted) <= bound)
+
+
+@pytest.mark.parametrize("base", [1e4, 5e5, 1e6])
+def test_rope_at_long_positions(base):
+    """R1: 3e-7 where an all-float32 phase is wrong by 3e-3 at 131071 and by 0.35 at 2**24."""
+    positions = [0, 2047, 131071, 2**20, 2**24]
+    frequencies = posenc.rope_frequencies(128, base=base)
+    wanted = reference(positions, [mpmath.mpf(float(w)) for w in frequencies.inv_freq])
+    ones = np.concatenate([np.ones((5, 64)), np.zeros((5, 64))], -1).astype(np.float32)
+    rotated = halves(posenc.rope(ones, positions, frequencies, layout="half"))
+    assert np.abs(rotated - wanted[:, ::-1]).max() <= 3e-7
+
+
+# ---- a row is a function of its position alone ----
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dim", [1, 6, 33, 128])
+def test_rows_depend_on_their_position_alone(dim, dtype, isa):
+    options = {"dim": dim, "dtype": dtype}
+    whole = posenc.sinusoidal(300, **options)
+    for p in (0, 1, 2, 7, 8, 63, 64, 65, 255, 299):
+        assert same_bits(posenc.sinusoidal([p], **options)[0], whole[p])
+        assert same_bits(posenc.sinusoidal([float(p)], **options)[0], whole[p])
+    assert same_bits(posenc.sinusoidal(np.arange(300)[::-1], **options), whole[::-1].copy())
+    packed = posenc.sinusoidal([*range(100), *range(100), *range(17, 80)], **options)
+    assert same_bits(packed[100:200], whole[:100])
+    assert same_bits(packed[200:], whole[17:80])
+    assert same_bits(posenc.sinusoidal(np.arange(300).reshape(3, 100), **options).reshape(300, dim), whole)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_rope_decode_is_prefill(dtype, layout, rng, isa):
+    x = rng.standard_normal((2, 3, 70, 32)).astype(dtype)
+    w = posenc.rope_frequencies(32)
+    whole = posenc.rope(x, 70, w, layout=layout)
+    for p in (0, 1, 17, 63, 64, 69):
+        assert same_bits(posenc.rope(x[..., p : p + 1, :], [p], w, layout=layout), whole[..., p : p + 1, :].copy())
+    table = posenc.rope_table(70, w, dtype=np.float64 if dtype == np.float64 else np.float32)
+    assert same_bits(posenc.rope(x, table, layout=layout), whole)
+
+
+def test_rope_left_padding_changes_nothing(rng):
+    x = rng.standard_normal((2, 50, 16)).astype(np.float32)
+    w = posenc.rope_frequencies(16)
+    padded = np.concatenate([np.zeros((2, 7, 16), np.float32), x], 1)
+    positions = np.maximum(np.arange(57) - 7, 0)
+    assert same_bits(
+        posenc.rope(padded, positions, w, layout="half")[:, 7:].copy(), posenc.rope(x, 50, w, layout="half")
+    )
+
+
+def test_unit_norm_of_every_pair(isa):
+    """sin**2 + cos**2 = 1 within two float64 roundings of each, also at the largest positions."""
+    positions = np.random.default_rng(7).integers(-(2**53), 2**53, 200)
+    table = halves(posenc.sinusoidal(positions, 256, layout="halves", dtype=F64))
+    assert np.abs((table**2).sum(-2) - 1).max() <= 4 * 4e-16

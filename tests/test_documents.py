@@ -1,0 +1,235 @@
+"""Worked numbers of the five documents S0..S4 in `mission`, for the operators that exist: restated, and checked."""
+
+import numpy as np
+import pytest
+
+import posenc
+
+# ---- S3: BERT base, d = 768 ----
+
+
+def test_s3_position_one_of_768_dimensions():
+    """S3 prints 0.84, 0.54, 0.83, 0.56, ..., 0.00, 1.00: two decimals of what the formula gives."""
+    p = posenc.sinusoidal(512, 768)
+    assert p.shape == (512, 768)
+    assert [f"{x:.2f}" for x in p[1, :2]] == ["0.84", "0.54"]
+    assert [f"{x:.2f}" for x in p[1, 766:]] == ["0.00", "1.00"]
+    assert abs(p[1, 2] - 0.83) < 0.01
+    assert abs(p[1, 3] - 0.56) < 0.01
+
+
+def test_s3_rounds_the_wavelength_before_the_sine():
+    """S3 writes 10000**(2/768) as 1.02, so its dims 2 and 3 are sin(1/1.02) = 0.83, cos(1/1.02) = 0.56. The power is
+    1.0243: exactly, they are sin(0.97630) = 0.828 and cos(0.97630) = 0.560, which happen to round alike."""
+    w = posenc.frequencies(768)
+    assert f"{1 / w[1]:.2f}" == "1.02"
+    assert f"{1 / w[1]:.4f}" == "1.0243"
+    p = posenc.sinusoidal([1], 768, dtype=np.float64)[0]
+    assert (f"{p[2]:.2f}", f"{np.sin(1 / 1.02):.2f}") == ("0.83", "0.83")
+    assert (f"{p[3]:.2f}", f"{np.cos(1 / 1.02):.2f}") == ("0.56", "0.56")
+
+
+def test_s3_last_wavelength_is_9763():
+    """10000**(766/768) = 9763.0 to two decimals, as S3 prints."""
+    wavelength = 1 / posenc.frequencies(768)[383]
+    assert f"{wavelength:.2f}" == "9763.00"
+
+
+@pytest.mark.parametrize(("position", "turns", "reduced"), [
+    (1, 0.31, 0.31), (2, 0.64, 0.64), (3, 0.96, 0.96), (6, 1.91, 1.91), (7, 2.23, 0.23), (8, 2.54, 0.54),
+])  # fmt: skip
+def test_s3_multiples_of_pi_in_dimension_zero(position, turns, reduced):
+    """S3: P(1,0) = sin(0.31 pi), P(2,0) = sin(0.64 pi), ... It cuts 1/pi = 0.318 to 0.31 but rounds 0.637, and prints
+    0.96 for 0.955, 2.54 for 2.546: each is within 0.01 of position/pi, so the sine is within 0.01 pi."""
+    assert abs(position / np.pi - turns) < 0.01
+    p = posenc.sinusoidal([position], 768, dtype=np.float64)[0, 0]
+    assert abs(p - np.sin(turns * np.pi)) < 0.01 * np.pi
+    assert abs(p - np.sin(reduced * np.pi)) < 0.01 * np.pi
+
+
+@pytest.mark.parametrize("offset", [1, 2, 7, 100, 12345, 10**6, -1, -(10**6)])
+def test_s3_the_addition_theorem_is_a_matrix(offset):
+    """sin(a+b) = sin a cos b + cos a sin b: PE[p + k] = matrix(k) PE[p] for every p. Both tables are within 4e-16 and
+    the product rounds thrice."""
+    p = posenc.sinusoidal(64, 32, dtype=np.float64)
+    shifted = posenc.sinusoidal(np.arange(64) + offset, 32, dtype=np.float64)
+    matrix = posenc.shift_matrix(offset, 32)
+    assert np.abs(p @ matrix.T - shifted).max() <= 2e-15
+    assert np.abs(posenc.shift(p, offset) - shifted).max() <= 2e-15
+    assert np.abs(matrix @ matrix.T - np.eye(32)).max() <= 2e-15
+
+
+def test_s3_relative_position_has_no_sign_in_the_inner_product():
+    """S3's objection: the inner product is even in the offset, so it cannot tell before from after..."""
+    p = posenc.sinusoidal(64, 128, dtype=np.float64)
+    gram = p @ p.T
+    assert np.abs(np.diag(gram, 3)[0] - np.diag(gram, -3)).max() <= 64 * 1e-15
+    """... while rotated queries and keys can."""
+    q, k, w = np.array([[1.0, 0.5]]), np.array([[0.3, 1.0]]), posenc.rope_frequencies(2)
+
+    def score(rel):
+        return (posenc.rope(q, [9], w, layout="half") * posenc.rope(k, [9 + rel], w, layout="half")).sum()
+
+    assert abs(score(3) - score(-3)) > 0.1
+
+
+# ---- S0: ALiBi ----
+
+
+def test_s0_bias_matrix():
+    """S0's picture: rows 0 -1 -2 -3 -4 / -1 0 -1 -2 -3 / ... times m."""
+    picture = [[0, -1, -2, -3, -4], [-1, 0, -1, -2, -3], [-2, -1, 0, -1, -2], [-3, -2, -1, 0, -1], [-4, -3, -2, -1, 0]]
+    assert np.array_equal(posenc.alibi([1.0]).matrix(5)[0], picture)
+    assert np.array_equal(posenc.alibi([0.25]).matrix(5)[0], 0.25 * np.array(picture))
+
+
+def test_s0_formula_of_the_slopes_is_garbled():
+    """S0: m_h = (1 / 2**(2**(1 / (log2 H + 3))))**h. At H = 8 that is 0.459, 0.211, ...; the paper has 2**-h. The
+    exponent that was meant is 2**-(log2 H - 3), as in the authors' code: it gives the paper's slopes."""
+    heads = 8
+    h = np.arange(1, heads + 1)
+    garbled = (1 / 2 ** (2 ** (1 / (np.log2(heads) + 3)))) ** h
+    assert [f"{m:.3f}" for m in garbled[:2]] == ["0.459", "0.211"]
+    ours = posenc.alibi_slopes(heads)
+    assert np.array_equal(ours, [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256])
+    assert np.array_equal(ours, (1 / 2 ** (2 ** -(np.log2(heads) - 3))) ** h)
+    assert np.abs(ours - garbled).max() > 0.03
+
+
+def authors_slopes(n):
+    """Press et al., fairseq/models/transformer.py: get_slopes, as published."""
+
+    def power_of_2(n):
+        start = 2 ** (-(2 ** -(np.log2(n) - 3)))
+        return [start * start**i for i in range(n)]
+
+    if np.log2(n).is_integer():
+        return power_of_2(n)
+    closest = 2 ** int(np.floor(np.log2(n)))
+    return power_of_2(closest) + authors_slopes(2 * closest)[0::2][: n - closest]
+
+
+@pytest.mark.parametrize("heads", range(1, 257))
+def test_slopes_are_the_authors(heads):
+    """R12. Their repeated float64 product loses up to an ulp a step: n * 2**-53."""
+    np.testing.assert_allclose(posenc.alibi_slopes(heads), authors_slopes(heads), rtol=256 * 2.0**-52, atol=0)
+
+
+def test_s0_a_distance_of_one_costs_one():
+    """S0: q_i and k_j one further apart get -1 times m more; the bias is never positive."""
+    bias = posenc.alibi(posenc.alibi_slopes(8)).matrix(16, dtype=np.float64)
+    for h, m in enumerate(posenc.alibi_slopes(8)):
+        assert np.array_equal(np.diff(bias[h, 0]), np.full(15, -m))
+    assert bias.max() == 0
+
+
+def test_the_two_ways_to_write_alibi_have_one_softmax(rng):
+    """m j and -m (i - j) differ by a number that a causal row shares (llm-foundry#186)."""
+    q, k, v = rng.standard_normal((3, 4, 12, 8))
+    slopes = posenc.alibi_slopes(4)
+    by_key = np.broadcast_to(slopes[:, None, None] * np.arange(12), (4, 12, 12))
+    ours = posenc.attention(q, k, v, bias=posenc.alibi(slopes), causal=True)
+    theirs = posenc.attention(q, k, v, bias=posenc.dense(by_key), causal=True)
+    assert np.abs(ours - theirs).max() <= 1e-14  # logits of at most 12, |v| < 4
+
+
+# ---- S1: where the sinusoid comes from ----
+
+
+def test_s1_inner_product_as_a_complex_product():
+    """S1: [3, 5] . [1, 6] = 33 = Re[(3 + 5i)(1 - 6i)], and (3 + 5i)(1 - 6i) = 33 - 13i."""
+    product = (3 + 5j) * (1 - 6j)
+    assert product == 33 - 13j
+    assert np.dot([3, 5], [1, 6]) == product.real
+    """Turning both by one angle changes neither: that is why a position can be an angle."""
+    turned = posenc.rope(np.array([[3.0, 5.0], [1.0, 6.0]]), [7, 7], [0.3], layout="half")
+    assert abs(turned[0] @ turned[1] - 33) <= 1e-14  # 33 with two rotations of three roundings
+
+
+def test_s1_inner_products_depend_on_the_difference():
+    """S1 eq. 5 and 11: <p_m, p_n> = g(m - n) = sum_i cos((m - n) theta_i)."""
+    p = posenc.sinusoidal(200, 64, dtype=np.float64)
+    gram = p @ p.T
+    g = np.cos(np.arange(200)[:, None] * posenc.frequencies(64)).sum(-1)
+    m, n = np.indices(gram.shape)
+    assert np.abs(gram - g[np.abs(m - n)]).max() <= 64 * 2e-15  # 64 products, each within 4 roundings; angle 200 eps
+    assert np.allclose(np.diag(gram), 32, rtol=0, atol=64 * 1e-15)
+
+
+def test_s1_order_of_sine_and_cosine():
+    """S1's solution (10) puts the cosine first; a permutation of the columns is all that differs."""
+    ours = posenc.sinusoidal(9, 8)
+    assert np.array_equal(posenc.sinusoidal(9, 8, order="cossin")[:, [1, 0, 3, 2, 5, 4, 7, 6]], ours)
+
+
+def test_s1_decays_with_distance():
+    """S1 section 3: <p_m, p_n> tends to zero as |m - n| grows."""
+    p = posenc.sinusoidal(2049, 128, dtype=np.float64)
+    g = p @ p[0] / 64
+    assert g[0] == pytest.approx(1, abs=1e-14)
+    assert np.abs(g[1:9]).mean() > np.abs(g[64:129]).mean() > np.abs(g[1024:]).mean()
+
+
+def test_s1_any_base_and_the_power_schedule():
+    """S1 would rather have theta_t = 1000**-t, and compares t**alpha."""
+    assert posenc.frequencies(8, base=1000.0)[2] == pytest.approx(1000**-0.5, rel=1e-15)
+    assert np.allclose(posenc.frequencies(8, schedule="power", alpha=2.0), [0, 1 / 16, 1 / 4, 9 / 16], rtol=0, atol=0)
+
+
+# ---- S2: base 10 against base 10000 ----
+
+
+def test_s2_first_dimensions_vary_and_last_hardly():
+    """S2: the code changes most in the first dimensions and least in the last; base 10 spreads it wider."""
+    spread = posenc.sinusoidal(128, 64, dtype=np.float64).std(0)[0::2]
+    assert spread[0] > 0.6
+    assert spread[-1] < 0.01
+    assert posenc.sinusoidal(128, 64, base=10.0, dtype=np.float64).std(0)[0::2][-1] > 0.6
+
+
+# ---- S4: rope and alibi ----
+
+
+def test_s4_rope_is_absolute_made_relative(rng):
+    """S4: <f(q, m), f(k, n)> = g(q, k, m - n); f(q, 0) = q; the length of q is kept."""
+    q, k = rng.standard_normal((2, 1, 64))
+    w = posenc.rope_frequencies(64)
+
+    def at(x, p):
+        return posenc.rope(x, [p], w, layout="interleaved")[0]
+
+    reached = [at(q, m + 3) @ at(k, m) for m in (0, 1, 10, 1000, 10**6)]
+    assert np.ptp(reached) <= 64 * 1e-15 * np.linalg.norm(q) * np.linalg.norm(k)
+    assert np.array_equal(at(q, 0), q[0])
+    assert np.linalg.norm(at(q, 12345)) == pytest.approx(np.linalg.norm(q), rel=1e-14)
+
+
+def test_s4_rope_of_two_dimensions_is_the_rotation_matrix():
+    """S4: f(q, m) = [[cos m theta, -sin m theta], [sin m theta, cos m theta]] q."""
+    theta, m = 0.25, 5
+    c, s = np.cos(m * theta), np.sin(m * theta)
+    assert np.abs(posenc.rope_matrix(m, [theta], layout="half") - [[c, -s], [s, c]]).max() <= 4e-16
+    z = (0.6 + 0.8j) * np.exp(1j * m * theta)
+    assert np.abs(posenc.rope([[0.6, 0.8]], [m], [theta], layout="half") - [z.real, z.imag]).max() <= 8e-16
+
+
+def test_s4_rope_inner_product_is_a_sum_over_pairs(rng):
+    """S4: (W_m q)^T (W_n k) = Re[sum_i q_[2i:2i+1] k*_[2i:2i+1] exp(i (m - n) theta_i)]."""
+    q, k = rng.standard_normal((2, 16))
+    theta, m, n = posenc.rope_frequencies(16).inv_freq, 40, 11
+    formula = ((q[0::2] + 1j * q[1::2]) * (k[0::2] - 1j * k[1::2]) * np.exp(1j * (m - n) * theta)).sum().real
+    rotated = posenc.rope(np.stack([q, k]), [m, n], theta, layout="interleaved")
+    assert rotated[0] @ rotated[1] == pytest.approx(formula, abs=1e-13)  # 16 products of size 4
+
+
+def test_s4_attention_alone_cannot_see_order(rng):
+    """S0 and S4: without position information, permuting keys and values changes nothing; a bias makes it differ."""
+    q, k, v = rng.standard_normal((3, 2, 9, 8))
+    order = rng.permutation(9)
+    plain, permuted = posenc.attention(q, k, v), posenc.attention(q, k[:, order], v[:, order])
+    assert np.abs(plain - permuted).max() <= 1e-14
+    bias = posenc.alibi(posenc.alibi_slopes(2))
+    placed = posenc.attention(q, k, v, bias=bias)
+    assert np.abs(placed - posenc.attention(q, k[:, order], v[:, order], bias=bias)).max() > 1e-3
+    same = posenc.attention(q, k[:, order], v[:, order], bias=bias, k_positions=order)
+    assert np.abs(placed - same).max() <= 1e-14

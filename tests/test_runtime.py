@@ -1,0 +1,128 @@
+"""Threads, instruction sets, the environment, and what importing costs."""
+
+import pytest
+
+import posenc
+
+SHOW = "import posenc; print(posenc.get_num_threads(), posenc.isa())"
+
+
+def test_set_and_restore_threads():
+    before = posenc.get_num_threads()
+    with posenc.threads(3):
+        assert posenc.get_num_threads() == 3
+        with posenc.threads(1):
+            assert posenc.get_num_threads() == 1
+        assert posenc.get_num_threads() == 3
+    assert posenc.get_num_threads() == before
+    with pytest.raises(KeyError), posenc.threads(5):
+        raise KeyError
+    assert posenc.get_num_threads() == before
+
+
+@pytest.mark.parametrize("n", [0, -1, -(2**70), 2**70])
+def test_refused_thread_counts(n):
+    before = posenc.get_num_threads()
+    with pytest.raises(ValueError, match=r"^set_num_threads: n has .+; expected "):
+        posenc.set_num_threads(n)
+    assert posenc.get_num_threads() == before
+
+
+@pytest.mark.parametrize("n", [2.0, True, "2", None])
+def test_thread_counts_are_integers(n):
+    with pytest.raises(TypeError, match=r"^set_num_threads: n has type .+; expected an integer$"):
+        posenc.set_num_threads(n)
+    assert posenc.get_num_threads() >= 1
+
+
+def test_use_isa():
+    before = posenc.isa()
+    assert before in posenc.isas()
+    assert posenc.isas()[0] == "base"
+    for name in posenc.isas():
+        with posenc.use_isa(name):
+            assert posenc.isa() == name
+    assert posenc.isa() == before
+    with pytest.raises(KeyError), posenc.use_isa("base"):
+        raise KeyError
+    assert posenc.isa() == before
+
+
+@pytest.mark.parametrize("name", ["", "AVX2", "sse9", "avx2 "])
+def test_unknown_isa_is_refused_by_name(name):
+    with (
+        pytest.raises(ValueError, match=r"^use_isa: name has .*; expected one of base") as caught,
+        posenc.use_isa(name),
+    ):
+        pytest.fail("entered")
+    assert repr(name) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [None, 3, b"base"])
+def test_isa_of_another_type_is_refused(name):
+    with pytest.raises((TypeError, ValueError), match="use_isa: name has"), posenc.use_isa(name):
+        pytest.fail("entered")
+    assert posenc.isa() in posenc.isas()
+
+
+def test_environment_chooses(run_python):
+    for name in posenc.isas():
+        done = run_python(SHOW, POSENC_ISA=name, POSENC_NUM_THREADS="7")
+        assert done.stdout.split() == ["7", name], done.stderr
+    done = run_python(SHOW, POSENC_ISA="", POSENC_NUM_THREADS="")
+    assert done.returncode == 0
+    assert done.stdout.split()[1] == posenc.isas()[-1], "without a wish the widest variant runs"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("POSENC_ISA", "sse9"), ("POSENC_ISA", "AVX2"), ("POSENC_NUM_THREADS", "0"), ("POSENC_NUM_THREADS", "-2"),
+        ("POSENC_NUM_THREADS", "two"), ("POSENC_NUM_THREADS", "1.5"), ("POSENC_NUM_THREADS", "²"),
+        ("POSENC_NUM_THREADS", "9" * 40),
+    ],
+)  # fmt: skip
+def test_a_wrong_environment_is_refused_by_name(run_python, variable, value):
+    """Never ignored: a typing error would otherwise measure or test another variant than was asked for."""
+    done = run_python(SHOW, **{variable: value})
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ValueError: ")
+    assert variable in last
+
+
+def test_default_threads_respect_affinity(run_python):
+    done = run_python(
+        "import os\nif hasattr(os, 'sched_setaffinity'): os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])\n"
+        + SHOW + "\nprint(hasattr(os, 'sched_setaffinity'))", POSENC_NUM_THREADS="",
+    )  # fmt: skip
+    count, _, limited = done.stdout.split()
+    assert int(count) == 1 or limited == "False"
+
+
+def test_import_is_light(run_python):
+    heavy = (
+        "scipy matplotlib rich torch autograd dask ml_dtypes transformers pandas decimal_ subprocess multiprocessing"
+    )
+    done = run_python(f"import sys, posenc; print([m for m in {heavy.split()} if m in sys.modules])")
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_import_starts_no_thread(run_python):
+    """Workers start at the first call that is worth them, so that a program that forks at once is safe."""
+    done = run_python("import numpy, os\ntasks = lambda: len(os.listdir('/proc/self/task'))\n"
+                      "n = tasks() if os.path.exists('/proc/self/task') else None\nimport posenc\n"
+                      "posenc.rope(numpy.ones((2, 4)), 2, numpy.ones(2), layout='half')\n"
+                      "print(n is None or tasks() == n)")  # fmt: skip
+    assert done.stdout.strip() == "True", done.stderr
+
+
+def test_import_twice_in_one_process(run_python):
+    done = run_python("import sys, posenc, numpy\nfirst = posenc\n"
+                      "[sys.modules.pop(m) for m in list(sys.modules) if m.startswith('posenc')]\n"
+                      "import posenc\nassert posenc is not first\nprint(posenc.alibi_slopes(8)[0])")  # fmt: skip
+    assert done.stdout.strip() == "0.5", done.stderr
+
+
+def test_version_is_text():
+    assert posenc.__version__.count(".") == 2

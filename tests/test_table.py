@@ -1,0 +1,154 @@
+"""Nothing is forgotten: rows of the table, public functions, their docstrings and their Cases name each other."""
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+from cases import BF16, CASES, array_paths
+
+import posenc
+from posenc import _core
+
+NOT_COMPUTING = {
+    "get_num_threads", "set_num_threads", "threads", "isa", "isas", "use_isa",  # run-time controls: test_runtime.py
+}  # fmt: skip
+FUNCTIONS = sorted(name for name in posenc.__all__ if inspect.isfunction(getattr(posenc, name)))
+COMPUTING = [name for name in FUNCTIONS if name not in NOT_COMPUTING]
+CLASSES = sorted(name for name in posenc.__all__ if inspect.isclass(getattr(posenc, name)))
+WITHOUT_GRADIENT = {
+    # documented: their transpose is in their docstring
+    "rerotate", "convert_layout", "merge_attention", "integrate",
+    # take no array to differentiate, or return integers, positions or fixed numbers
+    "frequencies", "rope_frequencies", "rope_from_config", "alibi_slopes", "rope_table", "rope_matrix", "shift_matrix",
+    "t5_bucket", "digits", "from_digits", "positions_from_mask", "logn_scale", "rerope_positions",
+    "self_extend_positions", "nezha", "xl_table",
+    # its gradient, streaming as it is, comes with that of every operator inside it
+    "attention",
+}  # fmt: skip
+
+
+def returns_bias(name):
+    return inspect.signature(getattr(posenc, name)).return_annotation in ("Bias", posenc.Bias)
+
+
+def base_of(name):
+    return name.removesuffix("_vjp")
+
+
+def test_every_callable_row_is_reached_by_a_case(monkeypatch):
+    """Rows are counted where they are called: by the forward calls, the calls with out=, and the gradients."""
+    reached = set()
+    callable_rows = {row for row in _core.table() if hasattr(_core, row)}
+
+    def counted(row, call):
+        return lambda *a: (reached.add(row), call(*a))[1]
+
+    for row in callable_rows:
+        monkeypatch.setattr(_core, row, counted(row, getattr(_core, row)))
+    for case in CASES:
+        arguments = case.arguments(max(3, case.least))
+        results = case.call(arguments)
+        if case.takes_out:
+            case.call(arguments, out=np.empty(results[0].shape, results[0].dtype))
+        if case.gradients:
+            case.vjp(tuple(np.ones(np.shape(r)) for r in results), arguments)
+    assert callable_rows - reached == set(), "rows of csrc/ops.def without a Case in tests/cases"
+
+
+def test_every_term_is_in_a_case_of_attention():
+    terms = {row for row in _core.table() if not hasattr(_core, row)}
+    used = {function for case in CASES for function, _ in case.arguments(max(3, case.least)).get("bias", ())}
+    assert terms - used == set(), "TERM rows of csrc/ops.def that no Case of attention uses"
+
+
+def test_every_public_function_has_a_case():
+    tested = {case.function for case in CASES}
+    assert {base_of(name) for name in COMPUTING} - tested == set(), "public functions without a Case in tests/cases"
+    assert tested <= set(FUNCTIONS)
+
+
+def test_every_vjp_is_tested():
+    tested = {case.function for case in CASES if case.gradients}
+    vjps = {base_of(name) for name in FUNCTIONS if name.endswith("_vjp")}
+    assert vjps - tested == set(), "vjps that no Case checks: fill in its `gradients`"
+    biases = {name for name in COMPUTING if returns_bias(name)}
+    assert biases - tested == set(), "biases whose vjp no Case checks"
+
+
+@pytest.mark.parametrize("name", COMPUTING)
+def test_every_differentiable_function_has_a_vjp(name):
+    if name.endswith("_vjp"):
+        assert hasattr(posenc, base_of(name))
+    else:
+        assert name in WITHOUT_GRADIENT or returns_bias(name) or f"{name}_vjp" in FUNCTIONS
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.gradients], ids=lambda case: case.name)
+def test_every_gradient_is_in_its_case(case):
+    """A field of the NamedTuple that the Case leaves out is one that nobody checked; `frequencies` may be left out
+    where the Case gives none."""
+    arguments = case.arguments(3)
+    fields = set(case.vjp(tuple(np.ones(np.shape(r)) for r in case.call(arguments)), arguments))
+    given = {field for field in fields if field in arguments or field in case.gradients}
+    assert {field for field in given - set(case.gradients) if array_paths(arguments[field])} == set()
+    assert set(case.gradients) <= fields
+
+
+@pytest.mark.parametrize("name", COMPUTING)
+def test_docstring(name):
+    """numpydoc: an equation or a sentence, Parameters, Returns, Raises, Examples; Notes or a reference where it
+    computes something that a paper defines."""
+    text = inspect.getdoc(getattr(posenc, name))
+    sections = set(re.findall(r"^(\w[\w ]+)\n-{3,}$", text, re.MULTILINE))
+    assert {"Parameters", "Returns", "Raises", "Examples"} <= sections
+    assert ">>> " in text
+    summary = text.split("\n\n")[0]
+    assert summary.endswith((".", "``", ":")) or "``" in summary
+
+
+@pytest.mark.parametrize("name", COMPUTING)
+def test_docstring_names_every_parameter(name):
+    """Gradients may refer to the function that they belong to."""
+    function = getattr(posenc, name)
+    documented = inspect.getdoc(function)
+    for parameter in inspect.signature(function).parameters.values():
+        here = re.search(rf"^(\w+, )*\**{parameter.name}(, \w+)* : |^(\w+, )*\**{parameter.name}(, \w+)*$",
+                         documented, re.MULTILINE)  # fmt: skip
+        refers = name.endswith("_vjp") and f"`{base_of(name)}`" in documented
+        assert here or refers, parameter.name
+
+
+@pytest.mark.parametrize("name", COMPUTING)
+def test_annotations(name):
+    signature = inspect.signature(getattr(posenc, name))
+    assert signature.return_annotation is not signature.empty
+    assert all(p.annotation is not p.empty for p in signature.parameters.values())
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_classes_have_docstrings(name):
+    assert len(inspect.getdoc(getattr(posenc, name)) or "") > 20
+
+
+def test_all_is_exact():
+    assert len(set(posenc.__all__)) == len(posenc.__all__)
+    assert all(hasattr(posenc, name) for name in posenc.__all__)
+
+
+def test_case_names_are_distinct():
+    names = [case.name for case in CASES]
+    assert len(set(names)) == len(names)
+
+
+def test_bfloat16_is_tested():
+    assert BF16 is not None, "install ml_dtypes: without it no bfloat16 row of the suite runs"
+
+
+@pytest.mark.parametrize("row", [row for row in _core.table() if hasattr(_core, row)])
+def test_core_rows_document_themselves_and_count_arguments(row):
+    assert getattr(_core, row).__doc__ == _core.table()[row]
+    with pytest.raises(TypeError, match="takes a function name"):
+        getattr(_core, row)()
+    with pytest.raises(TypeError, match="takes a function name"):
+        getattr(_core, row)("f", *range(40))

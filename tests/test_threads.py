@@ -1,0 +1,178 @@
+"""Any number of threads, calls from threads, forks and Ctrl-C: never another bit, never a hang."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from cases import CASES
+from layouts import same_bits
+
+import posenc
+
+COUNTS = (1, 2, 3, 8)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_results_do_not_depend_on_the_number_of_threads(case):
+    arguments = case.arguments(1025, np.float32)  # large enough that the pool wakes up
+    results = []
+    for count in COUNTS:
+        with posenc.threads(count):
+            results.append(case.call(arguments))
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.gradients], ids=lambda case: case.name)
+def test_gradients_do_not_depend_on_the_number_of_threads(case):
+    """Partial sums are added in the order of blocks, whoever computed them."""
+    arguments = case.arguments(385)
+    grads = tuple(np.cos(np.arange(np.size(e))).reshape(np.shape(e)) for e in case.expect(arguments))
+    results = []
+    for count in COUNTS:
+        with posenc.threads(count):
+            results.append(case.vjp(grads, arguments))
+    for other in results[1:]:
+        assert all(same_bits(other[name], results[0][name]) for name in case.gradients)
+
+
+def test_eight_python_threads_at_once(rng):
+    """Callers that find the pool busy work alone; nobody waits and nobody gets another's numbers."""
+    inputs = [rng.standard_normal((8, 512, 64)).astype(np.float32) for _ in range(8)]
+    w = 10000.0 ** (-np.arange(32) / 32)
+
+    def call(x):
+        return [(posenc.rope(x, 512, w, layout="half"), posenc.attention(x[:2], x[:2], x[:2])) for _ in range(8)]
+
+    wanted = [call(x)[0] for x in inputs]
+    with posenc.threads(3), ThreadPoolExecutor(8) as pool:
+        for (rope, attention), found in zip(wanted, pool.map(call, inputs), strict=True):
+            assert all(same_bits(rope, a) and same_bits(attention, b) for a, b in found)
+
+
+def test_threads_that_change_the_controls_while_others_compute(rng):
+    x = rng.standard_normal((8, 512, 64)).astype(np.float32)
+    wanted = posenc.rope(x, 512, np.ones(32), layout="half")
+    before = posenc.get_num_threads()
+
+    def change(i):
+        posenc.set_num_threads(1 + i % 4)
+        return same_bits(posenc.rope(x, 512, np.ones(32), layout="half"), wanted)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(change, range(64)))
+    posenc.set_num_threads(before)
+
+
+FORK = """
+import os, sys, time
+import numpy as np
+import posenc
+posenc.set_num_threads(4)
+def call():
+    return posenc.sinusoidal(4096, 512), posenc.attention(*np.ones((3, 4, 512, 32), np.float32))
+wanted = call()
+def check():
+    for _ in range(3):
+        assert all(np.array_equal(a, b) for a, b in zip(call(), wanted))
+start = time.monotonic()
+"""
+FORK_OS = (
+    FORK
+    + """
+pid = os.fork()
+if pid == 0:
+    check()
+    inner = os.fork()  # and once more, from a child whose own pool has started
+    if inner == 0:
+        check()
+        os._exit(0)
+    os._exit(os.waitpid(inner, 0)[1] != 0)
+status = os.waitpid(pid, 0)[1]
+check()
+print(status, time.monotonic() - start < 5)
+"""
+)
+FORK_POOL = (
+    FORK
+    + """
+import multiprocessing
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    pool.apply(check)
+    [r.get(5) for r in [pool.apply_async(check) for _ in range(4)]]
+check()
+print(0, time.monotonic() - start < 5)
+"""
+)
+FORK_BUSY = (
+    FORK
+    + """
+import threading
+stop = threading.Event()
+def work():
+    while not stop.is_set():
+        call()
+thread = threading.Thread(target=work); thread.start()
+statuses = set()
+for _ in range(5):  # forked while another thread may hold the pool
+    time.sleep(0.01)
+    pid = os.fork()
+    if pid == 0:
+        check()
+        os._exit(0)
+    statuses.add(os.waitpid(pid, 0)[1])
+stop.set(); thread.join()
+print(max(statuses), time.monotonic() - start < 5)
+"""
+)
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this platform has no fork")
+@pytest.mark.parametrize("program", [FORK_OS, FORK_POOL, FORK_BUSY], ids=["os.fork", "multiprocessing", "busy"])
+def test_fork_after_a_threaded_call(run_python, program):
+    done = run_python(program, timeout=30)
+    assert done.stdout.split() == ["0", "True"], done.stderr
+
+
+INTERRUPT = """
+import os, signal, threading, time
+import numpy as np
+import posenc
+posenc.set_num_threads({threads})
+small = lambda: posenc.attention(*np.ones((3, 4, 512, 32), np.float32))
+wanted = small()
+{prepare}
+sent = []
+def interrupt():
+    sent.append(time.monotonic())
+    os.kill(os.getpid(), signal.SIGINT)
+timer = threading.Timer(0.5, interrupt)
+timer.start()
+try:
+    {call}
+    print("finished")
+except KeyboardInterrupt:
+    late = time.monotonic() - sent[0]
+    timer.join()
+    assert np.array_equal(small(), wanted), "the pool does not work afterwards"
+    print("interrupted", late < 1.0, late)
+"""
+LONG = {
+    "attention": ("q = np.ones((32, 1 << 14, 128), np.float32)", "posenc.attention(q, q, q)"),
+    "one_head": ("q = np.ones((1, 1 << 17, 128))", "posenc.attention(q, q, q)"),
+    "wide": ("q = np.ones((1, 64, 256)); k = np.lib.stride_tricks.as_strided(q, (1, 1 << 24, 256), (0, 0, 8))",
+             "posenc.attention(q, k, k)"),
+    "sinusoidal": ("p = np.broadcast_to(np.arange(1 << 12), (1 << 12, 1 << 12)); out = np.empty(1 << 26)",
+                   "[posenc.sinusoidal(1 << 16, 1 << 10, out=out.reshape(1 << 16, 1 << 10)) for _ in range(10000)]"),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="os.kill cannot send SIGINT there")
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("call", LONG)
+def test_control_c(run_python, call, threads):
+    """KeyboardInterrupt within a second in a call of half a minute, and the next call is right."""
+    prepare, expression = LONG[call]
+    done = run_python(INTERRUPT.format(prepare=prepare, call=expression, threads=threads), timeout=120)
+    assert done.stdout.split()[:2] == ["interrupted", "True"], done.stdout + done.stderr
