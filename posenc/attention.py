@@ -211,7 +211,8 @@ def attention(
         )
     elif align == "end":
         shift = float(m - n)
-    distances = diagonal_distances(n, m, shift) if where is None else None
+    reads = where is None and any(operator.reads_positions for operator in operators)
+    distances = diagonal_distances(n, m, shift) if reads else None
 
     mask = None
     if keep is not None:
