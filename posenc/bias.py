@@ -35,7 +35,7 @@ from ._call import (
     working,
 )
 
-__all__ = ["Bias", "alibi", "alibi_slopes", "dense", "toeplitz"]
+__all__ = ["Bias", "alibi", "alibi_slopes", "dense", "kerple_log", "toeplitz"]
 
 
 @cache
@@ -525,6 +525,42 @@ def alibi(slopes: npt.ArrayLike) -> Bias:
            [-1. , -0.5,  0. ]], dtype=float32)
     """
     return _distance("alibi", slopes)
+
+
+def kerple_log(r1: npt.ArrayLike, r2: npt.ArrayLike) -> Bias:
+    """KERPLE, logarithmic: ``b[h](rel) = -r1[h] log(1 + r2[h] |rel|)``.
+
+    Parameters
+    ----------
+    r1, r2 : array (H,)
+        Finite; r2 at least 0 (both positive in the paper). Differentiable.
+
+    Returns
+    -------
+    Bias
+
+    Raises
+    ------
+    TypeError, ValueError
+        Parameters that are not one finite number per head, or a negative r2.
+
+    Notes
+    -----
+    Chi et al. 2022 (KERPLE), equation 6, there for a causal model. The authors' code clamps both parameters to at least
+    0.01 in each forward pass; here they are taken as they are.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> posenc.kerple_log([1.0], [1.0]).matrix(3).round(3)
+    array([[[ 0.   , -0.693, -1.099],
+            [-0.693,  0.   , -0.693],
+            [-1.099, -0.693,  0.   ]]], dtype=float32)
+    """
+    bias = _distance("kerple_log", r1, r2)
+    if (bias.arrays.r2 < 0).any():
+        fail(ValueError, "kerple_log", "r2", "a negative number", "at least 0")
+    return bias
 
 
 def toeplitz(diagonals: npt.ArrayLike) -> Bias:

@@ -2,6 +2,7 @@
  * of distances. A bias of this kind is evaluated once per distinct distance, N + M - 1 of them, never N M.
  */
 #include "distance.h"
+#include "elementary.h"
 
 /* ALiBi (Press et al. 2022, section 3): b_h(rel) = -slope_h |rel| */
 static void FN(alibi_at)(const pe_array *array, const idx *dim, idx h, const double *restrict rel, int n,
@@ -22,6 +23,33 @@ static void FN(alibi_grad)(const pe_array *array, const idx *dim, idx h, const d
     for (int j = 0; j < n; j++)
         sum -= grad[j] * fabs_(rel[j]);
     add_per_head(into, 0, h, sum);
+}
+
+/* Kerple, logarithmic (Chi et al. 2022, eq. 6): b_h(rel) = -r1_h log(1 + r2_h |rel|) */
+static void FN(kerple_log_at)(const pe_array *array, const idx *dim, idx h, const double *restrict rel, int n,
+                              real *restrict out)
+{
+    const double r1 = per_head(array, 0, h), r2 = per_head(array, 1, h);
+    (void)dim;
+    SIMD
+    for (int j = 0; j < n; j++)
+        out[j] = (real)(0.0 - r1 * log1p_pos(r2 * fabs_(rel[j])));
+}
+
+/* From   out = -r1 log(1 + r2 |rel|):   d r1 -= log(1 + r2 |rel|) grad,   d r2 -= r1 |rel| / (1 + r2 |rel|) grad */
+static void FN(kerple_log_grad)(const pe_array *array, const idx *dim, idx h, const double *rel, int n,
+                                const double *grad, const pe_array *into)
+{
+    const double r1 = per_head(array, 0, h), r2 = per_head(array, 1, h);
+    double d_r1 = 0, d_r2 = 0;
+    (void)dim;
+    for (int j = 0; j < n; j++) {
+        const double distance = fabs_(rel[j]);
+        d_r1 -= grad[j] * log1p_pos(r2 * distance);
+        d_r2 -= grad[j] * r1 * distance / (1 + r2 * distance);
+    }
+    add_per_head(into, 0, h, d_r1);
+    add_per_head(into, 1, h, d_r2);
 }
 
 /* ---- every DISTANCE row as callable kernels ---- */

@@ -68,6 +68,12 @@ def alibi(q, k, slopes):
     return -slopes[:, None, None] * np.abs(np.expand_dims(k[..., None, :] - q[..., :, None], -3))
 
 
+def kerple_log(q, k, r1, r2):
+    """Chi et al. 2022, equation 6: -r1 log(1 + r2 |i - j|)."""
+    distance = np.abs(k[..., None, :] - q[..., :, None])
+    return -r1[:, None, None] * np.log1p(r2[:, None, None] * distance)
+
+
 def toeplitz(q, k, diagonals):
     """By row and column: entry (i, j) is diagonals[:, j - i + N - 1]."""
     i, j = np.arange(q.shape[-1])[:, None], np.arange(k.shape[-1])
@@ -119,6 +125,13 @@ CASES = [
             "slopes": 2.0 ** -np.arange(1, 33), **REAL, "q_positions": np.sort(rng.uniform(0, 4096, 2048)),
         },
         axes={"slopes": "h", "q_positions": "n!", "k_positions": "m!"}, gradients=at("slopes"),
+    ),
+    BiasCase(
+        # a product and a sum before the logarithm (2 ulp), the product after it
+        function="kerple_log", oracle=on_positions(kerple_log), tolerance=ulps(4),
+        make=lambda rng, n: {"r1": rng.uniform(0.1, 2, 3), "r2": rng.uniform(0, 1, 3), "n": n, "m": n + 2},
+        real=lambda rng: {"r1": np.linspace(0.1, 2, 32), "r2": np.linspace(0.01, 1, 32), **REAL},
+        axes={"r1": "h", "r2": "h"}, gradients=at("r1", "r2"),
     ),
     BiasCase(
         function="toeplitz", oracle=on_positions(toeplitz), tolerance=ulps(0.5), axes={"diagonals": "h l!"},
