@@ -19,7 +19,7 @@ X86 = {"base": [], "avx2": ["-mavx2", "-mfma", "-mf16c"], "avx512": ["-march=x86
 MACHINE = os.environ.get("POSENC_BUILD_MACHINE", platform.machine()).lower()
 GNU_FLAGS = [
     "-std=c11", "-O3", "-ffp-contract=fast", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math",
-    "-fvisibility=hidden",
+    "-fno-wrapv", "-fvisibility=hidden",
 ]  # fmt: skip
 MSVC_FLAGS = ["/O2", "/std:c11", "/fp:precise", "/experimental:c11atomics"]
 

@@ -214,8 +214,10 @@ static int unfit(const pe_operand *o, const char *p, pe_storage storage, char *h
     double value;
     if (storage == PE_I64) {
         memcpy(&integer, p, sizeof integer);
+        if (integer <= largest_position && integer >= -largest_position)
+            return 0;
         PyOS_snprintf(has, room, "%lld", (long long)integer);
-        return integer > largest_position || integer < -largest_position;
+        return 1;
     }
     memcpy(&value, p, sizeof value);
     if (o->finite ? isfinite(value) : fabs(value) <= (double)largest_position)

@@ -123,6 +123,8 @@ def rope_frequencies(
 
 def _frequencies(function: str, frequencies: Any) -> tuple[Float64, float]:
     """Radians per position and the factor on cos and sin."""
+    if type(frequencies) is np.ndarray and frequencies.dtype is F64 and frequencies.ndim == 1:
+        return frequencies, 1.0
     if isinstance(frequencies, RopeFrequencies):
         return given_frequencies(function, frequencies.inv_freq), float(frequencies.attention_factor)
     return given_frequencies(function, frequencies), 1.0
@@ -133,7 +135,7 @@ def _make_table(
 ) -> Array:
     """[cos | sin] of each position, (..., N, 2e)."""
     half = len(w)
-    table = np.empty((*where.shape, 2 * half), dtype)
+    table = np.empty(where.shape + (2 * half,), dtype)
     _core.sinusoid(function, where, w, None, table, half, 0, 1, sin_scale, cos_scale)
     return table
 
@@ -165,10 +167,12 @@ def _rotation(
         fail(ValueError, function, "x", f"{x.ndim} axes", "at least 2, a sequence axis and channels")
     if seq_axis != -2:
         x = _sequence_axis(function, x, seq_axis)
+    shape = x.shape
+    width = shape[-1]
     first = as_index(function, "rotary_offset", rotary_offset, 0) if rotary_offset else 0
-    turned = x.shape[-1] - first if rotary_dim is None else as_index(function, "rotary_dim", rotary_dim, 2)
-    if turned % 2 or not 2 <= turned <= x.shape[-1] - first:
-        _refuse_width(function, x.shape[-1], rotary_dim, first)
+    turned = width - first if rotary_dim is None else as_index(function, "rotary_dim", rotary_dim, 2)
+    if turned % 2 or not 2 <= turned <= width - first:
+        _refuse_width(function, width, rotary_dim, first)
     dtype = F64 if x.dtype.char == "d" else F32
     w: Float64 | None = None
     where: Array | None = None
@@ -179,7 +183,7 @@ def _rotation(
         if len(w) != turned // 2:
             fail(ValueError, function, "frequencies", f"{len(w)} entries", f"rotary_dim // 2 = {turned // 2}")
         where = as_positions(function, "positions", positions)
-        if where.shape != x.shape[-2:-1]:
+        if where.shape != shape[-2:-1]:
             _fits_sequence(function, where.shape, x)
         cos_scale, sin_scale = (1 / factor, -1 / factor) if inverse else (factor, factor)
         table = _make_table(function, where, w, cos_scale, sin_scale, dtype)
@@ -303,8 +307,8 @@ def rope(
     rows, table, _, _, first, pairs_in, pairs_out = _rotation(
         function, data, positions, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
     )
-    reads = () if out is None else (data, positions, frequencies)
-    out, memory, staged = output(function, out, data.shape, data.dtype, reads, in_place=True)
+    # positions, frequencies and tables have been read by now: they may share memory with out
+    out, memory, staged = output(function, out, data.shape, data.dtype, (data,), in_place=True)
     if seq_axis != -2:
         memory = np.moveaxis(memory, seq_axis, -2)
     _core.rope(function, rows, table, memory, first, pairs_in, pairs_out)

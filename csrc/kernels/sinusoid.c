@@ -9,16 +9,20 @@
  * error of 2**-52 is at most 2**-26 of the result, a quarter of a float's half ulp.
  * double, and positions with a fraction: without angle addition, sincos.h for each pair.
  */
+#include "../scratch.h"
 #include "row.h"
 #include "sincos.h"
 
-enum { STEPS = 16, TILE = 64, CHUNK = 1024 };
+/* A tile is wide enough that memory is written nearly in sequence: 64 pairs, 512 bytes of every row in turn, took 3.3
+ * times as long as filling that memory, 256 take 2.0. */
+enum { STEPS = 16, TILE = 256, CHUNK = 1024 };
 
 typedef struct {
     double hi[TILE], lo[TILE]; /* turns per position */
     double step_sine[STEPS][TILE], step_cosine[STEPS][TILE];
     double base_sine[TILE], base_cosine[TILE];
 } tile;
+_Static_assert(sizeof(tile) <= SINUSOID_SCRATCH, "scratch.h says what a tile needs");
 
 static NOINLINE void tile_turns(tile *t, const double *hi, const double *lo, int n)
 {
@@ -34,43 +38,87 @@ static NOINLINE void exact_row(const tile *t, double p, int n, double *restrict 
         sincos_turns(p, t->hi[k], t->lo[k], &sine[k], &cosine[k]);
 }
 
-static NOINLINE void scaled_row(const double *restrict sine, const double *restrict cosine, double a, double b, int n,
-                                real *restrict s, real *restrict c)
+/* How sines and cosines lie in a row: s[k] and c[k], or pairs from s (or c) on, written as they are computed: through
+ * a second loop they cost 1.5 times as much. */
+typedef enum { APART, SINE_FIRST, COSINE_FIRST } order;
+
+INLINE void store(order o, real *restrict out, real *restrict other, int k, real sine, real cosine)
 {
-    SIMD
-    for (int k = 0; k < n; k++) {
-        s[k] = (real)(a * sine[k]);
-        c[k] = (real)(b * cosine[k]);
+    if (o == APART) {
+        out[k] = sine;
+        other[k] = cosine;
+    } else {
+        out[2 * k] = o == SINE_FIRST ? sine : cosine;
+        out[2 * k + 1] = o == SINE_FIRST ? cosine : sine;
     }
 }
 
-/* sin(x + y) = sin x cos y + cos x sin y, cos(x + y) = cos x cos y - sin x sin y; says whether one is small */
-static NOINLINE int added_row(const double *restrict base_sine, const double *restrict base_cosine,
-                              const double *restrict step_sine, const double *restrict step_cosine, double a, double b,
-                              int n, real *restrict s, real *restrict c)
+/* sin(x + y) = sin x cos y + cos x sin y, cos(x + y) = cos x cos y - sin x sin y; says whether one may be below 2**-26.
+ * Then their product is, and magnitudes of floats compare as integers: the sign of a difference, kept by an OR. */
+INLINE int added(order o, const double *restrict base_sine, const double *restrict base_cosine,
+                 const double *restrict step_sine, const double *restrict step_cosine, double a, double b, int n,
+                 real *restrict out, real *restrict other)
 {
-    int64_t small = 0;
+    const float least = (float)fabs_(a * b) * 0x1.01p-26f;
+    const uint32_t least_bits = float_bits(least);
+    int32_t small = 0;
     SIMD_OR(small)
     for (int k = 0; k < n; k++) {
         const double sine = fma64(base_sine[k], step_cosine[k], base_cosine[k] * step_sine[k]);
         const double cosine = fma64(base_cosine[k], step_cosine[k], -(base_sine[k] * step_sine[k]));
-        small |= (sine * sine < 0x1p-52) | (cosine * cosine < 0x1p-52);
-        s[k] = (real)(a * sine);
-        c[k] = (real)(b * cosine);
+        const real scaled_sine = (real)(a * sine), scaled_cosine = (real)(b * cosine);
+        const float product = (float)scaled_sine * (float)scaled_cosine;
+        small |= (int32_t)((float_bits(product) & 0x7fffffffu) - least_bits);
+        store(o, out, other, k, scaled_sine, scaled_cosine);
     }
-    return small != 0;
+    return small < 0 || least < 0x1p-60f; /* a product so small could underflow */
+}
+
+/* The values of a row that were computed one by one, scaled. */
+INLINE void scaled(order o, const double *restrict sine, const double *restrict cosine, double a, double b, int n,
+                   real *restrict out, real *restrict other)
+{
+    SIMD
+    for (int k = 0; k < n; k++)
+        store(o, out, other, k, (real)(a * sine[k]), (real)(b * cosine[k]));
+}
+
+static NOINLINE int added_row(order o, const tile *t, int r, double a, double b, int n, real *s, real *c)
+{
+    const double *x = t->base_sine, *y = t->base_cosine, *u = t->step_sine[r], *v = t->step_cosine[r];
+    const int plain = a == 1 && b == 1; /* an eighth of the time is the two multiplications */
+    switch (o) {
+    case APART: return plain ? added(APART, x, y, u, v, 1, 1, n, s, c) : added(APART, x, y, u, v, a, b, n, s, c);
+    case SINE_FIRST:
+        return plain ? added(SINE_FIRST, x, y, u, v, 1, 1, n, s, NULL)
+                     : added(SINE_FIRST, x, y, u, v, a, b, n, s, NULL);
+    default:
+        return plain ? added(COSINE_FIRST, x, y, u, v, 1, 1, n, c, NULL)
+                     : added(COSINE_FIRST, x, y, u, v, a, b, n, c, NULL);
+    }
+}
+
+static NOINLINE void scaled_row(order o, const double *x, const double *y, double a, double b, int n, real *s, real *c)
+{
+    switch (o) {
+    case APART: scaled(APART, x, y, a, b, n, s, c); break;
+    case SINE_FIRST: scaled(SINE_FIRST, x, y, a, b, n, s, NULL); break;
+    default: scaled(COSINE_FIRST, x, y, a, b, n, c, NULL);
+    }
 }
 
 /* added_row again for the few results that are too small for it. */
-static NOINLINE void mend_row(const tile *t, double p, int r, double a, double b, int n, real *s, real *c)
+static NOINLINE void mend_row(const tile *t, double p, int r, double a, double b, int n, int step, real *s, real *c)
 {
     for (int k = 0; k < n; k++) {
         const double sine = fma64(t->base_sine[k], t->step_cosine[r][k], t->base_cosine[k] * t->step_sine[r][k]);
         const double cosine = fma64(t->base_cosine[k], t->step_cosine[r][k], -(t->base_sine[k] * t->step_sine[r][k]));
         double exact_sine, exact_cosine;
         sincos_turns(p, t->hi[k], t->lo[k], &exact_sine, &exact_cosine);
-        s[k] = sine * sine < 0x1p-52 ? (real)(a * exact_sine) : s[k];
-        c[k] = cosine * cosine < 0x1p-52 ? (real)(b * exact_cosine) : c[k];
+        if (sine * sine < 0x1p-52)
+            s[k * step] = (real)(a * exact_sine);
+        if (cosine * cosine < 0x1p-52)
+            c[k * step] = (real)(b * exact_cosine);
     }
 }
 
@@ -79,15 +127,6 @@ typedef struct {
     idx sine, cosine, step, d;
     pe_storage storage;
 } columns;
-
-static NOINLINE void interleaved(const real *restrict first, const real *restrict second, idx n, real *restrict out)
-{
-    SIMD
-    for (idx k = 0; k < n; k++) {
-        out[2 * k] = first[k];
-        out[2 * k + 1] = second[k];
-    }
-}
 
 static void put(const real *values, idx column, idx n, const columns *to, char *row)
 {
@@ -101,21 +140,15 @@ static void put(const real *values, idx column, idx n, const columns *to, char *
         row_write(values, row, to->storage, n);
 }
 
-/* Pairs k0 .. k0+n of a row; the last column of an odd width may lack its partner. */
-static void put_pairs(const real *s, const real *c, idx k0, idx n, const columns *to, char *row)
+/* Pairs k0 .. k0+n of a row from room, [sines | cosines] or pairs; the last column of an odd width may lack its partner. */
+static void put_pairs(const real *room, idx k0, idx n, const columns *to, char *row)
 {
-    if (to->step == 1) {
-        put(s, to->sine + k0, n, to, row);
-        put(c, to->cosine + k0, n, to, row);
+    if (to->step == 2) {
+        put(room, 2 * k0, 2 * n, to, row);
         return;
     }
-    const real *first = to->sine < to->cosine ? s : c, *second = to->sine < to->cosine ? c : s;
-    real both[2 * TILE];
-    const int direct = to->storage == PE_STORAGE && 2 * (k0 + n) <= to->d;
-    real *target = direct ? (real *)(void *)row + 2 * k0 : both;
-    interleaved(first, second, n, target);
-    if (!direct)
-        put(both, 2 * k0, 2 * n, to, row);
+    put(room, to->sine + k0, n, to, row);
+    put(room + TILE, to->cosine + k0, n, to, row);
 }
 
 static void sinusoid_tile(tile *t, const double *position, char *const *row, idx rows, idx k0, int n, double a,
@@ -123,15 +156,24 @@ static void sinusoid_tile(tile *t, const double *position, char *const *row, idx
 {
     char ready[STEPS] = {0};
     int64_t base_now = 1; /* no multiple of STEPS */
+    const int step = (int)to->step;
+    const order o = step == 1 ? APART : to->sine < to->cosine ? SINE_FIRST : COSINE_FIRST;
+    const idx last = max_(to->sine, to->cosine) + (k0 + n - 1) * step;
+    const int direct = to->storage == PE_STORAGE && last < to->d;
+    real room[2 * TILE];
     for (idx i = 0; i < rows; i++) {
-        real s[TILE], c[TILE];
+        real *s = room + (step == 1 ? 0 : to->sine), *c = room + (step == 1 ? TILE : to->cosine);
+        if (direct) {
+            s = (real *)(void *)row[i] + to->sine + k0 * step;
+            c = (real *)(void *)row[i] + to->cosine + k0 * step;
+        }
         const double p = position[i];
         const int64_t whole = (int64_t)p, base = whole & ~(int64_t)(STEPS - 1);
         const int r = (int)(whole - base);
         if (PE_REAL == 64 || (double)whole != p) {
             double sine[TILE], cosine[TILE];
             exact_row(t, p, n, sine, cosine);
-            scaled_row(sine, cosine, a, b, n, s, c);
+            scaled_row(o, sine, cosine, a, b, n, s, c);
         } else {
             if (base != base_now)
                 exact_row(t, (double)base, n, t->base_sine, t->base_cosine);
@@ -139,10 +181,11 @@ static void sinusoid_tile(tile *t, const double *position, char *const *row, idx
                 exact_row(t, r, n, t->step_sine[r], t->step_cosine[r]);
             base_now = base;
             ready[r] = 1;
-            if (added_row(t->base_sine, t->base_cosine, t->step_sine[r], t->step_cosine[r], a, b, n, s, c))
-                mend_row(t, p, r, a, b, n, s, c);
+            if (added_row(o, t, r, a, b, n, s, c))
+                mend_row(t, p, r, a, b, n, step, s, c);
         }
-        put_pairs(s, c, k0, n, to, row[i]);
+        if (!direct)
+            put_pairs(room, k0, n, to, row[i]);
     }
 }
 
@@ -168,10 +211,9 @@ void FN(sinusoid)(const pe_call *call, idx begin, idx end, const pe_work *work)
     const columns to = columns_of(call, 3);
     double position[CHUNK];
     char *row[CHUNK];
-    tile t;
+    tile *t = work->scratch;
     pe_row at = row_at(call, begin);
     const double *hi = (const double *)(void *)at.data[1], *lo = (const double *)(void *)at.data[2];
-    (void)work;
     while (at.index < end) {
         const idx rows = min_(end - at.index, CHUNK);
         for (idx i = 0; i < rows; i++, row_next(call, &at)) {
@@ -181,8 +223,8 @@ void FN(sinusoid)(const pe_call *call, idx begin, idx end, const pe_work *work)
         }
         for (idx k0 = 0; k0 < f; k0 += TILE) {
             const int n = (int)min_(TILE, f - k0);
-            tile_turns(&t, hi + k0, lo ? lo + k0 : NULL, n);
-            sinusoid_tile(&t, position, row, rows, k0, n, call->par[3], call->par[4], &to);
+            tile_turns(t, hi + k0, lo ? lo + k0 : NULL, n);
+            sinusoid_tile(t, position, row, rows, k0, n, call->par[3], call->par[4], &to);
         }
     }
 }
@@ -194,8 +236,8 @@ void FN(sinusoid_vjp)(const pe_call *call, idx begin, idx end, const pe_work *wo
     const idx f = call->D(f);
     const columns of = columns_of(call, 0);
     const double a = call->par[3], b = call->par[4];
-    real *wide = work->scratch;
-    tile t;
+    tile *t = work->scratch;
+    real *wide = (real *)(void *)(t + 1);
     for (pe_row at = row_at(call, begin); at.index < end; row_next(call, &at)) {
         const double p = scalar_read(at.data[1], call->array[1].storage);
         const double *hi = (const double *)(void *)at.data[2], *lo = (const double *)(void *)at.data[3];
@@ -204,13 +246,13 @@ void FN(sinusoid_vjp)(const pe_call *call, idx begin, idx end, const pe_work *wo
         double dp = 0;
         for (idx k0 = 0; k0 < f; k0 += TILE) {
             const int n = (int)min_(TILE, f - k0);
-            tile_turns(&t, hi + k0, lo ? lo + k0 : NULL, n);
-            exact_row(&t, p, n, t.base_sine, t.base_cosine);
+            tile_turns(t, hi + k0, lo ? lo + k0 : NULL, n);
+            exact_row(t, p, n, t->base_sine, t->base_cosine);
             for (int k = 0; k < n; k++) {
                 const idx s = of.sine + (k0 + k) * of.step, c = of.cosine + (k0 + k) * of.step;
                 const double to_sine = s < of.d ? a * (double)grad[s] : 0,
                              to_cosine = c < of.d ? b * (double)grad[c] : 0;
-                const double phase = t.base_cosine[k] * to_sine - t.base_sine[k] * to_cosine;
+                const double phase = t->base_cosine[k] * to_sine - t->base_sine[k] * to_cosine;
                 dp += hi[k0 + k] * phase;
                 dw[k0 + k] += p * phase;
             }

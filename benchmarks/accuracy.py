@@ -1,0 +1,158 @@
+"""How wrong sines and cosines of position * frequency are: ours, NumPy's, torch's and transformers', against mpmath.
+
+Frequencies are 10000**(-2k/128), k < 64. Errors are the worst over all of them, in float32 ulps of the true value where
+positions are below 2**31, absolute beyond. The positions "near zeros" are denominators of the continued fraction of
+w / (pi/2): there the angle is closer to a multiple of pi/2 than anywhere else of that size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from measure import Report, main, peer
+
+import posenc
+
+D = 128
+Tables = tuple[np.ndarray, np.ndarray]  # sines and cosines, (positions, D / 2)
+
+
+def run(report: Report) -> None:
+    mp = peer("mpmath")
+    if not mp:
+        return
+    mp.mp.prec = 220
+    exact = [mp.mpf(10000) ** (mp.mpf(-2 * k) / D) for k in range(D // 2)]
+    rounded = [mp.mpf(float(w)) for w in exact]  # what rope is given: float64 frequencies, exact as they are
+    formulas = all_formulas()
+    rng = np.random.default_rng(0)
+    sets = {
+        "0 .. 2**31, sampled": np.concatenate([np.arange(64), rng.integers(0, 2**31, 1200), 2**31 - 1 - np.arange(40)]),
+        "0 .. 131072, sampled": np.concatenate([rng.integers(0, 2**17, 600), [2**17]]),
+        "near zeros of sin and cos": near_zeros(mp, exact + rounded),
+        "2**40": 2**40 + rng.integers(0, 2**20, 300),
+        "2**53": 2**53 - rng.integers(0, 2**30, 300),
+    }
+    print(f"{'':>28}" + "".join(f"{name:>22}" for name in formulas))
+    for what, positions in sets.items():
+        beyond = positions.max() >= 2**32
+        truths = {id(w): truth(mp, positions, w) for w in (exact, rounded)}
+        worst = []
+        for formula, of_rounded in formulas.values():
+            sine, cosine = truths[id(rounded if of_rounded else exact)]
+            worst.append(
+                max(error(ours, true, beyond) for ours, true in zip(formula(positions), (sine, cosine), strict=True))
+            )
+        print(f"{what + (' (abs)' if beyond else ' (ulp)'):>28}" + "".join(f"{value:22.3g}" for value in worst))
+        for name, value in zip(formulas, worst, strict=True):
+            report.rows.append(
+                {"work": f"{name}: {what}", "value": value, "unit": "absolute" if beyond else "float32 ulp"}
+            )
+    wide_tables(report, mp, exact, sets)
+    print(
+        f"goals: sinusoidal and rope_table <= 1 ulp below 2**31, <= {2.0**-24:.3g} beyond, float64 <= 4e-16 below 2**31"
+    )
+
+
+def wide_tables(report: Report, mp: Any, exact: list[Any], sets: dict[str, np.ndarray]) -> None:
+    """float64 results, absolute. The truth is a float64 too: half an ulp, 5.6e-17, is its own."""
+    for what in ("0 .. 2**31, sampled", "near zeros of sin and cos", "2**53"):
+        positions = sets[what]
+        table = posenc.sinusoidal(positions, D, layout="halves", dtype=np.float64)
+        ours = np.split(table, 2, axis=1)
+        angle = positions[:, None] * frequencies()
+        numpy = (np.sin(angle), np.cos(angle))
+        true = truth(mp, positions, exact)
+        errors = [
+            max(float(np.abs(a - b).max()) for a, b in zip(tables, true, strict=True)) for tables in (ours, numpy)
+        ]
+        print(f"{'float64, ' + what:>34}: posenc.sinusoidal {errors[0]:.3g}, NumPy {errors[1]:.3g} absolute")
+        report.rows.append({"work": f"float64 sinusoidal: {what}", "value": errors[0], "unit": "absolute"})
+
+
+def frequencies() -> np.ndarray:
+    return 10000.0 ** (-np.arange(0, D, 2) / D)
+
+
+def all_formulas() -> dict[str, tuple[Callable[[np.ndarray], Tables], bool]]:
+    """Name: (positions -> sines, cosines; whether the truth is at float64 frequencies)."""
+
+    def ours(positions: np.ndarray) -> Tables:
+        sine, cosine = np.split(posenc.sinusoidal(positions, D, layout="halves"), 2, axis=1)
+        return sine, cosine
+
+    def ours_rotary(positions: np.ndarray) -> Tables:
+        cosine, sine = posenc.rope_table(positions, posenc.rope_frequencies(D))
+        return sine, cosine
+
+    def numpy64(positions: np.ndarray) -> Tables:
+        angle = positions[:, None] * frequencies()
+        return np.sin(angle).astype(np.float32), np.cos(angle).astype(np.float32)
+
+    formulas: dict[str, tuple[Callable[[np.ndarray], Tables], bool]] = {
+        "posenc.sinusoidal": (ours, False),
+        "posenc.rope_table": (ours_rotary, True),
+        "NumPy float64, cast": (numpy64, False),
+    }
+    torch = peer("torch")
+    if torch:
+
+        def torch32(positions: np.ndarray) -> Tables:
+            inverse = torch.exp(torch.arange(0, D, 2) * (-np.log(10000.0) / D))
+            angle = torch.from_numpy(positions).float()[:, None] * inverse
+            return angle.sin().numpy(), angle.cos().numpy()
+
+        formulas["torch float32 formula"] = (torch32, False)
+    llama = peer("transformers.models.llama.modeling_llama")
+    if torch and llama:
+        module = llama.LlamaRotaryEmbedding(llama.LlamaConfig(hidden_size=D, num_attention_heads=1))
+
+        def transformers(positions: np.ndarray) -> Tables:
+            cosine, sine = module(torch.zeros(1), torch.from_numpy(positions)[None])
+            return sine[0, :, : D // 2].numpy(), cosine[0, :, : D // 2].numpy()
+
+        formulas["transformers LLaMA"] = (transformers, False)
+    return formulas
+
+
+def truth(mp: Any, positions: np.ndarray, w: list[Any]) -> Tables:
+    """sin and cos rounded to float64 from 66 digits."""
+    shape = (len(positions), len(w))
+    sine, cosine = np.empty(shape), np.empty(shape)
+    for i, p in enumerate(positions.tolist()):
+        for k, frequency in enumerate(w):
+            c, s = mp.cos_sin(p * frequency)
+            sine[i, k], cosine[i, k] = float(s), float(c)
+    return sine, cosine
+
+
+def error(has: np.ndarray, true: np.ndarray, absolute: bool) -> float:
+    """The largest, as such or in float32 ulps of the true value."""
+    difference = np.abs(has.astype(np.float64) - true)
+    if absolute:
+        return float(difference.max())
+    return float((difference / np.spacing(np.abs(true).astype(np.float32)).astype(np.float64)).max())
+
+
+def near_zeros(mp: Any, frequencies: list[Any]) -> np.ndarray:
+    """Positions below 2**31 whose angle is near a multiple of pi/2: denominators of convergents, and twice those."""
+    found = set()
+    for w in frequencies:
+        rest, before, now = w / (mp.pi / 2), 1, 0  # denominators of the convergents
+        for _ in range(40):
+            whole = int(mp.floor(rest))
+            before, now = now, whole * now + before
+            if now >= 2**31:
+                break
+            found.update(p for p in (now, 2 * now) if p < 2**31)
+            rest = rest - whole
+            if rest < mp.mpf(2) ** -150:
+                break
+            rest = 1 / rest
+    return np.array(sorted(found - {0}), np.int64)
+
+
+if __name__ == "__main__":
+    main(__doc__, run)

@@ -1,0 +1,69 @@
+"""ALiBi as a matrix: the strided view that costs nothing, the dense one, and adding each to logits."""
+
+from __future__ import annotations
+
+import resource
+import time
+
+import numpy as np
+from measure import Report, check, main, peer, random
+
+import posenc
+
+
+def run(report: Report) -> None:
+    view(report)
+    dense(report)
+    added(report)
+
+
+def view(report: Report) -> None:
+    """Before anything large is allocated: the peak of this process is what is looked at."""
+    bias = posenc.alibi(posenc.alibi_slopes(32))
+    bias.matrix(8)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    matrix = bias.matrix(8192)
+    first = time.perf_counter() - start
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert matrix.shape == (32, 8192, 8192)
+    assert matrix[31, 8191, 0] == np.float32(-8191 / 256)
+    report.figure("alibi(alibi_slopes(32)).matrix(8192): memory", grown / 1024, "MiB", most=8)
+    report.figure("alibi(alibi_slopes(32)).matrix(8192): the first call", first * 1e3, "ms", most=1)
+    report.time("alibi(alibi_slopes(32)).matrix(8192)", {"posenc matrix": lambda: bias.matrix(8192)}, cold=False)
+
+
+def dense(report: Report) -> None:
+    heads, n = 8, 2048  # 128 MiB
+    bias = posenc.alibi(posenc.alibi_slopes(heads))
+    ours, filled = random((heads, n, n)), random((heads, n, n), seed=1)
+    distance = np.arange(n)[None, :] - np.arange(n)[:, None]
+    check("alibi", bias.matrix(n, out=ours), -posenc.alibi_slopes(heads)[:, None, None] * abs(distance), 1e-4)
+    contenders = {"posenc matrix(out=)": lambda: bias.matrix(n, out=ours), "fill": lambda: filled.fill(1.5)}
+    if torch := peer("torch"):
+        into = torch.from_numpy(random((heads, n, n), seed=2))
+        slopes = torch.tensor(posenc.alibi_slopes(heads), dtype=torch.float32)[:, None, None]
+        steps = -(torch.arange(n)[None, :] - torch.arange(n)[:, None]).abs().float()
+        contenders["torch slopes * distance, out="] = lambda: torch.mul(slopes, steps, out=into)
+    report.time(f"dense ALiBi, H={heads} N={n}, out=", contenders, most={"fill": 1.3})
+
+
+def added(report: Report) -> None:
+    heads, n = 8, 2048
+    bias = posenc.alibi(posenc.alibi_slopes(heads))
+    logits = random((heads, n, n))
+    into_a, into_b = np.empty_like(logits), np.empty_like(logits)
+    matrix, full = bias.matrix(n), bias.matrix(n).copy()
+    check("logits + matrix", np.add(logits, matrix, out=into_a)[:2], np.add(logits, full, out=into_b)[:2], 0.0)
+    report.time(
+        f"adding to logits, H={heads} N={n}",
+        {
+            "the view": lambda: np.add(logits, matrix, out=into_a),
+            "a dense array": lambda: np.add(logits, full, out=into_b),
+        },
+        most={"a dense array": 1.05},
+    )
+
+
+if __name__ == "__main__":
+    main(__doc__, run)

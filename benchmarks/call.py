@@ -1,0 +1,66 @@
+"""What a call costs where there is almost nothing to compute, against NumPy's own smallest call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from measure import Report, check, main, peer, random
+
+import posenc
+
+
+def run(report: Report) -> None:
+    n, d = 4, 8
+    x, y, out, copied = random((n, d)), random((n, d), seed=1), random((n, d), seed=2), random((n, d), seed=3)
+    w = posenc.rope_frequencies(d).inv_freq
+    positions = np.arange(n)
+    angle = positions[:, None] * w
+    table = posenc.rope_table(positions, w)
+    expected = x[:, : d // 2] * np.cos(angle) - x[:, d // 2 :] * np.sin(angle)
+    check("rope", posenc.rope(x, positions, w, layout="half", out=out)[:, : d // 2], expected, 1e-6)
+
+    add = {"np.add(out=)": lambda: np.add(x, y, out=copied)}
+    contenders: dict[str, Any] = {
+        "posenc.rope(out=)": lambda: posenc.rope(x, positions, w, layout="half", out=out),
+        **add,
+    }
+    if torch := peer("torch"):
+        tx, tcos, tsin = torch.from_numpy(x), *(torch.from_numpy(np.concatenate([t, t], axis=1)) for t in table)
+
+        def torch_rope() -> Any:
+            return tx * tcos + torch.cat((-tx[:, d // 2 :], tx[:, : d // 2]), dim=-1) * tsin
+
+        contenders["torch, ready table"] = torch_rope
+    report.time(f"rope of {n} x {d}, out=", contenders, most={"np.add(out=)": 8.0}, cold=False)
+    report.time(
+        f"rope of {n} x {d} from a table, out=",
+        {"posenc.rope(out=)": lambda: posenc.rope(x, table, layout="half", out=out), **add},
+        cold=False,
+    )
+    report.time(
+        f"rope of {n} x {d}, fresh",
+        {"posenc.rope": lambda: posenc.rope(x, positions, w, layout="half"), **add},
+        cold=False,
+    )
+    report.time(
+        f"sinusoidal of {n} x {d}, out=",
+        {"posenc.sinusoidal(out=)": lambda: posenc.sinusoidal(positions, d, out=out), **add},
+        cold=False,
+    )
+    slopes = posenc.alibi(posenc.alibi_slopes(4))
+    report.time(
+        "alibi.matrix(8), 4 heads",
+        {"posenc matrix": lambda: slopes.matrix(8), **add},
+        cold=False,
+    )
+    q = random((2, n, d), seed=4)
+    report.time(
+        f"attention H=2 N={n} D={d}",
+        {"posenc.attention": lambda: posenc.attention(q, q, q), **add},
+        cold=False,
+    )
+
+
+if __name__ == "__main__":
+    main(__doc__, run)

@@ -1,0 +1,79 @@
+"""Tables of sin and cos: the sinusoidal encoding into given memory, against filling that memory."""
+
+from __future__ import annotations
+
+import numpy as np
+from measure import Report, check, main, peer, random
+
+import posenc
+
+N, DIM = 32768, 512  # 64 MiB of float32
+FILL_GOAL = {"avx512": 1.5, "avx2": 2.6}
+NUMPY_GOAL = {"avx512": 20.0, "avx2": 10.0}
+
+
+def numpy_formula(n: int, dim: int) -> np.ndarray:
+    """What people write: float64, sin into the even columns and cos into the odd ones."""
+    angle = np.arange(n)[:, None] * 10000.0 ** (-np.arange(0, dim, 2) / dim)
+    table = np.empty((n, dim), np.float32)
+    table[:, 0::2] = np.sin(angle)
+    table[:, 1::2] = np.cos(angle)
+    return table
+
+
+def run(report: Report) -> None:
+    ours, filled, theirs = (random((N, DIM)) for _ in range(3))
+    positions = np.arange(N)
+    check("sinusoidal", posenc.sinusoidal(N, DIM, out=ours), numpy_formula(N, DIM), 1e-7)
+    contenders = {
+        "posenc.sinusoidal(out=)": lambda: posenc.sinusoidal(positions, DIM, out=ours),
+        "fill": lambda: filled.fill(1.5),
+        "NumPy float64 formula": lambda: numpy_formula(N, DIM),
+    }
+    if torch := peer("torch"):
+        inverse = 10000.0 ** (-torch.arange(0, DIM, 2) / DIM)
+        into = torch.from_numpy(theirs)
+
+        def torch_formula() -> None:  # float32 angles: fast, and wrong at long range (accuracy.py)
+            angle = torch.arange(N, dtype=torch.float32)[:, None] * inverse
+            torch.sin(angle, out=into[:, 0::2])
+            torch.cos(angle, out=into[:, 1::2])
+
+        contenders["torch float32 formula, out="] = torch_formula
+    isa = posenc.isa()
+    report.time(
+        f"sinusoidal({N}, {DIM}) float32, out=",
+        contenders,
+        most={"fill": FILL_GOAL[isa]} if isa in FILL_GOAL else None,
+        least={"NumPy float64 formula": NUMPY_GOAL[isa]} if isa in NUMPY_GOAL else None,
+    )
+    report.time(
+        f"sinusoidal({N}, {DIM}) float32, fresh output, halves",
+        {
+            "posenc.sinusoidal": lambda: posenc.sinusoidal(positions, DIM, layout="halves"),
+            "empty and fill": lambda: np.empty((N, DIM), np.float32).fill(1.5),
+        },
+    )
+    wide, wide_filled = random((N // 2, DIM), np.float64), random((N // 2, DIM), np.float64)
+    report.time(
+        f"sinusoidal({N // 2}, {DIM}) float64, out=",
+        {
+            "posenc.sinusoidal(out=)": lambda: posenc.sinusoidal(positions[: N // 2], DIM, out=wide),
+            "fill": lambda: wide_filled.fill(1.5),
+            "NumPy float64 formula": lambda: numpy_formula(N // 2, DIM),
+        },
+    )
+    one = np.array([123456])
+    row = np.empty((1, DIM), np.float32)
+    report.time(
+        f"one row of {DIM}",
+        {
+            "posenc.sinusoidal(out=)": lambda: posenc.sinusoidal(one, DIM, out=row),
+            "np.sin of as many float64": lambda: np.sin(wide[0]),
+        },
+        cold=False,
+    )
+
+
+if __name__ == "__main__":
+    main(__doc__, run)

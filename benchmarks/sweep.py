@@ -1,0 +1,90 @@
+"""Every row of tests/cases at its realistic size: a new operator is measured here without an edit.
+
+Each row is checked against its oracle first, at a small size. The limit beside it is a copy that moves as many bytes as
+the call reads and writes. Gradients are timed where a row has them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import Report, main
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from cases import CASES, DTYPES, Case, map_arrays
+
+SMALL = 65
+WARM_BYTES = 1 << 20  # what fits the caches is timed in batches, warm
+
+
+def run(report: Report) -> None:
+    wanted = os.environ.get("SWEEP", "")  # e.g. SWEEP=rope for the rows whose name has it
+    dtypes = [d for d in DTYPES if d.name in os.environ.get("SWEEP_DTYPES", "float32").split(",")]
+    for case in CASES:
+        if wanted in case.name:
+            for dtype in dtypes:
+                if dtype in case.dtypes:
+                    one(report, case, dtype)
+                elif dtype == dtypes[0]:
+                    one(report, case, case.dtypes[0])
+
+
+def one(report: Report, case: Case, dtype: np.dtype) -> None:
+    verify(case, dtype)
+    arguments, options = case.real_arguments(dtype), case.options(dtype)
+    results = case.call(arguments, **options)
+    if case.takes_out:
+        # a matrix that is a view becomes a dense one here
+        options["out"] = np.ones(results[0].shape, results[0].dtype)
+        results = case.call(arguments, **options)
+    compare(report, f"{case.name} {dtype.name}", lambda: case.call(arguments, **options), (arguments, results))
+    if case.gradients:
+        grads = tuple(random_like(result) for result in results)
+        gradients = tuple(case.vjp(grads, arguments).values())
+        work = f"{case.name} vjp {dtype.name}"
+        compare(report, work, lambda: case.vjp(grads, arguments), (arguments, grads, gradients))
+
+
+def verify(case: Case, dtype: np.dtype) -> None:
+    arguments = case.arguments(SMALL, dtype)
+    results = case.call(arguments, **case.options(dtype))
+    expected = case.expect(arguments)
+    for has, want, allowed in zip(results, expected, case.bounds(expected, dtype, arguments), strict=True):
+        wide = np.asarray(has, np.float64)
+        same = (wide == want) | (np.isnan(wide) & np.isnan(want))
+        with np.errstate(invalid="ignore"):
+            if not (same | (np.abs(wide - want) <= allowed)).all():
+                sys.exit(f"{case.name} {dtype.name}: not what its oracle says; nothing more was timed.")
+
+
+def compare(report: Report, work: str, call: Callable[[], Any], touched: Any) -> None:
+    nbytes = 0
+
+    def add(array: np.ndarray) -> np.ndarray:
+        nonlocal nbytes
+        distinct = [length for length, stride in zip(array.shape, array.strides, strict=True) if stride]
+        nbytes += min(array.nbytes, math.prod(distinct) * array.itemsize)
+        return array
+
+    map_arrays(add, touched)
+    source = np.full(max(nbytes // 2, 1), 3, np.uint8)
+    target = np.full_like(source, 5)
+    limit = f"copy of {nbytes / 2**20:.2f} MiB moved"
+    report.time(work, {"posenc": call, limit: lambda: np.copyto(target, source)}, cold=nbytes > WARM_BYTES)
+
+
+def random_like(array: Any) -> np.ndarray:
+    array = np.asarray(array)
+    values = np.random.default_rng(1).standard_normal(array.shape, np.float32)
+    return values.astype(array.dtype)
+
+
+if __name__ == "__main__":
+    main(__doc__, run)
