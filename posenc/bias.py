@@ -52,6 +52,9 @@ def _tuple_of(row: str) -> Any:
     return namedtuple(f"{row}_arrays", [name for name, _ in _arrays_of(row)])
 
 
+_Where = tuple[Array, Array] | None
+
+
 class Bias(ABC):
     """A description of an operator on the logits: its row of the table and its arrays. Immutable.
 
@@ -89,7 +92,6 @@ class Bias(ABC):
         )
         return f"<posenc.{self.name}: {shapes}>"
 
-    @abstractmethod
     def matrix(
         self,
         n: int,
@@ -128,8 +130,11 @@ class Bias(ABC):
         array([[[-1.,  0., -1.],
                 [-2., -1.,  0.]]], dtype=float32)
         """
+        function = f"{self.name}.matrix"
+        n, m = lengths(function, n, m)
+        where = position_pair(function, n, m, q_positions, k_positions)
+        return self._matrix(function, n, m, where, result_dtype(function, dtype, out), out)
 
-    @abstractmethod
     def vjp(
         self,
         grad: npt.ArrayLike,
@@ -159,6 +164,19 @@ class Bias(ABC):
         >>> posenc.alibi([1.0]).vjp(np.ones((1, 2, 2)), 2)
         alibi_arrays(slopes=array([-2.]))
         """
+        function = f"{self.name}.vjp"
+        n, m = lengths(function, n, m)
+        where = position_pair(function, n, m, q_positions, k_positions)
+        gradients = self._vjp(function, as_data(function, "grad", grad), n, m, where)
+        return _tuple_of(self.name)(*(g.astype(t, copy=False) for g, t in zip(gradients, self._dtypes, strict=True)))
+
+    @abstractmethod
+    def _matrix(self, function: str, n: int, m: int, where: _Where, dtype: np.dtype[Any], out: Array | None) -> Array:
+        """What `matrix` returns; where is (positions of queries, of keys), or None for the last n of m."""
+
+    @abstractmethod
+    def _vjp(self, function: str, grad: Array, n: int, m: int, where: _Where) -> tuple[Array, ...]:
+        """The gradient of each array, in its shape, as float64."""
 
     @abstractmethod
     def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
@@ -175,9 +193,6 @@ class Bias(ABC):
         """A position bias reads neither q nor k: TypeError. Use `vjp`."""
         fail(TypeError, self.name, "logits_vjp", "a position operator", "an operator that reads q and k; use vjp")
 
-    def _gradients(self, values: tuple[Array, ...]) -> Any:
-        return _tuple_of(self.name)(*(v.astype(t, copy=False) for v, t in zip(values, self._dtypes, strict=True)))
-
 
 def lengths(function: str, n: int, m: int | None) -> tuple[int, int]:
     n = as_index(function, "n", n, 0)
@@ -189,7 +204,7 @@ def consecutive(positions: Array) -> bool:
     return positions.ndim == 1 and positions.dtype.kind == "i" and bool((np.diff(positions) == 1).all())
 
 
-def position_pair(function: str, n: int, m: int, q_positions: Any, k_positions: Any) -> tuple[Array, Array] | None:
+def position_pair(function: str, n: int, m: int, q_positions: Any, k_positions: Any) -> _Where:
     """Positions of queries and keys, or None where neither is given; one alone has 0, 1, 2, ... beside it."""
     if q_positions is None and k_positions is None:
         return None
@@ -244,6 +259,13 @@ def summed_rows(function: str, grad: Array, heads: int, n: int, m: int) -> Float
     return reduce_to(grad.astype(F64, copy=False), (heads, max(n + m - 1, 0)), F64)
 
 
+def fits_end(function: str, grad: Array, shape: tuple[int, ...]) -> Array:
+    """A dense cotangent whose last axes are the matrix's."""
+    if grad.ndim < len(shape) or grad.shape[grad.ndim - len(shape) :] != shape:
+        fail(ValueError, function, "grad", f"shape {grad.shape}", f"(..., {', '.join(map(str, shape))})")
+    return grad
+
+
 class Distance(Bias):
     """A bias that is a function of rel alone: a DISTANCE row of the table."""
 
@@ -262,62 +284,35 @@ class Distance(Bias):
         getattr(_core, self.name)(function, *self.arrays, rel, values)
         return values
 
-    def _rel(self, function: str, n: int, m: int, q_positions: Any, k_positions: Any) -> tuple[Float64, bool]:
+    def _rel(self, n: int, m: int, where: _Where) -> tuple[Float64, bool]:
         """Distances of the diagonals and True, or (..., n, m) distances and False."""
-        pair = position_pair(function, n, m, q_positions, k_positions)
-        if pair is None:
+        if where is None:
             return diagonal_distances(n, m, m - n), True
-        q, k = pair
+        q, k = where
         if consecutive(q) and consecutive(k):
             return diagonal_distances(n, m, float(q[0] - k[0]) if n and m else 0.0), True
         return np.subtract(k[..., None, :], q[..., :, None]).astype(F64, copy=False), False
 
-    def matrix(
-        self,
-        n: int,
-        m: int | None = None,
-        *,
-        q_positions: npt.ArrayLike | None = None,
-        k_positions: npt.ArrayLike | None = None,
-        dtype: npt.DTypeLike | None = None,
-        out: Array | None = None,
-    ) -> Array:
-        function = f"{self.name}.matrix"
-        n, m = lengths(function, n, m)
-        kind = result_dtype(function, dtype, out)
-        rel, is_row = self._rel(function, n, m, q_positions, k_positions)
+    def _matrix(self, function: str, n: int, m: int, where: _Where, dtype: np.dtype[Any], out: Array | None) -> Array:
+        rel, is_row = self._rel(n, m, where)
         if is_row:
-            return fill_matrix(function, self._values(function, rel, kind), n, m, out)
-        shape = (*rel.shape[:-2], self.heads, n, m)
-        out, memory, staged = output(function, out, shape, kind, (q_positions, k_positions))
-        values = self._values(function, rel.reshape(*rel.shape[:-2], n * m), kind).reshape(shape)
-        memory[...] = values
+            return fill_matrix(function, self._values(function, rel, dtype), n, m, out)
+        values = self._values(function, rel.reshape(*rel.shape[:-2], n * m), dtype)
+        out, memory, staged = output(function, out, (*values.shape[:-1], n, m), dtype)
+        memory[...] = values.reshape(memory.shape)
         return finish(out, staged)
 
-    def vjp(
-        self,
-        grad: npt.ArrayLike,
-        n: int,
-        m: int | None = None,
-        *,
-        q_positions: npt.ArrayLike | None = None,
-        k_positions: npt.ArrayLike | None = None,
-    ) -> Any:
-        function = f"{self.name}.vjp"
-        n, m = lengths(function, n, m)
-        given = as_data(function, "grad", grad)
-        rel, is_row = self._rel(function, n, m, q_positions, k_positions)
+    def _vjp(self, function: str, grad: Array, n: int, m: int, where: _Where) -> tuple[Array, ...]:
+        rel, is_row = self._rel(n, m, where)
         if is_row:
-            return self._gradients(self._sum(function, summed_rows(function, given, self.heads, n, m), rel))
+            return self._sum(function, summed_rows(function, grad, self.heads, n, m), rel)
         shape = (*rel.shape[:-2], self.heads, n, m)
-        if given.shape[-len(shape) :] != shape:
-            fail(ValueError, function, "grad", f"shape {given.shape}", f"(..., {', '.join(map(str, shape))})")
-        weights = reduce_to(given.astype(F64, copy=False), shape, F64)
+        weights = reduce_to(fits_end(function, grad, shape).astype(F64, copy=False), shape, F64)
         total = tuple(np.zeros(array.shape) for array in self.arrays)
         for batch in np.ndindex(shape[:-3]):
             part = self._sum(function, weights[batch].reshape(self.heads, n * m), rel[batch].reshape(n * m))
             total = tuple(map(np.add, total, part))
-        return self._gradients(total)
+        return total
 
     def _sum(self, function: str, weights: Float64, rel: Float64) -> tuple[Array, ...]:
         sums = tuple(np.zeros(array.shape) for array in self.arrays)
@@ -336,44 +331,21 @@ class Toeplitz(Bias):
     __slots__ = ()
     reads_positions = False
 
-    def _row(self, function: str, n: int, m: int | None) -> tuple[int, int]:
-        n, m = lengths(function, n, m)
+    def _check(self, function: str, n: int, m: int) -> None:
         have = self.arrays.diagonals.shape[1]
         if have != max(n + m - 1, 0):
             fail(ValueError, function, "diagonals", f"{have} entries", f"n + m - 1 = {max(n + m - 1, 0)}")
-        return n, m
 
-    def matrix(
-        self,
-        n: int,
-        m: int | None = None,
-        *,
-        q_positions: npt.ArrayLike | None = None,
-        k_positions: npt.ArrayLike | None = None,
-        dtype: npt.DTypeLike | None = None,
-        out: Array | None = None,
-    ) -> Array:
-        function = "toeplitz.matrix"
-        n, m = self._row(function, n, m)
-        kind = result_dtype(function, dtype, out)
-        return fill_matrix(function, self.arrays.diagonals.astype(kind, copy=False), n, m, out)
+    def _matrix(self, function: str, n: int, m: int, where: _Where, dtype: np.dtype[Any], out: Array | None) -> Array:
+        self._check(function, n, m)
+        return fill_matrix(function, self.arrays.diagonals.astype(dtype, copy=False), n, m, out)
 
-    def vjp(
-        self,
-        grad: npt.ArrayLike,
-        n: int,
-        m: int | None = None,
-        *,
-        q_positions: npt.ArrayLike | None = None,
-        k_positions: npt.ArrayLike | None = None,
-    ) -> Any:
-        function = "toeplitz.vjp"
-        n, m = self._row(function, n, m)
-        given = as_data(function, "grad", grad)
-        return self._gradients((summed_rows(function, given, self.arrays.diagonals.shape[0], n, m),))
+    def _vjp(self, function: str, grad: Array, n: int, m: int, where: _Where) -> tuple[Array, ...]:
+        self._check(function, n, m)
+        return (summed_rows(function, grad, self.arrays.diagonals.shape[0], n, m),)
 
     def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
-        self._row(function, *shape[-2:])
+        self._check(function, *shape[-2:])
         return (self.name, self.arrays.diagonals.astype(F64 if wide else F32, copy=False))
 
 
@@ -383,47 +355,23 @@ class Dense(Bias):
     __slots__ = ()
     reads_positions = False
 
-    def _shape(self, function: str, n: int, m: int | None) -> tuple[int, ...]:
-        n, m = lengths(function, n, m)
+    def _shape(self, function: str, n: int, m: int) -> tuple[int, ...]:
         have = self.arrays.array.shape
         if any(length not in (1, wanted) for length, wanted in zip(have[-2:], (n, m), strict=True)):
             fail(ValueError, function, "array", f"shape {have}", f"(..., {n}, {m})")
         return (*have[:-2], n, m)
 
-    def matrix(
-        self,
-        n: int,
-        m: int | None = None,
-        *,
-        q_positions: npt.ArrayLike | None = None,
-        k_positions: npt.ArrayLike | None = None,
-        dtype: npt.DTypeLike | None = None,
-        out: Array | None = None,
-    ) -> Array:
-        function = "dense.matrix"
-        shape = self._shape(function, *lengths(function, n, m))
-        kind = result_dtype(function, dtype, out)
+    def _matrix(self, function: str, n: int, m: int, where: _Where, dtype: np.dtype[Any], out: Array | None) -> Array:
+        matrix = np.broadcast_to(self.arrays.array.astype(dtype, copy=False), self._shape(function, n, m))
         if out is None:
-            return np.broadcast_to(self.arrays.array.astype(kind, copy=False), shape)
-        out, memory, staged = output(function, out, shape, kind, (self.arrays.array,))
-        np.copyto(memory, np.broadcast_to(self.arrays.array.astype(kind, copy=False), shape))
+            return matrix
+        out, memory, staged = output(function, out, matrix.shape, dtype, (matrix,))
+        np.copyto(memory, matrix)
         return finish(out, staged)
 
-    def vjp(
-        self,
-        grad: npt.ArrayLike,
-        n: int,
-        m: int | None = None,
-        *,
-        q_positions: npt.ArrayLike | None = None,
-        k_positions: npt.ArrayLike | None = None,
-    ) -> Any:
-        function = "dense.vjp"
-        shape = self._shape(function, *lengths(function, n, m))
-        given = as_data(function, "grad", grad)
-        if given.shape[given.ndim - len(shape) :] != shape:
-            fail(ValueError, function, "grad", f"shape {given.shape}", f"(..., {', '.join(map(str, shape))})")
-        return self._gradients((reduce_to(given.astype(F64, copy=False), self.arrays.array.shape, F64),))
+    def _vjp(self, function: str, grad: Array, n: int, m: int, where: _Where) -> tuple[Array, ...]:
+        given = fits_end(function, grad, self._shape(function, n, m))
+        return (reduce_to(given.astype(F64, copy=False), self.arrays.array.shape, F64),)
 
     def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
         array = self.arrays.array
