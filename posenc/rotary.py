@@ -130,16 +130,6 @@ def _frequencies(function: str, frequencies: Any) -> tuple[Float64, float]:
     return given_frequencies(function, frequencies), 1.0
 
 
-def _make_table(
-    function: str, where: Array, w: Float64, cos_scale: float, sin_scale: float, dtype: np.dtype[Any]
-) -> Array:
-    """[cos | sin] of each position, (..., N, 2e)."""
-    half = len(w)
-    table = np.empty(where.shape + (2 * half,), dtype)
-    _core.sinusoid(function, where, w, None, table, half, 0, 1, sin_scale, cos_scale)
-    return table
-
-
 # What `rope` and its gradient prepare alike: x with its sequence axis second to last, [cos | sin] of each position, the
 # positions and frequencies unless a table was given, first channel that turns, interleaved in, interleaved out.
 _Rotation = tuple[Array, Array, Array | None, Float64 | None, int, bool, bool]
@@ -186,7 +176,8 @@ def _rotation(
         if where.shape != shape[-2:-1]:
             _fits_sequence(function, where.shape, x)
         cos_scale, sin_scale = (1 / factor, -1 / factor) if inverse else (factor, factor)
-        table = _make_table(function, where, w, cos_scale, sin_scale, dtype)
+        table = np.empty(where.shape + (turned,), dtype)
+        _core.sinusoid(function, where, w, None, table, turned // 2, 0, 1, sin_scale, cos_scale)
     return x, table, where, w, first, layout == "interleaved", out_layout == "interleaved"
 
 
@@ -228,7 +219,7 @@ def _given_table(function: str, table: Any, x: Array, half: int, dtype: np.dtype
             fail(ValueError, function, argument, f"shape {array.shape}", f"(..., N, rotary_dim // 2 = {half})")
         _fits_sequence(function, array.shape[:-1], x)
         pair.append(array.astype(F64 if inverse else dtype, copy=False))
-    cos, sin = np.broadcast_arrays(*pair)
+    cos, sin = pair if pair[0].shape == pair[1].shape else np.broadcast_arrays(*pair)
     if inverse:
         norm = cos**2 + sin**2
         if not norm.all():
@@ -422,7 +413,8 @@ def rope_table(
     function = "rope_table"
     where = as_positions(function, "positions", positions)
     w, factor = _frequencies(function, frequencies)
-    table = _make_table(function, where, w, factor, factor, storage_dtype(function, dtype))
+    table = np.empty((*where.shape, 2 * len(w)), storage_dtype(function, dtype))
+    _core.sinusoid(function, where, w, None, table, len(w), 0, 1, factor, factor)
     return table[..., : len(w)], table[..., len(w) :]
 
 
@@ -468,7 +460,8 @@ def rope_matrix(position: float, frequencies: Any, *, layout: str, dim: int | No
         fail(ValueError, function, "position", f"{where.ndim} axes", "one number")
     width = 2 * len(w) if dim is None else as_index(function, "dim", dim, 2 * len(w))
     identity, rows = np.eye(width), np.empty((width, width))
-    table = _make_table(function, where, w, factor, factor, F64)
+    table = np.empty(2 * len(w))
+    _core.sinusoid(function, where, w, None, table, len(w), 0, 1, factor, factor)
     interleaved = layout == "interleaved"
     _core.rope(function, identity, table, rows, 0, interleaved, interleaved)
     return np.ascontiguousarray(rows.T)
