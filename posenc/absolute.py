@@ -64,7 +64,7 @@ class ShiftGradient(NamedTuple):
 def frequencies(
     dim: int, *, base: float = 10000.0, schedule: str = "geometric", alpha: float = 1.0, denominator: str = "dim"
 ) -> Float64:
-    """Angular frequencies of a sinusoidal encoding: ``w[i] = base**-t``, or ``t**alpha``.
+    """Angular frequencies of a sinusoidal encoding: ``w[i] = base**-t``, ``t = 2 i / dim``, or ``t**alpha``.
 
     Parameters
     ----------
@@ -208,11 +208,11 @@ def sinusoidal(
     dim : int
         Width d of the encoding, at least 1.
     base : float
-        ``w[i] = base**-t`` as the exact real number, see `frequencies`.
+        ``w[i] = base**-t``, ``t = 2 i / dim``, as the exact real number; see `frequencies`.
     frequencies : array (ceil(dim / 2),) or (dim // 2,), optional
         Radians per position, taken as exact float64, in place of `base` and `denominator`.
     layout : {"interleaved", "halves"}
-        ``sin, cos, sin, cos, ...`` or ``[sin ... | cos ...]``.
+        ``sin, cos, sin, cos, ...`` or ``[sin ... | cos ...]``. (The pairs of `rope` are another matter: "half".)
     order : {"sincos", "cossin"}
         Which of the two comes first.
     denominator : {"dim", "half-1"}

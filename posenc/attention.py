@@ -116,11 +116,12 @@ def attention(
         Where N queries stand among M keys: query i at i, or at i + M - N. Required by causal, window and biases that
         read positions when N != M and no positions are given.
     window : (left, right), optional
-        Visible where ``-left <= rel <= right``, in positions, inclusive; None is no limit, negative numbers are fine:
-        ``(None, -w)`` sees what is at least w back.
-    q_positions, k_positions : array (N,) or (batch axes, N), optional
-        Any integers or reals. If only one is given the other is 0, 1, 2, ....
-    q_segments, k_segments : integer array (N,) or (batch axes, N), optional
+        Visible where ``-left <= rel <= right``, in positions, inclusive: the last W keys, the query's own among them,
+        are ``(W - 1, 0)``. None is no limit, negative numbers are fine: ``(None, -w)`` sees what is at least w back.
+    q_positions, k_positions : array (N,) and (M,), or with the batch axes before, optional
+        Any integers or reals, or an int n for 0..n-1. Unlike those of `rope` they have no axis for heads. If only one
+        is given the other is 0, 1, 2, ....
+    q_segments, k_segments : integer array (N,) and (M,), or with the batch axes before, optional
         Packed documents: visible where the segments are equal.
     scale : float, optional
         ``D**-0.5``.
@@ -134,9 +135,9 @@ def attention(
     Returns
     -------
     ndarray (..., H, N, Dv)
-        In the dtype of q. A query that may see nothing gives 0, and lse = -inf.
+        In the dtype of q; integers become float64. A query that may see nothing gives 0, and lse = -inf.
     lse : ndarray (..., H, N)
-        If `return_lse`; float64 for float64 data, else float32.
+        If `return_lse`; float64 where q is, else float32.
 
     Raises
     ------
@@ -148,9 +149,9 @@ def attention(
     Notes
     -----
     Vaswani et al. 2017, equation 1; the streaming softmax is that of Milakov and Gimelshein 2018, tiled as by Dao et
-    al. 2022. Arithmetic is in float32, or float64 for float64 data. Masked keys and values are never used: their NaN
-    does not leak; a pair whose bias is -inf is masked. PyTorch's ``is_causal`` is ``align="start"``, flash-attention's
-    since 2.1 is ``align="end"``:
+    al. 2022. q decides: arithmetic is in float64 if q is, else in float32, and k and v are converted. Masked keys and
+    values are never used: their NaN does not leak; a pair whose bias is -inf is masked. PyTorch's ``is_causal`` is
+    ``align="start"``, flash-attention's since 2.1 is ``align="end"``:
 
     ======  =========  =========
     N M     start      end
@@ -166,6 +167,18 @@ def attention(
     >>> posenc.attention(q, k, v, causal=True).round(3)
     array([[[1.  , 0.  ],
             [0.33, 0.67]]])
+
+    Decoding: one query, the last of 100 keys, with a bias that reads positions.
+
+    >>> q, k, v = np.ones((8, 1, 64)), np.ones((8, 100, 64)), np.ones((8, 100, 64))
+    >>> posenc.attention(q, k, v, bias=posenc.alibi(posenc.alibi_slopes(8)), align="end").shape
+    (8, 1, 64)
+
+    Two documents of 60 and 40 words in one sequence.
+
+    >>> document = np.repeat([0, 1], [60, 40])
+    >>> posenc.attention(k, k, v, causal=True, q_segments=document, k_segments=document).shape
+    (8, 100, 64)
     """
     function = "attention"
     query, key, value = (_heads(function, argument, x) for argument, x in (("q", q), ("k", k), ("v", v)))
@@ -202,13 +215,7 @@ def attention(
         if consecutive(where[0]) and consecutive(where[1]):
             shift, where = float(where[0][0] - where[1][0]) if n and m else 0.0, None
     elif n != m and align is None and needs_positions:
-        fail(
-            ValueError,
-            function,
-            "align",
-            "None",
-            f"'start' or 'end': {n} queries and {m} keys can be aligned both ways",
-        )
+        fail(ValueError, function, "align", "None", f"'start', or 'end' as in decoding: N = {n} and M = {m} differ")
     elif align == "end":
         shift = float(m - n)
     reads = where is None and any(operator.reads_positions for operator in operators)

@@ -110,7 +110,7 @@ class Bias(ABC):
             Numbers of queries and keys; m is n if None.
         q_positions, k_positions : array (n,) and (m,), optional
             Where they stand. Without, key j is at j and query i at i + m - n: the queries are the last n of the keys.
-            With one of the two, the other is 0, 1, 2, ....
+            With one of the two, the other is 0, 1, 2, .... (`attention` asks for ``align`` where n and m differ.)
         dtype : dtype, optional
             float32 unless given, or that of `out`.
         out : array (H, n, m), optional
@@ -259,6 +259,11 @@ def summed_rows(function: str, grad: Array, heads: int, n: int, m: int) -> Float
     return reduce_to(grad.astype(F64, copy=False), (heads, max(n + m - 1, 0)), F64)
 
 
+def check_heads(function: str, name: str, heads: int, shape: tuple[int, ...]) -> None:
+    if heads != shape[-3]:
+        fail(ValueError, function, "bias", f"{heads} heads ({name})", f"{shape[-3]}, axis -3 of q")
+
+
 def fits_end(function: str, grad: Array, shape: tuple[int, ...]) -> Array:
     """A dense cotangent whose last axes are the matrix's."""
     if grad.ndim < len(shape) or grad.shape[grad.ndim - len(shape) :] != shape:
@@ -320,6 +325,7 @@ class Distance(Bias):
         return sums
 
     def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
+        check_heads(function, self.name, self.heads, shape)
         if distances is None:
             return (self.name, *self.arrays)
         return ("toeplitz", self._values(function, distances, F64 if wide else F32))
@@ -345,6 +351,7 @@ class Toeplitz(Bias):
         return (summed_rows(function, grad, self.arrays.diagonals.shape[0], n, m),)
 
     def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
+        check_heads(function, self.name, self.arrays.diagonals.shape[0], shape)
         self._check(function, *shape[-2:])
         return (self.name, self.arrays.diagonals.astype(F64 if wide else F32, copy=False))
 
@@ -447,11 +454,12 @@ def alibi(slopes: npt.ArrayLike) -> Bias:
     Parameters
     ----------
     slopes : array (H,)
-        Finite; see `alibi_slopes`. Differentiable.
+        Finite; see `alibi_slopes`. Differentiable, see `Bias.vjp`.
 
     Returns
     -------
     Bias
+        For ``attention(bias=...)``; its `matrix` shows it.
 
     Raises
     ------

@@ -82,11 +82,11 @@ def rope_frequencies(
     base : float
         Positive; ``rope_theta`` in a checkpoint's config.
     rope_type : {"default"}
-        The scaling.
+        The scaling; there is one so far, which scales nothing.
     seq_len : int, optional
-        Length of the sequence, for scalings that depend on it.
+        Length of the sequence; the default type does not depend on it.
     **keys
-        ``max_position_embeddings`` and ``original_max_position_embeddings`` are always allowed.
+        ``max_position_embeddings`` and ``original_max_position_embeddings``, as a config has them, are allowed.
 
     Returns
     -------
@@ -199,9 +199,16 @@ def _fits_sequence(function: str, shape: tuple[int, ...], x: Array) -> None:
     """positions are (N,), or have as many axes as x less one and broadcast against them."""
     others = x.shape[:-1]
     if len(shape) not in (1, len(others)):
-        fail(ValueError, function, "positions", f"{len(shape)} axes", f"1, or {len(others)} to broadcast against x")
+        fail(
+            ValueError,
+            function,
+            "positions",
+            f"{len(shape)} axes",
+            f"1, or {len(others)} to broadcast against x, per batch (B, 1, N)",
+        )
     if shape[-1] != others[-1]:
-        fail(ValueError, function, "positions", f"length {shape[-1]}", f"{others[-1]}, the sequence axis of x")
+        expected = f"{others[-1]}, the sequence axis of x (an int n means 0..n-1, [p] one position)"
+        fail(ValueError, function, "positions", f"length {shape[-1]}", expected)
     if len(shape) > 1:
         for mine, length in zip(shape[:-1], others[:-1], strict=True):
             if mine not in (1, length):
@@ -211,7 +218,8 @@ def _fits_sequence(function: str, shape: tuple[int, ...], x: Array) -> None:
 def _given_table(function: str, table: Any, x: Array, half: int, dtype: np.dtype[Any], inverse: bool) -> Array:
     """A pair (cos, sin) as the kernels read it, [cos | sin] in each row."""
     if not (isinstance(table, tuple | list) and len(table) == 2):
-        fail(TypeError, function, "frequencies", "nothing", "an array, or a pair (cos, sin) in place of positions")
+        expected = f"those of rope_frequencies({2 * half}), or a pair (cos, sin) in place of positions"
+        fail(TypeError, function, "frequencies", "nothing", expected)
     pair = []
     for argument, part in zip(("cos", "sin"), table, strict=True):
         array = as_data(function, argument, part)
@@ -252,7 +260,8 @@ def rope(
         x, so positions per batch are (B, 1, N). A pair ``(cos, sin)`` of arrays (..., N, D // 2), as `rope_table`
         makes, takes the place of positions and frequencies.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies
-        Radians per position; the ``attention_factor`` of a RopeFrequencies multiplies cos and sin.
+        Radians per position, see `rope_frequencies`; the ``attention_factor`` of a RopeFrequencies multiplies cos and
+        sin. Left out only where a table is given.
     layout : {"half", "interleaved"}
         Which channels are pair k of the rotated ones: ``(k, k + rotary_dim // 2)`` (GPT-NeoX, LLaMA in transformers)
         or ``(2k, 2k + 1)`` (RoFormer, GPT-J, Meta's LLaMA). There is no default: the wrong one is silently wrong.
@@ -272,7 +281,7 @@ def rope(
     Returns
     -------
     ndarray
-        Shape and dtype of x.
+        Shape and dtype of x; integers become float64.
 
     Raises
     ------
@@ -292,6 +301,12 @@ def rope(
     >>> import numpy as np, posenc
     >>> posenc.rope(np.array([[1.0, 0.0]]), [np.pi / 2], [1.0], layout="half").round(6)
     array([[0., 1.]])
+
+    Decoding: the one query at position 99, as an array, since the int 99 would mean 0..98.
+
+    >>> q = np.ones((8, 1, 64), np.float32)
+    >>> posenc.rope(q, [99], posenc.rope_frequencies(64), layout="half").shape
+    (8, 1, 64)
     """
     function = "rope"
     data = as_data(function, "x", x)

@@ -321,7 +321,8 @@ def swap_table(plans: Sequence[Scheme], text: Text, step: Callable[[str], None])
         header,
         rows,
         "How far attention's output of a word that stayed where it was moves, as a part of the largest output. Without "
-        "positions it is rounding: attention alone cannot tell who gave the photo to whom.",
+        "positions it is rounding: attention alone cannot tell who gave the photo to whom. The words are real, their "
+        "vectors and projections random, one for each different word: nothing is trained.",
     )
 
 
@@ -342,9 +343,10 @@ def shift_table(plans: Sequence[Scheme], text: Text, step: Callable[[str], None]
         "The whole text begins later. Do the scores move?",
         ("", "score", *SHIFTS),
         rows,
-        "Compared is what positions decide in a score. It depends on distance only: nothing should move but the last "
-        "bit; a word plus its sinusoid still tells where it stands, which is what absolute means. The usual formula "
-        "multiplies position and frequency in float32, where the angle loses its digits as the position grows.",
+        "Only the part of a score that positions decide is compared. It depends on distance only: nothing should move "
+        "but the last bit; a word plus its sinusoid still tells where it stands, which is what absolute means. The "
+        "usual formula multiplies position and frequency in float32, where the angle loses its digits as the position "
+        "grows.",
     )
 
 
@@ -365,7 +367,7 @@ def cost_table(plans: Sequence[Scheme], text: Text, step: Callable[[str], None])
             for name, t, b in zip(layers, times, extra, strict=True)
         ],
         "A layer of posenc.attention with the operator: the fastest of several calls, and the arrays that one makes "
-        "besides its result.",
+        "besides its result. Differences of a few per cent are noise.",
     )
 
 
@@ -517,7 +519,7 @@ def order_figure(plans: Sequence[Scheme]) -> Any:
                 grid[row, 0].set_ylabel(f"{name}\n\nquery", fontsize=9)
     for row, label in enumerate(("weight", "weight", "change of weight")):
         figure.colorbar(shown[row], ax=list(grid[row]), label=label, shrink=0.8)
-    figure.suptitle("Attention weights of the first head")
+    figure.suptitle("Attention weights of the first head (random vectors, nothing is trained)")
     return figure
 
 

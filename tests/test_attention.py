@@ -535,7 +535,7 @@ ERRORS = {
     "bias_dense_shape": ({"bias": posenc.dense(np.zeros((N, M + 1)))}, ValueError, "array"),
     "bias_dense_batch": ({"bias": posenc.dense(np.zeros((3, 1, N, M)))}, ValueError, "array"),
     "bias_toeplitz_length": ({"bias": posenc.toeplitz(np.zeros((2, N + M)))}, ValueError, "diagonals"),
-    "bias_toeplitz_heads": ({"bias": posenc.toeplitz(np.zeros((3, N + M - 1)))}, ValueError, "diagonals"),
+    "bias_toeplitz_heads": ({"bias": posenc.toeplitz(np.zeros((3, N + M - 1)))}, ValueError, "bias"),
     "k_width": ({"k": np.zeros((2, M, 9))}, ValueError, "k"),
     "k_heads": ({"k": np.zeros((3, M, 8)), "v": np.zeros((3, M, 8))}, ValueError, "k"),
     "k_no_heads": ({"k": np.zeros((0, M, 8)), "v": np.zeros((0, M, 8))}, ValueError, "k"),
