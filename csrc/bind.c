@@ -25,6 +25,7 @@
 typedef struct {
     const char *function;
     int has_real, is_double, nloops, ncopies;
+    double most_position, most_frequency;
     idx *dim;
     idx loops[PE_LOOPS];
     PyArrayObject *copy[PE_ARRAYS + PE_TERMS * PE_TERM_ARRAYS];
@@ -95,34 +96,39 @@ static int check_storage(agreement *a, const pe_operand *o, pe_storage storage)
     return 0;
 }
 
-/* One number that an operand must not hold, as a message; or 0. */
-static int unfit(const pe_operand *o, const char *p, pe_storage storage, char *has, size_t room)
+/* One number that an operand must not hold, as a message; or 0, and its size if that is the largest yet. */
+static int unfit(const pe_operand *o, const char *p, pe_storage storage, char *has, size_t room, double *most)
 {
     int64_t integer;
     double value;
     if (storage == PE_I64) {
         memcpy(&integer, p, sizeof integer);
-        if (integer <= largest_position && integer >= -largest_position)
-            return 0;
-        PyOS_snprintf(has, room, "%lld", (long long)integer);
-        return 1;
+        if (integer > largest_position || integer < -largest_position) {
+            PyOS_snprintf(has, room, "%lld", (long long)integer);
+            return 1;
+        }
+        value = (double)integer;
+    } else {
+        memcpy(&value, p, sizeof value);
     }
-    memcpy(&value, p, sizeof value);
-    if (o->finite ? isfinite(value) : fabs(value) <= (double)largest_position)
+    if (o->finite ? isfinite(value) : fabs(value) <= (double)largest_position) {
+        *most = fabs(value) > *most ? fabs(value) : *most;
         return 0;
+    }
     PyOS_snprintf(has, room, "%.17g", value);
     return 1;
 }
 
-static int check_values(const agreement *a, const pe_operand *o, PyArrayObject *array, pe_storage storage)
+static int check_values(agreement *a, const pe_operand *o, PyArrayObject *array, pe_storage storage)
 {
     const int ndim = PyArray_NDIM(array);
     const npy_intp size = PyArray_SIZE(array);
     npy_intp at[NPY_MAXDIMS] = {0};
     const char *p = PyArray_BYTES(array);
+    double *most = o->finite ? &a->most_frequency : &a->most_position;
     char has[32];
     for (npy_intp i = 0; i < size; i++) {
-        if (unfit(o, p, storage, has, sizeof has))
+        if (unfit(o, p, storage, has, sizeof has, most))
             return wrong(PyExc_ValueError, a, o->name, has,
                          o->finite ? "finite numbers" : "finite positions of at most 2**53");
         for (int d = ndim - 1; d >= 0; d--) {
@@ -135,6 +141,17 @@ static int check_values(const agreement *a, const pe_operand *o, PyArrayObject *
         }
     }
     return 0;
+}
+
+/* Two doubles of 1 / 2 pi are enough for angles up to here; beyond, sin and cos would be noise. */
+static int check_angles(const agreement *a)
+{
+    static const double largest_angle = 0x1p56;
+    char has[32];
+    if (a->most_position * a->most_frequency <= largest_angle)
+        return 0;
+    PyOS_snprintf(has, sizeof has, "%.17g", a->most_frequency);
+    return wrong(PyExc_ValueError, a, "frequencies", has, "at most 2**56 radians at the largest position");
 }
 
 static idx stride_of(PyArrayObject *array, int axis)
@@ -426,7 +443,7 @@ static int fill_call(const pe_table *table, const pe_row_of_table *row, PyObject
             return -1;
     }
     set_loops(call, terms, a);
-    return 0;
+    return check_angles(a);
 }
 
 PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs)
@@ -441,6 +458,7 @@ PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize
     if (!a.function)
         return NULL;
     a.has_real = a.is_double = a.nloops = a.ncopies = 0;
+    a.most_position = a.most_frequency = 0;
     a.dim = call.dim;
     const int status = fill_call(table, row, args + 1, &a, terms, &call) < 0 ? -1 : run(op, row, &call, a.is_double);
     while (a.ncopies > 0)

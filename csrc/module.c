@@ -130,7 +130,14 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static int module_exec(PyObject *module) { return pe_bind_init() < 0 ? -1 : pe_table_read(PyModule_GetState(module)); }
+static int module_exec(PyObject *module)
+{
+    if (pe_pool_init() < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return pe_bind_init() < 0 ? -1 : pe_table_read(PyModule_GetState(module));
+}
 
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, (void *)module_exec},

@@ -10,6 +10,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #ifdef _WIN32
 #include <process.h>
@@ -21,6 +22,7 @@ typedef CONDITION_VARIABLE cond;
 static void lock(mutex *m) { AcquireSRWLockExclusive(m); }
 static void unlock(mutex *m) { ReleaseSRWLockExclusive(m); }
 static void sleep_on(cond *c, mutex *m) { SleepConditionVariableSRW(c, m, INFINITE, 0); }
+static void sleep_a_while(cond *c, mutex *m) { SleepConditionVariableSRW(c, m, 50, 0); }
 static void wake_all(cond *c) { WakeAllConditionVariable(c); }
 static void worker(void);
 static void __cdecl enter(void *unused)
@@ -32,6 +34,7 @@ static int start_thread(void) { return _beginthread(enter, 0, NULL) != (uintptr_
 #else
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 typedef pthread_mutex_t mutex;
 typedef pthread_cond_t cond;
 #define MUTEX_INIT PTHREAD_MUTEX_INITIALIZER
@@ -39,6 +42,15 @@ typedef pthread_cond_t cond;
 static void lock(mutex *m) { pthread_mutex_lock(m); }
 static void unlock(mutex *m) { pthread_mutex_unlock(m); }
 static void sleep_on(cond *c, mutex *m) { pthread_cond_wait(c, m); }
+static void sleep_a_while(cond *c, mutex *m)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 50000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(c, m, &until);
+}
 static void wake_all(cond *c) { pthread_cond_broadcast(c); }
 static void worker(void);
 static void *enter(void *unused)
@@ -163,9 +175,11 @@ static void worker(void)
 }
 
 #ifndef _WIN32
-/* A forked child has this memory but none of the threads, and locks that nobody will open. */
+/* A forked child has this memory but none of the threads, locks that nobody will open, and scratch whose entry may be
+ * half written: what was kept is lost to it. */
 static void forget_workers(void)
 {
+    memset(scratches.kept, 0, sizeof scratches.kept);
     pool.lock = scratches.lock = (mutex)MUTEX_INIT;
     pool.wake = pool.idle = (cond)COND_INIT;
     pool.job = NULL;
@@ -179,11 +193,6 @@ static int take_pool(int wanted)
     const int taken = !pool.busy;
     if (taken) {
         pool.busy = 1;
-#ifndef _WIN32
-        static int registered = 0;
-        if (!registered)
-            registered = pthread_atfork(NULL, NULL, forget_workers) == 0;
-#endif
         while (pool.workers < wanted && start_thread())
             pool.workers++;
     }
@@ -213,8 +222,13 @@ int pe_run(const pe_job *job)
         lock(&pool.lock);
         pool.job = NULL; /* too late to join */
         pool.wanted = 0;
-        while (pool.running)
-            sleep_on(&pool.idle, &pool.lock);
+        while (pool.running) {
+            sleep_a_while(&pool.idle, &pool.lock);
+            unlock(&pool.lock);
+            if (job->call->stop && job->call->stop(job->call)) /* it may take the interpreter's lock: not with ours */
+                atomic_store(&s.stopped, 1);
+            lock(&pool.lock);
+        }
         pool.busy = 0;
         unlock(&pool.lock);
     }
@@ -222,6 +236,16 @@ int pe_run(const pe_job *job)
     if (atomic_load(&s.stopped))
         return PE_STOPPED;
     return atomic_load(&s.next) < s.blocks ? PE_NO_MEMORY : PE_DONE;
+}
+
+int pe_pool_init(void)
+{
+#ifndef _WIN32
+    static atomic_flag registered = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&registered))
+        return pthread_atfork(NULL, NULL, forget_workers) == 0 ? 0 : -1;
+#endif
+    return 0;
 }
 
 int pe_threads(void) { return atomic_load(&threads); }

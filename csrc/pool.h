@@ -15,6 +15,7 @@ typedef struct {
 enum { PE_DONE, PE_STOPPED, PE_NO_MEMORY };
 enum { PE_MOST_THREADS = 256 };
 
+int pe_pool_init(void); /* once, before any call: what a forked child must know */
 int pe_run(const pe_job *job);
 int pe_threads(void);
 void pe_set_threads(int n);

@@ -108,9 +108,13 @@ def as_number(function: str, argument: str, value: Any) -> float:
     """A finite Python float from an int or a float; bools are a TypeError."""
     try:
         number = float(value)
+    except OverflowError:
+        fail(ValueError, function, argument, "an integer beyond float64", "a finite number")
     except (TypeError, ValueError):
         number = np.nan
-    if isinstance(value, bool | np.bool_ | str) or (number != number and not isinstance(value, float | np.floating)):
+    if isinstance(value, bool | np.bool_ | str | bytes) or (
+        number != number and not isinstance(value, float | np.floating)
+    ):
         fail(TypeError, function, argument, f"type {type(value).__name__}", "a number")
     if not np.isfinite(number):
         fail(ValueError, function, argument, number, "a finite number")
@@ -118,7 +122,7 @@ def as_number(function: str, argument: str, value: Any) -> float:
 
 
 def one_of(function: str, argument: str, value: Any, allowed: Iterable[str]) -> None:
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         fail(ValueError, function, argument, repr(value), "one of " + ", ".join(map(repr, allowed)))
 
 
@@ -134,6 +138,8 @@ def as_reals(function: str, argument: str, value: Any) -> Array:
         return array.astype(I64, copy=False)
     if (dtype.kind == "f" and dtype.itemsize <= 8) or is_bfloat16(dtype):
         return array.astype(F64, copy=False)
+    if isinstance(value, list | tuple) and dtype.kind == "O" and all(type(p) is int for p in array.flat):
+        fail(ValueError, function, argument, max(array.flat, key=abs), "at most 2**53")  # NumPy has no such integers
     fail(TypeError, function, argument, f"dtype {dtype}", "integers or reals")
 
 

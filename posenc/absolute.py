@@ -107,8 +107,9 @@ def frequencies(
     dim = as_index(function, "dim", dim, 1)
     one_of(function, "schedule", schedule, ("geometric", "power"))
     one_of(function, "denominator", denominator, DENOMINATORS)
+    geometric = exact_frequencies(function, dim, base, denominator)[0]
     if schedule == "geometric":
-        return exact_frequencies(function, dim, base, denominator)[0].copy()
+        return geometric.copy()
     exponent = as_number(function, "alpha", alpha)
     if exponent < 0:
         fail(ValueError, function, "alpha", alpha, "at least 0")
@@ -259,7 +260,7 @@ def sinusoidal(
     columns = _columns(function, dim, base, frequencies, layout, order, denominator)
     factor = as_number(function, "scale", scale)
     kind = result_dtype(function, dtype, out)
-    out, memory, staged = output(function, out, (*where.shape, dim), kind, (positions, frequencies))
+    out, memory, staged = output(function, out, (*where.shape, dim), kind, (where, columns.high))
     _core.sinusoid(
         function, where, columns.high, columns.low, memory, columns.sine, columns.cosine, columns.step, factor, factor
     )
@@ -513,6 +514,8 @@ def shift_matrix(
     dim = as_index(function, "dim", dim, 1)
     if np.ndim(offset):
         fail(ValueError, function, "offset", f"{np.ndim(offset)} axes", "one number")
+    if dim % 2:
+        fail(ValueError, function, "dim", dim, "an even width: a sine without its cosine cannot be shifted")
     identity = np.eye(dim)
     s = _shift(function, identity, offset, base, frequencies, layout, order, denominator)
     rows = np.empty((dim, dim))

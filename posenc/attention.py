@@ -53,6 +53,8 @@ def _segments(function: str, argument: str, value: Any, batch: tuple[int, ...], 
     array = as_array(function, argument, value)
     if array.dtype.kind not in "iu":
         fail(TypeError, function, argument, f"dtype {array.dtype}", "integers")
+    if array.dtype.char in "QL" and array.size and int(array.max()) >= 2**63:
+        fail(ValueError, function, argument, int(array.max()), "at most 2**63 - 1")
     return _batch_array(function, argument, array.astype(I64, copy=False), batch, length)
 
 
@@ -190,16 +192,21 @@ def attention(
         fail(ValueError, function, "v", f"shape {value.shape}", f"(..., {groups}, {m}, Dv), as k")
     if heads % groups if groups else heads:
         fail(ValueError, function, "k", f"{groups} heads", f"a divisor of the {heads} heads of q")
-    try:
-        batch = np.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
-    except ValueError:
-        fail(ValueError, function, "k", f"batch axes {key.shape[:-3]}", f"to broadcast against {query.shape[:-3]}")
+    batch = query.shape[:-3]
+    for argument, array in (("k", key), ("v", value)):
+        try:
+            batch = np.broadcast_shapes(batch, array.shape[:-3])
+        except ValueError:
+            fail(ValueError, function, argument, f"batch axes {array.shape[:-3]}", f"to broadcast against {batch}")
     wide = query.dtype.char == "d"
     operators = _operators(function, bias)
     low, high = _range(function, causal, window)
     cap = 0.0 if softcap is None else as_number(function, "softcap", softcap)
-    if softcap is not None and cap <= 0:
-        fail(ValueError, function, "softcap", softcap, "a positive number or None")
+    if softcap is not None:
+        if cap <= 0:
+            fail(ValueError, function, "softcap", softcap, "a positive number or None")
+        size = 1e300 if wide else 1e37  # it and its inverse are numbers of the working precision; results are the same
+        cap = min(max(cap, 1 / size), size)
     factor = (width or 1) ** -0.5 if scale is None else as_number(function, "scale", scale)
 
     where = position_pair(function, n, m, q_positions, k_positions)
@@ -238,7 +245,11 @@ def attention(
     terms = tuple(operator.term(function, wide, (*batch, heads, n, m), distances) for operator in operators)
 
     out, memory, staged = output(
-        function, out, (*batch, heads, n, value.shape[-1]), query.dtype, (query, key, value, mask, *_arrays(operators))
+        function,
+        out,
+        (*batch, heads, n, value.shape[-1]),
+        query.dtype,
+        (query, key, value, mask, *(where or ()), of_q, of_k, *_arrays(operators)),
     )
     lse = np.empty((*batch, heads, n), F64 if wide else F32)
     _core.attention(
@@ -295,6 +306,7 @@ def merge_attention(outs: Any, lses: Any) -> tuple[Array, Array]:
             stacks.append(as_data(function, argument, parts))
             continue
         arrays = [as_data(function, argument, part) for part in parts]
+        arrays = [array.astype(arrays[0].dtype, copy=False) for array in arrays]
         if not arrays or any(array.shape != arrays[0].shape for array in arrays):
             shapes = ", ".join(str(array.shape) for array in arrays) or "no parts"
             fail(ValueError, function, argument, shapes, "one or more parts of one shape")

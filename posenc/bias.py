@@ -215,6 +215,11 @@ def position_pair(function: str, n: int, m: int, q_positions: Any, k_positions: 
         if array.shape[-1] != length:
             fail(ValueError, function, argument, f"length {array.shape[-1]}", str(length))
         pair.append(array)
+    try:
+        np.broadcast_shapes(pair[0].shape[:-1], pair[1].shape[:-1])
+    except ValueError:
+        batch = f"batch axes {pair[1].shape[:-1]}"
+        fail(ValueError, function, "k_positions", batch, f"to broadcast against {pair[0].shape[:-1]}")
     return pair[0], pair[1]
 
 
@@ -388,7 +393,10 @@ class Dense(Bias):
             fits = False
         if not fits:
             fail(ValueError, function, "array", f"shape {array.shape}", f"to broadcast to {shape}")
-        return (self.name, working(np.broadcast_to(array, (*array.shape[:-3], *shape[-3:])), wide))
+        small = working(array, wide)  # before it is broadcast: afterwards a copy would be H x N x M
+        if not (small.dtype.isnative and small.flags.aligned):
+            small = small.astype(small.dtype.newbyteorder("="))
+        return (self.name, np.broadcast_to(small, (*array.shape[:-3], *shape[-3:])))
 
 
 def _distance(name: str, *arrays: Any) -> Bias:

@@ -15,14 +15,16 @@ from ._call import (
     Float64,
     as_data,
     as_index,
+    as_number,
     as_positions,
     as_reals,
+    check_positions,
     fail,
     finish,
     one_of,
     output,
     reduce_to,
-    storage_dtype,
+    result_dtype,
     working,
 )
 from .absolute import exact_frequencies, given_frequencies
@@ -126,7 +128,10 @@ def _frequencies(function: str, frequencies: Any) -> tuple[Float64, float]:
     if type(frequencies) is np.ndarray and frequencies.dtype is F64 and frequencies.ndim == 1:
         return frequencies, 1.0
     if isinstance(frequencies, RopeFrequencies):
-        return given_frequencies(function, frequencies.inv_freq), float(frequencies.attention_factor)
+        factor = as_number(function, "attention_factor", frequencies.attention_factor)
+        if factor == 0:
+            fail(ValueError, function, "attention_factor", factor, "a number that is not 0")
+        return given_frequencies(function, frequencies.inv_freq), factor
     return given_frequencies(function, frequencies), 1.0
 
 
@@ -147,11 +152,10 @@ def _rotation(
     out_layout: str | None,
     seq_axis: int,
 ) -> _Rotation:
-    if layout not in LAYOUTS:
-        one_of(function, "layout", layout, LAYOUTS)
+    one_of(function, "layout", layout, LAYOUTS)
     if out_layout is None:
         out_layout = layout
-    elif out_layout not in LAYOUTS:
+    else:
         one_of(function, "out_layout", out_layout, LAYOUTS)
     if x.ndim < 2:
         fail(ValueError, function, "x", f"{x.ndim} axes", "at least 2, a sequence axis and channels")
@@ -159,7 +163,7 @@ def _rotation(
         x = _sequence_axis(function, x, seq_axis)
     shape = x.shape
     width = shape[-1]
-    first = as_index(function, "rotary_offset", rotary_offset, 0) if rotary_offset else 0
+    first = as_index(function, "rotary_offset", rotary_offset, 0)
     turned = width - first if rotary_dim is None else as_index(function, "rotary_dim", rotary_dim, 2)
     if turned % 2 or not 2 <= turned <= width - first:
         _refuse_width(function, width, rotary_dim, first)
@@ -189,6 +193,7 @@ def _refuse_width(function: str, width: int, rotary_dim: int | None, first: int)
 
 
 def _sequence_axis(function: str, x: Array, seq_axis: int) -> Array:
+    seq_axis = as_index(function, "seq_axis", seq_axis, -x.ndim)
     axis = seq_axis + x.ndim if seq_axis < 0 else seq_axis
     if not 0 <= axis < x.ndim - 1:
         fail(ValueError, function, "seq_axis", seq_axis, f"an axis of x before the last of its {x.ndim}")
@@ -395,7 +400,7 @@ def rope_vjp(
 
 
 def rope_table(
-    positions: npt.ArrayLike | int, frequencies: Any, *, dtype: npt.DTypeLike = np.float32
+    positions: npt.ArrayLike | int, frequencies: Any, *, dtype: npt.DTypeLike | None = None
 ) -> tuple[Array, Array]:
     """``cos(p w)`` and ``sin(p w)``, times the attention_factor: a table to rotate many tensors with.
 
@@ -405,8 +410,8 @@ def rope_table(
         ``n`` means 0..n-1.
     frequencies : array (e,) or RopeFrequencies
         Radians per position.
-    dtype : dtype
-        Of the table.
+    dtype : dtype, optional
+        Of the table; float32 unless given.
 
     Returns
     -------
@@ -428,7 +433,7 @@ def rope_table(
     function = "rope_table"
     where = as_positions(function, "positions", positions)
     w, factor = _frequencies(function, frequencies)
-    table = np.empty((*where.shape, 2 * len(w)), storage_dtype(function, dtype))
+    table = np.empty((*where.shape, 2 * len(w)), result_dtype(function, dtype, None))
     _core.sinusoid(function, where, w, None, table, len(w), 0, 1, factor, factor)
     return table[..., : len(w)], table[..., len(w) :]
 
@@ -473,6 +478,7 @@ def rope_matrix(position: float, frequencies: Any, *, layout: str, dim: int | No
     where = as_reals(function, "position", position)
     if where.ndim:
         fail(ValueError, function, "position", f"{where.ndim} axes", "one number")
+    check_positions(function, "position", where)
     width = 2 * len(w) if dim is None else as_index(function, "dim", dim, 2 * len(w))
     identity, rows = np.eye(width), np.empty((width, width))
     table = np.empty(2 * len(w))
@@ -532,6 +538,8 @@ def convert_layout(
         fail(ValueError, function, "x", f"first axis {array.shape[0]}", f"a multiple of {rows} heads")
     width = array.shape[axis] // rows
     turned = width if rotary_dim is None else as_index(function, "rotary_dim", rotary_dim, 0)
+    if rotary_dim is None and turned % 2:
+        fail(ValueError, function, "x", f"width {width}", "an even width")
     if turned % 2 or turned > width:
         fail(ValueError, function, "rotary_dim", turned, f"an even number of at most {width}")
     order = np.arange(width)

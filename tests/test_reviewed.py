@@ -1,0 +1,144 @@
+"""What a review found wrong once, in the order of its severity."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import posenc
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_fork_before_the_first_pooled_call():
+    """Scratch has a lock that small calls take too: a child must not inherit it closed."""
+    script = """
+        import os, threading, numpy as np, posenc
+        posenc.set_num_threads(1)
+        q, keep, going = np.ones((1, 64, 64), np.float32), np.zeros((1, 1, 1), bool), [True]
+        def work():
+            while going[0]:
+                posenc.attention(q, q, q, keep=keep)
+        workers = [threading.Thread(target=work) for _ in range(3)]
+        [w.start() for w in workers]
+        for _ in range(150):
+            child = os.fork()
+            if child == 0:
+                posenc.attention(q[:, :16], q[:, :16], q[:, :16])
+                os._exit(0)
+            os.waitpid(child, 0)
+        going[0] = False
+        [w.join() for w in workers]
+        print("done")
+    """
+    run = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
+    assert subprocess.run(run, capture_output=True, text=True, timeout=60).stdout == "done\n"
+
+
+def test_out_over_positions_and_segments():
+    rng = np.random.default_rng(0)
+    q, k, v = rng.normal(size=(1, 256, 4)), rng.normal(size=(1, 256, 4)), rng.normal(size=(1, 256, 1))
+    for kind, dtype in (("positions", np.float64), ("segments", np.int64)):
+        buffer = (rng.permutation(256) // 3).astype(dtype)
+        names = {f"q_{kind}": buffer, f"k_{kind}": buffer}
+        want = posenc.attention(q, k, v, causal=True, **{name: array.copy() for name, array in names.items()})
+        got = posenc.attention(q, k, v, causal=True, **names, out=buffer.view(np.float64).reshape(1, 256, 1))
+        assert (got == want).all()
+
+
+def test_out_over_positions_that_are_no_array():
+    buffer = np.empty(4000)
+    buffer[:2000] = np.arange(2000) + 0.5
+    want = posenc.sinusoidal(buffer[:2000].copy(), 2, dtype=np.float64)
+    assert (posenc.sinusoidal(memoryview(buffer[:2000]), 2, out=buffer.reshape(2000, 2)) == want).all()
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", ">f8"])
+def test_a_broadcast_dense_bias_is_not_spread_out(dtype):
+    import tracemalloc
+
+    q, bias = np.ones((8, 600, 4), np.float32), posenc.dense(np.zeros((1, 1, 600), dtype))
+    tracemalloc.start()
+    posenc.attention(q, q, q, bias=bias)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20  # H x N x M floats would be 11 MiB
+
+
+@pytest.mark.skipif(not hasattr(signal, "raise_signal") or os.name == "nt", reason="no SIGINT to send")
+def test_ctrl_c_while_only_a_worker_works():
+    keys = np.broadcast_to(np.ones((1, 1, 64), np.float32), (1, 20_000_000, 64))
+    keep = np.ones((1, 128, 1), bool)
+    keep[:, :64] = False  # the caller's block is empty
+    with posenc.threads(2):
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            posenc.attention(np.ones((1, 128, 64), np.float32), keys, keys, keep=keep)
+        assert time.monotonic() - began < 1.3  # the documented second
+
+
+def test_softcap_beyond_the_working_precision():
+    q, v = np.ones((1, 3, 4), np.float32), np.arange(12, dtype=np.float32).reshape(1, 3, 4)
+    assert np.abs(posenc.attention(q, q, v, softcap=1e39) - posenc.attention(q, q, v)).max() <= 1e-6  # one rounding
+    for tiny in (1e-46, 1e-40):
+        assert np.abs(posenc.attention(q * [[[1], [2], [3]]], q, v, softcap=tiny) - v.mean(1)).max() <= 1e-6
+
+
+def test_angles_past_their_bits_are_refused():
+    with pytest.raises(ValueError, match=r"^sinusoidal: frequencies has 1e\+30; expected "):
+        posenc.sinusoidal([1], 2, frequencies=[1e30])
+    assert posenc.sinusoidal([2**53], 2, frequencies=[8.0]).shape == (1, 2)
+
+
+W = np.ones(2)
+REFUSED = {
+    "position": (lambda: posenc.rope_matrix(np.nan, W, layout="half"), ValueError, "rope_matrix: position "),
+    "odd": (lambda: posenc.shift_matrix(1, 3), ValueError, "shift_matrix: dim "),
+    "v": (lambda: posenc.attention(*np.ones((2, 2, 1, 3, 4)), np.ones((3, 1, 3, 4))), ValueError, "attention: v "),
+    "width": (lambda: posenc.convert_layout(W[:1], source="half", target="half"), ValueError, "convert_layout: x "),
+    "window": (lambda: posenc.attention(*np.ones((3, 1, 2, 2)), window=(10**400, None)), ValueError, "attention: win"),
+    "base": (lambda: posenc.sinusoidal(1, 2, base=10**400), ValueError, "sinusoidal: base "),
+    "bytes": (lambda: posenc.attention(*np.ones((3, 1, 2, 2)), scale=b"1"), TypeError, "attention: scale "),
+    "factor": (
+        lambda: posenc.rope(np.ones((1, 4)), 1, posenc.RopeFrequencies(W, 0.0, 1.0), layout="half"),
+        ValueError, "rope: attention_factor ",
+    ),
+    "batches": (
+        lambda: posenc.alibi([1.0]).matrix(3, q_positions=np.ones((2, 3)), k_positions=np.ones((4, 3))),
+        ValueError, "alibi.matrix: k_positions ",
+    ),
+    "axis": (lambda: posenc.rope(np.ones((2, 1, 4)), 1, W, layout="half", seq_axis=0.0), TypeError, "rope: seq_axis "),
+    "layout": (lambda: posenc.rope(np.ones((1, 4)), 1, W, layout=np.array(["half"])), ValueError, "rope: layout "),
+    "huge": (lambda: posenc.sinusoidal([2**70], 4), ValueError, "sinusoidal: positions has 1180591620717411303424; "),
+    "offset": (lambda: posenc.rope(np.ones((1, 4)), 1, W, layout="half", rotary_offset=None), TypeError, "rope: rota"),
+    "power": (lambda: posenc.frequencies(4, schedule="power", base=-1), ValueError, "frequencies: base "),
+    "segment": (
+        lambda: posenc.attention(
+            *np.ones((3, 1, 1, 2)), q_segments=np.array([2**64 - 1], np.uint64), k_segments=[-1]
+        ),
+        ValueError, "attention: q_segments ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_refused_by_name(kind):
+    call, exception, beginning = REFUSED[kind]
+    with pytest.raises(exception) as caught:
+        call()
+    assert str(caught.value).startswith(beginning)
+    assert "; expected " in str(caught.value)
+
+
+def test_the_first_array_decides_the_dtype():
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=(2, 3))]
+    assert posenc.merge_attention(parts, [np.zeros(2), np.zeros(2)])[0].dtype == np.float32
+    assert posenc.rope_table(2, W, dtype=None)[0].dtype == np.float32
