@@ -184,7 +184,7 @@ def output(
         return array, array, None
     if not isinstance(out, np.ndarray):
         fail(TypeError, function, "out", f"type {type(out).__name__}", "a NumPy array")
-    if out.dtype != dtype:
+    if out.dtype is not dtype and out.dtype != dtype:
         fail(TypeError, function, "out", f"dtype {out.dtype}", str(dtype))
     if out.shape != shape:
         fail(ValueError, function, "out", f"shape {out.shape}", str(shape))

@@ -152,10 +152,9 @@ def _rotation(
     out_layout: str | None,
     seq_axis: int,
 ) -> _Rotation:
-    one_of(function, "layout", layout, LAYOUTS)
-    if out_layout is None:
-        out_layout = layout
-    else:
+    if type(layout) is not str or layout not in LAYOUTS:  # inline: a call of a small array is all Python
+        one_of(function, "layout", layout, LAYOUTS)
+    if out_layout is not None:
         one_of(function, "out_layout", out_layout, LAYOUTS)
     if x.ndim < 2:
         fail(ValueError, function, "x", f"{x.ndim} axes", "at least 2, a sequence axis and channels")
@@ -163,7 +162,8 @@ def _rotation(
         x = _sequence_axis(function, x, seq_axis)
     shape = x.shape
     width = shape[-1]
-    first = as_index(function, "rotary_offset", rotary_offset, 0)
+    simple = type(rotary_offset) is int and rotary_offset >= 0
+    first = rotary_offset if simple else as_index(function, "rotary_offset", rotary_offset, 0)
     turned = width - first if rotary_dim is None else as_index(function, "rotary_dim", rotary_dim, 2)
     if turned % 2 or not 2 <= turned <= width - first:
         _refuse_width(function, width, rotary_dim, first)
@@ -182,7 +182,8 @@ def _rotation(
         cos_scale, sin_scale = (1 / factor, -1 / factor) if inverse else (factor, factor)
         table = np.empty(where.shape + (turned,), dtype)
         _core.sinusoid(function, where, w, None, table, turned // 2, 0, 1, sin_scale, cos_scale)
-    return x, table, where, w, first, layout == "interleaved", out_layout == "interleaved"
+    interleaved = layout == "interleaved"
+    return x, table, where, w, first, interleaved, interleaved if out_layout is None else out_layout == "interleaved"
 
 
 def _refuse_width(function: str, width: int, rotary_dim: int | None, first: int) -> NoReturn:
