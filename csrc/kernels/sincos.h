@@ -10,7 +10,12 @@
 #define PE_SINCOS_H
 
 #include "real.h"
-#include <string.h>
+
+/* A union where memcpy would do: Apple's headers check every memcpy, and then this loop is scalar. */
+typedef union {
+    double d;
+    uint64_t u;
+} double_bits;
 
 /* a*b - ab, exactly */
 INLINE double product_error(double a, double b, double ab)
@@ -73,15 +78,12 @@ INLINE void sincos_turns(double p, double t_hi, double t_lo, double *sine, doubl
     b = fma64(b, x, -0x1.3bd3cc9be45dep+4);
     const double c = fma64(b, x, 1.0);
 
-    uint64_t quarter, sine_bits, cosine_bits;
-    memcpy(&quarter, &shifted, sizeof quarter);
-    const double from_s = quarter & 1 ? c : s, from_c = quarter & 1 ? s : c;
-    memcpy(&sine_bits, &from_s, sizeof sine_bits);
-    memcpy(&cosine_bits, &from_c, sizeof cosine_bits);
-    sine_bits ^= (quarter & 2) << 62;
-    cosine_bits ^= ((quarter + 1) & 2) << 62;
-    memcpy(sine, &sine_bits, sizeof *sine);
-    memcpy(cosine, &cosine_bits, sizeof *cosine);
+    const uint64_t quarter = (double_bits){.d = shifted}.u;
+    double_bits to_sine = {.d = quarter & 1 ? c : s}, to_cosine = {.d = quarter & 1 ? s : c};
+    to_sine.u ^= (quarter & 2) << 62;
+    to_cosine.u ^= ((quarter + 1) & 2) << 62;
+    *sine = to_sine.d;
+    *cosine = to_cosine.d;
 }
 
 #endif
