@@ -241,7 +241,6 @@ static int take_operand(agreement *a, const pe_operand *o, PyObject *object, pe_
                      a->nloops + o->naxes);
         return -1;
     }
-    out->naxes = o->naxes;
     out->data = PyArray_BYTES(array);
     return 0;
 }

@@ -17,7 +17,6 @@ typedef struct {
 
 typedef struct {
     const char *name, *signature;
-    int called; /* 0 for a TERM: it has no kernel of its own */
     int noperands, nparams;
     pe_operand operand[PE_ARRAYS];
     char param[PE_PARAMS][20];

@@ -23,7 +23,6 @@ typedef struct {
     idx core[PE_CORE];  /* bytes along its named axes */
     idx loop[PE_LOOPS]; /* bytes along the loop axes; 0 where it broadcasts */
     pe_storage storage;
-    int naxes;
 } pe_array;
 
 /* One position operator inside attention: a row of ops.def and its arrays. */

@@ -7,12 +7,11 @@
 
 static const struct {
     const char *name, *signature;
-    int called;
 } rows[PE_COUNT] = {
-#define OP(name, signature, units, ns, scratch) {#name, signature, 1},
-#define TERM(name, signature) {#name, signature, 0},
+#define OP(name, signature, units, ns, scratch) {#name, signature},
+#define TERM(name, signature) {#name, signature},
 #define DISTANCE(name, arrays, gradients) \
-    {#name, DISTANCE_SIGNATURE(arrays), 1}, {#name "_vjp", DISTANCE_VJP_SIGNATURE(arrays, gradients), 1},
+    {#name, DISTANCE_SIGNATURE(arrays)}, {#name "_vjp", DISTANCE_VJP_SIGNATURE(arrays, gradients)},
 #include "ops.def"
 #undef OP
 #undef TERM
@@ -104,7 +103,6 @@ int pe_table_read(pe_table *table)
         memset(row, 0, sizeof *row);
         row->name = rows[op].name;
         row->signature = rows[op].signature;
-        row->called = rows[op].called;
         if (read_signature(row) < 0) {
             PyErr_Format(PyExc_SystemError, "posenc: cannot read the signature of %s", row->name);
             return -1;

@@ -228,6 +228,14 @@ def finish(out: Array, staged: Array | None) -> Array:
     return out
 
 
+def broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Whether an array of `shape` broadcasts to exactly `target`."""
+    try:
+        return np.broadcast_shapes(shape, target) == target
+    except ValueError:
+        return False
+
+
 def reduce_to(gradient: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Sum a gradient over the axes along which its argument was broadcast."""
     extra = gradient.ndim - len(shape)

@@ -20,6 +20,7 @@ from ._call import (
     as_number,
     as_positions,
     as_reals,
+    broadcasts_to,
     check_positions,
     fail,
     finish,
@@ -346,11 +347,7 @@ def _shift(
     columns = _columns(function, encoding.shape[-1], base, frequencies, layout, order, denominator)
     by = as_reals(function, "offset", offset)
     check_positions(function, "offset", by)
-    try:
-        fits = np.broadcast_shapes(by.shape, encoding.shape[:-1]) == encoding.shape[:-1]
-    except ValueError:
-        fits = False
-    if not fits or (by.ndim and by.shape[-1] != encoding.shape[-2]):
+    if not broadcasts_to(by.shape, encoding.shape[:-1]) or (by.ndim and by.shape[-1] != encoding.shape[-2]):
         fail(
             ValueError, function, "offset", f"shape {by.shape}", f"one offset, or one per row of {encoding.shape[:-1]}"
         )

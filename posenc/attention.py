@@ -17,6 +17,7 @@ from ._call import (
     as_array,
     as_data,
     as_number,
+    broadcasts_to,
     fail,
     finish,
     one_of,
@@ -39,11 +40,7 @@ def _heads(function: str, argument: str, value: Any) -> Array:
 
 def _batch_array(function: str, argument: str, array: Array, batch: tuple[int, ...], length: int) -> Array:
     """(N,) or (batch axes, N), without a head axis."""
-    try:
-        fits = np.broadcast_shapes(array.shape[:-1], batch) == batch
-    except ValueError:
-        fits = False
-    if array.ndim < 1 or array.shape[-1] != length or not fits:
+    if array.ndim < 1 or array.shape[-1] != length or not broadcasts_to(array.shape[:-1], batch):
         expected = f"({length},)" + (f" or {(*batch, length)}" if batch else "")
         fail(ValueError, function, argument, f"shape {array.shape}", expected)
     return array

@@ -26,6 +26,7 @@ from ._call import (
     as_number,
     as_parameter,
     as_positions,
+    broadcasts_to,
     check_positions,
     fail,
     finish,
@@ -387,11 +388,7 @@ class Dense(Bias):
 
     def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
         array = self.arrays.array
-        try:
-            fits = np.broadcast_shapes(array.shape, shape) == shape
-        except ValueError:
-            fits = False
-        if not fits:
+        if not broadcasts_to(array.shape, shape):
             fail(ValueError, function, "array", f"shape {array.shape}", f"to broadcast to {shape}")
         small = working(array, wide)  # before it is broadcast: afterwards a copy would be H x N x M
         if not (small.dtype.isnative and small.flags.aligned):
