@@ -22,7 +22,7 @@ def functions() -> Iterator[tuple[str, str, Callable[..., Any]]]:
     """(module, name, function) of every public operator; gradients stand beside their operators."""
     for name in posenc.__all__:
         function = getattr(posenc, name)
-        module = getattr(function, "__module__", "").removeprefix("posenc.")
+        module = getattr(function, "__module__", "").removeprefix("posenc.").split(".")[0]
         if inspect.isfunction(function) and not name.endswith("_vjp") and module != "runtime":
             yield module, name, function
 

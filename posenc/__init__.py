@@ -6,10 +6,15 @@ position of query. Positions are explicit: an int ``n`` means 0..n-1, an array m
 
 from . import absolute, bias, rotary, runtime
 from . import attention as _attention
-from .absolute import *
+
+# From the files themselves: mypy does not see through the __all__ of a package.
+from .absolute.sinusoid import *
 from .attention import *
-from .bias import *
-from .rotary import *
+from .bias.distance import *
+from .bias.given import *
+from .bias.operator import *
+from .rotary.rotation import *
+from .rotary.scaling import *
 from .runtime import *
 
 __all__ = [*absolute.__all__, *rotary.__all__, *bias.__all__, *_attention.__all__, *runtime.__all__]

@@ -24,7 +24,7 @@ from ._call import (
     output,
     working,
 )
-from .bias import Bias, consecutive, diagonal_distances, position_pair
+from .bias.operator import Bias, consecutive, diagonal_distances, position_pair
 
 __all__ = ["attention", "merge_attention"]
 

@@ -31,7 +31,7 @@ import posenc
 
 from . import _core
 from ._call import Array
-from .bias import Bias, _arrays_of
+from .bias.operator import Bias, arrays_of
 
 HEADS, WIDTH = 8, 64
 MODEL = HEADS * WIDTH
@@ -149,7 +149,7 @@ def argument(row: str, name: str) -> Any:
         return ARGUMENTS[name]
     if f"{row}_vjp" not in _core.table():
         raise KeyError(name)
-    axes = dict(_arrays_of(row))[name]
+    axes = dict(arrays_of(row))[name]
     if axes == "h":
         return posenc.alibi_slopes(HEADS)
     return np.random.default_rng(0).standard_normal([HEADS if axis == "h" else 32 for axis in axes])

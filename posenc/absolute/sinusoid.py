@@ -1,4 +1,4 @@
-"""Absolute encodings: a vector for each position."""
+"""Sinusoids: frequencies, the encoding, and the linear map that shifts it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from . import _core
-from ._call import (
+from .. import _core
+from .._call import (
     F32,
     F64,
     Array,

@@ -1,0 +1,11 @@
+"""Position biases: operators on the logits that read only positions. One file for each idea; all names are here.
+
+Each function returns a `Bias`, which can be looked at, made a matrix, differentiated, or handed to `attention`.
+"""
+
+from . import distance, given, operator
+from .distance import *
+from .given import *
+from .operator import *
+
+__all__ = [*operator.__all__, *distance.__all__, *given.__all__]

@@ -1,0 +1,146 @@
+"""Biases that are your own numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._call import (
+    F32,
+    F64,
+    Array,
+    Float64,
+    as_data,
+    as_parameter,
+    broadcasts_to,
+    fail,
+    finish,
+    output,
+    reduce_to,
+    working,
+)
+from .operator import Bias, Where, check_heads, fill_matrix, fits_end, summed_rows
+
+__all__ = ["dense", "toeplitz"]
+
+
+class Toeplitz(Bias):
+    """A number for each diagonal."""
+
+    __slots__ = ()
+    reads_positions = False
+
+    def _check(self, function: str, n: int, m: int) -> None:
+        have = self.arrays.diagonals.shape[1]
+        if have != max(n + m - 1, 0):
+            fail(ValueError, function, "diagonals", f"{have} entries", f"n + m - 1 = {max(n + m - 1, 0)}")
+
+    def _matrix(self, function: str, n: int, m: int, where: Where, dtype: np.dtype[Any], out: Array | None) -> Array:
+        self._check(function, n, m)
+        return fill_matrix(function, self.arrays.diagonals.astype(dtype, copy=False), n, m, out)
+
+    def _vjp(self, function: str, grad: Array, n: int, m: int, where: Where) -> tuple[Array, ...]:
+        self._check(function, n, m)
+        return (summed_rows(function, grad, self.arrays.diagonals.shape[0], n, m),)
+
+    def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
+        check_heads(function, self.name, self.arrays.diagonals.shape[0], shape)
+        self._check(function, *shape[-2:])
+        return (self.name, self.arrays.diagonals.astype(F64 if wide else F32, copy=False))
+
+
+class Dense(Bias):
+    """A number for each query and key."""
+
+    __slots__ = ()
+    reads_positions = False
+
+    def _shape(self, function: str, n: int, m: int) -> tuple[int, ...]:
+        have = self.arrays.array.shape
+        if any(length not in (1, wanted) for length, wanted in zip(have[-2:], (n, m), strict=True)):
+            fail(ValueError, function, "array", f"shape {have}", f"(..., {n}, {m})")
+        return (*have[:-2], n, m)
+
+    def _matrix(self, function: str, n: int, m: int, where: Where, dtype: np.dtype[Any], out: Array | None) -> Array:
+        matrix = np.broadcast_to(self.arrays.array.astype(dtype, copy=False), self._shape(function, n, m))
+        if out is None:
+            return matrix
+        out, memory, staged = output(function, out, matrix.shape, dtype, (matrix,))
+        np.copyto(memory, matrix)
+        return finish(out, staged)
+
+    def _vjp(self, function: str, grad: Array, n: int, m: int, where: Where) -> tuple[Array, ...]:
+        given = fits_end(function, grad, self._shape(function, n, m))
+        return (reduce_to(given.astype(F64, copy=False), self.arrays.array.shape, F64),)
+
+    def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
+        array = self.arrays.array
+        if not broadcasts_to(array.shape, shape):
+            fail(ValueError, function, "array", f"shape {array.shape}", f"to broadcast to {shape}")
+        small = working(array, wide)  # before it is broadcast: afterwards a copy would be H x N x M
+        if not (small.dtype.isnative and small.flags.aligned):
+            small = small.astype(small.dtype.newbyteorder("="))
+        return (self.name, np.broadcast_to(small, (*array.shape[:-3], *shape[-3:])))
+
+
+def toeplitz(diagonals: npt.ArrayLike) -> Bias:
+    """Your own function of row and column difference: entry (i, j) is ``diagonals[h, j - i + N - 1]``.
+
+    Parameters
+    ----------
+    diagonals : array (H, N + M - 1)
+        Finite. By row and column, whatever the positions. Differentiable.
+
+    Returns
+    -------
+    Bias
+        For N queries and M keys.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An array that is not two-dimensional and finite.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> posenc.toeplitz([[-1.0, 0.0, 1.0]]).matrix(2)
+    array([[[ 0.,  1.],
+            [-1.,  0.]]], dtype=float32)
+    """
+    given = as_data("toeplitz", "diagonals", diagonals)
+    as_parameter("toeplitz", "diagonals", given, 2)
+    kept = np.array(given, given.dtype.newbyteorder("="), order="C")
+    return Toeplitz("toeplitz", (kept,), (kept.dtype,))
+
+
+def dense(array: npt.ArrayLike) -> Bias:
+    """Your own matrix: entry (i, j) is ``array[..., i, j]``.
+
+    Parameters
+    ----------
+    array : array (..., N, M)
+        Leading axes are (batch axes, H) and broadcast; axes of length 1 broadcast. -inf masks a pair. Not copied:
+        changing it later changes the operator. By row and column, whatever the positions. Differentiable.
+
+    Returns
+    -------
+    Bias
+
+    Raises
+    ------
+    TypeError, ValueError
+        An array with fewer than two axes, or of another dtype (a boolean mask is ``keep=`` of `attention`).
+
+    Examples
+    --------
+    >>> import numpy as np, posenc
+    >>> posenc.dense(np.zeros((4, 2, 3))).matrix(2, 3).shape
+    (4, 2, 3)
+    """
+    given = as_data("dense", "array", array)
+    if given.ndim < 2:
+        fail(ValueError, "dense", "array", f"{given.ndim} axes", "at least 2, queries and keys")
+    return Dense("dense", (given.view(),), (given.dtype,))

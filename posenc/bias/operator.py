@@ -1,0 +1,269 @@
+"""What every operator on the logits is, and what they share: lengths, positions, rows of distances and their views."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import namedtuple
+from functools import cache
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
+
+from .. import _core
+from .._call import (
+    F64,
+    Array,
+    Float64,
+    as_data,
+    as_index,
+    as_positions,
+    check_positions,
+    fail,
+    finish,
+    output,
+    reduce_to,
+    result_dtype,
+)
+
+__all__ = ["Bias"]
+
+
+@cache
+def arrays_of(row: str) -> tuple[tuple[str, str], ...]:
+    """(name, axes) of each array of a row of the table, its distances left out."""
+    inputs = _core.table()[row].split("->")[0]
+    found = re.findall(r"(\w+)[?~!]*\((\w(?:,\w)*)\)", inputs)
+    return tuple((name, axes.replace(",", "")) for name, axes in found if name != "rel")
+
+
+@cache
+def tuple_of(row: str) -> Any:
+    """The NamedTuple of a row's arrays, for its gradients."""
+    return namedtuple(f"{row}_arrays", [name for name, _ in arrays_of(row)])
+
+
+Where = tuple[Array, Array] | None
+
+
+class Bias(ABC):
+    """A description of an operator on the logits: its row of the table and its arrays. Immutable.
+
+    Attributes
+    ----------
+    name : str
+        The function that made it.
+    arrays : NamedTuple
+        Its arrays by name; read-only.
+    """
+
+    __slots__ = ("_dtypes", "arrays", "name")
+    name: str
+    arrays: Any
+    _dtypes: tuple[np.dtype[Any], ...]
+    reads_positions: ClassVar[bool] = True
+    """Whether `attention` must know where queries and keys stand."""
+
+    def __init__(self, name: str, arrays: tuple[Array, ...], dtypes: tuple[np.dtype[Any], ...]) -> None:
+        for array in arrays:
+            array.flags.writeable = False
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "arrays", tuple_of(name)(*arrays))
+        object.__setattr__(self, "_dtypes", dtypes)
+
+    def __setattr__(self, attribute: str, value: object) -> NoReturn:
+        raise AttributeError(f"{self.name}: a Bias is immutable; expected a new one with another {attribute}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, tuple(self.arrays), self._dtypes)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(
+            f"{name} {array.shape}" for name, array in zip(self.arrays._fields, self.arrays, strict=True)
+        )
+        return f"<posenc.{self.name}: {shapes}>"
+
+    def matrix(
+        self,
+        n: int,
+        m: int | None = None,
+        *,
+        q_positions: npt.ArrayLike | None = None,
+        k_positions: npt.ArrayLike | None = None,
+        dtype: npt.DTypeLike | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """The bias of n queries and m keys, (H, n, m).
+
+        Parameters
+        ----------
+        n, m : int
+            Numbers of queries and keys; m is n if None.
+        q_positions, k_positions : array (n,) and (m,), optional
+            Where they stand. Without, key j is at j and query i at i + m - n: the queries are the last n of the keys.
+            With one of the two, the other is 0, 1, 2, .... (`attention` asks for ``align`` where n and m differ.)
+        dtype : dtype, optional
+            float32 unless given, or that of `out`.
+        out : array (H, n, m), optional
+            Filled and returned.
+
+        Returns
+        -------
+        ndarray (H, n, m)
+            Where the bias depends only on distance and positions are consecutive: a read-only view with strides
+            ``(., -s, s)`` over H rows of n + m - 1 numbers, which costs next to nothing at any length. Else, and with
+            `out`, dense.
+
+        Examples
+        --------
+        >>> import posenc
+        >>> posenc.alibi([1.0]).matrix(2, 3)
+        array([[[-1.,  0., -1.],
+                [-2., -1.,  0.]]], dtype=float32)
+        """
+        function = f"{self.name}.matrix"
+        n, m = lengths(function, n, m)
+        where = position_pair(function, n, m, q_positions, k_positions)
+        return self._matrix(function, n, m, where, result_dtype(function, dtype, out), out)
+
+    def vjp(
+        self,
+        grad: npt.ArrayLike,
+        n: int,
+        m: int | None = None,
+        *,
+        q_positions: npt.ArrayLike | None = None,
+        k_positions: npt.ArrayLike | None = None,
+    ) -> Any:
+        """Gradient of `matrix` with respect to the operator's arrays.
+
+        Parameters
+        ----------
+        grad : array (..., H, n, m) or (..., H, n + m - 1)
+            Cotangent of the matrix; where the matrix is a view, its sums along diagonals, entry ``j - i + n - 1``, do.
+        n, m, q_positions, k_positions
+            As in `matrix`.
+
+        Returns
+        -------
+        NamedTuple
+            One gradient for each array, in its shape and dtype, summed over leading axes of `grad`.
+
+        Examples
+        --------
+        >>> import numpy as np, posenc
+        >>> posenc.alibi([1.0]).vjp(np.ones((1, 2, 2)), 2)
+        alibi_arrays(slopes=array([-2.]))
+        """
+        function = f"{self.name}.vjp"
+        n, m = lengths(function, n, m)
+        where = position_pair(function, n, m, q_positions, k_positions)
+        gradients = self._vjp(function, as_data(function, "grad", grad), n, m, where)
+        return tuple_of(self.name)(*(g.astype(t, copy=False) for g, t in zip(gradients, self._dtypes, strict=True)))
+
+    @abstractmethod
+    def _matrix(self, function: str, n: int, m: int, where: Where, dtype: np.dtype[Any], out: Array | None) -> Array:
+        """What `matrix` returns; where is (positions of queries, of keys), or None for the last n of m."""
+
+    @abstractmethod
+    def _vjp(self, function: str, grad: Array, n: int, m: int, where: Where) -> tuple[Array, ...]:
+        """The gradient of each array, in its shape, as float64."""
+
+    @abstractmethod
+    def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
+        """This operator as `_core.attention` takes it, for logits of `shape` (..., H, n, m).
+
+        distances are those of the n + m - 1 diagonals where positions are consecutive, else None.
+        """
+
+    def logits(self, q: npt.ArrayLike, k: npt.ArrayLike, **options: Any) -> NoReturn:
+        """A position bias reads neither q nor k: TypeError. Use `matrix`."""
+        fail(TypeError, self.name, "logits", "a position operator", "an operator that reads q and k; use matrix")
+
+    def logits_vjp(self, grad: npt.ArrayLike, q: npt.ArrayLike, k: npt.ArrayLike, **options: Any) -> NoReturn:
+        """A position bias reads neither q nor k: TypeError. Use `vjp`."""
+        fail(TypeError, self.name, "logits_vjp", "a position operator", "an operator that reads q and k; use vjp")
+
+
+def lengths(function: str, n: int, m: int | None) -> tuple[int, int]:
+    n = as_index(function, "n", n, 0)
+    return n, n if m is None else as_index(function, "m", m, 0)
+
+
+def consecutive(positions: Array) -> bool:
+    """Whether positions are (N,) integers that go up by one."""
+    return positions.ndim == 1 and positions.dtype.kind == "i" and bool((np.diff(positions) == 1).all())
+
+
+def position_pair(function: str, n: int, m: int, q_positions: Any, k_positions: Any) -> Where:
+    """Positions of queries and keys, or None where neither is given; one alone has 0, 1, 2, ... beside it."""
+    if q_positions is None and k_positions is None:
+        return None
+    pair = []
+    for argument, given, length in (("q_positions", q_positions, n), ("k_positions", k_positions, m)):
+        array = as_positions(function, argument, length if given is None else given)
+        check_positions(function, argument, array)
+        if array.shape[-1] != length:
+            fail(ValueError, function, argument, f"length {array.shape[-1]}", str(length))
+        pair.append(array)
+    try:
+        np.broadcast_shapes(pair[0].shape[:-1], pair[1].shape[:-1])
+    except ValueError:
+        batch = f"batch axes {pair[1].shape[:-1]}"
+        fail(ValueError, function, "k_positions", batch, f"to broadcast against {pair[0].shape[:-1]}")
+    return pair[0], pair[1]
+
+
+def diagonal_distances(n: int, m: int, shift: float) -> Float64:
+    """rel of the diagonals t = j - i + n - 1 when query i is at i + shift and key j at j."""
+    return np.arange(max(n + m - 1, 0), dtype=np.float64) - (n - 1 + shift)
+
+
+def matrix_view(row: Array, n: int, m: int) -> Array:
+    """(..., n + m - 1) numbers as the read-only (..., n, m) matrix whose entry (i, j) is number j - i + n - 1."""
+    if n == 0 or m == 0:
+        return np.empty((*row.shape[:-1], n, m), row.dtype)
+    step = row.strides[-1]
+    return as_strided(row[..., n - 1 :], (*row.shape[:-1], n, m), (*row.strides[:-1], -step, step), writeable=False)
+
+
+def fill_matrix(function: str, row: Array, n: int, m: int, out: Array | None) -> Array:
+    """The view of `row`, or `out` filled from it."""
+    if out is None:
+        return matrix_view(row, n, m)
+    out, memory, staged = output(function, out, (*row.shape[:-1], n, m), row.dtype, (row,))
+    if n and m:
+        _core.toeplitz_matrix(function, row, memory)
+    return finish(out, staged)
+
+
+def diagonal_sums(function: str, grad: Array, n: int, m: int) -> Float64:
+    """Sums of (..., n, m) along its diagonals, float64 (..., n + m - 1)."""
+    sums = np.zeros((*grad.shape[:-2], max(n + m - 1, 0)))
+    if grad.size:
+        _core.diagonal_sums(function, grad, sums)
+    return sums
+
+
+def summed_rows(function: str, grad: Array, heads: int, n: int, m: int) -> Float64:
+    """A cotangent of a matrix view, given dense or as diagonal sums, as (heads, n + m - 1)."""
+    if grad.shape[-3:] == (heads, n, m):
+        grad = diagonal_sums(function, grad, n, m)
+    elif grad.shape[-2:] != (heads, max(n + m - 1, 0)):
+        expected = f"(..., {heads}, {n}, {m}) or (..., {heads}, {max(n + m - 1, 0)})"
+        fail(ValueError, function, "grad", f"shape {grad.shape}", expected)
+    return reduce_to(grad.astype(F64, copy=False), (heads, max(n + m - 1, 0)), F64)
+
+
+def check_heads(function: str, name: str, heads: int, shape: tuple[int, ...]) -> None:
+    if heads != shape[-3]:
+        fail(ValueError, function, "bias", f"{heads} heads ({name})", f"{shape[-3]}, axis -3 of q")
+
+
+def fits_end(function: str, grad: Array, shape: tuple[int, ...]) -> Array:
+    """A dense cotangent whose last axes are the matrix's."""
+    if grad.ndim < len(shape) or grad.shape[grad.ndim - len(shape) :] != shape:
+        fail(ValueError, function, "grad", f"shape {grad.shape}", f"(..., {', '.join(map(str, shape))})")
+    return grad
