@@ -14,7 +14,8 @@ enum { ATTENTION_COLUMN = 384, ATTENTION_PAD = 16 };
 #define ATTENTION_SCRATCH \
     (64 * 8 * (D(d) + D(e)) + 64 * ATTENTION_COLUMN + (ATTENTION_COLUMN + 8) * ATTENTION_WIDTH + 5 * 64)
 
-/* sinusoid (kernels/sinusoid.c): frequencies, steps and bases of one tile, 256 pairs of doubles each */
-enum { SINUSOID_SCRATCH = (1 + 16 + 1) * 256 * 2 * 8 };
+/* sinusoid (kernels/sinusoid.c): frequencies, steps and bases of one tile, 256 pairs of doubles each, and which are
+ * there */
+enum { SINUSOID_SCRATCH = (1 + 16 + 1) * 256 * 2 * 8 + 24 };
 
 #endif

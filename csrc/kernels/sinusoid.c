@@ -21,11 +21,15 @@ typedef struct {
     double hi[TILE], lo[TILE]; /* turns per position */
     double step_sine[STEPS][TILE], step_cosine[STEPS][TILE];
     double base_sine[TILE], base_cosine[TILE];
+    int64_t base; /* of base_sine and base_cosine: a multiple of STEPS, or 1 */
+    char ready[STEPS];
 } tile;
 _Static_assert(sizeof(tile) <= SINUSOID_SCRATCH, "scratch.h says what a tile needs");
 
 static NOINLINE void tile_turns(tile *t, const double *hi, const double *lo, int n)
 {
+    t->base = 1;
+    memset(t->ready, 0, sizeof t->ready);
     SIMD
     for (int k = 0; k < n; k++)
         turns(hi[k], lo ? lo[k] : 0.0, &t->hi[k], &t->lo[k]);
@@ -36,6 +40,22 @@ static NOINLINE void exact_row(const tile *t, double p, int n, double *restrict 
     SIMD
     for (int k = 0; k < n; k++)
         sincos_turns(p, t->hi[k], t->lo[k], &sine[k], &cosine[k]);
+}
+
+/* The rest r of p = base + r, with sines of both in the tile; -1 where angles are not added. */
+static int step_of(tile *t, double p, int n)
+{
+    const int64_t whole = (int64_t)p, base = whole & ~(int64_t)(STEPS - 1);
+    const int r = (int)(whole - base);
+    if (PE_REAL == 64 || (double)whole != p)
+        return -1;
+    if (t->base != base)
+        exact_row(t, (double)base, n, t->base_sine, t->base_cosine);
+    if (!t->ready[r])
+        exact_row(t, r, n, t->step_sine[r], t->step_cosine[r]);
+    t->base = base;
+    t->ready[r] = 1;
+    return r;
 }
 
 /* How sines and cosines lie in a row: s[k] and c[k], or pairs from s (or c) on, written as they are computed: through
@@ -128,6 +148,11 @@ typedef struct {
     pe_storage storage;
 } columns;
 
+static order order_of(const columns *to)
+{
+    return to->step == 1 ? APART : to->sine < to->cosine ? SINE_FIRST : COSINE_FIRST;
+}
+
 static void put(const real *values, idx column, idx n, const columns *to, char *row)
 {
     n = min_(n, to->d - column);
@@ -154,10 +179,8 @@ static void put_pairs(const real *room, idx k0, idx n, const columns *to, char *
 static void sinusoid_tile(tile *t, const double *position, char *const *row, idx rows, idx k0, int n, double a,
                           double b, const columns *to)
 {
-    char ready[STEPS] = {0};
-    int64_t base_now = 1; /* no multiple of STEPS */
     const int step = (int)to->step;
-    const order o = step == 1 ? APART : to->sine < to->cosine ? SINE_FIRST : COSINE_FIRST;
+    const order o = order_of(to);
     const idx last = max_(to->sine, to->cosine) + (k0 + n - 1) * step;
     const int direct = to->storage == PE_STORAGE && last < to->d;
     real room[2 * TILE];
@@ -168,21 +191,13 @@ static void sinusoid_tile(tile *t, const double *position, char *const *row, idx
             c = (real *)(void *)row[i] + to->cosine + k0 * step;
         }
         const double p = position[i];
-        const int64_t whole = (int64_t)p, base = whole & ~(int64_t)(STEPS - 1);
-        const int r = (int)(whole - base);
-        if (PE_REAL == 64 || (double)whole != p) {
+        const int r = step_of(t, p, n);
+        if (r < 0) {
             double sine[TILE], cosine[TILE];
             exact_row(t, p, n, sine, cosine);
             scaled_row(o, sine, cosine, a, b, n, s, c);
-        } else {
-            if (base != base_now)
-                exact_row(t, (double)base, n, t->base_sine, t->base_cosine);
-            if (!ready[r])
-                exact_row(t, r, n, t->step_sine[r], t->step_cosine[r]);
-            base_now = base;
-            ready[r] = 1;
-            if (added_row(o, t, r, a, b, n, s, c))
-                mend_row(t, p, r, a, b, n, step, s, c);
+        } else if (added_row(o, t, r, a, b, n, s, c)) {
+            mend_row(t, p, r, a, b, n, step, s, c);
         }
         if (!direct)
             put_pairs(room, k0, n, to, row[i]);
@@ -201,7 +216,8 @@ static void clear_rest(idx f, const columns *to, char *row)
 
 static columns columns_of(const pe_call *call, int operand)
 {
-    return (columns){(idx)call->par[0], (idx)call->par[1], (idx)call->par[2], call->D(d), call->array[operand].storage};
+    return (columns){max_(0, (idx)call->par[0]), max_(0, (idx)call->par[1]), (idx)call->par[2], call->D(d),
+                     call->array[operand].storage};
 }
 
 /* positions() hi(f) lo?(f) -> out(d); sine, cosine, step, sine_scale, cosine_scale */
@@ -229,34 +245,119 @@ void FN(sinusoid)(const pe_call *call, idx begin, idx end, const pe_work *work)
     }
 }
 
+/* n numbers of a stored row from `column` on, as real; past the end of the row they are 0. */
+static const real *take(const columns *of, const char *row, idx column, idx n, real *room)
+{
+    const idx inside = max_(0, min_(n, of->d - column));
+    const real *values = row_read(row + min_(column, of->d) * storage_size(of->storage), of->storage, inside, room);
+    if (inside == n)
+        return values;
+    if (values != room)
+        memcpy(room, values, (size_t)inside * sizeof(real));
+    memset(room + inside, 0, (size_t)(n - inside) * sizeof(real));
+    return room;
+}
+
+/* sin and cos of base + r as they come: next to the other terms of a sum nothing is too small for an error of 2**-52. */
+static NOINLINE void sum_of_angles(const tile *t, int r, int n, double *restrict sine, double *restrict cosine)
+{
+    const double *x = t->base_sine, *y = t->base_cosine, *u = t->step_sine[r], *v = t->step_cosine[r];
+    SIMD
+    for (int k = 0; k < n; k++) {
+        sine[k] = fma64(x[k], v[k], y[k] * u[k]);
+        cosine[k] = fma64(y[k], v[k], -(x[k] * u[k]));
+    }
+}
+
+/* phase_k = a cos(p w_k) grad_sine - b sin(p w_k) grad_cosine; leaves w_k phase_k for the sum, and dw_k += p phase_k */
+INLINE void phases(order o, const double *restrict sine, const double *restrict cosine, const double *restrict w,
+                   const real *restrict grad, const real *restrict other, double p, double a, double b, int n,
+                   double *restrict dw, double *restrict terms)
+{
+    SIMD
+    for (int k = 0; k < n; k++) {
+        const real to_sine = o == APART ? grad[k] : grad[2 * k + (o == COSINE_FIRST)];
+        const real to_cosine = o == APART ? other[k] : grad[2 * k + (o == SINE_FIRST)];
+        const double phase = cosine[k] * (a * (double)to_sine) - sine[k] * (b * (double)to_cosine);
+        terms[k] = w[k] * phase;
+        dw[k] += p * phase;
+    }
+}
+
+static NOINLINE void phase_row(order o, const double *x, const double *y, const double *w, const real *grad,
+                               const real *other, double p, double a, double b, int n, double *dw, double *terms)
+{
+    switch (o) {
+    case APART: phases(APART, x, y, w, grad, other, p, a, b, n, dw, terms); break;
+    case SINE_FIRST: phases(SINE_FIRST, x, y, w, grad, NULL, p, a, b, n, dw, terms); break;
+    default: phases(COSINE_FIRST, x, y, w, grad, NULL, p, a, b, n, dw, terms);
+    }
+}
+
+/* Sum of a tile, in one order on every machine. */
+static NOINLINE double sum_of_terms(double *terms, int n)
+{
+    for (int k = n; k < TILE; k++)
+        terms[k] = 0;
+    for (int half = TILE / 2; half > 0; half /= 2) {
+        SIMD
+        for (int k = 0; k < half; k++)
+            terms[k] += terms[k + half];
+    }
+    return terms[0];
+}
+
 /* From   out[sine + k step] = a sin(p w_k), out[cosine + k step] = b cos(p w_k):
- *        phase_k = a cos(p w_k) grad_sine - b sin(p w_k) grad_cosine,  dp = sum_k w_k phase_k,  dw_k += p phase_k */
+ *        dp = sum_k w_k phase_k,  dw_k = sum over rows of p phase_k */
+static void vjp_tile(tile *t, const double *position, char *const *row, idx rows, const double *w, idx k0, int n,
+                     double a, double b, const columns *of, double *dp, double *dw)
+{
+    const order o = order_of(of);
+    real room[2 * TILE];
+    double sine[TILE], cosine[TILE], terms[TILE];
+    for (idx i = 0; i < rows; i++) {
+        const int r = step_of(t, position[i], n);
+        if (r < 0)
+            exact_row(t, position[i], n, sine, cosine);
+        else
+            sum_of_angles(t, r, n, sine, cosine);
+        const real *grad, *other = NULL;
+        if (o == APART) {
+            grad = take(of, row[i], of->sine + k0, n, room);
+            other = take(of, row[i], of->cosine + k0, n, room + TILE);
+        } else {
+            grad = take(of, row[i], 2 * k0, 2 * n, room);
+        }
+        phase_row(o, sine, cosine, w, grad, other, position[i], a, b, n, dw, terms);
+        dp[i] += sum_of_terms(terms, n);
+    }
+}
+
+/* grad(d) positions() hi(f) lo?(f) -> dpositions() +dfrequencies(f); sine, cosine, step, sine_scale, cosine_scale */
 void FN(sinusoid_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
     const idx f = call->D(f);
     const columns of = columns_of(call, 0);
-    const double a = call->par[3], b = call->par[4];
+    double position[CHUNK], dp[CHUNK];
+    char *row[CHUNK], *to[CHUNK];
     tile *t = work->scratch;
-    real *wide = (real *)(void *)(t + 1);
-    for (pe_row at = row_at(call, begin); at.index < end; row_next(call, &at)) {
-        const double p = scalar_read(at.data[1], call->array[1].storage);
-        const double *hi = (const double *)(void *)at.data[2], *lo = (const double *)(void *)at.data[3];
-        const real *grad = row_read(at.data[0], of.storage, of.d, wide);
-        double *dw = (double *)(void *)(call->array[5].data + work->block * call->array[5].loop[0]);
-        double dp = 0;
+    pe_row at = row_at(call, begin);
+    const double *hi = (const double *)(void *)at.data[2], *lo = (const double *)(void *)at.data[3];
+    double *dw = (double *)(void *)(call->array[5].data + work->block * call->array[5].loop[0]);
+    while (at.index < end) {
+        const idx rows = min_(end - at.index, CHUNK);
+        for (idx i = 0; i < rows; i++, row_next(call, &at)) {
+            position[i] = scalar_read(at.data[1], call->array[1].storage);
+            row[i] = at.data[0];
+            to[i] = at.data[4];
+            dp[i] = 0;
+        }
         for (idx k0 = 0; k0 < f; k0 += TILE) {
             const int n = (int)min_(TILE, f - k0);
             tile_turns(t, hi + k0, lo ? lo + k0 : NULL, n);
-            exact_row(t, p, n, t->base_sine, t->base_cosine);
-            for (int k = 0; k < n; k++) {
-                const idx s = of.sine + (k0 + k) * of.step, c = of.cosine + (k0 + k) * of.step;
-                const double to_sine = s < of.d ? a * (double)grad[s] : 0,
-                             to_cosine = c < of.d ? b * (double)grad[c] : 0;
-                const double phase = t->base_cosine[k] * to_sine - t->base_sine[k] * to_cosine;
-                dp += hi[k0 + k] * phase;
-                dw[k0 + k] += p * phase;
-            }
+            vjp_tile(t, position, row, rows, hi + k0, k0, n, call->par[3], call->par[4], &of, dp, dw + k0);
         }
-        memcpy(at.data[4], &dp, sizeof dp);
+        for (idx i = 0; i < rows; i++)
+            memcpy(to[i], &dp[i], sizeof dp[i]);
     }
 }
