@@ -197,3 +197,73 @@ def test_unit_norm_of_every_pair(isa):
     positions = np.random.default_rng(7).integers(-(2**53), 2**53, 200)
     table = halves(posenc.sinusoidal(positions, 256, layout="halves", dtype=F64))
     assert np.abs((table**2).sum(-2) - 1).max() <= 4 * 4e-16
+
+
+# ---- instruction sets ----
+
+
+def on_each_isa(make):
+    """The result of make() in every variant."""
+    results = []
+    for name in posenc.isas():
+        with posenc.use_isa(name):
+            results.append(make())
+    return results
+
+
+ISA_SETS = {
+    "consecutive": lambda rng: np.arange(4096),
+    "anywhere": lambda rng: rng.integers(-HIGHEST + 1, HIGHEST, 4096),
+    "fractional": lambda rng: rng.uniform(-1e6, 1e6, 1024),
+}
+
+
+@pytest.mark.parametrize("which", ISA_SETS)
+def test_float32_is_the_same_on_every_instruction_set(which, rng):
+    """As documented: 1 ulp, in about two of 10**9 entries. Without an FMA products round twice, so doubles differ by
+    2**-53 or so before the last rounding, floats where a boundary lies between. One entry in 10**7 would be fifty times
+    what is expected."""
+    positions = ISA_SETS[which](rng)
+    differing = entries = 0
+    for dim, options in ((64, {}), (1000, {"layout": "halves"}), (512, {"base": 5e5, "denominator": "half-1"})):
+        first, *others = on_each_isa(lambda dim=dim, options=options: posenc.sinusoidal(positions, dim, **options))
+        for other in others:
+            different = first != other
+            differing, entries = differing + different.sum(), entries + first.size
+            apart = np.abs(first[different].astype(F64) - other[different])
+            assert np.all(apart <= np.spacing(np.abs(first[different])))
+    assert differing <= max(1, entries // 10**7)
+
+
+def test_rope_table_is_the_same_on_every_instruction_set(rng):
+    for positions in (np.arange(8192), rng.integers(-HIGHEST + 1, HIGHEST, 4096)):
+        w = posenc.rope_frequencies(128, base=5e5)
+        first, *others = on_each_isa(lambda p=positions, w=w: np.stack(posenc.rope_table(p, w)))
+        for other in others:
+            different = first != other
+            assert different.sum() <= 1  # of 10**6; 0.002 are expected
+            apart = np.abs(first[different].astype(F64) - other[different])
+            assert np.all(apart <= np.spacing(np.abs(first[different])))
+
+
+@pytest.mark.parametrize(("position", "column", "base"), [
+    (1038942783, 241, float.fromhex("0x1.c3e102084e756p+19")),
+    (972578694, 31, float.fromhex("0x1.3c0c5dddbb46cp+19")),
+    (520043003, 286, float.fromhex("0x1.605eaf3959ef5p+18")),
+])  # fmt: skip
+def test_where_instruction_sets_do_differ(position, column, base):
+    """Found among 10**10 entries: the boundary between two floats is within the 2**-51 that angle addition may be off,
+    so either is as right as the other."""
+    rows = on_each_isa(lambda: posenc.sinusoidal([position], 1024, base=base)[0, column])
+    w = mpmath.mpf(base) ** (-mpmath.mpf(column // 2 * 2) / 1024)
+    angle = position * w
+    truth = mpmath.cos(angle) if column % 2 else mpmath.sin(angle)
+    for result in rows:
+        assert abs(mpmath.mpf(float(result)) - truth) <= ulp(float(truth), F32) / 2 + 2.0**-51
+
+
+def test_float64_differs_by_two_roundings_between_instruction_sets(rng):
+    """Each is within 4e-16 of the truth below 2**31, so two are within 8e-16; measured 1.2e-16."""
+    positions = rng.integers(-HIGHEST + 1, HIGHEST, 1024)
+    first, *others = on_each_isa(lambda: posenc.sinusoidal(positions, 512, dtype=F64))
+    assert all(np.abs(first - other).max() <= 8e-16 for other in others)

@@ -243,6 +243,7 @@ def sinusoidal(
     Vaswani et al. 2017, section 3.5. Angles are reduced in double-double: float32 results are within 1 ulp at every
     integer position below 2**31 and within 2**-24 below 2**53; float64 within 4e-16 below 2**31. The usual float32
     formula is wrong by 0.005 at 131072 and by a radian at 2**24. A row depends on its position alone, bit for bit.
+    Between instruction sets (`use_isa`) two float32 entries in 10**9 differ, by 1 ulp.
 
     What others call by name: Vaswani, keras-hub: the defaults. Marian, Transformer-XL, XLNet: ``layout="halves"``.
     tensor2tensor, fairseq, Whisper: ``layout="halves", denominator="half-1"`` (fairseq counts positions from
