@@ -2,42 +2,11 @@
 
 import numpy as np
 import pytest
-from cases import CASES, DTYPES, get_path, set_path
+from cases import CASES, DTYPES, get_path
+from deviation import ALLOWED, cotangents, differences, relative_deviation
 from layouts import same_bits
 
 ROWS = [pytest.param(case, id=case.name) for case in CASES if case.gradients]
-STEP = 1e-5
-# Central differences of a function of size 1 with step h in float64 are off by about eps/h = 2e-11 and h**2 = 1e-10
-# times its third derivative (positions count with w**3 <= 8, frequencies with p**3, which is why the step there is
-# relative to the largest position); 1e-6 of the largest entry is the documented bound.
-ALLOWED = 1e-6
-
-
-def cotangents(case, arguments, seed=1):
-    rng = np.random.default_rng(seed)
-    return tuple(rng.standard_normal(np.shape(e)) for e in case.expect(arguments))
-
-
-def differences(case, arguments, grads, path):
-    """d sum(grad * oracle) / d argument, entry by entry."""
-    given = np.array(get_path(arguments, path), np.float64)
-    gradient = np.zeros(given.shape)
-    step = STEP
-    if path[0] == "frequencies":
-        step /= 1 + max(
-            np.abs(np.asarray(arguments[a])).max(initial=0) for a in ("positions", "offset") if a in arguments
-        )
-    for entry in np.ndindex(given.shape):
-        sides = []
-        for sign in (1, -1):
-            moved = given.copy()
-            moved[entry] += sign * step
-            results = case.oracle(**set_path(arguments, path, moved))
-            results = results if isinstance(results, tuple) else (results,)
-            sides.append((moved[entry], sum((g * r).sum() for g, r in zip(grads, results, strict=True))))
-        (above, up), (below, down) = sides
-        gradient[entry] = (up - down) / (above - below)
-    return gradient
 
 
 @pytest.mark.parametrize("n", [1, 3, 9])
@@ -49,7 +18,7 @@ def test_central_differences(case, n, isa):
     for name, path in case.gradients.items():
         wanted = differences(case, arguments, grads, path)
         assert gradients[name].shape == wanted.shape
-        assert np.abs(gradients[name] - wanted).max() <= ALLOWED * max(np.abs(wanted).max(), 1e-9), name
+        assert relative_deviation(gradients[name], wanted) <= ALLOWED, name
 
 
 @pytest.mark.parametrize("case", ROWS)
