@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from agreed import agree
 from float32 import angle_error
 
 import posenc
@@ -28,7 +29,7 @@ def test_queries_or_keys(rotary_dim: int, offset: int) -> None:
     peer = module.rotate_queries_or_keys(torch.from_numpy(x), offset=offset).detach().numpy()
     where = np.arange(N) + offset
     ours = posenc.rope(x, where, posenc.rope_frequencies(rotary_dim), layout="interleaved", rotary_dim=rotary_dim)
-    assert (np.abs(ours - peer) <= SIZE * angle_error(where)).all()
+    agree("rope", ours, peer, SIZE * angle_error(where))
 
 
 def test_base() -> None:
@@ -36,7 +37,7 @@ def test_base() -> None:
     module = ret.RotaryEmbedding(D, theta=500000.0, cache_if_possible=False)
     peer = module.rotate_queries_or_keys(torch.from_numpy(x)).detach().numpy()
     ours = posenc.rope(x, N, posenc.rope_frequencies(D, base=500000.0), layout="interleaved")
-    assert (np.abs(ours - peer) <= SIZE * angle_error(np.arange(N))).all()
+    agree("rope", ours, peer, SIZE * angle_error(np.arange(N)))
 
 
 def test_sequence_before_heads() -> None:
@@ -45,7 +46,7 @@ def test_sequence_before_heads() -> None:
     peer = module.rotate_queries_or_keys(torch.from_numpy(x)).detach().numpy()
     ours = posenc.rope(x, N, posenc.rope_frequencies(D), layout="interleaved", seq_axis=1)
     tolerance = SIZE * angle_error(np.arange(N))[:, None]
-    assert (np.abs(ours - peer) <= tolerance).all()
+    agree("rope", ours, peer, tolerance)
 
 
 @pytest.mark.parametrize("start", [0, 4, 16])
@@ -56,6 +57,6 @@ def test_start_index(start: int) -> None:
     angle = torch.from_numpy(np.repeat(np.arange(N)[:, None] * w.inv_freq, 2, axis=1))
     peer = ret.apply_rotary_emb(angle, torch.from_numpy(x), start_index=start).numpy()
     ours = posenc.rope(x, N, w, layout="interleaved", rotary_dim=16, rotary_offset=start)
-    np.testing.assert_allclose(ours, peer, rtol=0, atol=1e-12)  # angles to 300, rounded to 3e-14 in NumPy
+    agree("rope", ours, peer, 1e-12)  # angles to 300, rounded to 3e-14 in NumPy
     assert (ours[..., :start] == x[..., :start]).all()
     assert (ours[..., start + 16 :] == x[..., start + 16 :]).all()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreed import agree as compare
 
 import posenc
 
@@ -32,7 +33,7 @@ def theirs(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any = None, **opti
 
 def agree(ours: Any, peer: np.ndarray, dtype: str) -> None:
     assert ours.dtype == peer.dtype
-    np.testing.assert_allclose(ours, peer, rtol=0, atol=TOLERANCE[dtype])
+    compare("attention", ours, peer, TOLERANCE[dtype])
 
 
 @pytest.fixture(params=["float64", "float32"])
@@ -128,7 +129,7 @@ def test_lse_and_merge(dtype: str) -> None:
     parts = [posenc.attention(q, k[:, :, s], v[:, :, s], return_lse=True) for s in (slice(0, 21), slice(21, 60))]
     out, lse = posenc.merge_attention(*zip(*parts, strict=True))
     agree(out, theirs(q, k, v), dtype)
-    np.testing.assert_allclose(lse, torch.logsumexp(logits, -1).numpy(), rtol=0, atol=10 * TOLERANCE[dtype])
+    compare("merge_attention", lse, torch.logsumexp(logits, -1).numpy(), 10 * TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])
@@ -143,7 +144,7 @@ def test_half_storage(half: str) -> None:
     truth = sdpa(q.double(), k.double(), v.double()).numpy()
     ours = posenc.attention(*stored).astype(np.float64)
     half_ulp = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[half]
-    assert (np.abs(ours - truth) <= half_ulp * np.abs(truth) + TOLERANCE["float32"]).all()
+    compare("attention", ours, truth, half_ulp * np.abs(truth) + TOLERANCE["float32"])
 
 
 def test_dlpack(dtype: str) -> None:

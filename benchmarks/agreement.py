@@ -1,0 +1,125 @@
+"""How far every result is from its oracle, and from the peers that are installed.
+
+First table, for every row of tests/cases: the worst error against the float64 oracle over sizes from 0 to 97 and over
+odd memory (reversed, strided, transposed, unaligned, byte-swapped), for each dtype of storage. In units of last place
+of that dtype at the largest entry of the result, and as a share of the bound that the tests allow.
+
+Second table, for every peer: the worst |ours - theirs| of each test in tests/peers that compares, over its parameters,
+and as a share of what is allowed there. Peers that compute in float32 are as far from us as they are from the truth.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import Report, main
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "peers"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from agreed import MADE
+from cases import CASES, DTYPES, SIZES, Case, map_arrays
+from deviation import forward_error
+from layouts import LAYOUTS
+
+PEERS = Path(__file__).resolve().parent.parent / "tests" / "peers"
+ODD_SIZES = (3, 17, 33)
+
+
+def run(report: Report) -> None:
+    wanted = os.environ.get("SWEEP", "")  # e.g. SWEEP=rope for the rows whose name has it
+    oracles(report, wanted)
+    peers(report, wanted)
+
+
+def oracles(report: Report, wanted: str) -> None:
+    print("\nagainst the float64 oracle: ulps at the largest entry, share of the bound")
+    print(f"{'':<28}" + "".join(f"{dtype.name:>18}" for dtype in DTYPES))
+    highest = 0.0
+    for case in CASES:
+        if wanted not in case.name:
+            continue
+        line = f"{case.name:<28}"
+        for dtype in DTYPES:
+            if dtype not in case.dtypes:
+                line += f"{'':>18}"
+                continue
+            ulps, share = of_dtype(case, dtype)
+            line += f"{ulps:10.2f}{share:8.0%}"
+            highest = max(highest, share)
+            report.rows.append({"work": f"{case.name} {dtype.name}", "value": ulps, "unit": "ulp at the largest entry"})
+            report.rows.append({"work": f"{case.name} {dtype.name}, bound", "value": share, "unit": "of the bound"})
+        print(line)
+    print(f"worst share of a bound {highest:.0%}{'' if highest <= 1 else '   MISSED'}")
+
+
+def of_dtype(case: Case, dtype: np.dtype) -> tuple[float, float]:
+    """Worst ulps and worst share of the bound over sizes and layouts."""
+    found = [forward_error(case, case.arguments(n, dtype), dtype) for n in SIZES if n >= case.least]
+    for n in (n for n in ODD_SIZES if n >= case.least):
+        for layout in LAYOUTS:
+            found.append(forward_error(case, map_arrays(layout, case.arguments(n, dtype)), dtype))
+    return max(ulps for ulps, _ in found), max(share for _, share in found)
+
+
+class Skips:
+    """What pytest says about peers that are not here."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, int] = {}
+        self.failed: list[str] = []
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self._note(report)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        self._note(report)
+
+    def _note(self, report: Any) -> None:
+        if report.skipped:
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+        if report.failed:
+            self.failed.append(report.nodeid)
+
+
+def peers(report: Report, wanted: str) -> None:
+    print(
+        "\nagainst peers: worst |ours - theirs|, share of what is allowed, number of configurations, the worst of them"
+    )
+    try:
+        import pytest
+    except ImportError as error:
+        print(f"  (pytest is not here: {error}; the tests in tests/peers make this table)")
+        return
+    skips, heard = Skips(), io.StringIO()
+    with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):
+        pytest.main([str(PEERS), "-q", "-p", "no:cacheprovider", "--tb=short"], plugins=[skips])
+    rows: dict[tuple[str, str], list[Any]] = {}
+    for made in MADE:
+        if wanted in made.operator:
+            rows.setdefault((made.operator, made.reference), []).append(made)
+    for (operator, reference), all_made in sorted(rows.items()):
+        worst = max(all_made, key=lambda made: made.share)
+        largest = max(made.worst for made in all_made)
+        print(
+            f"{operator:<18}{reference:<58}{largest:9.1e}{worst.share:7.0%}{len(all_made):5}  {worst.configuration}"
+            + ("" if worst.share <= 1 else "   MISSED")
+        )
+        report.rows.append({"work": f"{operator}, {reference}", "value": largest, "unit": "absolute"})
+    for reason, count in skips.reasons.items():
+        print(f"  ({count} left out: {reason})")
+    for failed in skips.failed:
+        print(f"  FAILED {failed}")
+    if not MADE and not skips.reasons:
+        print(heard.getvalue())
+
+
+if __name__ == "__main__":
+    main(__doc__, run)

@@ -1,0 +1,139 @@
+"""The sinusoidal tables of Hugging Face transformers and x-transformers, each by the options that name it here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+from agreed import agree
+from float32 import angle_error
+
+import posenc
+
+torch = pytest.importorskip("torch", reason="the peers run on torch, which is not installed")
+
+N = 2048
+Make = Callable[[Any, int, int], Any]
+
+
+def weight(cls: Any, n: int, d: int) -> Any:
+    return cls(n, d).create_weight()
+
+
+def embedding(cls: Any, n: int, d: int) -> Any:
+    """fairseq zeroes the row of padding where there is one."""
+    return cls.get_embedding(n, d, padding_idx=None)
+
+
+def melody(cls: Any, n: int, d: int) -> Any:
+    return cls.get_embedding(n, d)
+
+
+def filled(create: Any, n: int, d: int) -> Any:
+    """XLM and DistilBERT fill a given tensor."""
+    out = torch.empty(n, d)
+    create(n, d, out)
+    return out
+
+
+def called(create: Any, n: int, d: int) -> Any:
+    return create(n, d)
+
+
+def batched(create: Any, n: int, d: int) -> Any:
+    return create(n, d)[0]
+
+
+def of_dtype(create: Any, n: int, d: int) -> Any:
+    return create(n, d, torch.float32)
+
+
+def of_embeddings(cls: Any, n: int, d: int) -> Any:
+    return cls(d)(torch.zeros(1, n, d))[0]
+
+
+def buffer(cls: Any, n: int, d: int) -> Any:
+    return cls(n, d)(n)
+
+
+def at_distances(cls: Any, n: int, d: int) -> Any:
+    """XLNet gives the function positions and frequencies."""
+    inverse = 1 / torch.pow(10000, torch.arange(0, d, 2.0) / d)
+    return cls.positional_embedding(torch.arange(n).float(), inverse)[:, 0]
+
+
+HALVES: dict[str, Any] = {"layout": "halves"}
+HALF_1: dict[str, Any] = {"layout": "halves", "denominator": "half-1"}
+COSINES_FIRST: dict[str, Any] = {**HALF_1, "order": "cossin"}
+EVEN, ODD = (6, 64), (6, 15, 64)
+# model: (name in its module, how it makes a table, our options, widths, whether it computes in float64)
+PRESETS: dict[str, tuple[str, Make, dict[str, Any], tuple[int, ...], bool]] = {
+    "xlm": ("create_sinusoidal_embeddings", filled, {}, EVEN, True),
+    "flaubert": ("create_sinusoidal_embeddings", filled, {}, EVEN, True),
+    "distilbert": ("create_sinusoidal_embeddings", filled, {}, EVEN, True),
+    "videomae": ("get_sinusoid_encoding_table", batched, {}, ODD, True),
+    "marian": ("MarianSinusoidalPositionalEmbedding", weight, HALVES, ODD, True),
+    "pegasus": ("PegasusSinusoidalPositionalEmbedding", weight, HALVES, ODD, True),
+    "roformer": ("RoFormerSinusoidalPositionalEmbedding", weight, HALVES, ODD, True),
+    "autoformer": ("AutoformerSinusoidalPositionalEmbedding", weight, HALVES, ODD, True),
+    "informer": ("InformerSinusoidalPositionalEmbedding", weight, HALVES, ODD, True),
+    "time_series_transformer": ("TimeSeriesSinusoidalPositionalEmbedding", weight, HALVES, ODD, True),
+    "ctrl": ("positional_encoding", of_dtype, HALVES, EVEN, False),
+    "xlnet": ("XLNetModel", at_distances, HALVES, EVEN, False),
+    "codegen": ("create_sinusoidal_positions", called, HALVES, EVEN, False),
+    "gptj": ("create_sinusoidal_positions", called, HALVES, EVEN, False),
+    "whisper": ("sinusoids", called, HALF_1, EVEN, False),
+    "qwen2_5_omni": ("SinusoidsPositionEmbedding", buffer, HALF_1, EVEN, False),
+    "pegasus_x": ("PegasusXSinusoidalPositionalEmbedding", of_embeddings, HALF_1, EVEN, False),
+    "fsmt": ("SinusoidalPositionalEmbedding", embedding, HALF_1, ODD, False),
+    "m2m_100": ("M2M100SinusoidalPositionalEmbedding", embedding, HALF_1, ODD, False),
+    "nllb_moe": ("NllbMoeSinusoidalPositionalEmbedding", embedding, HALF_1, ODD, False),
+    "xglm": ("XGLMSinusoidalPositionalEmbedding", embedding, HALF_1, ODD, False),
+    "trocr": ("TrOCRSinusoidalPositionalEmbedding", embedding, HALF_1, ODD, False),
+    "kosmos2": ("Kosmos2TextSinusoidalPositionalEmbedding", embedding, HALF_1, ODD, False),
+    "speech_to_text": ("Speech2TextSinusoidalPositionalEmbedding", embedding, HALF_1, ODD, False),
+    "speecht5": ("SpeechT5SinusoidalPositionalEmbedding", embedding, HALF_1, ODD, False),
+    "seamless_m4t": ("SeamlessM4TSinusoidalPositionalEmbedding", embedding, HALF_1, ODD, False),
+    "musicgen": ("MusicgenSinusoidalPositionalEmbedding", melody, COSINES_FIRST, ODD, False),
+    "musicgen_melody": ("MusicgenMelodySinusoidalPositionalEmbedding", melody, COSINES_FIRST, ODD, False),
+}
+
+
+@pytest.mark.parametrize(("model", "dim"), [(model, dim) for model, row in PRESETS.items() for dim in row[3]])
+def test_transformers(model: str, dim: int) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    name, make, options, _, in_float64 = PRESETS[model]
+    found = getattr(import_module(f"transformers.models.{model}.modeling_{model}"), name, None)
+    if found is None:
+        pytest.skip(f"this version of transformers has no {name}")
+    peer = make(found, N, dim).detach().numpy()
+    # float64: both round a number below 1 to float32, 2**-25 each, and their angle, below N, is rounded twice
+    allowed = 2.0**-24 + N * 2.0**-52 if in_float64 else angle_error(np.arange(N))
+    agree("sinusoidal", posenc.sinusoidal(N, dim, **options), peer, allowed, f"transformers: {model}")
+
+
+def test_fairseq_positions() -> None:
+    """m2m_100 counts real tokens from padding_idx + 1; padding gets the zero row."""
+    module = pytest.importorskip("transformers.models.m2m_100.modeling_m2m_100", reason="transformers is not installed")
+    pad, dim = 1, 16
+    tokens = torch.tensor([[5, 6, 7, pad, pad], [pad, 8, 9, 10, 11]])
+    peer = module.M2M100SinusoidalPositionalEmbedding(32, dim, padding_idx=pad)(tokens).numpy()
+    real = tokens.numpy() != pad
+    where = np.cumsum(real, axis=1) * real + pad
+    ours = np.where(real[..., None], posenc.sinusoidal(where, dim, layout="halves", denominator="half-1"), 0.0)
+    agree("sinusoidal", ours, peer, float(angle_error([where.max()]).max()), "transformers: m2m_100, padding")
+
+
+@pytest.mark.parametrize("dim", [2, 8, 64])
+@pytest.mark.parametrize("offset", [0, 7000])
+def test_x_transformers(dim: int, offset: int) -> None:
+    """ScaledSinusoidalEmbedding."""
+    xt = pytest.importorskip("x_transformers.x_transformers", reason="x-transformers is not installed")
+    module = xt.ScaledSinusoidalEmbedding(dim)
+    peer = module(torch.zeros(1, N, dim), offset=offset).detach().numpy()
+    where = np.arange(N) + offset
+    ours = posenc.sinusoidal(where, dim, layout="halves", scale=module.scale.item())
+    agree("sinusoidal", ours, peer, angle_error(where), "x_transformers: ScaledSinusoidalEmbedding")
