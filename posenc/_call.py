@@ -42,7 +42,9 @@ def storage_dtype(function: str, dtype: npt.DTypeLike, argument: str = "dtype") 
 
 def result_dtype(function: str, dtype: npt.DTypeLike | None, out: Any) -> np.dtype[Any]:
     """What ``dtype=None`` means: that of `out`, else float32."""
-    return storage_dtype(function, getattr(out, "dtype", F32) if dtype is None else dtype)
+    if dtype is None:
+        return storage_dtype(function, getattr(out, "dtype", F32), "out")
+    return storage_dtype(function, dtype)
 
 
 def as_array(function: str, argument: str, value: Any) -> Array:

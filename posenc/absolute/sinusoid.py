@@ -76,7 +76,7 @@ def frequencies(
     schedule : {"geometric", "power"}
         ``base**-t`` or ``t**alpha``.
     alpha : float
-        Exponent of the power schedule, at least 0.
+        Exponent of the power schedule, at least 0; t = 0 has frequency 0, or 1 where alpha is 0.
     denominator : {"dim", "half-1"}
         ``t = 2 i / dim`` (the paper), or ``t = i / max(dim // 2 - 1, 1)`` (tensor2tensor, fairseq, Whisper), whose
         last frequency is ``1 / base`` exactly.
@@ -109,14 +109,13 @@ def frequencies(
     one_of(function, "schedule", schedule, ("geometric", "power"))
     one_of(function, "denominator", denominator, DENOMINATORS)
     geometric = exact_frequencies(function, dim, base, denominator)[0]
-    if schedule == "geometric":
-        return geometric.copy()
     exponent = as_number(function, "alpha", alpha)
     if exponent < 0:
         fail(ValueError, function, "alpha", alpha, "at least 0")
+    if schedule == "geometric":
+        return geometric.copy()
     count, numerator, divisor = _exponents(dim, denominator)
-    t = np.arange(count, dtype=np.float64) * (numerator / divisor)
-    return t**exponent
+    return (np.arange(count) * numerator / divisor) ** exponent
 
 
 def _exponents(dim: int, denominator: str) -> tuple[int, int, int]:
@@ -182,7 +181,8 @@ def _columns(
     else:
         high, low = given_frequencies(function, frequencies), None
         if len(high) not in (dim // 2, (dim + 1) // 2):
-            fail(ValueError, function, "frequencies", f"{len(high)} entries", f"{(dim + 1) // 2} or {dim // 2}")
+            counts = f"{(dim + 1) // 2} or {dim // 2}" if dim % 2 else f"{dim // 2}"
+            fail(ValueError, function, "frequencies", f"{len(high)} entries", counts)
     second = 1 if layout == "interleaved" else len(high)
     step = 2 if layout == "interleaved" else 1
     return _Columns(high, low, *((0, second) if order == "sincos" else (second, 0)), step)

@@ -1,0 +1,162 @@
+"""Widths, schedules and messages of the sinusoid family that the rows of tests/cases cannot say."""
+
+import warnings
+
+import numpy as np
+import pytest
+from layouts import same_bits
+
+import posenc
+
+S, C = np.sin, np.cos
+
+
+@pytest.mark.parametrize("order", ["sincos", "cossin"])
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize("dim", [1, 2, 3, 4, 5, 15])
+def test_odd_widths_over_dim(dim, layout, order):
+    """One more of the first kind than of the second: keras-hub drops the last cosine, Marian has ceil(d/2) sines."""
+    w = 10000.0 ** (-2 * np.arange((dim + 1) // 2) / dim)
+    first, second = (S, C) if order == "sincos" else (C, S)
+    a, b = first(3 * w), second(3 * w)[: dim // 2]
+    wanted = np.concatenate([a, b])
+    if layout == "interleaved":
+        wanted[0::2], wanted[1::2] = a, b
+    result = posenc.sinusoidal([3], dim, layout=layout, order=order, dtype=np.float64)[0]
+    assert np.abs(result - wanted).max() <= 2e-15  # an angle of 3 rounded twice in NumPy
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize("dim", [1, 2, 3, 4, 5, 15])
+def test_odd_widths_over_half_1(dim, layout):
+    """floor(d/2) of each, then a column of zeros, as tensor2tensor pads. Nothing divides by zero: with one frequency
+    it is 1, where fairseq fails for d = 2 and 3."""
+    half = dim // 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        w = posenc.frequencies(dim, denominator="half-1")
+        result = posenc.sinusoidal([3], dim, denominator="half-1", layout=layout, dtype=np.float64)[0]
+    exponents = np.arange(half) / max(half - 1, 1)
+    assert np.allclose(w, 10000.0**-exponents, rtol=1e-14, atol=0)
+    assert len(w) == half
+    assert half < 2 or w[-1] == 1e-4  # exactly 1 / base
+    wanted = np.zeros(dim)
+    if layout == "interleaved":
+        wanted[0 : 2 * half : 2], wanted[1 : 2 * half : 2] = S(3 * w), C(3 * w)
+    else:
+        wanted[: 2 * half] = np.concatenate([S(3 * w), C(3 * w)])
+    assert np.abs(result - wanted).max() <= 2e-15
+    assert dim % 2 == 0 or result[-1] == 0
+
+
+@pytest.mark.parametrize("denominator", ["dim", "half-1"])
+@pytest.mark.parametrize("dim", [1, 2, 3, 4, 9])
+def test_power_schedule(dim, denominator):
+    """t**alpha with t = 0 first: 0, and 0**0 = 1; alpha = 1 is t itself, rounded once."""
+    count = len(posenc.frequencies(dim, denominator=denominator))
+    step = (2, dim) if denominator == "dim" else (1, max(dim // 2 - 1, 1))
+    t = np.array([i * step[0] / step[1] for i in range(count)])
+
+    def power(alpha):
+        return posenc.frequencies(dim, schedule="power", alpha=alpha, denominator=denominator)
+
+    assert np.array_equal(power(0), np.ones(count))
+    assert np.array_equal(power(1), t)
+    assert np.array_equal(power(0.5), np.sqrt(t)) or np.allclose(power(0.5), np.sqrt(t), rtol=2.0**-52, atol=0)
+    assert not power(3)[:1].any()
+
+
+def test_frequencies_belong_to_the_caller():
+    """Computed once for each (dim, base), and a copy every time."""
+    first = posenc.frequencies(16)
+    first[:] = 0
+    assert posenc.frequencies(16)[0] == 1
+
+
+@pytest.mark.parametrize("base", [1, 0.5, 2, 1e-300, 1e300, 10000, np.float32(500)])
+def test_any_positive_base(base):
+    w = posenc.frequencies(8, base=base)
+    assert np.allclose(w, np.longdouble(base) ** -(np.arange(4) / np.longdouble(4)), rtol=2.0**-52, atol=0)
+
+
+def test_gradient_of_frequencies_that_a_base_gives():
+    """The same as of those frequencies when they are given, to the 2**-53 of each that is lost by giving them."""
+    rng = np.random.default_rng(0)
+    positions, grad = rng.uniform(-100, 100, (2, 9)), rng.standard_normal((2, 9, 7))
+    by_base = posenc.sinusoidal_vjp(grad, positions, 7, base=500)
+    given = posenc.sinusoidal_vjp(grad, positions, 7, frequencies=posenc.frequencies(7, base=500))
+    for ours, theirs in zip(by_base, given, strict=True):
+        assert np.abs(ours - theirs).max() <= 1e-12 * np.abs(theirs).max()  # angles of 100 half an ulp apart: 1e-14
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize("dim", [1, 2, 7, 511, 513, 1026])
+def test_gradient_over_tiles(dim, layout, dtype, isa):
+    """Widths on both sides of the tile of 256 pairs, whole and fractional positions, any storage of the cotangent."""
+    rng = np.random.default_rng(dim)
+    positions = np.concatenate([np.arange(20), rng.integers(-(10**6), 10**6, 5), rng.uniform(-100, 100, 5)])
+    grad = rng.standard_normal((30, dim)).astype(dtype)
+    ours = posenc.sinusoidal_vjp(grad, positions, dim, layout=layout)
+    w = posenc.frequencies(dim).astype(np.longdouble)
+    angle = positions[:, None] * w
+    column = np.arange(dim)
+    sines = column[0::2] if layout == "interleaved" else column[: len(w)]
+    cosines = column[1::2] if layout == "interleaved" else column[len(w) :]
+    phase = np.cos(angle) * grad[:, sines]
+    phase[:, : len(cosines)] -= np.sin(angle[:, : len(cosines)]) * grad[:, cosines]
+    # each term is right to a few 2**-52 of |grad| < 8 (angles of 1e6 to 1e6 of those, as w is rounded in the oracle)
+    wide = np.abs(positions[:, None]) * 2.0**-52 * w + 2.0**-50
+    assert np.all(np.abs(ours.positions - phase @ w) <= (wide * w * 16).sum(1))
+    assert np.all(np.abs(ours.frequencies - positions @ phase) <= (wide * np.abs(positions[:, None]) * 16).sum(0))
+    whole = posenc.sinusoidal_vjp(grad[::-1], positions[::-1], dim, layout=layout)
+    assert same_bits(whole.positions[::-1].copy(), ours.positions)  # a row's gradient is its own
+
+
+ERRORS = [
+    (lambda: posenc.frequencies(0), ValueError, "frequencies: dim has 0; expected at least 1"),
+    (lambda: posenc.frequencies(2.0), TypeError, "frequencies: dim has type float; expected an integer"),
+    (lambda: posenc.frequencies(4, base=0), ValueError, "frequencies: base has 0; expected a positive number"),
+    (lambda: posenc.frequencies(4, base=np.inf), ValueError, "frequencies: base has inf; expected a finite number"),
+    (lambda: posenc.frequencies(4, base="x"), TypeError, "frequencies: base has type str; expected a number"),
+    (lambda: posenc.frequencies(4, alpha=-1), ValueError, "frequencies: alpha has -1; expected at least 0"),
+    (lambda: posenc.frequencies(4, alpha=np.nan), ValueError, "frequencies: alpha has nan; expected a finite number"),
+    (lambda: posenc.frequencies(4, schedule="x"), ValueError, "frequencies: schedule has 'x'; expected one of"),
+    (lambda: posenc.frequencies(4, denominator="d"), ValueError, "frequencies: denominator has 'd'; expected one of"),
+    (lambda: posenc.sinusoidal(4, 0), ValueError, "sinusoidal: dim has 0; expected at least 1"),
+    (lambda: posenc.sinusoidal(4, 2.5), TypeError, "sinusoidal: dim has type float; expected an integer"),
+    (lambda: posenc.sinusoidal(4.0, 4), TypeError, "sinusoidal: positions has a bare float; expected"),
+    (lambda: posenc.sinusoidal(-1, 4), ValueError, "sinusoidal: positions has -1; expected at least 0"),
+    (lambda: posenc.sinusoidal([True], 4), TypeError, "sinusoidal: positions has dtype bool; expected"),
+    (lambda: posenc.sinusoidal([1j], 4), TypeError, "sinusoidal: positions has dtype complex128; expected"),
+    (lambda: posenc.sinusoidal([np.nan], 4), ValueError, "sinusoidal: positions has nan; expected finite"),
+    (lambda: posenc.sinusoidal([2**53 + 2], 4), ValueError, "sinusoidal: positions has 9007199254740994; expected"),
+    (lambda: posenc.sinusoidal(4, 4, frequencies=[1.0]), ValueError, "frequencies has 1 entries; expected 2"),
+    (lambda: posenc.sinusoidal(4, 5, frequencies=[1.0]), ValueError, "frequencies has 1 entries; expected 3 or 2"),
+    (lambda: posenc.sinusoidal(4, 2, frequencies=[np.nan]), ValueError, "frequencies has nan; expected finite"),
+    (lambda: posenc.sinusoidal(4, 2, frequencies=[[1.0]]), ValueError, "frequencies has 2 axes; expected 1"),
+    (lambda: posenc.sinusoidal([2**53], 2, frequencies=[9.0]), ValueError, "expected at most 2**56 radians"),
+    (lambda: posenc.sinusoidal(4, 4, layout="half"), ValueError, "sinusoidal: layout has 'half'; expected one of"),
+    (lambda: posenc.sinusoidal(4, 4, order="x"), ValueError, "sinusoidal: order has 'x'; expected one of"),
+    (lambda: posenc.sinusoidal(4, 4, scale=np.inf), ValueError, "sinusoidal: scale has inf; expected a finite number"),
+    (lambda: posenc.sinusoidal(4, 4, dtype=np.int64), TypeError, "sinusoidal: dtype has dtype int64; expected float16"),
+    (
+        lambda: posenc.sinusoidal(4, 4, out=np.zeros((4, 4), int)),
+        TypeError,
+        "sinusoidal: out has dtype int64; expected",
+    ),
+    (lambda: posenc.sinusoidal(4, 4, out=np.zeros((4, 5))), ValueError, "sinusoidal: out has shape (4, 5); expected"),
+    (lambda: posenc.sinusoidal_vjp(np.ones((4, 3)), 4, 4), ValueError, "grad has shape (4, 3); expected (4, 4)"),
+    (lambda: posenc.shift(np.zeros((4, 3)), 1), ValueError, "shift: encoding has last axis 3; expected an even width"),
+    (lambda: posenc.shift(np.zeros((4, 4)), np.nan), ValueError, "shift: offset has nan; expected finite"),
+    (lambda: posenc.shift(np.zeros((4, 4)), [1, 2]), ValueError, "shift: offset has shape (2,); expected one offset"),
+    (lambda: posenc.shift_matrix(1, 3), ValueError, "shift_matrix: dim has 3; expected an even width"),
+    (lambda: posenc.shift_matrix([1], 4), ValueError, "shift_matrix: offset has 1 axes; expected one number"),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), ERRORS)
+def test_errors_say_what_and_what_instead(call, kind, message):
+    with pytest.raises(kind) as raised:
+        call()
+    assert message in str(raised.value)
