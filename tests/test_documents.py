@@ -35,16 +35,36 @@ def test_s3_last_wavelength_is_9763():
     assert f"{wavelength:.2f}" == "9763.00"
 
 
-@pytest.mark.parametrize(("position", "turns", "reduced"), [
-    (1, 0.31, 0.31), (2, 0.64, 0.64), (3, 0.96, 0.96), (6, 1.91, 1.91), (7, 2.23, 0.23), (8, 2.54, 0.54),
+@pytest.mark.parametrize(("position", "turns", "reduced", "right"), [
+    (1, "0.31", "0.31", "0.32"), (2, "0.64", "0.64", "0.64"), (3, "0.96", "0.96", "0.95"),
+    (6, "1.91", "1.91", "1.91"), (7, "2.23", "0.23", "2.23"), (8, "2.54", "0.54", "2.55"),
 ])  # fmt: skip
-def test_s3_multiples_of_pi_in_dimension_zero(position, turns, reduced):
-    """S3: P(1,0) = sin(0.31 pi), P(2,0) = sin(0.64 pi), ... It cuts 1/pi = 0.318 to 0.31 but rounds 0.637, and prints
-    0.96 for 0.955, 2.54 for 2.546: each is within 0.01 of position/pi, so the sine is within 0.01 pi."""
-    assert abs(position / np.pi - turns) < 0.01
+def test_s3_multiples_of_pi_in_dimension_zero(position, turns, reduced, right):
+    """S3: P(1,0) = sin(0.31 pi), P(2,0) = sin(0.64 pi), ... Three of the six are not position / pi to two decimals: it
+    is 0.318 (they cut it), 0.955 (they round it up to 0.96) and 2.546 (cut). Each is within 0.01, so the sine is within
+    0.01 pi; the right figures are within half as much. Two pi, not one, may be taken off: sin(2.23 pi) = sin(0.23 pi).
+    """
+    assert f"{position / np.pi:.2f}" == right
     p = posenc.sinusoidal([position], 768, dtype=np.float64)[0, 0]
-    assert abs(p - np.sin(turns * np.pi)) < 0.01 * np.pi
-    assert abs(p - np.sin(reduced * np.pi)) < 0.01 * np.pi
+    for printed in (turns, reduced):
+        assert abs(p - np.sin(float(printed) * np.pi)) < 0.01 * np.pi
+    assert abs(p - np.sin(float(right) * np.pi)) <= 0.005 * np.pi
+
+
+def test_s3_indices_of_768_dimensions():
+    """S3: pos runs to 511, i from 0 to 383; 2i is 0, 2, ..., 766 and has the sines, 2i + 1 is 1, ..., 767."""
+    p = posenc.sinusoidal(512, 768, dtype=np.float64)
+    angle = np.arange(512)[:, None] * posenc.frequencies(768)
+    assert angle.shape == (512, 384)
+    assert np.abs(p[:, 0:767:2] - np.sin(angle)).max() <= 1e-13  # angles to 511, rounded to 6e-14
+    assert np.abs(p[:, 1:768:2] - np.cos(angle)).max() <= 1e-13
+
+
+def test_s3_last_two_figures():
+    """S3: sin(1/9763.00) = 0.00, cos(1/9763.00) = 1.00; to more digits 0.00010243 and 1 - 5.2e-9."""
+    sine, cosine = posenc.sinusoidal([1], 768, dtype=np.float64)[0, 766:]
+    assert f"{sine:.8f}" == f"{np.sin(1 / 9763.00):.8f}" == "0.00010243"
+    assert f"{1 - cosine:.1e}" == "5.2e-09"
 
 
 @pytest.mark.parametrize("offset", [1, 2, 7, 100, 12345, 10**6, -1, -(10**6)])
@@ -133,6 +153,28 @@ def test_the_two_ways_to_write_alibi_have_one_softmax(rng):
     assert np.abs(ours - theirs).max() <= 1e-14  # logits of at most 12, |v| < 4
 
 
+# ---- S0: the sinusoid ----
+
+
+@pytest.mark.parametrize("dim", [16, 64, 768])
+def test_s0_columns_end_before_d(dim):
+    """S0 says 2i <= d and 2i + 1 <= d; with columns 0..d-1 both are <: the last sine is d-2, the last cosine d-1."""
+    p = posenc.sinusoidal(3, dim, dtype=np.float64)
+    assert p.shape == (3, dim)
+    assert len(posenc.frequencies(dim)) == dim // 2
+    assert p[0, dim - 2 :].tolist() == [0, 1]
+
+
+def test_s0_late_dimensions_hardly_vary():
+    """S0: in a wide encoding the later dimensions differ little between positions. At d = 768 a quarter of the sines
+    rise by less than a half over 512 positions, 96 of 384; at d = 16 that are 2 of 8: their share is that of the
+    wavelengths, not of the width."""
+    for dim, still in ((768, 97), (16, 2)):
+        spread = np.ptp(posenc.sinusoidal(512, dim, dtype=np.float64)[:, 0::2], axis=0)
+        assert (spread < 0.5).sum() == still
+        assert spread[0] > 1.99
+
+
 # ---- S1: where the sinusoid comes from ----
 
 
@@ -176,6 +218,38 @@ def test_s1_any_base_and_the_power_schedule():
     assert np.allclose(posenc.frequencies(8, schedule="power", alpha=2.0), [0, 1 / 16, 1 / 4, 9 / 16], rtol=0, atol=0)
 
 
+def inner_products(w):
+    """<p_m, p_0> / (d/2) for m = 0..128."""
+    p = posenc.sinusoidal(129, 2 * len(w), frequencies=w, dtype=np.float64)
+    return p @ p[0] / len(w)
+
+
+def test_s1_inner_products_are_an_integral():
+    """S1 eq. 11: they tend to the integral of cos(m 10000**-t) over 0 < t < 1. The sum is its left Riemann sum, off by
+    at most one step times the total variation of the integrand; the trapezoids below are within 1e-6."""
+    t = np.linspace(0, 1, 200_001)
+    for dim in (768, 4096):
+        g = inner_products(posenc.frequencies(dim))
+        for m in (0, 1, 8, 64, 128):
+            integrand = np.cos(m * 10000.0**-t)
+            integral = (integrand[1:] + integrand[:-1]).sum() / 2 * (t[1] - t[0])
+            assert abs(g[m] - integral) <= np.abs(np.diff(integrand)).sum() * 2 / dim + 1e-6
+
+
+def test_s1_only_theta_t_crosses_the_axis():
+    """S1 compares 10000**-t, 1000**-t and powers of t over short and long distances: t itself is the odd one, it
+    crosses zero. Powers fall faster at first, the exponential later."""
+    schedules = {
+        "10000": posenc.frequencies(1024), "1000": posenc.frequencies(1024, base=1000.0),
+        **{a: posenc.frequencies(1024, schedule="power", alpha=a) for a in (1, 2, 3, 4)},
+    }  # fmt: skip
+    g = {name: inner_products(w) for name, w in schedules.items()}
+    assert g[1].min() < -0.15
+    assert all(values.min() > 0.05 for name, values in g.items() if name != 1)
+    assert g[2][2] < g["1000"][2] < g["10000"][2]
+    assert g["10000"][32] - g["10000"][128] > g[2][32] - g[2][128]
+
+
 # ---- S2: base 10 against base 10000 ----
 
 
@@ -187,7 +261,25 @@ def test_s2_first_dimensions_vary_and_last_hardly():
     assert posenc.sinusoidal(128, 64, base=10.0, dtype=np.float64).std(0)[0::2][-1] > 0.6
 
 
+def test_s2_distance_and_correlation_say_the_same():
+    """S2 plots |PE_p - PE_q| against the correlation of the two: |p - q|**2 = d - 2 <p, q> makes one curve of them."""
+    p = posenc.sinusoidal(128, 64, dtype=np.float64)
+    distance = np.linalg.norm(p[:, None] - p[None], axis=-1)
+    assert np.abs(distance**2 - (64 - 2 * p @ p.T)).max() <= 64 * 4e-15  # 64 products and squares, rounded
+    assert np.abs(distance - distance.T).max() == 0
+    assert np.corrcoef(distance[np.triu_indices(128, 1)], np.corrcoef(p)[np.triu_indices(128, 1)])[0, 1] < -0.9
+
+
 # ---- S4: rope and alibi ----
+
+
+@pytest.mark.parametrize(("a", "b"), [(3, 4), (512, 511), (10**6, 17), (123456, -(10**6)), (0.25, 7.5)])
+def test_s4_a_sum_of_positions_from_both_vectors(a, b):
+    """S4: the vector of position a + b is a combination of those of a and b."""
+    x, y, both = posenc.sinusoidal(np.array([a, b, a + b]), 128, layout="halves", dtype=np.float64)
+    (sa, ca), (sb, cb) = np.split(x, 2), np.split(y, 2)
+    wanted = np.concatenate([sa * cb + ca * sb, ca * cb - sa * sb])
+    assert np.abs(both - wanted).max() <= 2e-15  # four factors within 4e-16, three roundings
 
 
 def test_s4_rope_is_absolute_made_relative(rng):
