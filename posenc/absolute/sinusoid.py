@@ -245,9 +245,10 @@ def sinusoidal(
     formula is wrong by 0.005 at 131072 and by a radian at 2**24. A row depends on its position alone, bit for bit.
     Between instruction sets (`use_isa`) two float32 entries in 10**9 differ, by 1 ulp.
 
-    What others call by name: Vaswani, keras-hub: the defaults. Marian, Transformer-XL, XLNet: ``layout="halves"``.
-    tensor2tensor, fairseq, Whisper: ``layout="halves", denominator="half-1"`` (fairseq counts positions from
-    padding_idx + 1). MusicGen: the same with ``order="cossin"``. tensor2tensor pads an odd width with zeros, as here.
+    What others call by name: Vaswani, keras-hub, XLM, DistilBERT: the defaults. Marian, Pegasus, RoFormer, CTRL,
+    Transformer-XL, XLNet: ``layout="halves"``, and x-transformers with a learned `scale`. tensor2tensor, fairseq,
+    M2M100, Whisper: ``layout="halves", denominator="half-1"`` (fairseq counts positions from padding_idx + 1).
+    MusicGen: the same with ``order="cossin"``. tensor2tensor pads an odd width with zeros, as here.
 
     Examples
     --------
