@@ -40,7 +40,8 @@ def differences(case, arguments, grads, path):
 
 def relative_deviation(gradient, wanted):
     """The largest, relative to the largest entry."""
-    return np.abs(gradient - wanted).max(initial=0.0) / max(np.abs(wanted).max(initial=0.0), 1e-9)
+    error = np.nan_to_num(np.abs(gradient - wanted), nan=np.inf)
+    return error.max(initial=0.0) / max(np.abs(wanted).max(initial=0.0), 1e-9)
 
 
 def gradient_deviations(case, n):
@@ -67,7 +68,7 @@ def forward_error(case, arguments, dtype):
             return np.inf, np.inf
         if not finite.any():
             continue
-        error = np.abs(wide[finite] - e[finite])
+        error = np.nan_to_num(np.abs(wide[finite] - e[finite]), nan=np.inf)
         unit = 1.0 if array.dtype.kind in "biu" else ulp(np.abs(e[finite]).max(), array.dtype)
         worst = max(worst, float(error.max() / unit))
         shares = np.divide(error, bound[finite], out=np.where(error > 0, np.inf, 0.0), where=bound[finite] > 0)
