@@ -51,6 +51,7 @@ def run(report: Report) -> None:
                 {"work": f"{name}: {what}", "value": value, "unit": "absolute" if beyond else "float32 ulp"}
             )
     wide_tables(report, mp, exact, sets)
+    instruction_sets(report)
     print(
         f"goals: sinusoidal and rope_table <= 1 ulp below 2**31, <= {2.0**-24:.3g} beyond, float64 <= 4e-16 below 2**31"
     )
@@ -70,6 +71,30 @@ def wide_tables(report: Report, mp: Any, exact: list[Any], sets: dict[str, np.nd
         ]
         print(f"{'float64, ' + what:>34}: posenc.sinusoidal {errors[0]:.3g}, NumPy {errors[1]:.3g} absolute")
         report.rows.append({"work": f"float64 sinusoidal: {what}", "value": errors[0], "unit": "absolute"})
+
+
+def instruction_sets(report: Report) -> None:
+    """How many float32 entries differ between base, which has no fused products, and each other set."""
+    for isa in posenc.isas()[1:]:
+        rng = np.random.default_rng(0)
+        first, other = np.empty((2, 2048, 1024), np.float32)
+        differing, worst, calls = 0, 0.0, 1000
+        for call in range(calls):
+            where = rng.integers(-(2**31) + 1, 2**31, 2048) if call % 2 else rng.integers(0, 2**30) + np.arange(2048)
+            base = rng.uniform(100, 1e6)
+            for name, out in (("base", first), (isa, other)):
+                with posenc.use_isa(name):
+                    posenc.sinusoidal(where, 1024, base=base, out=out)
+            different = first != other
+            if different.any():
+                apart = np.abs(first[different].astype(np.float64) - other[different])
+                differing += int(different.sum())
+                worst = max(worst, float((apart / np.spacing(np.abs(first[different]))).max()))
+        figure = differing / calls / first.size * 1e9
+        print(
+            f"base and {isa}: {differing} of {calls * first.size:.2g} float32 entries differ, by {worst:g} ulp at most"
+        )
+        report.rows.append({"work": f"base and {isa}", "value": figure, "unit": "differing entries of 10**9"})
 
 
 def frequencies() -> np.ndarray:

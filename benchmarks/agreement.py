@@ -72,7 +72,7 @@ class Skips:
     """What pytest says about peers that are not here."""
 
     def __init__(self) -> None:
-        self.reasons: dict[str, int] = {}
+        self.reasons: dict[str, set[str]] = {}
         self.failed: list[str] = []
 
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -84,7 +84,7 @@ class Skips:
     def _note(self, report: Any) -> None:
         if report.skipped:
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+            self.reasons.setdefault(reason, set()).add(report.nodeid)
         if report.failed:
             self.failed.append(report.nodeid)
 
@@ -113,8 +113,8 @@ def peers(report: Report, wanted: str) -> None:
             + ("" if worst.share <= 1 else "   MISSED")
         )
         report.rows.append({"work": f"{operator}, {reference}", "value": largest, "unit": "absolute"})
-    for reason, count in skips.reasons.items():
-        print(f"  ({count} left out: {reason})")
+    for reason, where in skips.reasons.items():
+        print(f"  ({len(where)} left out: {reason.removeprefix('Skipped: ')})")
     for failed in skips.failed:
         print(f"  FAILED {failed}")
     if not MADE and not skips.reasons:
