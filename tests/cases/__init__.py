@@ -101,6 +101,12 @@ def array_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]
     return [found for key, item in items for found in array_paths(item, (*path, key))]
 
 
+def terms(arguments: Arguments) -> tuple[Any, ...]:
+    """The operators in attention's `bias`, (name, arguments) each; elsewhere `bias` may be an array."""
+    given = arguments.get("bias")
+    return given if isinstance(given, tuple) else ()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
     """One way to call one public function, and everything that is known about the answer."""
