@@ -8,6 +8,7 @@ from . import absolute, bias, rotary, runtime
 from . import attention as _attention
 
 # From the files themselves: mypy does not see through the __all__ of a package.
+from .absolute.convolution import *
 from .absolute.sinusoid import *
 from .attention import *
 from .bias.distance import *

@@ -1,6 +1,6 @@
 /* vec.h -- the one place that says "vector": LANES reals that are added, multiplied and compared together.
  *
- * Only the block GEMM of attention uses it; everything else is plain loops. Vectors have the width of the
+ * Only the block GEMM of attention and the tiles of convolution use it; everything else is plain loops. Vectors have the width of the
  * variant's registers (wider ones are lowered badly). Without GNU vector types: an array and loops.
  */
 #ifndef PE_VEC_H

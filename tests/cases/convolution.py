@@ -1,0 +1,139 @@
+"""Convolutions as position encodings: the equation as a loop over taps, on indices that say what padding means."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import Case, at, ulp
+
+PADDINGS = ("zero", "circular", "replicate")
+
+
+def read(x, axis, offset, padding):
+    """x[n + offset] along an axis: 0, the other end or the last one where there is none."""
+    n = x.shape[axis]
+    where = np.arange(n) + offset
+    if padding == "circular" and n:
+        return np.take(x, where % n, axis)
+    inside = (where >= 0) & (where < n)
+    found = np.take(x, np.clip(where, 0, max(n - 1, 0)), axis)
+    keep = inside.reshape(-1, *[1] * (-axis - 1))
+    return np.where(keep, found, 0.0) if padding == "zero" else found
+
+
+def conv_position(x, kernel, bias=None, *, padding="zero", left=None, residual=False):
+    """y[n, c] = b_c + sum_t w[c, t] x~[n + t - left, c]; Islam et al. 2020 for what x~ tells."""
+    left = (kernel.shape[1] - 1) // 2 if left is None else left
+    y = np.zeros(x.shape) + (0.0 if bias is None else bias)
+    for t in range(kernel.shape[1]):
+        y = y + kernel[:, t] * read(x, -2, t - left, padding)
+    return y + x if residual else y
+
+
+def conv_position_2d(x, kernel, bias=None, *, height, width, prefix=0, padding="zero", residual=True):
+    """Chu et al. 2021: y = DWConv(x) + x on the grid, the class token passes by."""
+    grid = x[..., prefix:, :].reshape(*x.shape[:-2], height, width, x.shape[-1])
+    y = np.zeros(grid.shape) + (0.0 if bias is None else bias)
+    rows, columns = kernel.shape[1:]
+    for a in range(rows):
+        line = read(grid, -3, a - (rows - 1) // 2, padding)
+        for b in range(columns):
+            y = y + kernel[:, a, b] * read(line, -2, b - (columns - 1) // 2, padding)
+    y = y + grid if residual else y
+    return np.concatenate([x[..., :prefix, :], y.reshape(x[..., prefix:, :].shape)], -2)
+
+
+def sum_of_magnitudes(oracle):
+    """Every fused step rounds a partial sum that is no larger than the sum of magnitudes: half an ulp each, and as much
+    again where a machine without FMA rounds the product; one more for the residual. The prefix is copied."""
+
+    def tolerance(expected, work, arguments):
+        size = {**arguments, "x": np.abs(arguments["x"]), "kernel": np.abs(arguments["kernel"])}
+        if arguments.get("bias") is not None:
+            size["bias"] = np.abs(arguments["bias"])
+        steps = arguments["kernel"][:1].size + 1
+        bound = steps * ulp(oracle(**size), work)
+        bound[..., : arguments.get("prefix", 0), :] = 0
+        return (bound,)
+
+    return tolerance
+
+
+def make_1d(taps, channels=lambda n: n, bias=True, **options):
+    def make(rng, n):
+        d = channels(max(n, 1))
+        return {
+            "x": rng.standard_normal((2, n, d)), "kernel": rng.standard_normal((d, taps)),
+            "bias": rng.standard_normal(d) if bias else None, **options,
+        }  # fmt: skip
+
+    return make
+
+
+def make_wrapped(rng, n):
+    """As wide as goes around once: an even kernel of at most 2 N + 1 taps."""
+    return make_1d(min(2 * n, 34) + 1, lambda n: 5, padding="circular")(rng, n)
+
+
+def make_2d(rows, columns, prefix=0, **options):
+    def make(rng, n):
+        height, width, d = (n + 2) // 3, max(n // 2, 1), 3 + n % 40
+        front = prefix if n else 0  # no tokens at all
+        return {
+            "x": rng.standard_normal((2, front + height * width, d)), "kernel": rng.standard_normal((d, rows, columns)),
+            "bias": rng.standard_normal(d), "height": height, "width": width, "prefix": front, **options,
+        }  # fmt: skip
+
+    return make
+
+
+def real_1d(rng):
+    return {"x": rng.standard_normal((8, 1024, 512)), "kernel": rng.standard_normal((512, 31)), "bias": np.ones(512)}
+
+
+def real_2d(rng):
+    return {
+        "x": rng.standard_normal((8, 197, 384)), "kernel": rng.standard_normal((384, 3, 3)), "bias": np.ones(384),
+        "height": 14, "width": 14, "prefix": 1,
+    }  # fmt: skip
+
+
+AXES = {"x": "b n d", "kernel": "d t", "bias": "d"}
+GRID_AXES = {"x": "b n! d", "kernel": "d r s", "bias": "d"}
+DATA, GRADIENTS = ("x", "kernel", "bias"), at("x", "kernel", "bias")
+
+
+def case_1d(label, make, **changes):
+    return Case(
+        **{
+            "function": "conv_position", "label": label, "oracle": conv_position, "make": make, "real": real_1d,
+            "tolerance": sum_of_magnitudes(conv_position), "axes": AXES, "data": DATA, "gradients": GRADIENTS,
+            **changes,
+        }
+    )  # fmt: skip
+
+
+def case_2d(label, make):
+    return Case(
+        function="conv_position_2d", label=label, oracle=conv_position_2d, make=make, real=real_2d, axes=GRID_AXES,
+        tolerance=sum_of_magnitudes(conv_position_2d), data=DATA, gradients=GRADIENTS,
+    )  # fmt: skip
+
+
+# The numbers of taps are those of the register tiles and one more; FEW_TAPS of the kernel is 16.
+CASES = [
+    case_1d("", make_1d(3)),
+    case_1d("residual", make_1d(8, residual=True, left=7)),
+    case_1d("replicate", make_1d(12, padding="replicate", left=4, residual=True)),
+    case_1d("wav2vec", make_1d(18, left=9)),
+    case_1d("wider", make_1d(70, lambda n: 33, padding="replicate")),
+    case_1d("circular", make_wrapped),
+    case_1d(
+        "no-bias", make_1d(1, lambda n: 2 * n + 1, bias=False), axes={"x": "b n d", "kernel": "d t"},
+        data=("x", "kernel"), gradients=at("x", "kernel"),
+    ),
+    case_2d("", make_2d(3, 3)),
+    case_2d("prefix", make_2d(3, 3, 2, residual=False)),
+    case_2d("replicate", make_2d(4, 5, 1, padding="replicate")),
+    case_2d("circular", make_2d(2, 3, padding="circular")),
+]  # fmt: skip
