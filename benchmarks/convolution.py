@@ -33,8 +33,8 @@ def contest(
     report: Report, what: str, torch: Any, x: Any, kernel: Any, bias: Any, grad: Any, grid: tuple[int, ...],
     options: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Forward and gradient. torch's own layout, (B, d, N), is made before the time is taken; its channels-last is that of
-    the memory which we read."""
+    """Forward and gradient. torch's own layout, (B, d, N), is made before the time is taken; its channels-last is the
+    memory that we read."""
     forward, backward = ((posenc.conv_position, posenc.conv_position_vjp) if len(grid) == 1
                          else (posenc.conv_position_2d, posenc.conv_position_2d_vjp))  # fmt: skip
     out, copied = random(x.shape, seed=4), random(x.shape, seed=5)

@@ -20,9 +20,12 @@ enum { SINUSOID_SCRATCH = (1 + 16 + 1) * 256 * 2 * 8 + 24 };
 
 /* convolution (kernels/convolution.c). A window has the columns of a tile and, to both sides, what taps reach and what
  * a gradient folds back. Held are two tables of its rows and a copy of 32 channels of each (and of one row of
- * gradients), 32 channels of a tile of results, the kernel of the last channels, and a row of zeros. */
-enum { CONVOLUTION_CHANNELS = 32, CONVOLUTION_TILE = 64, CONVOLUTION_UNIT = 256 };
-#define CONVOLUTION_COLUMNS (CONVOLUTION_TILE + 8 + 2 * D(s))
+ * gradients), 32 channels of a tile of results, the kernel of the last channels, and a row of zeros.
+ * A unit of the kernel's gradient grows with the taps: its block holds sums of them all, which then take no more
+ * memory than twice the data in double. */
+enum { CONVOLUTION_CHANNELS = 32, CONVOLUTION_TILE = 64, CONVOLUTION_GRADIENTS = 128 };
+#define CONVOLUTION_UNIT (256 + D(s) / CONVOLUTION_GRADIENTS * CONVOLUTION_GRADIENTS)
+#define CONVOLUTION_COLUMNS (CONVOLUTION_GRADIENTS + 8 + 2 * D(s))
 #define CONVOLUTION_SCRATCH                                                                          \
     (CONVOLUTION_COLUMNS * ((D(r) + 1) * (16 + 8 * CONVOLUTION_CHANNELS) + 8 * CONVOLUTION_CHANNELS) \
      + 8 * CONVOLUTION_CHANNELS * (D(r) * D(s) + 1) + 8 * D(d))

@@ -8,74 +8,7 @@
  * channels: rows 2 KB apart share a few sets of the cache, and nothing is read past the end of a row.
  * Taps are added in order, one fused multiply-add each, whatever the tile: a result depends on its own taps only.
  */
-#include "../scratch.h"
-#include "row.h"
-#include "vec.h"
-
-enum { CHANNELS = CONVOLUTION_CHANNELS, TILE = CONVOLUTION_TILE, UNIT = CONVOLUTION_UNIT, FEW_TAPS = 16 };
-enum { ZEROS, CIRCULAR, REPLICATE };
-
-/* Where place i of an axis of n is found, -1 where nothing is. Circular kernels reach at most n. */
-INLINE idx found_at(idx i, idx n, int padding)
-{
-    if (i >= 0 && i < n)
-        return i;
-    switch (padding) {
-    case CIRCULAR: return i < 0 ? i + n : i - n;
-    case REPLICATE: return i < 0 ? 0 : n - 1;
-    default: return -1;
-    }
-}
-
-/* The rows that a tile reads: rows[a * columns + b] is place (i + a, j + b), as it is stored. */
-typedef struct {
-    const char **rows;
-    idx high, columns; /* places */
-    pe_storage storage;
-} window;
-
-static void window_rows(const pe_call *call, const char *data, const pe_array *array, idx i, idx j, int padding,
-                        const char *zeros, window *to)
-{
-    to->storage = array->storage;
-    for (idx a = 0; a < to->high; a++) {
-        const idx y = found_at(i + a, call->D(y), padding);
-        for (idx b = 0; b < to->columns; b++) {
-            const idx x = found_at(j + b, call->D(w), padding);
-            to->rows[a * to->columns + b] = x < 0 || y < 0 ? zeros : data + y * array->core[0] + x * array->core[1];
-        }
-    }
-}
-
-/* n numbers as CHANNELS reals; what is past them is 0. */
-static void copy_padded(const char *from, pe_storage storage, idx n, real *to)
-{
-    const real *row = row_read(from, storage, n, to);
-    if (row != to)
-        memcpy(to, row, (size_t)n * sizeof(real));
-    memset(to + n, 0, (size_t)(CHANNELS - n) * sizeof(real));
-}
-
-/* Where channels c .. c + n of a window can be read as reals: in place, or from a copy padded to CHANNELS. */
-typedef struct {
-    const char *const *rows;
-    idx columns, offset; /* bytes to the first channel of each row */
-} view;
-
-static view view_of(const window *from, idx c, idx n, int in_place, const char **rows, real *panel)
-{
-    if (in_place && n == CHANNELS && from->storage == PE_STORAGE)
-        return (view){from->rows, from->columns, c * (idx)sizeof(real)};
-    const idx offset = c * storage_size(from->storage);
-    for (idx k = 0; k < from->high * from->columns; k++) {
-        copy_padded(from->rows[k] + offset, from->storage, n, panel + k * CHANNELS);
-        rows[k] = (const char *)(panel + k * CHANNELS);
-    }
-    return (view){rows, from->columns, 0};
-}
-
-INLINE vec load(const char *data, idx lane) { return vec_load((const real *)(const void *)data + lane); }
-INLINE vec row_vec(const view *x, idx at, idx lane) { return load(x->rows[at] + x->offset, lane); }
+#include "convolution.h"
 
 /* ---- forward ---- */
 
@@ -246,6 +179,13 @@ static spot spot_of(const pe_call *call, idx i, idx j, idx n)
                   (x1 - x0 + 8) & ~(idx)7}; /* whole tiles: sums that begin in room must be added to once */
 }
 
+/* Whether to leave: asked often where a tile takes long. */
+static int stopped(const pe_call *call, idx c)
+{
+    enum { MANY_TAPS = 1024, MANY_CHANNELS = 64 * CHANNELS };
+    return call->stop && (c % MANY_CHANNELS == 0 || call->D(r) * call->D(s) > MANY_TAPS) && call->stop(call);
+}
+
 /* The channels c .. c + channels of a tile. */
 static void convolve_channels(const pe_call *call, const pe_row *at, const desk *k, const spot *o, idx c, idx channels)
 {
@@ -254,7 +194,7 @@ static void convolve_channels(const pe_call *call, const pe_row *at, const desk 
     const pe_array *x = &call->array[0], *to = &call->array[3];
     const idx line = CHANNELS * (idx)sizeof(real);
     char *target = at->data[3] + o->i * to->core[0] + o->j * to->core[1] + c * storage_size(to->storage);
-    const int direct = !fold && channels == CHANNELS && to->storage == PE_STORAGE;
+    const int direct = !fold && channels >= CHANNELS && to->storage == PE_STORAGE;
     window seen = {k->rows, call->D(r), o->columns + call->D(s) - 1, x->storage};
     block b = {.r = call->D(r), .s = call->D(s)};
     read_kernel(call, at, c, channels, k->kernel, &b);
@@ -265,6 +205,8 @@ static void convolve_channels(const pe_call *call, const pe_row *at, const desk 
         b.start = b.out, b.start_step = line;
     }
     for (idx y = o->y0; y <= o->y1; y++) {
+        if (y > o->y0 && stopped(call, 1))
+            return;
         if (c == 0 || o->y0 < o->y1)
             window_rows(call, at->data[0], x, y - top, o->x0 - left, padding, k->zeros, &seen);
         b.x = view_of(&seen, c, channels, b.r * b.s <= FEW_TAPS, k->copied, k->panel);
@@ -277,11 +219,12 @@ static void convolve_channels(const pe_call *call, const pe_row *at, const desk 
         put_columns(k->room, o->n, channels, target, to->core[1], to->storage);
 }
 
-/* Whether to leave: asked often where a tile takes long. */
-static int stopped(const pe_call *call, idx c)
+/* Few taps of rows that need no copy go through all channels at once: memory is read in sequence. */
+static int in_place(const pe_call *call)
 {
-    enum { MANY_TAPS = 1024, MANY_CHANNELS = 64 * CHANNELS };
-    return call->stop && (c % MANY_CHANNELS == 0 || call->D(r) * call->D(s) > MANY_TAPS) && call->stop(call);
+    const pe_array *a = call->array;
+    return call->D(r) * call->D(s) <= FEW_TAPS && call->par[4] == 0 && a[0].storage == PE_STORAGE
+           && a[1].storage == PE_STORAGE && (!a[2].data || a[2].storage == PE_STORAGE) && a[3].storage == PE_STORAGE;
 }
 
 /* x(y,w,d) kernel(r,s,d) bias?(d) -> out(y,w,d); top, left, padding, residual, fold */
@@ -289,76 +232,103 @@ void FN(convolution)(const pe_call *call, idx begin, idx end, const pe_work *wor
 {
     const idx d = call->D(d), w = call->D(w), tiles = BLOCKS(w, TILE), units = call->D(y) * tiles;
     const desk k = desk_of(call, work);
+    const idx most = in_place(call) ? d - d % CHANNELS : CHANNELS;
     for (idx u = begin; u < end; u++) {
         const pe_row at = row_at(call, u / units);
         const idx j = u % tiles * TILE;
         const spot o = spot_of(call, u % units / tiles, j, min_(TILE, w - j));
-        for (idx c = 0; c < d; c += CHANNELS) {
+        for (idx c = 0, n; c < d; c += n) {
+            n = min_(d - c >= CHANNELS ? most : CHANNELS, d - c);
             if (stopped(call, c))
                 return;
-            convolve_channels(call, &at, &k, &o, c, min_(CHANNELS, d - c));
+            convolve_channels(call, &at, &k, &o, c, n);
         }
     }
 }
 
 /* ---- gradient of kernel and bias ---- */
 
-/* Places j .. j + width of a row of gradients: sums[t] += grad[j + k] x[j + k + t], as in add_taps. */
-INLINE void add_products(const view *g, const view *x, idx j, idx at, idx lane, const int width, const int taps,
-                         vec *sums)
+/* What a tile of one vector of channels reads: n gradients, and x from place `at` on. */
+typedef struct {
+    view g, x;
+    idx n, lane;
+} pairs;
+
+/* Columns j .. j + width: sums[a, t] += grad[j + k] x[a, j + k + t], a < rows and t < taps, as in add_taps. */
+INLINE void add_products(const pairs *p, idx j, idx at, const int width, const int rows, const int taps, vec *sums)
 {
     vec grad[4];
     UNROLL
     for (int k = 0; k < width; k++)
-        grad[k] = row_vec(g, j + k, lane);
+        grad[k] = row_vec(&p->g, j + k, p->lane);
     UNROLL
-    for (int i = 0; i < width + taps - 1; i++) {
-        const vec value = row_vec(x, at + j + i, lane);
+    for (int a = 0; a < rows; a++) {
         UNROLL
-        for (int t = 0; t < taps; t++)
-            if (i >= t && i - t < width)
-                sums[t] = vec_fma(grad[i - t], value, sums[t]);
+        for (int i = 0; i < width + taps - 1; i++) {
+            const vec value = row_vec(&p->x, at + a * p->x.columns + j + i, p->lane);
+            UNROLL
+            for (int t = 0; t < taps; t++)
+                if (i >= t && i - t < width)
+                    sums[a * taps + t] = vec_fma(grad[i - t], value, sums[a * taps + t]);
+        }
     }
 }
 
-INLINE void add_wide(vec sum, idx n, double *into)
+/* Where sums in double are, of n channels of a vector: from row to row and from tap to tap. */
+typedef struct {
+    double *sums;
+    idx row, step, n;
+} wide;
+
+INLINE void add_wide(vec sum, const wide *to, idx at)
 {
     real narrow[LANES];
+    double *into = to->sums + at;
     vec_store(narrow, sum);
     SIMD
-    for (idx k = 0; k < n; k++)
+    for (idx k = 0; k < to->n; k++)
         into[k] += (double)narrow[k];
 }
 
-/* Sums of a tile are real, 64 products each; sums of tiles are double. */
-INLINE void add_tile(const view *g, const view *x, idx n, idx at, idx lane, idx lanes, const int taps, double *into,
-                     idx d)
+/* Sums of a tile are real, of 128 products at most; sums of tiles are double. */
+INLINE void add_tile(const pairs *p, idx a, idx b, const int rows, const int taps, const wide *to)
 {
-    vec sums[8];
+    const pairs here = *p; /* a copy that no store can alias */
+    const idx at = a * here.x.columns + b;
+    vec sums[9];
     idx j = 0;
     UNROLL
-    for (int t = 0; t < taps; t++)
+    for (int t = 0; t < rows * taps; t++)
         sums[t] = vec_set(0);
-    for (; j + 4 <= n; j += 4)
-        add_products(g, x, j, at, lane, 4, taps, sums);
-    for (; j < n; j++)
-        add_products(g, x, j, at, lane, 1, taps, sums);
+    for (; j + 4 <= here.n; j += 4)
+        add_products(&here, j, at, 4, rows, taps, sums);
+    for (; j < here.n; j++)
+        add_products(&here, j, at, 1, rows, taps, sums);
     UNROLL
-    for (int t = 0; t < taps; t++)
-        add_wide(sums[t], lanes, into + t * d);
+    for (int t = 0; t < rows * taps; t++)
+        add_wide(sums[t], to, (a + t / taps) * to->row + (b + t % taps) * to->step);
 }
 
-/* One row of taps, of one vector of channels. */
-static NOINLINE void add_row(const view *g, const view *x, idx n, idx at, idx lane, idx lanes, idx s, double *into,
-                             idx d)
+/* All taps of one vector of channels: eight of a row, or three of three rows, are enough to hide what an FMA takes. */
+static NOINLINE void add_kernel(const pairs *p, idx r, idx s, const wide *to)
 {
-    idx t = 0;
-    for (; t + 8 <= s; t += 8)
-        add_tile(g, x, n, at + t, lane, lanes, 8, into + t * d, d);
-    for (; t + 3 <= s; t += 3)
-        add_tile(g, x, n, at + t, lane, lanes, 3, into + t * d, d);
-    for (; t < s; t++)
-        add_tile(g, x, n, at + t, lane, lanes, 1, into + t * d, d);
+    const idx eights = s & ~(idx)7, threes = s - (s - eights) % 3;
+    idx a = 0;
+    for (; a < r; a++)
+        for (idx b = 0; b < eights; b += 8)
+            add_tile(p, a, b, 1, 8, to);
+    for (a = 0; a + 3 <= r; a += 3) {
+        for (idx b = eights; b < threes; b += 3)
+            add_tile(p, a, b, 3, 3, to);
+        for (idx b = threes; b < s; b++)
+            add_tile(p, a, b, 3, 1, to);
+    }
+    for (; a < r; a++) {
+        for (idx b = eights; b < threes; b += 3)
+            add_tile(p, a, b, 1, 3, to);
+        for (idx b = threes; b < s; b++)
+            add_tile(p, a, b, 1, 1, to);
+    }
 }
 
 /* From   out(i, j) = bias + sum_ab kernel(a, b) x(i + a - top, j + b - left):
@@ -377,16 +347,16 @@ static void gradient_tile(const pe_call *call, const pe_row *at, const desk *k, 
         const idx channels = min_(CHANNELS, d - c);
         if (stopped(call, c))
             return;
-        const view x = view_of(&seen, c, channels, few, k->copied, k->panel);
-        const view g = view_of(&given, c, channels, few, k->copied + places, k->panel + places * CHANNELS);
-        for (idx lane = 0; lane < channels; lane += LANES) {
-            const idx lanes = min_(LANES, channels - lane);
+        pairs p = {view_of(&given, c, channels, few, k->copied + places, k->panel + places * CHANNELS),
+                   view_of(&seen, c, channels, few, k->copied, k->panel), n, 0};
+        for (; p.lane < channels; p.lane += LANES) {
+            const idx lanes = min_(LANES, channels - p.lane), channel = c + p.lane;
+            const wide to = {dkernel + channel, s * d, d, lanes}, to_bias = {dbias + channel, 0, 0, lanes};
             vec sum = vec_set(0);
             for (idx b = 0; b < n; b++)
-                sum = vec_add(sum, row_vec(&g, b, lane));
-            add_wide(sum, lanes, dbias + c + lane);
-            for (idx a = 0; a < r; a++)
-                add_row(&g, &x, n, a * seen.columns, lane, lanes, s, dkernel + a * s * d + c + lane, d);
+                sum = vec_add(sum, row_vec(&p.g, b, p.lane));
+            add_wide(sum, &to_bias, 0);
+            add_kernel(&p, r, s, &to);
         }
     }
 }
@@ -394,14 +364,15 @@ static void gradient_tile(const pe_call *call, const pe_row *at, const desk *k, 
 /* grad(y,w,d) x(y,w,d) -> dkernel(r,s,d), dbias(d); top, left, padding */
 void FN(convolution_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
-    const idx w = call->D(w), pieces = BLOCKS(w, UNIT), units = call->D(y) * pieces;
+    const idx *dim = call->dim;
+    const idx w = D(w), unit = CONVOLUTION_UNIT, pieces = BLOCKS(w, unit), units = call->D(y) * pieces;
     const pe_array *dkernel = &call->array[2], *dbias = &call->array[3];
     const desk k = desk_of(call, work);
     for (idx u = begin; u < end; u++) {
         const pe_row at = row_at(call, u / units);
-        const idx first = u % pieces * UNIT, last = min_(w, first + UNIT);
-        for (idx j = first; j < last; j += TILE)
-            gradient_tile(call, &at, &k, u % units / pieces, j, min_(TILE, last - j),
+        const idx first = u % pieces * unit, last = min_(w, first + unit);
+        for (idx j = first; j < last; j += GRADIENTS)
+            gradient_tile(call, &at, &k, u % units / pieces, j, min_(GRADIENTS, last - j),
                           (double *)(void *)(dkernel->data + work->block * dkernel->loop[0]),
                           (double *)(void *)(dbias->data + work->block * dbias->loop[0]));
     }

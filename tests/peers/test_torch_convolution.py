@@ -1,0 +1,108 @@
+"""Agreement of the convolutions with torch's Conv1d and Conv2d of one group a channel, and models that use them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import posenc
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+nn = torch.nn
+
+MODES = {"zero": "zeros", "circular": "circular", "replicate": "replicate"}
+TOLERANCE = {"float64": 1e-14, "float32": 4e-6}
+"""Of the largest result: sums of up to a few hundred products, both sides rounding in their own order."""
+
+
+@pytest.fixture(params=["float64", "float32"])
+def dtype(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def layer(conv: type, d: int, taps: Any, padding: str, dtype: str, bias: bool = True) -> Any:
+    torch.manual_seed(0)
+    pads = tuple(t // 2 for t in taps)
+    return conv(d, d, taps, padding=pads, padding_mode=MODES[padding], groups=d, bias=bias, dtype=getattr(torch, dtype))
+
+
+def arrays(module: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    bias = None if module.bias is None else module.bias.detach().numpy()
+    return module.weight.detach().numpy()[:, 0], bias
+
+
+def agree(ours: Any, theirs: Any, dtype: str) -> None:
+    assert str(ours.dtype) == dtype
+    wanted = theirs.detach().numpy()
+    np.testing.assert_allclose(ours, wanted, rtol=0, atol=TOLERANCE[dtype] * max(1.0, np.abs(wanted).max()))
+
+
+@pytest.mark.parametrize("padding", MODES)
+@pytest.mark.parametrize(("n", "d", "taps"), [(1, 3, 1), (1, 3, 3), (9, 5, 3), (70, 33, 7), (140, 8, 31), (65, 3, 129)])
+@pytest.mark.parametrize("residual", [False, True])
+def test_sequence(dtype: str, padding: str, n: int, d: int, taps: int, residual: bool) -> None:
+    module = layer(nn.Conv1d, d, (taps,), padding, dtype)
+    x = torch.randn(2, n, d, dtype=getattr(torch, dtype), requires_grad=True)
+    y = module(x.mT).mT + (x if residual else 0)
+    grad = torch.randn_like(y)
+    y.backward(grad)
+    arguments = (x.detach().numpy(), *arrays(module))
+    options: dict[str, Any] = {"padding": padding, "residual": residual}
+    agree(posenc.conv_position(*arguments, **options), y, dtype)
+    gradient = posenc.conv_position_vjp(grad.numpy(), *arguments, **options)
+    agree(gradient.x, x.grad, dtype)
+    agree(gradient.kernel, module.weight.grad[:, 0], dtype)
+    agree(gradient.bias, module.bias.grad, dtype)
+
+
+@pytest.mark.parametrize("padding", MODES)
+@pytest.mark.parametrize(
+    ("height", "width", "d", "taps"), [(1, 1, 3, (3, 3)), (5, 7, 4, (3, 3)), (14, 14, 33, (3, 5)), (4, 70, 3, (7, 7))]
+)
+def test_grid(dtype: str, padding: str, height: int, width: int, d: int, taps: tuple[int, int]) -> None:
+    module = layer(nn.Conv2d, d, taps, padding, dtype)
+    x = torch.randn(2, height * width, d, dtype=getattr(torch, dtype), requires_grad=True)
+    y = module(x.mT.unflatten(-1, (height, width))).flatten(2).mT + x
+    grad = torch.randn_like(y)
+    y.backward(grad)
+    arguments = (x.detach().numpy(), *arrays(module))
+    options: dict[str, Any] = {"height": height, "width": width, "padding": padding}
+    agree(posenc.conv_position_2d(*arguments, **options), y, dtype)
+    gradient = posenc.conv_position_2d_vjp(grad.numpy(), *arguments, **options)
+    agree(gradient.x, x.grad, dtype)
+    agree(gradient.kernel, module.weight.grad[:, 0], dtype)
+    agree(gradient.bias, module.bias.grad, dtype)
+
+
+@pytest.mark.parametrize("taps", [2, 4, 5, 128])
+def test_wav2vec_drops_the_last_output(dtype: str, taps: int) -> None:
+    """Wav2Vec2PositionalConvEmbedding with a group per channel: padding taps // 2, an even kernel drops a row."""
+    module = layer(nn.Conv1d, 6, (taps,), "zero", dtype)
+    x = torch.randn(2, 50, 6, dtype=getattr(torch, dtype))
+    y = module(x.mT).mT[:, :50]
+    agree(posenc.conv_position(x.numpy(), *arrays(module), left=taps // 2), y, dtype)
+
+
+@pytest.mark.parametrize("taps", [2, 3, 4, 7])
+def test_fairseq_fconv_pads_the_other_side(dtype: str, taps: int) -> None:
+    """ConvS2S's encoder: odd kernels pad taps // 2 on both sides, even ones (taps - 1) // 2 in front and taps // 2
+    behind; its decoder pads taps - 1 and drops what comes after."""
+    torch.manual_seed(1)
+    conv = nn.Conv1d(6, 6, taps, groups=6, dtype=getattr(torch, dtype))
+    x = torch.randn(2, 20, 6, dtype=getattr(torch, dtype))
+    encoder = conv(nn.functional.pad(x.mT, ((taps - 1) // 2, taps // 2))).mT
+    agree(posenc.conv_position(x.numpy(), *arrays(conv)), encoder, dtype)
+    decoder = conv(nn.functional.pad(x.mT, (taps - 1, taps - 1)))[..., :20].mT
+    agree(posenc.conv_position(x.numpy(), *arrays(conv), left=taps - 1), decoder, dtype)
+
+
+def test_peg_with_a_class_token(dtype: str) -> None:
+    """Chu et al. 2021: the class token passes by, the patches are added to their convolution."""
+    module = layer(nn.Conv2d, 8, (3, 3), "zero", dtype)
+    x = torch.randn(2, 1 + 6 * 5, 8, dtype=getattr(torch, dtype))
+    token, patches = x[:, :1], x[:, 1:]
+    image = patches.mT.unflatten(-1, (6, 5))
+    y = torch.cat([token, (module(image) + image).flatten(2).mT], 1)
+    agree(posenc.conv_position_2d(x.numpy(), *arrays(module), height=6, width=5, prefix=1), y, dtype)

@@ -1,0 +1,218 @@
+"""Convolutions as position encodings: worked numbers of the leak of zero padding, edges of the kernel, errors."""
+
+import numpy as np
+import pytest
+from layouts import same_bits
+
+import posenc
+
+
+def ones(n, d=1):
+    return np.ones((n, d))
+
+
+# ---- what zeros beyond the ends tell (Islam et al. 2020; S4: what a CNN knows of position it has from its zeros) ----
+
+
+def test_constants_show_the_ends(isa):
+    """A kernel of ones on tokens that are all alike: zeros leak 2, 3, ..., 3, 2; a ring and replicas leak nothing."""
+    results = {p: posenc.conv_position(ones(9), ones(1, 3), padding=p)[:, 0] for p in ("zero", "circular", "replicate")}
+    assert np.array_equal(results["zero"], [2, 3, 3, 3, 3, 3, 3, 3, 2])
+    assert np.array_equal(results["circular"], np.full(9, 3))
+    assert np.array_equal(results["replicate"], np.full(9, 3))
+
+
+def test_four_layers_of_averages(isa):
+    """Nine equal tokens after four layers; each layer carries the end one token further in, (taps - 1) / 2."""
+    x = ones(9)
+    for layer in range(1, 5):
+        x = posenc.conv_position(x, np.full((1, 3), 1 / 3))
+        moved = np.abs(x[:, 0] - 1) > 1e-12
+        assert np.array_equal(moved, np.minimum(np.arange(9), np.arange(9)[::-1]) < layer)
+    assert [f"{v:.3f}" for v in x[:5, 0]] == ["0.432", "0.753", "0.926", "0.988", "1.000"]
+    assert np.abs(x - x[::-1]).max() <= 4 * 2**-52  # taps are added from the left: a rounding for each layer
+
+
+def test_wider_kernels_reach_further():
+    x = ones(20)
+    for layer in range(1, 4):
+        x = posenc.conv_position(x, np.full((1, 5), 1 / 5))
+        assert np.sum(np.abs(x[:10, 0] - 1) > 1e-12) == 2 * layer
+
+
+def test_circular_commutes_with_cyclic_shifts(rng, isa):
+    """So no position can appear; zeros and replicas do not commute."""
+    x, kernel, bias = rng.standard_normal((2, 11, 5)), rng.standard_normal((5, 4)), rng.standard_normal(5)
+
+    def apart(padding):
+        shifted = posenc.conv_position(np.roll(x, 3, 1), kernel, bias, padding=padding)
+        return np.abs(shifted - np.roll(posenc.conv_position(x, kernel, bias, padding=padding), 3, 1)).max()
+
+    assert apart("circular") == 0
+    assert apart("zero") > 0.1
+    assert apart("replicate") > 0.1
+
+
+def test_a_torus_has_no_position_and_a_grid_has(rng):
+    x = np.broadcast_to(rng.standard_normal(4), (6 * 5, 4))
+    kernel = rng.standard_normal((4, 3, 3))
+    size = {"height": 6, "width": 5}
+    assert np.ptp(posenc.conv_position_2d(x, kernel, **size, padding="circular"), axis=0).max() == 0
+    assert np.ptp(posenc.conv_position_2d(x, kernel, **size), axis=0).min() > 0.01
+
+
+# ---- edges ----
+
+
+def test_one_token_goes_around_itself(isa):
+    """A ring of one token: every tap reads it, and each direction at most once around."""
+    x, kernel = np.array([[2.0]]), np.array([[3.0, 5.0, 7.0]])
+    assert posenc.conv_position(x, kernel, padding="circular") == 30
+    assert posenc.conv_position(x, kernel, padding="replicate") == 30
+    assert posenc.conv_position(x, kernel) == 10
+    gradient = posenc.conv_position_vjp([[1.0]], x, kernel, padding="circular")
+    assert gradient.x == 15
+    assert np.array_equal(gradient.kernel, [[2, 2, 2]])
+    with pytest.raises(ValueError, match="goes around once"):
+        posenc.conv_position(x, np.ones((1, 4)), padding="circular")  # one to the left, two to the right
+
+
+@pytest.mark.parametrize("padding", ["zero", "replicate"])
+def test_kernels_far_wider_than_the_sequence(padding, rng):
+    x, kernel = rng.standard_normal((3, 2)), rng.standard_normal((2, 301))
+    padded = np.pad(x, ((150, 150), (0, 0)), "constant" if padding == "zero" else "edge")
+    wanted = [sum(kernel[:, t] * padded[n + t] for t in range(301)) for n in range(3)]
+    found = posenc.conv_position(x, kernel, padding=padding)
+    assert np.abs(found - wanted).max() <= 301 * 2**-53 * (np.abs(kernel).sum(1) * np.abs(x).max()).max()
+
+
+def test_left_is_causal_at_its_largest(rng):
+    x, kernel = rng.standard_normal((9, 3)), rng.standard_normal((3, 4))
+    y = posenc.conv_position(x, kernel, left=3)
+    x[5:] = 77
+    assert same_bits(posenc.conv_position(x, kernel, left=3)[:5], y[:5])
+
+
+@pytest.mark.parametrize("d", [1, 15, 31, 32, 33, 63, 64, 65, 95, 97])
+@pytest.mark.parametrize("taps", [1, 3, 16, 17, 20])
+def test_channels_do_not_matter_to_each_other(d, taps, rng, isa):
+    """A channel has the same bits alone, among others, and on both sides of what is read in place."""
+    x, kernel = rng.standard_normal((2, 70, d)).astype("f"), rng.standard_normal((d, taps)).astype("f")
+    whole = posenc.conv_position(x, kernel, residual=True)
+    for c in {0, d // 2, d - 1}:
+        alone = posenc.conv_position(x[..., c : c + 1], kernel[c : c + 1], residual=True)
+        assert same_bits(alone, whole[..., c : c + 1])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 71, 129])
+def test_tokens_do_not_depend_on_tiles(n, rng, isa):
+    """Zeros in front move every token to another place of its tile."""
+    x, kernel = rng.standard_normal((n, 32)).astype("f"), rng.standard_normal((32, 7)).astype("f")
+    y = posenc.conv_position(x, kernel)
+    for moved in (1, 5, 64):
+        longer = posenc.conv_position(np.pad(x, ((moved, 0), (0, 0))), kernel)
+        assert same_bits(longer[moved:], y)
+
+
+def test_a_prefix_is_copied_bit_for_bit(rng):
+    x = rng.standard_normal((2, 1000 + 6, 5)).astype("f")
+    x[0, 3] = np.nan
+    y = posenc.conv_position_2d(x, rng.standard_normal((5, 3, 3)), height=2, width=3, prefix=1000)
+    assert same_bits(y[:, :1000], x[:, :1000])
+    assert np.isfinite(y[:, 1000:]).all()
+    assert same_bits(posenc.conv_position_2d(x, np.ones((5, 3, 3)), height=0, width=3, prefix=1006), x)
+    gradient = posenc.conv_position_2d_vjp(x, x, np.ones((5, 3, 3)), height=2, width=3, prefix=1000)
+    assert same_bits(gradient.x[:, :1000], x[:, :1000])
+    assert np.isfinite(gradient.kernel).all()
+
+
+def test_one_token_that_stands_for_many(rng):
+    """Strides of 0 along every axis, in every argument."""
+    x = np.broadcast_to(np.float32(2), (3, 40, 37))
+    kernel, bias = np.broadcast_to(np.float32(1), (37, 5)), np.broadcast_to(np.float32(1), 37)
+    y = posenc.conv_position(x, kernel, bias)
+    assert np.array_equal(y[1, :, 5], [7, 9, *[11] * 36, 9, 7])
+    gradient = posenc.conv_position_vjp(x, x, kernel, bias)
+    assert np.array_equal(gradient.kernel[7], 3 * 4 * np.array([38, 39, 40, 39, 38]))
+    assert np.array_equal(gradient.bias, np.full(37, 240))
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (4, 0), (0, 0), (2, 0, 3), (0, 4, 3)])
+@pytest.mark.parametrize("padding", ["zero", "circular", "replicate"])
+def test_nothing(shape, padding):
+    kernel, bias = np.ones((shape[-1], 3)), np.ones(shape[-1])
+    assert posenc.conv_position(np.ones(shape), kernel, bias, padding=padding).shape == shape
+    gradient = posenc.conv_position_vjp(np.ones(shape), np.ones(shape), kernel, bias, padding=padding)
+    assert [g.shape for g in gradient] == [shape, kernel.shape, bias.shape]
+    assert not gradient.kernel.any()
+
+
+def test_the_kernel_gradient_of_many_tokens_is_accurate(rng):
+    """float32 sums of 128 products, float64 beyond. A tile's sum of 32 is off by about sqrt(128) half ulps of 2**-19,
+    and 2048 tiles by 45 times that, 5e-4: a fraction of the result's spacing. One float32 sum is off by 100 of it."""
+    n = 1 << 18
+    g, x = (rng.uniform(0, 1, (n, 1)).astype("f") for _ in range(2))
+    found = posenc.conv_position_vjp(g, x, np.ones((1, 1), "f")).kernel[0, 0]
+    wanted = (g.astype(float) * x).sum()
+    assert abs(found - wanted) <= np.spacing(np.float32(wanted))
+
+
+# ---- errors ----
+
+X, K = np.ones((2, 12, 3)), np.ones((3, 4))
+K2 = np.ones((3, 3, 3))
+GRID = {"height": 3, "width": 4}
+ERRORS = {
+    "left-large": (lambda f: f(X, K, left=4), ValueError, "left"),
+    "left-negative": (lambda f: f(X, K, left=-1), ValueError, "left"),
+    "left-float": (lambda f: f(X, K, left=1.0), TypeError, "left"),
+    "left-bool": (lambda f: f(X, K, left=True), TypeError, "left"),
+    "no-taps": (lambda f: f(X, K[:, :0]), ValueError, "kernel"),
+    "kernel-axes": (lambda f: f(X, K2), ValueError, "kernel"),
+    "kernel-channels": (lambda f: f(X, np.ones((1, 4))), ValueError, "kernel"),
+    "bias-shape": (lambda f: f(X, K, np.ones(1)), ValueError, "bias"),
+    "bias-axes": (lambda f: f(X, K, np.ones((1, 3))), ValueError, "bias"),
+    "x-axes": (lambda f: f(X[0, 0], K), ValueError, "x"),
+    "padding": (lambda f: f(X, K, padding="same"), ValueError, "padding"),
+    "residual": (lambda f: f(X, K, residual=1), TypeError, "residual"),
+    "around-twice": (lambda f: f(X, np.ones((3, 26)), padding="circular"), ValueError, "kernel"),
+}
+GRID_ERRORS = {
+    "height": (lambda f: f(X, K2, height=-3, width=-4), ValueError, "height"),
+    "width": (lambda f: f(X, K2, height=3, width=-4), ValueError, "width"),
+    "prefix": (lambda f: f(X, K2, height=4, width=4, prefix=-4), ValueError, "prefix"),
+    "height-float": (lambda f: f(X, K2, height=3.0, width=4), TypeError, "height"),
+    "tokens": (lambda f: f(X, K2, height=3, width=3), ValueError, "x"),
+    "prefix-tokens": (lambda f: f(X, K2, **GRID, prefix=1), ValueError, "x"),
+    "kernel-axes": (lambda f: f(X, K, **GRID), ValueError, "kernel"),
+    "no-rows": (lambda f: f(X, K2[:, :0], **GRID), ValueError, "kernel"),
+    "around-twice": (lambda f: f(X, np.ones((3, 8, 3)), **GRID, padding="circular"), ValueError, "kernel"),
+    "residual": (lambda f: f(X, K2, **GRID, residual="yes"), TypeError, "residual"),
+}
+
+
+@pytest.mark.parametrize(("function", "label"), [("conv_position", e) for e in ERRORS]
+                         + [("conv_position_2d", e) for e in GRID_ERRORS])  # fmt: skip
+def test_errors(function, label):
+    call, kind, argument = (ERRORS if function == "conv_position" else GRID_ERRORS)[label]
+    with pytest.raises(kind, match=rf"^{function}: {argument} has .+; expected "):
+        call(getattr(posenc, function))
+    vjp = f"{function}_vjp"
+    with pytest.raises(kind, match=rf"^{vjp}: {argument} has .+; expected "):
+        call(lambda *a, **options: getattr(posenc, vjp)(X, *a, **options))
+
+
+def test_a_cotangent_of_another_shape():
+    for grad in (X[:1], X[..., :1], X[0]):
+        with pytest.raises(ValueError, match=r"^conv_position_vjp: grad has .+; expected "):
+            posenc.conv_position_vjp(grad, X, K)
+
+
+def test_mixed_dtypes(rng):
+    """The result has the dtype of x and each gradient that of its argument, whatever the others are."""
+    x, kernel, bias = rng.standard_normal((9, 3)), rng.standard_normal((3, 3)), rng.standard_normal(3)
+    for a, b, c in (("f4", "f8", "f2"), ("f2", "f8", "f4"), ("f8", "f2", ">f4"), ("f4", "i4", "f8")):
+        given = x.astype(a), kernel.astype(b), bias.astype(c)
+        assert posenc.conv_position(*given).dtype == np.dtype(a)
+        gradient = posenc.conv_position_vjp(x.astype("f8"), *given)
+        assert [g.dtype for g in gradient] == [np.dtype(a), np.dtype("f8" if b == "i4" else b), np.dtype(c[-2:])]
