@@ -46,15 +46,20 @@ INLINE void turns(double hi, double lo, double *t_hi, double *t_lo)
     *t_lo = l - (*t_hi - h);
 }
 
-/* Taylor's series of sin and cos of 2 pi f, |f| <= 1/8, to degrees 17 and 16: the next terms are below 2**-58.
- * Coefficients are (2 pi)**k / k!; the first one of sin carries its own rounding error. */
-INLINE void sincos_turns(double p, double t_hi, double t_lo, double *sine, double *cosine)
+/* h - nearest integer, for any |h| < 2**80: `nearest` has a range of 2**51. */
+INLINE double without_turns(double h)
 {
-    const double magic = 6755399441055744.0, coarse = 0x1p30;
-    double h = p * t_hi, l = product_error(p, t_hi, h) + p * t_lo;
-    h -= coarse * nearest(h * (1 / coarse)); /* keeps `nearest` in its range for any frequency */
-    h -= nearest(h);
-    l -= nearest(l);
+    const double coarse = 0x1p30;
+    h -= coarse * nearest(h * (1 / coarse));
+    return h - nearest(h);
+}
+
+/* Taylor's series of sin and cos of 2 pi f, |f| <= 1/8, to degrees 17 and 16: the next terms are below 2**-58.
+ * Coefficients are (2 pi)**k / k!; the first one of sin carries its own rounding error.
+ * The angle is h + l turns, |h| and |l| at most 1/2. */
+INLINE void sincos_fraction(double h, double l, double *sine, double *cosine)
+{
+    const double magic = 6755399441055744.0;
     const double sum = h + l, rest = (h - (sum - (sum - h))) + (l - (sum - h)); /* sum + rest = h + l exactly */
     const double shifted = 4 * sum + magic;                                     /* its low bits count quarter turns */
     const double f = (sum - 0.25 * (shifted - magic)) + rest, x = f * f;
@@ -84,6 +89,22 @@ INLINE void sincos_turns(double p, double t_hi, double t_lo, double *sine, doubl
     to_cosine.u ^= ((quarter + 1) & 2) << 62;
     *sine = to_sine.d;
     *cosine = to_cosine.d;
+}
+
+/* The angle is p (t_hi + t_lo) turns. */
+INLINE void sincos_turns(double p, double t_hi, double t_lo, double *sine, double *cosine)
+{
+    const double h = p * t_hi, l = product_error(p, t_hi, h) + p * t_lo;
+    sincos_fraction(without_turns(h), l - nearest(l), sine, cosine);
+}
+
+/* The angle is p (t_hi + t_lo) + (f_hi + f_lo) turns, |f_hi| at most 1/2: the fractions are added exactly. */
+INLINE void sincos_shifted(double p, double t_hi, double t_lo, double f_hi, double f_lo, double *sine, double *cosine)
+{
+    const double h = p * t_hi, l = product_error(p, t_hi, h) + p * t_lo;
+    const double a = without_turns(h), sum = a + f_hi, other = sum - a;
+    const double rest = (l - nearest(l)) + (((a - (sum - other)) + (f_hi - other)) + f_lo);
+    sincos_fraction(sum - nearest(sum), rest - nearest(rest), sine, cosine);
 }
 
 #endif
