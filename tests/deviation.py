@@ -21,7 +21,7 @@ def differences(case, arguments, grads, path):
     given = np.array(get_path(arguments, path), np.float64)
     gradient = np.zeros(given.shape)
     step = STEP
-    if path[0] == "frequencies":
+    if path[0] in ("frequencies", "frequency"):
         step /= 1 + max(
             np.abs(np.asarray(arguments[a])).max(initial=0) for a in ("positions", "offset") if a in arguments
         )

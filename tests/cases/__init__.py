@@ -132,6 +132,8 @@ class Case:
     gradients: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Field of the vjp's NamedTuple -> where in the arguments it belongs, e.g. {"x": ("x",), "cos": ("positions", 0)}.
     Empty where there is no vjp."""
+    ids: tuple[str, ...] = ()
+    """Arguments that name rows of a table: reals are a TypeError, and integers without a row an IndexError."""
     parts: tuple[str, ...] = ()
     """How messages call the members of an argument that is a pair."""
     least: int = 0
