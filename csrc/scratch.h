@@ -31,4 +31,10 @@ enum { CONVOLUTION_CHANNELS = 32, CONVOLUTION_TILE = 64, CONVOLUTION_GRADIENTS =
      + 8 * CONVOLUTION_CHANNELS * (D(r) * D(s) + 1) + 8 * D(d))
 #define AT_MOST(n, most) ((n) < (most) ? (n) : (most))
 
+/* sums of rows (kernels/row_sum.h): columns of one unit, so that their doubles stay in the first-level cache */
+enum { ROW_TILE = 512 };
+
+/* complex order (kernels/complex_order.c): turns of frequencies and of phases, sines, cosines, and amplitudes widened */
+enum { COMPLEX_ORDER_TILE = 256, COMPLEX_ORDER_SCRATCH = COMPLEX_ORDER_TILE * 8 * 10 };
+
 #endif

@@ -9,6 +9,10 @@ from . import attention as _attention
 
 # From the files themselves: mypy does not see through the __all__ of a package.
 from .absolute.convolution import *
+from .absolute.complex_order import *
+from .absolute.digits import *
+from .absolute.lookup import *
+from .absolute.merge import *
 from .absolute.sinusoid import *
 from .attention import *
 from .bias.distance import *

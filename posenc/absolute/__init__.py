@@ -5,3 +5,14 @@ from .convolution import *
 from .sinusoid import *
 
 __all__ = [*convolution.__all__, *sinusoid.__all__]
+from . import complex_order as _complex_order
+from . import digits as _digits
+from . import lookup, sinusoid
+from . import merge as _merge
+from .complex_order import *
+from .digits import *
+from .lookup import *
+from .merge import *
+from .sinusoid import *
+
+__all__ = [*sinusoid.__all__, *lookup.__all__, *_merge.__all__, *_complex_order.__all__, *_digits.__all__]
