@@ -1,0 +1,81 @@
+"""Agreement with torch: Embedding and its scatter-add, polar, and their autograd."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import posenc
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_embedding(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    table, ids = rng.standard_normal((50, 33)).astype(dtype), rng.integers(0, 50, (4, 200))
+    grad = rng.standard_normal((4, 200, 33)).astype(dtype)
+    layer = torch.nn.Embedding.from_pretrained(torch.from_numpy(table), freeze=False)
+    result = layer(torch.from_numpy(ids))
+    assert np.array_equal(posenc.learned(table, ids), result.detach().numpy())
+    result.backward(torch.from_numpy(grad))
+    # torch adds the 16 rows of an id one by one in its dtype, of size at most 20
+    bound = {"float32": 2e-5, "float64": 4e-14}[dtype]
+    np.testing.assert_allclose(
+        posenc.learned_vjp(grad, table, ids).table, layer.weight.grad.numpy(), rtol=0, atol=bound
+    )
+
+
+@pytest.mark.parametrize("alpha", [0.4, 0.7])
+def test_hierarchical_gradient(alpha: float) -> None:
+    """The decomposition written in torch, differentiated by torch."""
+    rng = np.random.default_rng(1)
+    table, ids, grad = rng.standard_normal((6, 5)), rng.integers(0, 36, 200), rng.standard_normal((200, 5))
+    p = torch.from_numpy(table).requires_grad_()
+    u = (p - alpha * p[:1]) / (1 - alpha)
+    result = alpha * u[ids // 6] + (1 - alpha) * u[ids % 6]
+    result.backward(torch.from_numpy(grad))
+    # sums of 200 numbers of size up to 10, in float64
+    np.testing.assert_allclose(
+        posenc.hierarchical(table, ids, alpha=alpha), result.detach().numpy(), rtol=0, atol=1e-14
+    )
+    gradient = posenc.hierarchical_vjp(grad, table, ids, alpha=alpha).table
+    np.testing.assert_allclose(gradient, p.grad.numpy(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["add", "mul", "mul1p", "concat", "replace"])
+def test_merge(mode: str) -> None:
+    rng = np.random.default_rng(2)
+    x, p = rng.standard_normal((3, 7, 8)), rng.standard_normal((7, 8))
+    tx, tp = torch.from_numpy(x).requires_grad_(), torch.from_numpy(p).requires_grad_()
+    merged = {
+        "add": lambda: tx + tp, "mul": lambda: tx * tp, "mul1p": lambda: tx * (1 + tp),
+        "concat": lambda: torch.cat([tx, tp.expand(3, 7, 8)], -1), "replace": lambda: tp.expand(3, 7, 8) + 0 * tx,
+    }[mode]()  # fmt: skip
+    assert np.array_equal(posenc.merge(x, p, mode=mode), merged.detach().numpy())
+    grad = rng.standard_normal(tuple(merged.shape))
+    merged.backward(torch.from_numpy(grad))
+    ours = posenc.merge_vjp(grad, x, p, mode=mode)
+    # three products of size at most 16, in float64
+    np.testing.assert_allclose(ours.x, tx.grad.numpy(), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(ours.p, tp.grad.numpy(), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(2, 7, 8), (2, 7, 1), (8,)])
+def test_polar(shape: tuple[int, ...]) -> None:
+    """torch's gradient of a complex number is dL/dre + i dL/dim: the pairing that ours has."""
+    rng = np.random.default_rng(3)
+    amplitude, where = rng.uniform(0.1, 2, (2, 7, 8)), rng.integers(0, 99, (2, 7)).astype(float)
+    w, theta = rng.uniform(-1, 1, shape), rng.uniform(-3, 3, shape)
+    leaves = [torch.from_numpy(a.copy()).requires_grad_() for a in (amplitude, w, where, theta)]
+    r, tw, tp, t = leaves
+    result = torch.polar(r, tw * tp[..., None] + t)
+    ours = posenc.complex_order(amplitude, w, where, phase=theta)
+    # torch's angle of size 100 is rounded: 1e-14 of an amplitude of 2
+    np.testing.assert_allclose(ours, result.detach().numpy(), rtol=0, atol=1e-13)
+    grad = rng.standard_normal((2, 7, 8)) + 1j * rng.standard_normal((2, 7, 8))
+    result.backward(torch.from_numpy(grad))
+    gradient = posenc.complex_order_vjp(grad, amplitude, w, where, phase=theta)
+    for ours_, leaf in zip(gradient, leaves, strict=True):
+        # sums of up to 14 numbers of size up to 100 times the error of the angle
+        np.testing.assert_allclose(ours_, leaf.grad.numpy(), rtol=0, atol=1e-11)
