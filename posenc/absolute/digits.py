@@ -25,6 +25,9 @@ def _whole_and_fraction(
 ) -> tuple[npt.NDArray[np.int64], Float64 | None]:
     """The whole parts as 64 bits without sign, and the fractions, or None where the numbers are integers."""
     array = numbers if isinstance(numbers, np.ndarray) else as_array(function, "numbers", numbers)
+    listed = isinstance(numbers, list | tuple | int)
+    if listed and array.dtype.kind == "O" and all(type(n) is int for n in array.flat):
+        fail(ValueError, function, "numbers", max(array.flat, key=abs), "less than 2**64")  # NumPy has no such integers
     if array.dtype.kind not in "iu":
         array = as_float64(function, "numbers", numbers if array.dtype.kind == "O" else array)
     if array.size:
