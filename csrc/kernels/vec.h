@@ -1,7 +1,7 @@
 /* vec.h -- the one place that says "vector": LANES reals that are added, multiplied and compared together.
  *
- * Only the block GEMM of attention and the tiles of convolution use it; everything else is plain loops. Vectors have the width of the
- * variant's registers (wider ones are lowered badly). Without GNU vector types: an array and loops.
+ * Products of many rows use it (attention, convolution, dense.h); everything else is plain loops. Vectors have the
+ * width of the variant's registers (wider ones are lowered badly). Without GNU vector types: an array and loops.
  */
 #ifndef PE_VEC_H
 #define PE_VEC_H
@@ -24,6 +24,7 @@ enum { LANES = VEC_BYTES / (int)sizeof(real) };
 #define MASKED ((real)-HUGE_VAL)
 
 #if PE_GNU
+#define PREFETCH(p) __builtin_prefetch(p)
 typedef real vec __attribute__((vector_size(VEC_BYTES)));
 INLINE vec vec_load(const real *p)
 {
@@ -47,6 +48,7 @@ INLINE vec vec_select(vec_mask m, vec a, vec b) { return (vec)(((vec_mask)a & m)
 INLINE vec vec_max(vec a, vec b) { return vec_select(a > b, a, b); }
 INLINE vec vec_bias(vec x, vec b) { return vec_select(b == vec_set(MASKED), b, x + b); }
 #else
+#define PREFETCH(p)
 typedef struct {
     real x[LANES];
 } vec;
