@@ -37,4 +37,29 @@ enum { ROW_TILE = 512 };
 /* complex order (kernels/complex_order.c): turns of frequencies and of phases, sines, cosines, and amplitudes widened */
 enum { COMPLEX_ORDER_TILE = 256, COMPLEX_ORDER_SCRATCH = COMPLEX_ORDER_TILE * 8 * 10 };
 
+/* Walks along positions (kernels/recurrence.c, flow.c): packed weights, transposed too for gradients, and what a group of
+ * columns holds. Rows are padded to panels of 64; +1 is the column of time. At most 16 shares of a batch: each has
+ * weights of its own. */
+enum { WALK_COLUMNS = 12, WALK_SHARES = 16, WALK_PAIRS = 192, FLOW_STEPS = 8, FLOW_STAGES = 4 };
+#define WALK_GROUPS BLOCKS(D(b), WALK_COLUMNS)
+#define WALK_UNITS (WALK_GROUPS < WALK_SHARES ? WALK_GROUPS : WALK_SHARES)
+#define WALK_UNIT_COLUMNS (D(b) / (WALK_UNITS + (D(b) == 0)) + 1)
+#define WALK_ROW(n) (D(n) + 64)
+#define RECURRENT_WEIGHTS ((D(g) + 3 * 64) * D(c) + 2 * WALK_ROW(g) + 2 * 64)
+#define RECURRENT_SCRATCH (8 * (RECURRENT_WEIGHTS + WALK_COLUMNS * 4 * WALK_ROW(c)) + 1024)
+#define RECURRENT_VJP_SCRATCH                                                          \
+    (8                                                                                 \
+         * (RECURRENT_WEIGHTS + (D(g) / (D(c) + (D(c) == 0)) + 3) * WALK_ROW(c) * D(c) \
+            + (WALK_PAIRS * 8 + WALK_COLUMNS * 3) * WALK_ROW(c))                       \
+     + 1024)
+#define FLOW_WEIGHTS (WALK_ROW(e) * WALK_ROW(c) * 2 + WALK_ROW(e) + WALK_ROW(c))
+#define FLOATER_SCRATCH (8 * (FLOW_WEIGHTS + WALK_COLUMNS * ((2 + FLOW_STAGES) * WALK_ROW(c) + WALK_ROW(e))) + 1024)
+#define FLOATER_VJP_SCRATCH                                                      \
+    (8                                                                           \
+         * (2 * FLOW_WEIGHTS                                                     \
+            + WALK_COLUMNS                                                       \
+                  * (2 * FLOW_STEPS * FLOW_STAGES * (WALK_ROW(c) + WALK_ROW(e))  \
+                     + (3 + 2 * FLOW_STAGES + D(s) / FLOW_STEPS) * WALK_ROW(c))) \
+     + 1024)
+
 #endif

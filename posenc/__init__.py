@@ -13,6 +13,8 @@ from .absolute.complex_order import *
 from .absolute.digits import *
 from .absolute.lookup import *
 from .absolute.merge import *
+from .absolute.flow import *
+from .absolute.recurrence import *
 from .absolute.sinusoid import *
 from .attention import *
 from .bias.distance import *

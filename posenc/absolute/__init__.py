@@ -16,3 +16,9 @@ from .merge import *
 from .sinusoid import *
 
 __all__ = [*sinusoid.__all__, *lookup.__all__, *_merge.__all__, *_complex_order.__all__, *_digits.__all__]
+from . import flow, recurrence, sinusoid
+from .flow import *
+from .recurrence import *
+from .sinusoid import *
+
+__all__ = [*sinusoid.__all__, *recurrence.__all__, *flow.__all__]

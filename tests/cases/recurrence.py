@@ -1,0 +1,96 @@
+"""Recurrent encodings: the map itself, position after position, in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import Case, at, ulp
+
+
+def tanh_map(p, weight, bias):
+    return np.tanh(p @ weight.T + bias)
+
+
+def gru_map(p, weight, bias):
+    """Cho et al. 2014, eqs. 5-8, in the order r, z, n and with r after the product, as cuDNN has it; input 0."""
+    r_in, z_in, n_in = np.split(bias[0], 3)
+    r_state, z_state, n_state = np.split(bias[1], 3)
+    u_r, u_z, u_n = np.split(weight, 3)
+    r = 1 / (1 + np.exp(-(r_in + p @ u_r.T + r_state)))
+    z = 1 / (1 + np.exp(-(z_in + p @ u_z.T + z_state)))
+    m = np.tanh(n_in + r * (p @ u_n.T + n_state))
+    return (1 - z) * m + z * p
+
+
+MAPS = {"tanh": tanh_map, "gru": gru_map}
+
+
+def recurrent(p0, weight, bias, n, *, cell="tanh", include_p0=True):
+    """p_{k+1} = f(p_k)."""
+    out = np.empty((*p0.shape[:-1], n, p0.shape[-1]))
+    p = p0
+    for k in range(n):
+        if k > 0 or not include_p0:
+            p = MAPS[cell](p, weight, bias)
+        out[..., k, :] = p
+    return out
+
+
+def tolerance(expected, work, arguments):
+    """A state has size 1 or that of p0. One step: C products and sums, each rounded once at the size of the sum, about
+    2 here, and 4 ulp of tanh; a GRU has three sums and four functions. Weights of norm below 1 shrink errors of steps
+    before; a factor of 4 is what a geometric series of them can add up to."""
+    size = np.abs(arguments["p0"]).max(initial=1.0)
+    step = (np.sqrt(arguments["weight"].shape[-1]) + 4) * (3 if arguments.get("cell") == "gru" else 1)
+    return (4 * step * ulp(2 * size, work),)
+
+
+def make(cell, width=None, n=None, batch=(2,), **options):
+    """Weights that contract: a random matrix of entries 0.35 / sqrt(C) has norm 0.7."""
+
+    def arguments(rng, size):
+        c, count = width or size, size if n is None else n
+        rows = {"tanh": c, "gru": 3 * c}[cell]
+        return {
+            "p0": rng.standard_normal((*batch, c)),
+            "weight": rng.standard_normal((rows, c)) * 0.35 / np.sqrt(max(c, 1)),
+            "bias": rng.standard_normal((2, rows) if cell == "gru" else rows) * 0.5,
+            "n": count, "cell": cell, **options,
+        }  # fmt: skip
+
+    return arguments
+
+
+def real(cell, c=256, n=512):
+    return lambda rng: make(cell, c, n, ())(rng, c)
+
+
+DATA, GRADIENTS = ("p0", "weight", "bias"), at("p0", "weight", "bias")
+TANH_AXES = {"p0": "b c!", "weight": "d! e!", "bias": "f!"}
+GRU_AXES = {"p0": "b c!", "weight": "d! e!", "bias": "f! g!"}
+
+CASES = [
+    Case(
+        function="recurrent", oracle=recurrent, tolerance=tolerance, make=make("tanh", 5), real=real("tanh"),
+        axes=TANH_AXES, data=DATA, gradients=GRADIENTS,
+    ),
+    Case(
+        # as wide as the panels of weights and wider, only a few positions
+        function="recurrent", label="wide", oracle=recurrent, tolerance=tolerance, real=real("tanh", 512),
+        make=make("tanh", n=4, include_p0=False), axes=TANH_AXES, data=DATA, gradients=GRADIENTS,
+    ),
+    Case(
+        function="recurrent", label="gru", oracle=recurrent, tolerance=tolerance, make=make("gru", 3), real=real("gru"),
+        axes=GRU_AXES, data=DATA, gradients=GRADIENTS,
+    ),
+    Case(
+        # more streams than a group of columns holds, so that there are several units
+        function="recurrent", label="gru-streams", oracle=recurrent, tolerance=tolerance, real=real("gru"),
+        make=make("gru", 4, include_p0=False, batch=(3, 9)), axes={**GRU_AXES, "p0": "b s? c!"}, data=DATA,
+        gradients=GRADIENTS,
+    ),
+    Case(
+        function="recurrent", label="gru-wide", oracle=recurrent, tolerance=tolerance, real=real("gru", 512),
+        make=make("gru", n=3), axes=GRU_AXES, data=DATA, gradients=GRADIENTS,
+    ),
+]  # fmt: skip

@@ -1,0 +1,199 @@
+"""Walks along positions: sinusoids as flows, the order of each solver, streams that do not touch each other."""
+
+import numpy as np
+import pytest
+from layouts import same_bits
+
+import posenc
+
+ORDERS = {"rk4_38": 4, "rk4": 4, "midpoint": 2, "euler": 1}
+METHODS = list(ORDERS)
+PAIRS, N = 4, 9
+
+
+def generator(w):
+    """A with (sin, cos)' = A (sin, cos): d sin(t w) = w cos(t w), d cos(t w) = -w sin(t w), for each pair."""
+    a = np.zeros((2 * len(w), 2 * len(w)))
+    i = 2 * np.arange(len(w))
+    a[i, i + 1], a[i + 1, i] = w, -w
+    return a
+
+
+def relu_network(a):
+    """a p = [I, -I] relu([a; -a] p), without time and biases."""
+    c = len(a)
+    w1, w2 = np.zeros((2 * c, c + 1)), np.zeros((c, 2 * c + 1))
+    w1[:, :c] = np.concatenate([a, -a])
+    w2[:, : 2 * c] = np.concatenate([np.eye(c), -np.eye(c)], axis=1)
+    return w1, np.zeros(2 * c), w2, np.zeros(c)
+
+
+def by_integrate(a, p0, substeps, method):
+    return posenc.integrate(lambda t, p: p @ a.T, p0, np.arange(N), substeps=substeps, method=method)
+
+
+def by_floater(a, p0, substeps, method):
+    return posenc.floater(p0, *relu_network(a), N, dt=1.0, substeps=substeps, method=method)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("walk", [by_integrate, by_floater])
+def test_sinusoids_are_a_solution(walk, method):
+    """The sinusoidal encoding solves dp/dt = A p from p(0) = (0, 1, 0, 1, ...). Halving the step divides the error by
+    2**order; what higher orders add to that is some percent at these steps."""
+    wanted = posenc.sinusoidal(N, 2 * PAIRS, dtype=np.float64)
+    a = generator(posenc.frequencies(2 * PAIRS))
+    errors = [np.abs(walk(a, wanted[0], steps, method) - wanted).max() for steps in (16, 32)]
+    assert errors[0] / errors[1] == pytest.approx(2.0 ** ORDERS[method], rel=0.1)
+    # one step of size h is off by at most h**(p+1) for |A| = 1, and there are 8 / h of them
+    assert errors[0] <= 8 * 16.0 ** -ORDERS[method]
+
+
+@pytest.mark.parametrize("method", ["rk4_38", "rk4"])
+def test_sinusoids_to_the_accuracy_of_the_solver(method):
+    """With a small step: 4096 steps that are off by h**5 / 120 for a frequency of 1, and round the state once each."""
+    wanted = posenc.sinusoidal(N, 2 * PAIRS, dtype=np.float64)
+    a = generator(posenc.frequencies(2 * PAIRS))
+    for walk in (by_integrate, by_floater):
+        error = np.abs(walk(a, wanted[0], 512, method) - wanted).max()
+        assert error <= 4096 * (512.0**-5 / 120 + 2.0**-53)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_floater_is_integrate_of_its_network(method, rng):
+    """The same steps by two codes, float64: roundings of 40 steps of sums of eight."""
+    p0, (w1, b1, w2, b2) = rng.standard_normal((3, 4)), relu_network(generator(np.ones(2)))
+    w1[:, -1], w2[:, -1] = rng.standard_normal(8), rng.standard_normal(4)
+
+    def h(t, p):
+        a = np.maximum(p @ w1[:, :-1].T + t * w1[:, -1] + b1, 0)
+        return a @ w2[:, :-1].T + t * w2[:, -1] + b2
+
+    for dt in (0.1, -0.1, 0.0):
+        ours = posenc.floater(p0, w1, b1, w2, b2, N, dt=dt, method=method)
+        np.testing.assert_allclose(ours, posenc.integrate(h, p0, dt * np.arange(N), method=method), rtol=0, atol=1e-13)
+    assert same_bits(ours, np.broadcast_to(p0[:, None], ours.shape).copy())  # dt = 0 repeats p0
+
+
+def test_there_and_back(rng):
+    """Negative dt runs the same flow backwards: a flow without time returns, to the accuracy of the solver."""
+    network = relu_network(generator(posenc.frequencies(4)))
+    p0 = rng.standard_normal(4)
+    far = posenc.floater(p0, *network, N, dt=1.0, substeps=64)[-1]
+    back = posenc.floater(far, *network, N, dt=-1.0, substeps=64)[-1]
+    np.testing.assert_allclose(back, p0, rtol=0, atol=16 * 64.0**-4)
+
+
+def walks(rng, c):
+    """Every kernel that takes a batch, as a function of p0, and its gradient with respect to p0."""
+    network = [rng.standard_normal(s) / c**0.5 for s in ((c + 2, c + 1), (c + 2,), (c, c + 3), (c,))]
+    w, b = rng.standard_normal((3 * c, c)) / c, rng.standard_normal((2, 3 * c))
+    return {
+        "floater": (lambda p: posenc.floater(p, *network, 4), lambda g, p: posenc.floater_vjp(g, p, *network, 4).p0),
+        "tanh": (lambda p: posenc.recurrent(p, w[:c], b[0, :c], 4),
+                 lambda g, p: posenc.recurrent_vjp(g, p, w[:c], b[0, :c], 4).p0),
+        "gru": (lambda p: posenc.recurrent(p, w, b, 4, cell="gru"),
+                lambda g, p: posenc.recurrent_vjp(g, p, w, b, 4, cell="gru").p0),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("which", ["floater", "tanh", "gru"])
+def test_streams_do_not_touch(which, dtype, rng, isa):
+    """Among any number of others, NaN and infinity among them, a stream has the bits that it has alone."""
+    walk, back = walks(rng, 33)[which]
+    p0 = rng.standard_normal((40, 33)).astype(dtype)
+    grad = rng.standard_normal((40, 4, 33)).astype(dtype)
+    p0[[5, 17]] = np.nan
+    p0[[6, 30]] = np.inf
+    for count in (2, 3, 4, 5, 6, 7, 11, 12, 13, 29, 40):
+        among, among_back = walk(p0[:count]), back(grad[:count], p0[:count])
+        for i in sorted({0, count - 1, count // 2} - {5, 6, 17, 30}):
+            assert same_bits(walk(p0[i]), among[i])
+            assert same_bits(back(grad[i], p0[i]), among_back[i])
+
+
+def test_float32_walks_do_not_drift(rng):
+    """2500 steps: the state is float64, so a float32 flow is off by the error of its field, not by a random walk."""
+    c = 8
+    network = relu_network(generator(posenc.frequencies(c)))
+    p0 = posenc.sinusoidal(1, c)[0]
+    wide = posenc.floater(p0.astype(np.float64), *network, 501)
+    narrow = posenc.floater(p0, *network, 501)
+    assert np.abs(narrow - wide).max() <= 4 * 2.0**-24  # the field adds up to time 5, and half an ulp of the row
+
+
+def test_gru_gates_are_accurate(rng, isa):
+    """Gates of any size: m and z are within a few ulp, so is a state between them."""
+    c = 64
+    bias = np.zeros((2, 3 * c))
+    bias[0, c : 2 * c] = np.linspace(-40, 40, c)
+    bias[0, 2 * c :] = rng.standard_normal(c)
+    p0 = rng.standard_normal(c)
+    ours = posenc.recurrent(p0, np.zeros((3 * c, c)), bias, 1, cell="gru", include_p0=False)[0]
+    z = 1 / (1 + np.exp(-bias[0, c : 2 * c].astype(np.longdouble)))
+    m = np.tanh(bias[0, 2 * c :].astype(np.longdouble))
+    wanted = (1 - z) * m + z * p0
+    assert np.abs((ours - wanted) / (np.abs(m) + z * np.abs(p0))).max() <= 8 * 2.0**-53
+    far = posenc.recurrent(np.ones(c), np.zeros((3 * c, c)), bias * (np.arange(3 * c) < 2 * c), 1, cell="gru",
+                           include_p0=False)[0]  # fmt: skip
+    # m = 0, p = 1: z itself, relative; without FMA the exponent of exp(-|x|) loses half an ulp of itself
+    lost = np.maximum(-bias[0, c : 2 * c], 0) if isa == "base" else 0
+    assert np.all(np.abs(far / z - 1) <= (6 + lost) * 2.0**-53)
+
+
+REFUSED = [
+    ({"dt": np.nan}, ValueError, "dt"), ({"dt": np.inf}, ValueError, "dt"), ({"dt": "1"}, TypeError, "dt"),
+    ({"substeps": 0}, ValueError, "substeps"), ({"substeps": 2.0}, TypeError, "substeps"),
+    ({"n": -1}, ValueError, "n"), ({"n": 3.0}, TypeError, "n"), ({"method": "rk45"}, ValueError, "method"),
+    ({"p0": 1.0}, ValueError, "p0"), ({"w1": np.ones((5, 3))}, ValueError, "w1"),
+    ({"b1": np.ones(4)}, ValueError, "b1"), ({"w2": np.ones((3, 5))}, ValueError, "w2"),
+    ({"b2": np.ones((3, 1))}, ValueError, "b2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changed", "kind", "name"), REFUSED, ids=str)
+def test_floater_refuses(changed, kind, name):
+    arguments = {"p0": np.ones(3), "w1": np.ones((5, 4)), "b1": np.ones(5), "w2": np.ones((3, 6)), "b2": np.ones(3)}
+    arguments = {**arguments, "n": 2, **changed}
+    with pytest.raises(kind, match=rf"^floater: {name} has .+; expected "):
+        posenc.floater(**arguments)
+    with pytest.raises(kind, match=rf"^floater_vjp: {name} has .+; expected "):
+        posenc.floater_vjp(np.ones((2, 3)), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("h", "kind"),
+    [
+        (lambda t, p: p[0], ValueError), (lambda t, p: p[None], ValueError), (lambda t, p: p > 0, TypeError),
+        (lambda t, p: p * 1j, TypeError), (lambda t, p: None, TypeError), (3, TypeError),
+    ],
+)  # fmt: skip
+def test_integrate_refuses_what_is_no_slope(h, kind):
+    out = np.full((2, 3), 7.0)
+    with pytest.raises(kind, match=r"^integrate: h has .+; expected "):
+        posenc.integrate(h, np.ones(3), [0.0, 1.0], out=out)
+    assert np.all(out == 7)
+
+
+@pytest.mark.parametrize("name", ["floater", "recurrent"])
+def test_grad_must_have_the_shape_of_the_rows(name):
+    given = {
+        "floater": (np.ones(1), np.ones((1, 2)), np.ones(1), np.ones((1, 2)), np.ones(1), 3),
+        "recurrent": (np.ones(1), np.ones((1, 1)), np.ones(1), 3),
+    }[name]
+    with pytest.raises(ValueError, match=rf"^{name}_vjp: grad has shape .+; expected \(3, 1\)"):
+        getattr(posenc, f"{name}_vjp")(np.ones((2, 1)), *given)
+
+
+def test_h_may_keep_and_change_what_it_gets():
+    kept = []
+
+    def h(t, p):
+        kept.append(p)
+        p *= 0.5
+        return p
+
+    ours = posenc.integrate(h, np.ones(2, np.float32), [0, 1], method="euler", substeps=2)
+    assert ours.tolist() == [[1, 1], [1.5625, 1.5625]]
+    assert {p.dtype for p in kept} == {np.dtype(np.float32)}
