@@ -165,6 +165,10 @@ LONG = {
              "posenc.attention(q, k, k)"),
     "sinusoidal": ("p = np.broadcast_to(np.arange(1 << 12), (1 << 12, 1 << 12)); out = np.empty(1 << 26)",
                    "[posenc.sinusoidal(1 << 16, 1 << 10, out=out.reshape(1 << 16, 1 << 10)) for _ in range(10000)]"),
+    "floater": ("w1 = np.ones((512, 513)); b = np.ones(512); p0 = np.zeros((40, 512))",
+                "posenc.floater(p0, w1, b, -w1, b, 1 << 10, dt=1e-6)"),
+    "recurrent": ("w = np.ones((3072, 1024)); b = np.ones((2, 3072)); p0 = np.zeros((40, 1024))",
+                  "posenc.recurrent(p0, w, b, 1 << 14, cell='gru')"),
 }  # fmt: skip
 
 
