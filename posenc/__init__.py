@@ -6,14 +6,14 @@ position of query. Positions are explicit: an int ``n`` means 0..n-1, an array m
 
 from . import absolute, bias, rotary, runtime
 from . import attention as _attention
+from .absolute.complex_order import *
 
 # From the files themselves: mypy does not see through the __all__ of a package.
 from .absolute.convolution import *
-from .absolute.complex_order import *
 from .absolute.digits import *
+from .absolute.flow import *
 from .absolute.lookup import *
 from .absolute.merge import *
-from .absolute.flow import *
 from .absolute.recurrence import *
 from .absolute.sinusoid import *
 from .attention import *

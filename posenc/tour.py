@@ -20,7 +20,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -109,6 +109,8 @@ class Scheme(NamedTuple):
     """Added to the logits."""
     usual: Callable[[Array], Array] | Callable[[Array, Array], Array] | None = None
     """`add` or `turn` as it is usually written, in float32."""
+    ends: int = 2**53
+    """The first position that it does not have."""
 
 
 def usual_angles(positions: Array, dim: int) -> Array:
@@ -126,13 +128,35 @@ def usual_rope(x: Array, positions: Array) -> Array:
     return posenc.rope(x, (np.cos(angles), np.sin(angles)), layout="half")
 
 
+@cache
+def numbers(*shape: int) -> Array:
+    """Random numbers in place of what would be learned: vectors about as long as those of words."""
+    made: Array = np.random.default_rng(1).standard_normal(shape, np.float32)
+    return made
+
+
+@cache
+def walks() -> dict[str, Array]:
+    """Encodings that go from one position to the next, at the first LONGEST."""
+    start, weight = numbers(MODEL), numbers(MODEL, MODEL) / np.float32(math.sqrt(MODEL))
+    inner, outer = numbers(WIDTH, MODEL + 1) / np.float32(math.sqrt(MODEL)), numbers(MODEL, WIDTH + 1) / WIDTH
+    zeros = np.zeros(MODEL, np.float32)
+    return {
+        "recurrent": posenc.recurrent(start, weight, zeros, LONGEST),
+        "floater": posenc.floater(start, inner, zeros[:WIDTH], outer, zeros, LONGEST),
+    }
+
+
 def schemes() -> list[Scheme]:
     """Every operator that the tour can show. A new encoding or rotation is one more line here."""
     rotary = posenc.rope_frequencies(WIDTH)
+    added = ("added to the words", "p_i . p_j")
     return [
         Scheme("none", "-"),
-        Scheme("sinusoidal", "added to the words", "p_i . p_j", add=lambda p: posenc.sinusoidal(p, MODEL),
-               usual=usual_sinusoidal),
+        Scheme("sinusoidal", *added, add=lambda p: posenc.sinusoidal(p, MODEL), usual=usual_sinusoidal),
+        Scheme("learned", *added, add=lambda p: posenc.learned(numbers(LONGEST, MODEL), p), ends=LONGEST),
+        Scheme("hierarchical", *added, add=lambda p: posenc.hierarchical(numbers(LONGEST, MODEL), p), ends=LONGEST**2),
+        *(Scheme(name, *added, add=partial(posenc.learned, rows), ends=LONGEST) for name, rows in walks().items()),
         Scheme("rope", "turns q and k", "q_i . k_j", turn=lambda x, p: posenc.rope(x, p, rotary, layout="half"),
                usual=usual_rope),
         *(Scheme(name, "added to the logits", "b_ij", bias=(bias,)) for name, bias in biases()[0].items()),
@@ -336,6 +360,9 @@ def shift_table(plans: Sequence[Scheme], text: Text, step: Callable[[str], None]
         for usual in (False, True) if scheme.usual else (False,):
             cells = [Cell("  usual float32 formula", "dim") if usual else Cell(scheme.name), Cell(scheme.score)]
             for shift in SHIFTS.values():
+                if shift + len(words) > scheme.ends:
+                    cells.append(Cell("not there", "dim"))
+                    continue
                 change = change_by_shift(scheme, words, shift, usual)
                 cells.append(Cell(amount(change), "good" if change < ROUNDING else "bad"))
             rows.append(tuple(cells))
@@ -343,8 +370,9 @@ def shift_table(plans: Sequence[Scheme], text: Text, step: Callable[[str], None]
         "The whole text begins later. Do the scores move?",
         ("", "score", *SHIFTS),
         rows,
-        "Only the part of a score that positions decide is compared. It depends on distance only: nothing should move "
-        "but the last bit; a word plus its sinusoid still tells where it stands, which is what absolute means. The "
+        "Only the part of a score that positions decide is compared. Where it depends on distance only, nothing moves "
+        "but the last bit; a word plus its sinusoid still tells where it stands, which is what absolute means. Vectors "
+        "that are learned, or that follow from each other, know no distance, and those of a table end with it. The "
         "usual formula multiplies position and frequency in float32, where the angle loses its digits as the position "
         "grows.",
     )

@@ -1,24 +1,25 @@
 """Absolute encodings: a vector for each position. One file for each idea; all names are here."""
 
-from . import convolution, sinusoid
-from .convolution import *
-from .sinusoid import *
-
-__all__ = [*convolution.__all__, *sinusoid.__all__]
 from . import complex_order as _complex_order
+from . import convolution, flow, lookup, recurrence, sinusoid
 from . import digits as _digits
-from . import lookup, sinusoid
 from . import merge as _merge
 from .complex_order import *
+from .convolution import *
 from .digits import *
+from .flow import *
 from .lookup import *
 from .merge import *
-from .sinusoid import *
-
-__all__ = [*sinusoid.__all__, *lookup.__all__, *_merge.__all__, *_complex_order.__all__, *_digits.__all__]
-from . import flow, recurrence, sinusoid
-from .flow import *
 from .recurrence import *
 from .sinusoid import *
 
-__all__ = [*sinusoid.__all__, *recurrence.__all__, *flow.__all__]
+__all__ = [
+    *sinusoid.__all__,
+    *lookup.__all__,
+    *recurrence.__all__,
+    *flow.__all__,
+    *_merge.__all__,
+    *_complex_order.__all__,
+    *_digits.__all__,
+    *convolution.__all__,
+]
