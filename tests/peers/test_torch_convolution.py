@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreed import agree
 
 import posenc
 
@@ -33,10 +34,10 @@ def arrays(module: Any) -> tuple[np.ndarray, np.ndarray | None]:
     return module.weight.detach().numpy()[:, 0], bias
 
 
-def agree(ours: Any, theirs: Any, dtype: str) -> None:
+def same(operator: str, ours: Any, theirs: Any, dtype: str) -> None:
     assert str(ours.dtype) == dtype
     wanted = theirs.detach().numpy()
-    np.testing.assert_allclose(ours, wanted, rtol=0, atol=TOLERANCE[dtype] * max(1.0, np.abs(wanted).max()))
+    agree(operator, ours, wanted, TOLERANCE[dtype] * max(1.0, np.abs(wanted).max()))
 
 
 @pytest.mark.parametrize("padding", MODES)
@@ -50,11 +51,11 @@ def test_sequence(dtype: str, padding: str, n: int, d: int, taps: int, residual:
     y.backward(grad)
     arguments = (x.detach().numpy(), *arrays(module))
     options: dict[str, Any] = {"padding": padding, "residual": residual}
-    agree(posenc.conv_position(*arguments, **options), y, dtype)
+    same("conv_position", posenc.conv_position(*arguments, **options), y, dtype)
     gradient = posenc.conv_position_vjp(grad.numpy(), *arguments, **options)
-    agree(gradient.x, x.grad, dtype)
-    agree(gradient.kernel, module.weight.grad[:, 0], dtype)
-    agree(gradient.bias, module.bias.grad, dtype)
+    same("conv_position_vjp", gradient.x, x.grad, dtype)
+    same("conv_position_vjp", gradient.kernel, module.weight.grad[:, 0], dtype)
+    same("conv_position_vjp", gradient.bias, module.bias.grad, dtype)
 
 
 @pytest.mark.parametrize("padding", MODES)
@@ -69,11 +70,11 @@ def test_grid(dtype: str, padding: str, height: int, width: int, d: int, taps: t
     y.backward(grad)
     arguments = (x.detach().numpy(), *arrays(module))
     options: dict[str, Any] = {"height": height, "width": width, "padding": padding}
-    agree(posenc.conv_position_2d(*arguments, **options), y, dtype)
+    same("conv_position_2d", posenc.conv_position_2d(*arguments, **options), y, dtype)
     gradient = posenc.conv_position_2d_vjp(grad.numpy(), *arguments, **options)
-    agree(gradient.x, x.grad, dtype)
-    agree(gradient.kernel, module.weight.grad[:, 0], dtype)
-    agree(gradient.bias, module.bias.grad, dtype)
+    same("conv_position_2d_vjp", gradient.x, x.grad, dtype)
+    same("conv_position_2d_vjp", gradient.kernel, module.weight.grad[:, 0], dtype)
+    same("conv_position_2d_vjp", gradient.bias, module.bias.grad, dtype)
 
 
 @pytest.mark.parametrize("taps", [2, 4, 5, 128])
@@ -82,7 +83,7 @@ def test_wav2vec_drops_the_last_output(dtype: str, taps: int) -> None:
     module = layer(nn.Conv1d, 6, (taps,), "zero", dtype)
     x = torch.randn(2, 50, 6, dtype=getattr(torch, dtype))
     y = module(x.mT).mT[:, :50]
-    agree(posenc.conv_position(x.numpy(), *arrays(module), left=taps // 2), y, dtype)
+    same("conv_position", posenc.conv_position(x.numpy(), *arrays(module), left=taps // 2), y, dtype)
 
 
 @pytest.mark.parametrize("taps", [2, 3, 4, 7])
@@ -93,9 +94,9 @@ def test_fairseq_fconv_pads_the_other_side(dtype: str, taps: int) -> None:
     conv = nn.Conv1d(6, 6, taps, groups=6, dtype=getattr(torch, dtype))
     x = torch.randn(2, 20, 6, dtype=getattr(torch, dtype))
     encoder = conv(nn.functional.pad(x.mT, ((taps - 1) // 2, taps // 2))).mT
-    agree(posenc.conv_position(x.numpy(), *arrays(conv)), encoder, dtype)
+    same("conv_position", posenc.conv_position(x.numpy(), *arrays(conv)), encoder, dtype)
     decoder = conv(nn.functional.pad(x.mT, (taps - 1, taps - 1)))[..., :20].mT
-    agree(posenc.conv_position(x.numpy(), *arrays(conv), left=taps - 1), decoder, dtype)
+    same("conv_position", posenc.conv_position(x.numpy(), *arrays(conv), left=taps - 1), decoder, dtype)
 
 
 def test_peg_with_a_class_token(dtype: str) -> None:
@@ -105,4 +106,4 @@ def test_peg_with_a_class_token(dtype: str) -> None:
     token, patches = x[:, :1], x[:, 1:]
     image = patches.mT.unflatten(-1, (6, 5))
     y = torch.cat([token, (module(image) + image).flatten(2).mT], 1)
-    agree(posenc.conv_position_2d(x.numpy(), *arrays(module), height=6, width=5, prefix=1), y, dtype)
+    same("conv_position_2d", posenc.conv_position_2d(x.numpy(), *arrays(module), height=6, width=5, prefix=1), y, dtype)

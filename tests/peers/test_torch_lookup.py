@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from agreed import agree
 
 import posenc
 
@@ -17,13 +18,11 @@ def test_embedding(dtype: str) -> None:
     grad = rng.standard_normal((4, 200, 33)).astype(dtype)
     layer = torch.nn.Embedding.from_pretrained(torch.from_numpy(table), freeze=False)
     result = layer(torch.from_numpy(ids))
-    assert np.array_equal(posenc.learned(table, ids), result.detach().numpy())
+    agree("learned", posenc.learned(table, ids), result.detach().numpy(), 0)
     result.backward(torch.from_numpy(grad))
     # torch adds the 16 rows of an id one by one in its dtype, of size at most 20
     bound = {"float32": 2e-5, "float64": 4e-14}[dtype]
-    np.testing.assert_allclose(
-        posenc.learned_vjp(grad, table, ids).table, layer.weight.grad.numpy(), rtol=0, atol=bound
-    )
+    agree("learned_vjp", posenc.learned_vjp(grad, table, ids).table, layer.weight.grad.numpy(), bound)
 
 
 @pytest.mark.parametrize("alpha", [0.4, 0.7])
@@ -36,11 +35,9 @@ def test_hierarchical_gradient(alpha: float) -> None:
     result = alpha * u[ids // 6] + (1 - alpha) * u[ids % 6]
     result.backward(torch.from_numpy(grad))
     # sums of 200 numbers of size up to 10, in float64
-    np.testing.assert_allclose(
-        posenc.hierarchical(table, ids, alpha=alpha), result.detach().numpy(), rtol=0, atol=1e-14
-    )
+    agree("hierarchical", posenc.hierarchical(table, ids, alpha=alpha), result.detach().numpy(), 1e-14)
     gradient = posenc.hierarchical_vjp(grad, table, ids, alpha=alpha).table
-    np.testing.assert_allclose(gradient, p.grad.numpy(), rtol=0, atol=1e-12)
+    agree("hierarchical_vjp", gradient, p.grad.numpy(), 1e-12)
 
 
 @pytest.mark.parametrize("mode", ["add", "mul", "mul1p", "concat", "replace"])
@@ -52,13 +49,13 @@ def test_merge(mode: str) -> None:
         "add": lambda: tx + tp, "mul": lambda: tx * tp, "mul1p": lambda: tx * (1 + tp),
         "concat": lambda: torch.cat([tx, tp.expand(3, 7, 8)], -1), "replace": lambda: tp.expand(3, 7, 8) + 0 * tx,
     }[mode]()  # fmt: skip
-    assert np.array_equal(posenc.merge(x, p, mode=mode), merged.detach().numpy())
+    agree("merge", posenc.merge(x, p, mode=mode), merged.detach().numpy(), 0)
     grad = rng.standard_normal(tuple(merged.shape))
     merged.backward(torch.from_numpy(grad))
     ours = posenc.merge_vjp(grad, x, p, mode=mode)
     # three products of size at most 16, in float64
-    np.testing.assert_allclose(ours.x, tx.grad.numpy(), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(ours.p, tp.grad.numpy(), rtol=0, atol=1e-14)
+    agree("merge_vjp", ours.x, tx.grad.numpy(), 1e-14)
+    agree("merge_vjp", ours.p, tp.grad.numpy(), 1e-14)
 
 
 @pytest.mark.parametrize("shape", [(2, 7, 8), (2, 7, 1), (8,)])
@@ -72,10 +69,10 @@ def test_polar(shape: tuple[int, ...]) -> None:
     result = torch.polar(r, tw * tp[..., None] + t)
     ours = posenc.complex_order(amplitude, w, where, phase=theta)
     # torch's angle of size 100 is rounded: 1e-14 of an amplitude of 2
-    np.testing.assert_allclose(ours, result.detach().numpy(), rtol=0, atol=1e-13)
+    agree("complex_order", ours.view(float), result.detach().numpy().view(float), 1e-13)
     grad = rng.standard_normal((2, 7, 8)) + 1j * rng.standard_normal((2, 7, 8))
     result.backward(torch.from_numpy(grad))
     gradient = posenc.complex_order_vjp(grad, amplitude, w, where, phase=theta)
     for ours_, leaf in zip(gradient, leaves, strict=True):
         # sums of up to 14 numbers of size up to 100 times the error of the angle
-        np.testing.assert_allclose(ours_, leaf.grad.numpy(), rtol=0, atol=1e-11)
+        agree("complex_order_vjp", ours_, leaf.grad.numpy(), 1e-11)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreed import agree
 
 import posenc
 
@@ -21,10 +22,10 @@ def dtype(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def agree(ours: Any, theirs: Any, dtype: str) -> None:
+def same(operator: str, ours: Any, theirs: Any, dtype: str, reference: str = "") -> None:
     theirs = theirs.detach().numpy()
     assert ours.dtype == theirs.dtype
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE[dtype] * max(1, np.abs(theirs).max()))
+    agree(operator, ours, theirs, TOLERANCE[dtype] * max(1, np.abs(theirs).max()), reference)
 
 
 @pytest.mark.parametrize("streams", [1, 5, 30])
@@ -41,11 +42,11 @@ def test_gru(dtype: str, streams: int) -> None:
     bias = np.stack([gru.bias_ih_l0.detach().numpy(), gru.bias_hh_l0.detach().numpy()])
     p0 = h0.detach()[0].numpy()
     options: dict[str, Any] = {"cell": "gru", "include_p0": False}
-    agree(posenc.recurrent(p0, weight, bias, N, **options), out, dtype)
+    same("recurrent", posenc.recurrent(p0, weight, bias, N, **options), out, dtype)
     ours = posenc.recurrent_vjp(grad.numpy(), p0, weight, bias, N, **options)
-    agree(ours.p0, h0.grad[0], dtype)
-    agree(ours.weight, gru.weight_hh_l0.grad, dtype)
-    agree(ours.bias, torch.stack([gru.bias_ih_l0.grad, gru.bias_hh_l0.grad]), dtype)
+    same("recurrent_vjp", ours.p0, h0.grad[0], dtype)
+    same("recurrent_vjp", ours.weight, gru.weight_hh_l0.grad, dtype)
+    same("recurrent_vjp", ours.bias, torch.stack([gru.bias_ih_l0.grad, gru.bias_hh_l0.grad]), dtype)
 
 
 def test_tanh_is_rnn(dtype: str) -> None:
@@ -56,7 +57,7 @@ def test_tanh_is_rnn(dtype: str) -> None:
     out, _ = rnn(torch.zeros(3, N, 1, dtype=kind), h0)
     bias = (rnn.bias_ih_l0 + rnn.bias_hh_l0).detach().numpy()
     ours = posenc.recurrent(h0[0].numpy(), rnn.weight_hh_l0.detach().numpy(), bias, N, include_p0=False)
-    agree(ours, out, dtype)
+    same("recurrent", ours, out, dtype)
 
 
 def flow(p: Any, first: Any, second: Any, n: int, dt: float, substeps: int) -> Any:
@@ -92,7 +93,7 @@ def test_floater(dtype: str, shape: tuple[int, ...]) -> None:
     out.backward(grad)
     weights = (first.weight, first.bias, second.weight, second.bias)
     arguments = (p0.detach().numpy(), *(w.detach().numpy() for w in weights), N)
-    agree(posenc.floater(*arguments, dt=0.05), out, dtype)
+    same("floater", posenc.floater(*arguments, dt=0.05), out, dtype)
     ours = posenc.floater_vjp(grad.numpy(), *arguments, dt=0.05)
     for gradient, tensor in zip(ours, (p0, *weights), strict=True):
-        agree(gradient, tensor.grad, dtype)
+        same("floater_vjp", gradient, tensor.grad, dtype)
