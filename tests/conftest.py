@@ -1,6 +1,7 @@
 """Fixtures that every file shares: each usable instruction set, random numbers, a fresh interpreter."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,14 @@ def isa(request):
     """The test runs once on each variant that this machine can run."""
     with posenc.use_isa(request.param):
         yield request.param
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interrupts():
+    """A shell starts what runs in the background with SIGINT ignored, and so would its children be."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
