@@ -1,0 +1,238 @@
+"""Scaled rotary frequencies beside their values: what is refused, what they have in common, and far positions."""
+
+import re
+
+import mpmath
+import numpy as np
+import pytest
+from cases import CASES
+
+import posenc
+
+L = {"original_max_position_embeddings": 8192}
+TYPES = {
+    "default": {}, "linear": {"factor": 4.0}, "ntk": {"factor": 4.0},
+    "dynamic": {"factor": 4.0, "max_position_embeddings": 8192},
+    "ntk_by_parts": {"factor": 4.0, **L}, "yarn": {"factor": 4.0, **L},
+    "longrope": {"factor": 4.0, "short_factor": [1.0 + i / 64 for i in range(64)],
+                 "long_factor": [1.0 + i for i in range(64)], **L},
+    "llama3": {"factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **L},
+    "proportional": {"partial_rotary_factor": 0.5}, "ntk_mixed": {"factor": 4.0},
+}  # fmt: skip
+"""The keys that each type needs."""
+OPTIONAL = {
+    "ntk_by_parts": {"beta_fast", "beta_slow"}, "longrope": {"attention_factor"}, "ntk_mixed": {"b"},
+    "yarn": {"beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"},
+    "proportional": {"partial_rotary_factor", "factor"},
+}  # fmt: skip
+"""The keys that it knows beside them."""
+LENGTHS = {"max_position_embeddings", "original_max_position_embeddings"}
+
+
+def scaled(rope_type, dim=128, **options):
+    return posenc.rope_frequencies(dim, rope_type=rope_type, **{**TYPES[rope_type], **options})
+
+
+# ---- what is refused ----
+
+
+def refused(kind, words, call, *arguments, **options):
+    """Raises `kind` in the form of every message, and the message has all of `words`."""
+    with pytest.raises(kind) as caught:
+        call(*arguments, **options)
+    assert type(caught.value) is kind
+    message = str(caught.value)
+    assert re.fullmatch(r"rope_\w+: \w+ has .+; expected .+", message), message
+    assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize("rope_type", TYPES)
+def test_a_key_that_the_type_does_not_know(rope_type):
+    every = {key for keys in (*TYPES.values(), *OPTIONAL.values()) for key in keys} | {"rope_theta", "alpha", "type"}
+    for key in every - LENGTHS - set(TYPES[rope_type]) - OPTIONAL.get(rope_type, set()):
+        for value in (1.0, None):
+            refused(TypeError, ["keys", repr(key), repr(rope_type)], scaled, rope_type, **{key: value})
+    assert scaled(rope_type, max_position_embeddings=8192, original_max_position_embeddings=8192)
+
+
+@pytest.mark.parametrize("rope_type", TYPES)
+def test_a_missing_key(rope_type):
+    for key in TYPES[rope_type]:
+        if key not in OPTIONAL.get(rope_type, ()):
+            refused(ValueError, [key, "no value", rope_type], scaled, rope_type, **{key: None})
+
+
+@pytest.mark.parametrize("rope_type", [name for name, keys in TYPES.items() if "factor" in keys])
+def test_a_factor_that_is_none(rope_type):
+    for bad in (0.5, 0, -1, 0.9999999, np.float32(0.5)):
+        refused(ValueError, ["factor", "at least 1"], scaled, rope_type, factor=bad)
+    for bad in (np.nan, np.inf):
+        refused(ValueError, ["factor", "finite number"], scaled, rope_type, factor=bad)
+    for bad in ("4", True, [4.0], {}, 1j):
+        refused(TypeError, ["factor", "number"], scaled, rope_type, factor=bad)
+    assert scaled(rope_type, factor=1)
+    assert scaled(rope_type, factor=np.int64(4)).inv_freq.tolist() == scaled(rope_type).inv_freq.tolist()
+
+
+def test_widths_and_names():
+    for bad in (63, 1, 0, -2):
+        refused(ValueError, ["dim", str(bad), "even" if bad > 1 else "at least 2"], posenc.rope_frequencies, bad)
+    for bad in (64.0, "64", True, None):
+        refused(TypeError, ["dim", "an integer"], posenc.rope_frequencies, bad)
+    refused(ValueError, ["dim", "at least 4"], scaled, "ntk", 2)
+    refused(ValueError, ["dim", "at least 4"], scaled, "dynamic", 2)
+    for bad in ("Yarn", "su", "", None, 3, ["yarn"]):
+        refused(ValueError, ["rope_type", "'yarn'"], posenc.rope_frequencies, 64, rope_type=bad)
+    for bad in (0, -1.0, np.nan):
+        refused(ValueError, ["base"], posenc.rope_frequencies, 64, base=bad)
+    refused(ValueError, ["base", "more than 1"], scaled, "yarn", base=1.0)
+    for bad in (1.5, "9", True):
+        refused(TypeError, ["seq_len"], scaled, "dynamic", seq_len=bad)
+    refused(ValueError, ["seq_len"], scaled, "dynamic", seq_len=-1)
+
+
+@pytest.mark.parametrize("key", ["short_factor", "long_factor"])
+def test_factor_lists(key):
+    for bad in ([1.0] * 63, [1.0] * 65, [], [[1.0] * 64], 2.0):
+        refused(ValueError, [key, "each of the 64 pairs"], scaled, "longrope", **{key: bad})
+    for bad in (0.0, -1.0, np.nan, np.inf):
+        refused(ValueError, [key, "positive"], scaled, "longrope", **{key: [1.0] * 63 + [bad]})
+    for bad in (["1"] * 64, [True] * 64, "ab", [None] * 64):
+        refused(TypeError, [key], scaled, "longrope", **{key: bad})
+    assert scaled("longrope", **{key: np.ones(64, np.float32)})
+
+
+def test_other_values():
+    refused(ValueError, ["beta_fast", "more than beta_slow"], scaled, "yarn", beta_fast=1, beta_slow=1)
+    refused(ValueError, ["beta_slow", "above 0"], scaled, "yarn", beta_slow=0)
+    refused(ValueError, ["high_freq_factor", "more than low"], scaled, "llama3", high_freq_factor=1.0)
+    refused(ValueError, ["low_freq_factor"], scaled, "llama3", low_freq_factor=0)
+    refused(TypeError, ["truncate", "True or False"], scaled, "yarn", truncate=1)
+    refused(ValueError, ["attention_factor", "above 0"], scaled, "yarn", attention_factor=0.0)
+    refused(ValueError, ["attention_factor"], scaled, "longrope", attention_factor=-1.0)
+    refused(ValueError, ["mscale"], scaled, "yarn", mscale=-1.0)
+    refused(ValueError, ["partial_rotary_factor", "0 to 1"], scaled, "proportional", partial_rotary_factor=1.5)
+    refused(ValueError, ["partial_rotary_factor"], scaled, "proportional", partial_rotary_factor=-0.5)
+    refused(ValueError, ["b has"], scaled, "ntk_mixed", b=-1)
+    for rope_type in TYPES:
+        for key in LENGTHS:
+            refused(ValueError, [key, "at least 1"], scaled, rope_type, **{key: 0})
+            refused(TypeError, [key, "an integer"], scaled, rope_type, **{key: 4096.0})
+    shorter = {"factor": None, "max_position_embeddings": 4096}
+    refused(ValueError, ["max_position_embeddings", "at least original"], scaled, "yarn", **shorter)
+    refused(ValueError, ["original_max_position_embeddings", "turns"], scaled, "yarn",
+            original_max_position_embeddings=4)  # fmt: skip
+
+
+# ---- what scalings are ----
+
+
+@pytest.mark.parametrize("rope_type", TYPES)
+def test_a_factor_of_one_changes_nothing(rope_type):
+    if rope_type == "longrope":
+        ones = {"short_factor": [1.0] * 64, "long_factor": [1.0] * 64}
+        w = scaled(rope_type, factor=1.0, seq_len=10**6, **ones)
+    elif rope_type == "proportional":
+        w = scaled(rope_type, partial_rotary_factor=1.0)
+    else:
+        w = scaled(rope_type, **({} if rope_type == "default" else {"factor": 1.0}))
+    np.testing.assert_allclose(w.inv_freq, posenc.rope_frequencies(128).inv_freq, rtol=4e-16)  # a blend rounds twice
+    assert w[1:] == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
+def test_functions_of_the_length_remember_nothing(rope_type):
+    lengths = (None, 100, 8192, 8193, 10**6, 100, 8192, None)
+    found = [scaled(rope_type, seq_len=n) for n in lengths]
+    for a, n in zip(found, lengths, strict=True):
+        alone = scaled(rope_type, seq_len=n)
+        assert a.inv_freq.tobytes() == alone.inv_freq.tobytes()
+        assert a[1:] == alone[1:]
+    within = found[0].inv_freq.tobytes()
+    assert [w.inv_freq.tobytes() == within for w in found] == [n is None or n <= 8192 for n in lengths]
+
+
+@pytest.mark.parametrize("rope_type", [name for name in TYPES if name not in ("dynamic", "longrope")])
+def test_the_others_do_not_read_the_length(rope_type):
+    assert scaled(rope_type, seq_len=10**6).inv_freq.tobytes() == scaled(rope_type).inv_freq.tobytes()
+
+
+def test_bands():
+    """PI divides every pair; NTK leaves the first and divides the last; YaRN does each with a band in between."""
+    w = posenc.rope_frequencies(128).inv_freq
+    pi, ntk, yarn, mixed = (w / scaled(t).inv_freq for t in ("linear", "ntk", "yarn", "ntk_mixed"))
+    assert set(pi.tolist()) == {4.0}
+    assert ntk[0] == 1
+    assert ntk[-1] == pytest.approx(4, rel=1e-15)
+    assert (np.diff(ntk) > 0).all()
+    assert mixed[0] > 1
+    assert mixed[-1] == pytest.approx(4, rel=1e-15)
+    turns = 8192 * w / (2 * np.pi)
+    assert (yarn[turns > 33] == 1).all()
+    assert (yarn[turns < 0.8] == 4).all()  # the ramp ends at a whole pair
+    assert (np.diff(yarn) >= 0).all()
+
+
+def test_llama3_is_ntk_by_parts():
+    other = scaled("ntk_by_parts", beta_fast=4.0, beta_slow=1.0)
+    assert scaled("llama3").inv_freq.tobytes() == other.inv_freq.tobytes()
+
+
+def test_ntk_mixed_with_b_of_one_is_the_fixed_ntk():
+    """Su: b = 1 is (b s)**(-2k/d) s**(-2/d)."""
+    k = np.arange(64)
+    fixed = (10000.0 * 4) ** (-2 * k / 128) * 4 ** (-2 / 128)
+    np.testing.assert_allclose(scaled("ntk_mixed", b=1.0).inv_freq, fixed, rtol=1e-14)  # powers of rounded exponents
+
+
+def test_the_two_factors_are_never_folded():
+    """An explicit attention factor is taken as it is, and the softmax factor stays what mscale_all_dim says (R15)."""
+    m = 0.1 * np.log(40) + 1
+    both = scaled("yarn", factor=40.0, mscale=1.0, mscale_all_dim=1.0)
+    assert both.attention_factor == 1
+    assert both.softmax_factor == pytest.approx(m**2, rel=1e-15)
+    given = scaled("yarn", factor=40.0, mscale=1.0, mscale_all_dim=1.0, attention_factor=0.7)
+    assert given[1:] == (0.7, both.softmax_factor)
+    plain = scaled("yarn", factor=40.0)
+    assert plain[1:] == (pytest.approx(m, rel=1e-15), 1.0)
+    assert scaled("yarn", factor=40.0, mscale=0.7)[1:] == plain[1:]
+    cos, _ = posenc.rope_table([0], both, dtype=np.float64)
+    assert (cos == 1).all()
+    cos, _ = posenc.rope_table([0], given, dtype=np.float64)
+    assert (cos == 0.7).all()
+
+
+def test_results_are_float64_and_own_their_numbers():
+    for rope_type in TYPES:
+        first = scaled(rope_type)
+        assert first.inv_freq.dtype == np.float64
+        assert all(type(f) is float for f in first[1:])
+        kept = first.inv_freq.copy()
+        first.inv_freq[...] = 7
+        assert scaled(rope_type).inv_freq.tobytes() == kept.tobytes()
+
+
+# ---- far positions ----
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.function == "rope_frequencies" and c.label],
+                         ids=lambda c: c.label)  # fmt: skip
+@pytest.mark.parametrize("position", [10**6, 131071, 2**24 + 1])
+def test_every_scaling_at_far_positions(case, position, rng, isa):
+    """R1: the table is within an ulp of float32, plus one for the factor, of sin and cos with 60 digits; and rotations
+    are within 3 ulp of the pair, times the factor."""
+    w = posenc.rope_frequencies(**{**case.arguments(32), "base": 10000.0})
+    with mpmath.workdps(60):
+        angles = [mpmath.mpf(position) * mpmath.mpf(float(f)) for f in w.inv_freq]
+        cos, sin = (np.array([float(f(a)) for a in angles]) for f in (mpmath.cos, mpmath.sin))
+    a = w.attention_factor
+    for ours, true in zip(posenc.rope_table([position], w), (a * cos, a * sin), strict=True):
+        assert (np.abs(ours[0] - true) <= 2 * np.spacing(np.abs(true).astype(np.float32))).all()
+    x = rng.standard_normal((1, 64)).astype(np.float32)
+    first, second = x[:, :32].astype(np.float64), x[:, 32:].astype(np.float64)
+    turned = a * np.concatenate([first * cos - second * sin, first * sin + second * cos], -1)
+    size = (a * np.hypot(first, second)).astype(np.float32)
+    ours = posenc.rope(x, [position], w, layout="half")
+    assert (np.abs(ours - turned) <= 3 * np.spacing(np.concatenate([size, size], -1))).all()
+    # the frequencies themselves are float64: off by some 1e-16 of the angle, so 1e-8 of a turn at 2**24 even if 8 ulp
+    assert w.inv_freq.max() * position * 8 * 2.0**-53 < 2.0**-24
