@@ -20,6 +20,7 @@ from .attention import *
 from .bias.distance import *
 from .bias.given import *
 from .bias.operator import *
+from .rotary.config import *
 from .rotary.rotation import *
 from .rotary.scaling import *
 from .runtime import *
