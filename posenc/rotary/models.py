@@ -36,7 +36,7 @@ class Model(NamedTuple):
 _BASES = {
     10000.0: "afmoe arcee bamba cohere2 deepseek_v2 deepseek_v3 diffllama doge dots1 exaone4 falcon falcon_h1 gemma "
     "gemma2 glm glm4 glm4_moe glm4_moe_lite gpt_neox gpt_neox_japanese gptj codegen granite granitemoe "
-    "granitemoehybrid granitemoeshared hyperclovax internlm3 llama minicpm3 ministral mistral nanochat nemotron olmo "
+    "granitemoehybrid granitemoeshared hyperclovax llama minicpm3 ministral mistral nanochat nemotron olmo "
     "olmo2 olmoe persimmon phi phi3 phi4_multimodal qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text "
     "qwen3_5_moe_text recurrent_gemma seed_oss stablelm starcoder2 vaultgemma youtu",
     100000.0: "helium",
@@ -55,7 +55,7 @@ _PARTIAL = {
 }
 _HEAD_DIM = {
     64: "gpt_oss",
-    128: "afmoe cwm ernie4_5 glm glm4 helium internlm3 llama4_text minimax_m2 qwen3 seed_oss solar_open",
+    128: "afmoe cwm ernie4_5 glm glm4 helium llama4_text minimax_m2 qwen3 seed_oss solar_open",
     256: "gemma gemma2 gemma3_text gemma3n_text qwen3_5_moe_text qwen3_5_text qwen3_next vaultgemma",
 }
 _ROTARY_DIM = {64: "gptj codegen"}

@@ -1,0 +1,123 @@
+"""The rotary keys of published checkpoints, restated: what their config.json says that a rotation depends on.
+
+The factor lists of Phi-3 (LongRoPE) are drawn, not published ones: growing numbers of about the same range.
+Widths of hidden layers are the published ones where a head width depends on them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Checkpoint(NamedTuple):
+    """A config and how to use what it gives."""
+
+    config: dict[str, Any]
+    layout: str = "half"
+    out_layout: str | None = None
+    layer_types: tuple[str | None, ...] = (None,)
+    attention_factor: float = 1.0
+    softmax_factor: float = 1.0
+    start: int = 0
+    """First position of the test: past the original length where something happens there."""
+
+
+def drawn(largest: float) -> list[float]:
+    return np.sort(np.random.default_rng(3).uniform(1, largest, 48)).tolist()
+
+
+def mscale(factor: float) -> float:
+    return 0.1 * float(np.log(factor)) + 1
+
+
+PHI3 = {
+    "model_type": "phi3", "hidden_size": 3072, "num_attention_heads": 32, "rope_theta": 10000.0,
+    "max_position_embeddings": 131072, "original_max_position_embeddings": 4096,
+    "rope_scaling": {"type": "longrope", "short_factor": drawn(1.3), "long_factor": drawn(65.0)},
+}  # fmt: skip
+PHI3_FACTOR = float(np.sqrt(1 + np.log(32) / np.log(4096)))
+CHECKPOINTS = {
+    "LLaMA 2 7B": Checkpoint({
+        "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096,
+        "rope_scaling": None,
+    }),
+    "Llama 3.1 8B": Checkpoint({
+        "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 131072,
+        "rope_theta": 500000.0,
+        "rope_scaling": {
+            "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
+            "rope_type": "llama3",
+        },
+    }),
+    "Mistral 7B v0.3": Checkpoint({
+        "model_type": "mistral", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 32768,
+        "rope_theta": 1000000.0,
+    }),
+    "Qwen2.5 7B, YaRN": Checkpoint(
+        {
+            "model_type": "qwen2", "hidden_size": 3584, "num_attention_heads": 28, "max_position_embeddings": 32768,
+            "rope_theta": 1000000.0,
+            "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"},
+        },
+        attention_factor=mscale(4),
+    ),
+    "Phi-3 mini 128k, short": Checkpoint(PHI3, attention_factor=PHI3_FACTOR),
+    "Phi-3 mini 128k, long": Checkpoint(PHI3, attention_factor=PHI3_FACTOR, start=4090),
+    "Gemma 3 4B": Checkpoint(
+        {
+            "model_type": "gemma3_text", "hidden_size": 2560, "num_attention_heads": 8, "head_dim": 256,
+            "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
+            "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        },
+        layer_types=("full_attention", "sliding_attention"),
+    ),
+    "Gemma 3 4B, v5": Checkpoint(
+        {
+            "model_type": "gemma3_text", "hidden_size": 2560, "num_attention_heads": 8, "head_dim": 256,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        },
+        layer_types=("full_attention", "sliding_attention"),
+    ),
+    "gpt-oss 20b": Checkpoint(
+        {
+            "model_type": "gpt_oss", "hidden_size": 2880, "num_attention_heads": 64, "head_dim": 64,
+            "max_position_embeddings": 131072, "rope_theta": 150000,
+            "rope_scaling": {
+                "beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096,
+                "rope_type": "yarn", "truncate": False,
+            },
+        },
+        attention_factor=mscale(32),
+    ),
+    "DeepSeek-V3": Checkpoint(
+        {
+            "model_type": "deepseek_v3", "hidden_size": 7168, "num_attention_heads": 128, "qk_rope_head_dim": 64,
+            "max_position_embeddings": 163840, "rope_theta": 10000,
+            "rope_scaling": {
+                "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
+                "original_max_position_embeddings": 4096, "type": "yarn",
+            },
+        },
+        layout="interleaved", out_layout="half", softmax_factor=mscale(40) ** 2,
+    ),
+    "GLM-4 9B": Checkpoint(
+        {
+            "model_type": "glm4", "hidden_size": 4096, "num_attention_heads": 32, "head_dim": 128,
+            "partial_rotary_factor": 0.5, "rope_theta": 10000.0,
+        },
+        layout="interleaved",
+    ),
+    "GPT-J 6B": Checkpoint(
+        {"model_type": "gptj", "n_embd": 4096, "n_head": 16, "n_positions": 2048, "rotary_dim": 64, "rotary": True},
+        layout="interleaved",
+    ),
+    "GPT-NeoX 20B": Checkpoint({
+        "model_type": "gpt_neox", "hidden_size": 6144, "num_attention_heads": 64, "max_position_embeddings": 2048,
+        "rotary_emb_base": 10000, "rotary_pct": 0.25,
+    }),
+}  # fmt: skip

@@ -1,0 +1,241 @@
+"""What rope_from_config reads of a config.json, and what it refuses."""
+
+import re
+
+import numpy as np
+import pytest
+
+import posenc
+
+SIZES = {"hidden_size": 512, "num_attention_heads": 8}
+PLAIN = {**SIZES, "rope_theta": 10000.0}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096, "truncate": False}
+GEMMA = {"model_type": "gemma3_text", "head_dim": 64}
+
+
+def same(config, wanted, **options):
+    found = posenc.rope_from_config(config, **options)
+    assert found.inv_freq.tobytes() == wanted.inv_freq.tobytes()
+    assert found[1:] == wanted[1:]
+
+
+def refused(kind, words, config, **options):
+    with pytest.raises(kind) as caught:
+        posenc.rope_from_config(config, **options)
+    assert type(caught.value) is kind
+    message = str(caught.value)
+    assert re.fullmatch(r"rope_from_config: \w+ has .+; expected .+", message), message
+    assert all(word in message for word in words), message
+
+
+# ---- shapes of configs ----
+
+
+def test_transformers_4_and_5():
+    wanted = posenc.rope_frequencies(64, base=500000.0, rope_type="yarn", factor=4.0, truncate=False,
+                                     original_max_position_embeddings=4096)  # fmt: skip
+    old = {key: value for key, value in YARN.items() if key != "rope_type"}
+    same({**SIZES, "rope_theta": 500000.0, "rope_scaling": YARN}, wanted)
+    same({**SIZES, "rope_theta": 500000.0, "rope_scaling": {"type": "yarn", **old}}, wanted)
+    same({**SIZES, "rope_theta": 500000.0, "rope_scaling": {"type": "yarn", **YARN}}, wanted)
+    same({**SIZES, "rope_parameters": {"rope_theta": 500000.0, **YARN}}, wanted)
+    same({**SIZES, "rope_theta": 500000.0, "rope_parameters": YARN, "rope_scaling": None}, wanted)
+    same({**SIZES, "rope_theta": 500000.0, "rope_parameters": YARN, "rope_scaling": dict(YARN)}, wanted)
+
+
+def test_no_scaling():
+    wanted = posenc.rope_frequencies(64)
+    for part in ({}, {"rope_scaling": None}, {"rope_scaling": {}}, {"rope_parameters": {"rope_type": "default"}},
+                 {"rope_scaling": {"type": "default", "factor": None}}):  # fmt: skip
+        same({**PLAIN, **part}, wanted)
+
+
+def test_layer_types_inside():
+    parts = {
+        "full_attention": {"rope_theta": 1e6, **YARN},
+        "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
+        "no_rope": None,
+    }
+    config = {**SIZES, "rope_parameters": parts}
+    yarn = {key: value for key, value in YARN.items() if key != "rope_type"}
+    same(config, posenc.rope_frequencies(64, base=1e6, rope_type="yarn", **yarn), layer_type="full_attention")
+    same(config, posenc.rope_frequencies(64), layer_type="sliding_attention")
+    refused(ValueError, ["layer_type has None", "'full_attention', 'sliding_attention'"], config)
+    refused(ValueError, ["layer_type", "'x'"], config, layer_type="x")
+    refused(ValueError, ["layer_type", "these have none"], config, layer_type="no_rope")
+    refused(TypeError, ["layer_type", "int"], config, layer_type=0)
+    refused(TypeError, ["'factor' beside layer types"], {**SIZES, "rope_parameters": {**parts, "factor": 2.0}},
+            layer_type="full_attention")  # fmt: skip
+
+
+def test_layer_types_of_old_configs():
+    scaling = {"rope_type": "linear", "factor": 8.0}
+    full = posenc.rope_frequencies(64, base=1e6, rope_type="linear", factor=8.0)
+    sliding = posenc.rope_frequencies(64, base=1e4)
+    for config in ({**GEMMA, "rope_scaling": scaling}, {"head_dim": 64, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+                   "rope_scaling": scaling}):  # fmt: skip
+        same(config, full, layer_type="full_attention")
+        same(config, sliding, layer_type="sliding_attention")
+        refused(ValueError, ["layer_type"], config)
+    modern = {"model_type": "modernbert", **SIZES, "global_rope_theta": 1e5, "local_rope_theta": 2e4}
+    same(modern, posenc.rope_frequencies(64, base=1e5), layer_type="full_attention")
+    same(modern, posenc.rope_frequencies(64, base=2e4), layer_type="sliding_attention")
+    olmo = {"model_type": "olmo3", **SIZES, "rope_scaling": scaling}
+    same(olmo, posenc.rope_frequencies(64, base=5e5, rope_type="linear", factor=8.0), layer_type="full_attention")
+    same(olmo, posenc.rope_frequencies(64, base=5e5), layer_type="sliding_attention")
+
+
+def test_one_rotation_for_all_layers():
+    refused(ValueError, ["layer_type", "expected None"], PLAIN, layer_type="full_attention")
+    config = {**PLAIN, "layer_types": ["full_attention", "sliding_attention"]}
+    same(config, posenc.rope_frequencies(64), layer_type="sliding_attention")
+
+
+# ---- names ----
+
+
+def test_old_names_of_types():
+    lists = {"short_factor": [1.0] * 32, "long_factor": [2.0] * 32}
+    lengths = {"original_max_position_embeddings": 4096, "max_position_embeddings": 131072}
+    wanted = posenc.rope_frequencies(64, rope_type="longrope", seq_len=5000, **lists, **lengths)
+    for name in ("longrope", "su", "yarn"):
+        same({**PLAIN, **lengths, "rope_scaling": {"type": name, **lists}}, wanted, seq_len=5000)
+    sections = {"mrope_section": [8, 12, 12], "mrope_interleaved": True}
+    for names in ({"type": "mrope"}, {"type": "mrope", "rope_type": "default"}, {"rope_type": "default"}, {}):
+        same({**PLAIN, "rope_scaling": {**names, **sections}}, posenc.rope_frequencies(64))
+
+
+def test_names_of_models():
+    neox = {"model_type": "gpt_neox", **SIZES, "rotary_pct": 0.5, "rotary_emb_base": 5000}
+    same(neox, posenc.rope_frequencies(32, base=5000))
+    gptj = {"model_type": "gptj", "n_embd": 512, "n_head": 8, "n_positions": 2048, "rotary_dim": 32}
+    same(gptj, posenc.rope_frequencies(32))
+    dynamic = {"rope_theta": 1e4, "rope_scaling": {"type": "dynamic", "factor": 2.0}}
+    wanted = posenc.rope_frequencies(32, rope_type="dynamic", factor=2.0, seq_len=4096, max_position_embeddings=2048)
+    same({**gptj, **dynamic}, wanted, seq_len=4096)
+
+
+def test_lengths():
+    """One length stands for the other, as in transformers; of two that differ it reads the one outside."""
+    linear = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "factor": 8.0}
+    llama = {**PLAIN, "rope_scaling": {"rope_type": "llama3", **linear}}
+    wanted = posenc.rope_frequencies(64, rope_type="llama3", original_max_position_embeddings=4096, **linear)
+    same({**llama, "max_position_embeddings": 4096}, wanted)
+    same({**llama, "original_max_position_embeddings": 4096, "max_position_embeddings": 32768}, wanted)
+    refused(ValueError, ["original_max_position_embeddings", "llama3"], llama)
+    lists = {"type": "longrope", "short_factor": [1.0] * 32, "long_factor": [2.0] * 32}
+    phi3 = {"model_type": "phi3", **SIZES, "max_position_embeddings": 131072, "rope_scaling": lists}
+    assert posenc.rope_from_config(phi3).attention_factor == np.sqrt(1 + np.log(32) / np.log(4096))
+
+
+# ---- widths ----
+
+
+@pytest.mark.parametrize(("part", "width"), [
+    ({}, 64), ({"head_dim": 128}, 128), ({"partial_rotary_factor": 0.5}, 32), ({"rotary_pct": 0.25}, 16),
+    ({"head_dim": 96, "partial_rotary_factor": 0.75}, 72), ({"rotary_dim": 24}, 24),
+    ({"rotary_dim": 32, "partial_rotary_factor": 0.5}, 32), ({"qk_rope_head_dim": 32}, 32),
+    ({"qk_rope_head_dim": 64, "head_dim": 512, "partial_rotary_factor": 0.125}, 64),
+    ({"qk_rope_head_dim": 64, "head_dim": 64, "partial_rotary_factor": 0.5}, 32),
+    ({"rope_parameters": {"partial_rotary_factor": 0.5}}, 32), ({"model_type": "phi"}, 32),
+    ({"model_type": "phi", "partial_rotary_factor": 1.0}, 64), ({"model_type": "gemma"}, 256),
+    ({"model_type": "deepseek_v3"}, 64), ({"head_dim": 192, "partial_rotary_factor": 0.334}, 64),
+])  # fmt: skip
+def test_width(part, width):
+    assert 2 * len(posenc.rope_from_config({**PLAIN, **part}).inv_freq) == width
+
+
+def test_gemma_4():
+    """Its full layers have wider heads, of which a part turns; version 5 writes their width by layer."""
+    parts = {
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    wide = posenc.rope_frequencies(512, base=1e6, rope_type="proportional", partial_rotary_factor=0.25)
+    kinds = ["sliding_attention", "full_attention"]
+    for more in ({"global_head_dim": 512}, {"layer_types": kinds, "per_layer_config": {"01": {"head_dim": 512}}}):
+        config = {"model_type": "gemma4_text", "head_dim": 256, "rope_parameters": parts, **more}
+        same(config, wide, layer_type="full_attention")
+        same(config, posenc.rope_frequencies(256), layer_type="sliding_attention")
+
+
+# ---- what is refused ----
+
+
+def test_no_config():
+    for bad in (None, 3, "config.json", [("rope_theta", 1e4)]):
+        refused(TypeError, ["config", "a dict"], bad)
+    refused(TypeError, ["rope_scaling", "list", "a dict"], {**PLAIN, "rope_scaling": [1]})
+    refused(TypeError, ["rope_parameters", "str"], {**PLAIN, "rope_parameters": "yarn"})
+    refused(TypeError, ["config", "key of type int"], {**PLAIN, 3: 4})
+
+
+def test_missing_keys():
+    refused(ValueError, ["rope_theta", "None"], SIZES)
+    refused(ValueError, ["rope_theta", "'mine'"], {**SIZES, "model_type": "mine"})
+    refused(ValueError, ["rope_theta", "config['text_config']"], {**SIZES, "text_config": PLAIN})
+    refused(ValueError, ["head_dim", "hidden_size"], {"rope_theta": 1e4})
+    refused(ValueError, ["head_dim", "num_attention_heads"], {"rope_theta": 1e4, "hidden_size": 512})
+    refused(ValueError, ["factor", "'linear'"], {**PLAIN, "rope_scaling": {"type": "linear"}})
+    refused(ValueError, ["rope_type", "no value"], {**PLAIN, "rope_scaling": {"factor": 2.0}})
+    refused(ValueError, ["rope_parameters", "'gpt_oss'"], {**PLAIN, "model_type": "gpt_oss"})
+
+
+@pytest.mark.parametrize("key", ["rope_ratio", "rope_type", "rope_pct", "rotary_percentage", "use_dynamic_ntk",
+                                 "swa_rope_theta", "rope_scaling_factor", "yarn_factor"])  # fmt: skip
+def test_unknown_keys_of_the_rope_part(key):
+    refused(TypeError, ["config", repr(key)], {**PLAIN, key: 2.0})
+    same({**PLAIN, key: None}, posenc.rope_frequencies(64))
+
+
+def test_unknown_keys_of_a_scaling():
+    for kind in ("default", "linear", "dynamic", "yarn"):
+        scaling = {"type": kind, "factor": 2.0, "alpha": 1000.0}
+        if kind == "default":
+            del scaling["factor"]
+        refused(TypeError, ["config", "'alpha'", kind], {**PLAIN, "max_position_embeddings": 4096,
+                                                         "rope_scaling": scaling})  # fmt: skip
+
+
+def test_the_rest_is_not_read():
+    rest = {"vocab_size": "many", "no_rope_layers": [1, 0], "torch_dtype": object(), "rope_interleave": True, "x": 3}
+    same({**PLAIN, **rest}, posenc.rope_frequencies(64))
+
+
+def test_contradictions():
+    refused(ValueError, ["rope_theta", "10000.0", "500000.0"], {**PLAIN, "rope_parameters": {"rope_theta": 500000.0}})
+    refused(ValueError, ["rope_parameters and rope_scaling"], {**PLAIN, "rope_parameters": YARN,
+                                                              "rope_scaling": {**YARN, "factor": 2.0}})  # fmt: skip
+    refused(ValueError, ["rope_type", "'linear' and 'yarn'"], {**PLAIN, "rope_scaling": {"type": "yarn",
+                                                               "rope_type": "linear", "factor": 2.0}})  # fmt: skip
+    refused(ValueError, ["partial_rotary_factor", "0.5", "0.25"], {**PLAIN, "partial_rotary_factor": 0.5,
+                                                                   "rotary_pct": 0.25})  # fmt: skip
+    refused(ValueError, ["rotary_dim", "24"], {**PLAIN, "rotary_dim": 24, "partial_rotary_factor": 0.5})
+    refused(ValueError, ["qk_rope_head_dim"], {**PLAIN, "qk_rope_head_dim": 64, "head_dim": 512,
+                                               "partial_rotary_factor": 0.5})  # fmt: skip
+
+
+def test_values():
+    for key in ("rope_theta", "rotary_emb_base"):
+        refused(TypeError, ["a number"], {**SIZES, key: "1e4"})
+        refused(ValueError, ["positive"], {**SIZES, key: 0})
+    for bad in (0.0, 1.5, -1):
+        refused(ValueError, ["partial_rotary_factor", "at most 1"], {**PLAIN, "partial_rotary_factor": bad})
+    refused(TypeError, ["partial_rotary_factor"], {**PLAIN, "partial_rotary_factor": "0.5"})
+    refused(ValueError, ["head_dim", "63", "even"], {**PLAIN, "head_dim": 63})
+    refused(ValueError, ["partial_rotary_factor", "21 channels"], {**PLAIN, "partial_rotary_factor": 0.334})
+    refused(ValueError, ["hidden_size", "multiple"], {**PLAIN, "num_attention_heads": 7})
+    refused(TypeError, ["head_dim", "an integer"], {**PLAIN, "head_dim": 64.0})
+    refused(TypeError, ["rope_type", "int"], {**PLAIN, "rope_scaling": {"rope_type": 3}})
+    refused(ValueError, ["rope_type", "'axial'"], {**PLAIN, "rope_scaling": {"rope_type": "axial"}})
+    refused(ValueError, ["factor", "0.5", "at least 1"], {**PLAIN, "rope_scaling": {"type": "linear", "factor": 0.5}})
+    refused(TypeError, ["seq_len"], PLAIN, seq_len=2.0)
+    refused(ValueError, ["rotary_dim", "null"], {"model_type": "gptj", "n_embd": 512, "n_head": 8, "rotary_dim": None})
+
+
+def test_the_config_is_not_modified():
+    scaling = {"type": "yarn", "factor": 2.0}
+    config = {**PLAIN, "max_position_embeddings": 4096, "rope_scaling": scaling}
+    posenc.rope_from_config(config)
+    assert scaling == {"type": "yarn", "factor": 2.0}
+    assert list(config) == [*PLAIN, "max_position_embeddings", "rope_scaling"]
