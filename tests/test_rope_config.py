@@ -132,8 +132,8 @@ def test_lengths():
 
 
 @pytest.mark.parametrize(("part", "width"), [
-    ({}, 64), ({"head_dim": 128}, 128), ({"partial_rotary_factor": 0.5}, 32), ({"rotary_pct": 0.25}, 16),
-    ({"head_dim": 96, "partial_rotary_factor": 0.75}, 72), ({"rotary_dim": 24}, 24),
+    ({}, 64), ({"head_dim": 128}, 128), ({"kv_channels": 128}, 128), ({"partial_rotary_factor": 0.5}, 32),
+    ({"rotary_pct": 0.25}, 16),    ({"head_dim": 96, "partial_rotary_factor": 0.75}, 72), ({"rotary_dim": 24}, 24),
     ({"rotary_dim": 32, "partial_rotary_factor": 0.5}, 32), ({"qk_rope_head_dim": 32}, 32),
     ({"qk_rope_head_dim": 64, "head_dim": 512, "partial_rotary_factor": 0.125}, 64),
     ({"qk_rope_head_dim": 64, "head_dim": 64, "partial_rotary_factor": 0.5}, 32),

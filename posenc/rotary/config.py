@@ -159,7 +159,9 @@ def _per_layer_head_dim(layer: _Layer) -> int | None:
 
 def _head_dim(layer: _Layer) -> int:
     config = layer.config
-    given = _per_layer_head_dim(layer) or _size(config, "head_dim") or layer.model.head_dim
+    # the other names are those of Zamba 2, which has a kv_channels for something else, and JetMoE
+    own = _size(config, "head_dim", "attention_head_dim", "kv_channels")
+    given = _per_layer_head_dim(layer) or own or layer.model.head_dim
     if given is not None:
         return given
     hidden, heads = _size(config, "hidden_size", "n_embd"), _size(config, "num_attention_heads", "n_head")

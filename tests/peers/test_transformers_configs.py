@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from checkpoints import CHECKPOINTS, Checkpoint
 from rotations import config_of, inv_freq, rotate
 from test_transformers_scaling import RELATIVE
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 EPS = 2.0**-24
 
@@ -121,6 +124,38 @@ def test_what_a_config_leaves_out(model_type: str, documented: dict[str, tuple[s
 
 def test_every_known_model_is_documented(documented: dict[str, tuple[str, str, str]]) -> None:
     assert set(documented) == set(MODELS)
+
+
+DIFFERENT = {"minimax_m3_vl_text"}
+"""Its class says rotary_dim 64 and turns 128, since it does not read its own default."""
+TEXT = sorted({*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES} & {*CONFIG_MAPPING_NAMES} - DIFFERENT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", TEXT)
+def test_every_text_model_agrees_or_is_refused(model_type: str) -> None:
+    """What its class writes as config.json, known here or not: never other frequencies than theirs."""
+    try:
+        config = CONFIG_MAPPING[model_type]()
+        written = config.to_dict()
+    except Exception as error:  # two classes cannot be made without arguments
+        pytest.skip(f"no configuration of its own: {error}")
+    parameters = written.get("rope_parameters") or {}
+    layers = [name for name, value in parameters.items() if isinstance(value, dict)]
+    for layer_type in layers or [None] * bool(parameters):
+        try:
+            theirs, factor = inv_freq(config, np.arange(4), layer_type)
+        except (AssertionError, AttributeError, KeyError, ModuleNotFoundError) as error:
+            pytest.skip(f"no module that can be used alone: {error}")
+        try:
+            ours = posenc.rope_from_config(written, layer_type=layer_type)
+        except (TypeError, ValueError) as error:
+            refusal = re.match("rope_from_config: ", str(error))
+            assert refusal
+            continue
+        assert ours.inv_freq.shape == theirs.shape
+        np.testing.assert_allclose(theirs, ours.inv_freq, rtol=RELATIVE, atol=0)
+        assert factor == pytest.approx(ours.attention_factor, rel=1e-15)
 
 
 @pytest.mark.parametrize("model_type", [name for name, model in MODELS.items() if model.says_scaling])
