@@ -157,6 +157,9 @@ def test_gemma_4():
         config = {"model_type": "gemma4_text", "head_dim": 256, "rope_parameters": parts, **more}
         same(config, wide, layer_type="full_attention")
         same(config, posenc.rope_frequencies(256), layer_type="sliding_attention")
+    two = {"layer_types": kinds * 2, "per_layer_config": {"1": {"head_dim": 512}, "3": {"head_dim": 128}}}
+    config = {"head_dim": 256, "rope_parameters": parts, **two}
+    refused(ValueError, ["per_layer_config", "several widths"], config, layer_type="full_attention")
 
 
 # ---- what is refused ----
@@ -198,7 +201,8 @@ def test_unknown_keys_of_a_scaling():
 
 
 def test_the_rest_is_not_read():
-    rest = {"vocab_size": "many", "no_rope_layers": [1, 0], "torch_dtype": object(), "rope_interleave": True, "x": 3}
+    rest = {"vocab_size": "many", "no_rope_layers": [1, 0], "torch_dtype": object(), "rope_interleave": True, "x": 3,
+            "max_position_embeddings": "any", "n_positions": -1, "layer_types": 5, "per_layer_config": 6}  # fmt: skip
     same({**PLAIN, **rest}, posenc.rope_frequencies(64))
 
 
@@ -230,6 +234,9 @@ def test_values():
     refused(ValueError, ["rope_type", "'axial'"], {**PLAIN, "rope_scaling": {"rope_type": "axial"}})
     refused(ValueError, ["factor", "0.5", "at least 1"], {**PLAIN, "rope_scaling": {"type": "linear", "factor": 0.5}})
     refused(TypeError, ["seq_len"], PLAIN, seq_len=2.0)
+    refused(TypeError, ["max_position_embeddings", "str"], {**PLAIN, "rope_scaling": YARN,
+                                                            "max_position_embeddings": "any"})  # fmt: skip
+    refused(ValueError, ["layer_type"], {**PLAIN, "layer_types": 5}, layer_type="full_attention")
     refused(ValueError, ["rotary_dim", "null"], {"model_type": "gptj", "n_embd": 512, "n_head": 8, "rotary_dim": None})
 
 

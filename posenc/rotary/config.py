@@ -15,6 +15,8 @@ __all__ = ["rope_from_config"]
 FUNCTION = "rope_from_config"
 ALIASES = {"su": "longrope", "mrope": "default"}
 """Old names of types."""
+OF_A_LENGTH = ("dynamic", "ntk_by_parts", "yarn", "longrope", "llama3")
+"""Types that read the length of training, which may stand beside the rope part."""
 SECTIONS = ("mrope_section", "mrope_interleaved")
 """Of no effect on frequencies: arguments of `mrope`."""
 BASES = ("rope_theta", "rotary_emb_base", "global_rope_theta")
@@ -72,6 +74,11 @@ def _rope_part(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     return next(iter(given.items()), ("rope_parameters", {}))
 
 
+def _layer_types(config: Mapping[str, Any]) -> list[Any]:
+    kinds = config.get("layer_types")
+    return list(kinds) if isinstance(kinds, list | tuple) else []
+
+
 def _layers(config: Mapping[str, Any], model: Model, rope: Mapping[str, Any]) -> tuple[dict[str, Any] | None, bool]:
     """The rope part of each layer type, or None where all layers have one; and whether it was nested so."""
     if any(isinstance(value, Mapping) for value in rope.values()):
@@ -91,7 +98,7 @@ def _layer(config: Mapping[str, Any], layer_type: str | None) -> _Layer:
     name, rope = _rope_part(config)
     layers, nested = _layers(config, model, rope)
     if layers is None:
-        if layer_type is not None and layer_type not in (config.get("layer_types") or ()):
+        if layer_type is not None and layer_type not in _layer_types(config):
             fail(ValueError, FUNCTION, "layer_type", repr(layer_type), "None, since all layers have one rotation")
     else:
         if layer_type not in layers:
@@ -146,14 +153,14 @@ def _size(config: Mapping[str, Any], *names: str) -> int | None:
 
 def _per_layer_head_dim(layer: _Layer) -> int | None:
     """Gemma 4: layers of full attention have wider heads, which v5 writes down by the layer's index."""
-    overrides, kinds = layer.config.get("per_layer_config"), layer.config.get("layer_types")
-    if isinstance(overrides, Mapping) and layer.layer_type is not None and isinstance(kinds, list | tuple):
-        of_kind = [i for i, kind in enumerate(kinds) if kind == layer.layer_type]
-        by_index = {int(i): override for i, override in overrides.items()}
-        found = {by_index.get(i, {}).get("head_dim") for i in of_kind}
-        if len(found) > 1:
+    overrides = layer.config.get("per_layer_config")
+    if isinstance(overrides, Mapping) and layer.layer_type is not None:
+        by_index = {str(i).lstrip("0") or "0": override for i, override in overrides.items()}
+        of_kind = [i for i, kind in enumerate(_layer_types(layer.config)) if kind == layer.layer_type]
+        found = [_size(by_index.get(str(i)) or {}, "head_dim") for i in of_kind]
+        if len(set(found)) > 1:
             fail(ValueError, FUNCTION, "per_layer_config", "several widths for one layer type", "one head_dim")
-        return next(iter(found), None)
+        return found[0] if found else None
     return _size(layer.config, "global_head_dim") if layer.layer_type == FULL else None
 
 
@@ -267,10 +274,11 @@ def rope_from_config(
         for key, value in layer.rope.items()
         if key not in ("rope_type", "type", "rope_theta", "partial_rotary_factor", *SECTIONS)
     }
-    # where a length stands inside and outside transformers reads the one outside
-    keys.update(_present(config, LENGTHS[:1] if layer.nested else LENGTHS))
-    keys.setdefault(LENGTHS[0], _size(config, "n_positions"))
-    keys.setdefault(LENGTHS[1], layer.model.original_length)
+    if rope_type in OF_A_LENGTH:
+        # where a length stands inside and outside transformers reads the one outside
+        keys.update(_present(config, LENGTHS[:1] if layer.nested else LENGTHS))
+        keys.setdefault(LENGTHS[0], config.get("n_positions"))
+        keys.setdefault(LENGTHS[1], layer.model.original_length)
     if rope_type == "proportional":
         keys["partial_rotary_factor"] = layer.one("partial_rotary_factor", PARTS, "partial_rotary_factor")
     dim, base = _rotary_dim(layer, rope_type), _base(layer)

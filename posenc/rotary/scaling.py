@@ -299,9 +299,10 @@ def rope_frequencies(
 
     Notes
     -----
-    Su et al. 2021 (RoFormer), equation 15. linear: Chen et al. 2023, equation 4. ntk, dynamic, ntk_by_parts, yarn:
-    Peng et al. 2023, sections 3 and 4. longrope: Ding et al. 2024 as Phi-3 runs it. llama3: the code of Llama 3.1.
-    ntk_mixed: Su 2023, kexue.fm/archives/9706.
+    Su et al. 2021 (RoFormer), equation 15. linear: Chen et al. 2023. ntk, ntk_by_parts, yarn: Peng et al. 2023,
+    section 3, definitions 1 and 2. longrope: Ding et al. 2024 as Phi-3 runs it. llama3: the code of Llama 3.1.
+    proportional: Barbero et al. 2024 (p-RoPE). ntk_mixed: Su 2023, kexue.fm/archives/9706. dynamic is what transformers
+    computes; the paper has ``n / L`` for s.
 
     Nothing is remembered between calls: dynamic and longrope are functions of `seq_len`, and keys rotated for one
     length do not fit queries of another. The paper's ramp is ntk_by_parts; its code, and so every YaRN checkpoint,

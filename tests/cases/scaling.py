@@ -14,7 +14,7 @@ def theta(dim, base):
 
 
 def linear(dim, base, factor):
-    """Chen et al. 2023, eq. 4: f(x, m L / L'), that is the angle m theta / s."""
+    """Chen et al. 2023: f(x, m L / L') in place of f(x, m), that is the angle m theta / s."""
     return theta(dim, base) / factor, 1.0, 1.0
 
 
@@ -24,7 +24,7 @@ def ntk(dim, base, factor):
 
 
 def dynamic(dim, base, factor, max_position_embeddings, seq_len=None):
-    """The base of a sequence of l: b (s l / L - (s - 1))**(|D| / (|D| - 2)), l at least L."""
+    """As transformers: b (s l / L - (s - 1))**(|D| / (|D| - 2)) is the base of a sequence of l, at least L."""
     longest = max(seq_len or 0, max_position_embeddings)
     return ntk(dim, base, wide(factor) * longest / max_position_embeddings - (factor - 1))
 
@@ -80,7 +80,7 @@ def yarn(dim, base, original_max_position_embeddings, factor=None, max_position_
 
 def longrope(dim, base, short_factor, long_factor, original_max_position_embeddings, factor=None,
              max_position_embeddings=None, attention_factor=None, seq_len=None):  # fmt: skip
-    """Ding et al. 2024, eq. 2: theta_i / lambda_i; Phi-3 adds sqrt(1 + ln s / ln L)."""
+    """Ding et al. 2024: theta_i / lambda_i; Phi-3 adds sqrt(1 + ln s / ln L)."""
     length = original_max_position_embeddings
     if attention_factor is None:
         s = wide(max_position_embeddings) / length if factor is None else wide(factor)
