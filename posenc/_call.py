@@ -7,6 +7,7 @@ layout is filled through a temporary; the binding takes inputs of any layout. No
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import index
 from typing import Any, NoReturn
 
 import numpy as np
@@ -98,9 +99,12 @@ def working(array: Array, wide: bool) -> Array:
 
 def as_index(function: str, argument: str, value: Any, least: int) -> int:
     """A Python int of at least `least`; bools and floats are a TypeError."""
-    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+    try:
+        number = None if isinstance(value, bool | np.bool_) else index(value)
+    except TypeError:  # arrays have __index__ and refuse when it is called
+        number = None
+    if number is None:
         fail(TypeError, function, argument, f"type {type(value).__name__}", "an integer")
-    number: int = value.__index__()
     if number < least:
         fail(ValueError, function, argument, number, f"at least {least}")
     return number
