@@ -231,6 +231,8 @@ def test_values():
     refused(ValueError, ["hidden_size", "multiple"], {**PLAIN, "num_attention_heads": 7})
     refused(TypeError, ["head_dim", "an integer"], {**PLAIN, "head_dim": 64.0})
     refused(TypeError, ["rope_type", "int"], {**PLAIN, "rope_scaling": {"rope_type": 3}})
+    refused(TypeError, ["rope_theta", "a number"], {**SIZES, "rope_theta": np.ones(2)})
+    refused(TypeError, ["rope_scaling", "ndarray"], {**PLAIN, "rope_scaling": np.ones(2)})
     refused(ValueError, ["rope_type", "'axial'"], {**PLAIN, "rope_scaling": {"rope_type": "axial"}})
     refused(ValueError, ["factor", "0.5", "at least 1"], {**PLAIN, "rope_scaling": {"type": "linear", "factor": 0.5}})
     refused(TypeError, ["seq_len"], PLAIN, seq_len=2.0)

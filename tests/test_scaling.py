@@ -77,7 +77,7 @@ def test_a_factor_that_is_none(rope_type):
 def test_widths_and_names():
     for bad in (63, 1, 0, -2):
         refused(ValueError, ["dim", str(bad), "even" if bad > 1 else "at least 2"], posenc.rope_frequencies, bad)
-    for bad in (64.0, "64", True, None):
+    for bad in (64.0, "64", True, None, np.array([64, 2])):
         refused(TypeError, ["dim", "an integer"], posenc.rope_frequencies, bad)
     refused(ValueError, ["dim", "at least 4"], scaled, "ntk", 2)
     refused(ValueError, ["dim", "at least 4"], scaled, "dynamic", 2)
@@ -111,6 +111,7 @@ def test_other_values():
     refused(ValueError, ["attention_factor", "above 0"], scaled, "yarn", attention_factor=0.0)
     refused(ValueError, ["attention_factor"], scaled, "longrope", attention_factor=-1.0)
     refused(ValueError, ["mscale"], scaled, "yarn", mscale=-1.0)
+    refused(ValueError, ["mscale_all_dim", "finite"], scaled, "yarn", mscale_all_dim=1e308)
     refused(ValueError, ["partial_rotary_factor", "0 to 1"], scaled, "proportional", partial_rotary_factor=1.5)
     refused(ValueError, ["partial_rotary_factor"], scaled, "proportional", partial_rotary_factor=-0.5)
     refused(ValueError, ["b has"], scaled, "ntk_mixed", b=-1)

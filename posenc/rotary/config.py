@@ -38,15 +38,16 @@ class _Layer(NamedTuple):
     """Whether that is the layer's own, so that nothing outside contradicts it."""
     layer_type: str | None
 
-    def one(self, argument: str, names: Iterable[str], inner: str) -> Any:
-        """The value that a config gives under several names, or None."""
+    def one(self, names: Iterable[str], inner: str) -> float | None:
+        """The number that a config gives under several names, or None."""
         found = {} if self.nested and inner in self.rope else _present(self.config, names)
         if inner in self.rope:
-            found = {f"rope {inner}": self.rope[inner], **found}
-        values = list(found.values())
-        if any(value != values[0] for value in values):
-            fail(ValueError, FUNCTION, argument, " and ".join(f"{k} {v}" for k, v in found.items()), "one value")
-        return values[0] if values else None
+            found = {f"{inner} inside": self.rope[inner], **found}
+        values = [as_number(FUNCTION, name.split()[0], value) for name, value in found.items()]
+        if len(set(values)) > 1:
+            fail(ValueError, FUNCTION, inner, " and ".join(f"{k} {v}" for k, v in found.items()), "one value")
+        # an integer base stays one: its powers are exact
+        return next(iter(found.values()), None)
 
 
 def _present(config: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -65,10 +66,11 @@ def _check_names(config: Mapping[str, Any]) -> None:
 
 def _rope_part(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """rope_parameters or rope_scaling, and which of the two it is."""
-    given = {name: value for name, value in _present(config, ("rope_parameters", "rope_scaling")).items() if value}
+    given = _present(config, ("rope_parameters", "rope_scaling"))
     for name, value in given.items():
         if not isinstance(value, Mapping):
             fail(TypeError, FUNCTION, name, f"type {type(value).__name__}", "a dict")
+    given = {name: value for name, value in given.items() if value}
     if len(given) == 2 and given["rope_parameters"] != given["rope_scaling"]:
         fail(ValueError, FUNCTION, "config", "rope_parameters and rope_scaling that differ", "one of them")
     return next(iter(given.items()), ("rope_parameters", {}))
@@ -133,16 +135,15 @@ def _base(layer: _Layer) -> float:
     two = layer.model.sliding_base is not None or _present(layer.config, SLIDING_BASES)
     sliding = bool(two) and layer.layer_type == SLIDING
     names = SLIDING_BASES if sliding else BASES
-    given = layer.one("rope_theta", names, "rope_theta")
+    given = layer.one(names, "rope_theta")
     base = (layer.model.sliding_base if sliding else layer.model.base) if given is None else given
     if base is None:
         has = f"no value, and model_type {layer.config.get('model_type')!r} no known default"
         inside = "config['text_config'], where the rope part is, or " if "text_config" in layer.config else ""
         fail(ValueError, FUNCTION, names[0], has, inside + "the base")
-    number = as_number(FUNCTION, names[0], base)
-    if number <= 0:
+    if base <= 0:
         fail(ValueError, FUNCTION, names[0], base, "a positive number")
-    return base if isinstance(base, int) else number
+    return base
 
 
 def _size(config: Mapping[str, Any], *names: str) -> int | None:
@@ -183,8 +184,8 @@ def _head_dim(layer: _Layer) -> int:
 def _rotary_dim(layer: _Layer, rope_type: str) -> int:
     """How many channels turn."""
     config, model = layer.config, layer.model
-    said = layer.one("partial_rotary_factor", PARTS, "partial_rotary_factor")
-    part = model.partial if said is None else as_number(FUNCTION, "partial_rotary_factor", said)
+    said = layer.one(PARTS, "partial_rotary_factor")
+    part = model.partial if said is None else said
     if not 0 < part <= 1:
         fail(ValueError, FUNCTION, "partial_rotary_factor", part, "a number above 0, at most 1")
     if model.rotary_dim and "rotary_dim" in config and config["rotary_dim"] is None:
@@ -280,6 +281,6 @@ def rope_from_config(
         keys.setdefault(LENGTHS[0], config.get("n_positions"))
         keys.setdefault(LENGTHS[1], layer.model.original_length)
     if rope_type == "proportional":
-        keys["partial_rotary_factor"] = layer.one("partial_rotary_factor", PARTS, "partial_rotary_factor")
+        keys["partial_rotary_factor"] = layer.one(PARTS, "partial_rotary_factor")
     dim, base = _rotary_dim(layer, rope_type), _base(layer)
     return scaled_frequencies(FUNCTION, dim, base, rope_type, seq_len, keys, "config")

@@ -163,7 +163,7 @@ def _yarn(r: _Request) -> _Scaled:
 
     def pair(turns: float) -> float:
         """The pair that makes so many turns in the training length."""
-        return r.dim * math.log(trained / (2 * math.pi * turns)) / (2 * math.log(r.base))
+        return r.dim * (math.log(trained / (2 * math.pi)) - math.log(turns)) / (2 * math.log(r.base))
 
     first, last = pair(fast), pair(slow)
     if r.flag("truncate", True):
@@ -177,7 +177,10 @@ def _yarn(r: _Request) -> _Scaled:
     keep = 1 - np.clip((np.arange(r.dim // 2) - first) / (last - first), 0.0, 1.0)
     mscale, all_dim = (r.number(key, 0.0, above=False) for key in ("mscale", "mscale_all_dim"))
     attention = _mscale(factor, mscale) / _mscale(factor, all_dim) if mscale and all_dim else _mscale(factor, 1.0)
-    return _blend(r, keep, factor), r.number("attention_factor", attention), _mscale(factor, all_dim) ** 2
+    softmax = _mscale(factor, all_dim) * _mscale(factor, all_dim)
+    if not math.isfinite(softmax):
+        fail(ValueError, r.function, "mscale_all_dim", all_dim, "a number whose square is finite")
+    return _blend(r, keep, factor), r.number("attention_factor", attention), softmax
 
 
 def _longrope(r: _Request) -> _Scaled:
