@@ -21,8 +21,11 @@ from .bias.distance import *
 from .bias.given import *
 from .bias.operator import *
 from .rotary.config import *
+from .rotary.axes import *
+from .rotary.lengths import *
 from .rotary.rotation import *
 from .rotary.scaling import *
+from .rotary.xpos import *
 from .runtime import *
 
 __all__ = [*absolute.__all__, *rotary.__all__, *bias.__all__, *_attention.__all__, *runtime.__all__]

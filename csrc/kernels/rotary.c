@@ -66,22 +66,38 @@ static void rotate_row(rotation turn, const char *x, pe_storage stored, const re
         row_write(room, out, out_stored, 2 * e);
 }
 
-/* x(d) table(t) -> out(d); offset, interleaved, out_interleaved */
-void FN(rope)(const pe_call *call, idx begin, idx end, const pe_work *work)
+/* Rows of x to rows of out, a[0] and a[result]; cos and sin are halves of one row of a[1], or rows of a[1] and a[2]. */
+INLINE void rope_rows(const pe_call *call, idx begin, idx end, const pe_work *work, idx e, int result)
 {
-    const idx d = call->D(d), e = call->D(t) / 2, offset = (idx)call->par[0];
+    const idx d = call->D(d), offset = (idx)call->par[0];
     const int interleaved = (int)call->par[1], out_interleaved = (int)call->par[2];
     const rotation turn = rotation_of(interleaved, out_interleaved);
     const pe_array *a = call->array;
     const idx size = storage_size(a[0].storage);
     real *wide = work->scratch, *room = wide + d, *wide_table = room + d;
     for (pe_row at = row_at(call, begin); at.index < end; row_next(call, &at)) {
-        const int in_place = at.data[0] == at.data[2] && interleaved != out_interleaved;
-        const real *cosine = row_read(at.data[1], a[1].storage, 2 * e, wide_table);
-        copy_rest(at.data[0], at.data[2], offset, 2 * e, d, size);
-        rotate_row(turn, at.data[0] + offset * size, a[0].storage, cosine, cosine + e, e, at.data[2] + offset * size,
-                   a[2].storage, in_place, wide, room);
+        const char *x = at.data[0];
+        char *out = at.data[result];
+        const int in_place = x == out && interleaved != out_interleaved;
+        const int apart = result == 3;
+        const real *cosine = row_read(at.data[1], a[1].storage, apart ? e : 2 * e, wide_table);
+        const real *sine = apart ? row_read(at.data[2], a[2].storage, e, wide_table + e) : cosine + e;
+        copy_rest(x, out, offset, 2 * e, d, size);
+        rotate_row(turn, x + offset * size, a[0].storage, cosine, sine, e, out + offset * size, a[result].storage,
+                   in_place, wide, room);
     }
+}
+
+/* x(d) table(t) -> out(d); offset, interleaved, out_interleaved */
+void FN(rope)(const pe_call *call, idx begin, idx end, const pe_work *work)
+{
+    rope_rows(call, begin, end, work, call->D(t) / 2, 2);
+}
+
+/* x(d) cos(e) sin(e) -> out(d); offset, interleaved, out_interleaved */
+void FN(rope_given)(const pe_call *call, idx begin, idx end, const pe_work *work)
+{
+    rope_rows(call, begin, end, work, call->D(e), 3);
 }
 
 /* What both gradients share: dx is the transposed rotation of grad (sin negated, layouts exchanged). */
@@ -111,27 +127,43 @@ static read_row dx_of_row(const pe_call *call, const pe_row *at, int dx, real *s
 INLINE idx first_of(int interleaved, idx k) { return interleaved ? 2 * k : k; }
 INLINE idx second_of(int interleaved, idx k, idx e) { return interleaved ? 2 * k + 1 : k + e; }
 
-/* y = (x0 cos - x1 sin, x0 sin + x1 cos) turns as d y / d theta = (-y1, y0):
- *     dtheta = dy1 y0 - dy0 y1,   dp = sum_k w_k dtheta_k,   dw_k += p dtheta_k */
+/* y = (x0 cos - x1 sin, x0 sin + x1 cos) turns as d y / d theta = (-y1, y0) and grows as d y / d rho = y:
+ *     dtheta = dy1 y0 - dy0 y1,   drho = dy0 y0 + dy1 y1
+ * From   theta_k = sum_a p_a w_ak,   rho_k = sum_a p_a growth_ak:
+ *     dp_a = sum_k w_ak dtheta_k + growth_ak drho_k,   dw_ak += p_a dtheta_k */
 void FN(rope_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
-    const idx e = call->D(e);
+    const idx axes = call->D(a), e = call->D(e);
     const int in = (int)call->par[1], out = (int)call->par[2];
+    const pe_array *a = call->array;
+    double *dtheta = work->scratch, *drho = dtheta + e;
     for (pe_row at = row_at(call, begin); at.index < end; row_next(call, &at)) {
-        const read_row r = dx_of_row(call, &at, 5, work->scratch);
-        const double p = scalar_read(at.data[3], call->array[3].storage);
-        const double *w = (const double *)(void *)at.data[4];
-        double *dw = (double *)(void *)(call->array[7].data + work->block * call->array[7].loop[0]);
-        double dp = 0;
+        const read_row r = dx_of_row(call, &at, 6, (real *)(void *)(drho + e));
         for (idx k = 0; k < e; k++) {
             const double x0 = (double)r.x[first_of(in, k)], x1 = (double)r.x[second_of(in, k, e)];
             const double dy0 = (double)r.grad[first_of(out, k)], dy1 = (double)r.grad[second_of(out, k, e)];
             const double c = (double)r.cosine[k], s = (double)r.sine[k];
-            const double dtheta = dy1 * (x0 * c - x1 * s) - dy0 * (x0 * s + x1 * c);
-            dp += w[k] * dtheta;
-            dw[k] += p * dtheta;
+            const double y0 = x0 * c - x1 * s, y1 = x0 * s + x1 * c;
+            dtheta[k] = dy1 * y0 - dy0 * y1;
+            drho[k] = dy0 * y0 + dy1 * y1;
         }
-        memcpy(at.data[6], &dp, sizeof dp);
+        double *dp = (double *)(void *)at.data[7];
+        for (idx axis = 0; axis < axes; axis++) {
+            const double p = scalar_read(at.data[3] + axis * a[3].core[0], a[3].storage);
+            const double *w = (const double *)(void *)(at.data[4] + axis * a[4].core[0]);
+            double *dw = (double *)(void *)(a[8].data + work->block * a[8].loop[0]) + axis * e;
+            double sum = 0;
+            for (idx k = 0; k < e; k++) {
+                sum += w[k] * dtheta[k];
+                dw[k] += p * dtheta[k];
+            }
+            if (at.data[5]) {
+                const double *growth = (const double *)(void *)(at.data[5] + axis * a[5].core[0]);
+                for (idx k = 0; k < e; k++)
+                    sum += growth[k] * drho[k];
+            }
+            dp[axis] = sum;
+        }
     }
 }
 

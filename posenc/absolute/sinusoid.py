@@ -459,15 +459,15 @@ def shift_vjp(
     wide = data.dtype.char == "d"
     kind = F64 if wide else F32
     d_encoding = np.empty(data.shape, kind)
-    d_offset, d_frequencies = np.empty(data.shape[:-1]), np.empty(len(s.columns.high))
+    d_offset, d_frequencies = np.empty((*data.shape[:-1], 1)), np.empty((1, len(s.columns.high)))
     _core.rope_vjp(
-        function, cotangent.astype(kind, copy=False), working(data, wide), s.table, s.angle,
-        s.columns.high, d_encoding, d_offset, d_frequencies, 0, s.interleaved, s.interleaved,
+        function, cotangent.astype(kind, copy=False), working(data, wide), s.table, s.angle[..., None],
+        s.columns.high[None], None, d_encoding, d_offset, d_frequencies, 0, s.interleaved, s.interleaved,
     )  # fmt: skip
     return ShiftGradient(
         d_encoding.astype(data.dtype, copy=False),
-        reduce_to(s.sign * d_offset, s.angle.shape, F64),
-        d_frequencies,
+        reduce_to(s.sign * d_offset[..., 0], s.angle.shape, F64),
+        d_frequencies[0],
     )
 
 

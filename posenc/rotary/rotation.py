@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _core
 from .._call import (
-    F32,
     F64,
     Array,
     Float64,
     as_data,
     as_index,
-    as_number,
     as_positions,
     as_reals,
     check_positions,
@@ -27,8 +25,7 @@ from .._call import (
     result_dtype,
     working,
 )
-from ..absolute.sinusoid import given_frequencies
-from .scaling import RopeFrequencies
+from .pairs import LAYOUTS, cotangent, radians, rotation, turned_back
 
 __all__ = [
     "RopeGradient",
@@ -39,8 +36,6 @@ __all__ = [
     "rope_table",
     "rope_vjp",
 ]
-
-LAYOUTS = ("half", "interleaved")
 
 
 class RopeGradient(NamedTuple):
@@ -57,125 +52,6 @@ class RopeTableGradient(NamedTuple):
     x: Array
     cos: Array
     sin: Array
-
-
-def _frequencies(function: str, frequencies: Any) -> tuple[Float64, float]:
-    """Radians per position and the factor on cos and sin."""
-    if type(frequencies) is np.ndarray and frequencies.dtype is F64 and frequencies.ndim == 1:
-        return frequencies, 1.0
-    if isinstance(frequencies, RopeFrequencies):
-        factor = as_number(function, "attention_factor", frequencies.attention_factor)
-        if factor == 0:
-            fail(ValueError, function, "attention_factor", factor, "a number that is not 0")
-        return given_frequencies(function, frequencies.inv_freq), factor
-    return given_frequencies(function, frequencies), 1.0
-
-
-# What `rope` and its gradient prepare alike: x with its sequence axis second to last, [cos | sin] of each position, the
-# positions and frequencies unless a table was given, first channel that turns, interleaved in, interleaved out.
-_Rotation = tuple[Array, Array, Array | None, Float64 | None, int, bool, bool]
-
-
-def _rotation(
-    function: str,
-    x: Array,
-    positions: Any,
-    frequencies: Any,
-    layout: str,
-    rotary_dim: int | None,
-    rotary_offset: int,
-    inverse: bool,
-    out_layout: str | None,
-    seq_axis: int,
-) -> _Rotation:
-    if type(layout) is not str or layout not in LAYOUTS:  # inline: a call of a small array is all Python
-        one_of(function, "layout", layout, LAYOUTS)
-    if out_layout is not None:
-        one_of(function, "out_layout", out_layout, LAYOUTS)
-    if x.ndim < 2:
-        fail(ValueError, function, "x", f"{x.ndim} axes", "at least 2, a sequence axis and channels")
-    if seq_axis != -2:
-        x = _sequence_axis(function, x, seq_axis)
-    shape = x.shape
-    width = shape[-1]
-    simple = type(rotary_offset) is int and rotary_offset >= 0
-    first = rotary_offset if simple else as_index(function, "rotary_offset", rotary_offset, 0)
-    turned = width - first if rotary_dim is None else as_index(function, "rotary_dim", rotary_dim, 2)
-    if turned % 2 or not 2 <= turned <= width - first:
-        _refuse_width(function, width, rotary_dim, first)
-    dtype = F64 if x.dtype.char == "d" else F32
-    w: Float64 | None = None
-    where: Array | None = None
-    if frequencies is None:
-        table = _given_table(function, positions, x, turned // 2, dtype, inverse)
-    else:
-        w, factor = _frequencies(function, frequencies)
-        if len(w) != turned // 2:
-            fail(ValueError, function, "frequencies", f"{len(w)} entries", f"rotary_dim // 2 = {turned // 2}")
-        where = as_positions(function, "positions", positions)
-        if where.shape != shape[-2:-1]:
-            _fits_sequence(function, where.shape, x)
-        cos_scale, sin_scale = (1 / factor, -1 / factor) if inverse else (factor, factor)
-        table = np.empty(where.shape + (turned,), dtype)
-        _core.sinusoid(function, where, w, None, table, turned // 2, 0, 1, sin_scale, cos_scale)
-    interleaved = layout == "interleaved"
-    return x, table, where, w, first, interleaved, interleaved if out_layout is None else out_layout == "interleaved"
-
-
-def _refuse_width(function: str, width: int, rotary_dim: int | None, first: int) -> NoReturn:
-    subject, has = ("x", f"last axis {width}") if rotary_dim is None else ("rotary_dim", str(rotary_dim))
-    if (width - first if rotary_dim is None else rotary_dim) % 2:
-        fail(ValueError, function, subject, has, "an even rotary_dim")
-    fail(ValueError, function, subject, has, f"2 or more channels from rotary_offset {first} to {width}")
-
-
-def _sequence_axis(function: str, x: Array, seq_axis: int) -> Array:
-    seq_axis = as_index(function, "seq_axis", seq_axis, -x.ndim)
-    axis = seq_axis + x.ndim if seq_axis < 0 else seq_axis
-    if not 0 <= axis < x.ndim - 1:
-        fail(ValueError, function, "seq_axis", seq_axis, f"an axis of x before the last of its {x.ndim}")
-    return np.moveaxis(x, axis, -2)
-
-
-def _fits_sequence(function: str, shape: tuple[int, ...], x: Array) -> None:
-    """positions are (N,), or have as many axes as x less one and broadcast against them."""
-    others = x.shape[:-1]
-    if len(shape) not in (1, len(others)):
-        fail(
-            ValueError,
-            function,
-            "positions",
-            f"{len(shape)} axes",
-            f"1, or {len(others)} to broadcast against x, per batch (B, 1, N)",
-        )
-    if shape[-1] != others[-1]:
-        expected = f"{others[-1]}, the sequence axis of x (an int n means 0..n-1, [p] one position)"
-        fail(ValueError, function, "positions", f"length {shape[-1]}", expected)
-    if len(shape) > 1:
-        for mine, length in zip(shape[:-1], others[:-1], strict=True):
-            if mine not in (1, length):
-                fail(ValueError, function, "positions", f"shape {shape}", f"to broadcast against {others}")
-
-
-def _given_table(function: str, table: Any, x: Array, half: int, dtype: np.dtype[Any], inverse: bool) -> Array:
-    """A pair (cos, sin) as the kernels read it, [cos | sin] in each row."""
-    if not (isinstance(table, tuple | list) and len(table) == 2):
-        expected = f"those of rope_frequencies({2 * half}), or a pair (cos, sin) in place of positions"
-        fail(TypeError, function, "frequencies", "nothing", expected)
-    pair = []
-    for argument, part in zip(("cos", "sin"), table, strict=True):
-        array = as_data(function, argument, part)
-        if array.ndim < 2 or array.shape[-1] != half:
-            fail(ValueError, function, argument, f"shape {array.shape}", f"(..., N, rotary_dim // 2 = {half})")
-        _fits_sequence(function, array.shape[:-1], x)
-        pair.append(array.astype(F64 if inverse else dtype, copy=False))
-    cos, sin = pair if pair[0].shape == pair[1].shape else np.broadcast_arrays(*pair)
-    if inverse:
-        norm = cos**2 + sin**2
-        if not norm.all():
-            fail(ValueError, function, "positions", "a table with cos = sin = 0", "a table that can be inverted")
-        cos, sin = cos / norm, -sin / norm
-    return np.concatenate([cos, sin], axis=-1, dtype=dtype)
 
 
 def rope(
@@ -252,14 +128,18 @@ def rope(
     """
     function = "rope"
     data = as_data(function, "x", x)
-    rows, table, _, _, first, pairs_in, pairs_out = _rotation(
+    rows, table, _, _, first, pairs_in, pairs_out = rotation(
         function, data, positions, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
     )
-    # positions, frequencies and tables have been read by now: they may share memory with out
-    out, memory, staged = output(function, out, data.shape, data.dtype, (data,), in_place=True)
+    # positions and frequencies have been read by now: they may share memory with out
+    reads = (data,) if frequencies is not None else (data, *table)
+    out, memory, staged = output(function, out, data.shape, data.dtype, reads, in_place=True)
     if seq_axis != -2:
         memory = np.moveaxis(memory, seq_axis, -2)
-    _core.rope(function, rows, table, memory, first, pairs_in, pairs_out)
+    if frequencies is None:
+        _core.rope_given(function, rows, *table, memory, first, pairs_in, pairs_out)
+    else:
+        _core.rope(function, rows, table, memory, first, pairs_in, pairs_out)
     return out if staged is None else finish(out, staged)
 
 
@@ -310,30 +190,22 @@ def rope_vjp(
     data = as_data(function, "x", x)
     if inverse and frequencies is None:
         fail(ValueError, function, "inverse", "a table", "positions and frequencies, or the table already inverted")
-    rows, table, where, w, *layouts = _rotation(
+    turn = rotation(
         function, data, positions, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
     )
-    cotangent = as_data(function, "grad", grad)
-    if cotangent.shape != data.shape:
-        fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(data.shape))
-    given = cotangent.astype(table.dtype, copy=False)
-    d_x = np.empty(data.shape, table.dtype)
-    if seq_axis != -2:
-        given = np.moveaxis(given, seq_axis, -2)
-    operands = (given, working(rows, table.dtype is F64), table)
-    into = d_x if seq_axis == -2 else np.moveaxis(d_x, seq_axis, -2)
-    if where is None or w is None:
+    rows, table, where, w, *layouts = turn
+    if frequencies is None:
+        table = np.concatenate(np.broadcast_arrays(*table), axis=-1)
+        given, d_x, into = cotangent(function, grad, data, table.dtype, seq_axis)
         d_table = np.empty((*rows.shape[:-1], table.shape[-1]))
-        _core.rope_table_vjp(function, *operands, into, d_table, *layouts)
+        _core.rope_table_vjp(function, given, working(rows, table.dtype is F64), table, into, d_table, *layouts)
         halves, pair = np.split(d_table, 2, axis=-1), [as_data(function, "table", part) for part in positions]
         d_cos, d_sin = (reduce_to(half, part.shape, part.dtype) for half, part in zip(halves, pair, strict=True))
         return RopeTableGradient(d_x.astype(data.dtype, copy=False), d_cos, d_sin)
-    d_positions, d_frequencies = np.empty(rows.shape[:-1]), np.empty(len(w))
-    _core.rope_vjp(function, *operands, where, w, into, d_positions, d_frequencies, *layouts)
+    turn = (rows, table, where[..., None], w[None], *layouts)
+    d_data, d_positions, d_frequencies = turned_back(function, grad, data, turn, seq_axis)
     sign = -1.0 if inverse else 1.0
-    return RopeGradient(
-        d_x.astype(data.dtype, copy=False), reduce_to(sign * d_positions, where.shape, F64), sign * d_frequencies
-    )
+    return RopeGradient(d_data, reduce_to(sign * d_positions[..., 0], where.shape, F64), sign * d_frequencies[0])
 
 
 def rope_table(
@@ -369,7 +241,7 @@ def rope_table(
     """
     function = "rope_table"
     where = as_positions(function, "positions", positions)
-    w, factor = _frequencies(function, frequencies)
+    w, factor = radians(function, frequencies)
     table = np.empty((*where.shape, 2 * len(w)), result_dtype(function, dtype, None))
     _core.sinusoid(function, where, w, None, table, len(w), 0, 1, factor, factor)
     return table[..., : len(w)], table[..., len(w) :]
@@ -411,7 +283,7 @@ def rope_matrix(position: float, frequencies: Any, *, layout: str, dim: int | No
     """
     function = "rope_matrix"
     one_of(function, "layout", layout, LAYOUTS)
-    w, factor = _frequencies(function, frequencies)
+    w, factor = radians(function, frequencies)
     where = as_reals(function, "position", position)
     if where.ndim:
         fail(ValueError, function, "position", f"{where.ndim} axes", "one number")

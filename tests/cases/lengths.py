@@ -1,0 +1,111 @@
+"""Longer contexts: keys that move, factors on queries, positions for far pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import posenc
+
+from . import Case, ulps
+from .absolute import integers, wide
+from .rotary import norm_of_pairs, rope
+
+
+def count(positions):
+    return np.arange(positions) if np.ndim(positions) == 0 else positions
+
+
+def rerotate(k, old_positions, new_positions, frequencies, *, layout, **options):
+    """RoFormer eq. 15: the rotation by new - old, without the factor that k has already."""
+    w = frequencies.inv_freq if isinstance(frequencies, posenc.RopeFrequencies) else frequencies
+    return rope(k, count(new_positions) - count(old_positions), w, layout=layout, **options)
+
+
+def size_of_pairs(k, old_positions, new_positions, frequencies, **options):
+    w = frequencies.inv_freq if isinstance(frequencies, posenc.RopeFrequencies) else frequencies
+    return norm_of_pairs(k, None, w, **options)
+
+
+def make_rerotate(rng, n):
+    half = max(n, 1)
+    return {
+        "k": rng.standard_normal((2, n, 2 * half)), "old_positions": integers(rng, n),
+        "new_positions": integers(rng, n), "frequencies": rng.uniform(0, 2, half), "layout": "half",
+    }  # fmt: skip
+
+
+def make_cache(rng, n):
+    half = max(n, 1)
+    return {
+        "k": rng.standard_normal((2, n, 3, 2 * half + 5)), "old_positions": integers(rng, 2, 1, n),
+        "new_positions": n, "frequencies": posenc.RopeFrequencies(rng.uniform(0, 2, half), 1.25, 1.0),
+        "layout": "interleaved", "rotary_dim": 2 * half, "rotary_offset": 3, "seq_axis": 1,
+    }  # fmt: skip
+
+
+def real_rerotate(rng):
+    return {
+        "k": rng.standard_normal((8, 8192, 128)), "old_positions": np.arange(4, 8196), "new_positions": 8192,
+        "frequencies": 10000.0 ** (-np.arange(64) / 64), "layout": "half",
+    }  # fmt: skip
+
+
+def logn_scale(positions, train_length, *, base_clip=1.0):
+    """Su 2021, Chiang and Cholak 2022: log(n) / log(trained n), n = p + 1 keys."""
+    return np.maximum(np.log(wide(count(positions)) + 1) / np.log(wide(train_length)), base_clip)
+
+
+def rerope_positions(positions, *, window, leak=None):
+    """Su 2023: the distance stays w; leaky, it is w + (i - j - w) / c."""
+    i = wide(count(positions))
+    return (0 * i + window, 0 * i) if leak is None else ((i + window * (leak - 1)) / leak, i / leak)
+
+
+def self_extend_positions(positions, *, group, window):
+    """Jin et al. 2024, 3.2: floor division by the group, queries moved so that distance w stays w."""
+    i = np.floor(wide(count(positions)) / group)
+    return i + window - wide(window) / group, i
+
+
+AXES = {"k": "b n d!", "old_positions": "n", "new_positions": "n", "frequencies": "e!"}
+CASES = [
+    Case(
+        # as rope
+        function="rerotate", oracle=rerotate, tolerance=ulps(3, size_of_pairs), make=make_rerotate, axes=AXES,
+        real=real_rerotate, data=("k",),
+    ),
+    Case(
+        function="rerotate", label="cache", oracle=rerotate, tolerance=ulps(3, size_of_pairs), make=make_cache,
+        real=real_rerotate, axes={"k": "b n h d", "old_positions": "b 1 n"}, data=("k",),
+    ),
+    Case(
+        # two logarithms of half an ulp or little more, and their ratio
+        function="logn_scale", oracle=logn_scale, tolerance=ulps(4), axes={"positions": "n"},
+        make=lambda rng, n: {"positions": rng.integers(0, 9999, n), "train_length": 512},
+        real=lambda rng: {"positions": 131072, "train_length": 4096},
+    ),
+    Case(
+        function="logn_scale", label="clip", oracle=logn_scale, tolerance=ulps(4), axes={"positions": "b n"},
+        make=lambda rng, n: {"positions": rng.uniform(0, 99, (2, n)), "train_length": 51.5, "base_clip": 0.5},
+        real=lambda rng: {"positions": 131072, "train_length": 4096},
+    ),
+    Case(
+        function="rerope_positions", oracle=rerope_positions, tolerance=ulps(0), axes={"positions": "n"},
+        make=lambda rng, n: {"positions": integers(rng, n), "window": 512},
+        real=lambda rng: {"positions": 8192, "window": 512},
+    ),
+    Case(
+        # a product, a sum and a quotient of numbers below 2**14: three roundings, seen near 0 too
+        function="rerope_positions", label="leaky", oracle=rerope_positions, axes={"positions": "n"},
+        tolerance=lambda expected, work, arguments: tuple(np.full(e.shape, 2.0**-38) for e in expected),
+        make=lambda rng, n: {"positions": integers(rng, n), "window": 512, "leak": 7.5},
+        real=lambda rng: {"positions": 8192, "window": 512, "leak": 16},
+    ),
+    Case(
+        # whole numbers below 2**11, and a fraction of the window: two roundings
+        function="self_extend_positions", oracle=self_extend_positions, axes={"positions": "n"},
+        tolerance=lambda expected, work, arguments: tuple(np.full(e.shape, 2.0**-41) for e in expected),
+        make=lambda rng, n: {"positions": integers(rng, n), "group": 7, "window": 1000},
+        real=lambda rng: {"positions": 8192, "group": 8, "window": 1024},
+    ),
+]  # fmt: skip

@@ -1,0 +1,81 @@
+"""xPos: complex numbers that shrink as they turn, (x0 + i x1) zeta**t exp(i p w)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import posenc
+
+from . import Case, at, ulps
+from .absolute import integers, turn
+from .rotary import frequencies_of, pairs, unpaired
+
+
+def power(positions, half, scale_base, gamma, center, downscale):
+    """Sun et al. 2022, algorithm 1: zeta_k = (2k / d + gamma) / (1 + gamma), to the power of (n - center) / base."""
+    zeta = (2 * np.arange(half, dtype=np.longdouble) / (2 * half) + gamma) / (1 + np.longdouble(gamma))
+    t = (np.asarray(positions, np.longdouble)[..., None] - center) / scale_base
+    return zeta ** (-t if downscale else t)
+
+
+def xpos(x, positions, frequencies, *, layout, scale_base=512, gamma=0.4, center=0, downscale=False, seq_axis=-2):
+    x = np.moveaxis(np.array(x, np.longdouble), seq_axis, -2)
+    w, factor = frequencies_of(frequencies)
+    where = np.arange(x.shape[-2]) if np.ndim(positions) == 0 else positions
+    cos, sin = turn(where, w)
+    scale = factor * power(where, len(w), scale_base, gamma, center, downscale)
+    return np.moveaxis(unpaired(pairs(x, layout) * scale * (cos + 1j * sin), layout), -2, seq_axis)
+
+
+def size_of_pairs(x, positions, frequencies, *, layout, seq_axis=-2, **options):
+    """Size of the pair that a result comes from, with its scale."""
+    moved = np.moveaxis(x, seq_axis, -2)
+    w, factor = frequencies_of(frequencies)
+    given = {"scale_base": 512, "gamma": 0.4, "center": 0, "downscale": False, **options}
+    norm = np.abs(pairs(moved, layout)) * factor * power(positions, len(w), **given).astype(np.float64)
+    return np.moveaxis(unpaired(norm + 1j * norm, layout), -2, seq_axis)
+
+
+def make_xpos(**options):
+    def make(rng, n):
+        half = max(n, 1)
+        return {
+            "x": rng.standard_normal((2, n, 2 * half)), "positions": integers(rng, n),
+            "frequencies": rng.uniform(0, 2, half), **options,
+        }  # fmt: skip
+
+    return make
+
+
+def make_batch(rng, n):
+    half = max(n, 1)
+    return {
+        "x": rng.standard_normal((2, n, 3, 2 * half)), "positions": rng.uniform(-9, 9, (2, 1, n)),
+        "frequencies": posenc.RopeFrequencies(rng.uniform(0, 2, half), 1.25, 1.0), "layout": "half",
+        "scale_base": 20.0, "gamma": 0.7, "center": 5.5, "downscale": True, "seq_axis": 1,
+    }  # fmt: skip
+
+
+def real_xpos(rng):
+    return {
+        "x": rng.standard_normal((32, 2048, 128)), "positions": np.arange(2048), "layout": "interleaved",
+        "frequencies": 10000.0 ** (-np.arange(64) / 64), "center": 1024,
+    }  # fmt: skip
+
+
+# As rope, 3 at the size of the scaled pair. In float64 the scale counts too: positions to 2000 make exponents of 2000 /
+# 512 * log(3.5) = 5, whose rounding and that of the logarithm are 10 times 2**-53 of the result, 5 spacings and more at
+# the largest mantissa: 12.
+TOLERANCE = ulps(12, size_of_pairs)
+CASES = [
+    Case(
+        function="xpos", oracle=xpos, tolerance=TOLERANCE, make=make_xpos(layout="interleaved"), real=real_xpos,
+        axes={"x": "b n d!", "positions": "n", "frequencies": "e!"}, data=("x",),
+        gradients=at("x", "positions", "frequencies"),
+    ),
+    Case(
+        function="xpos", label="keys", oracle=xpos, tolerance=TOLERANCE, make=make_batch, real=real_xpos,
+        axes={"x": "b n h d!", "positions": "b 1 n"}, data=("x",),
+        gradients={**at("x", "positions"), "frequencies": ("frequencies", 0)},
+    ),
+]  # fmt: skip
