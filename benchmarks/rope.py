@@ -9,36 +9,64 @@ from measure import Report, check, main, peer, random
 
 import posenc
 
-H, N, D = 32, 4096, 128  # 64 MiB of float32, one layer's queries
+N, D = 4096, 128
+SIZES = {"32 MiB": 16, "256 MiB": 128}  # heads: queries of a layer, smaller and larger than caches
 
 
 def run(report: Report) -> None:
-    w = posenc.rope_frequencies(D)
-    positions = np.arange(N)
-    torch, llama = peer("torch"), peer("transformers.models.llama.modeling_llama")
-    x, ours, copied = random((H, N, D)), random((H, N, D), seed=1), random((H, N, D), seed=2)
-    check("rope", posenc.rope(x, positions, w, layout="half", out=ours)[3], numpy_rope(x[3].astype(np.float64)), 2e-6)
+    for size, heads in SIZES.items():
+        in_float32(report, f"{size}, H={heads} N={N} D={D}", heads)
+    in_half_precision(report, 32)
 
+
+def in_float32(report: Report, size: str, heads: int) -> None:
+    w, positions = posenc.rope_frequencies(D), np.arange(N)
+    torch, llama = peer("torch"), peer("transformers.models.llama.modeling_llama")
+    x, ours, copied = random((heads, N, D)), random((heads, N, D), seed=1), random((heads, N, D), seed=2)
+    check("rope", posenc.rope(x, positions, w, layout="half", out=ours)[3], numpy_rope(x[3].astype(np.float64)), 2e-6)
     for layout in ("half", "interleaved"):
         contenders: dict[str, Any] = {
             "posenc.rope(out=)": lambda layout=layout: posenc.rope(x, positions, w, layout=layout, out=ours),
             "copy": lambda: np.copyto(copied, x),
         }
+        most, least = {"copy": 1.4}, None
         if llama and layout == "half":
             contenders["transformers LLaMA"] = transformers_rope(torch, llama, torch.from_numpy(x))
+            least = {"transformers LLaMA": 3.0}
         if torch and layout == "interleaved":
             contenders["torch complex multiply, out="] = complex_rope(torch, x, copied)
-        report.time(f"rope float32 {layout}, H={H} N={N} D={D}, out=", contenders, most={"copy": 1.45})
-
+            least = {"torch complex multiply, out=": 0.9}
+        report.time(f"rope float32 {layout}, {size}, out=", contenders, most=most, least=least)
     tables = posenc.rope_table(positions, w)
-    report.time(
-        "rope float32 half in place, from a table",
-        {
-            "posenc.rope(out=x)": lambda: posenc.rope(ours, tables, layout="half", out=ours),
-            "copy": lambda: np.copyto(copied, x),
-        },
-    )
+    for layout in ("half", "interleaved"):
+        report.time(
+            f"rope float32 {layout} in place, {size}",
+            {
+                "posenc.rope(out=x)": lambda layout=layout: posenc.rope(ours, positions, w, layout=layout, out=ours),
+                "posenc.rope(out=x), table": lambda layout=layout: posenc.rope(ours, tables, layout=layout, out=ours),
+                "copy": lambda: np.copyto(copied, x),
+            },
+            most={"copy": 1.1},
+        )
+    rows = np.indices((64, N // 64)).reshape(2, -1)
+    video = np.indices((4, 32, N // 128)).reshape(3, -1)
+    axial, sections = posenc.rope_frequencies(D // 2), (24, 20, 20)
+    relatives: dict[str, Any] = {
+        "posenc.rope(out=)": lambda: posenc.rope(x, positions, w, layout="half", out=ours),
+        "rope_2d": lambda: posenc.rope_2d(x, rows, axial, layout="half", out=ours),
+        "rope_2d, blocks": lambda: posenc.rope_2d(x, rows, axial, layout="half", axes="blocks", out=ours),
+        "mrope, interleaved": lambda: posenc.mrope(
+            x, video, w, layout="half", sections=sections, interleaved=True, out=ours
+        ),
+        "xpos": lambda: posenc.xpos(x, positions, w, layout="half", out=ours),
+        "rerotate": lambda: posenc.rerotate(x, positions, positions - 7, w, layout="half", out=ours),
+    }
+    report.time(f"relatives of rope, float32, {size}, out=", relatives)
 
+
+def in_half_precision(report: Report, heads: int) -> None:
+    w, positions, x = posenc.rope_frequencies(D), np.arange(N), random((heads, N, D))
+    torch, llama = peer("torch"), peer("transformers.models.llama.modeling_llama")
     for dtype in ("bfloat16", "float16"):
         narrow, exact = half_inputs(dtype, x)
         if narrow is None:
@@ -54,13 +82,13 @@ def run(report: Report) -> None:
             ),
             "copy": lambda narrow=narrow, other=other: np.copyto(other.view(np.uint16), narrow.view(np.uint16)),
         }
-        least = None
+        most, least = {"copy": 3.5 if posenc.isa() == "avx2" else 2.3} if dtype == "bfloat16" else None, None
         if llama:
             contenders["transformers LLaMA"] = transformers_rope(
                 torch, llama, torch.from_numpy(x).to(getattr(torch, dtype))
             )
-            least = {"transformers LLaMA": 3.0} if dtype == "bfloat16" else None
-        report.time(f"rope {dtype} half, H={H} N={N} D={D}, out=", contenders, least=least)
+            least = {"transformers LLaMA": 3.0}
+        report.time(f"rope {dtype} half, H={heads} N={N} D={D}, out=", contenders, most=most, least=least)
 
 
 def numpy_rope(x: np.ndarray) -> np.ndarray:
@@ -99,7 +127,7 @@ def transformers_rope(torch: Any, llama: Any, q: Any) -> Any:
 
 def complex_rope(torch: Any, x: np.ndarray, out: np.ndarray) -> Any:
     """Pairs as complex numbers times a ready table: one pass, the fastest torch has."""
-    q, into = (torch.view_as_complex(torch.from_numpy(a).view(H, N, D // 2, 2)) for a in (x, out))
+    q, into = (torch.view_as_complex(torch.from_numpy(a).view(len(x), N, D // 2, 2)) for a in (x, out))
     angle = torch.arange(N, dtype=torch.float64)[:, None] * 10000.0 ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
     table = torch.polar(torch.ones_like(angle), angle).to(torch.complex64)
     return lambda: torch.mul(q, table, out=into)

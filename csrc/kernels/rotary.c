@@ -7,6 +7,7 @@
  * whatever factor the caller wants; the inverse and the transpose are other tables, not other kernels.
  */
 #include "row.h"
+#include "stream.h"
 
 /* A layout is where pair k begins (k * pair) and how far its second member is (partner). */
 INLINE void rotate(const real *x, idx x_pair, idx x_partner, const real *c, const real *s, idx e, real *y, idx y_pair,
@@ -66,6 +67,25 @@ static void rotate_row(rotation turn, const char *x, pe_storage stored, const re
         row_write(room, out, out_stored, 2 * e);
 }
 
+/* Large results go past the caches: a plain store first reads the line that it is about to fill, and evicts others.
+ * Worth it where memory was there before (par[3]: `out` was given; fresh pages are slower so), is not read meanwhile (not
+ * in place), is one run of rows and is larger than what a last-level cache keeps. */
+enum { LARGE = 32 << 20 };
+
+static int streams(const pe_call *call, int result)
+{
+    const pe_array *x = &call->array[0], *out = &call->array[result];
+    idx run = call->D(d) * storage_size(out->storage);
+    if (!PE_STREAMS || !call->par[3] || x->data == out->data)
+        return 0;
+    for (int a = call->nloops - 1; a >= 0; a--) {
+        if (call->shape[a] != 1 && out->loop[a] != run)
+            return 0;
+        run *= call->shape[a];
+    }
+    return run >= LARGE;
+}
+
 /* Rows of x to rows of out, a[0] and a[result]; cos and sin are halves of one row of a[1], or rows of a[1] and a[2]. */
 INLINE void rope_rows(const pe_call *call, idx begin, idx end, const pe_work *work, idx e, int result)
 {
@@ -75,9 +95,10 @@ INLINE void rope_rows(const pe_call *call, idx begin, idx end, const pe_work *wo
     const pe_array *a = call->array;
     const idx size = storage_size(a[0].storage);
     real *wide = work->scratch, *room = wide + d, *wide_table = room + d;
+    char *line = streams(call, result) ? (char *)(wide_table + 2 * e) : NULL;
     for (pe_row at = row_at(call, begin); at.index < end; row_next(call, &at)) {
         const char *x = at.data[0];
-        char *out = at.data[result];
+        char *out = line ? line : at.data[result];
         const int in_place = x == out && interleaved != out_interleaved;
         const int apart = result == 3;
         const real *cosine = row_read(at.data[1], a[1].storage, apart ? e : 2 * e, wide_table);
@@ -85,16 +106,20 @@ INLINE void rope_rows(const pe_call *call, idx begin, idx end, const pe_work *wo
         copy_rest(x, out, offset, 2 * e, d, size);
         rotate_row(turn, x + offset * size, a[0].storage, cosine, sine, e, out + offset * size, a[result].storage,
                    in_place, wide, room);
+        if (line)
+            stream_row(line, at.data[result], d * size);
     }
+    if (line)
+        stream_end();
 }
 
-/* x(d) table(t) -> out(d); offset, interleaved, out_interleaved */
+/* x(d) table(t) -> out(d); offset, interleaved, out_interleaved, given */
 void FN(rope)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
     rope_rows(call, begin, end, work, call->D(t) / 2, 2);
 }
 
-/* x(d) cos(e) sin(e) -> out(d); offset, interleaved, out_interleaved */
+/* x(d) cos(e) sin(e) -> out(d); offset, interleaved, out_interleaved, given */
 void FN(rope_given)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
     rope_rows(call, begin, end, work, call->D(e), 3);

@@ -412,7 +412,7 @@ def shift(
     data = as_data(function, "encoding", encoding)
     s = _shift(function, data, offset, base, frequencies, layout, order, denominator)
     out, memory, staged = output(function, out, data.shape, data.dtype, (data, offset, frequencies))
-    _core.rope(function, data, s.table, memory, 0, s.interleaved, s.interleaved)
+    _core.rope(function, data, s.table, memory, 0, s.interleaved, s.interleaved, False)
     return finish(out, staged)
 
 
@@ -518,5 +518,5 @@ def shift_matrix(
     identity = np.eye(dim)
     s = _shift(function, identity, offset, base, frequencies, layout, order, denominator)
     rows = np.empty((dim, dim))
-    _core.rope(function, identity, s.table, rows, 0, s.interleaved, s.interleaved)
+    _core.rope(function, identity, s.table, rows, 0, s.interleaved, s.interleaved, False)
     return np.ascontiguousarray(rows.T)

@@ -198,6 +198,7 @@ def rope_2d(
         function, data, positions, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis,
         partial(_angles_2d, axes),
     )  # fmt: skip
+    given = out is not None
     out, memory, staged = output(function, out, data.shape, data.dtype, (data,), in_place=True)
     memory = np.moveaxis(memory, seq_axis, -2)
     if axes == "blocks":
@@ -205,7 +206,7 @@ def rope_2d(
         for rest in (slice(0, first), slice(first + turned, None)):
             memory[..., rest] = rows[..., rest]
         rows, memory, first = _in_blocks(rows, first, turned), _in_blocks(memory, first, turned), 0
-    _core.rope(function, rows, table, memory, first, pairs_in, pairs_out)
+    _core.rope(function, rows, table, memory, first, pairs_in, pairs_out, given)
     return finish(out, staged)
 
 
@@ -398,8 +399,9 @@ def mrope(
         function, data, positions, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis,
         partial(_angles_by_sections, sections, interleaved, overflow),
     )  # fmt: skip
+    given = out is not None
     out, memory, staged = output(function, out, data.shape, data.dtype, (data,), in_place=True)
-    _core.rope(function, rows, table, np.moveaxis(memory, seq_axis, -2), first, pairs_in, pairs_out)
+    _core.rope(function, rows, table, np.moveaxis(memory, seq_axis, -2), first, pairs_in, pairs_out, given)
     return finish(out, staged)
 
 

@@ -112,8 +112,9 @@ def rerotate(
         function, data, old_positions, frequencies, layout, rotary_dim, rotary_offset, False, None, seq_axis,
         partial(_angles_between, new_positions), "k",
     )  # fmt: skip
+    given = out is not None
     out, memory, staged = output(function, out, data.shape, data.dtype, (data,), in_place=True)
-    _core.rope(function, rows, table, np.moveaxis(memory, seq_axis, -2), first, pairs_in, pairs_out)
+    _core.rope(function, rows, table, np.moveaxis(memory, seq_axis, -2), first, pairs_in, pairs_out, given)
     return finish(out, staged)
 
 

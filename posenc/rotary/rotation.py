@@ -133,13 +133,14 @@ def rope(
     )
     # positions and frequencies have been read by now: they may share memory with out
     reads = (data,) if frequencies is not None else (data, *table)
+    given = out is not None
     out, memory, staged = output(function, out, data.shape, data.dtype, reads, in_place=True)
     if seq_axis != -2:
         memory = np.moveaxis(memory, seq_axis, -2)
     if frequencies is None:
-        _core.rope_given(function, rows, *table, memory, first, pairs_in, pairs_out)
+        _core.rope_given(function, rows, *table, memory, first, pairs_in, pairs_out, given)
     else:
-        _core.rope(function, rows, table, memory, first, pairs_in, pairs_out)
+        _core.rope(function, rows, table, memory, first, pairs_in, pairs_out, given)
     return out if staged is None else finish(out, staged)
 
 
@@ -293,7 +294,7 @@ def rope_matrix(position: float, frequencies: Any, *, layout: str, dim: int | No
     table = np.empty(2 * len(w))
     _core.sinusoid(function, where, w, None, table, len(w), 0, 1, factor, factor)
     interleaved = layout == "interleaved"
-    _core.rope(function, identity, table, rows, 0, interleaved, interleaved)
+    _core.rope(function, identity, table, rows, 0, interleaved, interleaved, False)
     return np.ascontiguousarray(rows.T)
 
 

@@ -127,8 +127,9 @@ def xpos(
         function, data, positions, frequencies, layout, None, 0, False, None, seq_axis,
         partial(_angles, scale_base, gamma, center, downscale, data.dtype),
     )  # fmt: skip
+    given = out is not None
     out, memory, staged = output(function, out, data.shape, data.dtype, (data,), in_place=True)
-    _core.rope(function, rows, table, np.moveaxis(memory, seq_axis, -2), first, pairs_in, pairs_out)
+    _core.rope(function, rows, table, np.moveaxis(memory, seq_axis, -2), first, pairs_in, pairs_out, given)
     return finish(out, staged)
 
 
