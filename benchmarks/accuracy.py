@@ -3,6 +3,8 @@
 Frequencies are 10000**(-2k/128), k < 64. Errors are the worst over all of them, in float32 ulps of the true value where
 positions are below 2**31, absolute beyond. The positions "near zeros" are denominators of the continued fraction of
 w / (pi/2): there the angle is closer to a multiple of pi/2 than anywhere else of that size.
+
+Then rotated queries and keys: how far their scores are from depending on the distance alone, and half precision.
 """
 
 from __future__ import annotations
@@ -55,6 +57,8 @@ def run(report: Report) -> None:
     print(
         f"goals: sinusoidal and rope_table <= 1 ulp below 2**31, <= {2.0**-24:.3g} beyond, float64 <= 4e-16 below 2**31"
     )
+    scores(report)
+    half_precision(report)
 
 
 def wide_tables(report: Report, mp: Any, exact: list[Any], sets: dict[str, np.ndarray]) -> None:
@@ -95,6 +99,89 @@ def instruction_sets(report: Report) -> None:
             f"base and {isa}: {differing} of {calls * first.size:.2g} float32 entries differ, by {worst:g} ulp at most"
         )
         report.rows.append({"work": f"base and {isa}", "value": figure, "unit": "differing entries of 10**9"})
+
+
+def rotations() -> dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]]:
+    """Name: (float32 x (N, D), positions) -> x rotated, with each one's own frequencies."""
+    w = posenc.rope_frequencies(D)
+    found: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+        "posenc.rope": lambda x, positions: posenc.rope(x, positions, w, layout="half")
+    }
+    torch = peer("torch")
+    llama = peer("transformers.models.llama.modeling_llama") if torch else None
+    ret = peer("rotary_embedding_torch") if torch else None
+    xt = peer("x_transformers.x_transformers") if torch else None
+    if torch and llama:
+        module = llama.LlamaRotaryEmbedding(llama.LlamaConfig(hidden_size=D, num_attention_heads=1))
+
+        def transformers(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
+            q = torch.from_numpy(x)[None, None]
+            cosine, sine = module(q, torch.from_numpy(positions)[None])
+            return llama.apply_rotary_pos_emb(q, q, cosine, sine)[0][0, 0].numpy()
+
+        found["transformers LLaMA"] = transformers
+    if torch and ret:
+        own = ret.RotaryEmbedding(D, cache_if_possible=False)
+        found["rotary-embedding-torch"] = lambda x, positions: (
+            own.rotate_queries_or_keys(torch.from_numpy(x), offset=int(positions[0])).detach().numpy()
+        )
+    if torch and xt:
+        rotary = xt.RotaryEmbedding(D)
+        found["x-transformers"] = lambda x, positions: xt.apply_rotary_pos_emb(
+            torch.from_numpy(x)[None, None], rotary(torch.from_numpy(positions))[0]
+        )[0, 0].numpy()
+    return found
+
+
+def scores(report: Report) -> None:
+    """The score of every pair of 128 tokens far away against that of the same pair at 0, as a share of |q| |k|."""
+    n, rng = 128, np.random.default_rng(1)
+    q, k = rng.standard_normal((2, n, D), np.float32)
+    norms = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(k, axis=1)
+    ways = rotations()
+    print("<R_m q, R_n k> far away and at 0, worst difference / |q| |k|, float32")
+    print(f"{'n up to':>28}" + "".join(f"{name:>26}" for name in ways))
+    for power in (12, 17, 20, 24, 28, 31):
+        line = ""
+        for name, rotate in ways.items():
+            far, near = (
+                rotate(q, start + np.arange(n)).astype(np.float64)
+                @ rotate(k, start + np.arange(n)).astype(np.float64).T
+                for start in (2**power - n, 0)
+            )
+            worst = float((np.abs(far - near) / norms).max())
+            line += f"{worst:26.3g}"
+            report.rows.append({"work": f"{name}: scores at 2**{power}", "value": worst, "unit": "of |q| |k|"})
+        print(f"{f'2**{power}':>28}" + line)
+
+
+def half_precision(report: Report) -> None:
+    """Rotated bfloat16 and float16 against float64, in ulps of the pair's norm; positions to 4096."""
+    n, rng = 4096, np.random.default_rng(2)
+    wide = rng.standard_normal((n, D))
+    torch, llama, ml_dtypes = peer("torch"), peer("transformers.models.llama.modeling_llama"), peer("ml_dtypes")
+    w = posenc.rope_frequencies(D)
+    kinds: dict[str, tuple[Any, int]] = {"float16": (np.float16, 10)}
+    if ml_dtypes:
+        kinds["bfloat16"] = (ml_dtypes.bfloat16, 7)
+    for name, (dtype, bits) in kinds.items():
+        x = wide.astype(dtype)
+        exact = posenc.rope(x.astype(np.float64), n, w, layout="half")
+        norm = np.hypot(*np.split(exact, 2, axis=1))
+        ulp = np.tile(np.exp2(np.floor(np.log2(norm)) - bits), 2)
+        results = {"posenc.rope": posenc.rope(x, n, w, layout="half").astype(np.float64)}
+        if torch and llama:
+            q = torch.from_numpy(x.astype(np.float32)).to(getattr(torch, name))[None, None]
+            module = llama.LlamaRotaryEmbedding(llama.LlamaConfig(hidden_size=D, num_attention_heads=1))
+            turned = llama.apply_rotary_pos_emb(q, q, *module(q, torch.arange(n)[None]))[0]
+            results["transformers LLaMA"] = turned[0, 0].double().numpy()
+        errors = {who: float((np.abs(has - exact) / ulp).max()) for who, has in results.items()}
+        print(f"{name}, ulps of the pair's norm: " + ", ".join(f"{who} {value:.3f}" for who, value in errors.items()))
+        for who, value in errors.items():
+            report.rows.append({"work": f"{who}: rope in {name}", "value": value, "unit": "ulp of the pair"})
+    print("goals: scores <= 1e-6 at any position, half precision <= 0.51 ulp")
+
+
 
 
 def frequencies() -> np.ndarray:

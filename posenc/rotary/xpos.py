@@ -19,9 +19,9 @@ __all__ = ["xpos", "xpos_vjp"]
 def _growth(function: str, half: int, scale_base: float, gamma: float, downscale: bool) -> Float64:
     """What one position adds to the logarithm of the size of each pair."""
     base, shift = as_number(function, "scale_base", scale_base), as_number(function, "gamma", gamma)
-    for name, number in (("scale_base", base), ("gamma", shift)):
+    for name, number, given in (("scale_base", base, scale_base), ("gamma", shift, gamma)):
         if number <= 0:
-            fail(ValueError, function, name, number, "a positive number")
+            fail(ValueError, function, name, given, "a positive number")
     zeta = (np.arange(half) / half + shift) / (1 + shift)  # (2k + gamma d) / ((1 + gamma) d), d = 2 half
     return np.log(zeta) / (-base if downscale else base)
 
@@ -107,7 +107,7 @@ def xpos(
 
     One factor shrinks as the other grows, so at long range both leave the range of a dtype, although their product is
     moderate. With the defaults the first pair, the worst, reaches the limit of float16 at 3966 positions from center,
-    that of float32 and bfloat16 at 35690, that of float64 at 289515; further is a ValueError, never 0 or infinity.
+    that of float32 and bfloat16 at 35694, that of float64 at 289519; further is a ValueError, never 0 or infinity.
 
     References take ``center = N // 2`` of whatever is rotated (torchscale rounds up). In rotary-embedding-torch
     queries and cached keys of different lengths so get different centers, and wrong scores.
