@@ -199,7 +199,10 @@ def output(
         fail(ValueError, function, "out", "read-only memory", "a writeable array")
     direct, owned = flags.carray or is_direct(out), flags.owndata
     for read in reads:
-        if not isinstance(read, np.ndarray) or (owned and read is not out and read.flags.owndata):
+        if not isinstance(read, np.ndarray):
+            continue
+        owner = read if read.base is None else read.base
+        if owned and owner is not out and type(owner) is np.ndarray and owner.flags.owndata:
             continue  # two arrays that own their memory share none: a sixth of the cost of asking NumPy
         if np.may_share_memory(out, read) and not (in_place and is_same(read, out)):
             direct = False

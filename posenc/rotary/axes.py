@@ -25,7 +25,16 @@ from .._call import (
     output,
     reduce_to,
 )
-from .pairs import Rotation, fits_sequence, radians, rotation, turned_back
+from .pairs import (
+    Rotation,
+    along_sequence,
+    cotangent,
+    fits_sequence,
+    radians,
+    rotation,
+    row_gradients,
+    turned_back,
+)
 from .rotation import RopeGradient
 
 __all__ = ["mrope", "mrope_vjp", "rope_2d", "rope_2d_vjp"]
@@ -78,14 +87,10 @@ def _table_by_pair(
     return table, np.moveaxis(where, 0, -1), spread
 
 
-def _gradient(
-    function: str, grad: Any, data: Array, turn: Rotation, seq_axis: int, positions: Any, inverse: bool
-) -> tuple[Array, Array, Float64]:
-    """Gradients to x, to positions in their shape, and to frequencies (A, pairs)."""
-    d_x, d_where, d_spread = turned_back(function, grad, data, turn, seq_axis)
+def _gradient(function: str, grad: Any, turn: Rotation, seq_axis: int, inverse: bool) -> tuple[Array, Float64, Float64]:
+    """Gradients to x, to positions (A, ..., N), and to frequencies (A, pairs)."""
+    d_x, d_positions, d_spread = turned_back(function, grad, turn, seq_axis)
     sign = -1.0 if inverse else 1.0
-    shape = as_reals(function, "positions", positions).shape
-    d_positions = reduce_to(d_where, (*shape[1:], shape[0]), F64)
     return d_x, sign * np.ascontiguousarray(np.moveaxis(d_positions, -1, 0)), sign * d_spread
 
 
@@ -116,16 +121,16 @@ def _angles_2d(
     scales = _scales(factor, inverse)
     if axes == "blocks":  # each block of channels is a row of its own
         where = np.moveaxis(where, 0, -1)
-        table = np.empty((*where.shape, turned // 2), dtype)
-        _core.sinusoid(function, where, w, None, table, turned // 4, 0, 1, *scales)
-        return table, where[..., None], w[None]
+        table = np.empty((*where.shape[:-1], turned), dtype)
+        _core.sinusoid(function, where, w, None, _in_two(table), turned // 4, 0, 1, *scales)
+        return table, where, w[None]
     of_pair, of_frequency = _of_2d(axes, turned // 2)
     return _table_by_pair(function, where, w[of_frequency], of_pair, scales, dtype)
 
 
-def _in_blocks(rows: Array, first: int, turned: int) -> Array:
-    """The rotated channels of (..., N, D) as (..., N, 2, turned / 2): a view."""
-    return rows[..., first : first + turned].reshape(*rows.shape[:-1], 2, turned // 2)
+def _in_two(rows: Array) -> Array:
+    """(..., 2 n) as (..., 2, n): a view."""
+    return rows.reshape(*rows.shape[:-1], 2, rows.shape[-1] // 2)
 
 
 def rope_2d(
@@ -200,12 +205,12 @@ def rope_2d(
     )  # fmt: skip
     given = out is not None
     out, memory, staged = output(function, out, data.shape, data.dtype, (data,), in_place=True)
-    memory = np.moveaxis(memory, seq_axis, -2)
     if axes == "blocks":
-        turned = 2 * table.shape[-1]
-        for rest in (slice(0, first), slice(first + turned, None)):
+        blocks = slice(first, first + table.shape[-1])
+        for rest in (slice(0, first), slice(blocks.stop, None)):
             memory[..., rest] = rows[..., rest]
-        rows, memory, first = _in_blocks(rows, first, turned), _in_blocks(memory, first, turned), 0
+        rows, table, memory = _in_two(rows[..., blocks]), _in_two(table), _in_two(memory[..., blocks])
+        first = 0
     _core.rope(function, rows, table, memory, first, pairs_in, pairs_out, given)
     return finish(out, staged)
 
@@ -261,8 +266,8 @@ def rope_2d_vjp(
         partial(_angles_2d, axes),
     )  # fmt: skip
     if axes == "blocks":
-        return _blocks_vjp(function, grad, data, turn, seq_axis, positions, inverse)
-    d_x, d_positions, d_spread = _gradient(function, grad, data, turn, seq_axis, positions, inverse)
+        return _blocks_vjp(function, grad, turn, seq_axis, inverse)
+    d_x, d_positions, d_spread = _gradient(function, grad, turn, seq_axis, inverse)
     e = d_spread.shape[-1]
     of_pair, of_frequency = _of_2d(axes, e)
     d_frequencies = np.zeros(int(of_frequency.max()) + 1)
@@ -270,25 +275,18 @@ def rope_2d_vjp(
     return RopeGradient(d_x, d_positions, d_frequencies)
 
 
-def _blocks_vjp(
-    function: str, grad: Any, data: Array, turn: Rotation, seq_axis: int, positions: Any, inverse: bool
-) -> RopeGradient:
+def _blocks_vjp(function: str, grad: Any, turn: Rotation, seq_axis: int, inverse: bool) -> RopeGradient:
     rows, table, where, w, first, pairs_in, pairs_out = turn
-    given = as_data(function, "grad", grad)
-    if given.shape != data.shape:
-        fail(ValueError, function, "grad", f"shape {given.shape}", str(data.shape))
-    turned = 2 * table.shape[-1]
-    d_rows = np.moveaxis(given, seq_axis, -2).astype(table.dtype)
-    blocks, blocked = _in_blocks(rows, first, turned), _in_blocks(d_rows, first, turned)
-    inner = (blocks, table, where, w, 0, pairs_in, pairs_out)
-    d_blocks, d_where, d_w = turned_back(function, blocked, blocks, inner, -2)
-    blocked[...] = d_blocks
+    blocks = slice(first, first + table.shape[-1])
+    d_x = np.array(cotangent(function, grad, rows, table.dtype))
+    given, along = _in_two(d_x[..., blocks]), along_sequence(where, rows.ndim, seq_axis)[..., None]
+    inner = (_in_two(rows[..., blocks]), _in_two(table), along, w, 0, pairs_in, pairs_out)
+    d_blocks, d_rows, d_w = row_gradients(function, given, inner)
+    given[...] = d_blocks
     sign = -1.0 if inverse else 1.0
-    d_where = reduce_to(d_where[..., 0], where.shape[:-1], F64)
+    d_where = reduce_to(np.moveaxis(d_rows[..., 0], seq_axis, -2), where.shape, F64)
     return RopeGradient(
-        np.ascontiguousarray(np.moveaxis(d_rows, -2, seq_axis)).astype(data.dtype, copy=False),
-        sign * np.ascontiguousarray(np.moveaxis(d_where, -1, 0)),
-        sign * d_w[0],
+        d_x.astype(rows.dtype, copy=False), sign * np.ascontiguousarray(np.moveaxis(d_where, -1, 0)), sign * d_w[0]
     )
 
 
@@ -401,7 +399,7 @@ def mrope(
     )  # fmt: skip
     given = out is not None
     out, memory, staged = output(function, out, data.shape, data.dtype, (data,), in_place=True)
-    _core.rope(function, rows, table, np.moveaxis(memory, seq_axis, -2), first, pairs_in, pairs_out, given)
+    _core.rope(function, rows, table, memory, first, pairs_in, pairs_out, given)
     return finish(out, staged)
 
 
@@ -452,7 +450,7 @@ def mrope_vjp(
         function, data, positions, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis,
         partial(_angles_by_sections, sections, interleaved, overflow),
     )  # fmt: skip
-    d_x, d_positions, d_spread = _gradient(function, grad, data, turn, seq_axis, positions, inverse)
+    d_x, d_positions, d_spread = _gradient(function, grad, turn, seq_axis, inverse)
     e = d_spread.shape[-1]
     of_pair = _of_sections(function, sections, interleaved, overflow, e)
     return RopeGradient(d_x, d_positions, d_spread[of_pair, np.arange(e)])

@@ -114,7 +114,7 @@ def rerotate(
     )  # fmt: skip
     given = out is not None
     out, memory, staged = output(function, out, data.shape, data.dtype, (data,), in_place=True)
-    _core.rope(function, rows, table, np.moveaxis(memory, seq_axis, -2), first, pairs_in, pairs_out, given)
+    _core.rope(function, rows, table, memory, first, pairs_in, pairs_out, given)
     return finish(out, staged)
 
 

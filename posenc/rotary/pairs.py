@@ -19,6 +19,7 @@ from .._call import (
     as_positions,
     fail,
     one_of,
+    reduce_to,
     working,
 )
 from ..absolute.sinusoid import given_frequencies
@@ -39,8 +40,8 @@ def radians(function: str, frequencies: Any) -> tuple[Float64, float]:
     return given_frequencies(function, frequencies), 1.0
 
 
-# x with its sequence axis second to last, [cos | sin] of each position, the positions and frequencies that it was made
-# of, first channel that turns, interleaved in, interleaved out. A given table is (cos, sin), and made of nothing.
+# x, [cos | sin] of each position as it broadcasts against x, the positions and frequencies that it was made of, first
+# channel that turns, interleaved in, interleaved out. A given table is (cos, sin), and made of nothing.
 Rotation = tuple[Array, Any, Any, Any, int, bool, bool]
 # How a relative of `rope` makes its table: (function, positions, frequencies, x, rotated channels, dtype of the table,
 # inverse) -> the table, positions (..., N, A), frequencies (A, pairs): theta_k = sum_a p_a w_ak.
@@ -67,6 +68,7 @@ def rotation(
         one_of(function, "out_layout", out_layout, LAYOUTS)
     if x.ndim < 2:
         fail(ValueError, function, argument, f"{x.ndim} axes", "at least 2, a sequence axis and channels")
+    rows = x
     if seq_axis != -2:
         x = _sequence_axis(function, x, seq_axis, argument)
     shape = x.shape
@@ -95,7 +97,10 @@ def rotation(
         table = np.empty(where.shape + (turned,), dtype)
         _core.sinusoid(function, where, w, None, table, turned // 2, 0, 1, sin_scale, cos_scale)
     interleaved = layout == "interleaved"
-    return x, table, where, w, first, interleaved, interleaved if out_layout is None else out_layout == "interleaved"
+    if seq_axis != -2:
+        moved = tuple(along_sequence(part, x.ndim, seq_axis) for part in (table if frequencies is None else (table,)))
+        table = moved if frequencies is None else moved[0]
+    return rows, table, where, w, first, interleaved, interleaved if out_layout is None else out_layout == "interleaved"
 
 
 def _refuse_width(function: str, argument: str, width: int, rotary_dim: int | None, first: int) -> NoReturn:
@@ -111,6 +116,14 @@ def _sequence_axis(function: str, x: Array, seq_axis: int, argument: str) -> Arr
     if not 0 <= axis < x.ndim - 1:
         fail(ValueError, function, "seq_axis", seq_axis, f"an axis of {argument} before the last of its {x.ndim}")
     return np.moveaxis(x, axis, -2)
+
+
+def along_sequence(table: Array, ndim: int, seq_axis: int) -> Array:
+    """(..., N, t) as it broadcasts against x (ndim axes) with its sequence elsewhere. Moved is what is small: rows of x
+    stay in the order of memory."""
+    if seq_axis == -2:
+        return table
+    return np.moveaxis(table.reshape((1,) * (ndim - table.ndim) + table.shape), -2, seq_axis)
 
 
 def fits_sequence(function: str, shape: tuple[int, ...], x: Array, argument: str = "positions") -> None:
@@ -161,30 +174,29 @@ def _table_part(function: str, argument: str, part: Any, x: Array, half: int, dt
 
 
 def turned_back(
-    function: str,
-    grad: Any,
-    data: Array,
-    turn: Rotation,
-    seq_axis: int,
-    growth: Float64 | None = None,
+    function: str, grad: Any, turn: Rotation, seq_axis: int, growth: Float64 | None = None
 ) -> tuple[Array, Float64, Float64]:
-    """Gradients with respect to x, positions (rows of x, A) and frequencies (A, pairs) of what `rotation` prepared."""
+    """Gradients with respect to x, to positions as (..., N, A) and to frequencies as (A, pairs)."""
     rows, table, where, w, *layouts = turn
-    given, d_x, into = cotangent(function, grad, data, table.dtype, seq_axis)
-    d_positions, d_frequencies = np.empty((*rows.shape[:-1], where.shape[-1])), np.empty(w.shape)
-    _core.rope_vjp(
-        function, given, working(rows, table.dtype is F64), table, where, w, growth, into, d_positions, d_frequencies,
-        *layouts,
-    )  # fmt: skip
-    return d_x.astype(data.dtype, copy=False), d_positions, d_frequencies
+    along = along_sequence(where, rows.ndim, seq_axis)
+    d_x, d_rows, d_w = row_gradients(function, grad, (rows, table, along, w, *layouts), growth)
+    return d_x.astype(rows.dtype, copy=False), reduce_to(np.moveaxis(d_rows, seq_axis, -2), where.shape, F64), d_w
 
 
-def cotangent(function: str, grad: Any, data: Array, dtype: np.dtype[Any], seq_axis: int) -> tuple[Array, Array, Array]:
-    """`grad` as rows; an array for the gradient of x, and the same as rows."""
+def row_gradients(
+    function: str, grad: Any, turn: Rotation, growth: Float64 | None = None
+) -> tuple[Array, Float64, Float64]:
+    """The same with positions as they broadcast against x, their gradient for each row of x."""
+    rows, table, where, w, *layouts = turn
+    given, d_x = cotangent(function, grad, rows, table.dtype), np.empty(rows.shape, table.dtype)
+    d_rows, d_w = np.empty((*rows.shape[:-1], where.shape[-1])), np.empty(w.shape)
+    data = working(rows, table.dtype is F64)
+    _core.rope_vjp(function, given, data, table, where, w, growth, d_x, d_rows, d_w, *layouts)
+    return d_x, d_rows, d_w
+
+
+def cotangent(function: str, grad: Any, x: Array, dtype: np.dtype[Any]) -> Array:
     given = as_data(function, "grad", grad)
-    if given.shape != data.shape:
-        fail(ValueError, function, "grad", f"shape {given.shape}", str(data.shape))
-    given, d_x = given.astype(dtype, copy=False), np.empty(data.shape, dtype)
-    if seq_axis == -2:
-        return given, d_x, d_x
-    return np.moveaxis(given, seq_axis, -2), d_x, np.moveaxis(d_x, seq_axis, -2)
+    if given.shape != x.shape:
+        fail(ValueError, function, "grad", f"shape {given.shape}", str(x.shape))
+    return given.astype(dtype, copy=False)

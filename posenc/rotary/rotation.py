@@ -135,8 +135,6 @@ def rope(
     reads = (data,) if frequencies is not None else (data, *table)
     given = out is not None
     out, memory, staged = output(function, out, data.shape, data.dtype, reads, in_place=True)
-    if seq_axis != -2:
-        memory = np.moveaxis(memory, seq_axis, -2)
     if frequencies is None:
         _core.rope_given(function, rows, *table, memory, first, pairs_in, pairs_out, given)
     else:
@@ -197,16 +195,17 @@ def rope_vjp(
     rows, table, where, w, *layouts = turn
     if frequencies is None:
         table = np.concatenate(np.broadcast_arrays(*table), axis=-1)
-        given, d_x, into = cotangent(function, grad, data, table.dtype, seq_axis)
-        d_table = np.empty((*rows.shape[:-1], table.shape[-1]))
-        _core.rope_table_vjp(function, given, working(rows, table.dtype is F64), table, into, d_table, *layouts)
-        halves, pair = np.split(d_table, 2, axis=-1), [as_data(function, "table", part) for part in positions]
+        d_x, d_table = np.empty(data.shape, table.dtype), np.empty((*data.shape[:-1], table.shape[-1]))
+        given = cotangent(function, grad, data, table.dtype)
+        _core.rope_table_vjp(function, given, working(rows, table.dtype is F64), table, d_x, d_table, *layouts)
+        halves = np.split(np.moveaxis(d_table, seq_axis, -2), 2, axis=-1)
+        pair = [as_data(function, "table", part) for part in positions]
         d_cos, d_sin = (reduce_to(half, part.shape, part.dtype) for half, part in zip(halves, pair, strict=True))
         return RopeTableGradient(d_x.astype(data.dtype, copy=False), d_cos, d_sin)
     turn = (rows, table, where[..., None], w[None], *layouts)
-    d_data, d_positions, d_frequencies = turned_back(function, grad, data, turn, seq_axis)
+    d_data, d_positions, d_frequencies = turned_back(function, grad, turn, seq_axis)
     sign = -1.0 if inverse else 1.0
-    return RopeGradient(d_data, reduce_to(sign * d_positions[..., 0], where.shape, F64), sign * d_frequencies[0])
+    return RopeGradient(d_data, sign * d_positions[..., 0], sign * d_frequencies[0])
 
 
 def rope_table(

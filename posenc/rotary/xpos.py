@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import F32, F64, Array, Float64, as_data, as_number, as_positions, fail, finish, output, reduce_to
+from .._call import F32, F64, Array, Float64, as_data, as_number, as_positions, fail, finish, output
 from .pairs import fits_sequence, radians, rotation, turned_back
 from .rotation import RopeGradient
 
@@ -129,7 +129,7 @@ def xpos(
     )  # fmt: skip
     given = out is not None
     out, memory, staged = output(function, out, data.shape, data.dtype, (data,), in_place=True)
-    _core.rope(function, rows, table, np.moveaxis(memory, seq_axis, -2), first, pairs_in, pairs_out, given)
+    _core.rope(function, rows, table, memory, first, pairs_in, pairs_out, given)
     return finish(out, staged)
 
 
@@ -180,7 +180,6 @@ def xpos_vjp(
         function, data, positions, frequencies, layout, None, 0, False, None, seq_axis,
         partial(_angles, scale_base, gamma, center, downscale, data.dtype),
     )  # fmt: skip
-    where, w = turn[2], turn[3]
-    growth = _growth(function, w.shape[-1], scale_base, gamma, downscale)[None]
-    d_x, d_positions, d_frequencies = turned_back(function, grad, data, turn, seq_axis, growth)
-    return RopeGradient(d_x, reduce_to(d_positions[..., 0], where.shape[:-1], F64), d_frequencies[0])
+    growth = _growth(function, turn[3].shape[-1], scale_base, gamma, downscale)[None]
+    d_x, d_positions, d_frequencies = turned_back(function, grad, turn, seq_axis, growth)
+    return RopeGradient(d_x, d_positions[..., 0], d_frequencies[0])
