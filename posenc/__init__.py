@@ -25,6 +25,7 @@ from .rotary.axes import *
 from .rotary.lengths import *
 from .rotary.rotation import *
 from .rotary.scaling import *
+from .rotary.sections import *
 from .rotary.xpos import *
 from .runtime import *
 

@@ -199,10 +199,9 @@ def output(
         fail(ValueError, function, "out", "read-only memory", "a writeable array")
     direct, owned = flags.carray or is_direct(out), flags.owndata
     for read in reads:
-        if not isinstance(read, np.ndarray):
-            continue
-        owner = read if read.base is None else read.base
-        if owned and owner is not out and type(owner) is np.ndarray and owner.flags.owndata:
+        if not isinstance(read, np.ndarray) or (
+            owned and read is not out and (read.flags.owndata or is_view_of_another(read, out))
+        ):
             continue  # two arrays that own their memory share none: a sixth of the cost of asking NumPy
         if np.may_share_memory(out, read) and not (in_place and is_same(read, out)):
             direct = False
@@ -210,6 +209,12 @@ def output(
         return out, out, None
     staged = np.empty(shape, dtype)
     return out, staged, staged
+
+
+def is_view_of_another(view: Array, out: Array) -> bool:
+    """Whether the memory of a view is owned by an array, other than `out`."""
+    base = view.base
+    return type(base) is np.ndarray and base is not out and base.flags.owndata
 
 
 def is_direct(out: Array) -> bool:
