@@ -76,7 +76,7 @@ static int streams(const pe_call *call, int result)
 {
     const pe_array *x = &call->array[0], *out = &call->array[result];
     idx run = call->D(d) * storage_size(out->storage);
-    if (!PE_STREAMS || !call->par[3] || x->data == out->data)
+    if (!PE_STREAMS || call->par[3] == 0 || x->data == out->data)
         return 0;
     for (int a = call->nloops - 1; a >= 0; a--) {
         if (call->shape[a] != 1 && out->loop[a] != run)
