@@ -69,14 +69,15 @@ static void rotate_row(rotation turn, const char *x, pe_storage stored, const re
 
 /* Large results go past the caches: a plain store first reads the line that it is about to fill, and evicts others.
  * Worth it where memory was there before (par[3]: `out` was given; fresh pages are slower so), is not read meanwhile (not
- * in place), is one run of rows and is larger than what a last-level cache keeps. */
+ * in place), is one run of rows and is larger than what a last-level cache keeps; not in half precision, where
+ * conversion takes longer than memory and one copy more would count. */
 enum { LARGE = 32 << 20 };
 
 static int streams(const pe_call *call, int result)
 {
     const pe_array *x = &call->array[0], *out = &call->array[result];
     idx run = call->D(d) * storage_size(out->storage);
-    if (!PE_STREAMS || call->par[3] == 0 || x->data == out->data)
+    if (!PE_STREAMS || call->par[3] == 0 || x->data == out->data || out->storage != PE_STORAGE)
         return 0;
     for (int a = call->nloops - 1; a >= 0; a--) {
         if (call->shape[a] != 1 && out->loop[a] != run)
