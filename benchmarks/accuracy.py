@@ -182,8 +182,6 @@ def half_precision(report: Report) -> None:
     print("goals: scores <= 1e-6 at any position, half precision <= 0.51 ulp")
 
 
-
-
 def frequencies() -> np.ndarray:
     return 10000.0 ** (-np.arange(0, D, 2) / D)
 

@@ -4,11 +4,10 @@ Sequence axes are N (queries, index i) and M (keys, index j); a relative positio
 position of query. Positions are explicit: an int ``n`` means 0..n-1, an array means itself.
 """
 
+# Names come from the files themselves: mypy does not see through the __all__ of a package.
 from . import absolute, bias, rotary, runtime
 from . import attention as _attention
 from .absolute.complex_order import *
-
-# From the files themselves: mypy does not see through the __all__ of a package.
 from .absolute.convolution import *
 from .absolute.digits import *
 from .absolute.flow import *
@@ -20,8 +19,8 @@ from .attention import *
 from .bias.distance import *
 from .bias.given import *
 from .bias.operator import *
-from .rotary.config import *
 from .rotary.axes import *
+from .rotary.config import *
 from .rotary.lengths import *
 from .rotary.rotation import *
 from .rotary.scaling import *
