@@ -245,6 +245,14 @@ static int take_operand(agreement *a, const pe_operand *o, PyObject *object, pe_
     return 0;
 }
 
+static idx elements(const pe_array *array, const pe_operand *o, const idx *dim)
+{
+    idx n = array->data ? 1 : 0;
+    for (int k = 0; k < o->naxes; k++)
+        n *= dim[o->axes[k] - 'a'];
+    return n;
+}
+
 /* bias*: a tuple of (name of a row, array, ...). Axis letters that attention has mean the same length here. */
 static int take_terms(const pe_table *table, agreement *a, PyObject *object, pe_term *terms, int *count)
 {
@@ -274,6 +282,8 @@ static int take_terms(const pe_table *table, agreement *a, PyObject *object, pe_
             status = n + 1 < PyTuple_GET_SIZE(item) && n < PE_TERM_ARRAYS
                          ? take_operand(a, &row->operand[k], PyTuple_GET_ITEM(item, n + 1), &term->array[n])
                          : wrong(PyExc_TypeError, a, name, "too few arrays", row->signature);
+            if (status == 0)
+                term->size[n] = elements(&term->array[n], &row->operand[k], term->dim);
             n++;
         }
         a->dim = dim;
@@ -342,14 +352,6 @@ static void set_loops(pe_call *call, pe_term *terms, const agreement *a)
             for (int k = 0; k < PE_TERM_ARRAYS; k++)
                 terms[t].array[k].loop[l] = terms[t].array[k].loop[from[l]];
     }
-}
-
-static idx elements(const pe_array *array, const pe_operand *o, const idx *dim)
-{
-    idx n = array->data ? 1 : 0;
-    for (int k = 0; k < o->naxes; k++)
-        n *= dim[o->axes[k] - 'a'];
-    return n;
 }
 
 /* Outputs that are summed over rows get one double slot per block; slots are added in block order. */

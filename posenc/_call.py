@@ -75,7 +75,7 @@ def as_data(function: str, argument: str, value: Any) -> Array:
 
 def as_parameter(function: str, argument: str, value: Any, ndim: int) -> Float64:
     """A finite float64 copy: what a description of an operator keeps."""
-    array = np.array(as_data(function, argument, value), np.float64)
+    array = np.array(as_data(function, argument, value), np.float64, order="C")
     if array.ndim != ndim:
         fail(ValueError, function, argument, f"{array.ndim} axes", f"{ndim}")
     if not np.isfinite(array).all():

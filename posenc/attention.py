@@ -3,77 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _core
-from ._call import (
-    F32,
-    F64,
-    I64,
-    Array,
-    as_array,
-    as_data,
-    as_number,
-    broadcasts_to,
-    fail,
-    finish,
-    one_of,
-    output,
-    working,
-)
-from .bias.operator import Bias, consecutive, diagonal_distances, position_pair
+from ._backward import backward
+from ._call import F32, F64, Array, as_data, fail, finish, output, working
+from ._inputs import read_inputs
+from .bias.operator import Bias
 
-__all__ = ["attention", "merge_attention"]
-
-INFINITY = float("inf")
+__all__ = ["attention", "attention_vjp", "merge_attention"]
 
 
-def _heads(function: str, argument: str, value: Any) -> Array:
-    array = as_data(function, argument, value)
-    if array.ndim < 3:
-        fail(ValueError, function, argument, f"{array.ndim} axes", "at least 3, heads, sequence and channels")
-    return array
+class AttentionGradient(NamedTuple):
+    """Gradients of `attention`, each in its argument's dtype; `bias` has a NamedTuple for each operator."""
 
-
-def _batch_array(function: str, argument: str, array: Array, batch: tuple[int, ...], length: int) -> Array:
-    """(N,) or (batch axes, N), without a head axis."""
-    if array.ndim < 1 or array.shape[-1] != length or not broadcasts_to(array.shape[:-1], batch):
-        expected = f"({length},)" + (f" or {(*batch, length)}" if batch else "")
-        fail(ValueError, function, argument, f"shape {array.shape}", expected)
-    return array
-
-
-def _segments(function: str, argument: str, value: Any, batch: tuple[int, ...], length: int) -> Array:
-    array = as_array(function, argument, value)
-    if array.dtype.kind not in "iu":
-        fail(TypeError, function, argument, f"dtype {array.dtype}", "integers")
-    if array.dtype.char in "QL" and array.size and int(array.max()) >= 2**63:
-        fail(ValueError, function, argument, int(array.max()), "at most 2**63 - 1")
-    return _batch_array(function, argument, array.astype(I64, copy=False), batch, length)
-
-
-def _range(function: str, causal: bool, window: Any) -> tuple[float, float]:
-    """Visible relative positions, low <= rel <= high."""
-    if not isinstance(causal, bool | np.bool_):
-        fail(TypeError, function, "causal", f"type {type(causal).__name__}", "True or False")
-    low, high = -INFINITY, INFINITY
-    if window is not None:
-        if not isinstance(window, tuple | list) or len(window) != 2:
-            fail(ValueError, function, "window", repr(window), "(left, right), each a number or None")
-        left, right = window
-        low = -INFINITY if left is None else -as_number(function, "window", left)
-        high = INFINITY if right is None else as_number(function, "window", right)
-    return low, min(high, 0.0) if causal else high
-
-
-def _operators(function: str, bias: Any) -> tuple[Bias, ...]:
-    operators = (bias,) if isinstance(bias, Bias) else bias
-    if not isinstance(operators, Sequence) or not all(isinstance(operator, Bias) for operator in operators):
-        fail(TypeError, function, "bias", f"type {type(bias).__name__}", "a Bias or a sequence of them")
-    return tuple(operators)
+    q: Array
+    k: Array
+    v: Array
+    bias: tuple[Any, ...]
 
 
 def attention(
@@ -180,85 +130,106 @@ def attention(
     (8, 100, 64)
     """
     function = "attention"
-    query, key, value = (_heads(function, argument, x) for argument, x in (("q", q), ("k", k), ("v", v)))
-    heads, n, width = query.shape[-3:]
-    groups, m = key.shape[-3:-1]
-    if key.shape[-1] != width:
-        fail(ValueError, function, "k", f"width {key.shape[-1]}", f"{width}, that of q")
-    if value.shape[-3:-1] != (groups, m):
-        fail(ValueError, function, "v", f"shape {value.shape}", f"(..., {groups}, {m}, Dv), as k")
-    if heads % groups if groups else heads:
-        fail(ValueError, function, "k", f"{groups} heads", f"a divisor of the {heads} heads of q")
-    batch = query.shape[:-3]
-    for argument, array in (("k", key), ("v", value)):
-        try:
-            batch = np.broadcast_shapes(batch, array.shape[:-3])
-        except ValueError:
-            fail(ValueError, function, argument, f"batch axes {array.shape[:-3]}", f"to broadcast against {batch}")
-    wide = query.dtype.char == "d"
-    operators = _operators(function, bias)
-    low, high = _range(function, causal, window)
-    cap = 0.0 if softcap is None else as_number(function, "softcap", softcap)
-    if softcap is not None:
-        if cap <= 0:
-            fail(ValueError, function, "softcap", softcap, "a positive number or None")
-        size = 1e300 if wide else 1e37  # it and its inverse are numbers of the working precision; results are the same
-        cap = min(max(cap, 1 / size), size)
-    factor = (width or 1) ** -0.5 if scale is None else as_number(function, "scale", scale)
-
-    where = position_pair(function, n, m, q_positions, k_positions)
-    if align is not None:
-        one_of(function, "align", align, ("start", "end"))
-        if where is not None:
-            fail(ValueError, function, "align", repr(align), "None where positions are given")
-    needs_positions = low > -INFINITY or high < INFINITY or any(operator.reads_positions for operator in operators)
-    shift = 0.0
-    if where is not None:
-        for argument, array, length in (("q_positions", where[0], n), ("k_positions", where[1], m)):
-            _batch_array(function, argument, array, batch, length)
-        if consecutive(where[0]) and consecutive(where[1]):
-            shift, where = float(where[0][0] - where[1][0]) if n and m else 0.0, None
-    elif n != m and align is None and needs_positions:
-        fail(ValueError, function, "align", "None", f"'start', or 'end' as in decoding: N = {n} and M = {m} differ")
-    elif align == "end":
-        shift = float(m - n)
-    reads = where is None and any(operator.reads_positions for operator in operators)
-    distances = diagonal_distances(n, m, shift) if reads else None
-
-    mask = None
-    if keep is not None:
-        mask = as_array(function, "keep", keep)
-        if mask.dtype != np.bool_:
-            fail(TypeError, function, "keep", f"dtype {mask.dtype}", "bool, True = this key may be seen")
-        try:
-            mask = np.broadcast_to(mask, (*batch, heads, n, m))
-        except ValueError:
-            fail(ValueError, function, "keep", f"shape {mask.shape}", f"to broadcast to {(*batch, heads, n, m)}")
-    if (q_segments is None) != (k_segments is None):
-        missing = "q_segments" if q_segments is None else "k_segments"
-        fail(ValueError, function, missing, "None", "segments of both queries and keys")
-    of_q = None if q_segments is None else _segments(function, "q_segments", q_segments, batch, n)
-    of_k = None if k_segments is None else _segments(function, "k_segments", k_segments, batch, m)
-    terms = tuple(operator.term(function, wide, (*batch, heads, n, m), distances) for operator in operators)
-
-    out, memory, staged = output(
-        function,
-        out,
-        (*batch, heads, n, value.shape[-1]),
-        query.dtype,
-        (query, key, value, mask, *(where or ()), of_q, of_k, *_arrays(operators)),
-    )
-    lse = np.empty((*batch, heads, n), F64 if wide else F32)
-    _core.attention(
-        function, query, working(key, wide), working(value, wide), mask,
-        *(where or (None, None)), of_q, of_k, terms, memory, lse, factor, cap, low, high, shift,
+    given = read_inputs(
+        function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
+        k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
     )  # fmt: skip
+    rows = given.shape[:-1]
+    out, memory, staged = output(function, out, (*rows, given.v.shape[-1]), given.q.dtype, given.arrays)
+    lse = np.empty(rows, F64 if given.wide else F32)
+    _core.attention(function, *given.operands, memory, lse, *given.numbers)
     finish(out, staged)
     return (out, lse) if return_lse else out
 
 
-def _arrays(operators: tuple[Bias, ...]) -> tuple[Array, ...]:
-    return tuple(array for operator in operators for array in operator.arrays)
+def attention_vjp(
+    grad: npt.ArrayLike,
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    v: npt.ArrayLike,
+    *,
+    out: npt.ArrayLike,
+    lse: npt.ArrayLike,
+    grad_lse: npt.ArrayLike | None = None,
+    bias: Bias | Sequence[Bias] = (),
+    keep: npt.ArrayLike | None = None,
+    causal: bool = False,
+    align: str | None = None,
+    window: tuple[float | None, float | None] | None = None,
+    q_positions: npt.ArrayLike | None = None,
+    k_positions: npt.ArrayLike | None = None,
+    q_segments: npt.ArrayLike | None = None,
+    k_segments: npt.ArrayLike | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> AttentionGradient:
+    """Gradient of `attention`: ``dS = P (grad v - sum(grad out) + grad_lse)``, in tiles; ``P = exp(logits - lse)``.
+
+    Parameters
+    ----------
+    grad : array (..., H, N, Dv)
+        Cotangent of the result.
+    q, k, v
+        As they were given to `attention`, and so all options below.
+    out : array (..., H, N, Dv)
+        What `attention` returned; not written to.
+    lse : array (..., H, N)
+        What it returned with ``return_lse=True``.
+    grad_lse : array (..., H, N), optional
+        Cotangent of lse.
+    bias, keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap
+        Options of `attention`.
+
+    Returns
+    -------
+    AttentionGradient
+        ``q``, ``k`` and ``v`` in their arguments' shapes and dtypes, and ``bias``: for each operator a NamedTuple of
+        the gradients of its arrays. A query that sees nothing, and what nobody sees, has gradient 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `attention`; also where `grad` or `out` has not the shape of the result, or `lse` or `grad_lse` that of lse.
+
+    Notes
+    -----
+    Weights are computed again from `lse`, as in algorithm 2 of Dao 2023 (FlashAttention-2): nothing of size N x M is
+    made, unless the gradient of a `dense` array is. The softmax is over whatever keys `lse` is over: with `out` and
+    `lse` of all keys, a call with a part of the keys gives the gradient of that part (the gradient of q is the sum over
+    the parts). Gradients are added up in an order that depends on the shapes of one row of the batch alone. A pair
+    whose weight is 0, masked or underflown, gives nothing: NaN does not leak from what is masked. torch's memory-saving
+    backward on the CPU has no gradient for a mask or bias.
+
+    Examples
+    --------
+    >>> import numpy as np, posenc
+    >>> q = k = v = np.eye(2)[None]
+    >>> slopes = posenc.alibi([0.5])
+    >>> out, lse = posenc.attention(q, k, v, bias=slopes, return_lse=True)
+    >>> d = posenc.attention_vjp(np.ones_like(out), q, k, v, out=out, lse=lse, bias=slopes)
+    >>> d.v.round(3)
+    array([[[1., 1.],
+            [1., 1.]]])
+    >>> d.bias[0].slopes.round(3)
+    array([0.])
+    """
+    function = "attention_vjp"
+    given = read_inputs(
+        function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
+        k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
+    )  # fmt: skip
+    rows = given.shape[:-1]
+    shape = (*rows, given.v.shape[-1])
+    read = []
+    for argument, array, expected in (("out", out, shape), ("lse", lse, rows), ("grad", grad, shape),
+                                      ("grad_lse", grad_lse, rows)):  # fmt: skip
+        if array is None and argument == "grad_lse":
+            continue
+        found = as_data(function, argument, array)
+        if found.shape != expected:
+            fail(ValueError, function, argument, f"shape {found.shape}", str(expected))
+        read.append(working(found, given.wide))
+    return AttentionGradient(*backward(function, given, (*read, None)[:4]))
 
 
 def merge_attention(outs: Any, lses: Any) -> tuple[Array, Array]:

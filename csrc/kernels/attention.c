@@ -9,9 +9,8 @@
  * is not: (s - top) log2 e costs one instruction more and rounds better (largest error over that of the same NumPy
  * expression in float32, worst of 60 calls: 1.5 instead of 1.9).
  */
-#include "elementary.h"
+#include "block.h"
 #include "gemm.h"
-#include "tile.h"
 
 typedef enum { DONE, STOPPED, NOT_FINITE } pe_outcome;
 
@@ -22,13 +21,6 @@ typedef struct {
     real top[PE_TILE], total[PE_TILE], factor[PE_TILE]; /* so far: maximum, sum of exp(s - top); what to rescale by */
     uint64_t sees[KEYS];                                /* careful only: the lanes that see a key */
 } pe_block;
-
-static real *carve(char **scratch, idx numbers)
-{
-    real *p = (real *)(void *)*scratch;
-    *scratch += (numbers * (idx)sizeof(real) + 63) / 64 * 64;
-    return p;
-}
 
 static void pack_queries(const pe_queries *u, pe_block *b)
 {
@@ -73,30 +65,6 @@ static NOINLINE void exponentials_wide(real *s, const real *top, int n, real *to
     exponentials(WIDE, s, top, n, total);
 }
 
-static NOINLINE void cap(real *restrict s, int n, real most)
-{
-    const real inverse = 1 / most;
-    SIMD
-    for (int i = 0; i < n; i++)
-        s[i] = most * tanh_(s[i] * inverse);
-}
-
-/* A softcap stands between product and bias: then the bias is added here instead of in the product. */
-static void add_bias(real *s, int n, int width, const pe_bias *bias, real *top)
-{
-    for (int l = 0; l < width; l += LANES) {
-        vec most = vec_load(top + l);
-        for (int j = 0; j < n; j++) {
-            vec x = vec_load(s + j * width + l);
-            if (bias->add)
-                x = vec_bias(x, vec_load(bias->add + j * bias->step + l));
-            most = vec_max(x, most);
-            vec_store(s + j * width + l, x);
-        }
-        vec_store(top + l, most);
-    }
-}
-
 static void note_who_sees(pe_block *b, const pe_panel *p, const real *s, const pe_bias *bias)
 {
     for (int j = bias->from; j < bias->to; j++)
@@ -135,37 +103,7 @@ static void soften(pe_block *b, const pe_queries *u, const pe_panel *p, const pe
 
 /* ---- keys and values ---- */
 
-/* Rows of a tile as real, with their stride: in place where they are real. Rows 4096 bytes apart share one L1 set
- * and are copied when they are read more than once (2048 apart it is even; copying always costs 1.05 x). */
-static const char *tile_rows(const char *data, idx *step, pe_storage storage, int n, int width, int panels, real *copy)
-{
-    const idx room = width + ATTENTION_PAD, from = *step;
-    if (storage == PE_STORAGE && !(from % 4096 == 0 && panels > 1))
-        return data;
-    for (int j = 0; j < n; j++) {
-        const real *row = row_read(data + j * from, storage, width, copy + j * room);
-        if (row != copy + j * room)
-            memcpy(copy + j * room, row, (size_t)width * sizeof *row);
-    }
-    *step = room * (idx)sizeof(real);
-    return (const char *)copy;
-}
-
-/* Careful: the fast way multiplies every value by the weight of every lane, and 0 * NaN is NaN also for a lane that
- * may not see it. Here values that are not finite are left out of the product ... */
-static const char *finite_rows(const char *data, idx *step, pe_storage storage, int n, int width, real *copy)
-{
-    const idx room = width + ATTENTION_PAD;
-    for (int j = 0; j < n; j++) {
-        const real *row = row_read(data + j * *step, storage, width, copy + j * room);
-        for (int k = 0; k < width; k++)
-            copy[j * room + k] = row[k] - row[k] == 0 ? row[k] : 0;
-    }
-    *step = room * (idx)sizeof(real);
-    return (const char *)copy;
-}
-
-/* ... and given afterwards to the lanes that see them. */
+/* What finite_rows left out, given to the lanes that see it. */
 static void add_not_finite(pe_block *b, const pe_panel *p, const pe_bias *bias, const char *data, idx step,
                            pe_storage storage)
 {

@@ -56,8 +56,6 @@ static void FN(kerple_log_grad)(const pe_array *array, const idx *dim, idx h, co
 
 enum { ROW = 512 };
 
-typedef void (*gradient)(const pe_array *, const idx *, idx, const double *, int, const double *, const pe_array *);
-
 /* arrays..., rel(l) -> out(h,l): one unit is one head */
 static void values(const pe_call *call, idx begin, idx end, pe_distance at)
 {
@@ -79,7 +77,7 @@ static void values(const pe_call *call, idx begin, idx end, pe_distance at)
 
 /* grad(h,l), arrays..., rel(l) -> gradients...: arrays and gradients are as many. One unit is all heads: they may
  * add to the same numbers. */
-static void gradients(const pe_call *call, gradient of)
+static void gradients(const pe_call *call, pe_distance_gradient of)
 {
     const idx heads = call->D(h), l = call->D(l);
     const int arrays = (call->narrays - 2) / 2;
@@ -110,5 +108,11 @@ static void gradients(const pe_call *call, gradient of)
 
 const pe_distance FN(distance)[PE_COUNT] = {
 #define DISTANCE(name, arrays, grads) [PE_##name] = FN(name##_at),
+#include "../ops.def"
+};
+#undef DISTANCE
+
+const pe_distance_gradient FN(distance_gradient)[PE_COUNT] = {
+#define DISTANCE(name, arrays, grads) [PE_##name] = FN(name##_grad),
 #include "../ops.def"
 };

@@ -11,7 +11,10 @@
 #include "row.h"
 
 typedef void (*pe_distance)(const pe_array *array, const idx *dim, idx h, const double *rel, int n, real *out);
+typedef void (*pe_distance_gradient)(const pe_array *array, const idx *dim, idx h, const double *rel, int n,
+                                     const double *grad, const pe_array *into);
 extern const pe_distance FN(distance)[PE_COUNT]; /* NULL where the row is not a distance */
+extern const pe_distance_gradient FN(distance_gradient)[PE_COUNT];
 
 /* Element h of array k when it has one axis, the heads. */
 INLINE double per_head(const pe_array *array, int k, idx h)

@@ -1,5 +1,6 @@
-/* gemm.h -- the two products of attention. One micro-kernel does both: queries stand on the lanes, and keys and
- * values are broadcast from where they lie, with any row stride.
+/* gemm.h -- the products of attention and of its gradient. One micro-kernel does all. Queries stand on the lanes,
+ * and keys and values are broadcast from where they lie, with any row stride. (A third one, outer.h, has channels on
+ * the lanes and broadcasts the weights of the pairs.)
  *
  *     scores   s[j][lane]  = sum_d k[j][d] q[d][lane] (+ bias)     top[lane] = max(top, s)
  *     values   o[d][lane]  = o[d][lane] factor[lane] + sum_j v[j][d] p[j][lane]
@@ -17,12 +18,9 @@
  * the latency of FMA (N = 1, M = 1024: 48 us instead of 32). */
 enum { SUMS = VEC_BYTES == 64 ? 16 : VEC_BYTES == 32 ? 12 : 8 };
 
-/* acc[r, c] = sum over k < n of a(r, k) * b(k, c); rows and cols are constants where this is inlined */
-INLINE void multiply(vec acc[SUMS], int rows, int cols, const char *a, idx a_row, idx a_step, const real *b, int n)
+/* acc[r, c] += sum over k < n of a(r, k) * b(k, c); rows and cols are constants where this is inlined */
+INLINE void accumulate(vec acc[SUMS], int rows, int cols, const char *a, idx a_row, idx a_step, const real *b, int n)
 {
-    UNROLL
-    for (int i = 0; i < rows * cols; i++)
-        acc[i] = vec_set(0);
     for (int k = 0; k < n; k++) {
         vec x[2];
         for (int c = 0; c < cols; c++)
@@ -36,6 +34,14 @@ INLINE void multiply(vec acc[SUMS], int rows, int cols, const char *a, idx a_row
         a += a_step;
         b += cols * LANES;
     }
+}
+
+INLINE void multiply(vec acc[SUMS], int rows, int cols, const char *a, idx a_row, idx a_step, const real *b, int n)
+{
+    UNROLL
+    for (int i = 0; i < rows * cols; i++)
+        acc[i] = vec_set(0);
+    accumulate(acc, rows, cols, a, a_row, a_step, b, n);
 }
 
 /* What scores reads and writes; bias is NULL or the row of the first key, the next one bias_step numbers on. */

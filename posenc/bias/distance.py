@@ -24,6 +24,7 @@ from .._call import (
 )
 from .operator import (
     Bias,
+    Sums,
     Where,
     arrays_of,
     check_heads,
@@ -95,6 +96,13 @@ class Distance(Bias):
         if distances is None:
             return (self.name, *self.arrays)
         return ("toeplitz", self._values(function, distances, F64 if wide else F32))
+
+    def wants(self, shape: tuple[int, ...], distances: Float64 | None) -> tuple[str, ...]:
+        return ("own",) if distances is None else ("diagonals",)
+
+    def gradients(self, function: str, sums: Sums, distances: Float64 | None) -> tuple[Array, ...]:
+        own: tuple[Array, ...] = sums.own
+        return own if distances is None else self._sum(function, sums.diagonals, distances)
 
 
 def _distance(name: str, *arrays: Any) -> Bias:

@@ -21,7 +21,7 @@ from .._call import (
     reduce_to,
     working,
 )
-from .operator import Bias, Where, check_heads, fill_matrix, fits_end, summed_rows
+from .operator import Bias, Sums, Where, check_heads, fill_matrix, fits_end, summed_rows
 
 __all__ = ["dense", "toeplitz"]
 
@@ -49,6 +49,12 @@ class Toeplitz(Bias):
         check_heads(function, self.name, self.arrays.diagonals.shape[0], shape)
         self._check(function, *shape[-2:])
         return (self.name, self.arrays.diagonals.astype(F64 if wide else F32, copy=False))
+
+    def wants(self, shape: tuple[int, ...], distances: Float64 | None) -> tuple[str, ...]:
+        return ("diagonals",)
+
+    def gradients(self, function: str, sums: Sums, distances: Float64 | None) -> tuple[Array, ...]:
+        return (sums.diagonals,)
 
 
 class Dense(Bias):
@@ -83,6 +89,18 @@ class Dense(Bias):
         if not (small.dtype.isnative and small.flags.aligned):
             small = small.astype(small.dtype.newbyteorder("="))
         return (self.name, np.broadcast_to(small, (*array.shape[:-3], *shape[-3:])))
+
+    def wants(self, shape: tuple[int, ...], distances: Float64 | None) -> tuple[str, ...]:
+        """A bias of keys alone, or of queries alone, needs no more than one number for each."""
+        rows, columns = self.arrays.array.shape[-2:]
+        return ("rows",) if columns == 1 else ("columns",) if rows == 1 else ("pairs",)
+
+    def gradients(self, function: str, sums: Sums, distances: Float64 | None) -> tuple[Array, ...]:
+        shape = self.arrays.array.shape
+        if sums.pairs is not None:
+            return (sums.pairs.reshape(shape),)
+        dense = sums.rows[..., :, None] if sums.rows is not None else sums.columns[..., None, :]
+        return (reduce_to(dense, shape, F64),)
 
 
 def toeplitz(diagonals: npt.ArrayLike) -> Bias:

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import namedtuple
 from functools import cache
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,22 @@ def tuple_of(row: str) -> Any:
 
 
 Where = tuple[Array, Array] | None
+
+
+class Sums(NamedTuple):
+    """Sums of dS, the gradient of the biased logits (..., H, N, M): what `attention_vjp` makes for an operator."""
+
+    diagonals: Any = None
+    """Over all (batch, i, j) of one j - i + N - 1: float64 (H, N + M - 1)."""
+    rows: Any = None
+    """Over the keys: float64 (..., H, N)."""
+    columns: Any = None
+    """Over the queries: float64 (..., H, M)."""
+    pairs: Any = None
+    """No sum: (..., N, M), reduced to the leading axes of the operator's array."""
+    own: Any = None
+    """The gradients themselves, float64 in the shapes of the arrays, where a DISTANCE row stands at irregular
+    positions."""
 
 
 class Bias(ABC):
@@ -160,8 +176,7 @@ class Bias(ABC):
         function = f"{self.name}.vjp"
         n, m = lengths(function, n, m)
         where = position_pair(function, n, m, q_positions, k_positions)
-        gradients = self._vjp(function, as_data(function, "grad", grad), n, m, where)
-        return tuple_of(self.name)(*(g.astype(t, copy=False) for g, t in zip(gradients, self._dtypes, strict=True)))
+        return self.as_gradients(self._vjp(function, as_data(function, "grad", grad), n, m, where))
 
     @abstractmethod
     def _matrix(self, function: str, n: int, m: int, where: Where, dtype: np.dtype[Any], out: Array | None) -> Array:
@@ -177,6 +192,18 @@ class Bias(ABC):
 
         distances are those of the n + m - 1 diagonals where positions are consecutive, else None.
         """
+
+    @abstractmethod
+    def wants(self, shape: tuple[int, ...], distances: Float64 | None) -> tuple[str, ...]:
+        """The fields of Sums that `gradients` reads; arguments as of `term`."""
+
+    @abstractmethod
+    def gradients(self, function: str, sums: Sums, distances: Float64 | None) -> tuple[Array, ...]:
+        """The gradient of each array, in its shape, from the sums that were wanted."""
+
+    def as_gradients(self, gradients: tuple[Array, ...]) -> Any:
+        """Gradients by name, in the dtypes that the arrays were given in."""
+        return tuple_of(self.name)(*(g.astype(t, copy=False) for g, t in zip(gradients, self._dtypes, strict=True)))
 
     def logits(self, q: npt.ArrayLike, k: npt.ArrayLike, **options: Any) -> NoReturn:
         """A position bias reads neither q nor k: TypeError. Use `matrix`."""

@@ -1,0 +1,70 @@
+/* block.h -- what attention and its gradient do alike with a block of queries and a tile of keys. */
+#ifndef PE_BLOCK_H
+#define PE_BLOCK_H
+
+#include "elementary.h"
+#include "tile.h"
+
+INLINE real *carve(char **scratch, idx numbers)
+{
+    real *p = (real *)(void *)*scratch;
+    *scratch += (numbers * (idx)sizeof(real) + 63) / 64 * 64;
+    return p;
+}
+
+static NOINLINE void cap(real *restrict s, int n, real most)
+{
+    const real inverse = 1 / most;
+    SIMD
+    for (int i = 0; i < n; i++)
+        s[i] = most * tanh_(s[i] * inverse);
+}
+
+/* A softcap stands between product and bias: then the bias is added here instead of in the product. */
+static void add_bias(real *s, int n, int width, const pe_bias *bias, real *top)
+{
+    for (int l = 0; l < width; l += LANES) {
+        vec most = vec_load(top + l);
+        for (int j = 0; j < n; j++) {
+            vec x = vec_load(s + j * width + l);
+            if (bias->add)
+                x = vec_bias(x, vec_load(bias->add + j * bias->step + l));
+            most = vec_max(x, most);
+            vec_store(s + j * width + l, x);
+        }
+        vec_store(top + l, most);
+    }
+}
+
+/* Rows of a tile as real, with their stride: in place where they are real. Rows 4096 bytes apart share one L1 set
+ * and are copied when they are read more than once (2048 apart it is even; copying always costs 1.05 x). */
+static const char *tile_rows(const char *data, idx *step, pe_storage storage, int n, int width, int panels, real *copy)
+{
+    const idx room = width + ATTENTION_PAD, from = *step;
+    if (storage == PE_STORAGE && !(from % 4096 == 0 && panels > 1))
+        return data;
+    for (int j = 0; j < n; j++) {
+        const real *row = row_read(data + j * from, storage, width, copy + j * room);
+        if (row != copy + j * room)
+            memcpy(copy + j * room, row, (size_t)width * sizeof *row);
+    }
+    *step = room * (idx)sizeof(real);
+    return (const char *)copy;
+}
+
+/* Careful: the fast way multiplies every number by the weight of every lane, and 0 * NaN is NaN also for a lane that
+ * may not see it. Here numbers that are not finite are left out of the product; they are given
+ * afterwards to the lanes that see them. */
+static const char *finite_rows(const char *data, idx *step, pe_storage storage, int n, int width, real *copy)
+{
+    const idx room = width + ATTENTION_PAD;
+    for (int j = 0; j < n; j++) {
+        const real *row = row_read(data + j * *step, storage, width, copy + j * room);
+        for (int k = 0; k < width; k++)
+            copy[j * room + k] = row[k] - row[k] == 0 ? row[k] : 0;
+    }
+    *step = room * (idx)sizeof(real);
+    return (const char *)copy;
+}
+
+#endif
