@@ -23,8 +23,6 @@ WITHOUT_GRADIENT = {
     "frequencies", "rope_frequencies", "rope_from_config", "alibi_slopes", "rope_table", "rope_matrix", "shift_matrix",
     "t5_bucket", "digits", "from_digits", "positions_from_mask", "logn_scale", "rerope_positions",
     "self_extend_positions", "nezha", "xl_table",
-    # its gradient, streaming as it is, comes with that of every operator inside it
-    "attention",
 }  # fmt: skip
 
 

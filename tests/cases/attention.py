@@ -9,18 +9,31 @@ import numpy as np
 
 import posenc
 
-from . import F32, F64, Case, bias, ulp
+from . import F32, F64, Case, at, bias, ulp
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionCase(Case):
     """`bias` in the arguments is a tuple of (function, its arguments), so that the oracle never sees our objects."""
 
+    def made(self, arguments):
+        """The same with our operators."""
+        if "bias" not in arguments:
+            return arguments
+        return {**arguments, "bias": tuple(getattr(posenc, function)(**given) for function, given in arguments["bias"])}
+
     def call(self, arguments, **options):
-        if "bias" in arguments:
-            made = tuple(getattr(posenc, function)(**given) for function, given in arguments["bias"])
-            arguments = {**arguments, "bias": made}
-        return super().call(arguments, **options)
+        return super().call(self.made(arguments), **options)
+
+    def vjp(self, grads, arguments):
+        """From our own out and lse; gradients of the operators under names like "bias 0 slopes"."""
+        arguments = {**self.made(arguments), "return_lse": True}
+        out, lse = posenc.attention(**arguments)
+        del arguments["return_lse"]
+        found = posenc.attention_vjp(*grads[:1], **arguments, out=out, lse=lse, grad_lse=(*grads, None)[1])._asdict()
+        biases = found.pop("bias")
+        nested = {f"bias {i} {name}": g for i, bias in enumerate(biases) for name, g in bias._asdict().items()}
+        return {**found, **nested}
 
     def result_dtypes(self, dtype, count):
         return (dtype, F64 if dtype == F64 else F32)[:count]
@@ -127,6 +140,47 @@ def make_full(rng, n):
     }  # fmt: skip
 
 
+def make_gradient(rng, n):
+    """Causal, windowed, capped, grouped; positions that are no row of integers, a key mask, batch axes that broadcast.
+    Without lse: that of a query that sees nothing has no differences."""
+    m = n + 3
+    return {
+        "q": rng.standard_normal((2, 4, n, 3)), "k": rng.standard_normal((2, m, 3)),
+        "v": rng.standard_normal((2, 2, m, 2)), "softcap": 2.0, "causal": True, "window": (2 * n, None),
+        "q_positions": np.sort(rng.uniform(0, 2 * m, n)), "k_positions": np.arange(m) * 2,
+        "keep": rng.random((2, 1, n, m)) > 0.2, "q_segments": rng.integers(0, 2, n),
+        "k_segments": rng.integers(0, 2, m),
+        "bias": (
+            ("alibi", {"slopes": rng.uniform(0, 1, 4)}),
+            ("kerple_log", {"r1": rng.uniform(0.1, 2, 4), "r2": rng.uniform(0, 1, 4)}),
+            ("dense", {"array": rng.standard_normal((n, m))}), ("dense", {"array": rng.standard_normal((4, n, m))}),
+        ),
+    }  # fmt: skip
+
+
+def make_gradient_of_rows(rng, n):
+    """Consecutive positions: gradients of the biases come from sums along diagonals, rows and columns."""
+    m = n + 3
+    return {
+        "q": rng.standard_normal((2, 1, 4, n, 3)), "k": rng.standard_normal((3, 2, m, 3)),
+        "v": rng.standard_normal((2, m, 2)), "softcap": 2.0, "causal": True, "window": (2 + n // 2, 5), "align": "end",
+        "return_lse": True, "scale": -0.7,
+        "bias": (
+            ("alibi", {"slopes": rng.uniform(0, 1, 4)}),
+            ("toeplitz", {"diagonals": rng.standard_normal((4, n + m - 1))}),
+            ("kerple_log", {"r1": rng.uniform(0.1, 2, 4), "r2": rng.uniform(0, 1, 4)}),
+            ("dense", {"array": rng.standard_normal((2, 1, 1, 1, m))}),
+            ("dense", {"array": rng.standard_normal((n, 1))}),
+            ("dense", {"array": rng.standard_normal((3, 4, n, m))}),
+        ),
+    }  # fmt: skip
+
+
+def of_bias(*names):
+    """Paths of gradients: ("slopes", "array") are those of bias 0 and 1; several names of one operator as "r1 r2"."""
+    return {f"bias {i} {name}": ("bias", i, 1, name) for i, each in enumerate(names) for name in each.split()}
+
+
 def real_attention(**options):
     def real(rng):
         q, k, v = rng.standard_normal((3, 8, 1024, 64))
@@ -154,7 +208,18 @@ ALIBI = (("alibi", {"slopes": 2.0 ** -np.arange(1.0, 9.0)}),)
 CASES = [
     AttentionCase(
         function="attention", oracle=attention, tolerance=as_numpy_would, make=make_plain, real=real_attention(),
-        axes={"q": "h! n d", "k": "g m d", "v": "g m e"}, data=("q", "k", "v"),
+        axes={"q": "h! n d", "k": "g m d", "v": "g m e"}, data=("q", "k", "v"), gradients=at("q", "k", "v"),
+    ),
+    AttentionCase(
+        function="attention", label="gradient", oracle=attention, tolerance=as_numpy_would, make=make_gradient,
+        real=real_attention(bias=ALIBI), data=("q", "k", "v"),
+        axes={"q": "b h! n d", "k": "g m d", "v": "b g m e", "keep": "b 1 n? m?"},
+        gradients=at("q", "k", "v") | of_bias("slopes", "r1 r2", "array", "array"),
+    ),
+    AttentionCase(
+        function="attention", label="rows", oracle=attention, tolerance=as_numpy_would, make=make_gradient_of_rows,
+        real=real_attention(bias=ALIBI), data=("q", "k", "v"),
+        gradients=at("q", "k", "v") | of_bias("slopes", "diagonals", "r1 r2", "array", "array", "array"),
     ),
     AttentionCase(
         function="attention", label="full", oracle=attention, tolerance=as_numpy_would, make=make_full,
