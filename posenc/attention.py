@@ -220,16 +220,16 @@ def attention_vjp(
     )  # fmt: skip
     rows = given.shape[:-1]
     shape = (*rows, given.v.shape[-1])
-    read = []
-    for argument, array, expected in (("out", out, shape), ("lse", lse, rows), ("grad", grad, shape),
-                                      ("grad_lse", grad_lse, rows)):  # fmt: skip
-        if array is None and argument == "grad_lse":
-            continue
-        found = as_data(function, argument, array)
-        if found.shape != expected:
-            fail(ValueError, function, argument, f"shape {found.shape}", str(expected))
-        read.append(working(found, given.wide))
-    return AttentionGradient(*backward(function, given, (*read, None)[:4]))
+
+    def read(argument: str, value: Any, expected: tuple[int, ...]) -> Array:
+        array = as_data(function, argument, value)
+        if array.shape != expected:
+            fail(ValueError, function, argument, f"shape {array.shape}", str(expected))
+        return working(array, given.wide)
+
+    arrays = read("out", out, shape), read("lse", lse, rows), read("grad", grad, shape)
+    of_lse = None if grad_lse is None else read("grad_lse", grad_lse, rows)
+    return AttentionGradient(*backward(function, given, (*arrays, of_lse)))
 
 
 def merge_attention(outs: Any, lses: Any) -> tuple[Array, Array]:

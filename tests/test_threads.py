@@ -71,7 +71,9 @@ import numpy as np
 import posenc
 posenc.set_num_threads(4)
 def call():
-    return posenc.sinusoidal(4096, 512), posenc.attention(*np.ones((3, 4, 512, 32), np.float32))
+    q = np.ones((4, 512, 32), np.float32)
+    d = posenc.attention_vjp(q, q, q, q, out=q, lse=q[..., 0])
+    return posenc.sinusoidal(4096, 512), posenc.attention(q, q, q), d.q, d.k
 wanted = call()
 def check():
     for _ in range(3):
@@ -163,6 +165,11 @@ LONG = {
     "one_head": ("q = np.ones((1, 1 << 17, 128))", "posenc.attention(q, q, q)"),
     "wide": ("q = np.ones((1, 64, 256)); k = np.lib.stride_tricks.as_strided(q, (1, 1 << 24, 256), (0, 0, 8))",
              "posenc.attention(q, k, k)"),
+    "gradient": ("q = np.ones((32, 1 << 14, 128), np.float32)",
+                 "posenc.attention_vjp(q, q, q, q, out=q, lse=q[..., 0])"),
+    "gradient of a shared matrix": (
+        "q = np.ones((4, 1 << 13, 128)); bias = posenc.dense(np.zeros((1 << 13, 1 << 13), np.float32))",
+        "[posenc.attention_vjp(q, q, q, q, out=q, lse=q[..., 0], bias=bias) for _ in range(10)]"),
     "sinusoidal": ("p = np.broadcast_to(np.arange(1 << 12), (1 << 12, 1 << 12)); out = np.empty(1 << 26)",
                    "[posenc.sinusoidal(1 << 16, 1 << 10, out=out.reshape(1 << 16, 1 << 10)) for _ in range(10000)]"),
     "floater": ("w1 = np.ones((512, 513)); b = np.ones(512); p0 = np.zeros((40, 512))",

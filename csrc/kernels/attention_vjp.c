@@ -171,6 +171,9 @@ static void panel_of_tile(pe_back *b, pe_keys *keys, const pe_queries *u, const 
     }
     (width == WIDE ? scores_wide : scores_narrow)(&dp, n);
     (width == WIDE ? differentiate_wide : differentiate_narrow)(s, ds, b->lse + first, b->delta + first, n);
+    for (int j = 0; j < n && p->lanes < width; j++) /* lanes that are no query: a key that is not finite spoils them */
+        for (int l = p->lanes; l < width; l++)
+            s[j * width + l] = ds[j * width + l] = 0;
     FN(sums_add)(&b->sums, keys, u, p, from, bias->to, ds);
     if (softcap > 0)
         times(ds, b->slope, n * width);
@@ -375,13 +378,14 @@ static void unit_of_keys(pe_back *b, const pe_call *call, idx unit, const pe_wor
     const idx row = unit / (groups * VJP_PARTS), group = unit / VJP_PARTS % groups, mine = unit % VJP_PARTS;
     const int has_dk = call->array[A_DK].data != NULL, has_dv = call->array[A_DV].data != NULL;
     const idx of_k = call->D(m) * b->wide_d * has_dk, of_v = call->D(m) * b->wide_e * has_dv;
+    const int several = together && parts > 1;
     pe_queries u;
     if (mine >= (together ? 1 : parts))
         return;
     memset(b->dk, 0, (size_t)of_k * sizeof(real));
     memset(b->dv, 0, (size_t)of_v * sizeof(real));
-    memset(b->dk_total, 0, (size_t)of_k * sizeof(real));
-    memset(b->dv_total, 0, (size_t)of_v * sizeof(real));
+    memset(b->dk_total, 0, (size_t)(several * of_k) * sizeof(real));
+    memset(b->dv_total, 0, (size_t)(several * of_v) * sizeof(real));
     for (idx part = together ? 0 : mine; part < (together ? parts : mine + 1); part++) {
         const idx first = group * share + part / block_parts * each, last = min_(first + each, (group + 1) * share);
         for (idx h = first; h < last; h++) {
@@ -395,13 +399,13 @@ static void unit_of_keys(pe_back *b, const pe_call *call, idx unit, const pe_wor
                     return;
             }
         }
-        add_to(b->dk_total, b->dk, of_k);
-        add_to(b->dv_total, b->dv, of_v);
+        add_to(b->dk_total, b->dk, several * of_k);
+        add_to(b->dv_total, b->dv, several * of_v);
     }
     const pe_row at = row_at(call, row);
     const idx part = together ? group : group * parts + mine;
-    write_keys(call, &at, A_DK, part, b->dk_total, b->wide_d, b->d, b->row);
-    write_keys(call, &at, A_DV, part, b->dv_total, b->wide_e, b->e, b->row);
+    write_keys(call, &at, A_DK, part, several ? b->dk_total : b->dk, b->wide_d, b->d, b->row);
+    write_keys(call, &at, A_DV, part, several ? b->dv_total : b->dv, b->wide_e, b->e, b->row);
 }
 
 /* Only the gradient of a matrix that heads or rows of the batch share: they take turns to add to it, so a unit is some

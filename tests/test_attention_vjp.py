@@ -1,0 +1,381 @@
+"""The gradient of attention against the dense formula at sizes that central differences cannot reach, and what must
+never happen: a leak from what is masked, another bit for another layout, thread or batch."""
+
+import numpy as np
+import pytest
+from cases import BF16, F16, F32, F64, map_arrays, ulp
+from cases.attention import bias_cases, places, visible
+from layouts import LAYOUTS, same_bits
+
+import posenc
+
+
+def formula(grad, q, k, v, *, out, lse, grad_lse=None, bias=(), scale=None, softcap=None, align=None, q_positions=None,
+            k_positions=None, work=F64, **mask):  # fmt: skip
+    """dV = P^T g, dP = g V^T, dS = P (dP - sum g out + grad_lse), dX = dS (1 - tanh**2), dQ = scale dX K,
+    dK = scale dX^T Q, from whole matrices in `work`; (dQ, dK, dV, dS)."""
+    grad, q, k, v, out, lse = (np.asarray(x, work) for x in (grad, q, k, v, out, lse))
+    share, groups = q.shape[-3] // k.shape[-3], k.shape[-3]
+    k, v = np.repeat(k, share, -3), np.repeat(v, share, -3)
+    factor = work.type(q.shape[-1] ** -0.5 if scale is None else scale)
+    q_at, k_at = places(q.shape[-2], k.shape[-2], align, q_positions, k_positions)
+    logits, slope = (q @ k.swapaxes(-1, -2)) * factor, work.type(1)
+    if softcap is not None:
+        bend = np.tanh(logits / work.type(softcap))
+        logits, slope = work.type(softcap) * bend, 1 - bend * bend
+    for function, given in bias:
+        logits = logits + np.asarray(bias_cases()[function].values(q_at, k_at, **given), work)
+    shape = (*out.shape[:-1], k.shape[-2])
+    seen = visible(shape, q_positions=q_at, k_positions=k_at, **mask) & (logits != -np.inf)
+    p = np.where(seen, np.exp(np.where(seen, logits - np.where(np.isfinite(lse), lse, 0)[..., None], 0)), work.type(0))
+    delta = (grad * out).sum(-1, dtype=work)
+    if grad_lse is not None:
+        delta = delta - np.asarray(grad_lse, work)
+    ds = np.where(p == 0, work.type(0), p * (grad @ v.swapaxes(-1, -2) - delta[..., None]))
+    dx = ds * slope
+
+    def grouped(x):
+        return x.reshape(*x.shape[:-3], groups, share, *x.shape[-2:]).sum(-3, dtype=work)
+
+    keys = grouped(dx.swapaxes(-1, -2) @ q) * factor, grouped(p.swapaxes(-1, -2) @ grad)
+    return (dx @ k) * factor, *keys, ds
+
+
+def problem(rng, n, m, heads=4, groups=2, width=16, value_width=8, batch=(), dtype=F64, **options):
+    """Arguments of the forward call, of the vjp, and the same for the formula."""
+    shapes = ((heads, n, width), (groups, m, width), (groups, m, value_width), (heads, n, value_width), (heads, n))
+    q, k, v, grad, grad_lse = (rng.standard_normal((*batch, *shape)).astype(dtype) for shape in shapes)
+    return call(q, k, v, grad, grad_lse, **options)
+
+
+def call(q, k, v, grad, grad_lse=None, **options):
+    made = tuple(getattr(posenc, function)(**given) for function, given in options.get("bias", ()))
+    ours = {**options, "bias": made}
+    out, lse = posenc.attention(q, k, v, return_lse=True, **ours)
+    rest = {"out": out, "lse": lse, "grad_lse": grad_lse}
+    return (grad, q, k, v), {**ours, **rest}, {**options, **rest}
+
+
+def assert_close(found, wanted, relative):
+    """Relative to the largest entry: entries are sums of numbers of that size."""
+    for name, w in zip(("q", "k", "v"), wanted[:3], strict=True):
+        assert np.abs(getattr(found, name) - w).max() <= relative * np.abs(w).max(), name
+
+
+SHAPES = [(1, 1), (1, 97), (97, 1), (33, 65), (64, 64), (65, 33), (130, 97), (97, 260), (300, 200)]
+# float64: sums of some hundred products, errors of both sides of about 1e-15 each
+EXACT = 1e-12
+
+
+@pytest.mark.parametrize(("n", "m"), SHAPES)
+def test_shapes(n, m, rng, isa):
+    arguments, ours, theirs = problem(rng, n, m)
+    assert_close(posenc.attention_vjp(*arguments, **ours), formula(*arguments, **theirs), EXACT)
+
+
+@pytest.mark.parametrize("width", [1, 3, 8, 17, 31, 64, 100, 130])
+@pytest.mark.parametrize("value_width", [1, 16, 33])
+def test_any_width(width, value_width, rng, isa):
+    arguments, ours, theirs = problem(rng, 20, 70, width=width, value_width=value_width)
+    assert_close(posenc.attention_vjp(*arguments, **ours), formula(*arguments, **theirs), EXACT)
+
+
+@pytest.mark.parametrize(("heads", "groups"), [(1, 1), (6, 1), (6, 3), (9, 9), (20, 2)])
+def test_grouped_heads(heads, groups, rng):
+    arguments, ours, theirs = problem(rng, 200, 70, heads, groups, causal=True, align="start")
+    assert_close(posenc.attention_vjp(*arguments, **ours), formula(*arguments, **theirs), EXACT)
+
+
+def everything(rng, n, m, heads=4):
+    return {
+        "softcap": 3.0, "causal": True, "window": (n // 2, None), "align": "end", "keep": rng.random((n, m)) > 0.2,
+        "q_segments": rng.integers(0, 2, n), "k_segments": rng.integers(0, 2, m),
+        "bias": (
+            ("alibi", {"slopes": rng.uniform(0, 0.1, heads)}),
+            ("toeplitz", {"diagonals": rng.standard_normal((heads, n + m - 1))}),
+            ("dense", {"array": rng.standard_normal((heads, n, m))}),
+        ),
+    }  # fmt: skip
+
+
+def test_everything_at_once(rng, isa):
+    n, m = 150, 210
+    arguments, ours, theirs = problem(rng, n, m, **everything(rng, n, m))
+    found, wanted = posenc.attention_vjp(*arguments, **ours), formula(*arguments, **theirs)
+    assert_close(found, wanted, EXACT)
+    ds, rel = wanted[3], np.arange(m) - (np.arange(n)[:, None] + m - n)
+    sums = np.stack([np.diagonal(ds, t - n + 1, -2, -1).sum(-1) for t in range(n + m - 1)], -1)
+    for of, wanted_of in zip(found.bias, (-(ds * abs(rel)).sum((-1, -2)), sums, ds), strict=True):
+        assert np.abs(of[0] - wanted_of).max() <= EXACT * np.abs(wanted_of).max()
+
+
+ARRAYS = [(), (1,), (4,), (2, 1), (1, 4), (2, 4)]
+
+
+@pytest.mark.parametrize("leads", ARRAYS, ids=str)
+@pytest.mark.parametrize("rows", ["n", 1])
+@pytest.mark.parametrize("columns", ["m", 1])
+def test_dense_arrays_of_any_shape(leads, rows, columns, rng):
+    """The gradient has the array's own shape, summed over what it was stretched along."""
+    n, m = 150, 130
+    array = rng.standard_normal((*leads, n if rows == "n" else 1, m if columns == "m" else 1))
+    arguments, ours, theirs = problem(rng, n, m, batch=(2,), bias=(("dense", {"array": array}),))
+    ds = formula(*arguments, **theirs)[3]
+    wide = (1,) * (4 - array.ndim) + array.shape
+    wanted = ds.sum(tuple(a for a in range(4) if wide[a] == 1), keepdims=True).reshape(array.shape)
+    found = posenc.attention_vjp(*arguments, **ours).bias[0].array
+    assert found.shape == array.shape
+    assert np.abs(found - wanted).max() <= EXACT * max(np.abs(wanted).max(), 1)
+
+
+def test_several_dense_arrays(rng):
+    """Each gets its own gradient, in its own dtype."""
+    arrays = [rng.standard_normal(s).astype(t) for s, t in (((70, 90), F32), ((4, 70, 90), F16), ((1, 90), F64))]
+    arguments, ours, theirs = problem(rng, 70, 90, bias=tuple(("dense", {"array": a}) for a in arrays))
+    ds = formula(*arguments, **theirs)[3]
+    for of, array, wanted in zip(
+        posenc.attention_vjp(*arguments, **ours).bias, arrays, (ds.sum(0), ds, ds.sum((0, 1))[None]), strict=True
+    ):
+        assert of.array.dtype == array.dtype
+        assert np.all(np.abs(of.array - wanted) <= ulp(wanted, array.dtype) / 2 + EXACT)
+
+
+FEATURES = {
+    "plain": {}, "causal": {"causal": True}, "softcap": {"softcap": 2.0}, "window": {"window": (40, 10)},
+    "alibi": {"bias": (("alibi", {"slopes": np.array([0.5, 0.25, 0.125, 0.0625])}),)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", FEATURES.values(), ids=FEATURES)
+def test_float32_error_is_at_most_twice_that_of_numpy(options, rng, isa):
+    """From the same out and lse, against float64; worst entry of each gradient."""
+    n = 700
+    arguments, ours, theirs = problem(rng, n, n, width=64, value_width=64, dtype=F32, **options)
+    found = posenc.attention_vjp(*arguments, **ours)
+    truth, plain = formula(*arguments, **theirs), formula(*arguments, **theirs, work=F32)
+    for name, exact, usual in zip(("q", "k", "v"), truth, plain, strict=False):
+        error, theirs_error = (np.abs(x - exact).max() for x in (getattr(found, name), usual))
+        assert error <= 2 * theirs_error, name
+
+
+@pytest.mark.parametrize("dtype", [d for d in (F16, BF16) if d is not None], ids=str)
+def test_half_storage(dtype, rng):
+    """float32 arithmetic and one rounding at the end."""
+    arguments, ours, theirs = problem(rng, 130, 100, dtype=dtype, causal=True, align="start")
+    found, wanted = posenc.attention_vjp(*arguments, **ours), formula(*arguments, **theirs)
+    for name, w in zip(("q", "k", "v"), wanted, strict=False):
+        g = getattr(found, name)
+        assert g.dtype == dtype
+        assert np.all(np.abs(g.astype(F64) - w) <= ulp(np.abs(w) + 1e-5, dtype) / 2 + 1e-5 * np.abs(w).max())
+
+
+def test_mixed_dtypes(rng):
+    """Each gradient in its argument's dtype; integers are float64."""
+    q, k, v = (rng.integers(-2, 3, (2, 9, 4)).astype(t) for t in (F32, F64, np.int64))
+    out, lse = posenc.attention(q, k, v, return_lse=True)
+    found = posenc.attention_vjp(np.ones(out.shape, int), q, k, v, out=out, lse=lse)
+    assert [g.dtype for g in found[:3]] == [F32, F64, F64]
+    wanted = posenc.attention_vjp(np.ones(out.shape), q, k.astype(F32), v.astype(F32), out=out, lse=lse)
+    assert all(np.array_equal(a, b) for a, b in zip(found[:3], wanted[:3], strict=True))
+
+
+def test_broadcast_batches(rng):
+    """Gradients are summed over the batch axes along which an argument was stretched."""
+    q, k = rng.standard_normal((3, 1, 4, 70, 8)), rng.standard_normal((2, 2, 50, 8))
+    v, grad = rng.standard_normal((2, 50, 6)), rng.standard_normal((3, 2, 4, 70, 6))
+    arguments, ours, theirs = call(q, k, v, grad)
+    wanted = formula(*arguments, **theirs)
+    found = posenc.attention_vjp(*arguments, **ours)
+    assert_close(found, (wanted[0].sum(1, keepdims=True), wanted[1].sum(0), wanted[2].sum((0, 1))), EXACT)
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_rows_of_a_batch_do_not_matter_to_each_other(heads, rng):
+    """Nor their number: sums are cut in the same places however many there are."""
+    (grad, q, k, v), ours, _ = problem(rng, 700, 100, heads, 1, batch=(9,), dtype=F32)
+    whole = posenc.attention_vjp(grad, q, k, v, **ours)
+    one = {name: ours[name][:1] for name in ("out", "lse", "grad_lse")}
+    first = posenc.attention_vjp(grad[:1], q[:1], k[:1], v[:1], **one)
+    assert all(same_bits(a[:1], b) for a, b in zip(whole[:3], first[:3], strict=True))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+def test_layouts(layout, rng):
+    n, m = 70, 50
+    (grad, q, k, v), ours, _ = problem(rng, n, m, dtype=F32, **everything(rng, n, m))
+    if "broadcast" in layout.__name__:
+        q, k, v, grad = map(layout, (q, k, v, grad))
+    wanted = posenc.attention_vjp(*(x.copy() for x in (grad, q, k, v)), **ours)
+    rest = {name: map_arrays(layout, ours[name].copy()) for name in ("grad_lse", "keep", "q_segments", "k_segments")}
+    if "broadcast" in layout.__name__:
+        rest = {}
+    moved = {**ours, **rest, "out": layout(ours["out"]), "lse": layout(ours["lse"])}
+    if "broadcast" in layout.__name__:
+        moved = ours
+    found = posenc.attention_vjp(*map(layout, (grad, q, k, v)), **moved)
+    assert all(same_bits(a, b) for a, b in zip(found[:3], wanted[:3], strict=True))
+    assert all(same_bits(a[0], b[0]) for a, b in zip(found.bias, wanted.bias, strict=True))
+
+
+def test_row_strides_of_4096_bytes(rng):
+    """These are copied before they are used: the same bits."""
+    room = rng.standard_normal((4, 70, 1024)).astype(F32)
+    apart = room[..., :16]
+    grad = rng.standard_normal((4, 70, 16)).astype(F32)
+    found, wanted = (
+        posenc.attention_vjp(*(a := call(x, x, x, grad))[0], **a[1]) for x in (apart, np.ascontiguousarray(apart))
+    )
+    assert all(same_bits(a, b) for a, b in zip(found[:3], wanted[:3], strict=True))
+
+
+# ---- what is masked ----
+
+
+def test_rows_that_see_nothing(rng):
+    keep = rng.random((4, 90, 80)) > 0.3
+    keep[:, 17], keep[1], keep[..., 5] = False, False, False
+    arguments, ours, theirs = problem(rng, 90, 80, keep=keep)
+    found = posenc.attention_vjp(*arguments, **ours)
+    assert_close(found, formula(*arguments, **theirs), EXACT)
+    assert not found.q[:, 17].any()
+    assert not found.q[1].any()
+    assert not found.k[:, 5].any()
+    assert not found.v[:, 5].any()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", ["k", "v", "both", "q", "grad", "out"])
+def test_nothing_leaks_from_what_is_masked(bad, where, rng, isa):
+    """Every third key is masked and every fifth query sees nothing: whatever is there, no other bit changes."""
+    n, m = 100, 130
+    keep = np.ones((n, m), bool)
+    keep[:, ::3] = False
+    keep[::5] = False
+    bias = (("alibi", {"slopes": np.array([0.5, 0.25])}), ("dense", {"array": rng.standard_normal((n, m))}))
+    (grad, q, k, v), ours, _ = problem(rng, n, m, 2, 1, dtype=F32, keep=keep, bias=bias, align="end", softcap=5.0)
+    wanted = posenc.attention_vjp(grad, q, k, v, **ours)
+    given = {"grad": grad.copy(), "q": q.copy(), "k": k.copy(), "v": v.copy(), "out": ours["out"].copy()}
+    for name in ("k", "v") if where == "both" else (where,):
+        given[name][:, :: 3 if name in "kv" else 5] = bad
+    found = posenc.attention_vjp(*(given[a] for a in ("grad", "q", "k", "v")), **{**ours, "out": given["out"]})
+    assert all(same_bits(a, b) for a, b in zip(found[:3], wanted[:3], strict=True))
+    assert all(same_bits(a[0], b[0]) for a, b in zip(found.bias, wanted.bias, strict=True))
+
+
+@pytest.mark.parametrize("where", ["q", "k", "v", "grad"])
+def test_a_nan_reaches_only_what_sees_it(where, rng, isa):
+    """In a causal call: NaN in row 40 of one argument makes NaN of exactly these rows of the gradients."""
+    n, at = 100, 40
+    (grad, q, k, v), ours, _ = problem(rng, n, n, 2, 2, dtype=F32, causal=True)
+    before = posenc.attention_vjp(grad, q, k, v, **ours)
+    given = {"grad": grad.copy(), "q": q.copy(), "k": k.copy(), "v": v.copy()}
+    given[where][0, at, 1] = np.nan
+    out, lse = posenc.attention(given["q"], given["k"], given["v"], causal=True, return_lse=True)
+    found = posenc.attention_vjp(*given.values(), **{**ours, "out": out, "lse": lse, "bias": ()})
+    seen = {"q": np.arange(n) <= at, "k": np.full(n, True), "v": np.full(n, True), "grad": np.arange(n) <= at}[where]
+    later = {"q": np.arange(n) == at, "grad": np.arange(n) == at}.get(where, np.arange(n) >= at)
+    assert np.array_equal(np.isnan(found.q[0]).any(-1), later)
+    assert not np.isnan(found.k[0][~seen]).any()
+    assert not np.isnan(found.v[0][~seen]).any()
+    assert np.isnan(found.k[0][at]).any()
+    for a, b in zip(found[:3], before[:3], strict=True):
+        assert same_bits(a[1], b[1])
+    assert same_bits(found.q[0][~later], before.q[0][~later])
+    assert same_bits(found.k[0][~seen], before.k[0][~seen])
+
+
+def test_infinite_bias_masks(rng):
+    array = rng.standard_normal((4, 70, 60))
+    array[:, :, ::4], array[:, 3] = -np.inf, -np.inf
+    arguments, ours, theirs = problem(rng, 70, 60, bias=(("dense", {"array": array}),))
+    found = posenc.attention_vjp(*arguments, **ours)
+    assert_close(found, formula(*arguments, **theirs), EXACT)
+    assert not found.bias[0].array[np.isneginf(array)].any()
+
+
+# ---- from out and lse ----
+
+
+def test_parts_of_the_keys(rng):
+    """A part of the keys with out and lse of all of them gives that part's gradient; dq is the sum over parts."""
+    (grad, q, k, v), ours, _ = problem(rng, 100, 150)
+    slices = (slice(0, 41), slice(41, 150))
+    parts = [posenc.attention(q, k[:, s], v[:, s], return_lse=True) for s in slices]
+    out, lse = posenc.merge_attention(*zip(*parts, strict=True))
+    rest = {**ours, "out": out, "lse": lse}
+    whole = posenc.attention_vjp(grad, q, k, v, **ours)
+    first, second = (posenc.attention_vjp(grad, q, k[:, s], v[:, s], **rest) for s in slices)
+    merged = first.q + second.q, *(np.concatenate(pair, 1) for pair in ((first.k, second.k), (first.v, second.v)))
+    assert_close(whole, merged, EXACT)
+
+
+def test_grad_lse_alone(rng):
+    """d lse / d x = P."""
+    (grad, q, k, v), ours, _ = problem(rng, 30, 40, 2, 2)
+    found = posenc.attention_vjp(0 * grad, q, k, v, **ours)
+    p = np.exp(q @ k.swapaxes(-1, -2) / 4 - ours["lse"][..., None]) * ours["grad_lse"][..., None]
+    assert_close(found, (p @ k / 4, p.swapaxes(-1, -2) @ q / 4, np.zeros_like(v)), EXACT)
+
+
+def test_nothing_is_written_to(rng):
+    (grad, q, k, v), ours, _ = problem(rng, 40, 30)
+    for array in (grad, q, k, v, ours["out"], ours["lse"], ours["grad_lse"]):
+        array.flags.writeable = False
+    assert posenc.attention_vjp(grad, q, k, v, **ours).q.flags.writeable
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 5), (2, 0, 5), (2, 5, 0), (0, 0, 0)])
+def test_empty(shape, rng):
+    heads, n, m = shape
+    bias = (("alibi", {"slopes": np.zeros(heads)}), ("dense", {"array": np.zeros((heads, n, m))}))
+    arguments, ours, _ = problem(rng, n, m, heads, heads, bias=bias, align="end")
+    found = posenc.attention_vjp(*arguments, **ours)
+    assert [g.shape for g in found[:3]] == [x.shape for x in arguments[1:]]
+    assert not any(g.any() for g in (*found[:3], *(of[0] for of in found.bias)))
+
+
+WRONG = [
+    ({"out": np.zeros((2, 5, 3))}, ValueError, "attention_vjp: out has shape"),
+    ({"lse": np.zeros((2, 5, 1))}, ValueError, "attention_vjp: lse has shape"),
+    ({"grad": np.zeros((1, 5, 4))}, ValueError, "attention_vjp: grad has shape"),
+    ({"grad_lse": np.zeros(5)}, ValueError, "attention_vjp: grad_lse has shape"),
+    ({"grad": np.zeros((2, 5, 4), bool)}, TypeError, "attention_vjp: grad has dtype bool"),
+    ({"lse": None}, TypeError, "attention_vjp: lse has dtype object"),
+    ({"q": np.zeros((2, 5, 3))}, ValueError, "attention_vjp: k has width 4; expected 3"),
+    ({"keep": np.zeros((5, 5), int)}, TypeError, "attention_vjp: keep has dtype int64"),
+    ({"softcap": 0.0}, ValueError, "attention_vjp: softcap has 0.0"),
+    ({"bias": 3}, TypeError, "attention_vjp: bias has type int"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "kind", "message"), WRONG, ids=lambda x: "" if isinstance(x, type) else None)
+def test_errors(wrong, kind, message, rng):
+    (grad, q, k, v), ours, _ = problem(rng, 5, 5, 2, 2, 4, 4)
+    with pytest.raises(kind, match=message):
+        posenc.attention_vjp(**{"grad": grad, "q": q, "k": k, "v": v, **ours, **wrong})
+
+
+GROWTH = """
+import resource
+import numpy as np, posenc
+posenc.set_num_threads({threads})
+def run(n, h, g, d=64):
+    q, grad = np.ones((2, h, n, d), np.float32)
+    k, v = np.ones((2, g, n, d), np.float32)
+    bias = [posenc.alibi(np.full(h, 0.1)), posenc.dense(np.zeros((1, n), np.float32))]
+    out, lse = posenc.attention(q, k, v, bias=bias, causal=True, return_lse=True)
+    return q.nbytes + k.nbytes + v.nbytes, (q, k, v, grad, out, lse, bias)
+nbytes, (q, k, v, grad, out, lse, bias) = run({n}, {h}, {g})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+found = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=bias, causal=True, window=(256, 0))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before / 1024 - nbytes / 2**20)
+"""
+
+
+@pytest.mark.parametrize(("h", "g", "threads"), [(32, 32, 1), (32, 2, 2)])
+def test_memory(h, g, threads, run_python):
+    """Growth beside the gradients, at a length where one matrix of scores is 256 MiB."""
+    pytest.importorskip("resource", reason="this platform has no resource module")
+    done = run_python(GROWTH.format(n=8192, h=h, g=g, threads=threads), timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 64
