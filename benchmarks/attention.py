@@ -26,6 +26,8 @@ def run(report: Report) -> None:
           "    (no C compiler here: no share of the peak)")  # fmt: skip
     for n in (128, 1024, 2048):
         one_size(report, torch, peak, n)
+    for n in (256, 1024, 2048):
+        backward(report, torch, peak, n)
     decode(report, torch)
 
 
@@ -58,6 +60,35 @@ def one_size(report: Report, torch: Any, peak: float, n: int) -> None:
     report.time(f"attention {shape}", contenders, least=goal, note=share)
     report.time(f"attention causal {shape}", causal, note=lambda s: share(s, (n + 1) / (2 * n)))
     report.time(f"attention ALiBi {shape}", biased, note=share)
+
+
+def backward(report: Report, torch: Any, peak: float, n: int) -> None:
+    """Five products where the forward has two."""
+    q, k, v, grad = (random((H, n, D), seed=seed) for seed in range(4))
+    slopes = posenc.alibi(posenc.alibi_slopes(H))
+    biases: dict[str, Any] = {"": {}, " causal": {"causal": True}, " with ALiBi": {"bias": slopes}}
+
+    def gradient(**options: Any) -> Callable[[], Any]:
+        out, lse = posenc.attention(q, k, v, return_lse=True, **options)
+        return lambda: posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, **options)
+
+    def share(seconds: float) -> str:
+        rate = 10.0 * H * n * n * D / seconds
+        return f"{rate / 1e9:.1f} GFLOP/s" + (f", {100 * rate / peak:.0f} % of the peak" if peak else "")
+
+    contenders: dict[str, Any] = {f"posenc.attention_vjp{name}": gradient(**o) for name, o in biases.items()}
+    contenders["posenc.attention"] = lambda: posenc.attention(q, k, v)
+    if torch:
+        tensors = [torch.from_numpy(a)[None].requires_grad_() for a in (q, k, v)]
+        result = torch.nn.functional.scaled_dot_product_attention(*tensors)
+        cotangent = torch.from_numpy(grad)[None]
+        contenders["torch SDPA backward"] = lambda: torch.autograd.grad(result, tensors, cotangent, retain_graph=True)
+        for ours, theirs in zip(
+            contenders["posenc.attention_vjp"](), contenders["torch SDPA backward"](), strict=False
+        ):
+            check("attention_vjp", ours, theirs[0], 1e-4)
+    goal = {"torch SDPA backward": 1.0} if n == 1024 else None
+    report.time(f"attention_vjp float32 H={H} N=M={n} D={D}", contenders, least=goal, note=share)
 
 
 def decode(report: Report, torch: Any) -> None:
