@@ -15,12 +15,12 @@ enum { ATTENTION_COLUMN = 384, ATTENTION_PAD = 16 };
     (64 * 8 * (D(d) + D(e)) + 64 * ATTENTION_COLUMN + (ATTENTION_COLUMN + 8) * ATTENTION_WIDTH + 5 * 64)
 
 /* its gradient (kernels/attention_vjp.c): queries and cotangents packed twice and the sums of dq, three tiles of weights,
- * copies of keys and values, two rows; and dk and dv of one kv head, of a chunk and in all */
+ * copies of keys and values, two rows; and dk and dv of one kv head */
 enum { VJP_PARTS = 8 }; /* at most so many chunks */
 #define ATTENTION_VJP_SCRATCH                                                                \
     (64 * 8 * (3 * D(d) + 2 * D(e) + 32) + 3 * 64 * ATTENTION_COLUMN                         \
      + ATTENTION_COLUMN * (D(d) + D(e) + 2 * ATTENTION_PAD) + 16 * ATTENTION_WIDTH + 16 * 64 \
-     + 2 * 8 * D(m) * (D(d) + D(e) + 32))
+     + 8 * D(m) * (D(d) + D(e) + 32))
 
 /* sinusoid (kernels/sinusoid.c): frequencies, steps and bases of one tile, 256 pairs of doubles each, and which are
  * there */

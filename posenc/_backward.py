@@ -45,7 +45,7 @@ def backward(function: str, given: Inputs, read: Read) -> tuple[Array, Array, Ar
     ]
     d_q = np.zeros((*batch, heads, n, given.q.shape[-1]), _stored(given.q, batch, work))
     d_k, d_v = (
-        np.zeros((*batch, groups * slots, m, x.shape[-1]), work if apart else _stored(x, batch, work))
+        np.zeros((*batch, groups * slots, m, x.shape[-1]), work if parts > 1 else _stored(x, batch, work))
         for x in (given.k, given.v)
     )
     sums = Sums(

@@ -7,8 +7,8 @@
  * Weights are computed again, tile by tile, as by Dao 2023 (FlashAttention-2), algorithm 2; the order is another: one
  * unit is a kv head, or a chunk of it: some of the heads that share it and some blocks of PE_TILE queries. It walks
  * over the keys of one block after the other, as the forward does, and adds up dk and dv in its own memory. What a chunk
- * is depends on n and on the heads for each kv head only, and chunks are added in their order, here or by the caller:
- * neither threads nor other rows of the batch change a bit.
+ * is depends on the heads and on n only, and chunks are added in their order, here or by the caller: neither threads nor
+ * other rows of the batch change a bit.
  *
  * A pair whose weight is 0 gives nothing, whatever the numbers: so nothing leaks from what is masked.
  */
@@ -34,28 +34,23 @@ static void write_queries(const pe_back *b, const pe_queries *u)
     FN(sums_write)(&b->sums, u);
 }
 
-static void write_keys(const pe_call *call, const pe_row *row, int operand, idx part, const real *total, int step,
+/* What a chunk has summed: out it goes, or onto the chunks before (Python sees to it that the output is real then),
+ * and the memory is zero again. */
+static void write_keys(const pe_call *call, const pe_row *at, int operand, idx part, int first, real *sum, int step,
                        int width, real *room)
 {
     const pe_array *a = &call->array[operand];
-    for (idx j = 0; j < call->D(m) && row->data[operand] && part < call->D(p); j++) {
-        char *to = row->data[operand] + part * a->core[0] + j * a->core[1];
-        real *target = row_target(to, a->storage, room);
-        memcpy(target, total + j * step, (size_t)width * sizeof *target);
+    for (idx j = 0; j < call->D(m) && at->data[operand] && part < call->D(p); j++, sum += step) {
+        char *to = at->data[operand] + part * a->core[0] + j * a->core[1];
+        real *restrict target = row_target(to, a->storage, room);
+        for (int c = 0; c < width; c++)
+            target[c] = first ? sum[c] : target[c] + sum[c];
         row_write(target, to, a->storage, width);
+        memset(sum, 0, (size_t)width * sizeof *sum);
     }
 }
 
-static void add_to(real *restrict total, real *restrict x, idx n)
-{
-    SIMD
-    for (idx i = 0; i < n; i++) {
-        total[i] += x[i];
-        x[i] = 0;
-    }
-}
-
-/* 0 if it was stopped */
+/* 0 if it was stopped, and so for units */
 static int block_of_queries(pe_back *b, const pe_queries *u)
 {
     const pe_call *call = u->call;
@@ -75,25 +70,19 @@ static int block_of_queries(pe_back *b, const pe_queries *u)
     return 1;
 }
 
-static void unit_of_keys(pe_back *b, const pe_call *call, idx unit, const pe_work *work)
+static int unit_of_keys(pe_back *b, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), groups = call->D(g), share = heads / groups, blocks = BLOCKS(call->D(n), PE_TILE);
-    const idx head_parts = (idx)call->par[A_HEAD_PARTS], block_parts = (idx)call->par[A_BLOCK_PARTS];
+    const idx head_parts = max_(1, (idx)call->par[A_HEAD_PARTS]);
+    const idx block_parts = max_(1, (idx)call->par[A_BLOCK_PARTS]);
     const int together = call->par[A_MODE] == TOGETHER;
     const idx parts = head_parts * block_parts, each = BLOCKS(share, head_parts);
     const idx row = unit / (groups * VJP_PARTS), group = unit / VJP_PARTS % groups, mine = unit % VJP_PARTS;
-    const int has_dk = call->array[A_DK].data != NULL, has_dv = call->array[A_DV].data != NULL;
-    const idx of_k = call->D(m) * b->wide_d * has_dk, of_v = call->D(m) * b->wide_e * has_dv;
-    const int several = together && parts > 1;
     const pe_row at = row_at(call, row);
     pe_queries u;
     if (mine >= (together ? 1 : parts))
-        return;
+        return 1;
     b->careful = !keys_are_finite(call, &at, group, b->d, b->row);
-    memset(b->dk, 0, (size_t)of_k * sizeof(real));
-    memset(b->dv, 0, (size_t)of_v * sizeof(real));
-    memset(b->dk_total, 0, (size_t)(several * of_k) * sizeof(real));
-    memset(b->dv_total, 0, (size_t)(several * of_v) * sizeof(real));
     for (idx part = together ? 0 : mine; part < (together ? parts : mine + 1); part++) {
         const idx first = group * share + part / block_parts * each, last = min_(first + each, (group + 1) * share);
         for (idx h = first; h < last; h++) {
@@ -104,20 +93,19 @@ static void unit_of_keys(pe_back *b, const pe_call *call, idx unit, const pe_wor
                     FN(sums_clear)(&u, t);
                 FN(sums_at)(&b->sums, &u, t, work);
                 if (!block_of_queries(b, &u))
-                    return;
+                    return 0;
             }
         }
-        add_to(b->dk_total, b->dk, several * of_k);
-        add_to(b->dv_total, b->dv, several * of_v);
+        const idx into = together ? group : group * parts + mine;
+        write_keys(call, &at, A_DK, into, part == 0 || !together, b->dk, b->wide_d, b->d, b->row);
+        write_keys(call, &at, A_DV, into, part == 0 || !together, b->dv, b->wide_e, b->e, b->row);
     }
-    const idx part = together ? group : group * parts + mine;
-    write_keys(call, &at, A_DK, part, several ? b->dk_total : b->dk, b->wide_d, b->d, b->row);
-    write_keys(call, &at, A_DV, part, several ? b->dv_total : b->dv, b->wide_e, b->e, b->row);
+    return 1;
 }
 
 /* Only the gradient of a matrix that heads or rows of the batch share: they take turns to add to it, so a unit is some
  * blocks of queries and all heads and rows. */
-static void unit_of_pairs(pe_back *b, const pe_call *call, idx unit, const pe_work *work)
+static int unit_of_pairs(pe_back *b, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), blocks = BLOCKS(call->D(n), PE_TILE);
     idx all = heads;
@@ -129,8 +117,9 @@ static void unit_of_pairs(pe_back *b, const pe_call *call, idx unit, const pe_wo
             FN(queries_at)(&u, call, h * blocks + i);
             FN(sums_at)(&b->sums, &u, 0, work);
             if (!block_of_queries(b, &u))
-                return;
+                return 0;
         }
+    return 1;
 }
 
 void FN(attention_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
@@ -155,11 +144,15 @@ void FN(attention_vjp)(const pe_call *call, idx begin, idx end, const pe_work *w
     b.row = carve(&scratch, 2 * max_(b.d, b.e));
     b.dk = carve(&scratch, m * b.wide_d);
     b.dv = carve(&scratch, m * b.wide_e);
-    b.dk_total = carve(&scratch, m * b.wide_d);
-    b.dv_total = carve(&scratch, m * b.wide_e);
+    if (call->par[A_MODE] != ACROSS) {
+        memset(b.dk, 0, (size_t)(m * b.wide_d) * sizeof(real));
+        memset(b.dv, 0, (size_t)(m * b.wide_e) * sizeof(real));
+    }
+    b.careful = 0;
     for (int l = 0; l < PE_TILE; l++)
         b.one[l] = 1;
     memset(b.unused, 0, sizeof b.unused);
     for (idx unit = begin; unit < end; unit++)
-        (call->par[A_MODE] == ACROSS ? unit_of_pairs : unit_of_keys)(&b, call, unit, work);
+        if (!(call->par[A_MODE] == ACROSS ? unit_of_pairs : unit_of_keys)(&b, call, unit, work))
+            return;
 }

@@ -14,7 +14,7 @@ typedef struct {
     int d, e, wide_d, wide_e; /* widths of heads, and with what fills up the last vector */
     int careful;              /* a key is not finite */
     real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *k_copy, *v_copy, *row;
-    real *dk, *dv, *dk_total, *dv_total;
+    real *dk, *dv; /* of one kv head and one chunk; zero where a unit begins */
     real lse[PE_TILE], delta[PE_TILE], one[PE_TILE], unused[WIDE];
     uint64_t odd_q, odd_g; /* lanes whose row is not finite: left out of the strips */
     pe_sums sums;
