@@ -10,7 +10,7 @@ def reversed_axes(a):
 
 def step_two(a):
     room = np.full([2 * length for length in a.shape], 1 if a.dtype.kind in "biu" else np.nan, a.dtype)
-    view = room[tuple(slice(None, None, 2) for _ in a.shape)]
+    view = room[(..., *(slice(None, None, 2) for _ in a.shape))]  # ...: a view of an array without axes too
     view[...] = a
     return view
 
