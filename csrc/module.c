@@ -20,10 +20,12 @@ static int state_of(PyObject *module, const pe_table **table)
 #define OP(name, ...) CALL(name)
 #define TERM(name, signature)
 #define DISTANCE(name, arrays, gradients) CALL(name) CALL(name##_vjp)
+#define PAIR(name, arrays, gradients) CALL(name) CALL(name##_vjp)
 #include "ops.def"
 #undef OP
 #undef TERM
 #undef DISTANCE
+#undef PAIR
 
 static PyObject *isas(PyObject *module, PyObject *unused)
 {
@@ -119,6 +121,9 @@ static PyMethodDef methods[] = {
 #define DISTANCE(name, arrays, gradients)    \
     METHOD(name, DISTANCE_SIGNATURE(arrays)) \
     METHOD(name##_vjp, DISTANCE_VJP_SIGNATURE(arrays, gradients))
+#define PAIR(name, arrays, gradients)    \
+    METHOD(name, PAIR_SIGNATURE(arrays)) \
+    METHOD(name##_vjp, PAIR_VJP_SIGNATURE(arrays, gradients))
 #include "ops.def"
     {"isa", isa, METH_NOARGS, "name of the kernel variant in use"},
     {"isas", isas, METH_NOARGS, "names of the variants that this machine can run, slowest first"},

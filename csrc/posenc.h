@@ -60,12 +60,16 @@ typedef void (*pe_kernel)(const pe_call *call, idx begin, idx end, const pe_work
 
 /* OP: a kernel that can be called. TERM: a name that attention knows and nobody calls.
  * DISTANCE: a function of relative position; it is a term, and two kernels, one for its values and one
- * for its gradient. */
+ * for its gradient. PAIR: the same for a function of both positions. */
 #define DISTANCE_SIGNATURE(arrays) arrays ", f64 rel(l) -> real out(h,l)"
 #define DISTANCE_VJP_SIGNATURE(arrays, gradients) "f64 grad(h,l), " arrays ", f64 rel(l) -> " gradients
+#define PAIR_SIGNATURE(arrays) arrays ", pos q_positions(n), pos k_positions(m) -> real out(h,n,m)"
+#define PAIR_VJP_SIGNATURE(arrays, gradients) \
+    "f64 grad(h,n,m), " arrays ", pos q_positions(n), pos k_positions(m) -> " gradients
 #define OP(name, ...) PE_##name,
 #define TERM(name, signature) PE_##name,
 #define DISTANCE(name, arrays, gradients) PE_##name, PE_##name##_vjp,
+#define PAIR(name, arrays, gradients) PE_##name, PE_##name##_vjp,
 enum pe_op {
 #include "ops.def"
     PE_COUNT
@@ -73,5 +77,6 @@ enum pe_op {
 #undef OP
 #undef TERM
 #undef DISTANCE
+#undef PAIR
 
 #endif

@@ -12,10 +12,13 @@ static const struct {
 #define TERM(name, signature) {#name, signature},
 #define DISTANCE(name, arrays, gradients) \
     {#name, DISTANCE_SIGNATURE(arrays)}, {#name "_vjp", DISTANCE_VJP_SIGNATURE(arrays, gradients)},
+#define PAIR(name, arrays, gradients) \
+    {#name, PAIR_SIGNATURE(arrays)}, {#name "_vjp", PAIR_VJP_SIGNATURE(arrays, gradients)},
 #include "ops.def"
 #undef OP
 #undef TERM
 #undef DISTANCE
+#undef PAIR
 };
 
 void pe_row_costs(int op, const idx *dim, idx *units, double *ns, size_t *scratch)
@@ -30,10 +33,14 @@ void pe_row_costs(int op, const idx *dim, idx *units, double *ns, size_t *scratc
 #define OP(name, signature, units, ns, scratch) COSTS(name, units, ns, scratch)
 #define TERM(name, signature) COSTS(name, 0, 0, 0)
 #define DISTANCE(name, arrays, gradients) COSTS(name, D(h), D(l) * 4, 0) COSTS(name##_vjp, 1, D(h) * D(l) * 8, 0)
+#define PAIR(name, arrays, gradients)                                \
+    COSTS(name, D(h) * BLOCKS(D(n), PE_TILE), D(m) * PE_TILE * 2, 0) \
+    COSTS(name##_vjp, D(h) * BLOCKS(D(n), PE_TILE), D(m) * PE_TILE * 4, 0)
 #include "ops.def"
 #undef OP
 #undef TERM
 #undef DISTANCE
+#undef PAIR
     default: break;
     }
 }

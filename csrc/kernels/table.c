@@ -4,6 +4,7 @@
 #define TERM(name, signature)
 #define OP(name, ...) void FN(name)(const pe_call *call, idx begin, idx end, const pe_work *work);
 #define DISTANCE(name, arrays, gradients) OP(name) OP(name##_vjp)
+#define PAIR(name, arrays, gradients) OP(name) OP(name##_vjp)
 #include "../ops.def"
 #undef OP
 

@@ -6,7 +6,7 @@
  * Everything else (dense biases, keep, segments, irregular positions) fills the pairs one by one.
  */
 #include "tile.h"
-#include "distance.h"
+#include "pair.h"
 
 static void read_positions(const pe_call *call, const pe_row *row, int operand, idx first, int n, double *restrict out)
 {
@@ -58,7 +58,8 @@ static void terms_at(pe_queries *q)
     const pe_call *call = q->call;
     q->relatives = q->denses = 0;
     for (int t = 0; t < call->nterms; t++) {
-        *(call->term[t].op == PE_dense ? &q->denses : &q->relatives) += 1;
+        const int op = call->term[t].op;
+        *(op == PE_dense || FN(pair)[op] ? &q->denses : &q->relatives) += 1;
         memcpy(q->term[t], call->term[t].array, sizeof q->term[t]);
         for (int k = 0; k < PE_TERM_ARRAYS; k++)
             if (q->term[t][k].data)
@@ -181,7 +182,7 @@ static void relative_bias(const pe_queries *q, const double *rel, int rows, int 
                 for (int l = 0; l < there; l++)
                     sum[r * width + l] += (double)d[r - l];
             }
-        } else if (op != PE_dense) {
+        } else if (FN(distance)[op]) {
             FN(distance)[op](a, call->term[t].dim, q->head, rel, n, value);
             for (int i = 0; i < n; i++)
                 sum[i] += (double)value[i];
@@ -241,6 +242,19 @@ static void add_dense(const char *data, const pe_array *a, const pe_panel *p, in
     SIMD
     for (int i = 0; i < n * width; i++)
         pairs[i] = pairs[i] == MASKED ? MASKED : pairs[i] + turned[i];
+}
+
+/* A term that reads both positions. */
+static void add_pair(pe_pair of, const pe_term *term, const pe_array *a, const pe_keys *k, const pe_queries *q,
+                     const pe_panel *p, int from, int n, real *restrict pairs)
+{
+    const pe_block_of_pairs block = {
+        n, p->width, p->lanes, k->position + from, q->position + p->first, k->first + from, q->first + p->first};
+    real value[KEYS * WIDE];
+    of(a, term->dim, q->head, &block, value);
+    SIMD
+    for (int i = 0; i < n * p->width; i++)
+        pairs[i] = pairs[i] == MASKED ? MASKED : pairs[i] + value[i];
 }
 
 static void mask_keep(const char *data, const pe_array *a, const pe_panel *p, int n, real *restrict pairs)
@@ -303,9 +317,13 @@ pe_bias FN(bias_of)(pe_keys *k, const pe_queries *q, const pe_panel *p)
             for (int l = 0; l < width; l++)
                 k->pairs[j * width + l] = relative ? window[l - j] : 0;
     const idx i = q->first + p->first, j = k->first + b.from;
-    for (int t = 0; t < call->nterms; t++)
+    for (int t = 0; t < call->nterms; t++) {
+        const pe_pair pair = FN(pair)[call->term[t].op];
         if (call->term[t].op == PE_dense)
             add_dense(at(q->term[t]->data, q->term[t], q->head, i, j), q->term[t], p, n, k->pairs);
+        else if (pair)
+            add_pair(pair, &call->term[t], q->term[t], k, q, p, b.from, n, k->pairs);
+    }
     if (k->keep == SOMEBODY)
         mask_keep(at(q->row.data[A_KEEP], &call->array[A_KEEP], q->head, i, j), &call->array[A_KEEP], p, n, k->pairs);
     if (k->segments == SOMEBODY)
