@@ -16,9 +16,12 @@ from .absolute.merge import *
 from .absolute.recurrence import *
 from .absolute.sinusoid import *
 from .attention import *
+from .bias.buckets import *
+from .bias.cosines import *
 from .bias.distance import *
 from .bias.given import *
 from .bias.operator import *
+from .bias.pair import *
 from .rotary.axes import *
 from .rotary.config import *
 from .rotary.lengths import *

@@ -74,11 +74,11 @@ def backward(function: str, given: Inputs, read: Read) -> tuple[Array, Array, Ar
                 into = Sums(pairs=_stretched(mine.pairs, given.shape))
                 _core.attention_vjp(*operands, None, None, None, *into, *given.numbers, *cut, ACROSS)
         if "own" in names:
-            ends = start + np.cumsum([0, *(array.size for array in operator.arrays)])
-            pieces = zip(ends[:-1], ends[1:], operator.arrays, strict=True)
-            mine = mine._replace(own=tuple(sums.own[a:b].reshape(array.shape) for a, b, array in pieces))
+            ends = start + np.cumsum([0, *(array.size for array in operator.operands)])
+            pieces = zip(ends[:-1], ends[1:], operator.arrays, strict=False)  # what has gradients comes first
+            mine = mine._replace(own=tuple(_as_kept(sums.own[a:b], array) for a, b, array in pieces))
             start = ends[-1]
-        biases.append(operator.as_gradients(operator.gradients(function, mine, given.distances)))
+        biases.append(operator.as_gradients(operator.gradients(function, mine, given.distances, given.where)))
     gradients = zip((d_q, _in_order(d_k, groups, slots), _in_order(d_v, groups, slots)), given[:3], strict=True)
     q, k, v = (reduce_to(d, x.shape, x.dtype.newbyteorder("=")) for d, x in gradients)
     return q, k, v, tuple(biases)
@@ -91,7 +91,12 @@ def _stored(array: Array, batch: list[int], work: np.dtype[Any]) -> np.dtype[Any
 
 
 def _size(operator: Bias, names: tuple[str, ...]) -> int:
-    return sum(array.size for array in operator.arrays) if "own" in names else 0
+    return sum(array.size for array in operator.operands) if "own" in names else 0
+
+
+def _as_kept(flat: Array, array: Array) -> Array:
+    """Numbers in the order in which the memory of an operator's array has them."""
+    return flat.reshape(array.shape, order="C" if array.flags.c_contiguous else "F")
 
 
 def _in_order(parts: Array, count: int, slots: int) -> Array:

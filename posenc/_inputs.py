@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._call import I64, Array, Float64, as_array, as_data, as_number, broadcasts_to, fail, one_of, working
-from .bias.operator import Bias, consecutive, diagonal_distances, position_pair
+from .bias.operator import Bias, Where, consecutive, diagonal_distances, position_pair
 
 INFINITY = float("inf")
 
@@ -82,6 +82,12 @@ class Inputs(NamedTuple):
         return bool(self.q.dtype.char == "d")
 
     @property
+    def where(self) -> Where:
+        """Positions, unless they are consecutive and only their distances are read."""
+        q, k = self.positions
+        return None if q is None or k is None else (q, k)
+
+    @property
     def operands(self) -> tuple[Any, ...]:
         """The first operands of the rows of the table."""
         k, v = working(self.k, self.wide), working(self.v, self.wide)
@@ -148,7 +154,8 @@ def read_inputs(
     if where is not None:
         for argument, array, length in (("q_positions", where[0], n), ("k_positions", where[1], m)):
             _batch_array(function, argument, array, batch, length)
-        if consecutive(where[0]) and consecutive(where[1]):
+        relative = all(operator.is_relative for operator in operators)
+        if relative and consecutive(where[0]) and consecutive(where[1]):
             shift, where = float(where[0][0] - where[1][0]) if n and m else 0.0, None
     elif n != m and align is None and needs_positions:
         fail(ValueError, function, "align", "None", f"'start', or 'end' as in decoding: N = {n} and M = {m} differ")
@@ -171,7 +178,7 @@ def read_inputs(
         fail(ValueError, function, missing, "None", "segments of both queries and keys")
     of_q = None if q_segments is None else _segments(function, "q_segments", q_segments, batch, n)
     of_k = None if k_segments is None else _segments(function, "k_segments", k_segments, batch, m)
-    terms = tuple(operator.term(function, wide, (*batch, heads, n, m), distances) for operator in operators)
+    terms = tuple(operator.term(function, wide, (*batch, heads, n, m), distances, where) for operator in operators)
     return Inputs(
         query, key, value, mask, where or (None, None), (of_q, of_k), operators, terms, distances,
         (*batch, heads, n, m), (factor, cap, low, high, shift),

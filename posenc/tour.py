@@ -163,7 +163,12 @@ def schemes() -> list[Scheme]:
     ]  # fmt: skip
 
 
-ARGUMENTS: dict[str, Any] = {"heads": HEADS, "dim": WIDTH}
+ARGUMENTS: dict[str, Any] = {
+    "heads": HEADS, "dim": WIDTH,
+    # the network of FIRE, 32 units
+    "w1": np.random.default_rng(1).standard_normal((32, 1)), "b1": np.random.default_rng(2).standard_normal(32),
+    "w2": np.random.default_rng(3).standard_normal((HEADS, 32)), "b2": np.zeros(HEADS), "c": 0.1, "threshold": 64.0,
+}  # fmt: skip
 """Values for arguments of biases, by name; the arrays of a DISTANCE row need none, see `argument`."""
 
 
@@ -372,7 +377,8 @@ def shift_table(plans: Sequence[Scheme], text: Text, step: Callable[[str], None]
         rows,
         "Only the part of a score that positions decide is compared. Where it depends on distance only, nothing moves "
         "but the last bit; a word plus its sinusoid still tells where it stands, which is what absolute means. Vectors "
-        "that are learned, or that follow from each other, know no distance, and those of a table end with it. The "
+        "that are learned, or that follow from each other, know no distance, and those of a table end with it; FIRE "
+        "measures distances by where the query stands. The "
         "usual formula multiplies position and frequency in float32, where the angle loses its digits as the position "
         "grows.",
     )

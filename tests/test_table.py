@@ -23,6 +23,8 @@ WITHOUT_GRADIENT = {
     "frequencies", "rope_frequencies", "rope_from_config", "alibi_slopes", "rope_table", "rope_matrix", "shift_matrix",
     "t5_bucket", "digits", "from_digits", "positions_from_mask", "logn_scale", "rerope_positions",
     "self_extend_positions", "nezha", "xl_table",
+    # fixed numbers by distance: its vjp is an empty tuple
+    "sandwich",
 }  # fmt: skip
 
 
@@ -37,7 +39,8 @@ def base_of(name):
 def test_every_callable_row_is_reached_by_a_case(monkeypatch):
     """Rows are counted where they are called: by the forward calls, the calls with out=, and the gradients."""
     reached = set()
-    callable_rows = {row for row in _core.table() if hasattr(_core, row)}
+    gives = {row: signature.split("->")[-1].split(";")[0].strip() for row, signature in _core.table().items()}
+    callable_rows = {row for row in gives if hasattr(_core, row) and gives[row]}
 
     def counted(row, call):
         return lambda *a: (reached.add(row), call(*a))[1]
@@ -71,7 +74,7 @@ def test_every_vjp_is_tested():
     vjps = {base_of(name) for name in FUNCTIONS if name.endswith("_vjp")}
     assert vjps - tested == set(), "vjps that no Case checks: fill in its `gradients`"
     biases = {name for name in COMPUTING if returns_bias(name)}
-    assert biases - tested == set(), "biases whose vjp no Case checks"
+    assert biases - tested - WITHOUT_GRADIENT == set(), "biases whose vjp no Case checks"
 
 
 @pytest.mark.parametrize("name", COMPUTING)

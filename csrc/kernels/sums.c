@@ -1,6 +1,12 @@
 /* sums.c -- where dS of a tile goes to the terms of attention (see sums.h). */
 #include "sums.h"
-#include "distance.h"
+#include "pair.h"
+
+/* Gradients that are made from the pairs of a tile: not those of FoX, which are sums of rows and columns */
+static int has_own(int op)
+{
+    return FN(distance_gradient)[op] || (FN(pair_grad)[op] && op != PE_fox && op != PE_sandwich);
+}
 
 static double *row_of(const pe_queries *q, int operand, idx i)
 {
@@ -28,13 +34,14 @@ void FN(sums_at)(pe_sums *s, const pe_queries *q, idx t, const pe_work *work)
     s->columns = row_of(q, A_COLUMNS, t);
     s->wants_rows = q->row.data[A_ROWS] != NULL;
     s->pairs = q->row.data[A_PAIRS];
-    s->distances = 0;
+    s->distances = s->both = 0;
     for (int i = 0; i < call->nterms && into; i++) {
-        if (!FN(distance_gradient)[call->term[i].op])
+        if (!has_own(call->term[i].op))
             continue;
-        s->distances = 1;
+        s->distances |= FN(distance_gradient)[call->term[i].op] != NULL;
+        s->both |= FN(pair_grad)[call->term[i].op] != NULL;
         for (int k = 0; k < PE_TERM_ARRAYS && call->term[i].array[k].data; k++) {
-            s->into[i][k] = call->term[i].array[k]; /* dense, and so is its gradient */
+            s->into[i][k] = call->term[i].array[k]; /* its gradient lies in memory as the array does */
             s->into[i][k].data = into;
             into += call->term[i].size[k] * (idx)sizeof(double);
         }
@@ -123,6 +130,20 @@ static void add_distances(pe_sums *s, const pe_keys *k, const pe_queries *q, con
     }
 }
 
+static void add_both(pe_sums *s, const pe_keys *k, const pe_queries *q, const pe_panel *p, int from, int to,
+                     const real *ds)
+{
+    const pe_call *call = q->call;
+    const pe_block_of_pairs block = {
+        to - from, p->width, p->lanes, k->position + from, q->position + p->first, k->first + from, q->first + p->first};
+    double weight[KEYS * WIDE];
+    for (int i = 0; i < (to - from) * p->width; i++)
+        weight[i] = (double)ds[i];
+    for (int t = 0; t < call->nterms; t++)
+        if (FN(pair_grad)[call->term[t].op] && has_own(call->term[t].op))
+            FN(pair_grad)[call->term[t].op](q->term[t], call->term[t].dim, q->head, &block, weight, s->into[t]);
+}
+
 void FN(sums_add)(pe_sums *s, const pe_keys *k, const pe_queries *q, const pe_panel *p, int from, int to,
                   const real *ds)
 {
@@ -139,6 +160,8 @@ void FN(sums_add)(pe_sums *s, const pe_keys *k, const pe_queries *q, const pe_pa
         add_pairs(s->pairs + q->head * pairs->core[0] + i * pairs->core[1] + j * pairs->core[2], pairs, ds, n, p);
     if (s->distances)
         add_distances(s, k, q, p, from, to, ds);
+    if (s->both)
+        add_both(s, k, q, p, from, to, ds);
 }
 
 void FN(sums_write)(const pe_sums *s, const pe_queries *q)

@@ -5,7 +5,7 @@
  *     diagonals(t,l)  over j - i = t - (N - 1): all that depends on distance, where positions count up by one
  *     rows(h,n)       over the keys             columns(t,m)  over the queries
  *     pairs(h,n,m)    no sum: dS is added to it, with any strides
- *     terms(z)        gradients of the DISTANCE terms at irregular positions, one array behind the other
+ *     terms(z)        gradients of the PAIR terms, and of DISTANCE terms at irregular positions, array behind array
  * Axis t has head_parts and block_parts of attention_vjp in it: what one unit adds up no other does.
  */
 #ifndef PE_SUMS_H
@@ -18,7 +18,7 @@ enum { A_GRAD = A_LSE + 1, A_GRAD_LSE, A_DQ, A_DK, A_DV, A_DIAGONALS, A_ROWS, A_
 typedef struct {
     double *diagonals, *columns, rows[PE_TILE]; /* of one head, one block; NULL where nobody asks */
     char *pairs;
-    int wants_rows, distances;
+    int wants_rows, distances, both;
     pe_array into[PE_TERMS][PE_TERM_ARRAYS];
 } pe_sums;
 

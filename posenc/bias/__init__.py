@@ -3,9 +3,12 @@
 Each function returns a `Bias`, which can be looked at, made a matrix, differentiated, or handed to `attention`.
 """
 
-from . import distance, given, operator
+from . import buckets, cosines, distance, given, operator, pair
+from .buckets import *
+from .cosines import *
 from .distance import *
 from .given import *
 from .operator import *
+from .pair import *
 
-__all__ = [*operator.__all__, *distance.__all__, *given.__all__]
+__all__ = [*operator.__all__, *distance.__all__, *buckets.__all__, *cosines.__all__, *pair.__all__, *given.__all__]

@@ -13,10 +13,8 @@ from .._call import (
     F64,
     Array,
     Float64,
-    as_data,
     as_index,
     as_number,
-    as_parameter,
     fail,
     finish,
     output,
@@ -32,10 +30,11 @@ from .operator import (
     diagonal_distances,
     fill_matrix,
     fits_end,
+    keep_arrays,
     summed_rows,
 )
 
-__all__ = ["alibi", "alibi_slopes", "kerple_log"]
+__all__ = ["alibi", "alibi_slopes", "kerple_log", "kerple_power"]
 
 
 class Distance(Bias):
@@ -53,7 +52,7 @@ class Distance(Bias):
     def _values(self, function: str, rel: Float64, dtype: np.dtype[Any]) -> Array:
         """b_h(rel), (..., H, l)."""
         values = np.empty((*rel.shape[:-1], self.heads, rel.shape[-1]), dtype)
-        getattr(_core, self.name)(function, *self.arrays, rel, values)
+        getattr(_core, self.name)(function, *self.operands, rel, values)
         return values
 
     def _rel(self, n: int, m: int, where: Where) -> tuple[Float64, bool]:
@@ -88,35 +87,23 @@ class Distance(Bias):
 
     def _sum(self, function: str, weights: Float64, rel: Float64) -> tuple[Array, ...]:
         sums = tuple(np.zeros(array.shape) for array in self.arrays)
-        getattr(_core, f"{self.name}_vjp")(function, weights, *self.arrays, rel, *sums)
+        getattr(_core, f"{self.name}_vjp")(function, weights, *self.operands, rel, *sums)
         return sums
 
-    def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
+    def term(
+        self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None, where: Where = None
+    ) -> tuple[Any, ...]:
         check_heads(function, self.name, self.heads, shape)
         if distances is None:
-            return (self.name, *self.arrays)
+            return (self.name, *self.operands)
         return ("toeplitz", self._values(function, distances, F64 if wide else F32))
 
     def wants(self, shape: tuple[int, ...], distances: Float64 | None) -> tuple[str, ...]:
         return ("own",) if distances is None else ("diagonals",)
 
-    def gradients(self, function: str, sums: Sums, distances: Float64 | None) -> tuple[Array, ...]:
+    def gradients(self, function: str, sums: Sums, distances: Float64 | None, where: Where = None) -> tuple[Array, ...]:
         own: tuple[Array, ...] = sums.own
         return own if distances is None else self._sum(function, sums.diagonals, distances)
-
-
-def _distance(name: str, *arrays: Any) -> Bias:
-    """A DISTANCE row over arrays that a user gave: ranks and common lengths are read off the row."""
-    dtypes, kept = [], []
-    known: dict[str, int] = {}
-    for (argument, axes), given in zip(arrays_of(name), arrays, strict=True):
-        dtypes.append(as_data(name, argument, given).dtype)
-        array = as_parameter(name, argument, given, len(axes))
-        for axis, length in zip(axes, array.shape, strict=True):
-            if known.setdefault(axis, length) != length:
-                fail(ValueError, name, argument, f"length {length}", str(known[axis]))
-        kept.append(array)
-    return Distance(name, tuple(kept), tuple(dtypes))
 
 
 def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> Float64:
@@ -194,7 +181,7 @@ def alibi(slopes: npt.ArrayLike) -> Bias:
            [-0.5,  0. , -0.5],
            [-1. , -0.5,  0. ]], dtype=float32)
     """
-    return _distance("alibi", slopes)
+    return Distance("alibi", *keep_arrays("alibi", slopes))
 
 
 def kerple_log(r1: npt.ArrayLike, r2: npt.ArrayLike) -> Bias:
@@ -227,7 +214,44 @@ def kerple_log(r1: npt.ArrayLike, r2: npt.ArrayLike) -> Bias:
             [-0.693,  0.   , -0.693],
             [-1.099, -0.693,  0.   ]]], dtype=float32)
     """
-    bias = _distance("kerple_log", r1, r2)
+    bias = Distance("kerple_log", *keep_arrays("kerple_log", r1, r2))
     if (bias.arrays.r2 < 0).any():
         fail(ValueError, "kerple_log", "r2", "a negative number", "at least 0")
+    return bias
+
+
+def kerple_power(r1: npt.ArrayLike, r2: npt.ArrayLike) -> Bias:
+    """KERPLE, power: ``b[h](rel) = -r1[h] |rel|**r2[h]``.
+
+    Parameters
+    ----------
+    r1, r2 : array (H,)
+        Finite; r2 positive (in the paper r1 too, and r2 at most 2). Differentiable.
+
+    Returns
+    -------
+    Bias
+
+    Raises
+    ------
+    TypeError, ValueError
+        Parameters that are not one finite number per head, or an r2 that is not positive.
+
+    Notes
+    -----
+    Chi et al. 2022 (KERPLE), equation 5, there for a causal model: conditionally positive definite for r1 > 0 and
+    0 < r2 <= 2. The authors' code clamps r1 to at least 0.01 and r2 to 0.01..2 in each forward pass; here they are
+    taken as they are. With r2 = 1 it is ALiBi with slopes r1. The gradient with respect to r2 is 0 at distance 0.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> posenc.kerple_power([1.0], [0.5]).matrix(3).round(3)
+    array([[[ 0.   , -1.   , -1.414],
+            [-1.   ,  0.   , -1.   ],
+            [-1.414, -1.   ,  0.   ]]], dtype=float32)
+    """
+    bias = Distance("kerple_power", *keep_arrays("kerple_power", r1, r2))
+    if (bias.arrays.r2 <= 0).any():
+        fail(ValueError, "kerple_power", "r2", "a number that is not positive", "more than 0")
     return bias

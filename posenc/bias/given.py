@@ -45,7 +45,9 @@ class Toeplitz(Bias):
         self._check(function, n, m)
         return (summed_rows(function, grad, self.arrays.diagonals.shape[0], n, m),)
 
-    def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
+    def term(
+        self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None, where: Where = None
+    ) -> tuple[Any, ...]:
         check_heads(function, self.name, self.arrays.diagonals.shape[0], shape)
         self._check(function, *shape[-2:])
         return (self.name, self.arrays.diagonals.astype(F64 if wide else F32, copy=False))
@@ -53,7 +55,7 @@ class Toeplitz(Bias):
     def wants(self, shape: tuple[int, ...], distances: Float64 | None) -> tuple[str, ...]:
         return ("diagonals",)
 
-    def gradients(self, function: str, sums: Sums, distances: Float64 | None) -> tuple[Array, ...]:
+    def gradients(self, function: str, sums: Sums, distances: Float64 | None, where: Where = None) -> tuple[Array, ...]:
         return (sums.diagonals,)
 
 
@@ -81,7 +83,9 @@ class Dense(Bias):
         given = fits_end(function, grad, self._shape(function, n, m))
         return (reduce_to(given.astype(F64, copy=False), self.arrays.array.shape, F64),)
 
-    def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
+    def term(
+        self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None, where: Where = None
+    ) -> tuple[Any, ...]:
         array = self.arrays.array
         if not broadcasts_to(array.shape, shape):
             fail(ValueError, function, "array", f"shape {array.shape}", f"to broadcast to {shape}")
@@ -95,7 +99,7 @@ class Dense(Bias):
         rows, columns = self.arrays.array.shape[-2:]
         return ("rows",) if columns == 1 else ("columns",) if rows == 1 else ("pairs",)
 
-    def gradients(self, function: str, sums: Sums, distances: Float64 | None) -> tuple[Array, ...]:
+    def gradients(self, function: str, sums: Sums, distances: Float64 | None, where: Where = None) -> tuple[Array, ...]:
         shape = self.arrays.array.shape
         if sums.pairs is not None:
             return (sums.pairs.reshape(shape),)

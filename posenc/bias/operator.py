@@ -19,6 +19,7 @@ from .._call import (
     Float64,
     as_data,
     as_index,
+    as_parameter,
     as_positions,
     check_positions,
     fail,
@@ -33,16 +34,17 @@ __all__ = ["Bias"]
 
 @cache
 def arrays_of(row: str) -> tuple[tuple[str, str], ...]:
-    """(name, axes) of each array of a row of the table, its distances left out."""
-    inputs = _core.table()[row].split("->")[0]
-    found = re.findall(r"(\w+)[?~!]*\((\w(?:,\w)*)\)", inputs)
-    return tuple((name, axes.replace(",", "")) for name, axes in found if name != "rel")
+    """(name, axes) of each array of a row of the table: those that have gradients, where there are gradients."""
+    table = _core.table()
+    text = table[f"{row}_vjp"].split("->")[1] if f"{row}_vjp" in table else table[row].split("->")[0]
+    found = re.findall(r"(\w+)[?~!]*\(((?:\w(?:,\w)*)?)\)", text)
+    return tuple((name, axes.replace(",", "")) for name, axes in found)
 
 
 @cache
-def tuple_of(row: str) -> Any:
-    """The NamedTuple of a row's arrays, for its gradients."""
-    return namedtuple(f"{row}_arrays", [name for name, _ in arrays_of(row)])
+def tuple_of(row: str, fields: tuple[str, ...] | None) -> Any:
+    """The NamedTuple of an operator's arrays, for its gradients."""
+    return namedtuple(f"{row}_arrays", [name for name, _ in arrays_of(row)] if fields is None else fields)
 
 
 Where = tuple[Array, Array] | None
@@ -73,33 +75,54 @@ class Bias(ABC):
         The function that made it.
     arrays : NamedTuple
         Its arrays by name; read-only.
+    options : dict
+        What else it was made with: integers and flags.
     """
 
-    __slots__ = ("_dtypes", "arrays", "name")
+    __slots__ = ("_dtypes", "_options", "arrays", "name")
     name: str
     arrays: Any
     _dtypes: tuple[np.dtype[Any], ...]
+    _options: tuple[tuple[str, Any], ...]
     reads_positions: ClassVar[bool] = True
     """Whether `attention` must know where queries and keys stand."""
+    is_relative: ClassVar[bool] = True
+    """Whether only differences of positions matter."""
+    fields: ClassVar[tuple[str, ...] | None] = None
+    """Names of the arrays where they are not those of the table."""
 
-    def __init__(self, name: str, arrays: tuple[Array, ...], dtypes: tuple[np.dtype[Any], ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        arrays: tuple[Array, ...],
+        dtypes: tuple[np.dtype[Any], ...],
+        options: tuple[tuple[str, Any], ...] = (),
+    ) -> None:
         for array in arrays:
             array.flags.writeable = False
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "arrays", tuple_of(name)(*arrays))
+        object.__setattr__(self, "arrays", tuple_of(name, self.fields)(*arrays))
         object.__setattr__(self, "_dtypes", dtypes)
+        object.__setattr__(self, "_options", options)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self._options)
+
+    @property
+    def operands(self) -> tuple[Array, ...]:
+        """The arrays that the kernel takes; those that have gradients first."""
+        return tuple(self.arrays)
 
     def __setattr__(self, attribute: str, value: object) -> NoReturn:
         raise AttributeError(f"{self.name}: a Bias is immutable; expected a new one with another {attribute}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.name, tuple(self.arrays), self._dtypes)
+        return type(self), (self.name, tuple(self.arrays), self._dtypes, self._options)
 
     def __repr__(self) -> str:
-        shapes = ", ".join(
-            f"{name} {array.shape}" for name, array in zip(self.arrays._fields, self.arrays, strict=True)
-        )
-        return f"<posenc.{self.name}: {shapes}>"
+        shapes = [f"{name} {array.shape}" for name, array in zip(self.arrays._fields, self.arrays, strict=True)]
+        return f"<posenc.{self.name}: {', '.join([*shapes, *(f'{name}={value}' for name, value in self._options)])}>"
 
     def matrix(
         self,
@@ -187,10 +210,13 @@ class Bias(ABC):
         """The gradient of each array, in its shape, as float64."""
 
     @abstractmethod
-    def term(self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None) -> tuple[Any, ...]:
+    def term(
+        self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None, where: Where = None
+    ) -> tuple[Any, ...]:
         """This operator as `_core.attention` takes it, for logits of `shape` (..., H, n, m).
 
-        distances are those of the n + m - 1 diagonals where positions are consecutive, else None.
+        distances are those of the n + m - 1 diagonals where positions are consecutive, else None, and where is then
+        the positions of queries and keys.
         """
 
     @abstractmethod
@@ -198,12 +224,12 @@ class Bias(ABC):
         """The fields of Sums that `gradients` reads; arguments as of `term`."""
 
     @abstractmethod
-    def gradients(self, function: str, sums: Sums, distances: Float64 | None) -> tuple[Array, ...]:
+    def gradients(self, function: str, sums: Sums, distances: Float64 | None, where: Where = None) -> tuple[Array, ...]:
         """The gradient of each array, in its shape, from the sums that were wanted."""
 
     def as_gradients(self, gradients: tuple[Array, ...]) -> Any:
         """Gradients by name, in the dtypes that the arrays were given in."""
-        return tuple_of(self.name)(*(g.astype(t, copy=False) for g, t in zip(gradients, self._dtypes, strict=True)))
+        return type(self.arrays)(*(g.astype(t, copy=False) for g, t in zip(gradients, self._dtypes, strict=True)))
 
     def logits(self, q: npt.ArrayLike, k: npt.ArrayLike, **options: Any) -> NoReturn:
         """A position bias reads neither q nor k: TypeError. Use `matrix`."""
@@ -282,6 +308,21 @@ def summed_rows(function: str, grad: Array, heads: int, n: int, m: int) -> Float
         expected = f"(..., {heads}, {n}, {m}) or (..., {heads}, {max(n + m - 1, 0)})"
         fail(ValueError, function, "grad", f"shape {grad.shape}", expected)
     return reduce_to(grad.astype(F64, copy=False), (heads, max(n + m - 1, 0)), F64)
+
+
+def keep_arrays(name: str, *arrays: Any) -> tuple[tuple[Array, ...], tuple[np.dtype[Any], ...]]:
+    """Copies of the arrays that a user gave for a row, and their dtypes: ranks and common lengths are read off the
+    row."""
+    dtypes, kept = [], []
+    known: dict[str, int] = {}
+    for (argument, axes), given in zip(arrays_of(name), arrays, strict=True):
+        dtypes.append(as_data(name, argument, given).dtype)
+        array = as_parameter(name, argument, given, len(axes))
+        for axis, length in zip(axes, array.shape, strict=True):
+            if known.setdefault(axis, length) != length:
+                fail(ValueError, name, argument, f"length {length}", str(known[axis]))
+        kept.append(array)
+    return tuple(kept), tuple(dtypes)
 
 
 def check_heads(function: str, name: str, heads: int, shape: tuple[int, ...]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 import posenc
 
-from . import F32, F64, Case, at, bias, ulp
+from . import F32, F64, Case, at, bias, buckets, pair, ulp
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,7 +41,8 @@ class AttentionCase(Case):
 
 @cache
 def bias_cases():
-    return {case.function: case for case in bias.CASES if isinstance(case, bias.BiasCase)}
+    rows = (*bias.CASES, *buckets.CASES, *pair.CASES)
+    return {case.function: case for case in rows if isinstance(case, bias.BiasCase)}
 
 
 def visible(shape, *, keep=None, causal=False, window=None, q_positions, k_positions, q_segments=None,
@@ -176,6 +177,44 @@ def make_gradient_of_rows(rng, n):
     }  # fmt: skip
 
 
+def make_operators(rng, n):
+    """Every position bias at once, at positions in no order, which differ from row to row of the batch."""
+    m, width = n + 3, 6
+    return {
+        "q": rng.standard_normal((2, 4, n, 8)), "k": rng.standard_normal((2, 2, m, 8)),
+        "v": rng.standard_normal((2, 2, m, 8)), "return_lse": True, "window": (60, 70),
+        "q_positions": rng.integers(0, 120, (2, n)), "k_positions": rng.integers(0, 120, (2, m)),
+        "keep": rng.random((2, 1, n, m)) > 0.2,
+        "bias": (
+            ("t5", {"table": rng.standard_normal((32, 4)), "max_distance": 50}),
+            ("kerple_log", {"r1": rng.uniform(0.1, 1, 4), "r2": rng.uniform(0.1, 1, 4)}),
+            ("kerple_power", {"r1": rng.uniform(0.1, 1, 4), "r2": rng.uniform(0.1, 0.5, 4)}),
+            ("sandwich", {"heads": 4, "dim": 12}),
+            ("swin", {"table": rng.standard_normal((19 * 23, 4)), "height": 10, "width": 12}),
+            ("fox", {"log_forget": -rng.uniform(0, 0.1, (1, 4, 120))}),
+            ("fire", {
+                "w1": rng.standard_normal((width, 1)), "b1": rng.standard_normal(width),
+                "w2": rng.standard_normal((4, width)), "b2": rng.standard_normal(4), "c": np.array(0.2),
+                "threshold": np.array(9.5),
+            }),
+        ),
+    }  # fmt: skip
+
+
+def make_forgetful(rng, n):
+    """Consecutive positions, where some operators read only their difference and others do not."""
+    return {
+        "q": rng.standard_normal((2, 4, n, 8)), "k": rng.standard_normal((2, n, 8)),
+        "v": rng.standard_normal((2, n, 8)), "return_lse": True, "causal": True,
+        "q_positions": np.arange(n) + 5, "k_positions": np.arange(n) + 5,
+        "bias": (
+            ("fox", {"log_forget": -rng.uniform(0, 1, (4, n + 5))}),
+            ("t5", {"table": rng.standard_normal((32, 4)), "bidirectional": False}),
+            ("sandwich", {"heads": 4, "dim": 12}),
+        ),
+    }  # fmt: skip
+
+
 def of_bias(*names):
     """Paths of gradients: ("slopes", "array") are those of bias 0 and 1; several names of one operator as "r1 r2"."""
     return {f"bias {i} {name}": ("bias", i, 1, name) for i, each in enumerate(names) for name in each.split()}
@@ -228,6 +267,24 @@ CASES = [
             "q": "b h! n d", "k": "g m d", "v": "b g m e", "q_positions": "n", "k_positions": "m", "q_segments": "n",
             "k_segments": "m", "keep": "b 1 n? m?",
         },
+    ),
+    AttentionCase(
+        function="attention", label="operators", oracle=attention, tolerance=as_numpy_would, make=make_operators,
+        real=real_attention(bias=(("t5", {"table": np.linspace(-1, 1, 256).reshape(32, 8)}),)), data=("q", "k", "v"),
+        axes={
+            "q": "b h! n d", "k": "b g m d", "v": "b g m e", "q_positions": "b n", "k_positions": "b m",
+            "keep": "b 1 n? m?",
+        },
+        gradients={
+            **at("q", "k", "v"),
+            **of_bias("table", "r1 r2", "r1 r2", "", "table", "log_forget", "w1 b1 w2 b2 c threshold"),
+        },
+    ),
+    AttentionCase(
+        function="attention", label="forgetful", oracle=attention, tolerance=as_numpy_would, make=make_forgetful,
+        real=real_attention(bias=(("fox", {"log_forget": np.full((8, 1024), -0.01)}),)), data=("q", "k", "v"),
+        axes={"q": "b h! n d", "k": "g m d", "v": "g m e", "q_positions": "n", "k_positions": "m"},
+        gradients={**at("q", "k", "v"), **of_bias("log_forget", "table")},
     ),
     AttentionCase(
         function="merge_attention", oracle=merge_attention, tolerance=merge_tolerance, make=make_merge,
