@@ -50,3 +50,26 @@ def test_rotary_from_its_own_angles() -> None:
     peer = xt.apply_rotary_pos_emb(torch.from_numpy(x), angle).numpy()
     ours = posenc.rope(x, N, w, layout="interleaved")
     agree("rope", ours, peer, 1e-12)  # angles to 500, rounded to 6e-14 in NumPy
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("n", "m"), [(9, 9), (1, 200), (130, 200)])
+def test_t5(n: int, m: int, causal: bool) -> None:
+    module = xt.RelativePositionBias(1.0, causal=causal, heads=6)
+    table = module.relative_attention_bias.weight.detach().numpy()
+    ours = posenc.t5(table, bidirectional=not causal).matrix(n, m)
+    agree("t5", ours, module(n, m).detach().numpy(), 0)
+
+
+def test_data_dependent_alibi_is_fox() -> None:
+    """Values and the gradient with respect to the gates; theirs sums in float32 unless its input is wider."""
+    module = xt.DataDependentAlibi(8, 4).double()
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 50, 8)))
+    gates = module.to_forget_gates(x).detach().requires_grad_()
+    peer = xt.einx.subtract("b h i, b h j -> b h i j", gates.cumsum(-1), gates.cumsum(-1))
+    np.testing.assert_array_equal(peer.detach().numpy(), module(x).detach().numpy())
+    bias = posenc.fox(gates.detach().numpy())
+    agree("fox", bias.matrix(50, dtype=np.float64), peer.detach().numpy(), 1e-14)
+    grad = np.tril(np.random.default_rng(1).standard_normal((2, 4, 50, 50)))
+    peer.backward(torch.from_numpy(grad))
+    agree("fox vjp", bias.vjp(grad, 50).log_forget, gates.grad.numpy(), 1e-11)
