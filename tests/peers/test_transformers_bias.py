@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from agreed import agree
 
 import posenc
 
@@ -25,7 +26,7 @@ def test_buckets(buckets: int, max_distance: int, bidirectional: bool) -> None:
     rel = np.arange(-4 * max_distance, 4 * max_distance + 1)
     options = {"bidirectional": bidirectional, "max_distance": max_distance}
     peer = T5Attention._relative_position_bucket(torch.from_numpy(rel), num_buckets=buckets, **options).numpy()
-    np.testing.assert_array_equal(posenc.t5_bucket(rel, buckets=buckets, **options), peer)
+    agree("t5_bucket", posenc.t5_bucket(rel, buckets=buckets, **options), peer, 0)
 
 
 def test_where_the_peer_is_wrong() -> None:
@@ -46,7 +47,7 @@ def test_t5_bias_bit_for_bit(n: int, m: int, past: int, decoder: bool) -> None:
     module.relative_attention_bias.weight.data = torch.from_numpy(table)
     peer = module.compute_bias(n, m, past_seen_tokens=past)[0].detach().numpy()
     ours = posenc.t5(table, bidirectional=not decoder)
-    np.testing.assert_array_equal(ours.matrix(n, m), peer)
+    agree("t5", ours.matrix(n, m), peer, 0)
     np.testing.assert_array_equal(ours.matrix(n, m, q_positions=np.arange(n) + past + 0.0), peer)
 
 
@@ -57,7 +58,7 @@ def test_swin(window: tuple[int, int]) -> None:
     table = np.random.default_rng(0).standard_normal(tuple(module.relative_position_bias_table.shape), np.float32)
     module.relative_position_bias_table.data = torch.from_numpy(table)
     ours = posenc.swin(table, height, width).matrix(height * width)
-    np.testing.assert_array_equal(ours, module()[0].detach().numpy())
+    agree("swin", ours, module()[0].detach().numpy(), 0)
 
 
 def test_swin_gradient() -> None:
