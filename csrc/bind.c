@@ -276,9 +276,11 @@ static int take_terms(const pe_table *table, agreement *a, PyObject *object, pe_
         term->dim['l' - 'a'] = UNKNOWN;
         a->dim = term->dim;
         int status = 0, n = 0;
-        for (int k = 0; k < row->noperands && !row->operand[k].output && status == 0; k++) {
+        for (int k = 0; k < row->noperands && status == 0; k++) {
             if (strcmp(row->operand[k].name, "rel") == 0 || strcmp(row->operand[k].name, "q_positions") == 0)
                 break; /* distances and positions come from the tile */
+            if (row->operand[k].output && n + 1 >= PyTuple_GET_SIZE(item))
+                break; /* nobody asks for its gradients */
             status = n + 1 < PyTuple_GET_SIZE(item) && n < PE_TERM_ARRAYS
                          ? take_operand(a, &row->operand[k], PyTuple_GET_ITEM(item, n + 1), &term->array[n])
                          : wrong(PyExc_TypeError, a, name, "too few arrays", row->signature);

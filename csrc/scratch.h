@@ -12,7 +12,23 @@
 enum { ATTENTION_COLUMN = 384, ATTENTION_PAD = 16 };
 #define ATTENTION_WIDTH ((D(d) > D(e) ? D(d) : D(e)) + ATTENTION_PAD)
 #define ATTENTION_SCRATCH \
-    (64 * 8 * (D(d) + D(e)) + 64 * ATTENTION_COLUMN + (ATTENTION_COLUMN + 8) * ATTENTION_WIDTH + 5 * 64)
+    (64 * 8 * (D(d) + D(e)) + 64 * ATTENTION_COLUMN + (ATTENTION_COLUMN + 8) * ATTENTION_WIDTH + 5 * 64 \
+     + CONTENT_SCRATCH)
+
+/* content (kernels/content.c): another pack of the queries; one panel's pack, of a table's pieces at least; products
+ * of a panel with the rows of a window; what is added, for all lanes; two tiles of a panel; and numbers of rows. A
+ * panel is at most 128 bytes of a row. */
+enum { CONTENT_PIECE = 64 };
+#define CONTENT_WIDTH (D(d) > CONTENT_PIECE ? D(d) : CONTENT_PIECE)
+#define CONTENT_SCRATCH                                                                       \
+    (64 * 8 * D(d) + 128 * CONTENT_WIDTH + (128 + 8) * (ATTENTION_COLUMN / 4 + 64)             \
+     + (64 + 2 * 32 + 64) * ATTENTION_COLUMN + 6 * 64)
+/* and its gradient (kernels/content_vjp.c): a tile of all lanes, a panel across lanes and as strips */
+#define CONTENT_VJP_SCRATCH (CONTENT_SCRATCH + 64 * ATTENTION_COLUMN + 2 * 128 * (CONTENT_WIDTH + 16) + 3 * 64)
+/* logits (kernels/logits.c): the packed queries, a copy of the keys, a row, and content's */
+#define LOGITS_SCRATCH                                                                                            \
+    (2 * 64 * 8 * D(d) + (ATTENTION_COLUMN + 8) * (D(d) + ATTENTION_PAD) + 64 * ATTENTION_COLUMN + 5 * 64 \
+     + CONTENT_SCRATCH)
 
 /* its gradient (kernels/attention_vjp.c): queries and cotangents packed twice and the sums of dq, three tiles of weights,
  * copies of keys and values, two rows; and dk and dv of one kv head */
@@ -20,7 +36,7 @@ enum { VJP_PARTS = 8 }; /* at most so many chunks */
 #define ATTENTION_VJP_SCRATCH                                                                \
     (64 * 8 * (3 * D(d) + 2 * D(e) + 32) + 3 * 64 * ATTENTION_COLUMN                         \
      + ATTENTION_COLUMN * (D(d) + D(e) + 2 * ATTENTION_PAD) + 16 * ATTENTION_WIDTH + 16 * 64 \
-     + 8 * D(m) * (D(d) + D(e) + 32))
+     + 8 * D(m) * (D(d) + D(e) + 32) + CONTENT_VJP_SCRATCH)
 
 /* sinusoid (kernels/sinusoid.c): frequencies, steps and bases of one tile, 256 pairs of doubles each, and which are
  * there */

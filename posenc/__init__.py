@@ -5,7 +5,7 @@ position of query. Positions are explicit: an int ``n`` means 0..n-1, an array m
 """
 
 # Names come from the files themselves: mypy does not see through the __all__ of a package.
-from . import absolute, bias, rotary, runtime
+from . import absolute, bias, relative, rotary, runtime
 from . import attention as _attention
 from .absolute.complex_order import *
 from .absolute.convolution import *
@@ -22,6 +22,10 @@ from .bias.distance import *
 from .bias.given import *
 from .bias.operator import *
 from .bias.pair import *
+from .relative.contextual import *
+from .relative.disentangled import *
+from .relative.tables import *
+from .relative.untied import *
 from .rotary.axes import *
 from .rotary.config import *
 from .rotary.lengths import *
@@ -31,5 +35,5 @@ from .rotary.sections import *
 from .rotary.xpos import *
 from .runtime import *
 
-__all__ = [*absolute.__all__, *rotary.__all__, *bias.__all__, *_attention.__all__, *runtime.__all__]
+__all__ = [*absolute.__all__, *rotary.__all__, *bias.__all__, *relative.__all__, *_attention.__all__, *runtime.__all__]
 __version__ = "0.1.0"

@@ -30,6 +30,10 @@ def chunks(heads: int, groups: int, n: int) -> tuple[int, int]:
 def backward(function: str, given: Inputs, read: Read) -> tuple[Array, Array, Array, tuple[Any, ...]]:
     """Gradients of q, k, v and of the arrays of each operator. `read` is (out, lse, grad, grad_lse)."""
     *batch, heads, n, m = given.shape
+
+    def operands(terms: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (function, *given._replace(terms=terms).operands, *read)
+
     groups, work = given.k.shape[-3], F64 if given.wide else F32
     cut = chunks(heads, groups, n)
     parts = prod(cut)
@@ -37,11 +41,11 @@ def backward(function: str, given: Inputs, read: Read) -> tuple[Array, Array, Ar
     slots = parts if apart else 1
     rows = cut[1] if apart else 1  # of sums over queries, for each head
 
-    wants = [operator.wants(given.shape, given.distances) for operator in given.operators]
+    wants = [operator.wants(given.shape, given.distances) for operator in given.every]
     wanted = {name for names in wants for name in names}
     unshared = [
         "pairs" in names and _leads(operator, given.shape) == given.shape[:-2]
-        for operator, names in zip(given.operators, wants, strict=True)
+        for operator, names in zip(given.every, wants, strict=True)
     ]
     d_q = np.zeros((*batch, heads, n, given.q.shape[-1]), _stored(given.q, batch, work))
     d_k, d_v = (
@@ -53,12 +57,18 @@ def backward(function: str, given: Inputs, read: Read) -> tuple[Array, Array, Ar
         np.zeros((*batch, heads, n)) if "rows" in wanted else None,
         np.zeros((*batch, heads * rows, m)) if "columns" in wanted else None,
         np.zeros(given.shape, work) if any(unshared) else None,
-        np.zeros(sum(map(_size, given.operators, wants))) if "own" in wanted else None,
+        np.zeros(sum(map(_size, given.every, wants))) if "own" in wanted else None,
     )
-    operands = (function, *given.operands, *read)
+    tables = [
+        operator.tables(given.shape, tuple(batch), heads * rows, work) if "tables" in names else ()
+        for operator, names in zip(given.every, wants, strict=True)
+    ]
+    terms = tuple((*term, *room) for term, room in zip(given.terms, tables, strict=True))
     empty = 0 in given.shape or groups == 0
     if not empty:
-        _core.attention_vjp(*operands, d_q, d_k, d_v, *sums, *given.numbers, *cut, APART if apart else TOGETHER)
+        _core.attention_vjp(
+            *operands(terms), d_q, d_k, d_v, *sums[:5], *given.numbers, *cut, APART if apart else TOGETHER
+        )
     if sums.diagonals is not None:
         diagonals = _in_order(sums.diagonals[..., None, :], heads, rows)[..., 0, :]
         sums = sums._replace(diagonals=reduce_to(diagonals, (heads, diagonals.shape[-1]), F64))
@@ -66,13 +76,15 @@ def backward(function: str, given: Inputs, read: Read) -> tuple[Array, Array, Ar
         sums = sums._replace(columns=_in_order(sums.columns[..., None, :], heads, rows)[..., 0, :])
 
     biases, start = [], 0
-    for operator, names, whole in zip(given.operators, wants, unshared, strict=True):
+    for operator, names, whole, room in zip(given.every, wants, unshared, tables, strict=True):
         mine = Sums(**{name: getattr(sums, name) for name in names})
+        if "tables" in names:
+            mine = mine._replace(tables=tuple(_added_up(array, len(batch), heads) for array in room))
         if "pairs" in names and not whole:
             mine = mine._replace(pairs=np.zeros((*_leads(operator, given.shape), n, m), work))
             if not empty:
                 into = Sums(pairs=_stretched(mine.pairs, given.shape))
-                _core.attention_vjp(*operands, None, None, None, *into, *given.numbers, *cut, ACROSS)
+                _core.attention_vjp(*operands(given.terms), None, None, None, *into[:5], *given.numbers, *cut, ACROSS)
         if "own" in names:
             ends = start + np.cumsum([0, *(array.size for array in operator.operands)])
             pieces = zip(ends[:-1], ends[1:], operator.arrays, strict=False)  # what has gradients comes first
@@ -81,7 +93,27 @@ def backward(function: str, given: Inputs, read: Read) -> tuple[Array, Array, Ar
         biases.append(operator.as_gradients(operator.gradients(function, mine, given.distances, given.where)))
     gradients = zip((d_q, _in_order(d_k, groups, slots), _in_order(d_v, groups, slots)), given[:3], strict=True)
     q, k, v = (reduce_to(d, x.shape, x.dtype.newbyteorder("=")) for d, x in gradients)
-    return q, k, v, tuple(biases)
+    return q, k, v, _nested(given.operators, biases)
+
+
+def _nested(operators: tuple[Bias, ...], gradients: list[Any]) -> tuple[Any, ...]:
+    """One gradient for each operator of the user; what came along with it is in its field `relative`."""
+    rest, nested = iter(gradients), []
+    for operator in operators:
+        gradient = next(rest)
+        for _ in operator.within:
+            gradient = gradient._replace(relative=next(rest))
+        nested.append(gradient)
+    return tuple(nested)
+
+
+def _added_up(table: Array | None, batch: int, heads: int) -> Array | None:
+    """(batch axes, heads x rows, ...) as float64 (heads, ...)."""
+    if table is None:
+        return None
+    total = table.astype(F64, copy=False).sum(axis=tuple(range(batch)))
+    added: Array = total.reshape(heads, -1, *total.shape[1:]).sum(1)
+    return added
 
 
 def _stored(array: Array, batch: list[int], work: np.dtype[Any]) -> np.dtype[Any]:

@@ -58,6 +58,14 @@ def _operators(function: str, bias: Any) -> tuple[Bias, ...]:
     return tuple(operators)
 
 
+def _scale(function: str, width: int, operators: tuple[Bias, ...]) -> float:
+    """D**-0.5, or what the operators ask for, if they agree."""
+    asked = {operator.name: one for operator in operators if (one := operator.default_scale(width)) is not None}
+    if len(set(asked.values())) > 1:
+        fail(ValueError, function, "scale", "None", "a number: " + ", ".join(sorted(asked)) + " ask for different ones")
+    return next(iter(asked.values()), (width or 1) ** -0.5)
+
+
 class Inputs(NamedTuple):
     """Arguments of a call, as the kernels take them."""
 
@@ -68,6 +76,8 @@ class Inputs(NamedTuple):
     positions: tuple[Array, Array] | tuple[None, None]
     segments: tuple[Array | None, Array | None]
     operators: tuple[Bias, ...]
+    every: tuple[Bias, ...]
+    """Operators and those that come along with them: one for each term."""
     terms: tuple[Any, ...]
     distances: Float64 | None
     """Of the diagonals, where positions are consecutive and an operator reads them."""
@@ -96,7 +106,7 @@ class Inputs(NamedTuple):
     @property
     def arrays(self) -> tuple[Any, ...]:
         """Everything that is read."""
-        of_bias = (array for operator in self.operators for array in operator.arrays)
+        of_bias = (array for operator in self.every for array in operator.arrays if isinstance(array, np.ndarray))
         return (self.q, self.k, self.v, self.keep, *self.positions, *self.segments, *of_bias)
 
 
@@ -135,6 +145,9 @@ def read_inputs(
             fail(ValueError, function, argument, f"batch axes {array.shape[:-3]}", f"to broadcast against {batch}")
     wide = query.dtype.char == "d"
     operators = _operators(function, bias)
+    every = tuple(one for operator in operators for one in (operator, *operator.within))
+    for operator in every:
+        operator.check_widths(function, width, value.shape[-1])
     low, high = _range(function, causal, window)
     cap = 0.0 if softcap is None else as_number(function, "softcap", softcap)
     if softcap is not None:
@@ -142,26 +155,26 @@ def read_inputs(
             fail(ValueError, function, "softcap", softcap, "a positive number or None")
         size = 1e300 if wide else 1e37  # it and its inverse are numbers of the working precision; results are the same
         cap = min(max(cap, 1 / size), size)
-    factor = (width or 1) ** -0.5 if scale is None else as_number(function, "scale", scale)
+    factor = _scale(function, width, every) if scale is None else as_number(function, "scale", scale)
 
     where = position_pair(function, n, m, q_positions, k_positions)
     if align is not None:
         one_of(function, "align", align, ("start", "end"))
         if where is not None:
             fail(ValueError, function, "align", repr(align), "None where positions are given")
-    needs_positions = low > -INFINITY or high < INFINITY or any(operator.reads_positions for operator in operators)
+    needs_positions = low > -INFINITY or high < INFINITY or any(operator.reads_positions for operator in every)
     shift = 0.0
     if where is not None:
         for argument, array, length in (("q_positions", where[0], n), ("k_positions", where[1], m)):
             _batch_array(function, argument, array, batch, length)
-        relative = all(operator.is_relative for operator in operators)
+        relative = all(operator.is_relative for operator in every)
         if relative and consecutive(where[0]) and consecutive(where[1]):
             shift, where = float(where[0][0] - where[1][0]) if n and m else 0.0, None
     elif n != m and align is None and needs_positions:
         fail(ValueError, function, "align", "None", f"'start', or 'end' as in decoding: N = {n} and M = {m} differ")
     elif align == "end":
         shift = float(m - n)
-    reads = where is None and any(operator.reads_positions for operator in operators)
+    reads = where is None and any(operator.reads_positions for operator in every)
     distances = diagonal_distances(n, m, shift) if reads else None
 
     mask = None
@@ -178,8 +191,8 @@ def read_inputs(
         fail(ValueError, function, missing, "None", "segments of both queries and keys")
     of_q = None if q_segments is None else _segments(function, "q_segments", q_segments, batch, n)
     of_k = None if k_segments is None else _segments(function, "k_segments", k_segments, batch, m)
-    terms = tuple(operator.term(function, wide, (*batch, heads, n, m), distances, where) for operator in operators)
+    terms = tuple(operator.term(function, wide, (*batch, heads, n, m), distances, where) for operator in every)
     return Inputs(
-        query, key, value, mask, where or (None, None), (of_q, of_k), operators, terms, distances,
+        query, key, value, mask, where or (None, None), (of_q, of_k), operators, every, terms, distances,
         (*batch, heads, n, m), (factor, cap, low, high, shift),
     )  # fmt: skip

@@ -10,6 +10,7 @@
  * expression in float32, worst of 60 calls: 1.5 instead of 1.9).
  */
 #include "block.h"
+#include "content.h"
 #include "gemm.h"
 
 typedef enum { DONE, STOPPED, NOT_FINITE } pe_outcome;
@@ -20,6 +21,8 @@ typedef struct {
     real *q, *o, *s, *copy, *row;
     real top[PE_TILE], total[PE_TILE], factor[PE_TILE]; /* so far: maximum, sum of exp(s - top); what to rescale by */
     uint64_t sees[KEYS];                                /* careful only: the lanes that see a key */
+    const real *pack;                                   /* what meets the keys: q, and what content adds to it */
+    pe_content content;
 } pe_block;
 
 static void pack_queries(const pe_queries *u, pe_block *b)
@@ -72,17 +75,26 @@ static void note_who_sees(pe_block *b, const pe_panel *p, const real *s, const p
             b->sees[j] |= (uint64_t)(s[(j - bias->from) * p->width + l] != MASKED) << (p->first + l);
 }
 
-static void soften(pe_block *b, const pe_queries *u, const pe_panel *p, const pe_bias *bias, const char *k, idx step)
+static void soften(pe_block *b, const pe_queries *u, const pe_keys *keys, const pe_panel *p, const pe_bias *given,
+                   const char *k, idx step)
 {
-    const int first = p->first, width = p->width, n = bias->to - bias->from;
+    pe_content *c = &b->content;
+    const int first = p->first, width = p->width, n = given->to - given->from;
     const real softcap = (real)u->call->par[A_SOFTCAP];
     real *s = b->s + first * KEYS, *top = b->top + first, old[WIDE], unused[WIDE] = {0}, base[WIDE];
+    real *content = c->by_query || c->by_key || c->sums ? FN(content_tile)(c, u, keys, p, given, k, step) : NULL;
+    pe_bias after = c->after ? FN(content_after)(c, u, keys, p, given) : *given, *bias = &after;
+    if (content && !(softcap > 0)) {
+        merge_bias(content, bias, width);
+        after.add = content;
+        after.step = width;
+    }
     const pe_scores w = {.k = k + bias->from * step,
                          .k_step = step,
                          .d = b->d,
-                         .q = b->q + first * b->d,
-                         .bias = softcap > 0 ? NULL : bias->add,
-                         .bias_step = bias->step,
+                         .q = b->pack + first * b->d,
+                         .bias = softcap > 0 ? content : bias->add,
+                         .bias_step = softcap > 0 ? width : bias->step,
                          .s = s,
                          .top = softcap > 0 ? unused : top};
     memcpy(old, top, (size_t)width * sizeof *old);
@@ -126,10 +138,12 @@ static void tile(pe_block *b, const pe_queries *u, pe_keys *keys)
     pe_bias bias[PE_TILE / WIDE];
     memset(b->sees, 0, sizeof b->sees);
     const char *rows = tile_rows(k, &k_step, ka->storage, keys->n, b->d, u->panels, b->copy);
+    if (b->content.by_query || b->content.by_key || b->content.sums)
+        FN(content_keys)(&b->content, u, keys, rows, k_step);
     for (int p = 0; p < u->panels; p++) {
         bias[p] = FN(bias_of)(keys, u, &u->panel[p]);
         if (bias[p].from < bias[p].to)
-            soften(b, u, &u->panel[p], &bias[p], rows, k_step);
+            soften(b, u, keys, &u->panel[p], &bias[p], rows, k_step);
     }
     rows = b->careful ? finite_rows(v, &v_step, va->storage, keys->n, b->e, b->copy)
                       : tile_rows(v, &v_step, va->storage, keys->n, b->e, u->panels, b->copy);
@@ -143,6 +157,8 @@ static void tile(pe_block *b, const pe_queries *u, pe_keys *keys)
                              .o = b->o + first * b->e};
         if (w.n > 0)
             (u->panel[p].width == WIDE ? values_wide : values_narrow)(&w, b->e);
+        if (w.n > 0 && b->content.values)
+            FN(content_values)(&b->content, u, keys, &u->panel[p], &bias[p], w.p, w.o);
         if (b->careful)
             add_not_finite(b, &u->panel[p], &bias[p], v, va->core[1], va->storage);
     }
@@ -201,14 +217,17 @@ static void write_unit(const pe_block *b, const pe_queries *u)
 static pe_outcome run(pe_block *b, const pe_queries *u)
 {
     const pe_call *call = u->call;
+    const idx tiles = BLOCKS(call->D(m), KEYS);
     pe_keys keys;
     memset(b->o, 0, (size_t)(u->width * b->e) * sizeof(real));
+    memset(b->content.passed, 0, sizeof b->content.passed);
     for (int l = 0; l < u->width; l++) {
         b->top[l] = MASKED;
         b->total[l] = 0;
     }
-    for (idx first = 0; first < call->D(m); first += KEYS) {
-        if (!FN(keys_at)(&keys, u, first))
+    for (idx t = 0; t < tiles; t++) {
+        if (!FN(keys_at)(&keys, u,
+                         (b->content.sums ? tiles - 1 - t : t) * KEYS)) /* CoPE's sums begin at the last key */
             continue;
         if (call->stop && call->stop(call))
             return STOPPED;
@@ -232,6 +251,9 @@ void FN(attention)(const pe_call *call, idx begin, idx end, const pe_work *work)
     for (idx i = begin; i < end; i++) {
         FN(queries_at)(&u, call, i);
         pack_queries(&u, &b);
+        char *rest = scratch;
+        FN(content_at)(&b.content, &u, b.q, &rest);
+        b.pack = FN(content_queries)(&b.content, &u);
         b.careful = 0;
         pe_outcome outcome = run(&b, &u);
         if (outcome == NOT_FINITE) {

@@ -50,15 +50,45 @@ static void write_keys(const pe_call *call, const pe_row *at, int operand, idx p
     }
 }
 
-/* 0 if it was stopped, and so for units */
-static int block_of_queries(pe_back *b, const pe_queries *u)
+/* CoPE counts from the last key, and tiles go from the first: the sum of all comes before. 0 if it was stopped */
+static int count_gates(pe_back *b, const pe_queries *u)
+{
+    const pe_call *call = u->call;
+    const pe_array *a = &call->array[A_K];
+    pe_keys keys;
+    for (idx first = 0; first < call->D(m); first += KEYS) {
+        idx step = a->core[1];
+        if (!FN(keys_at)(&keys, u, first))
+            continue;
+        if (call->stop && call->stop(call))
+            return 0;
+        const char *k = u->row.data[A_K] + u->kv_head * a->core[0] + first * step;
+        k = tile_rows(k, &step, a->storage, keys.n, b->d, 2, b->k_copy);
+        for (int p = 0; p < u->panels; p++) {
+            const pe_bias bias = FN(bias_of)(&keys, u, &u->panel[p]);
+            if (bias.from < bias.to)
+                FN(content_count)(&b->content, u, &keys, &u->panel[p], &bias, k, step);
+        }
+    }
+    return 1;
+}
+
+/* 0 if it was stopped, and so for units; t is the row of sums and of gradients of tables */
+static int block_of_queries(pe_back *b, const pe_queries *u, idx t)
 {
     const pe_call *call = u->call;
     pe_keys keys;
+    char *rest = b->rest;
     b->odd_q = pack(u, A_Q, b->d, (real)call->par[A_SCALE], b->q, b->q_rows, b->row);
     b->odd_g = pack(u, A_GRAD, b->e, 1, b->g, b->g_rows, b->row);
     pack_sums(b, u);
     memset(b->dq, 0, (size_t)(u->width * b->d) * sizeof(real));
+    FN(content_at)(&b->content, u, b->q, &rest);
+    FN(content_vjp_at)(&b->content_vjp, &b->content, u, b->q_rows, b->g_rows, b->dq, t, &rest);
+    b->pack = FN(content_queries)(&b->content, u);
+    b->content.ascending = 1;
+    if (b->content.sums && !count_gates(b, u))
+        return 0;
     for (idx first = 0; first < call->D(m); first += KEYS) {
         if (!FN(keys_at)(&keys, u, first))
             continue;
@@ -92,7 +122,7 @@ static int unit_of_keys(pe_back *b, const pe_call *call, idx unit, const pe_work
                 if (i == part % block_parts && (!together || i == 0))
                     FN(sums_clear)(&u, t);
                 FN(sums_at)(&b->sums, &u, t, work);
-                if (!block_of_queries(b, &u))
+                if (!block_of_queries(b, &u, t))
                     return 0;
             }
         }
@@ -116,7 +146,7 @@ static int unit_of_pairs(pe_back *b, const pe_call *call, idx unit, const pe_wor
         for (idx h = 0; h < all; h++) {
             FN(queries_at)(&u, call, h * blocks + i);
             FN(sums_at)(&b->sums, &u, 0, work);
-            if (!block_of_queries(b, &u))
+            if (!block_of_queries(b, &u, 0))
                 return 0;
         }
     return 1;
@@ -148,6 +178,7 @@ void FN(attention_vjp)(const pe_call *call, idx begin, idx end, const pe_work *w
         memset(b.dk, 0, (size_t)(m * b.wide_d) * sizeof(real));
         memset(b.dv, 0, (size_t)(m * b.wide_e) * sizeof(real));
     }
+    b.rest = scratch;
     b.careful = 0;
     for (int l = 0; l < PE_TILE; l++)
         b.one[l] = 1;

@@ -5,6 +5,7 @@
 #define PE_BACKWARD_H
 
 #include "block.h"
+#include "content_vjp.h"
 #include "gemm.h"
 #include "outer.h"
 #include "sums.h"
@@ -18,6 +19,10 @@ typedef struct {
     real lse[PE_TILE], delta[PE_TILE], one[PE_TILE], unused[WIDE];
     uint64_t odd_q, odd_g; /* lanes whose row is not finite: left out of the strips */
     pe_sums sums;
+    const real *pack; /* what meets the keys: q, and what content adds to it */
+    char *rest;       /* scratch for content */
+    pe_content content;
+    pe_content_vjp content_vjp;
 } pe_back;
 
 /* Rows of an operand across the lanes of their panels, and as strips without what is not finite: the lanes that had
@@ -137,36 +142,57 @@ static NOINLINE void times(real *restrict ds, const real *restrict slope, int n)
         ds[i] = ds[i] == 0 ? 0 : ds[i] * slope[i];
 }
 
-static void panel_of_tile(pe_back *b, pe_keys *keys, const pe_queries *u, const pe_panel *p, const pe_bias *bias,
+static void panel_of_tile(pe_back *b, pe_keys *keys, const pe_queries *u, const pe_panel *p, const pe_bias *given,
                           const char *k, idx k_step, const char *v, idx v_step)
 {
-    const int first = p->first, width = p->width, from = bias->from, n = bias->to - from;
+    const int first = p->first, width = p->width, from = given->from, n = given->to - from;
     const real softcap = (real)u->call->par[A_SOFTCAP];
     real *s = b->p + first * KEYS + from * width, *ds = b->ds + first * KEYS + from * width;
+    pe_content *c = &b->content;
+    const int by_query = c->by_query || c->sums;
+    real *content = by_query || c->by_key ? FN(content_tile)(c, u, keys, p, given, k, k_step) : NULL;
+    pe_bias after = c->after ? FN(content_after)(c, u, keys, p, given) : *given, *bias = &after;
+    if (content && !(softcap > 0)) {
+        merge_bias(content, bias, width);
+        after.add = content;
+        after.step = width;
+    }
     const pe_scores x = {.k = k + from * k_step,
                          .k_step = k_step,
                          .d = b->d,
-                         .q = b->q + first * b->d,
-                         .bias = softcap > 0 ? NULL : bias->add,
-                         .bias_step = bias->step,
+                         .q = b->pack + first * b->d,
+                         .bias = softcap > 0 ? content : bias->add,
+                         .bias_step = softcap > 0 ? width : bias->step,
                          .s = s,
                          .top = b->unused};
-    const pe_scores dp = {
-        .k = v + from * v_step, .k_step = v_step, .d = b->e, .q = b->g + first * b->e, .s = ds, .top = b->unused};
     (width == WIDE ? scores_wide : scores_narrow)(&x, n);
     if (softcap > 0) {
         cap(s, n * width, softcap);
         slope_of_cap(s, b->slope, n * width, softcap);
         add_bias(s, n, width, bias, b->unused);
     }
+    const pe_scores dp = {.k = v + from * v_step,
+                          .k_step = v_step,
+                          .d = b->e,
+                          .q = b->g + first * b->e,
+                          .bias = c->values ? FN(content_values_of)(c, u, keys, p, given, b->g + first * b->e) : NULL,
+                          .bias_step = width,
+                          .s = ds,
+                          .top = b->unused};
     (width == WIDE ? scores_wide : scores_narrow)(&dp, n);
     (width == WIDE ? differentiate_wide : differentiate_narrow)(s, ds, b->lse + first, b->delta + first, n);
     for (int j = 0; j < n && p->lanes < width; j++) /* lanes that are no query: a key that is not finite spoils them */
         for (int l = p->lanes; l < width; l++)
             s[j * width + l] = ds[j * width + l] = 0;
     FN(sums_add)(&b->sums, keys, u, p, from, bias->to, ds);
+    if (c->values)
+        FN(content_values_vjp)(&b->content_vjp, c, u, keys, p, given, s);
+    if (c->after)
+        FN(content_after_vjp)(&b->content_vjp, c, u, keys, p, given, ds);
     if (softcap > 0)
         times(ds, b->slope, n * width);
+    if (by_query)
+        FN(content_tile_vjp)(&b->content_vjp, c, u, keys, p, given, k, k_step, ds);
 }
 
 /* ---- the products ---- */
@@ -248,11 +274,14 @@ static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
     idx k_step = ka->core[1], v_step = va->core[1];
     const char *k_rows = tile_rows(k, &k_step, ka->storage, keys->n, b->d, 2, b->k_copy);
     const char *v_rows = tile_rows(v, &v_step, va->storage, keys->n, b->e, 2, b->v_copy);
-    int from = keys->n, to = 0, range[PE_TILE / LANES][2];
+    pe_content *c = &b->content;
+    int from = keys->n, to = 0, seen[PE_TILE / LANES][2];
+    if (c->by_query || c->by_key || c->sums)
+        FN(content_keys)(c, u, keys, k_rows, k_step);
     for (int p = 0; p < u->panels; p++) {
         const pe_bias bias = FN(bias_of)(keys, u, &u->panel[p]);
-        range[p][0] = bias.from;
-        range[p][1] = bias.to;
+        seen[p][0] = bias.from;
+        seen[p][1] = bias.to;
         if (bias.from == bias.to)
             continue;
         panel_of_tile(b, keys, u, &u->panel[p], &bias, k_rows, k_step, v_rows, v_step);
@@ -260,11 +289,19 @@ static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
         to = (int)max_(to, bias.to);
     }
     for (int p = 0; p < u->panels; p++) {
-        const int begin = (int)min_(range[p][0], to), end = (int)max_(range[p][1], begin);
+        const int begin = (int)min_(seen[p][0], to), end = (int)max_(seen[p][1], begin);
         for (int i = 0; i < 2; i++) {
             zero_keys(i ? b->p : b->ds, &u->panel[p], from, begin);
             zero_keys(i ? b->p : b->ds, &u->panel[p], end, to);
         }
+    }
+    if (c->by_key && u->row.data[A_DK])
+        FN(content_keys_vjp)(&b->content_vjp, c, u, keys, k_rows, k_step, from, to, b->ds,
+                             b->dk + keys->first * b->wide_d, b->wide_d);
+    for (int p = 0; p < u->panels && c->sums; p++) {
+        const int first = u->panel[p].first * KEYS, width = u->panel[p].width;
+        for (int i = first + seen[p][0] * width; i < first + seen[p][1] * width; i++)
+            b->ds[i] += b->content_vjp.more[i];
     }
     if (u->row.data[A_DV]) {
         real *out = b->dv + keys->first * b->wide_e;
@@ -285,7 +322,7 @@ static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
         k_rows = finite_rows(k, &k_step, ka->storage, keys->n, b->d, b->k_copy);
     }
     for (int p = 0; p < u->panels; p++) {
-        const int first = u->panel[p].first, width = u->panel[p].width, begin = range[p][0], n = range[p][1] - begin;
+        const int first = u->panel[p].first, width = u->panel[p].width, begin = seen[p][0], n = seen[p][1] - begin;
         const pe_values w = {.v = k_rows + begin * k_step,
                              .v_step = k_step,
                              .n = n,

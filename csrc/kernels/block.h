@@ -5,13 +5,6 @@
 #include "elementary.h"
 #include "tile.h"
 
-INLINE real *carve(char **scratch, idx numbers)
-{
-    real *p = (real *)(void *)*scratch;
-    *scratch += (numbers * (idx)sizeof(real) + 63) / 64 * 64;
-    return p;
-}
-
 static NOINLINE void cap(real *restrict s, int n, real most)
 {
     const real inverse = 1 / most;

@@ -36,7 +36,7 @@ typedef double real;
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
-#define NOINLINE __attribute__((noinline))
+#define NOINLINE __attribute__((noinline, unused)) /* a header may have more than its reader uses */
 #define INLINE static inline __attribute__((always_inline))
 #define PE_GNU 1
 #else

@@ -59,7 +59,8 @@ static void terms_at(pe_queries *q)
     q->relatives = q->denses = 0;
     for (int t = 0; t < call->nterms; t++) {
         const int op = call->term[t].op;
-        *(op == PE_dense || FN(pair)[op] ? &q->denses : &q->relatives) += 1;
+        q->denses += op == PE_dense || FN(pair)[op];
+        q->relatives += op == PE_toeplitz || FN(distance)[op];
         memcpy(q->term[t], call->term[t].array, sizeof q->term[t]);
         for (int k = 0; k < PE_TERM_ARRAYS; k++)
             if (q->term[t][k].data)

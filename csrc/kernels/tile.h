@@ -53,6 +53,14 @@ typedef struct {
     const real *add; /* of key `from`; NULL where it would be 0 everywhere */
 } pe_bias;
 
+/* The next numbers of a thread's scratch, aligned to a cache line */
+INLINE real *carve(char **scratch, idx numbers)
+{
+    real *p = (real *)(void *)*scratch;
+    *scratch += (numbers * (idx)sizeof(real) + 63) / 64 * 64;
+    return p;
+}
+
 void FN(queries_at)(pe_queries *q, const pe_call *call, idx unit);
 /* 0 if no query of the block can see a key of the tile: such a tile is skipped */
 int FN(keys_at)(pe_keys *k, const pe_queries *q, idx first);

@@ -32,13 +32,17 @@ from .._call import (
 __all__ = ["Bias"]
 
 
+INTERNAL = ("rows", "rows_q")
+"""Operands of a row that are no arrays of the operator."""
+
+
 @cache
 def arrays_of(row: str) -> tuple[tuple[str, str], ...]:
     """(name, axes) of each array of a row of the table: those that have gradients, where there are gradients."""
     table = _core.table()
     text = table[f"{row}_vjp"].split("->")[1] if f"{row}_vjp" in table else table[row].split("->")[0]
     found = re.findall(r"(\w+)[?~!]*\(((?:\w(?:,\w)*)?)\)", text)
-    return tuple((name, axes.replace(",", "")) for name, axes in found)
+    return tuple((name, axes.replace(",", "")) for name, axes in found if name not in INTERNAL)
 
 
 @cache
@@ -64,6 +68,8 @@ class Sums(NamedTuple):
     own: Any = None
     """The gradients themselves, float64 in the shapes of the arrays, where a DISTANCE row stands at irregular
     positions."""
+    tables: Any = None
+    """What the kernel added to the arrays of `Bias.tables`: float64, without batch axes."""
 
 
 class Bias(ABC):
@@ -86,6 +92,8 @@ class Bias(ABC):
     _options: tuple[tuple[str, Any], ...]
     reads_positions: ClassVar[bool] = True
     """Whether `attention` must know where queries and keys stand."""
+    within: ClassVar[tuple[Bias, ...]] = ()
+    """Operators that come along with this one."""
     is_relative: ClassVar[bool] = True
     """Whether only differences of positions matter."""
     fields: ClassVar[tuple[str, ...] | None] = None
@@ -94,12 +102,13 @@ class Bias(ABC):
     def __init__(
         self,
         name: str,
-        arrays: tuple[Array, ...],
-        dtypes: tuple[np.dtype[Any], ...],
+        arrays: tuple[Any, ...],
+        dtypes: tuple[Any, ...],
         options: tuple[tuple[str, Any], ...] = (),
     ) -> None:
         for array in arrays:
-            array.flags.writeable = False
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "arrays", tuple_of(name, self.fields)(*arrays))
         object.__setattr__(self, "_dtypes", dtypes)
@@ -121,7 +130,10 @@ class Bias(ABC):
         return type(self), (self.name, tuple(self.arrays), self._dtypes, self._options)
 
     def __repr__(self) -> str:
-        shapes = [f"{name} {array.shape}" for name, array in zip(self.arrays._fields, self.arrays, strict=True)]
+        shapes = [
+            f"{name} {getattr(array, 'shape', array)}"
+            for name, array in zip(self.arrays._fields, self.arrays, strict=True)
+        ]
         return f"<posenc.{self.name}: {', '.join([*shapes, *(f'{name}={value}' for name, value in self._options)])}>"
 
     def matrix(
@@ -227,12 +239,68 @@ class Bias(ABC):
     def gradients(self, function: str, sums: Sums, distances: Float64 | None, where: Where = None) -> tuple[Array, ...]:
         """The gradient of each array, in its shape, from the sums that were wanted."""
 
-    def as_gradients(self, gradients: tuple[Array, ...]) -> Any:
+    def as_gradients(self, gradients: tuple[Any, ...]) -> Any:
         """Gradients by name, in the dtypes that the arrays were given in."""
-        return type(self.arrays)(*(g.astype(t, copy=False) for g, t in zip(gradients, self._dtypes, strict=True)))
+        pairs = zip(gradients, self._dtypes, strict=True)
+        return type(self.arrays)(*(g if g is None or t is None else g.astype(t, copy=False) for g, t in pairs))
 
-    def logits(self, q: npt.ArrayLike, k: npt.ArrayLike, **options: Any) -> NoReturn:
-        """A position bias reads neither q nor k: TypeError. Use `matrix`."""
+    def tables(
+        self, shape: tuple[int, ...], batch: tuple[int, ...], rows: int, dtype: np.dtype[Any]
+    ) -> tuple[Array | None, ...]:
+        """Room for the gradients at the end of the operator's row: zeros (batch axes, rows, ...)."""
+        return ()
+
+    def default_scale(self, width: int) -> float | None:
+        """The scale that `attention` takes where the operator wants another than ``D**-0.5``."""
+        return None
+
+    def check_widths(self, function: str, width: int, value_width: int | None) -> None:  # noqa: B027
+        """Refuse what does not fit the widths of q, k and v: nothing, for most."""
+
+    def logits(
+        self,
+        q: npt.ArrayLike,
+        k: npt.ArrayLike,
+        *,
+        q_positions: npt.ArrayLike | None = None,
+        k_positions: npt.ArrayLike | None = None,
+        scale: float | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """What an operator that reads q and k adds to the logits, before the common scale.
+
+        Parameters
+        ----------
+        q : array (..., H, N, D)
+            Queries.
+        k : array (..., G, M, D)
+            Keys; head h reads kv head ``h // (H // G)``.
+        q_positions, k_positions : array (N,) and (M,), or with batch axes, optional
+            As in `matrix`.
+        scale : float, optional
+            ``D**-0.5``. Only CoPE reads it, for its gates.
+        out : array (..., H, N, M), optional
+            Filled and returned.
+
+        Returns
+        -------
+        ndarray (..., H, N, M)
+            In the dtype of q.
+
+        Raises
+        ------
+        TypeError
+            The operator is a position bias: use `matrix`.
+        ValueError
+            Shapes that do not fit.
+
+        Examples
+        --------
+        >>> import numpy as np, posenc
+        >>> posenc.shaw(np.array([[-1.0], [0.0], [2.0]])).logits(np.ones((1, 2, 1)), np.ones((1, 2, 1)))
+        array([[[ 0.,  2.],
+                [-1.,  0.]]])
+        """
         fail(TypeError, self.name, "logits", "a position operator", "an operator that reads q and k; use matrix")
 
     def logits_vjp(self, grad: npt.ArrayLike, q: npt.ArrayLike, k: npt.ArrayLike, **options: Any) -> NoReturn:

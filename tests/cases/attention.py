@@ -9,7 +9,7 @@ import numpy as np
 
 import posenc
 
-from . import F32, F64, Case, at, bias, buckets, pair, ulp
+from . import F32, F64, Case, at, bias, buckets, pair, relative, ulp
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -20,7 +20,7 @@ class AttentionCase(Case):
         """The same with our operators."""
         if "bias" not in arguments:
             return arguments
-        return {**arguments, "bias": tuple(getattr(posenc, function)(**given) for function, given in arguments["bias"])}
+        return {**arguments, "bias": tuple(bias.made(one) for one in arguments["bias"])}
 
     def call(self, arguments, **options):
         return super().call(self.made(arguments), **options)
@@ -32,7 +32,7 @@ class AttentionCase(Case):
         del arguments["return_lse"]
         found = posenc.attention_vjp(*grads[:1], **arguments, out=out, lse=lse, grad_lse=(*grads, None)[1])._asdict()
         biases = found.pop("bias")
-        nested = {f"bias {i} {name}": g for i, bias in enumerate(biases) for name, g in bias._asdict().items()}
+        nested = {f"bias {i} {name}": g for i, one in enumerate(biases) for name, g in one._asdict().items()}
         return {**found, **nested}
 
     def result_dtypes(self, dtype, count):
@@ -40,8 +40,9 @@ class AttentionCase(Case):
 
 
 @cache
-def bias_cases():
-    rows = (*bias.CASES, *buckets.CASES, *pair.CASES)
+def operators():
+    """A case of each operator on the logits, for its oracle."""
+    rows = (*bias.CASES, *buckets.CASES, *pair.CASES, *relative.CASES)
     return {case.function: case for case in rows if isinstance(case, bias.BiasCase)}
 
 
@@ -70,6 +71,14 @@ def places(n, m, align, q_positions, k_positions):
     return bias.standing(n, m, q_positions, k_positions)
 
 
+def default_scale(width, bias):
+    """1/sqrt(D), DeBERTa's 1/sqrt(D (1 + terms)), TUPE's 1/sqrt(2 D)."""
+    parts = 1
+    for function, given in bias:
+        parts = 1 + len(given.get("terms", "12")) if function == "deberta" else 2 if function == "tupe" else parts
+    return ((width or 1) * parts) ** -0.5
+
+
 def attention(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positions=None, k_positions=None,
               return_lse=False, work=np.float64, **mask):  # fmt: skip
     """Vaswani et al. 2017, eq. 1, with softcap, biases and masks in the documented order; computed in `work`."""
@@ -78,19 +87,33 @@ def attention(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_posit
     share = heads // k.shape[-3] if k.shape[-3] else 1
     k, v = np.repeat(k, share, -3), np.repeat(v, share, -3)
     q_at, k_at = places(n, m, align, q_positions, k_positions)
-    logits = (q @ k.swapaxes(-1, -2)) * work((q.shape[-1] or 1) ** -0.5 if scale is None else scale)
+    batch = np.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
+    seen = visible((*batch, heads, n, m), q_positions=q_at, k_positions=k_at, **mask)
+    content = [(operators()[function], given) for function, given in bias if operators()[function].method == "logits"]
+    after = [(operators()[function], given) for function, given in bias if operators()[function].method == "matrix"]
+    numbers = [np.asarray(case.values(q_at, k_at, **given), work) for case, given in after]
+    for number in numbers:
+        seen = seen & (number != -np.inf)
+    scale = work(default_scale(q.shape[-1], bias) if scale is None else scale)
+    logits = q @ k.swapaxes(-1, -2)
+    for case, given in content:
+        logits = logits + case.adds(q, k, q_at, k_at, seen, scale, **given)
+    logits = logits * scale
     if softcap is not None:
         logits = work(softcap) * np.tanh(logits / work(softcap))
-    for function, given in bias:
-        logits = logits + np.asarray(bias_cases()[function].values(q_at, k_at, **given), work)
-    batch = np.broadcast_shapes(logits.shape[:-3], v.shape[:-3])
+    for number in numbers:
+        logits = logits + number
     logits = np.broadcast_to(logits, (*batch, heads, n, m))
-    seen = visible(logits.shape, q_positions=q_at, k_positions=k_at, **mask) & (logits != -np.inf)
     top = np.max(np.where(seen, logits, -np.inf), -1, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, work(0))
     weight = np.where(seen, np.exp(np.where(seen, logits - top, 0)), work(0))
     total = weight.sum(-1, keepdims=True, dtype=work)
-    out = (weight @ v) / np.where(total == 0, work(1), total)
+    summed = weight @ v
+    for _, given in bias:
+        if given.get("rel_v") is not None:
+            rel = np.expand_dims(k_at[..., None, :] - q_at[..., :, None], -3)
+            summed = summed + relative.shaw_values(weight, rel, np.asarray(given["rel_v"], work))
+    out = summed / np.where(total == 0, work(1), total)
     with np.errstate(divide="ignore"):  # a row that sees nothing has lse = log 0 = -inf
         lse = (top + np.log(total))[..., 0]
     return (out, lse) if return_lse else out

@@ -28,7 +28,7 @@ class BiasCase(Case):
         return getattr(posenc.Bias, self.method)
 
     def bias(self, arguments):
-        return getattr(posenc, self.function)(**{k: v for k, v in arguments.items() if k not in OF_METHOD})
+        return made((self.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}))
 
     def call(self, arguments, **options):
         given = {k: v for k, v in arguments.items() if k in OF_METHOD}
@@ -42,6 +42,13 @@ class BiasCase(Case):
     def values(self, q_positions, k_positions, **arguments):
         """The oracle in the form that the oracle of attention adds up."""
         return self.oracle(q_positions=q_positions, k_positions=k_positions, **arguments)
+
+
+def made(operator):
+    """(function, its arguments) as our object; an argument may be such a pair too."""
+    function, given = operator
+    inner = {k: made(v) if isinstance(v, tuple) and v and isinstance(v[-1], dict) else v for k, v in given.items()}
+    return getattr(posenc, function)(**inner)
 
 
 def standing(n, m, q_positions=None, k_positions=None):

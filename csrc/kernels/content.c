@@ -1,0 +1,302 @@
+/* content.c -- Shaw, Transformer-XL, DeBERTa, CoPE and TUPE in a tile; see content.h. */
+#include "elementary.h"
+#include "relation.h"
+
+/* ---- the block ---- */
+
+static void add_vector(const real *x, real scale, int d, int width, real *pack)
+{
+    for (int k = 0; k < d; k++)
+        for (int l = 0; l < width; l++)
+            pack[k * width + l] += scale * x[k];
+}
+
+void FN(content_at)(pe_content *c, const pe_queries *u, const real *q, char **scratch)
+{
+    const pe_call *call = u->call;
+    memset(c, 0, sizeof *c);
+    c->d = (int)call->D(d);
+    c->e = (int)call->D(e);
+    c->scale = (real)call->par[A_SCALE];
+    c->gate_scale = 1;
+    c->q = q;
+    for (int t = 0; t < call->nterms; t++) {
+        const int op = call->term[t].op;
+        c->by_query += op == PE_shaw || op == PE_transformer_xl || (op == PE_deberta && u->term[t][DEBERTA_K].data);
+        c->by_key += op == PE_transformer_xl || (op == PE_deberta && u->term[t][DEBERTA_Q].data);
+        c->sums += op == PE_cope;
+        c->values += op == PE_shaw && u->term[t][SHAW_V].data;
+        c->after += op == PE_tupe;
+    }
+    c->packed = carve(scratch, (idx)PE_TILE * c->d);
+    c->pack = carve(scratch, (idx)WIDE * max_(c->d, CONTENT_PIECE));
+    c->products = carve(scratch, RELS * WIDE);
+    c->added = carve(scratch, (idx)PE_TILE * KEYS);
+    c->weight = carve(scratch, (idx)2 * KEYS * WIDE);
+    c->index = (int32_t *)(void *)carve(scratch, (idx)PE_TILE * KEYS + RELS);
+}
+
+const real *FN(content_queries)(pe_content *c, const pe_queries *u)
+{
+    int some = 0;
+    for (int t = 0; t < u->call->nterms; t++) {
+        if (u->call->term[t].op != PE_transformer_xl)
+            continue;
+        if (!some++)
+            memcpy(c->packed, c->q, (size_t)(u->width * c->d) * sizeof(real));
+        for (int p = 0; p < u->panels; p++)
+            add_vector(vector_of(u, t, XL_U), c->scale, c->d, u->panel[p].width, c->packed + u->panel[p].first * c->d);
+    }
+    return some ? c->packed : c->q;
+}
+
+/* ---- DeBERTa's keys ---- */
+
+/* Some keys stand on lanes here; lanes that are no keys hold zeros. */
+static void pack_keys(pe_content *c, const char *keys, idx step, int n)
+{
+    memset(c->pack, 0, (size_t)(WIDE * c->d) * sizeof(real));
+    for (int j = 0; j < n; j++)
+        for (int k = 0; k < c->d; k++)
+            c->pack[k * WIDE + j] = ((const real *)(const void *)(keys + j * step))[k];
+}
+
+/* add[j, l] += scale product[row - low, j]: from the lanes of the keys to those of the queries */
+static void fetch_keys(const pe_content *c, const pe_queries *u, const pe_rows *r, int first, int keys, int low, int n)
+{
+    for (int p = 0; p < u->panels; p++)
+        for (int j = 0; j < keys; j++) {
+            const int width = u->panel[p].width;
+            const int32_t *row = r->row + (first + j) * r->step + u->panel[p].first;
+            real *add = c->added + u->panel[p].first * KEYS + (first + j) * width;
+            SIMD
+            for (int l = 0; l < width; l++) {
+                const int t = row[l] - low, inside = (t >= 0) & (t < n);
+                const real x = c->products[(inside ? t : 0) * WIDE + j];
+                add[l] += inside ? c->scale * x : 0;
+            }
+        }
+}
+
+void FN(content_keys)(pe_content *c, const pe_queries *u, const pe_keys *k, const char *keys, idx step)
+{
+    memset(c->added, 0, (size_t)(PE_TILE * KEYS) * sizeof(real));
+    for (int t = 0; t < u->call->nterms; t++) {
+        if (u->call->term[t].op != PE_deberta || !u->term[t][DEBERTA_Q].data)
+            continue;
+        const pe_table_rows table = table_of(u, t, DEBERTA_Q);
+        const pe_rows r = rows_of(c, &u->term[t][DEBERTA_Q_ROWS], u->call->term[t].D(b), u, k, 0, u->width);
+        for (int first = 0; first < k->n; first += WIDE) {
+            const int some = (int)min_(WIDE, k->n - first);
+            int low, high;
+            pack_keys(c, keys + first * step, step, some);
+            range(&r, first, first + some, u->width, &low, &high);
+            for (; low <= high; low += RELS) {
+                const int n = (int)min_(RELS, high - low + 1);
+                products(&table, low, n, c->d, c->pack, WIDE, c->products);
+                fetch_keys(c, u, &r, first, some, low, n);
+            }
+        }
+    }
+}
+
+/* ---- CoPE ---- */
+
+/* sigmoid(scale q_i.k_t) where key t counts for query i: visible, and not after it; else 0 */
+void FN(content_gates)(const pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
+                       const pe_bias *bias, const char *keys, idx step, real *gate)
+{
+    const int width = p->width, n = bias->to - bias->from;
+    const pe_table_rows rows = {keys + bias->from * step, step};
+    products(&rows, 0, n, c->d, c->q + p->first * c->d, width, gate);
+    SIMD
+    for (int i = 0; i < n * width; i++)
+        gate[i] = R(0.5) + R(0.5) * tanh_(R(0.5) * c->gate_scale * gate[i]);
+    for (int j = 0; j < n; j++)
+        for (int l = 0; l < width; l++) {
+            const int hidden = bias->add && bias->add[j * bias->step + l] == MASKED;
+            if (hidden || !(k->position[bias->from + j] <= u->position[p->first + l]))
+                gate[j * width + l] = 0;
+        }
+}
+
+void FN(content_count)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias,
+                       const char *keys, idx step)
+{
+    FN(content_gates)(c, u, k, p, bias, keys, step, c->weight);
+    for (int j = 0; j < bias->to - bias->from; j++)
+        for (int l = 0; l < p->width; l++)
+            c->passed[p->first + l] += (double)c->weight[j * p->width + l];
+}
+
+/* p_ij = min(sum of the gates t >= j, P - 1): whole part to index, fraction and its complement to weight. The sum is
+ * in double: P may be thousands, a gate is below 1. Where tiles ascend, `passed` has the gates of this tile too. */
+void FN(content_positions)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
+                           const pe_bias *bias, const char *keys, idx step, int last)
+{
+    const int width = p->width, n = bias->to - bias->from;
+    real *fraction = c->weight, *rest = fraction + KEYS * WIDE;
+    double sum[WIDE];
+    FN(content_gates)(c, u, k, p, bias, keys, step, fraction);
+    for (int l = 0; l < width; l++) {
+        sum[l] = c->passed[p->first + l];
+        for (int j = 0; c->ascending && j < n; j++)
+            sum[l] -= (double)fraction[j * width + l];
+    }
+    for (int j = n - 1; j >= 0; j--)
+        for (int l = 0; l < width; l++) {
+            sum[l] += (double)fraction[j * width + l];
+            const double at = sum[l] < last ? sum[l] > 0 ? sum[l] : 0 : sum[l] >= last ? last : 0; /* NaN: any row */
+            const int whole = (int)at;
+            c->index[j * width + l] = whole;
+            fraction[j * width + l] = (real)(at - whole);
+            rest[j * width + l] = (real)(1 - (at - whole));
+        }
+    memcpy(c->left, sum, (size_t)width * sizeof *sum);
+}
+
+static void add_sums(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias,
+                     const char *keys, idx step, real *add)
+{
+    for (int t = 0; t < u->call->nterms; t++) {
+        if (u->call->term[t].op != PE_cope)
+            continue;
+        const int last = (int)u->call->term[t].D(p) - 1, n = bias->to - bias->from;
+        const pe_table_rows table = table_of(u, t, COPE_TABLE);
+        const pe_rows r = {c->index, p->width};
+        FN(content_positions)(c, u, k, p, bias, keys, step, last);
+        add_products(c, &table, &r, 0, n, c->d, c->q + p->first * c->d, p->width, c->weight + KEYS * WIDE, add);
+        for (int i = 0; i < n * p->width; i++)
+            c->index[i] += c->index[i] < last;
+        add_products(c, &table, &r, 0, n, c->d, c->q + p->first * c->d, p->width, c->weight, add);
+    }
+    if (!c->ascending)
+        memcpy(c->passed + p->first, c->left, (size_t)p->width * sizeof *c->left);
+}
+
+/* ---- a panel ---- */
+
+real *FN(content_tile)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias,
+                       const char *keys, idx step)
+{
+    real *add = c->added + p->first * KEYS + bias->from * p->width;
+    for (int t = 0; t < u->call->nterms; t++) {
+        const int op = u->call->term[t].op;
+        const real *pack = c->q + p->first * c->d;
+        int table = SHAW_K, rows = SHAW_ROWS;
+        if (op == PE_transformer_xl) {
+            memcpy(c->pack, pack, (size_t)(p->width * c->d) * sizeof(real));
+            add_vector(vector_of(u, t, XL_V), c->scale, c->d, p->width, c->pack);
+            pack = c->pack;
+            table = XL_R;
+            rows = XL_ROWS;
+        } else if (op == PE_deberta && u->term[t][DEBERTA_K].data) {
+            table = DEBERTA_K;
+            rows = DEBERTA_ROWS;
+        } else if (op != PE_shaw) {
+            continue;
+        }
+        const pe_table_rows from = table_of(u, t, table);
+        const pe_rows r = rows_of(c, &u->term[t][rows], u->call->term[t].D(b), u, k, p->first, p->width);
+        add_products(c, &from, &r, bias->from, bias->to, c->d, pack, p->width, NULL, add);
+    }
+    if (c->sums)
+        add_sums(c, u, k, p, bias, keys, step, add);
+    return add;
+}
+
+/* ---- TUPE ---- */
+
+/* pos_q comes as (h, p, n), its queries on lanes already; a piece of p at a time, so that any width has room. */
+void FN(content_position_pack)(pe_content *c, const pe_queries *u, const pe_panel *p, int term, idx piece, int some)
+{
+    const pe_array *q = &u->term[term][TUPE_Q];
+    const char *from =
+        q->data + u->head * q->core[0] + piece * q->core[1] + (u->first + p->first) * (idx)sizeof(real);
+    memset(c->pack, 0, (size_t)(some * p->width) * sizeof(real));
+    for (int x = 0; x < some; x++)
+        memcpy(c->pack + x * p->width, from + x * q->core[1], (size_t)p->lanes * sizeof(real));
+}
+
+static void position_products(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
+                              const pe_bias *bias, int term, real *out)
+{
+    const pe_table_rows keys = table_of(u, term, TUPE_K);
+    const int n = bias->to - bias->from;
+    const idx depth = u->call->term[term].D(p);
+    real unused[WIDE] = {0};
+    memset(out, 0, (size_t)(n * p->width) * sizeof(real));
+    for (idx piece = 0; piece < depth; piece += CONTENT_PIECE) {
+        const int some = (int)min_(CONTENT_PIECE, depth - piece);
+        FN(content_position_pack)(c, u, p, term, piece, some);
+        const pe_scores w = {.k = keys.data + (k->first + bias->from) * keys.step + piece * (idx)sizeof(real),
+                             .k_step = keys.step,
+                             .d = some,
+                             .q = c->pack,
+                             .bias = out,
+                             .bias_step = p->width,
+                             .s = out,
+                             .top = unused};
+        (p->width == WIDE ? scores_wide : scores_narrow)(&w, n);
+    }
+    if (u->term[term][TUPE_ANY_TO_CLS].data && k->first + bias->from == 0)
+        for (int l = 0; l < p->width; l++)
+            out[l] = vector_of(u, term, TUPE_ANY_TO_CLS)[0];
+    if (u->term[term][TUPE_CLS_TO_ANY].data && u->first + p->first == 0)
+        for (int j = 0; j < n; j++)
+            out[j * p->width] = vector_of(u, term, TUPE_CLS_TO_ANY)[0];
+}
+
+pe_bias FN(content_after)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias)
+{
+    pe_bias b = *bias;
+    real *out = c->weight, *other = c->weight + KEYS * WIDE;
+    for (int t = 0; t < u->call->nterms; t++) {
+        if (u->call->term[t].op != PE_tupe)
+            continue;
+        position_products(c, u, k, p, bias, t, out);
+        merge_bias(out, &b, p->width);
+        b.add = out;
+        b.step = p->width;
+        out = other;
+        other = (real *)b.add;
+    }
+    return b;
+}
+
+/* ---- Shaw's values ---- */
+
+void FN(content_values)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias,
+                        const real *weights, real *o)
+{
+    const int width = p->width;
+    real one[WIDE];
+    for (int l = 0; l < width; l++)
+        one[l] = 1;
+    for (int t = 0; t < u->call->nterms; t++) {
+        if (u->call->term[t].op != PE_shaw || !u->term[t][SHAW_V].data)
+            continue;
+        const pe_table_rows table = table_of(u, t, SHAW_V);
+        const pe_rows r = rows_of(c, &u->term[t][SHAW_ROWS], u->call->term[t].D(b), u, k, p->first, width);
+        int low, high;
+        range(&r, bias->from, bias->to, width, &low, &high);
+        for (; low <= high; low += RELS) {
+            const int n = (int)min_(RELS, high - low + 1);
+            memset(c->products, 0, (size_t)(n * width) * sizeof(real));
+            for (int j = bias->from; j < bias->to; j++) {
+                const int32_t *row = r.row + j * r.step;
+                const real *weight = weights + (j - bias->from) * width;
+                for (int l = 0; l < width; l++)
+                    if (row[l] >= low && row[l] - low < n)
+                        c->products[(row[l] - low) * width + l] += weight[l];
+            }
+            const pe_values w = {.v = table.data + low * table.step,
+                                 .v_step = table.step,
+                                 .n = n,
+                                 .p = c->products,
+                                 .factor = one,
+                                 .o = o};
+            (width == WIDE ? values_wide : values_narrow)(&w, c->e);
+        }
+    }
+}

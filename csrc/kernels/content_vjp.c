@@ -1,0 +1,377 @@
+/* content_vjp.c -- gradients of Shaw, Transformer-XL, DeBERTa, CoPE and TUPE, tile by tile.
+ *
+ * Where the forward fetches number row_ij of a product, the gradient adds up dX_ij by rows, w[row][lane]; then
+ *
+ *     x_ij += (q_i + v) . table[row_ij]      dq_i += sum_row w[row][i] table[row],   d table[row] += w[row][i] (q_i + v)
+ *
+ * are the two products of attention's own gradient. scale is in q and in q_rows; dq gets it when it is written.
+ */
+#include "content_vjp.h"
+#include "elementary.h"
+#include "outer.h"
+#include "relation.h"
+
+static char *gradient_of(const pe_content_vjp *b, const pe_queries *u, int term, int array)
+{
+    const pe_array *a = &u->term[term][array];
+    return a->data ? a->data + b->t * a->core[0] : NULL;
+}
+
+/* w[row - low][lane] += dx factor, for the rows that are there; w is cleared before */
+static void add_by_row(const pe_rows *r, int from, int to, int low, int n, int width, const real *dx,
+                       const real *factor, int clear, real *w)
+{
+    if (clear)
+        memset(w, 0, (size_t)(n * width) * sizeof *w);
+    for (int j = from; j < to; j++, dx += width, factor += factor ? width : 0) {
+        const int32_t *row = r->row + j * r->step;
+        for (int l = 0; l < width; l++)
+            if (row[l] >= low && row[l] - low < n)
+                w[(row[l] - low) * width + l] += factor ? factor[l] * dx[l] : dx[l];
+    }
+}
+
+/* o[row][c] += sum over the lanes of a panel of w[row][lane] x[lane][c] */
+static void add_outer_rows(int first, int lanes, int width, const real *w, const real *strips, int room, int channels,
+                           int rows, real *o, idx o_step)
+{
+    const pe_panel alone = {.lanes = lanes, .width = width};
+    for (int c = 0; c < channels; c += WIDE) {
+        const int s = strip_width(channels, c);
+        const pe_outer x = {.p = w,
+                            .panel = &alone,
+                            .panels = 1,
+                            .x = strips + c * room + first * s,
+                            .o = o + c,
+                            .o_step = o_step};
+        (s == WIDE ? outer_wide : outer_narrow)(&x, 0, rows);
+    }
+}
+
+/* o[c][lane] += sum_row table[row][c] w[row][lane] */
+static void add_table(const pe_table_rows *t, int first, int n, int channels, int width, const real *w, real *o)
+{
+    real one[WIDE];
+    for (int l = 0; l < width; l++)
+        one[l] = 1;
+    const pe_values x = {.v = t->data + first * t->step, .v_step = t->step, .n = n, .p = w, .factor = one, .o = o};
+    (width == WIDE ? values_wide : values_narrow)(&x, channels);
+}
+
+static idx row_step(const pe_queries *u, int term, int array) { return u->term[term][array].core[1]; }
+
+void FN(content_vjp_at)(pe_content_vjp *b, const pe_content *c, const pe_queries *u, const real *q_rows,
+                        const real *g_rows, real *dq, idx t, char **scratch)
+{
+    (void)u;
+    memset(b, 0, sizeof *b);
+    b->q_rows = q_rows;
+    b->g_rows = g_rows;
+    b->dq = dq;
+    b->t = t;
+    b->more = carve(scratch, (idx)PE_TILE * KEYS);
+    b->sum = carve(scratch, (idx)WIDE * max_(c->d, CONTENT_PIECE));
+    b->strips = carve(scratch, (idx)WIDE * (max_(c->d, CONTENT_PIECE) + LANES));
+}
+
+/* ---- tables that meet the queries ---- */
+
+typedef struct {
+    const real *u, *v; /* Transformer-XL's vectors */
+    double *dv;
+} pe_vectors;
+
+static void table_vjp(pe_content_vjp *b, pe_content *c, const pe_panel *p, const pe_table_rows *t, const pe_rows *r,
+                      int from, int to, const real *dx, const pe_vectors *x, char *into, idx step)
+{
+    const int width = p->width;
+    int low, high;
+    range(r, from, to, width, &low, &high);
+    for (; low <= high; low += RELS) {
+        const int n = (int)min_(RELS, high - low + 1);
+        real *w = c->products, *rows = (real *)(void *)(into + low * step);
+        add_by_row(r, from, to, low, n, width, dx, NULL, 1, w);
+        add_table(t, low, n, c->d, width, w, b->dq + p->first * c->d);
+        if (!into)
+            continue;
+        add_outer_rows(p->first, p->lanes, width, w, b->q_rows, PE_TILE, c->d, n, rows, step / (idx)sizeof(real));
+        for (int i = 0; x->v && i < n; i++) {
+            const real *row = (const real *)(const void *)(t->data + (low + i) * t->step);
+            real all = 0;
+            for (int l = 0; l < p->lanes; l++)
+                all += w[i * width + l];
+            all *= c->scale;
+            for (int k = 0; k < c->d; k++) {
+                rows[i * (step / (idx)sizeof(real)) + k] += all * x->v[k];
+                x->dv[k] += (double)(all * row[k]);
+            }
+        }
+    }
+}
+
+/* ---- CoPE ---- */
+
+/* From   x_ij += (1 - f) z[w] + f z[w + 1],  w + f = p_ij = sum_{t >= j} gate_it:
+ * d gate_it = sum_{j <= t} dX_ij (z[w + 1] - z[w]), and the gate is sigmoid(scale q_i.k_t). */
+static void sums_vjp(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
+                     const pe_bias *bias, const char *keys, idx step, const real *dx)
+{
+    const int width = p->width, n = bias->to - bias->from, size = n * width;
+    real *more = b->more + p->first * KEYS + bias->from * width, *rest = c->weight + KEYS * WIDE;
+    const real *pack = c->q + p->first * c->d;
+    memset(more, 0, (size_t)size * sizeof *more);
+    for (int t = 0; t < u->call->nterms; t++) {
+        if (u->call->term[t].op != PE_cope)
+            continue;
+        const int last = (int)u->call->term[t].D(p) - 1;
+        const pe_table_rows table = table_of(u, t, COPE_TABLE);
+        char *into = gradient_of(b, u, t, COPE_D);
+        const idx d_step = row_step(u, t, COPE_D);
+        const pe_rows r = {c->index, width};
+        int low, high;
+        FN(content_positions)(c, u, k, p, bias, keys, step, last);
+        range(&r, 0, n, width, &low, &high);
+        high = (int)min_(high + 1, last);
+        for (; low <= high; low += RELS) { /* both rows of a pair, one after the other */
+            const int some = (int)min_(RELS, high - low + 1);
+            add_by_row(&r, 0, n, low, some, width, dx, rest, 1, c->products);
+            for (int i = 0; i < size; i++)
+                c->index[i] += c->index[i] < last;
+            add_by_row(&r, 0, n, low, some, width, dx, c->weight, 0, c->products);
+            add_table(&table, low, some, c->d, width, c->products, b->dq + p->first * c->d);
+            if (into)
+                add_outer_rows(p->first, p->lanes, width, c->products, b->q_rows, PE_TILE, c->d, some,
+                               (real *)(void *)(into + low * d_step), d_step / (idx)sizeof(real));
+            FN(content_positions)(c, u, k, p, bias, keys, step, last);
+        }
+        real *slope = rest; /* z[w + 1] - z[w], summed over the terms: their gates are the same */
+        memset(slope, 0, (size_t)size * sizeof *slope);
+        for (int i = 0; i < size; i++)
+            c->weight[i] = -1;
+        add_products(c, &table, &r, 0, n, c->d, pack, width, c->weight, slope);
+        for (int i = 0; i < size; i++) {
+            c->index[i] += c->index[i] < last;
+            c->weight[i] = 1;
+        }
+        add_products(c, &table, &r, 0, n, c->d, pack, width, c->weight, slope);
+        for (int i = 0; i < size; i++)
+            more[i] += slope[i];
+    }
+    real *gate = c->weight;
+    FN(content_gates)(c, u, k, p, bias, keys, step, gate);
+    double *run = b->run + p->first;
+    for (int j = 0; j < n; j++)
+        for (int l = 0; l < width; l++) {
+            const int i = j * width + l;
+            run[l] += dx[i] == 0 ? 0 : (double)(dx[i] * more[i]);
+            c->passed[p->first + l] -= (double)gate[i]; /* on to the next tile */
+            more[i] = gate[i] == 0 ? 0 : (real)run[l] * (gate[i] * (1 - gate[i]));
+        }
+}
+
+void FN(content_tile_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
+                          const pe_bias *bias, const char *keys, idx step, const real *dx)
+{
+    for (int t = 0; t < u->call->nterms; t++) {
+        const int op = u->call->term[t].op;
+        int table = SHAW_K, rows = SHAW_ROWS, into = SHAW_DK;
+        pe_vectors x = {NULL, NULL, NULL};
+        if (op == PE_transformer_xl) {
+            table = XL_R;
+            rows = XL_ROWS;
+            into = XL_DR;
+            x.v = vector_of(u, t, XL_V);
+            x.dv = (double *)(void *)gradient_of(b, u, t, XL_DV);
+        } else if (op == PE_deberta && u->term[t][DEBERTA_K].data) {
+            table = DEBERTA_K;
+            rows = DEBERTA_ROWS;
+            into = DEBERTA_DK;
+        } else if (op != PE_shaw) {
+            continue;
+        }
+        const pe_table_rows from = table_of(u, t, table);
+        const pe_rows r = rows_of(c, &u->term[t][rows], u->call->term[t].D(b), u, k, p->first, p->width);
+        table_vjp(b, c, p, &from, &r, bias->from, bias->to, dx, &x, gradient_of(b, u, t, into), row_step(u, t, into));
+    }
+    if (c->sums)
+        sums_vjp(b, c, u, k, p, bias, keys, step, dx);
+}
+
+/* ---- what meets the keys ---- */
+
+/* Some keys as strips, times scale. Numbers that are not finite are left out: whoever sees such a key has weights that
+ * are NaN, and 0 * NaN would reach those who do not. */
+static void key_strips(pe_content_vjp *b, const pe_content *c, const char *keys, idx step, int n)
+{
+    memset(b->strips, 0, (size_t)(WIDE * strips_width(c->d)) * sizeof(real));
+    for (int j = 0; j < n; j++) {
+        const real *row = (const real *)(const void *)(keys + j * step);
+        for (int k = 0; k < c->d; k++) {
+            const int first = k / WIDE * WIDE, w = strip_width(c->d, first);
+            b->strips[first * WIDE + j * w + (k - first)] = row[k] - row[k] == 0 ? c->scale * row[k] : 0;
+        }
+    }
+}
+
+/* From   x_ij += scale k_j . table[row_ij] */
+static void key_table_vjp(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, int term,
+                          const char *keys, idx step, int from, int to, const real *dx, real *dk, int dk_step)
+{
+    const pe_table_rows table = table_of(u, term, DEBERTA_Q);
+    const pe_rows r = rows_of(c, &u->term[term][DEBERTA_Q_ROWS], u->call->term[term].D(b), u, k, 0, u->width);
+    char *into = gradient_of(b, u, term, DEBERTA_DQ);
+    const idx d_step = row_step(u, term, DEBERTA_DQ);
+    for (int first = from; first < to; first += WIDE) {
+        const int some = (int)min_(WIDE, to - first);
+        int low, high;
+        range(&r, first, first + some, u->width, &low, &high);
+        key_strips(b, c, keys + first * step, step, some);
+        for (; low <= high; low += RELS) {
+            const int n = (int)min_(RELS, high - low + 1);
+            real *w = c->products;
+            memset(w, 0, (size_t)(n * WIDE) * sizeof *w);
+            for (int p = 0; p < u->panels; p++)
+                for (int j = 0; j < some; j++) {
+                    const int width = u->panel[p].width;
+                    const int32_t *row = r.row + (first + j) * r.step + u->panel[p].first;
+                    const real *x = dx + u->panel[p].first * KEYS + (first + j) * width;
+                    for (int l = 0; l < width; l++)
+                        if (row[l] >= low && row[l] - low < n)
+                            w[(row[l] - low) * WIDE + j] += x[l];
+                }
+            memset(b->sum, 0, (size_t)(c->d * WIDE) * sizeof(real));
+            add_table(&table, low, n, c->d, WIDE, w, b->sum);
+            for (int j = 0; j < some; j++)
+                for (int d = 0; d < c->d; d++)
+                    dk[(first + j) * dk_step + d] += c->scale * b->sum[d * WIDE + j];
+            if (into)
+                add_outer_rows(0, some, WIDE, w, b->strips, WIDE, c->d, n, (real *)(void *)(into + low * d_step),
+                               d_step / (idx)sizeof(real));
+        }
+    }
+}
+
+void FN(content_keys_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, const char *keys,
+                          idx step, int from, int to, const real *dx, real *dk, int dk_step)
+{
+    for (int t = 0; t < u->call->nterms; t++) {
+        const int op = u->call->term[t].op;
+        if (op == PE_deberta && u->term[t][DEBERTA_Q].data)
+            key_table_vjp(b, c, u, k, t, keys, step, from, to, dx, dk, dk_step);
+        if (op != PE_transformer_xl)
+            continue;
+        const real *x = vector_of(u, t, XL_U);
+        double *d_u = (double *)(void *)gradient_of(b, u, t, XL_DU);
+        for (int j = from; j < to; j++) { /* x_ij += scale u.k_j */
+            const real *key = (const real *)(const void *)(keys + j * step);
+            real all = 0;
+            for (int p = 0; p < u->panels; p++)
+                for (int l = 0; l < u->panel[p].lanes; l++)
+                    all += dx[u->panel[p].first * KEYS + j * u->panel[p].width + l];
+            all *= c->scale;
+            for (int d = 0; d < c->d && all != 0; d++) {
+                dk[j * dk_step + d] += all * x[d];
+                if (d_u)
+                    d_u[d] += (double)(all * key[d]);
+            }
+        }
+    }
+}
+
+/* ---- Shaw's values ---- */
+
+real *FN(content_values_of)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
+                            const pe_bias *bias, const real *g)
+{
+    real *add = c->weight;
+    memset(add, 0, (size_t)((bias->to - bias->from) * p->width) * sizeof *add);
+    for (int t = 0; t < u->call->nterms; t++) {
+        if (u->call->term[t].op != PE_shaw || !u->term[t][SHAW_V].data)
+            continue;
+        const pe_table_rows table = table_of(u, t, SHAW_V);
+        const pe_rows r = rows_of(c, &u->term[t][SHAW_ROWS], u->call->term[t].D(b), u, k, p->first, p->width);
+        add_products(c, &table, &r, bias->from, bias->to, c->e, g, p->width, NULL, add);
+    }
+    return add;
+}
+
+void FN(content_values_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
+                            const pe_bias *bias, const real *weights)
+{
+    for (int t = 0; t < u->call->nterms; t++) {
+        char *into = u->call->term[t].op == PE_shaw ? gradient_of(b, u, t, SHAW_DV) : NULL;
+        if (!into)
+            continue;
+        const pe_rows r = rows_of(c, &u->term[t][SHAW_ROWS], u->call->term[t].D(b), u, k, p->first, p->width);
+        const idx step = row_step(u, t, SHAW_DV);
+        int low, high;
+        range(&r, bias->from, bias->to, p->width, &low, &high);
+        for (; low <= high; low += RELS) {
+            const int n = (int)min_(RELS, high - low + 1);
+            add_by_row(&r, bias->from, bias->to, low, n, p->width, weights, NULL, 1, c->products);
+            add_outer_rows(p->first, p->lanes, p->width, c->products, b->g_rows, PE_TILE, c->e, n,
+                           (real *)(void *)(into + low * step), step / (idx)sizeof(real));
+        }
+    }
+}
+
+/* ---- TUPE ---- */
+
+/* From   bias_ij = pos_q_i . pos_k_j, column 0 and row 0 reset */
+static void positions_vjp(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
+                          const pe_bias *bias, int term, real *ds)
+{
+    const int n = bias->to - bias->from, width = p->width;
+    const idx depth = u->call->term[term].D(p);
+    double *d_cls = (double *)(void *)gradient_of(b, u, term, TUPE_D_CLS);
+    double *d_any = (double *)(void *)gradient_of(b, u, term, TUPE_D_ANY);
+    if (u->term[term][TUPE_CLS_TO_ANY].data && u->first + p->first == 0)
+        for (int j = 0; j < n; j++) {
+            if (d_cls)
+                *d_cls += (double)ds[j * width];
+            ds[j * width] = 0;
+        }
+    if (u->term[term][TUPE_ANY_TO_CLS].data && k->first + bias->from == 0)
+        for (int l = 0; l < width; l++) {
+            if (d_any)
+                *d_any += (double)ds[l];
+            ds[l] = 0;
+        }
+    const pe_array *dq = &u->term[term][TUPE_DQ], *dk = &u->term[term][TUPE_DK];
+    if (!dq->data || !dk->data)
+        return;
+    pe_table_rows keys = table_of(u, term, TUPE_K);
+    keys.data += (k->first + bias->from) * keys.step;
+    for (idx piece = 0; piece < depth; piece += CONTENT_PIECE) {
+        const int some = (int)min_(CONTENT_PIECE, depth - piece);
+        const pe_table_rows part = {keys.data + piece * (idx)sizeof(real), keys.step};
+        memset(b->sum, 0, (size_t)(some * width) * sizeof(real));
+        add_table(&part, 0, n, some, width, ds, b->sum);
+        for (int l = 0; l < p->lanes; l++) {
+            real *to = (real *)(void *)(dq->data + u->head * dq->core[0] + (u->first + p->first + l) * dq->core[1]);
+            for (int x = 0; x < some; x++)
+                to[piece + x] += b->sum[x * width + l];
+        }
+        FN(content_position_pack)(c, u, p, term, piece, some);
+        memset(b->strips, 0, (size_t)(WIDE * strips_width(some)) * sizeof(real));
+        for (int x = 0; x < some; x++) {
+            const int first = x / WIDE * WIDE, w = strip_width(some, first);
+            for (int l = 0; l < p->lanes; l++)
+                b->strips[first * WIDE + l * w + (x - first)] = c->pack[x * width + l];
+        }
+        char *rows = gradient_of(b, u, term, TUPE_DK) + (k->first + bias->from) * dk->core[1];
+        add_outer_rows(0, p->lanes, width, ds, b->strips, WIDE, some, n, (real *)(void *)rows + piece,
+                       dk->core[1] / (idx)sizeof(real));
+    }
+}
+
+void FN(content_after_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
+                           const pe_bias *bias, const real *ds)
+{
+    for (int t = 0; t < u->call->nterms; t++) {
+        if (u->call->term[t].op != PE_tupe)
+            continue;
+        memcpy(c->weight, ds, (size_t)((bias->to - bias->from) * p->width) * sizeof *ds);
+        positions_vjp(b, c, u, k, p, bias, t, c->weight);
+    }
+}

@@ -1,0 +1,119 @@
+/* relation.h -- a table, the rows of it that the pairs of a tile take, and their products with a panel: what the values
+ * and the gradients of content.h share. */
+#ifndef PE_RELATION_H
+#define PE_RELATION_H
+
+#include "content.h"
+#include "gemm.h"
+
+/* Arrays of the TERM rows of ops.def, in their order */
+enum { SHAW_K, SHAW_V, SHAW_ROWS, SHAW_DK, SHAW_DV };
+enum { XL_R, XL_U, XL_V, XL_ROWS, XL_DR, XL_DU, XL_DV };
+enum { DEBERTA_Q, DEBERTA_K, DEBERTA_ROWS, DEBERTA_Q_ROWS, DEBERTA_DQ, DEBERTA_DK };
+enum { COPE_TABLE, COPE_D };
+enum { TUPE_Q, TUPE_K, TUPE_CLS_TO_ANY, TUPE_ANY_TO_CLS, TUPE_DQ, TUPE_DK, TUPE_D_CLS, TUPE_D_ANY };
+
+/* ---- which row of its table a pair takes ---- */
+
+INLINE int row_of(const int64_t *rows, int last, double rel)
+{
+    const double inside = rel < -last ? -last : rel > last ? last : rel;
+    return (int)rows[(int)inside + last]; /* the conversion cuts towards zero */
+}
+
+/* Rows for all keys of the tile and some lanes. Where positions count up by one they are a window: number t belongs
+ * to lane - key = t - (n - 1). */
+static NOINLINE pe_rows rows_of(pe_content *c, const pe_array *map, idx entries, const pe_queries *u, const pe_keys *k,
+                       int first, int lanes)
+{
+    const int64_t *rows = (const int64_t *)(void *)map->data;
+    const int last = (int)(entries / 2);
+    if (u->even && k->even) {
+        const int n = k->n + lanes - 1;
+        const double most = k->position[k->n - 1] - u->position[first];
+        for (int t = 0; t < n; t++)
+            c->index[t] = row_of(rows, last, most - t);
+        return (pe_rows){c->index + k->n - 1, -1};
+    }
+    for (int j = 0; j < k->n; j++)
+        for (int l = 0; l < lanes; l++)
+            c->index[j * lanes + l] = row_of(rows, last, k->position[j] - u->position[first + l]);
+    return (pe_rows){c->index, lanes};
+}
+
+static NOINLINE void range(const pe_rows *r, int from, int to, int lanes, int *low, int *high)
+{
+    const int window = r->step == -1, count = window ? to - from + lanes - 1 : lanes;
+    int least = r->row[from * r->step], most = least;
+    for (int j = window ? to - 1 : from; j < to; j++)
+        for (int l = 0; l < count; l++) {
+            const int x = r->row[j * r->step + l];
+            least = x < least ? x : least;
+            most = x > most ? x : most;
+        }
+    *low = least;
+    *high = most;
+}
+
+/* ---- products with a table ---- */
+
+typedef struct {
+    const char *data;
+    idx step;
+} pe_table_rows;
+
+INLINE pe_table_rows table_of(const pe_queries *u, int term, int array)
+{
+    const pe_array *a = &u->term[term][array];
+    return (pe_table_rows){a->data + u->head * a->core[0], a->core[1]};
+}
+
+static NOINLINE void products(const pe_table_rows *t, int first, int n, int d, const real *pack, int width, real *out)
+{
+    real unused[WIDE] = {0};
+    const pe_scores w = {.k = t->data + first * t->step, .k_step = t->step, .d = d, .q = pack, .s = out, .top = unused};
+    (width == WIDE ? scores_wide : scores_narrow)(&w, n);
+}
+
+/* add[j, l] += factor[j, l] product[row - low, l], for the rows that are there */
+static NOINLINE void fetch(const pe_rows *r, int from, int to, int low, int n, int width, const real *restrict product,
+                  const real *restrict factor, real *restrict add)
+{
+    for (int j = from; j < to; j++, add += width, factor += factor ? width : 0) {
+        const int32_t *row = r->row + j * r->step;
+        SIMD
+        for (int l = 0; l < width; l++) {
+            const int t = row[l] - low, inside = (t >= 0) & (t < n);
+            const real x = product[(inside ? t : 0) * width + l];
+            add[l] += inside ? factor ? factor[l] * x : x : 0;
+        }
+    }
+}
+
+/* Products of a pack with every row that the panel's pairs need, RELS rows at a time, added where they belong. */
+static NOINLINE void add_products(pe_content *c, const pe_table_rows *t, const pe_rows *r, int from, int to, int d,
+                                  const real *pack, int width, const real *factor, real *add)
+{
+    int low, high;
+    range(r, from, to, width, &low, &high);
+    if (low == high && !factor) { /* all of the tile is beyond the table's end */
+        products(t, low, 1, d, pack, width, c->products);
+        for (int j = from; j < to; j++, add += width)
+            for (int l = 0; l < width; l++)
+                add[l] += c->products[l];
+        return;
+    }
+    for (; low <= high; low += RELS) {
+        const int n = (int)min_(RELS, high - low + 1);
+        products(t, low, n, d, pack, width, c->products);
+        fetch(r, from, to, low, n, width, c->products, factor, add);
+    }
+}
+
+INLINE const real *vector_of(const pe_queries *u, int term, int array)
+{
+    const pe_array *a = &u->term[term][array];
+    return (const real *)(const void *)(a->data + u->head * a->core[0]);
+}
+
+#endif
