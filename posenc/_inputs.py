@@ -60,10 +60,11 @@ def _operators(function: str, bias: Any) -> tuple[Bias, ...]:
 
 def _scale(function: str, width: int, operators: tuple[Bias, ...]) -> float:
     """D**-0.5, or what the operators ask for, if they agree."""
-    asked = {operator.name: one for operator in operators if (one := operator.default_scale(width)) is not None}
-    if len(set(asked.values())) > 1:
-        fail(ValueError, function, "scale", "None", "a number: " + ", ".join(sorted(asked)) + " ask for different ones")
-    return next(iter(asked.values()), (width or 1) ** -0.5)
+    asked = [(operator.name, one) for operator in operators if (one := operator.default_scale(width)) is not None]
+    if len({one for _, one in asked}) > 1:
+        names = ", ".join(sorted({name for name, _ in asked}))
+        fail(ValueError, function, "scale", "None", f"a number: {names} ask for different ones")
+    return asked[0][1] if asked else (width or 1) ** -0.5
 
 
 class Inputs(NamedTuple):

@@ -76,7 +76,7 @@ def deberta(
     (1, 5, 3)
     """
     function = "deberta"
-    if not isinstance(terms, tuple | list) or not terms or len(set(terms)) != len(terms):
+    if not isinstance(terms, tuple | list) or not terms or any(terms.count(term) > 1 for term in terms):
         fail(ValueError, function, "terms", repr(terms), "one or both of 'c2p', 'p2c'")
     for term in terms:
         one_of(function, "terms", term, TERMS)
@@ -131,7 +131,7 @@ def bucket_rows(last: int, mid: int, far: int) -> Array | None:
         ends.append(low)
     if len(ends) <= last and mid > 1:
         return None
-    bound = ends[-1] + 1
+    bound = ends[-1] + (mid > 1)  # with mid 1 the last bucket never ends
     bucket = np.searchsorted(ends, np.arange(bound + 1))
     signed = np.concatenate([bucket[:0:-1], -bucket])  # of i - j = -rel
     rows: Array = np.clip(signed.astype(I64) + last, 0, 2 * last - 1)
