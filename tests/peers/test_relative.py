@@ -1,0 +1,367 @@
+"""Relative operators inside attention against whole attention layers of transformers and x-transformers in float64,
+and against the papers' own forms of them typed in torch."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from agreed import agree
+from float32 import angle_error
+
+import posenc
+
+torch = pytest.importorskip("torch", reason="the peers run on torch, which is not installed")
+
+H = 2
+ROUNDING = 1e-13
+"""Logits below 10 are sums of about 50 products, each rounded to 2**-53 of that: 6e-14, and weights and results by as
+much."""
+
+
+def modeling(model: str) -> ModuleType:
+    return pytest.importorskip(
+        f"transformers.models.{model}.modeling_{model}", reason=f"transformers with {model} is not installed"
+    )
+
+
+def config(model: str, name: str, **options: Any) -> Any:
+    return getattr(import_module(f"transformers.models.{model}.configuration_{model}"), name)(**options)
+
+
+def normal(*shape: int, seed: int = 0) -> Any:
+    return torch.from_numpy(np.random.default_rng([seed, *shape]).standard_normal(shape))
+
+
+def drawn(module: Any, seed: int = 0) -> Any:
+    """The module in float64 without dropout, every parameter drawn again: their biases begin as zeros."""
+    module = module.double().eval()
+    for i, parameter in enumerate(module.parameters(), seed):
+        parameter.data = normal(*parameter.shape, seed=i) * 0.5
+        parameter.requires_grad_(False)
+    return module
+
+
+def split(x: Any, heads: int = H) -> Any:
+    """(..., N, H D) -> (..., H, N, D)."""
+    return x.unflatten(-1, (heads, -1)).transpose(-2, -3)
+
+
+def joined(x: Any) -> np.ndarray:
+    """(..., H, N, D) -> (..., N, H D)."""
+    return np.asarray(x).swapaxes(-2, -3).reshape(*x.shape[:-3], x.shape[-2], -1)
+
+
+# ---- DeBERTa ----
+
+BOTH, C2P, P2C = ("c2p", "p2c"), ("c2p",), ("p2c",)
+WIDTHS = {BOTH: 12, C2P: 8, P2C: 8}
+"""D (1 + terms) is 36 or 16, whose root is exact: they take it in float32."""
+
+
+def deberta_v2(terms: tuple[str, ...], buckets: int, n: int, shared: bool) -> tuple[Any, ...]:
+    """Their layer, its input, and what ours is made of."""
+    module, width = modeling("deberta_v2"), WIDTHS[terms] * H
+    options = {
+        "hidden_size": width, "num_attention_heads": H, "position_buckets": buckets, "max_position_embeddings": 512,
+        "relative_attention": True, "share_att_key": shared, "pos_att_type": "|".join(terms),
+        "attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0,
+    }  # fmt: skip
+    layer = drawn(module.DisentangledSelfAttention(config("deberta_v2", "DebertaV2Config", **options)))
+    hidden, embeddings = normal(2, n, width) / width**0.5, normal(2 * (buckets if buckets > 0 else 512), width)
+    q, k, v = (split(project(hidden)) for project in (layer.query_proj, layer.key_proj, layer.value_proj))
+    of_q = (layer.query_proj if shared else layer.pos_query_proj)(embeddings) if "p2c" in terms else None
+    of_k = (layer.key_proj if shared else layer.pos_key_proj)(embeddings) if "c2p" in terms else None
+    tables = [None if table is None else split(table) for table in (of_q, of_k)]
+    return layer, hidden, embeddings, (q, k, v), tables
+
+
+def bucketed(buckets: int) -> dict[str, Any]:
+    return {"buckets": buckets, "max_position": 512} if buckets > 0 else {}
+
+
+@pytest.mark.parametrize("n", [1, 37, 700])
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+@pytest.mark.parametrize("buckets", [-1, 256])
+@pytest.mark.parametrize("terms", [BOTH, C2P, P2C], ids="|".join)
+def test_deberta_v2(terms: tuple[str, ...], buckets: int, shared: bool, n: int) -> None:
+    """700 words: logarithmic buckets, those beyond the table, and a distance clipped without buckets."""
+    layer, hidden, embeddings, (q, k, v), tables = deberta_v2(terms, buckets, n, shared)
+    keep = np.random.default_rng(n).random((2, 1, 1, n)) < 0.9
+    keep[..., 0] = True  # they give the mean to a row that sees nothing
+    theirs, _ = layer(hidden, torch.from_numpy(keep), rel_embeddings=embeddings)
+    bias = posenc.deberta(*tables, **bucketed(buckets), terms=terms)
+    ours = posenc.attention(q, k, v, bias=bias, keep=keep)
+    agree("deberta", joined(ours), theirs.numpy(), ROUNDING, "transformers: deberta_v2, attention")
+    factor = 1 + len(terms)
+    scores = layer.disentangled_attention_bias(q.flatten(0, 1), k.flatten(0, 1), None, embeddings, factor)
+    logits = bias.logits(q, k) / np.sqrt(factor * WIDTHS[terms])
+    agree("deberta", logits, scores.numpy().reshape(2, H, n, n), ROUNDING, "transformers: deberta_v2, logits")
+
+
+@pytest.mark.parametrize("terms", [BOTH, P2C], ids="|".join)
+def test_deberta_v2_is_not_as_printed(terms: tuple[str, ...]) -> None:
+    """Equation 4 has the other row in its p2c term; nobody runs that."""
+    layer, hidden, embeddings, (q, k, v), tables = deberta_v2(terms, 256, 37, False)
+    theirs, _ = layer(hidden, torch.ones(1), rel_embeddings=embeddings)
+    printed = posenc.deberta(*tables, **bucketed(256), terms=terms, p2c_index="paper")
+    assert np.abs(joined(posenc.attention(q, k, v, bias=printed)) - theirs.numpy()).max() > 0.01
+
+
+@pytest.mark.parametrize(("buckets", "furthest"), [(256, 512), (64, 128), (32, 512)])
+def test_deberta_buckets(buckets: int, furthest: int) -> None:
+    """Every distance to 2000, from a table wide enough that nothing is clipped, whose only number is its row."""
+    theirs = modeling("deberta_v2").make_log_bucket_position(torch.arange(-2000, 2001), buckets, furthest).numpy()
+    half = int(theirs.max()) + 1
+    table = np.arange(2.0 * half)[None, :, None]
+    bias = posenc.deberta(None, table, buckets=buckets, max_position=furthest, terms=("c2p",))
+    ours = bias.logits(np.ones((1, 4001, 1)), np.ones((1, 1, 1)), q_positions=np.arange(-2000, 2001), k_positions=[0])
+    agree("deberta", ours[0, :, 0] - half, theirs, 0.0, "transformers: make_log_bucket_position")
+
+
+@pytest.mark.parametrize("n", [1, 16, 17, 100])
+@pytest.mark.parametrize("terms", [BOTH, C2P, P2C], ids="|".join)
+def test_deberta_v1(terms: tuple[str, ...], n: int) -> None:
+    """They cut the table where no distance reaches; distances beyond 16 are clipped."""
+    module, width, furthest = modeling("deberta"), WIDTHS[terms] * H, 16
+    options = {
+        "hidden_size": width, "num_attention_heads": H, "relative_attention": True, "pos_att_type": "|".join(terms),
+        "max_relative_positions": furthest, "attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0,
+    }  # fmt: skip
+    layer = drawn(module.DisentangledSelfAttention(config("deberta", "DebertaConfig", **options)))
+    hidden, embeddings = normal(2, n, width) / width**0.5, normal(2 * furthest, width)
+    q, k, v = split(layer.in_proj(hidden)).chunk(3, dim=-1)
+    q, v = q + split(layer.q_bias[None]), v + split(layer.v_bias[None])
+    places = module.build_relative_position(q, k)
+    theirs, _ = layer(hidden, torch.ones(1), relative_pos=places, rel_embeddings=embeddings)
+    of_q = split(layer.pos_q_proj(embeddings)) if "p2c" in terms else None
+    of_k = split(layer.pos_proj(embeddings)) if "c2p" in terms else None
+    ours = posenc.attention(q, k, v, bias=posenc.deberta(of_q, of_k, terms=terms))
+    agree("deberta", joined(ours), theirs.numpy(), ROUNDING, "transformers: deberta, attention")
+
+
+# ---- Transformer-XL ----
+
+
+def sinusoids(distances: Any, dim: int) -> Any:
+    """Dai et al. 2019: [sin | cos], in float64."""
+    angle = distances.double()[:, None] / 10000 ** (torch.arange(0, dim, 2).double() / dim)
+    return torch.cat([angle.sin(), angle.cos()], -1)
+
+
+@pytest.mark.parametrize("clamp", [None, 6])
+@pytest.mark.parametrize("segments", [False, True], ids=["", "segments"])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (9, 9), (5, 12), (40, 100)])
+@pytest.mark.parametrize("kind", ["bi", "uni"])
+def test_xlnet(kind: str, n: int, m: int, segments: bool, clamp: int | None) -> None:
+    """Their shift of M + N rows (uni: M + 1, and a causal mask); memory is the first M - N keys. Clamped distances are
+    a smaller K, the segment term is a dense bias."""
+    module, width, d = modeling("xlnet"), 16, 8
+    layer = drawn(module.XLNetRelativeAttention(config("xlnet", "XLNetConfig", d_model=width, n_head=H, dropout=0.0)))
+    q, k, v = (normal(length, 2, H, d, seed=s) for s, length in enumerate((n, m, m)))
+    distances = torch.arange(m, -n if kind == "bi" else -1, -1)
+    if clamp is not None:
+        distances = distances.clamp(-clamp, clamp)
+    rows = torch.einsum("td,dhc->thc", sinusoids(distances, width), layer.r)[:, None].expand(-1, 2, -1, -1)
+    mask = torch.triu(torch.ones(n, m), m - n + 1).double()[:, :, None, None] if kind == "uni" else None
+    which = np.random.default_rng(0).integers(0, 2, (n, m, 2))
+    other = torch.nn.functional.one_hot(torch.from_numpy(which), 2).double() if segments else None
+    theirs = layer.rel_attn_core(q, k, v, rows, seg_mat=other, attn_mask=mask)
+
+    table = torch.einsum("td,dhc->htc", torch.from_numpy(posenc.xl_table(clamp or max(m, 1), width)), layer.r)
+    bias = [posenc.transformer_xl(table, layer.r_w_bias, layer.r_r_bias)]
+    if other is not None:
+        of_segment = torch.einsum("ibhd,shd,ijbs->bhij", q + layer.r_s_bias, layer.seg_embed, other)
+        bias.append(posenc.dense(of_segment * d**-0.5))
+    ours = posenc.attention(
+        *(x.permute(1, 2, 0, 3) for x in (q, k, v)), bias=bias, causal=kind == "uni", align="end"
+    )  # fmt: skip
+    reference = f"transformers: xlnet, {kind}"
+    agree("transformer_xl", ours, theirs.permute(1, 2, 0, 3).numpy(), ROUNDING, reference)
+
+
+@pytest.mark.parametrize("backwards", [False, True], ids=["", "backwards"])
+@pytest.mark.parametrize("n", [1, 33, 300])
+def test_xl_table(n: int, backwards: bool) -> None:
+    """Their distances are M .. -N + 1, in float32; bi_data has a half of the batch read backwards: rows in reverse."""
+    model = modeling("xlnet").XLNetModel(
+        config("xlnet", "XLNetConfig", d_model=16, n_head=2, n_layer=1, d_inner=8, vocab_size=4, bi_data=True)
+    )
+    theirs = model.relative_positional_encoding(n, n, bsz=2).detach().numpy()[:, int(backwards)]
+    rows = posenc.xl_table(n, 16)[:-1]  # theirs end at the distance 1 - n
+    ours = posenc.xl_table(n, 16)[:0:-1] if backwards else rows
+    allowed = angle_error(np.arange(n, -n, -1))
+    agree("xl_table", ours, theirs, allowed, "transformers: xlnet")
+
+
+@pytest.mark.parametrize("n", [2, 3, 64, 130])
+def test_conformer(n: int) -> None:
+    """Wav2Vec2-BERT's "relative": 2 N - 1 rows from the distance N - 1 down, as ours, and a shift of padded rows."""
+    module, width = modeling("wav2vec2_bert"), 16
+    options = {"hidden_size": width, "num_attention_heads": H, "position_embeddings_type": "relative",
+               "attn_implementation": "eager", "attention_dropout": 0.0}  # fmt: skip
+    layer = drawn(module.Wav2Vec2BertSelfAttention(config("wav2vec2_bert", "Wav2Vec2BertConfig", **options)))
+    hidden, places = normal(2, n, width) / 2, normal(1, 2 * n - 1, width)
+    theirs, _ = layer(hidden, relative_position_embeddings=places)
+    q, k, v = (split(project(hidden)) for project in (layer.linear_q, layer.linear_k, layer.linear_v))
+    bias = posenc.transformer_xl(split(layer.linear_pos(places[0])), layer.pos_bias_u, layer.pos_bias_v)
+    ours = layer.linear_out(torch.from_numpy(joined(posenc.attention(q, k, v, bias=bias)))).numpy()
+    agree("transformer_xl", ours, theirs.numpy(), 10 * ROUNDING, "transformers: wav2vec2_bert, relative")  # 16 channels
+
+
+@pytest.mark.parametrize("clamp", [None, 3])
+@pytest.mark.parametrize(("n", "memory"), [(1, 0), (1, 9), (8, 0), (8, 5), (30, 70)])
+def test_transformer_xl(n: int, memory: int, clamp: int | None) -> None:
+    """The paper's appendix B typed in NumPy: M rows from the distance M - 1 to 0, a column of zeros before them, the
+    matrix read again with rows that are one shorter. What it leaves at j > i + memory is masked."""
+    m, d, width = n + memory, 6, 10
+    rng = np.random.default_rng(n)
+    q, k, v = (rng.standard_normal((H, length, d)) for length in (n, m, m))
+    u, w = rng.standard_normal((2, H, d))
+    project = rng.standard_normal((width, H, d)) / 2
+    distances = np.arange(m)[::-1] if clamp is None else np.minimum(np.arange(m)[::-1], clamp)
+    rows = np.einsum("td,dhc->htc", sinusoids(torch.from_numpy(distances.copy()), width).numpy(), project)
+    by_row = (q + w[:, None]) @ rows.swapaxes(-1, -2)
+    shifted = np.concatenate([np.zeros((H, n, 1)), by_row], -1).reshape(H, m + 1, n)[:, 1:].reshape(H, n, m)
+    logits = ((q + u[:, None]) @ k.swapaxes(-1, -2) + shifted) / np.sqrt(d)
+    logits = np.where(np.tri(n, m, memory, dtype=bool), logits, -np.inf)
+    theirs = (torch.softmax(torch.from_numpy(logits), -1) @ torch.from_numpy(v)).numpy()
+    table = np.einsum("td,dhc->htc", posenc.xl_table(clamp or m, width), project)
+    bias = posenc.transformer_xl(table, u, w)
+    ours = posenc.attention(q, k, v, bias=bias, causal=True, align="end")
+    agree("transformer_xl", ours, theirs, ROUNDING, "typed: Transformer-XL's shift")
+    seen = np.tri(n, m, memory, dtype=bool)
+    added = bias.logits(q, k) + q @ k.swapaxes(-1, -2)
+    agree("transformer_xl", added[:, seen] / np.sqrt(d), logits[:, seen], ROUNDING, "typed: Transformer-XL's shift")
+
+
+# ---- Shaw ----
+
+
+@pytest.mark.parametrize(("left", "right"), [(8, 8), (64, 8), (2, 5)])
+@pytest.mark.parametrize("n", [1, 9, 200])
+@pytest.mark.parametrize("model", ["wav2vec2_bert", "seamless_m4t_v2"])
+def test_relative_key(model: str, n: int, left: int, right: int) -> None:
+    """Their sides clip at distances of their own: rows beyond the nearer end are repeated in ours."""
+    module, width = modeling(model), 16
+    heads = "num_attention_heads" if model == "wav2vec2_bert" else "speech_encoder_attention_heads"
+    options = {"hidden_size": width, heads: H, "position_embeddings_type": "relative_key",
+               "left_max_position_embeddings": left, "right_max_position_embeddings": right,
+               "attn_implementation": "eager", "attention_dropout": 0.0, "speech_encoder_dropout": 0.0}  # fmt: skip
+    layer, settings = (
+        ("Wav2Vec2BertSelfAttention", "Wav2Vec2BertConfig")
+        if model == "wav2vec2_bert"
+        else ("SeamlessM4Tv2ConformerSelfAttention", "SeamlessM4Tv2Config")
+    )
+    layer = drawn(getattr(module, layer)(config(model, settings, **options)))
+    hidden = normal(2, n, width) / 2
+    theirs, _ = layer(hidden)
+    q, k, v = (split(project(hidden)) for project in (layer.linear_q, layer.linear_k, layer.linear_v))
+    last = max(left, right)
+    table = layer.distance_embedding.weight[np.clip(np.arange(-last, last + 1), -left, right) + left]
+    ours = layer.linear_out(torch.from_numpy(joined(posenc.attention(q, k, v, bias=posenc.shaw(table))))).numpy()
+    agree("shaw", ours, theirs.numpy(), 10 * ROUNDING, f"transformers: {model}, relative_key")  # 16 channels
+
+
+def shaw_as_tensor2tensor(q: Any, k: Any, v: Any, of_k: Any, of_v: Any, mask: Any = None) -> Any:
+    """dot_product_attention_relative: rows gathered to (N, M, D), one product for each query; q is scaled before."""
+    n, m, last = q.shape[-2], k.shape[-2], of_k.shape[0] // 2
+    where = (torch.arange(m)[None, :] - torch.arange(m - n, m)[:, None]).clamp(-last, last) + last
+    at_k, at_v = torch.nn.functional.embedding(where, of_k), torch.nn.functional.embedding(where, of_v)
+    q = q * q.shape[-1] ** -0.5
+    logits = q @ k.mT + (q.movedim(-2, 0).flatten(1, -2) @ at_k.mT).unflatten(1, q.shape[:-2]).movedim(0, -2)
+    weights = torch.softmax(logits if mask is None else logits.masked_fill(~mask, -torch.inf), -1)
+    of_rows = (weights.movedim(-2, 0).flatten(1, -2) @ at_v).unflatten(1, q.shape[:-2]).movedim(0, -2)
+    return weights @ v + of_rows
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
+@pytest.mark.parametrize("last", [1, 4, 64])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 20), (20, 20), (7, 30), (130, 130)])
+def test_tensor2tensor(n: int, m: int, last: int, causal: bool) -> None:
+    """With memory, and with one query against a cache, queries are the last of the keys."""
+    q, k, v = normal(2, H, n, 8, seed=1), normal(2, H, m, 8, seed=2), normal(2, H, m, 5, seed=3)
+    of_k, of_v = normal(2 * last + 1, 8, seed=4), normal(2 * last + 1, 5, seed=5)
+    mask = torch.from_numpy(np.tri(n, m, m - n, dtype=bool)) if causal else None
+    theirs = shaw_as_tensor2tensor(q, k, v, of_k, of_v, mask).numpy()
+    ours = posenc.attention(q, k, v, bias=posenc.shaw(of_k, of_v), causal=causal, align="end")
+    agree("shaw", ours, theirs, ROUNDING, "typed: tensor2tensor's dot_product_attention_relative")
+
+
+@pytest.mark.parametrize("n", [1, 65, 200])
+def test_nezha(n: int) -> None:
+    """One table of 129 sinusoids of the row number, for keys and for values."""
+    d = 16
+    angle = torch.arange(129.0, dtype=torch.float64)[:, None] * torch.exp(
+        torch.arange(0, d, 2).double() * -(np.log(10000.0) / d)
+    )
+    table = torch.stack([angle.sin(), angle.cos()], -1).flatten(1)
+    agree("nezha", posenc.nezha(d), table.numpy(), 129 * 2.0**-50, "typed: NEZHA")  # angles to 129, rounded four times
+    q, k, v = (normal(2, H, n, d, seed=s) for s in range(3))
+    theirs = shaw_as_tensor2tensor(q, k, v, table, table).numpy()
+    fixed = posenc.nezha(d)
+    agree("shaw", posenc.attention(q, k, v, bias=posenc.shaw(fixed, fixed)), theirs, ROUNDING, "typed: NEZHA")
+
+
+# ---- CoPE ----
+
+
+def x_transformers(name: str) -> ModuleType:
+    return pytest.importorskip(f"x_transformers.{name}", reason="x-transformers is not installed")
+
+
+@pytest.mark.parametrize("rows", [1, 2, 16, 400])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 50), (50, 50), (300, 300), (20, 90)])
+def test_cope(n: int, m: int, rows: int) -> None:
+    """Their term is not scaled: our table is theirs over the scale. Positions are sums of up to M gates, each off by
+    2**-53, and from row to row the term changes by less than 100."""
+    module = drawn(x_transformers("x_transformers").CoPE(8, H, rows))
+    q, k, v = normal(2, H, n, 8, seed=1), normal(2, H, m, 8, seed=2), normal(2, H, m, 8, seed=3)
+    scale = 8**-0.5
+    bias = posenc.cope(module.pos_emb / scale)
+    seen = torch.from_numpy(np.tri(n, m, m - n, dtype=bool))
+    gated = (scale * q @ k.mT).masked_fill(~seen, -torch.finfo(torch.float64).max)
+    added = module(q, gated).numpy()
+    allowed = ROUNDING + m * 2.0**-53 * 100
+    ours = scale * bias.logits(q, k)
+    agree("cope", ours[..., seen.numpy()], added[..., seen.numpy()], allowed, "x_transformers: CoPE")
+    logits = torch.where(seen, gated + torch.from_numpy(added), -torch.inf)
+    whole = (torch.softmax(logits, -1) @ v).numpy()
+    result = posenc.attention(q, k, v, bias=bias, causal=True, align="end")
+    agree("cope", result, whole, 6 * allowed, "x_transformers: CoPE, attention")  # values below 6
+    attend = x_transformers("attend").Attend(causal=True, heads=H, cope=module)(q, k, v)[0].numpy()
+    # its softmax is in float32: logits below 32 are rounded to it, and values are below 6
+    agree("cope", result, attend, 6 * 32 * 2.0**-24, "x_transformers: Attend with CoPE")
+
+
+# ---- TUPE ----
+
+
+@pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
+@pytest.mark.parametrize("untied", [False, True], ids=["", "untied"])
+@pytest.mark.parametrize("n", [1, 2, 65])
+def test_tupe(n: int, untied: bool, relative: bool) -> None:
+    """Equations 7, 8 and 10 typed as the authors run them: normalised positions, projections with biases, the resets
+    products of two rows with themselves, a number for each bucket and two buckets of [CLS]'s own."""
+    d, width = 8, 16
+    norm = drawn(torch.nn.LayerNorm(width))
+    of_q, of_k = (drawn(torch.nn.Linear(width, width), seed) for seed in (2, 4))
+    places = norm(normal(n + 1, width))  # row 0 is extra, word i has row i + 1
+    pos_q, pos_k = (split(project(places)) for project in (of_q, of_k))
+    every = pos_q @ pos_k.mT * (2 * d) ** -0.5
+    absolute, to_words, to_cls = every[:, 1:, 1:].clone(), every[:, 0, 0], every[:, 1, 1]
+    if untied:
+        absolute[:, :, 0] = to_cls[:, None]
+        absolute[:, 0, :] = to_words[:, None]
+    numbers = normal(H, n, n, seed=7) if relative else torch.zeros(H, n, n, dtype=torch.float64)
+    q, k, v = (normal(2, H, n, d, seed=s) for s in range(3))
+    logits = (q * (2 * d) ** -0.5) @ k.mT + absolute + numbers
+    theirs = (torch.softmax(logits, -1) @ v).numpy()
+    resets = {"cls_to_any": to_words, "any_to_cls": to_cls} if untied else {}
+    beside = {"relative": posenc.dense(numbers)} if relative else {}
+    bias = posenc.tupe(pos_q[:, 1:], pos_k[:, 1:], **resets, **beside)
+    agree("tupe", posenc.attention(q, k, v, bias=bias), theirs, ROUNDING, "typed: TUPE")
+    agree("tupe", bias.matrix(n, dtype=np.float64), (absolute + numbers).numpy(), ROUNDING, "typed: TUPE")
