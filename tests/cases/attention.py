@@ -133,6 +133,12 @@ def as_numpy_would(expected, work, arguments):
     return tuple(bounds)
 
 
+def with_operators(expected, work, arguments):
+    """Twice that in float32: logits are sums of up to seven products here, in another order than NumPy's, and the worst
+    of a few thousand roundings was up to 2.6 times NumPy's worst in twelve draws of each relative operator."""
+    return tuple((1 if work == F64 else 2) * bound for bound in as_numpy_would(expected, work, arguments))
+
+
 def merge_attention(outs, lses):
     """out = sum_p exp(lse_p - lse) out_p, lse = log sum_p exp(lse_p)."""
     lse = np.logaddexp.reduce(lses, axis=0)
@@ -162,6 +168,36 @@ def make_full(rng, n):
             ("dense", {"array": rng.standard_normal((4, n, m))}),
         ),
     }  # fmt: skip
+
+
+def make_relative(placed):
+    """Every relative operator in one call, with a position bias; two ask for different scales, so one is given."""
+
+    def arguments(rng, n):
+        m, normal = n + 3, rng.standard_normal
+        where = {"align": "end", "window": (40, 5)}
+        if placed:
+            where = {
+                "q_positions": rng.integers(0, 2 * m, n), "k_positions": np.sort(rng.uniform(0, 2 * m, (2, m))),
+                "causal": True, "keep": rng.random((2, 1, n, m)) > 0.3, "q_segments": rng.integers(0, 2, n),
+                "k_segments": rng.integers(0, 2, m),
+            }  # fmt: skip
+        return {
+            "q": normal((2, 4, n, 8)), "k": normal((2, m, 8)), "v": normal((2, 2, m, 5)), "softcap": 5.0,
+            "scale": 0.3, "return_lse": True, **where,
+            "bias": (
+                ("shaw", {"rel_k": normal((9, 8)), "rel_v": normal((4, 9, 5))}),
+                ("transformer_xl", {"r": normal((4, 51, 8)), "u": normal((4, 8)), "v": normal((4, 8))}),
+                ("deberta", {"rel_q": normal((4, 14, 8)), "rel_k": normal((4, 14, 8)), "buckets": 8,
+                             "max_position": 20}),
+                ("cope", {"table": normal((6, 8))}),
+                ("tupe", {"pos_q": normal((4, n, 3)), "pos_k": normal((4, m, 3)), "cls_to_any": normal(4),
+                          "any_to_cls": normal(4), "relative": ("alibi", {"slopes": rng.uniform(0, 1, 4)})}),
+                ("alibi", {"slopes": rng.uniform(0, 1, 4)}),
+            ),
+        }  # fmt: skip
+
+    return arguments
 
 
 def make_gradient(rng, n):
@@ -267,6 +303,7 @@ def merge_tolerance(expected, work, arguments):
 
 
 ALIBI = (("alibi", {"slopes": 2.0 ** -np.arange(1.0, 9.0)}),)
+RELATIVE = (("shaw", {"rel_k": np.cos(np.arange(129.0 * 64)).reshape(129, 64)}),)
 CASES = [
     AttentionCase(
         function="attention", oracle=attention, tolerance=as_numpy_would, make=make_plain, real=real_attention(),
@@ -308,6 +345,19 @@ CASES = [
         real=real_attention(bias=(("fox", {"log_forget": np.full((8, 1024), -0.01)}),)), data=("q", "k", "v"),
         axes={"q": "b h! n d", "k": "g m d", "v": "g m e", "q_positions": "n", "k_positions": "m"},
         gradients={**at("q", "k", "v"), **of_bias("log_forget", "table")},
+    ),
+    AttentionCase(
+        function="attention", label="relative", oracle=attention, tolerance=with_operators, make=make_relative(False),
+        real=real_attention(bias=RELATIVE), axes={"q": "b h! n! d!", "k": "g m d", "v": "b g m e!"},
+        data=("q", "k", "v"),
+    ),
+    AttentionCase(
+        function="attention", label="relative placed", oracle=attention, tolerance=with_operators,
+        make=make_relative(True), real=real_attention(bias=RELATIVE), data=("q", "k", "v"),
+        axes={
+            "q": "b h! n d!", "k": "g m d", "v": "b g m e!", "q_positions": "n", "k_positions": "b m",
+            "q_segments": "n", "k_segments": "m", "keep": "b 1 n? m?",
+        },
     ),
     AttentionCase(
         function="merge_attention", oracle=merge_attention, tolerance=merge_tolerance, make=make_merge,

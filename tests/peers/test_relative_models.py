@@ -111,9 +111,10 @@ def test_deberta_v2_is_not_as_printed(terms: tuple[str, ...]) -> None:
     assert np.abs(joined(posenc.attention(q, k, v, bias=printed)) - theirs.numpy()).max() > 0.01
 
 
-@pytest.mark.parametrize(("buckets", "furthest"), [(256, 512), (64, 128), (32, 512)])
+@pytest.mark.parametrize(("buckets", "furthest"), [(256, 512), (64, 128), (32, 512), (4, 9), (3, 60), (2, 512)])
 def test_deberta_buckets(buckets: int, furthest: int) -> None:
-    """Every distance to 2000, from a table wide enough that nothing is clipped, whose only number is its row."""
+    """Every distance to 2000, from a table wide enough that nothing is clipped, whose only number is its row. Of 2 or 3
+    buckets none is logarithmic: their formula gives the sign."""
     theirs = modeling("deberta_v2").make_log_bucket_position(torch.arange(-2000, 2001), buckets, furthest).numpy()
     half = int(theirs.max()) + 1
     table = np.arange(2.0 * half)[None, :, None]

@@ -1,0 +1,170 @@
+"""Relative operators inside attention against the oracle: masks, places, dtypes, sizes, and Bias.logits."""
+
+import numpy as np
+import pytest
+from cases import BF16, F32, F64, map_arrays
+from layouts import same_bits
+from relative_operators import ANY, DV, KINDS, MASKS, OPERATORS, D, G, H, broadcast, check, drawn, made, qkv
+
+import posenc
+
+F16 = np.dtype(np.float16)
+EVERY = ("shaw heads", "transformer_xl", "deberta", "cope", "tupe-r", "deberta buckets", "shaw K=1")
+SHAPES = [(37, 81), (81, 37), (130, 150)]
+"""Beside the edges of a tile of 64 queries and of a row of keys."""
+
+
+@pytest.mark.parametrize(("n", "m"), SHAPES)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_masks_and_places(name, mask, n, m, rng):
+    options = MASKS[mask](rng, n, m)
+    check(broadcast(rng, n, m), bias=(drawn(name, n, m),), **options)
+    assert set(options) <= posenc.attention.__kwdefaults__.keys()
+
+
+@pytest.mark.parametrize("mask", ["causal", "all"])
+@pytest.mark.parametrize("name", KINDS)
+def test_instruction_sets(name, mask, rng, isa):
+    check(broadcast(rng, 70, 135), bias=(drawn(name, 70, 135),), **MASKS[mask](rng, 70, 135))
+    assert isa in posenc.isas()
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "gaps", "all"])
+def test_several_at_once(mask, rng, isa):
+    """Seven operators, two of them of one function; they ask for different scales, so one is given."""
+    n, m = 70, 135
+    bias = tuple(drawn(name, n, m, seed) for seed, name in enumerate(EVERY))
+    check(broadcast(rng, n, m), bias=bias, **{"scale": 0.3, **MASKS[mask](rng, n, m)})
+    assert isa in posenc.isas()
+
+
+@pytest.mark.parametrize("dtype", [d for d in (F16, BF16) if d is not None], ids=str)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_half_precision(name, dtype, rng):
+    """Arithmetic in float32, tables in float64: half a spacing of the storage more than in float32."""
+    check(broadcast(rng, 37, 81), (dtype,), bias=(drawn(name, 37, 81),), causal=True, align="end")
+    assert ANY.call(ANY.cast({**qkv(rng, 5, 5), "bias": (drawn(name, 5, 5),)}, dtype))[0].dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [F16, F32], ids=str)
+@pytest.mark.parametrize("name", KINDS)
+def test_tables_of_another_dtype(name, dtype, rng):
+    """A table's dtype decides nothing about that of the result; its numbers are taken as they are."""
+    arguments = ANY.cast(qkv(rng, 9, 9), F32)
+    narrow = map_arrays(lambda a: a.astype(dtype), drawn(name, 9, 9))
+    wide = map_arrays(lambda a: a.astype(F64), narrow)
+    out = ANY.call({**arguments, "bias": (narrow,)})[0]
+    assert out.dtype == F32
+    assert same_bits(out, ANY.call({**arguments, "bias": (wide,)})[0])
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 7), (7, 1), (2, 2), (0, 5), (5, 0), (0, 0)])
+def test_small(name, n, m, rng):
+    arguments = {**qkv(rng, n, m), "bias": (drawn(name, n, m),), "align": "end"}
+    check(arguments)
+    check(arguments, causal=True)
+
+
+@pytest.mark.parametrize(("name", "empty"), [
+    *((name, empty) for name in KINDS for empty in ("batch", "width", "value_width")), ("cope", "heads"),
+])  # fmt: skip
+def test_empty_axes(name, empty, rng):
+    """With no channels every product is 0; tables are cut to the widths of q and v. CoPE's may do without heads."""
+    b, heads, groups = (0 if empty == "batch" else 3, *((0, 0) if empty == "heads" else (H, G)))
+    d, e = 0 if empty == "width" else D, 0 if empty == "value_width" else DV
+    q, k, v = (np.ones((b, *shape)) for shape in ((heads, 5, d), (groups, 5, d), (groups, 5, e)))
+    function, given = drawn(name, 5, 5)
+    widths = {"rel_k": d, "rel_v": e, "r": d, "u": d, "v": d, "rel_q": d, "table": d}
+    given = {argument: x[..., : widths[argument]] if argument in widths else x for argument, x in given.items()}
+    out = ANY.call({"q": q, "k": k, "v": v, "bias": ((function, given),)})[0]
+    assert out.shape == (b, heads, 5, e)
+    assert np.isfinite(out).all()
+
+
+# ---- equal to what can be seen ----
+
+
+@pytest.mark.parametrize("where", ["aligned", "placed"])
+@pytest.mark.parametrize("name", [name for name in OPERATORS if not name.startswith("tupe")])
+def test_attention_is_the_softmax_of_logits(name, where, rng):
+    """Bias.logits is what attention adds before the scale: as a dense bias after it, the same result to rounding, which
+    is that of logits below 100, 1e-14."""
+    n, m = 40, 90
+    arguments, bias = qkv(rng, n, m, (2,)), made(name, n, m)["bias"][0]
+    places = {"q_positions": rng.integers(0, 99, n), "k_positions": np.sort(rng.uniform(0, 99, (2, m)))}
+    options = {"scale": 0.31, "causal": True}
+    added = bias.logits(arguments["q"], arguments["k"], scale=0.31, **(places if where == "placed" else {}))
+    assert added.shape == (2, H, n, m)
+    at = places if where == "placed" else {"align": "end"}
+    ours, lse = posenc.attention(**arguments, bias=bias, **options, **at, return_lse=True)
+    dense = posenc.dense(0.31 * added)
+    plainly, same = posenc.attention(**arguments, bias=dense, **options, **at, return_lse=True)
+    assert np.abs(lse - same)[np.isfinite(same)].max() <= 1e-12
+    if getattr(bias.arrays, "rel_v", None) is None:
+        assert np.abs(ours - plainly).max() <= 1e-12
+    else:  # the weights, from values that are the rows of the identity, times the rows of rel_v
+        eye = np.broadcast_to(np.eye(m), (2, G, m, m))
+        weights = posenc.attention(arguments["q"], arguments["k"], eye, bias=dense, **options, **at)
+        q_at, k_at = (places["q_positions"], places["k_positions"]) if where == "placed" else (
+            np.arange(n) + m - n, np.arange(m))  # fmt: skip
+        table = np.broadcast_to(bias.arrays.rel_v, (H, *bias.arrays.rel_v.shape[-2:]))
+        last = table.shape[-2] // 2
+        row = np.clip(np.trunc(k_at[..., None, :] - q_at[:, None]), -last, last).astype(int) + last
+        of_rows = np.stack([np.einsum("...ij,...ije->...ie", weights[:, h], table[h][row]) for h in range(H)], 1)
+        assert np.abs(ours - plainly - of_rows).max() <= 1e-12
+
+
+@pytest.mark.parametrize("name", ["tupe", "tupe-r"])
+def test_tupe_is_its_matrix(name, rng):
+    arguments, bias = qkv(rng, 40, 90), made(name, 40, 90)["bias"][0]
+    ours = posenc.attention(**arguments, bias=bias, align="end")
+    dense = posenc.dense(bias.matrix(40, 90, dtype=F64))
+    plainly = posenc.attention(**arguments, bias=dense, scale=(2 * D) ** -0.5)
+    assert np.abs(ours - plainly).max() <= 1e-12  # as above
+
+
+def test_tupe_reads_positions_only_beside_it(rng):
+    """By row and column: no align is needed, and positions do not move it; its `relative` needs both."""
+    arguments = qkv(rng, 5, 8)
+    bias = made("tupe", 5, 8)["bias"][0]
+    out = posenc.attention(**arguments, bias=bias)
+    assert same_bits(out, posenc.attention(**arguments, bias=bias, q_positions=np.arange(5) * 7.5))
+    bias = made("tupe-r", 5, 8)["bias"][0]
+    with pytest.raises(ValueError, match=r"^attention: align has None"):
+        posenc.attention(**arguments, bias=bias)
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "tupe-r"])
+def test_align_is_required(name, rng):
+    with pytest.raises(ValueError, match=r"^attention: align has None"):
+        posenc.attention(**qkv(rng, 5, 8), **made(name, 5, 8))
+    assert posenc.attention(**qkv(rng, 8, 8), **made(name, 8, 8)).shape == (H, 8, DV)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("name", [name for name in OPERATORS if not name.startswith("tupe")])
+def test_decode_is_prefill(name, dtype, rng):
+    """One token at a time against the cache so far. Tiles are cut elsewhere, so sums differ in their last bits: 8
+    spacings of the largest value, and CoPE's positions add up to 140 gates in another order."""
+    n = 140
+    arguments = {a: x.astype(dtype) for a, x in qkv(rng, n, n).items()}
+    bias = made(name, n, n)["bias"]
+    whole = posenc.attention(**arguments, causal=True, bias=bias)
+    bound = (64 if name.startswith("cope") else 16) * np.spacing(np.abs(arguments["v"]).max() + 4)
+    for i in (0, 1, 47, 48, 63, 64, 65, 95, 96, 139):
+        q, k, v = arguments["q"][:, i : i + 1], arguments["k"][:, : i + 1], arguments["v"][:, : i + 1]
+        for options in ({"align": "end"}, {"q_positions": [i]}, {"q_positions": [i + 0.0], "k_positions": i + 1}):
+            step = posenc.attention(q, k, v, causal=True, bias=bias, **options)
+            assert np.abs(step[:, 0].astype(np.float64) - whole[:, i]).max() <= bound
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATORS if not name.startswith("tupe")])
+def test_positions_may_move_together(name, rng):
+    """Relative operators read differences: integers moved by 2**40 change no bit."""
+    arguments = qkv(rng, 40, 70)
+    q_at, k_at = rng.integers(0, 90, 40), rng.integers(0, 90, 70)
+    bias = made(name, 40, 70)["bias"]
+    near = posenc.attention(**arguments, bias=bias, q_positions=q_at, k_positions=k_at)
+    assert same_bits(near, posenc.attention(**arguments, bias=bias, q_positions=q_at + 2**40, k_positions=k_at + 2**40))

@@ -1,0 +1,181 @@
+"""Relative operators inside attention: what is masked reaches no result, and what must change no bit changes none."""
+
+import sys
+
+import numpy as np
+import pytest
+from cases import BF16, F32, F64, map_arrays
+from layouts import LAYOUTS, plain, same_bits
+from relative_operators import ANY, KINDS, MASKS, OPERATORS, D, G, H, broadcast, drawn, made, qkv
+
+import posenc
+
+F16 = np.dtype(np.float16)
+
+
+# ---- masked numbers are never used ----
+
+
+WALLS = {
+    "keep": lambda n, m, bad: {"keep": ~bad, "align": "end"},
+    "keep_rows": lambda n, m, bad: {"keep": np.broadcast_to(~bad, (n, m)).copy(), "align": "end"},
+    "causal": lambda n, m, bad: {"causal": True, "q_positions": np.zeros(n), "k_positions": np.where(bad, 1, -1)},
+    "window": lambda n, m, bad: {"window": (5, 5), "q_positions": np.zeros(n), "k_positions": np.where(bad, 77, -3)},
+    "segments": lambda n, m, bad: {
+        "q_segments": np.zeros(n, int), "k_segments": bad.astype(int), "align": "start",
+    },
+    "cap": lambda n, m, bad: {"keep": ~bad, "softcap": 3.0, "align": "end"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+@pytest.mark.parametrize("kind", [*WALLS, "bias"])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_wall(name, kind, poison, rng):
+    """NaN and infinity in masked k and v change no bit, whether a tile holds some of them or nothing else."""
+    n, m = 9, 300
+    arguments, bias = qkv(rng, n, m), made(name, n, m)["bias"]
+    bad = (rng.random(m) > 0.5) | (np.arange(m) // 64 == 2)
+    options = WALLS[kind](n, m, bad) if kind in WALLS else {"align": "end"}
+    if kind == "bias":
+        bias = (*bias, posenc.dense(np.where(bad, -np.inf, 0.0)[None]))
+    clean, dirty = (
+        {a: np.where(bad[:, None], number, x) if a in "kv" else x for a, x in arguments.items()}
+        for number in (0.0, poison)
+    )
+    for dtype in (F64, F32):
+        wanted = posenc.attention(**ANY.cast(clean, dtype), **options, bias=bias, return_lse=True)
+        with np.errstate(all="raise"):
+            ours = posenc.attention(**ANY.cast(dirty, dtype), **options, bias=bias, return_lse=True)
+        assert all(same_bits(a, b) for a, b in zip(ours, wanted, strict=True))
+        assert np.isfinite(ours[0]).all()
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_causal_wall_per_row(name, rng):
+    """Key j poisoned: queries before j never notice, queries from j on do."""
+    arguments, bias = qkv(rng, 150, 150), made(name, 150, 150)["bias"]
+    wanted = posenc.attention(**arguments, bias=bias, causal=True)
+    for j in (1, 47, 63, 64, 95, 96, 149):
+        for poisoned in "kv":
+            bad = {**arguments, poisoned: arguments[poisoned].copy()}
+            bad[poisoned][:, j] = np.nan
+            out = posenc.attention(**bad, bias=bias, causal=True)
+            assert same_bits(out[:, :j].copy(), wanted[:, :j].copy())
+            assert np.isnan(out[:, j:]).all()
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_query_reaches_its_own_row_alone(name, rng):
+    arguments, bias = qkv(rng, 70, 90), made(name, 70, 90)["bias"]
+    wanted = posenc.attention(**arguments, bias=bias, align="end")
+    for i in (0, 33, 63, 64, 69):
+        q = arguments["q"].copy()
+        q[1, i, 3] = np.nan
+        out = posenc.attention(**{**arguments, "q": q}, bias=bias, align="end")
+        assert np.isnan(out[1, i]).all()
+        out[1, i] = wanted[1, i]
+        assert same_bits(out, wanted)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_rows_that_see_nothing(name, rng):
+    """Exactly 0 and -inf, Shaw's values too, no warning."""
+    arguments, bias = qkv(rng, 9, 70), made(name, 9, 70)["bias"]
+    keep = np.ones((9, 70), bool)
+    keep[::2] = False
+    with np.errstate(all="raise"):
+        out, lse = posenc.attention(**arguments, bias=bias, keep=keep, align="end", return_lse=True)
+    assert not out[:, ::2].any()
+    assert not np.signbit(out[:, ::2]).any()
+    assert np.isneginf(lse[:, ::2]).all()
+    assert np.isfinite(lse[:, 1::2]).all()
+
+
+# ---- the same bits ----
+
+
+@pytest.mark.parametrize("mask", ["causal", "all"])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_threads_change_no_bit(name, mask, rng):
+    n, m = 130, 400
+    arguments = {**broadcast(rng, n, m), **MASKS[mask](rng, n, m), "return_lse": True, **made(name, n, m)}
+    results = []
+    for count in (1, 2, 3, 8):
+        with posenc.threads(count):
+            results.append(posenc.attention(**arguments))
+    for other in results[1:]:
+        assert all(same_bits(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_other_rows_of_the_batch_change_no_bit(name, count, rng):
+    n, m = 70, 190
+    arguments, bias = qkv(rng, n, m, (3,)), made(name, n, m)["bias"]
+    with posenc.threads(count):
+        whole = posenc.attention(**arguments, bias=bias, causal=True, align="end")
+        for b in range(3):
+            alone = posenc.attention(**{a: x[b] for a, x in arguments.items()}, bias=bias, causal=True, align="end")
+            assert same_bits(whole[b].copy(), alone)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+@pytest.mark.parametrize("dtype", [d for d in (F16, BF16, F32, F64) if d is not None], ids=str)
+@pytest.mark.parametrize("name", KINDS)
+def test_layout_changes_no_bit(name, dtype, layout, rng):
+    """Of q, k and v and of the tables."""
+    arguments = {**ANY.cast(broadcast(rng, 17, 33), dtype), "bias": (drawn(name, 17, 33),), "align": "end"}
+    laid = map_arrays(layout, arguments)
+    ours, wanted = ANY.call(laid), ANY.call(map_arrays(plain, laid))
+    assert all(same_bits(a, b) for a, b in zip(ours, wanted, strict=True))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_logits_change_no_bit(name, rng):
+    """Threads, memory and the other rows of the batch, of what logits (TUPE: matrix) shows."""
+    q, k = rng.standard_normal((3, H, 130, D)), rng.standard_normal((3, G, 300, D))
+    bias = made(name, 130, 300)["bias"][0]
+    if name == "tupe-r":
+        shown = [bias.matrix(130, 300) for _ in range(2)]
+    else:
+        shown = [bias.logits(q, k), bias.logits(q[..., ::-1, :].copy()[..., ::-1, :], np.asfortranarray(k))]
+        shown.append(np.stack([bias.logits(a, b) for a, b in zip(q, k, strict=True)]))
+        for count in (1, 2, 8):
+            with posenc.threads(count):
+                shown.append(bias.logits(q, k))
+    assert all(same_bits(one, shown[0]) for one in shown)
+
+
+# ---- memory ----
+
+GROWTH = """
+import resource
+import numpy as np
+import posenc
+rng = np.random.default_rng(0)
+H, N, D = 16, 2048, 32
+q, k, v = (rng.standard_normal((H, N, D), dtype=np.float32) for _ in range(3))
+normal = rng.standard_normal
+made = {{
+    "shaw": lambda n: posenc.shaw(normal((129, D)), normal((129, D))),
+    "transformer_xl": lambda n: posenc.transformer_xl(normal((H, 129, D)), normal((H, D)), normal((H, D))),
+    "deberta": lambda n: posenc.deberta(normal((H, 64, D)), normal((H, 64, D)), buckets=32, max_position=512),
+    "cope": lambda n: posenc.cope(normal((64, D))),
+    "tupe": lambda n: posenc.tupe(normal((H, n, D)), normal((H, n, D))),
+}}["{name}"]
+out = np.full((H, N, D), 1, np.float32)  # touched: its pages are not the growth
+small, large = made(128), made(N)
+posenc.attention(q[:, :128], k[:, :128], v[:, :128], bias=small, causal=True)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+posenc.attention(q, k, v, bias=large, causal=True, out=out)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the resource module is POSIX")
+@pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta", "cope", "tupe"])
+def test_memory_does_not_grow_with_n_times_m(name, run_python):
+    """Dense float32 logits would be 256 MiB; tables and the scratch of the threads are below 32."""
+    done = run_python(GROWTH.format(name=name), timeout=300)
+    assert int(done.stdout) < 32 << 20, done.stderr

@@ -1,0 +1,206 @@
+"""What relative operators refuse, and that each message names the function and the argument."""
+
+import numpy as np
+import pytest
+
+import posenc
+
+
+def rows(count, heads=None, width=4):
+    return np.zeros((count, width) if heads is None else (heads, count, width))
+
+
+def nan(*shape):
+    array = np.zeros(shape)
+    array.flat[-1] = np.nan
+    return array
+
+
+ZERO = np.zeros((1, 2, 4))
+DEBERTA = posenc.deberta(ZERO, ZERO)
+TUPE = posenc.tupe(ZERO[:, :1], ZERO[:, :1])
+SHAW = posenc.shaw(rows(3))
+XL = posenc.transformer_xl(rows(3, 1), rows(1), rows(1))
+BUCKETED = {"buckets": 8, "max_position": 16}
+REFUSED = {
+    "shaw: rel_k has even rows": ("shaw", (rows(4),)),
+    "shaw: rel_k has K = 0": ("shaw", (rows(1),)),
+    "shaw: rel_k has no rows": ("shaw", (rows(0),)),
+    "shaw: rel_k has one axis": ("shaw", (np.zeros(3),)),
+    "shaw: rel_k has four axes": ("shaw", (np.zeros((1, 2, 3, 4)),)),
+    "shaw: rel_k has NaN": ("shaw", (nan(3, 4),)),
+    "shaw: rel_v has other rows": ("shaw", (rows(3), rows(5))),
+    "shaw: rel_v has other heads": ("shaw", (rows(3, 2), rows(3, 3))),
+    "shaw: rel_v has NaN": ("shaw", (rows(3), nan(3, 4))),
+    "transformer_xl: r has even rows": ("transformer_xl", (rows(4, 2), rows(2), rows(2))),
+    "transformer_xl: r has K = 0": ("transformer_xl", (rows(1, 2), rows(2), rows(2))),
+    "transformer_xl: r has two axes": ("transformer_xl", (rows(3), rows(2), rows(2))),
+    "transformer_xl: u has other heads": ("transformer_xl", (rows(3, 2), rows(3), rows(2))),
+    "transformer_xl: v has other heads": ("transformer_xl", (rows(3, 2), rows(2), rows(1))),
+    "transformer_xl: u has another width": ("transformer_xl", (rows(3, 2), rows(2, width=5), rows(2))),
+    "transformer_xl: v has NaN": ("transformer_xl", (rows(3, 2), rows(2), nan(2, 4))),
+    "deberta: rel_q has odd rows": ("deberta", (rows(3, 2), rows(3, 2))),
+    "deberta: rel_k has no rows": ("deberta", (None, rows(0, 2)), {"terms": ("c2p",)}),
+    "deberta: rel_q has two axes": ("deberta", (rows(4), rows(4))),
+    "deberta: rel_k has another shape": ("deberta", (rows(4, 2), rows(6, 2))),
+    "deberta: rel_k has another width": ("deberta", (rows(4, 2), rows(4, 2, 5))),
+    "deberta: rel_q has None": ("deberta", (None, rows(4, 2))),
+    "deberta: rel_k has None": ("deberta", (rows(4, 2), None)),
+    "deberta: rel_k has infinity": ("deberta", (rows(4, 2), rows(4, 2) + np.inf)),
+    "deberta: terms has none": ("deberta", (rows(4, 2), rows(4, 2)), {"terms": ()}),
+    "deberta: terms has p2p": ("deberta", (rows(4, 2), rows(4, 2)), {"terms": ("c2p", "p2p")}),
+    "deberta: terms has one twice": ("deberta", (rows(4, 2), rows(4, 2)), {"terms": ("c2p", "c2p")}),
+    "deberta: terms has a string": ("deberta", (rows(4, 2), rows(4, 2)), {"terms": "c2p"}),
+    "deberta: terms has a list in it": ("deberta", (rows(4, 2), rows(4, 2)), {"terms": (["c2p"],)}),
+    "deberta: p2c_index has another": ("deberta", (rows(4, 2), rows(4, 2)), {"p2c_index": "printed"}),
+    "deberta: max_position has None": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 8}),
+    "deberta: buckets has None": ("deberta", (rows(4, 2), rows(4, 2)), {"max_position": 8}),
+    "deberta: max_position has mid + 1": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 8, "max_position": 5}),
+    "deberta: max_position has -1": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 8, "max_position": -1}),
+    "deberta: buckets has 1": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 1, "max_position": 16}),
+    "cope: table has no rows": ("cope", (rows(0),)),
+    "cope: table has one axis": ("cope", (np.zeros(4),)),
+    "cope: table has NaN": ("cope", (nan(3, 4),)),
+    "tupe: pos_q has two axes": ("tupe", (rows(3), rows(3, 2))),
+    "tupe: pos_k has other heads": ("tupe", (rows(3, 2), rows(3, 1))),
+    "tupe: pos_k has another width": ("tupe", (rows(3, 2), rows(3, 2, 5))),
+    "tupe: pos_q has NaN": ("tupe", (nan(2, 3, 4), rows(3, 2))),
+    "tupe: cls_to_any has other heads": ("tupe", (rows(3, 2), rows(3, 2)), {"cls_to_any": [1.0]}),
+    "tupe: any_to_cls has a number": ("tupe", (rows(3, 2), rows(3, 2)), {"any_to_cls": 1.0}),
+    "tupe: any_to_cls has NaN": ("tupe", (rows(3, 2), rows(3, 2)), {"any_to_cls": [0.0, np.nan]}),
+    "nezha: dim has 0": ("nezha", (0,)),
+    "nezha: K has 0": ("nezha", (4, 0)),
+    "xl_table: K has 0": ("xl_table", (0, 4)),
+    "xl_table: dim has 3": ("xl_table", (2, 3)),
+}  # fmt: skip
+WRONG_KIND = {
+    "shaw: rel_k has bool": ("shaw", (np.zeros((3, 4), bool),)),
+    "shaw: rel_k has None": ("shaw", (None,)),
+    "transformer_xl: u has text": ("transformer_xl", (rows(3, 2), "u", rows(2))),
+    "deberta: rel_q has complex": ("deberta", (rows(4, 2) * 1j, rows(4, 2))),
+    "deberta: buckets has 8.0": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 8.0, "max_position": 16}),
+    "deberta: max_position has True": ("deberta", (rows(4, 2), rows(4, 2)), {"buckets": 8, "max_position": True}),
+    "cope: table has objects": ("cope", (np.full((3, 4), None),)),
+    "tupe: relative has an array": ("tupe", (rows(3, 2), rows(3, 2)), {"relative": np.zeros((3, 3))}),
+    "tupe: relative has shaw": ("tupe", (rows(3, 2), rows(3, 2)), {"relative": SHAW}),
+    "tupe: relative has deberta": ("tupe", (rows(3, 2), rows(3, 2)), {"relative": DEBERTA}),
+    "tupe: relative has tupe": ("tupe", (rows(3, 2), rows(3, 2)), {"relative": TUPE}),
+    "nezha: dim has 4.0": ("nezha", (4.0,)),
+    "xl_table: K has text": ("xl_table", ("2", 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("named", REFUSED | WRONG_KIND)
+def test_refused(named):
+    """Each message names the function and the argument, as the key of the row does."""
+    kind = ValueError if named in REFUSED else TypeError
+    function, arrays, *options = (REFUSED | WRONG_KIND)[named]
+    with pytest.raises(kind, match=rf"^{named.split(' has ')[0]} has .+; expected ") as caught:
+        getattr(posenc, function)(*arrays, **(options or [{}])[0])
+    assert type(caught.value) is kind
+
+
+def test_rows_that_no_bucket_reaches():
+    """A table longer than distances to 2**20 need."""
+    with pytest.raises(ValueError, match=r"^deberta: rel_k has 100000 rows; expected "):
+        posenc.deberta(None, np.zeros((1, 100000, 1)), **BUCKETED, terms=("c2p",))
+
+
+OPERATORS = {
+    "shaw": SHAW, "shaw_values": posenc.shaw(rows(3), rows(3)), "shaw_heads": posenc.shaw(rows(3, 1), rows(3)),
+    "transformer_xl": XL, "deberta": DEBERTA, "deberta_c2p": posenc.deberta(None, ZERO, terms=("c2p",)),
+    "deberta_buckets": posenc.deberta(ZERO, ZERO, **BUCKETED), "cope": posenc.cope(rows(3)),
+    "cope_heads": posenc.cope(rows(3, 1)),
+}  # fmt: skip
+HEADS = {
+    "shaw": posenc.shaw(rows(3, 3)), "shaw_values": posenc.shaw(rows(3), rows(3, 3)), "cope": posenc.cope(rows(3, 3)),
+    "transformer_xl": posenc.transformer_xl(rows(3, 3), rows(3), rows(3)),
+    "deberta": posenc.deberta(rows(4, 3), rows(4, 3)), "deberta_p2c": posenc.deberta(rows(4, 3), None, terms=("p2c",)),
+    "tupe": posenc.tupe(rows(5, 3), rows(5, 3)),
+}  # fmt: skip
+WIDTHS = {
+    "shaw": (posenc.shaw(rows(3, width=5)), "rel_k"), "cope": (posenc.cope(rows(3, width=5)), "table"),
+    "shaw_values": (posenc.shaw(rows(3), rows(3, width=3)), "rel_v"),
+    "transformer_xl": (posenc.transformer_xl(rows(3, 2, 5), rows(2, width=5), rows(2, width=5)), "r"),
+    "deberta": (posenc.deberta(rows(4, 2, 5), rows(4, 2, 5)), "rel_q"),
+    "deberta_c2p": (posenc.deberta(None, rows(4, 2, 5), terms=("c2p",)), "rel_k"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_that_disagree(name):
+    """3 of the operator, 2 of q: refused by attention, and by logits where heads of the table meet q."""
+    q, bias = np.zeros((2, 5, 4)), HEADS[name]
+    with pytest.raises(ValueError, match=rf"^attention: bias has 3 heads \({bias.name}\); expected 2"):
+        posenc.attention(q, q, q, bias=bias)
+    if name != "tupe":
+        with pytest.raises(ValueError, match=rf"^{bias.name}\.logits: q has 2 heads; expected 3"):
+            bias.logits(q, q)
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_widths_that_disagree(name):
+    (bias, argument), q = WIDTHS[name], np.zeros((2, 5, 4))
+    with pytest.raises(ValueError, match=rf"^attention: {argument} has width \d \({bias.name}\); expected 4"):
+        posenc.attention(q, q, q, bias=bias)
+    if name != "shaw_values":
+        with pytest.raises(ValueError, match=rf"^{bias.name}\.logits: {argument} has width 5 .*; expected 4"):
+            bias.logits(q, q)
+
+
+def test_values_of_another_width_than_queries():
+    q, v = np.zeros((2, 5, 4)), np.zeros((2, 5, 7))
+    assert posenc.attention(q, q, v, bias=posenc.shaw(rows(3), rows(3, width=7))).shape == (2, 5, 7)
+
+
+@pytest.mark.parametrize(("n", "m", "argument"), [(4, 5, "pos_q"), (5, 4, "pos_k")])
+def test_tupe_of_another_length(n, m, argument):
+    bias, q = posenc.tupe(rows(5, 2), rows(5, 2)), np.zeros((2, 5, 4))
+    with pytest.raises(ValueError, match=rf"^tupe.matrix: {argument} has 5 positions; expected 4"):
+        bias.matrix(n, m)
+    with pytest.raises(ValueError, match=rf"^attention: {argument} has 5 positions; expected 4"):
+        posenc.attention(q[:, :n], q[:, :m], q[:, :m], bias=bias)
+
+
+LOGITS = {
+    "q": (np.zeros((5, 4)), np.zeros((1, 5, 4)), {}, ValueError),
+    "k": (np.zeros((1, 5, 4)), np.zeros((5, 4)), {}, ValueError),
+    "k width": (np.zeros((1, 5, 4)), np.zeros((1, 5, 3)), {}, ValueError),
+    "k heads": (np.zeros((1, 5, 4)), np.zeros((2, 5, 4)), {}, ValueError),
+    "k batch": (np.zeros((2, 1, 5, 4)), np.zeros((3, 1, 5, 4)), {}, ValueError),
+    "q_positions": (np.zeros((1, 5, 4)), np.zeros((1, 6, 4)), {"q_positions": np.arange(6)}, ValueError),
+    "k_positions": (np.zeros((1, 5, 4)), np.zeros((1, 6, 4)), {"k_positions": [np.nan] * 6}, ValueError),
+    "q_positions batch": (np.zeros((2, 1, 5, 4)), np.zeros((1, 6, 4)), {"q_positions": np.zeros((3, 5))}, ValueError),
+    "scale": (np.zeros((1, 5, 4)), np.zeros((1, 5, 4)), {"scale": np.inf}, ValueError),
+    "out": (np.zeros((1, 5, 4)), np.zeros((1, 5, 4)), {"out": np.zeros((1, 5, 4))}, ValueError),
+    "q kind": (np.zeros((1, 5, 4), bool), np.zeros((1, 5, 4)), {}, TypeError),
+    "scale kind": (np.zeros((1, 5, 4)), np.zeros((1, 5, 4)), {"scale": "1"}, TypeError),
+    "out kind": (np.zeros((1, 5, 4)), np.zeros((1, 5, 4)), {"out": np.zeros((1, 5, 5), np.float32)}, TypeError),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta", "cope"])
+@pytest.mark.parametrize("kind", LOGITS)
+def test_logits_refuses(kind, name):
+    q, k, options, exception = LOGITS[kind]
+    with pytest.raises(exception, match=rf"^{name}\.logits: {kind.split()[0]} has .+; expected "):
+        OPERATORS[name].logits(q, k, **options)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_no_matrix(name):
+    """An operator that reads q and k says so, by name; a position operator has no logits."""
+    bias = OPERATORS[name]
+    with pytest.raises(TypeError, match=rf"^{bias.name}: matrix has .+; expected .+logits"):
+        bias.matrix(3)
+    with pytest.raises(TypeError, match=rf"^{bias.name}: vjp has .+; expected .+logits_vjp"):
+        bias.vjp(np.zeros((1, 3, 3)), 3)
+
+
+@pytest.mark.parametrize("bias", [TUPE, posenc.alibi([1.0]), posenc.toeplitz([[0.0]]), posenc.dense([[0.0]])])
+def test_no_logits(bias):
+    q = np.zeros((1, 1, 4))
+    with pytest.raises(TypeError, match=rf"^{bias.name}: logits has .+; expected .+matrix"):
+        bias.logits(q, q)
+    with pytest.raises(TypeError, match=rf"^{bias.name}: logits_vjp has .+; expected .+ vjp"):
+        bias.logits_vjp(np.zeros((1, 1, 1)), q, q)
