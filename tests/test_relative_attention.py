@@ -9,7 +9,7 @@ from relative_operators import ANY, DV, KINDS, MASKS, OPERATORS, D, G, H, broadc
 import posenc
 
 F16 = np.dtype(np.float16)
-EVERY = ("shaw heads", "transformer_xl", "deberta", "cope", "tupe-r", "deberta buckets", "shaw K=1")
+EVERY = ("shaw heads", "transformer_xl", "deberta", "cope", "tupe-r", "deberta buckets", "shaw K=1", "cope P=500")
 SHAPES = [(37, 81), (81, 37), (130, 150)]
 """Beside the edges of a tile of 64 queries and of a row of keys."""
 
@@ -32,7 +32,7 @@ def test_instruction_sets(name, mask, rng, isa):
 
 @pytest.mark.parametrize("mask", ["none", "causal", "gaps", "all"])
 def test_several_at_once(mask, rng, isa):
-    """Seven operators, two of them of one function; they ask for different scales, so one is given."""
+    """Eight operators, two each of three functions; they ask for different scales, so one is given."""
     n, m = 70, 135
     bias = tuple(drawn(name, n, m, seed) for seed, name in enumerate(EVERY))
     check(broadcast(rng, n, m), bias=bias, **{"scale": 0.3, **MASKS[mask](rng, n, m)})
