@@ -112,7 +112,7 @@ def _added_up(table: Array | None, batch: int, heads: int) -> Array | None:
     if table is None:
         return None
     total = table.astype(F64, copy=False).sum(axis=tuple(range(batch)))
-    added: Array = total.reshape(heads, -1, *total.shape[1:]).sum(1)
+    added: Array = total.reshape(heads, total.shape[0] // max(heads, 1), *total.shape[1:]).sum(1)
     return added
 
 

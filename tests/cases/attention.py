@@ -33,6 +33,8 @@ class AttentionCase(Case):
         found = posenc.attention_vjp(*grads[:1], **arguments, out=out, lse=lse, grad_lse=(*grads, None)[1])._asdict()
         biases = found.pop("bias")
         nested = {f"bias {i} {name}": g for i, one in enumerate(biases) for name, g in one._asdict().items()}
+        for name in [name for name, g in nested.items() if hasattr(g, "_asdict")]:
+            nested.update({f"{name} {inner}": g for inner, g in nested.pop(name)._asdict().items()})
         return {**found, **nested}
 
     def result_dtypes(self, dtype, count):
@@ -200,6 +202,31 @@ def make_relative(placed):
     return arguments
 
 
+def make_relative_gradient(rng, n):
+    """Small tables, so that differences are few; causal, capped, grouped, irregular, with rows that see nothing."""
+    m, normal = n + 2, rng.standard_normal
+    return {
+        "q": normal((2, 2, n, 3)), "k": normal((1, m, 3)), "v": normal((2, 1, m, 2)), "softcap": 2.0, "scale": 0.4,
+        "causal": True, "window": (2 * n, None), "q_positions": np.sort(rng.integers(0, 2 * m, n)),
+        "k_positions": np.sort(rng.uniform(0, 2 * m, (2, m))), "keep": rng.random((2, 1, n, m)) > 0.2,
+        "bias": (
+            ("shaw", {"rel_k": normal((5, 3)), "rel_v": normal((2, 5, 2))}),
+            ("transformer_xl", {"r": normal((2, 5, 3)), "u": normal((2, 3)), "v": normal((2, 3))}),
+            ("deberta", {"rel_q": normal((2, 4, 3)), "rel_k": normal((2, 4, 3)), "p2c_index": "paper"}),
+            ("cope", {"table": normal((3, 3))}),
+            ("tupe", {"pos_q": normal((2, n, 2)), "pos_k": normal((2, m, 2)), "cls_to_any": normal(2),
+                      "any_to_cls": normal(2), "relative": ("alibi", {"slopes": rng.uniform(0, 1, 2)})}),
+        ),
+    }  # fmt: skip
+
+
+def make_relative_gradient_of_rows(rng, n):
+    """The same where positions count up, with lse."""
+    rest = ("causal", "window", "q_positions", "k_positions", "keep")
+    given = {name: value for name, value in make_relative_gradient(rng, n).items() if name not in rest}
+    return {**given, "align": "end", "return_lse": True, "causal": True}
+
+
 def make_gradient(rng, n):
     """Causal, windowed, capped, grouped; positions that are no row of integers, a key mask, batch axes that broadcast.
     Without lse: that of a query that sees nothing has no differences."""
@@ -303,6 +330,11 @@ def merge_tolerance(expected, work, arguments):
 
 
 ALIBI = (("alibi", {"slopes": 2.0 ** -np.arange(1.0, 9.0)}),)
+OF_RELATIVE = {
+    **at("q", "k", "v"),
+    **of_bias("rel_k rel_v", "r u v", "rel_q rel_k", "table", "pos_q pos_k cls_to_any any_to_cls"),
+    "bias 4 relative slopes": ("bias", 4, 1, "relative", 1, "slopes"),
+}
 RELATIVE = (("shaw", {"rel_k": np.cos(np.arange(129.0 * 64)).reshape(129, 64)}),)
 CASES = [
     AttentionCase(
@@ -358,6 +390,16 @@ CASES = [
             "q": "b h! n d!", "k": "g m d", "v": "b g m e!", "q_positions": "n", "k_positions": "b m",
             "q_segments": "n", "k_segments": "m", "keep": "b 1 n? m?",
         },
+    ),
+    AttentionCase(
+        function="attention", label="relative gradient", oracle=attention, tolerance=with_operators,
+        make=make_relative_gradient, real=real_attention(bias=RELATIVE), data=("q", "k", "v"), gradients=OF_RELATIVE,
+        axes={"q": "b h! n d!", "k": "g m d", "v": "b g m e!", "q_positions": "n", "k_positions": "b m"},
+    ),
+    AttentionCase(
+        function="attention", label="relative gradient of rows", oracle=attention, tolerance=with_operators,
+        make=make_relative_gradient_of_rows, real=real_attention(bias=RELATIVE), data=("q", "k", "v"),
+        gradients=OF_RELATIVE, axes={"q": "b h! n! d!", "k": "g m d", "v": "b g m e!"},
     ),
     AttentionCase(
         function="merge_attention", oracle=merge_attention, tolerance=merge_tolerance, make=make_merge,
