@@ -389,12 +389,17 @@ static int run_summed(const pe_row_of_table *row, pe_call *call, pe_job *job)
     return status;
 }
 
-static int run(int op, const pe_row_of_table *row, pe_call *call, int is_double)
+static int run(const char *function, int op, const pe_row_of_table *row, pe_call *call, int is_double)
 {
     static const double worth_releasing_ns = 10e3, block_ns = 100e3;
     enum { MOST_SLOTS = 64 };
     pe_job job = {.kernel = pe_kernel_of(op, is_double), .call = call};
-    pe_row_costs(op, call->dim, &job.units, &job.ns, &job.scratch);
+    pe_row_costs(op, call->dim, call->par, &job.units, &job.ns, &job.scratch);
+    if (job.units < 0) {
+        PyErr_Format(PyExc_ValueError, "%s: an array has lengths that do not fit; expected those of %s", function,
+                     row->signature);
+        return -1;
+    }
     for (int d = 0; d < call->nloops; d++)
         job.units *= call->shape[d];
     int summed = 0;
@@ -463,7 +468,8 @@ PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize
     a.has_real = a.is_double = a.nloops = a.ncopies = 0;
     a.most_position = a.most_frequency = 0;
     a.dim = call.dim;
-    const int status = fill_call(table, row, args + 1, &a, terms, &call) < 0 ? -1 : run(op, row, &call, a.is_double);
+    const int status =
+        fill_call(table, row, args + 1, &a, terms, &call) < 0 ? -1 : run(a.function, op, row, &call, a.is_double);
     while (a.ncopies > 0)
         Py_DECREF(a.copy[--a.ncopies]);
     if (status < 0)

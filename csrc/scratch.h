@@ -53,6 +53,12 @@ enum { CONVOLUTION_CHANNELS = 32, CONVOLUTION_TILE = 64, CONVOLUTION_GRADIENTS =
 #define CONVOLUTION_SCRATCH                                                                          \
     (CONVOLUTION_COLUMNS * ((D(r) + 1) * (16 + 8 * CONVOLUTION_CHANNELS) + 8 * CONVOLUTION_CHANNELS) \
      + 8 * CONVOLUTION_CHANNELS * (D(r) * D(s) + 1) + 8 * D(d))
+/* top and left are taps of the kernel; circular ones go around once */
+#define CONVOLUTION_REACH(taps, before, n)      \
+    ((before) >= 0 && (before) < (double)(taps) \
+     && (P(2) != 1 || (n) == 0 || ((before) <= (double)(n) && (double)(taps)-1 - (before) <= (double)(n))))
+#define CONVOLUTION_FITS \
+    (D(y) * D(w) == 0 || (CONVOLUTION_REACH(D(r), P(0), D(y)) && CONVOLUTION_REACH(D(s), P(1), D(w))))
 #define AT_MOST(n, most) ((n) < (most) ? (n) : (most))
 
 /* sums of rows (kernels/row_sum.h): columns of one unit, so that their doubles stay in the first-level cache */
@@ -69,6 +75,8 @@ enum { WALK_COLUMNS = 12, WALK_SHARES = 16, WALK_PAIRS = 192, FLOW_STEPS = 8, FL
 #define WALK_UNITS (WALK_GROUPS < WALK_SHARES ? WALK_GROUPS : WALK_SHARES)
 #define WALK_UNIT_COLUMNS (D(b) / (WALK_UNITS + (D(b) == 0)) + 1)
 #define WALK_ROW(n) (D(n) + 64)
+#define RECURRENT_FITS (D(g) == (P(0) != 0 ? 3 : 1) * D(c) && D(s) == (P(0) != 0 ? 2 : 1))
+#define FLOATER_FITS (D(j) == D(c) + 1 && D(k) == D(e) + 1 && D(s) > 0 && P(1) >= 0 && P(1) < 4)
 #define RECURRENT_WEIGHTS ((D(g) + 3 * 64) * D(c) + 2 * WALK_ROW(g) + 2 * 64)
 #define RECURRENT_SCRATCH (8 * (RECURRENT_WEIGHTS + WALK_COLUMNS * 4 * WALK_ROW(c)) + 1024)
 #define RECURRENT_VJP_SCRATCH                                                          \

@@ -21,7 +21,10 @@ static const struct {
 #undef PAIR
 };
 
-void pe_row_costs(int op, const idx *dim, idx *units, double *ns, size_t *scratch)
+#define P(k) par[k]
+#define FITS(condition, units) ((condition) ? (units) : -1)
+
+void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns, size_t *scratch)
 {
     switch (op) {
 #define COSTS(name, units_, ns_, scratch_) \

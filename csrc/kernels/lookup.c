@@ -77,6 +77,7 @@ void FN(gather_rows)(const pe_call *call, idx begin, idx end, const pe_work *wor
 {
     enum { LOOK = 1024 }; /* rows between two looks at call->stop: every entry may be of one row */
     const idx d = call->D(d), tiles = BLOCKS(d, ROW_TILE), step = call->array[0].core[0];
+    const idx rows = call->D(n), entries = call->D(e);
     const pe_storage stored = call->array[0].storage, out_stored = call->array[5].storage;
     real wide[ROW_TILE], room[ROW_TILE];
     double sum[ROW_TILE];
@@ -91,8 +92,11 @@ void FN(gather_rows)(const pe_call *call, idx begin, idx end, const pe_work *wor
         memcpy(&first, at.data[3], sizeof first);
         memcpy(&last, at.data[4], sizeof last);
         memset(sum, 0, sizeof sum);
+        first = first < 0 ? 0 : first;
+        last = rows == 0 ? first : last > entries ? entries : last;
         for (int64_t e = first; e < last; e++) {
-            const real *row = tile_read(at.data[0] + (idx)order[e] * step, stored, k0, n, wide);
+            const char *from = at.data[0] + row_of((const char *)&order[e], rows) * step;
+            const real *row = tile_read(from, stored, k0, n, wide);
             if (weight)
                 add_scaled(sum, row, weight[e], n);
             else
