@@ -6,8 +6,8 @@ layout is filled through a temporary; the binding takes inputs of any layout. No
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
-from operator import index
 from typing import Any, NoReturn
 
 import numpy as np
@@ -34,7 +34,7 @@ def storage_dtype(function: str, dtype: npt.DTypeLike, argument: str = "dtype") 
     """One of the four storage dtypes, in native byte order."""
     try:
         found = np.dtype(dtype).newbyteorder("=")
-    except TypeError:
+    except (TypeError, ValueError):  # torch's dtypes are a ValueError
         fail(TypeError, function, argument, repr(dtype), "float16, bfloat16, float32 or float64")
     if found.char in "efd" or is_bfloat16(found):
         return found
@@ -98,15 +98,17 @@ def working(array: Array, wide: bool) -> Array:
 
 
 def as_index(function: str, argument: str, value: Any, least: int) -> int:
-    """A Python int of at least `least`; bools and floats are a TypeError."""
+    """A Python int of at least `least` and at most 2**53; bools and floats are a TypeError."""
     try:
-        number = None if isinstance(value, bool | np.bool_) else index(value)
-    except TypeError:  # arrays have __index__ and refuse when it is called
-        number = None
-    if number is None:
+        number = operator.index(value)
+    except TypeError:
+        fail(TypeError, function, argument, f"type {type(value).__name__}", "an integer")
+    if isinstance(value, bool | np.bool_):
         fail(TypeError, function, argument, f"type {type(value).__name__}", "an integer")
     if number < least:
         fail(ValueError, function, argument, number, f"at least {least}")
+    if number > LARGEST_POSITION:  # np.arange(2**63) is empty, without a word
+        fail(ValueError, function, argument, number, "at most 2**53")
     return number
 
 
@@ -125,6 +127,12 @@ def as_number(function: str, argument: str, value: Any) -> float:
     if not np.isfinite(number):
         fail(ValueError, function, argument, number, "a finite number")
     return number
+
+
+def as_bool(function: str, argument: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        fail(TypeError, function, argument, f"type {type(value).__name__}", "True or False")
+    return bool(value)
 
 
 def one_of(function: str, argument: str, value: Any, allowed: Iterable[str]) -> None:

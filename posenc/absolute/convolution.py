@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import F32, F64, Array, as_data, as_index, fail, finish, one_of, output, working
+from .._call import F32, F64, Array, as_bool, as_data, as_index, fail, finish, one_of, output, working
 
 __all__ = [
     "ConvPosition2dGradient",
@@ -60,12 +60,6 @@ class _Grid(NamedTuple):
     def cut(self, array: Array) -> Array:
         """The tokens of the grid; a view, since splitting an axis needs no copy."""
         return array[..., self.prefix :, :].reshape(*array.shape[:-2], self.height, self.width, array.shape[-1])
-
-
-def _as_bool(function: str, argument: str, value: Any) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        fail(TypeError, function, argument, f"type {type(value).__name__}", "True or False")
-    return bool(value)
 
 
 def _grid(
@@ -126,7 +120,7 @@ def _grid(
         top,
         before,
         PADDINGS.index(padding),
-        _as_bool(function, "residual", residual),
+        as_bool(function, "residual", residual),
     )
 
 

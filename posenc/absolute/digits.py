@@ -36,8 +36,9 @@ def _whole_and_fraction(
             fail(ValueError, function, "numbers", "NaN or infinity", "finite numbers")
         if least < 0:
             fail(ValueError, function, "numbers", least, "at least 0")
-        if int(most) >= min(base**width, 2**64):
-            what = f"less than {base}**{width}" if base**width <= 2**64 else "less than 2**64"
+        reach = base ** min(width, 64)  # a power of many digits takes longer than the digits
+        if int(most) >= min(reach, 2**64):
+            what = f"less than {base}**{width}" if reach <= 2**64 else "less than 2**64"
             fail(ValueError, function, "numbers", most, what)
     if array.dtype.kind in "iu":
         return np.asarray(array.astype(np.uint64)).view(I64), None

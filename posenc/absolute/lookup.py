@@ -53,9 +53,9 @@ def as_ids(function: str, positions: Any, limit: int) -> Ids:
     array = positions if isinstance(positions, np.ndarray) else as_array(function, "positions", positions)
     kind = array.dtype.kind
     if array.ndim == 0 and kind in "iu":
+        if int(array) > limit:
+            fail(IndexError, function, "positions", f"id {int(array) - 1}", expected)
         count = as_index(function, "positions", int(array), 0)
-        if count > limit:
-            fail(IndexError, function, "positions", f"id {count - 1}", expected)
         return np.arange(count, dtype=I64)
     if kind not in "iu":
         if isinstance(positions, list | tuple) and array.size == 0 and array.ndim:

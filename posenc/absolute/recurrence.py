@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import Array, as_data, as_index, finish, one_of
+from .._call import Array, as_bool, as_data, as_index, finish, one_of
 from ._walk import cotangent, kind_of, parameter, states, streams, walk_output
 
 __all__ = ["RecurrentGradient", "recurrent", "recurrent_vjp"]
@@ -71,7 +71,8 @@ def recurrent(
     Raises
     ------
     TypeError, ValueError
-        A weight or bias whose shape does not fit `p0` and `cell`, a negative `n`, an unknown cell.
+        A weight or bias whose shape does not fit `p0` and `cell`, a negative `n`, an unknown cell, an `include_p0` that
+        is no bool.
 
     Notes
     -----
@@ -98,9 +99,9 @@ def recurrent(
     function = "recurrent"
     start = states(function, "p0", p0)
     w, b = _parameters(function, start, weight, bias, cell)
-    count = as_index(function, "n", n, 0)
+    count, begins = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
     out, memory, staged = walk_output(function, out, start, count, (start, w, b))
-    _core.recurrent(function, streams(start, 1), w, b, memory, cell == "gru", not include_p0)
+    _core.recurrent(function, streams(start, 1), w, b, memory, cell == "gru", not begins)
     return finish(out, staged)
 
 
@@ -146,13 +147,13 @@ def recurrent_vjp(
     function = "recurrent_vjp"
     start = states(function, "p0", p0)
     w, b = _parameters(function, start, weight, bias, cell)
-    count = as_index(function, "n", n, 0)
+    count, begins = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
     g, kind, gru = cotangent(function, grad, start, count), kind_of(start), cell == "gru"
     begin = streams(start, 1)
-    path = np.empty((len(begin), count + (not include_p0), start.shape[-1]), kind)
+    path = np.empty((len(begin), count + (not begins), start.shape[-1]), kind)
     _core.recurrent(function, begin, w, b, path, gru, False)
     d_p0, d_weight, d_bias = np.empty(begin.shape), np.empty(w.shape), np.empty(b.shape)
-    _core.recurrent_vjp(function, g, path, w, b, d_p0, d_weight, d_bias, gru, not include_p0)
+    _core.recurrent_vjp(function, g, path, w, b, d_p0, d_weight, d_bias, gru, not begins)
     given = as_data(function, "weight", weight), as_data(function, "bias", bias)
     return RecurrentGradient(
         d_p0.reshape(start.shape).astype(start.dtype, copy=False),

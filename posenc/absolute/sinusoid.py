@@ -511,12 +511,13 @@ def shift_matrix(
     """
     function = "shift_matrix"
     dim = as_index(function, "dim", dim, 1)
-    if np.ndim(offset):
-        fail(ValueError, function, "offset", f"{np.ndim(offset)} axes", "one number")
+    by = as_reals(function, "offset", offset)
+    if by.ndim:
+        fail(ValueError, function, "offset", f"{by.ndim} axes", "one number")
     if dim % 2:
         fail(ValueError, function, "dim", dim, "an even width: a sine without its cosine cannot be shifted")
     identity = np.eye(dim)
-    s = _shift(function, identity, offset, base, frequencies, layout, order, denominator)
+    s = _shift(function, identity, by, base, frequencies, layout, order, denominator)
     rows = np.empty((dim, dim))
     _core.rope(function, identity, s.table, rows, 0, s.interleaved, s.interleaved, False)
     return np.ascontiguousarray(rows.T)
