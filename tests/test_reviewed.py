@@ -144,3 +144,91 @@ def test_the_first_array_decides_the_dtype():
     parts = [rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=(2, 3))]
     assert posenc.merge_attention(parts, [np.zeros(2), np.zeros(2)])[0].dtype == np.float32
     assert posenc.rope_table(2, W, dtype=None)[0].dtype == np.float32
+
+
+STATES = (np.ones(3), np.ones((5, 4)), np.ones(5), np.ones((3, 6)), np.ones(3))
+REFUSED_COUNTS = {
+    "positions": (lambda n: posenc.sinusoidal(n, 4), "sinusoidal: positions "),
+    "0-d positions": (lambda n: posenc.sinusoidal(np.array(n, np.uint64), 4), "sinusoidal: positions "),
+    "dim": (lambda n: posenc.frequencies(n), "frequencies: dim "),
+    "substeps": (lambda n: posenc.floater(*STATES, 3, substeps=n), "floater: substeps "),
+    "n": (lambda n: posenc.recurrent(np.ones(1), np.ones((1, 1)), np.ones(1), n), "recurrent: n "),
+}
+
+
+@pytest.mark.parametrize("n", [2**53 + 1, 2**62, 2**63, 2**63 + 5, 2**64 - 1])
+@pytest.mark.parametrize("kind", REFUSED_COUNTS)
+def test_counts_that_numpy_would_make_empty(kind, n):
+    """np.arange(2**63) is empty: no positions, and no steps of the solver."""
+    call, beginning = REFUSED_COUNTS[kind]
+    with pytest.raises(ValueError, match=f"^{beginning}has {n}; expected at most 2"):
+        call(n)
+
+
+REFUSED_KINDS = {
+    "0-d float": (lambda: posenc.frequencies(np.array(4.0)), "frequencies: dim "),
+    "a type": (lambda: posenc.frequencies(int), "frequencies: dim "),
+    "0-d bool": (lambda: posenc.frequencies(np.array(True)), "frequencies: dim "),
+    "include_p0": (
+        lambda: posenc.recurrent(np.ones(1), np.ones((1, 1)), np.ones(1), 2, include_p0="no"), "recurrent: include_p0 "
+    ),
+    "ragged": (lambda: posenc.shift_matrix([1, [2]], 4), "shift_matrix: offset "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REFUSED_KINDS)
+def test_kinds_refused_by_name(kind):
+    call, beginning = REFUSED_KINDS[kind]
+    with pytest.raises(TypeError, match=f"^{beginning}has .*; expected "):
+        call()
+
+
+def test_a_row_past_any_integer_is_an_index_error():
+    with pytest.raises(IndexError, match="learned: positions has id 1152921504606846975; expected "):
+        posenc.learned(np.ones((3, 2)), 2**60)
+
+
+def test_digits_do_not_take_the_power_of_a_wide_number():
+    began = time.monotonic()
+    assert posenc.digits(7, width=5_000_000)[-1] == 7
+    assert time.monotonic() - began < 30  # 10**5_000_000 itself takes longer than its digits
+
+
+def _core_calls():
+    from posenc import _core
+
+    p, b2 = np.ones((2, 3)), np.ones((1, 3))
+    walk = ("f", np.ones((2, 3)), np.ones((5, 4)), np.ones(5), np.ones((3, 6)), np.ones(3))
+    when, out = np.zeros(2), np.empty((2, 4, 3))
+    yield lambda: _core.recurrent("f", p, np.ones((1, 3)), np.ones((1, 1)), out, 0, 0)
+    yield lambda: _core.recurrent("f", p, np.ones((3, 3)), b2, out, 1, 0)
+    yield lambda: _core.recurrent("f", p, np.ones((9, 3)), np.ones((1, 9)), out, 1, 0)
+    sums = np.empty((2, 3)), np.empty((3, 3)), np.empty((1, 3))
+    yield lambda: _core.recurrent_vjp("f", out, np.ones((2, 9, 3)), np.ones((3, 3)), b2, *sums, 0, 0)
+    yield lambda: _core.recurrent_vjp("f", out, np.ones((2, 4, 3)), np.ones((3, 3)), b2, *sums, 0, 1)
+    yield lambda: _core.floater(*walk[:2], np.ones((5, 3)), *walk[3:], when, out, 0.1, 0)
+    yield lambda: _core.floater(*walk[:4], np.ones((3, 5)), walk[5], when, out, 0.1, 0)
+    yield lambda: _core.floater(*walk, when, out, 0.1, 4)
+    yield lambda: _core.floater(*walk, when, out, 0.1, -1)
+    yield lambda: _core.floater(*walk, when[:0], out, 0.1, 0)
+    x, kernel = np.ones((1, 4, 3)), np.ones((1, 9, 3))
+    for top, left, padding, fold in ((0, -1, 0, 0), (0, 9, 0, 0), (1, 0, 0, 0), (0, 8, 1, 0), (0, 4, 2, 1)):
+        yield lambda t=(top, left, padding, 0, fold): _core.convolution("f", x, kernel, None, np.empty_like(x), *t)
+    yield lambda: _core.convolution_vjp("f", x, x, np.empty((1, 9, 3)), np.empty(3), 0, 8, 1)
+
+
+@pytest.mark.parametrize("call", [*_core_calls()])
+def test_kernels_refuse_what_would_leave_their_arrays(call):
+    with pytest.raises(ValueError, match=r"^f: an array has lengths that do not fit; expected "):
+        call()
+
+
+def test_gather_rows_stays_inside():
+    from posenc import _core
+
+    out = np.empty((1, 2))
+    order = np.array([10**9, -5], np.int64)
+    _core.gather_rows("f", np.ones((3, 2)), order, None, np.array([-7]), np.array([10**9]), out)
+    assert (out == 2).all()
+    _core.gather_rows("f", np.ones((0, 2)), order, None, np.array([0]), np.array([2]), out)
+    assert (out == 0).all()
