@@ -41,6 +41,8 @@ enum { VJP_PARTS = 8 }; /* at most so many chunks */
 /* sinusoid (kernels/sinusoid.c): frequencies, steps and bases of one tile, 256 pairs of doubles each, and which are
  * there */
 enum { SINUSOID_SCRATCH = (1 + 16 + 1) * 256 * 2 * 8 + 24 };
+/* pairs begin at column 0, in either order; two halves wherever they are */
+#define SINUSOID_FITS (P(2) == 1 || (P(2) == 2 && ((P(0) == 0 && P(1) == 1) || (P(0) == 1 && P(1) == 0))))
 
 /* convolution (kernels/convolution.c). A window has the columns of a tile and, to both sides, what taps reach and what
  * a gradient folds back. Held are two tables of its rows and a copy of 32 channels of each (and of one row of

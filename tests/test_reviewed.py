@@ -211,6 +211,8 @@ def _core_calls():
     yield lambda: _core.floater(*walk, when, out, 0.1, 4)
     yield lambda: _core.floater(*walk, when, out, 0.1, -1)
     yield lambda: _core.floater(*walk, when[:0], out, 0.1, 0)
+    for sine, cosine, step in ((10**6, 0, 2), (0, 0, 2), (0, 1, 3)):
+        yield lambda t=(sine, cosine, step): _core.sinusoid("f", when, when, None, np.empty((2, 4)), *t, 1, 1)
     x, kernel = np.ones((1, 4, 3)), np.ones((1, 9, 3))
     for top, left, padding, fold in ((0, -1, 0, 0), (0, 9, 0, 0), (1, 0, 0, 0), (0, 8, 1, 0), (0, 4, 2, 1)):
         yield lambda t=(top, left, padding, 0, fold): _core.convolution("f", x, kernel, None, np.empty_like(x), *t)
