@@ -11,7 +11,7 @@
  * Against 96 keys: 48 are 1.02 x slower, 144 and 192 1.01 x faster and larger. */
 enum { ATTENTION_COLUMN = 384, ATTENTION_PAD = 16 };
 #define ATTENTION_WIDTH ((D(d) > D(e) ? D(d) : D(e)) + ATTENTION_PAD)
-#define ATTENTION_SCRATCH \
+#define ATTENTION_SCRATCH                                                                               \
     (64 * 8 * (D(d) + D(e)) + 64 * ATTENTION_COLUMN + (ATTENTION_COLUMN + 8) * ATTENTION_WIDTH + 5 * 64 \
      + CONTENT_SCRATCH)
 
@@ -20,15 +20,19 @@ enum { ATTENTION_COLUMN = 384, ATTENTION_PAD = 16 };
  * panel is at most 128 bytes of a row. */
 enum { CONTENT_PIECE = 64 };
 #define CONTENT_WIDTH (D(d) > CONTENT_PIECE ? D(d) : CONTENT_PIECE)
-#define CONTENT_SCRATCH                                                                       \
-    (64 * 8 * D(d) + 128 * CONTENT_WIDTH + (128 + 8) * (ATTENTION_COLUMN / 4 + 64)             \
+#define CONTENT_SCRATCH                                                            \
+    (64 * 8 * D(d) + 128 * CONTENT_WIDTH + (128 + 8) * (ATTENTION_COLUMN / 4 + 64) \
      + (64 + 2 * 32 + 64) * ATTENTION_COLUMN + 6 * 64)
 /* and its gradient (kernels/content_vjp.c): a tile of all lanes, a panel across lanes and as strips */
 #define CONTENT_VJP_SCRATCH (CONTENT_SCRATCH + 64 * ATTENTION_COLUMN + 2 * 128 * (CONTENT_WIDTH + 16) + 3 * 64)
 /* logits (kernels/logits.c): the packed queries, a copy of the keys, a row, and content's */
-#define LOGITS_SCRATCH                                                                                            \
+#define LOGITS_SCRATCH                                                                                    \
     (2 * 64 * 8 * D(d) + (ATTENTION_COLUMN + 8) * (D(d) + ATTENTION_PAD) + 64 * ATTENTION_COLUMN + 5 * 64 \
      + CONTENT_SCRATCH)
+/* and its gradient: queries packed twice, dq, a tile of gradients, a copy of the keys, a row, and dk of a kv head */
+#define LOGITS_VJP_SCRATCH                                                                              \
+    (64 * 8 * (3 * D(d) + 16) + 64 * ATTENTION_COLUMN + (ATTENTION_COLUMN + 8) * (D(d) + ATTENTION_PAD) \
+     + 8 * D(m) * (D(d) + 16) + 7 * 64 + CONTENT_VJP_SCRATCH)
 
 /* its gradient (kernels/attention_vjp.c): queries and cotangents packed twice and the sums of dq, three tiles of weights,
  * copies of keys and values, two rows; and dk and dv of one kv head */

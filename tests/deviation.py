@@ -30,7 +30,7 @@ def differences(case, arguments, grads, path):
         for sign in (1, -1):
             moved = given.copy()
             moved[entry] += sign * step
-            results = case.oracle(**set_path(arguments, path, moved))
+            results = case.truth(set_path(arguments, path, moved))
             results = results if isinstance(results, tuple) else (results,)
             sides.append((moved[entry], sum((g * r).sum() for g, r in zip(grads, results, strict=True))))
         (above, up), (below, down) = sides

@@ -25,43 +25,6 @@ typedef struct {
     pe_content_vjp content_vjp;
 } pe_back;
 
-/* Rows of an operand across the lanes of their panels, and as strips without what is not finite: the lanes that had
- * such numbers are returned. */
-static uint64_t pack(const pe_queries *u, int operand, int n, real scale, real *restrict lanes, real *restrict strips,
-                     real *room)
-{
-    const pe_array *a = &u->call->array[operand];
-    const char *data = u->row.data[operand] + u->head * a->core[0] + u->first * a->core[1];
-    uint64_t odd = 0;
-    memset(lanes, 0, (size_t)(u->width * n) * sizeof *lanes);
-    memset(strips, 0, (size_t)(PE_TILE * strips_width(n)) * sizeof *strips);
-    for (int p = 0; p < u->panels; p++) {
-        const int first = u->panel[p].first, width = u->panel[p].width;
-        for (int i = first; i < first + u->panel[p].lanes; i++) {
-            const real *row = row_read(data + i * a->core[1], a->storage, n, room);
-            real *lane = lanes + first * n + (i - first), check = 0;
-            for (int c = 0; c < n; c++)
-                lane[c * width] = row[c] * scale;
-            for (int c = 0; c < n; c += WIDE) {
-                const int w = strip_width(n, c), some = (int)min_(w, n - c);
-                real *strip = strips + c * PE_TILE + i * w;
-                for (int k = 0; k < some; k++) {
-                    strip[k] = row[c + k] * scale;
-                    check += strip[k] * 0;
-                }
-            }
-            if (check == 0)
-                continue;
-            odd |= (uint64_t)1 << i;
-            for (int c = 0; c < n; c++) {
-                real *x = strips + c / WIDE * WIDE * PE_TILE + i * strip_width(n, c / WIDE * WIDE) + c % WIDE;
-                *x = *x - *x == 0 ? *x : 0;
-            }
-        }
-    }
-    return odd;
-}
-
 static double dot(const real *a, const real *b, int n)
 {
     double part[8] = {0}, sum = 0;
@@ -296,8 +259,8 @@ static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
         }
     }
     if (c->by_key && u->row.data[A_DK])
-        FN(content_keys_vjp)(&b->content_vjp, c, u, keys, k_rows, k_step, from, to, b->ds,
-                             b->dk + keys->first * b->wide_d, b->wide_d);
+        FN(content_keys_vjp)
+        (&b->content_vjp, c, u, keys, k_rows, k_step, from, to, b->ds, b->dk + keys->first * b->wide_d, b->wide_d);
     for (int p = 0; p < u->panels && c->sums; p++) {
         const int first = u->panel[p].first * KEYS, width = u->panel[p].width;
         for (int i = first + seen[p][0] * width; i < first + seen[p][1] * width; i++)

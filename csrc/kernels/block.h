@@ -14,7 +14,7 @@ static NOINLINE void cap(real *restrict s, int n, real most)
 }
 
 /* A softcap stands between product and bias: then the bias is added here instead of in the product. */
-static void add_bias(real *s, int n, int width, const pe_bias *bias, real *top)
+static NOINLINE void add_bias(real *s, int n, int width, const pe_bias *bias, real *top)
 {
     for (int l = 0; l < width; l += LANES) {
         vec most = vec_load(top + l);
@@ -31,7 +31,8 @@ static void add_bias(real *s, int n, int width, const pe_bias *bias, real *top)
 
 /* Rows of a tile as real, with their stride: in place where they are real. Rows 4096 bytes apart share one L1 set
  * and are copied when they are read more than once (2048 apart it is even; copying always costs 1.05 x). */
-static const char *tile_rows(const char *data, idx *step, pe_storage storage, int n, int width, int panels, real *copy)
+static NOINLINE const char *tile_rows(const char *data, idx *step, pe_storage storage, int n, int width, int panels,
+                                      real *copy)
 {
     const idx room = width + ATTENTION_PAD, from = *step;
     if (storage == PE_STORAGE && !(from % 4096 == 0 && panels > 1))
@@ -48,7 +49,7 @@ static const char *tile_rows(const char *data, idx *step, pe_storage storage, in
 /* Careful: the fast way multiplies every number by the weight of every lane, and 0 * NaN is NaN also for a lane that
  * may not see it. Here numbers that are not finite are left out of the product; they are given
  * afterwards to the lanes that see them. */
-static const char *finite_rows(const char *data, idx *step, pe_storage storage, int n, int width, real *copy)
+static NOINLINE const char *finite_rows(const char *data, idx *step, pe_storage storage, int n, int width, real *copy)
 {
     const idx room = width + ATTENTION_PAD;
     for (int j = 0; j < n; j++) {

@@ -131,8 +131,8 @@ void FN(content_count)(pe_content *c, const pe_queries *u, const pe_keys *k, con
 
 /* p_ij = min(sum of the gates t >= j, P - 1): whole part to index, fraction and its complement to weight. The sum is
  * in double: P may be thousands, a gate is below 1. Where tiles ascend, `passed` has the gates of this tile too. */
-void FN(content_positions)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
-                           const pe_bias *bias, const char *keys, idx step, int last)
+void FN(content_positions)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias,
+                           const char *keys, idx step, int last)
 {
     const int width = p->width, n = bias->to - bias->from;
     real *fraction = c->weight, *rest = fraction + KEYS * WIDE;
@@ -211,8 +211,7 @@ real *FN(content_tile)(pe_content *c, const pe_queries *u, const pe_keys *k, con
 void FN(content_position_pack)(pe_content *c, const pe_queries *u, const pe_panel *p, int term, idx piece, int some)
 {
     const pe_array *q = &u->term[term][TUPE_Q];
-    const char *from =
-        q->data + u->head * q->core[0] + piece * q->core[1] + (u->first + p->first) * (idx)sizeof(real);
+    const char *from = q->data + u->head * q->core[0] + piece * q->core[1] + (u->first + p->first) * (idx)sizeof(real);
     memset(c->pack, 0, (size_t)(some * p->width) * sizeof(real));
     for (int x = 0; x < some; x++)
         memcpy(c->pack + x * p->width, from + x * q->core[1], (size_t)p->lanes * sizeof(real));

@@ -25,9 +25,10 @@ typedef struct {
     const real *q;                             /* packed queries, times scale */
     real *packed, *pack, *products, *added, *weight;
     int32_t *index;
-    int ascending;          /* whether tiles go from the first key to the last: not in the forward of CoPE */
-    double passed[PE_TILE]; /* CoPE: sum of the gates of all keys that come after this tile, and of its own if ascending */
-    double left[WIDE];      /* of the panel that was last, this tile included */
+    int ascending; /* whether tiles go from the first key to the last: not in the forward of CoPE */
+    double
+        passed[PE_TILE]; /* CoPE: sum of the gates of all keys that come after this tile, and of its own if ascending */
+    double left[WIDE];   /* of the panel that was last, this tile included */
 } pe_content;
 
 /* What there is to add in this unit, and room for it; q is the block's pack of queries. */
@@ -42,8 +43,8 @@ real *FN(content_tile)(pe_content *c, const pe_queries *u, const pe_keys *k, con
 /* CoPE's parts, for its gradient: see content.c */
 void FN(content_gates)(const pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
                        const pe_bias *bias, const char *keys, idx step, real *gate);
-void FN(content_positions)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
-                           const pe_bias *bias, const char *keys, idx step, int last);
+void FN(content_positions)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias,
+                           const char *keys, idx step, int last);
 /* Some columns of TUPE's positions of the queries, to c->pack */
 void FN(content_position_pack)(pe_content *c, const pe_queries *u, const pe_panel *p, int term, idx piece, int some);
 /* After the cap: the bias with TUPE's products added. */

@@ -38,12 +38,8 @@ static void add_outer_rows(int first, int lanes, int width, const real *w, const
     const pe_panel alone = {.lanes = lanes, .width = width};
     for (int c = 0; c < channels; c += WIDE) {
         const int s = strip_width(channels, c);
-        const pe_outer x = {.p = w,
-                            .panel = &alone,
-                            .panels = 1,
-                            .x = strips + c * room + first * s,
-                            .o = o + c,
-                            .o_step = o_step};
+        const pe_outer x = {
+            .p = w, .panel = &alone, .panels = 1, .x = strips + c * room + first * s, .o = o + c, .o_step = o_step};
         (s == WIDE ? outer_wide : outer_narrow)(&x, 0, rows);
     }
 }

@@ -24,7 +24,7 @@ INLINE int row_of(const int64_t *rows, int last, double rel)
 /* Rows for all keys of the tile and some lanes. Where positions count up by one they are a window: number t belongs
  * to lane - key = t - (n - 1). */
 static NOINLINE pe_rows rows_of(pe_content *c, const pe_array *map, idx entries, const pe_queries *u, const pe_keys *k,
-                       int first, int lanes)
+                                int first, int lanes)
 {
     const int64_t *rows = (const int64_t *)(void *)map->data;
     const int last = (int)(entries / 2);
@@ -77,7 +77,7 @@ static NOINLINE void products(const pe_table_rows *t, int first, int n, int d, c
 
 /* add[j, l] += factor[j, l] product[row - low, l], for the rows that are there */
 static NOINLINE void fetch(const pe_rows *r, int from, int to, int low, int n, int width, const real *restrict product,
-                  const real *restrict factor, real *restrict add)
+                           const real *restrict factor, real *restrict add)
 {
     for (int j = from; j < to; j++, add += width, factor += factor ? width : 0) {
         const int32_t *row = r->row + j * r->step;

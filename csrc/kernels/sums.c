@@ -135,7 +135,8 @@ static void add_both(pe_sums *s, const pe_keys *k, const pe_queries *q, const pe
 {
     const pe_call *call = q->call;
     const pe_block_of_pairs block = {
-        to - from, p->width, p->lanes, k->position + from, q->position + p->first, k->first + from, q->first + p->first};
+        to - from,       p->width,           p->lanes, k->position + from, q->position + p->first,
+        k->first + from, q->first + p->first};
     double weight[KEYS * WIDE];
     for (int i = 0; i < (to - from) * p->width; i++)
         weight[i] = (double)ds[i];

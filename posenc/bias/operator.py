@@ -303,8 +303,45 @@ class Bias(ABC):
         """
         fail(TypeError, self.name, "logits", "a position operator", "an operator that reads q and k; use matrix")
 
-    def logits_vjp(self, grad: npt.ArrayLike, q: npt.ArrayLike, k: npt.ArrayLike, **options: Any) -> NoReturn:
-        """A position bias reads neither q nor k: TypeError. Use `vjp`."""
+    def logits_vjp(
+        self,
+        grad: npt.ArrayLike,
+        q: npt.ArrayLike,
+        k: npt.ArrayLike,
+        *,
+        q_positions: npt.ArrayLike | None = None,
+        k_positions: npt.ArrayLike | None = None,
+        scale: float | None = None,
+    ) -> Any:
+        """Gradient of `logits`.
+
+        Parameters
+        ----------
+        grad : array (..., H, N, M)
+            Cotangent of the logits; the other arguments are those of `logits`.
+        q, k, q_positions, k_positions, scale
+            As in `logits`.
+
+        Returns
+        -------
+        NamedTuple
+            ``q``, ``k`` and one gradient for each array of the operator, each in its argument's shape and dtype; 0 for
+            Shaw's values, which are in no logit.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `logits`; also where `grad` does not have the shape of the logits.
+
+        Examples
+        --------
+        >>> import numpy as np, posenc
+        >>> q = k = np.ones((1, 2, 1))
+        >>> posenc.shaw(np.array([[-1.0], [0.0], [2.0]])).logits_vjp(np.ones((1, 2, 2)), q, k).rel_k
+        array([[1.],
+               [2.],
+               [1.]])
+        """
         fail(TypeError, self.name, "logits_vjp", "a position operator", "an operator that reads q and k; use vjp")
 
 

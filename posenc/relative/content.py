@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
+from functools import cache
 from math import sqrt
 from typing import Any, NoReturn
 
@@ -9,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import F32, F64, Array, Float64, as_data, as_number, fail, finish, output, working
+from .._call import F32, F64, Array, Float64, as_data, as_number, fail, finish, output, reduce_to, working
 from ..bias.operator import Bias, Sums, Where, check_heads, position_pair
 
 INFINITY = float("inf")
@@ -117,7 +119,7 @@ class Content(Bias):
         function = f"{self.name}.logits"
         query, key, where, factor = _operands(function, self, q, k, q_positions, k_positions, scale)
         heads, n, m = query.shape[-3], query.shape[-2], key.shape[-2]
-        batch = np.broadcast_shapes(query.shape[:-3], key.shape[:-3])
+        batch = np.broadcast_shapes(query.shape[:-3], key.shape[:-3], *(p.shape[:-1] for p in where or ()))
         wide = query.dtype.char == "d"
         reads = (query, key, *self.arrays, *(where or ()))
         out, memory, staged = output(function, out, (*batch, heads, n, m), query.dtype, reads)
@@ -127,6 +129,43 @@ class Content(Bias):
             factor, 0.0, -INFINITY, INFINITY, float(m - n) if where is None else 0.0,
         )  # fmt: skip
         return finish(out, staged)
+
+    def logits_vjp(
+        self,
+        grad: npt.ArrayLike,
+        q: npt.ArrayLike,
+        k: npt.ArrayLike,
+        *,
+        q_positions: npt.ArrayLike | None = None,
+        k_positions: npt.ArrayLike | None = None,
+        scale: float | None = None,
+    ) -> Any:
+        function = f"{self.name}.logits_vjp"
+        query, key, where, factor = _operands(function, self, q, k, q_positions, k_positions, scale)
+        heads, n, m = query.shape[-3], query.shape[-2], key.shape[-2]
+        batch = np.broadcast_shapes(query.shape[:-3], key.shape[:-3], *(p.shape[:-1] for p in where or ()))
+        shape, wide = (*batch, heads, n, m), query.dtype.char == "d"
+        cotangent = as_data(function, "grad", grad)
+        if cotangent.shape != shape:
+            fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(shape))
+        kind = F64 if wide else F32
+        tables = self.tables(shape, batch, heads, kind)
+        d_q, d_k = (np.zeros((*batch, *x.shape[-3:]), kind) for x in (query, key))
+        if cotangent.size:
+            _core.logits_vjp(
+                function, query, working(key, wide), None, None, *(where or (None, None)), None, None,
+                ((*self.term(function, wide, shape, None), *tables),), working(cotangent, wide), d_q, d_k,
+                factor, 0.0, -INFINITY, INFINITY, float(m - n) if where is None else 0.0,
+            )  # fmt: skip
+        total = tuple(None if t is None else t.astype(F64, copy=False).sum(tuple(range(len(batch)))) for t in tables)
+        arrays = self.as_gradients(self.gradients(function, Sums(tables=total), None))
+        back = (reduce_to(d, x.shape, x.dtype.newbyteorder("=")) for d, x in ((d_q, query), (d_k, key)))
+        return _gradient_of(self.name, arrays._fields)(*back, *arrays)
+
+
+@cache
+def _gradient_of(name: str, fields: tuple[str, ...]) -> Any:
+    return namedtuple(f"{name}_gradients", ["q", "k", *fields])
 
 
 def whole_vectors(width: int) -> int:

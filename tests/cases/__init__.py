@@ -185,6 +185,10 @@ class Case:
     def result_dtypes(self, dtype: np.dtype, count: int) -> tuple[np.dtype, ...]:
         return (dtype,) * count
 
+    def truth(self, arguments: Arguments) -> Any:
+        """The oracle's result as it comes."""
+        return self.oracle(**arguments)
+
     def expect(self, arguments: Arguments) -> Results:
         """What the oracle says to these very numbers, whatever dtype they are stored in."""
         wide = map_arrays(lambda a: a.astype(F64) if a.dtype.kind not in "biu" else a, arguments)

@@ -394,7 +394,10 @@ CASES = [
     AttentionCase(
         function="attention", label="relative gradient", oracle=attention, tolerance=with_operators,
         make=make_relative_gradient, real=real_attention(bias=RELATIVE), data=("q", "k", "v"), gradients=OF_RELATIVE,
-        axes={"q": "b h! n d!", "k": "g m d", "v": "b g m e!", "q_positions": "n", "k_positions": "b m"},
+        axes={
+            "q": "b h! n d!", "k": "g m d", "v": "b g m e!", "q_positions": "n", "k_positions": "b m",
+            "keep": "b 1 n? m?",
+        },
     ),
     AttentionCase(
         function="attention", label="relative gradient of rows", oracle=attention, tolerance=with_operators,

@@ -21,6 +21,9 @@ class ContentCase(BiasCase):
     method: str = "logits"
 
     def expect(self, arguments):
+        return (self.truth(arguments),)
+
+    def truth(self, arguments):
         names = ("q", "k", "q_positions", "k_positions", "scale")
         q, k, q_positions, k_positions, scale = (arguments.get(name) for name in names)
         q, k = (np.asarray(x, np.float64) for x in (q, k))
@@ -28,7 +31,7 @@ class ContentCase(BiasCase):
         q_at, k_at = standing(q.shape[-2], k.shape[-2], q_positions, k_positions)
         rest = {name: value for name, value in arguments.items() if name not in names}
         scale = (q.shape[-1] or 1) ** -0.5 if scale is None else scale
-        return (self.adds(q, k, q_at, k_at, np.bool_(True), scale, **rest),)
+        return self.adds(q, k, q_at, k_at, np.bool_(True), scale, **rest)
 
     def adds(self, q, k, q_at, k_at, seen, scale, **arrays):
         rel = np.expand_dims(k_at[..., None, :] - q_at[..., :, None], -3)
@@ -198,46 +201,55 @@ CASES = [
     ContentCase(
         function="shaw", oracle=shaw, tolerance=sum_of_products(1), make=make(rel_k=normal(2 * K + 1, 4)),
         axes={**QK, "rel_k": "t! d"}, data=("q", "k"), real=real(rel_k=normal(129, 64)),
+        gradients=at("q", "k", "rel_k"),
     ),
     ContentCase(
         function="shaw", label="placed", oracle=shaw, tolerance=sum_of_products(1), make=placed(make(**SHAW)),
         axes={**QK, "rel_k": "h? t! d", "q_positions": "n", "k_positions": "b m"}, data=("q", "k"),
         real=real(rel_k=normal(8, 129, 64)),
+        gradients=at("q", "k", "rel_k"),
     ),
     ContentCase(
         function="transformer_xl", oracle=transformer_xl, tolerance=sum_of_products(3), make=make(**XL),
         axes={**QK, "r": "h t! d", "u": "h d", "v": "h d"}, data=("q", "k"),
         real=real(r=normal(8, 2047, 64), u=normal(8, 64), v=normal(8, 64)),
+        gradients=at("q", "k", "r", "u", "v"),
     ),
     ContentCase(
         function="transformer_xl", label="placed", oracle=transformer_xl, tolerance=sum_of_products(3),
         make=placed(make(**XL)), axes={"r": "h t! d", "u": "h d", "v": "h d"}, data=("q", "k"),
         real=real(r=normal(8, 2047, 64), u=normal(8, 64), v=normal(8, 64)),
+        gradients=at("q", "k", "r", "u", "v"),
     ),
     ContentCase(
         function="deberta", oracle=deberta, tolerance=sum_of_products(2), make=make(**DEBERTA),
         axes={**QK, "rel_q": "h t d", "rel_k": "h t d"}, data=("q", "k"),
         real=real(rel_q=normal(8, 512, 64), rel_k=normal(8, 512, 64)),
+        gradients=at("q", "k", "rel_q", "rel_k"),
     ),
     ContentCase(
         function="deberta", label="buckets", oracle=deberta, tolerance=sum_of_products(2), data=("q", "k"),
         make=placed(make(**DEBERTA, buckets=6, max_position=12, p2c_index="paper")), axes={"rel_q": "h t d"},
         real=real(rel_q=normal(8, 512, 64), rel_k=normal(8, 512, 64)),
+        gradients=at("q", "k", "rel_q", "rel_k"),
     ),
     ContentCase(
         function="deberta", label="c2p", oracle=deberta, tolerance=sum_of_products(2), data=("q", "k"),
         make=make(rel_q=None, rel_k=normal(3, 2 * K, 4), terms=("c2p",), buckets=6, max_position=12),
         axes={"rel_k": "h t! d"},
         real=real(rel_q=lambda rng: None, rel_k=normal(8, 512, 64), terms=lambda rng: ("c2p",)),
+        gradients=at("q", "k", "rel_k"),
     ),
     ContentCase(
         function="cope", oracle=cope, tolerance=sum_of_products(40), make=make(table=normal(7, 4)),
         axes={**QK, "table": "p d"}, data=("q", "k"), real=real(table=normal(64, 64)),
+        gradients=at("q", "k", "table"),
     ),
     ContentCase(
         function="cope", label="placed", oracle=cope, tolerance=sum_of_products(40), data=("q", "k"),
         make=placed(make(table=normal(3, 7, 4), scale=1.5)), axes={"table": "h? p d"},
         real=real(table=normal(8, 64, 64)),
+        gradients=at("q", "k", "table"),
     ),
     BiasCase(
         function="tupe", oracle=tupe, tolerance=sum_of_products(2), make=make_tupe, gradients=at(
