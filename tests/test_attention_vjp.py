@@ -4,7 +4,7 @@ never happen: a leak from what is masked, another bit for another layout, thread
 import numpy as np
 import pytest
 from cases import BF16, F16, F32, F64, map_arrays, ulp
-from cases.attention import bias_cases, places, visible
+from cases.attention import operators, places, visible
 from layouts import LAYOUTS, same_bits
 
 import posenc
@@ -24,7 +24,7 @@ def formula(grad, q, k, v, *, out, lse, grad_lse=None, bias=(), scale=None, soft
         bend = np.tanh(logits / work.type(softcap))
         logits, slope = work.type(softcap) * bend, 1 - bend * bend
     for function, given in bias:
-        logits = logits + np.asarray(bias_cases()[function].values(q_at, k_at, **given), work)
+        logits = logits + np.asarray(operators()[function].values(q_at, k_at, **given), work)
     shape = (*out.shape[:-1], k.shape[-2])
     seen = visible(shape, q_positions=q_at, k_positions=k_at, **mask) & (logits != -np.inf)
     p = np.where(seen, np.exp(np.where(seen, logits - np.where(np.isfinite(lse), lse, 0)[..., None], 0)), work.type(0))
