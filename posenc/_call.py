@@ -97,8 +97,8 @@ def working(array: Array, wide: bool) -> Array:
     return array.astype(F32) if array.dtype.char == "d" else array
 
 
-def as_index(function: str, argument: str, value: Any, least: int) -> int:
-    """A Python int of at least `least` and at most 2**53; bools and floats are a TypeError."""
+def as_index(function: str, argument: str, value: Any, least: int, most: int = LARGEST_POSITION) -> int:
+    """A Python int from `least` to `most`; bools and floats are a TypeError."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -107,8 +107,8 @@ def as_index(function: str, argument: str, value: Any, least: int) -> int:
         fail(TypeError, function, argument, f"type {type(value).__name__}", "an integer")
     if number < least:
         fail(ValueError, function, argument, number, f"at least {least}")
-    if number > LARGEST_POSITION:  # np.arange(2**63) is empty, without a word
-        fail(ValueError, function, argument, number, "at most 2**53")
+    if number > most:  # np.arange(2**63) is empty, without a word
+        fail(ValueError, function, argument, number, "at most 2**53" if most == LARGEST_POSITION else f"at most {most}")
     return number
 
 

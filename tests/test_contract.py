@@ -36,7 +36,10 @@ def refused(case, *kinds):
 
 
 def nested(case):
-    return terms(case.arguments(max(N, case.least)))
+    """Operators of the case, and those that are arguments of theirs."""
+    outer = terms(case.arguments(max(N, case.least)))
+    inner = [v for _, given in outer for v in given.values() if isinstance(v, tuple) and isinstance(v[-1], dict)]
+    return (*outer, *inner)
 
 
 def arguments_of(case, dtype=F64):

@@ -77,7 +77,7 @@ def _check(function: str, argument: str, buckets: int, max_distance: Any, bidire
         has = buckets if argument == "buckets" else f"{buckets} rows"
         fail(ValueError, function, argument, has, f"at least {least}")
     exact = buckets // (4 if bidirectional else 2)
-    distance = as_index(function, "max_distance", max_distance, 1)
+    distance = as_index(function, "max_distance", max_distance, 1, 2**63 - 1)
     if distance <= exact:
         reason = f"more than {exact}, up to which each distance has its own bucket"
         fail(ValueError, function, "max_distance", distance, reason)

@@ -11,7 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import F32, F64, Array, Float64, as_data, as_number, fail, finish, output, reduce_to, working
+from .._call import (
+    F32,
+    F64,
+    Array,
+    Float64,
+    as_data,
+    as_number,
+    broadcasts_to,
+    fail,
+    finish,
+    output,
+    reduce_to,
+    working,
+)
 from ..bias.operator import Bias, Sums, Where, check_heads, position_pair
 
 INFINITY = float("inf")
@@ -119,7 +132,7 @@ class Content(Bias):
         function = f"{self.name}.logits"
         query, key, where, factor = _operands(function, self, q, k, q_positions, k_positions, scale)
         heads, n, m = query.shape[-3], query.shape[-2], key.shape[-2]
-        batch = np.broadcast_shapes(query.shape[:-3], key.shape[:-3], *(p.shape[:-1] for p in where or ()))
+        batch = np.broadcast_shapes(query.shape[:-3], key.shape[:-3])
         wide = query.dtype.char == "d"
         reads = (query, key, *self.arrays, *(where or ()))
         out, memory, staged = output(function, out, (*batch, heads, n, m), query.dtype, reads)
@@ -143,7 +156,7 @@ class Content(Bias):
         function = f"{self.name}.logits_vjp"
         query, key, where, factor = _operands(function, self, q, k, q_positions, k_positions, scale)
         heads, n, m = query.shape[-3], query.shape[-2], key.shape[-2]
-        batch = np.broadcast_shapes(query.shape[:-3], key.shape[:-3], *(p.shape[:-1] for p in where or ()))
+        batch = np.broadcast_shapes(query.shape[:-3], key.shape[:-3])
         shape, wide = (*batch, heads, n, m), query.dtype.char == "d"
         cotangent = as_data(function, "grad", grad)
         if cotangent.shape != shape:
@@ -195,6 +208,10 @@ def _operands(
         if table is not None and (table.ndim == 3 or operator.name == "transformer_xl") and table.shape[0] != heads:
             fail(ValueError, function, "q", f"{heads} heads", f"{table.shape[0]}, as {argument}")
     where = position_pair(function, n, m, q_positions, k_positions)
+    batch = np.broadcast_shapes(query.shape[:-3], key.shape[:-3])
+    for argument, array in zip(("q_positions", "k_positions"), where or (), strict=False):
+        if not broadcasts_to(array.shape[:-1], batch):
+            fail(ValueError, function, argument, f"batch axes {array.shape[:-1]}", f"to broadcast to {batch}")
     factor = (width or 1) ** -0.5 if scale is None else as_number(function, "scale", scale)
     return query, key, where, factor
 
