@@ -260,7 +260,7 @@ static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
     }
     if (c->by_key && u->row.data[A_DK])
         FN(content_keys_vjp)
-        (&b->content_vjp, c, u, keys, k_rows, k_step, from, to, b->ds, b->dk + keys->first * b->wide_d, b->wide_d);
+    (&b->content_vjp, c, u, keys, k_rows, k_step, from, to, b->ds, b->dk + keys->first * b->wide_d, b->wide_d);
     for (int p = 0; p < u->panels && c->sums; p++) {
         const int first = u->panel[p].first * KEYS, width = u->panel[p].width;
         for (int i = first + seen[p][0] * width; i < first + seen[p][1] * width; i++)

@@ -102,7 +102,7 @@ static int block_of_queries(pe_logits_vjp *b, const pe_queries *u, char *rest)
                     FN(content_count)(&b->content, u, &keys, panel, &all, rows, step);
                 else
                     FN(content_tile_vjp)
-                    (&b->vjp, &b->content, u, &keys, panel, &all, rows, step, b->dx + panel->first * KEYS);
+                (&b->vjp, &b->content, u, &keys, panel, &all, rows, step, b->dx + panel->first * KEYS);
             }
             if (count)
                 continue;
