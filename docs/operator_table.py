@@ -36,7 +36,9 @@ def summary(function: Callable[..., Any]) -> str:
 def gradient(name: str, function: Callable[..., Any]) -> str:
     if f"{name}_vjp" in posenc.__all__:
         return f"`{name}_vjp`"
-    return "`Bias.vjp`" if function.__annotations__.get("return") == "Bias" else ""
+    if function.__annotations__.get("return") != "Bias":
+        return ""
+    return "`Bias.logits_vjp`" if "It reads q and k" in (inspect.getdoc(function) or "") else "`Bias.vjp`"
 
 
 def table() -> str:

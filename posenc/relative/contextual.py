@@ -22,8 +22,8 @@ def cope(table: npt.ArrayLike) -> Bias:
     Returns
     -------
     Bias
-        For `attention`: which keys are visible is what causality, windows and masks leave, and what does not come
-        after the query (rel <= 0).
+        For `attention`. It reads q and k. Visible keys are those that causality, windows and masks leave, and that do
+        not come after the query (rel <= 0).
 
     Raises
     ------

@@ -43,7 +43,7 @@ def deberta(
     Returns
     -------
     Bias
-        For `attention`, whose default scale becomes ``1 / sqrt(D (1 + len(terms)))``.
+        For `attention`. It reads q and k; the default scale becomes ``1 / sqrt(D (1 + len(terms)))``.
 
     Raises
     ------

@@ -26,7 +26,7 @@ def shaw(rel_k: npt.ArrayLike, rel_v: npt.ArrayLike | None = None) -> Bias:
     Returns
     -------
     Bias
-        For `attention`. Its `logits` are those of `rel_k`.
+        For `attention`. It reads q and k; its `logits` are those of `rel_k`.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def transformer_xl(r: npt.ArrayLike, u: npt.ArrayLike, v: npt.ArrayLike) -> Bias
     Returns
     -------
     Bias
-        For `attention`, where ``q . k`` is the first of the paper's four terms.
+        For `attention`, where ``q . k`` is the first of the paper's four terms. It reads q and k.
 
     Raises
     ------
