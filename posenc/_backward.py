@@ -108,11 +108,15 @@ def _nested(operators: tuple[Bias, ...], gradients: list[Any]) -> tuple[Any, ...
 
 
 def _added_up(table: Array | None, batch: int, heads: int) -> Array | None:
-    """(batch axes, heads x rows, ...) as float64 (heads, ...)."""
+    """(batch axes, heads x rows, ...) as (heads, ...): float64, or as it is where there is nothing to add up."""
     if table is None:
         return None
-    total = table.astype(F64, copy=False).sum(axis=tuple(range(batch)))
-    added: Array = total.reshape(heads, total.shape[0] // max(heads, 1), *total.shape[1:]).sum(1)
+    rows = table.shape[batch] // max(heads, 1)
+    split = table.reshape(*table.shape[:batch], heads, rows, *table.shape[batch + 1 :])
+    over = tuple(range(batch)) + (batch + 1,)
+    if all(split.shape[axis] == 1 for axis in over):
+        return split.reshape(split.shape[batch], *split.shape[batch + 2 :])
+    added: Array = split.sum(over, dtype=F64)
     return added
 
 

@@ -2,6 +2,8 @@
 #include "elementary.h"
 #include "relation.h"
 
+#include <math.h>
+
 /* ---- the block ---- */
 
 static void add_vector(const real *x, real scale, int d, int width, real *pack)
@@ -207,14 +209,18 @@ real *FN(content_tile)(pe_content *c, const pe_queries *u, const pe_keys *k, con
 
 /* ---- TUPE ---- */
 
-/* pos_q comes as (h, p, n), its queries on lanes already; a piece of p at a time, so that any width has room. */
+/* pos_q / sqrt(2 p), its queries on lanes; a piece of p at a time, so that any width has room. */
 void FN(content_position_pack)(pe_content *c, const pe_queries *u, const pe_panel *p, int term, idx piece, int some)
 {
     const pe_array *q = &u->term[term][TUPE_Q];
-    const char *from = q->data + u->head * q->core[0] + piece * q->core[1] + (u->first + p->first) * (idx)sizeof(real);
+    const char *from = q->data + u->head * q->core[0] + (u->first + p->first) * q->core[1] + piece * (idx)sizeof(real);
+    const real factor = (real)(1 / sqrt(2 * (double)u->call->term[term].D(p)));
     memset(c->pack, 0, (size_t)(some * p->width) * sizeof(real));
-    for (int x = 0; x < some; x++)
-        memcpy(c->pack + x * p->width, from + x * q->core[1], (size_t)p->lanes * sizeof(real));
+    for (int l = 0; l < p->lanes; l++) {
+        const real *row = (const real *)(const void *)(from + l * q->core[1]);
+        for (int x = 0; x < some; x++)
+            c->pack[x * p->width + l] = factor * row[x];
+    }
 }
 
 static void position_products(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,

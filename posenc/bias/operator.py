@@ -69,7 +69,7 @@ class Sums(NamedTuple):
     """The gradients themselves, float64 in the shapes of the arrays, where a DISTANCE row stands at irregular
     positions."""
     tables: Any = None
-    """What the kernel added to the arrays of `Bias.tables`: float64, without batch axes."""
+    """What the kernel added to the arrays of `Bias.tables`, without batch axes: float64 if anything was summed."""
 
 
 class Bias(ABC):

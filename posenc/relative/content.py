@@ -89,7 +89,7 @@ class Content(Bias):
                 found.append(None)
                 continue
             part = table[..., : array.shape[-1]]
-            found.append(part if part.ndim == array.ndim else part.sum(0))
+            found.append(part if part.ndim == array.ndim else part.sum(0, dtype=F64))
         return tuple(found)
 
     def term(
@@ -170,7 +170,8 @@ class Content(Bias):
                 ((*self.term(function, wide, shape, None), *tables),), working(cotangent, wide), d_q, d_k,
                 factor, 0.0, -INFINITY, INFINITY, float(m - n) if where is None else 0.0,
             )  # fmt: skip
-        total = tuple(None if t is None else t.astype(F64, copy=False).sum(tuple(range(len(batch)))) for t in tables)
+        over = tuple(range(len(batch)))
+        total = tuple(t if t is None or not over else t.sum(over, dtype=F64) for t in tables)
         arrays = self.as_gradients(self.gradients(function, Sums(tables=total), None))
         back = (reduce_to(d, x.shape, x.dtype.newbyteorder("=")) for d, x in ((d_q, query), (d_k, key)))
         return _gradient_of(self.name, arrays._fields)(*back, *arrays)

@@ -91,7 +91,8 @@ class Tupe(Bias):
 
     def gradients(self, function: str, sums: Sums, distances: Float64 | None, where: Where = None) -> tuple[Any, ...]:
         of_q, of_k, *resets = sums.tables
-        return (self._factor() * of_q, of_k[..., : of_q.shape[-1]], *resets, None)
+        of_q *= self._factor()  # in place: it may be as large as q
+        return (of_q, of_k[..., : of_q.shape[-1]], *resets, None)
 
     def term(
         self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None, where: Where = None
@@ -101,8 +102,7 @@ class Tupe(Bias):
         resets = (None if a is None else a.astype(kind, copy=False) for a in self.arrays[2:4])
         check_heads(function, self.name, pos_q.shape[0], shape)
         self._check(function, *shape[-2:])
-        turned = np.ascontiguousarray((pos_q * self._factor()).swapaxes(-1, -2))
-        return (self.name, turned, pos_k, *resets)
+        return (self.name, pos_q, pos_k, *resets)
 
 
 def _given(where: Where) -> dict[str, Array]:
