@@ -283,13 +283,24 @@ static idx elements(const pe_array *array, const pe_operand *o, const idx *dim)
     return n;
 }
 
+static int check_term(const agreement *a, const pe_row_of_table *row, const pe_term *term)
+{
+    static const double none[PE_PARAMS] = {0};
+    idx units = 0;
+    double ns;
+    size_t scratch;
+    pe_row_costs(term->op, term->dim, none, &units, &ns, &scratch);
+    return units >= 0 ? 0
+                      : wrong(PyExc_ValueError, a, row->name, "an array with lengths that do not fit", row->signature);
+}
+
 /* bias*: a tuple of (name of a row, array, ...). Axis letters that attention has mean the same length here. */
 static int take_terms(const pe_table *table, agreement *a, PyObject *object, pe_term *terms, int *count)
 {
     if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) > PE_TERMS)
         return wrong(PyExc_TypeError, a, "bias", "something else", "a tuple of at most 16 operators");
     *count = (int)PyTuple_GET_SIZE(object);
-    idx *const dim = a->dim;
+    idx *const dim = a->dim, sums = UNKNOWN;
     for (int t = 0; t < *count; t++) {
         PyObject *item = PyTuple_GET_ITEM(object, t);
         const char *name =
@@ -319,9 +330,16 @@ static int take_terms(const pe_table *table, agreement *a, PyObject *object, pe_
             n++;
         }
         a->dim = dim;
-        if (status < 0)
+        if (status < 0 || check_term(a, row, term) < 0)
             return -1;
+        if (n > 0 && row->operand[n - 1].output && term->dim['t' - 'a'] != UNKNOWN) {
+            if (sums != UNKNOWN && sums != term->dim['t' - 'a'])
+                return wrong(PyExc_ValueError, a, name, "another number of rows of sums", "that of the terms before");
+            sums = term->dim['t' - 'a'];
+        }
     }
+    if (sums != UNKNOWN)
+        dim['t' - 'a'] = sums; /* the call's own sums have as many */
     return 0;
 }
 

@@ -18,7 +18,7 @@ static int state_of(PyObject *module, const pe_table **table)
         return state_of(module, &table) < 0 ? NULL : pe_bind(table, PE_##name, args, nargs); \
     }
 #define OP(name, ...) CALL(name)
-#define TERM(name, signature)
+#define TERM(name, fits, signature)
 #define DISTANCE(name, arrays, gradients) CALL(name) CALL(name##_vjp)
 #define PAIR(name, arrays, gradients) CALL(name) CALL(name##_vjp)
 #include "ops.def"
@@ -117,7 +117,7 @@ static PyObject *build(PyObject *module, PyObject *unused)
 static PyMethodDef methods[] = {
 #define METHOD(name, signature) {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL, signature},
 #define OP(name, signature, units, ns, scratch) METHOD(name, signature)
-#define TERM(name, signature)
+#define TERM(name, fits, signature)
 #define DISTANCE(name, arrays, gradients)    \
     METHOD(name, DISTANCE_SIGNATURE(arrays)) \
     METHOD(name##_vjp, DISTANCE_VJP_SIGNATURE(arrays, gradients))

@@ -67,7 +67,7 @@ typedef void (*pe_kernel)(const pe_call *call, idx begin, idx end, const pe_work
 #define PAIR_VJP_SIGNATURE(arrays, gradients) \
     "f64 grad(h,n,m), " arrays ", pos q_positions(n), pos k_positions(m) -> " gradients
 #define OP(name, ...) PE_##name,
-#define TERM(name, signature) PE_##name,
+#define TERM(name, fits, signature) PE_##name,
 #define DISTANCE(name, arrays, gradients) PE_##name, PE_##name##_vjp,
 #define PAIR(name, arrays, gradients) PE_##name, PE_##name##_vjp,
 enum pe_op {

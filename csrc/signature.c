@@ -9,7 +9,7 @@ static const struct {
     const char *name, *signature;
 } rows[PE_COUNT] = {
 #define OP(name, signature, units, ns, scratch) {#name, signature},
-#define TERM(name, signature) {#name, signature},
+#define TERM(name, fits, signature) {#name, signature},
 #define DISTANCE(name, arrays, gradients) \
     {#name, DISTANCE_SIGNATURE(arrays)}, {#name "_vjp", DISTANCE_VJP_SIGNATURE(arrays, gradients)},
 #define PAIR(name, arrays, gradients) \
@@ -34,11 +34,12 @@ void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double 
         *scratch = (size_t)(scratch_);     \
         break;
 #define OP(name, signature, units, ns, scratch) COSTS(name, units, ns, scratch)
-#define TERM(name, signature) COSTS(name, 0, 0, 0)
-#define DISTANCE(name, arrays, gradients) COSTS(name, D(h), D(l) * 4, 0) COSTS(name##_vjp, 1, D(h) * D(l) * 8, 0)
-#define PAIR(name, arrays, gradients)                                \
-    COSTS(name, D(h) * BLOCKS(D(n), PE_TILE), D(m) * PE_TILE * 2, 0) \
-    COSTS(name##_vjp, D(h) * BLOCKS(D(n), PE_TILE), D(m) * PE_TILE * 4, 0)
+#define TERM(name, fits, signature) COSTS(name, FITS(fits, 0), 0, 0)
+#define DISTANCE(name, arrays, gradients) \
+    COSTS(name, FITS(TABLES_FIT, D(h)), D(l) * 4, 0) COSTS(name##_vjp, FITS(TABLES_FIT, 1), D(h) * D(l) * 8, 0)
+#define PAIR(name, arrays, gradients)                                                  \
+    COSTS(name, FITS(TABLES_FIT, D(h) * BLOCKS(D(n), PE_TILE)), D(m) * PE_TILE * 2, 0) \
+    COSTS(name##_vjp, FITS(TABLES_FIT, D(h) * BLOCKS(D(n), PE_TILE)), D(m) * PE_TILE * 4, 0)
 #include "ops.def"
 #undef OP
 #undef TERM

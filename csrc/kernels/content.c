@@ -87,7 +87,7 @@ void FN(content_keys)(pe_content *c, const pe_queries *u, const pe_keys *k, cons
         if (u->call->term[t].op != PE_deberta || !u->term[t][DEBERTA_Q].data)
             continue;
         const pe_table_rows table = table_of(u, t, DEBERTA_Q);
-        const pe_rows r = rows_of(c, &u->term[t][DEBERTA_Q_ROWS], u->call->term[t].D(b), u, k, 0, u->width);
+        const pe_rows r = rows_of(c, &u->term[t][DEBERTA_Q_ROWS], u->call->term[t].dim, u, k, 0, u->width);
         for (int first = 0; first < k->n; first += WIDE) {
             const int some = (int)min_(WIDE, k->n - first);
             int low, high;
@@ -199,7 +199,7 @@ real *FN(content_tile)(pe_content *c, const pe_queries *u, const pe_keys *k, con
             continue;
         }
         const pe_table_rows from = table_of(u, t, table);
-        const pe_rows r = rows_of(c, &u->term[t][rows], u->call->term[t].D(b), u, k, p->first, p->width);
+        const pe_rows r = rows_of(c, &u->term[t][rows], u->call->term[t].dim, u, k, p->first, p->width);
         add_products(c, &from, &r, bias->from, bias->to, c->d, pack, p->width, NULL, add);
     }
     if (c->sums)
@@ -282,7 +282,7 @@ void FN(content_values)(pe_content *c, const pe_queries *u, const pe_keys *k, co
         if (u->call->term[t].op != PE_shaw || !u->term[t][SHAW_V].data)
             continue;
         const pe_table_rows table = table_of(u, t, SHAW_V);
-        const pe_rows r = rows_of(c, &u->term[t][SHAW_ROWS], u->call->term[t].D(b), u, k, p->first, width);
+        const pe_rows r = rows_of(c, &u->term[t][SHAW_ROWS], u->call->term[t].dim, u, k, p->first, width);
         int low, high;
         range(&r, bias->from, bias->to, width, &low, &high);
         for (; low <= high; low += RELS) {

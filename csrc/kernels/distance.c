@@ -120,11 +120,13 @@ static void buckets_of(const pe_array *array, const idx *dim, const double *rest
         const double low = rel[j] < -most ? -most : rel[j], near = low > most ? most : low;
         bucket[j] = lookup[(int)near + reach];
     }
-    if (dim['o' - 'a'] == 0)
-        return;
-    for (int j = 0; j < n; j++)
+    for (int j = 0; j < n && dim['o' - 'a'] > 0; j++)
         if (fabs_(rel[j]) > most)
             bucket[j] = far_bucket(array, dim, rel[j]);
+    const int64_t last = dim['b' - 'a'] - 1;
+    SIMD
+    for (int j = 0; j < n; j++) /* a row of the table, whatever was looked up */
+        bucket[j] = bucket[j] < 0 ? 0 : bucket[j] < last ? bucket[j] : last;
 }
 
 static void FN(t5_at)(const pe_array *array, const idx *dim, idx h, const double *restrict rel, int n,
@@ -200,7 +202,7 @@ static void gradients(const pe_call *call, int arrays, pe_distance_gradient of)
 }
 
 #define OP(name, ...)
-#define TERM(name, signature)
+#define TERM(name, fits, signature)
 #define PAIR(name, arrays, gradients)
 #define DISTANCE(name, arrays, grads)                                                 \
     void FN(name)(const pe_call *call, idx begin, idx end, const pe_work *work)       \

@@ -135,6 +135,9 @@ static void FN(fire_grad)(const pe_array *array, const idx *dim, idx h, const pe
     *place(&into[THRESHOLD], 0, 0) += threshold < 0 ? -d_edge : threshold > 0 ? d_edge : 0;
 }
 
+/* Nothing is read or written outside of a table, whatever was given beside it; Python refuses such numbers. */
+INLINE idx within(idx i, idx n) { return i < 0 ? 0 : i < n ? i : n - 1; }
+
 /* ---- Swin (Liu et al. 2021, equation 4): b_h = table[(yq - yk + height - 1) (2 width - 1) + xq - xk + width - 1, h]
  *
  * arrays: table(b,h), grid(s) = height, width. Tokens are row-major, so with code(p) = y (2 width - 1) + x the row is
@@ -144,7 +147,7 @@ static int64_t grid_at(const pe_array *array, int axis)
 {
     int64_t length;
     memcpy(&length, array[1].data + axis * array[1].core[0], sizeof length);
-    return length;
+    return length < 1 ? 1 : length;
 }
 
 static void swin_codes(const pe_array *array, const double *positions, int n, idx plus, idx *restrict code)
@@ -167,24 +170,24 @@ static void FN(swin_at)(const pe_array *array, const idx *dim, idx h, const pe_b
 {
     const idx step = array[0].core[0];
     const char *column = array[0].data + h * array[0].core[1];
+    const idx rows = dim['b' - 'a'];
     idx k[PAIR_KEYS], q[PAIR_LANES];
-    (void)dim;
     swin_rows(array, b, k, q);
     for (int j = 0; j < b->keys; j++, out += b->lanes)
         for (int l = 0; l < b->lanes; l++)
-            out[l] = (real) * (const double *)(const void *)(column + (q[l] - k[j]) * step);
+            out[l] = (real) * (const double *)(const void *)(column + within(q[l] - k[j], rows) * step);
 }
 
 /* From   out = table[q - k, h]:   d table[q - k, h] += grad */
 static void FN(swin_grad)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *b, const double *grad,
                           const pe_array *into)
 {
+    const idx rows = dim['b' - 'a'];
     idx k[PAIR_KEYS], q[PAIR_LANES];
-    (void)dim;
     swin_rows(array, b, k, q);
     for (int j = 0; j < b->keys; j++, grad += b->lanes)
         for (int l = 0; l < b->lanes; l++)
-            *place(&into[0], q[l] - k[j], h) += grad[l];
+            *place(&into[0], within(q[l] - k[j], rows), h) += grad[l];
 }
 
 /* ---- Forgetting Transformer (Lin et al. 2025, equation 5): b_h = C[i] - C[j], C the cumulative sums of log f
@@ -193,12 +196,12 @@ static void FN(swin_grad)(const pe_array *array, const idx *dim, idx h, const pe
 
 static void FN(fox_at)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *b, real *restrict out)
 {
+    const idx t = dim['t' - 'a'];
     double of_query[PAIR_LANES];
-    (void)dim;
     for (int l = 0; l < b->lanes; l++)
-        of_query[l] = *place(&array[0], h, (idx)b->q[l]);
+        of_query[l] = *place(&array[0], h, within((idx)b->q[l], t));
     for (int j = 0; j < b->keys; j++, out += b->lanes) {
-        const double of_key = *place(&array[0], h, (idx)b->k[j]);
+        const double of_key = *place(&array[0], h, within((idx)b->k[j], t));
         SIMD
         for (int l = 0; l < b->lanes; l++)
             out[l] = (real)(of_query[l] - of_key);
@@ -209,18 +212,19 @@ static void FN(fox_at)(const pe_array *array, const idx *dim, idx h, const pe_bl
 static void FN(fox_grad)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *b, const double *grad,
                          const pe_array *into)
 {
+    const idx t = dim['t' - 'a'];
     double of_query[PAIR_LANES] = {0};
-    (void)array, (void)dim;
+    (void)array;
     for (int j = 0; j < b->keys; j++, grad += b->lanes) {
         double of_key = 0;
         for (int l = 0; l < b->lanes; l++) {
             of_query[l] += grad[l];
             of_key += grad[l];
         }
-        *place(&into[0], h, (idx)b->k[j]) -= of_key;
+        *place(&into[0], h, within((idx)b->k[j], t)) -= of_key;
     }
     for (int l = 0; l < b->lanes; l++)
-        *place(&into[0], h, (idx)b->q[l]) += of_query[l];
+        *place(&into[0], h, within((idx)b->q[l], t)) += of_query[l];
 }
 
 /* ---- Sandwich (Chi et al. 2023, section 4): b_h = (sum_t cos(w_t rel) - T) / divisor_h, t = 1 .. T
@@ -415,7 +419,7 @@ static void gradients(const pe_call *call, idx begin, idx end, const pe_work *wo
 }
 
 #define OP(name, ...)
-#define TERM(name, signature)
+#define TERM(name, fits, signature)
 #define DISTANCE(name, arrays, grads)
 #define PAIR(name, arrays, grads)                                                     \
     void FN(name)(const pe_call *call, idx begin, idx end, const pe_work *work)       \

@@ -15,29 +15,32 @@ enum { TUPE_Q, TUPE_K, TUPE_CLS_TO_ANY, TUPE_ANY_TO_CLS, TUPE_DQ, TUPE_DK, TUPE_
 
 /* ---- which row of its table a pair takes ---- */
 
-INLINE int row_of(const int64_t *rows, int last, double rel)
+/* and it is one of the table's, whatever the caller wrote there */
+INLINE int row_of(const int64_t *rows, int last, int64_t count, double rel)
 {
     const double inside = rel < -last ? -last : rel > last ? last : rel;
-    return (int)rows[(int)inside + last]; /* the conversion cuts towards zero */
+    const int64_t row = rows[(int)inside + last]; /* the conversion cuts towards zero */
+    return (int)(row < 0 ? 0 : row < count ? row : count - 1);
 }
 
 /* Rows for all keys of the tile and some lanes. Where positions count up by one they are a window: number t belongs
  * to lane - key = t - (n - 1). */
-static NOINLINE pe_rows rows_of(pe_content *c, const pe_array *map, idx entries, const pe_queries *u, const pe_keys *k,
-                                int first, int lanes)
+static NOINLINE pe_rows rows_of(pe_content *c, const pe_array *map, const idx *dim, const pe_queries *u,
+                                const pe_keys *k, int first, int lanes)
 {
     const int64_t *rows = (const int64_t *)(void *)map->data;
-    const int last = (int)(entries / 2);
+    const int last = (int)(dim['b' - 'a'] / 2);
+    const int64_t count = dim['r' - 'a'];
     if (u->even && k->even) {
         const int n = k->n + lanes - 1;
         const double most = k->position[k->n - 1] - u->position[first];
         for (int t = 0; t < n; t++)
-            c->index[t] = row_of(rows, last, most - t);
+            c->index[t] = row_of(rows, last, count, most - t);
         return (pe_rows){c->index + k->n - 1, -1};
     }
     for (int j = 0; j < k->n; j++)
         for (int l = 0; l < lanes; l++)
-            c->index[j * lanes + l] = row_of(rows, last, k->position[j] - u->position[first + l]);
+            c->index[j * lanes + l] = row_of(rows, last, count, k->position[j] - u->position[first + l]);
     return (pe_rows){c->index, lanes};
 }
 

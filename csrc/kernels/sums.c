@@ -35,6 +35,12 @@ void FN(sums_at)(pe_sums *s, const pe_queries *q, idx t, const pe_work *work)
     s->wants_rows = q->row.data[A_ROWS] != NULL;
     s->pairs = q->row.data[A_PAIRS];
     s->distances = s->both = 0;
+    idx room = call->D(z);
+    for (int i = 0; i < call->nterms; i++)
+        for (int k = 0; k < PE_TERM_ARRAYS && has_own(call->term[i].op) && call->term[i].array[k].data; k++)
+            room -= call->term[i].size[k];
+    if (room < 0)
+        return; /* there is no place for them */
     for (int i = 0; i < call->nterms && into; i++) {
         if (!has_own(call->term[i].op))
             continue;

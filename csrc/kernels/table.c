@@ -1,7 +1,7 @@
 /* table.c -- this variant's kernel for each row of ops.def. */
 #include "real.h"
 
-#define TERM(name, signature)
+#define TERM(name, fits, signature)
 #define OP(name, ...) void FN(name)(const pe_call *call, idx begin, idx end, const pe_work *work);
 #define DISTANCE(name, arrays, gradients) OP(name) OP(name##_vjp)
 #define PAIR(name, arrays, gradients) OP(name) OP(name##_vjp)
