@@ -97,6 +97,23 @@ def working(array: Array, wide: bool) -> Array:
     return array.astype(F32) if array.dtype.char == "d" else array
 
 
+def narrowed(function: str, argument: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    """A finite operand in the dtype of the arithmetic; what float32 has no number for is refused."""
+    if array.dtype.itemsize <= dtype.itemsize:
+        return array.astype(dtype, copy=False)
+    with np.errstate(over="ignore"):
+        small = array.astype(dtype)
+    if not np.isfinite(small).all():
+        fail(
+            ValueError,
+            function,
+            argument,
+            "numbers beyond float32",
+            f"less than {np.finfo(dtype).max:.3g}, or float64 data",
+        )
+    return small
+
+
 def as_index(function: str, argument: str, value: Any, least: int, most: int = LARGEST_POSITION) -> int:
     """A Python int from `least` to `most`; bools and floats are a TypeError."""
     try:

@@ -234,3 +234,101 @@ def test_gather_rows_stays_inside():
     assert (out == 2).all()
     _core.gather_rows("f", np.ones((0, 2)), order, None, np.array([0]), np.array([2]), out)
     assert (out == 0).all()
+
+
+def _terms_that_do_not_fit():
+    """(terms, whether they have gradients): what would lead the kernels out of a table, or of the room for its sums"""
+    rows = np.arange(5)
+
+    def ones(*shape):
+        return np.ones(shape, np.float32)
+
+    table = ones(2, 5, 8)
+    yield (("shaw", table, None, rows[:4]),), False  # an even number of distances
+    yield (("shaw", table, None, rows[:0]),), False
+    yield (("shaw", ones(2, 0, 8), None, rows),), False
+    yield (("cope", ones(2, 0, 8)),), False
+    yield (("toeplitz", ones(2, 3)),), False
+    yield (("shaw", table, None, rows, ones(2, 5, 8), None),), True  # no whole vectors
+    yield (("shaw", table, None, rows, ones(1, 5, 16), None),), True  # too few heads
+    yield (("shaw", table, None, rows, ones(2, 5, 16), None), ("cope", ones(2, 4, 8), ones(3, 4, 16))), True
+
+
+@pytest.mark.parametrize(("terms", "gradients"), [*_terms_that_do_not_fit()])
+def test_core_refuses_terms_that_do_not_fit(terms, gradients):
+    from posenc import _core
+
+    q, k = np.ones((2, 70, 8), np.float32), np.ones((2, 100, 8), np.float32)
+    lse, matrix = np.ones((2, 70), np.float32), np.ones((2, 70, 100), np.float32)
+    nothing, numbers = (None,) * 5, (1.0, 0.0, -np.inf, np.inf, 0.0)
+    with pytest.raises(ValueError, match="f: "):
+        _core.attention_vjp(
+            "f", q, k, k, *nothing, terms, q, lse, q, None, q.copy(), k.copy(), k.copy(), *nothing, *numbers, 1, 1, 1
+        )
+    with pytest.raises(ValueError, match="f: "):
+        _core.logits_vjp("f", q, k, None, *nothing, terms, matrix, q.copy(), k.copy(), *numbers)
+    if not gradients:
+        with pytest.raises(ValueError, match="f: "):
+            _core.attention("f", q, k, k, *nothing, terms, q.copy(), lse.copy(), *numbers)
+
+
+def test_core_takes_no_row_outside_of_a_table():
+    """Rows, tokens and buckets that Python would refuse: some row of the table, no other memory."""
+    from posenc import _core
+
+    q, far = np.ones((1, 3, 8), np.float32), np.array([2**40, -(2**40), 3, 9, -1])
+    term = ("shaw", np.full((1, 5, 8), 2.0, np.float32), None, far)
+    out = np.zeros((1, 3, 3), np.float32)
+    _core.logits("f", q, q, *(None,) * 6, (term,), out, 1.0, 0.0, -np.inf, np.inf, 0.0)
+    np.testing.assert_array_equal(out, 16)
+    away = np.array([5, -7, 2**50])
+    _core.fox("f", np.ones((1, 3)), away, away, out)
+    np.testing.assert_array_equal(out, 0)
+    _core.swin("f", np.ones((9, 1)), np.array([2, 2]), away, away, out)
+    np.testing.assert_array_equal(out, 1)
+    row = np.zeros((1, 4), np.float32)
+    _core.t5("f", np.ones((4, 1)), np.array([-9, 0, 99]), np.array([3, 9]), np.array([-100.0, 0, 1, 1000]), row)
+    np.testing.assert_array_equal(row, 1)
+
+
+@pytest.mark.parametrize(("heads", "groups"), [(3, 2), (3, 0)])
+def test_core_refuses_heads_that_cannot_be_shared(heads, groups):
+    """Division by zero, and a kv head that is not there."""
+    from posenc import _core
+
+    q, k = np.ones((heads, 4, 8)), np.ones((groups, 4, 8))
+    with pytest.raises(ValueError, match="f: "):
+        _core.attention("f", q, k, k, *(None,) * 5, (), q.copy(), q[..., 0].copy(), 1.0, 0.0, -np.inf, np.inf, 0.0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_logits_vjp_keeps_what_is_not_finite(bad):
+    """A query or key that is not finite was left out of the tables' gradients, which then looked like numbers."""
+    q, k = np.ones((1, 3, 2)), np.ones((1, 3, 2))
+    q[0, 1, 0] = bad
+    grad = np.tri(3)[None]  # query 1 meets rows 0 and 1
+    found = posenc.shaw(np.ones((3, 2))).logits_vjp(grad, q, k).rel_k
+    np.testing.assert_array_equal(found, [[bad, 3], [bad, 3], [0, 0]])
+    bias = posenc.deberta(np.ones((1, 4, 2)), np.ones((1, 4, 2)))
+    for gradient in bias.logits_vjp(grad, q, k).rel_k, bias.logits_vjp(grad, k, q).rel_q:
+        assert np.isfinite(gradient[0, :, 1]).all()
+        assert not np.isfinite(gradient[0, 2, 0])
+
+
+def test_parameters_beyond_float32_are_refused_by_name():
+    q = np.ones((1, 3, 2), np.float32)
+    large, ones = np.full((1, 3, 2), 1e300), np.ones((1, 3, 2))
+    for bias, argument in (
+        (posenc.shaw(large[0]), "rel_k"),
+        (posenc.shaw(ones[0], large[0]), "rel_v"),
+        (posenc.tupe(large, ones), "pos_q"),
+        (posenc.tupe(ones, ones, any_to_cls=[1e300]), "any_to_cls"),
+        (posenc.toeplitz(np.full((1, 5), 1e300)), "diagonals"),
+    ):
+        with pytest.raises(ValueError, match=f"attention: {argument} has numbers beyond float32"):
+            posenc.attention(q, q, q, bias=bias)
+        posenc.attention(q.astype(np.float64), q, q, bias=bias)
+    mask = np.triu(np.full((3, 3), np.finfo(np.float64).min), 1)
+    np.testing.assert_array_equal(
+        posenc.attention(q, q, q, bias=posenc.dense(mask)), posenc.attention(q, q, q, causal=True)
+    )

@@ -44,6 +44,19 @@ static void add_outer_rows(int first, int lanes, int width, const real *w, const
     }
 }
 
+/* What the strips of the queries leave out, to the rows that such a query takes */
+static void add_odd_queries(const pe_content_vjp *b, const pe_content *c, const pe_panel *p, const real *w, int n,
+                            real *rows, idx step)
+{
+    for (int l = 0; l < p->lanes && b->odd_q; l++)
+        for (int i = 0; i < n && (b->odd_q >> (p->first + l) & 1); i++)
+            for (int k = 0; k < c->d && w[i * p->width + l] != 0; k++) {
+                const real x = c->q[p->first * c->d + k * p->width + l];
+                if (!(x - x == 0))
+                    rows[i * step + k] += w[i * p->width + l] * x;
+            }
+}
+
 /* o[c][lane] += sum_row table[row][c] w[row][lane] */
 static void add_table(const pe_table_rows *t, int first, int n, int channels, int width, const real *w, real *o)
 {
@@ -85,13 +98,15 @@ static void table_vjp(pe_content_vjp *b, pe_content *c, const pe_panel *p, const
     range(r, from, to, width, &low, &high);
     for (; low <= high; low += RELS) {
         const int n = (int)min_(RELS, high - low + 1);
-        real *w = c->products, *rows = (real *)(void *)(into + low * step);
+        real *w = c->products;
         add_by_row(r, from, to, low, n, width, dx, NULL, 1, w);
         add_table(t, low, n, c->d, width, w, b->dq + p->first * c->d);
         if (!into)
             continue;
+        real *rows = (real *)(void *)(into + low * step);
         add_outer_rows(p->first, p->lanes, width, w, b->q_rows, PE_TILE, c->d, n, rows, step / (idx)sizeof(real));
-        for (int i = 0; x->v && i < n; i++) {
+        add_odd_queries(b, c, p, w, n, rows, step / (idx)sizeof(real));
+        for (int i = 0; x->v && x->dv && i < n; i++) {
             const real *row = (const real *)(const void *)(t->data + (low + i) * t->step);
             real all = 0;
             for (int l = 0; l < p->lanes; l++)
@@ -135,9 +150,12 @@ static void sums_vjp(pe_content_vjp *b, pe_content *c, const pe_queries *u, cons
                 c->index[i] += c->index[i] < last;
             add_by_row(&r, 0, n, low, some, width, dx, c->weight, 0, c->products);
             add_table(&table, low, some, c->d, width, c->products, b->dq + p->first * c->d);
-            if (into)
-                add_outer_rows(p->first, p->lanes, width, c->products, b->q_rows, PE_TILE, c->d, some,
-                               (real *)(void *)(into + low * d_step), d_step / (idx)sizeof(real));
+            if (!into)
+                continue;
+            real *rows = (real *)(void *)(into + low * d_step);
+            add_outer_rows(p->first, p->lanes, width, c->products, b->q_rows, PE_TILE, c->d, some, rows,
+                           d_step / (idx)sizeof(real));
+            add_odd_queries(b, c, p, c->products, some, rows, d_step / (idx)sizeof(real));
             FN(content_positions)(c, u, k, p, bias, keys, step, last);
         }
         real *slope = rest; /* z[w + 1] - z[w], summed over the terms: their gates are the same */
@@ -186,7 +204,7 @@ void FN(content_tile_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u,
             continue;
         }
         const pe_table_rows from = table_of(u, t, table);
-        const pe_rows r = rows_of(c, &u->term[t][rows], u->call->term[t].D(b), u, k, p->first, p->width);
+        const pe_rows r = rows_of(c, &u->term[t][rows], u->call->term[t].dim, u, k, p->first, p->width);
         table_vjp(b, c, p, &from, &r, bias->from, bias->to, dx, &x, gradient_of(b, u, t, into), row_step(u, t, into));
     }
     if (c->sums)
@@ -195,17 +213,33 @@ void FN(content_tile_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u,
 
 /* ---- what meets the keys ---- */
 
-/* Some keys as strips, times scale. Numbers that are not finite are left out: whoever sees such a key has weights that
- * are NaN, and 0 * NaN would reach those who do not. */
-static void key_strips(pe_content_vjp *b, const pe_content *c, const char *keys, idx step, int n)
+/* Some keys as strips, times scale, and whether numbers that are not finite were left out: 0 * NaN would reach the rows
+ * that such a key does not take. */
+static int key_strips(pe_content_vjp *b, const pe_content *c, const char *keys, idx step, int n)
 {
     memset(b->strips, 0, (size_t)(WIDE * strips_width(c->d)) * sizeof(real));
+    int odd = 0;
     for (int j = 0; j < n; j++) {
         const real *row = (const real *)(const void *)(keys + j * step);
         for (int k = 0; k < c->d; k++) {
-            const int first = k / WIDE * WIDE, w = strip_width(c->d, first);
-            b->strips[first * WIDE + j * w + (k - first)] = row[k] - row[k] == 0 ? c->scale * row[k] : 0;
+            const int first = k / WIDE * WIDE, w = strip_width(c->d, first), finite = row[k] - row[k] == 0;
+            b->strips[first * WIDE + j * w + (k - first)] = finite ? c->scale * row[k] : 0;
+            odd |= !finite;
         }
+    }
+    return odd;
+}
+
+/* What they left out, to the rows that such a key takes */
+static void add_odd_numbers(const pe_content *c, const char *keys, idx step, int some, const real *w, int n, real *rows,
+                            idx d_step)
+{
+    for (int j = 0; j < some; j++) {
+        const real *row = (const real *)(const void *)(keys + j * step);
+        for (int k = 0; k < c->d; k++)
+            for (int i = 0; i < n && !(row[k] - row[k] == 0); i++)
+                if (w[i * WIDE + j] != 0)
+                    rows[i * d_step + k] += w[i * WIDE + j] * (c->scale * row[k]);
     }
 }
 
@@ -214,14 +248,14 @@ static void key_table_vjp(pe_content_vjp *b, pe_content *c, const pe_queries *u,
                           const char *keys, idx step, int from, int to, const real *dx, real *dk, int dk_step)
 {
     const pe_table_rows table = table_of(u, term, DEBERTA_Q);
-    const pe_rows r = rows_of(c, &u->term[term][DEBERTA_Q_ROWS], u->call->term[term].D(b), u, k, 0, u->width);
+    const pe_rows r = rows_of(c, &u->term[term][DEBERTA_Q_ROWS], u->call->term[term].dim, u, k, 0, u->width);
     char *into = gradient_of(b, u, term, DEBERTA_DQ);
     const idx d_step = row_step(u, term, DEBERTA_DQ);
     for (int first = from; first < to; first += WIDE) {
         const int some = (int)min_(WIDE, to - first);
         int low, high;
         range(&r, first, first + some, u->width, &low, &high);
-        key_strips(b, c, keys + first * step, step, some);
+        const int odd = key_strips(b, c, keys + first * step, step, some);
         for (; low <= high; low += RELS) {
             const int n = (int)min_(RELS, high - low + 1);
             real *w = c->products;
@@ -240,9 +274,12 @@ static void key_table_vjp(pe_content_vjp *b, pe_content *c, const pe_queries *u,
             for (int j = 0; j < some; j++)
                 for (int d = 0; d < c->d; d++)
                     dk[(first + j) * dk_step + d] += c->scale * b->sum[d * WIDE + j];
-            if (into)
-                add_outer_rows(0, some, WIDE, w, b->strips, WIDE, c->d, n, (real *)(void *)(into + low * d_step),
-                               d_step / (idx)sizeof(real));
+            if (!into)
+                continue;
+            real *rows = (real *)(void *)(into + low * d_step);
+            add_outer_rows(0, some, WIDE, w, b->strips, WIDE, c->d, n, rows, d_step / (idx)sizeof(real));
+            if (odd)
+                add_odd_numbers(c, keys + first * step, step, some, w, n, rows, d_step / (idx)sizeof(real));
         }
     }
 }
@@ -285,7 +322,7 @@ real *FN(content_values_of)(pe_content *c, const pe_queries *u, const pe_keys *k
         if (u->call->term[t].op != PE_shaw || !u->term[t][SHAW_V].data)
             continue;
         const pe_table_rows table = table_of(u, t, SHAW_V);
-        const pe_rows r = rows_of(c, &u->term[t][SHAW_ROWS], u->call->term[t].D(b), u, k, p->first, p->width);
+        const pe_rows r = rows_of(c, &u->term[t][SHAW_ROWS], u->call->term[t].dim, u, k, p->first, p->width);
         add_products(c, &table, &r, bias->from, bias->to, c->e, g, p->width, NULL, add);
     }
     return add;
@@ -298,7 +335,7 @@ void FN(content_values_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *
         char *into = u->call->term[t].op == PE_shaw ? gradient_of(b, u, t, SHAW_DV) : NULL;
         if (!into)
             continue;
-        const pe_rows r = rows_of(c, &u->term[t][SHAW_ROWS], u->call->term[t].D(b), u, k, p->first, p->width);
+        const pe_rows r = rows_of(c, &u->term[t][SHAW_ROWS], u->call->term[t].dim, u, k, p->first, p->width);
         const idx step = row_step(u, t, SHAW_DV);
         int low, high;
         range(&r, bias->from, bias->to, p->width, &low, &high);

@@ -9,7 +9,8 @@ typedef struct {
     real *dq;                    /* of the block, before the scale */
     real *more;                  /* CoPE: what the gates add to dX in the product q.k, for all lanes */
     real *sum, *strips;
-    idx t; /* row of the gradients of tables */
+    uint64_t odd_q; /* lanes that the strips leave out, where their weights are not NaN too: in logits */
+    idx t;          /* row of the gradients of tables */
     double run[PE_TILE];
 } pe_content_vjp;
 

@@ -80,10 +80,11 @@ static int block_of_queries(pe_logits_vjp *b, const pe_queries *u, char *rest)
     const pe_call *call = u->call;
     pe_keys keys;
     idx step;
-    pack(u, A_Q, b->d, 1, b->q, b->q_rows, b->row);
+    const uint64_t odd = pack(u, A_Q, b->d, 1, b->q, b->q_rows, b->row);
     memset(b->dq, 0, (size_t)(u->width * b->d) * sizeof(real));
     FN(content_at)(&b->content, u, b->q, &rest);
     FN(content_vjp_at)(&b->vjp, &b->content, u, b->q_rows, NULL, b->dq, u->head, &rest);
+    b->vjp.odd_q = odd;
     b->content.scale = 1;
     b->content.gate_scale = (real)call->par[A_SCALE];
     b->content.ascending = 1;

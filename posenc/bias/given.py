@@ -17,6 +17,7 @@ from .._call import (
     broadcasts_to,
     fail,
     finish,
+    narrowed,
     output,
     reduce_to,
     working,
@@ -39,7 +40,9 @@ class Toeplitz(Bias):
 
     def _matrix(self, function: str, n: int, m: int, where: Where, dtype: np.dtype[Any], out: Array | None) -> Array:
         self._check(function, n, m)
-        return fill_matrix(function, self.arrays.diagonals.astype(dtype, copy=False), n, m, out)
+        with np.errstate(over="ignore"):  # infinite, as every bias that the dtype has no number for
+            row = self.arrays.diagonals.astype(dtype, copy=False)
+        return fill_matrix(function, row, n, m, out)
 
     def _vjp(self, function: str, grad: Array, n: int, m: int, where: Where) -> tuple[Array, ...]:
         self._check(function, n, m)
@@ -50,7 +53,7 @@ class Toeplitz(Bias):
     ) -> tuple[Any, ...]:
         check_heads(function, self.name, self.arrays.diagonals.shape[0], shape)
         self._check(function, *shape[-2:])
-        return (self.name, self.arrays.diagonals.astype(F64 if wide else F32, copy=False))
+        return (self.name, narrowed(function, "diagonals", self.arrays.diagonals, F64 if wide else F32))
 
     def wants(self, shape: tuple[int, ...], distances: Float64 | None) -> tuple[str, ...]:
         return ("diagonals",)
@@ -89,7 +92,8 @@ class Dense(Bias):
         array = self.arrays.array
         if not broadcasts_to(array.shape, shape):
             fail(ValueError, function, "array", f"shape {array.shape}", f"to broadcast to {shape}")
-        small = working(array, wide)  # before it is broadcast: afterwards a copy would be H x N x M
+        with np.errstate(over="ignore"):  # the most negative float64 is a mask in float32 too
+            small = working(array, wide)  # before it is broadcast: afterwards it would be H x N x M
         if not (small.dtype.isnative and small.flags.aligned):
             small = small.astype(small.dtype.newbyteorder("="))
         return (self.name, np.broadcast_to(small, (*array.shape[:-3], *shape[-3:])))

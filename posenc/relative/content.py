@@ -21,6 +21,7 @@ from .._call import (
     broadcasts_to,
     fail,
     finish,
+    narrowed,
     output,
     reduce_to,
     working,
@@ -98,11 +99,11 @@ class Content(Bias):
         """As `_core.attention` takes it; tables that heads share get the axis of heads, with stride 0."""
         kind = F64 if wide else F32
         tables: list[Array | None] = []
-        for array in self.arrays:
+        for argument, array in zip(self.arrays._fields, self.arrays, strict=True):
             if array is None:
                 tables.append(None)
                 continue
-            table = array.astype(kind, copy=False)
+            table = narrowed(function, argument, array, kind)
             if self.name != "transformer_xl" and table.ndim == 2:
                 table = np.broadcast_to(table, (shape[-3], *table.shape))
             check_heads(function, self.name, table.shape[0], shape)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._call import F32, F64, Array, Float64, fail, finish, output, reduce_to
+from .._call import F32, F64, Array, Float64, fail, finish, narrowed, output, reduce_to
 from ..bias.operator import Bias, Sums, Where, check_heads, fits_end
 from .content import Content, as_table, dtypes, same_heads, whole_vectors
 
@@ -35,6 +35,11 @@ class Tupe(Bias):
     def _factor(self) -> float:
         return 1 / sqrt(2 * (self.arrays.pos_q.shape[-1] or 1))
 
+    def _in(self, function: str, dtype: np.dtype[Any]) -> tuple[Any, ...]:
+        """The arrays without `relative`, in the dtype of the arithmetic."""
+        pairs = zip(self.arrays._fields[:4], self.arrays[:4], strict=True)
+        return tuple(None if array is None else narrowed(function, argument, array, dtype) for argument, array in pairs)
+
     def _check(self, function: str, n: int, m: int) -> None:
         for argument, length in (("pos_q", n), ("pos_k", m)):
             have = getattr(self.arrays, argument).shape[1]
@@ -44,12 +49,12 @@ class Tupe(Bias):
     def _matrix(self, function: str, n: int, m: int, where: Where, dtype: np.dtype[Any], out: Array | None) -> Array:
         self._check(function, n, m)
         work = F64 if dtype.char == "d" else F32
-        pos_q, pos_k = (array.astype(work, copy=False) for array in self.arrays[:2])
+        pos_q, pos_k, row, column = self._in(function, work)
         made = np.matmul(pos_q * work.type(self._factor()), pos_k.swapaxes(-1, -2))
-        if self.arrays.any_to_cls is not None and m:
-            made[:, :, 0] = self.arrays.any_to_cls[:, None]
-        if self.arrays.cls_to_any is not None and n:
-            made[:, 0, :] = self.arrays.cls_to_any[:, None]
+        if column is not None and m:
+            made[:, :, 0] = column[:, None]
+        if row is not None and n:
+            made[:, 0, :] = row[:, None]
         for operator in self.within:
             made = made + operator._matrix(function, n, m, where, work, None)
         out, memory, staged = output(function, out, made.shape, dtype, (made,))
@@ -98,8 +103,7 @@ class Tupe(Bias):
         self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None, where: Where = None
     ) -> tuple[Any, ...]:
         kind = F64 if wide else F32
-        pos_q, pos_k = (array.astype(kind, copy=False) for array in self.arrays[:2])
-        resets = (None if a is None else a.astype(kind, copy=False) for a in self.arrays[2:4])
+        pos_q, pos_k, *resets = self._in(function, kind)
         check_heads(function, self.name, pos_q.shape[0], shape)
         self._check(function, *shape[-2:])
         return (self.name, pos_q, pos_k, *resets)
