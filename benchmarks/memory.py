@@ -1,6 +1,7 @@
 """How much a process grows: attention at a length where one array of scores would be gigabytes.
 
-Each figure comes from a process of its own, as growth of its peak over what inputs and output already take.
+Each figure comes from a process of its own, as growth of its peak over what inputs and output already take. With every
+operator in turn only the last 129 keys are seen, which takes seconds instead of minutes and the same memory.
 """
 
 from __future__ import annotations
@@ -37,6 +38,67 @@ assert np.isfinite(out).all() and {backward} or not (out == 1).all()
 """
 
 
+OPERATORS = {
+    "ALiBi": "posenc.alibi(posenc.alibi_slopes(H))",
+    "T5": "posenc.t5(R(32, H))",
+    "KERPLE log": "posenc.kerple_log(abs(R(H)), abs(R(H)))",
+    "KERPLE power": "posenc.kerple_power(abs(R(H)), abs(R(H)) + 0.1)",
+    "Sandwich": "posenc.sandwich(H, D)",
+    "FIRE": "posenc.fire(R(32, 1), R(32), R(H, 32), R(H), 0.1, 512.0)",
+    "Swin 64 x 128": "posenc.swin(R(127 * 255, H), 64, 128)",
+    "FoX": "posenc.fox(-abs(R(H, N)))",
+    "Toeplitz": "posenc.toeplitz(R(H, 2 * N - 1))",
+    "dense, of keys": "posenc.dense(R(H, 1, N))",
+    "Shaw K=64": "posenc.shaw(R(H, 129, D), R(H, 129, D))",
+    "Transformer-XL K=64": "posenc.transformer_xl(R(H, 129, D), R(H, D), R(H, D))",
+    "Transformer-XL K=8191": "posenc.transformer_xl(R(H, 16383, D), R(H, D), R(H, D))",
+    "DeBERTa 256/512": "posenc.deberta(R(H, 512, D), R(H, 512, D), buckets=256, max_position=512)",
+    "TUPE": "posenc.tupe(R(H, N, D), R(H, N, D), cls_to_any=R(H), any_to_cls=R(H))",
+    "TUPE with T5": "posenc.tupe(R(H, N, D), R(H, N, D), relative=posenc.t5(R(32, H)))",
+    "CoPE P=64": "posenc.cope(R(H, 64, D))",
+}
+OPERATOR = """
+import sys
+sys.path.insert(0, {root!r})
+import numpy as np, posenc
+
+def status(name):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
+
+def size(x):
+    return x.nbytes if isinstance(x, np.ndarray) else sum(map(size, x)) if isinstance(x, tuple) else 0
+
+H, N, D = {shape}
+rng = np.random.default_rng(0)
+R = lambda *shape: rng.standard_normal(shape, np.float32)
+q, k, v = R(H, N, D), R(H, N, D), R(H, N, D)
+out, lse, window = np.ones((H, N, D), np.float32), np.ones((H, N), np.float32), (128, 0)
+bias = {bias}
+posenc.set_num_threads(2)
+small = posenc.alibi(np.ones(H))
+posenc.attention(q[:, :256], k[:, :256], v[:, :256], bias=small)
+for backward in False, True:
+    with open("/proc/self/clear_refs", "w") as peak:
+        peak.write("5")
+    before = status("VmRSS")
+    made = out[:0]
+    if backward:
+        made = tuple(posenc.attention_vjp(out, q, k, v, out=out, lse=lse, bias=bias, window=window))
+    else:
+        posenc.attention(q, k, v, out=out.copy(), bias=bias, window=window)
+    print(status("VmHWM") - before - (size(made) if backward else out.nbytes) / 2**20)
+"""
+
+
+def with_operator(shape: tuple[int, int, int], bias: str) -> list[float]:
+    """MiB that forward and backward take beside what they return."""
+    root = str(posenc.__path__[0]).rsplit("/", 1)[0]
+    code = OPERATOR.format(root=root, shape=shape, bias=bias)
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return [float(line) for line in result.stdout.split()]
+
+
 def grown(shape: tuple[int, int, int], options: str, threads: int, backward: bool = False) -> float:
     """MiB."""
     root = str(posenc.__path__[0]).rsplit("/", 1)[0]
@@ -53,6 +115,11 @@ def run(report: Report) -> None:
         report.figure(name, grown(shape, options, threads), "MiB", most=64)
     name = "attention_vjp H=32 N=8192 D=64, ALiBi, causal, 1 thread: growth beside the gradients"
     report.figure(name, grown(shape, "causal=True", 1, backward=True), "MiB", most=64)
+    if sys.platform != "linux":  # peaks can be forgotten there
+        return
+    for name, bias in OPERATORS.items():
+        for what, growth in zip(("attention", "attention_vjp"), with_operator(shape, bias), strict=True):
+            report.figure(f"{what} H=32 N=8192 D=64, window 128, 2 threads, {name}: growth", growth, "MiB", most=64)
 
 
 if __name__ == "__main__":
