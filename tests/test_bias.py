@@ -157,7 +157,7 @@ def test_buckets_are_exact(capsys):
 def test_the_kernel_and_the_function_agree(isa):
     """Inside and beyond what is looked up, for fractions, and for distances that no int32 holds."""
     rel = np.array([0, -0.9, 0.9, 1, -1, 19.5, -4095.5, 4096, 4097, -4097, 10**5, -(10**6), 10**9, -(2.0**52), 2.0**52])
-    for buckets, max_distance in ((32, 128), (32, 10**6), (6, 5), (33, 10**18)):
+    for buckets, max_distance in ((32, 128), (32, 10**6), (6, 5), (33, 10**15)):
         for bidirectional in (True, False):
             options = {"max_distance": max_distance, "bidirectional": bidirectional}
             matrix = posenc.t5(np.arange(float(buckets))[:, None], **options).matrix(
