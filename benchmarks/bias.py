@@ -67,6 +67,20 @@ def operators(n: int) -> dict[str, tuple[Any, dict[str, Any], float | None]]:
     }
 
 
+def relative(n: int) -> dict[str, tuple[Any, float | None]]:
+    """The same of those that read queries and keys, and of TUPE."""
+    table = random((H, 129, D))
+    buckets = random((H, 512, D))
+    return {
+        "TUPE": (posenc.tupe(random((H, n, D)), random((H, n, D), seed=1)), 2.0),
+        "Shaw, K=64": (posenc.shaw(table), 2.0),
+        "Shaw, K=64, values too": (posenc.shaw(table, random((H, 129, D), seed=1)), 2.0),
+        "Transformer-XL, K=64": (posenc.transformer_xl(table, table[:, 0], table[:, 1]), 2.0),
+        "DeBERTa, 256 buckets": (posenc.deberta(buckets, buckets, buckets=256, max_position=512), 2.0),
+        "CoPE, P=64": (posenc.cope(random((H, 64, D))), None),
+    }
+
+
 def inside_attention(report: Report) -> None:
     n = 2048
     q, k, v = (random((H, n, D), seed=seed) for seed in range(3))
@@ -84,6 +98,15 @@ def inside_attention(report: Report) -> None:
             {
                 "with it": lambda bias=bias, where=where: posenc.attention(q, k, v, bias=bias, out=outs[0], **where),
                 "without": lambda: posenc.attention(q, k, v, out=outs[1]),
+            },
+            most={"without": most} if most else None,
+        )
+    for name, (operator, most) in relative(n).items():
+        report.time(
+            f"attention float32 H={H} N=M={n} D={D}: {name}",
+            {
+                "with it": lambda bias=operator: posenc.attention(q, k, v, bias=bias, scale=0.125, out=outs[0]),
+                "without": lambda: posenc.attention(q, k, v, scale=0.125, out=outs[1]),
             },
             most={"without": most} if most else None,
         )
