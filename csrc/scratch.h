@@ -83,6 +83,9 @@ enum { CONVOLUTION_CHANNELS = 32, CONVOLUTION_TILE = 64, CONVOLUTION_GRADIENTS =
 /* sums of rows (kernels/row_sum.h): columns of one unit, so that their doubles stay in the first-level cache */
 enum { ROW_TILE = 512 };
 
+/* gram (kernels/gram.c): packed rows, a tile and its transpose, and a copy of a tile's rows */
+#define GRAM_SCRATCH (64 * 8 * D(d) + 2 * 64 * 64 * 8 + 64 * 8 * (D(d) + 16))
+
 /* complex order (kernels/complex_order.c): turns of frequencies and of phases, sines, cosines, and amplitudes widened */
 enum { COMPLEX_ORDER_TILE = 256, COMPLEX_ORDER_SCRATCH = COMPLEX_ORDER_TILE * 8 * 10 };
 

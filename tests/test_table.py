@@ -64,7 +64,7 @@ def test_every_term_is_in_a_case_of_attention():
 
 
 def test_every_public_function_has_a_case():
-    tested = {case.function for case in CASES}
+    tested = {case.function for case in CASES if case.module == "posenc"}
     assert {base_of(name) for name in COMPUTING} - tested == set(), "public functions without a Case in tests/cases"
     assert tested <= set(FUNCTIONS)
 

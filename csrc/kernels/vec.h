@@ -36,6 +36,7 @@ INLINE void vec_store(real *p, vec v) { memcpy(p, &v, sizeof v); }
 INLINE vec vec_set(real x) { return x - (vec){0}; }
 INLINE vec vec_mul(vec a, vec b) { return a * b; }
 INLINE vec vec_add(vec a, vec b) { return a + b; }
+INLINE vec vec_sub(vec a, vec b) { return a - b; }
 INLINE vec vec_div(vec a, vec b) { return a / b; }
 INLINE vec vec_fma(vec a, vec b, vec c) { return a * b + c; } /* contracted: -ffp-contract=fast */
 #if PE_REAL == 32
@@ -76,6 +77,12 @@ INLINE vec vec_add(vec a, vec b)
 {
     for (int i = 0; i < LANES; i++)
         a.x[i] += b.x[i];
+    return a;
+}
+INLINE vec vec_sub(vec a, vec b)
+{
+    for (int i = 0; i < LANES; i++)
+        a.x[i] -= b.x[i];
     return a;
 }
 INLINE vec vec_div(vec a, vec b)

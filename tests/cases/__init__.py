@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-import posenc
-
 try:
     import ml_dtypes
 except ImportError:  # optional, as it is for posenc
@@ -112,7 +110,9 @@ class Case:
     """One way to call one public function, and everything that is known about the answer."""
 
     function: str
-    """Its name in `posenc`."""
+    """Its name in `module`."""
+    module: str = "posenc"
+    """Where users find it."""
     label: str = ""
     """What tells this row from others of the same function."""
     make: Callable[[np.random.Generator, int], Arguments]
@@ -146,7 +146,7 @@ class Case:
     @property
     def target(self) -> Callable[..., Any]:
         """The callable that has the options dtype and out."""
-        return getattr(posenc, self.function)
+        return getattr(import_module(self.module), self.function)
 
     @property
     def parameters(self) -> set[str]:
@@ -207,7 +207,7 @@ class Case:
     def vjp(self, grads: Results, arguments: Arguments) -> dict[str, np.ndarray]:
         """Our gradients by field."""
         grad = grads[0] if len(grads) == 1 else tuple(grads)
-        return getattr(posenc, f"{self.function}_vjp")(grad=grad, **arguments)._asdict()
+        return getattr(import_module(self.module), f"{self.function}_vjp")(grad=grad, **arguments)._asdict()
 
 
 def at(*names: str) -> dict[str, tuple[Any, ...]]:

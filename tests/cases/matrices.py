@@ -1,0 +1,67 @@
+"""Every row with every other, of posenc.analysis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import Case
+
+
+def gram_matrix(encoding):
+    """G = P P'."""
+    return np.einsum("...nd,...md->...nm", encoding, encoding)
+
+
+def distance_matrix(encoding):
+    """D = |p_m - p_n|."""
+    return np.sqrt(((encoding[..., :, None, :] - encoding[..., None, :, :]) ** 2).sum(-1))
+
+
+def correlation_matrix(encoding):
+    """Pearson: the products of rows less their mean, over the root of those with themselves."""
+    centred = encoding - encoding.mean(-1, keepdims=True)
+    products = np.einsum("...nd,...md->...nm", centred, centred)
+    size = np.sqrt(np.einsum("...nd,...nd->...n", centred, centred))
+    return products / (size[..., :, None] * size[..., None, :])
+
+
+def sum_of_products(expected, work, arguments):
+    """d products are added one after another, each addition wrong by half a spacing of the partial sum, which is at
+    most the product of the two norms."""
+    x = np.asarray(arguments["encoding"], np.float64)
+    norm = np.sqrt((x**2).sum(-1))
+    return (x.shape[-1] * np.finfo(work).eps * norm[..., :, None] * norm[..., None, :],)
+
+
+def sum_of_squares(expected, work, arguments):
+    """A difference, a square, and d additions of positive numbers: relative (d + 3) / 2 eps, half of it after
+    the root; the oracle rounds as well."""
+    return ((arguments["encoding"].shape[-1] + 6) * np.finfo(work).eps * np.abs(expected[0]),)
+
+
+def correlation(expected, work, arguments):
+    """d products of unit vectors whose entries were rounded; the oracle cancels as much in its mean."""
+    return (np.full(expected[0].shape, (arguments["encoding"].shape[-1] + 8) * np.finfo(work).eps),)
+
+
+def make(width):
+    """(2, n, width(n)); of more than a tile and more than a chunk of columns too."""
+    return lambda rng, n: {"encoding": rng.standard_normal((2, n, width(n)))}
+
+
+def real(rng):
+    return {"encoding": rng.standard_normal((1024, 128))}
+
+
+def case(function, oracle, tolerance, label="", width=lambda n: n + 2):
+    return Case(module="posenc.analysis", function=function, label=label, oracle=oracle, tolerance=tolerance,
+                make=make(width), real=real, axes={"encoding": "b n d"}, data=("encoding",))  # fmt: skip
+
+
+CASES = [
+    case("gram_matrix", gram_matrix, sum_of_products),
+    case("gram_matrix", gram_matrix, sum_of_products, "chunks", lambda n: 520),
+    case("distance_matrix", distance_matrix, sum_of_squares),
+    case("distance_matrix", distance_matrix, sum_of_squares, "chunks", lambda n: 520),
+    case("correlation_matrix", correlation_matrix, correlation),
+]

@@ -1,0 +1,334 @@
+"""posenc.analysis: matrices, curves and profiles against what they mean, by brute force."""
+
+import sys
+
+import mpmath
+import numpy as np
+import pytest
+from layouts import same_bits
+
+import posenc
+from posenc import analysis
+
+RANGE = np.arange(-128, 129)
+SCHEDULES = {
+    "10000**-t": ({"base": 10000.0}, lambda t: mpmath.mpf(10000) ** -t),
+    "1000**-t": ({"base": 1000.0}, lambda t: mpmath.mpf(1000) ** -t),
+    "t": ({"schedule": "power"}, lambda t: t),
+    "t**2": ({"schedule": "power", "alpha": 2.0}, lambda t: t**2),
+}
+
+
+# ---- matrices ----
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (63, 5), (64, 64), (65, 300), (193, 520), (130, 1024)])
+def test_matrices_are_symmetric_bit_for_bit(dtype, n, d, rng, isa):
+    x = rng.standard_normal((n, d)).astype(dtype)
+    for function in (analysis.gram_matrix, analysis.distance_matrix, analysis.correlation_matrix):
+        matrix = function(x)
+        assert matrix.dtype == dtype
+        assert same_bits(matrix, matrix.T.copy())
+    assert not np.diag(analysis.distance_matrix(x)).any()
+    if d > 1:
+        assert np.all(np.diag(analysis.correlation_matrix(x)) == 1)
+
+
+def test_threads_change_no_bit(rng):
+    x, before = rng.standard_normal((3, 400, 200)).astype(np.float32), posenc.get_num_threads()
+    found = []
+    for threads in (1, 3):
+        posenc.set_num_threads(threads)
+        found.append([f(x) for f in (analysis.gram_matrix, analysis.distance_matrix, analysis.correlation_matrix)])
+    posenc.set_num_threads(before)
+    assert all(same_bits(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_neighbours_keep_their_digits():
+    """Slow pairs: |p|^2 + |q|^2 - 2 p.q is 0 in float32, where the distance is 1e-4 with all its digits."""
+    p = posenc.sinusoidal(2, 2, frequencies=[1e-4])
+    wide = posenc.sinusoidal(2, 2, frequencies=[1e-4], dtype=np.float64)
+    exact = np.linalg.norm(p[1].astype(np.float64) - p[0])
+    assert abs(analysis.distance_matrix(p)[0, 1] - exact) <= 2**-23 * exact
+    assert abs(analysis.distance_matrix(wide)[0, 1] - 2 * np.sin(5e-5)) <= 1e-19
+    gram = analysis.gram_matrix(p)
+    assert gram[0, 0] + gram[1, 1] - 2 * gram[0, 1] <= 1e-7
+
+
+def test_a_row_of_equal_numbers_has_no_correlation():
+    matrix = analysis.correlation_matrix([[0.1, 0.1, 0.1], [1.0, 2.0, 4.0]])
+    assert np.isnan(matrix[0]).all()
+    assert np.isnan(matrix[:, 0]).all()
+    assert matrix[1, 1] == 1
+
+
+def test_correlations_of_large_and_small_numbers(rng):
+    x = rng.standard_normal((4, 9))
+    wanted = analysis.correlation_matrix(x)
+    for size in (1e-300, 1e300, 2.0**-20):
+        np.testing.assert_allclose(analysis.correlation_matrix(size * x), wanted, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(wanted, np.corrcoef(x), rtol=0, atol=1e-15)
+
+
+def test_nan_stays_in_its_row(rng):
+    x = rng.standard_normal((70, 6))
+    clean = analysis.distance_matrix(x)
+    x[3, 2] = np.nan
+    matrix = analysis.distance_matrix(x)
+    assert np.isnan(matrix[3]).all()
+    others = np.delete(np.arange(70), 3)
+    assert same_bits(matrix[np.ix_(others, others)], clean[np.ix_(others, others)])
+
+
+def test_triangles():
+    """S2: the cloud above the diagonal is the cloud below it."""
+    p = posenc.sinusoidal(64, 32, base=10.0)
+    distance, correlation = analysis.distance_matrix(p), analysis.correlation_matrix(p)
+    points = analysis.triangle_points(distance, correlation)
+    assert points.upper.shape == (64 * 63 // 2, 2)
+    assert same_bits(points.upper, points.lower)
+    assert points.upper[63].tolist() == [correlation[1, 2], distance[1, 2]]
+    for bad in ((distance, correlation[:3, :3]), (distance[0], correlation), (distance[:2], correlation)):
+        with pytest.raises(ValueError, match=r"triangle_points: \w+ has shape"):
+            analysis.triangle_points(*bad)
+
+
+def test_gram_is_the_inner_product():
+    p, w = posenc.sinusoidal(50, 32, dtype=np.float64), posenc.frequencies(32)
+    i = np.arange(50)
+    np.testing.assert_allclose(analysis.gram_matrix(p), analysis.inner_product(i[:, None], i, w), rtol=0, atol=2e-14)
+
+
+# ---- curves ----
+
+
+def test_inner_product_by_brute_force(rng):
+    """S1, equations 12 and 13: p_m' H p_n is its part in m - n and its part in m + n."""
+    w, h = rng.uniform(0, 2, 7), rng.standard_normal((2, 7))
+    m, n = rng.integers(-99, 99, (5, 1)), rng.integers(-99, 99, 6)
+    p, q = (posenc.sinusoidal(x, 14, frequencies=w, dtype=np.float64) for x in (m, n))
+    matrix = np.zeros((14, 14))
+    matrix[np.arange(0, 14, 2), np.arange(0, 14, 2)] = h[0]
+    matrix[np.arange(1, 14, 2), np.arange(1, 14, 2)] = h[1]
+    parts = analysis.inner_product(m, n, w, weights=(h[0], h[1]))
+    bound = 1e-14 * np.abs(h).sum()  # 14 terms of three roundings, angles of 4e-16
+    assert np.abs(parts.total - np.einsum("mad,de,ne->mn", p, matrix, q)).max() <= bound
+    by_hand = [np.einsum("e,emn->mn", (h[1] + s * h[0]) / 2, np.cos(w[:, None, None] * (m - s * n))) for s in (1, -1)]
+    assert np.abs(parts.difference - by_hand[0]).max() <= 2e-13 * np.abs(h).sum()  # angles to 400 in float64
+    assert np.abs(parts.sum - by_hand[1]).max() <= 2e-13 * np.abs(h).sum()
+
+
+def test_equal_weights_leave_no_sum(rng):
+    w, h = posenc.frequencies(8), rng.standard_normal(4)
+    parts = analysis.inner_product(np.arange(9)[:, None], np.arange(9), w, weights=(h, h))
+    assert not parts.sum.any()
+    assert same_bits(parts.total, parts.difference)
+    assert analysis.inner_product(5, 3, w, weights=(np.ones(4),) * 2).total == analysis.inner_product(5, 3, w)
+
+
+def test_relative_position_has_no_sign():
+    w = posenc.frequencies(64)
+    assert same_bits(analysis.inner_product(RANGE, 0, w), analysis.inner_product(0, RANGE, w))
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_integral(name):
+    """Against 40 pieces of mpmath's quadrature, to the 1e-10 that are promised."""
+    pytest.importorskip("scipy")
+    options, theta = SCHEDULES[name]
+    x = np.array([0.0, 1e-6, 0.5, 3.0, 17.25, 64.0, 128.0])
+    pieces = [mpmath.mpf(k) / 40 for k in range(41)]
+    wanted = np.array([complex(mpmath.quad(lambda t, u=u: mpmath.expj(u * theta(t)), pieces)) for u in x])
+    found = analysis.decay(x, **options)
+    assert np.abs(found - wanted).max() <= 1e-10
+    assert np.abs(analysis.decay(-x, **options) - wanted.conj()).max() <= 1e-10
+    assert found[0] == 1
+
+
+@pytest.mark.parametrize("base", [10000.0, 1000.0, 2.0, 0.5])
+def test_closed_form_is_the_quadrature(base):
+    """The closed form of the exponentials against adaptive quadrature of the integral as it stands."""
+    pytest.importorskip("scipy")
+    from posenc.analysis.curves import integrals, quadrature
+
+    x = np.linspace(0.25, 128, 40)
+    real, imaginary = integrals(x, base, 1.0)
+    assert np.abs(real - [quadrature(u, base, 1.0, "cos") for u in x]).max() <= 1e-10
+    assert np.abs(imaginary - [quadrature(u, base, 1.0, "sin") for u in x]).max() <= 1e-10
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0, 1.001, 2.0, 7.0])
+def test_power_and_its_finite_sum(alpha):
+    """A trapezoid of 2**20 pieces; its error is below 1e-9 where the schedule is smooth."""
+    pytest.importorskip("scipy")
+    t = np.linspace(0, 1, 2**20 + 1)
+    for x in (0.7, 40.0, 900.0):
+        values = np.exp(1j * x * t**alpha)
+        rough = (values.sum() - (values[0] + values[-1]) / 2) / 2**20
+        assert abs(analysis.decay(x, schedule="power", alpha=alpha) - rough) <= (1e-4 if 0 < alpha < 1 else 1e-9)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_sum_tends_to_the_integral(name):
+    """Error times dim settles at |f(0) - f(1)|, the first term of Euler and Maclaurin: the rate is 1 / dim."""
+    pytest.importorskip("scipy")
+    options, _ = SCHEDULES[name]
+    x = np.array([5.0, 40.0, 128.0])
+    limit, dims = analysis.decay(x, **options), (2048, 4096, 8192)
+    errors = np.array([np.abs(analysis.decay(x, dim=dim, **options) - limit) for dim in dims])
+    np.testing.assert_allclose(errors[1:] / errors[:-1], 0.5, atol=0.02)
+    first, last = (1.0, 1 / options["base"]) if "base" in options else (0.0, 1.0)  # theta(0), theta(1)
+    np.testing.assert_allclose(errors[-1] * dims[-1], np.abs(np.exp(1j * x * first) - np.exp(1j * x * last)), rtol=0.05)
+
+
+def test_which_schedules_cross_zero():
+    """S1: of the four, only theta(t) = t has crossings with the axis on [-128, 128]."""
+    pytest.importorskip("scipy")
+    lowest = {name: analysis.decay(RANGE, **options).real.min() for name, (options, _) in SCHEDULES.items()}
+    assert {name for name, low in lowest.items() if low < 0} == {"t"}
+    assert min(low for name, low in lowest.items() if name != "t") > 0.05
+
+
+def test_the_mean_is_the_inner_product():
+    w = posenc.frequencies(64)
+    mean = analysis.decay(RANGE, dim=64)
+    np.testing.assert_allclose(32 * mean.real, analysis.inner_product(RANGE, 0, w), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(mean, np.exp(1j * RANGE[:, None] * w).mean(-1), rtol=0, atol=1e-13)
+    assert analysis.decay(3, dim=64).shape == ()
+    assert analysis.decay(3, dim=64).dtype == np.complex128
+
+
+def test_without_scipy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    monkeypatch.setitem(sys.modules, "scipy.integrate", None)
+    with pytest.raises(ImportError, match=r'decay: the integral needs scipy; pip install "posenc\[analysis\]"'):
+        analysis.decay(3.0)
+    assert analysis.decay(3.0, dim=8).shape == ()
+
+
+# ---- profiles ----
+
+
+def test_alibi_is_its_softmax():
+    slopes, rel = posenc.alibi_slopes(4), np.arange(-63, 1)
+    profile = analysis.attention_profile(posenc.alibi(slopes), rel)
+    wanted = np.exp(slopes[:, None] * rel)
+    assert same_bits(profile.logits, slopes[:, None] * rel)
+    np.testing.assert_allclose(profile.weights, wanted / wanted.sum(-1, keepdims=True), rtol=1e-14)
+
+
+def test_rotary_profile_is_decay():
+    w = posenc.rope_frequencies(64)
+    profile = analysis.attention_profile(w, -np.arange(99), position=7)
+    np.testing.assert_allclose(profile.logits[0], 8 * analysis.decay(np.arange(99), dim=64).real, rtol=0, atol=1e-13)
+    q, k = np.random.default_rng(0).standard_normal((2, 64))
+    there, back = (analysis.attention_profile(w, s * np.arange(99), q=q, k=k, scale=1.0).logits for s in (1, -1))
+    assert abs(there - back).max() > 1  # a rotation of different vectors knows the sign
+
+
+def test_profile_of_operators_that_read_content(rng):
+    table, q, k = rng.standard_normal((9, 8)), rng.standard_normal(8), rng.standard_normal(8)
+    profile = analysis.attention_profile(posenc.shaw(table), np.arange(-6, 7), q=q, k=k)
+    rows = np.clip(np.arange(-6, 7), -4, 4) + 4
+    np.testing.assert_allclose(profile.logits[0], table[rows] @ q / np.sqrt(8), rtol=0, atol=1e-14)
+    with pytest.raises(TypeError):
+        analysis.attention_profile(posenc.shaw(table), np.arange(3))
+
+
+def test_profile_refusals():
+    with pytest.raises(TypeError, match="attention_profile: scheme has type str; expected"):
+        analysis.attention_profile("rope", [0])
+    with pytest.raises(ValueError, match="attention_profile: distances has 0 axes; expected 1"):
+        analysis.attention_profile(posenc.alibi([1.0]), 3)
+    assert analysis.attention_profile(posenc.alibi([1.0]), np.zeros(0)).weights.shape == (1, 0)
+
+
+def test_order_sensitivity(rng):
+    x = rng.standard_normal((12, 8))
+
+    def layer(x, **options):
+        return posenc.attention(x[None], x[None], x[None], **options)[0]
+
+    orders = np.array([np.arange(12), np.arange(12)[::-1]])
+    assert analysis.order_sensitivity(layer, x).max() <= 1e-14
+    biased = analysis.order_sensitivity(lambda x: layer(x, bias=posenc.alibi([1.0])), x, permutations=orders)
+    assert biased[0] == 0
+    assert biased[1] <= 1e-14  # ALiBi is even: the reversed text gives the reversed result
+    causal = analysis.order_sensitivity(lambda x: layer(x, causal=True), x, permutations=orders)
+    assert causal[1] > 0.1
+    with pytest.raises(ValueError, match="order_sensitivity: permutations has"):
+        analysis.order_sensitivity(layer, x, permutations=np.zeros((2, 12), int))
+
+
+# ---- pairs of RoPE ----
+
+LLAMA = {"factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192}
+YARN = {"factor": 8, "original_max_position_embeddings": 8192}
+
+
+@pytest.mark.parametrize(("rope_type", "keys", "kinds"), [
+    ("linear", {"factor": 8}, {"interpolated"}),
+    ("ntk", {"factor": 8}, {"kept", "blended", "interpolated"}),
+    ("yarn", YARN, {"kept", "blended", "interpolated"}),
+    ("llama3", LLAMA, {"kept", "blended", "interpolated"}),
+    ("default", {}, {"kept"}),
+])  # fmt: skip
+def test_bands(rope_type, keys, kinds):
+    plain = posenc.rope_frequencies(128)
+    bands = analysis.rope_bands(posenc.rope_frequencies(128, rope_type=rope_type, **keys), plain, train_length=8192)
+    assert set(bands.kind) == kinds
+    assert np.all(bands.ratio[bands.kind == "kept"] == 1)
+    if "interpolated" in kinds:
+        np.testing.assert_allclose(bands.ratio[bands.kind == "interpolated"], 1 / 8, rtol=1e-9)
+    assert np.all(np.diff(bands.ratio) <= 1e-15)
+    if rope_type == "llama3":  # its definition: more than 4 turns are kept, fewer than 1 interpolated
+        assert np.array_equal(bands.kind == "kept", bands.turns >= 4)
+        assert np.array_equal(bands.kind == "interpolated", bands.turns <= 1)
+
+
+def test_coverage_by_hand():
+    """L = 64, w = 0.05: angles 0 .. 3.15 were seen, 3.1500 / 6.2832 = 0.50134 of the circle. Distance 64 is 3.2, new;
+    so is everything to distance 125 (6.25), and 126 is 6.3 = 0.0168 + 2 pi, seen again."""
+    found = analysis.rope_coverage([0.05], 64, test_length=128)
+    assert abs(found.covered[0] - 3.15 / (2 * np.pi)) <= 1e-15
+    assert abs(found.turns[0] - 3.2 / (2 * np.pi)) <= 1e-15
+    assert abs(found.gap[0] - (2 * np.pi - 3.15)) <= 1e-15
+    assert found.first_unseen[0] == 64
+    assert found.unseen[0] == 62 / 64
+
+
+def test_coverage_of_rope():
+    w = posenc.rope_frequencies(64)
+    found = analysis.rope_coverage(w, 512, test_length=4096)
+    slow = 511 * w.inv_freq < 2 * np.pi
+    assert np.array_equal(found.covered < 1, slow)
+    assert np.all(found.unseen[~slow] == 0)
+    assert np.all(found.unseen[slow][-9:] == 1)
+    half = posenc.rope_frequencies(64, rope_type="linear", factor=8)
+    assert not analysis.rope_coverage(w, 512, test_length=4088, test_frequencies=half).unseen.any()
+
+
+def test_refusals():
+    for call, match in (
+        (lambda: analysis.rope_coverage([-1.0], 4), "frequencies has a negative frequency"),
+        (lambda: analysis.rope_coverage([1.0], 4, test_length=3), "test_length has 3"),
+        (lambda: analysis.rope_bands([1.0], [0.0], train_length=4), "original has"),
+        (lambda: analysis.inner_product(1, 2, []), "frequencies has shape"),
+        (lambda: analysis.inner_product(1, 2, [1.0], weights=[1.0]), "weights has"),
+        (lambda: analysis.inner_product([1, 2], [1, 2, 3], [1.0]), "m has shape"),
+        (lambda: analysis.inner_product(np.nan, 2, [1.0]), "m has nan"),
+        (lambda: analysis.decay(1, base=0), "base has 0"),
+        (lambda: analysis.decay(1, alpha=-1), "alpha has -1"),
+        (lambda: analysis.decay(1, schedule="linear"), "schedule has 'linear'"),
+        (lambda: analysis.correlation_matrix(np.zeros((2, 0))), "encoding has last axis 0"),
+        (lambda: analysis.distance_matrix([1.0]), "encoding has 1 axes"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            call()
+
+
+def test_import_is_on_demand(run_python):
+    late = "('posenc.analysis', 'posenc.plot', 'scipy', 'matplotlib')"
+    done = run_python(f"import sys, posenc; print([m for m in sys.modules if m.startswith({late})])")
+    assert done.stdout.strip() == "[]", done.stderr
