@@ -19,7 +19,6 @@ import tracemalloc
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from fractions import Fraction
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -498,16 +497,11 @@ def can_draw() -> bool:
 
 
 def sinusoid_figure() -> Any:
-    from matplotlib.figure import Figure
+    from . import plot
 
-    encoding = posenc.sinusoidal(128, 128, layout="halves")
-    figure = Figure(figsize=(8, 4.6), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(encoding, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
-    axes.axvline(63.5, color="black", linewidth=1)
-    axes.set(xlabel="channel: 64 sines, then 64 cosines, fast to slow", ylabel="position")
-    axes.set_title('posenc.sinusoidal(128, 128, layout="halves")')
-    figure.colorbar(image, label="encoding")
+    figure = plot.encoding(posenc.sinusoidal(128, 128, layout="halves"), layout="halves")
+    figure.axes[0].set(xlabel="channel: 64 sines, then 64 cosines, fast to slow")
+    figure.axes[0].set_title('posenc.sinusoidal(128, 128, layout="halves")')
     return figure
 
 
@@ -522,104 +516,36 @@ def attention_weights(scheme: Scheme, words: Sequence[str]) -> Array:
 
 def order_figure(plans: Sequence[Scheme]) -> Any:
     """The attention maps of the two sentences, and what is between them word by word."""
-    from matplotlib.figure import Figure
+    from . import plot
 
     sentence, a, b = PAIRS[0]
     words = words_of(sentence)
     other = swapped(words, a, b)
     back = np.arange(len(words))
     back[[a, b]] = b, a
-    figure = Figure(figsize=(2.6 * len(plans) + 1.6, 8.4), layout="constrained")
-    grid = figure.subplots(3, len(plans), squeeze=False)
-    maps = [(attention_weights(scheme, words), attention_weights(scheme, other)) for scheme in plans]
-    highest = max(float(m.max()) for pair in maps for m in pair)
-    differences = [second[np.ix_(back, back)] - first for first, second in maps]
-    largest = max(float(abs(difference).max()) for difference in differences)
-    shown: list[Any] = [None, None, None]
-    for column, (scheme, (first, second), difference) in enumerate(zip(plans, maps, differences, strict=True)):
-        rows = ((first, words), (second, other), (difference, words))
-        for row, (numbers, labels) in enumerate(rows):
-            axes = grid[row, column]
-            color, low, high = ("viridis", 0.0, highest) if row < 2 else ("RdBu_r", -largest, largest)
-            shown[row] = axes.imshow(numbers, cmap=color, vmin=low, vmax=high)
-            axes.set_xticks(range(len(labels)), labels, rotation=90)
-            axes.set_yticks(range(len(labels)), labels if column == 0 else [])
-            if row == 0:
-                axes.set_title("no positions" if scheme.name == "none" else scheme.name)
-            if row == 2:
-                axes.set_xlabel("key")
-        if column == 0:
-            for row, name in enumerate((" ".join(words), " ".join(other), "second - first, word by word")):
-                grid[row, 0].set_ylabel(f"{name}\n\nquery", fontsize=9)
-    for row, label in enumerate(("weight", "weight", "change of weight")):
-        figure.colorbar(shown[row], ax=list(grid[row]), label=label, shrink=0.8)
+    maps = {}
+    for scheme in plans:
+        first, second = attention_weights(scheme, words), attention_weights(scheme, other)
+        maps["no positions" if scheme.name == "none" else scheme.name] = (
+            first, second, second[np.ix_(back, back)] - first,
+        )  # fmt: skip
+    names = (" ".join(words), " ".join(other), "second - first, word by word")
+    figure = plot.attention_maps(maps, (words, other, words), names)
     figure.suptitle("Attention weights of the first head (random vectors, nothing is trained)")
     return figure
 
 
-TWO_PI = Fraction("6.283185307179586476925286766559005768394338798750211641949889")
-
-
-def exact_angles(positions: Array, frequencies: Array) -> Array:
-    """position * frequency reduced to [-pi, pi) in rational arithmetic: nothing is rounded before the end."""
-    products = [[Fraction(int(p)) * Fraction(float(w)) for w in frequencies] for p in positions]
-    return np.array([[float((x / TWO_PI + Fraction(1, 2)) % 1 * TWO_PI - TWO_PI / 2) for x in row] for row in products])
-
-
 def error_figure() -> Any:
-    from matplotlib.figure import Figure
+    from . import plot
 
-    frequencies = posenc.frequencies(MODEL)[::16]
-    dim = 2 * len(frequencies)
-    octaves = 2.0 ** np.arange(0, 53)
-    positions = np.floor(octaves[:, None] * np.random.default_rng(0).uniform(1, 2, 4)).astype(np.int64)
-    flat = positions.reshape(-1)
-    angles = exact_angles(flat, frequencies)
-    exact = np.concatenate([np.sin(angles), np.cos(angles)], -1)
-    ours = posenc.sinusoidal(flat, dim, frequencies=frequencies, layout="halves")
-    product = flat.astype(np.float32)[:, None] * frequencies.astype(np.float32)
-    usual = np.concatenate([np.sin(product), np.cos(product)], -1)
-
-    figure = Figure(figsize=(8, 4.6), layout="constrained")
-    axes = figure.subplots()
-    for numbers, label, color, style in (
-        (usual, "usual formula: sin(float32(p) * float32(w))", "#d55e00", "--"),
-        (ours, "posenc.sinusoidal", "#0072b2", "-"),
-    ):
-        worst = abs(numbers - exact).reshape(len(octaves), -1).max(axis=1)
-        axes.plot(octaves, worst, label=label, color=color, linestyle=style, linewidth=2)
-    axes.axhline(2.0**-24, color="0.5", linewidth=1, linestyle=":", label="$2^{-24}$, the last bit just below 1")
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set(xlim=(1, 2.0**53), xlabel="position", ylabel="largest error of sin and cos, 32 frequencies")
-    axes.set_title("Error of float32 encodings, against exact angles")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    return figure
+    return plot.precision()
 
 
 def bias_figure(plans: Sequence[Scheme]) -> Any:
     """Each bias against distance, a line for each head."""
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure
+    from . import plot
 
-    shown = [scheme for scheme in plans if scheme.bias]
-    across, reach = min(len(shown), 3), 64
-    down = -(-len(shown) // across)
-    figure = Figure(figsize=(5 * across + 1.2, 3.8 * down), layout="constrained")
-    grid = figure.subplots(down, across, squeeze=False).reshape(-1)
-    distance = np.arange(-reach, reach + 1)
-    for axes, scheme in zip(grid, shown, strict=False):
-        values = scheme.bias[0].matrix(1, len(distance), q_positions=[0], k_positions=distance)[:, 0]
-        for head, row in enumerate(values):
-            axes.plot(distance, row, color=colormaps["viridis"](0.92 * head / len(values)), label=f"head {head}")
-        axes.set(xlabel="position of key - position of query", ylabel="added to the logit")
-        axes.set_title(f"posenc.{scheme.name}")
-        axes.grid(alpha=0.3)
-    for axes in grid[len(shown) :]:
-        axes.axis("off")
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside right center")
-    return figure
+    return plot.biases({f"posenc.{scheme.name}": scheme.bias[0] for scheme in plans if scheme.bias})
 
 
 def pictures(plans: Sequence[Scheme]) -> list[tuple[str, str, Callable[[], Any]]]:
