@@ -1,0 +1,317 @@
+"""posenc.autograd: every gradient of every Case, through a tape, against our vjp and against central differences."""
+
+import numpy as np
+import pytest
+from cases import CASES, F32, F64, get_path, set_path
+from cases.attention import AttentionCase
+from cases.bias import OF_METHOD, BiasCase
+from cases.complex_order import pairs
+from deviation import cotangents
+
+import posenc
+
+pytest.importorskip("autograd", reason='needs HIPS autograd: pip install "posenc[autograd]"')
+
+import autograd.numpy as anp
+from autograd import elementwise_grad, grad, jacobian, make_jvp
+from autograd.core import make_vjp
+from autograd.test_util import check_grads
+
+from posenc import _core
+from posenc import autograd as pa
+
+ROWS = [pytest.param(case, id=case.name) for case in CASES if case.gradients]
+BIASES = [pytest.param(case, id=case.name) for case in CASES if case.gradients and isinstance(case, BiasCase)]
+
+
+def made(operator):
+    """(function, its arguments) as an operator whose arrays may be traced."""
+    function, given = operator
+    inner = {k: made(v) if isinstance(v, tuple) and v and isinstance(v[-1], dict) else v for k, v in given.items()}
+    return getattr(pa, function)(**inner)
+
+
+def operator_of(case, arguments):
+    return made((case.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}))
+
+
+def through(case, arguments):
+    """What the case calls, here."""
+    if isinstance(case, AttentionCase):
+        return pa.attention(**{**arguments, "bias": tuple(map(made, arguments.get("bias", ())))})
+    options = {"dtype": np.float64} if "dtype" in case.parameters else {}
+    if not isinstance(case, BiasCase):
+        return getattr(pa, case.function)(**arguments, **options)
+    given = {k: v for k, v in arguments.items() if k in OF_METHOD}
+    return getattr(operator_of(case, arguments), case.method)(**given, **options)
+
+
+def of_values(case, arguments):
+    """The case as a function of the arrays that have gradients, and these arrays."""
+    paths = list(case.gradients.values())
+
+    def function(*values):
+        given = arguments
+        for path, value in zip(paths, values, strict=True):
+            given = set_path(given, path, value)
+        return through(case, given)
+
+    return function, [np.asarray(get_path(arguments, path)) for path in paths]
+
+
+def cotangent(case, grads):
+    """As autograd has it: that of a complex number is the conjugate of the pair."""
+    if case.function == "complex_order":
+        return grads[0][..., 0] - 1j * grads[0][..., 1]
+    return grads[0] if len(grads) == 1 else tuple(grads)
+
+
+def floats(arguments, case):
+    """Integers that have gradients, as floats: autograd adds gradients up in the dtype of the argument."""
+    for path in case.gradients.values():
+        given = np.asarray(get_path(arguments, path))
+        if given.dtype.kind == "i":
+            arguments = set_path(arguments, path, given.astype(np.float64))
+    return arguments
+
+
+def test_everything_that_has_a_gradient_is_here():
+    names = {case.function for case in CASES if case.gradients}
+    assert names - set(pa.__all__) == set()
+    assert {name.removesuffix("_vjp") for name in posenc.__all__ if name.endswith("_vjp")} - set(pa.__all__) == set()
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("case", ROWS)
+def test_is_our_vjp(case, dtype):
+    """The same bits and dtypes as of the vjp, through a tape, for all options of all cases."""
+    arguments = floats(case.arguments(5, dtype), case)
+    grads = tuple(g.astype(dtype) for g in cotangents(case, arguments))
+    expected = case.vjp(grads, arguments)
+    function, values = of_values(case, arguments)
+    vjp, result = make_vjp(lambda values: function(*values), values)
+    options = {"dtype": np.float64} if "dtype" in case.parameters else {}
+    parts = result if isinstance(result, tuple) else (result,)
+    for part, plain in zip(parts, case.call(arguments, **options), strict=True):
+        assert np.array_equal(pairs(part) if np.iscomplexobj(part) else part, plain, equal_nan=True)
+    for name, value, found in zip(case.gradients, values, vjp(cotangent(case, grads)), strict=True):
+        assert type(found) is np.ndarray
+        assert found.shape == expected[name].shape
+        assert found.dtype == value.dtype
+        assert np.array_equal(found, expected[name]), name
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_check_grads(case):
+    np.random.seed(0)  # noqa: NPY002 - autograd draws directions from here
+    function, values = of_values(case, floats(case.arguments(max(3, case.least)), case))
+    check_grads(lambda *values: finite(function(*values)), modes=["rev"], order=1)(*values)
+
+
+def finite(result):
+    """Without the log-sum-exp of queries that see nothing: -inf has no differences."""
+    if isinstance(result, anp.numpy_boxes.ArrayBox | np.ndarray) or len(result) == 1:
+        return result
+    out, lse = result[0], result[1]
+    return anp.sum(out**2) + anp.sum(anp.where(np.isfinite(np.asarray(value_of(lse))), lse, 0.0) ** 2)
+
+
+def value_of(array):
+    return value_of(array._value) if hasattr(array, "_value") else array
+
+
+def attended(case, arguments, bias, q, k, v):
+    """Attention with the operator of a case where that stands, grouped heads, a window of what is visible."""
+    placed = {a: arguments[a] for a in ("q_positions", "k_positions") if a in arguments}
+    return pa.attention(q, k, v, bias=bias, window=(60, 40), **(placed or {"align": "end"}))
+
+
+@pytest.mark.parametrize("case", BIASES)
+def test_operator_in_attention(case):
+    """Each operator's arrays, q, k and v together, with heads that share keys."""
+    rng = np.random.default_rng(3)
+    np.random.seed(0)  # noqa: NPY002
+    arguments = floats(case.arguments(4), case)
+    if case.method == "matrix":
+        *batch, heads, n, m = case.call(arguments)[0].shape
+        q, k = rng.standard_normal((*batch, heads, n, 3)), rng.standard_normal((*batch, 1, m, 3))
+    else:
+        q, k = arguments["q"], arguments["k"]
+    batch = np.broadcast_shapes(q.shape[:-3], *(arguments[a].shape[:-1] for a in ("q_positions", "k_positions")
+                                                if a in arguments))  # fmt: skip
+    q = np.broadcast_to(q, (*batch, *q.shape[-3:])).copy()
+    rel_v = arguments.get("rel_v")
+    v = rng.standard_normal((*k.shape[:-1], 2 if rel_v is None else rel_v.shape[-1]))
+    names = [name for name in case.gradients if name not in ("q", "k")]
+    paths = [case.gradients[name] for name in names]
+
+    def function(q, k, v, *values):
+        given = arguments
+        for path, value in zip(paths, values, strict=True):
+            given = set_path(given, path, value)
+        return attended(case, arguments, operator_of(case, given), q, k, v)
+
+    check_grads(function, modes=["rev"], order=1)(q, k, v, *(get_path(arguments, path) for path in paths))
+
+
+def qkv(dtype=F64, heads=4, groups=2, n=6):
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal((h, n, 3)).astype(dtype) for h in (heads, groups, groups)]
+
+
+def test_causal_grouped_heads_of_every_kind_of_argument():
+    q, k, v = qkv()
+    np.random.seed(0)  # noqa: NPY002
+    table = np.random.default_rng(1).standard_normal((8, 4))
+    for given in (
+        {},
+        {"softcap": 2.0, "scale": 0.3},
+        {"q_segments": np.arange(6) // 3, "k_segments": np.arange(6) // 3},
+    ):
+
+        def function(q, k, v, slopes, table, given=given):
+            biases = [pa.alibi(slopes), posenc.sandwich(4, 6), pa.t5(table, max_distance=9, bidirectional=False)]
+            return pa.attention(q, k, v, bias=biases, causal=True, **given)
+
+        check_grads(function, modes=["rev"], order=1)(q, k, v, np.array([0.5, 0.2, 0.1, 0.7]), table)
+
+
+def test_one_backward_for_q_k_v_and_operators(monkeypatch):
+    calls = []
+    row = _core.attention_vjp
+    monkeypatch.setattr(_core, "attention_vjp", lambda *given: (calls.append(1), row(*given))[1])
+    q, k, v = qkv(F32)
+
+    def loss(q, k, v, slopes, r1):
+        bias = pa.alibi(slopes), pa.kerple_log(r1, np.ones(4))
+        return anp.sum(pa.attention(q, k, v, bias=bias, causal=True) ** 2)
+
+    gradients = grad(loss, (0, 1, 2, 3, 4))(q, k, v, np.ones(4, np.float32), np.ones(4))
+    assert len(calls) == 1
+    assert [g.dtype for g in gradients] == [F32, F32, F32, F32, F64]
+
+
+def test_float32_stays_where_the_loss_is_wide():
+    q, k, v = qkv(F32)
+    w = posenc.rope_frequencies(2).inv_freq
+
+    def loss(q, k, slopes):
+        turned = [pa.rope(x, 6, w, layout="half", rotary_dim=2) for x in (q, k)]
+        out = pa.attention(*turned, v, bias=pa.alibi(slopes), causal=True)
+        return anp.sum(out.astype(np.float64) * np.float64(3))
+
+    assert [g.dtype for g in grad(loss, (0, 1, 2))(q, k, np.ones(4, np.float32))] == [F32] * 3
+
+
+def test_numbers_and_tables():
+    """A Python float, a RopeFrequencies and a pair of tables are traced within."""
+    network = ([[1.0], [2.0]], [0.1, -0.2], [[1.0, -1.0]], [0.0])
+    d_c = grad(lambda c: anp.sum(pa.fire(*network, c, 2.0).matrix(4, dtype=np.float64)))(0.3)
+    assert isinstance(d_c, float)
+    x = np.random.default_rng(0).standard_normal((5, 4))
+    scaled = posenc.RopeFrequencies(np.array([1.0, 0.1]), 1.5, 1.0)
+
+    def of_frequencies(w):
+        return anp.sum(pa.rope(x, 5, scaled._replace(inv_freq=w), layout="half") ** 3)
+
+    wanted = posenc.rope_vjp(3 * posenc.rope(x, 5, scaled, layout="half") ** 2, x, 5, scaled, layout="half")
+    assert np.array_equal(grad(of_frequencies)(scaled.inv_freq), wanted.frequencies)
+    table = posenc.rope_table(5, scaled, dtype=np.float64)
+    d_table = grad(lambda table: anp.sum(pa.rope(x, table, layout="half")))(table)
+    wanted = posenc.rope_vjp(np.ones_like(x), x, table, layout="half")
+    assert np.array_equal(d_table[0], wanted.cos)
+    assert np.array_equal(d_table[1], wanted.sin)
+
+
+def test_with_lse():
+    q, k, v = qkv()
+
+    def loss(q):
+        out, lse = pa.attention(q, k, v, causal=True, return_lse=True)
+        return anp.sum(out) + anp.sum(lse)
+
+    out, lse = posenc.attention(q, k, v, causal=True, return_lse=True)
+    one = posenc.attention_vjp(np.ones_like(out), q, k, v, causal=True, out=out, lse=lse, grad_lse=np.ones_like(lse))
+    assert np.array_equal(grad(loss)(q), one.q)
+
+
+def test_unused_table_has_gradient_zero():
+    table = np.ones((4, 6, 3))
+    q, k, v = qkv()
+
+    def loss(rel_q):
+        return anp.sum(pa.attention(q, k, v, bias=pa.deberta(rel_q, table, terms=("c2p",))))
+
+    assert not grad(loss)(table).any()
+
+
+def test_plain_arrays_give_what_posenc_gives():
+    q, k, v = qkv()
+    slopes = posenc.alibi_slopes(4)
+    ours = posenc.attention(q, k, v, bias=posenc.alibi(slopes), causal=True)
+    assert np.array_equal(pa.attention(q, k, v, bias=pa.alibi(slopes), causal=True), ours)
+    assert np.array_equal(posenc.attention(q, k, v, bias=pa.alibi(slopes).bias, causal=True), ours)
+    assert np.array_equal(pa.alibi(slopes).matrix(3), posenc.alibi(slopes).matrix(3))
+    assert "alibi" in repr(pa.alibi(slopes))
+
+
+def test_jacobian_has_a_backward_for_each_row():
+    q, k, v = qkv(n=2)
+    rows = jacobian(lambda q: pa.attention(q, k, v))(q)
+    assert rows.shape == (*q.shape, *q.shape)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: pa.attention(np.ones((1, 2, 3)), *np.ones((2, 1, 2, 3)), scale=x), "attention: scale has a traced"),
+        (lambda x: pa.sinusoidal(3, 4, scale=x), "sinusoidal: scale has a traced"),
+        (lambda x: pa.t5(np.ones((32, 1)), max_distance=x), "t5: max_distance has type|t5: max_distance has a traced"),
+        (lambda x: pa.alibi([1.0]).matrix(2, q_positions=x * np.arange(2.0)), "matrix: q_positions has a traced"),
+        (lambda x: pa.attention(*np.ones((3, 1, 2, 3)) * x, out=np.ones((1, 2, 3))), "attention: .*'out'"),
+        (lambda x: pa.alibi(x * np.ones(2), slope=1), "alibi: .*'slope'"),
+        (lambda x: pa.rope(x * np.ones((2, 2)), [1.0, x], [1.0], layout="half"), "rope: positions has a traced"),
+    ],
+)
+def test_refused(call, message):
+    with pytest.raises(TypeError, match=message):
+        grad(lambda x: anp.sum(call(x)))(2.0)
+
+
+def test_errors_are_those_of_posenc():
+    with pytest.raises(ValueError, match="alibi: slopes has"):
+        grad(lambda s: anp.sum(pa.alibi(s).matrix(3)))(np.ones((2, 2)))
+    with pytest.raises(ValueError, match="attention: k has"):
+        grad(lambda q: anp.sum(pa.attention(q, np.ones((1, 2, 5)), np.ones((1, 2, 3)))))(np.ones((1, 2, 3)))
+
+
+def test_second_derivatives_and_forward_mode_are_refused():
+    def function(s):
+        return anp.sum(pa.alibi(s).matrix(3, dtype=np.float64) ** 2)
+
+    slopes = np.ones(2)
+    with pytest.raises(NotImplementedError, match="first derivatives only"):
+        grad(lambda s: anp.sum(grad(function)(s)))(slopes)
+    with pytest.raises(NotImplementedError):
+        make_jvp(function)(slopes)(slopes)
+
+
+def test_elementwise():
+    """As in a model: what is traced goes on into other functions of autograd."""
+    x = np.random.default_rng(0).standard_normal((4, 3))
+    found = elementwise_grad(lambda x: pa.merge(anp.tanh(x), np.ones(3), mode="mul1p"))(x)
+    assert np.allclose(found, 2 * (1 - np.tanh(x) ** 2), rtol=1e-14, atol=0)
+
+
+def test_without_the_extra(run_python):
+    done = run_python("import sys; sys.modules['autograd'] = None; import posenc; import posenc.autograd")
+    assert 'ImportError: posenc.autograd needs HIPS autograd: pip install "posenc[autograd]"' in done.stderr
+    assert run_python("import sys, posenc; assert 'autograd' not in sys.modules").returncode == 0
+
+
+def test_signatures_and_help():
+    import inspect
+
+    for name in pa.__all__[1:]:
+        assert "out" not in inspect.signature(getattr(pa, name)).parameters
+        assert f"posenc.{name}" in getattr(pa, name).__doc__
