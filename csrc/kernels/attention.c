@@ -11,6 +11,7 @@
  */
 #include "block.h"
 #include "content.h"
+#include "decode.h"
 #include "gemm.h"
 
 typedef enum { DONE, STOPPED, NOT_FINITE } pe_outcome;
@@ -43,30 +44,6 @@ static void pack_queries(const pe_queries *u, pe_block *b)
 }
 
 /* ---- softmax ---- */
-
-/* s -> exp(s - top), and its sum over the keys for each lane */
-INLINE void exponentials(int width, real *restrict s, const real *restrict top, int n, real *restrict total)
-{
-    real sum[WIDE] = {0};
-    for (int j = 0; j < n; j++, s += width)
-        SIMD
-    for (int l = 0; l < width; l++) {
-        s[l] = exp2_((s[l] - top[l]) * LOG2_E);
-        sum[l] += s[l];
-    }
-    for (int l = 0; l < width; l++)
-        total[l] += sum[l];
-}
-
-static NOINLINE void exponentials_narrow(real *s, const real *top, int n, real *total)
-{
-    exponentials(LANES, s, top, n, total);
-}
-
-static NOINLINE void exponentials_wide(real *s, const real *top, int n, real *total)
-{
-    exponentials(WIDE, s, top, n, total);
-}
 
 static void note_who_sees(pe_block *b, const pe_panel *p, const real *s, const pe_bias *bias)
 {
@@ -236,6 +213,26 @@ static pe_outcome run(pe_block *b, const pe_queries *u)
     return normalise(b, u) ? DONE : NOT_FINITE;
 }
 
+/* 0 if it was stopped */
+static int unit(pe_block *b, const pe_call *call, idx i, char *scratch)
+{
+    pe_queries u;
+    FN(queries_at)(&u, call, i);
+    pack_queries(&u, b);
+    FN(content_at)(&b->content, &u, b->q, &scratch);
+    b->pack = FN(content_queries)(&b->content, &u);
+    b->careful = 0;
+    pe_outcome outcome = run(b, &u);
+    if (outcome == NOT_FINITE) {
+        b->careful = 1;
+        outcome = run(b, &u);
+    }
+    if (outcome == STOPPED)
+        return 0;
+    write_unit(b, &u);
+    return 1;
+}
+
 void FN(attention)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
     pe_queries u;
@@ -248,20 +245,17 @@ void FN(attention)(const pe_call *call, idx begin, idx end, const pe_work *work)
     b.s = carve(&scratch, (idx)PE_TILE * KEYS);
     b.copy = carve(&scratch, (max_(b.d, b.e) + ATTENTION_PAD) * KEYS);
     b.row = carve(&scratch, max_(b.d, b.e));
+    const int decoding = FN(is_decoding)(call);
     for (idx i = begin; i < end; i++) {
-        FN(queries_at)(&u, call, i);
-        pack_queries(&u, &b);
-        char *rest = scratch;
-        FN(content_at)(&b.content, &u, b.q, &rest);
-        b.pack = FN(content_queries)(&b.content, &u);
-        b.careful = 0;
-        pe_outcome outcome = run(&b, &u);
-        if (outcome == NOT_FINITE) {
-            b.careful = 1;
-            outcome = run(&b, &u);
+        if (!decoding) {
+            if (!unit(&b, call, i, scratch))
+                return;
+        } else if (FN(begins_decoding)(call, i)) {
+            FN(queries_at)(&u, call, i);
+            const int left = FN(decode)(&u, work->scratch);
+            for (int h = 0; left >> h; h++)
+                if (left < 0 || (left >> h & 1 && !unit(&b, call, i + h, scratch)))
+                    return;
         }
-        if (outcome == STOPPED)
-            return;
-        write_unit(&b, &u);
     }
 }

@@ -29,6 +29,30 @@ static NOINLINE void add_bias(real *s, int n, int width, const pe_bias *bias, re
     }
 }
 
+/* s -> exp(s - top), and its sum over the keys for each lane */
+INLINE void exponentials(int width, real *restrict s, const real *restrict top, int n, real *restrict total)
+{
+    real sum[WIDE] = {0};
+    for (int j = 0; j < n; j++, s += width)
+        SIMD
+    for (int l = 0; l < width; l++) {
+        s[l] = exp2_((s[l] - top[l]) * LOG2_E);
+        sum[l] += s[l];
+    }
+    for (int l = 0; l < width; l++)
+        total[l] += sum[l];
+}
+
+static NOINLINE void exponentials_narrow(real *s, const real *top, int n, real *total)
+{
+    exponentials(LANES, s, top, n, total);
+}
+
+static NOINLINE void exponentials_wide(real *s, const real *top, int n, real *total)
+{
+    exponentials(WIDE, s, top, n, total);
+}
+
 /* Rows of a tile as real, with their stride: in place where they are real. Rows 4096 bytes apart share one L1 set
  * and are copied when they are read more than once (2048 apart it is even; copying always costs 1.05 x). */
 static NOINLINE const char *tile_rows(const char *data, idx *step, pe_storage storage, int n, int width, int panels,

@@ -48,6 +48,11 @@ typedef int64_t vec_mask __attribute__((vector_size(VEC_BYTES)));
 INLINE vec vec_select(vec_mask m, vec a, vec b) { return (vec)(((vec_mask)a & m) | ((vec_mask)b & ~m)); }
 INLINE vec vec_max(vec a, vec b) { return vec_select(a > b, a, b); }
 INLINE vec vec_bias(vec x, vec b) { return vec_select(b == vec_set(MASKED), b, x + b); }
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define PE_SHUFFLE 1
+#endif
+#endif
 #else
 #define PREFETCH(p)
 typedef struct {
@@ -108,6 +113,53 @@ INLINE vec vec_bias(vec x, vec b)
     for (int i = 0; i < LANES; i++)
         x.x[i] = b.x[i] == MASKED ? MASKED : x.x[i] + b.x[i];
     return x;
+}
+#endif
+
+/* Number i is the sum of x[i], in a tree of neighbours: x is overwritten. */
+#ifdef PE_SHUFFLE
+#define PE_EVEN2 0, 2
+#define PE_EVEN4 PE_EVEN2, 4, 6
+#define PE_EVEN8 PE_EVEN4, 8, 10, 12, 14
+#define PE_EVEN16 PE_EVEN8, 16, 18, 20, 22, 24, 26, 28, 30
+#define PE_ODD2 1, 3
+#define PE_ODD4 PE_ODD2, 5, 7
+#define PE_ODD8 PE_ODD4, 9, 11, 13, 15
+#define PE_ODD16 PE_ODD8, 17, 19, 21, 23, 25, 27, 29, 31
+#define PE_HALVES_(n) vec_add(__builtin_shufflevector(a, b, PE_EVEN##n), __builtin_shufflevector(a, b, PE_ODD##n))
+#define PE_HALVES(n) PE_HALVES_(n)
+#if VEC_BYTES * 8 / PE_REAL == 16
+#define PE_LANES 16
+#elif VEC_BYTES * 8 / PE_REAL == 8
+#define PE_LANES 8
+#elif VEC_BYTES * 8 / PE_REAL == 4
+#define PE_LANES 4
+#else
+#define PE_LANES 2
+#endif
+INLINE vec vec_sums(vec *x)
+{
+    UNROLL
+    for (int n = LANES / 2; n > 0; n /= 2)
+        UNROLL
+    for (int i = 0; i < n; i++) {
+        const vec a = x[2 * i], b = x[2 * i + 1];
+        x[i] = PE_HALVES(PE_LANES);
+    }
+    return x[0];
+}
+#else
+INLINE vec vec_sums(vec *x)
+{
+    real row[LANES], sum[LANES];
+    for (int i = 0; i < LANES; i++) {
+        vec_store(row, x[i]);
+        for (int n = LANES / 2; n > 0; n /= 2)
+            for (int k = 0; k < n; k++)
+                row[k] = row[2 * k] + row[2 * k + 1];
+        sum[i] = row[0];
+    }
+    return vec_load(sum);
 }
 #endif
 /* vec_max(a, b) is b where a is NaN. vec_bias(x, b) is x + b, and -inf where b is, whatever x may be (NaN too). */
