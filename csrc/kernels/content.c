@@ -33,6 +33,7 @@ void FN(content_at)(pe_content *c, const pe_queries *u, const real *q, char **sc
     c->packed = carve(scratch, (idx)PE_TILE * c->d);
     c->pack = carve(scratch, (idx)WIDE * max_(c->d, CONTENT_PIECE));
     c->products = carve(scratch, RELS * WIDE);
+    c->window = carve(scratch, RELS * WIDE);
     c->added = carve(scratch, (idx)PE_TILE * KEYS);
     c->weight = carve(scratch, (idx)2 * KEYS * WIDE);
     c->index = (int32_t *)(void *)carve(scratch, (idx)PE_TILE * KEYS + RELS);
@@ -82,6 +83,7 @@ static void fetch_keys(const pe_content *c, const pe_queries *u, const pe_rows *
 
 void FN(content_keys)(pe_content *c, const pe_queries *u, const pe_keys *k, const char *keys, idx step)
 {
+    c->held = NULL;
     memset(c->added, 0, (size_t)(PE_TILE * KEYS) * sizeof(real));
     for (int t = 0; t < u->call->nterms; t++) {
         if (u->call->term[t].op != PE_deberta || !u->term[t][DEBERTA_Q].data)
@@ -139,6 +141,7 @@ void FN(content_positions)(pe_content *c, const pe_queries *u, const pe_keys *k,
     const int width = p->width, n = bias->to - bias->from;
     real *fraction = c->weight, *rest = fraction + KEYS * WIDE;
     double sum[WIDE];
+    c->held = NULL; /* index is of use here */
     FN(content_gates)(c, u, k, p, bias, keys, step, fraction);
     for (int l = 0; l < width; l++) {
         sum[l] = c->passed[p->first + l];

@@ -23,9 +23,10 @@ typedef struct {
     int by_query, by_key, sums, values, after; /* how many terms there are of each kind; sums are CoPE's */
     real scale, gate_scale;                    /* of what is added; of q.k in CoPE's gates, beyond that of the pack */
     const real *q;                             /* packed queries, times scale */
-    real *packed, *pack, *products, *added, *weight;
+    real *packed, *pack, *products, *window, *added, *weight;
     int32_t *index;
-    int ascending; /* whether tiles go from the first key to the last: not in the forward of CoPE */
+    const void *held; /* the map whose rows index has for this tile, where positions count up by one */
+    int ascending;    /* whether tiles go from the first key to the last: not in the forward of CoPE */
     double
         passed[PE_TILE]; /* CoPE: sum of the gates of all keys that come after this tile, and of its own if ascending */
     double left[WIDE];   /* of the panel that was last, this tile included */

@@ -32,12 +32,14 @@ static NOINLINE pe_rows rows_of(pe_content *c, const pe_array *map, const idx *d
     const int last = (int)(dim['b' - 'a'] / 2);
     const int64_t count = dim['r' - 'a'];
     if (u->even && k->even) {
-        const int n = k->n + lanes - 1;
-        const double most = k->position[k->n - 1] - u->position[first];
-        for (int t = 0; t < n; t++)
+        const int n = k->n + u->width - 1;
+        const double most = k->position[k->n - 1] - u->position[0];
+        for (int t = 0; t < n && c->held != rows; t++) /* for all panels at once */
             c->index[t] = row_of(rows, last, count, most - t);
-        return (pe_rows){c->index + k->n - 1, -1};
+        c->held = rows;
+        return (pe_rows){c->index + k->n - 1 + first, -1};
     }
+    c->held = NULL;
     for (int j = 0; j < k->n; j++)
         for (int l = 0; l < lanes; l++)
             c->index[j * lanes + l] = row_of(rows, last, count, k->position[j] - u->position[first + l]);
@@ -93,6 +95,35 @@ static NOINLINE void fetch(const pe_rows *r, int from, int to, int low, int n, i
     }
 }
 
+/* x[r][l] becomes x[r + l][l], and add[j] gets row n - 1 - j: a lane moves by the bits of its number, one after the
+ * other, which costs a blend for each and no index. */
+INLINE void skew(int width, real *restrict x, int n, real *restrict add)
+{
+    int rows = n + width - 1;
+    for (int bit = 1; bit < width; bit *= 2) {
+        rows -= bit;
+        for (int r = 0; r < rows; r++) {
+            real *row = x + r * width;
+            SIMD
+            for (int l = 0; l < width; l++) {
+                const real stays = row[l], comes = row[l + bit * width];
+                row[l] = l & bit ? comes : stays;
+            }
+        }
+    }
+    for (int j = 0; j < n; j++)
+        for (int l = 0; l < width; l++)
+            add[j * width + l] += x[(n - 1 - j) * width + l];
+}
+
+static NOINLINE void add_skewed(real *x, int n, int width, real *add)
+{
+    if (width == WIDE)
+        skew(WIDE, x, n, add);
+    else
+        skew(LANES, x, n, add);
+}
+
 /* Products of a pack with every row that the panel's pairs need, RELS rows at a time, added where they belong. */
 static NOINLINE void add_products(pe_content *c, const pe_table_rows *t, const pe_rows *r, int from, int to, int d,
                                   const real *pack, int width, const real *factor, real *add)
@@ -106,11 +137,20 @@ static NOINLINE void add_products(pe_content *c, const pe_table_rows *t, const p
                 add[l] += c->products[l];
         return;
     }
+    const int window = r->step == -1 && !factor;
     for (; low <= high; low += RELS) {
         const int n = (int)min_(RELS, high - low + 1);
         products(t, low, n, d, pack, width, c->products);
-        fetch(r, from, to, low, n, width, c->products, factor, add);
+        if (!window)
+            fetch(r, from, to, low, n, width, c->products, factor, add);
+        for (int i = 0; window && i < to - from + width - 1; i++) {
+            const int row = r->row[i - (to - 1)] - low;
+            if (row >= 0 && row < n)
+                memcpy(c->window + i * width, c->products + row * width, (size_t)width * sizeof(real));
+        }
     }
+    if (window)
+        add_skewed(c->window, to - from, width, add);
 }
 
 INLINE const real *vector_of(const pe_queries *u, int term, int array)
