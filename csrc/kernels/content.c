@@ -290,14 +290,7 @@ void FN(content_values)(pe_content *c, const pe_queries *u, const pe_keys *k, co
         range(&r, bias->from, bias->to, width, &low, &high);
         for (; low <= high; low += RELS) {
             const int n = (int)min_(RELS, high - low + 1);
-            memset(c->products, 0, (size_t)(n * width) * sizeof(real));
-            for (int j = bias->from; j < bias->to; j++) {
-                const int32_t *row = r.row + j * r.step;
-                const real *weight = weights + (j - bias->from) * width;
-                for (int l = 0; l < width; l++)
-                    if (row[l] >= low && row[l] - low < n)
-                        c->products[(row[l] - low) * width + l] += weight[l];
-            }
+            add_by_row(c, &r, bias->from, bias->to, low, n, width, weights, NULL, 1, c->products);
             const pe_values w = {.v = table.data + low * table.step,
                                  .v_step = table.step,
                                  .n = n,

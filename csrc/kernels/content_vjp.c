@@ -17,20 +17,6 @@ static char *gradient_of(const pe_content_vjp *b, const pe_queries *u, int term,
     return a->data ? a->data + b->t * a->core[0] : NULL;
 }
 
-/* w[row - low][lane] += dx factor, for the rows that are there; w is cleared before */
-static void add_by_row(const pe_rows *r, int from, int to, int low, int n, int width, const real *dx,
-                       const real *factor, int clear, real *w)
-{
-    if (clear)
-        memset(w, 0, (size_t)(n * width) * sizeof *w);
-    for (int j = from; j < to; j++, dx += width, factor += factor ? width : 0) {
-        const int32_t *row = r->row + j * r->step;
-        for (int l = 0; l < width; l++)
-            if (row[l] >= low && row[l] - low < n)
-                w[(row[l] - low) * width + l] += factor ? factor[l] * dx[l] : dx[l];
-    }
-}
-
 /* o[row][c] += sum over the lanes of a panel of w[row][lane] x[lane][c] */
 static void add_outer_rows(int first, int lanes, int width, const real *w, const real *strips, int room, int channels,
                            int rows, real *o, idx o_step)
@@ -83,6 +69,24 @@ void FN(content_vjp_at)(pe_content_vjp *b, const pe_content *c, const pe_queries
     b->strips = carve(scratch, (idx)WIDE * (max_(c->d, CONTENT_PIECE) + LANES));
 }
 
+/* sum[r] += the lanes of row r; lanes that are no query hold 0 */
+static void add_lanes(const real *w, int n, int width, real *sum)
+{
+    for (int r = 0; r < n; r += LANES) {
+        vec acc[LANES];
+        real some[LANES];
+        for (int i = 0; i < LANES; i++) {
+            const real *row = w + min_(r + i, n - 1) * width;
+            acc[i] = vec_load(row);
+            if (width == WIDE)
+                acc[i] = vec_add(acc[i], vec_load(row + LANES));
+        }
+        vec_store(some, vec_sums(acc));
+        for (int i = 0; i < LANES && r + i < n; i++)
+            sum[r + i] += some[i];
+    }
+}
+
 /* ---- tables that meet the queries ---- */
 
 typedef struct {
@@ -99,19 +103,20 @@ static void table_vjp(pe_content_vjp *b, pe_content *c, const pe_panel *p, const
     for (; low <= high; low += RELS) {
         const int n = (int)min_(RELS, high - low + 1);
         real *w = c->products;
-        add_by_row(r, from, to, low, n, width, dx, NULL, 1, w);
+        add_by_row(c, r, from, to, low, n, width, dx, NULL, 1, w);
         add_table(t, low, n, c->d, width, w, b->dq + p->first * c->d);
         if (!into)
             continue;
         real *rows = (real *)(void *)(into + low * step);
         add_outer_rows(p->first, p->lanes, width, w, b->q_rows, PE_TILE, c->d, n, rows, step / (idx)sizeof(real));
         add_odd_queries(b, c, p, w, n, rows, step / (idx)sizeof(real));
-        for (int i = 0; x->v && x->dv && i < n; i++) {
+        if (!x->v || !x->dv)
+            continue;
+        real sum[RELS] = {0};
+        add_lanes(w, n, width, sum);
+        for (int i = 0; i < n; i++) {
             const real *row = (const real *)(const void *)(t->data + (low + i) * t->step);
-            real all = 0;
-            for (int l = 0; l < p->lanes; l++)
-                all += w[i * width + l];
-            all *= c->scale;
+            const real all = c->scale * sum[i];
             for (int k = 0; k < c->d; k++) {
                 rows[i * (step / (idx)sizeof(real)) + k] += all * x->v[k];
                 x->dv[k] += (double)(all * row[k]);
@@ -145,10 +150,10 @@ static void sums_vjp(pe_content_vjp *b, pe_content *c, const pe_queries *u, cons
         high = (int)min_(high + 1, last);
         for (; low <= high; low += RELS) { /* both rows of a pair, one after the other */
             const int some = (int)min_(RELS, high - low + 1);
-            add_by_row(&r, 0, n, low, some, width, dx, rest, 1, c->products);
+            add_by_row(c, &r, 0, n, low, some, width, dx, rest, 1, c->products);
             for (int i = 0; i < size; i++)
                 c->index[i] += c->index[i] < last;
-            add_by_row(&r, 0, n, low, some, width, dx, c->weight, 0, c->products);
+            add_by_row(c, &r, 0, n, low, some, width, dx, c->weight, 0, c->products);
             add_table(&table, low, some, c->d, width, c->products, b->dq + p->first * c->d);
             if (!into)
                 continue;
@@ -295,13 +300,14 @@ void FN(content_keys_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u,
             continue;
         const real *x = vector_of(u, t, XL_U);
         double *d_u = (double *)(void *)gradient_of(b, u, t, XL_DU);
+        real sum[KEYS] = {0};
+        for (int p = 0; p < u->panels; p++) {
+            const int width = u->panel[p].width;
+            add_lanes(dx + u->panel[p].first * KEYS + from * width, to - from, width, sum);
+        }
         for (int j = from; j < to; j++) { /* x_ij += scale u.k_j */
             const real *key = (const real *)(const void *)(keys + j * step);
-            real all = 0;
-            for (int p = 0; p < u->panels; p++)
-                for (int l = 0; l < u->panel[p].lanes; l++)
-                    all += dx[u->panel[p].first * KEYS + j * u->panel[p].width + l];
-            all *= c->scale;
+            const real all = c->scale * sum[j - from];
             for (int d = 0; d < c->d && all != 0; d++) {
                 dk[j * dk_step + d] += all * x[d];
                 if (d_u)
@@ -341,7 +347,7 @@ void FN(content_values_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *
         range(&r, bias->from, bias->to, p->width, &low, &high);
         for (; low <= high; low += RELS) {
             const int n = (int)min_(RELS, high - low + 1);
-            add_by_row(&r, bias->from, bias->to, low, n, p->width, weights, NULL, 1, c->products);
+            add_by_row(c, &r, bias->from, bias->to, low, n, p->width, weights, NULL, 1, c->products);
             add_outer_rows(p->first, p->lanes, p->width, c->products, b->g_rows, PE_TILE, c->e, n,
                            (real *)(void *)(into + low * step), step / (idx)sizeof(real));
         }

@@ -94,6 +94,7 @@ static int block_of_queries(pe_logits_vjp *b, const pe_queries *u, char *rest)
             if (call->stop && call->stop(call))
                 return 0;
             const char *rows = rows_of_keys(b, u, &keys, &step);
+            b->content.held = NULL; /* another tile */
             if (!count)
                 read_tile(u, &keys, b->dx);
             for (int p = 0; p < u->panels; p++) {

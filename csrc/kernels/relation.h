@@ -153,6 +153,54 @@ static NOINLINE void add_products(pe_content *c, const pe_table_rows *t, const p
         add_skewed(c->window, to - from, width, add);
 }
 
+/* The way back of skew: x[t][l] becomes dx[n - 1 - (t - l)][l], or 0 where there is no such key. */
+INLINE void unskew(int width, const real *restrict dx, int n, real *restrict x)
+{
+    int rows = n;
+    for (int j = 0; j < n; j++)
+        memcpy(x + j * width, dx + (n - 1 - j) * width, (size_t)width * sizeof *x);
+    memset(x + n * width, 0, (size_t)((width - 1) * width) * sizeof *x);
+    for (int bit = 1; bit < width; bit *= 2) {
+        rows += bit;
+        for (int r = rows - 1; r >= 0; r--) {
+            real *row = x + r * width;
+            const real *before = r >= bit ? row - bit * width : row;
+            const int there = r >= bit;
+            SIMD
+            for (int l = 0; l < width; l++) {
+                const real stays = row[l], comes = there ? before[l] : 0;
+                row[l] = l & bit ? comes : stays;
+            }
+        }
+    }
+}
+
+/* w[row - low][lane] += dx factor, for the rows that are there; w is cleared before */
+static NOINLINE void add_by_row(pe_content *c, const pe_rows *r, int from, int to, int low, int n, int width,
+                                const real *dx, const real *factor, int clear, real *w)
+{
+    if (clear)
+        memset(w, 0, (size_t)(n * width) * sizeof *w);
+    if (r->step == -1 && !factor) {
+        if (width == WIDE)
+            unskew(WIDE, dx, to - from, c->window);
+        else
+            unskew(LANES, dx, to - from, c->window);
+        for (int i = to - from + width - 2; i >= 0; i--) { /* keys in their order */
+            const int row = r->row[i - (to - 1)] - low;
+            for (int l = 0; l < width && row >= 0 && row < n; l++)
+                w[row * width + l] += c->window[i * width + l];
+        }
+        return;
+    }
+    for (int j = from; j < to; j++, dx += width, factor += factor ? width : 0) {
+        const int32_t *row = r->row + j * r->step;
+        for (int l = 0; l < width; l++)
+            if (row[l] >= low && row[l] - low < n)
+                w[(row[l] - low) * width + l] += factor ? factor[l] * dx[l] : dx[l];
+    }
+}
+
 INLINE const real *vector_of(const pe_queries *u, int term, int array)
 {
     const pe_array *a = &u->term[term][array];
