@@ -28,6 +28,8 @@ def run(report: Report) -> None:
         one_size(report, torch, peak, n)
     for n in (256, 1024, 2048):
         backward(report, torch, peak, n)
+    small(report, torch)
+    content(report)
     decode(report, torch)
 
 
@@ -91,19 +93,65 @@ def backward(report: Report, torch: Any, peak: float, n: int) -> None:
     report.time(f"attention_vjp float32 H={H} N=M={n} D={D}", contenders, least=goal, note=share)
 
 
+def content(report: Report) -> None:
+    """Operators that read q and k, against attention without; then its gradient."""
+    n, rows = 1024, 512
+    q, k, v, grad = (random((H, n, D), seed=seed) for seed in range(4))
+    table, other = random((H, rows, D), seed=4), random((H, rows, D), seed=5)
+    biases: dict[str, Any] = {
+        "Shaw K=64": posenc.shaw(random((H, 129, D), seed=6)),
+        "Transformer-XL": posenc.transformer_xl(
+            random((H, 2 * n - 1, D), seed=7), random((H, D), seed=8), random((H, D), seed=9)
+        ),
+        "DeBERTa c2p": posenc.deberta(None, table, terms=("c2p",)),
+        "DeBERTa p2c": posenc.deberta(other, None, terms=("p2c",)),
+        "DeBERTa both": posenc.deberta(other, table),
+    }
+
+    def forward(bias: Any) -> Callable[[], Any]:
+        return lambda: posenc.attention(q, k, v, bias=bias)
+
+    def gradient(bias: Any) -> Callable[[], Any]:
+        out, lse = posenc.attention(q, k, v, bias=bias, return_lse=True)
+        return lambda: posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=bias)
+
+    for name, bias in biases.items():
+        goals = (2.3 if name[-3:] in ("p2c", "oth") else 1.65), 1.8
+        for kind, make, goal in (("attention", forward, goals[0]), ("attention_vjp", gradient, goals[1])):
+            contenders = {name: make(bias), "without": make(())}
+            report.time(f"{kind} {name} float32 H={H} N=M={n} D={D}", contenders, most={"without": goal})
+
+
+def small(report: Report, torch: Any) -> None:
+    """Few positions, many heads."""
+    for n in (16, 32, 49, 64, 96, 128, 256):
+        q, k, v = (random((16, 8, n, D), seed=seed) for seed in range(3))
+        contenders: dict[str, Any] = {"posenc.attention": lambda q=q, k=k, v=v: posenc.attention(q, k, v)}
+        if torch:
+            t = [torch.from_numpy(a) for a in (q, k, v)]
+            sdpa = torch.nn.functional.scaled_dot_product_attention
+            contenders["torch SDPA"] = lambda t=t, sdpa=sdpa: sdpa(*t)
+        goal = {"torch SDPA": 1.2} if torch else None
+        report.time(f"attention float32 B*H=128 N=M={n} D={D}", contenders, least=goal)
+
+
 def decode(report: Report, torch: Any) -> None:
     m = 8192
-    q, k, v = random((32, 1, 128)), random((8, m, 128), seed=1), random((8, m, 128), seed=2)
-    into = np.empty_like(k)
-    contenders: dict[str, Any] = {
-        "posenc.attention": lambda: posenc.attention(q, k, v),
-        "copy of k (as many bytes moved)": lambda: np.copyto(into, k),
-    }
-    if torch:
-        tq, tk, tv = (torch.from_numpy(a)[None] for a in (q, k, v))
-        sdpa = torch.nn.functional.scaled_dot_product_attention
-        contenders["torch SDPA enable_gqa"] = lambda: sdpa(tq, tk, tv, enable_gqa=True)
-    report.time(f"decode float32 H=32 G=8 N=1 M={m} D=128", contenders)
+    for heads, groups, n, d in ((32, 32, 1, 64), (32, 32, 1, 128), (32, 8, 1, 64), (32, 8, 1, 128), (32, 32, 4, 64)):
+        q, k, v = random((heads, n, d)), random((groups, m, d), seed=1), random((groups, m, d), seed=2)
+        contenders: dict[str, Any] = {
+            "posenc.attention": lambda q=q, k=k, v=v: posenc.attention(q, k, v),
+            "maximum of k and of v (reads them)": lambda k=k, v=v: (k.max(), v.max()),
+        }
+        goal = None
+        if torch:
+            tq, tk, tv = (torch.from_numpy(a)[None] for a in (q, k, v))
+            sdpa, shared = torch.nn.functional.scaled_dot_product_attention, heads != groups
+            contenders["torch SDPA"] = lambda tq=tq, tk=tk, tv=tv, sdpa=sdpa, shared=shared: sdpa(
+                tq, tk, tv, enable_gqa=shared
+            )
+            goal = {"torch SDPA": 2.0 if shared else 1.5}
+        report.time(f"decode float32 H={heads} G={groups} N={n} M={m} D={d}", contenders, least=goal)
 
 
 def naive(q: np.ndarray, k: np.ndarray, v: np.ndarray, bias: Any) -> np.ndarray:
