@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 def parser() -> Parser:
     made = Parser(
         prog=PROGRAM,
-        usage=f"{PROGRAM} [--out DIR] [FILE]\n       {PROGRAM} info",
+        usage=f"{PROGRAM} [--out DIR] [FILE]\n       {PROGRAM} info\n       {PROGRAM} study [--help]",
         description="The tour: what each operator of posenc does to real text, as a table and as pictures.",
     )
     made.add_argument(
@@ -108,9 +108,44 @@ def prepare(directory: Path) -> None:
         raise ValueError(f"--out {directory}: {error.strerror or error}") from error
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    known = parser()
+def study(arguments: Sequence[str]) -> int:
+    """``python -m posenc study``."""
+    known = Parser(
+        prog=f"{PROGRAM} study",
+        description="Train short, test long: a small decoder trained at one length with each scheme, and its "
+        "perplexity at longer ones.",
+    )
+    size = known.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="400 steps, two layers of width 64 (default)")
+    size.add_argument("--full", action="store_true", help="1000 steps, two layers of width 128")
+    known.add_argument("--text", type=Path, metavar="FILE", help="UTF-8 text; without it, Python's own reference")
+    known.add_argument("--methods", nargs="+", metavar="NAME", help="which schemes; a wrong one lists them")
+    known.add_argument("--seeds", type=int, default=1, metavar="N", help="how often each is trained (1)")
+    known.add_argument("--out", type=Path, default=Path("posenc-study"), metavar="DIR", help="posenc-study")
     asked = known.parse_args(arguments)
+    if asked.seeds < 1:
+        known.error(f"--seeds {asked.seeds}: at least 1")
+    try:
+        from .study import command
+        from .study.training import DivergedError
+    except ImportError as error:
+        known.error(str(error).replace("[autograd]", "[study]"))
+    try:
+        setting = command.FULL if asked.full else command.QUICK
+        command.study(setting, asked.text, asked.methods, asked.seeds, asked.out)
+    except ValueError as error:
+        known.error(str(error))
+    except DivergedError as error:
+        known.exit(1, f"{PROGRAM}: {error}\n")
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["study"]:
+        return study(words[1:])
+    known = parser()
+    asked = known.parse_args(words)
     if asked.text == "info":
         if asked.out is not None:
             known.error("info takes no --out")

@@ -1,0 +1,5 @@
+"""Train short, test long: perplexity of small models at lengths they were not trained at.
+
+``python -m posenc study --quick`` trains a byte-level decoder once for each scheme, at one length, and reads the same
+bytes of other texts in longer and longer windows (Press et al. 2022, figure 1, in small). Needs the extra `autograd`.
+"""
