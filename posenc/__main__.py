@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line and leaves with status 2."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{PROGRAM}: {message} (see {PROGRAM} --help)\n")
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def parser() -> Parser:
@@ -136,7 +136,7 @@ def study(arguments: Sequence[str]) -> int:
     except ValueError as error:
         known.error(str(error))
     except DivergedError as error:
-        known.exit(1, f"{PROGRAM}: {error}\n")
+        known.exit(1, f"{known.prog}: {error}\n")
     return 0
 
 

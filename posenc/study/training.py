@@ -17,6 +17,7 @@ from .text import Bytes, windows
 WARM_UP, LAST = 50, 0.1
 """Steps to the full rate, and the share of it that the cosine ends at."""
 FIRST_MOMENT, SECOND_MOMENT, TINY = np.float32(0.9), np.float32(0.99), np.float32(1e-8)
+ONE = np.float32(1)  # with a Python int NumPy 1 makes float64 of a scalar
 TOKENS = 4096
 """Bytes that are read at a time when testing."""
 
@@ -61,8 +62,8 @@ def train(
         one, two = 1 - float(FIRST_MOMENT) ** (step + 1), 1 - float(SECOND_MOMENT) ** (step + 1)
         for name, g in gradient.items():
             g = g * clip
-            first[name] = FIRST_MOMENT * first[name] + (1 - FIRST_MOMENT) * g
-            second[name] = SECOND_MOMENT * second[name] + (1 - SECOND_MOMENT) * g * g
+            first[name] = FIRST_MOMENT * first[name] + (ONE - FIRST_MOMENT) * g
+            second[name] = SECOND_MOMENT * second[name] + (ONE - SECOND_MOMENT) * g * g
             moved = first[name] / (np.sqrt(second[name] / np.float32(two)) + TINY)
             weights[name] = np.asarray(weights[name] - np.float32(rate / one) * moved)
         report(step + 1, float(loss))
