@@ -64,7 +64,9 @@ def info() -> str:
         "build": str(_core.build()),
         "python": f"{platform.python_version()} {platform.python_implementation()}, {platform.platform()}",
         "numpy": np.__version__,
-        "optional": ", ".join(f"{package} {version(package)}" for package in ("ml_dtypes", "rich", "matplotlib")),
+        "optional": ", ".join(
+            f"{package} {version(package)}" for package in ("ml_dtypes", "rich", "matplotlib", "scipy")
+        ),
     }
     return "\n".join(f"{name:10}{value}" for name, value in lines.items())
 

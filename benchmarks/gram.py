@@ -1,0 +1,70 @@
+"""Matrices of every position with every other, against NumPy's `X @ X.T`, whose syrk computes half the pairs too."""
+
+from __future__ import annotations
+
+import one_thread  # noqa: F401  # isort: skip
+
+from typing import Any
+
+import numpy as np
+from measure import Report, check, main, peer
+
+import posenc
+from posenc import analysis
+
+SIZES = ((4096, 512), (1024, 128), (512, 128))
+
+
+def run(report: Report) -> None:
+    torch = peer("torch")
+    for kind in (np.float32, np.float64):
+        for n, d in SIZES:
+            matrices(report, torch, n, d, kind)
+
+
+def matrices(report: Report, torch: Any, n: int, d: int, kind: Any) -> None:
+    x = posenc.sinusoidal(n, d, dtype=kind)
+    out, other, squares = (np.empty((n, n), kind) for _ in range(3))
+    tolerance = d * d * float(np.finfo(kind).eps)
+    check("gram_matrix", analysis.gram_matrix(x), x @ x.T, tolerance)
+    some = slice(0, 64)
+    wanted = np.sqrt(((x[some, None].astype(np.float64) - x[None, some]) ** 2).sum(-1))
+    check("distance_matrix", analysis.distance_matrix(x)[some, some], wanted, tolerance)
+    check("correlation_matrix", analysis.correlation_matrix(x)[some, some], np.corrcoef(x[some]), tolerance)
+
+    def from_products() -> None:
+        """The usual distances, by products: cancels, and is no longer 0 on the diagonal."""
+        np.matmul(x, x.T, out=other)
+        size = np.einsum("nd,nd->n", x, x)
+        np.add(size[:, None], size, out=squares)
+        np.subtract(squares, np.multiply(other, 2, out=other), out=squares)
+        np.sqrt(np.maximum(squares, 0, out=squares), out=squares)
+
+    contenders: dict[str, Any] = {
+        "gram_matrix(out=)": lambda: analysis.gram_matrix(x, out=out),
+        "X @ X.T": lambda: np.matmul(x, x.T, out=other),
+    }
+    if torch:
+        tensor, into = torch.from_numpy(x), torch.from_numpy(other)
+        contenders["torch.mm(out=)"] = lambda: torch.mm(tensor, tensor.T, out=into)
+    goal = {"X @ X.T": {"avx512": 0.6, "avx2": 1.0}.get(posenc.isa(), 2.0)}
+    report.time(f"gram {np.dtype(kind)} ({n}, {d})", contenders, most=goal if (n, kind) == (4096, np.float32) else None)
+    contenders = {
+        "distance_matrix(out=)": lambda: analysis.distance_matrix(x, out=out),
+        "X @ X.T": lambda: np.matmul(x, x.T, out=other),
+        "from products": from_products,
+    }
+    if torch:
+        contenders["torch.cdist"] = lambda: torch.cdist(tensor, tensor)
+    report.time(f"distances {np.dtype(kind)} ({n}, {d})", contenders)
+    report.time(
+        f"correlations {np.dtype(kind)} ({n}, {d})",
+        {
+            "correlation_matrix(out=)": lambda: analysis.correlation_matrix(x, out=out),
+            "np.corrcoef": lambda: np.corrcoef(x),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main(__doc__, run)
