@@ -182,6 +182,21 @@ def test_the_sum_tends_to_the_integral(name):
     np.testing.assert_allclose(errors[-1] * dims[-1], np.abs(np.exp(1j * x * first) - np.exp(1j * x * last)), rtol=0.05)
 
 
+@pytest.mark.parametrize("base", [1e-300, 1e-5, 1 / 1.0003, 1.0, 1 + 1e-9, 1.0003, 1e300])
+def test_any_base_and_distance(base):
+    """Against the values where all angles are small, or equal; nowhere more than 1, and no warning."""
+    pytest.importorskip("scipy")
+    x = np.array([0.0, 1e-308, 1e-9, 3e-5, 1e-3, 1.0, 1e3, 1e6, 2.0**53])
+    found = analysis.decay(x, base=base)
+    assert np.isfinite(found).all()
+    assert np.abs(found).max() <= 1 + 1e-12
+    small = x < 1e-8 * min(1, base)
+    mean = 1.0 if base == 1 else (1 - 1 / base) / np.log(base)
+    np.testing.assert_allclose(found[small], 1 + 1j * x[small] * mean, rtol=0, atol=1e-15)
+    if abs(base - 1) <= 1e-9:
+        np.testing.assert_allclose(found[:-2], np.exp(1j * x[:-2]), rtol=0, atol=2e-6)
+
+
 def test_which_schedules_cross_zero():
     """S1: of the four, only theta(t) = t has crossings with the axis on [-128, 128]."""
     pytest.importorskip("scipy")

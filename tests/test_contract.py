@@ -32,7 +32,7 @@ def refused(case, *kinds):
     known = case.parameters | {name for _, given in nested(case) for name in given} | set(case.parts)
     functions = {case.function} | {function for function, _ in nested(case)}
     assert found[1] in functions, message
-    assert found[3] in known | set(inspect.signature(case.target).parameters), message
+    assert found[3] in known | set(inspect.signature(case.public).parameters), message
 
 
 def nested(case):
@@ -146,7 +146,7 @@ def test_unknown_and_missing_arguments(case):
     arguments = arguments_of(case)
     with pytest.raises(TypeError, match="no_such_option"):
         case.call({**arguments, "no_such_option": 1})
-    parameters = inspect.signature(case.target).parameters.values()
+    parameters = inspect.signature(case.public).parameters.values()
     for parameter in parameters:
         if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
             with pytest.raises(TypeError, match=parameter.name):
@@ -156,7 +156,7 @@ def test_unknown_and_missing_arguments(case):
 @pytest.mark.parametrize("case", ROWS)
 def test_options_after_the_star_are_keyword_only(case):
     """Nothing that is an option can be given by its place: at most the data, positions and frequencies can."""
-    parameters = inspect.signature(case.target).parameters.values()
+    parameters = inspect.signature(case.public).parameters.values()
     by_place = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     options = {"out", "dtype", "layout", "scale", "base", "order", "align", "causal", "keep", "seq_axis", "denominator"}
     assert by_place

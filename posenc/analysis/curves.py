@@ -162,6 +162,7 @@ def decay(
     ``int_0^1 exp(i x u) u**(1 / alpha - 1) / alpha du``, by adaptive quadrature for oscillating integrands unless
     alpha is 1. The mean is a left Riemann sum: once neighbouring pairs
     differ by less than a turn, ``x ln(base) < pi dim``, it differs from the integral by O(1 / dim).
+    Quadrature aims at 1e-12; where it does not get there, as for powers at distances past 1e7, scipy warns.
 
     Examples
     --------
@@ -199,41 +200,66 @@ def scipy_of(part: str) -> Any:
         raise ImportError('decay: the integral needs scipy; pip install "posenc[analysis]"') from error
 
 
-NEARLY_ONE = 1e-2
-"""A base so near 1 would divide the rounding of Ci by its logarithm."""
+NEARLY_ONE, MANY, TINY = 0.1, 100.0, 1e-4
+"""A base so near 1 would divide the rounding of Ci by its logarithm, unless there are many radians, which nodes have
+to follow; angles so small need no integral."""
+
+
+def exponential(x: Float64, base: float) -> tuple[Float64, Float64]:
+    """The closed form for base**-t at x > 0; by its series where all angles are small, since Ci(0) is infinite."""
+    sici, logarithm = scipy_of("special").sici, np.log(base)
+    with np.errstate(over="ignore", under="ignore"):  # Ci and Si have limits
+        near = x / base
+        (sine, cosine), (sine_near, cosine_near) = sici(x), sici(near)
+        small = np.maximum(x, near) < TINY
+        first, second, third = ((x[small] ** k - near[small] ** k) / (k * logarithm) for k in (1, 2, 3))
+    cosines, sines = (cosine - cosine_near) / logarithm, (sine - sine_near) / logarithm
+    cosines[small], sines[small] = 1 - second / 2, first - third / 6
+    return cosines, sines
+
+
+def nearly_one(x: Float64, base: float) -> tuple[Float64, Float64]:
+    """The same where angles leave x by MANY radians at most: exp(i x) times an integral of small angles, by Gauss."""
+    nodes, weights = np.polynomial.legendre.leggauss(128)
+    part = np.exp(1j * x[:, None] * np.expm1(-np.log(base) * (nodes + 1) / 2)) @ (weights / 2)
+    found = np.exp(1j * x) * part
+    return found.real, found.imag
 
 
 def integrals(x: Float64, base: float | None, alpha: float) -> tuple[Float64, Float64]:
     """Real and imaginary part of the integral at distances x; base None is the power schedule."""
-    if base is not None and abs(np.log(base)) > NEARLY_ONE:
-        far = np.where(x == 0, 1.0, abs(x))
-        (sine, cosine), (sine_near, cosine_near) = (scipy_of("special").sici(u) for u in (far, far / base))
-        real, imaginary = (cosine - cosine_near) / np.log(base), (sine - sine_near) / np.log(base)
-        return np.where(x == 0, 1.0, real), np.where(x == 0, 0.0, np.sign(x) * imaginary)
     if base is None and alpha == 1:
         half = np.sinc(x / (2 * np.pi))  # exp(i x / 2) sin(x / 2) / (x / 2)
         return np.cos(x / 2) * half, np.sin(x / 2) * half
     sizes, where = np.unique(abs(x), return_inverse=True)
-    values = np.array([[quadrature(size, base, alpha, kind) for size in sizes] for kind in ("cos", "sin")])
-    found = values.reshape(2, -1)[:, where.reshape(x.shape)]
+    values = np.zeros((2, len(sizes)))
+    values[0, sizes == 0] = 1.0
+    closed = np.zeros(len(sizes), bool)
+    if base is not None:
+        closed = (sizes > 0) & ((abs(np.log(base)) > NEARLY_ONE) | (sizes * abs(np.log(base)) > MANY))
+        values[:, closed] = exponential(sizes[closed], base) if closed.any() else 0.0
+        rest = ~closed & (sizes > 0)
+        values[:, rest] = nearly_one(sizes[rest], base)
+    for number in np.flatnonzero(sizes) if base is None else ():
+        values[:, number] = [quadrature(sizes[number], base, alpha, kind) for kind in ("cos", "sin")]
+    found = values[:, where.reshape(x.shape)]
     return found[0], np.sign(x) * found[1]
 
 
 def quadrature(x: float, base: float | None, alpha: float, kind: str) -> float:
-    """``int_0^1 kind(x theta(t)) dt`` for x >= 0, to about 1e-13."""
+    """``int_0^1 kind(x theta(t)) dt`` for x >= 0, to about 1e-12."""
     wave, quad = getattr(np, kind), scipy_of("integrate").quad
-    options = {"epsabs": 1e-13, "epsrel": 1e-13, "limit": 400}
+    options = {"epsabs": 1e-12, "epsrel": 1e-12, "limit": 400}
 
     def theta(t: float) -> float:
         return float(t**alpha if base is None else base**-t)
 
     if x == 0 or (base is None and alpha == 0):
         return float(wave(x))
-    turn = 2 * np.pi / x
-    if base is not None or turn >= 1:  # less than one turn
+    if base is not None or x <= 2 * np.pi:  # less than one turn
         return float(quad(lambda t: wave(x * theta(t)), 0, 1, **options)[0])
     # In u = theta the wave has one frequency. Below the first turn u**(1 / alpha - 1) is singular, and t is better.
-    start = 0.0 if alpha <= 1 else turn
+    start = 0.0 if alpha <= 1 else 2 * np.pi / x
     begin = quad(lambda t: wave(x * theta(t)), 0, start ** (1 / alpha), **options)[0] if start else 0.0
     rest = quad(lambda u: u ** (1 / alpha - 1) / alpha, start, 1, weight=kind, wvar=x, maxp1=100, **options)[0]
     return float(begin + rest)

@@ -144,9 +144,14 @@ class Case:
         return f"{self.function}-{self.label}" if self.label else self.function
 
     @property
+    def public(self) -> Callable[..., Any]:
+        """The function itself."""
+        return getattr(import_module(self.module), self.function)
+
+    @property
     def target(self) -> Callable[..., Any]:
         """The callable that has the options dtype and out."""
-        return getattr(import_module(self.module), self.function)
+        return self.public
 
     @property
     def parameters(self) -> set[str]:
