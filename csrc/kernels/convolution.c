@@ -285,7 +285,6 @@ INLINE void add_wide(vec sum, const wide *to, idx at)
     real narrow[LANES];
     double *into = to->sums + at;
     vec_store(narrow, sum);
-    SIMD
     for (idx k = 0; k < to->n; k++)
         into[k] += (double)narrow[k];
 }
