@@ -356,17 +356,24 @@ def bytes_in_use():
     return info.uordblks + info.hblkhd
 
 
+@pytest.fixture(scope="module")
+def frozen():
+    """What torch and pytest hold is not searched again at each collection: that took half a second each."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def growth(call, times):
     """(bytes, Python blocks) that `times` calls leave behind, after some calls for the caches."""
     for _ in range(64):
         call()
     gc.collect()
-    gc.freeze()  # what torch and pytest hold need not be searched again each time
     bytes_before, blocks_before = bytes_in_use(), sys.getallocatedblocks()
     for _ in range(times):
         call()
     gc.collect()
-    gc.unfreeze()
     return bytes_in_use() - bytes_before, sys.getallocatedblocks() - blocks_before
 
 
@@ -403,7 +410,7 @@ def calls_of(case):
 
 @pytest.mark.parametrize("case", ROWS)
 @pytest.mark.parametrize("times", [500, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_no_leak(case, times):
+def test_no_leak(case, times, frozen):
     arguments, good, bad = calls_of(case)
     references = [sys.getrefcount(get_path(arguments, path)) for path in array_paths(arguments)]
     assert_no_leak(good, times)
