@@ -23,10 +23,17 @@ whole = posenc.attention(turn(q, WORDS), turn(k, WORDS), v, causal=True)
 
 # One by one: a key is turned when it arrives and never again.
 keys, values = np.empty_like(k), np.empty_like(v)
+apart = 0.0
 for t in range(WORDS):
     here = slice(t, t + 1)
     keys[:, here], values[:, here] = turn(k[:, here], [t]), v[:, here]
     seen = slice(0, t + 1)
     out = posenc.attention(turn(q[:, here], [t]), keys[:, seen], values[:, seen], causal=True, q_positions=[t])
-    assert np.array_equal(out[:, 0], whole[:, t]), t
-print(f"{WORDS} steps of decoding: the same bits as one call over the whole text")
+    apart = max(apart, float(np.abs(out[:, 0] - whole[:, t]).max()))
+
+# The rotations have the same bits; a few queries have a kernel of their own in attention, and round on their own.
+assert np.array_equal(keys, turn(k, WORDS))
+assert apart < 8 * np.finfo(np.float32).eps * np.abs(v).max()
+print(
+    f"{WORDS} steps of decoding: the same keys, bit for bit, and outputs {apart:.1e} from one call over the whole text"
+)

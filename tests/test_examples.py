@@ -1,0 +1,14 @@
+"""The examples run, and what they assert holds."""
+
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_example(path, run_python):
+    done = run_python(path.read_text(encoding="utf-8"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
