@@ -378,10 +378,14 @@ def growth(call, times):
 
 
 def assert_no_leak(call, times):
-    """A leak of the smallest object is 16 bytes or a block per call; a tenth of that is caches that settle."""
-    least = min(growth(call, times) for _ in range(2))
-    assert least[0] < 1.6 * times + 4096
-    assert least[1] < 0.1 * times + 64
+    """A leak of the smallest object is 16 bytes or a block per call; a tenth of that is caches that settle, which takes
+    NumPy 1.23 a thousand calls. What leaks does so in every round."""
+    for _ in range(4):
+        in_bytes, in_blocks = growth(call, times)
+        if in_bytes < 1.6 * times + 4096 and in_blocks < 0.1 * times + 64:
+            return
+    assert in_bytes < 1.6 * times + 4096
+    assert in_blocks < 0.1 * times + 64
 
 
 def calls_of(case):

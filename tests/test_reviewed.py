@@ -176,6 +176,7 @@ REFUSED_KINDS = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")  # NumPy 1.23 makes one of objects, and warns
 @pytest.mark.parametrize("kind", REFUSED_KINDS)
 def test_kinds_refused_by_name(kind):
     call, beginning = REFUSED_KINDS[kind]

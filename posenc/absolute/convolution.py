@@ -331,8 +331,8 @@ def conv_position_2d(
     --------
     >>> import numpy as np, posenc
     >>> y = posenc.conv_position_2d(np.ones((1 + 3 * 4, 1)), np.ones((1, 3, 3)), height=3, width=4, prefix=1)
-    >>> y[0, 0]
-    np.float64(1.0)
+    >>> float(y[0, 0])
+    1.0
     >>> y[1:, 0].reshape(3, 4)
     array([[ 5.,  7.,  7.,  5.],
            [ 7., 10., 10.,  7.],

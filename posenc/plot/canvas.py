@@ -77,6 +77,6 @@ def span(values: Float64) -> dict[str, Any]:
 def image(ax: Axes, values: Float64, label: str, **options: Any) -> Any:
     """A matrix as cells, with its bar of colours; smoothed where cells are smaller than pixels, else stripes appear
     that are not there."""
-    shown = ax.imshow(values, **{"aspect": "auto", "interpolation": "auto", **span(values), **options})
+    shown = ax.imshow(values, **{"aspect": "auto", "interpolation": "antialiased", **span(values), **options})
     figure_of(ax).colorbar(shown, ax=ax, label=label)
     return shown
