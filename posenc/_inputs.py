@@ -140,6 +140,8 @@ def read_inputs(
         fail(ValueError, function, "k", f"{groups} heads", f"a divisor of the {heads} heads of q")
     batch = query.shape[:-3]
     for argument, array in (("k", key), ("v", value)):
+        if array.shape[:-3] == batch:  # broadcast_shapes takes longer than the kernel does for a few words
+            continue
         try:
             batch = np.broadcast_shapes(batch, array.shape[:-3])
         except ValueError:

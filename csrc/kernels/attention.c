@@ -14,8 +14,6 @@
 #include "decode.h"
 #include "gemm.h"
 
-typedef enum { DONE, STOPPED, NOT_FINITE } pe_outcome;
-
 /* Blocks of 64 lanes; panel p has its part at p->first times the length of a lane. */
 typedef struct {
     int d, e, careful;
@@ -25,23 +23,6 @@ typedef struct {
     const real *pack;                                   /* what meets the keys: q, and what content adds to it */
     pe_content content;
 } pe_block;
-
-static void pack_queries(const pe_queries *u, pe_block *b)
-{
-    const pe_array *a = &u->call->array[A_Q];
-    const char *data = u->row.data[A_Q] + u->head * a->core[0] + u->first * a->core[1];
-    const real scale = (real)u->call->par[A_SCALE];
-    memset(b->q, 0, (size_t)(u->width * b->d) * sizeof(real));
-    for (int p = 0; p < u->panels; p++) {
-        const int first = u->panel[p].first, width = u->panel[p].width;
-        for (int l = 0; l < u->panel[p].lanes; l++) {
-            const real *row = row_read(data + (first + l) * a->core[1], a->storage, b->d, b->row);
-            real *q = b->q + first * b->d + l;
-            for (int k = 0; k < b->d; k++)
-                q[k * width] = row[k] * scale;
-        }
-    }
-}
 
 /* ---- softmax ---- */
 
@@ -113,7 +94,8 @@ static void tile(pe_block *b, const pe_queries *u, pe_keys *keys)
     const char *v = u->row.data[A_V] + u->kv_head * va->core[0] + keys->first * va->core[1];
     idx k_step = ka->core[1], v_step = va->core[1];
     pe_bias bias[PE_TILE / WIDE];
-    memset(b->sees, 0, sizeof b->sees);
+    if (b->careful)
+        memset(b->sees, 0, sizeof b->sees);
     const char *rows = tile_rows(k, &k_step, ka->storage, keys->n, b->d, u->panels, b->copy);
     if (b->content.by_query || b->content.by_key || b->content.sums)
         FN(content_keys)(&b->content, u, keys, rows, k_step);
@@ -143,74 +125,58 @@ static void tile(pe_block *b, const pe_queries *u, pe_keys *keys)
 
 /* ---- a unit ---- */
 
-/* o / total in place, and whether all of it is finite (x * 0 is 0 then) */
-static int normalise(pe_block *b, const pe_queries *u)
+/* Where something is seen the largest score gives exactly 1, so that total >= 1 */
+static NOINLINE void log_sums(const real *top, const real *total, int n, real *restrict lse)
 {
-    real zero[PE_TILE];
-    int finite = 1;
-    for (int p = 0; p < u->panels; p++) {
-        const int first = u->panel[p].first, width = u->panel[p].width;
-        real *o = b->o + first * b->e;
-        for (int l = first; l < first + width; l += LANES) {
-            real divisor[LANES];
-            vec check = vec_set(0);
-            for (int c = 0; c < LANES; c++)
-                divisor[c] = b->total[l + c] == 0 ? 1 : b->total[l + c]; /* it saw nothing: 0 / 1 */
-            for (int k = 0; k < b->e; k++) {
-                real *at = o + k * width + (l - first);
-                /* + 0: no -0 from products that underflow, which a skipped tile would not have made */
-                const vec x = vec_add(vec_div(vec_load(at), vec_load(divisor)), vec_set(0));
-                check = vec_fma(x, vec_set(0), check);
-                vec_store(at, x);
-            }
-            vec_store(zero + l, check);
-        }
-        for (int l = first; l < first + u->panel[p].lanes; l++)
-            finite &= zero[l] == 0;
-    }
-    return finite;
-}
-
-static void write_unit(const pe_block *b, const pe_queries *u)
-{
-    const pe_array *oa = &u->call->array[A_OUT], *la = &u->call->array[A_LSE];
-    char *out = u->row.data[A_OUT] + u->head * oa->core[0] + u->first * oa->core[1];
-    char *lse = u->row.data[A_LSE] + u->head * la->core[0] + u->first * la->core[1];
-    for (int p = 0; p < u->panels; p++) {
-        const int first = u->panel[p].first, width = u->panel[p].width;
-        for (int l = 0; l < u->panel[p].lanes; l++, out += oa->core[1], lse += la->core[1]) {
-            const real *o = b->o + first * b->e + l;
-            const double total = (double)b->total[first + l];
-            real narrow, *row = row_target(out, oa->storage, b->row), *end = row_target(lse, la->storage, &narrow);
-            for (int k = 0; k < b->e; k++)
-                row[k] = o[k * width];
-            row_write(row, out, oa->storage, b->e);
-            *end = total == 0 ? MASKED : (real)((double)b->top[first + l] + log(total));
-            row_write(end, lse, la->storage, 1);
-        }
+    SIMD
+    for (int l = 0; l < n; l++) {
+        const double sum = (double)total[l], x = (double)top[l] + log1p_pos(sum - 1);
+        lse[l] = sum == 0 ? MASKED : (real)x;
     }
 }
 
-static pe_outcome run(pe_block *b, const pe_queries *u)
+/* o / total and lse; whether all of it is finite */
+static int write_unit(const pe_block *b, const pe_queries *u)
+{
+    const pe_array *a = &u->call->array[A_LSE];
+    char *to = u->row.data[A_LSE] + u->head * a->core[0] + u->first * a->core[1];
+    real lse[PE_TILE], divisor[PE_TILE];
+    for (int l = 0; l < u->width; l++)
+        divisor[l] = b->total[l] == 0 ? 1 : b->total[l]; /* it saw nothing: 0 / 1 */
+    log_sums(b->top, b->total, u->width, lse);
+    for (int p = 0; p < u->panels; p++)
+        for (int l = 0; l < u->panel[p].lanes; l++, to += a->core[1]) {
+            const real *one = lse + u->panel[p].first + l;
+            if (a->storage == PE_STORAGE)
+                *(real *)(void *)to = *one;
+            else
+                row_write(one, to, a->storage, 1);
+        }
+    return lanes_to_queries(u, A_OUT, b->e, b->o, 1, divisor, b->copy);
+}
+
+/* 0 if it was stopped */
+static int run(pe_block *b, const pe_queries *u)
 {
     const pe_call *call = u->call;
     const idx tiles = BLOCKS(call->D(m), KEYS);
     pe_keys keys;
     memset(b->o, 0, (size_t)(u->width * b->e) * sizeof(real));
-    memset(b->content.passed, 0, sizeof b->content.passed);
+    if (b->content.sums)
+        memset(b->content.passed, 0, sizeof b->content.passed);
     for (int l = 0; l < u->width; l++) {
         b->top[l] = MASKED;
         b->total[l] = 0;
     }
     for (idx t = 0; t < tiles; t++) {
-        if (!FN(keys_at)(&keys, u,
-                         (b->content.sums ? tiles - 1 - t : t) * KEYS)) /* CoPE's sums begin at the last key */
+        const idx from = b->content.sums ? tiles - 1 - t : t; /* CoPE's sums begin at the last key */
+        if (!FN(keys_at)(&keys, u, from * KEYS))
             continue;
         if (call->stop && call->stop(call))
-            return STOPPED;
+            return 0;
         tile(b, u, &keys);
     }
-    return normalise(b, u) ? DONE : NOT_FINITE;
+    return 1;
 }
 
 /* 0 if it was stopped */
@@ -218,18 +184,15 @@ static int unit(pe_block *b, const pe_call *call, idx i, char *scratch)
 {
     pe_queries u;
     FN(queries_at)(&u, call, i);
-    pack_queries(&u, b);
+    queries_to_lanes(&u, A_Q, b->d, (real)call->par[A_SCALE], b->copy, b->q);
     FN(content_at)(&b->content, &u, b->q, &scratch);
     b->pack = FN(content_queries)(&b->content, &u);
-    b->careful = 0;
-    pe_outcome outcome = run(b, &u);
-    if (outcome == NOT_FINITE) {
-        b->careful = 1;
-        outcome = run(b, &u);
+    for (b->careful = 0; b->careful < 2; b->careful++) {
+        if (!run(b, &u))
+            return 0;
+        if (write_unit(b, &u))
+            break;
     }
-    if (outcome == STOPPED)
-        return 0;
-    write_unit(b, &u);
     return 1;
 }
 

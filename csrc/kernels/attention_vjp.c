@@ -17,23 +17,6 @@
 enum { A_HEAD_PARTS = A_SHIFT + 1, A_BLOCK_PARTS, A_MODE };
 enum { APART, TOGETHER, ACROSS }; /* chunks: a unit each, or one unit for all of a kv head; units of unit_of_pairs */
 
-static void write_queries(const pe_back *b, const pe_queries *u)
-{
-    const pe_array *a = &u->call->array[A_DQ];
-    const real scale = (real)u->call->par[A_SCALE];
-    for (int p = 0; p < u->panels && u->row.data[A_DQ]; p++)
-        for (int l = 0; l < u->panel[p].lanes; l++) {
-            const idx i = u->first + u->panel[p].first + l;
-            char *to = u->row.data[A_DQ] + u->head * a->core[0] + i * a->core[1];
-            const real *dq = b->dq + u->panel[p].first * b->d + l;
-            real *row = row_target(to, a->storage, b->row);
-            for (int c = 0; c < b->d; c++)
-                row[c] = dq[c * u->panel[p].width] * scale;
-            row_write(row, to, a->storage, b->d);
-        }
-    FN(sums_write)(&b->sums, u);
-}
-
 /* What a chunk has summed: out it goes, or onto the chunks before (Python sees to it that the output is real then),
  * and the memory is zero again. */
 static void write_keys(const pe_call *call, const pe_row *at, int operand, idx part, int first, real *sum, int step,
@@ -77,10 +60,13 @@ static int count_gates(pe_back *b, const pe_queries *u)
 static int block_of_queries(pe_back *b, const pe_queries *u, idx t)
 {
     const pe_call *call = u->call;
+    const real scale = (real)call->par[A_SCALE];
     pe_keys keys;
     char *rest = b->rest;
-    b->odd_q = pack(u, A_Q, b->d, (real)call->par[A_SCALE], b->q, b->q_rows, b->row);
-    b->odd_g = pack(u, A_GRAD, b->e, 1, b->g, b->g_rows, b->row);
+    queries_to_lanes(u, A_Q, b->d, scale, b->k_copy, b->q);
+    queries_to_lanes(u, A_GRAD, b->e, 1, b->v_copy, b->g);
+    b->odd_q = strips_of(u, A_Q, b->d, scale, b->q_rows, b->row);
+    b->odd_g = strips_of(u, A_GRAD, b->e, 1, b->g_rows, b->row);
     pack_sums(b, u);
     memset(b->dq, 0, (size_t)(u->width * b->d) * sizeof(real));
     FN(content_at)(&b->content, u, b->q, &rest);
@@ -96,7 +82,9 @@ static int block_of_queries(pe_back *b, const pe_queries *u, idx t)
             return 0;
         tile(b, &keys, u);
     }
-    write_queries(b, u);
+    if (u->row.data[A_DQ])
+        lanes_to_queries(u, A_DQ, b->d, b->dq, scale, b->one, b->k_copy);
+    FN(sums_write)(&b->sums, u);
     return 1;
 }
 

@@ -3,6 +3,7 @@
 #define PE_BLOCK_H
 
 #include "elementary.h"
+#include "lanes.h"
 #include "tile.h"
 
 static NOINLINE void cap(real *restrict s, int n, real most)
@@ -68,6 +69,38 @@ static NOINLINE const char *tile_rows(const char *data, idx *step, pe_storage st
     }
     *step = room * (idx)sizeof(real);
     return (const char *)copy;
+}
+
+/* Rows of an operand that has one for each query, panel after panel across the lanes; copy has room for a tile. */
+static NOINLINE void queries_to_lanes(const pe_queries *u, int operand, int n, real scale, real *copy, real *out)
+{
+    const pe_array *a = &u->call->array[operand];
+    const char *data = u->row.data[operand] + u->head * a->core[0] + u->first * a->core[1];
+    for (int p = 0; p < u->panels; p++) {
+        const pe_panel *panel = &u->panel[p];
+        idx step = a->core[1];
+        const char *rows = tile_rows(data + panel->first * step, &step, a->storage, panel->lanes, n, 1, copy);
+        to_lanes(rows, step, panel->lanes, n, scale, panel->width, out + panel->first * n);
+    }
+}
+
+/* The way back, to an operand that is written: scale x / divisor. Whether all of it is finite */
+static NOINLINE int lanes_to_queries(const pe_queries *u, int operand, int n, const real *x, real scale,
+                                     const real *divisor, real *copy)
+{
+    const pe_array *a = &u->call->array[operand];
+    const int there = a->storage == PE_STORAGE;
+    const idx step = there ? a->core[1] : n * (idx)sizeof(real);
+    char *to = u->row.data[operand] + u->head * a->core[0] + u->first * a->core[1];
+    int finite = 1;
+    for (int p = 0; p < u->panels; p++) {
+        const int first = u->panel[p].first, lanes = u->panel[p].lanes;
+        char *rows = there ? to : (char *)copy;
+        finite &= from_lanes(x + first * n, u->panel[p].width, lanes, n, scale, divisor + first, rows, step);
+        for (int l = 0; l < lanes; l++, to += a->core[1])
+            row_write((const real *)(const void *)(rows + l * step), to, a->storage, n);
+    }
+    return finite;
 }
 
 /* Careful: the fast way multiplies every number by the weight of every lane, and 0 * NaN is NaN also for a lane that

@@ -3,6 +3,7 @@
 #include "relation.h"
 
 #include <math.h>
+#include <stddef.h>
 
 /* ---- the block ---- */
 
@@ -16,7 +17,7 @@ static void add_vector(const real *x, real scale, int d, int width, real *pack)
 void FN(content_at)(pe_content *c, const pe_queries *u, const real *q, char **scratch)
 {
     const pe_call *call = u->call;
-    memset(c, 0, sizeof *c);
+    memset(c, 0, offsetof(pe_content, passed)); /* passed and left are long, and CoPE's */
     c->d = (int)call->D(d);
     c->e = (int)call->D(e);
     c->scale = (real)call->par[A_SCALE];
@@ -30,6 +31,8 @@ void FN(content_at)(pe_content *c, const pe_queries *u, const real *q, char **sc
         c->values += op == PE_shaw && u->term[t][SHAW_V].data;
         c->after += op == PE_tupe;
     }
+    if (c->sums)
+        memset(c->passed, 0, sizeof c->passed);
     c->packed = carve(scratch, (idx)PE_TILE * c->d);
     c->pack = carve(scratch, (idx)WIDE * max_(c->d, CONTENT_PIECE));
     c->products = carve(scratch, RELS * WIDE);

@@ -1,22 +1,9 @@
 /* logits.c -- what operators that read q and k add to the logits, as a matrix: the tiles of content.c, written down.
  * q(h,n,d) k(g,m,d) -> out(h,n,m), before the common scale; one unit is one head and PE_TILE queries.
  */
+#include "block.h"
 #include "content.h"
 #include "gemm.h"
-
-static void pack_block(const pe_queries *u, int d, real *room, real *pack)
-{
-    const pe_array *a = &u->call->array[A_Q];
-    const char *data = u->row.data[A_Q] + u->head * a->core[0] + u->first * a->core[1];
-    memset(pack, 0, (size_t)(PE_TILE * d) * sizeof(real));
-    for (int p = 0; p < u->panels; p++)
-        for (int l = 0; l < u->panel[p].lanes; l++) {
-            const int first = u->panel[p].first;
-            const real *row = row_read(data + (first + l) * a->core[1], a->storage, d, room);
-            for (int k = 0; k < d; k++)
-                pack[first * d + k * u->panel[p].width + l] = row[k];
-        }
-}
 
 static void write_tile(const pe_queries *u, const pe_panel *p, const pe_keys *k, const real *tile)
 {
@@ -42,13 +29,12 @@ void FN(logits)(const pe_call *call, idx begin, idx end, const pe_work *work)
     pe_content c;
     char *scratch = work->scratch;
     real *pack = carve(&scratch, (idx)PE_TILE * d), *nothing = carve(&scratch, (idx)PE_TILE * d);
-    real *tile = carve(&scratch, (idx)PE_TILE * KEYS), *room = carve(&scratch, d),
-         *copy = carve(&scratch, (idx)KEYS * d);
+    real *tile = carve(&scratch, (idx)PE_TILE * KEYS), *copy = carve(&scratch, (idx)KEYS * (d + ATTENTION_PAD));
     memset(nothing, 0, (size_t)(PE_TILE * d) * sizeof(real));
     for (idx i = begin; i < end; i++) {
         char *rest = scratch;
         FN(queries_at)(&u, call, i);
-        pack_block(&u, d, room, pack);
+        queries_to_lanes(&u, A_Q, d, 1, copy, pack);
         FN(content_at)(&c, &u, nothing, &rest);
         c.scale = 1;
         c.gate_scale = (real)call->par[A_SCALE];
@@ -59,13 +45,8 @@ void FN(logits)(const pe_call *call, idx begin, idx end, const pe_work *work)
             FN(keys_at)(&keys, &u, (c.sums ? tiles - 1 - t : t) * KEYS);
             if (call->stop && call->stop(call))
                 return;
-            const char *rows = u.row.data[A_K] + u.kv_head * a->core[0] + keys.first * step;
-            if (a->storage != PE_STORAGE) {
-                for (int j = 0; j < keys.n; j++)
-                    row_read(rows + j * step, a->storage, d, copy + j * d);
-                rows = (const char *)copy;
-                step = d * (idx)sizeof(real);
-            }
+            const char *rows = tile_rows(u.row.data[A_K] + u.kv_head * a->core[0] + keys.first * step, &step,
+                                         a->storage, keys.n, d, u.panels, copy);
             FN(content_keys)(&c, &u, &keys, rows, step);
             for (int p = 0; p < u.panels; p++) {
                 const pe_panel *panel = &u.panel[p];

@@ -9,7 +9,7 @@ enum { L_GRAD = A_BIAS + 1, L_DQ, L_DK };
 
 typedef struct {
     int d, wide;
-    real *q, *q_rows, *dq, *dx, *k_copy, *row, *dk;
+    real *q, *q_rows, *dq, *dx, *k_copy, *row, *dk, one[PE_TILE];
     pe_content content;
     pe_content_vjp vjp;
 } pe_logits_vjp;
@@ -41,15 +41,13 @@ static const char *rows_of_keys(pe_logits_vjp *b, const pe_queries *u, const pe_
 /* From   gate = sigmoid(scale q_i.k_t):   what the gates add goes to both, as in attention's own product */
 static void add_gates(pe_logits_vjp *b, const pe_queries *u, const pe_keys *k, const char *keys, idx step)
 {
-    real one[WIDE];
-    for (int l = 0; l < WIDE; l++)
-        one[l] = 1;
     for (int p = 0; p < u->panels; p++) {
         const int first = u->panel[p].first, width = u->panel[p].width;
         real *more = b->vjp.more + first * KEYS;
         for (int i = 0; i < k->n * width; i++)
             more[i] *= b->content.gate_scale;
-        const pe_values w = {.v = keys, .v_step = step, .n = k->n, .p = more, .factor = one, .o = b->dq + first * b->d};
+        const pe_values w = {
+            .v = keys, .v_step = step, .n = k->n, .p = more, .factor = b->one, .o = b->dq + first * b->d};
         (width == WIDE ? values_wide : values_narrow)(&w, b->d);
     }
     for (int c = 0; c < b->d; c += WIDE) {
@@ -63,15 +61,13 @@ static void add_gates(pe_logits_vjp *b, const pe_queries *u, const pe_keys *k, c
     }
 }
 
-static void write_rows(const pe_array *a, char *to, const real *rows, int n, idx of_row, idx of_number, int d,
-                       real *room)
+static void write_rows(const pe_array *a, char *to, const real *rows, int n, idx step, int d)
 {
-    for (int i = 0; i < n; i++, to += a->core[1]) {
-        real *row = row_target(to, a->storage, room);
-        for (int c = 0; c < d; c++)
-            row[c] = rows[i * of_row + c * of_number];
-        row_write(row, to, a->storage, d);
-    }
+    for (int i = 0; i < n; i++, to += a->core[1], rows += step)
+        if (a->storage == PE_STORAGE)
+            memcpy(to, rows, (size_t)d * sizeof *rows);
+        else
+            row_write(rows, to, a->storage, d);
 }
 
 /* 0 if it was stopped */
@@ -80,7 +76,8 @@ static int block_of_queries(pe_logits_vjp *b, const pe_queries *u, char *rest)
     const pe_call *call = u->call;
     pe_keys keys;
     idx step;
-    const uint64_t odd = pack(u, A_Q, b->d, 1, b->q, b->q_rows, b->row);
+    const uint64_t odd = strips_of(u, A_Q, b->d, 1, b->q_rows, b->row);
+    queries_to_lanes(u, A_Q, b->d, 1, b->k_copy, b->q);
     memset(b->dq, 0, (size_t)(u->width * b->d) * sizeof(real));
     FN(content_at)(&b->content, u, b->q, &rest);
     FN(content_vjp_at)(&b->vjp, &b->content, u, b->q_rows, NULL, b->dq, u->head, &rest);
@@ -113,11 +110,7 @@ static int block_of_queries(pe_logits_vjp *b, const pe_queries *u, char *rest)
             if (b->content.sums)
                 add_gates(b, u, &keys, rows, step);
         }
-    const pe_array *a = &call->array[L_DQ];
-    char *to = u->row.data[L_DQ] + u->head * a->core[0] + u->first * a->core[1];
-    for (int p = 0; p < u->panels; p++)
-        write_rows(a, to + u->panel[p].first * a->core[1], b->dq + u->panel[p].first * b->d, u->panel[p].lanes, 1,
-                   u->panel[p].width, b->d, b->row);
+    lanes_to_queries(u, L_DQ, b->d, b->dq, 1, b->one, b->k_copy);
     return 1;
 }
 
@@ -137,6 +130,8 @@ void FN(logits_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work
     b.k_copy = carve(&scratch, (b.d + ATTENTION_PAD) * KEYS);
     b.row = carve(&scratch, b.d);
     b.dk = carve(&scratch, m * b.wide);
+    for (int l = 0; l < PE_TILE; l++)
+        b.one[l] = 1;
     for (idx unit = begin; unit < end; unit++) {
         const idx group = unit % groups, share = heads / groups;
         const pe_row row = row_at(call, unit / groups);
@@ -149,6 +144,6 @@ void FN(logits_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work
             }
         for (idx first = 0; first < m; first += KEYS)
             write_rows(a, row.data[L_DK] + group * a->core[0] + first * a->core[1], b.dk + first * b.wide,
-                       (int)min_(KEYS, m - first), b.wide, 1, b.d, b.row);
+                       (int)min_(KEYS, m - first), b.wide, b.d);
     }
 }

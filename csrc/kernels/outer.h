@@ -74,38 +74,46 @@ INLINE int strip_width(int channels, int first) { return channels - first <= LAN
 /* Channels with those that fill up the last strip */
 INLINE int strips_width(int channels) { return (channels + LANES - 1) / LANES * LANES; }
 
-/* Rows of an operand across the lanes of their panels, and as strips without what is not finite: the lanes that had
- * such numbers are returned. */
-static NOINLINE uint64_t pack(const pe_queries *u, int operand, int n, real scale, real *restrict lanes,
-                              real *restrict strips, real *room)
+/* The rows of an operand as strips, without what is not finite: the lanes that had such numbers are returned. */
+static NOINLINE uint64_t strips_of(const pe_queries *u, int operand, int n, real scale, real *restrict strips,
+                                   real *room)
 {
     const pe_array *a = &u->call->array[operand];
     const char *data = u->row.data[operand] + u->head * a->core[0] + u->first * a->core[1];
     uint64_t odd = 0;
-    memset(lanes, 0, (size_t)(u->width * n) * sizeof *lanes);
-    memset(strips, 0, (size_t)(PE_TILE * strips_width(n)) * sizeof *strips);
-    for (int p = 0; p < u->panels; p++) {
-        const int first = u->panel[p].first, width = u->panel[p].width;
-        for (int i = first; i < first + u->panel[p].lanes; i++) {
-            const real *row = row_read(data + i * a->core[1], a->storage, n, room);
-            real *lane = lanes + first * n + (i - first), check = 0;
-            for (int c = 0; c < n; c++)
-                lane[c * width] = row[c] * scale;
-            for (int c = 0; c < n; c += WIDE) {
-                const int w = strip_width(n, c), some = (int)min_(w, n - c);
-                real *strip = strips + c * PE_TILE + i * w;
-                for (int k = 0; k < some; k++) {
-                    strip[k] = row[c + k] * scale;
-                    check += strip[k] * 0;
-                }
+    for (int i = 0; i < u->lanes; i++) {
+        const real *row = row_read(data + i * a->core[1], a->storage, n, room);
+        vec check = vec_set(0);
+        int c = 0;
+        for (; c + WIDE <= n; c += WIDE) {
+            real *strip = strips + c * PE_TILE + i * WIDE;
+            UNROLL
+            for (int k = 0; k < WIDE; k += LANES) {
+                const vec x = vec_mul(vec_load(row + c + k), vec_set(scale));
+                vec_store(strip + k, x);
+                check = vec_fma(x, vec_set(0), check);
             }
-            if (check == 0)
-                continue;
-            odd |= (uint64_t)1 << i;
-            for (int c = 0; c < n; c++) {
-                real *x = strips + c / WIDE * WIDE * PE_TILE + i * strip_width(n, c / WIDE * WIDE) + c % WIDE;
-                *x = *x - *x == 0 ? *x : 0;
+        }
+        if (c < n) {
+            const int width = strip_width(n, c);
+            real last[WIDE] = {0};
+            for (int k = 0; c + k < n; k++)
+                last[k] = row[c + k] * scale;
+            for (int k = 0; k < width; k += LANES) {
+                vec_store(strips + c * PE_TILE + i * width + k, vec_load(last + k));
+                check = vec_fma(vec_load(last + k), vec_set(0), check);
             }
+        }
+        real zero[LANES], sum = 0;
+        vec_store(zero, check);
+        for (int k = 0; k < LANES; k++)
+            sum += zero[k];
+        if (sum == 0)
+            continue;
+        odd |= (uint64_t)1 << i;
+        for (c = 0; c < n; c++) {
+            real *x = strips + c / WIDE * WIDE * PE_TILE + i * strip_width(n, c / WIDE * WIDE) + c % WIDE;
+            *x = *x - *x == 0 ? *x : 0;
         }
     }
     return odd;

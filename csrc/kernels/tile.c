@@ -69,6 +69,17 @@ static void terms_at(pe_queries *q)
     }
 }
 
+/* of lanes from `first` on; positions that are not given count up */
+static void positions_between(const pe_queries *q, int given, int first, int lanes, double *low, double *high)
+{
+    if (given) {
+        range_of(q->position + first, lanes, low, high);
+        return;
+    }
+    *low = q->position[first];
+    *high = q->position[first + lanes - 1];
+}
+
 void FN(queries_at)(pe_queries *q, const pe_call *call, idx unit)
 {
     const idx heads = call->D(h), blocks = BLOCKS(call->D(n), PE_TILE), part = unit % (heads * blocks);
@@ -79,13 +90,14 @@ void FN(queries_at)(pe_queries *q, const pe_call *call, idx unit)
     q->first = part % blocks * PE_TILE;
     q->lanes = (int)min_(PE_TILE, call->D(n) - q->first);
     terms_at(q);
-    if (q->row.data[A_Q_POSITIONS])
+    const int given = q->row.data[A_Q_POSITIONS] != NULL;
+    const double start = (double)q->first + call->par[A_SHIFT];
+    if (given)
         read_positions(call, &q->row, A_Q_POSITIONS, q->first, q->lanes, q->position);
-    else
-        for (int i = 0; i < q->lanes; i++)
-            q->position[i] = (double)(q->first + i) + call->par[A_SHIFT];
-    q->even = counts_up(q->position, q->lanes);
-    range_of(q->position, q->lanes, &q->low, &q->high);
+    for (int i = 0; i < q->lanes && !given; i++)
+        q->position[i] = start + i;
+    q->even = counts_up(q->position, given ? q->lanes : 1);
+    positions_between(q, given, 0, q->lanes, &q->low, &q->high);
     if (q->row.data[A_Q_SEGMENTS])
         segment_range(call, &q->row, A_Q_SEGMENTS, q->first, q->lanes, &q->segment_low, &q->segment_high);
     q->panels = q->width = 0;
@@ -94,7 +106,7 @@ void FN(queries_at)(pe_queries *q, const pe_call *call, idx unit)
         p->first = q->width;
         p->width = q->lanes - p->first <= LANES ? LANES : WIDE; /* few queries must not pay for many */
         p->lanes = (int)min_(p->width, q->lanes - p->first);
-        range_of(q->position + p->first, p->lanes, &p->low, &p->high);
+        positions_between(q, given, p->first, p->lanes, &p->low, &p->high);
         q->width += p->width;
     }
     for (int i = q->lanes; i < q->width; i++)
