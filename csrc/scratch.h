@@ -15,16 +15,18 @@ enum { ATTENTION_COLUMN = 384, ATTENTION_PAD = 16 };
     (64 * 8 * (D(d) + D(e)) + 64 * ATTENTION_COLUMN + (ATTENTION_COLUMN + 8) * ATTENTION_WIDTH + 5 * 64 \
      + CONTENT_SCRATCH)
 
-/* content (kernels/content.c): another pack of the queries; one panel's pack, of a table's pieces at least; products
+/* content (kernels/content.c): two more packs of the queries; one panel's pack, of a table's pieces at least; products
  * of a panel with the rows of a window, twice; what is added, for all lanes; two tiles of a panel; and numbers of rows. A
  * panel is at most 128 bytes of a row. */
 enum { CONTENT_PIECE = 64 };
 #define CONTENT_WIDTH (D(d) > CONTENT_PIECE ? D(d) : CONTENT_PIECE)
-#define CONTENT_SCRATCH                                                                \
-    (64 * 8 * D(d) + 128 * CONTENT_WIDTH + (2 * 128 + 8) * (ATTENTION_COLUMN / 4 + 64) \
-     + (64 + 2 * 32 + 64) * ATTENTION_COLUMN + 7 * 64)
-/* and its gradient (kernels/content_vjp.c): a tile of all lanes, a panel across lanes and as strips */
-#define CONTENT_VJP_SCRATCH (CONTENT_SCRATCH + 64 * ATTENTION_COLUMN + 2 * 128 * (CONTENT_WIDTH + 16) + 3 * 64)
+#define CONTENT_SCRATCH                                                                    \
+    (2 * 64 * 8 * D(d) + 128 * CONTENT_WIDTH + (2 * 128 + 8) * (ATTENTION_COLUMN / 4 + 64) \
+     + (64 + 2 * 32 + 64) * ATTENTION_COLUMN + 8 * 64)
+/* and its gradient (kernels/content_vjp.c): a tile of all lanes, a panel across lanes and as strips; queries as strips
+ * and a part of dq */
+#define CONTENT_VJP_SCRATCH \
+    (CONTENT_SCRATCH + 64 * ATTENTION_COLUMN + 2 * 128 * (CONTENT_WIDTH + 16) + 64 * 8 * (2 * D(d) + 16) + 5 * 64)
 /* logits (kernels/logits.c): the packed queries, a copy of the keys, a row, and content's */
 #define LOGITS_SCRATCH                                                                                    \
     (2 * 64 * 8 * D(d) + (ATTENTION_COLUMN + 8) * (D(d) + ATTENTION_PAD) + 64 * ATTENTION_COLUMN + 5 * 64 \

@@ -70,7 +70,7 @@ static int block_of_queries(pe_back *b, const pe_queries *u, idx t)
     pack_sums(b, u);
     memset(b->dq, 0, (size_t)(u->width * b->d) * sizeof(real));
     FN(content_at)(&b->content, u, b->q, &rest);
-    FN(content_vjp_at)(&b->content_vjp, &b->content, u, b->q_rows, b->g_rows, b->dq, t, &rest);
+    FN(content_vjp_at)(&b->content_vjp, &b->content, b->q_rows, b->g_rows, b->dq, t, &rest);
     b->pack = FN(content_queries)(&b->content, u);
     b->content.ascending = 1;
     if (b->content.sums && !count_gates(b, u))
@@ -82,8 +82,9 @@ static int block_of_queries(pe_back *b, const pe_queries *u, idx t)
             return 0;
         tile(b, &keys, u);
     }
+    FN(content_vjp_end)(&b->content_vjp, &b->content, u);
     if (u->row.data[A_DQ])
-        lanes_to_queries(u, A_DQ, b->d, b->dq, scale, b->one, b->k_copy);
+        lanes_to_queries(u, A_DQ, b->d, b->dq, scale, NULL, b->k_copy);
     FN(sums_write)(&b->sums, u);
     return 1;
 }

@@ -96,7 +96,8 @@ static NOINLINE int lanes_to_queries(const pe_queries *u, int operand, int n, co
     for (int p = 0; p < u->panels; p++) {
         const int first = u->panel[p].first, lanes = u->panel[p].lanes;
         char *rows = there ? to : (char *)copy;
-        finite &= from_lanes(x + first * n, u->panel[p].width, lanes, n, scale, divisor + first, rows, step);
+        finite &=
+            from_lanes(x + first * n, u->panel[p].width, lanes, n, scale, divisor ? divisor + first : NULL, rows, step);
         for (int l = 0; l < lanes; l++, to += a->core[1])
             row_write((const real *)(const void *)(rows + l * step), to, a->storage, n);
     }

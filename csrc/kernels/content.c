@@ -23,6 +23,7 @@ void FN(content_at)(pe_content *c, const pe_queries *u, const real *q, char **sc
     c->scale = (real)call->par[A_SCALE];
     c->gate_scale = 1;
     c->q = q;
+    c->vector = -1;
     for (int t = 0; t < call->nterms; t++) {
         const int op = call->term[t].op;
         c->by_query += op == PE_shaw || op == PE_transformer_xl || (op == PE_deberta && u->term[t][DEBERTA_K].data);
@@ -34,6 +35,7 @@ void FN(content_at)(pe_content *c, const pe_queries *u, const real *q, char **sc
     if (c->sums)
         memset(c->passed, 0, sizeof c->passed);
     c->packed = carve(scratch, (idx)PE_TILE * c->d);
+    c->shifted = carve(scratch, (idx)PE_TILE * c->d);
     c->pack = carve(scratch, (idx)WIDE * max_(c->d, CONTENT_PIECE));
     c->products = carve(scratch, RELS * WIDE);
     c->window = carve(scratch, RELS * WIDE);
@@ -58,15 +60,6 @@ const real *FN(content_queries)(pe_content *c, const pe_queries *u)
 
 /* ---- DeBERTa's keys ---- */
 
-/* Some keys stand on lanes here; lanes that are no keys hold zeros. */
-static void pack_keys(pe_content *c, const char *keys, idx step, int n)
-{
-    memset(c->pack, 0, (size_t)(WIDE * c->d) * sizeof(real));
-    for (int j = 0; j < n; j++)
-        for (int k = 0; k < c->d; k++)
-            c->pack[k * WIDE + j] = ((const real *)(const void *)(keys + j * step))[k];
-}
-
 /* add[j, l] += scale product[row - low, j]: from the lanes of the keys to those of the queries */
 static void fetch_keys(const pe_content *c, const pe_queries *u, const pe_rows *r, int first, int keys, int low, int n)
 {
@@ -84,6 +77,23 @@ static void fetch_keys(const pe_content *c, const pe_queries *u, const pe_rows *
         }
 }
 
+/* The same where rows are a window. Its products, turned, have all that a key adds in one row: lane l of key j takes
+ * number l + keys - 1 - j. */
+static void fetch_window(const pe_content *c, const pe_queries *u, int first, int keys)
+{
+    const int count = keys + u->width - 1;
+    real *turned = c->weight;
+    from_lanes(c->window, WIDE, keys, count, c->scale, NULL, (char *)turned, count * (idx)sizeof *turned);
+    for (int p = 0; p < u->panels; p++)
+        for (int j = 0; j < keys; j++) {
+            const int width = u->panel[p].width;
+            real *add = c->added + u->panel[p].first * KEYS + (first + j) * width;
+            const real *x = turned + j * count + (keys - 1 - j) + u->panel[p].first;
+            for (int l = 0; l < width; l += LANES)
+                vec_store(add + l, vec_add(vec_load(add + l), vec_load(x + l)));
+        }
+}
+
 void FN(content_keys)(pe_content *c, const pe_queries *u, const pe_keys *k, const char *keys, idx step)
 {
     c->held = NULL;
@@ -96,13 +106,18 @@ void FN(content_keys)(pe_content *c, const pe_queries *u, const pe_keys *k, cons
         for (int first = 0; first < k->n; first += WIDE) {
             const int some = (int)min_(WIDE, k->n - first);
             int low, high;
-            pack_keys(c, keys + first * step, step, some);
+            to_lanes(keys + first * step, step, some, c->d, 1, WIDE, c->pack); /* keys stand on lanes here */
             range(&r, first, first + some, u->width, &low, &high);
             for (; low <= high; low += RELS) {
                 const int n = (int)min_(RELS, high - low + 1);
                 products(&table, low, n, c->d, c->pack, WIDE, c->products);
-                fetch_keys(c, u, &r, first, some, low, n);
+                if (r.step == -1)
+                    window_of(r.row - (first + some - 1), some + u->width - 1, low, n, WIDE, c->products, c->window);
+                else
+                    fetch_keys(c, u, &r, first, some, low, n);
             }
+            if (r.step == -1)
+                fetch_window(c, u, first, some);
         }
     }
 }
@@ -184,6 +199,19 @@ static void add_sums(pe_content *c, const pe_queries *u, const pe_keys *k, const
 
 /* ---- a panel ---- */
 
+/* The block's queries plus Transformer-XL's v; kept, of the term that came last */
+static const real *with_vector(pe_content *c, const pe_queries *u, int term)
+{
+    if (c->vector != term) {
+        memcpy(c->shifted, c->q, (size_t)(u->width * c->d) * sizeof(real));
+        for (int p = 0; p < u->panels; p++)
+            add_vector(vector_of(u, term, XL_V), c->scale, c->d, u->panel[p].width,
+                       c->shifted + u->panel[p].first * c->d);
+        c->vector = term;
+    }
+    return c->shifted;
+}
+
 real *FN(content_tile)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias,
                        const char *keys, idx step)
 {
@@ -193,9 +221,7 @@ real *FN(content_tile)(pe_content *c, const pe_queries *u, const pe_keys *k, con
         const real *pack = c->q + p->first * c->d;
         int table = SHAW_K, rows = SHAW_ROWS;
         if (op == PE_transformer_xl) {
-            memcpy(c->pack, pack, (size_t)(p->width * c->d) * sizeof(real));
-            add_vector(vector_of(u, t, XL_V), c->scale, c->d, p->width, c->pack);
-            pack = c->pack;
+            pack = with_vector(c, u, t) + p->first * c->d;
             table = XL_R;
             rows = XL_ROWS;
         } else if (op == PE_deberta && u->term[t][DEBERTA_K].data) {
@@ -281,9 +307,6 @@ void FN(content_values)(pe_content *c, const pe_queries *u, const pe_keys *k, co
                         const real *weights, real *o)
 {
     const int width = p->width;
-    real one[WIDE];
-    for (int l = 0; l < width; l++)
-        one[l] = 1;
     for (int t = 0; t < u->call->nterms; t++) {
         if (u->call->term[t].op != PE_shaw || !u->term[t][SHAW_V].data)
             continue;
@@ -294,13 +317,7 @@ void FN(content_values)(pe_content *c, const pe_queries *u, const pe_keys *k, co
         for (; low <= high; low += RELS) {
             const int n = (int)min_(RELS, high - low + 1);
             add_by_row(c, &r, bias->from, bias->to, low, n, width, weights, NULL, 1, c->products);
-            const pe_values w = {.v = table.data + low * table.step,
-                                 .v_step = table.step,
-                                 .n = n,
-                                 .p = c->products,
-                                 .factor = one,
-                                 .o = o};
-            (width == WIDE ? values_wide : values_narrow)(&w, c->e);
+            add_table(&table, low, n, c->e, width, c->products, o);
         }
     }
 }

@@ -23,7 +23,8 @@ typedef struct {
     int by_query, by_key, sums, values, after; /* how many terms there are of each kind; sums are CoPE's */
     real scale, gate_scale;                    /* of what is added; of q.k in CoPE's gates, beyond that of the pack */
     const real *q;                             /* packed queries, times scale */
-    real *packed, *pack, *products, *window, *added, *weight;
+    real *packed, *shifted, *pack, *products, *window, *added, *weight;
+    int vector; /* the term whose vector is in shifted, or -1 */
     int32_t *index;
     const void *held; /* the map whose rows index has for this tile, where positions count up by one */
     int ascending;    /* whether tiles go from the first key to the last: not in the forward of CoPE */

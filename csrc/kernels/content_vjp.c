@@ -43,22 +43,11 @@ static void add_odd_queries(const pe_content_vjp *b, const pe_content *c, const 
             }
 }
 
-/* o[c][lane] += sum_row table[row][c] w[row][lane] */
-static void add_table(const pe_table_rows *t, int first, int n, int channels, int width, const real *w, real *o)
-{
-    real one[WIDE];
-    for (int l = 0; l < width; l++)
-        one[l] = 1;
-    const pe_values x = {.v = t->data + first * t->step, .v_step = t->step, .n = n, .p = w, .factor = one, .o = o};
-    (width == WIDE ? values_wide : values_narrow)(&x, channels);
-}
-
 static idx row_step(const pe_queries *u, int term, int array) { return u->term[term][array].core[1]; }
 
-void FN(content_vjp_at)(pe_content_vjp *b, const pe_content *c, const pe_queries *u, const real *q_rows,
-                        const real *g_rows, real *dq, idx t, char **scratch)
+void FN(content_vjp_at)(pe_content_vjp *b, const pe_content *c, const real *q_rows, const real *g_rows, real *dq, idx t,
+                        char **scratch)
 {
-    (void)u;
     memset(b, 0, sizeof *b);
     b->q_rows = q_rows;
     b->g_rows = g_rows;
@@ -67,6 +56,9 @@ void FN(content_vjp_at)(pe_content_vjp *b, const pe_content *c, const pe_queries
     b->more = carve(scratch, (idx)PE_TILE * KEYS);
     b->sum = carve(scratch, (idx)WIDE * max_(c->d, CONTENT_PIECE));
     b->strips = carve(scratch, (idx)WIDE * (max_(c->d, CONTENT_PIECE) + LANES));
+    b->shifted = carve(scratch, (idx)PE_TILE * strips_width(c->d));
+    b->dq_apart = carve(scratch, (idx)PE_TILE * c->d);
+    b->vector = -1;
 }
 
 /* sum[r] += the lanes of row r; lanes that are no query hold 0 */
@@ -89,13 +81,47 @@ static void add_lanes(const real *w, int n, int width, real *sum)
 
 /* ---- tables that meet the queries ---- */
 
-typedef struct {
-    const real *u, *v; /* Transformer-XL's vectors */
-    double *dv;
-} pe_vectors;
+/* From   x_ij += scale (q_i + v) . table[row_ij]:   strips of q + v take the place of those of q, and d v is the sum over
+ * the lanes of what table gives to dq. Both are kept for a block of queries, of the term that came last. */
+static void end_vector(pe_content_vjp *b, const pe_content *c, const pe_queries *u)
+{
+    if (b->vector < 0)
+        return;
+    double *dv = (double *)(void *)gradient_of(b, u, b->vector, XL_DV);
+    for (int p = 0; p < u->panels; p++)
+        for (int k = 0; k < c->d; k++) {
+            const idx at = u->panel[p].first * c->d + k * u->panel[p].width;
+            double sum = 0;
+            for (int l = 0; l < u->panel[p].lanes; l++) {
+                b->dq[at + l] += b->dq_apart[at + l];
+                sum += (double)b->dq_apart[at + l];
+            }
+            if (dv)
+                dv[k] += (double)c->scale * sum;
+        }
+    b->vector = -1;
+}
+
+static void begin_vector(pe_content_vjp *b, const pe_content *c, const pe_queries *u, int term)
+{
+    const real *v = vector_of(u, term, XL_V);
+    if (b->vector == term)
+        return;
+    end_vector(b, c, u);
+    b->vector = term;
+    memset(b->dq_apart, 0, (size_t)(u->width * c->d) * sizeof(real));
+    for (int first = 0; first < c->d; first += WIDE) {
+        const int w = strip_width(c->d, first), some = (int)min_(w, c->d - first);
+        real shift[WIDE] = {0};
+        for (int k = 0; k < some; k++)
+            shift[k] = c->scale * v[first + k];
+        for (int i = 0; i < u->lanes * w; i++)
+            b->shifted[first * PE_TILE + i] = b->q_rows[first * PE_TILE + i] + shift[i % w];
+    }
+}
 
 static void table_vjp(pe_content_vjp *b, pe_content *c, const pe_panel *p, const pe_table_rows *t, const pe_rows *r,
-                      int from, int to, const real *dx, const pe_vectors *x, char *into, idx step)
+                      int from, int to, const real *dx, const real *strips, real *dq, char *into, idx step)
 {
     const int width = p->width;
     int low, high;
@@ -104,24 +130,12 @@ static void table_vjp(pe_content_vjp *b, pe_content *c, const pe_panel *p, const
         const int n = (int)min_(RELS, high - low + 1);
         real *w = c->products;
         add_by_row(c, r, from, to, low, n, width, dx, NULL, 1, w);
-        add_table(t, low, n, c->d, width, w, b->dq + p->first * c->d);
+        add_table(t, low, n, c->d, width, w, dq + p->first * c->d);
         if (!into)
             continue;
         real *rows = (real *)(void *)(into + low * step);
-        add_outer_rows(p->first, p->lanes, width, w, b->q_rows, PE_TILE, c->d, n, rows, step / (idx)sizeof(real));
+        add_outer_rows(p->first, p->lanes, width, w, strips, PE_TILE, c->d, n, rows, step / (idx)sizeof(real));
         add_odd_queries(b, c, p, w, n, rows, step / (idx)sizeof(real));
-        if (!x->v || !x->dv)
-            continue;
-        real sum[RELS] = {0};
-        add_lanes(w, n, width, sum);
-        for (int i = 0; i < n; i++) {
-            const real *row = (const real *)(const void *)(t->data + (low + i) * t->step);
-            const real all = c->scale * sum[i];
-            for (int k = 0; k < c->d; k++) {
-                rows[i * (step / (idx)sizeof(real)) + k] += all * x->v[k];
-                x->dv[k] += (double)(all * row[k]);
-            }
-        }
     }
 }
 
@@ -194,13 +208,15 @@ void FN(content_tile_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u,
     for (int t = 0; t < u->call->nterms; t++) {
         const int op = u->call->term[t].op;
         int table = SHAW_K, rows = SHAW_ROWS, into = SHAW_DK;
-        pe_vectors x = {NULL, NULL, NULL};
+        const real *strips = b->q_rows;
+        real *dq = b->dq;
         if (op == PE_transformer_xl) {
             table = XL_R;
             rows = XL_ROWS;
             into = XL_DR;
-            x.v = vector_of(u, t, XL_V);
-            x.dv = (double *)(void *)gradient_of(b, u, t, XL_DV);
+            begin_vector(b, c, u, t);
+            strips = b->shifted;
+            dq = b->dq_apart;
         } else if (op == PE_deberta && u->term[t][DEBERTA_K].data) {
             table = DEBERTA_K;
             rows = DEBERTA_ROWS;
@@ -210,11 +226,14 @@ void FN(content_tile_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u,
         }
         const pe_table_rows from = table_of(u, t, table);
         const pe_rows r = rows_of(c, &u->term[t][rows], u->call->term[t].dim, u, k, p->first, p->width);
-        table_vjp(b, c, p, &from, &r, bias->from, bias->to, dx, &x, gradient_of(b, u, t, into), row_step(u, t, into));
+        table_vjp(b, c, p, &from, &r, bias->from, bias->to, dx, strips, dq, gradient_of(b, u, t, into),
+                  row_step(u, t, into));
     }
     if (c->sums)
         sums_vjp(b, c, u, k, p, bias, keys, step, dx);
 }
+
+void FN(content_vjp_end)(pe_content_vjp *b, const pe_content *c, const pe_queries *u) { end_vector(b, c, u); }
 
 /* ---- what meets the keys ---- */
 
@@ -248,6 +267,40 @@ static void add_odd_numbers(const pe_content *c, const char *keys, idx step, int
     }
 }
 
+/* w[row - low][key] += the dx of all lanes */
+static void add_pairs_by_row(const pe_queries *u, const pe_rows *r, int first, int keys, int low, int n, const real *dx,
+                             real *w)
+{
+    for (int p = 0; p < u->panels; p++)
+        for (int j = 0; j < keys; j++) {
+            const int width = u->panel[p].width;
+            const int32_t *row = r->row + (first + j) * r->step + u->panel[p].first;
+            const real *x = dx + u->panel[p].first * KEYS + (first + j) * width;
+            for (int l = 0; l < width; l++)
+                if (row[l] >= low && row[l] - low < n)
+                    w[(row[l] - low) * WIDE + j] += x[l];
+        }
+}
+
+/* The same where rows are a window: see fetch_window */
+static void add_window_by_row(const pe_content *c, const pe_queries *u, const pe_rows *r, int first, int keys, int low,
+                              int n, const real *dx, real *w)
+{
+    const int count = keys + u->width - 1;
+    const int32_t *row = r->row - (first + keys - 1);
+    real *turned = c->weight;
+    memset(turned, 0, (size_t)(keys * count) * sizeof *turned);
+    for (int p = 0; p < u->panels; p++)
+        for (int j = 0; j < keys; j++)
+            memcpy(turned + j * count + (keys - 1 - j) + u->panel[p].first,
+                   dx + u->panel[p].first * KEYS + (first + j) * u->panel[p].width,
+                   (size_t)u->panel[p].width * sizeof *dx);
+    to_lanes((const char *)turned, count * (idx)sizeof *turned, keys, count, 1, WIDE, c->window);
+    for (int i = 0; i < count; i++)
+        for (int l = 0; l < WIDE && row[i] >= low && row[i] - low < n; l++)
+            w[(row[i] - low) * WIDE + l] += c->window[i * WIDE + l];
+}
+
 /* From   x_ij += scale k_j . table[row_ij] */
 static void key_table_vjp(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, int term,
                           const char *keys, idx step, int from, int to, const real *dx, real *dk, int dk_step)
@@ -265,15 +318,10 @@ static void key_table_vjp(pe_content_vjp *b, pe_content *c, const pe_queries *u,
             const int n = (int)min_(RELS, high - low + 1);
             real *w = c->products;
             memset(w, 0, (size_t)(n * WIDE) * sizeof *w);
-            for (int p = 0; p < u->panels; p++)
-                for (int j = 0; j < some; j++) {
-                    const int width = u->panel[p].width;
-                    const int32_t *row = r.row + (first + j) * r.step + u->panel[p].first;
-                    const real *x = dx + u->panel[p].first * KEYS + (first + j) * width;
-                    for (int l = 0; l < width; l++)
-                        if (row[l] >= low && row[l] - low < n)
-                            w[(row[l] - low) * WIDE + j] += x[l];
-                }
+            if (r.step == -1)
+                add_window_by_row(c, u, &r, first, some, low, n, dx, w);
+            else
+                add_pairs_by_row(u, &r, first, some, low, n, dx, w);
             memset(b->sum, 0, (size_t)(c->d * WIDE) * sizeof(real));
             add_table(&table, low, n, c->d, WIDE, w, b->sum);
             for (int j = 0; j < some; j++)

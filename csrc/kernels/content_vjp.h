@@ -9,14 +9,18 @@ typedef struct {
     real *dq;                    /* of the block, before the scale */
     real *more;                  /* CoPE: what the gates add to dX in the product q.k, for all lanes */
     real *sum, *strips;
-    uint64_t odd_q; /* lanes that the strips leave out, where their weights are not NaN too: in logits */
-    idx t;          /* row of the gradients of tables */
+    real *shifted, *dq_apart; /* Transformer-XL: strips of q + v, and what its table gives to dq */
+    int vector;               /* the term that they are of, or -1 */
+    uint64_t odd_q;           /* lanes that the strips leave out, where their weights are not NaN too: in logits */
+    idx t;                    /* row of the gradients of tables */
     double run[PE_TILE];
 } pe_content_vjp;
 
 /* Room, and the beginning of a block of queries */
-void FN(content_vjp_at)(pe_content_vjp *b, const pe_content *c, const pe_queries *u, const real *q_rows,
-                        const real *g_rows, real *dq, idx t, char **scratch);
+void FN(content_vjp_at)(pe_content_vjp *b, const pe_content *c, const real *q_rows, const real *g_rows, real *dq, idx t,
+                        char **scratch);
+/* and its end: dq is whole after it */
+void FN(content_vjp_end)(pe_content_vjp *b, const pe_content *c, const pe_queries *u);
 /* CoPE, before the tiles: adds the gates of a tile to c->passed. */
 void FN(content_count)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias,
                        const char *keys, idx step);

@@ -1,7 +1,7 @@
 /* lanes.h -- rows of numbers to the lanes of vectors, and back: squares of LANES x LANES are turned in registers.
  *
  *     to_lanes     out[k][lane] = scale rows[lane][k]; lanes that have no row get 0
- *     from_lanes   rows[lane][k] = scale x[k][lane] / divisor[lane], and whether all of it is finite
+ *     from_lanes   rows[lane][k] = scale x[k][lane] / divisor[lane], and whether all of it is finite; NULL divides nothing
  */
 #ifndef PE_LANES_H
 #define PE_LANES_H
@@ -77,9 +77,10 @@ static NOINLINE void to_lanes(const char *rows, idx step, int lanes, int n, real
 }
 
 /* + 0: no -0 from products that underflow, which a skipped tile would not have made */
-INLINE vec ready(vec x, real scale, vec divisor)
+INLINE vec ready(const real *x, real scale, const real *divisor)
 {
-    return vec_add(vec_div(vec_mul(x, vec_set(scale)), divisor), vec_set(0));
+    const vec y = vec_mul(vec_load(x), vec_set(scale));
+    return vec_add(divisor ? vec_div(y, vec_load(divisor)) : y, vec_set(0));
 }
 
 static NOINLINE int from_lanes(const real *x, int width, int lanes, int n, real scale, const real *divisor, char *rows,
@@ -88,13 +89,13 @@ static NOINLINE int from_lanes(const real *x, int width, int lanes, int n, real 
     vec check = vec_set(0); /* x * 0 is 0 where x is finite */
     for (int l = 0; l < lanes; l += LANES, rows += LANES * step, x += LANES) {
         const int here = (int)min_(LANES, lanes - l);
-        const vec by = vec_load(divisor + l);
+        const real *by = divisor ? divisor + l : NULL;
         int k = 0;
         for (; here == LANES && k + LANES <= n; k += LANES) {
             vec y[LANES];
             UNROLL
             for (int i = 0; i < LANES; i++) {
-                y[i] = ready(vec_load(x + (k + i) * width), scale, by);
+                y[i] = ready(x + (k + i) * width, scale, by);
                 check = vec_fma(y[i], vec_set(0), check);
             }
             transpose(y);
@@ -104,7 +105,7 @@ static NOINLINE int from_lanes(const real *x, int width, int lanes, int n, real 
         }
         for (; k < n; k++) {
             real y[LANES];
-            vec_store(y, ready(vec_load(x + k * width), scale, by));
+            vec_store(y, ready(x + k * width, scale, by));
             for (int i = 0; i < LANES; i++)
                 y[i] = i < here ? y[i] : 0;
             for (int i = 0; i < here; i++)

@@ -80,7 +80,7 @@ static int block_of_queries(pe_logits_vjp *b, const pe_queries *u, char *rest)
     queries_to_lanes(u, A_Q, b->d, 1, b->k_copy, b->q);
     memset(b->dq, 0, (size_t)(u->width * b->d) * sizeof(real));
     FN(content_at)(&b->content, u, b->q, &rest);
-    FN(content_vjp_at)(&b->vjp, &b->content, u, b->q_rows, NULL, b->dq, u->head, &rest);
+    FN(content_vjp_at)(&b->vjp, &b->content, b->q_rows, NULL, b->dq, u->head, &rest);
     b->vjp.odd_q = odd;
     b->content.scale = 1;
     b->content.gate_scale = (real)call->par[A_SCALE];
@@ -110,7 +110,8 @@ static int block_of_queries(pe_logits_vjp *b, const pe_queries *u, char *rest)
             if (b->content.sums)
                 add_gates(b, u, &keys, rows, step);
         }
-    lanes_to_queries(u, L_DQ, b->d, b->dq, 1, b->one, b->k_copy);
+    FN(content_vjp_end)(&b->vjp, &b->content, u);
+    lanes_to_queries(u, L_DQ, b->d, b->dq, 1, NULL, b->k_copy);
     return 1;
 }
 

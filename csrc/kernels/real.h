@@ -30,11 +30,12 @@ typedef double real;
 #if defined(__GNUC__)
 #define SIMD _Pragma("omp simd")
 #define SIMD_OR(flag) PE_PRAGMA(omp simd reduction(| : flag))
+#define SIMD_AND(flag) PE_PRAGMA(omp simd reduction(& : flag))
 #define PE_PRAGMA(text) _Pragma(#text)
 #if defined(__clang__) /* it ignores GCC's pragma without a word, and accumulators then live in memory: 5 x slower */
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL _Pragma("GCC unroll 32")
 #endif
 #define NOINLINE __attribute__((noinline, unused)) /* a header may have more than its reader uses */
 #define INLINE static inline __attribute__((always_inline))
@@ -42,6 +43,7 @@ typedef double real;
 #else
 #define SIMD
 #define SIMD_OR(flag)
+#define SIMD_AND(flag)
 #define UNROLL
 #define NOINLINE
 #define INLINE static inline

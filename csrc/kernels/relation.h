@@ -5,6 +5,7 @@
 
 #include "content.h"
 #include "gemm.h"
+#include "lanes.h"
 
 /* Arrays of the TERM rows of ops.def, in their order */
 enum { SHAW_K, SHAW_V, SHAW_ROWS, SHAW_DK, SHAW_DV };
@@ -95,33 +96,78 @@ static NOINLINE void fetch(const pe_rows *r, int from, int to, int low, int n, i
     }
 }
 
-/* x[r][l] becomes x[r + l][l], and add[j] gets row n - 1 - j: a lane moves by the bits of its number, one after the
+/* Lane l of y[i] becomes that of y[i + l], or of y[i + LANES - 1 - l]: it moves by the bits of its number, one after the
  * other, which costs a blend for each and no index. */
-INLINE void skew(int width, real *restrict x, int n, real *restrict add)
+INLINE void move_by(vec *y, int bit, int back)
 {
-    int rows = n + width - 1;
-    for (int bit = 1; bit < width; bit *= 2) {
-        rows -= bit;
-        for (int r = 0; r < rows; r++) {
-            real *row = x + r * width;
-            SIMD
-            for (int l = 0; l < width; l++) {
-                const real stays = row[l], comes = row[l + bit * width];
-                row[l] = l & bit ? comes : stays;
-            }
-        }
-    }
-    for (int j = 0; j < n; j++)
-        for (int l = 0; l < width; l++)
-            add[j * width + l] += x[(n - 1 - j) * width + l];
+    UNROLL
+    for (int i = 0; i < 2 * (LANES - bit); i++)
+        y[i] = back ? vec_mix(y[i + bit], y[i], bit) : vec_mix(y[i], y[i + bit], bit);
 }
 
-static NOINLINE void add_skewed(real *x, int n, int width, real *add)
+INLINE void move_lanes(vec *y, int back)
 {
-    if (width == WIDE)
-        skew(WIDE, x, n, add);
-    else
-        skew(LANES, x, n, add);
+    move_by(y, 1, back);
+    if (LANES > 2)
+        move_by(y, LANES > 2 ? 2 : 1, back);
+    if (LANES > 4)
+        move_by(y, LANES > 4 ? 4 : 1, back);
+    if (LANES > 8)
+        move_by(y, LANES > 8 ? 8 : 1, back);
+}
+
+/* Rows of a window to the pairs: add[j][l] += x[n - 1 - j + l][l], x having rows in steps of +-width. The last LANES rows
+ * that are read may be beyond the window: no pair takes them. */
+static NOINLINE void add_skewed(const real *x, int step, int n, int width, real *add)
+{
+    for (int c = 0; c < width; c += LANES)
+        for (int o = 0; o < n; o += LANES) {
+            vec y[2 * LANES];
+            UNROLL
+            for (int i = 0; i < 2 * LANES - 1; i++)
+                y[i] = vec_load(x + (o + c + i) * step + c);
+            move_lanes(y, 0);
+            real *at = add + (n - 1 - o) * width + c;
+            for (int i = 0; i < LANES && o + i < n; i++)
+                vec_store(at - i * width, vec_add(vec_load(at - i * width), y[i]));
+        }
+}
+
+/* The way back: x[t][l] = dx[n - 1 - (t - l)][l], or 0 where there is no such key */
+static NOINLINE void unskew(const real *dx, int n, int width, real *x, int step)
+{
+    for (int c = 0; c < width; c += LANES)
+        for (int t = 0; t < n + width - 1; t += LANES) {
+            vec y[2 * LANES];
+            UNROLL
+            for (int i = 0; i < 2 * LANES - 1; i++) {
+                const int j = n - 1 - (t - c - (LANES - 1) + i);
+                y[i] = j >= 0 && j < n ? vec_load(dx + j * width + c) : vec_set(0);
+            }
+            move_lanes(y, 1);
+            for (int i = 0; i < LANES && t + i < n + width - 1; i++)
+                vec_store(x + (t + i) * step + c, y[i]);
+        }
+}
+
+/* +1 or -1 where the rows of a window follow each other, up or down; else 0 */
+static NOINLINE int direction(const int32_t *row, int count)
+{
+    const int step = count > 1 ? row[1] - row[0] : 1;
+    int same = step == 1 || step == -1;
+    SIMD_AND(same)
+    for (int i = 0; i < count; i++)
+        same &= row[i] == row[0] + step * i;
+    return same ? step : 0;
+}
+
+/* window[i] = product[row_i - low], for the rows that are there */
+static NOINLINE void window_of(const int32_t *row, int count, int low, int n, int width, const real *product,
+                               real *window)
+{
+    for (int i = 0; i < count; i++)
+        if (row[i] >= low && row[i] - low < n)
+            memcpy(window + i * width, product + (row[i] - low) * width, (size_t)width * sizeof *window);
 }
 
 /* Products of a pack with every row that the panel's pairs need, RELS rows at a time, added where they belong. */
@@ -137,57 +183,55 @@ static NOINLINE void add_products(pe_content *c, const pe_table_rows *t, const p
                 add[l] += c->products[l];
         return;
     }
-    const int window = r->step == -1 && !factor;
+    const int window = r->step == -1 && !factor, count = to - from + width - 1;
+    const int32_t *row = r->row - (to - 1); /* of the window */
+    const int step = window ? direction(row, count) * width : 0;
+    if (step) {
+        real *x = c->products + LANES * width;
+        products(t, low, count, d, pack, width, x);
+        add_skewed(step > 0 ? x : x + (count - 1) * width, step, to - from, width, add);
+        return;
+    }
     for (; low <= high; low += RELS) {
         const int n = (int)min_(RELS, high - low + 1);
         products(t, low, n, d, pack, width, c->products);
         if (!window)
             fetch(r, from, to, low, n, width, c->products, factor, add);
-        for (int i = 0; window && i < to - from + width - 1; i++) {
-            const int row = r->row[i - (to - 1)] - low;
-            if (row >= 0 && row < n)
-                memcpy(c->window + i * width, c->products + row * width, (size_t)width * sizeof(real));
-        }
+        else
+            window_of(row, count, low, n, width, c->products, c->window);
     }
     if (window)
-        add_skewed(c->window, to - from, width, add);
+        add_skewed(c->window, width, to - from, width, add);
 }
 
-/* The way back of skew: x[t][l] becomes dx[n - 1 - (t - l)][l], or 0 where there is no such key. */
-INLINE void unskew(int width, const real *restrict dx, int n, real *restrict x)
+/* o[c][lane] += sum_row table[row][c] w[row][lane] */
+static NOINLINE void add_table(const pe_table_rows *t, int first, int n, int channels, int width, const real *w,
+                               real *o)
 {
-    int rows = n;
-    for (int j = 0; j < n; j++)
-        memcpy(x + j * width, dx + (n - 1 - j) * width, (size_t)width * sizeof *x);
-    memset(x + n * width, 0, (size_t)((width - 1) * width) * sizeof *x);
-    for (int bit = 1; bit < width; bit *= 2) {
-        rows += bit;
-        for (int r = rows - 1; r >= 0; r--) {
-            real *row = x + r * width;
-            const real *before = r >= bit ? row - bit * width : row;
-            const int there = r >= bit;
-            SIMD
-            for (int l = 0; l < width; l++) {
-                const real stays = row[l], comes = there ? before[l] : 0;
-                row[l] = l & bit ? comes : stays;
-            }
-        }
-    }
+    real one[WIDE];
+    for (int l = 0; l < width; l++)
+        one[l] = 1;
+    const pe_values x = {.v = t->data + first * t->step, .v_step = t->step, .n = n, .p = w, .factor = one, .o = o};
+    (width == WIDE ? values_wide : values_narrow)(&x, channels);
 }
 
 /* w[row - low][lane] += dx factor, for the rows that are there; w is cleared before */
 static NOINLINE void add_by_row(pe_content *c, const pe_rows *r, int from, int to, int low, int n, int width,
                                 const real *dx, const real *factor, int clear, real *w)
 {
+    const int window = r->step == -1 && !factor, count = to - from + width - 1;
+    const int32_t *row_at = r->row - (to - 1);
+    const int step = window && clear && n == count ? direction(row_at, count) * width : 0;
+    if (step) {
+        unskew(dx, to - from, width, step > 0 ? w : w + (count - 1) * width, step);
+        return;
+    }
     if (clear)
         memset(w, 0, (size_t)(n * width) * sizeof *w);
-    if (r->step == -1 && !factor) {
-        if (width == WIDE)
-            unskew(WIDE, dx, to - from, c->window);
-        else
-            unskew(LANES, dx, to - from, c->window);
-        for (int i = to - from + width - 2; i >= 0; i--) { /* keys in their order */
-            const int row = r->row[i - (to - 1)] - low;
+    if (window) {
+        unskew(dx, to - from, width, c->window, width);
+        for (int i = count - 1; i >= 0; i--) { /* keys in their order */
+            const int row = row_at[i] - low;
             for (int l = 0; l < width && row >= 0 && row < n; l++)
                 w[row * width + l] += c->window[i * width + l];
         }

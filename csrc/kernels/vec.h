@@ -116,7 +116,8 @@ INLINE vec vec_bias(vec x, vec b)
 }
 #endif
 
-/* Number i is the sum of x[i], in a tree of neighbours: x is overwritten. */
+/* vec_mix: lanes whose number has the bit are b's, the others a's. vec_sums: number i is the sum of x[i], in a tree of
+ * neighbours; x is overwritten. */
 #ifdef PE_SHUFFLE
 #define PE_EVEN2 0, 2
 #define PE_EVEN4 PE_EVEN2, 4, 6
@@ -137,6 +138,21 @@ INLINE vec vec_bias(vec x, vec b)
 #else
 #define PE_LANES 2
 #endif
+/* bit is a power of two below LANES */
+#define PE_MIX1(lane, bit) (lane) & (bit) ? PE_LANES + (lane) : (lane)
+#define PE_MIX2(lane, bit) PE_MIX1(lane, bit), PE_MIX1((lane) + 1, bit)
+#define PE_MIX4(lane, bit) PE_MIX2(lane, bit), PE_MIX2((lane) + 2, bit)
+#define PE_MIX8(lane, bit) PE_MIX4(lane, bit), PE_MIX4((lane) + 4, bit)
+#define PE_MIX16(lane, bit) PE_MIX8(lane, bit), PE_MIX8((lane) + 8, bit)
+#define PE_MIX_(n, bit) PE_MIX##n(0, bit)
+#define PE_MIX(n, bit) PE_MIX_(n, bit)
+INLINE vec vec_mix(vec a, vec b, int bit)
+{
+    return bit == 1   ? __builtin_shufflevector(a, b, PE_MIX(PE_LANES, 1))
+           : bit == 2 ? __builtin_shufflevector(a, b, PE_MIX(PE_LANES, 2))
+           : bit == 4 ? __builtin_shufflevector(a, b, PE_MIX(PE_LANES, 4))
+                      : __builtin_shufflevector(a, b, PE_MIX(PE_LANES, 8));
+}
 INLINE vec vec_sums(vec *x)
 {
     UNROLL
@@ -149,6 +165,15 @@ INLINE vec vec_sums(vec *x)
     return x[0];
 }
 #else
+INLINE vec vec_mix(vec a, vec b, int bit)
+{
+    real x[LANES], y[LANES];
+    vec_store(x, a);
+    vec_store(y, b);
+    for (int l = 0; l < LANES; l++)
+        x[l] = l & bit ? y[l] : x[l];
+    return vec_load(x);
+}
 INLINE vec vec_sums(vec *x)
 {
     real row[LANES], sum[LANES];
