@@ -24,9 +24,10 @@ enum { CONTENT_PIECE = 64 };
     (2 * 64 * 8 * D(d) + 128 * CONTENT_WIDTH + (2 * 128 + 8) * (ATTENTION_COLUMN / 4 + 64) \
      + (64 + 2 * 32 + 64) * ATTENTION_COLUMN + 8 * 64)
 /* and its gradient (kernels/content_vjp.c): a tile of all lanes, a panel across lanes and as strips; queries as strips
- * and a part of dq */
-#define CONTENT_VJP_SCRATCH \
-    (CONTENT_SCRATCH + 64 * ATTENTION_COLUMN + 2 * 128 * (CONTENT_WIDTH + 16) + 64 * 8 * (2 * D(d) + 16) + 5 * 64)
+ * and a part of dq; and what each lane gives to rows: of a window, with zeros around it */
+#define CONTENT_VJP_SCRATCH                                                                          \
+    (CONTENT_SCRATCH + 2 * 64 * ATTENTION_COLUMN + 64 * (128 + 256) + 2 * 128 * (CONTENT_WIDTH + 16) \
+     + 64 * 8 * (2 * D(d) + 16) + 6 * 64)
 /* logits (kernels/logits.c): the packed queries, a copy of the keys, a row, and content's */
 #define LOGITS_SCRATCH                                                                                    \
     (2 * 64 * 8 * D(d) + (ATTENTION_COLUMN + 8) * (D(d) + ATTENTION_PAD) + 64 * ATTENTION_COLUMN + 5 * 64 \

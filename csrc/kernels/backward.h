@@ -112,8 +112,7 @@ static void panel_of_tile(pe_back *b, pe_keys *keys, const pe_queries *u, const 
     const real softcap = (real)u->call->par[A_SOFTCAP];
     real *s = b->p + first * KEYS + from * width, *ds = b->ds + first * KEYS + from * width;
     pe_content *c = &b->content;
-    const int by_query = c->by_query || c->sums;
-    real *content = by_query || c->by_key ? FN(content_tile)(c, u, keys, p, given, k, k_step) : NULL;
+    real *content = c->by_query || c->by_key || c->sums ? FN(content_tile)(c, u, keys, p, given, k, k_step) : NULL;
     pe_bias after = c->after ? FN(content_after)(c, u, keys, p, given) : *given, *bias = &after;
     if (content && !(softcap > 0)) {
         merge_bias(content, bias, width);
@@ -154,25 +153,11 @@ static void panel_of_tile(pe_back *b, pe_keys *keys, const pe_queries *u, const 
         FN(content_after_vjp)(&b->content_vjp, c, u, keys, p, given, ds);
     if (softcap > 0)
         times(ds, b->slope, n * width);
-    if (by_query)
-        FN(content_tile_vjp)(&b->content_vjp, c, u, keys, p, given, k, k_step, ds);
+    if (c->sums)
+        FN(content_sums_vjp)(&b->content_vjp, c, u, keys, p, given, k, k_step, ds);
 }
 
 /* ---- the products ---- */
-
-static void add_outer(const pe_queries *u, const real *weights, const real *strips, int n, real *out, int step,
-                      int from, int to)
-{
-    for (int c = 0; c < n; c += WIDE) {
-        const pe_outer w = {.p = weights,
-                            .panel = u->panel,
-                            .panels = u->panels,
-                            .x = strips + c * PE_TILE,
-                            .o = out + c,
-                            .o_step = step};
-        (strip_width(n, c) == WIDE ? outer_wide : outer_narrow)(&w, from, to);
-    }
-}
 
 /* What the strips left out, to the keys that such a query sees */
 static void add_odd_rows(const pe_back *b, const pe_queries *u, int operand, uint64_t odd, real scale,
@@ -239,6 +224,7 @@ static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
     const char *v_rows = tile_rows(v, &v_step, va->storage, keys->n, b->e, 2, b->v_copy);
     pe_content *c = &b->content;
     int from = keys->n, to = 0, seen[PE_TILE / LANES][2];
+    pe_span span[PE_TILE / LANES];
     if (c->by_query || c->by_key || c->sums)
         FN(content_keys)(c, u, keys, k_rows, k_step);
     for (int p = 0; p < u->panels; p++) {
@@ -258,6 +244,8 @@ static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
             zero_keys(i ? b->p : b->ds, &u->panel[p], end, to);
         }
     }
+    if (c->by_query)
+        FN(content_tables_vjp)(&b->content_vjp, c, u, keys, seen, b->ds);
     if (c->by_key && u->row.data[A_DK])
         FN(content_keys_vjp)
     (&b->content_vjp, c, u, keys, k_rows, k_step, from, to, b->ds, b->dk + keys->first * b->wide_d, b->wide_d);
@@ -268,13 +256,15 @@ static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
     }
     if (u->row.data[A_DV]) {
         real *out = b->dv + keys->first * b->wide_e;
-        add_outer(u, b->p, b->g_rows, b->e, out, b->wide_e, from, to);
+        spans_of(u, b->p, from, to, span);
+        add_outer(span, u->panels, b->g_rows, PE_TILE, b->e, from, to, out, b->wide_e);
         if (b->odd_g)
             add_odd_rows(b, u, A_GRAD, b->odd_g, 1, b->p, b->e, out, b->wide_e, from, to);
     }
     if (u->row.data[A_DK]) {
         real *out = b->dk + keys->first * b->wide_d;
-        add_outer(u, b->ds, b->q_rows, b->d, out, b->wide_d, from, to);
+        spans_of(u, b->ds, from, to, span);
+        add_outer(span, u->panels, b->q_rows, PE_TILE, b->d, from, to, out, b->wide_d);
         if (b->odd_q)
             add_odd_rows(b, u, A_Q, b->odd_q, scale, b->ds, b->d, out, b->wide_d, from, to);
     }

@@ -11,23 +11,23 @@
 #include "outer.h"
 #include "relation.h"
 
+#include <limits.h>
+
 static char *gradient_of(const pe_content_vjp *b, const pe_queries *u, int term, int array)
 {
     const pe_array *a = &u->term[term][array];
     return a->data ? a->data + b->t * a->core[0] : NULL;
 }
 
-/* o[row][c] += sum over the lanes of a panel of w[row][lane] x[lane][c] */
+/* Rows of a panel's slot: a window of rows that follow each other fits, and others that are no more */
+enum { SPAN = KEYS + WIDE + 2 * MARGIN };
+
+/* o[row][c] += sum over some lanes of w[row][lane] x[lane][c] */
 static void add_outer_rows(int first, int lanes, int width, const real *w, const real *strips, int room, int channels,
                            int rows, real *o, idx o_step)
 {
-    const pe_panel alone = {.lanes = lanes, .width = width};
-    for (int c = 0; c < channels; c += WIDE) {
-        const int s = strip_width(channels, c);
-        const pe_outer x = {
-            .p = w, .panel = &alone, .panels = 1, .x = strips + c * room + first * s, .o = o + c, .o_step = o_step};
-        (s == WIDE ? outer_wide : outer_narrow)(&x, 0, rows);
-    }
+    const pe_span alone = {w, first, lanes, width, 0, rows};
+    add_outer(&alone, 1, strips, room, channels, 0, rows, o, o_step);
 }
 
 /* What the strips of the queries leave out, to the rows that such a query takes */
@@ -59,6 +59,7 @@ void FN(content_vjp_at)(pe_content_vjp *b, const pe_content *c, const real *q_ro
     b->shifted = carve(scratch, (idx)PE_TILE * strips_width(c->d));
     b->dq_apart = carve(scratch, (idx)PE_TILE * c->d);
     b->vector = -1;
+    b->by_row = carve(scratch, (idx)PE_TILE * SPAN);
 }
 
 /* sum[r] += the lanes of row r; lanes that are no query hold 0 */
@@ -80,6 +81,13 @@ static void add_lanes(const real *w, int n, int width, real *sum)
 }
 
 /* ---- tables that meet the queries ---- */
+
+/* Where gradients of a table that meets the queries go */
+typedef struct {
+    const real *strips;
+    real *dq, *table;
+    idx step;
+} pe_to;
 
 /* From   x_ij += scale (q_i + v) . table[row_ij]:   strips of q + v take the place of those of q, and d v is the sum over
  * the lanes of what table gives to dq. Both are kept for a block of queries, of the term that came last. */
@@ -115,27 +123,36 @@ static void begin_vector(pe_content_vjp *b, const pe_content *c, const pe_querie
         real shift[WIDE] = {0};
         for (int k = 0; k < some; k++)
             shift[k] = c->scale * v[first + k];
-        for (int i = 0; i < u->lanes * w; i++)
-            b->shifted[first * PE_TILE + i] = b->q_rows[first * PE_TILE + i] + shift[i % w];
+        for (int i = first * PE_TILE; i < first * PE_TILE + u->lanes * w; i += w)
+            for (int k = 0; k < w; k++)
+                b->shifted[i + k] = b->q_rows[i + k] + shift[k];
     }
 }
 
-static void table_vjp(pe_content_vjp *b, pe_content *c, const pe_panel *p, const pe_table_rows *t, const pe_rows *r,
-                      int from, int to, const real *dx, const real *strips, real *dq, char *into, idx step)
+/* w[row][lane] of a panel, to dq and to the rows of the table. All of it where it fits a slot, else piece by piece; then
+ * to the rows at once. */
+static void panel_vjp(pe_content_vjp *b, pe_content *c, const pe_panel *p, const pe_table_rows *t, const pe_rows *r,
+                      const int *seen, const real *dx, const pe_to *to, pe_span *span)
 {
-    const int width = p->width;
+    const int width = p->width, most = SPAN - 2 * MARGIN;
+    real *slot = b->by_row + p->first * SPAN, *w = slot + MARGIN * width;
     int low, high;
-    range(r, from, to, width, &low, &high);
-    for (; low <= high; low += RELS) {
-        const int n = (int)min_(RELS, high - low + 1);
-        real *w = c->products;
-        add_by_row(c, r, from, to, low, n, width, dx, NULL, 1, w);
-        add_table(t, low, n, c->d, width, w, dq + p->first * c->d);
-        if (!into)
-            continue;
-        real *rows = (real *)(void *)(into + low * step);
-        add_outer_rows(p->first, p->lanes, width, w, strips, PE_TILE, c->d, n, rows, step / (idx)sizeof(real));
-        add_odd_queries(b, c, p, w, n, rows, step / (idx)sizeof(real));
+    range(r, seen[0], seen[1], width, &low, &high);
+    const int whole = high - low < most;
+    *span = (pe_span){w - low * width, p->first, p->lanes, width, low, whole ? high + 1 : low};
+    for (; low <= high; low += most) {
+        const int n = (int)min_(most, high - low + 1);
+        real *rows = to->table ? to->table + low * to->step : NULL;
+        add_by_row(c, r, seen[0], seen[1], low, n, width, dx, NULL, 1, w);
+        add_table(t, low, n, c->d, width, w, to->dq + p->first * c->d);
+        if (rows && !whole)
+            add_outer_rows(p->first, p->lanes, width, w, to->strips, PE_TILE, c->d, n, rows, to->step);
+        if (rows)
+            add_odd_queries(b, c, p, w, n, rows, to->step);
+        if (whole) {
+            memset(slot, 0, (size_t)(MARGIN * width) * sizeof *slot);
+            memset(w + n * width, 0, (size_t)(MARGIN * width) * sizeof *slot);
+        }
     }
 }
 
@@ -143,8 +160,8 @@ static void table_vjp(pe_content_vjp *b, pe_content *c, const pe_panel *p, const
 
 /* From   x_ij += (1 - f) z[w] + f z[w + 1],  w + f = p_ij = sum_{t >= j} gate_it:
  * d gate_it = sum_{j <= t} dX_ij (z[w + 1] - z[w]), and the gate is sigmoid(scale q_i.k_t). */
-static void sums_vjp(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
-                     const pe_bias *bias, const char *keys, idx step, const real *dx)
+void FN(content_sums_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
+                          const pe_bias *bias, const char *keys, idx step, const real *dx)
 {
     const int width = p->width, n = bias->to - bias->from, size = n * width;
     real *more = b->more + p->first * KEYS + bias->from * width, *rest = c->weight + KEYS * WIDE;
@@ -202,21 +219,21 @@ static void sums_vjp(pe_content_vjp *b, pe_content *c, const pe_queries *u, cons
         }
 }
 
-void FN(content_tile_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
-                          const pe_bias *bias, const char *keys, idx step, const real *dx)
+void FN(content_tables_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, int (*seen)[2],
+                            const real *dx)
 {
     for (int t = 0; t < u->call->nterms; t++) {
         const int op = u->call->term[t].op;
-        int table = SHAW_K, rows = SHAW_ROWS, into = SHAW_DK;
-        const real *strips = b->q_rows;
-        real *dq = b->dq;
+        int table = SHAW_K, rows = SHAW_ROWS, into = SHAW_DK, n = 0, low = INT_MAX, high = INT_MIN;
+        pe_to to = {.strips = b->q_rows, .dq = b->dq};
+        pe_span span[PE_TILE / LANES];
         if (op == PE_transformer_xl) {
             table = XL_R;
             rows = XL_ROWS;
             into = XL_DR;
             begin_vector(b, c, u, t);
-            strips = b->shifted;
-            dq = b->dq_apart;
+            to.strips = b->shifted;
+            to.dq = b->dq_apart;
         } else if (op == PE_deberta && u->term[t][DEBERTA_K].data) {
             table = DEBERTA_K;
             rows = DEBERTA_ROWS;
@@ -225,12 +242,22 @@ void FN(content_tile_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u,
             continue;
         }
         const pe_table_rows from = table_of(u, t, table);
-        const pe_rows r = rows_of(c, &u->term[t][rows], u->call->term[t].dim, u, k, p->first, p->width);
-        table_vjp(b, c, p, &from, &r, bias->from, bias->to, dx, strips, dq, gradient_of(b, u, t, into),
-                  row_step(u, t, into));
+        to.table = (real *)(void *)gradient_of(b, u, t, into);
+        to.step = row_step(u, t, into) / (idx)sizeof(real);
+        for (int p = 0; p < u->panels; p++) {
+            const pe_panel *panel = &u->panel[p];
+            if (seen[p][0] >= seen[p][1])
+                continue;
+            const pe_rows r = rows_of(c, &u->term[t][rows], u->call->term[t].dim, u, k, panel->first, panel->width);
+            panel_vjp(b, c, panel, &from, &r, seen[p], dx + panel->first * KEYS + seen[p][0] * panel->width, &to,
+                      &span[n]);
+            low = (int)min_(low, span[n].from);
+            high = (int)max_(high, span[n].to);
+            n += span[n].from < span[n].to;
+        }
+        if (to.table && n)
+            add_outer(span, n, to.strips, PE_TILE, c->d, low, high, to.table, to.step);
     }
-    if (c->sums)
-        sums_vjp(b, c, u, k, p, bias, keys, step, dx);
 }
 
 void FN(content_vjp_end)(pe_content_vjp *b, const pe_content *c, const pe_queries *u) { end_vector(b, c, u); }
@@ -241,16 +268,9 @@ void FN(content_vjp_end)(pe_content_vjp *b, const pe_content *c, const pe_querie
  * that such a key does not take. */
 static int key_strips(pe_content_vjp *b, const pe_content *c, const char *keys, idx step, int n)
 {
-    memset(b->strips, 0, (size_t)(WIDE * strips_width(c->d)) * sizeof(real));
     int odd = 0;
-    for (int j = 0; j < n; j++) {
-        const real *row = (const real *)(const void *)(keys + j * step);
-        for (int k = 0; k < c->d; k++) {
-            const int first = k / WIDE * WIDE, w = strip_width(c->d, first), finite = row[k] - row[k] == 0;
-            b->strips[first * WIDE + j * w + (k - first)] = finite ? c->scale * row[k] : 0;
-            odd |= !finite;
-        }
-    }
+    for (int j = 0; j < n; j++)
+        odd |= strip_row(row_number(keys, step, j), c->d, c->scale, b->strips, WIDE, j);
     return odd;
 }
 
@@ -261,7 +281,7 @@ static void add_odd_numbers(const pe_content *c, const char *keys, idx step, int
     for (int j = 0; j < some; j++) {
         const real *row = (const real *)(const void *)(keys + j * step);
         for (int k = 0; k < c->d; k++)
-            for (int i = 0; i < n && !(row[k] - row[k] == 0); i++)
+            for (int i = 0; i < n && !(c->scale * row[k] - c->scale * row[k] == 0); i++)
                 if (w[i * WIDE + j] != 0)
                     rows[i * d_step + k] += w[i * WIDE + j] * (c->scale * row[k]);
     }
@@ -324,9 +344,10 @@ static void key_table_vjp(pe_content_vjp *b, pe_content *c, const pe_queries *u,
                 add_pairs_by_row(u, &r, first, some, low, n, dx, w);
             memset(b->sum, 0, (size_t)(c->d * WIDE) * sizeof(real));
             add_table(&table, low, n, c->d, WIDE, w, b->sum);
+            from_lanes(b->sum, WIDE, some, c->d, c->scale, NULL, (char *)c->pack, c->d * (idx)sizeof(real));
             for (int j = 0; j < some; j++)
                 for (int d = 0; d < c->d; d++)
-                    dk[(first + j) * dk_step + d] += c->scale * b->sum[d * WIDE + j];
+                    dk[(first + j) * dk_step + d] += c->pack[j * c->d + d];
             if (!into)
                 continue;
             real *rows = (real *)(void *)(into + low * d_step);

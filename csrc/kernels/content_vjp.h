@@ -11,6 +11,7 @@ typedef struct {
     real *sum, *strips;
     real *shifted, *dq_apart; /* Transformer-XL: strips of q + v, and what its table gives to dq */
     int vector;               /* the term that they are of, or -1 */
+    real *by_row;             /* for each panel SPAN rows: what its pairs give to the rows of a table, between zeros */
     uint64_t odd_q;           /* lanes that the strips leave out, where their weights are not NaN too: in logits */
     idx t;                    /* row of the gradients of tables */
     double run[PE_TILE];
@@ -33,9 +34,12 @@ void FN(content_values_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *
 /* TUPE, from the gradient after the cap */
 void FN(content_after_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
                            const pe_bias *bias, const real *ds);
-/* Tables that meet the queries, from the gradient before the cap */
-void FN(content_tile_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
+/* CoPE, from the gradient before the cap of a panel */
+void FN(content_sums_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
                           const pe_bias *bias, const char *keys, idx step, const real *dx);
+/* Tables that meet the queries, from that of all lanes: panel p sees keys seen[p][0] <= j < seen[p][1] */
+void FN(content_tables_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, int (*seen)[2],
+                            const real *dx);
 /* Tables and vectors that meet the keys from <= j < to: dx is that of all lanes, dk the rows of the tile's keys */
 void FN(content_keys_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, const char *keys,
                           idx step, int from, int to, const real *dx, real *dk, int dk_step);

@@ -50,15 +50,9 @@ static void add_gates(pe_logits_vjp *b, const pe_queries *u, const pe_keys *k, c
             .v = keys, .v_step = step, .n = k->n, .p = more, .factor = b->one, .o = b->dq + first * b->d};
         (width == WIDE ? values_wide : values_narrow)(&w, b->d);
     }
-    for (int c = 0; c < b->d; c += WIDE) {
-        const pe_outer w = {.p = b->vjp.more,
-                            .panel = u->panel,
-                            .panels = u->panels,
-                            .x = b->q_rows + c * PE_TILE,
-                            .o = b->dk + k->first * b->wide + c,
-                            .o_step = b->wide};
-        (strip_width(b->d, c) == WIDE ? outer_wide : outer_narrow)(&w, 0, k->n);
-    }
+    pe_span span[PE_TILE / LANES];
+    spans_of(u, b->vjp.more, 0, k->n, span);
+    add_outer(span, u->panels, b->q_rows, PE_TILE, b->d, 0, k->n, b->dk + k->first * b->wide, b->wide);
 }
 
 static void write_rows(const pe_array *a, char *to, const real *rows, int n, idx step, int d)
@@ -76,6 +70,7 @@ static int block_of_queries(pe_logits_vjp *b, const pe_queries *u, char *rest)
     const pe_call *call = u->call;
     pe_keys keys;
     idx step;
+    int seen[PE_TILE / LANES][2];
     const uint64_t odd = strips_of(u, A_Q, b->d, 1, b->q_rows, b->row);
     queries_to_lanes(u, A_Q, b->d, 1, b->k_copy, b->q);
     memset(b->dq, 0, (size_t)(u->width * b->d) * sizeof(real));
@@ -96,15 +91,19 @@ static int block_of_queries(pe_logits_vjp *b, const pe_queries *u, char *rest)
                 read_tile(u, &keys, b->dx);
             for (int p = 0; p < u->panels; p++) {
                 const pe_panel *panel = &u->panel[p];
+                seen[p][0] = 0;
+                seen[p][1] = keys.n;
                 const pe_bias all = {0, keys.n, panel->width, NULL};
                 if (count)
                     FN(content_count)(&b->content, u, &keys, panel, &all, rows, step);
-                else
-                    FN(content_tile_vjp)
+                else if (b->content.sums)
+                    FN(content_sums_vjp)
                 (&b->vjp, &b->content, u, &keys, panel, &all, rows, step, b->dx + panel->first * KEYS);
             }
             if (count)
                 continue;
+            if (b->content.by_query)
+                FN(content_tables_vjp)(&b->vjp, &b->content, u, &keys, seen, b->dx);
             FN(content_keys_vjp)
             (&b->vjp, &b->content, u, &keys, rows, step, 0, keys.n, b->dx, b->dk + first * b->wide, b->wide);
             if (b->content.sums)
