@@ -16,13 +16,13 @@ enum { ATTENTION_COLUMN = 384, ATTENTION_PAD = 16 };
      + CONTENT_SCRATCH)
 
 /* content (kernels/content.c): two more packs of the queries; one panel's pack, of a table's pieces at least; products
- * of a panel with the rows of a window, twice; what is added, for all lanes; two tiles of a panel; and numbers of rows. A
+ * of a panel with the rows of a window, twice, and those that the next tile needs; what is added, for all lanes; two tiles of a panel; and numbers of rows. A
  * panel is at most 128 bytes of a row. */
 enum { CONTENT_PIECE = 64 };
 #define CONTENT_WIDTH (D(d) > CONTENT_PIECE ? D(d) : CONTENT_PIECE)
 #define CONTENT_SCRATCH                                                                    \
     (2 * 64 * 8 * D(d) + 128 * CONTENT_WIDTH + (2 * 128 + 8) * (ATTENTION_COLUMN / 4 + 64) \
-     + (64 + 2 * 32 + 64) * ATTENTION_COLUMN + 8 * 64)
+     + (64 + 2 * 32 + 64) * ATTENTION_COLUMN + 64 * 128 + 9 * 64)
 /* and its gradient (kernels/content_vjp.c): a tile of all lanes, a panel across lanes and as strips; queries as strips
  * and a part of dq; and what each lane gives to rows: of a window, with zeros around it */
 #define CONTENT_VJP_SCRATCH                                                                          \

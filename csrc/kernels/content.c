@@ -40,6 +40,7 @@ void FN(content_at)(pe_content *c, const pe_queries *u, const real *q, char **sc
     c->products = carve(scratch, RELS * WIDE);
     c->window = carve(scratch, RELS * WIDE);
     c->added = carve(scratch, (idx)PE_TILE * KEYS);
+    c->kept = carve(scratch, (idx)PE_TILE * WIDE);
     c->weight = carve(scratch, (idx)2 * KEYS * WIDE);
     c->index = (int32_t *)(void *)carve(scratch, (idx)PE_TILE * KEYS + RELS);
 }
@@ -188,10 +189,10 @@ static void add_sums(pe_content *c, const pe_queries *u, const pe_keys *k, const
         const pe_table_rows table = table_of(u, t, COPE_TABLE);
         const pe_rows r = {c->index, p->width};
         FN(content_positions)(c, u, k, p, bias, keys, step, last);
-        add_products(c, &table, &r, 0, n, c->d, c->q + p->first * c->d, p->width, c->weight + KEYS * WIDE, add);
+        add_products(c, &table, &r, 0, n, c->d, c->q + p->first * c->d, p, c->weight + KEYS * WIDE, add);
         for (int i = 0; i < n * p->width; i++)
             c->index[i] += c->index[i] < last;
-        add_products(c, &table, &r, 0, n, c->d, c->q + p->first * c->d, p->width, c->weight, add);
+        add_products(c, &table, &r, 0, n, c->d, c->q + p->first * c->d, p, c->weight, add);
     }
     if (!c->ascending)
         memcpy(c->passed + p->first, c->left, (size_t)p->width * sizeof *c->left);
@@ -232,7 +233,7 @@ real *FN(content_tile)(pe_content *c, const pe_queries *u, const pe_keys *k, con
         }
         const pe_table_rows from = table_of(u, t, table);
         const pe_rows r = rows_of(c, &u->term[t][rows], u->call->term[t].dim, u, k, p->first, p->width);
-        add_products(c, &from, &r, bias->from, bias->to, c->d, pack, p->width, NULL, add);
+        add_products(c, &from, &r, bias->from, bias->to, c->d, pack, p, NULL, add);
     }
     if (c->sums)
         add_sums(c, u, k, p, bias, keys, step, add);

@@ -18,12 +18,19 @@ typedef struct {
     int step;
 } pe_rows;
 
+/* Rows of a product that the next tile of a panel needs too */
+typedef struct {
+    const void *table, *pack;
+    int vector, low;
+} pe_kept;
+
 typedef struct {
     int d, e;
     int by_query, by_key, sums, values, after; /* how many terms there are of each kind; sums are CoPE's */
     real scale, gate_scale;                    /* of what is added; of q.k in CoPE's gates, beyond that of the pack */
     const real *q;                             /* packed queries, times scale */
-    real *packed, *shifted, *pack, *products, *window, *added, *weight;
+    real *packed, *shifted, *pack, *products, *window, *added, *weight, *kept;
+    pe_kept of[PE_TILE / LANES];
     int vector; /* the term whose vector is in shifted, or -1 */
     int32_t *index;
     const void *held; /* the map whose rows index has for this tile, where positions count up by one */

@@ -198,12 +198,12 @@ void FN(content_sums_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u,
         memset(slope, 0, (size_t)size * sizeof *slope);
         for (int i = 0; i < size; i++)
             c->weight[i] = -1;
-        add_products(c, &table, &r, 0, n, c->d, pack, width, c->weight, slope);
+        add_products(c, &table, &r, 0, n, c->d, pack, p, c->weight, slope);
         for (int i = 0; i < size; i++) {
             c->index[i] += c->index[i] < last;
             c->weight[i] = 1;
         }
-        add_products(c, &table, &r, 0, n, c->d, pack, width, c->weight, slope);
+        add_products(c, &table, &r, 0, n, c->d, pack, p, c->weight, slope);
         for (int i = 0; i < size; i++)
             more[i] += slope[i];
     }
@@ -398,7 +398,7 @@ real *FN(content_values_of)(pe_content *c, const pe_queries *u, const pe_keys *k
             continue;
         const pe_table_rows table = table_of(u, t, SHAW_V);
         const pe_rows r = rows_of(c, &u->term[t][SHAW_ROWS], u->call->term[t].dim, u, k, p->first, p->width);
-        add_products(c, &table, &r, bias->from, bias->to, c->e, g, p->width, NULL, add);
+        add_products(c, &table, &r, bias->from, bias->to, c->e, g, p, NULL, add);
     }
     return add;
 }

@@ -170,10 +170,31 @@ static NOINLINE void window_of(const int32_t *row, int count, int low, int n, in
             memcpy(window + i * width, product + (row[i] - low) * width, (size_t)width * sizeof *window);
 }
 
+/* Products with a window's rows, low .. low + count - 1. Where tiles follow each other, width - 1 of them were there for
+ * the tile before: at the low end if rows go up with the keys, else at the high end. */
+static NOINLINE void rolling_products(pe_content *c, const pe_table_rows *t, int low, int count, int up, int d,
+                                      const real *pack, const pe_panel *p, real *out)
+{
+    const int width = p->width, shared = width - 1, other = count - shared;
+    const size_t bytes = (size_t)(shared * width) * sizeof(real);
+    pe_kept *of = &c->of[p->first / LANES];
+    real *kept = c->kept + p->first * WIDE;
+    const pe_kept now = {t->data, pack, c->vector, up ? low : low + other};
+    const int there = of->table == now.table && of->pack == now.pack && of->vector == now.vector && of->low == now.low;
+    const int first = there && up ? shared : 0;
+    products(t, low + first, there ? other : count, d, pack, width, out + first * width);
+    if (there)
+        memcpy(up ? out : out + other * width, kept, bytes);
+    *of = now;
+    of->low = up ? low + other : low;
+    memcpy(kept, up ? out + other * width : out, bytes);
+}
+
 /* Products of a pack with every row that the panel's pairs need, RELS rows at a time, added where they belong. */
 static NOINLINE void add_products(pe_content *c, const pe_table_rows *t, const pe_rows *r, int from, int to, int d,
-                                  const real *pack, int width, const real *factor, real *add)
+                                  const real *pack, const pe_panel *p, const real *factor, real *add)
 {
+    const int width = p->width;
     int low, high;
     range(r, from, to, width, &low, &high);
     if (low == high && !factor) { /* all of the tile is beyond the table's end */
@@ -188,7 +209,7 @@ static NOINLINE void add_products(pe_content *c, const pe_table_rows *t, const p
     const int step = window ? direction(row, count) * width : 0;
     if (step) {
         real *x = c->products + LANES * width;
-        products(t, low, count, d, pack, width, x);
+        rolling_products(c, t, low, count, step < 0, d, pack, p, x);
         add_skewed(step > 0 ? x : x + (count - 1) * width, step, to - from, width, add);
         return;
     }
