@@ -13,7 +13,10 @@
 #include "block.h"
 
 /* pairs of a unit; vectors of value columns and keys of values at a time; bytes that memory is asked for ahead */
-enum { PAIRS = 16, STRIP = 4, SOME = 32, AHEAD = 8192 };
+enum { PAIRS = 16, STRIP = 4, SOME = 32, AHEAD = 8192, LINE = 64 };
+enum {
+    TOGETHER = VEC_BYTES == 64 ? 4 : 2
+}; /* pairs: their sums take 16 of AVX-512's 32 registers, 8 of 16 elsewhere */
 
 typedef struct {
     int d, e, wide_d, wide_e; /* widths of heads, and with what fills up the last vector */
@@ -60,24 +63,52 @@ static const char *whole_rows(const char *data, idx *step, pe_storage storage, i
 
 /* ---- products ---- */
 
-/* Rows that lie about AHEAD bytes ahead */
-INLINE idx rows_ahead(int width) { return AHEAD / (max_(width, 1) * (idx)sizeof(real)) + 1; }
+/* Lines of rows that lie ahead, asked for in their order and a few at a time: `turns` passes over the rows share them, so
+ * that there are requests under way all the time. */
+typedef struct {
+    const char *next;
+    idx gap; /* from the end of a row to the next one */
+    int left, row, wait, turns;
+} pe_ahead;
 
-/* s = q . k for LANES keys. The first pair that meets them asks memory for those that come `ahead` bytes later. */
-INLINE void key_block(const char *k, idx step, idx ahead, const real *q, int d, real *s)
+INLINE pe_ahead ahead_of(const char *rows, idx step, int width, int turn, int turns)
+{
+    const int lines = (int)BLOCKS(width * (idx)sizeof(real), LINE);
+    return (pe_ahead){
+        rows + (AHEAD / (width * (idx)sizeof(real)) + 1) * step, step - lines * LINE, lines, lines, turn, turns};
+}
+
+INLINE void ask(pe_ahead *a, int lines)
+{
+    const int mine = a->wait-- == 0;
+    a->wait = mine ? a->turns - 1 : a->wait;
+    UNROLL
+    for (int i = 0; i < lines; i++) {
+        if (mine)
+            PREFETCH(a->next);
+        a->next += LINE;
+        if (--a->left == 0) {
+            a->next += a->gap;
+            a->left = a->row;
+        }
+    }
+}
+
+/* s = q . k for LANES keys */
+INLINE void key_block(const char *k, idx step, int turn, int turns, const real *q, int d, real *s)
 {
     const char *half = k + LANES / 2 * step; /* so that LANES / 2 offsets are enough, or registers run out */
+    pe_ahead ahead = ahead_of(k, step, d, turn, turns);
     vec acc[LANES];
     UNROLL
     for (int r = 0; r < LANES; r++)
         acc[r] = vec_set(0);
     for (int c = 0; c < d; c += LANES) {
         const vec x = vec_load(q + c);
+        ask(&ahead, LANES * VEC_BYTES / LINE);
         UNROLL
         for (int r = 0; r < LANES; r++) {
             const char *at = (r < LANES / 2 ? k : half) + r % (LANES / 2) * step;
-            if (ahead)
-                PREFETCH(at + ahead);
             acc[r] = vec_fma(vec_load((const real *)(const void *)at), x, acc[r]);
         }
         k += sizeof(vec);
@@ -93,25 +124,27 @@ static NOINLINE void scores_of_pairs(pe_few *b, const char *k, idx step, int n)
         const int first = (int)max_(0, min_(j, n - LANES)); /* the last block has some keys of the one before */
         const char *at = k + first * step;
         real *s = b->s + first;
-        key_block(at, step, rows_ahead(d) * step, b->q, d, s);
-        for (int p = 1; p < b->pairs; p++)
-            key_block(at, step, 0, b->q + p * d, d, s + p * KEYS);
+        for (int p = 0; p < b->pairs; p++)
+            key_block(at, step, p, b->pairs, b->q + p * d, d, s + p * KEYS);
     }
 }
 
 /* o = o factor + sum_j p_j v_j for some pairs and vectors of channels */
-INLINE void value_block(int pairs, int cols, const char *v, idx step, idx ahead, int n, const real *p,
-                        const real *factor, real *o, int o_step)
+INLINE void value_block(int pairs, int cols, const char *v, idx step, int n, const real *p, const real *factor, real *o,
+                        int o_step, const pe_ahead *rows)
 {
+    pe_ahead ahead = *rows;
     vec acc[4 * STRIP];
     UNROLL
     for (int i = 0; i < pairs * cols; i++)
         acc[i] = vec_set(0);
     for (int j = 0; j < n; j++, v += step) {
-        UNROLL
-        for (int c = 0; c < cols; c++)
-            if (ahead)
-                PREFETCH(v + ahead + c * (idx)sizeof(vec));
+        if (ahead.wait-- == 0) {
+            ahead.wait = ahead.turns - 1;
+            for (int i = 0; i < ahead.row; i++)
+                PREFETCH(ahead.next + i * LINE);
+        }
+        ahead.next += step;
         UNROLL
         for (int r = 0; r < pairs; r++) {
             const vec y = vec_set(p[r * KEYS + j]);
@@ -129,31 +162,32 @@ INLINE void value_block(int pairs, int cols, const char *v, idx step, idx ahead,
     }
 }
 
-INLINE void value_columns(int cols, pe_few *b, const char *v, idx step, int first, int from, int n)
+INLINE void value_columns(int cols, pe_few *b, const char *v, idx step, int first, int from, int n, pe_ahead *ahead)
 {
-    enum { TOGETHER = VEC_BYTES == 64 ? 4 : 2 }; /* sums: 16 of AVX-512's 32 registers, 8 of 16 elsewhere */
     const int e = b->wide_e;
     const real *weight = b->s + from, *factor = from ? b->one : b->factor;
     real *o = b->o + first;
     int p = 0;
-    idx ahead = rows_ahead(e) * step;
-    v += first * (idx)sizeof(real) + from * step;
-    for (; b->pairs - p >= TOGETHER; p += TOGETHER, ahead = 0)
-        value_block(TOGETHER, cols, v, step, ahead, n, weight + p * KEYS, factor + p, o + p * e, e);
-    for (; p < b->pairs; p++, ahead = 0)
-        value_block(1, cols, v, step, ahead, n, weight + p * KEYS, factor + p, o + p * e, e);
+    v += first * (idx)sizeof(real);
+    for (; b->pairs - p >= TOGETHER; p += TOGETHER, ahead->wait++)
+        value_block(TOGETHER, cols, v, step, n, weight + p * KEYS, factor + p, o + p * e, e, ahead);
+    for (; p < b->pairs; p++, ahead->wait++)
+        value_block(1, cols, v, step, n, weight + p * KEYS, factor + p, o + p * e, e, ahead);
 }
 
 /* Some keys at a time: all their columns, for all pairs, while they are in the first cache */
 static NOINLINE void values_of_pairs(pe_few *b, const char *v, idx step, int keys)
 {
-    for (int from = 0; from < keys; from += SOME) {
+    const int wide = b->wide_e / (STRIP * LANES), strips = wide + (b->wide_e - wide * STRIP * LANES) / LANES;
+    const int turns = strips * (b->pairs / TOGETHER + b->pairs % TOGETHER);
+    for (int from = 0; from < keys; from += SOME, v += SOME * step) {
         const int n = (int)min_(SOME, keys - from);
+        pe_ahead ahead = ahead_of(v, step, b->wide_e, 0, turns);
         int c = 0;
         for (; b->wide_e - c >= STRIP * LANES; c += STRIP * LANES)
-            value_columns(STRIP, b, v, step, c, from, n);
+            value_columns(STRIP, b, v, step, c, from, n, &ahead);
         for (; c < b->wide_e; c += LANES)
-            value_columns(1, b, v, step, c, from, n);
+            value_columns(1, b, v, step, c, from, n, &ahead);
     }
 }
 
