@@ -1,18 +1,13 @@
-"""Streaming attention against torch's scaled_dot_product_attention, and against the multiplier of this core."""
+"""Streaming attention, forward: its share of the multiplier, against torch's scaled_dot_product_attention, and what
+masks, biases, storage and threads cost."""
 
 from __future__ import annotations
 
-import ctypes
-import subprocess
-import sysconfig
-import tempfile
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import Report, check, main, peer, random
+from measure import Report, check, evict, main, peer, random
+from peak import NAME, peak, share
 
 import posenc
 
@@ -21,105 +16,118 @@ H, D = 8, 64
 
 def run(report: Report) -> None:
     torch = peer("torch")
-    peak = peak_flops()
-    print(f"    peak: {peak / 1e9:.1f} GFLOP/s float32 (fused multiply-adds on independent registers)" if peak else
-          "    (no C compiler here: no share of the peak)")  # fmt: skip
-    for n in (128, 1024, 2048):
-        one_size(report, torch, peak, n)
-    for n in (256, 1024, 2048):
-        backward(report, torch, peak, n)
+    for n, d, least in ((128, D, None), (512, D, 0.65), (1024, D, 0.75), (2048, D, 0.75), (1024, 128, 0.8)):
+        one_size(report, torch, n, d, least)
+    double(report, torch)
+    options(report)
+    storage(report)
     small(report, torch)
-    content(report)
-    decode(report, torch)
+    two_threads(report)
 
 
-def one_size(report: Report, torch: Any, peak: float, n: int) -> None:
-    q, k, v = (random((H, n, D), seed=seed) for seed in range(3))
+def one_size(report: Report, torch: Any, n: int, d: int, least: float | None) -> None:
+    q, k, v = (random((H, n, d), seed=seed) for seed in range(3))
     bias = posenc.alibi(posenc.alibi_slopes(H))
     matrix = np.ascontiguousarray(bias.matrix(n))
     outs = [np.empty_like(q) for _ in range(3)]
     check("attention", posenc.attention(q, k, v, out=outs[0]), naive(q, k, v, 0.0), 1e-5)
     check("attention, ALiBi", posenc.attention(q, k, v, bias=bias), naive(q, k, v, matrix), 1e-5)
+    operations = 4.0 * H * n * n * d
 
-    def share(seconds: float, part: float = 1.0) -> str:
-        rate = 4.0 * H * n * n * D * part / seconds
-        return f"{rate / 1e9:.1f} GFLOP/s" + (f", {100 * rate / peak:.0f} % of the peak" if peak else "")
+    def plain() -> object:
+        return posenc.attention(q, k, v, out=outs[0])
 
-    contenders: dict[str, Any] = {"posenc.attention(out=)": lambda: posenc.attention(q, k, v, out=outs[0])}
-    causal: dict[str, Any] = {"posenc causal": lambda: posenc.attention(q, k, v, causal=True, out=outs[1])}
-    biased: dict[str, Any] = {
-        "posenc with ALiBi": lambda: posenc.attention(q, k, v, bias=bias, out=outs[2]),
-        "posenc without": contenders["posenc.attention(out=)"],
-    }
+    def causal() -> object:
+        return posenc.attention(q, k, v, causal=True, out=outs[1])
+
+    def biased() -> object:
+        return posenc.attention(q, k, v, bias=bias, out=outs[2])
+
+    groups: list[tuple[str, dict[str, Any], float]] = [
+        ("attention", {"posenc.attention(out=)": plain, **peak(operations)}, 1.15),
+        ("attention causal", {"posenc causal": causal, "posenc without": plain}, 1.3),
+        ("attention ALiBi", {"posenc with ALiBi": biased, "posenc without": plain}, 1.3),
+    ]
     if torch:
         tq, tk, tv, mask = (torch.from_numpy(a)[None] for a in (q, k, v, matrix))
         sdpa = torch.nn.functional.scaled_dot_product_attention
-        contenders["torch SDPA"] = lambda: sdpa(tq, tk, tv)
-        causal["torch SDPA causal"] = lambda: sdpa(tq, tk, tv, is_causal=True)
-        biased["torch SDPA, ready ALiBi mask"] = lambda: sdpa(tq, tk, tv, attn_mask=mask)
-    goal = {"torch SDPA": 1.0} if n == 1024 else None
-    shape = f"float32 H={H} N=M={n} D={D}"
-    report.time(f"attention {shape}", contenders, least=goal, note=share)
-    report.time(f"attention causal {shape}", causal, note=lambda s: share(s, (n + 1) / (2 * n)))
-    report.time(f"attention ALiBi {shape}", biased, note=share)
-
-
-def backward(report: Report, torch: Any, peak: float, n: int) -> None:
-    """Five products where the forward has two."""
-    q, k, v, grad = (random((H, n, D), seed=seed) for seed in range(4))
-    slopes = posenc.alibi(posenc.alibi_slopes(H))
-    biases: dict[str, Any] = {"": {}, " causal": {"causal": True}, " with ALiBi": {"bias": slopes}}
-
-    def gradient(**options: Any) -> Callable[[], Any]:
-        out, lse = posenc.attention(q, k, v, return_lse=True, **options)
-        return lambda: posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, **options)
-
-    def share(seconds: float) -> str:
-        rate = 10.0 * H * n * n * D / seconds
-        return f"{rate / 1e9:.1f} GFLOP/s" + (f", {100 * rate / peak:.0f} % of the peak" if peak else "")
-
-    contenders: dict[str, Any] = {f"posenc.attention_vjp{name}": gradient(**o) for name, o in biases.items()}
-    contenders["posenc.attention"] = lambda: posenc.attention(q, k, v)
-    if torch:
-        tensors = [torch.from_numpy(a)[None].requires_grad_() for a in (q, k, v)]
-        result = torch.nn.functional.scaled_dot_product_attention(*tensors)
-        cotangent = torch.from_numpy(grad)[None]
-        contenders["torch SDPA backward"] = lambda: torch.autograd.grad(result, tensors, cotangent, retain_graph=True)
-        for ours, theirs in zip(
-            contenders["posenc.attention_vjp"](), contenders["torch SDPA backward"](), strict=False
+        for (_, contenders, _), call in zip(
+            groups,
+            (
+                lambda: sdpa(tq, tk, tv),
+                lambda: sdpa(tq, tk, tv, is_causal=True),
+                lambda: sdpa(tq, tk, tv, attn_mask=mask),
+            ),
+            strict=True,
         ):
-            check("attention_vjp", ours, theirs[0], 1e-4)
-    goal = {"torch SDPA backward": 1.0} if n == 1024 else None
-    report.time(f"attention_vjp float32 H={H} N=M={n} D={D}", contenders, least=goal, note=share)
+            contenders["torch SDPA"] = call
+    most = {NAME: 1 / least if least else None, "posenc without": None}
+    for name, contenders, faster in groups:
+        limit = {key: goal for key, goal in most.items() if goal and key in contenders}
+        if "causal" in name and n >= 1024:
+            limit["posenc without"] = 0.6
+        if "ALiBi" in name:
+            limit["posenc without"] = 1.05
+        goals = {"torch SDPA": faster} if torch and n >= 512 else None
+        share(report.time(f"{name} float32 H={H} N=M={n} D={d}", contenders, most=limit, least=goals))
 
 
-def content(report: Report) -> None:
-    """Operators that read q and k, against attention without; then its gradient."""
-    n, rows = 1024, 512
-    q, k, v, grad = (random((H, n, D), seed=seed) for seed in range(4))
-    table, other = random((H, rows, D), seed=4), random((H, rows, D), seed=5)
-    biases: dict[str, Any] = {
-        "Shaw K=64": posenc.shaw(random((H, 129, D), seed=6)),
-        "Transformer-XL": posenc.transformer_xl(
-            random((H, 2 * n - 1, D), seed=7), random((H, D), seed=8), random((H, D), seed=9)
-        ),
-        "DeBERTa c2p": posenc.deberta(None, table, terms=("c2p",)),
-        "DeBERTa p2c": posenc.deberta(other, None, terms=("p2c",)),
-        "DeBERTa both": posenc.deberta(other, table),
+def double(report: Report, torch: Any) -> None:
+    n = 1024
+    q, k, v = (random((H, n, D), np.float64, seed) for seed in range(3))
+    check("attention float64", posenc.attention(q, k, v), naive(q, k, v, 0.0), 1e-12)
+    contenders: dict[str, Any] = {"posenc.attention": lambda: posenc.attention(q, k, v)}
+    contenders |= peak(4.0 * H * n * n * D, "float64")
+    if torch:
+        t = [torch.from_numpy(a)[None] for a in (q, k, v)]
+        contenders["torch SDPA"] = lambda: torch.nn.functional.scaled_dot_product_attention(*t)
+    share(report.time(f"attention float64 H={H} N=M={n} D={D}", contenders, most={NAME: 1 / 0.65}))
+
+
+def options(report: Report) -> None:
+    """What a bias, a mask or a window costs."""
+    n = 2048
+    q, k, v = (random((H, n, D), seed=seed) for seed in range(3))
+    array, keep = random((H, n, n), seed=3), random((n, n), seed=4) > -1
+    ours: dict[str, tuple[dict[str, Any], float]] = {
+        "T5": ({"bias": posenc.t5(random((32, H)))}, 1.05),
+        "KERPLE log": ({"bias": posenc.kerple_log([1.0] * H, [1.0] * H)}, 1.05),
+        "any Toeplitz row": ({"bias": posenc.toeplitz(random((H, 2 * n - 1)))}, 1.05),
+        "dense bias": ({"bias": posenc.dense(array)}, 1.3),
+        "keep, 84 % of the pairs": ({"keep": keep}, 1.3),
+        "softcap": ({"softcap": 30.0}, 1.5),
     }
+    check(
+        "dense", posenc.attention(q[:1, :65], k[:1, :65], v[:1, :65], bias=posenc.dense(array[:1, :65, :65])),
+        naive(q[:1, :65], k[:1, :65], v[:1, :65], array[:1, :65, :65]), 1e-5,
+    )  # fmt: skip
+    for name, (option, most) in ours.items():
+        contenders = {
+            "with it": lambda option=option: posenc.attention(q, k, v, **option),
+            "without": lambda: posenc.attention(q, k, v),
+        }
+        report.time(f"attention float32 H={H} N=M={n} D={D}: {name}", contenders, most={"without": most})
+    q, k, v = (random((1, 8192, D), seed=seed) for seed in range(3))
+    contenders = {
+        "window (256, 0)": lambda: posenc.attention(q, k, v, window=(256, 0)),
+        "all of it": lambda: posenc.attention(q, k, v),
+    }
+    report.time("attention float32 H=1 N=M=8192 D=64: a window", contenders, most={"all of it": 0.08})
 
-    def forward(bias: Any) -> Callable[[], Any]:
-        return lambda: posenc.attention(q, k, v, bias=bias)
 
-    def gradient(bias: Any) -> Callable[[], Any]:
-        out, lse = posenc.attention(q, k, v, bias=bias, return_lse=True)
-        return lambda: posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=bias)
-
-    for name, bias in biases.items():
-        goals = (2.3 if name[-3:] in ("p2c", "oth") else 1.65), 1.8
-        for kind, make, goal in (("attention", forward, goals[0]), ("attention_vjp", gradient, goals[1])):
-            contenders = {name: make(bias), "without": make(())}
-            report.time(f"{kind} {name} float32 H={H} N=M={n} D={D}", contenders, most={"without": goal})
+def storage(report: Report) -> None:
+    ml_dtypes = peer("ml_dtypes")
+    n = 2048
+    q, k, v = (random((H, n, D), seed=seed) for seed in range(3))
+    for name in ("float16", *(["bfloat16"] if ml_dtypes else [])):
+        dtype = np.dtype(name)
+        halves = [a.astype(dtype) for a in (q, k, v)]
+        check(name, posenc.attention(*halves), posenc.attention(*(a.astype(np.float32) for a in halves)), 1e-2)
+        contenders = {
+            f"stored as {name}": lambda halves=halves: posenc.attention(*halves),
+            "float32": lambda: posenc.attention(q, k, v),
+        }
+        report.time(f"attention H={H} N=M={n} D={D}: {name}", contenders, most={"float32": 1.15})
 
 
 def small(report: Report, torch: Any) -> None:
@@ -135,72 +143,30 @@ def small(report: Report, torch: Any) -> None:
         report.time(f"attention float32 B*H=128 N=M={n} D={D}", contenders, least=goal)
 
 
-def decode(report: Report, torch: Any) -> None:
-    m = 8192
-    for heads, groups, n, d in ((32, 32, 1, 64), (32, 32, 1, 128), (32, 8, 1, 64), (32, 8, 1, 128), (32, 32, 4, 64)):
-        q, k, v = random((heads, n, d)), random((groups, m, d), seed=1), random((groups, m, d), seed=2)
-        contenders: dict[str, Any] = {
-            "posenc.attention": lambda q=q, k=k, v=v: posenc.attention(q, k, v),
-            "maximum of k and of v (reads them)": lambda k=k, v=v: (k.max(), v.max()),
-        }
-        goal = None
-        if torch:
-            tq, tk, tv = (torch.from_numpy(a)[None] for a in (q, k, v))
-            sdpa, shared = torch.nn.functional.scaled_dot_product_attention, heads != groups
-            contenders["torch SDPA"] = lambda tq=tq, tk=tk, tv=tv, sdpa=sdpa, shared=shared: sdpa(
-                tq, tk, tv, enable_gqa=shared
-            )
-            goal = {"torch SDPA": 2.0 if shared else 1.5}
-        report.time(f"decode float32 H={heads} G={groups} N={n} M={m} D={d}", contenders, least=goal)
+def two_threads(report: Report) -> None:
+    n = 2048
+    q, k, v = (random((H, n, D), seed=seed) for seed in range(3))
+
+    def on(count: int) -> object:
+        with posenc.threads(count):
+            return posenc.attention(q, k, v)
+
+    evict()
+    report.time(
+        f"attention float32 H={H} N=M={n} D={D}: two threads (two idle cores?)",
+        {"two threads": lambda: on(2), "one": lambda: on(1)}, least={"one": 1.75},
+    )  # fmt: skip
 
 
 def naive(q: np.ndarray, k: np.ndarray, v: np.ndarray, bias: Any) -> np.ndarray:
     """softmax(q k / sqrt(D) + bias) v in float64, head by head."""
     out = np.empty(q.shape)
     for h in range(len(q)):
-        logits = q[h].astype(np.float64) @ k[h].astype(np.float64).T / D**0.5 + (bias[h] if np.ndim(bias) else bias)
+        logits = q[h].astype(np.float64) @ k[h].astype(np.float64).T / q.shape[-1] ** 0.5
+        logits += bias[h] if np.ndim(bias) else bias
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         out[h] = weights @ v[h].astype(np.float64) / weights.sum(axis=1, keepdims=True)
     return out
-
-
-PEAK_C = """
-typedef float vec __attribute__((vector_size(WIDTH * 4)));
-float spin(long turns) {
-    vec a[10], x, y;
-    for (int i = 0; i < WIDTH; i++) { x[i] = 0.999f; y[i] = 1e-3f; }
-    for (int r = 0; r < 10; r++) a[r] = x * (float)(r + 1);
-    for (long t = 0; t < turns; t++)
-        _Pragma("GCC unroll 10")
-        for (int r = 0; r < 10; r++) a[r] = a[r] * x + y;
-    float sum = 0;
-    for (int r = 0; r < 10; r++) for (int i = 0; i < WIDTH; i++) sum += a[r][i];
-    return sum;
-}
-"""
-PEAK_FLAGS = {"avx512": ("16", "-march=x86-64-v4"), "avx2": ("8", "-mavx2 -mfma"), "base": ("4", "")}
-
-
-def peak_flops() -> float:
-    """float32 operations per second of one core in this variant, from a loop of independent multiply-adds; or 0."""
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    width, flags = PEAK_FLAGS[posenc.isa()]
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder, "peak.c"), Path(folder, "peak.so")
-        source.write_text(PEAK_C)
-        command = [compiler, "-O3", "-ffp-contract=fast", f"-DWIDTH={width}", *flags.split(), "-shared", "-fPIC"]
-        try:
-            subprocess.run([*command, str(source), "-o", str(library)], check=True, capture_output=True)
-            spin: Callable[[int], float] = ctypes.CDLL(str(library)).spin
-        except (OSError, subprocess.CalledProcessError):
-            return 0.0
-        spin.argtypes, spin.restype = [ctypes.c_long], ctypes.c_float  # type: ignore[attr-defined]
-        turns, best = 4_000_000, 0.0
-        for _ in range(9):
-            start = time.perf_counter()
-            spin(turns)
-            best = max(best, turns * 10 * int(width) * 2 / (time.perf_counter() - start))
-    return best
 
 
 if __name__ == "__main__":
