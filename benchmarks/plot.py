@@ -1,0 +1,73 @@
+"""Seconds of every plotting call, and of the call with its PNG, for 512 positions of 128 channels.
+
+Seconds of this process on one core, so that what else the machine does is not counted.
+"""
+
+from __future__ import annotations
+
+import one_thread  # noqa: F401  # isort: skip
+
+import io
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from measure import Report, main
+
+import posenc
+from posenc import plot
+
+TURNS = 5
+
+
+def calls() -> dict[str, Callable[[], Any]]:
+    """One call of each function, by its name; several where options make another picture."""
+    encoding = posenc.sinusoidal(512, 128)
+    plain = posenc.rope_frequencies(128)
+    ntk = posenc.rope_frequencies(128, rope_type="ntk", factor=8)
+    slopes = posenc.alibi_slopes(8)
+    biases = {"alibi": posenc.alibi(slopes), "kerple": posenc.kerple_log(slopes, slopes)}
+    words = [f"word {i}" for i in range(12)]
+    maps = {f"scheme {i}": [np.eye(12)] for i in range(3)}
+    return {
+        "encoding": lambda: plot.encoding(encoding),
+        "similarity": lambda: plot.similarity(encoding),
+        "similarity, distance": lambda: plot.similarity(encoding, kind="distance"),
+        "similarity, correlation": lambda: plot.similarity(encoding, kind="correlation"),
+        "triangles": lambda: plot.triangles(encoding),
+        "distance_curves": lambda: plot.distance_curves(encoding),
+        "decay": plot.decay,
+        "decay, long range": lambda: plot.decay(range(0, 4001, 10)),
+        "decay, finite": lambda: plot.decay(np.arange(512), dim=128),
+        "bias": lambda: plot.bias(biases["alibi"], distances=np.arange(-511, 512)),
+        "biases": lambda: plot.biases(biases, distances=np.arange(-511, 512)),
+        "profile": lambda: plot.profile({"RoPE": plain, **biases}, distances=np.arange(-511, 1)),
+        "rope_bands": lambda: plot.rope_bands({"NTK": ntk}, plain, train_length=512),
+        "extrapolation": lambda: plot.extrapolation(plain, 512, 1024),
+        "attention_maps": lambda: plot.attention_maps(maps, [words], ["a text"]),
+        "precision": plot.precision,
+    }
+
+
+def run(report: Report) -> None:
+    made = calls()
+    missing = set(plot.__all__) - {name.split(",")[0] for name in made}
+    if missing:
+        sys.exit(f"no call of {', '.join(sorted(missing))}")
+    plot.encoding(np.eye(2)).savefig(io.BytesIO())  # matplotlib reads its fonts once
+    for name, call in made.items():
+        drawn, written = [], []
+        for _ in range(TURNS):
+            start = time.process_time()
+            figure = call()
+            middle = time.process_time()
+            figure.savefig(io.BytesIO(), format="png")
+            drawn.append(middle - start)
+            written.append(time.process_time() - start)
+        report.figure(f"{name}: the call {min(drawn):.2f} s, with its PNG", min(written), "s", most=1.0)
+
+
+if __name__ == "__main__":
+    main(__doc__, run)
