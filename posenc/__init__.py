@@ -11,9 +11,11 @@ from .absolute.complex_order import *
 from .absolute.convolution import *
 from .absolute.digits import *
 from .absolute.flow import *
+from .absolute.frequency import *
 from .absolute.lookup import *
 from .absolute.merge import *
 from .absolute.recurrence import *
+from .absolute.shift import *
 from .absolute.sinusoid import *
 from .attention import *
 from .bias.buckets import *

@@ -1,19 +1,24 @@
 """Absolute encodings: a vector for each position. One file for each idea; all names are here."""
 
 from . import complex_order as _complex_order
-from . import convolution, flow, lookup, recurrence, sinusoid
+from . import convolution, flow, frequency, lookup, recurrence, sinusoid
 from . import digits as _digits
 from . import merge as _merge
+from . import shift as _shift
 from .complex_order import *
 from .convolution import *
 from .digits import *
 from .flow import *
+from .frequency import *
 from .lookup import *
 from .merge import *
 from .recurrence import *
+from .shift import *
 from .sinusoid import *
 
 __all__ = [
+    *frequency.__all__,
+    *_shift.__all__,
     *sinusoid.__all__,
     *lookup.__all__,
     *recurrence.__all__,

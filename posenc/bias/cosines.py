@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import _core
 from .._call import F32, F64, Array, Float64, as_index, fail, finish, output
-from ..absolute.sinusoid import exact_frequencies
+from ..absolute.frequency import exact_frequencies
 from .operator import Bias, Sums, Where, check_heads, consecutive, diagonal_distances, fill_matrix, fits_end
 
 __all__ = ["sandwich"]

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .._call import Array, as_index, fail
-from ..absolute.sinusoid import frequencies as all_frequencies
+from ..absolute.frequency import frequencies as all_frequencies
 from ..absolute.sinusoid import sinusoidal
 from ..analysis.curves import decay as decay_curve
 from ..analysis.curves import places

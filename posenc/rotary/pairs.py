@@ -22,7 +22,7 @@ from .._call import (
     reduce_to,
     working,
 )
-from ..absolute.sinusoid import given_frequencies
+from ..absolute.frequency import given_frequencies
 from .scaling import RopeFrequencies
 
 LAYOUTS = ("half", "interleaved")
