@@ -1,0 +1,115 @@
+"""Where tables are shown: rich where it is installed, else plain text."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+
+class Cell(NamedTuple):
+    text: str
+    style: str = ""
+
+
+class Table(NamedTuple):
+    """A question, the answer in rows, and what the numbers mean."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: list[tuple[Cell, ...]]
+    note: str
+    texts: int = 1
+    """Columns from the left that are words, not numbers."""
+
+
+def columns(text: str) -> int:
+    """Places that a text takes in a terminal."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def plain(table: Table) -> str:
+    lines = [table.header, *(tuple(cell.text for cell in row) for row in table.rows)]
+    widths = [max(columns(line[i]) for line in lines) for i in range(len(table.header))]
+
+    def line(cells: tuple[str, ...]) -> str:
+        pads = [" " * (width - columns(cell)) for cell, width in zip(cells, widths, strict=True)]
+        padded = [
+            cell + pad if i < table.texts else pad + cell for i, (cell, pad) in enumerate(zip(cells, pads, strict=True))
+        ]
+        return ("  " + "  ".join(padded)).rstrip()
+
+    return "\n".join([table.title, "", *map(line, lines), "", textwrap.fill(table.note, 100)])
+
+
+STYLES = {"good": "green", "bad": "red", "dim": "dim", "": ""}
+
+
+class Terminal:
+    """Where the tour is shown: rich where it is installed, else plain text."""
+
+    def __init__(self) -> None:
+        self.console: Any = None
+        if find_spec("rich"):
+            from rich.console import Console
+
+            self.console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+
+    def say(self, text: str = "") -> None:
+        if self.console is None:
+            print(text, flush=True)
+        else:
+            self.console.print(text, markup=False, soft_wrap=True)
+
+    def show(self, table: Table) -> None:
+        if self.console is None:
+            self.erase()
+            print(plain(table), end="\n\n", flush=True)
+            return
+        from rich import box
+        from rich.table import Table as Grid
+        from rich.text import Text as Styled
+
+        grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
+        for i, name in enumerate(table.header):
+            grid.add_column(Styled(name), justify="left" if i < table.texts else "right", no_wrap=True)
+        for row in table.rows:
+            grid.add_row(*(Styled(cell.text, STYLES[cell.style]) for cell in row))
+        self.console.print(table.title, style="bold")
+        self.console.print(grid)
+        self.console.print(table.note, style="italic", markup=False)
+        self.console.print()
+
+    @staticmethod
+    def erase() -> None:
+        """Remove the line of progress."""
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def progress(self, steps: int) -> Iterator[Callable[[str], None]]:
+        """A function to call at the beginning of each step; seen where there is a terminal."""
+        if not sys.stderr.isatty():
+            yield lambda description: None
+        elif self.console is None:
+            number = itertools.count(1)
+
+            def step(description: str) -> None:
+                self.erase()
+                print(f"[{next(number)}/{steps}] {description}", end="", file=sys.stderr, flush=True)
+
+            yield step
+            self.erase()
+        else:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            console = self.console if sys.stdout.isatty() else Console(stderr=True)
+            with Progress(BarColumn(20), TextColumn("{task.description}"), console=console, transient=True) as bar:
+                task = bar.add_task("", total=steps)
+                yield lambda description: bar.update(task, advance=1, description=description)
