@@ -20,19 +20,8 @@ from .._call import (
     output,
     reduce_to,
 )
-from .operator import (
-    Bias,
-    Sums,
-    Where,
-    arrays_of,
-    check_heads,
-    consecutive,
-    diagonal_distances,
-    fill_matrix,
-    fits_end,
-    keep_arrays,
-    summed_rows,
-)
+from .diagonals import Where, consecutive, diagonal_distances, fill_matrix, summed_rows
+from .operator import Bias, Sums, arrays_of, check_heads, fits_end, keep_arrays
 
 __all__ = ["alibi", "alibi_slopes", "kerple_log", "kerple_power"]
 

@@ -22,7 +22,8 @@ from .._call import (
     reduce_to,
     working,
 )
-from .operator import Bias, Sums, Where, check_heads, fill_matrix, fits_end, summed_rows
+from .diagonals import Where, fill_matrix, summed_rows
+from .operator import Bias, Sums, check_heads, fits_end
 
 __all__ = ["dense", "toeplitz"]
 

@@ -21,7 +21,8 @@ from .._call import (
     output,
     reduce_to,
 )
-from .operator import Bias, Sums, Where, arrays_of, check_heads, fits_end, keep_arrays
+from .diagonals import Where
+from .operator import Bias, Sums, arrays_of, check_heads, fits_end, keep_arrays
 
 __all__ = ["fire", "fox", "swin"]
 

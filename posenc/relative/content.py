@@ -26,7 +26,8 @@ from .._call import (
     reduce_to,
     working,
 )
-from ..bias.operator import Bias, Sums, Where, check_heads, position_pair
+from ..bias.diagonals import Where, position_pair
+from ..bias.operator import Bias, Sums, check_heads
 
 INFINITY = float("inf")
 
