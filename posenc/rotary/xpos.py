@@ -76,7 +76,7 @@ def xpos(
     ----------
     x : array (..., N, D)
         Queries, or keys with `downscale`.
-    positions, frequencies, layout, seq_axis
+    positions, frequencies, layout
         As in `rope`; a table cannot take their place.
     scale_base : float
         Positive; over so many positions a score decays by zeta.
@@ -86,6 +86,8 @@ def xpos(
         The position where the scale is 1, the same for queries and keys, whatever their lengths.
     downscale : bool
         Divide instead, for keys.
+    seq_axis : int
+        As in `rope`.
     out : array like x, optional
         May be x itself.
 
