@@ -1,0 +1,45 @@
+"""The reference manual: ``sphinx-build -W --keep-going -b html docs build/docs-html``."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import posenc
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS))  # api.py and operator_table.py
+
+project, author, release = "posenc", "the posenc authors", posenc.__version__
+project_copyright = author
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # a page needs no network to show its equations
+    "numpydoc",
+    "myst_nb",
+    "api",
+]
+exclude_patterns = ["**.ipynb_checkpoints"]
+
+html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
+html_title = f"posenc {release}"
+
+default_role = "py:obj"  # `name` in a docstring is a link where there is such a name
+add_module_names = False
+autodoc_typehints = "none"  # numpydoc's sections say more
+numpydoc_show_class_members = False
+numpydoc_validation_checks = {"GL03", "PR02", "PR03", "PR10", "SS01"}
+
+myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_heading_anchors = 3
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+
+# Sphinx reads below docs/ only.
+for copy in (DOCS / "notebooks").glob("*.ipynb"):
+    copy.unlink()
+for notebook in (DOCS.parent / "examples").glob("*.ipynb"):
+    shutil.copy(notebook, DOCS / "notebooks")
