@@ -1,24 +1,10 @@
-"""docs/rotary.md: its examples run, and the numbers in its sentences are those."""
-
-import doctest
-from pathlib import Path
+"""docs/rotary.md: the numbers in its sentences."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import posenc
-
-DOCS = Path(posenc.__file__).parent.parent / "docs"
-
-
-@pytest.mark.parametrize("name", ["rotary.md"])
-def test_examples(name):
-    failed, tried = doctest.testfile(
-        str(DOCS / name), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE, encoding="utf-8"
-    )
-    assert tried > 15
-    assert failed == 0
 
 
 def test_bfloat16_holds_every_32nd_integer():

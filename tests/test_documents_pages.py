@@ -1,0 +1,68 @@
+"""README and every page of docs/: examples give what they print, cells draw, no public name is left out."""
+
+import ast
+import doctest
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import posenc
+
+ROOT = Path(posenc.__file__).parent.parent
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text("utf-8") for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+}
+CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+NEEDS = {"plot": "matplotlib", "decay(": "scipy", "ml_dtypes": "ml_dtypes", "autograd": "autograd"}
+"""What a page that says this imports."""
+
+
+def require(text):
+    for said, package in NEEDS.items():
+        if said in text:
+            pytest.importorskip(package, reason=f"{package} is not installed")
+
+
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "\n>>> " in text])
+def test_examples(page):
+    require("".join(line for line in PAGES[page].splitlines() if line.startswith((">>>", "..."))))
+    failed, tried = doctest.testfile(
+        str(ROOT / page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE, encoding="utf-8"
+    )
+    assert tried > 0
+    assert failed == 0
+
+
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if CELL.search(text)])
+def test_cells(page):
+    """As a kernel runs them when the manual is built: one namespace, and what a cell ends with is shown."""
+    cells = CELL.findall(PAGES[page])
+    require("".join(cells))
+    from matplotlib.figure import Figure
+
+    names, figures = {}, 0
+    for cell in cells:
+        lines = [line for line in cell.splitlines() if not line.startswith((":tags:", "%"))]
+        *before, last = ast.parse("\n".join(lines)).body
+        exec(compile(ast.Module(before, []), page, "exec"), names)
+        if isinstance(last, ast.Expr):
+            shown = eval(compile(ast.Expression(last.value), page, "eval"), names)
+            assert isinstance(shown, Figure), cell
+            assert all(ax.has_data() for ax in shown.axes), cell
+            figures += 1
+        else:
+            exec(compile(ast.Module([last], []), page, "exec"), names)
+    assert figures > 0
+
+
+def test_every_public_name_is_in_the_reference():
+    """A page documents what the __all__ of its module has, so it is enough that every module with names has a page."""
+    said = set(re.findall(r"\{members\} posenc\.(\w+)", "".join(PAGES.values())))
+    package = Path(posenc.__file__).parent
+    files = [*package.glob("[!_]*.py"), *package.glob("[!_]*/__init__.py")]
+    with_names = [file for file in files if re.search(r"^__all__ = ", file.read_text("utf-8"), re.MULTILINE)]
+    assert said == {(file.parent if file.stem == "__init__" else file).stem for file in with_names}
+    documented = {name for module in said - {"autograd", "plot"} for name in import_module(f"posenc.{module}").__all__}
+    assert set(posenc.__all__) <= documented
