@@ -1,6 +1,7 @@
 """Two directives that list public names from the package, so that a new operator needs no line of the manual.
 
 ``{members} posenc.bias`` documents what the module's ``__all__`` has; ``{operators}`` is README's table with links.
+In running text a public name in code letters is a link.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Any
 
 import operator_table
 from docutils import nodes
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 
 import posenc
@@ -63,7 +66,36 @@ class Operators(SphinxDirective):
         return self.parse_text_to_nodes(re.sub(r"(?<=^\| )`(\w+)`", link, table, flags=re.MULTILINE))
 
 
+class Links(SphinxTransform):
+    """Pages are plain Markdown, to be read as files, too: names become links here."""
+
+    default_priority = 700
+
+    def apply(self, **options: Any) -> None:
+        for literal in list(self.document.findall(nodes.literal)):
+            name = literal.astext()
+            if name in posenc.__all__ and not isinstance(literal.parent, pending_xref | nodes.reference):
+                target = {"refdomain": "py", "reftype": "obj", "reftarget": f"posenc.{name}"}
+                link = pending_xref("", refdoc=self.env.docname, **target)
+                literal.replace_self(link)
+                link += literal
+
+
+class BlankLines(SphinxTransform):
+    """The blank line that ends an example is for doctest."""
+
+    default_priority = 700
+
+    def apply(self, **options: Any) -> None:
+        for block in self.document.findall(nodes.literal_block):
+            if block.rawsource == block.astext():
+                block.rawsource = block.rawsource.rstrip()
+                block.children = [nodes.Text(block.rawsource)]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("members", Members)
     app.add_directive("operators", Operators)
+    app.add_transform(Links)
+    app.add_transform(BlankLines)
     return {"parallel_read_safe": True}
