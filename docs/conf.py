@@ -36,7 +36,7 @@ myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120
+nb_execution_timeout = 600
 
 # Sphinx reads below docs/ only.
 for copy in (DOCS / "notebooks").glob("*.ipynb"):
