@@ -131,7 +131,7 @@ def study(arguments: Sequence[str]) -> int:
         from .study import command
         from .study.training import DivergedError
     except ImportError as error:
-        known.error(str(error).replace("[autograd]", "[study]"))
+        known.error(f'{error}; the study needs autograd, matplotlib and rich: pip install "posenc[study]"')
     try:
         setting = command.FULL if asked.full else command.QUICK
         command.study(setting, asked.text, asked.methods, asked.seeds, asked.out)

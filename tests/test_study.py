@@ -12,7 +12,7 @@ pytest.importorskip("autograd", reason='needs HIPS autograd: pip install "posenc
 from autograd.test_util import check_grads
 
 from posenc import __main__ as program
-from posenc.study import command, layers, text
+from posenc.study import checkpoint, command, layers, text, training
 from posenc.study.model import initial, losses
 from posenc.study.schemes import SCHEMES
 from posenc.study.training import DivergedError, perplexity, train
@@ -80,7 +80,7 @@ def test_causal(corpus):
     data = corpus.test[:65].astype(np.int64)
     changed = data.copy()
     changed[40:] = 32
-    for name in ("alibi", "shaw", "rope"):
+    for name in ("alibi", "shaw", "rope", "deberta", "fox"):
         weights = initial(SMALL, SCHEMES[name], 128, 0)
         a, b = (losses(SMALL, SCHEMES[name], weights, ids[None, :-1], data[None, 1:]) for ids in (data, changed))
         assert np.array_equal(a[:40], b[:40])
@@ -177,3 +177,34 @@ def test_quick_shows_the_figure(corpus):
     assert ratios["rope"][1] >= 1.35
     assert ratios["rope"][2] >= 1.8
     assert 1.12 <= ratios["t5"][2] < min(ratios["rope"][2], ratios["sinusoidal"][2])
+
+
+@pytest.mark.parametrize("name", ["fire", "fox"])
+def test_training_goes_on(name, corpus, tmp_path, monkeypatch):
+    """From any checkpoint, to the same bits; one of anything else is refused and stays as it is."""
+    monkeypatch.setattr(training, "KEPT", 1)
+    scheme, file = SCHEMES[name], tmp_path / "a.npz"
+    described = checkpoint.description(SMALL, name, 0, corpus)
+    assert checkpoint.load(file, described) is None
+    states = []
+    whole = train(SMALL, scheme, corpus.train, 128, 0, keep=states.append)
+    assert [state.step for state in states] == [1, 2, 3]
+    assert states[-1].first == {}
+    for state in states:
+        checkpoint.save(file, state, described)
+        again = train(SMALL, scheme, corpus.train, 128, 0, state=checkpoint.load(file, described))
+        for key, array in whole.items():
+            assert np.array_equal(array, again[key])
+    kept = file.read_bytes()
+    for other, message in (
+        (checkpoint.description(SMALL._replace(width=32), name, 0, corpus), r"width 64 there, 32 here"),
+        (checkpoint.description(SMALL, name, 0, corpus._replace(train=corpus.train[1:])), "of another text"),
+        ({**described, "format": 0}, "format 1 there, 0 here"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            checkpoint.load(file, other)
+    assert file.read_bytes() == kept
+    file.write_bytes(kept[:1000])
+    with pytest.raises(ValueError, match="no checkpoint of the study, or a damaged one"):
+        checkpoint.load(file, described)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]

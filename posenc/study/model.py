@@ -54,6 +54,8 @@ def losses(setting: Setting, scheme: Scheme, weights: Weights, inputs: Any, targ
     bias = () if scheme.bias is None else scheme.bias(setting, own)
     for layer in range(setting.layers):
         y = layer_norm(x, weights[f"{layer}.norm"])
+        if scheme.layer_bias is not None:
+            bias = scheme.layer_bias(setting, own, layer, anp.reshape(y, (batch, n, d)))
         q, k, v = (in_heads(y, f"{layer}.{part}") for part in "qkv")
         if scheme.turned is not None:
             q, k = scheme.turned(setting, q), scheme.turned(setting, k)

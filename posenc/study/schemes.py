@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import autograd.numpy as anp  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import numpy as np
 
 import posenc
@@ -40,13 +41,15 @@ class Scheme(NamedTuple):
     """Functions of the setting and of what `weights` made; each may be left out."""
 
     weights: Callable[[Setting, Draw], Weights] = lambda setting, draw: {}
-    """Arrays to be learned, shared by the layers."""
+    """Arrays to be learned."""
     added: Callable[[Setting, Weights, int], Any] | None = None
     """(n, width), added to the embeddings of n bytes."""
     turned: Callable[[Setting, Any], Any] | None = None
     """Queries or keys (..., n, width of a head), turned."""
     bias: Callable[[Setting, Weights], Any] | None = None
-    """For `attention`."""
+    """For `attention`, the same in all layers."""
+    layer_bias: Callable[[Setting, Weights, int, Any], Any] | None = None
+    """For `attention` in the layer of this number, from what it reads: (batch, n, width), normalised."""
 
 
 def small(*shape: str | int) -> Callable[[Setting, Draw], Array]:
@@ -76,6 +79,34 @@ def xl(setting: Setting, weights: Weights) -> Any:
     rows = posenc.xl_table(setting.length, setting.width).astype(np.float32) @ weights["project"]
     r = rows.reshape(rows.shape[0], setting.heads, -1).transpose((1, 0, 2))
     return traced.transformer_xl(r, weights["u"], weights["v"])
+
+
+def of_layers(**arrays: Callable[[Setting, Draw], Array]) -> Callable[[Setting, Draw], Weights]:
+    """One of each for every layer, `"0.name"`."""
+    return lambda setting, draw: {
+        f"{layer}.{name}": make(setting, draw) for layer in range(setting.layers) for name, make in arrays.items()
+    }
+
+
+def projection(rows: str, columns: str) -> Callable[[Setting, Draw], Array]:
+    """As the model's own: standard deviation 1 / sqrt(inputs)."""
+    return lambda setting, draw: small(rows, columns)(setting, draw) * np.float32(50 * setting.width**-0.5)
+
+
+def deberta(setting: Setting, weights: Weights, layer: int, x: Any) -> Any:
+    """Equation 3 of the paper: the rows of distances are shared, what projects them is not."""
+    heads = (-1, setting.heads, setting.width // setting.heads)
+    rel_q, rel_k = (
+        anp.transpose(anp.reshape(anp.dot(weights["table"], weights[f"{layer}.{name}"]), heads), (1, 0, 2))
+        for name in ("query", "key")
+    )
+    return traced.deberta(rel_q, rel_k)
+
+
+def fox(setting: Setting, weights: Weights, layer: int, x: Any) -> Any:
+    """The gate of a head is the sigmoid of a product with what the layer reads."""
+    gates = anp.dot(x, weights[f"{layer}.gate"]) + weights[f"{layer}.offset"]
+    return traced.fox(anp.transpose(-anp.logaddexp(np.float32(0), -gates), (0, 2, 1)))
 
 
 SCHEMES: dict[str, Scheme] = {
@@ -118,4 +149,12 @@ SCHEMES: dict[str, Scheme] = {
         learned(project=small("width", "width"), u=small("h", "d"), v=small("h", "d")),
         bias=xl,
     ),
+    "deberta": Scheme(
+        lambda s, draw: {
+            **learned(table=small(32, "width"))(s, draw),
+            **of_layers(query=projection("width", "width"), key=projection("width", "width"))(s, draw),
+        },
+        layer_bias=deberta,
+    ),
+    "fox": Scheme(of_layers(gate=projection("width", "h"), offset=constant(0.0)), layer_bias=fox),
 }

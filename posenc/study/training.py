@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from math import cos, pi
 from typing import Any
@@ -10,6 +11,7 @@ import autograd.numpy as anp  # type: ignore[import-not-found, import-untyped, u
 import numpy as np
 from autograd import value_and_grad  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
+from .checkpoint import State
 from .model import initial, losses
 from .schemes import Scheme, Setting, Weights
 from .text import Bytes, windows
@@ -20,6 +22,8 @@ FIRST_MOMENT, SECOND_MOMENT, TINY = np.float32(0.9), np.float32(0.99), np.float3
 ONE = np.float32(1)  # with a Python int NumPy 1 makes float64 of a scalar
 TOKENS = 4096
 """Bytes that are read at a time when testing."""
+KEPT = 100
+"""Steps from one checkpoint to the next."""
 
 
 class DivergedError(RuntimeError):
@@ -31,6 +35,13 @@ def rate_at(setting: Setting, step: int) -> float:
     return setting.rate * falling * min(1.0, (step + 1) / WARM_UP)
 
 
+def beginning(setting: Setting, scheme: Scheme, vocabulary: int, seed: int) -> State:
+    """Before the first step."""
+    weights = initial(setting, scheme, vocabulary, seed)
+    first, second = ({name: np.zeros_like(array) for name, array in weights.items()} for _ in range(2))
+    return State(weights, first, second, 0, dict(np.random.default_rng([seed, 1]).bit_generator.state), 0.0)
+
+
 def train(
     setting: Setting,
     scheme: Scheme,
@@ -38,19 +49,26 @@ def train(
     vocabulary: int,
     seed: int,
     report: Callable[[int, float], None] = lambda step, loss: None,
+    *,
+    state: State | None = None,
+    keep: Callable[[State], None] = lambda state: None,
 ) -> Weights:
-    """The weights after all steps; the same windows for every scheme. DivergedError where the loss is NaN or inf."""
-    weights = initial(setting, scheme, vocabulary, seed)
-    draw = np.random.default_rng([seed, 1])
-    first = {name: np.zeros_like(array) for name, array in weights.items()}
-    second = {name: np.zeros_like(array) for name, array in weights.items()}
+    """The weights after all steps; the same windows for every scheme. DivergedError where the loss is NaN or inf.
+
+    Goes on from `state`, which it leaves as it is, and hands `keep` one every 100 steps and at the end.
+    """
+    weights, first, second, done, generator, seconds = state or beginning(setting, scheme, vocabulary, seed)
+    weights, first, second = dict(weights), dict(first), dict(second)
+    draw = np.random.default_rng()
+    draw.bit_generator.state = generator
     offsets = np.arange(setting.length + 1)
+    began = time.monotonic() - seconds
 
     def mean(weights: Weights, inputs: Any, targets: Any) -> Any:
         return anp.mean(losses(setting, scheme, weights, inputs, targets))
 
     loss_and_gradient = value_and_grad(mean)
-    for step in range(setting.steps):
+    for step in range(done, setting.steps):
         starts = draw.integers(0, len(data) - setting.length, setting.batch)
         ids = data[starts[:, None] + offsets].astype(np.int64)
         with np.errstate(all="ignore"):  # what is not finite is seen below
@@ -67,6 +85,11 @@ def train(
             moved = first[name] / (np.sqrt(second[name] / np.float32(two)) + TINY)
             weights[name] = np.asarray(weights[name] - np.float32(rate / one) * moved)
         report(step + 1, float(loss))
+        over = step + 1 == setting.steps
+        if over or (step + 1) % KEPT == 0:
+            moments = ({}, {}) if over else (dict(first), dict(second))
+            reached = dict(draw.bit_generator.state)
+            keep(State(dict(weights), *moments, step + 1, reached, time.monotonic() - began))
     return weights
 
 
