@@ -59,7 +59,7 @@ def losses(setting: Setting, scheme: Scheme, weights: Weights, inputs: Any, targ
         q, k, v = (in_heads(y, f"{layer}.{part}") for part in "qkv")
         if scheme.turned is not None:
             q, k = scheme.turned(setting, q), scheme.turned(setting, k)
-        seen = anp.transpose(traced.attention(q, k, v, bias=bias, causal=True), (0, 2, 1, 3))
+        seen = anp.transpose(scheme.attention(q, k, v, bias=bias, causal=True), (0, 2, 1, 3))
         x = x + anp.dot(anp.reshape(seen, (batch * n, d)), weights[f"{layer}.out"])
         y = relu(anp.dot(layer_norm(x, weights[f"{layer}.norm2"]), weights[f"{layer}.up"]))
         x = x + anp.dot(y, weights[f"{layer}.down"])

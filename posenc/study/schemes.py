@@ -50,6 +50,8 @@ class Scheme(NamedTuple):
     """For `attention`, the same in all layers."""
     layer_bias: Callable[[Setting, Weights, int, Any], Any] | None = None
     """For `attention` in the layer of this number, from what it reads: (batch, n, width), normalised."""
+    attention: Callable[..., Any] = traced.attention
+    """(q, k, v, bias=, causal=), for who wants another one, or to look at what goes in."""
 
 
 def small(*shape: str | int) -> Callable[[Setting, Draw], Array]:
