@@ -121,9 +121,13 @@ def study(arguments: Sequence[str]) -> int:
     size.add_argument("--quick", action="store_true", help="400 steps, two layers of width 64 (default)")
     size.add_argument("--full", action="store_true", help="1000 steps, two layers of width 128")
     known.add_argument("--text", type=Path, metavar="FILE", help="UTF-8 text; without it, Python's own reference")
-    known.add_argument("--methods", nargs="+", metavar="NAME", help="which schemes; a wrong one lists them")
+    known.add_argument(
+        "--methods", nargs="+", metavar="NAME", help="which schemes; a wrong one lists them; all is each"
+    )
     known.add_argument("--seeds", type=int, default=1, metavar="N", help="how often each is trained (1)")
-    known.add_argument("--out", type=Path, default=Path("posenc-study"), metavar="DIR", help="posenc-study")
+    known.add_argument("--lengths", nargs="+", type=int, metavar="N", help="bytes in the windows of the tests")
+    known.add_argument("--stride", type=int, metavar="N", help="of sliding windows (the length of training)")
+    known.add_argument("--out", type=Path, metavar="DIR", help="posenc-study/quick or posenc-study/full")
     asked = known.parse_args(arguments)
     if asked.seeds < 1:
         known.error(f"--seeds {asked.seeds}: at least 1")
@@ -132,13 +136,16 @@ def study(arguments: Sequence[str]) -> int:
         from .study.training import DivergedError
     except ImportError as error:
         known.error(f'{error}; the study needs autograd, matplotlib and rich: pip install "posenc[study]"')
+    setting = command.FULL if asked.full else command.QUICK
+    out = asked.out or Path("posenc-study", setting.name)
     try:
-        setting = command.FULL if asked.full else command.QUICK
-        command.study(setting, asked.text, asked.methods, asked.seeds, asked.out)
+        command.study(command.Asked(setting, out, asked.text, asked.methods, asked.seeds, asked.lengths, asked.stride))
     except ValueError as error:
         known.error(str(error))
     except DivergedError as error:
         known.exit(1, f"{known.prog}: {error}\n")
+    except KeyboardInterrupt:
+        known.exit(130, f"{known.prog}: interrupted; the same command goes on from {out}\n")
     return 0
 
 

@@ -13,9 +13,12 @@ from autograd.test_util import check_grads
 
 from posenc import __main__ as program
 from posenc.study import checkpoint, command, layers, text, training
+from posenc.study.fixes import FIXES
+from posenc.study.measures import measured, reading
 from posenc.study.model import initial, losses
 from posenc.study.schemes import SCHEMES
-from posenc.study.training import DivergedError, perplexity, train
+from posenc.study.share import share
+from posenc.study.training import DivergedError, of_the_last, perplexity, read, train
 
 SMALL = command.QUICK._replace(steps=3, batch=2, targets=512)
 
@@ -92,21 +95,162 @@ def test_divergence_says_where(corpus):
         train(SMALL._replace(rate=1e30), SCHEMES["alibi"], corpus.train, 128, 0)
 
 
+def test_sliding_windows_and_last_bytes(corpus):
+    """Against one call for each byte: the last of its own window, or of what there is before it."""
+    scheme, data = SCHEMES["alibi"], corpus.test[:400]
+    weights = train(SMALL, scheme, corpus.train, 128, 0)
+
+    def alone(first, target):
+        ids = data[None, first : target + 1].astype(np.int64)
+        return losses(SMALL, scheme, weights, ids[:, :-1], ids[:, 1:])[-1]
+
+    for stride in (1, 24, 64):
+        slid = read(SMALL, scheme, weights, data, 384, 96, stride)
+        ends = [96, *range(96 + stride, 384, stride), 384]
+        direct = [alone(max(0, end - 96), t) for t in range(1, 385) for end in [min(e for e in ends if e >= t)]]
+        assert np.allclose(slid, direct, rtol=2e-5, atol=0)
+    assert np.array_equal(read(SMALL, scheme, weights, data, 384, 64, 64), read(SMALL, scheme, weights, data, 384, 64))
+    long, short = (read(SMALL, scheme, weights, data, 384, length) for length in (128, 64))
+    last = of_the_last(long, 128, 64)
+    assert np.allclose(last, [alone(t // 128 * 128, t + 1) for t in range(384) if t % 128 >= 64], rtol=2e-5, atol=0)
+    setting = SMALL._replace(targets=384, tested=(1, 1.5, 2))
+    found = measured(setting, scheme, weights, data, reading(setting, data, None))
+    assert found.perplexity[128] == np.exp(long.mean())
+    assert found.last[128] == np.exp(last.mean())
+    assert found.last[96] is None
+    paired = np.exp(last.mean() - short.reshape(3, 128)[:, 64:].mean())
+    assert np.isclose(found.last_ratio[128], paired, rtol=1e-12)
+
+
+def test_fixes(corpus):
+    """Up to the length of training only what is scaled whatever the length differs; beyond it everything does."""
+    weights = train(SMALL, SCHEMES["rope"], corpus.train, 128, 0)
+    ids = corpus.test[:193].astype(np.int64)[None]
+
+    def nats(scheme, n):
+        return losses(SMALL, scheme, weights, ids[:, :n], ids[:, 1 : n + 1])
+
+    for n in (64, 192):
+        assert np.allclose(nats(FIXES["raw"](SMALL), n), nats(SCHEMES["rope"], n), rtol=1e-6, atol=0)
+    for name, fix in FIXES.items():
+        scheme = fix(SMALL)
+        same = np.allclose(nats(scheme, 64), nats(SCHEMES["rope"], 64), rtol=1e-5, atol=0)
+        assert same == (not name.startswith(("NTK ", "ReRoPE"))), name
+        assert (np.abs(nats(scheme, 192) - nats(SCHEMES["rope"], 192)).max() < 1e-5) == (name == "raw"), name
+
+
+@pytest.mark.parametrize("name", ["ReRoPE", "Self-Extend"])
+def test_fixes_in_two_parts(name):
+    """Against the matrix of distances that each is: rotation of every pair by its own."""
+    rng = np.random.default_rng(0)
+    q, k, v = rng.standard_normal((3, 1, 2, 192, 16))
+    i, j = np.arange(192)[:, None], np.arange(192)[None]
+    group = 6  # five leave distances of more than 63
+    far = 32 if name == "ReRoPE" else i // group + 32 - 32 / group - j // group
+    distance = np.where(i - j < 32, i - j, far)
+    assert np.tril(distance).max() <= 63 < 191 // 5 + 32 - 32 / 5
+    w = 10000.0 ** (-np.arange(8) / 8)
+    a, b = (x[..., :8] + 1j * x[..., 8:] for x in (q, k))
+    turned = np.exp(1j * distance[..., None] * w)
+    logits = np.einsum("bhid,bhjd,ijd->bhij", a, b.conj(), turned).real / 4
+    weights = np.where(i >= j, np.exp(logits), 0)
+    wanted = weights / weights.sum(-1, keepdims=True) @ v
+    assert np.allclose(FIXES[name](SMALL).attention(q, k, v, causal=True), wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_share_of_posenc(corpus):
+    attention, whole = share(SMALL, SCHEMES["rope"], corpus)
+    assert 0 < attention < whole < 1
+
+
 def test_files(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "QUICK", SMALL)
-    assert (
-        program.main(["study", "--quick", "--methods", "alibi", "learned", "--seeds", "2", "--out", str(tmp_path)]) == 0
-    )
+    words = ["study", "--methods", "rope", "learned", "--seeds", "2", "--stride", "32", "--out", str(tmp_path)]
+    assert program.main(words) == 0
+    out = capsys.readouterr().out
     whole = json.loads((tmp_path / "study.json").read_text(encoding="utf-8"))
-    assert [run["method"] for run in whole["runs"]] == ["alibi", "alibi", "learned", "learned"]
+    assert [run["method"] for run in whole["runs"]] == ["rope", "rope", "learned", "learned"]
+    assert whole["reading"] == {"targets": 512, "slid": 512, "stride": 32}
     with (tmp_path / "study.csv").open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    assert len(rows) == 4 * len(SMALL.lengths)
+    assert len(rows) == (4 * 3 + 2 * len(FIXES)) * len(SMALL.lengths)
+    protocols = {"windows": "perplexity", "sliding": "sliding", "last": "last"}
     for row in rows:
         run = next(r for r in whole["runs"] if (r["method"], str(r["seed"])) == (row["method"], row["seed"]))
-        p = run["perplexity"][row["length"]]
+        values = run[protocols[row["protocol"]]] if row["read"] == "as trained" else run["fixes"][row["read"]]
+        p = values[row["length"]]
         assert row["perplexity"] == ("" if p is None else f"{p:.6g}")
-    assert re.search(r"^learned +0 +\d+\.\d\d +- +- +- ", capsys.readouterr().out, re.MULTILINE)
+    assert re.search(r"^learned, seed 0 +\d+\.\d\d +- +- +- ", out, re.MULTILINE)
+    for name in FIXES:
+        assert re.search(rf"^{re.escape(name)} +\d+\.\d\d ", out, re.MULTILINE)
+    assert (tmp_path / "study.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_other_methods_have_their_own_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
+    monkeypatch.setattr(command, "DEFAULT", ("alibi",))
+    monkeypatch.setattr(command, "SCHEMES", {name: SCHEMES[name] for name in ("alibi", "shaw", "fox")})
+    assert program.main(["study", "--methods", "all", "--seeds", "2", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    trained = re.findall(r"^(\w+, seed \d|The other methods)", out, re.MULTILINE)
+    assert trained == ["alibi, seed 0", "alibi, seed 1", "The other methods", "shaw, seed 0", "fox, seed 0"]
+
+
+def test_interrupted_and_resumed(tmp_path, monkeypatch, capsys):
+    """Ctrl-C leaves with 130 and says how to go on; what comes of it is what comes without."""
+    monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
+    monkeypatch.setattr(training, "KEPT", 1)
+    words = ["study", "--methods", "alibi", "t5", "--out"]
+
+    def interrupts(after, save=checkpoint.save):
+        saved = []
+
+        def saves(*given):
+            save(*given)
+            saved.append(given)
+            if len(saved) == after:
+                raise KeyboardInterrupt
+
+        return saves
+
+    for after in (1, 4):  # in the first training, in the second
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoint, "save", interrupts(after))
+            with pytest.raises(SystemExit) as left:
+                program.main([*words, str(tmp_path / "again")])
+        assert left.value.code == 130
+        said = capsys.readouterr().err
+        assert said == f"python -m posenc study: interrupted; the same command goes on from {tmp_path / 'again'}\n"
+    for name in ("again", "at once"):
+        assert program.main([*words, str(tmp_path / name)]) == 0
+    runs = [json.loads((tmp_path / name / "study.json").read_text("utf-8"))["runs"] for name in ("again", "at once")]
+    for run in (*runs[0], *runs[1]):
+        del run["seconds"]
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--full"], r"width 64 there, 128 here\); give another --out"),
+        (["--methods", "t5", "--text", "own.txt"], "a checkpoint of another text; give another --out"),
+    ],
+)
+def test_results_of_another_configuration_stay(words, message, tmp_path, monkeypatch, capsys):
+    """Whatever method they are of."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "QUICK", SMALL)
+    (tmp_path / "own.txt").write_bytes(b"Read the length, he said. " * 400)
+    assert program.main(["study", "--methods", "alibi", "--out", "here"]) == 0
+    capsys.readouterr()
+    there = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(SystemExit) as left:
+        program.main(["study", *words, "--out", "here"])
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert re.search(message, said)
+    assert said.count("\n") == 1
+    assert there == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +262,11 @@ def test_files(tmp_path, monkeypatch, capsys):
         (["--text", "nowhere.txt"], "nowhere.txt: No such file"),
         (["--text", "latin.txt"], r"latin.txt: not UTF-8 text \(byte 3 is 0xe9\)"),
         (["--text", "short.txt"], "short.txt: 600 bytes; expected at least 5130"),
-        (["--out", "short.txt"], "--out short.txt: File exists"),
+        (["--out", "short.txt"], "--out short.txt: Not a directory"),
+        (["--lengths", "64", "32"], "--lengths 32: less than 64, the length of training"),
+        (["--lengths", "1000", "1001"], r"--lengths 64 1000 1001: whole windows of each are 8008000 bytes at least; "),
+        (["--stride", "65"], "--stride 65: from 1 to 64, the length of training"),
+        (["--stride", "0"], "--stride 0: from 1 to 64"),
     ],
 )
 def test_refused(words, message, tmp_path, monkeypatch, capsys):
@@ -157,6 +305,7 @@ def test_without_the_extra(run_python):
     done = run_python("import sys; sys.modules['autograd'] = None; from posenc.__main__ import main; main(['study'])")
     assert done.returncode == 2
     assert 'pip install "posenc[study]"' in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.slow
@@ -164,7 +313,7 @@ def test_quick_shows_the_figure(corpus):
     """Ratios to the perplexity at the length of training, with the margins that seven runs elsewhere left: ALiBi stays
     (their worst 0.995), sinusoidal positions fail at once (1.48, 1.84, 2.11), rotary later (1.76, 2.68), T5 between."""
     ratios = {}
-    for name in command.DEFAULT["quick"]:
+    for name in command.DEFAULT:
         weights = train(command.QUICK, SCHEMES[name], corpus.train, corpus.vocabulary, 0)
         at = [
             perplexity(command.QUICK, SCHEMES[name], weights, corpus.test, command.QUICK.targets, length)

@@ -29,12 +29,12 @@ class Setting(NamedTuple):
     steps: int
     rate: float
     targets: int
-    tested: tuple[int, ...]
+    tested: tuple[float, ...]
     """Multiples of `length`."""
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        return tuple(int(self.length * times) for times in self.tested)
+        return tuple(round(self.length * times) for times in self.tested)
 
 
 class Scheme(NamedTuple):

@@ -14,7 +14,7 @@ from autograd import value_and_grad  # type: ignore[import-not-found, import-unt
 from .checkpoint import State
 from .model import initial, losses
 from .schemes import Scheme, Setting, Weights
-from .text import Bytes, windows
+from .text import Bytes
 
 WARM_UP, LAST = 50, 0.1
 """Steps to the full rate, and the share of it that the cosine ends at."""
@@ -93,17 +93,36 @@ def train(
     return weights
 
 
+def read(
+    setting: Setting, scheme: Scheme, weights: Weights, data: Bytes, count: int, length: int, stride: int | None = None
+) -> Any:
+    """Nats of the bytes 1..count of `data`, (count,), read in windows of `length`; IndexError where the scheme ends.
+
+    Windows follow each other; with a `stride` they begin that far apart, and each predicts only what none before did.
+    """
+    ids = data[: count + 1].astype(np.int64)
+    ends = np.append(np.arange(length, count, stride or length), count)
+    found = np.empty(count)
+    done = 0
+    for some in np.array_split(ends, max(1, len(ends) * length // TOKENS)):
+        at = some[:, None] + np.arange(-length, 0)
+        nats = losses(setting, scheme, weights, ids[at], ids[at + 1]).reshape(at.shape)
+        for end, row in zip(some, nats, strict=True):
+            found[done:end] = row[length - (end - done) :]
+            done = end
+    return found
+
+
 def perplexity(
     setting: Setting, scheme: Scheme, weights: Weights, data: Bytes, count: int, length: int
 ) -> float | None:
     """exp(mean nats) of the same `count` bytes, read in windows of `length`; None where the scheme does not reach."""
-    inputs, targets = windows(data, count, length)
-    rows = max(1, TOKENS // length)
-    total = 0.0
     try:
-        for row in range(0, len(inputs), rows):
-            part = losses(setting, scheme, weights, inputs[row : row + rows], targets[row : row + rows])
-            total += float(part.sum(dtype=np.float64))
+        return float(np.exp(read(setting, scheme, weights, data, count, length).mean()))
     except IndexError:  # a table of positions ends
         return None
-    return float(np.exp(total / count))
+
+
+def of_the_last(nats: Any, length: int, last: int) -> Any:
+    """Those of the last bytes of each window of `length`."""
+    return nats.reshape(-1, length)[:, -last:].ravel()
