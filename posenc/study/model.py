@@ -10,7 +10,7 @@ import numpy as np
 
 from posenc import autograd as traced
 
-from .layers import cross_entropy, layer_norm, relu
+from .layers import cross_entropy, into_heads, layer_norm, out_of_heads, relu_of
 from .schemes import Scheme, Setting, Weights
 
 
@@ -43,10 +43,6 @@ def losses(setting: Setting, scheme: Scheme, weights: Weights, inputs: Any, targ
     batch, n = inputs.shape
     d, heads = setting.width, setting.heads
     own = {name.removeprefix("scheme."): array for name, array in weights.items() if name.startswith("scheme.")}
-
-    def in_heads(y: Any, name: str) -> Any:
-        return anp.transpose(anp.reshape(anp.dot(y, weights[name]), (batch, n, heads, d // heads)), (0, 2, 1, 3))
-
     x = traced.learned(weights["embedding"], inputs) * np.float32(sqrt(d))
     if scheme.added is not None:
         x = x + scheme.added(setting, own, n)
@@ -56,12 +52,12 @@ def losses(setting: Setting, scheme: Scheme, weights: Weights, inputs: Any, targ
         y = layer_norm(x, weights[f"{layer}.norm"])
         if scheme.layer_bias is not None:
             bias = scheme.layer_bias(setting, own, layer, anp.reshape(y, (batch, n, d)))
-        q, k, v = (in_heads(y, f"{layer}.{part}") for part in "qkv")
+        q, k, v = (into_heads(y, weights[f"{layer}.{part}"], (batch, n, heads)) for part in "qkv")
         if scheme.turned is not None:
             q, k = scheme.turned(setting, q), scheme.turned(setting, k)
-        seen = anp.transpose(scheme.attention(q, k, v, bias=bias, causal=True), (0, 2, 1, 3))
-        x = x + anp.dot(anp.reshape(seen, (batch * n, d)), weights[f"{layer}.out"])
-        y = relu(anp.dot(layer_norm(x, weights[f"{layer}.norm2"]), weights[f"{layer}.up"]))
+        seen = scheme.attention(q, k, v, bias=bias, causal=True)
+        x = x + out_of_heads(seen, weights[f"{layer}.out"])
+        y = relu_of(layer_norm(x, weights[f"{layer}.norm2"]), weights[f"{layer}.up"])
         x = x + anp.dot(y, weights[f"{layer}.down"])
     logits = anp.dot(layer_norm(x, weights["norm"]), weights["embedding"].T)
     return cross_entropy(logits, targets.reshape(-1))
