@@ -118,9 +118,8 @@ def trained(setting: Setting, corpus: text.Corpus, run: Run, bars: Bars) -> tupl
 
     report = bars.training(title, 0 if state is None else state.step, setting.steps)
     try:
-        weights = train(
-            setting, run.scheme, corpus.train, corpus.vocabulary, run.seed, report, state=state, keep=keep
-        )  # fmt: skip
+        vocabulary = corpus.vocabulary
+        weights = train(setting, run.scheme, corpus.train, vocabulary, run.seed, report, state=state, keep=keep)
     except DivergedError as error:
         raise DivergedError(f"{title}: {error}") from error
     finally:
