@@ -96,7 +96,7 @@ def projection(rows: str, columns: str) -> Callable[[Setting, Draw], Array]:
 
 
 def deberta(setting: Setting, weights: Weights, layer: int, x: Any) -> Any:
-    """Equation 3 of the paper: the rows of distances are shared, what projects them is not."""
+    """Equation 4 of He et al. 2021: the rows of distances are shared, what projects them is not."""
     heads = (-1, setting.heads, setting.width // setting.heads)
     rel_q, rel_k = (
         anp.transpose(anp.reshape(anp.dot(weights["table"], weights[f"{layer}.{name}"]), heads), (1, 0, 2))
@@ -106,7 +106,7 @@ def deberta(setting: Setting, weights: Weights, layer: int, x: Any) -> Any:
 
 
 def fox(setting: Setting, weights: Weights, layer: int, x: Any) -> Any:
-    """The gate of a head is the sigmoid of a product with what the layer reads."""
+    """Lin et al. 2025: the gate of a head is the sigmoid of a product with what the layer reads."""
     gates = anp.dot(x, weights[f"{layer}.gate"]) + weights[f"{layer}.offset"]
     return traced.fox(anp.transpose(-anp.logaddexp(np.float32(0), -gates), (0, 2, 1)))
 
