@@ -231,8 +231,24 @@ def test_interrupted_and_resumed(tmp_path, monkeypatch, capsys):
         assert program.main([*words, str(tmp_path / name)]) == 0
     runs = [json.loads((tmp_path / name / "study.json").read_text("utf-8"))["runs"] for name in ("again", "at once")]
     for run in (*runs[0], *runs[1]):
-        del run["seconds"]
+        del run["seconds"], run["share"]
     assert runs[0] == runs[1]
+
+
+def test_measured_once(tmp_path, monkeypatch):
+    """What was measured is not again, unless something else is asked."""
+    monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
+    calls = []
+    monkeypatch.setattr(command, "measured", lambda *given: calls.append(given) or measured(*given))
+    words = ["study", "--methods", "rope", "--out", str(tmp_path)]
+    assert program.main(words) == 0
+    first = (tmp_path / "study.json").read_bytes(), (tmp_path / "study.csv").read_bytes()
+    assert program.main(words) == 0
+    assert first == ((tmp_path / "study.json").read_bytes(), (tmp_path / "study.csv").read_bytes())
+    assert len(calls) == 1
+    for more in (["--stride", "16"], ["--lengths", "192"]):
+        assert program.main([*words, *more]) == 0
+    assert len(calls) == 3
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from .schemes import Setting, Weights
-from .text import Corpus
+from .text import Bytes, Corpus
 
 FORMAT = 1
 """Changes with what is in a file, and with the model or its training: older files do not fit then."""
@@ -34,28 +34,37 @@ class State(NamedTuple):
     """What these steps took."""
 
 
+def hashed(data: Bytes) -> str:
+    return sha256(data.tobytes()).hexdigest()
+
+
 def description(setting: Setting, method: str, seed: int, corpus: Corpus) -> Description:
     """All that the weights depend on; what they are tested on is not among it."""
     trained = setting._asdict()
     for name in ("name", "targets", "tested"):
         del trained[name]
-    words = sha256(corpus.train.tobytes()).hexdigest()
+    words = hashed(corpus.train)
     return {"format": FORMAT, "method": method, "seed": seed, "text": words, "vocabulary": corpus.vocabulary, **trained}
 
 
+def replace(file: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """All at once: whoever interrupts this finds the old file."""
+    unfinished = file.with_name(f"{file.name}.unfinished")
+    try:
+        with unfinished.open("wb") as stream:
+            write(stream)
+        os.replace(unfinished, file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
 def save(file: Path, state: State, described: Mapping[str, Any]) -> None:
-    """Replaces `file` at once: whoever interrupts this finds the old one."""
+    """Replaces what was saved before."""
     words = {"description": json.dumps(described), "generator": json.dumps(state.generator)}
     arrays: dict[str, Any] = {**words, "step": state.step, "seconds": state.seconds}
     for part in ("weights", "first", "second"):
         arrays |= {f"{part}/{name}": array for name, array in getattr(state, part).items()}
-    unfinished = file.with_suffix(".unfinished")
-    try:
-        with unfinished.open("wb") as stream:
-            np.savez(stream, **arrays)
-        os.replace(unfinished, file)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    replace(file, lambda stream: np.savez(stream, **arrays))
 
 
 def load(file: Path, described: Mapping[str, Any]) -> State | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -127,25 +128,40 @@ def trained(setting: Setting, corpus: text.Corpus, run: Run, bars: Bars) -> tupl
     return weights, seconds[-1]
 
 
+def result(setting: Setting, corpus: text.Corpus, how: Reading, run: Run, bars: Bars) -> tables.Row:
+    """What the table says of one training: from the file beside its weights if that answers the same questions."""
+    weights, seconds = trained(setting, corpus, run, bars)
+    file = run.kept.with_suffix(".json")
+    asked = [checkpoint.FORMAT, checkpoint.hashed(corpus.test), checkpoint.hashed(corpus.validation)]
+    asked += [list(setting.lengths), setting.targets, list(how)]
+    if file.exists():
+        kept = tables.with_lengths(file.read_text(encoding="utf-8"))
+        if kept["asked"] == asked:
+            found: tables.Row = kept["found"]
+            return found
+    of_validation = text.targets(corpus.validation, setting.targets, setting.lengths[:1])
+    row: tables.Row = {
+        "method": run.method, "seed": run.seed, "parameters": sum(array.size for array in weights.values()),
+        "seconds": round(seconds, 2),
+        "validation": perplexity(setting, run.scheme, weights, corpus.validation, of_validation, setting.length),
+        **measured(setting, run.scheme, weights, corpus.test, how)._asdict(),
+        "share": share(setting, run.scheme, corpus)._asdict(),
+    }  # fmt: skip
+    if run.method == "rope":
+        row["fixes"] = fixed(setting, weights, corpus.test, how)
+    checkpoint.replace(file, lambda stream: stream.write(json.dumps({"asked": asked, "found": row}).encode()))
+    return row
+
+
 def table(
     setting: Setting, corpus: text.Corpus, how: Reading, planned: Sequence[Run], bars: Bars, out: TextIO
 ) -> list[tables.Row]:
     """Every training, a line as soon as it is there."""
-    of_validation = text.targets(corpus.validation, setting.targets, setting.lengths[:1])
     print(tables.head("perplexity", setting.lengths), file=out, flush=True)
     rows = []
     for run in planned:
-        weights, seconds = trained(setting, corpus, run, bars)
-        row: tables.Row = {
-            "method": run.method, "seed": run.seed, "parameters": sum(array.size for array in weights.values()),
-            "seconds": round(seconds, 2),
-            "validation": perplexity(setting, run.scheme, weights, corpus.validation, of_validation, setting.length),
-            **measured(setting, run.scheme, weights, corpus.test, how)._asdict(),
-        }  # fmt: skip
-        if run.method == "rope":
-            row["fixes"] = fixed(setting, weights, corpus.test, how)
-        rows.append(row)
-        print(tables.line(row), file=out, flush=True)
+        rows.append(result(setting, corpus, how, run, bars))
+        print(tables.line(rows[-1]), file=out, flush=True)
     return rows
 
 
@@ -171,8 +187,7 @@ def study(asked: Asked, out: TextIO | None = None) -> None:
     if others:
         print("\nThe other methods, one seed each:", file=out)
         rows += table(setting, corpus, how, planned[1], bars, out)
-    shares = {name: share(setting, SCHEMES[name], corpus) for name in (*main, *others)}
-    tables.summary(setting, rows, how, shares, out)
-    files = tables.write(asked.directory, setting, corpus, how, rows, shares)
+    tables.summary(setting, rows, how, out)
+    files = tables.write(asked.directory, setting, corpus, how, rows)
     files.append(draw(asked.directory, setting, rows, tuple(main)))
     print(f"\n{time.monotonic() - began:.0f} s. " + ", ".join(map(str, files)), file=out)

@@ -19,8 +19,13 @@ from .share import Share
 from .text import Corpus
 
 Row = dict[str, Any]
-"""One training: method, seed, parameters, seconds, validation, the fields of Measured, and fixes where it is RoPE."""
+"""One training: method, seed, parameters, seconds, validation, the fields of Measured, share, for RoPE fixes."""
 WIDE = 20
+
+
+def with_lengths(words: str) -> Any:
+    """JSON, whose keys are text even where they were lengths."""
+    return json.loads(words, object_hook=lambda d: {int(key) if key.isdigit() else key: d[key] for key in d})
 
 
 def cells(values: Iterable[float | None]) -> str:
@@ -51,7 +56,7 @@ def by_method(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {name: [row for row in rows if row["method"] == name] for name in dict.fromkeys(r["method"] for r in rows)}
 
 
-def summary(setting: Setting, rows: Sequence[Row], how: Reading, shares: dict[str, Share], out: TextIO) -> None:
+def summary(setting: Setting, rows: Sequence[Row], how: Reading, out: TextIO) -> None:
     """Means over the seeds."""
     lengths, trained = setting.lengths, setting.length
 
@@ -86,20 +91,17 @@ def summary(setting: Setting, rows: Sequence[Row], how: Reading, shares: dict[st
     )
     for name, own in methods.items():
         step = 1e3 * float(np.mean([row["seconds"] for row in own])) / setting.steps
-        attention, whole = (f"{100 * part:6.0f} %" for part in shares[name])
-        print(f"{name:{WIDE}}{step:9.1f}{attention}{whole}", file=out)
+        parts = (float(np.mean([row["share"][part] for row in own])) for part in Share._fields)
+        print(f"{name:{WIDE}}{step:9.1f}" + "".join(f"{part:9.0%}" for part in parts), file=out)
 
 
-def write(
-    directory: Path, setting: Setting, corpus: Corpus, how: Reading, rows: Sequence[Row], shares: dict[str, Share]
-) -> list[Path]:
+def write(directory: Path, setting: Setting, corpus: Corpus, how: Reading, rows: Sequence[Row]) -> list[Path]:
     """study.json, everything; study.csv, a line for each number."""
     as_json, as_csv = directory / "study.json", directory / "study.csv"
     made_by = {"posenc": posenc.__version__, "numpy": np.__version__, "python": platform.python_version()}
     text_used = {"name": corpus.name, "train": len(corpus.train), "test": len(corpus.test)}
     whole = {
         "setting": setting._asdict(), "text": text_used, "reading": how._asdict(), "versions": made_by, "runs": rows,
-        "share": {name: share._asdict() for name, share in shares.items()},
     }  # fmt: skip
     as_json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     with as_csv.open("w", newline="", encoding="utf-8") as stream:
