@@ -65,12 +65,14 @@ def panel(ax: Any, setting: Setting, lines: dict[str, list[ByLength]]) -> None:
 
 
 def names(ax: Any, ends: list[tuple[float, int, str, str]], span: float) -> None:
-    """Each beside the end of its line, moved up where the one below stands."""
-    least, place = span / 22, -np.inf
+    """Each beside the end of its line; outside, moved up where the one below stands."""
+    furthest = max(length for _, length, _, _ in ends)
+    least, place = span / 20, -np.inf
     for value, length, name, color in sorted(ends):
+        here = {"text": name, "xy": (length, value), "color": color, "va": "center", "annotation_clip": False}
+        if length < furthest:
+            ax.annotate(**here, xytext=(8, 0), textcoords="offset points")
+            continue
         place = max(np.log(value), place + least)
-        ax.annotate(
-            name, (length, value), xytext=(1.02, np.exp(place)), textcoords=("axes fraction", "data"), color=color,
-            va="center", annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.5, "alpha": 0.5, "shrinkA": 0, "shrinkB": 4},
-        )  # fmt: skip
+        arrow = {"arrowstyle": "-", "color": color, "linewidth": 0.5, "alpha": 0.5, "relpos": (0, 0.5), "shrinkB": 4}
+        ax.annotate(**here, xytext=(1.06, np.exp(place)), textcoords=("axes fraction", "data"), arrowprops=arrow)

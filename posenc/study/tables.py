@@ -20,7 +20,7 @@ from .text import Corpus
 
 Row = dict[str, Any]
 """One training: method, seed, parameters, seconds, validation, the fields of Measured, share, for RoPE fixes."""
-WIDE = 20
+WIDE = 23
 
 
 def with_lengths(words: str) -> Any:
