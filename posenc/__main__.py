@@ -128,6 +128,14 @@ def study(arguments: Sequence[str]) -> int:
     known.add_argument("--lengths", nargs="+", type=int, metavar="N", help="bytes in the windows of the tests")
     known.add_argument("--stride", type=int, metavar="N", help="of sliding windows (the length of training)")
     known.add_argument("--out", type=Path, metavar="DIR", help="posenc-study/quick or posenc-study/full")
+    known.add_argument(
+        "--cost",
+        type=int,
+        nargs="*",
+        metavar="L",
+        help="instead: time and memory of ALiBi trained at L against sinusoidal positions trained at 2L, and the "
+        "perplexities for these L (64)",
+    )
     asked = known.parse_args(arguments)
     if asked.seeds < 1:
         known.error(f"--seeds {asked.seeds}: at least 1")
@@ -139,7 +147,13 @@ def study(arguments: Sequence[str]) -> int:
     setting = command.FULL if asked.full else command.QUICK
     out = asked.out or Path("posenc-study", setting.name)
     try:
-        command.study(command.Asked(setting, out, asked.text, asked.methods, asked.seeds, asked.lengths, asked.stride))
+        wanted = command.Asked(setting, out, asked.text, asked.methods, asked.seeds, asked.lengths, asked.stride)
+        if asked.cost is not None:
+            from .study import cost
+
+            cost.study(wanted, asked.cost or [64])
+        else:
+            command.study(wanted)
     except ValueError as error:
         known.error(str(error))
     except DivergedError as error:

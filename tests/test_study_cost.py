@@ -1,0 +1,131 @@
+"""ALiBi at L against sinusoids at 2L: that both attentions are one function, what is measured, and the files."""
+
+import csv
+import json
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+
+pytest.importorskip("autograd", reason='needs HIPS autograd: pip install "posenc[study]"')
+
+import autograd.numpy as anp
+from autograd import value_and_grad
+from autograd.test_util import check_grads
+
+from posenc import __main__ as program
+from posenc.study import command, cost, text
+from posenc.study.model import initial, losses
+from posenc.study.schemes import SCHEMES
+
+SMALL = command.QUICK._replace(width=16, heads=2, layers=1, steps=2, targets=512)
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return text.embedded()
+
+
+def test_softmax(rng):
+    """Rows sum to 1 within the rounding of 9 additions; the gradient is that of central differences."""
+    np.random.seed(0)  # noqa: NPY002 - autograd draws directions from here
+    scores = rng.standard_normal((2, 5, 9))
+    assert np.abs(cost.softmax(scores).sum(-1) - 1).max() <= 9 * 2.0**-53
+    check_grads(cost.softmax, modes=["rev"], order=1)(scores)
+
+
+@pytest.mark.parametrize("method", ["alibi", "sinusoidal", "t5"])
+def test_both_attentions_are_one_function(method, corpus):
+    """The same loss and gradients, of T5's traced table too. Both compute in float32: 70 additions of a row, then
+    layers whose largest factors are below 10, leave less than 1000 roundings of the largest entry."""
+    ids = corpus.train[:142].reshape(2, 71).astype(np.int64)
+    weights = initial(SMALL, SCHEMES[method], corpus.vocabulary, 0)
+    found = []
+    for attention in cost.ATTENTIONS.values():
+        scheme = SCHEMES[method]._replace(attention=attention)
+
+        def mean(weights, scheme=scheme):
+            return anp.mean(losses(SMALL, scheme, weights, ids[:, :-1], ids[:, 1:]))
+
+        found.append(value_and_grad(mean)(weights))
+    (loss, gradient), (plain_loss, plain) = found
+    assert abs(loss - plain_loss) <= 1000 * 2.0**-24 * loss
+    assert gradient.keys() == plain.keys()
+    for name, array in gradient.items():
+        assert array.dtype == plain[name].dtype == np.float32
+        assert np.abs(array - plain[name]).max() <= 1000 * 2.0**-24 * np.abs(array).max(), name
+
+
+def test_a_matrix_of_scores_is_seen(corpus):
+    """Peaks hold a float32 matrix of scores at least where there is one, (batch, heads, N, N), and 2 N have twice as
+    much of it. With posenc's kernels the length does not matter: rows of sinusoids are 4 * 512 * 16 bytes more."""
+    peak = partial(cost.traced_peak, SMALL, corpus)
+    scores = 4 * SMALL.heads * cost.TOKENS * 512 / cost.MIB
+    short, long = (peak(cost.Contender("materialised", "sinusoidal", length)) for length in (256, 512))
+    assert scores < long
+    assert long - short >= scores / 2
+    ours = [peak(cost.Contender("posenc", "sinusoidal", length)) for length in (256, 512)]
+    assert abs(ours[1] - ours[0]) < 0.1 * ours[0]
+    assert ours[1] < short
+
+
+def test_scratch_is_not_seen_by_tracemalloc(corpus):
+    """Of the process: None where there is no /proc, else not much beside the arrays. Scratch at these widths is below
+    1 MiB (csrc/scratch.h), what the allocator keeps is allowed 12."""
+    contender = cost.Contender("posenc", "alibi", 256)
+    resident = cost.resident_peak(SMALL, corpus, contender)
+    if not cost.STATUS.exists():
+        assert resident is None
+        return
+    assert 0 < resident < cost.traced_peak(SMALL, corpus, contender) + 12
+
+
+def test_turns(corpus):
+    """Every contender has rounds * (steps - 1) positive times."""
+    both = cost.pair("posenc", 32)
+    assert [one.length for one in both] == [32, 64]
+    took = cost.seconds(SMALL, corpus, both, 2)
+    assert set(took) == set(both)
+    assert all(len(times) == 2 * (cost.STEPS - 1) and min(times) > 0 for times in took.values())
+
+
+def test_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "QUICK", SMALL)
+    monkeypatch.setattr(cost, "LENGTHS", (32,))
+    monkeypatch.setattr(cost, "ROUNDS", 1)
+    assert program.main(["study", "--cost", "32", "--out", str(tmp_path)]) == 0
+    whole = json.loads((tmp_path / "cost.json").read_text(encoding="utf-8"))
+    assert [(row["attention"], row["length"]) for row in whole["steps"]] == [("posenc", 32), ("materialised", 32)]
+    for row in whole["steps"]:
+        assert row["ratio_mib"] == row["alibi_mib"] / row["sinusoidal_mib"]
+        assert row["alibi_milliseconds"] <= row["alibi_median_milliseconds"]
+    (read,) = whole["perplexity"]
+    assert read["length"] == 32
+    assert 1 < min(read["alibi"], read["sinusoidal"]) < 256
+    with (tmp_path / "cost.csv").open(encoding="utf-8") as stream:
+        assert [row["attention"] for row in csv.DictReader(stream)] == ["posenc", "materialised"]
+    said = capsys.readouterr().out
+    assert re.search(r"^materialised +32 .*\d\.\d\d", said, re.MULTILINE)
+    assert re.search(r"^the paper +1024 +0\.89 +0\.89$", said, re.MULTILINE)
+    assert re.search(r"^perplexity at 64, seed 0: ALiBi trained at 32 \d+\.\d\d, sinus", said, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--cost", "0"], "--cost 0: at least 1"),
+        (["--cost", "--text", "short.txt"], "short.txt: 600 bytes; expected at least 10250"),
+        (["--cost", "--out", "short.txt"], "--out short.txt: File exists"),
+    ],
+)
+def test_refused(words, message, tmp_path, monkeypatch, capsys):
+    """One line, status 2."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "short.txt").write_bytes(b"words " * 100)
+    with pytest.raises(SystemExit) as left:
+        program.main(["study", *words])
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
