@@ -128,7 +128,9 @@ def study(arguments: Sequence[str]) -> int:
     known.add_argument("--lengths", nargs="+", type=int, metavar="N", help="bytes in the windows of the tests")
     known.add_argument("--stride", type=int, metavar="N", help="of sliding windows (the length of training)")
     known.add_argument("--out", type=Path, metavar="DIR", help="posenc-study/quick or posenc-study/full")
-    known.add_argument(
+    instead = known.add_mutually_exclusive_group()
+    instead.add_argument("--why", action="store_true", help="instead: what attention does beyond the trained length")
+    instead.add_argument(
         "--cost",
         type=int,
         nargs="*",
@@ -152,6 +154,10 @@ def study(arguments: Sequence[str]) -> int:
             from .study import cost
 
             cost.study(wanted, asked.cost or [64])
+        elif asked.why:
+            from .study import why
+
+            why.study(wanted)
         else:
             command.study(wanted)
     except ValueError as error:

@@ -239,6 +239,14 @@ def write(directory: Path, whole: Row) -> tuple[Path, Path]:
     return as_json, as_csv
 
 
+def made_by() -> Row:
+    """What a result depends on, beside the setting and the text."""
+    return {
+        "posenc": posenc.__version__, "numpy": np.__version__, "python": platform.python_version(),
+        "isa": posenc.isa(), "threads": posenc.get_num_threads(),
+    }  # fmt: skip
+
+
 def study(asked: Asked, trained: Sequence[int]) -> None:
     """The whole command: the table of steps, and perplexities of models trained at `trained` and twice that."""
     keep_freed()
@@ -259,12 +267,9 @@ def study(asked: Asked, trained: Sequence[int]) -> None:
     whole = {
         "setting": asked.setting._asdict() | {"tokens": TOKENS},
         "text": corpus.name,
-        "made_by": {
-            "posenc": posenc.__version__, "numpy": np.__version__, "python": platform.python_version(),
-            "isa": posenc.isa(), "threads": posenc.get_num_threads(),
-        },
+        "made_by": made_by(),
         "paper": {"time": PAPER, "memory": PAPER},
         "steps": steps,
         "perplexity": perplexities(asked.setting, corpus, trained, asked.seeds, sys.stdout),
-    }  # fmt: skip
+    }
     print("\n" + ", ".join(map(str, write(asked.directory, whole))))
