@@ -82,12 +82,15 @@ def test_scratch_is_not_seen_by_tracemalloc(corpus):
 
 
 def test_turns(corpus):
-    """Every contender has rounds * (steps - 1) positive times."""
+    """Every contender has rounds * (steps - 1) times, on the clock and of the processor."""
     both = cost.pair("posenc", 32)
     assert [one.length for one in both] == [32, 64]
     took = cost.seconds(SMALL, corpus, both, 2)
     assert set(took) == set(both)
-    assert all(len(times) == 2 * (cost.STEPS - 1) and min(times) > 0 for times in took.values())
+    for times in took.values():
+        assert np.shape(times) == (2 * (cost.STEPS - 1), 2)
+        assert np.min(times, axis=0)[0] > 0
+        assert np.sum(times, axis=0)[1] > 0  # a coarse clock of the processor may stand still in a step
 
 
 def test_files(tmp_path, monkeypatch, capsys):
@@ -99,7 +102,7 @@ def test_files(tmp_path, monkeypatch, capsys):
     assert [(row["attention"], row["length"]) for row in whole["steps"]] == [("posenc", 32), ("materialised", 32)]
     for row in whole["steps"]:
         assert row["ratio_mib"] == row["alibi_mib"] / row["sinusoidal_mib"]
-        assert row["alibi_milliseconds"] <= row["alibi_median_milliseconds"]
+        assert row["alibi_least_ms"] <= row["alibi_median_ms"]
     (read,) = whole["perplexity"]
     assert read["length"] == 32
     assert 1 < min(read["alibi"], read["sinusoidal"]) < 256

@@ -15,7 +15,7 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple, TextIO
 
 import autograd.numpy as anp  # type: ignore[import-not-found, import-untyped, unused-ignore]
@@ -34,7 +34,7 @@ from .training import perplexity, train
 LENGTHS = (64, 128, 256, 512)
 TOKENS = 2048
 """Bytes of a step, whatever the length."""
-ROUNDS, STEPS = 7, 4
+ROUNDS, STEPS = 6, 4
 """Turns that every contender takes, and steps in a turn; the first step of a turn is not timed."""
 PAPER = 0.89
 """1.3e9 parameters, L = 1024, on GPUs: 11 % faster and 11 % less memory (Press et al. 2022, abstract)."""
@@ -110,14 +110,17 @@ def few_steps(
 
 def seconds(
     setting: Setting, corpus: text.Corpus, contenders: Sequence[Contender], rounds: int
-) -> dict[Contender, list[float]]:
-    """Of every step that was timed. The contenders take turns: who else uses the machine slows all of them."""
-    found: dict[Contender, list[float]] = {contender: [] for contender in contenders}
+) -> dict[Contender, list[list[float]]]:
+    """Of every step that was timed, on the clock and of the processor. The contenders take turns: who else uses the
+    machine slows all of them."""
+    found: dict[Contender, list[list[float]]] = {contender: [] for contender in contenders}
     for _ in range(rounds):
         for contender in contenders:
-            ends: list[float] = []
-            few_steps(setting, corpus, contender, STEPS, lambda *_, ends=ends: ends.append(perf_counter()))
-            found[contender] += np.diff(ends).tolist()
+            ends: list[tuple[float, float]] = []
+            few_steps(
+                setting, corpus, contender, STEPS, lambda *_, ends=ends: ends.append((perf_counter(), process_time()))
+            )
+            found[contender] += np.diff(ends, axis=0).tolist()
     return found
 
 
@@ -158,47 +161,56 @@ def resident_peak(setting: Setting, corpus: text.Corpus, contender: Contender) -
         return pool.apply(_growth, (setting, corpus, contender))
 
 
+def measured(
+    setting: Setting, corpus: text.Corpus, contender: Contender, times: Sequence[Sequence[float]]
+) -> dict[str, float | None]:
+    clock, processor = ([1e3 * time for time in kind] for kind in zip(*times, strict=True))
+    return {
+        "least_ms": min(clock),
+        "median_ms": median(clock),
+        "processor_ms": median(processor),
+        "mib": traced_peak(setting, corpus, contender),
+        "resident_mib": resident_peak(setting, corpus, contender),
+    }
+
+
 def costs(setting: Setting, corpus: text.Corpus, lengths: Sequence[int], rounds: int, out: TextIO) -> list[Row]:
     """The table: time and memory of a step, a line for each attention and length."""
     print(
         f"{corpus.name}: steps of {TOKENS} bytes, width {setting.width}, {setting.layers} layers, "
         f"{setting.heads} heads; {posenc.isa()}, threads of posenc: {posenc.get_num_threads()}.\n"
-        "Milliseconds are the least and the median of a step; MiB are peaks, of arrays and (RSS) of the process.\n\n"
-        f"{'':13}{'':>5}   {'ALiBi at L':^28}   {'sinusoidal at 2L':^28}   {'ALiBi / sinusoidal':^28}\n"
-        f"{'attention':13}{'L':>5}" + 3 * f"   {'least':>6} {'median':>7} {'MiB':>6} {'RSS':>6}", file=out, flush=True,
+        "Milliseconds of a step: the least on the clock, and the median of the processor (CPU), all threads.\n"
+        "MiB: peaks of arrays, and of the process (RSS).\n\n"
+        f"{'':18}   {'ALiBi at L':^28}   {'sinusoidal at 2L':^28}   {'ALiBi / sinusoidal':^28}\n"
+        f"{'attention':13}{'L':>5}" + 3 * "    least     CPU    MiB    RSS", file=out, flush=True,
     )  # fmt: skip
     rows = []
     for length in lengths:
         pairs = [pair(attention, length) for attention in ATTENTIONS]
         took = seconds(setting, corpus, [one for both in pairs for one in both], rounds)
         for both in pairs:
-            measured = []
-            for one in both:
-                resident = resident_peak(setting, corpus, one)
-                times = [1e3 * min(took[one]), 1e3 * median(took[one])]
-                measured.append([*times, traced_peak(setting, corpus, one), resident])
-            ratios = [None if a is None or b is None else a / b for a, b in zip(*measured, strict=True)]
-            shown = "".join(
-                "   " + line(values, digits) for values, digits in zip((*measured, ratios), (1, 1, 2), strict=True)
-            )
+            alibi, sinusoidal = (measured(setting, corpus, one, took[one]) for one in both)
+            ratios = {name: quotient(alibi[name], sinusoidal[name]) for name in alibi}
+            shown = line(alibi, 1) + line(sinusoidal, 1) + line(ratios, 2)
             print(f"{both[0].attention:13}{length:5}{shown}", file=out, flush=True)
-            names = ("milliseconds", "median_milliseconds", "mib", "resident_mib")
             rows.append(
                 {"attention": both[0].attention, "length": length}
-                | {f"alibi_{name}": value for name, value in zip(names, measured[0], strict=True)}
-                | {f"sinusoidal_{name}": value for name, value in zip(names, measured[1], strict=True)}
-                | {f"ratio_{name}": value for name, value in zip(names, ratios, strict=True)}
+                | {f"alibi_{name}": value for name, value in alibi.items()}
+                | {f"sinusoidal_{name}": value for name, value in sinusoidal.items()}
+                | {f"ratio_{name}": value for name, value in ratios.items()}
             )
     print(f"{'the paper':13}{1024:5}{'':62}   {PAPER:6.2f} {'':7} {PAPER:6.2f}", file=out)
     return rows
 
 
-def line(values: Sequence[float | None], digits: int) -> str:
-    widths = (6, 7, 6, 6)
-    return " ".join(
-        f"{'-':>{width}}" if value is None else f"{value:{width}.{digits}f}"
-        for value, width in zip(values, widths, strict=True)
-    )
+def quotient(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a / b
+
+
+def line(values: Row, digits: int) -> str:
+    shown = (values[name] for name in ("least_ms", "processor_ms", "mib", "resident_mib"))
+    cells = ("-" if value is None else f"{value:.{digits}f}" for value in shown)
+    return "   {:>6} {:>7} {:>6} {:>6}".format(*cells)
 
 
 def perplexities(setting: Setting, corpus: text.Corpus, lengths: Sequence[int], seeds: int, out: TextIO) -> list[Row]:
