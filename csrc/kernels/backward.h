@@ -246,9 +246,9 @@ static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
     }
     if (c->by_query)
         FN(content_tables_vjp)(&b->content_vjp, c, u, keys, seen, b->ds);
+    real *dk = b->dk + keys->first * b->wide_d;
     if (c->by_key && u->row.data[A_DK])
-        FN(content_keys_vjp)
-    (&b->content_vjp, c, u, keys, k_rows, k_step, from, to, b->ds, b->dk + keys->first * b->wide_d, b->wide_d);
+        FN(content_keys_vjp)(&b->content_vjp, c, u, keys, k_rows, k_step, from, to, b->ds, dk, b->wide_d);
     for (int p = 0; p < u->panels && c->sums; p++) {
         const int first = u->panel[p].first * KEYS, width = u->panel[p].width;
         for (int i = first + seen[p][0] * width; i < first + seen[p][1] * width; i++)
@@ -262,11 +262,10 @@ static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
             add_odd_rows(b, u, A_GRAD, b->odd_g, 1, b->p, b->e, out, b->wide_e, from, to);
     }
     if (u->row.data[A_DK]) {
-        real *out = b->dk + keys->first * b->wide_d;
         spans_of(u, b->ds, from, to, span);
-        add_outer(span, u->panels, b->q_rows, PE_TILE, b->d, from, to, out, b->wide_d);
+        add_outer(span, u->panels, b->q_rows, PE_TILE, b->d, from, to, dk, b->wide_d);
         if (b->odd_q)
-            add_odd_rows(b, u, A_Q, b->odd_q, scale, b->ds, b->d, out, b->wide_d, from, to);
+            add_odd_rows(b, u, A_Q, b->odd_q, scale, b->ds, b->d, dk, b->wide_d, from, to);
     }
     if (!u->row.data[A_DQ])
         return;

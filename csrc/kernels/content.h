@@ -35,9 +35,9 @@ typedef struct {
     int32_t *index;
     const void *held; /* the map whose rows index has for this tile, where positions count up by one */
     int ascending;    /* whether tiles go from the first key to the last: not in the forward of CoPE */
-    double
-        passed[PE_TILE]; /* CoPE: sum of the gates of all keys that come after this tile, and of its own if ascending */
-    double left[WIDE];   /* of the panel that was last, this tile included */
+    /* CoPE: sum of the gates of all keys that come after this tile, and of its own if ascending */
+    double passed[PE_TILE];
+    double left[WIDE]; /* of the panel that was last, this tile included */
 } pe_content;
 
 /* What there is to add in this unit, and room for it; q is the block's pack of queries. */

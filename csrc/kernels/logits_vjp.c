@@ -94,18 +94,18 @@ static int block_of_queries(pe_logits_vjp *b, const pe_queries *u, char *rest)
                 seen[p][0] = 0;
                 seen[p][1] = keys.n;
                 const pe_bias all = {0, keys.n, panel->width, NULL};
+                const real *dx = b->dx + panel->first * KEYS;
                 if (count)
                     FN(content_count)(&b->content, u, &keys, panel, &all, rows, step);
                 else if (b->content.sums)
-                    FN(content_sums_vjp)
-                (&b->vjp, &b->content, u, &keys, panel, &all, rows, step, b->dx + panel->first * KEYS);
+                    FN(content_sums_vjp)(&b->vjp, &b->content, u, &keys, panel, &all, rows, step, dx);
             }
             if (count)
                 continue;
             if (b->content.by_query)
                 FN(content_tables_vjp)(&b->vjp, &b->content, u, &keys, seen, b->dx);
-            FN(content_keys_vjp)
-            (&b->vjp, &b->content, u, &keys, rows, step, 0, keys.n, b->dx, b->dk + first * b->wide, b->wide);
+            real *dk = b->dk + first * b->wide;
+            FN(content_keys_vjp)(&b->vjp, &b->content, u, &keys, rows, step, 0, keys.n, b->dx, dk, b->wide);
             if (b->content.sums)
                 add_gates(b, u, &keys, rows, step);
         }

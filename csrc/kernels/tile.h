@@ -29,8 +29,8 @@ typedef struct {
     pe_row row;
     idx head, kv_head, first;
     int lanes, panels, width; /* width: lanes with those that fill up the last panel */
-    int relatives, denses,
-        even; /* terms that read rel only, and others; even: positions are integers that count up by one */
+    int relatives, denses;    /* terms that read rel only, and others */
+    int even;                 /* positions are integers that count up by one */
     double low, high, position[PE_TILE];
     int64_t segment_low, segment_high;
     pe_panel panel[PE_TILE / WIDE];
