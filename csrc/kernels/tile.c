@@ -6,6 +6,7 @@
  * Everything else (dense biases, keep, segments, irregular positions) fills the pairs one by one.
  */
 #include "tile.h"
+#include "lanes.h"
 #include "pair.h"
 
 static void read_positions(const pe_call *call, const pe_row *row, int operand, idx first, int n, double *restrict out)
@@ -235,23 +236,23 @@ static void fill_pairs(pe_keys *k, const pe_queries *q, const pe_panel *p, int f
  * A masked pair stays masked, whatever the term says of it. */
 static void add_dense(const char *data, const pe_array *a, const pe_panel *p, int n, real *restrict pairs)
 {
-    const int width = p->width, plain = a->core[2] == storage_size(a->storage) && a->storage <= PE_F64;
-    const int readable = plain && (a->storage == PE_STORAGE || a->storage <= PE_BF16);
-    real row[KEYS], turned[KEYS * WIDE];
-    for (int l = 0; l < p->lanes; l++) {
-        const char *from = data + l * a->core[1];
-        const real *x = row;
-        if (readable)
-            x = row_read(from, a->storage, n, row);
-        else
-            for (int j = 0; j < n; j++)
-                row[j] = (real)scalar_read(from + j * a->core[2], a->storage);
-        for (int j = 0; j < n; j++)
-            turned[j * width + l] = x[j];
+    const int width = p->width, plain = a->core[2] == storage_size(a->storage);
+    real turned[KEYS * WIDE], rows[KEYS * WIDE];
+    idx step = a->core[1];
+    if (!(plain && a->storage == PE_STORAGE)) {
+        for (int l = 0; l < p->lanes; l++) {
+            const char *from = data + l * step;
+            real *row = rows + l * KEYS;
+            if (plain && (a->storage == PE_BF16 || a->storage == PE_F16))
+                row_read(from, a->storage, n, row);
+            else
+                for (int j = 0; j < n; j++)
+                    row[j] = (real)scalar_read(from + j * a->core[2], a->storage);
+        }
+        data = (const char *)rows;
+        step = KEYS * (idx)sizeof *rows;
     }
-    for (int l = p->lanes; l < width; l++)
-        for (int j = 0; j < n; j++)
-            turned[j * width + l] = 0;
+    to_lanes(data, step, p->lanes, n, 1, width, turned);
     SIMD
     for (int i = 0; i < n * width; i++)
         pairs[i] = pairs[i] == MASKED ? MASKED : pairs[i] + turned[i];
