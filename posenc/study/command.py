@@ -25,6 +25,7 @@ FULL = Setting(
     "full", 128, 2, 8, length=64, batch=32, steps=1000, rate=4e-3, targets=49152, tested=(1, 1.5, 2, 4, 8, 16)
 )
 DEFAULT = ("sinusoidal", "rope", "t5", "alibi")
+FULL_DEFAULT = ("none", "learned", *DEFAULT)
 ALL = "all"
 
 
@@ -53,15 +54,16 @@ class Run(NamedTuple):
         return SCHEMES[self.method]
 
 
-def chosen(methods: Sequence[str] | None, seeds: int) -> tuple[dict[str, int], dict[str, int]]:
+def chosen(methods: Sequence[str] | None, seeds: int, full: bool) -> tuple[dict[str, int], dict[str, int]]:
     """How often each method is trained; those that only `all` names once, in a table of their own."""
-    names = tuple(methods or DEFAULT)
+    default = FULL_DEFAULT if full else DEFAULT
+    names = tuple(methods or default)
     unknown = [name for name in names if name not in (*SCHEMES, ALL)]
     if unknown:
         raise ValueError(f"--methods {unknown[0]}: there is no such method; there are {', '.join(SCHEMES)}, {ALL}")
     if ALL not in names:
         return dict.fromkeys(names, seeds), {}
-    named = dict.fromkeys((*DEFAULT, *(name for name in names if name != ALL)), seeds)
+    named = dict.fromkeys((*default, *(name for name in names if name != ALL)), seeds)
     return named, {name: 1 for name in SCHEMES if name not in named}
 
 
@@ -169,7 +171,7 @@ def study(asked: Asked, out: TextIO | None = None) -> None:
     """The whole command; ValueError or DivergedError says in one line why not."""
     out, began = out or sys.stdout, time.monotonic()
     keep_freed()
-    main, others = chosen(asked.methods, asked.seeds)
+    main, others = chosen(asked.methods, asked.seeds, asked.setting.name == FULL.name)
     setting, corpus, how = prepared(asked)
     checkpoints = asked.directory / "checkpoints"
     planned = [runs(checkpoints, setting, corpus, often) for often in (main, others)]

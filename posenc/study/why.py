@@ -127,7 +127,7 @@ def write(
 def study(asked: Asked) -> None:
     """The whole command: train what is not in a checkpoint yet, look, print, write. The first seed of each method."""
     keep_freed()
-    names = [name for group in chosen(asked.methods, 1) for name in group]
+    names = [name for group in chosen(asked.methods, 1, False) for name in group]
     setting, corpus, _ = prepared(asked)
     checkpoints = asked.directory / "checkpoints"
     planned = runs(checkpoints, setting, corpus, dict.fromkeys(names, 1))
