@@ -273,17 +273,21 @@ static void add_pair(pe_pair of, const pe_term *term, const pe_array *a, const p
 
 static void mask_keep(const char *data, const pe_array *a, const pe_panel *p, int n, real *restrict pairs)
 {
-    const int width = p->width;
-    unsigned char turned[KEYS * WIDE];
-    memset(turned, 1, sizeof turned);
+    real turned[KEYS * WIDE], rows[KEYS * WIDE];
     for (int l = 0; l < p->lanes; l++) {
         const char *from = data + l * a->core[1];
-        for (int j = 0; j < n; j++)
-            turned[j * width + l] = (unsigned char)from[j * a->core[2]];
+        real *row = rows + l * KEYS;
+        if (a->core[2] == 1) /* a loop of its own, which the compiler makes vectors of */
+            for (int j = 0; j < n; j++)
+                row[j] = from[j] != 0;
+        else
+            for (int j = 0; j < n; j++)
+                row[j] = from[j * a->core[2]] != 0;
     }
+    to_lanes((const char *)rows, KEYS * (idx)sizeof *rows, p->lanes, n, 1, p->width, turned);
     SIMD
-    for (int i = 0; i < n * width; i++)
-        pairs[i] = turned[i] ? pairs[i] : MASKED;
+    for (int i = 0; i < n * p->width; i++)
+        pairs[i] = turned[i] != 0 ? pairs[i] : MASKED;
 }
 
 static void mask_segments(const pe_keys *k, const pe_queries *q, const pe_panel *p, int from, int to,
