@@ -35,9 +35,10 @@ def shaw(rel_k: npt.ArrayLike, rel_v: npt.ArrayLike | None = None) -> Bias:
 
     Notes
     -----
-    Shaw et al. 2018, equations 3 to 5. Both terms of the logits are scaled by ``D**-0.5``. The index is j - i, as in
-    the paper and in tensor2tensor; code that indexes by i - j needs the rows in reverse. Fractional distances are cut
-    towards zero. NEZHA is this with two fixed tables: ``shaw(nezha(D), nezha(D))``.
+    Shaw et al. 2018, equations 3 to 5. `attention` scales both terms by ``D**-0.5`` and caps their sum; `logits` has
+    the second one unscaled. The index is j - i, as in the paper and in tensor2tensor; code that indexes by i - j needs
+    the rows in reverse. Fractional distances are cut towards zero. NEZHA is this with two fixed tables:
+    ``shaw(nezha(D), nezha(D))``.
 
     Examples
     --------
@@ -119,7 +120,7 @@ def transformer_xl(r: npt.ArrayLike, u: npt.ArrayLike, v: npt.ArrayLike) -> Bias
 
     Notes
     -----
-    Dai et al. 2019, section 3.3; all four terms are scaled by ``D**-0.5``. The authors' distance is i - j, here
+    Dai et al. 2019, section 3.3; `attention` scales all four terms by ``D**-0.5``. The authors' distance is i - j, here
     rel = j - i: their row of distance d is row K - d. What their shift leaves in cells of the future is not copied,
     every cell has its own row. XLNet adds a segment term besides: a `dense` bias.
 

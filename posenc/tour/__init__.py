@@ -44,4 +44,7 @@ def run(text: Text, directory: Path) -> None:
             terminal.say(f"  {name:18} {what}")
     else:
         terminal.say('No pictures: matplotlib is not installed (pip install "posenc[tour]").')
-    terminal.say("What do they do for a model that is trained, on longer texts? python -m posenc study --quick")
+    terminal.say(
+        'What do they do for a model that is trained, on longer texts? pip install "posenc[study]", '
+        "then: python -m posenc study --quick"
+    )
