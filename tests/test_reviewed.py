@@ -333,3 +333,16 @@ def test_parameters_beyond_float32_are_refused_by_name():
     np.testing.assert_array_equal(
         posenc.attention(q, q, q, bias=posenc.dense(mask)), posenc.attention(q, q, q, causal=True)
     )
+
+
+@pytest.mark.parametrize("n", [1, 3, 20])
+@pytest.mark.parametrize(("d", "e"), [(0, 3), (3, 0), (0, 0)])
+def test_heads_without_channels(isa, n, d, e):
+    """A kernel for few queries divided by the width of a row."""
+    q, k, v = np.ones((2, n, d), np.float32), np.ones((2, 5, d), np.float32), np.arange(10.0 * e).reshape(2, 5, e)
+    out, lse = posenc.attention(q, k, v, return_lse=True)
+    np.testing.assert_allclose(out, np.broadcast_to(v.mean(1, keepdims=True), (2, n, e)), rtol=1e-6)
+    np.testing.assert_allclose(lse, d**0.5 + np.log(5), rtol=1e-6)
+    gradient = posenc.attention_vjp(np.ones_like(out), q, k, v, out=out, lse=lse)
+    assert [part.shape for part in gradient[:3]] == [q.shape, k.shape, v.shape]
+    np.testing.assert_allclose(gradient.v, np.full((2, 5, e), n / 5), rtol=1e-6)

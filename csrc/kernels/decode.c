@@ -74,8 +74,12 @@ typedef struct {
 INLINE pe_ahead ahead_of(const char *rows, idx step, int width, int turn, int turns)
 {
     const int lines = (int)BLOCKS(width * (idx)sizeof(real), LINE);
-    return (pe_ahead){
-        rows + (AHEAD / (width * (idx)sizeof(real)) + 1) * step, step - lines * LINE, lines, lines, turn, turns};
+    return (pe_ahead){rows + (AHEAD / (max_(width, 1) * (idx)sizeof(real)) + 1) * step,
+                      step - lines * LINE,
+                      lines,
+                      lines,
+                      turn,
+                      turns};
 }
 
 INLINE void ask(pe_ahead *a, int lines)
