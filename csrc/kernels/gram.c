@@ -8,12 +8,11 @@
  * Distances sum squares of differences: from products, |x|^2 + |y|^2 - 2 x.y, neighbours would keep few digits, and the
  * distance from itself would not be 0.
  */
-#include "row.h"
-#include "vec.h"
+#include "block.h"
+#include "gemm.h"
 
 enum { PRODUCT, DISTANCE_OF, CORRELATION };
 enum { CHUNK = 256 }; /* columns that are summed on their own, so that the error does not grow with all of d */
-enum { HELD = VEC_BYTES == 64 ? 16 : VEC_BYTES == 32 ? 12 : 8 }; /* sums in registers; see gemm.h */
 
 /* A tile: n rows against a panel of cols vectors, columns first .. first + d. s[j] is PE_TILE wide. */
 typedef struct {
@@ -26,7 +25,7 @@ typedef struct {
 
 INLINE void pair_rows(int rows, int cols, int apart, const tile_of_pairs *t, int j)
 {
-    vec acc[HELD];
+    vec acc[SUMS];
     const char *a = t->rows + j * t->step + t->first * (int)sizeof(real);
     const real *b = t->panel + t->first * cols * LANES;
     const idx step = t->step;
@@ -59,7 +58,7 @@ INLINE void pair_rows(int rows, int cols, int apart, const tile_of_pairs *t, int
 INLINE void pairs(int cols, int apart, const tile_of_pairs *given, int n)
 {
     const tile_of_pairs here = *given, *t = &here;
-    const int rows = HELD / cols;
+    const int rows = SUMS / cols;
     int j = 0;
     for (; n - j >= rows; j += rows)
         pair_rows(rows, cols, apart, t, j);
@@ -78,7 +77,7 @@ static NOINLINE void squares_narrow(const tile_of_pairs *t, int n) { pairs(1, 1,
 static NOINLINE void tile_pairs(const char *rows, idx step, const real *pack, int lanes, int d, int mode, real *s,
                                 int n)
 {
-    for (int lane = 0; lane < lanes; lane += 2 * LANES) {
+    for (int lane = 0; lane < lanes; lane += WIDE) {
         const int wide = lanes - lane > LANES;
         for (int first = 0; first < d; first += CHUNK) {
             const tile_of_pairs t = {rows, step, pack + lane * d, s + lane, (int)min_(CHUNK, d - first), first, mode};
@@ -105,40 +104,15 @@ static NOINLINE void clip(real *s, int n)
         s[i] = s[i] > 1 ? 1 : s[i] < -1 ? -1 : s[i];
 }
 
-static NOINLINE void pack_rows(const char *data, idx step, pe_storage storage, int lanes, int d, real *room, real *pack)
+/* Rows across the lanes, panel after panel of two vectors, or one where one is enough */
+static NOINLINE void pack_rows(const char *data, idx step, pe_storage storage, int lanes, int d, real *copy, real *pack)
 {
-    memset(pack, 0, (size_t)(PE_TILE * d) * sizeof *pack);
-    for (int l = 0; l < lanes; l++) {
-        const int panel = l / (2 * LANES) * (2 * LANES), width = lanes - panel > LANES ? 2 * LANES : LANES;
-        const real *row = row_read(data + l * step, storage, d, room);
-        for (int k = 0; k < d; k++)
-            pack[panel * d + k * width + l - panel] = row[k];
+    for (int lane = 0; lane < lanes; lane += WIDE) {
+        const int some = (int)min_(WIDE, lanes - lane);
+        idx room = step;
+        const char *rows = tile_rows(data + lane * step, &room, storage, some, d, 1, copy);
+        to_lanes(rows, room, some, d, 1, some > LANES ? WIDE : LANES, pack + lane * d);
     }
-}
-
-/* n rows of real with their step: in place, or widened; rows 4096 bytes apart share one set of the cache */
-static NOINLINE const char *read_rows(const char *data, idx *step, pe_storage storage, int n, int d, real *copy)
-{
-    const idx from = *step, room = d + 16;
-    if (storage == PE_STORAGE && from % 4096 != 0)
-        return data;
-    for (int j = 0; j < n; j++) {
-        const real *row = row_read(data + j * from, storage, d, copy + j * room);
-        if (row != copy + j * room)
-            memcpy(copy + j * room, row, (size_t)d * sizeof *row);
-    }
-    *step = room * (idx)sizeof(real);
-    return (const char *)copy;
-}
-
-static NOINLINE void transpose(const real *restrict s, int n, int lanes, real *restrict t)
-{
-    enum { SIDE = 8 };
-    for (int j0 = 0; j0 < n; j0 += SIDE)
-        for (int l0 = 0; l0 < lanes; l0 += SIDE)
-            for (int l = l0; l < l0 + SIDE; l++)
-                for (int j = j0; j < j0 + SIDE; j++)
-                    t[l * PE_TILE + j] = s[j * PE_TILE + l];
 }
 
 /* n rows of a tile to out(first + j, column ...) */
@@ -171,7 +145,7 @@ void FN(gram)(const pe_call *call, idx begin, idx end, const pe_work *work)
             idx step = x->core[0];
             if (call->stop && call->stop(call))
                 return;
-            const char *rows = read_rows(row.data[0] + j * step, &step, x->storage, count, d, copy);
+            const char *rows = tile_rows(row.data[0] + j * step, &step, x->storage, count, d, 2, copy);
             tile_pairs(rows, step, pack, lanes, d, mode, s, count);
             if (mode == DISTANCE_OF)
                 roots(s, count * PE_TILE);
@@ -182,7 +156,7 @@ void FN(gram)(const pe_call *call, idx begin, idx end, const pe_work *work)
                     s[l * PE_TILE + l] = s[l * PE_TILE + l] > 0 ? 1 : s[l * PE_TILE + l];
             write_rows(out, row.data[1], j, first, s, count, lanes);
             if (j > first) {
-                transpose(s, count, lanes, turned);
+                to_lanes((const char *)s, PE_TILE * (idx)sizeof *s, count, lanes, 1, PE_TILE, turned);
                 write_rows(out, row.data[1], first, j, turned, lanes, count);
             }
         }
