@@ -16,8 +16,8 @@ enum { ATTENTION_COLUMN = 384, ATTENTION_PAD = 16 };
      + CONTENT_SCRATCH)
 
 /* content (kernels/content.c): two more packs of the queries; one panel's pack, of a table's pieces at least; products
- * of a panel with the rows of a window, twice, and those that the next tile needs; what is added, for all lanes; two tiles of a panel; and numbers of rows. A
- * panel is at most 128 bytes of a row. */
+ * of a panel with the rows of a window, twice, and those that the next tile needs; what is added, for all lanes; two
+ * tiles of a panel; and numbers of rows. A panel is at most 128 bytes of a row. */
 enum { CONTENT_PIECE = 64 };
 #define CONTENT_WIDTH (D(d) > CONTENT_PIECE ? D(d) : CONTENT_PIECE)
 #define CONTENT_SCRATCH                                                                    \
@@ -28,10 +28,9 @@ enum { CONTENT_PIECE = 64 };
 #define CONTENT_VJP_SCRATCH                                                                          \
     (CONTENT_SCRATCH + 2 * 64 * ATTENTION_COLUMN + 64 * (128 + 256) + 2 * 128 * (CONTENT_WIDTH + 16) \
      + 64 * 8 * (2 * D(d) + 16) + 6 * 64)
-/* logits (kernels/logits.c): the packed queries, a copy of the keys, a row, and content's */
-#define LOGITS_SCRATCH                                                                                    \
-    (2 * 64 * 8 * D(d) + (ATTENTION_COLUMN + 8) * (D(d) + ATTENTION_PAD) + 64 * ATTENTION_COLUMN + 5 * 64 \
-     + CONTENT_SCRATCH)
+/* logits (kernels/logits.c): the packed queries, a copy of the keys, a tile, and content's */
+#define LOGITS_SCRATCH \
+    (2 * 64 * 8 * D(d) + ATTENTION_COLUMN * (D(d) + ATTENTION_PAD) + 64 * ATTENTION_COLUMN + 5 * 64 + CONTENT_SCRATCH)
 /* and its gradient: queries packed twice, dq, a tile of gradients, a copy of the keys, a row, and dk of a kv head */
 #define LOGITS_VJP_SCRATCH                                                                              \
     (64 * 8 * (3 * D(d) + 16) + 64 * ATTENTION_COLUMN + (ATTENTION_COLUMN + 8) * (D(d) + ATTENTION_PAD) \

@@ -14,9 +14,8 @@
 
 /* pairs of a unit; vectors of value columns and keys of values at a time; bytes that memory is asked for ahead */
 enum { PAIRS = 16, STRIP = 4, SOME = 32, AHEAD = 8192, LINE = 64 };
-enum {
-    TOGETHER = VEC_BYTES == 64 ? 4 : 2
-}; /* pairs: their sums take 16 of AVX-512's 32 registers, 8 of 16 elsewhere */
+/* pairs whose values are summed together: 16 of AVX-512's 32 registers, 8 of 16 elsewhere */
+enum { TOGETHER = VEC_BYTES == 64 ? 4 : 2 };
 
 typedef struct {
     int d, e, wide_d, wide_e; /* widths of heads, and with what fills up the last vector */
@@ -82,10 +81,16 @@ INLINE pe_ahead ahead_of(const char *rows, idx step, int width, int turn, int tu
                       turns};
 }
 
-INLINE void ask(pe_ahead *a, int lines)
+INLINE int my_turn(pe_ahead *a)
 {
     const int mine = a->wait-- == 0;
     a->wait = mine ? a->turns - 1 : a->wait;
+    return mine;
+}
+
+INLINE void ask(pe_ahead *a, int lines)
+{
+    const int mine = my_turn(a);
     UNROLL
     for (int i = 0; i < lines; i++) {
         if (mine)
@@ -143,11 +148,9 @@ INLINE void value_block(int pairs, int cols, const char *v, idx step, int n, con
     for (int i = 0; i < pairs * cols; i++)
         acc[i] = vec_set(0);
     for (int j = 0; j < n; j++, v += step) {
-        if (ahead.wait-- == 0) {
-            ahead.wait = ahead.turns - 1;
+        if (my_turn(&ahead))
             for (int i = 0; i < ahead.row; i++)
                 PREFETCH(ahead.next + i * LINE);
-        }
         ahead.next += step;
         UNROLL
         for (int r = 0; r < pairs; r++) {
