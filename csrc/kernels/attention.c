@@ -40,7 +40,7 @@ static void soften(pe_block *b, const pe_queries *u, const pe_keys *keys, const 
     const int first = p->first, width = p->width, n = given->to - given->from;
     const real softcap = (real)u->call->par[A_SOFTCAP];
     real *s = b->s + first * KEYS, *top = b->top + first, old[WIDE], unused[WIDE] = {0}, base[WIDE];
-    real *content = c->by_query || c->by_key || c->sums ? FN(content_tile)(c, u, keys, p, given, k, step) : NULL;
+    real *content = before_cap(c) ? FN(content_tile)(c, u, keys, p, given, k, step) : NULL;
     pe_bias after = c->after ? FN(content_after)(c, u, keys, p, given) : *given, *bias = &after;
     if (content && !(softcap > 0)) {
         merge_bias(content, bias, width);
@@ -97,7 +97,7 @@ static void tile(pe_block *b, const pe_queries *u, pe_keys *keys)
     if (b->careful)
         memset(b->sees, 0, sizeof b->sees);
     const char *rows = tile_rows(k, &k_step, ka->storage, keys->n, b->d, u->panels, b->copy);
-    if (b->content.by_query || b->content.by_key || b->content.sums)
+    if (before_cap(&b->content))
         FN(content_keys)(&b->content, u, keys, rows, k_step);
     for (int p = 0; p < u->panels; p++) {
         bias[p] = FN(bias_of)(keys, u, &u->panel[p]);
@@ -135,23 +135,14 @@ static NOINLINE void log_sums(const real *top, const real *total, int n, real *r
     }
 }
 
-/* o / total and lse; whether all of it is finite */
+/* o / total and lse; whether all of o is finite */
 static int write_unit(const pe_block *b, const pe_queries *u)
 {
-    const pe_array *a = &u->call->array[A_LSE];
-    char *to = u->row.data[A_LSE] + u->head * a->core[0] + u->first * a->core[1];
     real lse[PE_TILE], divisor[PE_TILE];
     for (int l = 0; l < u->width; l++)
         divisor[l] = b->total[l] == 0 ? 1 : b->total[l]; /* it saw nothing: 0 / 1 */
     log_sums(b->top, b->total, u->width, lse);
-    for (int p = 0; p < u->panels; p++)
-        for (int l = 0; l < u->panel[p].lanes; l++, to += a->core[1]) {
-            const real *one = lse + u->panel[p].first + l;
-            if (a->storage == PE_STORAGE)
-                *(real *)(void *)to = *one;
-            else
-                row_write(one, to, a->storage, 1);
-        }
+    lanes_to_queries(u, A_LSE, 1, lse, 1, NULL, b->copy);
     return lanes_to_queries(u, A_OUT, b->e, b->o, 1, divisor, b->copy);
 }
 

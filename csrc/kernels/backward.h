@@ -112,7 +112,7 @@ static void panel_of_tile(pe_back *b, pe_keys *keys, const pe_queries *u, const 
     const real softcap = (real)u->call->par[A_SOFTCAP];
     real *s = b->p + first * KEYS + from * width, *ds = b->ds + first * KEYS + from * width;
     pe_content *c = &b->content;
-    real *content = c->by_query || c->by_key || c->sums ? FN(content_tile)(c, u, keys, p, given, k, k_step) : NULL;
+    real *content = before_cap(c) ? FN(content_tile)(c, u, keys, p, given, k, k_step) : NULL;
     pe_bias after = c->after ? FN(content_after)(c, u, keys, p, given) : *given, *bias = &after;
     if (content && !(softcap > 0)) {
         merge_bias(content, bias, width);
@@ -224,8 +224,7 @@ static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
     const char *v_rows = tile_rows(v, &v_step, va->storage, keys->n, b->e, 2, b->v_copy);
     pe_content *c = &b->content;
     int from = keys->n, to = 0, seen[PE_TILE / LANES][2];
-    pe_span span[PE_TILE / LANES];
-    if (c->by_query || c->by_key || c->sums)
+    if (before_cap(c))
         FN(content_keys)(c, u, keys, k_rows, k_step);
     for (int p = 0; p < u->panels; p++) {
         const pe_bias bias = FN(bias_of)(keys, u, &u->panel[p]);
@@ -256,14 +255,12 @@ static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
     }
     if (u->row.data[A_DV]) {
         real *out = b->dv + keys->first * b->wide_e;
-        spans_of(u, b->p, from, to, span);
-        add_outer(span, u->panels, b->g_rows, PE_TILE, b->e, from, to, out, b->wide_e);
+        add_outer_of_block(u, b->p, b->g_rows, b->e, from, to, out, b->wide_e);
         if (b->odd_g)
             add_odd_rows(b, u, A_GRAD, b->odd_g, 1, b->p, b->e, out, b->wide_e, from, to);
     }
     if (u->row.data[A_DK]) {
-        spans_of(u, b->ds, from, to, span);
-        add_outer(span, u->panels, b->q_rows, PE_TILE, b->d, from, to, dk, b->wide_d);
+        add_outer_of_block(u, b->ds, b->q_rows, b->d, from, to, dk, b->wide_d);
         if (b->odd_q)
             add_odd_rows(b, u, A_Q, b->odd_q, scale, b->ds, b->d, dk, b->wide_d, from, to);
     }

@@ -242,20 +242,6 @@ real *FN(content_tile)(pe_content *c, const pe_queries *u, const pe_keys *k, con
 
 /* ---- TUPE ---- */
 
-/* pos_q / sqrt(2 p), its queries on lanes; a piece of p at a time, so that any width has room. */
-void FN(content_position_pack)(pe_content *c, const pe_queries *u, const pe_panel *p, int term, idx piece, int some)
-{
-    const pe_array *q = &u->term[term][TUPE_Q];
-    const char *from = q->data + u->head * q->core[0] + (u->first + p->first) * q->core[1] + piece * (idx)sizeof(real);
-    const real factor = (real)(1 / sqrt(2 * (double)u->call->term[term].D(p)));
-    memset(c->pack, 0, (size_t)(some * p->width) * sizeof(real));
-    for (int l = 0; l < p->lanes; l++) {
-        const real *row = (const real *)(const void *)(from + l * q->core[1]);
-        for (int x = 0; x < some; x++)
-            c->pack[x * p->width + l] = factor * row[x];
-    }
-}
-
 static void position_products(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
                               const pe_bias *bias, int term, real *out)
 {
@@ -266,7 +252,8 @@ static void position_products(pe_content *c, const pe_queries *u, const pe_keys 
     memset(out, 0, (size_t)(n * p->width) * sizeof(real));
     for (idx piece = 0; piece < depth; piece += CONTENT_PIECE) {
         const int some = (int)min_(CONTENT_PIECE, depth - piece);
-        FN(content_position_pack)(c, u, p, term, piece, some);
+        const pe_table_rows q = positions_of(u, p, term, piece);
+        to_lanes(q.data, q.step, p->lanes, some, position_factor(u, term), p->width, c->pack);
         const pe_scores w = {.k = keys.data + (k->first + bias->from) * keys.step + piece * (idx)sizeof(real),
                              .k_step = keys.step,
                              .d = some,

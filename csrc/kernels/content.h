@@ -40,6 +40,9 @@ typedef struct {
     double left[WIDE]; /* of the panel that was last, this tile included */
 } pe_content;
 
+/* Whether a term adds to the scores before the cap */
+INLINE int before_cap(const pe_content *c) { return c->by_query || c->by_key || c->sums; }
+
 /* What there is to add in this unit, and room for it; q is the block's pack of queries. */
 void FN(content_at)(pe_content *c, const pe_queries *u, const real *q, char **scratch);
 /* The pack that meets the keys: that of the queries, plus Transformer-XL's u */
@@ -54,8 +57,6 @@ void FN(content_gates)(const pe_content *c, const pe_queries *u, const pe_keys *
                        const pe_bias *bias, const char *keys, idx step, real *gate);
 void FN(content_positions)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias,
                            const char *keys, idx step, int last);
-/* Some columns of TUPE's positions of the queries, to c->pack */
-void FN(content_position_pack)(pe_content *c, const pe_queries *u, const pe_panel *p, int term, idx piece, int some);
 /* After the cap: the bias with TUPE's products added. */
 pe_bias FN(content_after)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias);
 /* o += sum_j weights_j values[row_ij] */

@@ -301,13 +301,9 @@ static void positions_vjp(pe_content_vjp *b, pe_content *c, const pe_queries *u,
             for (int x = 0; x < some; x++)
                 to[piece + x] += b->sum[x * width + l];
         }
-        FN(content_position_pack)(c, u, p, term, piece, some);
-        memset(b->strips, 0, (size_t)(WIDE * strips_width(some)) * sizeof(real));
-        for (int x = 0; x < some; x++) {
-            const int first = x / WIDE * WIDE, w = strip_width(some, first);
-            for (int l = 0; l < p->lanes; l++)
-                b->strips[first * WIDE + l * w + (x - first)] = c->pack[x * width + l];
-        }
+        const pe_table_rows q = positions_of(u, p, term, piece);
+        for (int l = 0; l < p->lanes; l++)
+            strip_row(row_number(q.data, q.step, l), some, position_factor(u, term), b->strips, WIDE, l);
         char *rows = gradient_of(b, u, term, TUPE_DK) + (k->first + bias->from) * dk->core[1];
         add_outer_rows(0, p->lanes, width, ds, b->strips, WIDE, some, n, (real *)(void *)rows + piece,
                        dk->core[1] / (idx)sizeof(real));

@@ -113,11 +113,7 @@ static NOINLINE int from_lanes(const real *x, int width, int lanes, int n, real 
             check = vec_fma(vec_load(y), vec_set(0), check);
         }
     }
-    real zero[LANES], sum = 0;
-    vec_store(zero, check);
-    for (int i = 0; i < LANES; i++)
-        sum += zero[i];
-    return sum == 0;
+    return vec_none(check);
 }
 
 #endif

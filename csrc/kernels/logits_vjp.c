@@ -2,14 +2,13 @@
  * the tiles of content_vjp.c, read from grad(h,n,m). q(h,n,d) k(g,m,d) -> dq(h,n,d) dk(g,m,d); one unit is a kv head.
  */
 #include "block.h"
-#include "content_vjp.h"
-#include "outer.h"
+#include "gradient.h"
 
 enum { L_GRAD = A_BIAS + 1, L_DQ, L_DK };
 
 typedef struct {
     int d, wide;
-    real *q, *q_rows, *dq, *dx, *k_copy, *row, *dk, one[PE_TILE];
+    real *q, *q_rows, *dq, *dx, *k_copy, *row, *dk;
     pe_content content;
     pe_content_vjp vjp;
 } pe_logits_vjp;
@@ -41,18 +40,15 @@ static const char *rows_of_keys(pe_logits_vjp *b, const pe_queries *u, const pe_
 /* From   gate = sigmoid(scale q_i.k_t):   what the gates add goes to both, as in attention's own product */
 static void add_gates(pe_logits_vjp *b, const pe_queries *u, const pe_keys *k, const char *keys, idx step)
 {
+    const pe_table_rows rows = {keys, step};
     for (int p = 0; p < u->panels; p++) {
         const int first = u->panel[p].first, width = u->panel[p].width;
         real *more = b->vjp.more + first * KEYS;
         for (int i = 0; i < k->n * width; i++)
             more[i] *= b->content.gate_scale;
-        const pe_values w = {
-            .v = keys, .v_step = step, .n = k->n, .p = more, .factor = b->one, .o = b->dq + first * b->d};
-        (width == WIDE ? values_wide : values_narrow)(&w, b->d);
+        add_table(&rows, 0, k->n, b->d, width, more, b->dq + first * b->d);
     }
-    pe_span span[PE_TILE / LANES];
-    spans_of(u, b->vjp.more, 0, k->n, span);
-    add_outer(span, u->panels, b->q_rows, PE_TILE, b->d, 0, k->n, b->dk + k->first * b->wide, b->wide);
+    add_outer_of_block(u, b->vjp.more, b->q_rows, b->d, 0, k->n, b->dk + k->first * b->wide, b->wide);
 }
 
 static void write_rows(const pe_array *a, char *to, const real *rows, int n, idx step, int d)
@@ -130,8 +126,6 @@ void FN(logits_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work
     b.k_copy = carve(&scratch, (b.d + ATTENTION_PAD) * KEYS);
     b.row = carve(&scratch, b.d);
     b.dk = carve(&scratch, m * b.wide);
-    for (int l = 0; l < PE_TILE; l++)
-        b.one[l] = 1;
     for (idx unit = begin; unit < end; unit++) {
         const idx group = unit % groups, share = heads / groups;
         const pe_row row = row_at(call, unit / groups);

@@ -95,14 +95,16 @@ static NOINLINE void add_outer(const pe_span *span, int spans, const real *x, in
     }
 }
 
-/* The panels of a block, whose weights lie as the scores do; no margin is needed */
-INLINE int spans_of(const pe_queries *u, const real *w, int from, int to, pe_span *span)
+/* The panels of a block, whose weights lie as the scores do: all of them have rows from <= j < to */
+static NOINLINE void add_outer_of_block(const pe_queries *u, const real *w, const real *x, int channels, int from,
+                                        int to, real *o, idx o_step)
 {
+    pe_span span[PE_TILE / LANES];
     for (int p = 0; p < u->panels; p++) {
         const pe_panel *panel = &u->panel[p];
         span[p] = (pe_span){w + panel->first * KEYS, panel->first, panel->lanes, panel->width, from, to};
     }
-    return u->panels;
+    add_outer(span, u->panels, x, PE_TILE, channels, from, to, o, o_step);
 }
 
 /* Row i of `room` in each strip, times scale; without what is not finite, which 1 tells */
@@ -129,11 +131,7 @@ static NOINLINE int strip_row(const real *row, int n, real scale, real *restrict
             check = vec_fma(vec_load(last + k), vec_set(0), check);
         }
     }
-    real zero[LANES], sum = 0;
-    vec_store(zero, check);
-    for (int k = 0; k < LANES; k++)
-        sum += zero[k];
-    if (sum == 0)
+    if (vec_none(check))
         return 0;
     for (c = 0; c < n; c++) {
         real *x = strips + c / WIDE * WIDE * room + i * strip_width(n, c / WIDE * WIDE) + c % WIDE;

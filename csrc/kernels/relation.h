@@ -6,6 +6,7 @@
 #include "content.h"
 #include "gemm.h"
 #include "lanes.h"
+#include <math.h>
 
 /* Arrays of the TERM rows of ops.def, in their order */
 enum { SHAW_K, SHAW_V, SHAW_ROWS, SHAW_DK, SHAW_DV };
@@ -270,6 +271,19 @@ INLINE const real *vector_of(const pe_queries *u, int term, int array)
 {
     const pe_array *a = &u->term[term][array];
     return (const real *)(const void *)(a->data + u->head * a->core[0]);
+}
+
+/* TUPE's positions of a panel's queries, from column `piece` on, and the factor of their products */
+INLINE pe_table_rows positions_of(const pe_queries *u, const pe_panel *p, int term, idx piece)
+{
+    pe_table_rows rows = table_of(u, term, TUPE_Q);
+    rows.data += (u->first + p->first) * rows.step + piece * (idx)sizeof(real);
+    return rows;
+}
+
+INLINE real position_factor(const pe_queries *u, int term)
+{
+    return (real)(1 / sqrt(2 * (double)u->call->term[term].D(p)));
 }
 
 #endif

@@ -187,6 +187,15 @@ INLINE vec vec_sums(vec *x)
     return vec_load(sum);
 }
 #endif
+/* Whether all lanes are 0: where x is finite x * 0 is, and sums of such products are */
+INLINE int vec_none(vec x)
+{
+    real lane[LANES], sum = 0;
+    vec_store(lane, x);
+    for (int l = 0; l < LANES; l++)
+        sum += lane[l];
+    return sum == 0;
+}
 /* vec_max(a, b) is b where a is NaN. vec_bias(x, b) is x + b, and -inf where b is, whatever x may be (NaN too). */
 
 #endif
