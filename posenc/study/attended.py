@@ -22,11 +22,11 @@ from . import text
 from .measures import reading
 from .model import losses
 from .schemes import SCHEMES, Scheme, Setting, Weights
+from .tables import Row
 from .training import perplexity
 
 READ = 8192
 """Bytes whose attention is looked at, at every length."""
-Row = dict[str, Any]
 
 
 class Look(NamedTuple):

@@ -167,6 +167,14 @@ def table(
     return rows
 
 
+def make(directory: Path, given: Path) -> None:
+    """With its parents; ValueError says in one line to who gave `given` why not."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out {given}: {error.strerror or error}") from error
+
+
 def study(asked: Asked, out: TextIO | None = None) -> None:
     """The whole command; ValueError or DivergedError says in one line why not."""
     out, began = out or sys.stdout, time.monotonic()
@@ -175,10 +183,7 @@ def study(asked: Asked, out: TextIO | None = None) -> None:
     setting, corpus, how = prepared(asked)
     checkpoints = asked.directory / "checkpoints"
     planned = [runs(checkpoints, setting, corpus, often) for often in (main, others)]
-    try:
-        checkpoints.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--out {asked.directory}: {error.strerror or error}") from error
+    make(checkpoints, asked.directory)
     print(
         f"{corpus.name}: {len(corpus.train)} bytes to train on, perplexity of the same {how.targets} bytes at every "
         f"length; trained at {setting.length}, {setting.steps} steps of {setting.batch * setting.length} bytes.",

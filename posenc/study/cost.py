@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import json
 import multiprocessing
-import platform
 import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -27,8 +26,9 @@ from posenc import autograd as traced
 
 from . import text
 from .allocation import keep_freed
-from .command import Asked
+from .command import Asked, make
 from .schemes import SCHEMES, Scheme, Setting
+from .tables import Row, versions
 from .training import perplexity, train
 
 LENGTHS = (64, 128, 256, 512)
@@ -40,7 +40,6 @@ PAPER = 0.89
 """1.3e9 parameters, L = 1024, on GPUs: 11 % faster and 11 % less memory (Press et al. 2022, abstract)."""
 MIB = 2**20
 STATUS = Path("/proc/self/status")
-Row = dict[str, Any]
 
 
 @primitive  # type: ignore[untyped-decorator, unused-ignore]
@@ -253,10 +252,7 @@ def write(directory: Path, whole: Row) -> tuple[Path, Path]:
 
 def made_by() -> Row:
     """What a result depends on, beside the setting and the text."""
-    return {
-        "posenc": posenc.__version__, "numpy": np.__version__, "python": platform.python_version(),
-        "isa": posenc.isa(), "threads": posenc.get_num_threads(),
-    }  # fmt: skip
+    return versions() | {"isa": posenc.isa(), "threads": posenc.get_num_threads()}
 
 
 def study(asked: Asked, trained: Sequence[int]) -> None:
@@ -270,10 +266,7 @@ def study(asked: Asked, trained: Sequence[int]) -> None:
     if len(corpus.test) <= longest:
         size, least = sum(map(len, corpus[1:4])), 10 * (longest + 1)
         raise ValueError(f"--text {corpus.name}: {size} bytes; expected at least {least}")
-    try:
-        asked.directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--out {asked.directory}: {error.strerror or error}") from error
+    make(asked.directory, asked.directory)
     steps = costs(asked.setting, corpus, LENGTHS, ROUNDS, sys.stdout)
     print()
     whole = {

@@ -10,13 +10,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from ..plot.canvas import COLORS
 from .measures import ByLength
 from .schemes import Setting
 from .tables import Row, by_method
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
-"""Of Okabe and Ito, made to be told apart by anyone; markers tell them too."""
 MARKERS = "osD^vP*X<>hpd8"
+"""They tell lines too, beside the colours."""
 SHOWN = ("raw", "PI", "dynamic NTK", "NTK 32", "YaRN", "Self-Extend", "ReRoPE")
 """Of the ways to read RoPE; the table has all."""
 

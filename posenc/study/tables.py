@@ -19,8 +19,13 @@ from .share import Share
 from .text import Corpus
 
 Row = dict[str, Any]
-"""One training: method, seed, parameters, seconds, validation, the fields of Measured, share, for RoPE fixes."""
+"""Of a table. In that of the trainings: method, seed, parameters, seconds, validation, the fields of Measured, share,
+for RoPE fixes."""
 WIDE = 23
+
+
+def versions() -> Row:
+    return {"posenc": posenc.__version__, "numpy": np.__version__, "python": platform.python_version()}
 
 
 def with_lengths(words: str) -> Any:
@@ -98,10 +103,9 @@ def summary(setting: Setting, rows: Sequence[Row], how: Reading, out: TextIO) ->
 def write(directory: Path, setting: Setting, corpus: Corpus, how: Reading, rows: Sequence[Row]) -> list[Path]:
     """study.json, everything; study.csv, a line for each number."""
     as_json, as_csv = directory / "study.json", directory / "study.csv"
-    made_by = {"posenc": posenc.__version__, "numpy": np.__version__, "python": platform.python_version()}
     text_used = {"name": corpus.name, "train": len(corpus.train), "test": len(corpus.test)}
     whole = {
-        "setting": setting._asdict(), "text": text_used, "reading": how._asdict(), "versions": made_by, "runs": rows,
+        "setting": setting._asdict(), "text": text_used, "reading": how._asdict(), "versions": versions(), "runs": rows,
     }  # fmt: skip
     as_json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     with as_csv.open("w", newline="", encoding="utf-8") as stream:

@@ -18,10 +18,11 @@ from ..plot.canvas import style
 from . import text
 from .allocation import keep_freed
 from .attended import Look, frequencies, last, rows_of
-from .command import Asked, chosen, prepared, runs, trained
-from .cost import Row, made_by
+from .command import Asked, chosen, make, prepared, runs, trained
+from .cost import made_by
 from .progress import Bars
 from .schemes import Setting
+from .tables import Row
 
 Looks = Mapping[str, Mapping[int, Look]]
 """By method and length of the windows."""
@@ -131,10 +132,7 @@ def study(asked: Asked) -> None:
     setting, corpus, _ = prepared(asked)
     checkpoints = asked.directory / "checkpoints"
     planned = runs(checkpoints, setting, corpus, dict.fromkeys(names, 1))
-    try:
-        checkpoints.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--out {asked.directory}: {error.strerror or error}") from error
+    make(checkpoints, asked.directory)
     print(f"{corpus.name}: {', '.join(names)}, trained at {setting.length} for {setting.steps} steps", flush=True)
     bars = Bars(sys.stderr, setting.steps * len(planned))
     rows: list[Row] = []
