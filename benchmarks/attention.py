@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from measure import Report, check, evict, main, peer, random
+from measure import Report, check, main, peer, random
 from peak import NAME, peak, share
 
 import posenc
@@ -151,7 +151,6 @@ def two_threads(report: Report) -> None:
         with posenc.threads(count):
             return posenc.attention(q, k, v)
 
-    evict()
     report.time(
         f"attention float32 H={H} N=M={n} D={D}: two threads (two idle cores?)",
         {"two threads": lambda: on(2), "one": lambda: on(1)}, least={"one": 1.75},

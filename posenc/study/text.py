@@ -14,7 +14,8 @@ TEST = (
     "import", "execmodel", "exceptions", "comparisons", "customization", "typesmapping", "typesseq", "calls", "lambda",
     "yield", "strings", "async",
 )  # fmt: skip
-"""Topics of Python's reference that nothing is learned from and nothing is chosen by."""
+"""Topics of Python's reference that nothing is learned from. Sizes and rates come from trials elsewhere that looked at
+them (docs/study.md); no choice was made by them here."""
 VALIDATION = ("augassign", "dict", "formatstrings", "objects", "slicings", "try")
 """Six more, drawn once, for every choice that looks at a loss."""
 
