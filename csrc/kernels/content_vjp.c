@@ -267,7 +267,7 @@ void FN(content_values_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *
 /* ---- TUPE ---- */
 
 /* From   bias_ij = pos_q_i . pos_k_j, column 0 and row 0 reset */
-static void positions_vjp(pe_content_vjp *b, pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
+static void positions_vjp(pe_content_vjp *b, const pe_queries *u, const pe_keys *k, const pe_panel *p,
                           const pe_bias *bias, int term, real *ds)
 {
     const int n = bias->to - bias->from, width = p->width;
@@ -317,6 +317,6 @@ void FN(content_after_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u
         if (u->call->term[t].op != PE_tupe)
             continue;
         memcpy(c->weight, ds, (size_t)((bias->to - bias->from) * p->width) * sizeof *ds);
-        positions_vjp(b, c, u, k, p, bias, t, c->weight);
+        positions_vjp(b, u, k, p, bias, t, c->weight);
     }
 }
