@@ -55,7 +55,7 @@ def _range(function: str, causal: bool, window: Any) -> tuple[float, float]:
 def _operators(function: str, bias: Any) -> tuple[Bias, ...]:
     operators = (bias,) if isinstance(bias, Bias) else bias
     if not isinstance(operators, Sequence) or not all(isinstance(operator, Bias) for operator in operators):
-        fail(TypeError, function, "bias", f"type {type(bias).__name__}", "a Bias or a sequence of them")
+        fail(TypeError, function, "bias", f"type {type(bias).__name__}", "a Bias, as dense(array) makes it, or some")
     return tuple(operators)
 
 
@@ -189,7 +189,9 @@ def read_inputs(
         try:
             mask = np.broadcast_to(mask, (*batch, heads, n, m))
         except ValueError:
-            fail(ValueError, function, "keep", f"shape {mask.shape}", f"to broadcast to {(*batch, heads, n, m)}")
+            words = "; keep[..., None, None, :] if it tells of keys" if mask.shape == (*batch, m) else ""
+            expected = f"to broadcast to {(*batch, heads, n, m)}{words}"
+            fail(ValueError, function, "keep", f"shape {mask.shape}", expected)
     if (q_segments is None) != (k_segments is None):
         missing = "q_segments" if q_segments is None else "k_segments"
         fail(ValueError, function, missing, "None", "segments of both queries and keys")

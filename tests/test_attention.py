@@ -1,6 +1,7 @@
 """Attention against its oracle: every mask, every bias, every combination, and what must never happen."""
 
 import itertools
+import re
 import sys
 
 import numpy as np
@@ -554,6 +555,20 @@ def test_errors(kind, rng):
     options, exception, argument = ERRORS[kind]
     with pytest.raises(exception, match=rf"^attention: {argument or r'[a-z]+'} has .+; expected "):
         posenc.attention(**{**qkv(rng, N, M), **options})
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda q: posenc.attention(q, q, q, keep=np.ones((2, 4), bool)), "keep[..., None, None, :]"),
+        (lambda q: posenc.attention(q, q, q, bias=np.zeros((4, 4))), "dense(array)"),
+        (lambda q: posenc.attention(q, q, q, bias=posenc.alibi(3)), "alibi_slopes(H)"),
+    ],
+)
+def test_what_is_meant_is_named(call, hint):
+    """Habits from other libraries: a mask of words, a matrix, a number of heads."""
+    with pytest.raises((TypeError, ValueError), match=re.escape(hint)):
+        call(np.zeros((2, 3, 4, 8)))
 
 
 def test_what_needs_no_align(rng):

@@ -247,6 +247,7 @@ def test_gradient_of_fire_at_the_threshold_is_the_mean_of_both_sides():
 TABLE, GATES = np.zeros((32, 2)), np.zeros((2, 9))
 LAYERS = {"w1": np.ones((3, 1)), "b1": np.ones(3), "w2": np.ones((2, 3)), "b2": np.ones(2), "c": 0.1, "threshold": 8.0}
 ERRORS = {
+    "alibi of heads": (lambda: posenc.alibi(8), ValueError, "alibi: slopes"),
     "t5 few rows": (lambda: posenc.t5(np.zeros((3, 2))), ValueError, "t5: table"),
     "t5 one row": (lambda: posenc.t5(np.zeros((1, 2)), bidirectional=False), ValueError, "t5: table"),
     "t5 axes": (lambda: posenc.t5(np.zeros(32)), ValueError, "t5: table"),

@@ -170,6 +170,8 @@ def alibi(slopes: npt.ArrayLike) -> Bias:
            [-0.5,  0. , -0.5],
            [-1. , -0.5,  0. ]], dtype=float32)
     """
+    if isinstance(slopes, int | float):
+        fail(ValueError, "alibi", "slopes", slopes, "an array (H,), as alibi_slopes(H) makes it")
     return Distance("alibi", *keep_arrays("alibi", slopes))
 
 

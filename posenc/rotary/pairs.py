@@ -37,6 +37,8 @@ def radians(function: str, frequencies: Any) -> tuple[Float64, float]:
         if factor == 0:
             fail(ValueError, function, "attention_factor", factor, "a number that is not 0")
         return given_frequencies(function, frequencies.inv_freq), factor
+    if isinstance(frequencies, int | float):
+        fail(ValueError, function, "frequencies", frequencies, "an array (e,), as rope_frequencies(D) makes it")
     return given_frequencies(function, frequencies), 1.0
 
 
