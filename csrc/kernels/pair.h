@@ -1,7 +1,7 @@
 /* pair.h -- biases that read both positions of a pair, not only their difference.
  *
  * Each PAIR row of ops.def is two functions of one head h and a block of keys x queries, the block that attention has at
- * hand: queries are lanes, and the numbers of a key are contiguous.
+ * hand, in a file of the row's name: queries are lanes, and the numbers of a key are contiguous.
  *     name_at   (array, dim, h, block, out)          out[j * lanes + l] = b_h(query l, key j)
  *     name_grad (array, dim, h, block, grad, into)   into[k] += sum of grad[j * lanes + l] * d b_h / d array[k]
  * Arrays are doubles in the order of the row (int64 where the row says i64), at this row of the batch; those that have
@@ -31,5 +31,27 @@ typedef void (*pe_pair_grad)(const pe_array *array, const idx *dim, idx h, const
                              const double *grad, const pe_array *into);
 extern const pe_pair FN(pair)[PE_COUNT]; /* NULL where the row is no PAIR */
 extern const pe_pair_grad FN(pair_grad)[PE_COUNT];
+
+#define OP(name, ...)
+#define TERM(name, fits, signature)
+#define DISTANCE(name, arrays, grads)
+#define PAIR(name, arrays, grads)                                                                                \
+    void FN(name##_at)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *block, real *out); \
+    void FN(name##_grad)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *block,           \
+                         const double *grad, const pe_array *into);
+#include "../ops.def"
+#undef OP
+#undef TERM
+#undef DISTANCE
+#undef PAIR
+
+/* Element (i, j) of an array, at most two axes; where to find it. */
+INLINE double *place(const pe_array *a, idx i, idx j)
+{
+    return (double *)(void *)(a->data + i * a->core[0] + j * a->core[1]);
+}
+
+/* Nothing is read or written outside of a table, whatever was given beside it; Python refuses such numbers. */
+INLINE idx within(idx i, idx n) { return i < 0 ? 0 : i < n ? i : n - 1; }
 
 #endif
