@@ -69,7 +69,7 @@ def materialised(q: Any, k: Any, v: Any, *, bias: Any, causal: bool) -> Any:
     added = np.where(np.tri(n, dtype=bool) | (not causal), np.float32(0), np.float32(-np.inf))
     for one in bias if isinstance(bias, tuple) else (bias,):
         added = added + one.matrix(n)
-    scores = anp.matmul(q * np.float32(width**-0.5), anp.swapaxes(k, -1, -2)) + added
+    scores = anp.matmul(q * width**-0.5, anp.swapaxes(k, -1, -2)) + added
     return anp.matmul(softmax(scores), v)
 
 
