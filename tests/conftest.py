@@ -21,6 +21,13 @@ def isa(request):
         yield request.param
 
 
+def pytest_collection_modifyitems(items):
+    """What takes `isa` has seen every variant; a run for the sake of another variant leaves it out."""
+    for item in items:
+        if "isa" in getattr(item, "fixturenames", ()):
+            item.add_marker("every_isa")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def interrupts():
     """A shell starts what runs in the background with SIGINT ignored, and so would its children be."""

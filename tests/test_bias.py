@@ -121,6 +121,7 @@ def settings_of_all_kinds():
     return sorted(pair for pair in pairs if pair[1] > pair[0] // 2)
 
 
+@pytest.mark.slow
 def test_buckets_are_exact(capsys):
     """All |rel| <= 4 max_distance of 560 settings (around every edge and at random where that is more than 4096), and
     the ends of int64, in both directions."""
