@@ -359,15 +359,16 @@ GROWTH = """
 import resource
 import numpy as np, posenc
 posenc.set_num_threads({threads})
+seen = {{"causal": True, "window": (256, 0)}}
 def run(n, h, g, d=64):
     q, grad = np.ones((2, h, n, d), np.float32)
     k, v = np.ones((2, g, n, d), np.float32)
     bias = [posenc.alibi(np.full(h, 0.1)), posenc.dense(np.zeros((1, n), np.float32))]
-    out, lse = posenc.attention(q, k, v, bias=bias, causal=True, return_lse=True)
+    out, lse = posenc.attention(q, k, v, bias=bias, return_lse=True, **seen)
     return q.nbytes + k.nbytes + v.nbytes, (q, k, v, grad, out, lse, bias)
 nbytes, (q, k, v, grad, out, lse, bias) = run({n}, {h}, {g})
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-found = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=bias, causal=True, window=(256, 0))
+found = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=bias, **seen)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before / 1024 - nbytes / 2**20)
 """
 

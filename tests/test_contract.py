@@ -413,8 +413,8 @@ def calls_of(case):
 
 
 @pytest.mark.parametrize("case", ROWS)
-@pytest.mark.parametrize("times", [500, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_no_leak(case, times, frozen):
+def test_no_leak(case, full, frozen):
+    times = 10_000 if full else 500
     arguments, good, bad = calls_of(case)
     references = [sys.getrefcount(get_path(arguments, path)) for path in array_paths(arguments)]
     assert_no_leak(good, times)
