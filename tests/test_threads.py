@@ -78,7 +78,6 @@ wanted = call()
 def check():
     for _ in range(3):
         assert all(np.array_equal(a, b) for a, b in zip(call(), wanted))
-start = time.monotonic()
 """
 FORK_OS = (
     FORK
@@ -93,7 +92,7 @@ if pid == 0:
     os._exit(os.waitpid(inner, 0)[1] != 0)
 status = os.waitpid(pid, 0)[1]
 check()
-print(status, time.monotonic() - start < 5)
+print(status)
 """
 )
 FORK_POOL = (
@@ -104,7 +103,7 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
     pool.apply(check)
     [r.get(5) for r in [pool.apply_async(check) for _ in range(4)]]
 check()
-print(0, time.monotonic() - start < 5)
+print(0)
 """
 )
 FORK_BUSY = (
@@ -125,7 +124,7 @@ for _ in range(5):  # forked while another thread may hold the pool
         os._exit(0)
     statuses.add(os.waitpid(pid, 0)[1])
 stop.set(); thread.join()
-print(max(statuses), time.monotonic() - start < 5)
+print(max(statuses))
 """
 )
 
@@ -133,8 +132,8 @@ print(max(statuses), time.monotonic() - start < 5)
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this platform has no fork")
 @pytest.mark.parametrize("program", [FORK_OS, FORK_POOL, FORK_BUSY], ids=["os.fork", "multiprocessing", "busy"])
 def test_fork_after_a_threaded_call(run_python, program):
-    done = run_python(program, timeout=30)
-    assert done.stdout.split() == ["0", "True"], done.stderr
+    done = run_python(program)  # a pool that waits for threads that are no more would wait until the time is up
+    assert done.stdout.split() == ["0"], done.stderr
 
 
 INTERRUPT = """
