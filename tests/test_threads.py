@@ -132,7 +132,7 @@ print(max(statuses))
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this platform has no fork")
 @pytest.mark.parametrize("program", [FORK_OS, FORK_POOL, FORK_BUSY], ids=["os.fork", "multiprocessing", "busy"])
 def test_fork_after_a_threaded_call(run_python, program):
-    done = run_python(program)  # a pool that waits for threads that are no more would wait until the time is up
+    done = run_python(program, timeout=30)  # a pool that waits for threads that are no more waits until the time is up
     assert done.stdout.split() == ["0"], done.stderr
 
 
