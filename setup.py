@@ -1,4 +1,4 @@
-"""Builds posenc._core: the binding once, every file of csrc/kernels once per (ISA, real).
+"""Builds posenc._core: the binding once, every file under csrc/kernels once per (ISA, real).
 
 All configuration is in pyproject.toml; what is here is what setuptools has no words for.
 """
@@ -24,8 +24,9 @@ GNU_FLAGS = [
 MSVC_FLAGS = ["/O2", "/std:c11", "/fp:precise", "/experimental:c11atomics"]
 
 CSRC = Path("csrc")
-KERNELS = sorted(map(str, CSRC.glob("kernels/*.c")))
-HEADERS = sorted(map(str, [*CSRC.glob("*.h"), *CSRC.glob("*.def"), *CSRC.glob("kernels/*.h")]))
+KERNELS = sorted(map(str, CSRC.glob("kernels/**/*.c")))
+HEADERS = sorted(map(str, [*CSRC.glob("*.def"), *CSRC.glob("**/*.h")]))
+INCLUDE = [str(CSRC), str(CSRC / "kernels")]
 
 
 class build_kernels(build_ext):
@@ -41,6 +42,7 @@ class build_kernels(build_ext):
             return self.compiler.compile(
                 KERNELS,
                 output_dir=os.path.join(self.build_temp, f"{isa}_{bits}"),
+                include_dirs=INCLUDE,
                 macros=[("PE_ISA", isa), ("PE_REAL", bits)],
                 extra_postargs=flags + variants[isa],
                 depends=HEADERS,
@@ -61,9 +63,9 @@ setup(
     ext_modules=[
         Extension(
             "posenc._core",
-            sorted(map(str, CSRC.glob("*.c"))),
+            sorted(map(str, [*CSRC.glob("python/*.c"), *CSRC.glob("runtime/*.c")])),
             depends=[*KERNELS, *HEADERS],
-            include_dirs=[numpy.get_include()],
+            include_dirs=[numpy.get_include(), *INCLUDE],
             extra_link_args=os.environ.get("POSENC_LDFLAGS", "").split()
             + ([] if sys.platform == "win32" else ["-pthread"]),
         )

@@ -1,0 +1,95 @@
+/* half.h -- float16 and bfloat16 as storage: widen exactly, narrow once, to nearest even, keeping NaN.
+ *
+ * bfloat16 is plain shifts and vectorises from C. float16 uses F16C where the variant has it; elsewhere its
+ * bit twin: a multiplication by 2**112 renormalises exponents, subnormals included.
+ */
+#ifndef PE_HALF_H
+#define PE_HALF_H
+
+#include "base/real.h"
+#include <string.h>
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+INLINE float bits_float(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+INLINE uint32_t float_bits(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+
+INLINE float widen_bf16(uint16_t h) { return bits_float((uint32_t)h << 16); }
+
+INLINE uint16_t narrow_bf16(float f)
+{
+    const uint32_t u = float_bits(f);
+    const uint32_t even = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    const uint32_t quiet = (u >> 16) | 0x40u; /* rounding up could carry a NaN into infinity */
+    return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? quiet : even);
+}
+
+INLINE float widen_f16(uint16_t h)
+{
+    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = (uint32_t)(h & 0x7fffu) << 13;
+    const uint32_t finite = float_bits(bits_float(magnitude) * 0x1p112f);
+    return bits_float(sign | (magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite));
+}
+
+INLINE uint16_t narrow_f16(float f)
+{
+    const uint32_t u = float_bits(f), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu;
+    /* below 2**-14 the grid is 2**-24: adding 1/2 makes the float adder round there */
+    const uint32_t tiny = float_bits(bits_float(magnitude) + 0.5f) - 0x3f000000u;
+    const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+    uint32_t h = magnitude < 0x38800000u ? tiny : normal;
+    h = magnitude >= 0x477ff000u ? 0x7c00u : h; /* 65520 and more round to infinity */
+    h = magnitude > 0x7f800000u ? nan : h;
+    return (uint16_t)(sign | h);
+}
+
+static NOINLINE void widen_bf16_row(const uint16_t *restrict in, idx n, real *restrict out)
+{
+    SIMD
+    for (idx i = 0; i < n; i++)
+        out[i] = (real)widen_bf16(in[i]);
+}
+
+static NOINLINE void narrow_bf16_row(const real *restrict in, idx n, uint16_t *restrict out)
+{
+    SIMD
+    for (idx i = 0; i < n; i++)
+        out[i] = narrow_bf16((float)in[i]);
+}
+
+static NOINLINE void widen_f16_row(const uint16_t *restrict in, idx n, real *restrict out)
+{
+    idx i = 0;
+#if defined(__F16C__) && PE_REAL == 32
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(in + i))));
+#endif
+    for (; i < n; i++)
+        out[i] = (real)widen_f16(in[i]);
+}
+
+static NOINLINE void narrow_f16_row(const real *restrict in, idx n, uint16_t *restrict out)
+{
+    idx i = 0;
+#if defined(__F16C__) && PE_REAL == 32
+    for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128((__m128i *)(void *)(out + i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
+#endif
+    for (; i < n; i++)
+        out[i] = narrow_f16((float)in[i]);
+}
+
+#endif

@@ -1,0 +1,71 @@
+/* real.h -- one source, several kernels: every .c of this folder is compiled once per (ISA, real).
+ *
+ * The build defines PE_ISA (base, avx2, avx512) and PE_REAL (32 or 64). FN(rope) becomes rope_avx2_32.
+ * fma_ rounds once where the machine has an FMA and twice elsewhere, in vector loops and in their tails
+ * alike: results must not depend on where a row begins in memory.
+ */
+#ifndef PE_REAL_H
+#define PE_REAL_H
+
+#include "posenc.h"
+
+#ifdef __FAST_MATH__
+#error "rounding by a magic constant, infinities and NaN must mean what they say: no -ffast-math"
+#endif
+
+#if PE_REAL == 32
+typedef float real;
+#define R(x) x##f
+#define PE_STORAGE PE_F32
+#else
+typedef double real;
+#define R(x) x
+#define PE_STORAGE PE_F64
+#endif
+
+#define PE_PASTE_(name, isa, bits) name##_##isa##_##bits
+#define PE_PASTE(name, isa, bits) PE_PASTE_(name, isa, bits)
+#define FN(name) PE_PASTE(name, PE_ISA, PE_REAL)
+
+#if defined(__GNUC__)
+#define SIMD _Pragma("omp simd")
+#define SIMD_OR(flag) PE_PRAGMA(omp simd reduction(| : flag))
+#define SIMD_AND(flag) PE_PRAGMA(omp simd reduction(& : flag))
+#define PE_PRAGMA(text) _Pragma(#text)
+#if defined(__clang__) /* it ignores GCC's pragma without a word, and accumulators then live in memory: 5 x slower */
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 32")
+#endif
+#define NOINLINE __attribute__((noinline, unused)) /* a header may have more than its reader uses */
+#define INLINE static inline __attribute__((always_inline))
+#define PE_GNU 1
+#else
+#define SIMD
+#define SIMD_OR(flag)
+#define SIMD_AND(flag)
+#define UNROLL
+#define NOINLINE
+#define INLINE static inline
+#define PE_GNU 0
+#endif
+
+#if PE_GNU && (defined(__FMA__) || defined(__aarch64__))
+#define PE_FMA 1
+#define fma64(a, b, c) __builtin_fma(a, b, c)
+#if PE_REAL == 32
+#define fma_(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define fma_(a, b, c) __builtin_fma(a, b, c)
+#endif
+#else
+#define PE_FMA 0
+#define fma64(a, b, c) ((a) * (b) + (c))
+#define fma_(a, b, c) ((a) * (b) + (c))
+#endif
+
+INLINE double fabs_(double x) { return x < 0 ? -x : x; }
+INLINE idx min_(idx a, idx b) { return a < b ? a : b; }
+INLINE idx max_(idx a, idx b) { return a > b ? a : b; }
+
+#endif

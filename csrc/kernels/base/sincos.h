@@ -1,0 +1,110 @@
+/* sincos.h -- sin and cos of position * frequency, exact for any position below 2**53.
+ *
+ * The angle is kept in turns, t = w / 2 pi as a double-double, so that reduction is the removal of integers:
+ *     p t = h + l,   h = fl(p t_hi),   l = (p t_hi - h) + p t_lo
+ * Whole turns leave h and l exactly; quarter turns choose the polynomial. What is left is at most 1/8 turn, with an
+ * absolute error near 2**-105 |p| turns: below 2**-74 turns at p = 2**31, 2**-52 at 2**53. No big-number
+ * reduction is needed, and no libm: everything vectorises.
+ */
+#ifndef PE_SINCOS_H
+#define PE_SINCOS_H
+
+#include "base/real.h"
+
+/* A union where memcpy would do: Apple's headers check every memcpy, and then this loop is scalar. */
+typedef union {
+    double d;
+    uint64_t u;
+} double_bits;
+
+/* a*b - ab, exactly */
+INLINE double product_error(double a, double b, double ab)
+{
+#if PE_FMA
+    return __builtin_fma(a, b, -ab);
+#else
+    const double split = 134217729.0; /* 2**27 + 1: Dekker's halves have 26 bits each */
+    const double ta = a * split, ah = ta - (ta - a), al = a - ah;
+    const double tb = b * split, bh = tb - (tb - b), bl = b - bh;
+    return ((ah * bh - ab) + ah * bl + al * bh) + al * bl;
+#endif
+}
+
+/* Nearest integer of |x| < 2**51, ties to even. */
+INLINE double nearest(double x)
+{
+    const double magic = 6755399441055744.0; /* 1.5 * 2**52 */
+    return (x + magic) - magic;
+}
+
+/* (hi + lo) radians per position -> turns per position */
+INLINE void turns(double hi, double lo, double *t_hi, double *t_lo)
+{
+    const double inv_hi = 0x1.45f306dc9c883p-3, inv_lo = -0x1.6b01ec5417056p-57; /* 1/2pi = inv_hi + inv_lo */
+    const double h = hi * inv_hi, l = product_error(hi, inv_hi, h) + (hi * inv_lo + lo * inv_hi);
+    *t_hi = h + l;
+    *t_lo = l - (*t_hi - h);
+}
+
+/* h - nearest integer, for any |h| < 2**80: `nearest` has a range of 2**51. */
+INLINE double without_turns(double h)
+{
+    const double coarse = 0x1p30;
+    h -= coarse * nearest(h * (1 / coarse));
+    return h - nearest(h);
+}
+
+/* Taylor's series of sin and cos of 2 pi f, |f| <= 1/8, to degrees 17 and 16: the next terms are below 2**-58.
+ * Coefficients are (2 pi)**k / k!; the first one of sin carries its own rounding error.
+ * The angle is h + l turns, |h| and |l| at most 1/2. */
+INLINE void sincos_fraction(double h, double l, double *sine, double *cosine)
+{
+    const double magic = 6755399441055744.0;
+    const double sum = h + l, rest = (h - (sum - (sum - h))) + (l - (sum - h)); /* sum + rest = h + l exactly */
+    const double shifted = 4 * sum + magic;                                     /* its low bits count quarter turns */
+    const double f = (sum - 0.25 * (shifted - magic)) + rest, x = f * f;
+
+    double a = 0x1.aaec32af93359p-4;
+    a = fma64(a, x, -0x1.6fadb9f155744p-1);
+    a = fma64(a, x, 0x1.e8f434d018d63p+1);
+    a = fma64(a, x, -0x1.e3074fde8871fp+3);
+    a = fma64(a, x, 0x1.50783487ee782p+5);
+    a = fma64(a, x, -0x1.32d2cce62bd86p+6);
+    a = fma64(a, x, 0x1.466bc6775aae2p+6);
+    a = fma64(a, x, -0x1.4abbce625be53p+5);
+    const double s = fma64(f, 0x1.921fb54442d18p+2, f * fma64(a, x, 0x1.1a62633145c07p-52));
+    double b = 0x1.20c62c2f2d7f5p-2;
+    b = fma64(b, x, -0x1.b6e24f44b128fp+0);
+    b = fma64(b, x, 0x1.f9d38a3763cc3p+2);
+    b = fma64(b, x, -0x1.a6d1f2a204a8cp+4);
+    b = fma64(b, x, 0x1.e1f506891babbp+5);
+    b = fma64(b, x, -0x1.55d3c7e3cbffap+6);
+    b = fma64(b, x, 0x1.03c1f081b5ac4p+6);
+    b = fma64(b, x, -0x1.3bd3cc9be45dep+4);
+    const double c = fma64(b, x, 1.0);
+
+    const uint64_t quarter = (double_bits){.d = shifted}.u;
+    double_bits to_sine = {.d = quarter & 1 ? c : s}, to_cosine = {.d = quarter & 1 ? s : c};
+    to_sine.u ^= (quarter & 2) << 62;
+    to_cosine.u ^= ((quarter + 1) & 2) << 62;
+    *sine = to_sine.d;
+    *cosine = to_cosine.d;
+}
+
+/* The angle is p (t_hi + t_lo) turns. */
+INLINE void sincos_turns(double p, double t_hi, double t_lo, double *sine, double *cosine)
+{
+    const double h = p * t_hi, l = product_error(p, t_hi, h) + p * t_lo;
+    sincos_fraction(without_turns(h), l - nearest(l), sine, cosine);
+}
+
+/* The angle is p (t_hi + t_lo) + (f_hi + f_lo) turns, |f_hi| at most 1/2: the fractions are added exactly. */
+INLINE void sincos_shifted(double p, double t_hi, double t_lo, double f_hi, double f_lo, double *sine, double *cosine)
+{
+    const double h = p * t_hi, l = product_error(p, t_hi, h) + p * t_lo;
+    const double a = without_turns(h), sum = a + f_hi, other = sum - a;
+    const double rest = (l - nearest(l)) + (((a - (sum - other)) + (f_hi - other)) + f_lo);
+    sincos_fraction(sum - nearest(sum), rest - nearest(rest), sine, cosine);
+}
+
+#endif

@@ -1,0 +1,119 @@
+/* transpose.h -- rows of numbers to the lanes of vectors, and back: squares of LANES x LANES are turned in registers.
+ *
+ *     to_lanes     out[k][lane] = scale rows[lane][k]; lanes that have no row get 0
+ *     from_lanes   rows[lane][k] = scale x[k][lane] / divisor[lane], and whether all of it is finite; NULL divides nothing
+ */
+#ifndef PE_LANES_H
+#define PE_LANES_H
+
+#include "base/vec.h"
+
+/* Number i of x[j] and number j of x[i] change places. To interleave halves doubles the number of a place; as often as
+ * LANES has bits, and rows and columns have changed roles. */
+#ifdef PE_SHUFFLE
+#define PE_LOW2 0, 2
+#define PE_LOW4 0, 4, 1, 5
+#define PE_LOW8 0, 8, 1, 9, 2, 10, 3, 11
+#define PE_LOW16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define PE_HIGH2 1, 3
+#define PE_HIGH4 2, 6, 3, 7
+#define PE_HIGH8 4, 12, 5, 13, 6, 14, 7, 15
+#define PE_HIGH16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define PE_INTERLEAVE_(a, b, half, n) __builtin_shufflevector(a, b, PE_##half##n)
+#define PE_INTERLEAVE(a, b, half, n) PE_INTERLEAVE_(a, b, half, n)
+INLINE void transpose(vec *x)
+{
+    vec y[LANES];
+    UNROLL
+    for (int n = 1; n < LANES; n *= 2) {
+        UNROLL
+        for (int i = 0; i < LANES / 2; i++) {
+            y[2 * i] = PE_INTERLEAVE(x[i], x[i + LANES / 2], LOW, PE_LANES);
+            y[2 * i + 1] = PE_INTERLEAVE(x[i], x[i + LANES / 2], HIGH, PE_LANES);
+        }
+        UNROLL
+        for (int i = 0; i < LANES; i++)
+            x[i] = y[i];
+    }
+}
+#else
+INLINE void transpose(vec *x)
+{
+    real from[LANES * LANES], to[LANES * LANES];
+    for (int i = 0; i < LANES; i++)
+        vec_store(from + i * LANES, x[i]);
+    for (int i = 0; i < LANES; i++)
+        for (int j = 0; j < LANES; j++)
+            to[j * LANES + i] = from[i * LANES + j];
+    for (int i = 0; i < LANES; i++)
+        x[i] = vec_load(to + i * LANES);
+}
+#endif
+
+INLINE const real *row_number(const char *rows, idx step, int l)
+{
+    return (const real *)(const void *)(rows + l * step);
+}
+
+static NOINLINE void to_lanes(const char *rows, idx step, int lanes, int n, real scale, int width, real *out)
+{
+    for (int l = 0; l < width; l += LANES, rows += LANES * step, out += LANES) {
+        const int here = (int)min_(LANES, max_(lanes - l, 0));
+        int k = 0;
+        for (; here == LANES && k + LANES <= n; k += LANES) {
+            vec x[LANES];
+            UNROLL
+            for (int i = 0; i < LANES; i++)
+                x[i] = vec_load(row_number(rows, step, i) + k);
+            transpose(x);
+            UNROLL
+            for (int i = 0; i < LANES; i++)
+                vec_store(out + (k + i) * width, vec_mul(x[i], vec_set(scale)));
+        }
+        for (; k < n; k++)
+            for (int i = 0; i < LANES; i++)
+                out[k * width + i] = i < here ? row_number(rows, step, i)[k] * scale : 0;
+    }
+}
+
+/* + 0: no -0 from products that underflow, which a skipped tile would not have made */
+INLINE vec ready(const real *x, real scale, const real *divisor)
+{
+    const vec y = vec_mul(vec_load(x), vec_set(scale));
+    return vec_add(divisor ? vec_div(y, vec_load(divisor)) : y, vec_set(0));
+}
+
+static NOINLINE int from_lanes(const real *x, int width, int lanes, int n, real scale, const real *divisor, char *rows,
+                               idx step)
+{
+    vec check = vec_set(0); /* x * 0 is 0 where x is finite */
+    for (int l = 0; l < lanes; l += LANES, rows += LANES * step, x += LANES) {
+        const int here = (int)min_(LANES, lanes - l);
+        const real *by = divisor ? divisor + l : NULL;
+        int k = 0;
+        for (; here == LANES && k + LANES <= n; k += LANES) {
+            vec y[LANES];
+            UNROLL
+            for (int i = 0; i < LANES; i++) {
+                y[i] = ready(x + (k + i) * width, scale, by);
+                check = vec_fma(y[i], vec_set(0), check);
+            }
+            transpose(y);
+            UNROLL
+            for (int i = 0; i < LANES; i++)
+                vec_store((real *)(void *)(rows + i * step) + k, y[i]);
+        }
+        for (; k < n; k++) {
+            real y[LANES];
+            vec_store(y, ready(x + k * width, scale, by));
+            for (int i = 0; i < LANES; i++)
+                y[i] = i < here ? y[i] : 0;
+            for (int i = 0; i < here; i++)
+                ((real *)(void *)(rows + i * step))[k] = y[i];
+            check = vec_fma(vec_load(y), vec_set(0), check);
+        }
+    }
+    return vec_none(check);
+}
+
+#endif

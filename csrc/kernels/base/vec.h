@@ -1,0 +1,201 @@
+/* vec.h -- the one place that says "vector": LANES reals that are added, multiplied and compared together.
+ *
+ * Products of many rows use it (attention, convolution, dense.h); everything else is plain loops. Vectors have the
+ * width of the variant's registers (wider ones are lowered badly). Without GNU vector types: an array and loops.
+ */
+#ifndef PE_VEC_H
+#define PE_VEC_H
+
+#include "base/real.h"
+#include <math.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#define VEC_BYTES 64
+#elif defined(__AVX2__)
+#define VEC_BYTES 32
+#else
+#define VEC_BYTES 16
+#endif
+
+enum { LANES = VEC_BYTES / (int)sizeof(real) };
+
+/* The score of a pair that is masked: exp of it is exactly 0. */
+#define MASKED ((real)-HUGE_VAL)
+
+#if PE_GNU
+#define PREFETCH(p) __builtin_prefetch(p)
+typedef real vec __attribute__((vector_size(VEC_BYTES)));
+INLINE vec vec_load(const real *p)
+{
+    vec v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE void vec_store(real *p, vec v) { memcpy(p, &v, sizeof v); }
+INLINE vec vec_set(real x) { return x - (vec){0}; }
+INLINE vec vec_mul(vec a, vec b) { return a * b; }
+INLINE vec vec_add(vec a, vec b) { return a + b; }
+INLINE vec vec_sub(vec a, vec b) { return a - b; }
+INLINE vec vec_div(vec a, vec b) { return a / b; }
+INLINE vec vec_fma(vec a, vec b, vec c) { return a * b + c; } /* contracted: -ffp-contract=fast */
+#if PE_REAL == 32
+typedef int32_t vec_mask __attribute__((vector_size(VEC_BYTES)));
+#else
+typedef int64_t vec_mask __attribute__((vector_size(VEC_BYTES)));
+#endif
+/* C has no ?: on vectors that every compiler takes; both recognise this as a blend or a max */
+INLINE vec vec_select(vec_mask m, vec a, vec b) { return (vec)(((vec_mask)a & m) | ((vec_mask)b & ~m)); }
+INLINE vec vec_max(vec a, vec b) { return vec_select(a > b, a, b); }
+INLINE vec vec_bias(vec x, vec b) { return vec_select(b == vec_set(MASKED), b, x + b); }
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define PE_SHUFFLE 1
+#endif
+#endif
+#else
+#define PREFETCH(p)
+typedef struct {
+    real x[LANES];
+} vec;
+INLINE vec vec_load(const real *p)
+{
+    vec v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE void vec_store(real *p, vec v) { memcpy(p, &v, sizeof v); }
+INLINE vec vec_set(real x)
+{
+    vec v;
+    for (int i = 0; i < LANES; i++)
+        v.x[i] = x;
+    return v;
+}
+INLINE vec vec_mul(vec a, vec b)
+{
+    for (int i = 0; i < LANES; i++)
+        a.x[i] *= b.x[i];
+    return a;
+}
+INLINE vec vec_add(vec a, vec b)
+{
+    for (int i = 0; i < LANES; i++)
+        a.x[i] += b.x[i];
+    return a;
+}
+INLINE vec vec_sub(vec a, vec b)
+{
+    for (int i = 0; i < LANES; i++)
+        a.x[i] -= b.x[i];
+    return a;
+}
+INLINE vec vec_div(vec a, vec b)
+{
+    for (int i = 0; i < LANES; i++)
+        a.x[i] /= b.x[i];
+    return a;
+}
+INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    for (int i = 0; i < LANES; i++)
+        c.x[i] += a.x[i] * b.x[i];
+    return c;
+}
+INLINE vec vec_max(vec a, vec b)
+{
+    for (int i = 0; i < LANES; i++)
+        b.x[i] = a.x[i] > b.x[i] ? a.x[i] : b.x[i];
+    return b;
+}
+INLINE vec vec_bias(vec x, vec b)
+{
+    for (int i = 0; i < LANES; i++)
+        x.x[i] = b.x[i] == MASKED ? MASKED : x.x[i] + b.x[i];
+    return x;
+}
+#endif
+
+/* vec_mix: lanes whose number has the bit are b's, the others a's. vec_sums: number i is the sum of x[i], in a tree of
+ * neighbours; x is overwritten. */
+#ifdef PE_SHUFFLE
+#define PE_EVEN2 0, 2
+#define PE_EVEN4 PE_EVEN2, 4, 6
+#define PE_EVEN8 PE_EVEN4, 8, 10, 12, 14
+#define PE_EVEN16 PE_EVEN8, 16, 18, 20, 22, 24, 26, 28, 30
+#define PE_ODD2 1, 3
+#define PE_ODD4 PE_ODD2, 5, 7
+#define PE_ODD8 PE_ODD4, 9, 11, 13, 15
+#define PE_ODD16 PE_ODD8, 17, 19, 21, 23, 25, 27, 29, 31
+#define PE_HALVES_(n) vec_add(__builtin_shufflevector(a, b, PE_EVEN##n), __builtin_shufflevector(a, b, PE_ODD##n))
+#define PE_HALVES(n) PE_HALVES_(n)
+#if VEC_BYTES * 8 / PE_REAL == 16
+#define PE_LANES 16
+#elif VEC_BYTES * 8 / PE_REAL == 8
+#define PE_LANES 8
+#elif VEC_BYTES * 8 / PE_REAL == 4
+#define PE_LANES 4
+#else
+#define PE_LANES 2
+#endif
+/* bit is a power of two below LANES */
+#define PE_MIX1(lane, bit) (lane) & (bit) ? PE_LANES + (lane) : (lane)
+#define PE_MIX2(lane, bit) PE_MIX1(lane, bit), PE_MIX1((lane) + 1, bit)
+#define PE_MIX4(lane, bit) PE_MIX2(lane, bit), PE_MIX2((lane) + 2, bit)
+#define PE_MIX8(lane, bit) PE_MIX4(lane, bit), PE_MIX4((lane) + 4, bit)
+#define PE_MIX16(lane, bit) PE_MIX8(lane, bit), PE_MIX8((lane) + 8, bit)
+#define PE_MIX_(n, bit) PE_MIX##n(0, bit)
+#define PE_MIX(n, bit) PE_MIX_(n, bit)
+INLINE vec vec_mix(vec a, vec b, int bit)
+{
+    return bit == 1   ? __builtin_shufflevector(a, b, PE_MIX(PE_LANES, 1))
+           : bit == 2 ? __builtin_shufflevector(a, b, PE_MIX(PE_LANES, 2))
+           : bit == 4 ? __builtin_shufflevector(a, b, PE_MIX(PE_LANES, 4))
+                      : __builtin_shufflevector(a, b, PE_MIX(PE_LANES, 8));
+}
+INLINE vec vec_sums(vec *x)
+{
+    UNROLL
+    for (int n = LANES / 2; n > 0; n /= 2)
+        UNROLL
+    for (int i = 0; i < n; i++) {
+        const vec a = x[2 * i], b = x[2 * i + 1];
+        x[i] = PE_HALVES(PE_LANES);
+    }
+    return x[0];
+}
+#else
+INLINE vec vec_mix(vec a, vec b, int bit)
+{
+    real x[LANES], y[LANES];
+    vec_store(x, a);
+    vec_store(y, b);
+    for (int l = 0; l < LANES; l++)
+        x[l] = l & bit ? y[l] : x[l];
+    return vec_load(x);
+}
+INLINE vec vec_sums(vec *x)
+{
+    real row[LANES], sum[LANES];
+    for (int i = 0; i < LANES; i++) {
+        vec_store(row, x[i]);
+        for (int n = LANES / 2; n > 0; n /= 2)
+            for (int k = 0; k < n; k++)
+                row[k] = row[2 * k] + row[2 * k + 1];
+        sum[i] = row[0];
+    }
+    return vec_load(sum);
+}
+#endif
+/* Whether all lanes are 0: where x is finite x * 0 is, and sums of such products are */
+INLINE int vec_none(vec x)
+{
+    real lane[LANES], sum = 0;
+    vec_store(lane, x);
+    for (int l = 0; l < LANES; l++)
+        sum += lane[l];
+    return sum == 0;
+}
+/* vec_max(a, b) is b where a is NaN. vec_bias(x, b) is x + b, and -inf where b is, whatever x may be (NaN too). */
+
+#endif

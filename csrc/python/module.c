@@ -1,0 +1,165 @@
+/* module.c -- posenc._core: one method for each callable row of ops.def, and the run-time controls. */
+#include "python/bind.h"
+#include "runtime/dispatch.h"
+#include "runtime/pool.h"
+
+#include <string.h>
+
+static int state_of(PyObject *module, const pe_table **table)
+{
+    *table = PyModule_GetState(module);
+    return *table ? 0 : -1;
+}
+
+#define CALL(name)                                                                           \
+    static PyObject *call_##name(PyObject *module, PyObject *const *args, Py_ssize_t nargs)  \
+    {                                                                                        \
+        const pe_table *table;                                                               \
+        return state_of(module, &table) < 0 ? NULL : pe_bind(table, PE_##name, args, nargs); \
+    }
+#define OP(name, ...) CALL(name)
+#define TERM(name, fits, signature)
+#define DISTANCE(name, arrays, gradients) CALL(name) CALL(name##_vjp)
+#define PAIR(name, arrays, gradients) CALL(name) CALL(name##_vjp)
+#include "ops.def"
+#undef OP
+#undef TERM
+#undef DISTANCE
+#undef PAIR
+
+static PyObject *isas(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    PyObject *names = PyTuple_New(0);
+    for (int i = 0; i < pe_isa_count() && names; i++)
+        if (pe_isa_usable(i)) {
+            PyObject *one = Py_BuildValue("(s)", pe_isa_name(i));
+            PyObject *more = one ? PySequence_Concat(names, one) : NULL;
+            Py_XDECREF(one);
+            Py_SETREF(names, more);
+        }
+    return names;
+}
+
+static PyObject *isa(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyUnicode_FromString(pe_isa_name(pe_isa()));
+}
+
+static PyObject *set_isa(PyObject *module, PyObject *name)
+{
+    (void)module;
+    const char *wanted = PyUnicode_AsUTF8(name);
+    if (!wanted)
+        return NULL;
+    for (int i = 0; i < pe_isa_count(); i++)
+        if (strcmp(pe_isa_name(i), wanted) == 0 && pe_isa_usable(i)) {
+            pe_set_isa(i);
+            Py_RETURN_NONE;
+        }
+    return PyErr_Format(PyExc_ValueError, "use_isa: name has %R; expected one of isas()", name);
+}
+
+static PyObject *threads(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyLong_FromLong(pe_threads());
+}
+
+static PyObject *set_threads(PyObject *module, PyObject *number)
+{
+    (void)module;
+    const long n = PyLong_AsLong(number);
+    if (n == -1 && PyErr_Occurred())
+        return NULL;
+    if (n < 1 || n > PE_MOST_THREADS)
+        return PyErr_Format(PyExc_ValueError, "set_num_threads: n has %ld; expected 1 to %d", n, PE_MOST_THREADS);
+    pe_set_threads((int)n);
+    Py_RETURN_NONE;
+}
+
+static PyObject *table(PyObject *module, PyObject *unused)
+{
+    (void)unused;
+    const pe_table *rows;
+    if (state_of(module, &rows) < 0)
+        return NULL;
+    PyObject *signatures = PyDict_New();
+    for (int op = 0; op < PE_COUNT && signatures; op++) {
+        PyObject *signature = PyUnicode_FromString(rows->row[op].signature);
+        if (!signature || PyDict_SetItemString(signatures, rows->row[op].name, signature) < 0)
+            Py_CLEAR(signatures);
+        Py_XDECREF(signature);
+    }
+    return signatures;
+}
+
+#ifndef PE_BUILD
+#define PE_BUILD "unknown flags"
+#endif
+#if defined(__clang__)
+#define PE_COMPILER __VERSION__ /* says "Clang" itself */
+#elif defined(__GNUC__)
+#define PE_COMPILER "GCC " __VERSION__
+#elif defined(_MSC_VER)
+#define PE_COMPILER "MSVC"
+#else
+#define PE_COMPILER "unknown compiler"
+#endif
+
+static PyObject *build(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyUnicode_FromString(PE_COMPILER ", " PE_BUILD);
+}
+
+static PyMethodDef methods[] = {
+#define METHOD(name, signature) {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL, signature},
+#define OP(name, signature, units, ns, scratch) METHOD(name, signature)
+#define TERM(name, fits, signature)
+#define DISTANCE(name, arrays, gradients)    \
+    METHOD(name, DISTANCE_SIGNATURE(arrays)) \
+    METHOD(name##_vjp, DISTANCE_VJP_SIGNATURE(arrays, gradients))
+#define PAIR(name, arrays, gradients)    \
+    METHOD(name, PAIR_SIGNATURE(arrays)) \
+    METHOD(name##_vjp, PAIR_VJP_SIGNATURE(arrays, gradients))
+#include "ops.def"
+    {"isa", isa, METH_NOARGS, "name of the kernel variant in use"},
+    {"isas", isas, METH_NOARGS, "names of the variants that this machine can run, slowest first"},
+    {"set_isa", set_isa, METH_O, "use the variant of that name"},
+    {"threads", threads, METH_NOARGS, "how many threads a call may use"},
+    {"set_threads", set_threads, METH_O, "let a call use that many threads"},
+    {"table", table, METH_NOARGS, "{row: signature} of ops.def"},
+    {"build", build, METH_NOARGS, "compiler and flags"},
+    {NULL, NULL, 0, NULL},
+};
+
+static int module_exec(PyObject *module)
+{
+    if (pe_pool_init() < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return pe_bind_init() < 0 ? -1 : pe_table_read(PyModule_GetState(module));
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, (void *)module_exec},
+#if PY_VERSION_HEX >= 0x030D0000
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "posenc._core",
+    .m_doc = "The rows of csrc/ops.def as functions over prepared arrays. Call them through posenc.",
+    .m_size = sizeof(pe_table),
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+PyMODINIT_FUNC PyInit__core(void) { return PyModuleDef_Init(&definition); }

@@ -1,0 +1,123 @@
+/* signature.c -- the table as data: ops.def read into rows, their signatures once from text, when the module is made. */
+#include "python/bind.h"
+
+#include <string.h>
+
+#include "scratch.h"
+
+static const struct {
+    const char *name, *signature;
+} rows[PE_COUNT] = {
+#define OP(name, signature, units, ns, scratch) {#name, signature},
+#define TERM(name, fits, signature) {#name, signature},
+#define DISTANCE(name, arrays, gradients) \
+    {#name, DISTANCE_SIGNATURE(arrays)}, {#name "_vjp", DISTANCE_VJP_SIGNATURE(arrays, gradients)},
+#define PAIR(name, arrays, gradients) \
+    {#name, PAIR_SIGNATURE(arrays)}, {#name "_vjp", PAIR_VJP_SIGNATURE(arrays, gradients)},
+#include "ops.def"
+#undef OP
+#undef TERM
+#undef DISTANCE
+#undef PAIR
+};
+
+#define P(k) par[k]
+#define FITS(condition, units) ((condition) ? (units) : -1)
+
+void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns, size_t *scratch)
+{
+    switch (op) {
+#define COSTS(name, units_, ns_, scratch_) \
+    case PE_##name:                        \
+        *units = (units_);                 \
+        *ns = (double)(ns_);               \
+        *scratch = (size_t)(scratch_);     \
+        break;
+#define OP(name, signature, units, ns, scratch) COSTS(name, units, ns, scratch)
+#define TERM(name, fits, signature) COSTS(name, FITS(fits, 0), 0, 0)
+#define DISTANCE(name, arrays, gradients) \
+    COSTS(name, FITS(TABLES_FIT, D(h)), D(l) * 4, 0) COSTS(name##_vjp, FITS(TABLES_FIT, 1), D(h) * D(l) * 8, 0)
+#define PAIR(name, arrays, gradients)                                                  \
+    COSTS(name, FITS(TABLES_FIT, D(h) * BLOCKS(D(n), PE_TILE)), D(m) * PE_TILE * 2, 0) \
+    COSTS(name##_vjp, FITS(TABLES_FIT, D(h) * BLOCKS(D(n), PE_TILE)), D(m) * PE_TILE * 4, 0)
+#include "ops.def"
+#undef OP
+#undef TERM
+#undef DISTANCE
+#undef PAIR
+    default: break;
+    }
+}
+
+static const char *read_word(const char *s, char *word, size_t room)
+{
+    size_t n = 0;
+    while (*s == ' ')
+        s++;
+    for (; (*s >= 'a' && *s <= 'z') || (*s >= '0' && *s <= '9') || *s == '_'; s++)
+        if (n + 1 < room)
+            word[n++] = *s;
+    word[n] = 0;
+    return s;
+}
+
+static int read_signature(pe_row_of_table *row)
+{
+    const char *s = row->signature;
+    int output = 0;
+    while (*s && *s != ';') {
+        if (*s == ' ' || *s == ',') {
+            s++;
+        } else if (s[0] == '-' && s[1] == '>') {
+            output = 1;
+            s += 2;
+        } else {
+            char type[8];
+            if (row->noperands == PE_ARRAYS)
+                return -1;
+            pe_operand *o = &row->operand[row->noperands++];
+            s = read_word(s, type, sizeof type);
+            if (strcmp(type, "bias") == 0) {
+                strcpy(o->name, type);
+                o->type = '*';
+                o->optional = 1;
+                s += *s == '*';
+                continue;
+            }
+            o->type = type[0];
+            o->output = output;
+            while (*s == ' ' || *s == '+')
+                o->summed |= *s++ == '+';
+            s = read_word(s, o->name, sizeof o->name);
+            for (; *s == '?' || *s == '~' || *s == '!'; s++)
+                *(*s == '?' ? &o->optional : *s == '~' ? &o->strided : &o->finite) = 1;
+            if (*s++ != '(')
+                return -1;
+            for (; *s && *s != ')'; s++)
+                if (*s != ',' && o->naxes < PE_CORE)
+                    o->axes[o->naxes++] = *s;
+            s += *s == ')';
+        }
+    }
+    while (*s) {
+        if (row->nparams == PE_PARAMS)
+            return -1;
+        s = read_word(s + 1, row->param[row->nparams++], sizeof row->param[0]);
+    }
+    return 0;
+}
+
+int pe_table_read(pe_table *table)
+{
+    for (int op = 0; op < PE_COUNT; op++) {
+        pe_row_of_table *row = &table->row[op];
+        memset(row, 0, sizeof *row);
+        row->name = rows[op].name;
+        row->signature = rows[op].signature;
+        if (read_signature(row) < 0) {
+            PyErr_Format(PyExc_SystemError, "posenc: cannot read the signature of %s", row->name);
+            return -1;
+        }
+    }
+    return 0;
+}

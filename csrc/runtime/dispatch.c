@@ -1,0 +1,78 @@
+/* dispatch.c -- the CPU probe and the table of variants.
+ *
+ * The build passes the list of variants as -DPE_VARIANTS="V(base) V(avx2) V(avx512)", slowest first. The probe
+ * tests exactly the bits that each variant's flags let the compiler use, and that the operating system saves
+ * the registers (XCR0). __builtin_cpu_supports is not used: it does not link everywhere and knows nothing of XCR0.
+ */
+#include "runtime/dispatch.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#ifndef PE_VARIANTS
+#define PE_VARIANTS V(base)
+#endif
+
+#define V(isa) extern const pe_kernel pe_kernels_##isa##_32[PE_COUNT], pe_kernels_##isa##_64[PE_COUNT];
+PE_VARIANTS
+#undef V
+
+static const struct {
+    const char *name;
+    const pe_kernel *kernels[2];
+} variants[] = {
+#define V(isa) {#isa, {pe_kernels_##isa##_32, pe_kernels_##isa##_64}},
+    PE_VARIANTS
+#undef V
+};
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
+static atomic_int active = -1;
+
+#if (defined(__x86_64__) || defined(__i386__)) && defined(__GNUC__)
+#include <cpuid.h>
+
+static int has(unsigned word, unsigned bits) { return (word & bits) == bits; }
+
+static int cpu_has(const char *isa)
+{
+    unsigned a, b, c, d, leaf1c, leaf7b, ext1c, low, high;
+    if (!__get_cpuid(1, &a, &b, &leaf1c, &d) || !has(leaf1c, bit_OSXSAVE | bit_AVX))
+        return 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if (!__get_cpuid_count(7, 0, &a, &leaf7b, &c, &d) || !has(low, 0x6))
+        return 0;
+    const int avx2 = has(leaf1c, bit_FMA | bit_F16C) && has(leaf7b, bit_AVX2);
+    if (strcmp(isa, "avx2") == 0)
+        return avx2;
+    /* x86-64-v4, the psABI level: also what its lower levels allow the compiler */
+    if (!__get_cpuid(0x80000001, &a, &b, &ext1c, &d))
+        return 0;
+    return avx2 && has(low, 0xe6) && has(ext1c, bit_LZCNT) && has(leaf1c, bit_MOVBE | bit_POPCNT | bit_SSE4_2)
+           && has(leaf7b, bit_BMI | bit_BMI2 | bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL);
+}
+#else
+static int cpu_has(const char *isa)
+{
+    (void)isa;
+    return 0;
+}
+#endif
+
+int pe_isa_count(void) { return VARIANTS; }
+const char *pe_isa_name(int isa) { return variants[isa].name; }
+int pe_isa_usable(int isa) { return strcmp(variants[isa].name, "base") == 0 || cpu_has(variants[isa].name); }
+void pe_set_isa(int isa) { atomic_store(&active, isa); }
+
+int pe_isa(void)
+{
+    int isa = atomic_load_explicit(&active, memory_order_relaxed);
+    if (isa < 0) {
+        for (isa = VARIANTS - 1; !pe_isa_usable(isa); isa--)
+            continue;
+        atomic_store(&active, isa);
+    }
+    return isa;
+}
+
+pe_kernel pe_kernel_of(int op, int is_double) { return variants[pe_isa()].kernels[is_double][op]; }

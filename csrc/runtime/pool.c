@@ -1,0 +1,252 @@
+/* pool.c -- a small pool of sleeping workers.
+ *
+ * Work is cut into blocks whose size the caller fixes, so what a block computes does not depend on how many
+ * threads there are. The calling thread takes part; workers are started at the first call that is worth them,
+ * sleep on a condition variable (never spin: 30 times slower when cores are shared) and are forgotten by a
+ * forked child. A second caller does not wait for the pool: it runs its own blocks alone.
+ */
+#define _POSIX_C_SOURCE 200809L /* -std=c11 hides threads and signals */
+#include "runtime/pool.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef _WIN32
+#include <process.h>
+#include <windows.h>
+typedef SRWLOCK mutex;
+typedef CONDITION_VARIABLE cond;
+#define MUTEX_INIT SRWLOCK_INIT
+#define COND_INIT CONDITION_VARIABLE_INIT
+static void lock(mutex *m) { AcquireSRWLockExclusive(m); }
+static void unlock(mutex *m) { ReleaseSRWLockExclusive(m); }
+static void sleep_on(cond *c, mutex *m) { SleepConditionVariableSRW(c, m, INFINITE, 0); }
+static void sleep_a_while(cond *c, mutex *m) { SleepConditionVariableSRW(c, m, 50, 0); }
+static void wake_all(cond *c) { WakeAllConditionVariable(c); }
+static void worker(void);
+static void __cdecl enter(void *unused)
+{
+    (void)unused;
+    worker();
+}
+static int start_thread(void) { return _beginthread(enter, 0, NULL) != (uintptr_t)-1; }
+#else
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+typedef pthread_mutex_t mutex;
+typedef pthread_cond_t cond;
+#define MUTEX_INIT PTHREAD_MUTEX_INITIALIZER
+#define COND_INIT PTHREAD_COND_INITIALIZER
+static void lock(mutex *m) { pthread_mutex_lock(m); }
+static void unlock(mutex *m) { pthread_mutex_unlock(m); }
+static void sleep_on(cond *c, mutex *m) { pthread_cond_wait(c, m); }
+static void sleep_a_while(cond *c, mutex *m)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 50000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(c, m, &until);
+}
+static void wake_all(cond *c) { pthread_cond_broadcast(c); }
+static void worker(void);
+static void *enter(void *unused)
+{
+    (void)unused;
+    worker();
+    return NULL;
+}
+static int start_thread(void)
+{
+    pthread_t thread;
+    sigset_t all, old;
+    sigfillset(&all); /* signals belong to Python's threads */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    const int started = pthread_create(&thread, NULL, enter, NULL) == 0 && pthread_detach(thread) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return started;
+}
+#endif
+
+enum { KEPT = 8 };
+static const double worth_ns = 300e3; /* below this a wake-up costs more than a second core brings */
+
+typedef struct {
+    const pe_job *job;
+    pe_call for_workers; /* as job->call, but its stop() must not touch Python */
+    idx blocks;
+    atomic_ptrdiff_t next;
+    atomic_int stopped;
+} shared_job;
+
+static struct {
+    mutex lock;
+    cond wake, idle;
+    shared_job *job; /* NULL when there is nothing to join */
+    unsigned generation;
+    int busy, workers, wanted, running;
+} pool = {.lock = MUTEX_INIT, .wake = COND_INIT, .idle = COND_INIT};
+
+static atomic_int threads = 1;
+
+/* Scratch outlives calls: a fresh 100 KB costs page faults worth several tiles. */
+static struct {
+    mutex lock;
+    void *kept[KEPT];
+    size_t size[KEPT];
+} scratches = {.lock = MUTEX_INIT};
+
+static void *scratch_take(size_t *size)
+{
+    void *found = NULL;
+    lock(&scratches.lock);
+    for (int i = 0; i < KEPT && !found; i++)
+        if (scratches.kept[i] && scratches.size[i] >= *size) {
+            found = scratches.kept[i];
+            *size = scratches.size[i];
+            scratches.kept[i] = NULL;
+        }
+    unlock(&scratches.lock);
+    return found ? found : malloc(*size);
+}
+
+static void scratch_give(void *memory, size_t size)
+{
+    enum { WORTH_KEEPING = 1 << 22 };
+    lock(&scratches.lock);
+    for (int i = 0; i < KEPT && memory && size <= WORTH_KEEPING; i++)
+        if (!scratches.kept[i]) {
+            scratches.kept[i] = memory;
+            scratches.size[i] = size;
+            memory = NULL;
+        }
+    unlock(&scratches.lock);
+    free(memory);
+}
+
+static void run_blocks(shared_job *s, const pe_call *call)
+{
+    enum { ALIGN = 64, ON_STACK = 8192 };
+    const pe_job *job = s->job;
+    size_t size = job->scratch + ALIGN;
+    char stack[ON_STACK];
+    char *memory = size <= ON_STACK ? stack : scratch_take(&size);
+    if (!memory)
+        return;
+    pe_work work = {.scratch = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN};
+    while (!atomic_load_explicit(&s->stopped, memory_order_relaxed)) {
+        work.block = atomic_fetch_add(&s->next, 1);
+        if (work.block >= s->blocks)
+            break;
+        const idx begin = work.block * job->block, end = begin + job->block;
+        job->kernel(call, begin, end < job->units ? end : job->units, &work);
+        if (call->stop && call->stop(call))
+            atomic_store(&s->stopped, 1);
+    }
+    if (memory != stack)
+        scratch_give(memory, size);
+}
+
+static int workers_stop(const pe_call *call)
+{
+    return atomic_load_explicit(&((shared_job *)call->watch)->stopped, memory_order_relaxed);
+}
+
+static void worker(void)
+{
+    unsigned seen = 0;
+    lock(&pool.lock);
+    for (;;) {
+        while (!pool.job || pool.generation == seen || pool.wanted == 0)
+            sleep_on(&pool.wake, &pool.lock);
+        seen = pool.generation;
+        shared_job *s = pool.job;
+        pool.wanted--;
+        pool.running++;
+        unlock(&pool.lock);
+        run_blocks(s, &s->for_workers);
+        lock(&pool.lock);
+        if (--pool.running == 0)
+            wake_all(&pool.idle);
+    }
+}
+
+#ifndef _WIN32
+/* A forked child has this memory but none of the threads, locks that nobody will open, and scratch whose entry may be
+ * half written: what was kept is lost to it. */
+static void forget_workers(void)
+{
+    memset(scratches.kept, 0, sizeof scratches.kept);
+    pool.lock = scratches.lock = (mutex)MUTEX_INIT;
+    pool.wake = pool.idle = (cond)COND_INIT;
+    pool.job = NULL;
+    pool.busy = pool.workers = pool.wanted = pool.running = 0;
+}
+#endif
+
+static int take_pool(int wanted)
+{
+    lock(&pool.lock);
+    const int taken = !pool.busy;
+    if (taken) {
+        pool.busy = 1;
+        while (pool.workers < wanted && start_thread())
+            pool.workers++;
+    }
+    unlock(&pool.lock);
+    return taken;
+}
+
+int pe_run(const pe_job *job)
+{
+    shared_job s = {.job = job, .blocks = BLOCKS(job->units, job->block)};
+    const int most = atomic_load(&threads);
+    const int wanted = (int)(s.blocks < most ? s.blocks : most) - 1;
+    const int helped = wanted > 0 && job->ns * (double)job->units > worth_ns && take_pool(wanted);
+    if (helped) {
+        s.for_workers = *job->call;
+        s.for_workers.stop = workers_stop;
+        s.for_workers.watch = &s;
+        lock(&pool.lock);
+        pool.job = &s;
+        pool.wanted = wanted;
+        pool.generation++;
+        wake_all(&pool.wake);
+        unlock(&pool.lock);
+    }
+    run_blocks(&s, job->call);
+    if (helped) {
+        lock(&pool.lock);
+        pool.job = NULL; /* too late to join */
+        pool.wanted = 0;
+        while (pool.running) {
+            sleep_a_while(&pool.idle, &pool.lock);
+            unlock(&pool.lock);
+            if (job->call->stop && job->call->stop(job->call)) /* it may take the interpreter's lock: not with ours */
+                atomic_store(&s.stopped, 1);
+            lock(&pool.lock);
+        }
+        pool.busy = 0;
+        unlock(&pool.lock);
+    }
+    /* a thread without memory leaves its blocks to the others; perhaps nobody had any */
+    if (atomic_load(&s.stopped))
+        return PE_STOPPED;
+    return atomic_load(&s.next) < s.blocks ? PE_NO_MEMORY : PE_DONE;
+}
+
+int pe_pool_init(void)
+{
+#ifndef _WIN32
+    static atomic_flag registered = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&registered))
+        return pthread_atfork(NULL, NULL, forget_workers) == 0 ? 0 : -1;
+#endif
+    return 0;
+}
+
+int pe_threads(void) { return atomic_load(&threads); }
+void pe_set_threads(int n) { atomic_store(&threads, n); }
