@@ -7,9 +7,9 @@ import autograd.numpy as anp
 
 import posenc
 from posenc import autograd as traced
-from posenc.study import command, text
-from posenc.study.schemes import SCHEMES, Scheme, learned
-from posenc.study.training import perplexity, train
+from posenc.demos.study import command, text
+from posenc.demos.study.schemes import SCHEMES, Scheme, learned
+from posenc.demos.study.training import perplexity, train
 
 # What is learned, and the bias that is made of it: a slope is exp(a number), so it stays positive.
 SCHEMES["learned slopes"] = Scheme(

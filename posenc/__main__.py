@@ -17,7 +17,8 @@ import numpy as np
 
 import posenc
 
-from . import _core, tour
+from . import _core
+from .demos import tour
 
 PROGRAM = "python -m posenc"
 PATIENCE = 1.0
@@ -142,8 +143,8 @@ def study(arguments: Sequence[str]) -> int:
     if asked.seeds < 1:
         known.error(f"--seeds {asked.seeds}: at least 1")
     try:
-        from .study import command
-        from .study.training import DivergedError
+        from .demos.study import command
+        from .demos.study.training import DivergedError
     except ImportError as error:
         known.error(f'{error}; the study needs autograd, matplotlib and rich: pip install "posenc[study]"')
     setting = command.FULL if asked.full else command.QUICK
@@ -151,11 +152,11 @@ def study(arguments: Sequence[str]) -> int:
     try:
         wanted = command.Asked(setting, out, asked.text, asked.methods, asked.seeds, asked.lengths, asked.stride)
         if asked.cost is not None:
-            from .study import cost
+            from .demos.study import cost
 
             cost.study(wanted, asked.cost or [64])
         elif asked.why:
-            from .study import why
+            from .demos.study import why
 
             why.study(wanted)
         else:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import _core
-from ._call import as_index, fail
+from ._core_api.arguments import as_index, fail
 
 __all__ = ["get_num_threads", "isa", "isas", "set_num_threads", "threads", "use_isa"]
 

@@ -9,7 +9,7 @@ EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*.
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_example(path, run_python):
-    if "posenc.study" in path.read_text(encoding="utf-8"):
+    if "posenc.demos.study" in path.read_text(encoding="utf-8"):
         for module in ("autograd", "matplotlib", "rich"):
             pytest.importorskip(module, reason='needs pip install "posenc[study]"')
     done = run_python(path.read_text(encoding="utf-8"))

@@ -12,13 +12,13 @@ pytest.importorskip("autograd", reason='needs HIPS autograd: pip install "posenc
 from autograd.test_util import check_grads
 
 from posenc import __main__ as program
-from posenc.study import checkpoint, command, layers, text, training
-from posenc.study.fixes import FIXES
-from posenc.study.measures import measured, reading
-from posenc.study.model import initial, losses
-from posenc.study.schemes import SCHEMES
-from posenc.study.share import share
-from posenc.study.training import DivergedError, of_the_last, perplexity, read, train
+from posenc.demos.study import checkpoint, command, layers, text, training
+from posenc.demos.study.fixes import FIXES
+from posenc.demos.study.measures import measured, reading
+from posenc.demos.study.model import initial, losses
+from posenc.demos.study.schemes import SCHEMES
+from posenc.demos.study.share import share
+from posenc.demos.study.training import DivergedError, of_the_last, perplexity, read, train
 
 SMALL = command.QUICK._replace(steps=3, batch=2, targets=512)
 

@@ -15,9 +15,9 @@ from autograd import value_and_grad
 from autograd.test_util import check_grads
 
 from posenc import __main__ as program
-from posenc.study import command, cost, text
-from posenc.study.model import initial, losses
-from posenc.study.schemes import SCHEMES
+from posenc.demos.study import command, cost, text
+from posenc.demos.study.model import initial, losses
+from posenc.demos.study.schemes import SCHEMES
 
 SMALL = command.QUICK._replace(width=16, heads=2, layers=1, steps=2, targets=512)
 

@@ -12,9 +12,9 @@ pytest.importorskip("matplotlib", reason='needs matplotlib: pip install "posenc[
 import posenc
 from posenc import __main__ as program
 from posenc import autograd as traced
-from posenc.study import attended, command, text, why
-from posenc.study.model import initial, losses
-from posenc.study.schemes import SCHEMES
+from posenc.demos.study import attended, command, text, why
+from posenc.demos.study.model import initial, losses
+from posenc.demos.study.schemes import SCHEMES
 
 SMALL = command.QUICK._replace(width=16, heads=2, length=32, steps=2, batch=2, targets=256)
 

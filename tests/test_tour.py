@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from posenc import tour
-from posenc.tour import measure, pictures, schemes, tables
-from posenc.tour.others import others
-from posenc.tour.text import PAIRS, of_user, words_of
+from posenc.demos import tour
+from posenc.demos.tour import measure, pictures, schemes, tables
+from posenc.demos.tour.others import others
+from posenc.demos.tour.text import PAIRS, of_user, words_of
 
 ROOT = Path(__file__).resolve().parent.parent
 OPERATORS = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)

@@ -1,16 +1,18 @@
 """Absolute encodings: a vector for each position. One file for each idea; all names are here."""
 
 from . import complex_order as _complex_order
-from . import convolution, flow, frequency, lookup, recurrence, sinusoid
+from . import convolution, frequency, recurrence, sinusoid
 from . import digits as _digits
+from . import embedding as lookup
+from . import floater as flow
 from . import merge as _merge
 from . import shift as _shift
 from .complex_order import *
 from .convolution import *
 from .digits import *
-from .flow import *
+from .embedding import *
+from .floater import *
 from .frequency import *
-from .lookup import *
 from .merge import *
 from .recurrence import *
 from .shift import *

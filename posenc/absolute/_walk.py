@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._call import F32, F64, Array, as_data, fail, output, working
+from .._core_api.arguments import F32, F64, Array, as_data, fail, output, working
 
 
 def states(function: str, argument: str, value: Any) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import F32, F64, Array, as_bool, as_data, as_index, fail, finish, one_of, output, working
+from .._core_api.arguments import F32, F64, Array, as_bool, as_data, as_index, fail, finish, one_of, output, working
 
 __all__ = [
     "ConvPosition2dGradient",

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import I64, LARGEST_POSITION, Float64, as_array, as_float64, as_index, fail
+from .._core_api.arguments import I64, LARGEST_POSITION, Float64, as_array, as_float64, as_index, fail
 
 __all__ = ["digits", "from_digits", "positions_from_mask"]
 

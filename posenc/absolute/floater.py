@@ -9,7 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import F64, Array, Float64, as_data, as_index, as_number, as_reals, fail, finish, one_of, output
+from .._core_api.arguments import (
+    F64,
+    Array,
+    Float64,
+    as_data,
+    as_index,
+    as_number,
+    as_reals,
+    fail,
+    finish,
+    one_of,
+    output,
+)
 from ._walk import cotangent, kind_of, parameter, states, streams, walk_output
 
 __all__ = ["FloaterGradient", "floater", "floater_vjp", "integrate"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._call import Float64, as_float64, as_index, as_number, fail, one_of
+from .._core_api.arguments import Float64, as_float64, as_index, as_number, fail, one_of
 
 __all__ = ["frequencies"]
 

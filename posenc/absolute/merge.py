@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import Array, as_data, broadcasts_to, fail, finish, one_of, output, reduce_to, working
+from .._core_api.arguments import Array, as_data, broadcasts_to, fail, finish, one_of, output, reduce_to, working
 
 __all__ = ["MergeGradient", "merge", "merge_vjp"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import Array, as_bool, as_data, as_index, finish, one_of
+from .._core_api.arguments import Array, as_bool, as_data, as_index, finish, one_of
 from ._walk import cotangent, kind_of, parameter, states, streams, walk_output
 
 __all__ = ["RecurrentGradient", "recurrent", "recurrent_vjp"]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import (
+from .._core_api.arguments import (
     Array,
     Float64,
     as_data,

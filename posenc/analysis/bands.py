@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._call import Float64, as_index, fail
+from .._core_api.arguments import Float64, as_index, fail
 from .curves import as_pairs
 
 __all__ = ["RopeBands", "RopeCoverage", "rope_bands", "rope_coverage"]

@@ -7,7 +7,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._call import F64, Array, Float64, as_data, as_index, as_number, as_reals, check_positions, fail, one_of
+from .._core_api.arguments import (
+    F64,
+    Array,
+    Float64,
+    as_data,
+    as_index,
+    as_number,
+    as_reals,
+    check_positions,
+    fail,
+    one_of,
+)
 from ..absolute.frequency import frequencies as all_frequencies
 from ..absolute.sinusoid import sinusoidal
 

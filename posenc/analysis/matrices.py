@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import F32, F64, Array, Float64, as_data, fail, finish, output
+from .._core_api.arguments import F32, F64, Array, Float64, as_data, fail, finish, output
 
 __all__ = ["TrianglePoints", "correlation_matrix", "distance_matrix", "gram_matrix", "triangle_points"]
 

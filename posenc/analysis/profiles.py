@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._call import F64, Float64, as_data, as_index, as_number, fail
+from .._core_api.arguments import F64, Float64, as_data, as_index, as_number, fail
 from ..bias.operator import Bias
-from ..rotary.rotation import rope
+from ..rotary.rope import rope
 from ..rotary.scaling import RopeFrequencies
 from .curves import as_pairs, places
 

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from . import _core
+from .. import _core
+from .._core_api.arguments import F32, F64, Array, as_data, fail, finish, output, working
+from ..bias.operator import Bias
 from ._backward import backward
-from ._call import F32, F64, Array, as_data, fail, finish, output, working
 from ._inputs import read_inputs
-from .bias.operator import Bias
 
 __all__ = ["attention", "attention_vjp", "merge_attention"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from . import _core
-from ._call import F32, F64, Array, reduce_to
+from .. import _core
+from .._core_api.arguments import F32, F64, Array, reduce_to
+from ..bias.operator import Bias, Sums
 from ._inputs import Inputs
-from .bias.operator import Bias, Sums
 
 TILE, CHUNKS, LEAST = 64, 8, 2
 """Queries in a block; chunks that a row of the batch is cut into, if there are no more kv heads than that; blocks in a

@@ -7,9 +7,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._call import I64, Array, Float64, as_array, as_data, as_number, broadcasts_to, fail, one_of, working
-from .bias.diagonals import Where, consecutive, diagonal_distances, position_pair
-from .bias.operator import Bias
+from .._core_api.arguments import (
+    I64,
+    Array,
+    Float64,
+    as_array,
+    as_data,
+    as_number,
+    broadcasts_to,
+    fail,
+    one_of,
+    working,
+)
+from ..bias._diagonals import Where, consecutive, diagonal_distances, position_pair
+from ..bias.operator import Bias
 
 INFINITY = float("inf")
 

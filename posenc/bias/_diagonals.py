@@ -8,7 +8,18 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from .. import _core
-from .._call import F64, Array, Float64, as_index, as_positions, check_positions, fail, finish, output, reduce_to
+from .._core_api.arguments import (
+    F64,
+    Array,
+    Float64,
+    as_index,
+    as_positions,
+    check_positions,
+    fail,
+    finish,
+    output,
+    reduce_to,
+)
 
 Where = tuple[Array, Array] | None
 """Positions of queries and of keys; None where the queries are the last of the keys, which stand at 0, 1, 2, ...."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import (
+from .._core_api.arguments import (
     F32,
     F64,
     Array,
@@ -20,7 +20,7 @@ from .._call import (
     output,
     reduce_to,
 )
-from .diagonals import Where, consecutive, diagonal_distances, fill_matrix, summed_rows
+from ._diagonals import Where, consecutive, diagonal_distances, fill_matrix, summed_rows
 from .operator import Bias, Sums, arrays_of, check_heads, fits_end, keep_arrays
 
 __all__ = ["alibi", "alibi_slopes", "kerple_log", "kerple_power"]

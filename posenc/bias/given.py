@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._call import (
+from .._core_api.arguments import (
     F32,
     F64,
     Array,
@@ -22,7 +22,7 @@ from .._call import (
     reduce_to,
     working,
 )
-from .diagonals import Where, fill_matrix, summed_rows
+from ._diagonals import Where, fill_matrix, summed_rows
 from .operator import Bias, Sums, check_heads, fits_end
 
 __all__ = ["dense", "toeplitz"]

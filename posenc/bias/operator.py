@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import (
+from .._core_api.arguments import (
     Array,
     Float64,
     as_data,
@@ -20,7 +20,7 @@ from .._call import (
     fail,
     result_dtype,
 )
-from .diagonals import Where, lengths, position_pair
+from ._diagonals import Where, lengths, position_pair
 
 __all__ = ["Bias"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import (
+from .._core_api.arguments import (
     F64,
     I64,
     Array,
@@ -21,7 +21,7 @@ from .._call import (
     output,
     reduce_to,
 )
-from .diagonals import Where
+from ._diagonals import Where
 from .operator import Bias, Sums, arrays_of, check_heads, fits_end, keep_arrays
 
 __all__ = ["fire", "fox", "swin"]

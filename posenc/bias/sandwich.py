@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._call import F32, F64, Array, Float64, as_index, fail, finish, output
+from .._core_api.arguments import F32, F64, Array, Float64, as_index, fail, finish, output
 from ..absolute.frequency import exact_frequencies
-from .diagonals import Where, consecutive, diagonal_distances, fill_matrix
+from ._diagonals import Where, consecutive, diagonal_distances, fill_matrix
 from .operator import Bias, Sums, check_heads, fits_end
 
 __all__ = ["sandwich"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._call import I64, Array, as_index, as_reals, fail
+from .._core_api.arguments import I64, Array, as_index, as_reals, fail
 from .distance import Distance
 from .operator import Bias, keep_arrays
 

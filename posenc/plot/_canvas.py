@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._call import Array, Float64, as_data, fail
+from .._core_api.arguments import Array, Float64, as_data, fail
 
 try:
     from matplotlib.axes import Axes

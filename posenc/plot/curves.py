@@ -11,7 +11,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .._call import Array, as_index, fail
+from .._core_api.arguments import Array, as_index, fail
 from ..absolute.frequency import frequencies as all_frequencies
 from ..absolute.sinusoid import sinusoidal
 from ..analysis.curves import decay as decay_curve
@@ -19,7 +19,7 @@ from ..analysis.curves import places
 from ..analysis.matrices import distance_matrix
 from ..analysis.profiles import attention_profile
 from ..bias.operator import Bias
-from .canvas import COLORS, STYLES, axes_of, matrix, shades, style
+from ._canvas import COLORS, STYLES, axes_of, matrix, shades, style
 
 __all__ = ["bias", "biases", "decay", "distance_curves", "precision", "profile"]
 

@@ -11,9 +11,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 
-from .._call import fail, one_of
+from .._core_api.arguments import fail, one_of
 from ..analysis.matrices import correlation_matrix, distance_matrix, gram_matrix, triangle_points
-from .canvas import SIZE, axes_of, figure_of, image, matrix, shades, span
+from ._canvas import SIZE, axes_of, figure_of, image, matrix, shades, span
 
 __all__ = ["attention_maps", "encoding", "similarity", "triangles"]
 

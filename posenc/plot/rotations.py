@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .._call import as_index
+from .._core_api.arguments import as_index
 from ..analysis.bands import rope_bands as bands_of
 from ..analysis.bands import rope_coverage
 from ..analysis.curves import as_pairs
-from .canvas import axes_of, style
+from ._canvas import axes_of, style
 
 __all__ = ["extrapolation", "rope_bands"]
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import (
+from .._core_api.arguments import (
     F32,
     F64,
     Array,
@@ -26,7 +26,7 @@ from .._call import (
     reduce_to,
     working,
 )
-from ..bias.diagonals import Where, position_pair
+from ..bias._diagonals import Where, position_pair
 from ..bias.operator import Bias, Sums, check_heads
 
 INFINITY = float("inf")

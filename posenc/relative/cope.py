@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy.typing as npt
 
-from .._call import fail
+from .._core_api.arguments import fail
 from ..bias.operator import Bias
-from .content import Content, as_table, dtypes
+from ._content import Content, as_table, dtypes
 
 __all__ = ["cope"]
 

@@ -7,9 +7,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from .._call import I64, Array, as_index, fail, one_of
+from .._core_api.arguments import I64, Array, as_index, fail, one_of
 from ..bias.operator import Bias
-from .content import Content, as_table, dtypes
+from ._content import Content, as_table, dtypes
 
 TERMS = ("c2p", "p2c")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .._call import I64, Float64, as_index, fail
+from .._core_api.arguments import I64, Float64, as_index, fail
 from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import Bias
-from .content import Content, as_table, clipped, dtypes, same_heads
+from ._content import Content, as_table, clipped, dtypes, same_heads
 
 __all__ = ["nezha", "shaw", "transformer_xl", "xl_table"]
 

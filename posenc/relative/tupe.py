@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._call import F32, F64, Array, Float64, fail, finish, narrowed, output, reduce_to
-from ..bias.diagonals import Where
+from .._core_api.arguments import F32, F64, Array, Float64, fail, finish, narrowed, output, reduce_to
+from ..bias._diagonals import Where
 from ..bias.operator import Bias, Sums, check_heads, fits_end
-from .content import Content, as_table, dtypes, same_heads, whole_vectors
+from ._content import Content, as_table, dtypes, same_heads, whole_vectors
 
 __all__ = ["tupe"]
 

@@ -1,13 +1,16 @@
 """Rotary embeddings: rotations of pairs of channels. One file for each idea; all names are here."""
 
-from . import axes, config, lengths, rotation, scaling, sections
+from . import config, lengths, scaling
+from . import mrope as sections
+from . import rope as rotation
+from . import rope_2d as axes
 from . import xpos as _xpos
-from .axes import *
 from .config import *
 from .lengths import *
-from .rotation import *
+from .mrope import *
+from .rope import *
+from .rope_2d import *
 from .scaling import *
-from .sections import *
 from .xpos import *
 
 __all__ = [

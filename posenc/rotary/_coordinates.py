@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import Array, Float64, as_reals, check_positions, fail
-from .pairs import Rotation, fits_sequence, radians, turned_back
+from .._core_api.arguments import Array, Float64, as_reals, check_positions, fail
+from ._rotation import Rotation, fits_sequence, radians, turned_back
 
 Indices = npt.NDArray[np.int64]
 

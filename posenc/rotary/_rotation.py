@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import _core
-from .._call import (
+from .._core_api.arguments import (
     F32,
     F64,
     Array,

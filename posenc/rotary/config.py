@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from .._call import as_index, as_number, fail
-from .models import FULL, MODELS, SLIDING, Model
+from .._core_api.arguments import as_index, as_number, fail
+from ._models import FULL, MODELS, SLIDING, Model
 from .scaling import LENGTHS, RopeFrequencies, scaled_frequencies
 
 __all__ = ["rope_from_config"]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import (
+from .._core_api.arguments import (
     F64,
     LARGEST_POSITION,
     Array,
@@ -23,7 +23,7 @@ from .._call import (
     finish,
     output,
 )
-from .pairs import fits_sequence, radians, rotation
+from ._rotation import fits_sequence, radians, rotation
 
 __all__ = ["logn_scale", "rerope_positions", "rerotate", "self_extend_positions"]
 

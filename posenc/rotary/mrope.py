@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import I64, Array, Float64, as_data, as_index, fail, finish, output
-from .coordinates import Indices, coordinate_gradients, coordinates, counted, scales, table_by_pair
-from .pairs import rotation
-from .rotation import RopeGradient
+from .._core_api.arguments import I64, Array, Float64, as_data, as_index, fail, finish, output
+from ._coordinates import Indices, coordinate_gradients, coordinates, counted, scales, table_by_pair
+from ._rotation import rotation
+from .rope import RopeGradient
 
 __all__ = ["mrope", "mrope_vjp"]
 

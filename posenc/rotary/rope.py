@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import (
+from .._core_api.arguments import (
     F64,
     Array,
     Float64,
@@ -25,7 +25,7 @@ from .._call import (
     result_dtype,
     working,
 )
-from .pairs import LAYOUTS, cotangent, radians, rotation, turned_back
+from ._rotation import LAYOUTS, cotangent, radians, rotation, turned_back
 
 __all__ = [
     "RopeGradient",

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import F64, Array, Float64, as_data, fail, finish, one_of, output, reduce_to
-from .coordinates import Indices, coordinate_gradients, coordinates, counted, scales, table_by_pair
-from .pairs import Rotation, along_sequence, cotangent, rotation, row_gradients
-from .rotation import RopeGradient
+from .._core_api.arguments import F64, Array, Float64, as_data, fail, finish, one_of, output, reduce_to
+from ._coordinates import Indices, coordinate_gradients, coordinates, counted, scales, table_by_pair
+from ._rotation import Rotation, along_sequence, cotangent, rotation, row_gradients
+from .rope import RopeGradient
 
 __all__ = ["rope_2d", "rope_2d_vjp"]
 

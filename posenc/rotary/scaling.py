@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._call import F64, Float64, as_data, as_index, as_number, fail, one_of
+from .._core_api.arguments import F64, Float64, as_data, as_index, as_number, fail, one_of
 from ..absolute.frequency import exact_frequencies
 
 __all__ = ["RopeFrequencies", "rope_frequencies"]

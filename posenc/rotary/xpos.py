@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._call import F32, F64, Array, Float64, as_data, as_number, as_positions, fail, finish, output
-from .pairs import fits_sequence, radians, rotation, turned_back
-from .rotation import RopeGradient
+from .._core_api.arguments import F32, F64, Array, Float64, as_data, as_number, as_positions, fail, finish, output
+from ._rotation import fits_sequence, radians, rotation, turned_back
+from .rope import RopeGradient
 
 __all__ = ["xpos", "xpos_vjp"]
 

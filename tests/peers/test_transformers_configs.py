@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc.rotary.models import MODELS
+from posenc.rotary._models import MODELS
 
 pytest.importorskip("torch", reason="transformers runs on torch, which is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")

@@ -16,8 +16,8 @@ import posenc
 from posenc import analysis
 from posenc import autograd as traced
 
-from .._call import Array, Float64
-from ..relative.content import Content
+from ..._core_api.arguments import Array, Float64
+from ...relative._content import Content
 from . import text
 from .measures import reading
 from .model import losses

@@ -11,7 +11,7 @@ import numpy as np
 import posenc
 from posenc import autograd as traced
 
-from .._call import Array
+from ..._core_api.arguments import Array
 
 Weights = dict[str, Any]
 Draw = np.random.Generator

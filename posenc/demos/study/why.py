@@ -12,9 +12,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .._call import Array
-from ..analysis import rope_coverage
-from ..plot.canvas import style
+from ..._core_api.arguments import Array
+from ...analysis import rope_coverage
+from ...plot._canvas import style
 from . import text
 from .allocation import keep_freed
 from .attended import Look, frequencies, last, rows_of

@@ -14,8 +14,8 @@ import numpy as np
 
 import posenc
 
-from .._call import Array
-from ..relative.content import Content
+from ..._core_api.arguments import Array
+from ...relative._content import Content
 from .schemes import HEADS, MODEL, WIDTH, Scheme
 
 ROUNDING = 1e-5

@@ -10,7 +10,7 @@ import numpy as np
 
 import posenc
 
-from .._call import Array
+from ..._core_api.arguments import Array
 from .measure import embeddings, project
 from .schemes import HEADS, MODEL, WIDTH
 

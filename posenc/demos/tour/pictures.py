@@ -11,10 +11,10 @@ import numpy as np
 
 import posenc
 
-from .._call import Array
-from ..bias.distance import Distance
-from ..bias.pair import Fire
-from ..relative.content import Content
+from ..._core_api.arguments import Array
+from ...bias.distance import Distance
+from ...bias.pair import Fire
+from ...relative._content import Content
 from .measure import attend, embeddings, encode, project, swapped
 from .schemes import ADDED, HEADS, MODEL, READS, WIDTH, Scheme, operator
 from .text import LONGEST, PAIRS, words_of
@@ -40,7 +40,7 @@ def attention_weights(scheme: Scheme, words: Sequence[str]) -> Array:
 
 def order(plans: Sequence[Scheme]) -> Any:
     """The attention maps of the two sentences, and what is between them word by word."""
-    from .. import plot
+    from ... import plot
 
     sentence, a, b = PAIRS[0]
     words = words_of(sentence)
@@ -60,7 +60,7 @@ def order(plans: Sequence[Scheme]) -> Any:
 
 
 def sinusoid() -> Any:
-    from .. import plot
+    from ... import plot
 
     figure = plot.encoding(posenc.sinusoidal(SHOWN, SHOWN, layout="halves"), layout="halves")
     figure.axes[0].set(xlabel=f"channel: {SHOWN // 2} sines, then as many cosines, fast to slow")
@@ -86,7 +86,7 @@ def grid(drawn: dict[str, Callable[..., object]]) -> Any:
 
 def encodings(plans: Sequence[Scheme]) -> Any:
     """What is added to a word at each position; what multiplies, turns or mixes words is shown on one and the same."""
-    from .. import plot
+    from ... import plot
 
     positions, word = np.arange(SHOWN), np.tile(embeddings(["word"]), (SHOWN, 1))
     drawn: dict[str, Callable[..., object]] = {}
@@ -109,7 +109,7 @@ def rotations(plans: Sequence[Scheme]) -> Any:
 
 
 def row(values: Array, ax: Any) -> None:
-    from ..plot.canvas import COLORS
+    from ...plot._canvas import COLORS
 
     ax.plot(values, linewidth=1, color=COLORS[0])
     ax.set(xlabel=f"key; the query is at {LONGEST // 2}", ylabel="product / width")
@@ -118,7 +118,7 @@ def row(values: Array, ax: Any) -> None:
 
 def curves(plans: Sequence[Scheme]) -> Any:
     """Each bias that is a curve against distance, a line for each head."""
-    from .. import plot
+    from ... import plot
 
     made = {scheme.name: scheme.bias(1) for scheme in plans if scheme.bias is not None}
     smooth = {name: bias for name, bias in made.items() if isinstance(bias, Distance | Fire) or name == "sandwich"}
@@ -142,7 +142,7 @@ def matrices(plans: Sequence[Scheme]) -> Any:
 
 
 def cells(values: Array, ax: Any) -> None:
-    from ..plot.canvas import image
+    from ...plot._canvas import image
 
     image(ax, values.astype(np.float64), "added to the logit", aspect="equal")
     ax.set(xlabel="key", ylabel="query")
@@ -150,7 +150,7 @@ def cells(values: Array, ax: Any) -> None:
 
 def all_pictures(plans: Sequence[Scheme]) -> list[tuple[str, str, Callable[[], Any]]]:
     """(file, what it shows, the function that draws it)"""
-    from .. import plot
+    from ... import plot
 
     table = posenc.sinusoidal(TRAINED, SHOWN)
     w = posenc.rope_frequencies(WIDTH)

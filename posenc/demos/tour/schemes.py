@@ -16,10 +16,10 @@ import numpy as np
 
 import posenc
 
-from .. import _core
-from .._call import F32, Array
-from ..bias.operator import Bias, arrays_of
-from ..relative.content import Content
+from ... import _core
+from ..._core_api.arguments import F32, Array
+from ...bias.operator import Bias, arrays_of
+from ...relative._content import Content
 from .text import LONGEST
 
 HEADS, WIDTH = 8, 64

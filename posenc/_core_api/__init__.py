@@ -1,0 +1,1 @@
+"""Convert between user arguments and the operands of `posenc._core`."""
