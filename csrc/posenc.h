@@ -12,7 +12,7 @@
 
 typedef ptrdiff_t idx; /* every size, stride and offset that leaves a tile */
 
-enum { PE_CORE = 3, PE_LOOPS = 16, PE_ARRAYS = 24, PE_PARAMS = 12, PE_TERMS = 16, PE_TERM_ARRAYS = 10, PE_TILE = 64 };
+enum { PE_CORE = 3, PE_LOOPS = 16, PE_ARRAYS = 24, PE_PARAMS = 12, PE_TERMS = 16, PE_TERM_ARRAYS = 10, BLOCK_M = 64 };
 
 /* How numbers lie in memory. Arithmetic is in float or double only; the half types are storage. */
 typedef enum { PE_F16, PE_BF16, PE_F32, PE_F64, PE_I64, PE_BOOL } pe_storage;

@@ -38,8 +38,8 @@ void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double 
 #define DISTANCE(name, arrays, gradients) \
     COSTS(name, FITS(TABLES_FIT, D(h)), D(l) * 4, 0) COSTS(name##_vjp, FITS(TABLES_FIT, 1), D(h) * D(l) * 8, 0)
 #define PAIR(name, arrays, gradients)                                                  \
-    COSTS(name, FITS(TABLES_FIT, D(h) * BLOCKS(D(n), PE_TILE)), D(m) * PE_TILE * 2, 0) \
-    COSTS(name##_vjp, FITS(TABLES_FIT, D(h) * BLOCKS(D(n), PE_TILE)), D(m) * PE_TILE * 4, 0)
+    COSTS(name, FITS(TABLES_FIT, D(h) * BLOCKS(D(n), BLOCK_M)), D(m) * BLOCK_M * 2, 0) \
+    COSTS(name##_vjp, FITS(TABLES_FIT, D(h) * BLOCKS(D(n), BLOCK_M)), D(m) * BLOCK_M * 4, 0)
 #include "ops.def"
 #undef OP
 #undef TERM

@@ -1,6 +1,6 @@
 /* gram.c -- every row with every other: products, distances and correlations, x(n,d) -> out(n,n).
  *
- * A unit is PE_TILE rows on the lanes, packed once, against all rows from its own on, which are broadcast from where they
+ * A unit is BLOCK_M rows on the lanes, packed once, against all rows from its own on, which are broadcast from where they
  * lie. A tile is written as it is and, transposed, to the other side of the diagonal: half the pairs are computed, each
  * number is written once, and both sides have the same bits. Products commute and squares have no sign, so the tile on
  * the diagonal is symmetric by itself.
@@ -14,7 +14,7 @@
 enum { PRODUCT, DISTANCE_OF, CORRELATION };
 enum { CHUNK = 256 }; /* columns that are summed on their own, so that the error does not grow with all of d */
 
-/* A tile: n rows against a panel of cols vectors, columns first .. first + d. s[j] is PE_TILE wide. */
+/* A tile: n rows against a panel of cols vectors, columns first .. first + d. s[j] is BLOCK_M wide. */
 typedef struct {
     const char *rows;
     idx step;
@@ -29,7 +29,7 @@ INLINE void pair_rows(int rows, int cols, int apart, const tile_of_pairs *t, int
     const char *a = t->rows + j * t->step + t->first * (int)sizeof(real);
     const real *b = t->panel + t->first * cols * LANES;
     const idx step = t->step;
-    real *s = t->s + j * PE_TILE;
+    real *s = t->s + j * BLOCK_M;
     UNROLL
     for (int i = 0; i < rows * cols; i++)
         acc[i] = vec_set(0);
@@ -50,7 +50,7 @@ INLINE void pair_rows(int rows, int cols, int apart, const tile_of_pairs *t, int
     }
     UNROLL
     for (int i = 0; i < rows * cols; i++) {
-        real *at = s + i / cols * PE_TILE + i % cols * LANES;
+        real *at = s + i / cols * BLOCK_M + i % cols * LANES;
         vec_store(at, t->first ? vec_add(vec_load(at), acc[i]) : acc[i]);
     }
 }
@@ -77,7 +77,7 @@ static NOINLINE void squares_narrow(const tile_of_pairs *t, int n) { pairs(1, 1,
 static NOINLINE void tile_pairs(const char *rows, idx step, const real *pack, int lanes, int d, int mode, real *s,
                                 int n)
 {
-    for (int lane = 0; lane < lanes; lane += WIDE) {
+    for (int lane = 0; lane < lanes; lane += PANEL_LANES) {
         const int wide = lanes - lane > LANES;
         for (int first = 0; first < d; first += CHUNK) {
             const tile_of_pairs t = {rows, step, pack + lane * d, s + lane, (int)min_(CHUNK, d - first), first, mode};
@@ -107,11 +107,11 @@ static NOINLINE void clip(real *s, int n)
 /* Rows across the lanes, panel after panel of two vectors, or one where one is enough */
 static NOINLINE void pack_rows(const char *data, idx step, pe_storage storage, int lanes, int d, real *copy, real *pack)
 {
-    for (int lane = 0; lane < lanes; lane += WIDE) {
-        const int some = (int)min_(WIDE, lanes - lane);
+    for (int lane = 0; lane < lanes; lane += PANEL_LANES) {
+        const int some = (int)min_(PANEL_LANES, lanes - lane);
         idx room = step;
         const char *rows = tile_rows(data + lane * step, &room, storage, some, d, 1, copy);
-        to_lanes(rows, room, some, d, 1, some > LANES ? WIDE : LANES, pack + lane * d);
+        to_lanes(rows, room, some, d, 1, some > LANES ? PANEL_LANES : LANES, pack + lane * d);
     }
 }
 
@@ -119,7 +119,7 @@ static NOINLINE void pack_rows(const char *data, idx step, pe_storage storage, i
 static void write_rows(const pe_array *a, char *out, idx first, idx column, const real *s, int n, int width)
 {
     out += first * a->core[0] + column * storage_size(a->storage);
-    for (int j = 0; j < n; j++, s += PE_TILE, out += a->core[0])
+    for (int j = 0; j < n; j++, s += BLOCK_M, out += a->core[0])
         if (a->storage == PE_STORAGE)
             memcpy(out, s, (size_t)width * sizeof *s);
         else
@@ -129,34 +129,34 @@ static void write_rows(const pe_array *a, char *out, idx first, idx column, cons
 /* x(n,d) -> out(n,n); mode */
 void FN(gram)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
-    const idx n = call->D(n), blocks = BLOCKS(n, PE_TILE);
+    const idx n = call->D(n), blocks = BLOCKS(n, BLOCK_M);
     const int d = (int)call->D(d), mode = (int)call->par[0];
     const pe_array *x = &call->array[0], *out = &call->array[1];
-    real *pack = work->scratch, *s = pack + (idx)PE_TILE * d, *turned = s + PE_TILE * PE_TILE;
-    real *copy = turned + PE_TILE * PE_TILE; /* of a tile of rows; and of one, while packing */
-    memset(s, 0, PE_TILE * PE_TILE * sizeof *s);
+    real *pack = work->scratch, *s = pack + (idx)BLOCK_M * d, *turned = s + BLOCK_M * BLOCK_M;
+    real *copy = turned + BLOCK_M * BLOCK_M; /* of a tile of rows; and of one, while packing */
+    memset(s, 0, BLOCK_M * BLOCK_M * sizeof *s);
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / blocks);
-        const idx first = u % blocks * PE_TILE;
-        const int lanes = (int)min_(PE_TILE, n - first);
+        const idx first = u % blocks * BLOCK_M;
+        const int lanes = (int)min_(BLOCK_M, n - first);
         pack_rows(row.data[0] + first * x->core[0], x->core[0], x->storage, lanes, d, copy, pack);
-        for (idx j = first; j < n; j += PE_TILE) {
-            const int count = (int)min_(PE_TILE, n - j);
+        for (idx j = first; j < n; j += BLOCK_M) {
+            const int count = (int)min_(BLOCK_M, n - j);
             idx step = x->core[0];
             if (call->stop && call->stop(call))
                 return;
             const char *rows = tile_rows(row.data[0] + j * step, &step, x->storage, count, d, 2, copy);
             tile_pairs(rows, step, pack, lanes, d, mode, s, count);
             if (mode == DISTANCE_OF)
-                roots(s, count * PE_TILE);
+                roots(s, count * BLOCK_M);
             if (mode == CORRELATION)
-                clip(s, count * PE_TILE);
+                clip(s, count * BLOCK_M);
             if (mode == CORRELATION && j == first)
                 for (int l = 0; l < lanes; l++) /* NaN stays */
-                    s[l * PE_TILE + l] = s[l * PE_TILE + l] > 0 ? 1 : s[l * PE_TILE + l];
+                    s[l * BLOCK_M + l] = s[l * BLOCK_M + l] > 0 ? 1 : s[l * BLOCK_M + l];
             write_rows(out, row.data[1], j, first, s, count, lanes);
             if (j > first) {
-                to_lanes((const char *)s, PE_TILE * (idx)sizeof *s, count, lanes, 1, PE_TILE, turned);
+                to_lanes((const char *)s, BLOCK_M * (idx)sizeof *s, count, lanes, 1, BLOCK_M, turned);
                 write_rows(out, row.data[1], first, j, turned, lanes, count);
             }
         }

@@ -5,7 +5,7 @@
  *     x_ij = softcap tanh(scale q_i.k_j / softcap) + bias     dX = dS (1 - tanh**2);  dq = scale dX k,  dk = dX^T scale q
  *
  * Weights are computed again, tile by tile, as by Dao 2023 (FlashAttention-2), algorithm 2; the order is another: one
- * unit is a kv head, or a chunk of it: some of the heads that share it and some blocks of PE_TILE queries. It walks
+ * unit is a kv head, or a chunk of it: some of the heads that share it and some blocks of BLOCK_M queries. It walks
  * over the keys of one block after the other, as the forward does, and adds up dk and dv in its own memory. What a chunk
  * is depends on the heads and on n only, and chunks are added in their order, here or by the caller: neither threads nor
  * other rows of the batch change a bit.
@@ -39,7 +39,7 @@ static int count_gates(pe_back *b, const pe_queries *u)
     const pe_call *call = u->call;
     const pe_array *a = &call->array[A_K];
     pe_keys keys;
-    for (idx first = 0; first < call->D(m); first += KEYS) {
+    for (idx first = 0; first < call->D(m); first += BLOCK_N) {
         idx step = a->core[1];
         if (!FN(keys_at)(&keys, u, first))
             continue;
@@ -75,7 +75,7 @@ static int block_of_queries(pe_back *b, const pe_queries *u, idx t)
     b->content.ascending = 1;
     if (b->content.sums && !count_gates(b, u))
         return 0;
-    for (idx first = 0; first < call->D(m); first += KEYS) {
+    for (idx first = 0; first < call->D(m); first += BLOCK_N) {
         if (!FN(keys_at)(&keys, u, first))
             continue;
         if (call->stop && call->stop(call))
@@ -91,7 +91,7 @@ static int block_of_queries(pe_back *b, const pe_queries *u, idx t)
 
 static int unit_of_keys(pe_back *b, const pe_call *call, idx unit, const pe_work *work)
 {
-    const idx heads = call->D(h), groups = call->D(g), share = heads / groups, blocks = BLOCKS(call->D(n), PE_TILE);
+    const idx heads = call->D(h), groups = call->D(g), share = heads / groups, blocks = BLOCKS(call->D(n), BLOCK_M);
     const idx head_parts = max_(1, (idx)call->par[A_HEAD_PARTS]);
     const idx block_parts = max_(1, (idx)call->par[A_BLOCK_PARTS]);
     const int together = call->par[A_MODE] == TOGETHER;
@@ -126,7 +126,7 @@ static int unit_of_keys(pe_back *b, const pe_call *call, idx unit, const pe_work
  * blocks of queries and all heads and rows. */
 static int unit_of_pairs(pe_back *b, const pe_call *call, idx unit, const pe_work *work)
 {
-    const idx heads = call->D(h), blocks = BLOCKS(call->D(n), PE_TILE);
+    const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M);
     idx all = heads;
     pe_queries u;
     for (int a = 0; a < call->nloops; a++)
@@ -150,16 +150,16 @@ void FN(attention_vjp)(const pe_call *call, idx begin, idx end, const pe_work *w
     b.e = (int)call->D(e);
     b.wide_d = strips_width(b.d);
     b.wide_e = strips_width(b.e);
-    b.q = carve(&scratch, (idx)PE_TILE * b.d);
-    b.g = carve(&scratch, (idx)PE_TILE * b.e);
-    b.q_rows = carve(&scratch, (idx)PE_TILE * b.wide_d);
-    b.g_rows = carve(&scratch, (idx)PE_TILE * b.wide_e);
-    b.dq = carve(&scratch, (idx)PE_TILE * b.d);
-    b.p = carve(&scratch, (idx)PE_TILE * KEYS);
-    b.ds = carve(&scratch, (idx)PE_TILE * KEYS);
-    b.slope = carve(&scratch, (idx)WIDE * KEYS);
-    b.k_copy = carve(&scratch, (b.d + ATTENTION_PAD) * KEYS);
-    b.v_copy = carve(&scratch, (b.e + ATTENTION_PAD) * KEYS);
+    b.q = carve(&scratch, (idx)BLOCK_M * b.d);
+    b.g = carve(&scratch, (idx)BLOCK_M * b.e);
+    b.q_rows = carve(&scratch, (idx)BLOCK_M * b.wide_d);
+    b.g_rows = carve(&scratch, (idx)BLOCK_M * b.wide_e);
+    b.dq = carve(&scratch, (idx)BLOCK_M * b.d);
+    b.p = carve(&scratch, (idx)BLOCK_M * BLOCK_N);
+    b.ds = carve(&scratch, (idx)BLOCK_M * BLOCK_N);
+    b.slope = carve(&scratch, (idx)PANEL_LANES * BLOCK_N);
+    b.k_copy = carve(&scratch, (b.d + ATTENTION_PAD) * BLOCK_N);
+    b.v_copy = carve(&scratch, (b.e + ATTENTION_PAD) * BLOCK_N);
     b.row = carve(&scratch, 2 * max_(b.d, b.e));
     b.dk = carve(&scratch, m * b.wide_d);
     b.dv = carve(&scratch, m * b.wide_e);
@@ -169,7 +169,7 @@ void FN(attention_vjp)(const pe_call *call, idx begin, idx end, const pe_work *w
     }
     b.rest = scratch;
     b.careful = 0;
-    for (int l = 0; l < PE_TILE; l++)
+    for (int l = 0; l < BLOCK_M; l++)
         b.one[l] = 1;
     memset(b.unused, 0, sizeof b.unused);
     for (idx unit = begin; unit < end; unit++)

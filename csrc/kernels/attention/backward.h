@@ -16,7 +16,7 @@ typedef struct {
     int careful;              /* a key is not finite */
     real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *k_copy, *v_copy, *row;
     real *dk, *dv; /* of one kv head and one chunk; zero where a unit begins */
-    real lse[PE_TILE], delta[PE_TILE], one[PE_TILE], unused[WIDE];
+    real lse[BLOCK_M], delta[BLOCK_M], one[BLOCK_M], unused[PANEL_LANES];
     uint64_t odd_q, odd_g; /* lanes whose row is not finite: left out of the strips */
     pe_sums sums;
     const real *pack; /* what meets the keys: q, and what content adds to it */
@@ -86,7 +86,7 @@ static NOINLINE void differentiate_narrow(real *s, real *dp, const real *lse, co
 
 static NOINLINE void differentiate_wide(real *s, real *dp, const real *lse, const real *delta, int n)
 {
-    differentiate(WIDE, s, dp, lse, delta, n);
+    differentiate(PANEL_LANES, s, dp, lse, delta, n);
 }
 
 /* From   x = softcap tanh(y / softcap):   d x / d y = 1 - (x / softcap)**2 */
@@ -110,7 +110,7 @@ static void panel_of_tile(pe_back *b, pe_keys *keys, const pe_queries *u, const 
 {
     const int first = p->first, width = p->width, from = given->from, n = given->to - from;
     const real softcap = (real)u->call->par[A_SOFTCAP];
-    real *s = b->p + first * KEYS + from * width, *ds = b->ds + first * KEYS + from * width;
+    real *s = b->p + first * BLOCK_N + from * width, *ds = b->ds + first * BLOCK_N + from * width;
     pe_content *c = &b->content;
     real *content = before_cap(c) ? FN(content_tile)(c, u, keys, p, given, k, k_step) : NULL;
     pe_bias after = c->after ? FN(content_after)(c, u, keys, p, given) : *given, *bias = &after;
@@ -127,7 +127,7 @@ static void panel_of_tile(pe_back *b, pe_keys *keys, const pe_queries *u, const 
                          .bias_step = softcap > 0 ? width : bias->step,
                          .s = s,
                          .top = b->unused};
-    (width == WIDE ? scores_wide : scores_narrow)(&x, n);
+    (width == PANEL_LANES ? scores_wide : scores_narrow)(&x, n);
     if (softcap > 0) {
         cap(s, n * width, softcap);
         slope_of_cap(s, b->slope, n * width, softcap);
@@ -141,8 +141,8 @@ static void panel_of_tile(pe_back *b, pe_keys *keys, const pe_queries *u, const 
                           .bias_step = width,
                           .s = ds,
                           .top = b->unused};
-    (width == WIDE ? scores_wide : scores_narrow)(&dp, n);
-    (width == WIDE ? differentiate_wide : differentiate_narrow)(s, ds, b->lse + first, b->delta + first, n);
+    (width == PANEL_LANES ? scores_wide : scores_narrow)(&dp, n);
+    (width == PANEL_LANES ? differentiate_wide : differentiate_narrow)(s, ds, b->lse + first, b->delta + first, n);
     for (int j = 0; j < n && p->lanes < width; j++) /* lanes that are no query: a key that is not finite spoils them */
         for (int l = p->lanes; l < width; l++)
             s[j * width + l] = ds[j * width + l] = 0;
@@ -166,7 +166,7 @@ static void add_odd_rows(const pe_back *b, const pe_queries *u, int operand, uin
     const pe_array *a = &u->call->array[operand];
     for (int p = 0; p < u->panels; p++)
         for (int l = 0; l < u->panel[p].lanes; l++) {
-            const int i = u->panel[p].first + l, width = u->panel[p].width, at = u->panel[p].first * KEYS + l;
+            const int i = u->panel[p].first + l, width = u->panel[p].width, at = u->panel[p].first * BLOCK_N + l;
             if (!(odd >> i & 1))
                 continue;
             const char *data = u->row.data[operand] + u->head * a->core[0] + (u->first + i) * a->core[1];
@@ -183,7 +183,7 @@ static void add_odd_keys(const pe_back *b, const pe_panel *p, const char *k, idx
 {
     for (int j = from; j < to; j++) {
         const real *row = row_read(k + j * step, storage, b->d, b->row);
-        const real *weight = b->p + p->first * KEYS + j * p->width, *ds = b->ds + (weight - b->p);
+        const real *weight = b->p + p->first * BLOCK_N + j * p->width, *ds = b->ds + (weight - b->p);
         for (int c = 0; c < b->d; c++)
             for (int l = 0; l < p->lanes && !(row[c] - row[c] == 0); l++)
                 if (weight[l] != 0)
@@ -210,7 +210,7 @@ static int keys_are_finite(const pe_call *call, const pe_row *at, idx group, int
 static void zero_keys(real *x, const pe_panel *p, int from, int to)
 {
     if (from < to)
-        memset(x + p->first * KEYS + from * p->width, 0, (size_t)((to - from) * p->width) * sizeof *x);
+        memset(x + p->first * BLOCK_N + from * p->width, 0, (size_t)((to - from) * p->width) * sizeof *x);
 }
 
 static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
@@ -223,7 +223,7 @@ static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
     const char *k_rows = tile_rows(k, &k_step, ka->storage, keys->n, b->d, 2, b->k_copy);
     const char *v_rows = tile_rows(v, &v_step, va->storage, keys->n, b->e, 2, b->v_copy);
     pe_content *c = &b->content;
-    int from = keys->n, to = 0, seen[PE_TILE / LANES][2];
+    int from = keys->n, to = 0, seen[BLOCK_M / LANES][2];
     if (before_cap(c))
         FN(content_keys)(c, u, keys, k_rows, k_step);
     for (int p = 0; p < u->panels; p++) {
@@ -249,7 +249,7 @@ static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
     if (c->by_key && u->row.data[A_DK])
         FN(content_keys_vjp)(&b->content_vjp, c, u, keys, k_rows, k_step, from, to, b->ds, dk, b->wide_d);
     for (int p = 0; p < u->panels && c->sums; p++) {
-        const int first = u->panel[p].first * KEYS, width = u->panel[p].width;
+        const int first = u->panel[p].first * BLOCK_N, width = u->panel[p].width;
         for (int i = first + seen[p][0] * width; i < first + seen[p][1] * width; i++)
             b->ds[i] += b->content_vjp.more[i];
     }
@@ -275,11 +275,11 @@ static void tile(pe_back *b, pe_keys *keys, const pe_queries *u)
         const pe_values w = {.v = k_rows + begin * k_step,
                              .v_step = k_step,
                              .n = n,
-                             .p = b->ds + first * KEYS + begin * width,
+                             .p = b->ds + first * BLOCK_N + begin * width,
                              .factor = b->one,
                              .o = b->dq + first * b->d};
         if (n > 0)
-            (width == WIDE ? values_wide : values_narrow)(&w, b->d);
+            (width == PANEL_LANES ? values_wide : values_narrow)(&w, b->d);
         if (b->careful)
             add_odd_keys(b, &u->panel[p], k, ka->core[1], ka->storage, begin, begin + n);
     }

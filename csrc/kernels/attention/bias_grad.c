@@ -58,7 +58,7 @@ void FN(sums_at)(pe_sums *s, const pe_queries *q, idx t, const pe_work *work)
  * one from each key, a lane further on each time. Zeros on both sides of a key stand for lanes that are not there. */
 static void add_diagonals(double *restrict out, const real *restrict ds, int n, int width, int lanes)
 {
-    real padded[KEYS * (WIDE + 2 * LANES)], window[RELS + LANES];
+    real padded[BLOCK_N * (PANEL_LANES + 2 * LANES)], window[TILE_RELS + LANES];
     const int room = width + 2 * LANES;
     for (int j = 0; j < n; j++) {
         real *to = padded + j * room;
@@ -120,8 +120,8 @@ static void add_distances(pe_sums *s, const pe_keys *k, const pe_queries *q, con
                           const real *ds)
 {
     const pe_call *call = q->call;
-    const int width = p->width, some = RELS / width;
-    double rel[RELS], weight[RELS];
+    const int width = p->width, some = TILE_RELS / width;
+    double rel[TILE_RELS], weight[TILE_RELS];
     for (int j = from; j < to; j += some) {
         const int rows = (int)min_(some, to - j);
         for (int r = 0; r < rows; r++, ds += width)
@@ -143,7 +143,7 @@ static void add_both(pe_sums *s, const pe_keys *k, const pe_queries *q, const pe
     const pe_block_of_pairs block = {
         to - from,       p->width,           p->lanes, k->position + from, q->position + p->first,
         k->first + from, q->first + p->first};
-    double weight[KEYS * WIDE];
+    double weight[BLOCK_N * PANEL_LANES];
     for (int i = 0; i < (to - from) * p->width; i++)
         weight[i] = (double)ds[i];
     for (int t = 0; t < call->nterms; t++)

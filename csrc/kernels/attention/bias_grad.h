@@ -16,7 +16,7 @@
 enum { A_GRAD = A_LSE + 1, A_GRAD_LSE, A_DQ, A_DK, A_DV, A_DIAGONALS, A_ROWS, A_COLUMNS, A_PAIRS, A_TERMS };
 
 typedef struct {
-    double *diagonals, *columns, rows[PE_TILE]; /* of one head, one block; NULL where nobody asks */
+    double *diagonals, *columns, rows[BLOCK_M]; /* of one head, one block; NULL where nobody asks */
     char *pairs;
     int wants_rows, distances, both;
     pe_array into[PE_TERMS][PE_TERM_ARRAYS];

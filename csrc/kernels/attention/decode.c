@@ -134,7 +134,7 @@ static NOINLINE void scores_of_pairs(pe_few *b, const char *k, idx step, int n)
         const char *at = k + first * step;
         real *s = b->s + first;
         for (int p = 0; p < b->pairs; p++)
-            key_block(at, step, p, b->pairs, b->q + p * d, d, s + p * KEYS);
+            key_block(at, step, p, b->pairs, b->q + p * d, d, s + p * BLOCK_N);
     }
 }
 
@@ -154,7 +154,7 @@ INLINE void value_block(int pairs, int cols, const char *v, idx step, int n, con
         ahead.next += step;
         UNROLL
         for (int r = 0; r < pairs; r++) {
-            const vec y = vec_set(p[r * KEYS + j]);
+            const vec y = vec_set(p[r * BLOCK_N + j]);
             UNROLL
             for (int c = 0; c < cols; c++)
                 acc[r * cols + c] = vec_fma(y, vec_load((const real *)(const void *)v + c * LANES), acc[r * cols + c]);
@@ -177,9 +177,9 @@ INLINE void value_columns(int cols, pe_few *b, const char *v, idx step, int firs
     int p = 0;
     v += first * (idx)sizeof(real);
     for (; b->pairs - p >= TOGETHER; p += TOGETHER, ahead->wait++)
-        value_block(TOGETHER, cols, v, step, n, weight + p * KEYS, factor + p, o + p * e, e, ahead);
+        value_block(TOGETHER, cols, v, step, n, weight + p * BLOCK_N, factor + p, o + p * e, e, ahead);
     for (; p < b->pairs; p++, ahead->wait++)
-        value_block(1, cols, v, step, n, weight + p * KEYS, factor + p, o + p * e, e, ahead);
+        value_block(1, cols, v, step, n, weight + p * BLOCK_N, factor + p, o + p * e, e, ahead);
 }
 
 /* Some keys at a time: all their columns, for all pairs, while they are in the first cache */
@@ -213,7 +213,7 @@ static void bias_pair(real *s, int n, const pe_bias *bias, int lane)
 static void softmax_pair(pe_few *b, int p, int n)
 {
     const int whole = (n + LANES - 1) / LANES * LANES;
-    real *s = b->s + p * KEYS, lane[LANES], top = b->top[p];
+    real *s = b->s + p * BLOCK_N, lane[LANES], top = b->top[p];
     for (int j = n; j < whole; j++)
         s[j] = MASKED;
     vec most = vec_set(top);
@@ -260,9 +260,9 @@ static void tile(pe_few *b, pe_queries *u, idx first_key)
         for (int l = 0; l < u->lanes; l++) {
             const int p = h * u->lanes + l;
             if (softcap > 0)
-                cap(b->s + p * KEYS, n, softcap);
+                cap(b->s + p * BLOCK_N, n, softcap);
             if (bias.add || bias.from > 0 || bias.to < n)
-                bias_pair(b->s + p * KEYS, n, &bias, l);
+                bias_pair(b->s + p * BLOCK_N, n, &bias, l);
             softmax_pair(b, p, n);
         }
     }
@@ -345,15 +345,15 @@ int FN(decode)(pe_queries *u, char *scratch)
     b.pairs = b.heads * u->lanes;
     b.q = carve(&scratch, (idx)PAIRS * b.wide_d);
     b.o = carve(&scratch, (idx)PAIRS * b.wide_e);
-    b.s = carve(&scratch, (idx)PAIRS * KEYS);
-    b.copy = carve(&scratch, (max_(b.d, b.e) + ATTENTION_PAD) * KEYS);
+    b.s = carve(&scratch, (idx)PAIRS * BLOCK_N);
+    b.copy = carve(&scratch, (max_(b.d, b.e) + ATTENTION_PAD) * BLOCK_N);
     b.row = carve(&scratch, max_(b.d, b.e));
     pack_pairs(u, &b);
     memset(b.o, 0, (size_t)(b.pairs * b.wide_e) * sizeof(real));
     memset(b.total, 0, sizeof b.total);
     for (int p = 0; p < b.pairs; p++)
         b.top[p] = MASKED, b.one[p] = 1;
-    for (idx first = 0; first < call->D(m); first += KEYS) {
+    for (idx first = 0; first < call->D(m); first += BLOCK_N) {
         if (call->stop && call->stop(call))
             return -1;
         tile(&b, u, first);

@@ -3,8 +3,8 @@
  *     x_ij = scale q_i.k_j;   x = softcap tanh(x / softcap);   x += bias_ij, -inf where masked
  *     lse_i = log sum_j exp(x_ij);   out_i = sum_j exp(x_ij - lse_i) v_j;   a row that sees nothing: 0, -inf
  *
- * One unit is one head and a block of PE_TILE queries. The queries stand on SIMD lanes, two vectors to a panel, so
- * softmax is vertical and keys and values need no packing. Tiles of KEYS keys start at key 0 for every block; a tile
+ * One unit is one head and a block of BLOCK_M queries. The queries stand on SIMD lanes, two vectors to a panel, so
+ * softmax is vertical and keys and values need no packing. Tiles of BLOCK_N keys start at key 0 for every block; a tile
  * that is skipped, or a key that is trimmed, would have changed no bit. Scale is folded into the packed queries; log2 e
  * is not: (s - top) log2 e costs one instruction more and rounds better (largest error over that of the same NumPy
  * expression in float32, worst of 60 calls: 1.5 instead of 1.9).
@@ -18,8 +18,8 @@
 typedef struct {
     int d, e, careful;
     real *q, *o, *s, *copy, *row;
-    real top[PE_TILE], total[PE_TILE], factor[PE_TILE]; /* so far: maximum, sum of exp(s - top); what to rescale by */
-    uint64_t sees[KEYS];                                /* careful only: the lanes that see a key */
+    real top[BLOCK_M], total[BLOCK_M], factor[BLOCK_M]; /* so far: maximum, sum of exp(s - top); what to rescale by */
+    uint64_t sees[BLOCK_N];                             /* careful only: the lanes that see a key */
     const real *pack;                                   /* what meets the keys: q, and what content adds to it */
     pe_content content;
 } pe_block;
@@ -39,7 +39,8 @@ static void soften(pe_block *b, const pe_queries *u, const pe_keys *keys, const 
     pe_content *c = &b->content;
     const int first = p->first, width = p->width, n = given->to - given->from;
     const real softcap = (real)u->call->par[A_SOFTCAP];
-    real *s = b->s + first * KEYS, *top = b->top + first, old[WIDE], unused[WIDE] = {0}, base[WIDE];
+    real *s = b->s + first * BLOCK_N, *top = b->top + first, old[PANEL_LANES], unused[PANEL_LANES] = {0},
+         base[PANEL_LANES];
     real *content = before_cap(c) ? FN(content_tile)(c, u, keys, p, given, k, step) : NULL;
     pe_bias after = c->after ? FN(content_after)(c, u, keys, p, given) : *given, *bias = &after;
     if (content && !(softcap > 0)) {
@@ -56,7 +57,7 @@ static void soften(pe_block *b, const pe_queries *u, const pe_keys *keys, const 
                          .s = s,
                          .top = softcap > 0 ? unused : top};
     memcpy(old, top, (size_t)width * sizeof *old);
-    (width == WIDE ? scores_wide : scores_narrow)(&w, n);
+    (width == PANEL_LANES ? scores_wide : scores_narrow)(&w, n);
     if (softcap > 0) {
         cap(s, n * width, softcap);
         add_bias(s, n, width, bias, top);
@@ -68,7 +69,7 @@ static void soften(pe_block *b, const pe_queries *u, const pe_keys *keys, const 
         b->factor[first + l] = exp2_((old[l] - base[l]) * LOG2_E);
         b->total[first + l] *= b->factor[first + l];
     }
-    (width == WIDE ? exponentials_wide : exponentials_narrow)(s, base, n, b->total + first);
+    (width == PANEL_LANES ? exponentials_wide : exponentials_narrow)(s, base, n, b->total + first);
 }
 
 /* ---- keys and values ---- */
@@ -79,7 +80,7 @@ static void add_not_finite(pe_block *b, const pe_panel *p, const pe_bias *bias, 
 {
     for (int j = bias->from; j < bias->to; j++) {
         const real *row = row_read(data + j * step, storage, b->e, b->row);
-        const real *weight = b->s + p->first * KEYS + (j - bias->from) * p->width;
+        const real *weight = b->s + p->first * BLOCK_N + (j - bias->from) * p->width;
         for (int k = 0; k < b->e; k++)
             for (int l = 0; l < p->lanes && !(row[k] - row[k] == 0); l++)
                 if (b->sees[j] >> (p->first + l) & 1)
@@ -93,7 +94,7 @@ static void tile(pe_block *b, const pe_queries *u, pe_keys *keys)
     const char *k = u->row.data[A_K] + u->kv_head * ka->core[0] + keys->first * ka->core[1];
     const char *v = u->row.data[A_V] + u->kv_head * va->core[0] + keys->first * va->core[1];
     idx k_step = ka->core[1], v_step = va->core[1];
-    pe_bias bias[PE_TILE / WIDE];
+    pe_bias bias[BLOCK_M / PANEL_LANES];
     if (b->careful)
         memset(b->sees, 0, sizeof b->sees);
     const char *rows = tile_rows(k, &k_step, ka->storage, keys->n, b->d, u->panels, b->copy);
@@ -111,11 +112,11 @@ static void tile(pe_block *b, const pe_queries *u, pe_keys *keys)
         const pe_values w = {.v = rows + bias[p].from * v_step,
                              .v_step = v_step,
                              .n = bias[p].to - bias[p].from,
-                             .p = b->s + first * KEYS,
+                             .p = b->s + first * BLOCK_N,
                              .factor = b->factor + first,
                              .o = b->o + first * b->e};
         if (w.n > 0)
-            (u->panel[p].width == WIDE ? values_wide : values_narrow)(&w, b->e);
+            (u->panel[p].width == PANEL_LANES ? values_wide : values_narrow)(&w, b->e);
         if (w.n > 0 && b->content.values)
             FN(content_values)(&b->content, u, keys, &u->panel[p], &bias[p], w.p, w.o);
         if (b->careful)
@@ -138,7 +139,7 @@ static NOINLINE void log_sums(const real *top, const real *total, int n, real *r
 /* o / total and lse; whether all of o is finite */
 static int write_unit(const pe_block *b, const pe_queries *u)
 {
-    real lse[PE_TILE], divisor[PE_TILE];
+    real lse[BLOCK_M], divisor[BLOCK_M];
     for (int l = 0; l < u->width; l++)
         divisor[l] = b->total[l] == 0 ? 1 : b->total[l]; /* it saw nothing: 0 / 1 */
     log_sums(b->top, b->total, u->width, lse);
@@ -150,7 +151,7 @@ static int write_unit(const pe_block *b, const pe_queries *u)
 static int run(pe_block *b, const pe_queries *u)
 {
     const pe_call *call = u->call;
-    const idx tiles = BLOCKS(call->D(m), KEYS);
+    const idx tiles = BLOCKS(call->D(m), BLOCK_N);
     pe_keys keys;
     memset(b->o, 0, (size_t)(u->width * b->e) * sizeof(real));
     if (b->content.sums)
@@ -161,7 +162,7 @@ static int run(pe_block *b, const pe_queries *u)
     }
     for (idx t = 0; t < tiles; t++) {
         const idx from = b->content.sums ? tiles - 1 - t : t; /* CoPE's sums begin at the last key */
-        if (!FN(keys_at)(&keys, u, from * KEYS))
+        if (!FN(keys_at)(&keys, u, from * BLOCK_N))
             continue;
         if (call->stop && call->stop(call))
             return 0;
@@ -194,10 +195,10 @@ void FN(attention)(const pe_call *call, idx begin, idx end, const pe_work *work)
     char *scratch = work->scratch;
     b.d = (int)call->D(d);
     b.e = (int)call->D(e);
-    b.q = carve(&scratch, (idx)PE_TILE * b.d);
-    b.o = carve(&scratch, (idx)PE_TILE * b.e);
-    b.s = carve(&scratch, (idx)PE_TILE * KEYS);
-    b.copy = carve(&scratch, (max_(b.d, b.e) + ATTENTION_PAD) * KEYS);
+    b.q = carve(&scratch, (idx)BLOCK_M * b.d);
+    b.o = carve(&scratch, (idx)BLOCK_M * b.e);
+    b.s = carve(&scratch, (idx)BLOCK_M * BLOCK_N);
+    b.copy = carve(&scratch, (max_(b.d, b.e) + ATTENTION_PAD) * BLOCK_N);
     b.row = carve(&scratch, max_(b.d, b.e));
     const int decoding = FN(is_decoding)(call);
     for (idx i = begin; i < end; i++) {

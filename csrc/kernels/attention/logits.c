@@ -1,5 +1,5 @@
 /* logits.c -- what operators that read q and k add to the logits, as a matrix: the tiles of content.c, written down.
- * q(h,n,d) k(g,m,d) -> out(h,n,m), before the common scale; one unit is one head and PE_TILE queries.
+ * q(h,n,d) k(g,m,d) -> out(h,n,m), before the common scale; one unit is one head and BLOCK_M queries.
  */
 #include "tile/panel.h"
 #include "content/content.h"
@@ -12,7 +12,7 @@ static void write_tile(const pe_queries *u, const pe_panel *p, const pe_keys *k,
     char *out = u->row.data[OUT] + u->head * a->core[0] + (u->first + p->first) * a->core[1]
                 + k->first * storage_size(a->storage);
     for (int l = 0; l < p->lanes; l++, out += a->core[1]) {
-        real room[KEYS], *row = row_target(out, a->storage, room);
+        real room[BLOCK_N], *row = row_target(out, a->storage, room);
         for (int j = 0; j < k->n; j++)
             row[j] = tile[j * p->width + l];
         row_write(row, out, a->storage, k->n);
@@ -22,15 +22,15 @@ static void write_tile(const pe_queries *u, const pe_panel *p, const pe_keys *k,
 void FN(logits)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
     const int d = (int)call->D(d);
-    const idx tiles = BLOCKS(call->D(m), KEYS);
+    const idx tiles = BLOCKS(call->D(m), BLOCK_N);
     const pe_array *a = &call->array[A_K];
     pe_queries u;
     pe_keys keys;
     pe_content c;
     char *scratch = work->scratch;
-    real *pack = carve(&scratch, (idx)PE_TILE * d), *nothing = carve(&scratch, (idx)PE_TILE * d);
-    real *tile = carve(&scratch, (idx)PE_TILE * KEYS), *copy = carve(&scratch, (idx)KEYS * (d + ATTENTION_PAD));
-    memset(nothing, 0, (size_t)(PE_TILE * d) * sizeof(real));
+    real *pack = carve(&scratch, (idx)BLOCK_M * d), *nothing = carve(&scratch, (idx)BLOCK_M * d);
+    real *tile = carve(&scratch, (idx)BLOCK_M * BLOCK_N), *copy = carve(&scratch, (idx)BLOCK_N * (d + ATTENTION_PAD));
+    memset(nothing, 0, (size_t)(BLOCK_M * d) * sizeof(real));
     for (idx i = begin; i < end; i++) {
         char *rest = scratch;
         FN(queries_at)(&u, call, i);
@@ -42,7 +42,7 @@ void FN(logits)(const pe_call *call, idx begin, idx end, const pe_work *work)
         c.q = pack;
         for (idx t = 0; t < tiles; t++) {
             idx step = a->core[1];
-            FN(keys_at)(&keys, &u, (c.sums ? tiles - 1 - t : t) * KEYS);
+            FN(keys_at)(&keys, &u, (c.sums ? tiles - 1 - t : t) * BLOCK_N);
             if (call->stop && call->stop(call))
                 return;
             const char *rows = tile_rows(u.row.data[A_K] + u.kv_head * a->core[0] + keys.first * step, &step,
@@ -51,7 +51,7 @@ void FN(logits)(const pe_call *call, idx begin, idx end, const pe_work *work)
             for (int p = 0; p < u.panels; p++) {
                 const pe_panel *panel = &u.panel[p];
                 const pe_bias all = {0, keys.n, panel->width, NULL};
-                real *added = FN(content_tile)(&c, &u, &keys, panel, &all, rows, step), unused[WIDE] = {0};
+                real *added = FN(content_tile)(&c, &u, &keys, panel, &all, rows, step), unused[PANEL_LANES] = {0};
                 const pe_scores w = {.k = rows,
                                      .k_step = step,
                                      .d = d,
@@ -61,7 +61,7 @@ void FN(logits)(const pe_call *call, idx begin, idx end, const pe_work *work)
                                      .s = tile,
                                      .top = unused};
                 if (sum != nothing)
-                    (panel->width == WIDE ? scores_wide : scores_narrow)(&w, keys.n);
+                    (panel->width == PANEL_LANES ? scores_wide : scores_narrow)(&w, keys.n);
                 write_tile(&u, panel, &keys, sum != nothing ? tile : added);
             }
         }

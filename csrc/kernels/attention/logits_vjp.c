@@ -22,7 +22,7 @@ static void read_tile(const pe_queries *u, const pe_keys *k, real *dx)
         const int first = u->panel[p].first, width = u->panel[p].width;
         for (int l = 0; l < width; l++)
             for (int j = 0; j < k->n; j++)
-                dx[first * KEYS + j * width + l] =
+                dx[first * BLOCK_N + j * width + l] =
                     l < u->panel[p].lanes
                         ? (real)scalar_read(grad + (first + l) * a->core[1] + j * a->core[2], a->storage)
                         : 0;
@@ -43,7 +43,7 @@ static void add_gates(pe_logits_vjp *b, const pe_queries *u, const pe_keys *k, c
     const pe_table_rows rows = {keys, step};
     for (int p = 0; p < u->panels; p++) {
         const int first = u->panel[p].first, width = u->panel[p].width;
-        real *more = b->vjp.more + first * KEYS;
+        real *more = b->vjp.more + first * BLOCK_N;
         for (int i = 0; i < k->n * width; i++)
             more[i] *= b->content.gate_scale;
         add_table(&rows, 0, k->n, b->d, width, more, b->dq + first * b->d);
@@ -66,7 +66,7 @@ static int block_of_queries(pe_logits_vjp *b, const pe_queries *u, char *rest)
     const pe_call *call = u->call;
     pe_keys keys;
     idx step;
-    int seen[PE_TILE / LANES][2];
+    int seen[BLOCK_M / LANES][2];
     const uint64_t odd = strips_of(u, A_Q, b->d, 1, b->q_rows, b->row);
     queries_to_lanes(u, A_Q, b->d, 1, b->k_copy, b->q);
     memset(b->dq, 0, (size_t)(u->width * b->d) * sizeof(real));
@@ -77,7 +77,7 @@ static int block_of_queries(pe_logits_vjp *b, const pe_queries *u, char *rest)
     b->content.gate_scale = (real)call->par[A_SCALE];
     b->content.ascending = 1;
     for (int count = b->content.sums != 0; count >= 0; count--) /* CoPE counts all gates before the first tile */
-        for (idx first = 0; first < call->D(m); first += KEYS) {
+        for (idx first = 0; first < call->D(m); first += BLOCK_N) {
             FN(keys_at)(&keys, u, first);
             if (call->stop && call->stop(call))
                 return 0;
@@ -90,7 +90,7 @@ static int block_of_queries(pe_logits_vjp *b, const pe_queries *u, char *rest)
                 seen[p][0] = 0;
                 seen[p][1] = keys.n;
                 const pe_bias all = {0, keys.n, panel->width, NULL};
-                const real *dx = b->dx + panel->first * KEYS;
+                const real *dx = b->dx + panel->first * BLOCK_N;
                 if (count)
                     FN(content_count)(&b->content, u, &keys, panel, &all, rows, step);
                 else if (b->content.sums)
@@ -112,18 +112,18 @@ static int block_of_queries(pe_logits_vjp *b, const pe_queries *u, char *rest)
 
 void FN(logits_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
-    const idx heads = call->D(h), groups = call->D(g), m = call->D(m), blocks = BLOCKS(call->D(n), PE_TILE);
+    const idx heads = call->D(h), groups = call->D(g), m = call->D(m), blocks = BLOCKS(call->D(n), BLOCK_M);
     const pe_array *a = &call->array[L_DK];
     char *scratch = work->scratch;
     pe_logits_vjp b;
     pe_queries u;
     b.d = (int)call->D(d);
     b.wide = strips_width(b.d);
-    b.q = carve(&scratch, (idx)PE_TILE * b.d);
-    b.q_rows = carve(&scratch, (idx)PE_TILE * b.wide);
-    b.dq = carve(&scratch, (idx)PE_TILE * b.d);
-    b.dx = carve(&scratch, (idx)PE_TILE * KEYS);
-    b.k_copy = carve(&scratch, (b.d + ATTENTION_PAD) * KEYS);
+    b.q = carve(&scratch, (idx)BLOCK_M * b.d);
+    b.q_rows = carve(&scratch, (idx)BLOCK_M * b.wide);
+    b.dq = carve(&scratch, (idx)BLOCK_M * b.d);
+    b.dx = carve(&scratch, (idx)BLOCK_M * BLOCK_N);
+    b.k_copy = carve(&scratch, (b.d + ATTENTION_PAD) * BLOCK_N);
     b.row = carve(&scratch, b.d);
     b.dk = carve(&scratch, m * b.wide);
     for (idx unit = begin; unit < end; unit++) {
@@ -136,8 +136,8 @@ void FN(logits_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work
                 if (!block_of_queries(&b, &u, scratch))
                     return;
             }
-        for (idx first = 0; first < m; first += KEYS)
+        for (idx first = 0; first < m; first += BLOCK_N)
             write_rows(a, row.data[L_DK] + group * a->core[0] + first * a->core[1], b.dk + first * b.wide,
-                       (int)min_(KEYS, m - first), b.wide, b.d);
+                       (int)min_(BLOCK_N, m - first), b.wide, b.d);
     }
 }

@@ -12,7 +12,7 @@ static void positions_at(const pe_call *call, const pe_row *row, int operand, id
         out[i] = scalar_read(row->data[operand] + (first + (i < there ? i : there - 1)) * a->core[0], a->storage);
 }
 
-/* The blocks of a call: arrays, ..., q_positions(n), k_positions(m). One unit is one head and PE_TILE queries. */
+/* The blocks of a call: arrays, ..., q_positions(n), k_positions(m). One unit is one head and BLOCK_M queries. */
 typedef struct {
     const pe_call *call;
     pe_row row;
@@ -25,12 +25,12 @@ typedef struct {
 
 static void blocks_at(blocks *b, const pe_call *call, idx unit, int from, int arrays)
 {
-    const idx heads = call->D(h), parts = BLOCKS(call->D(n), PE_TILE), part = unit % (heads * parts);
+    const idx heads = call->D(h), parts = BLOCKS(call->D(n), BLOCK_M), part = unit % (heads * parts);
     b->call = call;
     b->row = row_at(call, unit / (heads * parts));
     b->head = part / parts;
-    b->first = part % parts * PE_TILE;
-    b->last = min_(call->D(n), b->first + PE_TILE);
+    b->first = part % parts * BLOCK_M;
+    b->last = min_(call->D(n), b->first + BLOCK_M);
     b->positions = from + arrays;
     for (int k = 0; k < arrays; k++) {
         b->array[k] = call->array[from + k];

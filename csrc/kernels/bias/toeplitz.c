@@ -2,14 +2,14 @@
 #include "base/row.h"
 
 /* row(l) -> out(n,m), l = n + m - 1: every line is a window of the row, moved by memcpy whatever the storage.
- * One unit is PE_TILE lines. */
+ * One unit is BLOCK_M lines. */
 void FN(toeplitz_matrix)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
-    const idx n = call->D(n), m = call->D(m), blocks = BLOCKS(n, PE_TILE), size = storage_size(call->array[1].storage);
+    const idx n = call->D(n), m = call->D(m), blocks = BLOCKS(n, BLOCK_M), size = storage_size(call->array[1].storage);
     (void)work;
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / blocks);
-        const idx first = u % blocks * PE_TILE, last = min_(n, first + PE_TILE);
+        const idx first = u % blocks * BLOCK_M, last = min_(n, first + BLOCK_M);
         for (idx i = first; i < last; i++)
             memcpy(row.data[1] + i * call->array[1].core[0], row.data[0] + (n - 1 - i) * size, (size_t)(m * size));
     }

@@ -34,15 +34,15 @@ void FN(content_at)(pe_content *c, const pe_queries *u, const real *q, char **sc
     }
     if (c->sums)
         memset(c->passed, 0, sizeof c->passed);
-    c->packed = carve(scratch, (idx)PE_TILE * c->d);
-    c->shifted = carve(scratch, (idx)PE_TILE * c->d);
-    c->pack = carve(scratch, (idx)WIDE * max_(c->d, CONTENT_PIECE));
-    c->products = carve(scratch, RELS * WIDE);
-    c->window = carve(scratch, RELS * WIDE);
-    c->added = carve(scratch, (idx)PE_TILE * KEYS);
-    c->kept = carve(scratch, (idx)PE_TILE * WIDE);
-    c->weight = carve(scratch, (idx)2 * KEYS * WIDE);
-    c->index = (int32_t *)(void *)carve(scratch, (idx)PE_TILE * KEYS + RELS);
+    c->packed = carve(scratch, (idx)BLOCK_M * c->d);
+    c->shifted = carve(scratch, (idx)BLOCK_M * c->d);
+    c->pack = carve(scratch, (idx)PANEL_LANES * max_(c->d, CONTENT_PIECE));
+    c->products = carve(scratch, TILE_RELS * PANEL_LANES);
+    c->window = carve(scratch, TILE_RELS * PANEL_LANES);
+    c->added = carve(scratch, (idx)BLOCK_M * BLOCK_N);
+    c->kept = carve(scratch, (idx)BLOCK_M * PANEL_LANES);
+    c->weight = carve(scratch, (idx)2 * BLOCK_N * PANEL_LANES);
+    c->index = (int32_t *)(void *)carve(scratch, (idx)BLOCK_M * BLOCK_N + TILE_RELS);
 }
 
 const real *FN(content_queries)(pe_content *c, const pe_queries *u)
@@ -68,11 +68,11 @@ static void fetch_keys(const pe_content *c, const pe_queries *u, const pe_rows *
         for (int j = 0; j < keys; j++) {
             const int width = u->panel[p].width;
             const int32_t *row = r->row + (first + j) * r->step + u->panel[p].first;
-            real *add = c->added + u->panel[p].first * KEYS + (first + j) * width;
+            real *add = c->added + u->panel[p].first * BLOCK_N + (first + j) * width;
             SIMD
             for (int l = 0; l < width; l++) {
                 const int t = row[l] - low, inside = (t >= 0) & (t < n);
-                const real x = c->products[(inside ? t : 0) * WIDE + j];
+                const real x = c->products[(inside ? t : 0) * PANEL_LANES + j];
                 add[l] += inside ? c->scale * x : 0;
             }
         }
@@ -84,11 +84,11 @@ static void fetch_window(const pe_content *c, const pe_queries *u, int first, in
 {
     const int count = keys + u->width - 1;
     real *turned = c->weight;
-    from_lanes(c->window, WIDE, keys, count, c->scale, NULL, (char *)turned, count * (idx)sizeof *turned);
+    from_lanes(c->window, PANEL_LANES, keys, count, c->scale, NULL, (char *)turned, count * (idx)sizeof *turned);
     for (int p = 0; p < u->panels; p++)
         for (int j = 0; j < keys; j++) {
             const int width = u->panel[p].width;
-            real *add = c->added + u->panel[p].first * KEYS + (first + j) * width;
+            real *add = c->added + u->panel[p].first * BLOCK_N + (first + j) * width;
             const real *x = turned + j * count + (keys - 1 - j) + u->panel[p].first;
             for (int l = 0; l < width; l += LANES)
                 vec_store(add + l, vec_add(vec_load(add + l), vec_load(x + l)));
@@ -98,22 +98,23 @@ static void fetch_window(const pe_content *c, const pe_queries *u, int first, in
 void FN(content_keys)(pe_content *c, const pe_queries *u, const pe_keys *k, const char *keys, idx step)
 {
     c->held = NULL;
-    memset(c->added, 0, (size_t)(PE_TILE * KEYS) * sizeof(real));
+    memset(c->added, 0, (size_t)(BLOCK_M * BLOCK_N) * sizeof(real));
     for (int t = 0; t < u->call->nterms; t++) {
         if (u->call->term[t].op != PE_deberta || !u->term[t][DEBERTA_Q].data)
             continue;
         const pe_table_rows table = table_of(u, t, DEBERTA_Q);
         const pe_rows r = rows_of(c, &u->term[t][DEBERTA_Q_ROWS], u->call->term[t].dim, u, k, 0, u->width);
-        for (int first = 0; first < k->n; first += WIDE) {
-            const int some = (int)min_(WIDE, k->n - first);
+        for (int first = 0; first < k->n; first += PANEL_LANES) {
+            const int some = (int)min_(PANEL_LANES, k->n - first);
             int low, high;
-            to_lanes(keys + first * step, step, some, c->d, 1, WIDE, c->pack); /* keys stand on lanes here */
+            to_lanes(keys + first * step, step, some, c->d, 1, PANEL_LANES, c->pack); /* keys stand on lanes here */
             range(&r, first, first + some, u->width, &low, &high);
-            for (; low <= high; low += RELS) {
-                const int n = (int)min_(RELS, high - low + 1);
-                products(&table, low, n, c->d, c->pack, WIDE, c->products);
+            for (; low <= high; low += TILE_RELS) {
+                const int n = (int)min_(TILE_RELS, high - low + 1);
+                products(&table, low, n, c->d, c->pack, PANEL_LANES, c->products);
                 if (r.step == -1)
-                    window_of(r.row - (first + some - 1), some + u->width - 1, low, n, WIDE, c->products, c->window);
+                    window_of(r.row - (first + some - 1), some + u->width - 1, low, n, PANEL_LANES, c->products,
+                              c->window);
                 else
                     fetch_keys(c, u, &r, first, some, low, n);
             }
@@ -158,8 +159,8 @@ void FN(content_positions)(pe_content *c, const pe_queries *u, const pe_keys *k,
                            const char *keys, idx step, int last)
 {
     const int width = p->width, n = bias->to - bias->from;
-    real *fraction = c->weight, *rest = fraction + KEYS * WIDE;
-    double sum[WIDE];
+    real *fraction = c->weight, *rest = fraction + BLOCK_N * PANEL_LANES;
+    double sum[PANEL_LANES];
     c->held = NULL; /* index is of use here */
     FN(content_gates)(c, u, k, p, bias, keys, step, fraction);
     for (int l = 0; l < width; l++) {
@@ -189,7 +190,7 @@ static void add_sums(pe_content *c, const pe_queries *u, const pe_keys *k, const
         const pe_table_rows table = table_of(u, t, COPE_TABLE);
         const pe_rows r = {c->index, p->width};
         FN(content_positions)(c, u, k, p, bias, keys, step, last);
-        add_products(c, &table, &r, 0, n, c->d, c->q + p->first * c->d, p, c->weight + KEYS * WIDE, add);
+        add_products(c, &table, &r, 0, n, c->d, c->q + p->first * c->d, p, c->weight + BLOCK_N * PANEL_LANES, add);
         for (int i = 0; i < n * p->width; i++)
             c->index[i] += c->index[i] < last;
         add_products(c, &table, &r, 0, n, c->d, c->q + p->first * c->d, p, c->weight, add);
@@ -216,7 +217,7 @@ static const real *with_vector(pe_content *c, const pe_queries *u, int term)
 real *FN(content_tile)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias,
                        const char *keys, idx step)
 {
-    real *add = c->added + p->first * KEYS + bias->from * p->width;
+    real *add = c->added + p->first * BLOCK_N + bias->from * p->width;
     for (int t = 0; t < u->call->nterms; t++) {
         const int op = u->call->term[t].op;
         const real *pack = c->q + p->first * c->d;
@@ -248,7 +249,7 @@ static void position_products(pe_content *c, const pe_queries *u, const pe_keys 
     const pe_table_rows keys = table_of(u, term, TUPE_K);
     const int n = bias->to - bias->from;
     const idx depth = u->call->term[term].D(p);
-    real unused[WIDE] = {0};
+    real unused[PANEL_LANES] = {0};
     memset(out, 0, (size_t)(n * p->width) * sizeof(real));
     for (idx piece = 0; piece < depth; piece += CONTENT_PIECE) {
         const int some = (int)min_(CONTENT_PIECE, depth - piece);
@@ -262,7 +263,7 @@ static void position_products(pe_content *c, const pe_queries *u, const pe_keys 
                              .bias_step = p->width,
                              .s = out,
                              .top = unused};
-        (p->width == WIDE ? scores_wide : scores_narrow)(&w, n);
+        (p->width == PANEL_LANES ? scores_wide : scores_narrow)(&w, n);
     }
     if (u->term[term][TUPE_ANY_TO_CLS].data && k->first + bias->from == 0)
         for (int l = 0; l < p->width; l++)
@@ -275,7 +276,7 @@ static void position_products(pe_content *c, const pe_queries *u, const pe_keys 
 pe_bias FN(content_after)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias)
 {
     pe_bias b = *bias;
-    real *out = c->weight, *other = c->weight + KEYS * WIDE;
+    real *out = c->weight, *other = c->weight + BLOCK_N * PANEL_LANES;
     for (int t = 0; t < u->call->nterms; t++) {
         if (u->call->term[t].op != PE_tupe)
             continue;
@@ -302,8 +303,8 @@ void FN(content_values)(pe_content *c, const pe_queries *u, const pe_keys *k, co
         const pe_rows r = rows_of(c, &u->term[t][SHAW_ROWS], u->call->term[t].dim, u, k, p->first, width);
         int low, high;
         range(&r, bias->from, bias->to, width, &low, &high);
-        for (; low <= high; low += RELS) {
-            const int n = (int)min_(RELS, high - low + 1);
+        for (; low <= high; low += TILE_RELS) {
+            const int n = (int)min_(TILE_RELS, high - low + 1);
             add_by_row(c, &r, bias->from, bias->to, low, n, width, weights, NULL, 1, c->products);
             add_table(&table, low, n, c->e, width, c->products, o);
         }

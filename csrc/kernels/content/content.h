@@ -30,14 +30,14 @@ typedef struct {
     real scale, gate_scale;                    /* of what is added; of q.k in CoPE's gates, beyond that of the pack */
     const real *q;                             /* packed queries, times scale */
     real *packed, *shifted, *pack, *products, *window, *added, *weight, *kept;
-    pe_kept of[PE_TILE / LANES];
+    pe_kept of[BLOCK_M / LANES];
     int vector; /* the term whose vector is in shifted, or -1 */
     int32_t *index;
     const void *held; /* the map whose rows index has for this tile, where positions count up by one */
     int ascending;    /* whether tiles go from the first key to the last: not in the forward of CoPE */
     /* CoPE: sum of the gates of all keys that come after this tile, and of its own if ascending */
-    double passed[PE_TILE];
-    double left[WIDE]; /* of the panel that was last, this tile included */
+    double passed[BLOCK_M];
+    double left[PANEL_LANES]; /* of the panel that was last, this tile included */
 } pe_content;
 
 /* Whether a term adds to the scores before the cap */

@@ -13,7 +13,7 @@
 #include <limits.h>
 
 /* Rows of a panel's slot: a window of rows that follow each other fits, and others that are no more */
-enum { SPAN = KEYS + WIDE + 2 * MARGIN };
+enum { SPAN = BLOCK_N + PANEL_LANES + 2 * MARGIN };
 
 /* What the strips of the queries leave out, to the rows that such a query takes */
 static void add_odd_queries(const pe_content_vjp *b, const pe_content *c, const pe_panel *p, const real *w, int n,
@@ -36,13 +36,13 @@ void FN(content_vjp_at)(pe_content_vjp *b, const pe_content *c, const real *q_ro
     b->g_rows = g_rows;
     b->dq = dq;
     b->t = t;
-    b->more = carve(scratch, (idx)PE_TILE * KEYS);
-    b->sum = carve(scratch, (idx)WIDE * max_(c->d, CONTENT_PIECE));
-    b->strips = carve(scratch, (idx)WIDE * (max_(c->d, CONTENT_PIECE) + LANES));
-    b->shifted = carve(scratch, (idx)PE_TILE * strips_width(c->d));
-    b->dq_apart = carve(scratch, (idx)PE_TILE * c->d);
+    b->more = carve(scratch, (idx)BLOCK_M * BLOCK_N);
+    b->sum = carve(scratch, (idx)PANEL_LANES * max_(c->d, CONTENT_PIECE));
+    b->strips = carve(scratch, (idx)PANEL_LANES * (max_(c->d, CONTENT_PIECE) + LANES));
+    b->shifted = carve(scratch, (idx)BLOCK_M * strips_width(c->d));
+    b->dq_apart = carve(scratch, (idx)BLOCK_M * c->d);
     b->vector = -1;
-    b->by_row = carve(scratch, (idx)PE_TILE * SPAN);
+    b->by_row = carve(scratch, (idx)BLOCK_M * SPAN);
 }
 
 /* ---- tables that meet the queries ---- */
@@ -83,12 +83,12 @@ static void begin_vector(pe_content_vjp *b, const pe_content *c, const pe_querie
     end_vector(b, c, u);
     b->vector = term;
     memset(b->dq_apart, 0, (size_t)(u->width * c->d) * sizeof(real));
-    for (int first = 0; first < c->d; first += WIDE) {
+    for (int first = 0; first < c->d; first += PANEL_LANES) {
         const int w = strip_width(c->d, first), some = (int)min_(w, c->d - first);
-        real shift[WIDE] = {0};
+        real shift[PANEL_LANES] = {0};
         for (int k = 0; k < some; k++)
             shift[k] = c->scale * v[first + k];
-        for (int i = first * PE_TILE; i < first * PE_TILE + u->lanes * w; i += w)
+        for (int i = first * BLOCK_M; i < first * BLOCK_M + u->lanes * w; i += w)
             for (int k = 0; k < w; k++)
                 b->shifted[i + k] = b->q_rows[i + k] + shift[k];
     }
@@ -111,7 +111,7 @@ static void panel_vjp(pe_content_vjp *b, pe_content *c, const pe_panel *p, const
         add_by_row(c, r, seen[0], seen[1], low, n, width, dx, NULL, 1, w);
         add_table(t, low, n, c->d, width, w, to->dq + p->first * c->d);
         if (rows && !whole)
-            add_outer_rows(p->first, p->lanes, width, w, to->strips, PE_TILE, c->d, n, rows, to->step);
+            add_outer_rows(p->first, p->lanes, width, w, to->strips, BLOCK_M, c->d, n, rows, to->step);
         if (rows)
             add_odd_queries(b, c, p, w, n, rows, to->step);
         if (whole) {
@@ -129,7 +129,7 @@ void FN(content_sums_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u,
                           const pe_bias *bias, const char *keys, idx step, const real *dx)
 {
     const int width = p->width, n = bias->to - bias->from, size = n * width;
-    real *more = b->more + p->first * KEYS + bias->from * width, *rest = c->weight + KEYS * WIDE;
+    real *more = b->more + p->first * BLOCK_N + bias->from * width, *rest = c->weight + BLOCK_N * PANEL_LANES;
     const real *pack = c->q + p->first * c->d;
     memset(more, 0, (size_t)size * sizeof *more);
     for (int t = 0; t < u->call->nterms; t++) {
@@ -144,8 +144,8 @@ void FN(content_sums_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u,
         FN(content_positions)(c, u, k, p, bias, keys, step, last);
         range(&r, 0, n, width, &low, &high);
         high = (int)min_(high + 1, last);
-        for (; low <= high; low += RELS) { /* both rows of a pair, one after the other */
-            const int some = (int)min_(RELS, high - low + 1);
+        for (; low <= high; low += TILE_RELS) { /* both rows of a pair, one after the other */
+            const int some = (int)min_(TILE_RELS, high - low + 1);
             add_by_row(c, &r, 0, n, low, some, width, dx, rest, 1, c->products);
             for (int i = 0; i < size; i++)
                 c->index[i] += c->index[i] < last;
@@ -154,7 +154,7 @@ void FN(content_sums_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u,
             if (!into)
                 continue;
             real *rows = (real *)(void *)(into + low * d_step);
-            add_outer_rows(p->first, p->lanes, width, c->products, b->q_rows, PE_TILE, c->d, some, rows,
+            add_outer_rows(p->first, p->lanes, width, c->products, b->q_rows, BLOCK_M, c->d, some, rows,
                            d_step / (idx)sizeof(real));
             add_odd_queries(b, c, p, c->products, some, rows, d_step / (idx)sizeof(real));
             FN(content_positions)(c, u, k, p, bias, keys, step, last);
@@ -191,7 +191,7 @@ void FN(content_tables_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *
         const int op = u->call->term[t].op;
         int table = SHAW_K, rows = SHAW_ROWS, into = SHAW_DK, n = 0, low = INT_MAX, high = INT_MIN;
         pe_to to = {.strips = b->q_rows, .dq = b->dq};
-        pe_span span[PE_TILE / LANES];
+        pe_span span[BLOCK_M / LANES];
         if (op == PE_transformer_xl) {
             table = XL_R;
             rows = XL_ROWS;
@@ -214,14 +214,14 @@ void FN(content_tables_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *
             if (seen[p][0] >= seen[p][1])
                 continue;
             const pe_rows r = rows_of(c, &u->term[t][rows], u->call->term[t].dim, u, k, panel->first, panel->width);
-            panel_vjp(b, c, panel, &from, &r, seen[p], dx + panel->first * KEYS + seen[p][0] * panel->width, &to,
+            panel_vjp(b, c, panel, &from, &r, seen[p], dx + panel->first * BLOCK_N + seen[p][0] * panel->width, &to,
                       &span[n]);
             low = (int)min_(low, span[n].from);
             high = (int)max_(high, span[n].to);
             n += span[n].from < span[n].to;
         }
         if (to.table && n)
-            add_outer(span, n, to.strips, PE_TILE, c->d, low, high, to.table, to.step);
+            add_outer(span, n, to.strips, BLOCK_M, c->d, low, high, to.table, to.step);
     }
 }
 
@@ -255,10 +255,10 @@ void FN(content_values_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *
         const idx step = row_step(u, t, SHAW_DV);
         int low, high;
         range(&r, bias->from, bias->to, p->width, &low, &high);
-        for (; low <= high; low += RELS) {
-            const int n = (int)min_(RELS, high - low + 1);
+        for (; low <= high; low += TILE_RELS) {
+            const int n = (int)min_(TILE_RELS, high - low + 1);
             add_by_row(c, &r, bias->from, bias->to, low, n, p->width, weights, NULL, 1, c->products);
-            add_outer_rows(p->first, p->lanes, p->width, c->products, b->g_rows, PE_TILE, c->e, n,
+            add_outer_rows(p->first, p->lanes, p->width, c->products, b->g_rows, BLOCK_M, c->e, n,
                            (real *)(void *)(into + low * step), step / (idx)sizeof(real));
         }
     }
@@ -303,9 +303,9 @@ static void positions_vjp(pe_content_vjp *b, const pe_queries *u, const pe_keys 
         }
         const pe_table_rows q = positions_of(u, p, term, piece);
         for (int l = 0; l < p->lanes; l++)
-            strip_row(row_number(q.data, q.step, l), some, position_factor(u, term), b->strips, WIDE, l);
+            strip_row(row_number(q.data, q.step, l), some, position_factor(u, term), b->strips, PANEL_LANES, l);
         char *rows = gradient_of(b, u, term, TUPE_DK) + (k->first + bias->from) * dk->core[1];
-        add_outer_rows(0, p->lanes, width, ds, b->strips, WIDE, some, n, (real *)(void *)rows + piece,
+        add_outer_rows(0, p->lanes, width, ds, b->strips, PANEL_LANES, some, n, (real *)(void *)rows + piece,
                        dk->core[1] / (idx)sizeof(real));
     }
 }

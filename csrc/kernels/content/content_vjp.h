@@ -14,7 +14,7 @@ typedef struct {
     real *by_row;             /* for each panel SPAN rows: what its pairs give to the rows of a table, between zeros */
     uint64_t odd_q;           /* lanes that the strips leave out, where their weights are not NaN too: in logits */
     idx t;                    /* row of the gradients of tables */
-    double run[PE_TILE];
+    double run[BLOCK_M];
 } pe_content_vjp;
 
 /* Room, and the beginning of a block of queries */

@@ -77,9 +77,9 @@ INLINE pe_table_rows table_of(const pe_queries *u, int term, int array)
 
 static NOINLINE void products(const pe_table_rows *t, int first, int n, int d, const real *pack, int width, real *out)
 {
-    real unused[WIDE] = {0};
+    real unused[PANEL_LANES] = {0};
     const pe_scores w = {.k = t->data + first * t->step, .k_step = t->step, .d = d, .q = pack, .s = out, .top = unused};
-    (width == WIDE ? scores_wide : scores_narrow)(&w, n);
+    (width == PANEL_LANES ? scores_wide : scores_narrow)(&w, n);
 }
 
 /* add[j, l] += factor[j, l] product[row - low, l], for the rows that are there */
@@ -179,7 +179,7 @@ static NOINLINE void rolling_products(pe_content *c, const pe_table_rows *t, int
     const int width = p->width, shared = width - 1, other = count - shared;
     const size_t bytes = (size_t)(shared * width) * sizeof(real);
     pe_kept *of = &c->of[p->first / LANES];
-    real *kept = c->kept + p->first * WIDE;
+    real *kept = c->kept + p->first * PANEL_LANES;
     const pe_kept now = {t->data, pack, c->vector, up ? low : low + other};
     const int there = of->table == now.table && of->pack == now.pack && of->vector == now.vector && of->low == now.low;
     const int first = there && up ? shared : 0;
@@ -191,7 +191,7 @@ static NOINLINE void rolling_products(pe_content *c, const pe_table_rows *t, int
     memcpy(kept, up ? out + other * width : out, bytes);
 }
 
-/* Products of a pack with every row that the panel's pairs need, RELS rows at a time, added where they belong. */
+/* Products of a pack with every row that the panel's pairs need, TILE_RELS rows at a time, added where they belong. */
 static NOINLINE void add_products(pe_content *c, const pe_table_rows *t, const pe_rows *r, int from, int to, int d,
                                   const real *pack, const pe_panel *p, const real *factor, real *add)
 {
@@ -214,8 +214,8 @@ static NOINLINE void add_products(pe_content *c, const pe_table_rows *t, const p
         add_skewed(step > 0 ? x : x + (count - 1) * width, step, to - from, width, add);
         return;
     }
-    for (; low <= high; low += RELS) {
-        const int n = (int)min_(RELS, high - low + 1);
+    for (; low <= high; low += TILE_RELS) {
+        const int n = (int)min_(TILE_RELS, high - low + 1);
         products(t, low, n, d, pack, width, c->products);
         if (!window)
             fetch(r, from, to, low, n, width, c->products, factor, add);
@@ -230,11 +230,11 @@ static NOINLINE void add_products(pe_content *c, const pe_table_rows *t, const p
 static NOINLINE void add_table(const pe_table_rows *t, int first, int n, int channels, int width, const real *w,
                                real *o)
 {
-    real one[WIDE];
+    real one[PANEL_LANES];
     for (int l = 0; l < width; l++)
         one[l] = 1;
     const pe_values x = {.v = t->data + first * t->step, .v_step = t->step, .n = n, .p = w, .factor = one, .o = o};
-    (width == WIDE ? values_wide : values_narrow)(&x, channels);
+    (width == PANEL_LANES ? values_wide : values_narrow)(&x, channels);
 }
 
 /* w[row - low][lane] += dx factor, for the rows that are there; w is cleared before */

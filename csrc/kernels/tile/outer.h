@@ -80,7 +80,7 @@ INLINE void outer(int cols, const pe_outer *given, int from, int to)
 static NOINLINE void outer_narrow(const pe_outer *w, int from, int to) { outer(1, w, from, to); }
 static NOINLINE void outer_wide(const pe_outer *w, int from, int to) { outer(2, w, from, to); }
 
-INLINE int strip_width(int channels, int first) { return channels - first <= LANES ? LANES : WIDE; }
+INLINE int strip_width(int channels, int first) { return channels - first <= LANES ? LANES : PANEL_LANES; }
 
 /* Channels with those that fill up the last strip */
 INLINE int strips_width(int channels) { return (channels + LANES - 1) / LANES * LANES; }
@@ -89,9 +89,9 @@ INLINE int strips_width(int channels) { return (channels + LANES - 1) / LANES * 
 static NOINLINE void add_outer(const pe_span *span, int spans, const real *x, int room, int channels, int from, int to,
                                real *o, idx o_step)
 {
-    for (int c = 0; c < channels; c += WIDE) {
+    for (int c = 0; c < channels; c += PANEL_LANES) {
         const pe_outer w = {span, spans, x + c * room, o + c, o_step};
-        (strip_width(channels, c) == WIDE ? outer_wide : outer_narrow)(&w, from, to);
+        (strip_width(channels, c) == PANEL_LANES ? outer_wide : outer_narrow)(&w, from, to);
     }
 }
 
@@ -99,12 +99,12 @@ static NOINLINE void add_outer(const pe_span *span, int spans, const real *x, in
 static NOINLINE void add_outer_of_block(const pe_queries *u, const real *w, const real *x, int channels, int from,
                                         int to, real *o, idx o_step)
 {
-    pe_span span[PE_TILE / LANES];
+    pe_span span[BLOCK_M / LANES];
     for (int p = 0; p < u->panels; p++) {
         const pe_panel *panel = &u->panel[p];
-        span[p] = (pe_span){w + panel->first * KEYS, panel->first, panel->lanes, panel->width, from, to};
+        span[p] = (pe_span){w + panel->first * BLOCK_N, panel->first, panel->lanes, panel->width, from, to};
     }
-    add_outer(span, u->panels, x, PE_TILE, channels, from, to, o, o_step);
+    add_outer(span, u->panels, x, BLOCK_M, channels, from, to, o, o_step);
 }
 
 /* Row i of `room` in each strip, times scale; without what is not finite, which 1 tells */
@@ -112,10 +112,10 @@ static NOINLINE int strip_row(const real *row, int n, real scale, real *restrict
 {
     vec check = vec_set(0); /* x * 0 is 0 where x is finite */
     int c = 0;
-    for (; c + WIDE <= n; c += WIDE) {
-        real *strip = strips + c * room + i * WIDE;
+    for (; c + PANEL_LANES <= n; c += PANEL_LANES) {
+        real *strip = strips + c * room + i * PANEL_LANES;
         UNROLL
-        for (int k = 0; k < WIDE; k += LANES) {
+        for (int k = 0; k < PANEL_LANES; k += LANES) {
             const vec x = vec_mul(vec_load(row + c + k), vec_set(scale));
             vec_store(strip + k, x);
             check = vec_fma(x, vec_set(0), check);
@@ -123,7 +123,7 @@ static NOINLINE int strip_row(const real *row, int n, real scale, real *restrict
     }
     if (c < n) {
         const int width = strip_width(n, c);
-        real last[WIDE] = {0};
+        real last[PANEL_LANES] = {0};
         for (int k = 0; c + k < n; k++)
             last[k] = row[c + k] * scale;
         for (int k = 0; k < width; k += LANES) {
@@ -134,7 +134,8 @@ static NOINLINE int strip_row(const real *row, int n, real scale, real *restrict
     if (vec_none(check))
         return 0;
     for (c = 0; c < n; c++) {
-        real *x = strips + c / WIDE * WIDE * room + i * strip_width(n, c / WIDE * WIDE) + c % WIDE;
+        real *x = strips + c / PANEL_LANES * PANEL_LANES * room + i * strip_width(n, c / PANEL_LANES * PANEL_LANES)
+                  + c % PANEL_LANES;
         *x = *x - *x == 0 ? *x : 0;
     }
     return 1;
@@ -148,7 +149,7 @@ static NOINLINE uint64_t strips_of(const pe_queries *u, int operand, int n, real
     const char *data = u->row.data[operand] + u->head * a->core[0] + u->first * a->core[1];
     uint64_t odd = 0;
     for (int i = 0; i < u->lanes; i++)
-        odd |= (uint64_t)strip_row(row_read(data + i * a->core[1], a->storage, n, room), n, scale, strips, PE_TILE, i)
+        odd |= (uint64_t)strip_row(row_read(data + i * a->core[1], a->storage, n, room), n, scale, strips, BLOCK_M, i)
                << i;
     return odd;
 }

@@ -33,7 +33,7 @@ static NOINLINE void add_bias(real *s, int n, int width, const pe_bias *bias, re
 /* s -> exp(s - top), and its sum over the keys for each lane */
 INLINE void exponentials(int width, real *restrict s, const real *restrict top, int n, real *restrict total)
 {
-    real sum[WIDE] = {0};
+    real sum[PANEL_LANES] = {0};
     for (int j = 0; j < n; j++, s += width)
         SIMD
     for (int l = 0; l < width; l++) {
@@ -51,7 +51,7 @@ static NOINLINE void exponentials_narrow(real *s, const real *top, int n, real *
 
 static NOINLINE void exponentials_wide(real *s, const real *top, int n, real *total)
 {
-    exponentials(WIDE, s, top, n, total);
+    exponentials(PANEL_LANES, s, top, n, total);
 }
 
 /* Rows of a tile as real, with their stride: in place where they are real. Rows 4096 bytes apart share one L1 set

@@ -83,13 +83,13 @@ static void positions_between(const pe_queries *q, int given, int first, int lan
 
 void FN(queries_at)(pe_queries *q, const pe_call *call, idx unit)
 {
-    const idx heads = call->D(h), blocks = BLOCKS(call->D(n), PE_TILE), part = unit % (heads * blocks);
+    const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M), part = unit % (heads * blocks);
     q->call = call;
     q->row = row_at(call, unit / (heads * blocks));
     q->head = part / blocks;
     q->kv_head = q->head / (heads / call->D(g));
-    q->first = part % blocks * PE_TILE;
-    q->lanes = (int)min_(PE_TILE, call->D(n) - q->first);
+    q->first = part % blocks * BLOCK_M;
+    q->lanes = (int)min_(BLOCK_M, call->D(n) - q->first);
     terms_at(q);
     const int given = q->row.data[A_Q_POSITIONS] != NULL;
     const double start = (double)q->first + call->par[A_SHIFT];
@@ -105,7 +105,7 @@ void FN(queries_at)(pe_queries *q, const pe_call *call, idx unit)
     while (q->width < q->lanes) {
         pe_panel *p = &q->panel[q->panels++];
         p->first = q->width;
-        p->width = q->lanes - p->first <= LANES ? LANES : WIDE; /* few queries must not pay for many */
+        p->width = q->lanes - p->first <= LANES ? LANES : PANEL_LANES; /* few queries must not pay for many */
         p->lanes = (int)min_(p->width, q->lanes - p->first);
         positions_between(q, given, p->first, p->lanes, &p->low, &p->high);
         q->width += p->width;
@@ -156,7 +156,7 @@ int FN(keys_at)(pe_keys *k, const pe_queries *q, idx first)
     const double low = q->call->par[A_LOW], high = q->call->par[A_HIGH];
     const int given = q->row.data[A_K_POSITIONS] != NULL;
     k->first = first;
-    k->n = (int)min_(KEYS, q->call->D(m) - first);
+    k->n = (int)min_(BLOCK_N, q->call->D(m) - first);
     k->has_window = 0;
     k->low = (double)first;
     k->high = (double)(first + k->n - 1);
@@ -182,8 +182,8 @@ static void relative_bias(const pe_queries *q, const double *rel, int rows, int 
     const pe_call *call = q->call;
     const double low = call->par[A_LOW], high = call->par[A_HIGH];
     const int n = rows * width;
-    double sum[RELS];
-    real value[RELS];
+    double sum[TILE_RELS];
+    real value[TILE_RELS];
     for (int i = 0; i < n; i++)
         sum[i] = 0;
     for (int t = 0; t < call->nterms; t++) {
@@ -210,7 +210,7 @@ static void fill_window(pe_keys *k, const pe_queries *q)
 {
     const int n = k->n + q->width - 1;
     const double last = k->position[k->n - 1] - q->position[0];
-    double rel[RELS];
+    double rel[TILE_RELS];
     for (int t = 0; t < n; t++)
         rel[t] = last - t;
     relative_bias(q, rel, 1, n, k->first + k->n - 1 - q->first + q->call->D(n) - 1, k->window);
@@ -220,8 +220,8 @@ static void fill_window(pe_keys *k, const pe_queries *q)
 /* The same for irregular positions, pair by pair, some keys at a time. */
 static void fill_pairs(pe_keys *k, const pe_queries *q, const pe_panel *p, int from, int to)
 {
-    const int width = p->width, some = RELS / width;
-    double rel[RELS];
+    const int width = p->width, some = TILE_RELS / width;
+    double rel[TILE_RELS];
     for (int j = from; j < to; j += some) {
         const int rows = (int)min_(some, to - j);
         for (int r = 0; r < rows; r++)
@@ -237,12 +237,12 @@ static void fill_pairs(pe_keys *k, const pe_queries *q, const pe_panel *p, int f
 static void add_dense(const char *data, const pe_array *a, const pe_panel *p, int n, real *restrict pairs)
 {
     const int width = p->width, plain = a->core[2] == storage_size(a->storage);
-    real turned[KEYS * WIDE], rows[KEYS * WIDE];
+    real turned[BLOCK_N * PANEL_LANES], rows[BLOCK_N * PANEL_LANES];
     idx step = a->core[1];
     if (!(plain && a->storage == PE_STORAGE)) {
         for (int l = 0; l < p->lanes; l++) {
             const char *from = data + l * step;
-            real *row = rows + l * KEYS;
+            real *row = rows + l * BLOCK_N;
             if (plain && (a->storage == PE_BF16 || a->storage == PE_F16))
                 row_read(from, a->storage, n, row);
             else
@@ -250,7 +250,7 @@ static void add_dense(const char *data, const pe_array *a, const pe_panel *p, in
                     row[j] = (real)scalar_read(from + j * a->core[2], a->storage);
         }
         data = (const char *)rows;
-        step = KEYS * (idx)sizeof *rows;
+        step = BLOCK_N * (idx)sizeof *rows;
     }
     to_lanes(data, step, p->lanes, n, 1, width, turned);
     SIMD
@@ -264,7 +264,7 @@ static void add_pair(pe_pair of, const pe_term *term, const pe_array *a, const p
 {
     const pe_block_of_pairs block = {
         n, p->width, p->lanes, k->position + from, q->position + p->first, k->first + from, q->first + p->first};
-    real value[KEYS * WIDE];
+    real value[BLOCK_N * PANEL_LANES];
     of(a, term->dim, q->head, &block, value);
     SIMD
     for (int i = 0; i < n * p->width; i++)
@@ -273,10 +273,10 @@ static void add_pair(pe_pair of, const pe_term *term, const pe_array *a, const p
 
 static void mask_keep(const char *data, const pe_array *a, const pe_panel *p, int n, real *restrict pairs)
 {
-    real turned[KEYS * WIDE], rows[KEYS * WIDE];
+    real turned[BLOCK_N * PANEL_LANES], rows[BLOCK_N * PANEL_LANES];
     for (int l = 0; l < p->lanes; l++) {
         const char *from = data + l * a->core[1];
-        real *row = rows + l * KEYS;
+        real *row = rows + l * BLOCK_N;
         if (a->core[2] == 1) /* a loop of its own, which the compiler makes vectors of */
             for (int j = 0; j < n; j++)
                 row[j] = from[j] != 0;
@@ -284,7 +284,7 @@ static void mask_keep(const char *data, const pe_array *a, const pe_panel *p, in
             for (int j = 0; j < n; j++)
                 row[j] = from[j * a->core[2]] != 0;
     }
-    to_lanes((const char *)rows, KEYS * (idx)sizeof *rows, p->lanes, n, 1, p->width, turned);
+    to_lanes((const char *)rows, BLOCK_N * (idx)sizeof *rows, p->lanes, n, 1, p->width, turned);
     SIMD
     for (int i = 0; i < n * p->width; i++)
         pairs[i] = turned[i] != 0 ? pairs[i] : MASKED;
@@ -293,7 +293,7 @@ static void mask_keep(const char *data, const pe_array *a, const pe_panel *p, in
 static void mask_segments(const pe_keys *k, const pe_queries *q, const pe_panel *p, int from, int to,
                           real *restrict pairs)
 {
-    int64_t segment[PE_TILE];
+    int64_t segment[BLOCK_M];
     for (int l = 0; l < p->width; l++)
         segment[l] = segment_of(q->call, &q->row, A_Q_SEGMENTS, q->first + p->first + (l < p->lanes ? l : 0));
     for (int j = from; j < to; j++, pairs += p->width) {

@@ -1,8 +1,8 @@
 /* tile.h -- one block of queries against one tile of keys, without its products: which pairs see each other, and what
  * is added to their scores.
  *
- *     pe_queries   the unit: one row of the batch, one head, up to PE_TILE queries cut into panels of lanes
- *     pe_keys      up to KEYS keys, from a multiple of KEYS on: tiles are the same for every query
+ *     pe_queries   the unit: one row of the batch, one head, up to BLOCK_M queries cut into panels of lanes
+ *     pe_keys      up to BLOCK_N keys, from a multiple of BLOCK_N on: tiles are the same for every query
  *     pe_bias      for a panel and a tile: the keys that matter and a real number per pair to add to its score;
  *                  -inf means masked. There is no other mask.
  *
@@ -15,12 +15,12 @@
 #include "base/row.h"
 #include "base/vec.h"
 
-enum { KEYS = ATTENTION_COLUMN / (int)sizeof(real), WIDE = 2 * LANES, RELS = KEYS + PE_TILE };
+enum { BLOCK_N = ATTENTION_COLUMN / (int)sizeof(real), PANEL_LANES = 2 * LANES, TILE_RELS = BLOCK_N + BLOCK_M };
 enum { A_Q, A_K, A_V, A_KEEP, A_Q_POSITIONS, A_K_POSITIONS, A_Q_SEGMENTS, A_K_SEGMENTS, A_BIAS, A_OUT, A_LSE };
 enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT };
 
 typedef struct {
-    int first, lanes, width; /* width is LANES or WIDE; lanes of them are queries */
+    int first, lanes, width; /* width is LANES or PANEL_LANES; lanes of them are queries */
     double low, high;        /* positions of its queries lie between */
 } pe_panel;
 
@@ -31,9 +31,9 @@ typedef struct {
     int lanes, panels, width; /* width: lanes with those that fill up the last panel */
     int relatives, denses;    /* terms that read rel only, and others */
     int even;                 /* positions are integers that count up by one */
-    double low, high, position[PE_TILE];
+    double low, high, position[BLOCK_M];
     int64_t segment_low, segment_high;
-    pe_panel panel[PE_TILE / WIDE];
+    pe_panel panel[BLOCK_M / PANEL_LANES];
     pe_array term[PE_TERMS][PE_TERM_ARRAYS]; /* at this row of the batch */
 } pe_queries;
 
@@ -43,8 +43,8 @@ typedef struct {
     idx first;
     int n, even, has_window;
     pe_seen keep, segments;
-    double low, high, position[KEYS];
-    real window[RELS], pairs[KEYS * WIDE];
+    double low, high, position[BLOCK_N];
+    real window[TILE_RELS], pairs[BLOCK_N * PANEL_LANES];
 } pe_keys;
 
 typedef struct {
