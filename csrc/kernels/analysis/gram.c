@@ -111,7 +111,7 @@ static NOINLINE void pack_rows(const char *data, idx step, pe_storage storage, i
         const int some = (int)min_(PANEL_LANES, lanes - lane);
         idx room = step;
         const char *rows = tile_rows(data + lane * step, &room, storage, some, d, 1, copy);
-        to_lanes(rows, room, some, d, 1, some > LANES ? PANEL_LANES : LANES, pack + lane * d);
+        pack_transposed(rows, room, some, d, 1, some > LANES ? PANEL_LANES : LANES, pack + lane * d);
     }
 }
 
@@ -156,7 +156,7 @@ void FN(gram)(const pe_call *call, idx begin, idx end, const pe_work *work)
                     s[l * BLOCK_M + l] = s[l * BLOCK_M + l] > 0 ? 1 : s[l * BLOCK_M + l];
             write_rows(out, row.data[1], j, first, s, count, lanes);
             if (j > first) {
-                to_lanes((const char *)s, BLOCK_M * (idx)sizeof *s, count, lanes, 1, BLOCK_M, turned);
+                pack_transposed((const char *)s, BLOCK_M * (idx)sizeof *s, count, lanes, 1, BLOCK_M, turned);
                 write_rows(out, row.data[1], first, j, turned, lanes, count);
             }
         }

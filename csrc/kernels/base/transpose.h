@@ -1,7 +1,8 @@
-/* transpose.h -- rows of numbers to the lanes of vectors, and back: squares of LANES x LANES are turned in registers.
+/* transpose.h -- move matrix rows to SIMD lanes and back, in squares of LANES x LANES transposed in registers.
  *
- *     to_lanes     out[k][lane] = scale rows[lane][k]; lanes that have no row get 0
- *     from_lanes   rows[lane][k] = scale x[k][lane] / divisor[lane], and whether all of it is finite; NULL divides nothing
+ *     pack_transposed     out[k][lane] = scale * rows[lane][k]; lanes without a row get 0
+ *     unpack_transposed   rows[lane][k] = scale * x[k][lane] / divisor[lane] (a NULL divisor divides nothing);
+ *                         returns whether every result is finite
  */
 #ifndef PE_LANES_H
 #define PE_LANES_H
@@ -55,7 +56,7 @@ INLINE const real *row_number(const char *rows, idx step, int l)
     return (const real *)(const void *)(rows + l * step);
 }
 
-static NOINLINE void to_lanes(const char *rows, idx step, int lanes, int n, real scale, int width, real *out)
+static NOINLINE void pack_transposed(const char *rows, idx step, int lanes, int n, real scale, int width, real *out)
 {
     for (int l = 0; l < width; l += LANES, rows += LANES * step, out += LANES) {
         const int here = (int)min_(LANES, max_(lanes - l, 0));
@@ -83,8 +84,8 @@ INLINE vec ready(const real *x, real scale, const real *divisor)
     return vec_add(divisor ? vec_div(y, vec_load(divisor)) : y, vec_set(0));
 }
 
-static NOINLINE int from_lanes(const real *x, int width, int lanes, int n, real scale, const real *divisor, char *rows,
-                               idx step)
+static NOINLINE int unpack_transposed(const real *x, int width, int lanes, int n, real scale, const real *divisor,
+                                      char *rows, idx step)
 {
     vec check = vec_set(0); /* x * 0 is 0 where x is finite */
     for (int l = 0; l < lanes; l += LANES, rows += LANES * step, x += LANES) {

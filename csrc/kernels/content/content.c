@@ -84,7 +84,7 @@ static void fetch_window(const pe_content *c, const pe_queries *u, int first, in
 {
     const int count = keys + u->width - 1;
     real *turned = c->weight;
-    from_lanes(c->window, PANEL_LANES, keys, count, c->scale, NULL, (char *)turned, count * (idx)sizeof *turned);
+    unpack_transposed(c->window, PANEL_LANES, keys, count, c->scale, NULL, (char *)turned, count * (idx)sizeof *turned);
     for (int p = 0; p < u->panels; p++)
         for (int j = 0; j < keys; j++) {
             const int width = u->panel[p].width;
@@ -107,7 +107,8 @@ void FN(content_keys)(pe_content *c, const pe_queries *u, const pe_keys *k, cons
         for (int first = 0; first < k->n; first += PANEL_LANES) {
             const int some = (int)min_(PANEL_LANES, k->n - first);
             int low, high;
-            to_lanes(keys + first * step, step, some, c->d, 1, PANEL_LANES, c->pack); /* keys stand on lanes here */
+            pack_transposed(keys + first * step, step, some, c->d, 1, PANEL_LANES,
+                            c->pack); /* keys stand on lanes here */
             range(&r, first, first + some, u->width, &low, &high);
             for (; low <= high; low += TILE_RELS) {
                 const int n = (int)min_(TILE_RELS, high - low + 1);
@@ -254,7 +255,7 @@ static void position_products(pe_content *c, const pe_queries *u, const pe_keys 
     for (idx piece = 0; piece < depth; piece += CONTENT_PIECE) {
         const int some = (int)min_(CONTENT_PIECE, depth - piece);
         const pe_table_rows q = positions_of(u, p, term, piece);
-        to_lanes(q.data, q.step, p->lanes, some, position_factor(u, term), p->width, c->pack);
+        pack_transposed(q.data, q.step, p->lanes, some, position_factor(u, term), p->width, c->pack);
         const pe_scores w = {.k = keys.data + (k->first + bias->from) * keys.step + piece * (idx)sizeof(real),
                              .k_step = keys.step,
                              .d = some,

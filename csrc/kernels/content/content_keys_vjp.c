@@ -75,7 +75,7 @@ static void add_window_by_row(const pe_content *c, const pe_queries *u, const pe
             memcpy(turned + j * count + (keys - 1 - j) + u->panel[p].first,
                    dx + u->panel[p].first * BLOCK_N + (first + j) * u->panel[p].width,
                    (size_t)u->panel[p].width * sizeof *dx);
-    to_lanes((const char *)turned, count * (idx)sizeof *turned, keys, count, 1, PANEL_LANES, c->window);
+    pack_transposed((const char *)turned, count * (idx)sizeof *turned, keys, count, 1, PANEL_LANES, c->window);
     for (int i = 0; i < count; i++)
         for (int l = 0; l < PANEL_LANES && row[i] >= low && row[i] - low < n; l++)
             w[(row[i] - low) * PANEL_LANES + l] += c->window[i * PANEL_LANES + l];
@@ -104,7 +104,8 @@ static void key_table_vjp(pe_content_vjp *b, pe_content *c, const pe_queries *u,
                 add_pairs_by_row(u, &r, first, some, low, n, dx, w);
             memset(b->sum, 0, (size_t)(c->d * PANEL_LANES) * sizeof(real));
             add_table(&table, low, n, c->d, PANEL_LANES, w, b->sum);
-            from_lanes(b->sum, PANEL_LANES, some, c->d, c->scale, NULL, (char *)c->pack, c->d * (idx)sizeof(real));
+            unpack_transposed(b->sum, PANEL_LANES, some, c->d, c->scale, NULL, (char *)c->pack,
+                              c->d * (idx)sizeof(real));
             for (int j = 0; j < some; j++)
                 for (int d = 0; d < c->d; d++)
                     dk[(first + j) * dk_step + d] += c->pack[j * c->d + d];

@@ -57,9 +57,9 @@ static flow flow_of(const pe_call *call, int shift, char **scratch)
     f.b1 = carve(scratch, padded(e));
     f.w2 = carve(scratch, padded(c) * (e + 1));
     f.b2 = carve(scratch, padded(c));
-    pack(&a[0], 0, e, c + 1, f.w1);
+    pack_matrix(&a[0], 0, e, c + 1, f.w1);
     read_padded(a[1].data, a[1].storage, e, f.b1);
-    pack(&a[2], 0, c, e + 1, f.w2);
+    pack_matrix(&a[2], 0, c, e + 1, f.w2);
     read_padded(a[3].data, a[3].storage, c, f.b2);
     for (int i = 0; i < FLOW_STAGES; i++) {
         f.k[i] = carve(scratch, WALK_COLUMNS * f.c_row);
@@ -289,8 +289,8 @@ void FN(floater_vjp)(const pe_call *call, idx begin, idx end, const pe_work *wor
     flow f = flow_of(call, 1, &scratch);
     f.w1_transposed = carve(&scratch, padded(f.c) * f.e);
     f.w2_transposed = carve(&scratch, padded(f.e) * f.c);
-    pack_transposed(&call->array[IN_W1 + 1], 0, f.c, f.e, f.w1_transposed);
-    pack_transposed(&call->array[IN_W1 + 3], 0, f.e, f.c, f.w2_transposed);
+    pack_matrix_transposed(&call->array[IN_W1 + 1], 0, f.c, f.e, f.w1_transposed);
+    pack_matrix_transposed(&call->array[IN_W1 + 3], 0, f.e, f.c, f.w2_transposed);
     const idx stages = min_(f.steps, FLOW_STEPS) * f.rule->stages, c_all = stages * WALK_COLUMNS * f.c_row,
               e_all = stages * WALK_COLUMNS * f.e_row;
     tape t = {.y = carve(&scratch, c_all),

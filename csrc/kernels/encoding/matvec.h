@@ -32,7 +32,7 @@ INLINE real *carve(char **scratch, idx numbers)
 }
 
 /* W(rows, k) as stored -> panels. Tiles of 64 columns: what is written stays in L1 while its rows are read. */
-static NOINLINE void pack(const pe_array *w, idx first, idx rows, idx k, real *restrict out)
+static NOINLINE void pack_matrix(const pe_array *w, idx first, idx rows, idx k, real *restrict out)
 {
     real wide[PANEL];
     for (idx p = 0; p < rows; p += PANEL, out += k * PANEL) {
@@ -52,7 +52,7 @@ static NOINLINE void pack(const pe_array *w, idx first, idx rows, idx k, real *r
 }
 
 /* The same of the transpose: rows of it are the first `rows` columns of W, its k columns the rows of W. */
-static NOINLINE void pack_transposed(const pe_array *w, idx first, idx rows, idx k, real *restrict out)
+static NOINLINE void pack_matrix_transposed(const pe_array *w, idx first, idx rows, idx k, real *restrict out)
 {
     real wide[PANEL];
     for (idx p = 0; p < rows; p += PANEL) {

@@ -34,7 +34,7 @@ static map map_of(const pe_call *call, int shift, char **scratch)
     for (idx g = 0; g < m.gates; g++) {
         m.w[g] = carve(scratch, m.row * c);
         m.bias[g] = carve(scratch, m.row);
-        pack(weight, g * c, c, c, m.w[g]);
+        pack_matrix(weight, g * c, c, c, m.w[g]);
         read_padded(bias->data + g * c * storage_size(bias->storage), bias->storage, c, m.bias[g]);
     }
     if (gru) {
@@ -271,7 +271,7 @@ void FN(recurrent_vjp)(const pe_call *call, idx begin, idx end, const pe_work *w
     real *transposed[3] = {NULL};
     for (idx k = 0; k < m.gates; k++) {
         transposed[k] = carve(&scratch, m.row * c);
-        pack_transposed(&call->array[2], k * c, c, c, transposed[k]);
+        pack_matrix_transposed(&call->array[2], k * c, c, c, transposed[k]);
     }
     const idx all = WALK_PAIRS * m.row;
     tape t = {.p = carve(&scratch, all), .most = WALK_PAIRS};

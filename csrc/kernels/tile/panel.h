@@ -80,7 +80,7 @@ static NOINLINE void queries_to_lanes(const pe_queries *u, int operand, int n, r
         const pe_panel *panel = &u->panel[p];
         idx step = a->core[1];
         const char *rows = tile_rows(data + panel->first * step, &step, a->storage, panel->lanes, n, 1, copy);
-        to_lanes(rows, step, panel->lanes, n, scale, panel->width, out + panel->first * n);
+        pack_transposed(rows, step, panel->lanes, n, scale, panel->width, out + panel->first * n);
     }
 }
 
@@ -96,8 +96,8 @@ static NOINLINE int lanes_to_queries(const pe_queries *u, int operand, int n, co
     for (int p = 0; p < u->panels; p++) {
         const int first = u->panel[p].first, lanes = u->panel[p].lanes;
         char *rows = there ? to : (char *)copy;
-        finite &=
-            from_lanes(x + first * n, u->panel[p].width, lanes, n, scale, divisor ? divisor + first : NULL, rows, step);
+        finite &= unpack_transposed(x + first * n, u->panel[p].width, lanes, n, scale, divisor ? divisor + first : NULL,
+                                    rows, step);
         for (int l = 0; l < lanes; l++, to += a->core[1])
             row_write((const real *)(const void *)(rows + l * step), to, a->storage, n);
     }

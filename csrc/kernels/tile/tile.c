@@ -252,7 +252,7 @@ static void add_dense(const char *data, const pe_array *a, const pe_panel *p, in
         data = (const char *)rows;
         step = BLOCK_N * (idx)sizeof *rows;
     }
-    to_lanes(data, step, p->lanes, n, 1, width, turned);
+    pack_transposed(data, step, p->lanes, n, 1, width, turned);
     SIMD
     for (int i = 0; i < n * width; i++)
         pairs[i] = pairs[i] == MASKED ? MASKED : pairs[i] + turned[i];
@@ -284,7 +284,7 @@ static void mask_keep(const char *data, const pe_array *a, const pe_panel *p, in
             for (int j = 0; j < n; j++)
                 row[j] = from[j * a->core[2]] != 0;
     }
-    to_lanes((const char *)rows, BLOCK_N * (idx)sizeof *rows, p->lanes, n, 1, p->width, turned);
+    pack_transposed((const char *)rows, BLOCK_N * (idx)sizeof *rows, p->lanes, n, 1, p->width, turned);
     SIMD
     for (int i = 0; i < n * p->width; i++)
         pairs[i] = turned[i] != 0 ? pairs[i] : MASKED;
