@@ -1,0 +1,389 @@
+"""Compare two installed builds of posenc bit for bit on random calls.
+
+    python benchmarks/accuracy/compare_builds.py BUILD_A BUILD_B --calls 20000
+
+BUILD is a Python interpreter in whose environment posenc is installed, or INTERPRETER:TREE for a tree of the sources
+with the extension built in place, e.g. `/envs/dev/bin/python:/src/posenc`. The environment's PYTHONPATH is not used.
+The same interpreter or environment for both builds needs the second form at least once.
+
+Each build runs in a process of its own, both see the same calls, and each call covers a result: values, gradients, lse,
+`out` and the bytes around it, the type of an exception, the categories of warnings, and whether an input was changed.
+Bits are compared, except that all NaNs are equal: IEEE 754 leaves their payload to the compiler. Gradients are compared
+by field, whatever the class of the tuple. The calls are drawn in `draws.py`: every public function in all dtypes,
+memory layouts, options, instruction sets that both builds can run, and with one to three threads.
+
+A difference is printed with the arguments of the call and the largest deviation. To see one call again:
+
+    python benchmarks/accuracy/compare_builds.py BUILD_A BUILD_B --seed 0 --only 1234
+
+`--cases DIRECTORY` is the folder that contains the package `cases` (default: tests/ of this tree). Each environment
+needs numpy and, for bfloat16, ml_dtypes, in the same versions. The exit status is 1 if a call differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TREE = Path(__file__).resolve().parents[2]
+CHUNK_SECONDS = 900
+"""A chunk that takes longer is stopped, and the call that it stands at is reported."""
+
+
+# One build, in its own process
+
+
+def flatten(value: Any, name: str = "result") -> dict[str, Any]:
+    """Results by name: fields of NamedTuples, items of tuples, arrays and numbers."""
+    if hasattr(value, "_fields"):
+        items = zip(value._fields, value, strict=True)
+    elif isinstance(value, tuple | list):
+        items = enumerate(value)
+    else:
+        return {name: value}
+    found: dict[str, Any] = {}
+    for key, item in items:
+        found |= flatten(item, f"{name}.{key}")
+    return found
+
+
+def canonical(value: Any) -> Any:
+    """An array without the payload and the sign of NaNs."""
+    import numpy as np
+
+    array = np.asarray(value)
+    if array.dtype.kind in "biuOUS":
+        return array
+    parts = array.view(array.real.dtype) if array.dtype.kind == "c" and array.flags.c_contiguous else array
+    parts = parts.astype(parts.dtype.newbyteorder("=")) if parts.dtype.kind in "fc" else parts.copy()
+    with np.errstate(all="ignore"):
+        parts[np.isnan(parts)] = np.nan
+    return parts
+
+
+def digest(value: Any) -> str:
+    """Shape, dtype and bits in a short text."""
+    import numpy as np
+
+    if value is None or isinstance(value, str | bool):
+        return repr(value)
+    array = canonical(value)
+    if array.dtype.kind == "O" or array.dtype.char in "gG":  # pointers, and long doubles with bytes that mean nothing
+        content = repr(array.tolist()).encode()
+    else:
+        content = np.ascontiguousarray(array).tobytes()
+    return f"{np.asarray(value).dtype.name}{list(np.shape(value))} {hashlib.sha1(content).hexdigest()[:16]}"
+
+
+class Runner:
+    """Runs calls in the build that this process imports."""
+
+    def __init__(self, isas: list[str]) -> None:
+        import posenc
+
+        self.posenc, self.isas = posenc, isas
+
+    def made(self, value: Any) -> Any:
+        """Arguments with each drawn `Operator` as the build's own Bias."""
+        from draws import Operator
+
+        if isinstance(value, Operator):
+            return getattr(self.posenc, value.name)(**self.made(value.arguments))
+        if isinstance(value, dict):
+            return {key: self.made(item) for key, item in value.items()}
+        if isinstance(value, tuple) and not hasattr(value, "_fields"):
+            return tuple(self.made(item) for item in value)
+        return value
+
+    def run(self, seed: int, index: int) -> tuple[dict[str, Any], Any]:
+        """All results of a call by name, and the call."""
+        from draws import draw
+
+        call = draw(seed, index, len(self.isas))
+        results: dict[str, Any] = {"arguments": self.fingerprint(call)}
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            try:
+                with self.posenc.use_isa(self.isas[call.isa]), self.posenc.threads(call.threads):
+                    self.perform(call, seed, index, results)
+            except Exception as error:
+                results["error"] = type(error).__name__
+                results["_message"] = str(error)
+        results["warnings"] = " ".join(sorted({warning.category.__name__ for warning in heard}))
+        results["untouched"] = self.fingerprint(call) == results["arguments"] or call.out == "input"
+        return results, call
+
+    def fingerprint(self, call: Any) -> str:
+        """A digest of the arguments: shapes, dtypes, strides, numbers and the bits of every array."""
+        from draws import describe, map_arrays
+
+        found: list[str] = []
+        map_arrays(lambda array: found.append(digest(array)), (call.arguments, call.method_arguments))
+        return hashlib.sha1(repr((describe(call), found)).encode()).hexdigest()[:16]
+
+    def perform(self, call: Any, seed: int, index: int, results: dict[str, Any]) -> None:
+        """Call the function, its gradient, and the function again with `out`."""
+        import numpy as np
+        from draws import FLOATS, chance, lay_out, pick
+
+        rng = np.random.default_rng([seed, index, 1])
+        module = __import__(call.module, fromlist=["_"])
+        arguments = self.made(call.arguments)
+        function = getattr(module, call.function)
+        if call.method:
+            bias = function(**arguments)
+            if callable(getattr(bias, call.method, None)):
+                function, arguments = getattr(bias, call.method), self.made(call.method_arguments)
+        result = function(**arguments)
+        results |= flatten(result)
+        if call.gradient:
+            cotangents = [
+                lay_out(rng, rng.standard_normal(np.shape(r)).astype(pick(rng, FLOATS)), 0.3)
+                if np.asarray(r).dtype.kind != "c"
+                else rng.standard_normal(np.shape(r)) + 1j * rng.standard_normal(np.shape(r))
+                for r in (result if isinstance(result, tuple) else (result,))
+            ]
+            results |= flatten(self.gradient(call, arguments, result, cotangents), "gradient")
+        if call.out == "input":
+            target = next(iter(arguments[name] for name in ("x", "k") if name in arguments))
+            target.flags.writeable and results.update(flatten(function(**{**arguments, "out": target}), "out"))
+        elif call.out and isinstance(result if not isinstance(result, tuple) else result[0], np.ndarray):
+            first = result[0] if isinstance(result, tuple) else result
+            out, memory = self.memory(call.out, first, chance(rng, 0.5))
+            options = {name: value for name, value in arguments.items() if name != "dtype"}
+            returned = function(**{**options, "out": out})
+            results |= flatten(returned, "out")
+            results["out is returned"] = (returned[0] if isinstance(returned, tuple) else returned) is out
+            results["memory of out"] = memory
+
+    def gradient(self, call: Any, arguments: Any, result: Any, cotangents: list[Any]) -> Any:
+        if call.method:
+            bias = getattr(self.posenc, call.function)(**self.made(call.arguments))
+            name = "vjp" if call.method == "matrix" else "logits_vjp"
+            given = {key: value for key, value in arguments.items() if key not in ("dtype", "out")}
+            return getattr(bias, name)(cotangents[0], **given)
+        vjp = getattr(__import__(call.module, fromlist=["_"]), f"{call.function}_vjp")
+        if call.function == "attention":
+            given = {key: value for key, value in arguments.items() if key != "return_lse"}
+            if not isinstance(result, tuple):
+                return None
+            options = {"out": result[0], "lse": result[1], "grad_lse": cotangents[1] if call.threads > 1 else None}
+            return vjp(cotangents[0], **given, **options)
+        given = {key: value for key, value in arguments.items() if key != "dtype"}
+        return vjp(cotangents[0] if len(cotangents) == 1 else tuple(cotangents), **given)
+
+    @staticmethod
+    def memory(layout: str, like: Any, swapped: bool) -> tuple[Any, Any]:
+        """An array for `out` in a memory layout, and the bytes that contain it with a margin."""
+        import numpy as np
+
+        shape, dtype = like.shape, like.dtype
+        if layout == "byte_swapped" and dtype.kind == "f":
+            dtype = dtype.newbyteorder("S") if swapped else dtype
+        order = list(range(len(shape)))
+        if layout == "transposed":
+            order.reverse()
+        elif layout == "heads_inside" and len(order) > 2:
+            order[-3], order[-2] = order[-2], order[-3]
+        step = 2 if layout == "step_two" else 1
+        stored = [shape[axis] * step for axis in order]
+        count = int(np.prod(stored, dtype=int)) * dtype.itemsize
+        memory = np.full(count + 65, 0xA5, np.uint8)
+        start = 33 if layout == "unaligned" else 32
+        array = memory[start : start + count].view(dtype).reshape(stored)
+        array = array[tuple(slice(None, None, step) for _ in stored)].transpose(np.argsort(order))
+        return (np.flip(array) if layout == "reversed_axes" else array), memory
+
+
+def child(options: argparse.Namespace) -> None:
+    """Run the calls that the parent asks for; one line of JSON per call, or one pickle for --only."""
+    import posenc
+
+    if options.about:
+        import numpy
+
+        about = {"file": posenc.__file__, "isas": posenc.isas(), "numpy": numpy.__version__, "python": sys.version}
+        print(json.dumps(about))
+        return
+    runner = Runner(options.isas.split(","))
+    if options.only is not None:
+        from draws import describe
+
+        results, call = runner.run(options.seed, options.only)
+        plain = {name: canonical(v) if hasattr(v, "dtype") else v for name, v in results.items()}
+        sys.stdout.buffer.write(pickle.dumps((describe(call), plain)))
+        return
+    for index in range(options.start, options.stop):
+        results, call = runner.run(options.seed, index)
+        digests = {name: digest(value) for name, value in results.items() if not name.startswith("_")}
+        name = f"{call.function}.{call.method}" if call.method else call.function
+        print(json.dumps({"index": index, "call": name, "gradient": call.gradient, "results": digests}), flush=True)
+
+
+# The parent
+
+
+@dataclass
+class Build:
+    """A Python interpreter and, where posenc is not installed in it, a tree."""
+
+    interpreter: str
+    tree: str
+    cases: Path
+
+    @classmethod
+    def parse(cls, text: str, cases: Path) -> Build:
+        interpreter, _, tree = text.partition(":")
+        return cls(interpreter, str(Path(tree).resolve()) if tree else "", cases)
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHONPATH", "POSENC_"))}
+        environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (self.tree, str(self.cases))))
+        command = [self.interpreter, str(Path(__file__).resolve()), "--child", *arguments]
+        return subprocess.Popen(command, env=environment, cwd=tempfile.gettempdir(), **options)
+
+    def ask(self, *arguments: str) -> bytes:
+        process = self.start(*arguments, stdout=subprocess.PIPE)
+        output, _ = process.communicate(timeout=CHUNK_SECONDS)
+        if process.returncode:
+            sys.exit(f"{self.interpreter} {self.tree}: exit status {process.returncode}")
+        return output
+
+
+def run_chunk(builds: list[Build], seed: int, isas: str, start: int, stop: int) -> list[dict[int, dict[str, Any]]]:
+    """Results of a range of calls by index, for each build. A process that ends early is started again."""
+    found: list[dict[int, dict[str, Any]]] = [{}, {}]
+    begin = [start, start]
+    while min(begin) < stop:
+        with tempfile.TemporaryFile() as of_a, tempfile.TemporaryFile() as of_b:
+            files = of_a, of_b
+            options = [("--seed", str(seed), "--isas", isas, "--start", str(b), "--stop", str(stop)) for b in begin]
+            processes = [build.start(*o, stdout=file) for build, o, file in zip(builds, options, files, strict=True)]
+            deadline = time.monotonic() + CHUNK_SECONDS
+            for which, (process, file) in enumerate(zip(processes, files, strict=True)):
+                try:
+                    process.wait(max(deadline - time.monotonic(), 1))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+                file.seek(0)
+                for line in file.read().decode().splitlines():
+                    row = json.loads(line)
+                    found[which][row["index"]] = row
+                    begin[which] = row["index"] + 1
+                if begin[which] < stop:
+                    ended = {"index": begin[which], "call": "?", "gradient": False}
+                    found[which][begin[which]] = {**ended, "results": {"process": f"exit status {process.returncode}"}}
+                    begin[which] += 1
+    return found
+
+
+def deviation(a: Any, b: Any) -> str:
+    """How far two results are from each other."""
+    import numpy as np
+
+    if not (hasattr(a, "dtype") and hasattr(b, "dtype")):
+        return f"{a!r} and {b!r}"
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return f"{a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}"
+    if a.dtype.kind in "OUS":
+        return f"{a!r} and {b!r}"
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    with np.errstate(all="ignore"):
+        x, y = a.astype(wide), b.astype(wide)
+        differs = ~((x == y) & (np.signbit(x.real) == np.signbit(y.real)) | (np.isnan(x) & np.isnan(y)))
+        gap, largest = np.abs(x - y)[differs], np.nanmax(np.abs(x), initial=0)
+    return (
+        f"{differs.sum()} of {differs.size} entries differ, by at most {gap.max(initial=0):.3g}; largest {largest:.3g}"
+    )
+
+
+def show(builds: list[Build], seed: int, isas: str, index: int) -> None:
+    """Print one call and where its results differ."""
+    arguments = ("--seed", str(seed), "--isas", isas, "--only", str(index))
+    (text, a), (_, b) = (pickle.loads(build.ask(*arguments)) for build in builds)
+    print(f"\n--seed {seed} --only {index}: {text}")
+    for name in dict.fromkeys([*a, *b]):
+        if name not in a or name not in b:
+            print(f"    {name}: only in {'A' if name in a else 'B'}")
+        elif name.startswith("_"):
+            print(f"    {name}: {a[name]!r}, {b[name]!r}")
+        elif digest(a[name]) != digest(b[name]):
+            print(f"    {name}: {deviation(a[name], b[name])}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("builds", nargs="*", help="two of INTERPRETER or INTERPRETER:TREE")
+    parser.add_argument("--calls", type=int, default=20000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", type=int, help="index of one call to show")
+    parser.add_argument("--chunk", type=int, default=1000, help="calls of one process (default 1000)")
+    parser.add_argument("--show", type=int, default=20, help="differences to print in full (default 20)")
+    parser.add_argument("--cases", type=Path, default=TREE / "tests", help="folder of the package `cases`")
+    for hidden in ("--child", "--about"):
+        parser.add_argument(hidden, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--isas", default="", help=argparse.SUPPRESS)
+    for hidden in ("--start", "--stop"):
+        parser.add_argument(hidden, type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options)
+        return 0
+    if len(options.builds) != 2:
+        parser.error("two builds are expected")
+    builds = [Build.parse(text, options.cases.resolve()) for text in options.builds]
+    about = [json.loads(build.ask("--about")) for build in builds]
+    for letter, one in zip("AB", about, strict=True):
+        print(
+            f"{letter}: {one['file']}, NumPy {one['numpy']}, Python {one['python'].split()[0]}, {' '.join(one['isas'])}"
+        )
+    isas = ",".join(isa for isa in about[0]["isas"] if isa in about[1]["isas"])
+    if options.only is not None:
+        show(builds, options.seed, isas, options.only)
+        return 0
+
+    start, counted, raised = time.monotonic(), Counter[str](), Counter[str]()
+    different: list[int] = []
+    ended: set[int] = set()
+    for first in range(0, options.calls, options.chunk):
+        last = min(first + options.chunk, options.calls)
+        ours, theirs = run_chunk(builds, options.seed, isas, first, last)
+        for index in range(first, last):
+            a, b = ours[index], theirs[index]
+            counted[a["call"]] += 1
+            counted["gradients"] += a["gradient"]
+            raised[a["results"].get("error", "").strip("'")] += 1
+            if a["results"] != b["results"]:
+                different.append(index)
+            if "process" in a["results"] or "process" in b["results"]:
+                ended.add(index)
+        passed = time.monotonic() - start
+        print(f"{last} calls, {last / passed:.0f} per second, {len(different)} differ", flush=True)
+    for index in different[: options.show]:
+        if index in ended:
+            print(f"\n--seed {options.seed} --only {index}: a process ended in this call")
+        else:
+            show(builds, options.seed, isas, index)
+    del raised[""]
+    print(f"\nfunctions: {', '.join(f'{name} {count}' for name, count in sorted(counted.items()))}")
+    print(f"raised in A: {', '.join(f'{name} {count}' for name, count in raised.most_common())}")
+    print(f"{options.calls} calls with seed {options.seed}: {len(different)} differ {different or ''}".rstrip())
+    return bool(different)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,632 @@
+"""Random calls of posenc's public functions, each reproducible from (seed, index).
+
+A call is drawn as plain data: the name of a function, NumPy arrays, numbers, and operators as `Operator(name,
+arguments)`. Drawing never looks at a result of posenc, so two builds get the same calls. A third of the calls are rows
+of tests/cases, which know the arguments of every function; attention, the rotary family and the analysis functions are
+also drawn here, with more freedom in shapes, positions and masks.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from cases import BF16, CASES, F16, F32, F64
+
+Generator = np.random.Generator
+Arguments = dict[str, Any]
+FLOATS = tuple(dtype for dtype in (F16, BF16, F32, F64) if dtype is not None)
+EDGES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 95, 96, 97, 127, 128, 129)
+"""Sizes around vector widths, panels and tiles."""
+WIDTHS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 24, 31, 32, 33, 40, 48, 64, 65, 72, 80, 96, 128, 160)
+OF_METHOD = ("n", "m", "q", "k", "q_positions", "k_positions", "scale")
+"""Arguments of a Bias's methods; the others construct it."""
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "layout": ("half", "halves", "interleaved"), "out_layout": (None, "half", "interleaved"),
+    "order": ("sincos", "cossin"), "denominator": ("dim", "half-1"), "base": (10000.0, 500, 2.5),
+    "padding": ("zero", "circular", "replicate"), "mode": ("add", "mul", "mul1p", "concat", "replace"),
+    "method": ("rk4_38", "rk4", "midpoint", "euler"), "cell": ("tanh", "gru"), "schedule": ("geometric", "power"),
+    "alpha": (0.4, 0.3, 1.0), "axes": ("concat", "blocks", "alternate"), "bidirectional": (True, False),
+    "residual": (True, False), "include_p0": (True, False), "inverse": (True, False), "downscale": (True, False),
+    "interleaved": (True, False), "substeps": (1, 2, 5), "p2c_index": ("code", "paper"), "scale": (1.0, -0.3, 7.0),
+}  # fmt: skip
+"""Options of a case that are sometimes drawn again. Both builds must refuse a choice that the function refuses."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A Bias by the name of the function that makes it."""
+
+    name: str
+    arguments: Arguments
+
+
+@dataclass
+class Call:
+    """One drawn call of a public function."""
+
+    function: str
+    arguments: Arguments
+    module: str = "posenc"
+    method: str | None = None
+    """Method of the Bias that the function returns, with `method_arguments`; None if the function is the call."""
+    method_arguments: Arguments = field(default_factory=dict)
+    gradient: bool = False
+    out: str | None = None
+    """Memory layout of `out`, "input" for the first array itself, or None for a call without `out`."""
+    isa: int = 0
+    threads: int = 1
+
+
+# Memory layouts
+
+
+def reversed_axes(a: np.ndarray) -> np.ndarray:
+    return np.flip(np.flip(a).copy())
+
+
+def step_two(a: np.ndarray) -> np.ndarray:
+    padded = np.full([2 * length for length in a.shape], 1 if a.dtype.kind in "biu" else np.nan, a.dtype)
+    view = padded[(..., *(slice(None, None, 2) for _ in a.shape))]
+    view[...] = a
+    return view
+
+
+def step_last(a: np.ndarray) -> np.ndarray:
+    """The last axis with a stride of three elements."""
+    if not a.ndim:
+        return a
+    padded = np.full((*a.shape[:-1], 3 * a.shape[-1]), 1 if a.dtype.kind in "biu" else np.nan, a.dtype)
+    padded[..., ::3] = a
+    return padded[..., ::3]
+
+
+def broadcast_first(a: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(a[:1].copy(), a.shape) if a.ndim and a.shape[0] else a
+
+
+def broadcast_last(a: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(a[..., :1].copy(), a.shape) if a.ndim and a.shape[-1] else a
+
+
+def transposed(a: np.ndarray) -> np.ndarray:
+    return a.T.copy().T
+
+
+def swapped_axes(a: np.ndarray) -> np.ndarray:
+    """The last two axes swapped in memory."""
+    return a.swapaxes(-1, -2).copy().swapaxes(-1, -2) if a.ndim > 1 else a
+
+
+def heads_inside(a: np.ndarray) -> np.ndarray:
+    """Axis -3 stored after axis -2, as a projection leaves it."""
+    return a.swapaxes(-3, -2).copy().swapaxes(-3, -2) if a.ndim > 2 else a
+
+
+def unaligned(a: np.ndarray) -> np.ndarray:
+    buffer = np.empty(a.nbytes + 1, np.uint8)[1:]
+    view = buffer.view(a.dtype).reshape(a.shape)
+    view[...] = a
+    return view
+
+
+def byte_swapped(a: np.ndarray) -> np.ndarray:
+    return a if a.dtype == BF16 else a.astype(a.dtype.newbyteorder("S"))  # ml_dtypes has no byte orders
+
+
+def fortran(a: np.ndarray) -> np.ndarray:
+    return np.asfortranarray(a)
+
+
+def read_only(a: np.ndarray) -> np.ndarray:
+    a = a.copy()
+    a.flags.writeable = False
+    return a
+
+
+LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    layout.__name__: layout
+    for layout in (
+        reversed_axes, step_two, step_last, broadcast_first, broadcast_last, transposed, swapped_axes, heads_inside,
+        unaligned, byte_swapped, fortran, read_only,
+    )
+}  # fmt: skip
+OUT_LAYOUTS = ("contiguous", "reversed_axes", "step_two", "transposed", "unaligned", "heads_inside", "byte_swapped")
+
+
+# Random choices
+
+
+def chance(rng: Generator, probability: float) -> bool:
+    return bool(rng.random() < probability)
+
+
+def pick(rng: Generator, options: Any) -> Any:
+    return options[int(rng.integers(len(options)))]
+
+
+def size(rng: Generator, most: int = 300) -> int:
+    """A length: mostly near a vector or tile width, else anything up to `most`."""
+    return min(int(pick(rng, EDGES)) if chance(rng, 0.7) else int(rng.integers(0, 301)), most)
+
+
+def map_arrays(function: Callable[[np.ndarray], Any], value: Any) -> Any:
+    """Apply `function` to every array in a nest of dicts, tuples, NamedTuples and operators."""
+    if isinstance(value, np.ndarray):
+        return function(value)
+    if isinstance(value, dict):
+        return {key: map_arrays(function, item) for key, item in value.items()}
+    if isinstance(value, Operator):
+        return Operator(value.name, map_arrays(function, value.arguments))
+    if isinstance(value, tuple):
+        items = [map_arrays(function, item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value
+
+
+def lay_out(rng: Generator, value: Any, probability: float) -> Any:
+    """Give each array in `value` another memory layout with this probability."""
+    return map_arrays(lambda a: LAYOUTS[pick(rng, list(LAYOUTS))](a) if chance(rng, probability) else a, value)
+
+
+def in_dtypes(rng: Generator, value: Any, probability: float) -> Any:
+    """Store each float64 array in `value` in another float dtype with this probability."""
+
+    def cast(a: np.ndarray) -> np.ndarray:
+        return a.astype(pick(rng, FLOATS)) if a.dtype == F64 and chance(rng, probability) else a
+
+    return map_arrays(cast, value)
+
+
+def spoil(rng: Generator, arguments: Arguments) -> Arguments:
+    """Make one argument wrong: a missing row, a refused dtype, a NaN, or a value of another type."""
+    name = pick(rng, list(arguments))
+    value, kind = arguments[name], rng.integers(5)
+    if isinstance(value, np.ndarray) and value.ndim and value.size:
+        if kind == 0:
+            return {**arguments, name: value[..., :-1]}
+        if kind == 1:
+            return {**arguments, name: value.astype(pick(rng, (bool, complex, np.longdouble, object, np.int64)))}
+        if kind == 2 and value.dtype.kind == "f":
+            value = value.copy()
+            value.flat[int(rng.integers(value.size))] = pick(rng, (np.nan, np.inf, -np.inf))
+            return {**arguments, name: value}
+        if kind == 3:
+            return {**arguments, name: value[None]}
+    return {**arguments, name: pick(rng, (None, "wrong", -1, 0, 1.5, np.nan, True))}
+
+
+# Rows of tests/cases
+
+
+def operators_of(value: Any) -> Any:
+    """(function, its arguments), as tests/cases writes an operator, as an `Operator`."""
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
+        return Operator(value[0], operators_of(value[1]))
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return tuple(operators_of(item) for item in value)
+    return {key: operators_of(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def draw_case(rng: Generator) -> Call:
+    """A row of tests/cases at a drawn size, with options, dtypes and layouts drawn again."""
+    case = pick(rng, CASES)
+    n = max(size(rng, 300 if chance(rng, 0.1) else 130), case.least)
+    arguments = operators_of(case.make(np.random.default_rng(int(rng.integers(2**31))), n))
+    dtype = pick(rng, FLOATS)
+    for name in case.data:
+        if name in arguments:
+            arguments[name] = map_arrays(
+                lambda a, dtype=dtype: a.astype(dtype) if a.dtype == F64 else a, arguments[name]
+            )
+    rest = {name: value for name, value in arguments.items() if "position" not in name and "frequenc" not in name}
+    arguments |= in_dtypes(rng, rest, 0.1 if case.data else 0.3)
+    public = getattr(import_module(case.module), case.function)
+    parameters = inspect.signature(public).parameters
+    for name, choices in OPTIONS.items():
+        if name in parameters and chance(rng, 0.1):
+            arguments[name] = pick(rng, choices)
+    call = Call(case.function, {}, module=case.module, gradient=bool(case.gradients) and chance(rng, 0.6))
+    arguments = lay_out(rng, arguments, pick(rng, (0.0, 0.3, 1.0)))
+    if hasattr(case, "method"):
+        call.method = "logits" if "q" in arguments else "matrix"
+        call.method_arguments = {name: arguments.pop(name) for name in OF_METHOD if name in arguments}
+        if call.method == "matrix" and chance(rng, 0.7):
+            call.method_arguments["dtype"] = dtype
+    elif "dtype" in parameters and chance(rng, 0.7):
+        arguments["dtype"] = dtype
+    if "out" in parameters or call.method:
+        call.out = pick(rng, OUT_LAYOUTS) if chance(rng, 0.3) else None
+    call.arguments = arguments
+    return call
+
+
+# Attention
+
+
+def draw_positions(rng: Generator, count: int, batch: tuple[int, ...], whole: bool) -> Any:
+    """Positions of one side: 0..n-1, an offset, gaps, repeats, fractions or negatives, with or without batch axes."""
+    shape = (*batch, count) if batch and chance(rng, 0.3) else (count,)
+    kind = rng.integers(6)
+    if kind == 0:
+        return count
+    if kind == 1:
+        return np.arange(count) + int(rng.integers(0 if whole else -50, 50))
+    if kind == 2:
+        return np.sort(rng.integers(0 if whole else -count, 2 * count + 1, shape), -1)
+    if kind == 3:
+        return rng.integers(0, 2 * count + 1, shape)
+    if kind == 4:
+        return (np.arange(count) * 3).astype(pick(rng, (np.int32, np.uint16, np.float32)))
+    if whole:
+        return rng.integers(0, count + 1, shape).astype(np.float64)
+    return np.sort(rng.uniform(-count, count, shape), -1)
+
+
+def draw_operator(rng: Generator, name: str, heads: int, n: int, m: int, d: int, dv: int, reach: int) -> Operator:
+    """A Bias for `heads` heads, n queries and m keys of width d, values of width dv; whole positions below `reach`."""
+    normal, uniform = rng.standard_normal, rng.uniform
+    per_head = (heads,) if chance(rng, 0.5) else ()
+    rows = 2 * size(rng, 40) + 1
+    arguments: Arguments
+    match name:
+        case "alibi":
+            arguments = {"slopes": uniform(0, 1, heads)}
+        case "kerple_log":
+            arguments = {"r1": uniform(0.1, 2, heads), "r2": uniform(0, 1, heads)}
+        case "kerple_power":
+            arguments = {"r1": uniform(0.1, 2, heads), "r2": uniform(0.1, 2, heads)}
+        case "t5":
+            arguments = {"table": normal((2 * int(rng.integers(4, 20)), heads)),
+                         "bidirectional": chance(rng, 0.5), "max_distance": int(rng.integers(50, 300))}  # fmt: skip
+        case "sandwich":
+            arguments = {"heads": heads, "dim": 2 * int(rng.integers(1, 40))}
+        case "fire":
+            width = size(rng, 33)
+            arguments = {"w1": normal((width, 1)), "b1": normal(width), "w2": normal((heads, width)),
+                         "b2": normal(heads), "c": np.array(normal()),
+                         "threshold": np.array(normal() * 20)}  # fmt: skip
+        case "swin":
+            width = int(rng.integers(1, 40))
+            height = -(-reach // width)
+            arguments = {"table": normal(((2 * height - 1) * (2 * width - 1), heads)), "height": height, "width": width}
+        case "fox":
+            arguments = {"log_forget": -uniform(0, 0.3, (heads, reach))}
+        case "toeplitz":
+            arguments = {"diagonals": normal((heads, max(n + m - 1, 0)))}
+        case "dense":
+            shape = pick(rng, ((heads, n, m), (n, m), (1, n, m), (heads, 1, m), (heads, n, 1), (1, m)))
+            array = normal(shape)
+            if chance(rng, 0.3):
+                array[rng.random(shape) < 0.2] = -np.inf
+            arguments = {"array": array}
+        case "shaw":
+            arguments = {"rel_k": normal((*per_head, rows, d))}
+            if chance(rng, 0.5):
+                arguments["rel_v"] = normal((*((heads,) if chance(rng, 0.5) else ()), rows, dv))
+        case "transformer_xl":
+            arguments = {"r": normal((heads, rows, d)), "u": normal((heads, d)), "v": normal((heads, d))}
+        case "deberta":
+            terms = pick(rng, (("c2p", "p2c"), ("c2p",), ("p2c",)))
+            arguments = {"rel_q": normal((heads, rows + 1, d)) if "p2c" in terms else None,
+                         "rel_k": normal((heads, rows + 1, d)) if "c2p" in terms else None,
+                         "terms": terms, "p2c_index": pick(rng, ("code", "paper"))}  # fmt: skip
+            if chance(rng, 0.5):
+                arguments |= {"buckets": 2 * int(rng.integers(2, 12)), "max_position": int(rng.integers(30, 300))}
+        case "tupe":
+            width = pick(rng, WIDTHS)
+            arguments = {"pos_q": normal((heads, n, width)), "pos_k": normal((heads, m, width))}
+            for reset in ("cls_to_any", "any_to_cls"):
+                if chance(rng, 0.5):
+                    arguments[reset] = normal(heads)
+            if chance(rng, 0.5):
+                inner = pick(rng, ("alibi", "t5", "kerple_log"))
+                arguments["relative"] = draw_operator(rng, inner, heads, n, m, d, dv, reach)
+        case "cope":
+            arguments = {"table": normal((*per_head, size(rng, 70) + 1, d))}
+        case _:
+            raise KeyError(name)
+    return Operator(name, in_dtypes(rng, arguments, 0.15))
+
+
+ON_ANY = ("alibi", "kerple_log", "kerple_power", "t5", "sandwich", "fire", "toeplitz", "dense", "shaw",
+          "transformer_xl", "deberta", "tupe", "cope")  # fmt: skip
+ON_WHOLE = ("swin", "fox")
+"""Operators that index a table by whole positions, none negative."""
+
+
+def draw_attention(rng: Generator) -> Call:
+    """A call of attention in which every argument is drawn."""
+    while True:
+        groups, share = pick(rng, (1, 1, 2, 3, 4)), pick(rng, (1, 1, 2, 3, 4, 8))
+        heads, batch = groups * share, pick(rng, ((), (), (), (1,), (2,), (3, 2)))
+        n, m = (int(rng.integers(1, 5)) if chance(rng, 0.25) else size(rng)), size(rng)
+        m = n if chance(rng, 0.4) else m
+        d, dv = pick(rng, WIDTHS), pick(rng, WIDTHS)
+        dv = d if chance(rng, 0.6) else dv
+        if int(np.prod(batch, dtype=int)) * heads * (n + 8) * (m + 8) * (d + dv) < pick(rng, (2e6, 6e6, 2e7)):
+            break
+    strength = pick(rng, (1.0, 1.0, 1.0, 0.01, 8.0, 60.0))
+    arguments: Arguments = {
+        "q": strength * rng.standard_normal((*partly(rng, batch), heads, n, d)),
+        "k": rng.standard_normal((*partly(rng, batch), groups, m, d)),
+        "v": rng.standard_normal((*partly(rng, batch), groups, m, dv)),
+    }
+    batch = np.broadcast_shapes(*(arguments[name].shape[:-3] for name in "qkv"))
+    count = pick(rng, (0, 0, 1, 1, 1, 2, 2, 3, 5))
+    whole = chance(rng, 0.4)
+    names = [pick(rng, (*ON_ANY, *ON_WHOLE) if whole else ON_ANY) for _ in range(count)]
+    names = [name for i, name in enumerate(names) if name not in ("tupe", "deberta") or name not in names[:i]]
+    reach = 2 * max(n, m) + 101
+    biases = tuple(draw_operator(rng, name, heads, n, m, d, dv, reach) for name in names)
+    if biases:
+        arguments["bias"] = biases[0] if len(biases) == 1 and chance(rng, 0.5) else biases
+    if {"tupe", "deberta"} <= set(names) or chance(rng, 0.3):
+        arguments["scale"] = float(pick(rng, (0.3, 1.0, -0.5, 0.07)))
+    if chance(rng, 0.3):
+        arguments["softcap"] = float(pick(rng, (0.5, 5.0, 50.0)))
+    if chance(rng, 0.5):
+        arguments["causal"] = True
+    if chance(rng, 0.3):
+        left, right = (None if chance(rng, 0.3) else int(rng.integers(-10, 150)) for _ in range(2))
+        arguments["window"] = (left, right)
+    if chance(rng, 0.55):
+        if n != m or chance(rng, 0.3):
+            arguments["align"] = pick(rng, ("start", "end"))
+    else:
+        sides = pick(rng, (("q",), ("k",), ("q", "k"), ("q", "k")))
+        for side in sides:
+            arguments[f"{side}_positions"] = draw_positions(rng, n if side == "q" else m, batch, whole)
+    if chance(rng, 0.25):
+        shape = pick(rng, ((n, m), (1, m), (heads, n, m), (n, 1), (m,), (*batch, 1, n, m), (*batch, heads, n, m)))
+        arguments["keep"] = rng.random(shape) < pick(rng, (0.05, 0.5, 0.95))
+        if chance(rng, 0.3):  # NaN in keys that nobody sees
+            hidden = rng.random(m) < 0.2
+            arguments["keep"] = np.broadcast_to(arguments["keep"], (*arguments["keep"].shape[:-1], m)) & ~hidden
+            arguments["k"][..., hidden, :] = np.nan
+            arguments["v"][..., hidden, :] = pick(rng, (np.nan, np.inf))
+    if chance(rng, 0.2):
+        kind = pick(rng, (np.int64, np.int32, np.uint8))
+        arguments["q_segments"] = np.sort(rng.integers(0, 4, (*partly(rng, batch), n))).astype(kind)
+        arguments["k_segments"] = np.sort(rng.integers(0, 4, (*partly(rng, batch), m))).astype(kind)
+    if chance(rng, 0.04):
+        name = pick(rng, ("q", "k", "v"))
+        if arguments[name].size:
+            arguments[name].flat[int(rng.integers(arguments[name].size))] = pick(rng, (np.nan, np.inf, 1e30))
+    dtype = pick(rng, FLOATS)
+    for name in "qkv":
+        with np.errstate(all="ignore"):
+            arguments[name] = arguments[name].astype(dtype if chance(rng, 0.9) else pick(rng, FLOATS))
+    arguments = lay_out(rng, arguments, pick(rng, (0.0, 0.0, 0.3, 1.0)))
+    arguments["return_lse"] = gradient = chance(rng, 0.6)
+    gradient = gradient and chance(rng, 0.8)
+    return Call("attention", arguments, gradient=gradient, out=pick(rng, OUT_LAYOUTS) if chance(rng, 0.25) else None)
+
+
+def partly(rng: Generator, batch: tuple[int, ...]) -> tuple[int, ...]:
+    """Batch axes that broadcast to `batch`."""
+    kept = tuple(1 if chance(rng, 0.15) else length for length in batch)
+    return kept[1:] if kept and chance(rng, 0.15) else kept
+
+
+# Other families
+
+
+def draw_bias(rng: Generator) -> Call:
+    """matrix, vjp, logits or logits_vjp of an operator of drawn shape."""
+    content = chance(rng, 0.4)
+    name = pick(rng, ("shaw", "transformer_xl", "deberta", "cope") if content else (*ON_ANY[:8], "tupe", *ON_WHOLE))
+    whole = name in ON_WHOLE
+    groups, share, n, m, d = (
+        pick(rng, (1, 2, 3)),
+        pick(rng, (1, 2, 4)),
+        size(rng, 150),
+        size(rng, 150),
+        pick(rng, WIDTHS),
+    )
+    m = n if chance(rng, 0.3) else m
+    heads, reach = groups * share, 2 * max(n, m) + 101
+    operator = draw_operator(rng, name, heads, n, m, d, d, reach)
+    given: Arguments = {}
+    if content:
+        batch = pick(rng, ((), (2,)))
+        dtype = pick(rng, FLOATS)
+        given["q"] = rng.standard_normal((*batch, heads, n, d)).astype(dtype)
+        given["k"] = rng.standard_normal((*batch, groups, m, d)).astype(dtype)
+    else:
+        batch = ()
+        given |= {"n": n, "m": m}
+        if chance(rng, 0.7):
+            given["dtype"] = pick(rng, FLOATS)
+    for side, count in (("q", n), ("k", m)):
+        if chance(rng, 0.4):
+            given[f"{side}_positions"] = draw_positions(rng, count, batch, whole)
+    return Call(
+        name, lay_out(rng, operator.arguments, 0.3), method="logits" if content else "matrix",
+        method_arguments=lay_out(rng, given, pick(rng, (0.0, 0.4))), gradient=chance(rng, 0.6),
+        out=pick(rng, OUT_LAYOUTS) if chance(rng, 0.2) else None,
+    )  # fmt: skip
+
+
+def draw_rotary(rng: Generator) -> Call:
+    """A call of the rotary family at drawn widths, positions, channels and axes."""
+    function = pick(rng, ("rope", "rope", "rope", "rope_2d", "mrope", "xpos", "rerotate"))
+    half = pick(rng, (2, 4, 6, 8, 10, 16, 20, 32, 48, 64, 128) if function == "rope_2d" else (*WIDTHS[:-3], 256))
+    heads, n = pick(rng, (1, 2, 5, 8)), size(rng, 300 if half < 70 else 70)
+    batch = pick(rng, ((), (2,), (2, 3)))
+    inside = chance(rng, 0.3)
+    whole_width = function == "xpos"
+    offset, tail = (0, 0) if whole_width else (pick(rng, (0, 0, 0, 1, 3, 8)), pick(rng, (0, 0, 0, 1, 5, 16)))
+    shape = (*batch, n, heads, 2 * half + offset + tail) if inside else (*batch, heads, n, 2 * half + offset + tail)
+    x = rng.standard_normal(shape)
+    axes = {"rope_2d": (2,), "mrope": (3,)}.get(function, ())
+    lead = batch if batch and chance(rng, 0.3) else ()
+    where = (*axes, *lead, *((1,) if lead else ()), n)
+    kind = rng.integers(6)
+    positions: Any = rng.integers(-50, 5000, where)
+    if kind == 0:
+        positions = np.broadcast_to(np.arange(n), where)
+    elif kind == 1:
+        positions = rng.uniform(-100, 100, where)
+    elif kind == 2:
+        positions = rng.integers(0, 2**31, where)
+    elif kind == 3 and not axes:
+        positions = n
+    elif kind == 4:
+        positions = rng.integers(0, 100, where).astype(pick(rng, (np.int32, np.float32, np.uint8)))
+    count = half // 2 if function == "rope_2d" else half
+    frequencies: Any = 10000.0 ** -(np.arange(count) / max(count, 1)) if chance(rng, 0.6) else rng.uniform(0, 2, count)
+    arguments: Arguments = {"layout": pick(rng, ("half", "interleaved"))}
+    if chance(rng, 0.4):
+        import posenc
+
+        frequencies = posenc.RopeFrequencies(frequencies, float(pick(rng, (1.0, 1.25, 0.8))), 1.0)
+    if function == "rope_2d":
+        arguments["axes"] = pick(rng, ("concat", "blocks", "alternate"))
+        if arguments["axes"] == "alternate":
+            frequencies = rng.uniform(0, 2, half)
+    if function == "mrope":
+        first = int(rng.integers(0, half + 1))
+        second = int(rng.integers(0, half - first + 1))
+        arguments["sections"] = (first, second, half - first - second)
+        if chance(rng, 0.4):
+            arguments |= {"interleaved": True, "overflow": int(rng.integers(3))}
+    if function == "xpos" and chance(rng, 0.7):
+        arguments |= {"scale_base": pick(rng, (512, 20.0)), "gamma": pick(rng, (0.4, 0.7)),
+                      "center": pick(rng, (0, 5.5)), "downscale": chance(rng, 0.5)}  # fmt: skip
+    if not whole_width:
+        arguments |= {"rotary_offset": offset} if offset else {}
+        arguments |= {"rotary_dim": 2 * half} if offset or tail or chance(rng, 0.2) else {}
+    if function in ("rope", "rope_2d", "mrope"):
+        if chance(rng, 0.3):
+            arguments["inverse"] = True
+        if chance(rng, 0.3):
+            arguments["out_layout"] = pick(rng, ("half", "interleaved"))
+    if inside:
+        arguments["seq_axis"] = -3
+    dtype = pick(rng, FLOATS)
+    x = x.astype(dtype)
+    if function == "rerotate":
+        arguments |= {"k": x, "old_positions": positions, "new_positions": rng.integers(0, 5000, n),
+                      "frequencies": frequencies}  # fmt: skip
+    elif function == "rope" and chance(rng, 0.2):
+        angle = rng.uniform(-3, 3, (n, half))
+        kind = pick(rng, FLOATS)
+        arguments |= {"x": x, "positions": (np.cos(angle).astype(kind), np.sin(angle).astype(kind))}
+    else:
+        arguments |= {"x": x, "positions": positions, "frequencies": frequencies}
+    out = pick(rng, OUT_LAYOUTS) if chance(rng, 0.3) else "input" if function == "rope" and chance(rng, 0.2) else None
+    arguments = lay_out(rng, arguments, pick(rng, (0.0, 0.0, 0.4, 1.0)))
+    return Call(function, arguments, gradient=function != "rerotate" and chance(rng, 0.5), out=out)
+
+
+def draw_sinusoid(rng: Generator) -> Call:
+    """sinusoidal, shift or shift_matrix at drawn widths, positions and options."""
+    function = pick(rng, ("sinusoidal", "sinusoidal", "shift", "shift_matrix", "rope_table"))
+    dim, n = int(rng.integers(1, 140)), size(rng)
+    scale = float(10.0 ** rng.uniform(0, 15))
+    positions: Any = pick(rng, (n, np.arange(n) - 7, rng.integers(-5000, 5000, (2, n)), rng.uniform(-9, 9, n),
+                                np.rint(rng.standard_normal(n) * scale)))  # fmt: skip
+    positions = lay_out(rng, positions, 0.3)
+    if function == "rope_table":
+        given = {"positions": positions, "frequencies": rng.uniform(0, 2, dim), "dtype": pick(rng, FLOATS)}
+        return Call(function, given)
+    options: Arguments = {"layout": pick(rng, ("interleaved", "halves")), "order": pick(rng, ("sincos", "cossin"))}
+    if chance(rng, 0.4):
+        options["denominator"] = pick(rng, ("dim", "half-1"))
+        options["base"] = pick(rng, (10000.0, 500, 3.3))
+    else:
+        options["frequencies"] = rng.uniform(0, 2, (dim + 1) // 2)
+    gradient = chance(rng, 0.5)
+    out = pick(rng, OUT_LAYOUTS) if chance(rng, 0.2) else None
+    if function == "shift_matrix":
+        return Call(function, {"offset": float(rng.uniform(-99, 99)), "dim": dim, **options})
+    if function == "sinusoidal":
+        options |= {"scale": pick(rng, (1.0, 3.0, -0.1)), "dtype": pick(rng, FLOATS)}
+        return Call(function, {"positions": positions, "dim": dim, **options}, gradient=gradient, out=out)
+    encoding = rng.standard_normal((2, n, dim + dim % 2)).astype(pick(rng, FLOATS))
+    offset = pick(rng, (np.float64(37), rng.uniform(-99, 99, (2, n)), rng.integers(-9, 9, n)))
+    return Call(
+        function, lay_out(rng, {"encoding": encoding, "offset": offset, **options}, 0.3), gradient=gradient, out=out
+    )
+
+
+def running_sum(x: np.ndarray) -> np.ndarray:
+    return np.cumsum(x, 0)
+
+
+def draw_analysis(rng: Generator) -> Call:
+    """Functions of posenc.analysis that have no row in tests/cases."""
+    import posenc
+
+    n, half = max(size(rng, 80), 1), max(size(rng, 40), 1)
+    frequencies = 10000.0 ** -(np.arange(half) / half)
+    function = pick(rng, ("rope_bands", "rope_coverage", "decay", "inner_product", "triangle_points",
+                          "attention_profile", "order_sensitivity"))  # fmt: skip
+    given: Arguments
+    match function:
+        case "rope_bands":
+            scaled = posenc.RopeFrequencies(frequencies / rng.uniform(1, 9, half), 1.0, 1.0)
+            given = {"scaled": scaled, "original": frequencies, "train_length": int(rng.integers(10, 9999))}
+        case "rope_coverage":
+            given = {"frequencies": frequencies, "train_length": int(rng.integers(10, 9999))}
+            if chance(rng, 0.5):
+                given["test_length"] = int(rng.integers(10, 99999))
+        case "decay":
+            given = {"distances": rng.uniform(-999, 999, n), "schedule": pick(rng, ("geometric", "power")),
+                     "dim": pick(rng, (None, 2 * half)), "alpha": float(rng.uniform(0.5, 2))}  # fmt: skip
+        case "inner_product":
+            given = {"m": rng.uniform(-99, 99, n), "n": rng.uniform(-99, 99, n), "frequencies": frequencies}
+            if chance(rng, 0.5):
+                given["weights"] = rng.standard_normal((half, 2))
+        case "triangle_points":
+            given = {"distance": rng.standard_normal((n, n)), "correlation": rng.standard_normal((n, n))}
+        case "attention_profile":
+            scheme = draw_operator(rng, pick(rng, ("alibi", "t5", "kerple_log")), 3, n, n, 8, 8, 2 * n)
+            given = {"scheme": scheme, "distances": rng.integers(-99, 99, n)}
+        case _:
+            given = {"function": running_sum, "x": rng.standard_normal((n, 5)), "seed": int(rng.integers(99))}
+    return Call(function, lay_out(rng, given, 0.2), module="posenc.analysis")
+
+
+FAMILIES: tuple[tuple[float, Callable[[Generator], Call]], ...] = (
+    (0.36, draw_case), (0.36, draw_attention), (0.08, draw_bias), (0.1, draw_rotary), (0.06, draw_sinusoid),
+    (0.04, draw_analysis),
+)  # fmt: skip
+"""Share of the calls that each family has."""
+
+
+def draw(seed: int, index: int, isas: int) -> Call:
+    """The call of this index."""
+    rng = np.random.default_rng([seed, index])
+    shares = [share for share, _ in FAMILIES]
+    call = FAMILIES[int(rng.choice(len(FAMILIES), p=shares))][1](rng)
+    call.isa, call.threads = int(rng.integers(isas)), pick(rng, (1, 1, 2, 3))
+    if chance(rng, 0.03) and call.arguments:
+        call.arguments = spoil(rng, call.arguments)
+    return call
+
+
+def describe(call: Call) -> str:
+    """The call as a user would read it: shapes, dtypes and strides in place of the arrays."""
+
+    def one(value: Any) -> str:
+        if isinstance(value, np.ndarray):
+            return f"{value.dtype}{list(value.shape)} strides {list(value.strides)}"
+        if isinstance(value, Operator):
+            return f"{value.name}({', '.join(f'{k}={one(v)}' for k, v in value.arguments.items())})"
+        if isinstance(value, tuple):
+            return f"({', '.join(map(one, value))})"
+        if callable(value) and hasattr(value, "__name__"):
+            return str(value.__name__)
+        return repr(value)
+
+    text = f"{call.module}.{call.function}({', '.join(f'{k}={one(v)}' for k, v in call.arguments.items())})"
+    if call.method:
+        text += f".{call.method}({', '.join(f'{k}={one(v)}' for k, v in call.method_arguments.items())})"
+    wanted = (", gradient" if call.gradient else "") + (f", out {call.out}" if call.out else "")
+    return f"{text}{wanted}, ISA {call.isa}, {call.threads} threads"
