@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import _core
-from ._core_api.arguments import as_index, fail
+from ._core_api.arguments import as_index, fail_value
 
 __all__ = ["get_num_threads", "isa", "isas", "set_num_threads", "threads", "use_isa"]
 
@@ -50,7 +50,7 @@ def set_num_threads(n: int) -> None:
     """
     number = as_index("set_num_threads", "n", n, 1)
     if number > MOST_THREADS:
-        fail(ValueError, "set_num_threads", "n", number, f"at most {MOST_THREADS}")
+        fail_value(ValueError, "set_num_threads", "n", number, f"at most {MOST_THREADS}")
     _core.set_threads(number)
 
 
@@ -106,7 +106,7 @@ def use_isa(name: str) -> Iterator[None]:
     'base'
     """
     if name not in isas():
-        fail(ValueError, "use_isa", "name", repr(name), "one of " + ", ".join(isas()))
+        fail_value(ValueError, "use_isa", "name", name, "one of " + ", ".join(isas()))
     before = isa()
     _core.set_isa(name)
     try:
@@ -119,14 +119,14 @@ def _from_environment() -> None:
     wanted = os.environ.get("POSENC_NUM_THREADS", "")
     if wanted:
         if not wanted.isdecimal() or not 1 <= int(wanted) <= MOST_THREADS:
-            fail(ValueError, "posenc", "POSENC_NUM_THREADS", repr(wanted), f"a whole number from 1 to {MOST_THREADS}")
+            fail_value(ValueError, "posenc", "POSENC_NUM_THREADS", wanted, f"a whole number from 1 to {MOST_THREADS}")
         set_num_threads(int(wanted))
     else:
         set_num_threads(_default_threads())
     name = os.environ.get("POSENC_ISA", "")
     if name:
         if name not in isas():
-            fail(ValueError, "posenc", "POSENC_ISA", repr(name), "one of " + ", ".join(isas()))
+            fail_value(ValueError, "posenc", "POSENC_ISA", name, "one of " + ", ".join(isas()))
         _core.set_isa(name)
 
 

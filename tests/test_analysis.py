@@ -327,15 +327,15 @@ def test_coverage_of_rope():
 def test_refusals():
     for call, match in (
         (lambda: analysis.rope_coverage([-1.0], 4), "frequencies has a negative frequency"),
-        (lambda: analysis.rope_coverage([1.0], 4, test_length=3), "test_length has 3"),
+        (lambda: analysis.rope_coverage([1.0], 4, test_length=3), "test_length is 3"),
         (lambda: analysis.rope_bands([1.0], [0.0], train_length=4), "original has"),
         (lambda: analysis.inner_product(1, 2, []), "frequencies has shape"),
         (lambda: analysis.inner_product(1, 2, [1.0], weights=[1.0]), "weights has"),
         (lambda: analysis.inner_product([1, 2], [1, 2, 3], [1.0]), "m has shape"),
         (lambda: analysis.inner_product(np.nan, 2, [1.0]), "m has nan"),
-        (lambda: analysis.decay(1, base=0), "base has 0"),
-        (lambda: analysis.decay(1, alpha=-1), "alpha has -1"),
-        (lambda: analysis.decay(1, schedule="linear"), "schedule has 'linear'"),
+        (lambda: analysis.decay(1, base=0), "base is 0"),
+        (lambda: analysis.decay(1, alpha=-1), "alpha is -1"),
+        (lambda: analysis.decay(1, schedule="linear"), "schedule is 'linear'"),
         (lambda: analysis.correlation_matrix(np.zeros((2, 0))), "encoding has last axis 0"),
         (lambda: analysis.distance_matrix([1.0]), "encoding has 1 axes"),
     ):

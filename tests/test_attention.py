@@ -427,7 +427,7 @@ def test_merge_with_parts_that_saw_nothing():
     (np.ones(3), np.ones(3), "outs"), (np.ones((0, 3, 4)), np.ones((0, 3)), "outs"),
 ], ids=str)  # fmt: skip
 def test_merge_refuses(outs, lses, argument):
-    with pytest.raises(ValueError, match=rf"^merge_attention: {argument} has .+; expected "):
+    with pytest.raises(ValueError, match=rf"^merge_attention: {argument} (has|is) .+; expected "):
         posenc.merge_attention(outs, lses)
 
 
@@ -553,7 +553,7 @@ ERRORS = {
 @pytest.mark.parametrize("kind", ERRORS)
 def test_errors(kind, rng):
     options, exception, argument = ERRORS[kind]
-    with pytest.raises(exception, match=rf"^attention: {argument or r'[a-z]+'} has .+; expected "):
+    with pytest.raises(exception, match=rf"^attention: {argument or r'[a-z]+'} (has|is) .+; expected "):
         posenc.attention(**{**qkv(rng, N, M), **options})
 
 

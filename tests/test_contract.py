@@ -27,7 +27,7 @@ def refused(case, *kinds):
         yield
     assert type(caught.value) in kinds
     message = str(caught.value)
-    found = re.fullmatch(r"(\w+)(\.\w+)?: (\w+) has .+; expected .+", message, re.DOTALL)
+    found = re.fullmatch(r"(\w+)(\.\w+)?: (\w+) (has|is) .+; expected .+", message, re.DOTALL)
     assert found, message
     known = case.parameters | {name for _, given in nested(case) for name in given} | set(case.parts)
     functions = {case.function} | {function for function, _ in nested(case)}

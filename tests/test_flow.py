@@ -156,9 +156,9 @@ REFUSED = [
 def test_floater_refuses(changed, kind, name):
     arguments = {"p0": np.ones(3), "w1": np.ones((5, 4)), "b1": np.ones(5), "w2": np.ones((3, 6)), "b2": np.ones(3)}
     arguments = {**arguments, "n": 2, **changed}
-    with pytest.raises(kind, match=rf"^floater: {name} has .+; expected "):
+    with pytest.raises(kind, match=rf"^floater: {name} (has|is) .+; expected "):
         posenc.floater(**arguments)
-    with pytest.raises(kind, match=rf"^floater_vjp: {name} has .+; expected "):
+    with pytest.raises(kind, match=rf"^floater_vjp: {name} (has|is) .+; expected "):
         posenc.floater_vjp(np.ones((2, 3)), **arguments)
 
 
@@ -171,7 +171,7 @@ def test_floater_refuses(changed, kind, name):
 )  # fmt: skip
 def test_integrate_refuses_what_is_no_slope(h, kind):
     out = np.full((2, 3), 7.0)
-    with pytest.raises(kind, match=r"^integrate: h has .+; expected "):
+    with pytest.raises(kind, match=r"^integrate: h (has|is) .+; expected "):
         posenc.integrate(h, np.ones(3), [0.0, 1.0], out=out)
     assert np.all(out == 7)
 

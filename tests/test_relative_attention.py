@@ -132,13 +132,13 @@ def test_tupe_reads_positions_only_beside_it(rng):
     out = posenc.attention(**arguments, bias=bias)
     assert same_bits(out, posenc.attention(**arguments, bias=bias, q_positions=np.arange(5) * 7.5))
     bias = made("tupe-r", 5, 8)["bias"][0]
-    with pytest.raises(ValueError, match=r"^attention: align has None"):
+    with pytest.raises(ValueError, match=r"^attention: align is None"):
         posenc.attention(**arguments, bias=bias)
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "tupe-r"])
 def test_align_is_required(name, rng):
-    with pytest.raises(ValueError, match=r"^attention: align has None"):
+    with pytest.raises(ValueError, match=r"^attention: align is None"):
         posenc.attention(**qkv(rng, 5, 8), **made(name, 5, 8))
     assert posenc.attention(**qkv(rng, 8, 8), **made(name, 8, 8)).shape == (H, 8, DV)
 

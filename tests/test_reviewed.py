@@ -161,7 +161,7 @@ REFUSED_COUNTS = {
 def test_counts_that_numpy_would_make_empty(kind, n):
     """np.arange(2**63) is empty: no positions, and no steps of the solver."""
     call, beginning = REFUSED_COUNTS[kind]
-    with pytest.raises(ValueError, match=f"^{beginning}has {n}; expected at most 2"):
+    with pytest.raises(ValueError, match=f"^{beginning}(has|is) {n}; expected at most 2"):
         call(n)
 
 

@@ -23,7 +23,7 @@ def test_set_and_restore_threads():
 @pytest.mark.parametrize("n", [0, -1, -(2**70), 2**70])
 def test_refused_thread_counts(n):
     before = posenc.get_num_threads()
-    with pytest.raises(ValueError, match=r"^set_num_threads: n has .+; expected "):
+    with pytest.raises(ValueError, match=r"^set_num_threads: n (has|is) .+; expected "):
         posenc.set_num_threads(n)
     assert posenc.get_num_threads() == before
 
@@ -51,7 +51,7 @@ def test_use_isa():
 @pytest.mark.parametrize("name", ["", "AVX2", "sse9", "avx2 "])
 def test_unknown_isa_is_refused_by_name(name):
     with (
-        pytest.raises(ValueError, match=r"^use_isa: name has .*; expected one of base") as caught,
+        pytest.raises(ValueError, match=r"^use_isa: name (has|is) .*; expected one of base") as caught,
         posenc.use_isa(name),
     ):
         pytest.fail("entered")
@@ -60,7 +60,7 @@ def test_unknown_isa_is_refused_by_name(name):
 
 @pytest.mark.parametrize("name", [None, 3, b"base"])
 def test_isa_of_another_type_is_refused(name):
-    with pytest.raises((TypeError, ValueError), match="use_isa: name has"), posenc.use_isa(name):
+    with pytest.raises((TypeError, ValueError), match="use_isa: name is"), posenc.use_isa(name):
         pytest.fail("entered")
     assert posenc.isa() in posenc.isas()
 

@@ -42,7 +42,7 @@ def refused(kind, words, call, *arguments, **options):
         call(*arguments, **options)
     assert type(caught.value) is kind
     message = str(caught.value)
-    assert re.fullmatch(r"rope_\w+: \w+ has .+; expected .+", message), message
+    assert re.fullmatch(r"rope_\w+: \w+ (has|is) .+; expected .+", message), message
     assert all(word in message for word in words), message
 
 

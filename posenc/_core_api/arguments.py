@@ -1,7 +1,10 @@
-"""The way down to ``_core`` and back: what users pass becomes what the kernels take.
+"""Convert user arguments to kernel operands, and results back.
 
-Here lists and DLPack tensors become arrays, dtypes are chosen, positions keep every bit they have, and ``out=`` of any
-layout is filled through a temporary; the binding takes inputs of any layout. Nothing here knows what an operator means.
+Lists and DLPack tensors become arrays, dtypes are checked, and positions keep every bit. The kernels take operands of
+any layout but write only to rows without gaps, so `prepare_out` provides a buffer where ``out=`` has another layout.
+Nothing in this file depends on the meaning of an operator.
+
+Every function that takes `function` and `argument` uses these two names in its error messages.
 """
 
 from __future__ import annotations
@@ -17,39 +20,64 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 F32, F64, I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
-EXPECTED_DTYPE = "float16, bfloat16, float32, float64 or integers"
+STORAGE_DTYPES = "float16, bfloat16, float32 or float64"
 LARGEST_POSITION = 2**53
+"""Every integer up to here is exact in float64."""
 
 
 def fail(kind: type[Exception], function: str, argument: str, has: object, expected: str) -> NoReturn:
-    """Raise the one form that every message has."""
+    """Raise "<function>: <argument> has <has>; expected <expected>", for a property of the argument."""
     raise kind(f"{function}: {argument} has {has}; expected {expected}")
 
 
+def fail_value(kind: type[Exception], function: str, argument: str, value: object, expected: str) -> NoReturn:
+    """Raise "<function>: <argument> is <value>; expected <expected>", for the argument's own value."""
+    shown = repr(value) if isinstance(value, str | bytes) else value
+    raise kind(f"{function}: {argument} is {shown}; expected {expected}")
+
+
 def is_bfloat16(dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype is bfloat16 of ml_dtypes, which need not be installed."""
     return dtype.itemsize == 2 and dtype.name == "bfloat16"
 
 
-def storage_dtype(function: str, dtype: npt.DTypeLike, argument: str = "dtype") -> np.dtype[Any]:
-    """One of the four storage dtypes, in native byte order."""
+def is_storage_dtype(dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype is one of the four that data may have."""
+    return dtype.char in "efd" or is_bfloat16(dtype)
+
+
+def storage_dtype(function: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """Return the argument `dtype` as one of the four storage dtypes, in native byte order."""
     try:
         found = np.dtype(dtype).newbyteorder("=")
-    except (TypeError, ValueError):  # torch's dtypes are a ValueError
-        fail(TypeError, function, argument, repr(dtype), "float16, bfloat16, float32 or float64")
-    if found.char in "efd" or is_bfloat16(found):
-        return found
-    fail(TypeError, function, argument, f"dtype {found}", "float16, bfloat16, float32 or float64")
+    except (TypeError, ValueError):  # NumPy raises ValueError for a dtype of torch
+        fail_value(TypeError, function, "dtype", dtype, STORAGE_DTYPES)
+    if not is_storage_dtype(found):
+        fail_value(TypeError, function, "dtype", found, STORAGE_DTYPES)
+    return found
 
 
 def result_dtype(function: str, dtype: npt.DTypeLike | None, out: Any) -> np.dtype[Any]:
-    """What ``dtype=None`` means: that of `out`, else float32."""
+    """Return `dtype`; without it, the dtype of `out`; without both, float32."""
     if dtype is None:
-        return storage_dtype(function, getattr(out, "dtype", F32), "out")
+        if out is None:
+            return F32
+        if not isinstance(out, np.ndarray):
+            fail(TypeError, function, "out", f"type {type(out).__name__}", "a NumPy array")
+        if not is_storage_dtype(out.dtype):
+            fail(TypeError, function, "out", f"dtype {out.dtype}", STORAGE_DTYPES)
+        found: np.dtype[Any] = out.dtype.newbyteorder("=")
+        return found
     return storage_dtype(function, dtype)
 
 
+def compute_dtype(data: Array) -> np.dtype[Any]:
+    """Return the dtype of the arithmetic: float64 for float64 data, else float32."""
+    return F64 if data.dtype.char == "d" else F32
+
+
 def as_array(function: str, argument: str, value: Any) -> Array:
-    """Anything that NumPy or DLPack can show as an array, without a copy where there is one already."""
+    """Return whatever NumPy or DLPack can read as an array, without a copy where there is an array already."""
     if isinstance(value, np.ndarray):
         return np.asarray(value)
     try:
@@ -63,18 +91,17 @@ def as_array(function: str, argument: str, value: Any) -> Array:
 
 
 def as_data(function: str, argument: str, value: Any) -> Array:
-    """An array of a storage dtype in any layout; integers are taken as float64."""
+    """Return an array of a storage dtype in any layout; integers become float64."""
     array = value if type(value) is np.ndarray else as_array(function, argument, value)
-    char = array.dtype.char
-    if char in "efd" or is_bfloat16(array.dtype):
+    if is_storage_dtype(array.dtype):
         return array
     if array.dtype.kind in "iu":
         return array.astype(np.float64)
-    fail(TypeError, function, argument, f"dtype {array.dtype}", EXPECTED_DTYPE)
+    fail(TypeError, function, argument, f"dtype {array.dtype}", "float16, bfloat16, float32, float64 or integers")
 
 
 def as_parameter(function: str, argument: str, value: Any, ndim: int) -> Float64:
-    """A finite float64 copy: what a description of an operator keeps."""
+    """Return a finite, contiguous float64 copy with `ndim` axes, for an operator to keep."""
     array = np.array(as_data(function, argument, value), np.float64, order="C")
     if array.ndim != ndim:
         fail(ValueError, function, argument, f"{array.ndim} axes", f"{ndim}")
@@ -84,38 +111,33 @@ def as_parameter(function: str, argument: str, value: Any, ndim: int) -> Float64
 
 
 def as_float64(function: str, argument: str, value: Any) -> Float64:
-    """The same numbers as float64."""
+    """Return the numbers as float64, without a copy where they are."""
     if type(value) is np.ndarray and value.dtype is F64:
         return value
     return as_data(function, argument, value).astype(F64, copy=False)
 
 
-def working(array: Array, wide: bool) -> Array:
-    """An operand beside the data: float64 where the data is, else at most float32."""
-    if wide:
+def cast_operand(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an operand for arithmetic in `dtype`; the kernels widen half precision themselves, so it stays."""
+    if dtype.char == "d":
         return array.astype(F64, copy=False)
     return array.astype(F32) if array.dtype.char == "d" else array
 
 
-def narrowed(function: str, argument: str, array: Array, dtype: np.dtype[Any]) -> Array:
-    """A finite operand in the dtype of the arithmetic; what float32 has no number for is refused."""
+def cast_finite(function: str, argument: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return a finite array in `dtype`; refuse numbers that overflow float32."""
     if array.dtype.itemsize <= dtype.itemsize:
         return array.astype(dtype, copy=False)
     with np.errstate(over="ignore"):
         small = array.astype(dtype)
     if not np.isfinite(small).all():
-        fail(
-            ValueError,
-            function,
-            argument,
-            "numbers beyond float32",
-            f"less than {np.finfo(dtype).max:.3g}, or float64 data",
-        )
+        limit = f"less than {np.finfo(dtype).max:.3g}, or float64 data"
+        fail(ValueError, function, argument, "numbers beyond float32", limit)
     return small
 
 
 def as_index(function: str, argument: str, value: Any, least: int, most: int = LARGEST_POSITION) -> int:
-    """A Python int from `least` to `most`; bools and floats are a TypeError."""
+    """Return a Python int from `least` to `most`; refuse bools and floats."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -123,42 +145,44 @@ def as_index(function: str, argument: str, value: Any, least: int, most: int = L
     if isinstance(value, bool | np.bool_):
         fail(TypeError, function, argument, f"type {type(value).__name__}", "an integer")
     if number < least:
-        fail(ValueError, function, argument, number, f"at least {least}")
-    if number > most:  # np.arange(2**63) is empty, without a word
-        fail(ValueError, function, argument, number, "at most 2**53" if most == LARGEST_POSITION else f"at most {most}")
+        fail_value(ValueError, function, argument, number, f"at least {least}")
+    if number > most:  # np.arange(2**63) would return an empty array
+        limit = "2**53" if most == LARGEST_POSITION else str(most)
+        fail_value(ValueError, function, argument, number, f"at most {limit}")
     return number
 
 
 def as_number(function: str, argument: str, value: Any) -> float:
-    """A finite Python float from an int or a float; bools are a TypeError."""
+    """Return a finite Python float from an int or a float; refuse bools and strings."""
     try:
         number = float(value)
     except OverflowError:
         fail(ValueError, function, argument, "an integer beyond float64", "a finite number")
     except (TypeError, ValueError):
         number = np.nan
-    if isinstance(value, bool | np.bool_ | str | bytes) or (
-        number != number and not isinstance(value, float | np.floating)
-    ):
+    is_nan_of_float = number != number and isinstance(value, float | np.floating)
+    if isinstance(value, bool | np.bool_ | str | bytes) or (number != number and not is_nan_of_float):
         fail(TypeError, function, argument, f"type {type(value).__name__}", "a number")
     if not np.isfinite(number):
-        fail(ValueError, function, argument, number, "a finite number")
+        fail_value(ValueError, function, argument, number, "a finite number")
     return number
 
 
 def as_bool(function: str, argument: str, value: Any) -> bool:
+    """Return a Python bool; refuse everything but bools."""
     if not isinstance(value, bool | np.bool_):
         fail(TypeError, function, argument, f"type {type(value).__name__}", "True or False")
     return bool(value)
 
 
-def one_of(function: str, argument: str, value: Any, allowed: Iterable[str]) -> None:
-    if not isinstance(value, str) or value not in allowed:
-        fail(ValueError, function, argument, repr(value), "one of " + ", ".join(map(repr, allowed)))
+def check_choice(function: str, argument: str, value: Any, choices: Iterable[str]) -> None:
+    """Refuse everything but the strings in `choices`."""
+    if not isinstance(value, str) or value not in choices:
+        fail_value(ValueError, function, argument, value, "one of " + ", ".join(map(repr, choices)))
 
 
 def as_reals(function: str, argument: str, value: Any) -> Array:
-    """Integers as int64, reals as float64, in any layout: positions and offsets keep every bit they have."""
+    """Return integers as int64 and reals as float64, in any layout: positions and offsets keep every bit."""
     array = value if type(value) is np.ndarray else as_array(function, argument, value)
     dtype = array.dtype
     if dtype is I64 or dtype is F64:
@@ -170,19 +194,19 @@ def as_reals(function: str, argument: str, value: Any) -> Array:
     if (dtype.kind == "f" and dtype.itemsize <= 8) or is_bfloat16(dtype):
         return array.astype(F64, copy=False)
     if isinstance(value, list | tuple) and dtype.kind == "O" and all(type(p) is int for p in array.flat):
-        fail(ValueError, function, argument, max(array.flat, key=abs), "at most 2**53")  # NumPy has no such integers
+        fail(ValueError, function, argument, max(array.flat, key=abs), "at most 2**53")  # integers beyond int64
     fail(TypeError, function, argument, f"dtype {dtype}", "integers or reals")
 
 
 def check_positions(function: str, argument: str, array: Array) -> None:
-    """Refuse what is not finite or past 2**53, where the binding does not see the argument under its name."""
+    """Refuse positions that are not finite or exceed 2**53, where the kernel knows the operand by another name."""
     bad = ~((array >= -LARGEST_POSITION) & (array <= LARGEST_POSITION))
     if bad.any():
         fail(ValueError, function, argument, array[bad][0], "finite positions of at most 2**53")
 
 
 def as_positions(function: str, argument: str, value: Any) -> Array:
-    """``n`` as 0..n-1, or the array of positions; at least one axis."""
+    """Return 0 .. n-1 for an int n, or an array of positions with at least one axis."""
     if type(value) is not np.ndarray and isinstance(value, int | np.integer) and not isinstance(value, bool):
         return np.arange(as_index(function, argument, value, 0), dtype=I64)
     array = as_reals(function, argument, value)
@@ -190,29 +214,43 @@ def as_positions(function: str, argument: str, value: Any) -> Array:
         return array
     if array.dtype is I64:
         return np.arange(as_index(function, argument, int(array), 0), dtype=I64)
-    fail(TypeError, function, argument, "a bare float", "an int n, meaning 0..n-1, or an array of positions")
+    fail_value(TypeError, function, argument, float(array), "an int n, meaning 0..n-1, or an array of positions")
 
 
-def output(
+def prepare_out(
     function: str,
     out: Any,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
-    reads: tuple[Any, ...] = (),
+    inputs: tuple[Any, ...] = (),
     in_place: bool = False,
-) -> tuple[Array, Array, Array | None]:
-    """The array to return, the memory that the kernel fills, and the temporary to hand to `finish`.
+) -> tuple[Array, Array]:
+    """Check `out` and return (array to return, buffer for the kernel); `finish_out` takes both after the kernel.
 
-    `dtype` is taken in native byte order.
+    Parameters
+    ----------
+    function : str
+        Named in errors.
+    out : array or None
+        The user's ``out=``; without it a new array is made.
+    shape, dtype
+        What `out` must have. The byte order of `dtype` is ignored: results are in native byte order.
+    inputs : tuple
+        Operands of the call; those that are no arrays are ignored. If `out` shares memory with one of them, the buffer
+        is a new array.
+    in_place : bool
+        Whether the kernel allows that `out` is one of `inputs` itself: the same elements in the same places.
 
-    The temporary is None where the kernel can write to the array itself. `reads` are the inputs: where `out` shares
-    memory with one, the result goes through the temporary, except where `in_place` allows that they are the same.
+    Returns
+    -------
+    out, buffer : ndarray
+        The same array where the kernel can write to `out`.
     """
     if not dtype.isnative:
         dtype = dtype.newbyteorder("=")
     if out is None:
         array = np.empty(shape, dtype)
-        return array, array, None
+        return array, array
     if not isinstance(out, np.ndarray):
         fail(TypeError, function, "out", f"type {type(out).__name__}", "a NumPy array")
     if out.dtype is not dtype and out.dtype != dtype:
@@ -222,28 +260,35 @@ def output(
     flags = out.flags
     if not flags.writeable:
         fail(ValueError, function, "out", "read-only memory", "a writeable array")
-    direct, owned = flags.carray or is_direct(out), flags.owndata
-    for read in reads:
-        if not isinstance(read, np.ndarray) or (
-            owned and read is not out and (read.flags.owndata or is_view_of_another(read, out))
+    if not (flags.carray or _is_kernel_writeable(out)):
+        return out, np.empty(shape, dtype)
+    owned = flags.owndata
+    for array in inputs:
+        # Two arrays that own their memory share none. This test costs a sixth of np.may_share_memory.
+        if not isinstance(array, np.ndarray) or (
+            owned and array is not out and (array.flags.owndata or _is_view_of_another(array, out))
         ):
-            continue  # two arrays that own their memory share none: a sixth of the cost of asking NumPy
-        if np.may_share_memory(out, read) and not (in_place and is_same(read, out)):
-            direct = False
-    if direct:
-        return out, out, None
-    staged = np.empty(shape, dtype)
-    return out, staged, staged
+            continue
+        if np.may_share_memory(out, array) and not (in_place and _is_same_view(array, out)):
+            return out, np.empty(shape, dtype)
+    return out, out
 
 
-def is_view_of_another(view: Array, out: Array) -> bool:
-    """Whether the memory of a view is owned by an array, other than `out`."""
+def finish_out(out: Array, buffer: Array) -> Array:
+    """Copy the kernel's result into `out` unless the kernel wrote there, and return `out`."""
+    if buffer is not out:
+        out[...] = buffer
+    return out
+
+
+def _is_view_of_another(view: Array, out: Array) -> bool:
+    """Return whether the memory of a view belongs to an array other than `out`."""
     base = view.base
     return type(base) is np.ndarray and base is not out and base.flags.owndata
 
 
-def is_direct(out: Array) -> bool:
-    """Whether kernels can write to an array: native, aligned, rows without gaps, no element twice."""
+def _is_kernel_writeable(out: Array) -> bool:
+    """Return whether kernels can write to an array: native, aligned, rows without gaps, no element twice."""
     strides_of_many = [stride for stride, length in zip(out.strides, out.shape, strict=True) if length > 1]
     return (
         out.dtype.isnative
@@ -253,30 +298,23 @@ def is_direct(out: Array) -> bool:
     )
 
 
-def is_same(a: Array, b: Array) -> bool:
-    """Whether two arrays are the same elements in the same places."""
+def _is_same_view(a: Array, b: Array) -> bool:
+    """Return whether two arrays are the same elements in the same places."""
     return a is b or (
         a.__array_interface__["data"] == b.__array_interface__["data"] and a.strides == b.strides and a.shape == b.shape
     )
 
 
-def finish(out: Array, staged: Array | None) -> Array:
-    """Move a result that could not be computed where it belongs."""
-    if staged is not None:
-        out[...] = staged
-    return out
-
-
 def broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """Whether an array of `shape` broadcasts to exactly `target`."""
+    """Return whether an array of `shape` broadcasts to exactly `target`."""
     try:
         return np.broadcast_shapes(shape, target) == target
     except ValueError:
         return False
 
 
-def reduce_to(gradient: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Sum a gradient over the axes along which its argument was broadcast."""
+def unbroadcast(gradient: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Sum a gradient over the axes along which its argument of `shape` was broadcast."""
     extra = gradient.ndim - len(shape)
     axes = tuple(range(extra)) + tuple(
         extra + axis for axis, length in enumerate(shape) if length == 1 and gradient.shape[extra + axis] != 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._core_api.arguments import F32, F64, Array, as_data, fail, output, working
+from .._core_api.arguments import Array, as_data, cast_operand, compute_dtype, fail, prepare_out
 
 
 def states(function: str, argument: str, value: Any) -> Array:
@@ -24,7 +24,7 @@ def streams(array: Array, axes: int) -> Array:
     return array.reshape(count, *kept)
 
 
-def parameter(function: str, argument: str, value: Any, shape: tuple[int | str, ...], wide: bool) -> Array:
+def parameter(function: str, argument: str, value: Any, shape: tuple[int | str, ...], dtype: np.dtype[Any]) -> Array:
     """A weight of exactly this shape, in float64 where the states are, else at most float32; a letter is any length."""
     array = as_data(function, argument, value)
     fits = array.ndim == len(shape) and all(
@@ -32,23 +32,16 @@ def parameter(function: str, argument: str, value: Any, shape: tuple[int | str, 
     )
     if not fits:
         fail(ValueError, function, argument, f"shape {array.shape}", f"({', '.join(map(str, shape))})")
-    return working(array, wide)
+    return cast_operand(array, dtype)
 
 
-def kind_of(array: Array) -> np.dtype[Any]:
-    """What states of this storage are computed in."""
-    return F64 if array.dtype.char == "d" else F32
-
-
-def walk_output(
-    function: str, out: Any, p0: Array, n: int, reads: tuple[Any, ...]
-) -> tuple[Array, Array, Array | None]:
-    """As `output`, for rows (..., n, C); the memory has one batch axis."""
+def walk_output(function: str, out: Any, p0: Array, n: int, inputs: tuple[Any, ...]) -> tuple[Array, Array]:
+    """As `prepare_out`, for rows (..., n, C); the buffer is contiguous."""
     shape = (*p0.shape[:-1], n, p0.shape[-1])
-    result, memory, staged = output(function, out, shape, p0.dtype, reads)
-    if not memory.flags.c_contiguous:  # one batch axis of these would be a copy
-        memory = staged = np.empty(shape, p0.dtype.newbyteorder("="))
-    return result, streams(memory, 2), staged
+    result, buffer = prepare_out(function, out, shape, p0.dtype, inputs)
+    if not buffer.flags.c_contiguous:  # one batch axis of these would be a copy
+        buffer = np.empty(shape, p0.dtype.newbyteorder("="))
+    return result, buffer
 
 
 def cotangent(function: str, grad: Any, p0: Array, n: int) -> Array:
@@ -56,4 +49,4 @@ def cotangent(function: str, grad: Any, p0: Array, n: int) -> Array:
     array, shape = as_data(function, "grad", grad), (*p0.shape[:-1], n, p0.shape[-1])
     if array.shape != shape:
         fail(ValueError, function, "grad", f"shape {array.shape}", str(shape))
-    return streams(array.astype(kind_of(p0), copy=False), 2)
+    return streams(array.astype(compute_dtype(p0), copy=False), 2)

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import (
-    F32,
     F64,
     Array,
     Float64,
@@ -18,10 +17,11 @@ from .._core_api.arguments import (
     as_float64,
     as_positions,
     broadcasts_to,
+    cast_operand,
     check_positions,
+    compute_dtype,
     fail,
-    reduce_to,
-    working,
+    unbroadcast,
 )
 
 __all__ = ["ComplexOrderGradient", "complex_order", "complex_order_vjp"]
@@ -149,7 +149,7 @@ def complex_order(
     """
     function = "complex_order"
     given = _operands(function, amplitude, frequency, positions, phase)
-    real = F64 if given.amplitude.dtype.char == "d" else F32
+    real = compute_dtype(given.amplitude)
     out = np.empty(given.amplitude.shape, np.complex128 if real is F64 else np.complex64)
     _core.complex_order(function, *given.rows(), _pairs(out, real))
     return out
@@ -196,10 +196,10 @@ def complex_order_vjp(
     """
     function = "complex_order_vjp"
     given = _operands(function, amplitude, frequency, positions, phase)
-    real = F64 if given.amplitude.dtype.char == "d" else F32
+    real = compute_dtype(given.amplitude)
     cotangent = as_array(function, "grad", grad)
     if not (cotangent.dtype.kind == "c" and cotangent.dtype.itemsize <= 16):
-        cotangent = working(as_data(function, "grad", cotangent), real is F64)
+        cotangent = cast_operand(as_data(function, "grad", cotangent), real)
     if cotangent.shape != given.amplitude.shape:
         fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(given.amplitude.shape))
     dense = np.ascontiguousarray(cotangent, np.complex128 if real is F64 else np.complex64)
@@ -212,7 +212,7 @@ def complex_order_vjp(
     )
     return ComplexOrderGradient(
         d_amplitude,
-        reduce_to(d_frequency, given.frequency.shape, F64),
-        reduce_to(d_positions, given.where.shape, F64),
-        None if d_phase is None or given.phase is None else reduce_to(d_phase, given.phase.shape, F64),
+        unbroadcast(d_frequency, given.frequency.shape, F64),
+        unbroadcast(d_positions, given.where.shape, F64),
+        None if d_phase is None or given.phase is None else unbroadcast(d_phase, given.phase.shape, F64),
     )

@@ -8,7 +8,19 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import F32, F64, Array, as_bool, as_data, as_index, fail, finish, one_of, output, working
+from .._core_api.arguments import (
+    Array,
+    as_bool,
+    as_data,
+    as_index,
+    cast_operand,
+    check_choice,
+    compute_dtype,
+    fail,
+    fail_value,
+    finish_out,
+    prepare_out,
+)
 
 __all__ = [
     "ConvPosition2dGradient",
@@ -73,7 +85,7 @@ def _grid(
     residual: Any,
 ) -> _Grid:
     """Both functions' arguments as one grid; a sequence, `size` None, is a grid of one row."""
-    one_of(function, "padding", padding, PADDINGS)
+    check_choice(function, "padding", padding, PADDINGS)
     data, taps = as_data(function, "x", x), as_data(function, "kernel", kernel)
     if data.ndim < 2:
         fail(ValueError, function, "x", f"{data.ndim} axes", "at least 2, (..., N, d)")
@@ -97,7 +109,7 @@ def _grid(
     if left is not None:
         before = as_index(function, "left", left, 0)
         if before >= columns:
-            fail(ValueError, function, "left", before, f"less than {columns}, the taps of the kernel")
+            fail_value(ValueError, function, "left", before, f"less than {columns}, the taps of the kernel")
     if padding == "circular" and height * width:
         for length, reach in ((height, rows - 1 - top), (width, max(before, columns - 1 - before))):
             if reach > length:
@@ -108,11 +120,11 @@ def _grid(
     offset = None if bias is None else as_data(function, "bias", bias)
     if offset is not None and offset.shape != (d,):
         fail(ValueError, function, "bias", f"shape {offset.shape}", str((d,)))
-    wide = data.dtype.char == "d"
+    dtype = compute_dtype(data)
     return _Grid(
         data,
-        np.moveaxis(taps.reshape(d, rows, columns), 0, -1).astype(F64 if wide else F32, order="C"),
-        None if offset is None else working(offset, wide),
+        np.moveaxis(taps.reshape(d, rows, columns), 0, -1).astype(dtype, order="C"),
+        None if offset is None else cast_operand(offset, dtype),
         (taps, offset),
         height,
         width,
@@ -125,21 +137,21 @@ def _grid(
 
 
 def _forward(function: str, grid: _Grid, out: Any) -> Array:
-    out, memory, staged = output(function, out, grid.x.shape, grid.x.dtype, (grid.x, *grid.given))
-    if memory.size:
+    out, buffer = prepare_out(function, out, grid.x.shape, grid.x.dtype, (grid.x, *grid.given))
+    if buffer.size:
         _core.convolution(
-            function, grid.cut(grid.x), grid.kernel, grid.bias, grid.cut(memory),
+            function, grid.cut(grid.x), grid.kernel, grid.bias, grid.cut(buffer),
             grid.top, grid.left, grid.padding, grid.residual, 0,
         )  # fmt: skip
-        memory[..., : grid.prefix, :] = grid.x[..., : grid.prefix, :]
-    return finish(out, staged)
+        buffer[..., : grid.prefix, :] = grid.x[..., : grid.prefix, :]
+    return finish_out(out, buffer)
 
 
 def _gradient(function: str, grad: Any, grid: _Grid) -> tuple[Array, Array, Array | None]:
     cotangent = as_data(function, "grad", grad)
     if cotangent.shape != grid.x.shape:
         fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(grid.x.shape))
-    cotangent = working(cotangent, grid.x.dtype.char == "d")
+    cotangent = cast_operand(cotangent, compute_dtype(grid.x))
     dtype = grid.x.dtype.newbyteorder("=")
     dx = np.empty(grid.x.shape, dtype)
     rows, columns, d = grid.kernel.shape

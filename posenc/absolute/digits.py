@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import I64, LARGEST_POSITION, Float64, as_array, as_float64, as_index, fail
+from .._core_api.arguments import I64, LARGEST_POSITION, Float64, as_array, as_float64, as_index, fail, fail_value
 
 __all__ = ["digits", "from_digits", "positions_from_mask"]
 
@@ -16,7 +16,7 @@ __all__ = ["digits", "from_digits", "positions_from_mask"]
 def _base(function: str, base: Any) -> int:
     number = as_index(function, "base", base, 2)
     if number > LARGEST_POSITION:
-        fail(ValueError, function, "base", number, "at most 2**53: a digit is a float64")
+        fail_value(ValueError, function, "base", number, "at most 2**53: a digit is a float64")
     return number
 
 
@@ -177,7 +177,7 @@ def positions_from_mask(keep: npt.ArrayLike, *, start: int = 0) -> npt.NDArray[n
         fail(ValueError, function, "keep", "no axes", "(..., N)")
     first = as_index(function, "start", start, -LARGEST_POSITION)
     if first > LARGEST_POSITION:
-        fail(ValueError, function, "start", first, "at most 2**53")
+        fail_value(ValueError, function, "start", first, "at most 2**53")
     out = np.empty(mask.shape, I64)
     _core.positions_from_mask(function, mask, out, first)
     return out

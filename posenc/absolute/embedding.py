@@ -16,10 +16,12 @@ from .._core_api.arguments import (
     as_data,
     as_index,
     as_number,
+    cast_operand,
+    compute_dtype,
     fail,
-    finish,
-    output,
-    working,
+    fail_value,
+    finish_out,
+    prepare_out,
 )
 
 __all__ = ["HierarchicalGradient", "LearnedGradient", "hierarchical", "hierarchical_vjp", "learned", "learned_vjp"]
@@ -82,8 +84,7 @@ def gathered(
     if cotangent.shape != wanted:
         fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(wanted))
     rows, width = table.shape
-    wide = table.dtype.char == "d"
-    flat = working(cotangent, wide).reshape(ids.size, width)
+    flat = cast_operand(cotangent, compute_dtype(table)).reshape(ids.size, width)
     row, position, weight = entries or (ids.reshape(-1), None, None)
     order = np.argsort(row, kind="stable")
     bounds = np.zeros(rows + 1, I64)
@@ -139,9 +140,9 @@ def learned(table: npt.ArrayLike, positions: npt.ArrayLike | int, *, out: Array 
     function = "learned"
     rows = as_table(function, table)
     ids = as_ids(function, positions, rows.shape[0])
-    out, memory, staged = output(function, out, (*ids.shape, rows.shape[1]), rows.dtype, (rows, ids))
-    _core.learned(function, rows, ids, memory)
-    return finish(out, staged)
+    out, buffer = prepare_out(function, out, (*ids.shape, rows.shape[1]), rows.dtype, (rows, ids))
+    _core.learned(function, rows, ids, buffer)
+    return finish_out(out, buffer)
 
 
 def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayLike | int) -> LearnedGradient:
@@ -179,7 +180,7 @@ def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayL
 def _alpha(function: str, alpha: Any) -> float:
     number = as_number(function, "alpha", alpha)
     if not 0 < number < 1:
-        fail(ValueError, function, "alpha", alpha, "more than 0 and less than 1")
+        fail_value(ValueError, function, "alpha", alpha, "more than 0 and less than 1")
     return number
 
 
@@ -244,9 +245,9 @@ def hierarchical(
             UserWarning,
             stacklevel=2,
         )
-    out, memory, staged = output(function, out, (*ids.shape, rows.shape[1]), rows.dtype, (rows, ids))
-    _core.hierarchical(function, rows, ids, memory, number)
-    return finish(out, staged)
+    out, buffer = prepare_out(function, out, (*ids.shape, rows.shape[1]), rows.dtype, (rows, ids))
+    _core.hierarchical(function, rows, ids, buffer, number)
+    return finish_out(out, buffer)
 
 
 def hierarchical_vjp(

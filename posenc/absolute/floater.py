@@ -17,12 +17,13 @@ from .._core_api.arguments import (
     as_index,
     as_number,
     as_reals,
+    check_choice,
+    compute_dtype,
     fail,
-    finish,
-    one_of,
-    output,
+    finish_out,
+    prepare_out,
 )
-from ._walk import cotangent, kind_of, parameter, states, streams, walk_output
+from ._walk import cotangent, parameter, states, streams, walk_output
 
 __all__ = ["FloaterGradient", "floater", "floater_vjp", "integrate"]
 
@@ -63,18 +64,18 @@ def _flow(
     function: str, p0: Any, w1: Any, b1: Any, w2: Any, b2: Any, n: Any, dt: Any, substeps: Any, method: Any
 ) -> _Flow:
     start = states(function, "p0", p0)
-    c, wide = start.shape[-1], start.dtype.char == "d"
-    up = parameter(function, "w1", w1, ("E", c + 1), wide)
+    c, dtype = start.shape[-1], compute_dtype(start)
+    up = parameter(function, "w1", w1, ("E", c + 1), dtype)
     e = up.shape[0]
     field = (
         up,
-        parameter(function, "b1", b1, (e,), wide),
-        parameter(function, "w2", w2, (c, e + 1), wide),
-        parameter(function, "b2", b2, (c,), wide),
+        parameter(function, "b1", b1, (e,), dtype),
+        parameter(function, "w2", w2, (c, e + 1), dtype),
+        parameter(function, "b2", b2, (c,), dtype),
     )
     count, step = as_index(function, "n", n, 0), as_number(function, "dt", dt)
     steps = as_index(function, "substeps", substeps, 1)
-    one_of(function, "method", method, METHODS)
+    check_choice(function, "method", method, METHODS)
     return _Flow(start, field, count, np.arange(steps) / steps, step, METHODS.index(method))
 
 
@@ -141,9 +142,9 @@ def floater(
     """
     function = "floater"
     f = _flow(function, p0, w1, b1, w2, b2, n, dt, substeps, method)
-    out, memory, staged = walk_output(function, out, f.p0, f.n, (f.p0, *f.field))
-    _core.floater(function, streams(f.p0, 1), *f.field, f.when, memory, f.dt, f.method)
-    return finish(out, staged)
+    out, buffer = walk_output(function, out, f.p0, f.n, (f.p0, *f.field))
+    _core.floater(function, streams(f.p0, 1), *f.field, f.when, streams(buffer, 2), f.dt, f.method)
+    return finish_out(out, buffer)
 
 
 def floater_vjp(
@@ -196,7 +197,7 @@ def floater_vjp(
     function = "floater_vjp"
     f = _flow(function, p0, w1, b1, w2, b2, n, dt, substeps, method)
     g, begin = cotangent(function, grad, f.p0, f.n), streams(f.p0, 1)
-    path = np.empty((len(begin), f.n, f.p0.shape[-1]), kind_of(f.p0))
+    path = np.empty((len(begin), f.n, f.p0.shape[-1]), compute_dtype(f.p0))
     _core.floater(function, begin, *f.field, f.when, path, f.dt, f.method)
     gradients = [np.empty(begin.shape), *(np.empty(array.shape) for array in f.field)]
     _core.floater_vjp(function, g, path, *f.field, f.when, *gradients, f.dt, f.method)
@@ -268,12 +269,12 @@ def integrate(
     if not np.isfinite(at).all():
         fail(ValueError, function, "times", "NaN or infinity", "finite numbers")
     steps = as_index(function, "substeps", substeps, 1)
-    one_of(function, "method", method, METHODS)
+    check_choice(function, "method", method, METHODS)
     rows, weights = TABLEAUS[method]
-    kind, p = kind_of(start), start.astype(F64)
+    kind, p = compute_dtype(start), start.astype(F64)
     path = np.empty((len(at), *start.shape), start.dtype.newbyteorder("="))
     shape = (*start.shape[:-1], len(at), start.shape[-1])
-    out, memory, staged = output(function, out, shape, start.dtype, (start,))
+    out, buffer = prepare_out(function, out, shape, start.dtype, (start,))
 
     def slope(t: float, state: Float64) -> Float64:
         found = as_data(function, "h", h(t, state.astype(kind)))
@@ -292,5 +293,5 @@ def integrate(
                     slopes.append(slope(float(now + sum(row) * step), p + moved))
                 p = p + sum((step * c * s for c, s in zip(weights, slopes, strict=True)), np.zeros_like(p))
         path[k] = p
-    memory[...] = np.moveaxis(path, 0, -2)
-    return finish(out, staged)
+    buffer[...] = np.moveaxis(path, 0, -2)
+    return finish_out(out, buffer)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._core_api.arguments import Float64, as_float64, as_index, as_number, fail, one_of
+from .._core_api.arguments import Float64, as_float64, as_index, as_number, check_choice, fail, fail_value
 
 __all__ = ["frequencies"]
 
@@ -58,12 +58,12 @@ def frequencies(
     """
     function = "frequencies"
     dim = as_index(function, "dim", dim, 1)
-    one_of(function, "schedule", schedule, ("geometric", "power"))
-    one_of(function, "denominator", denominator, DENOMINATORS)
+    check_choice(function, "schedule", schedule, ("geometric", "power"))
+    check_choice(function, "denominator", denominator, DENOMINATORS)
     geometric = exact_frequencies(function, dim, base, denominator)[0]
     exponent = as_number(function, "alpha", alpha)
     if exponent < 0:
-        fail(ValueError, function, "alpha", alpha, "at least 0")
+        fail_value(ValueError, function, "alpha", alpha, "at least 0")
     if schedule == "geometric":
         return geometric.copy()
     count, numerator, divisor = _exponents(dim, denominator)
@@ -81,7 +81,7 @@ def exact_frequencies(function: str, dim: int, base: float, denominator: str) ->
     """base**-t as double-doubles (high, low): the angle at position 2**31 needs more bits than one double has."""
     number = as_number(function, "base", base)
     if number <= 0:
-        fail(ValueError, function, "base", base, "a positive number")
+        fail_value(ValueError, function, "base", base, "a positive number")
     return _exact_frequencies(dim, base if isinstance(base, int) else number, denominator)
 
 

@@ -8,7 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import Array, as_data, broadcasts_to, fail, finish, one_of, output, reduce_to, working
+from .._core_api.arguments import (
+    Array,
+    as_data,
+    broadcasts_to,
+    cast_operand,
+    check_choice,
+    compute_dtype,
+    fail,
+    finish_out,
+    prepare_out,
+    unbroadcast,
+)
 
 __all__ = ["MergeGradient", "merge", "merge_vjp"]
 
@@ -24,7 +35,7 @@ class MergeGradient(NamedTuple):
 
 
 def _operands(function: str, x: Any, p: Any, mode: str) -> tuple[Array, Array]:
-    one_of(function, "mode", mode, MODES)
+    check_choice(function, "mode", mode, MODES)
     data, encoding = as_data(function, "x", x), as_data(function, "p", p)
     if data.ndim < 1:
         fail(ValueError, function, "x", "no axes", "at least one")
@@ -43,7 +54,7 @@ def _beside(encoding: Array, data: Array, mode: str) -> Array:
     if mode in ("replace", "concat"):
         encoding = encoding.astype(data.dtype, copy=False)  # rounded once, by the cast
     else:
-        encoding = working(encoding, data.dtype.char == "d")
+        encoding = cast_operand(encoding, compute_dtype(data))
     if mode != "concat" and encoding.shape[-1:] != data.shape[-1:]:
         encoding = np.broadcast_to(encoding, (*encoding.shape[:-1], data.shape[-1]))
     return encoding
@@ -92,13 +103,13 @@ def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: str = "add", out: Array |
     function = "merge"
     data, encoding = _operands(function, x, p, mode)
     width = data.shape[-1] + (encoding.shape[-1] if mode == "concat" else 0)
-    out, memory, staged = output(function, out, (*data.shape[:-1], width), data.dtype, (data, encoding))
+    out, buffer = prepare_out(function, out, (*data.shape[:-1], width), data.dtype, (data, encoding))
     beside = _beside(encoding, data, mode)
     if mode == "concat":
-        _core.concat(function, data, beside, memory)
+        _core.concat(function, data, beside, buffer)
     else:
-        _core.merge(function, data, beside, memory, _CODE[mode])
-    return finish(out, staged)
+        _core.merge(function, data, beside, buffer, _CODE[mode])
+    return finish_out(out, buffer)
 
 
 def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: str = "add") -> MergeGradient:
@@ -133,7 +144,7 @@ def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: 
     cotangent = as_data(function, "grad", grad)
     if cotangent.shape != wanted:
         fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(wanted))
-    cotangent = working(cotangent, data.dtype.char == "d")
+    cotangent = cast_operand(cotangent, compute_dtype(data))
     of_x, of_p = (cotangent[..., :width], cotangent[..., width:]) if mode == "concat" else (cotangent, cotangent)
     kind = data.dtype.newbyteorder("=") if not data.dtype.isnative else data.dtype
     dx = np.zeros(data.shape, kind) if mode == "replace" else np.empty(data.shape, kind)
@@ -160,4 +171,4 @@ def _summed(function: str, grad: Array, factor: Array | None, encoding: Array) -
     total = np.empty(along) if rows else np.zeros(along)
     if rows:
         _core.merge_vjp(function, grad.transpose(axes).reshape(shape), factors, total.reshape(-1))
-    return reduce_to(total, encoding.shape, kind)
+    return unbroadcast(total, encoding.shape, kind)

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import Array, as_bool, as_data, as_index, finish, one_of
-from ._walk import cotangent, kind_of, parameter, states, streams, walk_output
+from .._core_api.arguments import Array, as_bool, as_data, as_index, check_choice, compute_dtype, finish_out
+from ._walk import cotangent, parameter, states, streams, walk_output
 
 __all__ = ["RecurrentGradient", "recurrent", "recurrent_vjp"]
 
@@ -25,12 +25,12 @@ class RecurrentGradient(NamedTuple):
 
 
 def _parameters(function: str, p0: Array, weight: Any, bias: Any, cell: str) -> tuple[Array, Array]:
-    one_of(function, "cell", cell, CELLS)
-    c, wide = p0.shape[-1], p0.dtype.char == "d"
+    check_choice(function, "cell", cell, CELLS)
+    c, dtype = p0.shape[-1], compute_dtype(p0)
     rows = 3 * c if cell == "gru" else c
     shape = (2, rows) if cell == "gru" else (rows,)
-    w = parameter(function, "weight", weight, (rows, c), wide)
-    return w, parameter(function, "bias", bias, shape, wide).reshape(2 if cell == "gru" else 1, rows)
+    w = parameter(function, "weight", weight, (rows, c), dtype)
+    return w, parameter(function, "bias", bias, shape, dtype).reshape(2 if cell == "gru" else 1, rows)
 
 
 def recurrent(
@@ -100,9 +100,9 @@ def recurrent(
     start = states(function, "p0", p0)
     w, b = _parameters(function, start, weight, bias, cell)
     count, begins = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
-    out, memory, staged = walk_output(function, out, start, count, (start, w, b))
-    _core.recurrent(function, streams(start, 1), w, b, memory, cell == "gru", not begins)
-    return finish(out, staged)
+    out, buffer = walk_output(function, out, start, count, (start, w, b))
+    _core.recurrent(function, streams(start, 1), w, b, streams(buffer, 2), cell == "gru", not begins)
+    return finish_out(out, buffer)
 
 
 def recurrent_vjp(
@@ -148,7 +148,7 @@ def recurrent_vjp(
     start = states(function, "p0", p0)
     w, b = _parameters(function, start, weight, bias, cell)
     count, begins = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
-    g, kind, gru = cotangent(function, grad, start, count), kind_of(start), cell == "gru"
+    g, kind, gru = cotangent(function, grad, start, count), compute_dtype(start), cell == "gru"
     begin = streams(start, 1)
     path = np.empty((len(begin), count + (not begins), start.shape[-1]), kind)
     _core.recurrent(function, begin, w, b, path, gru, False)

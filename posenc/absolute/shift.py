@@ -17,12 +17,14 @@ from .._core_api.arguments import (
     as_index,
     as_reals,
     broadcasts_to,
+    cast_operand,
     check_positions,
+    compute_dtype,
     fail,
-    finish,
-    output,
-    reduce_to,
-    working,
+    fail_value,
+    finish_out,
+    prepare_out,
+    unbroadcast,
 )
 from .sinusoid import Columns, columns_of
 
@@ -126,9 +128,9 @@ def shift(
     function = "shift"
     data = as_data(function, "encoding", encoding)
     s = _shift(function, data, offset, base, frequencies, layout, order, denominator)
-    out, memory, staged = output(function, out, data.shape, data.dtype, (data, offset, frequencies))
-    _core.rope(function, data, s.table, memory, 0, s.interleaved, s.interleaved, False)
-    return finish(out, staged)
+    out, buffer = prepare_out(function, out, data.shape, data.dtype, (data, offset, frequencies))
+    _core.rope(function, data, s.table, buffer, 0, s.interleaved, s.interleaved, False)
+    return finish_out(out, buffer)
 
 
 def shift_vjp(
@@ -171,17 +173,16 @@ def shift_vjp(
     cotangent = as_data(function, "grad", grad)
     if cotangent.shape != data.shape:
         fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(data.shape))
-    wide = data.dtype.char == "d"
-    kind = F64 if wide else F32
+    kind = compute_dtype(data)
     d_encoding = np.empty(data.shape, kind)
     d_offset, d_frequencies = np.empty((*data.shape[:-1], 1)), np.empty((1, len(s.columns.high)))
     _core.rope_vjp(
-        function, cotangent.astype(kind, copy=False), working(data, wide), s.table, s.angle[..., None],
+        function, cotangent.astype(kind, copy=False), cast_operand(data, kind), s.table, s.angle[..., None],
         s.columns.high[None], None, d_encoding, d_offset, d_frequencies, 0, s.interleaved, s.interleaved,
     )  # fmt: skip
     return ShiftGradient(
         d_encoding.astype(data.dtype, copy=False),
-        reduce_to(s.sign * d_offset[..., 0], s.angle.shape, F64),
+        unbroadcast(s.sign * d_offset[..., 0], s.angle.shape, F64),
         d_frequencies[0],
     )
 
@@ -230,7 +231,7 @@ def shift_matrix(
     if by.ndim:
         fail(ValueError, function, "offset", f"{by.ndim} axes", "one number")
     if dim % 2:
-        fail(ValueError, function, "dim", dim, "an even width: a sine without its cosine cannot be shifted")
+        fail_value(ValueError, function, "dim", dim, "an even width: a sine without its cosine cannot be shifted")
     identity = np.eye(dim)
     s = _shift(function, identity, by, base, frequencies, layout, order, denominator)
     rows = np.empty((dim, dim))

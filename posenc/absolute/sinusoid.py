@@ -15,10 +15,10 @@ from .._core_api.arguments import (
     as_index,
     as_number,
     as_positions,
+    check_choice,
     fail,
-    finish,
-    one_of,
-    output,
+    finish_out,
+    prepare_out,
     result_dtype,
 )
 from .frequency import DENOMINATORS, exact_frequencies, given_frequencies
@@ -49,9 +49,9 @@ class Columns(NamedTuple):
 def columns_of(
     function: str, dim: int, base: float, frequencies: Any, layout: str, order: str, denominator: str
 ) -> Columns:
-    one_of(function, "layout", layout, LAYOUTS)
-    one_of(function, "order", order, ORDERS)
-    one_of(function, "denominator", denominator, DENOMINATORS)
+    check_choice(function, "layout", layout, LAYOUTS)
+    check_choice(function, "order", order, ORDERS)
+    check_choice(function, "denominator", denominator, DENOMINATORS)
     low: Float64 | None
     if frequencies is None:
         high, low = exact_frequencies(function, dim, base, denominator)
@@ -140,11 +140,11 @@ def sinusoidal(
     columns = columns_of(function, dim, base, frequencies, layout, order, denominator)
     factor = as_number(function, "scale", scale)
     kind = result_dtype(function, dtype, out)
-    out, memory, staged = output(function, out, (*where.shape, dim), kind, (where, columns.high))
+    out, buffer = prepare_out(function, out, (*where.shape, dim), kind, (where, columns.high))
     _core.sinusoid(
-        function, where, columns.high, columns.low, memory, columns.sine, columns.cosine, columns.step, factor, factor
+        function, where, columns.high, columns.low, buffer, columns.sine, columns.cosine, columns.step, factor, factor
     )
-    return finish(out, staged)
+    return finish_out(out, buffer)
 
 
 def sinusoidal_vjp(

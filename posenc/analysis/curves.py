@@ -15,9 +15,10 @@ from .._core_api.arguments import (
     as_index,
     as_number,
     as_reals,
+    check_choice,
     check_positions,
     fail,
-    one_of,
+    fail_value,
 )
 from ..absolute.frequency import frequencies as all_frequencies
 from ..absolute.sinusoid import sinusoidal
@@ -186,13 +187,13 @@ def decay(
     array([1.   , 0.706, 0.468])
     """
     function = "decay"
-    one_of(function, "schedule", schedule, ("geometric", "power"))
+    check_choice(function, "schedule", schedule, ("geometric", "power"))
     x = places(function, "distances", distances)
     number, exponent = as_number(function, "base", base), as_number(function, "alpha", alpha)
     if number <= 0:
-        fail(ValueError, function, "base", base, "a positive number")
+        fail_value(ValueError, function, "base", base, "a positive number")
     if exponent < 0:
-        fail(ValueError, function, "alpha", alpha, "at least 0")
+        fail_value(ValueError, function, "alpha", alpha, "at least 0")
     if dim is not None:
         w = all_frequencies(as_index(function, "dim", dim, 1), base=base, schedule=schedule, alpha=alpha)
         even = np.full(len(w), 1 / len(w))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import F32, F64, Array, Float64, as_data, fail, finish, output
+from .._core_api.arguments import F32, F64, Array, Float64, as_data, fail, finish_out, prepare_out
 
 __all__ = ["TrianglePoints", "correlation_matrix", "distance_matrix", "gram_matrix", "triangle_points"]
 
@@ -34,9 +34,9 @@ def as_encoding(function: str, encoding: Any, argument: str = "encoding") -> Arr
 
 def square(function: str, array: Array, rows: Array, mode: int, out: Array | None) -> Array:
     """The (..., N, N) matrix of `rows`, in the dtype of `array`."""
-    result, memory, staged = output(function, out, (*array.shape[:-1], array.shape[-2]), array.dtype, (array,))
-    _core.gram(function, rows, memory, mode)
-    return finish(result, staged)
+    result, buffer = prepare_out(function, out, (*array.shape[:-1], array.shape[-2]), array.dtype, (array,))
+    _core.gram(function, rows, buffer, mode)
+    return finish_out(result, buffer)
 
 
 def gram_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import F32, F64, Array, as_data, fail, finish, output, working
+from .._core_api.arguments import Array, as_data, cast_operand, compute_dtype, fail, finish_out, prepare_out
 from ..bias.operator import Bias
 from ._backward import backward
 from ._inputs import read_inputs
@@ -135,10 +135,10 @@ def attention(
         k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
     )  # fmt: skip
     rows = given.shape[:-1]
-    out, memory, staged = output(function, out, (*rows, given.v.shape[-1]), given.q.dtype, given.arrays)
-    lse = np.empty(rows, F64 if given.wide else F32)
-    _core.attention(function, *given.operands, memory, lse, *given.numbers)
-    finish(out, staged)
+    out, buffer = prepare_out(function, out, (*rows, given.v.shape[-1]), given.q.dtype, given.arrays)
+    lse = np.empty(rows, given.dtype)
+    _core.attention(function, *given.operands, buffer, lse, *given.numbers)
+    finish_out(out, buffer)
     return (out, lse) if return_lse else out
 
 
@@ -225,7 +225,7 @@ def attention_vjp(
         array = as_data(function, argument, value)
         if array.shape != expected:
             fail(ValueError, function, argument, f"shape {array.shape}", str(expected))
-        return working(array, given.wide)
+        return cast_operand(array, given.dtype)
 
     arrays = read("out", out, shape), read("lse", lse, rows), read("grad", grad, shape)
     of_lse = None if grad_lse is None else read("grad_lse", grad_lse, rows)
@@ -284,8 +284,10 @@ def merge_attention(outs: Any, lses: Any) -> tuple[Array, Array]:
         fail(ValueError, function, "outs", f"shape {out.shape}", "(parts, ..., Dv), at least one part")
     if lse.shape != out.shape[:-1]:
         fail(ValueError, function, "lses", f"shape {lse.shape}", f"{out.shape[:-1]}, as outs without the last axis")
-    wide = out.dtype.char == "d"
+    dtype = compute_dtype(out)
     merged = np.empty(out.shape[1:], out.dtype.newbyteorder("="))
-    merged_lse = np.empty(lse.shape[1:], F64 if wide else F32)
-    _core.merge_attention(function, np.moveaxis(out, 0, -2), np.moveaxis(working(lse, wide), 0, -1), merged, merged_lse)
+    merged_lse = np.empty(lse.shape[1:], dtype)
+    _core.merge_attention(
+        function, np.moveaxis(out, 0, -2), np.moveaxis(cast_operand(lse, dtype), 0, -1), merged, merged_lse
+    )
     return merged, merged_lse

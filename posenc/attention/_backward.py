@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from .. import _core
-from .._core_api.arguments import F32, F64, Array, reduce_to
+from .._core_api.arguments import F64, Array, unbroadcast
 from ..bias.operator import Bias, Sums
 from ._inputs import Inputs
 
@@ -34,7 +34,7 @@ def backward(function: str, given: Inputs, read: Read) -> tuple[Array, Array, Ar
     def operands(terms: tuple[Any, ...]) -> tuple[Any, ...]:
         return (function, *given._replace(terms=terms).operands, *read)
 
-    groups, work = given.k.shape[-3], F64 if given.wide else F32
+    groups, work = given.k.shape[-3], given.dtype
     cut = chunks(heads, groups, n)
     parts = prod(cut)
     apart = parts > 1 and prod(batch) * groups < CHUNKS
@@ -71,7 +71,7 @@ def backward(function: str, given: Inputs, read: Read) -> tuple[Array, Array, Ar
         )
     if sums.diagonals is not None:
         diagonals = _in_order(sums.diagonals[..., None, :], heads, rows)[..., 0, :]
-        sums = sums._replace(diagonals=reduce_to(diagonals, (heads, diagonals.shape[-1]), F64))
+        sums = sums._replace(diagonals=unbroadcast(diagonals, (heads, diagonals.shape[-1]), F64))
     if sums.columns is not None:
         sums = sums._replace(columns=_in_order(sums.columns[..., None, :], heads, rows)[..., 0, :])
 
@@ -92,7 +92,7 @@ def backward(function: str, given: Inputs, read: Read) -> tuple[Array, Array, Ar
             start = ends[-1]
         biases.append(operator.as_gradients(operator.gradients(function, mine, given.distances, given.where)))
     gradients = zip((d_q, _in_order(d_k, groups, slots), _in_order(d_v, groups, slots)), given[:3], strict=True)
-    q, k, v = (reduce_to(d, x.shape, x.dtype.newbyteorder("=")) for d, x in gradients)
+    q, k, v = (unbroadcast(d, x.shape, x.dtype.newbyteorder("=")) for d, x in gradients)
     return q, k, v, _nested(given.operators, biases)
 
 

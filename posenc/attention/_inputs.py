@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._core_api.arguments import (
+    F64,
     I64,
     Array,
     Float64,
@@ -15,9 +16,11 @@ from .._core_api.arguments import (
     as_data,
     as_number,
     broadcasts_to,
+    cast_operand,
+    check_choice,
+    compute_dtype,
     fail,
-    one_of,
-    working,
+    fail_value,
 )
 from ..bias._diagonals import Where, consecutive, diagonal_distances, position_pair
 from ..bias.operator import Bias
@@ -56,7 +59,7 @@ def _range(function: str, causal: bool, window: Any) -> tuple[float, float]:
     low, high = -INFINITY, INFINITY
     if window is not None:
         if not isinstance(window, tuple | list) or len(window) != 2:
-            fail(ValueError, function, "window", repr(window), "(left, right), each a number or None")
+            fail_value(ValueError, function, "window", window, "(left, right), each a number or None")
         left, right = window
         low = -INFINITY if left is None else -as_number(function, "window", left)
         high = INFINITY if right is None else as_number(function, "window", right)
@@ -75,7 +78,7 @@ def _scale(function: str, width: int, operators: tuple[Bias, ...]) -> float:
     asked = [(operator.name, one) for operator in operators if (one := operator.default_scale(width)) is not None]
     if len({one for _, one in asked}) > 1:
         names = ", ".join(sorted({name for name, _ in asked}))
-        fail(ValueError, function, "scale", "None", f"a number: {names} ask for different ones")
+        fail_value(ValueError, function, "scale", None, f"a number: {names} ask for different ones")
     return asked[0][1] if asked else (width or 1) ** -0.5
 
 
@@ -100,9 +103,9 @@ class Inputs(NamedTuple):
     """scale, softcap, the lowest and the highest visible rel, and where query 0 stands"""
 
     @property
-    def wide(self) -> bool:
-        """Whether arithmetic is in float64."""
-        return bool(self.q.dtype.char == "d")
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the arithmetic."""
+        return compute_dtype(self.q)
 
     @property
     def where(self) -> Where:
@@ -113,7 +116,7 @@ class Inputs(NamedTuple):
     @property
     def operands(self) -> tuple[Any, ...]:
         """The first operands of the rows of the table."""
-        k, v = working(self.k, self.wide), working(self.v, self.wide)
+        k, v = cast_operand(self.k, self.dtype), cast_operand(self.v, self.dtype)
         return (self.q, k, v, self.keep, *self.positions, *self.segments, self.terms)
 
     @property
@@ -158,7 +161,7 @@ def read_inputs(
             batch = np.broadcast_shapes(batch, array.shape[:-3])
         except ValueError:
             fail(ValueError, function, argument, f"batch axes {array.shape[:-3]}", f"to broadcast against {batch}")
-    wide = query.dtype.char == "d"
+    dtype = compute_dtype(query)
     operators = _operators(function, bias)
     every = tuple(one for operator in operators for one in (operator, *operator.within))
     for operator in every:
@@ -167,16 +170,18 @@ def read_inputs(
     cap = 0.0 if softcap is None else as_number(function, "softcap", softcap)
     if softcap is not None:
         if cap <= 0:
-            fail(ValueError, function, "softcap", softcap, "a positive number or None")
-        size = 1e300 if wide else 1e37  # it and its inverse are numbers of the working precision; results are the same
+            fail_value(ValueError, function, "softcap", softcap, "a positive number or None")
+        size = (
+            1e300 if dtype is F64 else 1e37
+        )  # it and its inverse are numbers of the working precision; results are the same
         cap = min(max(cap, 1 / size), size)
     factor = _scale(function, width, every) if scale is None else as_number(function, "scale", scale)
 
     where = position_pair(function, n, m, q_positions, k_positions)
     if align is not None:
-        one_of(function, "align", align, ("start", "end"))
+        check_choice(function, "align", align, ("start", "end"))
         if where is not None:
-            fail(ValueError, function, "align", repr(align), "None where positions are given")
+            fail_value(ValueError, function, "align", align, "None where positions are given")
     needs_positions = low > -INFINITY or high < INFINITY or any(operator.reads_positions for operator in every)
     shift = 0.0
     if where is not None:
@@ -186,7 +191,7 @@ def read_inputs(
         if relative and consecutive(where[0]) and consecutive(where[1]):
             shift, where = float(where[0][0] - where[1][0]) if n and m else 0.0, None
     elif n != m and align is None and needs_positions:
-        fail(ValueError, function, "align", "None", f"'start', or 'end' as in decoding: N = {n} and M = {m} differ")
+        fail_value(ValueError, function, "align", None, f"'start', or 'end' as in decoding: N = {n} and M = {m} differ")
     elif align == "end":
         shift = float(m - n)
     reads = where is None and any(operator.reads_positions for operator in every)
@@ -205,10 +210,10 @@ def read_inputs(
             fail(ValueError, function, "keep", f"shape {mask.shape}", expected)
     if (q_segments is None) != (k_segments is None):
         missing = "q_segments" if q_segments is None else "k_segments"
-        fail(ValueError, function, missing, "None", "segments of both queries and keys")
+        fail_value(ValueError, function, missing, None, "segments of both queries and keys")
     of_q = None if q_segments is None else _segments(function, "q_segments", q_segments, batch, n)
     of_k = None if k_segments is None else _segments(function, "k_segments", k_segments, batch, m)
-    terms = tuple(operator.term(function, wide, (*batch, heads, n, m), distances, where) for operator in every)
+    terms = tuple(operator.term(function, dtype, (*batch, heads, n, m), distances, where) for operator in every)
     return Inputs(
         query, key, value, mask, where or (None, None), (of_q, of_k), operators, every, terms, distances,
         (*batch, heads, n, m), (factor, cap, low, high, shift),

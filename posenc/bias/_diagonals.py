@@ -16,9 +16,9 @@ from .._core_api.arguments import (
     as_positions,
     check_positions,
     fail,
-    finish,
-    output,
-    reduce_to,
+    finish_out,
+    prepare_out,
+    unbroadcast,
 )
 
 Where = tuple[Array, Array] | None
@@ -71,10 +71,10 @@ def fill_matrix(function: str, row: Array, n: int, m: int, out: Array | None) ->
     """The view of `row`, or `out` filled from it."""
     if out is None:
         return matrix_view(row, n, m)
-    out, memory, staged = output(function, out, (*row.shape[:-1], n, m), row.dtype, (row,))
+    out, buffer = prepare_out(function, out, (*row.shape[:-1], n, m), row.dtype, (row,))
     if n and m:
-        _core.toeplitz_matrix(function, row, memory)
-    return finish(out, staged)
+        _core.toeplitz_matrix(function, row, buffer)
+    return finish_out(out, buffer)
 
 
 def diagonal_sums(function: str, grad: Array, n: int, m: int) -> Float64:
@@ -92,4 +92,4 @@ def summed_rows(function: str, grad: Array, heads: int, n: int, m: int) -> Float
     elif grad.shape[-2:] != (heads, max(n + m - 1, 0)):
         expected = f"(..., {heads}, {n}, {m}) or (..., {heads}, {max(n + m - 1, 0)})"
         fail(ValueError, function, "grad", f"shape {grad.shape}", expected)
-    return reduce_to(grad.astype(F64, copy=False), (heads, max(n + m - 1, 0)), F64)
+    return unbroadcast(grad.astype(F64, copy=False), (heads, max(n + m - 1, 0)), F64)

@@ -9,16 +9,16 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import (
-    F32,
     F64,
     Array,
     Float64,
     as_index,
     as_number,
     fail,
-    finish,
-    output,
-    reduce_to,
+    fail_value,
+    finish_out,
+    prepare_out,
+    unbroadcast,
 )
 from ._diagonals import Where, consecutive, diagonal_distances, fill_matrix, summed_rows
 from .operator import Bias, Sums, arrays_of, check_heads, fits_end, keep_arrays
@@ -58,16 +58,16 @@ class Distance(Bias):
         if is_row:
             return fill_matrix(function, self._values(function, rel, dtype), n, m, out)
         values = self._values(function, rel.reshape(*rel.shape[:-2], n * m), dtype)
-        out, memory, staged = output(function, out, (*values.shape[:-1], n, m), dtype)
-        memory[...] = values.reshape(memory.shape)
-        return finish(out, staged)
+        out, buffer = prepare_out(function, out, (*values.shape[:-1], n, m), dtype)
+        buffer[...] = values.reshape(buffer.shape)
+        return finish_out(out, buffer)
 
     def _vjp(self, function: str, grad: Array, n: int, m: int, where: Where) -> tuple[Array, ...]:
         rel, is_row = self._rel(n, m, where)
         if is_row:
             return self._sum(function, summed_rows(function, grad, self.heads, n, m), rel)
         shape = (*rel.shape[:-2], self.heads, n, m)
-        weights = reduce_to(fits_end(function, grad, shape).astype(F64, copy=False), shape, F64)
+        weights = unbroadcast(fits_end(function, grad, shape).astype(F64, copy=False), shape, F64)
         total = tuple(np.zeros(array.shape) for array in self.arrays)
         for batch in np.ndindex(shape[:-3]):
             part = self._sum(function, weights[batch].reshape(self.heads, n * m), rel[batch].reshape(n * m))
@@ -80,12 +80,17 @@ class Distance(Bias):
         return sums
 
     def term(
-        self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None, where: Where = None
+        self,
+        function: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        distances: Float64 | None,
+        where: Where = None,
     ) -> tuple[Any, ...]:
         check_heads(function, self.name, self.heads, shape)
         if distances is None:
             return (self.name, *self.operands)
-        return ("toeplitz", self._values(function, distances, F64 if wide else F32))
+        return ("toeplitz", self._values(function, distances, dtype))
 
     def wants(self, shape: tuple[int, ...], distances: Float64 | None) -> tuple[str, ...]:
         return ("own",) if distances is None else ("diagonals",)
@@ -171,7 +176,7 @@ def alibi(slopes: npt.ArrayLike) -> Bias:
            [-1. , -0.5,  0. ]], dtype=float32)
     """
     if isinstance(slopes, int | float):
-        fail(ValueError, "alibi", "slopes", slopes, "an array (H,), as alibi_slopes(H) makes it")
+        fail_value(ValueError, "alibi", "slopes", slopes, "an array (H,), as alibi_slopes(H) makes it")
     return Distance("alibi", *keep_arrays("alibi", slopes))
 
 

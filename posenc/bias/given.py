@@ -8,19 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import (
-    F32,
     F64,
     Array,
     Float64,
     as_data,
     as_parameter,
     broadcasts_to,
+    cast_finite,
+    cast_operand,
     fail,
-    finish,
-    narrowed,
-    output,
-    reduce_to,
-    working,
+    finish_out,
+    prepare_out,
+    unbroadcast,
 )
 from ._diagonals import Where, fill_matrix, summed_rows
 from .operator import Bias, Sums, check_heads, fits_end
@@ -50,11 +49,16 @@ class Toeplitz(Bias):
         return (summed_rows(function, grad, self.arrays.diagonals.shape[0], n, m),)
 
     def term(
-        self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None, where: Where = None
+        self,
+        function: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        distances: Float64 | None,
+        where: Where = None,
     ) -> tuple[Any, ...]:
         check_heads(function, self.name, self.arrays.diagonals.shape[0], shape)
         self._check(function, *shape[-2:])
-        return (self.name, narrowed(function, "diagonals", self.arrays.diagonals, F64 if wide else F32))
+        return (self.name, cast_finite(function, "diagonals", self.arrays.diagonals, dtype))
 
     def wants(self, shape: tuple[int, ...], distances: Float64 | None) -> tuple[str, ...]:
         return ("diagonals",)
@@ -79,22 +83,27 @@ class Dense(Bias):
         matrix = np.broadcast_to(self.arrays.array.astype(dtype, copy=False), self._shape(function, n, m))
         if out is None:
             return matrix
-        out, memory, staged = output(function, out, matrix.shape, dtype, (matrix,))
-        np.copyto(memory, matrix)
-        return finish(out, staged)
+        out, buffer = prepare_out(function, out, matrix.shape, dtype, (matrix,))
+        np.copyto(buffer, matrix)
+        return finish_out(out, buffer)
 
     def _vjp(self, function: str, grad: Array, n: int, m: int, where: Where) -> tuple[Array, ...]:
         given = fits_end(function, grad, self._shape(function, n, m))
-        return (reduce_to(given.astype(F64, copy=False), self.arrays.array.shape, F64),)
+        return (unbroadcast(given.astype(F64, copy=False), self.arrays.array.shape, F64),)
 
     def term(
-        self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None, where: Where = None
+        self,
+        function: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        distances: Float64 | None,
+        where: Where = None,
     ) -> tuple[Any, ...]:
         array = self.arrays.array
         if not broadcasts_to(array.shape, shape):
             fail(ValueError, function, "array", f"shape {array.shape}", f"to broadcast to {shape}")
         with np.errstate(over="ignore"):  # the most negative float64 is a mask in float32 too
-            small = working(array, wide)  # before it is broadcast: afterwards it would be H x N x M
+            small = cast_operand(array, dtype)  # before it is broadcast: afterwards it would be H x N x M
         if not (small.dtype.isnative and small.flags.aligned):
             small = small.astype(small.dtype.newbyteorder("="))
         return (self.name, np.broadcast_to(small, (*array.shape[:-3], *shape[-3:])))
@@ -109,7 +118,7 @@ class Dense(Bias):
         if sums.pairs is not None:
             return (sums.pairs.reshape(shape),)
         dense = sums.rows[..., :, None] if sums.rows is not None else sums.columns[..., None, :]
-        return (reduce_to(dense, shape, F64),)
+        return (unbroadcast(dense, shape, F64),)
 
 
 def toeplitz(diagonals: npt.ArrayLike) -> Bias:

@@ -213,7 +213,12 @@ class Bias(ABC):
 
     @abstractmethod
     def term(
-        self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None, where: Where = None
+        self,
+        function: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        distances: Float64 | None,
+        where: Where = None,
     ) -> tuple[Any, ...]:
         """This operator as `_core.attention` takes it, for logits of `shape` (..., H, n, m).
 

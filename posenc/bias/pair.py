@@ -17,9 +17,9 @@ from .._core_api.arguments import (
     as_index,
     broadcasts_to,
     fail,
-    finish,
-    output,
-    reduce_to,
+    finish_out,
+    prepare_out,
+    unbroadcast,
 )
 from ._diagonals import Where
 from .operator import Bias, Sums, arrays_of, check_heads, fits_end, keep_arrays
@@ -61,9 +61,9 @@ class Pair(Bias):
     def _matrix(self, function: str, n: int, m: int, where: Where, dtype: np.dtype[Any], out: Array | None) -> Array:
         q, k = self._places(function, n, m, where, m - n)
         batch = self._batch(function, q, k)
-        out, memory, staged = output(function, out, (*batch, self.heads, n, m), dtype, (q, k))
-        getattr(_core, self.name)(function, *self.operands, q, k, memory)
-        return finish(out, staged)
+        out, buffer = prepare_out(function, out, (*batch, self.heads, n, m), dtype, (q, k))
+        getattr(_core, self.name)(function, *self.operands, q, k, buffer)
+        return finish_out(out, buffer)
 
     def _batch(self, function: str, q: Array, k: Array) -> tuple[int, ...]:
         places = np.broadcast_shapes(q.shape[:-1], k.shape[:-1])
@@ -77,7 +77,7 @@ class Pair(Bias):
         q, k = self._places(function, n, m, where, m - n)
         batch = self._batch(function, q, k)
         shape = (*batch, self.heads, n, m)
-        weights = reduce_to(fits_end(function, grad, shape).astype(F64, copy=False), shape, F64)
+        weights = unbroadcast(fits_end(function, grad, shape).astype(F64, copy=False), shape, F64)
         axes = [len(letters) for _, letters in arrays_of(self.name)]
         whole = [self._spread(array, count, batch) for array, count in zip(self.operands, axes, strict=False)]
         rest = self.operands[len(axes) :]
@@ -89,7 +89,7 @@ class Pair(Bias):
             getattr(_core, f"{self.name}_vjp")(function, weights[row], *arrays, *rest, q[row], k[row], *parts)
             for total, part in zip(sums, parts, strict=True):
                 total[row] = part
-        reduced = (reduce_to(total, a.shape, F64) for total, a in zip(sums, self.operands, strict=False))
+        reduced = (unbroadcast(total, a.shape, F64) for total, a in zip(sums, self.operands, strict=False))
         return self.pull_back(tuple(reduced))
 
     @staticmethod
@@ -97,7 +97,12 @@ class Pair(Bias):
         return np.broadcast_to(array, (*batch, *array.shape[array.ndim - axes :]))
 
     def term(
-        self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None, where: Where = None
+        self,
+        function: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        distances: Float64 | None,
+        where: Where = None,
     ) -> tuple[Any, ...]:
         check_heads(function, self.name, self.heads, shape)
         if not broadcasts_to(self.batch, shape[:-3]):
@@ -288,7 +293,7 @@ class Fox(Pair):
             index = np.broadcast_to(np.expand_dims(at, -2), part.shape)  # the same for all heads
             row = np.arange(len(flat))[:, None]
             np.add.at(flat, (row, index.reshape(len(flat), -1)), part.reshape(len(flat), -1))
-        return self.pull_back((reduce_to(total, self.arrays.log_forget.shape, F64),))
+        return self.pull_back((unbroadcast(total, self.arrays.log_forget.shape, F64),))
 
     def pull_back(self, gradients: tuple[Array, ...]) -> tuple[Array, ...]:
         """C[t] = sum of log_forget[s] over s <= t, so d log_forget[s] = sum of d C[t] over t >= s."""

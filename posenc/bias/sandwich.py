@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._core_api.arguments import F32, F64, Array, Float64, as_index, fail, finish, output
+from .._core_api.arguments import F32, F64, Array, Float64, as_index, fail_value, finish_out, prepare_out
 from ..absolute.frequency import exact_frequencies
 from ._diagonals import Where, consecutive, diagonal_distances, fill_matrix
 from .operator import Bias, Sums, check_heads, fits_end
@@ -58,9 +58,9 @@ class Sandwich(Bias):
             row = self._row(function, diagonal_distances(n, m, shift))
             return fill_matrix(function, row.astype(dtype if dtype == F64 else F32).astype(dtype), n, m, out)
         batch = np.broadcast_shapes(where[0].shape[:-1], where[1].shape[:-1])
-        out, memory, staged = output(function, out, (*batch, self.options["heads"], n, m), dtype, where)
-        _core.sandwich(function, *self._operands(function, where), *where, memory)
-        return finish(out, staged)
+        out, buffer = prepare_out(function, out, (*batch, self.options["heads"], n, m), dtype, where)
+        _core.sandwich(function, *self._operands(function, where), *where, buffer)
+        return finish_out(out, buffer)
 
     def _vjp(self, function: str, grad: Array, n: int, m: int, where: Where) -> tuple[Array, ...]:
         """Nothing to learn; the cotangent must still be one."""
@@ -70,12 +70,17 @@ class Sandwich(Bias):
         return ()
 
     def term(
-        self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None, where: Where = None
+        self,
+        function: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        distances: Float64 | None,
+        where: Where = None,
     ) -> tuple[Any, ...]:
         check_heads(function, self.name, self.options["heads"], shape)
         if distances is not None or where is None:
             row = self._row(function, np.empty(0) if distances is None else distances)
-            return ("toeplitz", row.astype(F64 if wide else F32))
+            return ("toeplitz", row.astype(dtype))
         return (self.name, *self._operands(function, where))
 
     def wants(self, shape: tuple[int, ...], distances: Float64 | None) -> tuple[str, ...]:
@@ -120,5 +125,5 @@ def sandwich(heads: int, dim: int) -> Bias:
     heads = as_index("sandwich", "heads", heads, 1)
     dim = as_index("sandwich", "dim", dim, 2)
     if dim % 2:
-        fail(ValueError, "sandwich", "dim", dim, "an even number")
+        fail_value(ValueError, "sandwich", "dim", dim, "an even number")
     return Sandwich("sandwich", (), (), (("heads", heads), ("dim", dim)))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, as_index, as_reals, fail
+from .._core_api.arguments import I64, Array, as_index, as_reals, fail, fail_value
 from .distance import Distance
 from .operator import Bias, keep_arrays
 
@@ -80,7 +80,7 @@ def _check(function: str, argument: str, buckets: int, max_distance: Any, bidire
     distance = as_index(function, "max_distance", max_distance, 1, 2**63 - 1)
     if distance <= exact:
         reason = f"more than {exact}, up to which each distance has its own bucket"
-        fail(ValueError, function, "max_distance", distance, reason)
+        fail_value(ValueError, function, "max_distance", distance, reason)
     return distance
 
 

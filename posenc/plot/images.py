@@ -11,7 +11,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 
-from .._core_api.arguments import fail, one_of
+from .._core_api.arguments import check_choice, fail
 from ..analysis.matrices import correlation_matrix, distance_matrix, gram_matrix, triangle_points
 from ._canvas import SIZE, axes_of, figure_of, image, matrix, shades, span
 
@@ -58,7 +58,7 @@ def encoding(values: npt.ArrayLike, *, layout: str = "interleaved", ax: Axes | N
     (64, 32)
     """
     function = "encoding"
-    one_of(function, "layout", layout, ("interleaved", "halves"))
+    check_choice(function, "layout", layout, ("interleaved", "halves"))
     shown = matrix(function, "values", values)
     figure, axes = axes_of(function, ax)
     image(axes, shown, "encoding")
@@ -98,7 +98,7 @@ def similarity(values: npt.ArrayLike, *, kind: str = "product", ax: Axes | None 
     (64, 64)
     """
     function = "similarity"
-    one_of(function, "kind", kind, KINDS)
+    check_choice(function, "kind", kind, KINDS)
     make, label = KINDS[kind]
     shown = make(matrix(function, "values", values))
     figure, axes = axes_of(function, ax, (6.4, 5.2), "compressed")

@@ -19,12 +19,13 @@ from .._core_api.arguments import (
     as_data,
     as_number,
     broadcasts_to,
+    cast_finite,
+    cast_operand,
+    compute_dtype,
     fail,
-    finish,
-    narrowed,
-    output,
-    reduce_to,
-    working,
+    finish_out,
+    prepare_out,
+    unbroadcast,
 )
 from ..bias._diagonals import Where, position_pair
 from ..bias.operator import Bias, Sums, check_heads
@@ -95,16 +96,20 @@ class Content(Bias):
         return tuple(found)
 
     def term(
-        self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None, where: Where = None
+        self,
+        function: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        distances: Float64 | None,
+        where: Where = None,
     ) -> tuple[Any, ...]:
         """As `_core.attention` takes it; tables that heads share get the axis of heads, with stride 0."""
-        kind = F64 if wide else F32
         tables: list[Array | None] = []
         for argument, array in zip(self.arrays._fields, self.arrays, strict=True):
             if array is None:
                 tables.append(None)
                 continue
-            table = narrowed(function, argument, array, kind)
+            table = cast_finite(function, argument, array, dtype)
             if self.name != "transformer_xl" and table.ndim == 2:
                 table = np.broadcast_to(table, (shape[-3], *table.shape))
             check_heads(function, self.name, table.shape[0], shape)
@@ -135,15 +140,15 @@ class Content(Bias):
         query, key, where, factor = _operands(function, self, q, k, q_positions, k_positions, scale)
         heads, n, m = query.shape[-3], query.shape[-2], key.shape[-2]
         batch = np.broadcast_shapes(query.shape[:-3], key.shape[:-3])
-        wide = query.dtype.char == "d"
+        dtype = compute_dtype(query)
         reads = (query, key, *self.arrays, *(where or ()))
-        out, memory, staged = output(function, out, (*batch, heads, n, m), query.dtype, reads)
-        term = self.term(function, wide, memory.shape, None)
+        out, buffer = prepare_out(function, out, (*batch, heads, n, m), query.dtype, reads)
+        term = self.term(function, dtype, buffer.shape, None)
         _core.logits(
-            function, query, working(key, wide), None, None, *(where or (None, None)), None, None, (term,), memory,
-            factor, 0.0, -INFINITY, INFINITY, float(m - n) if where is None else 0.0,
+            function, query, cast_operand(key, dtype), None, None, *(where or (None, None)), None, None, (term,),
+            buffer, factor, 0.0, -INFINITY, INFINITY, float(m - n) if where is None else 0.0,
         )  # fmt: skip
-        return finish(out, staged)
+        return finish_out(out, buffer)
 
     def logits_vjp(
         self,
@@ -159,23 +164,22 @@ class Content(Bias):
         query, key, where, factor = _operands(function, self, q, k, q_positions, k_positions, scale)
         heads, n, m = query.shape[-3], query.shape[-2], key.shape[-2]
         batch = np.broadcast_shapes(query.shape[:-3], key.shape[:-3])
-        shape, wide = (*batch, heads, n, m), query.dtype.char == "d"
+        shape, dtype = (*batch, heads, n, m), compute_dtype(query)
         cotangent = as_data(function, "grad", grad)
         if cotangent.shape != shape:
             fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(shape))
-        kind = F64 if wide else F32
-        tables = self.tables(shape, batch, heads, kind)
-        d_q, d_k = (np.zeros((*batch, *x.shape[-3:]), kind) for x in (query, key))
+        tables = self.tables(shape, batch, heads, dtype)
+        d_q, d_k = (np.zeros((*batch, *x.shape[-3:]), dtype) for x in (query, key))
         if cotangent.size:
             _core.logits_vjp(
-                function, query, working(key, wide), None, None, *(where or (None, None)), None, None,
-                ((*self.term(function, wide, shape, None), *tables),), working(cotangent, wide), d_q, d_k,
+                function, query, cast_operand(key, dtype), None, None, *(where or (None, None)), None, None,
+                ((*self.term(function, dtype, shape, None), *tables),), cast_operand(cotangent, dtype), d_q, d_k,
                 factor, 0.0, -INFINITY, INFINITY, float(m - n) if where is None else 0.0,
             )  # fmt: skip
         over = tuple(range(len(batch)))
         total = tuple(t if t is None or not over else t.sum(over, dtype=F64) for t in tables)
         arrays = self.as_gradients(self.gradients(function, Sums(tables=total), None))
-        back = (reduce_to(d, x.shape, x.dtype.newbyteorder("=")) for d, x in ((d_q, query), (d_k, key)))
+        back = (unbroadcast(d, x.shape, x.dtype.newbyteorder("=")) for d, x in ((d_q, query), (d_k, key)))
         return _gradient_of(self.name, arrays._fields)(*back, *arrays)
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, as_index, fail, one_of
+from .._core_api.arguments import I64, Array, as_index, check_choice, fail, fail_value
 from ..bias.operator import Bias
 from ._content import Content, as_table, dtypes
 
@@ -77,17 +77,17 @@ def deberta(
     """
     function = "deberta"
     if not isinstance(terms, tuple | list) or not terms or any(terms.count(term) > 1 for term in terms):
-        fail(ValueError, function, "terms", repr(terms), "one or both of 'c2p', 'p2c'")
+        fail_value(ValueError, function, "terms", terms, "one or both of 'c2p', 'p2c'")
     for term in terms:
-        one_of(function, "terms", term, TERMS)
-    one_of(function, "p2c_index", p2c_index, ("code", "paper"))
+        check_choice(function, "terms", term, TERMS)
+    check_choice(function, "p2c_index", p2c_index, ("code", "paper"))
     tables: list[Array | None] = []
     for argument, given, term in (("rel_q", rel_q, "p2c"), ("rel_k", rel_k, "c2p")):
         if term not in terms:
             tables.append(None)
             continue
         if given is None:
-            fail(ValueError, function, argument, "None", f"a table, for the term {term!r}")
+            fail_value(ValueError, function, argument, None, f"a table, for the term {term!r}")
         table = as_table(function, argument, given, "htd")
         if table.shape[1] % 2 or not table.shape[1]:
             fail(ValueError, function, argument, f"{table.shape[1]} rows", "2 K of them, K at least 1")
@@ -97,13 +97,13 @@ def deberta(
     shape = next(table.shape for table in tables if table is not None)
     if (buckets is None) != (max_position is None):
         missing = "buckets" if buckets is None else "max_position"
-        fail(ValueError, function, missing, "None", "buckets and max_position together")
+        fail_value(ValueError, function, missing, None, "buckets and max_position together")
     if buckets is None or max_position is None:
         rows = bucket_rows(shape[1] // 2, 0, 0)
     else:
         count, far = as_index(function, "buckets", buckets, 2), as_index(function, "max_position", max_position, 1)
         if far <= count // 2 + 1:
-            fail(ValueError, function, "max_position", far, f"more than buckets // 2 + 1 = {count // 2 + 1}")
+            fail_value(ValueError, function, "max_position", far, f"more than buckets // 2 + 1 = {count // 2 + 1}")
         rows = bucket_rows(shape[1] // 2, count // 2, far)
     if rows is None:
         fail(ValueError, function, "rel_q" if tables[0] is not None else "rel_k", f"{shape[1]} rows",

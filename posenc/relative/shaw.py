@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Float64, as_index, fail
+from .._core_api.arguments import I64, Float64, as_index, fail, fail_value
 from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import Bias
 from ._content import Content, as_table, clipped, dtypes, same_heads
@@ -191,5 +191,5 @@ def xl_table(K: int, dim: int) -> Float64:
     """
     last, width = as_index("xl_table", "K", K, 1), as_index("xl_table", "dim", dim, 2)
     if width % 2:
-        fail(ValueError, "xl_table", "dim", width, "an even number")
+        fail_value(ValueError, "xl_table", "dim", width, "an even number")
     return sinusoidal(last - np.arange(2 * last + 1), width, layout="halves", dtype=np.float64)

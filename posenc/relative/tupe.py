@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import F32, F64, Array, Float64, fail, finish, narrowed, output, reduce_to
+from .._core_api.arguments import F32, F64, Array, Float64, cast_finite, fail, finish_out, prepare_out, unbroadcast
 from ..bias._diagonals import Where
 from ..bias.operator import Bias, Sums, check_heads, fits_end
 from ._content import Content, as_table, dtypes, same_heads, whole_vectors
@@ -39,7 +39,9 @@ class Tupe(Bias):
     def _in(self, function: str, dtype: np.dtype[Any]) -> tuple[Any, ...]:
         """The arrays without `relative`, in the dtype of the arithmetic."""
         pairs = zip(self.arrays._fields[:4], self.arrays[:4], strict=True)
-        return tuple(None if array is None else narrowed(function, argument, array, dtype) for argument, array in pairs)
+        return tuple(
+            None if array is None else cast_finite(function, argument, array, dtype) for argument, array in pairs
+        )
 
     def _check(self, function: str, n: int, m: int) -> None:
         for argument, length in (("pos_q", n), ("pos_k", m)):
@@ -58,9 +60,9 @@ class Tupe(Bias):
             made[:, 0, :] = row[:, None]
         for operator in self.within:
             made = made + operator._matrix(function, n, m, where, work, None)
-        out, memory, staged = output(function, out, made.shape, dtype, (made,))
-        np.copyto(memory, made, casting="same_kind")
-        return finish(out, staged)
+        out, buffer = prepare_out(function, out, made.shape, dtype, (made,))
+        np.copyto(buffer, made, casting="same_kind")
+        return finish_out(out, buffer)
 
     def _vjp(self, function: str, grad: Array, n: int, m: int, where: Where) -> tuple[Any, ...]:
         self._check(function, n, m)
@@ -69,7 +71,7 @@ class Tupe(Bias):
         for operator in self.within:
             relative = operator.vjp(grad, n, m, **_given(where))
         g = fits_end(function, grad, (heads, n, m)).astype(F64)
-        g = reduce_to(g, (heads, n, m), F64)
+        g = unbroadcast(g, (heads, n, m), F64)
         return (*self._split(g), relative)
 
     def _split(self, g: Float64) -> tuple[Any, ...]:
@@ -101,10 +103,14 @@ class Tupe(Bias):
         return (of_q, of_k[..., : of_q.shape[-1]], *resets, None)
 
     def term(
-        self, function: str, wide: bool, shape: tuple[int, ...], distances: Float64 | None, where: Where = None
+        self,
+        function: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        distances: Float64 | None,
+        where: Where = None,
     ) -> tuple[Any, ...]:
-        kind = F64 if wide else F32
-        pos_q, pos_k, *resets = self._in(function, kind)
+        pos_q, pos_k, *resets = self._in(function, dtype)
         check_heads(function, self.name, pos_q.shape[0], shape)
         self._check(function, *shape[-2:])
         return (self.name, pos_q, pos_k, *resets)

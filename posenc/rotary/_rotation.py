@@ -17,10 +17,11 @@ from .._core_api.arguments import (
     as_index,
     as_number,
     as_positions,
+    cast_operand,
+    check_choice,
     fail,
-    one_of,
-    reduce_to,
-    working,
+    fail_value,
+    unbroadcast,
 )
 from ..absolute.frequency import given_frequencies
 from .scaling import RopeFrequencies
@@ -35,10 +36,10 @@ def radians(function: str, frequencies: Any) -> tuple[Float64, float]:
     if isinstance(frequencies, RopeFrequencies):
         factor = as_number(function, "attention_factor", frequencies.attention_factor)
         if factor == 0:
-            fail(ValueError, function, "attention_factor", factor, "a number that is not 0")
+            fail_value(ValueError, function, "attention_factor", factor, "a number that is not 0")
         return given_frequencies(function, frequencies.inv_freq), factor
     if isinstance(frequencies, int | float):
-        fail(ValueError, function, "frequencies", frequencies, "an array (e,), as rope_frequencies(D) makes it")
+        fail_value(ValueError, function, "frequencies", frequencies, "an array (e,), as rope_frequencies(D) makes it")
     return given_frequencies(function, frequencies), 1.0
 
 
@@ -65,9 +66,9 @@ def rotation(
     argument: str = "x",
 ) -> Rotation:
     if type(layout) is not str or layout not in LAYOUTS:  # inline: a call of a small array is all Python
-        one_of(function, "layout", layout, LAYOUTS)
+        check_choice(function, "layout", layout, LAYOUTS)
     if out_layout is not None:
-        one_of(function, "out_layout", out_layout, LAYOUTS)
+        check_choice(function, "out_layout", out_layout, LAYOUTS)
     if x.ndim < 2:
         fail(ValueError, function, argument, f"{x.ndim} axes", "at least 2, a sequence axis and channels")
     rows = x
@@ -116,7 +117,7 @@ def _sequence_axis(function: str, x: Array, seq_axis: int, argument: str) -> Arr
     seq_axis = as_index(function, "seq_axis", seq_axis, -x.ndim)
     axis = seq_axis + x.ndim if seq_axis < 0 else seq_axis
     if not 0 <= axis < x.ndim - 1:
-        fail(ValueError, function, "seq_axis", seq_axis, f"an axis of {argument} before the last of its {x.ndim}")
+        fail_value(ValueError, function, "seq_axis", seq_axis, f"an axis of {argument} before the last of its {x.ndim}")
     return np.moveaxis(x, axis, -2)
 
 
@@ -182,7 +183,7 @@ def turned_back(
     rows, table, where, w, *layouts = turn
     along = along_sequence(where, rows.ndim, seq_axis)
     d_x, d_rows, d_w = row_gradients(function, grad, (rows, table, along, w, *layouts), growth)
-    return d_x.astype(rows.dtype, copy=False), reduce_to(np.moveaxis(d_rows, seq_axis, -2), where.shape, F64), d_w
+    return d_x.astype(rows.dtype, copy=False), unbroadcast(np.moveaxis(d_rows, seq_axis, -2), where.shape, F64), d_w
 
 
 def row_gradients(
@@ -192,7 +193,7 @@ def row_gradients(
     rows, table, where, w, *layouts = turn
     given, d_x = cotangent(function, grad, rows, table.dtype), np.empty(rows.shape, table.dtype)
     d_rows, d_w = np.empty((*rows.shape[:-1], where.shape[-1])), np.empty(w.shape)
-    data = working(rows, table.dtype is F64)
+    data = cast_operand(rows, table.dtype)
     _core.rope_vjp(function, given, data, table, where, w, growth, d_x, d_rows, d_w, *layouts)
     return d_x, d_rows, d_w
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from .._core_api.arguments import as_index, as_number, fail
+from .._core_api.arguments import as_index, as_number, fail, fail_value
 from ._models import FULL, MODELS, SLIDING, Model
 from .scaling import LENGTHS, RopeFrequencies, scaled_frequencies
 
@@ -101,13 +101,13 @@ def _layer(config: Mapping[str, Any], layer_type: str | None) -> _Layer:
     layers, nested = _layers(config, model, rope)
     if layers is None:
         if layer_type is not None and layer_type not in _layer_types(config):
-            fail(ValueError, FUNCTION, "layer_type", repr(layer_type), "None, since all layers have one rotation")
+            fail_value(ValueError, FUNCTION, "layer_type", layer_type, "None, since all layers have one rotation")
     else:
         if layer_type not in layers:
-            fail(ValueError, FUNCTION, "layer_type", repr(layer_type), "one of " + ", ".join(map(repr, layers)))
+            fail_value(ValueError, FUNCTION, "layer_type", layer_type, "one of " + ", ".join(map(repr, layers)))
         rope = layers[layer_type]
         if rope is None:
-            fail(ValueError, FUNCTION, "layer_type", repr(layer_type), "layers that have a rotation; these have none")
+            fail_value(ValueError, FUNCTION, "layer_type", layer_type, "layers that have a rotation; these have none")
     if model.says_scaling and not rope:
         fail(ValueError, FUNCTION, name, "no value", f"the scaling: {model_type!r} has one that is not always the same")
     inside = {key: value for key, value in rope.items() if value is not None}
@@ -177,7 +177,7 @@ def _head_dim(layer: _Layer) -> int:
         missing = "hidden_size" if hidden is None else "num_attention_heads"
         fail(ValueError, FUNCTION, "head_dim", f"no value, nor has {missing}", "the width of a head")
     if hidden % heads:
-        fail(ValueError, FUNCTION, "hidden_size", hidden, f"a multiple of num_attention_heads, {heads}")
+        fail_value(ValueError, FUNCTION, "hidden_size", hidden, f"a multiple of num_attention_heads, {heads}")
     return hidden // heads
 
 
@@ -187,7 +187,7 @@ def _rotary_dim(layer: _Layer, rope_type: str) -> int:
     said = layer.one(PARTS, "partial_rotary_factor")
     part = model.partial if said is None else said
     if not 0 < part <= 1:
-        fail(ValueError, FUNCTION, "partial_rotary_factor", part, "a number above 0, at most 1")
+        fail_value(ValueError, FUNCTION, "partial_rotary_factor", part, "a number above 0, at most 1")
     if model.rotary_dim and "rotary_dim" in config and config["rotary_dim"] is None:
         fail(ValueError, FUNCTION, "rotary_dim", None, "a width: transformers takes the hidden size for null")
     own = _size(config, "rotary_dim") or model.rotary_dim
@@ -197,14 +197,16 @@ def _rotary_dim(layer: _Layer, rope_type: str) -> int:
     elif own is not None:
         name, dim = "rotary_dim", own
         if said is not None and int(_head_dim(layer) * part) != own:
-            fail(ValueError, FUNCTION, "rotary_dim", own, f"what partial_rotary_factor {said} says")
+            fail_value(ValueError, FUNCTION, "rotary_dim", own, f"what partial_rotary_factor {said} says")
     elif latent is not None:
         name, dim = "qk_rope_head_dim", latent
         head = _size(config, "head_dim") or latent
         if part != 1:
             dim = int(head * part)
             if head != latent and dim != latent:
-                fail(ValueError, FUNCTION, name, latent, f"what head_dim {head} and partial_rotary_factor {part} say")
+                fail_value(
+                    ValueError, FUNCTION, name, latent, f"what head_dim {head} and partial_rotary_factor {part} say"
+                )
     else:
         name, dim = ("partial_rotary_factor" if part != 1 else "head_dim"), int(_head_dim(layer) * part)
     if dim < 2 or dim % 2:

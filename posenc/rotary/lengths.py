@@ -20,8 +20,9 @@ from .._core_api.arguments import (
     as_positions,
     check_positions,
     fail,
-    finish,
-    output,
+    fail_value,
+    finish_out,
+    prepare_out,
 )
 from ._rotation import fits_sequence, radians, rotation
 
@@ -113,9 +114,9 @@ def rerotate(
         partial(_angles_between, new_positions), "k",
     )  # fmt: skip
     given = out is not None
-    out, memory, staged = output(function, out, data.shape, data.dtype, (data,), in_place=True)
-    _core.rope(function, rows, table, memory, first, pairs_in, pairs_out, given)
-    return finish(out, staged)
+    out, buffer = prepare_out(function, out, data.shape, data.dtype, (data,), in_place=True)
+    _core.rope(function, rows, table, buffer, first, pairs_in, pairs_out, given)
+    return finish_out(out, buffer)
 
 
 def logn_scale(positions: Any, train_length: float, *, base_clip: float = 1.0) -> Float64:
@@ -155,7 +156,7 @@ def logn_scale(positions: Any, train_length: float, *, base_clip: float = 1.0) -
     where = as_positions(function, "positions", positions)
     length, least = as_number(function, "train_length", train_length), as_number(function, "base_clip", base_clip)
     if length <= 1:
-        fail(ValueError, function, "train_length", train_length, "more than 1")
+        fail_value(ValueError, function, "train_length", train_length, "more than 1")
     check_positions(function, "positions", where)
     if (where < 0).any():
         fail(
@@ -269,5 +270,5 @@ def _finite(function: str, positions: Any) -> Array:
 def _positive(function: str, argument: str, value: Any) -> float:
     number = as_number(function, argument, value)
     if number <= 0:
-        fail(ValueError, function, argument, value, "a positive number")
+        fail_value(ValueError, function, argument, value, "a positive number")
     return number

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import I64, Array, Float64, as_data, as_index, fail, finish, output
+from .._core_api.arguments import I64, Array, Float64, as_data, as_index, fail, fail_value, finish_out, prepare_out
 from ._coordinates import Indices, coordinate_gradients, coordinates, counted, scales, table_by_pair
 from ._rotation import rotation
 from .rope import RopeGradient
@@ -33,7 +33,7 @@ def _of_sections(function: str, sections: Any, interleaved: bool, overflow: Any,
         )
     rest = as_index(function, "overflow", overflow, 0)
     if rest > 2:
-        fail(ValueError, function, "overflow", rest, "0, 1 or 2, a row of positions")
+        fail_value(ValueError, function, "overflow", rest, "0, 1 or 2, a row of positions")
     if not interleaved:
         return np.repeat(np.arange(3), counts)
     k = np.arange(e)
@@ -123,9 +123,9 @@ def mrope(
         partial(_angles_by_sections, sections, interleaved, overflow),
     )  # fmt: skip
     given = out is not None
-    out, memory, staged = output(function, out, data.shape, data.dtype, (data,), in_place=True)
-    _core.rope(function, rows, table, memory, first, pairs_in, pairs_out, given)
-    return finish(out, staged)
+    out, buffer = prepare_out(function, out, data.shape, data.dtype, (data,), in_place=True)
+    _core.rope(function, rows, table, buffer, first, pairs_in, pairs_out, given)
+    return finish_out(out, buffer)
 
 
 def mrope_vjp(

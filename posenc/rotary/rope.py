@@ -9,21 +9,21 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import (
-    F64,
     Array,
     Float64,
     as_data,
     as_index,
     as_positions,
     as_reals,
+    cast_operand,
+    check_choice,
     check_positions,
     fail,
-    finish,
-    one_of,
-    output,
-    reduce_to,
+    fail_value,
+    finish_out,
+    prepare_out,
     result_dtype,
-    working,
+    unbroadcast,
 )
 from ._rotation import LAYOUTS, cotangent, radians, rotation, turned_back
 
@@ -134,12 +134,12 @@ def rope(
     # positions and frequencies have been read by now: they may share memory with out
     reads = (data,) if frequencies is not None else (data, *table)
     given = out is not None
-    out, memory, staged = output(function, out, data.shape, data.dtype, reads, in_place=True)
+    out, buffer = prepare_out(function, out, data.shape, data.dtype, reads, in_place=True)
     if frequencies is None:
-        _core.rope_given(function, rows, *table, memory, first, pairs_in, pairs_out, given)
+        _core.rope_given(function, rows, *table, buffer, first, pairs_in, pairs_out, given)
     else:
-        _core.rope(function, rows, table, memory, first, pairs_in, pairs_out, given)
-    return out if staged is None else finish(out, staged)
+        _core.rope(function, rows, table, buffer, first, pairs_in, pairs_out, given)
+    return finish_out(out, buffer)
 
 
 def rope_vjp(
@@ -197,10 +197,10 @@ def rope_vjp(
         table = np.concatenate(np.broadcast_arrays(*table), axis=-1)
         d_x, d_table = np.empty(data.shape, table.dtype), np.empty((*data.shape[:-1], table.shape[-1]))
         given = cotangent(function, grad, data, table.dtype)
-        _core.rope_table_vjp(function, given, working(rows, table.dtype is F64), table, d_x, d_table, *layouts)
+        _core.rope_table_vjp(function, given, cast_operand(rows, table.dtype), table, d_x, d_table, *layouts)
         halves = np.split(np.moveaxis(d_table, seq_axis, -2), 2, axis=-1)
         pair = [as_data(function, "table", part) for part in positions]
-        d_cos, d_sin = (reduce_to(half, part.shape, part.dtype) for half, part in zip(halves, pair, strict=True))
+        d_cos, d_sin = (unbroadcast(half, part.shape, part.dtype) for half, part in zip(halves, pair, strict=True))
         return RopeTableGradient(d_x.astype(data.dtype, copy=False), d_cos, d_sin)
     turn = (rows, table, where[..., None], w[None], *layouts)
     d_data, d_positions, d_frequencies = turned_back(function, grad, turn, seq_axis)
@@ -282,7 +282,7 @@ def rope_matrix(position: float, frequencies: Any, *, layout: str, dim: int | No
            [ 1.,  0.]])
     """
     function = "rope_matrix"
-    one_of(function, "layout", layout, LAYOUTS)
+    check_choice(function, "layout", layout, LAYOUTS)
     w, factor = radians(function, frequencies)
     where = as_reals(function, "position", position)
     if where.ndim:
@@ -336,8 +336,8 @@ def convert_layout(
     array([ 0., 10.,  1., 11.])
     """
     function = "convert_layout"
-    one_of(function, "source", source, LAYOUTS)
-    one_of(function, "target", target, LAYOUTS)
+    check_choice(function, "source", source, LAYOUTS)
+    check_choice(function, "target", target, LAYOUTS)
     array = as_data(function, "x", x)
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.ndim == 0:
@@ -350,7 +350,7 @@ def convert_layout(
     if rotary_dim is None and turned % 2:
         fail(ValueError, function, "x", f"width {width}", "an even width")
     if turned % 2 or turned > width:
-        fail(ValueError, function, "rotary_dim", turned, f"an even number of at most {width}")
+        fail_value(ValueError, function, "rotary_dim", turned, f"an even number of at most {width}")
     order = np.arange(width)
     if source != target:
         pairs = order[:turned].reshape((2, -1) if source == "half" else (-1, 2))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Float64, as_data, fail, finish, one_of, output, reduce_to
+from .._core_api.arguments import F64, Array, Float64, as_data, check_choice, fail, finish_out, prepare_out, unbroadcast
 from ._coordinates import Indices, coordinate_gradients, coordinates, counted, scales, table_by_pair
 from ._rotation import Rotation, along_sequence, cotangent, rotation, row_gradients
 from .rope import RopeGradient
@@ -119,22 +119,24 @@ def rope_2d(
     (6, 8)
     """
     function = "rope_2d"
-    one_of(function, "axes", axes, AXES)
+    check_choice(function, "axes", axes, AXES)
     data = as_data(function, "x", x)
     rows, table, _, _, first, pairs_in, pairs_out = rotation(
         function, data, positions, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis,
         partial(_angles_2d, axes),
     )  # fmt: skip
     given = out is not None
-    out, memory, staged = output(function, out, data.shape, data.dtype, (data,), in_place=True)
+    out, buffer = prepare_out(function, out, data.shape, data.dtype, (data,), in_place=True)
     if axes == "blocks":
         blocks = slice(first, first + table.shape[-1])
         for rest in (slice(0, first), slice(blocks.stop, None)):
-            memory[..., rest] = rows[..., rest]
-        rows, table, memory = _in_two(rows[..., blocks]), _in_two(table), _in_two(memory[..., blocks])
+            buffer[..., rest] = rows[..., rest]
+        rows, table, target = _in_two(rows[..., blocks]), _in_two(table), _in_two(buffer[..., blocks])
         first = 0
-    _core.rope(function, rows, table, memory, first, pairs_in, pairs_out, given)
-    return finish(out, staged)
+    else:
+        target = buffer
+    _core.rope(function, rows, table, target, first, pairs_in, pairs_out, given)
+    return finish_out(out, buffer)
 
 
 def rope_2d_vjp(
@@ -181,7 +183,7 @@ def rope_2d_vjp(
            [2.]])
     """
     function = "rope_2d_vjp"
-    one_of(function, "axes", axes, AXES)
+    check_choice(function, "axes", axes, AXES)
     data = as_data(function, "x", x)
     turn = rotation(
         function, data, positions, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis,
@@ -206,7 +208,7 @@ def _blocks_vjp(function: str, grad: Any, turn: Rotation, seq_axis: int, inverse
     d_blocks, d_rows, d_w = row_gradients(function, given, inner)
     given[...] = d_blocks
     sign = -1.0 if inverse else 1.0
-    d_where = reduce_to(np.moveaxis(d_rows[..., 0], seq_axis, -2), where.shape, F64)
+    d_where = unbroadcast(np.moveaxis(d_rows[..., 0], seq_axis, -2), where.shape, F64)
     return RopeGradient(
         d_x.astype(rows.dtype, copy=False), sign * np.ascontiguousarray(np.moveaxis(d_where, -1, 0)), sign * d_w[0]
     )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._core_api.arguments import F64, Float64, as_data, as_index, as_number, fail, one_of
+from .._core_api.arguments import F64, Float64, as_data, as_index, as_number, check_choice, fail, fail_value
 from ..absolute.frequency import exact_frequencies
 
 __all__ = ["RopeFrequencies", "rope_frequencies"]
@@ -237,8 +237,8 @@ def scaled_frequencies(
 ) -> RopeFrequencies:
     """`rope_frequencies` under the name of whoever calls, and of the argument that held the keys."""
     if as_index(function, "dim", dim, 2) % 2:
-        fail(ValueError, function, "dim", dim, "an even number of channels")
-    one_of(function, "rope_type", rope_type, ROPE_TYPES)
+        fail_value(ValueError, function, "dim", dim, "an even number of channels")
+    check_choice(function, "rope_type", rope_type, ROPE_TYPES)
     if seq_len is not None:
         seq_len = as_index(function, "seq_len", seq_len, 0)
     scale, known = ROPE_TYPES[rope_type]

@@ -9,7 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import F32, F64, Array, Float64, as_data, as_number, as_positions, fail, finish, output
+from .._core_api.arguments import (
+    F32,
+    F64,
+    Array,
+    Float64,
+    as_data,
+    as_number,
+    as_positions,
+    fail,
+    fail_value,
+    finish_out,
+    prepare_out,
+)
 from ._rotation import fits_sequence, radians, rotation, turned_back
 from .rope import RopeGradient
 
@@ -21,7 +33,7 @@ def _growth(function: str, half: int, scale_base: float, gamma: float, downscale
     base, shift = as_number(function, "scale_base", scale_base), as_number(function, "gamma", gamma)
     for name, number, given in (("scale_base", base, scale_base), ("gamma", shift, gamma)):
         if number <= 0:
-            fail(ValueError, function, name, given, "a positive number")
+            fail_value(ValueError, function, name, given, "a positive number")
     zeta = (np.arange(half) / half + shift) / (1 + shift)  # (2k + gamma d) / ((1 + gamma) d), d = 2 half
     return np.log(zeta) / (-base if downscale else base)
 
@@ -130,9 +142,9 @@ def xpos(
         partial(_angles, scale_base, gamma, center, downscale, data.dtype),
     )  # fmt: skip
     given = out is not None
-    out, memory, staged = output(function, out, data.shape, data.dtype, (data,), in_place=True)
-    _core.rope(function, rows, table, memory, first, pairs_in, pairs_out, given)
-    return finish(out, staged)
+    out, buffer = prepare_out(function, out, data.shape, data.dtype, (data,), in_place=True)
+    _core.rope(function, rows, table, buffer, first, pairs_in, pairs_out, given)
+    return finish_out(out, buffer)
 
 
 def xpos_vjp(
