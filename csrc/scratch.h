@@ -102,7 +102,7 @@ enum { WALK_COLUMNS = 12, WALK_SHARES = 16, WALK_PAIRS = 192, FLOW_STEPS = 8, FL
 #define RECURRENT_FITS (D(g) == (P(0) != 0 ? 3 : 1) * D(c) && D(s) == (P(0) != 0 ? 2 : 1))
 #define FLOATER_FITS (D(j) == D(c) + 1 && D(k) == D(e) + 1 && D(s) > 0 && P(1) >= 0 && P(1) < 4)
 #define RECURRENT_WEIGHTS ((D(g) + 3 * 64) * D(c) + 2 * WALK_ROW(g) + 2 * 64)
-#define RECURRENT_SCRATCH (8 * (RECURRENT_WEIGHTS + WALK_COLUMNS * 4 * WALK_ROW(c)) + 1024)
+#define RECURRENT_SCRATCH (8 * (RECURRENT_WEIGHTS + WALK_COLUMNS * 5 * WALK_ROW(c)) + 1024)
 #define RECURRENT_VJP_SCRATCH                                                          \
     (8                                                                                 \
          * (RECURRENT_WEIGHTS + (D(g) / (D(c) + (D(c) == 0)) + 3) * WALK_ROW(c) * D(c) \
