@@ -13,6 +13,7 @@
 typedef ptrdiff_t idx; /* every size, stride and offset that leaves a tile */
 
 enum { PE_CORE = 3, PE_LOOPS = 16, PE_ARRAYS = 24, PE_PARAMS = 12, PE_TERMS = 16, PE_TERM_ARRAYS = 10, BLOCK_M = 64 };
+enum { PE_OWN_AXES = 'Z' - 'A' + 1, PE_AXES = 'z' - 'A' + 1 };
 
 /* How numbers lie in memory. Arithmetic is in float or double only; the half types are storage. */
 typedef enum { PE_F16, PE_BF16, PE_F32, PE_F64, PE_I64, PE_BOOL } pe_storage;
@@ -28,14 +29,14 @@ typedef struct {
 /* One position operator inside attention: a row of ops.def and its arrays. */
 typedef struct {
     int op;
-    idx dim[26];
+    idx dim[PE_OWN_AXES]; /* lengths of the row's capital axes */
     pe_array array[PE_TERM_ARRAYS];
     idx size[PE_TERM_ARRAYS]; /* numbers of an array in its named axes */
 } pe_term;
 
 typedef struct pe_call pe_call;
 struct pe_call {
-    idx dim[26];           /* length of the axis named 'a'..'z' in the row's signature */
+    idx dim[PE_AXES]; /* length of each axis of the signature, capital letters first; -1 if no operand defines it */
     double par[PE_PARAMS]; /* numbers after the ';', in order */
     int nloops, narrays, nterms;
     idx shape[PE_LOOPS]; /* loop axes: what leading axes broadcast to */
@@ -54,29 +55,16 @@ typedef struct {
 /* Runs units begin <= u < end. A unit is a loop row, or a part of one where ops.def says so. */
 typedef void (*pe_kernel)(const pe_call *call, idx begin, idx end, const pe_work *work);
 
-/* Length of the axis called x in the signature; blocks of at most b that cover n. */
-#define D(x) dim[(#x)[0] - 'a']
+/* Length of axis x of the signature. Capitals come first in ASCII, so D(X) reads the dim of a call and of a term. */
+#define D(x) dim[(#x)[0] - 'A']
+/* Number of blocks of at most b that cover n */
 #define BLOCKS(n, b) (((n) + (b)-1) / (b))
 
-/* OP: a kernel that can be called. TERM: a name that attention knows and nobody calls.
- * DISTANCE: a function of relative position; it is a term, and two kernels, one for its values and one
- * for its gradient. PAIR: the same for a function of both positions. */
-#define DISTANCE_SIGNATURE(arrays) arrays ", f64 rel(l) -> real out(h,l)"
-#define DISTANCE_VJP_SIGNATURE(arrays, gradients) "f64 grad(h,l), " arrays ", f64 rel(l) -> " gradients
-#define PAIR_SIGNATURE(arrays) arrays ", pos q_positions(n), pos k_positions(m) -> real out(h,n,m)"
-#define PAIR_VJP_SIGNATURE(arrays, gradients) \
-    "f64 grad(h,n,m), " arrays ", pos q_positions(n), pos k_positions(m) -> " gradients
-#define OP(name, ...) PE_##name,
-#define TERM(name, fits, signature) PE_##name,
-#define DISTANCE(name, arrays, gradients) PE_##name, PE_##name##_vjp,
-#define PAIR(name, arrays, gradients) PE_##name, PE_##name##_vjp,
+#define CALLABLE(name, ...) PE_##name,
+#define TERM(name, ...) PE_##name,
 enum pe_op {
 #include "ops.def"
     PE_COUNT
 };
-#undef OP
-#undef TERM
-#undef DISTANCE
-#undef PAIR
 
 #endif

@@ -44,10 +44,10 @@ enum { VJP_PARTS = 8 }; /* at most so many chunks */
 /* numbers of diagonals; rows of a table, and a row for each whole distance of -B .. B; a row of a gradient, filled up
  * to whole vectors of at most 16 numbers. A length is negative where no array has it. */
 #define DIAGONALS_FIT (D(l) == (D(n) + D(m) > 0 ? D(n) + D(m) - 1 : 0))
-#define ROWS_FIT (D(r) > 0 && D(b) % 2 == 1)
-/* what DISTANCE and PAIR rows look up: T5's buckets (b, k), Swin's grid (b, s), FoX's sums (t) have a first number */
-#define TABLES_FIT (D(n) == 0 || D(m) == 0 || (D(b) != 0 && D(k) != 0 && D(t) != 0 && (D(s) < 0 || D(s) == 2)))
-#define ROOM_FITS(room, width) (D(room) < 0 || D(room) >= BLOCKS(D(width), 16) * 16)
+#define ROWS_FIT (D(R) > 0 && D(B) % 2 == 1)
+/* what DISTANCE and PAIR rows look up: T5's buckets (B, K), Swin's grid (B, S), FoX's sums (T) have a first number */
+#define TABLES_FIT (D(n) == 0 || D(m) == 0 || (D(B) != 0 && D(K) != 0 && D(T) != 0 && (D(S) < 0 || D(S) == 2)))
+#define PADDED(room, width) (D(room) < 0 || D(room) >= BLOCKS(D(width), 16) * 16)
 /* chunks, and a row of sums for each block of a head where chunks are units of their own (mode 0) */
 #define ATTENTION_VJP_FITS                                                             \
     (P(5) >= 1 && P(6) >= 1 && P(5) * P(6) <= VJP_PARTS && (D(l) < 0 || DIAGONALS_FIT) \

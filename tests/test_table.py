@@ -60,7 +60,7 @@ def test_every_callable_row_is_reached_by_a_case(monkeypatch):
 def test_every_term_is_in_a_case_of_attention():
     rows = {row for row in _core.table() if not hasattr(_core, row)}
     used = {function for case in CASES for function, _ in terms(case.arguments(max(3, case.least)))}
-    assert rows - used == set(), "TERM rows of csrc/ops.def that no Case of attention uses"
+    assert rows - used == set(), "POSITION or CONTENT rows of csrc/ops.def that no Case of attention uses"
 
 
 def test_every_public_function_has_a_case():

@@ -244,7 +244,7 @@ static int take_operand(agreement *a, const pe_operand *o, PyObject *object, pe_
         return -1;
     for (int k = 0; k < o->naxes; k++) {
         const npy_intp length = PyArray_DIM(array, loops + k);
-        idx *expected = &a->dim[o->axes[k] - 'a'];
+        idx *expected = &a->dim[o->axes[k]];
         if (*expected == UNKNOWN)
             *expected = length;
         else if (*expected != length)
@@ -279,67 +279,73 @@ static idx elements(const pe_array *array, const pe_operand *o, const idx *dim)
 {
     idx n = array->data ? 1 : 0;
     for (int k = 0; k < o->naxes; k++)
-        n *= dim[o->axes[k] - 'a'];
+        n *= dim[o->axes[k]];
     return n;
 }
 
-static int check_term(const agreement *a, const pe_row_of_table *row, const pe_term *term)
+/* The row that an operator of `bias` names in its first element; NULL with an exception if it names none. */
+static const pe_row_of_table *row_of_term(const pe_table *table, const agreement *a, PyObject *item)
+{
+    const char *name =
+        PyTuple_Check(item) && PyTuple_GET_SIZE(item) ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(item, 0)) : NULL;
+    for (int op = 0; name && op < PE_COUNT; op++)
+        if (table->row[op].is_operator && strcmp(name, table->row[op].name) == 0)
+            return &table->row[op];
+    if (!PyErr_Occurred())
+        wrong(PyExc_TypeError, a, "bias", "an unknown operator", "a row of the table");
+    return NULL;
+}
+
+/* Take the arrays of one operator, (name, array, ...), in the order of its row without what the tile supplies.
+ * Gradients may be left out. */
+static int take_term(agreement *a, const pe_row_of_table *row, PyObject *item, pe_term *term)
+{
+    const Py_ssize_t arrays = PyTuple_GET_SIZE(item) - 1;
+    int n = 0;
+    memset(term, 0, sizeof *term);
+    term->op = row->op;
+    for (int axis = 0; axis < PE_OWN_AXES; axis++)
+        a->dim[axis] = UNKNOWN;
+    for (int k = 0; k < row->noperands; k++) {
+        const pe_operand *o = &row->operand[k];
+        if (o->in_tile || (o->output && n == arrays))
+            continue;
+        if (n == arrays)
+            return wrong(PyExc_TypeError, a, row->name, "too few arrays", row->signature);
+        if (take_operand(a, o, PyTuple_GET_ITEM(item, n + 1), &term->array[n]) < 0)
+            return -1;
+        term->size[n] = elements(&term->array[n], o, a->dim);
+        n++;
+    }
+    if (n < arrays)
+        return wrong(PyExc_TypeError, a, row->name, "too many arrays", row->signature);
+    memcpy(term->dim, a->dim, sizeof term->dim);
+    return 0;
+}
+
+static int check_term(const agreement *a, const pe_row_of_table *row)
 {
     static const double none[PE_PARAMS] = {0};
     idx units = 0;
     double ns;
     size_t scratch;
-    pe_row_costs(term->op, term->dim, none, &units, &ns, &scratch);
+    pe_row_costs(row->op, a->dim, none, &units, &ns, &scratch);
     return units >= 0 ? 0
                       : wrong(PyExc_ValueError, a, row->name, "an array with lengths that do not fit", row->signature);
 }
 
-/* bias*: a tuple of (name of a row, array, ...). Axis letters that attention has mean the same length here. */
+/* Take `bias`, a tuple of operators. Their small axes are those of the call, their capital axes are their own. */
 static int take_terms(const pe_table *table, agreement *a, PyObject *object, pe_term *terms, int *count)
 {
     if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) > PE_TERMS)
         return wrong(PyExc_TypeError, a, "bias", "something else", "a tuple of at most 16 operators");
     *count = (int)PyTuple_GET_SIZE(object);
-    idx *const dim = a->dim, sums = UNKNOWN;
     for (int t = 0; t < *count; t++) {
         PyObject *item = PyTuple_GET_ITEM(object, t);
-        const char *name =
-            PyTuple_Check(item) && PyTuple_GET_SIZE(item) ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(item, 0)) : NULL;
-        pe_term *term = &terms[t];
-        for (term->op = 0; name && term->op < PE_COUNT && strcmp(name, table->row[term->op].name) != 0;)
-            term->op++;
-        if (!name || term->op == PE_COUNT)
-            return PyErr_Occurred() ? -1
-                                    : wrong(PyExc_TypeError, a, "bias", "an unknown operator", "a row of the table");
-        const pe_row_of_table *row = &table->row[term->op];
-        memset(term->array, 0, sizeof term->array);
-        memcpy(term->dim, dim, sizeof term->dim);
-        term->dim['l' - 'a'] = UNKNOWN;
-        a->dim = term->dim;
-        int status = 0, n = 0;
-        for (int k = 0; k < row->noperands && status == 0; k++) {
-            if (strcmp(row->operand[k].name, "rel") == 0 || strcmp(row->operand[k].name, "q_positions") == 0)
-                break; /* distances and positions come from the tile */
-            if (row->operand[k].output && n + 1 >= PyTuple_GET_SIZE(item))
-                break; /* nobody asks for its gradients */
-            status = n + 1 < PyTuple_GET_SIZE(item) && n < PE_TERM_ARRAYS
-                         ? take_operand(a, &row->operand[k], PyTuple_GET_ITEM(item, n + 1), &term->array[n])
-                         : wrong(PyExc_TypeError, a, name, "too few arrays", row->signature);
-            if (status == 0)
-                term->size[n] = elements(&term->array[n], &row->operand[k], term->dim);
-            n++;
-        }
-        a->dim = dim;
-        if (status < 0 || check_term(a, row, term) < 0)
+        const pe_row_of_table *row = row_of_term(table, a, item);
+        if (!row || take_term(a, row, item, &terms[t]) < 0 || check_term(a, row) < 0)
             return -1;
-        if (n > 0 && row->operand[n - 1].output && term->dim['t' - 'a'] != UNKNOWN) {
-            if (sums != UNKNOWN && sums != term->dim['t' - 'a'])
-                return wrong(PyExc_ValueError, a, name, "another number of rows of sums", "that of the terms before");
-            sums = term->dim['t' - 'a'];
-        }
     }
-    if (sums != UNKNOWN)
-        dim['t' - 'a'] = sums; /* the call's own sums have as many */
     return 0;
 }
 
@@ -478,8 +484,8 @@ static int run(const char *function, int op, const pe_row_of_table *row, pe_call
 static int fill_call(const pe_table *table, const pe_row_of_table *row, PyObject *const *operands, agreement *a,
                      pe_term *terms, pe_call *call)
 {
-    for (int d = 0; d < 26; d++)
-        call->dim[d] = UNKNOWN;
+    for (int axis = row->first_axis; axis < PE_AXES; axis++)
+        call->dim[axis] = UNKNOWN;
     for (int d = 0; d < PE_LOOPS; d++)
         a->loops[d] = 1;
     call->nterms = 0;

@@ -10,14 +10,16 @@
 /* One operand of a signature, read from the text of its row. */
 typedef struct {
     char name[20];
-    char type; /* 'r' real, 'f' f64, 'p' pos, 'i' i64, 'b' bool, '*' tuple of terms */
-    char axes[PE_CORE];
-    int naxes, optional, strided, summed, finite, output;
+    char type;                   /* 'r' real, 'f' f64, 'p' pos, 'i' i64, 'b' bool, '*' tuple of terms */
+    unsigned char axes[PE_CORE]; /* places in dim */
+    int naxes, output, optional, strided, summed, finite, in_tile;
 } pe_operand;
 
 typedef struct {
     const char *name, *signature;
-    int noperands, nparams;
+    int op, noperands, nparams;
+    int is_operator; /* attention takes it in `bias` */
+    int first_axis;  /* the first entry of dim that the row reads: a row without capital axes begins at 'a' */
     pe_operand operand[PE_ARRAYS];
     char param[PE_PARAMS][20];
 } pe_row_of_table;

@@ -11,21 +11,13 @@ static int state_of(PyObject *module, const pe_table **table)
     return *table ? 0 : -1;
 }
 
-#define CALL(name)                                                                           \
+#define CALLABLE(name, ...)                                                                  \
     static PyObject *call_##name(PyObject *module, PyObject *const *args, Py_ssize_t nargs)  \
     {                                                                                        \
         const pe_table *table;                                                               \
         return state_of(module, &table) < 0 ? NULL : pe_bind(table, PE_##name, args, nargs); \
     }
-#define OP(name, ...) CALL(name)
-#define TERM(name, fits, signature)
-#define DISTANCE(name, arrays, gradients) CALL(name) CALL(name##_vjp)
-#define PAIR(name, arrays, gradients) CALL(name) CALL(name##_vjp)
 #include "ops.def"
-#undef OP
-#undef TERM
-#undef DISTANCE
-#undef PAIR
 
 static PyObject *isas(PyObject *module, PyObject *unused)
 {
@@ -115,15 +107,7 @@ static PyObject *build(PyObject *module, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
-#define METHOD(name, signature) {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL, signature},
-#define OP(name, signature, units, ns, scratch) METHOD(name, signature)
-#define TERM(name, fits, signature)
-#define DISTANCE(name, arrays, gradients)    \
-    METHOD(name, DISTANCE_SIGNATURE(arrays)) \
-    METHOD(name##_vjp, DISTANCE_VJP_SIGNATURE(arrays, gradients))
-#define PAIR(name, arrays, gradients)    \
-    METHOD(name, PAIR_SIGNATURE(arrays)) \
-    METHOD(name##_vjp, PAIR_VJP_SIGNATURE(arrays, gradients))
+#define CALLABLE(name, signature, ...) {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL, signature},
 #include "ops.def"
     {"isa", isa, METH_NOARGS, "name of the kernel variant in use"},
     {"isas", isas, METH_NOARGS, "names of the variants that this machine can run, slowest first"},

@@ -7,18 +7,11 @@
 
 static const struct {
     const char *name, *signature;
+    int only_in_attention;
 } rows[PE_COUNT] = {
-#define OP(name, signature, units, ns, scratch) {#name, signature},
-#define TERM(name, fits, signature) {#name, signature},
-#define DISTANCE(name, arrays, gradients) \
-    {#name, DISTANCE_SIGNATURE(arrays)}, {#name "_vjp", DISTANCE_VJP_SIGNATURE(arrays, gradients)},
-#define PAIR(name, arrays, gradients) \
-    {#name, PAIR_SIGNATURE(arrays)}, {#name "_vjp", PAIR_VJP_SIGNATURE(arrays, gradients)},
+#define CALLABLE(name, signature, ...) {#name, signature, 0},
+#define TERM(name, fits, signature) {#name, signature, 1},
 #include "ops.def"
-#undef OP
-#undef TERM
-#undef DISTANCE
-#undef PAIR
 };
 
 #define P(k) par[k]
@@ -27,24 +20,14 @@ static const struct {
 void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns, size_t *scratch)
 {
     switch (op) {
-#define COSTS(name, units_, ns_, scratch_) \
-    case PE_##name:                        \
-        *units = (units_);                 \
-        *ns = (double)(ns_);               \
-        *scratch = (size_t)(scratch_);     \
+#define CALLABLE(name, signature, units_, ns_, scratch_) \
+    case PE_##name:                                      \
+        *units = (units_);                               \
+        *ns = (double)(ns_);                             \
+        *scratch = (size_t)(scratch_);                   \
         break;
-#define OP(name, signature, units, ns, scratch) COSTS(name, units, ns, scratch)
-#define TERM(name, fits, signature) COSTS(name, FITS(fits, 0), 0, 0)
-#define DISTANCE(name, arrays, gradients) \
-    COSTS(name, FITS(TABLES_FIT, D(h)), D(l) * 4, 0) COSTS(name##_vjp, FITS(TABLES_FIT, 1), D(h) * D(l) * 8, 0)
-#define PAIR(name, arrays, gradients)                                                  \
-    COSTS(name, FITS(TABLES_FIT, D(h) * BLOCKS(D(n), BLOCK_M)), D(m) * BLOCK_M * 2, 0) \
-    COSTS(name##_vjp, FITS(TABLES_FIT, D(h) * BLOCKS(D(n), BLOCK_M)), D(m) * BLOCK_M * 4, 0)
+#define TERM(name, fits, signature) CALLABLE(name, signature, FITS(fits, 0), 0, 0)
 #include "ops.def"
-#undef OP
-#undef TERM
-#undef DISTANCE
-#undef PAIR
     default: break;
     }
 }
@@ -89,13 +72,20 @@ static int read_signature(pe_row_of_table *row)
             while (*s == ' ' || *s == '+')
                 o->summed |= *s++ == '+';
             s = read_word(s, o->name, sizeof o->name);
-            for (; *s == '?' || *s == '~' || *s == '!'; s++)
-                *(*s == '?' ? &o->optional : *s == '~' ? &o->strided : &o->finite) = 1;
+            for (; *s && *s != '('; s++) {
+                o->optional |= *s == '?';
+                o->strided |= *s == '~';
+                o->finite |= *s == '!';
+                o->in_tile |= *s == '@';
+            }
+            row->is_operator |= o->output && o->in_tile;
+            if (o->in_tile)
+                row->first_axis = 0;
             if (*s++ != '(')
                 return -1;
             for (; *s && *s != ')'; s++)
                 if (*s != ',' && o->naxes < PE_CORE)
-                    o->axes[o->naxes++] = *s;
+                    o->axes[o->naxes++] = (unsigned char)(*s - 'A');
             s += *s == ')';
         }
     }
@@ -114,6 +104,9 @@ int pe_table_read(pe_table *table)
         memset(row, 0, sizeof *row);
         row->name = rows[op].name;
         row->signature = rows[op].signature;
+        row->op = op;
+        row->first_axis = 'a' - 'A';
+        row->is_operator = rows[op].only_in_attention;
         if (read_signature(row) < 0) {
             PyErr_Format(PyExc_SystemError, "posenc: cannot read the signature of %s", row->name);
             return -1;

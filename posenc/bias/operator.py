@@ -25,17 +25,13 @@ from ._diagonals import Where, lengths, position_pair
 __all__ = ["Bias"]
 
 
-INTERNAL = ("rows", "rows_q")
-"""Operands of a row that are no arrays of the operator."""
-
-
 @cache
 def arrays_of(row: str) -> tuple[tuple[str, str], ...]:
-    """(name, axes) of each array of a row of the table: those that have gradients, where there are gradients."""
-    table = _core.table()
-    text = table[f"{row}_vjp"].split("->")[1] if f"{row}_vjp" in table else table[row].split("->")[0]
-    found = re.findall(r"(\w+)[?~!]*\(((?:\w(?:,\w)*)?)\)", text)
-    return tuple((name, axes.replace(",", "")) for name, axes in found if name not in INTERNAL)
+    """(name, axes) of each array of a row of the table that an operator has. @ marks what the tile supplies, # what
+    is derived from the operator."""
+    inputs = _core.table()[row].split("->")[0]
+    found = re.findall(r"(\w+)([?~!@#]*)\(((?:\w(?:,\w)*)?)\)", inputs)
+    return tuple((name, axes.replace(",", "")) for name, marks, axes in found if not {"@", "#"} & {*marks})
 
 
 @cache

@@ -34,7 +34,7 @@ INFINITY = float("inf")
 
 
 class Content(Bias):
-    """An operator that reads q and k: a TERM row of the table with the rows that its distances take."""
+    """An operator that reads q and k: a CONTENT row of the table with the rows that its distances take."""
 
     __slots__ = ("rows",)
     rows: tuple[Array, ...]

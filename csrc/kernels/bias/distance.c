@@ -93,9 +93,9 @@ static int64_t integer_at(const pe_array *a, idx i)
 
 static int64_t far_bucket(const pe_array *array, const idx *dim, double rel)
 {
-    const idx reach = dim['k' - 'a'] / 2;
+    const idx reach = D(K) / 2;
     const int64_t near = integer_at(&array[1], rel < 0 ? 0 : 2 * reach);
-    idx low = 0, high = near == integer_at(&array[1], reach) ? 0 : dim['o' - 'a']; /* no buckets on this side: none */
+    idx low = 0, high = near == integer_at(&array[1], reach) ? 0 : D(O); /* no buckets on this side: none */
     while (low < high) {
         const idx middle = low + (high - low) / 2;
         if (fabs_(rel) >= (double)integer_at(&array[2], middle))
@@ -113,17 +113,17 @@ static void buckets_of(const pe_array *array, const idx *dim, const double *rest
                        int64_t *restrict bucket)
 {
     const int64_t *restrict lookup = (const int64_t *)(const void *)array[1].data;
-    const int reach = (int)(dim['k' - 'a'] / 2);
+    const int reach = (int)(D(K) / 2);
     const double most = reach;
     SIMD
     for (int j = 0; j < n; j++) {
         const double low = rel[j] < -most ? -most : rel[j], near = low > most ? most : low;
         bucket[j] = lookup[(int)near + reach];
     }
-    for (int j = 0; j < n && dim['o' - 'a'] > 0; j++)
+    for (int j = 0; j < n && D(O) > 0; j++)
         if (fabs_(rel[j]) > most)
             bucket[j] = far_bucket(array, dim, rel[j]);
-    const int64_t last = dim['b' - 'a'] - 1;
+    const int64_t last = D(B) - 1;
     SIMD
     for (int j = 0; j < n; j++) /* a row of the table, whatever was looked up */
         bucket[j] = bucket[j] < 0 ? 0 : bucket[j] < last ? bucket[j] : last;
@@ -201,9 +201,6 @@ static void gradients(const pe_call *call, int arrays, pe_distance_gradient of)
     }
 }
 
-#define OP(name, ...)
-#define TERM(name, fits, signature)
-#define PAIR(name, arrays, gradients)
 #define DISTANCE(name, arrays, grads)                                                 \
     void FN(name)(const pe_call *call, idx begin, idx end, const pe_work *work)       \
     {                                                                                 \
@@ -216,13 +213,11 @@ static void gradients(const pe_call *call, int arrays, pe_distance_gradient of)
         gradients(call, arrays_in(arrays), FN(name##_grad));                          \
     }
 #include "ops.def"
-#undef DISTANCE
 
 const pe_distance FN(distance)[PE_COUNT] = {
 #define DISTANCE(name, arrays, grads) [PE_##name] = FN(name##_at),
 #include "ops.def"
 };
-#undef DISTANCE
 
 const pe_distance_gradient FN(distance_gradient)[PE_COUNT] = {
 #define DISTANCE(name, arrays, grads) [PE_##name] = FN(name##_grad),

@@ -33,7 +33,7 @@ static void fire_inputs(const pe_block_of_pairs *b, const fire_queries *f, int j
 
 void FN(fire_at)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *b, real *restrict out)
 {
-    const idx width = dim['w' - 'a'];
+    const idx width = D(W);
     const double b2 = *place(&array[B2], h, 0);
     fire_queries f;
     double z[PAIR_LANES];
@@ -85,7 +85,7 @@ void FN(fire_grad)(const pe_array *array, const idx *dim, idx h, const pe_block_
             fire_inputs(b, &f, first + j, z + j * lanes);
         for (int i = 0; i < numbers; i++)
             d_z[i] = 0;
-        for (idx w = 0; w < dim['w' - 'a']; w++) {
+        for (idx w = 0; w < D(W); w++) {
             const double w1 = *place(&array[W1], w, 0), b1 = *place(&array[B1], w, 0), w2 = *place(&array[W2], h, w);
             double d_w1[PAIR_LANES] = {0}, d_b1[PAIR_LANES] = {0}, d_w2[PAIR_LANES] = {0}; /* by lane */
             for (int i = 0; i < numbers; i += lanes)

@@ -5,7 +5,7 @@
 
 void FN(fox_at)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *b, real *restrict out)
 {
-    const idx t = dim['t' - 'a'];
+    const idx t = D(T);
     double of_query[PAIR_LANES];
     for (int l = 0; l < b->lanes; l++)
         of_query[l] = *place(&array[0], h, within((idx)b->q[l], t));
@@ -21,7 +21,7 @@ void FN(fox_at)(const pe_array *array, const idx *dim, idx h, const pe_block_of_
 void FN(fox_grad)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *b, const double *grad,
                   const pe_array *into)
 {
-    const idx t = dim['t' - 'a'];
+    const idx t = D(T);
     double of_query[PAIR_LANES] = {0};
     (void)array;
     for (int j = 0; j < b->keys; j++, grad += b->lanes) {

@@ -115,9 +115,6 @@ static void gradients(const pe_call *call, idx begin, idx end, const pe_work *wo
     }
 }
 
-#define OP(name, ...)
-#define TERM(name, fits, signature)
-#define DISTANCE(name, arrays, grads)
 #define PAIR(name, arrays, grads)                                                     \
     void FN(name)(const pe_call *call, idx begin, idx end, const pe_work *work)       \
     {                                                                                 \
@@ -129,12 +126,10 @@ static void gradients(const pe_call *call, idx begin, idx end, const pe_work *wo
         gradients(call, begin, end, work, arrays_in(arrays), FN(name##_grad));        \
     }
 #include "ops.def"
-#undef PAIR
 
 const pe_pair FN(pair)[PE_COUNT] = {
 #define PAIR(name, arrays, grads) [PE_##name] = FN(name##_at),
 #include "ops.def"
-#undef PAIR
 };
 
 const pe_pair_grad FN(pair_grad)[PE_COUNT] = {

@@ -32,18 +32,11 @@ typedef void (*pe_pair_grad)(const pe_array *array, const idx *dim, idx h, const
 extern const pe_pair FN(pair)[PE_COUNT]; /* NULL where the row is no PAIR */
 extern const pe_pair_grad FN(pair_grad)[PE_COUNT];
 
-#define OP(name, ...)
-#define TERM(name, fits, signature)
-#define DISTANCE(name, arrays, grads)
 #define PAIR(name, arrays, grads)                                                                                \
     void FN(name##_at)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *block, real *out); \
     void FN(name##_grad)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *block,           \
                          const double *grad, const pe_array *into);
 #include "ops.def"
-#undef OP
-#undef TERM
-#undef DISTANCE
-#undef PAIR
 
 /* Element (i, j) of an array, at most two axes; where to find it. */
 INLINE double *place(const pe_array *a, idx i, idx j)

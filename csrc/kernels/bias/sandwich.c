@@ -40,7 +40,7 @@ static NOINLINE void waves_of_one(const char *key, idx key_step, int waves, cons
 
 void FN(sandwich_at)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *b, real *restrict out)
 {
-    const idx columns = dim['c' - 'a'], key_step = array[1].core[0];
+    const idx columns = D(C), key_step = array[1].core[0];
     const double factor = 1 / *place(&array[2], h, 0), half = 0.5 * (double)columns;
     const char *queries = array[0].data + b->first_q * array[0].core[1];
     const char *keys = array[1].data + b->first_k * key_step;

@@ -31,7 +31,7 @@ void FN(swin_at)(const pe_array *array, const idx *dim, idx h, const pe_block_of
 {
     const idx step = array[0].core[0];
     const char *column = array[0].data + h * array[0].core[1];
-    const idx rows = dim['b' - 'a'];
+    const idx rows = D(B);
     idx k[PAIR_KEYS], q[PAIR_LANES];
     swin_rows(array, b, k, q);
     for (int j = 0; j < b->keys; j++, out += b->lanes)
@@ -43,7 +43,7 @@ void FN(swin_at)(const pe_array *array, const idx *dim, idx h, const pe_block_of
 void FN(swin_grad)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *b, const double *grad,
                    const pe_array *into)
 {
-    const idx rows = dim['b' - 'a'];
+    const idx rows = D(B);
     idx k[PAIR_KEYS], q[PAIR_LANES];
     swin_rows(array, b, k, q);
     for (int j = 0; j < b->keys; j++, grad += b->lanes)

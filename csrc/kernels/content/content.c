@@ -187,7 +187,7 @@ static void add_sums(pe_content *c, const pe_queries *u, const pe_keys *k, const
     for (int t = 0; t < u->call->nterms; t++) {
         if (u->call->term[t].op != PE_cope)
             continue;
-        const int last = (int)u->call->term[t].D(p) - 1, n = bias->to - bias->from;
+        const int last = (int)u->call->term[t].D(P) - 1, n = bias->to - bias->from;
         const pe_table_rows table = table_of(u, t, COPE_TABLE);
         const pe_rows r = {c->index, p->width};
         FN(content_positions)(c, u, k, p, bias, keys, step, last);
@@ -249,7 +249,7 @@ static void position_products(pe_content *c, const pe_queries *u, const pe_keys 
 {
     const pe_table_rows keys = table_of(u, term, TUPE_K);
     const int n = bias->to - bias->from;
-    const idx depth = u->call->term[term].D(p);
+    const idx depth = u->call->term[term].D(P);
     real unused[PANEL_LANES] = {0};
     memset(out, 0, (size_t)(n * p->width) * sizeof(real));
     for (idx piece = 0; piece < depth; piece += CONTENT_PIECE) {

@@ -135,7 +135,7 @@ void FN(content_sums_vjp)(pe_content_vjp *b, pe_content *c, const pe_queries *u,
     for (int t = 0; t < u->call->nterms; t++) {
         if (u->call->term[t].op != PE_cope)
             continue;
-        const int last = (int)u->call->term[t].D(p) - 1;
+        const int last = (int)u->call->term[t].D(P) - 1;
         const pe_table_rows table = table_of(u, t, COPE_TABLE);
         char *into = gradient_of(b, u, t, COPE_D);
         const idx d_step = row_step(u, t, COPE_D);
@@ -271,7 +271,7 @@ static void positions_vjp(pe_content_vjp *b, const pe_queries *u, const pe_keys 
                           const pe_bias *bias, int term, real *ds)
 {
     const int n = bias->to - bias->from, width = p->width;
-    const idx depth = u->call->term[term].D(p);
+    const idx depth = u->call->term[term].D(P);
     double *d_cls = (double *)(void *)gradient_of(b, u, term, TUPE_D_CLS);
     double *d_any = (double *)(void *)gradient_of(b, u, term, TUPE_D_ANY);
     if (u->term[term][TUPE_CLS_TO_ANY].data && u->first + p->first == 0)

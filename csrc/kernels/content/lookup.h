@@ -8,7 +8,7 @@
 #include "base/transpose.h"
 #include <math.h>
 
-/* Arrays of the TERM rows of ops.def, in their order */
+/* Arrays of the CONTENT rows of ops.def, in their order */
 enum { SHAW_K, SHAW_V, SHAW_ROWS, SHAW_DK, SHAW_DV };
 enum { XL_R, XL_U, XL_V, XL_ROWS, XL_DR, XL_DU, XL_DV };
 enum { DEBERTA_Q, DEBERTA_K, DEBERTA_ROWS, DEBERTA_Q_ROWS, DEBERTA_DQ, DEBERTA_DK };
@@ -31,8 +31,8 @@ static NOINLINE pe_rows rows_of(pe_content *c, const pe_array *map, const idx *d
                                 const pe_keys *k, int first, int lanes)
 {
     const int64_t *rows = (const int64_t *)(void *)map->data;
-    const int last = (int)(dim['b' - 'a'] / 2);
-    const int64_t count = dim['r' - 'a'];
+    const int last = (int)(D(B) / 2);
+    const int64_t count = D(R);
     if (u->even && k->even) {
         const int n = k->n + u->width - 1;
         const double most = k->position[k->n - 1] - u->position[0];
@@ -283,7 +283,7 @@ INLINE pe_table_rows positions_of(const pe_queries *u, const pe_panel *p, int te
 
 INLINE real position_factor(const pe_queries *u, int term)
 {
-    return (real)(1 / sqrt(2 * (double)u->call->term[term].D(p)));
+    return (real)(1 / sqrt(2 * (double)u->call->term[term].D(P)));
 }
 
 #endif
