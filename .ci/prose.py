@@ -63,7 +63,7 @@ RULES = [
             r"(?:^|(?<=[.!?:] ))(?:what|whether|how(?! to\b| many\b[^.]*\?))\b(?=[^.?!]*(?:[.!]|$))",
             NAME_FIRST,
         ),
-        ("opening", r"(?:^|(?<=[.!?:] ))where\b(?=[^.?!,;:]*(?:[.!;:]|$))", NAME_FIRST),
+        ("opening", r"(?:^|(?<=[.!?:] ))(?:(?-i:Where)|where (?:to|the))\b(?=[^.?!,;:]*(?:[.!;:]|$))", NAME_FIRST),
         ("relative", r"\b(?:is|are|was|of|from|with|than|into|as|and|or|by) what\b", "name the thing"),
         (
             "ratio",

@@ -1,7 +1,7 @@
-"""Two directives that list public names from the package, so that a new operator needs no line of the manual.
+"""A directive that documents a module from the package, so that a new operator needs no line in the manual.
 
-``{members} posenc.bias`` documents what the module's ``__all__`` has; ``{operators}`` is README's table with links.
-In running text a public name in code letters is a link.
+``{members} posenc.bias`` documents every name in the ``__all__`` of the module. In running text a public name in
+backticks becomes a link.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ import posenc
 
 
 def members(module: str) -> tuple[str, list[str]]:
-    """The module that users take a module's public names from, and the names in order: each gradient after
-    its function, the tuples of gradients last."""
+    """Return the module that users import these names from, and the names in the order of the page.
+
+    A gradient follows its function, and the NamedTuples of gradients come last.
+    """
     names = list(dict.fromkeys(importlib.import_module(module).__all__))
     plain = [name for name in names if name.removesuffix("_vjp") not in set(names) - {name}]
     plain.sort(key=lambda name: name.endswith("Gradient"))
@@ -32,7 +34,7 @@ def members(module: str) -> tuple[str, list[str]]:
 
 
 def documentation(name: str, value: Any) -> list[str]:
-    """What says everything of one name. Of a class, the methods with examples: others are for the package itself."""
+    """Return the directives that document one name. Of a class, only the methods with examples are shown."""
     if not inspect.isclass(value):
         return [f".. autofunction:: {name}", ""]
     shown = [one for one, method in vars(value).items() if "Examples\n" in (inspect.getdoc(method) or "")]
@@ -40,7 +42,7 @@ def documentation(name: str, value: Any) -> list[str]:
 
 
 class Members(SphinxDirective):
-    """A table of all public names of a module, then what each is."""
+    """A table of all public names of a module, followed by their documentation."""
 
     required_arguments = 1
 
@@ -48,33 +50,25 @@ class Members(SphinxDirective):
         module, names = members(self.arguments[0])
         values = {name: getattr(importlib.import_module(module), name) for name in names}
         table = ["| | |", "|---|---|"]
-        table += [
-            f"| {{py:obj}}`{name} <{module}.{name}>` | {operator_table.summary(values[name])} |" for name in names
-        ]
+        for name in names:
+            summary = operator_table.summary(values[name]).replace("|", "\\|")
+            table.append(f"| {{py:obj}}`{name} <{module}.{name}>` | {summary} |")
         text = [f".. currentmodule:: {module}", ""]
         for name in names:
             text += documentation(name, values[name])
         return self.parse_text_to_nodes("\n".join([*table, "", "```{eval-rst}", *text, "```"]))
 
 
-class Operators(SphinxDirective):
-    """The operator table, names as links."""
-
-    def run(self) -> list[nodes.Node]:
-        link = r"{py:obj}`\1 <posenc.\1>`"
-        table = re.sub(r"`(\w+_vjp|Bias\.\w+)`(?= \|$)", link, operator_table.table(), flags=re.MULTILINE)
-        return self.parse_text_to_nodes(re.sub(r"(?<=^\| )`(\w+)`", link, table, flags=re.MULTILINE))
-
-
 class Links(SphinxTransform):
-    """Pages are plain Markdown, to be read as files, too: names become links here."""
+    """Turn public names in backticks into links. The pages stay plain Markdown, which can be read as files."""
 
     default_priority = 700
 
     def apply(self, **options: Any) -> None:
         for literal in list(self.document.findall(nodes.literal)):
             name = literal.astext()
-            if name in posenc.__all__ and not isinstance(literal.parent, pending_xref | nodes.reference):
+            public = name in posenc.__all__ or re.fullmatch(r"Bias\.\w+", name)
+            if public and not isinstance(literal.parent, pending_xref | nodes.reference):
                 target = {"refdomain": "py", "reftype": "obj", "reftarget": f"posenc.{name}"}
                 link = pending_xref("", refdoc=self.env.docname, **target)
                 literal.replace_self(link)
@@ -82,7 +76,7 @@ class Links(SphinxTransform):
 
 
 class BlankLines(SphinxTransform):
-    """The blank line that ends an example is for doctest."""
+    """Remove the blank line that ends an example: only doctest needs it."""
 
     default_priority = 700
 
@@ -95,7 +89,6 @@ class BlankLines(SphinxTransform):
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("members", Members)
-    app.add_directive("operators", Operators)
     app.add_transform(Links)
     app.add_transform(BlankLines)
     return {"parallel_read_safe": True}

@@ -1,6 +1,6 @@
-"""The operator table of README.md, from the public names and the first lines of their docstrings.
+"""Write the list of operators in docs/operators.md, from the public names and the first lines of their docstrings.
 
-Without an option it is printed; --write puts it into README.md; --check fails unless README.md has it.
+Without an option the list is printed; --write puts it into the page; --check fails unless the page has it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,19 @@ from typing import Any
 
 import posenc
 
-README = Path(__file__).resolve().parent.parent / "README.md"
-BEGIN, END = "<!-- operators: docs/operator_table.py --write -->", "<!-- end of operators -->"
+PAGE = Path(__file__).resolve().parent / "operators.md"
+BEGIN, END = "<!-- made by: python docs/operator_table.py --write -->", "<!-- end of the list -->"
+HEADINGS = {
+    "absolute": "[Absolute encodings](absolute.md)",
+    "rotary": "[Rotary embeddings](rotary-embeddings.md)",
+    "bias": "[Attention biases](bias.md)",
+    "relative": "[Operators that read queries and keys](relative.md)",
+    "attention": "[Attention](attention.md)",
+}
 
 
 def functions() -> Iterator[tuple[str, str, Callable[..., Any]]]:
-    """(module, name, function) of every public operator; gradients stand beside their operators."""
+    """Yield (module, name, function) of every public operator; a gradient is listed with its operator."""
     for name in posenc.__all__:
         function = getattr(posenc, name)
         module = getattr(function, "__module__", "").removeprefix("posenc.").split(".")[0]
@@ -28,51 +35,54 @@ def functions() -> Iterator[tuple[str, str, Callable[..., Any]]]:
 
 
 def summary(function: Callable[..., Any]) -> str:
-    """The first line of the docstring as a cell of a table."""
+    """Return the first line of the docstring as Markdown."""
     first = (inspect.getdoc(function) or "").split("\n", 1)[0]
-    return first.replace("``", "`").replace("|", "\\|")
+    return first.replace("``", "`")
 
 
 def gradient(name: str, function: Callable[..., Any]) -> str:
+    """Return the function or method that computes the gradient of an operator, or an empty string."""
     if f"{name}_vjp" in posenc.__all__:
         return f"`{name}_vjp`"
-    if function.__annotations__.get("return") != "Bias":
+    if not str(function.__annotations__.get("return")).endswith("Bias"):
         return ""
-    return "`Bias.logits_vjp`" if "It reads q and k" in (inspect.getdoc(function) or "") else "`Bias.vjp`"
+    content = "It reads q and k" in (inspect.getdoc(function) or "")
+    return "`Bias.logits_vjp`" if content or "Content" in str(function.__annotations__["return"]) else "`Bias.vjp`"
 
 
 def table() -> str:
-    lines = ["| function | what it is | gradient |", "|---|---|---|"]
+    """Return the list: one heading per module, one item per operator."""
+    lines = []
     heading = ""
     for module, name, function in functions():
         if module != heading:
             heading = module
-            lines.append(f"| **{module}** | | |")
-        lines.append(f"| `{name}` | {summary(function)} | {gradient(name, function)} |")
-    return "\n".join(lines)
+            lines += ["", f"## {HEADINGS[module]}", ""]
+        pulled_back = gradient(name, function)
+        lines.append(f"- `{name}`: {summary(function)}" + (f" Gradient: {pulled_back}." if pulled_back else ""))
+    return "\n".join([*lines[1:], ""])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="docs/operator_table.py", description=__doc__.split("\n", 1)[0])
     action = parser.add_mutually_exclusive_group()
-    action.add_argument("--write", action="store_true", help="put the table into README.md")
-    action.add_argument("--check", action="store_true", help="status 1 unless README.md has the table")
+    action.add_argument("--write", action="store_true", help="put the list into docs/operators.md")
+    action.add_argument("--check", action="store_true", help="status 1 unless docs/operators.md has the list")
     asked = parser.parse_args()
-    made = f"{BEGIN}\n{table()}\n{END}"
     if not (asked.write or asked.check):
         print(table())
         return 0
-    text = README.read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     before, begins, rest = text.partition(BEGIN)
     _, ends, after = rest.partition(END)
     if not (begins and ends):
-        print(f"README.md: no lines {BEGIN} and {END}", file=sys.stderr)
+        print(f"{PAGE.name}: no lines {BEGIN} and {END}", file=sys.stderr)
         return 1
-    wanted = before + made + after
+    wanted = f"{before}{BEGIN}\n\n{table()}\n{END}{after}"
     if asked.write:
-        README.write_text(wanted, encoding="utf-8")
+        PAGE.write_text(wanted, encoding="utf-8")
     elif wanted != text:
-        print("README.md: the operator table is old; run python docs/operator_table.py --write", file=sys.stderr)
+        print(f"{PAGE.name}: the list is old; run python docs/operator_table.py --write", file=sys.stderr)
         return 1
     return 0
 

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
-OPERATORS = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+OPERATORS = re.findall(r"^- `(\w+)`:", (ROOT / "docs/operators.md").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def cells_of(path):
@@ -46,7 +46,7 @@ def test_a_text_before_each_step(path):
 
 
 def test_the_field_guide_follows_the_table():
-    """In the order of README's table, each with a cell that calls it. A new operator may wait for its picture: nine
+    """In the order of docs/operators.md, each with a cell that calls it. A new operator may wait for its picture: nine
     tenths of the table must be there."""
     cells = cells_of(ROOT / "examples" / "field-guide.ipynb")
     named = {}

@@ -1,4 +1,4 @@
-"""The tour has every operator of README's table and every kind of picture, and runs as its command does."""
+"""The tour has every operator of docs/operators.md and every kind of picture, and runs as its command does."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from posenc.demos.tour.others import others
 from posenc.demos.tour.text import PAIRS, of_user, words_of
 
 ROOT = Path(__file__).resolve().parent.parent
-OPERATORS = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+OPERATORS = re.findall(r"^- `(\w+)`:", (ROOT / "docs/operators.md").read_text(encoding="utf-8"), re.MULTILINE)
 WORDS = words_of(PAIRS[0][0])
 TEXT = of_user("a text", "the cat sat on the mat and the dog lay on the other mat")
 
