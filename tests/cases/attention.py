@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from rounding import attention_bounds
 
 import posenc
 
@@ -81,9 +82,62 @@ def default_scale(width, bias):
     return ((width or 1) * parts) ** -0.5
 
 
-def attention(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positions=None, k_positions=None,
-              return_lse=False, work=np.float64, **mask):  # fmt: skip
-    """Vaswani et al. 2017, eq. 1, with softcap, biases and masks in the documented order; computed in `work`."""
+@dataclass(frozen=True)
+class Pairs:
+    """What the softmax of attention is computed from, (..., H, N, M), with keys and values repeated for each head."""
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    share: int
+    """Heads of each kv head."""
+    scale: float
+    softcap: float | None
+    seen: np.ndarray
+    products: np.ndarray
+    """The logits before the cap: of queries and keys, and of the operators that read them."""
+    capped: np.ndarray
+    logits: np.ndarray
+    """The logits with the biases."""
+    numbers: list[np.ndarray]
+    """The biases that do not read queries and keys."""
+    rows: list[np.ndarray]
+    """Shaw's rows that are added to the values, (..., H, N, M, E)."""
+    content: list
+    """(case, arguments) of the operators that read queries and keys."""
+    after: list
+    """(case, arguments) of the biases."""
+    q_at: np.ndarray
+    k_at: np.ndarray
+
+    @property
+    def slope(self):
+        """The derivative of the cap."""
+        return 1 if self.softcap is None else 1 - (self.capped / self.softcap) ** 2
+
+    def weights(self, lse):
+        """exp(logits - lse), and 0 where nothing is seen."""
+        shift = np.where(np.isfinite(lse), lse, 0)[..., None]
+        return np.where(self.seen, np.exp(np.where(self.seen, self.logits - shift, 0)), 0)
+
+    def value_rows(self, j):
+        """What the operators add to the value of key j, (..., H, N, E), or 0."""
+        return sum((rows[..., j, :] for rows in self.rows), start=np.zeros(()))
+
+    def of_content(self, method):
+        """The sum over the operators that read queries and keys of their `size` or `error`, before the scale."""
+        places = self.q_at, self.k_at, self.seen, self.scale
+        return sum((getattr(c, method)(self.q, self.k, *places, **given) for c, given in self.content), np.zeros(()))
+
+    def number_errors(self, work):
+        """Bounds on the errors of the biases: those that their own tests allow."""
+        numbers = [np.where(np.isfinite(b), b, 0) for b in self.numbers]
+        return [case.tolerance((b,), work, given)[0] for b, (case, given) in zip(numbers, self.after, strict=True)]
+
+
+def pairs_of(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positions=None, k_positions=None,
+             work=np.float64, **mask):  # fmt: skip
+    """Vaswani et al. 2017, eq. 1, up to the softmax, with softcap, biases and masks in the documented order."""
     q, k, v = (np.asarray(x, work) for x in (q, k, v))
     heads, n, m = q.shape[-3], q.shape[-2], k.shape[-2]
     share = heads // k.shape[-3] if k.shape[-3] else 1
@@ -91,54 +145,57 @@ def attention(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_posit
     q_at, k_at = places(n, m, align, q_positions, k_positions)
     batch = np.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
     seen = visible((*batch, heads, n, m), q_positions=q_at, k_positions=k_at, **mask)
-    content = [(operators()[function], given) for function, given in bias if operators()[function].method == "logits"]
-    after = [(operators()[function], given) for function, given in bias if operators()[function].method == "matrix"]
+    content, after = operators_of(bias)
     numbers = [np.asarray(case.values(q_at, k_at, **given), work) for case, given in after]
     for number in numbers:
         seen = seen & (number != -np.inf)
     scale = work(default_scale(q.shape[-1], bias) if scale is None else scale)
-    logits = q @ k.swapaxes(-1, -2)
+    products = q @ k.swapaxes(-1, -2)
     for case, given in content:
-        logits = logits + case.adds(q, k, q_at, k_at, seen, scale, **given)
-    logits = logits * scale
-    if softcap is not None:
-        logits = work(softcap) * np.tanh(logits / work(softcap))
+        products = products + case.adds(q, k, q_at, k_at, seen, scale, **given)
+    products = products * scale
+    capped = products if softcap is None else work(softcap) * np.tanh(products / work(softcap))
+    logits = capped
     for number in numbers:
         logits = logits + number
+    rel = np.expand_dims(k_at[..., None, :] - q_at[..., :, None], -3)
+    tables = [np.asarray(given["rel_v"], work) for _, given in bias if given.get("rel_v") is not None]
+    rows = [relative.rows_of(table, relative.clipped(rel, table.shape[-2] // 2)) for table in tables]
     logits = np.broadcast_to(logits, (*batch, heads, n, m))
-    top = np.max(np.where(seen, logits, -np.inf), -1, keepdims=True, initial=-np.inf)
+    return Pairs(q, k, v, share, scale, softcap, seen, products, capped, logits, numbers, rows, content, after,
+                 q_at, k_at)  # fmt: skip
+
+
+def operators_of(bias):
+    """(case, arguments) of the operators that read q and k, and of the others."""
+    made = [(operators()[function], given) for function, given in bias]
+    return [one for one in made if one[0].method == "logits"], [one for one in made if one[0].method == "matrix"]
+
+
+def softmax_of(x, work):
+    """out = softmax(logits) v and lse, the logarithm of the sum of exp(logits)."""
+    top = np.max(np.where(x.seen, x.logits, -np.inf), -1, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, work(0))
-    weight = np.where(seen, np.exp(np.where(seen, logits - top, 0)), work(0))
+    weight = np.where(x.seen, np.exp(np.where(x.seen, x.logits - top, 0)), work(0))
     total = weight.sum(-1, keepdims=True, dtype=work)
-    summed = weight @ v
-    for _, given in bias:
-        if given.get("rel_v") is not None:
-            rel = np.expand_dims(k_at[..., None, :] - q_at[..., :, None], -3)
-            summed = summed + relative.shaw_values(weight, rel, np.asarray(given["rel_v"], work))
-    out = summed / np.where(total == 0, work(1), total)
+    summed = weight @ x.v
+    for rows in x.rows:
+        summed = summed + np.einsum("...hij,...hije->...hie", weight, rows)
     with np.errstate(divide="ignore"):  # a row that sees nothing has lse = log 0 = -inf
-        lse = (top + np.log(total))[..., 0]
+        return summed / np.where(total == 0, work(1), total), (top + np.log(total))[..., 0]
+
+
+def attention(q, k, v, *, return_lse=False, work=np.float64, **options):
+    """Attention from whole matrices in `work`."""
+    out, lse = softmax_of(pairs_of(q, k, v, work=work, **options), work)
     return (out, lse) if return_lse else out
 
 
-def as_numpy_would(expected, work, arguments):
-    """At most twice the error of the same NumPy expression at the working precision, and never asked to be better
-    than 4 spacings of the largest value (or log-sum-exp): sums in another order differ by that. float64: 1e-12."""
-    if work == F64:
-        return tuple(1e-12 * max(1.0, np.abs(e[np.isfinite(e)]).max(initial=0)) for e in expected)
-    ours = attention(**arguments, work=np.float32)
-    bounds = []
-    for plain, e in zip(ours if isinstance(ours, tuple) else (ours,), expected, strict=True):
-        finite = np.isfinite(e)
-        floor = 4 * ulp(max(np.abs(e[finite]).max(initial=0), np.abs(arguments["v"]).max(initial=0)), F32)
-        bounds.append(max(2 * np.abs(plain[finite] - e[finite]).max(initial=0), floor))
-    return tuple(bounds)
-
-
-def with_operators(expected, work, arguments):
-    """Twice that in float32: logits are sums of up to seven products here, in another order than NumPy's, and the worst
-    of a few thousand roundings was up to 2.6 times NumPy's worst in twelve draws of each relative operator."""
-    return tuple((1 if work == F64 else 2) * bound for bound in as_numpy_would(expected, work, arguments))
+def rounding_bounds(expected, work, arguments):
+    """The a-priori bounds of tests/rounding.py, twice in float64: the oracle computes in float64 too."""
+    x = pairs_of(**{name: value for name, value in arguments.items() if name != "return_lse"})
+    bounds = attention_bounds(x, *softmax_of(x, np.float64), work)
+    return tuple((2 if work == F64 else 1) * bound for bound in bounds[: len(expected)])
 
 
 def merge_attention(outs, lses):
@@ -338,22 +395,22 @@ OF_RELATIVE = {
 RELATIVE = (("shaw", {"rel_k": np.cos(np.arange(129.0 * 64)).reshape(129, 64)}),)
 CASES = [
     AttentionCase(
-        function="attention", oracle=attention, tolerance=as_numpy_would, make=make_plain, real=real_attention(),
+        function="attention", oracle=attention, tolerance=rounding_bounds, make=make_plain, real=real_attention(),
         axes={"q": "h! n d", "k": "g m d", "v": "g m e"}, data=("q", "k", "v"), gradients=at("q", "k", "v"),
     ),
     AttentionCase(
-        function="attention", label="gradient", oracle=attention, tolerance=as_numpy_would, make=make_gradient,
+        function="attention", label="gradient", oracle=attention, tolerance=rounding_bounds, make=make_gradient,
         real=real_attention(bias=ALIBI), data=("q", "k", "v"),
         axes={"q": "b h! n d", "k": "g m d", "v": "b g m e", "keep": "b 1 n? m?"},
         gradients=at("q", "k", "v") | of_bias("slopes", "r1 r2", "array", "array"),
     ),
     AttentionCase(
-        function="attention", label="rows", oracle=attention, tolerance=as_numpy_would, make=make_gradient_of_rows,
+        function="attention", label="rows", oracle=attention, tolerance=rounding_bounds, make=make_gradient_of_rows,
         real=real_attention(bias=ALIBI), data=("q", "k", "v"),
         gradients=at("q", "k", "v") | of_bias("slopes", "diagonals", "r1 r2", "array", "array", "array"),
     ),
     AttentionCase(
-        function="attention", label="full", oracle=attention, tolerance=as_numpy_would, make=make_full,
+        function="attention", label="full", oracle=attention, tolerance=rounding_bounds, make=make_full,
         real=real_attention(bias=ALIBI), data=("q", "k", "v"),
         axes={
             "q": "b h! n d", "k": "g m d", "v": "b g m e", "q_positions": "n", "k_positions": "m", "q_segments": "n",
@@ -361,7 +418,7 @@ CASES = [
         },
     ),
     AttentionCase(
-        function="attention", label="operators", oracle=attention, tolerance=as_numpy_would, make=make_operators,
+        function="attention", label="operators", oracle=attention, tolerance=rounding_bounds, make=make_operators,
         real=real_attention(bias=(("t5", {"table": np.linspace(-1, 1, 256).reshape(32, 8)}),)), data=("q", "k", "v"),
         axes={
             "q": "b h! n d", "k": "b g m d", "v": "b g m e", "q_positions": "b n", "k_positions": "b m",
@@ -373,18 +430,18 @@ CASES = [
         },
     ),
     AttentionCase(
-        function="attention", label="forgetful", oracle=attention, tolerance=as_numpy_would, make=make_forgetful,
+        function="attention", label="forgetful", oracle=attention, tolerance=rounding_bounds, make=make_forgetful,
         real=real_attention(bias=(("fox", {"log_forget": np.full((8, 1024), -0.01)}),)), data=("q", "k", "v"),
         axes={"q": "b h! n d", "k": "g m d", "v": "g m e", "q_positions": "n", "k_positions": "m"},
         gradients={**at("q", "k", "v"), **of_bias("log_forget", "table")},
     ),
     AttentionCase(
-        function="attention", label="relative", oracle=attention, tolerance=with_operators, make=make_relative(False),
+        function="attention", label="relative", oracle=attention, tolerance=rounding_bounds, make=make_relative(False),
         real=real_attention(bias=RELATIVE), axes={"q": "b h! n! d!", "k": "g m d", "v": "b g m e!"},
         data=("q", "k", "v"),
     ),
     AttentionCase(
-        function="attention", label="relative placed", oracle=attention, tolerance=with_operators,
+        function="attention", label="relative placed", oracle=attention, tolerance=rounding_bounds,
         make=make_relative(True), real=real_attention(bias=RELATIVE), data=("q", "k", "v"),
         axes={
             "q": "b h! n d!", "k": "g m d", "v": "b g m e!", "q_positions": "n", "k_positions": "b m",
@@ -392,7 +449,7 @@ CASES = [
         },
     ),
     AttentionCase(
-        function="attention", label="relative gradient", oracle=attention, tolerance=with_operators,
+        function="attention", label="relative gradient", oracle=attention, tolerance=rounding_bounds,
         make=make_relative_gradient, real=real_attention(bias=RELATIVE), data=("q", "k", "v"), gradients=OF_RELATIVE,
         axes={
             "q": "b h! n d!", "k": "g m d", "v": "b g m e!", "q_positions": "n", "k_positions": "b m",
@@ -400,7 +457,7 @@ CASES = [
         },
     ),
     AttentionCase(
-        function="attention", label="relative gradient of rows", oracle=attention, tolerance=with_operators,
+        function="attention", label="relative gradient of rows", oracle=attention, tolerance=rounding_bounds,
         make=make_relative_gradient_of_rows, real=real_attention(bias=RELATIVE), data=("q", "k", "v"),
         gradients=OF_RELATIVE, axes={"q": "b h! n! d!", "k": "g m d", "v": "b g m e!"},
     ),

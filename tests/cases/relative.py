@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import cache
 
 import numpy as np
+from rounding import LAMBDA, TANH
 
 from . import Case, at
 from .bias import BiasCase, standing
@@ -38,6 +39,35 @@ class ContentCase(BiasCase):
         arrays = {n: np.asarray(a, q.dtype) if isinstance(a, np.ndarray) else a for n, a in arrays.items()}
         return self.oracle(q, k, rel, seen, scale, **arrays)
 
+    def size(self, q, k, q_at, k_at, seen, scale, **arrays):
+        """The sum of the absolute values of the products of which `adds` is the sum."""
+        sizes = {n: np.abs(a) if isinstance(a, np.ndarray) else a for n, a in arrays.items()}
+        return self.adds(np.abs(q), np.abs(k), q_at, k_at, seen, scale, **sizes)
+
+    def error(self, q, k, q_at, k_at, seen, scale, **arrays):
+        """The error of `adds` in units of u: a product with a row of a table is computed once for all its pairs."""
+        return LAMBDA * np.sqrt(q.shape[-1] + 2) * self.size(q, k, q_at, k_at, seen, scale, **arrays)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CopeCase(ContentCase):
+    """A number between two products, at the sum of gates."""
+
+    def size(self, q, k, q_at, k_at, seen, scale, table):
+        return (np.abs(q) @ np.abs(table).swapaxes(-1, -2)).max(-1, keepdims=True)
+
+    def error(self, q, k, q_at, k_at, seen, scale, table):
+        """The error of the products, and that of the sum of gates times their steepest slope.
+
+        A gate (1 + tanh(x / 2)) / 2 has a slope of at most 1/4, and three roundings and tanh's of its own."""
+        root = LAMBDA * np.sqrt(q.shape[-1] + 2)
+        products = root * np.abs(scale) * (np.abs(q) @ np.abs(k).swapaxes(-1, -2))
+        counts = seen & (np.expand_dims(k_at[..., None, :] - q_at[..., :, None], -3) <= 0)
+        gates = np.where(counts, products / 4 + TANH / 2 + 2, 0)
+        sums = np.cumsum(gates[..., ::-1], -1)[..., ::-1] + 1
+        slope = np.abs(np.diff(q @ table.swapaxes(-1, -2))).max(-1, keepdims=True, initial=0)
+        return root * self.size(q, k, q_at, k_at, seen, scale, table) + slope * sums
+
 
 def rows_of(table, index):
     """table (T, D) or (H, T, D), index (..., 1, N, M) -> the row of each pair, (..., H, N, M, D)."""
@@ -54,11 +84,6 @@ def clipped(rel, last):
 def shaw(q, k, rel, seen, scale, rel_k, rel_v=None):
     """Shaw et al. 2018, equation 4, the second term: q_i . a_clip(j - i)."""
     return np.einsum("...hid,...hijd->...hij", q, rows_of(rel_k, clipped(rel, rel_k.shape[-2] // 2)))
-
-
-def shaw_values(weights, rel, rel_v):
-    """Equation 3, the second term: sum_j p_ij a_clip(j - i)."""
-    return np.einsum("...hij,...hije->...hie", weights, rows_of(rel_v, clipped(rel, rel_v.shape[-2] // 2)))
 
 
 def transformer_xl(q, k, rel, seen, scale, r, u, v):
@@ -240,12 +265,12 @@ CASES = [
         real=real(rel_q=lambda rng: None, rel_k=normal(8, 512, 64), terms=lambda rng: ("c2p",)),
         gradients=at("q", "k", "rel_k"),
     ),
-    ContentCase(
+    CopeCase(
         function="cope", oracle=cope, tolerance=sum_of_products(40), make=make(table=normal(7, 4)),
         axes={**QK, "table": "p d"}, data=("q", "k"), real=real(table=normal(64, 64)),
         gradients=at("q", "k", "table"),
     ),
-    ContentCase(
+    CopeCase(
         function="cope", label="placed", oracle=cope, tolerance=sum_of_products(40), data=("q", "k"),
         make=placed(make(table=normal(3, 7, 4), scale=1.5)), axes={"table": "h? p d"},
         real=real(table=normal(8, 64, 64)),

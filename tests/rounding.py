@@ -1,0 +1,236 @@
+"""A-priori bounds on the rounding errors of attention and of its gradient.
+
+No bound comes from a computation in the precision under test, so none depends on the machine: a bound is a function of
+the arguments, evaluated in float64.
+
+Model. Every operation returns its exact result times 1 + d, |d| <= u (Higham, Accuracy and Stability of Numerical
+Algorithms, 2002, section 2.2); u = 2**-24 in float32, 2**-53 in float64. To first order the error of a result is
+sum_k c_k d_k, with a coefficient c_k for every rounding d_k. Worst-case analysis takes u sum_k |c_k|, which for a sum
+of n terms grows like n. Roundings of different operations are close to independent and to mean zero; then
+|sum_k c_k d_k| <= LAMBDA u sqrt(sum_k c_k**2) holds with probability at least 1 - 2 exp(-LAMBDA**2 / 2)
+(Hoeffding's inequality: Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput.
+41, 2019, A2815-A2835), and grows like sqrt(n). The bounds here are of the second kind, because observed errors grow
+like sqrt(n) too, so that a bound of the first kind would hide the loss of several bits. Hoeffding's inequality allows
+every |d| to be u; a rounding error has a standard deviation of at most u / sqrt(3), for which LAMBDA = 4 is seven
+standard deviations.
+
+An error with an unknown sign that is the same for several terms (a rounded parameter, a polynomial in place of exp) is
+not averaged away. So each quantity carries two errors, in units of u: `own`, the square root of the sum of squares
+over roundings of its own, and `shared`, a bound on everything else.
+
+Second-order terms are covered by a factor exp(2 max |error of a logit|).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+LAMBDA = 4.0
+EXP2 = 2.4  # exp2_ in csrc/kernels/base/elementary.h: 1.2 ulp, and an ulp is at most 2 u
+TANH = 7.4  # tanh_, the same file: 3.7 ulp
+LOG2_E = 0.25  # relative error of the constant log2(e), in either precision
+
+
+def unit_roundoff(work: np.dtype) -> float:
+    return float(np.finfo(work).eps) / 2
+
+
+@dataclass(frozen=True)
+class Error:
+    """The error of each entry of an array, in units of u."""
+
+    own: Array
+    shared: Array
+
+    def times(self, factor: Any) -> Error:
+        """The error of the exact product with `factor`."""
+        return Error(self.own * np.abs(factor), self.shared * np.abs(factor))
+
+    def plus(self, own: Any = 0.0, shared: Any = 0.0) -> Error:
+        """With further roundings: `own` is the root of the sum of the squares of their coefficients."""
+        return Error(np.hypot(self.own, own), self.shared + shared)
+
+    @property
+    def bound(self) -> Array:
+        return LAMBDA * self.own + self.shared
+
+
+class BlockedSum:
+    """A sum as the kernels form it: terms in order within blocks of 64, each block from 0, then one block after the
+    other in any order. Every rounding is relative to a partial sum.
+
+    A sum of consecutive terms is a difference of two cumulative sums, so it is at most their maximum less their
+    minimum. A sum of blocks is at most the sum of their absolute values.
+    """
+
+    BLOCK = 64
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._blocks = 0
+        self._sum: Any = 0.0
+        self._high: Any = 0.0
+        self._low: Any = 0.0
+        self._squares: Any = 0.0
+        self._totals: Any = 0.0
+
+    def add(self, term: Array) -> None:
+        """The next term: its product and its addition are rounded."""
+        self._sum = self._sum + term
+        self._high, self._low = np.maximum(self._high, self._sum), np.minimum(self._low, self._sum)
+        self._squares = self._squares + term**2
+        self._count += 1
+        if self._count == self.BLOCK:
+            self.end_block()
+
+    def end_block(self) -> None:
+        self._squares = self._squares + self._count * (self._high - self._low) ** 2
+        self._totals = self._totals + np.abs(self._sum)
+        self._blocks += self._count > 0
+        self._count, self._sum, self._high, self._low = 0, 0.0, 0.0, 0.0
+
+    @property
+    def squares(self) -> Any:
+        """The sum of the squares of the coefficients of all roundings. Each half of a block may be added by itself,
+        which rescales what is there, and adds."""
+        self.end_block()
+        return self._squares + 4 * self._blocks * self._totals**2
+
+
+def capped_error(pairs: Any) -> Error:
+    """The error of the logits of attention before the biases, for the `pairs` of cases.attention.
+
+    Roundings: the scale (float32 only, as of every parameter), its product with the queries, D products and D - 1
+    additions in any order, two additions for each operator that reads q and k, the cap. An operator's own error is
+    told by its case.
+    """
+    size = np.abs(pairs.scale)
+    q, k = np.abs(pairs.q), np.abs(pairs.k).swapaxes(-1, -2)
+    product = size * (q @ k)
+    whole = product + size * pairs.of_content("size")
+    packed = LAMBDA * size * np.sqrt(q**2 @ k**2)
+    error = Error(
+        np.hypot(np.sqrt(q.shape[-1] + 1) * product, np.sqrt(2 * len(pairs.content)) * whole),
+        np.abs(pairs.products) + packed + size * pairs.of_content("error"),
+    )
+    if pairs.softcap is None:
+        return error
+    slope, x, y = pairs.slope, np.abs(pairs.products), np.abs(pairs.capped)
+    return error.times(slope).plus(np.hypot(slope * x, y), 2 * slope * x + (TANH + 1) * y)
+
+
+def logit_error(pairs: Any, work: np.dtype) -> Error:
+    """The error of the logits of attention: that before the biases, an addition for each bias, and the biases'."""
+    biases = sum((np.abs(np.where(np.isfinite(b), b, 0)) for b in pairs.numbers), start=np.zeros(()))
+    last = np.abs(pairs.capped) + np.abs(pairs.scale) * pairs.of_content("size")
+    own = np.sqrt(2 * len(pairs.numbers)) * (last + biases)
+    return capped_error(pairs).plus(own, sum(pairs.number_errors(work), start=np.zeros(())) / unit_roundoff(work))
+
+
+def weight_error(logits: Error, distance: Array) -> Error:
+    """The relative error of exp2(-distance log2(e)), where `distance` is that of a logit from the maximum (or lse)."""
+    return logits.plus(np.sqrt(2) * np.abs(distance), LOG2_E * np.abs(distance) + EXP2)
+
+
+def attention_bounds(pairs: Any, out: Array, lse: Array, work: np.dtype) -> tuple[Array, Array]:
+    """Bounds on |out - exact| and |lse - exact|, entry by entry.
+
+    With weights w_j (1 + e_j), out = sum_j w_j v_j / sum_j w_j is off by sum_j p_j e_j (v_j - out) to first order, and
+    lse by sum_j p_j e_j: what all weights have in common cancels in out. The roundings of both sums and of the
+    division come on top. A weight below the smallest normal number is flushed to 0.
+    """
+    u, m = unit_roundoff(work), pairs.k.shape[-2]
+    p = pairs.weights(lse)
+    top = np.max(np.where(pairs.seen, pairs.logits, -np.inf), -1, keepdims=True, initial=-np.inf)
+    distance = np.where(p > 0, top - np.where(p > 0, pairs.logits, 0), 0)
+    blocks = -(-m // BlockedSum.BLOCK)
+    errors = weight_error(logit_error(pairs, work), distance).plus(0.0, (EXP2 + 1) * max(blocks - 1, 0))
+    own, shared = (np.broadcast_to(np.where(p > 0, x, 0), p.shape) for x in (errors.own, errors.shared))
+    growth = np.exp(2 * u * np.max(LAMBDA * own + shared, -1, keepdims=True, initial=0))
+    sums, totals, of_rows = BlockedSum(), BlockedSum(), BlockedSum()
+    squares, systematic, largest = (np.zeros(out.shape) for _ in range(3))
+    for j in range(m):
+        weight, value, row = p[..., j, None], pairs.v[..., j, None, :], pairs.value_rows(j)
+        sums.add(weight * value)
+        totals.add(weight)
+        of_rows.add(weight * np.abs(row))
+        deviation = weight * np.abs(value + row - out)
+        squares += (own[..., j, None] * deviation) ** 2
+        systematic += shared[..., j, None] * deviation
+        largest = np.maximum(largest, np.where(pairs.seen[..., j, None], np.abs(value + row), 0))
+    squares = squares + sums.squares + of_rows.squares + totals.squares * out**2
+    tiny = float(np.finfo(work).tiny)
+    of_out = u * (LAMBDA * np.sqrt(squares) + systematic + np.abs(out)) * growth + m * tiny * largest
+    own_of_lse = np.sqrt(((p * own) ** 2).sum(-1) + np.broadcast_to(totals.squares, out.shape[:-1] + (1,))[..., 0])
+    seen = np.where(np.isfinite(lse), np.abs(lse), 0)
+    of_lse = u * (LAMBDA * own_of_lse + (p * shared).sum(-1) + seen) * growth[..., 0] + m * tiny
+    return of_out, of_lse
+
+
+def gradient_bounds(pairs: Any, grad: Array, out: Array, lse: Array, work: np.dtype,
+                    grad_lse: Array | None = None) -> tuple[Array, Array, Array]:  # fmt: skip
+    """Bounds on the errors of dq, dk and dv from exactly this out and lse, of the formula
+
+        P = exp(x - lse)    dS = P (g v - delta)    dX = dS (1 - tanh**2)    dq = scale dX k    dk = dX^T scale q
+
+    and dv = P^T g. delta = g out - grad_lse is summed in float64 and rounded once. A weight below the smallest normal
+    number is flushed to 0.
+    """
+    u = unit_roundoff(work)
+    flushed = float(np.finfo(work).tiny) / u
+    p = pairs.weights(lse)
+    logits = logit_error(pairs, work)
+    distance = np.where(p > 0, np.where(np.isfinite(lse), lse, 0)[..., None] - np.where(p > 0, pairs.logits, 0), 0)
+    errors = weight_error(logits, distance)
+    growth = float(np.exp(2 * u * np.max(np.where(p > 0, errors.bound, 0), initial=0)))
+    delta = (grad * out).sum(-1, keepdims=True) - (0 if grad_lse is None else grad_lse[..., None])
+    dp, dp_size = grad @ pairs.v.swapaxes(-1, -2), np.abs(grad) @ np.abs(pairs.v).swapaxes(-1, -2)
+    ds = p * (dp - delta)
+    of_ds = Error(
+        np.hypot(np.hypot(ds * errors.own, np.sqrt(2) * ds), p * np.sqrt(grad.shape[-1] + 1) * dp_size),
+        np.abs(ds) * errors.shared + p * np.abs(delta) + flushed * (np.abs(dp - delta) + 1),
+    ).plus(p * np.abs(dp - delta))
+    dx = ds
+    if pairs.softcap is not None:
+        # the slope 1 - (x / softcap)**2 has four roundings; where it vanishes, the product of two errors remains
+        of_slope = capped_error(pairs).times(2 * pairs.capped / pairs.softcap**2).plus(0.0, 4.0)
+        dx, of_ds = ds * pairs.slope, of_ds.times(pairs.slope + u * of_slope.bound)
+        of_slope = of_slope.times(ds)
+        of_ds = Error(of_ds.own + of_slope.own, of_ds.shared + of_slope.shared).plus(np.abs(dx))
+    size = np.abs(pairs.scale)
+    of_q = size * weighted_sum(dx, of_ds, pairs.k, heads=1) + 2 * np.abs(size * (dx @ pairs.k))
+    of_k = size * weighted_sum(*by_keys(pairs, dx, of_ds.plus(np.abs(dx)), pairs.q), heads=pairs.share)
+    of_v = weighted_sum(*by_keys(pairs, p, Error(p * errors.own, p * errors.shared + flushed), grad), heads=pairs.share)
+    return tuple(u * growth * bound for bound in (of_q, of_k, of_v))
+
+
+def by_keys(pairs: Any, weights: Array, error: Error, x: Array) -> tuple[Array, Error, Array]:
+    """Arrays of all heads as those of kv heads: (..., H, N, M) -> (..., G, M, H / G * N), and x likewise."""
+
+    def turned(w: Array) -> Array:
+        w = np.broadcast_to(w, weights.shape)
+        w = w.reshape(*w.shape[:-3], -1, pairs.share, *w.shape[-2:])
+        return np.moveaxis(w, -1, -3).reshape(*w.shape[:-3], w.shape[-1], -1)
+
+    rows = x.reshape(*x.shape[:-3], -1, pairs.share * x.shape[-2], x.shape[-1])
+    return turned(weights), Error(turned(error.own), turned(error.shared)), rows
+
+
+def weighted_sum(weights: Array, error: Error, x: Array, heads: int) -> Array:
+    """A bound on the error of sum_t weights[..., t] x[..., t, :], in units of u, with a last rounding. `heads` equal
+    parts of the terms are summed on their own, so that blocks end there."""
+    count = x.shape[-2]
+    sums = BlockedSum()
+    squares = systematic = np.zeros(())
+    for t in range(count):
+        weight, row = weights[..., t, None], x[..., t, None, :]
+        sums.add(weight * row)
+        squares = squares + (error.own[..., t, None] * row) ** 2
+        systematic = systematic + error.shared[..., t, None] * np.abs(row)
+        if (t + 1) % (count // heads) == 0:
+            sums.end_block()
+    return LAMBDA * np.sqrt(squares + sums.squares) + systematic + np.abs(weights @ x)
