@@ -48,12 +48,16 @@ struct pe_call {
 
 /* What one thread has while it runs a block. */
 typedef struct {
-    void *scratch; /* as many bytes as the row of ops.def asks for, 64-byte aligned */
+    void *scratch; /* as many bytes as the kernel's `scratch` returns, 64-byte aligned */
     idx block;     /* number of this block: summed outputs have one slot for each */
 } pe_work;
 
-/* Runs units begin <= u < end. A unit is a loop row, or a part of one where ops.def says so. */
-typedef void (*pe_kernel)(const pe_call *call, idx begin, idx end, const pe_work *work);
+/* One row of ops.def in one variant. */
+typedef struct {
+    /* Run units begin <= u < end. A unit is a loop row, or a part of one if ops.def cuts rows into units. */
+    void (*run)(const pe_call *call, idx begin, idx end, const pe_work *work);
+    size_t (*scratch)(const idx *dim, const double *par); /* bytes that one thread needs */
+} pe_kernel;
 
 /* Length of axis x of the signature. Capitals come first in ASCII, so D(X) reads the dim of a call and of a term. */
 #define D(x) dim[(#x)[0] - 'A']

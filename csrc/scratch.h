@@ -1,9 +1,10 @@
-/* scratch.h -- bytes that one thread of an operator needs, where the row of ops.def would be too long for it.
- *
- * One expression for all variants: the widest panel of the widest type is what fits. dim is the array of lengths.
+/* scratch.h -- bytes of scratch of the kernels that have no layout function yet (see kernels/base/layout.h): one formula
+ * for all variants, large enough for the widest panel of the widest type.
  */
 #ifndef PE_SCRATCH_H
 #define PE_SCRATCH_H
+
+#include "fits.h"
 
 /* attention (kernels/attention.c). A tile is so many bytes of one column: 96 keys in float, 48 in double. Held are
  * the packed queries and the sums of values (64 lanes each), the scores (64 lanes), a copy of the keys or the
@@ -38,20 +39,6 @@ enum { CONTENT_PIECE = 64 };
 
 /* its gradient (kernels/attention_vjp.c): queries and cotangents packed twice and the sums of dq, three tiles of weights,
  * copies of keys and values, two rows; and dk and dv of one kv head */
-enum { VJP_PARTS = 8 }; /* at most so many chunks */
-/* every kv head has as many heads */
-#define HEADS_FIT (D(g) > 0 ? D(h) % D(g) == 0 : D(h) == 0)
-/* numbers of diagonals; rows of a table, and a row for each whole distance of -B .. B; a row of a gradient, filled up
- * to whole vectors of at most 16 numbers. A length is negative where no array has it. */
-#define DIAGONALS_FIT (D(l) == (D(n) + D(m) > 0 ? D(n) + D(m) - 1 : 0))
-#define ROWS_FIT (D(R) > 0 && D(B) % 2 == 1)
-/* what DISTANCE and PAIR rows look up: T5's buckets (B, K), Swin's grid (B, S), FoX's sums (T) have a first number */
-#define TABLES_FIT (D(n) == 0 || D(m) == 0 || (D(B) != 0 && D(K) != 0 && D(T) != 0 && (D(S) < 0 || D(S) == 2)))
-#define PADDED(room, width) (D(room) < 0 || D(room) >= BLOCKS(D(width), 16) * 16)
-/* chunks, and a row of sums for each block of a head where chunks are units of their own (mode 0) */
-#define ATTENTION_VJP_FITS                                                             \
-    (P(5) >= 1 && P(6) >= 1 && P(5) * P(6) <= VJP_PARTS && (D(l) < 0 || DIAGONALS_FIT) \
-     && (D(t) < 0 || (double)D(t) >= (double)D(h) * (P(7) == 0 ? P(6) : 1)))
 #define ATTENTION_VJP_SCRATCH                                                                \
     (64 * 8 * (3 * D(d) + 2 * D(e) + 32) + 3 * 64 * ATTENTION_COLUMN                         \
      + ATTENTION_COLUMN * (D(d) + D(e) + 2 * ATTENTION_PAD) + 16 * ATTENTION_WIDTH + 16 * 64 \
@@ -60,47 +47,24 @@ enum { VJP_PARTS = 8 }; /* at most so many chunks */
 /* sinusoid (kernels/sinusoid.c): frequencies, steps and bases of one tile, 256 pairs of doubles each, and which are
  * there */
 enum { SINUSOID_SCRATCH = (1 + 16 + 1) * 256 * 2 * 8 + 24 };
-/* pairs begin at column 0, in either order; two halves wherever they are */
-#define SINUSOID_FITS (P(2) == 1 || (P(2) == 2 && ((P(0) == 0 && P(1) == 1) || (P(0) == 1 && P(1) == 0))))
-
 /* convolution (kernels/convolution.c). A window has the columns of a tile and, to both sides, what taps reach and what
  * a gradient folds back. Held are two tables of its rows and a copy of 32 channels of each (and of one row of
  * gradients), 32 channels of a tile of results, the kernel of the last channels, and a row of zeros.
  * A unit of the kernel's gradient grows with the taps: its block holds sums of them all, which then take no more
  * memory than twice the data in double. */
-enum { CONVOLUTION_CHANNELS = 32, CONVOLUTION_TILE = 64, CONVOLUTION_GRADIENTS = 128 };
-#define CONVOLUTION_UNIT (256 + D(s) / CONVOLUTION_GRADIENTS * CONVOLUTION_GRADIENTS)
+enum { CONVOLUTION_CHANNELS = 32 };
 #define CONVOLUTION_COLUMNS (CONVOLUTION_GRADIENTS + 8 + 2 * D(s))
 #define CONVOLUTION_SCRATCH                                                                          \
     (CONVOLUTION_COLUMNS * ((D(r) + 1) * (16 + 8 * CONVOLUTION_CHANNELS) + 8 * CONVOLUTION_CHANNELS) \
      + 8 * CONVOLUTION_CHANNELS * (D(r) * D(s) + 1) + 8 * D(d))
-/* top and left are taps of the kernel; circular ones go around once */
-#define CONVOLUTION_REACH(taps, before, n)      \
-    ((before) >= 0 && (before) < (double)(taps) \
-     && (P(2) != 1 || (n) == 0 || ((before) <= (double)(n) && (double)(taps)-1 - (before) <= (double)(n))))
-#define CONVOLUTION_FITS \
-    (D(y) * D(w) == 0 || (CONVOLUTION_REACH(D(r), P(0), D(y)) && CONVOLUTION_REACH(D(s), P(1), D(w))))
-#define AT_MOST(n, most) ((n) < (most) ? (n) : (most))
-
-/* sums of rows (kernels/row_sum.h): columns of one unit, so that their doubles stay in the first-level cache */
-enum { ROW_TILE = 512 };
-
-/* gram (kernels/gram.c): packed rows, a tile and its transpose, and a copy of a tile's rows */
-#define GRAM_SCRATCH (64 * 8 * D(d) + 2 * 64 * 64 * 8 + 64 * 8 * (D(d) + 16))
-
 /* complex order (kernels/complex_order.c): turns of frequencies and of phases, sines, cosines, and amplitudes widened */
 enum { COMPLEX_ORDER_TILE = 256, COMPLEX_ORDER_SCRATCH = COMPLEX_ORDER_TILE * 8 * 10 };
 
 /* Walks along positions (kernels/recurrence.c, flow.c): packed weights, transposed too for gradients, and what a group of
  * columns holds. Rows are padded to panels of 64; +1 is the column of time. At most 16 shares of a batch: each has
  * weights of its own. */
-enum { WALK_COLUMNS = 12, WALK_SHARES = 16, WALK_PAIRS = 192, FLOW_STEPS = 8, FLOW_STAGES = 4 };
-#define WALK_GROUPS BLOCKS(D(b), WALK_COLUMNS)
-#define WALK_UNITS (WALK_GROUPS < WALK_SHARES ? WALK_GROUPS : WALK_SHARES)
-#define WALK_UNIT_COLUMNS (D(b) / (WALK_UNITS + (D(b) == 0)) + 1)
+enum { WALK_PAIRS = 192, FLOW_STEPS = 8, FLOW_STAGES = 4 };
 #define WALK_ROW(n) (D(n) + 64)
-#define RECURRENT_FITS (D(g) == (P(0) != 0 ? 3 : 1) * D(c) && D(s) == (P(0) != 0 ? 2 : 1))
-#define FLOATER_FITS (D(j) == D(c) + 1 && D(k) == D(e) + 1 && D(s) > 0 && P(1) >= 0 && P(1) < 4)
 #define RECURRENT_WEIGHTS ((D(g) + 3 * 64) * D(c) + 2 * WALK_ROW(g) + 2 * 64)
 #define RECURRENT_SCRATCH (8 * (RECURRENT_WEIGHTS + WALK_COLUMNS * 5 * WALK_ROW(c)) + 1024)
 #define RECURRENT_VJP_SCRATCH                                                          \

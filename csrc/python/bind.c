@@ -328,8 +328,7 @@ static int check_term(const agreement *a, const pe_row_of_table *row)
     static const double none[PE_PARAMS] = {0};
     idx units = 0;
     double ns;
-    size_t scratch;
-    pe_row_costs(row->op, a->dim, none, &units, &ns, &scratch);
+    pe_row_costs(row->op, a->dim, none, &units, &ns);
     return units >= 0 ? 0
                       : wrong(PyExc_ValueError, a, row->name, "an array with lengths that do not fit", row->signature);
 }
@@ -448,12 +447,13 @@ static int run(const char *function, int op, const pe_row_of_table *row, pe_call
     static const double worth_releasing_ns = 10e3, block_ns = 100e3;
     enum { MOST_SLOTS = 64 };
     pe_job job = {.kernel = pe_kernel_of(op, is_double), .call = call};
-    pe_row_costs(op, call->dim, call->par, &job.units, &job.ns, &job.scratch);
+    pe_row_costs(op, call->dim, call->par, &job.units, &job.ns);
     if (job.units < 0) {
         PyErr_Format(PyExc_ValueError, "%s: an array has lengths that do not fit; expected those of %s", function,
                      row->signature);
         return -1;
     }
+    job.scratch = job.kernel->scratch(call->dim, call->par);
     for (int d = 0; d < call->nloops; d++)
         job.units *= call->shape[d];
     int summed = 0;

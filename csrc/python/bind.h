@@ -29,8 +29,8 @@ typedef struct {
 } pe_table;
 
 int pe_table_read(pe_table *table);
-/* units of one loop row, or -1 where lengths and parameters do not fit; nanoseconds of a unit, bytes of scratch */
-void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns, size_t *scratch);
+/* Units of one loop row, or -1 if lengths and parameters do not fit; nanoseconds of a unit */
+void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns);
 int pe_bind_init(void); /* loads the NumPy C API */
 PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs);
 

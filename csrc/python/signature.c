@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "scratch.h"
+#include "fits.h"
 
 static const struct {
     const char *name, *signature;
@@ -14,19 +14,15 @@ static const struct {
 #include "ops.def"
 };
 
-#define P(k) par[k]
-#define FITS(condition, units) ((condition) ? (units) : -1)
-
-void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns, size_t *scratch)
+void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns)
 {
     switch (op) {
-#define CALLABLE(name, signature, units_, ns_, scratch_) \
-    case PE_##name:                                      \
-        *units = (units_);                               \
-        *ns = (double)(ns_);                             \
-        *scratch = (size_t)(scratch_);                   \
+#define CALLABLE(name, signature, units_, ns_, scratch) \
+    case PE_##name:                                     \
+        *units = (units_);                              \
+        *ns = (double)(ns_);                            \
         break;
-#define TERM(name, fits, signature) CALLABLE(name, signature, FITS(fits, 0), 0, 0)
+#define TERM(name, fits, signature) CALLABLE(name, signature, FITS(fits, 0), 0, none)
 #include "ops.def"
     default: break;
     }

@@ -75,4 +75,4 @@ int pe_isa(void)
     return isa;
 }
 
-pe_kernel pe_kernel_of(int op, int is_double) { return variants[pe_isa()].kernels[is_double][op]; }
+const pe_kernel *pe_kernel_of(int op, int is_double) { return &variants[pe_isa()].kernels[is_double][op]; }

@@ -9,6 +9,6 @@ const char *pe_isa_name(int isa);
 int pe_isa_usable(int isa); /* compiled in, and this CPU and operating system can run it */
 int pe_isa(void);
 void pe_set_isa(int isa);
-pe_kernel pe_kernel_of(int op, int is_double);
+const pe_kernel *pe_kernel_of(int op, int is_double);
 
 #endif

@@ -142,7 +142,7 @@ static void run_blocks(shared_job *s, const pe_call *call)
         if (work.block >= s->blocks)
             break;
         const idx begin = work.block * job->block, end = begin + job->block;
-        job->kernel(call, begin, end < job->units ? end : job->units, &work);
+        job->kernel->run(call, begin, end < job->units ? end : job->units, &work);
         if (call->stop && call->stop(call))
             atomic_store(&s->stopped, 1);
     }

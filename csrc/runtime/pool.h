@@ -5,7 +5,7 @@
 #include "posenc.h"
 
 typedef struct {
-    pe_kernel kernel;
+    const pe_kernel *kernel;
     const pe_call *call;
     idx units, block; /* block: units in one piece of work; never a function of the thread count */
     double ns;        /* rough time of a unit */

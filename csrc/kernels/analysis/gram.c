@@ -10,6 +10,7 @@
  */
 #include "tile/panel.h"
 #include "tile/gemm.h"
+#include "base/layout.h"
 
 enum { PRODUCT, DISTANCE_OF, CORRELATION };
 enum { CHUNK = 256 }; /* columns that are summed on their own, so that the error does not grow with all of d */
@@ -126,14 +127,32 @@ static void write_rows(const pe_array *a, char *out, idx first, idx column, cons
             row_write(s, out, a->storage, width);
 }
 
+typedef struct {
+    real *pack, *tile, *transposed; /* packed rows; products of a tile, and the tile with rows and columns exchanged */
+    real *copy;                     /* of the rows of a tile if they cannot be read in place */
+} gram_pieces;
+
+static size_t gram_layout(gram_pieces *s, const idx *dim, const double *par, char *memory)
+{
+    pe_carver c = {memory, 0};
+    (void)par;
+    s->pack = carve_reals(&c, BLOCK_M * D(d));
+    s->tile = carve_reals(&c, BLOCK_M * BLOCK_M);
+    s->transposed = carve_reals(&c, BLOCK_M * BLOCK_M);
+    s->copy = carve_reals(&c, BLOCK_M * (D(d) + ATTENTION_PAD));
+    return c.used;
+}
+SCRATCH(gram)
+
 /* x(n,d) -> out(n,n); mode */
 void FN(gram)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
     const idx n = call->D(n), blocks = BLOCKS(n, BLOCK_M);
     const int d = (int)call->D(d), mode = (int)call->par[0];
     const pe_array *x = &call->array[0], *out = &call->array[1];
-    real *pack = work->scratch, *s = pack + (idx)BLOCK_M * d, *turned = s + BLOCK_M * BLOCK_M;
-    real *copy = turned + BLOCK_M * BLOCK_M; /* of a tile of rows; and of one, while packing */
+    gram_pieces piece;
+    gram_layout(&piece, call->dim, call->par, work->scratch);
+    real *pack = piece.pack, *s = piece.tile, *turned = piece.transposed, *copy = piece.copy;
     memset(s, 0, BLOCK_M * BLOCK_M * sizeof *s);
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / blocks);

@@ -1,0 +1,62 @@
+/* fits.h -- conditions and sizes that the rows of ops.def name, where a row would be too long for them.
+ *
+ * A condition on lengths and parameters holds if no kernel of the row accesses memory out of bounds. D(x) is the length of
+ * axis x, or -1 if no operand defines it; P(k) is parameter k. `dim` and `par` are those of the call.
+ */
+#ifndef PE_FITS_H
+#define PE_FITS_H
+
+#include "posenc.h"
+
+#define P(k) par[k]
+#define FITS(condition, units) ((condition) ? (units) : -1)
+#define AT_MOST(n, most) ((n) < (most) ? (n) : (most))
+
+/* ---- attention and its operators ---- */
+
+/* Every kv head serves the same number of heads. */
+#define HEADS_FIT (D(g) > 0 ? D(h) % D(g) == 0 : D(h) == 0)
+#define DIAGONALS_FIT (D(l) == (D(n) + D(m) > 0 ? D(n) + D(m) - 1 : 0))
+/* A table has a row, and the map has an entry for each distance -K .. K. */
+#define ROWS_FIT (D(R) > 0 && D(B) % 2 == 1)
+/* The tables of DISTANCE and PAIR rows have a first number (T5's table B and lookup K, Swin's table B, FoX's sums T) unless
+ * there is nothing to look up; Swin's grid S is (height, width). */
+#define TABLES_FIT (D(n) == 0 || D(m) == 0 || (D(B) != 0 && D(K) != 0 && D(T) != 0 && (D(S) < 0 || D(S) == 2)))
+/* The rows of a gradient are rounded up to whole vectors: kernels write at most 16 numbers at a time. */
+#define PADDED(axis, width) (D(axis) < 0 || D(axis) >= BLOCKS(D(width), 16) * 16)
+
+/* The gradient of attention cuts a kv head into chunks, head_parts x block_parts of them. If chunks are units of their own
+ * (mode 0), the dS reductions have a row for each part of the blocks of a head. */
+enum { VJP_PARTS = 8 };
+#define ATTENTION_VJP_FITS                                                             \
+    (P(5) >= 1 && P(6) >= 1 && P(5) * P(6) <= VJP_PARTS && (D(l) < 0 || DIAGONALS_FIT) \
+     && (D(t) < 0 || (double)D(t) >= (double)D(h) * (P(7) == 0 ? P(6) : 1)))
+
+/* ---- encodings ---- */
+
+/* Interleaved pairs (step 2) begin at column 0, in either order; two halves (step 1) may lie anywhere. */
+#define SINUSOID_FITS (P(2) == 1 || (P(2) == 2 && ((P(0) == 0 && P(1) == 1) || (P(0) == 1 && P(1) == 0))))
+
+/* Scans along positions: columns of the batch that are scanned together, and most shares of a batch. Every share has
+ * weights of its own. */
+enum { WALK_COLUMNS = 12, WALK_SHARES = 16 };
+#define WALK_UNITS AT_MOST(BLOCKS(D(b), WALK_COLUMNS), WALK_SHARES)
+#define WALK_UNIT_COLUMNS (D(b) / (WALK_UNITS + (D(b) == 0)) + 1)
+#define RECURRENT_FITS (D(g) == (P(0) != 0 ? 3 : 1) * D(c) && D(s) == (P(0) != 0 ? 2 : 1))
+#define FLOATER_FITS (D(j) == D(c) + 1 && D(k) == D(e) + 1 && D(s) > 0 && P(1) >= 0 && P(1) < 4)
+
+/* Columns of a unit of the convolutions. A unit of the kernel's gradient grows with the taps, because its block holds sums
+ * for all of them: they take at most twice the memory of the data in double. */
+enum { CONVOLUTION_TILE = 64, CONVOLUTION_GRADIENTS = 128 };
+#define CONVOLUTION_UNIT (256 + D(s) / CONVOLUTION_GRADIENTS * CONVOLUTION_GRADIENTS)
+/* top and left are taps of the kernel; a circular convolution wraps around at most once. */
+#define CONVOLUTION_REACH(taps, before, n)      \
+    ((before) >= 0 && (before) < (double)(taps) \
+     && (P(2) != 1 || (n) == 0 || ((before) <= (double)(n) && (double)(taps)-1 - (before) <= (double)(n))))
+#define CONVOLUTION_FITS \
+    (D(y) * D(w) == 0 || (CONVOLUTION_REACH(D(r), P(0), D(y)) && CONVOLUTION_REACH(D(s), P(1), D(w))))
+
+/* Columns of a unit that sums rows: their doubles stay in the first-level cache. */
+enum { ROW_TILE = 512 };
+
+#endif
