@@ -2,4 +2,4 @@
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("autograd") else ["posenc/autograd.py", "posenc/study"]
+collect_ignore = [] if find_spec("autograd") else ["posenc/autograd.py", "posenc/demos/study"]

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from agreed import MADE
 from cases import CASES, DTYPES, SIZES, Case, map_arrays
-from deviation import forward_error
-from layouts import LAYOUTS
+from cases.deviation import forward_error
+from cases.layouts import LAYOUTS
 
 PEERS = Path(__file__).resolve().parent.parent / "tests" / "peers"
 ODD_SIZES = (3, 17, 33)

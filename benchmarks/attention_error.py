@@ -1,8 +1,8 @@
 """The float32 error of attention and of its gradient as a share of its a-priori bound, over random calls.
 
 The truth is the same expression in float64 on the same float32 numbers; gradients begin from the same out and lse. The
-bound is that of the tests (tests/rounding.py), a function of the arguments. NumPy's float32 expression is held against
-the same bound, for comparison.
+bound is that of the tests (tests/cases/rounding.py), a function of the arguments. NumPy's float32 expression is held
+against the same bound, for comparison.
 
 Half precision is storage alone: it must give the float32 result of the same numbers, rounded once.
 """
@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from cases import BF16, F16, F32, F64, ulp
 from cases.attention import attention, pairs_of
-from rounding import attention_bounds, gradient_bounds
-from test_attention_vjp import call, formula
+from cases.gradient import call, formula
+from cases.rounding import attention_bounds, gradient_bounds
 
 CALLS = 300
 NAMES = ("out", "lse", "dq", "dk", "dv")

@@ -15,7 +15,7 @@ from measure import Report, main
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from cases import CASES
-from deviation import ALLOWED, gradient_deviations
+from cases.deviation import ALLOWED, gradient_deviations
 
 SIZES = (1, 2, 3, 5, 9)
 

@@ -221,9 +221,9 @@ def at(*names: str) -> dict[str, tuple[Any, ...]]:
 
 
 def collect() -> tuple[Case, ...]:
-    """The rows of every module in this folder."""
+    """The rows of every module in this folder; a module of helpers has none."""
     modules = [import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
-    return tuple(case for module in modules for case in module.CASES)
+    return tuple(case for module in modules for case in getattr(module, "CASES", ()))
 
 
 CASES = collect()

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from rounding import attention_bounds
 
 import posenc
 
 from . import F32, F64, Case, at, bias, buckets, pair, relative, ulp
+from .rounding import attention_bounds
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

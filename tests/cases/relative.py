@@ -7,10 +7,10 @@ from fractions import Fraction
 from functools import cache
 
 import numpy as np
-from rounding import LAMBDA, TANH
 
 from . import Case, at
 from .bias import BiasCase, standing
+from .rounding import LAMBDA, TANH
 
 K = 5
 

@@ -6,7 +6,7 @@ from cases import CASES, F32, F64, get_path, set_path
 from cases.attention import AttentionCase
 from cases.bias import OF_METHOD, BiasCase
 from cases.complex_order import pairs
-from deviation import cotangents
+from cases.deviation import cotangents
 
 import posenc
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 OPERATORS = re.findall(r"^- `(\w+)`:", (ROOT / "docs/operators.md").read_text(encoding="utf-8"), re.MULTILINE)
 

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from layouts import same_bits
+from cases.layouts import same_bits
 
 import posenc
 

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from layouts import same_bits
+from cases.layouts import same_bits
 
 import posenc
 from posenc import analysis

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from cases import BF16, DTYPES
-from layouts import same_bits
+from cases.layouts import same_bits
 
 import posenc
 

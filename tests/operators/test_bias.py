@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cases import F64
 from cases.buckets import bucket
-from layouts import same_bits
+from cases.layouts import same_bits
 
 import posenc
 

@@ -11,7 +11,7 @@ from posenc.demos.tour import measure, pictures, schemes, tables
 from posenc.demos.tour.others import others
 from posenc.demos.tour.text import PAIRS, of_user, words_of
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 OPERATORS = re.findall(r"^- `(\w+)`:", (ROOT / "docs/operators.md").read_text(encoding="utf-8"), re.MULTILINE)
 WORDS = words_of(PAIRS[0][0])
 TEXT = of_user("a text", "the cat sat on the mat and the dog lay on the other mat")

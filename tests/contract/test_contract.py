@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from cases import BF16, CASES, F64, array_paths, get_path, map_arrays, set_path, terms
-from layouts import read_only, reversed_axes, same_bits, step_two, transposed, unaligned
+from cases.layouts import read_only, reversed_axes, same_bits, step_two, transposed, unaligned
 
 import posenc
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from layouts import same_bits
+from cases.layouts import same_bits
 
 import posenc
 

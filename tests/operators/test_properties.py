@@ -1,10 +1,10 @@
 """What must hold for any shape, position and layout, as hypothesis finds them."""
 
 import numpy as np
+from cases.layouts import LAYOUTS, same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from layouts import LAYOUTS, same_bits
 
 import posenc
 

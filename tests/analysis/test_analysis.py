@@ -5,7 +5,7 @@ import sys
 import mpmath
 import numpy as np
 import pytest
-from layouts import same_bits
+from cases.layouts import same_bits
 
 import posenc
 from posenc import analysis

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from cases import CASES, DTYPES, get_path
-from deviation import ALLOWED, cotangents, differences, relative_deviation
-from layouts import same_bits
+from cases.deviation import ALLOWED, cotangents, differences, relative_deviation
+from cases.layouts import same_bits
 
 import posenc
 

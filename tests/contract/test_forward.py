@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cases import CASES, F64, SIZES, map_arrays
-from layouts import LAYOUTS, plain, same_bits
+from cases.layouts import LAYOUTS, plain, same_bits
 
 import posenc
 

@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 from cases import BF16, F32, F64, ulp
-from layouts import same_bits
+from cases.layouts import same_bits
 
 import posenc
 

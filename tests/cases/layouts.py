@@ -1,7 +1,8 @@
 """The ways in which the same numbers can lie in memory. Between them are NaNs (or ones): a wrong read shows."""
 
 import numpy as np
-from cases import BF16
+
+from . import BF16
 
 
 def reversed_axes(a):

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from cases import CASES
-from layouts import same_bits
+from cases.layouts import same_bits
 
 import posenc
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from cases import BF16, F32, F64, map_arrays
-from layouts import same_bits
-from relative_operators import ANY, DV, KINDS, MASKS, OPERATORS, D, G, H, broadcast, check, drawn, made, qkv
+from cases.layouts import same_bits
+from cases.relative_operators import ANY, DV, KINDS, MASKS, OPERATORS, D, G, H, broadcast, check, drawn, made, qkv
 
 import posenc
 

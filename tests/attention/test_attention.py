@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cases import BF16, F32, F64
 from cases.attention import AttentionCase, attention, make_plain, rounding_bounds
-from layouts import same_bits
+from cases.layouts import same_bits
 
 import posenc
 

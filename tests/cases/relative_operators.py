@@ -2,8 +2,9 @@
 against its oracle: for the tests of relative operators inside attention."""
 
 import numpy as np
-from cases import F32, F64
-from cases.attention import AttentionCase, attention, make_plain, rounding_bounds
+
+from . import F32, F64
+from .attention import AttentionCase, attention, make_plain, rounding_bounds
 
 ANY = AttentionCase(
     function="attention", make=make_plain, real=None, oracle=attention, tolerance=rounding_bounds, data=("q", "k", "v")

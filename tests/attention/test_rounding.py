@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cases import CASES, F32, F64
 from cases.attention import attention
-from deviation import forward_error
+from cases.deviation import forward_error
 
 CASE = CASES[[case.function for case in CASES].index("attention")]
 ATTENTION = [case for case in CASES if case.function == "attention"]

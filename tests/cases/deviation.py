@@ -2,7 +2,8 @@
 compare with the bound, and for benchmarks/agreement.py and benchmarks/gradients.py, which print it."""
 
 import numpy as np
-from cases import get_path, set_path, ulp
+
+from . import get_path, set_path, ulp
 
 STEP = 1e-5
 # Central differences of a function of size 1 with step h in float64 are off by about eps/h = 2e-11 and h**2 = 1e-10

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 from cases import BF16, F32, F64, map_arrays
-from layouts import LAYOUTS, plain, same_bits
-from relative_operators import ANY, KINDS, MASKS, OPERATORS, D, G, H, broadcast, drawn, made, qkv
+from cases.layouts import LAYOUTS, plain, same_bits
+from cases.relative_operators import ANY, KINDS, MASKS, OPERATORS, D, G, H, broadcast, drawn, made, qkv
 
 import posenc
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from layouts import same_bits
+from cases.layouts import same_bits
 
 import posenc
 
