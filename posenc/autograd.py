@@ -309,13 +309,12 @@ _logits = _traced(
 )
 
 
-def _returns_bias(name: str) -> bool:
-    one = getattr(posenc, name)
-    return inspect.isfunction(one) and inspect.signature(one).return_annotation in ("Bias", posenc.Bias)
+def _returns_bias(function: Any) -> bool:
+    return inspect.isfunction(function) and inspect.signature(function).return_annotation in ("Bias", posenc.Bias)
 
 
-_FUNCTIONS = [name for name in posenc.__all__ if f"{name}_vjp" in posenc.__all__]
-_OPERATORS = [name for name in posenc.__all__ if _returns_bias(name)]
+_FUNCTIONS = [name for name in vars(posenc) if hasattr(posenc, f"{name}_vjp")]
+_OPERATORS = [name for name, function in vars(posenc).items() if _returns_bias(function)]
 __all__ = ["Operator", *_FUNCTIONS, *_OPERATORS]
 globals().update({name: _function(name) for name in _FUNCTIONS})
 globals().update({name: _operator(name) for name in _OPERATORS})

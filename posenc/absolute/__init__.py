@@ -1,12 +1,8 @@
-"""Absolute encodings: a vector for each position. One file for each idea; all names are here."""
+"""Absolute encodings: a vector for each position. One file per encoding or family."""
 
-from . import complex_order as _complex_order
-from . import convolution, frequency, recurrence, sinusoid
-from . import digits as _digits
-from . import embedding as lookup
-from . import floater as flow
-from . import merge as _merge
-from . import shift as _shift
+import typing
+
+from .._core_api.names import public_names as _public_names
 from .complex_order import *
 from .convolution import *
 from .digits import *
@@ -18,15 +14,5 @@ from .recurrence import *
 from .shift import *
 from .sinusoid import *
 
-__all__ = [
-    *frequency.__all__,
-    *_shift.__all__,
-    *sinusoid.__all__,
-    *lookup.__all__,
-    *recurrence.__all__,
-    *flow.__all__,
-    *_merge.__all__,
-    *_complex_order.__all__,
-    *_digits.__all__,
-    *convolution.__all__,
-]
+if not typing.TYPE_CHECKING:
+    __all__ = _public_names(globals())

@@ -1,16 +1,21 @@
-"""Position biases: operators on the logits that read only positions. One file for each idea; all names are here.
+"""Attention biases that read positions only. One file per operator or family.
 
-Each function returns a `Bias`, which can be looked at, made a matrix, differentiated, or handed to `attention`.
+Each function returns a `PositionBias`: it can be shown as a matrix, differentiated, and handed to `attention`.
 """
 
-from . import distance, given, operator, pair
-from . import sandwich as cosines
-from . import t5 as buckets
-from .distance import *
-from .given import *
-from .operator import *
-from .pair import *
-from .sandwich import *
-from .t5 import *
+import typing
 
-__all__ = [*operator.__all__, *distance.__all__, *buckets.__all__, *cosines.__all__, *pair.__all__, *given.__all__]
+from .._core_api.names import public_names as _public_names
+from .alibi import *
+from .dense import *
+from .fire import *
+from .fox import *
+from .kerple import *
+from .operator import *
+from .sandwich import *
+from .swin import *
+from .t5 import *
+from .toeplitz import *
+
+if not typing.TYPE_CHECKING:
+    __all__ = _public_names(globals())

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, as_index, as_reals, fail, fail_value
-from .distance import Distance
+from ._distance import Distance
 from .operator import Bias, keep_arrays
 
 __all__ = ["t5", "t5_bucket"]

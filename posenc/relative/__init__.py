@@ -1,15 +1,16 @@
-"""Operators on the logits that read queries and keys, and TUPE. One file for each idea; all names are here.
+"""Attention operators that read queries and keys, and TUPE. One file per operator.
 
-Each function returns a `Bias` to hand to `attention`; `Bias.logits` shows what it adds.
+Each function returns a `ContentBias` to hand to `attention`, and `tupe` returns a `PositionBias`.
 """
 
-from . import cope as contextual
-from . import deberta as disentangled
-from . import shaw as tables
-from . import tupe as untied
+import typing
+
+from .._core_api.names import public_names as _public_names
 from .cope import *
 from .deberta import *
 from .shaw import *
+from .transformer_xl import *
 from .tupe import *
 
-__all__ = [*contextual.__all__, *disentangled.__all__, *tables.__all__, *untied.__all__]
+if not typing.TYPE_CHECKING:
+    __all__ = _public_names(globals())

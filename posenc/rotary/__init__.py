@@ -1,10 +1,8 @@
-"""Rotary embeddings: rotations of pairs of channels. One file for each idea; all names are here."""
+"""Rotary embeddings: rotations of pairs of channels. One file per function or family."""
 
-from . import config, lengths, scaling
-from . import mrope as sections
-from . import rope as rotation
-from . import rope_2d as axes
-from . import xpos as _xpos
+import typing
+
+from .._core_api.names import public_names as _public_names
 from .config import *
 from .lengths import *
 from .mrope import *
@@ -13,12 +11,5 @@ from .rope_2d import *
 from .scaling import *
 from .xpos import *
 
-__all__ = [
-    *scaling.__all__,
-    *config.__all__,
-    *rotation.__all__,
-    *axes.__all__,
-    *sections.__all__,
-    *_xpos.__all__,
-    *lengths.__all__,
-]
+if not typing.TYPE_CHECKING:
+    __all__ = _public_names(globals())

@@ -12,8 +12,8 @@ import numpy as np
 import posenc
 
 from ..._core_api.arguments import Array
-from ...bias.distance import Distance
-from ...bias.pair import Fire
+from ...bias._distance import Distance
+from ...bias.fire import Fire
 from ...relative._content import Content
 from .measure import attend, embeddings, encode, project, swapped
 from .schemes import ADDED, HEADS, MODEL, READS, WIDTH, Scheme, operator

@@ -229,8 +229,7 @@ def operator(name: str, n: int) -> Bias:
 def operators() -> list[Scheme]:
     """Every public function that returns a Bias."""
     found = []
-    for name in posenc.__all__:
-        function = getattr(posenc, name)
+    for name, function in vars(posenc).items():
         if inspect.isfunction(function) and function.__annotations__.get("return") == "Bias":
             reads = isinstance(operator(name, 2), Content)
             made = partial(operator, name)

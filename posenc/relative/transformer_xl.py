@@ -1,0 +1,110 @@
+"""Transformer-XL and XLNet: relative attention with two biases of the queries."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from .._core_api.arguments import I64, Float64, as_index, fail, fail_value
+from ..absolute.sinusoid import sinusoidal
+from ..bias.operator import Bias
+from ._content import Content, as_table, clipped, dtypes, same_heads
+
+__all__ = ["transformer_xl", "xl_table"]
+
+
+def transformer_xl(r: npt.ArrayLike, u: npt.ArrayLike, v: npt.ArrayLike) -> Bias:
+    """Transformer-XL: logits get ``u . k[j] + (q[i] + v) . r[t]``, ``t = clip(rel) + K``.
+
+    Parameters
+    ----------
+    r : array (H, 2 K + 1, D)
+        Row t is rel = t - K: the projected sinusoids, ``xl_table(K, d) @ W`` cut into heads. Differentiable.
+    u, v : array (H, D)
+        The two biases of the queries. Differentiable.
+
+    Returns
+    -------
+    Bias
+        For `attention`, where ``q . k`` is the first of the paper's four terms. It reads q and k.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Arrays whose heads or widths differ, an even number of rows, NaN.
+
+    Notes
+    -----
+    Dai et al. 2019, section 3.3; `attention` scales all four terms by ``D**-0.5``. The authors' distance is i - j, here
+    rel = j - i: their row of distance d is row K - d. What their shift leaves in cells of the future is not copied,
+    every cell has its own row. XLNet adds a segment term besides: a `dense` bias.
+
+    Examples
+    --------
+    The memory form: 2 new words after 3 cached ones see all 5, and the last query stands at the last key.
+
+    >>> import numpy as np, posenc
+    >>> rng = np.random.default_rng(0)
+    >>> W = rng.standard_normal((8, 2, 4))  # of 8 channels to 2 heads of 4
+    >>> r = np.einsum("td,dhc->htc", posenc.xl_table(4, 8), W)
+    >>> bias = posenc.transformer_xl(r, np.zeros((2, 4)), np.zeros((2, 4)))
+    >>> q, k = rng.standard_normal((2, 2, 4)), rng.standard_normal((2, 5, 4))
+    >>> out = posenc.attention(q, k, k, bias=bias, causal=True, align="end")
+    >>> out.shape
+    (2, 2, 4)
+
+    XLNet's two streams look both ways: the same table without `causal`; its rows reach from -K to K.
+
+    >>> bool(np.isclose(bias.logits(q, k)[0, 1, 4], q[0, 1] @ r[0, 4]))  # the last query and key: rel = 0, row K
+    True
+    """
+    function = "transformer_xl"
+    table = as_table(function, "r", r, "htd")
+    last = clipped(function, "r", table)
+    pair = []
+    for argument, given in (("u", u), ("v", v)):
+        vector = as_table(function, argument, given, "hd")
+        same_heads(function, argument, vector, table.shape[0])
+        if vector.shape[1] != table.shape[2]:
+            fail(ValueError, function, argument, f"width {vector.shape[1]}", f"{table.shape[2]}, that of r")
+        pair.append(vector)
+    arrays = (table, *pair)
+    return Content(function, arrays, dtypes(*arrays), (np.arange(2 * last + 1, dtype=I64),))
+
+
+def xl_table(K: int, dim: int) -> Float64:
+    """Transformer-XL's sinusoids of distance: row t is ``[sin(-rel w) | cos(-rel w)]``, rel = t - K.
+
+    Parameters
+    ----------
+    K : int
+        The largest distance, at least 1.
+    dim : int
+        Width of the model, even.
+
+    Returns
+    -------
+    ndarray of float64, shape (2 K + 1, dim)
+        Before the projection to heads.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A K or an even width that is no positive integer.
+
+    Notes
+    -----
+    Dai et al. 2019, section 3.3: R[d] for the distance d = i - j = -rel, sines first, then cosines.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> posenc.xl_table(1, 2).round(3)
+    array([[ 0.841,  0.54 ],
+           [ 0.   ,  1.   ],
+           [-0.841,  0.54 ]])
+    """
+    last, width = as_index("xl_table", "K", K, 1), as_index("xl_table", "dim", dim, 2)
+    if width % 2:
+        fail_value(ValueError, "xl_table", "dim", width, "an even number")
+    return sinusoidal(last - np.arange(2 * last + 1), width, layout="halves", dtype=np.float64)
