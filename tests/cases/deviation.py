@@ -1,5 +1,5 @@
 """How far results are from the oracle of their Case, and gradients from its central differences: for the tests, which
-compare with the bound, and for benchmarks/agreement.py and benchmarks/gradients.py, which print it."""
+compare with the bound, and for benchmarks/accuracy/agreement.py and gradients.py, which print it."""
 
 import numpy as np
 

@@ -1,5 +1,5 @@
 """One comparison with a peer: asserted by the tests of this folder, and kept for the table of
-benchmarks/agreement.py, which runs them."""
+benchmarks/accuracy/agreement.py, which runs them."""
 
 from __future__ import annotations
 

@@ -9,18 +9,21 @@ may use, so this process keeps to one CPU.
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-import one_thread  # noqa: F401  # isort: skip
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tools  # noqa: F401  # isort: skip
+
 
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
 if hasattr(os, "sched_setaffinity"):  # Linux
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from measure import Report, check, main, peer, random
+from tools.measure import Report, check, main, peer, random
 
 import posenc
 

@@ -13,17 +13,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tools  # noqa: F401  # isort: skip
+
 import numpy as np
-from measure import Report, main
-
-import posenc
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
 from cases import BF16, F16, F32, F64, ulp
 from cases.attention import attention, pairs_of
 from cases.gradient import call, formula
 from cases.rounding import attention_bounds, gradient_bounds
+from tools.measure import Report, main
+
+import posenc
 
 CALLS = 300
 NAMES = ("out", "lse", "dq", "dk", "dv")

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import resource
+import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tools  # noqa: F401  # isort: skip
 
 import numpy as np
-from measure import Report, check, main, peer, random
+from tools.measure import Report, check, main, peer, random
 
 import posenc
 

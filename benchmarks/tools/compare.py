@@ -1,7 +1,9 @@
-"""Two runs of one benchmark: `python benchmarks/compare.py before.json after.json` names what changed by more than 5 %.
+"""Print which figures of a benchmark changed by more than 5 % between two runs with --json.
 
-A time is compared as its ratio to the limit or peer that was timed beside it (the first of them), so that a slower
-machine or a busier one does not count. Exit status 1 where something became slower or less accurate.
+    python benchmarks/tools/compare.py before.json after.json
+
+A time is compared as its ratio to the limit or peer that was timed beside it (the first of them), so a slower or busier
+machine does not count. The exit status is 1 if a figure became slower or less accurate.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tools  # noqa: F401  # isort: skip
+
 import numpy as np
-from measure import Report, main
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
 from cases import CASES, DTYPES, Case, map_arrays
+from tools.measure import Report, main
 
 SMALL = 65
 WARM_BYTES = 1 << 20  # what fits the caches is timed in batches, warm

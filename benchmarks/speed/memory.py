@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
-from measure import Report, main
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tools  # noqa: F401  # isort: skip
+
+from tools.measure import Report, main
 
 import posenc
 
@@ -58,7 +62,6 @@ OPERATORS = {
     "CoPE P=64": "posenc.cope(R(H, 64, D))",
 }
 OPERATOR = """
-import sys
 sys.path.insert(0, {root!r})
 import numpy as np, posenc
 

@@ -10,12 +10,12 @@ import os
 import sys
 from pathlib import Path
 
-from measure import Report, main
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tools  # noqa: F401  # isort: skip
 
 from cases import CASES
 from cases.deviation import ALLOWED, gradient_deviations
+from tools.measure import Report, main
 
 SIZES = (1, 2, 3, 5, 9)
 

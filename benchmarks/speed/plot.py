@@ -5,16 +5,18 @@ Seconds of this process on one core, so that what else the machine does is not c
 
 from __future__ import annotations
 
-import one_thread  # noqa: F401  # isort: skip
-
 import io
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tools  # noqa: F401  # isort: skip
+
 import numpy as np
-from measure import Report, main
+from tools.measure import Report, main
 
 import posenc
 from posenc import plot

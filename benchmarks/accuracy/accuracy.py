@@ -9,11 +9,16 @@ Then rotated queries and keys: how far their scores are from depending on the di
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tools  # noqa: F401  # isort: skip
+
 import numpy as np
-from measure import Report, main, peer
+from tools.measure import Report, main, peer
 
 import posenc
 

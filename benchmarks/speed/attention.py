@@ -3,11 +3,16 @@ masks, biases, storage and threads cost."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tools  # noqa: F401  # isort: skip
+
 import numpy as np
-from measure import Report, check, main, peer, random
-from peak import NAME, peak, share
+from tools.measure import Report, check, main, peer, random
+from tools.peak import NAME, peak, share
 
 import posenc
 

@@ -17,18 +17,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tools  # noqa: F401  # isort: skip
+
 import numpy as np
-from measure import Report, main
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "peers"))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
 from agreed import MADE
 from cases import CASES, DTYPES, SIZES, Case, map_arrays
 from cases.deviation import forward_error
 from cases.layouts import LAYOUTS
+from tools.measure import Report, main
 
-PEERS = Path(__file__).resolve().parent.parent / "tests" / "peers"
+PEERS = Path(__file__).resolve().parents[2] / "tests" / "peers"
 ODD_SIZES = (3, 17, 33)
 
 

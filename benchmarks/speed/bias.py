@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tools  # noqa: F401  # isort: skip
+
 import numpy as np
-from measure import Report, check, main, peer, random
+from tools.measure import Report, check, main, peer, random
 
 import posenc
 

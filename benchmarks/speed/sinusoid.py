@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tools  # noqa: F401  # isort: skip
+
 import numpy as np
-from measure import Report, check, main, peer, random
+from tools.measure import Report, check, main, peer, random
 
 import posenc
 
@@ -35,7 +41,7 @@ def run(report: Report) -> None:
         inverse = 10000.0 ** (-torch.arange(0, DIM, 2) / DIM)
         into = torch.from_numpy(theirs)
 
-        def torch_formula() -> None:  # float32 angles: fast, and wrong at long range (accuracy.py)
+        def torch_formula() -> None:  # float32 angles: fast, and wrong at long range (accuracy/accuracy.py)
             angle = torch.arange(N, dtype=torch.float32)[:, None] * inverse
             torch.sin(angle, out=into[:, 0::2])
             torch.cos(angle, out=into[:, 1::2])

@@ -3,12 +3,17 @@ operators that read q and k add, forward too."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tools  # noqa: F401  # isort: skip
+
 import numpy as np
-from measure import Report, check, main, peer, random
-from peak import NAME, peak, share
+from tools.measure import Report, check, main, peer, random
+from tools.peak import NAME, peak, share
 
 import posenc
 
