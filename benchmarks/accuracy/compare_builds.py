@@ -2,9 +2,7 @@
 
     python benchmarks/accuracy/compare_builds.py BUILD_A BUILD_B --calls 20000
 
-BUILD is a Python interpreter in whose environment posenc is installed, or INTERPRETER:TREE for a tree of the sources
-with the extension built in place, e.g. `/envs/dev/bin/python:/src/posenc`. The environment's PYTHONPATH is not used.
-The same interpreter or environment for both builds needs the second form at least once.
+{HELP}
 
 Each build runs in a process of its own, both see the same calls, and each call covers a result: values, gradients, lse,
 `out` and the bytes around it, the type of an exception, the categories of warnings, and whether an input was changed.
@@ -25,7 +23,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -33,11 +30,14 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TREE = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tools import TREE
+from tools.builds import HELP, Build, introduce
+
 CHUNK_SECONDS = 900
 """A chunk that takes longer is stopped, and the call that it stands at is reported."""
 
@@ -209,14 +209,6 @@ class Runner:
 
 def child(options: argparse.Namespace) -> None:
     """Run the calls that the parent asks for; one line of JSON per call, or one pickle for --only."""
-    import posenc
-
-    if options.about:
-        import numpy
-
-        about = {"file": posenc.__file__, "isas": posenc.isas(), "numpy": numpy.__version__, "python": sys.version}
-        print(json.dumps(about))
-        return
     runner = Runner(options.isas.split(","))
     if options.only is not None:
         from draws import describe
@@ -235,43 +227,25 @@ def child(options: argparse.Namespace) -> None:
 # The parent
 
 
-@dataclass
-class Build:
-    """A Python interpreter and, where posenc is not installed in it, a tree."""
-
-    interpreter: str
-    tree: str
-    cases: Path
-
-    @classmethod
-    def parse(cls, text: str, cases: Path) -> Build:
-        interpreter, _, tree = text.partition(":")
-        return cls(interpreter, str(Path(tree).resolve()) if tree else "", cases)
-
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHONPATH", "POSENC_"))}
-        environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (self.tree, str(self.cases))))
-        command = [self.interpreter, str(Path(__file__).resolve()), "--child", *arguments]
-        return subprocess.Popen(command, env=environment, cwd=tempfile.gettempdir(), **options)
-
-    def ask(self, *arguments: str) -> bytes:
-        process = self.start(*arguments, stdout=subprocess.PIPE)
-        output, _ = process.communicate(timeout=CHUNK_SECONDS)
-        if process.returncode:
-            sys.exit(f"{self.interpreter} {self.tree}: exit status {process.returncode}")
-        return output
+def child_command(seed: int, isas: str, *options: str) -> tuple[str, ...]:
+    """This script as the process of one build."""
+    return (str(Path(__file__).resolve()), "--child", "--seed", str(seed), "--isas", isas, *options)
 
 
-def run_chunk(builds: list[Build], seed: int, isas: str, start: int, stop: int) -> list[dict[int, dict[str, Any]]]:
+def run_chunk(
+    builds: list[Build], seed: int, isas: str, cases: str, start: int, stop: int
+) -> list[dict[int, dict[str, Any]]]:
     """Results of a range of calls by index, for each build. A process that ends early is started again."""
     found: list[dict[int, dict[str, Any]]] = [{}, {}]
     begin = [start, start]
     while min(begin) < stop:
         with tempfile.TemporaryFile() as of_a, tempfile.TemporaryFile() as of_b:
             files = of_a, of_b
-            options = [("--seed", str(seed), "--isas", isas, "--start", str(b), "--stop", str(stop)) for b in begin]
-            processes = [build.start(*o, stdout=file) for build, o, file in zip(builds, options, files, strict=True)]
+            commands = [child_command(seed, isas, "--start", str(b), "--stop", str(stop)) for b in begin]
+            processes = [
+                build.start(*command, path=(cases,), stdout=file)
+                for build, command, file in zip(builds, commands, files, strict=True)
+            ]
             deadline = time.monotonic() + CHUNK_SECONDS
             for which, (process, file) in enumerate(zip(processes, files, strict=True)):
                 try:
@@ -311,10 +285,10 @@ def deviation(a: Any, b: Any) -> str:
     )
 
 
-def show(builds: list[Build], seed: int, isas: str, index: int) -> None:
+def show(builds: list[Build], seed: int, isas: str, cases: str, index: int) -> None:
     """Print one call and where its results differ."""
-    arguments = ("--seed", str(seed), "--isas", isas, "--only", str(index))
-    (text, a), (_, b) = (pickle.loads(build.ask(*arguments)) for build in builds)
+    command = child_command(seed, isas, "--only", str(index))
+    (text, a), (_, b) = (pickle.loads(build.ask(*command, path=(cases,))) for build in builds)
     print(f"\n--seed {seed} --only {index}: {text}")
     for name in dict.fromkeys([*a, *b]):
         if name not in a or name not in b:
@@ -326,16 +300,16 @@ def show(builds: list[Build], seed: int, isas: str, index: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("builds", nargs="*", help="two of INTERPRETER or INTERPRETER:TREE")
+    text = (__doc__ or "").format(HELP=HELP)
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("builds", nargs="*", metavar="BUILD", help="two builds")
     parser.add_argument("--calls", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="index of one call to show")
     parser.add_argument("--chunk", type=int, default=1000, help="calls of one process (default 1000)")
     parser.add_argument("--show", type=int, default=20, help="differences to print in full (default 20)")
     parser.add_argument("--cases", type=Path, default=TREE / "tests", help="folder of the package `cases`")
-    for hidden in ("--child", "--about"):
-        parser.add_argument(hidden, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--isas", default="", help=argparse.SUPPRESS)
     for hidden in ("--start", "--stop"):
         parser.add_argument(hidden, type=int, help=argparse.SUPPRESS)
@@ -345,15 +319,10 @@ def main() -> int:
         return 0
     if len(options.builds) != 2:
         parser.error("two builds are expected")
-    builds = [Build.parse(text, options.cases.resolve()) for text in options.builds]
-    about = [json.loads(build.ask("--about")) for build in builds]
-    for letter, one in zip("AB", about, strict=True):
-        print(
-            f"{letter}: {one['file']}, NumPy {one['numpy']}, Python {one['python'].split()[0]}, {' '.join(one['isas'])}"
-        )
-    isas = ",".join(isa for isa in about[0]["isas"] if isa in about[1]["isas"])
+    builds, cases = [Build.parse(text) for text in options.builds], str(options.cases.resolve())
+    isas = ",".join(introduce(builds))
     if options.only is not None:
-        show(builds, options.seed, isas, options.only)
+        show(builds, options.seed, isas, cases, options.only)
         return 0
 
     start, counted, raised = time.monotonic(), Counter[str](), Counter[str]()
@@ -361,7 +330,7 @@ def main() -> int:
     ended: set[int] = set()
     for first in range(0, options.calls, options.chunk):
         last = min(first + options.chunk, options.calls)
-        ours, theirs = run_chunk(builds, options.seed, isas, first, last)
+        ours, theirs = run_chunk(builds, options.seed, isas, cases, first, last)
         for index in range(first, last):
             a, b = ours[index], theirs[index]
             counted[a["call"]] += 1
@@ -377,7 +346,7 @@ def main() -> int:
         if index in ended:
             print(f"\n--seed {options.seed} --only {index}: a process ended in this call")
         else:
-            show(builds, options.seed, isas, index)
+            show(builds, options.seed, isas, cases, index)
     del raised[""]
     print(f"\nfunctions: {', '.join(f'{name} {count}' for name, count in sorted(counted.items()))}")
     print(f"raised in A: {', '.join(f'{name} {count}' for name, count in raised.most_common())}")

@@ -1,0 +1,189 @@
+"""The timing core of every benchmark here, and the rules that keep it honest.
+
+- A result is checked before it is timed: `check`.
+- Contenders take turns in one process and have an output each; the order rotates; medians are compared.
+- Before every timed call of real size the caches are filled with something else. Calls of microseconds are timed warm,
+  in batches: what is asked there is what the call itself costs.
+- Data is random and nonzero: pages of zeros are faster than memory is.
+- Figures are ratios, to a peer and to a limit (a fill or a copy of the same bytes) timed in the same run. Goals are
+  printed beside them. Nothing fails because of a time.
+
+One thread throughout. A script calls `main(description, run)`, and `run(report)` does the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+
+import posenc
+
+EVICTED_BYTES = 96 << 20  # past the last-level cache of the machines used so far (32 MiB)
+SAMPLE_SECONDS = 2e-3  # a batch of warm calls lasts about this long
+
+Work = Callable[[], object]
+_evictor: Any = None
+
+
+def evict() -> None:
+    """Fill the caches with something else."""
+    global _evictor
+    if _evictor is None:
+        _evictor = np.ones(EVICTED_BYTES // 8)
+    _evictor += 1.0
+
+
+def random(shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 0) -> Any:
+    """Standard normal numbers, without a float64 array of that size in between."""
+    kind = np.float64 if np.dtype(dtype) == np.float64 else np.float32
+    return np.random.default_rng(seed).standard_normal(shape, kind).astype(dtype, copy=False)
+
+
+def check(what: str, has: Any, expected: Any, tolerance: float) -> None:
+    """Stop unless two results agree: a fast wrong answer is not worth a figure."""
+    worst = float(np.max(np.abs(np.asarray(has, np.float64) - np.asarray(expected, np.float64)), initial=0.0))
+    if not worst <= tolerance:
+        sys.exit(f"{what}: results differ by {worst:.3g}; expected at most {tolerance:.3g}. Nothing was timed.")
+
+
+def alternate(contenders: Mapping[str, Work], seconds: float, cold: bool = True, least: int = 5) -> dict[str, float]:
+    """Median seconds of one call of each contender, the calls taking turns for about `seconds` in all."""
+    names = list(contenders)
+    samples: dict[str, list[float]] = {name: [] for name in names}
+    batch = dict.fromkeys(names, 1)
+    for name in names:  # warm up: lazy imports, first touch of the outputs, the batch that fills a sample
+        contenders[name]()
+        while not cold:
+            if _time(contenders[name], batch[name]) * batch[name] >= SAMPLE_SECONDS / 2:
+                break
+            batch[name] *= 2
+    start, turn = time.perf_counter(), 0
+    while turn < least or time.perf_counter() - start < seconds:
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            if cold:
+                evict()
+            samples[name].append(_time(contenders[name], batch[name]))
+        turn += 1
+    return {name: median(samples[name]) for name in names}
+
+
+def _time(work: Work, times: int) -> float:
+    start = time.perf_counter()
+    for _ in range(times):
+        work()
+    return (time.perf_counter() - start) / times
+
+
+def peer(module: str) -> ModuleType | None:
+    """An optional package to compare with, on one thread; says so where it is absent."""
+    if "POSENC_BENCHMARK_PIPES" in os.environ:
+        return None
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        print(f"  ({module} is not here: {error}; its lines are left out)")
+        return None
+    if module.startswith(("torch", "transformers")):
+        importlib.import_module("torch").set_num_threads(1)
+    return found
+
+
+class Report:
+    """What was measured, printed as it comes and kept for --json."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.rows: list[dict[str, Any]] = []
+
+    def time(
+        self,
+        work: str,
+        contenders: Mapping[str, Work],
+        *,
+        most: Mapping[str, float] | None = None,
+        least: Mapping[str, float] | None = None,
+        cold: bool = True,
+        note: Callable[[float], str] = lambda seconds: "",
+    ) -> dict[str, float]:
+        """Time the first contender against the others.
+
+        most[other] is how many times the other's time it may take, least[other] how many times faster it should be.
+        """
+        times = alternate(contenders, self.seconds, cold)
+        ours, *others = times
+        print(f"{work}\n    {ours:<34}{_duration(times[ours])}   {note(times[ours])}".rstrip())
+        for other in others:
+            slower, faster = times[ours] / times[other], times[other] / times[ours]
+            line = f"{slower:6.2f} x its time" if slower >= 1 or (most and other in most) else f"{faster:6.2f} x faster"
+            goal = ""
+            if most and other in most:
+                goal = f"goal <= {most[other]:g}: {'reached' if slower <= most[other] else 'MISSED'}"
+            if least and other in least:
+                line = f"{faster:6.2f} x faster"
+                goal = f"goal >= {least[other]:g}: {'reached' if faster >= least[other] else 'MISSED'}"
+            print(f"    {other:<34}{_duration(times[other])}   {line:<18} {goal}".rstrip())
+        self.rows.append({"work": work, "ours": ours, "seconds": times})
+        return times
+
+    def figure(self, work: str, value: float, unit: str, *, most: float | None = None) -> None:
+        """A figure that is no ratio of times: an amount of memory, an error."""
+        goal = "" if most is None else f"   goal <= {most:g}: {'reached' if value <= most else 'MISSED'}"
+        print(f"{work}\n    {value:.4g} {unit}{goal}")
+        self.rows.append({"work": work, "value": value, "unit": unit})
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("s ", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:9.3f} {unit}"
+    return f"{seconds / 1e-9:9.1f} ns"
+
+
+def environment() -> dict[str, str]:
+    """What a figure depends on."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        name = models[0].split(":")[1].strip() if models else name
+    return {
+        "cpu": name,
+        "isa": posenc.isa(),
+        "posenc": posenc.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def main(description: str, run: Callable[[Report], None]) -> None:
+    """Parse the options that all benchmarks share, and run one."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=4.0, help="time for each group of contenders (default 4)")
+    parser.add_argument("--isa", choices=posenc.isas(), default=posenc.isa(), help="kernel variant (default: the best)")
+    parser.add_argument("--json", type=Path, help="also write the figures here, for compare.py")
+    options = parser.parse_args()
+    report = Report(options.seconds)
+    if pipes := os.environ.get("POSENC_BENCHMARK_PIPES"):
+        from tools.remote import RemoteReport
+
+        report = RemoteReport(pipes)
+    with posenc.threads(1), posenc.use_isa(options.isa):
+        about = environment()
+        print(", ".join(f"{key} {value}" for key, value in about.items()) + ", one thread")
+        run(report)
+    if options.json:
+        options.json.write_text(json.dumps({"environment": about, "rows": report.rows}, indent=1) + "\n")
