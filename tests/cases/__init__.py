@@ -215,6 +215,17 @@ class Case:
         return getattr(import_module(self.module), f"{self.function}_vjp")(grad=grad, **arguments)._asdict()
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class IntegerCase(Case):
+    """A Case of a function whose result is int64, and exact."""
+
+    def result_dtypes(self, dtype: np.dtype, count: int) -> tuple[np.dtype, ...]:
+        return (np.dtype(np.int64),) * count
+
+    def bounds(self, expected: Results, dtype: np.dtype, arguments: Arguments) -> Results:
+        return tuple(np.zeros(e.shape) for e in expected)
+
+
 def at(*names: str) -> dict[str, tuple[Any, ...]]:
     """Gradients that belong to the arguments of the same names."""
     return {name: (name,) for name in names}

@@ -9,7 +9,8 @@ import numpy as np
 
 import posenc
 
-from . import F32, F64, Case, at, bias, buckets, pair, relative, ulp
+from . import F32, F64, Case, at, bias, ulp
+from .content import clipped, rows_of
 from .rounding import attention_bounds
 
 
@@ -45,8 +46,9 @@ class AttentionCase(Case):
 @cache
 def operators():
     """A case of each operator on the logits, for its oracle."""
-    rows = (*bias.CASES, *buckets.CASES, *pair.CASES, *relative.CASES)
-    return {case.function: case for case in rows if isinstance(case, bias.BiasCase)}
+    from . import CASES
+
+    return {case.function: case for case in CASES if isinstance(case, bias.BiasCase)}
 
 
 def visible(shape, *, keep=None, causal=False, window=None, q_positions, k_positions, q_segments=None,
@@ -160,7 +162,7 @@ def pairs_of(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positi
         logits = logits + number
     rel = np.expand_dims(k_at[..., None, :] - q_at[..., :, None], -3)
     tables = [np.asarray(given["rel_v"], work) for _, given in bias if given.get("rel_v") is not None]
-    rows = [relative.rows_of(table, relative.clipped(rel, table.shape[-2] // 2)) for table in tables]
+    rows = [rows_of(table, clipped(rel, table.shape[-2] // 2)) for table in tables]
     logits = np.broadcast_to(logits, (*batch, heads, n, m))
     return Pairs(q, k, v, share, scale, softcap, seen, products, capped, logits, numbers, rows, content, after,
                  q_at, k_at)  # fmt: skip

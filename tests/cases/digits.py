@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from . import Case, ulps
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class IntegerCase(Case):
-    """A Case of a function that returns int64, exactly."""
-
-    def result_dtypes(self, dtype, count):
-        return (np.dtype(np.int64),) * count
-
-    def bounds(self, expected, dtype, arguments):
-        return tuple(np.zeros(e.shape) for e in expected)
+from . import Case, IntegerCase, ulps
 
 
 def digits(numbers, *, base=10, width):

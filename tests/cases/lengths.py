@@ -7,8 +7,8 @@ import numpy as np
 import posenc
 
 from . import Case, ulps
-from .absolute import integers, wide
-from .rotary import norm_of_pairs, rope
+from .rope import norm_of_pairs, rope
+from .sinusoid import integers, wide
 
 
 def count(positions):

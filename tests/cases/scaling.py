@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import Case, ulp, ulps
-from .absolute import wide
+from .sinusoid import wide
 
 
 def theta(dim, base):

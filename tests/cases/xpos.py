@@ -7,8 +7,8 @@ import numpy as np
 import posenc
 
 from . import Case, at, ulps
-from .absolute import integers, turn
-from .rotary import frequencies_of, pairs, unpaired
+from .rope import frequencies_of, pairs, unpaired
+from .sinusoid import integers, turn
 
 
 def power(positions, half, scale_base, gamma, center, downscale):

@@ -6,8 +6,8 @@ import pickle
 import numpy as np
 import pytest
 from cases import F64
-from cases.buckets import bucket
 from cases.layouts import same_bits
+from cases.t5 import bucket
 
 import posenc
 

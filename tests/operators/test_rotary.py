@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from cases import BF16, DTYPES, F32, F64, ulp
 from cases.layouts import same_bits
-from cases.rotary import norm_of_pairs
-from cases.rotary import rope as oracle
+from cases.rope import norm_of_pairs
+from cases.rope import rope as oracle
 
 import posenc
 

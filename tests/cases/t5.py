@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from . import Case, at, ulps
+from . import IntegerCase, at, ulps
 from .bias import REAL, BiasCase, on_positions
 
 
@@ -39,17 +38,6 @@ def t5(q, k, table, bidirectional=True, max_distance=128):
     rel = k[..., None, :] - q[..., :, None]
     chosen = t5_bucket(rel, buckets=len(table), max_distance=max_distance, bidirectional=bidirectional)
     return np.moveaxis(table[chosen], -1, -3)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class IntegerCase(Case):
-    """Its result is integers, and exact."""
-
-    def result_dtypes(self, dtype, count):
-        return (np.dtype(np.int64),) * count
-
-    def bounds(self, expected, dtype, arguments):
-        return tuple(np.zeros(e.shape) for e in expected)
 
 
 def make_placed(rng, n):

@@ -7,8 +7,8 @@ import numpy as np
 import posenc
 
 from . import Case, at, ulps
-from .absolute import frequencies as sinusoid_frequencies
-from .absolute import integers, turn
+from .sinusoid import frequencies as sinusoid_frequencies
+from .sinusoid import integers, turn
 
 
 def frequencies_of(frequencies):

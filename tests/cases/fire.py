@@ -1,0 +1,61 @@
+"""FIRE: a small network of the distance, divided by the position of the query."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import at, ulp
+from .bias import BiasCase, on_positions
+
+
+def fire(q, k, w1, b1, w2, b2, c, threshold):
+    """Li et al. 2024, equations 2 and 3: f(psi(i - j) / (psi(max(i, L)) + eps)), psi(x) = log(1 + |c x|)."""
+    distance = np.abs(k[..., None, :] - q[..., :, None])
+    length = np.maximum(q, np.abs(threshold))[..., :, None]
+    z = np.log1p(np.abs(c) * distance) / (np.log1p(np.abs(c) * length) + 1e-6)
+    hidden = np.maximum(z[..., None] * w1[:, 0] + b1, 0)
+    return np.moveaxis(hidden @ w2.T + b2, -1, -3)
+
+
+def fire_tolerance(expected, work, arguments):
+    """The logarithms and the quotient are good to 6 ulp of double, each product and sum of the W terms to one, at the
+    size of the terms; one rounding to the working precision."""
+    w1, b1, w2, b2 = (np.abs(arguments[name]) for name in ("w1", "b1", "w2", "b2"))
+    z = 40.0  # log(1 + ..) of the largest distance over the smallest divisor here
+    size = (w2 @ (w1[:, 0] * z + b1) + b2).max()
+    return tuple((8 + 2 * len(b1)) * ulp(size, np.dtype(np.float64)) + ulp(e, work) for e in expected)
+
+
+def make_fire(rng, n):
+    width = 5
+    return {
+        "w1": rng.standard_normal((width, 1)), "b1": rng.standard_normal(width), "w2": rng.standard_normal((3, width)),
+        "b2": rng.standard_normal(3), "c": np.array(0.7), "threshold": np.array(-3.3), "n": n, "m": n + 2,
+    }  # fmt: skip
+
+
+def make_fire_placed(rng, n):
+    places = {"q_positions": rng.uniform(0, 50, n), "k_positions": rng.integers(-50, 50, n + 2)}
+    return {**make_fire(rng, n), **places, "c": np.array(-0.2), "threshold": np.array(20.2)}
+
+
+def real_fire(rng, **options):
+    return {
+        "w1": rng.standard_normal((32, 1)), "b1": rng.standard_normal(32), "w2": rng.standard_normal((8, 32)),
+        "b2": rng.standard_normal(8), "c": 0.1, "threshold": 512.0, "n": 512, **options,
+    }  # fmt: skip
+
+
+FIRE_AXES = {"w1": "w 1", "b1": "w", "w2": "h w", "b2": "h"}
+FIRE_GRADIENTS = at("w1", "b1", "w2", "b2", "c", "threshold")
+CASES = [
+    BiasCase(
+        function="fire", oracle=on_positions(fire), tolerance=fire_tolerance, make=make_fire, axes=FIRE_AXES,
+        real=real_fire, gradients=FIRE_GRADIENTS,
+    ),
+    BiasCase(
+        function="fire", label="placed", oracle=on_positions(fire), tolerance=fire_tolerance, make=make_fire_placed,
+        real=lambda rng: real_fire(rng, q_positions=np.arange(512) * 2),
+        axes={**FIRE_AXES, "q_positions": "n!", "k_positions": "m!"}, gradients=FIRE_GRADIENTS,
+    ),
+]  # fmt: skip

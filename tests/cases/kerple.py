@@ -1,0 +1,48 @@
+"""KERPLE: a bias of the logarithm or of a power of the distance."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import at, ulps
+from .bias import REAL, BiasCase, on_positions
+
+
+def kerple_log(q, k, r1, r2):
+    """Chi et al. 2022, equation 6: -r1 log(1 + r2 |i - j|)."""
+    distance = np.abs(np.expand_dims(k[..., None, :] - q[..., :, None], -3))
+    return -r1[:, None, None] * np.log1p(r2[:, None, None] * distance)
+
+
+def kerple_power(q, k, r1, r2):
+    """Chi et al. 2022, equation 5: -r1 |i - j|**r2."""
+    return -r1[:, None, None] * np.abs(np.expand_dims(k[..., None, :] - q[..., :, None], -3)) ** r2[:, None, None]
+
+
+CASES = [
+    BiasCase(
+        # a product and a sum before the logarithm (2 ulp), the product after it
+        function="kerple_log", oracle=on_positions(kerple_log), tolerance=ulps(4),
+        make=lambda rng, n: {"r1": rng.uniform(0.1, 2, 3), "r2": rng.uniform(0, 1, 3), "n": n, "m": n + 2},
+        real=lambda rng: {"r1": np.linspace(0.1, 2, 32), "r2": np.linspace(0.01, 1, 32), **REAL},
+        axes={"r1": "h", "r2": "h"}, gradients=at("r1", "r2"),
+    ),
+    BiasCase(
+        # 2 + r2 ulp of the power (elementary.h), r2 <= 2, one more for NumPy's, the product after it
+        function="kerple_power", oracle=on_positions(kerple_power), tolerance=ulps(6),
+        make=lambda rng, n: {"r1": rng.uniform(0.1, 2, 3), "r2": np.array([0.1, 1.3, 2.0]), "n": n, "m": n + 2},
+        real=lambda rng: {"r1": np.linspace(0.1, 2, 32), "r2": np.linspace(0.01, 2, 32), **REAL},
+        axes={"r1": "h", "r2": "h"}, gradients=at("r1", "r2"),
+    ),
+    BiasCase(
+        function="kerple_power", label="placed", oracle=on_positions(kerple_power), tolerance=ulps(6),
+        make=lambda rng, n: {
+            "r1": rng.uniform(0.1, 2, 3), "r2": np.array([0.3, 1.0, 1.9]), "n": n, "m": n + 2,
+            "q_positions": rng.uniform(-50, 50, n), "k_positions": rng.integers(-50, 50, n + 2),
+        },
+        real=lambda rng: {
+            "r1": np.linspace(0.1, 2, 8), "r2": np.linspace(0.1, 2, 8), **REAL, "k_positions": np.arange(2048) * 3,
+        },
+        axes={"r1": "h", "r2": "h", "q_positions": "n!", "k_positions": "m!"}, gradients=at("r1", "r2"),
+    ),
+]  # fmt: skip

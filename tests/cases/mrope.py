@@ -1,0 +1,78 @@
+"""Multimodal rotary encodings: each pair turns by one of three coordinates, in one spectrum of frequencies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import posenc
+
+from . import Case
+from .rope import TURNED, frequencies_of
+from .rope_2d import ALL, AXES, OF_FACTOR, PART, grid, part, turned
+
+
+def mrope(x, positions, frequencies, *, layout, sections, interleaved=False, overflow=0, rotary_dim=None,
+          rotary_offset=0, inverse=False, out_layout=None, seq_axis=-2):  # fmt: skip
+    """Qwen2-VL section 2.1: pair k turns by its own coordinate, of one spectrum; Qwen3-VL's order with interleaved."""
+    x = np.moveaxis(np.array(x, np.longdouble), seq_axis, -2)
+    w, factor = frequencies_of(frequencies)
+    angle = []
+    for k, frequency in enumerate(w):
+        if interleaved:
+            coordinate = k % 3 if k < 3 * sections[k % 3] else overflow
+        else:
+            coordinate = 0 if k < sections[0] else 1 if k < sections[0] + sections[1] else 2
+        angle.append(np.asarray(positions[coordinate], np.longdouble) * frequency)
+    here = part(x, rotary_dim, rotary_offset)
+    x[..., here] = turned(x[..., here], np.stack(angle, -1), factor, layout, out_layout, inverse)
+    return np.moveaxis(x, -2, seq_axis)
+
+
+def make_mrope(**options):
+    def make(rng, n):
+        half = max(n, 1)
+        first, second = (half + 2) // 3, half // 4
+        return {
+            "x": rng.standard_normal((2, n, 2 * half)), "positions": grid(rng, n, 3),
+            "frequencies": rng.uniform(0, 2, half), "sections": (first, second, half - first - second), **options,
+        }  # fmt: skip
+
+    return make
+
+
+def make_mrope_part(rng, n):
+    half = max(n, 1)
+    return {
+        "x": rng.standard_normal((2, n, 3, 2 * half + 5)), "positions": rng.uniform(-9, 9, (3, 2, 1, n)),
+        "frequencies": posenc.RopeFrequencies(rng.uniform(0, 2, half), 1.25, 1.0), "layout": "interleaved",
+        "out_layout": "half", "rotary_dim": 2 * half, "rotary_offset": 3, "seq_axis": 1,
+        "sections": (0, half // 2, half - half // 2), "interleaved": True, "overflow": 2,
+    }  # fmt: skip
+
+
+def real_mrope(sections, interleaved):
+    def real(rng):
+        positions = np.indices((2, 32, 32)).reshape(3, -1)
+        return {
+            "x": rng.standard_normal((16, 2048, 128)), "positions": positions, "layout": "half",
+            "frequencies": 1e6 ** (-np.arange(64) / 64), "sections": sections, "interleaved": interleaved,
+        }  # fmt: skip
+
+    return real
+
+
+# As rope_2d.
+CASES = [
+    Case(
+        function="mrope", oracle=mrope, tolerance=TURNED, make=make_mrope(layout="half"), axes=AXES, data=("x",),
+        real=real_mrope((16, 24, 24), False), gradients=ALL,
+    ),
+    Case(
+        function="mrope", label="interleaved", oracle=mrope, tolerance=TURNED, axes=AXES, data=("x",), gradients=ALL,
+        make=make_mrope(layout="half", interleaved=True), real=real_mrope((24, 20, 20), True),
+    ),
+    Case(
+        function="mrope", label="part", oracle=mrope, tolerance=TURNED, make=make_mrope_part,
+        real=real_mrope((24, 20, 20), True), axes=PART, data=("x",), gradients=OF_FACTOR,
+    ),
+]  # fmt: skip
