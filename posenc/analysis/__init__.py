@@ -1,6 +1,6 @@
-"""Curves and matrices of positions: what the pictures of `posenc.plot` show, as numbers.
+"""Curves and matrices of positions as arrays; `posenc.plot` draws them.
 
-Imported on demand: ``import posenc.analysis``. Only the integral of `decay` needs scipy.
+The module is imported on demand: ``import posenc.analysis``. Only the integral of `decay` needs scipy.
 """
 
 from . import bands, curves, matrices, profiles

@@ -1,74 +1,76 @@
-"""RoPE pair by pair: what a scaling does to each, and which angles training never showed it."""
+"""RoPE pair by pair: the effect of a scaling on each frequency, and the angles that occur in training."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import Float64, as_index, fail
-from .curves import as_pairs
+from .curves import PairFrequencies, as_pair_numbers
 
 __all__ = ["RopeBands", "RopeCoverage", "rope_bands", "rope_coverage"]
 
 TURN = 2 * np.pi
-SAME = 1e-9
-"""Ratios that differ by less are one."""
+RATIO_TOLERANCE = 1e-9
+"""Ratios of frequencies that differ by less, relatively, count as equal."""
 
 
 class RopeBands(NamedTuple):
-    """What a scaling does to each pair, arrays (e,)."""
+    """Effect of a scaling on each pair, arrays (e,)."""
 
     wavelength: Float64
-    """Positions of one turn before the scaling."""
+    """Positions per turn before the scaling."""
     turns: Float64
-    """Turns within the trained length, before the scaling."""
+    """Turns within the training length before the scaling."""
     ratio: Float64
-    """Frequency after over frequency before: 1 is kept, 1 / factor is interpolated."""
+    """Frequency after the scaling divided by that before: 1 is kept, 1 / factor is interpolated."""
     kind: npt.NDArray[np.str_]
-    """"kept" where the ratio is 1, "interpolated" where it is the smallest of all, else "blended"."""
+    """"kept" where the ratio is 1, "interpolated" where it is the smallest of all pairs, else "blended"."""
 
 
 class RopeCoverage(NamedTuple):
-    """Which angles each pair has seen in training, arrays (e,)."""
+    """Angles of each pair that occur in training, arrays (e,)."""
 
     turns: Float64
-    """Turns within the trained length."""
+    """Turns within the training length."""
     covered: Float64
-    """The part of the circle that was walked over, at most 1."""
+    """Fraction of the circle between the angles of the shortest and the longest trained distance, at most 1."""
     gap: Float64
-    """The widest arc, in radians, without an angle of any trained distance."""
+    """Width of the widest arc without an angle of any trained distance, in radians."""
     first_unseen: Float64
-    """The first distance whose angle lies past the arc that was walked over; infinity for pairs that went around."""
+    """First distance whose angle lies beyond the covered arc; infinity for pairs that make a full turn."""
     unseen: Float64
-    """The part of the new distances, train_length .. test_length - 1, whose angles lie there. 0 if there are none."""
+    """Fraction of the new distances, train_length .. test_length - 1, with such an angle. 0 if there are none."""
 
 
-def rope_bands(scaled: Any, original: Any, *, train_length: int) -> RopeBands:
-    """What a scaling of RoPE does to each pair: ``ratio[k] = scaled[k] / original[k]``.
+def rope_bands(scaled: PairFrequencies, original: PairFrequencies, *, train_length: int) -> RopeBands:
+    """Effect of a RoPE scaling on the frequency of each pair.
+
+    ``ratio[k] = scaled[k] / original[k]``.
 
     Parameters
     ----------
     scaled, original : array (e,) or RopeFrequencies
-        Frequencies with and without the scaling, from `rope_frequencies`; the original ones positive.
+        Frequencies with and without the scaling, from `rope_frequencies`; `original` must be positive.
     train_length : int
-        L, in which the turns are counted.
+        Number of positions in which turns are counted.
 
     Returns
     -------
     RopeBands
-        ``wavelength``, ``turns``, ``ratio`` and ``kind`` of each pair.
+        ``wavelength`` (positions), ``turns``, ``ratio`` and ``kind`` of each pair.
 
     Raises
     ------
     TypeError, ValueError
-        Not one number per pair, an original frequency that is not positive, a length below 1.
+        The two do not have one number per pair, an original frequency is not positive, or the length is below 1.
 
     Notes
     -----
-    Peng et al. 2023 (YaRN), section 3: PI interpolates every pair, NTK shares the change out between the first (kept)
-    and the last, YaRN and llama3 keep pairs with many turns and interpolate those with few.
+    Peng et al. 2023 (YaRN), section 3: PI interpolates every pair. NTK keeps the first pair, interpolates the last and
+    blends those between. YaRN and llama3 keep pairs with many turns and interpolate those with few.
 
     Examples
     --------
@@ -79,53 +81,62 @@ def rope_bands(scaled: Any, original: Any, *, train_length: int) -> RopeBands:
     ['kept', 'blended', 'blended', 'interpolated']
     """
     function = "rope_bands"
-    before = as_pairs(function, "original", original)
-    after = as_pairs(function, "scaled", scaled, len(before))
+    before = as_pair_numbers(function, "original", original)
+    after = as_pair_numbers(function, "scaled", scaled, len(before))
     length = as_index(function, "train_length", train_length, 1)
     if not (before > 0).all():
         fail(ValueError, function, "original", "a frequency that is not positive", "positive numbers")
     ratio = after / before
-    kept = abs(ratio - 1) <= SAME
-    least = ~kept & (ratio <= ratio.min() * (1 + SAME))
-    kind = np.where(kept, "kept", np.where(least, "interpolated", "blended"))
+    kept = abs(ratio - 1) <= RATIO_TOLERANCE
+    interpolated = ~kept & (ratio <= ratio.min() * (1 + RATIO_TOLERANCE))
+    kind = np.where(kept, "kept", np.where(interpolated, "interpolated", "blended"))
     return RopeBands(TURN / before, length * before / TURN, ratio, kind)
 
 
 def rope_coverage(
-    frequencies: Any, train_length: int, *, test_length: int | None = None, test_frequencies: Any = None
+    frequencies: PairFrequencies,
+    train_length: int,
+    *,
+    test_length: int | None = None,
+    test_frequencies: PairFrequencies | None = None,
 ) -> RopeCoverage:
-    """Which angles of each pair training has seen: ``{r w[k] mod 2 pi : r = 0 .. L - 1}``.
+    """Angles of each RoPE pair that occur in training, and new distances whose angles do not.
+
+    The angles of pair k are ``{r w[k] mod 2 pi : r = 0 .. L - 1}``.
 
     Parameters
     ----------
     frequencies : array (e,) or RopeFrequencies
-        Those of training, at least 0.
+        w in training, in radians per position, at least 0.
     train_length : int
-        L: distances 0 .. L - 1 occurred.
+        L: distances 0 .. L - 1 occur in training.
     test_length : int, optional
-        Distances up to test_length - 1 will occur; None is `train_length`.
+        Distances up to test_length - 1 occur in the test; by default `train_length`.
     test_frequencies : array (e,) or RopeFrequencies, optional
-        Those of the test, where they were scaled; None is `frequencies`.
+        Frequencies of the test, if they are scaled; by default `frequencies`.
 
     Returns
     -------
     RopeCoverage
-        ``turns``, ``covered``, ``gap``, ``first_unseen`` and ``unseen`` of each pair. A pair that has not gone around
-        saw the arc ``[0, (L - 1) w]``; angles past it are new to the model, and that is where extrapolation breaks.
+        ``turns``, ``covered``, ``gap`` (radians), ``first_unseen`` (a distance) and ``unseen`` of each pair. A pair
+        that makes no full turn covers the arc ``[0, (L - 1) w]``; angles beyond it are new to the model, and there
+        extrapolation fails.
 
     Raises
     ------
     TypeError, ValueError
-        Not one number per pair, negative frequencies, a length below 1, a `test_length` below `train_length`.
+        There is not one number per pair, a frequency is negative, `train_length` is below 1, or `test_length` is below
+        `train_length`.
 
     Notes
     -----
-    Su 2023 (kexue.fm/archives/9675): slow pairs are leading digits, which take new values past the trained length.
-    Interpolation by s has ``test_frequencies = frequencies / s`` and sees nothing new up to ``s (L - 1)``.
+    Su 2023 (kexue.fm/archives/9675): slow pairs are like leading digits, which take new values beyond the training
+    length. Interpolation by s, ``test_frequencies = frequencies / s``, has no new angle up to distance ``s (L - 1)``.
 
     Examples
     --------
-    Frequency 0.01 at length 64 sees 0.63 of 6.28 radians, and nothing of what distances 64 .. 127 need:
+    In 64 positions the frequency 0.01 covers 0.63 of 6.28 radians. All angles of distances 64 .. 127 are new, until the
+    frequencies are halved:
 
     >>> import posenc.analysis
     >>> seen = posenc.analysis.rope_coverage([1.0, 0.01], 64, test_length=128)
@@ -136,20 +147,21 @@ def rope_coverage(
     array([0., 0.])
     """
     function = "rope_coverage"
-    w = as_pairs(function, "frequencies", frequencies)
-    new = w if test_frequencies is None else as_pairs(function, "test_frequencies", test_frequencies, len(w))
-    for name, numbers in (("frequencies", w), ("test_frequencies", new)):
+    trained = tested = as_pair_numbers(function, "frequencies", frequencies)
+    if test_frequencies is not None:
+        tested = as_pair_numbers(function, "test_frequencies", test_frequencies, len(trained))
+    for name, numbers in (("frequencies", trained), ("test_frequencies", tested)):
         if (numbers < 0).any():
             fail(ValueError, function, name, "a negative frequency", "frequencies of at least 0")
     length = as_index(function, "train_length", train_length, 1)
-    reach = length if test_length is None else as_index(function, "test_length", test_length, length)
-    seen = np.sort(np.arange(length)[:, None] * w % TURN, axis=0)
-    gaps = np.diff(np.concatenate([seen, seen[:1] + TURN]), axis=0)
-    arc = (length - 1) * w
-    rounding = 1 + 4 * np.finfo(np.float64).eps
-    around = arc >= TURN
+    end = length if test_length is None else as_index(function, "test_length", test_length, length)
+    angles = np.sort(np.arange(length)[:, None] * trained % TURN, axis=0)
+    gaps = np.diff(np.concatenate([angles, angles[:1] + TURN]), axis=0)
+    arc = (length - 1) * trained
+    full_turn = arc >= TURN
+    arc_end = arc * (1 + 4 * np.finfo(np.float64).eps)  # the angle of the last trained distance may round up
     with np.errstate(divide="ignore", invalid="ignore"):
-        first = np.where(around | (new == 0), np.inf, np.floor(arc * rounding / new) + 1)
-    far = np.arange(length, reach)[:, None] * new % TURN > arc * rounding
-    unseen = np.where(around | (reach == length), 0.0, far.mean(axis=0) if reach > length else 0.0)
-    return RopeCoverage(length * w / TURN, np.minimum(arc / TURN, 1.0), gaps.max(axis=0), first, unseen)
+        first_unseen = np.where(full_turn | (tested == 0), np.inf, np.floor(arc_end / tested) + 1)
+    is_new = np.arange(length, end)[:, None] * tested % TURN > arc_end
+    unseen = np.where(full_turn | (end == length), 0.0, is_new.mean(axis=0) if end > length else 0.0)
+    return RopeCoverage(length * trained / TURN, np.minimum(arc / TURN, 1.0), gaps.max(axis=0), first_unseen, unseen)

@@ -1,11 +1,12 @@
-"""How inner products of sinusoids fall with distance: the sums, and the integrals that they tend to."""
+"""Inner products of sinusoidal encodings by distance: the sums over pairs, and the integrals that they tend to."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from .._core_api.arguments import (
     F64,
@@ -20,131 +21,195 @@ from .._core_api.arguments import (
     fail,
     fail_value,
 )
-from ..absolute.frequency import frequencies as all_frequencies
+from ..absolute.frequency import frequencies as geometric_or_power
 from ..absolute.sinusoid import sinusoidal
+from ..rotary.scaling import RopeFrequencies
 
 __all__ = ["InnerProduct", "decay", "inner_product"]
 
-BLOCK = 1 << 20
-"""Sines and cosines that are held at one time."""
+Complex128 = npt.NDArray[np.complex128]
+PairFrequencies: TypeAlias = "npt.ArrayLike | RopeFrequencies"
+"""Radians per position of each pair of channels, (e,)."""
+Schedule = Literal["geometric", "power"]
+
+BLOCK_NUMBERS = 1 << 20
+"""Sines and cosines that are held in memory at a time."""
+
+
+class DecayOptions(TypedDict, total=False):
+    """Options of `decay` that choose theta(t)."""
+
+    schedule: Schedule
+    base: float
+    alpha: float
 
 
 class InnerProduct(NamedTuple):
-    """What a diagonal H makes of the inner product of two sinusoids, float64; total is the sum of the two parts."""
+    """Inner products weighted by a diagonal matrix, and their two parts. Scalars if both positions are."""
 
-    total: Any
-    difference: Any
-    """The part that depends on m - n."""
-    sum: Any
-    """The part that depends on m + n."""
-
-
-def waves(positions: Array, w: Float64, weights: tuple[Float64, Float64]) -> tuple[Float64, Float64]:
-    """``sum_i weights[0][i] cos(p w[i])`` and ``sum_i weights[1][i] sin(p w[i])`` at each of any positions.
-
-    Equal positions are computed once: a matrix of differences has few.
-    """
-    values, where = np.unique(positions, return_inverse=True)
-    step, e = max(BLOCK // max(2 * len(w), 1), 1), len(w)
-    sums = np.empty((2, len(values)))
-    for first in range(0, len(values), step):
-        part = values[first : first + step]
-        table = sinusoidal(part, 2 * e, frequencies=w, layout="halves", order="cossin", dtype=F64)
-        sums[0, first : first + step] = table[:, :e] @ weights[0]
-        sums[1, first : first + step] = table[:, e:] @ weights[1]
-    found = sums[:, where.reshape(positions.shape)]
-    return found[0], found[1]
+    total: Float64
+    """The sum of the two parts."""
+    difference: Float64
+    """The part that is a function of m - n."""
+    sum: Float64
+    """The part that is a function of m + n."""
 
 
-def as_pairs(function: str, argument: str, value: Any, count: int | None = None) -> Float64:
-    """Finite float64 numbers, one for each pair of channels."""
+def as_pair_numbers(function: str, argument: str, value: PairFrequencies, count: int | None = None) -> Float64:
+    """Convert to finite float64 numbers, one per pair of channels."""
     array = as_data(function, argument, getattr(value, "inv_freq", value)).astype(F64)
     if array.ndim != 1 or len(array) == 0:
-        fail(ValueError, function, argument, f"shape {array.shape}", "one number for each pair, at least one")
+        fail(ValueError, function, argument, f"shape {array.shape}", "one number per pair, at least one")
     if count is not None and len(array) != count:
-        fail(ValueError, function, argument, f"{len(array)} entries", f"{count}, one for each frequency")
+        fail(ValueError, function, argument, f"{len(array)} entries", f"{count}, one per frequency")
     if not np.isfinite(array).all():
         fail(ValueError, function, argument, "NaN or infinity", "finite numbers")
     return array
 
 
-def places(function: str, argument: str, value: Any) -> Array:
+def as_places(function: str, argument: str, value: npt.ArrayLike) -> Array:
+    """Convert to finite int64 or float64 positions of any shape; an int is one position, not a count."""
     array = as_reals(function, argument, value)
     check_positions(function, argument, array)
     return array
 
 
-def inner_product(m: Any, n: Any, frequencies: Any, *, weights: Any = None) -> Any:
-    """``<p_m, p_n> = sum_i cos((m - n) w[i])`` of sinusoidal encodings, or ``p_m' H p_n`` with a diagonal H.
+def cosine_and_sine_sums(
+    positions: Array, frequencies: Float64, cosine_weights: Float64, sine_weights: Float64
+) -> tuple[Float64, Float64]:
+    """Compute ``sum_i a[i] cos(p w[i])`` and ``sum_i b[i] sin(p w[i])`` for each position p.
+
+    Equal positions are computed once, because a matrix of differences repeats most of its values.
+    """
+    distinct, index = np.unique(positions, return_inverse=True)
+    e = len(frequencies)
+    block = max(BLOCK_NUMBERS // max(2 * e, 1), 1)
+    sums = np.empty((2, len(distinct)))
+    for start in range(0, len(distinct), block):
+        rows = slice(start, start + block)
+        table = sinusoidal(distinct[rows], 2 * e, frequencies=frequencies, layout="halves", order="cossin", dtype=F64)
+        sums[0, rows] = table[:, :e] @ cosine_weights
+        sums[1, rows] = table[:, e:] @ sine_weights
+    cosines, sines = sums[:, index.reshape(positions.shape)]
+    return cosines, sines
+
+
+@overload
+def inner_product(m: float, n: float, frequencies: PairFrequencies, *, weights: None = None) -> np.float64: ...
+@overload
+def inner_product(
+    m: npt.ArrayLike, n: npt.ArrayLike, frequencies: PairFrequencies, *, weights: None = None
+) -> Float64: ...
+@overload
+def inner_product(
+    m: npt.ArrayLike, n: npt.ArrayLike, frequencies: PairFrequencies, *, weights: tuple[npt.ArrayLike, npt.ArrayLike]
+) -> InnerProduct: ...
+def inner_product(
+    m: npt.ArrayLike,
+    n: npt.ArrayLike,
+    frequencies: PairFrequencies,
+    *,
+    weights: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+) -> np.float64 | Float64 | InnerProduct:
+    """Inner product of two sinusoidal encodings.
+
+    ``<p_m, p_n> = sum_i cos((m - n) w[i])``; with weights ``p_m' H p_n`` for a diagonal matrix H.
 
     Parameters
     ----------
     m, n : number or array
-        Positions, broadcast against each other. Here an int is one position.
+        Positions, broadcast against each other. An int is one position, not a count.
     frequencies : array (e,) or RopeFrequencies
-        Radians per position.
+        w, in radians per position.
     weights : (sine, cosine), each array (e,), optional
-        The diagonal of H: what multiplies the product of two sines, and of two cosines.
+        The diagonal of H: the factors of the products of two sines and of two cosines, per pair.
 
     Returns
     -------
-    float64 or ndarray, or InnerProduct
-        In the broadcast shape of m and n; with `weights` an ``InnerProduct(total, difference, sum)``.
+    float64 or ndarray of float64, or InnerProduct
+        The broadcast shape of m and n. With `weights`, a NamedTuple ``(total, difference, sum)`` of such arrays: the
+        product, its part in m - n and its part in m + n.
 
     Raises
     ------
     TypeError, ValueError
-        Positions that are not finite, shapes that do not broadcast, weights that are no pair of as
-        many numbers as there are frequencies.
+        A position is not finite, the shapes do not broadcast, or `weights` is not a pair of arrays (e,).
 
     Notes
     -----
-    Su 2021 (kexue.fm/archives/8231), equations 11 to 13: ``difference = 1/2 sum (cosine + sine) cos((m - n) w)``,
-    ``sum = 1/2 sum (cosine - sine) cos((m + n) w)``. The second part is 0 where the two weights are equal, and only
-    then does the product know relative positions alone. It is even in m - n: it cannot tell before from after.
+    Su 2021 (kexue.fm/archives/8231), equations 11 to 13: ``difference = 1/2 sum (cosine + sine) cos((m - n) w)`` and
+    ``sum = 1/2 sum (cosine - sine) cos((m + n) w)``. The second part is 0 if the two weights are equal; only then is
+    the product a function of the relative position. It is even in m - n, so it cannot tell before from after.
 
     Examples
     --------
+    The product is the same for all positions that are three apart:
+
     >>> import posenc, posenc.analysis
     >>> w = posenc.frequencies(8)
-    >>> posenc.analysis.inner_product([7, 4], [4, 7], w).round(6)
-    array([1.96489, 1.96489])
-    >>> parts = posenc.analysis.inner_product(7, 4, w, weights=([1, 1, 1, 1], [3, 1, 1, 1]))
-    >>> round(float(parts.total - parts.difference - parts.sum), 12), round(float(parts.sum), 6)
-    (0.0, 0.004426)
+    >>> posenc.analysis.inner_product([7, 4, 100], [4, 7, 103], w).round(6)
+    array([1.96489, 1.96489, 1.96489])
+
+    Unequal weights of the sine and the cosine of a pair add a part that depends on absolute positions:
+
+    >>> parts = posenc.analysis.inner_product([7, 107], [4, 104], w, weights=([1, 1, 1, 1], [3, 1, 1, 1]))
+    >>> parts.difference.round(6), parts.sum.round(6)
+    (array([0.974897, 0.974897]), array([ 0.004426, -0.871133]))
     """
     function = "inner_product"
-    w = as_pairs(function, "frequencies", frequencies)
-    first, second = places(function, "m", m), places(function, "n", n)
+    w = as_pair_numbers(function, "frequencies", frequencies)
+    first, second = as_places(function, "m", m), as_places(function, "n", n)
     try:
         np.broadcast_shapes(first.shape, second.shape)
     except ValueError:
         fail(ValueError, function, "m", f"shape {first.shape}", f"one that broadcasts with n, {second.shape}")
-    none = np.zeros_like(w)
+    zeros = np.zeros_like(w)
+    differences = np.asarray(first - second)
     if weights is None:
-        return waves(np.asarray(first - second), w, (none + 1, none))[0][()]
+        product: np.float64 | Float64 = cosine_and_sine_sums(differences, w, zeros + 1, zeros)[0][()]
+        return product
     if not isinstance(weights, list | tuple) or len(weights) != 2:
-        fail(ValueError, function, "weights", "something else than two entries", "a pair (sine, cosine)")
-    sine, cosine = (as_pairs(function, "weights", part, len(w)) for part in weights)
-    difference = waves(np.asarray(first - second), w, ((cosine + sine) / 2, none))[0]
-    total = waves(np.asarray(first + second), w, ((cosine - sine) / 2, none))[0]
+        fail(ValueError, function, "weights", "something other than two entries", "a pair (sine, cosine)")
+    sine, cosine = (as_pair_numbers(function, "weights", part, len(w)) for part in weights)
+    difference = cosine_and_sine_sums(differences, w, (cosine + sine) / 2, zeros)[0]
+    total = cosine_and_sine_sums(np.asarray(first + second), w, (cosine - sine) / 2, zeros)[0]
     return InnerProduct((difference + total)[()], difference[()], total[()])
 
 
+@overload
 def decay(
-    distances: Any,
+    distances: float,
     *,
-    schedule: str = "geometric",
+    schedule: Schedule = "geometric",
     base: float = 10000.0,
     alpha: float = 1.0,
     dim: int | None = None,
-) -> Any:
-    """How inner products fall: ``mean_i exp(i x theta(2 i / dim))``, or the integral over t in [0, 1] that it tends to.
+) -> np.complex128: ...
+@overload
+def decay(
+    distances: npt.ArrayLike,
+    *,
+    schedule: Schedule = "geometric",
+    base: float = 10000.0,
+    alpha: float = 1.0,
+    dim: int | None = None,
+) -> Complex128: ...
+def decay(
+    distances: npt.ArrayLike,
+    *,
+    schedule: Schedule = "geometric",
+    base: float = 10000.0,
+    alpha: float = 1.0,
+    dim: int | None = None,
+) -> np.complex128 | Complex128:
+    """Mean inner product of two sinusoidal encodings by their distance.
+
+    ``mean_k exp(i x theta(2 k / dim))`` over the pairs k, or its limit for large dim, the integral over t in [0, 1].
 
     Parameters
     ----------
     distances : number or array
-        x, the difference of two positions; here an int is one distance.
+        x, the difference of two positions. An int is one distance, not a count.
     schedule : {"geometric", "power"}
         theta(t) is ``base**-t`` or ``t**alpha``.
     base : float
@@ -152,32 +217,36 @@ def decay(
     alpha : float
         At least 0.
     dim : int, optional
-        Width of an encoding, for the finite mean over its pairs; None is the integral, which needs scipy
+        Width of the encoding, for the mean over its pairs. None is the integral, which needs scipy
         (``pip install "posenc[analysis]"``).
 
     Returns
     -------
-    complex128 or ndarray
-        1 at distance 0. The real part times dim / 2 is the inner product of two encodings.
+    complex128 or ndarray of complex128
+        The shape of `distances`; 1 at distance 0. The real part times dim / 2 is the inner product of two encodings.
 
     Raises
     ------
     ImportError
-        The integral where scipy is not installed.
+        The integral is wanted, and scipy is not installed.
     TypeError, ValueError
-        Distances that are not finite, a base that is not positive, a negative alpha.
+        A distance is not finite, `base` is not positive, or `alpha` is negative.
 
     Notes
     -----
-    Su 2021 (kexue.fm/archives/8231), equation 11. With u = x base**-t the integral is
-    ``(Ci(x) - Ci(x / base) + i (Si(x) - Si(x / base))) / ln base``; for powers it is
-    ``int_0^1 exp(i x u) u**(1 / alpha - 1) / alpha du``, by adaptive quadrature for oscillating integrands unless
-    alpha is 1. The mean is a left Riemann sum: once neighbouring pairs
-    differ by less than a turn, ``x ln(base) < pi dim``, it differs from the integral by O(1 / dim).
-    Quadrature aims at 1e-12; where it does not get there, as for powers at distances past 1e7, scipy warns.
+    Su 2021 (kexue.fm/archives/8231), equation 11. With u = x base**-t the integral of the geometric schedule is
+    ``(Ci(x) - Ci(x / base) + i (Si(x) - Si(x / base))) / ln base``. That of the power schedule is
+    ``int_0^1 exp(i x u) u**(1 / alpha - 1) / alpha du``; unless alpha is 1, it is computed by adaptive quadrature for
+    oscillating integrands with a target of 1e-12. Where the quadrature misses its target, as for powers at distances
+    beyond 1e7, scipy warns.
+
+    The mean is a left Riemann sum. Once neighbouring pairs differ by less than a turn, ``x ln(base) < pi dim``, it
+    differs from the integral by O(1 / dim).
 
     Examples
     --------
+    The mean over 64 and over 1024 pairs, and the integral:
+
     >>> import posenc.analysis
     >>> abs(posenc.analysis.decay([0, 10, 100], dim=128)).round(3)
     array([1.   , 0.691, 0.49 ])
@@ -188,79 +257,90 @@ def decay(
     """
     function = "decay"
     check_choice(function, "schedule", schedule, ("geometric", "power"))
-    x = places(function, "distances", distances)
+    x = as_places(function, "distances", distances)
     number, exponent = as_number(function, "base", base), as_number(function, "alpha", alpha)
     if number <= 0:
         fail_value(ValueError, function, "base", base, "a positive number")
     if exponent < 0:
         fail_value(ValueError, function, "alpha", alpha, "at least 0")
     if dim is not None:
-        w = all_frequencies(as_index(function, "dim", dim, 1), base=base, schedule=schedule, alpha=alpha)
-        even = np.full(len(w), 1 / len(w))
-        real, imaginary = waves(x, w, (even, even))
+        w = geometric_or_power(as_index(function, "dim", dim, 1), base=base, schedule=schedule, alpha=alpha)
+        mean = np.full(len(w), 1 / len(w))
+        real, imaginary = cosine_and_sine_sums(x, w, mean, mean)
     else:
         real, imaginary = integrals(x.astype(F64), number if schedule == "geometric" else None, exponent)
     out = np.empty(x.shape, np.complex128)
     out.real, out.imag = real, imaginary
-    return out[()]
+    result: np.complex128 | Complex128 = out[()]
+    return result
 
 
-def scipy_of(part: str) -> Any:
+def import_scipy(module: str) -> Any:
     try:
-        return import_module(f"scipy.{part}")
+        return import_module(f"scipy.{module}")
     except ImportError as error:
         raise ImportError('decay: the integral needs scipy; pip install "posenc[analysis]"') from error
 
 
-NEARLY_ONE, MANY, TINY = 0.1, 100.0, 1e-4
-"""A base so near 1 would divide the rounding of Ci by its logarithm, unless there are many radians, which nodes have
-to follow; angles so small need no integral."""
+NEARLY_ONE = 0.1
+"""Up to this |ln base| the closed form is avoided, because it divides the rounding error of Ci by ln base."""
+MANY_RADIANS = 100.0
+"""Largest range of angles, x |ln base|, that the Gauss nodes resolve; beyond it the closed form serves every base."""
+SMALL_ANGLE = 1e-4
+"""Angles below this use a power series, whose error is then below 1e-17."""
 
 
-def exponential(x: Float64, base: float) -> tuple[Float64, Float64]:
-    """The closed form for base**-t at x > 0; by its series where all angles are small, since Ci(0) is infinite."""
-    sici, logarithm = scipy_of("special").sici, np.log(base)
-    with np.errstate(over="ignore", under="ignore"):  # Ci and Si have limits
-        near = x / base
-        (sine, cosine), (sine_near, cosine_near) = sici(x), sici(near)
-        small = np.maximum(x, near) < TINY
-        first, second, third = ((x[small] ** k - near[small] ** k) / (k * logarithm) for k in (1, 2, 3))
-    cosines, sines = (cosine - cosine_near) / logarithm, (sine - sine_near) / logarithm
+def geometric_closed_form(x: Float64, base: float) -> tuple[Float64, Float64]:
+    """Integrals of cos and sin of ``x base**-t`` over t in [0, 1], x > 0: the closed form in Ci and Si.
+
+    Where all angles are small the series replaces it, since Ci(0) is infinite.
+    """
+    sici, log_base = import_scipy("special").sici, np.log(base)
+    with np.errstate(over="ignore", under="ignore"):  # Ci and Si have limits at 0 and infinity
+        x_end = x / base
+        (sine, cosine), (sine_end, cosine_end) = sici(x), sici(x_end)
+        small = np.maximum(x, x_end) < SMALL_ANGLE
+        first, second, third = ((x[small] ** k - x_end[small] ** k) / (k * log_base) for k in (1, 2, 3))
+    cosines, sines = (cosine - cosine_end) / log_base, (sine - sine_end) / log_base
     cosines[small], sines[small] = 1 - second / 2, first - third / 6
     return cosines, sines
 
 
-def nearly_one(x: Float64, base: float) -> tuple[Float64, Float64]:
-    """The same where angles leave x by MANY radians at most: exp(i x) times an integral of small angles, by Gauss."""
+def geometric_gauss(x: Float64, base: float) -> tuple[Float64, Float64]:
+    """The same integrals for angles that differ from x by at most `MANY_RADIANS`.
+
+    They are exp(i x) times an integral of ``exp(i (angle - x))``, by Gauss-Legendre quadrature with 128 nodes.
+    """
     nodes, weights = np.polynomial.legendre.leggauss(128)
     part = np.exp(1j * x[:, None] * np.expm1(-np.log(base) * (nodes + 1) / 2)) @ (weights / 2)
-    found = np.exp(1j * x) * part
-    return found.real, found.imag
+    integral = np.exp(1j * x) * part
+    return integral.real, integral.imag
 
 
 def integrals(x: Float64, base: float | None, alpha: float) -> tuple[Float64, Float64]:
-    """Real and imaginary part of the integral at distances x; base None is the power schedule."""
+    """Real and imaginary part of the integral at distances x; with base None of the power schedule."""
     if base is None and alpha == 1:
         half = np.sinc(x / (2 * np.pi))  # exp(i x / 2) sin(x / 2) / (x / 2)
         return np.cos(x / 2) * half, np.sin(x / 2) * half
-    sizes, where = np.unique(abs(x), return_inverse=True)
-    values = np.zeros((2, len(sizes)))
-    values[0, sizes == 0] = 1.0
-    closed = np.zeros(len(sizes), bool)
-    if base is not None:
-        closed = (sizes > 0) & ((abs(np.log(base)) > NEARLY_ONE) | (sizes * abs(np.log(base)) > MANY))
-        values[:, closed] = exponential(sizes[closed], base) if closed.any() else 0.0
-        rest = ~closed & (sizes > 0)
-        values[:, rest] = nearly_one(sizes[rest], base)
-    for number in np.flatnonzero(sizes) if base is None else ():
-        values[:, number] = [quadrature(sizes[number], base, alpha, kind) for kind in ("cos", "sin")]
-    found = values[:, where.reshape(x.shape)]
-    return found[0], np.sign(x) * found[1]
+    distinct, index = np.unique(abs(x), return_inverse=True)
+    values = np.zeros((2, len(distinct)))
+    values[0, distinct == 0] = 1.0
+    if base is None:
+        for number in np.flatnonzero(distinct):
+            values[:, number] = [quadrature(distinct[number], base, alpha, kind) for kind in ("cos", "sin")]
+    else:
+        log_base = abs(np.log(base))
+        closed = (distinct > 0) & ((log_base > NEARLY_ONE) | (distinct * log_base > MANY_RADIANS))
+        values[:, closed] = geometric_closed_form(distinct[closed], base) if closed.any() else 0.0
+        gauss = ~closed & (distinct > 0)
+        values[:, gauss] = geometric_gauss(distinct[gauss], base)
+    real, imaginary = values[:, index.reshape(x.shape)]
+    return real, np.sign(x) * imaginary
 
 
 def quadrature(x: float, base: float | None, alpha: float, kind: str) -> float:
-    """``int_0^1 kind(x theta(t)) dt`` for x >= 0, to about 1e-12."""
-    wave, quad = getattr(np, kind), scipy_of("integrate").quad
+    """``int_0^1 kind(x theta(t)) dt`` for x >= 0, to about 1e-12; `kind` is "cos" or "sin"."""
+    wave, quad = getattr(np, kind), import_scipy("integrate").quad
     options = {"epsabs": 1e-12, "epsrel": 1e-12, "limit": 400}
 
     def theta(t: float) -> float:
@@ -270,8 +350,9 @@ def quadrature(x: float, base: float | None, alpha: float, kind: str) -> float:
         return float(wave(x))
     if base is not None or x <= 2 * np.pi:  # less than one turn
         return float(quad(lambda t: wave(x * theta(t)), 0, 1, **options)[0])
-    # In u = theta the wave has one frequency. Below the first turn u**(1 / alpha - 1) is singular, and t is better.
+    # In u = theta the wave has one frequency, but u**(1 / alpha - 1) is singular at 0 for alpha > 1. The first turn is
+    # therefore integrated in t.
     start = 0.0 if alpha <= 1 else 2 * np.pi / x
-    begin = quad(lambda t: wave(x * theta(t)), 0, start ** (1 / alpha), **options)[0] if start else 0.0
+    first_turn = quad(lambda t: wave(x * theta(t)), 0, start ** (1 / alpha), **options)[0] if start else 0.0
     rest = quad(lambda u: u ** (1 / alpha - 1) / alpha, start, 1, weight=kind, wvar=x, maxp1=100, **options)[0]
-    return float(begin + rest)
+    return float(first_turn + rest)

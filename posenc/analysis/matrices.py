@@ -1,8 +1,8 @@
-"""Every position with every other: products, distances and correlations of encodings."""
+"""Inner products, distances and correlations of all pairs of positions of an encoding."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,88 +17,95 @@ PRODUCT, DISTANCE, CORRELATION = range(3)
 
 
 class TrianglePoints(NamedTuple):
-    """The two halves of a pair of matrices as clouds of points."""
+    """Correlation and distance of all pairs of positions, each (pairs, 2)."""
 
     upper: Float64
-    """(pairs, 2): correlation and distance of i and j, i < j, row by row."""
+    """Entries (i, j) of the matrices with i < j, row by row."""
     lower: Float64
-    """The same of j and i: row r is the pair of row r of `upper`, from the other side of the diagonal."""
+    """Entries (j, i) in the same order as `upper`."""
 
 
-def as_encoding(function: str, encoding: Any, argument: str = "encoding") -> Array:
-    array = as_data(function, argument, encoding)
+def as_encoding(function: str, encoding: npt.ArrayLike) -> Array:
+    """Convert to an array of a storage dtype with at least two axes."""
+    array = as_data(function, "encoding", encoding)
     if array.ndim < 2:
-        fail(ValueError, function, argument, f"{array.ndim} axes", "at least 2: (..., N, d)")
+        fail(ValueError, function, "encoding", f"{array.ndim} axes", "at least 2: (..., N, d)")
     return array
 
 
-def square(function: str, array: Array, rows: Array, mode: int, out: Array | None) -> Array:
-    """The (..., N, N) matrix of `rows`, in the dtype of `array`."""
+def pair_matrix(function: str, array: Array, rows: Array, mode: int, out: Array | None) -> Array:
+    """Compute the (..., N, N) matrix of `rows`, in the dtype of `array`."""
     result, buffer = prepare_out(function, out, (*array.shape[:-1], array.shape[-2]), array.dtype, (array,))
     _core.gram(function, rows, buffer, mode)
     return finish_out(result, buffer)
 
 
 def gram_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
-    """Inner products of positions: ``G[m, n] = <p_m, p_n>``.
+    """Inner products of all pairs of positions.
+
+    ``G[m, n] = <p_m, p_n>``.
 
     Parameters
     ----------
     encoding : array (..., N, d)
-        A row for each position.
+        One row per position.
     out : array (..., N, N), optional
-        Filled and returned.
+        Array to write the result to, of the dtype of `encoding`.
 
     Returns
     -------
     ndarray (..., N, N)
-        Symmetric bit for bit, in the dtype of `encoding`.
+        In the dtype of `encoding`; symmetric bit for bit.
 
     Raises
     ------
     TypeError, ValueError
-        Not an array of at least two axes; an `out` of another shape or dtype.
+        `encoding` has fewer than two axes or no storage dtype, or `out` has another shape or dtype.
 
     Notes
     -----
-    Each pair is computed once, in float32 or float64. A sinusoid's matrix is a function of m - n alone
-    (see `inner_product`).
+    Each pair is computed once, in float64 for float64 data and in float32 otherwise. The matrix of sinusoids is a
+    function of m - n only (see `inner_product`).
 
     Examples
     --------
     >>> import posenc, posenc.analysis
-    >>> posenc.analysis.gram_matrix(posenc.sinusoidal(3, 4)).round(3).tolist()
-    [[2.0, 1.5399999618530273, 0.5839999914169312], [1.5399999618530273, 2.0, 1.5399999618530273], \
-[0.5839999914169312, 1.5399999618530273, 2.0]]
+    >>> posenc.analysis.gram_matrix(posenc.sinusoidal(3, 4, dtype=float)).round(3)
+    array([[2.   , 1.54 , 0.584],
+           [1.54 , 2.   , 1.54 ],
+           [0.584, 1.54 , 2.   ]])
     """
     array = as_encoding("gram_matrix", encoding)
-    return square("gram_matrix", array, array, PRODUCT, out)
+    return pair_matrix("gram_matrix", array, array, PRODUCT, out)
 
 
 def distance_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
-    """Euclidean distances of positions: ``D[m, n] = |p_m - p_n|``.
+    """Euclidean distances of all pairs of positions.
+
+    ``D[m, n] = |p_m - p_n|``.
 
     Parameters
     ----------
     encoding : array (..., N, d)
-        A row for each position.
+        One row per position.
     out : array (..., N, N), optional
-        Filled and returned.
+        Array to write the result to, of the dtype of `encoding`.
 
     Returns
     -------
     ndarray (..., N, N)
-        Symmetric bit for bit, 0 on the diagonal, in the dtype of `encoding`.
+        In the dtype of `encoding`; symmetric bit for bit, 0 on the diagonal.
 
     Raises
     ------
     TypeError, ValueError
-        Not an array of at least two axes; an `out` of another shape or dtype.
+        `encoding` has fewer than two axes or no storage dtype, or `out` has another shape or dtype.
 
     Notes
     -----
-    A root of a sum of squared differences, like ``np.linalg.norm``. From products, ``|p|**2 + |q|**2 - 2 p.q``, the
-    distance of neighbours is a difference of large numbers: float32 positions 0 and 1 of a slow pair would coincide.
+    The distance is the root of the sum of squared differences, as in ``np.linalg.norm``. The faster formula
+    ``|p|**2 + |q|**2 - 2 p.q`` subtracts large numbers: in float32 it puts positions 0 and 1 of a slow pair at distance
+    0.
 
     Examples
     --------
@@ -108,34 +115,36 @@ def distance_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Arr
            [5., 0.]])
     """
     array = as_encoding("distance_matrix", encoding)
-    return square("distance_matrix", array, array, DISTANCE, out)
+    return pair_matrix("distance_matrix", array, array, DISTANCE, out)
 
 
 def correlation_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> Array:
-    """Pearson's correlation of positions over channels: ``C[m, n] = <z_m, z_n>``, ``z = (p - mean p) / |p - mean p|``.
+    """Pearson correlations of all pairs of positions over their channels.
+
+    ``C[m, n] = <z_m, z_n>`` with ``z = (p - mean p) / |p - mean p|``.
 
     Parameters
     ----------
     encoding : array (..., N, d)
-        A row for each position.
+        One row per position.
     out : array (..., N, N), optional
-        Filled and returned.
+        Array to write the result to, of the dtype of `encoding`.
 
     Returns
     -------
     ndarray (..., N, N)
-        Symmetric bit for bit, 1 on the diagonal, within [-1, 1], in the dtype of `encoding`. NaN for a row whose
-        numbers are all equal: it has no correlation.
+        In the dtype of `encoding`; symmetric bit for bit, within [-1, 1], 1 on the diagonal. The correlations of a row
+        whose numbers are all equal are NaN.
 
     Raises
     ------
     TypeError, ValueError
-        Not an array of at least two axes; an `out` of another shape or dtype.
+        `encoding` has fewer than two axes or no storage dtype, or `out` has another shape or dtype.
 
     Notes
     -----
-    As ``np.corrcoef``, without its warning. The mean is over the channels of one position, which a sinusoid's relative
-    positions do not know: unlike the inner product, the correlation of m and n is no function of m - n.
+    The same as ``np.corrcoef``, without its warning for NaN. The mean over the channels of a sinusoid depends on its
+    position. Unlike the inner product, the correlation of m and n is therefore not a function of m - n.
 
     Examples
     --------
@@ -151,30 +160,32 @@ def correlation_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> 
         fail(ValueError, function, "encoding", "last axis 0", "at least 1 channel")
     rows = np.empty(array.shape, F64 if array.dtype.char == "d" else F32)
     _core.standard(function, array, rows)
-    return square(function, array, rows, CORRELATION, out)
+    return pair_matrix(function, array, rows, CORRELATION, out)
 
 
 def triangle_points(distance: npt.ArrayLike, correlation: npt.ArrayLike) -> TrianglePoints:
-    """The cloud of all pairs of positions: ``(C[i, j], D[i, j])`` above and below the diagonal.
+    """Pair the correlation and the distance of all pairs of positions, for a scatter plot.
+
+    Points ``(C[i, j], D[i, j])``, above and below the diagonal.
 
     Parameters
     ----------
     distance, correlation : array (N, N)
-        As `distance_matrix` and `correlation_matrix` give them; any other two will do.
+        From `distance_matrix` and `correlation_matrix`, or any other two matrices.
 
     Returns
     -------
     TrianglePoints
-        ``upper`` and ``lower``, each (N (N - 1) / 2, 2) with the correlation first: it is the horizontal axis.
+        ``upper`` and ``lower``, each (N (N - 1) / 2, 2). The correlation comes first: it is the horizontal axis.
 
     Raises
     ------
     TypeError, ValueError
-        Matrices that are not square, or not of one size.
+        A matrix is not square, or the two have different sizes.
 
     Notes
     -----
-    Row r of both parts is the same pair of positions, so symmetric matrices give two equal clouds.
+    Row r of both parts belongs to the same pair of positions. Symmetric matrices give equal parts.
 
     Examples
     --------
@@ -184,13 +195,14 @@ def triangle_points(distance: npt.ArrayLike, correlation: npt.ArrayLike) -> Tria
     (array([[0.5, 1. ]]), array([[0.25, 2.  ]]))
     """
     function = "triangle_points"
-    pair = []
+    matrices = []
     for name, value in (("correlation", correlation), ("distance", distance)):
         array = as_data(function, name, value)
         if array.ndim != 2 or array.shape[0] != array.shape[1]:
             fail(ValueError, function, name, f"shape {array.shape}", "(N, N)")
-        pair.append(array.astype(F64, copy=False))
-    if pair[0].shape != pair[1].shape:
-        fail(ValueError, function, "correlation", f"shape {pair[0].shape}", str(pair[1].shape))
-    i, j = np.triu_indices(len(pair[0]), 1)
-    return TrianglePoints(*(np.stack([m[a, b] for m in pair], -1) for a, b in ((i, j), (j, i))))
+        matrices.append(array.astype(F64, copy=False))
+    if matrices[0].shape != matrices[1].shape:
+        fail(ValueError, function, "correlation", f"shape {matrices[0].shape}", str(matrices[1].shape))
+    i, j = np.triu_indices(len(matrices[0]), 1)
+    upper, lower = (np.stack([matrix[rows, columns] for matrix in matrices], -1) for rows, columns in ((i, j), (j, i)))
+    return TrianglePoints(upper, lower)

@@ -1,75 +1,79 @@
-"""What any scheme does to attention by distance, and whether a function knows the order of its rows."""
+"""Attention of a scheme by distance, and the sensitivity of a function to the order of its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import F64, Float64, as_data, as_index, as_number, fail
+from .._core_api.arguments import F64, Array, Float64, as_data, as_index, as_number, fail, fail_value
 from ..bias.operator import Bias
 from ..rotary.rope import rope
 from ..rotary.scaling import RopeFrequencies
-from .curves import as_pairs, places
+from .curves import PairFrequencies, as_pair_numbers, as_places
 
 __all__ = ["AttentionProfile", "attention_profile", "order_sensitivity"]
 
 
 class AttentionProfile(NamedTuple):
-    """One query and keys that differ by where they stand only, float64 (H, distances)."""
+    """Logits and weights of one query by the distance of keys of equal content, float64 (H, distances)."""
 
     logits: Float64
-    """What the scheme makes of them."""
+    """The part of the logits that depends on the distance."""
     weights: Float64
-    """Their softmax over the distances that were given."""
+    """Softmax of the logits over the distances."""
 
 
 def attention_profile(
-    scheme: Any,
-    distances: Any,
+    scheme: Bias | PairFrequencies,
+    distances: npt.ArrayLike,
     *,
     q: npt.ArrayLike | None = None,
     k: npt.ArrayLike | None = None,
     position: float = 0,
     scale: float | None = None,
 ) -> AttentionProfile:
-    """What a scheme does to attention by distance: ``softmax over rel of logit(rel)``, for keys of equal content.
+    """Attention of one query by the distance of keys that all have the same content.
+
+    ``weights = softmax(logit(rel))`` over the relative positions rel.
 
     Parameters
     ----------
     scheme : Bias, RopeFrequencies or array (e,)
-        An operator on the logits, or the frequencies of a rotation ("half" layout).
+        An operator on the logits, or the frequencies of a rotation (layout "half").
     distances : array (M,)
-        Positions of the keys minus that of the query; 0 and negative ones are what a causal query sees.
+        rel: positions of the keys minus the position of the query. A causal query sees those up to 0.
     q, k : array (D,) or (H, D), optional
-        The query, and the content that all keys share, where the scheme reads them. For a rotation both are ones
-        unless given.
+        Content of the query, and of all keys. Operators that read q and k need both; for a rotation they are ones by
+        default.
     position : number
-        Where the query stands: FIRE and Swin's tables know.
+        Position of the query. It matters for FIRE and for the table of Swin.
     scale : float, optional
-        Factor of the logits of a rotation or of an operator that reads q and k; ``D**-0.5`` unless given.
+        Factor of the logits of a rotation, or of an operator that reads q and k; ``D**-0.5`` by default.
 
     Returns
     -------
     AttentionProfile
-        ``logits`` and ``weights``, (H, M). A part that is the same for every key is left out of the logits of an
-        operator that reads q and k: it changes no weight.
+        ``logits`` and ``weights``, (H, M). The logits of an operator that reads q and k leave out ``q.k``, which is the
+        same for all keys and changes no weight.
 
     Raises
     ------
     TypeError
-        A scheme that is neither; a Bias that reads q and k without them.
+        `scheme` is neither, or reads q and k and they are missing.
     ValueError
-        Distances that are not one axis of finite numbers, widths that do not fit.
+        `distances` is not one axis of finite numbers, or the widths do not fit.
 
     Notes
     -----
-    With ones, a rotation's logits are ``sqrt(D)`` times `decay`'s real part at its frequencies.
+    For ones as q and k, the logits of a rotation are ``sqrt(D)`` times the real part of `decay` at its frequencies.
 
     Examples
     --------
+    A slope of ln 2 halves the weight with every step back:
+
     >>> import numpy as np, posenc, posenc.analysis
     >>> profile = posenc.analysis.attention_profile(posenc.alibi([np.log(2)]), [-2, -1, 0])
     >>> (7 * profile.weights).round(6)
@@ -78,80 +82,108 @@ def attention_profile(
     array([[2.   , 1.403]])
     """
     function = "attention_profile"
-    where = places(function, "distances", distances)
-    if where.ndim != 1:
-        fail(ValueError, function, "distances", f"{where.ndim} axes", "1")
-    start = places(function, "position", position)
-    if start.ndim:
-        fail(ValueError, function, "position", f"{start.ndim} axes", "a number")
-    at, keys = start[None], start + where
-    if isinstance(scheme, Bias):
-        if q is None and k is None:
-            logits = scheme.matrix(1, len(keys), q_positions=at, k_positions=keys, dtype=F64)[:, 0]
-        else:
-            query, key = vectors(function, q, k, None)
-            many = np.broadcast_to(key[:, None], (len(key), len(keys), key.shape[-1]))
-            logits = scheme.logits(query[:, None], many, q_positions=at, k_positions=keys)[:, 0]
-            logits = logits * factor(function, scale, query.shape[-1])
+    rel = as_places(function, "distances", distances)
+    if rel.ndim != 1:
+        fail(ValueError, function, "distances", f"{rel.ndim} axes", "1")
+    q_position = as_places(function, "position", position)
+    if q_position.ndim:
+        fail(ValueError, function, "position", f"{q_position.ndim} axes", "a number")
+    q_positions, k_positions = q_position[None], q_position + rel
+    if not isinstance(scheme, Bias):
+        logits = rotary_logits(function, scheme, q, k, q_positions, k_positions, scale)
+    elif q is None and k is None:
+        logits = scheme.matrix(1, len(rel), q_positions=q_positions, k_positions=k_positions, dtype=F64)[:, 0]
     else:
-        if not isinstance(scheme, RopeFrequencies | np.ndarray | list | tuple):
-            fail(TypeError, function, "scheme", f"type {type(scheme).__name__}", "a Bias or rotary frequencies")
-        width = 2 * len(as_pairs(function, "scheme", scheme))
-        query, key = vectors(function, q, k, width)
-        turned = rope(np.repeat(key[:, None], len(keys), 1), keys, scheme, layout="half")
-        logits = (turned @ rope(query[:, None], at, scheme, layout="half").swapaxes(-1, -2))[..., 0]
-        logits = logits * factor(function, scale, width)
+        query, key = as_heads(function, q, k, None)
+        keys = np.broadcast_to(key[:, None], (len(key), len(rel), key.shape[-1]))
+        logits = scheme.logits(query[:, None], keys, q_positions=q_positions, k_positions=k_positions)[:, 0]
+        logits = logits * as_scale(function, scale, query.shape[-1])
     logits = np.array(logits, F64)
-    weights = np.exp(logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)) if logits.size else logits.copy()
-    return AttentionProfile(logits, weights / weights.sum(axis=-1, keepdims=True) if logits.size else weights)
+    if not logits.size:
+        return AttentionProfile(logits, logits.copy())
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True, initial=-np.inf))
+    return AttentionProfile(logits, weights / weights.sum(axis=-1, keepdims=True))
 
 
-def factor(function: str, scale: float | None, width: int) -> float:
+def rotary_logits(
+    function: str,
+    frequencies: PairFrequencies,
+    q: npt.ArrayLike | None,
+    k: npt.ArrayLike | None,
+    q_positions: Array,
+    k_positions: Array,
+    scale: float | None,
+) -> Array:
+    """Products (H, M) of a query and a key that are rotated to their positions."""
+    if not isinstance(frequencies, RopeFrequencies | np.ndarray | list | tuple):
+        fail(TypeError, function, "scheme", f"type {type(frequencies).__name__}", "a Bias or rotary frequencies")
+    width = 2 * len(as_pair_numbers(function, "scheme", frequencies))
+    query, key = as_heads(function, q, k, width)
+    rotated_keys = rope(np.repeat(key[:, None], len(k_positions), 1), k_positions, frequencies, layout="half")
+    rotated_query = rope(query[:, None], q_positions, frequencies, layout="half")
+    products: Array = (rotated_keys @ rotated_query.swapaxes(-1, -2))[..., 0]
+    return products * as_scale(function, scale, width)
+
+
+def as_scale(function: str, scale: float | None, width: int) -> float:
     return float(width) ** -0.5 if scale is None else as_number(function, "scale", scale)
 
 
-def vectors(function: str, q: Any, k: Any, width: int | None) -> tuple[Float64, Float64]:
-    """(H, D) float64 queries and keys of as many heads; without a width both are needed."""
-    found = []
+def as_heads(
+    function: str, q: npt.ArrayLike | None, k: npt.ArrayLike | None, width: int | None
+) -> tuple[Float64, Float64]:
+    """Convert q and k to float64 (H, D) with the same number of heads.
+
+    With a `width` D, a missing one is ones; without, both are needed.
+    """
+    vectors = []
     for name, value in (("q", q), ("k", k)):
         if value is None and width is None:
-            fail(ValueError, function, name, "no value", "q and k together")
+            fail_value(ValueError, function, name, None, "q and k together")
         array = np.ones(width or 0) if value is None else as_data(function, name, value).astype(F64)
         if array.ndim not in (1, 2) or (width is not None and array.shape[-1] != width):
-            fail(ValueError, function, name, f"shape {array.shape}", f"(D,) or (H, D), D = {width or 'the same'}")
-        found.append(np.atleast_2d(array))
-    heads = max(map(len, found))
-    if found[0].shape[-1] != found[1].shape[-1] or any(len(a) not in (1, heads) for a in found):
-        fail(ValueError, function, "k", f"shape {found[1].shape}", f"one that fits q, {found[0].shape}")
-    first, second = (np.ascontiguousarray(np.broadcast_to(a, (heads, a.shape[-1]))) for a in found)
-    return first, second
+            expected = "(D,) or (H, D)" if width is None else f"({width},) or (H, {width})"
+            fail(ValueError, function, name, f"shape {array.shape}", expected)
+        vectors.append(np.atleast_2d(array))
+    heads = max(map(len, vectors))
+    if vectors[0].shape[-1] != vectors[1].shape[-1] or any(len(vector) not in (1, heads) for vector in vectors):
+        fail(ValueError, function, "k", f"shape {vectors[1].shape}", f"the width and heads of q, {vectors[0].shape}")
+    query, key = (np.ascontiguousarray(np.broadcast_to(a, (heads, a.shape[-1]))) for a in vectors)
+    return query, key
 
 
 def order_sensitivity(
-    function: Callable[[Any], Any], x: npt.ArrayLike, *, permutations: Any = 8, seed: int = 0
+    function: Callable[[Array], npt.ArrayLike],
+    x: npt.ArrayLike,
+    *,
+    permutations: int | npt.ArrayLike = 8,
+    seed: int = 0,
 ) -> Float64:
-    """How far a function is from not knowing the order: ``|f(P x) - P f(x)| / |f(x)|`` for each permutation P of rows.
+    """Sensitivity of a function to the order of the rows of its argument.
+
+    ``|f(P x) - P f(x)| / |f(x)|`` for permutations P of the rows.
 
     Parameters
     ----------
     function : callable
-        (N, d) -> (N, ...): attention, or a model, with its positions inside. Called once, and once for each P.
+        Maps (N, d) to (N, ...): attention or a model, with its positions inside. It is called once for x and once for
+        each permutation.
     x : array (N, d)
-        Rows in their order.
+        The rows.
     permutations : int or array (P, N) of integers
-        So many random ones, or these: row i of ``P x`` is row ``permutations[., i]`` of x.
+        Number of random permutations, or the permutations: row i of ``P x`` is row ``permutations[., i]`` of x.
     seed : int
-        Of the random ones.
+        Seed of the random permutations.
 
     Returns
     -------
     ndarray (P,) of float64
-        0, up to rounding, for a function that treats rows as a set: attention without positions.
+        0, up to rounding, for a function that treats its rows as a set, such as attention without positions.
 
     Raises
     ------
     TypeError, ValueError
-        Permutations that are none, a function that returns another number of rows.
+        A row of `permutations` is not a permutation, or the function returns another number of rows.
 
     Notes
     -----
@@ -175,19 +207,25 @@ def order_sensitivity(
     rows = as_data(name, "x", x)
     if rows.ndim < 1 or len(rows) == 0:
         fail(ValueError, name, "x", f"shape {rows.shape}", "at least one row")
-    n = len(rows)
+    orders = as_permutations(name, permutations, len(rows), seed)
+    unpermuted = np.asarray(function(rows), F64)
+    if unpermuted.ndim < 1 or len(unpermuted) != len(rows):
+        expected = f"({len(rows)}, ...), one row per row of x"
+        fail(ValueError, name, "function", f"a result of shape {unpermuted.shape}", expected)
+    size = np.linalg.norm(unpermuted) or 1.0
+    return np.array(
+        [np.linalg.norm(np.asarray(function(rows[order]), F64) - unpermuted[order]) / size for order in orders]
+    )
+
+
+def as_permutations(function: str, permutations: int | npt.ArrayLike, n: int, seed: int) -> Array:
+    """Draw or check the permutations of n rows, (P, n)."""
     if isinstance(permutations, int | np.integer) and not isinstance(permutations, bool):
-        rng = np.random.default_rng(as_index(name, "seed", seed, 0))
-        orders = [rng.permutation(n) for _ in range(as_index(name, "permutations", permutations, 1))]
-        table = np.stack(orders)
-    else:
-        table = np.asarray(permutations)
-        if table.dtype.kind not in "iu":
-            fail(TypeError, name, "permutations", f"dtype {table.dtype}", "an integer, or an array of integers")
-        if table.ndim != 2 or table.shape[1] != n or (np.sort(table) != np.arange(n)).any():
-            fail(ValueError, name, "permutations", f"shape {table.shape}", f"(P, {n}), each row an order of all rows")
-    before = np.asarray(function(rows), F64)
-    if before.ndim < 1 or len(before) != n:
-        fail(ValueError, name, "function", f"a result of shape {before.shape}", f"({n}, ...): a row for each row of x")
-    size = np.linalg.norm(before) or 1.0
-    return np.array([np.linalg.norm(np.asarray(function(rows[p]), F64) - before[p]) / size for p in table])
+        rng = np.random.default_rng(as_index(function, "seed", seed, 0))
+        return np.stack([rng.permutation(n) for _ in range(as_index(function, "permutations", permutations, 1))])
+    orders = np.asarray(permutations)
+    if orders.dtype.kind not in "iu":
+        fail(TypeError, function, "permutations", f"dtype {orders.dtype}", "an integer, or an array of integers")
+    if orders.ndim != 2 or orders.shape[1] != n or (np.sort(orders) != np.arange(n)).any():
+        fail(ValueError, function, "permutations", f"shape {orders.shape}", f"(P, {n}), each row a permutation")
+    return orders

@@ -15,7 +15,7 @@ from .._core_api.arguments import Array, as_index, fail
 from ..absolute.frequency import frequencies as all_frequencies
 from ..absolute.sinusoid import sinusoidal
 from ..analysis.curves import decay as decay_curve
-from ..analysis.curves import places
+from ..analysis.curves import as_places
 from ..analysis.matrices import distance_matrix
 from ..analysis.profiles import attention_profile
 from ..bias.operator import Bias
@@ -34,7 +34,7 @@ KEY = "position of key - position of query"
 
 
 def axis(function: str, argument: str, value: Any) -> Array:
-    array = places(function, argument, value)
+    array = as_places(function, argument, value)
     if array.ndim != 1 or len(array) == 0:
         fail(ValueError, function, argument, f"shape {array.shape}", "one axis, not empty")
     return array

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from .._core_api.arguments import as_index
 from ..analysis.bands import rope_bands as bands_of
 from ..analysis.bands import rope_coverage
-from ..analysis.curves import as_pairs
+from ..analysis.curves import as_pair_numbers
 from ._canvas import axes_of, style
 
 __all__ = ["extrapolation", "rope_bands"]
@@ -112,7 +112,7 @@ def extrapolation(
 
     function = "extrapolation"
     seen = rope_coverage(frequencies, train_length, test_length=test_length, test_frequencies=test_frequencies)
-    new = as_pairs(function, "frequencies", frequencies if test_frequencies is None else test_frequencies)
+    new = as_pair_numbers(function, "frequencies", frequencies if test_frequencies is None else test_frequencies)
     distances = np.arange(as_index(function, "test_length", test_length, 1))
     arc = np.where(seen.covered < 1, seen.covered, np.inf)[:, None] * (1 + 1e-12)
     angle = distances * new[:, None] / (2 * np.pi) % 1
