@@ -1,34 +1,28 @@
-"""What pictures share: axes, colours that everybody can tell apart, the colour map that fits the sign of the data."""
+"""Axes to draw on, and matrices as images."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from .._core_api.arguments import Array, Float64, as_data, fail
+from .styles import color_scale
 
-try:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-except ImportError as error:
-    raise ImportError('posenc.plot needs matplotlib; pip install "posenc[plot]"') from error
-
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-"""Okabe and Ito 2008: seven that remain apart for the colour-blind."""
-STYLES = ("-", "--", "-.", ":")
 SIZE = (8.0, 4.6)
-"""Inches: the width of a notebook's cell, and letters that can be read there."""
-DIVERGING, SEQUENTIAL = "RdBu_r", "viridis"
+"""Inches; the width of a notebook cell."""
 
 
 def axes_of(
     function: str,
-    ax: Any,
+    ax: Axes | None,
     size: tuple[float, float] = SIZE,
     layout: Literal["constrained", "compressed"] = "constrained",
 ) -> tuple[Figure, Axes]:
-    """The axes to draw on and their Figure, new where none were given."""
+    """Return the Figure and the axes to draw on; new ones if `ax` is None."""
     if ax is None:
         figure = Figure(figsize=size, layout=layout)
         return figure, figure.subplots()
@@ -38,45 +32,25 @@ def axes_of(
 
 
 def figure_of(ax: Axes) -> Figure:
-    found = ax.figure
-    while not isinstance(found, Figure):  # a SubFigure
-        found = found.figure
-    return found
+    """Return the Figure of the axes, from inside any SubFigure."""
+    figure = ax.figure
+    while not isinstance(figure, Figure):
+        figure = figure.figure
+    return figure
 
 
-def style(number: int) -> dict[str, Any]:
-    """Colour and dashes of a curve: no two of the first 28 agree in both."""
-    return {"color": COLORS[number % len(COLORS)], "linestyle": STYLES[number // len(COLORS) % len(STYLES)]}
-
-
-def shades(count: int) -> list[Any]:
-    """Colours of an ordered family of curves, dark to light."""
-    from matplotlib import colormaps
-
-    return [colormaps[SEQUENTIAL](0.92 * i / max(count - 1, 1)) for i in range(count)]
-
-
-def matrix(function: str, argument: str, value: Any) -> Float64:
-    """Two axes of numbers, as float64."""
+def as_matrix(function: str, argument: str, value: npt.ArrayLike) -> Float64:
+    """Convert to a float64 array with two axes, not empty."""
     array: Array = as_data(function, argument, value)
     if array.ndim != 2 or array.size == 0:
         fail(ValueError, function, argument, f"shape {array.shape}", "two axes, not empty")
     return array.astype(np.float64)
 
 
-def span(values: Float64) -> dict[str, Any]:
-    """The colour map: white at 0 where there are both signs, else from the least to the most."""
-    finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    if low < 0:
-        most = max(-low, high)
-        return {"cmap": DIVERGING, "vmin": -most, "vmax": most}
-    return {"cmap": SEQUENTIAL, "vmin": low, "vmax": high}
+def draw_image(ax: Axes, values: Float64, label: str, aspect: Literal["auto", "equal"] = "auto") -> None:
+    """Draw a matrix as cells with a colour bar.
 
-
-def image(ax: Axes, values: Float64, label: str, **options: Any) -> Any:
-    """A matrix as cells, with its bar of colours; smoothed where cells are smaller than pixels, else stripes appear
-    that are not there."""
-    shown = ax.imshow(values, **{"aspect": "auto", "interpolation": "antialiased", **span(values), **options})
-    figure_of(ax).colorbar(shown, ax=ax, label=label)
-    return shown
+    Cells smaller than a pixel are averaged; the nearest one would show stripes that are not in the data.
+    """
+    image = ax.imshow(values, aspect=aspect, interpolation="antialiased", **color_scale(values))
+    figure_of(ax).colorbar(image, ax=ax, label=label)

@@ -1,39 +1,43 @@
-"""Lines: against distance, position, and the size of positions."""
+"""Curves against distance and against position."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .._core_api.arguments import Array, as_index, fail
-from ..absolute.frequency import frequencies as all_frequencies
+from .._core_api.arguments import Array, Float64, as_index, fail
+from ..absolute.frequency import frequencies as geometric_frequencies
 from ..absolute.sinusoid import sinusoidal
-from ..analysis.curves import decay as decay_curve
-from ..analysis.curves import as_places
+from ..analysis.curves import DecayOptions, PairFrequencies, as_places
+from ..analysis.curves import decay as decay_of
 from ..analysis.matrices import distance_matrix
 from ..analysis.profiles import attention_profile
 from ..bias.operator import Bias
-from ._canvas import COLORS, STYLES, axes_of, matrix, shades, style
+from ._canvas import as_matrix, axes_of
+from .styles import line_style, shades
 
 __all__ = ["bias", "biases", "decay", "distance_curves", "precision", "profile"]
 
-SCHEDULES: dict[str, dict[str, Any]] = {
+SCHEDULES: dict[str, DecayOptions] = {
     "$10000^{-t}$": {"base": 10000.0},
     "$1000^{-t}$": {"base": 1000.0},
     "$t$": {"schedule": "power"},
     "$t^2$": {"schedule": "power", "alpha": 2.0},
 }
-"""The four of Su 2021."""
-KEY = "position of key - position of query"
+"""The four schedules of Su 2021 (kexue.fm/archives/8231)."""
+RELATIVE_POSITION = "position of key - position of query"
+TWO_PI = Fraction("6.283185307179586476925286766559005768394338798750211641949889")
 
 
-def axis(function: str, argument: str, value: Any) -> Array:
+def as_curve(function: str, argument: str, value: npt.ArrayLike | None, default: Array) -> Array:
+    """Convert to distances (M,), not empty; `default` if None."""
+    if value is None:
+        return default
     array = as_places(function, argument, value)
     if array.ndim != 1 or len(array) == 0:
         fail(ValueError, function, argument, f"shape {array.shape}", "one axis, not empty")
@@ -43,26 +47,27 @@ def axis(function: str, argument: str, value: Any) -> Array:
 def decay(
     distances: npt.ArrayLike | None = None,
     *,
-    schedules: Mapping[str, Mapping[str, Any]] = SCHEDULES,
+    schedules: Mapping[str, DecayOptions] = SCHEDULES,
     dim: int | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """How the inner product of two positions falls with their distance, for several theta(t).
+    """Draw the inner product of two sinusoidal encodings against their distance, for several theta(t).
 
     Parameters
     ----------
     distances : array (M,), optional
-        -128 .. 128 unless given.
-    schedules : mapping of str to options
-        What `posenc.analysis.decay` takes, by the name in the legend.
+        By default -128 .. 128.
+    schedules : mapping of str to dict
+        Options of `posenc.analysis.decay` by their name in the legend; by default the four schedules of Su 2021
+        (kexue.fm/archives/8231).
     dim : int, optional
-        Width for the finite mean; None is the integral, which needs scipy.
+        Width of the encoding, for the mean over its pairs. None is the integral, which needs scipy.
     ax : Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new Figure.
 
     Returns
     -------
-    Figure
+    matplotlib.figure.Figure
 
     Raises
     ------
@@ -77,38 +82,38 @@ def decay(
     5
     """
     function = "decay"
-    x = np.arange(-128, 129) if distances is None else axis(function, "distances", distances)
-    curves = {name: decay_curve(x, dim=dim, **options).real for name, options in schedules.items()}
+    x = as_curve(function, "distances", distances, np.arange(-128, 129))
+    curves = {name: decay_of(x, dim=dim, **options).real for name, options in schedules.items()}
     figure, axes = axes_of(function, ax)
     axes.axhline(0, color="0.5", linewidth=1)
     for number, (name, curve) in enumerate(curves.items()):
-        axes.plot(x, curve, label=f"θ(t) = {name}", linewidth=1.8, **style(number))
+        axes.plot(x, curve, label=f"θ(t) = {name}", linewidth=1.8, **line_style(number))
     axes.set(xlabel="distance of two positions", ylabel="mean of cos(distance · θ)")
     axes.grid(alpha=0.3)
     axes.legend()
     return figure
 
 
-def distance_curves(values: npt.ArrayLike, *, positions: Any = None, ax: Axes | None = None) -> Figure:
-    """How far chosen positions of an encoding are from all others.
+def distance_curves(values: npt.ArrayLike, *, positions: Iterable[int] | None = None, ax: Axes | None = None) -> Figure:
+    """Draw the Euclidean distance of a few positions of an encoding from all others.
 
     Parameters
     ----------
     values : array (N, d)
         An encoding.
-    positions : sequence of int, optional
-        Rows; five from first to last unless given.
+    positions : iterable of int, optional
+        The rows to measure from; by default five from the first to the last.
     ax : Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new Figure.
 
     Returns
     -------
-    Figure
+    matplotlib.figure.Figure
 
     Raises
     ------
     TypeError, ValueError, IndexError
-        Not two axes of numbers; a row that does not exist.
+        `values` does not consist of two axes of numbers, or a row does not exist.
 
     Examples
     --------
@@ -118,16 +123,17 @@ def distance_curves(values: npt.ArrayLike, *, positions: Any = None, ax: Axes | 
     2
     """
     function = "distance_curves"
-    shown = matrix(function, "values", values)
-    n = len(shown)
-    given = np.unique(np.linspace(0, n - 1, 5).astype(int)) if positions is None else positions
-    rows = [as_index(function, "positions", row, 0) for row in given]
+    encoding = as_matrix(function, "values", values)
+    n = len(encoding)
+    if positions is None:
+        positions = np.unique(np.linspace(0, n - 1, 5).astype(int))
+    rows = [as_index(function, "positions", row, 0) for row in positions]
     if any(row >= n for row in rows):
         fail(IndexError, function, "positions", f"row {max(rows)}", f"rows below {n}")
-    distances = distance_matrix(shown)
+    distances = distance_matrix(encoding)
     figure, axes = axes_of(function, ax)
     for number, row in enumerate(rows):
-        axes.plot(distances[row], label=f"from position {row}", linewidth=1.6, **style(number))
+        axes.plot(distances[row], label=f"from position {row}", linewidth=1.6, **line_style(number))
     axes.set(xlabel="position", ylabel="distance of the encodings", ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend()
@@ -137,27 +143,27 @@ def distance_curves(values: npt.ArrayLike, *, positions: Any = None, ax: Axes | 
 def bias(
     operator: Bias, *, distances: npt.ArrayLike | None = None, legend: bool = True, ax: Axes | None = None
 ) -> Figure:
-    """What a bias adds to the logits by distance, a line for each head.
+    """Draw the logits that a bias adds against the relative position, a curve for each head.
 
     Parameters
     ----------
     operator : Bias
-        That reads positions. The query stands at 0.
+        An operator that reads positions. The query is at position 0.
     distances : array (M,), optional
-        Position of the key minus that of the query; -64 .. 64 unless given.
+        Position of the key minus position of the query; by default -64 .. 64.
     legend : bool
-        Whether to name the heads, where there are several.
+        Whether to name the heads, if there are several.
     ax : Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new Figure.
 
     Returns
     -------
-    Figure
+    matplotlib.figure.Figure
 
     Raises
     ------
     TypeError, ValueError
-        No Bias, or one that reads q and k.
+        `operator` is not a Bias, or reads q and k.
 
     Examples
     --------
@@ -169,36 +175,36 @@ def bias(
     function = "bias"
     if not isinstance(operator, Bias):
         fail(TypeError, function, "operator", f"type {type(operator).__name__}", "a Bias")
-    x = np.arange(-64, 65) if distances is None else axis(function, "distances", distances)
-    rows = attention_profile(operator, x).logits
+    rel = as_curve(function, "distances", distances, np.arange(-64, 65))
+    logits = attention_profile(operator, rel).logits
     figure, axes = axes_of(function, ax)
-    for head, (row, color) in enumerate(zip(rows, shades(len(rows)), strict=True)):
-        axes.plot(x, row, color=color, label=f"head {head}")
-    axes.set(xlabel=KEY, ylabel="added to the logit", title=f"posenc.{operator.name}")
+    for head, (curve, color) in enumerate(zip(logits, shades(len(logits)), strict=True)):
+        axes.plot(rel, curve, color=color, label=f"head {head}")
+    axes.set(xlabel=RELATIVE_POSITION, ylabel="added to the logit", title=f"posenc.{operator.name}")
     axes.grid(alpha=0.3)
-    if legend and len(rows) > 1:
-        axes.legend(fontsize="small", ncols=-(-len(rows) // 8))
+    if legend and len(logits) > 1:
+        axes.legend(fontsize="small", ncols=-(-len(logits) // 8))
     return figure
 
 
 def biases(operators: Mapping[str, Bias], *, distances: npt.ArrayLike | None = None) -> Figure:
-    """Several biases side by side, three to a line: `bias` of each.
+    """Draw several biases side by side, three to a row, each as `bias` does.
 
     Parameters
     ----------
     operators : mapping of str to Bias
-        By the name above each.
+        Operators that read positions, by the title above each.
     distances : array (M,), optional
         As in `bias`.
 
     Returns
     -------
-    Figure
+    matplotlib.figure.Figure
 
     Raises
     ------
     TypeError, ValueError
-        As `bias`; no operator at all.
+        As `bias`, or there is no operator.
 
     Examples
     --------
@@ -218,31 +224,35 @@ def biases(operators: Mapping[str, Bias], *, distances: npt.ArrayLike | None = N
         axes.set_title(name)
     for axes in grid[len(operators) :]:
         axes.remove()
-    longest = max(grid[: len(operators)], key=lambda axes: len(axes.get_lines()))
-    if len(longest.get_lines()) > 1:
-        figure.legend(*longest.get_legend_handles_labels(), loc="outside right center")
+    most_heads = max(grid[: len(operators)], key=lambda axes: len(axes.get_lines()))
+    if len(most_heads.get_lines()) > 1:
+        figure.legend(*most_heads.get_legend_handles_labels(), loc="outside right center")
     return figure
 
 
 def profile(
-    schemes: Mapping[str, Any], *, distances: npt.ArrayLike | None = None, head: int = 0, ax: Axes | None = None
+    schemes: Mapping[str, Bias | PairFrequencies],
+    *,
+    distances: npt.ArrayLike | None = None,
+    head: int = 0,
+    ax: Axes | None = None,
 ) -> Figure:
-    """What schemes do to attention by distance, with keys of equal content.
+    """Draw the attention weight of keys of equal content against their relative position, for several schemes.
 
     Parameters
     ----------
-    schemes : mapping of str to Bias or frequencies
-        What `posenc.analysis.attention_profile` takes, by the name in the legend.
+    schemes : mapping of str to Bias, RopeFrequencies or array (e,)
+        What `posenc.analysis.attention_profile` takes, by its name in the legend.
     distances : array (M,), optional
-        Those that the query sees; -127 .. 0 unless given.
+        Relative positions of the keys that the query sees; by default -127 .. 0.
     head : int
-        Which head to show; the last where there are fewer.
+        The head to draw; the last one of a scheme that has fewer.
     ax : Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new Figure.
 
     Returns
     -------
-    Figure
+    matplotlib.figure.Figure
 
     Raises
     ------
@@ -257,46 +267,52 @@ def profile(
     2
     """
     function = "profile"
-    x = np.arange(-127, 1) if distances is None else axis(function, "distances", distances)
-    row = as_index(function, "head", head, 0)
-    curves = {name: attention_profile(scheme, x).weights for name, scheme in schemes.items()}
+    rel = as_curve(function, "distances", distances, np.arange(-127, 1))
+    index = as_index(function, "head", head, 0)
+    weights_of_heads = {name: attention_profile(scheme, rel).weights for name, scheme in schemes.items()}
     figure, axes = axes_of(function, ax)
-    for number, (name, weights) in enumerate(curves.items()):
-        axes.plot(x, weights[min(row, len(weights) - 1)], label=name, linewidth=1.6, **style(number))
-    axes.set(xlabel=KEY, ylabel="weight of a key", yscale="log")
+    for number, (name, weights) in enumerate(weights_of_heads.items()):
+        axes.plot(rel, weights[min(index, len(weights) - 1)], label=name, linewidth=1.6, **line_style(number))
+    axes.set(xlabel=RELATIVE_POSITION, ylabel="attention weight", yscale="log")
     axes.grid(alpha=0.3)
     axes.legend()
     return figure
 
 
-TWO_PI = Fraction("6.283185307179586476925286766559005768394338798750211641949889")
+def exact_angles(positions: Sequence[int], frequencies: Float64) -> Float64:
+    """Products of positions and frequencies modulo 2 pi, (positions, pairs) in [-pi, pi).
 
+    The arithmetic is rational; only the result is rounded.
+    """
 
-def exact_angles(positions: Sequence[int], w: Array) -> Array:
-    """position * frequency reduced to [-pi, pi) in rational arithmetic: nothing is rounded before the end."""
-    products = [[Fraction(int(p)) * Fraction(float(one)) for one in w] for p in positions]
-    return np.array([[float((x / TWO_PI + Fraction(1, 2)) % 1 * TWO_PI - TWO_PI / 2) for x in row] for row in products])
+    def reduced(position: int, frequency: float) -> float:
+        angle = Fraction(position) * Fraction(frequency)
+        return float((angle / TWO_PI + Fraction(1, 2)) % 1 * TWO_PI - TWO_PI / 2)
+
+    return np.array([[reduced(int(p), float(w)) for w in frequencies] for p in positions])
 
 
 def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
-    """What float32 sinusoids lose as positions grow: the usual formula and `sinusoidal`, against exact angles.
+    """Draw the error of float32 sinusoids against the position, of the usual formula and of `sinusoidal`.
+
+    The error is the largest difference of a sine or cosine from that of the exact angle.
 
     Parameters
     ----------
     pairs : int
-        Frequencies of the encoding.
+        Number of frequencies of the encoding.
     ax : Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new Figure.
 
     Returns
     -------
-    Figure
-        Largest errors of sines and cosines at positions from 1 to 2**53, four in each octave.
+    matplotlib.figure.Figure
+        Errors at positions from 1 to 2**53, four random ones in each octave.
 
     Raises
     ------
     TypeError, ValueError
-        No positive number of pairs.
+        `pairs` is not a positive integer.
 
     Examples
     --------
@@ -306,26 +322,28 @@ def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
     3
     """
     function = "precision"
-    w = all_frequencies(2 * as_index(function, "pairs", pairs, 1))
+    frequencies = geometric_frequencies(2 * as_index(function, "pairs", pairs, 1))
     octaves = 2.0 ** np.arange(0, 53)
-    positions = np.floor(octaves[:, None] * np.random.default_rng(0).uniform(1, 2, 4)).astype(np.int64)
-    flat = positions.reshape(-1)
-    angles = exact_angles(flat.tolist(), w)
+    random = np.random.default_rng(0).uniform(1, 2, 4)
+    positions = np.floor(octaves[:, None] * random).astype(np.int64).reshape(-1)
+    angles = exact_angles(positions.tolist(), frequencies)
     exact = np.concatenate([np.sin(angles), np.cos(angles)], -1)
-    ours = sinusoidal(flat, 2 * len(w), frequencies=w, layout="halves")
-    product = flat.astype(np.float32)[:, None] * w.astype(np.float32)
+    product = positions.astype(np.float32)[:, None] * frequencies.astype(np.float32)
     usual = np.concatenate([np.sin(product), np.cos(product)], -1)
+    ours = sinusoidal(positions, 2 * len(frequencies), frequencies=frequencies, layout="halves")
     figure, axes = axes_of(function, ax)
-    for numbers, label, number in (
+    for encoding, label, number in (
         (usual, "usual formula: sin(float32(p) * float32(w))", 1),
         (ours, "posenc.sinusoidal", 0),
     ):
-        worst = abs(numbers - exact).reshape(len(octaves), -1).max(axis=1)
-        axes.plot(octaves, worst, label=label, linewidth=2, color=COLORS[number], linestyle=STYLES[number])
-    axes.axhline(2.0**-24, color="0.5", linewidth=1, linestyle=":", label="$2^{-24}$, the last bit just below 1")
+        worst = abs(encoding - exact).reshape(len(octaves), -1).max(axis=1)
+        axes.plot(octaves, worst, label=label, linewidth=2, **line_style(number))
+    axes.axhline(2.0**-24, color="0.5", linewidth=1, linestyle=":", label="$2^{-24}$, spacing of float32 below 1")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set(xlim=(1, 2.0**53), xlabel="position", ylabel=f"largest error of sin and cos, {len(w)} frequencies")
+    axes.set(
+        xlim=(1, 2.0**53), xlabel="position", ylabel=f"largest error of sin and cos, {len(frequencies)} frequencies"
+    )
     axes.set_title("Error of float32 encodings, against exact angles")
     axes.grid(alpha=0.3)
     axes.legend()

@@ -1,8 +1,9 @@
-"""Matrices as cells, and as clouds of points."""
+"""Matrices as images and as scatter plots."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,44 +12,47 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 
-from .._core_api.arguments import check_choice, fail
+from .._core_api.arguments import Array, check_choice, fail
 from ..analysis.matrices import correlation_matrix, distance_matrix, gram_matrix, triangle_points
-from ._canvas import SIZE, axes_of, figure_of, image, matrix, shades, span
+from ._canvas import SIZE, as_matrix, axes_of, draw_image, figure_of
+from .styles import color_scale, shades
 
 __all__ = ["attention_maps", "encoding", "similarity", "triangles"]
 
-KINDS = {
+Layout = Literal["interleaved", "halves"]
+Kind = Literal["product", "distance", "correlation"]
+
+KINDS: dict[str, tuple[Callable[[npt.ArrayLike], Array], str]] = {
     "product": (gram_matrix, "inner product"),
     "distance": (distance_matrix, "distance"),
     "correlation": (correlation_matrix, "correlation"),
 }
-
-ACROSS = 5
-"""Attention maps beside each other."""
+MAPS_PER_ROW = 5
+"""Attention maps side by side."""
 SHADES = 16
-"""Colours of a cloud."""
+"""Colours of a scatter plot."""
 
 
-def encoding(values: npt.ArrayLike, *, layout: str = "interleaved", ax: Axes | None = None) -> Figure:
-    """An encoding as it is: positions downwards, channels across, white at 0.
+def encoding(values: npt.ArrayLike, *, layout: Layout = "interleaved", ax: Axes | None = None) -> Figure:
+    """Draw an encoding as an image: positions downwards, channels across, white at 0.
 
     Parameters
     ----------
     values : array (N, d)
-        From `sinusoidal`, `learned`, ....
+        From `sinusoidal`, `learned` and so on.
     layout : {"interleaved", "halves"}
-        "halves" draws the line between the two halves of the pairs.
+        "halves" draws a line between the first and the second halves of the pairs.
     ax : Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new Figure.
 
     Returns
     -------
-    Figure
+    matplotlib.figure.Figure
 
     Raises
     ------
     TypeError, ValueError
-        Not two axes of numbers.
+        `values` does not consist of two axes of numbers, or `layout` is unknown.
 
     Examples
     --------
@@ -59,36 +63,36 @@ def encoding(values: npt.ArrayLike, *, layout: str = "interleaved", ax: Axes | N
     """
     function = "encoding"
     check_choice(function, "layout", layout, ("interleaved", "halves"))
-    shown = matrix(function, "values", values)
+    matrix = as_matrix(function, "values", values)
     figure, axes = axes_of(function, ax)
-    image(axes, shown, "encoding")
+    draw_image(axes, matrix, "encoding")
     axes.set(xlabel="channel", ylabel="position")
     if layout == "halves":
-        axes.axvline(shown.shape[1] / 2 - 0.5, color="black", linewidth=1)
-        axes.set_xlabel("channel: first halves of all pairs, then the second halves")
+        axes.axvline(matrix.shape[1] / 2 - 0.5, color="black", linewidth=1)
+        axes.set_xlabel("channel: first halves of all pairs, then second halves")
     return figure
 
 
-def similarity(values: npt.ArrayLike, *, kind: str = "product", ax: Axes | None = None) -> Figure:
-    """Every position of an encoding with every other.
+def similarity(values: npt.ArrayLike, *, kind: Kind = "product", ax: Axes | None = None) -> Figure:
+    """Draw the inner products, distances or correlations of all pairs of positions as an image.
 
     Parameters
     ----------
     values : array (N, d)
         An encoding.
     kind : {"product", "distance", "correlation"}
-        `gram_matrix`, `distance_matrix` or `correlation_matrix`.
+        `posenc.analysis.gram_matrix`, `distance_matrix` or `correlation_matrix`.
     ax : Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new Figure.
 
     Returns
     -------
-    Figure
+    matplotlib.figure.Figure
 
     Raises
     ------
     TypeError, ValueError
-        Not two axes of numbers; an unknown kind.
+        `values` does not consist of two axes of numbers, or `kind` is unknown.
 
     Examples
     --------
@@ -99,33 +103,35 @@ def similarity(values: npt.ArrayLike, *, kind: str = "product", ax: Axes | None 
     """
     function = "similarity"
     check_choice(function, "kind", kind, KINDS)
-    make, label = KINDS[kind]
-    shown = make(matrix(function, "values", values))
+    matrix_of, label = KINDS[kind]
+    matrix = matrix_of(as_matrix(function, "values", values))
     figure, axes = axes_of(function, ax, (6.4, 5.2), "compressed")
-    image(axes, shown, label, aspect="equal")
+    draw_image(axes, matrix, label, "equal")
     axes.set(xlabel="position", ylabel="position")
     return figure
 
 
 def triangles(values: npt.ArrayLike, *, ax: Sequence[Axes] | None = None) -> Figure:
-    """Distance against correlation for all pairs of positions: above the diagonal to the left, below it to the right.
+    """Draw the distance against the correlation of all pairs of positions.
+
+    The entries above the diagonal of the two matrices are on the left, those below it on the right. The colour is the
+    distance of the two positions, |i - j|.
 
     Parameters
     ----------
     values : array (N, d)
-        An encoding, at least 2 positions.
+        An encoding of at least 2 positions.
     ax : two Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new Figure.
 
     Returns
     -------
-    Figure
-        Points are coloured by how far apart the two positions are.
+    matplotlib.figure.Figure
 
     Raises
     ------
     TypeError, ValueError
-        Not two axes of numbers; an `ax` that is not two.
+        `values` does not consist of two axes of numbers, or `ax` of two axes.
 
     Examples
     --------
@@ -135,32 +141,38 @@ def triangles(values: npt.ArrayLike, *, ax: Sequence[Axes] | None = None) -> Fig
     2016
     """
     function = "triangles"
-    shown = matrix(function, "values", values)
-    if len(shown) < 2:
+    encoding = as_matrix(function, "values", values)
+    n = len(encoding)
+    if n < 2:
         fail(ValueError, function, "values", "1 position", "at least 2")
-    points = triangle_points(distance_matrix(shown), correlation_matrix(shown))
-    if ax is None:
-        figure = Figure(figsize=SIZE, layout="constrained")
-        pair = list(figure.subplots(1, 2, sharex=True, sharey=True))
-    else:
-        pair = list(np.ravel(np.asarray(ax, object)))
-        if len(pair) != 2 or not all(isinstance(one, Axes) for one in pair):
-            fail(TypeError, function, "ax", f"{len(pair)} entries", "two matplotlib axes")
-        figure = figure_of(pair[0])
-    i, j = np.triu_indices(len(shown), 1)
-    count = min(SHADES, len(shown) - 1)
-    group = (j - i - 1) * count // (len(shown) - 1)
+    points = triangle_points(distance_matrix(encoding), correlation_matrix(encoding))
+    figure, both = two_axes(function, ax)
+    i, j = np.triu_indices(n, 1)
+    count = min(SHADES, n - 1)
+    shade = (j - i - 1) * count // (n - 1)
     colors = shades(count)
-    for axes, cloud, name in zip(pair, points, ("i < j", "i > j"), strict=True):
-        for number in reversed(range(count)):  # one colour at a time is five times as fast; neighbours on top
-            some = cloud[group == number]
-            axes.plot(*some.T, "o", color=colors[number], markersize=1.4, markeredgewidth=0, linestyle="")
+    for axes, cloud, name in zip(both, points, ("i < j", "i > j"), strict=True):
+        # One call for each colour is five times faster than a scatter plot. Neighbours are drawn last, on top.
+        for number in reversed(range(count)):
+            x, y = cloud[shade == number].T
+            axes.plot(x, y, "o", color=colors[number], markersize=1.4, markeredgewidth=0, linestyle="")
         axes.set(xlabel="correlation of i and j", title=name)
         axes.grid(alpha=0.3)
-    pair[0].set_ylabel("distance of i and j")
-    scale = ScalarMappable(Normalize(1, len(shown)), ListedColormap(colors))
-    figure.colorbar(scale, ax=pair, label="|i - j|, positions")
+    both[0].set_ylabel("distance of i and j")
+    scale = ScalarMappable(Normalize(1, n), ListedColormap(colors))
+    figure.colorbar(scale, ax=both, label="|i - j|, positions")
     return figure
+
+
+def two_axes(function: str, ax: Sequence[Axes] | None) -> tuple[Figure, list[Axes]]:
+    """Return the Figure and the two axes to draw on; new ones if `ax` is None."""
+    if ax is None:
+        figure = Figure(figsize=SIZE, layout="constrained")
+        return figure, list(figure.subplots(1, 2, sharex=True, sharey=True))
+    both: list[Axes] = list(np.ravel(np.asarray(ax, object)))
+    if len(both) != 2 or not all(isinstance(axes, Axes) for axes in both):
+        fail(TypeError, function, "ax", f"{len(both)} entries", "two matplotlib axes")
+    return figure_of(both[0]), both
 
 
 def attention_maps(
@@ -170,63 +182,69 @@ def attention_maps(
     *,
     label: str = "weight",
 ) -> Figure:
-    """Who looks at whom: a column for each scheme, a row for each text, one scale of colours to a text.
+    """Draw attention weights as images: a column for each scheme, a row for each text.
 
-    More than five schemes go on below.
+    The images of a text share one colour scale. After five schemes the columns continue below.
 
     Parameters
     ----------
     maps : mapping of str to sequence of arrays (N, N)
-        For each scheme its matrices, queries downwards; a row with negative numbers is white at 0.
+        For each scheme one matrix per text, queries downwards. A text with negative numbers is white at 0.
     words : sequence of sequences of str
-        The tokens of each row.
+        The tokens of each text.
     rows : sequence of str
-        What each row is.
+        The names of the texts.
     label : str
-        What the numbers are.
+        The name of the numbers, for the colour bars.
 
     Returns
     -------
-    Figure
+    matplotlib.figure.Figure
 
     Raises
     ------
     TypeError, ValueError
-        Schemes that do not have one square matrix for each row, as large as its text.
+        A scheme does not have one matrix (N, N) for each text of N tokens, or there is no scheme or no text.
 
     Examples
     --------
-    >>> import numpy as np, posenc.plot
-    >>> figure = posenc.plot.attention_maps({"none": [np.eye(2)]}, [["a", "b"]], ["a text"])
-    >>> len(figure.axes)
-    2
+    Attention without positions gives equal words equal weights:
+
+    >>> import numpy as np, posenc, posenc.plot
+    >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    >>> weights = posenc.attention(x[None], x[None], np.eye(3)[None])[0]
+    >>> figure = posenc.plot.attention_maps({"no positions": [weights]}, [["to", "be", "to"]], ["a text"])
+    >>> [axes.get_title() for axes in figure.axes]
+    ['no positions', '']
     """
     function = "attention_maps"
-    shown = {name: [matrix(function, "maps", one) for one in given] for name, given in maps.items()}
-    wanted = [(len(text), len(text)) for text in words]
-    for name, given in shown.items():
-        if [one.shape for one in given] != wanted or len(rows) != len(wanted):
-            shapes = [one.shape for one in given]
-            fail(ValueError, function, "maps", f"shapes {shapes} for {name!r}", f"{wanted}, and {len(rows)} rows")
-    if not shown or not rows:
-        fail(ValueError, function, "maps", f"{len(shown)} schemes, {len(rows)} rows", "at least one of each")
-    bands = [list(shown)[first : first + ACROSS] for first in range(0, len(shown), ACROSS)]
-    across, down = min(len(shown), ACROSS), len(rows)
+    matrices = {name: [as_matrix(function, "maps", one) for one in of_texts] for name, of_texts in maps.items()}
+    shapes = [(len(text), len(text)) for text in words]
+    for name, of_texts in matrices.items():
+        found = [one.shape for one in of_texts]
+        if found != shapes or len(rows) != len(shapes):
+            fail(ValueError, function, "maps", f"shapes {found} for {name!r}", f"{shapes}, and {len(rows)} rows")
+    if not matrices or not rows:
+        fail(ValueError, function, "maps", f"{len(matrices)} schemes, {len(rows)} rows", "at least one of each")
+    names = list(matrices)
+    bands = [names[first : first + MAPS_PER_ROW] for first in range(0, len(names), MAPS_PER_ROW)]
+    across, down = len(bands[0]), len(rows)
     figure = Figure(figsize=(2.6 * across + 1.6, 2.8 * down * len(bands)), layout="constrained")
     grid = figure.subplots(down * len(bands), across, squeeze=False)
-    for row, (name, text) in enumerate(zip(rows, words, strict=True)):
-        colors = span(np.stack([given[row] for given in shown.values()]))
-        signed = colors["vmin"] < 0
-        colors["vmin"] = colors["vmin"] if signed else 0.0
+    for row, (row_name, text) in enumerate(zip(rows, words, strict=True)):
+        scale = color_scale(np.stack([of_texts[row] for of_texts in matrices.values()]))
+        signed = scale["vmin"] < 0
+        if not signed:
+            scale["vmin"] = 0.0
         for band, schemes in enumerate(bands):
             line = grid[band * down + row]
             for axes, scheme in zip(line, schemes, strict=False):
-                cells = axes.imshow(shown[scheme][row], **colors)
+                image = axes.imshow(matrices[scheme][row], **scale)
                 axes.set_xticks(range(len(text)), text, rotation=90)
                 axes.set_yticks(range(len(text)), text if axes is line[0] else [])
                 axes.set(title=scheme if row == 0 else "", xlabel="key" if row == down - 1 else "")
             for axes in line[len(schemes) :]:
                 axes.axis("off")
-            line[0].set_ylabel(f"{name}\n\nquery", fontsize=9)
-            figure.colorbar(cells, ax=list(line), label=f"change of {label}" if signed else label, shrink=0.8)
+            line[0].set_ylabel(f"{row_name}\n\nquery", fontsize=9)
+            figure.colorbar(image, ax=list(line), label=f"change of {label}" if signed else label, shrink=0.8)
     return figure

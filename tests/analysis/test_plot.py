@@ -174,8 +174,16 @@ def test_refusals():
             call()
 
 
+def test_line_styles_differ():
+    styles = [plot.line_style(number) for number in range(29)]
+    assert all(a != b for i, a in enumerate(styles[:28]) for b in styles[:i])
+    assert styles[28] == styles[0]
+    with pytest.raises(ValueError, match="line_style: number is -1"):
+        plot.line_style(-1)
+
+
 def test_every_function_has_axes_or_is_whole():
-    assert set(plot.__all__) <= {*CALLS, *WHOLE}
+    assert set(plot.__all__) - {"line_style"} <= {*CALLS, *WHOLE}
     for name in {*CALLS} & {*plot.__all__}:
         assert getattr(plot, name).__annotations__["ax"] == "Axes | None"
 

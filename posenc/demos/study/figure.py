@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from ...plot._canvas import COLORS
+from ...plot.styles import COLORS
 from .measures import ByLength
 from .schemes import Setting
 from .tables import Row, by_method

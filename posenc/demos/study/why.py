@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from ..._core_api.arguments import Array
 from ...analysis import rope_coverage
-from ...plot._canvas import style
+from ...plot import line_style as style
 from . import text
 from .allocation import keep_freed
 from .attended import Look, frequencies, last, rows_of

@@ -109,7 +109,7 @@ def rotations(plans: Sequence[Scheme]) -> Any:
 
 
 def row(values: Array, ax: Any) -> None:
-    from ...plot._canvas import COLORS
+    from ...plot.styles import COLORS
 
     ax.plot(values, linewidth=1, color=COLORS[0])
     ax.set(xlabel=f"key; the query is at {LONGEST // 2}", ylabel="product / width")
@@ -142,9 +142,9 @@ def matrices(plans: Sequence[Scheme]) -> Any:
 
 
 def cells(values: Array, ax: Any) -> None:
-    from ...plot._canvas import image
+    from ...plot._canvas import draw_image as image
 
-    image(ax, values.astype(np.float64), "added to the logit", aspect="equal")
+    image(ax, values.astype(np.float64), "added to the logit", "equal")
     ax.set(xlabel="key", ylabel="query")
 
 

@@ -1,0 +1,81 @@
+"""Colours, dashes and colour maps of the figures."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import numpy as np
+from matplotlib import colormaps
+
+from .._core_api.arguments import Float64, as_index
+
+__all__ = ["line_style"]
+
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+"""Colours that remain distinct for colour-blind readers (Okabe and Ito 2008)."""
+DASHES = ("-", "--", "-.", ":")
+DIVERGING, SEQUENTIAL = "RdBu_r", "viridis"
+
+Color = tuple[float, float, float, float]
+
+
+class LineStyle(TypedDict):
+    """Keywords of ``Axes.plot``."""
+
+    color: str
+    linestyle: str
+
+
+class ColorScale(TypedDict):
+    """Keywords of ``Axes.imshow``."""
+
+    cmap: str
+    vmin: float
+    vmax: float
+
+
+def line_style(number: int) -> LineStyle:
+    """Colour and dashes of curve `number` of a figure, as keywords of ``Axes.plot``.
+
+    The first 28 styles differ. Their seven colours remain distinct for colour-blind readers (Okabe and Ito 2008).
+
+    Parameters
+    ----------
+    number : int
+        From 0.
+
+    Returns
+    -------
+    dict
+        ``color`` and ``linestyle``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `number` is not an integer of at least 0.
+
+    Examples
+    --------
+    A curve of your own in the style of `profile`:
+
+    >>> import posenc.plot
+    >>> posenc.plot.line_style(1)
+    {'color': '#d55e00', 'linestyle': '-'}
+    """
+    index = as_index("line_style", "number", number, 0)
+    return {"color": COLORS[index % len(COLORS)], "linestyle": DASHES[index // len(COLORS) % len(DASHES)]}
+
+
+def shades(count: int) -> list[Color]:
+    """Colours of an ordered family of curves, dark to light."""
+    return [colormaps[SEQUENTIAL](0.92 * i / max(count - 1, 1)) for i in range(count)]
+
+
+def color_scale(values: Float64) -> ColorScale:
+    """Colour map and its range: white at 0 for values of both signs, otherwise from the least to the greatest."""
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    if low < 0:
+        greatest = max(-low, high)
+        return {"cmap": DIVERGING, "vmin": -greatest, "vmax": greatest}
+    return {"cmap": SEQUENTIAL, "vmin": low, "vmax": high}
