@@ -1,4 +1,4 @@
-"""``python -m posenc``: the tour on real text, and ``python -m posenc info``."""
+"""``python -m posenc``: the tour on real text, ``python -m posenc info`` and ``python -m posenc study``."""
 
 from __future__ import annotations
 
@@ -17,40 +17,79 @@ import numpy as np
 
 import posenc
 
-from . import _core
 from .demos import tour
 
 PROGRAM = "python -m posenc"
-PATIENCE = 1.0
-"""Seconds that an unasked-for standard input has to say something: a pipe that nobody writes to must not hang us."""
+INPUT_SECONDS = 1.0
+"""Time to wait for standard input that was not asked for; a pipe without a writer must not block the tour."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line and leaves with status 2."""
+    """A parser that reports an error in one line and exits with status 2."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-def parser() -> Parser:
-    made = Parser(
+def tour_parser() -> Parser:
+    parser = Parser(
         prog=PROGRAM,
         usage=f"{PROGRAM} [--out DIR] [FILE]\n       {PROGRAM} info\n       {PROGRAM} study [--help]",
-        description="The tour: what each operator of posenc does to real text, as a table and as pictures.",
+        description="The tour: the effect of each operator of posenc on real text, as tables and pictures.",
     )
-    made.add_argument(
+    parser.add_argument(
         "text",
         nargs="?",
         metavar="FILE",
-        help="UTF-8 text to use, - for standard input; without it, what is piped in, else the reference texts that "
-        "ship inside Python. 'info' prints version, instruction sets, threads and build flags instead",
+        help="UTF-8 text, or - for standard input. By default the text on standard input if there is any, otherwise "
+        "the reference texts that ship inside Python. 'info' prints the version, instruction sets, threads and build "
+        "flags instead",
     )
-    made.add_argument("--out", type=Path, metavar="DIR", help="where the pictures go (default: posenc-tour)")
-    return made
+    parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the pictures (default: posenc-tour)")
+    return parser
+
+
+def study_parser() -> Parser:
+    parser = Parser(
+        prog=f"{PROGRAM} study",
+        description="Train short, test long: train a small decoder with each scheme on windows of one length, and "
+        "compute its perplexity on longer ones.",
+    )
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="400 steps, two layers of width 64 (default)")
+    size.add_argument("--full", action="store_true", help="1000 steps, two layers of width 128")
+    parser.add_argument("--text", type=Path, metavar="FILE", help="UTF-8 text (default: Python's own reference)")
+    parser.add_argument(
+        "--methods", nargs="+", metavar="NAME", help="schemes to train, or all; an unknown name lists them"
+    )
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="trainings of each scheme (default: 1)")
+    parser.add_argument("--lengths", nargs="+", type=int, metavar="N", help="bytes of the windows in the test")
+    parser.add_argument(
+        "--stride", type=int, metavar="N", help="bytes between sliding windows (default: the training length)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="directory of the results (default: posenc-study/quick or .../full)",
+    )
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--why", action="store_true", help="show instead how attention changes beyond the training length"
+    )
+    instead.add_argument(
+        "--cost",
+        type=int,
+        nargs="*",
+        metavar="L",
+        help="measure instead the time and memory of ALiBi trained at L against sinusoidal positions trained at 2L, "
+        "and their perplexity for these L (default: 64)",
+    )
+    return parser
 
 
 def info() -> str:
-    """What a bug report should say."""
+    """Describe the installation, for bug reports."""
 
     def version(package: str) -> str:
         try:
@@ -58,51 +97,50 @@ def info() -> str:
         except importlib.metadata.PackageNotFoundError:
             return "not installed"
 
+    optional = (f"{package} {version(package)}" for package in ("ml_dtypes", "rich", "matplotlib", "scipy"))
     lines = {
         "posenc": f"{posenc.__version__}, {Path(posenc.__file__).parent}",
         "isa": f"{posenc.isa()}, usable here: {', '.join(posenc.isas())}",
         "threads": str(posenc.get_num_threads()),
-        "build": str(_core.build()),
+        "build": posenc.runtime.build_flags(),
         "python": f"{platform.python_version()} {platform.python_implementation()}, {platform.platform()}",
         "numpy": np.__version__,
-        "optional": ", ".join(
-            f"{package} {version(package)}" for package in ("ml_dtypes", "rich", "matplotlib", "scipy")
-        ),
+        "optional": ", ".join(optional),
     }
     return "\n".join(f"{name:10}{value}" for name, value in lines.items())
 
 
-def piped() -> bytes:
-    """What standard input holds where it is no terminal; nothing where nothing comes."""
+def piped_input() -> bytes:
+    """Read standard input unless it is a terminal; nothing if it stays silent."""
     if sys.stdin is None or sys.stdin.isatty():
         return b""
-    if os.name == "posix" and not select.select([sys.stdin], [], [], PATIENCE)[0]:
-        print(f"{PROGRAM}: nothing comes from standard input, going on without (- waits for it)", file=sys.stderr)
+    if os.name == "posix" and not select.select([sys.stdin], [], [], INPUT_SECONDS)[0]:
+        print(f"{PROGRAM}: no text on standard input, continuing without (- waits for it)", file=sys.stderr)
         return b""
     return sys.stdin.buffer.read()
 
 
-def read(given: str | None) -> tuple[str, str] | None:
-    """(name, text) of what the user wants to see; None for the embedded text. ValueError says what is wrong."""
+def read_text(file: str | None) -> tuple[str, str] | None:
+    """Read the user's text as (name, text); None selects the embedded text. ValueError says what is wrong."""
     try:
-        if given is None:
-            name, content = "standard input", piped()
+        if file is None:
+            name, content = "standard input", piped_input()
             if not content:
                 return None
-        elif given == "-":
+        elif file == "-":
             name, content = "standard input", sys.stdin.buffer.read()
         else:
-            name, content = given, Path(given).read_bytes()
+            name, content = file, Path(file).read_bytes()
     except OSError as error:
-        raise ValueError(f"{given}: {error.strerror or error}") from error
+        raise ValueError(f"{file}: {error.strerror or error}") from error
     try:
         return name, content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{name}: not UTF-8 text (byte {error.start} is 0x{content[error.start]:02x})") from error
 
 
-def prepare(directory: Path) -> None:
-    """Make the directory of the pictures, or ValueError."""
+def make_directory(directory: Path) -> None:
+    """Create the directory of the pictures. ValueError if nothing can be written there."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
@@ -112,61 +150,34 @@ def prepare(directory: Path) -> None:
 
 
 def study(arguments: Sequence[str]) -> int:
-    """``python -m posenc study``."""
-    known = Parser(
-        prog=f"{PROGRAM} study",
-        description="Train short, test long: a small decoder trained at one length with each scheme, and its "
-        "perplexity at longer ones.",
-    )
-    size = known.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="400 steps, two layers of width 64 (default)")
-    size.add_argument("--full", action="store_true", help="1000 steps, two layers of width 128")
-    known.add_argument("--text", type=Path, metavar="FILE", help="UTF-8 text; without it, Python's own reference")
-    known.add_argument(
-        "--methods", nargs="+", metavar="NAME", help="which schemes; a wrong one lists them; all is each"
-    )
-    known.add_argument("--seeds", type=int, default=1, metavar="N", help="how often each is trained (1)")
-    known.add_argument("--lengths", nargs="+", type=int, metavar="N", help="bytes in the windows of the tests")
-    known.add_argument("--stride", type=int, metavar="N", help="of sliding windows (the length of training)")
-    known.add_argument("--out", type=Path, metavar="DIR", help="posenc-study/quick or posenc-study/full")
-    instead = known.add_mutually_exclusive_group()
-    instead.add_argument("--why", action="store_true", help="instead: what attention does beyond the trained length")
-    instead.add_argument(
-        "--cost",
-        type=int,
-        nargs="*",
-        metavar="L",
-        help="instead: time and memory of ALiBi trained at L against sinusoidal positions trained at 2L, and the "
-        "perplexities for these L (64)",
-    )
-    asked = known.parse_args(arguments)
-    if asked.seeds < 1:
-        known.error(f"--seeds {asked.seeds}: at least 1")
+    """Run ``python -m posenc study``."""
+    parser = study_parser()
+    options = parser.parse_args(arguments)
+    if options.seeds < 1:
+        parser.error(f"--seeds {options.seeds}: expected at least 1")
     try:
-        from .demos.study import command
+        from .demos.study import attention_report, command, cost
         from .demos.study.training import DivergedError
     except ImportError as error:
-        known.error(f'{error}; the study needs autograd, matplotlib and rich: pip install "posenc[study]"')
-    setting = command.FULL if asked.full else command.QUICK
-    out = asked.out or Path("posenc-study", setting.name)
+        parser.error(f'{error}; the study needs autograd, matplotlib and rich: pip install "posenc[study]"')
+    setting = command.FULL if options.full else command.QUICK
+    out = options.out or Path("posenc-study", setting.name)
+    request = command.Request(
+        setting, out, options.text, options.methods, options.seeds, options.lengths, options.stride
+    )
     try:
-        wanted = command.Asked(setting, out, asked.text, asked.methods, asked.seeds, asked.lengths, asked.stride)
-        if asked.cost is not None:
-            from .demos.study import cost
-
-            cost.study(wanted, asked.cost or [64])
-        elif asked.why:
-            from .demos.study import why
-
-            why.study(wanted)
+        if options.cost is not None:
+            cost.study(request, options.cost or [64])
+        elif options.why:
+            attention_report.study(request)
         else:
-            command.study(wanted)
+            command.study(request)
     except ValueError as error:
-        known.error(str(error))
+        parser.error(str(error))
     except DivergedError as error:
-        known.exit(1, f"{known.prog}: {error}\n")
+        parser.exit(1, f"{parser.prog}: {error}\n")
     except KeyboardInterrupt:
-        known.exit(130, f"{known.prog}: interrupted; the same command goes on from {out}\n")
+        parser.exit(130, f"{parser.prog}: interrupted; the same command resumes from {out}\n")
     return 0
 
 
@@ -174,20 +185,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["study"]:
         return study(words[1:])
-    known = parser()
-    asked = known.parse_args(words)
-    if asked.text == "info":
-        if asked.out is not None:
-            known.error("info takes no --out")
+    parser = tour_parser()
+    options = parser.parse_args(words)
+    if options.text == "info":
+        if options.out is not None:
+            parser.error("info takes no --out")
         print(info())
         return 0
     try:
-        text = tour.of_user(*given) if (given := read(asked.text)) else tour.embedded()
-        directory = asked.out or Path("posenc-tour")
+        named_text = read_text(options.text)
+        text = tour.embedded() if named_text is None else tour.of_user(*named_text)
+        directory = options.out or Path("posenc-tour")
         if tour.can_draw():
-            prepare(directory)
+            make_directory(directory)
     except ValueError as error:
-        known.error(str(error))
+        parser.error(str(error))
     tour.run(text, directory)
     return 0
 
@@ -200,6 +212,6 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         print(f"\n{PROGRAM}: interrupted", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # the reader has seen enough; Python must not complain when it flushes
+    except BrokenPipeError:  # the reader of a pipe has closed it; without this Python reports an error when it flushes
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -91,6 +91,12 @@ def isas() -> tuple[str, ...]:
     return names
 
 
+def build_flags() -> str:
+    """Compiler and flags that built the kernels."""
+    flags: str = _core.build()
+    return flags
+
+
 @contextmanager
 def use_isa(name: str) -> Iterator[None]:
     """``with posenc.use_isa("base"):`` that variant inside the block, for the whole process.

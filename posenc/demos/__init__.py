@@ -1,1 +1,1 @@
-"""Programs that use the public interface only: the tour and the study."""
+"""The tour and the study: two programs that use only the public interface of posenc."""

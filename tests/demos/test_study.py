@@ -13,12 +13,12 @@ from autograd.test_util import check_grads
 
 from posenc import __main__ as program
 from posenc.demos.study import checkpoint, command, layers, text, training
-from posenc.demos.study.fixes import FIXES
-from posenc.demos.study.measures import measured, reading
+from posenc.demos.study.evaluation import evaluate, last_of_windows, nats_per_byte, perplexity, protocol
 from posenc.demos.study.model import initial, losses
+from posenc.demos.study.rope_extensions import EXTENSIONS
 from posenc.demos.study.schemes import SCHEMES
-from posenc.demos.study.share import share
-from posenc.demos.study.training import DivergedError, of_the_last, perplexity, read, train
+from posenc.demos.study.step_profile import step_fractions
+from posenc.demos.study.training import DivergedError, train
 
 SMALL = command.QUICK._replace(steps=3, batch=2, targets=512)
 
@@ -42,7 +42,7 @@ def test_no_paragraph_is_in_two_parts(corpus):
 
 def test_windows_score_the_same_targets():
     data = np.arange(101, dtype=np.uint8)
-    count = text.targets(data, 1000, (4, 8, 16))
+    count = text.target_count(data, 1000, (4, 8, 16))
     assert count == 96
     for length in (4, 8, 16):
         inputs, targets = text.windows(data, count, length)
@@ -56,13 +56,13 @@ def test_layers():
     np.random.seed(0)  # noqa: NPY002 - autograd draws directions from here
     x, gain, targets = rng.standard_normal((5, 7)), rng.standard_normal(7), rng.integers(0, 7, 5)
     check_grads(layers.layer_norm, modes=["rev"], order=1)(x, gain)
-    check_grads(layers.relu_of, modes=["rev"], order=1)(x, x.T)
+    check_grads(layers.linear_relu, modes=["rev"], order=1)(x, x.T)
     wide, deep = rng.standard_normal((6, 5)), rng.standard_normal((5, 8))
-    check_grads(lambda x, w: layers.into_heads(x, w, (2, 3, 4)), modes=["rev"], order=1)(wide, deep)
-    check_grads(layers.out_of_heads, modes=["rev"], order=1)(rng.standard_normal((2, 4, 3, 2)), deep.T)
-    heads = layers.into_heads(wide, deep, (2, 3, 4))
+    check_grads(lambda x, w: layers.project_to_heads(x, w, (2, 3, 4)), modes=["rev"], order=1)(wide, deep)
+    check_grads(layers.project_from_heads, modes=["rev"], order=1)(rng.standard_normal((2, 4, 3, 2)), deep.T)
+    heads = layers.project_to_heads(wide, deep, (2, 3, 4))
     assert np.allclose(heads[1, 2, 0], wide[3] @ deep[:, 4:6])
-    assert np.allclose(layers.out_of_heads(heads, np.eye(8)), wide @ deep)
+    assert np.allclose(layers.project_from_heads(heads, np.eye(8)), wide @ deep)
     check_grads(lambda x: layers.cross_entropy(x, targets), modes=["rev"], order=1)(x)
     plain = -np.log(np.exp(x) / np.exp(x).sum(-1, keepdims=True))[np.arange(5), targets]
     assert np.allclose(layers.cross_entropy(x, targets), plain, rtol=1e-13, atol=0)
@@ -97,7 +97,7 @@ def test_causal(corpus):
 
 
 def test_divergence_says_where(corpus):
-    with pytest.raises(DivergedError, match=r"diverged at step \d of 3: loss"):
+    with pytest.raises(DivergedError, match=r"training diverged at step \d of 3: loss"):
         train(SMALL._replace(rate=1e30), SCHEMES["alibi"], corpus.train, 128, 0)
 
 
@@ -111,16 +111,16 @@ def test_sliding_windows_and_last_bytes(corpus):
         return losses(SMALL, scheme, weights, ids[:, :-1], ids[:, 1:])[-1]
 
     for stride in (1, 24, 64):
-        slid = read(SMALL, scheme, weights, data, 384, 96, stride)
+        slid = nats_per_byte(SMALL, scheme, weights, data, 384, 96, stride)
         ends = [96, *range(96 + stride, 384, stride), 384]
         direct = [alone(max(0, end - 96), t) for t in range(1, 385) for end in [min(e for e in ends if e >= t)]]
         assert np.allclose(slid, direct, rtol=2e-5, atol=0)
-    assert np.array_equal(read(SMALL, scheme, weights, data, 384, 64, 64), read(SMALL, scheme, weights, data, 384, 64))
-    long, short = (read(SMALL, scheme, weights, data, 384, length) for length in (128, 64))
-    last = of_the_last(long, 128, 64)
+    assert np.array_equal(nats_per_byte(SMALL, scheme, weights, data, 384, 64, 64), nats_per_byte(SMALL, scheme, weights, data, 384, 64))
+    long, short = (nats_per_byte(SMALL, scheme, weights, data, 384, length) for length in (128, 64))
+    last = last_of_windows(long, 128, 64)
     assert np.allclose(last, [alone(t // 128 * 128, t + 1) for t in range(384) if t % 128 >= 64], rtol=2e-5, atol=0)
     setting = SMALL._replace(targets=384, tested=(1, 1.5, 2))
-    found = measured(setting, scheme, weights, data, reading(setting, data, None))
+    found = evaluate(setting, scheme, weights, data, protocol(setting, data, None))
     assert found.perplexity[128] == np.exp(long.mean())
     assert found.last[128] == np.exp(last.mean())
     assert found.last[96] is None
@@ -128,7 +128,7 @@ def test_sliding_windows_and_last_bytes(corpus):
     assert np.isclose(found.last_ratio[128], paired, rtol=1e-12)
 
 
-def test_fixes(corpus):
+def test_rope_extensions(corpus):
     """Up to the length of training only what is scaled whatever the length differs; beyond it everything does."""
     weights = train(SMALL, SCHEMES["rope"], corpus.train, 128, 0)
     ids = corpus.test[:193].astype(np.int64)[None]
@@ -137,16 +137,16 @@ def test_fixes(corpus):
         return losses(SMALL, scheme, weights, ids[:, :n], ids[:, 1 : n + 1])
 
     for n in (64, 192):
-        assert np.allclose(nats(FIXES["raw"](SMALL), n), nats(SCHEMES["rope"], n), rtol=1e-6, atol=0)
-    for name, fix in FIXES.items():
-        scheme = fix(SMALL)
+        assert np.allclose(nats(EXTENSIONS["raw"](SMALL), n), nats(SCHEMES["rope"], n), rtol=1e-6, atol=0)
+    for name, extend in EXTENSIONS.items():
+        scheme = extend(SMALL)
         same = np.allclose(nats(scheme, 64), nats(SCHEMES["rope"], 64), rtol=1e-5, atol=0)
         assert same == (not name.startswith(("NTK ", "ReRoPE"))), name
         assert (np.abs(nats(scheme, 192) - nats(SCHEMES["rope"], 192)).max() < 1e-5) == (name == "raw"), name
 
 
 @pytest.mark.parametrize("name", ["ReRoPE", "Self-Extend"])
-def test_fixes_in_two_parts(name):
+def test_rope_extensions_by_position(name):
     """Against the matrix of distances that each is: rotation of every pair by its own."""
     rng = np.random.default_rng(0)
     q, k, v = rng.standard_normal((3, 1, 2, 192, 16))
@@ -161,11 +161,11 @@ def test_fixes_in_two_parts(name):
     logits = np.einsum("bhid,bhjd,ijd->bhij", a, b.conj(), turned).real / 4
     weights = np.where(i >= j, np.exp(logits), 0)
     wanted = weights / weights.sum(-1, keepdims=True) @ v
-    assert np.allclose(FIXES[name](SMALL).attention(q, k, v, causal=True), wanted, rtol=1e-10, atol=1e-12)
+    assert np.allclose(EXTENSIONS[name](SMALL).attention(q, k, v, causal=True), wanted, rtol=1e-10, atol=1e-12)
 
 
-def test_share_of_posenc(corpus):
-    attention, whole = share(SMALL, SCHEMES["rope"], corpus)
+def test_step_fractions(corpus):
+    attention, whole = step_fractions(SMALL, SCHEMES["rope"], corpus)
     assert 0 < attention < whole < 1
 
 
@@ -176,18 +176,18 @@ def test_files(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     whole = json.loads((tmp_path / "study.json").read_text(encoding="utf-8"))
     assert [run["method"] for run in whole["runs"]] == ["rope", "rope", "learned", "learned"]
-    assert whole["reading"] == {"targets": 512, "slid": 512, "stride": 32}
+    assert whole["protocol"] == {"targets": 512, "sliding_targets": 512, "stride": 32}
     with (tmp_path / "study.csv").open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    assert len(rows) == (4 * 3 + 2 * len(FIXES)) * len(SMALL.lengths)
+    assert len(rows) == (4 * 3 + 2 * len(EXTENSIONS)) * len(SMALL.lengths)
     protocols = {"windows": "perplexity", "sliding": "sliding", "last": "last"}
     for row in rows:
         run = next(r for r in whole["runs"] if (r["method"], str(r["seed"])) == (row["method"], row["seed"]))
-        values = run[protocols[row["protocol"]]] if row["read"] == "as trained" else run["fixes"][row["read"]]
+        values = run[protocols[row["protocol"]]] if row["extension"] == "none" else run["rope_extensions"][row["extension"]]
         p = values[row["length"]]
         assert row["perplexity"] == ("" if p is None else f"{p:.6g}")
     assert re.search(r"^learned, seed 0 +\d+\.\d\d +- +- +- ", out, re.MULTILINE)
-    for name in FIXES:
+    for name in EXTENSIONS:
         assert re.search(rf"^{re.escape(name)} +\d+\.\d\d ", out, re.MULTILINE)
     assert (tmp_path / "study.png").read_bytes().startswith(b"\x89PNG")
 
@@ -205,7 +205,7 @@ def test_other_methods_have_their_own_table(tmp_path, monkeypatch, capsys):
 def test_interrupted_and_resumed(tmp_path, monkeypatch, capsys):
     """Ctrl-C leaves with 130 and says how to go on; what comes of it is what comes without."""
     monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
-    monkeypatch.setattr(training, "KEPT", 1)
+    monkeypatch.setattr(training, "CHECKPOINT_INTERVAL", 1)
     words = ["study", "--methods", "alibi", "t5", "--out"]
 
     def interrupts(after, save=checkpoint.save):
@@ -226,12 +226,12 @@ def test_interrupted_and_resumed(tmp_path, monkeypatch, capsys):
                 program.main([*words, str(tmp_path / "again")])
         assert left.value.code == 130
         said = capsys.readouterr().err
-        assert said == f"python -m posenc study: interrupted; the same command goes on from {tmp_path / 'again'}\n"
+        assert said == f"python -m posenc study: interrupted; the same command resumes from {tmp_path / 'again'}\n"
     for name in ("again", "at once"):
         assert program.main([*words, str(tmp_path / name)]) == 0
     runs = [json.loads((tmp_path / name / "study.json").read_text("utf-8"))["runs"] for name in ("again", "at once")]
     for run in (*runs[0], *runs[1]):
-        del run["seconds"], run["share"]
+        del run["seconds"], run["step_fractions"]
     assert runs[0] == runs[1]
 
 
@@ -239,7 +239,7 @@ def test_measured_once(tmp_path, monkeypatch):
     """What was measured is not again, unless something else is asked."""
     monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
     calls = []
-    monkeypatch.setattr(command, "measured", lambda *given: calls.append(given) or measured(*given))
+    monkeypatch.setattr(command, "evaluate", lambda *given: calls.append(given) or evaluate(*given))
     words = ["study", "--methods", "rope", "--out", str(tmp_path)]
     assert program.main(words) == 0
     first = (tmp_path / "study.json").read_bytes(), (tmp_path / "study.csv").read_bytes()
@@ -254,8 +254,8 @@ def test_measured_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--full"], r"width 64 there, 128 here\); give another --out"),
-        (["--methods", "t5", "--text", "own.txt"], "a checkpoint of another text; give another --out"),
+        (["--full"], r"width is 64 there and 128 here\); choose another --out"),
+        (["--methods", "t5", "--text", "own.txt"], "a checkpoint of another text; choose another --out"),
     ],
 )
 def test_results_of_another_configuration_stay(words, message, tmp_path, monkeypatch, capsys):
@@ -278,17 +278,17 @@ def test_results_of_another_configuration_stay(words, message, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--methods", "alibi", "alibo"], "alibo: there is no such method; there are none, learned,"),
-        (["--seeds", "0"], "--seeds 0: at least 1"),
+        (["--methods", "alibi", "alibo"], "alibo: no such method; expected one of none, learned,"),
+        (["--seeds", "0"], "--seeds 0: expected at least 1"),
         (["--quick", "--full"], "not allowed with"),
         (["--text", "nowhere.txt"], "nowhere.txt: No such file"),
         (["--text", "latin.txt"], r"latin.txt: not UTF-8 text \(byte 3 is 0xe9\)"),
         (["--text", "short.txt"], "short.txt: 600 bytes; expected at least 5130"),
         (["--out", "short.txt"], "--out short.txt: Not a directory"),
-        (["--lengths", "64", "32"], "--lengths 32: less than 64, the length of training"),
-        (["--lengths", "1000", "1001"], r"--lengths 64 1000 1001: whole windows of each are 8008000 bytes at least; "),
-        (["--stride", "65"], "--stride 65: from 1 to 64, the length of training"),
-        (["--stride", "0"], "--stride 0: from 1 to 64"),
+        (["--lengths", "64", "32"], "--lengths 32: expected at least 64, the training length"),
+        (["--lengths", "1000", "1001"], r"--lengths 64 1000 1001: whole windows of all lengths need 8008000 test bytes; "),
+        (["--stride", "65"], "--stride 65: expected 1 to 64, the training length"),
+        (["--stride", "0"], "--stride 0: expected 1 to 64"),
     ],
 )
 def test_refused(words, message, tmp_path, monkeypatch, capsys):
@@ -310,7 +310,7 @@ def test_own_text(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "QUICK", SMALL)
     file = tmp_path / "own.txt"
     file.write_text("Prüfe die Länge, sagte er. " * 400, encoding="utf-8")
-    assert text.of_file(file).vocabulary == 256
+    assert text.from_file(file).vocabulary == 256
     assert program.main(["study", "--text", str(file), "--methods", "alibi", "--out", str(tmp_path)]) == 0
     assert "alibi" in capsys.readouterr().out
 
@@ -352,7 +352,7 @@ def test_quick_shows_the_figure(tmp_path, run_python):
 @pytest.mark.parametrize("name", ["fire", "fox"])
 def test_training_goes_on(name, corpus, tmp_path, monkeypatch):
     """From any checkpoint, to the same bits; one of anything else is refused and stays as it is."""
-    monkeypatch.setattr(training, "KEPT", 1)
+    monkeypatch.setattr(training, "CHECKPOINT_INTERVAL", 1)
     scheme, file = SCHEMES[name], tmp_path / "a.npz"
     described = checkpoint.description(SMALL, name, 0, corpus)
     assert checkpoint.load(file, described) is None
@@ -367,14 +367,14 @@ def test_training_goes_on(name, corpus, tmp_path, monkeypatch):
             assert np.array_equal(array, again[key])
     kept = file.read_bytes()
     for other, message in (
-        (checkpoint.description(SMALL._replace(width=32), name, 0, corpus), r"width 64 there, 32 here"),
+        (checkpoint.description(SMALL._replace(width=32), name, 0, corpus), r"width is 64 there and 32 here"),
         (checkpoint.description(SMALL, name, 0, corpus._replace(train=corpus.train[1:])), "of another text"),
-        ({**described, "format": 0}, "format 1 there, 0 here"),
+        ({**described, "format": 0}, "format is 1 there and 0 here"),
     ):
         with pytest.raises(ValueError, match=message):
             checkpoint.load(file, other)
     assert file.read_bytes() == kept
     file.write_bytes(kept[:1000])
-    with pytest.raises(ValueError, match="no checkpoint of the study, or a damaged one"):
+    with pytest.raises(ValueError, match="not a checkpoint of the study, or damaged"):
         checkpoint.load(file, described)
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]

@@ -65,8 +65,8 @@ def test_both_attentions_are_one_function(method, dtype, corpus):
 def test_a_matrix_of_scores_is_seen(corpus):
     """Peaks hold a float32 matrix of scores at least where there is one, (batch, heads, N, N), and 2 N have twice as
     much of it. With posenc's kernels the length does not matter: rows of sinusoids are 4 * 512 * 16 bytes more."""
-    peak = partial(cost.traced_peak, SMALL, corpus)
-    scores = 4 * SMALL.heads * cost.TOKENS * 512 / cost.MIB
+    peak = partial(cost.array_peak, SMALL, corpus)
+    scores = 4 * SMALL.heads * cost.STEP_BYTES * 512 / cost.MIB
     short, long = (peak(cost.Contender("materialised", "sinusoidal", length)) for length in (256, 512))
     assert scores < long
     assert long - short >= scores / 2
@@ -79,18 +79,18 @@ def test_scratch_is_not_seen_by_tracemalloc(corpus):
     """Of the process: None where there is no /proc, else not much beside the arrays. Scratch at these widths is below
     1 MiB (csrc/scratch.h), what the allocator keeps is allowed 12."""
     contender = cost.Contender("posenc", "alibi", 256)
-    resident = cost.resident_peak(SMALL, corpus, contender)
+    resident = cost.process_peak(SMALL, corpus, contender)
     if not cost.STATUS.exists():
         assert resident is None
         return
-    assert 0 < resident < cost.traced_peak(SMALL, corpus, contender) + 12
+    assert 0 < resident < cost.array_peak(SMALL, corpus, contender) + 12
 
 
 def test_turns(corpus):
     """Every contender has rounds * (steps - 1) times, on the clock and of the processor."""
     both = cost.pair("posenc", 32)
     assert [one.length for one in both] == [32, 64]
-    took = cost.seconds(SMALL, corpus, both, 2)
+    took = cost.step_times(SMALL, corpus, both, 2)
     assert set(took) == set(both)
     for times in took.values():
         assert np.shape(times) == (2 * (cost.STEPS - 1), 2)
@@ -106,7 +106,7 @@ def test_files(tmp_path, monkeypatch, capsys):
     whole = json.loads((tmp_path / "cost.json").read_text(encoding="utf-8"))
     assert [(row["attention"], row["length"]) for row in whole["steps"]] == [("posenc", 32), ("materialised", 32)]
     for row in whole["steps"]:
-        assert row["ratio_mib"] == row["alibi_mib"] / row["sinusoidal_mib"]
+        assert row["ratio_array_mib"] == row["alibi_array_mib"] / row["sinusoidal_array_mib"]
         assert row["alibi_least_ms"] <= row["alibi_median_ms"]
     (read,) = whole["perplexity"]
     assert read["length"] == 32
@@ -116,13 +116,13 @@ def test_files(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert re.search(r"^materialised +32 .*\d\.\d\d", said, re.MULTILINE)
     assert re.search(r"^the paper +1024 +0\.89 +0\.89$", said, re.MULTILINE)
-    assert re.search(r"^perplexity at 64, seed 0: ALiBi trained at 32 \d+\.\d\d, sinus", said, re.MULTILINE)
+    assert re.search(r"^Perplexity in windows of 64, seed 0: \d+\.\d\d for ALiBi trained at 32, ", said, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--cost", "0"], "--cost 0: at least 1"),
+        (["--cost", "0"], "--cost 0: expected at least 1"),
         (["--cost", "--text", "short.txt"], "short.txt: 600 bytes; expected at least 10250"),
         (["--cost", "--out", "short.txt"], "--out short.txt: File exists"),
     ],

@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib", reason='needs matplotlib: pip install "posenc[
 import posenc
 from posenc import __main__ as program
 from posenc import autograd as traced
-from posenc.demos.study import attended, command, text, why
+from posenc.demos.study import attention_report, attention_statistics, command, text
 from posenc.demos.study.model import initial, losses
 from posenc.demos.study.schemes import SCHEMES
 
@@ -33,7 +33,7 @@ def test_weights_are_those_of_attention(name, corpus):
 
     def keeping(q, k, v, *, bias, causal):
         out = traced.attention(q, k, v, bias=bias, causal=causal)
-        layers.append((attended.weights_of(q, k, bias), v, out))
+        layers.append((attention_statistics.attention_weights(q, k, bias), v, out))
         return out
 
     weights = initial(SMALL, SCHEMES[name], corpus.vocabulary, 0)
@@ -49,21 +49,21 @@ def test_weights_are_those_of_attention(name, corpus):
 def test_entropy():
     """log n of n even weights, log 2 of two, 0 of one: to the rounding of n logarithms."""
     for n in (1, 7, 512):
-        assert attended.entropy(np.full((3, n), 1 / n)) == pytest.approx(np.log(n), abs=n * 2.0**-52)
-    assert attended.entropy(np.array([0.0, 0.5, 0.5])) == pytest.approx(np.log(2), abs=1e-15)
-    assert attended.entropy(np.array([0.0, 1.0, 0.0])) == 0
+        assert attention_statistics.entropy(np.full((3, n), 1 / n)) == pytest.approx(np.log(n), abs=n * 2.0**-52)
+    assert attention_statistics.entropy(np.array([0.0, 0.5, 0.5])) == pytest.approx(np.log(2), abs=1e-15)
+    assert attention_statistics.entropy(np.array([0.0, 1.0, 0.0])) == 0
 
 
 def test_even_attention(corpus):
     """Queries of 0 see all keys alike: every number has a formula. Sums of 64 logarithms round to 1e-14."""
     weights = initial(SMALL, SCHEMES["none"], corpus.vocabulary, 0)
     weights |= {f"{layer}.q": np.zeros_like(weights["0.q"]) for layer in range(SMALL.layers)}
-    seen = attended.look(SMALL, SCHEMES["none"], weights, corpus.test, 128, 64)
+    seen = attention_statistics.statistics(SMALL, SCHEMES["none"], weights, corpus.test, 128, 64)
     place = np.arange(64)
     assert np.abs(seen.entropy - np.log(place + 1)).max() <= 1e-13
     tail = place[-8:]  # a quarter of the trained length
     assert seen.far == pytest.approx(np.mean((tail + 1 - 32) / (tail + 1)), abs=1e-14)
-    assert seen.even == pytest.approx(seen.far, abs=1e-14)
+    assert seen.far_equal == pytest.approx(seen.far, abs=1e-14)
     assert seen.by_distance[:57] == pytest.approx(np.full(57, np.mean(1 / (tail + 1))), abs=1e-15)
     assert seen.by_distance[63] == pytest.approx(1 / 64, abs=1e-15)
     assert seen.size[-1] < seen.size[0]  # a mean of 64 values is smaller than one of them
@@ -74,29 +74,29 @@ def test_even_attention(corpus):
 
 def test_angles():
     """None is new within training; beyond it those of pairs that did not go around are: w < 2 pi / 31."""
-    assert attended.unseen(SMALL, "alibi", 64) is None
-    assert not attended.unseen(SMALL, "rope", 32).any()
-    new, w = attended.unseen(SMALL, "rope", 64), posenc.rope_frequencies(8).inv_freq
+    assert attention_statistics.unseen_angles(SMALL, "alibi", 64) is None
+    assert not attention_statistics.unseen_angles(SMALL, "rope", 32).any()
+    new, w = attention_statistics.unseen_angles(SMALL, "rope", 64), posenc.rope_frequencies(8).inv_freq
     assert np.array_equal(new > 0, 31 * w < 2 * np.pi)
-    assert len(attended.unseen(SMALL, "sinusoidal", 64)) == SMALL.width // 2
+    assert len(attention_statistics.unseen_angles(SMALL, "sinusoidal", 64)) == SMALL.width // 2
 
 
 def test_rows(corpus):
     """At the trained length no key is too far: hiding those changes nothing. A learned table ends there."""
-    setting = SMALL._replace(tested=(1, 2), targets=attended.READ)
+    setting = SMALL._replace(tested=(1, 2), targets=attention_statistics.STATISTICS_BYTES)
     for name, lengths in (("t5", [32, 64]), ("learned", [32])):
         weights = initial(setting, SCHEMES[name], corpus.vocabulary, 0)
-        rows, looks = attended.rows_of(setting, name, weights, corpus)
+        rows, looks = attention_statistics.statistics_by_length(setting, name, weights, corpus)
         assert [row["length"] for row in rows] == list(looks) == lengths
         assert rows[0]["perplexity_near"] == rows[0]["perplexity"]
-        assert rows[0]["far"] == rows[0]["far_even"] == 0
-        assert all(row["entropy"] <= row["entropy_even"] for row in rows)
+        assert rows[0]["far"] == rows[0]["far_equal"] == 0
+        assert all(row["entropy"] <= row["entropy_equal"] for row in rows)
     assert looks[32].nats.mean() == pytest.approx(np.log(rows[0]["perplexity"]), rel=1e-5)  # float32, other batches
 
 
 def test_files(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "QUICK", SMALL)
-    monkeypatch.setattr(attended, "READ", 256)
+    monkeypatch.setattr(attention_statistics, "STATISTICS_BYTES", 256)
     assert program.main(["study", "--why", "--methods", "rope", "learned", "--out", str(tmp_path)]) == 0
     whole = json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))
     assert [(row["method"], row["length"]) for row in whole["rows"]] == [
@@ -115,11 +115,11 @@ def test_picture(corpus):
     """A line for each method in each panel, and one for even weights; what has no angles is not in the last."""
     looks = {
         name: {
-            length: attended.look(SMALL, SCHEMES[name], initial(SMALL, SCHEMES[name], 128, 0), corpus.test, 128, length)
+            length: attention_statistics.statistics(SMALL, SCHEMES[name], initial(SMALL, SCHEMES[name], 128, 0), corpus.test, 128, length)
             for length in (32, 128)
         }
         for name in ("alibi", "sinusoidal")
     }
-    panels = why.picture(SMALL, looks).axes
+    panels = attention_report.draw(SMALL, looks).axes
     assert [len(axes.get_lines()) for axes in panels] == [2, 3, 2, 2, 3, 2]
     assert len({axes.get_title() for axes in panels}) == 6

@@ -1,7 +1,8 @@
-"""Train short, test long: perplexity of small models at lengths they were not trained at.
+"""Train short, test long: perplexity of small models on windows longer than those of training.
 
-``python -m posenc study --quick`` trains a byte-level decoder once for each scheme, at one length, and reads the same
-bytes of other texts in longer and longer windows (Press et al. 2022, figure 1, in small). ``--full`` has a larger model
-and goes to sixteen times the length, ``--text FILE`` takes another text. Weights, study.json, study.csv and study.png
-are left in ``--out``; after Ctrl-C the same command goes on. Needs the extra `study`.
+``python -m posenc study --quick`` trains a byte-level decoder once per scheme on windows of one length. It then
+evaluates each model on the same test bytes in longer and longer windows (Press et al. 2022, figure 1, at a small
+scale). ``--full`` trains a larger model and evaluates it up to 16 times the training length; ``--text FILE`` replaces
+the text. The weights, study.json, study.csv and study.png are written to ``--out``. After Ctrl-C the same command
+resumes. The study needs the extra ``study``.
 """

@@ -1,4 +1,4 @@
-"""What a training was when it stopped, and what it was of: one .npz file, there whole or not at all."""
+"""Checkpoints of a training, with a description of what was trained. Files are written atomically."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ from .schemes import Setting, Weights
 from .text import Bytes, Corpus
 
 FORMAT = 1
-"""Changes with what is in a file, and with the model or its training: older files do not fit then."""
+"""Version of the files. It increases when their content, the model or the training changes."""
 Description = dict[str, Any]
+"""JSON: everything that the weights depend on."""
 
 
 class State(NamedTuple):
-    """A training between two steps. Moments are empty where it is over."""
+    """State of a training between two steps. The moments are empty after the last step."""
 
     weights: Weights
     first: Weights
+    """Adam's first moments."""
     second: Weights
+    """Adam's second moments."""
     step: int
-    """How many are done."""
+    """Number of steps done."""
     generator: dict[str, Any]
-    """State of what draws the windows."""
+    """State of the generator that draws the windows."""
     seconds: float
-    """What these steps took."""
+    """Time that these steps took."""
 
 
 def hashed(data: Bytes) -> str:
@@ -39,16 +42,16 @@ def hashed(data: Bytes) -> str:
 
 
 def description(setting: Setting, method: str, seed: int, corpus: Corpus) -> Description:
-    """All that the weights depend on; what they are tested on is not among it."""
+    """Describe everything that the weights depend on. The evaluation is not part of it."""
     trained = setting._asdict()
     for name in ("name", "targets", "tested"):
         del trained[name]
-    words = hashed(corpus.train)
-    return {"format": FORMAT, "method": method, "seed": seed, "text": words, "vocabulary": corpus.vocabulary, **trained}
+    text = hashed(corpus.train)
+    return {"format": FORMAT, "method": method, "seed": seed, "text": text, "vocabulary": corpus.vocabulary, **trained}
 
 
-def replace(file: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """All at once: whoever interrupts this finds the old file."""
+def replace(file: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file atomically: after an interruption the old file is still complete."""
     unfinished = file.with_name(f"{file.name}.unfinished")
     try:
         with unfinished.open("wb") as stream:
@@ -58,17 +61,20 @@ def replace(file: Path, write: Callable[[BinaryIO], Any]) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def save(file: Path, state: State, described: Mapping[str, Any]) -> None:
-    """Replaces what was saved before."""
-    words = {"description": json.dumps(described), "generator": json.dumps(state.generator)}
-    arrays: dict[str, Any] = {**words, "step": state.step, "seconds": state.seconds}
+def save(file: Path, state: State, described: Description) -> None:
+    """Write a checkpoint, replacing the one before."""
+    texts = {"description": json.dumps(described), "generator": json.dumps(state.generator)}
+    arrays: dict[str, Any] = {**texts, "step": state.step, "seconds": state.seconds}
     for part in ("weights", "first", "second"):
         arrays |= {f"{part}/{name}": array for name, array in getattr(state, part).items()}
     replace(file, lambda stream: np.savez(stream, **arrays))
 
 
-def load(file: Path, described: Mapping[str, Any]) -> State | None:
-    """What was saved; None if nothing was. ValueError where it is of something else, and says what differs."""
+def load(file: Path, described: Description) -> State | None:
+    """Read a checkpoint; None if there is none.
+
+    ValueError if the file is damaged, or if its description differs; the message says how.
+    """
     try:
         with file.open("rb") as stream, np.load(stream) as opened:
             arrays = {key: opened[key] for key in opened.files}
@@ -78,19 +84,19 @@ def load(file: Path, described: Mapping[str, Any]) -> State | None:
         return None
     except (OSError, KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
-            f"{file}: no checkpoint of the study, or a damaged one; remove it or give another --out"
+            f"{file}: not a checkpoint of the study, or damaged; remove it or choose another --out"
         ) from error
     if found != dict(described):
-        raise ValueError(f"{file}: {_difference(found, described)}; give another --out")
-    kept: dict[str, Weights] = {"weights": {}, "first": {}, "second": {}}
+        raise ValueError(f"{file}: {_difference(found, described)}; choose another --out")
+    parts: dict[str, Weights] = {"weights": {}, "first": {}, "second": {}}
     for key, array in arrays.items():
         part, _, name = key.partition("/")
-        kept[part][name] = array
-    return State(**kept, step=step, generator=generator, seconds=seconds)
+        parts[part][name] = array
+    return State(**parts, step=step, generator=generator, seconds=seconds)
 
 
 def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     name = next(name for name in {**wanted, **found} if found.get(name) != wanted.get(name))
     if name == "text":
         return "a checkpoint of another text"
-    return f"a checkpoint of another configuration ({name} {found.get(name)} there, {wanted.get(name)} here)"
+    return f"a checkpoint of another configuration ({name} is {found.get(name)} there and {wanted.get(name)} here)"

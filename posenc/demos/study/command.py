@@ -1,4 +1,4 @@
-"""``python -m posenc study``: train every scheme, print the table as it goes, keep the numbers and the weights."""
+"""``python -m posenc study``: train every scheme, print the table as it grows, keep the numbers and the weights."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import NamedTuple, TextIO
 import numpy as np
 
 from . import checkpoint, tables, text
-from .allocation import keep_freed
+from .allocation import keep_freed_memory
+from .evaluation import Protocol, evaluate, evaluate_rope_extensions, perplexity, protocol
 from .figure import draw
-from .measures import Reading, fixed, measured, reading
 from .progress import Bars
 from .schemes import SCHEMES, Scheme, Setting, Weights
-from .share import share
-from .training import DivergedError, perplexity, train
+from .step_profile import step_fractions
+from .training import DivergedError, train
 
 QUICK = Setting("quick", 64, 2, 4, length=64, batch=16, steps=400, rate=8e-3, targets=24576, tested=(1, 2, 4, 8))
 FULL = Setting(
@@ -27,10 +27,12 @@ FULL = Setting(
 DEFAULT = ("sinusoidal", "rope", "t5", "alibi")
 FULL_DEFAULT = ("none", "learned", *DEFAULT)
 ALL = "all"
+RESULT_FORMAT = 2
+"""Version of the .json files beside the checkpoints; results of another version are computed again."""
 
 
-class Asked(NamedTuple):
-    """What the user wants."""
+class Request(NamedTuple):
+    """The options of the command."""
 
     setting: Setting
     directory: Path
@@ -42,81 +44,88 @@ class Asked(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One training."""
+    """One training and its checkpoint."""
 
     method: str
     seed: int
-    kept: Path
-    described: checkpoint.Description
+    file: Path
+    description: checkpoint.Description
 
     @property
     def scheme(self) -> Scheme:
         return SCHEMES[self.method]
 
 
-def chosen(methods: Sequence[str] | None, seeds: int, full: bool) -> tuple[dict[str, int], dict[str, int]]:
-    """How often each method is trained; those that only `all` names once, in a table of their own."""
+def select_methods(methods: Sequence[str] | None, seeds: int, full: bool) -> tuple[dict[str, int], dict[str, int]]:
+    """Number of seeds of each method: those of the main table, and those that only ``all`` selects, with one seed."""
     default = FULL_DEFAULT if full else DEFAULT
     names = tuple(methods or default)
     unknown = [name for name in names if name not in (*SCHEMES, ALL)]
     if unknown:
-        raise ValueError(f"--methods {unknown[0]}: there is no such method; there are {', '.join(SCHEMES)}, {ALL}")
+        raise ValueError(f"--methods {unknown[0]}: no such method; expected one of {', '.join(SCHEMES)}, {ALL}")
     if ALL not in names:
         return dict.fromkeys(names, seeds), {}
     named = dict.fromkeys((*default, *(name for name in names if name != ALL)), seeds)
     return named, {name: 1 for name in SCHEMES if name not in named}
 
 
-def tested(setting: Setting, lengths: Sequence[int] | None, stride: int | None) -> Setting:
-    """With the lengths of the user, if they are any."""
+def with_lengths(setting: Setting, lengths: Sequence[int] | None, stride: int | None) -> Setting:
+    """Replace the lengths of the windows by those of the user, if there are any, and check the stride."""
     trained = setting.length
     if stride is not None and not 1 <= stride <= trained:
-        raise ValueError(f"--stride {stride}: from 1 to {trained}, the length of training")
+        raise ValueError(f"--stride {stride}: expected 1 to {trained}, the training length")
     if not lengths:
         return setting
     short = [length for length in lengths if length < trained]
     if short:
-        raise ValueError(f"--lengths {short[0]}: less than {trained}, the length of training")
+        raise ValueError(f"--lengths {short[0]}: expected at least {trained}, the training length")
     return setting._replace(tested=tuple(length / trained for length in sorted({trained, *lengths})))
 
 
-def prepared(asked: Asked) -> tuple[Setting, text.Corpus, Reading]:
-    setting = tested(asked.setting, asked.lengths, asked.stride)
-    corpus = text.embedded() if asked.text is None else text.of_file(asked.text)
-    how = reading(setting, corpus.test, asked.stride)
+def load_text(path: Path | None) -> text.Corpus:
+    return text.embedded() if path is None else text.from_file(path)
+
+
+def prepare(request: Request) -> tuple[Setting, text.Corpus, Protocol]:
+    """Read the text and choose what to predict. ValueError if the text is too short."""
+    setting = with_lengths(request.setting, request.lengths, request.stride)
+    corpus = load_text(request.text)
+    chosen = protocol(setting, corpus.test, request.stride)
     least = int(np.lcm.reduce(setting.lengths))
-    if not how.targets and asked.lengths:
-        given = " ".join(map(str, setting.lengths))
+    if not chosen.targets and request.lengths:
+        lengths = " ".join(map(str, setting.lengths))
         raise ValueError(
-            f"--lengths {given}: whole windows of each are {least} bytes at least; "
-            f"{corpus.name} has {len(corpus.test)} to test on"
+            f"--lengths {lengths}: whole windows of all lengths need {least} test bytes; "
+            f"{corpus.name} has {len(corpus.test)}"
         )
-    if not how.targets:
+    if not chosen.targets:
         raise ValueError(
             f"--text {corpus.name}: {sum(map(len, corpus[1:4]))} bytes; expected at least {10 * (least + 1)}"
         )
-    return setting, corpus, how
+    return setting, corpus, chosen
 
 
-def runs(directory: Path, setting: Setting, corpus: text.Corpus, often: dict[str, int]) -> list[Run]:
+def plan_runs(directory: Path, setting: Setting, corpus: text.Corpus, seeds: dict[str, int]) -> list[Run]:
+    """List the trainings. ValueError if a checkpoint in the directory, of any method, is of another study."""
+
     def run(method: str, seed: int) -> Run:
         described = checkpoint.description(setting, method, seed, corpus)
         return Run(method, seed, directory / f"{method}-{seed}.npz", described)
 
-    for file in directory.glob("*.npz"):  # whatever is there, of any method, must be of this study
+    for file in directory.glob("*.npz"):
         method, _, seed = file.stem.rpartition("-")
         checkpoint.load(file, checkpoint.description(setting, method, int(seed) if seed.isdigit() else -1, corpus))
-    return [run(method, seed) for method, seeds in often.items() for seed in range(seeds)]
+    return [run(method, seed) for method, count in seeds.items() for seed in range(count)]
 
 
-def trained(setting: Setting, corpus: text.Corpus, run: Run, bars: Bars) -> tuple[Weights, float]:
-    """Weights and seconds, from where the checkpoint is."""
-    state = checkpoint.load(run.kept, run.described)
+def train_run(setting: Setting, corpus: text.Corpus, run: Run, bars: Bars) -> tuple[Weights, float]:
+    """Train from the last checkpoint on; return the weights and the seconds of the whole training."""
+    state = checkpoint.load(run.file, run.description)
     title = f"{run.method}, seed {run.seed}"
     seconds = [0.0 if state is None else state.seconds]
 
     def keep(state: checkpoint.State) -> None:
-        checkpoint.save(run.kept, state, run.described)
+        checkpoint.save(run.file, state, run.description)
         seconds.append(state.seconds)
 
     report = bars.training(title, 0 if state is None else state.step, setting.steps)
@@ -130,71 +139,79 @@ def trained(setting: Setting, corpus: text.Corpus, run: Run, bars: Bars) -> tupl
     return weights, seconds[-1]
 
 
-def result(setting: Setting, corpus: text.Corpus, how: Reading, run: Run, bars: Bars) -> tables.Row:
-    """What the table says of one training: from the file beside its weights if that answers the same questions."""
-    weights, seconds = trained(setting, corpus, run, bars)
-    file = run.kept.with_suffix(".json")
-    asked = [checkpoint.FORMAT, checkpoint.hashed(corpus.test), checkpoint.hashed(corpus.validation)]
-    asked += [list(setting.lengths), setting.targets, list(how)]
+def result(setting: Setting, corpus: text.Corpus, chosen: Protocol, run: Run, bars: Bars) -> tables.TrainingRow:
+    """Train and evaluate. The result is kept beside the checkpoint, and used again for the same questions."""
+    weights, seconds = train_run(setting, corpus, run, bars)
+    file = run.file.with_suffix(".json")
+    asked = [RESULT_FORMAT, checkpoint.hashed(corpus.test), checkpoint.hashed(corpus.validation)]
+    asked += [list(setting.lengths), setting.targets, list(chosen)]
     if file.exists():
-        kept = tables.with_lengths(file.read_text(encoding="utf-8"))
+        kept = tables.load_json(file.read_text(encoding="utf-8"))
         if kept["asked"] == asked:
-            found: tables.Row = kept["found"]
+            found: tables.TrainingRow = kept["found"]
             return found
-    of_validation = text.targets(corpus.validation, setting.targets, setting.lengths[:1])
-    row: tables.Row = {
-        "method": run.method, "seed": run.seed, "parameters": sum(array.size for array in weights.values()),
+    validation_count = text.target_count(corpus.validation, setting.targets, setting.lengths[:1])
+    evaluation = evaluate(setting, run.scheme, weights, corpus.test, chosen)
+    row: tables.TrainingRow = {
+        "method": run.method,
+        "seed": run.seed,
+        "parameters": sum(array.size for array in weights.values()),
         "seconds": round(seconds, 2),
-        "validation": perplexity(setting, run.scheme, weights, corpus.validation, of_validation, setting.length),
-        **measured(setting, run.scheme, weights, corpus.test, how)._asdict(),
-        "share": share(setting, run.scheme, corpus)._asdict(),
-    }  # fmt: skip
-    if run.method == "rope":
-        row["fixes"] = fixed(setting, weights, corpus.test, how)
+        "validation": perplexity(setting, run.scheme, weights, corpus.validation, validation_count, setting.length),
+        "perplexity": evaluation.perplexity,
+        "last": evaluation.last,
+        "last_ratio": evaluation.last_ratio,
+        "sliding": evaluation.sliding,
+        "step_fractions": step_fractions(setting, run.scheme, corpus)._asdict(),
+        "rope_extensions": (
+            evaluate_rope_extensions(setting, weights, corpus.test, chosen) if run.method == "rope" else None
+        ),
+    }
     checkpoint.replace(file, lambda stream: stream.write(json.dumps({"asked": asked, "found": row}).encode()))
     return row
 
 
-def table(
-    setting: Setting, corpus: text.Corpus, how: Reading, planned: Sequence[Run], bars: Bars, out: TextIO
-) -> list[tables.Row]:
-    """Every training, a line as soon as it is there."""
-    print(tables.head("perplexity", setting.lengths), file=out, flush=True)
+def print_results(
+    setting: Setting, corpus: text.Corpus, chosen: Protocol, planned: Sequence[Run], bars: Bars, out: TextIO
+) -> list[tables.TrainingRow]:
+    """Train and evaluate every run, and print its line as soon as it is known."""
+    print(tables.head(setting.lengths), file=out, flush=True)
     rows = []
     for run in planned:
-        rows.append(result(setting, corpus, how, run, bars))
+        rows.append(result(setting, corpus, chosen, run, bars))
         print(tables.line(rows[-1]), file=out, flush=True)
     return rows
 
 
-def make(directory: Path, given: Path) -> None:
-    """With its parents; ValueError says in one line to who gave `given` why not."""
+def make_directory(directory: Path, option: Path) -> None:
+    """Create a directory and its parents. ValueError names `option`, the value of ``--out``."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"--out {given}: {error.strerror or error}") from error
+        raise ValueError(f"--out {option}: {error.strerror or error}") from error
 
 
-def study(asked: Asked, out: TextIO | None = None) -> None:
-    """The whole command; ValueError or DivergedError says in one line why not."""
-    out, began = out or sys.stdout, time.monotonic()
-    keep_freed()
-    main, others = chosen(asked.methods, asked.seeds, asked.setting.name == FULL.name)
-    setting, corpus, how = prepared(asked)
-    checkpoints = asked.directory / "checkpoints"
-    planned = [runs(checkpoints, setting, corpus, often) for often in (main, others)]
-    make(checkpoints, asked.directory)
+def study(request: Request, out: TextIO | None = None) -> None:
+    """Run the command. ValueError or DivergedError says in one line why it fails."""
+    out, start = out or sys.stdout, time.monotonic()
+    keep_freed_memory()
+    main, others = select_methods(request.methods, request.seeds, request.setting.name == FULL.name)
+    setting, corpus, chosen = prepare(request)
+    checkpoints = request.directory / "checkpoints"
+    planned = [plan_runs(checkpoints, setting, corpus, seeds) for seeds in (main, others)]
+    make_directory(checkpoints, request.directory)
     print(
-        f"{corpus.name}: {len(corpus.train)} bytes to train on, perplexity of the same {how.targets} bytes at every "
-        f"length; trained at {setting.length}, {setting.steps} steps of {setting.batch * setting.length} bytes.",
+        f"{corpus.name}: {len(corpus.train)} bytes for training, the same {chosen.targets} bytes to predict at every "
+        f"length.\nEach model is trained on windows of {setting.length} bytes: {setting.steps} steps of "
+        f"{setting.batch * setting.length} bytes.\n\nPerplexity per byte, and the time of the training:",
         file=out,
     )
     bars = Bars(sys.stderr, setting.steps * sum(map(len, planned)))
-    rows = table(setting, corpus, how, planned[0], bars, out)
+    rows = print_results(setting, corpus, chosen, planned[0], bars, out)
     if others:
         print("\nThe other methods, one seed each:", file=out)
-        rows += table(setting, corpus, how, planned[1], bars, out)
-    tables.summary(setting, rows, how, out)
-    files = tables.write(asked.directory, setting, corpus, how, rows)
-    files.append(draw(asked.directory, setting, rows, tuple(main)))
-    print(f"\n{time.monotonic() - began:.0f} s. " + ", ".join(map(str, files)), file=out)
+        rows += print_results(setting, corpus, chosen, planned[1], bars, out)
+    tables.summary(setting, rows, chosen, out)
+    files = tables.write(request.directory, setting, corpus, chosen, rows)
+    files.append(draw(request.directory, setting, rows, tuple(main)))
+    print(f"\n{time.monotonic() - start:.0f} s. Files: " + ", ".join(map(str, files)), file=out)

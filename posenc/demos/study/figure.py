@@ -1,78 +1,89 @@
-"""The figure: perplexity by length of window, the seeds as a band, the length of training marked."""
+"""The figure study.png: perplexity by the length of the windows, the range of the seeds as a band."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from ...plot.styles import COLORS
-from .measures import ByLength
+from posenc import plot
+
+from .evaluation import ByLength
 from .schemes import Setting
-from .tables import Row, by_method
+from .tables import TrainingRow, by_method, rope_extensions
 
 MARKERS = "osD^vP*X<>hpd8"
-"""They tell lines too, beside the colours."""
+"""Markers distinguish the curves where colours do not."""
 SHOWN = ("raw", "PI", "dynamic NTK", "NTK 32", "YaRN", "Self-Extend", "ReRoPE")
-"""Of the ways to read RoPE; the table has all."""
+"""Extensions of RoPE in the figure; the table has all."""
+TICKS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200)
+"""Perplexities that get a tick."""
 
 
-def draw(directory: Path, setting: Setting, rows: Sequence[Row], main: Sequence[str]) -> Path:
-    """study.png: what was asked for, and beside it the other methods, and RoPE read in other ways."""
+def draw(directory: Path, setting: Setting, rows: Sequence[TrainingRow], main: Sequence[str]) -> Path:
+    """Write study.png: a panel for the main methods, one for the others, and one for the extensions of RoPE."""
     methods = {name: [row["perplexity"] for row in own] for name, own in by_method(rows).items()}
     panels = [("", {name: methods[name] for name in main})]
-    others = {name: values for name, values in methods.items() if name not in main}
+    others = {name: seeds for name, seeds in methods.items() if name not in main}
     if others:
         panels.append(("other methods, one seed", others))
-    rope = [row["fixes"] for row in rows if "fixes" in row]
-    if rope:
-        panels.append(("RoPE, read in other ways", {name: [row[name] for row in rope] for name in SHOWN}))
+    if extensions := rope_extensions(rows):
+        panels.append(("RoPE, extended without training", {name: extensions[name] for name in SHOWN}))
     figure = Figure(figsize=(1 + 4.8 * len(panels), 4.8), layout="constrained")
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for ax, (title, lines) in zip(axes, panels, strict=True):
-        panel(ax, setting, lines)
-        ax.set_title(title, fontsize="medium")
-    axes[0].set_ylabel("perplexity per byte")
+    grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (title, curves) in zip(grid, panels, strict=True):
+        draw_panel(axes, setting, curves)
+        axes.set_title(title, fontsize="medium")
+    grid[0].set_ylabel("perplexity per byte")
     file = directory / "study.png"
     figure.savefig(file, dpi=150)
     return file
 
 
-def panel(ax: Any, setting: Setting, lines: dict[str, list[ByLength]]) -> None:
+def draw_panel(axes: Axes, setting: Setting, curves: dict[str, list[ByLength]]) -> None:
+    """Draw the mean of the seeds of each method, and their range as a band."""
     ends = []
-    for number, (name, seeds) in enumerate(lines.items()):
+    for number, (name, seeds) in enumerate(curves.items()):
         lengths = [length for length in setting.lengths if seeds[0][length] is not None]
-        values = np.array([[row[length] for length in lengths] for row in seeds], float)
-        color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
-        middle = values.mean(0)
-        ax.fill_between(lengths, values.min(0), values.max(0), color=color, alpha=0.25, linewidth=0)
-        ax.plot(lengths, middle, color=color, marker=marker, markersize=5, linewidth=1.6)
-        ends.append((middle[-1], lengths[-1], name, color))
-    ax.axvline(setting.length, color="0.5", linestyle=":", linewidth=1.2, zorder=0)
-    ax.set(xscale="log", yscale="log", xlabel="bytes in a window (dotted: in training)")
-    ax.set_xticks(setting.lengths, [str(length) for length in setting.lengths])
-    ax.xaxis.set_minor_locator(NullLocator())
-    low, high = ax.get_ylim()
-    ticks = [tick for tick in (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200) if low <= tick <= high]
-    ax.set_yticks(ticks, [str(tick) for tick in ticks])
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.spines[["top", "right"]].set_visible(False)
-    names(ax, ends, np.log(high / low))
+        perplexities = np.array([[seed[length] for length in lengths] for seed in seeds], float)
+        color, marker = plot.line_style(number)["color"], MARKERS[number % len(MARKERS)]
+        mean = perplexities.mean(0)
+        axes.fill_between(lengths, perplexities.min(0), perplexities.max(0), color=color, alpha=0.25, linewidth=0)
+        axes.plot(lengths, mean, color=color, marker=marker, markersize=5, linewidth=1.6)
+        ends.append((float(mean[-1]), lengths[-1], name, color))
+    axes.axvline(setting.length, color="0.5", linestyle=":", linewidth=1.2, zorder=0)
+    axes.set(xscale="log", yscale="log", xlabel="bytes in a window (dotted: training)")
+    axes.set_xticks(setting.lengths, [str(length) for length in setting.lengths])
+    axes.xaxis.set_minor_locator(NullLocator())
+    low, high = axes.get_ylim()
+    ticks = [tick for tick in TICKS if low <= tick <= high]
+    axes.set_yticks(ticks, [str(tick) for tick in ticks])
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.spines[["top", "right"]].set_visible(False)
+    label_ends(axes, ends, np.log(high / low))
 
 
-def names(ax: Any, ends: list[tuple[float, int, str, str]], span: float) -> None:
-    """Each beside the end of its line; outside, moved up where the one below stands."""
-    furthest = max(length for _, length, _, _ in ends)
-    least, place = span / 20, -np.inf
-    for value, length, name, color in sorted(ends):
-        here = {"text": name, "xy": (length, value), "color": color, "va": "center", "annotation_clip": False}
-        if length < furthest:
-            ax.annotate(**here, xytext=(8, 0), textcoords="offset points")
+def label_ends(axes: Axes, ends: list[tuple[float, int, str, str]], log_range: float) -> None:
+    """Write each name at the end of its curve (perplexity, length, name, colour).
+
+    Names of curves that reach the longest window stand outside the axes, moved up where two would overlap.
+    """
+    longest = max(length for _, length, _, _ in ends)
+    spacing, height = log_range / 20, -np.inf
+    for perplexity, length, name, color in sorted(ends):
+        if length < longest:
+            axes.annotate(
+                name, (length, perplexity), (8, 0), textcoords="offset points", color=color, va="center",
+                annotation_clip=False,
+            )  # fmt: skip
             continue
-        place = max(np.log(value), place + least)
+        height = max(np.log(perplexity), height + spacing)
         arrow = {"arrowstyle": "-", "color": color, "linewidth": 0.5, "alpha": 0.5, "relpos": (0, 0.5), "shrinkB": 4}
-        ax.annotate(**here, xytext=(1.06, np.exp(place)), textcoords=("axes fraction", "data"), arrowprops=arrow)
+        axes.annotate(
+            name, (length, perplexity), (1.06, np.exp(height)), textcoords=("axes fraction", "data"), color=color,
+            va="center", annotation_clip=False, arrowprops=arrow,
+        )  # fmt: skip

@@ -1,26 +1,30 @@
-"""A byte-level decoder whose attention, forward and backward, is posenc's."""
+"""A byte-level decoder whose attention, forward and backward, is computed by posenc."""
 
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any
 
 import autograd.numpy as anp  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import numpy as np
 
 from posenc import autograd as traced
 
-from .layers import cross_entropy, into_heads, layer_norm, out_of_heads, relu_of
-from .schemes import Scheme, Setting, Weights
+from .layers import cross_entropy, layer_norm, linear_relu, project_from_heads, project_to_heads
+from .schemes import Array, Scheme, Setting, Traced, Weights
+from .text import Tokens
 
 
 def initial(setting: Setting, scheme: Scheme, vocabulary: int, seed: int) -> Weights:
-    """Standard deviation 1 / sqrt(inputs), what writes to the residual stream less by sqrt(2 layers); the embedding
-    is also the last layer. The scheme's own arrays come last, so all schemes begin with the same others."""
+    """Draw the weights of an untrained model.
+
+    The standard deviation is 1 / sqrt(inputs), and less by sqrt(2 layers) for matrices that write to the residual
+    stream. The embedding is also the output layer. The arrays of the scheme are drawn last, so that all schemes start
+    from the same other weights.
+    """
     draw = np.random.default_rng(seed)
     d, depth = setting.width, sqrt(2 * setting.layers)
 
-    def normal(rows: int, columns: int, scale: float) -> Any:
+    def normal(rows: int, columns: int, scale: float) -> Array:
         return (scale * draw.standard_normal((rows, columns))).astype(np.float32)
 
     weights: Weights = {"embedding": normal(vocabulary, d, d**-0.5), "norm": np.ones(d, np.float32)}
@@ -38,26 +42,26 @@ def initial(setting: Setting, scheme: Scheme, vocabulary: int, seed: int) -> Wei
     return weights | {f"scheme.{name}": array for name, array in scheme.weights(setting, draw).items()}
 
 
-def losses(setting: Setting, scheme: Scheme, weights: Weights, inputs: Any, targets: Any) -> Any:
-    """Nats of each target, (batch * n,)."""
+def losses(setting: Setting, scheme: Scheme, weights: Weights, inputs: Tokens, targets: Tokens) -> Traced:
+    """Loss of each target in nats, (batch * n,), from inputs and targets (batch, n)."""
     batch, n = inputs.shape
     d, heads = setting.width, setting.heads
     own = {name.removeprefix("scheme."): array for name, array in weights.items() if name.startswith("scheme.")}
     x = traced.learned(weights["embedding"], inputs) * np.float32(sqrt(d))
-    if scheme.added is not None:
-        x = x + scheme.added(setting, own, n)
-    x = anp.reshape(x, (batch * n, d))  # NumPy hands products of matrices to BLAS, not those of stacks
+    if scheme.encoding is not None:
+        x = x + scheme.encoding(setting, own, n)
+    x = anp.reshape(x, (batch * n, d))  # NumPy passes matrix products to BLAS, but not products of stacks
     bias = () if scheme.bias is None else scheme.bias(setting, own)
     for layer in range(setting.layers):
         y = layer_norm(x, weights[f"{layer}.norm"])
         if scheme.layer_bias is not None:
             bias = scheme.layer_bias(setting, own, layer, anp.reshape(y, (batch, n, d)))
-        q, k, v = (into_heads(y, weights[f"{layer}.{part}"], (batch, n, heads)) for part in "qkv")
-        if scheme.turned is not None:
-            q, k = scheme.turned(setting, q), scheme.turned(setting, k)
-        seen = scheme.attention(q, k, v, bias=bias, causal=True)
-        x = x + out_of_heads(seen, weights[f"{layer}.out"])
-        y = relu_of(layer_norm(x, weights[f"{layer}.norm2"]), weights[f"{layer}.up"])
+        q, k, v = (project_to_heads(y, weights[f"{layer}.{part}"], (batch, n, heads)) for part in "qkv")
+        if scheme.rotation is not None:
+            q, k = scheme.rotation(setting, q), scheme.rotation(setting, k)
+        attended = scheme.attention(q, k, v, bias=bias, causal=True)
+        x = x + project_from_heads(attended, weights[f"{layer}.out"])
+        y = linear_relu(layer_norm(x, weights[f"{layer}.norm2"]), weights[f"{layer}.up"])
         x = x + anp.dot(y, weights[f"{layer}.down"])
     logits = anp.dot(layer_norm(x, weights["norm"]), weights["embedding"].T)
     return cross_entropy(logits, targets.reshape(-1))

@@ -1,4 +1,4 @@
-"""How far a study is, and what is left of it: bars where there is a terminal, nothing elsewhere."""
+"""Progress bars of the study: shown on a terminal, silent elsewhere."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 
 class Bars:
-    """One bar for all trainings, one for that which runs; both count steps."""
+    """One bar for all trainings and one for the current training; both count steps."""
 
     def __init__(self, stream: TextIO, steps: int) -> None:
-        console = Console(file=stream)
         columns = (
             TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.percentage:3.0f} %"),
             TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[loss]}"),
         )  # fmt: skip
-        self.shown = Progress(
+        console = Console(file=stream)
+        self.progress = Progress(
             *columns, console=console, transient=True, disable=not stream.isatty(), refresh_per_second=2
         )
-        self.whole = self.shown.add_task("all", total=steps, loss="")
-        self.one: TaskID | None = None
+        self.all = self.progress.add_task("all", total=steps, loss="")
+        self.current: TaskID | None = None
 
     def training(self, title: str, done: int, steps: int) -> Callable[[int, float], None]:
-        """Begin a training of which some steps are done; returns what its steps report to."""
-        task = self.one = self.shown.add_task(title, total=steps, completed=done, loss="")
-        self.shown.advance(self.whole, done)
-        self.shown.start()
+        """Start the bar of a training, `done` of whose steps are done. Return the function to call after each step."""
+        task = self.current = self.progress.add_task(title, total=steps, completed=done, loss="")
+        self.progress.advance(self.all, done)
+        self.progress.start()
 
         def report(step: int, loss: float) -> None:
-            self.shown.update(task, completed=step, loss=f"loss {loss:.3f}")
-            self.shown.advance(self.whole)
+            self.progress.update(task, completed=step, loss=f"loss {loss:.3f}")
+            self.progress.advance(self.all)
 
         return report
 
     def clear(self) -> None:
-        """Nothing is left on the terminal: something will be printed there."""
-        self.shown.stop()
-        if self.one is not None:
-            self.shown.remove_task(self.one)
-            self.one = None
+        """Erase the bars from the terminal, so that a table can be printed there."""
+        self.progress.stop()
+        if self.current is not None:
+            self.progress.remove_task(self.current)
+            self.current = None

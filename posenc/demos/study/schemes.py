@@ -1,162 +1,180 @@
-"""What tells a model where a byte stands: an addition to the embeddings, a turn of queries and keys, or a bias."""
+"""Position-encoding schemes: an addition to the embeddings, a rotation of queries and keys, or a bias on the logits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import autograd.numpy as anp  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import numpy as np
+import numpy.typing as npt
 
 import posenc
 from posenc import autograd as traced
 
-from ..._core_api.arguments import Array
-
-Weights = dict[str, Any]
+Array = npt.NDArray[np.floating[Any]]
+Traced: TypeAlias = Any
+"""An array, or the box that autograd puts around one while it records a gradient."""
+TracedBias: TypeAlias = "posenc.Bias | traced.Operator"
+Weights = dict[str, Traced]
 Draw = np.random.Generator
 
 
 class Setting(NamedTuple):
-    """Sizes of the model, and how it is trained and tested."""
+    """Sizes of the model, its training and its evaluation."""
 
     name: str
     width: int
     layers: int
     heads: int
     length: int
+    """Bytes of a window in training."""
     batch: int
+    """Windows of a step."""
     steps: int
     rate: float
+    """The largest learning rate."""
     targets: int
+    """Bytes to predict in the evaluation, at most."""
     tested: tuple[float, ...]
-    """Multiples of `length`."""
+    """Lengths of the windows in the evaluation, as multiples of `length`."""
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        return tuple(round(self.length * times) for times in self.tested)
+        """Lengths of the windows in the evaluation, in bytes."""
+        return tuple(round(self.length * factor) for factor in self.tested)
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.heads
 
 
 class Scheme(NamedTuple):
-    """Functions of the setting and of what `weights` made; each may be left out."""
+    """A position-encoding scheme: functions of the setting and of the arrays that `weights` drew. All are optional."""
 
     weights: Callable[[Setting, Draw], Weights] = lambda setting, draw: {}
-    """Arrays to be learned."""
-    added: Callable[[Setting, Weights, int], Any] | None = None
+    """Draw the trainable arrays, by name."""
+    encoding: Callable[[Setting, Weights, int], Traced] | None = None
     """(n, width), added to the embeddings of n bytes."""
-    turned: Callable[[Setting, Any], Any] | None = None
-    """Queries or keys (..., n, width of a head), turned."""
-    bias: Callable[[Setting, Weights], Any] | None = None
-    """For `attention`, the same in all layers."""
-    layer_bias: Callable[[Setting, Weights, int, Any], Any] | None = None
-    """For `attention` in the layer of this number, from what it reads: (batch, n, width), normalised."""
-    attention: Callable[..., Any] = traced.attention
-    """(q, k, v, bias=, causal=), for who wants another one, or to look at what goes in."""
+    rotation: Callable[[Setting, Traced], Traced] | None = None
+    """Rotate queries or keys (..., n, head width)."""
+    bias: Callable[[Setting, Weights], TracedBias] | None = None
+    """The `bias` argument of `attention`, common to all layers."""
+    layer_bias: Callable[[Setting, Weights, int, Traced], TracedBias] | None = None
+    """The `bias` argument of `attention` in one layer, from its number and its normalised input (batch, n, width)."""
+    attention: Callable[..., Traced] = traced.attention
+    """Attention of (q, k, v, bias=, causal=). A replacement may compute it in another way, or record its inputs."""
 
 
-def small(*shape: str | int) -> Callable[[Setting, Draw], Array]:
-    """Normal numbers of a fiftieth; "h" and "d" are the heads and their width."""
+Initializer = Callable[[Setting, Draw], Array]
+"""Draws one trainable array."""
+
+
+def learned(**arrays: Initializer) -> Callable[[Setting, Draw], Weights]:
+    """One array of each name."""
+    return lambda setting, draw: {name: make(setting, draw) for name, make in arrays.items()}
+
+
+def learned_per_layer(**arrays: Initializer) -> Callable[[Setting, Draw], Weights]:
+    """One array of each name for every layer, called "0.name", "1.name", ...."""
+    return lambda setting, draw: {
+        f"{layer}.{name}": make(setting, draw) for layer in range(setting.layers) for name, make in arrays.items()
+    }
+
+
+def normal(*shape: str | int) -> Initializer:
+    """Normal numbers of standard deviation 0.02. Axes may be "h" (heads), "d" (head width), "n" and "width"."""
 
     def drawn(setting: Setting, draw: Draw) -> Array:
-        named = {"h": setting.heads, "d": setting.width // setting.heads, "width": setting.width}
+        named = {"h": setting.heads, "d": setting.head_width, "n": setting.length, "width": setting.width}
         sizes = [named[size] if isinstance(size, str) else size for size in shape]
         return (0.02 * draw.standard_normal(sizes)).astype(np.float32)
 
     return drawn
 
 
-def learned(**arrays: Callable[[Setting, Draw], Array]) -> Callable[[Setting, Draw], Weights]:
-    return lambda setting, draw: {name: make(setting, draw) for name, make in arrays.items()}
+def projection(columns: str) -> Initializer:
+    """A matrix (width, `columns`) of the same standard deviation as the model's own, 1 / sqrt(inputs)."""
+    return lambda setting, draw: normal("width", columns)(setting, draw) * np.float32(50 * setting.width**-0.5)
 
 
-def constant(value: float, *, of_heads: bool = True) -> Callable[[Setting, Draw], Array]:
-    return lambda setting, draw: np.full(setting.heads if of_heads else (), value, np.float32)
+def constant(value: float, *, per_head: bool = True) -> Initializer:
+    return lambda setting, draw: np.full(setting.heads if per_head else (), value, np.float32)
 
 
-def by_position(setting: Setting, weights: Weights, n: int) -> Any:
-    return traced.learned(weights["table"], n)
+def rope(setting: Setting, x: Traced) -> Traced:
+    frequencies = posenc.rope_frequencies(setting.head_width).inv_freq
+    return traced.rope(x, x.shape[-2], frequencies, layout="half")
 
 
-def xl(setting: Setting, weights: Weights) -> Any:
+def transformer_xl(setting: Setting, weights: Weights) -> TracedBias:
     rows = posenc.xl_table(setting.length, setting.width).astype(np.float32) @ weights["project"]
     r = rows.reshape(rows.shape[0], setting.heads, -1).transpose((1, 0, 2))
-    return traced.transformer_xl(r, weights["u"], weights["v"])
+    operator: TracedBias = traced.transformer_xl(r, weights["u"], weights["v"])
+    return operator
 
 
-def of_layers(**arrays: Callable[[Setting, Draw], Array]) -> Callable[[Setting, Draw], Weights]:
-    """One of each for every layer, `"0.name"`."""
-    return lambda setting, draw: {
-        f"{layer}.{name}": make(setting, draw) for layer in range(setting.layers) for name, make in arrays.items()
-    }
-
-
-def projection(rows: str, columns: str) -> Callable[[Setting, Draw], Array]:
-    """As the model's own: standard deviation 1 / sqrt(inputs)."""
-    return lambda setting, draw: small(rows, columns)(setting, draw) * np.float32(50 * setting.width**-0.5)
-
-
-def deberta(setting: Setting, weights: Weights, layer: int, x: Any) -> Any:
-    """Equation 4 of He et al. 2021: the rows of distances are shared, what projects them is not."""
-    heads = (-1, setting.heads, setting.width // setting.heads)
+def deberta(setting: Setting, weights: Weights, layer: int, x: Traced) -> TracedBias:
+    """He et al. 2021, equation 4: all layers share the table of distances; each has its own projections of it."""
+    shape = (-1, setting.heads, setting.head_width)
     rel_q, rel_k = (
-        anp.transpose(anp.reshape(anp.dot(weights["table"], weights[f"{layer}.{name}"]), heads), (1, 0, 2))
+        anp.transpose(anp.reshape(anp.dot(weights["table"], weights[f"{layer}.{name}"]), shape), (1, 0, 2))
         for name in ("query", "key")
     )
-    return traced.deberta(rel_q, rel_k)
+    operator: TracedBias = traced.deberta(rel_q, rel_k)
+    return operator
 
 
-def fox(setting: Setting, weights: Weights, layer: int, x: Any) -> Any:
-    """Lin et al. 2025: the gate of a head is the sigmoid of a product with what the layer reads."""
+def fox(setting: Setting, weights: Weights, layer: int, x: Traced) -> TracedBias:
+    """Lin et al. 2025: the forget gate of a head is the sigmoid of a linear function of the layer's input."""
     gates = anp.dot(x, weights[f"{layer}.gate"]) + weights[f"{layer}.offset"]
-    return traced.fox(anp.transpose(-anp.logaddexp(np.float32(0), -gates), (0, 2, 1)))
+    operator: TracedBias = traced.fox(anp.transpose(-anp.logaddexp(np.float32(0), -gates), (0, 2, 1)))
+    return operator
+
+
+FIRE_WEIGHTS = learned(  # by the names of the arguments of `posenc.fire`
+    w1=lambda setting, draw: draw.standard_normal((32, 1)).astype(np.float32),
+    b1=lambda setting, draw: draw.standard_normal(32).astype(np.float32),
+    w2=normal("h", 32),
+    b2=constant(0.0),
+    c=constant(0.1, per_head=False),
+    threshold=lambda setting, draw: np.full((), setting.length / 2, np.float32),
+)
+
+
+def deberta_weights(setting: Setting, draw: Draw) -> Weights:
+    shared, own = learned(table=normal(32, "width")), {"query": projection("width"), "key": projection("width")}
+    return {**shared(setting, draw), **learned_per_layer(**own)(setting, draw)}
 
 
 SCHEMES: dict[str, Scheme] = {
     "none": Scheme(),
     "learned": Scheme(
-        learned(table=lambda s, draw: (0.02 * draw.standard_normal((s.length, s.width))).astype(np.float32)),
-        added=by_position,
+        learned(table=normal("n", "width")),
+        encoding=lambda setting, weights, n: traced.learned(weights["table"], n),
     ),
-    "sinusoidal": Scheme(added=lambda s, weights, n: posenc.sinusoidal(n, s.width)),
-    "rope": Scheme(
-        turned=lambda s, x: traced.rope(
-            x, x.shape[-2], posenc.rope_frequencies(s.width // s.heads).inv_freq, layout="half"
-        )
-    ),
-    # a distance past which all share a bucket that training does not reach leaves buckets untrained
+    "sinusoidal": Scheme(encoding=lambda setting, weights, n: posenc.sinusoidal(n, setting.width)),
+    "rope": Scheme(rotation=rope),
+    # A largest distance beyond half the training length would leave buckets untrained.
     "t5": Scheme(
-        learned(table=small(16, "h")),
-        bias=lambda s, weights: traced.t5(weights["table"], bidirectional=False, max_distance=s.length // 2),
+        learned(table=normal(16, "h")),
+        bias=lambda setting, weights: traced.t5(
+            weights["table"], bidirectional=False, max_distance=setting.length // 2
+        ),
     ),
-    "alibi": Scheme(bias=lambda s, weights: posenc.alibi(posenc.alibi_slopes(s.heads))),
+    "alibi": Scheme(bias=lambda setting, weights: posenc.alibi(posenc.alibi_slopes(setting.heads))),
+    # The paper constrains r1 and r2 to be positive; here their absolute values are used.
     "kerple": Scheme(
         learned(r1=constant(1.0), r2=constant(1.0)),
-        # |r|: both are positive in the paper
-        bias=lambda s, weights: traced.kerple_log(abs(weights["r1"]), abs(weights["r2"])),
+        bias=lambda setting, weights: traced.kerple_log(abs(weights["r1"]), abs(weights["r2"])),
     ),
-    "sandwich": Scheme(bias=lambda s, weights: posenc.sandwich(s.heads, 128)),
-    "fire": Scheme(
-        learned(
-            w1=lambda s, draw: draw.standard_normal((32, 1)).astype(np.float32),
-            b1=lambda s, draw: draw.standard_normal(32).astype(np.float32),
-            w2=small("h", 32),
-            b2=constant(0.0),
-            c=constant(0.1, of_heads=False),
-            threshold=lambda s, draw: np.full((), s.length / 2, np.float32),
-        ),
-        bias=lambda s, weights: traced.fire(*(weights[name] for name in ("w1", "b1", "w2", "b2", "c", "threshold"))),
-    ),
-    "shaw": Scheme(learned(table=small(33, "d")), bias=lambda s, weights: traced.shaw(weights["table"])),
+    "sandwich": Scheme(bias=lambda setting, weights: posenc.sandwich(setting.heads, 128)),
+    "fire": Scheme(FIRE_WEIGHTS, bias=lambda setting, weights: traced.fire(**weights)),
+    "shaw": Scheme(learned(table=normal(33, "d")), bias=lambda setting, weights: traced.shaw(weights["table"])),
     "transformer_xl": Scheme(
-        learned(project=small("width", "width"), u=small("h", "d"), v=small("h", "d")),
-        bias=xl,
+        learned(project=normal("width", "width"), u=normal("h", "d"), v=normal("h", "d")), bias=transformer_xl
     ),
-    "deberta": Scheme(
-        lambda s, draw: {
-            **learned(table=small(32, "width"))(s, draw),
-            **of_layers(query=projection("width", "width"), key=projection("width", "width"))(s, draw),
-        },
-        layer_bias=deberta,
-    ),
-    "fox": Scheme(of_layers(gate=projection("width", "h"), offset=constant(0.0)), layer_bias=fox),
+    "deberta": Scheme(deberta_weights, layer_bias=deberta),
+    "fox": Scheme(learned_per_layer(gate=projection("h"), offset=constant(0.0)), layer_bias=fox),
 }
+"""The schemes of the study, by the names that ``--methods`` takes."""

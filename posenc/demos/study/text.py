@@ -1,27 +1,28 @@
-"""Text to learn from and text to be tested on, without a paragraph in both."""
+"""The text that models are trained and tested on. No paragraph occurs in two of its parts."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
+Tokens = npt.NDArray[np.int64]
 
 TEST = (
     "import", "execmodel", "exceptions", "comparisons", "customization", "typesmapping", "typesseq", "calls", "lambda",
     "yield", "strings", "async",
 )  # fmt: skip
-"""Topics of Python's reference that nothing is learned from. Sizes and rates come from trials elsewhere that looked at
-them (docs/study.md); no choice was made by them here."""
+"""Topics of Python's reference that are the test text. The model sizes and learning rates come from earlier trials that
+looked at these topics (docs/study.md); this program chooses nothing by them."""
 VALIDATION = ("augassign", "dict", "formatstrings", "objects", "slicings", "try")
-"""Six more, drawn once, for every choice that looks at a loss."""
+"""Six other topics, drawn once. Every choice that looks at a loss is made on them."""
 
 
 class Corpus(NamedTuple):
-    """Bytes to train on, to choose by and to report on; all below `vocabulary`."""
+    """Bytes for training, validation and test; all are below `vocabulary`."""
 
     name: str
     train: Bytes
@@ -31,35 +32,44 @@ class Corpus(NamedTuple):
 
 
 def paragraphs(text: str) -> list[tuple[str, str]]:
-    """Each with its words: what tells it from others, however it is indented or where it ends."""
+    """Split a text into paragraphs.
+
+    Each comes with its words joined by single spaces, which identify it whatever its indentation.
+    """
     parts = (part.strip("\n") for part in text.split("\n\n"))
     return [(part, " ".join(part.split())) for part in parts if part.strip()]
 
 
-def unseen(texts: list[str], seen: set[str]) -> str:
-    """The paragraphs of these texts whose words are not in `seen`, which they join: a fifth of the topics' repeat."""
+def unseen_paragraphs(texts: list[str], seen: set[str]) -> str:
+    """Join the paragraphs whose words are not in `seen`, and add those words to `seen`.
+
+    A fifth of the paragraphs of Python's topics are repeated.
+    """
     kept = []
-    for paragraph, words in (pair for text in texts for pair in paragraphs(text)):
-        if words not in seen:
-            seen.add(words)
-            kept.append(paragraph)
+    for text in texts:
+        for paragraph, words in paragraphs(text):
+            if words not in seen:
+                seen.add(words)
+                kept.append(paragraph)
     return "\n\n".join(kept)
 
 
 def embedded() -> Corpus:
-    """The reference of the language, as it ships inside Python. ValueError where it does not."""
+    """Return Python's language reference, which ships inside Python. ValueError if this Python lacks it."""
     try:
         from pydoc_data.topics import topics
     except ImportError:
         raise ValueError(
-            "this Python comes without pydoc_data.topics, the default text; give one with --text"
+            "this Python comes without pydoc_data.topics, the default text; pass another one with --text"
         ) from None
     missing = [name for name in (*TEST, *VALIDATION) if name not in topics]
     if missing:
-        raise ValueError(f"pydoc_data.topics of this Python has no topic {missing[0]!r}; give a text with --text")
-    rest = [name for name in sorted(topics) if name not in (*TEST, *VALIDATION)]
+        raise ValueError(f"pydoc_data.topics of this Python has no topic {missing[0]!r}; pass a text with --text")
+    train_topics = [name for name in sorted(topics) if name not in (*TEST, *VALIDATION)]
     seen: set[str] = set()
-    test, validation, train = (unseen([topics[name] for name in names], seen) for names in (TEST, VALIDATION, rest))
+    test, validation, train = (
+        unseen_paragraphs([topics[name] for name in names], seen) for names in (TEST, VALIDATION, train_topics)
+    )
     return Corpus("pydoc_data.topics", _ascii(train), _ascii(validation), _ascii(test), 128)
 
 
@@ -67,8 +77,11 @@ def _ascii(text: str) -> Bytes:
     return np.frombuffer(text.encode("ascii", "replace"), np.uint8)
 
 
-def of_file(path: Path) -> Corpus:
-    """A user's text: the first 80 % to train on, then 10 % and 10 %. ValueError if it cannot be read."""
+def from_file(path: Path) -> Corpus:
+    """Read a UTF-8 file: 80 % of its bytes for training, then 10 % for validation and 10 % for the test.
+
+    ValueError if the file cannot be read.
+    """
     try:
         content = path.read_bytes()
         content.decode("utf-8")
@@ -78,18 +91,18 @@ def of_file(path: Path) -> Corpus:
         byte = content[error.start]
         raise ValueError(f"--text {path}: not UTF-8 text (byte {error.start} is 0x{byte:02x})") from error
     data = np.frombuffer(content, np.uint8)
-    first, second = len(data) * 8 // 10, len(data) * 9 // 10
+    train_end, validation_end = len(data) * 8 // 10, len(data) * 9 // 10
     vocabulary = 256 if data.size and data.max() > 127 else 128
-    return Corpus(str(path), data[:first], data[first:second], data[second:], vocabulary)
+    return Corpus(str(path), data[:train_end], data[train_end:validation_end], data[validation_end:], vocabulary)
 
 
-def targets(data: Bytes, most: int, lengths: tuple[int, ...]) -> int:
-    """How many bytes are predicted, at every length the same: a multiple of all lengths; 0 if there are too few."""
+def target_count(data: Bytes, most: int, lengths: tuple[int, ...]) -> int:
+    """Number of bytes to predict, at most `most`: a multiple of every length. 0 if the text is too short."""
     step = int(np.lcm.reduce(lengths))
     return min(most, len(data) - 1) // step * step
 
 
-def windows(data: Bytes, count: int, length: int) -> tuple[Any, Any]:
-    """The first `count` bytes in windows of one length, and what follows each: (count / length, length) twice."""
+def windows(data: Bytes, count: int, length: int) -> tuple[Tokens, Tokens]:
+    """Cut the first `count` bytes into windows: inputs and targets, each (count / length, length)."""
     ids = data[: count + 1].astype(np.int64)
     return ids[:-1].reshape(-1, length), ids[1:].reshape(-1, length)
