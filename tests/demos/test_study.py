@@ -115,7 +115,9 @@ def test_sliding_windows_and_last_bytes(corpus):
         ends = [96, *range(96 + stride, 384, stride), 384]
         direct = [alone(max(0, end - 96), t) for t in range(1, 385) for end in [min(e for e in ends if e >= t)]]
         assert np.allclose(slid, direct, rtol=2e-5, atol=0)
-    assert np.array_equal(nats_per_byte(SMALL, scheme, weights, data, 384, 64, 64), nats_per_byte(SMALL, scheme, weights, data, 384, 64))
+    assert np.array_equal(
+        nats_per_byte(SMALL, scheme, weights, data, 384, 64, 64), nats_per_byte(SMALL, scheme, weights, data, 384, 64)
+    )
     long, short = (nats_per_byte(SMALL, scheme, weights, data, 384, length) for length in (128, 64))
     last = last_of_windows(long, 128, 64)
     assert np.allclose(last, [alone(t // 128 * 128, t + 1) for t in range(384) if t % 128 >= 64], rtol=2e-5, atol=0)
@@ -183,7 +185,9 @@ def test_files(tmp_path, monkeypatch, capsys):
     protocols = {"windows": "perplexity", "sliding": "sliding", "last": "last"}
     for row in rows:
         run = next(r for r in whole["runs"] if (r["method"], str(r["seed"])) == (row["method"], row["seed"]))
-        values = run[protocols[row["protocol"]]] if row["extension"] == "none" else run["rope_extensions"][row["extension"]]
+        values = (
+            run[protocols[row["protocol"]]] if row["extension"] == "none" else run["rope_extensions"][row["extension"]]
+        )
         p = values[row["length"]]
         assert row["perplexity"] == ("" if p is None else f"{p:.6g}")
     assert re.search(r"^learned, seed 0 +\d+\.\d\d +- +- +- ", out, re.MULTILINE)
@@ -286,7 +290,10 @@ def test_results_of_another_configuration_stay(words, message, tmp_path, monkeyp
         (["--text", "short.txt"], "short.txt: 600 bytes; expected at least 5130"),
         (["--out", "short.txt"], "--out short.txt: Not a directory"),
         (["--lengths", "64", "32"], "--lengths 32: expected at least 64, the training length"),
-        (["--lengths", "1000", "1001"], r"--lengths 64 1000 1001: whole windows of all lengths need 8008000 test bytes; "),
+        (
+            ["--lengths", "1000", "1001"],
+            r"--lengths 64 1000 1001: whole windows of all lengths need 8008000 test bytes; ",
+        ),
         (["--stride", "65"], "--stride 65: expected 1 to 64, the training length"),
         (["--stride", "0"], "--stride 0: expected 1 to 64"),
     ],

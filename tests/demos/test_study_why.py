@@ -115,7 +115,9 @@ def test_picture(corpus):
     """A line for each method in each panel, and one for even weights; what has no angles is not in the last."""
     looks = {
         name: {
-            length: attention_statistics.statistics(SMALL, SCHEMES[name], initial(SMALL, SCHEMES[name], 128, 0), corpus.test, 128, length)
+            length: attention_statistics.statistics(
+                SMALL, SCHEMES[name], initial(SMALL, SCHEMES[name], 128, 0), corpus.test, 128, length
+            )
             for length in (32, 128)
         }
         for name in ("alibi", "sinusoidal")

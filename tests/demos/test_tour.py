@@ -8,12 +8,12 @@ import pytest
 
 from posenc.demos import tour
 from posenc.demos.tour import measure, pictures, schemes, tables
-from posenc.demos.tour.others import others
-from posenc.demos.tour.text import PAIRS, of_user, words_of
+from posenc.demos.tour.functions import functions
+from posenc.demos.tour.text import SWAPS, of_user, words_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OPERATORS = re.findall(r"^- `(\w+)`:", (ROOT / "docs/operators.md").read_text(encoding="utf-8"), re.MULTILINE)
-WORDS = words_of(PAIRS[0][0])
+WORDS = words_of(SWAPS[0][0])
 TEXT = of_user("a text", "the cat sat on the mat and the dog lay on the other mat")
 
 
@@ -23,7 +23,7 @@ def plans():
 
 
 def test_every_operator_is_shown(plans):
-    shown = [scheme.name for scheme in plans[1:]] + list(others(WORDS))
+    shown = [scheme.name for scheme in plans[1:]] + list(functions(WORDS))
     assert sorted(shown) == sorted(OPERATORS)
 
 
@@ -43,17 +43,17 @@ def test_scores_of_distance_do_not_move(plans):
     for scheme in plans:
         if scheme.name in fixed:
             assert measure.change_by_shift(scheme, WORDS, 10**6) < measure.ROUNDING, scheme.name
-    usual = next(scheme for scheme in plans if scheme.name == "sinusoidal")
-    assert measure.change_by_shift(usual, WORDS, 10**6, usual=True) > 1e-4
+    naive = next(scheme for scheme in plans if scheme.name == "sinusoidal")
+    assert measure.change_by_shift(naive, WORDS, 10**6, naive=True) > 1e-4
 
 
-@pytest.mark.parametrize("name", others(WORDS))
-def test_others(name):
-    what, number = others(WORDS)[name]
+@pytest.mark.parametrize("name", functions(WORDS))
+def test_functions(name):
+    what, number = functions(WORDS)[name]
     text = number()
     assert what
     assert text
-    if text.startswith("off by"):
+    if text.startswith("differs by"):
         assert float(text.split()[-1]) < measure.ROUNDING
 
 
@@ -61,7 +61,7 @@ def test_tables(plans):
     some = [scheme for scheme in plans if scheme.name in ("none", "learned", "rope", "alibi", "cope")]
     steps = []
     made = [make(some, TEXT, steps.append) for make in (tables.swap_table, tables.shift_table, tables.cost_table)]
-    made.append(tables.others_table(TEXT, steps.append))
+    made.append(tables.functions_table(TEXT, steps.append))
     assert [len(table.rows) for table in made] == [5, 5, 6, len(OPERATORS) - len(plans) + 1]
     assert all(len(row) == len(table.header) for table in made for row in table.rows)
     assert steps[-1] == "the other functions"

@@ -1,8 +1,8 @@
-"""The tour: what each way of telling attention where a word stands does to real text.
+"""The tour: the effect of each position-encoding operator on real text.
 
-A `Scheme` says how an operator enters attention (`schemes.py`); what is around the schemes has a number each
-(`others.py`). Both are measured (`measure.py`), shown as tables (`tables.py`, `terminal.py`) and drawn (`pictures.py`).
-Everything is seeded by the words, so that the same text gives the same numbers.
+`schemes` says how each operator enters attention, and `functions` shows a number for every other function. `measure`
+computes, `tables` and `terminal` print, `pictures` draws. Random numbers are seeded by the words, so that the same text
+gives the same numbers.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ import posenc
 
 from .pictures import all_pictures, can_draw
 from .schemes import all_schemes
-from .tables import cost_table, others_table, shift_table, swap_table
+from .tables import cost_table, functions_table, shift_table, swap_table
 from .terminal import Terminal
-from .text import LONGEST, Text, embedded, of_user
+from .text import MAX_WORDS, Text, embedded, of_user
 
 __all__ = ["can_draw", "embedded", "of_user", "run"]
 
 
 def run(text: Text, directory: Path) -> None:
-    """Measure, show, draw. The directory exists where matplotlib does."""
+    """Print the tables and write the pictures. With matplotlib installed, the directory must exist."""
     terminal = Terminal()
-    plans, figures = all_schemes(), can_draw()
-    files = all_pictures(plans) if figures else []
+    schemes = all_schemes()
+    pictures = all_pictures(schemes) if can_draw() else []
     terminal.say(f"posenc {posenc.__version__}: {posenc.isa()} kernels, {posenc.get_num_threads()} threads")
-    used = f", {text.total:,} words" + (f", the first {LONGEST:,} are used" if text.total > LONGEST else "")
-    terminal.say(f"Text: {text.name}{used if text.words else ''}")
+    used = f", of which the first {MAX_WORDS:,} are used" if text.total > MAX_WORDS else ""
+    terminal.say(f"Text: {text.name}" + (f", {text.total:,} words{used}" if text.words else ""))
     if terminal.console is None:
-        terminal.say('rich is not installed, so this is plain; for colours and a bar: pip install "posenc[tour]"')
+        terminal.say('Colours and a progress bar need rich: pip install "posenc[tour]"')
     terminal.say()
-    with terminal.progress(2 * len(plans) + 1 + len(files)) as step:
-        for make in (swap_table, shift_table, cost_table):
-            terminal.show(make(plans, text, step))
-        terminal.show(others_table(text, step))
-        for name, _, draw in files:
-            step(name)
-            draw().savefig(directory / name, dpi=120)
-    if figures:
+    with terminal.progress(2 * len(schemes) + 1 + len(pictures)) as step:
+        for make_table in (swap_table, shift_table, cost_table):
+            terminal.show(make_table(schemes, text, step))
+        terminal.show(functions_table(text, step))
+        for picture in pictures:
+            step(picture.file)
+            picture.draw().savefig(directory / picture.file, dpi=120)
+    if pictures:
         terminal.say(f"Pictures in {directory}:")
-        for name, what, _ in files:
-            terminal.say(f"  {name:18} {what}")
+        for picture in pictures:
+            terminal.say(f"  {picture.file:18} {picture.caption}")
     else:
         terminal.say('No pictures: matplotlib is not installed (pip install "posenc[tour]").')
     terminal.say(
-        'What do they do for a model that is trained, on longer texts? pip install "posenc[study]", '
-        "then: python -m posenc study --quick"
+        "To train small models with these schemes and test them on longer texts: "
+        'pip install "posenc[study]" && python -m posenc study --quick'
     )

@@ -1,4 +1,4 @@
-"""What is measured: how far outputs and scores move, what a layer costs."""
+"""Measurements of the tour: changes of outputs and scores, and the cost of a layer."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ import numpy as np
 
 import posenc
 
-from ..._core_api.arguments import Array
-from ...relative._content import Content
-from .schemes import HEADS, MODEL, WIDTH, Scheme
+from ...relative._content import Content as ContentBias
+from .schemes import HEADS, MODEL, WIDTH, Array, Scheme
 
 ROUNDING = 1e-5
-"""Relative differences of float32 results below this are rounding."""
-TIMED = 0.25
-"""Seconds for each layer whose time is taken."""
+"""Relative changes of float32 results below this are rounding errors."""
+TIMED_SECONDS = 0.25
+"""Time that is spent on the measurement of each layer."""
 
 
 def embeddings(words: Sequence[str]) -> Array:
-    """(N, MODEL): random numbers that depend on the word alone."""
+    """Random embeddings (N, MODEL), each seeded by its word."""
     vectors = {}
     for word in set(words):
         seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
@@ -34,15 +33,15 @@ def embeddings(words: Sequence[str]) -> Array:
 
 
 @cache
-def weights() -> Array:
-    """Projections to queries, keys and values."""
-    numbers: Array = np.random.default_rng(0).standard_normal((3, MODEL, MODEL), np.float32)
-    return numbers / np.float32(math.sqrt(MODEL))
+def projections() -> Array:
+    """Random projections to queries, keys and values, (3, MODEL, MODEL)."""
+    weights: Array = np.random.default_rng(0).standard_normal((3, MODEL, MODEL), np.float32)
+    return weights / np.float32(math.sqrt(MODEL))
 
 
 def project(x: Array) -> Array:
-    """(N, MODEL) -> q, k, v, each (HEADS, N, WIDTH)."""
-    return np.ascontiguousarray(np.matmul(x, weights()).reshape(3, len(x), HEADS, WIDTH).swapaxes(1, 2))
+    """(N, MODEL) -> q, k and v, (3, HEADS, N, WIDTH)."""
+    return np.ascontiguousarray(np.matmul(x, projections()).reshape(3, len(x), HEADS, WIDTH).swapaxes(1, 2))
 
 
 def encode(scheme: Scheme, x: Array, positions: Array) -> Array:
@@ -50,14 +49,16 @@ def encode(scheme: Scheme, x: Array, positions: Array) -> Array:
 
 
 def attend(scheme: Scheme, q: Array, k: Array, v: Array, positions: Array) -> Array:
-    if scheme.turn is not None:
-        q, k = scheme.turn(q, k, positions)
+    """Attention with the rotation or the bias of a scheme."""
+    if scheme.rotate is not None:
+        q, k = scheme.rotate(q, k, positions)
     bias = () if scheme.bias is None else scheme.bias(len(positions))
     out: Any = posenc.attention(q, k, v, bias=bias, q_positions=positions, k_positions=positions)
     return np.asarray(out)
 
 
 def output(scheme: Scheme, words: Sequence[str]) -> Array:
+    """Output of attention for the words at positions 0 .. N - 1, (HEADS, N, WIDTH)."""
     positions = np.arange(len(words))
     q, k, v = project(encode(scheme, embeddings(words), positions))
     return attend(scheme, q, k, v, positions)
@@ -70,51 +71,55 @@ def swapped(words: Sequence[str], a: int, b: int) -> list[str]:
 
 
 def change_by_swap(scheme: Scheme, words: Sequence[str], a: int, b: int) -> float:
-    """How far the outputs of the other words move when two change places, as a part of the largest output."""
+    """Largest change of the other words' outputs when words a and b are swapped, relative to the largest output."""
     before, after = output(scheme, words), output(scheme, swapped(words, a, b))
     others = np.delete(np.arange(len(words)), [a, b])
     return float(abs(after - before)[:, others].max() / abs(before).max())
 
 
-def scores(scheme: Scheme, words: Sequence[str], positions: Array, usual: bool = False) -> Array:
-    """The part of the logits that positions decide; products in float64, so that only the operator rounds."""
+def scores(scheme: Scheme, words: Sequence[str], positions: Array, naive: bool = False) -> Array:
+    """The part of the logits that depends on positions.
+
+    Products are computed in float64, so that only the operator rounds to float32.
+    """
     x = embeddings(words)
     q, k, _ = project(x)
     if scheme.bias is not None:
         bias = scheme.bias(len(words))
-        if isinstance(bias, Content):
+        if isinstance(bias, ContentBias):
             return bias.logits(q, k, q_positions=positions, k_positions=positions)
         return bias.matrix(len(words), q_positions=positions, k_positions=positions)
-    if scheme.turn is not None:
-        turn: Any = scheme.usual if usual else scheme.turn
-        left, right = turn(q, k, positions)
+    if scheme.rotate is not None:
+        rotate: Any = scheme.naive if naive else scheme.rotate
+        left, right = rotate(q, k, positions)
     else:
-        encode: Any = scheme.usual if usual else scheme.encode
-        left = right = encode(x if scheme.score.startswith("x") else 0 * x, positions)  # p alone, where it is added
+        encode: Any = scheme.naive if naive else scheme.encode
+        is_added = scheme.score.startswith("p")  # then an embedding of 0 gives the encoding itself
+        left = right = encode(0 * x if is_added else x, positions)
     product: Array = left.astype(np.float64) @ right.astype(np.float64).swapaxes(-1, -2)
     return product
 
 
-def change_by_shift(scheme: Scheme, words: Sequence[str], shift: int, usual: bool = False) -> float:
-    """How far the scores move when the whole text begins `shift` later, as a part of the largest score."""
+def change_by_shift(scheme: Scheme, words: Sequence[str], shift: int, naive: bool = False) -> float:
+    """Largest change of the scores when all positions increase by `shift`, relative to the largest score."""
     positions = np.arange(len(words))
-    here, there = (scores(scheme, words, positions + by, usual) for by in (0, shift))
-    return float(abs(there - here).max() / abs(here).max())
+    before, after = (scores(scheme, words, positions + offset, naive) for offset in (0, shift))
+    return float(abs(after - before).max() / abs(before).max())
 
 
-def fastest(calls: Sequence[Callable[[], object]]) -> list[float]:
-    """Seconds that each takes at best. They take turns, so that what else the machine does meets all of them."""
+def least_seconds(calls: Sequence[Callable[[], object]]) -> list[float]:
+    """Least time of each call. The calls take turns, so that other load on the machine slows all of them."""
     times: list[list[float]] = [[] for _ in calls]
-    while len(times[0]) < 3 or sum(map(sum, times)) < TIMED * len(calls):
-        for call, taken in zip(calls, times, strict=True):
+    while len(times[0]) < 3 or sum(map(sum, times)) < TIMED_SECONDS * len(calls):
+        for call, of_call in zip(calls, times, strict=True):
             start = time.perf_counter()
             call()
-            taken.append(time.perf_counter() - start)
-    return [min(taken) for taken in times]
+            of_call.append(time.perf_counter() - start)
+    return [min(of_call) for of_call in times]
 
 
 def extra_bytes(call: Callable[[], Array]) -> int:
-    """The most that arrays of a call take at one time, besides its result."""
+    """Peak of the memory that a call allocates, its result excepted."""
     tracemalloc.start()
     try:
         size = call().nbytes
@@ -124,12 +129,12 @@ def extra_bytes(call: Callable[[], Array]) -> int:
 
 
 def layer(scheme: Scheme, words: Sequence[str]) -> Callable[[], Array]:
-    """A layer of attention with the operator; the projections, which are NumPy's, are done before."""
+    """A layer of attention with the operator. NumPy's projections are computed before, once."""
     x, positions = embeddings(words), np.arange(len(words))
     q, k, v = project(x)
 
     def call() -> Array:
-        encoded = encode(scheme, x, positions)  # kept until the end, as a model would
+        encoded = encode(scheme, x, positions)  # kept until the end, as a model keeps it
         out = attend(scheme, q, k, v, positions)
         del encoded
         return out
@@ -138,12 +143,12 @@ def layer(scheme: Scheme, words: Sequence[str]) -> Callable[[], Array]:
 
 
 def dense_layer(scheme: Scheme, words: Sequence[str]) -> Callable[[], Array]:
-    """The same with the bias as an array that has a number for each head, query and key."""
+    """The same layer with the bias as an array (HEADS, N, N)."""
     n = len(words)
     q, k, v = project(embeddings(words))
+    bias: Any = scheme.bias
 
     def call() -> Array:
-        bias: Any = scheme.bias
         array = bias(n).matrix(n, out=np.empty((HEADS, n, n), np.float32))
         return attend(Scheme("", "", bias=lambda _: posenc.dense(array)), q, k, v, np.arange(n))
 

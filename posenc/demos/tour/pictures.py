@@ -1,28 +1,37 @@
-"""The pictures that the tour leaves: each operator, and each kind of picture of `posenc.plot`."""
+"""Pictures of the tour: every operator, and every kind of figure of `posenc.plot`. They need matplotlib."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 import posenc
+from posenc import Bias
 
-from ..._core_api.arguments import Array
-from ...bias._distance import Distance
-from ...bias.fire import Fire
-from ...relative._content import Content
+from ...relative._content import Content as ContentBias
 from .measure import attend, embeddings, encode, project, swapped
-from .schemes import ADDED, HEADS, MODEL, READS, WIDTH, Scheme, operator
-from .text import LONGEST, PAIRS, words_of
+from .schemes import ADDED, HEADS, MODEL, READS, WIDTH, WITHOUT_CURVE, Array, Scheme, operator
+from .text import MAX_WORDS, SWAPS, words_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SHOWN = 128
-"""Positions of the encodings that are drawn."""
+"""Positions and channels of the encodings that are drawn."""
 TRAINED = 512
-LONGER = {"factor": 4, "original_max_position_embeddings": TRAINED}
+ACROSS = 4
+"""Panels side by side."""
+
+
+class Picture(NamedTuple):
+    file: str
+    caption: str
+    draw: Callable[[], Figure]
 
 
 def can_draw() -> bool:
@@ -30,7 +39,7 @@ def can_draw() -> bool:
 
 
 def attention_weights(scheme: Scheme, words: Sequence[str]) -> Array:
-    """(N, N) of the first head: the output of attention where the values are the unit vectors."""
+    """Attention weights of the first head, (N, N): the output of attention whose values are unit vectors."""
     positions = np.arange(len(words))
     q, k, _ = project(encode(scheme, embeddings(words), positions))
     units = np.broadcast_to(np.eye(len(words), dtype=np.float32), (HEADS, len(words), len(words)))
@@ -38,161 +47,175 @@ def attention_weights(scheme: Scheme, words: Sequence[str]) -> Array:
     return weights
 
 
-def order(plans: Sequence[Scheme]) -> Any:
-    """The attention maps of the two sentences, and what is between them word by word."""
-    from ... import plot
+def swap_maps(schemes: Sequence[Scheme]) -> Figure:
+    """Attention weights of a sentence before and after two words change places, and their difference word by word."""
+    from posenc import plot
 
-    sentence, a, b = PAIRS[0]
+    sentence, a, b = SWAPS[0]
     words = words_of(sentence)
     other = swapped(words, a, b)
     back = np.arange(len(words))
     back[[a, b]] = b, a
     maps = {}
-    for scheme in plans:
+    for scheme in schemes:
         first, second = attention_weights(scheme, words), attention_weights(scheme, other)
-        maps["no positions" if scheme.name == "none" else scheme.name] = (
-            first, second, second[np.ix_(back, back)] - first,
-        )  # fmt: skip
+        change = second[np.ix_(back, back)] - first
+        maps["no positions" if scheme.name == "none" else scheme.name] = (first, second, change)
     names = (" ".join(words), " ".join(other), "second - first, word by word")
     figure = plot.attention_maps(maps, (words, other, words), names)
-    figure.suptitle("Attention weights of the first head (random vectors, nothing is trained)")
+    figure.suptitle("Attention weights of the first head (random embeddings, nothing is trained)")
     return figure
 
 
-def sinusoid() -> Any:
-    from ... import plot
+def sinusoid() -> Figure:
+    from posenc import plot
 
     figure = plot.encoding(posenc.sinusoidal(SHOWN, SHOWN, layout="halves"), layout="halves")
-    figure.axes[0].set(xlabel=f"channel: {SHOWN // 2} sines, then as many cosines, fast to slow")
+    figure.axes[0].set(xlabel=f"channel: {SHOWN // 2} sines, then {SHOWN // 2} cosines, fast to slow")
     figure.axes[0].set_title(f'posenc.sinusoidal({SHOWN}, {SHOWN}, layout="halves")')
     return figure
 
 
-def grid(drawn: dict[str, Callable[..., object]]) -> Any:
-    """Small pictures, four to a line."""
+def grid(panels: dict[str, Callable[[Axes], object]]) -> Figure:
+    """Draw small panels side by side, one for each function of posenc."""
     from matplotlib.figure import Figure
 
-    across = min(len(drawn), 4)
-    down = -(-len(drawn) // across)
+    across = min(len(panels), ACROSS)
+    down = -(-len(panels) // across)
     figure = Figure(figsize=(3.6 * across, 3.0 * down), layout="constrained")
     places = figure.subplots(down, across, squeeze=False).reshape(-1)
-    for axes, (name, draw) in zip(places, drawn.items(), strict=False):
-        draw(ax=axes)
+    for axes, (name, draw) in zip(places, panels.items(), strict=False):
+        draw(axes)
         axes.set_title(f"posenc.{name}")
-    for axes in places[len(drawn) :]:
+    for axes in places[len(panels) :]:
         axes.remove()
     return figure
 
 
-def encodings(plans: Sequence[Scheme]) -> Any:
-    """What is added to a word at each position; what multiplies, turns or mixes words is shown on one and the same."""
-    from ... import plot
+def encodings(schemes: Sequence[Scheme]) -> Figure:
+    """Draw what each encoding adds to an embedding; where it does something else, its result for one repeated word."""
+    from posenc import plot
+
+    def panel(values: Array) -> Callable[[Axes], object]:
+        return lambda axes: plot.encoding(values, ax=axes)
 
     positions, word = np.arange(SHOWN), np.tile(embeddings(["word"]), (SHOWN, 1))
-    drawn: dict[str, Callable[..., object]] = {}
-    for scheme in plans:
+    panels = {}
+    for scheme in schemes:
         if scheme.encode is not None:
             x = 0 * word if scheme.enters == ADDED else word
-            drawn[scheme.name] = partial(plot.encoding, scheme.encode(x, positions)[:, :SHOWN])
-    return grid(drawn)
+            panels[scheme.name] = panel(scheme.encode(x, positions)[:, :SHOWN])
+    return grid(panels)
 
 
-def rotations(plans: Sequence[Scheme]) -> Any:
-    """Products of one and the same vector with itself, turned to all positions."""
-    ones = np.ones((1, LONGEST, WIDTH), np.float32)
-    drawn: dict[str, Callable[..., object]] = {}
-    for scheme in plans:
-        if scheme.turn is not None:
-            q, k = scheme.turn(ones, ones, np.arange(LONGEST))
-            drawn[scheme.name] = partial(row, (k[0] @ q[0, LONGEST // 2]) / WIDTH)
-    return grid(drawn)
+def rotations(schemes: Sequence[Scheme]) -> Figure:
+    """Draw the products of a query of ones with keys of ones at all positions."""
+
+    def draw(products: Array, axes: Axes) -> None:
+        axes.plot(products, linewidth=1)
+        axes.set(xlabel=f"position of the key; the query is at {MAX_WORDS // 2}", ylabel="product / width")
+        axes.grid(alpha=0.3)
+
+    ones = np.ones((1, MAX_WORDS, WIDTH), np.float32)
+    panels: dict[str, Callable[[Axes], object]] = {}
+    for scheme in schemes:
+        if scheme.rotate is not None:
+            q, k = scheme.rotate(ones, ones, np.arange(MAX_WORDS))
+            panels[scheme.name] = partial(draw, k[0] @ q[0, MAX_WORDS // 2] / WIDTH)
+    return grid(panels)
 
 
-def row(values: Array, ax: Any) -> None:
-    from ...plot.styles import COLORS
-
-    ax.plot(values, linewidth=1, color=COLORS[0])
-    ax.set(xlabel=f"key; the query is at {LONGEST // 2}", ylabel="product / width")
-    ax.grid(alpha=0.3)
+def has_curve(scheme: Scheme) -> bool:
+    """Whether a scheme is a bias that is drawn against distance; the other operators are drawn as matrices."""
+    return scheme.bias is not None and scheme.enters != READS and scheme.name not in WITHOUT_CURVE
 
 
-def curves(plans: Sequence[Scheme]) -> Any:
-    """Each bias that is a curve against distance, a line for each head."""
-    from ... import plot
+def curves(schemes: Sequence[Scheme]) -> Figure:
+    """Draw each bias that is a function of distance, a curve for each head."""
+    from posenc import plot
 
-    made = {scheme.name: scheme.bias(1) for scheme in plans if scheme.bias is not None}
-    smooth = {name: bias for name, bias in made.items() if isinstance(bias, Distance | Fire) or name == "sandwich"}
-    return plot.biases({f"posenc.{name}": bias for name, bias in smooth.items()})
+    return plot.biases({f"posenc.{scheme.name}": operator(scheme.name, 1) for scheme in schemes if has_curve(scheme)})
 
 
-def matrices(plans: Sequence[Scheme]) -> Any:
-    """What the other operators add to the logits of 32 random words, first head."""
+def matrices(schemes: Sequence[Scheme]) -> Figure:
+    """Draw what each other operator adds to the logits of 32 random words in the first head."""
+
+    def draw(logits: Array, axes: Axes) -> None:
+        greatest = abs(logits).max()
+        image = axes.imshow(logits.astype(np.float64), cmap="RdBu_r", vmin=-greatest, vmax=greatest)
+        axes.figure.colorbar(image, ax=axes, label="added to the logit")
+        axes.set(xlabel="key", ylabel="query")
+
     n = 32
     q, k, _ = project(embeddings([f"word {i}" for i in range(n)]))
-    drawn: dict[str, Callable[..., object]] = {}
-    for scheme in plans:
-        if scheme.bias is None:
-            continue
-        bias = scheme.bias(n)
-        if isinstance(bias, Distance | Fire) or scheme.name == "sandwich":
-            continue
-        values = bias.logits(q, k) / np.sqrt(WIDTH) if isinstance(bias, Content) else bias.matrix(n)
-        drawn[scheme.name] = partial(cells, values[0])
-    return grid(drawn)
+    panels: dict[str, Callable[[Axes], object]] = {}
+    for scheme in schemes:
+        if scheme.bias is not None and not has_curve(scheme):
+            bias = scheme.bias(n)
+            logits = bias.logits(q, k) / np.sqrt(WIDTH) if isinstance(bias, ContentBias) else bias.matrix(n)
+            panels[scheme.name] = partial(draw, logits[0])
+    return grid(panels)
 
 
-def cells(values: Array, ax: Any) -> None:
-    from ...plot._canvas import draw_image as image
+def scalings() -> dict[str, posenc.RopeFrequencies]:
+    """Frequencies of RoPE for texts of four times the training length, by the name of the scaling."""
+    lengths: dict[str, Any] = {"factor": 4, "original_max_position_embeddings": TRAINED}
+    return {
+        "PI": posenc.rope_frequencies(WIDTH, rope_type="linear", factor=4),
+        "NTK": posenc.rope_frequencies(WIDTH, rope_type="ntk", factor=4),
+        "YaRN": posenc.rope_frequencies(WIDTH, rope_type="yarn", **lengths),
+        "llama3": posenc.rope_frequencies(WIDTH, rope_type="llama3", low_freq_factor=1, high_freq_factor=4, **lengths),
+    }
 
-    image(ax, values.astype(np.float64), "added to the logit", "equal")
-    ax.set(xlabel="key", ylabel="query")
 
-
-def all_pictures(plans: Sequence[Scheme]) -> list[tuple[str, str, Callable[[], Any]]]:
-    """(file, what it shows, the function that draws it)"""
-    from ... import plot
+def all_pictures(schemes: Sequence[Scheme]) -> list[Picture]:
+    from posenc import plot
 
     table = posenc.sinusoidal(TRAINED, SHOWN)
-    w = posenc.rope_frequencies(WIDTH)
-    scaled = {
-        name: posenc.rope_frequencies(WIDTH, rope_type=kind, **keys)
-        for name, kind, keys in (
-            ("PI", "linear", {"factor": 4}),
-            ("NTK", "ntk", {"factor": 4}),
-            ("YaRN", "yarn", LONGER),
-            ("llama3", "llama3", {**LONGER, "low_freq_factor": 1, "high_freq_factor": 4}),
-        )
+    frequencies = posenc.rope_frequencies(WIDTH)
+    profiles: dict[str, Bias | posenc.RopeFrequencies] = {
+        "ALiBi": operator("alibi", 1),
+        "T5": operator("t5", 1),
+        "RoPE": frequencies,
     }
     families = {
-        "absolute": [scheme for scheme in plans if scheme.encode],
-        "rotary": [scheme for scheme in plans if scheme.turn],
-        "bias": [scheme for scheme in plans if scheme.bias and scheme.enters != READS],
-        "relative": [scheme for scheme in plans if scheme.enters == READS],
+        "absolute": [scheme for scheme in schemes if scheme.encode],
+        "rotary": [scheme for scheme in schemes if scheme.rotate],
+        "bias": [scheme for scheme in schemes if scheme.bias and scheme.enters != READS],
+        "relative": [scheme for scheme in schemes if scheme.enters == READS],
     }
     return [
-        ("sinusoid.png", "the sinusoidal encoding, position by channel", sinusoid),
-        ("encodings.png", "each absolute encoding, position by channel", lambda: encodings(plans)),
-        ("rotations.png", "each rotation: products by distance", lambda: rotations(plans)),
-        ("bias.png", "each bias against distance, head by head", lambda: curves(plans)),
-        ("matrices.png", "the other operators on the logits, as matrices", lambda: matrices(plans)),
+        Picture("sinusoid.png", "the sinusoidal encoding, position by channel", sinusoid),
+        Picture("encodings.png", "each absolute encoding, position by channel", lambda: encodings(schemes)),
+        Picture("rotations.png", "each rotation: products by position of the key", lambda: rotations(schemes)),
+        Picture("bias.png", "each bias against distance, by head", lambda: curves(schemes)),
+        Picture("matrices.png", "the other operators on the logits, as matrices", lambda: matrices(schemes)),
         *(
-            (f"order-{name}.png", f"who looks at whom: {name}, beside no positions", partial(order, [plans[0], *some]))
-            for name, some in families.items()
+            Picture(
+                f"order-{name}.png",
+                f"attention weights when two words change places, {name}",
+                partial(swap_maps, [schemes[0], *family]),
+            )
+            for name, family in families.items()
         ),
-        ("products.png", "inner products of all positions", lambda: plot.similarity(table)),
-        ("triangles.png", "distance and correlation of all positions", lambda: plot.triangles(table)),
-        ("distances.png", "distances from five positions", lambda: plot.distance_curves(table)),
-        ("decay.png", "how products fall, for four schedules", lambda: plot.decay(dim=MODEL)),
-        (
+        Picture("products.png", "inner products of all positions", lambda: plot.similarity(table)),
+        Picture("triangles.png", "distance and correlation of all positions", lambda: plot.triangles(table)),
+        Picture("distances.png", "distances from five positions", lambda: plot.distance_curves(table)),
+        Picture("decay.png", "inner products by distance, four schedules", lambda: plot.decay(dim=MODEL)),
+        Picture(
             "profile.png",
-            "attention by distance: last heads of ALiBi and T5, RoPE",
-            lambda: plot.profile({"ALiBi": operator("alibi", 1), "T5": operator("t5", 1), "RoPE": w}, head=HEADS - 1),
+            "attention weights by distance: ALiBi, T5 (last head) and RoPE",
+            lambda: plot.profile(profiles, head=HEADS - 1),
         ),
-        (
+        Picture(
             "rope-bands.png",
-            "RoPE for longer texts, pair by pair",
-            lambda: plot.rope_bands(scaled, w, train_length=TRAINED),
+            "scalings of RoPE for longer texts, pair by pair",
+            lambda: plot.rope_bands(scalings(), frequencies, train_length=TRAINED),
         ),
-        ("extrapolation.png", "angles of RoPE never seen in training", lambda: plot.extrapolation(w, TRAINED, 2048)),
-        ("float32-error.png", "what the usual float32 formula loses as positions grow", plot.precision),
+        Picture(
+            "extrapolation.png",
+            "angles of RoPE that are new beyond the training length",
+            lambda: plot.extrapolation(frequencies, TRAINED, 2048),
+        ),
+        Picture("float32-error.png", "errors of float32 sinusoids as positions grow", plot.precision),
     ]

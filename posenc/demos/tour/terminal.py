@@ -1,4 +1,4 @@
-"""Where tables are shown: rich where it is installed, else plain text."""
+"""Print the tables: with rich if it is installed, otherwise as plain text."""
 
 from __future__ import annotations
 
@@ -6,59 +6,64 @@ import itertools
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+WIDTH = 100
+"""Columns of the text where there is no terminal."""
 
 
 class Cell(NamedTuple):
     text: str
-    style: str = ""
+    style: Literal["", "good", "bad", "dim"] = ""
 
 
 class Table(NamedTuple):
-    """A question, the answer in rows, and what the numbers mean."""
+    """A table with its title, and a note that says what the numbers mean."""
 
     title: str
     header: tuple[str, ...]
-    rows: list[tuple[Cell, ...]]
+    rows: Sequence[tuple[Cell, ...]]
     note: str
-    texts: int = 1
-    """Columns from the left that are words, not numbers."""
+    text_columns: int = 1
+    """Columns from the left that hold words; the others hold numbers and are aligned to the right."""
 
 
-def columns(text: str) -> int:
-    """Places that a text takes in a terminal."""
+def display_width(text: str) -> int:
+    """Columns that a text takes on a terminal; Chinese characters take two."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def plain(table: Table) -> str:
     lines = [table.header, *(tuple(cell.text for cell in row) for row in table.rows)]
-    widths = [max(columns(line[i]) for line in lines) for i in range(len(table.header))]
+    widths = [max(display_width(line[i]) for line in lines) for i in range(len(table.header))]
 
     def line(cells: tuple[str, ...]) -> str:
-        pads = [" " * (width - columns(cell)) for cell, width in zip(cells, widths, strict=True)]
+        pads = [" " * (width - display_width(cell)) for cell, width in zip(cells, widths, strict=True)]
         padded = [
-            cell + pad if i < table.texts else pad + cell for i, (cell, pad) in enumerate(zip(cells, pads, strict=True))
+            cell + pad if i < table.text_columns else pad + cell
+            for i, (cell, pad) in enumerate(zip(cells, pads, strict=True))
         ]
         return ("  " + "  ".join(padded)).rstrip()
 
-    return "\n".join([table.title, "", *map(line, lines), "", textwrap.fill(table.note, 100)])
+    return "\n".join([table.title, "", *map(line, lines), "", textwrap.fill(table.note, WIDTH)])
 
 
 STYLES = {"good": "green", "bad": "red", "dim": "dim", "": ""}
 
 
 class Terminal:
-    """Where the tour is shown: rich where it is installed, else plain text."""
+    """Where the tour prints."""
 
     def __init__(self) -> None:
         self.console: Any = None
+        """rich's Console; None if rich is not installed."""
         if find_spec("rich"):
             from rich.console import Console
 
-            self.console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+            self.console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
 
     def say(self, text: str = "") -> None:
         if self.console is None:
@@ -77,7 +82,7 @@ class Terminal:
 
         grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
         for i, name in enumerate(table.header):
-            grid.add_column(Styled(name), justify="left" if i < table.texts else "right", no_wrap=True)
+            grid.add_column(Styled(name), justify="left" if i < table.text_columns else "right", no_wrap=True)
         for row in table.rows:
             grid.add_row(*(Styled(cell.text, STYLES[cell.style]) for cell in row))
         self.console.print(table.title, style="bold")
@@ -87,13 +92,13 @@ class Terminal:
 
     @staticmethod
     def erase() -> None:
-        """Remove the line of progress."""
+        """Erase the progress line."""
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
     @contextmanager
     def progress(self, steps: int) -> Iterator[Callable[[str], None]]:
-        """A function to call at the beginning of each step; seen where there is a terminal."""
+        """Show the progress on a terminal. Yields the function to call at the start of each step."""
         if not sys.stderr.isatty():
             yield lambda description: None
         elif self.console is None:
