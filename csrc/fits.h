@@ -22,15 +22,14 @@
 /* The tables of DISTANCE and PAIR rows have a first number (T5's table B and lookup K, Swin's table B, FoX's sums T) unless
  * there is nothing to look up; Swin's grid S is (height, width). */
 #define TABLES_FIT (D(n) == 0 || D(m) == 0 || (D(B) != 0 && D(K) != 0 && D(T) != 0 && (D(S) < 0 || D(S) == 2)))
-/* The rows of a gradient are rounded up to whole vectors: kernels write at most 16 numbers at a time. */
-#define PADDED(axis, width) (D(axis) < 0 || D(axis) >= BLOCKS(D(width), 16) * 16)
+/* The rows of a gradient are rounded up to whole vectors. */
+#define PADDED(axis, width) (D(axis) < 0 || D(axis) >= BLOCKS(D(width), VECTOR_PADDING) * VECTOR_PADDING)
 
 /* The gradient of attention cuts a kv head into chunks, head_parts x block_parts of them. If chunks are units of their own
- * (mode 0), the dS reductions have a row for each part of the blocks of a head. */
-enum { VJP_PARTS = 8 };
+ * (VJP_APART), the dS reductions have a row for each part of the blocks of a head. */
 #define ATTENTION_VJP_FITS                                                             \
     (P(5) >= 1 && P(6) >= 1 && P(5) * P(6) <= VJP_PARTS && (D(l) < 0 || DIAGONALS_FIT) \
-     && (D(t) < 0 || (double)D(t) >= (double)D(h) * (P(7) == 0 ? P(6) : 1)))
+     && (D(t) < 0 || (double)D(t) >= (double)D(h) * (P(7) == VJP_APART ? P(6) : 1)))
 
 /* ---- encodings ---- */
 
@@ -42,8 +41,13 @@ enum { VJP_PARTS = 8 };
 enum { WALK_COLUMNS = 12, WALK_SHARES = 16 };
 #define WALK_UNITS AT_MOST(BLOCKS(D(b), WALK_COLUMNS), WALK_SHARES)
 #define WALK_UNIT_COLUMNS (D(b) / (WALK_UNITS + (D(b) == 0)) + 1)
+#define TABLEAU(name, ...) FLOATER_##name,
+enum {
+#include "constants.def"
+    FLOATER_METHODS
+};
 #define RECURRENT_FITS (D(g) == (P(0) != 0 ? 3 : 1) * D(c) && D(s) == (P(0) != 0 ? 2 : 1))
-#define FLOATER_FITS (D(j) == D(c) + 1 && D(k) == D(e) + 1 && D(s) > 0 && P(1) >= 0 && P(1) < 4)
+#define FLOATER_FITS (D(j) == D(c) + 1 && D(k) == D(e) + 1 && D(s) > 0 && P(1) >= 0 && P(1) < FLOATER_METHODS)
 
 /* Columns of a unit of the convolutions. A unit of the kernel's gradient grows with the taps, because its block holds sums
  * for all of them: they take at most twice the memory of the data in double. */
@@ -52,7 +56,8 @@ enum { CONVOLUTION_TILE = 64, CONVOLUTION_GRADIENTS = 128 };
 /* top and left are taps of the kernel; a circular convolution wraps around at most once. */
 #define CONVOLUTION_REACH(taps, before, n)      \
     ((before) >= 0 && (before) < (double)(taps) \
-     && (P(2) != 1 || (n) == 0 || ((before) <= (double)(n) && (double)(taps)-1 - (before) <= (double)(n))))
+     && (P(2) != PADDING_CIRCULAR || (n) == 0   \
+         || ((before) <= (double)(n) && (double)(taps)-1 - (before) <= (double)(n))))
 #define CONVOLUTION_FITS \
     (D(y) * D(w) == 0 || (CONVOLUTION_REACH(D(r), P(0), D(y)) && CONVOLUTION_REACH(D(s), P(1), D(w))))
 

@@ -12,8 +12,12 @@
 
 typedef ptrdiff_t idx; /* every size, stride and offset that leaves a tile */
 
-enum { PE_CORE = 3, PE_LOOPS = 16, PE_ARRAYS = 24, PE_PARAMS = 12, PE_TERMS = 16, PE_TERM_ARRAYS = 10, BLOCK_M = 64 };
+enum { PE_CORE = 3, PE_LOOPS = 16, PE_ARRAYS = 24, PE_PARAMS = 12, PE_TERMS = 16, PE_TERM_ARRAYS = 10 };
 enum { PE_OWN_AXES = 'Z' - 'A' + 1, PE_AXES = 'z' - 'A' + 1 };
+
+#define CONSTANT(name, value) enum { name = value };
+#define OPTIONS(name, ...) enum { __VA_ARGS__ };
+#include "constants.def"
 
 /* How numbers lie in memory. Arithmetic is in float or double only; the half types are storage. */
 typedef enum { PE_F16, PE_BF16, PE_F32, PE_F64, PE_I64, PE_BOOL } pe_storage;

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from . import _core
 from ._core_api.arguments import as_index, fail_value
+from ._core_api.constants import MOST_THREADS
 
 __all__ = ["get_num_threads", "isa", "isas", "set_num_threads", "threads", "use_isa"]
-
-MOST_THREADS = 256
 
 
 def _cgroup_quota() -> float:

@@ -33,7 +33,7 @@ typedef struct {
 } agreement;
 
 enum { UNKNOWN = -1 };
-static const int64_t largest_position = (int64_t)1 << 53; /* every integer up to here is a double */
+static const int64_t largest_position = (int64_t)1 << POSITION_BITS;
 
 static int wrong(PyObject *exception, const agreement *a, const char *operand, const char *has, const char *expected)
 {
@@ -173,10 +173,10 @@ static int check_values(agreement *a, const pe_operand *o, PyArrayObject *array,
     return 0;
 }
 
-/* Two doubles of 1 / 2 pi are enough for angles up to here; beyond, sin and cos would be noise. */
+/* Beyond the largest angle, sin and cos would be noise. */
 static int check_angles(const agreement *a)
 {
-    static const double largest_angle = 0x1p56;
+    static const double largest_angle = (double)((int64_t)1 << ANGLE_BITS);
     char has[32];
     if (a->most_position * a->most_frequency <= largest_angle)
         return 0;

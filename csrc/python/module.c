@@ -65,8 +65,8 @@ static PyObject *set_threads(PyObject *module, PyObject *number)
     const long n = PyLong_AsLong(number);
     if (n == -1 && PyErr_Occurred())
         return NULL;
-    if (n < 1 || n > PE_MOST_THREADS)
-        return PyErr_Format(PyExc_ValueError, "set_num_threads: n has %ld; expected 1 to %d", n, PE_MOST_THREADS);
+    if (n < 1 || n > MOST_THREADS)
+        return PyErr_Format(PyExc_ValueError, "set_num_threads: n has %ld; expected 1 to %d", n, MOST_THREADS);
     pe_set_threads((int)n);
     Py_RETURN_NONE;
 }
@@ -85,6 +85,33 @@ static PyObject *table(PyObject *module, PyObject *unused)
         Py_XDECREF(signature);
     }
     return signatures;
+}
+
+/* Put a new reference into a dict; NULL passes an exception on. */
+static int put(PyObject *dict, const char *name, PyObject *value)
+{
+    const int status = value ? PyDict_SetItemString(dict, name, value) : -1;
+    Py_XDECREF(value);
+    return status;
+}
+
+static PyObject *constants(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    PyObject *all = PyDict_New(), *tableaus = PyDict_New();
+    int status = all && tableaus ? 0 : -1;
+#define CONSTANT(name, value) status = status < 0 ? -1 : put(all, #name, PyLong_FromLong(value));
+#define OPTIONS(name, ...) status = status < 0 ? -1 : put(all, #name, PyUnicode_FromString(#__VA_ARGS__));
+#define TABLEAU(name, stages, t1, t2, t3, ...) \
+    status = status < 0 ? -1 : put(tableaus, #name, Py_BuildValue("i(dddddd)(dddd)", stages, DOUBLES(__VA_ARGS__)));
+#define DOUBLES(a, b, c, d, e, f, g, h, i, j)                                                               \
+    (double)(a), (double)(b), (double)(c), (double)(d), (double)(e), (double)(f), (double)(g), (double)(h), \
+        (double)(i), (double)(j)
+#include "constants.def"
+    if (status < 0 || PyDict_SetItemString(all, "TABLEAUS", tableaus) < 0)
+        Py_CLEAR(all);
+    Py_XDECREF(tableaus);
+    return all;
 }
 
 #ifndef PE_BUILD
@@ -115,6 +142,7 @@ static PyMethodDef methods[] = {
     {"threads", threads, METH_NOARGS, "how many threads a call may use"},
     {"set_threads", set_threads, METH_O, "let a call use that many threads"},
     {"table", table, METH_NOARGS, "{row: signature} of ops.def"},
+    {"constants", constants, METH_NOARGS, "{name: value} of constants.def"},
     {"build", build, METH_NOARGS, "compiler and flags"},
     {NULL, NULL, 0, NULL},
 };

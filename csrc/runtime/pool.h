@@ -13,7 +13,6 @@ typedef struct {
 } pe_job;
 
 enum { PE_DONE, PE_STOPPED, PE_NO_MEMORY };
-enum { PE_MOST_THREADS = 256 };
 
 int pe_pool_init(void); /* once, before any call: what a forked child must know */
 int pe_run(const pe_job *job);

@@ -16,12 +16,13 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from .constants import LARGEST_POSITION
+
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 F32, F64, I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 STORAGE_DTYPES = "float16, bfloat16, float32 or float64"
-LARGEST_POSITION = 2**53
 """Every integer up to here is exact in float64."""
 
 

@@ -23,10 +23,9 @@ from .._core_api.arguments import (
     fail,
     unbroadcast,
 )
+from .._core_api.constants import LARGEST_ANGLE
 
 __all__ = ["ComplexOrderGradient", "complex_order", "complex_order_vjp"]
-
-LARGEST_ANGLE = 2.0**56
 
 
 class ComplexOrderGradient(NamedTuple):

@@ -21,6 +21,7 @@ from .._core_api.arguments import (
     finish_out,
     prepare_out,
 )
+from .._core_api.constants import PADDINGS
 
 __all__ = [
     "ConvPosition2dGradient",
@@ -30,9 +31,6 @@ __all__ = [
     "conv_position_2d_vjp",
     "conv_position_vjp",
 ]
-
-PADDINGS = ("zero", "circular", "replicate")
-"""In the order of their numbers in the kernel."""
 
 
 class ConvPositionGradient(NamedTuple):

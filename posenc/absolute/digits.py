@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import I64, LARGEST_POSITION, Float64, as_array, as_float64, as_index, fail, fail_value
+from .._core_api.arguments import I64, Float64, as_array, as_float64, as_index, fail, fail_value
+from .._core_api.constants import LARGEST_POSITION
 
 __all__ = ["digits", "from_digits", "positions_from_mask"]
 

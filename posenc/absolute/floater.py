@@ -23,20 +23,12 @@ from .._core_api.arguments import (
     finish_out,
     prepare_out,
 )
+from .._core_api.constants import TABLEAUS
 from ._walk import cotangent, parameter, states, streams, walk_output
 
 __all__ = ["FloaterGradient", "floater", "floater_vjp", "integrate"]
 
-METHODS = ("rk4_38", "rk4", "midpoint", "euler")
-"""In the order of the tableaus in csrc/kernels/flow.c."""
-THIRD = 1 / 3
-TABLEAUS: dict[str, tuple[tuple[tuple[float, ...], ...], tuple[float, ...]]] = {
-    "rk4_38": (((), (THIRD,), (-THIRD, 1.0), (1.0, -1.0, 1.0)), (0.125, 0.375, 0.375, 0.125)),
-    "rk4": (((), (0.5,), (0.0, 0.5), (0.0, 0.0, 1.0)), (0.5 * THIRD, THIRD, THIRD, 0.5 * THIRD)),
-    "midpoint": (((), (0.5,)), (0.0, 1.0)),
-    "euler": (((),), (1.0,)),
-}
-"""Of each stage, what slopes before it its state is made of (the sum of a row is its time); the weights of the step."""
+METHODS = tuple(TABLEAUS)
 
 
 class FloaterGradient(NamedTuple):

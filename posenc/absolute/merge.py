@@ -20,11 +20,11 @@ from .._core_api.arguments import (
     prepare_out,
     unbroadcast,
 )
+from .._core_api.constants import MERGE_MODES
 
 __all__ = ["MergeGradient", "merge", "merge_vjp"]
 
-MODES = ("add", "mul", "mul1p", "replace", "concat")
-_CODE = {"add": 0, "mul": 1, "mul1p": 2, "replace": 3}
+MODES = (*MERGE_MODES, "concat")
 
 
 class MergeGradient(NamedTuple):
@@ -108,7 +108,7 @@ def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: str = "add", out: Array |
     if mode == "concat":
         _core.concat(function, data, beside, buffer)
     else:
-        _core.merge(function, data, beside, buffer, _CODE[mode])
+        _core.merge(function, data, beside, buffer, MERGE_MODES.index(mode))
     return finish_out(out, buffer)
 
 
@@ -149,7 +149,7 @@ def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: 
     kind = data.dtype.newbyteorder("=") if not data.dtype.isnative else data.dtype
     dx = np.zeros(data.shape, kind) if mode == "replace" else np.empty(data.shape, kind)
     if mode in ("mul", "mul1p"):
-        _core.merge(function, of_x, _beside(encoding, data, mode), dx, _CODE[mode])
+        _core.merge(function, of_x, _beside(encoding, data, mode), dx, MERGE_MODES.index(mode))
     elif mode != "replace":
         dx[...] = of_x
     factor = data if mode in ("mul", "mul1p") else None

@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import F32, F64, Array, Float64, as_data, fail, finish_out, prepare_out
+from .._core_api.constants import GRAM_MODES
 
 __all__ = ["TrianglePoints", "correlation_matrix", "distance_matrix", "gram_matrix", "triangle_points"]
 
-PRODUCT, DISTANCE, CORRELATION = range(3)
-"""Modes of csrc/kernels/gram.c."""
+PRODUCT, DISTANCE, CORRELATION = map(GRAM_MODES.index, ("product", "distance", "correlation"))
 
 
 class TrianglePoints(NamedTuple):

@@ -10,19 +10,20 @@ from numpy.lib.stride_tricks import as_strided
 
 from .. import _core
 from .._core_api.arguments import F64, Array, unbroadcast
+from .._core_api.constants import BLOCK_M, VJP_MODES, VJP_PARTS
 from ..bias.operator import Bias, Sums
 from ._inputs import Inputs
 
-TILE, CHUNKS, LEAST = 64, 8, 2
-"""Queries in a block; chunks that a row of the batch is cut into, if there are no more kv heads than that; blocks in a
-chunk at least. Chunks fix the order of the sums over queries: it is the same for every batch and number of threads."""
-APART, TOGETHER, ACROSS = range(3)
+LEAST = 2
+"""Fewest blocks of queries in a chunk. A row of the batch is cut into VJP_PARTS chunks unless it has more kv heads.
+Chunks fix the order of the sums over queries: it is the same for every batch and number of threads."""
+APART, TOGETHER, ACROSS = map(VJP_MODES.index, ("apart", "together", "across"))
 Read = tuple[Array, Array, Array, Array | None]
 
 
 def chunks(heads: int, groups: int, n: int) -> tuple[int, int]:
     """Parts that the heads of one kv head, and their blocks of queries, are cut into."""
-    wanted, blocks = -(-CHUNKS // max(groups, 1)), -(-n // TILE)
+    wanted, blocks = -(-VJP_PARTS // max(groups, 1)), -(-n // BLOCK_M)
     of_heads = max(1, min(heads // max(groups, 1), wanted))
     return of_heads, max(1, min(blocks // LEAST, wanted // of_heads))
 
@@ -37,7 +38,7 @@ def backward(function: str, given: Inputs, read: Read) -> tuple[Array, Array, Ar
     groups, work = given.k.shape[-3], given.dtype
     cut = chunks(heads, groups, n)
     parts = prod(cut)
-    apart = parts > 1 and prod(batch) * groups < CHUNKS
+    apart = parts > 1 and prod(batch) * groups < VJP_PARTS
     slots = parts if apart else 1
     rows = cut[1] if apart else 1  # of sums over queries, for each head
 

@@ -27,6 +27,7 @@ from .._core_api.arguments import (
     prepare_out,
     unbroadcast,
 )
+from .._core_api.constants import VECTOR_PADDING
 from ..bias._diagonals import Where, position_pair
 from ..bias.operator import Bias, Sums, check_heads
 
@@ -189,8 +190,8 @@ def _gradient_of(name: str, fields: tuple[str, ...]) -> Any:
 
 
 def whole_vectors(width: int) -> int:
-    """Kernels write rows by vectors, of at most 16 numbers."""
-    return -(-width // 16) * 16
+    """The width of a gradient's rows: kernels write whole vectors."""
+    return -(-width // VECTOR_PADDING) * VECTOR_PADDING
 
 
 def _operands(

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from .. import _core
 from .._core_api.arguments import (
     F64,
-    LARGEST_POSITION,
     Array,
     Float64,
     as_data,
@@ -24,6 +23,7 @@ from .._core_api.arguments import (
     finish_out,
     prepare_out,
 )
+from .._core_api.constants import LARGEST_POSITION
 from ._rotation import fits_sequence, radians, rotation
 
 __all__ = ["logn_scale", "rerope_positions", "rerotate", "self_extend_positions"]

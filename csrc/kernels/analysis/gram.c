@@ -12,7 +12,6 @@
 #include "tile/gemm.h"
 #include "base/layout.h"
 
-enum { PRODUCT, DISTANCE_OF, CORRELATION };
 enum { CHUNK = 256 }; /* columns that are summed on their own, so that the error does not grow with all of d */
 
 /* A tile: n rows against a panel of cols vectors, columns first .. first + d. s[j] is BLOCK_M wide. */
@@ -82,7 +81,7 @@ static NOINLINE void tile_pairs(const char *rows, idx step, const real *pack, in
         const int wide = lanes - lane > LANES;
         for (int first = 0; first < d; first += CHUNK) {
             const tile_of_pairs t = {rows, step, pack + lane * d, s + lane, (int)min_(CHUNK, d - first), first, mode};
-            if (mode == DISTANCE_OF)
+            if (mode == GRAM_DISTANCE)
                 (wide ? squares_wide : squares_narrow)(&t, n);
             else
                 (wide ? products_wide : products_narrow)(&t, n);
@@ -166,11 +165,11 @@ void FN(gram)(const pe_call *call, idx begin, idx end, const pe_work *work)
                 return;
             const char *rows = tile_rows(row.data[0] + j * step, &step, x->storage, count, d, 2, copy);
             tile_pairs(rows, step, pack, lanes, d, mode, s, count);
-            if (mode == DISTANCE_OF)
+            if (mode == GRAM_DISTANCE)
                 roots(s, count * BLOCK_M);
-            if (mode == CORRELATION)
+            if (mode == GRAM_CORRELATION)
                 clip(s, count * BLOCK_M);
-            if (mode == CORRELATION && j == first)
+            if (mode == GRAM_CORRELATION && j == first)
                 for (int l = 0; l < lanes; l++) /* NaN stays */
                     s[l * BLOCK_M + l] = s[l * BLOCK_M + l] > 0 ? 1 : s[l * BLOCK_M + l];
             write_rows(out, row.data[1], j, first, s, count, lanes);

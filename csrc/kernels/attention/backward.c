@@ -15,7 +15,6 @@
 #include "attention/backward.h"
 
 enum { A_HEAD_PARTS = A_SHIFT + 1, A_BLOCK_PARTS, A_MODE };
-enum { APART, TOGETHER, ACROSS }; /* chunks: a unit each, or one unit for all of a kv head; units of unit_of_pairs */
 
 /* What a chunk has summed: out it goes, or onto the chunks before (Python sees to it that the output is real then),
  * and the memory is zero again. */
@@ -94,7 +93,7 @@ static int unit_of_keys(pe_back *b, const pe_call *call, idx unit, const pe_work
     const idx heads = call->D(h), groups = call->D(g), share = heads / groups, blocks = BLOCKS(call->D(n), BLOCK_M);
     const idx head_parts = max_(1, (idx)call->par[A_HEAD_PARTS]);
     const idx block_parts = max_(1, (idx)call->par[A_BLOCK_PARTS]);
-    const int together = call->par[A_MODE] == TOGETHER;
+    const int together = call->par[A_MODE] == VJP_TOGETHER;
     const idx parts = head_parts * block_parts, each = BLOCKS(share, head_parts);
     const idx row = unit / (groups * VJP_PARTS), group = unit / VJP_PARTS % groups, mine = unit % VJP_PARTS;
     const pe_row at = row_at(call, row);
@@ -163,7 +162,7 @@ void FN(attention_vjp)(const pe_call *call, idx begin, idx end, const pe_work *w
     b.row = carve(&scratch, 2 * max_(b.d, b.e));
     b.dk = carve(&scratch, m * b.wide_d);
     b.dv = carve(&scratch, m * b.wide_e);
-    if (call->par[A_MODE] != ACROSS) {
+    if (call->par[A_MODE] != VJP_ACROSS) {
         memset(b.dk, 0, (size_t)(m * b.wide_d) * sizeof(real));
         memset(b.dv, 0, (size_t)(m * b.wide_e) * sizeof(real));
     }
@@ -173,6 +172,6 @@ void FN(attention_vjp)(const pe_call *call, idx begin, idx end, const pe_work *w
         b.one[l] = 1;
     memset(b.unused, 0, sizeof b.unused);
     for (idx unit = begin; unit < end; unit++)
-        if (!(call->par[A_MODE] == ACROSS ? unit_of_pairs : unit_of_keys)(&b, call, unit, work))
+        if (!(call->par[A_MODE] == VJP_ACROSS ? unit_of_pairs : unit_of_keys)(&b, call, unit, work))
             return;
 }

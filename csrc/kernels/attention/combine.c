@@ -4,17 +4,15 @@
  */
 #include "base/row_sum.h"
 
-enum { ADD, MUL, MUL1P, REPLACE };
-
 static NOINLINE void combine(int mode, const real *restrict x, const real *restrict p, idx n, real *restrict out)
 {
     switch (mode) {
-    case ADD:
+    case MERGE_ADD:
         SIMD
         for (idx k = 0; k < n; k++)
             out[k] = x[k] + p[k];
         break;
-    case MUL:
+    case MERGE_MUL:
         SIMD
         for (idx k = 0; k < n; k++)
             out[k] = x[k] * p[k];
@@ -34,7 +32,7 @@ void FN(merge)(const pe_call *call, idx begin, idx end, const pe_work *work)
     const pe_array *a = call->array;
     real *wide_x = work->scratch, *wide_p = wide_x + d, *room = wide_p + d;
     for (pe_row at = row_at(call, begin); at.index < end; row_next(call, &at)) {
-        if (mode == REPLACE) { /* Python has cast p to the dtype of x */
+        if (mode == MERGE_REPLACE) { /* Python has cast p to the dtype of x */
             memcpy(at.data[2], at.data[1], (size_t)(d * storage_size(a[2].storage)));
             continue;
         }

@@ -341,7 +341,7 @@ static void gradient_tile(const pe_call *call, const pe_row *at, const desk *k, 
     window seen = {k->rows, r, n + s - 1, call->array[1].storage};
     window given = {k->rows + places, 1, n, call->array[0].storage};
     window_rows(call, at->data[1], &call->array[1], i - top, j - left, (int)call->par[2], k->zeros, &seen);
-    window_rows(call, at->data[0], &call->array[0], i, j, ZEROS, k->zeros, &given);
+    window_rows(call, at->data[0], &call->array[0], i, j, PADDING_ZERO, k->zeros, &given);
     for (idx c = 0; c < d; c += CHANNELS) {
         const idx channels = min_(CHANNELS, d - c);
         if (stopped(call, c))

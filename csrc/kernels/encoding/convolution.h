@@ -9,7 +9,6 @@
 #include "base/vec.h"
 
 enum { CHANNELS = CONVOLUTION_CHANNELS, TILE = CONVOLUTION_TILE, GRADIENTS = CONVOLUTION_GRADIENTS, FEW_TAPS = 16 };
-enum { ZEROS, CIRCULAR, REPLICATE };
 
 /* Where place i of an axis of n is found, -1 where nothing is. Circular kernels reach at most n. */
 INLINE idx found_at(idx i, idx n, int padding)
@@ -17,8 +16,8 @@ INLINE idx found_at(idx i, idx n, int padding)
     if (i >= 0 && i < n)
         return i;
     switch (padding) {
-    case CIRCULAR: return i < 0 ? i + n : i - n;
-    case REPLICATE: return i < 0 ? 0 : n - 1;
+    case PADDING_CIRCULAR: return i < 0 ? i + n : i - n;
+    case PADDING_REPLICATE: return i < 0 ? 0 : n - 1;
     default: return -1;
     }
 }

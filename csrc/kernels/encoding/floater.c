@@ -18,12 +18,10 @@ typedef struct {
     double at[FLOW_STAGES], from[FLOW_STAGES][FLOW_STAGES], weight[FLOW_STAGES];
 } tableau;
 
-/* In the order of METHODS in posenc/absolute/flow.py. rk4_38: Kutta's 3/8 rule; rk4: the classic one. */
 static const tableau tableaus[] = {
-    {4, {0, 1.0 / 3, 2.0 / 3, 1}, {{0}, {1.0 / 3}, {-1.0 / 3, 1}, {1, -1, 1}}, {0.125, 0.375, 0.375, 0.125}},
-    {4, {0, 0.5, 0.5, 1}, {{0}, {0.5}, {0, 0.5}, {0, 0, 1}}, {1.0 / 6, 1.0 / 3, 1.0 / 3, 1.0 / 6}},
-    {2, {0, 0.5}, {{0}, {0.5}}, {0, 1}},
-    {1, {0}, {{0}}, {1}},
+#define TABLEAU(name, stages, t1, t2, t3, a10, a20, a21, a30, a31, a32, b0, b1, b2, b3) \
+    {stages, {0, t1, t2, t3}, {{0}, {a10}, {a20, a21}, {a30, a31, a32}}, {b0, b1, b2, b3}},
+#include "constants.def"
 };
 
 typedef struct {
