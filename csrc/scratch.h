@@ -6,44 +6,6 @@
 
 #include "fits.h"
 
-/* attention (kernels/attention.c). A tile is so many bytes of one column: 96 keys in float, 48 in double. Held are
- * the packed queries and the sums of values (64 lanes each), the scores (64 lanes), a copy of the keys or the
- * values of a tile where they cannot be read in place, and one row. D = Dv = 128: 207 KB in double, half used in float.
- * Against 96 keys: 48 are 1.02 x slower, 144 and 192 1.01 x faster and larger. */
-enum { ATTENTION_COLUMN = 384, ATTENTION_PAD = 16 };
-#define ATTENTION_WIDTH ((D(d) > D(e) ? D(d) : D(e)) + ATTENTION_PAD)
-#define ATTENTION_SCRATCH                                                                               \
-    (64 * 8 * (D(d) + D(e)) + 64 * ATTENTION_COLUMN + (ATTENTION_COLUMN + 8) * ATTENTION_WIDTH + 5 * 64 \
-     + CONTENT_SCRATCH)
-
-/* content (kernels/content.c): two more packs of the queries; one panel's pack, of a table's pieces at least; products
- * of a panel with the rows of a window, twice, and those that the next tile needs; what is added, for all lanes; two
- * tiles of a panel; and numbers of rows. A panel is at most 128 bytes of a row. */
-enum { CONTENT_PIECE = 64 };
-#define CONTENT_WIDTH (D(d) > CONTENT_PIECE ? D(d) : CONTENT_PIECE)
-#define CONTENT_SCRATCH                                                                    \
-    (2 * 64 * 8 * D(d) + 128 * CONTENT_WIDTH + (2 * 128 + 8) * (ATTENTION_COLUMN / 4 + 64) \
-     + (64 + 2 * 32 + 64) * ATTENTION_COLUMN + 64 * 128 + 9 * 64)
-/* and its gradient (kernels/content_vjp.c): a tile of all lanes, a panel across lanes and as strips; queries as strips
- * and a part of dq; and what each lane gives to rows: of a window, with zeros around it */
-#define CONTENT_VJP_SCRATCH                                                                          \
-    (CONTENT_SCRATCH + 2 * 64 * ATTENTION_COLUMN + 64 * (128 + 256) + 2 * 128 * (CONTENT_WIDTH + 16) \
-     + 64 * 8 * (2 * D(d) + 16) + 6 * 64)
-/* logits (kernels/logits.c): the packed queries, a copy of the keys, a tile, and content's */
-#define LOGITS_SCRATCH \
-    (2 * 64 * 8 * D(d) + ATTENTION_COLUMN * (D(d) + ATTENTION_PAD) + 64 * ATTENTION_COLUMN + 5 * 64 + CONTENT_SCRATCH)
-/* and its gradient: queries packed twice, dq, a tile of gradients, a copy of the keys, a row, and dk of a kv head */
-#define LOGITS_VJP_SCRATCH                                                                              \
-    (64 * 8 * (3 * D(d) + 16) + 64 * ATTENTION_COLUMN + (ATTENTION_COLUMN + 8) * (D(d) + ATTENTION_PAD) \
-     + 8 * D(m) * (D(d) + 16) + 7 * 64 + CONTENT_VJP_SCRATCH)
-
-/* its gradient (kernels/attention_vjp.c): queries and cotangents packed twice and the sums of dq, three tiles of weights,
- * copies of keys and values, two rows; and dk and dv of one kv head */
-#define ATTENTION_VJP_SCRATCH                                                                \
-    (64 * 8 * (3 * D(d) + 2 * D(e) + 32) + 3 * 64 * ATTENTION_COLUMN                         \
-     + ATTENTION_COLUMN * (D(d) + D(e) + 2 * ATTENTION_PAD) + 16 * ATTENTION_WIDTH + 16 * 64 \
-     + 8 * D(m) * (D(d) + D(e) + 32) + CONTENT_VJP_SCRATCH)
-
 /* sinusoid (kernels/sinusoid.c): frequencies, steps and bases of one tile, 256 pairs of doubles each, and which are
  * there */
 enum { SINUSOID_SCRATCH = (1 + 16 + 1) * 256 * 2 * 8 + 24 };

@@ -29,11 +29,6 @@ FORMULA(hierarchical, 8 * 3 * D(d))
 FORMULA(merge, 8 * 3 * D(d))
 FORMULA(complex_order, COMPLEX_ORDER_SCRATCH)
 FORMULA(standard, 16 * D(d))
-FORMULA(attention, ATTENTION_SCRATCH)
-FORMULA(attention_vjp, ATTENTION_VJP_SCRATCH)
-FORMULA(logits, LOGITS_SCRATCH)
-FORMULA(logits_vjp, LOGITS_VJP_SCRATCH)
-FORMULA(merge_attention, 16 * (D(p) + D(e)) + 128)
 
 extern const pe_kernel FN(pe_kernels)[PE_COUNT];
 const pe_kernel FN(pe_kernels)[PE_COUNT] = {

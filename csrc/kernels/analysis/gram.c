@@ -8,6 +8,7 @@
  * Distances sum squares of differences: from products, |x|^2 + |y|^2 - 2 x.y, neighbours would keep few digits, and the
  * distance from itself would not be 0.
  */
+#include "base/transpose.h"
 #include "tile/panel.h"
 #include "tile/gemm.h"
 #include "base/layout.h"
@@ -110,7 +111,7 @@ static NOINLINE void pack_rows(const char *data, idx step, pe_storage storage, i
     for (int lane = 0; lane < lanes; lane += PANEL_LANES) {
         const int some = (int)min_(PANEL_LANES, lanes - lane);
         idx room = step;
-        const char *rows = tile_rows(data + lane * step, &room, storage, some, d, 1, copy);
+        const char *rows = FN(tile_rows)(data + lane * step, &room, storage, some, d, 1, copy);
         pack_transposed(rows, room, some, d, 1, some > LANES ? PANEL_LANES : LANES, pack + lane * d);
     }
 }
@@ -138,7 +139,7 @@ static size_t gram_layout(gram_pieces *s, const idx *dim, const double *par, cha
     s->pack = carve_reals(&c, BLOCK_M * D(d));
     s->tile = carve_reals(&c, BLOCK_M * BLOCK_M);
     s->transposed = carve_reals(&c, BLOCK_M * BLOCK_M);
-    s->copy = carve_reals(&c, BLOCK_M * (D(d) + ATTENTION_PAD));
+    s->copy = carve_reals(&c, BLOCK_M * (D(d) + ROW_PAD));
     return c.used;
 }
 SCRATCH(gram)
@@ -163,7 +164,7 @@ void FN(gram)(const pe_call *call, idx begin, idx end, const pe_work *work)
             idx step = x->core[0];
             if (call->stop && call->stop(call))
                 return;
-            const char *rows = tile_rows(row.data[0] + j * step, &step, x->storage, count, d, 2, copy);
+            const char *rows = FN(tile_rows)(row.data[0] + j * step, &step, x->storage, count, d, 2, copy);
             tile_pairs(rows, step, pack, lanes, d, mode, s, count);
             if (mode == GRAM_DISTANCE)
                 roots(s, count * BLOCK_M);

@@ -1,177 +1,496 @@
 /* backward.c -- the gradient of attention from its out and lse: nothing of size n x m exists here either.
  *
- *     out_i = sum_j p_ij v_j,  p_ij = exp(x_ij - lse_i)       dv_j = sum_i p_ij g_i
+ *     out_i = sum_j p_ij v_j,  p_ij = exp(s_ij - lse_i)       dv_j = sum_i p_ij g_i
  *     g = d out, gl = d lse                                   dS_ij = p_ij (g_i.v_j - delta_i),  delta_i = g_i.out_i - gl_i
- *     x_ij = softcap tanh(scale q_i.k_j / softcap) + bias     dX = dS (1 - tanh**2);  dq = scale dX k,  dk = dX^T scale q
+ *     s_ij = softcap tanh(scale q_i.k_j / softcap) + bias     dX = dS (1 - tanh**2);  dq = scale dX k,  dk = dX^T scale q
  *
- * Weights are computed again, tile by tile, as by Dao 2023 (FlashAttention-2), algorithm 2; the order is another: one
- * unit is a kv head, or a chunk of it: some of the heads that share it and some blocks of BLOCK_M queries. It walks
- * over the keys of one block after the other, as the forward does, and adds up dk and dv in its own memory. What a chunk
- * is depends on the heads and on n only, and chunks are added in their order, here or by the caller: neither threads nor
+ * Scores are computed again, tile by tile, as by Dao 2023 (FlashAttention-2), algorithm 2, in another order: one unit is
+ * a kv head, or a chunk of it, which is some of the heads that share it and some blocks of BLOCK_M queries. It walks over
+ * the keys of one block after the other, as the forward does, and adds dk and dv up in its own memory. What a chunk is
+ * depends on the heads and on n only, and chunks are added in their order, here or by the caller, so neither threads nor
  * other rows of the batch change a bit.
  *
- * A pair whose weight is 0 gives nothing, whatever the numbers: so nothing leaks from what is masked.
+ * A pair whose weight is 0 gives nothing, whatever its numbers are, so nothing leaks from what is masked.
  */
-#include "attention/backward.h"
+#include "attention/bias_grad.h"
+#include "attention/scores.h"
+#include "base/elementary.h"
+#include "fits.h"
+#include "tile/gemm.h"
+#include "tile/outer.h"
+#include "tile/panel.h"
 
 enum { A_HEAD_PARTS = A_SHIFT + 1, A_BLOCK_PARTS, A_MODE };
 
-/* What a chunk has summed: out it goes, or onto the chunks before (Python sees to it that the output is real then),
- * and the memory is zero again. */
-static void write_keys(const pe_call *call, const pe_row *at, int operand, idx part, int first, real *sum, int step,
-                       int width, real *room)
+/* Queries and cotangents of a block are there twice: on lanes, as the scores want them, and as rows in strips. */
+typedef struct {
+    int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
+    int nonfinite_keys;           /* a key of the unit is not finite */
+    real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *k_copy, *v_copy, *row;
+    real *dk, *dv; /* of one kv head and one chunk; zero at the beginning of a chunk */
+    real lse[BLOCK_M], delta[BLOCK_M], one[BLOCK_M], unused_max[PANEL_LANES];
+    uint64_t nonfinite_q, nonfinite_g; /* lanes whose rows have nonfinite numbers, which are 0 in the strips */
+    const real *multiplier;            /* the packed queries, and what content operators add to them */
+    pe_bias_grad bias_grad;
+    pe_content content;
+    pe_content_vjp content_vjp;
+} attention_vjp_state;
+
+static char *row_of_query(const pe_query_block *u, int operand, int lane)
+{
+    const pe_array *a = &u->call->array[operand];
+    return u->row.data[operand] + u->head * a->core[0] + (u->first + lane) * a->core[1];
+}
+
+/* ---- a block of queries ---- */
+
+static double dot(const real *a, const real *b, int n)
+{
+    double part[8] = {0}, sum = 0;
+    int k = 0;
+    for (; k + 8 <= n; k += 8) {
+        for (int c = 0; c < 8; c++)
+            part[c] += (double)a[k + c] * (double)b[k + c];
+    }
+    for (; k < n; k++)
+        sum += (double)a[k] * (double)b[k];
+    for (int c = 0; c < 8; c++)
+        sum += part[c];
+    return sum;
+}
+
+/* lse and delta of each lane. For a query that saw nothing, and a lane that is no query, lse = +inf makes every weight
+ * 0. */
+static void read_lse_and_delta(attention_vjp_state *b, const pe_query_block *u)
+{
+    const pe_array *a = u->call->array;
+    real *out_row = b->row + max_(b->d, b->e);
+    for (int l = 0; l < u->width; l++) {
+        b->lse[l] = -MASKED;
+        b->delta[l] = 0;
+    }
+    for (int l = 0; l < u->lanes; l++) {
+        const real *g = row_read(row_of_query(u, A_GRAD, l), a[A_GRAD].storage, b->e, b->row);
+        const real *o = row_read(row_of_query(u, A_OUT, l), a[A_OUT].storage, b->e, out_row);
+        const real lse = (real)scalar_read(row_of_query(u, A_LSE, l), a[A_LSE].storage);
+        double delta = dot(g, o, b->e);
+        if (u->row.data[A_GRAD_LSE])
+            delta -= scalar_read(row_of_query(u, A_GRAD_LSE, l), a[A_GRAD_LSE].storage);
+        b->delta[l] = (real)delta;
+        b->lse[l] = lse == MASKED ? -MASKED : lse;
+    }
+}
+
+/* ---- dS ---- */
+
+/* s -> p = exp(s - lse), and dp -> dS = p (dp - delta) */
+INLINE void differentiate(int width, real *restrict s, real *restrict dp, const real *restrict lse,
+                          const real *restrict delta, int n)
+{
+    for (int j = 0; j < n; j++, s += width, dp += width) {
+        SIMD
+        for (int l = 0; l < width; l++) {
+            const real x = exp2_((s[l] - lse[l]) * LOG2_E), p = s[l] == MASKED ? 0 : x;
+            s[l] = p;
+            dp[l] = p == 0 ? 0 : p * (dp[l] - delta[l]);
+        }
+    }
+}
+
+static NOINLINE void differentiate_narrow(real *s, real *dp, const real *lse, const real *delta, int n)
+{
+    differentiate(LANES, s, dp, lse, delta, n);
+}
+
+static NOINLINE void differentiate_wide(real *s, real *dp, const real *lse, const real *delta, int n)
+{
+    differentiate(PANEL_LANES, s, dp, lse, delta, n);
+}
+
+static NOINLINE void multiply_by_slope(real *restrict ds, const real *restrict slope, int n)
+{
+    SIMD
+    for (int i = 0; i < n; i++)
+        ds[i] = ds[i] == 0 ? 0 : ds[i] * slope[i];
+}
+
+/* Recompute the weights p of a panel, and dS before the cap; reduce dS to what operators need of it. */
+static void panel_vjp(attention_vjp_state *b, const pe_tile *t, const pe_key_tile *keys, const pe_panel *p,
+                      const pe_panel_bias *visible, const char *v, idx v_step)
+{
+    const int first = p->first, width = p->width, from = visible->from, n = visible->to - from;
+    const int is_capped = t->queries->call->par[A_SOFTCAP] > 0;
+    real *s = b->p + first * BLOCK_N + from * width, *ds = b->ds + first * BLOCK_N + from * width;
+    const real *g = b->g + first * b->e;
+    pe_content *c = &b->content;
+    FN(panel_scores)(c, t, p, visible, b->multiplier, s, b->unused_max, b->slope);
+    const pe_scores dp = {.k = v + from * v_step,
+                          .k_step = v_step,
+                          .d = b->e,
+                          .q = g,
+                          .bias = c->values ? FN(content_value_scores)(c, t, p, visible, g) : NULL,
+                          .bias_step = width,
+                          .s = ds,
+                          .m = b->unused_max};
+    FN(scores)(&dp, n, width);
+    (width == LANES ? differentiate_narrow : differentiate_wide)(s, ds, b->lse + first, b->delta + first, n);
+    if (p->lanes < width) { /* a nonfinite key would spoil the lanes that are no queries */
+        for (int j = 0; j < n; j++) {
+            for (int l = p->lanes; l < width; l++)
+                s[j * width + l] = ds[j * width + l] = 0;
+        }
+    }
+    FN(bias_grad_panel)(&b->bias_grad, keys, t->queries, p, from, visible->to, ds);
+    if (c->values)
+        FN(content_values_vjp)(&b->content_vjp, c, t, p, visible, s);
+    if (c->after_cap)
+        FN(content_after_vjp)(&b->content_vjp, c, t, p, visible, ds);
+    if (is_capped)
+        multiply_by_slope(ds, b->slope, n * width);
+    if (c->scan)
+        FN(content_scan_vjp)(&b->content_vjp, c, t, p, visible, ds);
+}
+
+/* ---- nonfinite queries and keys ---- */
+
+/* What the strips left out, to the keys that such a query sees */
+static void add_nonfinite_rows(const attention_vjp_state *b, const pe_query_block *u, int operand, uint64_t nonfinite,
+                               real scale, const real *weights, int n, real *out, int step, int from, int to)
+{
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
+        for (int l = 0; l < p->lanes; l++) {
+            if (!(nonfinite >> (p->first + l) & 1))
+                continue;
+            const char *data = row_of_query(u, operand, p->first + l);
+            const real *row = row_read(data, u->call->array[operand].storage, n, b->row);
+            for (int j = from; j < to; j++) {
+                const int pair = p->first * BLOCK_N + l + j * p->width;
+                for (int c = 0; c < n; c++) {
+                    if (b->p[pair] != 0 && !is_finite(row[c] * scale))
+                        out[j * step + c] += weights[pair] * (row[c] * scale);
+                }
+            }
+        }
+    }
+}
+
+static void add_nonfinite_keys(const attention_vjp_state *b, const pe_panel *p, const char *k, idx step,
+                               pe_storage storage, int from, int to)
+{
+    for (int j = from; j < to; j++) {
+        const real *row = row_read(k + j * step, storage, b->d, b->row);
+        const real *weight = b->p + p->first * BLOCK_N + j * p->width, *ds = b->ds + (weight - b->p);
+        for (int c = 0; c < b->d; c++) {
+            if (is_finite(row[c]))
+                continue;
+            for (int l = 0; l < p->lanes; l++) {
+                if (weight[l] != 0)
+                    b->dq[p->first * b->d + c * p->width + l] += ds[l] * row[c];
+            }
+        }
+    }
+}
+
+/* Looked at once for a unit, not in every block */
+static int keys_are_finite(const pe_call *call, const pe_row *at, idx group, int d, real *buffer)
+{
+    const pe_array *a = &call->array[A_K];
+    for (idx j = 0; j < call->D(m); j++) {
+        const real *row = row_read(at->data[A_K] + group * a->core[0] + j * a->core[1], a->storage, d, buffer);
+        int nonfinite = 0;
+        SIMD_OR(nonfinite)
+        for (int c = 0; c < d; c++)
+            nonfinite |= !is_finite(row[c]);
+        if (nonfinite)
+            return 0;
+    }
+    return 1;
+}
+
+/* ---- a tile ---- */
+
+static void zero_keys(real *x, const pe_panel *p, int from, int to)
+{
+    if (from < to)
+        memset(x + p->first * BLOCK_N + from * p->width, 0, (size_t)((to - from) * p->width) * sizeof *x);
+}
+
+/* Zero the weights of the keys from <= j < to that a panel does not see: the products take these keys for all panels. */
+static void zero_unseen(attention_vjp_state *b, const pe_query_block *u, int (*seen)[2], int from, int to)
+{
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
+        const int begin = (int)min_(seen[i][0], to), end = (int)max_(seen[i][1], begin);
+        zero_keys(b->ds, p, from, begin);
+        zero_keys(b->p, p, from, begin);
+        zero_keys(b->ds, p, end, to);
+        zero_keys(b->p, p, end, to);
+    }
+}
+
+static void add_dv(attention_vjp_state *b, const pe_tile *t, int from, int to)
+{
+    real *dv = b->dv + t->keys->first * b->padded_e;
+    FN(add_outer_of_block)(t->queries, b->p, b->g_rows, b->e, from, to, dv, b->padded_e);
+    if (b->nonfinite_g)
+        add_nonfinite_rows(b, t->queries, A_GRAD, b->nonfinite_g, 1, b->p, b->e, dv, b->padded_e, from, to);
+}
+
+static void add_dk(attention_vjp_state *b, const pe_tile *t, int from, int to)
+{
+    const real scale = (real)t->queries->call->par[A_SCALE];
+    real *dk = b->dk + t->keys->first * b->padded_d;
+    FN(add_outer_of_block)(t->queries, b->ds, b->q_rows, b->d, from, to, dk, b->padded_d);
+    if (b->nonfinite_q)
+        add_nonfinite_rows(b, t->queries, A_Q, b->nonfinite_q, scale, b->ds, b->d, dk, b->padded_d, from, to);
+}
+
+static void add_dq(attention_vjp_state *b, const pe_tile *t, int (*seen)[2])
+{
+    const pe_query_block *u = t->queries;
+    const pe_array *a = &u->call->array[A_K];
+    const char *stored = stored_rows(u, A_K, t->keys->first), *rows = t->k;
+    idx step = t->k_step;
+    if (b->nonfinite_keys) {
+        step = a->core[1];
+        rows = FN(finite_rows)(stored, &step, a->storage, t->keys->n, b->d, b->k_copy);
+    }
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
+        const int from = seen[i][0], n = seen[i][1] - from;
+        const pe_values w = {.v = rows + from * step,
+                             .v_step = step,
+                             .n = n,
+                             .p = b->ds + p->first * BLOCK_N + from * p->width,
+                             .alpha = b->one,
+                             .o = b->dq + p->first * b->d};
+        if (n > 0)
+            FN(values)(&w, b->d, p->width);
+        if (b->nonfinite_keys)
+            add_nonfinite_keys(b, p, stored, a->core[1], a->storage, from, from + n);
+    }
+}
+
+/* What the gates of a scan add to the gradient of q.k, which until here the operators' own tables must not see */
+static void add_gates(attention_vjp_state *b, const pe_query_block *u, int (*seen)[2])
+{
+    for (int p = 0; p < u->panels; p++) {
+        const int first = u->panel[p].first * BLOCK_N, width = u->panel[p].width;
+        for (int i = first + seen[p][0] * width; i < first + seen[p][1] * width; i++)
+            b->ds[i] += b->content_vjp.d_gates[i];
+    }
+}
+
+static void tile_vjp(attention_vjp_state *b, pe_key_tile *keys, const pe_query_block *u)
+{
+    const pe_array *ka = &u->call->array[A_K], *va = &u->call->array[A_V];
+    pe_content *c = &b->content;
+    pe_tile t = {u, keys, NULL, ka->core[1]};
+    idx v_step = va->core[1];
+    int from = keys->n, to = 0, seen[PANELS][2];
+    t.k = FN(tile_rows)(stored_rows(u, A_K, keys->first), &t.k_step, ka->storage, keys->n, b->d, 2, b->k_copy);
+    const char *v = FN(tile_rows)(stored_rows(u, A_V, keys->first), &v_step, va->storage, keys->n, b->e, 2, b->v_copy);
+    if (c->before_cap)
+        FN(content_tile)(c, &t);
+    for (int p = 0; p < u->panels; p++) {
+        const pe_panel_bias visible = FN(panel_bias)(keys, u, &u->panel[p]);
+        seen[p][0] = visible.from;
+        seen[p][1] = visible.to;
+        if (visible.from == visible.to)
+            continue;
+        panel_vjp(b, &t, keys, &u->panel[p], &visible, v, v_step);
+        from = (int)min_(from, visible.from);
+        to = (int)max_(to, visible.to);
+    }
+    zero_unseen(b, u, seen, from, to);
+    if (c->before_cap)
+        FN(content_panels_vjp)(&b->content_vjp, c, &t, seen, b->ds);
+    if (c->before_cap && u->row.data[A_DK])
+        FN(content_keys_vjp)(&b->content_vjp, c, &t, from, to, b->ds, b->dk + keys->first * b->padded_d, b->padded_d);
+    if (c->scan)
+        add_gates(b, u, seen);
+    if (u->row.data[A_DV])
+        add_dv(b, &t, from, to);
+    if (u->row.data[A_DK])
+        add_dk(b, &t, from, to);
+    if (u->row.data[A_DQ])
+        add_dq(b, &t, seen);
+}
+
+/* Before the tiles: the sum of all gates of operators that count along the keys. Returns 0 if the call was stopped. */
+static int count_gates(attention_vjp_state *b, const pe_query_block *u)
+{
+    const pe_call *call = u->call;
+    const pe_array *a = &call->array[A_K];
+    pe_key_tile keys;
+    for (idx first = 0; first < call->D(m); first += BLOCK_N) {
+        pe_tile t = {u, &keys, NULL, a->core[1]};
+        if (!FN(key_tile)(&keys, u, first))
+            continue;
+        if (call->stop && call->stop(call))
+            return 0;
+        t.k = FN(tile_rows)(stored_rows(u, A_K, first), &t.k_step, a->storage, keys.n, b->d, 2, b->k_copy);
+        for (int p = 0; p < u->panels; p++) {
+            const pe_panel_bias visible = FN(panel_bias)(&keys, u, &u->panel[p]);
+            if (visible.from < visible.to)
+                b->content.scan->count(&b->content, &t, &u->panel[p], &visible);
+        }
+    }
+    return 1;
+}
+
+/* t is the row of the dS reductions and of the gradients of tables. Returns 0 if the call was stopped. */
+static int block_vjp(attention_vjp_state *b, const pe_query_block *u, idx t, const pe_work *work)
+{
+    const pe_call *call = u->call;
+    const real scale = (real)call->par[A_SCALE];
+    pe_key_tile keys;
+    FN(bias_grad_block)(&b->bias_grad, u, t, work);
+    FN(pack_queries)(u, A_Q, b->d, scale, b->k_copy, b->q);
+    FN(pack_queries)(u, A_GRAD, b->e, 1, b->v_copy, b->g);
+    b->nonfinite_q = FN(strips_of)(u, A_Q, b->d, scale, b->q_rows, b->row);
+    b->nonfinite_g = FN(strips_of)(u, A_GRAD, b->e, 1, b->g_rows, b->row);
+    read_lse_and_delta(b, u);
+    memset(b->dq, 0, (size_t)(u->width * b->d) * sizeof(real));
+    FN(content_block)(&b->content, u, b->q);
+    FN(content_block_vjp)(&b->content_vjp, b->q_rows, b->g_rows, b->dq, t);
+    b->multiplier = FN(content_multiplier)(&b->content, u);
+    b->content.ascending = 1;
+    if (b->content.scan && !count_gates(b, u))
+        return 0;
+    for (idx first = 0; first < call->D(m); first += BLOCK_N) {
+        if (!FN(key_tile)(&keys, u, first))
+            continue;
+        if (call->stop && call->stop(call))
+            return 0;
+        tile_vjp(b, &keys, u);
+    }
+    FN(content_end_vjp)(&b->content_vjp, &b->content, u);
+    if (u->row.data[A_DQ])
+        FN(unpack_queries)(u, A_DQ, b->d, b->dq, scale, NULL, b->k_copy);
+    FN(bias_grad_write)(&b->bias_grad, u);
+    return 1;
+}
+
+/* ---- units ---- */
+
+/* Write a chunk's dK or dV, adding to earlier chunks if there are any, then clear the accumulator. (Python sees to it
+ * that the output is real if chunks are added.) */
+static void write_keys(const pe_call *call, const pe_row *at, int operand, idx part, int is_first, real *sum, int step,
+                       int width, real *buffer)
 {
     const pe_array *a = &call->array[operand];
-    for (idx j = 0; j < call->D(m) && at->data[operand] && part < call->D(p); j++, sum += step) {
+    if (!at->data[operand] || part >= call->D(p))
+        return;
+    for (idx j = 0; j < call->D(m); j++, sum += step) {
         char *to = at->data[operand] + part * a->core[0] + j * a->core[1];
-        real *restrict target = row_target(to, a->storage, room);
+        real *restrict target = row_target(to, a->storage, buffer);
         for (int c = 0; c < width; c++)
-            target[c] = first ? sum[c] : target[c] + sum[c];
+            target[c] = is_first ? sum[c] : target[c] + sum[c];
         row_write(target, to, a->storage, width);
         memset(sum, 0, (size_t)width * sizeof *sum);
     }
 }
 
-/* CoPE counts from the last key, and tiles go from the first: the sum of all comes before. 0 if it was stopped */
-static int count_gates(pe_back *b, const pe_queries *u)
-{
-    const pe_call *call = u->call;
-    const pe_array *a = &call->array[A_K];
-    pe_keys keys;
-    for (idx first = 0; first < call->D(m); first += BLOCK_N) {
-        idx step = a->core[1];
-        if (!FN(keys_at)(&keys, u, first))
-            continue;
-        if (call->stop && call->stop(call))
-            return 0;
-        const char *k = u->row.data[A_K] + u->kv_head * a->core[0] + first * step;
-        k = tile_rows(k, &step, a->storage, keys.n, b->d, 2, b->k_copy);
-        for (int p = 0; p < u->panels; p++) {
-            const pe_bias bias = FN(bias_of)(&keys, u, &u->panel[p]);
-            if (bias.from < bias.to)
-                FN(content_count)(&b->content, u, &keys, &u->panel[p], &bias, k, step);
-        }
-    }
-    return 1;
-}
-
-/* 0 if it was stopped, and so for units; t is the row of sums and of gradients of tables */
-static int block_of_queries(pe_back *b, const pe_queries *u, idx t)
-{
-    const pe_call *call = u->call;
-    const real scale = (real)call->par[A_SCALE];
-    pe_keys keys;
-    char *rest = b->rest;
-    queries_to_lanes(u, A_Q, b->d, scale, b->k_copy, b->q);
-    queries_to_lanes(u, A_GRAD, b->e, 1, b->v_copy, b->g);
-    b->odd_q = strips_of(u, A_Q, b->d, scale, b->q_rows, b->row);
-    b->odd_g = strips_of(u, A_GRAD, b->e, 1, b->g_rows, b->row);
-    pack_sums(b, u);
-    memset(b->dq, 0, (size_t)(u->width * b->d) * sizeof(real));
-    FN(content_at)(&b->content, u, b->q, &rest);
-    FN(content_vjp_at)(&b->content_vjp, &b->content, b->q_rows, b->g_rows, b->dq, t, &rest);
-    b->pack = FN(content_queries)(&b->content, u);
-    b->content.ascending = 1;
-    if (b->content.sums && !count_gates(b, u))
-        return 0;
-    for (idx first = 0; first < call->D(m); first += BLOCK_N) {
-        if (!FN(keys_at)(&keys, u, first))
-            continue;
-        if (call->stop && call->stop(call))
-            return 0;
-        tile(b, &keys, u);
-    }
-    FN(content_vjp_end)(&b->content_vjp, &b->content, u);
-    if (u->row.data[A_DQ])
-        lanes_to_queries(u, A_DQ, b->d, b->dq, scale, NULL, b->k_copy);
-    FN(sums_write)(&b->sums, u);
-    return 1;
-}
-
-static int unit_of_keys(pe_back *b, const pe_call *call, idx unit, const pe_work *work)
+/* A kv head, or one chunk of it. Returns 0 if the call was stopped. */
+static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), groups = call->D(g), share = heads / groups, blocks = BLOCKS(call->D(n), BLOCK_M);
     const idx head_parts = max_(1, (idx)call->par[A_HEAD_PARTS]);
     const idx block_parts = max_(1, (idx)call->par[A_BLOCK_PARTS]);
     const int together = call->par[A_MODE] == VJP_TOGETHER;
-    const idx parts = head_parts * block_parts, each = BLOCKS(share, head_parts);
+    const idx parts = head_parts * block_parts, heads_of_part = BLOCKS(share, head_parts);
     const idx row = unit / (groups * VJP_PARTS), group = unit / VJP_PARTS % groups, mine = unit % VJP_PARTS;
     const pe_row at = row_at(call, row);
-    pe_queries u;
+    pe_query_block u;
     if (mine >= (together ? 1 : parts))
         return 1;
-    b->careful = !keys_are_finite(call, &at, group, b->d, b->row);
+    b->nonfinite_keys = !keys_are_finite(call, &at, group, b->d, b->row);
     for (idx part = together ? 0 : mine; part < (together ? parts : mine + 1); part++) {
-        const idx first = group * share + part / block_parts * each, last = min_(first + each, (group + 1) * share);
+        const idx first_block = part % block_parts, first = group * share + part / block_parts * heads_of_part;
+        const idx last = min_(first + heads_of_part, (group + 1) * share);
         for (idx h = first; h < last; h++) {
-            const idx t = together ? h : h * block_parts + part % block_parts;
-            for (idx i = part % block_parts; i < blocks; i += block_parts) {
-                FN(queries_at)(&u, call, (row * heads + h) * blocks + i);
-                if (i == part % block_parts && (!together || i == 0))
-                    FN(sums_clear)(&u, t);
-                FN(sums_at)(&b->sums, &u, t, work);
-                if (!block_of_queries(b, &u, t))
+            const idx t = together ? h : h * block_parts + first_block;
+            for (idx i = first_block; i < blocks; i += block_parts) {
+                FN(query_block)(&u, call, (row * heads + h) * blocks + i);
+                if (i == (together ? 0 : first_block))
+                    FN(bias_grad_clear)(&u, t);
+                if (!block_vjp(b, &u, t, work))
                     return 0;
             }
         }
         const idx into = together ? group : group * parts + mine;
-        write_keys(call, &at, A_DK, into, part == 0 || !together, b->dk, b->wide_d, b->d, b->row);
-        write_keys(call, &at, A_DV, into, part == 0 || !together, b->dv, b->wide_e, b->e, b->row);
+        write_keys(call, &at, A_DK, into, part == 0 || !together, b->dk, b->padded_d, b->d, b->row);
+        write_keys(call, &at, A_DV, into, part == 0 || !together, b->dv, b->padded_e, b->e, b->row);
     }
     return 1;
 }
 
-/* Only the gradient of a matrix that heads or rows of the batch share: they take turns to add to it, so a unit is some
- * blocks of queries and all heads and rows. */
-static int unit_of_pairs(pe_back *b, const pe_call *call, idx unit, const pe_work *work)
+/* The gradient of a dense bias that heads or rows of the batch share, and nothing else: they take turns to add to it, so
+ * a unit is some blocks of queries of all heads and rows. Returns 0 if the call was stopped. */
+static int dense_bias_unit(attention_vjp_state *b, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M);
     idx all = heads;
-    pe_queries u;
+    pe_query_block u;
     for (int a = 0; a < call->nloops; a++)
         all *= call->shape[a];
-    for (idx i = unit; i < blocks; i += all / heads * call->D(g) * VJP_PARTS)
+    const idx units = all / heads * call->D(g) * VJP_PARTS;
+    for (idx i = unit; i < blocks; i += units) {
         for (idx h = 0; h < all; h++) {
-            FN(queries_at)(&u, call, h * blocks + i);
-            FN(sums_at)(&b->sums, &u, 0, work);
-            if (!block_of_queries(b, &u, 0))
+            FN(query_block)(&u, call, h * blocks + i);
+            if (!block_vjp(b, &u, 0, work))
                 return 0;
         }
+    }
     return 1;
 }
 
+typedef attention_vjp_state attention_vjp_pieces;
+
+static size_t attention_vjp_layout(attention_vjp_pieces *b, const idx *dim, const double *par, char *memory)
+{
+    pe_carver c = {memory, 0};
+    (void)par;
+    b->padded_d = strips_width((int)D(d));
+    b->padded_e = strips_width((int)D(e));
+    b->q = carve_reals(&c, BLOCK_M * D(d));
+    b->g = carve_reals(&c, BLOCK_M * D(e));
+    b->q_rows = carve_reals(&c, BLOCK_M * (idx)b->padded_d);
+    b->g_rows = carve_reals(&c, BLOCK_M * (idx)b->padded_e);
+    b->dq = carve_reals(&c, BLOCK_M * D(d));
+    b->p = carve_reals(&c, BLOCK_M * BLOCK_N);
+    b->ds = carve_reals(&c, BLOCK_M * BLOCK_N);
+    b->slope = carve_reals(&c, PANEL_LANES * BLOCK_N);
+    b->k_copy = carve_reals(&c, (D(d) + ROW_PAD) * BLOCK_N);
+    b->v_copy = carve_reals(&c, (D(e) + ROW_PAD) * BLOCK_N);
+    b->row = carve_reals(&c, 2 * max_(D(d), D(e)));
+    b->dk = carve_reals(&c, D(m) * b->padded_d);
+    b->dv = carve_reals(&c, D(m) * b->padded_e);
+    FN(content_layout)(&b->content, &b->content_vjp, dim, &c);
+    return c.used;
+}
+SCRATCH(attention_vjp)
+
 void FN(attention_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
-    pe_back b;
-    char *scratch = work->scratch;
     const idx m = call->D(m);
+    const int dense_only = call->par[A_MODE] == VJP_ACROSS;
+    attention_vjp_state b;
+    attention_vjp_layout(&b, call->dim, call->par, work->scratch);
     b.d = (int)call->D(d);
     b.e = (int)call->D(e);
-    b.wide_d = strips_width(b.d);
-    b.wide_e = strips_width(b.e);
-    b.q = carve(&scratch, (idx)BLOCK_M * b.d);
-    b.g = carve(&scratch, (idx)BLOCK_M * b.e);
-    b.q_rows = carve(&scratch, (idx)BLOCK_M * b.wide_d);
-    b.g_rows = carve(&scratch, (idx)BLOCK_M * b.wide_e);
-    b.dq = carve(&scratch, (idx)BLOCK_M * b.d);
-    b.p = carve(&scratch, (idx)BLOCK_M * BLOCK_N);
-    b.ds = carve(&scratch, (idx)BLOCK_M * BLOCK_N);
-    b.slope = carve(&scratch, (idx)PANEL_LANES * BLOCK_N);
-    b.k_copy = carve(&scratch, (b.d + ATTENTION_PAD) * BLOCK_N);
-    b.v_copy = carve(&scratch, (b.e + ATTENTION_PAD) * BLOCK_N);
-    b.row = carve(&scratch, 2 * max_(b.d, b.e));
-    b.dk = carve(&scratch, m * b.wide_d);
-    b.dv = carve(&scratch, m * b.wide_e);
-    if (call->par[A_MODE] != VJP_ACROSS) {
-        memset(b.dk, 0, (size_t)(m * b.wide_d) * sizeof(real));
-        memset(b.dv, 0, (size_t)(m * b.wide_e) * sizeof(real));
+    if (!dense_only) {
+        memset(b.dk, 0, (size_t)(m * b.padded_d) * sizeof(real));
+        memset(b.dv, 0, (size_t)(m * b.padded_e) * sizeof(real));
     }
-    b.rest = scratch;
-    b.careful = 0;
+    b.nonfinite_keys = 0;
     for (int l = 0; l < BLOCK_M; l++)
         b.one[l] = 1;
-    memset(b.unused, 0, sizeof b.unused);
-    for (idx unit = begin; unit < end; unit++)
-        if (!(call->par[A_MODE] == VJP_ACROSS ? unit_of_pairs : unit_of_keys)(&b, call, unit, work))
+    memset(b.unused_max, 0, sizeof b.unused_max);
+    for (idx unit = begin; unit < end; unit++) {
+        if (!(dense_only ? dense_bias_unit : kv_head_unit)(&b, call, unit, work))
             return;
+    }
 }

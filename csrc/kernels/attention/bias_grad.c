@@ -1,67 +1,82 @@
-/* bias_grad.c -- where dS of a tile goes to the terms of attention (see sums.h). */
+/* bias_grad.c -- see bias_grad.h. */
 #include "attention/bias_grad.h"
-#include "bias/pair.h"
 
-/* Gradients that are made from the pairs of a tile: not those of FoX, which are sums of rows and columns */
-static int has_own(int op)
+static const pe_position_op *position_op(const pe_query_block *q, int term)
 {
-    return FN(distance_gradient)[op] || (FN(pair_grad)[op] && op != PE_fox && op != PE_sandwich);
+    return FN(position_op)[q->call->term[term].op];
 }
 
-static double *row_of(const pe_queries *q, int operand, idx i)
+/* Row i of an output of doubles, or NULL */
+static double *output_row(const pe_query_block *q, int operand, idx i)
 {
     char *data = q->row.data[operand];
     return data ? (double *)(void *)(data + i * q->call->array[operand].core[0]) : NULL;
 }
 
-void FN(sums_clear)(const pe_queries *q, idx t)
+void FN(bias_grad_clear)(const pe_query_block *q, idx t)
 {
     const pe_call *call = q->call;
-    double *diagonals = row_of(q, A_DIAGONALS, t), *columns = row_of(q, A_COLUMNS, t);
+    double *diagonals = output_row(q, A_DIAGONALS, t), *columns = output_row(q, A_COLUMNS, t);
     if (diagonals)
         memset(diagonals, 0, (size_t)(call->D(n) + call->D(m) - 1) * sizeof(double));
     if (columns)
         memset(columns, 0, (size_t)call->D(m) * sizeof(double));
 }
 
-void FN(sums_at)(pe_sums *s, const pe_queries *q, idx t, const pe_work *work)
+/* Numbers of all arrays of the operators that have their own gradient for a tile */
+static idx numbers_of_terms(const pe_query_block *q)
 {
-    const pe_call *call = q->call;
-    const pe_array *terms = &call->array[A_TERMS];
-    char *into = terms->data ? terms->data + work->block * terms->loop[0] : NULL;
-    memset(s->rows, 0, sizeof s->rows);
-    s->diagonals = row_of(q, A_DIAGONALS, t);
-    s->columns = row_of(q, A_COLUMNS, t);
-    s->wants_rows = q->row.data[A_ROWS] != NULL;
-    s->pairs = q->row.data[A_PAIRS];
-    s->distances = s->both = 0;
-    idx room = call->D(z);
-    for (int i = 0; i < call->nterms; i++)
-        for (int k = 0; k < PE_TERM_ARRAYS && has_own(call->term[i].op) && call->term[i].array[k].data; k++)
-            room -= call->term[i].size[k];
-    if (room < 0)
-        return; /* there is no place for them */
-    for (int i = 0; i < call->nterms && into; i++) {
-        if (!has_own(call->term[i].op))
+    idx numbers = 0;
+    for (int i = 0; i < q->call->nterms; i++) {
+        const pe_term *term = &q->call->term[i];
+        for (int k = 0; k < PE_TERM_ARRAYS && term->array[k].data; k++)
+            numbers += has_tile_vjp(position_op(q, i)) ? term->size[k] : 0;
+    }
+    return numbers;
+}
+
+/* A gradient lies in `terms` as its array lies in memory. */
+static void locate_term_gradients(pe_bias_grad *g, const pe_query_block *q, const pe_work *work)
+{
+    const pe_array *terms = &q->call->array[A_TERMS];
+    g->has_distance_terms = g->has_pair_terms = 0;
+    if (!terms->data || numbers_of_terms(q) > q->call->D(z))
+        return;
+    char *into = terms->data + work->block * terms->loop[0];
+    for (int i = 0; i < q->call->nterms; i++) {
+        const pe_term *term = &q->call->term[i];
+        if (!has_tile_vjp(position_op(q, i)))
             continue;
-        s->distances |= FN(distance_gradient)[call->term[i].op] != NULL;
-        s->both |= FN(pair_grad)[call->term[i].op] != NULL;
-        for (int k = 0; k < PE_TERM_ARRAYS && call->term[i].array[k].data; k++) {
-            s->into[i][k] = call->term[i].array[k]; /* its gradient lies in memory as the array does */
-            s->into[i][k].data = into;
-            into += call->term[i].size[k] * (idx)sizeof(double);
+        g->has_distance_terms |= position_op(q, i)->distance_vjp != NULL;
+        g->has_pair_terms |= position_op(q, i)->pairs_vjp != NULL;
+        for (int k = 0; k < PE_TERM_ARRAYS && term->array[k].data; k++) {
+            g->into[i][k] = term->array[k];
+            g->into[i][k].data = into;
+            into += term->size[k] * (idx)sizeof(double);
         }
     }
 }
 
-/* out[j - lane] += ds. Number t of the window is that of lane - key = t - (n - 1): a vector of them is a sum of loads,
- * one from each key, a lane further on each time. Zeros on both sides of a key stand for lanes that are not there. */
+void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *q, idx t, const pe_work *work)
+{
+    memset(g->rows, 0, sizeof g->rows);
+    g->diagonals = output_row(q, A_DIAGONALS, t);
+    g->columns = output_row(q, A_COLUMNS, t);
+    g->has_rows = q->row.data[A_ROWS] != NULL;
+    g->pairs = q->row.data[A_PAIRS];
+    locate_term_gradients(g, q, work);
+}
+
+/* ---- sums ---- */
+
+/* out[j - lane] += ds. Number t of the window belongs to lane - key = t - (n - 1), so a vector of them is a sum of loads,
+ * one from each key, a lane further on each time. Zeros on both sides of a key stand for lanes that do not exist. */
 static void add_diagonals(double *restrict out, const real *restrict ds, int n, int width, int lanes)
 {
     real padded[BLOCK_N * (PANEL_LANES + 2 * LANES)], window[TILE_RELS + LANES];
-    const int room = width + 2 * LANES;
+    const int padded_width = width + 2 * LANES;
     for (int j = 0; j < n; j++) {
-        real *to = padded + j * room;
+        real *to = padded + j * padded_width;
         vec_store(to, vec_set(0));
         for (int l = 0; l < width; l += LANES)
             vec_store(to + LANES + l, vec_load(ds + j * width + l));
@@ -72,7 +87,7 @@ static void add_diagonals(double *restrict out, const real *restrict ds, int n, 
         const int from = (int)max_(0, 1 - LANES - first), to = (int)min_(n, width - first);
         vec sum = vec_set(0);
         for (int j = from; j < to; j++)
-            sum = vec_add(sum, vec_load(padded + j * room + LANES + first + j));
+            sum = vec_add(sum, vec_load(padded + j * padded_width + LANES + first + j));
         vec_store(window + t, sum);
     }
     for (int t = 0; t < n + lanes - 1; t++)
@@ -109,71 +124,76 @@ static void add_rows(double *restrict out, const real *ds, int n, int width)
 
 static void add_pairs(char *out, const pe_array *a, const real *ds, int n, const pe_panel *p)
 {
-    for (int l = 0; l < p->lanes; l++)
-        for (int j = 0; j < n; j++) {
-            real *to = (real *)(void *)(out + l * a->core[1] + j * a->core[2]);
-            *to += ds[j * p->width + l];
-        }
-}
-
-static void add_distances(pe_sums *s, const pe_keys *k, const pe_queries *q, const pe_panel *p, int from, int to,
-                          const real *ds)
-{
-    const pe_call *call = q->call;
-    const int width = p->width, some = TILE_RELS / width;
-    double rel[TILE_RELS], weight[TILE_RELS];
-    for (int j = from; j < to; j += some) {
-        const int rows = (int)min_(some, to - j);
-        for (int r = 0; r < rows; r++, ds += width)
-            for (int l = 0; l < width; l++) {
-                rel[r * width + l] = k->position[j + r] - q->position[p->first + l];
-                weight[r * width + l] = (double)ds[l];
-            }
-        for (int t = 0; t < call->nterms; t++)
-            if (FN(distance_gradient)[call->term[t].op])
-                FN(distance_gradient)
-        [call->term[t].op](q->term[t], call->term[t].dim, q->head, rel, rows * width, weight, s->into[t]);
+    for (int l = 0; l < p->lanes; l++) {
+        for (int j = 0; j < n; j++)
+            *(real *)(void *)(out + l * a->core[1] + j * a->core[2]) += ds[j * p->width + l];
     }
 }
 
-static void add_both(pe_sums *s, const pe_keys *k, const pe_queries *q, const pe_panel *p, int from, int to,
-                     const real *ds)
+/* ---- gradients of the operators' own ---- */
+
+/* Operators on distance, as many keys at a time as there is room for; these gradients are asked for only where
+ * positions do not count up. */
+static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *k, const pe_query_block *q, const pe_panel *p,
+                                   int from, int to, const real *ds)
 {
-    const pe_call *call = q->call;
-    const pe_block_of_pairs block = {
-        to - from,       p->width,           p->lanes, k->position + from, q->position + p->first,
-        k->first + from, q->first + p->first};
-    double weight[BLOCK_N * PANEL_LANES];
-    for (int i = 0; i < (to - from) * p->width; i++)
-        weight[i] = (double)ds[i];
-    for (int t = 0; t < call->nterms; t++)
-        if (FN(pair_grad)[call->term[t].op] && has_own(call->term[t].op))
-            FN(pair_grad)[call->term[t].op](q->term[t], call->term[t].dim, q->head, &block, weight, s->into[t]);
+    const int width = p->width, chunk = TILE_RELS / width;
+    double rel[TILE_RELS], grad[TILE_RELS];
+    for (int j = from; j < to; j += chunk) {
+        const int rows = (int)min_(chunk, to - j);
+        for (int r = 0; r < rows; r++, ds += width) {
+            for (int l = 0; l < width; l++) {
+                rel[r * width + l] = k->position.at[j + r] - q->position.at[p->first + l];
+                grad[r * width + l] = (double)ds[l];
+            }
+        }
+        for (int t = 0; t < q->call->nterms; t++) {
+            const pe_position_op *op = position_op(q, t);
+            if (op && op->distance_vjp)
+                op->distance_vjp(q->term[t], q->call->term[t].dim, q->head, rel, rows * width, grad, g->into[t]);
+        }
+    }
 }
 
-void FN(sums_add)(pe_sums *s, const pe_keys *k, const pe_queries *q, const pe_panel *p, int from, int to,
-                  const real *ds)
+static void add_pair_gradients(pe_bias_grad *g, const pe_key_tile *k, const pe_query_block *q, const pe_panel *p,
+                               int from, int to, const real *ds)
+{
+    const pe_pair_block block = {
+        to - from,       p->width,           p->lanes, k->position.at + from, q->position.at + p->first,
+        k->first + from, q->first + p->first};
+    double grad[BLOCK_N * PANEL_LANES];
+    for (int i = 0; i < (to - from) * p->width; i++)
+        grad[i] = (double)ds[i];
+    for (int t = 0; t < q->call->nterms; t++) {
+        const pe_position_op *op = position_op(q, t);
+        if (has_tile_vjp(op) && op->pairs_vjp)
+            op->pairs_vjp(q->term[t], q->call->term[t].dim, q->head, &block, grad, g->into[t]);
+    }
+}
+
+void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from,
+                         int to, const real *ds)
 {
     const pe_array *pairs = &q->call->array[A_PAIRS];
     const int n = to - from;
     const idx i = q->first + p->first, j = k->first + from;
-    if (s->diagonals)
-        add_diagonals(s->diagonals + (j - i + q->call->D(n) - 1), ds, n, p->width, p->lanes);
-    if (s->columns)
-        add_columns(s->columns + j, ds, n, p->width);
-    if (s->wants_rows)
-        add_rows(s->rows + p->first, ds, n, p->width);
-    if (s->pairs && pairs->storage == PE_STORAGE)
-        add_pairs(s->pairs + q->head * pairs->core[0] + i * pairs->core[1] + j * pairs->core[2], pairs, ds, n, p);
-    if (s->distances)
-        add_distances(s, k, q, p, from, to, ds);
-    if (s->both)
-        add_both(s, k, q, p, from, to, ds);
+    if (g->diagonals)
+        add_diagonals(g->diagonals + (j - i + q->call->D(n) - 1), ds, n, p->width, p->lanes);
+    if (g->columns)
+        add_columns(g->columns + j, ds, n, p->width);
+    if (g->has_rows)
+        add_rows(g->rows + p->first, ds, n, p->width);
+    if (g->pairs && pairs->storage == PE_STORAGE)
+        add_pairs(g->pairs + q->head * pairs->core[0] + i * pairs->core[1] + j * pairs->core[2], pairs, ds, n, p);
+    if (g->has_distance_terms)
+        add_distance_gradients(g, k, q, p, from, to, ds);
+    if (g->has_pair_terms)
+        add_pair_gradients(g, k, q, p, from, to, ds);
 }
 
-void FN(sums_write)(const pe_sums *s, const pe_queries *q)
+void FN(bias_grad_write)(const pe_bias_grad *g, const pe_query_block *q)
 {
-    double *rows = row_of(q, A_ROWS, q->head);
+    double *rows = output_row(q, A_ROWS, q->head);
     if (rows)
-        memcpy(rows + q->first, s->rows, (size_t)q->lanes * sizeof *rows);
+        memcpy(rows + q->first, g->rows, (size_t)q->lanes * sizeof *rows);
 }

@@ -1,33 +1,35 @@
-/* bias_grad.h -- what the terms of attention get of dS, the gradient of the biased scores.
+/* bias_grad.h -- how dS, the gradient of the biased scores, is reduced into the gradients of position operators.
  *
- * dS exists one panel of a tile at a time. A term whose bias is a function of few numbers needs only sums of it, and
- * each sum is asked for by an output that is given:
- *     diagonals(t,l)  over j - i = t - (N - 1): all that depends on distance, where positions count up by one
- *     rows(h,n)       over the keys             columns(t,m)  over the queries
- *     pairs(h,n,m)    no sum: dS is added to it, with any strides
- *     terms(z)        gradients of the PAIR terms, and of DISTANCE terms at irregular positions, array behind array
- * Axis t has head_parts and block_parts of attention_vjp in it: what one unit adds up no other does.
+ * dS exists one panel of a tile at a time. Most operators need only sums of it, each of which is computed if the caller
+ * gives the output for it:
+ *     diagonals(t,l)  sum over j - i = column - (N - 1), for operators on distance where positions count up by one
+ *     rows(h,n)       sum over the keys             columns(t,m)  sum over the queries
+ *     pairs(h,n,m)    dS itself, added to the output with any strides
+ *     terms(z)        gradients of the operators that have their own for a tile (has_tile_vjp), array behind array
+ * Axis t has head_parts and block_parts of attention_vjp in it: no two units add to the same row.
  */
-#ifndef PE_SUMS_H
-#define PE_SUMS_H
+#ifndef PE_BIAS_GRAD_H
+#define PE_BIAS_GRAD_H
 
+#include "bias/position.h"
 #include "tile/tile.h"
 
 enum { A_GRAD = A_LSE + 1, A_GRAD_LSE, A_DQ, A_DK, A_DV, A_DIAGONALS, A_ROWS, A_COLUMNS, A_PAIRS, A_TERMS };
 
+/* The reductions of one head and block of queries; NULL or 0 if nobody asks for one */
 typedef struct {
-    double *diagonals, *columns, rows[BLOCK_M]; /* of one head, one block; NULL where nobody asks */
+    double *diagonals, *columns, rows[BLOCK_M];
     char *pairs;
-    int wants_rows, distances, both;
-    pe_array into[PE_TERMS][PE_TERM_ARRAYS];
-} pe_sums;
+    int has_rows, has_distance_terms, has_pair_terms;
+    pe_array into[PE_TERMS][PE_TERM_ARRAYS]; /* gradients in `terms` of each operator's arrays */
+} pe_bias_grad;
 
-/* Zero where a unit begins: the rows `t` of diagonals and columns */
-void FN(sums_clear)(const pe_queries *q, idx t);
-void FN(sums_at)(pe_sums *s, const pe_queries *q, idx t, const pe_work *work);
-/* ds is that of keys from <= j < to of the tile and a panel; 0 where a pair is masked and in lanes that are no query */
-void FN(sums_add)(pe_sums *s, const pe_keys *k, const pe_queries *q, const pe_panel *p, int from, int to,
-                  const real *ds);
-void FN(sums_write)(const pe_sums *s, const pe_queries *q);
+/* Zero row t of diagonals and columns, at the beginning of a unit. */
+void FN(bias_grad_clear)(const pe_query_block *q, idx t);
+void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *q, idx t, const pe_work *work);
+/* ds is that of the keys from <= j < to and a panel; it is 0 for masked pairs and for lanes that are no queries. */
+void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from,
+                         int to, const real *ds);
+void FN(bias_grad_write)(const pe_bias_grad *g, const pe_query_block *q);
 
 #endif

@@ -1,36 +1,39 @@
-/* decode.c -- attention of few queries, one above all: as fast as keys and values are read.
+/* decode.c -- attention for few queries, often one: as fast as keys and values are read from memory.
  *
- * Where attention.c has queries on the SIMD lanes, most of them would be idle here. So channels stand on the lanes, both
- * of keys and of values, where they lie; LANES keys give LANES vectors of products, which a tree of additions makes
- * one vector of scores. A unit takes all heads that share their keys, up to PAIRS pairs of a head and a query: keys come
- * from memory for the first of them, for the others from the cache. A pair's sums are its own: they have the same bits
- * whatever pairs stand beside it.
+ * In forward.c queries stand on SIMD lanes, and most lanes would be idle here. So channels stand on lanes, of keys and
+ * of values, where they lie. LANES keys give LANES vectors of products, and a tree of additions makes one vector of
+ * scores of them. A unit takes the heads that share their keys, up to MAX_PAIRS pairs of a head and a query: the keys
+ * come from memory for the first pair and from the cache for the others. A pair's sums are its own, so they have the
+ * same bits whatever pairs stand beside it.
  *
- * Masks are those of tile.c, a head at a time. Numbers that are not finite are left to attention.c: a result that is not
- * finite is computed again there.
+ * Masks are those of tile.c, a head at a time. A result that is not finite is computed again by forward.c, which keeps
+ * NaN and infinity of masked keys and values out of it.
  */
 #include "attention/decode.h"
+
+#include "attention/scores.h"
+#include "base/elementary.h"
 #include "tile/panel.h"
 
-/* pairs of a unit; vectors of value columns and keys of values at a time; bytes that memory is asked for ahead */
-enum { PAIRS = 16, STRIP = 4, SOME = 32, AHEAD = 8192, LINE = 64 };
-/* pairs whose values are summed together: 16 of AVX-512's 32 registers, 8 of 16 elsewhere */
-enum { TOGETHER = VEC_BYTES == 64 ? 4 : 2 };
+enum { MAX_PAIRS = 16 };
+enum { STRIP = 4 };                              /* vectors of value columns that are summed together */
+enum { VALUE_KEYS = 32 };                        /* keys whose values are summed while they are in the first cache */
+enum { VALUE_PAIRS = VEC_BYTES == 64 ? 4 : 2 };  /* pairs x STRIP sums: 16 of AVX-512's 32 registers, 8 of 16 else */
+enum { PREFETCH_BYTES = 8192, CACHE_LINE = 64 }; /* prefetch distance */
 
 typedef struct {
-    int d, e, wide_d, wide_e; /* widths of heads, and with what fills up the last vector */
-    int heads, pairs;         /* pair = number of the head times queries, plus the query */
+    int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
+    int heads, pairs;             /* pair = head * queries + query */
     real *q, *o, *s, *copy, *row;
-    real top[PAIRS], factor[PAIRS], one[PAIRS], total[PAIRS * LANES];
-} pe_few;
+    real m[MAX_PAIRS], alpha[MAX_PAIRS], one[MAX_PAIRS], l[MAX_PAIRS * LANES]; /* l: a partial sum for each lane */
+} decode_state;
 
-static int share_of(const pe_call *call) { return (int)min_(call->D(h) / call->D(g), PAIRS / call->D(n)); }
+static int heads_together(const pe_call *call) { return (int)min_(call->D(h) / call->D(g), MAX_PAIRS / call->D(n)); }
 
 int FN(is_decoding)(const pe_call *call)
 {
     for (int t = 0; t < call->nterms; t++) {
-        const int op = call->term[t].op;
-        if (op == PE_shaw || op == PE_transformer_xl || op == PE_deberta || op == PE_cope || op == PE_tupe)
+        if (FN(content_op)[call->term[t].op])
             return 0;
     }
     return call->D(n) <= (LANES < 16 ? LANES / 2 : 8);
@@ -38,119 +41,117 @@ int FN(is_decoding)(const pe_call *call)
 
 int FN(begins_decoding)(const pe_call *call, idx unit)
 {
-    return unit % call->D(h) % (call->D(h) / call->D(g)) % share_of(call) == 0;
+    return unit % call->D(h) % (call->D(h) / call->D(g)) % heads_together(call) == 0;
 }
 
-/* Rows whose vectors are whole: in place where they are already. A copy has zeros behind a row; rows that fill up to LANES
- * are not set, nobody looks at what becomes of them. */
+/* Rows in whole vectors: in place if they are already, else copied with zeros behind each row. A block of LANES keys may
+ * read rows of the copy that were not written; their scores are not used. */
 static const char *whole_rows(const char *data, idx *step, pe_storage storage, int n, int width, real *copy)
 {
-    const idx room = width + ATTENTION_PAD, from = *step;
+    const idx copy_width = width + ROW_PAD, from = *step;
     if (storage == PE_STORAGE && width % LANES == 0 && n >= LANES)
         return data;
     for (int j = 0; j < n; j++) {
-        real *to = copy + j * room;
+        real *to = copy + j * copy_width;
         const real *row = row_read(data + j * from, storage, width, to);
         if (row != to)
             memcpy(to, row, (size_t)width * sizeof *row);
         for (int k = width; k % LANES; k++)
             to[k] = 0;
     }
-    *step = room * (idx)sizeof(real);
+    *step = copy_width * (idx)sizeof(real);
     return (const char *)copy;
 }
 
-/* ---- products ---- */
+/* ---- prefetching ---- */
 
-/* Lines of rows that lie ahead, asked for in their order and a few at a time: `turns` passes over the rows share them, so
- * that there are requests under way all the time. */
+/* Cache lines of the rows ahead, prefetched in order. `passes` passes over the rows share the lines, each taking every
+ * passes-th step, so that a few requests are under way all the time. */
 typedef struct {
     const char *next;
-    idx gap; /* from the end of a row to the next one */
-    int left, row, wait, turns;
-} pe_ahead;
+    idx gap;                       /* from the end of a row to the next row */
+    int left, lines, wait, passes; /* lines left in the row, lines of a row; steps until this pass prefetches */
+} prefetcher;
 
-INLINE pe_ahead ahead_of(const char *rows, idx step, int width, int turn, int turns)
+INLINE prefetcher prefetch_ahead(const char *rows, idx step, int width, int pass, int passes)
 {
-    const int lines = (int)BLOCKS(width * (idx)sizeof(real), LINE);
-    return (pe_ahead){rows + (AHEAD / (max_(width, 1) * (idx)sizeof(real)) + 1) * step,
-                      step - lines * LINE,
-                      lines,
-                      lines,
-                      turn,
-                      turns};
+    const idx row_bytes = max_(width, 1) * (idx)sizeof(real);
+    const int lines = (int)BLOCKS(width * (idx)sizeof(real), CACHE_LINE);
+    return (prefetcher){
+        rows + (PREFETCH_BYTES / row_bytes + 1) * step, step - lines * CACHE_LINE, lines, lines, pass, passes};
 }
 
-INLINE int my_turn(pe_ahead *a)
+INLINE int is_my_step(prefetcher *a)
 {
     const int mine = a->wait-- == 0;
-    a->wait = mine ? a->turns - 1 : a->wait;
+    a->wait = mine ? a->passes - 1 : a->wait;
     return mine;
 }
 
-INLINE void ask(pe_ahead *a, int lines)
+INLINE void prefetch_lines(prefetcher *a, int count)
 {
-    const int mine = my_turn(a);
+    const int mine = is_my_step(a);
     UNROLL
-    for (int i = 0; i < lines; i++) {
+    for (int i = 0; i < count; i++) {
         if (mine)
             PREFETCH(a->next);
-        a->next += LINE;
+        a->next += CACHE_LINE;
         if (--a->left == 0) {
             a->next += a->gap;
-            a->left = a->row;
+            a->left = a->lines;
         }
     }
 }
 
-/* s = q . k for LANES keys */
-INLINE void key_block(const char *k, idx step, int turn, int turns, const real *q, int d, real *s)
+/* ---- products ---- */
+
+/* s = q . k for LANES keys. Their addresses are offsets of two pointers: with one, registers run out. */
+INLINE void scores_of_block(const char *k, idx step, int pass, int passes, const real *q, int d, real *s)
 {
-    const char *half = k + LANES / 2 * step; /* so that LANES / 2 offsets are enough, or registers run out */
-    pe_ahead ahead = ahead_of(k, step, d, turn, turns);
+    const char *upper_half = k + LANES / 2 * step;
+    prefetcher ahead = prefetch_ahead(k, step, d, pass, passes);
     vec acc[LANES];
     UNROLL
     for (int r = 0; r < LANES; r++)
         acc[r] = vec_set(0);
     for (int c = 0; c < d; c += LANES) {
         const vec x = vec_load(q + c);
-        ask(&ahead, LANES * VEC_BYTES / LINE);
+        prefetch_lines(&ahead, LANES * VEC_BYTES / CACHE_LINE);
         UNROLL
         for (int r = 0; r < LANES; r++) {
-            const char *at = (r < LANES / 2 ? k : half) + r % (LANES / 2) * step;
+            const char *at = (r < LANES / 2 ? k : upper_half) + r % (LANES / 2) * step;
             acc[r] = vec_fma(vec_load((const real *)(const void *)at), x, acc[r]);
         }
         k += sizeof(vec);
-        half += sizeof(vec);
+        upper_half += sizeof(vec);
     }
     vec_store(s, vec_sums(acc));
 }
 
-static NOINLINE void scores_of_pairs(pe_few *b, const char *k, idx step, int n)
+static NOINLINE void scores_of_pairs(decode_state *b, const char *k, idx step, int n)
 {
-    const int d = b->wide_d;
+    const int d = b->padded_d;
     for (int j = 0; j < n; j += LANES) {
-        const int first = (int)max_(0, min_(j, n - LANES)); /* the last block has some keys of the one before */
-        const char *at = k + first * step;
-        real *s = b->s + first;
+        const int first = (int)max_(0, min_(j, n - LANES)); /* the last block repeats keys of the one before */
         for (int p = 0; p < b->pairs; p++)
-            key_block(at, step, p, b->pairs, b->q + p * d, d, s + p * BLOCK_N);
+            scores_of_block(k + first * step, step, p, b->pairs, b->q + p * d, d, b->s + p * BLOCK_N + first);
     }
 }
 
-/* o = o factor + sum_j p_j v_j for some pairs and vectors of channels */
-INLINE void value_block(int pairs, int cols, const char *v, idx step, int n, const real *p, const real *factor, real *o,
-                        int o_step, const pe_ahead *rows)
+/* o = o alpha + sum_j p_j v_j for some pairs and vectors of channels; both are constants where this is inlined */
+INLINE void values_of_block(int pairs, int cols, const char *v, idx step, int n, const real *p, const real *alpha,
+                            real *o, int o_step, const prefetcher *rows)
 {
-    pe_ahead ahead = *rows;
+    prefetcher ahead = *rows;
     vec acc[4 * STRIP];
     UNROLL
     for (int i = 0; i < pairs * cols; i++)
         acc[i] = vec_set(0);
     for (int j = 0; j < n; j++, v += step) {
-        if (my_turn(&ahead))
-            for (int i = 0; i < ahead.row; i++)
-                PREFETCH(ahead.next + i * LINE);
+        if (is_my_step(&ahead)) {
+            for (int i = 0; i < ahead.lines; i++)
+                PREFETCH(ahead.next + i * CACHE_LINE);
+        }
         ahead.next += step;
         UNROLL
         for (int r = 0; r < pairs; r++) {
@@ -161,204 +162,230 @@ INLINE void value_block(int pairs, int cols, const char *v, idx step, int n, con
         }
     }
     UNROLL
-    for (int r = 0; r < pairs; r++)
+    for (int r = 0; r < pairs; r++) {
         UNROLL
-    for (int c = 0; c < cols; c++) {
-        real *at = o + r * o_step + c * LANES;
-        vec_store(at, vec_fma(vec_load(at), vec_set(factor[r]), acc[r * cols + c]));
+        for (int c = 0; c < cols; c++) {
+            real *to = o + r * o_step + c * LANES;
+            vec_store(to, vec_fma(vec_load(to), vec_set(alpha[r]), acc[r * cols + c]));
+        }
     }
 }
 
-INLINE void value_columns(int cols, pe_few *b, const char *v, idx step, int first, int from, int n, pe_ahead *ahead)
+/* The columns first ... of all pairs, for n keys from `from` on. Only the first keys of a tile rescale. */
+INLINE void values_of_columns(int cols, decode_state *b, const char *v, idx step, int first, int from, int n,
+                              prefetcher *ahead)
 {
-    const int e = b->wide_e;
-    const real *weight = b->s + from, *factor = from ? b->one : b->factor;
+    const int e = b->padded_e;
+    const real *weight = b->s + from, *alpha = from ? b->one : b->alpha;
     real *o = b->o + first;
     int p = 0;
     v += first * (idx)sizeof(real);
-    for (; b->pairs - p >= TOGETHER; p += TOGETHER, ahead->wait++)
-        value_block(TOGETHER, cols, v, step, n, weight + p * BLOCK_N, factor + p, o + p * e, e, ahead);
+    for (; b->pairs - p >= VALUE_PAIRS; p += VALUE_PAIRS, ahead->wait++)
+        values_of_block(VALUE_PAIRS, cols, v, step, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
     for (; p < b->pairs; p++, ahead->wait++)
-        value_block(1, cols, v, step, n, weight + p * BLOCK_N, factor + p, o + p * e, e, ahead);
+        values_of_block(1, cols, v, step, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
 }
 
-/* Some keys at a time: all their columns, for all pairs, while they are in the first cache */
-static NOINLINE void values_of_pairs(pe_few *b, const char *v, idx step, int keys)
+static NOINLINE void values_of_pairs(decode_state *b, const char *v, idx step, int keys)
 {
-    const int wide = b->wide_e / (STRIP * LANES), strips = wide + (b->wide_e - wide * STRIP * LANES) / LANES;
-    const int turns = strips * (b->pairs / TOGETHER + b->pairs % TOGETHER);
-    for (int from = 0; from < keys; from += SOME, v += SOME * step) {
-        const int n = (int)min_(SOME, keys - from);
-        pe_ahead ahead = ahead_of(v, step, b->wide_e, 0, turns);
+    const int strips = b->padded_e / (STRIP * LANES), rest = (b->padded_e - strips * STRIP * LANES) / LANES;
+    const int passes = (strips + rest) * (b->pairs / VALUE_PAIRS + b->pairs % VALUE_PAIRS);
+    for (int from = 0; from < keys; from += VALUE_KEYS, v += VALUE_KEYS * step) {
+        const int n = (int)min_(VALUE_KEYS, keys - from);
+        prefetcher ahead = prefetch_ahead(v, step, b->padded_e, 0, passes);
         int c = 0;
-        for (; b->wide_e - c >= STRIP * LANES; c += STRIP * LANES)
-            value_columns(STRIP, b, v, step, c, from, n, &ahead);
-        for (; c < b->wide_e; c += LANES)
-            value_columns(1, b, v, step, c, from, n, &ahead);
+        for (; b->padded_e - c >= STRIP * LANES; c += STRIP * LANES)
+            values_of_columns(STRIP, b, v, step, c, from, n, &ahead);
+        for (; c < b->padded_e; c += LANES)
+            values_of_columns(1, b, v, step, c, from, n, &ahead);
     }
 }
 
 /* ---- a tile ---- */
 
-/* Scores of a pair with the bias of its head; nobody else than keys from .. to is seen */
-static void bias_pair(real *s, int n, const pe_bias *bias, int lane)
+/* s += bias, the scores of one lane being contiguous here; keys outside visible->from .. to are masked. */
+static void add_lane_bias(real *s, int n, const pe_panel_bias *bias, int lane)
 {
     for (int j = 0; j < n; j++) {
-        const int seen = j >= bias->from && j < bias->to;
-        const real add = !seen ? MASKED : bias->add ? bias->add[(j - bias->from) * bias->step + lane] : 0;
+        const int visible = j >= bias->from && j < bias->to;
+        const real add = !visible ? MASKED : bias->add ? bias->add[(j - bias->from) * bias->step + lane] : 0;
         s[j] = add == MASKED ? MASKED : s[j] + add;
     }
 }
 
-static void softmax_pair(pe_few *b, int p, int n)
+/* One step of online softmax for a pair, whose keys stand on lanes */
+static void softmax_step(decode_state *b, int p, int n)
 {
     const int whole = (n + LANES - 1) / LANES * LANES;
-    real *s = b->s + p * BLOCK_N, lane[LANES], top = b->top[p];
+    real *s = b->s + p * BLOCK_N, lane[LANES], m = b->m[p];
     for (int j = n; j < whole; j++)
         s[j] = MASKED;
-    vec most = vec_set(top);
+    vec max = vec_set(m);
     for (int j = 0; j < whole; j += LANES)
-        most = vec_max(vec_load(s + j), most);
-    vec_store(lane, most);
+        max = vec_max(vec_load(s + j), max);
+    vec_store(lane, max);
     for (int l = 0; l < LANES; l++)
-        top = lane[l] > top ? lane[l] : top;
-    const real base = top == MASKED ? 0 : top;
-    b->factor[p] = exp2_((b->top[p] - base) * LOG2_E);
-    b->top[p] = top;
+        m = lane[l] > m ? lane[l] : m;
+    const real base = m == MASKED ? 0 : m; /* nothing seen yet, as in forward.c */
+    b->alpha[p] = exp2_((b->m[p] - base) * LOG2_E);
+    b->m[p] = m;
     for (int l = 0; l < LANES; l++) {
         lane[l] = base;
-        b->total[p * LANES + l] *= b->factor[p];
+        b->l[p * LANES + l] *= b->alpha[p];
     }
-    exponentials_narrow(s, lane, whole / LANES, b->total + p * LANES);
+    FN(exponentials)(s, lane, whole / LANES, LANES, b->l + p * LANES);
 }
 
-static void tile(pe_few *b, pe_queries *u, idx first_key)
+/* Bias, cap and softmax of a head's queries. Returns whether they see a key of the tile. */
+static int softmax_of_head(decode_state *b, pe_query_block *u, pe_key_tile *keys, int head, int is_visible)
+{
+    const real softcap = (real)u->call->par[A_SOFTCAP];
+    const int n = keys->n;
+    pe_panel_bias bias = {0, 0, 0, NULL};
+    keys->has_window = 0;
+    if (is_visible)
+        bias = FN(panel_bias)(keys, u, u->panel);
+    for (int l = 0; l < u->lanes; l++) {
+        const int p = head * u->lanes + l;
+        if (softcap > 0)
+            FN(cap)(b->s + p * BLOCK_N, n, softcap);
+        if (bias.add || bias.from > 0 || bias.to < n)
+            add_lane_bias(b->s + p * BLOCK_N, n, &bias, l);
+        softmax_step(b, p, n);
+    }
+    return bias.from < bias.to;
+}
+
+/* keep may differ from head to head; everything else that hides a tile does not. */
+static void attend_to_tile(decode_state *b, pe_query_block *u, idx first_key)
 {
     const pe_call *call = u->call;
     const pe_array *ka = &call->array[A_K], *va = &call->array[A_V];
-    const char *k = u->row.data[A_K] + u->kv_head * ka->core[0] + first_key * ka->core[1];
-    const char *v = u->row.data[A_V] + u->kv_head * va->core[0] + first_key * va->core[1];
-    const real softcap = (real)call->par[A_SOFTCAP];
+    const char *k = stored_rows(u, A_K, first_key), *v = stored_rows(u, A_V, first_key);
     const idx head = u->head;
     idx k_step = ka->core[1], v_step = va->core[1];
-    pe_keys keys;
-    int seen = 0, some = FN(keys_at)(&keys, u, first_key);
-    if (!some && !u->row.data[A_KEEP])
+    pe_key_tile keys;
+    int any = 0, is_visible = FN(key_tile)(&keys, u, first_key);
+    if (!is_visible && !u->row.data[A_KEEP])
         return;
-    const int n = keys.n;
-    k = whole_rows(k, &k_step, ka->storage, n, b->d, b->copy);
-    scores_of_pairs(b, k, k_step, n);
+    k = whole_rows(k, &k_step, ka->storage, keys.n, b->d, b->copy);
+    scores_of_pairs(b, k, k_step, keys.n);
     for (int h = 0; h < b->heads; h++) {
         u->head = head + h;
         if (h > 0 && u->row.data[A_KEEP])
-            some = FN(keys_at)(&keys, u, first_key);
-        keys.has_window = 0;
-        pe_bias bias = {0, 0, 0, NULL};
-        if (some)
-            bias = FN(bias_of)(&keys, u, u->panel);
-        seen |= bias.from < bias.to;
-        for (int l = 0; l < u->lanes; l++) {
-            const int p = h * u->lanes + l;
-            if (softcap > 0)
-                cap(b->s + p * BLOCK_N, n, softcap);
-            if (bias.add || bias.from > 0 || bias.to < n)
-                bias_pair(b->s + p * BLOCK_N, n, &bias, l);
-            softmax_pair(b, p, n);
-        }
+            is_visible = FN(key_tile)(&keys, u, first_key);
+        any |= softmax_of_head(b, u, &keys, h, is_visible);
     }
     u->head = head;
-    if (!seen)
+    if (!any)
         return;
-    v = whole_rows(v, &v_step, va->storage, n, b->e, b->copy);
-    values_of_pairs(b, v, v_step, n);
+    v = whole_rows(v, &v_step, va->storage, keys.n, b->e, b->copy);
+    values_of_pairs(b, v, v_step, keys.n);
 }
 
 /* ---- a unit ---- */
 
-static void pack_pairs(const pe_queries *u, pe_few *b)
+static void read_queries(const pe_query_block *u, decode_state *b)
 {
     const pe_array *a = &u->call->array[A_Q];
     const real scale = (real)u->call->par[A_SCALE];
-    memset(b->q, 0, (size_t)(b->pairs * b->wide_d) * sizeof(real));
+    memset(b->q, 0, (size_t)(b->pairs * b->padded_d) * sizeof(real));
     for (int p = 0; p < b->pairs; p++) {
         const char *data = u->row.data[A_Q] + (u->head + p / u->lanes) * a->core[0] + p % u->lanes * a->core[1];
         const real *row = row_read(data, a->storage, b->d, b->row);
         for (int k = 0; k < b->d; k++)
-            b->q[p * b->wide_d + k] = row[k] * scale;
+            b->q[p * b->padded_d + k] = row[k] * scale;
     }
 }
 
-/* o / total in place; whether all of it is finite */
-static int normalise(const pe_few *b, int p, real total)
+/* o / l in place. Returns whether all of it is finite. Adding 0 makes -0 of products that underflow 0, as in forward.c. */
+static int normalize(const decode_state *b, int p, real l)
 {
-    const real divisor = total == 0 ? 1 : total;
-    real *o = b->o + p * b->wide_e;
-    int odd = 0;
-    SIMD_OR(odd)
+    const real divisor = l == 0 ? 1 : l;
+    real *o = b->o + p * b->padded_e;
+    int nonfinite = 0;
+    SIMD_OR(nonfinite)
     for (int k = 0; k < b->e; k++) {
-        o[k] = o[k] / divisor + 0; /* no -0, as in attention.c */
-        odd |= !(o[k] - o[k] == 0);
+        o[k] = o[k] / divisor + 0;
+        nonfinite |= !is_finite(o[k]);
     }
-    return !odd;
+    return !nonfinite;
 }
 
-static int write_head(const pe_queries *u, const pe_few *b, int h)
+static void write_row(const real *row, char *to, pe_storage storage, int n)
 {
-    const pe_array *oa = &u->call->array[A_OUT], *la = &u->call->array[A_LSE];
-    real total[PAIRS];
+    if (storage == PE_STORAGE)
+        memcpy(to, row, (size_t)n * sizeof *row);
+    else
+        row_write(row, to, storage, n);
+}
+
+/* Returns 0, with nothing written, if the head's result is not finite. */
+static int write_head(const pe_query_block *u, const decode_state *b, int head)
+{
+    const pe_array *out = &u->call->array[A_OUT], *lses = &u->call->array[A_LSE];
+    real sum[MAX_PAIRS];
     for (int l = 0; l < u->lanes; l++) {
-        const int p = h * u->lanes + l;
-        total[l] = 0;
+        const int p = head * u->lanes + l;
+        sum[l] = 0;
         for (int c = 0; c < LANES; c++)
-            total[l] += b->total[p * LANES + c];
-        if (!normalise(b, p, total[l]))
+            sum[l] += b->l[p * LANES + c];
+        if (!normalize(b, p, sum[l]))
             return 0;
     }
     for (int l = 0; l < u->lanes; l++) {
-        const int p = h * u->lanes + l;
-        char *out = u->row.data[A_OUT] + (u->head + h) * oa->core[0] + l * oa->core[1];
-        char *lse = u->row.data[A_LSE] + (u->head + h) * la->core[0] + l * la->core[1];
-        real end = total[l] == 0 ? MASKED : (real)((double)b->top[p] + log((double)total[l]));
-        if (oa->storage == PE_STORAGE)
-            memcpy(out, b->o + p * b->wide_e, (size_t)b->e * sizeof(real));
-        else
-            row_write(b->o + p * b->wide_e, out, oa->storage, b->e);
-        if (la->storage == PE_STORAGE)
-            memcpy(lse, &end, sizeof end);
-        else
-            row_write(&end, lse, la->storage, 1);
+        const int p = head * u->lanes + l;
+        const real lse = sum[l] == 0 ? MASKED : (real)((double)b->m[p] + log((double)sum[l]));
+        const idx h = u->head + head;
+        write_row(b->o + p * b->padded_e, u->row.data[A_OUT] + h * out->core[0] + l * out->core[1], out->storage, b->e);
+        write_row(&lse, u->row.data[A_LSE] + h * lses->core[0] + l * lses->core[1], lses->storage, 1);
     }
     return 1;
 }
 
-int FN(decode)(pe_queries *u, char *scratch)
+static size_t decode_layout(decode_state *b, const idx *dim, char *memory)
+{
+    pe_carver c = {memory, 0};
+    b->padded_d = (int)BLOCKS(D(d), LANES) * LANES;
+    b->padded_e = (int)BLOCKS(D(e), LANES) * LANES;
+    b->q = carve_reals(&c, MAX_PAIRS * (idx)b->padded_d);
+    b->o = carve_reals(&c, MAX_PAIRS * (idx)b->padded_e);
+    b->s = carve_reals(&c, MAX_PAIRS * BLOCK_N);
+    b->copy = carve_reals(&c, (max_(D(d), D(e)) + ROW_PAD) * BLOCK_N);
+    b->row = carve_reals(&c, max_(D(d), D(e)));
+    return c.used;
+}
+
+size_t FN(decode_scratch)(const idx *dim)
+{
+    decode_state counted;
+    return decode_layout(&counted, dim, NULL);
+}
+
+int FN(decode)(pe_query_block *u, char *scratch)
 {
     const pe_call *call = u->call;
     const idx share = call->D(h) / call->D(g);
-    pe_few b;
-    int left = 0;
+    decode_state b;
+    int nonfinite = 0;
     b.d = (int)call->D(d);
     b.e = (int)call->D(e);
-    b.wide_d = (b.d + LANES - 1) / LANES * LANES;
-    b.wide_e = (b.e + LANES - 1) / LANES * LANES;
-    b.heads = (int)min_(share_of(call), share - u->head % share);
+    b.heads = (int)min_(heads_together(call), share - u->head % share);
     b.pairs = b.heads * u->lanes;
-    b.q = carve(&scratch, (idx)PAIRS * b.wide_d);
-    b.o = carve(&scratch, (idx)PAIRS * b.wide_e);
-    b.s = carve(&scratch, (idx)PAIRS * BLOCK_N);
-    b.copy = carve(&scratch, (max_(b.d, b.e) + ATTENTION_PAD) * BLOCK_N);
-    b.row = carve(&scratch, max_(b.d, b.e));
-    pack_pairs(u, &b);
-    memset(b.o, 0, (size_t)(b.pairs * b.wide_e) * sizeof(real));
-    memset(b.total, 0, sizeof b.total);
-    for (int p = 0; p < b.pairs; p++)
-        b.top[p] = MASKED, b.one[p] = 1;
+    decode_layout(&b, call->dim, scratch);
+    read_queries(u, &b);
+    memset(b.o, 0, (size_t)(b.pairs * b.padded_e) * sizeof(real));
+    memset(b.l, 0, sizeof b.l);
+    for (int p = 0; p < b.pairs; p++) {
+        b.m[p] = MASKED;
+        b.one[p] = 1;
+    }
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
         if (call->stop && call->stop(call))
             return -1;
-        tile(&b, u, first);
+        attend_to_tile(&b, u, first);
     }
     for (int h = 0; h < b.heads; h++)
-        left |= !write_head(u, &b, h) << h;
-    return left;
+        nonfinite |= !write_head(u, &b, h) << h;
+    return nonfinite;
 }

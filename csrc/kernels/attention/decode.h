@@ -1,15 +1,17 @@
-/* decode.h -- attention of so few queries that their kernel waits for memory; see decode.c. */
+/* decode.h -- attention for so few queries that it is memory-bound; see decode.c. */
 #ifndef PE_DECODE_H
 #define PE_DECODE_H
 
 #include "tile/tile.h"
 
-/* Whether decode.c takes the call: a property of its shapes and terms, the same for all units. */
+/* Whether decode.c takes the call. It depends on shapes and operators only, and is the same for all units. */
 int FN(is_decoding)(const pe_call *call);
-/* Whether unit number `unit`, one head, begins a share of heads that read the same keys. Then decode computes the share;
- * the units of its other heads have nothing to do. */
+/* Whether a unit, one head, is the first of the heads that decode computes together because they read the same keys. The
+ * units of the other heads have nothing to do. */
 int FN(begins_decoding)(const pe_call *call, idx unit);
-/* Bit i: the result of head + i is not finite and was not written: attention.c then computes that head. -1: stopped. */
-int FN(decode)(pe_queries *u, char *scratch);
+/* Bit i is set if the result of head + i is not finite and was not written; forward.c then computes that head. Returns
+ * -1 if the call was stopped. */
+int FN(decode)(pe_query_block *u, char *scratch);
+size_t FN(decode_scratch)(const idx *dim);
 
 #endif

@@ -1,69 +1,106 @@
-/* logits.c -- what operators that read q and k add to the logits, as a matrix: the tiles of content.c, written down.
- * q(h,n,d) k(g,m,d) -> out(h,n,m), before the common scale; one unit is one head and BLOCK_M queries.
+/* logits.c -- what operators that read q and k add to the logits, as a matrix: the tiles of content.h, written down.
+ * q(h,n,d) k(g,m,d) -> out(h,n,m), before the common scale. One unit is one head and BLOCK_M queries.
  */
-#include "tile/panel.h"
-#include "content/content.h"
+#include "attention/scores.h"
 #include "tile/gemm.h"
+#include "tile/panel.h"
 
-static void write_tile(const pe_queries *u, const pe_panel *p, const pe_keys *k, const real *tile)
+enum { L_OUT = A_BIAS + 1 };
+
+typedef struct {
+    int d;
+    real *q, *zero, *s, *copy;
+    const real *multiplier; /* what operators add to the queries that multiply the keys; zero if they add nothing */
+    pe_content content;
+} logits_state;
+
+static void write_panel(const pe_tile *t, const pe_panel *p, const real *s)
 {
-    enum { OUT = A_BIAS + 1 };
-    const pe_array *a = &u->call->array[OUT];
-    char *out = u->row.data[OUT] + u->head * a->core[0] + (u->first + p->first) * a->core[1]
-                + k->first * storage_size(a->storage);
+    const pe_query_block *u = t->queries;
+    const pe_array *a = &u->call->array[L_OUT];
+    const int n = t->keys->n;
+    char *out = u->row.data[L_OUT] + u->head * a->core[0] + (u->first + p->first) * a->core[1]
+                + t->keys->first * storage_size(a->storage);
     for (int l = 0; l < p->lanes; l++, out += a->core[1]) {
-        real room[BLOCK_N], *row = row_target(out, a->storage, room);
-        for (int j = 0; j < k->n; j++)
-            row[j] = tile[j * p->width + l];
-        row_write(row, out, a->storage, k->n);
+        real buffer[BLOCK_N], *row = row_target(out, a->storage, buffer);
+        for (int j = 0; j < n; j++)
+            row[j] = s[j * p->width + l];
+        row_write(row, out, a->storage, n);
     }
 }
 
-void FN(logits)(const pe_call *call, idx begin, idx end, const pe_work *work)
+static void write_tile(logits_state *b, const pe_tile *t)
 {
-    const int d = (int)call->D(d);
+    FN(content_tile)(&b->content, t);
+    for (int i = 0; i < t->queries->panels; i++) {
+        const pe_panel *p = &t->queries->panel[i];
+        const pe_panel_bias all = {0, t->keys->n, p->width, NULL};
+        const real *added = FN(content_panel)(&b->content, t, p, &all);
+        real unused_max[PANEL_LANES] = {0};
+        const pe_scores w = {.k = t->k,
+                             .k_step = t->k_step,
+                             .d = b->d,
+                             .q = b->multiplier + p->first * b->d,
+                             .bias = added,
+                             .bias_step = p->width,
+                             .s = b->s,
+                             .m = unused_max};
+        if (b->multiplier != b->zero)
+            FN(scores)(&w, t->keys->n, p->width);
+        write_panel(t, p, b->multiplier != b->zero ? b->s : added);
+    }
+}
+
+/* The content operators' buffers begin with queries that are zero, so that `queries` hooks add to nothing; the other
+ * hooks read the queries themselves. Returns 0 if the call was stopped. */
+static int logits_unit(logits_state *b, const pe_call *call, idx unit)
+{
     const idx tiles = BLOCKS(call->D(m), BLOCK_N);
     const pe_array *a = &call->array[A_K];
-    pe_queries u;
-    pe_keys keys;
-    pe_content c;
-    char *scratch = work->scratch;
-    real *pack = carve(&scratch, (idx)BLOCK_M * d), *nothing = carve(&scratch, (idx)BLOCK_M * d);
-    real *tile = carve(&scratch, (idx)BLOCK_M * BLOCK_N), *copy = carve(&scratch, (idx)BLOCK_N * (d + ATTENTION_PAD));
-    memset(nothing, 0, (size_t)(BLOCK_M * d) * sizeof(real));
-    for (idx i = begin; i < end; i++) {
-        char *rest = scratch;
-        FN(queries_at)(&u, call, i);
-        queries_to_lanes(&u, A_Q, d, 1, copy, pack);
-        FN(content_at)(&c, &u, nothing, &rest);
-        c.scale = 1;
-        c.gate_scale = (real)call->par[A_SCALE];
-        const real *sum = FN(content_queries)(&c, &u); /* what is added to every query: Transformer-XL's u */
-        c.q = pack;
-        for (idx t = 0; t < tiles; t++) {
-            idx step = a->core[1];
-            FN(keys_at)(&keys, &u, (c.sums ? tiles - 1 - t : t) * BLOCK_N);
-            if (call->stop && call->stop(call))
-                return;
-            const char *rows = tile_rows(u.row.data[A_K] + u.kv_head * a->core[0] + keys.first * step, &step,
-                                         a->storage, keys.n, d, u.panels, copy);
-            FN(content_keys)(&c, &u, &keys, rows, step);
-            for (int p = 0; p < u.panels; p++) {
-                const pe_panel *panel = &u.panel[p];
-                const pe_bias all = {0, keys.n, panel->width, NULL};
-                real *added = FN(content_tile)(&c, &u, &keys, panel, &all, rows, step), unused[PANEL_LANES] = {0};
-                const pe_scores w = {.k = rows,
-                                     .k_step = step,
-                                     .d = d,
-                                     .q = sum + panel->first * d,
-                                     .bias = added,
-                                     .bias_step = panel->width,
-                                     .s = tile,
-                                     .top = unused};
-                if (sum != nothing)
-                    (panel->width == PANEL_LANES ? scores_wide : scores_narrow)(&w, keys.n);
-                write_tile(&u, panel, &keys, sum != nothing ? tile : added);
-            }
-        }
+    pe_query_block u;
+    pe_key_tile keys;
+    FN(query_block)(&u, call, unit);
+    FN(pack_queries)(&u, A_Q, b->d, 1, b->copy, b->q);
+    FN(content_block)(&b->content, &u, b->zero);
+    b->content.scale = 1;
+    b->content.gate_scale = (real)call->par[A_SCALE];
+    b->multiplier = FN(content_multiplier)(&b->content, &u);
+    b->content.q = b->q;
+    for (idx i = 0; i < tiles; i++) {
+        const idx tile = b->content.scan ? tiles - 1 - i : i;
+        pe_tile t = {&u, &keys, NULL, a->core[1]};
+        FN(key_tile)(&keys, &u, tile * BLOCK_N);
+        if (call->stop && call->stop(call))
+            return 0;
+        t.k = FN(tile_rows)(stored_rows(&u, A_K, keys.first), &t.k_step, a->storage, keys.n, b->d, u.panels, b->copy);
+        write_tile(b, &t);
+    }
+    return 1;
+}
+
+typedef logits_state logits_pieces;
+
+static size_t logits_layout(logits_pieces *b, const idx *dim, const double *par, char *memory)
+{
+    pe_carver c = {memory, 0};
+    (void)par;
+    b->q = carve_reals(&c, BLOCK_M * D(d));
+    b->zero = carve_reals(&c, BLOCK_M * D(d));
+    b->s = carve_reals(&c, BLOCK_M * BLOCK_N);
+    b->copy = carve_reals(&c, BLOCK_N * (D(d) + ROW_PAD));
+    FN(content_layout)(&b->content, NULL, dim, &c);
+    return c.used;
+}
+SCRATCH(logits)
+
+void FN(logits)(const pe_call *call, idx begin, idx end, const pe_work *work)
+{
+    logits_state b;
+    logits_layout(&b, call->dim, call->par, work->scratch);
+    b.d = (int)call->D(d);
+    memset(b.zero, 0, (size_t)(BLOCK_M * b.d) * sizeof(real));
+    for (idx unit = begin; unit < end; unit++) {
+        if (!logits_unit(&b, call, unit))
+            return;
     }
 }

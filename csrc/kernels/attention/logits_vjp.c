@@ -1,143 +1,178 @@
 /* logits_vjp.c -- gradients of what operators that read q and k add to the logits, from the gradient of that matrix:
- * the tiles of content_vjp.c, read from grad(h,n,m). q(h,n,d) k(g,m,d) -> dq(h,n,d) dk(g,m,d); one unit is a kv head.
+ * the tiles of content.h, read from grad(h,n,m). q(h,n,d) k(g,m,d) -> dq(h,n,d) dk(g,m,d). One unit is a kv head.
  */
+#include "attention/scores.h"
+#include "content/lookup.h"
 #include "tile/panel.h"
-#include "content/gradient.h"
 
 enum { L_GRAD = A_BIAS + 1, L_DQ, L_DK };
 
 typedef struct {
-    int d, wide;
+    int d, padded_d;
     real *q, *q_rows, *dq, *dx, *k_copy, *row, *dk;
     pe_content content;
     pe_content_vjp vjp;
-} pe_logits_vjp;
+} logits_vjp_state;
 
-/* The gradient of a tile, its queries on the lanes; 0 in lanes that are no query */
-static void read_tile(const pe_queries *u, const pe_keys *k, real *dx)
+/* The gradient of a tile with its queries on lanes, and 0 in lanes that are no queries */
+static void read_tile(const pe_tile *t, real *dx)
 {
+    const pe_query_block *u = t->queries;
     const pe_array *a = &u->call->array[L_GRAD];
-    const char *grad = u->row.data[L_GRAD] + u->head * a->core[0] + u->first * a->core[1] + k->first * a->core[2];
-    for (int p = 0; p < u->panels; p++) {
-        const int first = u->panel[p].first, width = u->panel[p].width;
-        for (int l = 0; l < width; l++)
-            for (int j = 0; j < k->n; j++)
-                dx[first * BLOCK_N + j * width + l] =
-                    l < u->panel[p].lanes
-                        ? (real)scalar_read(grad + (first + l) * a->core[1] + j * a->core[2], a->storage)
-                        : 0;
+    const char *grad = u->row.data[L_GRAD] + u->head * a->core[0] + u->first * a->core[1] + t->keys->first * a->core[2];
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
+        for (int l = 0; l < p->width; l++) {
+            const char *row = grad + (p->first + l) * a->core[1];
+            real *to = dx + p->first * BLOCK_N + l;
+            for (int j = 0; j < t->keys->n; j++)
+                to[j * p->width] = l < p->lanes ? (real)scalar_read(row + j * a->core[2], a->storage) : 0;
+        }
     }
 }
 
-static const char *rows_of_keys(pe_logits_vjp *b, const pe_queries *u, const pe_keys *k, idx *step)
+/* The tile of keys `first` ... with its rows as real */
+static pe_tile tile_at(logits_vjp_state *b, const pe_query_block *u, pe_key_tile *keys, idx first)
 {
     const pe_array *a = &u->call->array[A_K];
-    *step = a->core[1];
-    return tile_rows(u->row.data[A_K] + u->kv_head * a->core[0] + k->first * *step, step, a->storage, k->n, b->d, 2,
-                     b->k_copy);
+    pe_tile t = {u, keys, NULL, a->core[1]};
+    FN(key_tile)(keys, u, first);
+    t.k = FN(tile_rows)(stored_rows(u, A_K, first), &t.k_step, a->storage, keys->n, b->d, 2, b->k_copy);
+    b->content.index_map = NULL; /* another tile */
+    return t;
 }
 
-/* From   gate = sigmoid(scale q_i.k_t):   what the gates add goes to both, as in attention's own product */
-static void add_gates(pe_logits_vjp *b, const pe_queries *u, const pe_keys *k, const char *keys, idx step)
+/* From   gate = sigmoid(scale q_i.k_t):   d_gates goes to dq and dk, as in attention's own product */
+static void add_gates(logits_vjp_state *b, const pe_tile *t)
 {
-    const pe_table_rows rows = {keys, step};
-    for (int p = 0; p < u->panels; p++) {
-        const int first = u->panel[p].first, width = u->panel[p].width;
-        real *more = b->vjp.more + first * BLOCK_N;
-        for (int i = 0; i < k->n * width; i++)
-            more[i] *= b->content.gate_scale;
-        add_table(&rows, 0, k->n, b->d, width, more, b->dq + first * b->d);
+    const pe_query_block *u = t->queries;
+    const pe_matrix keys = {t->k, t->k_step};
+    const int n = t->keys->n;
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
+        real *d_gates = b->vjp.d_gates + p->first * BLOCK_N;
+        for (int x = 0; x < n * p->width; x++)
+            d_gates[x] *= b->content.gate_scale;
+        FN(add_rows)(&keys, 0, n, b->d, p->width, d_gates, b->dq + p->first * b->d);
     }
-    add_outer_of_block(u, b->vjp.more, b->q_rows, b->d, 0, k->n, b->dk + k->first * b->wide, b->wide);
+    FN(add_outer_of_block)(u, b->vjp.d_gates, b->q_rows, b->d, 0, n, b->dk + t->keys->first * b->padded_d, b->padded_d);
 }
 
-static void write_rows(const pe_array *a, char *to, const real *rows, int n, idx step, int d)
+static void tile_vjp(logits_vjp_state *b, const pe_tile *t)
 {
-    for (int i = 0; i < n; i++, to += a->core[1], rows += step)
-        if (a->storage == PE_STORAGE)
-            memcpy(to, rows, (size_t)d * sizeof *rows);
-        else
-            row_write(rows, to, a->storage, d);
+    const pe_query_block *u = t->queries;
+    pe_content *c = &b->content;
+    int seen[PANELS][2];
+    read_tile(t, b->dx);
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
+        const pe_panel_bias all = {0, t->keys->n, p->width, NULL};
+        seen[i][0] = 0;
+        seen[i][1] = t->keys->n;
+        if (c->scan)
+            FN(content_scan_vjp)(&b->vjp, c, t, p, &all, b->dx + p->first * BLOCK_N);
+    }
+    FN(content_panels_vjp)(&b->vjp, c, t, seen, b->dx);
+    FN(content_keys_vjp)(&b->vjp, c, t, 0, t->keys->n, b->dx, b->dk + t->keys->first * b->padded_d, b->padded_d);
+    if (c->scan)
+        add_gates(b, t);
 }
 
-/* 0 if it was stopped */
-static int block_of_queries(pe_logits_vjp *b, const pe_queries *u, char *rest)
+/* Before the tiles: the sum of all gates. Returns 0 if the call was stopped. */
+static int count_gates(logits_vjp_state *b, const pe_query_block *u)
 {
     const pe_call *call = u->call;
-    pe_keys keys;
-    idx step;
-    int seen[BLOCK_M / LANES][2];
-    const uint64_t odd = strips_of(u, A_Q, b->d, 1, b->q_rows, b->row);
-    queries_to_lanes(u, A_Q, b->d, 1, b->k_copy, b->q);
-    memset(b->dq, 0, (size_t)(u->width * b->d) * sizeof(real));
-    FN(content_at)(&b->content, u, b->q, &rest);
-    FN(content_vjp_at)(&b->vjp, &b->content, b->q_rows, NULL, b->dq, u->head, &rest);
-    b->vjp.odd_q = odd;
-    b->content.scale = 1;
-    b->content.gate_scale = (real)call->par[A_SCALE];
-    b->content.ascending = 1;
-    for (int count = b->content.sums != 0; count >= 0; count--) /* CoPE counts all gates before the first tile */
-        for (idx first = 0; first < call->D(m); first += BLOCK_N) {
-            FN(keys_at)(&keys, u, first);
-            if (call->stop && call->stop(call))
-                return 0;
-            const char *rows = rows_of_keys(b, u, &keys, &step);
-            b->content.held = NULL; /* another tile */
-            if (!count)
-                read_tile(u, &keys, b->dx);
-            for (int p = 0; p < u->panels; p++) {
-                const pe_panel *panel = &u->panel[p];
-                seen[p][0] = 0;
-                seen[p][1] = keys.n;
-                const pe_bias all = {0, keys.n, panel->width, NULL};
-                const real *dx = b->dx + panel->first * BLOCK_N;
-                if (count)
-                    FN(content_count)(&b->content, u, &keys, panel, &all, rows, step);
-                else if (b->content.sums)
-                    FN(content_sums_vjp)(&b->vjp, &b->content, u, &keys, panel, &all, rows, step, dx);
-            }
-            if (count)
-                continue;
-            if (b->content.by_query)
-                FN(content_tables_vjp)(&b->vjp, &b->content, u, &keys, seen, b->dx);
-            real *dk = b->dk + first * b->wide;
-            FN(content_keys_vjp)(&b->vjp, &b->content, u, &keys, rows, step, 0, keys.n, b->dx, dk, b->wide);
-            if (b->content.sums)
-                add_gates(b, u, &keys, rows, step);
+    pe_key_tile keys;
+    for (idx first = 0; first < call->D(m); first += BLOCK_N) {
+        if (call->stop && call->stop(call))
+            return 0;
+        const pe_tile t = tile_at(b, u, &keys, first);
+        for (int i = 0; i < u->panels; i++) {
+            const pe_panel_bias all = {0, keys.n, u->panel[i].width, NULL};
+            b->content.scan->count(&b->content, &t, &u->panel[i], &all);
         }
-    FN(content_vjp_end)(&b->vjp, &b->content, u);
-    lanes_to_queries(u, L_DQ, b->d, b->dq, 1, NULL, b->k_copy);
+    }
     return 1;
 }
 
+/* Returns 0 if the call was stopped. */
+static int block_vjp(logits_vjp_state *b, const pe_query_block *u)
+{
+    const pe_call *call = u->call;
+    pe_key_tile keys;
+    const uint64_t nonfinite_q = FN(strips_of)(u, A_Q, b->d, 1, b->q_rows, b->row);
+    FN(pack_queries)(u, A_Q, b->d, 1, b->k_copy, b->q);
+    memset(b->dq, 0, (size_t)(u->width * b->d) * sizeof(real));
+    FN(content_block)(&b->content, u, b->q);
+    FN(content_block_vjp)(&b->vjp, b->q_rows, NULL, b->dq, u->head);
+    b->vjp.nonfinite_q = nonfinite_q;
+    b->content.scale = 1;
+    b->content.gate_scale = (real)call->par[A_SCALE];
+    b->content.ascending = 1;
+    if (b->content.scan && !count_gates(b, u))
+        return 0;
+    for (idx first = 0; first < call->D(m); first += BLOCK_N) {
+        if (call->stop && call->stop(call))
+            return 0;
+        const pe_tile t = tile_at(b, u, &keys, first);
+        tile_vjp(b, &t);
+    }
+    FN(content_end_vjp)(&b->vjp, &b->content, u);
+    FN(unpack_queries)(u, L_DQ, b->d, b->dq, 1, NULL, b->k_copy);
+    return 1;
+}
+
+static void write_keys(const pe_call *call, const pe_row *row, idx group, const logits_vjp_state *b)
+{
+    const pe_array *a = &call->array[L_DK];
+    char *to = row->data[L_DK] + group * a->core[0];
+    const real *dk = b->dk;
+    for (idx j = 0; j < call->D(m); j++, to += a->core[1], dk += b->padded_d) {
+        if (a->storage == PE_STORAGE)
+            memcpy(to, dk, (size_t)b->d * sizeof *dk);
+        else
+            row_write(dk, to, a->storage, b->d);
+    }
+}
+
+typedef logits_vjp_state logits_vjp_pieces;
+
+static size_t logits_vjp_layout(logits_vjp_pieces *b, const idx *dim, const double *par, char *memory)
+{
+    pe_carver c = {memory, 0};
+    (void)par;
+    b->padded_d = strips_width((int)D(d));
+    b->q = carve_reals(&c, BLOCK_M * D(d));
+    b->q_rows = carve_reals(&c, BLOCK_M * (idx)b->padded_d);
+    b->dq = carve_reals(&c, BLOCK_M * D(d));
+    b->dx = carve_reals(&c, BLOCK_M * BLOCK_N);
+    b->k_copy = carve_reals(&c, (D(d) + ROW_PAD) * BLOCK_N);
+    b->row = carve_reals(&c, D(d));
+    b->dk = carve_reals(&c, D(m) * b->padded_d);
+    FN(content_layout)(&b->content, &b->vjp, dim, &c);
+    return c.used;
+}
+SCRATCH(logits_vjp)
+
 void FN(logits_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
-    const idx heads = call->D(h), groups = call->D(g), m = call->D(m), blocks = BLOCKS(call->D(n), BLOCK_M);
-    const pe_array *a = &call->array[L_DK];
-    char *scratch = work->scratch;
-    pe_logits_vjp b;
-    pe_queries u;
+    const idx heads = call->D(h), groups = call->D(g), share = heads / groups, m = call->D(m);
+    const idx blocks = BLOCKS(call->D(n), BLOCK_M);
+    logits_vjp_state b;
+    pe_query_block u;
+    logits_vjp_layout(&b, call->dim, call->par, work->scratch);
     b.d = (int)call->D(d);
-    b.wide = strips_width(b.d);
-    b.q = carve(&scratch, (idx)BLOCK_M * b.d);
-    b.q_rows = carve(&scratch, (idx)BLOCK_M * b.wide);
-    b.dq = carve(&scratch, (idx)BLOCK_M * b.d);
-    b.dx = carve(&scratch, (idx)BLOCK_M * BLOCK_N);
-    b.k_copy = carve(&scratch, (b.d + ATTENTION_PAD) * BLOCK_N);
-    b.row = carve(&scratch, b.d);
-    b.dk = carve(&scratch, m * b.wide);
     for (idx unit = begin; unit < end; unit++) {
-        const idx group = unit % groups, share = heads / groups;
+        const idx group = unit % groups;
         const pe_row row = row_at(call, unit / groups);
-        memset(b.dk, 0, (size_t)(m * b.wide) * sizeof(real));
-        for (idx h = group * share; h < (group + 1) * share; h++)
+        memset(b.dk, 0, (size_t)(m * b.padded_d) * sizeof(real));
+        for (idx h = group * share; h < (group + 1) * share; h++) {
             for (idx i = 0; i < blocks; i++) {
-                FN(queries_at)(&u, call, (unit / groups * heads + h) * blocks + i);
-                if (!block_of_queries(&b, &u, scratch))
+                FN(query_block)(&u, call, (unit / groups * heads + h) * blocks + i);
+                if (!block_vjp(&b, &u))
                     return;
             }
-        for (idx first = 0; first < m; first += BLOCK_N)
-            write_rows(a, row.data[L_DK] + group * a->core[0] + first * a->core[1], b.dk + first * b.wide,
-                       (int)min_(BLOCK_N, m - first), b.wide, b.d);
+        }
+        write_keys(call, &row, group, &b);
     }
 }

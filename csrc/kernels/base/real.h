@@ -64,6 +64,7 @@ typedef double real;
 #define fma_(a, b, c) ((a) * (b) + (c))
 #endif
 
+INLINE int is_finite(real x) { return x - x == 0; } /* inf - inf is NaN, as are differences of NaN */
 INLINE double fabs_(double x) { return x < 0 ? -x : x; }
 INLINE idx min_(idx a, idx b) { return a < b ? a : b; }
 INLINE idx max_(idx a, idx b) { return a > b ? a : b; }

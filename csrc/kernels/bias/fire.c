@@ -1,21 +1,25 @@
-/* fire.c -- FIRE (Li et al. 2024, equations 2 and 3): b_h = f_h(z),  f_h(z) = sum_w w2_hw relu(w1_w z + b1_w) + b2_h,
- *      z = log(1 + |c rel|) / (log(1 + |c| max(i, |threshold|)) + 1e-6),  i the position of the query
+/* fire.c -- FIRE (Li et al. 2024, equations 2 and 3):   b_h = f_h(z),   f_h(z) = sum_w w2_hw relu(w1_w z + b1_w) + b2_h,
+ *      z = log(1 + |c rel|) / (log(1 + |c| max(i, |threshold|)) + 1e-6),   i the position of the query
  *
- * arrays: w1(w,1), b1(w), w2(h,w), b2(h), c(), threshold() */
+ * arrays: w1(w,1), b1(w), w2(h,w), b2(h), c(), threshold()
+ */
 #include "base/elementary.h"
-#include "bias/pair.h"
+#include "bias/position.h"
 
 enum { W1, B1, W2, B2, C, THRESHOLD };
 static const double fire_eps = 1e-6;
 
+/* What z needs of the queries of a block. */
 typedef struct {
-    double slope, edge, reach[PAIR_LANES], divisor[PAIR_LANES]; /* |c|, |threshold|; max(i, edge) and what it makes */
+    double slope, edge;         /* |c| and |threshold| */
+    double reach[PAIR_LANES];   /* max(i, |threshold|) of each lane */
+    double divisor[PAIR_LANES]; /* log(1 + |c| reach) + 1e-6 */
 } fire_queries;
 
-static void fire_prepare(const pe_array *array, const pe_block_of_pairs *b, fire_queries *f)
+static void prepare_queries(const pe_array *array, const pe_pair_block *b, fire_queries *f)
 {
-    f->slope = fabs_(*place(&array[C], 0, 0));
-    f->edge = fabs_(*place(&array[THRESHOLD], 0, 0));
+    f->slope = fabs_(*element(&array[C], 0, 0));
+    f->edge = fabs_(*element(&array[THRESHOLD], 0, 0));
     for (int l = 0; l < b->lanes; l++) {
         f->reach[l] = b->q[l] > f->edge ? b->q[l] : f->edge;
         f->divisor[l] = log1p_pos(f->slope * f->reach[l]) + fire_eps;
@@ -23,7 +27,7 @@ static void fire_prepare(const pe_array *array, const pe_block_of_pairs *b, fire
 }
 
 /* z of one key and all lanes */
-static void fire_inputs(const pe_block_of_pairs *b, const fire_queries *f, int j, double *restrict z)
+static void normalized_distance(const pe_pair_block *b, const fire_queries *f, int j, double *restrict z)
 {
     const double k = b->k[j];
     SIMD
@@ -31,22 +35,22 @@ static void fire_inputs(const pe_block_of_pairs *b, const fire_queries *f, int j
         z[l] = log1p_pos(f->slope * fabs_(k - b->q[l])) / f->divisor[l];
 }
 
-void FN(fire_at)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *b, real *restrict out)
+static void fire(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, real *restrict out)
 {
     const idx width = D(W);
-    const double b2 = *place(&array[B2], h, 0);
+    const double b2 = *element(&array[B2], h, 0);
     fire_queries f;
     double z[PAIR_LANES];
-    fire_prepare(array, b, &f);
+    prepare_queries(array, b, &f);
     for (int j = 0; j < b->keys; j++) {
-        fire_inputs(b, &f, j, z);
+        normalized_distance(b, &f, j, z);
         for (int first = 0; first < b->lanes; first += LANES) {
             double sum[LANES];
             for (int l = 0; l < LANES; l++)
                 sum[l] = b2;
             for (idx w = 0; w < width; w++) {
-                const double w1 = *place(&array[W1], w, 0), b1 = *place(&array[B1], w, 0);
-                const double w2 = *place(&array[W2], h, w);
+                const double w1 = *element(&array[W1], w, 0), b1 = *element(&array[B1], w, 0);
+                const double w2 = *element(&array[W2], h, w);
                 SIMD
                 for (int l = 0; l < LANES; l++) {
                     const double hidden = fma64(w1, z[first + l], b1);
@@ -59,68 +63,75 @@ void FN(fire_at)(const pe_array *array, const idx *dim, idx h, const pe_block_of
     }
 }
 
-/* From   f = sum_w w2 relu(w1 z + b1) + b2:   d b2 += g,  d w2 += g relu(..),  d b1 += g w2 [..> 0],  d w1 += the same z,
- *        d z = g sum_w w2 w1 [.. > 0];
- * from   z = N / D,  N = log(1 + |c| |rel|),  D = log(1 + |c| r) + eps,  r = max(i, |threshold|):
- *        d |c| += d z (|rel| / (1 + |c rel|) - z r / (1 + |c| r)) / D,  d r = -d z z |c| / (1 + |c| r) / D.
- * Where |threshold| = i it gets half of d r, which is the mean of both sides. */
-void FN(fire_grad)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *b, const double *grad,
-                   const pe_array *into)
+/* d f / d (w2, b2, w1, b1, z):
+ *     f = sum_w w2 relu(w1 z + b1) + b2;   with g = grad and s = g where w1 z + b1 > 0, else 0,
+ *     d b2 += g,   d w2 += s (w1 z + b1),   d b1 += w2 s,   d w1 += w2 s z,   d z = sum_w w2 w1 s
+ * d z / d (c, threshold):
+ *     z = N / D,   N = log(1 + |c| |rel|),   D = log(1 + |c| r) + eps,   r = max(i, |threshold|);
+ *     d |c| += d z (|rel| / (1 + |c rel|) - z r / (1 + |c| r)) / D,   d r = -d z z |c| / (1 + |c| r) / D
+ * At |threshold| = i, where max has no derivative, the threshold gets half of d r: the mean of both sides. */
+static void fire_vjp(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, const double *grad,
+                     const pe_array *into)
 {
-    enum { SOME_KEYS = 32 };
+    enum { CHUNK = 32 }; /* keys at a time, so that z and d z stay in the first-level cache */
     const int lanes = b->lanes;
-    const double c = *place(&array[C], 0, 0), threshold = *place(&array[THRESHOLD], 0, 0);
+    const double c = *element(&array[C], 0, 0), threshold = *element(&array[THRESHOLD], 0, 0);
     double total[PAIR_LANES] = {0}, d_slope[PAIR_LANES] = {0}, d_reach[PAIR_LANES] = {0}; /* by lane */
     double inverse[PAIR_LANES], share[PAIR_LANES], d_edge = 0;
     fire_queries f;
-    fire_prepare(array, b, &f);
+    prepare_queries(array, b, &f);
     for (int l = 0; l < lanes; l++) {
         inverse[l] = 1 / f.divisor[l];
         share[l] = f.reach[l] / (1 + f.slope * f.reach[l]);
     }
-    for (int first = 0; first < b->keys; first += SOME_KEYS, grad += SOME_KEYS * lanes) {
-        const int keys = (int)min_(SOME_KEYS, b->keys - first), numbers = keys * lanes;
-        double z[SOME_KEYS * PAIR_LANES], d_z[SOME_KEYS * PAIR_LANES];
+    for (int first = 0; first < b->keys; first += CHUNK, grad += CHUNK * lanes) {
+        const int keys = (int)min_(CHUNK, b->keys - first), numbers = keys * lanes;
+        double z[CHUNK * PAIR_LANES], d_z[CHUNK * PAIR_LANES];
         for (int j = 0; j < keys; j++)
-            fire_inputs(b, &f, first + j, z + j * lanes);
+            normalized_distance(b, &f, first + j, z + j * lanes);
         for (int i = 0; i < numbers; i++)
             d_z[i] = 0;
         for (idx w = 0; w < D(W); w++) {
-            const double w1 = *place(&array[W1], w, 0), b1 = *place(&array[B1], w, 0), w2 = *place(&array[W2], h, w);
+            const double w1 = *element(&array[W1], w, 0), b1 = *element(&array[B1], w, 0);
+            const double w2 = *element(&array[W2], h, w);
             double d_w1[PAIR_LANES] = {0}, d_b1[PAIR_LANES] = {0}, d_w2[PAIR_LANES] = {0}; /* by lane */
-            for (int i = 0; i < numbers; i += lanes)
+            for (int i = 0; i < numbers; i += lanes) {
                 SIMD
-            for (int l = 0; l < lanes; l++) {
-                const double hidden = fma64(w1, z[i + l], b1), g = grad[i + l], seen = hidden > 0 ? g : 0;
-                d_w2[l] += seen * hidden;
-                d_b1[l] += seen;
-                d_w1[l] += seen * z[i + l];
-                d_z[i + l] += seen * (w2 * w1);
+                for (int l = 0; l < lanes; l++) {
+                    const double hidden = fma64(w1, z[i + l], b1), g = grad[i + l], active = hidden > 0 ? g : 0;
+                    d_w2[l] += active * hidden;
+                    d_b1[l] += active;
+                    d_w1[l] += active * z[i + l];
+                    d_z[i + l] += active * (w2 * w1);
+                }
             }
             for (int l = 1; l < lanes; l++) {
                 d_w1[0] += d_w1[l];
                 d_b1[0] += d_b1[l];
                 d_w2[0] += d_w2[l];
             }
-            *place(&into[W1], w, 0) += w2 * d_w1[0];
-            *place(&into[B1], w, 0) += w2 * d_b1[0];
-            *place(&into[W2], h, w) += d_w2[0];
+            *element(&into[W1], w, 0) += w2 * d_w1[0];
+            *element(&into[B1], w, 0) += w2 * d_b1[0];
+            *element(&into[W2], h, w) += d_w2[0];
         }
-        for (int j = 0; j < keys; j++)
+        for (int j = 0; j < keys; j++) {
             SIMD
-        for (int l = 0; l < lanes; l++) {
-            const int i = j * lanes + l;
-            const double rel = fabs_(b->k[first + j] - b->q[l]), d = d_z[i] * inverse[l];
-            total[l] += grad[i];
-            d_slope[l] += d * (rel / (1 + f.slope * rel) - z[i] * share[l]);
-            d_reach[l] -= d * z[i];
+            for (int l = 0; l < lanes; l++) {
+                const int i = j * lanes + l;
+                const double rel = fabs_(b->k[first + j] - b->q[l]), d = d_z[i] * inverse[l];
+                total[l] += grad[i];
+                d_slope[l] += d * (rel / (1 + f.slope * rel) - z[i] * share[l]);
+                d_reach[l] -= d * z[i];
+            }
         }
     }
     for (int l = 0; l < lanes; l++) {
         const double half = f.edge > b->q[l] ? 1 : f.edge < b->q[l] ? 0 : 0.5;
-        *place(&into[B2], h, 0) += total[l];
-        *place(&into[C], 0, 0) += c < 0 ? -d_slope[l] : c > 0 ? d_slope[l] : 0;
+        *element(&into[B2], h, 0) += total[l];
+        *element(&into[C], 0, 0) += c < 0 ? -d_slope[l] : c > 0 ? d_slope[l] : 0;
         d_edge += half * d_reach[l] * f.slope / (1 + f.slope * f.reach[l]);
     }
-    *place(&into[THRESHOLD], 0, 0) += threshold < 0 ? -d_edge : threshold > 0 ? d_edge : 0;
+    *element(&into[THRESHOLD], 0, 0) += threshold < 0 ? -d_edge : threshold > 0 ? d_edge : 0;
 }
+
+const pe_position_op FN(fire_op) = {.pairs = fire, .pairs_vjp = fire_vjp};

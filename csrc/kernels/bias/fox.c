@@ -1,25 +1,29 @@
-/* fox.c -- Forgetting Transformer (Lin et al. 2025, equation 5): b_h = C[i] - C[j], C the cumulative sums of log f
+/* fox.c -- Forgetting Transformer (Lin et al. 2025, equation 5):   b_h = C[i] - C[j],   C the cumulative sum of log f
  *
- * arrays: sums(h,t); positions are integers within t. In double: C grows with the length, its differences do not. */
-#include "bias/pair.h"
+ * arrays: sums(h,t), which is C. Positions are integers below t. C is in double: it grows with the length of the
+ * sequence, and its differences do not.
+ */
+#include "bias/position.h"
 
-void FN(fox_at)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *b, real *restrict out)
+enum { SUMS };
+
+static void fox(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, real *restrict out)
 {
     const idx t = D(T);
     double of_query[PAIR_LANES];
     for (int l = 0; l < b->lanes; l++)
-        of_query[l] = *place(&array[0], h, within((idx)b->q[l], t));
+        of_query[l] = *element(&array[SUMS], h, within((idx)b->q[l], t));
     for (int j = 0; j < b->keys; j++, out += b->lanes) {
-        const double of_key = *place(&array[0], h, within((idx)b->k[j], t));
+        const double of_key = *element(&array[SUMS], h, within((idx)b->k[j], t));
         SIMD
         for (int l = 0; l < b->lanes; l++)
             out[l] = (real)(of_query[l] - of_key);
     }
 }
 
-/* From   out = C[i] - C[j]:   d C[i] += grad,   d C[j] -= grad */
-void FN(fox_grad)(const pe_array *array, const idx *dim, idx h, const pe_block_of_pairs *b, const double *grad,
-                  const pe_array *into)
+/* d C[i] += grad,   d C[j] -= grad */
+static void fox_vjp(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, const double *grad,
+                    const pe_array *into)
 {
     const idx t = D(T);
     double of_query[PAIR_LANES] = {0};
@@ -30,8 +34,10 @@ void FN(fox_grad)(const pe_array *array, const idx *dim, idx h, const pe_block_o
             of_query[l] += grad[l];
             of_key += grad[l];
         }
-        *place(&into[0], h, within((idx)b->k[j], t)) -= of_key;
+        *element(&into[SUMS], h, within((idx)b->k[j], t)) -= of_key;
     }
     for (int l = 0; l < b->lanes; l++)
-        *place(&into[0], h, within((idx)b->q[l], t)) += of_query[l];
+        *element(&into[SUMS], h, within((idx)b->q[l], t)) += of_query[l];
 }
+
+const pe_position_op FN(fox_op) = {.pairs = fox, .pairs_vjp = fox_vjp, .vjp_from_sums = 1};

@@ -1,75 +1,167 @@
-/* content.h -- operators on the logits that read q and k: what they add to the scores of a tile, before the cap, and
- * TUPE's product of positions, which comes after it.
+/* content.h -- operators that read q and k (Shaw, Transformer-XL, DeBERTa, CoPE) or add a product of vectors to the
+ * scores (TUPE): the hooks by which attention, its gradient and the logits call them.
  *
- *     relation   scale (q_i + v) . table[row]   and   scale k_j . table[row]
- *     row        rows[min(max(rel, -B), B) + B], rel cut towards zero; rows(b) has b = 2 B + 1 entries
+ * An operator is one file, one CONTENT row of ops.def and one pe_content_op, FN(<name>_op). Drivers loop over the
+ * operators of a call and call the hooks that are set; they name no operator. With s the scores of a panel,
  *
- * A table meets the queries (or the keys) of a panel by the product of scores, over the rows that the tile can see;
- * what a pair needs is then fetched from there. Rows are numbered for a panel of lanes: of key j and lane l it is
- * row[j * step + l].
+ *     s = scale q.k   + what `keys`, `panel` and `scan` add;   s = softcap tanh(s / softcap);   s += what `after` gives
+ *     o = softmax(s) v   + what `values` adds
+ *
+ * Numbers of a panel lie as its scores do: a row of `width` lanes for each key visible->from <= j < visible->to.
+ * `term` is the number of the operator in the call; its arrays are queries->term[term].
  */
 #ifndef PE_CONTENT_H
 #define PE_CONTENT_H
 
 #include "tile/tile.h"
 
-typedef struct {
-    const int32_t *row;
-    int step;
-} pe_rows;
+/* Channels of a long vector that are multiplied at a time, if an operator's vectors are not as wide as the queries */
+enum { CONTENT_PIECE = 64 };
 
-/* Rows of a product that the next tile of a panel needs too */
+/* A tile as hooks see it */
+typedef struct {
+    const pe_query_block *queries;
+    const pe_key_tile *keys;
+    const char *k; /* the keys' rows as real, k_step bytes apart */
+    idx k_step;
+} pe_tile;
+
+typedef struct pe_content_op pe_content_op;
+
+/* A product with the rows of a table that the next tile of the panel needs too (lookup.c) */
 typedef struct {
     const void *table, *pack;
-    int vector, low;
-} pe_kept;
+    int shifted_term, low;
+} pe_kept_rows;
 
+/* The operators of a block of queries: what hooks read, and buffers that any hook may use until it returns. */
 typedef struct {
     int d, e;
-    int by_query, by_key, sums, values, after; /* how many terms there are of each kind; sums are CoPE's */
-    real scale, gate_scale;                    /* of what is added; of q.k in CoPE's gates, beyond that of the pack */
-    const real *q;                             /* packed queries, times scale */
-    real *packed, *shifted, *pack, *products, *window, *added, *weight, *kept;
-    pe_kept of[BLOCK_M / LANES];
-    int vector; /* the term whose vector is in shifted, or -1 */
-    int32_t *index;
-    const void *held; /* the map whose rows index has for this tile, where positions count up by one */
-    int ascending;    /* whether tiles go from the first key to the last: not in the forward of CoPE */
-    /* CoPE: sum of the gates of all keys that come after this tile, and of its own if ascending */
-    double passed[BLOCK_M];
-    double left[PANEL_LANES]; /* of the panel that was last, this tile included */
+    real scale;                        /* of the packed queries, and so of everything that is added to the scores */
+    real gate_scale;                   /* of q.k in a scan's gates, beyond the scale of the packed queries */
+    const real *q;                     /* the block's queries on lanes, times scale */
+    int before_cap, after_cap, values; /* whether an operator has hooks of that kind */
+    /* Operators that count along the keys share one scan: tiles go from the last key to the first, and their gates are
+     * the same. In the gradient tiles ascend, after a pass that counts. NULL if there are none. */
+    const pe_content_op *scan;
+    int ascending;
+    double passed[BLOCK_M];   /* sum of the gates of all keys after this tile, and of its own if tiles ascend */
+    double left[PANEL_LANES]; /* the same for the last panel, with this tile's gates in any case */
+
+    real *multiplier; /* what multiplies the keys: the packed queries plus what `queries` hooks add */
+    real *shifted;    /* packed queries plus a vector of operator shifted_term, or -1: kept between tiles */
+    int shifted_term;
+    real *added;                    /* for all lanes of the block: what is added to the scores before the cap */
+    pe_kept_rows kept_rows[PANELS]; /* of each panel, in `kept` */
+    real *kept;
+    int32_t *index;          /* table rows of pairs, or of a window of distances */
+    const void *index_map;   /* the map whose rows `index` holds for this tile where positions count up, or NULL */
+    real *pack;              /* a panel of vectors on lanes */
+    real *products, *window; /* lookup.c */
+    real *weight;            /* two tiles of a panel */
 } pe_content;
 
-/* Whether a term adds to the scores before the cap */
-INLINE int before_cap(const pe_content *c) { return c->by_query || c->by_key || c->sums; }
+/* The gradient of the operators for a block of queries */
+typedef struct {
+    const real *q_rows, *g_rows; /* strips of the block's queries, times scale, and of its cotangents (outer.h) */
+    uint64_t nonfinite_q;        /* lanes whose numbers in q_rows were replaced by 0, to be added here */
+    real *dq;                    /* of the block, before the scale */
+    idx table_row;               /* row of the gradients of tables, axis t */
+    real *d_gates;               /* scan: what the gates add to the gradient of q.k, for all lanes */
+    double d_passed[BLOCK_M];    /* scan: sum over the keys so far of dS d position */
+    real *sum, *strips;
+    real *shifted, *shifted_dq; /* strips of queries plus a vector of operator shifted_term, and their gradient */
+    int shifted_term;
+    real *by_row; /* for each panel: dS summed by table row, between rows of zeros */
+} pe_content_vjp;
 
-/* What there is to add in this unit, and room for it; q is the block's pack of queries. */
-void FN(content_at)(pe_content *c, const pe_queries *u, const real *q, char **scratch);
-/* The pack that meets the keys: that of the queries, plus Transformer-XL's u */
-const real *FN(content_queries)(pe_content *c, const pe_queries *u);
-/* Begins a tile; keys are its rows as real. */
-void FN(content_keys)(pe_content *c, const pe_queries *u, const pe_keys *k, const char *keys, idx step);
-/* Before the cap: numbers for keys bias->from .. bias->to of a panel, a row of lanes for each. */
-real *FN(content_tile)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias,
-                       const char *keys, idx step);
-/* CoPE's parts, for its gradient: see content.c */
-void FN(content_gates)(const pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p,
-                       const pe_bias *bias, const char *keys, idx step, real *gate);
-void FN(content_positions)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias,
-                           const char *keys, idx step, int last);
-/* After the cap: the bias with TUPE's products added. */
-pe_bias FN(content_after)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias);
-/* o += sum_j weights_j values[row_ij] */
-void FN(content_values)(pe_content *c, const pe_queries *u, const pe_keys *k, const pe_panel *p, const pe_bias *bias,
+struct pe_content_op {
+    /* Once per block of queries: add to the packed queries that multiply the keys. */
+    void (*queries)(const pe_content *c, const pe_query_block *u, int term, real *multiplier);
+    /* Once per tile: add to c->added, for all panels. */
+    void (*keys)(pe_content *c, const pe_tile *t, int term);
+    /* Once per panel, before the cap */
+    void (*panel)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term,
+                  real *add);
+    /* The same for operators that count along the keys, after every `panel` hook; scan_done ends the panel's scan. */
+    void (*scan)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term, real *add);
+    void (*scan_done)(pe_content *c, const pe_panel *p);
+    /* After the cap: write the numbers to add. */
+    void (*after)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term,
+                  real *out);
+    /* Add to the output, from the softmax weights of the panel. */
+    void (*values)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term,
+                   const real *weights, real *o);
+    int values_operand; /* the array without which `values` and its gradient are not called */
+
+    /* Gradients. dS is 0 for pairs that are not visible. `panels` is the gradient of `panel` for all panels of the
+     * block at once, panel p seeing keys seen[p][0] <= j < seen[p][1]; dx is dS before the cap, for all lanes. */
+    void (*panels_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, int (*seen)[2], int term, const real *dx);
+    /* Of `queries` and `keys`, for the keys from <= j < to; dk are the rows of the tile's keys. */
+    void (*keys_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, int from, int to, int term, const real *dx,
+                     real *dk, int dk_step);
+    /* Before the tiles: add the gates of a tile to c->passed. */
+    void (*count)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible);
+    /* Of `scan`: tables and dq, and the sum over the operators of d s / d position in b->d_gates; then, once, what the
+     * gates add to the gradient of q.k. */
+    void (*scan_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
+                     const pe_panel_bias *visible, int term, const real *dx);
+    void (*gates_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
+                      const pe_panel_bias *visible, const real *dx);
+    void (*after_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
+                      const pe_panel_bias *visible, int term, real *ds); /* may overwrite ds */
+    /* Add to g.v what `values` makes of it, and the gradient of its table from the weights. */
+    void (*value_scores)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term,
+                         const real *g, real *add);
+    void (*values_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
+                       const pe_panel_bias *visible, int term, const real *weights);
+    /* Once per block, at its end */
+    void (*block_vjp)(pe_content_vjp *b, const pe_content *c, const pe_query_block *u, int term);
+};
+
+extern const pe_content_op *const FN(content_op)[PE_COUNT]; /* NULL if the row is no CONTENT */
+
+/* ---- what drivers call: loops over the operators of a call (content.c) ---- */
+
+/* The buffers of a block; those of its gradient too, if b is not NULL */
+void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_carver *carver);
+/* Begin a block whose packed queries are q. */
+void FN(content_block)(pe_content *c, const pe_query_block *u, const real *q);
+/* What multiplies the keys of the block: the packed queries, or a copy with what `queries` hooks add */
+const real *FN(content_multiplier)(pe_content *c, const pe_query_block *u);
+void FN(content_tile)(pe_content *c, const pe_tile *t);
+/* Numbers to add to the panel's scores before the cap */
+real *FN(content_panel)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible);
+/* The bias plus what `after` hooks give */
+pe_panel_bias FN(content_after)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *bias);
+void FN(content_values)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible,
                         const real *weights, real *o);
 
-/* add += bias; -inf where that masks, whatever add holds */
-INLINE void merge_bias(real *add, const pe_bias *bias, int width)
+void FN(content_block_vjp)(pe_content_vjp *b, const real *q_rows, const real *g_rows, real *dq, idx table_row);
+/* Numbers to add to g.v, valid until the next call */
+const real *FN(content_value_scores)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible,
+                                     const real *g);
+void FN(content_values_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
+                            const pe_panel_bias *visible, const real *weights);
+void FN(content_after_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
+                           const pe_panel_bias *visible, const real *ds);
+void FN(content_scan_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
+                          const pe_panel_bias *visible, const real *dx);
+void FN(content_panels_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, int (*seen)[2], const real *dx);
+void FN(content_keys_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, int from, int to, const real *dx,
+                          real *dk, int dk_step);
+void FN(content_end_vjp)(pe_content_vjp *b, const pe_content *c, const pe_query_block *u);
+
+/* add += bias; -inf where the bias masks, whatever add holds */
+INLINE void merge_bias(real *add, const pe_panel_bias *bias, int width)
 {
-    for (int j = 0; bias->add && j < bias->to - bias->from; j++)
+    if (!bias->add)
+        return;
+    for (int j = 0; j < bias->to - bias->from; j++) {
+        const real *row = bias->add + j * bias->step;
         for (int l = 0; l < width; l += LANES)
-            vec_store(add + j * width + l,
-                      vec_bias(vec_load(add + j * width + l), vec_load(bias->add + j * bias->step + l)));
+            vec_store(add + j * width + l, vec_bias(vec_load(add + j * width + l), vec_load(row + l)));
+    }
 }
 
 #endif

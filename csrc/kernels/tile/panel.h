@@ -1,122 +1,33 @@
-/* panel.h -- what attention and its gradient do alike with a block of queries and a tile of keys. */
-#ifndef PE_BLOCK_H
-#define PE_BLOCK_H
+/* panel.h -- what attention, its gradient and the logits do alike with the rows and the scores of a panel. */
+#ifndef PE_PANEL_H
+#define PE_PANEL_H
 
-#include "base/elementary.h"
-#include "base/transpose.h"
 #include "tile/tile.h"
 
-static NOINLINE void cap(real *restrict s, int n, real most)
-{
-    const real inverse = 1 / most;
-    SIMD
-    for (int i = 0; i < n; i++)
-        s[i] = most * tanh_(s[i] * inverse);
-}
+/* Numbers between the rows of a copy: whole vectors may be read behind a row, and rows do not share a cache set. */
+enum { ROW_PAD = 16 };
 
-/* A softcap stands between product and bias: then the bias is added here instead of in the product. */
-static NOINLINE void add_bias(real *s, int n, int width, const pe_bias *bias, real *top)
-{
-    for (int l = 0; l < width; l += LANES) {
-        vec most = vec_load(top + l);
-        for (int j = 0; j < n; j++) {
-            vec x = vec_load(s + j * width + l);
-            if (bias->add)
-                x = vec_bias(x, vec_load(bias->add + j * bias->step + l));
-            most = vec_max(x, most);
-            vec_store(s + j * width + l, x);
-        }
-        vec_store(top + l, most);
-    }
-}
+/* s = cap tanh(s / cap) */
+void FN(cap)(real *s, int n, real cap);
+/* Add the bias to n keys' scores, and take them into the running max m. If a softcap stands between product and bias,
+ * this replaces the bias of the product (pe_scores). */
+void FN(add_bias)(real *s, int n, int width, const pe_panel_bias *bias, real *m);
+/* s = exp(s - m), and l += its sum over n keys, for each lane */
+void FN(exponentials)(real *s, const real *m, int n, int width, real *l);
 
-/* s -> exp(s - top), and its sum over the keys for each lane */
-INLINE void exponentials(int width, real *restrict s, const real *restrict top, int n, real *restrict total)
-{
-    real sum[PANEL_LANES] = {0};
-    for (int j = 0; j < n; j++, s += width)
-        SIMD
-    for (int l = 0; l < width; l++) {
-        s[l] = exp2_((s[l] - top[l]) * LOG2_E);
-        sum[l] += s[l];
-    }
-    for (int l = 0; l < width; l++)
-        total[l] += sum[l];
-}
-
-static NOINLINE void exponentials_narrow(real *s, const real *top, int n, real *total)
-{
-    exponentials(LANES, s, top, n, total);
-}
-
-static NOINLINE void exponentials_wide(real *s, const real *top, int n, real *total)
-{
-    exponentials(PANEL_LANES, s, top, n, total);
-}
-
-/* Rows of a tile as real, with their stride: in place where they are real. Rows 4096 bytes apart share one L1 set
- * and are copied when they are read more than once (2048 apart it is even; copying always costs 1.05 x). */
-static NOINLINE const char *tile_rows(const char *data, idx *step, pe_storage storage, int n, int width, int panels,
-                                      real *copy)
-{
-    const idx room = width + ATTENTION_PAD, from = *step;
-    if (storage == PE_STORAGE && !(from % 4096 == 0 && panels > 1))
-        return data;
-    for (int j = 0; j < n; j++) {
-        const real *row = row_read(data + j * from, storage, width, copy + j * room);
-        if (row != copy + j * room)
-            memcpy(copy + j * room, row, (size_t)width * sizeof *row);
-    }
-    *step = room * (idx)sizeof(real);
-    return (const char *)copy;
-}
-
-/* Rows of an operand that has one for each query, panel after panel across the lanes; copy has room for a tile. */
-static NOINLINE void queries_to_lanes(const pe_queries *u, int operand, int n, real scale, real *copy, real *out)
-{
-    const pe_array *a = &u->call->array[operand];
-    const char *data = u->row.data[operand] + u->head * a->core[0] + u->first * a->core[1];
-    for (int p = 0; p < u->panels; p++) {
-        const pe_panel *panel = &u->panel[p];
-        idx step = a->core[1];
-        const char *rows = tile_rows(data + panel->first * step, &step, a->storage, panel->lanes, n, 1, copy);
-        pack_transposed(rows, step, panel->lanes, n, scale, panel->width, out + panel->first * n);
-    }
-}
-
-/* The way back, to an operand that is written: scale x / divisor. Whether all of it is finite */
-static NOINLINE int lanes_to_queries(const pe_queries *u, int operand, int n, const real *x, real scale,
-                                     const real *divisor, real *copy)
-{
-    const pe_array *a = &u->call->array[operand];
-    const int there = a->storage == PE_STORAGE;
-    const idx step = there ? a->core[1] : n * (idx)sizeof(real);
-    char *to = u->row.data[operand] + u->head * a->core[0] + u->first * a->core[1];
-    int finite = 1;
-    for (int p = 0; p < u->panels; p++) {
-        const int first = u->panel[p].first, lanes = u->panel[p].lanes;
-        char *rows = there ? to : (char *)copy;
-        finite &= unpack_transposed(x + first * n, u->panel[p].width, lanes, n, scale, divisor ? divisor + first : NULL,
-                                    rows, step);
-        for (int l = 0; l < lanes; l++, to += a->core[1])
-            row_write((const real *)(const void *)(rows + l * step), to, a->storage, n);
-    }
-    return finite;
-}
-
-/* Careful: the fast way multiplies every number by the weight of every lane, and 0 * NaN is NaN also for a lane that
- * may not see it. Here numbers that are not finite are left out of the product; they are given
- * afterwards to the lanes that see them. */
-static NOINLINE const char *finite_rows(const char *data, idx *step, pe_storage storage, int n, int width, real *copy)
-{
-    const idx room = width + ATTENTION_PAD;
-    for (int j = 0; j < n; j++) {
-        const real *row = row_read(data + j * *step, storage, width, copy + j * room);
-        for (int k = 0; k < width; k++)
-            copy[j * room + k] = row[k] - row[k] == 0 ? row[k] : 0;
-    }
-    *step = room * (idx)sizeof(real);
-    return (const char *)copy;
-}
+/* n rows of a tile as real, and their step in bytes: in place if they are real, else in `copy`. Rows 4096 bytes apart
+ * share one set of the first-level cache and are copied if more than one panel reads them (at 2048 bytes it is even;
+ * copying always takes 1.05x the time). */
+const char *FN(tile_rows)(const char *data, idx *step, pe_storage storage, int n, int width, int panels, real *copy);
+/* A copy of the rows with 0 in place of numbers that are not finite. The products multiply every number by the weight
+ * of every lane, and 0 * NaN is NaN also for a lane that may not see it; nonfinite numbers are added afterwards, to the
+ * lanes that see them. */
+const char *FN(finite_rows)(const char *data, idx *step, pe_storage storage, int n, int width, real *copy);
+/* Rows of an operand that has one for each query, on the lanes of panel after panel, times scale; `copy` has room for a
+ * tile. */
+void FN(pack_queries)(const pe_query_block *u, int operand, int n, real scale, real *copy, real *out);
+/* The way back, to an output: scale x / divisor. Returns whether all of it is finite. */
+int FN(unpack_queries)(const pe_query_block *u, int operand, int n, const real *x, real scale, const real *divisor,
+                       real *copy);
 
 #endif

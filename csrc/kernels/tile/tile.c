@@ -1,38 +1,14 @@
-/* tile.c -- positions, bias terms and masks of a tile, folded into one number per pair (see tile.h).
+/* tile.c -- positions, position operators and masks of a tile, folded into one number per pair (see tile.h).
  *
- * Where positions count up by one, all that depends on rel = position of key - position of query is a window of
- * n + 63 numbers per tile: number t belongs to lane - key = t - (n - 1), so the lanes of a key are contiguous and
- * the next key is one number earlier. That serves causality, windows, distance biases and Toeplitz rows alike.
- * Everything else (dense biases, keep, segments, irregular positions) fills the pairs one by one.
+ * Where positions count up by one, everything that depends on rel = position of key - position of query is a window of
+ * n + width - 1 numbers per tile: number t belongs to lane - key = t - (n - 1). The lanes of a key are contiguous in
+ * the window, and the next key's begin one number earlier. Causality, windows, distance biases and Toeplitz rows are
+ * all read from this window. Pair operators, keep, segments and other positions fill the pairs of a panel one by one.
  */
+#include "bias/position.h"
 #include "tile/tile.h"
+
 #include "base/transpose.h"
-#include "bias/pair.h"
-
-static void read_positions(const pe_call *call, const pe_row *row, int operand, idx first, int n, double *restrict out)
-{
-    const pe_array *a = &call->array[operand];
-    for (int i = 0; i < n; i++)
-        out[i] = scalar_read(row->data[operand] + (first + i) * a->core[0], a->storage);
-}
-
-static int64_t segment_of(const pe_call *call, const pe_row *row, int operand, idx i)
-{
-    int64_t s;
-    memcpy(&s, row->data[operand] + i * call->array[operand].core[0], sizeof s);
-    return s;
-}
-
-static void segment_range(const pe_call *call, const pe_row *row, int operand, idx first, int n, int64_t *low,
-                          int64_t *high)
-{
-    *low = *high = segment_of(call, row, operand, first);
-    for (int i = 1; i < n; i++) {
-        const int64_t s = segment_of(call, row, operand, first + i);
-        *low = s < *low ? s : *low;
-        *high = s > *high ? s : *high;
-    }
-}
 
 static void range_of(const double *x, int n, double *low, double *high)
 {
@@ -43,141 +19,176 @@ static void range_of(const double *x, int n, double *low, double *high)
     }
 }
 
-/* Integers that count up by one, so small that every difference is exact: rel then depends on the indices only. */
-static int counts_up(const double *x, int n)
+/* Whether positions are integers that grow by one, and so small that every difference is exact. */
+static int count_up(const double *x, int n)
 {
     if (!(fabs_(x[0]) < 0x1p51) || (double)(int64_t)x[0] != x[0])
         return 0;
-    for (int i = 1; i < n; i++)
+    for (int i = 1; i < n; i++) {
         if (x[i] != x[0] + i)
             return 0;
+    }
     return 1;
 }
 
-static void terms_at(pe_queries *q)
+/* Positions first .. first + n of an operand; if the caller gave none, start, start + 1, .... */
+static void read_positions(pe_positions *p, const pe_call *call, const pe_row *row, int operand, idx first, int n,
+                           double start)
 {
-    const pe_call *call = q->call;
-    q->relatives = q->denses = 0;
-    for (int t = 0; t < call->nterms; t++) {
-        const int op = call->term[t].op;
-        q->denses += op == PE_dense || FN(pair)[op];
-        q->relatives += op == PE_toeplitz || FN(distance)[op];
-        memcpy(q->term[t], call->term[t].array, sizeof q->term[t]);
-        for (int k = 0; k < PE_TERM_ARRAYS; k++)
-            if (q->term[t][k].data)
-                for (int a = 0; a < call->nloops; a++)
-                    q->term[t][k].data += q->row.at[a] * q->term[t][k].loop[a];
-    }
-}
-
-/* of lanes from `first` on; positions that are not given count up */
-static void positions_between(const pe_queries *q, int given, int first, int lanes, double *low, double *high)
-{
-    if (given) {
-        range_of(q->position + first, lanes, low, high);
+    const pe_array *a = &call->array[operand];
+    if (!row->data[operand]) {
+        for (int i = 0; i < n; i++)
+            p->at[i] = start + i;
+        p->low = p->at[0];
+        p->high = p->at[n - 1];
+        p->count_up = count_up(p->at, 1);
         return;
     }
-    *low = q->position[first];
-    *high = q->position[first + lanes - 1];
+    for (int i = 0; i < n; i++)
+        p->at[i] = scalar_read(row->data[operand] + (first + i) * a->core[0], a->storage);
+    range_of(p->at, n, &p->low, &p->high);
+    p->count_up = count_up(p->at, n);
 }
 
-void FN(queries_at)(pe_queries *q, const pe_call *call, idx unit)
+/* ---- a block of queries ---- */
+
+static int64_t segment_of(const pe_query_block *q, int operand, idx i)
 {
-    const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M), part = unit % (heads * blocks);
-    q->call = call;
-    q->row = row_at(call, unit / (heads * blocks));
-    q->head = part / blocks;
-    q->kv_head = q->head / (heads / call->D(g));
-    q->first = part % blocks * BLOCK_M;
-    q->lanes = (int)min_(BLOCK_M, call->D(n) - q->first);
-    terms_at(q);
-    const int given = q->row.data[A_Q_POSITIONS] != NULL;
-    const double start = (double)q->first + call->par[A_SHIFT];
-    if (given)
-        read_positions(call, &q->row, A_Q_POSITIONS, q->first, q->lanes, q->position);
-    for (int i = 0; i < q->lanes && !given; i++)
-        q->position[i] = start + i;
-    q->even = counts_up(q->position, given ? q->lanes : 1);
-    positions_between(q, given, 0, q->lanes, &q->low, &q->high);
-    if (q->row.data[A_Q_SEGMENTS])
-        segment_range(call, &q->row, A_Q_SEGMENTS, q->first, q->lanes, &q->segment_low, &q->segment_high);
+    int64_t s;
+    memcpy(&s, q->row.data[operand] + i * q->call->array[operand].core[0], sizeof s);
+    return s;
+}
+
+static void segment_range(const pe_query_block *q, int operand, idx first, int n, int64_t *low, int64_t *high)
+{
+    *low = *high = segment_of(q, operand, first);
+    for (int i = 1; i < n; i++) {
+        const int64_t s = segment_of(q, operand, first + i);
+        *low = s < *low ? s : *low;
+        *high = s > *high ? s : *high;
+    }
+}
+
+/* The operators' arrays at this row of the batch, and which kinds of position operators there are. */
+static void locate_terms(pe_query_block *q)
+{
+    const pe_call *call = q->call;
+    q->has_relative = q->has_pairs = 0;
+    for (int t = 0; t < call->nterms; t++) {
+        const pe_position_op *op = FN(position_op)[call->term[t].op];
+        q->has_relative |= op && (op->distance || op->diagonal);
+        q->has_pairs |= op && op->pairs;
+        memcpy(q->term[t], call->term[t].array, sizeof q->term[t]);
+        for (int k = 0; k < PE_TERM_ARRAYS; k++) {
+            if (!q->term[t][k].data)
+                continue;
+            for (int a = 0; a < call->nloops; a++)
+                q->term[t][k].data += q->row.at[a] * q->term[t][k].loop[a];
+        }
+    }
+}
+
+/* The last panel is narrow if one vector is enough: a few queries must not cost as much as many. Its lanes that are no
+ * queries repeat the last position. */
+static void cut_into_panels(pe_query_block *q)
+{
+    pe_positions *at = &q->position;
     q->panels = q->width = 0;
     while (q->width < q->lanes) {
         pe_panel *p = &q->panel[q->panels++];
         p->first = q->width;
-        p->width = q->lanes - p->first <= LANES ? LANES : PANEL_LANES; /* few queries must not pay for many */
+        p->width = q->lanes - p->first <= LANES ? LANES : PANEL_LANES;
         p->lanes = (int)min_(p->width, q->lanes - p->first);
-        positions_between(q, given, p->first, p->lanes, &p->low, &p->high);
+        range_of(at->at + p->first, p->lanes, &p->low, &p->high);
         q->width += p->width;
     }
     for (int i = q->lanes; i < q->width; i++)
-        q->position[i] = q->position[q->lanes - 1]; /* lanes that are no queries: any number will do */
+        at->at[i] = at->at[q->lanes - 1];
 }
 
-static const char *at(const char *data, const pe_array *a, idx h, idx i, idx j)
+void FN(query_block)(pe_query_block *q, const pe_call *call, idx unit)
 {
-    return data + h * a->core[0] + i * a->core[1] + j * a->core[2];
+    const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M), block = unit % (heads * blocks);
+    q->call = call;
+    q->row = row_at(call, unit / (heads * blocks));
+    q->head = block / blocks;
+    q->kv_head = q->head / (heads / call->D(g));
+    q->first = block % blocks * BLOCK_M;
+    q->lanes = (int)min_(BLOCK_M, call->D(n) - q->first);
+    locate_terms(q);
+    read_positions(&q->position, call, &q->row, A_Q_POSITIONS, q->first, q->lanes,
+                   (double)q->first + call->par[A_SHIFT]);
+    if (q->row.data[A_Q_SEGMENTS])
+        segment_range(q, A_Q_SEGMENTS, q->first, q->lanes, &q->segment_low, &q->segment_high);
+    cut_into_panels(q);
 }
 
-/* How much of keep is true: all of it needs no pairs, none of it no tile. */
-static pe_seen kept(const pe_keys *k, const pe_queries *q)
+/* ---- a tile of keys ---- */
+
+/* How many of n bytes are not 0. The dense case has a loop of its own, which the compiler vectorises. */
+static int count_true(const char *row, idx step, int n)
+{
+    int count = 0;
+    if (step == 1) {
+        for (int j = 0; j < n; j++)
+            count += row[j] != 0;
+    } else {
+        for (int j = 0; j < n; j++)
+            count += row[j * step] != 0;
+    }
+    return count;
+}
+
+static const char *keep_at(const pe_query_block *q, idx i, idx j)
 {
     const pe_array *a = &q->call->array[A_KEEP];
-    const char *data = q->row.data[A_KEEP];
-    const int rows = a->core[1] ? q->lanes : 1, n = a->core[2] ? k->n : 1;
-    int count = 0;
-    if (!data)
-        return EVERYBODY;
-    for (int i = 0; i < rows; i++) {
-        const char *row = at(data, a, q->head, q->first + i, k->first);
-        if (a->core[2] == 1)
-            for (int j = 0; j < n; j++)
-                count += row[j] != 0;
-        else
-            for (int j = 0; j < n; j++)
-                count += row[j * a->core[2]] != 0;
-    }
-    return count == 0 ? NOBODY : count == rows * n ? EVERYBODY : SOMEBODY;
+    return q->row.data[A_KEEP] + q->head * a->core[0] + i * a->core[1] + j * a->core[2];
 }
 
-static pe_seen same_segment(const pe_keys *k, const pe_queries *q)
+/* If all of keep is true no pair is read; if none of it is, the tile is skipped. */
+static pe_visible visible_by_keep(const pe_key_tile *k, const pe_query_block *q)
+{
+    const pe_array *a = &q->call->array[A_KEEP];
+    const int rows = a->core[1] ? q->lanes : 1, n = a->core[2] ? k->n : 1; /* axes that broadcast are read once */
+    int count = 0;
+    if (!q->row.data[A_KEEP])
+        return ALL_PAIRS;
+    for (int i = 0; i < rows; i++)
+        count += count_true(keep_at(q, q->first + i, k->first), a->core[2], n);
+    return count == 0 ? NO_PAIRS : count == rows * n ? ALL_PAIRS : SOME_PAIRS;
+}
+
+static pe_visible visible_by_segments(const pe_key_tile *k, const pe_query_block *q)
 {
     int64_t low, high;
     if (!q->row.data[A_Q_SEGMENTS] || !q->row.data[A_K_SEGMENTS])
-        return EVERYBODY;
-    segment_range(q->call, &q->row, A_K_SEGMENTS, k->first, k->n, &low, &high);
+        return ALL_PAIRS;
+    segment_range(q, A_K_SEGMENTS, k->first, k->n, &low, &high);
     if (high < q->segment_low || q->segment_high < low)
-        return NOBODY;
-    return low == high && q->segment_low == low && q->segment_high == low ? EVERYBODY : SOMEBODY;
+        return NO_PAIRS;
+    return low == high && q->segment_low == low && q->segment_high == low ? ALL_PAIRS : SOME_PAIRS;
 }
 
-int FN(keys_at)(pe_keys *k, const pe_queries *q, idx first)
+int FN(key_tile)(pe_key_tile *k, const pe_query_block *q, idx first)
 {
     const double low = q->call->par[A_LOW], high = q->call->par[A_HIGH];
-    const int given = q->row.data[A_K_POSITIONS] != NULL;
     k->first = first;
     k->n = (int)min_(BLOCK_N, q->call->D(m) - first);
     k->has_window = 0;
-    k->low = (double)first;
-    k->high = (double)(first + k->n - 1);
-    if (given) {
-        read_positions(q->call, &q->row, A_K_POSITIONS, first, k->n, k->position);
-        range_of(k->position, k->n, &k->low, &k->high);
-    }
-    if (k->high - q->low < low || k->low - q->high > high)
+    read_positions(&k->position, q->call, &q->row, A_K_POSITIONS, first, k->n, (double)first);
+    if (k->position.high - q->position.low < low || k->position.low - q->position.high > high)
         return 0;
-    if (!given)
-        for (int j = 0; j < k->n; j++)
-            k->position[j] = (double)(first + j);
-    k->even = !given || counts_up(k->position, k->n);
-    k->segments = same_segment(k, q);
-    k->keep = k->segments == NOBODY ? NOBODY : kept(k, q);
-    return k->keep != NOBODY;
+    k->segments = visible_by_segments(k, q);
+    k->keep = k->segments == NO_PAIRS ? NO_PAIRS : visible_by_keep(k, q);
+    return k->keep != NO_PAIRS;
 }
 
-/* What depends on rel, rows x width numbers: the sum of the terms in double, in their order, rounded once.
- * Number l of row r is at distance rel[r, l]; in a Toeplitz row it is element diagonal + r - l. */
-static void relative_bias(const pe_queries *q, const double *rel, int rows, int width, idx diagonal, real *restrict out)
+/* ---- the bias of a panel ---- */
+
+/* The relative operators for rows x width distances, where number l of row r has distance rel[r * width + l] and
+ * diagonal `diagonal` + r - l: their sum in double, in the order of the call, rounded once; -inf outside the window. */
+static void relative_bias(const pe_query_block *q, const double *rel, int rows, int width, idx diagonal,
+                          real *restrict out)
 {
     const pe_call *call = q->call;
     const double low = call->par[A_LOW], high = call->par[A_HIGH];
@@ -187,165 +198,148 @@ static void relative_bias(const pe_queries *q, const double *rel, int rows, int 
     for (int i = 0; i < n; i++)
         sum[i] = 0;
     for (int t = 0; t < call->nterms; t++) {
-        const pe_array *a = q->term[t];
-        const int op = call->term[t].op;
-        if (op == PE_toeplitz) {
-            const real *d = (const real *)(const void *)(a->data + q->head * a->core[0]) + diagonal;
-            for (int r = 0; r < rows; r++) {
-                const int there = (int)min_(width, diagonal + r + 1); /* lanes beyond the last query have none */
-                for (int l = 0; l < there; l++)
-                    sum[r * width + l] += (double)d[r - l];
-            }
-        } else if (FN(distance)[op]) {
-            FN(distance)[op](a, call->term[t].dim, q->head, rel, n, value);
-            for (int i = 0; i < n; i++)
-                sum[i] += (double)value[i];
-        }
+        const pe_term *term = &call->term[t];
+        const pe_position_op *op = FN(position_op)[term->op];
+        if (!op || op->pairs)
+            continue;
+        if (op->distance)
+            op->distance(q->term[t], term->dim, q->head, rel, n, value);
+        else
+            op->diagonal(q->term[t], q->head, diagonal, rows, width, value);
+        for (int i = 0; i < n; i++)
+            sum[i] += (double)value[i];
     }
     for (int i = 0; i < n; i++)
         out[i] = ((rel[i] >= low) & (rel[i] <= high)) ? (real)sum[i] : MASKED;
 }
 
-static void fill_window(pe_keys *k, const pe_queries *q)
+/* Element of a row of diagonals that belongs to key k->first + j and query q->first + i */
+static idx diagonal_of(const pe_key_tile *k, const pe_query_block *q, int j, int i)
+{
+    return k->first + j - q->first - i + q->call->D(n) - 1;
+}
+
+static void fill_window(pe_key_tile *k, const pe_query_block *q)
 {
     const int n = k->n + q->width - 1;
-    const double last = k->position[k->n - 1] - q->position[0];
+    const double last = k->position.at[k->n - 1] - q->position.at[0];
     double rel[TILE_RELS];
     for (int t = 0; t < n; t++)
         rel[t] = last - t;
-    relative_bias(q, rel, 1, n, k->first + k->n - 1 - q->first + q->call->D(n) - 1, k->window);
+    relative_bias(q, rel, 1, n, diagonal_of(k, q, k->n - 1, 0), k->window);
     k->has_window = 1;
 }
 
-/* The same for irregular positions, pair by pair, some keys at a time. */
-static void fill_pairs(pe_keys *k, const pe_queries *q, const pe_panel *p, int from, int to)
+/* The same for other positions, pair by pair, as many keys at a time as relative_bias has room for. */
+static void fill_pairs(pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from, int to)
 {
-    const int width = p->width, some = TILE_RELS / width;
+    const int width = p->width, chunk = TILE_RELS / width;
     double rel[TILE_RELS];
-    for (int j = from; j < to; j += some) {
-        const int rows = (int)min_(some, to - j);
-        for (int r = 0; r < rows; r++)
+    for (int j = from; j < to; j += chunk) {
+        const int rows = (int)min_(chunk, to - j);
+        for (int r = 0; r < rows; r++) {
             for (int l = 0; l < width; l++)
-                rel[r * width + l] = k->position[j + r] - q->position[p->first + l];
-        relative_bias(q, rel, rows, width, k->first + j - q->first - p->first + q->call->D(n) - 1,
-                      k->pairs + (j - from) * width);
-    }
-}
-
-/* A dense term. Rows are queries in memory and keys here: turned over number by number, then added by vectors.
- * A masked pair stays masked, whatever the term says of it. */
-static void add_dense(const char *data, const pe_array *a, const pe_panel *p, int n, real *restrict pairs)
-{
-    const int width = p->width, plain = a->core[2] == storage_size(a->storage);
-    real turned[BLOCK_N * PANEL_LANES], rows[BLOCK_N * PANEL_LANES];
-    idx step = a->core[1];
-    if (!(plain && a->storage == PE_STORAGE)) {
-        for (int l = 0; l < p->lanes; l++) {
-            const char *from = data + l * step;
-            real *row = rows + l * BLOCK_N;
-            if (plain && (a->storage == PE_BF16 || a->storage == PE_F16))
-                row_read(from, a->storage, n, row);
-            else
-                for (int j = 0; j < n; j++)
-                    row[j] = (real)scalar_read(from + j * a->core[2], a->storage);
+                rel[r * width + l] = k->position.at[j + r] - q->position.at[p->first + l];
         }
-        data = (const char *)rows;
-        step = BLOCK_N * (idx)sizeof *rows;
+        relative_bias(q, rel, rows, width, diagonal_of(k, q, j, p->first), k->pairs + (j - from) * width);
     }
-    pack_transposed(data, step, p->lanes, n, 1, width, turned);
-    SIMD
-    for (int i = 0; i < n * width; i++)
-        pairs[i] = pairs[i] == MASKED ? MASKED : pairs[i] + turned[i];
 }
 
-/* A term that reads both positions. */
-static void add_pair(pe_pair of, const pe_term *term, const pe_array *a, const pe_keys *k, const pe_queries *q,
-                     const pe_panel *p, int from, int n, real *restrict pairs)
+/* A masked pair stays masked, whatever an operator adds to it. */
+static void add_pair_operators(pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from, int n)
 {
-    const pe_block_of_pairs block = {
-        n, p->width, p->lanes, k->position + from, q->position + p->first, k->first + from, q->first + p->first};
-    real value[BLOCK_N * PANEL_LANES];
-    of(a, term->dim, q->head, &block, value);
-    SIMD
-    for (int i = 0; i < n * p->width; i++)
-        pairs[i] = pairs[i] == MASKED ? MASKED : pairs[i] + value[i];
+    const pe_pair_block block = {
+        n, p->width, p->lanes, k->position.at + from, q->position.at + p->first, k->first + from, q->first + p->first};
+    real value[BLOCK_N * PANEL_LANES], *restrict pairs = k->pairs;
+    for (int t = 0; t < q->call->nterms; t++) {
+        const pe_term *term = &q->call->term[t];
+        const pe_position_op *op = FN(position_op)[term->op];
+        if (!op || !op->pairs)
+            continue;
+        op->pairs(q->term[t], term->dim, q->head, &block, value);
+        SIMD
+        for (int i = 0; i < n * p->width; i++)
+            pairs[i] = pairs[i] == MASKED ? MASKED : pairs[i] + value[i];
+    }
 }
 
-static void mask_keep(const char *data, const pe_array *a, const pe_panel *p, int n, real *restrict pairs)
+static void mask_keep(pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from, int n)
 {
-    real turned[BLOCK_N * PANEL_LANES], rows[BLOCK_N * PANEL_LANES];
+    const idx step = q->call->array[A_KEEP].core[2];
+    real transposed[BLOCK_N * PANEL_LANES], rows[BLOCK_N * PANEL_LANES], *restrict pairs = k->pairs;
     for (int l = 0; l < p->lanes; l++) {
-        const char *from = data + l * a->core[1];
+        const char *keep = keep_at(q, q->first + p->first + l, k->first + from);
         real *row = rows + l * BLOCK_N;
-        if (a->core[2] == 1) /* a loop of its own, which the compiler makes vectors of */
+        if (step == 1) { /* a loop of its own, which the compiler vectorises */
             for (int j = 0; j < n; j++)
-                row[j] = from[j] != 0;
-        else
+                row[j] = keep[j] != 0;
+        } else {
             for (int j = 0; j < n; j++)
-                row[j] = from[j * a->core[2]] != 0;
+                row[j] = keep[j * step] != 0;
+        }
     }
-    pack_transposed((const char *)rows, BLOCK_N * (idx)sizeof *rows, p->lanes, n, 1, p->width, turned);
+    pack_transposed((const char *)rows, BLOCK_N * (idx)sizeof *rows, p->lanes, n, 1, p->width, transposed);
     SIMD
     for (int i = 0; i < n * p->width; i++)
-        pairs[i] = turned[i] != 0 ? pairs[i] : MASKED;
+        pairs[i] = transposed[i] != 0 ? pairs[i] : MASKED;
 }
 
-static void mask_segments(const pe_keys *k, const pe_queries *q, const pe_panel *p, int from, int to,
-                          real *restrict pairs)
+static void mask_segments(pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from, int to)
 {
-    int64_t segment[BLOCK_M];
+    int64_t segment[PANEL_LANES];
+    real *pairs = k->pairs;
     for (int l = 0; l < p->width; l++)
-        segment[l] = segment_of(q->call, &q->row, A_Q_SEGMENTS, q->first + p->first + (l < p->lanes ? l : 0));
+        segment[l] = segment_of(q, A_Q_SEGMENTS, q->first + p->first + (l < p->lanes ? l : 0));
     for (int j = from; j < to; j++, pairs += p->width) {
-        const int64_t s = segment_of(q->call, &q->row, A_K_SEGMENTS, k->first + j);
+        const int64_t s = segment_of(q, A_K_SEGMENTS, k->first + j);
         for (int l = 0; l < p->width; l++)
             pairs[l] = segment[l] == s ? pairs[l] : MASKED;
     }
 }
 
-pe_bias FN(bias_of)(pe_keys *k, const pe_queries *q, const pe_panel *p)
+/* Keys at both ends of the tile that the window hides from the whole panel: so causality costs half, up to the width of
+ * a panel. */
+static void trim(pe_panel_bias *b, const pe_key_tile *k, const pe_panel *p, double low, double high)
 {
-    const pe_call *call = q->call;
-    const double low = call->par[A_LOW], high = call->par[A_HIGH];
-    const int edge = !(k->low - p->high >= low && k->high - p->low <= high);
-    const int even = q->even && k->even, relative = edge || q->relatives;
-    const int others = q->denses || k->keep == SOMEBODY || k->segments == SOMEBODY;
-    pe_bias b = {0, k->n, p->width, NULL};
-    /* keys that the window hides from all of the panel, at both ends: causality costs half, to a panel's width */
-    while (b.from < b.to && k->position[b.from] - p->low < low)
-        b.from++;
-    while (b.from < b.to && k->position[b.to - 1] - p->high > high)
-        b.to--;
-    if (b.from == b.to || !(relative || others))
+    while (b->from < b->to && k->position.at[b->from] - p->low < low)
+        b->from++;
+    while (b->from < b->to && k->position.at[b->to - 1] - p->high > high)
+        b->to--;
+}
+
+pe_panel_bias FN(panel_bias)(pe_key_tile *k, const pe_query_block *q, const pe_panel *p)
+{
+    const double low = q->call->par[A_LOW], high = q->call->par[A_HIGH];
+    const int window_cuts = !(k->position.low - p->high >= low && k->position.high - p->low <= high);
+    const int count_up = q->position.count_up && k->position.count_up, relative = window_cuts || q->has_relative;
+    const int by_pair = q->has_pairs || k->keep == SOME_PAIRS || k->segments == SOME_PAIRS;
+    pe_panel_bias b = {0, k->n, p->width, NULL};
+    trim(&b, k, p, low, high);
+    if (b.from == b.to || !(relative || by_pair))
         return b;
-    if (relative && even && !k->has_window)
+    if (relative && count_up && !k->has_window)
         fill_window(k, q);
     const real *window = k->window + (k->n - 1 - b.from) + p->first;
-    if (even && !others) {
+    if (count_up && !by_pair) {
         b.add = window;
         b.step = -1;
         return b;
     }
 
     const int n = b.to - b.from, width = p->width;
-    if (relative && !even)
+    if (relative && !count_up) {
         fill_pairs(k, q, p, b.from, b.to);
-    else
-        for (int j = 0; j < n; j++)
+    } else {
+        for (int j = 0; j < n; j++) {
             for (int l = 0; l < width; l++)
                 k->pairs[j * width + l] = relative ? window[l - j] : 0;
-    const idx i = q->first + p->first, j = k->first + b.from;
-    for (int t = 0; t < call->nterms; t++) {
-        const pe_pair pair = FN(pair)[call->term[t].op];
-        if (call->term[t].op == PE_dense)
-            add_dense(at(q->term[t]->data, q->term[t], q->head, i, j), q->term[t], p, n, k->pairs);
-        else if (pair)
-            add_pair(pair, &call->term[t], q->term[t], k, q, p, b.from, n, k->pairs);
+        }
     }
-    if (k->keep == SOMEBODY)
-        mask_keep(at(q->row.data[A_KEEP], &call->array[A_KEEP], q->head, i, j), &call->array[A_KEEP], p, n, k->pairs);
-    if (k->segments == SOMEBODY)
-        mask_segments(k, q, p, b.from, b.to, k->pairs);
+    add_pair_operators(k, q, p, b.from, n);
+    if (k->keep == SOME_PAIRS)
+        mask_keep(k, q, p, b.from, n);
+    if (k->segments == SOME_PAIRS)
+        mask_segments(k, q, p, b.from, b.to);
     b.add = k->pairs;
     return b;
 }

@@ -1,70 +1,74 @@
-/* tile.h -- one block of queries against one tile of keys, without its products: which pairs see each other, and what
- * is added to their scores.
+/* tile.h -- one block of queries against one tile of keys, without the products: which pairs see each other, and what
+ * position operators add to their scores.
  *
- *     pe_queries   the unit: one row of the batch, one head, up to BLOCK_M queries cut into panels of lanes
- *     pe_keys      up to BLOCK_N keys, from a multiple of BLOCK_N on: tiles are the same for every query
- *     pe_bias      for a panel and a tile: the keys that matter and a real number per pair to add to its score;
- *                  -inf means masked. There is no other mask.
+ *     pe_query_block   one head of one row of the batch, and up to BLOCK_M queries, cut into panels of SIMD lanes
+ *     pe_key_tile      up to BLOCK_N keys; tiles begin at multiples of BLOCK_N for every query
+ *     pe_panel_bias    for a panel and a tile: the visible keys, and a number to add to the score of each pair.
+ *                      -inf masks a pair. There is no other mask.
  *
- * A number of a pair is computed in one way only, so it has the same bits whatever else the block holds.
+ * A pair's number is computed in one way only, so its bits do not depend on the rest of the block.
  */
 #ifndef PE_TILE_H
 #define PE_TILE_H
 
-#include "scratch.h"
+#include "base/layout.h"
 #include "base/row.h"
 #include "base/vec.h"
 
-enum { BLOCK_N = ATTENTION_COLUMN / (int)sizeof(real), PANEL_LANES = 2 * LANES, TILE_RELS = BLOCK_N + BLOCK_M };
+/* BLOCK_N: 96 keys in float, 48 in double, so that a tile's scores fit the caches alike. Against 96 keys, 48 take 1.02x
+ * the time; 144 and 192 save 1 % and need more memory.
+ * TILE_RELS: room for the distances of a tile, n + BLOCK_M - 1 of them where positions count up by one. */
+enum { BLOCK_N = 384 / (int)sizeof(real), PANEL_LANES = 2 * LANES, TILE_RELS = BLOCK_N + BLOCK_M };
+enum { PANELS = BLOCK_M / PANEL_LANES }; /* at most, in a block */
+
+/* Operands and parameters that begin the rows attention, attention_vjp, logits and logits_vjp of ops.def */
 enum { A_Q, A_K, A_V, A_KEEP, A_Q_POSITIONS, A_K_POSITIONS, A_Q_SEGMENTS, A_K_SEGMENTS, A_BIAS, A_OUT, A_LSE };
 enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT };
 
+/* A panel is one vector of lanes or two. Its first `lanes` lanes are queries. */
 typedef struct {
-    int first, lanes, width; /* width is LANES or PANEL_LANES; lanes of them are queries */
-    double low, high;        /* positions of its queries lie between */
+    int first, lanes, width; /* width is LANES or PANEL_LANES */
+    double low, high;        /* range of the positions of its queries */
 } pe_panel;
+
+typedef struct {
+    double at[(int)BLOCK_N > (int)BLOCK_M ? (int)BLOCK_N : (int)BLOCK_M], low, high; /* low and high: their range */
+    int count_up; /* integers that grow by one: a distance then depends on the two indices only */
+} pe_positions;
 
 typedef struct {
     const pe_call *call;
     pe_row row;
     idx head, kv_head, first;
-    int lanes, panels, width; /* width: lanes with those that fill up the last panel */
-    int relatives, denses;    /* terms that read rel only, and others */
-    int even;                 /* positions are integers that count up by one */
-    double low, high, position[BLOCK_M];
+    int lanes, panels, width;    /* width: the lanes and those that fill up the last panel */
+    int has_relative, has_pairs; /* whether an operator reads distances or diagonals; pairs */
+    pe_positions position;
     int64_t segment_low, segment_high;
-    pe_panel panel[BLOCK_M / PANEL_LANES];
-    pe_array term[PE_TERMS][PE_TERM_ARRAYS]; /* at this row of the batch */
-} pe_queries;
+    pe_panel panel[PANELS];
+    pe_array term[PE_TERMS][PE_TERM_ARRAYS]; /* arrays of the operators at this row of the batch */
+} pe_query_block;
 
-typedef enum { NOBODY, SOMEBODY, EVERYBODY } pe_seen;
+typedef enum { NO_PAIRS, SOME_PAIRS, ALL_PAIRS } pe_visible;
 
 typedef struct {
     idx first;
-    int n, even, has_window;
-    pe_seen keep, segments;
-    double low, high, position[BLOCK_N];
-    real window[TILE_RELS], pairs[BLOCK_N * PANEL_LANES];
-} pe_keys;
+    int n, has_window;
+    pe_visible keep, segments; /* pairs that the mask and the segments let through */
+    pe_positions position;
+    real window[TILE_RELS];            /* relative bias by distance, for all panels of the block */
+    real pairs[BLOCK_N * PANEL_LANES]; /* bias of one panel, pair by pair */
+} pe_key_tile;
 
 typedef struct {
-    int from, to;    /* no query of the panel sees another key of the tile */
+    int from, to;    /* no query of the panel sees a key of the tile outside from <= j < to */
     int step;        /* numbers from one key to the next; the lanes of a key are contiguous */
-    const real *add; /* of key `from`; NULL where it would be 0 everywhere */
-} pe_bias;
+    const real *add; /* of key `from`; NULL if it would be 0 for every pair */
+} pe_panel_bias;
 
-/* The next numbers of a thread's scratch, aligned to a cache line */
-INLINE real *carve(char **scratch, idx numbers)
-{
-    real *p = (real *)(void *)*scratch;
-    *scratch += (numbers * (idx)sizeof(real) + 63) / 64 * 64;
-    return p;
-}
-
-void FN(queries_at)(pe_queries *q, const pe_call *call, idx unit);
-/* 0 if no query of the block can see a key of the tile: such a tile is skipped */
-int FN(keys_at)(pe_keys *k, const pe_queries *q, idx first);
-/* Valid until the next call: it may lie in k */
-pe_bias FN(bias_of)(pe_keys *k, const pe_queries *q, const pe_panel *panel);
+void FN(query_block)(pe_query_block *q, const pe_call *call, idx unit);
+/* Returns 0 if no query of the block can see a key of the tile; such a tile is skipped. */
+int FN(key_tile)(pe_key_tile *k, const pe_query_block *q, idx first);
+/* The result is valid until the next call with the same tile: it may lie in k. */
+pe_panel_bias FN(panel_bias)(pe_key_tile *k, const pe_query_block *q, const pe_panel *panel);
 
 #endif

@@ -1,0 +1,65 @@
+/* merge.c -- attention over disjoint keys, put together exactly from its parts.   outs(p,e) lses(p) -> out(e) lse()
+ *
+ *     lse = log sum_p exp(lse_p),   out = sum_p exp(lse_p - lse) out_p
+ *
+ * A part that saw nothing (lse = -inf) has no weight and is not read; a row that no part saw is 0, with lse = -inf.
+ */
+#include "base/layout.h"
+#include "base/row.h"
+
+#include <math.h>
+
+enum { OUTS, LSES, OUT, LSE };
+
+typedef struct {
+    double *sum;
+    real *row;
+} merge_attention_pieces;
+
+static size_t merge_attention_layout(merge_attention_pieces *s, const idx *dim, const double *par, char *memory)
+{
+    pe_carver c = {memory, 0};
+    (void)par;
+    s->sum = carve_doubles(&c, D(e));
+    s->row = carve_reals(&c, D(e));
+    return c.used;
+}
+SCRATCH(merge_attention)
+
+static double lse_of_part(const pe_call *call, const pe_row *row, idx p)
+{
+    const pe_array *a = &call->array[LSES];
+    return scalar_read(row->data[LSES] + p * a->core[0], a->storage);
+}
+
+void FN(merge_attention)(const pe_call *call, idx begin, idx end, const pe_work *work)
+{
+    const idx parts = call->D(p), e = call->D(e);
+    const pe_array *outs = &call->array[OUTS], *out = &call->array[OUT];
+    merge_attention_pieces s;
+    merge_attention_layout(&s, call->dim, call->par, work->scratch);
+    for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
+        double max = -HUGE_VAL, total = 0;
+        for (idx p = 0; p < parts; p++) {
+            const double lse = lse_of_part(call, &row, p);
+            max = lse > max || lse != lse ? lse : max; /* NaN stays */
+        }
+        memset(s.sum, 0, (size_t)e * sizeof *s.sum);
+        for (idx p = 0; p < parts; p++) {
+            const double lse = lse_of_part(call, &row, p), weight = exp(lse - max);
+            if (lse == -HUGE_VAL)
+                continue;
+            const real *part = row_read(row.data[OUTS] + p * outs->core[0], outs->storage, e, s.row);
+            total += weight;
+            for (idx k = 0; k < e; k++)
+                s.sum[k] += weight * (double)part[k];
+        }
+        const int seen = max != -HUGE_VAL;
+        real *target = row_target(row.data[OUT], out->storage, s.row);
+        for (idx k = 0; k < e; k++)
+            target[k] = (real)(seen ? s.sum[k] / total : 0);
+        row_write(target, row.data[OUT], out->storage, e);
+        const real lse = (real)(seen ? max + log(total) : max);
+        memcpy(row.data[LSE], &lse, sizeof lse);
+    }
+}

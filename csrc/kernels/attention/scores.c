@@ -1,0 +1,46 @@
+/* scores.c -- see scores.h. */
+#include "attention/scores.h"
+
+#include "tile/gemm.h"
+#include "tile/panel.h"
+
+/* From   x = softcap tanh(y / softcap):   d x / d y = 1 - (x / softcap)**2 */
+static NOINLINE void slope_of_cap(const real *restrict x, real *restrict slope, int n, real softcap)
+{
+    const real inverse = 1 / softcap;
+    SIMD
+    for (int i = 0; i < n; i++)
+        slope[i] = 1 - (x[i] * inverse) * (x[i] * inverse);
+}
+
+/* Without a cap the bias joins the content's numbers, and the product adds both. With one, the product adds the content,
+ * and the bias follows the cap. */
+void FN(panel_scores)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible,
+                      const real *multiplier, real *s, real *m, real *cap_slope)
+{
+    const int width = p->width, n = visible->to - visible->from;
+    const real softcap = (real)t->queries->call->par[A_SOFTCAP];
+    real unused_max[PANEL_LANES] = {0};
+    real *content = c->before_cap ? FN(content_panel)(c, t, p, visible) : NULL;
+    pe_panel_bias bias = c->after_cap ? FN(content_after)(c, t, p, visible) : *visible;
+    if (content && !(softcap > 0)) {
+        merge_bias(content, &bias, width);
+        bias.add = content;
+        bias.step = width;
+    }
+    const pe_scores w = {.k = t->k + visible->from * t->k_step,
+                         .k_step = t->k_step,
+                         .d = c->d,
+                         .q = multiplier + p->first * c->d,
+                         .bias = softcap > 0 ? content : bias.add,
+                         .bias_step = softcap > 0 ? width : bias.step,
+                         .s = s,
+                         .m = softcap > 0 ? unused_max : m};
+    FN(scores)(&w, n, width);
+    if (!(softcap > 0))
+        return;
+    FN(cap)(s, n * width, softcap);
+    if (cap_slope)
+        slope_of_cap(s, cap_slope, n * width, softcap);
+    FN(add_bias)(s, n, width, &bias, m);
+}

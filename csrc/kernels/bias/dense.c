@@ -1,0 +1,41 @@
+/* dense.c -- the caller's own bias by row and column:   b_h(i, j) = array(h, i, j), whatever the positions
+ *
+ * Strides are arbitrary, 0 along axes that broadcast. -inf masks a pair.
+ */
+#include "base/transpose.h"
+#include "bias/position.h"
+
+enum { ARRAY };
+
+/* Rows of the block as real, `to` having room for PAIR_KEYS numbers each. */
+static void read_rows(const pe_array *a, const char *data, const pe_pair_block *b, real *to)
+{
+    const int has_dense_rows = a->core[2] == storage_size(a->storage);
+    for (int l = 0; l < b->queries; l++, data += a->core[1], to += PAIR_KEYS) {
+        if (has_dense_rows && (a->storage == PE_BF16 || a->storage == PE_F16)) {
+            row_read(data, a->storage, b->keys, to);
+        } else {
+            for (int j = 0; j < b->keys; j++)
+                to[j] = (real)scalar_read(data + j * a->core[2], a->storage);
+        }
+    }
+}
+
+/* Rows of the array are queries and rows of `out` are keys: the block is transposed in registers, from where it lies if
+ * it is real and has dense rows. */
+static void dense(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, real *restrict out)
+{
+    const pe_array *a = &array[ARRAY];
+    const char *data = a->data + h * a->core[0] + b->first_q * a->core[1] + b->first_k * a->core[2];
+    real rows[PAIR_KEYS * PAIR_LANES];
+    idx step = a->core[1];
+    (void)dim;
+    if (a->storage != PE_STORAGE || a->core[2] != (idx)sizeof(real)) {
+        read_rows(a, data, b, rows);
+        data = (const char *)rows;
+        step = PAIR_KEYS * (idx)sizeof *rows;
+    }
+    pack_transposed(data, step, b->queries, b->keys, 1, b->lanes, out);
+}
+
+const pe_position_op FN(dense_op) = {.pairs = dense};

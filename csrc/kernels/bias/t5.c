@@ -1,0 +1,92 @@
+/* t5.c -- T5 (Raffel et al. 2020, section 2.1):   b_h(rel) = table[bucket(rel), h], rel cut to an integer towards zero
+ *
+ * arrays: table(b,h), lookup(k), edges(o). lookup holds the buckets of -r .. r, k = 2 r + 1. edges holds the distances
+ * beyond r at which the bucket number grows by one, on each side that has buckets. Python computes these thresholds as
+ * integers, so no logarithm decides a bucket.
+ */
+#include "bias/position.h"
+
+enum { TABLE, LOOKUP, EDGES };
+enum { CHUNK = 64 }; /* distances whose buckets are found together */
+
+static int64_t integer_at(const pe_array *a, idx i)
+{
+    int64_t value;
+    memcpy(&value, a->data + i * a->core[0], sizeof value);
+    return value;
+}
+
+/* The bucket of a distance beyond r, by bisection of the edges. A side without buckets has bucket 0's number at its
+ * end, and no edge is searched. */
+static int64_t far_bucket(const pe_array *array, const idx *dim, double rel)
+{
+    const idx reach = D(K) / 2;
+    const int64_t near = integer_at(&array[LOOKUP], rel < 0 ? 0 : 2 * reach);
+    const int has_buckets = near != integer_at(&array[LOOKUP], reach);
+    idx low = 0, high = has_buckets ? D(O) : 0;
+    while (low < high) {
+        const idx middle = low + (high - low) / 2;
+        if (fabs_(rel) >= (double)integer_at(&array[EDGES], middle))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return near + low;
+}
+
+/* Buckets of n <= CHUNK distances, clamped to the rows of the table so that bad lookup arrays cannot leave it. */
+static void buckets_of(const pe_array *array, const idx *dim, const double *restrict rel, int n,
+                       int64_t *restrict bucket)
+{
+    const int64_t *restrict lookup = (const int64_t *)(const void *)array[LOOKUP].data;
+    const int reach = (int)(D(K) / 2);
+    const int64_t last = D(B) - 1;
+    const double most = reach;
+    SIMD
+    for (int j = 0; j < n; j++) {
+        const double low = rel[j] < -most ? -most : rel[j], near = low > most ? most : low;
+        bucket[j] = lookup[(int)near + reach];
+    }
+    if (D(O) > 0) {
+        for (int j = 0; j < n; j++)
+            if (fabs_(rel[j]) > most)
+                bucket[j] = far_bucket(array, dim, rel[j]);
+    }
+    SIMD
+    for (int j = 0; j < n; j++)
+        bucket[j] = bucket[j] < 0 ? 0 : bucket[j] < last ? bucket[j] : last;
+}
+
+static void t5(const pe_array *array, const idx *dim, idx h, const double *restrict rel, int n, real *restrict out)
+{
+    const double *restrict column = element(&array[TABLE], 0, h);
+    const idx step = array[TABLE].core[0] / (idx)sizeof(double);
+    int64_t bucket[CHUNK];
+    for (int first = 0; first < n; first += CHUNK) {
+        const int count = (int)min_(CHUNK, n - first);
+        buckets_of(array, dim, rel + first, count, bucket);
+        if (step == 1) { /* a constant step: the compiler gathers */
+            SIMD
+            for (int j = 0; j < count; j++)
+                out[first + j] = (real)column[bucket[j]];
+        } else {
+            for (int j = 0; j < count; j++)
+                out[first + j] = (real)column[bucket[j] * step];
+        }
+    }
+}
+
+/* d table[bucket(rel), h] += grad */
+static void t5_vjp(const pe_array *array, const idx *dim, idx h, const double *rel, int n, const double *grad,
+                   const pe_array *into)
+{
+    int64_t bucket[CHUNK];
+    for (int first = 0; first < n; first += CHUNK) {
+        const int count = (int)min_(CHUNK, n - first);
+        buckets_of(array, dim, rel + first, count, bucket);
+        for (int j = 0; j < count; j++)
+            *element(&into[TABLE], bucket[j], h) += grad[first + j];
+    }
+}
+
+const pe_position_op FN(t5_op) = {.distance = t5, .distance_vjp = t5_vjp};

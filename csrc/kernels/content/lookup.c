@@ -1,0 +1,338 @@
+/* lookup.c -- see lookup.h. */
+#include "content/lookup.h"
+
+#include <limits.h>
+
+/* ---- table rows of pairs ---- */
+
+/* The row index is clamped to the table, so that a bad map cannot read out of bounds. */
+INLINE int row_of(const int64_t *map, int reach, int64_t rows, double rel)
+{
+    const double inside = rel < -reach ? -reach : rel > reach ? reach : rel;
+    const int64_t row = map[(int)inside + reach]; /* the conversion cuts towards zero */
+    return (int)(row < 0 ? 0 : row < rows ? row : rows - 1);
+}
+
+/* A window serves all panels of the block, and all operators with the same map. Number t of it belongs to lane - key =
+ * t - (n - 1). */
+pe_row_map FN(rel_to_row)(pe_content *c, const pe_tile *t, int term, int operand, int first, int lanes)
+{
+    const pe_query_block *u = t->queries;
+    const pe_key_tile *k = t->keys;
+    const idx *dim = u->call->term[term].dim;
+    const int64_t *map = (const int64_t *)(void *)u->term[term][operand].data;
+    const int reach = (int)(D(B) / 2);
+    const int64_t rows = D(R);
+    if (u->position.count_up && k->position.count_up) {
+        const int n = k->n + u->width - 1;
+        const double last = k->position.at[k->n - 1] - u->position.at[0];
+        if (c->index_map != map) {
+            for (int i = 0; i < n; i++)
+                c->index[i] = row_of(map, reach, rows, last - i);
+        }
+        c->index_map = map;
+        return (pe_row_map){c->index + k->n - 1 + first, -1};
+    }
+    c->index_map = NULL;
+    for (int j = 0; j < k->n; j++) {
+        for (int l = 0; l < lanes; l++)
+            c->index[j * lanes + l] = row_of(map, reach, rows, k->position.at[j] - u->position.at[first + l]);
+    }
+    return (pe_row_map){c->index, lanes};
+}
+
+void FN(row_range)(const pe_row_map *r, int from, int to, int lanes, int *low, int *high)
+{
+    const int window = r->step == -1, count = window ? to - from + lanes - 1 : lanes;
+    int least = r->row[from * r->step], most = least;
+    for (int j = window ? to - 1 : from; j < to; j++) {
+        for (int l = 0; l < count; l++) {
+            const int x = r->row[j * r->step + l];
+            least = x < least ? x : least;
+            most = x > most ? x : most;
+        }
+    }
+    *low = least;
+    *high = most;
+}
+
+/* +1 or -1 if each row of a window follows the one before, up or down; else 0 */
+static int direction(const int32_t *row, int count)
+{
+    const int step = count > 1 ? row[1] - row[0] : 1;
+    int same = step == 1 || step == -1;
+    SIMD_AND(same)
+    for (int i = 0; i < count; i++)
+        same &= row[i] == row[0] + step * i;
+    return same ? step : 0;
+}
+
+/* ---- products with rows ---- */
+
+void FN(multiply_rows)(const pe_matrix *m, int first, int n, int d, const real *pack, int width, real *out)
+{
+    real unused_max[PANEL_LANES] = {0};
+    const pe_scores w = {
+        .k = m->data + first * m->step, .k_step = m->step, .d = d, .q = pack, .s = out, .m = unused_max};
+    FN(scores)(&w, n, width);
+}
+
+void FN(add_rows)(const pe_matrix *m, int first, int n, int channels, int width, const real *w, real *o)
+{
+    real one[PANEL_LANES];
+    for (int l = 0; l < width; l++)
+        one[l] = 1;
+    const pe_values x = {.v = m->data + first * m->step, .v_step = m->step, .n = n, .p = w, .alpha = one, .o = o};
+    FN(values)(&x, channels, width);
+}
+
+/* Products with a window's rows low ... low + count. The tile before had width - 1 of them: at the low end if rows go up
+ * with the keys, else at the high end. They are kept for each panel. */
+static void rolling_products(pe_content *c, const pe_matrix *table, int low, int count, int up, int d, const real *pack,
+                             const pe_panel *p, real *out)
+{
+    const int width = p->width, shared = width - 1, fresh = count - shared;
+    const size_t bytes = (size_t)(shared * width) * sizeof(real);
+    pe_kept_rows *last = &c->kept_rows[p->first / PANEL_LANES];
+    real *kept = c->kept + p->first * PANEL_LANES;
+    const pe_kept_rows now = {table->data, pack, c->shifted_term, up ? low : low + fresh};
+    const int are_kept = last->table == now.table && last->pack == now.pack && last->shifted_term == now.shifted_term
+                         && last->low == now.low;
+    const int first = are_kept && up ? shared : 0;
+    FN(multiply_rows)(table, low + first, are_kept ? fresh : count, d, pack, width, out + first * width);
+    if (are_kept)
+        memcpy(up ? out : out + fresh * width, kept, bytes);
+    *last = now;
+    last->low = up ? low + fresh : low;
+    memcpy(kept, up ? out + fresh * width : out, bytes);
+}
+
+/* ---- from rows to pairs, and back ---- */
+
+/* One step of a skew: lane l of y[i] becomes that of y[i + bit] (or of y[i], if back) for the lanes whose number has
+ * the bit, and the other way round for the rest. */
+INLINE void move_by(vec *y, int bit, int back)
+{
+    UNROLL
+    for (int i = 0; i < 2 * (LANES - bit); i++)
+        y[i] = back ? vec_mix(y[i + bit], y[i], bit) : vec_mix(y[i], y[i + bit], bit);
+}
+
+/* Lane l of y[i] becomes that of y[i + l], or of y[i + LANES - 1 - l] if back. Each lane shifts by its own index, one
+ * bit per step: one blend per bit, no gather. */
+INLINE void move_lanes(vec *y, int back)
+{
+    move_by(y, 1, back);
+    if (LANES > 2)
+        move_by(y, LANES > 2 ? 2 : 1, back);
+    if (LANES > 4)
+        move_by(y, LANES > 4 ? 4 : 1, back);
+    if (LANES > 8)
+        move_by(y, LANES > 8 ? 8 : 1, back);
+}
+
+/* add[j][l] += x[n - 1 - j + l][l], the rows of x in steps of +-width. The last LANES rows that are read may lie beyond
+ * the window; no pair takes them. */
+static void add_skewed(const real *x, int step, int n, int width, real *add)
+{
+    for (int c = 0; c < width; c += LANES) {
+        for (int o = 0; o < n; o += LANES) {
+            vec y[2 * LANES];
+            UNROLL
+            for (int i = 0; i < 2 * LANES - 1; i++)
+                y[i] = vec_load(x + (o + c + i) * step + c);
+            move_lanes(y, 0);
+            real *to = add + (n - 1 - o) * width + c;
+            for (int i = 0; i < LANES && o + i < n; i++)
+                vec_store(to - i * width, vec_add(vec_load(to - i * width), y[i]));
+        }
+    }
+}
+
+/* The way back: x[t][l] = dx[n - 1 - (t - l)][l], or 0 if there is no such key */
+static void unskew(const real *dx, int n, int width, real *x, int step)
+{
+    for (int c = 0; c < width; c += LANES) {
+        for (int t = 0; t < n + width - 1; t += LANES) {
+            vec y[2 * LANES];
+            UNROLL
+            for (int i = 0; i < 2 * LANES - 1; i++) {
+                const int j = n - 1 - (t - c - (LANES - 1) + i);
+                y[i] = j >= 0 && j < n ? vec_load(dx + j * width + c) : vec_set(0);
+            }
+            move_lanes(y, 1);
+            for (int i = 0; i < LANES && t + i < n + width - 1; i++)
+                vec_store(x + (t + i) * step + c, y[i]);
+        }
+    }
+}
+
+/* add[j, l] += factor[j, l] product[row - low, l], for the rows low ... low + n */
+static void gather(const pe_row_map *r, int from, int to, int low, int n, int width, const real *restrict product,
+                   const real *restrict factor, real *restrict add)
+{
+    for (int j = from; j < to; j++, add += width, factor += factor ? width : 0) {
+        const int32_t *row = r->row + j * r->step;
+        SIMD
+        for (int l = 0; l < width; l++) {
+            const int t = row[l] - low, inside = (t >= 0) & (t < n);
+            const real x = product[(inside ? t : 0) * width + l];
+            add[l] += inside ? factor ? factor[l] * x : x : 0;
+        }
+    }
+}
+
+void FN(copy_to_window)(const int32_t *row, int count, int low, int n, int width, const real *product, real *window)
+{
+    for (int i = 0; i < count; i++) {
+        if (row[i] >= low && row[i] - low < n)
+            memcpy(window + i * width, product + (row[i] - low) * width, (size_t)width * sizeof *window);
+    }
+}
+
+void FN(add_lookup)(pe_content *c, const pe_matrix *table, const pe_row_map *r, int from, int to, int d,
+                    const real *pack, const pe_panel *p, const real *factor, real *add)
+{
+    const int width = p->width;
+    int low, high;
+    FN(row_range)(r, from, to, width, &low, &high);
+    if (low == high && !factor) { /* all pairs take one row, as beyond the end of a table */
+        FN(multiply_rows)(table, low, 1, d, pack, width, c->products);
+        for (int j = from; j < to; j++, add += width) {
+            for (int l = 0; l < width; l++)
+                add[l] += c->products[l];
+        }
+        return;
+    }
+    const int window = r->step == -1 && !factor, count = to - from + width - 1;
+    const int32_t *row = r->row - (to - 1); /* of the window */
+    const int step = window ? direction(row, count) * width : 0;
+    if (step) {
+        real *x = c->products + LANES * width;
+        rolling_products(c, table, low, count, step < 0, d, pack, p, x);
+        add_skewed(step > 0 ? x : x + (count - 1) * width, step, to - from, width, add);
+        return;
+    }
+    for (; low <= high; low += TILE_RELS) {
+        const int n = (int)min_(TILE_RELS, high - low + 1);
+        FN(multiply_rows)(table, low, n, d, pack, width, c->products);
+        if (window)
+            FN(copy_to_window)(row, count, low, n, width, c->products, c->window);
+        else
+            gather(r, from, to, low, n, width, c->products, factor, add);
+    }
+    if (window)
+        add_skewed(c->window, width, to - from, width, add);
+}
+
+void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int low, int n, int width, const real *dx,
+                    const real *factor, int clear, real *w)
+{
+    const int window = r->step == -1 && !factor, count = to - from + width - 1;
+    const int32_t *row_at = r->row - (to - 1);
+    const int step = window && clear && n == count ? direction(row_at, count) * width : 0;
+    if (step) {
+        unskew(dx, to - from, width, step > 0 ? w : w + (count - 1) * width, step);
+        return;
+    }
+    if (clear)
+        memset(w, 0, (size_t)(n * width) * sizeof *w);
+    if (window) {
+        unskew(dx, to - from, width, c->window, width);
+        for (int i = count - 1; i >= 0; i--) { /* keys in their order */
+            const int row = row_at[i] - low;
+            if (row < 0 || row >= n)
+                continue;
+            for (int l = 0; l < width; l++)
+                w[row * width + l] += c->window[i * width + l];
+        }
+        return;
+    }
+    for (int j = from; j < to; j++, dx += width, factor += factor ? width : 0) {
+        const int32_t *row = r->row + j * r->step;
+        for (int l = 0; l < width; l++) {
+            if (row[l] >= low && row[l] - low < n)
+                w[(row[l] - low) * width + l] += factor ? factor[l] * dx[l] : dx[l];
+        }
+    }
+}
+
+/* ---- tables that multiply the queries ---- */
+
+void FN(add_query_lookup)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term,
+                          const pe_lookup *lookup, const real *pack, real *add)
+{
+    const pe_matrix table = matrix_of(t->queries, term, lookup->table);
+    const pe_row_map r = FN(rel_to_row)(c, t, term, lookup->map, p->first, p->width);
+    FN(add_lookup)(c, &table, &r, visible->from, visible->to, c->d, pack, p, NULL, add);
+}
+
+void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_content *c, const pe_panel *p, const real *w, int n,
+                               real *rows, idx step)
+{
+    if (!b->nonfinite_q)
+        return;
+    for (int l = 0; l < p->lanes; l++) {
+        if (!(b->nonfinite_q >> (p->first + l) & 1))
+            continue;
+        for (int i = 0; i < n; i++) {
+            for (int k = 0; k < c->d; k++) {
+                const real x = c->q[p->first * c->d + k * p->width + l], weight = w[i * p->width + l];
+                if (weight != 0 && !is_finite(x))
+                    rows[i * step + k] += weight * x;
+            }
+        }
+    }
+}
+
+/* dS of a panel summed by table row, w[row][lane]: to dq, and to d_table at once if there are more rows than a slot of
+ * by_row holds. Else `span` describes the slot, and the caller adds it with those of the other panels. */
+static void panel_by_row(pe_content_vjp *b, pe_content *c, const pe_panel *p, const pe_matrix *table,
+                         const pe_row_map *r, const int *seen, const real *dx, const real *strips, real *dq,
+                         real *d_table, idx d_step, pe_span *span)
+{
+    const int width = p->width, most = BY_ROW - 2 * MARGIN;
+    real *slot = b->by_row + p->first * BY_ROW, *w = slot + MARGIN * width;
+    int low, high;
+    FN(row_range)(r, seen[0], seen[1], width, &low, &high);
+    const int fits = high - low < most;
+    *span = (pe_span){w - low * width, p->first, p->lanes, width, low, fits ? high + 1 : low};
+    for (; low <= high; low += most) {
+        const int n = (int)min_(most, high - low + 1);
+        real *rows = d_table ? d_table + low * d_step : NULL;
+        FN(sum_by_row)(c, r, seen[0], seen[1], low, n, width, dx, NULL, 1, w);
+        FN(add_rows)(table, low, n, c->d, width, w, dq + p->first * c->d);
+        if (rows && !fits)
+            FN(add_outer_of_lanes)(p->first, p->lanes, width, w, strips, BLOCK_M, c->d, n, rows, d_step);
+        if (rows)
+            FN(add_nonfinite_queries)(b, c, p, w, n, rows, d_step);
+        if (fits) {
+            memset(slot, 0, (size_t)(MARGIN * width) * sizeof *slot);
+            memset(w + n * width, 0, (size_t)(MARGIN * width) * sizeof *slot);
+        }
+    }
+}
+
+void FN(query_lookup_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, int (*seen)[2], int term,
+                          const pe_lookup *lookup, const real *dx, const real *strips, real *dq)
+{
+    const pe_query_block *u = t->queries;
+    const pe_matrix table = matrix_of(u, term, lookup->table);
+    const idx d_step = row_step(u, term, lookup->d_table) / (idx)sizeof(real);
+    real *d_table = (real *)(void *)gradient_of(b, u, term, lookup->d_table);
+    pe_span span[PANELS];
+    int spans = 0, low = INT_MAX, high = INT_MIN;
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
+        if (seen[i][0] >= seen[i][1])
+            continue;
+        const pe_row_map r = FN(rel_to_row)(c, t, term, lookup->map, p->first, p->width);
+        const real *dx_of_panel = dx + p->first * BLOCK_N + seen[i][0] * p->width;
+        panel_by_row(b, c, p, &table, &r, seen[i], dx_of_panel, strips, dq, d_table, d_step, &span[spans]);
+        low = (int)min_(low, span[spans].from);
+        high = (int)max_(high, span[spans].to);
+        spans += span[spans].from < span[spans].to;
+    }
+    if (d_table && spans)
+        FN(add_outer)(span, spans, strips, BLOCK_M, c->d, low, high, d_table, d_step);
+}

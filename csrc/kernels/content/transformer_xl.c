@@ -1,0 +1,148 @@
+/* transformer_xl.c -- Dai et al. 2019, section 3.3:   s_ij += scale (u . k_j + (q_i + v) . r[row_ij])
+ *
+ * u is added to the packed queries that multiply the keys. Packed queries plus v are kept for the block, for the
+ * operator that came last. The maps of operators on one call may differ, their vectors too.
+ */
+#include "content/lookup.h"
+
+enum { R_TABLE, U, V, MAP, D_R, D_U, D_V };
+static const pe_lookup r_table = {R_TABLE, MAP, D_R};
+
+/* pack[k][lane] += scale x[k] */
+static void add_vector(const real *x, real scale, int d, int width, real *pack)
+{
+    for (int k = 0; k < d; k++) {
+        for (int l = 0; l < width; l++)
+            pack[k * width + l] += scale * x[k];
+    }
+}
+
+static void queries(const pe_content *c, const pe_query_block *u, int term, real *multiplier)
+{
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
+        add_vector(vector_of(u, term, U), c->scale, c->d, p->width, multiplier + p->first * c->d);
+    }
+}
+
+static void panel(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term, real *add)
+{
+    const pe_query_block *u = t->queries;
+    if (c->shifted_term != term) {
+        memcpy(c->shifted, c->q, (size_t)(u->width * c->d) * sizeof(real));
+        for (int i = 0; i < u->panels; i++) {
+            const pe_panel *panel = &u->panel[i];
+            add_vector(vector_of(u, term, V), c->scale, c->d, panel->width, c->shifted + panel->first * c->d);
+        }
+        c->shifted_term = term;
+    }
+    FN(add_query_lookup)(c, t, p, visible, term, &r_table, c->shifted + p->first * c->d, add);
+}
+
+/* ---- gradient ---- */
+
+/* dq += what the table gave, and d v = the sum of it over the queries. Kept apart until here for the operator
+ * shifted_term. */
+static void finish_shifted(pe_content_vjp *b, const pe_content *c, const pe_query_block *u)
+{
+    double *d_v = (double *)(void *)gradient_of(b, u, b->shifted_term, D_V);
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
+        for (int k = 0; k < c->d; k++) {
+            const idx at = p->first * c->d + k * p->width;
+            double sum = 0;
+            for (int l = 0; l < p->lanes; l++) {
+                b->dq[at + l] += b->shifted_dq[at + l];
+                sum += (double)b->shifted_dq[at + l];
+            }
+            if (d_v)
+                d_v[k] += (double)c->scale * sum;
+        }
+    }
+    b->shifted_term = -1;
+}
+
+static void block_vjp(pe_content_vjp *b, const pe_content *c, const pe_query_block *u, int term)
+{
+    if (b->shifted_term == term)
+        finish_shifted(b, c, u);
+}
+
+/* Strips of q + v, and zeros for the gradient of q + v, unless they are there already. */
+static void begin_shifted(pe_content_vjp *b, const pe_content *c, const pe_query_block *u, int term)
+{
+    const real *v = vector_of(u, term, V);
+    if (b->shifted_term == term)
+        return;
+    if (b->shifted_term >= 0)
+        finish_shifted(b, c, u);
+    b->shifted_term = term;
+    memset(b->shifted_dq, 0, (size_t)(u->width * c->d) * sizeof(real));
+    for (int first = 0; first < c->d; first += PANEL_LANES) {
+        const int width = strip_width(c->d, first), count = (int)min_(width, c->d - first);
+        real shift[PANEL_LANES] = {0};
+        for (int k = 0; k < count; k++)
+            shift[k] = c->scale * v[first + k];
+        for (int i = first * BLOCK_M; i < first * BLOCK_M + u->lanes * width; i += width) {
+            for (int k = 0; k < width; k++)
+                b->shifted[i + k] = b->q_rows[i + k] + shift[k];
+        }
+    }
+}
+
+static void panels_vjp(pe_content_vjp *b, pe_content *c, const pe_tile *t, int (*seen)[2], int term, const real *dx)
+{
+    begin_shifted(b, c, t->queries, term);
+    FN(query_lookup_vjp)(b, c, t, seen, term, &r_table, dx, b->shifted, b->shifted_dq);
+}
+
+/* sum[r] += the lanes of row r of n; lanes that are no query hold 0 */
+static void sum_lanes(const real *w, int n, int width, real *sum)
+{
+    for (int r = 0; r < n; r += LANES) {
+        vec acc[LANES];
+        real sums[LANES];
+        for (int i = 0; i < LANES; i++) {
+            const real *row = w + min_(r + i, n - 1) * width;
+            acc[i] = vec_load(row);
+            if (width == PANEL_LANES)
+                acc[i] = vec_add(acc[i], vec_load(row + LANES));
+        }
+        vec_store(sums, vec_sums(acc));
+        for (int i = 0; i < LANES && r + i < n; i++)
+            sum[r + i] += sums[i];
+    }
+}
+
+/* d k_j += scale u sum_i dx_ij,   d u += scale k_j sum_i dx_ij */
+static void keys_vjp(pe_content_vjp *b, pe_content *c, const pe_tile *t, int from, int to, int term, const real *dx,
+                     real *dk, int dk_step)
+{
+    const pe_query_block *u = t->queries;
+    const real *vector = vector_of(u, term, U);
+    double *d_u = (double *)(void *)gradient_of(b, u, term, D_U);
+    real sum[BLOCK_N] = {0};
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
+        sum_lanes(dx + p->first * BLOCK_N + from * p->width, to - from, p->width, sum);
+    }
+    for (int j = from; j < to; j++) {
+        const real *key = (const real *)(const void *)(t->k + j * t->k_step);
+        const real all = c->scale * sum[j - from];
+        if (all == 0)
+            continue;
+        for (int k = 0; k < c->d; k++) {
+            dk[j * dk_step + k] += all * vector[k];
+            if (d_u)
+                d_u[k] += (double)(all * key[k]);
+        }
+    }
+}
+
+const pe_content_op FN(transformer_xl_op) = {
+    .queries = queries,
+    .panel = panel,
+    .panels_vjp = panels_vjp,
+    .keys_vjp = keys_vjp,
+    .block_vjp = block_vjp,
+};

@@ -1,0 +1,141 @@
+/* outer.c -- see outer.h. */
+#include "tile/outer.h"
+
+typedef struct {
+    const pe_span *span;
+    int spans;
+    const real *x;
+    real *o;
+    idx o_step; /* numbers from row to row */
+} outer_product;
+
+INLINE void outer_rows(int rows, int cols, const outer_product *w, int j)
+{
+    vec acc[SUMS];
+    int any = 0;
+    UNROLL
+    for (int i = 0; i < rows * cols; i++)
+        acc[i] = vec_set(0);
+    for (int p = 0; p < w->spans; p++) {
+        const pe_span *s = &w->span[p];
+        if (j + rows <= s->from || j >= s->to)
+            continue;
+        any = 1;
+        accumulate(acc, rows, cols, (const char *)(s->w + j * s->width), s->width * (idx)sizeof(real),
+                   (idx)sizeof(real), w->x + s->first * cols * LANES, s->lanes);
+    }
+    if (!any)
+        return;
+    real *o = w->o + j * w->o_step;
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        for (int c = 0; c < cols; c++) {
+            real *to = o + r * w->o_step + c * LANES;
+            vec_store(to, vec_add(vec_load(to), acc[r * cols + c]));
+        }
+    }
+}
+
+/* Rows from <= j < to */
+INLINE void outer(int cols, const outer_product *of, int from, int to)
+{
+    const outer_product copy = *of, *w = &copy; /* a local copy, which no store can alias */
+    const int rows = SUMS / cols;
+    int j = from;
+    for (; to - j >= rows; j += rows)
+        outer_rows(rows, cols, w, j);
+    if (rows > 8 && to - j >= 8) {
+        outer_rows(8, cols, w, j);
+        j += 8;
+    }
+    if (rows > 4 && to - j >= 4) {
+        outer_rows(4, cols, w, j);
+        j += 4;
+    }
+    if (to - j >= 2) {
+        outer_rows(2, cols, w, j);
+        j += 2;
+    }
+    if (to - j >= 1)
+        outer_rows(1, cols, w, j);
+}
+
+static NOINLINE void outer_narrow(const outer_product *w, int from, int to) { outer(1, w, from, to); }
+static NOINLINE void outer_wide(const outer_product *w, int from, int to) { outer(2, w, from, to); }
+
+void FN(add_outer)(const pe_span *span, int spans, const real *x, int strip_lanes, int channels, int from, int to,
+                   real *o, idx o_step)
+{
+    for (int c = 0; c < channels; c += PANEL_LANES) {
+        const outer_product w = {span, spans, x + c * strip_lanes, o + c, o_step};
+        (strip_width(channels, c) == LANES ? outer_narrow : outer_wide)(&w, from, to);
+    }
+}
+
+void FN(add_outer_of_block)(const pe_query_block *u, const real *w, const real *x, int channels, int from, int to,
+                            real *o, idx o_step)
+{
+    pe_span span[PANELS];
+    for (int p = 0; p < u->panels; p++) {
+        const pe_panel *panel = &u->panel[p];
+        span[p] = (pe_span){w + panel->first * BLOCK_N, panel->first, panel->lanes, panel->width, from, to};
+    }
+    FN(add_outer)(span, u->panels, x, BLOCK_M, channels, from, to, o, o_step);
+}
+
+void FN(add_outer_of_lanes)(int first, int lanes, int width, const real *w, const real *x, int strip_lanes,
+                            int channels, int n, real *o, idx o_step)
+{
+    const pe_span span = {w, first, lanes, width, 0, n};
+    FN(add_outer)(&span, 1, x, strip_lanes, channels, 0, n, o, o_step);
+}
+
+/* The place of channel c of lane i */
+static real *in_strips(real *strips, int strip_lanes, int channels, int i, int c)
+{
+    const int first = c / PANEL_LANES * PANEL_LANES;
+    return strips + first * strip_lanes + i * strip_width(channels, first) + (c - first);
+}
+
+int FN(strip_row)(const real *row, int n, real scale, real *restrict strips, int strip_lanes, int i)
+{
+    vec check = vec_set(0); /* sums of x * 0, which is 0 where x is finite */
+    int c = 0;
+    for (; c + PANEL_LANES <= n; c += PANEL_LANES) {
+        real *strip = strips + c * strip_lanes + i * PANEL_LANES;
+        UNROLL
+        for (int k = 0; k < PANEL_LANES; k += LANES) {
+            const vec x = vec_mul(vec_load(row + c + k), vec_set(scale));
+            vec_store(strip + k, x);
+            check = vec_fma(x, vec_set(0), check);
+        }
+    }
+    if (c < n) {
+        real last[PANEL_LANES] = {0}, *strip = in_strips(strips, strip_lanes, n, i, c);
+        for (int k = 0; c + k < n; k++)
+            last[k] = row[c + k] * scale;
+        for (int k = 0; k < strip_width(n, c); k += LANES) {
+            vec_store(strip + k, vec_load(last + k));
+            check = vec_fma(vec_load(last + k), vec_set(0), check);
+        }
+    }
+    if (vec_none(check))
+        return 0;
+    for (c = 0; c < n; c++) {
+        real *x = in_strips(strips, strip_lanes, n, i, c);
+        *x = is_finite(*x) ? *x : 0;
+    }
+    return 1;
+}
+
+uint64_t FN(strips_of)(const pe_query_block *u, int operand, int n, real scale, real *restrict strips, real *buffer)
+{
+    const pe_array *a = &u->call->array[operand];
+    const char *data = u->row.data[operand] + u->head * a->core[0] + u->first * a->core[1];
+    uint64_t nonfinite = 0;
+    for (int i = 0; i < u->lanes; i++) {
+        const real *row = row_read(data + i * a->core[1], a->storage, n, buffer);
+        nonfinite |= (uint64_t)FN(strip_row)(row, n, scale, strips, BLOCK_M, i) << i;
+    }
+    return nonfinite;
+}

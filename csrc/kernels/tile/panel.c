@@ -1,0 +1,108 @@
+/* panel.c -- see panel.h. */
+#include "tile/panel.h"
+
+#include "base/elementary.h"
+#include "base/transpose.h"
+
+void FN(cap)(real *restrict s, int n, real cap)
+{
+    const real inverse = 1 / cap;
+    SIMD
+    for (int i = 0; i < n; i++)
+        s[i] = cap * tanh_(s[i] * inverse);
+}
+
+void FN(add_bias)(real *s, int n, int width, const pe_panel_bias *bias, real *m)
+{
+    for (int l = 0; l < width; l += LANES) {
+        vec max = vec_load(m + l);
+        for (int j = 0; j < n; j++) {
+            vec x = vec_load(s + j * width + l);
+            if (bias->add)
+                x = vec_bias(x, vec_load(bias->add + j * bias->step + l));
+            max = vec_max(x, max);
+            vec_store(s + j * width + l, x);
+        }
+        vec_store(m + l, max);
+    }
+}
+
+INLINE void exponentials(int width, real *restrict s, const real *restrict m, int n, real *restrict l)
+{
+    real sum[PANEL_LANES] = {0};
+    for (int j = 0; j < n; j++, s += width) {
+        SIMD
+        for (int i = 0; i < width; i++) {
+            s[i] = exp2_((s[i] - m[i]) * LOG2_E);
+            sum[i] += s[i];
+        }
+    }
+    for (int i = 0; i < width; i++)
+        l[i] += sum[i];
+}
+
+/* The width is a constant in each, for the compiler to keep the sums in registers. */
+void FN(exponentials)(real *s, const real *m, int n, int width, real *l)
+{
+    if (width == LANES)
+        exponentials(LANES, s, m, n, l);
+    else
+        exponentials(PANEL_LANES, s, m, n, l);
+}
+
+const char *FN(tile_rows)(const char *data, idx *step, pe_storage storage, int n, int width, int panels, real *copy)
+{
+    const idx copy_width = width + ROW_PAD, from = *step;
+    if (storage == PE_STORAGE && !(from % 4096 == 0 && panels > 1))
+        return data;
+    for (int j = 0; j < n; j++) {
+        const real *row = row_read(data + j * from, storage, width, copy + j * copy_width);
+        if (row != copy + j * copy_width)
+            memcpy(copy + j * copy_width, row, (size_t)width * sizeof *row);
+    }
+    *step = copy_width * (idx)sizeof(real);
+    return (const char *)copy;
+}
+
+const char *FN(finite_rows)(const char *data, idx *step, pe_storage storage, int n, int width, real *copy)
+{
+    const idx copy_width = width + ROW_PAD;
+    for (int j = 0; j < n; j++) {
+        const real *row = row_read(data + j * *step, storage, width, copy + j * copy_width);
+        for (int k = 0; k < width; k++)
+            copy[j * copy_width + k] = is_finite(row[k]) ? row[k] : 0;
+    }
+    *step = copy_width * (idx)sizeof(real);
+    return (const char *)copy;
+}
+
+void FN(pack_queries)(const pe_query_block *u, int operand, int n, real scale, real *copy, real *out)
+{
+    const pe_array *a = &u->call->array[operand];
+    const char *data = u->row.data[operand] + u->head * a->core[0] + u->first * a->core[1];
+    for (int p = 0; p < u->panels; p++) {
+        const pe_panel *panel = &u->panel[p];
+        idx step = a->core[1];
+        const char *rows = FN(tile_rows)(data + panel->first * step, &step, a->storage, panel->lanes, n, 1, copy);
+        pack_transposed(rows, step, panel->lanes, n, scale, panel->width, out + panel->first * n);
+    }
+}
+
+int FN(unpack_queries)(const pe_query_block *u, int operand, int n, const real *x, real scale, const real *divisor,
+                       real *copy)
+{
+    const pe_array *a = &u->call->array[operand];
+    const int in_place = a->storage == PE_STORAGE;
+    const idx step = in_place ? a->core[1] : n * (idx)sizeof(real);
+    char *to = u->row.data[operand] + u->head * a->core[0] + u->first * a->core[1];
+    int finite = 1;
+    for (int p = 0; p < u->panels; p++) {
+        const int first = u->panel[p].first, lanes = u->panel[p].lanes;
+        char *rows = in_place ? to : (char *)copy;
+        finite &= unpack_transposed(x + first * n, u->panel[p].width, lanes, n, scale, divisor ? divisor + first : NULL,
+                                    rows, step);
+        for (int l = 0; l < lanes; l++, to += a->core[1])
+            row_write((const real *)(const void *)(rows + l * step), to, a->storage, n);
+    }
+    return finite;
+}
