@@ -611,3 +611,54 @@ def test_memory_does_not_grow_with_n_times_m(n, options, run_python):
     """R5: 64 MiB at H = 32, N = 8192, where a dense float32 bias would be 8 GiB (at 2048: 512 MiB)."""
     done = run_python(GROWTH.format(n=n, options=options), timeout=300)
     assert int(done.stdout) < 64 << 20, done.stderr
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", ">f8"])
+def test_a_broadcast_dense_bias_is_not_spread_out(dtype):
+    import tracemalloc
+
+    q, bias = np.ones((8, 600, 4), np.float32), posenc.dense(np.zeros((1, 1, 600), dtype))
+    tracemalloc.start()
+    posenc.attention(q, q, q, bias=bias)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20  # H x N x M floats would be 11 MiB
+
+
+def test_softcap_beyond_the_working_precision():
+    q, v = np.ones((1, 3, 4), np.float32), np.arange(12, dtype=np.float32).reshape(1, 3, 4)
+    assert np.abs(posenc.attention(q, q, v, softcap=1e39) - posenc.attention(q, q, v)).max() <= 1e-6  # one rounding
+    for tiny in (1e-46, 1e-40):
+        assert np.abs(posenc.attention(q * [[[1], [2], [3]]], q, v, softcap=tiny) - v.mean(1)).max() <= 1e-6
+
+
+def test_parameters_beyond_float32_are_refused_by_name():
+    q = np.ones((1, 3, 2), np.float32)
+    large, ones = np.full((1, 3, 2), 1e300), np.ones((1, 3, 2))
+    for bias, argument in (
+        (posenc.shaw(large[0]), "rel_k"),
+        (posenc.shaw(ones[0], large[0]), "rel_v"),
+        (posenc.tupe(large, ones), "pos_q"),
+        (posenc.tupe(ones, ones, any_to_cls=[1e300]), "any_to_cls"),
+        (posenc.toeplitz(np.full((1, 5), 1e300)), "diagonals"),
+    ):
+        with pytest.raises(ValueError, match=f"attention: {argument} has numbers beyond float32"):
+            posenc.attention(q, q, q, bias=bias)
+        posenc.attention(q.astype(np.float64), q, q, bias=bias)
+    mask = np.triu(np.full((3, 3), np.finfo(np.float64).min), 1)
+    np.testing.assert_array_equal(
+        posenc.attention(q, q, q, bias=posenc.dense(mask)), posenc.attention(q, q, q, causal=True)
+    )
+
+
+@pytest.mark.parametrize("n", [1, 3, 20])
+@pytest.mark.parametrize(("d", "e"), [(0, 3), (3, 0), (0, 0)])
+def test_heads_without_channels(isa, n, d, e):
+    """A kernel for few queries divided by the width of a row."""
+    q, k, v = np.ones((2, n, d), np.float32), np.ones((2, 5, d), np.float32), np.arange(10.0 * e).reshape(2, 5, e)
+    out, lse = posenc.attention(q, k, v, return_lse=True)
+    np.testing.assert_allclose(out, np.broadcast_to(v.mean(1, keepdims=True), (2, n, e)), rtol=1e-6)
+    np.testing.assert_allclose(lse, d**0.5 + np.log(5), rtol=1e-6)
+    gradient = posenc.attention_vjp(np.ones_like(out), q, k, v, out=out, lse=lse)
+    assert [part.shape for part in gradient[:3]] == [q.shape, k.shape, v.shape]
+    np.testing.assert_allclose(gradient.v, np.full((2, 5, e), n / 5), rtol=1e-6)

@@ -87,6 +87,11 @@ def real(**tables):
     return arguments
 
 
+def column(*numbers):
+    """One head with one channel, (1, N, 1)."""
+    return np.array(numbers, np.float64)[None, :, None]
+
+
 def normal(*shape):
     return lambda rng: rng.standard_normal(shape)
 

@@ -126,6 +126,16 @@ def make_table(rng, n):
     }  # fmt: skip
 
 
+D = 32
+W = posenc.rope_frequencies(D)
+LAYOUTS = ("half", "interleaved")
+
+
+def heads(rng, n, dtype=np.float32, d=D):
+    """Random queries or keys, (2, 3, n, d)."""
+    return rng.standard_normal((2, 3, n, d)).astype(dtype)
+
+
 def real_rope(layout):
     def real(rng):
         return {

@@ -542,3 +542,31 @@ def test_bfloat16_without_ml_dtypes_is_not_needed(run_python):
     done = run_python("import sys, posenc; posenc.sinusoidal(2, 4); print('ml_dtypes' in sys.modules)")
     assert done.stdout.strip() == "False", done.stderr
     assert BF16 is None or posenc.sinusoidal(2, 4, dtype=BF16).dtype == BF16
+
+
+def test_out_over_positions_and_segments():
+    rng = np.random.default_rng(0)
+    q, k, v = rng.normal(size=(1, 256, 4)), rng.normal(size=(1, 256, 4)), rng.normal(size=(1, 256, 1))
+    for kind, dtype in (("positions", np.float64), ("segments", np.int64)):
+        buffer = (rng.permutation(256) // 3).astype(dtype)
+        names = {f"q_{kind}": buffer, f"k_{kind}": buffer}
+        want = posenc.attention(q, k, v, causal=True, **{name: array.copy() for name, array in names.items()})
+        got = posenc.attention(q, k, v, causal=True, **names, out=buffer.view(np.float64).reshape(1, 256, 1))
+        assert (got == want).all()
+
+
+def test_out_over_positions_that_are_no_array():
+    buffer = np.empty(4000)
+    buffer[:2000] = np.arange(2000) + 0.5
+    want = posenc.sinusoidal(buffer[:2000].copy(), 2, dtype=np.float64)
+    assert (posenc.sinusoidal(memoryview(buffer[:2000]), 2, out=buffer.reshape(2000, 2)) == want).all()
+
+
+W = np.ones(2)
+
+
+def test_the_first_array_decides_the_dtype():
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=(2, 3))]
+    assert posenc.merge_attention(parts, [np.zeros(2), np.zeros(2)])[0].dtype == np.float32
+    assert posenc.rope_table(2, W, dtype=None)[0].dtype == np.float32

@@ -1,6 +1,12 @@
 """Any number of threads, calls from threads, forks and Ctrl-C: never another bit, never a hang."""
 
+import os
+import signal
+import subprocess
 import sys
+import textwrap
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -186,3 +192,45 @@ def test_control_c(run_python, call, threads):
     prepare, expression = LONG[call]
     done = run_python(INTERRUPT.format(prepare=prepare, call=expression, threads=threads), timeout=120)
     assert done.stdout.split()[:2] == ["interrupted", "True"], done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_fork_before_the_first_pooled_call():
+    """Scratch has a lock that small calls take too: a child must not inherit it closed."""
+    script = """
+        import os, threading, numpy as np, posenc
+        posenc.set_num_threads(1)
+        q, keep, going = np.ones((1, 64, 64), np.float32), np.zeros((1, 1, 1), bool), [True]
+        def work():
+            while going[0]:
+                posenc.attention(q, q, q, keep=keep)
+        workers = [threading.Thread(target=work) for _ in range(3)]
+        [w.start() for w in workers]
+        for _ in range(150):
+            child = os.fork()
+            if child == 0:
+                posenc.attention(q[:, :16], q[:, :16], q[:, :16])
+                os._exit(0)
+            os.waitpid(child, 0)
+        going[0] = False
+        [w.join() for w in workers]
+        print("done")
+    """
+    run = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
+    assert subprocess.run(run, capture_output=True, text=True, timeout=60).stdout == "done\n"
+
+
+@pytest.mark.skipif(not hasattr(signal, "raise_signal") or os.name == "nt", reason="no SIGINT to send")
+def test_ctrl_c_while_only_a_worker_works():
+    keys = np.broadcast_to(np.ones((1, 1, 64), np.float32), (1, 20_000_000, 64))
+    keep = np.ones((1, 128, 1), bool)
+    keep[:, :64] = False  # the caller's block is empty
+    with posenc.threads(2):
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            posenc.attention(np.ones((1, 128, 64), np.float32), keys, keys, keep=keep)
+        assert (
+            time.monotonic() - began < 10
+        )  # it would take half a minute; the documented second is for an idle machine

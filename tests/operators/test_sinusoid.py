@@ -160,3 +160,9 @@ def test_errors_say_what_and_what_instead(call, kind, message):
     with pytest.raises(kind) as raised:
         call()
     assert message in str(raised.value)
+
+
+def test_angles_past_their_bits_are_refused():
+    with pytest.raises(ValueError, match=r"^sinusoidal: frequencies has 1e\+30; expected "):
+        posenc.sinusoidal([1], 2, frequencies=[1e30])
+    assert posenc.sinusoidal([2**53], 2, frequencies=[8.0]).shape == (1, 2)

@@ -1,0 +1,83 @@
+"""Errors that several functions share: each message names the function and the argument, and says what is expected."""
+
+import numpy as np
+import pytest
+
+import posenc
+
+W = np.ones(2)
+REFUSED = {
+    "position": (lambda: posenc.rope_matrix(np.nan, W, layout="half"), ValueError, "rope_matrix: position "),
+    "odd": (lambda: posenc.shift_matrix(1, 3), ValueError, "shift_matrix: dim "),
+    "v": (lambda: posenc.attention(*np.ones((2, 2, 1, 3, 4)), np.ones((3, 1, 3, 4))), ValueError, "attention: v "),
+    "width": (lambda: posenc.convert_layout(W[:1], source="half", target="half"), ValueError, "convert_layout: x "),
+    "window": (lambda: posenc.attention(*np.ones((3, 1, 2, 2)), window=(10**400, None)), ValueError, "attention: win"),
+    "base": (lambda: posenc.sinusoidal(1, 2, base=10**400), ValueError, "sinusoidal: base "),
+    "bytes": (lambda: posenc.attention(*np.ones((3, 1, 2, 2)), scale=b"1"), TypeError, "attention: scale "),
+    "factor": (
+        lambda: posenc.rope(np.ones((1, 4)), 1, posenc.RopeFrequencies(W, 0.0, 1.0), layout="half"),
+        ValueError, "rope: attention_factor ",
+    ),
+    "batches": (
+        lambda: posenc.alibi([1.0]).matrix(3, q_positions=np.ones((2, 3)), k_positions=np.ones((4, 3))),
+        ValueError, "alibi.matrix: k_positions ",
+    ),
+    "axis": (lambda: posenc.rope(np.ones((2, 1, 4)), 1, W, layout="half", seq_axis=0.0), TypeError, "rope: seq_axis "),
+    "layout": (lambda: posenc.rope(np.ones((1, 4)), 1, W, layout=np.array(["half"])), ValueError, "rope: layout "),
+    "huge": (lambda: posenc.sinusoidal([2**70], 4), ValueError, "sinusoidal: positions has 1180591620717411303424; "),
+    "offset": (lambda: posenc.rope(np.ones((1, 4)), 1, W, layout="half", rotary_offset=None), TypeError, "rope: rota"),
+    "power": (lambda: posenc.frequencies(4, schedule="power", base=-1), ValueError, "frequencies: base "),
+    "segment": (
+        lambda: posenc.attention(
+            *np.ones((3, 1, 1, 2)), q_segments=np.array([2**64 - 1], np.uint64), k_segments=[-1]
+        ),
+        ValueError, "attention: q_segments ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_refused_by_name(kind):
+    call, exception, beginning = REFUSED[kind]
+    with pytest.raises(exception) as caught:
+        call()
+    assert str(caught.value).startswith(beginning)
+    assert "; expected " in str(caught.value)
+
+
+STATES = (np.ones(3), np.ones((5, 4)), np.ones(5), np.ones((3, 6)), np.ones(3))
+REFUSED_COUNTS = {
+    "positions": (lambda n: posenc.sinusoidal(n, 4), "sinusoidal: positions "),
+    "0-d positions": (lambda n: posenc.sinusoidal(np.array(n, np.uint64), 4), "sinusoidal: positions "),
+    "dim": (lambda n: posenc.frequencies(n), "frequencies: dim "),
+    "substeps": (lambda n: posenc.floater(*STATES, 3, substeps=n), "floater: substeps "),
+    "n": (lambda n: posenc.recurrent(np.ones(1), np.ones((1, 1)), np.ones(1), n), "recurrent: n "),
+}
+
+
+@pytest.mark.parametrize("n", [2**53 + 1, 2**62, 2**63, 2**63 + 5, 2**64 - 1])
+@pytest.mark.parametrize("kind", REFUSED_COUNTS)
+def test_counts_that_numpy_would_make_empty(kind, n):
+    """np.arange(2**63) is empty: no positions, and no steps of the solver."""
+    call, beginning = REFUSED_COUNTS[kind]
+    with pytest.raises(ValueError, match=f"^{beginning}(has|is) {n}; expected at most 2"):
+        call(n)
+
+
+REFUSED_KINDS = {
+    "0-d float": (lambda: posenc.frequencies(np.array(4.0)), "frequencies: dim "),
+    "a type": (lambda: posenc.frequencies(int), "frequencies: dim "),
+    "0-d bool": (lambda: posenc.frequencies(np.array(True)), "frequencies: dim "),
+    "include_p0": (
+        lambda: posenc.recurrent(np.ones(1), np.ones((1, 1)), np.ones(1), 2, include_p0="no"), "recurrent: include_p0 "
+    ),
+    "ragged": (lambda: posenc.shift_matrix([1, [2]], 4), "shift_matrix: offset "),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")  # NumPy 1.23 makes one of objects, and warns
+@pytest.mark.parametrize("kind", REFUSED_KINDS)
+def test_kinds_refused_by_name(kind):
+    call, beginning = REFUSED_KINDS[kind]
+    with pytest.raises(TypeError, match=f"^{beginning}has .*; expected "):
+        call()

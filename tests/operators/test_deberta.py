@@ -1,0 +1,58 @@
+"""DeBERTa: numbers worked by hand from the paper, and its buckets."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from cases.content import column
+
+import posenc
+
+
+def test_deberta():
+    """Equation 4, k = 1: delta is 0 for i - j <= -1, 1 for i - j = 0 (which is >= 1 - k) and clipped to 2k - 1 = 1."""
+    rel_q, rel_k = column(100, 200), column(10, 20)
+    q, k = column(1, 2), column(3, 5)
+    by_code = [[20 + 3 * 200, 10 + 5 * 100], [2 * 20 + 3 * 200, 2 * 20 + 5 * 200]]
+    as_printed = [[20 + 3 * 200, 10 + 5 * 200], [2 * 20 + 3 * 100, 2 * 20 + 5 * 200]]
+    assert posenc.deberta(rel_q, rel_k).logits(q, k)[0].tolist() == by_code
+    assert posenc.deberta(rel_q, rel_k, p2c_index="paper").logits(q, k)[0].tolist() == as_printed
+    assert posenc.deberta(None, rel_k, terms=("c2p",)).logits(q, k)[0].tolist() == [[20, 10], [40, 40]]
+    assert posenc.deberta(rel_q, None, terms=("p2c",)).logits(q, k)[0].tolist() == [[600, 500], [600, 1000]]
+
+
+BUCKETS = {0: 0, 1: 1, 127: 127, 128: 128, 129: 129, 200: 169, 511: 255, 512: 256, 600: 270}
+"""127 log(200/128) / log(511/128) = 40.94 and ceil 41: 169. 511 is where the logarithm is 127 exactly: 255, and 512 is
+one more."""
+
+
+@pytest.mark.parametrize("distance", BUCKETS)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_deberta_buckets(distance, sign):
+    """v2's 256 buckets to 512, from a table too long to be clipped whose only number is its row."""
+    bias = posenc.deberta(None, np.arange(600.0)[None, :, None], buckets=256, max_position=512, terms=("c2p",))
+    one = np.ones((1, 1, 1))
+    row = bias.logits(one, one, q_positions=[sign * distance], k_positions=[0])[0, 0, 0]
+    assert row == 300 + sign * BUCKETS[distance]
+    s = BUCKETS[distance] - 128
+    if s > 0:  # the smallest s with (distance / 128)**127 <= (511 / 128)**s
+        power = Fraction(distance, 128) ** 127
+        assert Fraction(511, 128) ** (s - 1) < power <= Fraction(511, 128) ** s
+
+
+@pytest.mark.parametrize("buckets", [2, 3])
+def test_deberta_without_logarithmic_buckets(buckets):
+    """mid = 1: ceil(0 log |r|) + 1 is 1 at every distance but 0, so there are three."""
+    bias = posenc.deberta(None, np.arange(8.0)[None, :, None], buckets=buckets, max_position=64, terms=("c2p",))
+    q = np.ones((1, 9, 1))
+    at = [0, 1, 2, 3, 63, 64, 1000, -1, -2]
+    assert bias.logits(q, q[:, :1], q_positions=at, k_positions=[0])[0, :, 0].tolist() == [4, 5, 5, 5, 5, 5, 5, 3, 3]
+
+
+def test_deberta_clips_the_row_and_not_the_distance():
+    """Of 512 rows the last is 511 and the first 0, from distances of 512 on; code that clips the distance at 511 first
+    never reads row 0."""
+    bias = posenc.deberta(None, np.arange(512.0)[None, :, None], buckets=256, max_position=512, terms=("c2p",))
+    q = np.ones((1, 6, 1))
+    rows = bias.logits(q, q[:, :1], q_positions=[511, 512, 2000, -511, -512, -(2**40)], k_positions=[0])[0, :, 0]
+    assert rows.tolist() == [511, 511, 511, 1, 0, 0]

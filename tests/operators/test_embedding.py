@@ -1,0 +1,136 @@
+"""Tables, merging, complex order and digits: worked numbers, identities and what is refused by name."""
+
+import warnings
+
+import numpy as np
+import pytest
+from cases import BF16, DTYPES
+from cases.layouts import same_bits
+
+import posenc
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_learned_is_the_row_itself(rng, dtype):
+    """Every bit, also of NaN and of -0."""
+    table = rng.standard_normal((5, 33)).astype(dtype)
+    table[2, :3] = [np.nan, -0.0, np.inf]
+    ids = np.array([[4, 2, 2], [0, 2, 1]])
+    assert same_bits(posenc.learned(table, ids), table[ids])
+    assert same_bits(posenc.learned(table, 3), table[:3])
+    assert posenc.learned(table, []).shape == (0, 33)
+
+
+def test_repeated_ids_are_summed():
+    """Large integers that float32 cannot add one by one: the sum is in float64, rounded once."""
+    grad = np.array([[2.0**24], [1.0], [1.0], [5.0]], np.float32)
+    gradient = posenc.learned_vjp(grad, np.zeros((3, 1), np.float32), [1, 1, 1, 0]).table
+    assert gradient.dtype == np.float32
+    assert gradient.tolist() == [[5.0], [2.0**24 + 2], [0.0]]
+
+
+@pytest.mark.parametrize("function", ["learned", "hierarchical"])
+def test_gradients_of_wide_tables(rng, isa, function):
+    """Rows of several tiles of columns, an id that has most of the positions, and any number of threads."""
+    table, ids = rng.standard_normal((7, 1300)), np.where(rng.random(3000) < 0.8, 5, rng.integers(0, 7, 3000))
+    grad = rng.standard_normal((3000, 1300))
+    found = []
+    for threads in (1, 3):
+        with posenc.threads(threads):
+            found.append(getattr(posenc, f"{function}_vjp")(grad, table, ids).table)
+    wanted = np.zeros_like(table)
+    np.add.at(wanted, ids, grad)  # ids below 7 are rows of the table in the hierarchy too
+    assert same_bits(*found)
+    assert np.abs(found[0] - wanted).max() <= 1e-12  # 3000 numbers of size 4
+
+
+def test_half_gradients_are_summed_wide():
+    """4096 ones: float16 would stop at 2048, bfloat16 at 256."""
+    for dtype in (np.dtype(np.float16), BF16):
+        grad = np.ones((4096, 3), dtype)
+        assert posenc.learned_vjp(grad, np.zeros((2, 3), dtype), np.ones(4096, int)).table[1].tolist() == [4096.0] * 3
+
+
+@pytest.mark.parametrize("function", ["learned", "learned_vjp"])
+@pytest.mark.parametrize(
+    ("positions", "named"), [([0, 5, 9], "id 5"), ([-1], "id -1"), (6, "id 5"), ([2**62], "id 4611")]
+)
+def test_ids_without_a_row(function, positions, named):
+    table = np.ones((5, 2))
+    arguments = (table, positions) if function == "learned" else (np.ones((3, 2)), table, positions)
+    with pytest.raises(IndexError, match=rf"^{function}: positions has {named}.*; expected ids .* below 5$"):
+        getattr(posenc, function)(*arguments)
+
+
+@pytest.mark.parametrize("positions", [[0.0], 1.0, [True], ["0"], None])
+def test_ids_are_integers(positions):
+    with pytest.raises(TypeError, match="learned: positions has"):
+        posenc.learned(np.ones((5, 2)), positions)
+
+
+def test_ids_of_every_integer_dtype():
+    table = np.arange(10.0).reshape(5, 2)
+    for dtype in "bhilqBHILQ":
+        assert same_bits(posenc.learned(table, np.array([4, 0], dtype)), table[[4, 0]])
+    with pytest.raises(IndexError, match="id 18446744073709551615"):
+        posenc.learned(table, np.array([2**64 - 1], np.uint64))
+
+
+@pytest.mark.parametrize("alpha", [0.4, 0.1, 0.9])
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_hierarchical_over_all_ids(rng, n, alpha):
+    """q_{(i-1)n+j} = alpha u_i + (1-alpha) u_j with i, j = 1..n, for all n n of them."""
+    p = rng.standard_normal((n, 4))
+    q = posenc.hierarchical(p, n * n, alpha=alpha)
+    u = [(row - alpha * p[0]) / (1 - alpha) for row in p]
+    for i in range(1, n + 1):
+        for j in range(1, n + 1):
+            wanted = alpha * u[i - 1] + (1 - alpha) * u[j - 1]
+            # both sides round a few numbers of size alpha / (1 - alpha) <= 9
+            assert np.abs(q[(i - 1) * n + j - 1] - wanted).max() <= 1e-14
+    with pytest.raises(IndexError, match=rf"hierarchical: positions has id {n * n}; expected .* below {n * n}"):
+        posenc.hierarchical(p, [n * n], alpha=alpha)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_first_n_are_the_table(rng, dtype):
+    """Bit for bit, whatever the numbers: -0 and NaN too."""
+    table = rng.standard_normal((9, 40)).astype(dtype)
+    table[3, :2] = [-0.0, np.nan]
+    assert same_bits(posenc.hierarchical(table, 9), table)
+    assert same_bits(posenc.hierarchical(table, 81)[:9], table)
+
+
+def test_hierarchical_reaches_512_squared():
+    table = np.eye(512, 3)
+    assert posenc.hierarchical(table, [262143]).shape == (1, 3)
+    with pytest.raises(IndexError, match="id 262144; expected ids of at least 0 and below 262144"):
+        posenc.hierarchical(table, [262144])
+    with pytest.raises(IndexError, match="id -1"):
+        posenc.hierarchical(table, [-1])
+
+
+@pytest.mark.parametrize("alpha", [0, 1, 1.0, -0.1, 1.5, np.nan])
+def test_alpha_outside(alpha):
+    for call in (
+        lambda: posenc.hierarchical(np.ones((2, 2)), 4, alpha=alpha),
+        lambda: posenc.hierarchical_vjp(np.ones((4, 2)), np.ones((2, 2)), 4, alpha=alpha),
+    ):
+        with pytest.raises(ValueError, match=r"hierarchical(_vjp)?: alpha is"):
+            call()
+
+
+def test_alpha_of_a_half_warns(rng):
+    table = rng.standard_normal((3, 4))
+    with pytest.warns(UserWarning, match=r"\(i, j\) and \(j, i\)") as caught:
+        q = posenc.hierarchical(table, 9, alpha=0.5).reshape(3, 3, 4)
+    assert caught[0].filename == __file__
+    assert np.abs(q - q.swapaxes(0, 1)).max() <= 1e-15  # they collide, but for rounding
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        posenc.hierarchical(table, 9)
+
+
+def test_a_row_past_any_integer_is_an_index_error():
+    with pytest.raises(IndexError, match="learned: positions has id 1152921504606846975; expected "):
+        posenc.learned(np.ones((3, 2)), 2**60)

@@ -1,0 +1,39 @@
+"""FIRE: a number worked by hand, the position of the query, and the corner at the threshold."""
+
+import numpy as np
+import pytest
+from cases import F64
+
+import posenc
+
+
+def test_fire_by_hand():
+    """c = 1, L = 7, query at 3, key at 0: log 4 / (log 8 + 1e-6) = 2/3; one unit 6 z - 1, doubled, and 1/2 added."""
+    bias = posenc.fire([[6.0]], [-1.0], [[2.0], [-1.0]], [0.5, 0.0], 1.0, 7.0)
+    values = bias.matrix(4, dtype=F64)[:, 3, 0]
+    assert np.abs(values - [6.5, -3.0]).max() <= 1e-5  # 12 z moves by 4e-6 for the 1e-6 of the divisor
+
+
+@pytest.mark.parametrize("shift", [0, 7, 1000])
+def test_fire_reads_the_position_of_the_query(shift, rng):
+    """In matrix and in attention, wherever consecutive positions begin."""
+    bias = posenc.fire(rng.uniform(0, 1, (4, 1)), rng.uniform(0, 1, 4), rng.standard_normal((2, 4)), [0.0, 1.0], 0.3, 9)
+    q, k, v = rng.standard_normal((3, 2, 30, 8))
+    where = {"q_positions": np.arange(30) + shift, "k_positions": np.arange(30) + shift}
+    out = posenc.attention(q, k, v, bias=bias, causal=True, **where)
+    wanted = posenc.attention(q, k, v, bias=posenc.dense(bias.matrix(30, dtype=F64, **where)), causal=True)
+    assert np.abs(out - wanted).max() <= 1e-14
+    apart = np.abs(bias.matrix(30, dtype=F64, **where) - bias.matrix(30, dtype=F64)).max()
+    assert (apart > 1e-6) == (shift > 0)
+
+
+def test_gradient_of_fire_at_the_threshold_is_the_mean_of_both_sides():
+    """max(i, |threshold|) has a corner where they are equal."""
+    made = {"w1": [[1.0]], "b1": [1.0], "w2": [[1.0]], "b2": [0.0], "c": 0.5}
+    grad = np.ones((1, 1, 1))
+    sides = [
+        posenc.fire(**made, threshold=4 + d).vjp(grad, 1, q_positions=[4], k_positions=[1]).threshold
+        for d in (-1e-9, 0.0, 1e-9)
+    ]
+    assert sides[0] == 0
+    assert abs(sides[1] - sides[2] / 2) <= 1e-8

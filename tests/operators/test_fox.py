@@ -1,0 +1,65 @@
+"""FoX: products of gates worked by hand, long sums, and gates with batch axes."""
+
+import math
+
+import numpy as np
+import pytest
+from cases import F64
+
+import posenc
+
+
+def test_fox_by_hand():
+    """Gates 1/2, 1/4, 1/8: from query 2 to key 0 the product of gates 1 and 2 is 1/32."""
+    matrix = posenc.fox(np.log([[0.5, 0.25, 0.125]])).matrix(3, dtype=F64)[0]
+    assert abs(matrix[2, 0] - math.log(1 / 32)) <= 1e-15
+    assert abs(matrix[1, 0] - math.log(1 / 4)) <= 1e-15
+    assert not np.diag(matrix).any()
+
+
+def test_fox_of_a_constant_gate_is_alibi():
+    """For keys before the query; cumulative sums of 0.5 are exact."""
+    fox = posenc.fox(np.full((1, 60), -0.5)).matrix(60, dtype=F64)
+    assert np.array_equal(np.tril(fox), np.tril(posenc.alibi([0.5]).matrix(60, dtype=F64)))
+
+
+def test_fox_keeps_differences_of_long_sums():
+    """At |C| = 1e6 a float32 sum would be wrong by 0.06; here 1e-9."""
+    gates = np.full((1, 1 << 20), -1.0)
+    row = posenc.fox(gates).matrix(1, 3, q_positions=[(1 << 20) - 1], k_positions=[(1 << 20) - 4, 5, 0])
+    assert row[0, 0].tolist() == [-3.0, -(2.0**20 - 6), -(2.0**20 - 1)]
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3), (1, 3), (2, 1)], ids=str)
+def test_forget_gates_of_a_batch(batch, rng):
+    """Leading axes of log_forget broadcast as those of q, and must not add to them."""
+    gates = -rng.uniform(0, 1, (*batch, 4, 70))
+    q, k, v = rng.standard_normal((2, 3, 4, 70, 8)), *rng.standard_normal((2, 3, 2, 70, 8))
+    out = posenc.attention(q, k, v, bias=posenc.fox(gates), causal=True)
+    sums = np.cumsum(gates, -1)
+    matrix = posenc.dense(np.broadcast_to(sums[..., :, None] - sums[..., None, :], (*batch, 4, 70, 70)))
+    assert np.abs(out - posenc.attention(q, k, v, bias=matrix, causal=True)).max() <= 1e-13
+    with pytest.raises(ValueError, match=r"^attention: bias has batch axes"):
+        posenc.attention(q, k, v, bias=posenc.fox(np.zeros((5, 1, 4, 70))), causal=True)
+
+
+def test_gradient_of_gates_is_summed_over_what_it_was_broadcast_to(rng):
+    gates, places = -rng.uniform(0, 1, (1, 2, 9)), rng.integers(0, 9, (3, 5))
+    grad = rng.standard_normal((3, 2, 5, 5))
+    whole = posenc.fox(gates).vjp(grad, 5, q_positions=places, k_positions=places).log_forget
+    parts = sum(
+        posenc.fox(gates[0]).vjp(grad[b], 5, q_positions=places[b], k_positions=places[b]).log_forget for b in range(3)
+    )
+    assert whole.shape == gates.shape
+    assert np.abs(whole[0] - parts).max() <= 1e-13
+
+
+TABLE, GATES = np.zeros((32, 2)), np.zeros((2, 9))
+
+
+def test_more_queries_than_keys_have_no_position_before_the_first(rng):
+    """align="end" puts query 0 at -2: no gate is there."""
+    q, k = rng.standard_normal((2, 5, 4)), rng.standard_normal((2, 3, 4))
+    with pytest.raises(IndexError, match="attention: q_positions has -2; expected 0 to 8"):
+        posenc.attention(q, k, k, bias=posenc.fox(GATES), align="end")
+    assert posenc.attention(q, k, k, bias=posenc.fox(GATES), align="start").shape == q.shape

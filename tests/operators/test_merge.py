@@ -1,0 +1,35 @@
+"""Merging an encoding with what it encodes: modes, dtypes, and infinities."""
+
+import numpy as np
+import pytest
+from cases.layouts import same_bits
+
+import posenc
+
+
+def test_a_product_with_a_sinusoid_erases_half_of_position_0(rng):
+    x, p = rng.standard_normal((3, 8)), posenc.sinusoidal(3, 8, dtype=np.float64)
+    product = posenc.merge(x, p, mode="mul")
+    assert not product[0, ::2].any()
+    assert product[0, 1::2].tolist() == x[0, 1::2].tolist()
+    kept = posenc.merge(x, p, mode="mul1p")
+    assert kept[0, ::2].tolist() == x[0, ::2].tolist()
+    assert kept[0, 1::2].tolist() == (2 * x[0, 1::2]).tolist()
+    assert same_bits(posenc.merge(x, np.zeros(8), mode="mul1p"), x)
+
+
+def test_infinite_words_stay_infinite():
+    """x (1 + p), not x + x p, which would be NaN."""
+    assert posenc.merge([np.inf], [-0.5], mode="mul1p").tolist() == [np.inf]
+
+
+def test_merge_modes_and_dtypes(rng):
+    x, p = rng.standard_normal((2, 3, 4)).astype(np.float32), rng.standard_normal((3, 4))
+    assert posenc.merge(x, p).dtype == np.float32
+    assert posenc.merge(x, p, mode="concat").shape == (2, 3, 8)
+    assert same_bits(posenc.merge(x, p, mode="replace"), np.broadcast_to(p.astype(np.float32), x.shape).copy())
+    with pytest.raises(ValueError, match=r"merge: p has shape \(2, 2, 3, 4\); expected what broadcasts to"):
+        posenc.merge(x, np.ones((2, 2, 3, 4)))
+    with pytest.raises(ValueError, match=r"merge: p has shape \(3, 4\)"):
+        posenc.merge(x[:, :1], p)
+    assert posenc.merge_vjp(x, x, 2.0, mode="mul").p.shape == ()

@@ -1,0 +1,22 @@
+"""Sandwich: a number worked by hand, and an operator without parameters."""
+
+import math
+
+import numpy as np
+from cases import F64
+
+import posenc
+
+
+def test_sandwich_by_hand():
+    """d = 4, H = 2, distance 3: (cos 3/100 + cos 3/10000 - 2) / 4 for the first head, half of it for the second."""
+    wanted = (math.cos(0.03) + math.cos(0.0003) - 2) / 4
+    row = posenc.sandwich(2, 4).matrix(4, dtype=F64)[:, 0, 3]
+    assert np.abs(row - [wanted, wanted / 2]).max() <= 1e-15
+
+
+def test_sandwich_has_nothing_to_learn():
+    bias = posenc.sandwich(2, 6)
+    assert bias.arrays == ()
+    assert bias.vjp(np.zeros((2, 3, 4)), 3, 4) == ()
+    assert bias.vjp(np.zeros((2, 6)), 3, 4) == ()

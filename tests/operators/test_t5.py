@@ -1,0 +1,112 @@
+"""T5: buckets of every distance are exact, where logarithms in floating point err."""
+
+import math
+
+import numpy as np
+import pytest
+from cases import F64
+from cases.t5 import bucket
+
+import posenc
+
+S4 = [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 9, 9, 9, 9, 10, 10, 10, 10, 10, 10, 10, *[11] * 8]
+
+
+def test_s4_table():
+    """S4 prints f(i - j) for 0 .. 30; i - j is -rel here. It is the half of the default 32 for keys before the query,
+    and that of 16 buckets in one direction."""
+    distance = np.arange(31)
+    assert posenc.t5_bucket(-distance).tolist() == S4
+    assert posenc.t5_bucket(-distance, buckets=16, bidirectional=False).tolist() == S4
+    assert posenc.t5_bucket(distance[1:]).tolist() == [16 + b for b in S4[1:]]
+
+
+EDGES = {
+    (32, 128, True): [12, 16, 23, 32, 46, 64, 91], (32, 128, False): [19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77,
+    87, 99, 113], (32, 256, True): [13, 20, 30, 46, 70, 108, 166],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", EDGES, ids=str)
+def test_where_buckets_begin(settings):
+    """Thresholds of the usual settings, as integers of (128/8)**(k/8) 8 and the like rounded up."""
+    buckets, max_distance, bidirectional = settings
+    found = posenc.t5_bucket(-np.arange(1000), buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
+    exact = buckets // (4 if bidirectional else 2)
+    assert (np.flatnonzero(np.diff(found)) + 1).tolist()[exact:] == EDGES[settings]
+
+
+def in_logarithms(n, side, max_distance, dtype):
+    """The references' formula in floating point: transformers in float32, NumPy in float64."""
+    e = side // 2
+    with np.errstate(divide="ignore"):
+        steps = np.log(n.astype(dtype) / dtype(e)) / dtype(math.log(max_distance / e)) * dtype(side - e)
+    large = np.where(n < e, 0, np.minimum(e + np.trunc(np.where(n < e, 0, steps)), side - 1))
+    return np.where(n < e, n, large).astype(np.int64)
+
+
+def settings_of_all_kinds():
+    """Ties, where max_distance is e r**steps or n a power in between, the usual settings, and random ones."""
+    pairs = {(side, (side // 2) * r ** (side - side // 2)) for side in range(2, 24) for r in (2, 3, 4) if side < 16}
+    pairs |= {(10, 160), (20, 320), (40, 640), (80, 1280), (6, 6591), (60, 16384), (74, 65536), (124, 10000), (16, 800)}
+    pairs |= {(side, m) for side in (4, 12, 16, 32, 36, 54, 64, 128) for m in (65, 100, 128, 200, 256, 600, 1024, 4096)}
+    rng = np.random.default_rng(5)
+    while len(pairs) < 560:
+        side = int(rng.integers(2, 130))
+        pairs.add((side, side // 2 + 1 + int(rng.integers(0, 4000))))
+    return sorted(pair for pair in pairs if pair[1] > pair[0] // 2)
+
+
+@pytest.mark.slow
+def test_buckets_are_exact(capsys):
+    """All |rel| <= 4 max_distance of 560 settings (around every edge and at random where that is more than 4096), and
+    the ends of int64, in both directions."""
+    settings = settings_of_all_kinds()
+    assert len(settings) >= 500
+    rng = np.random.default_rng(0)
+    missed = {np.float32: 0, np.float64: 0}
+    for side, max_distance in settings:
+        n = np.arange(min(4 * max_distance, 4096) + 1)
+        if len(n) <= 4 * max_distance:
+            edges = np.flatnonzero(np.diff(posenc.t5_bucket(-n, buckets=side, max_distance=max_distance,
+                                                            bidirectional=False)))  # fmt: skip
+            steps = side - side // 2
+            far = [int((side // 2) * (max_distance / (side // 2)) ** (k / steps)) for k in range(1, steps)]
+            near = np.add.outer([-2, -1, 0, 1, 2], [*edges, *far, max_distance, 4 * max_distance]).ravel()
+            n = np.unique(np.abs([*n[:600], *near, *rng.integers(0, 4 * max_distance, 200)]))
+        n = np.append(n, 2**63 - 1)
+        wanted = np.array([bucket(int(x), side, max_distance) for x in n])
+        one = {"buckets": side, "max_distance": max_distance, "bidirectional": False}
+        both = {"buckets": 2 * side, "max_distance": max_distance}
+        assert np.array_equal(posenc.t5_bucket(-n, **one), wanted)
+        assert not posenc.t5_bucket(n, **one).any()
+        assert np.array_equal(posenc.t5_bucket(-n, **both), wanted)
+        assert np.array_equal(posenc.t5_bucket(n, **both), wanted + side * (n > 0))
+        assert posenc.t5_bucket(-(2**63), **both) == wanted[-1]
+        for dtype in missed:
+            missed[dtype] += not np.array_equal(in_logarithms(n[:-1], side, max_distance, dtype), wanted[:-1])
+    with capsys.disabled():
+        single, double = missed.values()
+        print(f"\n    {len(settings)} settings: logarithms in float32 miss {single}, in float64 {double}")
+    assert all(missed.values())  # the sample has what makes integers worth their while
+
+
+def test_the_kernel_and_the_function_agree(isa):
+    """Inside and beyond what is looked up, for fractions, and for distances that no int32 holds."""
+    rel = np.array([0, -0.9, 0.9, 1, -1, 19.5, -4095.5, 4096, 4097, -4097, 10**5, -(10**6), 10**9, -(2.0**52), 2.0**52])
+    for buckets, max_distance in ((32, 128), (32, 10**6), (6, 5), (33, 10**15)):
+        for bidirectional in (True, False):
+            options = {"max_distance": max_distance, "bidirectional": bidirectional}
+            matrix = posenc.t5(np.arange(float(buckets))[:, None], **options).matrix(
+                1, len(rel), q_positions=[0], k_positions=rel, dtype=F64
+            )
+            assert np.array_equal(matrix[0, 0], posenc.t5_bucket(rel, buckets=buckets, **options))
+
+
+def test_buckets_of_any_integer():
+    assert posenc.t5_bucket(np.int8(-100)) == 15
+    assert posenc.t5_bucket(np.array([200], np.uint8)).tolist() == [31]
+    assert posenc.t5_bucket([[-1.999, 1.999]]).tolist() == [[1, 17]]
+    assert posenc.t5_bucket([1e300, -1e300]).tolist() == [31, 15]
+    assert posenc.t5_bucket([]).shape == (0,)
+    assert posenc.t5_bucket([1]).dtype == np.int64

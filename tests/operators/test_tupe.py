@@ -1,0 +1,23 @@
+"""TUPE: numbers worked by hand from the paper."""
+
+import math
+
+import numpy as np
+import pytest
+from cases.content import column
+
+import posenc
+
+
+def test_tupe():
+    """Equations 7, 8 and 10: column 0, then row 0, whose number stands at the corner; relative on top of all."""
+    pos_q, pos_k = column(1, 2) * math.sqrt(2), column(1, 2)  # over sqrt(2 D): 1 2, 2 4
+    one, other = {"any_to_cls": [7.0]}, {"cls_to_any": [9.0]}
+    for resets, wanted in (({}, [[1, 2], [2, 4]]), (one, [[7, 2], [7, 4]]), (other, [[9, 9], [2, 4]]),
+                           ({**one, **other}, [[9, 9], [7, 4]])):  # fmt: skip
+        matrix = posenc.tupe(pos_q, pos_k, **resets).matrix(2, dtype=np.float64)[0]
+        assert matrix == pytest.approx(np.array(wanted, float), rel=1e-15)
+    relative = posenc.toeplitz([[10.0, 20.0, 30.0]])
+    both = posenc.tupe(pos_q, pos_k, **one, **other, relative=relative).matrix(2)
+    assert both[0, 0].tolist() == [9 + 20, 9 + 30]
+    assert both[0, 1, 0] == 7 + 10
