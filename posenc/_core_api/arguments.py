@@ -22,6 +22,7 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 F32, F64, I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
+BOOLS, INTEGERS = (bool, np.bool_), (int, np.integer)  # an isinstance of `int | np.integer` would build the union
 STORAGE_DTYPES = "float16, bfloat16, float32 or float64"
 """Every integer up to here is exact in float64."""
 
@@ -94,7 +95,7 @@ def as_array(function: str, argument: str, value: Any) -> Array:
 def as_data(function: str, argument: str, value: Any) -> Array:
     """Return an array of a storage dtype in any layout; integers become float64."""
     array = value if type(value) is np.ndarray else as_array(function, argument, value)
-    if is_storage_dtype(array.dtype):
+    if array.dtype.char in "efd" or is_bfloat16(array.dtype):
         return array
     if array.dtype.kind in "iu":
         return array.astype(np.float64)
@@ -143,7 +144,7 @@ def as_index(function: str, argument: str, value: Any, least: int, most: int = L
         number = operator.index(value)
     except TypeError:
         fail(TypeError, function, argument, f"type {type(value).__name__}", "an integer")
-    if isinstance(value, bool | np.bool_):
+    if isinstance(value, BOOLS):
         fail(TypeError, function, argument, f"type {type(value).__name__}", "an integer")
     if number < least:
         fail_value(ValueError, function, argument, number, f"at least {least}")
@@ -169,9 +170,17 @@ def as_number(function: str, argument: str, value: Any) -> float:
     return number
 
 
+def as_positive(function: str, argument: str, value: Any) -> float:
+    """Return a positive finite Python float from an int or a float."""
+    number = as_number(function, argument, value)
+    if number <= 0:
+        fail_value(ValueError, function, argument, value, "a positive number")
+    return number
+
+
 def as_bool(function: str, argument: str, value: Any) -> bool:
     """Return a Python bool; refuse everything but bools."""
-    if not isinstance(value, bool | np.bool_):
+    if not isinstance(value, BOOLS):
         fail(TypeError, function, argument, f"type {type(value).__name__}", "True or False")
     return bool(value)
 
@@ -208,7 +217,10 @@ def check_positions(function: str, argument: str, array: Array) -> None:
 
 def as_positions(function: str, argument: str, value: Any) -> Array:
     """Return 0 .. n-1 for an int n, or an array of positions with at least one axis."""
-    if type(value) is not np.ndarray and isinstance(value, int | np.integer) and not isinstance(value, bool):
+    if type(value) is np.ndarray:
+        if value.ndim and (value.dtype is I64 or value.dtype is F64):
+            return value
+    elif isinstance(value, INTEGERS) and not isinstance(value, bool):
         return np.arange(as_index(function, argument, value, 0), dtype=I64)
     array = as_reals(function, argument, value)
     if array.ndim:

@@ -1,23 +1,41 @@
-"""Angular frequencies, and more of their digits than one double has."""
+"""Angular frequencies, in float64 and in double-double."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from .._core_api.arguments import Float64, as_float64, as_index, as_number, check_choice, fail, fail_value
+from .._core_api.arguments import (
+    Float64,
+    as_float64,
+    as_index,
+    as_number,
+    as_positive,
+    check_choice,
+    fail,
+    fail_value,
+)
 
 __all__ = ["frequencies"]
 
-DENOMINATORS = ("dim", "half-1")
+Schedule = Literal["geometric", "power"]
+Denominator = Literal["dim", "half-1"]
+DENOMINATORS: tuple[Denominator, ...] = get_args(Denominator)
 
 
 def frequencies(
-    dim: int, *, base: float = 10000.0, schedule: str = "geometric", alpha: float = 1.0, denominator: str = "dim"
+    dim: int,
+    *,
+    base: float = 10000.0,
+    schedule: Schedule = "geometric",
+    alpha: float = 1.0,
+    denominator: Denominator = "dim",
 ) -> Float64:
-    """Angular frequencies of a sinusoidal encoding: ``w[i] = base**-t``, ``t = 2 i / dim``, or ``t**alpha``.
+    """Return the angular frequencies of a sinusoidal encoding.
+
+    ``w[i] = base**-t``, or ``w[i] = t**alpha`` for the power schedule, with ``t = 2 i / dim``.
 
     Parameters
     ----------
@@ -28,7 +46,7 @@ def frequencies(
     schedule : {"geometric", "power"}
         ``base**-t`` or ``t**alpha``.
     alpha : float
-        Exponent of the power schedule, at least 0; t = 0 has frequency 0, or 1 where alpha is 0.
+        Exponent of the power schedule, at least 0. The frequency of t = 0 is 0, or 1 if alpha is 0.
     denominator : {"dim", "half-1"}
         ``t = 2 i / dim`` (the paper), or ``t = i / max(dim // 2 - 1, 1)`` (tensor2tensor, fairseq, Whisper), whose
         last frequency is ``1 / base`` exactly.
@@ -58,9 +76,9 @@ def frequencies(
     """
     function = "frequencies"
     dim = as_index(function, "dim", dim, 1)
-    check_choice(function, "schedule", schedule, ("geometric", "power"))
+    check_choice(function, "schedule", schedule, get_args(Schedule))
     check_choice(function, "denominator", denominator, DENOMINATORS)
-    geometric = exact_frequencies(function, dim, base, denominator)[0]
+    geometric, _ = exact_frequencies(function, dim, base, denominator)
     exponent = as_number(function, "alpha", alpha)
     if exponent < 0:
         fail_value(ValueError, function, "alpha", alpha, "at least 0")
@@ -70,30 +88,27 @@ def frequencies(
     return (np.arange(count) * numerator / divisor) ** exponent
 
 
-def _exponents(dim: int, denominator: str) -> tuple[int, int, int]:
-    """How many frequencies there are, and the ratio t / i as (numerator, divisor)."""
+def _exponents(dim: int, denominator: Denominator) -> tuple[int, int, int]:
+    """Return the number of frequencies, and t / i as (numerator, divisor)."""
     if denominator == "dim":
         return (dim + 1) // 2, 2, dim
     return dim // 2, 1, max(dim // 2 - 1, 1)
 
 
-def exact_frequencies(function: str, dim: int, base: float, denominator: str) -> tuple[Float64, Float64]:
-    """base**-t as double-doubles (high, low): the angle at position 2**31 needs more bits than one double has."""
-    number = as_number(function, "base", base)
-    if number <= 0:
-        fail_value(ValueError, function, "base", base, "a positive number")
+def exact_frequencies(function: str, dim: int, base: float, denominator: Denominator) -> tuple[Float64, Float64]:
+    """Return base**-t as double-doubles (high, low): one double is too short for the angle at position 2**31."""
+    number = as_positive(function, "base", base)
     return _exact_frequencies(dim, base if isinstance(base, int) else number, denominator)
 
 
 @lru_cache(maxsize=64)
-def _exact_frequencies(dim: int, base: float, denominator: str) -> tuple[Float64, Float64]:
+def _exact_frequencies(dim: int, base: float, denominator: Denominator) -> tuple[Float64, Float64]:
     from decimal import Context, Decimal
 
     count, numerator, divisor = _exponents(dim, denominator)
     context = Context(prec=60)  # 32 digits are needed; powers by repeated multiplication lose log10(count) more
-    root = context.exp(
-        context.divide(context.multiply(context.ln(Decimal(base)), Decimal(-numerator)), Decimal(divisor))
-    )
+    exponent = context.multiply(context.ln(Decimal(base)), Decimal(-numerator))
+    root = context.exp(context.divide(exponent, Decimal(divisor)))
     high, low = np.empty(count), np.empty(count)
     power = Decimal(1)
     for i in range(count):
@@ -104,7 +119,8 @@ def _exact_frequencies(dim: int, base: float, denominator: str) -> tuple[Float64
     return high, low
 
 
-def given_frequencies(function: str, frequencies: Any) -> Float64:
+def as_frequencies(function: str, frequencies: Any) -> Float64:
+    """Return the user's frequencies as float64 with one axis."""
     array = as_float64(function, "frequencies", frequencies)
     if array.ndim != 1:
         fail(ValueError, function, "frequencies", f"{array.ndim} axes", "1")

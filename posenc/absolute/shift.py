@@ -26,7 +26,8 @@ from .._core_api.arguments import (
     prepare_out,
     unbroadcast,
 )
-from .sinusoid import Columns, columns_of
+from .sinusoid import Columns
+from .sinusoid import read_columns as columns_of
 
 __all__ = ["ShiftGradient", "shift", "shift_matrix", "shift_vjp"]
 
@@ -72,9 +73,9 @@ def _shift(
         )
     # sin(a + b) = sin a cos b + cos a sin b turns the pair (sin, cos) backwards, (cos, sin) forwards
     sign = -1 if order == "sincos" else 1
-    angle, half = np.asarray(by * sign), len(columns.high)
+    angle, half = np.asarray(by * sign), len(columns.frequencies)
     table = np.empty((*by.shape, 2 * half), F64 if encoding.dtype.char == "d" else F32)
-    _core.sinusoid(function, angle, columns.high, columns.low, table, half, 0, 1, 1.0, 1.0)
+    _core.sinusoid(function, angle, columns.frequencies, columns.low, table, half, 0, 1, 1.0, 1.0)
     return _Shift(angle, sign, columns, table, layout == "interleaved")
 
 
@@ -175,10 +176,10 @@ def shift_vjp(
         fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(data.shape))
     kind = compute_dtype(data)
     d_encoding = np.empty(data.shape, kind)
-    d_offset, d_frequencies = np.empty((*data.shape[:-1], 1)), np.empty((1, len(s.columns.high)))
+    d_offset, d_frequencies = np.empty((*data.shape[:-1], 1)), np.empty((1, len(s.columns.frequencies)))
     _core.rope_vjp(
         function, cotangent.astype(kind, copy=False), cast_operand(data, kind), s.table, s.angle[..., None],
-        s.columns.high[None], None, d_encoding, d_offset, d_frequencies, 0, s.interleaved, s.interleaved,
+        s.columns.frequencies[None], None, d_encoding, d_offset, d_frequencies, 0, s.interleaved, s.interleaved,
     )  # fmt: skip
     return ShiftGradient(
         d_encoding.astype(data.dtype, copy=False),

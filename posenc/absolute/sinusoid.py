@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,34 +21,47 @@ from .._core_api.arguments import (
     prepare_out,
     result_dtype,
 )
-from .frequency import DENOMINATORS, exact_frequencies, given_frequencies
+from .frequency import DENOMINATORS, Denominator, as_frequencies, exact_frequencies
 
 __all__ = ["SinusoidalGradient", "sinusoidal", "sinusoidal_vjp"]
 
-LAYOUTS = ("interleaved", "halves")
-ORDERS = ("sincos", "cossin")
+Layout = Literal["interleaved", "halves"]
+Order = Literal["sincos", "cossin"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+ORDERS: tuple[Order, ...] = get_args(Order)
 
 
 class SinusoidalGradient(NamedTuple):
-    """Gradients of `sinusoidal`, float64."""
+    """Gradients of `sinusoidal`, in float64."""
 
     positions: Float64
     frequencies: Float64
 
 
 class Columns(NamedTuple):
-    """Frequencies as double-doubles and where their sines and cosines lie in a row of `dim` columns."""
+    """Frequencies as double-doubles, and the columns of their sines and cosines in a row of the encoding."""
 
-    high: Float64
+    frequencies: Float64
     low: Float64 | None
+    """The part of the exact frequencies that float64 lacks; None for the user's frequencies."""
     sine: int
+    """Column of the first sine."""
     cosine: int
+    """Column of the first cosine."""
     step: int
+    """Distance from one sine to the next."""
 
 
-def columns_of(
-    function: str, dim: int, base: float, frequencies: Any, layout: str, order: str, denominator: str
+def read_columns(
+    function: str,
+    dim: int,
+    base: float,
+    frequencies: npt.ArrayLike | None,
+    layout: Layout,
+    order: Order,
+    denominator: Denominator,
 ) -> Columns:
+    """Check the options of a sinusoid of width `dim`."""
     check_choice(function, "layout", layout, LAYOUTS)
     check_choice(function, "order", order, ORDERS)
     check_choice(function, "denominator", denominator, DENOMINATORS)
@@ -56,34 +69,51 @@ def columns_of(
     if frequencies is None:
         high, low = exact_frequencies(function, dim, base, denominator)
     else:
-        high, low = given_frequencies(function, frequencies), None
+        high, low = as_frequencies(function, frequencies), None
         if len(high) not in (dim // 2, (dim + 1) // 2):
             counts = f"{(dim + 1) // 2} or {dim // 2}" if dim % 2 else f"{dim // 2}"
             fail(ValueError, function, "frequencies", f"{len(high)} entries", counts)
-    second = 1 if layout == "interleaved" else len(high)
-    step = 2 if layout == "interleaved" else 1
-    return Columns(high, low, *((0, second) if order == "sincos" else (second, 0)), step)
+    step, second = (2, 1) if layout == "interleaved" else (1, len(high))
+    sine, cosine = (0, second) if order == "sincos" else (second, 0)
+    return Columns(high, low, sine, cosine, step)
+
+
+def cos_sin_table(
+    function: str,
+    positions: Array,
+    frequencies: Float64,
+    dtype: np.dtype[Any],
+    factor: float = 1.0,
+    low: Float64 | None = None,
+) -> Array:
+    """Return the table [cos | sin] of a rotation by ``positions * frequencies``, (..., 2 len(frequencies))."""
+    count = len(frequencies)
+    table = np.empty((*positions.shape, 2 * count), dtype)
+    _core.sinusoid(function, positions, frequencies, low, table, count, 0, 1, factor, factor)
+    return table
 
 
 def sinusoidal(
-    positions: npt.ArrayLike | int,
+    positions: npt.ArrayLike,
     dim: int,
     *,
     base: float = 10000.0,
     frequencies: npt.ArrayLike | None = None,
-    layout: str = "interleaved",
-    order: str = "sincos",
-    denominator: str = "dim",
+    layout: Layout = "interleaved",
+    order: Order = "sincos",
+    denominator: Denominator = "dim",
     scale: float = 1.0,
     dtype: npt.DTypeLike | None = None,
     out: Array | None = None,
 ) -> Array:
-    """Sinusoidal encoding: ``PE[p, 2i] = scale sin(p w[i])``, ``PE[p, 2i+1] = scale cos(p w[i])``.
+    """Return sinusoidal position encodings.
+
+    ``PE[p, 2i] = scale sin(p w[i])``, ``PE[p, 2i+1] = scale cos(p w[i])``.
 
     Parameters
     ----------
     positions : int or array (..., N)
-        ``n`` means 0..n-1. Any integers or reals up to 2**53 in magnitude.
+        An int n means 0 .. n-1. Any integers or reals up to 2**53 in magnitude.
     dim : int
         Width d of the encoding, at least 1.
     base : float
@@ -91,27 +121,27 @@ def sinusoidal(
     frequencies : array (ceil(dim / 2),) or (dim // 2,), optional
         Radians per position, taken as exact float64, in place of `base` and `denominator`.
     layout : {"interleaved", "halves"}
-        ``sin, cos, sin, cos, ...`` or ``[sin ... | cos ...]``. (The pairs of `rope` are another matter: "half".)
+        ``sin, cos, sin, cos, ...`` or ``[sin ... | cos ...]``. The pairs of `rope` have layouts of their own.
     order : {"sincos", "cossin"}
-        Which of the two comes first.
+        Whether the sine or the cosine comes first.
     denominator : {"dim", "half-1"}
         See `frequencies`.
     scale : float
         Factor on the result.
     dtype : dtype, optional
-        float32 unless given, or that of `out`.
+        The dtype of the result; by default that of `out`, or float32.
     out : array (..., N, dim), optional
         Filled and returned.
 
     Returns
     -------
     ndarray (..., N, dim)
-        An odd `dim` has one sine more than cosines; where there are only ``dim // 2`` frequencies its last column is 0.
+        An odd `dim` has one sine more than cosines. With only ``dim // 2`` frequencies its last column is 0.
 
     Raises
     ------
     TypeError
-        A bare float, bool or complex positions, a dtype that is none of the four.
+        A bare float, bool or complex positions, a dtype that is not one of the four.
     ValueError
         NaN or infinite positions, positions past 2**53, an unknown option, a wrong number of frequencies.
 
@@ -122,60 +152,68 @@ def sinusoidal(
     formula is wrong by 0.005 at 131072 and by a radian at 2**24. A row depends on its position alone, bit for bit.
     Between instruction sets (`use_isa`) two float32 entries in 10**9 differ, by 1 ulp.
 
-    What others call by name: Vaswani, keras-hub, XLM, DistilBERT: the defaults. Marian, Pegasus, RoFormer, CTRL,
+    Other implementations, by name. Vaswani, keras-hub, XLM, DistilBERT: the defaults. Marian, Pegasus, RoFormer, CTRL,
     Transformer-XL, XLNet: ``layout="halves"``, and x-transformers with a learned `scale`. tensor2tensor, fairseq,
     M2M100, Whisper: ``layout="halves", denominator="half-1"`` (fairseq counts positions from padding_idx + 1).
     MusicGen: the same with ``order="cossin"``. tensor2tensor pads an odd width with zeros, as here.
 
     Examples
     --------
-    >>> import posenc
+    >>> import numpy as np, posenc
     >>> posenc.sinusoidal(2, 4)
     array([[0.        , 1.        , 0.        , 1.        ],
            [0.84147096, 0.5403023 , 0.00999983, 0.99995   ]], dtype=float32)
+
+    Add the encoding to word vectors that continue a text after 100 tokens:
+
+    >>> words = np.ones((2, 3, 4), np.float32)
+    >>> encoded = words + posenc.sinusoidal(100 + np.arange(3), 4)
     """
     function = "sinusoidal"
-    where = as_positions(function, "positions", positions)
+    positions = as_positions(function, "positions", positions)
     dim = as_index(function, "dim", dim, 1)
-    columns = columns_of(function, dim, base, frequencies, layout, order, denominator)
-    factor = as_number(function, "scale", scale)
-    kind = result_dtype(function, dtype, out)
-    out, buffer = prepare_out(function, out, (*where.shape, dim), kind, (where, columns.high))
+    columns = read_columns(function, dim, base, frequencies, layout, order, denominator)
+    scale = as_number(function, "scale", scale)
+    dtype = result_dtype(function, dtype, out)
+    out, buffer = prepare_out(function, out, (*positions.shape, dim), dtype, (positions, columns.frequencies))
     _core.sinusoid(
-        function, where, columns.high, columns.low, buffer, columns.sine, columns.cosine, columns.step, factor, factor
-    )
+        function, positions, columns.frequencies, columns.low, buffer,
+        columns.sine, columns.cosine, columns.step, scale, scale,
+    )  # fmt: skip
     return finish_out(out, buffer)
 
 
 def sinusoidal_vjp(
     grad: npt.ArrayLike,
-    positions: npt.ArrayLike | int,
+    positions: npt.ArrayLike,
     dim: int,
     *,
     base: float = 10000.0,
     frequencies: npt.ArrayLike | None = None,
-    layout: str = "interleaved",
-    order: str = "sincos",
-    denominator: str = "dim",
+    layout: Layout = "interleaved",
+    order: Order = "sincos",
+    denominator: Denominator = "dim",
     scale: float = 1.0,
 ) -> SinusoidalGradient:
-    """Gradient of `sinusoidal`: ``dp = sum_i w phase``, ``dw = sum_n p phase``, phase = cos grad_sin - sin grad_cos.
+    """Return the gradients of `sinusoidal`.
+
+    ``dp = sum_i w phase``, ``dw = sum_n p phase``, with ``phase = scale (cos grad_sin - sin grad_cos)``.
 
     Parameters
     ----------
     grad : array (..., N, dim)
-        Cotangent of the encoding; the other arguments are those of `sinusoidal`.
+        Cotangent of the encoding. The other arguments are those of `sinusoidal`.
 
     Returns
     -------
     SinusoidalGradient
-        ``positions`` (..., N) and ``frequencies``, both float64. The frequencies are those of `base` where none are
-        given, so that they can be trained from there.
+        ``positions`` (..., N) and ``frequencies``, both in float64. Without frequencies the gradient is that of the
+        frequencies of `base`, so that training can start from there.
 
     Raises
     ------
     TypeError, ValueError
-        As `sinusoidal`; also where `grad` does not have the shape of the encoding.
+        As `sinusoidal`. Also if `grad` does not have the shape of the encoding.
 
     Examples
     --------
@@ -184,16 +222,16 @@ def sinusoidal_vjp(
     SinusoidalGradient(positions=array([1.]), frequencies=array([0.]))
     """
     function = "sinusoidal_vjp"
-    where = as_positions(function, "positions", positions)
+    positions = as_positions(function, "positions", positions)
     dim = as_index(function, "dim", dim, 1)
-    columns = columns_of(function, dim, base, frequencies, layout, order, denominator)
-    factor = as_number(function, "scale", scale)
-    cotangent = as_data(function, "grad", grad)
-    if cotangent.shape != (*where.shape, dim):
-        fail(ValueError, function, "grad", f"shape {cotangent.shape}", str((*where.shape, dim)))
-    d_positions, d_frequencies = np.empty(where.shape), np.empty(columns.high.shape)
+    columns = read_columns(function, dim, base, frequencies, layout, order, denominator)
+    scale = as_number(function, "scale", scale)
+    grad = as_data(function, "grad", grad)
+    if grad.shape != (*positions.shape, dim):
+        fail(ValueError, function, "grad", f"shape {grad.shape}", str((*positions.shape, dim)))
+    d_positions, d_frequencies = np.empty(positions.shape), np.empty(columns.frequencies.shape)
     _core.sinusoid_vjp(
-        function, cotangent, where, columns.high, columns.low, d_positions, d_frequencies,
-        columns.sine, columns.cosine, columns.step, factor, factor,
+        function, grad, positions, columns.frequencies, columns.low, d_positions, d_frequencies,
+        columns.sine, columns.cosine, columns.step, scale, scale,
     )  # fmt: skip
     return SinusoidalGradient(d_positions, d_frequencies)

@@ -1,11 +1,12 @@
-"""What `rope` and its relatives prepare alike: which channels turn, by which table, and the way back."""
+"""Steps that `rope` and its relatives share: check the arguments, tabulate cos and sin, rotate, differentiate."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import (
@@ -19,187 +20,222 @@ from .._core_api.arguments import (
     as_positions,
     cast_operand,
     check_choice,
+    compute_dtype,
     fail,
     fail_value,
+    finish_out,
+    prepare_out,
     unbroadcast,
 )
-from ..absolute.frequency import given_frequencies
+from ..absolute.frequency import as_frequencies
 from .scaling import RopeFrequencies
 
-LAYOUTS = ("half", "interleaved")
+Layout = Literal["half", "interleaved"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+Frequencies: TypeAlias = npt.ArrayLike | RopeFrequencies
+Table: TypeAlias = tuple[npt.ArrayLike, npt.ArrayLike]
+"""The caller's (cos, sin)."""
 
 
-def radians(function: str, frequencies: Any) -> tuple[Float64, float]:
-    """Radians per position and the factor on cos and sin."""
-    if type(frequencies) is np.ndarray and frequencies.dtype is F64 and frequencies.ndim == 1:
-        return frequencies, 1.0
-    if isinstance(frequencies, RopeFrequencies):
-        factor = as_number(function, "attention_factor", frequencies.attention_factor)
-        if factor == 0:
-            fail_value(ValueError, function, "attention_factor", factor, "a number that is not 0")
-        return given_frequencies(function, frequencies.inv_freq), factor
-    if isinstance(frequencies, int | float):
-        fail_value(ValueError, function, "frequencies", frequencies, "an array (e,), as rope_frequencies(D) makes it")
-    return given_frequencies(function, frequencies), 1.0
+@dataclass(slots=True)  # not frozen: that would add a fifth to the time of a call on a small array
+class Rotation:
+    """A rotation whose arguments are checked: which channels of x are rotated, and how their pairs are stored.
+
+    Positions are (..., N) and tables (..., N, rotary_dim), whatever `seq_axis` is.
+    """
+
+    function: str
+    """Name of the public function, for errors."""
+    x: Array
+    seq_axis: int
+    rotary_dim: int
+    rotary_offset: int
+    interleaved: bool
+    out_interleaved: bool
+    inverse: bool
+    argument: str
+    """Name of the argument x, for errors."""
+
+    def frequencies(self, frequencies: Frequencies, divisor: int = 2) -> tuple[Float64, float]:
+        """Return rotary_dim // divisor radians per position, and the attention_factor."""
+        array, factor = read_frequencies(self.function, frequencies)
+        if len(array) != self.rotary_dim // divisor:
+            expected = f"rotary_dim // {divisor} = {self.rotary_dim // divisor}"
+            fail(ValueError, self.function, "frequencies", f"{len(array)} entries", expected)
+        return array, factor
+
+    def positions(self, positions: npt.ArrayLike | Table, argument: str = "positions") -> Array:
+        """Return positions that fit the sequence."""
+        array = as_positions(self.function, argument, positions)
+        if array.shape != (self.x.shape[self.seq_axis],):
+            self.check_fits_sequence(argument, array.shape)
+        return array
+
+    def check_fits_sequence(self, argument: str, shape: tuple[int, ...]) -> None:
+        """Refuse positions that are neither (N,) nor broadcast against x axis by axis."""
+        x = self.x if self.seq_axis == -2 else np.moveaxis(self.x, self.seq_axis, -2)
+        lengths = x.shape[:-1]
+        if len(shape) not in (1, len(lengths)):
+            expected = f"1, or {len(lengths)} to broadcast against {self.argument}, per batch (B, 1, N)"
+            fail(ValueError, self.function, argument, f"{len(shape)} axes", expected)
+        if shape[-1] != lengths[-1]:
+            expected = f"{lengths[-1]}, the sequence axis of {self.argument} (an int n means 0..n-1, [p] one position)"
+            fail(ValueError, self.function, argument, f"length {shape[-1]}", expected)
+        if any(length not in (1, of_x) for length, of_x in zip(shape[:-1], lengths, strict=False)):
+            expected = f"a shape that broadcasts against {lengths}"
+            fail(ValueError, self.function, argument, f"shape {shape}", expected)
+
+    def table(self, positions: Array, frequencies: Float64, factor: float) -> Array:
+        """Return [cos | sin] of ``positions * frequencies``, times `factor`, or of the inverse rotation."""
+        pairs = len(frequencies)
+        table = np.empty(positions.shape + (2 * pairs,), F64 if self.x.dtype.char == "d" else F32)
+        sin_scale, cos_scale = (-1 / factor, 1 / factor) if self.inverse else (factor, factor)
+        _core.sinusoid(self.function, positions, frequencies, None, table, pairs, 0, 1, sin_scale, cos_scale)
+        return table
+
+    def along_sequence(self, table: Array) -> Array:
+        """View (..., N, t) so that it broadcasts against x. The table is moved because the rows of x are larger."""
+        if self.seq_axis == -2:
+            return table
+        ndim = self.x.ndim
+        return np.moveaxis(table.reshape((1,) * (ndim - table.ndim) + table.shape), -2, self.seq_axis)
+
+    def rotate(self, table: Array, out: Array | None) -> Array:
+        """Rotate x by a table [cos | sin]."""
+        x = self.x
+        if out is None and x.dtype.isnative:
+            result = buffer = np.empty(x.shape, x.dtype)
+        else:
+            result, buffer = prepare_out(self.function, out, x.shape, x.dtype, (x,), in_place=True)
+        if self.seq_axis != -2:
+            table = self.along_sequence(table)
+        _core.rope(
+            self.function, x, table, buffer,
+            self.rotary_offset, self.interleaved, self.out_interleaved, out is not None,
+        )  # fmt: skip
+        return result if result is buffer else finish_out(result, buffer)
+
+    def read_grad(self, grad: npt.ArrayLike) -> Array:
+        """Return the cotangent of the result in the dtype of the arithmetic."""
+        array = as_data(self.function, "grad", grad)
+        if array.shape != self.x.shape:
+            fail(ValueError, self.function, "grad", f"shape {array.shape}", str(self.x.shape))
+        return array.astype(compute_dtype(self.x), copy=False)
+
+    def vjp(
+        self, grad: npt.ArrayLike, table: Array, positions: Array, frequencies: Float64, growth: Float64 | None = None
+    ) -> tuple[Array, Float64, Float64]:
+        """Return the gradients with respect to x, to positions (..., N, A) and to frequencies (A, pairs).
+
+        Pair k is rotated by ``sum_a positions[..., a] * frequencies[a, k]``. In `xpos` one position adds `growth` to
+        the logarithm of the size of each pair.
+        """
+        x, grad = self.x, self.read_grad(grad)
+        d_x, d_frequencies = np.empty(x.shape, grad.dtype), np.empty(frequencies.shape)
+        d_rows = np.empty((*x.shape[:-1], positions.shape[-1]))
+        _core.rope_vjp(
+            self.function, grad, cast_operand(x, grad.dtype), self.along_sequence(table),
+            self.along_sequence(positions), frequencies, growth, d_x, d_rows, d_frequencies,
+            self.rotary_offset, self.interleaved, self.out_interleaved,
+        )  # fmt: skip
+        d_positions = unbroadcast(np.moveaxis(d_rows, self.seq_axis, -2), positions.shape, F64)
+        sign = -1.0 if self.inverse else 1.0
+        return d_x.astype(x.dtype, copy=False), sign * d_positions, sign * d_frequencies
 
 
-# x, [cos | sin] of each position as it broadcasts against x, the positions and frequencies that it was made of, first
-# channel that turns, interleaved in, interleaved out. A given table is (cos, sin), and made of nothing.
-Rotation = tuple[Array, Any, Any, Any, int, bool, bool]
-# How a relative of `rope` makes its table: (function, positions, frequencies, x, rotated channels, dtype of the table,
-# inverse) -> the table, positions (..., N, A), frequencies (A, pairs): theta_k = sum_a p_a w_ak.
-Angles = Callable[[str, Any, Any, Array, int, np.dtype[Any], bool], tuple[Array, Array, Float64]]
-
-
-def rotation(
+def read_rotation(
     function: str,
-    x: Array,
-    positions: Any,
-    frequencies: Any,
-    layout: str,
-    rotary_dim: int | None,
-    rotary_offset: int,
-    inverse: bool,
-    out_layout: str | None,
-    seq_axis: int,
-    angles: Angles | None = None,
+    x: npt.ArrayLike,
+    layout: Layout,
+    rotary_dim: int | None = None,
+    rotary_offset: int = 0,
+    inverse: bool = False,
+    out_layout: Layout | None = None,
+    seq_axis: int = -2,
     argument: str = "x",
 ) -> Rotation:
-    if type(layout) is not str or layout not in LAYOUTS:  # inline: a call of a small array is all Python
+    """Check the arguments that `rope` and its relatives share; `argument` is their name of x."""
+    # A call on a small array is mostly Python, so the checks that most arguments pass are inline.
+    if type(x) is not np.ndarray or x.dtype.char not in "efd":
+        x = as_data(function, argument, x)
+    if type(layout) is not str or layout not in LAYOUTS:
         check_choice(function, "layout", layout, LAYOUTS)
     if out_layout is not None:
         check_choice(function, "out_layout", out_layout, LAYOUTS)
     if x.ndim < 2:
         fail(ValueError, function, argument, f"{x.ndim} axes", "at least 2, a sequence axis and channels")
-    rows = x
     if seq_axis != -2:
-        x = _sequence_axis(function, x, seq_axis, argument)
-    shape = x.shape
-    width = shape[-1]
-    simple = type(rotary_offset) is int and rotary_offset >= 0
-    first = rotary_offset if simple else as_index(function, "rotary_offset", rotary_offset, 0)
-    turned = width - first if rotary_dim is None else as_index(function, "rotary_dim", rotary_dim, 2)
-    if turned % 2 or not 2 <= turned <= width - first:
-        _refuse_width(function, argument, width, rotary_dim, first)
-    dtype = F64 if x.dtype.char == "d" else F32
-    table: Any
-    w: Float64 | None = None
-    where: Array | None = None
-    if angles is not None:
-        table, where, w = angles(function, positions, frequencies, x, turned, dtype, inverse)
-    elif frequencies is None:
-        table = given_table(function, positions, x, turned // 2, dtype, inverse)
-    else:
-        w, factor = radians(function, frequencies)
-        if len(w) != turned // 2:
-            fail(ValueError, function, "frequencies", f"{len(w)} entries", f"rotary_dim // 2 = {turned // 2}")
-        where = as_positions(function, "positions", positions)
-        if where.shape != shape[-2:-1]:
-            fits_sequence(function, where.shape, x)
-        cos_scale, sin_scale = (1 / factor, -1 / factor) if inverse else (factor, factor)
-        table = np.empty(where.shape + (turned,), dtype)
-        _core.sinusoid(function, where, w, None, table, turned // 2, 0, 1, sin_scale, cos_scale)
+        seq_axis = as_index(function, "seq_axis", seq_axis, -x.ndim)
+        if seq_axis == -1 or seq_axis >= x.ndim - 1:
+            expected = f"an axis of {argument} before the last of its {x.ndim}"
+            fail_value(ValueError, function, "seq_axis", seq_axis, expected)
+    width = x.shape[-1]
+    if type(rotary_offset) is not int or rotary_offset < 0:
+        rotary_offset = as_index(function, "rotary_offset", rotary_offset, 0)
+    channels = width - rotary_offset if rotary_dim is None else as_index(function, "rotary_dim", rotary_dim, 2)
+    if channels % 2 or not 2 <= channels <= width - rotary_offset:
+        _fail_width(function, argument, width, rotary_dim, rotary_offset)
     interleaved = layout == "interleaved"
-    if seq_axis != -2:
-        moved = tuple(along_sequence(part, x.ndim, seq_axis) for part in (table if frequencies is None else (table,)))
-        table = moved if frequencies is None else moved[0]
-    return rows, table, where, w, first, interleaved, interleaved if out_layout is None else out_layout == "interleaved"
+    out_interleaved = interleaved if out_layout is None else out_layout == "interleaved"
+    return Rotation(function, x, seq_axis, channels, rotary_offset, interleaved, out_interleaved, inverse, argument)
 
 
-def _refuse_width(function: str, argument: str, width: int, rotary_dim: int | None, first: int) -> NoReturn:
-    subject, has = (argument, f"last axis {width}") if rotary_dim is None else ("rotary_dim", str(rotary_dim))
-    if (width - first if rotary_dim is None else rotary_dim) % 2:
-        fail(ValueError, function, subject, has, "an even rotary_dim")
-    fail(ValueError, function, subject, has, f"2 or more channels from rotary_offset {first} to {width}")
+def _fail_width(function: str, argument: str, width: int, rotary_dim: int | None, rotary_offset: int) -> NoReturn:
+    channels = width - rotary_offset if rotary_dim is None else rotary_dim
+    even = "an even rotary_dim"
+    expected = even if channels % 2 else f"2 or more channels from rotary_offset {rotary_offset} to {width}"
+    if rotary_dim is None:
+        fail(ValueError, function, argument, f"last axis {width}", expected)
+    fail_value(ValueError, function, "rotary_dim", rotary_dim, expected)
 
 
-def _sequence_axis(function: str, x: Array, seq_axis: int, argument: str) -> Array:
-    seq_axis = as_index(function, "seq_axis", seq_axis, -x.ndim)
-    axis = seq_axis + x.ndim if seq_axis < 0 else seq_axis
-    if not 0 <= axis < x.ndim - 1:
-        fail_value(ValueError, function, "seq_axis", seq_axis, f"an axis of {argument} before the last of its {x.ndim}")
-    return np.moveaxis(x, axis, -2)
+def read_frequencies(function: str, frequencies: Frequencies) -> tuple[Float64, float]:
+    """Return radians per position, and the attention_factor, which multiplies cos and sin."""
+    if type(frequencies) is np.ndarray and frequencies.dtype is F64 and frequencies.ndim == 1:
+        return frequencies, 1.0
+    if isinstance(frequencies, RopeFrequencies):
+        factor = as_number(function, "attention_factor", frequencies.attention_factor)
+        if factor == 0:
+            fail_value(ValueError, function, "attention_factor", factor, "a number other than 0")
+        return as_frequencies(function, frequencies.inv_freq), factor
+    if isinstance(frequencies, int | float):
+        fail_value(ValueError, function, "frequencies", frequencies, "an array (e,), such as rope_frequencies(D)")
+    return as_frequencies(function, frequencies), 1.0
 
 
-def along_sequence(table: Array, ndim: int, seq_axis: int) -> Array:
-    """(..., N, t) as it broadcasts against x (ndim axes) with its sequence elsewhere. Moved is what is small: rows of x
-    stay in the order of memory."""
-    if seq_axis == -2:
-        return table
-    return np.moveaxis(table.reshape((1,) * (ndim - table.ndim) + table.shape), -2, seq_axis)
-
-
-def fits_sequence(function: str, shape: tuple[int, ...], x: Array, argument: str = "positions") -> None:
-    """positions are (N,), or have as many axes as x less one and broadcast against them."""
-    others = x.shape[:-1]
-    if len(shape) not in (1, len(others)):
-        fail(
-            ValueError,
-            function,
-            argument,
-            f"{len(shape)} axes",
-            f"1, or {len(others)} to broadcast against x, per batch (B, 1, N)",
-        )
-    if shape[-1] != others[-1]:
-        expected = f"{others[-1]}, the sequence axis of x (an int n means 0..n-1, [p] one position)"
-        fail(ValueError, function, argument, f"length {shape[-1]}", expected)
-    if len(shape) > 1:
-        for mine, length in zip(shape[:-1], others[:-1], strict=True):
-            if mine not in (1, length):
-                fail(ValueError, function, argument, f"shape {shape}", f"to broadcast against {others}")
-
-
-def given_table(
-    function: str, table: Any, x: Array, half: int, dtype: np.dtype[Any], inverse: bool
-) -> tuple[Array, Array]:
-    """A pair (cos, sin) as arrays that the kernels read."""
+def read_table(rotation: Rotation, table: npt.ArrayLike | Table) -> tuple[Array, Array]:
+    """Return the caller's table (cos, sin) in its dtypes."""
     if not (isinstance(table, tuple | list) and len(table) == 2):
-        expected = f"those of rope_frequencies({2 * half}), or a pair (cos, sin) in place of positions"
-        fail(TypeError, function, "frequencies", "nothing", expected)
-    cos = _table_part(function, "cos", table[0], x, half, F64 if inverse else dtype)
-    sin = _table_part(function, "sin", table[1], x, half, F64 if inverse else dtype)
-    if not inverse:
+        expected = f"those of rope_frequencies({rotation.rotary_dim}), or a pair (cos, sin) in place of positions"
+        fail_value(TypeError, rotation.function, "frequencies", None, expected)
+    return _read_half(rotation, "cos", table[0]), _read_half(rotation, "sin", table[1])
+
+
+def _read_half(rotation: Rotation, argument: str, half: npt.ArrayLike) -> Array:
+    array = as_data(rotation.function, argument, half)
+    pairs = rotation.rotary_dim // 2
+    if array.ndim < 2 or array.shape[-1] != pairs:
+        fail(ValueError, rotation.function, argument, f"shape {array.shape}", f"(..., N, rotary_dim // 2 = {pairs})")
+    if array.shape[:-1] != (rotation.x.shape[rotation.seq_axis],):
+        rotation.check_fits_sequence(argument, array.shape[:-1])
+    return array
+
+
+def cast_table(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Array]:
+    """Return cos and sin, or those of the inverse rotation, along the sequence axis of x in the arithmetic's dtype."""
+    dtype = compute_dtype(rotation.x)
+    if rotation.inverse:
+        cos, sin = cos.astype(F64), sin.astype(F64)
+        norm = cos**2 + sin**2
+        if not norm.all():
+            fail(
+                ValueError, rotation.function, "positions", "a pair with cos = sin = 0", "a table that can be inverted"
+            )
+        cos, sin = cos / norm, -sin / norm
+    if cos.dtype is not dtype:
+        cos = cos.astype(dtype, copy=False)
+    if sin.dtype is not dtype:
+        sin = sin.astype(dtype, copy=False)
+    if rotation.seq_axis == -2:
         return cos, sin
-    norm = cos**2 + sin**2
-    if not norm.all():
-        fail(ValueError, function, "positions", "a table with cos = sin = 0", "a table that can be inverted")
-    return (cos / norm).astype(dtype, copy=False), (-sin / norm).astype(dtype, copy=False)
-
-
-def _table_part(function: str, argument: str, part: Any, x: Array, half: int, dtype: np.dtype[Any]) -> Array:
-    array = as_data(function, argument, part)
-    shape = array.shape
-    if len(shape) < 2 or shape[-1] != half:
-        fail(ValueError, function, argument, f"shape {shape}", f"(..., N, rotary_dim // 2 = {half})")
-    if shape[:-1] != x.shape[-2:-1]:
-        fits_sequence(function, shape[:-1], x, argument)
-    return array if array.dtype is dtype else array.astype(dtype, copy=False)
-
-
-def turned_back(
-    function: str, grad: Any, turn: Rotation, seq_axis: int, growth: Float64 | None = None
-) -> tuple[Array, Float64, Float64]:
-    """Gradients with respect to x, to positions as (..., N, A) and to frequencies as (A, pairs)."""
-    rows, table, where, w, *layouts = turn
-    along = along_sequence(where, rows.ndim, seq_axis)
-    d_x, d_rows, d_w = row_gradients(function, grad, (rows, table, along, w, *layouts), growth)
-    return d_x.astype(rows.dtype, copy=False), unbroadcast(np.moveaxis(d_rows, seq_axis, -2), where.shape, F64), d_w
-
-
-def row_gradients(
-    function: str, grad: Any, turn: Rotation, growth: Float64 | None = None
-) -> tuple[Array, Float64, Float64]:
-    """The same with positions as they broadcast against x, their gradient for each row of x."""
-    rows, table, where, w, *layouts = turn
-    given, d_x = cotangent(function, grad, rows, table.dtype), np.empty(rows.shape, table.dtype)
-    d_rows, d_w = np.empty((*rows.shape[:-1], where.shape[-1])), np.empty(w.shape)
-    data = cast_operand(rows, table.dtype)
-    _core.rope_vjp(function, given, data, table, where, w, growth, d_x, d_rows, d_w, *layouts)
-    return d_x, d_rows, d_w
-
-
-def cotangent(function: str, grad: Any, x: Array, dtype: np.dtype[Any]) -> Array:
-    given = as_data(function, "grad", grad)
-    if given.shape != x.shape:
-        fail(ValueError, function, "grad", f"shape {given.shape}", str(x.shape))
-    return given.astype(dtype, copy=False)
+    return rotation.along_sequence(cos), rotation.along_sequence(sin)

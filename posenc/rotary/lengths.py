@@ -1,84 +1,58 @@
-"""Longer contexts: moved keys, positions that stay within the trained ones, and queries that grow with length."""
+"""Contexts longer than those of training: moved keys, positions within the trained range, and growing queries."""
 
 from __future__ import annotations
-
-from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .. import _core
 from .._core_api.arguments import (
     F64,
     Array,
     Float64,
-    as_data,
     as_index,
     as_number,
     as_positions,
+    as_positive,
     check_positions,
     fail,
     fail_value,
-    finish_out,
-    prepare_out,
 )
 from .._core_api.constants import LARGEST_POSITION
-from ._rotation import fits_sequence, radians, rotation
+from ._rotation import Frequencies, Layout, read_rotation
 
 __all__ = ["logn_scale", "rerope_positions", "rerotate", "self_extend_positions"]
 
 
-def _angles_between(
-    new_positions: Any, function: str, old_positions: Any, frequencies: Any, k: Array, turned: int,
-    dtype: np.dtype[Any], inverse: bool,
-) -> tuple[Array, Array, Float64]:  # fmt: skip
-    w, _ = radians(function, frequencies)
-    if len(w) != turned // 2:
-        fail(ValueError, function, "frequencies", f"{len(w)} entries", f"rotary_dim // 2 = {turned // 2}")
-    given = []
-    for name, positions in (("old_positions", old_positions), ("new_positions", new_positions)):
-        array = as_positions(function, name, positions)
-        fits_sequence(function, array.shape, k, name)
-        check_positions(function, name, array)
-        given.append(array)
-    move = given[1] - given[0]
-    far = np.abs(move) > LARGEST_POSITION
-    if far.any():
-        fail(ValueError, function, "new_positions", f"a move by {move[far][0]}", "moves of at most 2**53")
-    table = np.empty((*move.shape, turned), dtype)
-    _core.sinusoid(function, move, w, None, table, turned // 2, 0, 1, 1.0, 1.0)
-    return table, move[..., None], w[None]
-
-
 def rerotate(
     k: npt.ArrayLike,
-    old_positions: Any,
-    new_positions: Any,
-    frequencies: Any,
+    old_positions: npt.ArrayLike,
+    new_positions: npt.ArrayLike,
+    frequencies: Frequencies,
     *,
-    layout: str,
+    layout: Layout,
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
     seq_axis: int = -2,
     out: Array | None = None,
 ) -> Array:
-    """Move keys that `rope` has rotated: ``rope(k, new)`` from ``rope(k, old)``, by the angle ``(new - old) w``.
+    """Move keys that `rope` has rotated to other positions.
+
+    ``rope(k, new)`` from ``rope(k, old)``, by a rotation by ``(new - old) w``.
 
     Parameters
     ----------
     k : array (..., N, D)
         Rotated keys, such as those of a cache.
-    old_positions, new_positions : int, array (N,) or array of as many axes as k less one
-        Where the keys were rotated to, and where they shall be; see `rope`.
+    old_positions, new_positions : int, array (N,) or array with one axis less than k
+        The positions that the keys were rotated by, and those to move them to. See `rope`.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies
-        Radians per position. An attention_factor is in k already and stays there once.
+        Radians per position. An attention_factor is not applied, because k contains it already.
     layout : {"half", "interleaved"}
-        As k is stored, which is the `out_layout` that it was rotated with.
+        The layout in which k is stored: the `out_layout` that it was rotated with.
     rotary_dim, rotary_offset, seq_axis
         As in `rope`.
     out : array like k, optional
-        May be k itself.
+        Filled and returned. May be k itself.
 
     Returns
     -------
@@ -92,13 +66,13 @@ def rerotate(
 
     Notes
     -----
-    Su et al. 2021 (RoFormer), equation 15: rotations add up. The difference of two integer positions is exact, so
-    that a key moved by 0 keeps its bits. There is no gradient of its own: as a linear map of k it is orthogonal, and
-    its transpose is ``rerotate(grad, new_positions, old_positions, ...)``.
+    Su et al. 2021 (RoFormer), equation 15: rotations add up. The difference of two integer positions is exact, so a
+    key moved by 0 keeps its bits. There is no gradient function, because the map is linear in k and orthogonal: its
+    transpose is ``rerotate(grad, new_positions, old_positions, ...)``.
 
     Examples
     --------
-    Two tokens are dropped from the front of a cache of 6:
+    Drop two tokens from the front of a cache of 6:
 
     >>> import numpy as np, posenc
     >>> w = posenc.rope_frequencies(4)
@@ -108,33 +82,36 @@ def rerotate(
     True
     """
     function = "rerotate"
-    data = as_data(function, "k", k)
-    rows, table, _, _, first, pairs_in, pairs_out = rotation(
-        function, data, old_positions, frequencies, layout, rotary_dim, rotary_offset, False, None, seq_axis,
-        partial(_angles_between, new_positions), "k",
-    )  # fmt: skip
-    given = out is not None
-    out, buffer = prepare_out(function, out, data.shape, data.dtype, (data,), in_place=True)
-    _core.rope(function, rows, table, buffer, first, pairs_in, pairs_out, given)
-    return finish_out(out, buffer)
+    rotation = read_rotation(function, k, layout, rotary_dim, rotary_offset, seq_axis=seq_axis, argument="k")
+    frequencies, _ = rotation.frequencies(frequencies)
+    old_positions = rotation.positions(old_positions, "old_positions")
+    check_positions(function, "old_positions", old_positions)
+    new_positions = rotation.positions(new_positions, "new_positions")
+    check_positions(function, "new_positions", new_positions)
+    move = new_positions - old_positions
+    too_far = np.abs(move) > LARGEST_POSITION
+    if too_far.any():
+        fail(ValueError, function, "new_positions", f"a move by {move[too_far][0]}", "moves of at most 2**53")
+    return rotation.rotate(rotation.table(move, frequencies, 1.0), out)
 
 
-def logn_scale(positions: Any, train_length: float, *, base_clip: float = 1.0) -> Float64:
-    """Factor on queries past the trained length: ``max(base_clip, log(p + 1) / log(train_length))``.
+def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: float = 1.0) -> Float64:
+    """Return the factor that keeps the entropy of attention beyond the trained length.
+
+    ``max(base_clip, log(p + 1) / log(train_length))``, which multiplies the query at position p.
 
     Parameters
     ----------
     positions : int or array (..., N)
-        ``n`` means 0..n-1; the query at p sees ``p + 1`` keys. At least 0.
+        At least 0. An int n means 0 .. n-1. The query at p sees ``p + 1`` keys.
     train_length : number
         Length that the model was trained with, more than 1.
     base_clip : number
-        The least factor; 1 leaves queries within the trained length alone, 0 also shrinks those.
+        The smallest factor: 1 leaves queries within the trained length unchanged, 0 shrinks them too.
 
     Returns
     -------
     ndarray of float64, shape (..., N)
-        Multiply with q: ``q * logn_scale(...)[:, None]``.
 
     Raises
     ------
@@ -144,52 +121,50 @@ def logn_scale(positions: Any, train_length: float, *, base_clip: float = 1.0) -
     Notes
     -----
     Su 2021 (Entropy invariance of attention, kexue.fm 8823); Chiang and Cholak 2022, section 5.3. Qwen counts
-    positions from 1 in a table that ends; here is no end.
+    positions from 1, and reads the factor from a table that ends; here every position has a factor.
 
     Examples
     --------
-    >>> import posenc
+    >>> import numpy as np, posenc
     >>> posenc.logn_scale([0, 511, 262143], 512)
     array([1., 1., 2.])
+    >>> q = np.ones((8, 1024, 64))
+    >>> scaled = q * posenc.logn_scale(1024, 512)[:, None]
     """
     function = "logn_scale"
-    where = as_positions(function, "positions", positions)
-    length, least = as_number(function, "train_length", train_length), as_number(function, "base_clip", base_clip)
+    array = as_positions(function, "positions", positions)
+    length, smallest = as_number(function, "train_length", train_length), as_number(function, "base_clip", base_clip)
     if length <= 1:
         fail_value(ValueError, function, "train_length", train_length, "more than 1")
-    check_positions(function, "positions", where)
-    if (where < 0).any():
-        fail(
-            ValueError,
-            function,
-            "positions",
-            where.min(),
-            "at least 0: the logarithm is that of how many keys are seen",
-        )
-    # the same function of the same numbers on both sides, so that the ratio is 1 at the trained length
-    scale: Float64 = np.maximum(np.log1p(where.astype(F64)) / np.log1p(length - 1), least)
+    check_positions(function, "positions", array)
+    if (array < 0).any():
+        fail_value(ValueError, function, "positions", array.min(), "at least 0, because p + 1 keys are seen")
+    # The same function of the same numbers above and below, so that the ratio is exactly 1 at the trained length.
+    scale: Float64 = np.maximum(np.log1p(array.astype(F64)) / np.log1p(length - 1), smallest)
     return scale
 
 
-def rerope_positions(positions: Any, *, window: float, leak: float | None = None) -> tuple[Float64, Float64]:
-    """Positions for pairs at least `window` apart: ``q = w``, ``k = 0``; leaky, ``(i + w (c - 1)) / c`` and ``j / c``.
+def rerope_positions(positions: npt.ArrayLike, *, window: float, leak: float | None = None) -> tuple[Float64, Float64]:
+    """Return the positions of ReRoPE for the pairs at least `window` apart.
 
-    Pairs nearer than `window` keep their own positions. Scores then see no distance beyond `window`, or with
-    ``leak=c`` the distance ``w + (i - j - w) / c``.
+    ``q = window``, ``k = 0``, or for Leaky ReRoPE ``q = (i + window (leak - 1)) / leak``, ``k = j / leak``.
+
+    Pairs nearer than `window` keep their own positions. The scores of the others see the distance `window`, or with
+    `leak` the distance ``window + (i - j - window) / leak``.
 
     Parameters
     ----------
     positions : int or array (..., N)
-        ``n`` means 0..n-1.
+        An int n means 0 .. n-1.
     window : number
         Positive, in positions.
     leak : number, optional
-        c, positive: how many times slower distances grow beyond the window.
+        Positive: the factor by which distances grow more slowly beyond the window.
 
     Returns
     -------
     (q, k)
-        float64 positions (..., N) to rotate the queries and the keys with, for the far pairs.
+        Positions (..., N) in float64 to rotate the queries and the keys by.
 
     Raises
     ------
@@ -198,8 +173,8 @@ def rerope_positions(positions: Any, *, window: float, leak: float | None = None
 
     Notes
     -----
-    Su 2023 (ReRoPE and Leaky ReRoPE, kexue.fm 9708): a second pass of attention with these positions and
-    ``window=(None, -w)``, merged with one of the near pairs by `merge_attention`.
+    Su 2023 (ReRoPE and Leaky ReRoPE, kexue.fm 9708). Two calls of `attention` compute it: the near pairs with their
+    own positions, the far pairs with these positions and ``window=(None, -w)``. `merge_attention` combines the two.
 
     Examples
     --------
@@ -210,32 +185,34 @@ def rerope_positions(positions: Any, *, window: float, leak: float | None = None
     (array([ 5., 10., 15.]), array([ 0.,  5., 10.]))
     """
     function = "rerope_positions"
-    where = _finite(function, positions)
-    width = _positive(function, "window", window)
+    array = _finite_positions(function, positions)
+    window = as_positive(function, "window", window)
     if leak is None:
-        return np.full(where.shape, width), np.zeros(where.shape)
-    slower = _positive(function, "leak", leak)
-    return (where + width * (slower - 1)) / slower, where / slower
+        return np.full(array.shape, window), np.zeros(array.shape)
+    leak = as_positive(function, "leak", leak)
+    return (array + window * (leak - 1)) / leak, array / leak
 
 
-def self_extend_positions(positions: Any, *, group: int, window: float) -> tuple[Float64, Float64]:
-    """Positions for pairs at least `window` apart: ``q = i // group + window - window / group``, ``k = j // group``.
+def self_extend_positions(positions: npt.ArrayLike, *, group: int, window: float) -> tuple[Float64, Float64]:
+    """Return the positions of Self-Extend for the pairs at least `window` apart.
+
+    ``q = i // group + window - window / group``, ``k = j // group``.
 
     Pairs nearer than `window` keep their own positions.
 
     Parameters
     ----------
     positions : int or array (..., N)
-        ``n`` means 0..n-1.
+        An int n means 0 .. n-1.
     group : int
-        How many neighbouring positions become one, at least 1.
+        Number of neighbouring positions that become one, at least 1.
     window : number
-        Positive, in positions; where `group` does not divide it, queries get fractions.
+        Positive, in positions. If it is no multiple of `group`, positions of queries are fractions.
 
     Returns
     -------
     (q, k)
-        float64 positions (..., N) to rotate the queries and the keys with, for the far pairs.
+        Positions (..., N) in float64 to rotate the queries and the keys by.
 
     Raises
     ------
@@ -245,8 +222,9 @@ def self_extend_positions(positions: Any, *, group: int, window: float) -> tuple
     Notes
     -----
     Jin et al. 2024 (Self-Extend), section 3.2. Their prefill divides ``window / group`` as here, their decoding rounds
-    it down: the two agree only where `group` divides `window`. A second pass of attention with these positions and
-    ``window=(None, -w)`` is merged with one of the near pairs by `merge_attention`.
+    the quotient down. The two agree only if `window` is a multiple of `group`. Two calls of `attention` compute it: the
+    near pairs with their own positions, the far pairs with these positions and ``window=(None, -w)``.
+    `merge_attention` combines the two.
 
     Examples
     --------
@@ -255,20 +233,13 @@ def self_extend_positions(positions: Any, *, group: int, window: float) -> tuple
     (array([2., 2., 3., 3., 4.]), array([0., 0., 1., 1., 2.]))
     """
     function = "self_extend_positions"
-    where = _finite(function, positions)
-    size, width = as_index(function, "group", group, 1), _positive(function, "window", window)
-    k = (where // size).astype(F64, copy=False)
-    return k + (width - width / size), k
+    array = _finite_positions(function, positions)
+    group, window = as_index(function, "group", group, 1), as_positive(function, "window", window)
+    k = (array // group).astype(F64, copy=False)
+    return k + (window - window / group), k
 
 
-def _finite(function: str, positions: Any) -> Array:
-    where = as_positions(function, "positions", positions)
-    check_positions(function, "positions", where)
-    return where
-
-
-def _positive(function: str, argument: str, value: Any) -> float:
-    number = as_number(function, argument, value)
-    if number <= 0:
-        fail_value(ValueError, function, argument, value, "a positive number")
-    return number
+def _finite_positions(function: str, positions: npt.ArrayLike) -> Array:
+    array = as_positions(function, "positions", positions)
+    check_positions(function, "positions", array)
+    return array

@@ -1,8 +1,8 @@
-"""Rotary position embedding: channel pairs of queries and keys turned by position * frequency."""
+"""Rotary position embeddings: each pair of channels of a query or key is rotated by position * frequency."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,18 @@ from .._core_api.arguments import (
     result_dtype,
     unbroadcast,
 )
-from ._rotation import LAYOUTS, cotangent, radians, rotation, turned_back
+from ..absolute.sinusoid import cos_sin_table
+from ._rotation import (
+    LAYOUTS,
+    Frequencies,
+    Layout,
+    Rotation,
+    Table,
+    cast_table,
+    read_frequencies,
+    read_rotation,
+    read_table,
+)
 
 __all__ = [
     "RopeGradient",
@@ -39,7 +50,7 @@ __all__ = [
 
 
 class RopeGradient(NamedTuple):
-    """Gradients of `rope`: `x` in its dtype, the others float64."""
+    """Gradients of `rope`: `x` in its dtype, the others in float64."""
 
     x: Array
     positions: Float64
@@ -47,7 +58,7 @@ class RopeGradient(NamedTuple):
 
 
 class RopeTableGradient(NamedTuple):
-    """Gradients of `rope` with a table in place of positions and frequencies, each in its argument's dtype."""
+    """Gradients of `rope` by a table (cos, sin), each in its argument's dtype."""
 
     x: Array
     cos: Array
@@ -56,45 +67,49 @@ class RopeTableGradient(NamedTuple):
 
 def rope(
     x: npt.ArrayLike,
-    positions: Any,
-    frequencies: Any = None,
+    positions: npt.ArrayLike | Table,
+    frequencies: Frequencies | None = None,
     *,
-    layout: str,
+    layout: Layout,
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
     inverse: bool = False,
-    out_layout: str | None = None,
+    out_layout: Layout | None = None,
     seq_axis: int = -2,
     out: Array | None = None,
 ) -> Array:
-    """Rotate channel pairs: ``y0 = x0 cos(p w) - x1 sin(p w)``, ``y1 = x0 sin(p w) + x1 cos(p w)``.
+    """Apply rotary position embeddings.
+
+    ``y0 = x0 cos(p w) - x1 sin(p w)``, ``y1 = x0 sin(p w) + x1 cos(p w)`` for each pair of channels.
 
     Parameters
     ----------
     x : array (..., N, D)
         Queries or keys.
-    positions : int, array (N,) or array of as many axes as x less one
-        ``n`` means 0..n-1. The last axis is the sequence and does not stretch; leading axes broadcast against those of
-        x, so positions per batch are (B, 1, N). A pair ``(cos, sin)`` of arrays (..., N, D // 2), as `rope_table`
-        makes, takes the place of positions and frequencies.
+    positions : int, array (N,), array with one axis less than x, or pair of arrays
+        An int n means 0 .. n-1. The last axis is the sequence axis and has exactly its length. The leading axes
+        broadcast against those of x, so positions per batch have the shape (B, 1, N). A pair ``(cos, sin)`` of arrays
+        (..., N, rotary_dim // 2), as `rope_table` returns it, replaces positions and frequencies.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies
-        Radians per position, see `rope_frequencies`; the ``attention_factor`` of a RopeFrequencies multiplies cos and
-        sin. Left out only where a table is given.
+        Radians per position, see `rope_frequencies`. The ``attention_factor`` of a RopeFrequencies multiplies cos and
+        sin. Required unless `positions` is a table.
     layout : {"half", "interleaved"}
-        Which channels are pair k of the rotated ones: ``(k, k + rotary_dim // 2)`` (GPT-NeoX, LLaMA in transformers)
-        or ``(2k, 2k + 1)`` (RoFormer, GPT-J, Meta's LLaMA). There is no default: the wrong one is silently wrong.
+        The channels of pair k: ``(k, k + rotary_dim // 2)`` for "half" (GPT-NeoX, LLaMA in transformers) or
+        ``(2k, 2k + 1)`` for "interleaved" (RoFormer, GPT-J, Meta's LLaMA). There is no default, because the wrong
+        layout gives wrong results without an error.
     rotary_dim : int, optional
-        How many channels turn, even; the others are copied bit for bit. Everything from `rotary_offset` on if None.
+        Number of rotated channels, even. The other channels are copied bit for bit. The default is all channels from
+        `rotary_offset` on.
     rotary_offset : int
-        First channel that turns.
+        First rotated channel.
     inverse : bool
-        The true inverse: the angle negated, divided by the attention_factor (a table by ``cos**2 + sin**2``).
+        Apply the inverse: negate the angle and divide by the attention_factor (for a table, by ``cos**2 + sin**2``).
     out_layout : {"half", "interleaved"}, optional
-        Store the rotated pairs in another layout than they are read in.
+        Layout of the rotated channels in the result; the default is `layout`.
     seq_axis : int
-        Axis of x that is the sequence; positions keep it last.
+        The sequence axis of x. The sequence axis of positions is always the last.
     out : array like x, optional
-        May be x itself.
+        Filled and returned. May be x itself.
 
     Returns
     -------
@@ -106,13 +121,14 @@ def rope(
     TypeError
         No layout; bool, complex or object arrays; a bare float for positions.
     ValueError
-        An odd width, an unknown layout, positions that do not match the sequence axis, a wrong number of frequencies.
+        An odd width, an unknown layout, positions that do not fit the sequence axis, a wrong number of frequencies.
 
     Notes
     -----
-    Su et al. 2021 (RoFormer), equation 34. Counter-clockwise, as all public code has it, so that
-    ``rope(q, i) @ rope(k, j)`` depends on ``j - i`` alone. Angles are reduced in double-double and rounded once: right
-    at every position, whatever the dtype of x. Half precision is rounded once, at the end; peers round three times.
+    Su et al. 2021 (RoFormer), equation 34. The rotation is counter-clockwise, as in all public code, so
+    ``rope(q, i) @ rope(k, j)`` depends on ``j - i`` alone. Angles are reduced in double-double and rounded once, so
+    they are accurate at every position and for every dtype of x. Results in half precision are rounded once, at the
+    end; other libraries round three times.
 
     Examples
     --------
@@ -120,63 +136,98 @@ def rope(
     >>> posenc.rope(np.array([[1.0, 0.0]]), [np.pi / 2], [1.0], layout="half").round(6)
     array([[0., 1.]])
 
-    Decoding: the one query at position 99, as an array, since the int 99 would mean 0..98.
+    Decode one query at position 99. Positions are an array here, because the int 99 would mean 0 .. 98.
 
     >>> q = np.ones((8, 1, 64), np.float32)
     >>> posenc.rope(q, [99], posenc.rope_frequencies(64), layout="half").shape
     (8, 1, 64)
     """
-    function = "rope"
-    data = as_data(function, "x", x)
-    rows, table, _, _, first, pairs_in, pairs_out = rotation(
-        function, data, positions, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
-    )
-    # positions and frequencies have been read by now: they may share memory with out
-    reads = (data,) if frequencies is not None else (data, *table)
-    given = out is not None
-    out, buffer = prepare_out(function, out, data.shape, data.dtype, reads, in_place=True)
+    rotation = read_rotation("rope", x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     if frequencies is None:
-        _core.rope_given(function, rows, *table, buffer, first, pairs_in, pairs_out, given)
-    else:
-        _core.rope(function, rows, table, buffer, first, pairs_in, pairs_out, given)
-    return finish_out(out, buffer)
+        return _rotate_by_table(rotation, positions, out)
+    frequencies, factor = rotation.frequencies(frequencies)
+    table = rotation.table(rotation.positions(positions), frequencies, factor)
+    return rotation.rotate(table, out)
 
 
+def _rotate_by_table(rotation: Rotation, table: npt.ArrayLike | Table, out: Array | None) -> Array:
+    x = rotation.x
+    cos, sin = cast_table(rotation, *read_table(rotation, table))
+    result, buffer = prepare_out(rotation.function, out, x.shape, x.dtype, (x, cos, sin), in_place=True)
+    _core.rope_given(
+        rotation.function, x, cos, sin, buffer,
+        rotation.rotary_offset, rotation.interleaved, rotation.out_interleaved, out is not None,
+    )  # fmt: skip
+    return finish_out(result, buffer)
+
+
+@overload
 def rope_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
-    positions: Any,
-    frequencies: Any = None,
+    positions: npt.ArrayLike,
+    frequencies: Frequencies,
     *,
-    layout: str,
+    layout: Layout,
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
     inverse: bool = False,
-    out_layout: str | None = None,
+    out_layout: Layout | None = None,
+    seq_axis: int = -2,
+) -> RopeGradient: ...
+@overload
+def rope_vjp(
+    grad: npt.ArrayLike,
+    x: npt.ArrayLike,
+    positions: Table,
+    frequencies: None = None,
+    *,
+    layout: Layout,
+    rotary_dim: int | None = None,
+    rotary_offset: int = 0,
+    inverse: bool = False,
+    out_layout: Layout | None = None,
+    seq_axis: int = -2,
+) -> RopeTableGradient: ...
+def rope_vjp(
+    grad: npt.ArrayLike,
+    x: npt.ArrayLike,
+    positions: npt.ArrayLike | Table,
+    frequencies: Frequencies | None = None,
+    *,
+    layout: Layout,
+    rotary_dim: int | None = None,
+    rotary_offset: int = 0,
+    inverse: bool = False,
+    out_layout: Layout | None = None,
     seq_axis: int = -2,
 ) -> RopeGradient | RopeTableGradient:
-    """Gradient of `rope`: ``dx`` is `grad` rotated back, ``dtheta = dy1 y0 - dy0 y1``, ``dp = sum_k w dtheta``.
+    """Return the gradients of `rope`.
+
+    ``dx`` is `grad` rotated by the negated angle; with ``dtheta = dy1 y0 - dy0 y1``, ``dp = sum_k w dtheta`` and
+    ``dw = sum_n p dtheta``.
 
     Parameters
     ----------
     grad : array like x
-        Cotangent of the result; the other arguments are those of `rope`.
+        Cotangent of the result. The other arguments are those of `rope`.
 
     Returns
     -------
-    RopeGradient
-        ``x`` in its dtype, ``positions`` and ``frequencies`` in float64, in their arguments' shapes; for a table
-        instead ``RopeTableGradient(x, cos, sin)``.
+    RopeGradient or RopeTableGradient
+        ``x`` in its dtype, ``positions`` and ``frequencies`` in float64, in their arguments' shapes. For a table
+        ``(x, cos, sin)``, each in its argument's shape and dtype.
 
     Raises
     ------
     TypeError, ValueError
-        As `rope`; also where `grad` does not have the shape of x, or for the inverse of a table (differentiate the
-        inverted table instead).
+        As `rope`. Also if `grad` does not have the shape of x, or for the inverse of a table (invert the table first,
+        and differentiate the rotation by the inverted table).
 
     Notes
     -----
-    With an attention_factor f the transpose is f times the inverse angle, not the inverse.
+    With an attention_factor f the gradient with respect to x is f times the rotation by the negated angle. It is not
+    the inverse of `rope`, which divides by f.
 
     Examples
     --------
@@ -185,47 +236,57 @@ def rope_vjp(
     >>> g.x, g.positions, g.frequencies
     (array([[0., 1.]]), array([1.]), array([0.]))
     """
-    function = "rope_vjp"
-    data = as_data(function, "x", x)
-    if inverse and frequencies is None:
-        fail(ValueError, function, "inverse", "a table", "positions and frequencies, or the table already inverted")
-    turn = rotation(
-        function, data, positions, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
-    )
-    rows, table, where, w, *layouts = turn
+    rotation = read_rotation("rope_vjp", x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     if frequencies is None:
-        table = np.concatenate(np.broadcast_arrays(*table), axis=-1)
-        d_x, d_table = np.empty(data.shape, table.dtype), np.empty((*data.shape[:-1], table.shape[-1]))
-        given = cotangent(function, grad, data, table.dtype)
-        _core.rope_table_vjp(function, given, cast_operand(rows, table.dtype), table, d_x, d_table, *layouts)
-        halves = np.split(np.moveaxis(d_table, seq_axis, -2), 2, axis=-1)
-        pair = [as_data(function, "table", part) for part in positions]
-        d_cos, d_sin = (unbroadcast(half, part.shape, part.dtype) for half, part in zip(halves, pair, strict=True))
-        return RopeTableGradient(d_x.astype(data.dtype, copy=False), d_cos, d_sin)
-    turn = (rows, table, where[..., None], w[None], *layouts)
-    d_data, d_positions, d_frequencies = turned_back(function, grad, turn, seq_axis)
-    sign = -1.0 if inverse else 1.0
-    return RopeGradient(d_data, sign * d_positions[..., 0], sign * d_frequencies[0])
+        return _table_vjp(grad, rotation, positions)
+    frequencies, factor = rotation.frequencies(frequencies)
+    positions = rotation.positions(positions)
+    table = rotation.table(positions, frequencies, factor)
+    d_x, d_positions, d_frequencies = rotation.vjp(grad, table, positions[..., None], frequencies[None])
+    return RopeGradient(d_x, d_positions[..., 0], d_frequencies[0])
+
+
+def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | Table) -> RopeTableGradient:
+    x, function = rotation.x, rotation.function
+    if rotation.inverse:
+        expected = "False for a table: invert the table, or pass positions and frequencies"
+        fail_value(ValueError, function, "inverse", True, expected)
+    cos, sin = read_table(rotation, table)
+    cos_sin = np.concatenate(np.broadcast_arrays(*cast_table(rotation, cos, sin)), axis=-1)
+    grad = rotation.read_grad(grad)
+    d_x, d_cos_sin = np.empty(x.shape, grad.dtype), np.empty((*x.shape[:-1], rotation.rotary_dim))
+    _core.rope_table_vjp(
+        function, grad, cast_operand(x, grad.dtype), cos_sin, d_x, d_cos_sin,
+        rotation.rotary_offset, rotation.interleaved, rotation.out_interleaved,
+    )  # fmt: skip
+    d_cos, d_sin = np.split(np.moveaxis(d_cos_sin, rotation.seq_axis, -2), 2, axis=-1)
+    return RopeTableGradient(
+        d_x.astype(x.dtype, copy=False),
+        unbroadcast(d_cos, cos.shape, cos.dtype),
+        unbroadcast(d_sin, sin.shape, sin.dtype),
+    )
 
 
 def rope_table(
-    positions: npt.ArrayLike | int, frequencies: Any, *, dtype: npt.DTypeLike | None = None
+    positions: npt.ArrayLike, frequencies: Frequencies, *, dtype: npt.DTypeLike | None = None
 ) -> tuple[Array, Array]:
-    """``cos(p w)`` and ``sin(p w)``, times the attention_factor: a table to rotate many tensors with.
+    """Tabulate cos and sin, to rotate many tensors by the same positions.
+
+    ``cos(p w)`` and ``sin(p w)``, times the attention_factor.
 
     Parameters
     ----------
     positions : int or array (..., N)
-        ``n`` means 0..n-1.
+        An int n means 0 .. n-1.
     frequencies : array (e,) or RopeFrequencies
         Radians per position.
     dtype : dtype, optional
-        Of the table; float32 unless given.
+        The dtype of the table; float32 by default.
 
     Returns
     -------
     (cos, sin)
-        Each (..., N, e); they share memory, cos before sin in each row.
+        Each (..., N, e). They are views of one array with rows [cos | sin].
 
     Raises
     ------
@@ -234,32 +295,37 @@ def rope_table(
 
     Examples
     --------
-    >>> import posenc
-    >>> cos, sin = posenc.rope_table(2, [1.0])
-    >>> cos, sin
-    (array([[1.       ], [0.5403023]], dtype=float32), array([[0.       ], [0.84147096]], dtype=float32))
+    One table serves the queries and the keys of a layer:
+
+    >>> import numpy as np, posenc
+    >>> table = posenc.rope_table(6, posenc.rope_frequencies(8), dtype=np.float64)
+    >>> q, k = np.ones((4, 6, 8)), np.ones((2, 6, 8))
+    >>> rotated = posenc.rope(q, table, layout="half"), posenc.rope(k, table, layout="half")
+    >>> bool((rotated[0] == posenc.rope(q, 6, posenc.rope_frequencies(8), layout="half")).all())
+    True
     """
     function = "rope_table"
-    where = as_positions(function, "positions", positions)
-    w, factor = radians(function, frequencies)
-    table = np.empty((*where.shape, 2 * len(w)), result_dtype(function, dtype, None))
-    _core.sinusoid(function, where, w, None, table, len(w), 0, 1, factor, factor)
-    return table[..., : len(w)], table[..., len(w) :]
+    positions = as_positions(function, "positions", positions)
+    frequencies, factor = read_frequencies(function, frequencies)
+    table = cos_sin_table(function, positions, frequencies, result_dtype(function, dtype, None), factor)
+    return table[..., : len(frequencies)], table[..., len(frequencies) :]
 
 
-def rope_matrix(position: float, frequencies: Any, *, layout: str, dim: int | None = None) -> Float64:
-    """The block-diagonal matrix of `rope` at one position: ``rope(x, p) = matrix @ x``.
+def rope_matrix(position: float, frequencies: Frequencies, *, layout: Layout, dim: int | None = None) -> Float64:
+    """Return the block-diagonal matrix of `rope` at one position.
+
+    ``rope(x, p) = matrix @ x``.
 
     Parameters
     ----------
     position : number
         An integer or a real.
     frequencies : array (e,) or RopeFrequencies
-        Radians per position; the attention_factor is included.
+        Radians per position. The attention_factor is included in the matrix.
     layout : {"half", "interleaved"}
         As in `rope`.
     dim : int, optional
-        Width of the matrix, at least 2e (the default); channels past 2e are left alone.
+        Width of the matrix, at least 2e, which is the default. The channels past 2e are not rotated.
 
     Returns
     -------
@@ -283,57 +349,61 @@ def rope_matrix(position: float, frequencies: Any, *, layout: str, dim: int | No
     """
     function = "rope_matrix"
     check_choice(function, "layout", layout, LAYOUTS)
-    w, factor = radians(function, frequencies)
-    where = as_reals(function, "position", position)
-    if where.ndim:
-        fail(ValueError, function, "position", f"{where.ndim} axes", "one number")
-    check_positions(function, "position", where)
-    width = 2 * len(w) if dim is None else as_index(function, "dim", dim, 2 * len(w))
-    identity, rows = np.eye(width), np.empty((width, width))
-    table = np.empty(2 * len(w))
-    _core.sinusoid(function, where, w, None, table, len(w), 0, 1, factor, factor)
+    frequencies, factor = read_frequencies(function, frequencies)
+    array = as_reals(function, "position", position)
+    if array.ndim:
+        fail(ValueError, function, "position", f"{array.ndim} axes", "one number")
+    check_positions(function, "position", array)
+    rotary_dim = 2 * len(frequencies)
+    dim = rotary_dim if dim is None else as_index(function, "dim", dim, rotary_dim)
+    table = cos_sin_table(function, array, frequencies, np.dtype(np.float64), factor)
+    identity, rows = np.eye(dim), np.empty((dim, dim))
     interleaved = layout == "interleaved"
     _core.rope(function, identity, table, rows, 0, interleaved, interleaved, False)
     return np.ascontiguousarray(rows.T)
 
 
 def convert_layout(
-    x: npt.ArrayLike, *, source: str, target: str, rotary_dim: int | None = None, heads: int | None = None
+    x: npt.ArrayLike, *, source: Layout, target: Layout, rotary_dim: int | None = None, heads: int | None = None
 ) -> Array:
-    """Reorder channel pairs from one rotary layout to the other: an exact copy.
+    """Reorder channels from one rotary layout to the other.
 
     Parameters
     ----------
     x : array
-        Activations (..., D); or, with `heads`, weights (heads * D, ...) or biases (heads * D,) of a query or key
+        Activations (..., D). With `heads`, weights (heads * D, ...) or biases (heads * D,) of a query or key
         projection.
     source, target : {"half", "interleaved"}
         The layout of x and of the result.
     rotary_dim : int, optional
-        How many leading channels of each head are rotary; all of them if None.
+        Number of leading rotary channels of each head; all channels by default.
     heads : int, optional
         Number of heads along the first axis.
 
     Returns
     -------
     ndarray
-        Shape and dtype of x. The conversion back restores x; as a linear map, that is also the transpose.
+        Shape and dtype of x. All values are copied exactly. The conversion from `target` to `source` restores x, and is
+        the transpose of this linear map.
 
     Raises
     ------
     TypeError, ValueError
-        An unknown layout, an odd rotary_dim, a first axis that `heads` does not divide.
+        An unknown layout, an odd rotary_dim, a first axis that is no multiple of `heads`.
 
     Notes
     -----
-    Converting both projections leaves every ``q @ k`` as it was, and turns a checkpoint made for one layout into one
-    for the other.
+    A conversion of both projections changes no product ``q @ k``, so it makes a checkpoint for one layout usable with
+    the other.
 
     Examples
     --------
-    >>> import posenc
-    >>> posenc.convert_layout([0.0, 1.0, 10.0, 11.0], source="half", target="interleaved")
-    array([ 0., 10.,  1., 11.])
+    Convert a key projection of 2 heads of width 4 from Meta's layout to that of transformers:
+
+    >>> import numpy as np, posenc
+    >>> weight = np.arange(8.0)[:, None] * np.ones(3)
+    >>> posenc.convert_layout(weight, source="interleaved", target="half", heads=2)[:, 0]
+    array([0., 2., 1., 3., 4., 6., 5., 7.])
     """
     function = "convert_layout"
     check_choice(function, "source", source, LAYOUTS)
@@ -342,18 +412,22 @@ def convert_layout(
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.ndim == 0:
         fail(ValueError, function, "x", "no axes", "at least 1")
-    rows, axis = (1, -1) if heads is None else (as_index(function, "heads", heads, 1), 0)
-    if array.shape[axis] % rows:
-        fail(ValueError, function, "x", f"first axis {array.shape[0]}", f"a multiple of {rows} heads")
-    width = array.shape[axis] // rows
-    turned = width if rotary_dim is None else as_index(function, "rotary_dim", rotary_dim, 0)
-    if rotary_dim is None and turned % 2:
-        fail(ValueError, function, "x", f"width {width}", "an even width")
-    if turned % 2 or turned > width:
-        fail_value(ValueError, function, "rotary_dim", turned, f"an even number of at most {width}")
+    axis = -1 if heads is None else 0
+    heads = 1 if heads is None else as_index(function, "heads", heads, 1)
+    if array.shape[axis] % heads:
+        fail(ValueError, function, "x", f"first axis {array.shape[0]}", f"a multiple of {heads} heads")
+    width = array.shape[axis] // heads
+    if rotary_dim is None:
+        rotary_dim = width
+        if width % 2:
+            fail(ValueError, function, "x", f"width {width}", "an even width")
+    rotary_dim = as_index(function, "rotary_dim", rotary_dim, 0)
+    if rotary_dim % 2 or rotary_dim > width:
+        fail_value(ValueError, function, "rotary_dim", rotary_dim, f"an even number of at most {width}")
     order = np.arange(width)
     if source != target:
-        pairs = order[:turned].reshape((2, -1) if source == "half" else (-1, 2))
-        order[:turned] = pairs.T.reshape(-1)
-    converted: Array = np.take(array, (width * np.arange(rows)[:, None] + order).reshape(-1), axis=axis)
+        pairs = order[:rotary_dim].reshape((2, -1) if source == "half" else (-1, 2))
+        order[:rotary_dim] = pairs.T.reshape(-1)
+    rows = (width * np.arange(heads)[:, None] + order).reshape(-1)
+    converted: Array = np.take(array, rows, axis=axis)
     return converted

@@ -1,95 +1,130 @@
-"""Rotary embedding by row and column: images."""
+"""Rotary position embeddings by row and column, for images."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from dataclasses import replace
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Float64, as_data, check_choice, fail, finish_out, prepare_out, unbroadcast
-from ._coordinates import Indices, coordinate_gradients, coordinates, counted, scales, table_by_pair
-from ._rotation import Rotation, along_sequence, cotangent, rotation, row_gradients
+from .._core_api.arguments import Array, Float64, check_choice, fail, finish_out, prepare_out
+from ._coordinates import Indices, coordinates_first, read_coordinates, table_by_coordinate
+from ._rotation import Frequencies, Layout, Rotation, read_rotation
 from .rope import RopeGradient
 
 __all__ = ["rope_2d", "rope_2d_vjp"]
 
-AXES = ("concat", "blocks", "alternate")
+Axes = Literal["concat", "blocks", "alternate"]
+AXES: tuple[Axes, ...] = get_args(Axes)
 
 
-def _of_2d(axes: str, e: int) -> tuple[Indices, Indices]:
-    """Coordinate and frequency of each of e pairs: the rows first, then the columns."""
+def _indices_of_pairs(axes: Axes, pairs: int) -> tuple[Indices, Indices]:
+    """Return the coordinate (0 for the row, 1 for the column) and the frequency of each pair."""
     if axes == "concat":
-        return np.repeat(np.arange(2), e // 2), np.tile(np.arange(e // 2), 2)
-    k = np.concatenate([np.arange(0, e, 2), np.arange(1, e, 2)])
+        return np.repeat(np.arange(2), pairs // 2), np.tile(np.arange(pairs // 2), 2)
+    k = np.concatenate([np.arange(0, pairs, 2), np.arange(1, pairs, 2)])
     return k % 2, k
 
 
-def _angles_2d(
-    axes: str, function: str, positions: Any, frequencies: Any, x: Array, turned: int, dtype: np.dtype[Any],
-    inverse: bool,
-) -> tuple[Array, Array, Float64]:  # fmt: skip
-    where = coordinates(function, positions, 2, x)
+def _read_angles(
+    rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies, axes: Axes
+) -> tuple[Array, Float64, float]:
+    """Return positions (2, ..., N), the frequencies as the user wrote them, and the attention_factor."""
+    positions = read_coordinates(rotation, positions, 2)
     if axes == "alternate":
-        w, factor = counted(function, frequencies, turned // 2, "rotary_dim // 2")
-    else:
-        if turned % 4:
-            fail(
-                ValueError, function, "x", f"{turned} rotated channels", "a multiple of 4, as many for each coordinate"
-            )
-        w, factor = counted(function, frequencies, turned // 4, "rotary_dim // 4")
-    on = scales(factor, inverse)
-    if axes == "blocks":  # each block of channels is a row of its own
-        where = np.moveaxis(where, 0, -1)
-        table = np.empty((*where.shape[:-1], turned), dtype)
-        _core.sinusoid(function, where, w, None, _in_two(table), turned // 4, 0, 1, *on)
-        return table, where, w[None]
-    of_pair, of_frequency = _of_2d(axes, turned // 2)
-    return table_by_pair(function, where, w[of_frequency], of_pair, on, dtype)
+        return positions, *rotation.frequencies(frequencies)
+    if rotation.rotary_dim % 4:
+        expected = "a multiple of 4, so that both coordinates rotate as many pairs"
+        fail(ValueError, rotation.function, "x", f"{rotation.rotary_dim} rotated channels", expected)
+    return positions, *rotation.frequencies(frequencies, 4)
 
 
-def _in_two(rows: Array) -> Array:
-    """(..., 2 n) as (..., 2, n): a view."""
-    return rows.reshape(*rows.shape[:-1], 2, rows.shape[-1] // 2)
+def _angles(
+    rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies, axes: Axes
+) -> tuple[Array, Array, Float64]:
+    """Return the table, positions (..., N, 2) and frequencies (2, pairs)."""
+    positions, frequencies, factor = _read_angles(rotation, positions, frequencies, axes)
+    coordinate_of_pair, frequency_of_pair = _indices_of_pairs(axes, rotation.rotary_dim // 2)
+    return table_by_coordinate(rotation, positions, frequencies[frequency_of_pair], factor, coordinate_of_pair)
+
+
+def _view_blocks(rotation: Rotation, array: Array) -> Array:
+    """View the rotated channels as (..., 2, rotary_dim // 2): one row for each block."""
+    channels = array[..., rotation.rotary_offset : rotation.rotary_offset + rotation.rotary_dim]
+    return channels.reshape(*array.shape[:-1], 2, rotation.rotary_dim // 2)
+
+
+def _block_angles(
+    rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies
+) -> tuple[Rotation, Array, Array, Float64]:
+    """Return the rotation of x viewed as blocks, its table, positions (..., N, 2) and frequencies.
+
+    The row of a token rotates the first block, the column the second: `rope` with 2 positions for each token.
+    """
+    positions, frequencies, factor = _read_angles(rotation, positions, frequencies, "blocks")
+    positions = np.moveaxis(positions, 0, -1)
+    x = _view_blocks(rotation, rotation.x)
+    blocks = replace(rotation, x=x, seq_axis=-2, rotary_dim=rotation.rotary_dim // 2, rotary_offset=0)
+    table = blocks.table(rotation.along_sequence(positions), frequencies, factor)
+    return blocks, table, positions, frequencies
+
+
+def _rotate_blocks(rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies, out: Array | None) -> Array:
+    function, x = rotation.function, rotation.x
+    blocks, table, _, _ = _block_angles(rotation, positions, frequencies)
+    result, buffer = prepare_out(function, out, x.shape, x.dtype, (x,), in_place=True)
+    first, end = rotation.rotary_offset, rotation.rotary_offset + rotation.rotary_dim
+    buffer[..., :first] = x[..., :first]
+    buffer[..., end:] = x[..., end:]
+    _core.rope(
+        function, blocks.x, table, _view_blocks(rotation, buffer),
+        0, rotation.interleaved, rotation.out_interleaved, out is not None,
+    )  # fmt: skip
+    return finish_out(result, buffer)
 
 
 def rope_2d(
     x: npt.ArrayLike,
-    positions: Any,
-    frequencies: Any,
+    positions: npt.ArrayLike,
+    frequencies: Frequencies,
     *,
-    layout: str,
-    axes: str = "concat",
+    layout: Layout,
+    axes: Axes = "concat",
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
     inverse: bool = False,
-    out_layout: str | None = None,
+    out_layout: Layout | None = None,
     seq_axis: int = -2,
     out: Array | None = None,
 ) -> Array:
-    """`rope` by two coordinates: half of the pairs turn by ``row * w``, the others by ``column * w``.
+    """Apply rotary position embeddings by row and column.
+
+    `rope`, where half of the pairs are rotated by ``row * w`` and the other half by ``column * w``.
 
     Parameters
     ----------
     x : array (..., N, D)
-        Queries or keys; their tokens in any order.
+        Queries or keys, with the tokens in any order.
     positions : array (2, N), or (2, ...) with as many axes as x
-        Row and column of each token, any integers or reals; after the first axis as in `rope`.
+        Row and column of each token, any integers or reals. The axes after the first are those of positions in `rope`.
     frequencies : array or RopeFrequencies
-        Radians per row or column: rotary_dim // 4 of them, with "alternate" rotary_dim // 2.
+        Radians per row or column: rotary_dim // 4 of them, or rotary_dim // 2 with "alternate".
     layout : {"half", "interleaved"}
         As in `rope`.
     axes : {"concat", "blocks", "alternate"}
-        Which pairs turn by what. ``concat``: the first half of the pairs by the row, the second by the column, with
-        the same frequencies. ``blocks``: the first half of the channels by the row, the second by the column, each
-        with pairs of its own; that differs from ``concat`` in the layout "half" only. ``alternate``: as ``concat``,
-        with frequencies 0, 2, 4, ... for the rows and 1, 3, 5, ... for the columns.
+        The assignment of pairs to rows and columns.
+
+        - ``"concat"``: the first half of the pairs is rotated by the row, the second half by the column, with the same
+          frequencies.
+        - ``"blocks"``: the first half of the channels is rotated by the row, the second half by the column, and each
+          half has its own pairs. This differs from ``"concat"`` in the layout "half" only.
+        - ``"alternate"``: as ``"concat"``, with frequencies 0, 2, 4, ... for the row and 1, 3, 5, ... for the column.
     rotary_dim, rotary_offset, inverse, out_layout, seq_axis
-        As in `rope`. With ``blocks``, `out_layout` holds within each block.
+        As in `rope`. With ``"blocks"``, `out_layout` is the layout within each block.
     out : array like x, optional
-        May be x itself.
+        Filled and returned. May be x itself.
 
     Returns
     -------
@@ -99,66 +134,56 @@ def rope_2d(
     Raises
     ------
     TypeError, ValueError
-        As `rope`; positions without a first axis of 2, rotated channels that are no multiple of 4.
+        As `rope`. Also for positions without a first axis of 2, and for rotated channels that are no multiple of 4.
 
     Notes
     -----
     Su et al. 2021 (RoFormer), equation 15, for each coordinate. References pair channels differently. Qwen2-VL's
-    vision tower: "half", ``concat``. Gemma 4's: "half", ``blocks``. Pixtral: "half", ``alternate``.
-    rotary-embedding-torch (axial), EVA-02, timm: "interleaved", ``concat``. Their coordinates are row before column;
-    pixel coordinates in [-1, 1] or in [0, 1] are positions and frequencies like any other.
+    vision tower: "half", ``"concat"``. Gemma 4's: "half", ``"blocks"``. Pixtral: "half", ``"alternate"``.
+    rotary-embedding-torch (axial), EVA-02, timm: "interleaved", ``"concat"``. In all of them the row comes before the
+    column. Pixel coordinates in [-1, 1] or in [0, 1] are positions like any others.
 
     Examples
     --------
-    A grid of 2 x 3 patches, row by row:
+    Rotate the 2 x 3 patches of an image, stored row by row:
 
     >>> import numpy as np, posenc
-    >>> grid = np.indices((2, 3)).reshape(2, -1)
-    >>> x = np.ones((6, 8), np.float32)
-    >>> posenc.rope_2d(x, grid, posenc.rope_frequencies(4), layout="half").shape
+    >>> patches = np.indices((2, 3)).reshape(2, -1)
+    >>> q = np.ones((6, 8), np.float32)
+    >>> posenc.rope_2d(q, patches, posenc.rope_frequencies(4), layout="half").shape
     (6, 8)
     """
     function = "rope_2d"
     check_choice(function, "axes", axes, AXES)
-    data = as_data(function, "x", x)
-    rows, table, _, _, first, pairs_in, pairs_out = rotation(
-        function, data, positions, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis,
-        partial(_angles_2d, axes),
-    )  # fmt: skip
-    given = out is not None
-    out, buffer = prepare_out(function, out, data.shape, data.dtype, (data,), in_place=True)
+    rotation = read_rotation(function, x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     if axes == "blocks":
-        blocks = slice(first, first + table.shape[-1])
-        for rest in (slice(0, first), slice(blocks.stop, None)):
-            buffer[..., rest] = rows[..., rest]
-        rows, table, target = _in_two(rows[..., blocks]), _in_two(table), _in_two(buffer[..., blocks])
-        first = 0
-    else:
-        target = buffer
-    _core.rope(function, rows, table, target, first, pairs_in, pairs_out, given)
-    return finish_out(out, buffer)
+        return _rotate_blocks(rotation, positions, frequencies, out)
+    table, _, _ = _angles(rotation, positions, frequencies, axes)
+    return rotation.rotate(table, out)
 
 
 def rope_2d_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
-    positions: Any,
-    frequencies: Any,
+    positions: npt.ArrayLike,
+    frequencies: Frequencies,
     *,
-    layout: str,
-    axes: str = "concat",
+    layout: Layout,
+    axes: Axes = "concat",
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
     inverse: bool = False,
-    out_layout: str | None = None,
+    out_layout: Layout | None = None,
     seq_axis: int = -2,
 ) -> RopeGradient:
-    """Gradient of `rope_2d`: each pair as in `rope_vjp`, its angle's share to its own coordinate.
+    """Return the gradients of `rope_2d`.
+
+    Those of `rope_vjp` for each pair, where ``dtheta`` belongs to the coordinate that rotates the pair.
 
     Parameters
     ----------
     grad : array like x
-        Cotangent of the result; the other arguments are those of `rope_2d`.
+        Cotangent of the result. The other arguments are those of `rope_2d`.
 
     Returns
     -------
@@ -168,11 +193,12 @@ def rope_2d_vjp(
     Raises
     ------
     TypeError, ValueError
-        As `rope_2d`; also where `grad` does not have the shape of x.
+        As `rope_2d`. Also if `grad` does not have the shape of x.
 
     Notes
     -----
-    With an attention_factor f the gradient with respect to x is f times the inverse angle, not the inverse.
+    With an attention_factor f the gradient with respect to x is f times the rotation by the negated angle, not the
+    inverse.
 
     Examples
     --------
@@ -184,31 +210,26 @@ def rope_2d_vjp(
     """
     function = "rope_2d_vjp"
     check_choice(function, "axes", axes, AXES)
-    data = as_data(function, "x", x)
-    turn = rotation(
-        function, data, positions, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis,
-        partial(_angles_2d, axes),
-    )  # fmt: skip
+    rotation = read_rotation(function, x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     if axes == "blocks":
-        return _blocks_vjp(function, grad, turn, seq_axis, inverse)
-    d_x, d_positions, d_spread = coordinate_gradients(function, grad, turn, seq_axis, inverse)
-    e = d_spread.shape[-1]
-    of_pair, of_frequency = _of_2d(axes, e)
-    d_frequencies = np.zeros(int(of_frequency.max()) + 1)
-    np.add.at(d_frequencies, of_frequency, d_spread[of_pair, np.arange(e)])
-    return RopeGradient(d_x, d_positions, d_frequencies)
+        return _blocks_vjp(grad, rotation, positions, frequencies)
+    d_x, d_positions, d_spread = rotation.vjp(grad, *_angles(rotation, positions, frequencies, axes))
+    pairs = d_spread.shape[-1]
+    coordinate_of_pair, frequency_of_pair = _indices_of_pairs(axes, pairs)
+    d_frequencies = np.zeros(int(frequency_of_pair.max()) + 1)
+    np.add.at(d_frequencies, frequency_of_pair, d_spread[coordinate_of_pair, np.arange(pairs)])
+    return RopeGradient(d_x, coordinates_first(d_positions), d_frequencies)
 
 
-def _blocks_vjp(function: str, grad: Any, turn: Rotation, seq_axis: int, inverse: bool) -> RopeGradient:
-    rows, table, where, w, first, pairs_in, pairs_out = turn
-    blocks = slice(first, first + table.shape[-1])
-    d_x = np.array(cotangent(function, grad, rows, table.dtype))
-    given, along = _in_two(d_x[..., blocks]), along_sequence(where, rows.ndim, seq_axis)[..., None]
-    inner = (_in_two(rows[..., blocks]), _in_two(table), along, w, 0, pairs_in, pairs_out)
-    d_blocks, d_rows, d_w = row_gradients(function, given, inner)
-    given[...] = d_blocks
-    sign = -1.0 if inverse else 1.0
-    d_where = unbroadcast(np.moveaxis(d_rows[..., 0], seq_axis, -2), where.shape, F64)
-    return RopeGradient(
-        d_x.astype(rows.dtype, copy=False), sign * np.ascontiguousarray(np.moveaxis(d_where, -1, 0)), sign * d_w[0]
+def _blocks_vjp(
+    grad: npt.ArrayLike, rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies
+) -> RopeGradient:
+    blocks, table, positions, frequencies = _block_angles(rotation, positions, frequencies)
+    grad, along = rotation.read_grad(grad), rotation.along_sequence(positions)
+    d_blocks, d_along, d_frequencies = blocks.vjp(
+        _view_blocks(rotation, grad), table, along[..., None], frequencies[None]
     )
+    d_x = np.array(grad)
+    _view_blocks(rotation, d_x)[...] = d_blocks
+    d_positions = np.moveaxis(d_along[..., 0], rotation.seq_axis, -2).reshape(positions.shape)
+    return RopeGradient(d_x.astype(rotation.x.dtype, copy=False), coordinates_first(d_positions), d_frequencies[0])
