@@ -1,15 +1,14 @@
-"""The linear map that takes the sinusoid of one position to that of another."""
+"""The linear map from the sinusoid of one position to that of another."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import (
-    F32,
     F64,
     Array,
     Float64,
@@ -26,14 +25,17 @@ from .._core_api.arguments import (
     prepare_out,
     unbroadcast,
 )
-from .sinusoid import Columns
-from .sinusoid import read_columns as columns_of
+from .frequency import Denominator
+from .sinusoid import Layout, Order, cos_sin_table, read_columns
 
 __all__ = ["ShiftGradient", "shift", "shift_matrix", "shift_vjp"]
 
 
+EVEN_WIDTH = "an even width: a sine without its cosine cannot be shifted"
+
+
 class ShiftGradient(NamedTuple):
-    """Gradients of `shift`: `encoding` in its dtype, the others float64."""
+    """Gradients of `shift`: `encoding` in its dtype, the others in float64."""
 
     encoding: Array
     offset: Float64
@@ -41,42 +43,41 @@ class ShiftGradient(NamedTuple):
 
 
 class _Shift(NamedTuple):
-    """What `shift` and its gradient prepare alike."""
+    """A shift as a rotation of the pairs (sin, cos) or (cos, sin)."""
 
-    angle: Array
-    """The offset, negated where a pair is (sin, cos): position of the rotation that does the shift."""
-    sign: float
-    columns: Columns
     table: Array
+    """[cos | sin] of ``positions * frequencies``."""
+    positions: Array
+    """``sign * offset``: a shift rotates pairs (sin, cos) clockwise and pairs (cos, sin) counter-clockwise."""
+    sign: float
+    frequencies: Float64
     interleaved: bool
 
 
-def _shift(
+def _read_shift(
     function: str,
     encoding: Array,
-    offset: Any,
+    offset: npt.ArrayLike,
     base: float,
-    frequencies: Any,
-    layout: str,
-    order: str,
-    denominator: str,
+    frequencies: npt.ArrayLike | None,
+    layout: Layout,
+    order: Order,
+    denominator: Denominator,
 ) -> _Shift:
-    if encoding.ndim < 1 or encoding.shape[-1] % 2 or not encoding.shape[-1]:
-        has = f"last axis {encoding.shape[-1]}" if encoding.ndim else "no axes"
-        fail(ValueError, function, "encoding", has, "an even width: a sine without its cosine cannot be shifted")
-    columns = columns_of(function, encoding.shape[-1], base, frequencies, layout, order, denominator)
-    by = as_reals(function, "offset", offset)
-    check_positions(function, "offset", by)
-    if not broadcasts_to(by.shape, encoding.shape[:-1]) or (by.ndim and by.shape[-1] != encoding.shape[-2]):
-        fail(
-            ValueError, function, "offset", f"shape {by.shape}", f"one offset, or one per row of {encoding.shape[:-1]}"
-        )
-    # sin(a + b) = sin a cos b + cos a sin b turns the pair (sin, cos) backwards, (cos, sin) forwards
-    sign = -1 if order == "sincos" else 1
-    angle, half = np.asarray(by * sign), len(columns.frequencies)
-    table = np.empty((*by.shape, 2 * half), F64 if encoding.dtype.char == "d" else F32)
-    _core.sinusoid(function, angle, columns.frequencies, columns.low, table, half, 0, 1, 1.0, 1.0)
-    return _Shift(angle, sign, columns, table, layout == "interleaved")
+    width = encoding.shape[-1] if encoding.ndim else 0
+    if width % 2 or not width:
+        has = f"last axis {width}" if encoding.ndim else "no axes"
+        fail(ValueError, function, "encoding", has, EVEN_WIDTH)
+    columns = read_columns(function, width, base, frequencies, layout, order, denominator)
+    offset = as_reals(function, "offset", offset)
+    check_positions(function, "offset", offset)
+    if not broadcasts_to(offset.shape, encoding.shape[:-1]) or (offset.ndim and offset.shape[-1] != encoding.shape[-2]):
+        expected = f"one offset, or one per row of {encoding.shape[:-1]}"
+        fail(ValueError, function, "offset", f"shape {offset.shape}", expected)
+    sign = -1 if order == "sincos" else 1  # sin(a + b) = sin a cos b + cos a sin b
+    positions = np.asarray(offset * sign)
+    table = cos_sin_table(function, positions, columns.frequencies, compute_dtype(encoding), low=columns.low)
+    return _Shift(table, positions, sign, columns.frequencies, layout == "interleaved")
 
 
 def shift(
@@ -85,21 +86,23 @@ def shift(
     *,
     base: float = 10000.0,
     frequencies: npt.ArrayLike | None = None,
-    layout: str = "interleaved",
-    order: str = "sincos",
-    denominator: str = "dim",
+    layout: Layout = "interleaved",
+    order: Order = "sincos",
+    denominator: Denominator = "dim",
     out: Array | None = None,
 ) -> Array:
-    """``PE[p + k]`` from ``PE[p]``: ``sin(a+b) = sin a cos b + cos a sin b``, and the same for cos.
+    """Shift sinusoidal encodings to other positions.
 
-    The map is linear in the encoding and the same at every position: it needs the offset k, not p.
+    ``PE[p + k]`` from ``PE[p]``, by ``sin(a + b) = sin a cos b + cos a sin b`` and its equivalent for the cosine.
+
+    The map is linear in the encoding and equal at every position: it needs the offset k, not p.
 
     Parameters
     ----------
     encoding : array (..., N, d)
-        Rows made by `sinusoidal` with the same options, d even; any `scale`.
+        Rows made by `sinusoidal` with the same options and any `scale`; d is even.
     offset : number or array (..., N)
-        k, one for all rows or one for each; integers or reals.
+        One k for all rows, or one for each row; integers or reals.
     base, frequencies, layout, order, denominator
         As in `sinusoidal`.
     out : array (..., N, d), optional
@@ -117,7 +120,7 @@ def shift(
 
     Notes
     -----
-    Vaswani et al. 2017, section 3.5, claims the linear map; this is it.
+    Vaswani et al. 2017, section 3.5, states that the shift is a linear map.
 
     Examples
     --------
@@ -128,7 +131,7 @@ def shift(
     """
     function = "shift"
     data = as_data(function, "encoding", encoding)
-    s = _shift(function, data, offset, base, frequencies, layout, order, denominator)
+    s = _read_shift(function, data, offset, base, frequencies, layout, order, denominator)
     out, buffer = prepare_out(function, out, data.shape, data.dtype, (data, offset, frequencies))
     _core.rope(function, data, s.table, buffer, 0, s.interleaved, s.interleaved, False)
     return finish_out(out, buffer)
@@ -141,16 +144,19 @@ def shift_vjp(
     *,
     base: float = 10000.0,
     frequencies: npt.ArrayLike | None = None,
-    layout: str = "interleaved",
-    order: str = "sincos",
-    denominator: str = "dim",
+    layout: Layout = "interleaved",
+    order: Order = "sincos",
+    denominator: Denominator = "dim",
 ) -> ShiftGradient:
-    """Gradient of `shift`: the shift by ``-offset`` of `grad`, and what turning each pair does to it.
+    """Return the gradients of `shift`.
+
+    ``dencoding`` is `grad` shifted by ``-offset``. With the gradient dtheta of each angle ``theta = offset w``,
+    ``doffset = sum_i w dtheta`` and ``dw = sum_n offset dtheta``.
 
     Parameters
     ----------
     grad : array (..., N, d)
-        Cotangent of the shifted encoding; the other arguments are those of `shift`.
+        Cotangent of the shifted encoding. The other arguments are those of `shift`.
 
     Returns
     -------
@@ -160,7 +166,7 @@ def shift_vjp(
     Raises
     ------
     TypeError, ValueError
-        As `shift`; also where `grad` does not have the shape of `encoding`.
+        As `shift`. Also if `grad` does not have the shape of `encoding`.
 
     Examples
     --------
@@ -170,20 +176,20 @@ def shift_vjp(
     """
     function = "shift_vjp"
     data = as_data(function, "encoding", encoding)
-    s = _shift(function, data, offset, base, frequencies, layout, order, denominator)
-    cotangent = as_data(function, "grad", grad)
-    if cotangent.shape != data.shape:
-        fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(data.shape))
-    kind = compute_dtype(data)
-    d_encoding = np.empty(data.shape, kind)
-    d_offset, d_frequencies = np.empty((*data.shape[:-1], 1)), np.empty((1, len(s.columns.frequencies)))
+    s = _read_shift(function, data, offset, base, frequencies, layout, order, denominator)
+    grad = as_data(function, "grad", grad)
+    if grad.shape != data.shape:
+        fail(ValueError, function, "grad", f"shape {grad.shape}", str(data.shape))
+    dtype = compute_dtype(data)
+    d_encoding = np.empty(data.shape, dtype)
+    d_positions, d_frequencies = np.empty((*data.shape[:-1], 1)), np.empty((1, len(s.frequencies)))
     _core.rope_vjp(
-        function, cotangent.astype(kind, copy=False), cast_operand(data, kind), s.table, s.angle[..., None],
-        s.columns.frequencies[None], None, d_encoding, d_offset, d_frequencies, 0, s.interleaved, s.interleaved,
+        function, grad.astype(dtype, copy=False), cast_operand(data, dtype), s.table, s.positions[..., None],
+        s.frequencies[None], None, d_encoding, d_positions, d_frequencies, 0, s.interleaved, s.interleaved,
     )  # fmt: skip
     return ShiftGradient(
         d_encoding.astype(data.dtype, copy=False),
-        unbroadcast(s.sign * d_offset[..., 0], s.angle.shape, F64),
+        unbroadcast(s.sign * d_positions[..., 0], s.positions.shape, F64),
         d_frequencies[0],
     )
 
@@ -194,11 +200,13 @@ def shift_matrix(
     *,
     base: float = 10000.0,
     frequencies: npt.ArrayLike | None = None,
-    layout: str = "interleaved",
-    order: str = "sincos",
-    denominator: str = "dim",
+    layout: Layout = "interleaved",
+    order: Order = "sincos",
+    denominator: Denominator = "dim",
 ) -> Float64:
-    """The matrix of `shift`: ``PE[p + offset] = matrix @ PE[p]`` for every p.
+    """Return the matrix of `shift`.
+
+    ``PE[p + offset] = matrix @ PE[p]`` for every p.
 
     Parameters
     ----------
@@ -228,13 +236,12 @@ def shift_matrix(
     """
     function = "shift_matrix"
     dim = as_index(function, "dim", dim, 1)
-    by = as_reals(function, "offset", offset)
-    if by.ndim:
-        fail(ValueError, function, "offset", f"{by.ndim} axes", "one number")
+    array = as_reals(function, "offset", offset)
+    if array.ndim:
+        fail(ValueError, function, "offset", f"{array.ndim} axes", "one number")
     if dim % 2:
-        fail_value(ValueError, function, "dim", dim, "an even width: a sine without its cosine cannot be shifted")
-    identity = np.eye(dim)
-    s = _shift(function, identity, by, base, frequencies, layout, order, denominator)
-    rows = np.empty((dim, dim))
+        fail_value(ValueError, function, "dim", dim, EVEN_WIDTH)
+    identity, rows = np.eye(dim), np.empty((dim, dim))
+    s = _read_shift(function, identity, array, base, frequencies, layout, order, denominator)
     _core.rope(function, identity, s.table, rows, 0, s.interleaved, s.interleaved, False)
     return np.ascontiguousarray(rows.T)

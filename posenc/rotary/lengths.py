@@ -138,7 +138,7 @@ def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: floa
         fail_value(ValueError, function, "train_length", train_length, "more than 1")
     check_positions(function, "positions", array)
     if (array < 0).any():
-        fail_value(ValueError, function, "positions", array.min(), "at least 0, because p + 1 keys are seen")
+        fail(ValueError, function, "positions", array.min(), "at least 0, because p + 1 keys are seen")
     # The same function of the same numbers above and below, so that the ratio is exactly 1 at the trained length.
     scale: Float64 = np.maximum(np.log1p(array.astype(F64)) / np.log1p(length - 1), smallest)
     return scale

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import F32, F64, Array, Float64, as_number, as_positive, compute_dtype, fail_value
+from .._core_api.arguments import F32, F64, Array, Float64, as_number, as_positive, compute_dtype, fail
 from ..absolute.sinusoid import cos_sin_table
 from ._rotation import Frequencies, Layout, Rotation, read_rotation
 from .rope import RopeGradient
@@ -49,7 +49,7 @@ def _angles(
     limit = _logarithm_limit(dtype) / np.abs(growth).max(initial=1e-300)
     if np.abs(distance).max(initial=0) > limit:
         expected = f"at most {limit:.0f} from center, or the scale leaves {dtype.name}: move center, or use float64"
-        fail_value(ValueError, function, "positions", positions.flat[np.abs(distance).argmax()], expected)
+        fail(ValueError, function, "positions", positions.flat[np.abs(distance).argmax()], expected)
     cos_and_sin = table.reshape(*positions.shape, 2, len(frequencies))
     cos_and_sin *= np.exp(distance[..., None, None] * growth)
     return table.astype(compute_dtype(rotation.x), copy=False), positions[..., None], frequencies[None], growth[None]

@@ -128,7 +128,7 @@ REFUSED = [
     ("rope", ROPE, {"positions": np.zeros((2, 2))}, "positions has length 2; expected 5"),
     ("rope", ROPE, {"x": X[None], "positions": GRID}, "positions has 2 axes; expected 1, or 3 to broadcast"),
     ("rope", ROPE, {"frequencies": np.ones(3)}, "frequencies has 3 entries; expected rotary_dim // 2 = 4"),
-    ("rope", ROPE, {"frequencies": 8}, "frequencies is 8; expected an array (e,), as rope_frequencies(D) makes it"),
+    ("rope", ROPE, {"frequencies": 8}, "frequencies is 8; expected an array (e,), such as rope_frequencies(D)"),
     ("rope", ROPE, {"positions": (np.ones((5, 4)), np.ones((2, 4))), "frequencies": None},
      "sin has length 2; expected 5"),
     ("rope_2d", PLANE, {"positions": 5}, "positions has shape (); expected (2, N)"),
