@@ -1,0 +1,422 @@
+"""The architecture: which files may include or import which, read from the sources as text.
+
+The folders of csrc/kernels and of posenc are rooms. A room knows itself and the rooms below it; only its own file knows
+an operator. Each test lists the offenders.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CSRC, KERNELS, PACKAGE = ROOT / "csrc", ROOT / "csrc" / "kernels", ROOT / "posenc"
+
+C_FILES = sorted(file for pattern in ("*.c", "*.h", "*.def") for file in CSRC.rglob(pattern))
+PYTHON_FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
+
+
+def listed(offenders: list[str]) -> str:
+    return "\n".join(["", *offenders])
+
+
+# ---- C: rooms of kernels ----
+
+MAY_INCLUDE = {
+    "base": (),
+    "bias": ("base",),
+    "tile": ("base", "bias"),
+    "content": ("base", "bias", "tile"),
+    "attention": ("base", "bias", "tile", "content"),
+    "encoding": ("base",),
+    "analysis": ("base", "tile"),
+}
+"""The rooms that a room of csrc/kernels may include, besides itself and the headers that stand in csrc."""
+
+
+def code_of(file: Path) -> str:
+    """The text of a C file without its comments."""
+    return re.sub(r"/\*.*?\*/|//[^\n]*", " ", file.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def includes(file: Path) -> list[str]:
+    return re.findall(r'^#include "([^"]+)"', code_of(file), flags=re.MULTILINE)
+
+
+def test_every_room_of_kernels_is_in_the_list():
+    assert {path.name for path in KERNELS.iterdir() if path.is_dir()} == set(MAY_INCLUDE)
+
+
+def test_kernels_include_only_the_rooms_below():
+    offenders = []
+    for room, below in MAY_INCLUDE.items():
+        for file in sorted((KERNELS / room).iterdir()):
+            for included in includes(file):
+                folder = included.rpartition("/")[0]
+                if folder not in (room, *below, ""):
+                    offenders.append(f"{name_of(file)} includes {included}")
+    assert not offenders, listed(offenders)
+
+
+def test_kernels_include_neither_the_binding_nor_the_runtime():
+    """The same holds of the headers in csrc, which kernels include; and the runtime knows nothing of Python."""
+    files = [file for file in C_FILES if file.is_relative_to(KERNELS) or file.parent == CSRC]
+    offenders = [
+        f"{name_of(f)} includes {i}" for f in files for i in includes(f) if i.startswith(("python/", "runtime/"))
+    ]
+    runtime = [file for file in C_FILES if file.is_relative_to(CSRC / "runtime")]
+    offenders += [f"{name_of(f)} includes {i}" for f in runtime for i in includes(f) if i.startswith("python/")]
+    assert not offenders, listed(offenders)
+
+
+def test_only_the_binding_includes_python_and_numpy():
+    found = [name_of(file) for file in C_FILES if re.search(r"#include [<\"](Python\.h|numpy/)", code_of(file))]
+    assert [file for file in found if not file.startswith("csrc/python/")] == []
+    assert found
+
+
+# ---- operators are named by their own files alone ----
+
+ROW = re.compile(r"^(?:DISTANCE|PAIR|POSITION|CONTENT)\((\w+),", flags=re.MULTILINE)
+TABLE = code_of(CSRC / "ops.def")
+OPERATORS = ROW.findall(TABLE)
+KERNELS_OF_THEIR_OWN = set(re.findall(r"^OP\((\w+),", TABLE, flags=re.MULTILINE))
+"""Rows that are no operator; a name such as toeplitz_matrix is theirs."""
+
+
+def names_operator(identifier: str, operator: str) -> bool:
+    """Whether the operator is a word of the identifier, as in PE_shaw, SHAW_V and shaw_vjp."""
+    return f"_{operator}_" in f"_{identifier.lower()}_" and identifier not in KERNELS_OF_THEIR_OWN
+
+
+def test_operators_are_found():
+    assert {"alibi", "fire", "toeplitz", "shaw"} <= set(OPERATORS)
+
+
+def own_file(operator: str) -> Path:
+    """The file that defines the operator's struct of functions."""
+    (file,) = (file for file in C_FILES if f"FN({operator}_op) =" in code_of(file))
+    return file
+
+
+def except_for(reasons: dict[str, str], rows: list[str]) -> list[object]:
+    """Rows of a test; those with a reason do not hold yet, and must fail."""
+    return [pytest.param(row, marks=pytest.mark.xfail(strict=True, reason=reasons[row])) if row in reasons else row
+            for row in rows]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "operator", except_for({"dense": "backward.c and bind.c have the word in other names"}, OPERATORS)
+)
+def test_c_names_an_operator_in_its_own_file_alone(operator):
+    """Encodings and analyses know no bias, so that a layer of theirs may be called dense."""
+    own = own_file(operator)
+    offenders = []
+    for file in C_FILES:
+        if file == own or file.name == "ops.def" or file.parent.name in ("encoding", "analysis"):
+            continue
+        identifiers = set(re.findall(r"[A-Za-z_]\w*", code_of(file)))
+        offenders += [f"{name_of(file)}: {i}" for i in sorted(identifiers) if names_operator(i, operator)]
+    assert not offenders, listed(offenders)
+
+
+GENERIC = [
+    file for file in PYTHON_FILES
+    if file.parent.name in ("_core_api", "attention") or file.relative_to(PACKAGE).as_posix() == "bias/operator.py"
+    or (file.parent.name in ("bias", "relative") and re.match(r"_[a-z]", file.name))
+]  # fmt: skip
+"""Python files that serve every operator."""
+
+
+def documentation(tree: ast.AST) -> set[int]:
+    """The ids of the nodes that are docstrings, and of strings that stand alone."""
+    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+
+
+def names_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, text) of every identifier, and of every string that could be one; prose may name an operator."""
+    silent = documentation(tree)
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.Name):
+            yield line, node.id
+        elif isinstance(node, ast.Attribute):
+            yield line, node.attr
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield line, node.name
+        elif isinstance(node, ast.arg):
+            yield line, node.arg
+        elif isinstance(node, ast.alias):
+            yield line, node.name
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in silent
+            and re.fullmatch(r"[\w.]+", node.value)
+        ):
+            yield line, node.value
+
+
+def parsed(file: Path) -> ast.AST:
+    return ast.parse(file.read_text(encoding="utf-8"), file.name)
+
+
+NAMED_IN_PYTHON = {
+    "toeplitz": "bias/_distance.py hands rows of distances to the kernel of toeplitz",
+    "transformer_xl": "relative/_content.py knows its vectors",
+    "deberta": "relative/_content.py knows its scale",
+}
+
+
+@pytest.mark.parametrize("operator", except_for(NAMED_IN_PYTHON, OPERATORS))
+def test_generic_python_names_no_operator(operator):
+    offenders = [
+        f"{name_of(file)}:{line}: {name}"
+        for file in GENERIC
+        for line, name in names_in(parsed(file))
+        if any(names_operator(word, operator) for word in name.split("."))
+    ]
+    assert not offenders, listed(offenders)
+
+
+# ---- Python: imports ----
+
+ORDER = (
+    "_core", "_core_api", "runtime", "absolute", "rotary", "bias", "relative", "attention", "analysis", "plot",
+    "posenc", "autograd", "demos", "__main__",
+)  # fmt: skip
+"""A module imports from its own room and from those before it. "posenc" is the package itself with its public names."""
+
+
+def room_of(module: str) -> str:
+    """The room of posenc.rotary.rope is rotary; a name of the package that is no module is the package's own."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in ORDER else "posenc"
+
+
+def imports(file: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of every import from posenc; `from a import b` is a.b."""
+    package = list(file.relative_to(ROOT).parent.parts)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names if alias.name.split(".")[0] == "posenc")
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            if module.split(".")[0] == "posenc":
+                yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+
+
+def test_every_room_of_python_is_in_the_list():
+    found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert found - {"__init__"} <= set(ORDER)
+
+
+def test_python_imports_only_the_rooms_below():
+    offenders = []
+    for file in PYTHON_FILES:
+        if file == PACKAGE / "__init__.py":
+            continue
+        first = file.relative_to(PACKAGE).parts[0]
+        room = first.removesuffix(".py")
+        for line, name in imports(file, parsed(file)):
+            if ORDER.index(room_of(name)) > ORDER.index(room):
+                offenders.append(f"{name_of(file)}:{line} imports {name}")
+    assert not offenders, listed(offenders)
+
+
+# ---- demos use the public interface ----
+
+DEMOS = [
+    *sorted((PACKAGE / "demos").rglob("*.py")), PACKAGE / "__main__.py", *sorted((ROOT / "examples").glob("*.py")),
+    *sorted((ROOT / "examples").glob("*.ipynb")),
+]  # fmt: skip
+SUBMODULES = ("analysis", "autograd", "demos", "plot")
+NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
+
+
+def source_of(file: Path) -> str:
+    """The code of a module, or of the cells of a notebook without its magic lines."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix != ".ipynb":
+        return text
+    cells = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    return "\n".join(line for cell in cells for line in cell.split("\n") if not line.startswith(("%", "!")))
+
+
+def is_public(name: str) -> bool:
+    """Whether a user may write this dotted name: posenc.rope, posenc.analysis.decay, anything of posenc.demos."""
+    parts = name.split(".")[1:]
+    if not parts or parts[0] == "demos":
+        return True
+    if any(part.startswith("_") and not part.startswith("__") for part in parts):
+        return False
+    if parts[-1].startswith("__"):
+        return True
+    if parts[0] in SUBMODULES:
+        return len(parts) == 1 or parts[1] == "*" or parts[1] in import_module(f"posenc.{parts[0]}").__all__
+    return parts[0] in import_module("posenc").__all__
+
+
+def bound_names(file: Path, tree: ast.AST) -> dict[str, str]:
+    """Variables that are the package or a module of it -> its dotted name."""
+    bound = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "posenc":
+                    bound[alias.asname or "posenc"] = alias.name if alias.asname else "posenc"
+        elif isinstance(node, ast.ImportFrom):
+            for (_, name), alias in zip(imports(file, ast.Module([node], [])), node.names, strict=False):
+                if name.startswith("posenc.") and name.removeprefix("posenc.") in SUBMODULES:
+                    bound[alias.asname or alias.name] = name
+    return bound
+
+
+def used_names(tree: ast.AST, bound: dict[str, str]) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of every attribute of what is imported from posenc, and of every private attribute."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute):
+            continue
+        if isinstance(node.value, ast.Name) and node.value.id in bound:
+            yield node.lineno, f"{bound[node.value.id]}.{node.attr}"
+        elif re.match("_[^_]", node.attr) and node.attr not in NAMED_TUPLE and ast.unparse(node.value) != "self":
+            yield node.lineno, f"posenc.{node.attr}"
+
+
+PRIVATE_NAMES = {
+    "posenc/demos/tour/measure.py": "it asks whether an operator is a Content",
+    "posenc/demos/tour/pictures.py": "it asks whether an operator is a Content",
+    "posenc/demos/tour/schemes.py": "it asks whether an operator is a Content",
+    "posenc/__main__.py": "it prints the flags of the build, which no public function returns",
+}
+
+
+@pytest.mark.parametrize("name", except_for(PRIVATE_NAMES, [name_of(file) for file in DEMOS]))
+def test_demos_use_public_names(name):
+    file = ROOT / name
+    pytest.importorskip("autograd")
+    pytest.importorskip("matplotlib")
+    tree = ast.parse(source_of(file), file.name)
+    imported = list(imports(file, tree))
+    bound = bound_names(file, tree)
+    found = [*imported, *used_names(tree, bound)]
+    offenders = [f"{name_of(file)}:{line}: {name}" for line, name in sorted(set(found)) if not is_public(name)]
+    assert not offenders, listed(offenders)
+
+
+# ---- constants ----
+
+CONSTANTS = code_of(CSRC / "constants.def")
+NUMBERS = dict(re.findall(r"^CONSTANT\((\w+), (\d+)\)", CONSTANTS, flags=re.MULTILINE))
+OPTIONS = {
+    name: tuple(option.partition("_")[2].lower() for option in options.split(", "))
+    for name, options in re.findall(r"^OPTIONS\((\w+), ([^)]+)\)", CONSTANTS, flags=re.MULTILINE)
+}
+TABLEAUS = tuple(re.findall(r"^TABLEAU\((\w+),", CONSTANTS, flags=re.MULTILINE))
+
+
+def c_numbers() -> dict[str, set[int]]:
+    """Every enumerator and macro of csrc that is a plain integer."""
+    found: dict[str, set[int]] = {}
+    for file in C_FILES:
+        text = code_of(file)
+        for name, value in [*re.findall(r"\b([A-Z]\w+) = (\d+)[,\s}]", text), *NUMBERS.items(),
+                            *re.findall(r"^#define ([A-Z]\w+) (\d+)\s*$", text, flags=re.MULTILINE)]:  # fmt: skip
+            found.setdefault(name, set()).add(int(value))
+    return found
+
+
+def python_numbers(tree: ast.AST) -> Iterator[tuple[int, str, int]]:
+    """(line, name, value) of every name that is bound to a plain integer, several at once included."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                pairs = [(target, node.value)]
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    pairs = list(zip(target.elts, node.value.elts, strict=False))
+                for name, value in pairs:
+                    if isinstance(name, ast.Name) and isinstance(value, ast.Constant) and type(value.value) is int:
+                        yield node.lineno, name.id, value.value
+
+
+def test_constants_are_found():
+    assert int(NUMBERS["BLOCK_M"]) == 64
+    assert OPTIONS["PADDINGS"] == ("zero", "circular", "replicate")
+    assert "euler" in TABLEAUS
+
+
+def test_c_says_a_shared_constant_once():
+    offenders = []
+    for file in C_FILES:
+        if file.name == "constants.def":
+            continue
+        for name in (*NUMBERS, *OPTIONS):
+            if re.search(rf"\b{name} = |#define {name}\b", code_of(file)):
+                offenders.append(f"{name_of(file)}: {name}")
+    assert not offenders, listed(offenders)
+
+
+def test_python_repeats_no_number_of_c():
+    """A Python name is a constant of C's if C has the name with the same value, in whatever case."""
+    numbers = {(name.lower().strip("_"), value) for name, values in c_numbers().items() for value in values}
+    offenders = [
+        f"{name_of(file)}:{line}: {name} = {value}"
+        for file in PYTHON_FILES
+        for line, name, value in python_numbers(parsed(file))
+        if (name.lower().strip("_"), value) in numbers
+    ]
+    assert not offenders, listed(offenders)
+
+
+def may_spell(node: ast.AST) -> bool:
+    """A type has to spell its strings, and so has a look-up of their codes, map(MODES.index, (...))."""
+    if isinstance(node, ast.Subscript):
+        return ast.unparse(node.value).endswith("Literal")
+    return isinstance(node, ast.Call) and ast.unparse(node).startswith("map(") and ".index," in ast.unparse(node)
+
+
+def test_python_repeats_no_list_of_options():
+    lists = [set(options) for options in (*OPTIONS.values(), TABLEAUS)]
+    offenders = []
+    for file in PYTHON_FILES:
+        tree = parsed(file)
+        spelled = {id(inner) for node in ast.walk(tree) if may_spell(node) for inner in ast.walk(node)}
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Tuple, ast.List, ast.Set)) and id(node) not in spelled:
+                strings = {e.value for e in node.elts if isinstance(e, ast.Constant) and isinstance(e.value, str)}
+                if any(options <= strings for options in lists):
+                    offenders.append(f"{name_of(file)}:{node.lineno}: {ast.unparse(node)}")
+    assert not offenders, listed(offenders)
+
+
+# ---- a clone that is not built ----
+
+
+def test_an_import_of_a_clone_that_is_not_built_says_so(tmp_path):
+    """In one sentence with the command that builds it, and not as a circular import."""
+    shutil.copytree(
+        PACKAGE, tmp_path / "posenc", ignore=shutil.ignore_patterns("_core.*so", "_core.*pyd", "__pycache__")
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", "import posenc"], cwd=tmp_path, env=environment, capture_output=True,
+                          text=True, check=False, timeout=60)  # fmt: skip
+    assert done.returncode == 1
+    message = done.stderr.strip().split("\n")[-1]
+    assert message.startswith("ImportError: ")
+    assert "pip install" in message
+    assert "circular" not in done.stderr
