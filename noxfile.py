@@ -1,0 +1,131 @@
+"""Tasks of a developer: `nox -l` lists them, `nox -s lint` runs one.
+
+The sessions `tour`, `tests` and `docs` run the commands of README.md, as they stand there. By default a session has an
+environment of its own. With `nox --no-venv` it uses the current environment, in which posenc is already installed, and
+adds only what is missing; `.ci/run` calls the sessions in this way.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import nox
+
+nox.options.default_venv_backend = "venv"
+nox.options.sessions = ["lint", "tests"]
+
+ROOT = Path(__file__).resolve().parent
+PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+PEERS = ("torch==2.13.0", "transformers", "x-transformers", "rotary-embedding-torch")
+"""Packages that tests/peers compares with."""
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""Thread pools of BLAS and torch that spin for the same cores take up to twenty times as long as one thread each."""
+
+
+def readme_command(extra: str) -> tuple[list[str], list[str]]:
+    """Return the command of README.md that installs this extra: its installation and the rest, without the comment."""
+    pattern = rf'^(pip install -e "\.\[{extra}\]") && ([^#\n]+)'
+    found = re.search(pattern, (ROOT / "README.md").read_text(), re.MULTILINE)
+    if found is None:
+        raise ValueError(f'README.md has no command that begins with pip install -e ".[{extra}]" &&')
+    return shlex.split(found[1]), shlex.split(found[2])
+
+
+def install(session: nox.Session, *requirements: str) -> None:
+    session.run("python", "-m", "pip", "install", "-q", *requirements)
+
+
+def requirements(extra: str) -> list[str]:
+    return list(PROJECT["project"]["optional-dependencies"][extra])
+
+
+def run_readme_command(session: nox.Session, extra: str) -> None:
+    """Run a command of README.md; further arguments of the session are appended to it."""
+    pip, command = readme_command(extra)
+    if session.venv_backend == "none":
+        install(session, *requirements(extra))
+    else:
+        session.run(*pip)
+    session.run(*command, *session.posargs, env=ONE_THREAD)
+
+
+def copy_of_tree(session: nox.Session) -> Path:
+    """Copy the files that git knows to a temporary directory, and change to it."""
+    tree = Path(session.create_tmp()) / "tree"
+    shutil.rmtree(tree, ignore_errors=True)
+    for name in subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")[:-1]:
+        target = tree / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target)
+    session.chdir(tree)
+    return tree
+
+
+@nox.session
+def tour(session: nox.Session) -> None:
+    """README's first command: all operators, as tables and pictures."""
+    run_readme_command(session, "tour")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """README's second command; for example: nox -s tests -- -n 2 -k rope."""
+    run_readme_command(session, "test")
+
+
+@nox.session
+def peers(session: nox.Session) -> None:
+    """Compare with torch, transformers, x-transformers and rotary-embedding-torch."""
+    install(session, *PEERS)
+    if session.venv_backend != "none":
+        session.run(*readme_command("test")[0])
+    session.run("python", "-m", "pytest", "tests/peers", *session.posargs, env=ONE_THREAD)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """README's command for the manual, which executes the notebooks; the pages must need no network."""
+    run_readme_command(session, "docs")
+    session.run("python", "docs/operator_table.py", "--check")
+    pages = sorted((ROOT / "build" / "docs-html").rglob("*.html"))
+    loads = re.compile(r'<(?:script|link|img)[^>]*(?:src|href)="(?:https?:)?//')
+    if remote := [str(page) for page in pages if loads.search(page.read_text())]:
+        session.error(f"pages load from the network: {', '.join(remote)}")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check form, types and prose with the pinned tools of the dependency group `lint`; nothing is compiled."""
+    group = nox.project.dependency_groups(PROJECT, "lint")
+    install(session, *group, *requirements("test"), *PROJECT["project"]["dependencies"])
+    sources = subprocess.check_output(["git", "ls-files", "*.[ch]"], cwd=ROOT, text=True).split()
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+    session.run("clang-format", "--dry-run", "--Werror", *sources)
+    session.run("python", ".ci/prose.py")
+    flags = re.compile(r"-(?:ffast-math|Ofast|march=native)")
+    for name in ("setup.py", "pyproject.toml", *sources):
+        for number, line in enumerate((ROOT / name).read_text().splitlines(), 1):
+            if flags.search(line.replace("no -ffast-math", "")):
+                session.error(f"{name}:{number}: a flag that changes the arithmetic: {line.strip()}")
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Print which share of the lines of posenc (coverage.py) and of csrc (gcovr) the tests run."""
+    group = nox.project.dependency_groups(PROJECT, "coverage")
+    install(session, *group, *requirements("test"), *PROJECT["project"]["dependencies"], "setuptools")
+    tree = copy_of_tree(session)
+    # -O1: with -O3 gcc moves counters, and lines of inlined functions are lost. Children that a test kills write none.
+    flags = {"POSENC_CFLAGS": "-O1 --coverage -fprofile-update=prefer-atomic", "POSENC_LDFLAGS": "--coverage"}
+    session.run("python", "setup.py", "-q", "build_ext", "--inplace", env=flags)
+    marked = ("-m", "not slow", "--ignore=tests/peers", *(session.posargs or ("-n", "2")))
+    session.run("python", "-m", "coverage", "run", "-m", "pytest", *marked, env=ONE_THREAD)
+    session.run("python", "-m", "coverage", "combine", "-q")
+    session.run("python", "-m", "coverage", "report", "--skip-covered", "--sort=cover")
+    session.run("gcovr", "--root", str(tree), "--filter", "csrc/", "--sort", "uncovered-percent", "build")
