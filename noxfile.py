@@ -1,3 +1,8 @@
+#!/usr/bin/env -S pipx run
+# /// script
+# requires-python = ">=3.10"
+# dependencies = ["nox>=2025.2.9"]
+# ///
 """Tasks of a developer: `nox -l` lists them, `nox -s lint` runs one.
 
 The sessions `tour`, `tests` and `docs` run the commands of README.md, as they stand there. By default a session has an
@@ -15,8 +20,8 @@ from pathlib import Path
 
 import nox
 
+nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "venv"
-nox.options.sessions = ["lint", "tests"]
 
 ROOT = Path(__file__).resolve().parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
@@ -65,7 +70,7 @@ def copy_of_tree(session: nox.Session) -> Path:
     return tree
 
 
-@nox.session
+@nox.session(default=False)
 def tour(session: nox.Session) -> None:
     """README's first command: all operators, as tables and pictures."""
     run_readme_command(session, "tour")
@@ -77,7 +82,7 @@ def tests(session: nox.Session) -> None:
     run_readme_command(session, "test")
 
 
-@nox.session
+@nox.session(default=False)
 def peers(session: nox.Session) -> None:
     """Compare with torch, transformers, x-transformers and rotary-embedding-torch."""
     install(session, *PEERS)
@@ -86,7 +91,7 @@ def peers(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "tests/peers", *session.posargs, env=ONE_THREAD)
 
 
-@nox.session
+@nox.session(default=False)
 def docs(session: nox.Session) -> None:
     """README's command for the manual, which executes the notebooks; the pages must need no network."""
     run_readme_command(session, "docs")
@@ -115,7 +120,7 @@ def lint(session: nox.Session) -> None:
                 session.error(f"{name}:{number}: a flag that changes the arithmetic: {line.strip()}")
 
 
-@nox.session
+@nox.session(default=False)
 def coverage(session: nox.Session) -> None:
     """Print which share of the lines of posenc (coverage.py) and of csrc (gcovr) the tests run."""
     group = nox.project.dependency_groups(PROJECT, "coverage")
@@ -129,3 +134,7 @@ def coverage(session: nox.Session) -> None:
     session.run("python", "-m", "coverage", "combine", "-q")
     session.run("python", "-m", "coverage", "report", "--skip-covered", "--sort=cover")
     session.run("gcovr", "--root", str(tree), "--filter", "csrc/", "--sort", "uncovered-percent", "build")
+
+
+if __name__ == "__main__":
+    nox.main()

@@ -1,6 +1,6 @@
-"""Builds posenc._core: the binding once, every file under csrc/kernels once per (ISA, real).
+"""Build posenc._core: the binding once, and every file under csrc/kernels once per (ISA, real).
 
-All configuration is in pyproject.toml; what is here is what setuptools has no words for.
+All other configuration is in pyproject.toml, which cannot describe such an extension.
 """
 
 import os
@@ -30,7 +30,7 @@ INCLUDE = [str(CSRC), str(CSRC / "kernels")]
 
 
 class build_kernels(build_ext):
-    """Compiles csrc/kernels once per (ISA, real) into objects that the extension links."""
+    """Compile csrc/kernels once per (ISA, real) into objects that the extension links."""
 
     def build_extension(self, ext):
         msvc = self.compiler.compiler_type == "msvc"
