@@ -123,7 +123,7 @@ def sinusoidal(
     layout : {"interleaved", "halves"}
         ``sin, cos, sin, cos, ...`` or ``[sin ... | cos ...]``. The pairs of `rope` have layouts of their own.
     order : {"sincos", "cossin"}
-        Whether the sine or the cosine comes first.
+        The function that comes first in each pair.
     denominator : {"dim", "half-1"}
         See `frequencies`.
     scale : float

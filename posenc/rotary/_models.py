@@ -1,6 +1,6 @@
-"""What transformers fills in where a checkpoint's config leaves its rotary part out, by model_type.
+"""Defaults of transformers for the rotary part of a config, by model_type.
 
-tests/peers/test_transformers_configs.py makes every row again from the configuration classes of transformers.
+tests/peers/test_transformers_configs.py derives every row from the configuration classes of transformers.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 class Model(NamedTuple):
-    """Defaults of one model_type; None is one that its config must say."""
+    """Defaults of one model_type. The config must have the values that are None here, unless a field says otherwise."""
 
     base: float | None = None
-    partial: float = 1.0
-    """Part of the head that turns."""
+    partial_rotary_factor: float = 1.0
+    """The part of the head that is rotated."""
     head_dim: int | None = None
-    """Where None: hidden size over heads."""
+    """If None, the hidden size over the number of heads."""
     rotary_dim: int | None = None
+    """If None, the other widths decide."""
     qk_rope_head_dim: int | None = None
+    """If None, the model has no latent attention."""
     sliding_base: float | None = None
-    """Base of the sliding layers of models with two bases."""
+    """Base of the sliding layers. If None, the model has one base."""
     scaled: tuple[str, ...] = ()
-    """Where old configs have one scaling and layers of two types: the types that it is for."""
+    """The layer types that a scaling is for, if old configs have one scaling and two types of layers."""
     original_length: int | None = None
-    """original_max_position_embeddings, which else is max_position_embeddings."""
-    says_scaling: bool = False
-    """The class has a scaling of its own, so a config must say which it means."""
+    """original_max_position_embeddings; if None, max_position_embeddings."""
+    requires_scaling: bool = False
+    """The class of transformers has a scaling of its own, so the config must say which scaling it has."""
 
 
 _BASES = {
@@ -66,15 +68,15 @@ _SCALED = {
     (FULL, SLIDING): "modernbert modernbert-decoder",
 }
 _ORIGINAL_LENGTH = {4096: "phi3 phi4_multimodal"}
-_SAYS_SCALING = {True: "apertus cwm gpt_oss"}
+_REQUIRES_SCALING = {True: "apertus cwm gpt_oss"}
 
 
 def _models() -> dict[str, Model]:
     found: dict[str, Model] = {}
     columns: tuple[tuple[str, Mapping[Any, str]], ...] = (
-        ("base", _BASES), ("partial", _PARTIAL), ("head_dim", _HEAD_DIM), ("rotary_dim", _ROTARY_DIM),
+        ("base", _BASES), ("partial_rotary_factor", _PARTIAL), ("head_dim", _HEAD_DIM), ("rotary_dim", _ROTARY_DIM),
         ("qk_rope_head_dim", _QK_ROPE), ("sliding_base", _SLIDING_BASE), ("scaled", _SCALED),
-        ("original_length", _ORIGINAL_LENGTH), ("says_scaling", _SAYS_SCALING),
+        ("original_length", _ORIGINAL_LENGTH), ("requires_scaling", _REQUIRES_SCALING),
     )  # fmt: skip
     for column, names_of in columns:
         for value, names in names_of.items():

@@ -1,88 +1,98 @@
-"""Frequencies of rotary embeddings, with every scaling by which a context is made longer."""
+"""Frequencies of rotary position embeddings, and the scalings that extend them to longer contexts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
-from .._core_api.arguments import F64, Float64, as_data, as_index, as_number, check_choice, fail, fail_value
+from .._core_api.arguments import (
+    F64,
+    Float64,
+    as_bool,
+    as_data,
+    as_index,
+    as_number,
+    check_choice,
+    fail,
+    fail_value,
+)
 from ..absolute.frequency import exact_frequencies
 
 __all__ = ["RopeFrequencies", "rope_frequencies"]
 
+RopeType = Literal[
+    "default", "linear", "ntk", "dynamic", "ntk_by_parts", "yarn", "longrope", "llama3", "proportional", "ntk_mixed"
+]
 LENGTHS = ("max_position_embeddings", "original_max_position_embeddings")
 
 
 class RopeFrequencies(NamedTuple):
-    """What `rope_frequencies` returns: radians per position and two separate factors."""
+    """Rotary frequencies in radians per position, and two separate factors."""
 
     inv_freq: Float64
     """(dim // 2,) radians per position."""
     attention_factor: float
-    """Multiplies cos and sin, so that rotated logits carry its square."""
+    """Multiplies cos and sin, so rotated logits contain its square."""
     softmax_factor: float
-    """Multiplies the scale of the logits; `rope` never applies it."""
+    """Multiplies the scale of the logits. `rope` never applies it."""
 
 
 class _Request(NamedTuple):
-    """One call; its methods read a key and check it."""
+    """One call of `rope_frequencies`. Its methods read and check the keys."""
 
     function: str
     rope_type: str
     dim: int
     base: float
-    w: Float64
-    """What is scaled: base**(-2k / dim)."""
+    inv_freq: Float64
+    """The unscaled frequencies, base**(-2k / dim)."""
     seq_len: int | None
     keys: Mapping[str, Any]
 
     def number(self, key: str, default: float | None = None, *, least: float = 0.0, above: bool = True) -> float:
-        """A number above `least`, or at least that; without a default the type needs the key."""
+        """Return a number above `least`, or with ``above=False`` at least `least`; without a default it is required."""
         expected = f"a number above {least:g}" if above else f"a number of at least {least:g}"
         if key not in self.keys:
             if default is None:
-                fail(ValueError, self.function, key, "no value", f"{expected}: rope_type {self.rope_type!r} needs it")
+                self.fail_missing(key, expected)
             return default
         value = as_number(self.function, key, self.keys[key])
         if value < least or (above and value == least):
-            fail(ValueError, self.function, key, self.keys[key], expected)
+            fail_value(ValueError, self.function, key, self.keys[key], expected)
         return value
 
+    def fail_missing(self, key: str, expected: str) -> NoReturn:
+        fail(ValueError, self.function, key, "no value", f"{expected}: rope_type {self.rope_type!r} needs it")
+
     def factor(self, default: float | None = None) -> float:
-        """How many times longer the context becomes."""
+        """Return the ratio of the extended length to that of training."""
         return self.number("factor", default, least=1.0, above=False)
 
     def factor_or_ratio(self) -> float:
-        """The factor, which a config may leave to its two lengths."""
+        """Return the factor, which defaults to the ratio of the two lengths."""
         if "factor" in self.keys or not all(length in self.keys for length in LENGTHS):
             return self.factor()
-        ratio = self.keys[LENGTHS[0]] / self.keys[LENGTHS[1]]
-        if ratio < 1:
-            expected = f"at least {LENGTHS[1]}, {self.keys[LENGTHS[1]]}: their ratio is the missing factor"
-            fail(ValueError, self.function, LENGTHS[0], self.keys[LENGTHS[0]], expected)
-        return float(ratio)
+        extended, trained = (self.keys[length] for length in LENGTHS)
+        if extended < trained:
+            expected = f"at least {LENGTHS[1]}, {trained}: their ratio is the missing factor"
+            fail_value(ValueError, self.function, LENGTHS[0], extended, expected)
+        return float(extended / trained)
 
-    def length(self, preferred: str = LENGTHS[1]) -> int:
-        """The length of training; a config that has one length only means that one."""
+    def train_length(self, preferred: str = LENGTHS[1]) -> int:
+        """Return the length of training. If only one of the two lengths is there, it is the length of training."""
         for key in (preferred, *LENGTHS):
             if key in self.keys:
                 return int(self.keys[key])
-        fail(ValueError, self.function, preferred, "no value", f"an integer: rope_type {self.rope_type!r} needs it")
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self.keys.get(key, default)
-        if not isinstance(value, bool | np.bool_):
-            fail(TypeError, self.function, key, f"type {type(value).__name__}", "True or False")
-        return bool(value)
+        self.fail_missing(preferred, "an integer")
 
     def factors(self, key: str) -> Float64:
-        """One positive number for each pair."""
+        """Return one positive number for each pair."""
         pairs = self.dim // 2
         if key not in self.keys:
-            fail(ValueError, self.function, key, "no value", f"{pairs} numbers: rope_type {self.rope_type!r} needs it")
+            self.fail_missing(key, f"{pairs} numbers")
         array = as_data(self.function, key, self.keys[key]).astype(F64)
         if array.shape != (pairs,):
             has = f"{len(array)} entries" if array.ndim == 1 else f"{array.ndim} axes"
@@ -92,121 +102,134 @@ class _Request(NamedTuple):
         return array
 
     def beta(self) -> tuple[float, float]:
-        """Turns within the training length: pairs with more keep their frequency, pairs with fewer are divided."""
+        """Return beta_slow and beta_fast: full rotations of a pair within the length of training.
+
+        Pairs with more than beta_fast keep their frequency. Pairs with fewer than beta_slow are divided by the factor.
+        """
         return self.ordered("beta_slow", 1.0, "beta_fast", 32.0)
 
     def ordered(
         self, low: str, low_default: float | None, high: str, high_default: float | None
     ) -> tuple[float, float]:
-        slow, fast = self.number(low, low_default), self.number(high, high_default)
-        if fast <= slow:
-            fail(ValueError, self.function, high, fast, f"more than {low}, {slow}")
-        return slow, fast
+        """Return two positive numbers, of which the second is larger."""
+        first, second = self.number(low, low_default), self.number(high, high_default)
+        if second <= first:
+            fail_value(ValueError, self.function, high, second, f"more than {low}, {first}")
+        return first, second
 
 
-_Scaled = tuple[Float64, float, float]
+_Scaled: TypeAlias = tuple[Float64, float, float]
+"""inv_freq, attention_factor, softmax_factor."""
 
 
 def _default(r: _Request) -> _Scaled:
-    return r.w.copy(), 1.0, 1.0
+    return r.inv_freq.copy(), 1.0, 1.0
 
 
 def _linear(r: _Request) -> _Scaled:
-    return r.w / r.factor(), 1.0, 1.0
+    return r.inv_freq / r.factor(), 1.0, 1.0
 
 
-def _with_base(r: _Request, factor: float) -> Float64:
-    """(base factor**(d / (d - 2)))**(-2k / d): pair 0 stays and the last is divided by the factor."""
+def _with_larger_base(r: _Request, factor: float) -> Float64:
+    """Return (base factor**(d / (d - 2)))**(-2k / d): pair 0 is unchanged and the last is divided by the factor."""
     if r.dim < 4:
-        fail(ValueError, r.function, "dim", r.dim, "at least 4: the first pair stays and the last is divided")
-    return r.w * factor ** (-2.0 * np.arange(r.dim // 2) / (r.dim - 2))
+        fail_value(ValueError, r.function, "dim", r.dim, "at least 4: the first pair is kept and the last is divided")
+    return r.inv_freq * factor ** (-2.0 * np.arange(r.dim // 2) / (r.dim - 2))
 
 
 def _ntk(r: _Request) -> _Scaled:
-    return _with_base(r, r.factor()), 1.0, 1.0
+    return _with_larger_base(r, r.factor()), 1.0, 1.0
 
 
 def _dynamic(r: _Request) -> _Scaled:
-    factor, trained = r.factor(), r.length(LENGTHS[0])
+    factor, trained = r.factor(), r.train_length(LENGTHS[0])
     beyond = max((r.seq_len or 0) - trained, 0)
-    return _with_base(r, 1 + factor * beyond / trained), 1.0, 1.0  # = factor n / trained - (factor - 1)
+    return _with_larger_base(r, 1 + factor * beyond / trained), 1.0, 1.0  # = factor n / trained - (factor - 1)
 
 
 def _blend(r: _Request, keep: Float64, factor: float) -> Float64:
-    return r.w * (1 - keep) / factor + r.w * keep
+    """Return frequencies of which the fraction `keep` is unscaled and the rest is divided by the factor."""
+    return r.inv_freq * (1 - keep) / factor + r.inv_freq * keep
 
 
-def _by_turns(r: _Request, few: float, many: float) -> Float64:
-    """How much of the frequency stays, by the turns a pair makes in the training length: linear from few to many."""
-    turns = r.length() * r.w / (2 * np.pi)
-    return np.clip((turns - few) / (many - few), 0.0, 1.0)
+def _keep_by_rotations(r: _Request, low: float, high: float) -> Float64:
+    """Return a ramp from 0 to 1, linear in the full rotations of a pair within the length of training."""
+    rotations = r.train_length() * r.inv_freq / (2 * np.pi)
+    return np.clip((rotations - low) / (high - low), 0.0, 1.0)
 
 
 def _ntk_by_parts(r: _Request) -> _Scaled:
-    return _blend(r, _by_turns(r, *r.beta()), r.factor()), 1.0, 1.0
+    return _blend(r, _keep_by_rotations(r, *r.beta()), r.factor()), 1.0, 1.0
 
 
 def _llama3(r: _Request) -> _Scaled:
     factor = r.factor()
     low, high = r.ordered("low_freq_factor", None, "high_freq_factor", None)
-    return _blend(r, _by_turns(r, low, high), factor), 1.0, 1.0
+    return _blend(r, _keep_by_rotations(r, low, high), factor), 1.0, 1.0
+
+
+def _yarn(r: _Request) -> _Scaled:
+    factor, keep = r.factor_or_ratio(), _keep_by_pair(r)
+    mscale, all_dim = (r.number(key, 0.0, above=False) for key in ("mscale", "mscale_all_dim"))
+    attention = _mscale(factor, mscale) / _mscale(factor, all_dim) if mscale and all_dim else _mscale(factor, 1.0)
+    softmax = _mscale(factor, all_dim) * _mscale(factor, all_dim)
+    if not math.isfinite(softmax):
+        fail_value(ValueError, r.function, "mscale_all_dim", all_dim, "a number whose square is finite")
+    return _blend(r, keep, factor), r.number("attention_factor", attention), softmax
+
+
+def _keep_by_pair(r: _Request) -> Float64:
+    """Return YaRN's ramp from 1 to 0, linear in k between the pairs with beta_fast and beta_slow rotations."""
+    trained, (slow, fast) = r.train_length(), r.beta()
+    if r.base <= 1:
+        fail_value(ValueError, r.function, "base", r.base, "more than 1: rope_type 'yarn' divides by its logarithm")
+
+    def pair(rotations: float) -> float:
+        return r.dim * (math.log(trained / (2 * math.pi)) - math.log(rotations)) / (2 * math.log(r.base))
+
+    first, last = pair(fast), pair(slow)
+    if as_bool(r.function, "truncate", r.keys.get("truncate", True)):
+        first, last = math.floor(first), math.ceil(last)
+    # The limit is dim, although pairs end at dim / 2, because checkpoints were trained with it.
+    first, last = max(first, 0), min(last, r.dim - 1)
+    if last < first:  # the ramp would be inverted
+        expected = f"a length in which pairs make between {slow:g} and {fast:g} rotations"
+        fail_value(ValueError, r.function, LENGTHS[1], trained, expected)
+    if first == last:
+        last += 0.001
+    k = np.arange(r.dim // 2, dtype=np.float64)
+    divided: Float64 = np.clip((k - first) / (last - first), 0.0, 1.0)
+    return 1 - divided
 
 
 def _mscale(factor: float, mscale: float) -> float:
     return 0.1 * mscale * math.log(factor) + 1.0
 
 
-def _yarn(r: _Request) -> _Scaled:
-    factor, trained, (slow, fast) = r.factor_or_ratio(), r.length(), r.beta()
-    if r.base <= 1:
-        fail(ValueError, r.function, "base", r.base, "more than 1: rope_type 'yarn' divides by its logarithm")
-
-    def pair(turns: float) -> float:
-        """The pair that makes so many turns in the training length."""
-        return r.dim * (math.log(trained / (2 * math.pi)) - math.log(turns)) / (2 * math.log(r.base))
-
-    first, last = pair(fast), pair(slow)
-    if r.flag("truncate", True):
-        first, last = math.floor(first), math.ceil(last)
-    first, last = max(first, 0), min(last, r.dim - 1)  # dim, though pairs end at dim / 2: checkpoints were trained so
-    if last < first:  # the ramp would run backwards
-        expected = f"a length in which pairs make between {slow:g} and {fast:g} turns"
-        fail(ValueError, r.function, LENGTHS[1], trained, expected)
-    if first == last:
-        last += 0.001
-    keep = 1 - np.clip((np.arange(r.dim // 2) - first) / (last - first), 0.0, 1.0)
-    mscale, all_dim = (r.number(key, 0.0, above=False) for key in ("mscale", "mscale_all_dim"))
-    attention = _mscale(factor, mscale) / _mscale(factor, all_dim) if mscale and all_dim else _mscale(factor, 1.0)
-    softmax = _mscale(factor, all_dim) * _mscale(factor, all_dim)
-    if not math.isfinite(softmax):
-        fail(ValueError, r.function, "mscale_all_dim", all_dim, "a number whose square is finite")
-    return _blend(r, keep, factor), r.number("attention_factor", attention), softmax
-
-
 def _longrope(r: _Request) -> _Scaled:
-    trained, short, long = r.length(), r.factors("short_factor"), r.factors("long_factor")
+    trained, short, long = r.train_length(), r.factors("short_factor"), r.factors("long_factor")
     if "attention_factor" in r.keys:
         attention = r.number("attention_factor")
         r.factor(1.0)
     else:
         factor = r.factor_or_ratio()
         if trained < 2:
-            fail(ValueError, r.function, LENGTHS[1], trained, "at least 2: its logarithm divides")
+            fail_value(ValueError, r.function, LENGTHS[1], trained, "at least 2, because its logarithm divides")
         attention = math.sqrt(1 + math.log(factor) / math.log(trained))
-    return r.w / (long if (r.seq_len or 0) > trained else short), attention, 1.0
+    return r.inv_freq / (long if (r.seq_len or 0) > trained else short), attention, 1.0
 
 
 def _proportional(r: _Request) -> _Scaled:
     part = r.number("partial_rotary_factor", 1.0, above=False)
     if part > 1:
-        fail(ValueError, r.function, "partial_rotary_factor", part, "a number from 0 to 1")
-    kept = np.arange(r.dim // 2) < int(part * r.dim // 2)
-    return np.where(kept, r.w, 0.0) / r.factor(1.0), 1.0, 1.0
+        fail_value(ValueError, r.function, "partial_rotary_factor", part, "a number from 0 to 1")
+    rotated = np.arange(r.dim // 2) < int(part * r.dim // 2)
+    return np.where(rotated, r.inv_freq, 0.0) / r.factor(1.0), 1.0, 1.0
 
 
 def _ntk_mixed(r: _Request) -> _Scaled:
-    factor, b, half = r.factor(), r.number("b", 0.625, above=False), r.dim // 2
-    return r.w * factor ** -(((np.arange(half) + 1.0) / half) ** b), 1.0, 1.0
+    factor, b, pairs = r.factor(), r.number("b", 0.625, above=False), r.dim // 2
+    return r.inv_freq * factor ** -(((np.arange(pairs) + 1.0) / pairs) ** b), 1.0, 1.0
 
 
 ROPE_TYPES: dict[str, tuple[Callable[[_Request], _Scaled], tuple[str, ...]]] = {
@@ -223,7 +246,7 @@ ROPE_TYPES: dict[str, tuple[Callable[[_Request], _Scaled], tuple[str, ...]]] = {
     "proportional": (_proportional, ("partial_rotary_factor", "factor")),
     "ntk_mixed": (_ntk_mixed, ("factor", "b")),
 }  # fmt: skip
-"""Each scaling and the keys it knows beside the two lengths."""
+"""The function and the keys of each scaling; all of them also accept the two lengths."""
 
 
 def scaled_frequencies(
@@ -235,67 +258,73 @@ def scaled_frequencies(
     keys: Mapping[str, Any],
     argument: str = "keys",
 ) -> RopeFrequencies:
-    """`rope_frequencies` under the name of whoever calls, and of the argument that held the keys."""
+    """Return `rope_frequencies` for another public function, whose errors name that function and its argument."""
     if as_index(function, "dim", dim, 2) % 2:
         fail_value(ValueError, function, "dim", dim, "an even number of channels")
     check_choice(function, "rope_type", rope_type, ROPE_TYPES)
     if seq_len is not None:
         seq_len = as_index(function, "seq_len", seq_len, 0)
-    scale, known = ROPE_TYPES[rope_type]
+    scale, own_keys = ROPE_TYPES[rope_type]
+    known = own_keys + LENGTHS
     for key in keys:
-        if key not in known + LENGTHS:
-            expected = f"only what rope_type {rope_type!r} knows: " + ", ".join(known + LENGTHS)
+        if key not in known:
+            expected = f"only the keys of rope_type {rope_type!r}: " + ", ".join(known)
             fail(TypeError, function, argument, repr(key), expected)
-    given = {key: value for key, value in keys.items() if value is not None}
-    given.update({key: as_index(function, key, given[key], 1) for key in LENGTHS if key in given})
-    w = exact_frequencies(function, dim, base, "dim")[0]
-    return RopeFrequencies(*scale(_Request(function, rope_type, dim, float(base), w, seq_len, given)))
+    present = {key: value for key, value in keys.items() if value is not None}
+    present |= {key: as_index(function, key, present[key], 1) for key in LENGTHS if key in present}
+    inv_freq, _ = exact_frequencies(function, dim, base, "dim")
+    return RopeFrequencies(*scale(_Request(function, rope_type, dim, float(base), inv_freq, seq_len, present)))
 
 
 def rope_frequencies(
-    dim: int, *, base: float = 10000.0, rope_type: str = "default", seq_len: int | None = None, **keys: Any
+    dim: int, *, base: float = 10000.0, rope_type: RopeType = "default", seq_len: int | None = None, **keys: Any
 ) -> RopeFrequencies:
-    """Rotary frequencies: ``inv_freq[k] = base**(-2k / dim)``, scaled for longer contexts as `rope_type` says.
+    """Return rotary frequencies, scaled for longer contexts if `rope_type` says so.
+
+    ``inv_freq[k] = base**(-2k / dim)`` for the default type.
 
     Parameters
     ----------
     dim : int
-        Even number d of rotated channels; w below is ``base**(-2k / d)``, k = 0 .. d/2 - 1.
+        Even number d of rotated channels. Below, w is ``base**(-2k / d)``, k = 0 .. d/2 - 1.
     base : float
         Positive; ``rope_theta`` in a checkpoint's config.
     rope_type : str
-        The scaling. s is ``factor``, L the length of training, ``turns = L w / (2 pi)``.
+        The scaling. Below, s is ``factor``, L is the length of training, and a pair makes ``L w / (2 pi)`` rotations
+        within it.
 
         - ``"default"``: w.
         - ``"linear"``: w / s, position interpolation (PI).
-        - ``"ntk"``: the base times ``s**(d / (d - 2))``; the first pair stays, the last is divided by s.
-        - ``"dynamic"``: ntk with ``s n / L - (s - 1)`` for s, where `seq_len` n is beyond L.
-        - ``"ntk_by_parts"``: w from ``beta_fast`` turns on, w / s up to ``beta_slow``, linear in turns between them.
+        - ``"ntk"``: the base times ``s**(d / (d - 2))``; the first pair is unchanged, the last is divided by s.
+        - ``"dynamic"``: ntk with ``s n / L - (s - 1)`` for s, if `seq_len` n is beyond L.
+        - ``"ntk_by_parts"``: w for pairs of at least ``beta_fast`` rotations, w / s for pairs of at most ``beta_slow``,
+          and linear in the number of rotations between them.
         - ``"yarn"``: the same with a ramp that is linear in k, and an attention factor.
-        - ``"longrope"``: w / ``short_factor``, or / ``long_factor`` where `seq_len` is beyond L.
-        - ``"llama3"``: ntk_by_parts from ``low_freq_factor`` to ``high_freq_factor`` turns.
+        - ``"longrope"``: w / ``short_factor``, or w / ``long_factor`` if `seq_len` is beyond L.
+        - ``"llama3"``: ntk_by_parts from ``low_freq_factor`` to ``high_freq_factor`` rotations.
         - ``"proportional"``: w for the first ``partial_rotary_factor`` of the pairs, 0 for the others.
         - ``"ntk_mixed"``: ``w s**-((2 (k + 1) / d)**b)``.
     seq_len : int, optional
-        Length of the sequence, which only dynamic and longrope read. None is a length within L.
+        Length of the sequence, which only dynamic and longrope read. None means a length of at most L.
     **keys
-        As in Hugging Face configs. ``factor`` is at least 1 (optional for proportional; for yarn and longrope it may
-        be left to the two lengths). ``original_max_position_embeddings`` is L; where it is missing, and always for
-        dynamic, ``max_position_embeddings`` is. For yarn ``beta_fast=32``, ``beta_slow=1``, ``truncate=True``,
-        ``mscale``, ``mscale_all_dim``, ``attention_factor``; for ntk_mixed ``b=0.625``. None is a key not given.
+        Named as in Hugging Face configs. ``factor`` is at least 1. It is optional for proportional, and defaults to the
+        ratio of the two lengths for yarn and longrope. ``original_max_position_embeddings`` is L; if it is missing, and
+        always for dynamic, L is ``max_position_embeddings``. yarn has ``beta_fast=32``, ``beta_slow=1``,
+        ``truncate=True``, ``mscale``, ``mscale_all_dim`` and ``attention_factor``; ntk_mixed has ``b=0.625``. None
+        means that the key is missing.
 
     Returns
     -------
     RopeFrequencies
-        ``(inv_freq, attention_factor, softmax_factor)``. The attention factor, on cos and sin, is what the key of that
-        name says; else for yarn ``m(mscale) / m(mscale_all_dim)`` with ``m(u) = 0.1 u ln s + 1``, or ``m(1)`` unless
-        both are given; for longrope ``sqrt(1 + ln s / ln L)``; else 1. The softmax factor, on the scale of the logits,
-        is yarn's ``m(mscale_all_dim)**2`` (DeepSeek), else 1.
+        ``(inv_freq, attention_factor, softmax_factor)``. The attention factor multiplies cos and sin. It is the key of
+        that name, or for yarn ``m(mscale) / m(mscale_all_dim)`` with ``m(u) = 0.1 u ln s + 1``, or ``m(1)`` unless both
+        keys are there, or for longrope ``sqrt(1 + ln s / ln L)``, or else 1. The softmax factor multiplies the scale of
+        the logits. It is ``m(mscale_all_dim)**2`` for yarn (DeepSeek), or else 1.
 
     Raises
     ------
     TypeError
-        A key that the type does not know, or of the wrong kind. The two lengths are always allowed.
+        A key that the type does not have, or a value of the wrong kind. The two lengths are always allowed.
     ValueError
         An odd `dim`, a base that is not positive, an unknown type, a missing key, a factor below 1, factor lists
         that do not have one entry for each pair.
@@ -303,14 +332,14 @@ def rope_frequencies(
     Notes
     -----
     Su et al. 2021 (RoFormer), equation 15. linear: Chen et al. 2023. ntk, ntk_by_parts, yarn: Peng et al. 2023,
-    section 3, definitions 1 and 2. longrope: Ding et al. 2024 as Phi-3 runs it. llama3: the code of Llama 3.1.
-    proportional: Barbero et al. 2024 (p-RoPE). ntk_mixed: Su 2023, kexue.fm/archives/9706. dynamic is what transformers
-    computes; the paper has ``n / L`` for s.
+    section 3, definitions 1 and 2. longrope: Ding et al. 2024, as Phi-3 computes it. llama3: the code of Llama 3.1.
+    proportional: Barbero et al. 2024 (p-RoPE). ntk_mixed: Su 2023, kexue.fm/archives/9706. dynamic follows
+    transformers; the paper has ``n / L`` for s.
 
-    Nothing is remembered between calls: dynamic and longrope are functions of `seq_len`, and keys rotated for one
-    length do not fit queries of another. The paper's ramp is ntk_by_parts; its code, and so every YaRN checkpoint,
-    has the ramp over k between whole pairs (`truncate`). transformers ignores ``truncate`` inside per-layer
-    parameters, and vLLM's dynamic does not depend on the length; neither is copied.
+    No state is kept between calls: dynamic and longrope are functions of `seq_len`, and keys rotated for one length do
+    not fit queries of another. The paper's ramp is that of ntk_by_parts. The paper's code, and so every YaRN
+    checkpoint, has the ramp over k between integer pairs (`truncate`). transformers ignores ``truncate`` inside
+    per-layer parameters, and vLLM's dynamic does not depend on the length; neither is copied here.
 
     Examples
     --------

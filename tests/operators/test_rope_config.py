@@ -227,7 +227,7 @@ def test_values():
         refused(ValueError, ["partial_rotary_factor", "at most 1"], {**PLAIN, "partial_rotary_factor": bad})
     refused(TypeError, ["partial_rotary_factor"], {**PLAIN, "partial_rotary_factor": "0.5"})
     refused(ValueError, ["head_dim", "63", "even"], {**PLAIN, "head_dim": 63})
-    refused(ValueError, ["partial_rotary_factor", "21 channels"], {**PLAIN, "partial_rotary_factor": 0.334})
+    refused(ValueError, ["partial_rotary_factor", "not 21"], {**PLAIN, "partial_rotary_factor": 0.334})
     refused(ValueError, ["hidden_size", "multiple"], {**PLAIN, "num_attention_heads": 7})
     refused(TypeError, ["head_dim", "an integer"], {**PLAIN, "head_dim": 64.0})
     refused(TypeError, ["rope_type", "int"], {**PLAIN, "rope_scaling": {"rope_type": 3}})

@@ -114,14 +114,14 @@ def test_other_values():
     refused(ValueError, ["mscale_all_dim", "finite"], scaled, "yarn", mscale_all_dim=1e308)
     refused(ValueError, ["partial_rotary_factor", "0 to 1"], scaled, "proportional", partial_rotary_factor=1.5)
     refused(ValueError, ["partial_rotary_factor"], scaled, "proportional", partial_rotary_factor=-0.5)
-    refused(ValueError, ["b has"], scaled, "ntk_mixed", b=-1)
+    refused(ValueError, ["b is"], scaled, "ntk_mixed", b=-1)
     for rope_type in TYPES:
         for key in LENGTHS:
             refused(ValueError, [key, "at least 1"], scaled, rope_type, **{key: 0})
             refused(TypeError, [key, "an integer"], scaled, rope_type, **{key: 4096.0})
     shorter = {"factor": None, "max_position_embeddings": 4096}
     refused(ValueError, ["max_position_embeddings", "at least original"], scaled, "yarn", **shorter)
-    refused(ValueError, ["original_max_position_embeddings", "turns"], scaled, "yarn",
+    refused(ValueError, ["original_max_position_embeddings", "rotations"], scaled, "yarn",
             original_max_position_embeddings=4)  # fmt: skip
 
 

@@ -74,7 +74,7 @@ def minimal(model_type: str) -> dict[str, Any]:
     """A config that leaves out all that may be left out."""
     sizes = {"n_embd": 256, "n_head": 4, "n_layer": 12} if MODELS[model_type].rotary_dim else SMALL
     config: dict[str, Any] = {"model_type": model_type, **sizes}
-    if MODELS[model_type].says_scaling:
+    if MODELS[model_type].requires_scaling:
         config["rope_scaling"] = {"rope_type": "linear", "factor": 2.0}
     return config
 
@@ -117,7 +117,7 @@ def test_what_a_config_leaves_out(model_type: str, documented: dict[str, tuple[s
         assert (known is None) == ("," not in width)
         assert known is None or width.endswith(f", {known}")
         at_base = base.split(", sliding ")[-1 if layer_type == "sliding_attention" else 0]
-        factor = 2.0 if model.says_scaling else 1.0
+        factor = 2.0 if model.requires_scaling else 1.0
         last = posenc.frequencies(2 * len(w.inv_freq), base=float(at_base))[-1] / factor
         assert w.inv_freq[-1] == pytest.approx(last, rel=1e-15)
 
@@ -158,7 +158,7 @@ def test_every_text_model_agrees_or_is_refused(model_type: str) -> None:
         assert factor == pytest.approx(ours.attention_factor, rel=1e-15)
 
 
-@pytest.mark.parametrize("model_type", [name for name, model in MODELS.items() if model.says_scaling])
+@pytest.mark.parametrize("model_type", [name for name, model in MODELS.items() if model.requires_scaling])
 def test_a_class_with_a_scaling_of_its_own_is_not_guessed(model_type: str) -> None:
     assert config_of({"model_type": model_type, **SMALL}).rope_parameters["rope_type"] != "default"
     with pytest.raises(ValueError, match=r"rope_parameters has no value; expected the scaling"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import posenc
 
 from .schemes import Array, Scheme, Setting
 
+RopeType = Literal["linear", "ntk", "ntk_by_parts", "yarn"]
 Extension = Callable[[Setting], Scheme]
 Frequencies = Callable[[Setting, int, int], posenc.RopeFrequencies]
 """Frequencies for (setting, n bytes of a window, head width)."""
@@ -23,14 +24,14 @@ FarPositions = Callable[[int, int, int], tuple[Positions, Positions]]
 """Positions of queries and keys at or beyond a window, for (n, window, training length)."""
 
 
-def _scaled(rope_type: str, factor: float | None = None, **keys: Any) -> Frequencies:
+def _scaled(rope_type: RopeType, factor: float | None = None, **keys: Any) -> Frequencies:
     """Frequencies of a `rope_type` scaled by `factor`, by default n / training length."""
     return lambda setting, n, width: posenc.rope_frequencies(
         width, rope_type=rope_type, factor=max(1.0, n / setting.length) if factor is None else factor, **keys
     )
 
 
-def _scaled_from_length(rope_type: str, **keys: Any) -> Frequencies:
+def _scaled_from_length(rope_type: RopeType, **keys: Any) -> Frequencies:
     """Frequencies of a `rope_type` that also reads the training length, scaled by n / training length."""
     return lambda setting, n, width: _scaled(rope_type, original_max_position_embeddings=setting.length, **keys)(
         setting, n, width
