@@ -1,10 +1,12 @@
-"""How wrong sines and cosines of position * frequency are: ours, NumPy's, torch's and transformers', against mpmath.
+"""Print the errors of sines and cosines of position * frequency: of posenc, NumPy, torch and transformers.
 
-Frequencies are 10000**(-2k/128), k < 64. Errors are the worst over all of them, in float32 ulps of the true value where
-positions are below 2**31, absolute beyond. The positions "near zeros" are denominators of the continued fraction of
-w / (pi/2): there the angle is closer to a multiple of pi/2 than anywhere else of that size.
+The reference is mpmath. Frequencies are 10000**(-2k/128), k < 64, and an error is the largest over all of them: in
+float32 ulps of the true value for positions below 2**31, absolute beyond. The positions "near zeros" are denominators
+of the continued fraction of w / (pi/2). At these the angle is closer to a multiple of pi/2 than at any other position
+of that size.
 
-Then rotated queries and keys: how far their scores are from depending on the distance alone, and half precision.
+Two more tables cover rotated queries and keys: the change of their scores when both positions move by the same amount,
+and the errors of half precision.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def run(report: Report) -> None:
         return
     mp.mp.prec = 220
     exact = [mp.mpf(10000) ** (mp.mpf(-2 * k) / D) for k in range(D // 2)]
-    rounded = [mp.mpf(float(w)) for w in exact]  # what rope is given: float64 frequencies, exact as they are
+    rounded = [mp.mpf(float(w)) for w in exact]  # rope takes float64 frequencies as exact
     formulas = all_formulas()
     rng = np.random.default_rng(0)
     sets = {
@@ -67,7 +69,7 @@ def run(report: Report) -> None:
 
 
 def wide_tables(report: Report, mp: Any, exact: list[Any], sets: dict[str, np.ndarray]) -> None:
-    """float64 results, absolute. The truth is a float64 too: half an ulp, 5.6e-17, is its own."""
+    """Absolute errors in float64. The reference is rounded to float64, which adds half an ulp, 5.6e-17."""
     for what in ("0 .. 2**31, sampled", "near zeros of sin and cos", "2**53"):
         positions = sets[what]
         table = posenc.sinusoidal(positions, D, layout="halves", dtype=np.float64)
@@ -83,7 +85,7 @@ def wide_tables(report: Report, mp: Any, exact: list[Any], sets: dict[str, np.nd
 
 
 def instruction_sets(report: Report) -> None:
-    """How many float32 entries differ between base, which has no fused products, and each other set."""
+    """Count the float32 entries that differ between base, which has no fused products, and each other set."""
     for isa in posenc.isas()[1:]:
         rng = np.random.default_rng(0)
         first, other = np.empty((2, 2048, 1024), np.float32)
@@ -107,7 +109,7 @@ def instruction_sets(report: Report) -> None:
 
 
 def rotations() -> dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]]:
-    """Name: (float32 x (N, D), positions) -> x rotated, with each one's own frequencies."""
+    """Functions (float32 x (N, D), positions) -> rotated x by name, each with its own frequencies."""
     w = posenc.rope_frequencies(D)
     found: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
         "posenc.rope": lambda x, positions: posenc.rope(x, positions, w, layout="half")
@@ -139,16 +141,16 @@ def rotations() -> dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]]:
 
 
 def scores(report: Report) -> None:
-    """The score of every pair of 128 tokens far away against that of the same pair at 0, as a share of |q| |k|."""
+    """Compare the scores of all pairs of 128 tokens at far positions with those at 0, relative to |q| |k|."""
     n, rng = 128, np.random.default_rng(1)
     q, k = rng.standard_normal((2, n, D), np.float32)
     norms = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(k, axis=1)
-    ways = rotations()
-    print("<R_m q, R_n k> far away and at 0, worst difference / |q| |k|, float32")
-    print(f"{'n up to':>28}" + "".join(f"{name:>26}" for name in ways))
+    rotate_by_name = rotations()
+    print("<R_m q, R_n k> at far positions and at 0: largest difference / |q| |k|, float32")
+    print(f"{'n up to':>28}" + "".join(f"{name:>26}" for name in rotate_by_name))
     for power in (12, 17, 20, 24, 28, 31):
         line = ""
-        for name, rotate in ways.items():
+        for name, rotate in rotate_by_name.items():
             far, near = (
                 rotate(q, start + np.arange(n)).astype(np.float64)
                 @ rotate(k, start + np.arange(n)).astype(np.float64).T
@@ -161,7 +163,7 @@ def scores(report: Report) -> None:
 
 
 def half_precision(report: Report) -> None:
-    """Rotated bfloat16 and float16 against float64, in ulps of the pair's norm; positions to 4096."""
+    """Print the errors of rotated bfloat16 and float16, in ulps of the pair's norm, at positions up to 4096."""
     n, rng = 4096, np.random.default_rng(2)
     wide = rng.standard_normal((n, D))
     torch, llama, ml_dtypes = peer("torch"), peer("transformers.models.llama.modeling_llama"), peer("ml_dtypes")
@@ -178,8 +180,8 @@ def half_precision(report: Report) -> None:
         if torch and llama:
             q = torch.from_numpy(x.astype(np.float32)).to(getattr(torch, name))[None, None]
             module = llama.LlamaRotaryEmbedding(llama.LlamaConfig(hidden_size=D, num_attention_heads=1))
-            turned = llama.apply_rotary_pos_emb(q, q, *module(q, torch.arange(n)[None]))[0]
-            results["transformers LLaMA"] = turned[0, 0].double().numpy()
+            rotated = llama.apply_rotary_pos_emb(q, q, *module(q, torch.arange(n)[None]))[0]
+            results["transformers LLaMA"] = rotated[0, 0].double().numpy()
         errors = {who: float((np.abs(has - exact) / ulp).max()) for who, has in results.items()}
         print(f"{name}, ulps of the pair's norm: " + ", ".join(f"{who} {value:.3f}" for who, value in errors.items()))
         for who, value in errors.items():
@@ -192,7 +194,7 @@ def frequencies() -> np.ndarray:
 
 
 def all_formulas() -> dict[str, tuple[Callable[[np.ndarray], Tables], bool]]:
-    """Name: (positions -> sines, cosines; whether the truth is at float64 frequencies)."""
+    """Functions (positions -> sines, cosines) by name, each with a flag: True if its frequencies are float64."""
 
     def ours(positions: np.ndarray) -> Tables:
         sine, cosine = np.split(posenc.sinusoidal(positions, D, layout="halves"), 2, axis=1)
@@ -233,7 +235,7 @@ def all_formulas() -> dict[str, tuple[Callable[[np.ndarray], Tables], bool]]:
 
 
 def truth(mp: Any, positions: np.ndarray, w: list[Any]) -> Tables:
-    """sin and cos rounded to float64 from 66 digits."""
+    """Sines and cosines with 66 digits, rounded to float64."""
     shape = (len(positions), len(w))
     sine, cosine = np.empty(shape), np.empty(shape)
     for i, p in enumerate(positions.tolist()):
@@ -244,7 +246,7 @@ def truth(mp: Any, positions: np.ndarray, w: list[Any]) -> Tables:
 
 
 def error(has: np.ndarray, true: np.ndarray, absolute: bool) -> float:
-    """The largest, as such or in float32 ulps of the true value."""
+    """The largest error, absolute or in float32 ulps of the true value."""
     difference = np.abs(has.astype(np.float64) - true)
     if absolute:
         return float(difference.max())

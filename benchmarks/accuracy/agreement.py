@@ -1,11 +1,12 @@
-"""How far every result is from its oracle, and from the peers that are installed.
+"""Print the largest deviation of every result from its oracle, and from the peers that are installed.
 
-First table, for every row of tests/cases: the worst error against the float64 oracle over sizes from 0 to 97 and over
-odd memory (reversed, strided, transposed, unaligned, byte-swapped), for each dtype of storage. In units of last place
-of that dtype at the largest entry of the result, and as a share of the bound that the tests allow.
+The first table has a line for every row of tests/cases: the largest error against the float64 oracle over sizes from 0
+to 97 and over memory layouts (reversed, strided, transposed, unaligned, byte-swapped), for each storage dtype. The unit
+is the last place of that dtype at the largest entry of the result. A second column gives the share of the tests' bound.
 
-Second table, for every peer: the worst |ours - theirs| of each test in tests/peers that compares, over its parameters,
-and as a share of what is allowed there. Peers that compute in float32 are as far from us as they are from the truth.
+The second table has a line for every test in tests/peers that compares: the largest |ours - theirs| over its
+parameters, and the share of that test's bound. Peers that compute in float32 deviate from posenc as much as from the
+truth.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ODD_SIZES = (3, 17, 33)
 
 
 def run(report: Report) -> None:
-    wanted = os.environ.get("SWEEP", "")  # e.g. SWEEP=rope for the rows whose name has it
+    wanted = os.environ.get("SWEEP", "")  # SWEEP=rope selects the rows whose name contains rope
     oracles(report, wanted)
     peers(report, wanted)
 
@@ -55,11 +56,11 @@ def oracles(report: Report, wanted: str) -> None:
             report.rows.append({"work": f"{case.name} {dtype.name}", "value": ulps, "unit": "ulp at the largest entry"})
             report.rows.append({"work": f"{case.name} {dtype.name}, bound", "value": share, "unit": "of the bound"})
         print(line)
-    print(f"worst share of a bound {highest:.0%}{'' if highest <= 1 else '   MISSED'}")
+    print(f"largest share of a bound {highest:.0%}{'' if highest <= 1 else '   MISSED'}")
 
 
 def of_dtype(case: Case, dtype: np.dtype) -> tuple[float, float]:
-    """Worst ulps and worst share of the bound over sizes and layouts."""
+    """The largest ulps and the largest share of the bound over sizes and layouts."""
     found = [forward_error(case, case.arguments(n, dtype), dtype) for n in SIZES if n >= case.least]
     for n in (n for n in ODD_SIZES if n >= case.least):
         for layout in LAYOUTS:
@@ -68,7 +69,7 @@ def of_dtype(case: Case, dtype: np.dtype) -> tuple[float, float]:
 
 
 class Skips:
-    """What pytest says about peers that are not here."""
+    """A pytest plugin that collects the reasons of skips and the names of failures."""
 
     def __init__(self) -> None:
         self.reasons: dict[str, set[str]] = {}
@@ -89,13 +90,11 @@ class Skips:
 
 
 def peers(report: Report, wanted: str) -> None:
-    print(
-        "\nagainst peers: worst |ours - theirs|, share of what is allowed, number of configurations, the worst of them"
-    )
+    print("\nagainst peers: largest |ours - theirs|, share of the bound, number of configurations, the worst of them")
     try:
         import pytest
     except ImportError as error:
-        print(f"  (pytest is not here: {error}; the tests in tests/peers make this table)")
+        print(f"  (pytest is not installed: {error}; this table runs the tests in tests/peers)")
         return
     skips, heard = Skips(), io.StringIO()
     with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):

@@ -1,10 +1,10 @@
-"""The float32 error of attention and of its gradient as a share of its a-priori bound, over random calls.
+"""Print the float32 error of attention and of its gradient as a share of the a-priori bound, over random calls.
 
-The truth is the same expression in float64 on the same float32 numbers; gradients begin from the same out and lse. The
-bound is that of the tests (tests/cases/rounding.py), a function of the arguments. NumPy's float32 expression is held
-against the same bound, for comparison.
+The reference is the same expression in float64 on the same float32 numbers. Gradients begin from the same out and lse.
+The bound is that of the tests (tests/cases/rounding.py), a function of the arguments. The errors of NumPy's float32
+expression are printed as shares of the same bound, for comparison.
 
-Half precision is storage alone: it must give the float32 result of the same numbers, rounded once.
+Half precision affects storage only: a result must be the float32 result of the same numbers, rounded once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def bounds_of(arrays: Numbers, options: Numbers, truth: Results, start: Numbers)
 
 
 def shares_of(found: Results, truth: Results, bounds: Results) -> list[float]:
-    """The largest |error| / bound of each result; infinite where lse of what sees nothing is not exactly that."""
+    """The largest |error| / bound of each result, infinite if an entry without a bound is inexact (lse = -inf)."""
     worst = []
     for has, exact, bound in zip(found, truth, bounds, strict=True):
         finite = np.isfinite(exact) & (bound > 0)
@@ -68,7 +68,7 @@ def shares_of(found: Results, truth: Results, bounds: Results) -> list[float]:
 
 
 def draw(seed: int) -> tuple[Numbers, Numbers]:
-    """Arrays in float32 and options; a bias is (function, its arguments), as the oracle takes it."""
+    """Draw arrays in float32 and options; a bias is (function, its arguments), as the oracle takes it."""
     rng = np.random.default_rng(seed)
 
     def size(most: int) -> int:
@@ -98,14 +98,14 @@ def draw(seed: int) -> tuple[Numbers, Numbers]:
 
 
 def everything(arrays: Numbers, options: Numbers, start: Numbers | None = None) -> Results:
-    """Our out, lse, dq, dk, dv; the gradients from `start`, its out and lse, or from our own."""
+    """The out, lse, dq, dk, dv of posenc; gradients begin from the out and lse of `start`, by default its own."""
     arguments, given, _ = call(*(arrays[name] for name in ("q", "k", "v", "grad")), **options)
     gradients = posenc.attention_vjp(*arguments, **{**given, **(start or {})})
     return given["out"], given["lse"], *gradients[:3]
 
 
 def expression(arrays: Numbers, options: Numbers, work: Any, start: Numbers | None = None) -> tuple[Results, Numbers]:
-    """The same from whole matrices in `work`, and the out and lse that its gradients began from."""
+    """The same from whole matrices in dtype `work`, and the out and lse from which its gradients begin."""
     q, k, v, grad = (arrays[name] for name in ("q", "k", "v", "grad"))
     out, lse = attention(q, k, v, **options, return_lse=True, work=work.type)
     start = start or {"out": out.astype(F32), "lse": lse.astype(F32)}
@@ -113,7 +113,7 @@ def expression(arrays: Numbers, options: Numbers, work: Any, start: Numbers | No
 
 
 def storage(report: Report, dtype: Any) -> None:
-    """How many entries are not the float32 result of the same numbers, rounded once; gradients from the same out."""
+    """Count the entries that are not the float32 result, rounded once; gradients begin from the same out."""
     differing, entries, worst = 0, 0, 0.0
     for seed in range(CALLS):
         arrays, options = draw(seed)
@@ -127,7 +127,7 @@ def storage(report: Report, dtype: Any) -> None:
                 apart = np.abs(has[different].astype(F64) - exact[different])
                 worst = max(worst, float((apart / ulp(exact[different], has.dtype)).max()))
     what = f"{dtype.name}, out, lse, dq, dk, dv: entries other than the float32 result rounded once"
-    report.figure(f"{what}; the farthest is off by {worst:g} ulp", differing, f"of {entries}", most=0)
+    report.figure(f"{what}; the largest deviation is {worst:g} ulp", differing, f"of {entries}", most=0)
 
 
 if __name__ == "__main__":

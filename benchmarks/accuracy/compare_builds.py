@@ -266,7 +266,7 @@ def run_chunk(
 
 
 def deviation(a: Any, b: Any) -> str:
-    """How far two results are from each other."""
+    """Describe the difference of two results."""
     import numpy as np
 
     if not (hasattr(a, "dtype") and hasattr(b, "dtype")):

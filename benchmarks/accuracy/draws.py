@@ -384,7 +384,7 @@ def draw_attention(rng: Generator) -> Call:
     if chance(rng, 0.25):
         shape = pick(rng, ((n, m), (1, m), (heads, n, m), (n, 1), (m,), (*batch, 1, n, m), (*batch, heads, n, m)))
         arguments["keep"] = rng.random(shape) < pick(rng, (0.05, 0.5, 0.95))
-        if chance(rng, 0.3):  # NaN in keys that nobody sees
+        if chance(rng, 0.3):  # NaN in keys that no query sees
             hidden = rng.random(m) < 0.2
             arguments["keep"] = np.broadcast_to(arguments["keep"], (*arguments["keep"].shape[:-1], m)) & ~hidden
             arguments["k"][..., hidden, :] = np.nan

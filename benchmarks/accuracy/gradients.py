@@ -1,7 +1,7 @@
-"""Every gradient of every row of tests/cases against central differences of its oracle, in float64.
+"""Compare every gradient of every row of tests/cases with central differences of its oracle, in float64.
 
-Printed is the largest deviation over small sizes, relative to the largest entry of that gradient. Central differences
-are themselves off by some 1e-10; the bound is 1e-6.
+A line gives the largest deviation over small sizes, relative to the largest entry of the gradient. The error of central
+differences themselves is about 1e-10, and the bound is 1e-6.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIZES = (1, 2, 3, 5, 9)
 
 
 def run(report: Report) -> None:
-    wanted = os.environ.get("SWEEP", "")  # e.g. SWEEP=rope for the rows whose name has it
+    wanted = os.environ.get("SWEEP", "")  # SWEEP=rope selects the rows whose name contains rope
     count, worst = 0, (0.0, "")
     for case in CASES:
         if not case.gradients or wanted not in case.name:

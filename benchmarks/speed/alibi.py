@@ -1,4 +1,4 @@
-"""ALiBi as a matrix: the strided view that costs nothing, the dense one, and adding each to logits."""
+"""Time ALiBi as a matrix: the strided view, the dense matrix, and the addition of each to logits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(report: Report) -> None:
 
 
 def view(report: Report) -> None:
-    """Before anything large is allocated: the peak of this process is what is looked at."""
+    """Measure the growth of the peak of this process, before anything large is allocated."""
     bias = posenc.alibi(posenc.alibi_slopes(32))
     bias.matrix(8)
     start = time.perf_counter()
@@ -39,7 +39,9 @@ def view(report: Report) -> None:
     assert matrix[31, 8191, 0] == np.float32(-8191 / 256)
     report.figure("alibi(alibi_slopes(32)).matrix(8192): memory", grown / 1024, "MiB", most=8)
     report.figure("alibi(alibi_slopes(32)).matrix(8192): the first call", first * 1e3, "ms", most=1)
-    report.figure("    beside it: a first fill of as many new bytes, which is all page faults", fresh_fill * 1e3, "ms")
+    report.figure(
+        "    in comparison: the first fill of as many new bytes, which is all page faults", fresh_fill * 1e3, "ms"
+    )
     report.time("alibi(alibi_slopes(32)).matrix(8192), warm", {"posenc matrix": lambda: bias.matrix(8192)}, cold=False)
 
 
@@ -59,7 +61,10 @@ def dense(report: Report) -> None:
 
 
 def added(report: Report) -> None:
-    """Both write to the same two outputs in turn: an output each decides by where its pages lie, up to 7 %."""
+    """Add both matrices to logits, into the same two outputs in turn.
+
+    With one output for each matrix, the place of its pages would change the ratio by up to 7 %.
+    """
     heads, n = 8, 2048
     bias = posenc.alibi(posenc.alibi_slopes(heads))
     logits = random((heads, n, n))

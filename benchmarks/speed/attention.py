@@ -1,5 +1,7 @@
-"""Streaming attention, forward: its share of the multiplier, against torch's scaled_dot_product_attention, and what
-masks, biases, storage and threads cost."""
+"""Time forward attention against the multiply-add peak and against torch's scaled_dot_product_attention.
+
+Further lines time masks, biases, storage dtypes, many short sequences, and two threads.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,7 @@ def double(report: Report, torch: Any) -> None:
 
 
 def options(report: Report) -> None:
-    """What a bias, a mask or a window costs."""
+    """Time attention with a bias, a mask or a window against attention without."""
     n = 2048
     q, k, v = (random((H, n, D), seed=seed) for seed in range(3))
     array, keep = random((H, n, n), seed=3), random((n, n), seed=4) > -1
@@ -136,7 +138,7 @@ def storage(report: Report) -> None:
 
 
 def small(report: Report, torch: Any) -> None:
-    """Few positions, many heads."""
+    """Time short sequences with many heads."""
     for n in (16, 32, 49, 64, 96, 128, 256):
         q, k, v = (random((16, 8, n, D), seed=seed) for seed in range(3))
         contenders: dict[str, Any] = {"posenc.attention": lambda q=q, k=k, v=v: posenc.attention(q, k, v)}

@@ -1,9 +1,9 @@
-"""Attention with a bias against those who add one elsewhere: FlexAttention, T5 and BLOOM in transformers, and jax.
+"""Time attention with a bias against FlexAttention, against T5 and BLOOM in transformers, and against jax.
 
-All read the same numbers and make the same result, which is checked first. FlexAttention is compiled, and so needs a
-C++ compiler. The modules of transformers run as they are, except that their projections hand out the q, k and v that
-are given: what is timed is their bias and their attention. jax is jit-compiled; XLA has a thread for each CPU that it
-may use, so this process keeps to one CPU.
+All read the same numbers, and the script first checks that their results agree. FlexAttention is compiled, for which it
+needs a C++ compiler. The modules of transformers run unchanged, except that each projection returns a tensor that was
+made before, so only their bias and their attention are timed. jax is jit-compiled. XLA starts a thread for each CPU
+that it may use, so this process is bound to one CPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import posenc
 
 H, D = 8, 64
 CLOSE = 2e-5  # float32 sums of 64 products, then of 2048 weights
-CLOSE_FAR = 2e-4  # BLOOM's bias grows to 512, where float32 is 6e-5 apart: so are its logits, and weights by that share
+CLOSE_FAR = 2e-4  # at BLOOM's largest bias, 512, float32 is spaced by 6e-5; a weight has that relative error
 
 
 def run(report: Report) -> None:
@@ -41,12 +41,12 @@ def run(report: Report) -> None:
 
 
 def tokens(n: int, seed: int) -> Any:
-    """(1, n, H, D), as projections make it."""
+    """An array (1, n, H, D), the layout of a projection."""
     return random((1, n, H, D), seed=seed)
 
 
 def heads(x: Any) -> Any:
-    """(H, n, D), a view."""
+    """A view (H, n, D)."""
     return x[0].transpose(1, 0, 2)
 
 
@@ -94,7 +94,7 @@ def flex(report: Report, n: int) -> None:
 
 
 def without_projections(module: Any, given: dict[str, Any], result: str) -> Any:
-    """A module of transformers whose projections hand out tensors that are ready, and leave the result alone."""
+    """Replace the projections of a module by ready tensors, and the projection of its result by the identity."""
     torch: Any = peer("torch")
 
     class Ready(torch.nn.Module):  # type: ignore[misc,name-defined]
@@ -151,7 +151,7 @@ def t5(report: Report, n: int) -> None:
 
 
 def bloom(report: Report, n: int) -> None:
-    """BLOOM adds slope * j, which is ALiBi's -slope * (i - j) up to a number for each row: the softmax is the same."""
+    """Time BLOOM's attention. It adds slope * j, which differs from ALiBi's -slope * (i - j) by a constant per row."""
     if not peer("transformers"):
         return
     torch: Any = peer("torch")

@@ -1,5 +1,7 @@
-"""The gradient of attention: its share of the multiplier, against torch's backward, and what gradients of biases and of
-operators that read q and k add, forward too."""
+"""Time the gradient of attention against the multiply-add peak and against torch's backward.
+
+Further lines time the gradients of biases, and operators that read q and k, forward and backward.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def gradient(q: Any, k: Any, v: Any, grad: Any, **options: Any) -> Callable[[], 
 
 
 def plain(report: Report, torch: Any, n: int) -> None:
-    """Five products where the forward has two."""
+    """Time the gradient without a bias, which has five matrix products (the forward has two), and with biases."""
     q, k, v, grad = (random((H, n, D), seed=seed) for seed in range(4))
     without = gradient(q, k, v, grad)
     contenders: dict[str, Any] = {"posenc.attention_vjp": without, **peak(10.0 * H * n * n * D)}
@@ -61,7 +63,7 @@ def plain(report: Report, torch: Any, n: int) -> None:
 
 
 def content(report: Report) -> None:
-    """Operators that read q and k, against attention without; then its gradient."""
+    """Time operators that read q and k against attention without, forward and backward."""
     n, rows = 1024, 512
     q, k, v, grad = (random((H, n, D), seed=seed) for seed in range(4))
     table, other = random((H, rows, D), seed=4), random((H, rows, D), seed=5)

@@ -1,4 +1,4 @@
-"""Position biases: T5 made dense against transformers, and attention with each operator against attention without."""
+"""Time a dense T5 bias against transformers, and attention with each operator against attention without."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def dense(report: Report) -> None:
 
 
 def operators(n: int) -> dict[str, tuple[Any, dict[str, Any], float | None]]:
-    """name: bias, where, and how many times the attention without it may take."""
+    """Biases by name, with positions and with the goal: at most so many times the time of attention without."""
     rng = np.random.default_rng(0)
     gaps = {"q_positions": np.arange(n) * 3, "k_positions": np.arange(n) * 3}
     layers = rng.standard_normal((32, 1)), rng.standard_normal(32), rng.standard_normal((H, 32)), rng.standard_normal(H)
@@ -73,7 +73,7 @@ def operators(n: int) -> dict[str, tuple[Any, dict[str, Any], float | None]]:
 
 
 def relative(n: int) -> dict[str, tuple[Any, float | None]]:
-    """The same of those that read queries and keys, and of TUPE."""
+    """Operators that read queries and keys, and TUPE, by name, with the same goal."""
     table = random((H, 129, D))
     buckets = random((H, 512, D))
     return {

@@ -1,4 +1,4 @@
-"""What a call costs where there is almost nothing to compute, against NumPy's own smallest call."""
+"""Time calls with almost nothing to compute, against a small call of NumPy."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ SLOW = ("sweep", "memory", "plot", "attention_peers")
 LEAST = 3
 """Turns A B B A of a line, at least; calls that take seconds get one."""
 LONGEST = 6
-"""How many times the usual seconds a line gets while its ratio is beyond the tolerance."""
+"""Factor on the seconds of a line while its ratio is beyond the tolerance."""
 
 
 @dataclass

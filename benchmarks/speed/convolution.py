@@ -1,4 +1,4 @@
-"""Depthwise convolutions of real size and their gradients, against torch's in both of its layouts."""
+"""Time depthwise convolutions and their gradients against torch, in both of torch's layouts."""
 
 from __future__ import annotations
 
@@ -38,8 +38,11 @@ def contest(
     report: Report, what: str, torch: Any, x: Any, kernel: Any, bias: Any, grad: Any, grid: tuple[int, ...],
     options: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Forward and gradient. torch's own layout, (B, d, N), is made before the time is taken; its channels-last is the
-    memory that we read."""
+    """Time forward and gradient.
+
+    torch's own layout, (B, d, N), is made before the timing starts. Its channels-last layout is the memory that posenc
+    reads.
+    """
     forward, backward = ((posenc.conv_position, posenc.conv_position_vjp) if len(grid) == 1
                          else (posenc.conv_position_2d, posenc.conv_position_2d_vjp))  # fmt: skip
     out, copied = random(x.shape, seed=4), random(x.shape, seed=5)
@@ -54,7 +57,7 @@ def contest(
         pads = tuple(taps // 2 for taps in kernel.shape[1:])
 
         def apply(data: Any, w: Any, b: Any) -> Any:
-            """An even kernel has an output too many, which is dropped."""
+            """Convolve; with an even kernel the last output is dropped."""
             result = conv(data, w, b, padding=pads, groups=len(bias))
             return result[tuple(slice(0, length) for length in (*result.shape[:2], *grid))]
 
@@ -64,7 +67,7 @@ def contest(
         check(what, forward(x, kernel, bias, **options), theirs, 1e-5 * kernel[0].size)
 
         def differentiate(data: Any, cotangent: Any) -> Any:
-            """Only the backward part is timed: the graph is made once."""
+            """Build the graph once, so that only the backward part is timed."""
             leaves = [t.detach().requires_grad_() for t in (data, weight, offset)]
             result = apply(*leaves)
             return lambda: torch.autograd.grad(result, leaves, cotangent, retain_graph=True)

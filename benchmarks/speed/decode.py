@@ -1,4 +1,4 @@
-"""Attention of one query, or a few, over many keys: against torch, and against reading the keys and values."""
+"""Time attention of one to four queries over many keys, against torch and against reading the keys and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrices of every position with every other, against NumPy's `X @ X.T`, whose syrk computes half the pairs too."""
+"""Time matrices of all pairs of positions against NumPy's `X @ X.T`, whose syrk also computes half of the pairs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def matrices(report: Report, torch: Any, n: int, d: int, kind: Any) -> None:
     check("correlation_matrix", analysis.correlation_matrix(x)[some, some], np.corrcoef(x[some]), tolerance)
 
     def from_products() -> None:
-        """The usual distances, by products: cancels, and is no longer 0 on the diagonal."""
+        """Compute distances from products as usual; they cancel, and the diagonal is not exactly 0."""
         np.matmul(x, x.T, out=other)
         size = np.einsum("nd,nd->n", x, x)
         np.add(size[:, None], size, out=squares)

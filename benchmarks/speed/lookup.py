@@ -1,4 +1,4 @@
-"""Tables and merges at (8192 positions, 1024 channels), against what NumPy and torch do for the same result."""
+"""Time table lookups and merges at (8192 positions, 1024 channels) against NumPy and torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How much a process grows: attention at a length where one array of scores would be gigabytes.
+"""Measure the memory of attention at a length at which one array of scores would take gigabytes.
 
-Each figure comes from a process of its own, as growth of its peak over what inputs and output already take. With every
-operator in turn only the last 129 keys are seen, which takes seconds instead of minutes and the same memory.
+Each figure comes from a process of its own: the growth of its peak beyond inputs and output. With each operator only
+the last 129 keys are visible, which takes seconds instead of minutes and needs the same memory.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ for backward in False, True:
 
 
 def with_operator(shape: tuple[int, int, int], bias: str) -> list[float]:
-    """MiB that forward and backward take beside what they return."""
+    """The growth in MiB of forward and backward, without their results."""
     root = str(posenc.__path__[0]).rsplit("/", 1)[0]
     code = OPERATOR.format(root=root, shape=shape, bias=bias)
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -103,7 +103,7 @@ def with_operator(shape: tuple[int, int, int], bias: str) -> list[float]:
 
 
 def grown(shape: tuple[int, int, int], options: str, threads: int, backward: bool = False) -> float:
-    """MiB."""
+    """The growth in MiB of attention or its gradient, without its results."""
     root = str(posenc.__path__[0]).rsplit("/", 1)[0]
     code = CHILD.format(root=root, shape=shape, options=options, threads=threads, backward=backward)
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -118,7 +118,7 @@ def run(report: Report) -> None:
         report.figure(name, grown(shape, options, threads), "MiB", most=64)
     name = "attention_vjp H=32 N=8192 D=64, ALiBi, causal, 1 thread: growth beside the gradients"
     report.figure(name, grown(shape, "causal=True", 1, backward=True), "MiB", most=64)
-    if sys.platform != "linux":  # peaks can be forgotten there
+    if sys.platform != "linux":  # only Linux can reset a peak
         return
     for name, bias in OPERATORS.items():
         for what, growth in zip(("attention", "attention_vjp"), with_operator(shape, bias), strict=True):

@@ -1,6 +1,6 @@
-"""Seconds of every plotting call, and of the call with its PNG, for 512 positions of 128 channels.
+"""Time every plotting call, without and with writing its PNG, for 512 positions of 128 channels.
 
-Seconds of this process on one core, so that what else the machine does is not counted.
+The unit is processor seconds, which do not count other processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TURNS = 5
 
 
 def calls() -> dict[str, Callable[[], Any]]:
-    """One call of each function, by its name; several where options make another picture."""
+    """Calls by name: one per function and picture that its options make."""
     encoding = posenc.sinusoidal(512, 128)
     plain = posenc.rope_frequencies(128)
     ntk = posenc.rope_frequencies(128, rope_type="ntk", factor=8)

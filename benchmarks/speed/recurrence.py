@@ -1,4 +1,4 @@
-"""Recurrent encodings against torch's recurrent layers and a NumPy loop."""
+"""Time recurrent encodings against torch's recurrent layers and a NumPy loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(report: Report) -> None:
             out = np.empty((streams, N, C), np.float32)
             loop = numpy_gru if cell == "gru" else numpy_tanh
             ours = posenc.recurrent(p0, weight, bias, N, cell=cell, include_p0=False, out=out)
-            # a map that may stretch: only the first rows can be compared
+            # rounding errors may grow from row to row, so only the first rows are compared
             check(f"recurrent {cell}", ours[:, :8], loop(p0, weight, bias, 8), 2e-5)
             contenders: dict[str, Any] = {
                 "posenc.recurrent(out=)": lambda p0=p0, out=out, weight=weight, bias=bias, cell=cell: posenc.recurrent(
@@ -76,7 +76,7 @@ def numpy_gru(p: np.ndarray, weight: np.ndarray, bias: np.ndarray, n: int) -> np
 
 
 def torch_layer(torch: Any, cell: str, p0: np.ndarray, weight: np.ndarray, bias: np.ndarray, ours: np.ndarray) -> Any:
-    """nn.GRU or nn.RNN with these weights on zeros, in inference mode."""
+    """Make nn.GRU or nn.RNN with these weights, to run on zeros in inference mode."""
     layer = (torch.nn.GRU if cell == "gru" else torch.nn.RNN)(1, C, batch_first=True)
     with torch.no_grad():
         layer.weight_hh_l0.copy_(torch.from_numpy(weight))
@@ -85,12 +85,12 @@ def torch_layer(torch: Any, cell: str, p0: np.ndarray, weight: np.ndarray, bias:
         layer.bias_hh_l0.copy_(torch.from_numpy(sides[1]))
     zeros, start = torch.zeros(len(p0), N, 1), torch.from_numpy(p0)[None]
 
-    def walk() -> Any:
+    def run() -> Any:
         with torch.inference_mode():
             return layer(zeros, start)[0]
 
-    check(cell, ours[:, :8], walk()[:, :8].numpy(), 2e-5)
-    return walk
+    check(cell, ours[:, :8], run()[:, :8].numpy(), 2e-5)
+    return run
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Rotary embedding of queries of real size, against copying them and against what others do."""
+"""Time the rotary embedding of queries against a copy, transformers, and torch's complex numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.measure import Report, check, main, peer, random
 import posenc
 
 N, D = 4096, 128
-SIZES = {"32 MiB": 16, "256 MiB": 128}  # heads: queries of a layer, smaller and larger than caches
+SIZES = {"32 MiB": 16, "256 MiB": 128}  # heads: the queries of a layer, smaller and larger than the caches
 
 
 def run(report: Report) -> None:
@@ -97,7 +97,7 @@ def in_half_precision(report: Report, heads: int) -> None:
 
 
 def numpy_rope(x: np.ndarray) -> np.ndarray:
-    """(N, D) in float64, half layout."""
+    """Rotate x (N, D) in float64, half layout."""
     angle = np.arange(len(x))[:, None] * 10000.0 ** (-2 * np.arange(D // 2) / D)
     first, second = x[:, : D // 2].astype(np.float64), x[:, D // 2 :].astype(np.float64)
     cos, sin = np.cos(angle), np.sin(angle)
@@ -105,7 +105,7 @@ def numpy_rope(x: np.ndarray) -> np.ndarray:
 
 
 def half_inputs(dtype: str, x: np.ndarray) -> tuple[Any, Any]:
-    """x in a half type, and what it then holds."""
+    """Return x in a half-precision dtype, and its rounded values in float64."""
     if dtype == "bfloat16":
         ml_dtypes = peer("ml_dtypes")
         if not ml_dtypes:
@@ -117,7 +117,7 @@ def half_inputs(dtype: str, x: np.ndarray) -> tuple[Any, Any]:
 
 
 def transformers_rope(torch: Any, llama: Any, q: Any) -> Any:
-    """transformers as a model runs it: the table once per call in float32, cast to q's dtype, queries alone rotated."""
+    """Rotate queries as a model of transformers does: a float32 table per call, cast to the dtype of q."""
     inverse = 1.0 / 10000.0 ** (torch.arange(0, D, 2, dtype=torch.float32) / D)
     empty = q[:0]
 
@@ -131,7 +131,7 @@ def transformers_rope(torch: Any, llama: Any, q: Any) -> Any:
 
 
 def complex_rope(torch: Any, x: np.ndarray, out: np.ndarray) -> Any:
-    """Pairs as complex numbers times a ready table: one pass, the fastest torch has."""
+    """Multiply pairs, as complex numbers, by a ready table: one pass, the fastest expression in torch."""
     q, into = (torch.view_as_complex(torch.from_numpy(a).view(len(x), N, D // 2, 2)) for a in (x, out))
     angle = torch.arange(N, dtype=torch.float64)[:, None] * 10000.0 ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
     table = torch.polar(torch.ones_like(angle), angle).to(torch.complex64)

@@ -1,4 +1,4 @@
-"""Tables of sin and cos: the sinusoidal encoding into given memory, against filling that memory."""
+"""Time the sinusoidal encoding into existing memory against a fill of that memory, NumPy and torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FRACTIONS_GOAL = {"avx512": 10.0, "avx2": 5.0}
 
 
 def numpy_formula(positions: np.ndarray, dim: int) -> np.ndarray:
-    """What people write: float64, sin into the even columns and cos into the odd ones."""
+    """The usual expression in float64: sin in the even columns, cos in the odd ones."""
     angle = positions[:, None] * 10000.0 ** (-np.arange(0, dim, 2) / dim)
     table = np.empty((len(positions), dim), np.float32)
     table[:, 0::2] = np.sin(angle)
@@ -41,7 +41,7 @@ def run(report: Report) -> None:
         inverse = 10000.0 ** (-torch.arange(0, DIM, 2) / DIM)
         into = torch.from_numpy(theirs)
 
-        def torch_formula() -> None:  # float32 angles: fast, and wrong at long range (accuracy/accuracy.py)
+        def torch_formula() -> None:  # float32 angles are fast, and wrong at far positions
             angle = torch.arange(N, dtype=torch.float32)[:, None] * inverse
             torch.sin(angle, out=into[:, 0::2])
             torch.cos(angle, out=into[:, 1::2])
@@ -70,8 +70,8 @@ def run(report: Report) -> None:
             "NumPy float64 formula": lambda: numpy_formula(positions[: N // 2], DIM),
         },
     )
-    fractions = np.random.default_rng(1).uniform(0, 1e5, N)  # nothing is shared between rows: sincos.h for each pair
-    # a float64 product of 1e5 is off by 2**-37
+    fractions = np.random.default_rng(1).uniform(0, 1e5, N)  # rows share no angle, so each pair calls sincos.h
+    # the error of a float64 product of 1e5 is 2**-37
     check("fractions", posenc.sinusoidal(fractions, DIM, out=ours), numpy_formula(fractions, DIM), 1e-7)
     report.time(
         f"sinusoidal({N} fractional positions, {DIM}) float32, out=",

@@ -1,7 +1,7 @@
-"""Every row of tests/cases at its realistic size: a new operator is measured here without an edit.
+"""Time every row of tests/cases at its realistic size, so that a new operator is timed without an edit here.
 
-Each row is checked against its oracle first, at a small size. The limit beside it is a copy that moves as many bytes as
-the call reads and writes. Gradients are timed where a row has them.
+Each row is first checked against its oracle at a small size. It is timed against a copy that moves as many bytes as the
+call reads and writes. Gradients are timed for rows that have them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from cases import CASES, DTYPES, Case, map_arrays
 from tools.measure import Report, main
 
 SMALL = 65
-WARM_BYTES = 1 << 20  # what fits the caches is timed in batches, warm
+WARM_BYTES = 1 << 20  # calls that move less fit the caches and are timed in batches, warm
 
 
 def run(report: Report) -> None:
-    wanted = os.environ.get("SWEEP", "")  # e.g. SWEEP=rope for the rows whose name has it
+    wanted = os.environ.get("SWEEP", "")  # SWEEP=rope selects the rows whose name contains rope
     dtypes = [d for d in DTYPES if d.name in os.environ.get("SWEEP_DTYPES", "float32").split(",")]
     for case in CASES:
         if wanted in case.name:
@@ -41,7 +41,7 @@ def one(report: Report, case: Case, dtype: np.dtype) -> None:
     arguments, options = case.real_arguments(dtype), case.options(dtype)
     results = case.call(arguments, **options)
     if case.takes_out:
-        # a matrix that is a view becomes a dense one here
+        # with `out`, a matrix that would be a view is dense
         options["out"] = np.ones(results[0].shape, results[0].dtype)
         results = case.call(arguments, **options)
     compare(report, f"{case.name} {dtype.name}", lambda: case.call(arguments, **options), (arguments, results))
@@ -61,7 +61,7 @@ def verify(case: Case, dtype: np.dtype) -> None:
         same = (wide == want) | (np.isnan(wide) & np.isnan(want))
         with np.errstate(invalid="ignore"):
             if not (same | (np.abs(wide - want) <= allowed)).all():
-                sys.exit(f"{case.name} {dtype.name}: not what its oracle says; nothing more was timed.")
+                sys.exit(f"{case.name} {dtype.name}: differs from its oracle; nothing more was timed.")
 
 
 def compare(report: Report, work: str, call: Callable[[], Any], touched: Any) -> None:

@@ -18,13 +18,13 @@ NOISE = 0.05
 
 
 def figure(row: dict[str, Any], other: dict[str, Any]) -> tuple[float, str]:
-    """What to compare of a row, and in which unit: a ratio where both runs timed the same reference."""
+    """The figure of a row and its unit: the time relative to a reference that both runs timed, else seconds."""
     if "value" in row:
         return row["value"], row["unit"]
     ours = row["seconds"][row["ours"]]
     for reference, seconds in row["seconds"].items():
         if reference != row["ours"] and reference in other["seconds"]:
-            return ours / seconds, f"x {reference}"
+            return ours / seconds, f"times the time of {reference}"
     return ours, "s"
 
 
@@ -32,7 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
-    parser.add_argument("--noise", type=float, default=NOISE, help="what counts as no change (default 0.05)")
+    parser.add_argument("--noise", type=float, default=NOISE, help="largest change that is ignored (default 0.05)")
     options = parser.parse_args()
     runs = [json.loads(path.read_text()) for path in (options.before, options.after)]
     for key in runs[0]["environment"]:

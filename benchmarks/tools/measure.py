@@ -1,14 +1,13 @@
-"""The timing core of every benchmark here, and the rules that keep it honest.
+"""Time contenders fairly. A benchmark calls `main(description, run)`, and `run(report)` times its lines.
 
-- A result is checked before it is timed: `check`.
-- Contenders take turns in one process and have an output each; the order rotates; medians are compared.
-- Before every timed call of real size the caches are filled with something else. Calls of microseconds are timed warm,
-  in batches: what is asked there is what the call itself costs.
-- Data is random and nonzero: pages of zeros are faster than memory is.
-- Figures are ratios, to a peer and to a limit (a fill or a copy of the same bytes) timed in the same run. Goals are
-  printed beside them. Nothing fails because of a time.
-
-One thread throughout. A script calls `main(description, run)`, and `run(report)` does the rest.
+- A result is checked before it is timed (`check`).
+- Contenders take turns in one process, in rotating order, with one output each, and their medians are compared.
+- Before each timed call the caches are filled with something else. Calls of microseconds are timed warm and in batches,
+  because there the overhead of the call is of interest.
+- Data are random and nonzero, because pages of zeros are faster than memory.
+- Figures are ratios to a peer and to a limit (a fill or a copy of the same bytes) that are timed in the same run. Goals
+  are printed beside them, and no time makes a script fail.
+- Everything runs on one thread.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ import numpy as np
 
 import posenc
 
-EVICTED_BYTES = 96 << 20  # past the last-level cache of the machines used so far (32 MiB)
+EVICTED_BYTES = 96 << 20  # larger than last-level caches of 32 MiB
 SAMPLE_SECONDS = 2e-3  # a batch of warm calls lasts about this long
 
 Work = Callable[[], object]
@@ -48,20 +47,20 @@ def evict() -> None:
 
 
 def random(shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 0) -> Any:
-    """Standard normal numbers, without a float64 array of that size in between."""
+    """Standard normal numbers, made without a float64 array of that size."""
     kind = np.float64 if np.dtype(dtype) == np.float64 else np.float32
     return np.random.default_rng(seed).standard_normal(shape, kind).astype(dtype, copy=False)
 
 
 def check(what: str, has: Any, expected: Any, tolerance: float) -> None:
-    """Stop unless two results agree: a fast wrong answer is not worth a figure."""
+    """Stop the script unless two results agree."""
     worst = float(np.max(np.abs(np.asarray(has, np.float64) - np.asarray(expected, np.float64)), initial=0.0))
     if not worst <= tolerance:
         sys.exit(f"{what}: results differ by {worst:.3g}; expected at most {tolerance:.3g}. Nothing was timed.")
 
 
 def alternate(contenders: Mapping[str, Work], seconds: float, cold: bool = True, least: int = 5) -> dict[str, float]:
-    """Median seconds of one call of each contender, the calls taking turns for about `seconds` in all."""
+    """Median seconds of one call of each contender; they take turns for about `seconds` in all."""
     names = list(contenders)
     samples: dict[str, list[float]] = {name: [] for name in names}
     batch = dict.fromkeys(names, 1)
@@ -89,13 +88,13 @@ def _time(work: Work, times: int) -> float:
 
 
 def peer(module: str) -> ModuleType | None:
-    """An optional package to compare with, on one thread; says so where it is absent."""
+    """Import an optional package to compare with, on one thread; if it is absent, print that and return None."""
     if "POSENC_BENCHMARK_PIPES" in os.environ and module != "ml_dtypes":  # compare_builds.py times no peer
         return None
     try:
         found = importlib.import_module(module)
     except ImportError as error:
-        print(f"  ({module} is not here: {error}; its lines are left out)")
+        print(f"  ({module} is not installed: {error}; its lines are left out)")
         return None
     if module.startswith(("torch", "transformers")):
         importlib.import_module("torch").set_num_threads(1)
@@ -103,7 +102,7 @@ def peer(module: str) -> ModuleType | None:
 
 
 class Report:
-    """What was measured, printed as it comes and kept for --json."""
+    """The lines of a benchmark, printed when they are timed and kept for --json."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -121,26 +120,27 @@ class Report:
     ) -> dict[str, float]:
         """Time the first contender against the others.
 
-        most[other] is how many times the other's time it may take, least[other] how many times faster it should be.
+        Goals: it takes at most `most[other]` times the time of the other, or is at least `least[other]` times faster.
         """
         times = alternate(contenders, self.seconds, cold)
         ours, *others = times
         print(f"{work}\n    {ours:<34}{_duration(times[ours])}   {note(times[ours])}".rstrip())
         for other in others:
             slower, faster = times[ours] / times[other], times[other] / times[ours]
-            line = f"{slower:6.2f} x its time" if slower >= 1 or (most and other in most) else f"{faster:6.2f} x faster"
+            takes, is_faster = f"takes {slower:.2f}x this time", f"is {faster:.2f}x faster"
+            line = takes if slower >= 1 or (most and other in most) else is_faster
             goal = ""
             if most and other in most:
                 goal = f"goal <= {most[other]:g}: {'reached' if slower <= most[other] else 'MISSED'}"
             if least and other in least:
-                line = f"{faster:6.2f} x faster"
+                line = is_faster
                 goal = f"goal >= {least[other]:g}: {'reached' if faster >= least[other] else 'MISSED'}"
-            print(f"    {other:<34}{_duration(times[other])}   {line:<18} {goal}".rstrip())
+            print(f"    {other:<34}{_duration(times[other])}   the first {line:<24} {goal}".rstrip())
         self.rows.append({"work": work, "ours": ours, "seconds": times})
         return times
 
     def figure(self, work: str, value: float, unit: str, *, most: float | None = None) -> None:
-        """A figure that is no ratio of times: an amount of memory, an error."""
+        """Print a figure that is no ratio of times, such as an amount of memory or an error."""
         goal = "" if most is None else f"   goal <= {most:g}: {'reached' if value <= most else 'MISSED'}"
         print(f"{work}\n    {value:.4g} {unit}{goal}")
         self.rows.append({"work": work, "value": value, "unit": unit})
@@ -154,7 +154,7 @@ def _duration(seconds: float) -> str:
 
 
 def environment() -> dict[str, str]:
-    """What a figure depends on."""
+    """The processor and the versions that figures depend on."""
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

@@ -1,4 +1,4 @@
-"""The multiplier of this core as a contender: as many multiply-adds as some work has, on independent registers."""
+"""The multiply-add peak of this core as a contender: the same number of multiply-adds, on independent registers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REAL spin(long turns) {
 }
 """
 FLAGS = {"avx512": (64, "-march=x86-64-v4"), "avx2": (32, "-mavx2 -mfma"), "base": (16, "")}
-NAME = "multiply-adds, as many"
+NAME = "as many multiply-adds"
 
 
 @cache
@@ -46,14 +46,14 @@ def _spin(isa: str, real: str) -> Callable[[int], float] | None:
             )
             spin: Any = ctypes.CDLL(str(library)).spin
         except (OSError, subprocess.CalledProcessError) as error:
-            print(f"    (no C compiler here, no share of the peak: {error})")
+            print(f"    (no C compiler: {error}; the share of the peak is left out)")
             return None
     spin.argtypes, spin.restype = [ctypes.c_long], {"float": ctypes.c_float, "double": ctypes.c_double}[real]
     return spin
 
 
 def peak(operations: float, dtype: str = "float32") -> dict[str, Callable[[], object]]:
-    """A contender that does so many operations of the variant in use (two for a multiply-add), or none."""
+    """A contender with so many operations (two per multiply-add) of the instruction set in use, or no contender."""
     real = "float" if dtype == "float32" else "double"
     spin = _spin(posenc.isa(), real)
     if spin is None:
@@ -63,7 +63,7 @@ def peak(operations: float, dtype: str = "float32") -> dict[str, Callable[[], ob
 
 
 def share(times: dict[str, float]) -> None:
-    """Print it, from what a report returned."""
+    """Print the share of the peak, from the times that a report returned."""
     if NAME in times:
         ours = next(iter(times))
-        print(f"    {100 * times[NAME] / times[ours]:.0f} % of the multiply-add peak, measured in turn")
+        print(f"    {100 * times[NAME] / times[ours]:.0f} % of the multiply-add peak, timed in turns")

@@ -20,7 +20,7 @@ PIPES = "POSENC_BENCHMARK_PIPES"
 
 
 def calls_posenc(function: Any, depth: int = 3) -> bool:
-    """Whether the code of a contender, or of a function that it names, refers to posenc."""
+    """Return True if the code of a contender, or of a function that it names, refers to posenc."""
     if isinstance(function, ModuleType):
         return function.__name__.split(".")[0] == "posenc"
     if isinstance(function, MethodType):
@@ -84,7 +84,7 @@ def sample(call: Callable[[], object], times: int) -> float:
 
 
 def batch_of(call: Callable[[], object]) -> int:
-    """How many calls fill a sample."""
+    """The number of calls that fill a sample."""
     times = 1
     while sample(call, times) * times < SAMPLE_SECONDS / 2:
         times *= 2
