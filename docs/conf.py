@@ -9,7 +9,7 @@ import posenc
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS))  # api.py and operator_table.py
 
-project, author, release = "posenc", "the posenc authors", posenc.__version__
+project, author, release = "posenc", "the posenc developers", posenc.__version__
 project_copyright = author
 extensions = [
     "sphinx.ext.autodoc",
