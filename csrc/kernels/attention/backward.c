@@ -114,24 +114,18 @@ static NOINLINE void multiply_by_slope(real *restrict ds, const real *restrict s
         ds[i] = ds[i] == 0 ? 0 : ds[i] * slope[i];
 }
 
-/* Recompute the weights p of a panel, and dS before the cap; reduce dS to what operators need of it. */
-static void panel_vjp(attention_vjp_state *b, const pe_tile *t, const pe_key_tile *keys, const pe_panel *p,
-                      const pe_panel_bias *visible, const char *v, idx v_step)
+/* Recompute the weights p of a panel, and dS before the cap; reduce dS to what operators need of it. `values` are the
+ * rows of the tile's values, step bytes apart. */
+static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *values, idx step)
 {
-    const int first = p->first, width = p->width, from = visible->from, n = visible->to - from;
-    const int is_capped = t->queries->call->par[A_SOFTCAP] > 0;
+    const pe_panel *p = v->panel;
+    const int first = p->first, width = p->width, from = v->visible->from, n = v->visible->to - from;
     real *s = b->p + first * BLOCK_N + from * width, *ds = b->ds + first * BLOCK_N + from * width;
     const real *g = b->g + first * b->e;
     pe_content *c = &b->content;
-    FN(panel_scores)(c, t, p, visible, b->multiplier, s, b->unused_max, b->slope);
-    const pe_scores dp = {.k = v + from * v_step,
-                          .k_step = v_step,
-                          .d = b->e,
-                          .q = g,
-                          .bias = c->values ? FN(content_value_scores)(c, t, p, visible, g) : NULL,
-                          .bias_step = width,
-                          .s = ds,
-                          .m = b->unused_max};
+    FN(panel_scores)(c, v, b->multiplier, s, b->unused_max, b->slope);
+    const real *add = c->values ? FN(content_value_scores)(c, *v, g) : NULL;
+    const pe_scores dp = {values + from * step, step, b->e, g, add, width, ds, b->unused_max};
     FN(scores)(&dp, n, width);
     (width == LANES ? differentiate_narrow : differentiate_wide)(s, ds, b->lse + first, b->delta + first, n);
     if (p->lanes < width) { /* a nonfinite key would spoil the lanes that are no queries */
@@ -140,15 +134,15 @@ static void panel_vjp(attention_vjp_state *b, const pe_tile *t, const pe_key_til
                 s[j * width + l] = ds[j * width + l] = 0;
         }
     }
-    FN(bias_grad_panel)(&b->bias_grad, keys, t->queries, p, from, visible->to, ds);
+    FN(bias_grad_panel)(&b->bias_grad, v->keys, v->queries, p, from, v->visible->to, ds);
     if (c->values)
-        FN(content_values_vjp)(&b->content_vjp, c, t, p, visible, s);
+        FN(content_values_vjp)(&b->content_vjp, *v, s);
     if (c->after_cap)
-        FN(content_after_vjp)(&b->content_vjp, c, t, p, visible, ds);
-    if (is_capped)
+        FN(content_after_vjp)(&b->content_vjp, *v, ds);
+    if (v->queries->call->par[A_SOFTCAP] > 0)
         multiply_by_slope(ds, b->slope, n * width);
     if (c->scan)
-        FN(content_scan_vjp)(&b->content_vjp, c, t, p, visible, ds);
+        FN(content_scan_vjp)(&b->content_vjp, *v, ds);
 }
 
 /* ---- nonfinite queries and keys ---- */
@@ -229,44 +223,40 @@ static void zero_unseen(attention_vjp_state *b, const pe_query_block *u, int (*s
     }
 }
 
-static void add_dv(attention_vjp_state *b, const pe_tile *t, int from, int to)
+static void add_dv(attention_vjp_state *b, const pe_view *v, int from, int to)
 {
-    real *dv = b->dv + t->keys->first * b->padded_e;
-    FN(add_outer_of_block)(t->queries, b->p, b->g_rows, b->e, from, to, dv, b->padded_e);
+    real *dv = b->dv + v->keys->first * b->padded_e;
+    FN(add_outer_of_block)(v->queries, b->p, b->g_rows, b->e, from, to, dv, b->padded_e);
     if (b->nonfinite_g)
-        add_nonfinite_rows(b, t->queries, A_GRAD, b->nonfinite_g, 1, b->p, b->e, dv, b->padded_e, from, to);
+        add_nonfinite_rows(b, v->queries, A_GRAD, b->nonfinite_g, 1, b->p, b->e, dv, b->padded_e, from, to);
 }
 
-static void add_dk(attention_vjp_state *b, const pe_tile *t, int from, int to)
+static void add_dk(attention_vjp_state *b, const pe_view *v, int from, int to)
 {
-    const real scale = (real)t->queries->call->par[A_SCALE];
-    real *dk = b->dk + t->keys->first * b->padded_d;
-    FN(add_outer_of_block)(t->queries, b->ds, b->q_rows, b->d, from, to, dk, b->padded_d);
+    const real scale = (real)v->queries->call->par[A_SCALE];
+    real *dk = b->dk + v->keys->first * b->padded_d;
+    FN(add_outer_of_block)(v->queries, b->ds, b->q_rows, b->d, from, to, dk, b->padded_d);
     if (b->nonfinite_q)
-        add_nonfinite_rows(b, t->queries, A_Q, b->nonfinite_q, scale, b->ds, b->d, dk, b->padded_d, from, to);
+        add_nonfinite_rows(b, v->queries, A_Q, b->nonfinite_q, scale, b->ds, b->d, dk, b->padded_d, from, to);
 }
 
-static void add_dq(attention_vjp_state *b, const pe_tile *t, int (*seen)[2])
+static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
 {
-    const pe_query_block *u = t->queries;
+    const pe_query_block *u = v->queries;
     const pe_array *a = &u->call->array[A_K];
-    const char *stored = stored_rows(u, A_K, t->keys->first), *rows = t->k;
-    idx step = t->k_step;
+    const char *stored = stored_rows(u, A_K, v->keys->first), *rows = v->k;
+    idx step = v->k_step;
     if (b->nonfinite_keys) {
         step = a->core[1];
-        rows = FN(finite_rows)(stored, &step, a->storage, t->keys->n, b->d, b->k_copy);
+        rows = FN(finite_rows)(stored, &step, a->storage, v->keys->n, b->d, b->k_copy);
     }
     for (int i = 0; i < u->panels; i++) {
         const pe_panel *p = &u->panel[i];
         const int from = seen[i][0], n = seen[i][1] - from;
-        const pe_values w = {.v = rows + from * step,
-                             .v_step = step,
-                             .n = n,
-                             .p = b->ds + p->first * BLOCK_N + from * p->width,
-                             .alpha = b->one,
-                             .o = b->dq + p->first * b->d};
+        const real *ds = b->ds + p->first * BLOCK_N + from * p->width;
+        real *dq = b->dq + p->first * b->d;
         if (n > 0)
-            FN(values)(&w, b->d, p->width);
+            FN(values)(&(pe_values){rows + from * step, step, n, ds, b->one, dq}, b->d, p->width);
         if (b->nonfinite_keys)
             add_nonfinite_keys(b, p, stored, a->core[1], a->storage, from, from + n);
     }
@@ -282,40 +272,43 @@ static void add_gates(attention_vjp_state *b, const pe_query_block *u, int (*see
     }
 }
 
-static void tile_vjp(attention_vjp_state *b, pe_key_tile *keys, const pe_query_block *u)
+static void tile_vjp(attention_vjp_state *b, const pe_query_block *u, pe_key_tile *keys)
 {
     const pe_array *ka = &u->call->array[A_K], *va = &u->call->array[A_V];
+    const char *stored_k = stored_rows(u, A_K, keys->first), *stored_v = stored_rows(u, A_V, keys->first);
     pe_content *c = &b->content;
-    pe_tile t = {u, keys, NULL, ka->core[1]};
+    pe_view v = {.queries = u, .keys = keys, .k_step = ka->core[1]};
     idx v_step = va->core[1];
     int from = keys->n, to = 0, seen[PANELS][2];
-    t.k = FN(tile_rows)(stored_rows(u, A_K, keys->first), &t.k_step, ka->storage, keys->n, b->d, 2, b->k_copy);
-    const char *v = FN(tile_rows)(stored_rows(u, A_V, keys->first), &v_step, va->storage, keys->n, b->e, 2, b->v_copy);
+    v.k = FN(tile_rows)(stored_k, &v.k_step, ka->storage, keys->n, b->d, 2, b->k_copy);
+    const char *values = FN(tile_rows)(stored_v, &v_step, va->storage, keys->n, b->e, 2, b->v_copy);
     if (c->before_cap)
-        FN(content_tile)(c, &t);
+        FN(content_tile)(c, v);
     for (int p = 0; p < u->panels; p++) {
         const pe_panel_bias visible = FN(panel_bias)(keys, u, &u->panel[p]);
+        v.panel = &u->panel[p];
+        v.visible = &visible;
         seen[p][0] = visible.from;
         seen[p][1] = visible.to;
         if (visible.from == visible.to)
             continue;
-        panel_vjp(b, &t, keys, &u->panel[p], &visible, v, v_step);
+        panel_vjp(b, &v, values, v_step);
         from = (int)min_(from, visible.from);
         to = (int)max_(to, visible.to);
     }
     zero_unseen(b, u, seen, from, to);
     if (c->before_cap)
-        FN(content_panels_vjp)(&b->content_vjp, c, &t, seen, b->ds);
+        FN(content_panels_vjp)(&b->content_vjp, v, seen, b->ds);
     if (c->before_cap && u->row.data[A_DK])
-        FN(content_keys_vjp)(&b->content_vjp, c, &t, from, to, b->ds, b->dk + keys->first * b->padded_d, b->padded_d);
+        FN(content_keys_vjp)(&b->content_vjp, v, from, to, b->ds, b->dk + keys->first * b->padded_d, b->padded_d);
     if (c->scan)
         add_gates(b, u, seen);
     if (u->row.data[A_DV])
-        add_dv(b, &t, from, to);
+        add_dv(b, &v, from, to);
     if (u->row.data[A_DK])
-        add_dk(b, &t, from, to);
+        add_dk(b, &v, from, to);
     if (u->row.data[A_DQ])
-        add_dq(b, &t, seen);
+        add_dq(b, &v, seen);
 }
 
 /* Before the tiles: the sum of all gates of operators that count along the keys. Returns 0 if the call was stopped. */
@@ -325,16 +318,18 @@ static int count_gates(attention_vjp_state *b, const pe_query_block *u)
     const pe_array *a = &call->array[A_K];
     pe_key_tile keys;
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
-        pe_tile t = {u, &keys, NULL, a->core[1]};
+        pe_view v = {.queries = u, .keys = &keys, .k_step = a->core[1]};
         if (!FN(key_tile)(&keys, u, first))
             continue;
         if (call->stop && call->stop(call))
             return 0;
-        t.k = FN(tile_rows)(stored_rows(u, A_K, first), &t.k_step, a->storage, keys.n, b->d, 2, b->k_copy);
+        v.k = FN(tile_rows)(stored_rows(u, A_K, first), &v.k_step, a->storage, keys.n, b->d, 2, b->k_copy);
         for (int p = 0; p < u->panels; p++) {
             const pe_panel_bias visible = FN(panel_bias)(&keys, u, &u->panel[p]);
+            v.panel = &u->panel[p];
+            v.visible = &visible;
             if (visible.from < visible.to)
-                b->content.scan->count(&b->content, &t, &u->panel[p], &visible);
+                b->content.scan->count(&b->content, &v);
         }
     }
     return 1;
@@ -354,7 +349,7 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *u, idx t, con
     read_lse_and_delta(b, u);
     memset(b->dq, 0, (size_t)(u->width * b->d) * sizeof(real));
     FN(content_block)(&b->content, u, b->q);
-    FN(content_block_vjp)(&b->content_vjp, b->q_rows, b->g_rows, b->dq, t);
+    FN(content_block_vjp)(&b->content_vjp, &b->content, b->q_rows, b->g_rows, b->dq, t);
     b->multiplier = FN(content_multiplier)(&b->content, u);
     b->content.ascending = 1;
     if (b->content.scan && !count_gates(b, u))
@@ -364,9 +359,9 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *u, idx t, con
             continue;
         if (call->stop && call->stop(call))
             return 0;
-        tile_vjp(b, &keys, u);
+        tile_vjp(b, u, &keys);
     }
-    FN(content_end_vjp)(&b->content_vjp, &b->content, u);
+    FN(content_end_vjp)(&b->content_vjp, u);
     if (u->row.data[A_DQ])
         FN(unpack_queries)(u, A_DQ, b->d, b->dq, scale, NULL, b->k_copy);
     FN(bias_grad_write)(&b->bias_grad, u);

@@ -38,14 +38,14 @@ static void note_who_sees(attention_state *b, const pe_panel *p, const real *s, 
 
 /* One step of online softmax: scores of a panel, running max and sum, and p = exp(s - m) over s. As long as a lane has
  * seen nothing m is -inf and 0 is subtracted instead: exp(-inf - 0) is 0, exp(-inf + inf) is not. */
-static void softmax_step(attention_state *b, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible)
+static void softmax_step(attention_state *b, const pe_view *v)
 {
-    const int first = p->first, width = p->width, n = visible->to - visible->from;
+    const int first = v->panel->first, width = v->panel->width, n = v->visible->to - v->visible->from;
     real *s = b->s + first * BLOCK_N, *m = b->m + first, old_m[PANEL_LANES], base[PANEL_LANES];
     memcpy(old_m, m, (size_t)width * sizeof *old_m);
-    FN(panel_scores)(&b->content, t, p, visible, b->multiplier, s, m, NULL);
+    FN(panel_scores)(&b->content, v, b->multiplier, s, m, NULL);
     if (b->mask_nonfinite)
-        note_who_sees(b, p, s, visible);
+        note_who_sees(b, v->panel, s, v->visible);
     for (int l = 0; l < width; l++) {
         base[l] = m[l] == MASKED ? 0 : m[l];
         b->alpha[first + l] = exp2_((old_m[l] - base[l]) * LOG2_E);
@@ -75,48 +75,50 @@ static void add_nonfinite_values(attention_state *b, const pe_panel *p, const pe
 }
 
 /* o = o alpha + p v for the panels of a block */
-static void add_values(attention_state *b, const pe_tile *t, const pe_panel_bias *visible)
+static void add_values(attention_state *b, pe_view v, const pe_panel_bias *visible)
 {
-    const pe_query_block *u = t->queries;
+    const pe_query_block *u = v.queries;
     const pe_array *a = &u->call->array[A_V];
-    const char *v = stored_rows(u, A_V, t->keys->first);
+    const char *stored = stored_rows(u, A_V, v.keys->first);
+    const int n = v.keys->n;
     idx step = a->core[1];
-    const char *rows = b->mask_nonfinite ? FN(finite_rows)(v, &step, a->storage, t->keys->n, b->e, b->copy)
-                                         : FN(tile_rows)(v, &step, a->storage, t->keys->n, b->e, u->panels, b->copy);
+    const char *rows = b->mask_nonfinite ? FN(finite_rows)(stored, &step, a->storage, n, b->e, b->copy)
+                                         : FN(tile_rows)(stored, &step, a->storage, n, b->e, u->panels, b->copy);
     for (int i = 0; i < u->panels; i++) {
         const pe_panel *p = &u->panel[i];
-        const pe_values w = {.v = rows + visible[i].from * step,
-                             .v_step = step,
-                             .n = visible[i].to - visible[i].from,
-                             .p = b->s + p->first * BLOCK_N,
-                             .alpha = b->alpha + p->first,
-                             .o = b->o + p->first * b->e};
-        if (w.n == 0)
+        const int from = visible[i].from, seen = visible[i].to - from;
+        const real *weights = b->s + p->first * BLOCK_N;
+        real *o = b->o + p->first * b->e;
+        if (seen == 0)
             continue;
-        FN(values)(&w, b->e, p->width);
+        FN(values)(&(pe_values){rows + from * step, step, seen, weights, b->alpha + p->first, o}, b->e, p->width);
+        v.panel = p;
+        v.visible = &visible[i];
         if (b->content.values)
-            FN(content_values)(&b->content, t, p, &visible[i], w.p, w.o);
+            FN(content_values)(&b->content, v, weights, o);
         if (b->mask_nonfinite)
-            add_nonfinite_values(b, p, &visible[i], v, a->core[1], a->storage);
+            add_nonfinite_values(b, p, &visible[i], stored, a->core[1], a->storage);
     }
 }
 
 static void attend_to_tile(attention_state *b, const pe_query_block *u, pe_key_tile *keys)
 {
     const pe_array *a = &u->call->array[A_K];
-    pe_tile t = {u, keys, NULL, a->core[1]};
+    pe_view v = {.queries = u, .keys = keys, .k_step = a->core[1]};
     pe_panel_bias bias[PANELS];
     if (b->mask_nonfinite)
         memset(b->sees, 0, sizeof b->sees);
-    t.k = FN(tile_rows)(stored_rows(u, A_K, keys->first), &t.k_step, a->storage, keys->n, b->d, u->panels, b->copy);
+    v.k = FN(tile_rows)(stored_rows(u, A_K, keys->first), &v.k_step, a->storage, keys->n, b->d, u->panels, b->copy);
     if (b->content.before_cap)
-        FN(content_tile)(&b->content, &t);
+        FN(content_tile)(&b->content, v);
     for (int p = 0; p < u->panels; p++) {
         bias[p] = FN(panel_bias)(keys, u, &u->panel[p]);
+        v.panel = &u->panel[p];
+        v.visible = &bias[p];
         if (bias[p].from < bias[p].to)
-            softmax_step(b, &t, &u->panel[p], &bias[p]);
+            softmax_step(b, &v);
     }
-    add_values(b, &t, bias);
+    add_values(b, v, bias);
 }
 
 /* ---- a unit ---- */

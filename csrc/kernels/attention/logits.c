@@ -14,40 +14,34 @@ typedef struct {
     pe_content content;
 } logits_state;
 
-static void write_panel(const pe_tile *t, const pe_panel *p, const real *s)
+static void write_panel(const pe_view *v, const real *s)
 {
-    const pe_query_block *u = t->queries;
+    const pe_query_block *u = v->queries;
     const pe_array *a = &u->call->array[L_OUT];
-    const int n = t->keys->n;
-    char *out = u->row.data[L_OUT] + u->head * a->core[0] + (u->first + p->first) * a->core[1]
-                + t->keys->first * storage_size(a->storage);
-    for (int l = 0; l < p->lanes; l++, out += a->core[1]) {
+    const int n = v->keys->n, width = v->panel->width;
+    char *out = u->row.data[L_OUT] + u->head * a->core[0] + (u->first + v->panel->first) * a->core[1]
+                + v->keys->first * storage_size(a->storage);
+    for (int l = 0; l < v->panel->lanes; l++, out += a->core[1]) {
         real buffer[BLOCK_N], *row = row_target(out, a->storage, buffer);
         for (int j = 0; j < n; j++)
-            row[j] = s[j * p->width + l];
+            row[j] = s[j * width + l];
         row_write(row, out, a->storage, n);
     }
 }
 
-static void write_tile(logits_state *b, const pe_tile *t)
+static void write_tile(logits_state *b, pe_view v)
 {
-    FN(content_tile)(&b->content, t);
-    for (int i = 0; i < t->queries->panels; i++) {
-        const pe_panel *p = &t->queries->panel[i];
-        const pe_panel_bias all = {0, t->keys->n, p->width, NULL};
-        const real *added = FN(content_panel)(&b->content, t, p, &all);
+    FN(content_tile)(&b->content, v);
+    for (int i = 0; i < v.queries->panels; i++) {
+        const int width = v.queries->panel[i].width, n = v.keys->n;
+        const pe_panel_bias all = {0, n, width, NULL};
+        v.panel = &v.queries->panel[i];
+        v.visible = &all;
+        const real *added = FN(content_panel)(&b->content, v), *q = b->multiplier + v.panel->first * b->d;
         real unused_max[PANEL_LANES] = {0};
-        const pe_scores w = {.k = t->k,
-                             .k_step = t->k_step,
-                             .d = b->d,
-                             .q = b->multiplier + p->first * b->d,
-                             .bias = added,
-                             .bias_step = p->width,
-                             .s = b->s,
-                             .m = unused_max};
         if (b->multiplier != b->zero)
-            FN(scores)(&w, t->keys->n, p->width);
-        write_panel(t, p, b->multiplier != b->zero ? b->s : added);
+            FN(scores)(&(pe_scores){v.k, v.k_step, b->d, q, added, width, b->s, unused_max}, n, width);
+        write_panel(&v, b->multiplier != b->zero ? b->s : added);
     }
 }
 
@@ -68,12 +62,12 @@ static int logits_unit(logits_state *b, const pe_call *call, idx unit)
     b->content.q = b->q;
     for (idx i = 0; i < tiles; i++) {
         const idx tile = b->content.scan ? tiles - 1 - i : i;
-        pe_tile t = {&u, &keys, NULL, a->core[1]};
+        pe_view v = {.queries = &u, .keys = &keys, .k_step = a->core[1]};
         FN(key_tile)(&keys, &u, tile * BLOCK_N);
         if (call->stop && call->stop(call))
             return 0;
-        t.k = FN(tile_rows)(stored_rows(&u, A_K, keys.first), &t.k_step, a->storage, keys.n, b->d, u.panels, b->copy);
-        write_tile(b, &t);
+        v.k = FN(tile_rows)(stored_rows(&u, A_K, keys.first), &v.k_step, a->storage, keys.n, b->d, u.panels, b->copy);
+        write_tile(b, v);
     }
     return 1;
 }

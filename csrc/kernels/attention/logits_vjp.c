@@ -15,39 +15,39 @@ typedef struct {
 } logits_vjp_state;
 
 /* The gradient of a tile with its queries on lanes, and 0 in lanes that are no queries */
-static void read_tile(const pe_tile *t, real *dx)
+static void read_tile(const pe_view *v, real *dx)
 {
-    const pe_query_block *u = t->queries;
+    const pe_query_block *u = v->queries;
     const pe_array *a = &u->call->array[L_GRAD];
-    const char *grad = u->row.data[L_GRAD] + u->head * a->core[0] + u->first * a->core[1] + t->keys->first * a->core[2];
+    const char *grad = u->row.data[L_GRAD] + u->head * a->core[0] + u->first * a->core[1] + v->keys->first * a->core[2];
     for (int i = 0; i < u->panels; i++) {
         const pe_panel *p = &u->panel[i];
         for (int l = 0; l < p->width; l++) {
             const char *row = grad + (p->first + l) * a->core[1];
             real *to = dx + p->first * BLOCK_N + l;
-            for (int j = 0; j < t->keys->n; j++)
+            for (int j = 0; j < v->keys->n; j++)
                 to[j * p->width] = l < p->lanes ? (real)scalar_read(row + j * a->core[2], a->storage) : 0;
         }
     }
 }
 
 /* The tile of keys `first` ... with its rows as real */
-static pe_tile tile_at(logits_vjp_state *b, const pe_query_block *u, pe_key_tile *keys, idx first)
+static pe_view tile_at(logits_vjp_state *b, const pe_query_block *u, pe_key_tile *keys, idx first)
 {
     const pe_array *a = &u->call->array[A_K];
-    pe_tile t = {u, keys, NULL, a->core[1]};
+    pe_view v = {.queries = u, .keys = keys, .k_step = a->core[1]};
     FN(key_tile)(keys, u, first);
-    t.k = FN(tile_rows)(stored_rows(u, A_K, first), &t.k_step, a->storage, keys->n, b->d, 2, b->k_copy);
+    v.k = FN(tile_rows)(stored_rows(u, A_K, first), &v.k_step, a->storage, keys->n, b->d, 2, b->k_copy);
     b->content.index_map = NULL; /* another tile */
-    return t;
+    return v;
 }
 
 /* From   gate = sigmoid(scale q_i.k_t):   d_gates goes to dq and dk, as in attention's own product */
-static void add_gates(logits_vjp_state *b, const pe_tile *t)
+static void add_gates(logits_vjp_state *b, const pe_view *v)
 {
-    const pe_query_block *u = t->queries;
-    const pe_matrix keys = {t->k, t->k_step};
-    const int n = t->keys->n;
+    const pe_query_block *u = v->queries;
+    const pe_matrix keys = {v->k, v->k_step};
+    const int n = v->keys->n;
     for (int i = 0; i < u->panels; i++) {
         const pe_panel *p = &u->panel[i];
         real *d_gates = b->vjp.d_gates + p->first * BLOCK_N;
@@ -55,27 +55,29 @@ static void add_gates(logits_vjp_state *b, const pe_tile *t)
             d_gates[x] *= b->content.gate_scale;
         FN(add_rows)(&keys, 0, n, b->d, p->width, d_gates, b->dq + p->first * b->d);
     }
-    FN(add_outer_of_block)(u, b->vjp.d_gates, b->q_rows, b->d, 0, n, b->dk + t->keys->first * b->padded_d, b->padded_d);
+    real *dk = b->dk + v->keys->first * b->padded_d;
+    FN(add_outer_of_block)(u, b->vjp.d_gates, b->q_rows, b->d, 0, n, dk, b->padded_d);
 }
 
-static void tile_vjp(logits_vjp_state *b, const pe_tile *t)
+static void tile_vjp(logits_vjp_state *b, pe_view v)
 {
-    const pe_query_block *u = t->queries;
+    const int n = v.keys->n;
     pe_content *c = &b->content;
     int seen[PANELS][2];
-    read_tile(t, b->dx);
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
-        const pe_panel_bias all = {0, t->keys->n, p->width, NULL};
+    read_tile(&v, b->dx);
+    for (int i = 0; i < v.queries->panels; i++) {
+        const pe_panel_bias all = {0, n, v.queries->panel[i].width, NULL};
+        v.panel = &v.queries->panel[i];
+        v.visible = &all;
         seen[i][0] = 0;
-        seen[i][1] = t->keys->n;
+        seen[i][1] = n;
         if (c->scan)
-            FN(content_scan_vjp)(&b->vjp, c, t, p, &all, b->dx + p->first * BLOCK_N);
+            FN(content_scan_vjp)(&b->vjp, v, b->dx + v.panel->first * BLOCK_N);
     }
-    FN(content_panels_vjp)(&b->vjp, c, t, seen, b->dx);
-    FN(content_keys_vjp)(&b->vjp, c, t, 0, t->keys->n, b->dx, b->dk + t->keys->first * b->padded_d, b->padded_d);
+    FN(content_panels_vjp)(&b->vjp, v, seen, b->dx);
+    FN(content_keys_vjp)(&b->vjp, v, 0, n, b->dx, b->dk + v.keys->first * b->padded_d, b->padded_d);
     if (c->scan)
-        add_gates(b, t);
+        add_gates(b, &v);
 }
 
 /* Before the tiles: the sum of all gates. Returns 0 if the call was stopped. */
@@ -86,10 +88,12 @@ static int count_gates(logits_vjp_state *b, const pe_query_block *u)
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
         if (call->stop && call->stop(call))
             return 0;
-        const pe_tile t = tile_at(b, u, &keys, first);
+        pe_view v = tile_at(b, u, &keys, first);
         for (int i = 0; i < u->panels; i++) {
             const pe_panel_bias all = {0, keys.n, u->panel[i].width, NULL};
-            b->content.scan->count(&b->content, &t, &u->panel[i], &all);
+            v.panel = &u->panel[i];
+            v.visible = &all;
+            b->content.scan->count(&b->content, &v);
         }
     }
     return 1;
@@ -104,7 +108,7 @@ static int block_vjp(logits_vjp_state *b, const pe_query_block *u)
     FN(pack_queries)(u, A_Q, b->d, 1, b->k_copy, b->q);
     memset(b->dq, 0, (size_t)(u->width * b->d) * sizeof(real));
     FN(content_block)(&b->content, u, b->q);
-    FN(content_block_vjp)(&b->vjp, b->q_rows, NULL, b->dq, u->head);
+    FN(content_block_vjp)(&b->vjp, &b->content, b->q_rows, NULL, b->dq, u->head);
     b->vjp.nonfinite_q = nonfinite_q;
     b->content.scale = 1;
     b->content.gate_scale = (real)call->par[A_SCALE];
@@ -114,10 +118,9 @@ static int block_vjp(logits_vjp_state *b, const pe_query_block *u)
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
         if (call->stop && call->stop(call))
             return 0;
-        const pe_tile t = tile_at(b, u, &keys, first);
-        tile_vjp(b, &t);
+        tile_vjp(b, tile_at(b, u, &keys, first));
     }
-    FN(content_end_vjp)(&b->vjp, &b->content, u);
+    FN(content_end_vjp)(&b->vjp, u);
     FN(unpack_queries)(u, L_DQ, b->d, b->dq, 1, NULL, b->k_copy);
     return 1;
 }

@@ -15,23 +15,22 @@ static NOINLINE void slope_of_cap(const real *restrict x, real *restrict slope, 
 
 /* Without a cap the bias joins the content's numbers, and the product adds both. With one, the product adds the content,
  * and the bias follows the cap. */
-void FN(panel_scores)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible,
-                      const real *multiplier, real *s, real *m, real *cap_slope)
+void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope)
 {
-    const int width = p->width, n = visible->to - visible->from;
-    const real softcap = (real)t->queries->call->par[A_SOFTCAP];
+    const int width = v->panel->width, n = v->visible->to - v->visible->from;
+    const real softcap = (real)v->queries->call->par[A_SOFTCAP];
     real unused_max[PANEL_LANES] = {0};
-    real *content = c->before_cap ? FN(content_panel)(c, t, p, visible) : NULL;
-    pe_panel_bias bias = c->after_cap ? FN(content_after)(c, t, p, visible) : *visible;
+    real *content = c->before_cap ? FN(content_panel)(c, *v) : NULL;
+    pe_panel_bias bias = c->after_cap ? FN(content_after)(c, *v) : *v->visible;
     if (content && !(softcap > 0)) {
         merge_bias(content, &bias, width);
         bias.add = content;
         bias.step = width;
     }
-    const pe_scores w = {.k = t->k + visible->from * t->k_step,
-                         .k_step = t->k_step,
+    const pe_scores w = {.k = v->k + v->visible->from * v->k_step,
+                         .k_step = v->k_step,
                          .d = c->d,
-                         .q = multiplier + p->first * c->d,
+                         .q = multiplier + v->panel->first * c->d,
                          .bias = softcap > 0 ? content : bias.add,
                          .bias_step = softcap > 0 ? width : bias.step,
                          .s = s,

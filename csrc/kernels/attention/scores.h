@@ -9,10 +9,9 @@
 
 /* s gets a row of lanes for each visible key, m its maximum with what was there. `multiplier` is what multiplies the
  * keys of the block (content.h). cap_slope, if not NULL, gets d s / d (the score before the cap), if there is one. */
-void FN(panel_scores)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible,
-                      const real *multiplier, real *s, real *m, real *cap_slope);
+void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope);
 
-/* The rows of the tile's keys, k_step bytes apart, as stored */
+/* The stored rows of keys or values from `first` on */
 INLINE const char *stored_rows(const pe_query_block *u, int operand, idx first)
 {
     const pe_array *a = &u->call->array[operand];

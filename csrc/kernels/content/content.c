@@ -14,15 +14,31 @@ const pe_content_op *const FN(content_op)[PE_COUNT] = {
 #include "ops.def"
 };
 
-/* The hooks of an operator of the call: none are set if it does not read q and k. */
-static const pe_content_op *hooks(const pe_query_block *u, int term)
+/* The hooks of operator v->term: none are set if it does not read q and k. */
+static const pe_content_op *hooks(const pe_view *v)
 {
     static const pe_content_op none = {.queries = NULL};
-    const pe_content_op *op = FN(content_op)[u->call->term[term].op];
+    const pe_content_op *op = FN(content_op)[v->queries->call->term[v->term].op];
     return op ? op : &none;
 }
 
-static int terms_of(const pe_tile *t) { return t->queries->call->nterms; }
+/* For each operator of the call that has the hook, in their order: v.term is its number. */
+#define FOR_EACH(hook)                                           \
+    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) \
+        if (hooks(&v)->hook)
+
+static int has_values(const pe_view *v) { return v->queries->term[v->term][hooks(v)->values_operand].data != NULL; }
+
+static size_t bytes_of_panel(const pe_view *v)
+{
+    return (size_t)((v->visible->to - v->visible->from) * v->panel->width) * sizeof(real);
+}
+
+/* The panel's first visible key in a buffer for all lanes of the block */
+static real *in_block(real *x, const pe_view *v)
+{
+    return x + v->panel->first * BLOCK_N + v->visible->from * v->panel->width;
+}
 
 void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_carver *carver)
 {
@@ -48,23 +64,12 @@ void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_car
 
 /* ---- forward ---- */
 
-static void note_hooks(pe_content *c, const pe_query_block *u)
-{
-    for (int term = 0; term < u->call->nterms; term++) {
-        const pe_content_op *op = hooks(u, term);
-        c->before_cap |= op->queries || op->keys || op->panel || op->scan;
-        c->after_cap |= op->after != NULL;
-        c->values |= op->values && u->term[term][op->values_operand].data;
-        c->scan = op->scan ? op : c->scan;
-    }
-}
-
 void FN(content_block)(pe_content *c, const pe_query_block *u, const real *q)
 {
-    const pe_call *call = u->call;
-    c->d = (int)call->D(d);
-    c->e = (int)call->D(e);
-    c->scale = (real)call->par[A_SCALE];
+    pe_view v = {.queries = u};
+    c->d = (int)u->call->D(d);
+    c->e = (int)u->call->D(e);
+    c->scale = (real)u->call->par[A_SCALE];
     c->gate_scale = 1;
     c->q = q;
     c->before_cap = c->after_cap = c->values = c->ascending = 0;
@@ -72,85 +77,75 @@ void FN(content_block)(pe_content *c, const pe_query_block *u, const real *q)
     c->shifted_term = -1;
     c->index_map = NULL;
     memset(c->kept_rows, 0, sizeof c->kept_rows);
-    note_hooks(c, u);
-    if (c->scan)
-        memset(c->passed, 0, sizeof c->passed);
+    memset(c->passed, 0, sizeof c->passed);
+    for (v.term = 0; v.term < u->call->nterms; v.term++) {
+        const pe_content_op *op = hooks(&v);
+        c->before_cap |= op->queries || op->keys || op->panel || op->scan;
+        c->after_cap |= op->after != NULL;
+        c->values |= op->values && has_values(&v);
+        c->scan = op->scan ? op : c->scan;
+    }
 }
 
 const real *FN(content_multiplier)(pe_content *c, const pe_query_block *u)
 {
     const real *multiplier = c->q;
-    for (int term = 0; term < u->call->nterms; term++) {
-        if (!hooks(u, term)->queries)
-            continue;
+    pe_view v = {.queries = u};
+    FOR_EACH(queries)
+    {
         if (multiplier == c->q)
             multiplier = memcpy(c->multiplier, c->q, (size_t)(u->width * c->d) * sizeof(real));
-        hooks(u, term)->queries(c, u, term, c->multiplier);
+        hooks(&v)->queries(c, &v, c->multiplier);
     }
     return multiplier;
 }
 
-void FN(content_tile)(pe_content *c, const pe_tile *t)
+void FN(content_tile)(pe_content *c, pe_view v)
 {
     c->index_map = NULL;
     memset(c->added, 0, (size_t)(BLOCK_M * BLOCK_N) * sizeof(real));
-    for (int term = 0; term < terms_of(t); term++) {
-        if (hooks(t->queries, term)->keys)
-            hooks(t->queries, term)->keys(c, t, term);
-    }
+    FOR_EACH(keys) hooks(&v)->keys(c, &v);
 }
 
-real *FN(content_panel)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible)
+real *FN(content_panel)(pe_content *c, pe_view v)
 {
-    real *add = c->added + p->first * BLOCK_N + visible->from * p->width;
-    for (int term = 0; term < terms_of(t); term++) {
-        if (hooks(t->queries, term)->panel)
-            hooks(t->queries, term)->panel(c, t, p, visible, term, add);
-    }
-    if (c->scan) {
-        for (int term = 0; term < terms_of(t); term++) {
-            if (hooks(t->queries, term)->scan)
-                hooks(t->queries, term)->scan(c, t, p, visible, term, add);
-        }
-        c->scan->scan_done(c, p);
-    }
+    real *add = in_block(c->added, &v);
+    FOR_EACH(panel) hooks(&v)->panel(c, &v, add);
+    FOR_EACH(scan) hooks(&v)->scan(c, &v, add);
+    if (c->scan)
+        c->scan->scan_done(c, &v);
     return add;
 }
 
 /* Two buffers take turns: an operator writes to one, and what was there before is added from the other. */
-pe_panel_bias FN(content_after)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *bias)
+pe_panel_bias FN(content_after)(pe_content *c, pe_view v)
 {
-    pe_panel_bias sum = *bias;
+    pe_panel_bias sum = *v.visible;
     real *out = c->weight, *other = c->weight + BLOCK_N * PANEL_LANES;
-    for (int term = 0; term < terms_of(t); term++) {
-        const pe_content_op *op = hooks(t->queries, term);
-        if (!op->after)
-            continue;
+    FOR_EACH(after)
+    {
         real *written = out;
-        op->after(c, t, p, bias, term, written);
-        merge_bias(written, &sum, p->width);
+        hooks(&v)->after(c, &v, written);
+        merge_bias(written, &sum, v.panel->width);
         sum.add = written;
-        sum.step = p->width;
+        sum.step = v.panel->width;
         out = other;
         other = written;
     }
     return sum;
 }
 
-void FN(content_values)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible,
-                        const real *weights, real *o)
+void FN(content_values)(pe_content *c, pe_view v, const real *weights, real *o)
 {
-    for (int term = 0; term < terms_of(t); term++) {
-        const pe_content_op *op = hooks(t->queries, term);
-        if (op->values && t->queries->term[term][op->values_operand].data)
-            op->values(c, t, p, visible, term, weights, o);
-    }
+    FOR_EACH(values && has_values(&v)) hooks(&v)->values(c, &v, weights, o);
 }
 
 /* ---- gradient ---- */
 
-void FN(content_block_vjp)(pe_content_vjp *b, const real *q_rows, const real *g_rows, real *dq, idx table_row)
+void FN(content_block_vjp)(pe_content_vjp *b, pe_content *c, const real *q_rows, const real *g_rows, real *dq,
+                           idx table_row)
 {
+    b->content = c;
     b->q_rows = q_rows;
     b->g_rows = g_rows;
     b->nonfinite_q = 0;
@@ -160,73 +155,43 @@ void FN(content_block_vjp)(pe_content_vjp *b, const real *q_rows, const real *g_
     memset(b->d_passed, 0, sizeof b->d_passed);
 }
 
-const real *FN(content_value_scores)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible,
-                                     const real *g)
+const real *FN(content_value_scores)(pe_content *c, pe_view v, const real *g)
 {
     real *add = c->weight;
-    memset(add, 0, (size_t)((visible->to - visible->from) * p->width) * sizeof *add);
-    for (int term = 0; term < terms_of(t); term++) {
-        const pe_content_op *op = hooks(t->queries, term);
-        if (op->value_scores && t->queries->term[term][op->values_operand].data)
-            op->value_scores(c, t, p, visible, term, g, add);
-    }
+    memset(add, 0, bytes_of_panel(&v));
+    FOR_EACH(value_scores && has_values(&v)) hooks(&v)->value_scores(c, &v, g, add);
     return add;
 }
 
-void FN(content_values_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
-                            const pe_panel_bias *visible, const real *weights)
+void FN(content_values_vjp)(pe_content_vjp *b, pe_view v, const real *weights)
 {
-    for (int term = 0; term < terms_of(t); term++) {
-        if (hooks(t->queries, term)->values_vjp)
-            hooks(t->queries, term)->values_vjp(b, c, t, p, visible, term, weights);
-    }
+    FOR_EACH(values_vjp) hooks(&v)->values_vjp(b, &v, weights);
 }
 
-void FN(content_after_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
-                           const pe_panel_bias *visible, const real *ds)
+void FN(content_after_vjp)(pe_content_vjp *b, pe_view v, const real *ds)
 {
-    for (int term = 0; term < terms_of(t); term++) {
-        const pe_content_op *op = hooks(t->queries, term);
-        if (!op->after_vjp)
-            continue;
-        memcpy(c->weight, ds, (size_t)((visible->to - visible->from) * p->width) * sizeof *ds);
-        op->after_vjp(b, c, t, p, visible, term, c->weight);
-    }
+    FOR_EACH(after_vjp) hooks(&v)->after_vjp(b, &v, memcpy(b->content->weight, ds, bytes_of_panel(&v)));
 }
 
-void FN(content_scan_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
-                          const pe_panel_bias *visible, const real *dx)
+void FN(content_scan_vjp)(pe_content_vjp *b, pe_view v, const real *dx)
 {
-    const int size = (visible->to - visible->from) * p->width;
-    memset(b->d_gates + p->first * BLOCK_N + visible->from * p->width, 0, (size_t)size * sizeof(real));
-    for (int term = 0; term < terms_of(t); term++) {
-        if (hooks(t->queries, term)->scan_vjp)
-            hooks(t->queries, term)->scan_vjp(b, c, t, p, visible, term, dx);
-    }
-    c->scan->gates_vjp(b, c, t, p, visible, dx);
+    memset(in_block(b->d_gates, &v), 0, bytes_of_panel(&v));
+    FOR_EACH(scan_vjp) hooks(&v)->scan_vjp(b, &v, dx);
+    b->content->scan->gates_vjp(b, &v, dx);
 }
 
-void FN(content_panels_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, int (*seen)[2], const real *dx)
+void FN(content_panels_vjp)(pe_content_vjp *b, pe_view v, int (*seen)[2], const real *dx)
 {
-    for (int term = 0; term < terms_of(t); term++) {
-        if (hooks(t->queries, term)->panels_vjp)
-            hooks(t->queries, term)->panels_vjp(b, c, t, seen, term, dx);
-    }
+    FOR_EACH(panels_vjp) hooks(&v)->panels_vjp(b, &v, seen, dx);
 }
 
-void FN(content_keys_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, int from, int to, const real *dx,
-                          real *dk, int dk_step)
+void FN(content_keys_vjp)(pe_content_vjp *b, pe_view v, int from, int to, const real *dx, real *dk, int dk_step)
 {
-    for (int term = 0; term < terms_of(t); term++) {
-        if (hooks(t->queries, term)->keys_vjp)
-            hooks(t->queries, term)->keys_vjp(b, c, t, from, to, term, dx, dk, dk_step);
-    }
+    FOR_EACH(keys_vjp) hooks(&v)->keys_vjp(b, &v, from, to, dx, dk, dk_step);
 }
 
-void FN(content_end_vjp)(pe_content_vjp *b, const pe_content *c, const pe_query_block *u)
+void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *u)
 {
-    for (int term = 0; term < u->call->nterms; term++) {
-        if (hooks(u, term)->block_vjp)
-            hooks(u, term)->block_vjp(b, c, u, term);
-    }
+    pe_view v = {.queries = u};
+    FOR_EACH(block_vjp) hooks(&v)->block_vjp(b, &v);
 }

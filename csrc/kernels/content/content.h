@@ -8,7 +8,6 @@
  *     o = softmax(s) v   + what `values` adds
  *
  * Numbers of a panel lie as its scores do: a row of `width` lanes for each key visible->from <= j < visible->to.
- * `term` is the number of the operator in the call; its arrays are queries->term[term].
  */
 #ifndef PE_CONTENT_H
 #define PE_CONTENT_H
@@ -18,13 +17,17 @@
 /* Channels of a long vector that are multiplied at a time, if an operator's vectors are not as wide as the queries */
 enum { CONTENT_PIECE = 64 };
 
-/* A tile as hooks see it */
+/* What a hook looks at: an operator of the call, a block of queries, a tile of keys and a panel. keys, k and k_step are
+ * not set before the first tile; panel and visible are set for hooks that are called once per panel. */
 typedef struct {
+    int term; /* number of the operator in the call; its arrays are queries->term[term] */
     const pe_query_block *queries;
     const pe_key_tile *keys;
     const char *k; /* the keys' rows as real, k_step bytes apart */
     idx k_step;
-} pe_tile;
+    const pe_panel *panel;
+    const pe_panel_bias *visible; /* the keys that the panel sees, and which pairs are masked */
+} pe_view;
 
 typedef struct pe_content_op pe_content_op;
 
@@ -63,6 +66,7 @@ typedef struct {
 
 /* The gradient of the operators for a block of queries */
 typedef struct {
+    pe_content *content;
     const real *q_rows, *g_rows; /* strips of the block's queries, times scale, and of its cotangents (outer.h) */
     uint64_t nonfinite_q;        /* lanes whose numbers in q_rows were replaced by 0, to be added here */
     real *dq;                    /* of the block, before the scale */
@@ -77,51 +81,42 @@ typedef struct {
 
 struct pe_content_op {
     /* Once per block of queries: add to the packed queries that multiply the keys. */
-    void (*queries)(const pe_content *c, const pe_query_block *u, int term, real *multiplier);
+    void (*queries)(const pe_content *c, const pe_view *v, real *multiplier);
     /* Once per tile: add to c->added, for all panels. */
-    void (*keys)(pe_content *c, const pe_tile *t, int term);
+    void (*keys)(pe_content *c, const pe_view *v);
     /* Once per panel, before the cap */
-    void (*panel)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term,
-                  real *add);
+    void (*panel)(pe_content *c, const pe_view *v, real *add);
     /* The same for operators that count along the keys, after every `panel` hook; scan_done ends the panel's scan. */
-    void (*scan)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term, real *add);
-    void (*scan_done)(pe_content *c, const pe_panel *p);
+    void (*scan)(pe_content *c, const pe_view *v, real *add);
+    void (*scan_done)(pe_content *c, const pe_view *v);
     /* After the cap: write the numbers to add. */
-    void (*after)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term,
-                  real *out);
+    void (*after)(pe_content *c, const pe_view *v, real *out);
     /* Add to the output, from the softmax weights of the panel. */
-    void (*values)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term,
-                   const real *weights, real *o);
+    void (*values)(pe_content *c, const pe_view *v, const real *weights, real *o);
     int values_operand; /* the array without which `values` and its gradient are not called */
 
-    /* Gradients. dS is 0 for pairs that are not visible. `panels` is the gradient of `panel` for all panels of the
+    /* Gradients. dS is 0 for pairs that are not visible. `panels_vjp` is the gradient of `panel` for all panels of the
      * block at once, panel p seeing keys seen[p][0] <= j < seen[p][1]; dx is dS before the cap, for all lanes. */
-    void (*panels_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, int (*seen)[2], int term, const real *dx);
+    void (*panels_vjp)(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const real *dx);
     /* Of `queries` and `keys`, for the keys from <= j < to; dk are the rows of the tile's keys. */
-    void (*keys_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, int from, int to, int term, const real *dx,
-                     real *dk, int dk_step);
+    void (*keys_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, const real *dx, real *dk, int dk_step);
     /* Before the tiles: add the gates of a tile to c->passed. */
-    void (*count)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible);
+    void (*count)(pe_content *c, const pe_view *v);
     /* Of `scan`: tables and dq, and the sum over the operators of d s / d position in b->d_gates; then, once, what the
      * gates add to the gradient of q.k. */
-    void (*scan_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
-                     const pe_panel_bias *visible, int term, const real *dx);
-    void (*gates_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
-                      const pe_panel_bias *visible, const real *dx);
-    void (*after_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
-                      const pe_panel_bias *visible, int term, real *ds); /* may overwrite ds */
+    void (*scan_vjp)(pe_content_vjp *b, const pe_view *v, const real *dx);
+    void (*gates_vjp)(pe_content_vjp *b, const pe_view *v, const real *dx);
+    void (*after_vjp)(pe_content_vjp *b, const pe_view *v, real *ds); /* may overwrite ds */
     /* Add to g.v what `values` makes of it, and the gradient of its table from the weights. */
-    void (*value_scores)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term,
-                         const real *g, real *add);
-    void (*values_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
-                       const pe_panel_bias *visible, int term, const real *weights);
+    void (*value_scores)(pe_content *c, const pe_view *v, const real *g, real *add);
+    void (*values_vjp)(pe_content_vjp *b, const pe_view *v, const real *weights);
     /* Once per block, at its end */
-    void (*block_vjp)(pe_content_vjp *b, const pe_content *c, const pe_query_block *u, int term);
+    void (*block_vjp)(pe_content_vjp *b, const pe_view *v);
 };
 
 extern const pe_content_op *const FN(content_op)[PE_COUNT]; /* NULL if the row is no CONTENT */
 
-/* ---- what drivers call: loops over the operators of a call (content.c) ---- */
+/* ---- what drivers call: loops over the operators of a call (content.c); v.term is set there ---- */
 
 /* The buffers of a block; those of its gradient too, if b is not NULL */
 void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_carver *carver);
@@ -129,28 +124,23 @@ void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_car
 void FN(content_block)(pe_content *c, const pe_query_block *u, const real *q);
 /* What multiplies the keys of the block: the packed queries, or a copy with what `queries` hooks add */
 const real *FN(content_multiplier)(pe_content *c, const pe_query_block *u);
-void FN(content_tile)(pe_content *c, const pe_tile *t);
+void FN(content_tile)(pe_content *c, pe_view v);
 /* Numbers to add to the panel's scores before the cap */
-real *FN(content_panel)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible);
+real *FN(content_panel)(pe_content *c, pe_view v);
 /* The bias plus what `after` hooks give */
-pe_panel_bias FN(content_after)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *bias);
-void FN(content_values)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible,
-                        const real *weights, real *o);
+pe_panel_bias FN(content_after)(pe_content *c, pe_view v);
+void FN(content_values)(pe_content *c, pe_view v, const real *weights, real *o);
 
-void FN(content_block_vjp)(pe_content_vjp *b, const real *q_rows, const real *g_rows, real *dq, idx table_row);
+void FN(content_block_vjp)(pe_content_vjp *b, pe_content *c, const real *q_rows, const real *g_rows, real *dq,
+                           idx table_row);
 /* Numbers to add to g.v, valid until the next call */
-const real *FN(content_value_scores)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible,
-                                     const real *g);
-void FN(content_values_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
-                            const pe_panel_bias *visible, const real *weights);
-void FN(content_after_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
-                           const pe_panel_bias *visible, const real *ds);
-void FN(content_scan_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
-                          const pe_panel_bias *visible, const real *dx);
-void FN(content_panels_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, int (*seen)[2], const real *dx);
-void FN(content_keys_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, int from, int to, const real *dx,
-                          real *dk, int dk_step);
-void FN(content_end_vjp)(pe_content_vjp *b, const pe_content *c, const pe_query_block *u);
+const real *FN(content_value_scores)(pe_content *c, pe_view v, const real *g);
+void FN(content_values_vjp)(pe_content_vjp *b, pe_view v, const real *weights);
+void FN(content_after_vjp)(pe_content_vjp *b, pe_view v, const real *ds);
+void FN(content_scan_vjp)(pe_content_vjp *b, pe_view v, const real *dx);
+void FN(content_panels_vjp)(pe_content_vjp *b, pe_view v, int (*seen)[2], const real *dx);
+void FN(content_keys_vjp)(pe_content_vjp *b, pe_view v, int from, int to, const real *dx, real *dk, int dk_step);
+void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *u);
 
 /* add += bias; -inf where the bias masks, whatever add holds */
 INLINE void merge_bias(real *add, const pe_panel_bias *bias, int width)

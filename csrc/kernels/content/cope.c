@@ -17,29 +17,32 @@ static real *fractions(const pe_content *c) { return c->weight; }
 static real *complements(const pe_content *c) { return c->weight + BLOCK_N * PANEL_LANES; }
 
 /* Gates of a panel; 0 if the pair is masked or the key comes after the query */
-static void gates(const pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, real *gate)
+static void gates(const pe_content *c, const pe_view *v, real *gate)
 {
+    const pe_panel *p = v->panel;
+    const pe_panel_bias *visible = v->visible;
     const int width = p->width, n = visible->to - visible->from;
-    const pe_matrix keys = {t->k + visible->from * t->k_step, t->k_step};
+    const pe_matrix keys = {v->k + visible->from * v->k_step, v->k_step};
     FN(multiply_rows)(&keys, 0, n, c->d, c->q + p->first * c->d, width, gate);
     SIMD
     for (int i = 0; i < n * width; i++)
         gate[i] = R(0.5) + R(0.5) * tanh_(R(0.5) * c->gate_scale * gate[i]);
     for (int j = 0; j < n; j++) {
-        const double key = t->keys->position.at[visible->from + j];
+        const double key = v->keys->position.at[visible->from + j];
         for (int l = 0; l < width; l++) {
             const int masked = visible->add && visible->add[j * visible->step + l] == MASKED;
-            if (masked || !(key <= t->queries->position.at[p->first + l]))
+            if (masked || !(key <= v->queries->position.at[p->first + l]))
                 gate[j * width + l] = 0;
         }
     }
 }
 
-static void count(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible)
+static void count(pe_content *c, const pe_view *v)
 {
+    const pe_panel *p = v->panel;
     real *gate = c->weight;
-    gates(c, t, p, visible, gate);
-    for (int j = 0; j < visible->to - visible->from; j++) {
+    gates(c, v, gate);
+    for (int j = 0; j < v->visible->to - v->visible->from; j++) {
         for (int l = 0; l < p->width; l++)
             c->passed[p->first + l] += (double)gate[j * p->width + l];
     }
@@ -47,15 +50,15 @@ static void count(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_p
 
 /* Whole part of each position to c->index, f and 1 - f to c->weight. The sum is in double: P may be thousands, a gate is
  * below 1. A sum that is NaN takes row 0. */
-static void positions(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int last)
+static void positions(pe_content *c, const pe_view *v, int last)
 {
-    const int width = p->width, n = visible->to - visible->from;
+    const int width = v->panel->width, n = v->visible->to - v->visible->from;
     real *f = fractions(c), *complement = complements(c);
     double sum[PANEL_LANES];
     c->index_map = NULL; /* c->index is overwritten */
-    gates(c, t, p, visible, f);
+    gates(c, v, f);
     for (int l = 0; l < width; l++)
-        sum[l] = c->passed[p->first + l];
+        sum[l] = c->passed[v->panel->first + l];
     if (c->ascending) {
         for (int l = 0; l < width; l++) {
             for (int j = 0; j < n; j++)
@@ -82,37 +85,39 @@ static void next_rows(pe_content *c, int size, int last)
         c->index[i] += c->index[i] < last;
 }
 
-static int last_row(const pe_tile *t, int term) { return (int)t->queries->call->term[term].D(P) - 1; }
+static int last_row(const pe_view *v) { return (int)v->queries->call->term[v->term].D(P) - 1; }
 
-static void scan(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term, real *add)
+static void scan(pe_content *c, const pe_view *v, real *add)
 {
-    const int last = last_row(t, term), n = visible->to - visible->from;
-    const pe_matrix table = matrix_of(t->queries, term, TABLE);
+    const pe_panel *p = v->panel;
+    const int last = last_row(v), n = v->visible->to - v->visible->from;
+    const pe_matrix table = matrix_of(v, TABLE);
     const pe_row_map r = {c->index, p->width};
     const real *q = c->q + p->first * c->d;
-    positions(c, t, p, visible, last);
+    positions(c, v, last);
     FN(add_lookup)(c, &table, &r, 0, n, c->d, q, p, complements(c), add);
     next_rows(c, n * p->width, last);
     FN(add_lookup)(c, &table, &r, 0, n, c->d, q, p, fractions(c), add);
 }
 
-static void scan_done(pe_content *c, const pe_panel *p)
+static void scan_done(pe_content *c, const pe_view *v)
 {
     if (!c->ascending)
-        memcpy(c->passed + p->first, c->left, (size_t)p->width * sizeof *c->left);
+        memcpy(c->passed + v->panel->first, c->left, (size_t)v->panel->width * sizeof *c->left);
 }
 
 /* ---- gradient ---- */
 
 /* d e[w] += (1 - f) dx scale q_i,   d e[w + 1] += f dx scale q_i,   d q_i from both rows; TILE_RELS rows at a time */
-static void table_vjp(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
-                      const pe_panel_bias *visible, int term, const real *dx)
+static void table_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
 {
-    const int width = p->width, n = visible->to - visible->from, last = last_row(t, term);
-    const pe_matrix table = matrix_of(t->queries, term, TABLE);
+    const pe_panel *p = v->panel;
+    pe_content *c = b->content;
+    const int width = p->width, n = v->visible->to - v->visible->from, last = last_row(v);
+    const pe_matrix table = matrix_of(v, TABLE);
     const pe_row_map r = {c->index, width};
-    char *d_table = gradient_of(b, t->queries, term, D_TABLE);
-    const idx step = row_step(t->queries, term, D_TABLE), numbers = step / (idx)sizeof(real);
+    const idx step = gradient_step(v, D_TABLE);
+    real *d_table = gradient_of(b, v, D_TABLE);
     int low, high;
     FN(row_range)(&r, 0, n, width, &low, &high);
     high = (int)min_(high + 1, last);
@@ -123,27 +128,27 @@ static void table_vjp(pe_content_vjp *b, pe_content *c, const pe_tile *t, const 
         FN(sum_by_row)(c, &r, 0, n, low, rows, width, dx, fractions(c), 0, c->products);
         FN(add_rows)(&table, low, rows, c->d, width, c->products, b->dq + p->first * c->d);
         if (d_table) {
-            real *d_rows = (real *)(void *)(d_table + low * step);
-            FN(add_outer_of_lanes)
-            (p->first, p->lanes, width, c->products, b->q_rows, BLOCK_M, c->d, rows, d_rows, numbers);
-            FN(add_nonfinite_queries)(b, c, p, c->products, rows, d_rows, numbers);
+            real *to = d_table + low * step;
+            FN(add_outer_of_lanes)(p->first, p->lanes, width, c->products, b->q_rows, BLOCK_M, c->d, rows, to, step);
+            FN(add_nonfinite_queries)(b, p, c->products, rows, to, step);
         }
-        positions(c, t, p, visible, last); /* the next rows begin at w again */
+        positions(c, v, last); /* the next rows begin at w again */
     }
 }
 
 /* d s / d position = q_i . (e[w + 1] - e[w]), summed over the operators in b->d_gates */
-static void scan_vjp(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
-                     const pe_panel_bias *visible, int term, const real *dx)
+static void scan_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
 {
-    const int n = visible->to - visible->from, size = n * p->width, last = last_row(t, term);
-    const pe_matrix table = matrix_of(t->queries, term, TABLE);
+    const pe_panel *p = v->panel;
+    pe_content *c = b->content;
+    const int n = v->visible->to - v->visible->from, size = n * p->width, last = last_row(v);
+    const pe_matrix table = matrix_of(v, TABLE);
     const pe_row_map r = {c->index, p->width};
     const real *q = c->q + p->first * c->d;
-    real *d_position = b->d_gates + p->first * BLOCK_N + visible->from * p->width;
+    real *d_position = b->d_gates + p->first * BLOCK_N + v->visible->from * p->width;
     real *sign = fractions(c), *slope = complements(c);
-    positions(c, t, p, visible, last);
-    table_vjp(b, c, t, p, visible, term, dx);
+    positions(c, v, last);
+    table_vjp(b, v, dx);
     memset(slope, 0, (size_t)size * sizeof *slope);
     for (int i = 0; i < size; i++)
         sign[i] = -1;
@@ -158,13 +163,14 @@ static void scan_vjp(pe_content_vjp *b, pe_content *c, const pe_tile *t, const p
 
 /* d gate_it = sum over j <= t of dx_ij d s_ij / d position, and gate' = gate (1 - gate): b->d_gates becomes the gradient
  * of scale q_i . k_t. */
-static void gates_vjp(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
-                      const pe_panel_bias *visible, const real *dx)
+static void gates_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
 {
-    const int width = p->width, n = visible->to - visible->from;
-    real *d_gate = b->d_gates + p->first * BLOCK_N + visible->from * width, *gate = c->weight;
+    const pe_panel *p = v->panel;
+    pe_content *c = b->content;
+    const int width = p->width, n = v->visible->to - v->visible->from;
+    real *d_gate = b->d_gates + p->first * BLOCK_N + v->visible->from * width, *gate = c->weight;
     double *sum = b->d_passed + p->first;
-    gates(c, t, p, visible, gate);
+    gates(c, v, gate);
     for (int j = 0; j < n; j++) {
         for (int l = 0; l < width; l++) {
             const int i = j * width + l;

@@ -10,20 +10,20 @@
 enum { REL_Q, REL_K, MAP, MAP_Q, D_REL_Q, D_REL_K };
 static const pe_lookup k_table = {REL_K, MAP, D_REL_K};
 
-static int has(const pe_tile *t, int term, int table) { return t->queries->term[term][table].data != NULL; }
+static int has(const pe_view *v, int table) { return operand_of(v, table)->data != NULL; }
 
 /* ---- q_i . rel_k ---- */
 
-static void panel(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term, real *add)
+static void panel(pe_content *c, const pe_view *v, real *add)
 {
-    if (has(t, term, REL_K))
-        FN(add_query_lookup)(c, t, p, visible, term, &k_table, c->q + p->first * c->d, add);
+    if (has(v, REL_K))
+        FN(add_query_lookup)(c, v, &k_table, c->q + v->panel->first * c->d, add);
 }
 
-static void panels_vjp(pe_content_vjp *b, pe_content *c, const pe_tile *t, int (*seen)[2], int term, const real *dx)
+static void panels_vjp(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const real *dx)
 {
-    if (has(t, term, REL_K))
-        FN(query_lookup_vjp)(b, c, t, seen, term, &k_table, dx, b->q_rows, b->dq);
+    if (has(v, REL_K))
+        FN(query_lookup_vjp)(b, v, seen, &k_table, dx, b->q_rows, b->dq);
 }
 
 /* ---- k_j . rel_q: keys first ... first + n stand on lanes, and a product has PANEL_LANES numbers for each table row ---- */
@@ -66,18 +66,18 @@ static void add_key_window(const pe_content *c, const pe_query_block *u, int fir
     }
 }
 
-static void keys(pe_content *c, const pe_tile *t, int term)
+static void keys(pe_content *c, const pe_view *v)
 {
-    const pe_query_block *u = t->queries;
-    if (!has(t, term, REL_Q))
+    const pe_query_block *u = v->queries;
+    if (!has(v, REL_Q))
         return;
-    const pe_matrix table = matrix_of(u, term, REL_Q);
-    const pe_row_map r = FN(rel_to_row)(c, t, term, MAP_Q, 0, u->width);
+    const pe_matrix table = matrix_of(v, REL_Q);
+    const pe_row_map r = FN(rel_to_row)(c, v, MAP_Q, 0, u->width);
     const int window = r.step == -1;
-    for (int first = 0; first < t->keys->n; first += PANEL_LANES) {
-        const int n = (int)min_(PANEL_LANES, t->keys->n - first);
+    for (int first = 0; first < v->keys->n; first += PANEL_LANES) {
+        const int n = (int)min_(PANEL_LANES, v->keys->n - first);
         int low, high;
-        pack_transposed(t->k + first * t->k_step, t->k_step, n, c->d, 1, PANEL_LANES, c->pack);
+        pack_transposed(v->k + first * v->k_step, v->k_step, n, c->d, 1, PANEL_LANES, c->pack);
         FN(row_range)(&r, first, first + n, u->width, &low, &high);
         for (; low <= high; low += TILE_RELS) {
             const int rows = (int)min_(TILE_RELS, high - low + 1);
@@ -135,11 +135,11 @@ static void sum_window_by_row(const pe_content *c, const pe_query_block *u, cons
 
 /* Nonfinite numbers of keys were left out of the strips, because 0 * NaN would reach rows that the key does not take.
  * They are added to the rows that it takes. */
-static void add_nonfinite_keys(const pe_content *c, const pe_tile *t, int first, int n, const real *w, int rows,
+static void add_nonfinite_keys(const pe_content *c, const pe_view *v, int first, int n, const real *w, int rows,
                                real *d_rows, idx d_step)
 {
     for (int j = 0; j < n; j++) {
-        const real *key = (const real *)(const void *)(t->k + (first + j) * t->k_step);
+        const real *key = (const real *)(const void *)(v->k + (first + j) * v->k_step);
         for (int k = 0; k < c->d; k++) {
             const real x = c->scale * key[k];
             if (is_finite(x))
@@ -153,22 +153,22 @@ static void add_nonfinite_keys(const pe_content *c, const pe_tile *t, int first,
 }
 
 /* d k_j += scale sum_i dx_ij rel_q[row'_ij],   d rel_q[row'_ij] += scale dx_ij k_j */
-static void keys_vjp(pe_content_vjp *b, pe_content *c, const pe_tile *t, int from, int to, int term, const real *dx,
-                     real *dk, int dk_step)
+static void keys_vjp(pe_content_vjp *b, const pe_view *v, int from, int to, const real *dx, real *dk, int dk_step)
 {
-    const pe_query_block *u = t->queries;
-    if (!has(t, term, REL_Q))
+    const pe_query_block *u = v->queries;
+    pe_content *c = b->content;
+    if (!has(v, REL_Q))
         return;
-    const pe_matrix table = matrix_of(u, term, REL_Q);
-    const pe_row_map r = FN(rel_to_row)(c, t, term, MAP_Q, 0, u->width);
-    char *d_table = gradient_of(b, u, term, D_REL_Q);
-    const idx d_step = row_step(u, term, D_REL_Q);
+    const pe_matrix table = matrix_of(v, REL_Q);
+    const pe_row_map r = FN(rel_to_row)(c, v, MAP_Q, 0, u->width);
+    const idx d_step = gradient_step(v, D_REL_Q);
+    real *d_table = gradient_of(b, v, D_REL_Q);
     for (int first = from; first < to; first += PANEL_LANES) {
         const int n = (int)min_(PANEL_LANES, to - first);
         int low, high, nonfinite = 0;
         FN(row_range)(&r, first, first + n, u->width, &low, &high);
         for (int j = 0; j < n; j++) {
-            const real *key = (const real *)(const void *)(t->k + (first + j) * t->k_step);
+            const real *key = (const real *)(const void *)(v->k + (first + j) * v->k_step);
             nonfinite |= FN(strip_row)(key, c->d, c->scale, b->strips, PANEL_LANES, j);
         }
         for (; low <= high; low += TILE_RELS) {
@@ -188,11 +188,10 @@ static void keys_vjp(pe_content_vjp *b, pe_content *c, const pe_tile *t, int fro
             }
             if (!d_table)
                 continue;
-            real *d_rows = (real *)(void *)(d_table + low * d_step);
-            FN(add_outer_of_lanes)
-            (0, n, PANEL_LANES, w, b->strips, PANEL_LANES, c->d, rows, d_rows, d_step / (idx)sizeof(real));
+            real *d_rows = d_table + low * d_step;
+            FN(add_outer_of_lanes)(0, n, PANEL_LANES, w, b->strips, PANEL_LANES, c->d, rows, d_rows, d_step);
             if (nonfinite)
-                add_nonfinite_keys(c, t, first, n, w, rows, d_rows, d_step / (idx)sizeof(real));
+                add_nonfinite_keys(c, v, first, n, w, rows, d_rows, d_step);
         }
     }
 }

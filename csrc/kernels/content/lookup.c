@@ -15,12 +15,12 @@ INLINE int row_of(const int64_t *map, int reach, int64_t rows, double rel)
 
 /* A window serves all panels of the block, and all operators with the same map. Number t of it belongs to lane - key =
  * t - (n - 1). */
-pe_row_map FN(rel_to_row)(pe_content *c, const pe_tile *t, int term, int operand, int first, int lanes)
+pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *v, int operand, int first, int lanes)
 {
-    const pe_query_block *u = t->queries;
-    const pe_key_tile *k = t->keys;
-    const idx *dim = u->call->term[term].dim;
-    const int64_t *map = (const int64_t *)(void *)u->term[term][operand].data;
+    const pe_query_block *u = v->queries;
+    const pe_key_tile *k = v->keys;
+    const idx *dim = u->call->term[v->term].dim;
+    const int64_t *map = (const int64_t *)(void *)operand_of(v, operand)->data;
     const int reach = (int)(D(B) / 2);
     const int64_t rows = D(R);
     if (u->position.count_up && k->position.count_up) {
@@ -259,25 +259,25 @@ void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int lo
 
 /* ---- tables that multiply the queries ---- */
 
-void FN(add_query_lookup)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term,
-                          const pe_lookup *lookup, const real *pack, real *add)
+void FN(add_query_lookup)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *pack, real *add)
 {
-    const pe_matrix table = matrix_of(t->queries, term, lookup->table);
-    const pe_row_map r = FN(rel_to_row)(c, t, term, lookup->map, p->first, p->width);
-    FN(add_lookup)(c, &table, &r, visible->from, visible->to, c->d, pack, p, NULL, add);
+    const pe_matrix table = matrix_of(v, lookup->table);
+    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, v->panel->first, v->panel->width);
+    FN(add_lookup)(c, &table, &r, v->visible->from, v->visible->to, c->d, pack, v->panel, NULL, add);
 }
 
-void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_content *c, const pe_panel *p, const real *w, int n,
-                               real *rows, idx step)
+void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const real *w, int n, real *rows, idx step)
 {
+    const int d = b->content->d;
     if (!b->nonfinite_q)
         return;
     for (int l = 0; l < p->lanes; l++) {
         if (!(b->nonfinite_q >> (p->first + l) & 1))
             continue;
         for (int i = 0; i < n; i++) {
-            for (int k = 0; k < c->d; k++) {
-                const real x = c->q[p->first * c->d + k * p->width + l], weight = w[i * p->width + l];
+            const real weight = w[i * p->width + l];
+            for (int k = 0; k < d; k++) {
+                const real x = b->content->q[p->first * d + k * p->width + l];
                 if (weight != 0 && !is_finite(x))
                     rows[i * step + k] += weight * x;
             }
@@ -285,54 +285,59 @@ void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_content *c, con
     }
 }
 
+/* Where dS of a query lookup goes: to dq by the table, and to d_table by the strips */
+typedef struct {
+    pe_matrix table;
+    const real *strips;
+    real *dq, *d_table;
+    idx d_step;
+} lookup_gradient;
+
 /* dS of a panel summed by table row, w[row][lane]: to dq, and to d_table at once if there are more rows than a slot of
- * by_row holds. Else `span` describes the slot, and the caller adds it with those of the other panels. */
-static void panel_by_row(pe_content_vjp *b, pe_content *c, const pe_panel *p, const pe_matrix *table,
-                         const pe_row_map *r, const int *seen, const real *dx, const real *strips, real *dq,
-                         real *d_table, idx d_step, pe_span *span)
+ * by_row holds. Else the returned span describes the slot, and the caller adds it with those of the other panels. */
+static pe_span panel_by_row(pe_content_vjp *b, const pe_panel *p, const pe_row_map *r, const int *seen, const real *dx,
+                            const lookup_gradient *to)
 {
-    const int width = p->width, most = BY_ROW - 2 * MARGIN;
+    const int width = p->width, d = b->content->d, most = BY_ROW - 2 * MARGIN;
     real *slot = b->by_row + p->first * BY_ROW, *w = slot + MARGIN * width;
     int low, high;
     FN(row_range)(r, seen[0], seen[1], width, &low, &high);
     const int fits = high - low < most;
-    *span = (pe_span){w - low * width, p->first, p->lanes, width, low, fits ? high + 1 : low};
+    const pe_span span = {w - low * width, p->first, p->lanes, width, low, fits ? high + 1 : low};
     for (; low <= high; low += most) {
         const int n = (int)min_(most, high - low + 1);
-        real *rows = d_table ? d_table + low * d_step : NULL;
-        FN(sum_by_row)(c, r, seen[0], seen[1], low, n, width, dx, NULL, 1, w);
-        FN(add_rows)(table, low, n, c->d, width, w, dq + p->first * c->d);
+        real *rows = to->d_table ? to->d_table + low * to->d_step : NULL;
+        FN(sum_by_row)(b->content, r, seen[0], seen[1], low, n, width, dx, NULL, 1, w);
+        FN(add_rows)(&to->table, low, n, d, width, w, to->dq + p->first * d);
         if (rows && !fits)
-            FN(add_outer_of_lanes)(p->first, p->lanes, width, w, strips, BLOCK_M, c->d, n, rows, d_step);
+            FN(add_outer_of_lanes)(p->first, p->lanes, width, w, to->strips, BLOCK_M, d, n, rows, to->d_step);
         if (rows)
-            FN(add_nonfinite_queries)(b, c, p, w, n, rows, d_step);
+            FN(add_nonfinite_queries)(b, p, w, n, rows, to->d_step);
         if (fits) {
             memset(slot, 0, (size_t)(MARGIN * width) * sizeof *slot);
             memset(w + n * width, 0, (size_t)(MARGIN * width) * sizeof *slot);
         }
     }
+    return span;
 }
 
-void FN(query_lookup_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, int (*seen)[2], int term,
-                          const pe_lookup *lookup, const real *dx, const real *strips, real *dq)
+void FN(query_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const pe_lookup *lookup, const real *dx,
+                          const real *strips, real *dq)
 {
-    const pe_query_block *u = t->queries;
-    const pe_matrix table = matrix_of(u, term, lookup->table);
-    const idx d_step = row_step(u, term, lookup->d_table) / (idx)sizeof(real);
-    real *d_table = (real *)(void *)gradient_of(b, u, term, lookup->d_table);
+    const lookup_gradient to = {matrix_of(v, lookup->table), strips, dq, gradient_of(b, v, lookup->d_table),
+                                gradient_step(v, lookup->d_table)};
     pe_span span[PANELS];
     int spans = 0, low = INT_MAX, high = INT_MIN;
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
+    for (int i = 0; i < v->queries->panels; i++) {
+        const pe_panel *p = &v->queries->panel[i];
         if (seen[i][0] >= seen[i][1])
             continue;
-        const pe_row_map r = FN(rel_to_row)(c, t, term, lookup->map, p->first, p->width);
-        const real *dx_of_panel = dx + p->first * BLOCK_N + seen[i][0] * p->width;
-        panel_by_row(b, c, p, &table, &r, seen[i], dx_of_panel, strips, dq, d_table, d_step, &span[spans]);
+        const pe_row_map r = FN(rel_to_row)(b->content, v, lookup->map, p->first, p->width);
+        span[spans] = panel_by_row(b, p, &r, seen[i], dx + p->first * BLOCK_N + seen[i][0] * p->width, &to);
         low = (int)min_(low, span[spans].from);
         high = (int)max_(high, span[spans].to);
         spans += span[spans].from < span[spans].to;
     }
-    if (d_table && spans)
-        FN(add_outer)(span, spans, strips, BLOCK_M, c->d, low, high, d_table, d_step);
+    if (to.d_table && spans)
+        FN(add_outer)(span, spans, strips, BLOCK_M, b->content->d, low, high, to.d_table, to.d_step);
 }

@@ -32,29 +32,32 @@ typedef struct {
     int table, map, d_table;
 } pe_lookup;
 
+INLINE const pe_array *operand_of(const pe_view *v, int operand) { return &v->queries->term[v->term][operand]; }
+
 /* An operand with the axis of heads first */
-INLINE pe_matrix matrix_of(const pe_query_block *u, int term, int operand)
+INLINE pe_matrix matrix_of(const pe_view *v, int operand)
 {
-    const pe_array *a = &u->term[term][operand];
-    return (pe_matrix){a->data + u->head * a->core[0], a->core[1]};
+    const pe_array *a = operand_of(v, operand);
+    return (pe_matrix){a->data + v->queries->head * a->core[0], a->core[1]};
 }
 
-INLINE const real *vector_of(const pe_query_block *u, int term, int operand)
+INLINE const real *vector_of(const pe_view *v, int operand)
 {
-    return (const real *)(const void *)matrix_of(u, term, operand).data;
+    return (const real *)(const void *)matrix_of(v, operand).data;
 }
 
 /* A gradient, whose first axis t has a row for each head and chunk; NULL if nobody asks for it */
-INLINE char *gradient_of(const pe_content_vjp *b, const pe_query_block *u, int term, int operand)
+INLINE void *gradient_of(const pe_content_vjp *b, const pe_view *v, int operand)
 {
-    const pe_array *a = &u->term[term][operand];
+    const pe_array *a = operand_of(v, operand);
     return a->data ? a->data + b->table_row * a->core[0] : NULL;
 }
 
-INLINE idx row_step(const pe_query_block *u, int term, int operand) { return u->term[term][operand].core[1]; }
+/* Numbers from one row of a table's gradient to the next */
+INLINE idx gradient_step(const pe_view *v, int operand) { return operand_of(v, operand)->core[1] / (idx)sizeof(real); }
 
 /* Table rows for all keys of the tile and the lanes first ... first + lanes */
-pe_row_map FN(rel_to_row)(pe_content *c, const pe_tile *t, int term, int map, int first, int lanes);
+pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *v, int map, int first, int lanes);
 /* The least and the largest row of the keys from <= j < to */
 void FN(row_range)(const pe_row_map *r, int from, int to, int lanes, int *low, int *high);
 
@@ -76,12 +79,10 @@ void FN(copy_to_window)(const int32_t *row, int count, int low, int n, int width
 
 /* A panel's scores by a table that multiplies its queries (or `pack`), and the gradient for all panels: dq and d_table
  * get what `strips` give (outer.h). */
-void FN(add_query_lookup)(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term,
-                          const pe_lookup *lookup, const real *pack, real *add);
-void FN(query_lookup_vjp)(pe_content_vjp *b, pe_content *c, const pe_tile *t, int (*seen)[2], int term,
-                          const pe_lookup *lookup, const real *dx, const real *strips, real *dq);
+void FN(add_query_lookup)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *pack, real *add);
+void FN(query_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const pe_lookup *lookup, const real *dx,
+                          const real *strips, real *dq);
 /* To n rows of a table's gradient: what the strips of nonfinite queries left out, for the lanes whose weight is not 0 */
-void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_content *c, const pe_panel *p, const real *w, int n,
-                               real *rows, idx step);
+void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const real *w, int n, real *rows, idx step);
 
 #endif

@@ -4,58 +4,58 @@
 enum { REL_K, REL_V, MAP, D_REL_K, D_REL_V };
 static const pe_lookup keys_table = {REL_K, MAP, D_REL_K};
 
-static void panel(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term, real *add)
+static void panel(pe_content *c, const pe_view *v, real *add)
 {
-    FN(add_query_lookup)(c, t, p, visible, term, &keys_table, c->q + p->first * c->d, add);
+    FN(add_query_lookup)(c, v, &keys_table, c->q + v->panel->first * c->d, add);
 }
 
-static void panels_vjp(pe_content_vjp *b, pe_content *c, const pe_tile *t, int (*seen)[2], int term, const real *dx)
+static void panels_vjp(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const real *dx)
 {
-    FN(query_lookup_vjp)(b, c, t, seen, term, &keys_table, dx, b->q_rows, b->dq);
+    FN(query_lookup_vjp)(b, v, seen, &keys_table, dx, b->q_rows, b->dq);
 }
 
 /* Weights summed by row, TILE_RELS rows at a time, and then multiplied by the rows. */
-static void values(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term,
-                   const real *weights, real *o)
+static void values(pe_content *c, const pe_view *v, const real *weights, real *o)
 {
-    const pe_matrix table = matrix_of(t->queries, term, REL_V);
-    const pe_row_map r = FN(rel_to_row)(c, t, term, MAP, p->first, p->width);
+    const int from = v->visible->from, to = v->visible->to, width = v->panel->width;
+    const pe_matrix table = matrix_of(v, REL_V);
+    const pe_row_map r = FN(rel_to_row)(c, v, MAP, v->panel->first, width);
     int low, high;
-    FN(row_range)(&r, visible->from, visible->to, p->width, &low, &high);
+    FN(row_range)(&r, from, to, width, &low, &high);
     for (; low <= high; low += TILE_RELS) {
         const int n = (int)min_(TILE_RELS, high - low + 1);
-        FN(sum_by_row)(c, &r, visible->from, visible->to, low, n, p->width, weights, NULL, 1, c->products);
-        FN(add_rows)(&table, low, n, c->e, p->width, c->products, o);
+        FN(sum_by_row)(c, &r, from, to, low, n, width, weights, NULL, 1, c->products);
+        FN(add_rows)(&table, low, n, c->e, width, c->products, o);
+    }
+}
+
+/* d rel_v[row_ij] += p_ij g_i */
+static void values_vjp(pe_content_vjp *b, const pe_view *v, const real *weights)
+{
+    const int from = v->visible->from, to = v->visible->to;
+    const pe_panel *p = v->panel;
+    pe_content *c = b->content;
+    const idx step = gradient_step(v, D_REL_V);
+    real *d_table = gradient_of(b, v, D_REL_V);
+    int low, high;
+    if (!d_table)
+        return;
+    const pe_row_map r = FN(rel_to_row)(c, v, MAP, p->first, p->width);
+    FN(row_range)(&r, from, to, p->width, &low, &high);
+    for (; low <= high; low += TILE_RELS) {
+        const int n = (int)min_(TILE_RELS, high - low + 1);
+        FN(sum_by_row)(c, &r, from, to, low, n, p->width, weights, NULL, 1, c->products);
+        FN(add_outer_of_lanes)
+        (p->first, p->lanes, p->width, c->products, b->g_rows, BLOCK_M, c->e, n, d_table + low * step, step);
     }
 }
 
 /* g_i . d o_i / d p_ij:   add g_i . rel_v[row_ij] */
-static void value_scores(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term,
-                         const real *g, real *add)
+static void value_scores(pe_content *c, const pe_view *v, const real *g, real *add)
 {
-    const pe_matrix table = matrix_of(t->queries, term, REL_V);
-    const pe_row_map r = FN(rel_to_row)(c, t, term, MAP, p->first, p->width);
-    FN(add_lookup)(c, &table, &r, visible->from, visible->to, c->e, g, p, NULL, add);
-}
-
-/* d rel_v[row_ij] += p_ij g_i */
-static void values_vjp(pe_content_vjp *b, pe_content *c, const pe_tile *t, const pe_panel *p,
-                       const pe_panel_bias *visible, int term, const real *weights)
-{
-    const idx step = row_step(t->queries, term, D_REL_V);
-    char *d_table = gradient_of(b, t->queries, term, D_REL_V);
-    int low, high;
-    if (!d_table)
-        return;
-    const pe_row_map r = FN(rel_to_row)(c, t, term, MAP, p->first, p->width);
-    FN(row_range)(&r, visible->from, visible->to, p->width, &low, &high);
-    for (; low <= high; low += TILE_RELS) {
-        const int n = (int)min_(TILE_RELS, high - low + 1);
-        FN(sum_by_row)(c, &r, visible->from, visible->to, low, n, p->width, weights, NULL, 1, c->products);
-        FN(add_outer_of_lanes)
-        (p->first, p->lanes, p->width, c->products, b->g_rows, BLOCK_M, c->e, n, (real *)(void *)(d_table + low * step),
-         step / (idx)sizeof(real));
-    }
+    const pe_matrix table = matrix_of(v, REL_V);
+    const pe_row_map r = FN(rel_to_row)(c, v, MAP, v->panel->first, v->panel->width);
+    FN(add_lookup)(c, &table, &r, v->visible->from, v->visible->to, c->e, g, v->panel, NULL, add);
 }
 
 const pe_content_op FN(shaw_op) = {

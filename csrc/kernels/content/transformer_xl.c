@@ -17,72 +17,73 @@ static void add_vector(const real *x, real scale, int d, int width, real *pack)
     }
 }
 
-static void queries(const pe_content *c, const pe_query_block *u, int term, real *multiplier)
+static void add_to_queries(const pe_content *c, const pe_view *v, int vector, real *packed)
 {
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
-        add_vector(vector_of(u, term, U), c->scale, c->d, p->width, multiplier + p->first * c->d);
+    for (int i = 0; i < v->queries->panels; i++) {
+        const pe_panel *p = &v->queries->panel[i];
+        add_vector(vector_of(v, vector), c->scale, c->d, p->width, packed + p->first * c->d);
     }
 }
 
-static void panel(pe_content *c, const pe_tile *t, const pe_panel *p, const pe_panel_bias *visible, int term, real *add)
+static void queries(const pe_content *c, const pe_view *v, real *multiplier) { add_to_queries(c, v, U, multiplier); }
+
+static void panel(pe_content *c, const pe_view *v, real *add)
 {
-    const pe_query_block *u = t->queries;
-    if (c->shifted_term != term) {
-        memcpy(c->shifted, c->q, (size_t)(u->width * c->d) * sizeof(real));
-        for (int i = 0; i < u->panels; i++) {
-            const pe_panel *panel = &u->panel[i];
-            add_vector(vector_of(u, term, V), c->scale, c->d, panel->width, c->shifted + panel->first * c->d);
-        }
-        c->shifted_term = term;
+    if (c->shifted_term != v->term) {
+        memcpy(c->shifted, c->q, (size_t)(v->queries->width * c->d) * sizeof(real));
+        add_to_queries(c, v, V, c->shifted);
+        c->shifted_term = v->term;
     }
-    FN(add_query_lookup)(c, t, p, visible, term, &r_table, c->shifted + p->first * c->d, add);
+    FN(add_query_lookup)(c, v, &r_table, c->shifted + v->panel->first * c->d, add);
 }
 
 /* ---- gradient ---- */
 
-/* dq += what the table gave, and d v = the sum of it over the queries. Kept apart until here for the operator
- * shifted_term. */
-static void finish_shifted(pe_content_vjp *b, const pe_content *c, const pe_query_block *u)
+/* dq += what the table gave, and d v = the sum of it over the queries: kept apart until here for operator
+ * shifted_term, which is v->term. */
+static void finish_shifted(pe_content_vjp *b, const pe_view *v)
 {
-    double *d_v = (double *)(void *)gradient_of(b, u, b->shifted_term, D_V);
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
-        for (int k = 0; k < c->d; k++) {
-            const idx at = p->first * c->d + k * p->width;
+    const int d = b->content->d;
+    double *d_v = gradient_of(b, v, D_V);
+    for (int i = 0; i < v->queries->panels; i++) {
+        const pe_panel *p = &v->queries->panel[i];
+        for (int k = 0; k < d; k++) {
+            const idx at = p->first * d + k * p->width;
             double sum = 0;
             for (int l = 0; l < p->lanes; l++) {
                 b->dq[at + l] += b->shifted_dq[at + l];
                 sum += (double)b->shifted_dq[at + l];
             }
             if (d_v)
-                d_v[k] += (double)c->scale * sum;
+                d_v[k] += (double)b->content->scale * sum;
         }
     }
     b->shifted_term = -1;
 }
 
-static void block_vjp(pe_content_vjp *b, const pe_content *c, const pe_query_block *u, int term)
+static void block_vjp(pe_content_vjp *b, const pe_view *v)
 {
-    if (b->shifted_term == term)
-        finish_shifted(b, c, u);
+    if (b->shifted_term == v->term)
+        finish_shifted(b, v);
 }
 
 /* Strips of q + v, and zeros for the gradient of q + v, unless they are there already. */
-static void begin_shifted(pe_content_vjp *b, const pe_content *c, const pe_query_block *u, int term)
+static void begin_shifted(pe_content_vjp *b, const pe_view *v)
 {
-    const real *v = vector_of(u, term, V);
-    if (b->shifted_term == term)
+    const pe_query_block *u = v->queries;
+    const pe_content *c = b->content;
+    const real *vector = vector_of(v, V);
+    if (b->shifted_term == v->term)
         return;
     if (b->shifted_term >= 0)
-        finish_shifted(b, c, u);
-    b->shifted_term = term;
+        finish_shifted(b, &(pe_view){.term = b->shifted_term, .queries = u});
+    b->shifted_term = v->term;
     memset(b->shifted_dq, 0, (size_t)(u->width * c->d) * sizeof(real));
     for (int first = 0; first < c->d; first += PANEL_LANES) {
         const int width = strip_width(c->d, first), count = (int)min_(width, c->d - first);
         real shift[PANEL_LANES] = {0};
         for (int k = 0; k < count; k++)
-            shift[k] = c->scale * v[first + k];
+            shift[k] = c->scale * vector[first + k];
         for (int i = first * BLOCK_M; i < first * BLOCK_M + u->lanes * width; i += width) {
             for (int k = 0; k < width; k++)
                 b->shifted[i + k] = b->q_rows[i + k] + shift[k];
@@ -90,10 +91,10 @@ static void begin_shifted(pe_content_vjp *b, const pe_content *c, const pe_query
     }
 }
 
-static void panels_vjp(pe_content_vjp *b, pe_content *c, const pe_tile *t, int (*seen)[2], int term, const real *dx)
+static void panels_vjp(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const real *dx)
 {
-    begin_shifted(b, c, t->queries, term);
-    FN(query_lookup_vjp)(b, c, t, seen, term, &r_table, dx, b->shifted, b->shifted_dq);
+    begin_shifted(b, v);
+    FN(query_lookup_vjp)(b, v, seen, &r_table, dx, b->shifted, b->shifted_dq);
 }
 
 /* sum[r] += the lanes of row r of n; lanes that are no query hold 0 */
@@ -115,23 +116,21 @@ static void sum_lanes(const real *w, int n, int width, real *sum)
 }
 
 /* d k_j += scale u sum_i dx_ij,   d u += scale k_j sum_i dx_ij */
-static void keys_vjp(pe_content_vjp *b, pe_content *c, const pe_tile *t, int from, int to, int term, const real *dx,
-                     real *dk, int dk_step)
+static void keys_vjp(pe_content_vjp *b, const pe_view *v, int from, int to, const real *dx, real *dk, int dk_step)
 {
-    const pe_query_block *u = t->queries;
-    const real *vector = vector_of(u, term, U);
-    double *d_u = (double *)(void *)gradient_of(b, u, term, D_U);
+    const real *vector = vector_of(v, U);
+    double *d_u = gradient_of(b, v, D_U);
     real sum[BLOCK_N] = {0};
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
+    for (int i = 0; i < v->queries->panels; i++) {
+        const pe_panel *p = &v->queries->panel[i];
         sum_lanes(dx + p->first * BLOCK_N + from * p->width, to - from, p->width, sum);
     }
     for (int j = from; j < to; j++) {
-        const real *key = (const real *)(const void *)(t->k + j * t->k_step);
-        const real all = c->scale * sum[j - from];
+        const real *key = (const real *)(const void *)(v->k + j * v->k_step);
+        const real all = b->content->scale * sum[j - from];
         if (all == 0)
             continue;
-        for (int k = 0; k < c->d; k++) {
+        for (int k = 0; k < b->content->d; k++) {
             dk[j * dk_step + k] += all * vector[k];
             if (d_u)
                 d_u[k] += (double)(all * key[k]);

@@ -35,6 +35,32 @@ INLINE void accumulate(vec acc[SUMS], int rows, int cols, const char *a, idx a_r
     }
 }
 
+/* Cut rows from <= j < to into blocks of as many rows as the registers hold sums for. What is left over is cut into blocks
+ * of 8, 4, 2 and 1 rows: a padded block would read rows that are not there. The number of rows is a constant in each
+ * call of `block`, so that its sums are in registers. */
+INLINE void in_row_blocks(void (*block)(int rows, int cols, const void *w, int j), int cols, const void *w, int from,
+                          int to)
+{
+    const int rows = SUMS / cols;
+    int j = from;
+    for (; to - j >= rows; j += rows)
+        block(rows, cols, w, j);
+    if (rows > 8 && to - j >= 8) {
+        block(8, cols, w, j);
+        j += 8;
+    }
+    if (rows > 4 && to - j >= 4) {
+        block(4, cols, w, j);
+        j += 4;
+    }
+    if (to - j >= 2) {
+        block(2, cols, w, j);
+        j += 2;
+    }
+    if (to - j >= 1)
+        block(1, cols, w, j);
+}
+
 /* bias is NULL or the row of the first key; the row of the next key is bias_step numbers further. */
 typedef struct {
     const char *k;

@@ -9,8 +9,9 @@ typedef struct {
     idx o_step; /* numbers from row to row */
 } outer_product;
 
-INLINE void outer_rows(int rows, int cols, const outer_product *w, int j)
+INLINE void outer_rows(int rows, int cols, const void *of, int j)
 {
+    const outer_product *w = of;
     vec acc[SUMS];
     int any = 0;
     UNROLL
@@ -36,39 +37,15 @@ INLINE void outer_rows(int rows, int cols, const outer_product *w, int j)
     }
 }
 
-/* Rows from <= j < to */
-INLINE void outer(int cols, const outer_product *of, int from, int to)
-{
-    const outer_product copy = *of, *w = &copy; /* a local copy, which no store can alias */
-    const int rows = SUMS / cols;
-    int j = from;
-    for (; to - j >= rows; j += rows)
-        outer_rows(rows, cols, w, j);
-    if (rows > 8 && to - j >= 8) {
-        outer_rows(8, cols, w, j);
-        j += 8;
-    }
-    if (rows > 4 && to - j >= 4) {
-        outer_rows(4, cols, w, j);
-        j += 4;
-    }
-    if (to - j >= 2) {
-        outer_rows(2, cols, w, j);
-        j += 2;
-    }
-    if (to - j >= 1)
-        outer_rows(1, cols, w, j);
-}
-
-static NOINLINE void outer_narrow(const outer_product *w, int from, int to) { outer(1, w, from, to); }
-static NOINLINE void outer_wide(const outer_product *w, int from, int to) { outer(2, w, from, to); }
+static NOINLINE void outer_narrow(outer_product w, int from, int to) { in_row_blocks(outer_rows, 1, &w, from, to); }
+static NOINLINE void outer_wide(outer_product w, int from, int to) { in_row_blocks(outer_rows, 2, &w, from, to); }
 
 void FN(add_outer)(const pe_span *span, int spans, const real *x, int strip_lanes, int channels, int from, int to,
                    real *o, idx o_step)
 {
     for (int c = 0; c < channels; c += PANEL_LANES) {
         const outer_product w = {span, spans, x + c * strip_lanes, o + c, o_step};
-        (strip_width(channels, c) == LANES ? outer_narrow : outer_wide)(&w, from, to);
+        (strip_width(channels, c) == LANES ? outer_narrow : outer_wide)(w, from, to);
     }
 }
 
