@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from cases import BF16, F32, F64, map_arrays
+from cases.attention import ANY, check
 from cases.layouts import same_bits
-from cases.relative_operators import ANY, DV, KINDS, MASKS, OPERATORS, D, G, H, broadcast, check, drawn, made, qkv
+from cases.relative_operators import DV, KINDS, MASKS, OPERATORS, D, G, H, broadcast, drawn, made, qkv
 
 import posenc
 

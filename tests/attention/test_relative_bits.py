@@ -5,8 +5,9 @@ import sys
 import numpy as np
 import pytest
 from cases import BF16, F32, F64, map_arrays
+from cases.attention import ANY
 from cases.layouts import LAYOUTS, plain, same_bits
-from cases.relative_operators import ANY, KINDS, MASKS, OPERATORS, D, G, H, broadcast, drawn, made, qkv
+from cases.relative_operators import KINDS, MASKS, OPERATORS, D, G, H, broadcast, drawn, made, qkv
 
 import posenc
 

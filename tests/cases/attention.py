@@ -471,3 +471,30 @@ CASES = [
         axes={"outs": "p b n e", "lses": "p b n"}, data=("outs", "lses"),
     ),
 ]  # fmt: skip
+
+TWO_SLOPES = (("alibi", {"slopes": np.array([0.3, 0.05])}),)
+ANY = CASES[0]
+"""The case for arguments of a test's own."""
+
+
+def qkv(rng, n, m, heads=2, groups=2, width=8, value_width=8, batch=()):
+    """Random q, k and v."""
+    return {
+        "q": rng.standard_normal((*batch, heads, n, width)), "k": rng.standard_normal((*batch, groups, m, width)),
+        "v": rng.standard_normal((*batch, groups, m, value_width)),
+    }  # fmt: skip
+
+
+def check(arguments, dtypes=(F64, F32), **options):
+    """Assert that out and lse are within their bounds in every dtype; returns those of the first dtype."""
+    first = None
+    for dtype in dtypes:
+        given = ANY.cast({**arguments, **options, "return_lse": True}, dtype)
+        results, expected = ANY.call(given), ANY.expect(given)
+        for result, e, bound in zip(results, expected, ANY.bounds(expected, dtype, given), strict=True):
+            finite = np.isfinite(e)
+            assert result.shape == e.shape
+            assert np.array_equal(result[~finite], e[~finite])
+            assert np.all(np.abs(result[finite].astype(F64) - e[finite]) <= bound[finite])
+        first = results if first is None else first
+    return first

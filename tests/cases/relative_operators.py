@@ -3,12 +3,8 @@ against its oracle: for the tests of relative operators inside attention."""
 
 import numpy as np
 
-from . import F32, F64
-from .attention import AttentionCase, attention, make_plain, rounding_bounds
+from .attention import ANY
 
-ANY = AttentionCase(
-    function="attention", make=make_plain, real=None, oracle=attention, tolerance=rounding_bounds, data=("q", "k", "v")
-)
 H, G, D, DV = 4, 2, 8, 5
 
 
@@ -127,15 +123,3 @@ def made(name, n, m):
     """Our operator, and the options that it needs."""
     bias = ANY.made({"bias": (drawn(name, n, m),)})["bias"]
     return {"bias": bias}
-
-
-def check(arguments, dtypes=(F64, F32), **options):
-    """Our result and log-sum-exp within the bound of every dtype."""
-    for dtype in dtypes:
-        given = ANY.cast({**arguments, **options, "return_lse": True}, dtype)
-        expected = ANY.expect(given)
-        for result, e, bound in zip(ANY.call(given), expected, ANY.bounds(expected, dtype, given), strict=True):
-            finite = np.isfinite(e)
-            assert result.shape == e.shape
-            assert np.array_equal(result[~finite], e[~finite])
-            assert np.all(np.abs(result[finite].astype(np.float64) - e[finite]) <= bound[finite])

@@ -1,0 +1,124 @@
+"""Errors of attention: each names the argument and says what is expected."""
+
+import re
+
+import numpy as np
+import pytest
+from cases.attention import TWO_SLOPES, check, qkv
+from cases.layouts import same_bits
+
+import posenc
+
+
+def test_more_biases_than_fit_are_refused(rng):
+    arguments = qkv(rng, 5, 5)
+    for count in (16, 17, 40):
+        biases = [posenc.alibi([0.1, 0.2])] * count
+        if count <= 16:
+            assert check(arguments, bias=TWO_SLOPES * count)[0].shape == (2, 5, 8)
+        else:
+            with pytest.raises((TypeError, ValueError), match="attention: bias has"):
+                posenc.attention(**arguments, bias=biases)
+
+
+N, M = 4, 6
+ERRORS = {
+    "align_missing_causal": ({"causal": True}, ValueError, "align"),
+    "align_missing_window": ({"window": (1, 1)}, ValueError, "align"),
+    "align_missing_bias": ({"bias": posenc.alibi([1.0, 1.0])}, ValueError, "align"),
+    "align_unknown": ({"align": "top-left"}, ValueError, "align"),
+    "align_with_positions": ({"align": "end", "q_positions": np.arange(N)}, ValueError, "align"),
+    "keep_integers": ({"keep": np.ones((N, M), np.int64)}, TypeError, "keep"),
+    "keep_floats": ({"keep": np.ones((N, M))}, TypeError, "keep"),
+    "keep_shape": ({"keep": np.ones((N, M + 1), bool)}, ValueError, "keep"),
+    "keep_axes": ({"keep": np.ones((5, 2, N, M), bool)}, ValueError, "keep"),
+    "one_segment": ({"q_segments": np.zeros(N, int)}, ValueError, "k_segments"),
+    "other_segment": ({"k_segments": np.zeros(M, int)}, ValueError, "q_segments"),
+    "float_segments": ({"q_segments": np.zeros(N), "k_segments": np.zeros(M)}, TypeError, "q_segments"),
+    "segments_shape": ({"q_segments": np.zeros(N, int), "k_segments": np.zeros(N, int)}, ValueError, "k_segments"),
+    "q_positions_length": ({"q_positions": np.arange(M)}, ValueError, "q_positions"),
+    "k_positions_length": ({"k_positions": np.arange(N)}, ValueError, "k_positions"),
+    "positions_per_head": ({"q_positions": np.zeros((2, N))}, ValueError, "q_positions"),
+    "positions_nan": ({"q_positions": [0, 1, np.nan, 3]}, ValueError, "q_positions"),
+    "positions_complex": ({"q_positions": np.zeros(N, complex)}, TypeError, "q_positions"),
+    "window_number": ({"window": 3}, ValueError, "window"),
+    "window_three": ({"window": (1, 2, 3)}, ValueError, "window"),
+    "window_nan": ({"window": (np.nan, 1), "align": "end"}, ValueError, "window"),
+    "window_text": ({"window": ("a", 1)}, TypeError, "window"),
+    "softcap_zero": ({"softcap": 0.0}, ValueError, "softcap"),
+    "softcap_negative": ({"softcap": -1.0}, ValueError, "softcap"),
+    "softcap_inf": ({"softcap": np.inf}, ValueError, "softcap"),
+    "scale_nan": ({"scale": np.nan}, ValueError, "scale"),
+    "scale_text": ({"scale": "auto"}, TypeError, "scale"),
+    "causal_array": ({"causal": np.ones((N, M), bool)}, TypeError, "causal"),
+    "bias_array": ({"bias": np.zeros((N, M))}, TypeError, "bias"),
+    "bias_list_of_arrays": ({"bias": [np.zeros((N, M))]}, TypeError, "bias"),
+    "bias_heads": ({"bias": posenc.alibi([1.0, 1.0, 1.0]), "align": "end"}, ValueError, None),
+    "bias_dense_shape": ({"bias": posenc.dense(np.zeros((N, M + 1)))}, ValueError, "array"),
+    "bias_dense_batch": ({"bias": posenc.dense(np.zeros((3, 1, N, M)))}, ValueError, "array"),
+    "bias_toeplitz_length": ({"bias": posenc.toeplitz(np.zeros((2, N + M)))}, ValueError, "diagonals"),
+    "bias_toeplitz_heads": ({"bias": posenc.toeplitz(np.zeros((3, N + M - 1)))}, ValueError, "bias"),
+    "k_width": ({"k": np.zeros((2, M, 9))}, ValueError, "k"),
+    "k_heads": ({"k": np.zeros((3, M, 8)), "v": np.zeros((3, M, 8))}, ValueError, "k"),
+    "k_no_heads": ({"k": np.zeros((0, M, 8)), "v": np.zeros((0, M, 8))}, ValueError, "k"),
+    "v_length": ({"v": np.zeros((2, M + 1, 8))}, ValueError, "v"),
+    "v_heads": ({"v": np.zeros((1, M, 8))}, ValueError, "v"),
+    "v_batch": ({"v": np.zeros((3, 2, M, 8)), "k": np.zeros((2, 2, M, 8))}, ValueError, None),
+    "q_axes": ({"q": np.zeros((N, 8))}, ValueError, "q"),
+    "q_bool": ({"q": np.zeros((2, N, 8), bool)}, TypeError, "q"),
+    "out_shape": ({"out": np.zeros((2, N, 9))}, ValueError, "out"),
+    "out_dtype": ({"out": np.zeros((2, N, 8), np.float32)}, TypeError, "out"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_errors(kind, rng):
+    options, exception, argument = ERRORS[kind]
+    with pytest.raises(exception, match=rf"^attention: {argument or r'[a-z]+'} (has|is) .+; expected "):
+        posenc.attention(**{**qkv(rng, N, M), **options})
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda q: posenc.attention(q, q, q, keep=np.ones((2, 4), bool)), "keep[..., None, None, :]"),
+        (lambda q: posenc.attention(q, q, q, bias=np.zeros((4, 4))), "dense(array)"),
+        (lambda q: posenc.attention(q, q, q, bias=posenc.alibi(3)), "alibi_slopes(H)"),
+    ],
+)
+def test_what_is_meant_is_named(call, hint):
+    """Habits from other libraries: a mask of words, a matrix, a number of heads."""
+    with pytest.raises((TypeError, ValueError), match=re.escape(hint)):
+        call(np.zeros((2, 3, 4, 8)))
+
+
+def test_what_needs_no_align(rng):
+    """N = M, no position in play, or positions given."""
+    arguments = qkv(rng, N, M)
+    assert posenc.attention(**arguments).shape == (2, N, 8)
+    assert posenc.attention(**arguments, align="end").shape == (2, N, 8)
+    assert posenc.attention(**arguments, causal=True, q_positions=np.arange(N)).shape == (2, N, 8)
+    assert posenc.attention(**arguments, window=(None, None)).shape == (2, N, 8)
+    same = qkv(rng, N, N)
+    both = [posenc.attention(**same, causal=True, align=align) for align in (None, "start", "end")]
+    assert same_bits(both[0], both[1])
+    assert same_bits(both[0], both[2])
+
+
+def test_parameters_beyond_float32_are_refused_by_name():
+    q = np.ones((1, 3, 2), np.float32)
+    large, ones = np.full((1, 3, 2), 1e300), np.ones((1, 3, 2))
+    for bias, argument in (
+        (posenc.shaw(large[0]), "rel_k"),
+        (posenc.shaw(ones[0], large[0]), "rel_v"),
+        (posenc.tupe(large, ones), "pos_q"),
+        (posenc.tupe(ones, ones, any_to_cls=[1e300]), "any_to_cls"),
+        (posenc.toeplitz(np.full((1, 5), 1e300)), "diagonals"),
+    ):
+        with pytest.raises(ValueError, match=f"attention: {argument} has numbers beyond float32"):
+            posenc.attention(q, q, q, bias=bias)
+        posenc.attention(q.astype(np.float64), q, q, bias=bias)
+    mask = np.triu(np.full((3, 3), np.finfo(np.float64).min), 1)
+    np.testing.assert_array_equal(
+        posenc.attention(q, q, q, bias=posenc.dense(mask)), posenc.attention(q, q, q, causal=True)
+    )

@@ -1,0 +1,188 @@
+"""Causal masks, windows, positions, key masks and segments against the oracle; masked keys change no bit."""
+
+import numpy as np
+import pytest
+from cases import BF16, F32, F64
+from cases.attention import ANY, TWO_SLOPES, check, qkv
+from cases.layouts import same_bits
+
+import posenc
+
+
+@pytest.mark.parametrize("align", ["start", "end"])
+@pytest.mark.parametrize(("n", "m"), [(3, 7), (7, 3), (5, 5), (64, 200), (200, 64), (1, 100), (100, 1)])
+@pytest.mark.parametrize("options", [
+    {"causal": True}, {"window": (2, 1)}, {"window": (None, -2)}, {"window": (-1, None)},
+    {"window": (3, None), "causal": True},
+    {"window": (0, 0)}, {"window": (-3, 1)}, {"window": (None, None)}, {"window": (70, -3)}, {"window": (1.5, 0.5)},
+], ids=str)  # fmt: skip
+def test_causal_and_windows(align, n, m, options, rng):
+    """Negative sides look away; (-3, 1) is empty and sees nothing."""
+    arguments = qkv(rng, n, m, 1, 1)
+    out, lse = check(arguments, align=align, **options)
+    if options.get("window") == (-3, 1):
+        assert not out.any()
+        assert np.all(lse == -np.inf)
+
+
+def test_causal_pictures():
+    """The table of the docstring: N = 2 queries and M = 3 keys."""
+
+    def seen(**options):
+        out = posenc.attention(np.zeros((1, 2, 1)), np.zeros((1, 3, 1)), np.eye(3)[None], causal=True, **options)
+        return (out[0] > 0).astype(int).tolist()
+
+    assert seen(align="start") == [[1, 0, 0], [1, 1, 0]]
+    assert seen(align="end") == [[1, 1, 0], [1, 1, 1]]
+    assert seen(q_positions=[5, 0], k_positions=[5, 6, 0]) == [[1, 0, 1], [0, 0, 1]]
+
+
+PLACES = {
+    "int": lambda rng, n, m: (np.arange(n) + 3, np.arange(m)),
+    "gaps": lambda rng, n, m: (np.cumsum(rng.integers(1, 9, n)), np.cumsum(rng.integers(1, 9, m))),
+    "repeats": lambda rng, n, m: (np.arange(n) // 3, np.arange(m) // 2),
+    "unsorted": lambda rng, n, m: (rng.permutation(n), rng.permutation(m)),
+    "negative": lambda rng, n, m: (np.arange(n) - 50, np.arange(m) - 60),
+    "float": lambda rng, n, m: (rng.uniform(-30, 30, n), rng.uniform(-30, 30, m)),
+    "far": lambda rng, n, m: (np.arange(n) + 2**40, np.arange(m) * 2 + 2**40),
+    "queries": lambda rng, n, m: (np.arange(n) + 2, None),
+    "keys": lambda rng, n, m: (None, np.arange(m) - 5),
+    "batched": lambda rng, n, m: (rng.integers(0, m, (2, n)), np.sort(rng.integers(0, m, (2, m)), -1)),
+    "batch_of_queries": lambda rng, n, m: (rng.integers(0, m, (2, n)), np.arange(m)),
+}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"causal": True}, {"window": (9, 4)}, {"bias": TWO_SLOPES}, {"bias": TWO_SLOPES, "causal": True}],
+    ids=["causal", "window", "alibi", "both"],
+)
+@pytest.mark.parametrize("kind", PLACES)
+def test_positions(kind, options, rng):
+    """ALiBi of batched positions has batch axes: the oracle's (B, H, N, M)."""
+    q, k = PLACES[kind](rng, 37, 81)
+    places = {name: value for name, value in (("q_positions", q), ("k_positions", k)) if value is not None}
+    out, _ = check(qkv(rng, 37, 81, batch=(2,)), **places, **options)
+    assert np.isfinite(out).all()
+
+
+@pytest.mark.parametrize("shape", [
+    (), (1,), (81,), (1, 81), (37, 1), (37, 81), (2, 1, 1), (2, 37, 81), (1, 37, 81), (3, 1, 1, 81), (3, 1, 37, 1),
+    (3, 2, 37, 81), (1, 1, 1, 1), (1, 2, 1, 81),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("options", [{}, {"causal": True, "align": "end"}], ids=["keep", "causal"])
+def test_keep(shape, options, rng):
+    keep = rng.random(shape) > 0.4
+    out, lse = check(qkv(rng, 37, 81, batch=(3,)), keep=np.asarray(keep), **options)
+    assert np.array_equal(np.isneginf(lse), ~out.any(-1))
+
+
+def test_keep_of_any_layout(rng):
+    arguments = qkv(rng, 37, 81, batch=(3,))
+    keep = rng.random((81, 37, 3)) > 0.4
+    laid = keep.transpose(2, 1, 0)[:, None][..., ::-1]
+    assert same_bits(posenc.attention(**arguments, keep=laid), posenc.attention(**arguments, keep=laid.copy()))
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_segments(batched, rng):
+    shape = (3,) if batched else ()
+    segments = {"q_segments": rng.integers(-1, 3, (*shape, 37)), "k_segments": rng.integers(-1, 3, (*shape, 81))}
+    assert check(qkv(rng, 37, 81, batch=(3,)), **segments)[0].shape == (3, 2, 37, 8)
+    small = {a: s.astype(np.int8) for a, s in segments.items()}
+    assert check(qkv(rng, 37, 81, batch=(3,)), **small)[0].shape == (3, 2, 37, 8)
+
+
+DEAD = {
+    "keep": {"keep": np.zeros((5, 7), bool)},
+    "keep_rows": {"keep": np.array([0, 1, 0, 1, 0], bool)[:, None]},
+    "window": {"window": (None, -50)},
+    "empty_window": {"window": (-3, -3), "causal": True},
+    "segments": {"q_segments": np.array([0, 9, 0, 9, 9]), "k_segments": np.zeros(7, int)},
+    "bias": {"bias": (("dense", {"array": np.full((5, 7), -np.inf)}),)},
+    "bias_rows": {"bias": (("dense", {"array": np.where(np.arange(5) % 2, 0.0, -np.inf)[:, None]}),)},
+    "causal": {"causal": True, "q_positions": np.array([-1, 0, -2, 3, -9]), "k_positions": np.arange(7)},
+    "both": {"causal": True, "keep": np.triu(np.ones((5, 7), bool), 1)},
+}
+
+
+@pytest.mark.parametrize("kind", DEAD)
+@pytest.mark.parametrize("dtype", [d for d in (np.dtype(np.float16), BF16, F32, F64) if d is not None], ids=str)
+def test_rows_that_see_nothing(kind, dtype, rng, isa):
+    """Exactly 0 (and not -0), lse = -inf, no warning (the suite makes warnings errors, errstate the flags)."""
+    options = DEAD[kind]
+    if "q_positions" not in options and not {"keep", "segments", "bias"} & {kind.split("_")[0]}:
+        options = {**options, "align": "start"}
+    with np.errstate(all="raise"):
+        out, lse = ANY.call(ANY.cast({**qkv(rng, 5, 7), **options, "return_lse": True}, dtype))
+    with np.errstate(all="ignore"):
+        expected = ANY.expect(ANY.cast({**qkv(np.random.default_rng(0), 5, 7), **options, "return_lse": True}, dtype))[
+            1
+        ]
+    dead = np.isneginf(expected)
+    assert dead.any()
+    assert np.array_equal(np.isneginf(lse), dead)
+    assert not out[dead].any()
+    assert not np.signbit(out[dead].astype(np.float64)).any()
+    assert np.isfinite(out.astype(np.float64)).all()
+
+
+WALLS = {
+    "keep": lambda n, m, bad: {"keep": ~bad},
+    "keep_rows": lambda n, m, bad: {"keep": np.broadcast_to(~bad, (n, m)).copy()},
+    "causal": lambda n, m, bad: {"causal": True, "q_positions": np.zeros(n), "k_positions": np.where(bad, 1, -1)},
+    "window": lambda n, m, bad: {"window": (5, 5), "q_positions": np.zeros(n), "k_positions": np.where(bad, 77, 3)},
+    "segments": lambda n, m, bad: {"q_segments": np.zeros(n, int), "k_segments": bad.astype(int)},
+    "bias": lambda n, m, bad: {"bias": (("dense", {"array": np.where(bad, -np.inf, 0.0)[None]}),)},
+    "bias_rows": lambda n, m, bad: {
+        "bias": (("dense", {"array": np.tile(np.where(bad, -np.inf, 0.0), (2, n, 1))}), *TWO_SLOPES), "align": "start",
+    },
+    "cap": lambda n, m, bad: {"keep": ~bad, "softcap": 3.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WALLS)
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e38])
+@pytest.mark.parametrize("dtype", [d for d in (np.dtype(np.float16), BF16, F32, F64) if d is not None], ids=str)
+def test_wall(kind, poison, dtype, rng, isa):
+    """NaN and infinity in masked K and V change no bit, whether a tile holds some of them or nothing else."""
+    n, m = 9, 300
+    arguments = qkv(rng, n, m, width=16, value_width=5)
+    bad = (rng.random(m) > 0.5) | (np.arange(m) // 64 == 2)
+    clean = {a: np.where(bad[:, None], 0.0, x) if a in "kv" else x for a, x in arguments.items()}
+    with np.errstate(over="ignore"):  # 1e38 is infinity in float16
+        dirty = ANY.cast(
+            {a: np.where(bad[:, None], poison, x) if a in "kv" else x for a, x in arguments.items()}, dtype
+        )
+    options = {**WALLS[kind](n, m, bad), "return_lse": True}
+    with np.errstate(all="raise"):
+        ours = ANY.call({**dirty, **options})
+    wanted = ANY.call({**ANY.cast(clean, dtype), **options})
+    assert all(same_bits(a, b) for a, b in zip(ours, wanted, strict=True))
+    assert np.isfinite(ours[0].astype(np.float64)).all()
+
+
+def test_causal_wall_per_row(rng, isa):
+    """Key j poisoned: queries before j never notice, queries from j on do."""
+    q, k, v = rng.standard_normal((3, 1, 150, 8))
+    wanted = posenc.attention(q, k, v, causal=True)
+    for j in (1, 47, 48, 63, 64, 95, 96, 100, 149):
+        for dirty_k, dirty_v in ((True, False), (False, True)):
+            bad_k, bad_v = k.copy(), v.copy()
+            bad_k[0, j] = np.nan if dirty_k else bad_k[0, j]
+            bad_v[0, j] = np.nan if dirty_v else bad_v[0, j]
+            out = posenc.attention(q, bad_k, bad_v, causal=True)
+            assert same_bits(out[0, :j].copy(), wanted[0, :j].copy())
+            assert np.isnan(out[0, j:]).all()
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_poison_that_is_seen_is_shown(poison, rng, isa):
+    """A NaN that may be seen is never hidden; +inf in a value is inf or NaN, never a finite number."""
+    q, k, v = rng.standard_normal((3, 1, 70, 8))
+    v[0, 40, 3] = poison
+    out = posenc.attention(q, k, v)
+    assert not np.isfinite(out[..., 3]).any()
+    assert np.isfinite(np.delete(out, 3, -1)).all()
+    k[0, 40, 0] = np.nan
+    assert np.isnan(posenc.attention(q, k, v)).all()
