@@ -1,0 +1,46 @@
+"""Calls of a Case in the tests of the contract, and the form of every error message."""
+
+import inspect
+import re
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from . import F64, terms
+
+N = 5
+
+
+@contextmanager
+def refused(case, *kinds):
+    """Raises one of `kinds`, in the form that every message has, naming an argument that the user gave."""
+    with pytest.raises(kinds) as caught:
+        yield
+    assert type(caught.value) in kinds
+    message = str(caught.value)
+    found = re.fullmatch(r"(\w+)(\.\w+)?: (\w+) (has|is) .+; expected .+", message, re.DOTALL)
+    assert found, message
+    known = case.parameters | {name for _, given in nested(case) for name in given} | set(case.parts)
+    functions = {case.function} | {function for function, _ in nested(case)}
+    assert found[1] in functions, message
+    assert found[3] in known | set(inspect.signature(case.public).parameters), message
+
+
+def nested(case):
+    """Operators of the case, and those that are arguments of theirs."""
+    outer = terms(case.arguments(max(N, case.least)))
+    inner = [v for _, given in outer for v in given.values() if isinstance(v, tuple) and isinstance(v[-1], dict)]
+    return (*outer, *inner)
+
+
+def arguments_of(case, dtype=F64):
+    return case.arguments(max(N, case.least), dtype)
+
+
+def call_all(case, arguments, dtype=F64, **options):
+    return case.call(arguments, **case.options(dtype), **options)
+
+
+def one_more(array, axis):
+    return np.concatenate([array, np.take(array, [-1], axis=axis)], axis=axis)

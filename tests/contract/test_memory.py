@@ -1,0 +1,207 @@
+"""Memory leaks, the floating-point environment, and arrays with more than 2**31 bytes."""
+
+import ctypes
+import gc
+import sys
+import threading
+
+import numpy as np
+import pytest
+from cases import CASES, array_paths, get_path, set_path
+from cases.calls import call_all
+from cases.layouts import same_bits
+
+import posenc
+
+ROWS = [pytest.param(case, id=case.name) for case in CASES]
+
+
+class Mallinfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]  # fmt: skip  # noqa: SIM905, E501
+
+
+def bytes_in_use():
+    """Bytes that malloc has handed out, exactly where glibc tells, else none."""
+    try:
+        mallinfo = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError):
+        return 0
+    mallinfo.restype = Mallinfo
+    info = mallinfo()
+    return info.uordblks + info.hblkhd
+
+
+@pytest.fixture(scope="module")
+def frozen():
+    """What torch and pytest hold is not searched again at each collection: that took half a second each."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def growth(call, times):
+    """(bytes, Python blocks) that `times` calls leave behind, after some calls for the caches."""
+    for _ in range(64):
+        call()
+    gc.collect()
+    bytes_before, blocks_before = bytes_in_use(), sys.getallocatedblocks()
+    for _ in range(times):
+        call()
+    gc.collect()
+    return bytes_in_use() - bytes_before, sys.getallocatedblocks() - blocks_before
+
+
+def assert_no_leak(call, times):
+    """A leak of the smallest object is 16 bytes or a block per call; a tenth of that is caches that settle, which takes
+    NumPy 1.23 a thousand calls. What leaks does so in every round."""
+    for _ in range(4):
+        in_bytes, in_blocks = growth(call, times)
+        if in_bytes < 1.6 * times + 4096 and in_blocks < 0.1 * times + 64:
+            return
+    assert in_bytes < 1.6 * times + 4096
+    assert in_blocks < 0.1 * times + 64
+
+
+def calls_of(case):
+    """A call that succeeds, its gradient, and calls that fail in Python and in C."""
+    arguments = case.arguments(max(2, case.least))
+    path = (array_paths(arguments) or [None])[0]
+    grads = tuple(np.ones(np.shape(r)) for r in call_all(case, arguments))
+    wrong = (
+        [] if path is None else [set_path(arguments, path, bad) for bad in (np.array("x"), np.full((2, 0, 7), np.nan))]
+    )
+
+    def good():
+        case.call(arguments)
+        if case.gradients:
+            case.vjp(grads, arguments)
+
+    def bad():
+        for each in wrong:
+            try:
+                case.call(each)
+            except (TypeError, ValueError):
+                continue
+
+    return arguments, good, bad
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_no_leak(case, full, frozen):
+    times = 10_000 if full else 500
+    arguments, good, bad = calls_of(case)
+    references = [sys.getrefcount(get_path(arguments, path)) for path in array_paths(arguments)]
+    assert_no_leak(good, times)
+    assert_no_leak(bad, times)
+    assert references == [sys.getrefcount(get_path(arguments, path)) for path in array_paths(arguments)]
+
+
+SUBNORMALS = """
+import threading
+import numpy as np
+def check():
+    tiny = np.array([5e-324, 2.2250738585072014e-308])
+    small = np.array([1e-45, 1.1754944e-38], np.float32)
+    assert np.all(tiny * np.float64(1.0) > 0) and (tiny / 2)[1] > 0, "float64 subnormals are flushed"
+    assert np.all(small * np.float32(1.0) > 0) and (small / np.float32(2))[1] > 0, "float32 subnormals are flushed"
+    assert np.finfo(np.float32).smallest_subnormal > 0 and np.finfo(np.float64).smallest_subnormal > 0
+check()
+import posenc
+check()
+posenc.set_num_threads(3)
+x = np.full((64, 512, 64), 1e-45, np.float32)
+def call():
+    assert np.array_equal(posenc.rope(x, np.zeros(512), np.ones(32), layout="half"), x), "kernels flush subnormals"
+    posenc.sinusoidal(4096, 512)
+    check()
+call()
+failures = []
+def in_thread():
+    try:
+        check(); call()
+    except BaseException as error:
+        failures.append(error)
+threads = [threading.Thread(target=in_thread) for _ in range(3)]
+[t.start() for t in threads], [t.join() for t in threads]
+assert not failures, failures
+check()
+print("kept")
+"""
+
+
+def test_subnormals_survive_import_calls_and_threads(run_python):
+    done = run_python(SUBNORMALS)
+    assert done.stdout.strip() == "kept", done.stderr
+
+
+def test_calls_from_threads_keep_errstate(rng):
+    """A kernel that overflows on purpose raises no NumPy warning, here or in a thread."""
+    x = np.full((2, 8), 1e38, np.float32)
+    found = []
+
+    def call():
+        with np.errstate(all="raise"):
+            found.append(posenc.rope(x, np.ones(2), np.ones(4), layout="half").shape)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    call()
+    assert found == [(2, 8)] * 2
+
+
+@pytest.fixture
+def far_rows(tmp_path):
+    """(2, 3, d) in a sparse file: rows 2**30 + 7 float32 apart, the two halves 2**32 elements."""
+
+    def make(d, values):
+        row, half = 2**30 + 7, 2**32
+        room = np.memmap(tmp_path / "sparse", np.float32, "w+", shape=(half + 3 * row + d,))
+        view = np.lib.stride_tricks.as_strided(room, (2, 3, d), (half * 4, row * 4, 4))
+        view[...] = values
+        return view
+
+    return make
+
+
+def test_strides_past_2_to_the_31(far_rows, rng):
+    values = rng.standard_normal((2, 3, 16)).astype(np.float32)
+    far = far_rows(16, values)
+    arguments = ([5, 6, 7], np.ones(8))
+    wanted = posenc.rope(values, *arguments, layout="half")
+    assert same_bits(posenc.rope(far, *arguments, layout="half"), wanted)
+    assert same_bits(posenc.attention(far, far, far), posenc.attention(values, values, values))
+    assert same_bits(posenc.attention(far, far[..., ::2, :], far[..., ::2, ::-1]),
+                     posenc.attention(values, values[..., ::2, :], values[..., ::2, ::-1]))  # fmt: skip
+    assert same_bits(posenc.convert_layout(far, source="half", target="interleaved"),
+                     posenc.convert_layout(values, source="half", target="interleaved"))  # fmt: skip
+    posenc.rope(far, *arguments, layout="half", out=far)
+    assert same_bits(far, wanted)
+
+
+def test_a_dense_bias_with_far_rows(far_rows, rng):
+    q, k, v = rng.standard_normal((3, 2, 3, 8)).astype(np.float32)
+    bias = rng.standard_normal((2, 3, 3)).astype(np.float32)
+    far = far_rows(3, bias)
+    assert same_bits(posenc.attention(q, k, v, bias=posenc.dense(far)),
+                     posenc.attention(q, k, v, bias=posenc.dense(bias)))  # fmt: skip
+
+
+def test_matrix_views_past_2_to_the_32():
+    n = 70_000  # n * n > 2**32
+    matrix = posenc.alibi([1.0, 0.5]).matrix(n)
+    assert matrix.shape == (2, n, n)
+    assert matrix[0, -1, 0] == matrix[0, 0, -1] == 1 - n
+    assert matrix[1, 46_341, 65_536] == -(65_536 - 46_341) / 2
+    assert not matrix.flags.writeable
+
+
+def test_more_pairs_than_2_to_the_32(rng):
+    """The window makes it fast: nearly every tile is empty."""
+    n = 70_000
+    q, k, v = rng.standard_normal((3, 1, n, 4)).astype(np.float32)
+    out = posenc.attention(q, k, v, window=(3, 3))
+    some = slice(n - 10, n)
+    part = posenc.attention(q[:, some], k[:, n - 20 :], v[:, n - 20 :], window=(3, 3), align="end")
+    np.testing.assert_allclose(out[:, some], part, rtol=0, atol=2**-20)  # a softmax over 7 keys in float32, |v| < 8
