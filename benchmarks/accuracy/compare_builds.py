@@ -15,7 +15,7 @@ A difference is printed with the arguments of the call and the largest deviation
     python benchmarks/accuracy/compare_builds.py BUILD_A BUILD_B --seed 0 --only 1234
 
 `--cases DIRECTORY` is the folder that contains the package `cases` (default: tests/ of this tree). Each environment
-needs numpy and, for bfloat16, ml_dtypes, in the same versions. The exit status is 1 if a call differs.
+needs NumPy, SciPy, autograd and ml_dtypes, in the same versions. The exit status is 1 if a call differs.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -95,16 +96,16 @@ class Runner:
 
         self.posenc, self.isas = posenc, isas
 
-    def made(self, value: Any) -> Any:
+    def made(self, value: Any, module: Any = None) -> Any:
         """Arguments with each drawn `Operator` as the build's own Bias."""
         from draws import Operator
 
         if isinstance(value, Operator):
-            return getattr(self.posenc, value.name)(**self.made(value.arguments))
+            return getattr(module or self.posenc, value.name)(**self.made(value.arguments, module))
         if isinstance(value, dict):
-            return {key: self.made(item) for key, item in value.items()}
+            return {key: self.made(item, module) for key, item in value.items()}
         if isinstance(value, tuple) and not hasattr(value, "_fields"):
-            return tuple(self.made(item) for item in value)
+            return tuple(self.made(item, module) for item in value)
         return value
 
     def run(self, seed: int, index: int) -> tuple[dict[str, Any], Any]:
@@ -139,8 +140,8 @@ class Runner:
         from draws import FLOATS, chance, lay_out, pick
 
         rng = np.random.default_rng([seed, index, 1])
-        module = __import__(call.module, fromlist=["_"])
-        arguments = self.made(call.arguments)
+        module = import_module(call.module)
+        arguments = self.made(call.arguments, module if call.module == "posenc.autograd" else None)
         function = getattr(module, call.function)
         if call.method:
             bias = function(**arguments)
@@ -169,12 +170,21 @@ class Runner:
             results["memory of out"] = memory
 
     def gradient(self, call: Any, arguments: Any, result: Any, cotangents: list[Any]) -> Any:
+        """Every gradient of the call; attention's with a cotangent of lse in a part of the calls."""
+        import numpy as np
+
         if call.method:
             bias = getattr(self.posenc, call.function)(**self.made(call.arguments))
             name = "vjp" if call.method == "matrix" else "logits_vjp"
             given = {key: value for key, value in arguments.items() if key not in ("dtype", "out")}
             return getattr(bias, name)(cotangents[0], **given)
-        vjp = getattr(__import__(call.module, fromlist=["_"]), f"{call.function}_vjp")
+        if call.module == "posenc.autograd":
+            from autograd import make_vjp
+
+            function = getattr(import_module(call.module), call.function)
+            name = next(name for name, value in arguments.items() if isinstance(value, np.ndarray))
+            return make_vjp(lambda array: function(**{**arguments, name: array}))(arguments[name])[0](cotangents[0])
+        vjp = getattr(import_module(call.module), f"{call.function}_vjp")
         if call.function == "attention":
             given = {key: value for key, value in arguments.items() if key != "return_lse"}
             if not isinstance(result, tuple):
@@ -221,6 +231,7 @@ def child(options: argparse.Namespace) -> None:
         results, call = runner.run(options.seed, index)
         digests = {name: digest(value) for name, value in results.items() if not name.startswith("_")}
         name = f"{call.function}.{call.method}" if call.method else call.function
+        name = f"autograd.{name}" if call.module == "posenc.autograd" else name
         print(json.dumps({"index": index, "call": name, "gradient": call.gradient, "results": digests}), flush=True)
 
 
@@ -327,7 +338,7 @@ def main() -> int:
 
     start, counted, raised = time.monotonic(), Counter[str](), Counter[str]()
     different: list[int] = []
-    ended: set[int] = set()
+    ended: dict[int, str] = {}
     for first in range(0, options.calls, options.chunk):
         last = min(first + options.chunk, options.calls)
         ours, theirs = run_chunk(builds, options.seed, isas, cases, first, last)
@@ -338,13 +349,15 @@ def main() -> int:
             raised[a["results"].get("error", "").strip("'")] += 1
             if a["results"] != b["results"]:
                 different.append(index)
-            if "process" in a["results"] or "process" in b["results"]:
-                ended.add(index)
+            if which := "".join(
+                letter for letter, row in zip("AB", (a, b), strict=True) if "process" in row["results"]
+            ):
+                ended[index] = which
         passed = time.monotonic() - start
         print(f"{last} calls, {last / passed:.0f} per second, {len(different)} differ", flush=True)
     for index in different[: options.show]:
         if index in ended:
-            print(f"\n--seed {options.seed} --only {index}: a process ended in this call")
+            print(f"\n--seed {options.seed} --only {index}: build {ended[index]} ended, by this call or one before it")
         else:
             show(builds, options.seed, isas, cases, index)
     del raised[""]

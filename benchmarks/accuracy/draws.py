@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from cases import BF16, CASES, F16, F32, F64
+from cases import BF16, CASES, F16, F32, F64, layouts
 
 Generator = np.random.Generator
 Arguments = dict[str, Any]
@@ -65,17 +65,6 @@ class Call:
 # Memory layouts
 
 
-def reversed_axes(a: np.ndarray) -> np.ndarray:
-    return np.flip(np.flip(a).copy())
-
-
-def step_two(a: np.ndarray) -> np.ndarray:
-    padded = np.full([2 * length for length in a.shape], 1 if a.dtype.kind in "biu" else np.nan, a.dtype)
-    view = padded[(..., *(slice(None, None, 2) for _ in a.shape))]
-    view[...] = a
-    return view
-
-
 def step_last(a: np.ndarray) -> np.ndarray:
     """The last axis with a stride of three elements."""
     if not a.ndim:
@@ -83,18 +72,6 @@ def step_last(a: np.ndarray) -> np.ndarray:
     padded = np.full((*a.shape[:-1], 3 * a.shape[-1]), 1 if a.dtype.kind in "biu" else np.nan, a.dtype)
     padded[..., ::3] = a
     return padded[..., ::3]
-
-
-def broadcast_first(a: np.ndarray) -> np.ndarray:
-    return np.broadcast_to(a[:1].copy(), a.shape) if a.ndim and a.shape[0] else a
-
-
-def broadcast_last(a: np.ndarray) -> np.ndarray:
-    return np.broadcast_to(a[..., :1].copy(), a.shape) if a.ndim and a.shape[-1] else a
-
-
-def transposed(a: np.ndarray) -> np.ndarray:
-    return a.T.copy().T
 
 
 def swapped_axes(a: np.ndarray) -> np.ndarray:
@@ -107,34 +84,13 @@ def heads_inside(a: np.ndarray) -> np.ndarray:
     return a.swapaxes(-3, -2).copy().swapaxes(-3, -2) if a.ndim > 2 else a
 
 
-def unaligned(a: np.ndarray) -> np.ndarray:
-    buffer = np.empty(a.nbytes + 1, np.uint8)[1:]
-    view = buffer.view(a.dtype).reshape(a.shape)
-    view[...] = a
-    return view
-
-
-def byte_swapped(a: np.ndarray) -> np.ndarray:
-    return a if a.dtype == BF16 else a.astype(a.dtype.newbyteorder("S"))  # ml_dtypes has no byte orders
-
-
 def fortran(a: np.ndarray) -> np.ndarray:
     return np.asfortranarray(a)
 
 
-def read_only(a: np.ndarray) -> np.ndarray:
-    a = a.copy()
-    a.flags.writeable = False
-    return a
-
-
 LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    layout.__name__: layout
-    for layout in (
-        reversed_axes, step_two, step_last, broadcast_first, broadcast_last, transposed, swapped_axes, heads_inside,
-        unaligned, byte_swapped, fortran, read_only,
-    )
-}  # fmt: skip
+    layout.__name__: layout for layout in (*layouts.LAYOUTS, step_last, swapped_axes, heads_inside, fortran)
+}
 OUT_LAYOUTS = ("contiguous", "reversed_axes", "step_two", "transposed", "unaligned", "heads_inside", "byte_swapped")
 
 
@@ -593,9 +549,19 @@ def draw_analysis(rng: Generator) -> Call:
     return Call(function, lay_out(rng, given, 0.2), module="posenc.analysis")
 
 
+def draw_autograd(rng: Generator) -> Call:
+    """A call through posenc.autograd, whose gradient with respect to the first array autograd computes."""
+    call = draw_attention(rng) if chance(rng, 0.3) else draw_case(rng)
+    while call.module != "posenc" or call.method or not call.gradient:
+        call = draw_case(rng)
+    call.module, call.out = "posenc.autograd", None
+    call.arguments.pop("return_lse", None)
+    return call
+
+
 FAMILIES: tuple[tuple[float, Callable[[Generator], Call]], ...] = (
-    (0.36, draw_case), (0.36, draw_attention), (0.08, draw_bias), (0.1, draw_rotary), (0.06, draw_sinusoid),
-    (0.04, draw_analysis),
+    (0.34, draw_case), (0.36, draw_attention), (0.08, draw_bias), (0.1, draw_rotary), (0.06, draw_sinusoid),
+    (0.04, draw_analysis), (0.02, draw_autograd),
 )  # fmt: skip
 """Share of the calls that each family has."""
 
