@@ -1,9 +1,9 @@
-"""One Case row per operator, with its oracle beside it; tests and benchmarks are generated from the rows.
+"""One `Case` per operator, with its oracle beside it; tests and benchmarks are generated from the cases.
 
-A new operator needs one `Case` in the file of its noun: modules of this package are found by themselves, and each
-lists its rows in `CASES`. Nothing in the tests or in the benchmarks names an operator otherwise.
+A new operator needs one `Case` in a file of the operator's name. The modules of this package are imported by name
+pattern, and each lists its cases in `CASES`, so no other file of the tests or of the benchmarks names an operator.
 
-An oracle is the paper's equation in float64 (or wider) NumPy: never our code, never a peer.
+An oracle is the equation of the paper in NumPy, in float64 or wider. It uses neither posenc nor a peer.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ F16, F32, F64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
 BF16 = np.dtype(ml_dtypes.bfloat16) if ml_dtypes else None
 DTYPES = tuple(dtype for dtype in (F16, BF16, F32, F64) if dtype is not None)
 SIZES = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 97)
-"""Around the edges of every vector width, of the unrolled loops and of the 64-row tile."""
+"""Lengths around every vector width, the unrolled loops and the 64-row block."""
 
 Arguments = dict[str, Any]
 Results = tuple[np.ndarray, ...]
 
 
 def ulp(size: Any, dtype: np.dtype) -> np.ndarray:
-    """The spacing of `dtype` at numbers of that size, subnormals included, in float64."""
+    """Return the spacing of `dtype` at numbers of the given size, subnormals included, in float64."""
     info = ml_dtypes.finfo(dtype) if dtype == BF16 else np.finfo(dtype)
     exponent = np.frexp(np.abs(np.asarray(size, np.float64)))[1] - 1
     return np.exp2(np.maximum(exponent, info.minexp).astype(np.float64) - info.nmant)
 
 
 def working(dtype: np.dtype) -> np.dtype:
-    """The precision that a storage dtype is computed in."""
+    """Return the precision in which data of a storage dtype are computed."""
     return F64 if dtype == F64 else F32
 
 
 def ulps(count: float, size: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Tolerance: so many spacings of the working precision at |result|, or at what `size(**arguments)` gives."""
+    """Tolerance of `count` spacings of the working precision at |result|, or at `size(**arguments)`."""
 
     def tolerance(expected: Results, work: np.dtype, arguments: Arguments) -> tuple[Any, ...]:
         sizes = [np.abs(e) for e in expected] if size is None else [size(**arguments)] * len(expected)
@@ -59,7 +59,7 @@ def as_tuple(result: Any) -> tuple[Any, ...]:
 
 
 def map_arrays(function: Callable[[np.ndarray], Any], value: Any) -> Any:
-    """`function` of every array in a nest of dicts, tuples and NamedTuples."""
+    """Apply `function` to every array in nested dicts, tuples and NamedTuples."""
     if isinstance(value, np.ndarray):
         return function(value)
     if isinstance(value, dict):
@@ -78,7 +78,7 @@ def get_path(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 def set_path(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    """`value` with what lies at `path` replaced; nothing is modified."""
+    """Return a copy of `value` in which the item at `path` is `new`."""
     if not path:
         return new
     inner = set_path(value[path[0]], path[1:], new)
@@ -89,7 +89,7 @@ def set_path(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 def array_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where the arrays are in a nest."""
+    """The paths of all arrays in nested dicts and tuples."""
     if isinstance(value, np.ndarray):
         return [path]
     if isinstance(value, dict):
@@ -100,42 +100,43 @@ def array_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]
 
 
 def terms(arguments: Arguments) -> tuple[Any, ...]:
-    """The operators in attention's `bias`, (name, arguments) each; elsewhere `bias` may be an array."""
-    given = arguments.get("bias")
-    return given if isinstance(given, tuple) else ()
+    """The operators in the argument `bias` of attention, each (name, arguments). Elsewhere `bias` may be an array."""
+    bias = arguments.get("bias")
+    return bias if isinstance(bias, tuple) else ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
-    """One way to call one public function, and everything that is known about the answer."""
+    """One way to call one public function, with the expected result and its tolerance."""
 
     function: str
     """Its name in `module`."""
     module: str = "posenc"
-    """Where users find it."""
+    """The module from which users import the function."""
     label: str = ""
-    """What tells this row from others of the same function."""
+    """Distinguishes the cases of one function."""
     make: Callable[[np.random.Generator, int], Arguments]
-    """All arguments by name, for a size n of SIZES; arrays are float64 (int64, bool) and C-contiguous."""
+    """All arguments by name for a size n of SIZES. Arrays are float64 (or int64, bool) and C-contiguous."""
     oracle: Callable[..., Any]
     """The same arguments -> the result, or a tuple of results, in float64."""
     tolerance: Callable[[Results, np.dtype, Arguments], tuple[Any, ...]]
-    """(expected, working dtype, arguments) -> largest allowed |result - expected|, one array per result. Results in
-    half precision get half a spacing more, for the last rounding."""
+    """(expected, working dtype, arguments) -> largest allowed |result - expected|, one array per result. Half a spacing
+    is added for results in half precision, for the last rounding."""
     real: Callable[[np.random.Generator], Arguments]
-    """Arguments of a realistic size, for the benchmarks; see `arguments`."""
+    """Arguments of a realistic size, for the benchmarks."""
     axes: Mapping[str, str] = field(default_factory=dict)
-    """Axes of each array argument, as "b n d". A letter that several arguments have is one length: with one entry
-    more the call must fail. "d!": fails although no other argument has the letter. "n?": the axis may be missing."""
+    """Axes of each array argument, as "b n d". A letter is one length in all arguments: with one entry more in one of
+    them the call must fail. "d!": the call must fail although no other argument has the letter. "n?": the axis may be
+    missing."""
     data: tuple[str, ...] = ()
-    """Arguments in a storage dtype; the first decides the dtype of the result. The other arrays keep theirs."""
+    """Arguments in a storage dtype; the first one decides the dtype of the result. Other arrays keep their dtypes."""
     gradients: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Field of the vjp's NamedTuple -> where in the arguments it belongs, e.g. {"x": ("x",), "cos": ("positions", 0)}.
-    Empty where there is no vjp."""
+    """Field of the NamedTuple that the vjp returns -> path in the arguments, e.g. {"x": ("x",), "cos": ("positions",
+    0)}. Empty if the function has no vjp."""
     ids: tuple[str, ...] = ()
-    """Arguments that name rows of a table: reals are a TypeError, and integers without a row an IndexError."""
+    """Arguments that are row numbers of a table: reals raise TypeError, and numbers outside the table IndexError."""
     parts: tuple[str, ...] = ()
-    """How messages call the members of an argument that is a pair."""
+    """Names of the members of an argument that is a pair, in error messages."""
     least: int = 0
     """The smallest size that makes sense."""
 
@@ -150,7 +151,7 @@ class Case:
 
     @property
     def target(self) -> Callable[..., Any]:
-        """The callable that has the options dtype and out."""
+        """The callable that has the options `dtype` and `out`."""
         return self.public
 
     @property
@@ -163,7 +164,7 @@ class Case:
 
     @property
     def dtypes(self) -> tuple[np.dtype, ...]:
-        """The dtypes that its results can have."""
+        """The dtypes that the results can have."""
         return DTYPES if self.data or "dtype" in self.parameters else (F64,)
 
     def arguments(self, n: int, dtype: Any = F64, seed: int = 0) -> Arguments:
@@ -175,32 +176,32 @@ class Case:
         return self.cast(self.real(np.random.default_rng(0)), dtype)
 
     def cast(self, arguments: Arguments, dtype: Any) -> Arguments:
-        """The data arguments in another dtype."""
+        """Convert the data arguments to another dtype."""
         changed = {a: map_arrays(lambda array: array.astype(dtype), arguments[a]) for a in self.data if a in arguments}
         return {**arguments, **changed}
 
     def options(self, dtype: Any) -> Arguments:
-        """What to say so that the result has this dtype, where the data do not say it."""
+        """The options that make results have this dtype, if the data do not decide it."""
         return {"dtype": dtype} if "dtype" in self.parameters else {}
 
     def call(self, arguments: Arguments, **options: Any) -> tuple[Any, ...]:
-        """Our results, always as a tuple."""
+        """The results of posenc, always as a tuple."""
         return as_tuple(self.target(**arguments, **options))
 
     def result_dtypes(self, dtype: np.dtype, count: int) -> tuple[np.dtype, ...]:
         return (dtype,) * count
 
     def truth(self, arguments: Arguments) -> Any:
-        """The oracle's result as it comes."""
+        """The result of the oracle, unconverted."""
         return self.oracle(**arguments)
 
     def expect(self, arguments: Arguments) -> Results:
-        """What the oracle says to these very numbers, whatever dtype they are stored in."""
+        """The results of the oracle for the stored numbers, converted to float64 first."""
         wide = map_arrays(lambda a: a.astype(F64) if a.dtype.kind not in "biu" else a, arguments)
         return tuple(np.asarray(r, np.float64) for r in as_tuple(self.oracle(**wide)))
 
     def bounds(self, expected: Results, dtype: np.dtype, arguments: Arguments) -> Results:
-        """Largest allowed error of each result stored in `dtype`."""
+        """The largest allowed error of each result that is stored in `dtype`."""
         wide = map_arrays(lambda a: a.astype(F64) if a.dtype.kind not in "biu" else a, arguments)
         allowed = self.tolerance(expected, working(dtype), wide)
         stored = self.result_dtypes(dtype, len(expected))
@@ -210,7 +211,7 @@ class Case:
         )
 
     def vjp(self, grads: Results, arguments: Arguments) -> dict[str, np.ndarray]:
-        """Our gradients by field."""
+        """The gradients of posenc by field."""
         grad = grads[0] if len(grads) == 1 else tuple(grads)
         return getattr(import_module(self.module), f"{self.function}_vjp")(grad=grad, **arguments)._asdict()
 
@@ -227,12 +228,12 @@ class IntegerCase(Case):
 
 
 def at(*names: str) -> dict[str, tuple[Any, ...]]:
-    """Gradients that belong to the arguments of the same names."""
+    """Gradients with the names of their arguments."""
     return {name: (name,) for name in names}
 
 
 def collect() -> tuple[Case, ...]:
-    """The rows of every module in this folder; a module of helpers has none."""
+    """The cases of every module in this package; a module of helpers has none."""
     modules = [import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
     return tuple(case for module in modules for case in getattr(module, "CASES", ()))
 

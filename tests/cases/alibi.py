@@ -16,8 +16,8 @@ def alibi(q, k, slopes):
 
 
 def alibi_slopes(heads, *, bias_max=8.0):
-    """The authors' get_slopes: 2**(-8/n) to the powers 1..n; else those of the power of two below, then every second
-    of the power of two above. Exponents as exact fractions."""
+    """The authors' get_slopes: 2**(-8/n) to the powers 1..n if n is a power of two. Otherwise the slopes of the power
+    of two below n, then every second slope of the power of two above n. Exponents are exact fractions."""
 
     def power(n):
         return [Fraction(bias_max) * (h + 1) / n for h in range(n)]
@@ -41,7 +41,7 @@ def make_alibi_placed(rng, n):
 # The distance is exact or rounded once, the product once.
 CASES = [
     Case(
-        # float64 division of the exponent, half an ulp of a number of at most 8, then exp2: |d 2**-x| = ln2 x ulp(x)
+        # The exponent, at most 8, is off by half an ulp after the division; |d 2**-x| = ln 2 d x.
         function="alibi_slopes", oracle=alibi_slopes, tolerance=ulps(8), least=1,
         make=lambda rng, n: {"heads": n}, real=lambda rng: {"heads": 112},
     ),

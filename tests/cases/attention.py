@@ -1,4 +1,4 @@
-"""Attention in the open: the whole matrix of logits, a mask, a softmax, in one working precision."""
+"""Attention from whole matrices: logits, masks, a softmax, in one working precision."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .rounding import attention_bounds
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionCase(Case):
-    """`bias` in the arguments is a tuple of (function, its arguments), so that the oracle never sees our objects."""
+    """A case in whose arguments `bias` is a tuple of (function, its arguments): the oracle uses no object of posenc."""
 
     def made(self, arguments):
-        """The same with our operators."""
+        """The same arguments with operators of posenc in `bias`."""
         if "bias" not in arguments:
             return arguments
         return {**arguments, "bias": tuple(bias.made(one) for one in arguments["bias"])}
@@ -28,7 +28,7 @@ class AttentionCase(Case):
         return super().call(self.made(arguments), **options)
 
     def vjp(self, grads, arguments):
-        """From our own out and lse; gradients of the operators under names like "bias 0 slopes"."""
+        """Gradients from the out and lse of posenc; those of operators have names like "bias 0 slopes"."""
         arguments = {**self.made(arguments), "return_lse": True}
         out, lse = posenc.attention(**arguments)
         del arguments["return_lse"]
@@ -45,7 +45,7 @@ class AttentionCase(Case):
 
 @cache
 def operators():
-    """A case of each operator on the logits, for its oracle."""
+    """One case of each operator on the logits, by name, for its oracle."""
     from . import CASES
 
     return {case.function: case for case in CASES if isinstance(case, bias.BiasCase)}
@@ -53,7 +53,7 @@ def operators():
 
 def visible(shape, *, keep=None, causal=False, window=None, q_positions, k_positions, q_segments=None,
             k_segments=None):  # fmt: skip
-    """Which pairs count, (..., H, N, M)."""
+    """Mask of the visible pairs, (..., H, N, M)."""
     rel = np.expand_dims(k_positions[..., None, :] - q_positions[..., :, None], -3)
     seen = np.ones(shape, bool)
     if keep is not None:
@@ -86,18 +86,18 @@ def default_scale(width, bias):
 
 @dataclass(frozen=True)
 class Pairs:
-    """What the softmax of attention is computed from, (..., H, N, M), with keys and values repeated for each head."""
+    """The operands of the softmax, (..., H, N, M). Keys and values are repeated for each head of their kv head."""
 
     q: np.ndarray
     k: np.ndarray
     v: np.ndarray
     share: int
-    """Heads of each kv head."""
+    """Number of heads per kv head."""
     scale: float
     softcap: float | None
     seen: np.ndarray
     products: np.ndarray
-    """The logits before the cap: of queries and keys, and of the operators that read them."""
+    """The logits before the cap: q.k and the operators that read q and k, times the scale."""
     capped: np.ndarray
     logits: np.ndarray
     """The logits with the biases."""
@@ -118,21 +118,21 @@ class Pairs:
         return 1 if self.softcap is None else 1 - (self.capped / self.softcap) ** 2
 
     def weights(self, lse):
-        """exp(logits - lse), and 0 where nothing is seen."""
+        """exp(logits - lse), and 0 for pairs that are not visible."""
         shift = np.where(np.isfinite(lse), lse, 0)[..., None]
         return np.where(self.seen, np.exp(np.where(self.seen, self.logits - shift, 0)), 0)
 
     def value_rows(self, j):
-        """What the operators add to the value of key j, (..., H, N, E), or 0."""
+        """The sum of the rows that operators add to the value of key j, (..., H, N, E), or 0."""
         return sum((rows[..., j, :] for rows in self.rows), start=np.zeros(()))
 
     def of_content(self, method):
-        """The sum over the operators that read queries and keys of their `size` or `error`, before the scale."""
+        """The sum of `size` or `error` over the operators that read queries and keys, before the scale."""
         places = self.q_at, self.k_at, self.seen, self.scale
         return sum((getattr(c, method)(self.q, self.k, *places, **given) for c, given in self.content), np.zeros(()))
 
     def number_errors(self, work):
-        """Bounds on the errors of the biases: those that their own tests allow."""
+        """Bounds on the errors of the biases: the tolerances of their own cases."""
         numbers = [np.where(np.isfinite(b), b, 0) for b in self.numbers]
         return [case.tolerance((b,), work, given)[0] for b, (case, given) in zip(numbers, self.after, strict=True)]
 
@@ -183,7 +183,7 @@ def softmax_of(x, work):
     summed = weight @ x.v
     for rows in x.rows:
         summed = summed + np.einsum("...hij,...hije->...hie", weight, rows)
-    with np.errstate(divide="ignore"):  # a row that sees nothing has lse = log 0 = -inf
+    with np.errstate(divide="ignore"):  # without a visible key lse is log 0 = -inf
         return summed / np.where(total == 0, work(1), total), (top + np.log(total))[..., 0]
 
 
@@ -194,7 +194,7 @@ def attention(q, k, v, *, return_lse=False, work=np.float64, **options):
 
 
 def rounding_bounds(expected, work, arguments):
-    """The a-priori bounds of tests/rounding.py, twice in float64: the oracle computes in float64 too."""
+    """The a-priori bounds of cases/rounding.py; doubled in float64, because the oracle computes in float64 too."""
     x = pairs_of(**{name: value for name, value in arguments.items() if name != "return_lse"})
     bounds = attention_bounds(x, *softmax_of(x, np.float64), work)
     return tuple((2 if work == F64 else 1) * bound for bound in bounds[: len(expected)])
@@ -215,7 +215,7 @@ def make_plain(rng, n):
 
 
 def make_full(rng, n):
-    """Everything at once: batch axes that broadcast, a cap, three biases, every mask, rows that see nothing."""
+    """Broadcast batch axes, a cap, three biases, every mask, and queries for which no key is visible."""
     m = n + 3
     return {
         "q": rng.standard_normal((2, 4, n, 16)), "k": rng.standard_normal((2, m, 16)),
@@ -232,7 +232,8 @@ def make_full(rng, n):
 
 
 def make_relative(placed):
-    """Every relative operator in one call, with a position bias; two ask for different scales, so one is given."""
+    """Every relative operator in one call, with a position bias. Two of them have default scales that differ, so the
+    scale is explicit."""
 
     def arguments(rng, n):
         m, normal = n + 3, rng.standard_normal
@@ -262,7 +263,8 @@ def make_relative(placed):
 
 
 def make_relative_gradient(rng, n):
-    """Small tables, so that differences are few; causal, capped, grouped, irregular, with rows that see nothing."""
+    """Small tables, so that there are few central differences; causal, capped, grouped, irregular positions, and
+    queries for which no key is visible."""
     m, normal = n + 2, rng.standard_normal
     return {
         "q": normal((2, 2, n, 3)), "k": normal((1, m, 3)), "v": normal((2, 1, m, 2)), "softcap": 2.0, "scale": 0.4,
@@ -280,15 +282,15 @@ def make_relative_gradient(rng, n):
 
 
 def make_relative_gradient_of_rows(rng, n):
-    """The same where positions count up, with lse."""
+    """The same at consecutive positions, with lse."""
     rest = ("causal", "window", "q_positions", "k_positions", "keep")
     given = {name: value for name, value in make_relative_gradient(rng, n).items() if name not in rest}
     return {**given, "align": "end", "return_lse": True, "causal": True}
 
 
 def make_gradient(rng, n):
-    """Causal, windowed, capped, grouped; positions that are no row of integers, a key mask, batch axes that broadcast.
-    Without lse: that of a query that sees nothing has no differences."""
+    """Causal, windowed, capped, grouped; irregular positions, a key mask, batch axes that broadcast. Without lse, which
+    is -inf for a query without a visible key and so has no central differences."""
     m = n + 3
     return {
         "q": rng.standard_normal((2, 4, n, 3)), "k": rng.standard_normal((2, m, 3)),
@@ -305,7 +307,7 @@ def make_gradient(rng, n):
 
 
 def make_gradient_of_rows(rng, n):
-    """Consecutive positions: gradients of the biases come from sums along diagonals, rows and columns."""
+    """Consecutive positions: the gradients of the biases are sums along diagonals, rows and columns."""
     m = n + 3
     return {
         "q": rng.standard_normal((2, 1, 4, n, 3)), "k": rng.standard_normal((3, 2, m, 3)),
@@ -323,7 +325,7 @@ def make_gradient_of_rows(rng, n):
 
 
 def make_operators(rng, n):
-    """Every position bias at once, at positions in no order, which differ from row to row of the batch."""
+    """Every position bias in one call, at unordered positions that differ between rows of the batch."""
     m, width = n + 3, 6
     return {
         "q": rng.standard_normal((2, 4, n, 8)), "k": rng.standard_normal((2, 2, m, 8)),
@@ -347,7 +349,7 @@ def make_operators(rng, n):
 
 
 def make_forgetful(rng, n):
-    """Consecutive positions, where some operators read only their difference and others do not."""
+    """Consecutive positions, with operators that read only the distance and one that reads both positions."""
     return {
         "q": rng.standard_normal((2, 4, n, 8)), "k": rng.standard_normal((2, n, 8)),
         "v": rng.standard_normal((2, n, 8)), "return_lse": True, "causal": True,
@@ -361,7 +363,7 @@ def make_forgetful(rng, n):
 
 
 def of_bias(*names):
-    """Paths of gradients: ("slopes", "array") are those of bias 0 and 1; several names of one operator as "r1 r2"."""
+    """Paths of gradients of the biases in order. Several gradients of one bias are written as "r1 r2"."""
     return {f"bias {i} {name}": ("bias", i, 1, name) for i, each in enumerate(names) for name in each.split()}
 
 
@@ -382,8 +384,8 @@ def make_merge(rng, n):
 
 
 def merge_tolerance(expected, work, arguments):
-    """The weights add up to 1 and each is off by the ulp of a difference of lses and of exp: as many ulps of the
-    largest part as there are parts, and two for the sum. lse: ulps of the largest lse likewise."""
+    """The weights add up to 1, and each is off by an ulp of a difference of lses and of exp. So the error is at most as
+    many ulps of the largest part as there are parts, and two more for the sum; for lse, of the largest lse."""
     sizes = [np.abs(x[np.isfinite(x)]).max(initial=1.0) for x in (arguments["outs"], arguments["lses"])]
     return tuple((2 * len(arguments["outs"]) + 2) * ulp(size, work) for size in sizes)
 
@@ -486,7 +488,7 @@ def qkv(rng, n, m, heads=2, groups=2, width=8, value_width=8, batch=()):
 
 
 def check(arguments, dtypes=(F64, F32), **options):
-    """Assert that out and lse are within their bounds in every dtype; returns those of the first dtype."""
+    """Assert that out and lse are within their bounds in every dtype; return those of the first dtype."""
     first = None
     for dtype in dtypes:
         given = ANY.cast({**arguments, **options, "return_lse": True}, dtype)

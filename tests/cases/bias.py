@@ -19,7 +19,7 @@ OF_METHOD = ("n", "m", "q", "k", "q_positions", "k_positions", "scale")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BiasCase(Case):
-    """A function that returns a Bias; what is tested is what its method returns."""
+    """A function that returns a Bias; the results of the case are those of a method of the Bias."""
 
     method: str = "matrix"
     """"logits" for an operator that reads q and k."""
@@ -41,19 +41,19 @@ class BiasCase(Case):
         return getattr(self.bias(arguments), back)(grads[0], **given)._asdict()
 
     def values(self, q_positions, k_positions, **arguments):
-        """The oracle in the form that the oracle of attention adds up."""
+        """The numbers that the oracle of attention adds to the logits."""
         return self.oracle(q_positions=q_positions, k_positions=k_positions, **arguments)
 
 
 def made(operator):
-    """(function, its arguments) as our object; an argument may be such a pair too."""
+    """The Bias of (function, its arguments); an argument may be such a pair, too."""
     function, given = operator
     inner = {k: made(v) if isinstance(v, tuple) and v and isinstance(v[-1], dict) else v for k, v in given.items()}
     return getattr(posenc, function)(**inner)
 
 
 def standing(n, m, q_positions=None, k_positions=None):
-    """Positions of queries and keys: without any, the queries are the last n of the m keys."""
+    """Positions of queries and keys. By default the queries are the last n of the m keys."""
     if q_positions is None and k_positions is None:
         return np.arange(n) + (m - n), np.arange(m)
     q = np.arange(n) if q_positions is None else q_positions
@@ -61,7 +61,7 @@ def standing(n, m, q_positions=None, k_positions=None):
 
 
 def on_positions(values):
-    """An oracle on positions as one on the arguments of `matrix`."""
+    """Turn an oracle on positions into an oracle on the arguments of `matrix`."""
 
     def oracle(n=None, m=None, q_positions=None, k_positions=None, **arguments):
         if n is not None:

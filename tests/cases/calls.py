@@ -1,4 +1,4 @@
-"""Calls of a Case in the tests of the contract, and the form of every error message."""
+"""Calls of a Case in the tests of the contract, and the form of error messages."""
 
 import inspect
 import re
@@ -14,7 +14,8 @@ N = 5
 
 @contextmanager
 def refused(case, *kinds):
-    """Raises one of `kinds`, in the form that every message has, naming an argument that the user gave."""
+    """Assert that an error of one of `kinds` is raised, in the common form, and that it names an argument of the
+    user."""
     with pytest.raises(kinds) as caught:
         yield
     assert type(caught.value) in kinds
@@ -28,7 +29,7 @@ def refused(case, *kinds):
 
 
 def nested(case):
-    """Operators of the case, and those that are arguments of theirs."""
+    """Operators of the case, and operators that are their arguments."""
     outer = terms(case.arguments(max(N, case.least)))
     inner = [v for _, given in outer for v in given.values() if isinstance(v, tuple) and isinstance(v[-1], dict)]
     return (*outer, *inner)

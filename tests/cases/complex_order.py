@@ -1,4 +1,4 @@
-"""Complex order; results and cotangents are seen as pairs of reals (..., 2), which is what the other tests know."""
+"""Complex order. Results and cotangents are pairs of reals (..., 2), as in the tests of the other functions."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def complex_order(amplitude, frequency, positions, *, phase=None):
 
 
 def tolerance(expected, work, arguments):
-    """complex64: the double product rounded once, half an ulp and a little. complex128: the 4e-16 of a float64 sine
-    (see sinusoidal) times amplitude, and a rounding; longdouble angles of 1e4 are off by 1e-15 of 2**-64 only."""
+    """complex64: the float64 product is rounded once, so half an ulp and a little. complex128: 4e-16 of a float64 sine
+    (see sinusoidal) times the amplitude, and a rounding. Angles of 1e4 in longdouble are off by 1e4 2**-64 = 5e-16."""
     r = np.abs(arguments["amplitude"])[..., None]
     if work == F64:
         return (np.broadcast_to(5e-16 * r, expected[0].shape),)
@@ -52,7 +52,7 @@ def tolerance(expected, work, arguments):
 
 
 def make(shape, with_phase=False, count=False):
-    """Frequencies (and phases) of words and dimensions "nc", of words "n1", or of dimensions "1c"."""
+    """Frequencies (and phases) for each word and dimension, "nc", for each word, "n1", or for each dimension, "1c"."""
 
     def arguments(rng, n):
         c = n + 1

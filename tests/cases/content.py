@@ -15,7 +15,8 @@ from .rounding import LAMBDA
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ContentCase(BiasCase):
-    """The oracle is (q, k, rel, seen, scale, arrays) -> what the operator adds before the scale; k has H heads."""
+    """A case whose oracle maps (q, k, rel, seen, scale, arrays) to the logits that are added before the scale. k has H
+    heads."""
 
     method: str = "logits"
 
@@ -43,12 +44,12 @@ class ContentCase(BiasCase):
         return self.adds(np.abs(q), np.abs(k), q_at, k_at, seen, scale, **sizes)
 
     def error(self, q, k, q_at, k_at, seen, scale, **arrays):
-        """The error of `adds` in units of u: a product with a row of a table is computed once for all its pairs."""
+        """The error of `adds` in units of u. A product with a row of a table is computed once for all its pairs."""
         return LAMBDA * np.sqrt(q.shape[-1] + 2) * self.size(q, k, q_at, k_at, seen, scale, **arrays)
 
 
 def rows_of(table, index):
-    """table (T, D) or (H, T, D), index (..., 1, N, M) -> the row of each pair, (..., H, N, M, D)."""
+    """Rows of a table (T, D) or (H, T, D) at index (..., 1, N, M), (..., H, N, M, D)."""
     if table.ndim == 2:
         return table[index]
     heads = np.arange(len(table))[:, None, None]
@@ -60,7 +61,7 @@ def clipped(rel, last):
 
 
 def make(**tables):
-    """Queries and keys of three heads over one kv head, and the tables that `tables` make of a generator."""
+    """Queries of three heads, keys of one kv head, and the drawn tables."""
 
     def arguments(rng, n):
         given = {name: made(rng) if callable(made) else made for name, made in tables.items()}
@@ -97,7 +98,8 @@ def normal(*shape):
 
 
 def sum_of_products(count):
-    """`count` sums of 4 products of numbers below 5: half an ulp for every product and sum, at the size of the sums."""
+    """Tolerance of `count` sums of 4 products of numbers below 5: half an ulp at the size of the sums for every product
+    and every addition."""
 
     def tolerance(expected, work, arguments):
         return tuple(count * 8 * np.spacing(np.abs(e).max(initial=1).astype(work)) for e in expected)

@@ -1,4 +1,4 @@
-"""Convolutions as position encodings: the equation as a loop over taps, on indices that say what padding means."""
+"""Convolutions as position encodings: a loop over taps, with explicit indices for each padding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PADDINGS = ("zero", "circular", "replicate")
 
 
 def read(x, axis, offset, padding):
-    """x[n + offset] along an axis: 0, the other end or the last one where there is none."""
+    """x[n + offset] along an axis; beyond the ends 0, the token from the other end, or the last token."""
     n = x.shape[axis]
     where = np.arange(n) + offset
     if padding == "circular" and n:
@@ -22,7 +22,7 @@ def read(x, axis, offset, padding):
 
 
 def conv_position(x, kernel, bias=None, *, padding="zero", left=None, residual=False):
-    """y[n, c] = b_c + sum_t w[c, t] x~[n + t - left, c]; Islam et al. 2020 for what x~ tells."""
+    """y[n, c] = b_c + sum_t w[c, t] x~[n + t - left, c], where x~ is the padded x (Islam et al. 2020)."""
     left = (kernel.shape[1] - 1) // 2 if left is None else left
     y = np.zeros(x.shape) + (0.0 if bias is None else bias)
     for t in range(kernel.shape[1]):
@@ -31,7 +31,7 @@ def conv_position(x, kernel, bias=None, *, padding="zero", left=None, residual=F
 
 
 def conv_position_2d(x, kernel, bias=None, *, height, width, prefix=0, padding="zero", residual=True):
-    """Chu et al. 2021: y = DWConv(x) + x on the grid, the class token passes by."""
+    """Chu et al. 2021: y = DWConv(x) + x on the grid; the class token is copied."""
     grid = x[..., prefix:, :].reshape(*x.shape[:-2], height, width, x.shape[-1])
     y = np.zeros(grid.shape) + (0.0 if bias is None else bias)
     rows, columns = kernel.shape[1:]
@@ -44,8 +44,8 @@ def conv_position_2d(x, kernel, bias=None, *, height, width, prefix=0, padding="
 
 
 def sum_of_magnitudes(oracle):
-    """Every fused step rounds a partial sum that is no larger than the sum of magnitudes: half an ulp each, and as much
-    again where a machine without FMA rounds the product; one more for the residual. The prefix is copied."""
+    """Every FMA rounds a partial sum that is no larger than the sum of magnitudes, which costs half an ulp. Without FMA
+    the product costs another half. The residual costs one more ulp. The prefix is copied."""
 
     def tolerance(expected, work, arguments):
         size = {**arguments, "x": np.abs(arguments["x"]), "kernel": np.abs(arguments["kernel"])}
@@ -71,14 +71,14 @@ def make_1d(taps, channels=lambda n: n, bias=True, **options):
 
 
 def make_wrapped(rng, n):
-    """As wide as goes around once: an even kernel of at most 2 N + 1 taps."""
+    """The widest circular kernel that reaches around once: at most 2 N + 1 taps."""
     return make_1d(min(2 * n, 34) + 1, lambda n: 5, padding="circular")(rng, n)
 
 
 def make_2d(rows, columns, prefix=0, **options):
     def make(rng, n):
         height, width, d = (n + 2) // 3, max(n // 2, 1), 3 + n % 40
-        front = prefix if n else 0  # no tokens at all
+        front = prefix if n else 0  # n = 0 has no tokens
         return {
             "x": rng.standard_normal((2, front + height * width, d)), "kernel": rng.standard_normal((d, rows, columns)),
             "bias": rng.standard_normal(d), "height": height, "width": width, "prefix": front, **options,
@@ -120,7 +120,7 @@ def case_2d(label, make):
     )  # fmt: skip
 
 
-# The numbers of taps are those of the register tiles and one more; FEW_TAPS of the kernel is 16.
+# Numbers of taps on both sides of the register tiles of csrc/kernels/encoding/convolution.c.
 CASES = [
     case_1d("", make_1d(3)),
     case_1d("residual", make_1d(8, residual=True, left=7)),

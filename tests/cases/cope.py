@@ -1,4 +1,4 @@
-"""CoPE: positions that are sums of gates, between two rows of a table."""
+"""CoPE: a position is a sum of gates, and its embedding lies between two rows of a table."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ def cope(q, k, rel, seen, scale, table):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CopeCase(ContentCase):
-    """A number between two products, at the sum of gates."""
+    """A case whose logit is interpolated between two products, at the sum of gates."""
 
     def size(self, q, k, q_at, k_at, seen, scale, table):
         return (np.abs(q) @ np.abs(table).swapaxes(-1, -2)).max(-1, keepdims=True)
 
     def error(self, q, k, q_at, k_at, seen, scale, table):
-        """The error of the products, and that of the sum of gates times their steepest slope.
+        """The error of the products, and the error of the sum of gates times the steepest slope between two products.
 
-        A gate (1 + tanh(x / 2)) / 2 has a slope of at most 1/4, and three roundings and tanh's of its own."""
+        The slope of a gate, (1 + tanh(x / 2)) / 2, is at most 1/4. A gate adds three roundings and the error of
+        tanh."""
         root = LAMBDA * np.sqrt(q.shape[-1] + 2)
         products = root * np.abs(scale) * (np.abs(q) @ np.abs(k).swapaxes(-1, -2))
         counts = seen & (np.expand_dims(k_at[..., None, :] - q_at[..., :, None], -3) <= 0)

@@ -1,4 +1,4 @@
-"""DeBERTa: content to position and position to content."""
+"""DeBERTa: disentangled content-to-position and position-to-content terms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .content import QK, ContentCase, K, make, normal, placed, real, rows_of, su
 
 @cache
 def bucket(distance, buckets, max_position):
-    """He et al. 2021: identity up to mid, then mid + ceil of a logarithm, its ratio compared as exact fractions."""
+    """He et al. 2021: the distance itself up to mid, then mid + ceil of a logarithm, by comparing exact fractions."""
     mid, size = buckets // 2, abs(distance)
     if size <= mid:
         return distance

@@ -1,15 +1,20 @@
-"""How far results are from the oracle of their Case, and gradients from its central differences: for the tests, which
-compare with the bound, and for benchmarks/accuracy/agreement.py and gradients.py, which print it."""
+"""Errors of results against the oracle of their Case, and of gradients against central differences of the oracle.
+
+Tests compare the errors with bounds; benchmarks/accuracy prints them.
+"""
 
 import numpy as np
 
 from . import get_path, set_path, ulp
 
 STEP = 1e-5
-# Central differences of a function of size 1 with step h in float64 are off by about eps/h = 2e-11 and h**2 = 1e-10
-# times its third derivative (positions count with w**3 <= 8, frequencies with p**3, which is why the step there is
-# relative to the largest position); 1e-6 of the largest entry is the documented bound.
 ALLOWED = 1e-6
+"""The documented bound on the error of a gradient, relative to its largest entry.
+
+Central differences of a function of size 1 with step h in float64 are off by about eps/h = 2e-11, and by h**2 = 1e-10
+times the third derivative. That derivative is w**3 <= 8 for a position and p**3 for a frequency, so the step of a
+frequency is divided by the largest position.
+"""
 
 
 def cotangents(case, arguments, seed=1):
@@ -18,7 +23,7 @@ def cotangents(case, arguments, seed=1):
 
 
 def differences(case, arguments, grads, path):
-    """d sum(grad * oracle) / d argument, entry by entry."""
+    """Central differences of sum(grad * oracle), entry by entry of the argument."""
     given = np.array(get_path(arguments, path), np.float64)
     gradient = np.zeros(given.shape)
     step = STEP
@@ -40,13 +45,13 @@ def differences(case, arguments, grads, path):
 
 
 def relative_deviation(gradient, wanted):
-    """The largest, relative to the largest entry."""
+    """The largest deviation, relative to the largest wanted entry."""
     error = np.nan_to_num(np.abs(gradient - wanted), nan=np.inf)
     return error.max(initial=0.0) / max(np.abs(wanted).max(initial=0.0), 1e-9)
 
 
 def gradient_deviations(case, n):
-    """Field of the vjp -> its relative deviation from central differences."""
+    """Field of the vjp -> relative deviation from central differences."""
     arguments = case.arguments(n)
     grads = cotangents(case, arguments)
     gradients = case.vjp(grads, arguments)
@@ -57,7 +62,7 @@ def gradient_deviations(case, n):
 
 
 def forward_error(case, arguments, dtype):
-    """The worst error of one call: in ulps of the result's dtype at its largest entry, and as a share of the bound."""
+    """The largest error of one call, in ulps of the largest entry of the result, and as a share of the bound."""
     results = case.call(arguments, **case.options(dtype))
     expected = case.expect(arguments)
     worst, share = 0.0, 0.0

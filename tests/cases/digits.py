@@ -8,7 +8,7 @@ from . import Case, IntegerCase, ulps
 
 
 def digits(numbers, *, base=10, width):
-    """Digit k from the left is floor(number / base**(width-1-k)) mod base; the last one keeps the fraction."""
+    """Digit k from the left is floor(number / base**(width-1-k)) mod base; the last digit keeps the fraction."""
     powers = float(base) ** np.arange(width - 1, -1, -1)
     out = np.floor(numbers[..., None] / powers) % base
     out[..., -1] += numbers % 1
@@ -21,19 +21,19 @@ def from_digits(digits, *, base=10):
 
 
 def horner(digits, base=10):
-    """Size of what is added up: the oracle in float64 rounds every product and every sum."""
+    """The sum of magnitudes, because the float64 oracle rounds every product and every sum."""
     return from_digits(np.abs(digits), base=base)
 
 
 def positions_from_mask(keep, *, start=0):
-    """fairseq's make_positions and transformers' position_ids: count the tokens up to here."""
+    """fairseq's make_positions and transformers' position_ids: the number of tokens before each token."""
     rows = keep.reshape(-1, keep.shape[-1]) if keep.size else keep.reshape(0, keep.shape[-1])
     out = [[start + max(sum(bool(k) for k in row[: i + 1]) - 1, 0) for i in range(len(row))] for row in rows]
     return np.array(out, np.int64).reshape(keep.shape)
 
 
 def make_reals(rng, n):
-    """Fractions of eighths: the quotients of the oracle are then exact enough to be floored."""
+    """Multiples of 1/8, for which the quotients of the oracle are exact enough to be floored."""
     return {"numbers": rng.integers(0, 8 * 10**4, (2, n)) / 8, "width": 5}
 
 

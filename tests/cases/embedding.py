@@ -1,4 +1,4 @@
-"""Rows of tables: learned positions, and the hierarchical decomposition."""
+"""Learned positions, and their hierarchical decomposition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def hierarchical(table, positions, *, alpha=0.4):
 
 
 def parts(table, positions, *, alpha=0.4):
-    """Sizes of what is added up: p_j and c (p_i - p_0), and the oracle's alpha u_i, (1-alpha) u_j in float64."""
+    """Magnitudes of the terms: p_j and c (p_i - p_0), and alpha u_i and (1-alpha) u_j of the float64 oracle."""
     ids = np.arange(positions) if np.ndim(positions) == 0 else positions
     i, j = np.divmod(ids, max(len(table), 1))
     factor = alpha / (1 - alpha)
@@ -37,7 +37,7 @@ def parts(table, positions, *, alpha=0.4):
 
 
 def repeated(rng, n, rows):
-    """As many ids as rows, some of them several times."""
+    """Drawn ids, 2 n of them, with repetitions."""
     return rng.integers(0, rows, (2, n))
 
 
@@ -49,8 +49,8 @@ def make_hierarchical(rng, n):
     return {"table": rng.standard_normal((n, 5)), "positions": repeated(rng, 2 * n, max(n * n, 1)), "alpha": 0.3}
 
 
-# learned: a copy. hierarchical: c (p_i - p_0) and the sum with p_j are rounded, in float64 the difference and c too;
-# the oracle in float64 rounds some six times numbers of that size.
+# learned copies rows. hierarchical rounds c (p_i - p_0) and the sum with p_j, in float64 also the difference and c; the
+# float64 oracle rounds numbers of that size six times.
 CASES = [
     Case(
         function="learned", oracle=learned, tolerance=ulps(0), make=make_learned,

@@ -18,10 +18,10 @@ def fire(q, k, w1, b1, w2, b2, c, threshold):
 
 
 def fire_tolerance(expected, work, arguments):
-    """The logarithms and the quotient are good to 6 ulp of double, each product and sum of the W terms to one, at the
-    size of the terms; one rounding to the working precision."""
+    """The logarithms and the quotient are within 6 float64 ulps, each product and sum of the W terms within one ulp of
+    the largest term. The result is rounded once to the working precision."""
     w1, b1, w2, b2 = (np.abs(arguments[name]) for name in ("w1", "b1", "w2", "b2"))
-    z = 40.0  # log(1 + ..) of the largest distance over the smallest divisor here
+    z = 40.0  # the largest quotient of logarithms in these cases
     size = (w2 @ (w1[:, 0] * z + b1) + b2).max()
     return tuple((8 + 2 * len(b1)) * ulp(size, np.dtype(np.float64)) + ulp(e, work) for e in expected)
 

@@ -1,4 +1,4 @@
-"""FLOATER and flows in general: fixed-step solvers written as their tableaus say, in float64."""
+"""FLOATER and any other flow: fixed-step Runge-Kutta solvers in float64, from their tableaus."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def solver_step(h, t, p, d, method):
 
 
 def integrate(h, p0, times, *, substeps=5, method="rk4_38"):
-    """p(times[k]) by `substeps` equal steps between neighbours."""
+    """p(times[k]), with `substeps` equal steps between two times."""
     out, p = np.empty((*p0.shape[:-1], len(times), p0.shape[-1])), p0
     for k, t in enumerate(times):
         if k:
@@ -50,9 +50,9 @@ def floater(p0, w1, b1, w2, b2, n, *, dt=0.01, substeps=5, method="rk4_38"):
 
 
 def floater_tolerance(expected, work, arguments):
-    """Each row is rounded once from a float64 state. The field has sums of C + 1 and E + 1 products rounded in the
-    working precision at the size of their terms, and what it is off by is multiplied by the time it acts, |dt| n; the
-    flow of these weights stretches errors by no more than e**2. Float64: the state also rounds once per step."""
+    """Each row is rounded once from a float64 state. The field has sums of C + 1 and E + 1 products, which are rounded
+    in the working precision at the size of their terms. Its error is multiplied by the time of the flow, |dt| n, and
+    the flow of these weights amplifies errors by at most e**2. In float64 the state is also rounded once per step."""
     (result,) = expected
     size = np.abs(result).max(initial=1.0)
     weights = max(np.abs(arguments[w]).sum(axis=-1).max(initial=1.0) for w in ("w1", "w2"))
@@ -63,8 +63,7 @@ def floater_tolerance(expected, work, arguments):
 
 
 def make_floater(c=None, e=None, n=None, batch=(2,), span=0.5, **options):
-    """Entries of size 1 / sqrt(width), the whole walk lasting `span`: half precision holds the weights exactly enough
-    for both sides to see the same flow."""
+    """Weights of size 1 / sqrt(width), integrated over a time of `span`."""
 
     def arguments(rng, size):
         width, hidden = c or size, e or size + 3
@@ -85,12 +84,13 @@ def real_floater(rng):
 
 
 def rotation(t, p):
-    """A flow with time in it that NumPy and the solver see in the dtype they are given."""
+    """A flow that depends on time, computed in the dtype of its arguments."""
     return np.stack([p[..., 1], -p[..., 0] * 2, p[..., 0] * np.asarray(np.cos(t), p.dtype)], axis=-1)
 
 
 def integrate_tolerance(expected, work, arguments):
-    """h is rounded in the working precision; float64 states round once per stage and step, of a time below 3."""
+    """h is rounded in the working precision; float64 states are rounded once per stage and step. The time is below
+    3."""
     (result,) = expected
     size = np.abs(result).max(initial=1.0)
     steps = result.shape[-2] * 20
@@ -120,11 +120,11 @@ def floater_case(label, make, **changes):
 
 CASES = [
     floater_case("", make_floater(5, 7)),
-    # as wide as the panels of weights and wider, only a few positions
+    # as wide as the panels of weights and wider
     floater_case("wide", make_floater(n=3)),
-    # more streams than a group of columns holds, so that there are several units
+    # more streams than a group of columns holds, so that there are several work items
     floater_case("streams", make_floater(3, 4, batch=(3, 9), substeps=2, method="rk4"), axes={**AXES, "p0": "b s? c!"}),
-    # more substeps than the gradient holds at once, backwards in time
+    # more substeps than the gradient keeps at once, backwards in time
     floater_case("midpoint", make_floater(4, 3, span=-0.5, substeps=19, method="midpoint")),
     floater_case("euler", make_floater(2, 9, substeps=1, method="euler")),
     Case(

@@ -21,7 +21,7 @@ def fox(q, k, log_forget):
 
 
 def fox_tolerance(expected, work, arguments):
-    """The same sums in the same order, in double; one rounding."""
+    """The same sums in the same order in float64, and one rounding."""
     total = np.abs(arguments["log_forget"]).sum(-1).max(initial=0)
     return tuple(4 * ulp(total, np.dtype(np.float64)) + ulp(e, work) for e in expected)
 

@@ -10,8 +10,11 @@ from .attention import operators, places, visible
 
 def formula(grad, q, k, v, *, out, lse, grad_lse=None, bias=(), scale=None, softcap=None, align=None, q_positions=None,
             k_positions=None, work=F64, **mask):  # fmt: skip
-    """dV = P^T g, dP = g V^T, dS = P (dP - sum g out + grad_lse), dX = dS (1 - tanh**2), dQ = scale dX K,
-    dK = scale dX^T Q, from whole matrices in `work`; (dQ, dK, dV, dS)."""
+    """Return (dQ, dK, dV, dS) from whole matrices in `work`.
+
+    dV = P^T g, dP = g V^T, dS = P (dP - sum g out + grad_lse), dX = dS (1 - tanh**2), dQ = scale dX K,
+    dK = scale dX^T Q.
+    """
     grad, q, k, v, out, lse = (np.asarray(x, work) for x in (grad, q, k, v, out, lse))
     share, groups = q.shape[-3] // k.shape[-3], k.shape[-3]
     k, v = np.repeat(k, share, -3), np.repeat(v, share, -3)
@@ -40,7 +43,7 @@ def formula(grad, q, k, v, *, out, lse, grad_lse=None, bias=(), scale=None, soft
 
 
 def problem(rng, n, m, heads=4, groups=2, width=16, value_width=8, batch=(), dtype=F64, **options):
-    """Arguments of the forward call, of the vjp, and the same for the formula."""
+    """Random (grad, q, k, v), and the options of `attention_vjp` and of `formula`, with out and lse."""
     shapes = ((heads, n, width), (groups, m, width), (groups, m, value_width), (heads, n, value_width), (heads, n))
     q, k, v, grad, grad_lse = (rng.standard_normal((*batch, *shape)).astype(dtype) for shape in shapes)
     return call(q, k, v, grad, grad_lse, **options)

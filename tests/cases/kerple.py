@@ -1,4 +1,4 @@
-"""KERPLE: a bias of the logarithm or of a power of the distance."""
+"""KERPLE: a bias that is a logarithm or a power of the distance."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def kerple_power(q, k, r1, r2):
 
 CASES = [
     BiasCase(
-        # a product and a sum before the logarithm (2 ulp), the product after it
+        # The product and the sum before the logarithm cost 2 ulps, the logarithm and the product after it one each.
         function="kerple_log", oracle=on_positions(kerple_log), tolerance=ulps(4),
         make=lambda rng, n: {"r1": rng.uniform(0.1, 2, 3), "r2": rng.uniform(0, 1, 3), "n": n, "m": n + 2},
         real=lambda rng: {"r1": np.linspace(0.1, 2, 32), "r2": np.linspace(0.01, 1, 32), **REAL},
         axes={"r1": "h", "r2": "h"}, gradients=at("r1", "r2"),
     ),
     BiasCase(
-        # 2 + r2 ulp of the power (elementary.h), r2 <= 2, one more for NumPy's, the product after it
+        # The power costs 2 + r2 ulps (elementary.h), r2 <= 2, that of NumPy one, the product after it one.
         function="kerple_power", oracle=on_positions(kerple_power), tolerance=ulps(6),
         make=lambda rng, n: {"r1": rng.uniform(0.1, 2, 3), "r2": np.array([0.1, 1.3, 2.0]), "n": n, "m": n + 2},
         real=lambda rng: {"r1": np.linspace(0.1, 2, 32), "r2": np.linspace(0.01, 2, 32), **REAL},

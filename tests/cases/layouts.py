@@ -1,4 +1,4 @@
-"""The ways in which the same numbers can lie in memory. Between them are NaNs (or ones): a wrong read shows."""
+"""Memory layouts of the same numbers. The gaps between the numbers are NaN (or 1), so that a wrong read is seen."""
 
 import numpy as np
 
@@ -10,8 +10,8 @@ def reversed_axes(a):
 
 
 def step_two(a):
-    room = np.full([2 * length for length in a.shape], 1 if a.dtype.kind in "biu" else np.nan, a.dtype)
-    view = room[(..., *(slice(None, None, 2) for _ in a.shape))]  # ...: a view of an array without axes too
+    buffer = np.full([2 * length for length in a.shape], 1 if a.dtype.kind in "biu" else np.nan, a.dtype)
+    view = buffer[(..., *(slice(None, None, 2) for _ in a.shape))]  # ...: a view of an array without axes too
     view[...] = a
     return view
 
@@ -29,8 +29,8 @@ def transposed(a):
 
 
 def unaligned(a):
-    room = np.empty(a.nbytes + 1, np.uint8)[1:]
-    view = room.view(a.dtype).reshape(a.shape)
+    buffer = np.empty(a.nbytes + 1, np.uint8)[1:]
+    view = buffer.view(a.dtype).reshape(a.shape)
     view[...] = a
     return view
 
@@ -46,7 +46,7 @@ def read_only(a):
 
 
 def loose_units(a):
-    """Axes of length 1 may have any stride: NumPy never looks at it."""
+    """Give axes of length 1 a stride of 7 bytes; NumPy ignores such strides."""
     strides = [7 if length == 1 else stride for length, stride in zip(a.shape, a.strides, strict=True)]
     return np.lib.stride_tricks.as_strided(a, a.shape, strides)
 
@@ -58,11 +58,11 @@ LAYOUTS = (
 
 
 def plain(a):
-    """The same numbers, native and C-contiguous."""
+    """The same numbers in native byte order, C-contiguous."""
     return np.ascontiguousarray(a.astype(a.dtype.newbyteorder("=")) if a.dtype != BF16 else a).reshape(a.shape)
 
 
 def same_bits(a, b):
-    """Equal in shape, dtype and every bit, so that NaN equals NaN and -0 does not equal 0."""
+    """Return whether two arrays are equal in shape, dtype and every bit: NaN equals NaN, -0 does not equal 0."""
     a, b = np.asarray(a), np.asarray(b)
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()

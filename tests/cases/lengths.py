@@ -1,4 +1,4 @@
-"""Longer contexts: keys that move, factors on queries, positions for far pairs."""
+"""Longer contexts: moved keys, factors on queries, positions of far pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def count(positions):
 
 
 def rerotate(k, old_positions, new_positions, frequencies, *, layout, **options):
-    """RoFormer eq. 15: the rotation by new - old, without the factor that k has already."""
+    """RoFormer eq. 15: the rotation by new - old. The factor is left out, because k has it already."""
     w = frequencies.inv_freq if isinstance(frequencies, posenc.RopeFrequencies) else frequencies
     return rope(k, count(new_positions) - count(old_positions), w, layout=layout, **options)
 
@@ -56,13 +56,13 @@ def logn_scale(positions, train_length, *, base_clip=1.0):
 
 
 def rerope_positions(positions, *, window, leak=None):
-    """Su 2023: the distance stays w; leaky, it is w + (i - j - w) / c."""
+    """Su 2023: the distance of far pairs is w, or w + (i - j - w) / c with a leak."""
     i = wide(count(positions))
     return (0 * i + window, 0 * i) if leak is None else ((i + window * (leak - 1)) / leak, i / leak)
 
 
 def self_extend_positions(positions, *, group, window):
-    """Jin et al. 2024, 3.2: floor division by the group, queries moved so that distance w stays w."""
+    """Jin et al. 2024, 3.2: floor division by the group; queries are moved so that the distance w remains w."""
     i = np.floor(wide(count(positions)) / group)
     return i + window - wide(window) / group, i
 
@@ -70,7 +70,7 @@ def self_extend_positions(positions, *, group, window):
 AXES = {"k": "b n d!", "old_positions": "n", "new_positions": "n", "frequencies": "e!"}
 CASES = [
     Case(
-        # as rope
+        # the same roundings as rope
         function="rerotate", oracle=rerotate, tolerance=ulps(3, size_of_pairs), make=make_rerotate, axes=AXES,
         real=real_rerotate, data=("k",),
     ),
@@ -79,7 +79,7 @@ CASES = [
         real=real_rerotate, axes={"k": "b n h d", "old_positions": "b 1 n"}, data=("k",),
     ),
     Case(
-        # two logarithms of half an ulp or little more, and their ratio
+        # two logarithms, each within an ulp, and their quotient
         function="logn_scale", oracle=logn_scale, tolerance=ulps(4), axes={"positions": "n"},
         make=lambda rng, n: {"positions": rng.integers(0, 9999, n), "train_length": 512},
         real=lambda rng: {"positions": 131072, "train_length": 4096},
@@ -95,14 +95,14 @@ CASES = [
         real=lambda rng: {"positions": 8192, "window": 512},
     ),
     Case(
-        # a product, a sum and a quotient of numbers below 2**14: three roundings, seen near 0 too
+        # Three roundings of numbers below 2**14: a product, a sum and a quotient. The result may be near 0.
         function="rerope_positions", label="leaky", oracle=rerope_positions, axes={"positions": "n"},
         tolerance=lambda expected, work, arguments: tuple(np.full(e.shape, 2.0**-38) for e in expected),
         make=lambda rng, n: {"positions": integers(rng, n), "window": 512, "leak": 7.5},
         real=lambda rng: {"positions": 8192, "window": 512, "leak": 16},
     ),
     Case(
-        # whole numbers below 2**11, and a fraction of the window: two roundings
+        # Two roundings of numbers below 2**11: a fraction of the window, and the sum with whole numbers.
         function="self_extend_positions", oracle=self_extend_positions, axes={"positions": "n"},
         tolerance=lambda expected, work, arguments: tuple(np.full(e.shape, 2.0**-41) for e in expected),
         make=lambda rng, n: {"positions": integers(rng, n), "group": 7, "window": 1000},

@@ -1,4 +1,4 @@
-"""Every row with every other, of posenc.analysis."""
+"""Matrices of all pairs of rows, of posenc.analysis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def distance_matrix(encoding):
 
 
 def correlation_matrix(encoding):
-    """Pearson: the products of rows less their mean, over the root of those with themselves."""
+    """Pearson: products of rows less their means, over the square root of the products with themselves."""
     centred = encoding - encoding.mean(-1, keepdims=True)
     products = np.einsum("...nd,...md->...nm", centred, centred)
     size = np.sqrt(np.einsum("...nd,...nd->...n", centred, centred))
@@ -26,7 +26,7 @@ def correlation_matrix(encoding):
 
 
 def sum_of_products(expected, work, arguments):
-    """d products are added one after another, each addition wrong by half a spacing of the partial sum, which is at
+    """d products are added one after another. Each addition is off by half a spacing of the partial sum, which is at
     most the product of the two norms."""
     x = np.asarray(arguments["encoding"], np.float64)
     norm = np.sqrt((x**2).sum(-1))
@@ -34,18 +34,18 @@ def sum_of_products(expected, work, arguments):
 
 
 def sum_of_squares(expected, work, arguments):
-    """A difference, a square, and d additions of positive numbers: relative (d + 3) / 2 eps, half of it after
-    the root; the oracle rounds as well."""
+    """A difference, a square, and d additions of positive numbers: (d + 3) / 2 eps relative, half of it after the
+    square root. The oracle has the same error."""
     return ((arguments["encoding"].shape[-1] + 6) * np.finfo(work).eps * np.abs(expected[0]),)
 
 
 def correlation(expected, work, arguments):
-    """d products of unit vectors whose entries were rounded; the oracle cancels as much in its mean."""
+    """d products of unit vectors whose entries were rounded. The oracle loses as much when it subtracts the mean."""
     return (np.full(expected[0].shape, (arguments["encoding"].shape[-1] + 8) * np.finfo(work).eps),)
 
 
 def make(width):
-    """(2, n, width(n)); of more than a tile and more than a chunk of columns too."""
+    """Arrays (2, n, width(n)), also of more rows than a block and more columns than a chunk."""
     return lambda rng, n: {"encoding": rng.standard_normal((2, n, width(n)))}
 
 

@@ -1,4 +1,4 @@
-"""Merging an encoding with what it encodes."""
+"""Merging an encoding with the data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def merge(x, p, *, mode="add"):
 
 
 def factors(x, p, mode):
-    """The rounding of 1 + p counts at the size of x, or of x p where p is large."""
+    """The rounding of 1 + p is multiplied by x: an ulp of x, or of x p if p is large."""
     return np.abs(x) * (1 + np.abs(p))
 
 
@@ -43,7 +43,7 @@ def real(mode):
 
 AXES = {"x": "b n d", "p": "n? d?"}
 
-# one rounding of an exact sum or product; mul1p rounds 1 + p and the product; the others copy
+# An exact sum or product is rounded once. mul1p rounds 1 + p and the product. The other modes copy.
 CASES = [
     Case(function="merge", oracle=merge, tolerance=ulps(0.5001), make=make("add"), real=real("add"), axes=AXES,
          data=("x", "p"), gradients=at("x", "p")),

@@ -1,4 +1,4 @@
-"""Recurrent encodings: the map itself, position after position, in float64."""
+"""Recurrent encodings: the recurrence in float64, position by position."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def recurrent(p0, weight, bias, n, *, cell="tanh", include_p0=True):
 
 
 def tolerance(expected, work, arguments):
-    """A state has size 1 or that of p0. One step: C products and sums, each rounded once at the size of the sum, about
-    2 here, and 4 ulp of tanh; a GRU has three sums and four functions. Weights of norm below 1 shrink errors of steps
-    before; a factor of 4 is what a geometric series of them can add up to."""
+    """A state has size 1 or that of p0. A step has C products and sums, each rounded once at the size of the sum, about
+    2 here, and a tanh within 4 ulps; a step of a GRU has three sums and four functions. The weights have a norm below
+    1, so the errors of earlier steps are a geometric series, which a factor of 4 covers."""
     size = np.abs(arguments["p0"]).max(initial=1.0)
     step = (np.sqrt(arguments["weight"].shape[-1]) + 4) * (3 if arguments.get("cell") == "gru" else 1)
     return (4 * step * ulp(2 * size, work),)
 
 
 def make(cell, width=None, n=None, batch=(2,), **options):
-    """Weights that contract: a random matrix of entries 0.35 / sqrt(C) has norm 0.7."""
+    """Weights that contract: a random matrix with entries of size 0.35 / sqrt(C) has norm 0.7."""
 
     def arguments(rng, size):
         c, count = width or size, size if n is None else n
@@ -75,7 +75,7 @@ CASES = [
         axes=TANH_AXES, data=DATA, gradients=GRADIENTS,
     ),
     Case(
-        # as wide as the panels of weights and wider, only a few positions
+        # as wide as the panels of weights and wider
         function="recurrent", label="wide", oracle=recurrent, tolerance=tolerance, real=real("tanh", 512),
         make=make("tanh", n=4, include_p0=False), axes=TANH_AXES, data=DATA, gradients=GRADIENTS,
     ),
@@ -84,7 +84,7 @@ CASES = [
         axes=GRU_AXES, data=DATA, gradients=GRADIENTS,
     ),
     Case(
-        # more streams than a group of columns holds, so that there are several units
+        # more streams than a group of columns holds, so that there are several work items
         function="recurrent", label="gru-streams", oracle=recurrent, tolerance=tolerance, real=real("gru"),
         make=make("gru", 4, include_p0=False, batch=(3, 9)), axes={**GRU_AXES, "p0": "b s? c!"}, data=DATA,
         gradients=GRADIENTS,

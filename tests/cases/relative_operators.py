@@ -1,5 +1,4 @@
-"""Relative operators of every kind, ways to mask and to place queries and keys, and attention with all of them checked
-against its oracle: for the tests of relative operators inside attention."""
+"""Relative operators of every kind, masks, and positions, for the tests of relative operators inside attention."""
 
 import numpy as np
 
@@ -71,7 +70,7 @@ OPERATORS = {
     "tupe": tupe(),
     "tupe-r": tupe("cls_to_any", "any_to_cls", relative=alibi),
 }
-"""(generator, N, M) -> the function and its arguments; tables that heads share and that they do not."""
+"""(generator, N, M) -> the function and its arguments, with tables for each head and tables for all heads."""
 KINDS = ("shaw heads", "transformer_xl", "deberta buckets", "cope", "tupe-r")
 """One of each function."""
 MASKS = {
@@ -110,7 +109,7 @@ def qkv(rng, n, m, batch=()):
 
 
 def broadcast(rng, n, m):
-    """Batch axes that broadcast, four heads over two."""
+    """Batch axes that broadcast, and four heads over two kv heads."""
     whole = qkv(rng, n, m, (3,))
     return {**whole, "k": whole["k"][0]}
 
@@ -120,6 +119,6 @@ def drawn(name, n, m, seed=0):
 
 
 def made(name, n, m):
-    """Our operator, and the options that it needs."""
+    """The operator of posenc, as an option of attention."""
     bias = ANY.made({"bias": (drawn(name, n, m),)})["bias"]
     return {"bias": bias}

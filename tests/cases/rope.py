@@ -1,4 +1,4 @@
-"""Rotary encodings, as complex numbers: (x0 + i x1) exp(i position w). The angle is that of absolute.turn."""
+"""Rotary encodings as complex numbers: (x0 + i x1) exp(i position w)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import numpy as np
 import posenc
 
 from . import Case, at, ulps
+from .sinusoid import cos_sin, integers
 from .sinusoid import frequencies as sinusoid_frequencies
-from .sinusoid import integers, turn
 
 
 def frequencies_of(frequencies):
@@ -43,30 +43,30 @@ def rope(x, positions, frequencies=None, *, layout, rotary_dim=None, rotary_offs
         rotor = positions[0] + 1j * np.asarray(positions[1], np.longdouble)
     else:
         w, factor = frequencies_of(frequencies)
-        cos, sin = turn(np.arange(x.shape[-2]) if np.ndim(positions) == 0 else positions, w)
+        cos, sin = cos_sin(np.arange(x.shape[-2]) if np.ndim(positions) == 0 else positions, w)
         rotor = factor * (cos + 1j * sin)
     end = x.shape[-1] if rotary_dim is None else rotary_offset + rotary_dim
-    turned = pairs(x[..., rotary_offset:end], layout)
-    turned = turned / rotor if inverse else turned * rotor
-    x[..., rotary_offset:end] = unpaired(turned, out_layout or layout)
+    rotated = pairs(x[..., rotary_offset:end], layout)
+    rotated = rotated / rotor if inverse else rotated * rotor
+    x[..., rotary_offset:end] = unpaired(rotated, out_layout or layout)
     return np.moveaxis(x, -2, seq_axis)
 
 
 def rope_table(positions, frequencies):
     w, factor = frequencies_of(frequencies)
-    cos, sin = turn(positions, w)
+    cos, sin = cos_sin(positions, w)
     return factor * cos, factor * sin
 
 
 def rope_matrix(position, frequencies, *, layout, dim=None):
-    """Its columns are the rotated unit vectors."""
+    """The columns of the matrix are the rotated unit vectors."""
     width = 2 * len(frequencies) if dim is None else dim
     eye = np.eye(width)
     return rope(eye, np.full(width, position), frequencies, layout=layout, rotary_dim=2 * len(frequencies)).T
 
 
 def convert_layout(x, *, source, target, rotary_dim=None, heads=None):
-    """Channel 2k or k is the first of pair k, channel 2k+1 or k + r/2 the second."""
+    """The first channel of pair k is 2k or k, the second 2k+1 or k + r/2."""
     if heads is not None:
         parts = x.reshape(heads, x.shape[0] // heads, *x.shape[1:])
         moved = convert_layout(parts.swapaxes(-1, -2), source=source, target=target, rotary_dim=rotary_dim)
@@ -76,9 +76,9 @@ def convert_layout(x, *, source, target, rotary_dim=None, heads=None):
 
 
 def norm_of_pairs(x, positions, frequencies=None, *, layout, seq_axis=-2, **options):
-    """Size of the pair that a result comes from, times the factor; channels that do not turn are 0: copied bit for bit.
+    """Norm of the pair of each result, times the factor; 0 for channels that are copied bit for bit.
 
-    A rotation by 0 of the pair (|z|, |z|) / 1 in the same layouts puts each size where its results are.
+    The norms are put in place as a pair (|z|, |z|) in the layout of the results.
     """
     x = np.moveaxis(x, seq_axis, -2)
     first, r = options.get("rotary_offset", 0), options.get("rotary_dim")
@@ -108,7 +108,8 @@ def make_rope(**options):
 
 
 def make_partial(rng, n):
-    """The middle channels turn and change layout, heads stand after the sequence, positions differ per batch."""
+    """Only the middle channels are rotated, and their layout changes; heads follow the sequence axis; positions differ
+    between rows of the batch."""
     half = max(n, 1)
     return {
         "x": rng.standard_normal((2, n, 3, 2 * half + 5)), "positions": rng.uniform(-99, 99, (2, 1, n)),
@@ -152,45 +153,45 @@ def real_table(rng):
 
 
 AXES = {"x": "b n d!", "positions": "n", "frequencies": "e!"}
-# rope: a table entry within 1 ulp, two products and a sum of numbers no larger than the pair; the tail is copied.
-# inverse by a table: 1 / (cos**2 + sin**2) rounds three times more.
-TURNED, TURNED_BACK = ulps(3, norm_of_pairs), ulps(6, norm_of_pairs)
+# rope: a table entry is within 1 ulp; two products and a sum follow, of numbers no larger than the norm of the pair.
+# The inverse by a table divides by cos**2 + sin**2, which costs three more roundings.
+ROTATED, ROTATED_BACK = ulps(3, norm_of_pairs), ulps(6, norm_of_pairs)
 CASES = [
     Case(
-        # correctly rounded by construction; the oracle's longdouble power is a little off
+        # correctly rounded by construction; the longdouble power of the oracle has an error of its own
         function="rope_frequencies", oracle=rope_frequencies, tolerance=ulps(0.5001),
         make=lambda rng, n: {"dim": 2 * n}, real=lambda rng: {"dim": 512}, least=1,
     ),
     Case(
-        function="rope", label="half", oracle=rope, tolerance=TURNED, make=make_rope(layout="half"),
+        function="rope", label="half", oracle=rope, tolerance=ROTATED, make=make_rope(layout="half"),
         real=real_rope("half"), axes=AXES, data=("x",), gradients=at("x", "positions", "frequencies"),
     ),
     Case(
-        function="rope", label="interleaved", oracle=rope, tolerance=TURNED, make=make_rope(layout="interleaved"),
+        function="rope", label="interleaved", oracle=rope, tolerance=ROTATED, make=make_rope(layout="interleaved"),
         real=real_rope("interleaved"), axes=AXES, data=("x",), gradients=at("x", "positions", "frequencies"),
     ),
     Case(
-        function="rope", label="inverse", oracle=rope, tolerance=TURNED, real=real_rope("half"),
+        function="rope", label="inverse", oracle=rope, tolerance=ROTATED, real=real_rope("half"),
         make=make_rope(layout="half", inverse=True), axes=AXES, data=("x",),
         gradients=at("x", "positions", "frequencies"),
     ),
     Case(
-        function="rope", label="partial", oracle=rope, tolerance=TURNED, make=make_partial, real=real_rope("half"),
+        function="rope", label="partial", oracle=rope, tolerance=ROTATED, make=make_partial, real=real_rope("half"),
         axes={"x": "b n h d", "positions": "b 1 n"}, data=("x",),
         gradients={**at("x", "positions"), "frequencies": ("frequencies", 0)},
     ),
     Case(
-        function="rope", label="table", oracle=rope, tolerance=TURNED, make=make_table, real=real_table,
+        function="rope", label="table", oracle=rope, tolerance=ROTATED, make=make_table, real=real_table,
         axes={"x": "b n d!"}, data=("x", "positions"),
         parts=("cos", "sin"), gradients={"x": ("x",), "cos": ("positions", 0), "sin": ("positions", 1)},
     ),
     Case(
-        function="rope", label="table-inverse", oracle=rope, tolerance=TURNED_BACK, real=real_table,
+        function="rope", label="table-inverse", oracle=rope, tolerance=ROTATED_BACK, real=real_table,
         make=lambda rng, n: {**make_table(rng, n), "inverse": True}, axes={"x": "b n d!"}, data=("x", "positions"),
         parts=("cos", "sin"),
     ),
     Case(
-        # 1 ulp of a sine or cosine in float32, 4e-16 in float64, one rounding more for the factor
+        # 1 ulp of a sine or cosine in float32, 4e-16 in float64, and one rounding for the factor
         function="rope_table", oracle=rope_table,
         tolerance=lambda expected, work, arguments: tuple(
             np.full(e.shape, 8e-16) if work == np.float64 else 2.0 * np.spacing(np.abs(e).astype(np.float32))
@@ -204,7 +205,7 @@ CASES = [
         axes={"positions": "b n"},
     ),
     Case(
-        # entries are single sines and cosines, or exact zeros and ones: the bound of the table, once
+        # entries are sines and cosines, within the bound of the table, or exact zeros and ones
         function="rope_matrix", oracle=rope_matrix, tolerance=lambda expected, work, arguments: (4e-16,),
         make=lambda rng, n: {
             "position": 1234.5, "frequencies": rng.uniform(0, 2, n), "layout": "half", "dim": 2 * n + 1,

@@ -7,12 +7,12 @@ import numpy as np
 import posenc
 
 from . import Case, at, ulps
-from .rope import TURNED, frequencies_of, norm_of_pairs, pairs, unpaired
+from .rope import ROTATED, frequencies_of, norm_of_pairs, pairs, unpaired
 from .sinusoid import integers
 
 
-def turned(x, angle, factor, layout, out_layout, inverse):
-    """The pairs of x (..., N, 2e) times factor * exp(i angle), or divided by it."""
+def rotated(x, angle, factor, layout, out_layout, inverse):
+    """Multiply the pairs of x (..., N, 2e) by factor * exp(i angle), or divide them by it."""
     rotor = factor * (np.cos(angle) + 1j * np.sin(angle))
     z = pairs(x, layout)
     return unpaired(z / rotor if inverse else z * rotor, out_layout or layout)
@@ -35,16 +35,16 @@ def rope_2d(x, positions, frequencies, *, layout, axes="concat", rotary_dim=None
     if axes == "blocks":
         for block, coordinate in ((slice(here.start, here.start + width // 2), row),
                                   (slice(here.start + width // 2, here.stop), column)):  # fmt: skip
-            x[..., block] = turned(x[..., block], coordinate * w, *options)
+            x[..., block] = rotated(x[..., block], coordinate * w, *options)
     else:
         of_rows, of_columns = (w, w) if axes == "concat" else (w[0::2], w[1::2])
         angle = np.concatenate([row * of_rows, column * of_columns], -1)
-        x[..., here] = turned(x[..., here], angle, *options)
+        x[..., here] = rotated(x[..., here], angle, *options)
     return np.moveaxis(x, -2, seq_axis)
 
 
 def norm_in_blocks(x, positions, frequencies, *, rotary_dim=None, rotary_offset=0, **options):
-    """Size of the pair that a result comes from, each half of the rotated channels with pairs of its own."""
+    """Norm of the pair of each result; each half of the rotated channels has its own pairs."""
     half = (x.shape[-1] - rotary_offset if rotary_dim is None else rotary_dim) // 2
     return sum(
         norm_of_pairs(x, positions, frequencies, rotary_dim=half, rotary_offset=first, **options)
@@ -68,7 +68,8 @@ def make_2d(axes, layout="half", per_axis=1):
 
 
 def make_2d_part(axes):
-    """Fractions per batch, the heads after the sequence, an attention factor, a part that turns back."""
+    """Fractional positions for each row of the batch, heads after the sequence axis, an attention factor, an inverse
+    rotation of the middle channels."""
 
     def make(rng, n):
         quarter = max(n // 4, 1)
@@ -99,11 +100,11 @@ PART = {"x": "a n h d", "positions": "c! a 1 n"}
 # The table is within 1 ulp; two products and a sum of numbers no larger than the pair follow, as in rope.
 CASES = [
     Case(
-        function="rope_2d", oracle=rope_2d, tolerance=TURNED, make=make_2d("concat"), real=real_2d("concat", 16),
+        function="rope_2d", oracle=rope_2d, tolerance=ROTATED, make=make_2d("concat"), real=real_2d("concat", 16),
         axes=AXES, data=("x",), gradients=ALL,
     ),
     Case(
-        function="rope_2d", label="interleaved", oracle=rope_2d, tolerance=TURNED,
+        function="rope_2d", label="interleaved", oracle=rope_2d, tolerance=ROTATED,
         make=make_2d("concat", "interleaved"), real=real_2d("concat", 16), axes=AXES, data=("x",), gradients=ALL,
     ),
     Case(
@@ -111,11 +112,11 @@ CASES = [
         make=make_2d("blocks"), real=real_2d("blocks", 16), gradients=ALL,
     ),
     Case(
-        function="rope_2d", label="alternate", oracle=rope_2d, tolerance=TURNED, make=make_2d("alternate", per_axis=2),
+        function="rope_2d", label="alternate", oracle=rope_2d, tolerance=ROTATED, make=make_2d("alternate", per_axis=2),
         real=real_2d("alternate", 32), axes=AXES, data=("x",), gradients=ALL,
     ),
     Case(
-        function="rope_2d", label="part", oracle=rope_2d, tolerance=TURNED, real=real_2d("concat", 16),
+        function="rope_2d", label="part", oracle=rope_2d, tolerance=ROTATED, real=real_2d("concat", 16),
         make=make_2d_part("concat"), axes=PART, data=("x",), gradients=OF_FACTOR,
     ),
     Case(

@@ -105,8 +105,8 @@ def capped_error(pairs: Any) -> Error:
     """The error of the logits of attention before the biases, for the `pairs` of cases.attention.
 
     Roundings: the scale (float32 only, as of every parameter), its product with the queries, D products and D - 1
-    additions in any order, two additions for each operator that reads q and k, the cap. An operator's own error is
-    told by its case.
+    additions in any order, two additions for each operator that reads q and k, the cap. The case of an operator knows
+    the error of the operator itself.
     """
     size = np.abs(pairs.scale)
     q, k = np.abs(pairs.q), np.abs(pairs.k).swapaxes(-1, -2)
@@ -124,7 +124,8 @@ def capped_error(pairs: Any) -> Error:
 
 
 def logit_error(pairs: Any, work: np.dtype) -> Error:
-    """The error of the logits of attention: that before the biases, an addition for each bias, and the biases'."""
+    """The error of the logits of attention: the error before the biases, an addition for each bias, and the errors of
+    the biases."""
     biases = sum((np.abs(np.where(np.isfinite(b), b, 0)) for b in pairs.numbers), start=np.zeros(()))
     last = np.abs(pairs.capped) + np.abs(pairs.scale) * pairs.of_content("size")
     own = np.sqrt(2 * len(pairs.numbers)) * (last + biases)
@@ -132,7 +133,7 @@ def logit_error(pairs: Any, work: np.dtype) -> Error:
 
 
 def weight_error(logits: Error, distance: Array) -> Error:
-    """The relative error of exp2(-distance log2(e)), where `distance` is that of a logit from the maximum (or lse)."""
+    """The relative error of exp2(-distance log2(e)), where `distance` is the maximum (or lse) minus the logit."""
     return logits.plus(np.sqrt(2) * np.abs(distance), LOG2_E * np.abs(distance) + EXP2)
 
 
@@ -140,8 +141,8 @@ def attention_bounds(pairs: Any, out: Array, lse: Array, work: np.dtype) -> tupl
     """Bounds on |out - exact| and |lse - exact|, entry by entry.
 
     With weights w_j (1 + e_j), out = sum_j w_j v_j / sum_j w_j is off by sum_j p_j e_j (v_j - out) to first order, and
-    lse by sum_j p_j e_j: what all weights have in common cancels in out. The roundings of both sums and of the
-    division come on top. A weight below the smallest normal number is flushed to 0.
+    lse by sum_j p_j e_j: an error that all weights share cancels in out. The roundings of both sums and of the
+    division are added. A weight below the smallest normal number is flushed to 0.
     """
     u, m = unit_roundoff(work), pairs.k.shape[-2]
     p = pairs.weights(lse)
@@ -209,15 +210,15 @@ def gradient_bounds(pairs: Any, grad: Array, out: Array, lse: Array, work: np.dt
 
 
 def by_keys(pairs: Any, weights: Array, error: Error, x: Array) -> tuple[Array, Error, Array]:
-    """Arrays of all heads as those of kv heads: (..., H, N, M) -> (..., G, M, H / G * N), and x likewise."""
+    """Group the rows of all heads by kv head: (..., H, N, M) -> (..., G, M, H / G * N), and x likewise."""
 
-    def turned(w: Array) -> Array:
+    def grouped(w: Array) -> Array:
         w = np.broadcast_to(w, weights.shape)
         w = w.reshape(*w.shape[:-3], -1, pairs.share, *w.shape[-2:])
         return np.moveaxis(w, -1, -3).reshape(*w.shape[:-3], w.shape[-1], -1)
 
     rows = x.reshape(*x.shape[:-3], -1, pairs.share * x.shape[-2], x.shape[-1])
-    return turned(weights), Error(turned(error.own), turned(error.shared)), rows
+    return grouped(weights), Error(grouped(error.own), grouped(error.shared)), rows
 
 
 def weighted_sum(weights: Array, error: Error, x: Array, heads: int) -> Array:

@@ -1,4 +1,4 @@
-"""Sandwich: the inner product of sinusoids, which depends on the distance."""
+"""Sandwich: the inner product of two sinusoids, which is a function of the distance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def sandwich(q, k, heads, dim):
 
 
 def sandwich_tolerance(expected, work, arguments):
-    """2 dim products and sums in double of numbers of at most 1, over the smallest divisor 8 / H; one rounding."""
+    """2 dim float64 products and sums of numbers of at most 1, over the smallest divisor 8 / H, and one rounding."""
     size = arguments["dim"] * arguments["heads"] / 8
     return tuple(2 * arguments["dim"] * 2.0**-53 * size + ulp(e, work) for e in expected)
 

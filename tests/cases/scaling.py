@@ -1,4 +1,4 @@
-"""Scaled rotary frequencies, each from the equations of its paper, with d channels, base b, factor s and length L."""
+"""Scaled rotary frequencies from the equations of their papers, with d channels, base b, factor s and length L."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def theta(dim, base):
 
 
 def linear(dim, base, factor):
-    """Chen et al. 2023: f(x, m L / L') in place of f(x, m), that is the angle m theta / s."""
+    """Chen et al. 2023: f(x, m L / L') in place of f(x, m), so the angle is m theta / s."""
     return theta(dim, base) / factor, 1.0, 1.0
 
 
@@ -24,7 +24,7 @@ def ntk(dim, base, factor):
 
 
 def dynamic(dim, base, factor, max_position_embeddings, seq_len=None):
-    """As transformers: b (s l / L - (s - 1))**(|D| / (|D| - 2)) is the base of a sequence of l, at least L."""
+    """transformers: the base of a sequence of l >= L is b (s l / L - (s - 1))**(|D| / (|D| - 2))."""
     longest = max(seq_len or 0, max_position_embeddings)
     return ntk(dim, base, wide(factor) * longest / max_position_embeddings - (factor - 1))
 
@@ -38,7 +38,7 @@ def ntk_by_parts(dim, base, factor, original_max_position_embeddings, beta_fast=
 
 
 def llama3(dim, base, factor, original_max_position_embeddings, low_freq_factor, high_freq_factor):
-    """Llama 3.1: three bands of the wavelength, smooth in the middle one."""
+    """Llama 3.1: three bands of wavelengths, with a smooth middle band."""
     length, out = original_max_position_embeddings, []
     for w in theta(dim, base):
         wavelength = 2 * wide(np.pi) / w
@@ -90,7 +90,7 @@ def longrope(dim, base, short_factor, long_factor, original_max_position_embeddi
 
 
 def proportional(dim, base, partial_rotary_factor=1.0, factor=1.0):
-    """Barbero et al. 2024, p-RoPE: only the highest frequencies turn; the exponent is over the whole head."""
+    """Barbero et al. 2024, p-RoPE: only the highest frequencies are kept; exponents are those of the whole head."""
     w = theta(dim, base) / factor
     w[int(partial_rotary_factor * dim // 2) :] = 0
     return w, 1.0, 1.0
@@ -114,14 +114,15 @@ def rope_frequencies(dim, *, base=10000.0, rope_type, **keys):
 
 
 def rope_from_config(config, *, layer_type=None):
-    """What the keys of a Gemma 3 config say; its layers of full attention are interpolated."""
+    """The frequencies of a Gemma 3 config: layers of full attention are interpolated."""
     scaled = layer_type == "full_attention"
     base = config["rope_theta" if scaled else "rope_local_base_freq"]
     return linear(config["head_dim"], base, config["rope_scaling"]["factor"] if scaled else 1)
 
 
 def at_the_unscaled(expected, work, arguments):
-    """A sum of two parts of w, each with a ramp that is rounded four times; and logarithms, each of few roundings."""
+    """Frequencies are a sum of two parts of w, each times a ramp with four roundings; factors are logarithms within 4
+    ulps."""
     w = theta(arguments["dim"], arguments["base"]).astype(np.float64)
     return (8 * ulp(w, work), *(4 * ulp(e, work) for e in expected[1:]))
 
@@ -132,14 +133,14 @@ def case(rope_type, label="", tolerance=None, least=1, **keys):
         return {"dim": 2 * n, "base": 500000.0, "rope_type": rope_type, **keys, **lists}
 
     return Case(
-        # a power, a product and a quotient, each within an ulp; powers of the factor have a rounded exponent
+        # A power, a product and a quotient, each within an ulp. Powers of the factor have a rounded exponent.
         function="rope_frequencies", label=f"{rope_type}{label}", oracle=rope_frequencies, make=make,
         tolerance=tolerance or ulps(5), real=lambda rng: make(rng, 256), least=least,
     )  # fmt: skip
 
 
 def factors(largest):
-    """Drawn: one for each pair, as a checkpoint of LongRoPE has them."""
+    """Draw a factor for each pair, as checkpoints of LongRoPE have them."""
     return lambda rng, n: np.sort(rng.uniform(1, largest, n))
 
 

@@ -1,4 +1,4 @@
-"""Shaw: a row of a table for each clipped distance."""
+"""Shaw: one row of a table for each clipped distance; and NEZHA's table of sinusoids."""
 
 from __future__ import annotations
 

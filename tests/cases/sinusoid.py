@@ -1,4 +1,4 @@
-"""Absolute encodings. Angles are oracles in np.longdouble: at position 2000 a float64 product is off by 2e-13."""
+"""Frequencies and sinusoids. Angles are np.longdouble, because a float64 product at position 2000 is off by 2e-13."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def frequencies(dim, *, base=10000.0, schedule="geometric", alpha=1.0, denominat
     return t ** wide(alpha) if schedule == "power" else wide(base) ** -t
 
 
-def turn(positions, w):
+def cos_sin(positions, w):
     """cos and sin of position * w, (..., N, e)."""
     angle = wide(positions)[..., None] * wide(w)
     return np.cos(angle), np.sin(angle)
 
 
 def columns(dim, count, layout, order):
-    """Columns of the sines and of the cosines; an odd width drops the last of the second kind."""
+    """Columns of the sines and of the cosines. An odd width lacks the last column of the second kind."""
     i = np.arange(count)
     first, second = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, count + i)
     sine, cosine = (first, second) if order == "sincos" else (second, first)
@@ -39,7 +39,7 @@ def sinusoidal(positions, dim, *, base=10000.0, frequencies=None, layout="interl
     """Vaswani et al. 2017, 3.5: PE(pos, 2i) = sin(pos w_i), PE(pos, 2i+1) = cos(pos w_i); other columns are 0."""
     where = np.arange(positions) if np.ndim(positions) == 0 else positions
     w = globals()["frequencies"](dim, base=base, denominator=denominator) if frequencies is None else frequencies
-    cos, sin = turn(where, w)
+    cos, sin = cos_sin(where, w)
     out = np.zeros((*np.shape(where), dim), np.longdouble)
     at_sine, at_cosine = columns(dim, len(w), layout, order)
     out[..., at_sine] = sin[..., : len(at_sine)]
@@ -52,7 +52,7 @@ def shift(encoding, offset, *, base=10000.0, frequencies=None, layout="interleav
     """sin(a + b) = sin a cos b + cos a sin b, cos(a + b) = cos a cos b - sin a sin b, for each pair."""
     dim = encoding.shape[-1]
     w = globals()["frequencies"](dim, base=base, denominator=denominator) if frequencies is None else frequencies
-    cos, sin = turn(np.broadcast_to(offset, encoding.shape[:-1]), w)
+    cos, sin = cos_sin(np.broadcast_to(offset, encoding.shape[:-1]), w)
     at_sine, at_cosine = columns(dim, len(w), layout, order)
     sine, cosine = wide(encoding[..., at_sine]), wide(encoding[..., at_cosine])
     out = np.zeros(encoding.shape, np.longdouble)
@@ -62,12 +62,12 @@ def shift(encoding, offset, *, base=10000.0, frequencies=None, layout="interleav
 
 
 def shift_matrix(offset, dim, **options):
-    """The columns of the matrix are what `shift` does to the unit vectors."""
+    """The columns of the matrix are the shifted unit vectors."""
     return shift(np.eye(dim), np.float64(offset), **options).T
 
 
 def sinusoid_tolerance(expected, work, arguments):
-    """The documented bounds: 1 ulp in float32, 4e-16 absolute in float64; another ulp for the product with scale."""
+    """The documented bounds: 1 ulp in float32, 4e-16 absolute in float64, and one ulp for the product with scale."""
     (result,), scale = expected, arguments.get("scale", 1.0)
     if work == F64:
         return (np.full(result.shape, 4e-16 * scale + (scale != 1.0) * np.spacing(scale)),)
@@ -75,7 +75,7 @@ def sinusoid_tolerance(expected, work, arguments):
 
 
 def pair_norm(encoding, layout="interleaved", **_):
-    """Size of the pair that a result comes from: rotating may cancel all but the rounding of the larger part."""
+    """Norm of the pair of each result: in a rotation everything may cancel except the rounding of the larger part."""
     d = encoding.shape[-1]
     pairs = encoding.reshape(*encoding.shape[:-1], *((d // 2, 2) if layout == "interleaved" else (2, d // 2)))
     axis = -1 if layout == "interleaved" else -2
@@ -92,7 +92,7 @@ def make_sinusoidal(**options):
 
 
 def make_trained(rng, n):
-    """Fractional positions and frequencies that somebody trained, with batch axes."""
+    """Fractional positions, trained frequencies, and batch axes."""
     return {
         "positions": rng.uniform(-50, 50, (2, n)), "dim": max(n, 1), "layout": "halves",
         "frequencies": rng.uniform(0, 2, (max(n, 1) + 1) // 2),
@@ -121,10 +121,10 @@ def real_shift(rng):
     return {"encoding": rng.standard_normal((8192, 1024)), "offset": 1000}
 
 
-# frequencies: base**-t is correctly rounded by construction; NumPy's longdouble power is within an ulp of 2**-64 more.
-# t**alpha: float64 power of a float64 t, whose half ulp counts alpha times (here 2, and double below a power of two),
-# and half an ulp of the power.
-# shift: three roundings of numbers no larger than the pair (two products and a sum) and one of the table.
+# frequencies: base**-t is correctly rounded by construction, and the longdouble power of NumPy is within 2**-64.
+# t**alpha: the half ulp of a float64 t counts alpha times (here 2, and twice that below a power of two), and the power
+# adds half an ulp.
+# shift: three roundings of numbers no larger than the norm of the pair (two products and a sum), and one of the table.
 CASES = [
     Case(
         function="frequencies", oracle=frequencies, tolerance=ulps(0.5001),
@@ -170,7 +170,7 @@ CASES = [
         gradients=at("encoding", "offset", "frequencies"),
     ),
     Case(
-        # entries are single sines and cosines, or exact zeros: the bound of the table, once
+        # entries are sines and cosines, within the bound of the table, or exact zeros
         function="shift_matrix", oracle=shift_matrix, tolerance=lambda expected, work, arguments: (4e-16,),
         make=lambda rng, n: {"offset": 17.25, "dim": 2 * n, "layout": "halves"}, least=1,
         real=lambda rng: {"offset": 1000, "dim": 1024},

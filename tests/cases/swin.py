@@ -9,7 +9,7 @@ from .bias import BiasCase, on_positions
 
 
 def swin(q, k, table, height, width):
-    """Liu et al. 2021, equation 4: B taken from a (2h-1) x (2w-1) matrix by the difference of rows and columns."""
+    """Liu et al. 2021, equation 4: an entry of a (2h-1) x (2w-1) matrix by the differences of rows and of columns."""
     grid = table.reshape(2 * height - 1, 2 * width - 1, -1)
     (y, x), (v, u) = (np.divmod(p.astype(np.int64), width) for p in (q, k))
     rows = y[..., :, None] - v[..., None, :] + height - 1
@@ -31,7 +31,7 @@ def make_swin_placed(rng, n):
 
 CASES = [
     BiasCase(
-        # a number of the table, rounded to storage
+        # a number of the table, rounded to the storage dtype
         function="swin", oracle=on_positions(swin), tolerance=ulps(0.5), make=make_swin, axes={"table": "k! h"},
         real=lambda rng: {
             "table": rng.standard_normal((63 * 63, 32)), "height": 32, "width": 32, "n": 1024,

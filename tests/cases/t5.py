@@ -1,4 +1,4 @@
-"""T5's buckets, by comparing fractions of integers."""
+"""T5's buckets, by comparing powers of integers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from .bias import REAL, BiasCase, on_positions
 
 @cache
 def bucket(n, side, max_distance):
-    """Raffel et al. 2020, section 2.1: e exact ones, then e + floor(log(n/e) / log(max_distance/e) (side - e)): the
-    largest k with (n/e)**(side - e) >= (max_distance/e)**k, both sides times e**(side - e + k)."""
+    """Raffel et al. 2020, section 2.1: e exact buckets, then e + floor(log(n/e) / log(max_distance/e) (side - e)). The
+    floor is the largest k with (n/e)**(side - e) >= (max_distance/e)**k; both sides are multiplied by
+    e**(side - e + k)."""
     e = side // 2
     if n < e:
         return n
@@ -24,7 +25,7 @@ def bucket(n, side, max_distance):
 
 
 def t5_bucket(rel, *, buckets=32, max_distance=128, bidirectional=True):
-    """Keys after the query (rel > 0) have the upper half of the buckets, or none."""
+    """Keys after the query (rel > 0) have the upper half of the buckets if bidirectional, otherwise bucket 0."""
     side = buckets // 2 if bidirectional else buckets
     found = np.empty(np.shape(rel), np.int64)
     for at_, value in np.ndenumerate(rel):
@@ -47,7 +48,7 @@ def make_placed(rng, n):
     }  # fmt: skip
 
 
-# a number of the table, rounded to storage
+# a number of the table, rounded to the storage dtype
 CASES = [
     IntegerCase(
         function="t5_bucket", oracle=t5_bucket, tolerance=ulps(0),

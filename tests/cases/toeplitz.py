@@ -9,7 +9,7 @@ from .bias import REAL, BiasCase, on_positions
 
 
 def toeplitz(q, k, diagonals):
-    """By row and column: entry (i, j) is diagonals[:, j - i + N - 1]."""
+    """Entry (i, j) is diagonals[:, j - i + N - 1]."""
     i, j = np.arange(q.shape[-1])[:, None], np.arange(k.shape[-1])
     return diagonals[:, j - i + q.shape[-1] - 1] if q.size and k.size else np.zeros((len(diagonals), q.size, k.size))
 

@@ -16,7 +16,7 @@ def transformer_xl(q, k, rel, seen, scale, r, u, v):
 
 
 def xl_table(K, dim):
-    """Dai et al. 2019: [sin | cos] of the distance i - j = -rel."""
+    """Dai et al. 2019: sines, then cosines, of the distance i - j = -rel."""
     table = sinusoids(K - np.arange(2 * K + 1), dim)
     return np.concatenate([table[:, 0::2], table[:, 1::2]], -1)
 

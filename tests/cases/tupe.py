@@ -11,7 +11,7 @@ from .content import sum_of_products
 
 def tupe(n=None, m=None, q_positions=None, k_positions=None, *, pos_q, pos_k, cls_to_any=None, any_to_cls=None,
          relative=None):  # fmt: skip
-    """Ke et al. 2021, equations 7, 8 and 10: U_Q p_i . U_K p_j / sqrt(2 D), reset in column 0, then in row 0."""
+    """Ke et al. 2021, equations 7, 8 and 10: U_Q p_i . U_K p_j / sqrt(2 D), with column 0 and then row 0 reset."""
     product = pos_q @ pos_k.swapaxes(-1, -2) / np.sqrt(2 * pos_q.shape[-1])
     if any_to_cls is not None:
         product[:, :, :1] = any_to_cls[:, None, None]

@@ -1,4 +1,4 @@
-"""xPos: complex numbers that shrink as they turn, (x0 + i x1) zeta**t exp(i p w)."""
+"""xPos: a rotation with a decay, (x0 + i x1) zeta**t exp(i p w)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import posenc
 
 from . import Case, at, ulps
 from .rope import frequencies_of, pairs, unpaired
-from .sinusoid import integers, turn
+from .sinusoid import cos_sin, integers
 
 
 def power(positions, half, scale_base, gamma, center, downscale):
-    """Sun et al. 2022, algorithm 1: zeta_k = (2k / d + gamma) / (1 + gamma), to the power of (n - center) / base."""
+    """Sun et al. 2022, algorithm 1: zeta_k = (2k / d + gamma) / (1 + gamma) to the power (n - center) / base."""
     zeta = (2 * np.arange(half, dtype=np.longdouble) / (2 * half) + gamma) / (1 + np.longdouble(gamma))
     t = (np.asarray(positions, np.longdouble)[..., None] - center) / scale_base
     return zeta ** (-t if downscale else t)
@@ -22,13 +22,13 @@ def xpos(x, positions, frequencies, *, layout, scale_base=512, gamma=0.4, center
     x = np.moveaxis(np.array(x, np.longdouble), seq_axis, -2)
     w, factor = frequencies_of(frequencies)
     where = np.arange(x.shape[-2]) if np.ndim(positions) == 0 else positions
-    cos, sin = turn(where, w)
+    cos, sin = cos_sin(where, w)
     scale = factor * power(where, len(w), scale_base, gamma, center, downscale)
     return np.moveaxis(unpaired(pairs(x, layout) * scale * (cos + 1j * sin), layout), -2, seq_axis)
 
 
 def size_of_pairs(x, positions, frequencies, *, layout, seq_axis=-2, **options):
-    """Size of the pair that a result comes from, with its scale."""
+    """Norm of the pair of each result, with its scale."""
     moved = np.moveaxis(x, seq_axis, -2)
     w, factor = frequencies_of(frequencies)
     given = {"scale_base": 512, "gamma": 0.4, "center": 0, "downscale": False, **options}
@@ -63,9 +63,9 @@ def real_xpos(rng):
     }  # fmt: skip
 
 
-# As rope, 3 at the size of the scaled pair. In float64 the scale counts too: positions to 2000 make exponents of 2000 /
-# 512 * log(3.5) = 5, whose rounding and that of the logarithm are 10 times 2**-53 of the result, 5 spacings and more at
-# the largest mantissa; the exp of NumPy 1.23 is off by some more: 16.
+# 3 ulps of the norm of the scaled pair, as rope. In float64 the scale has an error, too: positions up to 2000 have
+# exponents up to 2000 / 512 * log(3.5) = 5, whose rounding and that of the logarithm are 10 * 2**-53 of the result, 5
+# to 10 spacings; the exp of NumPy 1.23 adds its own error. 16 covers all.
 TOLERANCE = ulps(16, size_of_pairs)
 CASES = [
     Case(
