@@ -1,8 +1,8 @@
 /* dispatch.c -- the CPU probe and the table of variants.
  *
- * The build passes the list of variants as -DPE_VARIANTS="V(base) V(avx2) V(avx512)", slowest first. The probe
- * tests exactly the bits that each variant's flags let the compiler use, and that the operating system saves
- * the registers (XCR0). __builtin_cpu_supports is not used: it does not link everywhere and knows nothing of XCR0.
+ * The build passes the variants as -DPE_VARIANTS="V(base) V(avx2) V(avx512)", slowest first. The probe tests exactly the
+ * CPU features that the flags of a variant let the compiler use, and that the operating system saves the registers
+ * (XCR0). __builtin_cpu_supports would not do: it does not link everywhere and does not look at XCR0.
  */
 #include "runtime/dispatch.h"
 
@@ -45,7 +45,7 @@ static int cpu_has(const char *isa)
     const int avx2 = has(leaf1c, bit_FMA | bit_F16C) && has(leaf7b, bit_AVX2);
     if (strcmp(isa, "avx2") == 0)
         return avx2;
-    /* x86-64-v4, the psABI level: also what its lower levels allow the compiler */
+    /* x86-64-v4, the psABI level, includes the features of the lower levels. */
     if (!__get_cpuid(0x80000001, &a, &b, &ext1c, &d))
         return 0;
     return avx2 && has(low, 0xe6) && has(ext1c, bit_LZCNT) && has(leaf1c, bit_MOVBE | bit_POPCNT | bit_SSE4_2)

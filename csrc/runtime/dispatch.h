@@ -1,4 +1,4 @@
-/* dispatch.h -- which compiled variant of the kernels runs. */
+/* dispatch.h -- the compiled variants of the kernels and the one in use. */
 #ifndef PE_DISPATCH_H
 #define PE_DISPATCH_H
 

@@ -1,11 +1,11 @@
 /* pool.c -- a small pool of sleeping workers.
  *
- * Work is cut into blocks whose size the caller fixes, so what a block computes does not depend on how many
- * threads there are. The calling thread takes part; workers are started at the first call that is worth them,
- * sleep on a condition variable (never spin: 30 times slower when cores are shared) and are forgotten by a
- * forked child. A second caller does not wait for the pool: it runs its own blocks alone.
+ * The caller fixes the units of a block, so the result of a block does not depend on the number of threads. The calling
+ * thread takes part. Workers are started by the first call that is worth them. They sleep on a condition variable:
+ * spinning workers made calls 30 times slower on shared cores. A forked child forgets them. A second caller does not wait
+ * for the pool; it runs its own blocks alone.
  */
-#define _POSIX_C_SOURCE 200809L /* -std=c11 hides threads and signals */
+#define _POSIX_C_SOURCE 200809L /* otherwise -std=c11 hides threads and signals */
 #include "runtime/pool.h"
 
 #include <stdatomic.h>
@@ -22,7 +22,7 @@ typedef CONDITION_VARIABLE cond;
 static void lock(mutex *m) { AcquireSRWLockExclusive(m); }
 static void unlock(mutex *m) { ReleaseSRWLockExclusive(m); }
 static void sleep_on(cond *c, mutex *m) { SleepConditionVariableSRW(c, m, INFINITE, 0); }
-static void sleep_a_while(cond *c, mutex *m) { SleepConditionVariableSRW(c, m, 50, 0); }
+static void sleep_50_ms(cond *c, mutex *m) { SleepConditionVariableSRW(c, m, 50, 0); }
 static void wake_all(cond *c) { WakeAllConditionVariable(c); }
 static void worker(void);
 static void __cdecl enter(void *unused)
@@ -42,7 +42,7 @@ typedef pthread_cond_t cond;
 static void lock(mutex *m) { pthread_mutex_lock(m); }
 static void unlock(mutex *m) { pthread_mutex_unlock(m); }
 static void sleep_on(cond *c, mutex *m) { pthread_cond_wait(c, m); }
-static void sleep_a_while(cond *c, mutex *m)
+static void sleep_50_ms(cond *c, mutex *m)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -63,7 +63,7 @@ static int start_thread(void)
 {
     pthread_t thread;
     sigset_t all, old;
-    sigfillset(&all); /* signals belong to Python's threads */
+    sigfillset(&all); /* Python's threads handle signals */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     const int started = pthread_create(&thread, NULL, enter, NULL) == 0 && pthread_detach(thread) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -71,62 +71,72 @@ static int start_thread(void)
 }
 #endif
 
-enum { KEPT = 8 };
-static const double worth_ns = 300e3; /* below this a wake-up costs more than a second core brings */
+static const double worth_waking_ns = 300e3; /* below, waking a worker takes longer than it saves */
 
 typedef struct {
     const pe_job *job;
-    pe_call for_workers; /* as job->call, but its stop() must not touch Python */
+    pe_call for_workers; /* a copy of job->call whose stop() does not touch Python */
     idx blocks;
-    atomic_ptrdiff_t next;
+    atomic_ptrdiff_t next_block;
     atomic_int stopped;
 } shared_job;
 
 static struct {
     mutex lock;
     cond wake, idle;
-    shared_job *job; /* NULL when there is nothing to join */
-    unsigned generation;
-    int busy, workers, wanted, running;
+    shared_job *job;     /* NULL: no job to join */
+    unsigned generation; /* number of the job */
+    int busy, workers;   /* whether a caller has the pool; threads that exist */
+    int wanted, running; /* workers that may still join the job; workers that run it */
 } pool = {.lock = MUTEX_INIT, .wake = COND_INIT, .idle = COND_INIT};
 
 static atomic_int threads = 1;
 
-/* Scratch outlives calls: a fresh 100 KB costs page faults worth several tiles. */
+/* ---- scratch, kept between calls: the page faults of fresh 100 KB cost as much as several tiles ---- */
+
+enum { KEPT = 8, LARGEST_KEPT = 1 << 22 };
+
 static struct {
     mutex lock;
-    void *kept[KEPT];
+    void *memory[KEPT];
     size_t size[KEPT];
-} scratches = {.lock = MUTEX_INIT};
+} kept = {.lock = MUTEX_INIT};
 
+/* At least *size bytes, NULL if there are none; *size becomes their number. */
 static void *scratch_take(size_t *size)
 {
     void *found = NULL;
-    lock(&scratches.lock);
-    for (int i = 0; i < KEPT && !found; i++)
-        if (scratches.kept[i] && scratches.size[i] >= *size) {
-            found = scratches.kept[i];
-            *size = scratches.size[i];
-            scratches.kept[i] = NULL;
+    lock(&kept.lock);
+    for (int i = 0; i < KEPT; i++) {
+        if (kept.memory[i] && kept.size[i] >= *size) {
+            found = kept.memory[i];
+            *size = kept.size[i];
+            kept.memory[i] = NULL;
+            break;
         }
-    unlock(&scratches.lock);
+    }
+    unlock(&kept.lock);
     return found ? found : malloc(*size);
 }
 
 static void scratch_give(void *memory, size_t size)
 {
-    enum { WORTH_KEEPING = 1 << 22 };
-    lock(&scratches.lock);
-    for (int i = 0; i < KEPT && memory && size <= WORTH_KEEPING; i++)
-        if (!scratches.kept[i]) {
-            scratches.kept[i] = memory;
-            scratches.size[i] = size;
+    lock(&kept.lock);
+    for (int i = 0; i < KEPT; i++) {
+        if (!kept.memory[i] && size <= LARGEST_KEPT) {
+            kept.memory[i] = memory;
+            kept.size[i] = size;
             memory = NULL;
+            break;
         }
-    unlock(&scratches.lock);
+    }
+    unlock(&kept.lock);
     free(memory);
 }
 
+/* ---- blocks ---- */
+
+/* Take blocks until none is left. A thread without memory for its scratch leaves its blocks to the others. */
 static void run_blocks(shared_job *s, const pe_call *call)
 {
     enum { ALIGN = 64, ON_STACK = 8192 };
@@ -138,7 +148,7 @@ static void run_blocks(shared_job *s, const pe_call *call)
         return;
     pe_work work = {.scratch = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN};
     while (!atomic_load_explicit(&s->stopped, memory_order_relaxed)) {
-        work.block = atomic_fetch_add(&s->next, 1);
+        work.block = atomic_fetch_add(&s->next_block, 1);
         if (work.block >= s->blocks)
             break;
         const idx begin = work.block * job->block, end = begin + job->block;
@@ -162,8 +172,8 @@ static void worker(void)
     for (;;) {
         while (!pool.job || pool.generation == seen || pool.wanted == 0)
             sleep_on(&pool.wake, &pool.lock);
-        seen = pool.generation;
         shared_job *s = pool.job;
+        seen = pool.generation;
         pool.wanted--;
         pool.running++;
         unlock(&pool.lock);
@@ -174,30 +184,47 @@ static void worker(void)
     }
 }
 
-#ifndef _WIN32
-/* A forked child has this memory but none of the threads, locks that nobody will open, and scratch whose entry may be
- * half written: what was kept is lost to it. */
-static void forget_workers(void)
-{
-    memset(scratches.kept, 0, sizeof scratches.kept);
-    pool.lock = scratches.lock = (mutex)MUTEX_INIT;
-    pool.wake = pool.idle = (cond)COND_INIT;
-    pool.job = NULL;
-    pool.busy = pool.workers = pool.wanted = pool.running = 0;
-}
-#endif
-
+/* Take the pool unless another caller has it, and give it as many workers as can be started, `wanted` at most. */
 static int take_pool(int wanted)
 {
     lock(&pool.lock);
     const int taken = !pool.busy;
-    if (taken) {
-        pool.busy = 1;
-        while (pool.workers < wanted && start_thread())
-            pool.workers++;
-    }
+    pool.busy = 1;
+    while (taken && pool.workers < wanted && start_thread())
+        pool.workers++;
     unlock(&pool.lock);
     return taken;
+}
+
+static void offer(shared_job *s, int wanted)
+{
+    s->for_workers = *s->job->call;
+    s->for_workers.stop = workers_stop;
+    s->for_workers.watch = s;
+    lock(&pool.lock);
+    pool.job = s;
+    pool.wanted = wanted;
+    pool.generation++;
+    wake_all(&pool.wake);
+    unlock(&pool.lock);
+}
+
+/* Wait for the workers that joined. stop() may take the interpreter's lock: never while this thread holds the pool's. */
+static void withdraw(shared_job *s)
+{
+    const pe_call *call = s->job->call;
+    lock(&pool.lock);
+    pool.job = NULL;
+    pool.wanted = 0;
+    while (pool.running) {
+        sleep_50_ms(&pool.idle, &pool.lock);
+        unlock(&pool.lock);
+        if (call->stop && call->stop(call))
+            atomic_store(&s->stopped, 1);
+        lock(&pool.lock);
+    }
+    pool.busy = 0;
+    unlock(&pool.lock);
 }
 
 int pe_run(const pe_job *job)
@@ -205,38 +232,29 @@ int pe_run(const pe_job *job)
     shared_job s = {.job = job, .blocks = BLOCKS(job->units, job->block)};
     const int most = atomic_load(&threads);
     const int wanted = (int)(s.blocks < most ? s.blocks : most) - 1;
-    const int helped = wanted > 0 && job->ns * (double)job->units > worth_ns && take_pool(wanted);
-    if (helped) {
-        s.for_workers = *job->call;
-        s.for_workers.stop = workers_stop;
-        s.for_workers.watch = &s;
-        lock(&pool.lock);
-        pool.job = &s;
-        pool.wanted = wanted;
-        pool.generation++;
-        wake_all(&pool.wake);
-        unlock(&pool.lock);
-    }
+    const int helped = wanted > 0 && job->ns * (double)job->units > worth_waking_ns && take_pool(wanted);
+    if (helped)
+        offer(&s, wanted);
     run_blocks(&s, job->call);
-    if (helped) {
-        lock(&pool.lock);
-        pool.job = NULL; /* too late to join */
-        pool.wanted = 0;
-        while (pool.running) {
-            sleep_a_while(&pool.idle, &pool.lock);
-            unlock(&pool.lock);
-            if (job->call->stop && job->call->stop(job->call)) /* it may take the interpreter's lock: not with ours */
-                atomic_store(&s.stopped, 1);
-            lock(&pool.lock);
-        }
-        pool.busy = 0;
-        unlock(&pool.lock);
-    }
-    /* a thread without memory leaves its blocks to the others; perhaps nobody had any */
+    if (helped)
+        withdraw(&s);
     if (atomic_load(&s.stopped))
         return PE_STOPPED;
-    return atomic_load(&s.next) < s.blocks ? PE_NO_MEMORY : PE_DONE;
+    return atomic_load(&s.next_block) < s.blocks ? PE_NO_MEMORY : PE_DONE;
 }
+
+#ifndef _WIN32
+/* A forked child has this memory but none of the threads, and locks that nobody will open. An entry of `kept` may be half
+ * written: the child gives up what was kept. */
+static void forget_workers(void)
+{
+    memset(kept.memory, 0, sizeof kept.memory);
+    pool.lock = kept.lock = (mutex)MUTEX_INIT;
+    pool.wake = pool.idle = (cond)COND_INIT;
+    pool.job = NULL;
+    pool.busy = pool.workers = pool.wanted = pool.running = 0;
+}
+#endif
 
 int pe_pool_init(void)
 {

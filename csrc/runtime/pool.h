@@ -1,4 +1,4 @@
-/* pool.h -- runs a kernel over the units of a call, on as many threads as are worth it. */
+/* pool.h -- run a kernel over the units of a call, on as many threads as are worth it. */
 #ifndef PE_POOL_H
 #define PE_POOL_H
 
@@ -7,14 +7,14 @@
 typedef struct {
     const pe_kernel *kernel;
     const pe_call *call;
-    idx units, block; /* block: units in one piece of work; never a function of the thread count */
+    idx units, block; /* block: units of a work item; it must not depend on the number of threads */
     double ns;        /* rough time of a unit */
     size_t scratch;   /* bytes per thread */
 } pe_job;
 
 enum { PE_DONE, PE_STOPPED, PE_NO_MEMORY };
 
-int pe_pool_init(void); /* once, before any call: what a forked child must know */
+int pe_pool_init(void); /* before any call: prepares for forks */
 int pe_run(const pe_job *job);
 int pe_threads(void);
 void pe_set_threads(int n);
