@@ -7,25 +7,26 @@
 
 #include "posenc.h"
 
-/* One operand of a signature, read from the text of its row. */
+/* One operand of a signature; ops.def explains the types and marks. */
 typedef struct {
     char name[20];
-    char type;                   /* 'r' real, 'f' f64, 'p' pos, 'i' i64, 'b' bool, '*' tuple of terms */
-    unsigned char axes[PE_CORE]; /* places in dim */
+    char type;                   /* first letter: real, f64, pos, i64, bool, operators */
+    unsigned char axes[PE_CORE]; /* entries of dim */
     int naxes, output, optional, strided, summed, finite, in_tile;
 } pe_operand;
 
+/* The signature of a row of ops.def */
 typedef struct {
-    const char *name, *signature;
+    const char *name, *text;
     int op, noperands, nparams;
     int is_operator; /* attention takes it in `bias` */
-    int first_axis;  /* the first entry of dim that the row reads: a row without capital axes begins at 'a' */
+    int is_summed;   /* an output is summed over all rows */
+    int first_axis;  /* first entry of dim that the row reads: a row without capital axes begins at 'a' */
     pe_operand operand[PE_ARRAYS];
-    char param[PE_PARAMS][20];
-} pe_row_of_table;
+} pe_signature;
 
 typedef struct {
-    pe_row_of_table row[PE_COUNT];
+    pe_signature row[PE_COUNT];
 } pe_table;
 
 int pe_table_read(pe_table *table);

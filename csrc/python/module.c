@@ -5,31 +5,35 @@
 
 #include <string.h>
 
-static int state_of(PyObject *module, const pe_table **table)
+/* NULL with an exception for a module that was created but not executed */
+static const pe_table *table_of(PyObject *module)
 {
-    *table = PyModule_GetState(module);
-    return *table ? 0 : -1;
+    const pe_table *table = PyModule_GetState(module);
+    if (!table)
+        PyErr_SetString(PyExc_SystemError, "posenc._core: the module is not initialised");
+    return table;
 }
 
-#define CALLABLE(name, ...)                                                                  \
-    static PyObject *call_##name(PyObject *module, PyObject *const *args, Py_ssize_t nargs)  \
-    {                                                                                        \
-        const pe_table *table;                                                               \
-        return state_of(module, &table) < 0 ? NULL : pe_bind(table, PE_##name, args, nargs); \
+#define CALLABLE(name, ...)                                                                 \
+    static PyObject *call_##name(PyObject *module, PyObject *const *args, Py_ssize_t nargs) \
+    {                                                                                       \
+        const pe_table *table = table_of(module);                                           \
+        return table ? pe_bind(table, PE_##name, args, nargs) : NULL;                       \
     }
 #include "ops.def"
 
 static PyObject *isas(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-    PyObject *names = PyTuple_New(0);
-    for (int i = 0; i < pe_isa_count() && names; i++)
-        if (pe_isa_usable(i)) {
-            PyObject *one = Py_BuildValue("(s)", pe_isa_name(i));
-            PyObject *more = one ? PySequence_Concat(names, one) : NULL;
-            Py_XDECREF(one);
-            Py_SETREF(names, more);
-        }
+    PyObject *list = PyList_New(0);
+    int failed = !list;
+    for (int i = 0; i < pe_isa_count(); i++) {
+        PyObject *name = PyUnicode_FromString(pe_isa_name(i));
+        failed = failed || !name || (pe_isa_usable(i) && PyList_Append(list, name) < 0);
+        Py_XDECREF(name);
+    }
+    PyObject *names = failed ? NULL : PyList_AsTuple(list);
+    Py_XDECREF(list);
     return names;
 }
 
@@ -45,12 +49,13 @@ static PyObject *set_isa(PyObject *module, PyObject *name)
     const char *wanted = PyUnicode_AsUTF8(name);
     if (!wanted)
         return NULL;
-    for (int i = 0; i < pe_isa_count(); i++)
+    for (int i = 0; i < pe_isa_count(); i++) {
         if (strcmp(pe_isa_name(i), wanted) == 0 && pe_isa_usable(i)) {
             pe_set_isa(i);
             Py_RETURN_NONE;
         }
-    return PyErr_Format(PyExc_ValueError, "use_isa: name has %R; expected one of isas()", name);
+    }
+    return PyErr_Format(PyExc_ValueError, "use_isa: name is %R; expected one of isas()", name);
 }
 
 static PyObject *threads(PyObject *module, PyObject *unused)
@@ -66,51 +71,47 @@ static PyObject *set_threads(PyObject *module, PyObject *number)
     if (n == -1 && PyErr_Occurred())
         return NULL;
     if (n < 1 || n > MOST_THREADS)
-        return PyErr_Format(PyExc_ValueError, "set_num_threads: n has %ld; expected 1 to %d", n, MOST_THREADS);
+        return PyErr_Format(PyExc_ValueError, "set_num_threads: n is %ld; expected 1 to %d", n, MOST_THREADS);
     pe_set_threads((int)n);
     Py_RETURN_NONE;
-}
-
-static PyObject *table(PyObject *module, PyObject *unused)
-{
-    (void)unused;
-    const pe_table *rows;
-    if (state_of(module, &rows) < 0)
-        return NULL;
-    PyObject *signatures = PyDict_New();
-    for (int op = 0; op < PE_COUNT && signatures; op++) {
-        PyObject *signature = PyUnicode_FromString(rows->row[op].signature);
-        if (!signature || PyDict_SetItemString(signatures, rows->row[op].name, signature) < 0)
-            Py_CLEAR(signatures);
-        Py_XDECREF(signature);
-    }
-    return signatures;
 }
 
 /* Put a new reference into a dict; NULL passes an exception on. */
 static int put(PyObject *dict, const char *name, PyObject *value)
 {
-    const int status = value ? PyDict_SetItemString(dict, name, value) : -1;
+    const int status = dict && value ? PyDict_SetItemString(dict, name, value) : -1;
     Py_XDECREF(value);
     return status;
+}
+
+static PyObject *table(PyObject *module, PyObject *unused)
+{
+    (void)unused;
+    const pe_table *rows = table_of(module);
+    PyObject *signatures = rows ? PyDict_New() : NULL;
+    int failed = !signatures;
+    for (int op = 0; op < PE_COUNT; op++)
+        failed = failed || put(signatures, rows->row[op].name, PyUnicode_FromString(rows->row[op].text)) < 0;
+    if (failed)
+        Py_CLEAR(signatures);
+    return signatures;
 }
 
 static PyObject *constants(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
     PyObject *all = PyDict_New(), *tableaus = PyDict_New();
-    int status = all && tableaus ? 0 : -1;
-#define CONSTANT(name, value) status = status < 0 ? -1 : put(all, #name, PyLong_FromLong(value));
-#define OPTIONS(name, ...) status = status < 0 ? -1 : put(all, #name, PyUnicode_FromString(#__VA_ARGS__));
+    int failed = 0;
+#define CONSTANT(name, value) failed = failed || put(all, #name, PyLong_FromLong(value)) < 0;
+#define OPTIONS(name, ...) failed = failed || put(all, #name, PyUnicode_FromString(#__VA_ARGS__)) < 0;
 #define TABLEAU(name, stages, t1, t2, t3, ...) \
-    status = status < 0 ? -1 : put(tableaus, #name, Py_BuildValue("i(dddddd)(dddd)", stages, DOUBLES(__VA_ARGS__)));
-#define DOUBLES(a, b, c, d, e, f, g, h, i, j)                                                               \
-    (double)(a), (double)(b), (double)(c), (double)(d), (double)(e), (double)(f), (double)(g), (double)(h), \
-        (double)(i), (double)(j)
+    failed = failed || put(tableaus, #name, Py_BuildValue("i(dddddd)(dddd)", stages, DOUBLES(__VA_ARGS__))) < 0;
+#define DOUBLES(a10, a20, a21, a30, a31, a32, b0, b1, b2, b3)                                               \
+    (double)(a10), (double)(a20), (double)(a21), (double)(a30), (double)(a31), (double)(a32), (double)(b0), \
+        (double)(b1), (double)(b2), (double)(b3)
 #include "constants.def"
-    if (status < 0 || PyDict_SetItemString(all, "TABLEAUS", tableaus) < 0)
+    if (put(failed ? NULL : all, "TABLEAUS", tableaus) < 0)
         Py_CLEAR(all);
-    Py_XDECREF(tableaus);
     return all;
 }
 
@@ -118,7 +119,7 @@ static PyObject *constants(PyObject *module, PyObject *unused)
 #define PE_BUILD "unknown flags"
 #endif
 #if defined(__clang__)
-#define PE_COMPILER __VERSION__ /* says "Clang" itself */
+#define PE_COMPILER __VERSION__ /* it begins with "Clang" */
 #elif defined(__GNUC__)
 #define PE_COMPILER "GCC " __VERSION__
 #elif defined(_MSC_VER)
@@ -139,8 +140,8 @@ static PyMethodDef methods[] = {
     {"isa", isa, METH_NOARGS, "name of the kernel variant in use"},
     {"isas", isas, METH_NOARGS, "names of the variants that this machine can run, slowest first"},
     {"set_isa", set_isa, METH_O, "use the variant of that name"},
-    {"threads", threads, METH_NOARGS, "how many threads a call may use"},
-    {"set_threads", set_threads, METH_O, "let a call use that many threads"},
+    {"threads", threads, METH_NOARGS, "most threads of a call"},
+    {"set_threads", set_threads, METH_O, "set the most threads of a call"},
     {"table", table, METH_NOARGS, "{row: signature} of ops.def"},
     {"constants", constants, METH_NOARGS, "{name: value} of constants.def"},
     {"build", build, METH_NOARGS, "compiler and flags"},

@@ -1,4 +1,4 @@
-/* signature.c -- the table as data: ops.def read into rows, their signatures once from text, when the module is made. */
+/* signature.c -- ops.def as data: the signatures of its rows, read once when the module is made, and their costs. */
 #include "python/bind.h"
 
 #include <string.h>
@@ -28,11 +28,11 @@ void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double 
     }
 }
 
+/* Copy the word at s, of letters, digits and _; return what follows it. */
 static const char *read_word(const char *s, char *word, size_t room)
 {
     size_t n = 0;
-    while (*s == ' ')
-        s++;
+    s += strspn(s, " ");
     for (; (*s >= 'a' && *s <= 'z') || (*s >= '0' && *s <= '9') || *s == '_'; s++)
         if (n + 1 < room)
             word[n++] = *s;
@@ -40,68 +40,63 @@ static const char *read_word(const char *s, char *word, size_t room)
     return s;
 }
 
-static int read_signature(pe_row_of_table *row)
+/* Read "type name(axes)" with its marks; return what follows it, or NULL if it is none. */
+static const char *read_operand(const char *s, pe_operand *o)
 {
-    const char *s = row->signature;
-    int output = 0;
-    while (*s && *s != ';') {
-        if (*s == ' ' || *s == ',') {
-            s++;
-        } else if (s[0] == '-' && s[1] == '>') {
+    char type[12];
+    s = read_word(s, type, sizeof type);
+    o->type = type[0];
+    s += strspn(s, " ");
+    o->summed = *s == '+';
+    s = read_word(s + o->summed, o->name, sizeof o->name);
+    for (; *s && *s != '('; s++) {
+        o->optional |= *s == '?';
+        o->strided |= *s == '~';
+        o->finite |= *s == '!';
+        o->in_tile |= *s == '@';
+    }
+    for (; *s && *s != ')'; s++)
+        if (*s != '(' && *s != ',' && o->naxes < PE_CORE)
+            o->axes[o->naxes++] = (unsigned char)(*s - 'A');
+    return *s ? s + 1 : NULL;
+}
+
+static int read_signature(pe_signature *row)
+{
+    const char *s = row->text;
+    int output = 0, arrays = 0;
+    row->first_axis = 'a' - 'A';
+    while (s && *s && *s != ';') {
+        pe_operand *o = &row->operand[row->noperands];
+        if (s[0] == '-' && s[1] == '>') {
             output = 1;
             s += 2;
+        } else if (*s == ' ' || *s == ',') {
+            s++;
+        } else if (row->noperands++ == PE_ARRAYS) {
+            return -1;
         } else {
-            char type[8];
-            if (row->noperands == PE_ARRAYS)
-                return -1;
-            pe_operand *o = &row->operand[row->noperands++];
-            s = read_word(s, type, sizeof type);
-            if (strcmp(type, "bias") == 0) {
-                strcpy(o->name, type);
-                o->type = '*';
-                o->optional = 1;
-                s += *s == '*';
-                continue;
-            }
-            o->type = type[0];
+            s = read_operand(s, o);
             o->output = output;
-            while (*s == ' ' || *s == '+')
-                o->summed |= *s++ == '+';
-            s = read_word(s, o->name, sizeof o->name);
-            for (; *s && *s != '('; s++) {
-                o->optional |= *s == '?';
-                o->strided |= *s == '~';
-                o->finite |= *s == '!';
-                o->in_tile |= *s == '@';
-            }
+            arrays += !o->in_tile;
+            row->is_summed |= o->summed;
             row->is_operator |= o->output && o->in_tile;
-            if (o->in_tile)
-                row->first_axis = 0;
-            if (*s++ != '(')
-                return -1;
-            for (; *s && *s != ')'; s++)
-                if (*s != ',' && o->naxes < PE_CORE)
-                    o->axes[o->naxes++] = (unsigned char)(*s - 'A');
-            s += *s == ')';
+            row->first_axis = o->in_tile ? 0 : row->first_axis;
         }
     }
-    while (*s) {
-        if (row->nparams == PE_PARAMS)
-            return -1;
-        s = read_word(s + 1, row->param[row->nparams++], sizeof row->param[0]);
-    }
-    return 0;
+    for (; s && *s; s++)
+        row->nparams += *s == ';' || *s == ',';
+    return s && row->nparams <= PE_PARAMS && (!row->is_operator || arrays <= PE_TERM_ARRAYS) ? 0 : -1;
 }
 
 int pe_table_read(pe_table *table)
 {
+    memset(table, 0, sizeof *table);
     for (int op = 0; op < PE_COUNT; op++) {
-        pe_row_of_table *row = &table->row[op];
-        memset(row, 0, sizeof *row);
-        row->name = rows[op].name;
-        row->signature = rows[op].signature;
+        pe_signature *row = &table->row[op];
         row->op = op;
-        row->first_axis = 'a' - 'A';
+        row->name = rows[op].name;
+        row->text = rows[op].signature;
         row->is_operator = rows[op].only_in_attention;
         if (read_signature(row) < 0) {
             PyErr_Format(PyExc_SystemError, "posenc: cannot read the signature of %s", row->name);
