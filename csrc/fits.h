@@ -1,16 +1,24 @@
 /* fits.h -- conditions and sizes that the rows of ops.def name, where a row would be too long for them.
  *
  * A condition on lengths and parameters holds if no kernel of the row accesses memory out of bounds. D(x) is the length of
- * axis x, or -1 if no operand defines it; P(k) is parameter k. `dim` and `par` are those of the call.
+ * axis x, or -1 if no operand defines it; P(name) is a parameter. `dim` and `par` are those of the call.
  */
 #ifndef PE_FITS_H
 #define PE_FITS_H
 
 #include "posenc.h"
 
-#define P(k) par[k]
+#define P(name) par[name]
 #define FITS(condition, units) ((condition) ? (units) : -1)
 #define AT_MOST(n, most) ((n) < (most) ? (n) : (most))
+
+/* Parameters in the order of the rows */
+enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT, A_HEAD_PARTS, A_BLOCK_PARTS, A_MODE }; /* attention, logits */
+enum { SINUSOID_SINE, SINUSOID_COSINE, SINUSOID_STEP, SINUSOID_SINE_SCALE, SINUSOID_COSINE_SCALE };
+enum { RECURRENT_GRU, RECURRENT_SKIP };
+enum { FLOATER_DT, FLOATER_METHOD };
+enum { CONVOLUTION_TOP, CONVOLUTION_LEFT, CONVOLUTION_PADDING, CONVOLUTION_RESIDUAL, CONVOLUTION_FOLD };
+enum { GRAM_MODE };
 
 /* ---- attention and its operators ---- */
 
@@ -27,14 +35,18 @@
 
 /* The gradient of attention cuts a kv head into chunks, head_parts x block_parts of them. If chunks are units of their own
  * (VJP_APART), the dS reductions have a row for each part of the blocks of a head. */
-#define ATTENTION_VJP_FITS                                                             \
-    (P(5) >= 1 && P(6) >= 1 && P(5) * P(6) <= VJP_PARTS && (D(l) < 0 || DIAGONALS_FIT) \
-     && (D(t) < 0 || (double)D(t) >= (double)D(h) * (P(7) == VJP_APART ? P(6) : 1)))
+#define ATTENTION_VJP_FITS                                                                            \
+    (P(A_HEAD_PARTS) >= 1 && P(A_BLOCK_PARTS) >= 1 && P(A_HEAD_PARTS) * P(A_BLOCK_PARTS) <= VJP_PARTS \
+     && (D(l) < 0 || DIAGONALS_FIT)                                                                   \
+     && (D(t) < 0 || (double)D(t) >= (double)D(h) * (P(A_MODE) == VJP_APART ? P(A_BLOCK_PARTS) : 1)))
 
 /* ---- encodings ---- */
 
 /* Interleaved pairs (step 2) begin at column 0, in either order; two halves (step 1) may lie anywhere. */
-#define SINUSOID_FITS (P(2) == 1 || (P(2) == 2 && ((P(0) == 0 && P(1) == 1) || (P(0) == 1 && P(1) == 0))))
+#define SINUSOID_FITS                                                        \
+    (P(SINUSOID_STEP) == 1                                                   \
+     || (P(SINUSOID_STEP) == 2 && P(SINUSOID_SINE) + P(SINUSOID_COSINE) == 1 \
+         && P(SINUSOID_SINE) * P(SINUSOID_COSINE) == 0))
 
 /* Scans along positions: columns of the batch that are scanned together, and most shares of a batch. Every share has
  * weights of its own. */
@@ -46,20 +58,23 @@ enum {
 #include "constants.def"
     FLOATER_METHODS
 };
-#define RECURRENT_FITS (D(g) == (P(0) != 0 ? 3 : 1) * D(c) && D(s) == (P(0) != 0 ? 2 : 1))
-#define FLOATER_FITS (D(j) == D(c) + 1 && D(k) == D(e) + 1 && D(s) > 0 && P(1) >= 0 && P(1) < FLOATER_METHODS)
+#define RECURRENT_FITS (P(RECURRENT_GRU) != 0 ? D(g) == 3 * D(c) && D(s) == 2 : D(g) == D(c) && D(s) == 1)
+#define RECURRENT_VJP_FITS (RECURRENT_FITS && D(m) == D(n) + (P(RECURRENT_SKIP) != 0))
+#define FLOATER_FITS \
+    (D(j) == D(c) + 1 && D(k) == D(e) + 1 && D(s) > 0 && P(FLOATER_METHOD) >= 0 && P(FLOATER_METHOD) < FLOATER_METHODS)
 
 /* Columns of a unit of the convolutions. A unit of the kernel's gradient grows with the taps, because its block holds sums
  * for all of them: they take at most twice the memory of the data in double. */
 enum { CONVOLUTION_TILE = 64, CONVOLUTION_GRADIENTS = 128 };
 #define CONVOLUTION_UNIT (256 + D(s) / CONVOLUTION_GRADIENTS * CONVOLUTION_GRADIENTS)
 /* top and left are taps of the kernel; a circular convolution wraps around at most once. */
-#define CONVOLUTION_REACH(taps, before, n)      \
-    ((before) >= 0 && (before) < (double)(taps) \
-     && (P(2) != PADDING_CIRCULAR || (n) == 0   \
+#define CONVOLUTION_REACH(taps, before, n)                      \
+    ((before) >= 0 && (before) < (double)(taps)                 \
+     && (P(CONVOLUTION_PADDING) != PADDING_CIRCULAR || (n) == 0 \
          || ((before) <= (double)(n) && (double)(taps)-1 - (before) <= (double)(n))))
 #define CONVOLUTION_FITS \
-    (D(y) * D(w) == 0 || (CONVOLUTION_REACH(D(r), P(0), D(y)) && CONVOLUTION_REACH(D(s), P(1), D(w))))
+    (D(y) * D(w) == 0    \
+     || (CONVOLUTION_REACH(D(r), P(CONVOLUTION_TOP), D(y)) && CONVOLUTION_REACH(D(s), P(CONVOLUTION_LEFT), D(w))))
 
 /* Columns of a unit that sums rows: their doubles stay in the first-level cache. */
 enum { ROW_TILE = 512 };

@@ -186,9 +186,9 @@ static int check_angles(const agreement *a)
 static int is_ready(const pe_operand *o, PyArrayObject *array)
 {
     const int last = PyArray_NDIM(array) - 1;
-    const int dense = o->naxes == 0 || o->strided || PyArray_SIZE(array) == 0 || PyArray_DIM(array, last) == 1
-                      || PyArray_STRIDE(array, last) == PyArray_ITEMSIZE(array);
-    return dense && PyArray_ISALIGNED(array) && PyArray_ISNOTSWAPPED(array);
+    const int no_gaps = o->naxes == 0 || o->strided || PyArray_SIZE(array) == 0 || PyArray_DIM(array, last) == 1
+                        || PyArray_STRIDE(array, last) == PyArray_ITEMSIZE(array);
+    return no_gaps && PyArray_ISALIGNED(array) && PyArray_ISNOTSWAPPED(array);
 }
 
 /* Copy an input that kernels cannot read in place; an output that they cannot write in place is an error. */

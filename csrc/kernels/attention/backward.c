@@ -15,12 +15,9 @@
 #include "attention/bias_grad.h"
 #include "attention/scores.h"
 #include "base/elementary.h"
-#include "fits.h"
 #include "tile/gemm.h"
 #include "tile/outer.h"
 #include "tile/panel.h"
-
-enum { A_HEAD_PARTS = A_SHIFT + 1, A_BLOCK_PARTS, A_MODE };
 
 /* Queries and cotangents of a block are there twice: on lanes, as the scores want them, and as rows in strips. */
 typedef struct {

@@ -12,6 +12,7 @@
 #define PE_TILE_H
 
 #include "base/layout.h"
+#include "fits.h"
 #include "base/row.h"
 #include "base/vec.h"
 
@@ -23,7 +24,6 @@ enum { PANELS = BLOCK_M / PANEL_LANES }; /* at most, in a block */
 
 /* Operands and parameters that begin the rows attention, attention_vjp, logits and logits_vjp of ops.def */
 enum { A_Q, A_K, A_V, A_KEEP, A_Q_POSITIONS, A_K_POSITIONS, A_Q_SEGMENTS, A_K_SEGMENTS, A_BIAS, A_OUT, A_LSE };
-enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT };
 
 /* A panel is one vector of lanes or two. Its first `lanes` lanes are queries. */
 typedef struct {
