@@ -3,10 +3,13 @@
 The module is imported on demand: ``import posenc.analysis``. Only the integral of `decay` needs scipy.
 """
 
-from . import bands, curves, matrices, profiles
+import typing
+
+from .._core_api.names import public_names as _public_names
 from .bands import *
 from .curves import *
 from .matrices import *
 from .profiles import *
 
-__all__ = [*bands.__all__, *curves.__all__, *matrices.__all__, *profiles.__all__]
+if not typing.TYPE_CHECKING:
+    __all__ = _public_names(globals())

@@ -95,7 +95,9 @@ def cosine_and_sine_sums(
 
 
 @overload
-def inner_product(m: float, n: float, frequencies: PairFrequencies, *, weights: None = None) -> np.float64: ...
+def inner_product(  # pyright: ignore[reportOverlappingOverload]
+    m: float, n: float, frequencies: PairFrequencies, *, weights: None = None
+) -> np.float64: ...
 @overload
 def inner_product(
     m: npt.ArrayLike, n: npt.ArrayLike, frequencies: PairFrequencies, *, weights: None = None
@@ -177,7 +179,7 @@ def inner_product(
 
 
 @overload
-def decay(
+def decay(  # pyright: ignore[reportOverlappingOverload]
     distances: float,
     *,
     schedule: Schedule = "geometric",

@@ -213,9 +213,10 @@ def order_sensitivity(
         expected = f"({len(rows)}, ...), one row per row of x"
         fail(ValueError, name, "function", f"a result of shape {unpermuted.shape}", expected)
     size = np.linalg.norm(unpermuted) or 1.0
-    return np.array(
-        [np.linalg.norm(np.asarray(function(rows[order]), F64) - unpermuted[order]) / size for order in orders]
-    )
+    sensitivities = np.empty(len(orders))
+    for number, order in enumerate(orders):
+        sensitivities[number] = np.linalg.norm(np.asarray(function(rows[order]), F64) - unpermuted[order]) / size
+    return sensitivities
 
 
 def as_permutations(function: str, permutations: int | npt.ArrayLike, n: int, seed: int) -> Array:

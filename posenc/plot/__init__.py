@@ -5,15 +5,18 @@ written or shown: call ``figure.savefig(...)``, or end a notebook cell with the 
 module is imported on demand and needs matplotlib (``pip install "posenc[plot]"``).
 """
 
+import typing
+
 try:
     import matplotlib  # noqa: F401
 except ImportError as error:
     raise ImportError('posenc.plot needs matplotlib; pip install "posenc[plot]"') from error
 
-from . import curves, images, rotations, styles
+from .._core_api.names import public_names as _public_names
 from .curves import *
 from .images import *
 from .rotations import *
 from .styles import *
 
-__all__ = [*curves.__all__, *images.__all__, *rotations.__all__, *styles.__all__]
+if not typing.TYPE_CHECKING:
+    __all__ = _public_names(globals())

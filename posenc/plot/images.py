@@ -239,12 +239,14 @@ def attention_maps(
         for band, schemes in enumerate(bands):
             line = grid[band * down + row]
             for axes, scheme in zip(line, schemes, strict=False):
-                image = axes.imshow(matrices[scheme][row], **scale)
+                axes.imshow(matrices[scheme][row], **scale)
                 axes.set_xticks(range(len(text)), text, rotation=90)
                 axes.set_yticks(range(len(text)), text if axes is line[0] else [])
                 axes.set(title=scheme if row == 0 else "", xlabel="key" if row == down - 1 else "")
             for axes in line[len(schemes) :]:
                 axes.axis("off")
             line[0].set_ylabel(f"{row_name}\n\nquery", fontsize=9)
-            figure.colorbar(image, ax=list(line), label=f"change of {label}" if signed else label, shrink=0.8)
+            figure.colorbar(
+                line[0].images[0], ax=list(line), label=f"change of {label}" if signed else label, shrink=0.8
+            )
     return figure

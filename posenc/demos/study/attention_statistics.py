@@ -52,7 +52,7 @@ class StatisticsRow(TypedDict):
     method: str
     length: int
     perplexity: float
-    perplexity_near: float | None
+    perplexity_near: float
     """With the keys hidden that are farther back than any in training."""
     entropy: float
     entropy_equal: float
@@ -153,8 +153,9 @@ def statistics_by_length(
     count = protocol(setting, corpus.test, None).targets
     near_scheme = scheme._replace(attention=partial(traced.attention, window=(setting.length - 1, 0)))
     for length in setting.lengths:
-        all_keys = perplexity(setting, scheme, weights, corpus.test, count, length)
-        if all_keys is None:
+        try:
+            all_keys = perplexity(setting, scheme, weights, corpus.test, count, length)
+        except IndexError:  # the table of positions ends before this length
             break
         recorded_count = max(1, STATISTICS_BYTES // length) * length
         at = found[length] = statistics(setting, scheme, weights, corpus.test, recorded_count, length)

@@ -191,9 +191,9 @@ def make_directory(directory: Path, option: Path) -> None:
         raise ValueError(f"--out {option}: {error.strerror or error}") from error
 
 
-def study(request: Request, out: TextIO | None = None) -> None:
+def study(request: Request) -> None:
     """Run the command. ValueError or DivergedError says in one line why it fails."""
-    out, start = out or sys.stdout, time.monotonic()
+    out, start = sys.stdout, time.monotonic()
     keep_freed_memory()
     main, others = select_methods(request.methods, request.seeds, request.setting.name == FULL.name)
     setting, corpus, chosen = prepare(request)

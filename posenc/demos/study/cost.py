@@ -19,15 +19,14 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import NamedTuple, TextIO, TypedDict
 
-import autograd.numpy as anp  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import numpy as np
-from autograd.extend import defvjp, primitive  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 import posenc
 from posenc import autograd as traced
 
 from . import text
 from .allocation import keep_freed_memory
+from .autograd_typed import anp, defvjp, primitive
 from .command import Request, load_text, make_directory
 from .evaluation import perplexity
 from .schemes import SCHEMES, Array, Scheme, Setting, Traced, TracedBias
@@ -45,7 +44,7 @@ MIB = 2**20
 STATUS = Path("/proc/self/status")
 
 
-@primitive  # type: ignore[untyped-decorator, unused-ignore]
+@primitive
 def softmax(scores: Array) -> Array:
     """``exp(scores) / sum exp(scores)`` over the last axis. The gradient keeps only the result."""
     weights: Array = scores - scores.max(-1, keepdims=True)
@@ -270,8 +269,6 @@ def perplexities(
                 weights = train(resized, scheme, corpus.train, corpus.vocabulary, seed)
                 found.append(perplexity(resized, scheme, weights, corpus.test, count, 2 * length))
             alibi, sinusoidal = found
-            assert alibi is not None  # both schemes have positions at every length
-            assert sinusoidal is not None
             print(
                 f"Perplexity in windows of {2 * length}, seed {seed}: {alibi:.2f} for ALiBi trained at {length}, "
                 f"{sinusoidal:.2f} for sinusoidal trained at {2 * length}; ALiBi / sinusoidal {alibi / sinusoidal:.3f}",

@@ -76,17 +76,12 @@ def nats_per_byte(
     return nats
 
 
-def perplexity(
-    setting: Setting, scheme: Scheme, weights: Weights, data: Bytes, count: int, length: int
-) -> float | None:
-    """``exp(mean nats)`` of the same `count` bytes in windows of `length`.
+def perplexity(setting: Setting, scheme: Scheme, weights: Weights, data: Bytes, count: int, length: int) -> float:
+    """``exp(mean nats)`` of the bytes 1 .. count of `data`, read in windows of `length` bytes.
 
-    None if the scheme has no positions for so long a window, as a learned table.
+    IndexError if the scheme has no positions for so long a window, as a learned table beyond the training length.
     """
-    try:
-        return _perplexity(nats_per_byte(setting, scheme, weights, data, count, length))
-    except IndexError:
-        return None
+    return _perplexity(nats_per_byte(setting, scheme, weights, data, count, length))
 
 
 def last_of_windows(nats: Nats, length: int, last: int) -> Nats:

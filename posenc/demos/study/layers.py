@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from autograd.extend import defvjp, defvjp_argnums, primitive  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+from .autograd_typed import defvjp, defvjp_argnums, primitive
 
 Array = npt.NDArray[Any]
 Gradients = tuple[Array, ...]
@@ -26,7 +27,7 @@ def _standardize(x: Array) -> tuple[Array, Array]:
     return centred * inverse, inverse
 
 
-@primitive  # type: ignore[untyped-decorator, unused-ignore]
+@primitive
 def layer_norm(x: Array, gain: Array) -> Array:
     """``gain (x - mean) / sqrt(variance + 1e-5)`` over the last axis."""
     return _standardize(x)[0] * gain
@@ -51,7 +52,7 @@ def _merge_heads(x: Array) -> Array:
     return x.transpose(0, 2, 1, 3).reshape(batch * n, heads * head_width)
 
 
-@primitive  # type: ignore[untyped-decorator, unused-ignore]
+@primitive
 def project_to_heads(x: Array, weight: Array, shape: tuple[int, int, int]) -> Array:
     """``x weight`` split into heads: (batch n, width) -> (batch, heads, n, head width).
 
@@ -65,7 +66,7 @@ def _project_to_heads_vjp(g: Array, _: Array, x: Array, weight: Array, shape: tu
     return _dot_vjp(_merge_heads(g), x, weight)
 
 
-@primitive  # type: ignore[untyped-decorator, unused-ignore]
+@primitive
 def project_from_heads(x: Array, weight: Array) -> Array:
     """``x weight`` with the heads merged: (batch, heads, n, head width) -> (batch n, width)."""
     projected: Array = np.dot(_merge_heads(x), weight)
@@ -78,7 +79,7 @@ def _project_from_heads_vjp(g: Array, _: Array, x: Array, weight: Array) -> Grad
     return merged_gradient.reshape(batch, n, heads, head_width).transpose(0, 2, 1, 3), weight_gradient
 
 
-@primitive  # type: ignore[untyped-decorator, unused-ignore]
+@primitive
 def linear_relu(x: Array, weight: Array) -> Array:
     """``max(x weight, 0)``. The slope at 0 is 0."""
     activations: Array = np.maximum(np.dot(x, weight), np.float32(0))
@@ -108,7 +109,7 @@ _define_vjp(project_from_heads, _project_from_heads_vjp)
 _define_vjp(linear_relu, _linear_relu_vjp)
 
 
-@primitive  # type: ignore[untyped-decorator, unused-ignore]
+@primitive
 def cross_entropy(logits: Array, targets: Array) -> Array:
     """Loss of each target in nats: ``log sum exp(logits) - logits[target]``."""
     shifted: Array = logits - logits.max(-1, keepdims=True)

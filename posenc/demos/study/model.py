@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import sqrt
 
-import autograd.numpy as anp  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import numpy as np
 
 from posenc import autograd as traced
 
+from .autograd_typed import anp
 from .layers import cross_entropy, layer_norm, linear_relu, project_from_heads, project_to_heads
 from .schemes import Array, Scheme, Setting, Traced, Weights
 from .text import Tokens

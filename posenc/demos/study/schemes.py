@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-import autograd.numpy as anp  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import numpy as np
 import numpy.typing as npt
 
 import posenc
 from posenc import autograd as traced
+
+from .autograd_typed import anp
 
 Array = npt.NDArray[np.floating[Any]]
 Traced: TypeAlias = Any

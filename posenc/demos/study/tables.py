@@ -30,7 +30,7 @@ class TrainingRow(TypedDict):
     """Number of trained numbers."""
     seconds: float
     """Time of the training."""
-    validation: float | None
+    validation: float
     """Perplexity of the validation text at the training length."""
     perplexity: ByLength
     last: ByLength

@@ -84,9 +84,10 @@ def from_file(path: Path) -> Corpus:
     """
     try:
         content = path.read_bytes()
-        content.decode("utf-8")
     except OSError as error:
         raise ValueError(f"--text {path}: {error.strerror or error}") from error
+    try:
+        content.decode("utf-8")
     except UnicodeDecodeError as error:
         byte = content[error.start]
         raise ValueError(f"--text {path}: not UTF-8 text (byte {error.start} is 0x{byte:02x})") from error

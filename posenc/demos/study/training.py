@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable
 from math import cos, pi
 
-import autograd.numpy as anp  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import numpy as np
-from autograd import value_and_grad  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
+from .autograd_typed import anp, value_and_grad
 from .checkpoint import State
 from .model import initial, losses
 from .schemes import Scheme, Setting, Traced, Weights

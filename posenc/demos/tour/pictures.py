@@ -110,9 +110,10 @@ def encodings(schemes: Sequence[Scheme]) -> Figure:
 
 def rotations(schemes: Sequence[Scheme]) -> Figure:
     """Draw the products of a query of ones with keys of ones at all positions."""
+    from posenc import plot
 
     def draw(products: Array, axes: Axes) -> None:
-        axes.plot(products, linewidth=1)
+        axes.plot(products, linewidth=1, **plot.line_style(0))
         axes.set(xlabel=f"position of the key; the query is at {MAX_WORDS // 2}", ylabel="product / width")
         axes.grid(alpha=0.3)
 

@@ -30,6 +30,9 @@ MODEL = HEADS * WIDTH
 LINE, LINES = 32, 32
 """Words of a line and lines of a page, for operators on grids; a page has MAX_WORDS words."""
 
+NO_END = 1 << 53
+"""The largest position that posenc takes."""
+
 ADDED, ROTATED = "added to embeddings", "rotates q and k"
 BIAS, READS = "added to logits", "reads q and k"
 
@@ -49,7 +52,7 @@ class Scheme(NamedTuple):
     """Number of words -> the operator on the logits."""
     naive: Callable[[Array, Array], Array] | Callable[[Array, Array, Array], tuple[Array, Array]] | None = None
     """`encode` or `rotate` with angles in float32, as most code computes them."""
-    end: int = 2**53
+    end: int = NO_END
     """The first position that the scheme does not have."""
 
 
@@ -238,7 +241,7 @@ def operators() -> list[Scheme]:
     schemes = []
     for name in (name for name, function in vars(posenc).items() if returns_bias(function)):
         enters = READS if isinstance(operator(name, 2), ContentBias) else BIAS
-        schemes.append(Scheme(name, enters, "b_ij", bias=partial(operator, name), end=ENDS.get(name, 2**53)))
+        schemes.append(Scheme(name, enters, "b_ij", bias=partial(operator, name), end=ENDS.get(name, NO_END)))
     return schemes
 
 
