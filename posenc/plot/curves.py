@@ -152,7 +152,7 @@ def bias(
     distances : array (M,), optional
         Position of the key minus position of the query; by default -64 .. 64.
     legend : bool
-        Whether to name the heads, if there are several.
+        Draw a legend if there are several heads.
     ax : Axes, optional
         Axes to draw on; by default those of a new Figure.
 
@@ -242,7 +242,7 @@ def profile(
     Parameters
     ----------
     schemes : mapping of str to Bias, RopeFrequencies or array (e,)
-        What `posenc.analysis.attention_profile` takes, by its name in the legend.
+        Schemes of `posenc.analysis.attention_profile` by their name in the legend.
     distances : array (M,), optional
         Relative positions of the keys that the query sees; by default -127 .. 0.
     head : int

@@ -1,4 +1,4 @@
-"""Checkpoints of a training, with a description of what was trained. Files are written atomically."""
+"""Checkpoints of a training, with a description of its model, text and options. Files are written atomically."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ BATCH_BYTES = 4096
 
 
 class Protocol(NamedTuple):
-    """How the test text is evaluated. The number of bytes does not depend on the length of the windows."""
+    """The bytes that an evaluation predicts. Their number does not depend on the length of the windows."""
 
     targets: int
     """Bytes that consecutive windows predict."""

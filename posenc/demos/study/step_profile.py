@@ -27,7 +27,7 @@ class StepFractions(NamedTuple):
 
 
 def is_posenc(code: CodeType | str) -> bool:
-    """Whether a profiled function belongs to posenc; the demos, which train the model, do not count."""
+    """Return whether a profiled function belongs to posenc. The demos, which train the model, do not count."""
     if isinstance(code, str):  # a function of an extension module
         return "posenc._core" in code
     file = Path(code.co_filename)

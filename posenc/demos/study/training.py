@@ -62,7 +62,7 @@ def train(
     report : callable
         Called with the number of each step, from 1, and its loss.
     state : State, optional
-        Where to resume; it is not modified.
+        The state to resume from; it is not modified.
     keep : callable
         Called with the state every `CHECKPOINT_INTERVAL` steps and at the end.
 

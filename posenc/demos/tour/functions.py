@@ -1,4 +1,4 @@
-"""The functions of posenc that are not schemes of the tour: what each shows, as a number."""
+"""The functions of posenc that are not schemes of the tour: a number that each computes, and its meaning."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def listed(values: npt.ArrayLike) -> str:
 
 
 def functions(words: Sequence[str]) -> dict[str, tuple[str, Callable[[], str]]]:
-    """For each function by its name: what its number shows, and how to compute it."""
+    """Return, for each function by its name, the meaning of its number and a call that computes it."""
     n, positions = len(words), np.arange(len(words))
     frequencies = posenc.rope_frequencies(WIDTH)
     rope = partial(posenc.rope, frequencies=frequencies, layout="half")

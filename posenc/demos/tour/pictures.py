@@ -127,7 +127,7 @@ def rotations(schemes: Sequence[Scheme]) -> Figure:
 
 
 def has_curve(scheme: Scheme) -> bool:
-    """Whether a scheme is a bias that is drawn against distance; the other operators are drawn as matrices."""
+    """Return whether a scheme is a bias to draw against distance; the other operators are drawn as matrices."""
     return scheme.bias is not None and scheme.enters != READS and scheme.name not in WITHOUT_CURVE
 
 

@@ -43,7 +43,7 @@ def swap_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
             noticed = change > ROUNDING
             cells.append(Cell(f"{'yes' if noticed else 'no'}, {amount(change)}", "good" if noticed else "bad"))
         rows.append(tuple(cells))
-    header = ("", "how it enters", *(f"{words[a]:.12} <-> {words[b]:.12}" for words, a, b in swaps))
+    header = ("", "operation", *(f"{words[a]:.12} <-> {words[b]:.12}" for words, a, b in swaps))
     return Table(
         "Two words change places. Do the outputs of the other words change?",
         header,
@@ -113,7 +113,7 @@ def functions_table(text: Text, step: Step) -> Table:
     rows = [(Cell(name), Cell(what), Cell(number())) for name, (what, number) in functions(words).items()]
     return Table(
         "The other functions, a number from each",
-        ("", "what the number shows", "number"),
+        ("", "meaning", "number"),
         rows,
         f"Computed from the first {len(words)} words in float32. The difference of two results is the largest one, "
         "relative to the largest number.",

@@ -55,7 +55,7 @@ STYLES = {"good": "green", "bad": "red", "dim": "dim", "": ""}
 
 
 class Terminal:
-    """Where the tour prints."""
+    """Prints text and tables, and shows the progress."""
 
     def __init__(self) -> None:
         self.console: Any = None
