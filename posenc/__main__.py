@@ -16,7 +16,6 @@ from typing import NoReturn
 import numpy as np
 
 import posenc
-from posenc import runtime
 
 from .demos import tour
 
@@ -103,7 +102,7 @@ def info() -> str:
         "posenc": f"{posenc.__version__}, {Path(posenc.__file__).parent}",
         "isa": f"{posenc.isa()}, usable here: {', '.join(posenc.isas())}",
         "threads": str(posenc.get_num_threads()),
-        "build": runtime.build_flags(),
+        "build": posenc.build_flags(),
         "python": f"{platform.python_version()} {platform.python_implementation()}, {platform.platform()}",
         "numpy": np.__version__,
         "optional": ", ".join(optional),

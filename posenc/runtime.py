@@ -11,7 +11,7 @@ from . import _core
 from ._core_api.arguments import as_index, fail_value
 from ._core_api.constants import MOST_THREADS
 
-__all__ = ["get_num_threads", "isa", "isas", "set_num_threads", "threads", "use_isa"]
+__all__ = ["build_flags", "get_num_threads", "isa", "isas", "set_num_threads", "threads", "use_isa"]
 
 
 def _cgroup_quota() -> float:
@@ -91,7 +91,14 @@ def isas() -> tuple[str, ...]:
 
 
 def build_flags() -> str:
-    """Compiler and flags that built the kernels."""
+    """Compiler and flags that built the kernels, for bug reports.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> "-ffp-contract=fast" in posenc.build_flags()
+    True
+    """
     flags: str = _core.build()
     return flags
 

@@ -302,7 +302,6 @@ PRIVATE_NAMES = {
     "posenc/demos/tour/measure.py": "it asks whether an operator is a Content",
     "posenc/demos/tour/pictures.py": "it asks whether an operator is a Content",
     "posenc/demos/tour/schemes.py": "it asks whether an operator is a Content",
-    "posenc/__main__.py": "it prints the flags of the build, which no public function returns",
 }
 
 

@@ -11,7 +11,8 @@ import posenc
 from posenc import _core
 
 NOT_COMPUTING = {
-    "get_num_threads", "set_num_threads", "threads", "isa", "isas", "use_isa",  # run-time controls: test_runtime.py
+    # run-time controls: test_runtime.py
+    "build_flags", "get_num_threads", "isa", "isas", "set_num_threads", "threads", "use_isa",
 }  # fmt: skip
 FUNCTIONS = sorted(name for name in posenc.__all__ if inspect.isfunction(getattr(posenc, name)))
 COMPUTING = [name for name in FUNCTIONS if name not in NOT_COMPUTING]
