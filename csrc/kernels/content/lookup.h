@@ -82,6 +82,11 @@ void FN(copy_to_window)(const int32_t *row, int count, int low, int n, int width
 void FN(add_query_lookup)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *pack, real *add);
 void FN(query_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const pe_lookup *lookup, const real *dx,
                           const real *strips, real *dq);
+/* The same for a table that multiplies the keys: scores of all panels of the block, and the gradient for the keys
+ * from <= j < to of the tile, whose dk has rows of dk_step numbers. */
+void FN(add_key_lookup)(pe_content *c, const pe_view *v, const pe_lookup *lookup);
+void FN(key_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, const pe_lookup *lookup, const real *dx,
+                        real *dk, int dk_step);
 /* To n rows of a table's gradient: what the strips of nonfinite queries left out, for the lanes whose weight is not 0 */
 void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const real *w, int n, real *rows, idx step);
 

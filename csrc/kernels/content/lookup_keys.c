@@ -1,0 +1,171 @@
+/* lookup_keys.c -- the lookup of lookup.h for tables that multiply the keys:   s_ij += scale k_j . table[row_ij]
+ *
+ * Keys first ... first + n stand on lanes in place of the queries, and a product has PANEL_LANES numbers for each table row.
+ */
+#include "base/transpose.h"
+#include "content/lookup.h"
+
+/* added[j, l] += scale product[row - low, j], for the rows low ... low + rows */
+static void gather_keys(const pe_content *c, const pe_query_block *u, const pe_row_map *r, int first, int n, int low,
+                        int rows)
+{
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
+        for (int j = 0; j < n; j++) {
+            const int32_t *row = r->row + (first + j) * r->step + p->first;
+            real *add = c->added + p->first * BLOCK_N + (first + j) * p->width;
+            SIMD
+            for (int l = 0; l < p->width; l++) {
+                const int t = row[l] - low, inside = (t >= 0) & (t < rows);
+                const real x = c->products[(inside ? t : 0) * PANEL_LANES + j];
+                add[l] += inside ? c->scale * x : 0;
+            }
+        }
+    }
+}
+
+/* The same if rows are a window: in its transpose, row j holds everything that key j adds, and lane l takes number
+ * l + n - 1 - j. */
+static void add_key_window(const pe_content *c, const pe_query_block *u, int first, int n)
+{
+    const int count = n + u->width - 1;
+    real *transposed = c->weight;
+    unpack_transposed(c->window, PANEL_LANES, n, count, c->scale, NULL, (char *)transposed,
+                      count * (idx)sizeof *transposed);
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
+        for (int j = 0; j < n; j++) {
+            real *add = c->added + p->first * BLOCK_N + (first + j) * p->width;
+            const real *x = transposed + j * count + (n - 1 - j) + p->first;
+            for (int l = 0; l < p->width; l += LANES)
+                vec_store(add + l, vec_add(vec_load(add + l), vec_load(x + l)));
+        }
+    }
+}
+
+void FN(add_key_lookup)(pe_content *c, const pe_view *v, const pe_lookup *lookup)
+{
+    const pe_query_block *u = v->queries;
+    const pe_matrix table = matrix_of(v, lookup->table);
+    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, 0, u->width);
+    const int window = r.step == -1;
+    for (int first = 0; first < v->keys->n; first += PANEL_LANES) {
+        const int n = (int)min_(PANEL_LANES, v->keys->n - first);
+        int low, high;
+        pack_transposed(v->k + first * v->k_step, v->k_step, n, c->d, 1, PANEL_LANES, c->pack);
+        FN(row_range)(&r, first, first + n, u->width, &low, &high);
+        for (; low <= high; low += TILE_RELS) {
+            const int rows = (int)min_(TILE_RELS, high - low + 1);
+            FN(multiply_rows)(&table, low, rows, c->d, c->pack, PANEL_LANES, c->products);
+            if (window)
+                FN(copy_to_window)
+            (r.row - (first + n - 1), n + u->width - 1, low, rows, PANEL_LANES, c->products, c->window);
+            else gather_keys(c, u, &r, first, n, low, rows);
+        }
+        if (window)
+            add_key_window(c, u, first, n);
+    }
+}
+
+/* ---- gradient: w[row - low][key] is the sum of dx over the lanes that take the row ---- */
+
+static void sum_pairs_by_row(const pe_query_block *u, const pe_row_map *r, int first, int n, int low, int rows,
+                             const real *dx, real *w)
+{
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
+        for (int j = 0; j < n; j++) {
+            const int32_t *row = r->row + (first + j) * r->step + p->first;
+            const real *x = dx + p->first * BLOCK_N + (first + j) * p->width;
+            for (int l = 0; l < p->width; l++) {
+                if (row[l] >= low && row[l] - low < rows)
+                    w[(row[l] - low) * PANEL_LANES + j] += x[l];
+            }
+        }
+    }
+}
+
+/* The same if rows are a window: see add_key_window */
+static void sum_window_by_row(const pe_content *c, const pe_query_block *u, const pe_row_map *r, int first, int n,
+                              int low, int rows, const real *dx, real *w)
+{
+    const int count = n + u->width - 1;
+    const int32_t *row = r->row - (first + n - 1);
+    real *transposed = c->weight;
+    memset(transposed, 0, (size_t)(n * count) * sizeof *transposed);
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
+        for (int j = 0; j < n; j++)
+            memcpy(transposed + j * count + (n - 1 - j) + p->first, dx + p->first * BLOCK_N + (first + j) * p->width,
+                   (size_t)p->width * sizeof *dx);
+    }
+    pack_transposed((const char *)transposed, count * (idx)sizeof *transposed, n, count, 1, PANEL_LANES, c->window);
+    for (int i = 0; i < count; i++) {
+        if (row[i] < low || row[i] - low >= rows)
+            continue;
+        for (int l = 0; l < PANEL_LANES; l++)
+            w[(row[i] - low) * PANEL_LANES + l] += c->window[i * PANEL_LANES + l];
+    }
+}
+
+/* Nonfinite numbers of keys were left out of the strips, because 0 * NaN would reach rows that the key does not take.
+ * They are added to the rows that it takes. */
+static void add_nonfinite_keys(const pe_content *c, const pe_view *v, int first, int n, const real *w, int rows,
+                               real *d_rows, idx d_step)
+{
+    for (int j = 0; j < n; j++) {
+        const real *key = (const real *)(const void *)(v->k + (first + j) * v->k_step);
+        for (int k = 0; k < c->d; k++) {
+            const real x = c->scale * key[k];
+            if (is_finite(x))
+                continue;
+            for (int i = 0; i < rows; i++) {
+                if (w[i * PANEL_LANES + j] != 0)
+                    d_rows[i * d_step + k] += w[i * PANEL_LANES + j] * x;
+            }
+        }
+    }
+}
+
+/* d k_j += scale sum_i dx_ij table[row_ij],   d table[row_ij] += scale dx_ij k_j */
+void FN(key_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, const pe_lookup *lookup, const real *dx,
+                        real *dk, int dk_step)
+{
+    const pe_query_block *u = v->queries;
+    pe_content *c = b->content;
+    const pe_matrix table = matrix_of(v, lookup->table);
+    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, 0, u->width);
+    const idx d_step = gradient_step(v, lookup->d_table);
+    real *d_table = gradient_of(b, v, lookup->d_table);
+    for (int first = from; first < to; first += PANEL_LANES) {
+        const int n = (int)min_(PANEL_LANES, to - first);
+        int low, high, nonfinite = 0;
+        FN(row_range)(&r, first, first + n, u->width, &low, &high);
+        for (int j = 0; j < n; j++) {
+            const real *key = (const real *)(const void *)(v->k + (first + j) * v->k_step);
+            nonfinite |= FN(strip_row)(key, c->d, c->scale, b->strips, PANEL_LANES, j);
+        }
+        for (; low <= high; low += TILE_RELS) {
+            const int rows = (int)min_(TILE_RELS, high - low + 1);
+            real *w = c->products;
+            memset(w, 0, (size_t)(rows * PANEL_LANES) * sizeof *w);
+            if (r.step == -1)
+                sum_window_by_row(c, u, &r, first, n, low, rows, dx, w);
+            else
+                sum_pairs_by_row(u, &r, first, n, low, rows, dx, w);
+            memset(b->sum, 0, (size_t)(c->d * PANEL_LANES) * sizeof(real));
+            FN(add_rows)(&table, low, rows, c->d, PANEL_LANES, w, b->sum);
+            unpack_transposed(b->sum, PANEL_LANES, n, c->d, c->scale, NULL, (char *)c->pack, c->d * (idx)sizeof(real));
+            for (int j = 0; j < n; j++) {
+                for (int k = 0; k < c->d; k++)
+                    dk[(first + j) * dk_step + k] += c->pack[j * c->d + k];
+            }
+            if (!d_table)
+                continue;
+            real *d_rows = d_table + low * d_step;
+            FN(add_outer_of_lanes)(0, n, PANEL_LANES, w, b->strips, PANEL_LANES, c->d, rows, d_rows, d_step);
+            if (nonfinite)
+                add_nonfinite_keys(c, v, first, n, w, rows, d_rows, d_step);
+        }
+    }
+}
