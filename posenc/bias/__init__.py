@@ -15,6 +15,7 @@ from .operator import *
 from .sandwich import *
 from .swin import *
 from .t5 import *
+from .tisa import *
 from .toeplitz import *
 
 if not typing.TYPE_CHECKING:

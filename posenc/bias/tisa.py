@@ -1,0 +1,49 @@
+"""TISA: translation-invariant self-attention."""
+
+from __future__ import annotations
+
+import numpy.typing as npt
+
+from ._distance import Distance
+from .operator import Bias, keep_arrays
+
+__all__ = ["tisa"]
+
+
+def tisa(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> Bias:
+    """Bias attention by a sum of learned bells over the distance, as TISA does.
+
+    ``b[h](rel) = sum_r a[h, r] exp(-|b[h, r]| (rel - c[h, r])**2)``
+
+    Parameters
+    ----------
+    a, b, c : array (H, R)
+        Height, sharpness and centre of each of the R bells of a head; finite. A centre is a distance in positions,
+        position of key minus position of query. Differentiable; at b = 0 the gradient of b is 0.
+
+    Returns
+    -------
+    Bias
+        For ``attention(bias=...)``; its `matrix` shows it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Arrays that are not finite, or whose shapes differ.
+
+    Notes
+    -----
+    Wennberg and Henter 2021 (The Case for Translation-Invariant Self-Attention), section 4.2, with five bells for each
+    head. Added after the scaling of the logits. It takes the place of all position embeddings in their model.
+
+    Examples
+    --------
+    A head that looks at its own token and, less, at the one before:
+
+    >>> import posenc
+    >>> posenc.tisa([[2.0, 1.0]], [[8.0, 8.0]], [[0.0, -1.0]]).matrix(3).round(2)
+    array([[[2., 0., 0.],
+            [1., 2., 0.],
+            [0., 1., 2.]]], dtype=float32)
+    """
+    return Distance("tisa", *keep_arrays("tisa", a, b, c))

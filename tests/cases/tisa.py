@@ -1,0 +1,49 @@
+"""TISA: a sum of bells over the distance."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import at, ulps
+from .bias import REAL, BiasCase, on_positions
+
+
+def tisa(q, k, a, b, c):
+    """Wennberg and Henter 2021, section 4.2: f(d) = sum_s a_s exp(-|b_s| (d - c_s)**2), d = j - i."""
+    rel = np.expand_dims(k[..., None, :] - q[..., :, None], -3)[..., None]
+    a, b, c = (x[:, None, None, :] for x in (a, b, c))
+    return (a * np.exp(-np.abs(b) * (rel - c) ** 2)).sum(-1)
+
+
+def sizes(q_positions=None, k_positions=None, n=None, m=None, *, a, b, c):
+    """The sum of the heights, of which a bell is at most one."""
+    return np.abs(a).sum(-1)[:, None, None]
+
+
+def make_tisa(rng, n):
+    a, b, c = rng.standard_normal((3, 3, 4))
+    return {"a": a, "b": b / 4, "c": 5 * c, "n": n, "m": n + 2}
+
+
+def make_tisa_placed(rng, n):
+    return {
+        **make_tisa(rng, n), "q_positions": rng.uniform(-9, 9, n), "k_positions": rng.integers(-9, 9, n + 2),
+    }  # fmt: skip
+
+
+HEADS = {"a": np.ones((32, 5)), "b": np.full((32, 5), 0.1), "c": np.linspace(-8, 8, 160).reshape(32, 5)}
+AXES = {"a": "h r", "b": "h r", "c": "h r"}
+# A bell is off by (2 + x) ulp of exp(-x) for its power, x ulp for the rounding of x itself (three roundings) and one for
+# the product: (3 + 4 x) exp(-x) <= 4.2 for any x, in units of half a spacing of the height; NumPy's oracle as much again;
+# then up to 4 sums.
+CASES = [
+    BiasCase(
+        function="tisa", oracle=on_positions(tisa), tolerance=ulps(8, sizes), make=make_tisa, axes=AXES,
+        real=lambda rng: {**HEADS, **REAL}, gradients=at("a", "b", "c"),
+    ),
+    BiasCase(
+        function="tisa", label="placed", oracle=on_positions(tisa), tolerance=ulps(8, sizes), make=make_tisa_placed,
+        real=lambda rng: {**HEADS, **REAL, "k_positions": np.arange(2048) * 3},
+        axes={**AXES, "q_positions": "n!", "k_positions": "m!"}, gradients=at("a", "b", "c"),
+    ),
+]  # fmt: skip
