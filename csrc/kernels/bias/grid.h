@@ -1,0 +1,32 @@
+/* grid.h -- tokens of a grid in row-major order, for tables by the differences of rows and columns.
+ *
+ * With code(p) = y (2 width - 1) + x the row (yq - yk + height - 1) (2 width - 1) + xq - xk + width - 1 of a table is
+ * code(q) - code(k) + a constant.
+ */
+#ifndef PE_GRID_H
+#define PE_GRID_H
+
+#include "bias/position.h"
+
+INLINE idx grid_length(const pe_array *grid, int axis)
+{
+    int64_t length;
+    memcpy(&length, grid->data + axis * grid->core[0], sizeof length);
+    return length < 1 ? 1 : (idx)length; /* no division by 0, whatever the caller wrote */
+}
+
+/* Key j and lane l of the block read row q[l] - k[j]; grid(s) = height, width, whose token 0 is at position `first`. */
+INLINE void grid_codes(const pe_array *grid, const pe_pair_block *b, idx first, idx *restrict k, idx *restrict q)
+{
+    const idx height = grid_length(grid, 0), width = grid_length(grid, 1), pitch = 2 * width - 1;
+    for (int j = 0; j < b->keys; j++) {
+        const idx p = (idx)b->k[j] - first;
+        k[j] = p / width * pitch + p % width;
+    }
+    for (int l = 0; l < b->lanes; l++) {
+        const idx p = (idx)b->q[l] - first;
+        q[l] = p / width * pitch + p % width + (height - 1) * pitch + width - 1;
+    }
+}
+
+#endif
