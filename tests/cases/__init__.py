@@ -235,7 +235,8 @@ def at(*names: str) -> dict[str, tuple[Any, ...]]:
 def collect() -> tuple[Case, ...]:
     """The cases of every module in this package; a module of helpers has none."""
     modules = [import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
-    return tuple(case for module in modules for case in getattr(module, "CASES", ()))
+    rows = tuple(case for module in modules for case in getattr(module, "CASES", ()))
+    return rows + tuple(case for module in modules if hasattr(module, "derived") for case in module.derived(rows))
 
 
 CASES = collect()

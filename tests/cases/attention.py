@@ -375,6 +375,27 @@ def real_attention(**options):
     return real
 
 
+def inside(case):
+    """The operator of a case inside attention, with the queries, keys and positions that the case makes."""
+
+    def make(rng, n):
+        given = case.make(rng, n)
+        operator = {name: value for name, value in given.items() if name not in bias.OF_METHOD}
+        positions = {name: given[name] for name in ("q_positions", "k_positions") if name in given}
+        heads, n, m = np.shape(case.truth(given))[-3:]
+        q = given["q"] if "q" in given else rng.standard_normal((heads, n, 3))
+        k = given["k"] if "k" in given else rng.standard_normal((1, m, 3))
+        v = rng.standard_normal((*k.shape[:-1], 2))
+        where = positions or {"align": "end"}
+        return {"q": q, "k": k, "v": v, **where, "return_lse": True, "bias": ((case.function, operator),)}
+
+    arrays = " ".join(name for name in case.gradients if name not in bias.OF_METHOD)
+    return AttentionCase(
+        function="attention", label=f"with {case.name}", oracle=attention, tolerance=rounding_bounds, make=make,
+        real=real_attention(bias=ALIBI), data=("q", "k", "v"), gradients=at("q", "k", "v") | of_bias(arrays),
+    )  # fmt: skip
+
+
 def make_merge(rng, n):
     lses = rng.standard_normal((3, 2, n))
     lses[0, :, ::3] = -np.inf
@@ -500,3 +521,9 @@ def check(arguments, dtypes=(F64, F32), **options):
             assert np.all(np.abs(result[finite].astype(F64) - e[finite]) <= bound[finite])
         first = results if first is None else first
     return first
+
+
+def derived(cases):
+    """Each operator on its own inside attention: the first case of each."""
+    operators = {case.function: case for case in reversed(cases) if isinstance(case, bias.BiasCase)}
+    return [inside(case) for case in operators.values()]

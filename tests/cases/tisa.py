@@ -33,9 +33,8 @@ def make_tisa_placed(rng, n):
 
 HEADS = {"a": np.ones((32, 5)), "b": np.full((32, 5), 0.1), "c": np.linspace(-8, 8, 160).reshape(32, 5)}
 AXES = {"a": "h r", "b": "h r", "c": "h r"}
-# A bell is off by (2 + x) ulp of exp(-x) for its power, x ulp for the rounding of x itself (three roundings) and one for
-# the product: (3 + 4 x) exp(-x) <= 4.2 for any x, in units of half a spacing of the height; NumPy's oracle as much again;
-# then up to 4 sums.
+# The power is off by 2 + x ulp of exp(-x), x has three roundings, each of which counts x times, and there is a product:
+# (3 + 4 x) exp(-x) <= 4.2 half spacings of the height for any x. NumPy's oracle has as many, and the sum four more.
 CASES = [
     BiasCase(
         function="tisa", oracle=on_positions(tisa), tolerance=ulps(8, sizes), make=make_tisa, axes=AXES,
