@@ -7,6 +7,7 @@ import typing
 
 from .._core_api.names import public_names as _public_names
 from .alibi import *
+from .beit import *
 from .dense import *
 from .fire import *
 from .fox import *

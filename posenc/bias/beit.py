@@ -1,0 +1,70 @@
+"""BEiT's relative position table: that of Swin with rows for a class token."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from .._core_api.arguments import Array, as_index, fail
+from ._pair import check_integers
+from .operator import Bias, keep_arrays
+from .swin import Swin
+
+__all__ = ["beit"]
+
+
+class Beit(Swin):
+    """A table by row and column difference of two tokens of a grid, which stands behind a class token."""
+
+    __slots__ = ()
+
+    def check_places(self, function: str, q: Array, k: Array) -> None:
+        height, width = self._grid
+        check_integers(function, q, k, 1 + height * width)
+
+
+def beit(table: npt.ArrayLike, height: int, width: int) -> Bias:
+    """Bias attention over a class token and an image window by a table, as BEiT does.
+
+    Between tokens of the grid ``b[h] = table[(yq - yk + height - 1) (2 width - 1) + xq - xk + width - 1, h]``; the last
+    three rows are class to token, token to class, and class to class.
+
+    Parameters
+    ----------
+    table : array ((2 height - 1) (2 width - 1) + 3, H)
+        Finite; as the authors keep it (``relative_position_bias_table``). Differentiable.
+    height, width : int
+        The grid of patches. Position 0 is the class token, position ``1 + y width + x`` a patch.
+
+    Returns
+    -------
+    Bias
+        Takes integer positions from 0 to height width only: TypeError, IndexError. `matrix` is dense.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A grid of less than one token, a table of another size or with NaN or infinity.
+
+    Notes
+    -----
+    Bao et al. 2022 (BEiT), section 2.3, whose code has the three rows. `swin` is the same without a class token. The
+    vision model of data2vec uses this table too.
+
+    Examples
+    --------
+    A class token and two patches beside each other; rows 3, 4 and 5 of the table are those of the class token:
+
+    >>> import numpy as np, posenc
+    >>> posenc.beit(np.arange(6.0)[:, None], 1, 2).matrix(3)
+    array([[[5., 3., 3.],
+            [4., 1., 0.],
+            [4., 2., 1.]]], dtype=float32)
+    """
+    height, width = as_index("beit", "height", height, 1), as_index("beit", "width", width, 1)
+    (kept,), dtypes = keep_arrays("beit", table)
+    rows = (2 * height - 1) * (2 * width - 1) + 3
+    if len(kept) != rows:
+        fail(ValueError, "beit", "table", f"{len(kept)} rows", f"(2 height - 1) (2 width - 1) + 3 = {rows}")
+    columns = np.ascontiguousarray(kept.T).T  # the rows of a head beside each other
+    return Beit("beit", (columns,), dtypes, (("height", height), ("width", width)))
