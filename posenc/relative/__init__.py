@@ -8,6 +8,7 @@ import typing
 from .._core_api.names import public_names as _public_names
 from .cope import *
 from .deberta import *
+from .relative_key_query import *
 from .shaw import *
 from .transformer_xl import *
 from .tupe import *
