@@ -9,6 +9,7 @@ from .digits import *
 from .embedding import *
 from .floater import *
 from .frequency import *
+from .interpolate import *
 from .merge import *
 from .recurrence import *
 from .shift import *

@@ -1,0 +1,56 @@
+/* interpolate.c -- a table resampled linearly to n rows, end points kept.   table(r,d) -> out(n,d)
+ *
+ *     out_i = (1 - f) p_w + f p_(w + 1),   w + f = i (r - 1) / (n - 1)
+ *
+ * w and f come from integers, so that a row that falls on a row of the table is that row, bit for bit. One unit is a row
+ * of `out`.
+ */
+#include "base/layout.h"
+#include "base/row.h"
+
+enum { TABLE, OUT };
+
+typedef struct {
+    real *low, *high, *out;
+} interpolate_table_pieces;
+
+static size_t interpolate_table_layout(interpolate_table_pieces *s, const idx *dim, const double *par, char *memory)
+{
+    pe_carver c = {memory, 0};
+    (void)par;
+    s->low = carve_reals(&c, D(d));
+    s->high = carve_reals(&c, D(d));
+    s->out = carve_reals(&c, D(d));
+    return c.used;
+}
+SCRATCH(interpolate_table)
+
+static void mix_rows(const real *restrict low, const real *restrict high, double f, idx d, real *restrict out)
+{
+    SIMD
+    for (idx k = 0; k < d; k++)
+        out[k] = (real)((1 - f) * (double)low[k] + f * (double)high[k]);
+}
+
+void FN(interpolate_table)(const pe_call *call, idx begin, idx end, const pe_work *work)
+{
+    const idx n = call->D(n), d = call->D(d), last = call->D(r) - 1, parts = max_(n - 1, 1);
+    const pe_array *table = &call->array[TABLE], *out = &call->array[OUT];
+    interpolate_table_pieces s;
+    interpolate_table_layout(&s, call->dim, call->par, work->scratch);
+    for (idx u = begin; u < end; u++) {
+        const pe_row row = row_at(call, u / n);
+        const idx place = u % n * last, w = place / parts;
+        const char *from = row.data[TABLE] + w * table->core[0];
+        char *to = row.data[OUT] + u % n * out->core[0];
+        if (place % parts == 0) {
+            memcpy(to, from, (size_t)(d * storage_size(out->storage)));
+            continue;
+        }
+        const real *low = row_read(from, table->storage, d, s.low);
+        const real *high = row_read(from + table->core[0], table->storage, d, s.high);
+        real *target = row_target(to, out->storage, s.out);
+        mix_rows(low, high, (double)(place % parts) / (double)parts, d, target);
+        row_write(target, to, out->storage, d);
+    }
+}
