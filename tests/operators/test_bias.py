@@ -1,4 +1,4 @@
-"""Position biases: a number of each worked by hand from its paper, T5's buckets where floating point errs, errors."""
+"""Every position bias: alignment at the end, errors, pickling and views."""
 
 import pickle
 
@@ -11,7 +11,7 @@ import posenc
 
 
 def test_aligned_at_the_end(rng):
-    """Queries are the last of the keys, by align as by positions."""
+    """The queries are the last of the keys, with align="end" as with explicit positions."""
     bias = [
         posenc.fox(-rng.uniform(0, 1, (2, 9))), posenc.swin(rng.standard_normal((25, 2)), 3, 3),
         posenc.fire(rng.uniform(0, 1, (4, 1)), rng.uniform(0, 1, 4), rng.standard_normal((2, 4)), [0.0, 1.0], 0.3, 2),
@@ -132,7 +132,7 @@ def test_pickled_and_shown(name):
 
 @pytest.mark.parametrize("name", ["t5", "sandwich"])
 def test_views(name):
-    """Where only distance matters the matrix is a view, of as many numbers as there are distances."""
+    """The matrix of a bias that depends on the distance is a view of one number per distance."""
     matrix = OBJECTS[name].matrix(1000, 3000)
     assert matrix.strides[1:] == (-4, 4)
     assert not matrix.flags.writeable

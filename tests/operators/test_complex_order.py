@@ -9,8 +9,8 @@ import posenc
 
 
 def test_phases_are_added_exactly():
-    """Where frequency * position is a whole number of turns but for 2**-20 of one, at position 2**52, a phase still
-    counts to the last bit: what is known of the angle is known of the sum."""
+    """A phase counts to the last bit at position 2**52, where frequency * position is within 2**-20 of a whole number
+    of turns: the sum with the phase is as exact as the angle."""
     where = np.array([0.0, 2.0**31, 2.0**52 + 1])
     w, theta = np.array([[0.25], [0.5], [1.0]]), np.array([[1e-3], [-7.5], [3.0]])
     mpmath = pytest.importorskip("mpmath", reason="mpmath is not installed")
@@ -38,7 +38,7 @@ def test_complex_order_dtypes(rng):
 
 
 def test_sharing_patterns_agree(rng):
-    """A scalar of a word and a vector of dimensions are the same numbers as written out, bit for bit."""
+    """A frequency for each word or for each dimension gives the bits of the same frequencies written out."""
     amplitude, where = rng.standard_normal((2, 5, 300)), rng.integers(-99, 99, (2, 5))
     for shape in [(2, 5, 1), (300,), (1, 1, 300), (5, 1), ()]:
         w, theta = rng.standard_normal(shape), rng.standard_normal(shape)

@@ -1,4 +1,4 @@
-"""Relative operators: numbers worked by hand from each paper, default scales, and what a Bias keeps."""
+"""Every relative operator: default scales, pickling, immutability, and gradients over several tiles."""
 
 import copy
 import math
@@ -12,7 +12,7 @@ import posenc
 
 
 def logit(bias, **options):
-    """The only logit of a query and a key of 4 channels whose product is 12, where the operators add nothing."""
+    """The logit of a query and a key with 4 channels whose product is 12, with operators that add 0."""
     q, k = np.full((1, 1, 4), 3.0), np.ones((1, 1, 4))
     return posenc.attention(q, k, k, bias=bias, return_lse=True, **options)[1][0, 0]
 
@@ -32,7 +32,7 @@ COPE = posenc.cope(np.zeros((3, 4)))
     ([SHAW, DEBERTA], 3), ([DEBERTA, DEBERTA, posenc.alibi([1.0])], 3), ([COPE, TUPE], 2),
 ], ids=lambda x: "+".join(one.name for one in x) if isinstance(x, list) else getattr(x, "name", str(x)))  # fmt: skip
 def test_default_scale(bias, parts):
-    """1 / sqrt(D) times what the operators ask for, where all that ask do so for the same."""
+    """The default scale is 1 / sqrt(D times the number of parts), if all operators with a scale of their own agree."""
     assert logit(bias) == pytest.approx(12 / math.sqrt(4 * parts), rel=1e-15)
     assert logit(bias, scale=0.25) == 3
 
@@ -47,7 +47,7 @@ def test_scales_that_disagree(pair):
 
 
 def drawn():
-    """Each operator with numbers in it, for two heads of 4 channels and 5 words."""
+    """Each operator with random numbers, for two heads with 4 channels and 5 tokens."""
     rng = np.random.default_rng(0)
     normal = rng.standard_normal
     return {
@@ -94,7 +94,7 @@ def test_immutable(name):
 
 
 def test_tables_are_copied():
-    """What happens to the caller's table later does not reach the operator, and the caller's stays writeable."""
+    """Writing to the caller's table later does not change the operator, and the table remains writeable."""
     table = np.ones((3, 4))
     biases = (posenc.shaw(table, table), posenc.cope(table))
     table[...] = 7
@@ -119,7 +119,7 @@ def test_arrays_keep_their_dtypes_and_names():
 @pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta", "cope"])
 @pytest.mark.parametrize("placed", [False, True])
 def test_logits_vjp_over_several_tiles(name, placed, rng, isa):
-    """Along a random direction of each argument; float64 differences of sums of size 1000, kinks of CoPE apart."""
+    """Central differences along a random direction of each argument, of float64 sums of size 1000."""
     heads, n, m, width, last = 4, 130, 300, 5, 7
     tables = {
         "shaw": {"rel_k": rng.standard_normal((heads, 2 * last + 1, width))},
@@ -147,10 +147,10 @@ def test_logits_vjp_over_several_tiles(name, placed, rng, isa):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_logits_vjp_keeps_what_is_not_finite(bad):
-    """A query or key that is not finite was left out of the tables' gradients, which then looked like numbers."""
+    """A query or key that is not finite makes the gradients of the tables not finite, too."""
     q, k = np.ones((1, 3, 2)), np.ones((1, 3, 2))
     q[0, 1, 0] = bad
-    grad = np.tri(3)[None]  # query 1 meets rows 0 and 1
+    grad = np.tri(3)[None]  # query 1 reads rows 0 and 1
     found = posenc.shaw(np.ones((3, 2))).logits_vjp(grad, q, k).rel_k
     np.testing.assert_array_equal(found, [[bad, 3], [bad, 3], [0, 0]])
     bias = posenc.deberta(np.ones((1, 4, 2)), np.ones((1, 4, 2)))

@@ -1,4 +1,4 @@
-"""What relative operators refuse, and that each message names the function and the argument."""
+"""Errors of relative operators: each message names the function and the argument."""
 
 import re
 
@@ -94,7 +94,7 @@ WRONG_KIND = {
 
 @pytest.mark.parametrize("named", REFUSED | WRONG_KIND)
 def test_refused(named):
-    """Each message names the function and the argument, as the key of the row does."""
+    """Each message begins with the function and the argument that the key of the row names."""
     kind = ValueError if named in REFUSED else TypeError
     function, arrays, *options = (REFUSED | WRONG_KIND)[named]
     with pytest.raises(kind, match=rf"^{re.split(' has | is ', named)[0]} (has|is) .+; expected ") as caught:
@@ -103,7 +103,7 @@ def test_refused(named):
 
 
 def test_rows_that_no_bucket_reaches():
-    """A table longer than distances to 2**20 need."""
+    """The table is longer than distances up to 2**20 need."""
     with pytest.raises(ValueError, match=r"^deberta: rel_k has 100000 rows; expected "):
         posenc.deberta(None, np.zeros((1, 100000, 1)), **BUCKETED, terms=("c2p",))
 
@@ -131,7 +131,8 @@ WIDTHS = {
 
 @pytest.mark.parametrize("name", HEADS)
 def test_heads_that_disagree(name):
-    """3 of the operator, 2 of q: refused by attention, and by logits where heads of the table meet q."""
+    """attention refuses an operator with 3 heads for q with 2 heads; so does logits, if a table has an axis of
+    heads."""
     q, bias = np.zeros((2, 5, 4)), HEADS[name]
     with pytest.raises(ValueError, match=rf"^attention: bias has 3 heads \({bias.name}\); expected 2"):
         posenc.attention(q, q, q, bias=bias)
@@ -191,7 +192,7 @@ def test_logits_refuses(kind, name):
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_no_matrix(name):
-    """An operator that reads q and k says so, by name; a position operator has no logits."""
+    """An operator that reads q and k has no matrix, and says so by name."""
     bias = OPERATORS[name]
     with pytest.raises(TypeError, match=rf"^{bias.name}: matrix (has|is) .+; expected .+logits"):
         bias.matrix(3)
@@ -201,6 +202,7 @@ def test_no_matrix(name):
 
 @pytest.mark.parametrize("bias", [TUPE, posenc.alibi([1.0]), posenc.toeplitz([[0.0]]), posenc.dense([[0.0]])])
 def test_no_logits(bias):
+    """A position bias has no logits, and says so by name."""
     q = np.zeros((1, 1, 4))
     with pytest.raises(TypeError, match=rf"^{bias.name}: logits (has|is) .+; expected .+matrix"):
         bias.logits(q, q)

@@ -1,4 +1,4 @@
-"""Convolutions as position encodings: worked numbers of the leak of zero padding, edges of the kernel, errors."""
+"""Convolutions as position encodings: the leak of zero padding, the edges of the kernel, errors."""
 
 import numpy as np
 import pytest
@@ -11,11 +11,11 @@ def ones(n, d=1):
     return np.ones((n, d))
 
 
-# ---- what zeros beyond the ends tell (Islam et al. 2020; S4: what a CNN knows of position it has from its zeros) ----
+# ---- zero padding encodes position (Islam et al. 2020; S4) ----
 
 
 def test_constants_show_the_ends(isa):
-    """A kernel of ones on tokens that are all alike: zeros leak 2, 3, ..., 3, 2; a ring and replicas leak nothing."""
+    """A kernel of ones on equal tokens: zero padding gives 2, 3, ..., 3, 2; circular padding and replication give 3."""
     results = {p: posenc.conv_position(ones(9), ones(1, 3), padding=p)[:, 0] for p in ("zero", "circular", "replicate")}
     assert np.array_equal(results["zero"], [2, 3, 3, 3, 3, 3, 3, 3, 2])
     assert np.array_equal(results["circular"], np.full(9, 3))
@@ -23,14 +23,14 @@ def test_constants_show_the_ends(isa):
 
 
 def test_four_layers_of_averages(isa):
-    """Nine equal tokens after four layers; each layer carries the end one token further in, (taps - 1) / 2."""
+    """Each of four layers carries the effect of the ends (taps - 1) / 2 tokens further in, here one token."""
     x = ones(9)
     for layer in range(1, 5):
         x = posenc.conv_position(x, np.full((1, 3), 1 / 3))
         moved = np.abs(x[:, 0] - 1) > 1e-12
         assert np.array_equal(moved, np.minimum(np.arange(9), np.arange(9)[::-1]) < layer)
     assert [f"{v:.3f}" for v in x[:5, 0]] == ["0.432", "0.753", "0.926", "0.988", "1.000"]
-    assert np.abs(x - x[::-1]).max() <= 4 * 2**-52  # taps are added from the left: a rounding for each layer
+    assert np.abs(x - x[::-1]).max() <= 4 * 2**-52  # taps are added from the left, so each layer rounds once
 
 
 def test_wider_kernels_reach_further():
@@ -41,7 +41,7 @@ def test_wider_kernels_reach_further():
 
 
 def test_circular_commutes_with_cyclic_shifts(rng, isa):
-    """So no position can appear; zeros and replicas do not commute."""
+    """Circular padding commutes with cyclic shifts, so it encodes no position. Zeros and replication do not commute."""
     x, kernel, bias = rng.standard_normal((2, 11, 5)), rng.standard_normal((5, 4)), rng.standard_normal(5)
 
     def apart(padding):
@@ -65,7 +65,7 @@ def test_a_torus_has_no_position_and_a_grid_has(rng):
 
 
 def test_one_token_goes_around_itself(isa):
-    """A ring of one token: every tap reads it, and each direction at most once around."""
+    """In a ring of one token every tap reads the token. A kernel may reach around once in each direction."""
     x, kernel = np.array([[2.0]]), np.array([[3.0, 5.0, 7.0]])
     assert posenc.conv_position(x, kernel, padding="circular") == 30
     assert posenc.conv_position(x, kernel, padding="replicate") == 30
@@ -74,7 +74,7 @@ def test_one_token_goes_around_itself(isa):
     assert gradient.x == 15
     assert np.array_equal(gradient.kernel, [[2, 2, 2]])
     with pytest.raises(ValueError, match="goes around once"):
-        posenc.conv_position(x, np.ones((1, 4)), padding="circular")  # one to the left, two to the right
+        posenc.conv_position(x, np.ones((1, 4)), padding="circular")  # one tap to the left, two to the right
 
 
 @pytest.mark.parametrize("padding", ["zero", "replicate"])
@@ -96,7 +96,7 @@ def test_left_is_causal_at_its_largest(rng):
 @pytest.mark.parametrize("d", [1, 15, 31, 32, 33, 63, 64, 65, 95, 97])
 @pytest.mark.parametrize("taps", [1, 3, 16, 17, 20])
 def test_channels_do_not_matter_to_each_other(d, taps, rng, isa):
-    """A channel has the same bits alone, among others, and on both sides of what is read in place."""
+    """A channel has the same bits alone and among others, whether its rows are read in place or copied."""
     x, kernel = rng.standard_normal((2, 70, d)).astype("f"), rng.standard_normal((d, taps)).astype("f")
     whole = posenc.conv_position(x, kernel, residual=True)
     for c in {0, d // 2, d - 1}:
@@ -106,7 +106,7 @@ def test_channels_do_not_matter_to_each_other(d, taps, rng, isa):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 71, 129])
 def test_tokens_do_not_depend_on_tiles(n, rng, isa):
-    """Zeros in front move every token to another place of its tile."""
+    """Zeros in front move every token to another place of its tile; its bits do not change."""
     x, kernel = rng.standard_normal((n, 32)).astype("f"), rng.standard_normal((32, 7)).astype("f")
     y = posenc.conv_position(x, kernel)
     for moved in (1, 5, 64):
@@ -127,7 +127,7 @@ def test_a_prefix_is_copied_bit_for_bit(rng):
 
 
 def test_one_token_that_stands_for_many(rng):
-    """Strides of 0 along every axis, in every argument."""
+    """Every argument may have strides of 0 along every axis."""
     x = np.broadcast_to(np.float32(2), (3, 40, 37))
     kernel, bias = np.broadcast_to(np.float32(1), (37, 5)), np.broadcast_to(np.float32(1), 37)
     y = posenc.conv_position(x, kernel, bias)
@@ -148,8 +148,9 @@ def test_nothing(shape, padding):
 
 
 def test_the_kernel_gradient_of_many_tokens_is_accurate(rng):
-    """float32 sums of 128 products, float64 beyond. A tile's sum of 32 is off by about sqrt(128) half ulps of 2**-19,
-    and 2048 tiles by 45 times that, 5e-4: a fraction of the result's spacing. One float32 sum is off by 100 of it."""
+    """Sums of 128 products are float32, longer sums float64. A tile's sum of 32 is off by about sqrt(128) half ulps of
+    2**-19, and the sum of 2048 tiles by 45 times that, 5e-4, a fraction of the spacing of the result. A single float32
+    sum would be off by 100 spacings."""
     n = 1 << 18
     g, x = (rng.uniform(0, 1, (n, 1)).astype("f") for _ in range(2))
     found = posenc.conv_position_vjp(g, x, np.ones((1, 1), "f")).kernel[0, 0]
@@ -209,7 +210,7 @@ def test_a_cotangent_of_another_shape():
 
 
 def test_mixed_dtypes(rng):
-    """The result has the dtype of x and each gradient that of its argument, whatever the others are."""
+    """The result has the dtype of x, and each gradient the dtype of its argument."""
     x, kernel, bias = rng.standard_normal((9, 3)), rng.standard_normal((3, 3)), rng.standard_normal(3)
     for a, b, c in (("f4", "f8", "f2"), ("f2", "f8", "f4"), ("f8", "f2", ">f4"), ("f4", "i4", "f8")):
         given = x.astype(a), kernel.astype(b), bias.astype(c)

@@ -10,7 +10,8 @@ import posenc
 
 
 def test_cope():
-    """Equations 3 to 5: gates 3/4, 1/2 and 1/4; positions 3/2, 3/4 and 1/4 count back from the last query."""
+    """Equations 3 to 5: gates 3/4, 1/2 and 1/4 give the positions 3/2, 3/4 and 1/4, counted back from the last
+    query."""
     log3 = math.log(3.0)
     q, k = column(0, 0, 1), column(log3, 0, -log3)
     table = column(0, 8, 20)[0]
@@ -22,7 +23,7 @@ def test_cope():
 
 
 def test_cope_counts_what_is_visible():
-    """Without the key in the middle, positions are 1, -, 1/4."""
+    """Only visible keys are counted: without the key in the middle the positions are 1 and 1/4."""
     log3 = math.log(3.0)
     q, k = column(1), column(log3, 0, -log3)
     bias, keep = posenc.cope(column(0, 8, 20)[0]), np.array([True, False, True])

@@ -10,7 +10,7 @@ import posenc
 
 
 def test_deberta():
-    """Equation 4, k = 1: delta is 0 for i - j <= -1, 1 for i - j = 0 (which is >= 1 - k) and clipped to 2k - 1 = 1."""
+    """Equation 4 with k = 1: delta is 0 for i - j <= -1, and clipped to 2k - 1 = 1 for i - j >= 0."""
     rel_q, rel_k = column(100, 200), column(10, 20)
     q, k = column(1, 2), column(3, 5)
     by_code = [[20 + 3 * 200, 10 + 5 * 100], [2 * 20 + 3 * 200, 2 * 20 + 5 * 200]]
@@ -29,7 +29,7 @@ one more."""
 @pytest.mark.parametrize("distance", BUCKETS)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_deberta_buckets(distance, sign):
-    """v2's 256 buckets to 512, from a table too long to be clipped whose only number is its row."""
+    """The 256 buckets of v2 up to distance 512. The table is not clipped, and each row is its own number."""
     bias = posenc.deberta(None, np.arange(600.0)[None, :, None], buckets=256, max_position=512, terms=("c2p",))
     one = np.ones((1, 1, 1))
     row = bias.logits(one, one, q_positions=[sign * distance], k_positions=[0])[0, 0, 0]
@@ -42,7 +42,7 @@ def test_deberta_buckets(distance, sign):
 
 @pytest.mark.parametrize("buckets", [2, 3])
 def test_deberta_without_logarithmic_buckets(buckets):
-    """mid = 1: ceil(0 log |r|) + 1 is 1 at every distance but 0, so there are three."""
+    """With mid = 1, ceil(0 log |r|) + 1 is 1 at every distance but 0, so there are three buckets."""
     bias = posenc.deberta(None, np.arange(8.0)[None, :, None], buckets=buckets, max_position=64, terms=("c2p",))
     q = np.ones((1, 9, 1))
     at = [0, 1, 2, 3, 63, 64, 1000, -1, -2]
@@ -50,8 +50,8 @@ def test_deberta_without_logarithmic_buckets(buckets):
 
 
 def test_deberta_clips_the_row_and_not_the_distance():
-    """Of 512 rows the last is 511 and the first 0, from distances of 512 on; code that clips the distance at 511 first
-    never reads row 0."""
+    """The last of 512 rows is 511, for distances from 511 on, and the first is 0, from -512 on. An implementation that
+    clips the distance at 511 never reads row 0."""
     bias = posenc.deberta(None, np.arange(512.0)[None, :, None], buckets=256, max_position=512, terms=("c2p",))
     q = np.ones((1, 6, 1))
     rows = bias.logits(q, q[:, :1], q_positions=[511, 512, 2000, -511, -512, -(2**40)], k_positions=[0])[0, :, 0]

@@ -10,12 +10,12 @@ import posenc
 
 
 def test_digits_of_the_blog():
-    """What happens to 1749 when 1000 numbers of three digits become 2000, four ways."""
+    """Four ways to write 1749 for a model that knows 1000 numbers of three digits."""
     assert posenc.digits(999, width=3).tolist() == [9, 9, 9]  # three digits reach 999
     assert posenc.digits(1749, width=4).tolist() == [1, 7, 4, 9]  # extrapolation: one more digit
     assert posenc.digits(1749 / 2, width=3).tolist() == [8, 7, 4.5]  # interpolation: 874.5
-    assert posenc.from_digits([7, 4, 9]) * 2 == 1498  # what [7, 4, 9] then means
-    assert np.diff(posenc.digits(np.array([1748, 1749]) / 2, width=3)[:, -1]).tolist() == [0.5]  # neighbours crowd
+    assert posenc.from_digits([7, 4, 9]) * 2 == 1498  # [7, 4, 9] then stands for 1498
+    assert np.diff(posenc.digits(np.array([1748, 1749]) / 2, width=3)[:, -1]).tolist() == [0.5]  # closer neighbours
     assert posenc.digits(1749, base=16, width=3).tolist() == [6, 13, 5]  # another base: three digits are enough
     assert posenc.digits(16**3 - 1, base=16, width=3).tolist() == [15, 15, 15]  # up to 4095
     assert 16**3 - 1 == 4095 > 1999
@@ -55,7 +55,7 @@ def test_digits_of_large_integers_are_exact(base, rng):
 
 @pytest.mark.parametrize("base", [2, 3, 10, 97])
 def test_from_digits_undoes_digits(base, rng):
-    """To the bit, with fractions and up to 2**64."""
+    """from_digits(digits(x)) is x to the bit, with fractions and up to 2**64."""
     numbers = np.concatenate([rng.uniform(0, 1e6, 200), np.floor(np.exp2(rng.uniform(0, 64, 200)))])
     back = posenc.from_digits(posenc.digits(numbers, base=base, width=64), base=base)
     assert same_bits(back, numbers)
@@ -73,7 +73,7 @@ def test_digits_refuses():
             posenc.digits(5, **options)
     with pytest.raises(ValueError, match="digits: width is 0"):
         posenc.digits(5, width=0)
-    assert posenc.from_digits(np.full(400, 9.0)) == np.inf  # past float64, as its overflow is
+    assert posenc.from_digits(np.full(400, 9.0)) == np.inf  # beyond float64, as an overflow
 
 
 def test_positions_from_mask_of_both_sides():
@@ -81,7 +81,7 @@ def test_positions_from_mask_of_both_sides():
     ids = posenc.positions_from_mask(keep)
     assert ids.dtype == np.int64
     assert ids.tolist() == [[0, 1, 2, 2, 2], [0, 0, 0, 1, 2], [0, 0, 0, 1, 1], [0] * 5]
-    fairseq = np.cumsum(keep, -1) * keep + 1  # padding_idx 1: padding has its own position
+    fairseq = np.cumsum(keep, -1) * keep + 1  # padding_idx 1: padding tokens have a position of their own
     assert np.array_equal(np.where(keep, posenc.positions_from_mask(keep, start=2), 1), fairseq)
     with pytest.raises(TypeError, match="positions_from_mask: keep has dtype int64"):
         posenc.positions_from_mask([[1, 0]])

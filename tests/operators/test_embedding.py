@@ -1,4 +1,4 @@
-"""Tables, merging, complex order and digits: worked numbers, identities and what is refused by name."""
+"""Learned and hierarchical positions: rows of tables, their gradients, and errors."""
 
 import warnings
 
@@ -12,7 +12,7 @@ import posenc
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_learned_is_the_row_itself(rng, dtype):
-    """Every bit, also of NaN and of -0."""
+    """Every bit is copied, also of NaN and of -0."""
     table = rng.standard_normal((5, 33)).astype(dtype)
     table[2, :3] = [np.nan, -0.0, np.inf]
     ids = np.array([[4, 2, 2], [0, 2, 1]])
@@ -22,7 +22,7 @@ def test_learned_is_the_row_itself(rng, dtype):
 
 
 def test_repeated_ids_are_summed():
-    """Large integers that float32 cannot add one by one: the sum is in float64, rounded once."""
+    """The sum is in float64 and rounded once: float32 could not add these integers one by one."""
     grad = np.array([[2.0**24], [1.0], [1.0], [5.0]], np.float32)
     gradient = posenc.learned_vjp(grad, np.zeros((3, 1), np.float32), [1, 1, 1, 0]).table
     assert gradient.dtype == np.float32
@@ -31,7 +31,7 @@ def test_repeated_ids_are_summed():
 
 @pytest.mark.parametrize("function", ["learned", "hierarchical"])
 def test_gradients_of_wide_tables(rng, isa, function):
-    """Rows of several tiles of columns, an id that has most of the positions, and any number of threads."""
+    """Rows of several tiles of columns, one id with most of the positions, and any number of threads."""
     table, ids = rng.standard_normal((7, 1300)), np.where(rng.random(3000) < 0.8, 5, rng.integers(0, 7, 3000))
     grad = rng.standard_normal((3000, 1300))
     found = []
@@ -39,13 +39,13 @@ def test_gradients_of_wide_tables(rng, isa, function):
         with posenc.threads(threads):
             found.append(getattr(posenc, f"{function}_vjp")(grad, table, ids).table)
     wanted = np.zeros_like(table)
-    np.add.at(wanted, ids, grad)  # ids below 7 are rows of the table in the hierarchy too
+    np.add.at(wanted, ids, grad)  # in the hierarchy, too, ids below 7 are rows of the table
     assert same_bits(*found)
     assert np.abs(found[0] - wanted).max() <= 1e-12  # 3000 numbers of size 4
 
 
 def test_half_gradients_are_summed_wide():
-    """4096 ones: float16 would stop at 2048, bfloat16 at 256."""
+    """A float16 sum of 4096 ones would stop at 2048, a bfloat16 sum at 256."""
     for dtype in (np.dtype(np.float16), BF16):
         grad = np.ones((4096, 3), dtype)
         assert posenc.learned_vjp(grad, np.zeros((2, 3), dtype), np.ones(4096, int)).table[1].tolist() == [4096.0] * 3
@@ -86,7 +86,7 @@ def test_hierarchical_over_all_ids(rng, n, alpha):
     for i in range(1, n + 1):
         for j in range(1, n + 1):
             wanted = alpha * u[i - 1] + (1 - alpha) * u[j - 1]
-            # both sides round a few numbers of size alpha / (1 - alpha) <= 9
+            # both sides round numbers of size alpha / (1 - alpha) <= 9
             assert np.abs(q[(i - 1) * n + j - 1] - wanted).max() <= 1e-14
     with pytest.raises(IndexError, match=rf"hierarchical: positions has id {n * n}; expected .* below {n * n}"):
         posenc.hierarchical(p, [n * n], alpha=alpha)
@@ -94,7 +94,7 @@ def test_hierarchical_over_all_ids(rng, n, alpha):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_first_n_are_the_table(rng, dtype):
-    """Bit for bit, whatever the numbers: -0 and NaN too."""
+    """The first n rows are the table bit for bit, -0 and NaN included."""
     table = rng.standard_normal((9, 40)).astype(dtype)
     table[3, :2] = [-0.0, np.nan]
     assert same_bits(posenc.hierarchical(table, 9), table)
@@ -125,7 +125,7 @@ def test_alpha_of_a_half_warns(rng):
     with pytest.warns(UserWarning, match=r"\(i, j\) and \(j, i\)") as caught:
         q = posenc.hierarchical(table, 9, alpha=0.5).reshape(3, 3, 4)
     assert caught[0].filename == __file__
-    assert np.abs(q - q.swapaxes(0, 1)).max() <= 1e-15  # they collide, but for rounding
+    assert np.abs(q - q.swapaxes(0, 1)).max() <= 1e-15  # (i, j) and (j, i) are equal except for rounding
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         posenc.hierarchical(table, 9)

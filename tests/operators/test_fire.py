@@ -8,15 +8,16 @@ import posenc
 
 
 def test_fire_by_hand():
-    """c = 1, L = 7, query at 3, key at 0: log 4 / (log 8 + 1e-6) = 2/3; one unit 6 z - 1, doubled, and 1/2 added."""
+    """c = 1, L = 7, query at 3, key at 0: log 4 / (log 8 + 1e-6) = 2/3. One hidden neuron 6 z - 1 is doubled, and 1/2
+    added."""
     bias = posenc.fire([[6.0]], [-1.0], [[2.0], [-1.0]], [0.5, 0.0], 1.0, 7.0)
     values = bias.matrix(4, dtype=F64)[:, 3, 0]
-    assert np.abs(values - [6.5, -3.0]).max() <= 1e-5  # 12 z moves by 4e-6 for the 1e-6 of the divisor
+    assert np.abs(values - [6.5, -3.0]).max() <= 1e-5  # the 1e-6 in the divisor changes 12 z by 4e-6
 
 
 @pytest.mark.parametrize("shift", [0, 7, 1000])
 def test_fire_reads_the_position_of_the_query(shift, rng):
-    """In matrix and in attention, wherever consecutive positions begin."""
+    """The bias depends on the position of the first query, in matrix as in attention."""
     bias = posenc.fire(rng.uniform(0, 1, (4, 1)), rng.uniform(0, 1, 4), rng.standard_normal((2, 4)), [0.0, 1.0], 0.3, 9)
     q, k, v = rng.standard_normal((3, 2, 30, 8))
     where = {"q_positions": np.arange(30) + shift, "k_positions": np.arange(30) + shift}
@@ -28,7 +29,7 @@ def test_fire_reads_the_position_of_the_query(shift, rng):
 
 
 def test_gradient_of_fire_at_the_threshold_is_the_mean_of_both_sides():
-    """max(i, |threshold|) has a corner where they are equal."""
+    """max(i, |threshold|) is not differentiable where both are equal."""
     made = {"w1": [[1.0]], "b1": [1.0], "w2": [[1.0]], "b2": [0.0], "c": 0.5}
     grad = np.ones((1, 1, 1))
     sides = [

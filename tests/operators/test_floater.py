@@ -1,4 +1,4 @@
-"""Walks along positions: sinusoids as flows, the order of each solver, streams that do not touch each other."""
+"""FLOATER and other flows: sinusoids as solutions, the order of each solver, independent streams, errors."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,8 @@ PAIRS, N = 4, 9
 
 
 def generator(w):
-    """A with (sin, cos)' = A (sin, cos): d sin(t w) = w cos(t w), d cos(t w) = -w sin(t w), for each pair."""
+    """The matrix A with d(sin, cos)/dt = A (sin, cos): d sin(t w) = w cos(t w) and d cos(t w) = -w sin(t w) for each
+    pair."""
     a = np.zeros((2 * len(w), 2 * len(w)))
     i = 2 * np.arange(len(w))
     a[i, i + 1], a[i + 1, i] = w, -w
@@ -20,7 +21,7 @@ def generator(w):
 
 
 def relu_network(a):
-    """a p = [I, -I] relu([a; -a] p), without time and biases."""
+    """Weights of a network that computes a p = [I, -I] relu([a; -a] p), without time and biases."""
     c = len(a)
     w1, w2 = np.zeros((2 * c, c + 1)), np.zeros((c, 2 * c + 1))
     w1[:, :c] = np.concatenate([a, -a])
@@ -40,18 +41,18 @@ def by_floater(a, p0, substeps, method):
 @pytest.mark.parametrize("walk", [by_integrate, by_floater])
 def test_sinusoids_are_a_solution(walk, method):
     """The sinusoidal encoding solves dp/dt = A p from p(0) = (0, 1, 0, 1, ...). Halving the step divides the error by
-    2**order; what higher orders add to that is some percent at these steps."""
+    2**order, within 10 % at these steps."""
     wanted = posenc.sinusoidal(N, 2 * PAIRS, dtype=np.float64)
     a = generator(posenc.frequencies(2 * PAIRS))
     errors = [np.abs(walk(a, wanted[0], steps, method) - wanted).max() for steps in (16, 32)]
     assert errors[0] / errors[1] == pytest.approx(2.0 ** ORDERS[method], rel=0.1)
-    # one step of size h is off by at most h**(p+1) for |A| = 1, and there are 8 / h of them
+    # a step of size h is off by at most h**(p+1) for |A| = 1, and there are 8 / h steps
     assert errors[0] <= 8 * 16.0 ** -ORDERS[method]
 
 
 @pytest.mark.parametrize("method", ["rk4_38", "rk4"])
 def test_sinusoids_to_the_accuracy_of_the_solver(method):
-    """With a small step: 4096 steps that are off by h**5 / 120 for a frequency of 1, and round the state once each."""
+    """4096 small steps are each off by h**5 / 120 for a frequency of 1, and round the state once each."""
     wanted = posenc.sinusoidal(N, 2 * PAIRS, dtype=np.float64)
     a = generator(posenc.frequencies(2 * PAIRS))
     for walk in (by_integrate, by_floater):
@@ -61,7 +62,7 @@ def test_sinusoids_to_the_accuracy_of_the_solver(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_floater_is_integrate_of_its_network(method, rng):
-    """The same steps by two codes, float64: roundings of 40 steps of sums of eight."""
+    """floater and integrate take the same steps, up to the roundings of 40 steps with sums of eight in float64."""
     p0, (w1, b1, w2, b2) = rng.standard_normal((3, 4)), relu_network(generator(np.ones(2)))
     w1[:, -1], w2[:, -1] = rng.standard_normal(8), rng.standard_normal(4)
 
@@ -76,7 +77,7 @@ def test_floater_is_integrate_of_its_network(method, rng):
 
 
 def test_there_and_back(rng):
-    """Negative dt runs the same flow backwards: a flow without time returns, to the accuracy of the solver."""
+    """Negative dt integrates the same flow backwards: a flow without time returns to its start."""
     network = relu_network(generator(posenc.frequencies(4)))
     p0 = rng.standard_normal(4)
     far = posenc.floater(p0, *network, N, dt=1.0, substeps=64)[-1]
@@ -85,7 +86,7 @@ def test_there_and_back(rng):
 
 
 def walks(rng, c):
-    """Every kernel that takes a batch, as a function of p0, and its gradient with respect to p0."""
+    """Every recurrence that takes a batch, as a function of p0, and its gradient with respect to p0."""
     network = [rng.standard_normal(s) / c**0.5 for s in ((c + 2, c + 1), (c + 2,), (c, c + 3), (c,))]
     w, b = rng.standard_normal((3 * c, c)) / c, rng.standard_normal((2, 3 * c))
     return {
@@ -100,7 +101,7 @@ def walks(rng, c):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("which", ["floater", "tanh", "gru"])
 def test_streams_do_not_touch(which, dtype, rng, isa):
-    """Among any number of others, NaN and infinity among them, a stream has the bits that it has alone."""
+    """A stream has the same bits alone and among any number of others, NaN and infinity among them."""
     walk, back = walks(rng, 33)[which]
     p0 = rng.standard_normal((40, 33)).astype(dtype)
     grad = rng.standard_normal((40, 4, 33)).astype(dtype)
@@ -114,13 +115,16 @@ def test_streams_do_not_touch(which, dtype, rng, isa):
 
 
 def test_float32_walks_do_not_drift(rng):
-    """2500 steps: the state is float64, so a float32 flow is off by the error of its field, not by a random walk."""
+    """The state of 2500 steps is float64, so a float32 flow is off by the error of its field, and errors do not
+    accumulate step by step."""
     c = 8
     network = relu_network(generator(posenc.frequencies(c)))
     p0 = posenc.sinusoidal(1, c)[0]
     wide = posenc.floater(p0.astype(np.float64), *network, 501)
     narrow = posenc.floater(p0, *network, 501)
-    assert np.abs(narrow - wide).max() <= 4 * 2.0**-24  # the field adds up to time 5, and half an ulp of the row
+    assert (
+        np.abs(narrow - wide).max() <= 4 * 2.0**-24
+    )  # the error of the field over a time of 5, and half an ulp of the row
 
 
 REFUSED = [
@@ -168,6 +172,7 @@ def test_grad_must_have_the_shape_of_the_rows(name):
 
 
 def test_h_may_keep_and_change_what_it_gets():
+    """h receives an array of its own at every step."""
     kept = []
 
     def h(t, p):

@@ -10,7 +10,7 @@ import posenc
 
 
 def test_fox_by_hand():
-    """Gates 1/2, 1/4, 1/8: from query 2 to key 0 the product of gates 1 and 2 is 1/32."""
+    """Gates 1/2, 1/4, 1/8: the product of gates 1 and 2, from query 2 to key 0, is 1/32."""
     matrix = posenc.fox(np.log([[0.5, 0.25, 0.125]])).matrix(3, dtype=F64)[0]
     assert abs(matrix[2, 0] - math.log(1 / 32)) <= 1e-15
     assert abs(matrix[1, 0] - math.log(1 / 4)) <= 1e-15
@@ -18,13 +18,13 @@ def test_fox_by_hand():
 
 
 def test_fox_of_a_constant_gate_is_alibi():
-    """For keys before the query; cumulative sums of 0.5 are exact."""
+    """For keys before the query a constant gate is ALiBi; cumulative sums of 0.5 are exact."""
     fox = posenc.fox(np.full((1, 60), -0.5)).matrix(60, dtype=F64)
     assert np.array_equal(np.tril(fox), np.tril(posenc.alibi([0.5]).matrix(60, dtype=F64)))
 
 
 def test_fox_keeps_differences_of_long_sums():
-    """At |C| = 1e6 a float32 sum would be wrong by 0.06; here 1e-9."""
+    """Differences of sums of size 1e6 are exact to 1e-9; float32 sums would be off by 0.06."""
     gates = np.full((1, 1 << 20), -1.0)
     row = posenc.fox(gates).matrix(1, 3, q_positions=[(1 << 20) - 1], k_positions=[(1 << 20) - 4, 5, 0])
     assert row[0, 0].tolist() == [-3.0, -(2.0**20 - 6), -(2.0**20 - 1)]
@@ -32,7 +32,7 @@ def test_fox_keeps_differences_of_long_sums():
 
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3), (1, 3), (2, 1)], ids=str)
 def test_forget_gates_of_a_batch(batch, rng):
-    """Leading axes of log_forget broadcast as those of q, and must not add to them."""
+    """Leading axes of log_forget broadcast with those of q, and may not add to them."""
     gates = -rng.uniform(0, 1, (*batch, 4, 70))
     q, k, v = rng.standard_normal((2, 3, 4, 70, 8)), *rng.standard_normal((2, 3, 2, 70, 8))
     out = posenc.attention(q, k, v, bias=posenc.fox(gates), causal=True)
@@ -58,7 +58,7 @@ TABLE, GATES = np.zeros((32, 2)), np.zeros((2, 9))
 
 
 def test_more_queries_than_keys_have_no_position_before_the_first(rng):
-    """align="end" puts query 0 at -2: no gate is there."""
+    """align="end" puts query 0 at -2, for which there is no gate."""
     q, k = rng.standard_normal((2, 5, 4)), rng.standard_normal((2, 3, 4))
     with pytest.raises(IndexError, match="attention: q_positions has -2; expected 0 to 8"):
         posenc.attention(q, k, k, bias=posenc.fox(GATES), align="end")

@@ -11,7 +11,8 @@ import posenc
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_moved_keys(dtype, rng, isa):
-    """Moved by 0 they keep their bits; moved, they are where rope would have put them, within two rotations."""
+    """Keys moved by 0 keep their bits. Other moves agree with rope at the new position within the error of two
+    rotations."""
     w = posenc.RopeFrequencies(W.inv_freq, 1.25, 1.0)
     x, old, new = heads(rng, 30, dtype), rng.integers(0, 2**31, 30), rng.integers(0, 2**31, 30)
     cache = posenc.rope(x, old, w, layout="half")
@@ -43,14 +44,15 @@ def test_logn_is_1_at_the_trained_length_and_doubles_at_its_square():
 
 
 def distances(of, window, n=200):
-    """Distance of query i to key j as attention would see it: near pairs their own, far pairs what `of` gives."""
+    """Distance of query i to key j as attention sees it: near pairs have their own distance, far pairs that of the
+    given positions."""
     i = np.arange(n)
     q, k = of
     return np.where(i[:, None] - i < window, i[:, None] - i, q[:, None] - k)
 
 
 def test_far_positions_continue_the_near_ones():
-    """At the window's edge there is no jump, and beyond it distances never shrink."""
+    """The distance has no jump at the window's edge, and never shrinks beyond it."""
     window = 32
     flat = distances(posenc.rerope_positions(200, window=window), window)
     assert flat.max() == window
@@ -65,7 +67,8 @@ def test_far_positions_continue_the_near_ones():
 
 
 def test_two_passes_and_a_merge_are_attention_with_far_positions(rng):
-    """ReRoPE and Self-Extend with what is here: near and far pairs apart, merged by their lse, against one softmax."""
+    """ReRoPE and Self-Extend from two calls of attention, near and far pairs, merged by their lse, against one
+    softmax."""
     n, window = 48, 8
     q, k, v = (rng.standard_normal((2, n, 8)) for _ in range(3))
     w = posenc.rope_frequencies(8)

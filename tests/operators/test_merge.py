@@ -1,4 +1,4 @@
-"""Merging an encoding with what it encodes: modes, dtypes, and infinities."""
+"""Merging an encoding with the data: modes, dtypes, and infinities."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_a_product_with_a_sinusoid_erases_half_of_position_0(rng):
 
 
 def test_infinite_words_stay_infinite():
-    """x (1 + p), not x + x p, which would be NaN."""
+    """mul1p computes x (1 + p); x + x p would be NaN."""
     assert posenc.merge([np.inf], [-0.5], mode="mul1p").tolist() == [np.inf]
 
 

@@ -10,7 +10,7 @@ import posenc
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_equal_coordinates_are_rope(layout, rng, isa):
-    """M-RoPE of text, and of a video whose tokens stand on the diagonal, is rope bit for bit."""
+    """M-RoPE of text, whose tokens have three equal coordinates, is rope bit for bit."""
     x, where = heads(rng, 50), rng.integers(-99, 9999, 50)
     wanted = posenc.rope(x, where, W, layout=layout)
     for options in ({}, {"interleaved": True}, {"interleaved": True, "overflow": 2}):

@@ -1,4 +1,4 @@
-"""What rotary embeddings promise beyond single values: relative scores, moved keys, coordinates, far positions."""
+"""Rotary embeddings: scores of distances, decoding, rounding, stores past the caches, shared memory, errors."""
 
 import numpy as np
 import pytest
@@ -12,13 +12,13 @@ import posenc
 
 @pytest.mark.parametrize("start", [0, 131072, 2**24 + 1, 2**31 - 100, 2**40, 2**53 - 100])
 def test_scores_at_any_distance_from_zero(start, rng, isa):
-    """float32 rotations of float32 vectors: three roundings of each channel, wherever the pair of tokens stands."""
+    """Scores depend on the distance at every position: float32 rotations have three roundings per channel."""
     q, k = heads(rng, 40), heads(rng, 40)
     near = [posenc.rope(x, np.arange(40), W, layout="half") for x in (q, k)]
     far = [posenc.rope(x, start + np.arange(40), W, layout="half") for x in (q, k)]
     scores = [np.einsum("bhnd,bhmd->bhnm", *(x.astype(F64) for x in pair)) for pair in (near, far)]
     norms = np.linalg.norm(q, axis=-1)[..., :, None] * np.linalg.norm(k, axis=-1)[..., None, :]
-    # each rotation is off by 3 half ulps of its vector, there are four
+    # each of the four rotations is off by 3 half ulps of its vector
     assert (np.abs(scores[0] - scores[1]) <= 4 * 3 * 2.0**-24 * norms).all()
 
 
@@ -32,7 +32,7 @@ def test_two_packed_documents_are_two_documents(rng, isa):
 
 
 def relatives(x, where):
-    """Every encoding of this family of one token after another, at whole positions."""
+    """Every rotary encoding of the tokens at whole positions."""
     three = np.stack([where, where // 7, where % 7])
     plane, sections = posenc.rope_frequencies(D // 2), (6, 5, 5)
     return {
@@ -62,11 +62,12 @@ def test_one_token_at_a_time_is_all_at_once(dtype, rng, isa):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_inverse_within_2_ulp_of_the_pair(dtype, layout, rng, isa):
+    """A rotation and its inverse give x back within 2 ulps of the norm of the pair."""
     x = heads(rng, 64, dtype)
     where = rng.integers(-(2**31), 2**31, 64)
     back = posenc.rope(posenc.rope(x, where, W, layout=layout), where, W, layout=layout, inverse=True)
     norm = norm_of_pairs(x.astype(F64), where, W, layout=layout)
-    # an ulp as a share of the norm; float64 tables are rounded from nothing wider, which without FMA costs a quarter
+    # an ulp relative to the norm; without FMA a float64 table is off by a quarter of an ulp more
     count = 2.5 if dtype == F64 else 2
     assert (np.abs(back.astype(F64) - x.astype(F64)) <= count * ulp(1.0, np.dtype(dtype)) * norm).all()
 
@@ -74,7 +75,8 @@ def test_inverse_within_2_ulp_of_the_pair(dtype, layout, rng, isa):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [d for d in (np.dtype(np.float16), BF16) if d is not None], ids=str)
 def test_half_precision_within_051_ulp_of_the_pair(dtype, layout, rng, isa):
-    """One rounding, and float32 arithmetic before it, which is 2**-13 of a float16 ulp for each of three roundings."""
+    """The result is rounded once. The three roundings of float32 arithmetic before it are 2**-13 of a float16 ulp
+    each."""
     x = heads(rng, 200, dtype)
     where = rng.integers(0, 131072, 200)
     ours = posenc.rope(x, where, W, layout=layout).astype(F64)
@@ -87,7 +89,8 @@ def test_half_precision_within_051_ulp_of_the_pair(dtype, layout, rng, isa):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("dtype", "d"), [(np.float32, 128), (np.float16, 136), (np.float64, 37)])
 def test_large_results_are_those_of_small_ones(dtype, d, layout, rng):
-    """Past 32 MiB stores go past the caches, row by row; 37 doubles are no multiple of 16 bytes."""
+    """Results of more than 32 MiB are written with streaming stores, row by row. 37 float64 numbers are no multiple of
+    16 bytes."""
     n = (33 << 20) // (d * np.dtype(dtype).itemsize)
     x = rng.standard_normal((1, n, d), np.float32).astype(dtype)
     options = {"layout": layout, "rotary_dim": 32, "rotary_offset": 3}
@@ -107,7 +110,7 @@ def test_a_table_may_share_memory_with_out(rng):
     x = rng.standard_normal((3, 9, 8)).astype(np.float32)
     wanted = posenc.rope(x, (cos, sin), layout="half")
     room = np.zeros(3 * 72 + 8, np.float32)
-    for start in (0, 8):  # the table lies inside of what is written
+    for start in (0, 8):  # the table lies inside of out
         into = room[start : start + 216].reshape(3, 9, 8)
         c, s = room[4:40].reshape(9, 4), room[60:96].reshape(9, 4)
         c[...], s[...] = cos, sin
@@ -121,7 +124,7 @@ PLANE = {**ROPE, "positions": GRID, "frequencies": np.ones(2)}
 THREE = {**ROPE, "positions": VIDEO, "sections": (2, 1, 1)}
 MOVE = {"k": X, "old_positions": 5, "new_positions": 5, "frequencies": np.ones(4), "layout": "half"}
 REFUSED = [
-    # function, arguments, what differs, the message after the name of the function
+    # function, arguments, changed arguments, message after the name of the function
     ("rope", ROPE, {"x": X[..., :7]}, "x has last axis 7; expected an even rotary_dim"),
     ("rope", ROPE, {"layout": "halves"}, "layout is 'halves'; expected one of 'half', 'interleaved'"),
     ("rope", ROPE, {"positions": 2}, "positions has length 2; expected 5"),

@@ -1,4 +1,4 @@
-"""What rope_from_config reads of a config.json, and what it refuses."""
+"""rope_from_config: keys of config.json that it reads, and configs that it refuses."""
 
 import re
 
@@ -116,7 +116,8 @@ def test_names_of_models():
 
 
 def test_lengths():
-    """One length stands for the other, as in transformers; of two that differ it reads the one outside."""
+    """One of the two length keys replaces the other, as in transformers. If both are present and differ, the outer one
+    counts."""
     linear = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "factor": 8.0}
     llama = {**PLAIN, "rope_scaling": {"rope_type": "llama3", **linear}}
     wanted = posenc.rope_frequencies(64, rope_type="llama3", original_max_position_embeddings=4096, **linear)
@@ -146,7 +147,8 @@ def test_width(part, width):
 
 
 def test_gemma_4():
-    """Its full layers have wider heads, of which a part turns; version 5 writes their width by layer."""
+    """Full-attention layers have wider heads, of which only some channels are rotated; version 5 writes their width per
+    layer."""
     parts = {
         "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
@@ -162,7 +164,7 @@ def test_gemma_4():
     refused(ValueError, ["per_layer_config", "several widths"], config, layer_type="full_attention")
 
 
-# ---- what is refused ----
+# ---- refused configs ----
 
 
 def test_no_config():

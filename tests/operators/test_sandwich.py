@@ -9,7 +9,7 @@ import posenc
 
 
 def test_sandwich_by_hand():
-    """d = 4, H = 2, distance 3: (cos 3/100 + cos 3/10000 - 2) / 4 for the first head, half of it for the second."""
+    """d = 4, H = 2, distance 3: (cos 3/100 + cos 3/10000 - 2) / 4 for the first head, half of that for the second."""
     wanted = (math.cos(0.03) + math.cos(0.0003) - 2) / 4
     row = posenc.sandwich(2, 4).matrix(4, dtype=F64)[:, 0, 3]
     assert np.abs(row - [wanted, wanted / 2]).max() <= 1e-15

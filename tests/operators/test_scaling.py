@@ -1,4 +1,4 @@
-"""Scaled rotary frequencies beside their values: what is refused, what they have in common, and far positions."""
+"""Scaled rotary frequencies: refused keys, properties of each type, and far positions."""
 
 import re
 
@@ -33,11 +33,11 @@ def scaled(rope_type, dim=128, **options):
     return posenc.rope_frequencies(dim, rope_type=rope_type, **{**TYPES[rope_type], **options})
 
 
-# ---- what is refused ----
+# ---- refused keys and values ----
 
 
 def refused(kind, words, call, *arguments, **options):
-    """Raises `kind` in the form of every message, and the message has all of `words`."""
+    """Assert that `kind` is raised with a message of the common form that contains all of `words`."""
     with pytest.raises(kind) as caught:
         call(*arguments, **options)
     assert type(caught.value) is kind
@@ -125,7 +125,7 @@ def test_other_values():
             original_max_position_embeddings=4)  # fmt: skip
 
 
-# ---- what scalings are ----
+# ---- properties of the types ----
 
 
 @pytest.mark.parametrize("rope_type", TYPES)
@@ -137,7 +137,9 @@ def test_a_factor_of_one_changes_nothing(rope_type):
         w = scaled(rope_type, partial_rotary_factor=1.0)
     else:
         w = scaled(rope_type, **({} if rope_type == "default" else {"factor": 1.0}))
-    np.testing.assert_allclose(w.inv_freq, posenc.rope_frequencies(128).inv_freq, rtol=4e-16)  # a blend rounds twice
+    np.testing.assert_allclose(
+        w.inv_freq, posenc.rope_frequencies(128).inv_freq, rtol=4e-16
+    )  # interpolation rounds twice
     assert w[1:] == (1.0, 1.0)
 
 
@@ -159,7 +161,8 @@ def test_the_others_do_not_read_the_length(rope_type):
 
 
 def test_bands():
-    """PI divides every pair; NTK leaves the first and divides the last; YaRN does each with a band in between."""
+    """PI divides the frequency of every pair. NTK leaves the first pair and divides the last. YaRN does so in bands,
+    with a ramp in between."""
     w = posenc.rope_frequencies(128).inv_freq
     pi, ntk, yarn, mixed = (w / scaled(t).inv_freq for t in ("linear", "ntk", "yarn", "ntk_mixed"))
     assert set(pi.tolist()) == {4.0}
@@ -180,14 +183,14 @@ def test_llama3_is_ntk_by_parts():
 
 
 def test_ntk_mixed_with_b_of_one_is_the_fixed_ntk():
-    """Su: b = 1 is (b s)**(-2k/d) s**(-2/d)."""
+    """Su: with b = 1 the frequencies are (base s)**(-2k/d) s**(-2/d)."""
     k = np.arange(64)
     fixed = (10000.0 * 4) ** (-2 * k / 128) * 4 ** (-2 / 128)
     np.testing.assert_allclose(scaled("ntk_mixed", b=1.0).inv_freq, fixed, rtol=1e-14)  # powers of rounded exponents
 
 
 def test_the_two_factors_are_never_folded():
-    """An explicit attention factor is taken as it is, and the softmax factor stays what mscale_all_dim says (R15)."""
+    """An explicit attention factor is used as it is; the softmax factor depends on mscale_all_dim alone."""
     m = 0.1 * np.log(40) + 1
     both = scaled("yarn", factor=40.0, mscale=1.0, mscale_all_dim=1.0)
     assert both.attention_factor == 1
@@ -220,8 +223,8 @@ def test_results_are_float64_and_own_their_numbers():
                          ids=lambda c: c.label)  # fmt: skip
 @pytest.mark.parametrize("position", [10**6, 131071, 2**24 + 1])
 def test_every_scaling_at_far_positions(case, position, rng, isa):
-    """R1: the table is within an ulp of float32, plus one for the factor, of sin and cos with 60 digits; and rotations
-    are within 3 ulp of the pair, times the factor."""
+    """The table is within a float32 ulp, plus one for the factor, of sin and cos with 60 digits. Rotations are within 3
+    ulps of the norm of the pair, times the factor."""
     w = posenc.rope_frequencies(**{**case.arguments(32), "base": 10000.0})
     with mpmath.workdps(60):
         angles = [mpmath.mpf(position) * mpmath.mpf(float(f)) for f in w.inv_freq]
@@ -235,5 +238,5 @@ def test_every_scaling_at_far_positions(case, position, rng, isa):
     size = (a * np.hypot(first, second)).astype(np.float32)
     ours = posenc.rope(x, [position], w, layout="half")
     assert (np.abs(ours - turned) <= 3 * np.spacing(np.concatenate([size, size], -1))).all()
-    # the frequencies themselves are float64: off by some 1e-16 of the angle, so 1e-8 of a turn at 2**24 even if 8 ulp
+    # frequencies within 8 float64 ulps: their error times the position is below an ulp of float32
     assert w.inv_freq.max() * position * 8 * 2.0**-53 < 2.0**-24

@@ -10,7 +10,7 @@ import posenc
 
 
 def test_shaw():
-    """Equations 3 to 5, K = 1: e = x_i (x_j + a^K), z = sum of softmax(e) (x_j + a^V)."""
+    """Equations 3 to 5 with K = 1: e = x_i (x_j + a^K), z = sum of softmax(e) (x_j + a^V)."""
     rel_k, rel_v = column(10, 20, 40)[0], column(-1, 5, 100)[0]
     bias = posenc.shaw(rel_k, rel_v)
     q, k, v = column(1, 0, -1), column(3, 4, 5), column(7, 8, 9)
@@ -22,7 +22,7 @@ def test_shaw():
 
 
 def test_shaw_scales_both_terms():
-    """Equation 5 divides the sum by sqrt(D)."""
+    """Equation 5 divides the sum of both terms by sqrt(D)."""
     q, k = np.full((1, 1, 4), 1.0), np.full((1, 2, 4), 1.0)
     rel_k = np.array([[0.0], [0.0], [2.0]]) * np.ones(4)
     _, lse = posenc.attention(q, k, k, bias=posenc.shaw(rel_k), align="start", return_lse=True)

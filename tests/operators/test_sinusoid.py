@@ -1,4 +1,4 @@
-"""Widths, schedules and messages of the sinusoid family that the rows of tests/cases cannot say."""
+"""Sinusoids: odd widths, schedules, gradients over tiles of columns, and errors."""
 
 import warnings
 
@@ -15,7 +15,8 @@ S, C = np.sin, np.cos
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 @pytest.mark.parametrize("dim", [1, 2, 3, 4, 5, 15])
 def test_odd_widths_over_dim(dim, layout, order):
-    """One more of the first kind than of the second: keras-hub drops the last cosine, Marian has ceil(d/2) sines."""
+    """An odd width has one more column of the first kind: keras-hub drops the last cosine, Marian has ceil(d/2)
+    sines."""
     w = 10000.0 ** (-2 * np.arange((dim + 1) // 2) / dim)
     first, second = (S, C) if order == "sincos" else (C, S)
     a, b = first(3 * w), second(3 * w)[: dim // 2]
@@ -29,8 +30,8 @@ def test_odd_widths_over_dim(dim, layout, order):
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 @pytest.mark.parametrize("dim", [1, 2, 3, 4, 5, 15])
 def test_odd_widths_over_half_1(dim, layout):
-    """floor(d/2) of each, then a column of zeros, as tensor2tensor pads. Nothing divides by zero: with one frequency
-    it is 1, where fairseq fails for d = 2 and 3."""
+    """floor(d/2) columns of each kind, then a column of zeros, as in tensor2tensor. A single frequency is 1; fairseq
+    divides by zero for d = 2 and 3."""
     half = dim // 2
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -52,7 +53,7 @@ def test_odd_widths_over_half_1(dim, layout):
 @pytest.mark.parametrize("denominator", ["dim", "half-1"])
 @pytest.mark.parametrize("dim", [1, 2, 3, 4, 9])
 def test_power_schedule(dim, denominator):
-    """t**alpha with t = 0 first: 0, and 0**0 = 1; alpha = 1 is t itself, rounded once."""
+    """t**alpha with t = 0 first: 0, and 0**0 = 1. alpha = 1 is t itself, rounded once."""
     count = len(posenc.frequencies(dim, denominator=denominator))
     step = (2, dim) if denominator == "dim" else (1, max(dim // 2 - 1, 1))
     t = np.array([i * step[0] / step[1] for i in range(count)])
@@ -67,7 +68,7 @@ def test_power_schedule(dim, denominator):
 
 
 def test_frequencies_belong_to_the_caller():
-    """Computed once for each (dim, base), and a copy every time."""
+    """The frequencies of a (dim, base) are cached, and each call returns a copy."""
     first = posenc.frequencies(16)
     first[:] = 0
     assert posenc.frequencies(16)[0] == 1
@@ -80,20 +81,24 @@ def test_any_positive_base(base):
 
 
 def test_gradient_of_frequencies_that_a_base_gives():
-    """The same as of those frequencies when they are given, to the 2**-53 of each that is lost by giving them."""
+    """The gradients with base= and with the same frequencies= agree, up to the rounding of the frequencies to
+    float64."""
     rng = np.random.default_rng(0)
     positions, grad = rng.uniform(-100, 100, (2, 9)), rng.standard_normal((2, 9, 7))
     by_base = posenc.sinusoidal_vjp(grad, positions, 7, base=500)
     given = posenc.sinusoidal_vjp(grad, positions, 7, frequencies=posenc.frequencies(7, base=500))
     for ours, theirs in zip(by_base, given, strict=True):
-        assert np.abs(ours - theirs).max() <= 1e-12 * np.abs(theirs).max()  # angles of 100 half an ulp apart: 1e-14
+        assert (
+            np.abs(ours - theirs).max() <= 1e-12 * np.abs(theirs).max()
+        )  # angles of size 100 that differ by half an ulp
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 @pytest.mark.parametrize("dim", [1, 2, 7, 511, 513, 1026])
 def test_gradient_over_tiles(dim, layout, dtype, isa):
-    """Widths on both sides of the tile of 256 pairs, whole and fractional positions, any storage of the cotangent."""
+    """Widths on both sides of the tile of 256 pairs, integer and fractional positions, any storage dtype of the
+    cotangent."""
     rng = np.random.default_rng(dim)
     positions = np.concatenate([np.arange(20), rng.integers(-(10**6), 10**6, 5), rng.uniform(-100, 100, 5)])
     grad = rng.standard_normal((30, dim)).astype(dtype)
@@ -105,12 +110,12 @@ def test_gradient_over_tiles(dim, layout, dtype, isa):
     cosines = column[1::2] if layout == "interleaved" else column[len(w) :]
     phase = np.cos(angle) * grad[:, sines]
     phase[:, : len(cosines)] -= np.sin(angle[:, : len(cosines)]) * grad[:, cosines]
-    # each term is right to a few 2**-52 of |grad| < 8 (angles of 1e6 to 1e6 of those, as w is rounded in the oracle)
+    # each term is within 4 * 2**-52 of |grad| < 8, and an angle of the oracle within 2**-52 of itself, as w is rounded
     wide = np.abs(positions[:, None]) * 2.0**-52 * w + 2.0**-50
     assert np.all(np.abs(ours.positions - phase @ w) <= (wide * w * 16).sum(1))
     assert np.all(np.abs(ours.frequencies - positions @ phase) <= (wide * np.abs(positions[:, None]) * 16).sum(0))
     whole = posenc.sinusoidal_vjp(grad[::-1], positions[::-1], dim, layout=layout)
-    assert same_bits(whole.positions[::-1].copy(), ours.positions)  # a row's gradient is its own
+    assert same_bits(whole.positions[::-1].copy(), ours.positions)  # each row has its own gradient
 
 
 ERRORS = [

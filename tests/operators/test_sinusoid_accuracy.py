@@ -1,4 +1,4 @@
-"""Tables of sines and cosines against mpmath, at every size of position and where the results are smallest."""
+"""Tables of sines and cosines against mpmath, at positions of every size and at the smallest results."""
 
 import mpmath
 import numpy as np
@@ -19,7 +19,7 @@ def exact(base, dim=DIM):
 
 
 def reference(positions, w):
-    """sin and cos of position * w, correctly rounded to float64, (N, 2, e): within 2**-53 relative of the truth."""
+    """sin and cos of position * w, (N, 2, e), correctly rounded to float64."""
     rows = []
     for p in positions:
         angles = [mpmath.mpf(float(p) if isinstance(p, float) else int(p)) * each for each in w]
@@ -28,7 +28,7 @@ def reference(positions, w):
 
 
 def sampled():
-    """Positions 0..2**31, dense near the start, thinning out, on both sides of every power of two."""
+    """Positions 0..2**31: dense near 0, then thinner, and on both sides of every power of two."""
     rng = np.random.default_rng(3)
     powers = [2**k + d for k in range(4, 31) for d in (-1, 0, 1)]
     return sorted({*range(16), 2047, 131071, HIGHEST - 1, -1, -2, -131071, 1 - HIGHEST, *powers,
@@ -36,8 +36,8 @@ def sampled():
 
 
 def nearest_zeros(w, below, most=6):
-    """Positions whose angle lies nearest a multiple of pi/2: denominators of the convergents of w / (pi/2), and their
-    small multiples; one of sine and cosine is then as small as it ever gets."""
+    """Positions whose angle is nearest to a multiple of pi/2, where a sine or a cosine is smallest: denominators of the
+    convergents of w / (pi/2), and their small multiples."""
     x = w / (mpmath.pi / 2)
     before, now, found = 0, 1, []
     while now < below:
@@ -56,7 +56,7 @@ def halves(table):
 
 
 def assert_ulps(result, wanted, dtype=F32, count=1.0):
-    """Half a float64 ulp for the rounding of the reference."""
+    """Assert |result - wanted| <= count ulps, plus half a float64 ulp for the rounding of the reference."""
     excess = np.abs(result - wanted) - count * ulp(wanted, dtype) - np.spacing(np.abs(wanted)) / 2
     assert excess.max(initial=-1) <= 0
 
@@ -85,7 +85,7 @@ def test_float32_within_one_ulp_nearest_the_zeros(i):
     "frequencies", [posenc.rope_frequencies(64).inv_freq, np.array([1.0, 0.1, np.pi / 2, 3e-5, 7.0])]
 )
 def test_given_frequencies_are_exact_float64(frequencies, isa):
-    """rope_table and sinusoidal(frequencies=): the product position * frequency is of the float64 as it is."""
+    """rope_table and sinusoidal(frequencies=) take the float64 frequencies as exact."""
     w = [mpmath.mpf(float(f)) for f in frequencies]
     positions = sampled() + [p for each in w[::4] for p in nearest_zeros(each, HIGHEST)]
     wanted = reference(positions, w)
@@ -124,7 +124,7 @@ def test_float64_within_4e_16_at_sampled_positions(isa):
 
 
 def test_fractional_positions(isa):
-    """No ulp is promised near the zeros of a fraction; absolutely the same bounds hold."""
+    """For fractions no ulp is promised near the zeros; the absolute bounds hold."""
     positions = [float(p) for p in np.random.default_rng(5).uniform(-1e6, 1e6, 100)] + [0.1, 1 / 3, 1e-300, 5e-324]
     wanted = reference(positions, exact(10000))
     assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves")) - wanted).max() <= 2.0**-24
@@ -133,7 +133,7 @@ def test_fractional_positions(isa):
 
 @pytest.mark.parametrize("dtype", [d for d in (np.dtype(np.float16), BF16) if d is not None], ids=str)
 def test_half_types_are_rounded_once(dtype, isa):
-    """Half an ulp of storage, and the float32 ulp before it."""
+    """Half an ulp of the storage dtype, and a float32 ulp."""
     positions = sampled()
     wanted = reference(positions, exact(10000))
     result = halves(posenc.sinusoidal(positions, DIM, layout="halves", dtype=dtype))
@@ -143,7 +143,7 @@ def test_half_types_are_rounded_once(dtype, isa):
 
 @pytest.mark.parametrize("base", [1e4, 5e5, 1e6])
 def test_rope_at_long_positions(base):
-    """R1: 3e-7 where an all-float32 phase is wrong by 3e-3 at 131071 and by 0.35 at 2**24."""
+    """The error is 3e-7. A float32 phase would be off by 3e-3 at position 131071, and by 0.35 at 2**24."""
     positions = [0, 2047, 131071, 2**20, 2**24]
     frequencies = posenc.rope_frequencies(128, base=base)
     wanted = reference(positions, [mpmath.mpf(float(w)) for w in frequencies.inv_freq])
@@ -203,7 +203,7 @@ def test_unit_norm_of_every_pair(isa):
 
 
 def on_each_isa(make):
-    """The result of make() in every variant."""
+    """The results of make() on every instruction set."""
     results = []
     for name in posenc.isas():
         with posenc.use_isa(name):
@@ -220,9 +220,8 @@ ISA_SETS = {
 
 @pytest.mark.parametrize("which", ISA_SETS)
 def test_float32_is_the_same_on_every_instruction_set(which, rng):
-    """As documented: 1 ulp, in about two of 10**9 entries. Without an FMA products round twice, so doubles differ by
-    2**-53 or so before the last rounding, floats where a boundary lies between. One entry in 10**7 would be fifty times
-    what is expected."""
+    """Two of 10**9 entries differ, by 1 ulp, as documented: without FMA products round twice, so float64 numbers differ
+    by 2**-53, and float32 results where a boundary lies between them. The bound, one in 10**7, is fifty times that."""
     positions = ISA_SETS[which](rng)
     differing = entries = 0
     for dim, options in ((64, {}), (1000, {"layout": "halves"}), (512, {"base": 5e5, "denominator": "half-1"})):
@@ -252,8 +251,8 @@ def test_rope_table_is_the_same_on_every_instruction_set(rng):
     (520043003, 286, float.fromhex("0x1.605eaf3959ef5p+18")),
 ])  # fmt: skip
 def test_where_instruction_sets_do_differ(position, column, base):
-    """Found among 10**10 entries: the boundary between two floats is within the 2**-51 that angle addition may be off,
-    so either is as right as the other."""
+    """Found among 10**10 entries: the boundary between two floats is within 2**-51, the error of angle addition, so
+    both results are right."""
     rows = on_each_isa(lambda: posenc.sinusoidal([position], 1024, base=base)[0, column])
     w = mpmath.mpf(base) ** (-mpmath.mpf(column // 2 * 2) / 1024)
     angle = position * w
@@ -263,7 +262,7 @@ def test_where_instruction_sets_do_differ(position, column, base):
 
 
 def test_float64_differs_by_two_roundings_between_instruction_sets(rng):
-    """Each is within 4e-16 of the truth below 2**31, so two are within 8e-16; measured 1.2e-16."""
+    """Each result is within 4e-16 of the truth below 2**31, so two results are within 8e-16."""
     positions = rng.integers(-HIGHEST + 1, HIGHEST, 1024)
     first, *others = on_each_isa(lambda: posenc.sinusoidal(positions, 512, dtype=F64))
     assert all(np.abs(first - other).max() <= 8e-16 for other in others)

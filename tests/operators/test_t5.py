@@ -1,4 +1,4 @@
-"""T5: buckets of every distance are exact, where logarithms in floating point err."""
+"""T5: buckets are exact at every distance, where floating-point logarithms err."""
 
 import math
 
@@ -13,8 +13,8 @@ S4 = [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 9, 9, 9, 9, 10, 10, 10, 10, 10, 10, 10
 
 
 def test_s4_table():
-    """S4 prints f(i - j) for 0 .. 30; i - j is -rel here. It is the half of the default 32 for keys before the query,
-    and that of 16 buckets in one direction."""
+    """S4 prints f(i - j) for 0 .. 30, where i - j is -rel. The table is that of keys before the query with the default
+    32 buckets, and that of 16 buckets in one direction."""
     distance = np.arange(31)
     assert posenc.t5_bucket(-distance).tolist() == S4
     assert posenc.t5_bucket(-distance, buckets=16, bidirectional=False).tolist() == S4
@@ -29,7 +29,7 @@ EDGES = {
 
 @pytest.mark.parametrize("settings", EDGES, ids=str)
 def test_where_buckets_begin(settings):
-    """Thresholds of the usual settings, as integers of (128/8)**(k/8) 8 and the like rounded up."""
+    """First distances of the logarithmic buckets, 8 (128/8)**(k/8) and so on, rounded up."""
     buckets, max_distance, bidirectional = settings
     found = posenc.t5_bucket(-np.arange(1000), buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
     exact = buckets // (4 if bidirectional else 2)
@@ -37,7 +37,7 @@ def test_where_buckets_begin(settings):
 
 
 def in_logarithms(n, side, max_distance, dtype):
-    """The references' formula in floating point: transformers in float32, NumPy in float64."""
+    """The references' floating-point formula, as transformers computes it in float32."""
     e = side // 2
     with np.errstate(divide="ignore"):
         steps = np.log(n.astype(dtype) / dtype(e)) / dtype(math.log(max_distance / e)) * dtype(side - e)
@@ -46,7 +46,7 @@ def in_logarithms(n, side, max_distance, dtype):
 
 
 def settings_of_all_kinds():
-    """Ties, where max_distance is e r**steps or n a power in between, the usual settings, and random ones."""
+    """Settings with ties (max_distance is e r**steps, or a power lies in between), common settings, and random ones."""
     pairs = {(side, (side // 2) * r ** (side - side // 2)) for side in range(2, 24) for r in (2, 3, 4) if side < 16}
     pairs |= {(10, 160), (20, 320), (40, 640), (80, 1280), (6, 6591), (60, 16384), (74, 65536), (124, 10000), (16, 800)}
     pairs |= {(side, m) for side in (4, 12, 16, 32, 36, 54, 64, 128) for m in (65, 100, 128, 200, 256, 600, 1024, 4096)}
@@ -59,8 +59,8 @@ def settings_of_all_kinds():
 
 @pytest.mark.slow
 def test_buckets_are_exact(capsys):
-    """All |rel| <= 4 max_distance of 560 settings (around every edge and at random where that is more than 4096), and
-    the ends of int64, in both directions."""
+    """All |rel| <= 4 max_distance of 560 settings, around every threshold and at random beyond 4096, and the ends of
+    int64, in both directions."""
     settings = settings_of_all_kinds()
     assert len(settings) >= 500
     rng = np.random.default_rng(0)
@@ -88,11 +88,11 @@ def test_buckets_are_exact(capsys):
     with capsys.disabled():
         single, double = missed.values()
         print(f"\n    {len(settings)} settings: logarithms in float32 miss {single}, in float64 {double}")
-    assert all(missed.values())  # the sample has what makes integers worth their while
+    assert all(missed.values())  # the sample has settings for which logarithms err
 
 
 def test_the_kernel_and_the_function_agree(isa):
-    """Inside and beyond what is looked up, for fractions, and for distances that no int32 holds."""
+    """At distances inside and beyond the look-up table, for fractions, and at distances beyond int32."""
     rel = np.array([0, -0.9, 0.9, 1, -1, 19.5, -4095.5, 4096, 4097, -4097, 10**5, -(10**6), 10**9, -(2.0**52), 2.0**52])
     for buckets, max_distance in ((32, 128), (32, 10**6), (6, 5), (33, 10**15)):
         for bidirectional in (True, False):

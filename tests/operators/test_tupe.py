@@ -10,7 +10,8 @@ import posenc
 
 
 def test_tupe():
-    """Equations 7, 8 and 10: column 0, then row 0, whose number stands at the corner; relative on top of all."""
+    """Equations 7, 8 and 10: column 0 is reset, then row 0, so row 0 decides the corner; `relative` is added to all
+    entries."""
     pos_q, pos_k = column(1, 2) * math.sqrt(2), column(1, 2)  # over sqrt(2 D): 1 2, 2 4
     one, other = {"any_to_cls": [7.0]}, {"cls_to_any": [9.0]}
     for resets, wanted in (({}, [[1, 2], [2, 4]]), (one, [[7, 2], [7, 4]]), (other, [[9, 9], [2, 4]]),

@@ -10,7 +10,7 @@ import posenc
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_xpos_scores_decay_alike_everywhere(dtype, rng, isa):
-    """A score depends on the distance, wherever the center is and however many tokens came before."""
+    """A score depends on the distance, whatever the center and the first position are."""
     q, k = heads(rng, 60, dtype), heads(rng, 60, dtype)
     scores = []
     for start, center in ((0, 0), (0, 30), (3000, 3000), (3000, 2000)):
@@ -18,14 +18,14 @@ def test_xpos_scores_decay_alike_everywhere(dtype, rng, isa):
         turned = posenc.xpos(q, where, W, **options), posenc.xpos(k, where, W, downscale=True, **options)
         scores.append(np.einsum("bhnd,bhmd->bhnm", *(x.astype(F64) for x in turned)))
     norms = np.linalg.norm(q, axis=-1)[..., :, None] * np.linalg.norm(k, axis=-1)[..., None, :]
-    # as of rope, 12 half ulps, times the largest zeta**(distance / 512); in float64 those of the exponent as well
+    # 12 half ulps, as rope, times the largest zeta**(distance / 512); in float64 the exponent has an error, too
     allowed = (12 if dtype == np.float32 else 50) * np.finfo(dtype).eps / 2 * norms * 1.16
     assert all((np.abs(other - scores[0]) <= allowed).all() for other in scores)
 
 
 @pytest.mark.parametrize(("dtype", "furthest"), [(np.float16, 3966), (np.float32, 35694), (np.float64, 289519)])
 def test_xpos_refuses_what_a_dtype_cannot_hold(dtype, furthest):
-    """Never 0 or infinity in place of a number; the documented distances are the last ones."""
+    """No result is 0 or infinite because of its scale; the documented distances are the largest."""
     x, w = np.ones((1, 512), dtype), posenc.rope_frequencies(512)
     for sign in (1, -1):
         for downscale in (False, True):
