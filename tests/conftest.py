@@ -1,4 +1,4 @@
-"""Fixtures that every file shares: each usable instruction set, random numbers, a fresh interpreter."""
+"""Fixtures of all tests: each usable instruction set, random numbers, a fresh interpreter."""
 
 import os
 import signal
@@ -16,13 +16,13 @@ ROOT = Path(posenc.__file__).parent.parent
 
 @pytest.fixture(params=posenc.isas())
 def isa(request):
-    """The test runs once on each variant that this machine can run."""
+    """Run the test once on each instruction set that this machine has."""
     with posenc.use_isa(request.param):
         yield request.param
 
 
 def pytest_collection_modifyitems(items):
-    """What takes `isa` has seen every variant; a run for the sake of another variant leaves it out."""
+    """Mark tests with the fixture `isa`: they run on every instruction set, so a run on another one may omit them."""
     for item in items:
         if "isa" in getattr(item, "fixturenames", ()):
             item.add_marker("every_isa")
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True, scope="session")
 def interrupts():
-    """A shell starts what runs in the background with SIGINT ignored, and so would its children be."""
+    """Restore the default handler of SIGINT, which a shell ignores in background processes and their children."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -43,13 +43,13 @@ def rng():
 
 @pytest.fixture(scope="session")
 def full():
-    """POSENC_TEST_FULL=1 runs every combination; otherwise a fixed sample of them."""
+    """True if POSENC_TEST_FULL=1 asks for every combination instead of a fixed sample."""
     return os.environ.get("POSENC_TEST_FULL", "") not in ("", "0")
 
 
 @pytest.fixture
 def run_python():
-    """Run a program in a fresh interpreter that imports the same posenc; its CompletedProcess."""
+    """A function that runs a program in a fresh interpreter with the same posenc and returns its CompletedProcess."""
 
     def run(code, timeout=60, **environment):
         env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}

@@ -1,4 +1,4 @@
-"""posenc.analysis: matrices, curves and profiles against what they mean, by brute force."""
+"""posenc.analysis: matrices, curves and profiles against brute force."""
 
 import sys
 
@@ -46,7 +46,7 @@ def test_threads_change_no_bit(rng):
 
 
 def test_neighbours_keep_their_digits():
-    """Slow pairs: |p|^2 + |q|^2 - 2 p.q is 0 in float32, where the distance is 1e-4 with all its digits."""
+    """At slow frequencies |p|^2 + |q|^2 - 2 p.q is 0 in float32, while the distance of 1e-4 has all its digits."""
     p = posenc.sinusoidal(2, 2, frequencies=[1e-4])
     wide = posenc.sinusoidal(2, 2, frequencies=[1e-4], dtype=np.float64)
     exact = np.linalg.norm(p[1].astype(np.float64) - p[0])
@@ -82,7 +82,7 @@ def test_nan_stays_in_its_row(rng):
 
 
 def test_triangles():
-    """S2: the cloud above the diagonal is the cloud below it."""
+    """S2: the points above the diagonal are the points below it."""
     p = posenc.sinusoidal(64, 32, base=10.0)
     distance, correlation = analysis.distance_matrix(p), analysis.correlation_matrix(p)
     points = analysis.triangle_points(distance, correlation)
@@ -104,7 +104,7 @@ def test_gram_is_the_inner_product():
 
 
 def test_inner_product_by_brute_force(rng):
-    """S1, equations 12 and 13: p_m' H p_n is its part in m - n and its part in m + n."""
+    """S1, equations 12 and 13: p_m' H p_n is the sum of a part in m - n and a part in m + n."""
     w, h = rng.uniform(0, 2, 7), rng.standard_normal((2, 7))
     m, n = rng.integers(-99, 99, (5, 1)), rng.integers(-99, 99, 6)
     p, q = (posenc.sinusoidal(x, 14, frequencies=w, dtype=np.float64) for x in (m, n))
@@ -134,7 +134,7 @@ def test_relative_position_has_no_sign():
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_integral(name):
-    """Against 40 pieces of mpmath's quadrature, to the 1e-10 that are promised."""
+    """Against mpmath's quadrature over 40 pieces, within the promised 1e-10."""
     pytest.importorskip("scipy")
     options, theta = SCHEDULES[name]
     x = np.array([0.0, 1e-6, 0.5, 3.0, 17.25, 64.0, 128.0])
@@ -148,7 +148,7 @@ def test_integral(name):
 
 @pytest.mark.parametrize("base", [10000.0, 1000.0, 2.0, 0.5])
 def test_closed_form_is_the_quadrature(base):
-    """The closed form of the exponentials against adaptive quadrature of the integral as it stands."""
+    """The closed form of the exponential integrals against adaptive quadrature."""
     pytest.importorskip("scipy")
     from posenc.analysis.curves import integrals, quadrature
 
@@ -160,7 +160,7 @@ def test_closed_form_is_the_quadrature(base):
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0, 1.001, 2.0, 7.0])
 def test_power_and_its_finite_sum(alpha):
-    """A trapezoid of 2**20 pieces; its error is below 1e-9 where the schedule is smooth."""
+    """Against a trapezoidal rule of 2**20 pieces, whose error is below 1e-9 where the schedule is smooth."""
     pytest.importorskip("scipy")
     t = np.linspace(0, 1, 2**20 + 1)
     for x in (0.7, 40.0, 900.0):
@@ -171,7 +171,8 @@ def test_power_and_its_finite_sum(alpha):
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_sum_tends_to_the_integral(name):
-    """Error times dim settles at |f(0) - f(1)|, the first term of Euler and Maclaurin: the rate is 1 / dim."""
+    """The error times dim tends to |f(0) - f(1)|, the first term of the Euler-Maclaurin formula, so the rate is 1 /
+    dim."""
     pytest.importorskip("scipy")
     options, _ = SCHEDULES[name]
     x = np.array([5.0, 40.0, 128.0])
@@ -184,7 +185,7 @@ def test_the_sum_tends_to_the_integral(name):
 
 @pytest.mark.parametrize("base", [1e-300, 1e-5, 1 / 1.0003, 1.0, 1 + 1e-9, 1.0003, 1e300])
 def test_any_base_and_distance(base):
-    """Against the values where all angles are small, or equal; nowhere more than 1, and no warning."""
+    """Against exact values where all angles are small, or equal. No value exceeds 1, and there is no warning."""
     pytest.importorskip("scipy")
     x = np.array([0.0, 1e-308, 1e-9, 3e-5, 1e-3, 1.0, 1e3, 1e6, 2.0**53])
     found = analysis.decay(x, base=base)
@@ -198,7 +199,7 @@ def test_any_base_and_distance(base):
 
 
 def test_which_schedules_cross_zero():
-    """S1: of the four, only theta(t) = t has crossings with the axis on [-128, 128]."""
+    """S1: of the four schedules only theta(t) = t crosses zero on [-128, 128]."""
     pytest.importorskip("scipy")
     lowest = {name: analysis.decay(RANGE, **options).real.min() for name, (options, _) in SCHEDULES.items()}
     assert {name for name, low in lowest.items() if low < 0} == {"t"}
@@ -239,7 +240,7 @@ def test_rotary_profile_is_decay():
     np.testing.assert_allclose(profile.logits[0], 8 * analysis.decay(np.arange(99), dim=64).real, rtol=0, atol=1e-13)
     q, k = np.random.default_rng(0).standard_normal((2, 64))
     there, back = (analysis.attention_profile(w, s * np.arange(99), q=q, k=k, scale=1.0).logits for s in (1, -1))
-    assert abs(there - back).max() > 1  # a rotation of different vectors knows the sign
+    assert abs(there - back).max() > 1  # rotations of different vectors depend on the sign
 
 
 def test_profile_of_operators_that_read_content(rng):
@@ -297,14 +298,14 @@ def test_bands(rope_type, keys, kinds):
     if "interpolated" in kinds:
         np.testing.assert_allclose(bands.ratio[bands.kind == "interpolated"], 1 / 8, rtol=1e-9)
     assert np.all(np.diff(bands.ratio) <= 1e-15)
-    if rope_type == "llama3":  # its definition: more than 4 turns are kept, fewer than 1 interpolated
+    if rope_type == "llama3":  # by definition: pairs with more than 4 turns are kept, with fewer than 1 interpolated
         assert np.array_equal(bands.kind == "kept", bands.turns >= 4)
         assert np.array_equal(bands.kind == "interpolated", bands.turns <= 1)
 
 
 def test_coverage_by_hand():
-    """L = 64, w = 0.05: angles 0 .. 3.15 were seen, 3.1500 / 6.2832 = 0.50134 of the circle. Distance 64 is 3.2, new;
-    so is everything to distance 125 (6.25), and 126 is 6.3 = 0.0168 + 2 pi, seen again."""
+    """L = 64, w = 0.05: training covers angles 0 .. 3.15, 0.50134 of the circle. Distance 64 has the new angle 3.2, and
+    so on up to distance 125 (6.25); 126 has 6.3 = 0.0168 + 2 pi, a known angle."""
     found = analysis.rope_coverage([0.05], 64, test_length=128)
     assert abs(found.covered[0] - 3.15 / (2 * np.pi)) <= 1e-15
     assert abs(found.turns[0] - 3.2 / (2 * np.pi)) <= 1e-15

@@ -1,6 +1,4 @@
-"""posenc.plot: what is drawn is what was given, on labelled axes, and nothing is written or kept."""
-
-import time
+"""posenc.plot: pictures show the given numbers on labelled axes; no file is written and no figure is kept."""
 
 import numpy as np
 import pytest
@@ -44,7 +42,7 @@ def ax():
 
 
 def drawn(figure):
-    """The axes that show data, without bars of colours."""
+    """The axes that show data, without colour bars."""
     return [axes for axes in figure.axes if axes.axison and axes.get_label() != "<colorbar>"]
 
 
@@ -189,12 +187,7 @@ def test_every_function_has_axes_or_is_whole():
 
 
 @pytest.mark.slow
-def test_seconds(tmp_path):
-    """Best of three, drawn and written; -s prints it. No bound: machines are busy."""
+def test_every_picture_can_be_saved(tmp_path):
     for name, call in {**CALLS, **WHOLE}.items():
-        taken = []
-        for _ in range(3):
-            start = time.perf_counter()
-            call().savefig(tmp_path / "picture.png")
-            taken.append(time.perf_counter() - start)
-        print(f"{name:16} {min(taken):.2f} s")
+        call().savefig(tmp_path / f"{name}.png")
+        assert (tmp_path / f"{name}.png").stat().st_size > 1000

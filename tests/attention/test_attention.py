@@ -1,4 +1,4 @@
-"""Attention against its oracle: every mask, every bias, every combination, and what must never happen."""
+"""Attention against its oracle: shapes, dtypes, heads, scales, caps, biases, and memory."""
 
 import sys
 
@@ -30,7 +30,7 @@ def test_any_width(width, value_width, rng, isa):
 
 @pytest.mark.parametrize(("heads", "groups"), [(1, 1), (4, 1), (4, 2), (6, 3), (8, 8), (5, 5), (12, 4)])
 def test_grouped_heads(heads, groups, rng):
-    """Head h reads kv head h // (H // G): the same as repeating each kv head."""
+    """Head h reads kv head h // (H // G); repeating each kv head gives the same bits."""
     arguments = qkv(rng, 9, 11, heads, groups)
     out, _ = check(arguments, causal=True, align="end")
     k, v = (np.repeat(arguments[a], heads // groups, 0) for a in "kv")
@@ -77,7 +77,7 @@ def test_other_empty_axes(empty, rng):
 
 
 def test_large_logits_do_not_overflow(rng, isa):
-    """The largest logit is subtracted first, tile by tile, whichever tile it is in."""
+    """The running maximum is subtracted from the logits, whichever tile the largest logit is in."""
     for top in (0, 70, 299):
         q, k, v = (rng.standard_normal((1, 300, 8)).astype(np.float32) for _ in range(3))
         k[0, top] = q[0, 5] * 1e4
@@ -110,7 +110,7 @@ def test_biases_add_up(names, placed, rng, isa):
 
 
 def test_bias_of_another_dtype(rng):
-    """The dtype of a bias decides nothing about that of the result."""
+    """The dtype of the result does not depend on the dtype of a bias."""
     q, k, v = rng.standard_normal((3, 2, 9, 8)).astype(np.float32)
     array = rng.standard_normal((2, 9, 9)).astype(np.float16)
     wanted = posenc.attention(q, k, v, bias=posenc.dense(array.astype(np.float32)))
@@ -121,7 +121,7 @@ def test_bias_of_another_dtype(rng):
 
 
 def test_dense_and_toeplitz_read_no_positions(rng):
-    """They need no align, and positions do not move them."""
+    """dense and toeplitz need no align, and do not depend on positions."""
     arguments = qkv(rng, 5, 8)
     array, diagonals = rng.standard_normal((2, 5, 8)), rng.standard_normal((2, 12))
     for bias in (posenc.dense(array), posenc.toeplitz(diagonals)):
@@ -151,13 +151,14 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
     pytest.param(8192, "q_positions=np.arange(8192) * 1.5, k_positions=np.arange(8192) * 1.5", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_memory_does_not_grow_with_n_times_m(n, options, run_python):
-    """R5: 64 MiB at H = 32, N = 8192, where a dense float32 bias would be 8 GiB (at 2048: 512 MiB)."""
+    """At most 64 MiB with 32 heads; at N = 8192 a dense float32 bias would be 8 GiB, at 2048 512 MiB."""
     done = run_python(GROWTH.format(n=n, options=options), timeout=300)
     assert int(done.stdout) < 64 << 20, done.stderr
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", ">f8"])
 def test_a_broadcast_dense_bias_is_not_spread_out(dtype):
+    """A dense bias that broadcasts is not copied to (H, N, M)."""
     import tracemalloc
 
     q, bias = np.ones((8, 600, 4), np.float32), posenc.dense(np.zeros((1, 1, 600), dtype))
@@ -169,6 +170,7 @@ def test_a_broadcast_dense_bias_is_not_spread_out(dtype):
 
 
 def test_softcap_beyond_the_working_precision():
+    """A cap beyond float32 is no cap, and a cap of 1e-40 makes all logits 0."""
     q, v = np.ones((1, 3, 4), np.float32), np.arange(12, dtype=np.float32).reshape(1, 3, 4)
     assert np.abs(posenc.attention(q, q, v, softcap=1e39) - posenc.attention(q, q, v)).max() <= 1e-6  # one rounding
     for tiny in (1e-46, 1e-40):
@@ -178,7 +180,8 @@ def test_softcap_beyond_the_working_precision():
 @pytest.mark.parametrize("n", [1, 3, 20])
 @pytest.mark.parametrize(("d", "e"), [(0, 3), (3, 0), (0, 0)])
 def test_heads_without_channels(isa, n, d, e):
-    """A kernel for few queries divided by the width of a row."""
+    """D = 0 makes all logits 0, and E = 0 all results empty; the kernel for few queries must not divide by the
+    width."""
     q, k, v = np.ones((2, n, d), np.float32), np.ones((2, 5, d), np.float32), np.arange(10.0 * e).reshape(2, 5, e)
     out, lse = posenc.attention(q, k, v, return_lse=True)
     np.testing.assert_allclose(out, np.broadcast_to(v.mean(1, keepdims=True), (2, n, e)), rtol=1e-6)

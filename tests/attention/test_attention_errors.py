@@ -87,13 +87,13 @@ def test_errors(kind, rng):
     ],
 )
 def test_what_is_meant_is_named(call, hint):
-    """Habits from other libraries: a mask of words, a matrix, a number of heads."""
+    """The message names the argument of posenc for habits from other libraries: a mask, a matrix, a number of heads."""
     with pytest.raises((TypeError, ValueError), match=re.escape(hint)):
         call(np.zeros((2, 3, 4, 8)))
 
 
 def test_what_needs_no_align(rng):
-    """N = M, no position in play, or positions given."""
+    """align is not needed if N = M, if nothing depends on positions, or if positions are explicit."""
     arguments = qkv(rng, N, M)
     assert posenc.attention(**arguments).shape == (2, N, 8)
     assert posenc.attention(**arguments, align="end").shape == (2, N, 8)

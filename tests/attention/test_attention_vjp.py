@@ -1,5 +1,5 @@
-"""The gradient of attention against the dense formula at sizes that central differences cannot reach, and what must
-never happen: a leak from what is masked, another bit for another layout, thread or batch."""
+"""The gradient of attention against its formula at sizes beyond central differences; masked numbers, memory layouts,
+threads and rows of a batch change no bit."""
 
 import numpy as np
 import pytest
@@ -13,13 +13,13 @@ import posenc
 
 
 def assert_close(found, wanted, relative):
-    """Relative to the largest entry: entries are sums of numbers of that size."""
+    """Assert a bound relative to the largest entry, because entries are sums of numbers of that size."""
     for name, w in zip(("q", "k", "v"), wanted[:3], strict=True):
         assert np.abs(getattr(found, name) - w).max() <= relative * np.abs(w).max(), name
 
 
 SHAPES = [(1, 1), (1, 97), (97, 1), (33, 65), (64, 64), (65, 33), (130, 97), (97, 260), (300, 200)]
-# float64: sums of some hundred products, errors of both sides of about 1e-15 each
+# float64 sums of hundreds of products: both sides are off by about 1e-15
 EXACT = 1e-12
 
 
@@ -72,7 +72,7 @@ ARRAYS = [(), (1,), (4,), (2, 1), (1, 4), (2, 4)]
 @pytest.mark.parametrize("rows", ["n", 1])
 @pytest.mark.parametrize("columns", ["m", 1])
 def test_dense_arrays_of_any_shape(leads, rows, columns, rng):
-    """The gradient has the array's own shape, summed over what it was stretched along."""
+    """The gradient has the shape of the array: it is summed over the axes along which the array broadcasts."""
     n, m = 150, 130
     array = rng.standard_normal((*leads, n if rows == "n" else 1, m if columns == "m" else 1))
     arguments, ours, theirs = problem(rng, n, m, batch=(2,), bias=(("dense", {"array": array}),))
@@ -85,7 +85,7 @@ def test_dense_arrays_of_any_shape(leads, rows, columns, rng):
 
 
 def test_several_dense_arrays(rng):
-    """Each gets its own gradient, in its own dtype."""
+    """Each array has its own gradient, in its own dtype."""
     arrays = [rng.standard_normal(s).astype(t) for s, t in (((70, 90), F32), ((4, 70, 90), F16), ((1, 90), F64))]
     arguments, ours, theirs = problem(rng, 70, 90, bias=tuple(("dense", {"array": a}) for a in arrays))
     ds = formula(*arguments, **theirs)[3]
@@ -103,7 +103,7 @@ FEATURES = {
 
 
 def assert_within_bounds(found, arguments, options, dtype):
-    """Gradients within the a-priori bounds of rounding.py; returns the worst share of each bound."""
+    """Assert that gradients are within the a-priori bounds of rounding.py; return the largest share of each bound."""
     grad, q, k, v = (np.asarray(x, F64) for x in arguments)
     out, lse, grad_lse = (options[name].astype(F64) for name in ("out", "lse", "grad_lse"))
     pairs = pairs_of(q, k, v, **{name: x for name, x in options.items() if name not in ("out", "lse", "grad_lse")})
@@ -121,7 +121,7 @@ def assert_within_bounds(found, arguments, options, dtype):
 @pytest.mark.parametrize("options", FEATURES.values(), ids=FEATURES)
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 def test_error_is_within_its_bound(options, dtype, rng, isa):
-    """From the same out and lse, entry by entry; the bound is tight: the worst error is 1/6 to 1/40 of it."""
+    """From the same out and lse, entry by entry. The bound is tight: the largest error is 1/6 to 1/40 of its bound."""
     arguments, ours, theirs = problem(rng, 300, 300, width=64, value_width=64, dtype=dtype, **options)
     shares = assert_within_bounds(posenc.attention_vjp(*arguments, **ours), arguments, theirs, dtype)
     assert min(shares) >= 1 / 50
@@ -129,13 +129,13 @@ def test_error_is_within_its_bound(options, dtype, rng, isa):
 
 @pytest.mark.parametrize("dtype", [d for d in (F16, BF16) if d is not None], ids=str)
 def test_half_storage(dtype, rng):
-    """float32 arithmetic and one rounding at the end."""
+    """Arithmetic is float32, and the result is rounded once."""
     arguments, ours, theirs = problem(rng, 130, 100, dtype=dtype, causal=True, align="start")
     assert_within_bounds(posenc.attention_vjp(*arguments, **ours), arguments, theirs, dtype)
 
 
 def test_mixed_dtypes(rng):
-    """Each gradient in its argument's dtype; integers are float64."""
+    """Each gradient has the dtype of its argument; integers are float64."""
     q, k, v = (rng.integers(-2, 3, (2, 9, 4)).astype(t) for t in (F32, F64, np.int64))
     out, lse = posenc.attention(q, k, v, return_lse=True)
     found = posenc.attention_vjp(np.ones(out.shape, int), q, k, v, out=out, lse=lse)
@@ -145,7 +145,7 @@ def test_mixed_dtypes(rng):
 
 
 def test_broadcast_batches(rng):
-    """Gradients are summed over the batch axes along which an argument was stretched."""
+    """Gradients are summed over the batch axes along which an argument broadcasts."""
     q, k = rng.standard_normal((3, 1, 4, 70, 8)), rng.standard_normal((2, 2, 50, 8))
     v, grad = rng.standard_normal((2, 50, 6)), rng.standard_normal((3, 2, 4, 70, 6))
     arguments, ours, theirs = call(q, k, v, grad)
@@ -156,7 +156,7 @@ def test_broadcast_batches(rng):
 
 @pytest.mark.parametrize("heads", [1, 4])
 def test_rows_of_a_batch_do_not_matter_to_each_other(heads, rng):
-    """Nor their number: sums are cut in the same places however many there are."""
+    """Neither the other rows of the batch nor their number change a bit: chunks do not depend on them."""
     (grad, q, k, v), ours, _ = problem(rng, 700, 100, heads, 1, batch=(9,), dtype=F32)
     whole = posenc.attention_vjp(grad, q, k, v, **ours)
     one = {name: ours[name][:1] for name in ("out", "lse", "grad_lse")}
@@ -183,7 +183,7 @@ def test_layouts(layout, rng):
 
 
 def test_row_strides_of_4096_bytes(rng):
-    """These are copied before they are used: the same bits."""
+    """Rows 4096 bytes apart are copied before use, with the same bits."""
     room = rng.standard_normal((4, 70, 1024)).astype(F32)
     apart = room[..., :16]
     grad = rng.standard_normal((4, 70, 16)).astype(F32)
@@ -193,7 +193,7 @@ def test_row_strides_of_4096_bytes(rng):
     assert all(same_bits(a, b) for a, b in zip(found[:3], wanted[:3], strict=True))
 
 
-# ---- what is masked ----
+# ---- masked numbers ----
 
 
 def test_rows_that_see_nothing(rng):
@@ -211,7 +211,7 @@ def test_rows_that_see_nothing(rng):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", ["k", "v", "both", "q", "grad", "out"])
 def test_nothing_leaks_from_what_is_masked(bad, where, rng, isa):
-    """Every third key is masked and every fifth query sees nothing: whatever is there, no other bit changes."""
+    """Every third key is masked, and every fifth query sees no key; NaN or infinity there changes no other bit."""
     n, m = 100, 130
     keep = np.ones((n, m), bool)
     keep[:, ::3] = False
@@ -229,7 +229,7 @@ def test_nothing_leaks_from_what_is_masked(bad, where, rng, isa):
 
 @pytest.mark.parametrize("where", ["q", "k", "v", "grad"])
 def test_a_nan_reaches_only_what_sees_it(where, rng, isa):
-    """In a causal call: NaN in row 40 of one argument makes NaN of exactly these rows of the gradients."""
+    """In a causal call, NaN in row 40 of one argument makes exactly the dependent rows of the gradients NaN."""
     n, at = 100, 40
     (grad, q, k, v), ours, _ = problem(rng, n, n, 2, 2, dtype=F32, causal=True)
     before = posenc.attention_vjp(grad, q, k, v, **ours)
@@ -258,11 +258,12 @@ def test_infinite_bias_masks(rng):
     assert not found.bias[0].array[np.isneginf(array)].any()
 
 
-# ---- from out and lse ----
+# ---- gradients from out and lse ----
 
 
 def test_parts_of_the_keys(rng):
-    """A part of the keys with out and lse of all of them gives that part's gradient; dq is the sum over parts."""
+    """Some of the keys, with out and lse of all keys, have the gradients of these keys; dq is the sum over the
+    parts."""
     (grad, q, k, v), ours, _ = problem(rng, 100, 150)
     slices = (slice(0, 41), slice(41, 150))
     parts = [posenc.attention(q, k[:, s], v[:, s], return_lse=True) for s in slices]
@@ -275,7 +276,7 @@ def test_parts_of_the_keys(rng):
 
 
 def test_grad_lse_alone(rng):
-    """d lse / d x = P."""
+    """The gradient of lse with respect to the logits is P."""
     (grad, q, k, v), ours, _ = problem(rng, 30, 40, 2, 2)
     found = posenc.attention_vjp(0 * grad, q, k, v, **ours)
     p = np.exp(q @ k.swapaxes(-1, -2) / 4 - ours["lse"][..., None]) * ours["grad_lse"][..., None]
@@ -340,7 +341,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before / 1024 
 
 @pytest.mark.parametrize(("h", "g", "threads"), [(32, 32, 1), (32, 2, 2)])
 def test_memory(h, g, threads, run_python):
-    """Growth beside the gradients, at a length where one matrix of scores is 256 MiB."""
+    """Growth of memory besides the gradients, at a length where one matrix of scores has 256 MiB."""
     pytest.importorskip("resource", reason="this platform has no resource module")
     done = run_python(GROWTH.format(n=8192, h=h, g=g, threads=threads), timeout=120)
     assert done.returncode == 0, done.stderr

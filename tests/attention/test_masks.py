@@ -17,7 +17,7 @@ import posenc
     {"window": (0, 0)}, {"window": (-3, 1)}, {"window": (None, None)}, {"window": (70, -3)}, {"window": (1.5, 0.5)},
 ], ids=str)  # fmt: skip
 def test_causal_and_windows(align, n, m, options, rng):
-    """Negative sides look away; (-3, 1) is empty and sees nothing."""
+    """Negative sides exclude near keys; the window (-3, 1) is empty."""
     arguments = qkv(rng, n, m, 1, 1)
     out, lse = check(arguments, align=align, **options)
     if options.get("window") == (-3, 1):
@@ -26,7 +26,7 @@ def test_causal_and_windows(align, n, m, options, rng):
 
 
 def test_causal_pictures():
-    """The table of the docstring: N = 2 queries and M = 3 keys."""
+    """The table of the docstring, for 2 queries and 3 keys."""
 
     def seen(**options):
         out = posenc.attention(np.zeros((1, 2, 1)), np.zeros((1, 3, 1)), np.eye(3)[None], causal=True, **options)
@@ -59,7 +59,7 @@ PLACES = {
 )
 @pytest.mark.parametrize("kind", PLACES)
 def test_positions(kind, options, rng):
-    """ALiBi of batched positions has batch axes: the oracle's (B, H, N, M)."""
+    """The bias of batched positions has batch axes, (B, H, N, M), in the oracle."""
     q, k = PLACES[kind](rng, 37, 81)
     places = {name: value for name, value in (("q_positions", q), ("k_positions", k)) if value is not None}
     out, _ = check(qkv(rng, 37, 81, batch=(2,)), **places, **options)
@@ -109,7 +109,7 @@ DEAD = {
 @pytest.mark.parametrize("kind", DEAD)
 @pytest.mark.parametrize("dtype", [d for d in (np.dtype(np.float16), BF16, F32, F64) if d is not None], ids=str)
 def test_rows_that_see_nothing(kind, dtype, rng, isa):
-    """Exactly 0 (and not -0), lse = -inf, no warning (the suite makes warnings errors, errstate the flags)."""
+    """A query without a visible key has out = 0 (not -0), lse = -inf, and raises no warning."""
     options = DEAD[kind]
     if "q_positions" not in options and not {"keep", "segments", "bias"} & {kind.split("_")[0]}:
         options = {**options, "align": "start"}
@@ -145,7 +145,7 @@ WALLS = {
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e38])
 @pytest.mark.parametrize("dtype", [d for d in (np.dtype(np.float16), BF16, F32, F64) if d is not None], ids=str)
 def test_wall(kind, poison, dtype, rng, isa):
-    """NaN and infinity in masked K and V change no bit, whether a tile holds some of them or nothing else."""
+    """NaN and infinity in masked keys and values change no bit, in tiles with visible keys and in tiles without."""
     n, m = 9, 300
     arguments = qkv(rng, n, m, width=16, value_width=5)
     bad = (rng.random(m) > 0.5) | (np.arange(m) // 64 == 2)
@@ -163,7 +163,7 @@ def test_wall(kind, poison, dtype, rng, isa):
 
 
 def test_causal_wall_per_row(rng, isa):
-    """Key j poisoned: queries before j never notice, queries from j on do."""
+    """NaN in key j changes no bit of the queries before j, and makes all later queries NaN."""
     q, k, v = rng.standard_normal((3, 1, 150, 8))
     wanted = posenc.attention(q, k, v, causal=True)
     for j in (1, 47, 48, 63, 64, 95, 96, 100, 149):
@@ -178,7 +178,7 @@ def test_causal_wall_per_row(rng, isa):
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_poison_that_is_seen_is_shown(poison, rng, isa):
-    """A NaN that may be seen is never hidden; +inf in a value is inf or NaN, never a finite number."""
+    """A visible NaN makes the result NaN; a visible infinity in a value makes it infinite or NaN."""
     q, k, v = rng.standard_normal((3, 1, 70, 8))
     v[0, 40, 3] = poison
     out = posenc.attention(q, k, v)

@@ -1,4 +1,4 @@
-"""Parts and wholes: merged parts of the keys, decoding, padding, packed documents, rows of a batch."""
+"""Merged parts of the keys, decoding, left padding, packed documents, and rows of a batch."""
 
 import itertools
 
@@ -38,7 +38,7 @@ def test_batch_axes_broadcast(batches, rng):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("cuts", [(60,), (1, 2, 3, 99), (0, 50, 50), (100,)], ids=str)
 def test_merged_parts_are_the_whole(dtype, cuts, rng):
-    """Two roundings of the storage more than one call, at the size of the largest value."""
+    """Merging adds two roundings of the storage dtype, at the size of the largest value."""
     arguments = {a: x.astype(dtype) for a, x in qkv(rng, 40, 100).items()}
     q_at, k_at = np.arange(40) + 30, np.arange(100)
     bias = posenc.alibi([0.2, 0.01])
@@ -87,7 +87,8 @@ def test_merge_refuses(outs, lses, argument):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_decode_is_prefill(dtype, rng, isa):
-    """One token at a time against the cache so far; tiles are cut elsewhere, so sums differ in their last bits."""
+    """One token at a time against the cache is prefill, up to the last bits: tiles of keys are the same, decoding adds
+    in another order."""
     n = 140
     arguments = {a: x.astype(dtype) for a, x in qkv(rng, n, n, 4, 2, 16).items()}
     bias = posenc.alibi(posenc.alibi_slopes(4))
@@ -133,7 +134,8 @@ def test_packed_documents_are_separate_calls(rng, isa):
 
 
 def test_identical_documents_give_identical_rows(rng):
-    """Wherever they lie in the pack (OLMo-core#591), up to rounding: tiles of keys begin elsewhere in each document."""
+    """Copies of a document in one pack agree up to rounding (OLMo-core#591): tiles of keys begin elsewhere in each
+    copy."""
     one = qkv(rng, 64, 64)
     arguments = {a: np.concatenate([x, x], 1) for a, x in one.items()}
     segments = np.repeat([0, 1], 64)

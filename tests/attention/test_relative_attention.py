@@ -1,4 +1,4 @@
-"""Relative operators inside attention against the oracle: masks, places, dtypes, sizes, and Bias.logits."""
+"""Relative operators inside attention against the oracle: masks, positions, dtypes, sizes, and Bias.logits."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_instruction_sets(name, mask, rng, isa):
 
 @pytest.mark.parametrize("mask", ["none", "causal", "gaps", "all"])
 def test_several_at_once(mask, rng, isa):
-    """Eight operators, two each of three functions; they ask for different scales, so one is given."""
+    """Eight operators, two each of three functions. Their default scales differ, so the scale is explicit."""
     n, m = 70, 135
     bias = tuple(drawn(name, n, m, seed) for seed, name in enumerate(EVERY))
     check(broadcast(rng, n, m), bias=bias, **{"scale": 0.3, **MASKS[mask](rng, n, m)})
@@ -43,7 +43,8 @@ def test_several_at_once(mask, rng, isa):
 @pytest.mark.parametrize("dtype", [d for d in (F16, BF16) if d is not None], ids=str)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_half_precision(name, dtype, rng):
-    """Arithmetic in float32, tables in float64: half a spacing of the storage more than in float32."""
+    """Arithmetic is float32 and tables are float64, so the result is within half a spacing of the storage dtype more
+    than float32."""
     check(broadcast(rng, 37, 81), (dtype,), bias=(drawn(name, 37, 81),), causal=True, align="end")
     assert ANY.call(ANY.cast({**qkv(rng, 5, 5), "bias": (drawn(name, 5, 5),)}, dtype))[0].dtype == dtype
 
@@ -51,7 +52,8 @@ def test_half_precision(name, dtype, rng):
 @pytest.mark.parametrize("dtype", [F16, F32], ids=str)
 @pytest.mark.parametrize("name", KINDS)
 def test_tables_of_another_dtype(name, dtype, rng):
-    """A table's dtype decides nothing about that of the result; its numbers are taken as they are."""
+    """The dtype of the result does not depend on the dtype of a table, whose numbers are not rounded to the storage
+    dtype."""
     arguments = ANY.cast(qkv(rng, 9, 9), F32)
     narrow = map_arrays(lambda a: a.astype(dtype), drawn(name, 9, 9))
     wide = map_arrays(lambda a: a.astype(F64), narrow)
@@ -72,7 +74,8 @@ def test_small(name, n, m, rng):
     *((name, empty) for name in KINDS for empty in ("batch", "width", "value_width")), ("cope", "heads"),
 ])  # fmt: skip
 def test_empty_axes(name, empty, rng):
-    """With no channels every product is 0; tables are cut to the widths of q and v. CoPE's may do without heads."""
+    """Without channels every product is 0; tables are as wide as q and v. The table of CoPE may lack the axis of
+    heads."""
     b, heads, groups = (0 if empty == "batch" else 3, *((0, 0) if empty == "heads" else (H, G)))
     d, e = 0 if empty == "width" else D, 0 if empty == "value_width" else DV
     q, k, v = (np.ones((b, *shape)) for shape in ((heads, 5, d), (groups, 5, d), (groups, 5, e)))
@@ -84,14 +87,14 @@ def test_empty_axes(name, empty, rng):
     assert np.isfinite(out).all()
 
 
-# ---- equal to what can be seen ----
+# ---- attention is the softmax of the logits ----
 
 
 @pytest.mark.parametrize("where", ["aligned", "placed"])
 @pytest.mark.parametrize("name", [name for name in OPERATORS if not name.startswith("tupe")])
 def test_attention_is_the_softmax_of_logits(name, where, rng):
-    """Bias.logits is what attention adds before the scale: as a dense bias after it, the same result to rounding, which
-    is that of logits below 100, 1e-14."""
+    """Adding Bias.logits as a dense bias after the scale gives the same result up to the rounding of logits below 100,
+    1e-14."""
     n, m = 40, 90
     arguments, bias = qkv(rng, n, m, (2,)), made(name, n, m)["bias"][0]
     places = {"q_positions": rng.integers(0, 99, n), "k_positions": np.sort(rng.uniform(0, 99, (2, m)))}
@@ -105,7 +108,7 @@ def test_attention_is_the_softmax_of_logits(name, where, rng):
     assert np.abs(lse - same)[np.isfinite(same)].max() <= 1e-12
     if getattr(bias.arrays, "rel_v", None) is None:
         assert np.abs(ours - plainly).max() <= 1e-12
-    else:  # the weights, from values that are the rows of the identity, times the rows of rel_v
+    else:  # the weights are the result for values that are the rows of the identity
         eye = np.broadcast_to(np.eye(m), (2, G, m, m))
         weights = posenc.attention(arguments["q"], arguments["k"], eye, bias=dense, **options, **at)
         q_at, k_at = (places["q_positions"], places["k_positions"]) if where == "placed" else (
@@ -127,7 +130,7 @@ def test_tupe_is_its_matrix(name, rng):
 
 
 def test_tupe_reads_positions_only_beside_it(rng):
-    """By row and column: no align is needed, and positions do not move it; its `relative` needs both."""
+    """TUPE itself depends on rows and columns, so it needs no align; its `relative` needs positions."""
     arguments = qkv(rng, 5, 8)
     bias = made("tupe", 5, 8)["bias"][0]
     out = posenc.attention(**arguments, bias=bias)
@@ -147,8 +150,8 @@ def test_align_is_required(name, rng):
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 @pytest.mark.parametrize("name", [name for name in OPERATORS if not name.startswith("tupe")])
 def test_decode_is_prefill(name, dtype, rng):
-    """One token at a time against the cache so far. Tiles are cut elsewhere, so sums differ in their last bits: 8
-    spacings of the largest value, and CoPE's positions add up to 140 gates in another order."""
+    """One token at a time against the cache is prefill up to the last bits, 16 spacings of the largest value; the
+    positions of CoPE are sums of 140 gates in another order."""
     n = 140
     arguments = {a: x.astype(dtype) for a, x in qkv(rng, n, n).items()}
     bias = made(name, n, n)["bias"]
@@ -163,7 +166,7 @@ def test_decode_is_prefill(name, dtype, rng):
 
 @pytest.mark.parametrize("name", [name for name in OPERATORS if not name.startswith("tupe")])
 def test_positions_may_move_together(name, rng):
-    """Relative operators read differences: integers moved by 2**40 change no bit."""
+    """Relative operators read differences: integer positions moved by 2**40 change no bit."""
     arguments = qkv(rng, 40, 70)
     q_at, k_at = rng.integers(0, 90, 40), rng.integers(0, 90, 70)
     bias = made(name, 40, 70)["bias"]

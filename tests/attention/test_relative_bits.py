@@ -1,4 +1,5 @@
-"""Relative operators inside attention: what is masked reaches no result, and what must change no bit changes none."""
+"""Relative operators inside attention: masked numbers, threads, other rows of the batch and memory layouts change no
+bit."""
 
 import sys
 
@@ -33,7 +34,7 @@ WALLS = {
 @pytest.mark.parametrize("kind", [*WALLS, "bias"])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_wall(name, kind, poison, rng):
-    """NaN and infinity in masked k and v change no bit, whether a tile holds some of them or nothing else."""
+    """NaN and infinity in masked keys and values change no bit, in tiles with visible keys and in tiles without."""
     n, m = 9, 300
     arguments, bias = qkv(rng, n, m), made(name, n, m)["bias"]
     bad = (rng.random(m) > 0.5) | (np.arange(m) // 64 == 2)
@@ -54,7 +55,7 @@ def test_wall(name, kind, poison, rng):
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_causal_wall_per_row(name, rng):
-    """Key j poisoned: queries before j never notice, queries from j on do."""
+    """NaN in key j changes no bit of the queries before j, and makes all later queries NaN."""
     arguments, bias = qkv(rng, 150, 150), made(name, 150, 150)["bias"]
     wanted = posenc.attention(**arguments, bias=bias, causal=True)
     for j in (1, 47, 63, 64, 95, 96, 149):
@@ -81,7 +82,7 @@ def test_a_query_reaches_its_own_row_alone(name, rng):
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_rows_that_see_nothing(name, rng):
-    """Exactly 0 and -inf, Shaw's values too, no warning."""
+    """A query without a visible key has out = 0 and lse = -inf, with Shaw's values, too, and raises no warning."""
     arguments, bias = qkv(rng, 9, 70), made(name, 9, 70)["bias"]
     keep = np.ones((9, 70), bool)
     keep[::2] = False
@@ -125,7 +126,7 @@ def test_other_rows_of_the_batch_change_no_bit(name, count, rng):
 @pytest.mark.parametrize("dtype", [d for d in (F16, BF16, F32, F64) if d is not None], ids=str)
 @pytest.mark.parametrize("name", KINDS)
 def test_layout_changes_no_bit(name, dtype, layout, rng):
-    """Of q, k and v and of the tables."""
+    """Memory layouts of q, k, v and of the tables."""
     arguments = {**ANY.cast(broadcast(rng, 17, 33), dtype), "bias": (drawn(name, 17, 33),), "align": "end"}
     laid = map_arrays(layout, arguments)
     ours, wanted = ANY.call(laid), ANY.call(map_arrays(plain, laid))
@@ -134,7 +135,7 @@ def test_layout_changes_no_bit(name, dtype, layout, rng):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_logits_change_no_bit(name, rng):
-    """Threads, memory and the other rows of the batch, of what logits (TUPE: matrix) shows."""
+    """Threads, memory layouts and other rows of the batch, for logits (and matrix of TUPE)."""
     q, k = rng.standard_normal((3, H, 130, D)), rng.standard_normal((3, G, 300, D))
     bias = made(name, 130, 300)["bias"][0]
     if name == "tupe-r":
@@ -177,6 +178,6 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 @pytest.mark.skipif(sys.platform == "win32", reason="the resource module is POSIX")
 @pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta", "cope", "tupe"])
 def test_memory_does_not_grow_with_n_times_m(name, run_python):
-    """Dense float32 logits would be 256 MiB; tables and the scratch of the threads are below 32."""
+    """Dense float32 logits would be 256 MiB; the tables and the scratch of all threads are below 32 MiB."""
     done = run_python(GROWTH.format(name=name), timeout=300)
     assert int(done.stdout) < 32 << 20, done.stderr

@@ -1,4 +1,4 @@
-"""The a-priori bounds of rounding.py: tight enough that a wrong implementation exceeds them."""
+"""The a-priori bounds of cases/rounding.py are tight, and wrong implementations exceed them."""
 
 import numpy as np
 import pytest
@@ -16,13 +16,13 @@ adds up the magnitudes of roundings that several pairs share."""
 
 @pytest.mark.parametrize("case", ATTENTION, ids=lambda case: case.name)
 def test_bounds_are_tight(case):
-    """The worst error over several sizes is within a small factor of its bound."""
+    """The largest error over several sizes is within a small factor of its bound."""
     shares = [forward_error(case, case.arguments(n, F32), F32)[1] for n in (8, 33, 65, 97)]
     assert TIGHT <= max(shares) <= 1
 
 
 def narrow(array, bits):
-    """The array rounded to significands of so many bits; float32 has 24."""
+    """Round an array to significands of `bits` bits; float32 has 24."""
     fraction, exponent = np.frexp(array)
     return np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits)
 

@@ -1,7 +1,7 @@
 """The architecture: which files may include or import which, read from the sources as text.
 
-The folders of csrc/kernels and of posenc are rooms. A room knows itself and the rooms below it; only its own file knows
-an operator. Each test lists the offenders.
+The folders of csrc/kernels and of posenc have an order. A file may use its own folder and the folders below it, and
+only the file of an operator may name the operator. Each test lists the offenders.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def listed(offenders: list[str]) -> str:
     return "\n".join(["", *offenders])
 
 
-# ---- C: rooms of kernels ----
+# ---- C: folders of kernels ----
 
 MAY_INCLUDE = {
     "base": (),
@@ -45,7 +45,7 @@ MAY_INCLUDE = {
     "encoding": ("base",),
     "analysis": ("base", "tile"),
 }
-"""The rooms that a room of csrc/kernels may include, besides itself and the headers that stand in csrc."""
+"""The folders that a folder of csrc/kernels may include, besides itself and the headers in csrc."""
 
 
 def code_of(file: Path) -> str:
@@ -73,7 +73,7 @@ def test_kernels_include_only_the_rooms_below():
 
 
 def test_kernels_include_neither_the_binding_nor_the_runtime():
-    """The same holds of the headers in csrc, which kernels include; and the runtime knows nothing of Python."""
+    """The headers in csrc, which kernels include, obey the same rule, and the runtime includes nothing of Python."""
     files = [file for file in C_FILES if file.is_relative_to(KERNELS) or file.parent == CSRC]
     offenders = [
         f"{name_of(f)} includes {i}" for f in files for i in includes(f) if i.startswith(("python/", "runtime/"))
@@ -99,7 +99,7 @@ KERNELS_OF_THEIR_OWN = set(re.findall(r"^OP\((\w+),", TABLE, flags=re.MULTILINE)
 
 
 def names_operator(identifier: str, operator: str) -> bool:
-    """Whether the operator is a word of the identifier, as in PE_shaw, SHAW_V and shaw_vjp."""
+    """Return whether the operator is a word of the identifier, as in PE_shaw, SHAW_V and shaw_vjp."""
     return f"_{operator}_" in f"_{identifier.lower()}_" and identifier not in KERNELS_OF_THEIR_OWN
 
 
@@ -108,13 +108,13 @@ def test_operators_are_found():
 
 
 def own_file(operator: str) -> Path:
-    """The file that defines the operator's struct of functions."""
+    """The file that defines the struct of functions of an operator."""
     (file,) = (file for file in C_FILES if f"FN({operator}_op) =" in code_of(file))
     return file
 
 
 def except_for(reasons: dict[str, str], rows: list[str]) -> list[object]:
-    """Rows of a test; those with a reason do not hold yet, and must fail."""
+    """Parameters of a test. A row with a reason does not hold yet, and must fail."""
     return [pytest.param(row, marks=pytest.mark.xfail(strict=True, reason=reasons[row])) if row in reasons else row
             for row in rows]  # fmt: skip
 
@@ -123,7 +123,7 @@ def except_for(reasons: dict[str, str], rows: list[str]) -> list[object]:
     "operator", except_for({"dense": "backward.c and bind.c have the word in other names"}, OPERATORS)
 )
 def test_c_names_an_operator_in_its_own_file_alone(operator):
-    """Encodings and analyses know no bias, so that a layer of theirs may be called dense."""
+    """Encodings and analyses include no bias, so their layers may be called dense."""
     own = own_file(operator)
     offenders = []
     for file in C_FILES:
@@ -143,12 +143,12 @@ GENERIC = [
 
 
 def documentation(tree: ast.AST) -> set[int]:
-    """The ids of the nodes that are docstrings, and of strings that stand alone."""
+    """The ids of docstrings and of other strings that stand alone."""
     return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
 
 
 def names_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """(line, text) of every identifier, and of every string that could be one; prose may name an operator."""
+    """(line, text) of every identifier, and of every string that may be one; prose may name an operator."""
     silent = documentation(tree)
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 0)
@@ -199,11 +199,11 @@ ORDER = (
     "_core", "_core_api", "runtime", "absolute", "rotary", "bias", "relative", "attention", "analysis", "plot",
     "posenc", "autograd", "demos", "__main__",
 )  # fmt: skip
-"""A module imports from its own room and from those before it. "posenc" is the package itself with its public names."""
+"""A module may import from its own folder and the folders before it. "posenc" is the package with its public names."""
 
 
 def room_of(module: str) -> str:
-    """The room of posenc.rotary.rope is rotary; a name of the package that is no module is the package's own."""
+    """The folder of a module: posenc.rotary.rope is in rotary, and posenc.rope is a name of the package itself."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 and parts[1] in ORDER else "posenc"
 
@@ -250,7 +250,7 @@ NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
 
 
 def source_of(file: Path) -> str:
-    """The code of a module, or of the cells of a notebook without its magic lines."""
+    """The code of a module, or of the cells of a notebook without magic lines."""
     text = file.read_text(encoding="utf-8")
     if file.suffix != ".ipynb":
         return text
@@ -259,7 +259,8 @@ def source_of(file: Path) -> str:
 
 
 def is_public(name: str) -> bool:
-    """Whether a user may write this dotted name: posenc.rope, posenc.analysis.decay, anything of posenc.demos."""
+    """Return whether a user may write this dotted name: posenc.rope, posenc.analysis.decay, anything of
+    posenc.demos."""
     parts = name.split(".")[1:]
     if not parts or parts[0] == "demos":
         return True
@@ -273,7 +274,7 @@ def is_public(name: str) -> bool:
 
 
 def bound_names(file: Path, tree: ast.AST) -> dict[str, str]:
-    """Variables that are the package or a module of it -> its dotted name."""
+    """The dotted name of each variable that is the package or one of its modules."""
     bound = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -288,7 +289,7 @@ def bound_names(file: Path, tree: ast.AST) -> dict[str, str]:
 
 
 def used_names(tree: ast.AST, bound: dict[str, str]) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of every attribute of what is imported from posenc, and of every private attribute."""
+    """(line, dotted name) of every attribute of the package and its modules, and of every private attribute."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute):
             continue
@@ -341,7 +342,7 @@ def c_numbers() -> dict[str, set[int]]:
 
 
 def python_numbers(tree: ast.AST) -> Iterator[tuple[int, str, int]]:
-    """(line, name, value) of every name that is bound to a plain integer, several at once included."""
+    """(line, name, value) of every name that is bound to an integer literal, also in tuples."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
@@ -371,7 +372,7 @@ def test_c_says_a_shared_constant_once():
 
 
 def test_python_repeats_no_number_of_c():
-    """A Python name is a constant of C's if C has the name with the same value, in whatever case."""
+    """A Python name repeats a constant if C has the same name, in any case, with the same value."""
     numbers = {(name.lower().strip("_"), value) for name, values in c_numbers().items() for value in values}
     offenders = [
         f"{name_of(file)}:{line}: {name} = {value}"
@@ -383,7 +384,7 @@ def test_python_repeats_no_number_of_c():
 
 
 def may_spell(node: ast.AST) -> bool:
-    """A type has to spell its strings, and so has a look-up of their codes, map(MODES.index, (...))."""
+    """Types have to spell their strings, and so has a look-up of codes, map(MODES.index, (...))."""
     if isinstance(node, ast.Subscript):
         return ast.unparse(node.value).endswith("Literal")
     return isinstance(node, ast.Call) and ast.unparse(node).startswith("map(") and ".index," in ast.unparse(node)
@@ -407,7 +408,7 @@ def test_python_repeats_no_list_of_options():
 
 
 def test_an_import_of_a_clone_that_is_not_built_says_so(tmp_path):
-    """In one sentence with the command that builds it, and not as a circular import."""
+    """The error is one sentence with the command that builds posenc, and no circular import."""
     shutil.copytree(
         PACKAGE, tmp_path / "posenc", ignore=shutil.ignore_patterns("_core.*so", "_core.*pyd", "__pycache__")
     )

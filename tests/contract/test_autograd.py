@@ -1,4 +1,4 @@
-"""posenc.autograd: every gradient of every Case, through a tape, against our vjp and against central differences."""
+"""posenc.autograd: every gradient of every Case on a tape, against the vjp and against central differences."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ BIASES = [pytest.param(case, id=case.name) for case in CASES if case.gradients a
 
 
 def made(operator):
-    """(function, its arguments) as an operator whose arrays may be traced."""
+    """The operator of (function, its arguments), whose arrays may be traced."""
     function, given = operator
     inner = {k: made(v) if isinstance(v, tuple) and v and isinstance(v[-1], dict) else v for k, v in given.items()}
     return getattr(pa, function)(**inner)
@@ -36,7 +36,7 @@ def operator_of(case, arguments):
 
 
 def through(case, arguments):
-    """What the case calls, here."""
+    """Call the public function of a case with traced arrays."""
     if isinstance(case, AttentionCase):
         return pa.attention(**{**arguments, "bias": tuple(map(made, arguments.get("bias", ())))})
     options = {"dtype": np.float64} if "dtype" in case.parameters else {}
@@ -60,14 +60,14 @@ def of_values(case, arguments):
 
 
 def cotangent(case, grads):
-    """As autograd has it: that of a complex number is the conjugate of the pair."""
+    """The cotangent in the convention of autograd: the conjugate for a complex number."""
     if case.function == "complex_order":
         return grads[0][..., 0] - 1j * grads[0][..., 1]
     return grads[0] if len(grads) == 1 else tuple(grads)
 
 
 def floats(arguments, case):
-    """Integers that have gradients, as floats: autograd adds gradients up in the dtype of the argument."""
+    """Convert integers with gradients to floats, because autograd adds gradients in the dtype of the argument."""
     for path in case.gradients.values():
         given = np.asarray(get_path(arguments, path))
         if given.dtype.kind == "i":
@@ -84,7 +84,7 @@ def test_everything_that_has_a_gradient_is_here():
 @pytest.mark.parametrize("dtype", [F32, F64])
 @pytest.mark.parametrize("case", ROWS)
 def test_is_our_vjp(case, dtype):
-    """The same bits and dtypes as of the vjp, through a tape, for all options of all cases."""
+    """Gradients on a tape have the bits and dtypes of the vjp, for all options of all cases."""
     arguments = floats(case.arguments(5, dtype), case)
     grads = tuple(g.astype(dtype) for g in cotangents(case, arguments))
     expected = case.vjp(grads, arguments)
@@ -109,7 +109,7 @@ def test_check_grads(case):
 
 
 def finite(result):
-    """Without the log-sum-exp of queries that see nothing: -inf has no differences."""
+    """The results without -inf, the lse of queries without a visible key, which has no central differences."""
     if isinstance(result, anp.numpy_boxes.ArrayBox | np.ndarray) or len(result) == 1:
         return result
     out, lse = result[0], result[1]
@@ -121,14 +121,14 @@ def value_of(array):
 
 
 def attended(case, arguments, bias, q, k, v):
-    """Attention with the operator of a case where that stands, grouped heads, a window of what is visible."""
+    """Attention with the operator of a case, where it can be, with grouped heads and a window."""
     placed = {a: arguments[a] for a in ("q_positions", "k_positions") if a in arguments}
     return pa.attention(q, k, v, bias=bias, window=(60, 40), **(placed or {"align": "end"}))
 
 
 @pytest.mark.parametrize("case", BIASES)
 def test_operator_in_attention(case):
-    """Each operator's arrays, q, k and v together, with heads that share keys."""
+    """Gradients of an operator's arrays and of q, k and v together, with heads that share keys."""
     rng = np.random.default_rng(3)
     np.random.seed(0)  # noqa: NPY002
     arguments = floats(case.arguments(4), case)
@@ -204,7 +204,7 @@ def test_float32_stays_where_the_loss_is_wide():
 
 
 def test_numbers_and_tables():
-    """A Python float, a RopeFrequencies and a pair of tables are traced within."""
+    """Python floats, RopeFrequencies and pairs of tables are traced."""
     network = ([[1.0], [2.0]], [0.1, -0.2], [[1.0, -1.0]], [0.0])
     d_c = grad(lambda c: anp.sum(pa.fire(*network, c, 2.0).matrix(4, dtype=np.float64)))(0.3)
     assert isinstance(d_c, float)
@@ -297,7 +297,7 @@ def test_second_derivatives_and_forward_mode_are_refused():
 
 
 def test_elementwise():
-    """As in a model: what is traced goes on into other functions of autograd."""
+    """Traced results are arguments of other functions of autograd, as in a model."""
     x = np.random.default_rng(0).standard_normal((4, 3))
     found = elementwise_grad(lambda x: pa.merge(anp.tanh(x), np.ones(3), mode="mul1p"))(x)
     assert np.allclose(found, 2 * (1 - np.tanh(x) ** 2), rtol=1e-14, atol=0)

@@ -14,7 +14,7 @@ ROWS = [pytest.param(case, id=case.name) for case in CASES]
 
 
 def letters(text):
-    """[(letter, is tied, may be missing)] of an axes string."""
+    """[(letter, is tied, may be missing)] of a string of axes."""
     return [(word.rstrip("!?"), "!" in word, "?" in word) for word in text.split()]
 
 
@@ -74,7 +74,8 @@ def test_wrong_dtype(case):
 @pytest.mark.parametrize("case", ROWS)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_numbers_that_must_be_finite(case, value):
-    """Positions, offsets, frequencies and the parameters of a Bias; data may hold anything, dense may hold -inf."""
+    """Positions, offsets, frequencies and parameters of a Bias are finite. Data may be anything, and dense may have
+    -inf."""
     arguments = arguments_of(case)
     for path in array_paths(arguments):
         array = get_path(arguments, path)
@@ -114,7 +115,7 @@ def test_unknown_and_missing_arguments(case):
 
 @pytest.mark.parametrize("case", ROWS)
 def test_options_after_the_star_are_keyword_only(case):
-    """Nothing that is an option can be given by its place: at most the data, positions and frequencies can."""
+    """Only data, positions and frequencies may be positional."""
     parameters = inspect.signature(case.public).parameters.values()
     by_place = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     options = {"out", "dtype", "layout", "scale", "base", "order", "align", "causal", "keep", "seq_axis", "denominator"}
@@ -144,7 +145,7 @@ def test_lists(case):
 
 
 class Exporter:
-    """A NumPy array that is known by the DLPack protocol alone."""
+    """A NumPy array that is accessible by the DLPack protocol alone."""
 
     def __init__(self, array):
         self.array = array
@@ -186,7 +187,7 @@ def test_tensors_that_numpy_cannot_take_are_refused(case):
 
 
 def test_bfloat16_without_ml_dtypes_is_not_needed(run_python):
-    """ml_dtypes is optional: nothing imports it."""
+    """ml_dtypes is optional, and posenc does not import it."""
     done = run_python("import sys, posenc; posenc.sinusoidal(2, 4); print('ml_dtypes' in sys.modules)")
     assert done.stdout.strip() == "False", done.stderr
     assert BF16 is None or posenc.sinusoidal(2, 4, dtype=BF16).dtype == BF16

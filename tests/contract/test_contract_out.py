@@ -1,4 +1,4 @@
-"""Inputs and results: what is modified, who owns memory, and what `out` may be."""
+"""Inputs are not modified, results own their memory, and `out` may have any layout but not overlap."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_inputs_are_not_modified(case):
 
 @pytest.mark.parametrize("case", ROWS)
 def test_results_own_their_numbers(case):
-    """Writing to a result reaches no input, no cache and no later result; views say that they are read-only."""
+    """Writing to a result changes no input, no cache and no later result. Views are read-only."""
     arguments = arguments_of(case)
     first = [r for r in call_all(case, arguments) if isinstance(r, np.ndarray)]
     kept = [r.copy() for r in first]
@@ -92,7 +92,8 @@ def test_a_failed_call_leaves_out_alone(case):
 
 @pytest.mark.parametrize("case", OUT_ROWS)
 def test_overlapping_out(case):
-    """Every array of the result's dtype in turn shares its memory with out, shifted by a few elements."""
+    """Every array of the result's dtype in turn shares memory with out, shifted by several elements; the call is right
+    or refused."""
     arguments = arguments_of(case)
     wanted = call_all(case, arguments)[0]
     for path in array_paths(arguments):
@@ -108,7 +109,7 @@ def test_overlapping_out(case):
                 message = ""
                 try:
                     case.call(set_path(arguments, path, source), out=out)
-                except ValueError as error:  # refused is as good as right
+                except ValueError as error:  # a refusal is allowed
                     message = str(error)
                 assert "out has" in message or same_bits(out, wanted), (path, shift, backwards)
     assert wanted.size

@@ -47,7 +47,8 @@ def test_gather_rows_stays_inside():
 
 
 def _terms_that_do_not_fit():
-    """(terms, whether they have gradients): what would lead the kernels out of a table, or of the room for its sums"""
+    """(terms, whether they have gradients) that would make kernels access memory outside of a table, or of the buffer
+    of its gradients."""
     rows = np.arange(5)
 
     def ones(*shape):
@@ -59,7 +60,7 @@ def _terms_that_do_not_fit():
     yield (("shaw", ones(2, 0, 8), None, rows),), False
     yield (("cope", ones(2, 0, 8)),), False
     yield (("toeplitz", ones(2, 3)),), False
-    yield (("shaw", table, None, rows, ones(2, 5, 8), None),), True  # no whole vectors
+    yield (("shaw", table, None, rows, ones(2, 5, 8), None),), True  # rows that are not padded to whole vectors
     yield (("shaw", table, None, rows, ones(1, 5, 16), None),), True  # too few heads
     yield (("shaw", table, None, rows, ones(2, 5, 16), None), ("cope", ones(2, 4, 8), ones(3, 4, 16))), True
 
@@ -83,7 +84,7 @@ def test_core_refuses_terms_that_do_not_fit(terms, gradients):
 
 
 def test_core_takes_no_row_outside_of_a_table():
-    """Rows, tokens and buckets that Python would refuse: some row of the table, no other memory."""
+    """Row numbers, tokens and buckets that Python would refuse read a row of the table."""
     from posenc import _core
 
     q, far = np.ones((1, 3, 8), np.float32), np.array([2**40, -(2**40), 3, 9, -1])
@@ -103,7 +104,7 @@ def test_core_takes_no_row_outside_of_a_table():
 
 @pytest.mark.parametrize(("heads", "groups"), [(3, 2), (3, 0)])
 def test_core_refuses_heads_that_cannot_be_shared(heads, groups):
-    """Division by zero, and a kv head that is not there."""
+    """Such heads would divide by zero, or read a kv head that does not exist."""
     from posenc import _core
 
     q, k = np.ones((heads, 4, 8)), np.ones((groups, 4, 8))

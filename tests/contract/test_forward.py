@@ -1,4 +1,4 @@
-"""Every Case on every instruction set: values against the oracle, dtypes, and that memory layout changes no bit."""
+"""Every Case on every instruction set: values against the oracle, dtypes, memory layouts, rows of a batch."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_layout_changes_no_bit(case, dtype, layout, full):
 
 @pytest.mark.parametrize(("case", "dtype"), ROWS)
 def test_rows_of_a_batch_do_not_matter_to_each_other(case, dtype):
-    """The first entry of every leading axis that stands alone gives the bits that it gives among others."""
+    """The first entry of every leading axis has the same bits alone and among others."""
     arguments = case.arguments(9, dtype)
     leading = {a: letters.split() for a, letters in case.axes.items() if letters.split()[0] == "b"}
     firsts = {a: arguments[a][:1] for a in leading}
@@ -83,7 +83,7 @@ def test_integers_are_taken_as_float64(case):
 
 @pytest.mark.parametrize(("case", "dtype"), ROWS)
 def test_variants_agree(case, dtype):
-    """Each instruction set keeps the bound, so two differ by at most twice the bound; no set is right by luck."""
+    """Results of two instruction sets are both within the bound, so they differ by at most twice the bound."""
     n = max(33, case.least)
     arguments = case.arguments(n, dtype)
     results = []
@@ -102,7 +102,7 @@ def test_variants_agree(case, dtype):
 
 @pytest.mark.parametrize("case", CASE_ROWS)
 def test_real_arguments_are_accepted(case):
-    """The benchmarks run these; here only that they mean something, at the cost of one call."""
+    """The arguments of the benchmarks are valid and give finite results."""
     results = case.call(case.real_arguments())
     assert all(np.isfinite(np.asarray(r, np.float64)).all() for r in results if np.size(r) < 1 << 22)
     assert sum(np.size(r) for r in results) > 100

@@ -21,7 +21,7 @@ class Mallinfo(ctypes.Structure):
 
 
 def bytes_in_use():
-    """Bytes that malloc has handed out, exactly where glibc tells, else none."""
+    """Bytes that malloc has handed out, from mallinfo2 of glibc; 0 elsewhere."""
     try:
         mallinfo = ctypes.CDLL(None).mallinfo2
     except (AttributeError, OSError):
@@ -33,7 +33,7 @@ def bytes_in_use():
 
 @pytest.fixture(scope="module")
 def frozen():
-    """What torch and pytest hold is not searched again at each collection: that took half a second each."""
+    """Exclude the objects of torch and pytest from garbage collections, which would take half a second each."""
     gc.collect()
     gc.freeze()
     yield
@@ -41,7 +41,7 @@ def frozen():
 
 
 def growth(call, times):
-    """(bytes, Python blocks) that `times` calls leave behind, after some calls for the caches."""
+    """(bytes, Python blocks) that `times` calls leave behind, after 64 calls that fill caches."""
     for _ in range(64):
         call()
     gc.collect()
@@ -53,8 +53,8 @@ def growth(call, times):
 
 
 def assert_no_leak(call, times):
-    """A leak of the smallest object is 16 bytes or a block per call; a tenth of that is caches that settle, which takes
-    NumPy 1.23 a thousand calls. What leaks does so in every round."""
+    """Assert that calls leave nothing behind in at least one of four rounds. The smallest leak is 16 bytes or a block
+    per call; a tenth of that is allowed for caches, which take a thousand calls to settle in NumPy 1.23."""
     for _ in range(4):
         in_bytes, in_blocks = growth(call, times)
         if in_bytes < 1.6 * times + 4096 and in_blocks < 0.1 * times + 64:
@@ -64,7 +64,7 @@ def assert_no_leak(call, times):
 
 
 def calls_of(case):
-    """A call that succeeds, its gradient, and calls that fail in Python and in C."""
+    """The arguments, a call that succeeds with its gradient, and calls that fail in Python and in C."""
     arguments = case.arguments(max(2, case.least))
     path = (array_paths(arguments) or [None])[0]
     grads = tuple(np.ones(np.shape(r)) for r in call_all(case, arguments))
@@ -136,7 +136,7 @@ def test_subnormals_survive_import_calls_and_threads(run_python):
 
 
 def test_calls_from_threads_keep_errstate(rng):
-    """A kernel that overflows on purpose raises no NumPy warning, here or in a thread."""
+    """A kernel whose results overflow raises no NumPy warning, in any thread."""
     x = np.full((2, 8), 1e38, np.float32)
     found = []
 
@@ -153,7 +153,8 @@ def test_calls_from_threads_keep_errstate(rng):
 
 @pytest.fixture
 def far_rows(tmp_path):
-    """(2, 3, d) in a sparse file: rows 2**30 + 7 float32 apart, the two halves 2**32 elements."""
+    """A function that makes an array (2, 3, d) in a sparse file, with rows 2**30 + 7 float32 apart and halves 2**32
+    elements apart."""
 
     def make(d, values):
         row, half = 2**30 + 7, 2**32
@@ -198,7 +199,7 @@ def test_matrix_views_past_2_to_the_32():
 
 
 def test_more_pairs_than_2_to_the_32(rng):
-    """The window makes it fast: nearly every tile is empty."""
+    """The window makes the call fast: nearly every tile is empty."""
     n = 70_000
     q, k, v = rng.standard_normal((3, 1, n, 4)).astype(np.float32)
     out = posenc.attention(q, k, v, window=(3, 3))

@@ -1,4 +1,4 @@
-"""What must hold for any shape, position and layout, as hypothesis finds them."""
+"""Properties that hold for any shape, position and layout, with examples from hypothesis."""
 
 import numpy as np
 from cases.layouts import LAYOUTS, same_bits
@@ -18,7 +18,7 @@ dtypes = st.sampled_from([np.float16, np.float32, np.float64])
 
 
 def tensors(dtype=np.float64):
-    """(..., N, D) with D even, values up to 100."""
+    """Arrays (..., N, D) with D even and values up to 100."""
     shapes = st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 20).map(lambda half: 2 * half))
     kind = np.dtype(dtype)
     return shapes.flatmap(lambda shape: hnp.arrays(kind, shape, elements=st.floats(-100, 100, width=8 * kind.itemsize)))
@@ -30,7 +30,8 @@ def norm(x):
 
 @given(tensors(), st.integers(-(10**6), 10**6), st.integers(-(10**6), 10**6), layouts, st.data())
 def test_rope_scores_depend_on_the_difference(x, move, start, layout, data):
-    """Every score of q at p + move and k at p is the same: two rotations of three float64 roundings a channel."""
+    """The score of q at p + move and k at p does not depend on p: two rotations with three float64 roundings per
+    channel."""
     w = np.array(data.draw(st.lists(st.floats(0, 2), min_size=x.shape[-1] // 2, max_size=x.shape[-1] // 2)))
     n = x.shape[-2]
     scores = []
@@ -43,7 +44,7 @@ def test_rope_scores_depend_on_the_difference(x, move, start, layout, data):
 
 @given(st.data(), dtypes, layouts, st.lists(positions, min_size=1, max_size=5))
 def test_inverse_undoes_rope(data, dtype, layout, where):
-    """Within 2 ulp of the pair in float32 and float64 (R16), and in half precision that is of the storage."""
+    """The inverse gives x back within 2 ulps of the norm of the pair in the storage dtype."""
     half = data.draw(st.integers(1, 20))
     kind = np.dtype(dtype)
     elements = st.floats(-100, 100, width=8 * kind.itemsize)
@@ -57,7 +58,7 @@ def test_inverse_undoes_rope(data, dtype, layout, where):
 
 @given(tensors(np.float32), st.integers(-(2**31), 2**31), st.data())
 def test_layouts_convert_exactly(x, start, data):
-    """rope in one layout is rope in the other between two permutations, bit for bit; so is out_layout (R2)."""
+    """rope in one layout is rope in the other between two permutations, bit for bit; so is out_layout."""
     width = x.shape[-1]
     r = data.draw(st.integers(1, width // 2)) * 2
     where, w = np.arange(x.shape[-2]) + start, posenc.frequencies(r)
@@ -73,7 +74,7 @@ def test_layouts_convert_exactly(x, start, data):
 
 @given(tensors(np.float32), st.integers(0, 20), layouts)
 def test_any_sequence_axis(x, start, layout):
-    """(B, N, H, D) gives the bits of (B, H, N, D) transposed (R4)."""
+    """(B, N, H, D) with seq_axis has the bits of (B, H, N, D) transposed."""
     where, w = np.arange(x.shape[0]) + start, posenc.frequencies(x.shape[-1])
     a = posenc.rope(x, where, w, layout=layout, seq_axis=0)
     b = posenc.rope(x.swapaxes(0, 1), where, w, layout=layout).swapaxes(0, 1)
@@ -88,7 +89,8 @@ def test_any_sequence_axis(x, start, layout):
     st.sampled_from(["sincos", "cossin"]),
 )
 def test_shifts_add_up(half, a, b, order):
-    """shift by a then b is shift by a + b; by -a undoes a. Each shift rounds three times a channel of size 1."""
+    """Shifts by a and by b are a shift by a + b, and a shift by -a undoes one by a. Each shift has three roundings of a
+    channel of size 1."""
     p = posenc.sinusoidal([0, 5, 77], 2 * half, dtype=np.float64, order=order)
     twice = posenc.shift(posenc.shift(p, a, order=order), b, order=order)
     assert np.abs(twice - posenc.shift(p, a + b, order=order)).max() <= 3e-15
@@ -100,7 +102,8 @@ def test_shifts_add_up(half, a, b, order):
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 5), dtypes)
 def test_alibi_is_toeplitz(n, m, heads, dtype):
-    """matrix() is a function of j - i + m - n; view, out=, positions and `toeplitz` of its row agree bitwise."""
+    """The matrix is a function of j - i + m - n. The view, out=, positions and `toeplitz` of its diagonals have the
+    same bits."""
     slopes = posenc.alibi_slopes(heads)
     view = posenc.alibi(slopes).matrix(n, m, dtype=dtype)
     assert view.shape == (heads, n, m)

@@ -1,4 +1,4 @@
-"""Errors that several functions share: each message names the function and the argument, and says what is expected."""
+"""Errors across the package: each message names the function and the argument, and says the expected value."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ REFUSED_COUNTS = {
 @pytest.mark.parametrize("n", [2**53 + 1, 2**62, 2**63, 2**63 + 5, 2**64 - 1])
 @pytest.mark.parametrize("kind", REFUSED_COUNTS)
 def test_counts_that_numpy_would_make_empty(kind, n):
-    """np.arange(2**63) is empty: no positions, and no steps of the solver."""
+    """np.arange(2**63) is empty, so unchecked counts would give no positions and no steps."""
     call, beginning = REFUSED_COUNTS[kind]
     with pytest.raises(ValueError, match=f"^{beginning}(has|is) {n}; expected at most 2"):
         call(n)

@@ -1,4 +1,4 @@
-"""Threads, instruction sets, the environment, and what importing costs."""
+"""Threads, instruction sets, environment variables, and the cost of an import."""
 
 import pytest
 
@@ -83,7 +83,7 @@ def test_environment_chooses(run_python):
     ],
 )  # fmt: skip
 def test_a_wrong_environment_is_refused_by_name(run_python, variable, value):
-    """Never ignored: a typing error would otherwise measure or test another variant than was asked for."""
+    """A wrong value is never ignored: a typing error would select another instruction set than the user asked for."""
     done = run_python(SHOW, **{variable: value})
     assert done.returncode != 0
     last = done.stderr.strip().splitlines()[-1]
@@ -101,7 +101,7 @@ def test_default_threads_respect_affinity(run_python):
 
 
 def test_import_is_light(run_python):
-    """Beside what NumPy loads (old ones load subprocess)."""
+    """posenc imports no module of the standard library that is slow to load besides those of NumPy."""
     heavy = "scipy matplotlib rich torch autograd dask ml_dtypes transformers pandas decimal subprocess multiprocessing"
     done = run_python(
         "import sys, numpy\nbefore = set(sys.modules)\nimport posenc\n"
@@ -111,7 +111,7 @@ def test_import_is_light(run_python):
 
 
 def test_import_starts_no_thread(run_python):
-    """Workers start at the first call that is worth them, so that a program that forks at once is safe."""
+    """Workers start at the first call that is large enough for them, so a program that forks before is safe."""
     done = run_python("import numpy, os\ntasks = lambda: len(os.listdir('/proc/self/task'))\n"
                       "n = tasks() if os.path.exists('/proc/self/task') else None\nimport posenc\n"
                       "posenc.rope(numpy.ones((2, 4)), 2, numpy.ones(2), layout='half')\n"

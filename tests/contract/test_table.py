@@ -1,4 +1,4 @@
-"""Nothing is forgotten: rows of the table, public functions, their docstrings and their Cases name each other."""
+"""Rows of ops.def, public functions, their docstrings and their Cases are complete."""
 
 import inspect
 import re
@@ -38,7 +38,7 @@ def base_of(name):
 
 
 def test_every_callable_row_is_reached_by_a_case(monkeypatch):
-    """Rows are counted where they are called: by the forward calls, the calls with out=, and the gradients."""
+    """Rows are counted when forward calls, calls with out= and gradients run them."""
     reached = set()
     gives = {row: signature.split("->")[-1].split(";")[0].strip() for row, signature in _core.table().items()}
     callable_rows = {row for row in gives if hasattr(_core, row) and gives[row]}
@@ -88,8 +88,8 @@ def test_every_differentiable_function_has_a_vjp(name):
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.gradients], ids=lambda case: case.name)
 def test_every_gradient_is_in_its_case(case):
-    """A field of the NamedTuple that the Case leaves out is one that nobody checked; `frequencies` may be left out
-    where the Case gives none."""
+    """Every field of the NamedTuple of a vjp is checked by a Case. `frequencies` may be left out if the Case has
+    none."""
     arguments = case.arguments(3)
     fields = set(case.vjp(tuple(np.ones(np.shape(r)) for r in case.call(arguments)), arguments))
     given = {field for field in fields if field in arguments or field in case.gradients}
@@ -99,8 +99,8 @@ def test_every_gradient_is_in_its_case(case):
 
 @pytest.mark.parametrize("name", COMPUTING)
 def test_docstring(name):
-    """numpydoc: an equation or a sentence, Parameters, Returns, Raises, Examples; Notes or a reference where it
-    computes something that a paper defines."""
+    """A docstring has numpydoc sections Parameters, Returns, Raises and Examples, and Notes or a reference if a paper
+    defines the function."""
     text = inspect.getdoc(getattr(posenc, name))
     sections = set(re.findall(r"^(\w[\w ]+)\n-{3,}$", text, re.MULTILINE))
     assert {"Parameters", "Returns", "Raises", "Examples"} <= sections
@@ -111,7 +111,7 @@ def test_docstring(name):
 
 @pytest.mark.parametrize("name", COMPUTING)
 def test_docstring_names_every_parameter(name):
-    """Gradients may refer to the function that they belong to."""
+    """The docstring of a gradient may refer to the function."""
     function = getattr(posenc, name)
     documented = inspect.getdoc(function)
     for parameter in inspect.signature(function).parameters.values():

@@ -1,4 +1,4 @@
-"""Any number of threads, calls from threads, forks and Ctrl-C: never another bit, never a hang."""
+"""Threads, forks and Ctrl-C: results have the same bits on any number of threads, and nothing hangs."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def test_results_do_not_depend_on_the_number_of_threads(case):
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.gradients], ids=lambda case: case.name)
 def test_gradients_do_not_depend_on_the_number_of_threads(case):
-    """Partial sums are added in the order of blocks, whoever computed them."""
+    """Partial sums are added in the order of blocks, whichever thread computed them."""
     arguments = case.arguments(385)
     grads = tuple(np.cos(np.arange(np.size(e))).reshape(np.shape(e)) for e in case.expect(arguments))
     results = []
@@ -41,7 +41,7 @@ def test_gradients_do_not_depend_on_the_number_of_threads(case):
 
 
 def test_eight_python_threads_at_once(rng):
-    """Callers that find the pool busy work alone; nobody waits and nobody gets another's numbers."""
+    """Callers that find the pool busy compute alone; no caller waits for or receives the result of another."""
     inputs = [rng.standard_normal((8, 512, 64)).astype(np.float32) for _ in range(8)]
     w = 10000.0 ** (-np.arange(32) / 32)
 
@@ -193,7 +193,7 @@ def test_control_c(run_python, call, threads):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_fork_before_the_first_pooled_call():
-    """Scratch has a lock that small calls take too: a child must not inherit it closed."""
+    """A child does not inherit the lock of the scratch memory, which small calls take too, in its locked state."""
     script = """
         import os, threading, numpy as np, posenc
         posenc.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Every gradient of every vjp against central differences of the oracle, which is not our code."""
+"""Every gradient of every vjp against central differences of the oracle."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_central_differences(case, n):
 
 @pytest.mark.parametrize("case", ROWS)
 def test_dtype_and_shape(case):
-    """Data arguments get their own dtype back; positions, offsets and frequencies are float64."""
+    """Gradients of data have the dtype of the data; those of positions, offsets and frequencies are float64."""
     for dtype in DTYPES if case.data else DTYPES[-1:]:
         arguments = case.arguments(5, dtype)
         grads = tuple(g.astype(dtype) for g in cotangents(case, arguments))
@@ -41,7 +41,7 @@ def test_dtype_and_shape(case):
 
 @pytest.mark.parametrize("case", ROWS)
 def test_narrow_gradients_follow_the_wide_ones(case):
-    """float32 data: the sums are of float32 products, so entries are off by no more than the rounding of as many
+    """Gradients of float32 data are sums of float32 products, so their entries are off by the roundings of as many
     terms as the largest array has, at the size of the largest entry."""
     arguments = case.arguments(9, np.float32)
     grads = tuple(g.astype(np.float32) for g in cotangents(case, arguments))
@@ -77,7 +77,7 @@ def test_deterministic(case):
 
 @pytest.mark.parametrize("case", ROWS)
 def test_empty(case):
-    """Nothing in, zero gradients out."""
+    """Empty arguments have gradients of zeros."""
     arguments = case.arguments(0)
     gradients = case.vjp(cotangents(case, arguments), arguments)
     for name, path in case.gradients.items():
