@@ -1,4 +1,4 @@
-"""The study: its text, its layers, that every scheme learns, what it refuses, and the figure it is for."""
+"""The study: its text, its layers, training of every scheme, refused options, files, and the main figure."""
 
 import csv
 import json
@@ -30,7 +30,7 @@ def corpus():
 
 
 def test_no_paragraph_is_in_two_parts(corpus):
-    """Nor twice in one, whatever its indentation."""
+    """No paragraph occurs twice, in two parts or in one, whatever its indentation."""
     each = [[words for _, words in text.paragraphs(bytes(part).decode())] for part in corpus[1:4]]
     parts = [set(words) for words in each]
     assert list(map(len, parts)) == list(map(len, each))
@@ -71,7 +71,8 @@ def test_layers():
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_scheme_learns(name, corpus):
-    """Every array moves and stays float32; the same seed gives the same numbers; longer windows can be read."""
+    """Every array changes and stays float32, the same seed gives the same numbers, and longer windows can be
+    evaluated."""
     scheme = SCHEMES[name]
     before = initial(SMALL, scheme, corpus.vocabulary, 0)
     after = [train(SMALL, scheme, corpus.train, corpus.vocabulary, 0) for _ in range(2)]
@@ -86,7 +87,7 @@ def test_every_scheme_learns(name, corpus):
 
 
 def test_causal(corpus):
-    """No byte is predicted from one that comes after it."""
+    """No prediction depends on a later byte."""
     data = corpus.test[:65].astype(np.int64)
     changed = data.copy()
     changed[40:] = 32
@@ -103,7 +104,8 @@ def test_divergence_says_where(corpus):
 
 
 def test_sliding_windows_and_last_bytes(corpus):
-    """Against one call for each byte: the last of its own window, or of what there is before it."""
+    """Against one call for each byte, which is the last byte of its own window, or of a shorter one at the
+    beginning."""
     scheme, data = SCHEMES["alibi"], corpus.test[:400]
     weights = train(SMALL, scheme, corpus.train, 128, 0)
 
@@ -132,7 +134,7 @@ def test_sliding_windows_and_last_bytes(corpus):
 
 
 def test_rope_extensions(corpus):
-    """Up to the length of training only what is scaled whatever the length differs; beyond it everything does."""
+    """Up to the length of training only schemes that scale at every length differ; beyond it all schemes do."""
     weights = train(SMALL, SCHEMES["rope"], corpus.train, 128, 0)
     ids = corpus.test[:193].astype(np.int64)[None]
 
@@ -150,7 +152,7 @@ def test_rope_extensions(corpus):
 
 @pytest.mark.parametrize("name", ["ReRoPE", "Self-Extend"])
 def test_rope_extensions_by_position(name):
-    """Against the matrix of distances that each is: rotation of every pair by its own."""
+    """Against the matrix of distances of each scheme, with a rotation of every pair by its own distance."""
     rng = np.random.default_rng(0)
     q, k, v = rng.standard_normal((3, 1, 2, 192, 16))
     i, j = np.arange(192)[:, None], np.arange(192)[None]
@@ -208,7 +210,8 @@ def test_other_methods_have_their_own_table(tmp_path, monkeypatch, capsys):
 
 
 def test_interrupted_and_resumed(tmp_path, monkeypatch, capsys):
-    """Ctrl-C leaves with 130 and says how to go on; what comes of it is what comes without."""
+    """Ctrl-C exits with status 130 and prints how to resume; the resumed run gives the results of an uninterrupted
+    run."""
     monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
     monkeypatch.setattr(training, "CHECKPOINT_INTERVAL", 1)
     words = ["study", "--methods", "alibi", "t5", "--out"]
@@ -241,7 +244,7 @@ def test_interrupted_and_resumed(tmp_path, monkeypatch, capsys):
 
 
 def test_measured_once(tmp_path, monkeypatch):
-    """What was measured is not again, unless something else is asked."""
+    """Finished measurements are not repeated, unless other options are set."""
     monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
     calls = []
     monkeypatch.setattr(command, "evaluate", lambda *given: calls.append(given) or evaluate(*given))
@@ -264,7 +267,7 @@ def test_measured_once(tmp_path, monkeypatch):
     ],
 )
 def test_results_of_another_configuration_stay(words, message, tmp_path, monkeypatch, capsys):
-    """Whatever method they are of."""
+    """Results of another configuration are kept, of whatever method."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command, "QUICK", SMALL)
     (tmp_path / "own.txt").write_bytes(b"Read the length, he said. " * 400)
@@ -300,7 +303,7 @@ def test_results_of_another_configuration_stay(words, message, tmp_path, monkeyp
     ],
 )
 def test_refused(words, message, tmp_path, monkeypatch, capsys):
-    """One line, status 2, and nothing is written."""
+    """A refusal is one line with status 2, and no file is written."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9 " * 5000)
     (tmp_path / "short.txt").write_bytes(b"words " * 100)
@@ -314,7 +317,7 @@ def test_refused(words, message, tmp_path, monkeypatch, capsys):
 
 
 def test_own_text(tmp_path, monkeypatch, capsys):
-    """Any text will do; what is not ASCII makes 256 bytes."""
+    """Any text is accepted; a text that is not ASCII has 256 kinds of bytes."""
     monkeypatch.setattr(command, "QUICK", SMALL)
     file = tmp_path / "own.txt"
     file.write_text("Prüfe die Länge, sagte er. " * 400, encoding="utf-8")
@@ -340,15 +343,15 @@ def test_without_the_extra(run_python):
 
 @pytest.mark.slow
 def test_quick_shows_the_figure(tmp_path, run_python):
-    """Ratios to the perplexity at the length of training, with the margins that seven runs elsewhere left: ALiBi stays
-    (their worst 0.995), sinusoidal positions fail at once (1.48, 1.84, 2.11), rotary later (1.76, 2.68), T5 between."""
+    """Ratios to the perplexity at the length of training, with the margins of seven runs on other machines: ALiBi stays
+    (worst 0.995), sinusoidal positions fail at once (1.48, 1.84, 2.11), rotary later (1.76, 2.68), T5 in between."""
     # BLAS on one thread: two wait for each other where another process has a core, which once took six minutes
     code = f"from posenc.__main__ import main; main(['study', '--quick', '--out', {str(tmp_path)!r}])"
     assert run_python(code, timeout=1200, OPENBLAS_NUM_THREADS="1").returncode == 0
     runs = json.loads((tmp_path / "study.json").read_text(encoding="utf-8"))["runs"]
     at = {run["method"]: list(run["perplexity"].values()) for run in runs}
     sinusoidal, rope, t5, alibi = ([p / at[name][0] for p in at[name]] for name in command.DEFAULT)
-    assert at["alibi"][0] < 10  # two bytes before it tell less: something was learned
+    assert at["alibi"][0] < 10  # less than two bytes of context give, so the model has learned
     assert max(alibi) <= 1.03
     assert all(r >= least for r, least in zip(sinusoidal[1:], (1.25, 1.5, 1.7), strict=True))
     assert rope[2] >= 1.35
@@ -359,7 +362,8 @@ def test_quick_shows_the_figure(tmp_path, run_python):
 
 @pytest.mark.parametrize("name", ["fire", "fox"])
 def test_training_goes_on(name, corpus, tmp_path, monkeypatch):
-    """From any checkpoint, to the same bits; one of anything else is refused and stays as it is."""
+    """Training resumes from any checkpoint with the same bits. A checkpoint of anything else is refused, and kept as it
+    is."""
     monkeypatch.setattr(training, "CHECKPOINT_INTERVAL", 1)
     scheme, file = SCHEMES[name], tmp_path / "a.npz"
     described = checkpoint.description(SMALL, name, 0, corpus)

@@ -1,4 +1,4 @@
-"""ALiBi at L against sinusoids at 2L: that both attentions are one function, what is measured, and the files."""
+"""ALiBi at L against sinusoids at 2L: both attentions are one function, and measurements and files are complete."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ def corpus():
 
 
 def test_softmax(rng):
-    """Rows sum to 1 within the rounding of 9 additions; the gradient is that of central differences."""
+    """Rows sum to 1 within the rounding of 9 additions, and the gradient agrees with central differences."""
     np.random.seed(0)  # noqa: NPY002 - autograd draws directions from here
     scores = rng.standard_normal((2, 5, 9))
     assert np.abs(cost.softmax(scores).sum(-1) - 1).max() <= 9 * 2.0**-53
@@ -38,10 +38,9 @@ def test_softmax(rng):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("method", ["alibi", "sinusoidal", "t5"])
 def test_both_attentions_are_one_function(method, dtype, corpus):
-    """The same loss and gradients, of T5's traced table too, in the type of the weights: 70 additions of a row, then
-    layers whose largest factors are below 10, leave less than 1000 roundings of the largest entry. Gradients are
-    compared in float64: in float32 a unit of a ReLU may be so near to 0 (3e-8 was seen) that the two fall on different
-    sides."""
+    """The same loss and gradients, also of T5's table, in the dtype of the weights. 70 additions of a row and layers
+    with factors below 10 leave less than 1000 roundings of the largest entry. Gradients are compared in float64,
+    because in float32 a ReLU may be so near to 0 (3e-8) that its two sides differ."""
     ids = corpus.train[:142].reshape(2, 71).astype(np.int64)
     weights = {name: w.astype(dtype) for name, w in initial(SMALL, SCHEMES[method], corpus.vocabulary, 0).items()}
     bound = 1000 * np.finfo(dtype).eps / 2
@@ -63,8 +62,9 @@ def test_both_attentions_are_one_function(method, dtype, corpus):
 
 
 def test_a_matrix_of_scores_is_seen(corpus):
-    """Peaks hold a float32 matrix of scores at least where there is one, (batch, heads, N, N), and 2 N have twice as
-    much of it. With posenc's kernels the length does not matter: rows of sinusoids are 4 * 512 * 16 bytes more."""
+    """A materialised attention has a float32 matrix of scores, (batch, heads, N, N), in its peak of memory, and twice
+    as much of it at 2 N. The memory of posenc does not depend on the length; rows of sinusoids are 4 * 512 * 16
+    bytes."""
     peak = partial(cost.array_peak, SMALL, corpus)
     scores = 4 * SMALL.heads * cost.STEP_BYTES * 512 / cost.MIB
     short, long = (peak(cost.Contender("materialised", "sinusoidal", length)) for length in (256, 512))
@@ -76,8 +76,8 @@ def test_a_matrix_of_scores_is_seen(corpus):
 
 
 def test_scratch_is_not_seen_by_tracemalloc(corpus):
-    """Of the process: None where there is no /proc, else not much beside the arrays. Scratch at these widths is below
-    1 MiB (csrc/scratch.h), what the allocator keeps is allowed 12."""
+    """The growth of the process is None without /proc, and otherwise little more than the arrays: scratch at these
+    widths is below 1 MiB (csrc/scratch.h), and the allocator may keep 12 MiB."""
     contender = cost.Contender("posenc", "alibi", 256)
     resident = cost.process_peak(SMALL, corpus, contender)
     if not cost.STATUS.exists():
@@ -87,7 +87,7 @@ def test_scratch_is_not_seen_by_tracemalloc(corpus):
 
 
 def test_turns(corpus):
-    """Every contender has rounds * (steps - 1) times, on the clock and of the processor."""
+    """Every contender has rounds * (steps - 1) times, of the clock and of the processor."""
     both = cost.pair("posenc", 32)
     assert [one.length for one in both] == [32, 64]
     took = cost.step_times(SMALL, corpus, both, 2)
@@ -128,7 +128,7 @@ def test_files(tmp_path, monkeypatch, capsys):
     ],
 )
 def test_refused(words, message, tmp_path, monkeypatch, capsys):
-    """One line, status 2."""
+    """A refusal is one line with status 2."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "short.txt").write_bytes(b"words " * 100)
     with pytest.raises(SystemExit) as left:

@@ -1,4 +1,4 @@
-"""What is said of attention beyond training: that its weights are posenc's, and that the numbers are what they are."""
+"""The analysis of attention after training: the weights are those of posenc, and each number follows its definition."""
 
 import json
 import re
@@ -26,8 +26,8 @@ def corpus():
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_weights_are_those_of_attention(name, corpus):
-    """Rows sum to 1 within the rounding of 32 additions, nothing is seen that comes later, and weights times values are
-    what `posenc.attention` returned: in float32, sums of 32 values of at most that size."""
+    """Rows sum to 1 within the rounding of 32 additions, no weight is on a later key, and weights times values are the
+    result of `posenc.attention`, in float32."""
     ids = corpus.train[:66].reshape(2, 33).astype(np.int64)
     layers = []
 
@@ -47,7 +47,7 @@ def test_weights_are_those_of_attention(name, corpus):
 
 
 def test_entropy():
-    """log n of n even weights, log 2 of two, 0 of one: to the rounding of n logarithms."""
+    """log n for n equal weights, log 2 for two, 0 for one, within the rounding of n logarithms."""
     for n in (1, 7, 512):
         assert attention_statistics.entropy(np.full((3, n), 1 / n)) == pytest.approx(np.log(n), abs=n * 2.0**-52)
     assert attention_statistics.entropy(np.array([0.0, 0.5, 0.5])) == pytest.approx(np.log(2), abs=1e-15)
@@ -55,7 +55,7 @@ def test_entropy():
 
 
 def test_even_attention(corpus):
-    """Queries of 0 see all keys alike: every number has a formula. Sums of 64 logarithms round to 1e-14."""
+    """Queries of 0 have equal weights, for which every number has a formula. Sums of 64 logarithms round to 1e-14."""
     weights = initial(SMALL, SCHEMES["none"], corpus.vocabulary, 0)
     weights |= {f"{layer}.q": np.zeros_like(weights["0.q"]) for layer in range(SMALL.layers)}
     seen = attention_statistics.statistics(SMALL, SCHEMES["none"], weights, corpus.test, 128, 64)
@@ -73,7 +73,8 @@ def test_even_attention(corpus):
 
 
 def test_angles():
-    """None is new within training; beyond it those of pairs that did not go around are: w < 2 pi / 31."""
+    """No angle is new within the training length. Beyond it the angles of pairs that never completed a turn are new: w
+    < 2 pi / 31."""
     assert attention_statistics.unseen_angles(SMALL, "alibi", 64) is None
     assert not attention_statistics.unseen_angles(SMALL, "rope", 32).any()
     new, w = attention_statistics.unseen_angles(SMALL, "rope", 64), posenc.rope_frequencies(8).inv_freq
@@ -82,7 +83,7 @@ def test_angles():
 
 
 def test_rows(corpus):
-    """At the trained length no key is too far: hiding those changes nothing. A learned table ends there."""
+    """At the trained length no key is too far, so hiding far keys changes nothing. A learned table ends there."""
     setting = SMALL._replace(tested=(1, 2), targets=attention_statistics.STATISTICS_BYTES)
     for name, lengths in (("t5", [32, 64]), ("learned", [32])):
         weights = initial(setting, SCHEMES[name], corpus.vocabulary, 0)
@@ -112,7 +113,8 @@ def test_files(tmp_path, monkeypatch, capsys):
 
 
 def test_picture(corpus):
-    """A line for each method in each panel, and one for even weights; what has no angles is not in the last."""
+    """Each panel has a line for each method, and one for equal weights; a method without angles is not in the last
+    panel."""
     looks = {
         name: {
             length: attention_statistics.statistics(

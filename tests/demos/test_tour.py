@@ -1,4 +1,4 @@
-"""The tour has every operator of docs/operators.md and every kind of picture, and runs as its command does."""
+"""The tour shows every operator of docs/operators.md and every kind of picture, and runs as a command."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_every_operator_is_shown(plans):
 
 
 def test_every_argument_is_asked_for():
-    """No value stays in ARGUMENTS when an operator has gone."""
+    """ARGUMENTS has no value for an operator that does not exist."""
     assert {name.split(".")[0] for name in schemes.ARGUMENTS if "." in name} <= set(OPERATORS)
 
 
@@ -96,7 +96,7 @@ def test_texts_that_tell_nothing():
 
 @pytest.mark.slow
 def test_command(run_python, tmp_path):
-    """All of it, on a text of its own, without rich."""
+    """The whole tour, on a text of its own, without rich."""
     out = tmp_path / "pictures"
     (tmp_path / "text").write_text(" ".join(f"word{i % 7}" for i in range(40)), encoding="utf-8")
     code = "import sys; sys.modules['rich'] = None\nfrom posenc.__main__ import main\n"

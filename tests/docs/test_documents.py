@@ -1,4 +1,4 @@
-"""Worked numbers of the five documents S0..S4 in `mission`, for the operators that exist: restated, and checked."""
+"""Worked numbers of the five documents S0 to S4, restated and checked."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ import posenc
 
 
 def test_s3_position_one_of_768_dimensions():
-    """S3 prints 0.84, 0.54, 0.83, 0.56, ..., 0.00, 1.00: two decimals of what the formula gives."""
+    """S3 prints 0.84, 0.54, 0.83, 0.56, ..., 0.00, 1.00, the formula to two decimals."""
     p = posenc.sinusoidal(512, 768)
     assert p.shape == (512, 768)
     assert [f"{x:.2f}" for x in p[1, :2]] == ["0.84", "0.54"]
@@ -19,8 +19,8 @@ def test_s3_position_one_of_768_dimensions():
 
 
 def test_s3_rounds_the_wavelength_before_the_sine():
-    """S3 writes 10000**(2/768) as 1.02, so its dims 2 and 3 are sin(1/1.02) = 0.83, cos(1/1.02) = 0.56. The power is
-    1.0243: exactly, they are sin(0.97630) = 0.828 and cos(0.97630) = 0.560, which happen to round alike."""
+    """S3 writes 10000**(2/768) as 1.02, so its dims 2 and 3 are sin(1/1.02) = 0.83 and cos(1/1.02) = 0.56. The power is
+    1.0243; the exact values sin(0.97630) = 0.828 and cos(0.97630) = 0.560 round to the same decimals."""
     w = posenc.frequencies(768)
     assert f"{1 / w[1]:.2f}" == "1.02"
     assert f"{1 / w[1]:.4f}" == "1.0243"
@@ -40,10 +40,10 @@ def test_s3_last_wavelength_is_9763():
     (6, "1.91", "1.91", "1.91"), (7, "2.23", "0.23", "2.23"), (8, "2.54", "0.54", "2.55"),
 ])  # fmt: skip
 def test_s3_multiples_of_pi_in_dimension_zero(position, turns, reduced, right):
-    """S3: P(1,0) = sin(0.31 pi), P(2,0) = sin(0.64 pi), ... Three of the six are not position / pi to two decimals: it
-    is 0.318 (they cut it), 0.955 (they round it up to 0.96) and 2.546 (cut). Each is within 0.01, so the sine is within
-    0.01 pi; the right figures are within half as much. Two pi, not one, may be taken off: sin(2.23 pi) = sin(0.23 pi).
-    """
+    """S3: P(1,0) = sin(0.31 pi), P(2,0) = sin(0.64 pi), ... Three of the six figures are not position / pi to two
+    decimals: 0.318 and 2.546 are cut, and 0.955 is rounded up to 0.96. Each figure is within 0.01, so its sine is
+    within 0.01 pi; rounded figures are within half as much. The period is two pi, not one: sin(2.23 pi) = sin(0.23
+    pi)."""
     assert f"{position / np.pi:.2f}" == right
     p = posenc.sinusoidal([position], 768, dtype=np.float64)[0, 0]
     for printed in (turns, reduced):
@@ -52,7 +52,8 @@ def test_s3_multiples_of_pi_in_dimension_zero(position, turns, reduced, right):
 
 
 def test_s3_indices_of_768_dimensions():
-    """S3: pos runs to 511, i from 0 to 383; 2i is 0, 2, ..., 766 and has the sines, 2i + 1 is 1, ..., 767."""
+    """S3: pos runs to 511 and i from 0 to 383; the sines have the columns 2i = 0, 2, ..., 766, the cosines 2i + 1 = 1,
+    ..., 767."""
     p = posenc.sinusoidal(512, 768, dtype=np.float64)
     angle = np.arange(512)[:, None] * posenc.frequencies(768)
     assert angle.shape == (512, 384)
@@ -69,8 +70,8 @@ def test_s3_last_two_figures():
 
 @pytest.mark.parametrize("offset", [1, 2, 7, 100, 12345, 10**6, -1, -(10**6)])
 def test_s3_the_addition_theorem_is_a_matrix(offset):
-    """sin(a+b) = sin a cos b + cos a sin b: PE[p + k] = matrix(k) PE[p] for every p. Both tables are within 4e-16 and
-    the product rounds thrice."""
+    """sin(a+b) = sin a cos b + cos a sin b: PE[p + k] = matrix(k) PE[p] for every p. Both tables are within 4e-16, and
+    the product has three roundings."""
     p = posenc.sinusoidal(64, 32, dtype=np.float64)
     shifted = posenc.sinusoidal(np.arange(64) + offset, 32, dtype=np.float64)
     matrix = posenc.shift_matrix(offset, 32)
@@ -80,7 +81,7 @@ def test_s3_the_addition_theorem_is_a_matrix(offset):
 
 
 def test_s3_relative_position_has_no_sign_in_the_inner_product():
-    """S3's objection: the inner product is even in the offset, so it cannot tell before from after..."""
+    """S3: the inner product is even in the offset, so it does not distinguish before from after."""
     p = posenc.sinusoidal(64, 128, dtype=np.float64)
     gram = p @ p.T
     assert np.abs(np.diag(gram, 3)[0] - np.diag(gram, -3)).max() <= 64 * 1e-15
@@ -97,15 +98,15 @@ def test_s3_relative_position_has_no_sign_in_the_inner_product():
 
 
 def test_s0_bias_matrix():
-    """S0's picture: rows 0 -1 -2 -3 -4 / -1 0 -1 -2 -3 / ... times m."""
+    """S0: the rows 0 -1 -2 -3 -4 / -1 0 -1 -2 -3 / ... times m."""
     picture = [[0, -1, -2, -3, -4], [-1, 0, -1, -2, -3], [-2, -1, 0, -1, -2], [-3, -2, -1, 0, -1], [-4, -3, -2, -1, 0]]
     assert np.array_equal(posenc.alibi([1.0]).matrix(5)[0], picture)
     assert np.array_equal(posenc.alibi([0.25]).matrix(5)[0], 0.25 * np.array(picture))
 
 
 def test_s0_formula_of_the_slopes_is_garbled():
-    """S0: m_h = (1 / 2**(2**(1 / (log2 H + 3))))**h. At H = 8 that is 0.459, 0.211, ...; the paper has 2**-h. The
-    exponent that was meant is 2**-(log2 H - 3), as in the authors' code: it gives the paper's slopes."""
+    """S0 prints m_h = (1 / 2**(2**(1 / (log2 H + 3))))**h, which is 0.459, 0.211, ... at H = 8, while the paper has
+    2**-h. With the exponent 2**-(log2 H - 3) of the authors' code the formula gives the slopes of the paper."""
     heads = 8
     h = np.arange(1, heads + 1)
     garbled = (1 / 2 ** (2 ** (1 / (np.log2(heads) + 3)))) ** h
@@ -131,12 +132,12 @@ def authors_slopes(n):
 
 @pytest.mark.parametrize("heads", range(1, 257))
 def test_slopes_are_the_authors(heads):
-    """R12. Their repeated float64 product loses up to an ulp a step: n * 2**-53."""
+    """The authors' repeated float64 product loses up to an ulp per step, n * 2**-53."""
     np.testing.assert_allclose(posenc.alibi_slopes(heads), authors_slopes(heads), rtol=256 * 2.0**-52, atol=0)
 
 
 def test_s0_a_distance_of_one_costs_one():
-    """S0: q_i and k_j one further apart get -1 times m more; the bias is never positive."""
+    """S0: one step more between q_i and k_j adds -1 times m; the bias is never positive."""
     bias = posenc.alibi(posenc.alibi_slopes(8)).matrix(16, dtype=np.float64)
     for h, m in enumerate(posenc.alibi_slopes(8)):
         assert np.array_equal(np.diff(bias[h, 0]), np.full(15, -m))
@@ -144,7 +145,7 @@ def test_s0_a_distance_of_one_costs_one():
 
 
 def test_the_two_ways_to_write_alibi_have_one_softmax(rng):
-    """m j and -m (i - j) differ by a number that a causal row shares (llm-foundry#186)."""
+    """m j and -m (i - j) differ by a number that is the same for all keys of a causal row (llm-foundry#186)."""
     q, k, v = rng.standard_normal((3, 4, 12, 8))
     slopes = posenc.alibi_slopes(4)
     by_key = np.broadcast_to(slopes[:, None, None] * np.arange(12), (4, 12, 12))
@@ -158,7 +159,8 @@ def test_the_two_ways_to_write_alibi_have_one_softmax(rng):
 
 @pytest.mark.parametrize("dim", [16, 64, 768])
 def test_s0_columns_end_before_d(dim):
-    """S0 says 2i <= d and 2i + 1 <= d; with columns 0..d-1 both are <: the last sine is d-2, the last cosine d-1."""
+    """S0 says 2i <= d and 2i + 1 <= d. With columns 0..d-1 both are strict: the last sine is column d-2, the last
+    cosine d-1."""
     p = posenc.sinusoidal(3, dim, dtype=np.float64)
     assert p.shape == (3, dim)
     assert len(posenc.frequencies(dim)) == dim // 2
@@ -166,16 +168,16 @@ def test_s0_columns_end_before_d(dim):
 
 
 def test_s0_late_dimensions_hardly_vary():
-    """S0: in a wide encoding the later dimensions differ little between positions. At d = 768 a quarter of the sines
-    rise by less than a half over 512 positions, 96 of 384; at d = 16 that are 2 of 8: their share is that of the
-    wavelengths, not of the width."""
+    """S0: in a wide encoding the last dimensions hardly differ between positions. At d = 768 a quarter of the sines, 96
+    of 384, rise by less than a half over 512 positions; at d = 16, 2 of 8. The share depends on the wavelengths, not on
+    the width."""
     for dim, still in ((768, 97), (16, 2)):
         spread = np.ptp(posenc.sinusoidal(512, dim, dtype=np.float64)[:, 0::2], axis=0)
         assert (spread < 0.5).sum() == still
         assert spread[0] > 1.99
 
 
-# ---- S1: where the sinusoid comes from ----
+# ---- S1: derivation of the sinusoid ----
 
 
 def test_s1_inner_product_as_a_complex_product():
@@ -199,7 +201,7 @@ def test_s1_inner_products_depend_on_the_difference():
 
 
 def test_s1_order_of_sine_and_cosine():
-    """S1's solution (10) puts the cosine first; a permutation of the columns is all that differs."""
+    """S1's solution (10) puts the cosine first, which permutes the columns."""
     ours = posenc.sinusoidal(9, 8)
     assert np.array_equal(posenc.sinusoidal(9, 8, order="cossin")[:, [1, 0, 3, 2, 5, 4, 7, 6]], ours)
 
@@ -213,7 +215,7 @@ def test_s1_decays_with_distance():
 
 
 def test_s1_any_base_and_the_power_schedule():
-    """S1 would rather have theta_t = 1000**-t, and compares t**alpha."""
+    """S1 suggests theta_t = 1000**-t, and compares t**alpha."""
     assert posenc.frequencies(8, base=1000.0)[2] == pytest.approx(1000**-0.5, rel=1e-15)
     assert np.allclose(posenc.frequencies(8, schedule="power", alpha=2.0), [0, 1 / 16, 1 / 4, 9 / 16], rtol=0, atol=0)
 
@@ -225,8 +227,8 @@ def inner_products(w):
 
 
 def test_s1_inner_products_are_an_integral():
-    """S1 eq. 11: they tend to the integral of cos(m 10000**-t) over 0 < t < 1. The sum is its left Riemann sum, off by
-    at most one step times the total variation of the integrand; the trapezoids below are within 1e-6."""
+    """S1 eq. 11: inner products tend to the integral of cos(m 10000**-t) over 0 < t < 1. The sum is a left Riemann sum,
+    off by at most one step times the total variation of the integrand; the trapezoidal rule below is within 1e-6."""
     t = np.linspace(0, 1, 200_001)
     for dim in (768, 4096):
         g = inner_products(posenc.frequencies(dim))
@@ -237,8 +239,8 @@ def test_s1_inner_products_are_an_integral():
 
 
 def test_s1_only_theta_t_crosses_the_axis():
-    """S1 compares 10000**-t, 1000**-t and powers of t over short and long distances: t itself is the odd one, it
-    crosses zero. Powers fall faster at first, the exponential later."""
+    """S1 compares 10000**-t, 1000**-t and powers of t over short and long distances. Only t itself crosses zero. Powers
+    fall faster at first, the exponentials later."""
     schedules = {
         "10000": posenc.frequencies(1024), "1000": posenc.frequencies(1024, base=1000.0),
         **{a: posenc.frequencies(1024, schedule="power", alpha=a) for a in (1, 2, 3, 4)},
@@ -254,7 +256,8 @@ def test_s1_only_theta_t_crosses_the_axis():
 
 
 def test_s2_first_dimensions_vary_and_last_hardly():
-    """S2: the code changes most in the first dimensions and least in the last; base 10 spreads it wider."""
+    """S2: the code changes most in the first dimensions and least in the last; base 10 spreads the change over more
+    dimensions."""
     spread = posenc.sinusoidal(128, 64, dtype=np.float64).std(0)[0::2]
     assert spread[0] > 0.6
     assert spread[-1] < 0.01
@@ -262,7 +265,7 @@ def test_s2_first_dimensions_vary_and_last_hardly():
 
 
 def test_s2_distance_and_correlation_say_the_same():
-    """S2 plots |PE_p - PE_q| against the correlation of the two: |p - q|**2 = d - 2 <p, q> makes one curve of them."""
+    """S2 plots |PE_p - PE_q| against the correlation: |p - q|**2 = d - 2 <p, q> puts all points on one curve."""
     p = posenc.sinusoidal(128, 64, dtype=np.float64)
     distance = np.linalg.norm(p[:, None] - p[None], axis=-1)
     assert np.abs(distance**2 - (64 - 2 * p @ p.T)).max() <= 64 * 4e-15  # 64 products and squares, rounded
@@ -283,7 +286,7 @@ def test_s4_a_sum_of_positions_from_both_vectors(a, b):
 
 
 def test_s4_rope_is_absolute_made_relative(rng):
-    """S4: <f(q, m), f(k, n)> = g(q, k, m - n); f(q, 0) = q; the length of q is kept."""
+    """S4: <f(q, m), f(k, n)> = g(q, k, m - n); f(q, 0) = q; |f(q, m)| = |q|."""
     q, k = rng.standard_normal((2, 1, 64))
     w = posenc.rope_frequencies(64)
 
@@ -315,7 +318,7 @@ def test_s4_rope_inner_product_is_a_sum_over_pairs(rng):
 
 
 def test_s4_attention_alone_cannot_see_order(rng):
-    """S0 and S4: without position information, permuting keys and values changes nothing; a bias makes it differ."""
+    """S0 and S4: without positions, permuting keys and values changes nothing; with a bias it does."""
     q, k, v = rng.standard_normal((3, 2, 9, 8))
     order = rng.permutation(9)
     plain, permuted = posenc.attention(q, k, v), posenc.attention(q, k[:, order], v[:, order])

@@ -1,4 +1,4 @@
-"""docs/figures.md: the numbers of its sentences that no example of the page prints."""
+"""docs/figures.md: numbers in its sentences that no example of the page prints."""
 
 import numpy as np
 import pytest

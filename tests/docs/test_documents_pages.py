@@ -1,4 +1,4 @@
-"""README and every page of docs/: examples give what they print, cells draw, no public name is left out."""
+"""README and every page of docs/: examples print the shown results, cells run, and every public name is documented."""
 
 import ast
 import doctest
@@ -16,7 +16,7 @@ PAGES = {
 }
 CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 NEEDS = {"plot": "matplotlib", "decay(": "scipy", "ml_dtypes": "ml_dtypes", "autograd": "autograd"}
-"""What a page that says this imports."""
+"""The package that a page with this text imports."""
 
 
 def require(text):
@@ -37,7 +37,8 @@ def test_examples(page):
 
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if CELL.search(text)])
 def test_cells(page):
-    """As a kernel runs them when the manual is built: one namespace, and what a cell ends with is shown."""
+    """Cells share one namespace, as in a kernel when the manual is built, and the value of the last expression is
+    shown."""
     cells = CELL.findall(PAGES[page])
     require("".join(cells))
     from matplotlib.figure import Figure
@@ -58,7 +59,7 @@ def test_cells(page):
 
 
 def test_every_public_name_is_in_the_reference():
-    """A page documents what the __all__ of its module has, so it is enough that every module with names has a page."""
+    """Pages document the __all__ of a module, so it is enough that every module with public names has a page."""
     said = set(re.findall(r"\{members\} posenc\.(\w+)", "".join(PAGES.values())))
     package = Path(posenc.__file__).parent
     files = [*package.glob("[!_]*.py"), *package.glob("[!_]*/__init__.py")]

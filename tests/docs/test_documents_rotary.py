@@ -15,7 +15,7 @@ def test_bfloat16_holds_every_32nd_integer():
 
 
 def test_the_rotation_error_of_bfloat16_positions(rng):
-    """8 radians in the fastest pair, and 76% of the length of a vector: sqrt(mean of |1 - exp(8iw)|**2)."""
+    """8 radians in the fastest pair, and 76 % of the length of a vector: sqrt(mean of |1 - exp(8iw)|**2)."""
     w = posenc.rope_frequencies(128)
     assert w.inv_freq[0] * (5000 - 4992) == 8
     x = rng.standard_normal((4096, 128))
@@ -29,7 +29,8 @@ def test_the_rotation_error_of_bfloat16_positions(rng):
 
 
 def test_turns_of_the_bands():
-    """YaRN keeps what turns 32 times in the training length, divides what turns less than once, to a whole pair."""
+    """YaRN keeps pairs that turn 32 times within the training length, and divides pairs that turn less than once, to a
+    whole pair."""
     w = posenc.rope_frequencies(128).inv_freq
     scaled = posenc.rope_frequencies(128, rope_type="yarn", factor=8, original_max_position_embeddings=4096).inv_freq
     turns = 4096 * w / (2 * np.pi)

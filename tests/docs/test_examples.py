@@ -1,4 +1,4 @@
-"""The examples run, and what they assert holds."""
+"""The examples run, and their assertions hold."""
 
 from pathlib import Path
 

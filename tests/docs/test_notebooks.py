@@ -1,5 +1,5 @@
-"""The notebooks as they are kept: without outputs, and the field guide with operators of the table. The manual's build
-executes them."""
+"""The committed notebooks have no outputs, a text before each step, and the operators of the table. The build of the
+manual executes them."""
 
 import json
 import re
@@ -46,8 +46,8 @@ def test_a_text_before_each_step(path):
 
 
 def test_the_field_guide_follows_the_table():
-    """In the order of docs/operators.md, each with a cell that calls it. A new operator may wait for its picture: nine
-    tenths of the table must be there."""
+    """The guide has the operators in the order of docs/operators.md, each with a cell that calls it. Nine tenths of the
+    table must be there, so that a new operator may lack a picture."""
     cells = cells_of(ROOT / "examples" / "field-guide.ipynb")
     named = {}
     for cell, after in zip(cells, [*cells[1:], None], strict=True):

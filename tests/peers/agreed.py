@@ -1,5 +1,5 @@
-"""One comparison with a peer: asserted by the tests of this folder, and kept for the table of
-benchmarks/accuracy/agreement.py, which runs them."""
+"""Comparisons with peers: asserted by the tests of this folder, and kept for the table of
+benchmarks/accuracy/agreement.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 class Comparison:
     operator: str
     reference: str
-    """The peer and what of it: the names of the test's file and of the test where it says nothing else."""
+    """The peer and its part; by default the names of the file and of the test."""
     configuration: str
     """The parameters of the test."""
     worst: float
@@ -28,7 +28,7 @@ MADE: list[Comparison] = []
 
 
 def agree(operator: str, ours: Any, theirs: Any, allowed: Any, reference: str = "") -> None:
-    """Assert |ours - theirs| <= allowed, entry by entry; infinities have to be equal."""
+    """Assert |ours - theirs| <= allowed, entry by entry; infinities must be equal."""
     ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     assert ours.shape == theirs.shape
     finite = np.isfinite(theirs)
@@ -39,10 +39,10 @@ def agree(operator: str, ours: Any, theirs: Any, allowed: Any, reference: str = 
     worst, share = float(error.max(initial=0.0)), float(shares.max(initial=0.0))
     name, configuration = _where()
     MADE.append(Comparison(operator, reference or name, configuration, worst, share))
-    assert share <= 1, f"{worst:.3g} apart, {share:.3g} of what is allowed"
+    assert share <= 1, f"{worst:.3g} apart, {share:.3g} of the allowed difference"
 
 
 def _where() -> tuple[str, str]:
-    """Names and parameters of the test that runs: `tests/peers/test_torch.py::test_scale[0.5] (call)`."""
+    """File, test and parameters of the running test, from `tests/peers/test_torch.py::test_scale[0.5] (call)`."""
     found = re.match(r".*test_(\w+)\.py::test_(\w+)(?:\[(.*)\])? ", os.environ.get("PYTEST_CURRENT_TEST", ""))
     return (f"{found[1]}: {found[2].replace('_', ' ')}", found[3] or "") if found else ("?", "")

@@ -1,7 +1,7 @@
-"""The rotary keys of published checkpoints, restated: what their config.json says that a rotation depends on.
+"""The rotary keys of the config.json of published checkpoints, restated.
 
-The factor lists of Phi-3 (LongRoPE) are drawn, not published ones: growing numbers of about the same range.
-Widths of hidden layers are the published ones where a head width depends on them.
+The factor lists of Phi-3 (LongRoPE) are drawn: growing numbers of the published range. Widths of hidden layers are the
+published ones, if the width of a head depends on them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Checkpoint(NamedTuple):
-    """A config and how to use what it gives."""
+    """A config, and the rotation that it describes."""
 
     config: dict[str, Any]
     layout: str = "half"

@@ -1,4 +1,4 @@
-"""Peers are optional: without them a helper that needs them is no module to look for doctests in."""
+"""Exclude helpers from the search for doctests if the peers that they import are not installed."""
 
 from importlib.util import find_spec
 

@@ -1,4 +1,4 @@
-"""The rotation of any text model of transformers: its own module for cos and sin, its own function to apply them."""
+"""The rotation of any text model of transformers, by its module for cos and sin and its function that applies them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def modeling(model_type: str) -> Any:
 
 
 def config_of(config: dict[str, Any]) -> Any:
-    """Their configuration object of a config.json."""
+    """The configuration object of transformers for a config.json."""
     return CONFIG_MAPPING[config["model_type"]].from_dict(dict(config))
 
 
 def embedding(config: Any) -> Any:
-    """The module that makes cos and sin, without the model around it."""
+    """The module that computes cos and sin, without the model."""
     module = modeling(config.model_type)
     found = [
         value
@@ -33,14 +33,14 @@ def embedding(config: Any) -> Any:
 
 
 def inv_freq(config: Any, positions: np.ndarray, layer_type: str | None = None) -> tuple[np.ndarray, float]:
-    """Frequencies and factor that the module has after it has seen these positions."""
+    """Frequencies and factor of the module after a call with these positions."""
     rotary, prefix = embedding(config), "" if layer_type is None else f"{layer_type}_"
     rotary(torch.zeros(1), torch.from_numpy(positions)[None], *([layer_type] if layer_type else []))
     return getattr(rotary, f"{prefix}inv_freq").double().numpy(), float(getattr(rotary, f"{prefix}attention_scaling"))
 
 
 def rotate(config: Any, x: np.ndarray, positions: np.ndarray, layer_type: str | None = None) -> np.ndarray:
-    """The channels of x (B, H, N, r) turned, in float32."""
+    """The rotated channels of x (B, H, N, r), in float32."""
     module, given = modeling(config.model_type), torch.from_numpy(x)
     if hasattr(module, "create_sinusoidal_positions"):  # GPT-J, CodeGen: heads after the sequence, [sin | cos]
         table = module.create_sinusoidal_positions(int(positions.max()) + 1, config.rotary_dim)

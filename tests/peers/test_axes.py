@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="the peers run on torch, which is no
 
 B, H, N, D = 2, 3, 40, 32
 SIZE = 9
-"""|x0| + |x1| of the numbers used here: how far an error of the angle carries."""
+"""|x0| + |x1| of the numbers used here, by which an error of the angle is multiplied."""
 
 
 def model(name: str) -> Any:
@@ -37,12 +37,12 @@ def values() -> np.ndarray:
 
 
 def coordinates(count: int, most: int = 300) -> np.ndarray:
-    """One set of positions for each batch, (count, B, N)."""
+    """One set of positions for each row of the batch, (count, B, N)."""
     return np.random.default_rng(1).integers(0, most, (count, B, N))
 
 
 def assert_close(ours: np.ndarray, peer: Any, positions: np.ndarray) -> None:
-    """They compute angles in float32: the error grows with the largest coordinate of the token."""
+    """The peers compute angles in float32, so the error grows with the largest coordinate of a token."""
     tolerance = SIZE * np.stack([angle_error(np.abs(p).max(axis=0)) for p in positions.swapaxes(0, 1)])[:, None]
     assert (np.abs(ours - peer.numpy()) <= tolerance).all()
 
@@ -58,7 +58,7 @@ def assert_close(ours: np.ndarray, peer: Any, positions: np.ndarray) -> None:
     ],
 )
 def test_mrope(name: str, rotary: str, layout: str, sections: list[int]) -> None:
-    """Qwen2-VL in sections, Qwen3-VL interleaved the rest turned by time, GLM-4V with pairs (2k, 2k+1)."""
+    """Qwen2-VL in sections, Qwen3-VL interleaved with the rest rotated by time, GLM-4V with pairs (2k, 2k+1)."""
     module = model(name)
     if not hasattr(module, rotary):
         pytest.skip(f"this transformers has no {rotary}")
@@ -107,7 +107,7 @@ def test_gemma4() -> None:
 
 @pytest.mark.parametrize("of", ["lang", "pixel"])
 def test_axial(of: str) -> None:
-    """rotary-embedding-torch: whole coordinates, or pixels from -1 to 1 with frequencies that are multiples of pi."""
+    """rotary-embedding-torch: integer coordinates, or pixels from -1 to 1 with frequencies that are multiples of pi."""
     ret = pytest.importorskip("rotary_embedding_torch", reason="rotary-embedding-torch is not installed")
     height, width = 5, 7
     x = np.random.default_rng(2).standard_normal((height, width, D)).astype(np.float32)
@@ -120,5 +120,5 @@ def test_axial(of: str) -> None:
         grid = np.stack(np.meshgrid(np.linspace(-1, 1, height), np.linspace(-1, 1, width), indexing="ij"))
         grid, w = grid.reshape(2, -1), np.pi * np.linspace(1, 5, D // 4)
     ours = posenc.rope_2d(x.reshape(-1, D), grid, w, layout="interleaved").reshape(height, width, D)
-    # frequencies to 5 pi here, which carry an error of the angle as positions to 16 do
+    # frequencies up to 5 pi multiply the error of an angle as positions up to 16 do
     assert np.abs(ours - peer.numpy()).max() <= SIZE * angle_error([16]).max()

@@ -1,5 +1,5 @@
-"""Relative operators inside attention against whole attention layers of transformers and x-transformers in float64,
-and against the papers' own forms of them typed in torch."""
+"""Relative operators inside attention against attention layers of transformers and x-transformers in float64, and
+against the forms of the papers typed in torch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def normal(*shape: int, seed: int = 0) -> Any:
 
 
 def drawn(module: Any, seed: int = 0) -> Any:
-    """The module in float64 without dropout, every parameter drawn again: their biases begin as zeros."""
+    """The module in float64 without dropout, with drawn parameters: biases of a new module are zeros."""
     module = module.double().eval()
     for i, parameter in enumerate(module.parameters(), seed):
         parameter.data = normal(*parameter.shape, seed=i) * 0.5
@@ -63,7 +63,7 @@ WIDTHS = {BOTH: 12, C2P: 8, P2C: 8}
 
 
 def deberta_v2(terms: tuple[str, ...], buckets: int, n: int, shared: bool) -> tuple[Any, ...]:
-    """Their layer, its input, and what ours is made of."""
+    """The layer of transformers, its input, and the tables for posenc."""
     module, width = modeling("deberta_v2"), WIDTHS[terms] * H
     options = {
         "hidden_size": width, "num_attention_heads": H, "position_buckets": buckets, "max_position_embeddings": 512,
@@ -88,10 +88,10 @@ def bucketed(buckets: int) -> dict[str, Any]:
 @pytest.mark.parametrize("buckets", [-1, 256])
 @pytest.mark.parametrize("terms", [BOTH, C2P, P2C], ids="|".join)
 def test_deberta_v2(terms: tuple[str, ...], buckets: int, shared: bool, n: int) -> None:
-    """700 words: logarithmic buckets, those beyond the table, and a distance clipped without buckets."""
+    """700 words reach logarithmic buckets, the ends of the table, and, without buckets, clipped distances."""
     layer, hidden, embeddings, (q, k, v), tables = deberta_v2(terms, buckets, n, shared)
     keep = np.random.default_rng(n).random((2, 1, 1, n)) < 0.9
-    keep[..., 0] = True  # they give the mean to a row that sees nothing
+    keep[..., 0] = True  # the peer gives the mean to a query without a visible key
     theirs, _ = layer(hidden, torch.from_numpy(keep), rel_embeddings=embeddings)
     bias = posenc.deberta(*tables, **bucketed(buckets), terms=terms)
     ours = posenc.attention(q, k, v, bias=bias, keep=keep)
@@ -104,7 +104,7 @@ def test_deberta_v2(terms: tuple[str, ...], buckets: int, shared: bool, n: int) 
 
 @pytest.mark.parametrize("terms", [BOTH, P2C], ids="|".join)
 def test_deberta_v2_is_not_as_printed(terms: tuple[str, ...]) -> None:
-    """Equation 4 has the other row in its p2c term; nobody runs that."""
+    """Equation 4 of the paper has the other row in its p2c term, which no implementation uses."""
     layer, hidden, embeddings, (q, k, v), tables = deberta_v2(terms, 256, 37, False)
     theirs, _ = layer(hidden, torch.ones(1), rel_embeddings=embeddings)
     printed = posenc.deberta(*tables, **bucketed(256), terms=terms, p2c_index="paper")
@@ -113,8 +113,8 @@ def test_deberta_v2_is_not_as_printed(terms: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(("buckets", "furthest"), [(256, 512), (64, 128), (32, 512), (4, 9), (3, 60), (2, 512)])
 def test_deberta_buckets(buckets: int, furthest: int) -> None:
-    """Every distance to 2000, from a table wide enough that nothing is clipped, whose only number is its row. Of 2 or 3
-    buckets none is logarithmic: their formula gives the sign."""
+    """Every distance up to 2000, with a table that is not clipped and whose rows are their own numbers. Of 2 or 3
+    buckets none is logarithmic, and the formula of transformers gives the sign."""
     theirs = modeling("deberta_v2").make_log_bucket_position(torch.arange(-2000, 2001), buckets, furthest).numpy()
     half = int(theirs.max()) + 1
     table = np.arange(2.0 * half)[None, :, None]
@@ -126,7 +126,7 @@ def test_deberta_buckets(buckets: int, furthest: int) -> None:
 @pytest.mark.parametrize("n", [1, 16, 17, 100])
 @pytest.mark.parametrize("terms", [BOTH, C2P, P2C], ids="|".join)
 def test_deberta_v1(terms: tuple[str, ...], n: int) -> None:
-    """They cut the table where no distance reaches; distances beyond 16 are clipped."""
+    """transformers cuts the table at rows that no distance reaches; distances beyond 16 are clipped."""
     module, width, furthest = modeling("deberta"), WIDTHS[terms] * H, 16
     options = {
         "hidden_size": width, "num_attention_heads": H, "relative_attention": True, "pos_att_type": "|".join(terms),
@@ -158,8 +158,8 @@ def sinusoids(distances: Any, dim: int) -> Any:
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (9, 9), (5, 12), (40, 100)])
 @pytest.mark.parametrize("kind", ["bi", "uni"])
 def test_xlnet(kind: str, n: int, m: int, segments: bool, clamp: int | None) -> None:
-    """Their shift of M + N rows (uni: M + 1, and a causal mask); memory is the first M - N keys. Clamped distances are
-    a smaller K, the segment term is a dense bias."""
+    """The shift of M + N rows (uni: M + 1, and a causal mask); memory is the first M - N keys. Clamped distances are a
+    smaller K, and the segment term is a dense bias."""
     module, width, d = modeling("xlnet"), 16, 8
     layer = drawn(module.XLNetRelativeAttention(config("xlnet", "XLNetConfig", d_model=width, n_head=H, dropout=0.0)))
     q, k, v = (normal(length, 2, H, d, seed=s) for s, length in enumerate((n, m, m)))
@@ -187,12 +187,12 @@ def test_xlnet(kind: str, n: int, m: int, segments: bool, clamp: int | None) -> 
 @pytest.mark.parametrize("backwards", [False, True], ids=["", "backwards"])
 @pytest.mark.parametrize("n", [1, 33, 300])
 def test_xl_table(n: int, backwards: bool) -> None:
-    """Their distances are M .. -N + 1, in float32; bi_data has a half of the batch read backwards: rows in reverse."""
+    """Distances M .. -N + 1 in float32; bi_data reads half of the batch backwards, with reversed rows."""
     model = modeling("xlnet").XLNetModel(
         config("xlnet", "XLNetConfig", d_model=16, n_head=2, n_layer=1, d_inner=8, vocab_size=4, bi_data=True)
     )
     theirs = model.relative_positional_encoding(n, n, bsz=2).detach().numpy()[:, int(backwards)]
-    rows = posenc.xl_table(n, 16)[:-1]  # theirs end at the distance 1 - n
+    rows = posenc.xl_table(n, 16)[:-1]  # the distances of the peer end at 1 - n
     ours = posenc.xl_table(n, 16)[:0:-1] if backwards else rows
     allowed = angle_error(np.arange(n, -n, -1))
     agree("xl_table", ours, theirs, allowed, "transformers: xlnet")
@@ -200,7 +200,8 @@ def test_xl_table(n: int, backwards: bool) -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 64, 130])
 def test_conformer(n: int) -> None:
-    """Wav2Vec2-BERT's "relative": 2 N - 1 rows from the distance N - 1 down, as ours, and a shift of padded rows."""
+    """The "relative" mode of Wav2Vec2-BERT: 2 N - 1 rows from distance N - 1 down, as in posenc, and a shift of padded
+    rows."""
     module, width = modeling("wav2vec2_bert"), 16
     options = {"hidden_size": width, "num_attention_heads": H, "position_embeddings_type": "relative",
                "attn_implementation": "eager", "attention_dropout": 0.0}  # fmt: skip
@@ -216,8 +217,8 @@ def test_conformer(n: int) -> None:
 @pytest.mark.parametrize("clamp", [None, 3])
 @pytest.mark.parametrize(("n", "memory"), [(1, 0), (1, 9), (8, 0), (8, 5), (30, 70)])
 def test_transformer_xl(n: int, memory: int, clamp: int | None) -> None:
-    """The paper's appendix B typed in NumPy: M rows from the distance M - 1 to 0, a column of zeros before them, the
-    matrix read again with rows that are one shorter. What it leaves at j > i + memory is masked."""
+    """Appendix B of the paper in NumPy: M rows from distance M - 1 to 0, a column of zeros before them, and the matrix
+    read again with rows that are one shorter. Pairs with j > i + memory are masked."""
     m, d, width = n + memory, 6, 10
     rng = np.random.default_rng(n)
     q, k, v = (rng.standard_normal((H, length, d)) for length in (n, m, m))
@@ -246,7 +247,8 @@ def test_transformer_xl(n: int, memory: int, clamp: int | None) -> None:
 @pytest.mark.parametrize("n", [1, 9, 200])
 @pytest.mark.parametrize("model", ["wav2vec2_bert", "seamless_m4t_v2"])
 def test_relative_key(model: str, n: int, left: int, right: int) -> None:
-    """Their sides clip at distances of their own: rows beyond the nearer end are repeated in ours."""
+    """Both sides of the table of transformers have their own clipping distance; posenc has copies of the last row on
+    the shorter side."""
     module, width = modeling(model), 16
     heads = "num_attention_heads" if model == "wav2vec2_bert" else "speech_encoder_attention_heads"
     options = {"hidden_size": width, heads: H, "position_embeddings_type": "relative_key",
@@ -283,7 +285,7 @@ def shaw_as_tensor2tensor(q: Any, k: Any, v: Any, of_k: Any, of_v: Any, mask: An
 @pytest.mark.parametrize("last", [1, 4, 64])
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 20), (20, 20), (7, 30), (130, 130)])
 def test_tensor2tensor(n: int, m: int, last: int, causal: bool) -> None:
-    """With memory, and with one query against a cache, queries are the last of the keys."""
+    """With memory, and with one query against a cache, the queries are the last of the keys."""
     q, k, v = normal(2, H, n, 8, seed=1), normal(2, H, m, 8, seed=2), normal(2, H, m, 5, seed=3)
     of_k, of_v = normal(2 * last + 1, 8, seed=4), normal(2 * last + 1, 5, seed=5)
     mask = torch.from_numpy(np.tri(n, m, m - n, dtype=bool)) if causal else None
@@ -317,8 +319,8 @@ def x_transformers(name: str) -> ModuleType:
 @pytest.mark.parametrize("rows", [1, 2, 16, 400])
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 50), (50, 50), (300, 300), (20, 90)])
 def test_cope(n: int, m: int, rows: int) -> None:
-    """Their term is not scaled: our table is theirs over the scale. Positions are sums of up to M gates, each off by
-    2**-53, and from row to row the term changes by less than 100."""
+    """The term of the peer is not scaled, so the table of posenc is divided by the scale. Positions are sums of up to M
+    gates, each off by 2**-53, and the term changes by less than 100 from row to row."""
     module = drawn(x_transformers("x_transformers").CoPE(8, H, rows))
     q, k, v = normal(2, H, n, 8, seed=1), normal(2, H, m, 8, seed=2), normal(2, H, m, 8, seed=3)
     scale = 8**-0.5
@@ -345,8 +347,8 @@ def test_cope(n: int, m: int, rows: int) -> None:
 @pytest.mark.parametrize("untied", [False, True], ids=["", "untied"])
 @pytest.mark.parametrize("n", [1, 2, 65])
 def test_tupe(n: int, untied: bool, relative: bool) -> None:
-    """Equations 7, 8 and 10 typed as the authors run them: normalised positions, projections with biases, the resets
-    products of two rows with themselves, a number for each bucket and two buckets of [CLS]'s own."""
+    """Equations 7, 8 and 10 typed as in the authors' code: normalised positions, projections with biases, resets that
+    are products of two rows with themselves, a number for each bucket, and two buckets for [CLS]."""
     d, width = 8, 16
     norm = drawn(torch.nn.LayerNorm(width))
     of_q, of_k = (drawn(torch.nn.Linear(width, width), seed) for seed in (2, 4))

@@ -14,7 +14,7 @@ ret = pytest.importorskip("rotary_embedding_torch", reason="rotary-embedding-tor
 
 N, D = 300, 32
 SIZE = 9
-"""|x0| + |x1| of the numbers used here: how far an error of the angle carries."""
+"""|x0| + |x1| of the numbers used here, by which an error of the angle is multiplied."""
 
 
 def values(seed: int) -> np.ndarray:
@@ -51,7 +51,7 @@ def test_sequence_before_heads() -> None:
 
 @pytest.mark.parametrize("start", [0, 4, 16])
 def test_start_index(start: int) -> None:
-    """Given the same angles in float64, only rounding is left."""
+    """With the same float64 angles the results differ by roundings only."""
     x = values(3)
     w = posenc.rope_frequencies(16)
     angle = torch.from_numpy(np.repeat(np.arange(N)[:, None] * w.inv_freq, 2, axis=1))

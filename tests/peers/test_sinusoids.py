@@ -1,4 +1,4 @@
-"""The sinusoidal tables of Hugging Face transformers and x-transformers, each by the options that name it here."""
+"""Sinusoidal tables of Hugging Face transformers and x-transformers, each with the options of posenc that name it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def weight(cls: Any, n: int, d: int) -> Any:
 
 
 def embedding(cls: Any, n: int, d: int) -> Any:
-    """fairseq zeroes the row of padding where there is one."""
+    """The table of a module; fairseq zeroes the row of the padding token."""
     return cls.get_embedding(n, d, padding_idx=None)
 
 
@@ -33,7 +33,7 @@ def melody(cls: Any, n: int, d: int) -> Any:
 
 
 def filled(create: Any, n: int, d: int) -> Any:
-    """XLM and DistilBERT fill a given tensor."""
+    """XLM and DistilBERT fill a tensor of the caller."""
     out = torch.empty(n, d)
     create(n, d, out)
     return out
@@ -60,7 +60,7 @@ def buffer(cls: Any, n: int, d: int) -> Any:
 
 
 def at_distances(cls: Any, n: int, d: int) -> Any:
-    """XLNet gives the function positions and frequencies."""
+    """XLNet passes positions and frequencies to the function."""
     inverse = 1 / torch.pow(10000, torch.arange(0, d, 2.0) / d)
     return cls.positional_embedding(torch.arange(n).float(), inverse)[:, 0]
 
@@ -116,7 +116,7 @@ def test_transformers(model: str, dim: int) -> None:
 
 
 def test_fairseq_positions() -> None:
-    """m2m_100 counts real tokens from padding_idx + 1; padding gets the zero row."""
+    """m2m_100 counts tokens from padding_idx + 1; padding has a row of zeros."""
     module = pytest.importorskip("transformers.models.m2m_100.modeling_m2m_100", reason="transformers is not installed")
     pad, dim = 1, 16
     tokens = torch.tensor([[5, 6, 7, pad, pad], [pad, 8, 9, 10, 11]])

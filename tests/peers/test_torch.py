@@ -1,4 +1,5 @@
-"""Agreement of attention with torch's scaled_dot_product_attention: biases, masks, groups, causality, dead rows."""
+"""Agreement of attention with torch's scaled_dot_product_attention: biases, masks, groups, causality, queries without a
+visible key."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def test_causal_is_aligned_at_the_start(dtype: str, n: int, m: int) -> None:
 
 @pytest.mark.parametrize(("n", "m"), SHAPES)
 def test_causal_lower_right_is_aligned_at_the_end(dtype: str, n: int, m: int) -> None:
-    """For n > m the first n - m queries see nothing: 0 from both."""
+    """For n > m the first n - m queries see no key: 0 from both."""
     q, k, v = inputs(dtype, n, m)
     ours = posenc.attention(q, k, v, causal=True, align="end")
     agree(ours, theirs(q, k, v, np.tri(n, m, m - n, dtype=bool)), dtype)
@@ -77,7 +78,7 @@ def test_causal_lower_right_is_aligned_at_the_end(dtype: str, n: int, m: int) ->
 def test_keep(dtype: str, n: int, m: int) -> None:
     q, k, v = inputs(dtype, n, m)
     keep = np.random.default_rng(1).random((2, 1, n, m)) < 0.6
-    keep[:, :, n // 2] = False  # a dead row in each head
+    keep[:, :, n // 2] = False  # a query without a visible key in each head
     ours, lse = posenc.attention(q, k, v, keep=keep, return_lse=True)
     agree(ours, theirs(q, k, v, keep), dtype)
     assert (ours[:, :, n // 2] == 0).all()
@@ -111,7 +112,7 @@ def test_dense_bias_mask_groups_and_causality_together(dtype: str) -> None:
 
 
 def test_toeplitz_bias_and_positions(dtype: str) -> None:
-    """Rotated queries and keys, a bias of our own, a window: one call of ours, four steps of theirs."""
+    """Rotated queries and keys, a Toeplitz bias, a window: one call of posenc, four steps of torch."""
     n = 50
     q, k, v = inputs(dtype, n, n)
     diagonals = np.random.default_rng(3).standard_normal((4, 2 * n - 1))
@@ -134,7 +135,7 @@ def test_lse_and_merge(dtype: str) -> None:
 
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])
 def test_half_storage(half: str) -> None:
-    """Against torch in float64 on the same numbers: one rounding of the result, and float32 arithmetic."""
+    """Against torch in float64 on the same numbers: float32 arithmetic, and one rounding of the result."""
     q, k, v = (torch.from_numpy(a).to(getattr(torch, half)) for a in inputs("float32", 33, 65))
     if half == "float16":
         stored = [a.numpy() for a in (q, k, v)]
@@ -148,6 +149,6 @@ def test_half_storage(half: str) -> None:
 
 
 def test_dlpack(dtype: str) -> None:
-    """Tensors go in as they are."""
+    """Tensors are arguments without conversion."""
     q, k, v = (torch.from_numpy(a) for a in inputs(dtype, 9, 9))
     agree(posenc.attention(q, k, v), sdpa(q, k, v).numpy(), dtype)

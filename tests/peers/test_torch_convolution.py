@@ -1,4 +1,5 @@
-"""Agreement of the convolutions with torch's Conv1d and Conv2d of one group a channel, and models that use them."""
+"""Agreement of the convolutions with torch's Conv1d and Conv2d with one group per channel, and with models that use
+them."""
 
 from __future__ import annotations
 
@@ -88,8 +89,8 @@ def test_wav2vec_drops_the_last_output(dtype: str, taps: int) -> None:
 
 @pytest.mark.parametrize("taps", [2, 3, 4, 7])
 def test_fairseq_fconv_pads_the_other_side(dtype: str, taps: int) -> None:
-    """ConvS2S's encoder: odd kernels pad taps // 2 on both sides, even ones (taps - 1) // 2 in front and taps // 2
-    behind; its decoder pads taps - 1 and drops what comes after."""
+    """The encoder of ConvS2S: odd kernels pad taps // 2 on both sides, even ones (taps - 1) // 2 in front and taps // 2
+    behind. Its decoder pads taps - 1 and drops the last rows."""
     torch.manual_seed(1)
     conv = nn.Conv1d(6, 6, taps, groups=6, dtype=getattr(torch, dtype))
     x = torch.randn(2, 20, 6, dtype=getattr(torch, dtype))
@@ -100,7 +101,7 @@ def test_fairseq_fconv_pads_the_other_side(dtype: str, taps: int) -> None:
 
 
 def test_peg_with_a_class_token(dtype: str) -> None:
-    """Chu et al. 2021: the class token passes by, the patches are added to their convolution."""
+    """Chu et al. 2021: the class token is copied, and the patches are added to their convolution."""
     module = layer(nn.Conv2d, 8, (3, 3), "zero", dtype)
     x = torch.randn(2, 1 + 6 * 5, 8, dtype=getattr(torch, dtype))
     token, patches = x[:, :1], x[:, 1:]

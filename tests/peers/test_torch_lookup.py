@@ -60,7 +60,7 @@ def test_merge(mode: str) -> None:
 
 @pytest.mark.parametrize("shape", [(2, 7, 8), (2, 7, 1), (8,)])
 def test_polar(shape: tuple[int, ...]) -> None:
-    """torch's gradient of a complex number is dL/dre + i dL/dim: the pairing that ours has."""
+    """torch's gradient of a complex number is dL/dre + i dL/dim, the pairing of posenc."""
     rng = np.random.default_rng(3)
     amplitude, where = rng.uniform(0.1, 2, (2, 7, 8)), rng.integers(0, 99, (2, 7)).astype(float)
     w, theta = rng.uniform(-1, 1, shape), rng.uniform(-3, 3, shape)

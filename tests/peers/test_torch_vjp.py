@@ -56,7 +56,8 @@ def test_scaled_dot_product_attention(dtype: str, groups: int, n: int, m: int) -
 
 @pytest.mark.parametrize(("n", "m"), SHAPES)
 def test_dense_formula(dtype: str, n: int, m: int) -> None:
-    """A cap, ALiBi, a matrix that the batch shares, a mask with rows that see nothing: with its gradients."""
+    """A cap, ALiBi, a matrix that rows of the batch share, and a mask with queries that see no key, with their
+    gradients."""
     arrays = inputs(dtype, n, m, h=4, g=2)
     rng = np.random.default_rng(1)
     slopes, array = rng.uniform(0, 1, 4), rng.standard_normal((4, n, m))
@@ -75,7 +76,7 @@ def test_dense_formula(dtype: str, n: int, m: int) -> None:
 
 
 def test_log_sum_exp(dtype: str) -> None:
-    """A cotangent of lse as well."""
+    """With a cotangent of lse."""
     arrays = inputs(dtype, 33, 40)
     q, k, v = tensors(*arrays[1:])
     grad_lse = np.random.default_rng(2).standard_normal((2, 4, 33)).astype(dtype)

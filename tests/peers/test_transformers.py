@@ -35,7 +35,7 @@ def heads(count: int, seed: int) -> np.ndarray:
 
 
 def table(rotary_dim: int, base: float, positions: np.ndarray) -> tuple[Any, Any, posenc.RopeFrequencies]:
-    """cos and sin, (B, N, rotary_dim / 2) in float64: what peers are handed in place of their float32 ones."""
+    """cos and sin, (B, N, rotary_dim / 2) in float64, for peers in place of their float32 tables."""
     w = posenc.rope_frequencies(rotary_dim, base=base)
     angle = positions[..., None] * w.inv_freq
     return torch.from_numpy(np.cos(angle)), torch.from_numpy(np.sin(angle)), w
@@ -58,7 +58,7 @@ def test_llama_rotates_halves(base: float) -> None:
 
 @pytest.mark.parametrize("position", [0, 4095, 131071])
 def test_llama_rotary_embedding_module(position: int) -> None:
-    """Its own float32 table, as a model runs it: the error grows with the position."""
+    """With the module's own float32 table, as a model runs it, the error grows with the position."""
     config = LlamaConfig(hidden_size=4 * D, num_attention_heads=4, max_position_embeddings=position + N)
     x = torch.from_numpy(heads(H, 2)).float()
     where = np.arange(N) + position
@@ -70,7 +70,7 @@ def test_llama_rotary_embedding_module(position: int) -> None:
 
 @pytest.mark.parametrize("base", BASES)
 def test_gptj_rotates_pairs(base: float) -> None:
-    """GPT-J keeps the heads after the sequence."""
+    """GPT-J has the heads after the sequence axis."""
     x, where = heads(H, 3), positions_of_batch()
     cos, sin, w = table(D, base, where)
     peer = gptj_rotate(torch.from_numpy(x).transpose(1, 2), sin, cos).transpose(1, 2).numpy()
@@ -111,7 +111,7 @@ def test_gpt_neox_rotates_halves_of_a_part(rotary_dim: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_llama_in_half_precision(dtype: str) -> None:
-    """They round the table, both products and the sum; we round once."""
+    """transformers rounds the table, both products and the sum; posenc rounds once."""
     x = torch.from_numpy(heads(H, 8)).to(getattr(torch, dtype))
     cos, sin, w = table(D, 10000.0, np.arange(N)[None])
     twice = [torch.cat((part, part), dim=-1).to(x.dtype) for part in (cos, sin)]
@@ -151,7 +151,7 @@ def test_mpt_bias_max(bias_max: int) -> None:
 
 @pytest.mark.parametrize("which", ["bloom", "mpt"])
 def test_alibi_differs_by_a_constant_per_row(which: str) -> None:
-    """They add slope * key (BLOOM) or slope * (key - M + 1) (MPT): a causal softmax sees no difference."""
+    """transformers adds slope * key (BLOOM) or slope * (key - M + 1) (MPT), which changes no causal softmax."""
     n, heads_ = 65, 12
     if which == "bloom":
         peer = build_alibi_tensor(torch.ones(1, n, dtype=torch.long), heads_, torch.float32).numpy()

@@ -1,4 +1,5 @@
-"""Configs of checkpoints: each gives the rotation of the model's own code, and what a config leaves out is theirs."""
+"""Configs of checkpoints: each gives the rotation of the model, and defaults of missing keys are those of
+transformers."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ EPS = 2.0**-24
 
 def assert_same_rotation(config: Any, x: np.ndarray, where: np.ndarray, w: posenc.RopeFrequencies, layout: str,
                          out_layout: str | None, layer_type: str | None, inverse: bool = False) -> None:  # fmt: skip
-    """Within what float32 frequencies, angles, tables and sums make of numbers below 6."""
+    """Within the error of float32 frequencies, angles, tables and sums of numbers below 6."""
     ours = posenc.rope(x, where, w, layout=layout, out_layout=out_layout, inverse=inverse)
     theirs = rotate(config, x, where, layer_type)
     angle = where[:, None] * w.inv_freq * (RELATIVE + EPS) + 4 * EPS
@@ -56,7 +57,8 @@ def test_checkpoint(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n, c in CHECKPOINTS.items() if c.config["model_type"] != "gptj"])
 def test_as_transformers_5_writes_it(name: str) -> None:
-    """Their own to_dict of the same checkpoint gives the same frequencies, bit for bit."""
+    """The to_dict of transformers' configuration object of the same checkpoint gives the same frequencies, bit for
+    bit."""
     checkpoint = CHECKPOINTS[name]
     written = config_of(checkpoint.config).to_dict()
     assert "rope_parameters" in written
@@ -71,7 +73,7 @@ SMALL = {"hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 12}
 
 
 def minimal(model_type: str) -> dict[str, Any]:
-    """A config that leaves out all that may be left out."""
+    """A config without all keys that may be missing."""
     sizes = {"n_embd": 256, "n_head": 4, "n_layer": 12} if MODELS[model_type].rotary_dim else SMALL
     config: dict[str, Any] = {"model_type": model_type, **sizes}
     if MODELS[model_type].requires_scaling:
@@ -83,7 +85,7 @@ LAYOUTS = {
     "half": ("half", None), "half, backwards": ("half", None), "interleaved": ("interleaved", None),
     "interleaved to half": ("interleaved", "half"),
 }  # fmt: skip
-"""What the documentation calls them, as layout and out_layout."""
+"""Names of the documentation for layout and out_layout."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +103,8 @@ def layer_types(model_type: str) -> tuple[str | None, ...]:
 
 @pytest.mark.parametrize("model_type", sorted(MODELS))
 def test_what_a_config_leaves_out(model_type: str, documented: dict[str, tuple[str, str, str]]) -> None:
-    """Base, part and widths are those of their classes, and the layout is that of docs/rotary-checkpoints.md."""
+    """Base, rotated part and widths are those of the classes of transformers, and the layout is that of
+    docs/rotary-checkpoints.md."""
     written = minimal(model_type)
     config, where = config_of(written), np.arange(32)
     layout, width, base = documented[model_type]
@@ -134,7 +137,7 @@ TEXT = sorted({*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES} & {*CONFIG_MAPPING_NAMES} - D
 @pytest.mark.slow
 @pytest.mark.parametrize("model_type", TEXT)
 def test_every_text_model_agrees_or_is_refused(model_type: str) -> None:
-    """What its class writes as config.json, known here or not: never other frequencies than theirs."""
+    """The config.json of every class gives the frequencies of transformers, or is refused."""
     try:
         config = CONFIG_MAPPING[model_type]()
         written = config.to_dict()

@@ -123,7 +123,7 @@ def test_frequencies_and_factors(rope_type: str, record_property: Callable[[str,
 
 
 def test_truncate_of_a_layer_is_not_ignored() -> None:
-    """Their yarn reads `truncate` beside the layer types instead of inside: what it says there changes nothing."""
+    """transformers reads `truncate` beside the layer types instead of inside, where it has no effect."""
     trained = {"factor": 8.0, "original_max_position_embeddings": 8192, "rope_theta": 1e6}
     found = {}
     for truncate in (True, False):

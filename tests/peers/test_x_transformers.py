@@ -18,7 +18,7 @@ N = 500
 @pytest.mark.parametrize("heads", [1, 3, 8, 12, 16, 71, 112])
 @pytest.mark.parametrize(("n", "m"), [(1, 9), (17, 17), (5, 33)])
 def test_alibi(heads: int, n: int, m: int) -> None:
-    """Queries are the last n of m keys there too."""
+    """The queries are the last n of m keys in x-transformers, too."""
     peer = xt.AlibiPositionalBias(heads)(n, m).numpy()
     ours = posenc.alibi(posenc.alibi_slopes(heads)).matrix(n, m)
     agree("alibi", ours, peer, 2.0**-22 * np.abs(peer))  # slope and product rounded to float32 on both sides
@@ -43,7 +43,7 @@ def test_rotary(rotary_dim: int) -> None:
 
 
 def test_rotary_from_its_own_angles() -> None:
-    """With the same angles in float64 nothing is left but rounding."""
+    """With the same float64 angles the results differ by roundings only."""
     x = np.random.default_rng(1).standard_normal((2, 3, N, 32))
     w = posenc.rope_frequencies(32)
     angle = torch.from_numpy(np.repeat(np.arange(N)[:, None] * w.inv_freq, 2, axis=1))[None]
@@ -62,7 +62,7 @@ def test_t5(n: int, m: int, causal: bool) -> None:
 
 
 def test_data_dependent_alibi_is_fox() -> None:
-    """Values and the gradient with respect to the gates; theirs sums in float32 unless its input is wider."""
+    """Values, and the gradient with respect to the gates; x-transformers sums in float32 unless its input is wider."""
     module = xt.DataDependentAlibi(8, 4).double()
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 50, 8)))
     gates = module.to_forget_gates(x).detach().requires_grad_()

@@ -29,7 +29,8 @@ def ours(x: np.ndarray, scale_base: float, downscale: bool) -> np.ndarray:
 
 
 def assert_close(result: np.ndarray, peer: Any) -> None:
-    """Angles and scales in float32 there; a scale is a power of a number that was rounded, as the angle is."""
+    """The peers have float32 angles and scales; a scale is a power of a rounded number, as an angle is a multiple of
+    one."""
     assert (np.abs(result - peer.detach().numpy()) <= SIZE * angle_error(np.arange(N))).all()
 
 
