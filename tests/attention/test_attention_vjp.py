@@ -184,8 +184,8 @@ def test_layouts(layout, rng):
 
 def test_row_strides_of_4096_bytes(rng):
     """Rows 4096 bytes apart are copied before use, with the same bits."""
-    room = rng.standard_normal((4, 70, 1024)).astype(F32)
-    apart = room[..., :16]
+    buffer = rng.standard_normal((4, 70, 1024)).astype(F32)
+    apart = buffer[..., :16]
     grad = rng.standard_normal((4, 70, 16)).astype(F32)
     found, wanted = (
         posenc.attention_vjp(*(a := call(x, x, x, grad))[0], **a[1]) for x in (apart, np.ascontiguousarray(apart))

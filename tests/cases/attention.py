@@ -18,18 +18,18 @@ from .rounding import attention_bounds
 class AttentionCase(Case):
     """A case in whose arguments `bias` is a tuple of (function, its arguments): the oracle uses no object of posenc."""
 
-    def made(self, arguments):
+    def with_operators(self, arguments):
         """The same arguments with operators of posenc in `bias`."""
         if "bias" not in arguments:
             return arguments
-        return {**arguments, "bias": tuple(bias.made(one) for one in arguments["bias"])}
+        return {**arguments, "bias": tuple(bias.operator_of(one) for one in arguments["bias"])}
 
     def call(self, arguments, **options):
-        return super().call(self.made(arguments), **options)
+        return super().call(self.with_operators(arguments), **options)
 
     def vjp(self, grads, arguments):
         """Gradients from the out and lse of posenc; those of operators have names like "bias 0 slopes"."""
-        arguments = {**self.made(arguments), "return_lse": True}
+        arguments = {**self.with_operators(arguments), "return_lse": True}
         out, lse = posenc.attention(**arguments)
         del arguments["return_lse"]
         found = posenc.attention_vjp(*grads[:1], **arguments, out=out, lse=lse, grad_lse=(*grads, None)[1])._asdict()

@@ -29,26 +29,31 @@ class BiasCase(Case):
         return getattr(posenc.Bias, self.method)
 
     def bias(self, arguments):
-        return made((self.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}))
+        return operator_of((self.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}))
 
     def call(self, arguments, **options):
-        given = {k: v for k, v in arguments.items() if k in OF_METHOD}
-        return (getattr(self.bias(arguments), self.method)(**given, **options),)
+        selected = {k: v for k, v in arguments.items() if k in OF_METHOD}
+        return (getattr(self.bias(arguments), self.method)(**selected, **options),)
 
     def vjp(self, grads, arguments):
-        given = {k: v for k, v in arguments.items() if k in OF_METHOD}
-        back = "vjp" if self.method == "matrix" else "logits_vjp"
-        return getattr(self.bias(arguments), back)(grads[0], **given)._asdict()
+        options = {k: v for k, v in arguments.items() if k in OF_METHOD}
+        vjp = "vjp" if self.method == "matrix" else "logits_vjp"
+        return getattr(self.bias(arguments), vjp)(grads[0], **options)._asdict()
 
     def values(self, q_positions, k_positions, **arguments):
         """The numbers that the oracle of attention adds to the logits."""
         return self.oracle(q_positions=q_positions, k_positions=k_positions, **arguments)
 
 
-def made(operator):
+def is_operator(value):
+    """Return whether a value is (function, its arguments)."""
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[-1], dict)
+
+
+def operator_of(operator):
     """The Bias of (function, its arguments); an argument may be such a pair, too."""
-    function, given = operator
-    inner = {k: made(v) if isinstance(v, tuple) and v and isinstance(v[-1], dict) else v for k, v in given.items()}
+    function, operands = operator
+    inner = {k: operator_of(v) if is_operator(v) else v for k, v in operands.items()}
     return getattr(posenc, function)(**inner)
 
 

@@ -120,5 +120,5 @@ def drawn(name, n, m, seed=0):
 
 def made(name, n, m):
     """The operator of posenc, as an option of attention."""
-    bias = ANY.made({"bias": (drawn(name, n, m),)})["bias"]
+    bias = ANY.with_operators({"bias": (drawn(name, n, m),)})["bias"]
     return {"bias": bias}

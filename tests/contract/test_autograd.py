@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cases import CASES, F32, F64, get_path, set_path
 from cases.attention import AttentionCase
-from cases.bias import OF_METHOD, BiasCase
+from cases.bias import OF_METHOD, BiasCase, is_operator
 from cases.complex_order import pairs
 from cases.deviation import cotangents
 
@@ -24,21 +24,21 @@ ROWS = [pytest.param(case, id=case.name) for case in CASES if case.gradients]
 BIASES = [pytest.param(case, id=case.name) for case in CASES if case.gradients and isinstance(case, BiasCase)]
 
 
-def made(operator):
+def traced_operator(operator):
     """The operator of (function, its arguments), whose arrays may be traced."""
-    function, given = operator
-    inner = {k: made(v) if isinstance(v, tuple) and v and isinstance(v[-1], dict) else v for k, v in given.items()}
+    function, operands = operator
+    inner = {k: traced_operator(v) if is_operator(v) else v for k, v in operands.items()}
     return getattr(pa, function)(**inner)
 
 
 def operator_of(case, arguments):
-    return made((case.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}))
+    return traced_operator((case.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}))
 
 
 def through(case, arguments):
     """Call the public function of a case with traced arrays."""
     if isinstance(case, AttentionCase):
-        return pa.attention(**{**arguments, "bias": tuple(map(made, arguments.get("bias", ())))})
+        return pa.attention(**{**arguments, "bias": tuple(map(traced_operator, arguments.get("bias", ())))})
     options = {"dtype": np.float64} if "dtype" in case.parameters else {}
     if not isinstance(case, BiasCase):
         return getattr(pa, case.function)(**arguments, **options)
@@ -196,8 +196,8 @@ def test_float32_stays_where_the_loss_is_wide():
     w = posenc.rope_frequencies(2).inv_freq
 
     def loss(q, k, slopes):
-        turned = [pa.rope(x, 6, w, layout="half", rotary_dim=2) for x in (q, k)]
-        out = pa.attention(*turned, v, bias=pa.alibi(slopes), causal=True)
+        rotated = [pa.rope(x, 6, w, layout="half", rotary_dim=2) for x in (q, k)]
+        out = pa.attention(*rotated, v, bias=pa.alibi(slopes), causal=True)
         return anp.sum(out.astype(np.float64) * np.float64(3))
 
     assert [g.dtype for g in grad(loss, (0, 1, 2))(q, k, np.ones(4, np.float32))] == [F32] * 3

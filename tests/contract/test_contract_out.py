@@ -102,8 +102,8 @@ def test_overlapping_out(case):
             continue
         for shift in (0, 1, 7):
             for backwards in (False, True):
-                room = np.empty(max(array.size, wanted.size) + shift)
-                source, out = room[: array.size].reshape(array.shape), room[shift : shift + wanted.size]
+                buffer = np.empty(max(array.size, wanted.size) + shift)
+                source, out = buffer[: array.size].reshape(array.shape), buffer[shift : shift + wanted.size]
                 out = (out[::-1] if backwards else out).reshape(wanted.shape)
                 source[...] = array
                 message = ""

@@ -158,8 +158,8 @@ def far_rows(tmp_path):
 
     def make(d, values):
         row, half = 2**30 + 7, 2**32
-        room = np.memmap(tmp_path / "sparse", np.float32, "w+", shape=(half + 3 * row + d,))
-        view = np.lib.stride_tricks.as_strided(room, (2, 3, d), (half * 4, row * 4, 4))
+        buffer = np.memmap(tmp_path / "sparse", np.float32, "w+", shape=(half + 3 * row + d,))
+        view = np.lib.stride_tricks.as_strided(buffer, (2, 3, d), (half * 4, row * 4, 4))
         view[...] = values
         return view
 

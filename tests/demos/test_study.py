@@ -162,8 +162,8 @@ def test_rope_extensions_by_position(name):
     assert np.tril(distance).max() <= 63 < 191 // 5 + 32 - 32 / 5
     w = 10000.0 ** (-np.arange(8) / 8)
     a, b = (x[..., :8] + 1j * x[..., 8:] for x in (q, k))
-    turned = np.exp(1j * distance[..., None] * w)
-    logits = np.einsum("bhid,bhjd,ijd->bhij", a, b.conj(), turned).real / 4
+    rotated = np.exp(1j * distance[..., None] * w)
+    logits = np.einsum("bhid,bhjd,ijd->bhij", a, b.conj(), rotated).real / 4
     weights = np.where(i >= j, np.exp(logits), 0)
     wanted = weights / weights.sum(-1, keepdims=True) @ v
     assert np.allclose(EXTENSIONS[name](SMALL).attention(q, k, v, causal=True), wanted, rtol=1e-10, atol=1e-12)

@@ -186,8 +186,8 @@ def test_s1_inner_product_as_a_complex_product():
     assert product == 33 - 13j
     assert np.dot([3, 5], [1, 6]) == product.real
     """Turning both by one angle changes neither: that is why a position can be an angle."""
-    turned = posenc.rope(np.array([[3.0, 5.0], [1.0, 6.0]]), [7, 7], [0.3], layout="half")
-    assert abs(turned[0] @ turned[1] - 33) <= 1e-14  # 33 with two rotations of three roundings
+    rotated = posenc.rope(np.array([[3.0, 5.0], [1.0, 6.0]]), [7, 7], [0.3], layout="half")
+    assert abs(rotated[0] @ rotated[1] - 33) <= 1e-14  # 33 with two rotations of three roundings
 
 
 def test_s1_inner_products_depend_on_the_difference():

@@ -74,15 +74,15 @@ def test_two_passes_and_a_merge_are_attention_with_far_positions(rng):
     w = posenc.rope_frequencies(8)
     for far in (posenc.rerope_positions(n, window=window), posenc.rerope_positions(n, window=window, leak=3),
                 posenc.self_extend_positions(n, group=2, window=window)):  # fmt: skip
-        turned = {}
+        rotated = {}
         for name, q_at, k_at in (("near", n, n), ("far", *far)):
-            turned[name] = posenc.rope(q, q_at, w, layout="half"), posenc.rope(k, k_at, w, layout="half")
+            rotated[name] = posenc.rope(q, q_at, w, layout="half"), posenc.rope(k, k_at, w, layout="half")
         options = {"return_lse": True, "q_positions": n, "k_positions": n}
-        near = posenc.attention(*turned["near"], v, window=(window - 1, 0), **options)
-        rest = posenc.attention(*turned["far"], v, window=(None, -window), **options)
+        near = posenc.attention(*rotated["near"], v, window=(window - 1, 0), **options)
+        rest = posenc.attention(*rotated["far"], v, window=(None, -window), **options)
         merged, _ = posenc.merge_attention((near[0], rest[0]), (near[1], rest[1]))
         i = np.arange(n)
-        logits = [qs @ ks.swapaxes(-1, -2) / 8**0.5 for qs, ks in turned.values()]
+        logits = [qs @ ks.swapaxes(-1, -2) / 8**0.5 for qs, ks in rotated.values()]
         logits = np.where(i[:, None] - i < window, *logits)
         weights = np.exp(np.where(i[:, None] >= i, logits, -np.inf))
         wanted = weights @ v / weights.sum(-1, keepdims=True)

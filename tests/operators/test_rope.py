@@ -109,10 +109,10 @@ def test_a_table_may_share_memory_with_out(rng):
     cos, sin = rng.standard_normal((2, 9, 4)).astype(np.float32)
     x = rng.standard_normal((3, 9, 8)).astype(np.float32)
     wanted = posenc.rope(x, (cos, sin), layout="half")
-    room = np.zeros(3 * 72 + 8, np.float32)
+    buffer = np.zeros(3 * 72 + 8, np.float32)
     for start in (0, 8):  # the table lies inside of out
-        into = room[start : start + 216].reshape(3, 9, 8)
-        c, s = room[4:40].reshape(9, 4), room[60:96].reshape(9, 4)
+        into = buffer[start : start + 216].reshape(3, 9, 8)
+        c, s = buffer[4:40].reshape(9, 4), buffer[60:96].reshape(9, 4)
         c[...], s[...] = cos, sin
         assert same_bits(posenc.rope(x, (c, s), layout="half", out=into), wanted)
 

@@ -26,5 +26,5 @@ def test_coordinates_keep_every_bit_up_to_2_to_the_53(rng, isa):
     assert same_bits(posenc.rope_2d(x, grid, w, layout="half"), wanted)
     three = np.concatenate([grid, grid[:1]])
     spectrum = np.concatenate([w, w])
-    turned = posenc.mrope(x, three, spectrum, layout="half", sections=(2, 2, 0))
-    assert same_bits(turned, wanted)
+    rotated = posenc.mrope(x, three, spectrum, layout="half", sections=(2, 2, 0))
+    assert same_bits(rotated, wanted)

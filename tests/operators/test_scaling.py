@@ -234,9 +234,9 @@ def test_every_scaling_at_far_positions(case, position, rng, isa):
         assert (np.abs(ours[0] - true) <= 2 * np.spacing(np.abs(true).astype(np.float32))).all()
     x = rng.standard_normal((1, 64)).astype(np.float32)
     first, second = x[:, :32].astype(np.float64), x[:, 32:].astype(np.float64)
-    turned = a * np.concatenate([first * cos - second * sin, first * sin + second * cos], -1)
+    rotated = a * np.concatenate([first * cos - second * sin, first * sin + second * cos], -1)
     size = (a * np.hypot(first, second)).astype(np.float32)
     ours = posenc.rope(x, [position], w, layout="half")
-    assert (np.abs(ours - turned) <= 3 * np.spacing(np.concatenate([size, size], -1))).all()
+    assert (np.abs(ours - rotated) <= 3 * np.spacing(np.concatenate([size, size], -1))).all()
     # frequencies within 8 float64 ulps: their error times the position is below an ulp of float32
     assert w.inv_freq.max() * position * 8 * 2.0**-53 < 2.0**-24

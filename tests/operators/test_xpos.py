@@ -15,8 +15,8 @@ def test_xpos_scores_decay_alike_everywhere(dtype, rng, isa):
     scores = []
     for start, center in ((0, 0), (0, 30), (3000, 3000), (3000, 2000)):
         where, options = np.arange(60) + start, {"layout": "half", "center": center}
-        turned = posenc.xpos(q, where, W, **options), posenc.xpos(k, where, W, downscale=True, **options)
-        scores.append(np.einsum("bhnd,bhmd->bhnm", *(x.astype(F64) for x in turned)))
+        rotated = posenc.xpos(q, where, W, **options), posenc.xpos(k, where, W, downscale=True, **options)
+        scores.append(np.einsum("bhnd,bhmd->bhnm", *(x.astype(F64) for x in rotated)))
     norms = np.linalg.norm(q, axis=-1)[..., :, None] * np.linalg.norm(k, axis=-1)[..., None, :]
     # 12 half ulps, as rope, times the largest zeta**(distance / 512); in float64 the exponent has an error, too
     allowed = (12 if dtype == np.float32 else 50) * np.finfo(dtype).eps / 2 * norms * 1.16
