@@ -67,7 +67,7 @@ class Links(SphinxTransform):
     def apply(self, **options: Any) -> None:
         for literal in list(self.document.findall(nodes.literal)):
             name = literal.astext()
-            public = name in posenc.__all__ or re.fullmatch(r"Bias\.\w+", name)
+            public = name in posenc.__all__ or re.fullmatch(r"(Position|Content)Bias\.\w+", name)
             if public and not isinstance(literal.parent, pending_xref | nodes.reference):
                 target = {"refdomain": "py", "reftype": "obj", "reftarget": f"posenc.{name}"}
                 link = pending_xref("", refdoc=self.env.docname, **target)

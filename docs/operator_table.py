@@ -44,10 +44,10 @@ def gradient(name: str, function: Callable[..., Any]) -> str:
     """Return the function or method that computes the gradient of an operator, or an empty string."""
     if f"{name}_vjp" in posenc.__all__:
         return f"`{name}_vjp`"
-    if not str(function.__annotations__.get("return")).endswith("Bias"):
+    returned = str(function.__annotations__.get("return"))
+    if "Bias" not in returned:
         return ""
-    content = "It reads q and k" in (inspect.getdoc(function) or "")
-    return "`Bias.logits_vjp`" if content or "Content" in str(function.__annotations__["return"]) else "`Bias.vjp`"
+    return "`ContentBias.logits_vjp`" if returned.startswith("ContentBias") else "`PositionBias.vjp`"
 
 
 def table() -> str:

@@ -24,7 +24,6 @@ Float64 = npt.NDArray[np.float64]
 F32, F64, I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 BOOLS, INTEGERS = (bool, np.bool_), (int, np.integer)  # an isinstance of `int | np.integer` would build the union
 STORAGE_DTYPES = "float16, bfloat16, float32 or float64"
-"""Every integer up to here is exact in float64."""
 
 
 def fail(kind: type[Exception], function: str, argument: str, has: object, expected: str) -> NoReturn:

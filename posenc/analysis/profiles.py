@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import F64, Array, Float64, as_data, as_index, as_number, fail, fail_value
-from ..bias.operator import Bias
+from ..bias.operator import Bias, ContentBias, PositionBias
 from ..rotary.rope import rope
 from ..rotary.scaling import RopeFrequencies
 from .curves import PairFrequencies, as_pair_numbers, as_places
@@ -92,11 +92,13 @@ def attention_profile(
     if not isinstance(scheme, Bias):
         logits = rotary_logits(function, scheme, q, k, q_positions, k_positions, scale)
     elif q is None and k is None:
-        logits = scheme.matrix(1, len(rel), q_positions=q_positions, k_positions=k_positions, dtype=F64)[:, 0]
+        bias = cast(PositionBias, scheme)  # a ContentBias raises a TypeError that says so
+        logits = bias.matrix(1, len(rel), q_positions=q_positions, k_positions=k_positions, dtype=F64)[:, 0]
     else:
         query, key = as_heads(function, q, k, None)
         keys = np.broadcast_to(key[:, None], (len(key), len(rel), key.shape[-1]))
-        logits = scheme.logits(query[:, None], keys, q_positions=q_positions, k_positions=k_positions)[:, 0]
+        operator = cast(ContentBias, scheme)
+        logits = operator.logits(query[:, None], keys, q_positions=q_positions, k_positions=k_positions)[:, 0]
         logits = logits * as_scale(function, scale, query.shape[-1])
     logits = np.array(logits, F64)
     if not logits.size:

@@ -1,9 +1,9 @@
-"""Streaming attention: any position operator, never an N x M array."""
+"""Attention in tiles, with any operator on the logits; no N x M array is allocated."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -11,14 +11,17 @@ import numpy.typing as npt
 from .. import _core
 from .._core_api.arguments import Array, as_data, cast_operand, compute_dtype, fail, finish_out, prepare_out
 from ..bias.operator import Bias
-from ._backward import backward
+from ._backward import Saved, backward
 from ._inputs import read_inputs
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["attention", "attention_vjp", "merge_attention"]
 
 
 class AttentionGradient(NamedTuple):
-    """Gradients of `attention`, each in its argument's dtype; `bias` has a NamedTuple for each operator."""
+    """Gradients of `attention`, each in its argument's dtype; `bias` has one NamedTuple per operator."""
 
     q: Array
     k: Array
@@ -26,6 +29,40 @@ class AttentionGradient(NamedTuple):
     bias: tuple[Any, ...]
 
 
+class _Options(TypedDict, total=False):
+    """Keyword arguments of `attention` that its overloads share."""
+
+    bias: Bias | Sequence[Bias]
+    keep: npt.ArrayLike | None
+    causal: bool
+    align: Literal["start", "end"] | None
+    window: tuple[float | None, float | None] | None
+    q_positions: npt.ArrayLike | None
+    k_positions: npt.ArrayLike | None
+    q_segments: npt.ArrayLike | None
+    k_segments: npt.ArrayLike | None
+    scale: float | None
+    softcap: float | None
+    out: Array | None
+
+
+@overload
+def attention(
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    v: npt.ArrayLike,
+    *,
+    return_lse: Literal[False] = False,
+    **options: Unpack[_Options],
+) -> Array: ...
+@overload
+def attention(
+    q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, return_lse: Literal[True], **options: Unpack[_Options]
+) -> tuple[Array, Array]: ...
+@overload
+def attention(
+    q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, return_lse: bool, **options: Unpack[_Options]
+) -> Array | tuple[Array, Array]: ...
 def attention(
     q: npt.ArrayLike,
     k: npt.ArrayLike,
@@ -34,7 +71,7 @@ def attention(
     bias: Bias | Sequence[Bias] = (),
     keep: npt.ArrayLike | None = None,
     causal: bool = False,
-    align: str | None = None,
+    align: Literal["start", "end"] | None = None,
     window: tuple[float | None, float | None] | None = None,
     q_positions: npt.ArrayLike | None = None,
     k_positions: npt.ArrayLike | None = None,
@@ -45,62 +82,66 @@ def attention(
     return_lse: bool = False,
     out: Array | None = None,
 ) -> Array | tuple[Array, Array]:
-    """``softmax(softcap(scale q.k) + biases, where visible) . v``, in tiles: no N x M array is ever made.
+    """Compute attention in tiles; no N x M array is allocated.
+
+    ``softmax(softcap(scale (q.k + content operators)) + position operators, over visible keys) . v``
 
     Parameters
     ----------
     q : array (..., H, N, D)
         Queries.
     k : array (..., G, M, D)
-        Keys; H is a multiple of G, and head h reads kv head ``h // (H // G)``.
+        Keys. H is a multiple of G, and head h reads kv head ``h // (H // G)``.
     v : array (..., G, M, Dv)
-        Values. Batch axes of q, k and v broadcast.
-    bias : Bias or sequence of them
-        Added to the scaled logits after the cap.
+        Values. The batch axes of q, k and v broadcast.
+    bias : Bias or sequence of Bias
+        Operators on the logits. A `PositionBias` is added after scale and cap, a `ContentBias` before them.
     keep : bool array that broadcasts to (..., H, N, M), optional
-        True = this key may be seen. Integer masks are refused: their polarity is anyone's guess.
+        True = the query may see the key. Integer masks are refused, because some libraries use 1 for visible keys and
+        some for masked ones.
     causal : bool
-        Key j is visible to query i where position of key <= position of query.
+        If True, a key is visible only if its position is at most that of the query.
     align : {"start", "end"}, optional
-        Where N queries stand among M keys: query i at i, or at i + M - N. Required by causal, window and biases that
-        read positions when N != M and no positions are given.
+        Alignment of N queries with M keys: query i is at position i, or at i + M - N. Required if N != M, no positions
+        are passed, and causal, window or a bias reads positions.
     window : (left, right), optional
-        Visible where ``-left <= rel <= right``, in positions, inclusive: the last W keys, the query's own among them,
-        are ``(W - 1, 0)``. None is no limit, negative numbers are fine: ``(None, -w)`` sees what is at least w back.
+        Keys are visible where ``-left <= rel <= right``, in positions, inclusive: ``(W - 1, 0)`` is the last W keys
+        including the query's own. None is no limit. Numbers may be negative: ``(None, -w)`` sees keys at least w back.
     q_positions, k_positions : array (N,) and (M,), or with the batch axes before, optional
-        Any integers or reals, or an int n for 0..n-1. Unlike those of `rope` they have no axis for heads. If only one
-        is given the other is 0, 1, 2, ....
+        Any integers or reals, or an int n for 0..n-1. Unlike the positions of `rope` they have no axis for heads. If
+        only one is passed, the other is 0, 1, 2, ....
     q_segments, k_segments : integer array (N,) and (M,), or with the batch axes before, optional
-        Packed documents: visible where the segments are equal.
+        Documents packed into one sequence: a key is visible only if its segment equals that of the query.
     scale : float, optional
-        ``D**-0.5``.
+        ``D**-0.5`` by default, unless an operator has another default (`deberta`, `tupe`).
     softcap : float, optional
-        ``softcap * tanh(logit / softcap)``, before biases and masks.
+        Logits become ``softcap * tanh(logits / softcap)`` before position operators and masks.
     return_lse : bool
-        Also return the natural logarithm of the softmax's denominator, biases included.
+        If True, also return the natural logarithm of the softmax's denominator, biases included.
     out : array (..., H, N, Dv), optional
         Filled and returned.
 
     Returns
     -------
-    ndarray (..., H, N, Dv)
-        In the dtype of q; integers become float64. A query that may see nothing gives 0, and lse = -inf.
+    out : ndarray (..., H, N, Dv)
+        In the dtype of q; integers become float64. If a query sees no key, its row is 0 and its lse -inf.
     lse : ndarray (..., H, N)
-        If `return_lse`; float64 where q is, else float32.
+        Only if `return_lse`; float64 if q is, else float32.
 
     Raises
     ------
     TypeError
         An integer mask, segments that are not integers, dtypes that are none of the four.
     ValueError
-        Shapes that do not fit; align missing where it matters, or given with positions.
+        Shapes that do not fit; `align` missing where it matters, or passed with positions.
 
     Notes
     -----
-    Vaswani et al. 2017, equation 1; the streaming softmax is that of Milakov and Gimelshein 2018, tiled as by Dao et
-    al. 2022. q decides: arithmetic is in float64 if q is, else in float32, and k and v are converted. Masked keys and
-    values are never used: their NaN does not leak; a pair whose bias is -inf is masked. PyTorch's ``is_causal`` is
-    ``align="start"``, flash-attention's since 2.1 is ``align="end"``:
+    Vaswani et al. 2017 (Attention Is All You Need), equation 1. The online softmax is that of Milakov and Gimelshein
+    2018 (Online normalizer calculation for softmax), tiled as in Dao et al. 2022 (FlashAttention). The dtype of q
+    decides on the arithmetic: float64 for float64, else float32; k and v are converted. Masked keys and values are
+    never used, so their NaN does not reach the result. A pair whose bias is -inf is masked. PyTorch's ``is_causal`` is
+    ``align="start"``; flash-attention's ``causal`` since version 2.1 is ``align="end"``:
 
     ======  =========  =========
     N M     start      end
@@ -111,33 +152,36 @@ def attention(
 
     Examples
     --------
+    A causal prompt of two tokens:
+
     >>> import numpy as np, posenc
     >>> q = k = v = np.eye(2)[None]
     >>> posenc.attention(q, k, v, causal=True).round(3)
     array([[[1.  , 0.  ],
             [0.33, 0.67]]])
 
-    Decoding: one query, the last of 100 keys, with a bias that reads positions.
+    Decoding: one query, the last of 100 positions, with ALiBi.
 
     >>> q, k, v = np.ones((8, 1, 64)), np.ones((8, 100, 64)), np.ones((8, 100, 64))
     >>> posenc.attention(q, k, v, bias=posenc.alibi(posenc.alibi_slopes(8)), align="end").shape
     (8, 1, 64)
 
-    Two documents of 60 and 40 words in one sequence.
+    Two documents of 60 and 40 words in one sequence:
 
     >>> document = np.repeat([0, 1], [60, 40])
     >>> posenc.attention(k, k, v, causal=True, q_segments=document, k_segments=document).shape
     (8, 100, 64)
     """
     function = "attention"
-    given = read_inputs(
+    inputs = read_inputs(
         function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
         k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
     )  # fmt: skip
-    rows = given.shape[:-1]
-    out, buffer = prepare_out(function, out, (*rows, given.v.shape[-1]), given.q.dtype, given.arrays)
-    lse = np.empty(rows, given.dtype)
-    _core.attention(function, *given.operands, buffer, lse, *given.numbers)
+    rows = inputs.shape[:-1]
+    read = () if out is None else inputs.read_arrays()
+    out, buffer = prepare_out(function, out, (*rows, inputs.v.shape[-1]), inputs.q.dtype, read)
+    lse = np.empty(rows, inputs.dtype)
+    _core.attention(function, *inputs.operands, inputs.terms, buffer, lse, *inputs.parameters)
     finish_out(out, buffer)
     return (out, lse) if return_lse else out
 
@@ -154,7 +198,7 @@ def attention_vjp(
     bias: Bias | Sequence[Bias] = (),
     keep: npt.ArrayLike | None = None,
     causal: bool = False,
-    align: str | None = None,
+    align: Literal["start", "end"] | None = None,
     window: tuple[float | None, float | None] | None = None,
     q_positions: npt.ArrayLike | None = None,
     k_positions: npt.ArrayLike | None = None,
@@ -163,50 +207,55 @@ def attention_vjp(
     scale: float | None = None,
     softcap: float | None = None,
 ) -> AttentionGradient:
-    """Gradient of `attention`: ``dS = P (grad v - sum(grad out) + grad_lse)``, in tiles; ``P = exp(logits - lse)``.
+    """Return the gradient of `attention`, computed in tiles.
+
+    ``dS = P (grad v - sum(grad out) + grad_lse)``, ``P = exp(logits - lse)``
 
     Parameters
     ----------
     grad : array (..., H, N, Dv)
         Cotangent of the result.
     q, k, v
-        As they were given to `attention`, and so all options below.
+        Arguments of `attention`.
     out : array (..., H, N, Dv)
-        What `attention` returned; not written to.
+        Result of `attention`; only read.
     lse : array (..., H, N)
-        What it returned with ``return_lse=True``.
+        Second result of `attention` with ``return_lse=True``.
     grad_lse : array (..., H, N), optional
         Cotangent of lse.
     bias, keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap
-        Options of `attention`.
+        The options that were passed to `attention`.
 
     Returns
     -------
     AttentionGradient
-        ``q``, ``k`` and ``v`` in their arguments' shapes and dtypes, and ``bias``: for each operator a NamedTuple of
-        the gradients of its arrays. A query that sees nothing, and what nobody sees, has gradient 0.
+        ``q``, ``k`` and ``v`` in the shapes and dtypes of their arguments, and ``bias``: one NamedTuple per operator
+        with the gradients of its arrays. The gradient is 0 for a query that sees no key and for a key that no query
+        sees.
 
     Raises
     ------
     TypeError, ValueError
-        As `attention`; also where `grad` or `out` has not the shape of the result, or `lse` or `grad_lse` that of lse.
+        As `attention`; also if `grad` or `out` has not the shape of the result, or `lse` or `grad_lse` that of lse.
 
     Notes
     -----
-    Weights are computed again from `lse`, as in algorithm 2 of Dao 2023 (FlashAttention-2): nothing of size N x M is
-    made, unless the gradient of a `dense` array is. The softmax is over whatever keys `lse` is over: with `out` and
-    `lse` of all keys, a call with a part of the keys gives the gradient of that part (the gradient of q is the sum over
-    the parts). Gradients are added up in an order that depends on the shapes of one row of the batch alone. A pair
-    whose weight is 0, masked or underflown, gives nothing: NaN does not leak from what is masked. torch's memory-saving
-    backward on the CPU has no gradient for a mask or bias.
+    The kernel recomputes the weights from `lse`, as in algorithm 2 of Dao 2023 (FlashAttention-2). Nothing of size
+    N x M is allocated, except the gradient of a `dense` array of that size. The softmax is over the keys that `lse` is
+    over: with `out` and `lse` of all keys, a call with a part of the keys gives the gradient of that part, and the
+    gradient of q is the sum over the parts. The order of summation depends only on the shapes of one row of the batch.
+    A pair of weight 0, masked or underflowed, contributes nothing, so NaN in masked keys does not reach a gradient.
+    PyTorch's memory-efficient backward on the CPU has no gradient for a mask or bias.
 
     Examples
     --------
+    Gradients of the sum of the results, for the values and for ALiBi's slopes:
+
     >>> import numpy as np, posenc
     >>> q = k = v = np.eye(2)[None]
-    >>> slopes = posenc.alibi([0.5])
-    >>> out, lse = posenc.attention(q, k, v, bias=slopes, return_lse=True)
-    >>> d = posenc.attention_vjp(np.ones_like(out), q, k, v, out=out, lse=lse, bias=slopes)
+    >>> bias = posenc.alibi([0.5])
+    >>> out, lse = posenc.attention(q, k, v, bias=bias, return_lse=True)
+    >>> d = posenc.attention_vjp(np.ones_like(out), q, k, v, out=out, lse=lse, bias=bias)
     >>> d.v.round(3)
     array([[[1., 1.],
             [1., 1.]]])
@@ -214,26 +263,34 @@ def attention_vjp(
     array([0.])
     """
     function = "attention_vjp"
-    given = read_inputs(
+    inputs = read_inputs(
         function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
         k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
     )  # fmt: skip
-    rows = given.shape[:-1]
-    shape = (*rows, given.v.shape[-1])
-
-    def read(argument: str, value: Any, expected: tuple[int, ...]) -> Array:
-        array = as_data(function, argument, value)
-        if array.shape != expected:
-            fail(ValueError, function, argument, f"shape {array.shape}", str(expected))
-        return cast_operand(array, given.dtype)
-
-    arrays = read("out", out, shape), read("lse", lse, rows), read("grad", grad, shape)
-    of_lse = None if grad_lse is None else read("grad_lse", grad_lse, rows)
-    return AttentionGradient(*backward(function, given, (*arrays, of_lse)))
+    rows = inputs.shape[:-1]
+    shape = (*rows, inputs.v.shape[-1])
+    saved = Saved(
+        out=_read_operand(function, "out", out, shape, inputs.dtype),
+        lse=_read_operand(function, "lse", lse, rows, inputs.dtype),
+        grad=_read_operand(function, "grad", grad, shape, inputs.dtype),
+        grad_lse=None if grad_lse is None else _read_operand(function, "grad_lse", grad_lse, rows, inputs.dtype),
+    )
+    return AttentionGradient(*backward(function, inputs, saved))
 
 
-def merge_attention(outs: Any, lses: Any) -> tuple[Array, Array]:
-    """Attention over all keys from attention over disjoint parts of them: ``out = sum_p exp(lse_p - lse) out_p``.
+def _read_operand(function: str, argument: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    array = as_data(function, argument, value)
+    if array.shape != shape:
+        fail(ValueError, function, argument, f"shape {array.shape}", str(shape))
+    return cast_operand(array, dtype)
+
+
+def merge_attention(
+    outs: npt.ArrayLike | Sequence[npt.ArrayLike], lses: npt.ArrayLike | Sequence[npt.ArrayLike]
+) -> tuple[Array, Array]:
+    """Merge attention over disjoint parts of the keys into attention over all keys.
+
+    ``out = sum_p exp(lse_p - lse) out_p``, ``lse = log(sum_p exp(lse_p))``
 
     Parameters
     ----------
@@ -244,8 +301,10 @@ def merge_attention(outs: Any, lses: Any) -> tuple[Array, Array]:
 
     Returns
     -------
-    (out, lse)
-        Exactly what one call over all the keys gives, up to rounding; `out` in the dtype of `outs`.
+    out : ndarray (..., N, Dv)
+        The result of one call over all keys, up to rounding, in the dtype of `outs`.
+    lse : ndarray (..., N)
+        Its log-sum-exp; float64 if `outs` is, else float32.
 
     Raises
     ------
@@ -254,8 +313,8 @@ def merge_attention(outs: Any, lses: Any) -> tuple[Array, Array]:
 
     Notes
     -----
-    A part that saw nothing (lse = -inf) counts nothing. There is no vjp: give the merged out and lse to the gradient of
-    each part.
+    A part that saw no key (lse = -inf) contributes nothing. There is no vjp: pass the merged out and lse to
+    `attention_vjp` of each part.
 
     Examples
     --------
@@ -268,18 +327,7 @@ def merge_attention(outs: Any, lses: Any) -> tuple[Array, Array]:
     True
     """
     function = "merge_attention"
-    stacks = []
-    for argument, parts in (("outs", outs), ("lses", lses)):
-        if not isinstance(parts, tuple | list):
-            stacks.append(as_data(function, argument, parts))
-            continue
-        arrays = [as_data(function, argument, part) for part in parts]
-        arrays = [array.astype(arrays[0].dtype, copy=False) for array in arrays]
-        if not arrays or any(array.shape != arrays[0].shape for array in arrays):
-            shapes = ", ".join(str(array.shape) for array in arrays) or "no parts"
-            fail(ValueError, function, argument, shapes, "one or more parts of one shape")
-        stacks.append(np.stack(arrays))
-    out, lse = stacks
+    out, lse = _stack_parts(function, "outs", outs), _stack_parts(function, "lses", lses)
     if out.ndim < 2 or out.shape[0] == 0:
         fail(ValueError, function, "outs", f"shape {out.shape}", "(parts, ..., Dv), at least one part")
     if lse.shape != out.shape[:-1]:
@@ -287,7 +335,18 @@ def merge_attention(outs: Any, lses: Any) -> tuple[Array, Array]:
     dtype = compute_dtype(out)
     merged = np.empty(out.shape[1:], out.dtype.newbyteorder("="))
     merged_lse = np.empty(lse.shape[1:], dtype)
-    _core.merge_attention(
-        function, np.moveaxis(out, 0, -2), np.moveaxis(cast_operand(lse, dtype), 0, -1), merged, merged_lse
-    )
+    lse = cast_operand(lse, dtype)
+    _core.merge_attention(function, np.moveaxis(out, 0, -2), np.moveaxis(lse, 0, -1), merged, merged_lse)
     return merged, merged_lse
+
+
+def _stack_parts(function: str, argument: str, parts: Any) -> Array:
+    """Return a sequence of parts as one array in the dtype of the first part."""
+    if not isinstance(parts, tuple | list):
+        return as_data(function, argument, parts)
+    arrays = [as_data(function, argument, part) for part in parts]
+    arrays = [array.astype(arrays[0].dtype, copy=False) for array in arrays]
+    if not arrays or any(array.shape != arrays[0].shape for array in arrays):
+        shapes = ", ".join(str(array.shape) for array in arrays) or "no parts"
+        fail(ValueError, function, argument, shapes, "one or more parts of one shape")
+    return np.stack(arrays)

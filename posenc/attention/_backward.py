@@ -1,159 +1,265 @@
-"""How the gradient of attention is cut into calls, and what its operators get of it."""
+"""The gradient of attention: split the work, call the kernel, and reduce its sums to gradients."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from .. import _core
-from .._core_api.arguments import F64, Array, unbroadcast
+from .._core_api.arguments import F64, Array, Float64, unbroadcast
 from .._core_api.constants import BLOCK_M, VJP_MODES, VJP_PARTS
-from ..bias.operator import Bias, Sums
-from ._inputs import Inputs
+from ..bias.operator import Bias, Reduction, Reductions
+from ._inputs import Inputs, Shape
 
-LEAST = 2
-"""Fewest blocks of queries in a chunk. A row of the batch is cut into VJP_PARTS chunks unless it has more kv heads.
-Chunks fix the order of the sums over queries: it is the same for every batch and number of threads."""
-APART, TOGETHER, ACROSS = map(VJP_MODES.index, ("apart", "together", "across"))
-Read = tuple[Array, Array, Array, Array | None]
-
-
-def chunks(heads: int, groups: int, n: int) -> tuple[int, int]:
-    """Parts that the heads of one kv head, and their blocks of queries, are cut into."""
-    wanted, blocks = -(-VJP_PARTS // max(groups, 1)), -(-n // BLOCK_M)
-    of_heads = max(1, min(heads // max(groups, 1), wanted))
-    return of_heads, max(1, min(blocks // LEAST, wanted // of_heads))
+FEWEST_BLOCKS = 2
+"""Fewest blocks of queries in a chunk."""
+SEPARATE, TOGETHER, PAIRS = map(VJP_MODES.index, ("apart", "together", "across"))
+"""Modes of the kernel. Each chunk has its own sums; all chunks of a kv head share them; only pairs are reduced."""
 
 
-def backward(function: str, given: Inputs, read: Read) -> tuple[Array, Array, Array, tuple[Any, ...]]:
-    """Gradients of q, k, v and of the arrays of each operator. `read` is (out, lse, grad, grad_lse)."""
-    *batch, heads, n, m = given.shape
+class Saved(NamedTuple):
+    """Results of the forward call, and cotangents."""
 
-    def operands(terms: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (function, *given._replace(terms=terms).operands, *read)
+    out: Array
+    lse: Array
+    grad: Array
+    grad_lse: Array | None
 
-    groups, work = given.k.shape[-3], given.dtype
-    cut = chunks(heads, groups, n)
-    parts = prod(cut)
-    apart = parts > 1 and prod(batch) * groups < VJP_PARTS
-    slots = parts if apart else 1
-    rows = cut[1] if apart else 1  # of sums over queries, for each head
 
-    wants = [operator.wants(given.shape, given.distances) for operator in given.every]
-    wanted = {name for names in wants for name in names}
-    unshared = [
-        "pairs" in names and _leads(operator, given.shape) == given.shape[:-2]
-        for operator, names in zip(given.every, wants, strict=True)
-    ]
-    d_q = np.zeros((*batch, heads, n, given.q.shape[-1]), _stored(given.q, batch, work))
-    d_k, d_v = (
-        np.zeros((*batch, groups * slots, m, x.shape[-1]), work if parts > 1 else _stored(x, batch, work))
-        for x in (given.k, given.v)
+class _Split(NamedTuple):
+    """Chunks that the work of a kv head is split into.
+
+    Chunks fix the order of the sums over queries, so that it is the same for every batch and number of threads.
+    """
+
+    head_parts: int
+    block_parts: int
+    separate: bool
+    """Whether each chunk has its own sums, which are added afterwards."""
+
+    @property
+    def chunks(self) -> int:
+        return self.head_parts * self.block_parts
+
+    @property
+    def slots_per_kv_head(self) -> int:
+        """Buffers of the gradients of k and v, per kv head."""
+        return self.chunks if self.separate else 1
+
+    @property
+    def slots_per_head(self) -> int:
+        """Buffers of a sum over queries, per head."""
+        return self.block_parts if self.separate else 1
+
+
+class _Sums(NamedTuple):
+    """dS reductions that the kernel fills for all parts, in the order of its operands; None if no part reads them."""
+
+    diagonals: Array | None = None
+    rows: Array | None = None
+    columns: Array | None = None
+    pairs: Array | None = None
+    parameters: Array | None = None
+
+
+def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array, Array, tuple[Any, ...]]:
+    """Return the gradients of q, k, v and of the arrays of each operator."""
+    split = _split_work(inputs)
+    d_q, d_k, d_v = _allocate_gradients(inputs, split)
+    names = [part._reductions(inputs.positions) for part in inputs.parts]
+    sums = _allocate_sums(inputs, split, names)
+    buffers = _allocate_buffers(inputs, split, names)
+    terms = tuple((*term, *buffer) for term, buffer in zip(inputs.terms, buffers, strict=True))
+    _call_kernel(function, inputs, terms, saved, (d_q, d_k, d_v), sums, split, SEPARATE if split.separate else TOGETHER)
+
+    shared = _reduce_shared(inputs, split, sums)
+    parameters = _split_parameters(inputs, names, sums.parameters)
+    gradients = []
+    for part, wanted, buffer in zip(inputs.parts, names, buffers, strict=True):
+        reductions: dict[Reduction, Any] = {name: shared[name] for name in wanted if name in shared}
+        if "pairs" in wanted:
+            reductions["pairs"] = _reduce_pairs(function, inputs, saved, split, part, sums.pairs)
+        if "parameters" in wanted:
+            reductions["parameters"] = next(parameters)
+        if "tables" in wanted:
+            reductions["tables"] = tuple(_sum_buffer(inputs.shape, array) for array in buffer)
+        gradients.append(part._named(part._gradient(function, Reductions(**reductions), inputs.positions)))
+
+    d_k, d_v = (_sum_slots(d, split.slots_per_kv_head) for d in (d_k, d_v))
+    pairs = zip((d_q, d_k, d_v), (inputs.q, inputs.k, inputs.v), strict=True)
+    q, k, v = (unbroadcast(d, array.shape, array.dtype.newbyteorder("=")) for d, array in pairs)
+    return q, k, v, _assemble(inputs.operators, gradients)
+
+
+def _split_work(inputs: Inputs) -> _Split:
+    """Split the work of a kv head by heads first, then by blocks of queries."""
+    heads, n = inputs.q.shape[-3:-1]
+    kv_heads = inputs.k.shape[-3]
+    wanted, blocks = -(-VJP_PARTS // max(kv_heads, 1)), -(-n // BLOCK_M)
+    head_parts = max(1, min(heads // max(kv_heads, 1), wanted))
+    block_parts = max(1, min(blocks // FEWEST_BLOCKS, wanted // head_parts))
+    batch_rows = prod(inputs.shape[:-3])
+    return _Split(head_parts, block_parts, head_parts * block_parts > 1 and batch_rows * kv_heads < VJP_PARTS)
+
+
+def _allocate_gradients(inputs: Inputs, split: _Split) -> tuple[Array, Array, Array]:
+    """Return buffers for the gradients of q, k and v: in the dtype of the argument if nothing is left to add up."""
+    batch, work = inputs.shape[:-3], inputs.dtype
+
+    def final_dtype(array: Array) -> np.dtype[Any]:
+        is_final = array.shape[:-3] == batch and (array.dtype.char == "d") == (work is F64)
+        return array.dtype.newbyteorder("=") if is_final else work
+
+    def of_keys(array: Array) -> Array:
+        kv_heads, m, width = array.shape[-3:]
+        shape = (*batch, kv_heads * split.slots_per_kv_head, m, width)
+        return np.zeros(shape, final_dtype(array) if split.chunks == 1 else work)
+
+    d_q = np.zeros((*batch, *inputs.q.shape[-3:]), final_dtype(inputs.q))
+    return d_q, of_keys(inputs.k), of_keys(inputs.v)
+
+
+def _allocate_sums(inputs: Inputs, split: _Split, names: list[tuple[Reduction, ...]]) -> _Sums:
+    *batch, heads, n, m = inputs.shape
+    wanted = {name for part in names for name in part}
+    slots = heads * split.slots_per_head
+    return _Sums(
+        diagonals=np.zeros((*batch, slots, max(n + m - 1, 0))) if "diagonals" in wanted else None,
+        rows=np.zeros((*batch, heads, n)) if "rows" in wanted else None,
+        columns=np.zeros((*batch, slots, m)) if "columns" in wanted else None,
+        pairs=np.zeros(inputs.shape, inputs.dtype) if _has_unshared_pairs(inputs, names) else None,
+        parameters=np.zeros(sum(map(_count_parameters, inputs.parts, names))) if "parameters" in wanted else None,
     )
-    sums = Sums(
-        np.zeros((*batch, heads * rows, max(n + m - 1, 0))) if "diagonals" in wanted else None,
-        np.zeros((*batch, heads, n)) if "rows" in wanted else None,
-        np.zeros((*batch, heads * rows, m)) if "columns" in wanted else None,
-        np.zeros(given.shape, work) if any(unshared) else None,
-        np.zeros(sum(map(_size, given.every, wants))) if "own" in wanted else None,
-    )
-    tables = [
-        operator.tables(given.shape, tuple(batch), heads * rows, work) if "tables" in names else ()
-        for operator, names in zip(given.every, wants, strict=True)
+
+
+def _allocate_buffers(
+    inputs: Inputs, split: _Split, names: list[tuple[Reduction, ...]]
+) -> list[tuple[Array | None, ...]]:
+    """Return, for each part, buffers for the gradients that the kernel adds up itself."""
+    shape, rows = inputs.shape, inputs.shape[-3] * split.slots_per_head
+    return [
+        part._gradient_buffers(shape, shape[:-3], rows, inputs.dtype) if "tables" in wanted else ()
+        for part, wanted in zip(inputs.parts, names, strict=True)
     ]
-    terms = tuple((*term, *room) for term, room in zip(given.terms, tables, strict=True))
-    empty = 0 in given.shape or groups == 0
-    if not empty:
-        _core.attention_vjp(
-            *operands(terms), d_q, d_k, d_v, *sums[:5], *given.numbers, *cut, APART if apart else TOGETHER
-        )
+
+
+def _call_kernel(
+    function: str,
+    inputs: Inputs,
+    terms: tuple[Any, ...],
+    saved: Saved,
+    gradients: tuple[Array | None, Array | None, Array | None],
+    sums: _Sums,
+    split: _Split,
+    mode: int,
+) -> None:
+    if 0 in inputs.shape:
+        return
+    _core.attention_vjp(
+        function, *inputs.operands, terms, *saved, *gradients, *sums,
+        *inputs.parameters, split.head_parts, split.block_parts, mode,
+    )  # fmt: skip
+
+
+def _reduce_shared(inputs: Inputs, split: _Split, sums: _Sums) -> dict[Reduction, Any]:
+    """Return the sums that all parts read alike, added up over their slots."""
+    shared: dict[Reduction, Any] = {}
     if sums.diagonals is not None:
-        diagonals = _in_order(sums.diagonals[..., None, :], heads, rows)[..., 0, :]
-        sums = sums._replace(diagonals=unbroadcast(diagonals, (heads, diagonals.shape[-1]), F64))
+        diagonals = _sum_slots(sums.diagonals[..., None, :], split.slots_per_head)[..., 0, :]
+        shared["diagonals"] = unbroadcast(diagonals, (inputs.shape[-3], diagonals.shape[-1]), F64)
+    if sums.rows is not None:
+        shared["rows"] = sums.rows
     if sums.columns is not None:
-        sums = sums._replace(columns=_in_order(sums.columns[..., None, :], heads, rows)[..., 0, :])
-
-    biases, start = [], 0
-    for operator, names, whole, room in zip(given.every, wants, unshared, tables, strict=True):
-        mine = Sums(**{name: getattr(sums, name) for name in names})
-        if "tables" in names:
-            mine = mine._replace(tables=tuple(_added_up(array, len(batch), heads) for array in room))
-        if "pairs" in names and not whole:
-            mine = mine._replace(pairs=np.zeros((*_leads(operator, given.shape), n, m), work))
-            if not empty:
-                into = Sums(pairs=_stretched(mine.pairs, given.shape))
-                _core.attention_vjp(*operands(given.terms), None, None, None, *into[:5], *given.numbers, *cut, ACROSS)
-        if "own" in names:
-            ends = start + np.cumsum([0, *(array.size for array in operator.operands)])
-            pieces = zip(ends[:-1], ends[1:], operator.arrays, strict=False)  # what has gradients comes first
-            mine = mine._replace(own=tuple(_as_kept(sums.own[a:b], array) for a, b, array in pieces))
-            start = ends[-1]
-        biases.append(operator.as_gradients(operator.gradients(function, mine, given.distances, given.where)))
-    gradients = zip((d_q, _in_order(d_k, groups, slots), _in_order(d_v, groups, slots)), given[:3], strict=True)
-    q, k, v = (unbroadcast(d, x.shape, x.dtype.newbyteorder("=")) for d, x in gradients)
-    return q, k, v, _nested(given.operators, biases)
+        shared["columns"] = _sum_slots(sums.columns[..., None, :], split.slots_per_head)[..., 0, :]
+    return shared
 
 
-def _nested(operators: tuple[Bias, ...], gradients: list[Any]) -> tuple[Any, ...]:
-    """One gradient for each operator of the user; what came along with it is in its field `relative`."""
-    rest, nested = iter(gradients), []
-    for operator in operators:
-        gradient = next(rest)
-        for _ in operator.within:
-            gradient = gradient._replace(relative=next(rest))
-        nested.append(gradient)
-    return tuple(nested)
+def _reduce_pairs(
+    function: str, inputs: Inputs, saved: Saved, split: _Split, part: Bias, unshared: Array | None
+) -> Array:
+    """Return dS summed over the heads and rows of the batch that share a matrix of a dense array.
+
+    If there are any, the kernel runs again in an order in which no two threads add to the same number.
+    """
+    shape = _pairs_shape(part, inputs.shape)
+    if unshared is not None and shape == inputs.shape:
+        return unshared
+    pairs = np.zeros(shape, inputs.dtype)
+    strides = tuple(0 if length == 1 else step for length, step in zip(shape, pairs.strides, strict=True))
+    stretched = as_strided(pairs, inputs.shape, strides, writeable=True)
+    _call_kernel(function, inputs, inputs.terms, saved, (None, None, None), _Sums(pairs=stretched), split, PAIRS)
+    return pairs
 
 
-def _added_up(table: Array | None, batch: int, heads: int) -> Array | None:
-    """(batch axes, heads x rows, ...) as (heads, ...): float64, or as it is where there is nothing to add up."""
-    if table is None:
-        return None
-    rows = table.shape[batch] // max(heads, 1)
-    split = table.reshape(*table.shape[:batch], heads, rows, *table.shape[batch + 1 :])
-    over = tuple(range(batch)) + (batch + 1,)
-    if all(split.shape[axis] == 1 for axis in over):
-        return split.reshape(split.shape[batch], *split.shape[batch + 2 :])
-    added: Array = split.sum(over, dtype=F64)
-    return added
+def _pairs_shape(part: Bias, shape: Shape) -> Shape:
+    """Return the shape of a part's dense array with leading axes of length 1, and rows and columns of the logits."""
+    leads = part.arrays[0].shape[:-2]
+    return (*(1,) * (len(shape) - 2 - len(leads)), *leads, *shape[-2:])
 
 
-def _stored(array: Array, batch: list[int], work: np.dtype[Any]) -> np.dtype[Any]:
-    """How a gradient leaves the kernel: as its argument is stored, where nothing is left to add up."""
-    ready = array.shape[:-3] == tuple(batch) and (array.dtype.char == "d") == (work is F64)
-    return array.dtype.newbyteorder("=") if ready else work
+def _has_unshared_pairs(inputs: Inputs, names: list[tuple[Reduction, ...]]) -> bool:
+    parts = zip(inputs.parts, names, strict=True)
+    return any("pairs" in wanted and _pairs_shape(part, inputs.shape) == inputs.shape for part, wanted in parts)
 
 
-def _size(operator: Bias, names: tuple[str, ...]) -> int:
-    return sum(array.size for array in operator.operands) if "own" in names else 0
+def _count_parameters(part: Bias, wanted: tuple[Reduction, ...]) -> int:
+    """Return how many numbers of the kernel's parameter gradients belong to a part: as many as its operands have."""
+    return sum(operand.size for operand in part._operands) if "parameters" in wanted else 0
 
 
-def _as_kept(flat: Array, array: Array) -> Array:
-    """Numbers in the order in which the memory of an operator's array has them."""
+def _split_parameters(
+    inputs: Inputs, names: list[tuple[Reduction, ...]], flat: Array | None
+) -> Iterator[tuple[Float64, ...]]:
+    """Yield the gradients of the arrays of each part that reads "parameters".
+
+    The kernel writes them one after the other, each in the memory order of its array.
+    """
+    start = 0
+    for part, wanted in zip(inputs.parts, names, strict=True):
+        if "parameters" not in wanted or flat is None:
+            continue
+        ends = start + np.cumsum([0, *(operand.size for operand in part._operands)])
+        pieces = zip(ends[:-1], ends[1:], part.arrays, strict=False)  # arrays come before the other operands
+        yield tuple(_in_memory_order(flat[first:last], array) for first, last, array in pieces)
+        start = ends[-1]
+
+
+def _in_memory_order(flat: Array, array: Array) -> Array:
+    """Return a flat gradient in the shape of `array`, whose numbers are in the same order in memory."""
     return flat.reshape(array.shape, order="C" if array.flags.c_contiguous else "F")
 
 
-def _in_order(parts: Array, count: int, slots: int) -> Array:
-    """(..., count * slots, a, b) summed over the slots of each, first to last."""
+def _sum_buffer(shape: Shape, buffer: Array | None) -> Array | None:
+    """Return (batch axes, heads x slots, ...) as (heads, ...): float64, or unchanged if nothing is left to add up."""
+    if buffer is None:
+        return None
+    batch, heads = len(shape) - 3, shape[-3]
+    slots = buffer.shape[batch] // max(heads, 1)
+    split = buffer.reshape(*buffer.shape[:batch], heads, slots, *buffer.shape[batch + 1 :])
+    over = (*range(batch), batch + 1)
+    if all(split.shape[axis] == 1 for axis in over):
+        return split.reshape(heads, *split.shape[batch + 2 :])
+    total: Array = split.sum(over, dtype=F64)
+    return total
+
+
+def _sum_slots(buffer: Array, slots: int) -> Array:
+    """Return (..., count x slots, a, b) as (..., count, a, b), summed from the first slot to the last."""
     if slots == 1:
-        return parts
-    split = parts.reshape(*parts.shape[:-3], count, slots, *parts.shape[-2:])
+        return buffer
+    split = buffer.reshape(*buffer.shape[:-3], buffer.shape[-3] // slots, slots, *buffer.shape[-2:])
     total: Array = split[..., 0, :, :].copy()
     for slot in range(1, slots):
         total += split[..., slot, :, :]
     return total
 
 
-def _leads(operator: Bias, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The leading axes of a dense array, filled up with ones."""
-    leads = operator.arrays[0].shape[:-2]
-    return (1,) * (len(shape) - 2 - len(leads)) + tuple(leads)
-
-
-def _stretched(array: Array, shape: tuple[int, ...]) -> Array:
-    """A writeable view in which all heads and rows of the batch that share a matrix have its memory."""
-    strides = tuple(0 if length == 1 else step for length, step in zip(array.shape, array.strides, strict=True))
-    return as_strided(array, shape, strides, writeable=True)
+def _assemble(operators: tuple[Bias, ...], gradients: list[Any]) -> tuple[Any, ...]:
+    """Return one gradient per operator of the user from those of all parts."""
+    rest = iter(gradients)
+    return tuple(operator._assemble(tuple(islice(rest, len(operator._parts())))) for operator in operators)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import (
-    Float64,
-    as_index,
-    as_number,
-    fail_value,
-)
-from ._distance import Distance
-from .operator import Bias, keep_arrays
+from .._core_api.arguments import Array, Float64, as_index, as_number, fail_value
+from ._distance import DistanceBias
+from ._parameters import copy_parameters
+from .operator import PositionBias
 
 __all__ = ["alibi", "alibi_slopes"]
 
 
+class AlibiArrays(NamedTuple):
+    """Arrays of `alibi`, or their gradients."""
+
+    slopes: Array
+
+
 def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> Float64:
-    """ALiBi's slopes: ``m[h] = 2**(-bias_max (h + 1) / H)`` for H a power of two.
+    """Return the slopes of ALiBi.
+
+    ``m[h] = 2**(-bias_max (h + 1) / H)``, h = 0..H-1, for H a power of two.
 
     Parameters
     ----------
@@ -30,18 +36,18 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> Float64:
     Returns
     -------
     ndarray of float64, shape (heads,)
-        For other H, the slopes of the power of two below, then every second slope of the power of two above, as the
-        authors' code, BLOOM, Falcon and MPT order them. They are not sorted.
+        For other H, the slopes of the next lower power of two, followed by every second slope of the next higher one,
+        in the order of the authors' code, BLOOM, Falcon and MPT. They are not sorted.
 
     Raises
     ------
     TypeError, ValueError
-        `heads` is no positive integer, `bias_max` no number.
+        `heads` is no positive integer, or `bias_max` is no finite number.
 
     Notes
     -----
-    Press et al. 2022 (Train Short, Test Long), section 3. A formula with ``2**(1 / (log2 H + 3))`` in the exponent is
-    in circulation; it is garbled: at H = 8 it gives 0.459, 0.211, ... where the paper has 1/2, 1/4, ....
+    Press et al. 2022 (Train Short, Test Long), section 3. A formula with ``2**(1 / (log2 H + 3))`` in the exponent
+    circulates and is wrong: at H = 8 it gives 0.459, 0.211, ..., while the paper has 1/2, 1/4, ....
 
     Examples
     --------
@@ -53,25 +59,27 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> Float64:
     """
     function = "alibi_slopes"
     heads = as_index(function, "heads", heads, 1)
-    top = as_number(function, "bias_max", bias_max)
+    largest = as_number(function, "bias_max", bias_max)
     power = 1 << (heads.bit_length() - 1)
-    slopes = 2.0 ** (-top * np.arange(1, power + 1) / power)
-    between = 2.0 ** (-top * np.arange(1, 2 * power + 1, 2) / (2 * power))
+    slopes = 2.0 ** (-largest * np.arange(1, power + 1) / power)
+    between = 2.0 ** (-largest * np.arange(1, 2 * power + 1, 2) / (2 * power))
     return np.concatenate([slopes, between[: heads - power]])
 
 
-def alibi(slopes: npt.ArrayLike) -> Bias:
-    """ALiBi: ``b[h](rel) = -slopes[h] |rel|``.
+def alibi(slopes: npt.ArrayLike) -> PositionBias[AlibiArrays]:
+    """Return the ALiBi bias.
+
+    ``b[h](rel) = -slopes[h] |rel|``
 
     Parameters
     ----------
     slopes : array (H,)
-        Finite; see `alibi_slopes`. Differentiable, see `Bias.vjp`.
+        Finite; see `alibi_slopes`. Differentiable.
 
     Returns
     -------
-    Bias
-        For ``attention(bias=...)``; its `matrix` shows it.
+    PositionBias
+        For ``attention(bias=...)``.
 
     Raises
     ------
@@ -80,18 +88,28 @@ def alibi(slopes: npt.ArrayLike) -> Bias:
 
     Notes
     -----
-    Press et al. 2022, section 3. Added after the scaling of the logits. Code that adds ``m j`` or ``m (j - M + 1)``
-    instead differs by a constant in each row, which the softmax of a causal attention does not see; only this form is
-    right without a causal mask. Falcon also divides the bias by sqrt(D).
+    Press et al. 2022 (Train Short, Test Long), section 3. The bias is added after the scale. Code that adds ``m j`` or
+    ``m (j - M + 1)`` instead differs by a constant in each row, which leaves the softmax of causal attention unchanged;
+    without a causal mask only the form here is right. Falcon also divides the bias by ``sqrt(D)``.
 
     Examples
     --------
-    >>> import posenc
-    >>> posenc.alibi(posenc.alibi_slopes(8)).matrix(3)[0]
+    A causal prompt of 512 tokens with 8 heads:
+
+    >>> import numpy as np, posenc
+    >>> bias = posenc.alibi(posenc.alibi_slopes(8))
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 8, 512, 64), np.float32)
+    >>> posenc.attention(q, k, v, bias=bias, causal=True).shape
+    (8, 512, 64)
+
+    The bias of its first head and first three tokens:
+
+    >>> bias.matrix(3)[0]
     array([[ 0. , -0.5, -1. ],
            [-0.5,  0. , -0.5],
            [-1. , -0.5,  0. ]], dtype=float32)
     """
     if isinstance(slopes, int | float):
-        fail_value(ValueError, "alibi", "slopes", slopes, "an array (H,), as alibi_slopes(H) makes it")
-    return Distance("alibi", *keep_arrays("alibi", slopes))
+        fail_value(ValueError, "alibi", "slopes", slopes, "an array (H,), as alibi_slopes(H) returns it")
+    arrays, dtypes = copy_parameters("alibi", slopes)
+    return DistanceBias("alibi", AlibiArrays(*arrays), dtypes)

@@ -6,24 +6,24 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import Array, as_index, fail
-from ._pair import check_integers
-from .operator import Bias, keep_arrays
-from .swin import Swin
+from ._pair import check_table_positions
+from ._parameters import copy_parameters
+from .operator import PositionBias
+from .swin import SwinArrays, SwinBias
 
 __all__ = ["beit"]
 
 
-class Beit(Swin):
-    """A table by row and column difference of two tokens of a grid, which stands behind a class token."""
+class BeitBias(SwinBias):
+    """A table indexed by the row and column difference of two tokens of a grid that follows a class token."""
 
     __slots__ = ()
 
-    def check_places(self, function: str, q: Array, k: Array) -> None:
-        height, width = self._grid
-        check_integers(function, q, k, 1 + height * width)
+    def _check_positions(self, function: str, q: Array, k: Array) -> None:
+        check_table_positions(function, q, k, 1 + self.options["height"] * self.options["width"])
 
 
-def beit(table: npt.ArrayLike, height: int, width: int) -> Bias:
+def beit(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArrays]:
     """Bias attention over a class token and an image window by a table, as BEiT does.
 
     Between tokens of the grid ``b[h] = table[(yq - yk + height - 1) (2 width - 1) + xq - xk + width - 1, h]``; the last
@@ -38,8 +38,9 @@ def beit(table: npt.ArrayLike, height: int, width: int) -> Bias:
 
     Returns
     -------
-    Bias
-        Takes integer positions from 0 to height width only: TypeError, IndexError. `matrix` is dense.
+    PositionBias
+        For ``attention(bias=...)``. Positions must be integers from 0 to height width, else TypeError or IndexError.
+        `matrix` is dense.
 
     Raises
     ------
@@ -62,9 +63,9 @@ def beit(table: npt.ArrayLike, height: int, width: int) -> Bias:
             [4., 2., 1.]]], dtype=float32)
     """
     height, width = as_index("beit", "height", height, 1), as_index("beit", "width", width, 1)
-    (kept,), dtypes = keep_arrays("beit", table)
+    (array,), dtypes = copy_parameters("beit", table)
     rows = (2 * height - 1) * (2 * width - 1) + 3
-    if len(kept) != rows:
-        fail(ValueError, "beit", "table", f"{len(kept)} rows", f"(2 height - 1) (2 width - 1) + 3 = {rows}")
-    columns = np.ascontiguousarray(kept.T).T  # the rows of a head beside each other
-    return Beit("beit", (columns,), dtypes, (("height", height), ("width", width)))
+    if len(array) != rows:
+        fail(ValueError, "beit", "table", f"{len(array)} rows", f"(2 height - 1) (2 width - 1) + 3 = {rows}")
+    by_head = np.ascontiguousarray(array.T).T  # the rows of a head are adjacent in memory
+    return BeitBias("beit", SwinArrays(by_head), dtypes, (("height", height), ("width", width)))

@@ -1,8 +1,8 @@
-"""Bias given as an array."""
+"""A bias given as an array."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,6 @@ import numpy.typing as npt
 from .._core_api.arguments import (
     F64,
     Array,
-    Float64,
     as_data,
     broadcasts_to,
     cast_operand,
@@ -19,91 +18,105 @@ from .._core_api.arguments import (
     prepare_out,
     unbroadcast,
 )
-from ._diagonals import Where
-from .operator import Bias, Sums, fits_end
+from ._parameters import check_cotangent
+from ._positions import Positions
+from .operator import PositionBias, Reduction, Reductions, Term
 
 __all__ = ["dense"]
 
 
-class Dense(Bias):
-    """A number for each query and key."""
+class DenseArrays(NamedTuple):
+    """Arrays of `dense`, or their gradients."""
+
+    array: Array
+
+
+class DenseBias(PositionBias[DenseArrays]):
+    """One number per query and key."""
 
     __slots__ = ()
-    reads_positions = False
+
+    @property
+    def reads_positions(self) -> bool:
+        return False
 
     def _shape(self, function: str, n: int, m: int) -> tuple[int, ...]:
-        have = self.arrays.array.shape
-        if any(length not in (1, wanted) for length, wanted in zip(have[-2:], (n, m), strict=True)):
-            fail(ValueError, function, "array", f"shape {have}", f"(..., {n}, {m})")
-        return (*have[:-2], n, m)
+        shape = self.arrays.array.shape
+        if any(length not in (1, wanted) for length, wanted in zip(shape[-2:], (n, m), strict=True)):
+            fail(ValueError, function, "array", f"shape {shape}", f"(..., {n}, {m})")
+        return (*shape[:-2], n, m)
 
-    def _matrix(self, function: str, n: int, m: int, where: Where, dtype: np.dtype[Any], out: Array | None) -> Array:
-        matrix = np.broadcast_to(self.arrays.array.astype(dtype, copy=False), self._shape(function, n, m))
+    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+        shape = self._shape(function, positions.n, positions.m)
+        matrix = np.broadcast_to(self.arrays.array.astype(dtype, copy=False), shape)
         if out is None:
             return matrix
         out, buffer = prepare_out(function, out, matrix.shape, dtype, (matrix,))
         np.copyto(buffer, matrix)
         return finish_out(out, buffer)
 
-    def _vjp(self, function: str, grad: Array, n: int, m: int, where: Where) -> tuple[Array, ...]:
-        given = fits_end(function, grad, self._shape(function, n, m))
-        return (unbroadcast(given.astype(F64, copy=False), self.arrays.array.shape, F64),)
+    def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[Array, ...]:
+        cotangent = check_cotangent(function, grad, self._shape(function, positions.n, positions.m))
+        return (unbroadcast(cotangent.astype(F64, copy=False), self.arrays.array.shape, F64),)
 
-    def term(
-        self,
-        function: str,
-        dtype: np.dtype[Any],
-        shape: tuple[int, ...],
-        distances: Float64 | None,
-        where: Where = None,
-    ) -> tuple[Any, ...]:
+    def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
         array = self.arrays.array
         if not broadcasts_to(array.shape, shape):
             fail(ValueError, function, "array", f"shape {array.shape}", f"to broadcast to {shape}")
-        with np.errstate(over="ignore"):  # the most negative float64 is a mask in float32 too
-            small = cast_operand(array, dtype)  # before it is broadcast: afterwards it would be H x N x M
-        if not (small.dtype.isnative and small.flags.aligned):
-            small = small.astype(small.dtype.newbyteorder("="))
-        return (self.name, np.broadcast_to(small, (*array.shape[:-3], *shape[-3:])))
+        with np.errstate(over="ignore"):  # the most negative float64, used as a mask, becomes -inf in float32
+            operand = cast_operand(array, dtype)  # before broadcasting, since the result would have H N M numbers
+        if not (operand.dtype.isnative and operand.flags.aligned):
+            operand = operand.astype(operand.dtype.newbyteorder("="))
+        return (self.name, np.broadcast_to(operand, (*array.shape[:-3], *shape[-3:])))
 
-    def wants(self, shape: tuple[int, ...], distances: Float64 | None) -> tuple[str, ...]:
-        """A bias of keys alone, or of queries alone, needs no more than one number for each."""
+    def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
+        """A bias of keys alone, or of queries alone, needs only one number per key or query."""
         rows, columns = self.arrays.array.shape[-2:]
         return ("rows",) if columns == 1 else ("columns",) if rows == 1 else ("pairs",)
 
-    def gradients(self, function: str, sums: Sums, distances: Float64 | None, where: Where = None) -> tuple[Array, ...]:
+    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Array, ...]:
         shape = self.arrays.array.shape
-        if sums.pairs is not None:
-            return (sums.pairs.reshape(shape),)
-        dense = sums.rows[..., :, None] if sums.rows is not None else sums.columns[..., None, :]
-        return (unbroadcast(dense, shape, F64),)
+        if shape[-1] == 1:
+            return (unbroadcast(reductions.rows[..., :, None], shape, F64),)
+        if shape[-2] == 1:
+            return (unbroadcast(reductions.columns[..., None, :], shape, F64),)
+        return (reductions.pairs.reshape(shape),)
 
 
-def dense(array: npt.ArrayLike) -> Bias:
-    """Your own matrix: entry (i, j) is ``array[..., i, j]``.
+def dense(array: npt.ArrayLike) -> PositionBias[DenseArrays]:
+    """Return a bias given as an array, one number per query and key.
+
+    ``b[..., i, j] = array[..., i, j]``
 
     Parameters
     ----------
     array : array (..., N, M)
-        Leading axes are (batch axes, H) and broadcast; axes of length 1 broadcast. -inf masks a pair. Not copied:
-        changing it later changes the operator. By row and column, whatever the positions. Differentiable.
+        Leading axes are (batch axes, H). All axes broadcast. -inf masks a pair. The indices are row and column,
+        whatever the positions are. The array is not copied: changing it later changes the operator. Differentiable.
 
     Returns
     -------
-    Bias
+    PositionBias
+        For ``attention(bias=...)``.
 
     Raises
     ------
     TypeError, ValueError
-        An array with fewer than two axes, or of another dtype (a boolean mask is ``keep=`` of `attention`).
+        An array with fewer than two axes, or of a dtype that is none of the four. Pass a boolean mask as ``keep=`` of
+        `attention`.
 
     Examples
     --------
+    An additive mask that hides the last key of the second sequence of a batch, as a padding mask of transformers:
+
     >>> import numpy as np, posenc
-    >>> posenc.dense(np.zeros((4, 2, 3))).matrix(2, 3).shape
-    (4, 2, 3)
+    >>> mask = np.zeros((2, 1, 1, 4), np.float32)  # (batch, heads, queries, keys)
+    >>> mask[1, ..., -1] = -np.inf
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 8, 4, 16), np.float32)
+    >>> posenc.attention(q, k, v, bias=posenc.dense(mask)).shape
+    (2, 8, 4, 16)
     """
-    given = as_data("dense", "array", array)
-    if given.ndim < 2:
-        fail(ValueError, "dense", "array", f"{given.ndim} axes", "at least 2, queries and keys")
-    return Dense("dense", (given.view(),), (given.dtype,))
+    kept = as_data("dense", "array", array)
+    if kept.ndim < 2:
+        fail(ValueError, "dense", "array", f"{kept.ndim} axes", "at least 2, queries and keys")
+    return DenseBias("dense", DenseArrays(kept.view()))

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy.typing as npt
 
-from .._core_api.arguments import (
-    fail,
-)
-from ._pair import Pair
-from .operator import Bias, keep_arrays
+from .._core_api.arguments import Array, fail
+from ._pair import PairBias
+from ._parameters import copy_parameters
+from .operator import PositionBias
 
 __all__ = ["fire"]
 
 
-class Fire(Pair):
+class FireArrays(NamedTuple):
+    """Arrays of `fire`, or their gradients."""
+
+    w1: Array
+    b1: Array
+    w2: Array
+    b2: Array
+    c: Array
+    threshold: Array
+
+
+class FireBias(PairBias[FireArrays]):
     """A small network of the normalised distance."""
 
     __slots__ = ()
 
     @property
-    def heads(self) -> int:
+    def _heads(self) -> int:
         return int(self.arrays.w2.shape[0])
 
 
@@ -30,25 +42,32 @@ def fire(
     b2: npt.ArrayLike,
     c: npt.ArrayLike,
     threshold: npt.ArrayLike,
-) -> Bias:
-    """FIRE: ``f[h](log(1 + |c rel|) / (log(1 + |c| max(i, |threshold|)) + 1e-6))``, ``f = w2 relu(w1 z + b1) + b2``.
+) -> PositionBias[FireArrays]:
+    """Return the bias of FIRE, a small network of the normalised distance.
+
+    ``b[h] = f[h](log(1 + |c rel|) / (log(1 + |c| max(i, |threshold|)) + 1e-6))``, ``f(z) = w2 relu(w1 z + b1) + b2``
 
     Parameters
     ----------
     w1 : array (W, 1)
+        First layer of the network f, which has one input and H outputs; PyTorch stores layers so. All six arrays are
+        finite and differentiable.
     b1 : array (W,)
+        Its bias.
     w2 : array (H, W)
+        Second layer.
     b2 : array (H,)
-        The network f, one input and H outputs, as PyTorch keeps its layers. Finite; all six are differentiable.
+        Its bias.
     c : float
-        How soon the logarithm bends; 0.1 at the start in the authors' code.
+        Factor of the distance inside the logarithm; 0.1 at the start in the authors' code.
     threshold : float
-        Position of the query below which distances are measured by a fixed length; L times its factor, 512 at first.
+        Distances of queries at positions i below \\|threshold\\| are normalised by the threshold instead of i. In the
+        authors' code it is 512 times a learned factor.
 
     Returns
     -------
-    Bias
-        Depends on the position i of the query too: `matrix` is dense.
+    PositionBias
+        For ``attention(bias=...)``. It depends on the position i of the query too, so `matrix` is dense.
 
     Raises
     ------
@@ -64,14 +83,17 @@ def fire(
 
     Examples
     --------
-    >>> import numpy as np, posenc
-    >>> bias = posenc.fire([[1.0]], [0.0], [[-1.0]], [0.0], 1.0, 1.0)
+    One hidden unit and one head: the bias is the negative normalised distance.
+
+    >>> import posenc
+    >>> bias = posenc.fire([[1.0]], [0.0], [[-1.0]], [0.0], c=1.0, threshold=1.0)
     >>> bias.matrix(3).round(3)
     array([[[ 0.   , -1.   , -1.585],
             [-1.   ,  0.   , -1.   ],
             [-1.   , -0.631,  0.   ]]], dtype=float32)
     """
-    kept, dtypes = keep_arrays("fire", w1, b1, w2, b2, c, threshold)
-    if kept[0].shape[1] != 1:
-        fail(ValueError, "fire", "w1", f"shape {kept[0].shape}", f"({kept[0].shape[0]}, 1)")
-    return Fire("fire", kept, dtypes)
+    arrays, dtypes = copy_parameters("fire", w1, b1, w2, b2, c, threshold)
+    hidden, inputs = arrays[0].shape
+    if inputs != 1:
+        fail(ValueError, "fire", "w1", f"shape {(hidden, inputs)}", str((hidden, 1)))
+    return FireBias("fire", FireArrays(*arrays), dtypes)

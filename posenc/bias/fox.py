@@ -1,81 +1,81 @@
-"""Forgetting Transformer: cumulative forget gates."""
+"""Forgetting Transformer: forget gates between two positions."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import (
-    F64,
-    Array,
-    Float64,
-    as_data,
-    fail,
-    unbroadcast,
-)
-from ._diagonals import Where
-from ._pair import Pair, check_integers
-from .operator import Bias, Sums
+from .._core_api.arguments import F64, Array, Float64, as_data, fail, unbroadcast
+from ._pair import PairBias, check_table_positions
+from ._positions import Positions
+from .operator import PositionBias, Reduction, Reductions
 
 __all__ = ["fox"]
 
 
-class Fox(Pair):
-    """Sums of logarithms of forget gates between two positions. The kernel takes their cumulative sums."""
+class FoxArrays(NamedTuple):
+    """Arrays of `fox`, or their gradients."""
+
+    log_forget: Array
+
+
+class FoxBias(PairBias[FoxArrays]):
+    """Sums of logarithms of forget gates between two positions; the kernel takes their cumulative sums C."""
 
     __slots__ = ()
-    fields = ("log_forget",)
 
     @property
-    def heads(self) -> int:
+    def _heads(self) -> int:
         return int(self.arrays.log_forget.shape[-2])
 
     @property
-    def batch(self) -> tuple[int, ...]:
+    def _batch(self) -> tuple[int, ...]:
         return tuple(self.arrays.log_forget.shape[:-2])
 
-    @property
-    def operands(self) -> tuple[Array, ...]:
+    def _kernel_operands(self) -> tuple[Array, ...]:
         return (np.cumsum(self.arrays.log_forget, axis=-1),)
 
-    def wants(self, shape: tuple[int, ...], distances: Float64 | None) -> tuple[str, ...]:
+    def _operands_vjp(self, gradients: tuple[Float64, ...]) -> tuple[Float64, ...]:
+        """C[t] = sum of log_forget[s] over s <= t, so d log_forget[s] = sum of d C[t] over t >= s."""
+        (d_cumulative,) = gradients
+        return (np.cumsum(d_cumulative[..., ::-1], axis=-1)[..., ::-1],)
+
+    def _check_positions(self, function: str, q: Array, k: Array) -> None:
+        check_table_positions(function, q, k, self.arrays.log_forget.shape[-1])
+
+    def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
         return ("rows", "columns")
 
-    def gradients(self, function: str, sums: Sums, distances: Float64 | None, where: Where = None) -> tuple[Array, ...]:
-        """From   b_ij = C[query i] - C[key j]:   d C[query i] += sum_j dS_ij,   d C[key j] -= sum_i dS_ij"""
-        n, m = sums.rows.shape[-1], sums.columns.shape[-1]
-        shift = 0 if distances is None or not distances.size else -int(distances[0]) - (n - 1)
-        places = (np.arange(n) + shift, np.arange(m)) if where is None else where
-        total = np.zeros((*sums.rows.shape[:-1], self.arrays.log_forget.shape[-1]))
-        flat = total.reshape(-1, total.shape[-1])
-        for at, part in zip(places, (sums.rows, -sums.columns), strict=True):
-            index = np.broadcast_to(np.expand_dims(at, -2), part.shape)  # the same for all heads
-            row = np.arange(len(flat))[:, None]
-            np.add.at(flat, (row, index.reshape(len(flat), -1)), part.reshape(len(flat), -1))
-        return self.pull_back((unbroadcast(total, self.arrays.log_forget.shape, F64),))
-
-    def pull_back(self, gradients: tuple[Array, ...]) -> tuple[Array, ...]:
-        """C[t] = sum of log_forget[s] over s <= t, so d log_forget[s] = sum of d C[t] over t >= s."""
-        (sums,) = gradients
-        return (np.cumsum(sums[..., ::-1], axis=-1)[..., ::-1],)
-
-    def check_places(self, function: str, q: Array, k: Array) -> None:
-        check_integers(function, q, k, self.arrays.log_forget.shape[-1])
+    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Float64, ...]:
+        """b_ij = C[query i] - C[key j], so d C[query i] += sum_j dS_ij and d C[key j] -= sum_i dS_ij."""
+        shape = self.arrays.log_forget.shape
+        d_cumulative = np.zeros((*reductions.rows.shape[:-1], shape[-1]))
+        table = d_cumulative.reshape(-1, shape[-1])  # one row per head of each batch row
+        row = np.arange(len(table))[:, None]
+        for at, part in zip(positions.as_arrays(), (reductions.rows, -reductions.columns), strict=True):
+            column = np.broadcast_to(np.expand_dims(at, -2), part.shape)  # all heads have the same positions
+            np.add.at(table, (row, column.reshape(len(table), -1)), part.reshape(len(table), -1))
+        return self._operands_vjp((unbroadcast(d_cumulative, shape, F64),))
 
 
-def fox(log_forget: npt.ArrayLike) -> Bias:
-    """Forgetting Transformer: ``b[h] = C[i] - C[j]``, ``C = cumsum(log_forget)``, the gates between key and query.
+def fox(log_forget: npt.ArrayLike) -> PositionBias[FoxArrays]:
+    """Return the bias of the Forgetting Transformer, the forget gates between key and query.
+
+    ``b[h, i, j] = C[h, i] - C[h, j]``, ``C = cumsum(log_forget)``
 
     Parameters
     ----------
     log_forget : array (..., H, T)
-        Logarithms of the forget gates of T positions, from 0 on. Finite. Leading axes broadcast as the batch axes of q.
+        Logarithms of the forget gates of positions 0..T-1. Finite. Leading axes broadcast against the batch axes of q.
         Differentiable.
 
     Returns
     -------
-    Bias
-        Meant for ``causal=True``. Takes integer positions from 0 to T - 1 only: TypeError, IndexError.
+    PositionBias
+        For ``attention(bias=..., causal=True)``. Positions must be integers from 0 to T - 1, else TypeError or
+        IndexError.
 
     Raises
     ------
@@ -84,24 +84,36 @@ def fox(log_forget: npt.ArrayLike) -> Bias:
 
     Notes
     -----
-    Lin et al. 2025 (Forgetting Transformer), equation 5. Sums are in float64: they grow with the length, and their
-    differences would lose as many digits. The gate of position t counts for keys before t, so the diagonal is 0. It is
-    CABLE, and x-transformers' data-dependent ALiBi. A constant gate f is ALiBi with slope -log f.
+    Lin et al. 2025 (Forgetting Transformer), equation 5. Sums are in float64, because they grow with the length and
+    their differences would lose as many digits. The gate of position t counts for keys before t, so the diagonal is 0.
+    The same bias is known as CABLE, and as data-dependent ALiBi in x-transformers. A constant gate f is ALiBi with
+    slope -log f.
 
     Examples
     --------
-    >>> import posenc
+    Gates of 6 positions, computed from the inputs of a layer:
+
+    >>> import numpy as np, posenc
+    >>> rng = np.random.default_rng(0)
+    >>> x, w = rng.standard_normal((6, 8)), rng.standard_normal((8, 2))
+    >>> log_forget = -np.logaddexp(0, -x @ w).T  # log sigmoid, (heads, positions)
+    >>> q, k, v = rng.standard_normal((3, 2, 6, 4))
+    >>> posenc.attention(q, k, v, bias=posenc.fox(log_forget), causal=True).shape
+    (2, 6, 4)
+
+    Three gates and the sums between each pair of positions:
+
     >>> posenc.fox([[-0.5, -1.0, -2.0]]).matrix(3)
     array([[[ 0.,  1.,  3.],
             [-1.,  0.,  2.],
             [-3., -2.,  0.]]], dtype=float32)
     """
-    given = as_data("fox", "log_forget", log_forget)
-    if given.ndim < 2:
-        fail(ValueError, "fox", "log_forget", f"{given.ndim} axes", "at least 2, heads and positions")
-    gates = np.array(given, F64, order="C")
+    array = as_data("fox", "log_forget", log_forget)
+    if array.ndim < 2:
+        fail(ValueError, "fox", "log_forget", f"{array.ndim} axes", "at least 2, heads and positions")
+    gates = np.array(array, F64, order="C")
     with np.errstate(all="ignore"):
         finite = np.isfinite(gates).all() and np.isfinite(np.cumsum(gates, axis=-1)).all()
     if not finite:
         fail(ValueError, "fox", "log_forget", "NaN or infinity, or a sum beyond float64", "finite numbers")
-    return Fox("fox", (gates,), (given.dtype,))
+    return FoxBias("fox", FoxArrays(gates), (array.dtype,))

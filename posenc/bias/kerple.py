@@ -1,29 +1,40 @@
-"""KERPLE: kernelized relative positional embeddings."""
+"""KERPLE: kernelized relative positional embedding."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy.typing as npt
 
-from .._core_api.arguments import (
-    fail,
-)
-from ._distance import Distance
-from .operator import Bias, keep_arrays
+from .._core_api.arguments import Array, fail
+from ._distance import DistanceBias
+from ._parameters import copy_parameters
+from .operator import PositionBias
 
 __all__ = ["kerple_log", "kerple_power"]
 
 
-def kerple_log(r1: npt.ArrayLike, r2: npt.ArrayLike) -> Bias:
-    """KERPLE, logarithmic: ``b[h](rel) = -r1[h] log(1 + r2[h] |rel|)``.
+class KerpleArrays(NamedTuple):
+    """Arrays of `kerple_log` and `kerple_power`, or their gradients."""
+
+    r1: Array
+    r2: Array
+
+
+def kerple_log(r1: npt.ArrayLike, r2: npt.ArrayLike) -> PositionBias[KerpleArrays]:
+    """Return the logarithmic bias of KERPLE.
+
+    ``b[h](rel) = -r1[h] log(1 + r2[h] |rel|)``
 
     Parameters
     ----------
     r1, r2 : array (H,)
-        Finite; r2 at least 0 (both positive in the paper). Differentiable.
+        Finite; r2 at least 0 (both are positive in the paper). Differentiable.
 
     Returns
     -------
-    Bias
+    PositionBias
+        For ``attention(bias=...)``.
 
     Raises
     ------
@@ -33,33 +44,39 @@ def kerple_log(r1: npt.ArrayLike, r2: npt.ArrayLike) -> Bias:
     Notes
     -----
     Chi et al. 2022 (KERPLE), equation 6, there for a causal model. The authors' code clamps both parameters to at least
-    0.01 in each forward pass; here they are taken as they are.
+    0.01 in each forward pass; this function does not clamp.
 
     Examples
     --------
+    The bias of a trained model decays with the logarithm of the distance:
+
     >>> import posenc
-    >>> posenc.kerple_log([1.0], [1.0]).matrix(3).round(3)
-    array([[[ 0.   , -0.693, -1.099],
-            [-0.693,  0.   , -0.693],
-            [-1.099, -0.693,  0.   ]]], dtype=float32)
+    >>> bias = posenc.kerple_log([1.0, 0.5], [1.0, 2.0])  # one r1 and one r2 per head
+    >>> bias.matrix(3)[0].round(3)
+    array([[ 0.   , -0.693, -1.099],
+           [-0.693,  0.   , -0.693],
+           [-1.099, -0.693,  0.   ]], dtype=float32)
     """
-    bias = Distance("kerple_log", *keep_arrays("kerple_log", r1, r2))
-    if (bias.arrays.r2 < 0).any():
+    (r1, r2), dtypes = copy_parameters("kerple_log", r1, r2)
+    if (r2 < 0).any():
         fail(ValueError, "kerple_log", "r2", "a negative number", "at least 0")
-    return bias
+    return DistanceBias("kerple_log", KerpleArrays(r1, r2), dtypes)
 
 
-def kerple_power(r1: npt.ArrayLike, r2: npt.ArrayLike) -> Bias:
-    """KERPLE, power: ``b[h](rel) = -r1[h] |rel|**r2[h]``.
+def kerple_power(r1: npt.ArrayLike, r2: npt.ArrayLike) -> PositionBias[KerpleArrays]:
+    """Return the power bias of KERPLE.
+
+    ``b[h](rel) = -r1[h] |rel|**r2[h]``
 
     Parameters
     ----------
     r1, r2 : array (H,)
-        Finite; r2 positive (in the paper r1 too, and r2 at most 2). Differentiable.
+        Finite; r2 positive (in the paper r1 is positive too, and r2 at most 2). Differentiable.
 
     Returns
     -------
-    Bias
+    PositionBias
+        For ``attention(bias=...)``.
 
     Raises
     ------
@@ -69,18 +86,20 @@ def kerple_power(r1: npt.ArrayLike, r2: npt.ArrayLike) -> Bias:
     Notes
     -----
     Chi et al. 2022 (KERPLE), equation 5, there for a causal model: conditionally positive definite for r1 > 0 and
-    0 < r2 <= 2. The authors' code clamps r1 to at least 0.01 and r2 to 0.01..2 in each forward pass; here they are
-    taken as they are. With r2 = 1 it is ALiBi with slopes r1. The gradient with respect to r2 is 0 at distance 0.
+    0 < r2 <= 2. The authors' code clamps r1 to at least 0.01 and r2 to 0.01..2 in each forward pass; this function does
+    not clamp. With r2 = 1 the bias is ALiBi with slopes r1. The gradient with respect to r2 is 0 at distance 0.
 
     Examples
     --------
+    A square root of the distance:
+
     >>> import posenc
     >>> posenc.kerple_power([1.0], [0.5]).matrix(3).round(3)
     array([[[ 0.   , -1.   , -1.414],
             [-1.   ,  0.   , -1.   ],
             [-1.414, -1.   ,  0.   ]]], dtype=float32)
     """
-    bias = Distance("kerple_power", *keep_arrays("kerple_power", r1, r2))
-    if (bias.arrays.r2 <= 0).any():
+    (r1, r2), dtypes = copy_parameters("kerple_power", r1, r2)
+    if (r2 <= 0).any():
         fail(ValueError, "kerple_power", "r2", "a number that is not positive", "more than 0")
-    return bias
+    return DistanceBias("kerple_power", KerpleArrays(r1, r2), dtypes)

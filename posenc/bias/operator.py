@@ -1,126 +1,199 @@
-"""What every operator on the logits is."""
+"""Base classes of the operators on the logits that `attention` takes."""
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
-from collections import namedtuple
-from functools import cache
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from .. import _core
-from .._core_api.arguments import (
-    Array,
-    Float64,
-    as_data,
-    as_parameter,
-    fail,
-    result_dtype,
-)
-from ._diagonals import Where, lengths, position_pair
+from .._core_api.arguments import Array, Float64, as_data, result_dtype
+from ._positions import Positions, as_lengths, read_positions
 
-__all__ = ["Bias"]
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
 
+    Arrays = TypeVar("Arrays", bound=NamedTuple, default=Any)
+    Gradient = TypeVar("Gradient", bound=NamedTuple, default=Any)
+else:
+    from typing import TypeVar
 
-@cache
-def arrays_of(row: str) -> tuple[tuple[str, str], ...]:
-    """(name, axes) of each array of a row of the table that an operator has. @ marks what the tile supplies, # what
-    is derived from the operator."""
-    inputs = _core.table()[row].split("->")[0]
-    found = re.findall(r"(\w+)([?~!@#]*)\(((?:\w(?:,\w)*)?)\)", inputs)
-    return tuple((name, axes.replace(",", "")) for name, marks, axes in found if not {"@", "#"} & {*marks})
+    Arrays, Gradient = TypeVar("Arrays"), TypeVar("Gradient")
 
+__all__ = ["Bias", "ContentBias", "PositionBias"]
 
-@cache
-def tuple_of(row: str, fields: tuple[str, ...] | None) -> Any:
-    """The NamedTuple of an operator's arrays, for its gradients."""
-    return namedtuple(f"{row}_arrays", [name for name, _ in arrays_of(row)] if fields is None else fields)
+_EMPTY: Array = np.empty(0)
+Reduction = Literal["diagonals", "rows", "columns", "pairs", "parameters", "tables"]
+"""A field of `Reductions`."""
+Term = tuple[Any, ...]
+"""An operator as `_core.attention` takes it: the name of its row in csrc/ops.def, then the operands of that row."""
 
 
-class Sums(NamedTuple):
-    """Sums of dS, the gradient of the biased logits (..., H, N, M): what `attention_vjp` makes for an operator."""
+class Reductions(NamedTuple):
+    """dS reduced for one operator; dS is the gradient of the biased logits, (..., H, N, M).
 
-    diagonals: Any = None
-    """Over all (batch, i, j) of one j - i + N - 1: float64 (H, N + M - 1)."""
-    rows: Any = None
-    """Over the keys: float64 (..., H, N)."""
-    columns: Any = None
-    """Over the queries: float64 (..., H, M)."""
-    pairs: Any = None
-    """No sum: (..., N, M), reduced to the leading axes of the operator's array."""
-    own: Any = None
-    """The gradients themselves, float64 in the shapes of the arrays, where a DISTANCE row stands at irregular
-    positions."""
-    tables: Any = None
-    """What the kernel added to the arrays of `Bias.tables`, without batch axes: float64 if anything was summed."""
+    Fields that the operator does not name in `Bias._reductions` are empty.
+    """
+
+    diagonals: Float64 = _EMPTY
+    """dS summed over batch axes and each diagonal: (H, N + M - 1), entry j - i + N - 1."""
+    rows: Float64 = _EMPTY
+    """dS summed over keys: (..., H, N)."""
+    columns: Float64 = _EMPTY
+    """dS summed over queries: (..., H, M)."""
+    pairs: Array = _EMPTY
+    """dS summed over the leading axes along which a dense array is broadcast: (..., N, M)."""
+    parameters: tuple[Float64, ...] = ()
+    """Gradients of the parameters, which the kernel of a DISTANCE or PAIR row sums itself."""
+    tables: tuple[Any, ...] = ()
+    """Buffers of `Bias._gradient_buffers` after the kernel, summed over batch axes and blocks of queries."""
 
 
-class Bias(ABC):
-    """A description of an operator on the logits: its row of the table and its arrays. Immutable.
+class MissingMethodError(AttributeError, TypeError):
+    """An operator has no such method because it is of the other kind; so `hasattr` is False."""
+
+
+class Bias(ABC, Generic[Arrays]):
+    """Base class of the operators on the logits that `attention` takes.
+
+    Functions such as `alibi` and `shaw` make them. ``isinstance`` tells the two kinds apart: a `PositionBias` has a
+    matrix, a `ContentBias` reads queries and keys. Operators are immutable and can be pickled.
 
     Attributes
     ----------
     name : str
-        The function that made it.
+        Name of the function that made the operator.
     arrays : NamedTuple
-        Its arrays by name; read-only.
+        Its arrays by name, read-only; None for an optional array that was left out.
     options : dict
-        What else it was made with: integers and flags.
+        The other arguments of that function: numbers, flags and names.
     """
 
-    __slots__ = ("_dtypes", "_options", "arrays", "name")
+    __slots__ = ("_dtypes", "_operands", "_options", "arrays", "name")
     name: str
-    arrays: Any
-    _dtypes: tuple[np.dtype[Any], ...]
+    arrays: Arrays
+    _operands: tuple[Array, ...]
+    _dtypes: tuple[np.dtype[Any] | None, ...]
     _options: tuple[tuple[str, Any], ...]
-    reads_positions: ClassVar[bool] = True
-    """Whether `attention` must know where queries and keys stand."""
-    within: ClassVar[tuple[Bias, ...]] = ()
-    """Operators that come along with this one."""
+
     is_relative: ClassVar[bool] = True
     """Whether only differences of positions matter."""
-    fields: ClassVar[tuple[str, ...] | None] = None
-    """Names of the arrays where they are not those of the table."""
+    _of_other_kind: ClassVar[tuple[str, dict[str, str]]]
+    """What an operator of this kind reads, and for each method of the other kind the method to use instead."""
 
     def __init__(
         self,
         name: str,
-        arrays: tuple[Any, ...],
-        dtypes: tuple[Any, ...],
+        arrays: Arrays,
+        dtypes: tuple[np.dtype[Any] | None, ...] | None = None,
         options: tuple[tuple[str, Any], ...] = (),
     ) -> None:
+        """Keep the arrays. Gradients are returned in `dtypes`, which are those of the arrays if None."""
         for array in arrays:
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
+        if dtypes is None:
+            dtypes = tuple(getattr(array, "dtype", None) for array in arrays)
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "arrays", tuple_of(name, self.fields)(*arrays))
+        object.__setattr__(self, "arrays", arrays)
         object.__setattr__(self, "_dtypes", dtypes)
         object.__setattr__(self, "_options", options)
+        object.__setattr__(self, "_operands", self._kernel_operands())
+
+    def _kernel_operands(self) -> tuple[Any, ...]:
+        """Return the operands that the kernel takes; those with a gradient come first."""
+        return tuple(self.arrays)
 
     @property
     def options(self) -> dict[str, Any]:
         return dict(self._options)
 
     @property
-    def operands(self) -> tuple[Array, ...]:
-        """The arrays that the kernel takes; those that have gradients first."""
-        return tuple(self.arrays)
+    def reads_positions(self) -> bool:
+        """Whether `attention` must know the positions of queries and keys."""
+        return True
 
     def __setattr__(self, attribute: str, value: object) -> NoReturn:
         raise AttributeError(f"{self.name}: a Bias is immutable; expected a new one with another {attribute}")
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, attribute: str) -> NoReturn:
+            reads, instead = self._of_other_kind
+            if attribute in instead:
+                what = f"undefined for an operator that reads {reads}"
+                message = f"{self.name}: {attribute} is {what}; expected its method {instead[attribute]}"
+                raise MissingMethodError(message, name=attribute, obj=self)
+            message = f"{type(self).__name__!r} object has no attribute {attribute!r}"
+            raise AttributeError(message, name=attribute, obj=self)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.name, tuple(self.arrays), self._dtypes, self._options)
+        return type(self), (self.name, self.arrays, self._dtypes, self._options)
 
     def __repr__(self) -> str:
-        shapes = [
-            f"{name} {getattr(array, 'shape', array)}"
-            for name, array in zip(self.arrays._fields, self.arrays, strict=True)
-        ]
-        return f"<posenc.{self.name}: {', '.join([*shapes, *(f'{name}={value}' for name, value in self._options)])}>"
+        arrays = zip(self.arrays._fields, self.arrays, strict=True)
+        shapes = [f"{name} {getattr(array, 'shape', array)}" for name, array in arrays]
+        options = [f"{name}={value}" for name, value in self._options]
+        return f"<posenc.{self.name}: {', '.join(shapes + options)}>"
+
+    def default_scale(self, width: int) -> float | None:
+        """Return the scale that replaces ``width**-0.5`` as the default of `attention`, or None."""
+        return None
+
+    # ---- for attention ----
+
+    def _parts(self) -> tuple[Bias, ...]:
+        """Return the operators that are one term of the kernel each: this one, and those inside it."""
+        return (self,)
+
+    def _assemble(self, gradients: tuple[Any, ...]) -> Any:
+        """Return the gradient of this operator from those of its parts."""
+        return gradients[0]
+
+    def _check_widths(self, function: str, width: int, value_width: int | None) -> None:
+        """Refuse arrays that do not fit the widths of q and v. A `value_width` of None fits everything."""
+
+    @abstractmethod
+    def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
+        """Return the term for arithmetic in `dtype` and logits of `shape` (..., H, N, M)."""
+
+    @abstractmethod
+    def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
+        """Return the names of the reductions of dS that `_gradient` reads."""
+
+    def _gradient_buffers(
+        self, shape: tuple[int, ...], batch: tuple[int, ...], rows: int, dtype: np.dtype[Any]
+    ) -> tuple[Array | None, ...]:
+        """Return zeros (batch axes, rows, ...) to which the kernel adds gradients, for the end of the term.
+
+        `rows` is H, or H times the blocks of queries that are summed apart.
+        """
+        return ()
+
+    @abstractmethod
+    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Any, ...]:
+        """Return the gradient of each array, in its shape."""
+
+    def _named(self, gradients: tuple[Any, ...]) -> Arrays:
+        """Return gradients by name, each in the dtype that the array was passed in."""
+        pairs = zip(gradients, self._dtypes, strict=True)
+        return self.arrays._make(g if g is None or t is None else g.astype(t, copy=False) for g, t in pairs)
+
+
+class PositionBias(Bias[Arrays]):
+    """An operator that reads positions only: ``attention`` adds ``b[h, i, j]`` to the logits after scale and cap.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> bias = posenc.alibi(posenc.alibi_slopes(8))
+    >>> isinstance(bias, posenc.PositionBias), hasattr(bias, "logits")
+    (True, False)
+    """
+
+    __slots__ = ()
+    _of_other_kind = ("only positions", {"logits": "matrix", "logits_vjp": "vjp"})
 
     def matrix(
         self,
@@ -132,38 +205,48 @@ class Bias(ABC):
         dtype: npt.DTypeLike | None = None,
         out: Array | None = None,
     ) -> Array:
-        """The bias of n queries and m keys, (H, n, m).
+        """Return the bias of n queries and m keys.
 
         Parameters
         ----------
         n, m : int
             Numbers of queries and keys; m is n if None.
         q_positions, k_positions : array (n,) and (m,), optional
-            Where they stand. Without, key j is at j and query i at i + m - n: the queries are the last n of the keys.
-            With one of the two, the other is 0, 1, 2, .... (`attention` asks for ``align`` where n and m differ.)
+            Positions of queries and keys. By default key j is at j and query i at i + m - n: the queries are the last
+            n positions. If only one of the two is passed, the other is 0, 1, 2, .... (`attention` asks for ``align``
+            if n and m differ.)
         dtype : dtype, optional
-            float32 unless given, or that of `out`.
+            Dtype of the result; float32 by default, or that of `out`.
         out : array (H, n, m), optional
             Filled and returned.
 
         Returns
         -------
         ndarray (H, n, m)
-            Where the bias depends only on distance and positions are consecutive: a read-only view with strides
-            ``(., -s, s)`` over H rows of n + m - 1 numbers, which costs next to nothing at any length. Else, and with
-            `out`, dense.
+            If the bias depends only on distance and positions are consecutive, the result is a read-only view with
+            strides ``(., -s, s)`` of H rows of n + m - 1 numbers: it takes O(n + m) time and memory. Otherwise, and
+            with `out`, it is dense.
+
+        Raises
+        ------
+        TypeError
+            A dtype that is none of the four, an `out` that is no array.
+        ValueError
+            Positions that are not finite or not n and m of them, an `out` of another shape.
 
         Examples
         --------
+        Three keys, of which the last two are at the positions of the queries.
+
         >>> import posenc
         >>> posenc.alibi([1.0]).matrix(2, 3)
         array([[[-1.,  0., -1.],
                 [-2., -1.,  0.]]], dtype=float32)
         """
         function = f"{self.name}.matrix"
-        n, m = lengths(function, n, m)
-        where = position_pair(function, n, m, q_positions, k_positions)
-        return self._matrix(function, n, m, where, result_dtype(function, dtype, out), out)
+        n, m = as_lengths(function, n, m)
+        positions = read_positions(function, n, m, q_positions, k_positions)
+        return self._matrix(function, positions, result_dtype(function, dtype, out), out)
 
     def vjp(
         self,
@@ -173,81 +256,62 @@ class Bias(ABC):
         *,
         q_positions: npt.ArrayLike | None = None,
         k_positions: npt.ArrayLike | None = None,
-    ) -> Any:
-        """Gradient of `matrix` with respect to the operator's arrays.
+    ) -> Arrays:
+        """Return the gradient of `matrix` with respect to the operator's arrays.
 
         Parameters
         ----------
         grad : array (..., H, n, m) or (..., H, n + m - 1)
-            Cotangent of the matrix; where the matrix is a view, its sums along diagonals, entry ``j - i + n - 1``, do.
+            Cotangent of the matrix. If the matrix is a view, the sums of the cotangent along diagonals are accepted
+            too: entry ``j - i + n - 1``.
         n, m, q_positions, k_positions
             As in `matrix`.
 
         Returns
         -------
         NamedTuple
-            One gradient for each array, in its shape and dtype, summed over leading axes of `grad`.
+            One gradient per array, in its shape and dtype, summed over leading axes of `grad`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `matrix`; also a `grad` of another shape.
 
         Examples
         --------
         >>> import numpy as np, posenc
         >>> posenc.alibi([1.0]).vjp(np.ones((1, 2, 2)), 2)
-        alibi_arrays(slopes=array([-2.]))
+        AlibiArrays(slopes=array([-2.]))
         """
         function = f"{self.name}.vjp"
-        n, m = lengths(function, n, m)
-        where = position_pair(function, n, m, q_positions, k_positions)
-        return self.as_gradients(self._vjp(function, as_data(function, "grad", grad), n, m, where))
+        n, m = as_lengths(function, n, m)
+        positions = read_positions(function, n, m, q_positions, k_positions)
+        return self._named(self._vjp(function, as_data(function, "grad", grad), positions))
 
     @abstractmethod
-    def _matrix(self, function: str, n: int, m: int, where: Where, dtype: np.dtype[Any], out: Array | None) -> Array:
-        """What `matrix` returns; where is (positions of queries, of keys), or None for the last n of m."""
+    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+        """Return the result of `matrix`."""
 
     @abstractmethod
-    def _vjp(self, function: str, grad: Array, n: int, m: int, where: Where) -> tuple[Array, ...]:
-        """The gradient of each array, in its shape, as float64."""
+    def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[Any, ...]:
+        """Return the gradient of each array, in its shape, as float64."""
+
+
+class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
+    """An operator that reads queries and keys: `attention` adds its logits before scale and cap.
+
+    Examples
+    --------
+    >>> import numpy as np, posenc
+    >>> bias = posenc.shaw(np.zeros((3, 64)))
+    >>> isinstance(bias, posenc.ContentBias), hasattr(bias, "matrix")
+    (True, False)
+    """
+
+    __slots__ = ()
+    _of_other_kind = ("queries and keys", {"matrix": "logits", "vjp": "logits_vjp"})
 
     @abstractmethod
-    def term(
-        self,
-        function: str,
-        dtype: np.dtype[Any],
-        shape: tuple[int, ...],
-        distances: Float64 | None,
-        where: Where = None,
-    ) -> tuple[Any, ...]:
-        """This operator as `_core.attention` takes it, for logits of `shape` (..., H, n, m).
-
-        distances are those of the n + m - 1 diagonals where positions are consecutive, else None, and where is then
-        the positions of queries and keys.
-        """
-
-    @abstractmethod
-    def wants(self, shape: tuple[int, ...], distances: Float64 | None) -> tuple[str, ...]:
-        """The fields of Sums that `gradients` reads; arguments as of `term`."""
-
-    @abstractmethod
-    def gradients(self, function: str, sums: Sums, distances: Float64 | None, where: Where = None) -> tuple[Array, ...]:
-        """The gradient of each array, in its shape, from the sums that were wanted."""
-
-    def as_gradients(self, gradients: tuple[Any, ...]) -> Any:
-        """Gradients by name, in the dtypes that the arrays were given in."""
-        pairs = zip(gradients, self._dtypes, strict=True)
-        return type(self.arrays)(*(g if g is None or t is None else g.astype(t, copy=False) for g, t in pairs))
-
-    def tables(
-        self, shape: tuple[int, ...], batch: tuple[int, ...], rows: int, dtype: np.dtype[Any]
-    ) -> tuple[Array | None, ...]:
-        """Room for the gradients at the end of the operator's row: zeros (batch axes, rows, ...)."""
-        return ()
-
-    def default_scale(self, width: int) -> float | None:
-        """The scale that `attention` takes where the operator wants another than ``D**-0.5``."""
-        return None
-
-    def check_widths(self, function: str, width: int, value_width: int | None) -> None:  # noqa: B027
-        """Refuse what does not fit the widths of q, k and v: nothing, for most."""
-
     def logits(
         self,
         q: npt.ArrayLike,
@@ -258,7 +322,7 @@ class Bias(ABC):
         scale: float | None = None,
         out: Array | None = None,
     ) -> Array:
-        """What an operator that reads q and k adds to the logits, before the common scale.
+        """Return what the operator adds to the logits, before the common scale.
 
         Parameters
         ----------
@@ -266,10 +330,10 @@ class Bias(ABC):
             Queries.
         k : array (..., G, M, D)
             Keys; head h reads kv head ``h // (H // G)``.
-        q_positions, k_positions : array (N,) and (M,), or with batch axes, optional
-            As in `matrix`.
+        q_positions, k_positions : array (N,) and (M,), or with batch axes before, optional
+            As in `PositionBias.matrix`.
         scale : float, optional
-            ``D**-0.5``. Only CoPE reads it, for its gates.
+            Scale of the gates of `cope`; ``D**-0.5`` by default. Other operators ignore it.
         out : array (..., H, N, M), optional
             Filled and returned.
 
@@ -281,7 +345,7 @@ class Bias(ABC):
         Raises
         ------
         TypeError
-            The operator is a position bias: use `matrix`.
+            Arrays of a dtype that is none of the four.
         ValueError
             Shapes that do not fit.
 
@@ -292,8 +356,8 @@ class Bias(ABC):
         array([[[ 0.,  2.],
                 [-1.,  0.]]])
         """
-        fail(TypeError, self.name, "logits", "a position operator", "an operator that reads q and k; use matrix")
 
+    @abstractmethod
     def logits_vjp(
         self,
         grad: npt.ArrayLike,
@@ -303,26 +367,26 @@ class Bias(ABC):
         q_positions: npt.ArrayLike | None = None,
         k_positions: npt.ArrayLike | None = None,
         scale: float | None = None,
-    ) -> Any:
-        """Gradient of `logits`.
+    ) -> Gradient:
+        """Return the gradient of `logits` with respect to q, k and the operator's arrays.
 
         Parameters
         ----------
         grad : array (..., H, N, M)
-            Cotangent of the logits; the other arguments are those of `logits`.
+            Cotangent of the logits.
         q, k, q_positions, k_positions, scale
             As in `logits`.
 
         Returns
         -------
         NamedTuple
-            ``q``, ``k`` and one gradient for each array of the operator, each in its argument's shape and dtype; 0 for
-            Shaw's values, which are in no logit.
+            ``q``, ``k``, then one gradient per array of the operator, each in the shape and dtype of its argument. The
+            gradient of an array that no logit reads, such as ``rel_v`` of `shaw`, is 0.
 
         Raises
         ------
         TypeError, ValueError
-            As `logits`; also where `grad` does not have the shape of the logits.
+            As `logits`; also a `grad` that has not the shape of the logits.
 
         Examples
         --------
@@ -333,31 +397,3 @@ class Bias(ABC):
                [2.],
                [1.]])
         """
-        fail(TypeError, self.name, "logits_vjp", "a position operator", "an operator that reads q and k; use vjp")
-
-
-def keep_arrays(name: str, *arrays: Any) -> tuple[tuple[Array, ...], tuple[np.dtype[Any], ...]]:
-    """Copies of the arrays that a user gave for a row, and their dtypes: ranks and common lengths are read off the
-    row."""
-    dtypes, kept = [], []
-    known: dict[str, int] = {}
-    for (argument, axes), given in zip(arrays_of(name), arrays, strict=True):
-        dtypes.append(as_data(name, argument, given).dtype)
-        array = as_parameter(name, argument, given, len(axes))
-        for axis, length in zip(axes, array.shape, strict=True):
-            if known.setdefault(axis, length) != length:
-                fail(ValueError, name, argument, f"length {length}", str(known[axis]))
-        kept.append(array)
-    return tuple(kept), tuple(dtypes)
-
-
-def check_heads(function: str, name: str, heads: int, shape: tuple[int, ...]) -> None:
-    if heads != shape[-3]:
-        fail(ValueError, function, "bias", f"{heads} heads ({name})", f"{shape[-3]}, axis -3 of q")
-
-
-def fits_end(function: str, grad: Array, shape: tuple[int, ...]) -> Array:
-    """A dense cotangent whose last axes are the matrix's."""
-    if grad.ndim < len(shape) or grad.shape[grad.ndim - len(shape) :] != shape:
-        fail(ValueError, function, "grad", f"shape {grad.shape}", f"(..., {', '.join(map(str, shape))})")
-    return grad

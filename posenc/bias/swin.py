@@ -1,58 +1,59 @@
-"""Swin Transformer's relative position table."""
+"""Swin Transformer: one learned number per head, row difference and column difference."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import (
-    I64,
-    Array,
-    as_index,
-    fail,
-)
-from ._pair import Pair, check_integers
-from .operator import Bias, keep_arrays
+from .._core_api.arguments import I64, Array, as_index, fail
+from ._pair import PairBias, check_table_positions
+from ._parameters import copy_parameters
+from .operator import PositionBias
 
 __all__ = ["swin"]
 
 
-class Swin(Pair):
-    """A table by row and column difference of two tokens of a grid."""
+class SwinArrays(NamedTuple):
+    """Arrays of `swin`, or their gradients."""
+
+    table: Array
+
+
+class SwinBias(PairBias[SwinArrays]):
+    """A table indexed by the row difference and the column difference of two tokens of a grid."""
 
     __slots__ = ()
 
     @property
-    def heads(self) -> int:
+    def _heads(self) -> int:
         return int(self.arrays.table.shape[1])
 
-    @property
-    def _grid(self) -> tuple[int, int]:
-        return self.options["height"], self.options["width"]
+    def _kernel_operands(self) -> tuple[Array, ...]:
+        return self.arrays.table, np.array([self.options["height"], self.options["width"]], I64)
 
-    @property
-    def operands(self) -> tuple[Array, ...]:
-        return self.arrays.table, np.array(self._grid, I64)
-
-    def check_places(self, function: str, q: Array, k: Array) -> None:
-        height, width = self._grid
-        check_integers(function, q, k, height * width)
+    def _check_positions(self, function: str, q: Array, k: Array) -> None:
+        check_table_positions(function, q, k, self.options["height"] * self.options["width"])
 
 
-def swin(table: npt.ArrayLike, height: int, width: int) -> Bias:
-    """Swin: ``b[h] = table[(yq - yk + height - 1) (2 width - 1) + xq - xk + width - 1, h]``.
+def swin(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArrays]:
+    """Return the relative position bias of Swin Transformer.
+
+    ``b[h] = table[(yq - yk + height - 1) (2 width - 1) + xq - xk + width - 1, h]``
 
     Parameters
     ----------
     table : array ((2 height - 1) (2 width - 1), H)
-        Finite; as the authors keep it (``relative_position_bias_table``). Differentiable.
+        Finite; the authors store it so (``relative_position_bias_table``). Differentiable.
     height, width : int
-        The grid. A position is a token in row-major order, ``y width + x``.
+        Size of the grid. Positions are tokens in row-major order, ``y width + x``.
 
     Returns
     -------
-    Bias
-        Takes integer positions from 0 to height width - 1 only: TypeError, IndexError. `matrix` is dense.
+    PositionBias
+        For ``attention(bias=...)``. Positions must be integers from 0 to height width - 1, else TypeError or
+        IndexError. `matrix` is dense.
 
     Raises
     ------
@@ -61,12 +62,22 @@ def swin(table: npt.ArrayLike, height: int, width: int) -> Bias:
 
     Notes
     -----
-    Liu et al. 2021 (Swin Transformer), equation 4 and the authors' ``relative_position_index``. Differences are query
-    minus key there, which is kept. BEiT's table has three more rows for its class token.
+    Liu et al. 2021 (Swin Transformer), equation 4 and the authors' ``relative_position_index``, whose differences are
+    query minus key. BEiT's table has three more rows for its class token.
 
     Examples
     --------
+    One window of 7 x 7 tokens with 3 heads:
+
     >>> import numpy as np, posenc
+    >>> rng = np.random.default_rng(0)
+    >>> bias = posenc.swin(rng.standard_normal((169, 3)), 7, 7)
+    >>> q, k, v = rng.standard_normal((3, 3, 49, 32), np.float32)
+    >>> posenc.attention(q, k, v, bias=bias).shape
+    (3, 49, 32)
+
+    Rows of the table that the tokens of a grid of 2 x 2 read:
+
     >>> posenc.swin(np.arange(9.0)[:, None], 2, 2).matrix(4)
     array([[[4., 3., 1., 0.],
             [5., 4., 2., 1.],
@@ -74,9 +85,9 @@ def swin(table: npt.ArrayLike, height: int, width: int) -> Bias:
             [8., 7., 5., 4.]]], dtype=float32)
     """
     height, width = as_index("swin", "height", height, 1), as_index("swin", "width", width, 1)
-    (kept,), dtypes = keep_arrays("swin", table)
+    (array,), dtypes = copy_parameters("swin", table)
     rows = (2 * height - 1) * (2 * width - 1)
-    if len(kept) != rows:
-        fail(ValueError, "swin", "table", f"{len(kept)} rows", f"(2 height - 1) (2 width - 1) = {rows}")
-    columns = np.ascontiguousarray(kept.T).T  # the rows of a head beside each other
-    return Swin("swin", (columns,), dtypes, (("height", height), ("width", width)))
+    if len(array) != rows:
+        fail(ValueError, "swin", "table", f"{len(array)} rows", f"(2 height - 1) (2 width - 1) = {rows}")
+    by_head = np.ascontiguousarray(array.T).T  # the rows of a head are adjacent in memory
+    return SwinBias("swin", SwinArrays(by_head), dtypes, (("height", height), ("width", width)))

@@ -1,27 +1,34 @@
-"""T5: a learned number for each bucket of distances, the buckets decided by integers."""
+"""T5: one learned number per head and bucket of distances."""
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, as_index, as_reals, fail, fail_value
-from ._distance import Distance
-from .operator import Bias, keep_arrays
+from .._core_api.arguments import I64, Array, as_bool, as_index, as_reals, fail, fail_value
+from ._distance import DistanceBias
+from ._parameters import copy_parameters
+from .operator import PositionBias
 
 __all__ = ["t5", "t5_bucket"]
 
-FARTHEST = 2**63 - 1
-REACH = 4096
-"""Distances up to here are looked up; what is beyond is searched among the edges. 64 KB."""
+_FARTHEST = 2**63 - 1
+_REACH = 4096
+"""Buckets of distances up to 4096 are looked up, in a table of 64 KB; a binary search finds those of longer ones."""
 
 
-def _smallest(power: int, value: int, near: float) -> int:
-    """The smallest integer n with n**power >= value, which is close to `near`; by comparing integers."""
+class T5Arrays(NamedTuple):
+    """Arrays of `t5`, or their gradients."""
+
+    table: Array
+
+
+def _smallest_base(power: int, value: int, near: float) -> int:
+    """Return the smallest integer n with n**power >= value by comparing integers; it is close to `near`."""
     low, high = int(near * (1 - 1e-9)) - 1, int(near * (1 + 1e-9)) + 1
     while low > 0 and low**power >= value:
         low //= 2
@@ -38,7 +45,7 @@ def _smallest(power: int, value: int, near: float) -> int:
 
 @lru_cache(maxsize=64)
 def _edges(side: int, max_distance: int) -> tuple[int, ...]:
-    """The distances at which buckets side // 2 + 1, ..., side - 1 begin.
+    """Return the distances at which buckets side // 2 + 1, ..., side - 1 begin.
 
     Bucket e + k, e = side // 2, begins where log(n / e) / log(max_distance / e) (side - e) reaches k: that is
     n**(side - e) >= max_distance**k e**(side - e - k), in which there are only integers.
@@ -47,19 +54,19 @@ def _edges(side: int, max_distance: int) -> tuple[int, ...]:
     steps = side - exact
     edges = []
     for k in range(1, steps):
-        size = (k * math.log(max_distance) + (steps - k) * math.log(exact)) / steps
-        if size > 44:  # e**44 > 2**63: no int64 gets there
+        log_edge = (k * math.log(max_distance) + (steps - k) * math.log(exact)) / steps
+        if log_edge > 44:  # e**44 > 2**63: beyond int64
             break
-        edges.append(_smallest(steps, max_distance**k * exact ** (steps - k), math.exp(size)))
-    return tuple(edge for edge in edges if edge <= FARTHEST)
+        edges.append(_smallest_base(steps, max_distance**k * exact ** (steps - k), math.exp(log_edge)))
+    return tuple(edge for edge in edges if edge <= _FARTHEST)
 
 
 @lru_cache(maxsize=64)
-def _steps(buckets: int, max_distance: int, bidirectional: bool) -> tuple[Array, Array]:
-    """The buckets of -r .. r, and the distances beyond r at which a further one begins."""
+def _bucket_tables(buckets: int, max_distance: int, bidirectional: bool) -> tuple[Array, Array]:
+    """Return the buckets of rel = -r .. r, and the distances beyond r at which further buckets begin."""
     side = buckets // 2 if bidirectional else buckets
     exact, edges = side // 2, np.array(_edges(side, max_distance), I64)
-    reach = int(np.clip(edges[-1] if edges.size else exact, exact, max(REACH, exact)))
+    reach = int(np.clip(edges[-1] if edges.size else exact, exact, max(_REACH, exact)))
     n = np.arange(reach + 1, dtype=I64)
     backward = np.where(n < exact, n, exact + np.searchsorted(edges, n, side="right"))
     forward = backward + side if bidirectional else np.zeros_like(n)
@@ -69,26 +76,21 @@ def _steps(buckets: int, max_distance: int, bidirectional: bool) -> tuple[Array,
     return lookup, further
 
 
-def _check(function: str, argument: str, buckets: int, max_distance: Any, bidirectional: Any) -> int:
-    if not isinstance(bidirectional, bool | np.bool_):
-        fail(TypeError, function, "bidirectional", f"type {type(bidirectional).__name__}", "True or False")
-    least = 4 if bidirectional else 2
-    if buckets < least:
-        has = buckets if argument == "buckets" else f"{buckets} rows"
-        fail(ValueError, function, argument, has, f"at least {least}")
+def _read_max_distance(function: str, max_distance: Any, buckets: int, bidirectional: bool) -> int:
+    """Return `max_distance`, which must leave a bucket that holds several distances."""
     exact = buckets // (4 if bidirectional else 2)
-    distance = as_index(function, "max_distance", max_distance, 1, 2**63 - 1)
+    distance = as_index(function, "max_distance", max_distance, 1, _FARTHEST)
     if distance <= exact:
-        reason = f"more than {exact}, up to which each distance has its own bucket"
-        fail_value(ValueError, function, "max_distance", distance, reason)
+        expected = f"more than {exact}, because each distance up to {exact} has a bucket of its own"
+        fail_value(ValueError, function, "max_distance", distance, expected)
     return distance
 
 
-def _integers(function: str, rel: npt.ArrayLike) -> Array:
-    """Distances cut to integers towards zero, held within int64."""
+def _as_integers(function: str, rel: npt.ArrayLike) -> Array:
+    """Return distances truncated towards zero, clipped to int64."""
     array = as_reals(function, "rel", rel)
     if array.dtype.kind == "i":
-        return np.maximum(array, -FARTHEST)
+        return np.maximum(array, -_FARTHEST)
     if not np.isfinite(array).all():
         fail(ValueError, function, "rel", array[~np.isfinite(array)][0], "finite numbers")
     return np.clip(array, -(2.0**62), 2.0**62).astype(I64)
@@ -97,36 +99,38 @@ def _integers(function: str, rel: npt.ArrayLike) -> Array:
 def t5_bucket(
     rel: npt.ArrayLike, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
 ) -> npt.NDArray[np.int64]:
-    """T5's bucket of a relative position: n below e, then ``e + floor(log(n/e) / log(max_distance/e) (s - e))``.
+    """Return T5's bucket of each relative position.
+
+    The bucket is n for n = \\|rel\\| < e, then ``e + floor(log(n/e) / log(max_distance/e) (s - e))``, at most s - 1.
 
     Parameters
     ----------
     rel : array (...)
-        Positions of keys - positions of queries, of any sign and size; fractions are cut towards zero.
+        Positions of keys - positions of queries; fractions are truncated towards zero.
     buckets : int
-        Rows of the table; at least 4, or 2 with ``bidirectional=False``.
+        Rows of the table: at least 4, or 2 with ``bidirectional=False``.
     max_distance : int
-        From about here on all distances share the last bucket; more than e.
+        Distances from about here on share the last bucket; more than e.
     bidirectional : bool
-        True: s = buckets // 2 for keys before the query, as many for those after it. False (decoders): s = buckets,
-        and every key after the query is in bucket 0.
+        If True (encoders), s = buckets // 2, and keys after the query have s more buckets: s is added if rel > 0. If
+        False (decoders), s = buckets, and every key after the query is in bucket 0.
 
     Returns
     -------
     ndarray of int64, the shape of `rel`
-        With n = \\|rel\\| and e = s // 2, at most s - 1; plus s where rel > 0 and bidirectional.
+        With e = s // 2.
 
     Raises
     ------
     TypeError, ValueError
-        Numbers that are not finite, too few buckets, a `max_distance` that leaves no bucket for it.
+        Numbers that are not finite, too few buckets, a `max_distance` of at most e.
 
     Notes
     -----
-    Raffel et al. 2020 (T5), section 2.1, and the authors' code. The floor is decided by
-    ``n**(s - e) >= max_distance**k e**(s - e - k)`` in integers. Code that takes logarithms in floating point is wrong
-    at some distances where both sides are equal or close: with 12 buckets and max_distance 6591, PyTorch in float32
-    has distance 39 in bucket 3 instead of 4; with 20 and 160, NumPy in float64 has distance 20 in bucket 6 instead of
+    Raffel et al. 2020 (T5), section 2.1, and the authors' code. Integers decide the floor:
+    ``n**(s - e) >= max_distance**k e**(s - e - k)``. Code that takes logarithms in floating point is wrong at some
+    distances where both sides are equal or close. With 12 buckets and max_distance 6591, PyTorch in float32 puts
+    distance 39 into bucket 3 instead of 4; with 20 and 160, NumPy in float64 puts distance 20 into bucket 6 instead of
     7. With the settings of published models all agree.
 
     Examples
@@ -136,64 +140,82 @@ def t5_bucket(
     array([ 0,  1,  8,  9, 10, 17, 31, 31])
     """
     function = "t5_bucket"
-    count = as_index(function, "buckets", buckets, 1)
-    distance = _check(function, "buckets", count, max_distance, bidirectional)
-    integers = _integers(function, rel)
-    lookup, further = _steps(count, distance, bool(bidirectional))
+    both_sides = as_bool(function, "bidirectional", bidirectional)
+    count = as_index(function, "buckets", buckets, 4 if both_sides else 2)
+    distance = _read_max_distance(function, max_distance, count, both_sides)
+    integers = _as_integers(function, rel)
+    lookup, further = _bucket_tables(count, distance, both_sides)
     reach = len(lookup) // 2
     found = np.take(lookup, np.clip(integers, -reach, reach) + reach)
     if further.size:
         size = np.abs(integers)
-        has_buckets = size > reach if bidirectional else -integers > reach
+        has_buckets = size > reach if both_sides else -integers > reach
         found = found + np.where(has_buckets, np.searchsorted(further, size, side="right"), 0)
     return np.asarray(found, I64)
 
 
-class T5(Distance):
-    """A table by bucket of the distance."""
+class T5Bias(DistanceBias[T5Arrays]):
+    """A table indexed by the bucket of the distance."""
 
     __slots__ = ()
 
-    @property
-    def operands(self) -> tuple[Array, ...]:
+    def _kernel_operands(self) -> tuple[Array, ...]:
         table, options = self.arrays.table, self.options
-        return table, *_steps(len(table), options["max_distance"], options["bidirectional"])
+        return table, *_bucket_tables(len(table), options["max_distance"], options["bidirectional"])
 
 
-def t5(table: npt.ArrayLike, *, bidirectional: bool = True, max_distance: int = 128) -> Bias:
-    """T5's relative bias: ``b[h](rel) = table[bucket(rel), h]``.
+def t5(table: npt.ArrayLike, *, bidirectional: bool = True, max_distance: int = 128) -> PositionBias[T5Arrays]:
+    """Return T5's relative position bias.
+
+    ``b[h](rel) = table[t5_bucket(rel), h]``
 
     Parameters
     ----------
     table : array (buckets, H)
-        Finite; as transformers keeps it (``relative_attention_bias.weight``). Differentiable.
+        Finite; transformers stores it so (``relative_attention_bias.weight``). Differentiable.
     bidirectional, max_distance
-        As in `t5_bucket`: whether keys after the query have buckets of their own, and how far buckets reach.
+        As in `t5_bucket`.
 
     Returns
     -------
-    Bias
+    PositionBias
+        For ``attention(bias=...)``.
 
     Raises
     ------
     TypeError, ValueError
-        A table that is not two-dimensional and finite, or has too few rows; a `max_distance` that leaves no bucket.
+        A table that is not two-dimensional and finite, or has too few rows; a `max_distance` that `t5_bucket` refuses.
 
     Notes
     -----
-    Raffel et al. 2020 (T5), section 2.1. T5 does not scale its logits: give ``scale=1`` to `attention`. Its encoder is
+    Raffel et al. 2020 (T5), section 2.1. T5 does not scale its logits: pass ``scale=1`` to `attention`. Its encoder is
     bidirectional, its decoder is not. x-transformers and GPT-NeoX multiply the table by a scale; flaxformer stores it
     as (H, buckets).
 
     Examples
     --------
+    The decoder of a checkpoint with 32 buckets and 8 heads:
+
     >>> import numpy as np, posenc
+    >>> rng = np.random.default_rng(0)
+    >>> weight = rng.standard_normal((32, 8), np.float32)  # relative_attention_bias.weight
+    >>> q, k, v = rng.standard_normal((3, 8, 100, 64), np.float32)
+    >>> bias = posenc.t5(weight, bidirectional=False)
+    >>> posenc.attention(q, k, v, bias=bias, causal=True, scale=1).shape
+    (8, 100, 64)
+
+    Rows of the table that an encoder reads:
+
     >>> posenc.t5(np.arange(32.0)[:, None]).matrix(3)
     array([[[ 0., 17., 18.],
             [ 1.,  0., 17.],
             [ 2.,  1.,  0.]]], dtype=float32)
     """
-    (kept,), dtypes = keep_arrays("t5", table)
-    distance = _check("t5", "table", len(kept), max_distance, bidirectional)
-    columns = np.ascontiguousarray(kept.T).T  # the buckets of a head beside each other
-    return T5("t5", (columns,), dtypes, (("bidirectional", bool(bidirectional)), ("max_distance", distance)))
+    (array,), dtypes = copy_parameters("t5", table)
+    both_sides = as_bool("t5", "bidirectional", bidirectional)
+    fewest = 4 if both_sides else 2
+    if len(array) < fewest:
+        fail(ValueError, "t5", "table", f"{len(array)} rows", f"at least {fewest}")
+    distance = _read_max_distance("t5", max_distance, len(array), both_sides)
+    by_head = np.ascontiguousarray(array.T).T  # the buckets of a head are adjacent in memory
+    return T5Bias("t5", T5Arrays(by_head), dtypes, (("bidirectional", both_sides), ("max_distance", distance)))

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy.typing as npt
 
-from ._distance import Distance
-from .operator import Bias, keep_arrays
+from .._core_api.arguments import Array
+from ._distance import DistanceBias
+from ._parameters import copy_parameters
+from .operator import PositionBias
 
 __all__ = ["tisa"]
 
 
-def tisa(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> Bias:
+class TisaArrays(NamedTuple):
+    """Arrays of `tisa`, or their gradients."""
+
+    a: Array
+    b: Array
+    c: Array
+
+
+def tisa(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> PositionBias[TisaArrays]:
     """Bias attention by a sum of learned bells over the distance, as TISA does.
 
     ``b[h](rel) = sum_r a[h, r] exp(-|b[h, r]| (rel - c[h, r])**2)``
@@ -23,7 +35,7 @@ def tisa(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> Bias:
 
     Returns
     -------
-    Bias
+    PositionBias
         For ``attention(bias=...)``; its `matrix` shows it.
 
     Raises
@@ -46,4 +58,5 @@ def tisa(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> Bias:
             [1., 2., 0.],
             [0., 1., 2.]]], dtype=float32)
     """
-    return Distance("tisa", *keep_arrays("tisa", a, b, c))
+    arrays, dtypes = copy_parameters("tisa", a, b, c)
+    return DistanceBias("tisa", TisaArrays(*arrays), dtypes)

@@ -1,78 +1,83 @@
-"""Bias given by its diagonals."""
+"""A bias given by its diagonals."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import (
-    Array,
-    Float64,
-    as_data,
-    as_parameter,
-    cast_finite,
-    fail,
-)
-from ._diagonals import Where, fill_matrix, summed_rows
-from .operator import Bias, Sums, check_heads
+from .._core_api.arguments import Array, as_data, as_parameter, cast_finite, fail
+from ._diagonals import fill_matrix, read_diagonal_sums
+from ._parameters import check_heads
+from ._positions import Positions
+from .operator import PositionBias, Reduction, Reductions, Term
 
 __all__ = ["toeplitz"]
 
 
-class Toeplitz(Bias):
-    """A number for each diagonal."""
+class ToeplitzArrays(NamedTuple):
+    """Arrays of `toeplitz`, or their gradients."""
+
+    diagonals: Array
+
+
+def diagonal_term(diagonals: Array) -> Term:
+    """Return the term of a bias that has one number per head and diagonal, (H, N + M - 1)."""
+    return ("toeplitz", diagonals)
+
+
+class ToeplitzBias(PositionBias[ToeplitzArrays]):
+    """One number per head and diagonal."""
 
     __slots__ = ()
-    reads_positions = False
 
-    def _check(self, function: str, n: int, m: int) -> None:
-        have = self.arrays.diagonals.shape[1]
-        if have != max(n + m - 1, 0):
-            fail(ValueError, function, "diagonals", f"{have} entries", f"n + m - 1 = {max(n + m - 1, 0)}")
+    @property
+    def reads_positions(self) -> bool:
+        return False
 
-    def _matrix(self, function: str, n: int, m: int, where: Where, dtype: np.dtype[Any], out: Array | None) -> Array:
-        self._check(function, n, m)
-        with np.errstate(over="ignore"):  # infinite, as every bias that the dtype has no number for
-            row = self.arrays.diagonals.astype(dtype, copy=False)
-        return fill_matrix(function, row, n, m, out)
+    def _check_length(self, function: str, n: int, m: int) -> None:
+        length = self.arrays.diagonals.shape[1]
+        if length != max(n + m - 1, 0):
+            fail(ValueError, function, "diagonals", f"{length} entries", f"n + m - 1 = {max(n + m - 1, 0)}")
 
-    def _vjp(self, function: str, grad: Array, n: int, m: int, where: Where) -> tuple[Array, ...]:
-        self._check(function, n, m)
-        return (summed_rows(function, grad, self.arrays.diagonals.shape[0], n, m),)
+    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+        self._check_length(function, positions.n, positions.m)
+        with np.errstate(over="ignore"):  # a number beyond the range of the dtype becomes infinite, as in every bias
+            diagonals = self.arrays.diagonals.astype(dtype, copy=False)
+        return fill_matrix(function, diagonals, positions.n, positions.m, out)
 
-    def term(
-        self,
-        function: str,
-        dtype: np.dtype[Any],
-        shape: tuple[int, ...],
-        distances: Float64 | None,
-        where: Where = None,
-    ) -> tuple[Any, ...]:
+    def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[Array, ...]:
+        self._check_length(function, positions.n, positions.m)
+        heads = self.arrays.diagonals.shape[0]
+        return (read_diagonal_sums(function, grad, heads, positions.n, positions.m),)
+
+    def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
         check_heads(function, self.name, self.arrays.diagonals.shape[0], shape)
-        self._check(function, *shape[-2:])
-        return (self.name, cast_finite(function, "diagonals", self.arrays.diagonals, dtype))
+        self._check_length(function, *shape[-2:])
+        return diagonal_term(cast_finite(function, "diagonals", self.arrays.diagonals, dtype))
 
-    def wants(self, shape: tuple[int, ...], distances: Float64 | None) -> tuple[str, ...]:
+    def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
         return ("diagonals",)
 
-    def gradients(self, function: str, sums: Sums, distances: Float64 | None, where: Where = None) -> tuple[Array, ...]:
-        return (sums.diagonals,)
+    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Array, ...]:
+        return (reductions.diagonals,)
 
 
-def toeplitz(diagonals: npt.ArrayLike) -> Bias:
-    """Your own function of row and column difference: entry (i, j) is ``diagonals[h, j - i + N - 1]``.
+def toeplitz(diagonals: npt.ArrayLike) -> PositionBias[ToeplitzArrays]:
+    """Return a bias given by its diagonals, one number per head and difference of column and row.
+
+    ``b[h, i, j] = diagonals[h, j - i + N - 1]``
 
     Parameters
     ----------
     diagonals : array (H, N + M - 1)
-        Finite. By row and column, whatever the positions. Differentiable.
+        Finite. The index counts rows and columns, whatever the positions are. Differentiable.
 
     Returns
     -------
-    Bias
-        For N queries and M keys.
+    PositionBias
+        For ``attention(bias=...)`` with exactly N queries and M keys.
 
     Raises
     ------
@@ -81,12 +86,17 @@ def toeplitz(diagonals: npt.ArrayLike) -> Bias:
 
     Examples
     --------
-    >>> import posenc
-    >>> posenc.toeplitz([[-1.0, 0.0, 1.0]]).matrix(2)
-    array([[[ 0.,  1.],
-            [-1.,  0.]]], dtype=float32)
+    A Gaussian window around each query of a sequence of 4, for one head:
+
+    >>> import numpy as np, posenc
+    >>> rel = np.arange(-3, 4)
+    >>> bias = posenc.toeplitz(-(rel[None] ** 2) / 2.0)
+    >>> bias.matrix(4)[0]
+    array([[ 0. , -0.5, -2. , -4.5],
+           [-0.5,  0. , -0.5, -2. ],
+           [-2. , -0.5,  0. , -0.5],
+           [-4.5, -2. , -0.5,  0. ]], dtype=float32)
     """
-    given = as_data("toeplitz", "diagonals", diagonals)
-    as_parameter("toeplitz", "diagonals", given, 2)
-    kept = np.array(given, given.dtype.newbyteorder("="), order="C")
-    return Toeplitz("toeplitz", (kept,), (kept.dtype,))
+    array = as_data("toeplitz", "diagonals", diagonals)
+    as_parameter("toeplitz", "diagonals", array, 2)
+    return ToeplitzBias("toeplitz", ToeplitzArrays(np.array(array, array.dtype.newbyteorder("="), order="C")))

@@ -1,20 +1,55 @@
-"""DeBERTa's disentangled attention."""
+"""DeBERTa: disentangled attention."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from math import sqrt
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, as_index, check_choice, fail, fail_value
-from ..bias.operator import Bias
-from ._content import Content, as_table, dtypes
-
-TERMS = ("c2p", "p2c")
-
+from ..bias.operator import ContentBias
+from ._content import TableBias, as_table
 
 __all__ = ["deberta"]
+
+_TERMS: tuple[Literal["c2p", "p2c"], ...] = ("c2p", "p2c")
+_FARTHEST = 2**20
+"""The last bucket must begin before this distance."""
+
+
+class DebertaArrays(NamedTuple):
+    """Arrays of `deberta`, or their gradients."""
+
+    rel_q: Array | None
+    rel_k: Array | None
+
+
+class DebertaGradient(NamedTuple):
+    """Gradients of the logits of `deberta`."""
+
+    q: Array
+    k: Array
+    rel_q: Array | None
+    rel_k: Array | None
+
+
+class DebertaBias(TableBias[DebertaArrays, DebertaGradient]):
+    """Two tables by bucket of the distance, one multiplied by queries and one by keys."""
+
+    __slots__ = ()
+    gradient_type = DebertaGradient
+
+    def _row_operands(self) -> tuple[Array, ...]:
+        options, (_, table) = self.options, self._tables()[0]
+        rows = _bucket_rows(table.shape[1] // 2, options.get("buckets"), options.get("max_position"))
+        return rows, rows if options["p2c_index"] == "code" else np.ascontiguousarray(rows[::-1])
+
+    def default_scale(self, width: int) -> float:
+        return 1 / sqrt((width or 1) * (1 + len(self._tables())))
 
 
 def deberta(
@@ -23,115 +58,131 @@ def deberta(
     *,
     buckets: int | None = None,
     max_position: int | None = None,
-    terms: tuple[str, ...] = TERMS,
-    p2c_index: str = "code",
-) -> Bias:
-    """DeBERTa's disentangled attention: logits get ``q[i] . rel_k[t] + k[j] . rel_q[t]``, ``t = clip(f(i - j) + K)``.
+    terms: Sequence[Literal["c2p", "p2c"]] = _TERMS,
+    p2c_index: Literal["code", "paper"] = "code",
+) -> ContentBias[DebertaArrays, DebertaGradient]:
+    """Return the relative terms of DeBERTa's disentangled attention.
+
+    Logits get ``q[i] . rel_k[t] + k[j] . rel_q[t]``, ``t = clip(f(i - j) + K, 0, 2 K - 1)``.
 
     Parameters
     ----------
-    rel_q, rel_k : array (H, 2 K, D), or None where its term is not used
+    rel_q, rel_k : array (H, 2 K, D), or None if its term is not used
         The relative table projected to queries (for "p2c") and to keys (for "c2p"). Differentiable.
     buckets, max_position : int, optional
-        Both or neither. Without, f is the identity (v1). With, distances beyond ``mid = buckets // 2`` are logarithmic:
-        ``f(r) = sign(r) (mid + ceil((mid - 1) log(|r| / mid) / log((max_position - 1) / mid)))`` (v2, v3: 256 and 512).
-    terms : tuple of "c2p", "p2c"
+        Both or neither. Without them f is the identity (v1). With them distances beyond ``mid = buckets // 2`` are
+        logarithmic: ``f(r) = sign(r) (mid + ceil((mid - 1) log(|r| / mid) / log((max_position - 1) / mid)))`` (v2 and
+        v3: 256 and 512).
+    terms : sequence of "c2p", "p2c"
         Content to position, position to content.
     p2c_index : {"code", "paper"}
-        Row of the p2c term: that of i - j, as every implementation has it, or that of j - i, as equation 4 writes it.
+        Row of the p2c term: that of i - j, as every implementation has it, or that of j - i, as in equation 4.
 
     Returns
     -------
-    Bias
-        For `attention`. It reads q and k; the default scale becomes ``1 / sqrt(D (1 + len(terms)))``.
+    ContentBias
+        For ``attention(bias=...)``, whose default scale becomes ``1 / sqrt(D (1 + len(terms)))``.
 
     Raises
     ------
     TypeError, ValueError
-        Tables of different shapes, an odd number of rows, a table missing whose term is used, an unknown term, buckets
+        Tables of different shapes, an odd number of rows, a missing table whose term is used, an unknown term, buckets
         without max_position, a max_position that leaves no logarithmic buckets.
 
     Notes
     -----
-    He et al. 2021 (DeBERTa), equations 2 to 4. f is decided by integers, not by a logarithm that rounds. It is not
+    He et al. 2021 (DeBERTa), equations 2 to 4. Integers decide f, not a logarithm that rounds. Distances are not
     clipped at max_position first, as in transformers; Microsoft's code clips, which moves distances of -max_position
     and below up by one row. The decoder of masked words, where absolute positions enter, is ordinary attention whose
     queries have learned positions added: see the example.
 
     Examples
     --------
+    The tables of a v3 checkpoint, 512 rows by 768 channels, projected with the layer's own query and key projections:
+
     >>> import numpy as np, posenc
     >>> rng = np.random.default_rng(0)
-    >>> table = rng.standard_normal((1, 4, 3))  # K = 2
-    >>> bias = posenc.deberta(None, table, terms=("c2p",))
-    >>> q = rng.standard_normal((1, 5, 3))
-    >>> bool(np.isclose(bias.logits(q, q)[0, 4, 0], q[0, 4] @ table[0, 3]))  # i - j = 4 is clipped to the last row
-    True
+    >>> rel_embeddings = rng.standard_normal((512, 768), np.float32)
+    >>> query_proj, key_proj = rng.standard_normal((2, 768, 768), np.float32) / 28
+    >>> rel_q, rel_k = (
+    ...     (rel_embeddings @ weight).reshape(512, 12, 64).swapaxes(0, 1) for weight in (query_proj, key_proj)
+    ... )
+    >>> bias = posenc.deberta(rel_q, rel_k, buckets=256, max_position=512)
+    >>> q, k, v = rng.standard_normal((3, 12, 100, 64), np.float32)
+    >>> posenc.attention(q, k, v, bias=bias).shape
+    (12, 100, 64)
 
-    The enhanced mask decoder: the last layer looks once more at the same keys, its queries with absolute positions.
+    The enhanced mask decoder: the last layer reads the same keys once more, its queries with absolute positions.
 
-    >>> hidden, absolute = rng.standard_normal((2, 1, 5, 3))
-    >>> out = posenc.attention(hidden + posenc.learned(absolute[0], 5), hidden, hidden, bias=bias)
-    >>> out.shape
-    (1, 5, 3)
+    >>> hidden, absolute = rng.standard_normal((2, 12, 100, 64), np.float32)
+    >>> posenc.attention(hidden + posenc.learned(absolute[0], 100), hidden, hidden, bias=bias).shape
+    (12, 100, 64)
     """
     function = "deberta"
     if not isinstance(terms, tuple | list) or not terms or any(terms.count(term) > 1 for term in terms):
         fail_value(ValueError, function, "terms", terms, "one or both of 'c2p', 'p2c'")
     for term in terms:
-        check_choice(function, "terms", term, TERMS)
+        check_choice(function, "terms", term, _TERMS)
     check_choice(function, "p2c_index", p2c_index, ("code", "paper"))
-    tables: list[Array | None] = []
-    for argument, given, term in (("rel_q", rel_q, "p2c"), ("rel_k", rel_k, "c2p")):
-        if term not in terms:
-            tables.append(None)
-            continue
-        if given is None:
-            fail_value(ValueError, function, argument, None, f"a table, for the term {term!r}")
-        table = as_table(function, argument, given, "htd")
-        if table.shape[1] % 2 or not table.shape[1]:
-            fail(ValueError, function, argument, f"{table.shape[1]} rows", "2 K of them, K at least 1")
-        if tables and tables[0] is not None and tables[0].shape != table.shape:
-            fail(ValueError, function, argument, f"shape {table.shape}", f"{tables[0].shape}, as rel_q")
-        tables.append(table)
-    shape = next(table.shape for table in tables if table is not None)
+    tables = {
+        argument: _read_table(function, argument, table, term)
+        for argument, table, term in (("rel_q", rel_q, "p2c"), ("rel_k", rel_k, "c2p"))
+        if term in terms
+    }
+    shapes = [table.shape for table in tables.values()]
+    if shapes[0] != shapes[-1]:
+        fail(ValueError, function, "rel_k", f"shape {shapes[1]}", f"{shapes[0]}, as rel_q")
+    rows = shapes[0][1]
+    options: dict[str, int | str] = {"p2c_index": p2c_index}
     if (buckets is None) != (max_position is None):
         missing = "buckets" if buckets is None else "max_position"
         fail_value(ValueError, function, missing, None, "buckets and max_position together")
-    if buckets is None or max_position is None:
-        rows = bucket_rows(shape[1] // 2, 0, 0)
-    else:
-        count, far = as_index(function, "buckets", buckets, 2), as_index(function, "max_position", max_position, 1)
-        if far <= count // 2 + 1:
-            fail_value(ValueError, function, "max_position", far, f"more than buckets // 2 + 1 = {count // 2 + 1}")
-        rows = bucket_rows(shape[1] // 2, count // 2, far)
-    if rows is None:
-        fail(ValueError, function, "rel_q" if tables[0] is not None else "rel_k", f"{shape[1]} rows",
-             f"no more than {buckets} buckets reach at a distance of 2**20")  # fmt: skip
-    of_keys = rows if p2c_index == "code" else np.ascontiguousarray(rows[::-1])
-    return Content(function, tuple(tables), dtypes(*tables), (rows, of_keys))
+    if buckets is not None and max_position is not None:
+        count = as_index(function, "buckets", buckets, 2)
+        farthest = as_index(function, "max_position", max_position, 1)
+        if farthest <= count // 2 + 1:
+            expected = f"more than buckets // 2 + 1 = {count // 2 + 1}"
+            fail_value(ValueError, function, "max_position", farthest, expected)
+        if not _bucket_rows(rows // 2, count, farthest).size:
+            expected = f"no more than {buckets} buckets reach at a distance of 2**20"
+            fail(ValueError, function, next(iter(tables)), f"{rows} rows", expected)
+        options |= {"buckets": count, "max_position": farthest}
+    return DebertaBias(
+        function, DebertaArrays(tables.get("rel_q"), tables.get("rel_k")), options=tuple(options.items())
+    )
+
+
+def _read_table(function: str, argument: str, table: npt.ArrayLike | None, term: str) -> Array:
+    if table is None:
+        fail_value(ValueError, function, argument, None, f"a table, for the term {term!r}")
+    array = as_table(function, argument, table, "htd")
+    if array.shape[1] % 2 or not array.shape[1]:
+        fail(ValueError, function, argument, f"{array.shape[1]} rows", "2 K of them, K at least 1")
+    return array
 
 
 @lru_cache(maxsize=32)
-def bucket_rows(last: int, mid: int, far: int) -> Array | None:
-    """Row of rel = -B..B, where B is the distance from which on the row stays the same; None if that is past 2**20.
+def _bucket_rows(last: int, buckets: int | None, max_position: int | None) -> Array:
+    """Return the table rows of rel = -B .. B; beyond the distance B the row stays the same. K is `last`.
 
-    Beyond mid the bucket is mid + s for the smallest s with (r / mid)**(mid - 1) <= ((far - 1) / mid)**s.
+    Beyond mid = buckets // 2 the bucket is mid + s for the smallest s with
+    (r / mid)**(mid - 1) <= ((max_position - 1) / mid)**s. The result is empty if B exceeds 2**20.
     """
-    if not far:
+    if buckets is None or max_position is None:
         return np.clip(np.arange(last, -last - 1, -1, dtype=I64) + last, 0, 2 * last - 1)
+    mid = buckets // 2
     ends = list(range(mid + 1))  # ends[b]: the largest distance of bucket b
-    while ends[-1] < 2**20 and len(ends) <= last and mid > 1:
+    while ends[-1] < _FARTHEST and len(ends) <= last and mid > 1:
         s = len(ends) - mid
-        low, high = ends[-1], 2**20
+        low, high = ends[-1], _FARTHEST
         while low < high:
             middle = (low + high + 1) // 2
-            fits = middle ** (mid - 1) * mid**s <= mid ** (mid - 1) * (far - 1) ** s
+            fits = middle ** (mid - 1) * mid**s <= mid ** (mid - 1) * (max_position - 1) ** s
             low, high = (middle, high) if fits else (low, middle - 1)
         ends.append(low)
     if len(ends) <= last and mid > 1:
-        return None
-    bound = ends[-1] + (mid > 1)  # with mid 1 the last bucket never ends
+        return np.empty(0, I64)
+    bound = ends[-1] + (mid > 1)  # with mid = 1 the last bucket never ends
     bucket = np.searchsorted(ends, np.arange(bound + 1))
     signed = np.concatenate([bucket[:0:-1], -bucket])  # of i - j = -rel
     rows: Array = np.clip(signed.astype(I64) + last, 0, 2 * last - 1)

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64
-from ..bias.operator import Bias
-from ._content import Content, as_table, clipped, dtypes
+from .._core_api.arguments import I64, Array
+from ..bias.operator import ContentBias
+from ._content import TableBias, as_table, clipped_distance
 
 __all__ = ["relative_key_query"]
 
 
-def relative_key_query(table: npt.ArrayLike) -> Bias:
+class RelativeKeyQueryArrays(NamedTuple):
+    """Arrays of `relative_key_query`, or their gradients."""
+
+    table: Array
+
+
+class RelativeKeyQueryGradient(NamedTuple):
+    """Gradients of the logits of `relative_key_query`."""
+
+    q: Array
+    k: Array
+    table: Array
+
+
+class RelativeKeyQueryBias(TableBias[RelativeKeyQueryArrays, RelativeKeyQueryGradient]):
+    """One table by clipped distance for queries and keys."""
+
+    __slots__ = ()
+    gradient_type = RelativeKeyQueryGradient
+
+    def _row_operands(self) -> tuple[Array, ...]:
+        return (np.arange(self.arrays.table.shape[-2], dtype=I64),)
+
+
+def relative_key_query(table: npt.ArrayLike) -> ContentBias[RelativeKeyQueryArrays, RelativeKeyQueryGradient]:
     """Let queries and keys read one table of relative embeddings, as BERT's ``relative_key_query`` does.
 
     Logits get ``q[i] . table[t] + k[j] . table[t]``, ``t = clip(rel) + K``.
@@ -24,8 +50,8 @@ def relative_key_query(table: npt.ArrayLike) -> Bias:
 
     Returns
     -------
-    Bias
-        For `attention`. It reads q and k.
+    ContentBias
+        For ``attention(bias=...)``.
 
     Raises
     ------
@@ -51,6 +77,6 @@ def relative_key_query(table: npt.ArrayLike) -> Bias:
             [8., 6., 4.]]])
     """
     function = "relative_key_query"
-    kept = as_table(function, "table", table, "td htd")
-    last = clipped(function, "table", kept)
-    return Content(function, (kept,), dtypes(kept), (np.arange(2 * last + 1, dtype=I64),))
+    kept = as_table(function, "table", table, "td", "htd")
+    clipped_distance(function, "table", kept)
+    return RelativeKeyQueryBias(function, RelativeKeyQueryArrays(kept))

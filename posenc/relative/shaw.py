@@ -1,76 +1,119 @@
-"""Shaw's relative representations, and NEZHA's fixed table for them."""
+"""Shaw's relative representations, and NEZHA's fixed tables for them."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Float64, as_index, fail
+from .._core_api.arguments import I64, Array, Float64, as_index, fail
 from ..absolute.sinusoid import sinusoidal
-from ..bias.operator import Bias
-from ._content import Content, as_table, clipped, dtypes, same_heads
+from ..bias.operator import ContentBias
+from ._content import TableBias, as_table, check_table_heads, clipped_distance
 
 __all__ = ["nezha", "shaw"]
 
 
-def shaw(rel_k: npt.ArrayLike, rel_v: npt.ArrayLike | None = None) -> Bias:
-    """Shaw's relative representations: logits get ``q[i] . rel_k[t]``, values get ``rel_v[t]``, ``t = clip(rel) + K``.
+class ShawArrays(NamedTuple):
+    """Arrays of `shaw`, or their gradients."""
+
+    rel_k: Array
+    rel_v: Array | None
+
+
+class ShawGradient(NamedTuple):
+    """Gradients of the logits of `shaw`."""
+
+    q: Array
+    k: Array
+    rel_k: Array
+    rel_v: Array | None
+
+
+class ShawBias(TableBias[ShawArrays, ShawGradient]):
+    """Tables by clipped distance, one for keys and one for values."""
+
+    __slots__ = ()
+    gradient_type = ShawGradient
+    value_tables = ("rel_v",)
+
+    def _row_operands(self) -> tuple[Array, ...]:
+        return (np.arange(self.arrays.rel_k.shape[-2], dtype=I64),)
+
+
+def shaw(rel_k: npt.ArrayLike, rel_v: npt.ArrayLike | None = None) -> ContentBias[ShawArrays, ShawGradient]:
+    """Return Shaw's relative representations, added to keys and values.
+
+    Logits get ``q[i] . rel_k[t]``, values get ``rel_v[t]``, ``t = clip(rel, -K, K) + K``.
 
     Parameters
     ----------
     rel_k : array (2 K + 1, D) or (H, 2 K + 1, D)
-        Row t is rel = t - K; distances beyond K take the first or the last row. Differentiable.
+        Row t is rel = t - K; longer distances take the first or the last row. Differentiable.
     rel_v : array (2 K + 1, Dv) or (H, 2 K + 1, Dv), optional
         Added to the values: ``out[i] = sum_j p[i, j] (v[j] + rel_v[t])``. Differentiable.
 
     Returns
     -------
-    Bias
-        For `attention`. It reads q and k; its `logits` are those of `rel_k`.
+    ContentBias
+        For ``attention(bias=...)``; its `logits` are those of `rel_k`.
 
     Raises
     ------
     TypeError, ValueError
-        Tables with an even number of rows, of different lengths or heads, NaN.
+        Tables with an even number of rows, of different lengths or heads, or with NaN.
 
     Notes
     -----
-    Shaw et al. 2018, equations 3 to 5. `attention` scales both terms by ``D**-0.5`` and caps their sum; `logits` has
-    the second one unscaled. The index is j - i, as in the paper and in tensor2tensor; code that indexes by i - j needs
-    the rows in reverse. Fractional distances are cut towards zero. NEZHA is this with two fixed tables:
-    ``shaw(nezha(D), nezha(D))``.
+    Shaw et al. 2018 (Self-Attention with Relative Position Representations), equations 3 to 5. `attention` scales the
+    sum of q . k and this term by ``D**-0.5``, then caps it; `logits` returns the term unscaled. The index is j - i, as
+    in the paper and in tensor2tensor; code that indexes by i - j needs the rows in reverse. Fractional distances are
+    truncated towards zero. NEZHA has two fixed tables: ``shaw(nezha(D), nezha(D))``.
 
     Examples
     --------
+    Learned tables for distances up to 16, shared by 8 heads:
+
     >>> import numpy as np, posenc
-    >>> rel_k = np.array([[-1.0], [0.0], [2.0]])  # K = 1
+    >>> rng = np.random.default_rng(0)
+    >>> rel_k, rel_v = rng.standard_normal((2, 33, 64), np.float32)
+    >>> q, k, v = rng.standard_normal((3, 8, 100, 64), np.float32)
+    >>> posenc.attention(q, k, v, bias=posenc.shaw(rel_k, rel_v)).shape
+    (8, 100, 64)
+
+    With K = 1 and all queries 1, the logits are the rows of the table:
+
+    >>> rel_k = np.array([[-1.0], [0.0], [2.0]])
     >>> posenc.shaw(rel_k).logits(np.ones((1, 3, 1)), np.ones((1, 3, 1)))
     array([[[ 0.,  2.,  2.],
             [-1.,  0.,  2.],
             [-1., -1.,  0.]]])
     """
     function = "shaw"
-    keys = as_table(function, "rel_k", rel_k, "td htd")
-    last = clipped(function, "rel_k", keys)
+    keys = as_table(function, "rel_k", rel_k, "td", "htd")
+    clipped_distance(function, "rel_k", keys)
     values = None
     if rel_v is not None:
-        values = as_table(function, "rel_v", rel_v, "td htd")
+        values = as_table(function, "rel_v", rel_v, "td", "htd")
         if values.shape[-2] != keys.shape[-2]:
             fail(ValueError, function, "rel_v", f"{values.shape[-2]} rows", f"{keys.shape[-2]}, as rel_k")
         if values.ndim == keys.ndim == 3:
-            same_heads(function, "rel_v", values, keys.shape[0])
-    return Content("shaw", (keys, values), dtypes(keys, values), (np.arange(2 * last + 1, dtype=I64),))
+            check_table_heads(function, "rel_v", values, keys.shape[0])
+    return ShawBias(function, ShawArrays(keys, values))
 
 
 def nezha(dim: int, K: int = 64) -> Float64:
-    """NEZHA's fixed relative table: row t is ``sin(t w[i])``, ``cos(t w[i])`` interleaved, t = rel + K.
+    """Return NEZHA's fixed relative table, sinusoids of the row number.
+
+    Row t is ``sin(t w[i])``, ``cos(t w[i])`` interleaved, t = rel + K.
 
     Parameters
     ----------
     dim : int
         Width of a head.
     K : int
-        Distances beyond K are clipped; 64 in the paper's models.
+        Longer distances are clipped; 64 in the paper's models.
 
     Returns
     -------
@@ -84,11 +127,13 @@ def nezha(dim: int, K: int = 64) -> Float64:
 
     Notes
     -----
-    Wei et al. 2019 (NEZHA), equation 8. The row number, not rel, is what the authors' code gives to the sinusoid.
+    Wei et al. 2019 (NEZHA), equation 8. The authors' code passes the row number, not rel, to the sinusoid.
 
     Examples
     --------
     >>> import posenc
+    >>> table = posenc.nezha(64)
+    >>> bias = posenc.shaw(table, table)
     >>> posenc.nezha(2, K=1).round(3)
     array([[ 0.   ,  1.   ],
            [ 0.841,  0.54 ],

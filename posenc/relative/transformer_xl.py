@@ -2,31 +2,66 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Float64, as_index, fail, fail_value
+from .._core_api.arguments import I64, Array, Float64, as_index, fail, fail_value
 from ..absolute.sinusoid import sinusoidal
-from ..bias.operator import Bias
-from ._content import Content, as_table, clipped, dtypes, same_heads
+from ..bias.operator import ContentBias
+from ._content import TableBias, as_table, check_table_heads, clipped_distance
 
 __all__ = ["transformer_xl", "xl_table"]
 
 
-def transformer_xl(r: npt.ArrayLike, u: npt.ArrayLike, v: npt.ArrayLike) -> Bias:
-    """Transformer-XL: logits get ``u . k[j] + (q[i] + v) . r[t]``, ``t = clip(rel) + K``.
+class TransformerXLArrays(NamedTuple):
+    """Arrays of `transformer_xl`, or their gradients."""
+
+    r: Array
+    u: Array
+    v: Array
+
+
+class TransformerXLGradient(NamedTuple):
+    """Gradients of the logits of `transformer_xl`."""
+
+    q: Array
+    k: Array
+    r: Array
+    u: Array
+    v: Array
+
+
+class TransformerXLBias(TableBias[TransformerXLArrays, TransformerXLGradient]):
+    """A table by clipped distance, and two vectors per head that are added to queries."""
+
+    __slots__ = ()
+    gradient_type = TransformerXLGradient
+    head_vectors = ("u", "v")
+
+    def _row_operands(self) -> tuple[Array, ...]:
+        return (np.arange(self.arrays.r.shape[-2], dtype=I64),)
+
+
+def transformer_xl(
+    r: npt.ArrayLike, u: npt.ArrayLike, v: npt.ArrayLike
+) -> ContentBias[TransformerXLArrays, TransformerXLGradient]:
+    """Return the relative terms of Transformer-XL's attention.
+
+    Logits get ``u . k[j] + (q[i] + v) . r[t]``, ``t = clip(rel, -K, K) + K``.
 
     Parameters
     ----------
     r : array (H, 2 K + 1, D)
-        Row t is rel = t - K: the projected sinusoids, ``xl_table(K, d) @ W`` cut into heads. Differentiable.
+        Row t is rel = t - K: the projected sinusoids, ``xl_table(K, d) @ W`` split into heads. Differentiable.
     u, v : array (H, D)
         The two biases of the queries. Differentiable.
 
     Returns
     -------
-    Bias
-        For `attention`, where ``q . k`` is the first of the paper's four terms. It reads q and k.
+    ContentBias
+        For ``attention(bias=...)``, where ``q . k`` is the first of the paper's four terms.
 
     Raises
     ------
@@ -35,17 +70,17 @@ def transformer_xl(r: npt.ArrayLike, u: npt.ArrayLike, v: npt.ArrayLike) -> Bias
 
     Notes
     -----
-    Dai et al. 2019, section 3.3; `attention` scales all four terms by ``D**-0.5``. The authors' distance is i - j, here
-    rel = j - i: their row of distance d is row K - d. What their shift leaves in cells of the future is not copied,
-    every cell has its own row. XLNet adds a segment term besides: a `dense` bias.
+    Dai et al. 2019 (Transformer-XL), section 3.3; `attention` scales all four terms by ``D**-0.5``. The authors'
+    distance is i - j, here rel = j - i: their row of distance d is row K - d. Their shift leaves unrelated numbers in
+    cells of the future; here every cell has its own row. XLNet also adds a segment term: a `dense` bias.
 
     Examples
     --------
-    The memory form: 2 new words after 3 cached ones see all 5, and the last query stands at the last key.
+    With memory: 2 new words after 3 cached ones see all 5, and the last query is at the position of the last key.
 
     >>> import numpy as np, posenc
     >>> rng = np.random.default_rng(0)
-    >>> W = rng.standard_normal((8, 2, 4))  # of 8 channels to 2 heads of 4
+    >>> W = rng.standard_normal((8, 2, 4))  # from 8 channels to 2 heads of 4
     >>> r = np.einsum("td,dhc->htc", posenc.xl_table(4, 8), W)
     >>> bias = posenc.transformer_xl(r, np.zeros((2, 4)), np.zeros((2, 4)))
     >>> q, k = rng.standard_normal((2, 2, 4)), rng.standard_normal((2, 5, 4))
@@ -60,20 +95,21 @@ def transformer_xl(r: npt.ArrayLike, u: npt.ArrayLike, v: npt.ArrayLike) -> Bias
     """
     function = "transformer_xl"
     table = as_table(function, "r", r, "htd")
-    last = clipped(function, "r", table)
-    pair = []
-    for argument, given in (("u", u), ("v", v)):
-        vector = as_table(function, argument, given, "hd")
-        same_heads(function, argument, vector, table.shape[0])
-        if vector.shape[1] != table.shape[2]:
-            fail(ValueError, function, argument, f"width {vector.shape[1]}", f"{table.shape[2]}, that of r")
-        pair.append(vector)
-    arrays = (table, *pair)
-    return Content(function, arrays, dtypes(*arrays), (np.arange(2 * last + 1, dtype=I64),))
+    clipped_distance(function, "r", table)
+    vectors = []
+    for argument, vector in (("u", u), ("v", v)):
+        array = as_table(function, argument, vector, "hd")
+        check_table_heads(function, argument, array, table.shape[0])
+        if array.shape[1] != table.shape[2]:
+            fail(ValueError, function, argument, f"width {array.shape[1]}", f"{table.shape[2]}, that of r")
+        vectors.append(array)
+    return TransformerXLBias(function, TransformerXLArrays(table, *vectors))
 
 
 def xl_table(K: int, dim: int) -> Float64:
-    """Transformer-XL's sinusoids of distance: row t is ``[sin(-rel w) | cos(-rel w)]``, rel = t - K.
+    """Return Transformer-XL's sinusoids of distance.
+
+    Row t is ``[sin(-rel w) | cos(-rel w)]``, rel = t - K.
 
     Parameters
     ----------
@@ -90,11 +126,11 @@ def xl_table(K: int, dim: int) -> Float64:
     Raises
     ------
     TypeError, ValueError
-        A K or an even width that is no positive integer.
+        A K or a width that is no positive integer; an odd width.
 
     Notes
     -----
-    Dai et al. 2019, section 3.3: R[d] for the distance d = i - j = -rel, sines first, then cosines.
+    Dai et al. 2019 (Transformer-XL), section 3.3: R[d] for the distance d = i - j = -rel, sines first, then cosines.
 
     Examples
     --------

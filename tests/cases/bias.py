@@ -26,7 +26,7 @@ class BiasCase(Case):
 
     @property
     def target(self):
-        return getattr(posenc.Bias, self.method)
+        return getattr(posenc.ContentBias if self.method == "logits" else posenc.PositionBias, self.method)
 
     def bias(self, arguments):
         return operator_of((self.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}))

@@ -175,14 +175,7 @@ def parsed(file: Path) -> ast.AST:
     return ast.parse(file.read_text(encoding="utf-8"), file.name)
 
 
-NAMED_IN_PYTHON = {
-    "toeplitz": "bias/_distance.py hands rows of distances to the kernel of toeplitz",
-    "transformer_xl": "relative/_content.py knows its vectors",
-    "deberta": "relative/_content.py knows its scale",
-}
-
-
-@pytest.mark.parametrize("operator", except_for(NAMED_IN_PYTHON, OPERATORS))
+@pytest.mark.parametrize("operator", OPERATORS)
 def test_generic_python_names_no_operator(operator):
     offenders = [
         f"{name_of(file)}:{line}: {name}"
@@ -299,14 +292,7 @@ def used_names(tree: ast.AST, bound: dict[str, str]) -> Iterator[tuple[int, str]
             yield node.lineno, f"posenc.{node.attr}"
 
 
-PRIVATE_NAMES = {
-    "posenc/demos/tour/measure.py": "it asks whether an operator is a Content",
-    "posenc/demos/tour/pictures.py": "it asks whether an operator is a Content",
-    "posenc/demos/tour/schemes.py": "it asks whether an operator is a Content",
-}
-
-
-@pytest.mark.parametrize("name", except_for(PRIVATE_NAMES, [name_of(file) for file in DEMOS]))
+@pytest.mark.parametrize("name", [name_of(file) for file in DEMOS])
 def test_demos_use_public_names(name):
     file = ROOT / name
     pytest.importorskip("autograd")

@@ -30,7 +30,7 @@ WITHOUT_GRADIENT = {
 
 
 def returns_bias(name):
-    return inspect.signature(getattr(posenc, name)).return_annotation in ("Bias", posenc.Bias)
+    return "Bias" in str(inspect.signature(getattr(posenc, name)).return_annotation)
 
 
 def base_of(name):

@@ -41,7 +41,7 @@ def test_default_scale(bias, parts):
     "pair", [(DEBERTA, C2P), (TUPE, DEBERTA), (P2C, SHAW, DEBERTA)], ids=["deberta", "tupe", "three"]
 )
 def test_scales_that_disagree(pair):
-    with pytest.raises(ValueError, match=r"^attention: scale is None; expected a number: .*deberta"):
+    with pytest.raises(ValueError, match=r"^attention: scale is None; expected a number, .*deberta"):
         logit(pair)
     assert logit(pair, scale=1.0) == 12
 

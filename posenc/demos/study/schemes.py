@@ -16,7 +16,7 @@ from .autograd_typed import anp
 Array = npt.NDArray[np.floating[Any]]
 Traced: TypeAlias = Any
 """An array, or the box that autograd puts around one while it records a gradient."""
-TracedBias: TypeAlias = "posenc.Bias | traced.Operator"
+TracedBias: TypeAlias = "posenc.PositionBias | traced.Operator"
 Weights = dict[str, Traced]
 Draw = np.random.Generator
 

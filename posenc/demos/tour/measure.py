@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 import posenc
+from posenc import ContentBias
 
-from ...relative._content import Content as ContentBias
 from .schemes import HEADS, MODEL, WIDTH, Array, Scheme
 
 ROUNDING = 1e-5

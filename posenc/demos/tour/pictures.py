@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import posenc
-from posenc import Bias
+from posenc import Bias, ContentBias
 
-from ...relative._content import Content as ContentBias
 from .measure import attend, embeddings, encode, project, swapped
 from .schemes import ADDED, HEADS, MODEL, READS, WIDTH, WITHOUT_CURVE, Array, Scheme, operator
 from .text import MAX_WORDS, SWAPS, words_of

@@ -10,15 +10,14 @@ import inspect
 import math
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
 import posenc
-from posenc import Bias
+from posenc import Bias, ContentBias, PositionBias
 
-from ...relative._content import Content as ContentBias
 from .text import MAX_WORDS
 
 Array = npt.NDArray[Any]
@@ -48,7 +47,7 @@ class Scheme(NamedTuple):
     """(embeddings (N, MODEL), positions (N,)) -> embeddings with positions."""
     rotate: Callable[[Array, Array, Array], tuple[Array, Array]] | None = None
     """(q, k (H, N, WIDTH), positions (N,)) -> rotated q and k."""
-    bias: Callable[[int], Bias] | None = None
+    bias: Callable[[int], PositionBias | ContentBias] | None = None
     """Number of words -> the operator on the logits."""
     naive: Callable[[Array, Array], Array] | Callable[[Array, Array, Array], tuple[Array, Array]] | None = None
     """`encode` or `rotate` with angles in float32, as most code computes them."""
@@ -223,17 +222,18 @@ def argument(operator: str, name: str, n: int) -> Any:
 
 
 @cache
-def operator(name: str, n: int) -> Bias:
+def operator(name: str, n: int) -> PositionBias | ContentBias:
     """Call the public function `name` with arguments for n words."""
     function = getattr(posenc, name)
     required = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty]
-    made: Bias = function(*(argument(name, one, n) for one in required))
+    made: PositionBias | ContentBias = function(*(argument(name, one, n) for one in required))
     return made
 
 
 def returns_bias(function: object) -> bool:
     returned = get_type_hints(function).get("return") if inspect.isfunction(function) else None
-    return isinstance(returned, type) and issubclass(returned, Bias)
+    kind = get_origin(returned) or returned
+    return isinstance(kind, type) and issubclass(kind, Bias)
 
 
 def operators() -> list[Scheme]:

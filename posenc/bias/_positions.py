@@ -1,0 +1,85 @@
+"""Positions of the queries and keys of a call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .._core_api.arguments import I64, Array, Float64, as_index, as_positions, check_positions, fail
+
+
+@dataclass(frozen=True, eq=False)
+class Positions:
+    """Positions of n queries and m keys; without `arrays`, query i is at i + shift and key j at j."""
+
+    n: int
+    m: int
+    shift: float = 0.0
+    arrays: tuple[Array, Array] | None = None
+    """Positions of queries (..., n) and of keys (..., m), int64 or float64."""
+
+    @property
+    def operands(self) -> tuple[Array, Array] | tuple[None, None]:
+        """The operands q_positions and k_positions of a kernel."""
+        return (None, None) if self.arrays is None else self.arrays
+
+    @cached_property
+    def distances(self) -> Float64:
+        """Relative positions of the diagonals t = j - i + n - 1, (n + m - 1,); only without `arrays`."""
+        return np.arange(max(self.n + self.m - 1, 0), dtype=np.float64) - (self.n - 1 + self.shift)
+
+    def as_consecutive(self) -> Positions:
+        """Return the positions without arrays if both count up by one, shifted so that key 0 is at 0."""
+        if self.arrays is None or not all(map(_is_consecutive, self.arrays)):
+            return self
+        q, k = self.arrays
+        return Positions(self.n, self.m, float(q[0] - k[0]) if self.n and self.m else 0.0)
+
+    def as_arrays(self) -> tuple[Array, Array]:
+        """Return the positions of queries and of keys as arrays."""
+        if self.arrays is None:
+            return np.arange(self.n, dtype=I64) + int(self.shift), np.arange(self.m, dtype=I64)
+        return self.arrays
+
+    def as_options(self) -> dict[str, Array]:
+        """Return the positions as keyword arguments of `PositionBias.vjp`."""
+        return {} if self.arrays is None else dict(zip(("q_positions", "k_positions"), self.arrays, strict=True))
+
+
+def _is_consecutive(positions: Array) -> bool:
+    """Return whether positions are (N,) integers that count up by one."""
+    return positions.ndim == 1 and positions.dtype.kind == "i" and bool((np.diff(positions) == 1).all())
+
+
+def as_lengths(function: str, n: int, m: int | None) -> tuple[int, int]:
+    """Return the numbers of queries and keys; m is n if None."""
+    n = as_index(function, "n", n, 0)
+    return n, n if m is None else as_index(function, "m", m, 0)
+
+
+def read_positions(function: str, n: int, m: int, q_positions: Any, k_positions: Any) -> Positions:
+    """Return the positions that a user passed.
+
+    If only one of the two is passed, the other is 0, 1, 2, .... If none is, the queries are the last n of m positions.
+    """
+    if q_positions is None and k_positions is None:
+        return Positions(n, m, float(m - n))
+    q = _read_side(function, "q_positions", n if q_positions is None else q_positions, n)
+    k = _read_side(function, "k_positions", m if k_positions is None else k_positions, m)
+    try:
+        np.broadcast_shapes(q.shape[:-1], k.shape[:-1])
+    except ValueError:
+        batch = f"batch axes {k.shape[:-1]}"
+        fail(ValueError, function, "k_positions", batch, f"to broadcast against {q.shape[:-1]}")
+    return Positions(n, m, 0.0, (q, k))
+
+
+def _read_side(function: str, argument: str, value: Any, length: int) -> Array:
+    array = as_positions(function, argument, value)
+    check_positions(function, argument, array)
+    if array.shape[-1] != length:
+        fail(ValueError, function, argument, f"length {array.shape[-1]}", str(length))
+    return array
