@@ -1,7 +1,7 @@
-"""HIPS autograd through posenc: functions and operators of posenc, under their names, of traced arrays.
+"""Functions and operators of posenc for HIPS autograd, under their own names.
 
 `posenc.autograd` has every function of posenc that has a ``_vjp``, and every function that returns a `Bias`. They take
-what those of posenc take, `out` excepted; wherever these have a gradient there may be an array that autograd traces.
+the arguments of their namesakes, except `out`. Every array that has a gradient may be traced by autograd.
 
 >>> import autograd.numpy as np
 >>> from autograd import grad
@@ -14,18 +14,18 @@ what those of posenc take, `out` excepted; wherever these have a gradient there 
 >>> d_q.dtype, d_slopes.round(3)
 (dtype('float32'), array([0.49]))
 
-- A gradient has the dtype of its argument, whatever the dtype of the cotangent: float32 is kept.
-- All gradients of a call come from one call of its ``_vjp``, however many of its arguments are traced.
-- What posenc has no gradient for (``scale``, a mask, a width) cannot be traced: TypeError.
-- First derivatives, backwards. The ``_vjp`` functions have no gradients of their own: NotImplementedError from a second
-  derivative and from autograd's forward mode, so `check_grads` wants ``modes=["rev"], order=1``.
+- A gradient has the dtype of its argument, whatever the dtype of the cotangent: float32 stays float32.
+- One call of a ``_vjp`` computes all gradients of a call, however many of its arguments are traced.
+- A traced argument without a gradient (``scale``, a mask, a width) is a TypeError.
+- Only reverse mode and first derivatives exist. A second derivative and forward mode are a NotImplementedError, so
+  `check_grads` needs ``modes=["rev"], order=1``.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -39,10 +39,11 @@ except ImportError as error:
     raise ImportError('posenc.autograd needs HIPS autograd: pip install "posenc[autograd]"') from error
 
 Path = tuple[str | int, ...]
+"""Path of an array inside the arguments of a call: the name of an argument, then indices and names inside it."""
 
 
-class _Hole:
-    """Where a traced array was: the one of this number."""
+class _Placeholder:
+    """A traced array of the arguments, by its number."""
 
     __slots__ = ("number",)
 
@@ -51,7 +52,10 @@ class _Hole:
 
 
 class _Call:
-    """Arguments with a hole for each traced array, where those were, and what the forward leaves for the backward."""
+    """Arguments with placeholders for traced arrays, the paths of these arrays, and what the forward call saved.
+
+    A call is one node of autograd's tape, whatever the number of its traced arrays.
+    """
 
     __slots__ = ("arguments", "paths", "saved")
 
@@ -59,49 +63,51 @@ class _Call:
         self.arguments, self.paths = arguments, paths
         self.saved: Any = None
 
-    def filled(self, arrays: tuple[Any, ...]) -> dict[str, Any]:
-        return {name: _filled(value, arrays) for name, value in self.arguments.items()}
+    def with_arrays(self, arrays: tuple[Any, ...]) -> dict[str, Any]:
+        """Return the arguments with arrays in place of the placeholders."""
+        return {name: _fill(value, arrays) for name, value in self.arguments.items()}
 
 
-def _opened(value: Any, path: Path, paths: list[Path], arrays: list[Any]) -> Any:
-    """`value` with holes; traced arrays are appended to `arrays`, and where they were to `paths`."""
+def _extract(value: Any, path: Path, paths: list[Path], arrays: list[Any]) -> Any:
+    """Return `value` with placeholders; append its traced arrays to `arrays` and their paths to `paths`."""
     if isinstance(value, SequenceBox):
         value = tuple(value[i] for i in range(len(value)))
     if isbox(value):
         paths.append(path)
         arrays.append(value)
-        return _Hole(len(arrays) - 1)
+        return _Placeholder(len(arrays) - 1)
     if isinstance(value, Operator):
-        inner = {name: _opened(one, (*path, name), paths, arrays) for name, one in value._arguments.items()}
+        inner = {name: _extract(one, (*path, name), paths, arrays) for name, one in value._arguments.items()}
         return Operator(value.bias, value._make, inner)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):  # what a NamedTuple begins with has the gradient
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # RopeFrequencies: its first field has the gradient
         first, *rest = value
-        opened = (_opened(one, (*path, 1 + i), paths, arrays) for i, one in enumerate(rest))
-        return type(value)(_opened(first, path, paths, arrays), *opened)
+        others = (_extract(one, (*path, 1 + i), paths, arrays) for i, one in enumerate(rest))
+        return type(value)(_extract(first, path, paths, arrays), *others)
     if isinstance(value, tuple | list):
-        return type(value)([_opened(one, (*path, i), paths, arrays) for i, one in enumerate(value)])
+        return type(value)([_extract(one, (*path, i), paths, arrays) for i, one in enumerate(value)])
     return value
 
 
-def _filled(value: Any, arrays: tuple[Any, ...]) -> Any:
-    if isinstance(value, _Hole):
+def _fill(value: Any, arrays: tuple[Any, ...]) -> Any:
+    """Return `value` with arrays in place of the placeholders."""
+    if isinstance(value, _Placeholder):
         return arrays[value.number]
     if isinstance(value, Operator):
-        return value._make(**{name: _filled(one, arrays) for name, one in value._arguments.items()})
+        return value._make(**{name: _fill(one, arrays) for name, one in value._arguments.items()})
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_filled(one, arrays) for one in value))
+        return type(value)(*(_fill(one, arrays) for one in value))
     if isinstance(value, tuple | list):
-        return type(value)([_filled(one, arrays) for one in value])
+        return type(value)([_fill(one, arrays) for one in value])
     return value
 
 
 class Operator:
-    """A `posenc.Bias` whose arrays may be traced: for `attention` here, or to be looked at by `matrix` and `logits`.
+    """A `posenc.Bias` whose arrays may be traced, for `attention` of this module.
 
     Attributes
     ----------
     bias : Bias
-        The operator as it is now, for functions that do not trace.
+        The operator with its current arrays, for functions that do not trace.
     """
 
     __slots__ = ("_arguments", "_make", "bias")
@@ -112,47 +118,59 @@ class Operator:
     def __repr__(self) -> str:
         return f"<posenc.autograd of {self.bias!r}>"
 
-    def matrix(self, *given: Any, **options: Any) -> Any:
-        """`Bias.matrix`: float32 without ``dtype``."""
-        return _matrix(self, *given, **options)
+    def matrix(self, *args: Any, **options: Any) -> Any:
+        """Return `PositionBias.matrix`, traced; float32 without ``dtype``."""
+        return _matrix(self, *args, **options)
 
-    def logits(self, *given: Any, **options: Any) -> Any:
-        """`Bias.logits`; q and k may be traced too."""
-        return _logits(self, *given, **options)
-
-
-def _without_gradient(name: str, path: Path) -> NoReturn:
-    raise TypeError(f"{name}: {path[0]} has a traced value; expected a plain one: it has no gradient")
+    def logits(self, *args: Any, **options: Any) -> Any:
+        """Return `ContentBias.logits`, traced; q and k may be traced too."""
+        return _logits(self, *args, **options)
 
 
-def _field(kinds: tuple[Any, ...], parameters: tuple[str, ...], path: Path) -> Path | None:
-    """Where a gradient has what belongs to the argument at `path`; None if nowhere.
+def _fail_without_gradient(name: str, path: Path) -> NoReturn:
+    raise TypeError(f"{name}: {path[0]} has a traced value; expected a plain one, because it has no gradient")
 
-    What `rope` calls cos and sin belongs to the members of a pair: fields that no parameter is called by do, in order.
+
+def _gradient_path(gradient_types: tuple[Any, ...], parameters: tuple[str, ...], path: Path) -> Path | None:
+    """Return the path, inside a gradient, of the gradient of the argument at `path`; None if there is none.
+
+    A NamedTuple may have fields that are no parameters: cos and sin of `rope`. They belong to the members of a pair.
     """
     name, *rest = path
-    for kind in kinds:
-        if name in kind._fields and (not rest or isinstance(rest[-1], str)):
+    for gradient_type in gradient_types:
+        if name in gradient_type._fields and (not rest or isinstance(rest[-1], str)):
             return path
-        members = [field for field in kind._fields if field not in parameters]
-        if name not in kind._fields and len(rest) == 1 and isinstance(rest[0], int) and rest[0] < len(members):
+        members = [field for field in gradient_type._fields if field not in parameters]
+        if name in gradient_type._fields or len(rest) != 1:
+            continue
+        if isinstance(rest[0], int) and rest[0] < len(members):
             return (members[rest[0]],)
     return None
 
 
-def _first_order(name: str, *values: Any) -> None:
+def _follow(gradient: Any, path: Path) -> Any:
+    """Return the item of a gradient at `path`."""
+    item: Any = gradient
+    for step in path:
+        item = getattr(item, step) if isinstance(step, str) else item[step]
+    return item
+
+
+def _check_first_order(name: str, *values: Any) -> None:
     if any(map(isbox, values)):
         raise NotImplementedError(f"{name}: its gradient is traced; expected first derivatives only")
 
 
-def _in_dtype_of(value: Any, gradient: Any) -> Any:
-    """A gradient as autograd keeps it for `value`: its shape and dtype, and a scalar for a Python float."""
-    given = np.asarray(value)
-    if gradient is None:  # the array is there, but nothing reads it
-        return np.zeros_like(given)[()] if type(value) is not np.ndarray else np.zeros_like(given)
-    real = np.asarray(gradient)
-    found = real if given.dtype.kind in "iu" else real.astype(given.dtype, copy=False)
-    return found if type(value) is np.ndarray else found[()]
+def _as_autograd_keeps(value: Any, gradient: Any) -> Any:
+    """Return a gradient in the shape and dtype of `value`, as a scalar if `value` is a Python float."""
+    array = np.asarray(value)
+    if gradient is None:  # an array that nothing reads
+        result = np.zeros_like(array)
+    else:
+        result = np.asarray(gradient)
+        if array.dtype.kind not in "iu":
+            result = result.astype(array.dtype, copy=False)
+    return result if type(value) is np.ndarray else result[()]
 
 
 def _traced(
@@ -160,82 +178,92 @@ def _traced(
     forward: Callable[..., Any],
     backward: Callable[..., Any],
     signature: inspect.Signature,
-    kinds: tuple[Any, ...],
+    gradient_types: tuple[Any, ...],
 ) -> Callable[..., Any]:
-    """A primitive, and the function that hands it the arrays of its arguments.
+    """Return a function that adds one node to the tape.
 
-    ``forward(call, arguments)`` is the result; ``backward(call, arguments, ans, g)`` all gradients, by name.
+    ``forward(call, arguments)`` returns the result, ``backward(call, arguments, result, cotangents)`` all gradients by
+    name.
     """
     parameters = [p for p in signature.parameters.values() if p.name != "out"]
     signature = signature.replace(parameters=parameters, return_annotation=signature.empty)
     names = tuple(signature.parameters)
 
     def run(call: _Call, *arrays: Any) -> Any:
-        return forward(call, call.filled(arrays))
+        return forward(call, call.with_arrays(arrays))
 
     run.__name__ = run.__qualname__ = name
     node = primitive(run)
 
-    def of_node(argnums: tuple[int, ...], ans: Any, given: tuple[Any, ...], _: Any) -> Callable[..., Any]:
-        call, *arrays = given
+    def vjp_maker(argnums: tuple[int, ...], ans: Any, args: tuple[Any, ...], _: Any) -> Callable[..., Any]:
+        call, *arrays = args
 
         def vjp(g: Any) -> tuple[Any, ...]:
-            parts = g if isinstance(g, tuple) else (g,)
-            _first_order(name, g, *parts, *arrays)
+            cotangents = g if isinstance(g, tuple) else (g,)
+            _check_first_order(name, g, *cotangents, *arrays)
             # autograd's cotangents of complex numbers are conjugates of ours
-            parts = tuple(np.conj(part) if np.iscomplexobj(part) else part for part in parts)
-            gradients = backward(call, call.filled(tuple(arrays)), ans, parts)
-            found = []
-            for argument in argnums:
-                path = call.paths[argument - 1]
-                field = _field((type(gradients),), names, path)
-                if field is None:
-                    _without_gradient(name, path)
-                at = gradients
-                for step in field:
-                    at = getattr(at, step) if isinstance(step, str) else at[step]
-                found.append(_in_dtype_of(arrays[argument - 1], at))
-            return tuple(found)
+            cotangents = tuple(np.conj(part) if np.iscomplexobj(part) else part for part in cotangents)
+            gradients = backward(call, call.with_arrays(tuple(arrays)), ans, cotangents)
+            results = []
+            for number in (argument - 1 for argument in argnums):
+                path = call.paths[number]
+                inside = _gradient_path((type(gradients),), names, path)
+                if inside is None:
+                    _fail_without_gradient(name, path)
+                results.append(_as_autograd_keeps(arrays[number], _follow(gradients, inside)))
+            return tuple(results)
 
         return vjp
 
-    defvjp_argnums(node, of_node)
+    defvjp_argnums(node, vjp_maker)
 
-    def function(*given: Any, **options: Any) -> Any:
-        try:
-            arguments = signature.bind(*given, **options).arguments
-        except TypeError as error:
-            raise TypeError(f"{name}: {error}") from None
+    def function(*args: Any, **options: Any) -> Any:
+        arguments = _bind(name, signature, args, options)
         paths: list[Path] = []
         arrays: list[Any] = []
-        opened = {}
+        plain = {}
         for argument, value in arguments.items():
             several = (value,) if isinstance(value, Operator) and argument != "self" else value
-            opened[argument] = _opened(several, (argument,), paths, arrays)
+            plain[argument] = _extract(several, (argument,), paths, arrays)
         for path in paths:
-            if path[0] != "self" and _field(kinds, names, path) is None:
-                _without_gradient(name, path)
-        return node(_Call(opened, paths), *arrays)
+            if path[0] != "self" and _gradient_path(gradient_types, names, path) is None:
+                _fail_without_gradient(name, path)
+        return node(_Call(plain, paths), *arrays)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`posenc.{name}` of arrays that may be traced; for what it computes and takes, see there."
+    function.__doc__ = f"`posenc.{name}` for arrays that autograd traces; see there."
     function.__signature__ = signature  # type: ignore[attr-defined]
     return function
 
 
-def _function(name: str) -> Callable[..., Any]:
-    """A function and its vjp. Attention's also takes what attention returned, which the forward leaves in the call."""
+def _bind(name: str, signature: inspect.Signature, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name."""
+    try:
+        return dict(signature.bind(*args, **options).arguments)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+
+
+def _make_function(name: str) -> Callable[..., Any]:
+    """Return the traced twin of a function that has a ``_vjp``."""
     plain, vjp = getattr(posenc, name), getattr(posenc, f"{name}_vjp")
-    kind = get_type_hints(vjp)["return"]
+    returned = get_type_hints(vjp)["return"]
     signature, taken = inspect.signature(plain), inspect.signature(vjp).parameters
-    if "lse" not in taken:
-        return _traced(
-            name,
-            lambda call, arguments: plain(**arguments),
-            lambda call, arguments, ans, g: vjp(*g, **{a: v for a, v in arguments.items() if a in taken}),  # no dtype
-            signature,
-            get_args(kind) or (kind,),
-        )
+    if "lse" in taken:
+        return _make_attention(name, plain, vjp, signature, returned)
+    return _traced(
+        name,
+        lambda call, arguments: plain(**arguments),
+        lambda call, arguments, ans, g: vjp(*g, **{a: v for a, v in arguments.items() if a in taken}),  # no dtype
+        signature,
+        get_args(returned) or (returned,),
+    )
+
+
+def _make_attention(
+    name: str, plain: Callable[..., Any], vjp: Callable[..., Any], signature: inspect.Signature, gradient_type: Any
+) -> Callable[..., Any]:
+    """Return the traced twin of attention, whose gradient takes the results of the forward call."""
 
     def forward(call: _Call, arguments: dict[str, Any]) -> Any:
         returns_lse = arguments.pop("return_lse", False)
@@ -247,77 +275,79 @@ def _function(name: str) -> Callable[..., Any]:
         out, lse = call.saved
         return vjp(g[0], **arguments, out=out, lse=lse, grad_lse=(*g, None)[1])
 
-    return _traced(name, forward, backward, signature, (kind,))
+    return _traced(name, forward, backward, signature, (gradient_type,))
 
 
-def _operator(name: str) -> Callable[..., Operator]:
+def _make_operator(name: str) -> Callable[..., Operator]:
+    """Return the twin of a function that returns a `Bias`."""
     make = getattr(posenc, name)
     signature = inspect.signature(make)
 
-    def function(*given: Any, **options: Any) -> Operator:
-        try:
-            arguments = dict(signature.bind(*given, **options).arguments)
-        except TypeError as error:
-            raise TypeError(f"{name}: {error}") from None
+    def function(*args: Any, **options: Any) -> Operator:
+        arguments = _bind(name, signature, args, options)
         plain = {a: one.bias if isinstance(one, Operator) else getval(one) for a, one in arguments.items()}
         bias = make(**plain)
         for argument, one in arguments.items():
             if isbox(one) and argument not in bias.arrays._fields:
-                _without_gradient(name, (argument,))
+                _fail_without_gradient(name, (argument,))
         return Operator(bias, make, arguments)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`posenc.{name}` of arrays that may be traced, an `Operator`; see there."
+    function.__doc__ = f"`posenc.{name}` for arrays that autograd traces; returns an `Operator`."
     function.__signature__ = signature.replace(return_annotation=Operator)  # type: ignore[attr-defined]
     return function
 
 
-class _OfMatrix(NamedTuple):
+class _MatrixGradient(NamedTuple):
     self: Any
 
 
-class _OfLogits(NamedTuple):
+class _LogitsGradient(NamedTuple):
     self: Any
     q: Any
     k: Any
 
 
-def _back_from_matrix(call: _Call, arguments: dict[str, Any], ans: Any, g: tuple[Any, ...]) -> _OfMatrix:
+def _matrix_vjp(call: _Call, arguments: dict[str, Any], ans: Any, g: tuple[Any, ...]) -> _MatrixGradient:
     bias = arguments.pop("self")
     arguments.pop("dtype", None)
-    return _OfMatrix(bias.vjp(*g, **arguments))
+    return _MatrixGradient(bias.vjp(*g, **arguments))
 
 
-def _back_from_logits(call: _Call, arguments: dict[str, Any], ans: Any, g: tuple[Any, ...]) -> _OfLogits:
+def _logits_vjp(call: _Call, arguments: dict[str, Any], ans: Any, g: tuple[Any, ...]) -> _LogitsGradient:
     gradients = arguments.pop("self").logits_vjp(*g, **arguments)
-    return _OfLogits(gradients, gradients.q, gradients.k)
+    return _LogitsGradient(gradients, gradients.q, gradients.k)
 
 
 _matrix = _traced(
     "matrix",
     lambda call, arguments: arguments.pop("self").matrix(**arguments),
-    _back_from_matrix,
-    inspect.signature(posenc.Bias.matrix),
-    (_OfMatrix,),
+    _matrix_vjp,
+    inspect.signature(posenc.PositionBias.matrix),
+    (_MatrixGradient,),
 )
 _logits = _traced(
     "logits",
     lambda call, arguments: arguments.pop("self").logits(**arguments),
-    _back_from_logits,
-    inspect.signature(posenc.Bias.logits),
-    (_OfLogits,),
+    _logits_vjp,
+    inspect.signature(posenc.ContentBias.logits),
+    (_LogitsGradient,),
 )
 
 
 def _returns_bias(function: Any) -> bool:
-    return inspect.isfunction(function) and inspect.signature(function).return_annotation in ("Bias", posenc.Bias)
+    if not inspect.isfunction(function):
+        return False
+    returned = get_type_hints(function).get("return")
+    kind = get_origin(returned) or returned
+    return isinstance(kind, type) and issubclass(kind, posenc.Bias)
 
 
 _FUNCTIONS = [name for name in vars(posenc) if hasattr(posenc, f"{name}_vjp")]
 _OPERATORS = [name for name, function in vars(posenc).items() if _returns_bias(function)]
 __all__ = ["Operator", *_FUNCTIONS, *_OPERATORS]
-globals().update({name: _function(name) for name in _FUNCTIONS})
-globals().update({name: _operator(name) for name in _OPERATORS})
+globals().update({name: _make_function(name) for name in _FUNCTIONS})
+globals().update({name: _make_operator(name) for name in _OPERATORS})
 
 if TYPE_CHECKING:
 
