@@ -1,4 +1,4 @@
-"""Threads and instruction sets: what runs a call, never what it returns."""
+"""Control of the threads and the instruction set that run a call."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import _core
-from ._core_api.arguments import as_index, fail_value
+from ._core_api.arguments import as_index, check_choice, fail_value
 from ._core_api.constants import MOST_THREADS
 
 __all__ = ["build_flags", "get_num_threads", "isa", "isas", "set_num_threads", "threads", "use_isa"]
 
 
 def _cgroup_quota() -> float:
-    """CPUs that the control group of this process grants, or infinity."""
+    """Return the number of CPUs that the control group of this process grants, or infinity."""
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -33,10 +33,22 @@ def _default_threads() -> int:
 
 
 def set_num_threads(n: int) -> None:
-    """Let each call use at most `n` threads. Results are the same, bit for bit, for every `n`.
+    """Set the number of threads that one call may use.
 
-    The default is the environment variable ``POSENC_NUM_THREADS``, else the smaller of the CPUs that this process may
-    run on and the quota of its control group. Small calls use one thread whatever is set.
+    Results are equal, bit for bit, for every `n`. Small calls use one thread.
+
+    The default is the environment variable ``POSENC_NUM_THREADS``. Without it, the default is the number of CPUs that
+    this process may run on, or the quota of its control group if that is smaller.
+
+    Parameters
+    ----------
+    n : int
+        At least 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A number that is not an integer, below 1, or larger than the pool can be.
 
     Examples
     --------
@@ -47,21 +59,23 @@ def set_num_threads(n: int) -> None:
     1
     >>> posenc.set_num_threads(before)
     """
-    number = as_index("set_num_threads", "n", n, 1)
-    if number > MOST_THREADS:
-        fail_value(ValueError, "set_num_threads", "n", number, f"at most {MOST_THREADS}")
-    _core.set_threads(number)
+    _core.set_threads(as_index("set_num_threads", "n", n, 1, MOST_THREADS))
 
 
 def get_num_threads() -> int:
-    """How many threads a call may use."""
+    """Return the number of threads that one call may use."""
     count: int = _core.threads()
     return count
 
 
 @contextmanager
 def threads(n: int) -> Iterator[None]:
-    """``with posenc.threads(n):`` at most `n` threads inside the block, for the whole process.
+    """Set the number of threads inside a ``with`` block, for the whole process.
+
+    Parameters
+    ----------
+    n : int
+        As in `set_num_threads`.
 
     Examples
     --------
@@ -79,19 +93,19 @@ def threads(n: int) -> Iterator[None]:
 
 
 def isa() -> str:
-    """Name of the kernel variant in use: "base", "avx2" or "avx512" (on aarch64 "base" is NEON)."""
+    """Return the instruction set in use: "base", "avx2" or "avx512" (on aarch64 "base" is NEON)."""
     name: str = _core.isa()
     return name
 
 
 def isas() -> tuple[str, ...]:
-    """Names of the variants that this machine can run, slowest first."""
+    """Return the instruction sets that this machine can run, the slowest first."""
     names: tuple[str, ...] = _core.isas()
     return names
 
 
 def build_flags() -> str:
-    """Compiler and flags that built the kernels, for bug reports.
+    """Return the compiler and the flags that built the kernels, for bug reports.
 
     Examples
     --------
@@ -105,10 +119,19 @@ def build_flags() -> str:
 
 @contextmanager
 def use_isa(name: str) -> Iterator[None]:
-    """``with posenc.use_isa("base"):`` that variant inside the block, for the whole process.
+    """Use another instruction set inside a ``with`` block, for the whole process.
 
-    The environment variable ``POSENC_ISA`` chooses one for the whole run. A name that does not exist or that this
-    machine cannot run is a ValueError.
+    The environment variable ``POSENC_ISA`` sets it for the whole run.
+
+    Parameters
+    ----------
+    name : str
+        One of `isas`.
+
+    Raises
+    ------
+    ValueError
+        A name that does not exist, or an instruction set that this machine cannot run.
 
     Examples
     --------
@@ -117,8 +140,7 @@ def use_isa(name: str) -> Iterator[None]:
     ...     posenc.isa()
     'base'
     """
-    if name not in isas():
-        fail_value(ValueError, "use_isa", "name", name, "one of " + ", ".join(isas()))
+    check_choice("use_isa", "name", name, isas())
     before = isa()
     _core.set_isa(name)
     try:
@@ -127,19 +149,18 @@ def use_isa(name: str) -> Iterator[None]:
         _core.set_isa(before)
 
 
-def _from_environment() -> None:
-    wanted = os.environ.get("POSENC_NUM_THREADS", "")
-    if wanted:
-        if not wanted.isdecimal() or not 1 <= int(wanted) <= MOST_THREADS:
-            fail_value(ValueError, "posenc", "POSENC_NUM_THREADS", wanted, f"a whole number from 1 to {MOST_THREADS}")
-        set_num_threads(int(wanted))
-    else:
+def _read_environment() -> None:
+    count = os.environ.get("POSENC_NUM_THREADS", "")
+    if not count:
         set_num_threads(_default_threads())
+    elif count.isdecimal() and 1 <= int(count) <= MOST_THREADS:
+        set_num_threads(int(count))
+    else:
+        fail_value(ValueError, "posenc", "POSENC_NUM_THREADS", count, f"an integer from 1 to {MOST_THREADS}")
     name = os.environ.get("POSENC_ISA", "")
     if name:
-        if name not in isas():
-            fail_value(ValueError, "posenc", "POSENC_ISA", name, "one of " + ", ".join(isas()))
+        check_choice("posenc", "POSENC_ISA", name, isas())
         _core.set_isa(name)
 
 
-_from_environment()
+_read_environment()

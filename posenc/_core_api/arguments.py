@@ -118,6 +118,14 @@ def as_float64(function: str, argument: str, value: Any) -> Float64:
     return as_data(function, argument, value).astype(F64, copy=False)
 
 
+def as_grad(function: str, grad: Any, shape: tuple[int, ...]) -> Array:
+    """Return the argument `grad`, the cotangent of a result of this shape."""
+    array = as_data(function, "grad", grad)
+    if array.shape != shape:
+        fail(ValueError, function, "grad", f"shape {array.shape}", str(shape))
+    return array
+
+
 def cast_operand(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return an operand for arithmetic in `dtype`; the kernels widen half precision themselves, so it stays."""
     if dtype.char == "d":

@@ -1,8 +1,8 @@
-"""Positions from convolutions: what zeros beyond the ends tell the tokens near them, in a sequence and in an image."""
+"""Depthwise convolutions, whose zero padding tells tokens their distance from the ends of a sequence or an image."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from .._core_api.arguments import (
     Array,
     as_bool,
     as_data,
+    as_grad,
     as_index,
     cast_operand,
     check_choice,
@@ -32,9 +33,11 @@ __all__ = [
     "conv_position_vjp",
 ]
 
+Padding = Literal["zero", "circular", "replicate"]
+
 
 class ConvPositionGradient(NamedTuple):
-    """Gradients of `conv_position`, each in its argument's dtype; `bias` is None where there was none."""
+    """Gradients of `conv_position`, each in its argument's dtype; `bias` is None without a bias."""
 
     x: Array
     kernel: Array
@@ -42,7 +45,7 @@ class ConvPositionGradient(NamedTuple):
 
 
 class ConvPosition2dGradient(NamedTuple):
-    """Gradients of `conv_position_2d`, each in its argument's dtype; `bias` is None where there was none."""
+    """Gradients of `conv_position_2d`, each in its argument's dtype; `bias` is None without a bias."""
 
     x: Array
     kernel: Array
@@ -50,126 +53,134 @@ class ConvPosition2dGradient(NamedTuple):
 
 
 class _Grid(NamedTuple):
-    """A convolution on (..., height, width, d): the arguments of both functions, checked."""
+    """The tokens of x as a grid, which follows a prefix. A sequence is a grid of one row without a prefix."""
 
-    x: Array
-    """As it was given, with the prefix."""
-    kernel: Array
-    """(rows, columns, d) in the dtype of the arithmetic."""
-    bias: Array | None
-    given: tuple[Array, Array | None]
-    """Kernel and bias as they were given."""
     height: int
     width: int
     prefix: int
-    top: int
-    left: int
-    padding: int
-    residual: bool
 
-    def cut(self, array: Array) -> Array:
-        """The tokens of the grid; a view, since splitting an axis needs no copy."""
+    def view(self, array: Array) -> Array:
+        """View the tokens of the grid as (..., height, width, d)."""
         return array[..., self.prefix :, :].reshape(*array.shape[:-2], self.height, self.width, array.shape[-1])
 
 
-def _grid(
+class _Convolution(NamedTuple):
+    """The checked arguments of `conv_position` or `conv_position_2d`."""
+
+    x: Array
+    kernel: Array
+    """(d, rows, columns), with one row for a sequence."""
+    bias: Array | None
+    grid: _Grid
+    top: int
+    left: int
+    padding: Padding
+    residual: bool
+
+    def kernel_by_tap(self) -> Array:
+        """Return the kernel as (rows, columns, d) in the dtype of the arithmetic."""
+        return self.kernel.transpose(1, 2, 0).astype(compute_dtype(self.x), order="C")
+
+
+def _read_convolution(
     function: str,
-    x: Any,
-    kernel: Any,
-    bias: Any,
-    size: tuple[Any, Any, Any] | None,
-    padding: Any,
-    left: Any,
-    residual: Any,
-) -> _Grid:
-    """Both functions' arguments as one grid; a sequence, `size` None, is a grid of one row."""
+    x: npt.ArrayLike,
+    kernel: npt.ArrayLike,
+    bias: npt.ArrayLike | None,
+    padding: Padding,
+    residual: bool,
+    *,
+    size: tuple[int, int, int] | None = None,
+    left: int | None = None,
+) -> _Convolution:
+    """Check the arguments of a convolution of a grid, or without `size` (height, width, prefix) of a sequence."""
     check_choice(function, "padding", padding, PADDINGS)
-    data, taps = as_data(function, "x", x), as_data(function, "kernel", kernel)
-    if data.ndim < 2:
-        fail(ValueError, function, "x", f"{data.ndim} axes", "at least 2, (..., N, d)")
-    n, d = data.shape[-2:]
-    axes = ("d", "taps") if size is None else ("d", "rows", "columns")
-    if taps.ndim != len(axes):
-        fail(ValueError, function, "kernel", f"{taps.ndim} axes", f"{len(axes)}, ({', '.join(axes)})")
-    if taps.shape[0] != d:
-        fail(ValueError, function, "kernel", f"{taps.shape[0]} channels", f"{d}, as x")
-    if 0 in taps.shape[1:]:
-        fail(ValueError, function, "kernel", f"shape {taps.shape}", "at least one tap")
-    height, width, prefix = 1, n, 0
-    if size is not None:
-        height, width, prefix = (
-            as_index(function, name, value, 0) for name, value in zip(("height", "width", "prefix"), size, strict=True)
-        )
-        if n != prefix + height * width:
-            fail(ValueError, function, "x", f"{n} tokens", f"{prefix + height * width}, prefix + height * width")
-    rows, columns = taps.shape[1:] if size is not None else (1, taps.shape[1])
+    x, kernel = as_data(function, "x", x), as_data(function, "kernel", kernel)
+    if x.ndim < 2:
+        fail(ValueError, function, "x", f"{x.ndim} axes", "at least 2, (..., N, d)")
+    n, d = x.shape[-2:]
+    _check_kernel(function, kernel, ("d", "taps") if size is None else ("d", "rows", "columns"), d)
+    grid = _Grid(1, n, 0) if size is None else _read_grid(function, n, *size)
+    if size is None:
+        kernel = kernel[:, None]
+    _, rows, columns = kernel.shape
     top, before = (rows - 1) // 2, (columns - 1) // 2
     if left is not None:
         before = as_index(function, "left", left, 0)
         if before >= columns:
             fail_value(ValueError, function, "left", before, f"less than {columns}, the taps of the kernel")
-    if padding == "circular" and height * width:
-        for length, reach in ((height, rows - 1 - top), (width, max(before, columns - 1 - before))):
-            if reach > length:
-                fail(
-                    ValueError, function, "kernel", f"taps that reach {reach} tokens past the end",
-                    f"at most {length}: circular padding goes around once",
-                )  # fmt: skip
-    offset = None if bias is None else as_data(function, "bias", bias)
-    if offset is not None and offset.shape != (d,):
-        fail(ValueError, function, "bias", f"shape {offset.shape}", str((d,)))
-    dtype = compute_dtype(data)
-    return _Grid(
-        data,
-        np.moveaxis(taps.reshape(d, rows, columns), 0, -1).astype(dtype, order="C"),
-        None if offset is None else cast_operand(offset, dtype),
-        (taps, offset),
-        height,
-        width,
-        prefix,
-        top,
-        before,
-        PADDINGS.index(padding),
-        as_bool(function, "residual", residual),
-    )
+    if padding == "circular" and grid.height * grid.width:
+        _check_reach(function, grid.height, rows - 1 - top)
+        _check_reach(function, grid.width, max(before, columns - 1 - before))
+    bias = None if bias is None else as_data(function, "bias", bias)
+    if bias is not None and bias.shape != (d,):
+        fail(ValueError, function, "bias", f"shape {bias.shape}", str((d,)))
+    return _Convolution(x, kernel, bias, grid, top, before, padding, as_bool(function, "residual", residual))
 
 
-def _forward(function: str, grid: _Grid, out: Any) -> Array:
-    out, buffer = prepare_out(function, out, grid.x.shape, grid.x.dtype, (grid.x, *grid.given))
+def _check_kernel(function: str, kernel: Array, axes: tuple[str, ...], d: int) -> None:
+    if kernel.ndim != len(axes):
+        fail(ValueError, function, "kernel", f"{kernel.ndim} axes", f"{len(axes)}, ({', '.join(axes)})")
+    if kernel.shape[0] != d:
+        fail(ValueError, function, "kernel", f"{kernel.shape[0]} channels", f"{d}, as x")
+    if 0 in kernel.shape[1:]:
+        fail(ValueError, function, "kernel", f"shape {kernel.shape}", "at least one tap")
+
+
+def _read_grid(function: str, n: int, height: int, width: int, prefix: int) -> _Grid:
+    height, width = as_index(function, "height", height, 0), as_index(function, "width", width, 0)
+    prefix = as_index(function, "prefix", prefix, 0)
+    if n != prefix + height * width:
+        fail(ValueError, function, "x", f"{n} tokens", f"{prefix + height * width}, prefix + height * width")
+    return _Grid(height, width, prefix)
+
+
+def _check_reach(function: str, length: int, reach: int) -> None:
+    if reach > length:
+        has, expected = (
+            f"taps that reach {reach} tokens past the end",
+            f"at most {length}, because circular padding goes around once",
+        )
+        fail(ValueError, function, "kernel", has, expected)
+
+
+def _convolve(function: str, c: _Convolution, out: Array | None) -> Array:
+    x, grid = c.x, c.grid
+    out, buffer = prepare_out(function, out, x.shape, x.dtype, (x, c.kernel, c.bias))
     if buffer.size:
+        bias = None if c.bias is None else cast_operand(c.bias, compute_dtype(x))
         _core.convolution(
-            function, grid.cut(grid.x), grid.kernel, grid.bias, grid.cut(buffer),
-            grid.top, grid.left, grid.padding, grid.residual, 0,
+            function, grid.view(x), c.kernel_by_tap(), bias, grid.view(buffer),
+            c.top, c.left, PADDINGS.index(c.padding), c.residual, 0,
         )  # fmt: skip
-        buffer[..., : grid.prefix, :] = grid.x[..., : grid.prefix, :]
+        buffer[..., : grid.prefix, :] = x[..., : grid.prefix, :]
     return finish_out(out, buffer)
 
 
-def _gradient(function: str, grad: Any, grid: _Grid) -> tuple[Array, Array, Array | None]:
-    cotangent = as_data(function, "grad", grad)
-    if cotangent.shape != grid.x.shape:
-        fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(grid.x.shape))
-    cotangent = cast_operand(cotangent, compute_dtype(grid.x))
-    dtype = grid.x.dtype.newbyteorder("=")
-    dx = np.empty(grid.x.shape, dtype)
-    rows, columns, d = grid.kernel.shape
-    dkernel, dbias = np.zeros((rows, columns, d)), np.zeros(d)
-    if dx.size:
-        # the transpose reads the kernel backwards; what a replicated token was read for goes back to it
-        transposed = PADDINGS.index("zero") if PADDINGS[grid.padding] == "replicate" else grid.padding
+def _gradients(function: str, grad: npt.ArrayLike, c: _Convolution) -> tuple[Array, Array, Array | None]:
+    """Return the gradients with respect to x, kernel (d, rows, columns) and bias."""
+    x, kernel, bias, grid = c.x, c.kernel, c.bias, c.grid
+    grad = cast_operand(as_grad(function, grad, x.shape), compute_dtype(x))
+    by_tap = c.kernel_by_tap()
+    rows, columns, d = by_tap.shape
+    d_x = np.empty(x.shape, x.dtype.newbyteorder("="))
+    d_kernel, d_bias = np.zeros(by_tap.shape), np.zeros(d)
+    if d_x.size:
+        # The transpose reverses the kernel. For "replicate" it is a convolution with zeros, of which the results beyond
+        # the ends are added to the tokens that were replicated (fold).
+        fold = c.padding == "replicate"
         _core.convolution(
-            function, grid.cut(cotangent), grid.kernel[::-1, ::-1], None, grid.cut(dx), rows - 1 - grid.top,
-            columns - 1 - grid.left, transposed, grid.residual, PADDINGS[grid.padding] == "replicate",
+            function, grid.view(grad), by_tap[::-1, ::-1], None, grid.view(d_x), rows - 1 - c.top,
+            columns - 1 - c.left, PADDINGS.index("zero" if fold else c.padding), c.residual, fold,
         )  # fmt: skip
-        dx[..., : grid.prefix, :] = cotangent[..., : grid.prefix, :]
+        d_x[..., : grid.prefix, :] = grad[..., : grid.prefix, :]
         _core.convolution_vjp(
-            function, grid.cut(cotangent), grid.cut(grid.x), dkernel, dbias, grid.top, grid.left, grid.padding
+            function, grid.view(grad), grid.view(x), d_kernel, d_bias, c.top, c.left, PADDINGS.index(c.padding)
         )
-    kernel, bias = grid.given
     return (
-        dx,
-        np.moveaxis(dkernel, -1, 0).reshape(kernel.shape).astype(kernel.dtype.newbyteorder("="), order="C"),
-        None if bias is None else dbias.astype(bias.dtype.newbyteorder("="), copy=False),
+        d_x,
+        d_kernel.transpose(2, 0, 1).astype(kernel.dtype.newbyteorder("="), order="C"),
+        None if bias is None else d_bias.astype(bias.dtype.newbyteorder("="), copy=False),
     )
 
 
@@ -178,26 +189,28 @@ def conv_position(
     kernel: npt.ArrayLike,
     bias: npt.ArrayLike | None = None,
     *,
-    padding: str = "zero",
+    padding: Padding = "zero",
     left: int | None = None,
     residual: bool = False,
     out: Array | None = None,
 ) -> Array:
-    """Depthwise convolution along the sequence: ``y[n] = bias + sum_t kernel[:, t] x[n + t - left]``.
+    """Convolve each channel along the sequence, so that padding tells tokens their position.
+
+    ``y[n] = bias + sum_t kernel[:, t] x[n + t - left]``.
 
     Parameters
     ----------
     x : array (..., N, d)
-        Tokens. Those that only pad a batch must be zero, or they leak into their neighbours.
+        Tokens. Padding tokens must be zero, because tokens read their neighbours.
     kernel : array (d, taps)
-        One kernel for each channel, not reversed (a cross-correlation, as everywhere in deep learning).
+        One kernel for each channel. It is not reversed: this is a cross-correlation, as usual in deep learning.
     bias : array (d,), optional
         Added to every token.
     padding : {"zero", "circular", "replicate"}
-        What is read beyond the ends: 0, the other end, or the last token there is.
+        Values beyond the ends: 0, tokens from the other end, or the nearest token.
     left : int, optional
-        How many taps stand before the token itself, ``0 <= left < taps``; ``(taps - 1) // 2`` unless given.
-        ``taps - 1`` is causal.
+        Number of taps before the token itself, ``0 <= left < taps``; ``(taps - 1) // 2`` by default. ``taps - 1`` is
+        causal.
     residual : bool
         Add `x` to the result.
     out : array (..., N, d), optional
@@ -211,22 +224,22 @@ def conv_position(
     Raises
     ------
     TypeError
-        A dtype that is none of the four, a `left` that is no integer, a `residual` that is no bool.
+        A dtype that is not one of the four, a `left` that is not an integer, a `residual` that is not a bool.
     ValueError
         Shapes that do not fit, no taps, `left` out of range, an unknown padding, circular padding with taps that reach
-        further past an end than the sequence is long. Zeros and replicas may be read at any distance.
+        further past an end than the sequence is long. Other paddings have no such limit.
 
     Notes
     -----
-    Zero padding is what tells position: Islam, Jia and Bruce 2020, "How much position information do convolutional
-    neural networks encode?". Each layer carries the ends ``(taps - 1) / 2`` tokens further in. A circular convolution
-    commutes with cyclic shifts and so knows no position; replicate leaks nothing where the tokens are alike, but is not
-    equivariant either.
+    Zero padding contains the information about positions: Islam, Jia and Bruce 2020, "How much position information do
+    convolutional neural networks encode?". Each layer carries it ``(taps - 1) / 2`` tokens further from the ends. A
+    circular convolution commutes with cyclic shifts, so it has no such information. With "replicate" equal tokens have
+    equal results, but the convolution does not commute with shifts.
 
     References disagree about even kernels. wav2vec 2.0 (Baevski et al. 2020) pads ``taps // 2`` and drops the last
-    output: ``left=taps // 2``. fairseq's ConvS2S (Gehring et al. 2017) encoder has the default; its decoder is causal.
-    wav2vec 2.0's own convolution has 16 groups that mix 48 or 64 channels each, then GELU: this one is depthwise, a
-    group per channel, and is no substitute for trained weights of that kind. A torch weight (d, 1, taps) is
+    output: ``left=taps // 2``. The encoder of fairseq's ConvS2S (Gehring et al. 2017) has the default; its decoder is
+    causal. wav2vec 2.0's own convolution has 16 groups that mix 48 or 64 channels each, then GELU. This convolution has
+    a group per channel, so weights of wav2vec 2.0 do not fit it. A torch weight (d, 1, taps) is
     ``kernel = weight[:, 0]``.
 
     Examples
@@ -238,7 +251,7 @@ def conv_position(
     array([3., 3., 3., 3., 3.])
     """
     function = "conv_position"
-    return _forward(function, _grid(function, x, kernel, bias, None, padding, left, residual), out)
+    return _convolve(function, _read_convolution(function, x, kernel, bias, padding, residual, left=left), out)
 
 
 def conv_position_vjp(
@@ -247,28 +260,31 @@ def conv_position_vjp(
     kernel: npt.ArrayLike,
     bias: npt.ArrayLike | None = None,
     *,
-    padding: str = "zero",
+    padding: Padding = "zero",
     left: int | None = None,
     residual: bool = False,
 ) -> ConvPositionGradient:
-    """Gradient of `conv_position`: ``dkernel[:, t] = sum_n grad[n] x[n + t - left]``, ``dbias = sum_n grad[n]``.
+    """Return the gradients of `conv_position`.
+
+    ``dkernel[:, t] = sum_n grad[n] x[n + t - left]``, ``dbias = sum_n grad[n]``, and ``dx`` is the convolution of
+    `grad` with the reversed kernel.
 
     Parameters
     ----------
     grad : array (..., N, d)
-        Cotangent of the result; the other arguments are those of `conv_position`.
+        Cotangent of the result. The other arguments are those of `conv_position`.
 
     Returns
     -------
     ConvPositionGradient
-        ``x``, ``kernel`` and ``bias``, each in its argument's dtype, ``bias`` None where there was none. ``dx`` is the
-        convolution with the kernel reversed; what was read of a replica goes to the token that it copies. Sums over
-        tokens are float32 (float64 for float64 data) over 64 of them and float64 beyond.
+        ``x``, ``kernel`` and ``bias``, each in its argument's dtype; ``bias`` is None without a bias. The gradients of
+        replicated values are added to that of the replicated token. Sums over tokens are float32 (float64 for float64
+        data) over 64 tokens and float64 beyond.
 
     Raises
     ------
     TypeError, ValueError
-        As `conv_position`; also where `grad` does not have the shape of `x`.
+        As `conv_position`. Also if `grad` does not have the shape of `x`.
 
     Examples
     --------
@@ -278,9 +294,9 @@ def conv_position_vjp(
     array([[4., 5., 4.]])
     """
     function = "conv_position_vjp"
-    return ConvPositionGradient(
-        *_gradient(function, grad, _grid(function, x, kernel, bias, None, padding, left, residual))
-    )
+    convolution = _read_convolution(function, x, kernel, bias, padding, residual, left=left)
+    d_x, d_kernel, d_bias = _gradients(function, grad, convolution)
+    return ConvPositionGradient(d_x, d_kernel[:, 0], d_bias)
 
 
 def conv_position_2d(
@@ -291,11 +307,13 @@ def conv_position_2d(
     height: int,
     width: int,
     prefix: int = 0,
-    padding: str = "zero",
+    padding: Padding = "zero",
     residual: bool = True,
     out: Array | None = None,
 ) -> Array:
-    """PEG, on a grid of tokens: ``y[i, j] = x[i, j] + bias + sum_ab kernel[:, a, b] x[i + a - top, j + b - left]``.
+    """Convolve each channel of an image of tokens: a position encoding generator (PEG).
+
+    ``y[i, j] = x[i, j] + bias + sum_ab kernel[:, a, b] x[i + a - top, j + b - left]``.
 
     Parameters
     ----------
@@ -306,13 +324,13 @@ def conv_position_2d(
     bias : array (d,), optional
         Added to every token of the grid.
     height, width : int
-        Of the grid.
+        Size of the grid.
     prefix : int
-        So many tokens at the front (class token, registers) are copied as they are.
+        Number of tokens before the grid (class token, registers), which are copied to the result.
     padding : {"zero", "circular", "replicate"}
-        What is read beyond the edges: 0, the opposite edge, or the nearest token.
+        Values beyond the edges: 0, tokens from the opposite edge, or the nearest token.
     residual : bool
-        Add `x` to the result, once; the prefix is never added.
+        Add `x` to the result. The prefix is copied in both cases.
     out : array, shape of `x`, optional
         Filled and returned.
 
@@ -324,7 +342,7 @@ def conv_position_2d(
     Raises
     ------
     TypeError
-        A dtype that is none of the four, sizes that are no integers, a `residual` that is no bool.
+        A dtype that is not one of the four, sizes that are not integers, a `residual` that is not a bool.
     ValueError
         Shapes that do not fit, negative sizes, no taps, an unknown padding, circular padding with taps that reach
         further past an edge than the grid is long.
@@ -332,10 +350,10 @@ def conv_position_2d(
     Notes
     -----
     Chu et al. 2021, "Conditional positional encodings for vision transformers" (CPVT), section 3.2: the position
-    encoding generator is a 3 x 3 depthwise convolution with zeros around and the tokens added, after the first block.
-    Twins' ``PosCNN`` adds the tokens where its stride is 1, and so does this. The zeros are what tells position (Islam,
-    Jia and Bruce 2020): with circular padding the grid is a torus and no token knows where it is. A torch weight
-    (d, 1, rows, columns) is ``kernel = weight[:, 0]``.
+    encoding generator is a 3 x 3 depthwise convolution with zero padding, to which the tokens are added, after the
+    first block. Twins' ``PosCNN`` adds the tokens if its stride is 1, as here. Zero padding contains the information
+    about positions (Islam, Jia and Bruce 2020); with circular padding the grid is a torus and has no such information.
+    A torch weight (d, 1, rows, columns) is ``kernel = weight[:, 0]``.
 
     Examples
     --------
@@ -349,8 +367,8 @@ def conv_position_2d(
            [ 5.,  7.,  7.,  5.]])
     """
     function = "conv_position_2d"
-    grid = _grid(function, x, kernel, bias, (height, width, prefix), padding, None, residual)
-    return _forward(function, grid, out)
+    size = height, width, prefix
+    return _convolve(function, _read_convolution(function, x, kernel, bias, padding, residual, size=size), out)
 
 
 def conv_position_2d_vjp(
@@ -362,26 +380,28 @@ def conv_position_2d_vjp(
     height: int,
     width: int,
     prefix: int = 0,
-    padding: str = "zero",
+    padding: Padding = "zero",
     residual: bool = True,
 ) -> ConvPosition2dGradient:
-    """Gradient of `conv_position_2d`: ``dkernel[:, a, b] = sum_ij grad[i, j] x[i + a - top, j + b - left]``.
+    """Return the gradients of `conv_position_2d`.
+
+    ``dkernel[:, a, b] = sum_ij grad[i, j] x[i + a - top, j + b - left]``, ``dbias = sum_ij grad[i, j]``.
 
     Parameters
     ----------
     grad : array, shape of `x`
-        Cotangent of the result; the other arguments are those of `conv_position_2d`.
+        Cotangent of the result. The other arguments are those of `conv_position_2d`.
 
     Returns
     -------
     ConvPosition2dGradient
-        ``x``, ``kernel`` and ``bias``, each in its argument's dtype, ``bias`` None where there was none. The prefix of
+        ``x``, ``kernel`` and ``bias``, each in its argument's dtype; ``bias`` is None without a bias. The prefix of
         ``x`` is that of `grad`.
 
     Raises
     ------
     TypeError, ValueError
-        As `conv_position_2d`; also where `grad` does not have the shape of `x`.
+        As `conv_position_2d`. Also if `grad` does not have the shape of `x`.
 
     Examples
     --------
@@ -393,5 +413,6 @@ def conv_position_2d_vjp(
             [ 6.,  8.,  6.]]])
     """
     function = "conv_position_2d_vjp"
-    grid = _grid(function, x, kernel, bias, (height, width, prefix), padding, None, residual)
-    return ConvPosition2dGradient(*_gradient(function, grad, grid))
+    size = height, width, prefix
+    convolution = _read_convolution(function, x, kernel, bias, padding, residual, size=size)
+    return ConvPosition2dGradient(*_gradients(function, grad, convolution))

@@ -1,9 +1,9 @@
-"""Tables: a row for each position, and n rows that reach n * n positions."""
+"""Table lookups: one row per position, and n rows for n * n positions."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,10 @@ from .. import _core
 from .._core_api.arguments import (
     I64,
     Array,
+    Float64,
     as_array,
     as_data,
+    as_grad,
     as_index,
     as_number,
     cast_operand,
@@ -26,8 +28,7 @@ from .._core_api.arguments import (
 
 __all__ = ["HierarchicalGradient", "LearnedGradient", "hierarchical", "hierarchical_vjp", "learned", "learned_vjp"]
 
-Ids = npt.NDArray[np.int64]
-Weights = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
 
 
 class LearnedGradient(NamedTuple):
@@ -42,26 +43,25 @@ class HierarchicalGradient(NamedTuple):
     table: Array
 
 
-def as_table(function: str, table: Any) -> Array:
+def read_table(function: str, table: npt.ArrayLike) -> Array:
     array = as_data(function, "table", table)
     if array.ndim != 2:
         fail(ValueError, function, "table", f"{array.ndim} axes", "2: a row for each position")
     return array
 
 
-def as_ids(function: str, positions: Any, limit: int) -> Ids:
-    """Ids of rows below `limit` as int64; ``n`` means 0..n-1."""
+def _read_ids(function: str, positions: npt.ArrayLike, limit: int) -> Indices:
+    """Return positions from 0 to limit - 1 as int64; an int n means 0 .. n-1."""
     expected = f"ids of at least 0 and below {limit}"
     array = positions if isinstance(positions, np.ndarray) else as_array(function, "positions", positions)
     kind = array.dtype.kind
     if array.ndim == 0 and kind in "iu":
         if int(array) > limit:
             fail(IndexError, function, "positions", f"id {int(array) - 1}", expected)
-        count = as_index(function, "positions", int(array), 0)
-        return np.arange(count, dtype=I64)
+        return np.arange(as_index(function, "positions", int(array), 0), dtype=I64)
     if kind not in "iu":
         if isinstance(positions, list | tuple) and array.size == 0 and array.ndim:
-            return array.astype(I64)  # NumPy calls an empty list float64
+            return array.astype(I64)  # the dtype of an empty list is float64
         if isinstance(positions, list | tuple) and kind == "O" and all(type(p) is int for p in array.flat):
             fail(IndexError, function, "positions", f"id {max(array.flat, key=abs)}", expected)
         fail(TypeError, function, "positions", f"dtype {array.dtype}", "integers")
@@ -71,97 +71,106 @@ def as_ids(function: str, positions: Any, limit: int) -> Ids:
     return array.astype(I64, copy=False)
 
 
-def gathered(
-    function: str, grad: Any, table: Array, ids: Ids, entries: tuple[Ids, Ids, Weights | None] | None = None
-) -> Array:
-    """``dtable[r] = sum of weight * grad[position]`` over the entries (row, position, weight) of row r, in their order.
+class Entries(NamedTuple):
+    """Products ``weight * grad[position]`` that are added to rows of the table."""
 
-    Without entries each position is one, of the row of its id, with weight 1. A stable sort brings the entries of a
-    row together, so that every row is one sum in float64 whatever the number of threads, and no row is zeroed twice.
+    row: Indices
+    position: Indices
+    weight: Float64
+
+
+def scatter_add(function: str, grad: npt.ArrayLike, table: Array, ids: Indices, entries: Entries | None) -> Array:
+    """Return dtable, of which row r is the sum of the entries of row r, in their order.
+
+    Without entries, row ``ids[m]`` gets ``grad[m]``. A stable sort makes the entries of a row adjacent. Each row is
+    then one sum in float64, whatever the number of threads, and is written once.
     """
-    cotangent = as_data(function, "grad", grad)
-    wanted = (*ids.shape, table.shape[1])
-    if cotangent.shape != wanted:
-        fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(wanted))
+    grad = as_grad(function, grad, (*ids.shape, table.shape[1]))
     rows, width = table.shape
-    flat = cast_operand(cotangent, compute_dtype(table)).reshape(ids.size, width)
-    row, position, weight = entries or (ids.reshape(-1), None, None)
+    flat = cast_operand(grad, compute_dtype(table)).reshape(ids.size, width)
+    row = ids.reshape(-1) if entries is None else entries.row
     order = np.argsort(row, kind="stable")
     bounds = np.zeros(rows + 1, I64)
     np.cumsum(np.bincount(row, minlength=rows), out=bounds[1:])
-    if weight is not None:
-        weight = weight[order]
-    if position is not None:
-        order = position[order]
-    out = np.empty(table.shape, table.dtype.newbyteorder("=") if not table.dtype.isnative else table.dtype)
-    _core.gather_rows(function, flat, order, weight, bounds[:-1], bounds[1:], out)
-    return out
+    weight = None if entries is None else entries.weight[order]
+    position = order if entries is None else entries.position[order]
+    d_table = np.empty(table.shape, table.dtype.newbyteorder("="))
+    _core.gather_rows(function, flat, position, weight, bounds[:-1], bounds[1:], d_table)
+    return d_table
 
 
-def learned(table: npt.ArrayLike, positions: npt.ArrayLike | int, *, out: Array | None = None) -> Array:
-    """Learned positions: ``PE[m] = table[positions[m]]``.
+def learned(table: npt.ArrayLike, positions: npt.ArrayLike, *, out: Array | None = None) -> Array:
+    """Look up learned position embeddings.
+
+    ``PE[m] = table[positions[m]]``.
 
     Parameters
     ----------
     table : array (n, d)
         A row for each position.
     positions : int or array (..., N) of integers
-        Rows to take, in any order, as often as they occur; ``n`` means 0..n-1.
+        Row indices, in any order and with repeats. An int n means 0 .. n-1.
     out : array (..., N, d), optional
         Filled and returned.
 
     Returns
     -------
     ndarray (..., N, d)
-        In the dtype of `table`, bit for bit its rows.
+        Rows of `table`, bit for bit, in its dtype.
 
     Raises
     ------
     TypeError
         Positions that are not integers.
     IndexError
-        A position that has no row: negative, or n and more. The message names the first of them.
+        A position that has no row: negative, or at least n. The message names the first such position.
     ValueError
         A table that does not have two axes.
 
     Notes
     -----
-    Gehring et al. 2017, section 3.1; Devlin et al. 2019, section 3. There is no padding row and no wrapping around:
-    torch.nn.Embedding with ``padding_idx`` gives that row no gradient, here a table is a table.
+    Gehring et al. 2017, section 3.1; Devlin et al. 2019, section 3. Negative positions do not count from the end, and
+    there is no padding row: torch.nn.Embedding with ``padding_idx`` gives that row no gradient, here every row has one.
 
     Examples
     --------
+    Two documents, of 2 tokens and 1 token, packed into one sequence:
+
     >>> import numpy as np, posenc
-    >>> posenc.learned(np.array([[0.0, 1.0], [2.0, 3.0]]), [1, 0, 1])
-    array([[2., 3.],
-           [0., 1.],
-           [2., 3.]])
+    >>> table = np.array([[0.0, 1.0], [2.0, 3.0]])
+    >>> posenc.learned(table, [0, 1, 0])
+    array([[0., 1.],
+           [2., 3.],
+           [0., 1.]])
     """
     function = "learned"
-    rows = as_table(function, table)
-    ids = as_ids(function, positions, rows.shape[0])
-    out, buffer = prepare_out(function, out, (*ids.shape, rows.shape[1]), rows.dtype, (rows, ids))
-    _core.learned(function, rows, ids, buffer)
+    table = read_table(function, table)
+    ids = _read_ids(function, positions, table.shape[0])
+    out, buffer = prepare_out(function, out, (*ids.shape, table.shape[1]), table.dtype, (table, ids))
+    _core.learned(function, table, ids, buffer)
     return finish_out(out, buffer)
 
 
-def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayLike | int) -> LearnedGradient:
-    """Gradient of `learned`: ``dtable[r] = sum of grad[m]`` over all m with ``positions[m] == r``.
+def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayLike) -> LearnedGradient:
+    """Return the gradient of `learned`.
+
+    ``dtable[r] = sum of grad[m]`` over all m with ``positions[m] == r``.
 
     Parameters
     ----------
     grad : array (..., N, d)
-        Cotangent of the rows; the other arguments are those of `learned`. Of the table only shape and dtype count.
+        Cotangent of the result. The other arguments are those of `learned`. Only the shape and dtype of the table are
+        read.
 
     Returns
     -------
     LearnedGradient
-        ``table`` (n, d), in its dtype. Each row is summed in float64 in the order of the positions and rounded once.
+        ``table`` (n, d), in its dtype. Each row is summed in float64, in the order of the positions, and rounded once.
 
     Raises
     ------
     TypeError, ValueError, IndexError
-        As `learned`; also where `grad` does not have the shape of the result.
+        As `learned`. Also if `grad` does not have the shape of the result.
 
     Examples
     --------
@@ -172,12 +181,12 @@ def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayL
            [0.]])
     """
     function = "learned_vjp"
-    rows = as_table(function, table)
-    ids = as_ids(function, positions, rows.shape[0])
-    return LearnedGradient(gathered(function, grad, rows, ids))
+    table = read_table(function, table)
+    ids = _read_ids(function, positions, table.shape[0])
+    return LearnedGradient(scatter_add(function, grad, table, ids, None))
 
 
-def _alpha(function: str, alpha: Any) -> float:
+def _read_alpha(function: str, alpha: float) -> float:
     number = as_number(function, "alpha", alpha)
     if not 0 < number < 1:
         fail_value(ValueError, function, "alpha", alpha, "more than 0 and less than 1")
@@ -185,49 +194,53 @@ def _alpha(function: str, alpha: Any) -> float:
 
 
 def hierarchical(
-    table: npt.ArrayLike, positions: npt.ArrayLike | int, *, alpha: float = 0.4, out: Array | None = None
+    table: npt.ArrayLike, positions: npt.ArrayLike, *, alpha: float = 0.4, out: Array | None = None
 ) -> Array:
-    """n * n positions: ``PE[i n + j] = alpha u[i] + (1 - alpha) u[j]``, ``u = (p - alpha p[0]) / (1 - alpha)``.
+    """Extend n learned position embeddings to n * n positions.
+
+    ``PE[i n + j] = alpha u[i] + (1 - alpha) u[j]``, ``u = (p - alpha p[0]) / (1 - alpha)``.
 
     Parameters
     ----------
     table : array (n, d)
         Rows p, trained as the first n positions.
     positions : int or array (..., N) of integers
-        At least 0 and below n * n; ``m`` means 0..m-1.
+        At least 0 and below n * n. An int m means 0 .. m-1.
     alpha : float
-        Between 0 and 1. 0.5 warns: positions (i, j) and (j, i) then have the same row.
+        Between 0 and 1. With 0.5 the positions (i, j) and (j, i) have the same row, so a warning is issued.
     out : array (..., N, d), optional
         Filled and returned.
 
     Returns
     -------
     ndarray (..., N, d)
-        In the dtype of `table`. Positions below n are its rows bit for bit.
+        In the dtype of `table`. Positions below n have its rows, bit for bit.
 
     Raises
     ------
     TypeError
         Positions that are not integers.
     IndexError
-        A position below 0, or n * n and more. The message names the first of them.
+        A position below 0, or at least n * n. The message names the first such position.
     ValueError
         An alpha that is not inside (0, 1), a table that does not have two axes.
 
     Warns
     -----
     UserWarning
-        ``alpha=0.5``. `hierarchical_vjp` does not say it again.
+        ``alpha=0.5``. `hierarchical_vjp` does not repeat the warning.
 
     Notes
     -----
     Su 2020, "Hierarchical decomposition of position codes", which counts i and j from 1; bert4keras,
-    ``hierarchical_position``. Computed as ``p[j] + alpha / (1 - alpha) (p[i] - p[0])``, which is the same: the second
-    term is zero where i = 0, and those rows are copied. bert4keras computes the two products, and its first n rows are
-    the table's but for the last bit. No table of n * n rows is made.
+    ``hierarchical_position``. The row is computed as ``p[j] + alpha / (1 - alpha) (p[i] - p[0])``, which is equal to
+    the formula. Rows with i = 0 are copied, because the second term is 0. bert4keras computes the two products, so its
+    first n rows differ from the table in the last bit. No table of n * n rows is made.
 
     Examples
     --------
+    A table of 2 rows reaches 4 positions:
+
     >>> import numpy as np, posenc
     >>> posenc.hierarchical(np.array([[0.0], [3.0]]), 4)
     array([[0.],
@@ -236,29 +249,31 @@ def hierarchical(
            [5.]])
     """
     function = "hierarchical"
-    rows = as_table(function, table)
-    number = _alpha(function, alpha)
-    ids = as_ids(function, positions, rows.shape[0] ** 2)
-    if number == 0.5:
+    table = read_table(function, table)
+    alpha = _read_alpha(function, alpha)
+    ids = _read_ids(function, positions, table.shape[0] ** 2)
+    if alpha == 0.5:
         warnings.warn(
-            "hierarchical: alpha has 0.5; expected another: positions (i, j) and (j, i) have the same row",
+            "hierarchical: alpha is 0.5; expected another value: positions (i, j) and (j, i) have the same row",
             UserWarning,
             stacklevel=2,
         )
-    out, buffer = prepare_out(function, out, (*ids.shape, rows.shape[1]), rows.dtype, (rows, ids))
-    _core.hierarchical(function, rows, ids, buffer, number)
+    out, buffer = prepare_out(function, out, (*ids.shape, table.shape[1]), table.dtype, (table, ids))
+    _core.hierarchical(function, table, ids, buffer, alpha)
     return finish_out(out, buffer)
 
 
 def hierarchical_vjp(
-    grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayLike | int, *, alpha: float = 0.4
+    grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayLike, *, alpha: float = 0.4
 ) -> HierarchicalGradient:
-    """Gradient of `hierarchical`: ``dp[j] += g``, ``dp[i] += c g``, ``dp[0] -= c g``, ``c = alpha / (1 - alpha)``.
+    """Return the gradient of `hierarchical`.
+
+    ``dp[j] += g``, ``dp[i] += c g``, ``dp[0] -= c g``, ``c = alpha / (1 - alpha)``.
 
     Parameters
     ----------
     grad : array (..., N, d)
-        Cotangent of the rows; the other arguments are those of `hierarchical`.
+        Cotangent of the result. The other arguments are those of `hierarchical`.
 
     Returns
     -------
@@ -268,7 +283,7 @@ def hierarchical_vjp(
     Raises
     ------
     TypeError, ValueError, IndexError
-        As `hierarchical`; also where `grad` does not have the shape of the result.
+        As `hierarchical`. Also if `grad` does not have the shape of the result.
 
     Examples
     --------
@@ -278,14 +293,15 @@ def hierarchical_vjp(
            [ 5.]])
     """
     function = "hierarchical_vjp"
-    rows = as_table(function, table)
-    number = _alpha(function, alpha)
-    ids = as_ids(function, positions, rows.shape[0] ** 2)
-    flat, n = ids.reshape(-1), max(rows.shape[0], 1)
-    i, j = np.divmod(flat, n)
-    (moved,) = np.nonzero(i)  # positions past the table: what is added to p[j] there is zero elsewhere
-    factor = number / (1 - number)
-    row = np.concatenate([j, i[moved], np.zeros_like(moved)])
-    position = np.concatenate([np.arange(flat.size), moved, moved])
-    weight = np.repeat([1.0, factor, -factor], [flat.size, moved.size, moved.size])
-    return HierarchicalGradient(gathered(function, grad, rows, ids, (row, position, weight)))
+    table = read_table(function, table)
+    alpha = _read_alpha(function, alpha)
+    ids = _read_ids(function, positions, table.shape[0] ** 2)
+    i, j = np.divmod(ids.reshape(-1), max(table.shape[0], 1))
+    (beyond,) = np.nonzero(i)  # positions past the table; the others have no term in p[i] - p[0]
+    factor = alpha / (1 - alpha)
+    entries = Entries(
+        row=np.concatenate([j, i[beyond], np.zeros_like(beyond)]),
+        position=np.concatenate([np.arange(ids.size), beyond, beyond]),
+        weight=np.repeat([1.0, factor, -factor], [ids.size, beyond.size, beyond.size]),
+    )
+    return HierarchicalGradient(scatter_add(function, grad, table, ids, entries))

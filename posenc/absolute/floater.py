@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from .._core_api.arguments import (
     as_index,
     as_number,
     as_reals,
+    cast_operand,
     check_choice,
     compute_dtype,
     fail,
@@ -24,10 +25,19 @@ from .._core_api.arguments import (
     prepare_out,
 )
 from .._core_api.constants import TABLEAUS
-from ._walk import cotangent, parameter, states, streams, walk_output
+from ._scan import (
+    like_arguments,
+    merge_batch_axes,
+    prepare_rows,
+    read_grad_of_rows,
+    read_states,
+    read_weight,
+    shape_of_rows,
+)
 
 __all__ = ["FloaterGradient", "floater", "floater_vjp", "integrate"]
 
+Method = Literal["rk4_38", "rk4", "midpoint", "euler"]
 METHODS = tuple(TABLEAUS)
 
 
@@ -42,33 +52,47 @@ class FloaterGradient(NamedTuple):
 
 
 class _Flow(NamedTuple):
-    """What `floater` and its gradient prepare alike."""
+    """The checked arguments of `floater`."""
 
     p0: Array
     field: tuple[Array, Array, Array, Array]
+    """w1, b1, w2, b2."""
     n: int
-    when: Float64
+    starts: Float64
+    """Start of each substep, as a fraction of dt."""
     dt: float
     method: int
+    """Code of the method in the kernel."""
+
+    def operands(self) -> tuple[Array, ...]:
+        """Return p0 and the field in the shapes and dtypes that the kernels take."""
+        dtype = compute_dtype(self.p0)
+        return merge_batch_axes(self.p0, 1), *[cast_operand(weight, dtype) for weight in self.field]
 
 
-def _flow(
-    function: str, p0: Any, w1: Any, b1: Any, w2: Any, b2: Any, n: Any, dt: Any, substeps: Any, method: Any
+def _read_flow(
+    function: str,
+    p0: npt.ArrayLike,
+    w1: npt.ArrayLike,
+    b1: npt.ArrayLike,
+    w2: npt.ArrayLike,
+    b2: npt.ArrayLike,
+    n: int,
+    dt: float,
+    substeps: int,
+    method: Method,
 ) -> _Flow:
-    start = states(function, "p0", p0)
-    c, dtype = start.shape[-1], compute_dtype(start)
-    up = parameter(function, "w1", w1, ("E", c + 1), dtype)
-    e = up.shape[0]
-    field = (
-        up,
-        parameter(function, "b1", b1, (e,), dtype),
-        parameter(function, "w2", w2, (c, e + 1), dtype),
-        parameter(function, "b2", b2, (c,), dtype),
-    )
-    count, step = as_index(function, "n", n, 0), as_number(function, "dt", dt)
-    steps = as_index(function, "substeps", substeps, 1)
+    p0 = read_states(function, p0)
+    c = p0.shape[-1]
+    w1 = read_weight(function, "w1", w1, ("E", c + 1))
+    e = w1.shape[0]
+    b1 = read_weight(function, "b1", b1, (e,))
+    w2 = read_weight(function, "w2", w2, (c, e + 1))
+    b2 = read_weight(function, "b2", b2, (c,))
+    n, dt = as_index(function, "n", n, 0), as_number(function, "dt", dt)
+    substeps = as_index(function, "substeps", substeps, 1)
     check_choice(function, "method", method, METHODS)
-    return _Flow(start, field, count, np.arange(steps) / steps, step, METHODS.index(method))
+    return _Flow(p0, (w1, b1, w2, b2), n, np.arange(substeps) / substeps, dt, METHODS.index(method))
 
 
 def floater(
@@ -81,49 +105,52 @@ def floater(
     *,
     dt: float = 0.01,
     substeps: int = 5,
-    method: str = "rk4_38",
+    method: Method = "rk4_38",
     out: Array | None = None,
 ) -> Array:
-    """FLOATER: row k is ``p(k dt)``, where ``dp/dt = W2 [relu(W1 [p; t] + b1); t] + b2`` and ``p(0) = p0``.
+    """Return position encodings that follow a learned flow (FLOATER).
+
+    Row k is ``p(k dt)``, where ``dp/dt = W2 [relu(W1 [p; t] + b1); t] + b2`` and ``p(0) = p0``.
 
     Parameters
     ----------
     p0 : array (..., C)
-        Initial states; leading axes are streams and layers that share the field. Row 0 of the result is p0 itself.
+        Initial states. The leading axes are streams and layers that share the field dp/dt. Row 0 of the result is p0
+        itself.
     w1, b1 : array (E, C + 1), (E,)
-        First layer; its last column multiplies time.
+        First layer of the field. The last column of w1 multiplies time.
     w2, b2 : array (C, E + 1), (C,)
-        Second layer; its last column multiplies time.
+        Second layer of the field. The last column of w2 multiplies time.
     n : int
         Number of positions, at least 0.
     dt : float
-        Time from one position to the next. Negative runs backwards; 0 repeats `p0`.
+        Time from one position to the next. A negative dt integrates backwards in time; 0 repeats `p0`.
     substeps : int
         Steps of the solver from one position to the next, at least 1.
     method : {"rk4_38", "rk4", "midpoint", "euler"}
-        Kutta's 3/8 rule; the classic rule of fourth order; order 2; order 1.
+        Runge-Kutta method: Kutta's 3/8 rule, the classic rule of order 4, order 2, or order 1.
     out : array (..., n, C), optional
         Filled and returned.
 
     Returns
     -------
     ndarray (..., n, C)
-        In the dtype of `p0`. The field is computed in float32, or float64 for float64 data; the state that its steps
-        are added to is float64, and each row is rounded once.
+        In the dtype of `p0`. The field is computed in float32, or float64 for float64 data. The state is float64, and
+        each row is rounded once.
 
     Raises
     ------
     TypeError, ValueError
-        A weight whose shape does not fit, `dt` that is not finite, an unknown method, `substeps` below 1.
+        A weight whose shape does not fit, a `dt` that is not finite, an unknown method, `substeps` below 1.
 
     Notes
     -----
     Liu et al. 2020, "Learning to Encode Position for Transformer with Continuous Dynamical Model", eq. 4 with the
     network of its authors' code. That code integrates with torchdiffeq's fixed-step "rk4", which is the 3/8 rule, and
-    five steps of ``dt / 5`` per position with ``dt = 0.01``: the defaults here. It adds p to the projections of
-    queries, keys and values as a bias, one stream for each, one field for all.
+    with five steps of ``dt / 5`` per position and ``dt = 0.01``, which are the defaults here. It adds p to the
+    projections of queries, keys and values as a bias, with one stream for each and one field for all.
 
-    Encodings of a few streams at once cost less than one after the other: the weights are read once for all of them.
+    One call for several streams costs less than one call per stream, because it reads the weights once.
 
     Examples
     --------
@@ -133,9 +160,9 @@ def floater(
     array([1.      , 2.718282, 7.389056])
     """
     function = "floater"
-    f = _flow(function, p0, w1, b1, w2, b2, n, dt, substeps, method)
-    out, buffer = walk_output(function, out, f.p0, f.n, (f.p0, *f.field))
-    _core.floater(function, streams(f.p0, 1), *f.field, f.when, streams(buffer, 2), f.dt, f.method)
+    flow = _read_flow(function, p0, w1, b1, w2, b2, n, dt, substeps, method)
+    out, buffer = prepare_rows(function, out, flow.p0, flow.n, (flow.p0, *flow.field))
+    _core.floater(function, *flow.operands(), flow.starts, merge_batch_axes(buffer, 2), flow.dt, flow.method)
     return finish_out(out, buffer)
 
 
@@ -150,34 +177,36 @@ def floater_vjp(
     *,
     dt: float = 0.01,
     substeps: int = 5,
-    method: str = "rk4_38",
+    method: Method = "rk4_38",
 ) -> FloaterGradient:
-    """Gradient of `floater`: the discrete adjoint, ``lambda <- lambda + sum_i (dh/dp)^T dk[i]`` through every stage.
+    """Return the gradients of `floater`, by the discrete adjoint.
+
+    ``lambda <- lambda + sum_i (dh/dp)^T dk[i]`` through every stage of the solver.
 
     Parameters
     ----------
     grad : array (..., n, C)
-        Cotangent of the encoding; the other arguments are those of `floater`.
+        Cotangent of the encoding. The other arguments are those of `floater`.
 
     Returns
     -------
     FloaterGradient
-        ``p0``, ``w1``, ``b1``, ``w2`` and ``b2``, each in the shape and dtype of its argument; those of the field are
-        summed over positions, stages and streams, in float64 over runs of a few hundred stages.
+        ``p0``, ``w1``, ``b1``, ``w2`` and ``b2``, each in the shape and dtype of its argument. Those of the field are
+        sums over positions, stages and streams, in float64 over runs of several hundred stages.
 
     Raises
     ------
     TypeError, ValueError
-        As `floater`; also where `grad` does not have the shape of the encoding.
+        As `floater`. Also if `grad` does not have the shape of the encoding.
 
     Notes
     -----
-    Exact for the numbers that `floater` returns, whatever the step; the authors' continuous adjoint agrees with it to
-    the accuracy of the solver. relu has the derivative 0 at 0.
+    The gradient is exact for the numbers that `floater` returns, whatever the step. The authors' continuous adjoint
+    agrees with it to the accuracy of the solver. The derivative of relu at 0 is 0.
 
-    Memory is ``n C`` numbers for each stream, from which stages are computed again; in each thread 64 (C + E) for each
-    of the 12 states that it works on, and C more for every 8 substeps past the first 8; and the weights a few times
-    over, for each thread and for each of at most 16 shares of the streams.
+    The memory is ``n C`` numbers for each stream, from which the stages are recomputed. Each thread needs 64 (C + E)
+    numbers for each of the 12 states that it computes at once, and C more for every 8 substeps past the first 8. Each
+    thread, and each of at most 16 shares of the streams, needs a small number of copies of the weights.
 
     Examples
     --------
@@ -187,15 +216,14 @@ def floater_vjp(
     array([3.718])
     """
     function = "floater_vjp"
-    f = _flow(function, p0, w1, b1, w2, b2, n, dt, substeps, method)
-    g, begin = cotangent(function, grad, f.p0, f.n), streams(f.p0, 1)
-    path = np.empty((len(begin), f.n, f.p0.shape[-1]), compute_dtype(f.p0))
-    _core.floater(function, begin, *f.field, f.when, path, f.dt, f.method)
-    gradients = [np.empty(begin.shape), *(np.empty(array.shape) for array in f.field)]
-    _core.floater_vjp(function, g, path, *f.field, f.when, *gradients, f.dt, f.method)
-    gradients[0] = gradients[0].reshape(f.p0.shape)
-    given = (f.p0, *(as_data(function, name, a) for name, a in (("w1", w1), ("b1", b1), ("w2", w2), ("b2", b2))))
-    return FloaterGradient(*(d.astype(a.dtype, copy=False) for d, a in zip(gradients, given, strict=True)))
+    flow = _read_flow(function, p0, w1, b1, w2, b2, n, dt, substeps, method)
+    grad = read_grad_of_rows(function, grad, flow.p0, flow.n)
+    start, *field = flow.operands()
+    states = np.empty(grad.shape, grad.dtype)
+    _core.floater(function, start, *field, flow.starts, states, flow.dt, flow.method)
+    gradients = [np.empty(operand.shape) for operand in (start, *field)]
+    _core.floater_vjp(function, grad, states, *field, flow.starts, *gradients, flow.dt, flow.method)
+    return FloaterGradient(*like_arguments(gradients, (flow.p0, *flow.field)))
 
 
 def integrate(
@@ -204,20 +232,22 @@ def integrate(
     times: npt.ArrayLike,
     *,
     substeps: int = 5,
-    method: str = "rk4_38",
+    method: Method = "rk4_38",
     out: Array | None = None,
 ) -> Array:
-    """Encoding by any flow: row k is ``p(times[k])``, where ``dp/dt = h(t, p)`` and ``p(times[0]) = p0``.
+    """Return position encodings that follow any flow.
+
+    Row k is ``p(times[k])``, where ``dp/dt = h(t, p)`` and ``p(times[0]) = p0``.
 
     Parameters
     ----------
     h : callable
-        ``h(t, p)`` of a float and an array in the shape of `p0` (float32, or float64 where `p0` is) returns the slope,
-        in the same shape and any storage dtype. The array is its own to keep or to change.
+        ``h(t, p)`` returns the slope at time t, a float, and state p, an array in the shape of `p0`. The array is
+        float32, or float64 if `p0` is, and `h` may change it. The slope has the shape of `p0` and any storage dtype.
     p0 : array (..., C)
-        State at ``times[0]``, which is row 0; leading axes are a batch.
+        State at ``times[0]``, which is row 0. The leading axes are a batch.
     times : array (N,)
-        Finite; in any order: each step goes from one entry to the next, backwards too.
+        Finite times in any order: each step leads from one entry to the next, forwards or backwards.
     substeps : int
         Steps of the solver from one entry of `times` to the next, at least 1.
     method : {"rk4_38", "rk4", "midpoint", "euler"}
@@ -228,25 +258,28 @@ def integrate(
     Returns
     -------
     ndarray (..., N, C)
-        In the dtype of `p0`; the steps are added up in float64.
+        In the dtype of `p0`. The steps are summed in float64.
 
     Raises
     ------
     TypeError
-        `h` is not callable, or returns something that is no array of a storage dtype.
+        `h` is not callable, or its result is not an array of a storage dtype.
     ValueError
-        `h` returns another shape, times that are not finite or not one axis, an unknown method, `substeps` below 1.
+        The result of `h` has another shape; times are not finite or have several axes; an unknown method; `substeps`
+        below 1.
 
     Notes
     -----
-    Liu et al. 2020, eq. 3. `h` is Python, so this is as fast as `h` is; `floater` has its network in C. There is no
-    gradient here, since `h` has none that is known: the transpose runs the stages of each step backwards, with the
-    transposed Jacobian of `h` where the step has `h`, as `floater_vjp` does for its own field.
+    Liu et al. 2020, eq. 3. The cost is that of the calls of `h`, which is Python; `floater` computes its network in C.
+    There is no gradient function, because the derivative of `h` is unknown. The transpose applies the stages of each
+    step in reverse order, with the transposed Jacobian of `h` in place of `h`, as `floater_vjp` does for its own field.
 
-    The sinusoidal encoding is the solution for ``h(t, p) = A p``, A the generator of a rotation in each pair.
+    The sinusoidal encoding is the solution for ``h(t, p) = A p``, where A generates a rotation in each pair.
 
     Examples
     --------
+    A rotation by a quarter turn:
+
     >>> import numpy as np, posenc
     >>> posenc.integrate(lambda t, p: np.array([p[1], -p[0]]), [0.0, 1.0], [0.0, np.pi / 2]).round(3)
     array([[0., 1.],
@@ -255,35 +288,38 @@ def integrate(
     function = "integrate"
     if not callable(h):
         fail(TypeError, function, "h", f"type {type(h).__name__}", "a callable h(t, p)")
-    start, at = states(function, "p0", p0), as_reals(function, "times", times).astype(F64, copy=False)
-    if at.ndim != 1:
-        fail(ValueError, function, "times", f"{at.ndim} axes", "1")
-    if not np.isfinite(at).all():
+    start, times = read_states(function, p0), as_reals(function, "times", times).astype(F64, copy=False)
+    if times.ndim != 1:
+        fail(ValueError, function, "times", f"{times.ndim} axes", "1")
+    if not np.isfinite(times).all():
         fail(ValueError, function, "times", "NaN or infinity", "finite numbers")
-    steps = as_index(function, "substeps", substeps, 1)
+    substeps = as_index(function, "substeps", substeps, 1)
     check_choice(function, "method", method, METHODS)
-    rows, weights = TABLEAUS[method]
-    kind, p = compute_dtype(start), start.astype(F64)
-    path = np.empty((len(at), *start.shape), start.dtype.newbyteorder("="))
-    shape = (*start.shape[:-1], len(at), start.shape[-1])
-    out, buffer = prepare_out(function, out, shape, start.dtype, (start,))
+    stages, weights = TABLEAUS[method]
+    dtype, p = compute_dtype(start), start.astype(F64)
+    states = np.empty((len(times), *start.shape), start.dtype.newbyteorder("="))
+    out, buffer = prepare_out(function, out, shape_of_rows(start, len(times)), start.dtype, (start,))
 
     def slope(t: float, state: Float64) -> Float64:
-        found = as_data(function, "h", h(t, state.astype(kind)))
-        if found.shape != start.shape:
-            fail(ValueError, function, "h", f"a result of shape {found.shape}", str(start.shape))
-        return found.astype(F64)
+        array = as_data(function, "h", h(t, state.astype(dtype)))
+        if array.shape != start.shape:
+            fail(ValueError, function, "h", f"a result of shape {array.shape}", str(start.shape))
+        return array.astype(F64)
 
-    for k, t in enumerate(at):
+    def weighted(step: float, coefficients: tuple[float, ...], slopes: list[Float64]) -> Float64:
+        zero = np.zeros_like(p)
+        return sum((step * c * slope for c, slope in zip(coefficients, slopes, strict=True)), zero)
+
+    for k, time in enumerate(times):
         if k:
-            step = (t - at[k - 1]) / steps
-            for substep in range(steps):
-                now = at[k - 1] + substep * step
+            step = (time - times[k - 1]) / substeps
+            for substep in range(substeps):
+                now = times[k - 1] + substep * step
                 slopes: list[Float64] = []
-                for row in rows:
-                    moved = sum((step * c * s for c, s in zip(row, slopes, strict=True)), np.zeros_like(p))
-                    slopes.append(slope(float(now + sum(row) * step), p + moved))
-                p = p + sum((step * c * s for c, s in zip(weights, slopes, strict=True)), np.zeros_like(p))
-        path[k] = p
-    buffer[...] = np.moveaxis(path, 0, -2)
+                for coefficients in stages:
+                    stage = p + weighted(step, coefficients, slopes)
+                    slopes.append(slope(float(now + sum(coefficients) * step), stage))
+                p = p + weighted(step, weights, slopes)
+        states[k] = p
+    buffer[...] = np.moveaxis(states, 0, -2)
     return finish_out(out, buffer)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import I64, Array, as_index, fail, finish_out, prepare_out
-from .embedding import as_table, gathered
+from .embedding import Entries, read_table, scatter_add
 
 __all__ = ["InterpolateTableGradient", "interpolate_table", "interpolate_table_vjp"]
 
@@ -20,42 +20,42 @@ class InterpolateTableGradient(NamedTuple):
     table: Array
 
 
-def _table_and_rows(function: str, table: npt.ArrayLike, n: int) -> tuple[Array, int]:
-    array, rows = as_table(function, table), as_index(function, "n", n, 0, 2**31 - 1)
-    if rows and not len(array):
+def _read_arguments(function: str, table: npt.ArrayLike, n: int) -> tuple[Array, int]:
+    table, n = read_table(function, table), as_index(function, "n", n, 0, 2**31 - 1)
+    if n and not len(table):
         fail(ValueError, function, "table", "no rows", "at least one")
-    return array, rows
+    return table, n
 
 
 def interpolate_table(table: npt.ArrayLike, n: int, *, out: Array | None = None) -> Array:
-    """Resample a learned table linearly to `n` positions, keeping its end points.
+    """Resample learned position embeddings linearly to `n` positions, keeping the end points.
 
-    ``out[i] = (1 - f) table[w] + f table[w + 1]``, ``w + f = i (len(table) - 1) / (n - 1)``
+    ``PE[i] = (1 - f) table[w] + f table[w + 1]``, ``w + f = i (len(table) - 1) / (n - 1)``.
 
     Parameters
     ----------
     table : array (r, d)
         A row for each position, at least one.
     n : int
-        Positions wanted, at most ``2**31 - 1``. One position is row 0.
+        Number of positions, at most ``2**31 - 1``. One position is row 0.
     out : array (n, d), optional
         Filled and returned.
 
     Returns
     -------
     ndarray (n, d)
-        In the dtype of `table`. A position that falls on a row of the table is that row, bit for bit.
+        In the dtype of `table`. A position that coincides with a row of the table is that row, bit for bit.
 
     Raises
     ------
     TypeError, ValueError
-        A table that does not have two axes or has no row, an `n` that is no integer of at least 0.
+        A table that does not have two axes or has no row, an `n` that is not an integer of at least 0.
 
     Notes
     -----
-    As ``torch.nn.functional.interpolate(mode="linear", align_corners=True)`` along the positions. It is how a learned
-    table is stretched to longer texts or finer images before fine-tuning (Dosovitskiy et al. 2021, section 3.2, which
-    interpolates in two dimensions).
+    Equal to ``torch.nn.functional.interpolate(mode="linear", align_corners=True)`` along the positions. Learned tables
+    are extended this way to longer texts or finer images before fine-tuning (Dosovitskiy et al. 2021, section 3.2, who
+    interpolate in two dimensions).
 
     Examples
     --------
@@ -70,22 +70,22 @@ def interpolate_table(table: npt.ArrayLike, n: int, *, out: Array | None = None)
            [4., 0.]])
     """
     function = "interpolate_table"
-    array, rows = _table_and_rows(function, table, n)
-    out, buffer = prepare_out(function, out, (rows, array.shape[1]), array.dtype, (array,))
+    table, n = _read_arguments(function, table, n)
+    out, buffer = prepare_out(function, out, (n, table.shape[1]), table.dtype, (table,))
     if buffer.size:
-        _core.interpolate_table(function, array, buffer)
+        _core.interpolate_table(function, table, buffer)
     return finish_out(out, buffer)
 
 
 def interpolate_table_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, n: int) -> InterpolateTableGradient:
-    """Compute the gradient of `interpolate_table`: each row gathers the positions that it is mixed into.
+    """Return the gradient of `interpolate_table`.
+
+    ``dtable[w] += (1 - f) grad[i]``, ``dtable[w + 1] += f grad[i]``, in the order of the positions i.
 
     Parameters
     ----------
     grad : array (n, d)
-        Cotangent of the result.
-    table, n
-        As in `interpolate_table`.
+        Cotangent of the result. The other arguments are those of `interpolate_table`.
 
     Returns
     -------
@@ -95,7 +95,7 @@ def interpolate_table_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, n: int) -> 
     Raises
     ------
     TypeError, ValueError
-        As `interpolate_table`; also a `grad` of another shape.
+        As `interpolate_table`. Also if `grad` does not have the shape of the result.
 
     Examples
     --------
@@ -105,10 +105,14 @@ def interpolate_table_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, n: int) -> 
            [1.5]])
     """
     function = "interpolate_table_vjp"
-    array, rows = _table_and_rows(function, table, n)
-    positions = np.arange(rows, dtype=I64)
-    parts = max(rows - 1, 1)
-    row, rest = np.divmod(positions * max(len(array) - 1, 0), parts)
-    upper = np.minimum(row + 1, max(len(array) - 1, 0))
-    entries = np.concatenate([row, upper]), np.tile(positions, 2), np.concatenate([1 - rest / parts, rest / parts])
-    return InterpolateTableGradient(gathered(function, grad, array, positions, entries))
+    table, n = _read_arguments(function, table, n)
+    last_row, last_position = max(len(table) - 1, 0), max(n - 1, 1)
+    positions = np.arange(n, dtype=I64)
+    row, remainder = np.divmod(positions * last_row, last_position)
+    fraction = remainder / last_position
+    entries = Entries(
+        row=np.concatenate([row, np.minimum(row + 1, last_row)]),
+        position=np.tile(positions, 2),
+        weight=np.concatenate([1 - fraction, fraction]),
+    )
+    return InterpolateTableGradient(scatter_add(function, grad, table, positions, entries))

@@ -1,8 +1,8 @@
-"""Merging an encoding with what it encodes."""
+"""Combination of a position encoding with the vectors that it encodes."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from .. import _core
 from .._core_api.arguments import (
     Array,
     as_data,
+    as_grad,
     broadcasts_to,
     cast_operand,
     check_choice,
@@ -24,7 +25,9 @@ from .._core_api.constants import MERGE_MODES
 
 __all__ = ["MergeGradient", "merge", "merge_vjp"]
 
+Mode = Literal["add", "mul", "mul1p", "replace", "concat"]
 MODES = (*MERGE_MODES, "concat")
+_CODE = {mode: code for code, mode in enumerate(MERGE_MODES)}
 
 
 class MergeGradient(NamedTuple):
@@ -34,44 +37,45 @@ class MergeGradient(NamedTuple):
     p: Array
 
 
-def _operands(function: str, x: Any, p: Any, mode: str) -> tuple[Array, Array]:
+def _read_operands(function: str, x: npt.ArrayLike, p: npt.ArrayLike, mode: Mode) -> tuple[Array, Array, int]:
+    """Return x, p, and the width of the result."""
     check_choice(function, "mode", mode, MODES)
-    data, encoding = as_data(function, "x", x), as_data(function, "p", p)
-    if data.ndim < 1:
+    x, p = as_data(function, "x", x), as_data(function, "p", p)
+    if x.ndim < 1:
         fail(ValueError, function, "x", "no axes", "at least one")
     if mode == "concat":
-        fits = encoding.ndim >= 1 and broadcasts_to(encoding.shape[:-1], data.shape[:-1])
-        expected = f"what broadcasts to {data.shape[:-1]}, and a last axis of any length"
-    else:
-        fits, expected = broadcasts_to(encoding.shape, data.shape), f"what broadcasts to the shape {data.shape} of x"
-    if not fits:
-        fail(ValueError, function, "p", f"shape {encoding.shape}", expected)
-    return data, encoding
+        if p.ndim < 1 or not broadcasts_to(p.shape[:-1], x.shape[:-1]):
+            expected = f"a shape that broadcasts to {x.shape[:-1]}, and a last axis of any length"
+            fail(ValueError, function, "p", f"shape {p.shape}", expected)
+        return x, p, x.shape[-1] + p.shape[-1]
+    if not broadcasts_to(p.shape, x.shape):
+        fail(ValueError, function, "p", f"shape {p.shape}", f"a shape that broadcasts to that of x, {x.shape}")
+    return x, p, x.shape[-1]
 
 
-def _beside(encoding: Array, data: Array, mode: str) -> Array:
-    """p as the kernel reads it: in a dtype that goes with x, as wide as x."""
-    if mode in ("replace", "concat"):
-        encoding = encoding.astype(data.dtype, copy=False)  # rounded once, by the cast
-    else:
-        encoding = cast_operand(encoding, compute_dtype(data))
-    if mode != "concat" and encoding.shape[-1:] != data.shape[-1:]:
-        encoding = np.broadcast_to(encoding, (*encoding.shape[:-1], data.shape[-1]))
-    return encoding
+def _kernel_p(p: Array, x: Array, mode: Mode) -> Array:
+    """Return p in a dtype that the kernel takes with x, and as wide as x."""
+    is_copied = mode in ("replace", "concat")  # then the cast is the only rounding
+    p = p.astype(x.dtype, copy=False) if is_copied else cast_operand(p, compute_dtype(x))
+    if mode != "concat" and p.shape[-1:] != x.shape[-1:]:
+        p = np.broadcast_to(p, (*p.shape[:-1], x.shape[-1]))
+    return p
 
 
-def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: str = "add", out: Array | None = None) -> Array:
-    """``x + p``, ``x * p``, ``x * (1 + p)``, ``[x | p]`` or ``p``.
+def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Array | None = None) -> Array:
+    """Combine vectors with their position encodings.
+
+    ``x + p``, ``x * p``, ``x * (1 + p)``, ``[x | p]`` or ``p``.
 
     Parameters
     ----------
     x : array (..., N, d)
-        What is encoded: word vectors.
+        The vectors to encode, such as word vectors.
     p : array
-        The encoding; broadcasts to `x`, never `x` to `p`. With "concat" its last axis may have another length.
+        The encoding. It broadcasts to `x`, never `x` to `p`. With "concat" its last axis has any length.
     mode : {"add", "mul", "mul1p", "concat", "replace"}
-        "mul" is the product itself: with a sinusoid it erases half of the channels of position 0, where sin is 0.
-        "mul1p" keeps x where p is 0. "replace" is p in the shape of x.
+        "mul" is ``x * p``: with a sinusoid it erases half of the channels of position 0, where the sines are 0.
+        "mul1p" is ``x * (1 + p)``, which is x where p is 0. "replace" is p in the shape of x.
     out : array, optional
         Filled and returned.
 
@@ -99,36 +103,44 @@ def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: str = "add", out: Array |
     >>> x, p = np.array([[2.0, 3.0]]), np.array([0.0, 1.0])
     >>> posenc.merge(x, p), posenc.merge(x, p, mode="mul"), posenc.merge(x, p, mode="mul1p")
     (array([[2., 4.]]), array([[0., 3.]]), array([[2., 6.]]))
+
+    Add sinusoids to a batch of word vectors in place:
+
+    >>> words = np.ones((2, 3, 4), np.float32)
+    >>> posenc.merge(words, posenc.sinusoidal(3, 4), out=words) is words
+    True
     """
     function = "merge"
-    data, encoding = _operands(function, x, p, mode)
-    width = data.shape[-1] + (encoding.shape[-1] if mode == "concat" else 0)
-    out, buffer = prepare_out(function, out, (*data.shape[:-1], width), data.dtype, (data, encoding))
-    beside = _beside(encoding, data, mode)
+    x, p, width = _read_operands(function, x, p, mode)
+    out, buffer = prepare_out(function, out, (*x.shape[:-1], width), x.dtype, (x, p))
+    p = _kernel_p(p, x, mode)
     if mode == "concat":
-        _core.concat(function, data, beside, buffer)
+        _core.concat(function, x, p, buffer)
     else:
-        _core.merge(function, data, beside, buffer, MERGE_MODES.index(mode))
+        _core.merge(function, x, p, buffer, _CODE[mode])
     return finish_out(out, buffer)
 
 
-def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: str = "add") -> MergeGradient:
-    """Gradient of `merge`: with "mul" ``dx = grad p``, ``dp = sum of grad x``, with "mul1p" ``dx = grad (1 + p)``.
+def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add") -> MergeGradient:
+    """Return the gradients of `merge`.
+
+    With "mul", ``dx = grad p`` and ``dp = sum of grad x``; with "mul1p", ``dx = grad (1 + p)``.
 
     Parameters
     ----------
     grad : array
-        Cotangent of the result; the other arguments are those of `merge`.
+        Cotangent of the result. The other arguments are those of `merge`.
 
     Returns
     -------
     MergeGradient
-        ``x`` and ``p``, each in its dtype; that of p is summed in float64 over the axes that p lacks, in order.
+        ``x`` and ``p``, each in its dtype. The gradient of p is summed in float64 and in a fixed order over the axes
+        that p lacks.
 
     Raises
     ------
     TypeError, ValueError
-        As `merge`; also where `grad` does not have the shape of the result.
+        As `merge`. Also if `grad` does not have the shape of the result.
 
     Examples
     --------
@@ -138,37 +150,30 @@ def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: 
            [5.]]), p=array([5.]))
     """
     function = "merge_vjp"
-    data, encoding = _operands(function, x, p, mode)
-    width = data.shape[-1]
-    wanted = (*data.shape[:-1], width + (encoding.shape[-1] if mode == "concat" else 0))
-    cotangent = as_data(function, "grad", grad)
-    if cotangent.shape != wanted:
-        fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(wanted))
-    cotangent = cast_operand(cotangent, compute_dtype(data))
-    of_x, of_p = (cotangent[..., :width], cotangent[..., width:]) if mode == "concat" else (cotangent, cotangent)
-    kind = data.dtype.newbyteorder("=") if not data.dtype.isnative else data.dtype
-    dx = np.zeros(data.shape, kind) if mode == "replace" else np.empty(data.shape, kind)
-    if mode in ("mul", "mul1p"):
-        _core.merge(function, of_x, _beside(encoding, data, mode), dx, MERGE_MODES.index(mode))
+    x, p, width = _read_operands(function, x, p, mode)
+    grad = cast_operand(as_grad(function, grad, (*x.shape[:-1], width)), compute_dtype(x))
+    of_x, of_p = (grad[..., : x.shape[-1]], grad[..., x.shape[-1] :]) if mode == "concat" else (grad, grad)
+    is_product = mode in ("mul", "mul1p")
+    d_x = (np.zeros if mode == "replace" else np.empty)(x.shape, x.dtype.newbyteorder("="))
+    if is_product:
+        _core.merge(function, of_x, _kernel_p(p, x, mode), d_x, _CODE[mode])
     elif mode != "replace":
-        dx[...] = of_x
-    factor = data if mode in ("mul", "mul1p") else None
-    return MergeGradient(dx, _summed(function, of_p, factor, encoding))
+        d_x[...] = of_x
+    return MergeGradient(d_x, _gradient_of_p(function, of_p, x if is_product else None, p))
 
 
-def _summed(function: str, grad: Array, factor: Array | None, encoding: Array) -> Array:
-    """Sum of grad * factor over the axes along which the encoding was broadcast."""
-    kind = encoding.dtype.newbyteorder("=") if not encoding.dtype.isnative else encoding.dtype
-    lengths = (1,) * (grad.ndim - encoding.ndim) + encoding.shape
+def _gradient_of_p(function: str, grad: Array, factor: Array | None, p: Array) -> Array:
+    """Sum grad * factor over the axes along which p was broadcast."""
+    lengths = (1,) * (grad.ndim - p.ndim) + p.shape
     last = grad.ndim - 1
-    summed = [a for a in range(last) if lengths[a] != grad.shape[a]]
-    kept = [a for a in range(last) if lengths[a] == grad.shape[a]]
-    rows = int(np.prod([grad.shape[a] for a in summed], dtype=np.int64))
-    # (rows, what is kept): a view where p lacks leading axes, which is how batches are
+    summed = [axis for axis in range(last) if lengths[axis] != grad.shape[axis]]
+    kept = [axis for axis in range(last) if lengths[axis] == grad.shape[axis]]
+    rows = int(np.prod([grad.shape[axis] for axis in summed], dtype=np.int64))
+    # The kernel sums the rows of a matrix (rows, kept axes). If p lacks leading axes only, the matrix is a view.
     shape, axes = (rows, grad.size // max(rows, 1)), (*summed, *kept, last)
-    factors = None if factor is None else factor.transpose(axes).reshape(shape)
-    along = (*(1 if a in summed else grad.shape[a] for a in range(last)), grad.shape[-1])
-    total = np.empty(along) if rows else np.zeros(along)
+    sum_shape = (*(1 if axis in summed else grad.shape[axis] for axis in range(last)), grad.shape[-1])
+    total = np.empty(sum_shape) if rows else np.zeros(sum_shape)
     if rows:
+        factors = None if factor is None else factor.transpose(axes).reshape(shape)
         _core.merge_vjp(function, grad.transpose(axes).reshape(shape), factors, total.reshape(-1))
-    return unbroadcast(total, encoding.shape, kind)
+    return unbroadcast(total, p.shape, p.dtype.newbyteorder("="))

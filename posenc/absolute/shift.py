@@ -13,6 +13,7 @@ from .._core_api.arguments import (
     Array,
     Float64,
     as_data,
+    as_grad,
     as_index,
     as_reals,
     broadcasts_to,
@@ -177,9 +178,7 @@ def shift_vjp(
     function = "shift_vjp"
     data = as_data(function, "encoding", encoding)
     s = _read_shift(function, data, offset, base, frequencies, layout, order, denominator)
-    grad = as_data(function, "grad", grad)
-    if grad.shape != data.shape:
-        fail(ValueError, function, "grad", f"shape {grad.shape}", str(data.shape))
+    grad = as_grad(function, grad, data.shape)
     dtype = compute_dtype(data)
     d_encoding = np.empty(data.shape, dtype)
     d_positions, d_frequencies = np.empty((*data.shape[:-1], 1)), np.empty((1, len(s.frequencies)))

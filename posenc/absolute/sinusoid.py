@@ -11,7 +11,7 @@ from .. import _core
 from .._core_api.arguments import (
     Array,
     Float64,
-    as_data,
+    as_grad,
     as_index,
     as_number,
     as_positions,
@@ -226,9 +226,7 @@ def sinusoidal_vjp(
     dim = as_index(function, "dim", dim, 1)
     columns = read_columns(function, dim, base, frequencies, layout, order, denominator)
     scale = as_number(function, "scale", scale)
-    grad = as_data(function, "grad", grad)
-    if grad.shape != (*positions.shape, dim):
-        fail(ValueError, function, "grad", f"shape {grad.shape}", str((*positions.shape, dim)))
+    grad = as_grad(function, grad, (*positions.shape, dim))
     d_positions, d_frequencies = np.empty(positions.shape), np.empty(columns.frequencies.shape)
     _core.sinusoid_vjp(
         function, grad, positions, columns.frequencies, columns.low, d_positions, d_frequencies,

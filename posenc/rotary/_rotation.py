@@ -15,6 +15,7 @@ from .._core_api.arguments import (
     Array,
     Float64,
     as_data,
+    as_grad,
     as_index,
     as_number,
     as_positions,
@@ -117,10 +118,7 @@ class Rotation:
 
     def read_grad(self, grad: npt.ArrayLike) -> Array:
         """Return the cotangent of the result in the dtype of the arithmetic."""
-        array = as_data(self.function, "grad", grad)
-        if array.shape != self.x.shape:
-            fail(ValueError, self.function, "grad", f"shape {array.shape}", str(self.x.shape))
-        return array.astype(compute_dtype(self.x), copy=False)
+        return as_grad(self.function, grad, self.x.shape).astype(compute_dtype(self.x), copy=False)
 
     def vjp(
         self, grad: npt.ArrayLike, table: Array, positions: Array, frequencies: Float64, growth: Float64 | None = None
@@ -206,7 +204,7 @@ def read_frequencies(function: str, frequencies: Frequencies) -> tuple[Float64, 
 def read_table(rotation: Rotation, table: npt.ArrayLike | Table) -> tuple[Array, Array]:
     """Return the caller's table (cos, sin) in its dtypes."""
     if not (isinstance(table, tuple | list) and len(table) == 2):
-        expected = f"those of rope_frequencies({rotation.rotary_dim}), or a pair (cos, sin) in place of positions"
+        expected = f"rope_frequencies({rotation.rotary_dim}), or a pair (cos, sin) in place of positions"
         fail_value(TypeError, rotation.function, "frequencies", None, expected)
     return _read_half(rotation, "cos", table[0]), _read_half(rotation, "sin", table[1])
 

@@ -51,7 +51,7 @@ def test_use_isa():
 @pytest.mark.parametrize("name", ["", "AVX2", "sse9", "avx2 "])
 def test_unknown_isa_is_refused_by_name(name):
     with (
-        pytest.raises(ValueError, match=r"^use_isa: name (has|is) .*; expected one of base") as caught,
+        pytest.raises(ValueError, match=r"^use_isa: name (has|is) .*; expected one of 'base'") as caught,
         posenc.use_isa(name),
     ):
         pytest.fail("entered")
