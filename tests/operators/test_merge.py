@@ -28,7 +28,7 @@ def test_merge_modes_and_dtypes(rng):
     assert posenc.merge(x, p).dtype == np.float32
     assert posenc.merge(x, p, mode="concat").shape == (2, 3, 8)
     assert same_bits(posenc.merge(x, p, mode="replace"), np.broadcast_to(p.astype(np.float32), x.shape).copy())
-    with pytest.raises(ValueError, match=r"merge: p has shape \(2, 2, 3, 4\); expected what broadcasts to"):
+    with pytest.raises(ValueError, match=r"merge: p has shape \(2, 2, 3, 4\); expected a shape that broadcasts to"):
         posenc.merge(x, np.ones((2, 2, 3, 4)))
     with pytest.raises(ValueError, match=r"merge: p has shape \(3, 4\)"):
         posenc.merge(x[:, :1], p)
