@@ -94,6 +94,10 @@ def functions(words: Sequence[str]) -> dict[str, tuple[str, Callable[[], str]]]:
         ),
         "digits": (f"{n} in base 16", lambda: listed(hexadecimal)),
         "from_digits": ("these digits as a number", lambda: listed([posenc.from_digits(hexadecimal, base=16)])),
+        "interpolate_table": (
+            "the rows 0 and 1 resampled to five",
+            lambda: listed(posenc.interpolate_table([[0.0], [1.0]], 5)[:, 0]),
+        ),
         "positions_from_mask": (
             "positions after 3 tokens of padding",
             lambda: listed(posenc.positions_from_mask(padded)[:6]),

@@ -194,12 +194,15 @@ ARGUMENTS: dict[str, Any] = {
     "fire.c": 0.1, "fire.threshold": 64.0,
     "fox.log_forget": -0.1 * random(4, HEADS, MAX_WORDS) ** 2,
     "swin.table": random(5, (2 * LINES - 1) * (2 * LINE - 1), HEADS), "swin.height": LINES, "swin.width": LINE,
+    "beit.table": random(12, (2 * LINES - 1) * (2 * LINE - 1) + 3, HEADS), "beit.height": LINES, "beit.width": LINE,
+    "tisa.a": random(13, HEADS, 5), "tisa.b": 0.1 * random(14, HEADS, 5), "tisa.c": 16 * random(15, HEADS, 5),
     "dense.array": lambda n: random_vectors(HEADS, n, n),
     "toeplitz.diagonals": lambda n: random_vectors(HEADS, 2 * n - 1),
     "tupe.pos_q": lambda n: random_vectors(2, HEADS, n, WIDTH)[0],
     "tupe.pos_k": lambda n: random_vectors(2, HEADS, n, WIDTH)[1],
     "cope.table": random(6, 64, WIDTH) / 8,
     "deberta.rel_q": random(7, HEADS, 128, WIDTH), "deberta.rel_k": random(8, HEADS, 128, WIDTH),
+    "relative_key_query.table": random(16, 127, WIDTH) / 8,
     "shaw.rel_k": lambda n: posenc.nezha(WIDTH),
     "transformer_xl.r": lambda n: np.einsum(
         "td,dhc->htc", posenc.xl_table(64, MODEL), random(9, MODEL, HEADS, WIDTH) / math.sqrt(MODEL)
@@ -208,9 +211,9 @@ ARGUMENTS: dict[str, Any] = {
 }  # fmt: skip
 """Values of the arguments of operators on the logits, by "operator.argument" or by the argument. Functions get the
 number of words. Every other argument gets the slopes of ALiBi, one number per head."""
-ENDS = {"fox": MAX_WORDS, "swin": MAX_WORDS}
+ENDS = {"fox": MAX_WORDS, "swin": MAX_WORDS, "beit": MAX_WORDS + 1}
 """The first position that an operator does not have."""
-WITHOUT_CURVE = ("fox", "swin", "dense", "toeplitz", "tupe")
+WITHOUT_CURVE = ("fox", "swin", "beit", "dense", "toeplitz", "tupe")
 """Position biases that are not functions of any distance: the pictures show them as matrices."""
 
 
