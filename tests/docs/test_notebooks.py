@@ -46,8 +46,8 @@ def test_a_text_before_each_step(path):
 
 
 def test_the_field_guide_follows_the_table():
-    """The guide has the operators in the order of docs/operators.md, each with a cell that calls it. Nine tenths of the
-    table must be there, so that a new operator may lack a picture."""
+    """Each operator of the guide is one of docs/operators.md and has a cell that calls it. Nine tenths of the table
+    must be there, so that a new operator may lack a picture."""
     cells = cells_of(ROOT / "examples" / "field-guide.ipynb")
     named = {}
     for cell, after in zip(cells, [*cells[1:], None], strict=True):
@@ -55,7 +55,7 @@ def test_the_field_guide_follows_the_table():
         if cell["cell_type"] == "markdown" and heading:
             assert after["cell_type"] == "code"
             named[heading[1]] = "".join(after["source"])
-    assert list(named) == [name for name in OPERATORS if name in named]
+    assert set(named) <= set(OPERATORS)
     assert len(named) >= 0.9 * len(OPERATORS) >= 45
     for name, source in named.items():
         assert f"posenc.{name}(" in source, name

@@ -421,7 +421,7 @@ static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, c
 
 /* The gradient of a dense bias that heads or rows of the batch share, and nothing else: they take turns to add to it, so
  * a unit is some blocks of queries of all heads and rows. Returns 0 if the call was stopped. */
-static int dense_bias_unit(attention_vjp_state *b, const pe_call *call, idx unit, const pe_work *work)
+static int shared_bias_unit(attention_vjp_state *b, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M);
     idx all = heads;
@@ -468,12 +468,12 @@ SCRATCH(attention_vjp)
 void FN(attention_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
     const idx m = call->D(m);
-    const int dense_only = call->par[A_MODE] == VJP_ACROSS;
+    const int across = call->par[A_MODE] == VJP_ACROSS;
     attention_vjp_state b;
     attention_vjp_layout(&b, call->dim, call->par, work->scratch);
     b.d = (int)call->D(d);
     b.e = (int)call->D(e);
-    if (!dense_only) {
+    if (!across) {
         memset(b.dk, 0, (size_t)(m * b.padded_d) * sizeof(real));
         memset(b.dv, 0, (size_t)(m * b.padded_e) * sizeof(real));
     }
@@ -482,7 +482,7 @@ void FN(attention_vjp)(const pe_call *call, idx begin, idx end, const pe_work *w
         b.one[l] = 1;
     memset(b.unused_max, 0, sizeof b.unused_max);
     for (idx unit = begin; unit < end; unit++) {
-        if (!(dense_only ? dense_bias_unit : kv_head_unit)(&b, call, unit, work))
+        if (!(across ? shared_bias_unit : kv_head_unit)(&b, call, unit, work))
             return;
     }
 }
