@@ -30,6 +30,8 @@ import tempfile
 import time
 import warnings
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -91,10 +93,10 @@ def digest(value: Any) -> str:
 class Runner:
     """Runs calls in the build that this process imports."""
 
-    def __init__(self, isas: list[str]) -> None:
+    def __init__(self, isas: str, names: str) -> None:
         import posenc
 
-        self.posenc, self.isas = posenc, isas
+        self.posenc, self.isas, self.names = posenc, isas.split(","), frozenset(names.split(","))
 
     def made(self, value: Any, module: Any = None) -> Any:
         """Arguments with each drawn `Operator` as the build's own Bias."""
@@ -112,7 +114,7 @@ class Runner:
         """All results of a call by name, and the call."""
         from draws import draw
 
-        call = draw(seed, index, len(self.isas))
+        call = draw(seed, index, len(self.isas), self.names)
         results: dict[str, Any] = {"arguments": self.fingerprint(call)}
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always")
@@ -219,7 +221,7 @@ class Runner:
 
 def child(options: argparse.Namespace) -> None:
     """Run the calls that the parent asks for; one line of JSON per call, or one pickle for --only."""
-    runner = Runner(options.isas.split(","))
+    runner = Runner(options.isas, options.names)
     if options.only is not None:
         from draws import describe
 
@@ -238,42 +240,33 @@ def child(options: argparse.Namespace) -> None:
 # The parent
 
 
-def child_command(seed: int, isas: str, *options: str) -> tuple[str, ...]:
-    """This script as the process of one build."""
-    return (str(Path(__file__).resolve()), "--child", "--seed", str(seed), "--isas", isas, *options)
+Row = dict[str, Any]
+"""The results of a call by name."""
+Command = tuple[str, ...]
+"""This script as the process of one build, without the options that select the calls."""
 
 
-def run_chunk(
-    builds: list[Build], seed: int, isas: str, cases: str, start: int, stop: int
-) -> list[dict[int, dict[str, Any]]]:
-    """Results of a range of calls by index, for each build. A process that ends early is started again."""
-    found: list[dict[int, dict[str, Any]]] = [{}, {}]
-    begin = [start, start]
-    while min(begin) < stop:
-        with tempfile.TemporaryFile() as of_a, tempfile.TemporaryFile() as of_b:
-            files = of_a, of_b
-            commands = [child_command(seed, isas, "--start", str(b), "--stop", str(stop)) for b in begin]
-            processes = [
-                build.start(*command, path=(cases,), stdout=file)
-                for build, command, file in zip(builds, commands, files, strict=True)
-            ]
-            deadline = time.monotonic() + CHUNK_SECONDS
-            for which, (process, file) in enumerate(zip(processes, files, strict=True)):
-                try:
-                    process.wait(max(deadline - time.monotonic(), 1))
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-                file.seek(0)
-                for line in file.read().decode().splitlines():
-                    row = json.loads(line)
-                    found[which][row["index"]] = row
-                    begin[which] = row["index"] + 1
-                if begin[which] < stop:
-                    ended = {"index": begin[which], "call": "?", "gradient": False}
-                    found[which][begin[which]] = {**ended, "results": {"process": f"exit status {process.returncode}"}}
-                    begin[which] += 1
-    return found
+def run_range(build: Build, command: Command, cases: str, start: int, stop: int) -> dict[int, Row]:
+    """Results of a range of calls by index. A process that a signal ends is started again after its last call."""
+    rows: dict[int, Row] = {}
+    while start < stop:
+        with tempfile.TemporaryFile() as file:
+            process = build.start(*command, "--start", str(start), "--stop", str(stop), path=(cases,), stdout=file)
+            try:
+                process.wait(CHUNK_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.returncode > 0:
+                sys.exit(f"{build.interpreter} {build.tree}: exit status {process.returncode}")
+            file.seek(0)
+            for row in map(json.loads, file):
+                rows[row["index"]] = row
+                start = row["index"] + 1
+        if start < stop:
+            rows[start] = {"call": "?", "gradient": False, "results": {"process": f"signal {-process.returncode}"}}
+            start += 1
+    return rows
 
 
 def deviation(a: Any, b: Any) -> str:
@@ -296,11 +289,10 @@ def deviation(a: Any, b: Any) -> str:
     )
 
 
-def show(builds: list[Build], seed: int, isas: str, cases: str, index: int) -> None:
+def show(builds: list[Build], command: Command, cases: str, index: int) -> None:
     """Print one call and where its results differ."""
-    command = child_command(seed, isas, "--only", str(index))
-    (text, a), (_, b) = (pickle.loads(build.ask(*command, path=(cases,))) for build in builds)
-    print(f"\n--seed {seed} --only {index}: {text}")
+    (text, a), (_, b) = (pickle.loads(build.ask(*command, "--only", str(index), path=(cases,))) for build in builds)
+    print(f"\n--only {index}: {text}")
     for name in dict.fromkeys([*a, *b]):
         if name not in a or name not in b:
             print(f"    {name}: only in {'A' if name in a else 'B'}")
@@ -321,7 +313,8 @@ def main() -> int:
     parser.add_argument("--show", type=int, default=20, help="differences to print in full (default 20)")
     parser.add_argument("--cases", type=Path, default=TREE / "tests", help="folder of the package `cases`")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--isas", default="", help=argparse.SUPPRESS)
+    for hidden in ("--isas", "--names"):
+        parser.add_argument(hidden, default="", help=argparse.SUPPRESS)
     for hidden in ("--start", "--stop"):
         parser.add_argument(hidden, type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -331,9 +324,11 @@ def main() -> int:
     if len(options.builds) != 2:
         parser.error("two builds are expected")
     builds, cases = [Build.parse(text) for text in options.builds], str(options.cases.resolve())
-    isas = ",".join(introduce(builds))
+    isas, names = map(",".join, introduce(builds))
+    script = str(Path(__file__).resolve())
+    command = (script, "--child", "--seed", str(options.seed), "--isas", isas, "--names", names)
     if options.only is not None:
-        show(builds, options.seed, isas, cases, options.only)
+        show(builds, command, cases, options.only)
         return 0
 
     start, counted, raised = time.monotonic(), Counter[str](), Counter[str]()
@@ -341,7 +336,8 @@ def main() -> int:
     ended: dict[int, str] = {}
     for first in range(0, options.calls, options.chunk):
         last = min(first + options.chunk, options.calls)
-        ours, theirs = run_chunk(builds, options.seed, isas, cases, first, last)
+        with ThreadPoolExecutor(2) as pool:
+            ours, theirs = pool.map(partial(run_range, command=command, cases=cases, start=first, stop=last), builds)
         for index in range(first, last):
             a, b = ours[index], theirs[index]
             counted[a["call"]] += 1
@@ -357,9 +353,9 @@ def main() -> int:
         print(f"{last} calls, {last / passed:.0f} per second, {len(different)} differ", flush=True)
     for index in different[: options.show]:
         if index in ended:
-            print(f"\n--seed {options.seed} --only {index}: build {ended[index]} ended, by this call or one before it")
+            print(f"\n--only {index}: build {ended[index]} ended, by this call or one before it")
         else:
-            show(builds, options.seed, isas, cases, index)
+            show(builds, command, cases, index)
     del raised[""]
     print(f"\nfunctions: {', '.join(f'{name} {count}' for name, count in sorted(counted.items()))}")
     print(f"raised in A: {', '.join(f'{name} {count}' for name, count in raised.most_common())}")

@@ -11,11 +11,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 import numpy as np
-from cases import BF16, CASES, F16, F32, F64, layouts
+from cases import BF16, CASES, F16, F32, F64, Case, layouts
 
 Generator = np.random.Generator
 Arguments = dict[str, Any]
@@ -168,9 +169,14 @@ def operators_of(value: Any) -> Any:
     return {key: operators_of(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def draw_case(rng: Generator) -> Call:
+@cache
+def cases_among(names: frozenset[str]) -> tuple[Case, ...]:
+    return tuple(case for case in CASES if case.function in names)
+
+
+def draw_case(rng: Generator, names: frozenset[str]) -> Call:
     """A row of tests/cases at a drawn size, with options, dtypes and layouts drawn again."""
-    case = pick(rng, CASES)
+    case = pick(rng, cases_among(names))
     n = max(size(rng, 300 if chance(rng, 0.1) else 130), case.least)
     arguments = operators_of(case.make(np.random.default_rng(int(rng.integers(2**31))), n))
     dtype = pick(rng, FLOATS)
@@ -295,7 +301,7 @@ ON_WHOLE = ("swin", "fox")
 """Operators that index a table by whole positions, none negative."""
 
 
-def draw_attention(rng: Generator) -> Call:
+def draw_attention(rng: Generator, names: frozenset[str]) -> Call:
     """A call of attention in which every argument is drawn."""
     while True:
         groups, share = pick(rng, (1, 1, 2, 3, 4)), pick(rng, (1, 1, 2, 3, 4, 8))
@@ -372,7 +378,7 @@ def partly(rng: Generator, batch: tuple[int, ...]) -> tuple[int, ...]:
 # Other families
 
 
-def draw_bias(rng: Generator) -> Call:
+def draw_bias(rng: Generator, names: frozenset[str]) -> Call:
     """matrix, vjp, logits or logits_vjp of an operator of drawn shape."""
     content = chance(rng, 0.4)
     name = pick(rng, ("shaw", "transformer_xl", "deberta", "cope") if content else (*ON_ANY[:8], "tupe", *ON_WHOLE))
@@ -408,7 +414,7 @@ def draw_bias(rng: Generator) -> Call:
     )  # fmt: skip
 
 
-def draw_rotary(rng: Generator) -> Call:
+def draw_rotary(rng: Generator, names: frozenset[str]) -> Call:
     """A call of the rotary family at drawn widths, positions, channels and axes."""
     function = pick(rng, ("rope", "rope", "rope", "rope_2d", "mrope", "xpos", "rerotate"))
     half = pick(rng, (2, 4, 6, 8, 10, 16, 20, 32, 48, 64, 128) if function == "rope_2d" else (*WIDTHS[:-3], 256))
@@ -480,7 +486,7 @@ def draw_rotary(rng: Generator) -> Call:
     return Call(function, arguments, gradient=function != "rerotate" and chance(rng, 0.5), out=out)
 
 
-def draw_sinusoid(rng: Generator) -> Call:
+def draw_sinusoid(rng: Generator, names: frozenset[str]) -> Call:
     """sinusoidal, shift or shift_matrix at drawn widths, positions and options."""
     function = pick(rng, ("sinusoidal", "sinusoidal", "shift", "shift_matrix", "rope_table"))
     dim, n = int(rng.integers(1, 140)), size(rng)
@@ -515,7 +521,7 @@ def running_sum(x: np.ndarray) -> np.ndarray:
     return np.cumsum(x, 0)
 
 
-def draw_analysis(rng: Generator) -> Call:
+def draw_analysis(rng: Generator, names: frozenset[str]) -> Call:
     """Functions of posenc.analysis that have no row in tests/cases."""
     import posenc
 
@@ -549,28 +555,40 @@ def draw_analysis(rng: Generator) -> Call:
     return Call(function, lay_out(rng, given, 0.2), module="posenc.analysis")
 
 
-def draw_autograd(rng: Generator) -> Call:
+def draw_autograd(rng: Generator, names: frozenset[str]) -> Call:
     """A call through posenc.autograd, whose gradient with respect to the first array autograd computes."""
-    call = draw_attention(rng) if chance(rng, 0.3) else draw_case(rng)
+    call = draw_attention(rng, names) if chance(rng, 0.3) else draw_case(rng, names)
     while call.module != "posenc" or call.method or not call.gradient:
-        call = draw_case(rng)
+        call = draw_case(rng, names)
     call.module, call.out = "posenc.autograd", None
     call.arguments.pop("return_lse", None)
     return call
 
 
-FAMILIES: tuple[tuple[float, Callable[[Generator], Call]], ...] = (
+FAMILIES: tuple[tuple[float, Callable[[Generator, frozenset[str]], Call]], ...] = (
     (0.34, draw_case), (0.36, draw_attention), (0.08, draw_bias), (0.1, draw_rotary), (0.06, draw_sinusoid),
     (0.04, draw_analysis), (0.02, draw_autograd),
 )  # fmt: skip
-"""Share of the calls that each family has."""
+"""Share of the calls that each family has; a family draws from the public names that both builds have."""
 
 
-def draw(seed: int, index: int, isas: int) -> Call:
-    """The call of this index."""
+def names_of(value: Any) -> set[str]:
+    """Names of the operators in a nest of arguments."""
+    if isinstance(value, Operator):
+        return {value.name} | names_of(value.arguments)
+    if isinstance(value, dict | tuple):
+        return set().union(*map(names_of, value.values() if isinstance(value, dict) else value))
+    return set()
+
+
+def draw(seed: int, index: int, isas: int, names: frozenset[str]) -> Call:
+    """The call of this index, of functions and operators among `names`."""
     rng = np.random.default_rng([seed, index])
     shares = [share for share, _ in FAMILIES]
-    call = FAMILIES[int(rng.choice(len(FAMILIES), p=shares))][1](rng)
+    draw_one = FAMILIES[int(rng.choice(len(FAMILIES), p=shares))][1]
+    call = draw_one(rng, names)
+    while not names >= {call.function} | names_of(call.arguments):
+        call = draw_one(rng, names)
     call.isa, call.threads = int(rng.integers(isas)), pick(rng, (1, 1, 2, 3))
     if chance(rng, 0.03) and call.arguments:
         call.arguments = spoil(rng, call.arguments)

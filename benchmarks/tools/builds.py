@@ -14,8 +14,10 @@ from typing import Any
 HELP = """BUILD is a Python interpreter in whose environment posenc is installed, or INTERPRETER:TREE for a tree of the
 sources with the extension built in place, e.g. `/envs/dev/bin/python:/src/posenc`."""
 ABOUT = """
-import tools, json, numpy, posenc, sys
-print(json.dumps({"file": posenc.__file__, "isas": posenc.isas(), "numpy": numpy.__version__, "python": sys.version}))
+import tools, json, numpy, posenc, posenc.analysis, platform
+names = [*posenc.__all__, *posenc.analysis.__all__]
+versions = f"NumPy {numpy.__version__}, Python {platform.python_version()}"
+print(json.dumps({"file": posenc.__file__, "isas": posenc.isas(), "versions": versions, "names": names}))
 """
 
 
@@ -50,10 +52,11 @@ class Build:
         return bytes(output)
 
 
-def introduce(builds: list[Build]) -> list[str]:
-    """Print the two builds, and return the instruction sets that both can use."""
-    about = [json.loads(build.ask("-c", ABOUT)) for build in builds]
+def introduce(builds: list[Build]) -> tuple[list[str], list[str]]:
+    """Print the two builds; return the instruction sets and the public names that both have."""
+    a, b = about = [json.loads(build.ask("-c", ABOUT)) for build in builds]
     for letter, one in zip("AB", about, strict=True):
-        python = one["python"].split()[0]
-        print(f"{letter}: {one['file']}, NumPy {one['numpy']}, Python {python}, {' '.join(one['isas'])}", flush=True)
-    return [isa for isa in about[0]["isas"] if isa in about[1]["isas"]]
+        print(f"{letter}: {one['file']}, {one['versions']}, {' '.join(one['isas'])}", flush=True)
+    if missing := sorted(set(a["names"]) ^ set(b["names"])):
+        print(f"only in one build, and left out: {', '.join(missing)}", flush=True)
+    return [isa for isa in a["isas"] if isa in b["isas"]], [name for name in a["names"] if name in b["names"]]

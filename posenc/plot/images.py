@@ -115,7 +115,7 @@ def triangles(values: npt.ArrayLike, *, ax: Sequence[Axes] | None = None) -> Fig
     """Draw the distance against the correlation of all pairs of positions.
 
     The entries above the diagonal of the two matrices are on the left, those below it on the right. The colour is the
-    distance of the two positions, |i - j|.
+    distance of the two positions, ``|i - j|``.
 
     Parameters
     ----------
