@@ -1,7 +1,7 @@
-/* half.h -- float16 and bfloat16 as storage: widen exactly, narrow once, to nearest even, keeping NaN.
+/* half.h -- float16 and bfloat16 storage: widening is exact, narrowing rounds once to nearest even, NaN stays NaN.
  *
- * bfloat16 is plain shifts and vectorises from C. float16 uses F16C where the variant has it; elsewhere its
- * bit twin: a multiplication by 2**112 renormalises exponents, subnormals included.
+ * bfloat16 is shifts, which compilers vectorize. float16 uses F16C in the variants that have it. Elsewhere, and in row
+ * tails, C code gives the same bits: a product with 2**112 rebiases the exponent and normalizes subnormals.
  */
 #ifndef PE_HALF_H
 #define PE_HALF_H
@@ -31,7 +31,7 @@ INLINE uint16_t narrow_bf16(float f)
 {
     const uint32_t u = float_bits(f);
     const uint32_t even = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    const uint32_t quiet = (u >> 16) | 0x40u; /* rounding up could carry a NaN into infinity */
+    const uint32_t quiet = (u >> 16) | 0x40u; /* rounding a NaN up could carry it into infinity */
     return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? quiet : even);
 }
 
@@ -45,12 +45,12 @@ INLINE float widen_f16(uint16_t h)
 INLINE uint16_t narrow_f16(float f)
 {
     const uint32_t u = float_bits(f), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu;
-    /* below 2**-14 the grid is 2**-24: adding 1/2 makes the float adder round there */
+    /* float16 below 2**-14 are multiples of 2**-24, the spacing of floats at 1/2: adding 1/2 rounds to them */
     const uint32_t tiny = float_bits(bits_float(magnitude) + 0.5f) - 0x3f000000u;
     const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
     const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
     uint32_t h = magnitude < 0x38800000u ? tiny : normal;
-    h = magnitude >= 0x477ff000u ? 0x7c00u : h; /* 65520 and more round to infinity */
+    h = magnitude >= 0x477ff000u ? 0x7c00u : h; /* 65520 and above round to infinity */
     h = magnitude > 0x7f800000u ? nan : h;
     return (uint16_t)(sign | h);
 }

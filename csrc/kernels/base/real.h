@@ -1,8 +1,10 @@
-/* real.h -- one source, several kernels: every .c of this folder is compiled once per (ISA, real).
+/* real.h -- the arithmetic type of the kernels, and names for what compilers offer beyond C.
  *
- * The build defines PE_ISA (base, avx2, avx512) and PE_REAL (32 or 64). FN(rope) becomes rope_avx2_32.
- * fma_ rounds once where the machine has an FMA and twice elsewhere, in vector loops and in their tails
- * alike: results must not depend on where a row begins in memory.
+ * Every .c of kernels/ is compiled once per (ISA, real): the build defines PE_ISA (base, avx2, avx512) and PE_REAL (32 or
+ * 64), and FN(rope) becomes rope_avx2_32.
+ *
+ * fma_ rounds once if the variant has an FMA instruction and twice otherwise, in vector loops and in their scalar tails
+ * alike: a result must not depend on where its row begins in memory.
  */
 #ifndef PE_REAL_H
 #define PE_REAL_H
@@ -27,17 +29,19 @@ typedef double real;
 #define PE_PASTE(name, isa, bits) PE_PASTE_(name, isa, bits)
 #define FN(name) PE_PASTE(name, PE_ISA, PE_REAL)
 
+/* SIMD: the iterations of the loop are independent. SIMD_OR, SIMD_AND: except for a flag that they reduce. */
 #if defined(__GNUC__)
+#define PE_PRAGMA(text) _Pragma(#text)
 #define SIMD _Pragma("omp simd")
 #define SIMD_OR(flag) PE_PRAGMA(omp simd reduction(| : flag))
 #define SIMD_AND(flag) PE_PRAGMA(omp simd reduction(& : flag))
-#define PE_PRAGMA(text) _Pragma(#text)
-#if defined(__clang__) /* it ignores GCC's pragma without a word, and accumulators then live in memory: 5 x slower */
+#if defined( \
+    __clang__) /* clang ignores the pragma of GCC silently, and loops whose accumulators stay in memory are 5x slower */
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 32")
 #endif
-#define NOINLINE __attribute__((noinline, unused)) /* a header may have more than its reader uses */
+#define NOINLINE __attribute__((noinline, unused)) /* unused: no file calls every function of its headers */
 #define INLINE static inline __attribute__((always_inline))
 #define PE_GNU 1
 #else
@@ -65,6 +69,9 @@ typedef double real;
 #endif
 
 INLINE int is_finite(real x) { return x - x == 0; } /* inf - inf is NaN, as are differences of NaN */
+/* Adding it to |x| < 2**51 rounds x to an integer, ties to even, which stands in the low bits of the sum. */
+#define ROUNDER64 0x1.8p52
+INLINE double nearest(double x) { return (x + ROUNDER64) - ROUNDER64; }
 INLINE double fabs_(double x) { return x < 0 ? -x : x; }
 INLINE idx min_(idx a, idx b) { return a < b ? a : b; }
 INLINE idx max_(idx a, idx b) { return a > b ? a : b; }

@@ -1,6 +1,8 @@
-/* row.h -- walking the rows of a call, and rows as `real` whatever they are stored in.
+/* row.h -- iterate over the rows of a call; read and write rows as `real` whatever their storage.
  *
- *     for (pe_row r = row_at(call, begin); r.index < end; row_next(call, &r)) { ... r.data[operand] ... }
+ * A row is one index along the call's loop axes, the leading axes over which operands broadcast.
+ *
+ *     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) { ... row.data[OPERAND] ... }
  */
 #ifndef PE_ROW_H
 #define PE_ROW_H
@@ -8,8 +10,8 @@
 #include "base/half.h"
 
 typedef struct {
-    idx index, at[PE_LOOPS];
-    char *data[PE_ARRAYS];
+    idx index, at[PE_LOOPS]; /* index along the loop axes together, and along each */
+    char *data[PE_ARRAYS];   /* this row of each operand; NULL for an operand that was not given */
 } pe_row;
 
 INLINE pe_row row_at(const pe_call *call, idx index)
@@ -45,7 +47,15 @@ INLINE void row_next(const pe_call *call, pe_row *r)
     }
 }
 
-/* A stored row as real: itself where it is real already, else widened into scratch. */
+INLINE double *as_doubles(char *data) { return (double *)(void *)data; }
+INLINE real *as_reals(char *data) { return (real *)(void *)data; }
+
+INLINE idx storage_size(pe_storage storage)
+{
+    return storage == PE_F32 ? 4 : storage == PE_F64 || storage == PE_I64 ? 8 : storage == PE_BOOL ? 1 : 2;
+}
+
+/* A stored row as real: itself if it is stored as real, else widened into scratch. */
 INLINE const real *row_read(const char *data, pe_storage storage, idx n, real *scratch)
 {
     if (storage == PE_STORAGE)
@@ -57,10 +67,19 @@ INLINE const real *row_read(const char *data, pe_storage storage, idx n, real *s
     return scratch;
 }
 
-/* Where to compute a row that will be stored in data: there, or in scratch for row_write to narrow. */
+/* Copy a stored row to `out`, as real. */
+INLINE void row_load(const char *data, pe_storage storage, idx n, real *out)
+{
+    const real *row = row_read(data, storage, n, out);
+    if (row != out)
+        memcpy(out, row, (size_t)n * sizeof *row);
+}
+
+/* The place to compute a row that belongs at data: data itself if it is stored as real, else scratch. Call row_write
+ * afterwards, which narrows the row in scratch and has nothing to do for a row in its place. */
 INLINE real *row_target(char *data, pe_storage storage, real *scratch)
 {
-    return storage == PE_STORAGE ? (real *)(void *)data : scratch;
+    return storage == PE_STORAGE ? as_reals(data) : scratch;
 }
 
 INLINE void row_write(const real *row, char *data, pe_storage storage, idx n)
@@ -71,12 +90,16 @@ INLINE void row_write(const real *row, char *data, pe_storage storage, idx n)
         narrow_f16_row(row, n, (uint16_t *)(void *)data);
 }
 
-INLINE idx storage_size(pe_storage storage)
+/* Store a row that was computed elsewhere. */
+INLINE void row_store(const real *row, char *data, pe_storage storage, idx n)
 {
-    return storage == PE_F32 ? 4 : storage == PE_F64 || storage == PE_I64 ? 8 : storage == PE_BOOL ? 1 : 2;
+    if (storage == PE_STORAGE)
+        memcpy(data, row, (size_t)n * sizeof *row);
+    else
+        row_write(row, data, storage, n);
 }
 
-/* One number of any storage that kernels meet, as double. */
+/* One number of any storage, as double. */
 INLINE double scalar_read(const char *data, pe_storage storage)
 {
     double f64;
@@ -92,5 +115,14 @@ INLINE double scalar_read(const char *data, pe_storage storage)
     default: return (double)*(const unsigned char *)data;
     }
 }
+
+/* This block's slot of an output that is summed over all rows ("+" in ops.def); the binding adds the slots up. */
+INLINE double *block_sums(const pe_call *call, int operand, const pe_work *work)
+{
+    return as_doubles(call->array[operand].data + work->block * call->array[operand].loop[0]);
+}
+
+/* Whether the caller wants the kernel to leave at once. */
+INLINE int stop_requested(const pe_call *call) { return call->stop && call->stop(call); }
 
 #endif

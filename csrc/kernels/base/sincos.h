@@ -1,23 +1,23 @@
-/* sincos.h -- sin and cos of position * frequency, exact for any position below 2**53.
+/* sincos.h -- sin and cos of position * frequency, without a libm call, for any position below 2**53.
  *
- * The angle is kept in turns, t = w / 2 pi as a double-double, so that reduction is the removal of integers:
- *     p t = h + l,   h = fl(p t_hi),   l = (p t_hi - h) + p t_lo
- * Whole turns leave h and l exactly; quarter turns choose the polynomial. What is left is at most 1/8 turn, with an
- * absolute error near 2**-105 |p| turns: below 2**-74 turns at p = 2**31, 2**-52 at 2**53. No big-number
- * reduction is needed, and no libm: everything vectorises.
+ * Frequencies are kept in turns per position, t = w / 2 pi, as the double-double t_hi + t_lo. The angle p t is h + l turns:
+ *     h = fl(p t_hi),   l = (p t_hi - h) + p t_lo
+ * Argument reduction then removes integers, which is exact. The nearest quarter turn selects the polynomial and the sign,
+ * and at most 1/8 turn is left, with an absolute error near 2**-105 |p| turns: below 2**-74 turns at p = 2**31, 2**-52 at
+ * 2**53. No multi-word reduction is needed, and every function here vectorizes.
  */
 #ifndef PE_SINCOS_H
 #define PE_SINCOS_H
 
 #include "base/real.h"
 
-/* A union where memcpy would do: Apple's headers check every memcpy, and then this loop is scalar. */
+/* A union instead of memcpy: Apple's headers check every memcpy, which keeps the loop from being vectorized. */
 typedef union {
     double d;
     uint64_t u;
 } double_bits;
 
-/* a*b - ab, exactly */
+/* a*b - ab, exactly, where ab = fl(a*b) */
 INLINE double product_error(double a, double b, double ab)
 {
 #if PE_FMA
@@ -30,14 +30,7 @@ INLINE double product_error(double a, double b, double ab)
 #endif
 }
 
-/* Nearest integer of |x| < 2**51, ties to even. */
-INLINE double nearest(double x)
-{
-    const double magic = 6755399441055744.0; /* 1.5 * 2**52 */
-    return (x + magic) - magic;
-}
-
-/* (hi + lo) radians per position -> turns per position */
+/* t = (hi + lo) / 2 pi: radians per position -> turns per position */
 INLINE void turns(double hi, double lo, double *t_hi, double *t_lo)
 {
     const double inv_hi = 0x1.45f306dc9c883p-3, inv_lo = -0x1.6b01ec5417056p-57; /* 1/2pi = inv_hi + inv_lo */
@@ -46,7 +39,7 @@ INLINE void turns(double hi, double lo, double *t_hi, double *t_lo)
     *t_lo = l - (*t_hi - h);
 }
 
-/* h - nearest integer, for any |h| < 2**80: `nearest` has a range of 2**51. */
+/* h less its nearest integer, for |h| < 2**80. Multiples of 2**30 go first, because `nearest` takes |h| < 2**51 only. */
 INLINE double without_turns(double h)
 {
     const double coarse = 0x1p30;
@@ -54,15 +47,14 @@ INLINE double without_turns(double h)
     return h - nearest(h);
 }
 
-/* Taylor's series of sin and cos of 2 pi f, |f| <= 1/8, to degrees 17 and 16: the next terms are below 2**-58.
- * Coefficients are (2 pi)**k / k!; the first one of sin carries its own rounding error.
- * The angle is h + l turns, |h| and |l| at most 1/2. */
+/* sin and cos of h + l turns, |h| and |l| at most 1/2: Taylor series of sin(2 pi f) and cos(2 pi f), |f| <= 1/8, to degrees
+ * 17 and 16; the next terms are below 2**-58. Coefficients are (2 pi)**k / k!, the first one of sin with its rounding
+ * error as a second number. */
 INLINE void sincos_fraction(double h, double l, double *sine, double *cosine)
 {
-    const double magic = 6755399441055744.0;
     const double sum = h + l, rest = (h - (sum - (sum - h))) + (l - (sum - h)); /* sum + rest = h + l exactly */
-    const double shifted = 4 * sum + magic;                                     /* its low bits count quarter turns */
-    const double f = (sum - 0.25 * (shifted - magic)) + rest, x = f * f;
+    const double shifted = 4 * sum + ROUNDER64;                                 /* its low bits count quarter turns */
+    const double f = (sum - 0.25 * (shifted - ROUNDER64)) + rest, x = f * f;
 
     double a = 0x1.aaec32af93359p-4;
     a = fma64(a, x, -0x1.6fadb9f155744p-1);
@@ -83,6 +75,7 @@ INLINE void sincos_fraction(double h, double l, double *sine, double *cosine)
     b = fma64(b, x, -0x1.3bd3cc9be45dep+4);
     const double c = fma64(b, x, 1.0);
 
+    /* odd quarters exchange sine and cosine; bit 1 of the quarter, or of the next one, is the sign */
     const uint64_t quarter = (double_bits){.d = shifted}.u;
     double_bits to_sine = {.d = quarter & 1 ? c : s}, to_cosine = {.d = quarter & 1 ? s : c};
     to_sine.u ^= (quarter & 2) << 62;
@@ -91,14 +84,14 @@ INLINE void sincos_fraction(double h, double l, double *sine, double *cosine)
     *cosine = to_cosine.d;
 }
 
-/* The angle is p (t_hi + t_lo) turns. */
+/* sin and cos of p (t_hi + t_lo) turns */
 INLINE void sincos_turns(double p, double t_hi, double t_lo, double *sine, double *cosine)
 {
     const double h = p * t_hi, l = product_error(p, t_hi, h) + p * t_lo;
     sincos_fraction(without_turns(h), l - nearest(l), sine, cosine);
 }
 
-/* The angle is p (t_hi + t_lo) + (f_hi + f_lo) turns, |f_hi| at most 1/2: the fractions are added exactly. */
+/* sin and cos of p (t_hi + t_lo) + (f_hi + f_lo) turns, |f_hi| at most 1/2: the fractions are added exactly. */
 INLINE void sincos_shifted(double p, double t_hi, double t_lo, double f_hi, double f_lo, double *sine, double *cosine)
 {
     const double h = p * t_hi, l = product_error(p, t_hi, h) + p * t_lo;

@@ -1,4 +1,7 @@
-/* stream.h -- stores that leave no trace in the caches, where the machine has them. C has no word for these. */
+/* stream.h -- non-temporal stores, which write whole lines to memory without reading them into the caches first.
+ *
+ * C cannot express them. Without SSE2 stream_row is a copy.
+ */
 #ifndef PE_STREAM_H
 #define PE_STREAM_H
 
@@ -9,7 +12,7 @@
 #include <emmintrin.h>
 #define PE_STREAMS 1
 
-/* NumPy aligns to 16 bytes, and stores of 16 bytes reach the full bandwidth: the machine collects whole lines. */
+/* Stores of 16 bytes, the alignment of NumPy's arrays, reach the full bandwidth: the CPU combines them into lines. */
 INLINE void stream_row(const char *from, char *to, idx bytes)
 {
     if (((uintptr_t)to | (uintptr_t)bytes) & 15) {
@@ -20,7 +23,7 @@ INLINE void stream_row(const char *from, char *to, idx bytes)
         _mm_stream_si128((__m128i *)(void *)(to + i), _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
 }
 
-/* Before anybody else may read: streamed stores are not ordered otherwise. */
+/* Streamed stores are not ordered with other stores: call this before another thread may read the rows. */
 INLINE void stream_end(void) { _mm_sfence(); }
 
 #else

@@ -1,16 +1,18 @@
 /* transpose.h -- move matrix rows to SIMD lanes and back, in squares of LANES x LANES transposed in registers.
  *
- *     pack_transposed     out[k][lane] = scale * rows[lane][k]; lanes without a row get 0
+ *     pack_transposed     out[k][lane] = scale * rows[lane][k], lane < width; lanes without a row get 0
  *     unpack_transposed   rows[lane][k] = scale * x[k][lane] / divisor[lane] (a NULL divisor divides nothing);
  *                         returns whether every result is finite
+ *
+ * There are `lanes` rows of n numbers, `step` bytes apart. Rows of out and x are `width` numbers apart.
  */
-#ifndef PE_LANES_H
-#define PE_LANES_H
+#ifndef PE_TRANSPOSE_H
+#define PE_TRANSPOSE_H
 
 #include "base/vec.h"
 
-/* Number i of x[j] and number j of x[i] change places. To interleave halves doubles the number of a place; as often as
- * LANES has bits, and rows and columns have changed roles. */
+/* Exchange number i of x[j] and number j of x[i]. Interleaving the two halves of x doubles the index of a number in the
+ * flattened square, modulo its size less 1; after log2(LANES) times rows and columns have changed roles. */
 #ifdef PE_SHUFFLE
 #define PE_LOW2 0, 2
 #define PE_LOW4 0, 4, 1, 5
@@ -43,9 +45,10 @@ INLINE void transpose(vec *x)
     real from[LANES * LANES], to[LANES * LANES];
     for (int i = 0; i < LANES; i++)
         vec_store(from + i * LANES, x[i]);
-    for (int i = 0; i < LANES; i++)
+    for (int i = 0; i < LANES; i++) {
         for (int j = 0; j < LANES; j++)
             to[j * LANES + i] = from[i * LANES + j];
+    }
     for (int i = 0; i < LANES; i++)
         x[i] = vec_load(to + i * LANES);
 }
@@ -59,9 +62,9 @@ INLINE const real *row_number(const char *rows, idx step, int l)
 static NOINLINE void pack_transposed(const char *rows, idx step, int lanes, int n, real scale, int width, real *out)
 {
     for (int l = 0; l < width; l += LANES, rows += LANES * step, out += LANES) {
-        const int here = (int)min_(LANES, max_(lanes - l, 0));
+        const int here = (int)min_(LANES, max_(lanes - l, 0)), squares = here == LANES ? n - n % LANES : 0;
         int k = 0;
-        for (; here == LANES && k + LANES <= n; k += LANES) {
+        for (; k < squares; k += LANES) {
             vec x[LANES];
             UNROLL
             for (int i = 0; i < LANES; i++)
@@ -71,14 +74,16 @@ static NOINLINE void pack_transposed(const char *rows, idx step, int lanes, int 
             for (int i = 0; i < LANES; i++)
                 vec_store(out + (k + i) * width, vec_mul(x[i], vec_set(scale)));
         }
-        for (; k < n; k++)
+        for (; k < n; k++) {
             for (int i = 0; i < LANES; i++)
                 out[k * width + i] = i < here ? row_number(rows, step, i)[k] * scale : 0;
+        }
     }
 }
 
-/* + 0: no -0 from products that underflow, which a skipped tile would not have made */
-INLINE vec ready(const real *x, real scale, const real *divisor)
+/* scale * x / divisor + 0: the sum turns -0 into 0. A product that underflows is -0, but a tile that is skipped adds 0, and
+ * both must give the same bits. */
+INLINE vec scaled_vec(const real *x, real scale, const real *divisor)
 {
     const vec y = vec_mul(vec_load(x), vec_set(scale));
     return vec_add(divisor ? vec_div(y, vec_load(divisor)) : y, vec_set(0));
@@ -87,17 +92,17 @@ INLINE vec ready(const real *x, real scale, const real *divisor)
 static NOINLINE int unpack_transposed(const real *x, int width, int lanes, int n, real scale, const real *divisor,
                                       char *rows, idx step)
 {
-    vec check = vec_set(0); /* x * 0 is 0 where x is finite */
+    vec nonfinite = vec_set(0); /* sum of y * 0: 0 if all y are finite, NaN otherwise */
     for (int l = 0; l < lanes; l += LANES, rows += LANES * step, x += LANES) {
-        const int here = (int)min_(LANES, lanes - l);
+        const int here = (int)min_(LANES, lanes - l), squares = here == LANES ? n - n % LANES : 0;
         const real *by = divisor ? divisor + l : NULL;
         int k = 0;
-        for (; here == LANES && k + LANES <= n; k += LANES) {
+        for (; k < squares; k += LANES) {
             vec y[LANES];
             UNROLL
             for (int i = 0; i < LANES; i++) {
-                y[i] = ready(x + (k + i) * width, scale, by);
-                check = vec_fma(y[i], vec_set(0), check);
+                y[i] = scaled_vec(x + (k + i) * width, scale, by);
+                nonfinite = vec_fma(y[i], vec_set(0), nonfinite);
             }
             transpose(y);
             UNROLL
@@ -106,15 +111,15 @@ static NOINLINE int unpack_transposed(const real *x, int width, int lanes, int n
         }
         for (; k < n; k++) {
             real y[LANES];
-            vec_store(y, ready(x + k * width, scale, by));
+            vec_store(y, scaled_vec(x + k * width, scale, by));
             for (int i = 0; i < LANES; i++)
                 y[i] = i < here ? y[i] : 0;
             for (int i = 0; i < here; i++)
                 ((real *)(void *)(rows + i * step))[k] = y[i];
-            check = vec_fma(vec_load(y), vec_set(0), check);
+            nonfinite = vec_fma(vec_load(y), vec_set(0), nonfinite);
         }
     }
-    return vec_none(check);
+    return vec_none(nonfinite);
 }
 
 #endif

@@ -1,7 +1,8 @@
-/* vec.h -- the one place that says "vector": LANES reals that are added, multiplied and compared together.
+/* vec.h -- one SIMD register: LANES reals that are added, multiplied and compared together.
  *
- * Products of many rows use it (attention, convolution, dense.h); everything else is plain loops. Vectors have the
- * width of the variant's registers (wider ones are lowered badly). Without GNU vector types: an array and loops.
+ * Products of many rows use it (attention, convolutions, matvec.h); everything else is plain loops. A vec has the width of
+ * the variant's registers, because compilers lower wider vectors badly. Compilers without GNU's vector types get an array
+ * and loops.
  */
 #ifndef PE_VEC_H
 #define PE_VEC_H
@@ -20,12 +21,24 @@
 
 enum { LANES = VEC_BYTES / (int)sizeof(real) };
 
-/* The score of a pair that is masked: exp of it is exactly 0. */
+/* The score of a masked pair: exp of it is exactly 0. */
 #define MASKED ((real)-HUGE_VAL)
 
 #if PE_GNU
 #define PREFETCH(p) __builtin_prefetch(p)
 typedef real vec __attribute__((vector_size(VEC_BYTES)));
+#if PE_REAL == 32
+typedef int32_t vec_mask __attribute__((vector_size(VEC_BYTES)));
+#else
+typedef int64_t vec_mask __attribute__((vector_size(VEC_BYTES)));
+#endif
+#else
+#define PREFETCH(p)
+typedef struct {
+    real x[LANES];
+} vec;
+#endif
+
 INLINE vec vec_load(const real *p)
 {
     vec v;
@@ -33,18 +46,17 @@ INLINE vec vec_load(const real *p)
     return v;
 }
 INLINE void vec_store(real *p, vec v) { memcpy(p, &v, sizeof v); }
+
+/* vec_fma is a b + c. vec_max(a, b) is b where a is NaN. vec_bias(x, b) is x + b, and -inf where b is -inf, even if x is
+ * NaN. */
+#if PE_GNU
 INLINE vec vec_set(real x) { return x - (vec){0}; }
 INLINE vec vec_mul(vec a, vec b) { return a * b; }
 INLINE vec vec_add(vec a, vec b) { return a + b; }
 INLINE vec vec_sub(vec a, vec b) { return a - b; }
 INLINE vec vec_div(vec a, vec b) { return a / b; }
-INLINE vec vec_fma(vec a, vec b, vec c) { return a * b + c; } /* contracted: -ffp-contract=fast */
-#if PE_REAL == 32
-typedef int32_t vec_mask __attribute__((vector_size(VEC_BYTES)));
-#else
-typedef int64_t vec_mask __attribute__((vector_size(VEC_BYTES)));
-#endif
-/* C has no ?: on vectors that every compiler takes; both recognise this as a blend or a max */
+INLINE vec vec_fma(vec a, vec b, vec c) { return a * b + c; } /* one rounding with FMA: -ffp-contract=fast */
+/* Not every compiler has ?: on vectors in C. All of them compile this to a blend, or to a max. */
 INLINE vec vec_select(vec_mask m, vec a, vec b) { return (vec)(((vec_mask)a & m) | ((vec_mask)b & ~m)); }
 INLINE vec vec_max(vec a, vec b) { return vec_select(a > b, a, b); }
 INLINE vec vec_bias(vec x, vec b) { return vec_select(b == vec_set(MASKED), b, x + b); }
@@ -54,70 +66,26 @@ INLINE vec vec_bias(vec x, vec b) { return vec_select(b == vec_set(MASKED), b, x
 #endif
 #endif
 #else
-#define PREFETCH(p)
-typedef struct {
-    real x[LANES];
-} vec;
-INLINE vec vec_load(const real *p)
-{
-    vec v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-INLINE void vec_store(real *p, vec v) { memcpy(p, &v, sizeof v); }
-INLINE vec vec_set(real x)
-{
-    vec v;
-    for (int i = 0; i < LANES; i++)
-        v.x[i] = x;
-    return v;
-}
-INLINE vec vec_mul(vec a, vec b)
-{
-    for (int i = 0; i < LANES; i++)
-        a.x[i] *= b.x[i];
-    return a;
-}
-INLINE vec vec_add(vec a, vec b)
-{
-    for (int i = 0; i < LANES; i++)
-        a.x[i] += b.x[i];
-    return a;
-}
-INLINE vec vec_sub(vec a, vec b)
-{
-    for (int i = 0; i < LANES; i++)
-        a.x[i] -= b.x[i];
-    return a;
-}
-INLINE vec vec_div(vec a, vec b)
-{
-    for (int i = 0; i < LANES; i++)
-        a.x[i] /= b.x[i];
-    return a;
-}
-INLINE vec vec_fma(vec a, vec b, vec c)
-{
-    for (int i = 0; i < LANES; i++)
-        c.x[i] += a.x[i] * b.x[i];
-    return c;
-}
-INLINE vec vec_max(vec a, vec b)
-{
-    for (int i = 0; i < LANES; i++)
-        b.x[i] = a.x[i] > b.x[i] ? a.x[i] : b.x[i];
-    return b;
-}
-INLINE vec vec_bias(vec x, vec b)
-{
-    for (int i = 0; i < LANES; i++)
-        x.x[i] = b.x[i] == MASKED ? MASKED : x.x[i] + b.x[i];
-    return x;
-}
+#define PE_LANEWISE(declaration, result) \
+    INLINE vec declaration               \
+    {                                    \
+        vec y;                           \
+        for (int i = 0; i < LANES; i++)  \
+            y.x[i] = result;             \
+        return y;                        \
+    }
+PE_LANEWISE(vec_set(real x), x)
+PE_LANEWISE(vec_mul(vec a, vec b), a.x[i] * b.x[i])
+PE_LANEWISE(vec_add(vec a, vec b), a.x[i] + b.x[i])
+PE_LANEWISE(vec_sub(vec a, vec b), a.x[i] - b.x[i])
+PE_LANEWISE(vec_div(vec a, vec b), a.x[i] / b.x[i])
+PE_LANEWISE(vec_fma(vec a, vec b, vec c), a.x[i] * b.x[i] + c.x[i])
+PE_LANEWISE(vec_max(vec a, vec b), a.x[i] > b.x[i] ? a.x[i] : b.x[i])
+PE_LANEWISE(vec_bias(vec x, vec b), b.x[i] == MASKED ? MASKED : x.x[i] + b.x[i])
 #endif
 
-/* vec_mix: lanes whose number has the bit are b's, the others a's. vec_sums: number i is the sum of x[i], in a tree of
- * neighbours; x is overwritten. */
+/* vec_mix takes from b the lanes whose index has the bit, and the others from a. Number i of vec_sums is the sum of x[i],
+ * added in a tree of neighbours; x is overwritten. */
 #ifdef PE_SHUFFLE
 #define PE_EVEN2 0, 2
 #define PE_EVEN4 PE_EVEN2, 4, 6
@@ -138,7 +106,7 @@ INLINE vec vec_bias(vec x, vec b)
 #else
 #define PE_LANES 2
 #endif
-/* bit is a power of two below LANES */
+/* bit is a power of two below LANES. */
 #define PE_MIX1(lane, bit) (lane) & (bit) ? PE_LANES + (lane) : (lane)
 #define PE_MIX2(lane, bit) PE_MIX1(lane, bit), PE_MIX1((lane) + 1, bit)
 #define PE_MIX4(lane, bit) PE_MIX2(lane, bit), PE_MIX2((lane) + 2, bit)
@@ -156,11 +124,12 @@ INLINE vec vec_mix(vec a, vec b, int bit)
 INLINE vec vec_sums(vec *x)
 {
     UNROLL
-    for (int n = LANES / 2; n > 0; n /= 2)
+    for (int n = LANES / 2; n > 0; n /= 2) {
         UNROLL
-    for (int i = 0; i < n; i++) {
-        const vec a = x[2 * i], b = x[2 * i + 1];
-        x[i] = PE_HALVES(PE_LANES);
+        for (int i = 0; i < n; i++) {
+            const vec a = x[2 * i], b = x[2 * i + 1];
+            x[i] = PE_HALVES(PE_LANES);
+        }
     }
     return x[0];
 }
@@ -179,15 +148,17 @@ INLINE vec vec_sums(vec *x)
     real row[LANES], sum[LANES];
     for (int i = 0; i < LANES; i++) {
         vec_store(row, x[i]);
-        for (int n = LANES / 2; n > 0; n /= 2)
+        for (int n = LANES / 2; n > 0; n /= 2) {
             for (int k = 0; k < n; k++)
                 row[k] = row[2 * k] + row[2 * k + 1];
+        }
         sum[i] = row[0];
     }
     return vec_load(sum);
 }
 #endif
-/* Whether all lanes are 0: where x is finite x * 0 is, and sums of such products are */
+
+/* Whether the lanes sum to 0. A sum of products y * 0 does if and only if every y was finite. */
 INLINE int vec_none(vec x)
 {
     real lane[LANES], sum = 0;
@@ -196,6 +167,4 @@ INLINE int vec_none(vec x)
         sum += lane[l];
     return sum == 0;
 }
-/* vec_max(a, b) is b where a is NaN. vec_bias(x, b) is x + b, and -inf where b is, whatever x may be (NaN too). */
-
 #endif
