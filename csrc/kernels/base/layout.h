@@ -1,19 +1,19 @@
-/* layout.h -- the pieces of a kernel's scratch, stated once.
+/* layout.h -- the pieces of a kernel's scratch, stated once, for its size and for its use.
  *
- * A kernel with scratch has a struct of its pieces and one function that carves them, in the order of their use:
+ * A kernel with scratch has a struct of its pieces, and one function that carves them from a block of memory:
  *
- *     typedef struct { real *pack, *copy; } gram_pieces;
- *     static size_t gram_layout(gram_pieces *s, const idx *dim, const double *par, char *memory)
+ *     typedef struct {
+ *         real *pack, *copy;
+ *     } gram_pieces;
+ *
+ *     LAYOUT(gram)
  *     {
- *         pe_carver c = {memory, 0};
- *         s->pack = carve_reals(&c, BLOCK_M * D(d));
- *         s->copy = carve_reals(&c, BLOCK_M * D(d));
- *         return c.used;
+ *         s->pack = carve_reals(c, BLOCK_M * D(d));
+ *         s->copy = carve_reals(c, BLOCK_M * D(d));
  *     }
- *     SCRATCH(gram)
  *
- * The kernel calls gram_layout(&s, call->dim, call->par, work->scratch). SCRATCH(gram) defines FN(gram_scratch), which is
- * called for the size: the same function without memory. The last column of the row in ops.def is then `gram`.
+ * The kernel gets its pieces from gram_begin(call, work). FN(gram_scratch) is their size: the same function without memory.
+ * The last column of the row in ops.def is then `gram`.
  */
 #ifndef PE_LAYOUT_H
 #define PE_LAYOUT_H
@@ -35,6 +35,26 @@ INLINE void *carve_bytes(pe_carver *c, idx bytes)
 
 INLINE real *carve_reals(pe_carver *c, idx n) { return carve_bytes(c, n * (idx)sizeof(real)); }
 INLINE double *carve_doubles(pe_carver *c, idx n) { return carve_bytes(c, n * (idx)sizeof(double)); }
+
+#define PE_CARVE(name)                                                                    \
+    static void name##_carve(name##_pieces *s, pe_carver *c, MAYBE_UNUSED const idx *dim, \
+                             MAYBE_UNUSED const double *par)
+#define LAYOUT(name)                                                            \
+    PE_CARVE(name);                                                             \
+    static name##_pieces name##_begin(const pe_call *call, const pe_work *work) \
+    {                                                                           \
+        name##_pieces s;                                                        \
+        name##_carve(&s, &(pe_carver){work->scratch, 0}, call->dim, call->par); \
+        return s;                                                               \
+    }                                                                           \
+    size_t FN(name##_scratch)(const idx *dim, const double *par)                \
+    {                                                                           \
+        name##_pieces s;                                                        \
+        pe_carver c = {NULL, 0};                                                \
+        name##_carve(&s, &c, dim, par);                                         \
+        return c.used;                                                          \
+    }                                                                           \
+    PE_CARVE(name)
 
 #define SCRATCH(name)                                            \
     size_t FN(name##_scratch)(const idx *dim, const double *par) \

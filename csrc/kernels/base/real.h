@@ -41,6 +41,7 @@ typedef double real;
 #else
 #define UNROLL _Pragma("GCC unroll 32")
 #endif
+#define MAYBE_UNUSED __attribute__((unused))
 #define NOINLINE __attribute__((noinline, unused)) /* unused: no file calls every function of its headers */
 #define INLINE static inline __attribute__((always_inline))
 #define PE_GNU 1
@@ -49,6 +50,7 @@ typedef double real;
 #define SIMD_OR(flag)
 #define SIMD_AND(flag)
 #define UNROLL
+#define MAYBE_UNUSED
 #define NOINLINE
 #define INLINE static inline
 #define PE_GNU 0

@@ -99,6 +99,9 @@ INLINE void row_store(const real *row, char *data, pe_storage storage, idx n)
         row_write(row, data, storage, n);
 }
 
+/* Entry (i, j) of an operand's first named axes, from `data` on */
+INLINE char *entry_at(const pe_array *a, char *data, idx i, idx j) { return data + i * a->core[0] + j * a->core[1]; }
+
 /* One number of any storage, as double. */
 INLINE double scalar_read(const char *data, pe_storage storage)
 {
