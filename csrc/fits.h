@@ -50,9 +50,9 @@ enum { GRAM_MODE };
 
 /* Scans along positions: columns of the batch that are scanned together, and most shares of a batch. Every share has
  * weights of its own. */
-enum { WALK_COLUMNS = 12, WALK_SHARES = 16 };
-#define WALK_UNITS AT_MOST(BLOCKS(D(b), WALK_COLUMNS), WALK_SHARES)
-#define WALK_UNIT_COLUMNS (D(b) / (WALK_UNITS + (D(b) == 0)) + 1)
+enum { SCAN_COLUMNS = 12, SCAN_SHARES = 16 };
+#define SCAN_UNITS AT_MOST(BLOCKS(D(b), SCAN_COLUMNS), SCAN_SHARES)
+#define SCAN_UNIT_COLUMNS (D(b) / (SCAN_UNITS + (D(b) == 0)) + 1)
 #define TABLEAU(name, ...) FLOATER_##name,
 enum {
 #include "constants.def"

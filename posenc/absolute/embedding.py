@@ -95,7 +95,7 @@ def scatter_add(function: str, grad: npt.ArrayLike, table: Array, ids: Indices, 
     weight = None if entries is None else entries.weight[order]
     position = order if entries is None else entries.position[order]
     d_table = np.empty(table.shape, table.dtype.newbyteorder("="))
-    _core.gather_rows(function, flat, position, weight, bounds[:-1], bounds[1:], d_table)
+    _core.embedding_backward(function, flat, position, weight, bounds[:-1], bounds[1:], d_table)
     return d_table
 
 

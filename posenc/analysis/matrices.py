@@ -159,7 +159,7 @@ def correlation_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> 
     if array.shape[-1] == 0:
         fail(ValueError, function, "encoding", "last axis 0", "at least 1 channel")
     rows = np.empty(array.shape, F64 if array.dtype.char == "d" else F32)
-    _core.standard(function, array, rows)
+    _core.standardize(function, array, rows)
     return pair_matrix(function, array, rows, CORRELATION, out)
 
 

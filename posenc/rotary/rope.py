@@ -154,7 +154,7 @@ def _rotate_by_table(rotation: Rotation, table: npt.ArrayLike | Table, out: Arra
     x = rotation.x
     cos, sin = cast_table(rotation, *read_table(rotation, table))
     result, buffer = prepare_out(rotation.function, out, x.shape, x.dtype, (x, cos, sin), in_place=True)
-    _core.rope_given(
+    _core.rope_caller_table(
         rotation.function, x, cos, sin, buffer,
         rotation.rotary_offset, rotation.interleaved, rotation.out_interleaved, out is not None,
     )  # fmt: skip

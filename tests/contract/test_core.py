@@ -35,14 +35,14 @@ def test_kernels_refuse_what_would_leave_their_arrays(call):
         call()
 
 
-def test_gather_rows_stays_inside():
+def test_embedding_backward_stays_inside():
     from posenc import _core
 
     out = np.empty((1, 2))
     order = np.array([10**9, -5], np.int64)
-    _core.gather_rows("f", np.ones((3, 2)), order, None, np.array([-7]), np.array([10**9]), out)
+    _core.embedding_backward("f", np.ones((3, 2)), order, None, np.array([-7]), np.array([10**9]), out)
     assert (out == 2).all()
-    _core.gather_rows("f", np.ones((0, 2)), order, None, np.array([0]), np.array([2]), out)
+    _core.embedding_backward("f", np.ones((0, 2)), order, None, np.array([0]), np.array([2]), out)
     assert (out == 0).all()
 
 

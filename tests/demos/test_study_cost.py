@@ -77,7 +77,7 @@ def test_a_matrix_of_scores_is_seen(corpus):
 
 def test_scratch_is_not_seen_by_tracemalloc(corpus):
     """The growth of the process is None without /proc, and otherwise little more than the arrays: scratch at these
-    widths is below 1 MiB (csrc/scratch.h), and the allocator may keep 12 MiB."""
+    widths is below 1 MiB, and the allocator may keep 12 MiB."""
     contender = cost.Contender("posenc", "alibi", 256)
     resident = cost.process_peak(SMALL, corpus, contender)
     if not cost.STATUS.exists():

@@ -1,48 +1,22 @@
 /* row_sum.h -- sums of rows in double, in the order of the rows: gradients of tables and of broadcast operands.
  *
- * A unit is one tile of ROW_TILE columns of a row of the call:
- *
- *     for (column_tile tile = column_tile_at(call, begin, d); tile.unit < end; column_tile_next(call, &tile, d)) { ... }
+ * A unit is one tile of ROW_TILE columns of a row of the call.
  */
 #ifndef PE_ROW_SUM_H
 #define PE_ROW_SUM_H
 
-#include "scratch.h"
+#include "fits.h"
 #include "base/row.h"
 
 enum { POLL_ROWS = 1024 }; /* rows that a sum adds between two polls of call->stop */
 
-typedef struct {
-    pe_row row;
-    idx unit, column; /* column: the tile's first */
-    int width;
-} column_tile;
+INLINE idx tile_begin(idx unit, idx d) { return unit % BLOCKS(d, ROW_TILE) * ROW_TILE; }
+INLINE int tile_width(idx begin, idx d) { return (int)min_(ROW_TILE, d - begin); }
 
-INLINE void column_tile_place(column_tile *tile, idx d)
+/* n columns of a stored row, from `begin` on */
+INLINE const real *tile_read(const char *row, pe_storage storage, idx begin, int n, real *wide)
 {
-    tile->column = tile->unit % BLOCKS(d, ROW_TILE) * ROW_TILE;
-    tile->width = (int)min_(ROW_TILE, d - tile->column);
-}
-
-/* d is positive wherever the call has units. */
-INLINE column_tile column_tile_at(const pe_call *call, idx unit, idx d)
-{
-    column_tile tile = {.row = row_at(call, unit / BLOCKS(d, ROW_TILE)), .unit = unit};
-    column_tile_place(&tile, d);
-    return tile;
-}
-
-INLINE void column_tile_next(const pe_call *call, column_tile *tile, idx d)
-{
-    if (++tile->unit % BLOCKS(d, ROW_TILE) == 0)
-        row_next(call, &tile->row);
-    column_tile_place(tile, d);
-}
-
-/* The tile's columns of a row that is stored at data. */
-INLINE const real *column_tile_read(const column_tile *tile, const char *data, pe_storage storage, real *wide)
-{
-    return row_read(data + tile->column * storage_size(storage), storage, tile->width, wide);
+    return row_read(row + begin * storage_size(storage), storage, n, wide);
 }
 
 INLINE void add_row(double *restrict sum, const real *restrict row, int n)

@@ -1,23 +1,28 @@
 /* complex_order.c -- z = r exp(i (w p + theta)), stored as pairs (real, imaginary).
  *
- * Angles are double-double turns, as in sinusoid.c. Frequencies and phases have any stride: 0 along a row where one
- * number serves all dimensions of a word, and the same row for every word where they belong to dimensions. Tiles of
- * columns are the outer loop, so that the turns of such a shared row are computed once.
+ * Angles are double-double turns, as in sinusoid.c. Frequencies w and phases theta may have any stride: 0 along a row if
+ * all channels of a word share one number, and 0 between rows if all words share a row. Tiles of columns are the outer
+ * loop, so that the turns of a row that words share are computed once.
  */
-#include "scratch.h"
+#include "base/layout.h"
 #include "base/row.h"
 #include "base/sincos.h"
 
-enum { TILE = COMPLEX_ORDER_TILE };
+enum { TILE = 256 };
 
 typedef struct {
     double t_hi[TILE], t_lo[TILE]; /* turns per position */
     double f_hi[TILE], f_lo[TILE]; /* phase in turns, f_hi within 1/2 */
     double sine[TILE], cosine[TILE];
-    real wide[TILE], wide_pairs[2 * TILE];
-    const char *frequency, *phase; /* the rows that the turns belong to */
-} tile;
-_Static_assert(sizeof(tile) <= COMPLEX_ORDER_SCRATCH, "scratch.h says what a tile needs");
+    real amplitude[TILE], grad[2 * TILE];
+    const char *frequency, *phase; /* the rows whose turns these are */
+} channel_tile;
+
+typedef struct {
+    channel_tile *tile;
+} complex_order_pieces;
+
+LAYOUT(complex_order) { s->tile = carve_bytes(c, sizeof *s->tile); }
 
 static void read_strided(const char *data, idx stride, int n, double *restrict to)
 {
@@ -25,59 +30,60 @@ static void read_strided(const char *data, idx stride, int n, double *restrict t
         memcpy(&to[k], data + k * stride, sizeof(double));
 }
 
-static NOINLINE void turns_of(const double *restrict w, int n, double *restrict hi, double *restrict lo)
+static NOINLINE void turns_row(const double *restrict w, int n, double *restrict hi, double *restrict lo)
 {
     SIMD
     for (int k = 0; k < n; k++)
         turns(w[k], 0.0, &hi[k], &lo[k]);
 }
 
-static NOINLINE void drop_turns(double *hi, int n)
+static NOINLINE void without_turns_row(double *hi, int n)
 {
     SIMD
     for (int k = 0; k < n; k++)
         hi[k] = without_turns(hi[k]);
 }
 
-static NOINLINE void plain_row(tile *t, double p, int n)
+static NOINLINE void sincos_row(channel_tile *t, double p, int n)
 {
     SIMD
     for (int k = 0; k < n; k++)
         sincos_turns(p, t->t_hi[k], t->t_lo[k], &t->sine[k], &t->cosine[k]);
 }
 
-static NOINLINE void shifted_row(tile *t, double p, int n)
+static NOINLINE void sincos_shifted_row(channel_tile *t, double p, int n)
 {
     SIMD
     for (int k = 0; k < n; k++)
         sincos_shifted(p, t->t_hi[k], t->t_lo[k], t->f_hi[k], t->f_lo[k], &t->sine[k], &t->cosine[k]);
 }
 
-/* Sines and cosines of n columns of a row from k0 on; `first` is the operand `positions`. */
-static void angles(tile *t, const pe_call *call, const pe_row *at, int first, idx k0, int n)
+/* Sines and cosines of columns k0 .. k0 + n of a row; `operand` is the number of `positions`, and frequency and phase are
+ * the next two. */
+static void angles(channel_tile *t, const pe_call *call, const pe_row *row, int operand, idx k0, int n)
 {
-    const idx w_stride = call->array[first + 1].core[0], f_stride = call->array[first + 2].core[0];
-    const char *w = at->data[first + 1] + k0 * w_stride;
-    const char *f = at->data[first + 2] ? at->data[first + 2] + k0 * f_stride : NULL;
-    const double p = scalar_read(at->data[first], call->array[first].storage);
+    const idx w_stride = call->array[operand + 1].core[0], f_stride = call->array[operand + 2].core[0];
+    const char *w = row->data[operand + 1] + k0 * w_stride;
+    const char *f = row->data[operand + 2] ? row->data[operand + 2] + k0 * f_stride : NULL;
+    const double p = scalar_read(row->data[operand], call->array[operand].storage);
     if (w != t->frequency) {
-        read_strided(w, w_stride, n, t->sine);
-        turns_of(t->sine, n, t->t_hi, t->t_lo);
+        read_strided(w, w_stride, n, t->sine); /* sine is free until the angles are computed */
+        turns_row(t->sine, n, t->t_hi, t->t_lo);
         t->frequency = w;
     }
     if (f && f != t->phase) {
         read_strided(f, f_stride, n, t->sine);
-        turns_of(t->sine, n, t->f_hi, t->f_lo);
-        drop_turns(t->f_hi, n);
+        turns_row(t->sine, n, t->f_hi, t->f_lo);
+        without_turns_row(t->f_hi, n);
         t->phase = f;
     }
     if (f)
-        shifted_row(t, p, n);
+        sincos_shifted_row(t, p, n);
     else
-        plain_row(t, p, n);
+        sincos_row(t, p, n);
 }
 
-static NOINLINE void pairs_row(const tile *t, const real *restrict r, int n, real *restrict out)
+static NOINLINE void write_pairs(const channel_tile *t, const real *restrict r, int n, real *restrict out)
 {
     SIMD
     for (int k = 0; k < n; k++) {
@@ -86,23 +92,26 @@ static NOINLINE void pairs_row(const tile *t, const real *restrict r, int n, rea
     }
 }
 
-INLINE const real *tile_of(const char *row, pe_storage storage, idx k0, int n, real *wide)
+INLINE const real *read_columns(const char *row, pe_storage storage, idx first, int n, real *wide)
 {
-    return row_read(row + k0 * storage_size(storage), storage, n, wide);
+    return row_read(row + first * storage_size(storage), storage, n, wide);
 }
 
-/* amplitude(c) positions() frequency~(c) phase?~(c) -> out(z) */
+/* amplitude(c) positions() frequency~(c) phase?~(c) -> out(z), z = 2 c */
 void FN(complex_order)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
+    enum { AMPLITUDE, POSITIONS, FREQUENCY, PHASE, OUT };
     const idx c = min_(call->D(c), call->D(z) / 2);
-    tile *t = work->scratch;
+    const pe_storage storage = call->array[AMPLITUDE].storage;
+    const complex_order_pieces piece = complex_order_begin(call, work);
+    channel_tile *t = piece.tile;
     for (idx k0 = 0; k0 < c; k0 += TILE) {
         const int n = (int)min_(TILE, c - k0);
         t->frequency = t->phase = NULL;
-        for (pe_row at = row_at(call, begin); at.index < end; row_next(call, &at)) {
-            angles(t, call, &at, 1, k0, n);
-            pairs_row(t, tile_of(at.data[0], call->array[0].storage, k0, n, t->wide), n,
-                      (real *)(void *)at.data[4] + 2 * k0);
+        for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
+            angles(t, call, &row, POSITIONS, k0, n);
+            write_pairs(t, read_columns(row.data[AMPLITUDE], storage, k0, n, t->amplitude), n,
+                        as_reals(row.data[OUT]) + 2 * k0);
         }
     }
 }
@@ -112,41 +121,39 @@ void FN(complex_order)(const pe_call *call, idx begin, idx end, const pe_work *w
  * grad(z) amplitude(c) positions() frequency~(c) phase?~(c) -> damplitude(c) dfrequency(c) dpositions() dphase?(c) */
 void FN(complex_order_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
-    const idx c = min_(call->D(c), call->D(z) / 2), stride = call->array[3].core[0];
+    enum { GRAD, AMPLITUDE, POSITIONS, FREQUENCY, PHASE, DAMPLITUDE, DFREQUENCY, DPOSITIONS, DPHASE };
+    const idx c = min_(call->D(c), call->D(z) / 2), w_stride = call->array[FREQUENCY].core[0];
     const pe_array *a = call->array;
-    tile *t = work->scratch;
-    for (idx k0 = 0; k0 < c || k0 == 0; k0 += TILE) {
+    const complex_order_pieces piece = complex_order_begin(call, work);
+    channel_tile *t = piece.tile;
+    for (idx k0 = 0; k0 < max_(c, 1); k0 += TILE) { /* once even without columns: dpositions is written */
         const int n = (int)min_(TILE, c - k0);
         t->frequency = t->phase = NULL;
-        for (pe_row at = row_at(call, begin); at.index < end; row_next(call, &at)) {
-            const double p = scalar_read(at.data[2], a[2].storage);
+        for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
+            const double p = scalar_read(row.data[POSITIONS], a[POSITIONS].storage);
             double dp = 0;
             if (k0 > 0)
-                memcpy(&dp, at.data[7], sizeof dp);
-            angles(t, call, &at, 2, k0, n);
-            const real *grad = tile_of(at.data[0], a[0].storage, 2 * k0, 2 * n, t->wide_pairs);
-            const real *r = tile_of(at.data[1], a[1].storage, k0, n, t->wide);
-            const char *w = at.data[3] + k0 * stride;
+                memcpy(&dp, row.data[DPOSITIONS], sizeof dp);
+            angles(t, call, &row, POSITIONS, k0, n);
+            const real *grad = read_columns(row.data[GRAD], a[GRAD].storage, 2 * k0, 2 * n, t->grad);
+            const real *r = read_columns(row.data[AMPLITUDE], a[AMPLITUDE].storage, k0, n, t->amplitude);
+            const char *w = row.data[FREQUENCY] + k0 * w_stride;
             real dr[TILE];
-            double *dw = (double *)(void *)at.data[6] + k0;
-            double *dtheta = at.data[8] ? (double *)(void *)at.data[8] + k0 : NULL;
+            double *dw = as_doubles(row.data[DFREQUENCY]) + k0;
+            double *dtheta = row.data[DPHASE] ? as_doubles(row.data[DPHASE]) + k0 : NULL;
             for (int k = 0; k < n; k++) {
                 const double re = (double)grad[2 * k], im = (double)grad[2 * k + 1];
-                const double turn = (double)r[k] * (t->cosine[k] * im - t->sine[k] * re);
+                const double d = (double)r[k] * (t->cosine[k] * im - t->sine[k] * re);
                 double w_k;
-                memcpy(&w_k, w + k * stride, sizeof w_k);
+                memcpy(&w_k, w + k * w_stride, sizeof w_k);
                 dr[k] = (real)(t->cosine[k] * re + t->sine[k] * im);
-                dw[k] = p * turn;
-                dp += w_k * turn;
+                dw[k] = p * d;
+                dp += w_k * d;
                 if (dtheta)
-                    dtheta[k] = turn;
+                    dtheta[k] = d;
             }
-            char *out = at.data[5] + k0 * storage_size(a[5].storage);
-            if (a[5].storage == PE_STORAGE)
-                memcpy(out, dr, (size_t)n * sizeof(real));
-            else
-                row_write(dr, out, a[5].storage, n);
-            memcpy(at.data[7], &dp, sizeof dp);
+            row_store(dr, row.data[DAMPLITUDE] + k0 * storage_size(a[DAMPLITUDE].storage), a[DAMPLITUDE].storage, n);
+            memcpy(row.data[DPOSITIONS], &dp, sizeof dp);
         }
     }
 }

@@ -1,17 +1,46 @@
-/* convolution.h -- what a tile of a convolution sees: a window of rows, wherever padding finds them, and some of their
+/* convolution.h -- what both convolution kernels read: windows of rows, wherever padding finds them, and CHANNELS of their
  * channels as reals, in place or copied.
  */
 #ifndef PE_CONVOLUTION_H
 #define PE_CONVOLUTION_H
 
-#include "scratch.h"
+#include "fits.h"
+#include "base/layout.h"
 #include "base/row.h"
 #include "base/vec.h"
 
-enum { CHANNELS = CONVOLUTION_CHANNELS, TILE = CONVOLUTION_TILE, GRADIENTS = CONVOLUTION_GRADIENTS, FEW_TAPS = 16 };
+/* Kernels of at most FEW_TAPS taps read rows in place; more taps pay for a copy of CHANNELS channels. */
+enum { CHANNELS = 32, FEW_TAPS = 16 };
+enum { TOP, LEFT, PADDING, RESIDUAL, FOLD }; /* parameters; the gradient has the first three */
 
-/* Where place i of an axis of n is found, -1 where nothing is. Circular kernels reach at most n. */
-INLINE idx found_at(idx i, idx n, int padding)
+typedef struct {
+    const char **rows, **copied; /* rows of windows: as stored, and in `panel` */
+    char *zeros;                 /* a row */
+    real *panel;                 /* CHANNELS channels of each row of the windows */
+    real *result, *kernel;       /* CHANNELS channels of a tile of out, of the kernel and of the bias */
+} convolution_pieces;
+
+/* A window has the columns of a tile, those that the taps reach, and those that fold back. */
+static void carve_convolution(convolution_pieces *s, pe_carver *c, const idx *dim)
+{
+    const idx columns = CONVOLUTION_GRADIENTS + 8 + 2 * D(s), places = (D(r) + 1) * columns;
+    s->panel = carve_reals(c, places * CHANNELS);
+    s->result = carve_reals(c, columns * CHANNELS);
+    s->kernel = carve_reals(c, (D(r) * D(s) + 1) * CHANNELS);
+    s->rows = carve_bytes(c, places * (idx)sizeof *s->rows);
+    s->copied = carve_bytes(c, places * (idx)sizeof *s->copied);
+    s->zeros = carve_bytes(c, D(d) * (idx)sizeof(real));
+}
+
+/* Whether to leave. A poll is a call, so there is one for some thousand channels of few taps, or for each step of many. */
+static int stopped(const pe_call *call, idx channel)
+{
+    enum { MANY_TAPS = 1024, MANY_CHANNELS = 64 * CHANNELS };
+    return (channel % MANY_CHANNELS == 0 || call->D(r) * call->D(s) > MANY_TAPS) && stop_requested(call);
+}
+
+/* The index that padding puts at place i of an axis of n; -1 for a zero. Circular kernels reach at most n beyond. */
+INLINE idx padded_index(idx i, idx n, int padding)
 {
     if (i >= 0 && i < n)
         return i;
@@ -25,36 +54,34 @@ INLINE idx found_at(idx i, idx n, int padding)
 /* The rows that a tile reads: rows[a * columns + b] is place (i + a, j + b), as it is stored. */
 typedef struct {
     const char **rows;
-    idx high, columns; /* places */
+    idx height, columns;
     pe_storage storage;
 } window;
 
-static void window_rows(const pe_call *call, const char *data, const pe_array *array, idx i, idx j, int padding,
+static void window_rows(const pe_call *call, char *data, const pe_array *array, idx i, idx j, int padding,
                         const char *zeros, window *to)
 {
     to->storage = array->storage;
-    for (idx a = 0; a < to->high; a++) {
-        const idx y = found_at(i + a, call->D(y), padding);
+    for (idx a = 0; a < to->height; a++) {
+        const idx y = padded_index(i + a, call->D(y), padding);
         for (idx b = 0; b < to->columns; b++) {
-            const idx x = found_at(j + b, call->D(w), padding);
-            to->rows[a * to->columns + b] = x < 0 || y < 0 ? zeros : data + y * array->core[0] + x * array->core[1];
+            const idx x = padded_index(j + b, call->D(w), padding);
+            to->rows[a * to->columns + b] = x < 0 || y < 0 ? zeros : entry_at(array, data, y, x);
         }
     }
 }
 
-/* n numbers as CHANNELS reals; what is past them is 0. */
+/* Copy n numbers as CHANNELS reals, the rest 0. */
 static void copy_padded(const char *from, pe_storage storage, idx n, real *to)
 {
-    const real *row = row_read(from, storage, n, to);
-    if (row != to)
-        memcpy(to, row, (size_t)n * sizeof(real));
-    memset(to + n, 0, (size_t)(CHANNELS - n) * sizeof(real));
+    row_load(from, storage, n, to);
+    memset(to + n, 0, (size_t)(CHANNELS - n) * sizeof *to);
 }
 
-/* Where channels c .. c + n of a window can be read as reals: in place, or from a copy padded to CHANNELS. */
+/* Channels c .. c + n of a window as reals: in place, or a copy padded to CHANNELS. */
 typedef struct {
     const char *const *rows;
-    idx columns, offset; /* bytes to the first channel of each row */
+    idx columns, offset; /* offset: bytes to channel c in each row */
 } view;
 
 static view view_of(const window *from, idx c, idx n, int few, const char **rows, real *panel)
@@ -62,14 +89,14 @@ static view view_of(const window *from, idx c, idx n, int few, const char **rows
     if (few && n % CHANNELS == 0 && from->storage == PE_STORAGE)
         return (view){from->rows, from->columns, c * (idx)sizeof(real)};
     const idx offset = c * storage_size(from->storage);
-    for (idx k = 0; k < from->high * from->columns; k++) {
+    for (idx k = 0; k < from->height * from->columns; k++) {
         copy_padded(from->rows[k] + offset, from->storage, n, panel + k * CHANNELS);
         rows[k] = (const char *)(panel + k * CHANNELS);
     }
     return (view){rows, from->columns, 0};
 }
 
-INLINE vec load(const char *data, idx lane) { return vec_load((const real *)(const void *)data + lane); }
-INLINE vec row_vec(const view *x, idx at, idx lane) { return load(x->rows[at] + x->offset, lane); }
+INLINE vec vec_at(const char *data, idx lane) { return vec_load((const real *)(const void *)data + lane); }
+INLINE vec view_vec(const view *x, idx place, idx lane) { return vec_at(x->rows[place] + x->offset, lane); }
 
 #endif

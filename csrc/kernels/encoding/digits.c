@@ -1,36 +1,39 @@
-/* digits.c -- numbers as digits in a base and back, and the positions of the tokens that a mask keeps. */
+/* digits.c -- numbers to digits in a base and back, and the positions of the tokens that a mask keeps. */
 #include "base/row.h"
 #include "base/sincos.h"
 
-/* whole() fraction?() -> out(w); base: most significant first. Remainders of 64-bit integers are exact, and so is a
- * digit plus the fraction: it has no more bits than the number. */
+/* Digits, most significant first; the last one also gets the fraction. Remainders of 64-bit integers are exact, and so is
+ * a digit plus the fraction, which has no more bits than the number.
+ * whole() fraction?() -> out(w); base */
 void FN(digits)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
+    enum { WHOLE, FRACTION, OUT, BASE = 0 };
     const idx w = call->D(w);
-    const uint64_t base = (uint64_t)call->par[0];
+    const uint64_t base = (uint64_t)call->par[BASE];
     (void)work;
-    for (pe_row at = row_at(call, begin); at.index < end; row_next(call, &at)) {
-        double *out = (double *)(void *)at.data[2];
+    for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
+        double *out = as_doubles(row.data[OUT]);
         uint64_t rest;
-        memcpy(&rest, at.data[0], sizeof rest);
+        memcpy(&rest, row.data[WHOLE], sizeof rest);
         for (idx k = w - 1; k >= 0; k--) {
             if ((rest | base) >> 32) {
                 out[k] = (double)(rest % base);
                 rest /= base;
-            } else { /* a division of 32 bits takes a third of the time on many machines */
+            } else { /* a 32-bit division takes a third of the time of a 64-bit one on many CPUs */
                 out[k] = (double)((uint32_t)rest % (uint32_t)base);
                 rest = (uint32_t)rest / (uint32_t)base;
             }
         }
-        if (at.data[1] && w > 0) {
+        if (row.data[FRACTION] && w > 0) {
             double fraction;
-            memcpy(&fraction, at.data[1], sizeof fraction);
+            memcpy(&fraction, row.data[FRACTION], sizeof fraction);
             out[w - 1] += fraction;
         }
     }
 }
 
-/* Horner's rule; says whether it is right to half an ulp: whole digits but for the last, below 2**53 all the way. */
+/* Horner's rule. Returns whether the result is within half an ulp: every digit but the last is a whole number, and all
+ * partial sums are below 2**53. */
 static int horner(const double *digit, idx w, double base, double *result)
 {
     double sum = 0;
@@ -43,15 +46,15 @@ static int horner(const double *digit, idx w, double base, double *result)
     return exact;
 }
 
-/* The same on an unevaluated sum of two doubles, a third as fast: what was split comes back to the bit past 2**53. */
-static double wide_horner(const double *digit, idx w, double base)
+/* Horner's rule on a double-double hi + lo, which takes three times as long: digits past 2**53 come back to the bit. */
+static double horner_double_double(const double *digit, idx w, double base)
 {
     double hi = 0, lo = 0;
     for (idx k = 0; k < w; k++) {
         const double scaled = hi * base, error = product_error(hi, base, scaled);
         const double sum = scaled + digit[k], other = sum - scaled;
         const double rest = ((scaled - (sum - other)) + (digit[k] - other)) + (error + lo * base);
-        const int far = fabs_(sum) > 0x1p960; /* near the end of double errors would be NaN */
+        const int far = fabs_(sum) > 0x1p960; /* error terms near the overflow threshold would be NaN */
         hi = far ? sum : sum + rest;
         lo = far ? 0 : rest - (hi - sum);
     }
@@ -61,27 +64,30 @@ static double wide_horner(const double *digit, idx w, double base)
 /* digits!(w) -> out(); base */
 void FN(from_digits)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
+    enum { DIGITS, OUT, BASE = 0 };
     const idx w = call->D(w);
-    const double base = call->par[0];
+    const double base = call->par[BASE];
     (void)work;
-    for (pe_row at = row_at(call, begin); at.index < end; row_next(call, &at)) {
-        const double *digit = (const double *)(const void *)at.data[0];
+    for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
+        const double *digit = as_doubles(row.data[DIGITS]);
         double number;
         if (!horner(digit, w, base, &number))
-            number = wide_horner(digit, w, base);
-        memcpy(at.data[1], &number, sizeof number);
+            number = horner_double_double(digit, w, base);
+        memcpy(row.data[OUT], &number, sizeof number);
     }
 }
 
-/* keep(n) -> out(n); start: start + max(cumsum(keep) - 1, 0) */
+/* out_k = start + max(sum of keep_0 .. keep_k - 1, 0).
+ * keep(n) -> out(n); start */
 void FN(positions_from_mask)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
+    enum { KEEP, OUT, START = 0 };
     const idx n = call->D(n);
-    const int64_t start = (int64_t)call->par[0];
+    const int64_t start = (int64_t)call->par[START];
     (void)work;
-    for (pe_row at = row_at(call, begin); at.index < end; row_next(call, &at)) {
-        const unsigned char *keep = (const unsigned char *)at.data[0];
-        int64_t *out = (int64_t *)(void *)at.data[1];
+    for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
+        const unsigned char *keep = (const unsigned char *)row.data[KEEP];
+        int64_t *out = (int64_t *)(void *)row.data[OUT];
         int64_t count = 0;
         for (idx k = 0; k < n; k++) {
             count += keep[k] != 0;

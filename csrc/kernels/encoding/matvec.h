@@ -1,37 +1,33 @@
-/* matvec.h -- y = start + W x for a few columns x at once, and the sum of outer products that its gradient is.
+/* matvec.h -- y = start + W x for a few columns x at once, and the sum of outer products that is the gradient of W.
  *
- * W is packed once for many products: panels of PANEL rows, and in a panel the rows of one column side by side, so that
- * rows stand on lanes: no sum crosses lanes, one column runs at the speed of reading W, several share what is read.
- * Every row sums in the order of the columns of W, however many x there are: a result depends on its own x alone.
- * Rows of x and y are `padded`; what is past the last row of W becomes 0.
+ * W is packed once for many products: panels of PANEL rows, and within a panel column after column. Rows stand on lanes, so
+ * no sum crosses lanes. One column runs at the speed of reading W, and several share each read. Every row sums in the
+ * order of the columns of W, however many x there are: a result depends on its own x alone.
+ * Rows of x and y are `padded`; y is 0 past the last row of W.
  */
-#ifndef PE_DENSE_H
-#define PE_DENSE_H
+#ifndef PE_MATVEC_H
+#define PE_MATVEC_H
 
+#include "fits.h"
+#include "base/layout.h"
 #include "base/row.h"
 #include "base/vec.h"
 
-/* Accumulators in flight: AVX-512 has 32 registers, the others 16 with the loads and the broadcast among them. */
 enum {
     PANEL = 64,
-    DENSE_SUMS = VEC_BYTES == 64   ? 24
-                 : VEC_BYTES == 32 ? 12
-                                   : 8,
-    DENSE_COLUMNS = VEC_BYTES == 16 ? 4 : 6,
-    DENSE_WIDEST = PANEL / LANES < 8 ? PANEL / LANES : 8,
-    AHEAD = 16 /* columns of W to ask for early where reading is all: 2 MB from L3 take 18 us instead of 25 */
+    /* Accumulators: AVX-512 has 32 registers, the others 16, which also hold loads and the broadcast. */
+    MATVEC_SUMS = VEC_BYTES == 64   ? 24
+                  : VEC_BYTES == 32 ? 12
+                                    : 8,
+    MATVEC_VECS = PANEL / LANES < 8 ? PANEL / LANES : 8, /* most vectors of a panel at once */
+    MATVEC_COLUMNS = VEC_BYTES == 16 ? 4 : 6,            /* most columns at once */
+    /* Prefetch distance in columns of W, for products that only wait for W: 2 MB from L3 take 18 us instead of 25. */
+    PREFETCH_COLUMNS = 16
 };
 
 INLINE idx padded(idx n) { return BLOCKS(n, PANEL) * PANEL; }
 
-INLINE real *carve(char **scratch, idx numbers)
-{
-    real *p = (real *)(void *)*scratch;
-    *scratch += (numbers * (idx)sizeof(real) + 63) / 64 * 64;
-    return p;
-}
-
-/* W(rows, k) as stored -> panels. Tiles of 64 columns: what is written stays in L1 while its rows are read. */
+/* Pack `rows` rows of W, from row `first` on, into panels of k columns. Tiles of 64 columns, whose output stays in L1. */
 static NOINLINE void pack_matrix(const pe_array *w, idx first, idx rows, idx k, real *restrict out)
 {
     real wide[PANEL];
@@ -51,7 +47,7 @@ static NOINLINE void pack_matrix(const pe_array *w, idx first, idx rows, idx k, 
     }
 }
 
-/* The same of the transpose: rows of it are the first `rows` columns of W, its k columns the rows of W. */
+/* Pack the transpose: its rows are the first `rows` columns of W, its k columns are the rows of W from `first` on. */
 static NOINLINE void pack_matrix_transposed(const pe_array *w, idx first, idx rows, idx k, real *restrict out)
 {
     real wide[PANEL];
@@ -66,47 +62,47 @@ static NOINLINE void pack_matrix_transposed(const pe_array *w, idx first, idx ro
     }
 }
 
-/* A stored vector, padded with zeros. */
+/* A stored vector as reals, padded with zeros */
 static void read_padded(const char *data, pe_storage storage, idx n, real *out)
 {
-    const real *row = row_read(data, storage, n, out);
-    if (row != out)
-        memcpy(out, row, (size_t)n * sizeof(real));
+    row_load(data, storage, n, out);
     memset(out + n, 0, (size_t)(padded(n) - n) * sizeof(real));
 }
 
-/* One product: W(rows, k) packed, x and y with their distance from column to column. start may be NULL: 0. */
+/* y[c] = start + W x[c], or its positive part. W(rows, k) is packed; x_step and y_step are numbers from column to column. */
 typedef struct {
-    const real *w, *start, *x;
+    const real *w, *start, *x; /* start: NULL for 0 */
     real *y;
     idx rows, k, x_step, y_step;
     int relu;
-} pe_dense;
+} matvec;
 
-/* A panel times `cols` columns; cols is a constant where this is inlined. */
-INLINE void panel_times(int cols, const pe_dense *d, idx panel, idx column)
+/* One panel times `cols` columns; cols is a constant where this is inlined. */
+INLINE void panel_times(int cols, const matvec *m, idx panel, idx column)
 {
-    const int widest = DENSE_WIDEST, wide = widest / 2,
-              vecs = widest * cols <= DENSE_SUMS ? widest
-                     : wide * cols <= DENSE_SUMS ? wide
-                                                 : wide / 2;
-    const idx k = d->k, step = d->x_step;
-    const real *x = d->x + column * step;
+    const int most = MATVEC_VECS, half = most / 2,
+              vecs = most * cols <= MATVEC_SUMS   ? most
+                     : half * cols <= MATVEC_SUMS ? half
+                                                  : half / 2;
+    const idx k = m->k, step = m->x_step;
+    const real *x = m->x + column * step;
     for (int first = 0; first < PANEL; first += vecs * LANES) {
         const idx row = panel * PANEL + first;
-        const real *w = d->w + panel * PANEL * k + first;
-        vec acc[DENSE_SUMS], zero = vec_set(0);
+        const real *w = m->w + panel * PANEL * k + first;
+        vec acc[MATVEC_SUMS], zero = vec_set(0);
         UNROLL
         for (int v = 0; v < vecs; v++) {
-            const vec s = d->start ? vec_load(d->start + row + v * LANES) : zero;
+            const vec s = m->start ? vec_load(m->start + row + v * LANES) : zero;
             UNROLL
             for (int c = 0; c < cols; c++)
                 acc[c * vecs + v] = s;
         }
         for (idx i = 0; i < k; i++, w += PANEL) {
-            vec a[DENSE_WIDEST];
-            for (int v = 0; cols <= 2 && v < vecs * LANES; v += 64 / (int)sizeof(real))
-                PREFETCH(w + AHEAD * PANEL + v);
+            vec a[MATVEC_VECS];
+            if (cols <= 2) {
+                for (int v = 0; v < vecs * LANES; v += 64 / (int)sizeof(real))
+                    PREFETCH(w + PREFETCH_COLUMNS * PANEL + v);
+            }
             UNROLL
             for (int v = 0; v < vecs; v++)
                 a[v] = vec_load(w + v * LANES);
@@ -119,43 +115,34 @@ INLINE void panel_times(int cols, const pe_dense *d, idx panel, idx column)
             }
         }
         UNROLL
-        for (int c = 0; c < cols; c++)
+        for (int c = 0; c < cols; c++) {
             UNROLL
-        for (int v = 0; v < vecs; v++) {
-            const vec y = acc[c * vecs + v];
-            vec_store(d->y + (column + c) * d->y_step + row + v * LANES, d->relu ? vec_max(zero, y) : y);
+            for (int v = 0; v < vecs; v++) {
+                const vec y = acc[c * vecs + v];
+                vec_store(m->y + (column + c) * m->y_step + row + v * LANES, m->relu ? vec_max(zero, y) : y);
+            }
         }
     }
 }
 
-static NOINLINE void panel_times_1(const pe_dense *d, idx panel, idx c) { panel_times(1, d, panel, c); }
-static NOINLINE void panel_times_2(const pe_dense *d, idx panel, idx c) { panel_times(2, d, panel, c); }
-static NOINLINE void panel_times_3(const pe_dense *d, idx panel, idx c) { panel_times(3, d, panel, c); }
-static NOINLINE void panel_times_4(const pe_dense *d, idx panel, idx c) { panel_times(4, d, panel, c); }
-#if VEC_BYTES > 16
-static NOINLINE void panel_times_6(const pe_dense *d, idx panel, idx c) { panel_times(6, d, panel, c); }
-#endif
+static NOINLINE void panel_times_1(const matvec *m, idx panel, idx c) { panel_times(1, m, panel, c); }
+static NOINLINE void panel_times_2(const matvec *m, idx panel, idx c) { panel_times(2, m, panel, c); }
+static NOINLINE void panel_times_3(const matvec *m, idx panel, idx c) { panel_times(3, m, panel, c); }
+static NOINLINE void panel_times_4(const matvec *m, idx panel, idx c) { panel_times(4, m, panel, c); }
+static NOINLINE void panel_times_6(const matvec *m, idx panel, idx c) { panel_times(MATVEC_COLUMNS, m, panel, c); }
 
-/* y[c] = start + W x[c], or its positive part, for c < cols */
-static void dense(const pe_dense *d, idx cols)
+/* All panels times columns 0 .. cols */
+static void multiply(const matvec *m, idx cols)
 {
-    for (idx panel = 0; panel < BLOCKS(d->rows, PANEL); panel++)
-        for (idx c = 0; c < cols;) {
-            const idx left = cols - c;
-#if VEC_BYTES > 16
-            if (left >= 6) {
-                panel_times_6(d, panel, c);
-                c += 6;
-                continue;
-            }
-#endif
-            const idx now = left == 5 ? 3 : min_(4, left); /* 5 = 3 + 2 keeps more sums in flight than 4 + 1 */
-            (now == 4   ? panel_times_4
-             : now == 3 ? panel_times_3
-             : now == 2 ? panel_times_2
-                        : panel_times_1)(d, panel, c);
-            c += now;
+    static void (*const times[])(const matvec *, idx, idx) = {
+        NULL, panel_times_1, panel_times_2, panel_times_3, panel_times_4, NULL, panel_times_6};
+    for (idx panel = 0; panel < BLOCKS(m->rows, PANEL); panel++) {
+        for (idx c = 0, now; c < cols; c += now) {
+            const idx left = cols - c; /* 5 = 3 + 2 keeps more sums in flight than 4 + 1 */
+            now = left >= 6 && MATVEC_COLUMNS == 6 ? 6 : left == 5 ? 3 : min_(4, left);
+            times[now](m, panel, c);
         }
+    }
 }
 
 /* ---- gradient of W: the sum over pairs q of l[q] x[q]^T ---- */
@@ -164,15 +151,15 @@ typedef struct {
     const real *l, *x;
     idx l_step, x_step, pairs;
     double *into;
-    idx rows, columns; /* of `into`, whose rows lie side by side */
-} pe_outer;
+    idx rows, columns; /* of `into`, which is dense */
+} outer_products;
 
 enum { OUTER_VECS = VEC_BYTES == 64 ? 4 : 2 };
 
-/* Pairs are summed in `real`, a few hundred at most, and that sum in double: the error does not grow with positions. */
-INLINE void outer_rows(int rows, const pe_outer *o, idx row, idx column)
+/* Pairs, a few hundred at most, are summed in `real` and their sums in double: the error does not grow with positions. */
+INLINE void outer_rows(int rows, const outer_products *o, idx row, idx column)
 {
-    vec acc[6 * OUTER_VECS];
+    vec acc[MATVEC_COLUMNS * OUTER_VECS];
     real sum[OUTER_VECS * LANES];
     const real *l = o->l + row, *x = o->x + column;
     const idx pairs = o->pairs, l_step = o->l_step, x_step = o->x_step;
@@ -204,15 +191,18 @@ INLINE void outer_rows(int rows, const pe_outer *o, idx row, idx column)
     }
 }
 
-static NOINLINE void outer_most(const pe_outer *o, idx row, idx column) { outer_rows(DENSE_COLUMNS, o, row, column); }
-static NOINLINE void outer_one(const pe_outer *o, idx row, idx column) { outer_rows(1, o, row, column); }
+static NOINLINE void outer_most(const outer_products *o, idx row, idx column)
+{
+    outer_rows(MATVEC_COLUMNS, o, row, column);
+}
+static NOINLINE void outer_one(const outer_products *o, idx row, idx column) { outer_rows(1, o, row, column); }
 
 /* into += sum over q of l[q] x[q]^T; rows of x are padded */
-static void add_outer(const pe_outer *o)
+static void add_outer(const outer_products *o)
 {
     for (idx column = 0; column < o->columns; column += OUTER_VECS * LANES) {
         idx row = 0;
-        for (; row + DENSE_COLUMNS <= o->rows; row += DENSE_COLUMNS)
+        for (; row + MATVEC_COLUMNS <= o->rows; row += MATVEC_COLUMNS)
             outer_most(o, row, column);
         for (; row < o->rows; row++)
             outer_one(o, row, column);
@@ -229,9 +219,7 @@ static NOINLINE void add_rows(const real *restrict l, idx l_step, idx pairs, idx
     }
 }
 
-/* ---- the batch ---- */
-
-/* Units are shares of the columns of a batch; a kernel walks its columns in groups of WALK_COLUMNS. */
-INLINE idx share_of(const pe_call *call, idx unit, idx units) { return unit * call->D(b) / units; }
+/* Units are shares of the batch: the first column of a unit. A kernel scans its columns in groups of SCAN_COLUMNS. */
+INLINE idx share_begin(const pe_call *call, idx unit, idx units) { return unit * call->D(b) / units; }
 
 #endif

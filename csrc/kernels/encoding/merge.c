@@ -1,10 +1,11 @@
-/* merge.c -- an encoding and what it encodes: x + p, x p, x (1 + p), p alone, [x | p].
+/* merge.c -- combine x with its encoding p: x + p, x p, x (1 + p), p alone, or [x | p].
  *
- * x (1 + p) is two roundings on purpose: x + x p would be NaN where x is infinite.
+ * x (1 + p) is computed as written, with two roundings: x + x p would be NaN where x is infinite.
  */
+#include "base/layout.h"
 #include "base/row_sum.h"
 
-static NOINLINE void combine(int mode, const real *restrict x, const real *restrict p, idx n, real *restrict out)
+static NOINLINE void merge_row(int mode, const real *restrict x, const real *restrict p, idx n, real *restrict out)
 {
     switch (mode) {
     case MERGE_ADD:
@@ -24,63 +25,77 @@ static NOINLINE void combine(int mode, const real *restrict x, const real *restr
     }
 }
 
+typedef struct {
+    real *x, *p, *out; /* a row of each operand in half precision */
+} merge_pieces;
+
+LAYOUT(merge)
+{
+    s->x = carve_reals(c, D(d));
+    s->p = carve_reals(c, D(d));
+    s->out = carve_reals(c, D(d));
+}
+
 /* x(d) p(d) -> out(d); mode */
 void FN(merge)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
+    enum { X, P, OUT, MODE = 0 };
     const idx d = call->D(d);
-    const int mode = (int)call->par[0];
+    const int mode = (int)call->par[MODE];
     const pe_array *a = call->array;
-    real *wide_x = work->scratch, *wide_p = wide_x + d, *room = wide_p + d;
-    for (pe_row at = row_at(call, begin); at.index < end; row_next(call, &at)) {
+    const merge_pieces piece = merge_begin(call, work);
+    for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         if (mode == MERGE_REPLACE) { /* Python has cast p to the dtype of x */
-            memcpy(at.data[2], at.data[1], (size_t)(d * storage_size(a[2].storage)));
+            memcpy(row.data[OUT], row.data[P], (size_t)(d * storage_size(a[OUT].storage)));
             continue;
         }
-        real *out = row_target(at.data[2], a[2].storage, room);
-        combine(mode, row_read(at.data[0], a[0].storage, d, wide_x), row_read(at.data[1], a[1].storage, d, wide_p), d,
-                out);
-        row_write(out, at.data[2], a[2].storage, d);
+        const real *x = row_read(row.data[X], a[X].storage, d, piece.x);
+        real *out = row_target(row.data[OUT], a[OUT].storage, piece.out);
+        merge_row(mode, x, row_read(row.data[P], a[P].storage, d, piece.p), d, out);
+        row_write(out, row.data[OUT], a[OUT].storage, d);
     }
 }
 
-/* x(d) p(c) -> out(e); all three in one dtype, e = d + c */
+/* x(d) p(c) -> out(e) = [x | p]; e = d + c, and Python has cast p to the dtype of x. */
 void FN(concat)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
-    const idx size = storage_size(call->array[2].storage);
+    enum { X, P, OUT };
+    const idx size = storage_size(call->array[OUT].storage);
     const idx d = min_(call->D(d), call->D(e)), c = min_(call->D(c), call->D(e) - d);
     (void)work;
-    for (pe_row at = row_at(call, begin); at.index < end; row_next(call, &at)) {
-        memcpy(at.data[2], at.data[0], (size_t)(d * size));
-        memcpy(at.data[2] + d * size, at.data[1], (size_t)(c * size));
+    for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
+        memcpy(row.data[OUT], row.data[X], (size_t)(d * size));
+        memcpy(row.data[OUT] + d * size, row.data[P], (size_t)(c * size));
     }
 }
 
-/* From   out_r = x_r p   (or x_r (1 + p)):   dp = sum_r grad_r x_r;   from out_r = x_r + p (or p):   dp = sum_r grad_r.
+/* Gradient of p, which was broadcast along r. From out_r = x_r p, or x_r (1 + p): dp = sum_r grad_r x_r. From
+ * out_r = x_r + p, or p, where x is not given: dp = sum_r grad_r.
  * grad(r,d) x?(r,d) -> dp(d) */
 void FN(merge_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
-    enum { LOOK = 1024 }; /* rows between two looks at call->stop */
+    enum { GRAD, X, DP };
     const idx d = call->D(d), rows = call->D(r), tiles = BLOCKS(d, ROW_TILE);
-    const pe_array *a = call->array;
+    const pe_array *grad = &call->array[GRAD], *x = &call->array[X];
     real wide_grad[ROW_TILE], wide_x[ROW_TILE];
     double sum[ROW_TILE];
     (void)work;
-    pe_row at = row_at(call, begin / max_(tiles, 1));
+    pe_row row = row_at(call, begin / max_(tiles, 1));
     for (idx unit = begin; unit < end; unit++) {
         const idx k0 = tile_begin(unit, d);
         const int n = tile_width(k0, d);
         memset(sum, 0, sizeof sum);
         for (idx r = 0; r < rows; r++) {
-            const real *grad = tile_read(at.data[0] + r * a[0].core[0], a[0].storage, k0, n, wide_grad);
-            if (at.data[1])
-                add_product(sum, grad, tile_read(at.data[1] + r * a[1].core[0], a[1].storage, k0, n, wide_x), n);
+            const real *g = tile_read(row.data[GRAD] + r * grad->core[0], grad->storage, k0, n, wide_grad);
+            if (row.data[X])
+                add_product(sum, g, tile_read(row.data[X] + r * x->core[0], x->storage, k0, n, wide_x), n);
             else
-                add_row(sum, grad, n);
-            if (r % LOOK == LOOK - 1 && call->stop && call->stop(call))
+                add_row(sum, g, n);
+            if (r % POLL_ROWS == POLL_ROWS - 1 && stop_requested(call))
                 return;
         }
-        memcpy(at.data[2] + k0 * (idx)sizeof(double), sum, (size_t)n * sizeof(double));
+        memcpy(as_doubles(row.data[DP]) + k0, sum, (size_t)n * sizeof *sum);
         if ((unit + 1) % tiles == 0)
-            row_next(call, &at);
+            row_next(call, &row);
     }
 }

@@ -2,56 +2,72 @@
  *
  *     tanh   p' = tanh(W p + b)                                               W (c,c), b (1,c)
  *     gru    r = s(U_r p + a_r + b_r),  z = s(U_z p + a_z + b_z)              U (3c,c) in the order r, z, n
- *            m = tanh(a_n + r (U_n p + b_n)),  p' = (1 - z) m + z p           biases (2,3c): a beside the input, which
- *                                                                             is 0, and b beside the state
+ *            m = tanh(a_n + r (U_n p + b_n)),  p' = (1 - z) m + z p           biases (2,3c): a of the input, which is 0,
+ *                                                                             and b of the state
  *
- * A group of columns of the batch walks all positions together. Backwards, what does not wait for the next position
- * (gates) is computed for many positions at once, and so are the outer products of the gradient of W.
+ * A group of columns of the batch goes through all positions together. The gradient computes the gates of many positions
+ * at once, because they do not wait for the next position, and so does it the outer products of the gradient of W.
  */
 #include "encoding/matvec.h"
 #include "base/elementary.h"
 
-#include "scratch.h"
+enum { GRU, SKIP }; /* parameters; with SKIP row 0 of out is f(p0) */
+
+/* The gates of some columns, row after row: the sums of r and z and then r and z, U_n p + b_n, and m. For tanh only r is
+ * used, and it is f(p). */
+typedef struct {
+    real *r, *z, *y, *m;
+} gate_rows;
 
 typedef struct {
     const pe_call *call;
-    idx c, row, gates, polls;     /* row: how far columns are apart */
-    real *w[3], *bias[3], *input; /* biases of the sums; input: a_n, which r does not multiply */
+    idx c, row, gates, polls; /* row: numbers from column to column; gates: 1 for tanh, 3 for gru */
+    real *w[3], *bias[3];     /* of each gate: packed weights, and the bias of the sum */
+    real *input;              /* a_n, which r does not multiply */
 } map;
 
-static int stopped(map *m)
+static gate_rows carve_gates(pe_carver *c, const map *m, idx columns)
 {
-    const pe_call *call = m->call;
-    return call->stop && (m->c > 256 || ++m->polls % 16 == 0) && call->stop(call);
+    const idx all = columns * m->row, gru = m->gates == 3 ? all : 0;
+    return (gate_rows){carve_reals(c, all), carve_reals(c, gru), carve_reals(c, gru), carve_reals(c, gru)};
 }
 
-static map map_of(const pe_call *call, int shift, char **scratch)
+static map carve_map(pe_carver *carver, const idx *dim, const double *par)
 {
-    const pe_array *weight = &call->array[1 + shift], *bias = &call->array[2 + shift];
-    const idx c = call->D(c);
-    const int gru = (int)call->par[0];
-    map m = {.call = call, .c = c, .row = padded(c), .gates = gru ? 3 : 1};
+    map m = {.c = D(c), .row = padded(D(c)), .gates = par[GRU] != 0 ? 3 : 1};
     for (idx g = 0; g < m.gates; g++) {
-        m.w[g] = carve(scratch, m.row * c);
-        m.bias[g] = carve(scratch, m.row);
-        pack_matrix(weight, g * c, c, c, m.w[g]);
-        read_padded(bias->data + g * c * storage_size(bias->storage), bias->storage, c, m.bias[g]);
+        m.w[g] = carve_reals(carver, m.row * m.c);
+        m.bias[g] = carve_reals(carver, m.row);
     }
-    if (gru) {
-        m.input = carve(scratch, m.row);
-        for (idx g = 0; g < 3; g++) { /* the last is a_n, and stays */
-            const char *state = bias->data + bias->core[0] + g * c * storage_size(bias->storage);
-            read_padded(bias->data + g * c * storage_size(bias->storage), bias->storage, c, m.input);
-            read_padded(state, bias->storage, c, m.bias[g]);
-            for (idx i = 0; i < c && g < 2; i++)
-                m.bias[g][i] += m.input[i];
-        }
-    }
+    m.input = carve_reals(carver, m.row);
     return m;
 }
 
-/* 1 / (1 + exp(-x)) by z = exp(-|x|) <= 1. What the product x log2 e loses is put back, to 3 ulp for either sign;
- * without FMA it cannot be known, and gates near 0 are |x| / 2 ulp worse. */
+static void read_map(map *m, const pe_call *call, const pe_array *weight, const pe_array *bias)
+{
+    const idx c = m->c, size = storage_size(bias->storage);
+    m->call = call;
+    for (idx g = 0; g < m->gates; g++) {
+        pack_matrix(weight, g * c, c, c, m->w[g]);
+        read_padded(bias->data + g * c * size, bias->storage, c, m->bias[g]);
+    }
+    if (m->gates == 1)
+        return;
+    for (idx g = 0; g < 3; g++) { /* the last one read is a_n */
+        read_padded(bias->data + g * c * size, bias->storage, c, m->input);
+        read_padded(bias->data + bias->core[0] + g * c * size, bias->storage, c, m->bias[g]);
+        if (g < 2) {
+            for (idx i = 0; i < c; i++)
+                m->bias[g][i] += m->input[i];
+        }
+    }
+}
+
+/* Whether to leave. A poll is a call, so there is one for each position only if a position takes long. */
+static int stopped(map *m) { return (m->c > 256 || ++m->polls % 16 == 0) && stop_requested(m->call); }
+
+/* 1 / (1 + exp(-x)), computed from z = exp(-|x|) <= 1. The rounding error of x log2 e is added back, which gives 3 ulp for
+ * either sign. Without FMA that error is not known, and gates near 0 are |x| / 2 ulp worse. */
 INLINE real sigmoid(real x)
 {
 #if PE_REAL == 32
@@ -73,7 +89,6 @@ static NOINLINE void tanh_row(real *restrict y, idx n)
         y[i] = tanh_(y[i]);
 }
 
-/* r and z from their sums, in place */
 static NOINLINE void sigmoid_row(real *restrict y, idx n)
 {
     SIMD
@@ -90,18 +105,13 @@ static NOINLINE void candidate_row(const real *restrict input, const real *restr
         m[i] = tanh_(fma_(r[i], y[i], input[i]));
 }
 
-/* What a step computes on its way, for each column: rows of gate sums, then r, z; U_n p + b_n; m. tanh: one row. */
-typedef struct {
-    real *r, *z, *y, *m;
-} gates;
-
-/* p -> the values of the gates, of `cols` columns; for tanh r is f(p). */
-static void open_gates(const map *m, const real *p, idx cols, const gates *g)
+/* The gates of `cols` columns p */
+static void compute_gates(const map *m, const real *p, idx cols, const gate_rows *g)
 {
     real *const sum[3] = {g->r, g->z, g->y};
     for (idx k = 0; k < m->gates; k++) {
-        const pe_dense d = {m->w[k], m->bias[k], p, sum[k], m->c, m->c, m->row, m->row, 0};
-        dense(&d, cols);
+        const matvec product = {m->w[k], m->bias[k], p, sum[k], m->c, m->c, m->row, m->row, 0};
+        multiply(&product, cols);
     }
     if (m->gates == 1) {
         tanh_row(g->r, cols * m->row);
@@ -114,10 +124,10 @@ static void open_gates(const map *m, const real *p, idx cols, const gates *g)
 }
 
 /* p <- f(p) */
-static void step_on(const map *m, real *restrict p, idx cols, const gates *g)
+static void advance(const map *m, real *restrict p, idx cols, const gate_rows *g)
 {
     const idx n = cols * m->row;
-    open_gates(m, p, cols, g);
+    compute_gates(m, p, cols, g);
     if (m->gates == 1) {
         memcpy(p, g->r, (size_t)n * sizeof(real));
         return;
@@ -128,32 +138,39 @@ static void step_on(const map *m, real *restrict p, idx cols, const gates *g)
         p[i] = fma_(z[i], p[i], fma_(-z[i], c[i], c[i]));
 }
 
+typedef struct {
+    map m;
+    real *p;
+    gate_rows gates;
+} recurrent_pieces;
+
+LAYOUT(recurrent)
+{
+    s->m = carve_map(c, dim, par);
+    s->p = carve_reals(c, SCAN_COLUMNS * s->m.row);
+    s->gates = carve_gates(c, &s->m, SCAN_COLUMNS);
+}
+
 /* p0(b,c) weight(g,c) bias(s,g) -> out(b,n,c); gru, skip */
 void FN(recurrent)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
-    const idx n = call->D(n), c = call->D(c), *const dim = call->dim, units = WALK_UNITS,
-              last = share_of(call, end, units);
-    const pe_array *p0 = &call->array[0], *out = &call->array[3];
-    char *scratch = work->scratch;
-    map m = map_of(call, 0, &scratch);
-    real *p = carve(&scratch, WALK_COLUMNS * m.row), *room = carve(&scratch, WALK_COLUMNS * m.row * 4);
-    const idx all = WALK_COLUMNS * m.row;
-    const gates g = {room, room + all, room + 2 * all, room + 3 * all};
-    for (idx b = share_of(call, begin, units); b < last; b += WALK_COLUMNS) {
-        const idx cols = min_(WALK_COLUMNS, last - b);
+    enum { P0, WEIGHT, BIAS, OUT };
+    const idx *const dim = call->dim, n = D(n), c = D(c), units = SCAN_UNITS, last = share_begin(call, end, units);
+    const pe_array *p0 = &call->array[P0], *out = &call->array[OUT];
+    recurrent_pieces piece = recurrent_begin(call, work);
+    map *m = &piece.m;
+    real *p = piece.p;
+    read_map(m, call, &call->array[WEIGHT], &call->array[BIAS]);
+    for (idx b = share_begin(call, begin, units); b < last; b += SCAN_COLUMNS) {
+        const idx cols = min_(SCAN_COLUMNS, last - b);
         for (idx q = 0; q < cols; q++)
-            read_padded(p0->data + (b + q) * p0->core[0], p0->storage, c, p + q * m.row);
+            read_padded(entry_at(p0, p0->data, b + q, 0), p0->storage, c, p + q * m->row);
         for (idx k = 0; k < n; k++) {
-            if (k > 0 || call->par[1] != 0)
-                step_on(&m, p, cols, &g);
-            for (idx q = 0; q < cols; q++) {
-                char *row = out->data + (b + q) * out->core[0] + k * out->core[1];
-                if (out->storage == PE_STORAGE)
-                    memcpy(row, p + q * m.row, (size_t)c * sizeof(real));
-                else
-                    row_write(p + q * m.row, row, out->storage, c);
-            }
-            if (stopped(&m))
+            if (k > 0 || call->par[SKIP] != 0)
+                advance(m, p, cols, &piece.gates);
+            for (idx q = 0; q < cols; q++)
+                row_store(p + q * m->row, entry_at(out, out->data, b + q, k), out->storage, c);
+            if (stopped(m))
                 return;
         }
     }
@@ -161,36 +178,59 @@ void FN(recurrent)(const pe_call *call, idx begin, idx end, const pe_work *work)
 
 /* ---- gradient ---- */
 
-/* A run of positions: pair q = position * streams + stream has its state p, gates, and cotangents of the gates' sums. */
+enum { GRAD, PATH, WEIGHT, BIAS, DP0, DWEIGHT, DBIAS };
+enum { PAIRS = 192 }; /* most pairs of position and column in a run */
+
+/* A run of positions. Pair q = position * cols + column has its state p, its gates, and the cotangents d of the gates'
+ * sums. */
 typedef struct {
-    idx streams, most; /* pairs that fit */
+    map m;
+    real *transposed[3]; /* packed weights */
     real *p, *d[3];
-    gates g;
-    real *lambda, *part; /* cotangent of the state so far; a product */
-} tape;
+    gate_rows gates;
+    real *lambda, *part; /* of each column: the cotangent of the state so far; one product */
+    idx cols;
+} recurrent_vjp_pieces;
+
+LAYOUT(recurrent_vjp)
+{
+    s->m = carve_map(c, dim, par);
+    const idx row = s->m.row;
+    for (idx k = 0; k < s->m.gates; k++) {
+        s->transposed[k] = carve_reals(c, row * s->m.c);
+        s->d[k] = carve_reals(c, PAIRS * row);
+    }
+    s->p = carve_reals(c, PAIRS * row);
+    s->gates = carve_gates(c, &s->m, PAIRS);
+    s->lambda = carve_reals(c, SCAN_COLUMNS * row);
+    s->part = carve_reals(c, SCAN_COLUMNS * row);
+}
 
 /* From   p' = tanh(y), y = W p + b:   dy = lambda (1 - p'^2),   lambda = W^T dy */
-static void tanh_back(const map *m, const tape *t, idx at, real *const transposed[3])
+static void tanh_backward(const recurrent_vjp_pieces *s, idx pair)
 {
-    const idx n = t->streams * m->row;
-    const real *f = t->g.r + at * m->row, *lambda = t->lambda;
-    real *restrict dy = t->d[0] + at * m->row;
+    const map *m = &s->m;
+    const idx n = s->cols * m->row;
+    const real *f = s->gates.r + pair * m->row, *lambda = s->lambda;
+    real *restrict dy = s->d[0] + pair * m->row;
     SIMD
     for (idx i = 0; i < n; i++)
         dy[i] = lambda[i] * fma_(-f[i], f[i], R(1.0));
-    const pe_dense d = {transposed[0], NULL, dy, t->lambda, m->c, m->c, m->row, m->row, 0};
-    dense(&d, t->streams);
+    const matvec product = {s->transposed[0], NULL, dy, s->lambda, m->c, m->c, m->row, m->row, 0};
+    multiply(&product, s->cols);
 }
 
 /* From   p' = (1 - z) m + z p,  m = tanh(x), x = a_n + r y, y = U_n p + b_n,  r, z = s(...):
  *     dx = lambda (1 - z) (1 - m^2),   dy = dx r,   dr = dx y r (1 - r),   dz = lambda (p - m) z (1 - z)
  *     lambda = lambda z + U_r^T dr + U_z^T dz + U_n^T dy.   da_n += dx */
-static void gru_back(const map *m, const tape *t, idx at, real *const transposed[3], double *restrict da_n)
+static void gru_backward(const recurrent_vjp_pieces *s, idx pair, double *restrict da_n)
 {
-    const idx from = at * m->row, n = t->streams * m->row;
-    const real *r = t->g.r + from, *z = t->g.z + from, *y = t->g.y + from, *c = t->g.m + from, *p = t->p + from;
-    real *restrict dr = t->d[0] + from, *restrict dz = t->d[1] + from, *restrict dy = t->d[2] + from;
-    real *restrict lambda = t->lambda, *restrict part = t->part;
+    const map *m = &s->m;
+    const idx from = pair * m->row, n = s->cols * m->row;
+    const real *r = s->gates.r + from, *z = s->gates.z + from, *y = s->gates.y + from, *c = s->gates.m + from;
+    const real *p = s->p + from;
+    real *restrict dr = s->d[0] + from, *restrict dz = s->d[1] + from, *restrict dy = s->d[2] + from;
+    real *restrict lambda = s->lambda, *restrict part = s->part;
     SIMD
     for (idx i = 0; i < n; i++) {
         const real dx = lambda[i] * (1 - z[i]) * fma_(-c[i], c[i], R(1.0));
@@ -200,100 +240,88 @@ static void gru_back(const map *m, const tape *t, idx at, real *const transposed
         dz[i] = lambda[i] * (p[i] - c[i]) * z[i] * (1 - z[i]);
         lambda[i] *= z[i];
     }
-    add_rows(part, m->row, t->streams, m->c, da_n);
+    add_rows(part, m->row, s->cols, m->c, da_n);
     for (int k = 0; k < 3; k++) {
-        const pe_dense d = {transposed[k], NULL, t->d[k] + from, part, m->c, m->c, m->row, m->row, 0};
-        dense(&d, t->streams);
+        const matvec product = {s->transposed[k], NULL, s->d[k] + from, part, m->c, m->c, m->row, m->row, 0};
+        multiply(&product, s->cols);
         SIMD
         for (idx i = 0; i < n; i++)
             lambda[i] += part[i];
     }
 }
 
-static double *slot_of(const pe_call *call, int operand, const pe_work *work)
+/* dW += sum of dy p^T for each gate. The biases of a gate's sum get the sum of dy, both a and b if there are two; a_n has
+ * its own already. */
+static void add_weights(const recurrent_vjp_pieces *s, idx pairs, double *dweight, double *dbias)
 {
-    const pe_array *a = &call->array[operand];
-    return (double *)(void *)(a->data + work->block * a->loop[0]);
-}
-
-/* dW += sum of dy p^T for each gate; biases of sums get the sum of dy, on both sides where there are two. a_n has its
- * own already. */
-static void add_weights(const map *m, const tape *t, idx pairs, const pe_work *work)
-{
+    const map *m = &s->m;
     const idx c = m->c;
-    double *dw = slot_of(m->call, 5, work), *db = slot_of(m->call, 6, work);
     for (idx k = 0; k < m->gates; k++) {
-        const pe_outer o = {t->d[k], t->p, m->row, m->row, pairs, dw + k * c * c, c, c};
+        const outer_products o = {s->d[k], s->p, m->row, m->row, pairs, dweight + k * c * c, c, c};
         add_outer(&o);
-        add_rows(t->d[k], m->row, pairs, c, m->gates == 1 ? db : db + (3 + k) * c);
+        add_rows(s->d[k], m->row, pairs, c, m->gates == 1 ? dbias : dbias + (3 + k) * c);
         if (m->gates == 3 && k < 2)
-            add_rows(t->d[k], m->row, pairs, c, db + k * c);
+            add_rows(s->d[k], m->row, pairs, c, dbias + k * c);
     }
 }
 
-/* The rows first <= k < first + run of the path, of columns b on: lambda moves from row first + run to row first. */
-static int run_back(map *m, const tape *t, idx b, idx first, idx run, real *const transposed[3], const pe_work *work)
+/* Rows first <= k < first + run of the path, of columns b on: lambda moves from row first + run to row first. */
+static int run_backward(recurrent_vjp_pieces *s, const pe_call *call, idx b, idx first, idx run, const pe_work *work)
 {
-    const pe_array *grad = &m->call->array[0], *path = &m->call->array[1];
-    const idx skip = (idx)m->call->par[1], pairs = run * t->streams, c = m->c;
-    double *da_n = slot_of(m->call, 6, work) + 2 * c;
+    const pe_array *grad = &call->array[GRAD], *path = &call->array[PATH];
+    const idx skip = (idx)call->par[SKIP], cols = s->cols, pairs = run * cols, c = s->m.c, row = s->m.row;
+    double *dweight = block_sums(call, DWEIGHT, work), *dbias = block_sums(call, DBIAS, work);
     for (idx q = 0; q < pairs; q++)
-        read_padded(path->data + (b + q % t->streams) * path->core[0] + (first + q / t->streams) * path->core[1],
-                    path->storage, c, t->p + q * m->row);
-    open_gates(m, t->p, pairs, &t->g);
+        read_padded(entry_at(path, path->data, b + q % cols, first + q / cols), path->storage, c, s->p + q * row);
+    compute_gates(&s->m, s->p, pairs, &s->gates);
     for (idx k = run - 1; k >= 0; k--) {
-        const idx row = first + k;
-        if (m->gates == 1)
-            tanh_back(m, t, k * t->streams, transposed);
+        if (s->m.gates == 1)
+            tanh_backward(s, k * cols);
         else
-            gru_back(m, t, k * t->streams, transposed, da_n);
-        for (idx q = 0; row >= skip && q < t->streams; q++) {
-            const char *data = grad->data + (b + q) * grad->core[0] + (row - skip) * grad->core[1];
-            const real *g = row_read(data, grad->storage, c, t->part);
-            for (idx i = 0; i < c; i++)
-                t->lambda[q * m->row + i] += g[i];
+            gru_backward(s, k * cols, dbias + 2 * c);
+        const idx out_row = first + k - skip; /* the row of out that this state is; -1 if it is p0 and skipped */
+        if (out_row >= 0) {
+            for (idx q = 0; q < cols; q++) {
+                const real *g = row_read(entry_at(grad, grad->data, b + q, out_row), grad->storage, c, s->part);
+                for (idx i = 0; i < c; i++)
+                    s->lambda[q * row + i] += g[i];
+            }
         }
-        if (stopped(m))
+        if (stopped(&s->m))
             return 0;
     }
-    add_weights(m, t, pairs, work);
+    add_weights(s, pairs, dweight, dbias);
     return 1;
 }
 
-/* grad(b,n,c) path(b,m,c) weight(g,c) bias(s,g) -> dp0(b,c) +dweight(g,c) +dbias(s,g); gru, skip */
+/* grad(b,n,c) path(b,m,c) weight(g,c) bias(s,g) -> dp0(b,c) +dweight(g,c) +dbias(s,g); gru, skip. The path is p0 and the
+ * rows after it: row m of the path is row m - skip of out. */
 void FN(recurrent_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
-    const idx rows = call->D(m), c = call->D(c), *const dim = call->dim, units = WALK_UNITS,
-              last = share_of(call, end, units);
-    const pe_array *grad = &call->array[0], *dp0 = &call->array[4];
-    char *scratch = work->scratch;
-    map m = map_of(call, 1, &scratch);
-    real *transposed[3] = {NULL};
-    for (idx k = 0; k < m.gates; k++) {
-        transposed[k] = carve(&scratch, m.row * c);
-        pack_matrix_transposed(&call->array[2], k * c, c, c, transposed[k]);
-    }
-    const idx all = WALK_PAIRS * m.row;
-    tape t = {.p = carve(&scratch, all), .most = WALK_PAIRS};
-    for (int k = 0; k < 3; k++)
-        t.d[k] = carve(&scratch, all);
-    t.g = (gates){carve(&scratch, all), carve(&scratch, all), carve(&scratch, all), carve(&scratch, all)};
-    t.lambda = carve(&scratch, WALK_COLUMNS * m.row);
-    t.part = carve(&scratch, WALK_COLUMNS * m.row);
-    for (idx b = share_of(call, begin, units); b < last; b += WALK_COLUMNS) {
-        t.streams = min_(WALK_COLUMNS, last - b);
-        memset(t.lambda, 0, (size_t)(t.streams * m.row) * sizeof(real));
-        for (idx q = 0; call->D(n) > 0 && q < t.streams; q++)
-            read_padded(grad->data + (b + q) * grad->core[0] + (call->D(n) - 1) * grad->core[1], grad->storage, c,
-                        t.lambda + q * m.row);
-        for (idx left = rows - 1; left > 0;) {
-            const idx run = min_(t.most / t.streams, left);
+    const idx *const dim = call->dim, n = D(n), c = D(c), units = SCAN_UNITS, last = share_begin(call, end, units);
+    const pe_array *grad = &call->array[GRAD], *dp0 = &call->array[DP0];
+    recurrent_vjp_pieces s = recurrent_vjp_begin(call, work);
+    const idx row = s.m.row;
+    read_map(&s.m, call, &call->array[WEIGHT], &call->array[BIAS]);
+    for (idx k = 0; k < s.m.gates; k++)
+        pack_matrix_transposed(&call->array[WEIGHT], k * c, c, c, s.transposed[k]);
+    for (idx b = share_begin(call, begin, units); b < last; b += SCAN_COLUMNS) {
+        s.cols = min_(SCAN_COLUMNS, last - b);
+        memset(s.lambda, 0, (size_t)(s.cols * row) * sizeof(real));
+        if (n > 0) {
+            for (idx q = 0; q < s.cols; q++)
+                read_padded(entry_at(grad, grad->data, b + q, n - 1), grad->storage, c, s.lambda + q * row);
+        }
+        for (idx left = D(m) - 1; left > 0;) {
+            const idx run = min_(PAIRS / s.cols, left);
             left -= run;
-            if (!run_back(&m, &t, b, left, run, transposed, work))
+            if (!run_backward(&s, call, b, left, run, work))
                 return;
         }
-        for (idx q = 0; q < t.streams; q++)
+        for (idx q = 0; q < s.cols; q++) {
+            double *to = as_doubles(entry_at(dp0, dp0->data, b + q, 0));
             for (idx i = 0; i < c; i++)
-                ((double *)(void *)(dp0->data + (b + q) * dp0->core[0]))[i] = (double)t.lambda[q * m.row + i];
+                to[i] = (double)s.lambda[q * row + i];
+        }
     }
 }

@@ -1,32 +1,38 @@
-/* sinusoid.c -- tables of sin and cos of position * frequency: the sinusoidal encoding and every rotary table.
+/* sinusoid.c -- sin and cos of position * frequency: the sinusoidal encoding and every rotary table.
  *
- *     out[sine + k step] = sine_scale sin(p w_k),   out[cosine + k step] = cosine_scale cos(p w_k)
+ *     out[sine + k step] = sine_scale sin(p w_k),   out[cosine + k step] = cosine_scale cos(p w_k),   k < f
  *
- * float: two-level angle addition in double. An integer position is base + r, 0 <= r < STEPS, base a multiple of
- * STEPS: sin and cos of base are shared by consecutive rows, those of r by the whole call, and a pair costs four
- * multiplications. What a row becomes depends on its position alone, not on its neighbours. Near a zero of sin or
- * cos the addition loses relative accuracy, so results below 2**-26 are computed again without it; elsewhere its
- * error of 2**-52 is at most 2**-26 of the result, a quarter of a float's half ulp.
- * double, and positions with a fraction: without angle addition, sincos.h for each pair.
+ * Float, integer positions: p = base + offset, 0 <= offset < OFFSETS, where base is a multiple of OFFSETS. sin and cos of
+ * the sum of the two angles are computed in double by the angle-addition theorem. Consecutive rows share sin and cos of
+ * the base, and all rows share those of the offsets: a pair costs four multiplications. A row depends on its position
+ * alone, not on its neighbours. Near a zero of sin or cos the addition loses relative accuracy, so results below 2**-26 are
+ * recomputed without it; elsewhere its error of 2**-52 is at most 2**-26 of the result, a quarter of a float's half ulp.
+ * Double, and positions with a fraction: sincos.h evaluates every pair.
  */
-#include "scratch.h"
+#include "base/layout.h"
 #include "base/row.h"
 #include "base/sincos.h"
 
-/* A tile is wide enough that memory is written nearly in sequence: 64 pairs, 512 bytes of every row in turn, took 3.3
- * times as long as filling that memory, 256 take 2.0. */
-enum { STEPS = 16, TILE = 256, CHUNK = 1024 };
+/* Pairs of a tile, and rows that pass through one tile after the other. A tile is wide so that memory is written nearly in
+ * sequence: compared with filling the memory, tiles of 64 pairs (512 bytes of each row in turn) took 3.3x the time, and
+ * tiles of 256 pairs take 2.0x. */
+enum { OFFSETS = 16, TILE = 256, ROWS = 1024 };
 
 typedef struct {
     double hi[TILE], lo[TILE]; /* turns per position */
-    double step_sine[STEPS][TILE], step_cosine[STEPS][TILE];
+    double offset_sine[OFFSETS][TILE], offset_cosine[OFFSETS][TILE];
     double base_sine[TILE], base_cosine[TILE];
-    int64_t base; /* of base_sine and base_cosine: a multiple of STEPS, or 1 */
-    char ready[STEPS];
-} tile;
-_Static_assert(sizeof(tile) <= SINUSOID_SCRATCH, "scratch.h says what a tile needs");
+    int64_t base;        /* of base_sine and base_cosine; 1, which is no base, if they are not computed */
+    char ready[OFFSETS]; /* whether offset_sine and offset_cosine are computed */
+} pair_tile;
 
-static NOINLINE void tile_turns(tile *t, const double *hi, const double *lo, int n)
+typedef struct {
+    pair_tile *tile;
+} sinusoid_pieces;
+
+LAYOUT(sinusoid) { s->tile = carve_bytes(c, sizeof *s->tile); }
+
+static NOINLINE void start_tile(pair_tile *t, const double *hi, const double *lo, int n)
 {
     t->base = 1;
     memset(t->ready, 0, sizeof t->ready);
@@ -35,104 +41,89 @@ static NOINLINE void tile_turns(tile *t, const double *hi, const double *lo, int
         turns(hi[k], lo ? lo[k] : 0.0, &t->hi[k], &t->lo[k]);
 }
 
-static NOINLINE void exact_row(const tile *t, double p, int n, double *restrict sine, double *restrict cosine)
+static NOINLINE void sincos_row(const pair_tile *t, double p, int n, double *restrict sine, double *restrict cosine)
 {
     SIMD
     for (int k = 0; k < n; k++)
         sincos_turns(p, t->hi[k], t->lo[k], &sine[k], &cosine[k]);
 }
 
-/* The rest r of p = base + r, with sines of both in the tile; -1 where angles are not added. */
-static int step_of(tile *t, double p, int n)
+/* Prepare the tile for p = base + offset and return the offset; -1 if p needs sincos_row. */
+static int offset_of(pair_tile *t, double p, int n)
 {
-    const int64_t whole = (int64_t)p, base = whole & ~(int64_t)(STEPS - 1);
-    const int r = (int)(whole - base);
+    const int64_t whole = (int64_t)p, base = whole & ~(int64_t)(OFFSETS - 1);
+    const int offset = (int)(whole - base);
     if (PE_REAL == 64 || (double)whole != p)
         return -1;
     if (t->base != base)
-        exact_row(t, (double)base, n, t->base_sine, t->base_cosine);
-    if (!t->ready[r])
-        exact_row(t, r, n, t->step_sine[r], t->step_cosine[r]);
+        sincos_row(t, (double)base, n, t->base_sine, t->base_cosine);
+    if (!t->ready[offset])
+        sincos_row(t, offset, n, t->offset_sine[offset], t->offset_cosine[offset]);
     t->base = base;
-    t->ready[r] = 1;
-    return r;
+    t->ready[offset] = 1;
+    return offset;
 }
 
-/* How sines and cosines lie in a row: s[k] and c[k], or pairs from s (or c) on, written as they are computed: through
- * a second loop they cost 1.5 times as much. */
-typedef enum { APART, SINE_FIRST, COSINE_FIRST } order;
+/* The columns of a row: s[k] and c[k], or pairs that begin at s (or at c). */
+typedef enum { HALVES, SINE_COSINE, COSINE_SINE } column_order;
 
-INLINE void store(order o, real *restrict out, real *restrict other, int k, real sine, real cosine)
+/* f(order, ...) with a constant order, so that each order gets a loop of its own */
+#define FOR_ORDER(f, order, ...)                            \
+    ((order) == HALVES        ? f(HALVES, __VA_ARGS__)      \
+     : (order) == SINE_COSINE ? f(SINE_COSINE, __VA_ARGS__) \
+                              : f(COSINE_SINE, __VA_ARGS__))
+
+/* Pairs are interleaved as they are computed: a second loop that interleaves them cost 1.5x the time. */
+INLINE void store_pair(column_order order, real *restrict s, real *restrict c, int k, real sine, real cosine)
 {
-    if (o == APART) {
-        out[k] = sine;
-        other[k] = cosine;
+    if (order == HALVES) {
+        s[k] = sine;
+        c[k] = cosine;
     } else {
-        out[2 * k] = o == SINE_FIRST ? sine : cosine;
-        out[2 * k + 1] = o == SINE_FIRST ? cosine : sine;
+        real *pair = order == SINE_COSINE ? s : c;
+        pair[2 * k] = order == SINE_COSINE ? sine : cosine;
+        pair[2 * k + 1] = order == SINE_COSINE ? cosine : sine;
     }
 }
 
-/* sin(x + y) = sin x cos y + cos x sin y, cos(x + y) = cos x cos y - sin x sin y; says whether one may be below 2**-26.
- * Then their product is, and magnitudes of floats compare as integers: the sign of a difference, kept by an OR. */
-INLINE int added(order o, const double *restrict base_sine, const double *restrict base_cosine,
-                 const double *restrict step_sine, const double *restrict step_cosine, double a, double b, int n,
-                 real *restrict out, real *restrict other)
+/* sin(x + y) = sin x cos y + cos x sin y, cos(x + y) = cos x cos y - sin x sin y, times a and b. Returns whether a sine or
+ * a cosine may be below 2**-26. Their product is then below a b 2**-26. Magnitudes of floats compare like integers, so an
+ * OR collects the sign of the difference. */
+INLINE int add_angles(column_order order, const pair_tile *t, int offset, double a, double b, int n, real *restrict s,
+                      real *restrict c)
 {
+    const double *restrict base_sine = t->base_sine, *restrict base_cosine = t->base_cosine;
+    const double *restrict offset_sine = t->offset_sine[offset], *restrict offset_cosine = t->offset_cosine[offset];
     const float least = (float)fabs_(a * b) * 0x1.01p-26f;
     const uint32_t least_bits = float_bits(least);
     int32_t small = 0;
     SIMD_OR(small)
     for (int k = 0; k < n; k++) {
-        const double sine = fma64(base_sine[k], step_cosine[k], base_cosine[k] * step_sine[k]);
-        const double cosine = fma64(base_cosine[k], step_cosine[k], -(base_sine[k] * step_sine[k]));
+        const double sine = fma64(base_sine[k], offset_cosine[k], base_cosine[k] * offset_sine[k]);
+        const double cosine = fma64(base_cosine[k], offset_cosine[k], -(base_sine[k] * offset_sine[k]));
         const real scaled_sine = (real)(a * sine), scaled_cosine = (real)(b * cosine);
         const float product = (float)scaled_sine * (float)scaled_cosine;
         small |= (int32_t)((float_bits(product) & 0x7fffffffu) - least_bits);
-        store(o, out, other, k, scaled_sine, scaled_cosine);
+        store_pair(order, s, c, k, scaled_sine, scaled_cosine);
     }
     return small < 0 || least < 0x1p-60f; /* a product so small could underflow */
 }
 
-/* The values of a row that were computed one by one, scaled. */
-INLINE void scaled(order o, const double *restrict sine, const double *restrict cosine, double a, double b, int n,
-                   real *restrict out, real *restrict other)
+static NOINLINE int add_angles_row(column_order order, const pair_tile *t, int offset, double a, double b, int n,
+                                   real *s, real *c)
 {
-    SIMD
-    for (int k = 0; k < n; k++)
-        store(o, out, other, k, (real)(a * sine[k]), (real)(b * cosine[k]));
+    if (a == 1 && b == 1) /* the two multiplications take an eighth of the time */
+        return FOR_ORDER(add_angles, order, t, offset, 1, 1, n, s, c);
+    return FOR_ORDER(add_angles, order, t, offset, a, b, n, s, c);
 }
 
-static NOINLINE int added_row(order o, const tile *t, int r, double a, double b, int n, real *s, real *c)
+/* Recompute the results of add_angles_row that are too close to zero for it to be accurate. */
+static NOINLINE void recompute_small(const pair_tile *t, double p, int offset, double a, double b, int n, int step,
+                                     real *s, real *c)
 {
-    const double *x = t->base_sine, *y = t->base_cosine, *u = t->step_sine[r], *v = t->step_cosine[r];
-    const int plain = a == 1 && b == 1; /* an eighth of the time is the two multiplications */
-    switch (o) {
-    case APART: return plain ? added(APART, x, y, u, v, 1, 1, n, s, c) : added(APART, x, y, u, v, a, b, n, s, c);
-    case SINE_FIRST:
-        return plain ? added(SINE_FIRST, x, y, u, v, 1, 1, n, s, NULL)
-                     : added(SINE_FIRST, x, y, u, v, a, b, n, s, NULL);
-    default:
-        return plain ? added(COSINE_FIRST, x, y, u, v, 1, 1, n, c, NULL)
-                     : added(COSINE_FIRST, x, y, u, v, a, b, n, c, NULL);
-    }
-}
-
-static NOINLINE void scaled_row(order o, const double *x, const double *y, double a, double b, int n, real *s, real *c)
-{
-    switch (o) {
-    case APART: scaled(APART, x, y, a, b, n, s, c); break;
-    case SINE_FIRST: scaled(SINE_FIRST, x, y, a, b, n, s, NULL); break;
-    default: scaled(COSINE_FIRST, x, y, a, b, n, c, NULL);
-    }
-}
-
-/* added_row again for the few results that are too small for it. */
-static NOINLINE void mend_row(const tile *t, double p, int r, double a, double b, int n, int step, real *s, real *c)
-{
+    const double *x = t->base_sine, *y = t->base_cosine, *u = t->offset_sine[offset], *v = t->offset_cosine[offset];
     for (int k = 0; k < n; k++) {
-        const double sine = fma64(t->base_sine[k], t->step_cosine[r][k], t->base_cosine[k] * t->step_sine[r][k]);
-        const double cosine = fma64(t->base_cosine[k], t->step_cosine[r][k], -(t->base_sine[k] * t->step_sine[r][k]));
+        const double sine = fma64(x[k], v[k], y[k] * u[k]), cosine = fma64(y[k], v[k], -(x[k] * u[k]));
         double exact_sine, exact_cosine;
         sincos_turns(p, t->hi[k], t->lo[k], &exact_sine, &exact_cosine);
         if (sine * sine < 0x1p-52)
@@ -142,126 +133,140 @@ static NOINLINE void mend_row(const tile *t, double p, int r, double a, double b
     }
 }
 
-/* Where the columns of one row lie. */
+INLINE void scale(column_order order, const double *restrict sine, const double *restrict cosine, double a, double b,
+                  int n, real *restrict s, real *restrict c)
+{
+    SIMD
+    for (int k = 0; k < n; k++)
+        store_pair(order, s, c, k, (real)(a * sine[k]), (real)(b * cosine[k]));
+}
+
+static NOINLINE void scale_row(column_order order, const double *sine, const double *cosine, double a, double b, int n,
+                               real *s, real *c)
+{
+    FOR_ORDER(scale, order, sine, cosine, a, b, n, s, c);
+}
+
+/* The columns that sines and cosines take in a row of d numbers */
 typedef struct {
     idx sine, cosine, step, d;
     pe_storage storage;
 } columns;
 
-static order order_of(const columns *to)
+enum { SINE, COSINE, STEP, SINE_SCALE, COSINE_SCALE }; /* parameters of both rows */
+
+static columns columns_of(const pe_call *call, const pe_array *row)
 {
-    return to->step == 1 ? APART : to->sine < to->cosine ? SINE_FIRST : COSINE_FIRST;
+    return (columns){max_(0, (idx)call->par[SINE]), max_(0, (idx)call->par[COSINE]), (idx)call->par[STEP], call->D(d),
+                     row->storage};
 }
 
-static void put(const real *values, idx column, idx n, const columns *to, char *row)
+static column_order order_of(const columns *to)
+{
+    return to->step == 1 ? HALVES : to->sine < to->cosine ? SINE_COSINE : COSINE_SINE;
+}
+
+static void store_columns(const real *values, idx column, idx n, const columns *to, char *row)
 {
     n = min_(n, to->d - column);
-    if (n <= 0)
-        return;
-    row += column * storage_size(to->storage);
-    if (to->storage == PE_STORAGE)
-        memcpy(row, values, (size_t)n * sizeof(real));
-    else
-        row_write(values, row, to->storage, n);
+    if (n > 0)
+        row_store(values, row + column * storage_size(to->storage), to->storage, n);
 }
 
-/* Pairs k0 .. k0+n of a row from room, [sines | cosines] or pairs; the last column of an odd width may lack its partner. */
-static void put_pairs(const real *room, idx k0, idx n, const columns *to, char *row)
+/* Store pairs k0 .. k0 + n of a row from a buffer, which has [sines | cosines] or interleaved pairs. The last column of an
+ * odd width may lack its partner. */
+static void store_pairs(const real *buffer, idx k0, idx n, const columns *to, char *row)
 {
     if (to->step == 2) {
-        put(room, 2 * k0, 2 * n, to, row);
+        store_columns(buffer, 2 * k0, 2 * n, to, row);
         return;
     }
-    put(room, to->sine + k0, n, to, row);
-    put(room + TILE, to->cosine + k0, n, to, row);
+    store_columns(buffer, to->sine + k0, n, to, row);
+    store_columns(buffer + TILE, to->cosine + k0, n, to, row);
 }
 
-static void sinusoid_tile(tile *t, const double *position, char *const *row, idx rows, idx k0, int n, double a,
-                          double b, const columns *to)
+/* Pairs k0 .. k0 + n of some rows */
+static void fill_tile(pair_tile *t, const double *position, char *const *row, idx rows, idx k0, int n, double a,
+                      double b, const columns *to)
 {
     const int step = (int)to->step;
-    const order o = order_of(to);
+    const column_order order = order_of(to);
     const idx last = max_(to->sine, to->cosine) + (k0 + n - 1) * step;
-    const int direct = to->storage == PE_STORAGE && last < to->d;
-    real room[2 * TILE];
+    const int in_place = to->storage == PE_STORAGE && last < to->d;
+    real buffer[2 * TILE];
     for (idx i = 0; i < rows; i++) {
-        real *s = room + (step == 1 ? 0 : to->sine), *c = room + (step == 1 ? TILE : to->cosine);
-        if (direct) {
-            s = (real *)(void *)row[i] + to->sine + k0 * step;
-            c = (real *)(void *)row[i] + to->cosine + k0 * step;
+        real *s = buffer + (step == 1 ? 0 : to->sine), *c = buffer + (step == 1 ? TILE : to->cosine);
+        if (in_place) {
+            s = as_reals(row[i]) + to->sine + k0 * step;
+            c = as_reals(row[i]) + to->cosine + k0 * step;
         }
         const double p = position[i];
-        const int r = step_of(t, p, n);
-        if (r < 0) {
+        const int offset = offset_of(t, p, n);
+        if (offset < 0) {
             double sine[TILE], cosine[TILE];
-            exact_row(t, p, n, sine, cosine);
-            scaled_row(o, sine, cosine, a, b, n, s, c);
-        } else if (added_row(o, t, r, a, b, n, s, c)) {
-            mend_row(t, p, r, a, b, n, step, s, c);
+            sincos_row(t, p, n, sine, cosine);
+            scale_row(order, sine, cosine, a, b, n, s, c);
+        } else if (add_angles_row(order, t, offset, a, b, n, s, c)) {
+            recompute_small(t, p, offset, a, b, n, step, s, c);
         }
-        if (!direct)
-            put_pairs(room, k0, n, to, row[i]);
+        if (!in_place)
+            store_pairs(buffer, k0, n, to, row[i]);
     }
 }
 
-/* What no sine or cosine reaches: the last column of an odd width with denominator half-1. */
+/* Clear the columns after the last sine and cosine: an odd width with denominator half-1 has one. */
 static void clear_rest(idx f, const columns *to, char *row)
 {
-    const idx last = max_(to->sine, to->cosine) + (f - 1) * to->step + 1;
-    if (f == 0 || last < to->d) {
-        const idx from = f == 0 ? 0 : last;
-        memset(row + from * storage_size(to->storage), 0, (size_t)((to->d - from) * storage_size(to->storage)));
-    }
-}
-
-static columns columns_of(const pe_call *call, int operand)
-{
-    return (columns){max_(0, (idx)call->par[0]), max_(0, (idx)call->par[1]), (idx)call->par[2], call->D(d),
-                     call->array[operand].storage};
+    const idx first = f == 0 ? 0 : max_(to->sine, to->cosine) + (f - 1) * to->step + 1;
+    if (first < to->d)
+        memset(row + first * storage_size(to->storage), 0, (size_t)((to->d - first) * storage_size(to->storage)));
 }
 
 /* positions() hi(f) lo?(f) -> out(d); sine, cosine, step, sine_scale, cosine_scale */
 void FN(sinusoid)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
+    enum { POSITIONS, HI, LO, OUT };
     const idx f = call->D(f);
-    const columns to = columns_of(call, 3);
-    double position[CHUNK];
-    char *row[CHUNK];
-    tile *t = work->scratch;
-    pe_row at = row_at(call, begin);
-    const double *hi = (const double *)(void *)at.data[1], *lo = (const double *)(void *)at.data[2];
-    while (at.index < end) {
-        const idx rows = min_(end - at.index, CHUNK);
-        for (idx i = 0; i < rows; i++, row_next(call, &at)) {
-            position[i] = scalar_read(at.data[0], call->array[0].storage);
-            row[i] = at.data[3];
-            clear_rest(f, &to, row[i]);
+    const columns to = columns_of(call, &call->array[OUT]);
+    double position[ROWS];
+    char *out[ROWS];
+    const sinusoid_pieces piece = sinusoid_begin(call, work);
+    pe_row row = row_at(call, begin);
+    const double *hi = as_doubles(row.data[HI]), *lo = as_doubles(row.data[LO]);
+    while (row.index < end) {
+        const idx rows = min_(end - row.index, ROWS);
+        for (idx i = 0; i < rows; i++, row_next(call, &row)) {
+            position[i] = scalar_read(row.data[POSITIONS], call->array[POSITIONS].storage);
+            out[i] = row.data[OUT];
+            clear_rest(f, &to, out[i]);
         }
         for (idx k0 = 0; k0 < f; k0 += TILE) {
             const int n = (int)min_(TILE, f - k0);
-            tile_turns(t, hi + k0, lo ? lo + k0 : NULL, n);
-            sinusoid_tile(t, position, row, rows, k0, n, call->par[3], call->par[4], &to);
+            start_tile(piece.tile, hi + k0, lo ? lo + k0 : NULL, n);
+            fill_tile(piece.tile, position, out, rows, k0, n, call->par[SINE_SCALE], call->par[COSINE_SCALE], &to);
         }
     }
 }
 
-/* n numbers of a stored row from `column` on, as real; past the end of the row they are 0. */
-static const real *take(const columns *of, const char *row, idx column, idx n, real *room)
+/* ---- gradient ---- */
+
+/* n numbers of a stored row from `column` on, as real; 0 past the end of the row. */
+static const real *load_columns(const columns *from, const char *row, idx column, idx n, real *buffer)
 {
-    const idx inside = max_(0, min_(n, of->d - column));
-    const real *values = row_read(row + min_(column, of->d) * storage_size(of->storage), of->storage, inside, room);
+    const idx inside = max_(0, min_(n, from->d - column));
+    row += min_(column, from->d) * storage_size(from->storage);
     if (inside == n)
-        return values;
-    if (values != room)
-        memcpy(room, values, (size_t)inside * sizeof(real));
-    memset(room + inside, 0, (size_t)(n - inside) * sizeof(real));
-    return room;
+        return row_read(row, from->storage, n, buffer);
+    row_load(row, from->storage, inside, buffer);
+    memset(buffer + inside, 0, (size_t)(n - inside) * sizeof *buffer);
+    return buffer;
 }
 
-/* sin and cos of base + r as they come: next to the other terms of a sum nothing is too small for an error of 2**-52. */
-static NOINLINE void sum_of_angles(const tile *t, int r, int n, double *restrict sine, double *restrict cosine)
+/* sin and cos of base + offset. The gradient sums them with other terms, for which an error of 2**-52 is small enough. */
+static NOINLINE void add_angles_double(const pair_tile *t, int offset, int n, double *restrict sine,
+                                       double *restrict cosine)
 {
-    const double *x = t->base_sine, *y = t->base_cosine, *u = t->step_sine[r], *v = t->step_cosine[r];
+    const double *x = t->base_sine, *y = t->base_cosine, *u = t->offset_sine[offset], *v = t->offset_cosine[offset];
     SIMD
     for (int k = 0; k < n; k++) {
         sine[k] = fma64(x[k], v[k], y[k] * u[k]);
@@ -269,32 +274,29 @@ static NOINLINE void sum_of_angles(const tile *t, int r, int n, double *restrict
     }
 }
 
-/* phase_k = a cos(p w_k) grad_sine - b sin(p w_k) grad_cosine; leaves w_k phase_k for the sum, and dw_k += p phase_k */
-INLINE void phases(order o, const double *restrict sine, const double *restrict cosine, const double *restrict w,
-                   const real *restrict grad, const real *restrict other, double p, double a, double b, int n,
-                   double *restrict dw, double *restrict terms)
+/* phase_k = a cos(p w_k) grad_sine_k - b sin(p w_k) grad_cosine_k: terms_k = w_k phase_k, dw_k += p phase_k */
+INLINE void phases(column_order order, const double *restrict sine, const double *restrict cosine,
+                   const double *restrict w, const real *restrict grad_s, const real *restrict grad_c, double p,
+                   double a, double b, int n, double *restrict dw, double *restrict terms)
 {
     SIMD
     for (int k = 0; k < n; k++) {
-        const real to_sine = o == APART ? grad[k] : grad[2 * k + (o == COSINE_FIRST)];
-        const real to_cosine = o == APART ? other[k] : grad[2 * k + (o == SINE_FIRST)];
-        const double phase = cosine[k] * (a * (double)to_sine) - sine[k] * (b * (double)to_cosine);
+        const real grad_sine = order == HALVES ? grad_s[k] : grad_s[2 * k + (order == COSINE_SINE)];
+        const real grad_cosine = order == HALVES ? grad_c[k] : grad_s[2 * k + (order == SINE_COSINE)];
+        const double phase = cosine[k] * (a * (double)grad_sine) - sine[k] * (b * (double)grad_cosine);
         terms[k] = w[k] * phase;
         dw[k] += p * phase;
     }
 }
 
-static NOINLINE void phase_row(order o, const double *x, const double *y, const double *w, const real *grad,
-                               const real *other, double p, double a, double b, int n, double *dw, double *terms)
+static NOINLINE void phase_row(column_order order, const double *sine, const double *cosine, const double *w,
+                               const real *grad_s, const real *grad_c, double p, double a, double b, int n, double *dw,
+                               double *terms)
 {
-    switch (o) {
-    case APART: phases(APART, x, y, w, grad, other, p, a, b, n, dw, terms); break;
-    case SINE_FIRST: phases(SINE_FIRST, x, y, w, grad, NULL, p, a, b, n, dw, terms); break;
-    default: phases(COSINE_FIRST, x, y, w, grad, NULL, p, a, b, n, dw, terms);
-    }
+    FOR_ORDER(phases, order, sine, cosine, w, grad_s, grad_c, p, a, b, n, dw, terms);
 }
 
-/* Sum of a tile, in one order on every machine. */
+/* The sum of a tile's terms, added in the same order on every machine */
 static NOINLINE double sum_of_terms(double *terms, int n)
 {
     for (int k = n; k < TILE; k++)
@@ -308,27 +310,27 @@ static NOINLINE double sum_of_terms(double *terms, int n)
 }
 
 /* From   out[sine + k step] = a sin(p w_k), out[cosine + k step] = b cos(p w_k):
- *        dp = sum_k w_k phase_k,  dw_k = sum over rows of p phase_k */
-static void vjp_tile(tile *t, const double *position, char *const *row, idx rows, const double *w, idx k0, int n,
-                     double a, double b, const columns *of, double *dp, double *dw)
+ *        dp = sum_k w_k phase_k,   dw_k = sum over rows of p phase_k */
+static void vjp_tile(pair_tile *t, const double *position, char *const *row, idx rows, const double *w, idx k0, int n,
+                     double a, double b, const columns *from, double *dp, double *dw)
 {
-    const order o = order_of(of);
-    real room[2 * TILE];
+    const column_order order = order_of(from);
+    real buffer[2 * TILE];
     double sine[TILE], cosine[TILE], terms[TILE];
     for (idx i = 0; i < rows; i++) {
-        const int r = step_of(t, position[i], n);
-        if (r < 0)
-            exact_row(t, position[i], n, sine, cosine);
+        const int offset = offset_of(t, position[i], n);
+        if (offset < 0)
+            sincos_row(t, position[i], n, sine, cosine);
         else
-            sum_of_angles(t, r, n, sine, cosine);
-        const real *grad, *other = NULL;
-        if (o == APART) {
-            grad = take(of, row[i], of->sine + k0, n, room);
-            other = take(of, row[i], of->cosine + k0, n, room + TILE);
+            add_angles_double(t, offset, n, sine, cosine);
+        const real *grad_s, *grad_c = NULL; /* grad_s has both if they are interleaved */
+        if (order == HALVES) {
+            grad_s = load_columns(from, row[i], from->sine + k0, n, buffer);
+            grad_c = load_columns(from, row[i], from->cosine + k0, n, buffer + TILE);
         } else {
-            grad = take(of, row[i], 2 * k0, 2 * n, room);
+            grad_s = load_columns(from, row[i], 2 * k0, 2 * n, buffer);
         }
-        phase_row(o, sine, cosine, w, grad, other, position[i], a, b, n, dw, terms);
+        phase_row(order, sine, cosine, w, grad_s, grad_c, position[i], a, b, n, dw, terms);
         dp[i] += sum_of_terms(terms, n);
     }
 }
@@ -336,28 +338,29 @@ static void vjp_tile(tile *t, const double *position, char *const *row, idx rows
 /* grad(d) positions() hi(f) lo?(f) -> dpositions() +dfrequencies(f); sine, cosine, step, sine_scale, cosine_scale */
 void FN(sinusoid_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
+    enum { GRAD, POSITIONS, HI, LO, DPOSITIONS, DFREQUENCIES };
     const idx f = call->D(f);
-    const columns of = columns_of(call, 0);
-    double position[CHUNK], dp[CHUNK];
-    char *row[CHUNK], *to[CHUNK];
-    tile *t = work->scratch;
-    pe_row at = row_at(call, begin);
-    const double *hi = (const double *)(void *)at.data[2], *lo = (const double *)(void *)at.data[3];
-    double *dw = (double *)(void *)(call->array[5].data + work->block * call->array[5].loop[0]);
-    while (at.index < end) {
-        const idx rows = min_(end - at.index, CHUNK);
-        for (idx i = 0; i < rows; i++, row_next(call, &at)) {
-            position[i] = scalar_read(at.data[1], call->array[1].storage);
-            row[i] = at.data[0];
-            to[i] = at.data[4];
+    const columns from = columns_of(call, &call->array[GRAD]);
+    double position[ROWS], dp[ROWS], *dw = block_sums(call, DFREQUENCIES, work);
+    char *grad[ROWS], *dpositions[ROWS];
+    const sinusoid_pieces piece = sinusoid_begin(call, work);
+    pe_row row = row_at(call, begin);
+    const double *hi = as_doubles(row.data[HI]), *lo = as_doubles(row.data[LO]);
+    while (row.index < end) {
+        const idx rows = min_(end - row.index, ROWS);
+        for (idx i = 0; i < rows; i++, row_next(call, &row)) {
+            position[i] = scalar_read(row.data[POSITIONS], call->array[POSITIONS].storage);
+            grad[i] = row.data[GRAD];
+            dpositions[i] = row.data[DPOSITIONS];
             dp[i] = 0;
         }
         for (idx k0 = 0; k0 < f; k0 += TILE) {
             const int n = (int)min_(TILE, f - k0);
-            tile_turns(t, hi + k0, lo ? lo + k0 : NULL, n);
-            vjp_tile(t, position, row, rows, hi + k0, k0, n, call->par[3], call->par[4], &of, dp, dw + k0);
+            start_tile(piece.tile, hi + k0, lo ? lo + k0 : NULL, n);
+            vjp_tile(piece.tile, position, grad, rows, hi + k0, k0, n, call->par[SINE_SCALE], call->par[COSINE_SCALE],
+                     &from, dp, dw + k0);
         }
         for (idx i = 0; i < rows; i++)
-            memcpy(to[i], &dp[i], sizeof dp[i]);
+            memcpy(dpositions[i], &dp[i], sizeof dp[i]);
     }
 }

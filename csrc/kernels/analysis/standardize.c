@@ -1,0 +1,44 @@
+/* standardize.c -- out = (x - mean) / |x - mean| of each row, in double: the products of such rows are correlations. */
+#include "base/layout.h"
+#include "base/row.h"
+
+#include <math.h>
+
+typedef struct {
+    real *x, *out; /* of a row, in half precision */
+} standardize_pieces;
+
+LAYOUT(standardize)
+{
+    s->x = carve_reals(c, D(d));
+    s->out = carve_reals(c, D(d));
+}
+
+/* x(d) -> out(d). The first number is subtracted before the mean, so that a row of equal numbers is exactly 0 / 0. */
+void FN(standardize)(const pe_call *call, idx begin, idx end, const pe_work *work)
+{
+    enum { X, OUT };
+    const idx d = call->D(d);
+    const pe_array *a = call->array;
+    const standardize_pieces piece = standardize_begin(call, work);
+    for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
+        const real *x = row_read(row.data[X], a[X].storage, d, piece.x);
+        real *out = row_target(row.data[OUT], a[OUT].storage, piece.out);
+        double sum = 0, squares = 0, largest = 0;
+        for (idx k = 0; k < d; k++) {
+            const double y = (double)x[k] - (double)x[0];
+            sum += y;
+            largest = fabs_(y) > largest ? fabs_(y) : largest;
+        }
+        const double mean = sum / (double)max_(d, 1);
+        const double unit = largest > 0 ? 1 / largest : 1; /* squares neither overflow nor underflow */
+        for (idx k = 0; k < d; k++) {
+            const double y = ((double)x[k] - (double)x[0] - mean) * unit;
+            squares += y * y;
+        }
+        const double norm = sqrt(squares);
+        for (idx k = 0; k < d; k++)
+            out[k] = (real)(((double)x[k] - (double)x[0] - mean) * unit / norm);
+        row_write(out, row.data[OUT], a[OUT].storage, d);
+    }
+}

@@ -1,0 +1,145 @@
+/* convolution_vjp.c -- gradients of the kernel and of the bias of convolution.c. From
+ *
+ *     out(i, j) = bias + sum_ab kernel(a, b) x(i + a - top, j + b - left):
+ *     dkernel(a, b) = sum_ij grad(i, j) x(i + a - top, j + b - left),   dbias = sum_ij grad(i, j)
+ *
+ * Sums over a tile are real, of at most CONVOLUTION_GRADIENTS products; the sums of tiles are double. The gradient of x is
+ * a convolution.
+ */
+#include "encoding/convolution.h"
+
+enum { GRAD, X, DKERNEL, DBIAS };
+
+typedef convolution_pieces convolution_vjp_pieces;
+LAYOUT(convolution_vjp) { carve_convolution(s, c, dim); }
+
+/* One vector of channels of a tile: n columns of grad, and the window of x that they multiply. */
+typedef struct {
+    view grad, x;
+    idx n, lane;
+} conv_products;
+
+/* sums[a, t] += sum_k grad[j + k] x[a, j + k + t], k < width, a < rows, t < taps; `place` is that of x[0, j]. A row is
+ * loaded once for all columns that read it. */
+INLINE void add_products(const conv_products *p, idx j, idx place, const int width, const int rows, const int taps,
+                         vec *sums)
+{
+    vec grad[4];
+    UNROLL
+    for (int k = 0; k < width; k++)
+        grad[k] = view_vec(&p->grad, j + k, p->lane);
+    UNROLL
+    for (int a = 0; a < rows; a++) {
+        UNROLL
+        for (int i = 0; i < width + taps - 1; i++) {
+            const vec x = view_vec(&p->x, place + a * p->x.columns + j + i, p->lane);
+            UNROLL
+            for (int t = 0; t < taps; t++)
+                if (i >= t && i - t < width)
+                    sums[a * taps + t] = vec_fma(grad[i - t], x, sums[a * taps + t]);
+        }
+    }
+}
+
+/* Gradients in double of n channels of one vector */
+typedef struct {
+    double *sums;
+    idx row, step, n; /* numbers from one row of taps, and from one tap, to the next */
+} double_sums;
+
+INLINE void add_to_double(vec sum, const double_sums *to, idx at)
+{
+    real narrow[LANES];
+    double *into = to->sums + at;
+    vec_store(narrow, sum);
+    for (idx k = 0; k < to->n; k++)
+        into[k] += (double)narrow[k];
+}
+
+/* rows x taps taps from (a, b) on */
+INLINE void add_block_of_taps(const conv_products *p, idx a, idx b, const int rows, const int taps,
+                              const double_sums *to)
+{
+    const conv_products here = *p; /* a copy that no store can alias */
+    const idx place = a * here.x.columns + b;
+    vec sums[9];
+    idx j = 0;
+    UNROLL
+    for (int t = 0; t < rows * taps; t++)
+        sums[t] = vec_set(0);
+    for (; j + 4 <= here.n; j += 4)
+        add_products(&here, j, place, 4, rows, taps, sums);
+    for (; j < here.n; j++)
+        add_products(&here, j, place, 1, rows, taps, sums);
+    UNROLL
+    for (int t = 0; t < rows * taps; t++)
+        add_to_double(sums[t], to, (a + t / taps) * to->row + (b + t % taps) * to->step);
+}
+
+/* All taps of one vector of channels, in blocks of 1 x 8 or 3 x 3: as many sums in flight hide the latency of an FMA. */
+static NOINLINE void add_kernel(const conv_products *p, idx r, idx s, const double_sums *to)
+{
+    const idx eights = s & ~(idx)7, threes = s - (s - eights) % 3;
+    idx a = 0;
+    for (; a < r; a++) {
+        for (idx b = 0; b < eights; b += 8)
+            add_block_of_taps(p, a, b, 1, 8, to);
+    }
+    for (a = 0; a + 3 <= r; a += 3) {
+        for (idx b = eights; b < threes; b += 3)
+            add_block_of_taps(p, a, b, 3, 3, to);
+        for (idx b = threes; b < s; b++)
+            add_block_of_taps(p, a, b, 3, 1, to);
+    }
+    for (; a < r; a++) {
+        for (idx b = eights; b < threes; b += 3)
+            add_block_of_taps(p, a, b, 1, 3, to);
+        for (idx b = threes; b < s; b++)
+            add_block_of_taps(p, a, b, 1, 1, to);
+    }
+}
+
+/* Add the products of n columns of grad from (i, j) on. */
+static void add_tile(const pe_call *call, const pe_row *row, const convolution_pieces *piece, idx i, idx j, idx n,
+                     double *dkernel, double *dbias)
+{
+    const idx d = call->D(d), r = call->D(r), s = call->D(s);
+    const idx top = (idx)call->par[TOP], left = (idx)call->par[LEFT], places = r * (n + s - 1);
+    const int few = r * s <= FEW_TAPS;
+    window x = {piece->rows, r, n + s - 1, call->array[X].storage};
+    window grad = {piece->rows + places, 1, n, call->array[GRAD].storage};
+    window_rows(call, row->data[X], &call->array[X], i - top, j - left, (int)call->par[PADDING], piece->zeros, &x);
+    window_rows(call, row->data[GRAD], &call->array[GRAD], i, j, PADDING_ZERO, piece->zeros, &grad);
+    for (idx c = 0; c < d; c += CHANNELS) {
+        const idx channels = min_(CHANNELS, d - c);
+        if (stopped(call, c))
+            return;
+        conv_products p = {view_of(&grad, c, channels, few, piece->copied + places, piece->panel + places * CHANNELS),
+                           view_of(&x, c, channels, few, piece->copied, piece->panel), n, 0};
+        for (; p.lane < channels; p.lane += LANES) {
+            const idx lanes = min_(LANES, channels - p.lane), channel = c + p.lane;
+            const double_sums to = {dkernel + channel, s * d, d, lanes}, to_bias = {dbias + channel, 0, 0, lanes};
+            vec sum = vec_set(0);
+            for (idx b = 0; b < n; b++)
+                sum = vec_add(sum, view_vec(&p.grad, b, p.lane));
+            add_to_double(sum, &to_bias, 0);
+            add_kernel(&p, r, s, &to);
+        }
+    }
+}
+
+/* grad(y,w,d) x(y,w,d) -> +dkernel(r,s,d) +dbias(d); top, left, padding */
+void FN(convolution_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
+{
+    const idx *dim = call->dim;
+    const idx w = D(w), unit = CONVOLUTION_UNIT, pieces = BLOCKS(w, unit), units = D(y) * pieces;
+    const convolution_pieces piece = convolution_vjp_begin(call, work);
+    memset(piece.zeros, 0, (size_t)D(d) * sizeof(real));
+    for (idx u = begin; u < end; u++) {
+        const pe_row row = row_at(call, u / units);
+        const idx first = u % pieces * unit, last = min_(w, first + unit);
+        for (idx j = first; j < last; j += CONVOLUTION_GRADIENTS)
+            add_tile(call, &row, &piece, u % units / pieces, j, min_(CONVOLUTION_GRADIENTS, last - j),
+                     block_sums(call, DKERNEL, work), block_sums(call, DBIAS, work));
+    }
+}
