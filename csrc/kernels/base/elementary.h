@@ -1,4 +1,4 @@
-/* elementary.h -- exp2, tanh, log1p and power as straight-line C that a SIMD loop can contain: no calls, branches or tables.
+/* elementary.h -- exp2, tanh, log1p and power as straight-line C for SIMD loops: no calls, branches or tables.
  *
  * NaN gives NaN. A result depends on its argument only, not on its place in a vector.
  */
@@ -51,8 +51,8 @@ INLINE real exp2m1_ratio(real r)
 #endif
 }
 
-/* x = n + r with n the nearest integer: returns 2**n. The sum with `magic` has n plus the exponent's bias in its low bits,
- * which a shift moves into the exponent field; n = -bias gives 0. */
+/* x = n + r with n the nearest integer: returns 2**n. The sum with `magic` has n plus the exponent's bias in its low
+ * bits, which a shift moves into the exponent field; n = -bias gives 0. */
 INLINE real split_exponent(real x, real *r)
 {
     const real magic = ROUNDER + (real)EXPONENT_BIAS, t = x + magic;
@@ -135,10 +135,10 @@ INLINE double log1p_pos(double x)
     return x <= 0x1.fffffffffffffp1023 ? y : x; /* infinity and NaN are returned as they are */
 }
 
-/* x**y = 2**(y log2 x) for x >= 0 and y > 0, in double, with log2 x = k + log2 m, sqrt(1/2) <= m < sqrt 2.
- * y is split so that y_hi k is exact and its integer part is removed exactly; only y log2 m and the small part of y k are
- * rounded before the exponential. The error is 2 + y ulp whatever x is. Results are clamped to 2**-1022 .. 2**1023;
- * 0**y is 0; y is clamped to 2**30. */
+/* x**y = 2**(y log2 x) for x >= 0 and y > 0, in double, with log2 x = k + log2 m, sqrt(1/2) <= m < sqrt 2. y is split
+ * so that y_hi k is exact and its integer part is removed exactly; only y log2 m and the small part of y k are rounded
+ * before the exponential. The error is 2 + y ulp whatever x is. Results are clamped to 2**-1022 .. 2**1023; 0**y is 0;
+ * y is clamped to 2**30. */
 INLINE double power_pos(double x, double exponent)
 {
     enum { OFFSET = 1100 }; /* added to k, so that exponents below 0 count up from 0 too */

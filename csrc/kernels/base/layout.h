@@ -12,8 +12,8 @@
  *         s->copy = carve_reals(c, BLOCK_M * D(d));
  *     }
  *
- * The kernel gets its pieces from gram_begin(call, work). FN(gram_scratch) is their size: the same function without memory.
- * The last column of the row in ops.def is then `gram`.
+ * The kernel gets its pieces from gram_begin(call, work). FN(gram_scratch) is their size: the same function without
+ * memory. The last column of the row in ops.def is then `gram`.
  */
 #ifndef PE_LAYOUT_H
 #define PE_LAYOUT_H
@@ -55,6 +55,10 @@ INLINE double *carve_doubles(pe_carver *c, idx n) { return carve_bytes(c, n * (i
         return c.used;                                                          \
     }                                                                           \
     PE_CARVE(name)
+
+/* Scratch that is one struct: the kernel uses work->scratch as it is. */
+#define SCRATCH_STRUCT(name, type) \
+    size_t FN(name##_scratch)(MAYBE_UNUSED const idx *dim, MAYBE_UNUSED const double *par) { return sizeof(type); }
 
 #define SCRATCH(name)                                            \
     size_t FN(name##_scratch)(const idx *dim, const double *par) \

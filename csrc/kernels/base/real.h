@@ -1,7 +1,7 @@
 /* real.h -- the arithmetic type of the kernels, and names for what compilers offer beyond C.
  *
- * Every .c of kernels/ is compiled once per (ISA, real): the build defines PE_ISA (base, avx2, avx512) and PE_REAL (32 or
- * 64), and FN(rope) becomes rope_avx2_32.
+ * Every .c of kernels/ is compiled once per (ISA, real): the build defines PE_ISA (base, avx2, avx512) and PE_REAL (32
+ * or 64), and FN(rope) becomes rope_avx2_32.
  *
  * fma_ rounds once if the variant has an FMA instruction and twice otherwise, in vector loops and in their scalar tails
  * alike: a result must not depend on where its row begins in memory.

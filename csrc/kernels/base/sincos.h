@@ -1,10 +1,10 @@
 /* sincos.h -- sin and cos of position * frequency, without a libm call, for any position below 2**53.
  *
- * Frequencies are kept in turns per position, t = w / 2 pi, as the double-double t_hi + t_lo. The angle p t is h + l turns:
+ * Frequencies are kept in turns per position, t = w / 2 pi, as the double-double t_hi + t_lo. The angle p t is
  *     h = fl(p t_hi),   l = (p t_hi - h) + p t_lo
- * Argument reduction then removes integers, which is exact. The nearest quarter turn selects the polynomial and the sign,
- * and at most 1/8 turn is left, with an absolute error near 2**-105 |p| turns: below 2**-74 turns at p = 2**31, 2**-52 at
- * 2**53. No multi-word reduction is needed, and every function here vectorizes.
+ * Argument reduction then removes integers, which is exact. The nearest quarter turn selects the polynomial and the
+ * sign, and at most 1/8 turn is left, with an absolute error near 2**-105 |p| turns: below 2**-74 turns at p = 2**31,
+ * 2**-52 at 2**53. No multi-word reduction is needed, and every function here vectorizes.
  */
 #ifndef PE_SINCOS_H
 #define PE_SINCOS_H
@@ -39,7 +39,7 @@ INLINE void turns(double hi, double lo, double *t_hi, double *t_lo)
     *t_lo = l - (*t_hi - h);
 }
 
-/* h less its nearest integer, for |h| < 2**80. Multiples of 2**30 go first, because `nearest` takes |h| < 2**51 only. */
+/* h less its nearest integer, |h| < 2**80. `nearest` takes |h| < 2**51, so multiples of 2**30 are removed first. */
 INLINE double without_turns(double h)
 {
     const double coarse = 0x1p30;
@@ -47,9 +47,9 @@ INLINE double without_turns(double h)
     return h - nearest(h);
 }
 
-/* sin and cos of h + l turns, |h| and |l| at most 1/2: Taylor series of sin(2 pi f) and cos(2 pi f), |f| <= 1/8, to degrees
- * 17 and 16; the next terms are below 2**-58. Coefficients are (2 pi)**k / k!, the first one of sin with its rounding
- * error as a second number. */
+/* sin and cos of h + l turns, |h| and |l| at most 1/2: Taylor series of sin(2 pi f) and cos(2 pi f), |f| <= 1/8, to
+ * degrees 17 and 16; the next terms are below 2**-58. Coefficients are (2 pi)**k / k!, the first one of sin with its
+ * rounding error as a second number. */
 INLINE void sincos_fraction(double h, double l, double *sine, double *cosine)
 {
     const double sum = h + l, rest = (h - (sum - (sum - h))) + (l - (sum - h)); /* sum + rest = h + l exactly */

@@ -81,8 +81,8 @@ static NOINLINE void pack_transposed(const char *rows, idx step, int lanes, int 
     }
 }
 
-/* scale * x / divisor + 0: the sum turns -0 into 0. A product that underflows is -0, but a tile that is skipped adds 0, and
- * both must give the same bits. */
+/* scale * x / divisor + 0: the sum turns -0 into 0. A product that underflows is -0, but a tile that is skipped adds 0,
+ * and both must give the same bits. */
 INLINE vec scaled_vec(const real *x, real scale, const real *divisor)
 {
     const vec y = vec_mul(vec_load(x), vec_set(scale));

@@ -1,8 +1,8 @@
 /* vec.h -- one SIMD register: LANES reals that are added, multiplied and compared together.
  *
- * Products of many rows use it (attention, convolutions, matvec.h); everything else is plain loops. A vec has the width of
- * the variant's registers, because compilers lower wider vectors badly. Compilers without GNU's vector types get an array
- * and loops.
+ * Products of many rows use it (attention, convolutions, matvec.h); everything else is plain loops. A vec has the width
+ * of the variant's registers, because compilers lower wider vectors badly. Compilers without GNU's vector types get an
+ * array and loops.
  */
 #ifndef PE_VEC_H
 #define PE_VEC_H
@@ -47,8 +47,7 @@ INLINE vec vec_load(const real *p)
 }
 INLINE void vec_store(real *p, vec v) { memcpy(p, &v, sizeof v); }
 
-/* vec_fma is a b + c. vec_max(a, b) is b where a is NaN. vec_bias(x, b) is x + b, and -inf where b is -inf, even if x is
- * NaN. */
+/* vec_fma is a b + c. vec_max(a, b) is b where a is NaN. vec_bias(x, b) is x + b, but -inf wherever b is -inf. */
 #if PE_GNU
 INLINE vec vec_set(real x) { return x - (vec){0}; }
 INLINE vec vec_mul(vec a, vec b) { return a * b; }
@@ -84,8 +83,8 @@ PE_LANEWISE(vec_max(vec a, vec b), a.x[i] > b.x[i] ? a.x[i] : b.x[i])
 PE_LANEWISE(vec_bias(vec x, vec b), b.x[i] == MASKED ? MASKED : x.x[i] + b.x[i])
 #endif
 
-/* vec_mix takes from b the lanes whose index has the bit, and the others from a. Number i of vec_sums is the sum of x[i],
- * added in a tree of neighbours; x is overwritten. */
+/* vec_mix takes from b the lanes whose index has the bit, and the others from a. Number i of vec_sums is the sum of
+ * x[i], added in a tree of neighbours; x is overwritten. */
 #ifdef PE_SHUFFLE
 #define PE_EVEN2 0, 2
 #define PE_EVEN4 PE_EVEN2, 4, 6

@@ -1,8 +1,8 @@
 /* complex_order.c -- z = r exp(i (w p + theta)), stored as pairs (real, imaginary).
  *
- * Angles are double-double turns, as in sinusoid.c. Frequencies w and phases theta may have any stride: 0 along a row if
- * all channels of a word share one number, and 0 between rows if all words share a row. Tiles of columns are the outer
- * loop, so that the turns of a row that words share are computed once.
+ * Angles are double-double turns, as in sinusoid.c. Frequencies w and phases theta may have any stride: 0 along a row
+ * if all channels of a word share one number, and 0 between rows if all words share a row. Tiles of columns are the
+ * outer loop, so that the turns of a row that words share are computed once.
  */
 #include "base/layout.h"
 #include "base/row.h"
@@ -17,12 +17,7 @@ typedef struct {
     real amplitude[TILE], grad[2 * TILE];
     const char *frequency, *phase; /* the rows whose turns these are */
 } channel_tile;
-
-typedef struct {
-    channel_tile *tile;
-} complex_order_pieces;
-
-LAYOUT(complex_order) { s->tile = carve_bytes(c, sizeof *s->tile); }
+SCRATCH_STRUCT(complex_order, channel_tile)
 
 static void read_strided(const char *data, idx stride, int n, double *restrict to)
 {
@@ -58,8 +53,7 @@ static NOINLINE void sincos_shifted_row(channel_tile *t, double p, int n)
         sincos_shifted(p, t->t_hi[k], t->t_lo[k], t->f_hi[k], t->f_lo[k], &t->sine[k], &t->cosine[k]);
 }
 
-/* Sines and cosines of columns k0 .. k0 + n of a row; `operand` is the number of `positions`, and frequency and phase are
- * the next two. */
+/* Sines and cosines of columns k0 .. k0 + n of a row; operands from `operand` on are positions, frequency and phase. */
 static void angles(channel_tile *t, const pe_call *call, const pe_row *row, int operand, idx k0, int n)
 {
     const idx w_stride = call->array[operand + 1].core[0], f_stride = call->array[operand + 2].core[0];
@@ -103,8 +97,7 @@ void FN(complex_order)(const pe_call *call, idx begin, idx end, const pe_work *w
     enum { AMPLITUDE, POSITIONS, FREQUENCY, PHASE, OUT };
     const idx c = min_(call->D(c), call->D(z) / 2);
     const pe_storage storage = call->array[AMPLITUDE].storage;
-    const complex_order_pieces piece = complex_order_begin(call, work);
-    channel_tile *t = piece.tile;
+    channel_tile *t = work->scratch;
     for (idx k0 = 0; k0 < c; k0 += TILE) {
         const int n = (int)min_(TILE, c - k0);
         t->frequency = t->phase = NULL;
@@ -124,8 +117,7 @@ void FN(complex_order_vjp)(const pe_call *call, idx begin, idx end, const pe_wor
     enum { GRAD, AMPLITUDE, POSITIONS, FREQUENCY, PHASE, DAMPLITUDE, DFREQUENCY, DPOSITIONS, DPHASE };
     const idx c = min_(call->D(c), call->D(z) / 2), w_stride = call->array[FREQUENCY].core[0];
     const pe_array *a = call->array;
-    const complex_order_pieces piece = complex_order_begin(call, work);
-    channel_tile *t = piece.tile;
+    channel_tile *t = work->scratch;
     for (idx k0 = 0; k0 < max_(c, 1); k0 += TILE) { /* once even without columns: dpositions is written */
         const int n = (int)min_(TILE, c - k0);
         t->frequency = t->phase = NULL;

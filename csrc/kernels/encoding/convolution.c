@@ -5,9 +5,9 @@
  * Every channel has a kernel of its own, and channels stand on SIMD lanes. A table of rows decides once what padding
  * means: a place outside the grid is a row of zeros, the row opposite, or the nearest one. The arithmetic then has no
  * edges. Few taps read rows in place. Many taps, half types, and the last channels of a width that is no multiple of
- * CHANNELS read a copy of CHANNELS channels: rows 2 KB apart share a few sets of the cache, and nothing may be read past
- * the end of a row. Taps are added in order, one fused multiply-add each, whatever the tile, so that a result depends on
- * its own taps only.
+ * CHANNELS read a copy of CHANNELS channels: rows 2 KB apart share a few sets of the cache, and nothing may be read
+ * past the end of a row. Taps are added in order, one fused multiply-add each, whatever the tile, so that a result
+ * depends on its own taps only.
  */
 #include "encoding/convolution.h"
 
@@ -15,7 +15,7 @@ LAYOUT(convolution) { carve_convolution(s, c, dim); }
 
 enum { X, KERNEL, BIAS, OUT };
 
-/* Some channels of a tile: their inputs, and where sums begin and end. */
+/* Some channels of a tile: what the sums read, begin with and are written to. */
 typedef struct {
     view x;
     const char *kernel, *start; /* start: what the sums begin with; NULL for 0 */
@@ -24,7 +24,7 @@ typedef struct {
     idx r, s, center;                                  /* center: place of x(i, j), or -1 without residual */
 } conv_block;
 
-/* sums[k] += sum_t kernel[t] x[place + k + t], k < width, t < taps. A row is loaded once for all columns that read it. */
+/* sums[k] += sum_t kernel[t] x[place + k + t], k < width, t < taps: a row is loaded once for all its columns. */
 INLINE void add_taps(const conv_block *b, idx place, const char *kernel, idx lane, const int width, const int taps,
                      vec *sums)
 {
@@ -71,7 +71,7 @@ INLINE void convolve_columns(const conv_block *b, idx j, idx lane, const int wid
     }
 }
 
-/* The last piece of a row is moved back to end with the row. Columns that two pieces compute get the same bits twice. */
+/* The last piece of a row is moved back to end with it: columns of two pieces get the same bits twice. */
 #define CONVOLVE(name, width)                                           \
     static NOINLINE void name(const conv_block *b, idx n, idx channels) \
     {                                                                   \
@@ -90,7 +90,7 @@ static void convolve(const conv_block *b, idx n, idx channels)
     (n >= 8 ? convolve_by_8 : n >= 4 ? convolve_by_4 : n >= 2 ? convolve_by_2 : convolve_by_1)(b, n, channels);
 }
 
-/* Channels c .. c + n of the kernel and of the bias: in place, or copied to `buffer` if blocks cannot read them there. */
+/* Channels c .. c + n of the kernel and of the bias: in place, or in `buffer` if blocks cannot read them. */
 static void read_kernel(const pe_call *call, const pe_row *row, idx c, idx n, real *buffer, conv_block *b)
 {
     const pe_array *kernel = &call->array[KERNEL], *bias = &call->array[BIAS];
@@ -112,8 +112,8 @@ static void read_kernel(const pe_call *call, const pe_row *row, idx c, idx n, re
     }
 }
 
-/* Folding is the transpose of replicate: places outside the grid are computed too and added to the nearest place inside.
- * Of an axis of n, the places first_place(lo) .. last_place(hi) fold onto lo .. hi if taps begin `before` ahead. */
+/* Folding, the transpose of replicate, adds places outside the grid to the nearest place inside. Of an axis of n, the
+ * places first_place(lo) .. last_place(hi) fold onto lo .. hi if taps begin `before` ahead. */
 INLINE idx first_place(idx lo, idx taps, idx before) { return lo == 0 ? lo - (taps - 1 - before) : lo; }
 INLINE idx last_place(idx hi, idx n, idx before) { return hi == n - 1 ? hi + before : hi; }
 

@@ -1,5 +1,5 @@
-/* convolution.h -- what both convolution kernels read: windows of rows, wherever padding finds them, and CHANNELS of their
- * channels as reals, in place or copied.
+/* convolution.h -- what both convolution kernels read: windows of rows, wherever padding finds them, and CHANNELS of
+ * their channels as reals, in place or copied.
  */
 #ifndef PE_CONVOLUTION_H
 #define PE_CONVOLUTION_H
@@ -32,7 +32,7 @@ static void carve_convolution(convolution_pieces *s, pe_carver *c, const idx *di
     s->zeros = carve_bytes(c, D(d) * (idx)sizeof(real));
 }
 
-/* Whether to leave. A poll is a call, so there is one for some thousand channels of few taps, or for each step of many. */
+/* Whether to leave. A poll is a call: one for thousands of channels of few taps, or for each step of many taps. */
 static int stopped(const pe_call *call, idx channel)
 {
     enum { MANY_TAPS = 1024, MANY_CHANNELS = 64 * CHANNELS };

@@ -3,8 +3,8 @@
  *     out(i, j) = bias + sum_ab kernel(a, b) x(i + a - top, j + b - left):
  *     dkernel(a, b) = sum_ij grad(i, j) x(i + a - top, j + b - left),   dbias = sum_ij grad(i, j)
  *
- * Sums over a tile are real, of at most CONVOLUTION_GRADIENTS products; the sums of tiles are double. The gradient of x is
- * a convolution.
+ * Sums over a tile are real, of at most CONVOLUTION_GRADIENTS products; the sums of tiles are double. The gradient of x
+ * is a convolution.
  */
 #include "encoding/convolution.h"
 
@@ -76,7 +76,7 @@ INLINE void add_block_of_taps(const conv_products *p, idx a, idx b, const int ro
         add_to_double(sums[t], to, (a + t / taps) * to->row + (b + t % taps) * to->step);
 }
 
-/* All taps of one vector of channels, in blocks of 1 x 8 or 3 x 3: as many sums in flight hide the latency of an FMA. */
+/* All taps of one vector of channels, in blocks of 1 x 8 or 3 x 3: so many sums hide the latency of an FMA. */
 static NOINLINE void add_kernel(const conv_products *p, idx r, idx s, const double_sums *to)
 {
     const idx eights = s & ~(idx)7, threes = s - (s - eights) % 3;

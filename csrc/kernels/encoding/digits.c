@@ -2,8 +2,8 @@
 #include "base/row.h"
 #include "base/sincos.h"
 
-/* Digits, most significant first; the last one also gets the fraction. Remainders of 64-bit integers are exact, and so is
- * a digit plus the fraction, which has no more bits than the number.
+/* Digits, most significant first; the last one also gets the fraction. Remainders of 64-bit integers are exact, and so
+ * is a digit plus the fraction, which has no more bits than the number.
  * whole() fraction?() -> out(w); base */
 void FN(digits)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {

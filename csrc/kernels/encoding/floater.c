@@ -1,10 +1,11 @@
 /* floater.c -- positions as samples of an ordinary differential equation (FLOATER).
  *
- *     dp/dt = h(p, t),   h = W2 [relu(W1 [p; t] + b1); t] + b2          W1 (e, c+1), W2 (c, e+1), time is the last column
+ *     dp/dt = h(p, t),   h = W2 [relu(W1 [p; t] + b1); t] + b2       W1 (e, c+1), W2 (c, e+1), time is the last column
  *
  * Row k is p(k dt), reached by s Runge-Kutta steps of dt / s from row k - 1. A group of columns (streams, layers) goes
- * through all positions together. Time is number c of every p and number e of every relu, so that both products are plain
- * dense ones. The state is a double, because thousands of small steps are added to it; only the field h is `real`.
+ * through all positions together. Time is number c of every p and number e of every relu, so that both products are
+ * plain dense ones. The state is a double, because thousands of small steps are added to it; only the field h is
+ * `real`.
  *
  * The gradient is that of the discrete steps. Stages are recomputed from the rows of the path, for several positions at
  * once; going back takes one position after the other. Outer products are summed over all stages of such a run.
@@ -39,14 +40,8 @@ typedef struct {
 
 static flow carve_flow(pe_carver *carver, const idx *dim, const double *par)
 {
-    flow f = {.rule = &tableaus[(int)par[METHOD]],
-              .c = D(c),
-              .e = D(e),
-              .c_row = padded(D(c) + 1),
-              .e_row = padded(D(e) + 1),
-              .steps = D(s),
-              .dt = par[DT],
-              .h = par[DT] / (double)D(s)};
+    flow f = {.rule = &tableaus[(int)par[METHOD]], .steps = D(s), .dt = par[DT], .h = par[DT] / (double)D(s)};
+    f.c = D(c), f.e = D(e), f.c_row = padded(f.c + 1), f.e_row = padded(f.e + 1);
     f.w1 = carve_reals(carver, padded(f.e) * (f.c + 1));
     f.b1 = carve_reals(carver, padded(f.e));
     f.w2 = carve_reals(carver, padded(f.c) * (f.e + 1));
@@ -73,8 +68,8 @@ static void read_flow(flow *f, const pe_call *call, const pe_array *w1)
 /* Whether to leave. A poll is a call: one for each step that takes some 100 us, else one for 16 steps. */
 static int stopped(flow *f) { return (f->c * f->e > 1 << 16 || ++f->polls % 16 == 0) && stop_requested(f->call); }
 
-/* y = p + sum over stages m < i of h from[i][m] k_m, n numbers. Slopes of later stages hold those of other columns or of
- * earlier steps: they are not read, because even a product with 0 may be NaN. */
+/* y = p + sum over stages m < i of h from[i][m] k_m, n numbers. Slopes of later stages hold those of other columns or
+ * of earlier steps: they are not read, because even a product with 0 may be NaN. */
 static NOINLINE void stage_state(const flow *f, int i, const double *restrict p, idx n, real *restrict y)
 {
     const double *from = f->rule->from[i], h = f->h;
@@ -104,8 +99,8 @@ static NOINLINE void advance(const flow *f, double *restrict p, idx n)
         p[j] += (h0 * (double)k0[j] + h1 * (double)k1[j]) + (h2 * (double)k2[j] + h3 * (double)k3[j]);
 }
 
-/* Advance the states p of `cols` columns by one step. Column q is at position first + q / streams, and this is step number
- * `step` after it. y and a get the states and the relus of stage i at i times y_stage and a_stage. */
+/* Advance the states p of `cols` columns by one step. Column q is at position first + q / streams, and this is step
+ * number `step` after it. y and a get the states and the relus of stage i at i times y_stage and a_stage. */
 static void take_step(const flow *f, idx step, idx first, idx streams, idx cols, double *p, real *y, idx y_stage,
                       real *a, idx a_stage)
 {
@@ -124,13 +119,16 @@ static void take_step(const flow *f, idx step, idx first, idx streams, idx cols,
     advance(f, p, cols * f->c_row);
 }
 
-static void read_state(const flow *f, const char *data, pe_storage storage, real *wide, double *p)
+/* The states of `count` pairs (position, column): pair q is entry (b + q % cols, k + q / cols) of a. */
+static void read_states(const flow *f, const pe_array *a, idx b, idx cols, idx k, idx count, real *wide, double *p)
 {
-    const real *row = row_read(data, storage, f->c, wide);
-    for (idx i = 0; i < f->c; i++)
-        p[i] = (double)row[i];
-    for (idx i = f->c; i < f->c_row; i++)
-        p[i] = 0;
+    for (idx q = 0; q < count; q++, p += f->c_row) {
+        const real *row = row_read(entry_at(a, a->data, b + q % cols, k + q / cols), a->storage, f->c, wide);
+        for (idx i = 0; i < f->c; i++)
+            p[i] = (double)row[i];
+        for (idx i = f->c; i < f->c_row; i++)
+            p[i] = 0;
+    }
 }
 
 static void write_state(const flow *f, const double *p, real *buffer, char *data, pe_storage storage)
@@ -170,8 +168,7 @@ void FN(floater)(const pe_call *call, idx begin, idx end, const pe_work *work)
     memset(piece.a, 0, (size_t)(SCAN_COLUMNS * f->e_row) * sizeof(real));
     for (idx b = share_begin(call, begin, units); b < last; b += SCAN_COLUMNS) {
         const idx cols = min_(SCAN_COLUMNS, last - b);
-        for (idx q = 0; q < cols; q++)
-            read_state(f, entry_at(p0, p0->data, b + q, 0), p0->storage, piece.y, p + q * f->c_row);
+        read_states(f, p0, b, cols, 0, cols, piece.y, p);
         for (idx k = 0; k < n; k++) {
             for (idx q = 0; q < cols; q++)
                 write_state(f, p + q * f->c_row, piece.y, entry_at(out, out->data, b + q, k), out->storage);
@@ -189,8 +186,8 @@ void FN(floater)(const pe_call *call, idx begin, idx end, const pe_work *work)
 
 enum { GRAD, PATH, W1, B1, W2, B2, WHEN, DP0, DW1, DB1, DW2, DB2 };
 
-/* A run of positions. Pair q = position * streams + stream has its states, relus and the cotangents of both products, for
- * every stage of at most STEPS steps; a stage is c_slab (e_slab) numbers after the one before. */
+/* A run of positions. Pair q = position * streams + stream has its states, relus and the cotangents of both products,
+ * for every stage of at most STEPS steps; a stage is c_slab (e_slab) numbers after the one before. */
 typedef struct {
     flow f;
     real *w1_transposed, *w2_transposed;
@@ -265,16 +262,14 @@ static void add_weights(const floater_vjp_pieces *s, idx steps, const pe_work *w
     add_rows(s->dk, c_row, pairs, f->c, block_sums(call, DB2, work));
 }
 
-/* Positions first <= k < first + run of columns b on: lambda moves back by `run` positions. Many steps are cut into parts of
- * STEPS: the states at the start of each part are kept, and the parts are taken backwards. */
+/* Positions first <= k < first + run of columns b on: lambda moves back by `run` positions. Many steps are cut into
+ * parts of STEPS: the states at the start of each part are kept, and the parts are taken backwards. */
 static int run_backward(floater_vjp_pieces *s, idx b, idx first, idx run, const pe_work *work)
 {
     flow *f = &s->f;
     const pe_array *grad = &f->call->array[GRAD], *path = &f->call->array[PATH];
     const idx parts = BLOCKS(f->steps, STEPS), stages = f->rule->stages, state = s->cols * f->c_row;
-    for (idx q = 0; q < s->cols; q++)
-        read_state(f, entry_at(path, path->data, b + q % s->streams, first + q / s->streams), path->storage, s->y,
-                   s->p + q * f->c_row);
+    read_states(f, path, b, s->streams, first, s->cols, s->y, s->p);
     for (idx part = 0; part + 1 < parts; part++) {
         memcpy(s->starts + part * state, s->p, (size_t)state * sizeof(double));
         for (idx step = part * STEPS; step < (part + 1) * STEPS; step++) {
@@ -329,10 +324,8 @@ void FN(floater_vjp)(const pe_call *call, idx begin, idx end, const pe_work *wor
         s.streams = min_(SCAN_COLUMNS, last - b);
         const idx most = f->steps > STEPS ? 1 : SCAN_COLUMNS / s.streams;
         memset(s.lambda, 0, (size_t)(s.streams * f->c_row) * sizeof(double));
-        if (n > 0) {
-            for (idx q = 0; q < s.streams; q++)
-                read_state(f, entry_at(grad, grad->data, b + q, n - 1), grad->storage, s.y, s.lambda + q * f->c_row);
-        }
+        if (n > 0)
+            read_states(f, grad, b, s.streams, n - 1, s.streams, s.y, s.lambda);
         for (idx left = n - 1; left > 0;) {
             const idx run = min_(most, left);
             s.cols = run * s.streams;

@@ -1,9 +1,9 @@
 /* matvec.h -- y = start + W x for a few columns x at once, and the sum of outer products that is the gradient of W.
  *
- * W is packed once for many products: panels of PANEL rows, and within a panel column after column. Rows stand on lanes, so
- * no sum crosses lanes. One column runs at the speed of reading W, and several share each read. Every row sums in the
- * order of the columns of W, however many x there are: a result depends on its own x alone.
- * Rows of x and y are `padded`; y is 0 past the last row of W.
+ * W is packed once for many products: panels of PANEL rows, and within a panel column after column. Rows stand on
+ * lanes, so no sum crosses lanes. One column runs at the speed of reading W, and several share each read. Every row
+ * sums in the order of the columns of W, however many x there are: a result depends on its own x alone. Rows of x and y
+ * are `padded`; y is 0 past the last row of W.
  */
 #ifndef PE_MATVEC_H
 #define PE_MATVEC_H
@@ -27,7 +27,7 @@ enum {
 
 INLINE idx padded(idx n) { return BLOCKS(n, PANEL) * PANEL; }
 
-/* Pack `rows` rows of W, from row `first` on, into panels of k columns. Tiles of 64 columns, whose output stays in L1. */
+/* Pack `rows` rows of W, from `first` on, into panels of k columns, in tiles of 64 columns that stay in L1. */
 static NOINLINE void pack_matrix(const pe_array *w, idx first, idx rows, idx k, real *restrict out)
 {
     real wide[PANEL];
@@ -69,7 +69,7 @@ static void read_padded(const char *data, pe_storage storage, idx n, real *out)
     memset(out + n, 0, (size_t)(padded(n) - n) * sizeof(real));
 }
 
-/* y[c] = start + W x[c], or its positive part. W(rows, k) is packed; x_step and y_step are numbers from column to column. */
+/* y[c] = start + W x[c], or its positive part, with W(rows, k) packed; steps are numbers from column to column. */
 typedef struct {
     const real *w, *start, *x; /* start: NULL for 0 */
     real *y;
@@ -156,7 +156,7 @@ typedef struct {
 
 enum { OUTER_VECS = VEC_BYTES == 64 ? 4 : 2 };
 
-/* Pairs, a few hundred at most, are summed in `real` and their sums in double: the error does not grow with positions. */
+/* At most a few hundred pairs are summed in `real`, and these sums in double: errors do not grow with positions. */
 INLINE void outer_rows(int rows, const outer_products *o, idx row, idx column)
 {
     vec acc[MATVEC_COLUMNS * OUTER_VECS];

@@ -1,20 +1,19 @@
 /* recurrence.c -- positions as states of a map: p_{k+1} = f(p_k).
  *
- *     tanh   p' = tanh(W p + b)                                               W (c,c), b (1,c)
- *     gru    r = s(U_r p + a_r + b_r),  z = s(U_z p + a_z + b_z)              U (3c,c) in the order r, z, n
- *            m = tanh(a_n + r (U_n p + b_n)),  p' = (1 - z) m + z p           biases (2,3c): a of the input, which is 0,
- *                                                                             and b of the state
+ *     tanh   p' = tanh(W p + b)                                        W (c,c), b (1,c)
+ *     gru    r = s(U_r p + a_r + b_r),  z = s(U_z p + a_z + b_z)       U (3c,c) in the order r, z, n
+ *            m = tanh(a_n + r (U_n p + b_n)),  p' = (1 - z) m + z p    biases (2,3c): a of the input, b of the state
  *
- * A group of columns of the batch goes through all positions together. The gradient computes the gates of many positions
- * at once, because they do not wait for the next position, and so does it the outer products of the gradient of W.
+ * The input of the GRU is 0. A group of columns of the batch goes through all positions together. In the gradient, the
+ * gates and the outer products for W do not wait for the next position: they are computed for many positions at once.
  */
 #include "encoding/matvec.h"
 #include "base/elementary.h"
 
 enum { GRU, SKIP }; /* parameters; with SKIP row 0 of out is f(p0) */
 
-/* The gates of some columns, row after row: the sums of r and z and then r and z, U_n p + b_n, and m. For tanh only r is
- * used, and it is f(p). */
+/* The gates of some columns, row after row: the sums of r and z and then r and z, U_n p + b_n, and m. For tanh only r
+ * is used, and it is f(p). */
 typedef struct {
     real *r, *z, *y, *m;
 } gate_rows;
@@ -63,11 +62,18 @@ static void read_map(map *m, const pe_call *call, const pe_array *weight, const 
     }
 }
 
+/* The states of `count` pairs (position, column): pair q is entry (b + q % cols, k + q / cols) of a. */
+static void read_states(const map *m, const pe_array *a, idx b, idx cols, idx k, idx count, real *p)
+{
+    for (idx q = 0; q < count; q++)
+        read_padded(entry_at(a, a->data, b + q % cols, k + q / cols), a->storage, m->c, p + q * m->row);
+}
+
 /* Whether to leave. A poll is a call, so there is one for each position only if a position takes long. */
 static int stopped(map *m) { return (m->c > 256 || ++m->polls % 16 == 0) && stop_requested(m->call); }
 
-/* 1 / (1 + exp(-x)), computed from z = exp(-|x|) <= 1. The rounding error of x log2 e is added back, which gives 3 ulp for
- * either sign. Without FMA that error is not known, and gates near 0 are |x| / 2 ulp worse. */
+/* 1 / (1 + exp(-x)), computed from z = exp(-|x|) <= 1. The rounding error of x log2 e is added back, which gives 3 ulp
+ * for either sign. Without FMA that error is not known, and gates near 0 are |x| / 2 ulp worse. */
 INLINE real sigmoid(real x)
 {
 #if PE_REAL == 32
@@ -163,8 +169,7 @@ void FN(recurrent)(const pe_call *call, idx begin, idx end, const pe_work *work)
     read_map(m, call, &call->array[WEIGHT], &call->array[BIAS]);
     for (idx b = share_begin(call, begin, units); b < last; b += SCAN_COLUMNS) {
         const idx cols = min_(SCAN_COLUMNS, last - b);
-        for (idx q = 0; q < cols; q++)
-            read_padded(entry_at(p0, p0->data, b + q, 0), p0->storage, c, p + q * m->row);
+        read_states(m, p0, b, cols, 0, cols, p);
         for (idx k = 0; k < n; k++) {
             if (k > 0 || call->par[SKIP] != 0)
                 advance(m, p, cols, &piece.gates);
@@ -250,8 +255,8 @@ static void gru_backward(const recurrent_vjp_pieces *s, idx pair, double *restri
     }
 }
 
-/* dW += sum of dy p^T for each gate. The biases of a gate's sum get the sum of dy, both a and b if there are two; a_n has
- * its own already. */
+/* dW += sum of dy p^T for each gate. The biases of a gate's sum get the sum of dy, both a and b if there are two; a_n
+ * has its own already. */
 static void add_weights(const recurrent_vjp_pieces *s, idx pairs, double *dweight, double *dbias)
 {
     const map *m = &s->m;
@@ -271,8 +276,7 @@ static int run_backward(recurrent_vjp_pieces *s, const pe_call *call, idx b, idx
     const pe_array *grad = &call->array[GRAD], *path = &call->array[PATH];
     const idx skip = (idx)call->par[SKIP], cols = s->cols, pairs = run * cols, c = s->m.c, row = s->m.row;
     double *dweight = block_sums(call, DWEIGHT, work), *dbias = block_sums(call, DBIAS, work);
-    for (idx q = 0; q < pairs; q++)
-        read_padded(entry_at(path, path->data, b + q % cols, first + q / cols), path->storage, c, s->p + q * row);
+    read_states(&s->m, path, b, cols, first, pairs, s->p);
     compute_gates(&s->m, s->p, pairs, &s->gates);
     for (idx k = run - 1; k >= 0; k--) {
         if (s->m.gates == 1)
@@ -294,8 +298,8 @@ static int run_backward(recurrent_vjp_pieces *s, const pe_call *call, idx b, idx
     return 1;
 }
 
-/* grad(b,n,c) path(b,m,c) weight(g,c) bias(s,g) -> dp0(b,c) +dweight(g,c) +dbias(s,g); gru, skip. The path is p0 and the
- * rows after it: row m of the path is row m - skip of out. */
+/* grad(b,n,c) path(b,m,c) weight(g,c) bias(s,g) -> dp0(b,c) +dweight(g,c) +dbias(s,g); gru, skip. The path is p0 and
+ * the rows after it: row m of the path is row m - skip of out. */
 void FN(recurrent_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
     const idx *const dim = call->dim, n = D(n), c = D(c), units = SCAN_UNITS, last = share_begin(call, end, units);
@@ -308,10 +312,8 @@ void FN(recurrent_vjp)(const pe_call *call, idx begin, idx end, const pe_work *w
     for (idx b = share_begin(call, begin, units); b < last; b += SCAN_COLUMNS) {
         s.cols = min_(SCAN_COLUMNS, last - b);
         memset(s.lambda, 0, (size_t)(s.cols * row) * sizeof(real));
-        if (n > 0) {
-            for (idx q = 0; q < s.cols; q++)
-                read_padded(entry_at(grad, grad->data, b + q, n - 1), grad->storage, c, s.lambda + q * row);
-        }
+        if (n > 0)
+            read_states(&s.m, grad, b, s.cols, n - 1, s.cols, s.lambda);
         for (idx left = D(m) - 1; left > 0;) {
             const idx run = min_(PAIRS / s.cols, left);
             left -= run;

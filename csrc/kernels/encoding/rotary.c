@@ -2,8 +2,8 @@
  *
  *     y0 = x0 cos - x1 sin,   y1 = x0 sin + x1 cos        pair k: (k, k + e) "half", (2k, 2k + 1) "interleaved"
  *
- * A row is one token of one head, d channels. 2e of them, from `offset` on, are rotated, and the others are copied bit for
- * bit. Input and output may have different layouts. cos and sin include the caller's factors; the inverse and the
+ * A row is one token of one head, d channels. 2e of them, from `offset` on, are rotated, and the others are copied bit
+ * for bit. Input and output may have different layouts. cos and sin include the caller's factors; the inverse and the
  * transpose of a rotation are the same kernel with another table.
  */
 #include "base/layout.h"
@@ -77,10 +77,10 @@ LAYOUT(rope)
     s->streamed = carve_bytes(c, D(d) * (idx)sizeof(real));
 }
 
-/* Whether to write `out` past the caches. A plain store first reads the line that it is about to fill, and evicts others.
- * Streaming is faster if the caller passed `out` (on fresh pages it is slower), if out is not x, if it is one run of rows,
- * and if it is larger than what a last-level cache keeps. In half precision the conversion takes longer than memory, and
- * the copy of the row would cost more than streaming saves. */
+/* Whether to write `out` past the caches. A plain store first reads the line that it is about to fill, and evicts
+ * others. Streaming is faster if the caller passed `out` (on fresh pages it is slower), if out is not x, if it is one
+ * run of rows, and if it is larger than what a last-level cache keeps. In half precision the conversion takes longer
+ * than memory, and the copy of the row would cost more than streaming saves. */
 static int worth_streaming(const pe_call *call, const pe_array *x, const pe_array *out)
 {
     enum { LARGE = 32 << 20 };

@@ -2,20 +2,21 @@
  *
  *     out[sine + k step] = sine_scale sin(p w_k),   out[cosine + k step] = cosine_scale cos(p w_k),   k < f
  *
- * Float, integer positions: p = base + offset, 0 <= offset < OFFSETS, where base is a multiple of OFFSETS. sin and cos of
- * the sum of the two angles are computed in double by the angle-addition theorem. Consecutive rows share sin and cos of
- * the base, and all rows share those of the offsets: a pair costs four multiplications. A row depends on its position
- * alone, not on its neighbours. Near a zero of sin or cos the addition loses relative accuracy, so results below 2**-26 are
- * recomputed without it; elsewhere its error of 2**-52 is at most 2**-26 of the result, a quarter of a float's half ulp.
+ * Float, integer positions: p = base + offset, 0 <= offset < OFFSETS, where base is a multiple of OFFSETS. sin and cos
+ * of the sum of the two angles are computed in double by the angle-addition theorem. Consecutive rows share sin and cos
+ * of the base, and all rows share those of the offsets: a pair costs four multiplications. A row depends on its
+ * position alone, not on its neighbours. Near a zero of sin or cos the addition loses relative accuracy, so results
+ * below 2**-26 are recomputed without it; elsewhere its error of 2**-52 is at most 2**-26 of the result, a quarter of a
+ * float's half ulp.
  * Double, and positions with a fraction: sincos.h evaluates every pair.
  */
 #include "base/layout.h"
 #include "base/row.h"
 #include "base/sincos.h"
 
-/* Pairs of a tile, and rows that pass through one tile after the other. A tile is wide so that memory is written nearly in
- * sequence: compared with filling the memory, tiles of 64 pairs (512 bytes of each row in turn) took 3.3x the time, and
- * tiles of 256 pairs take 2.0x. */
+/* Pairs of a tile, and rows that pass through one tile after the other. A tile is wide so that memory is written nearly
+ * in sequence: compared with filling the memory, tiles of 64 pairs (512 bytes of each row in turn) took 3.3x the time,
+ * and tiles of 256 pairs take 2.0x. */
 enum { OFFSETS = 16, TILE = 256, ROWS = 1024 };
 
 typedef struct {
@@ -25,12 +26,7 @@ typedef struct {
     int64_t base;        /* of base_sine and base_cosine; 1, which is no base, if they are not computed */
     char ready[OFFSETS]; /* whether offset_sine and offset_cosine are computed */
 } pair_tile;
-
-typedef struct {
-    pair_tile *tile;
-} sinusoid_pieces;
-
-LAYOUT(sinusoid) { s->tile = carve_bytes(c, sizeof *s->tile); }
+SCRATCH_STRUCT(sinusoid, pair_tile)
 
 static NOINLINE void start_tile(pair_tile *t, const double *hi, const double *lo, int n)
 {
@@ -86,9 +82,9 @@ INLINE void store_pair(column_order order, real *restrict s, real *restrict c, i
     }
 }
 
-/* sin(x + y) = sin x cos y + cos x sin y, cos(x + y) = cos x cos y - sin x sin y, times a and b. Returns whether a sine or
- * a cosine may be below 2**-26. Their product is then below a b 2**-26. Magnitudes of floats compare like integers, so an
- * OR collects the sign of the difference. */
+/* sin(x + y) = sin x cos y + cos x sin y, cos(x + y) = cos x cos y - sin x sin y, times a and b. Returns whether a sine
+ * or a cosine may be below 2**-26. Their product is then below a b 2**-26. Magnitudes of floats compare like integers,
+ * so an OR collects the sign of the difference. */
 INLINE int add_angles(column_order order, const pair_tile *t, int offset, double a, double b, int n, real *restrict s,
                       real *restrict c)
 {
@@ -173,8 +169,8 @@ static void store_columns(const real *values, idx column, idx n, const columns *
         row_store(values, row + column * storage_size(to->storage), to->storage, n);
 }
 
-/* Store pairs k0 .. k0 + n of a row from a buffer, which has [sines | cosines] or interleaved pairs. The last column of an
- * odd width may lack its partner. */
+/* Store pairs k0 .. k0 + n of a row from a buffer, which has [sines | cosines] or interleaved pairs. The last column of
+ * an odd width may lack its partner. */
 static void store_pairs(const real *buffer, idx k0, idx n, const columns *to, char *row)
 {
     if (to->step == 2) {
@@ -230,7 +226,7 @@ void FN(sinusoid)(const pe_call *call, idx begin, idx end, const pe_work *work)
     const columns to = columns_of(call, &call->array[OUT]);
     double position[ROWS];
     char *out[ROWS];
-    const sinusoid_pieces piece = sinusoid_begin(call, work);
+    pair_tile *t = work->scratch;
     pe_row row = row_at(call, begin);
     const double *hi = as_doubles(row.data[HI]), *lo = as_doubles(row.data[LO]);
     while (row.index < end) {
@@ -242,8 +238,8 @@ void FN(sinusoid)(const pe_call *call, idx begin, idx end, const pe_work *work)
         }
         for (idx k0 = 0; k0 < f; k0 += TILE) {
             const int n = (int)min_(TILE, f - k0);
-            start_tile(piece.tile, hi + k0, lo ? lo + k0 : NULL, n);
-            fill_tile(piece.tile, position, out, rows, k0, n, call->par[SINE_SCALE], call->par[COSINE_SCALE], &to);
+            start_tile(t, hi + k0, lo ? lo + k0 : NULL, n);
+            fill_tile(t, position, out, rows, k0, n, call->par[SINE_SCALE], call->par[COSINE_SCALE], &to);
         }
     }
 }
@@ -262,7 +258,7 @@ static const real *load_columns(const columns *from, const char *row, idx column
     return buffer;
 }
 
-/* sin and cos of base + offset. The gradient sums them with other terms, for which an error of 2**-52 is small enough. */
+/* sin and cos of base + offset: next to the other terms of a sum an error of 2**-52 is small enough. */
 static NOINLINE void add_angles_double(const pair_tile *t, int offset, int n, double *restrict sine,
                                        double *restrict cosine)
 {
@@ -343,7 +339,7 @@ void FN(sinusoid_vjp)(const pe_call *call, idx begin, idx end, const pe_work *wo
     const columns from = columns_of(call, &call->array[GRAD]);
     double position[ROWS], dp[ROWS], *dw = block_sums(call, DFREQUENCIES, work);
     char *grad[ROWS], *dpositions[ROWS];
-    const sinusoid_pieces piece = sinusoid_begin(call, work);
+    pair_tile *t = work->scratch;
     pe_row row = row_at(call, begin);
     const double *hi = as_doubles(row.data[HI]), *lo = as_doubles(row.data[LO]);
     while (row.index < end) {
@@ -356,9 +352,9 @@ void FN(sinusoid_vjp)(const pe_call *call, idx begin, idx end, const pe_work *wo
         }
         for (idx k0 = 0; k0 < f; k0 += TILE) {
             const int n = (int)min_(TILE, f - k0);
-            start_tile(piece.tile, hi + k0, lo ? lo + k0 : NULL, n);
-            vjp_tile(piece.tile, position, grad, rows, hi + k0, k0, n, call->par[SINE_SCALE], call->par[COSINE_SCALE],
-                     &from, dp, dw + k0);
+            start_tile(t, hi + k0, lo ? lo + k0 : NULL, n);
+            vjp_tile(t, position, grad, rows, hi + k0, k0, n, call->par[SINE_SCALE], call->par[COSINE_SCALE], &from, dp,
+                     dw + k0);
         }
         for (idx i = 0; i < rows; i++)
             memcpy(dpositions[i], &dp[i], sizeof dp[i]);
