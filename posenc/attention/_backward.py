@@ -219,14 +219,14 @@ def _split_parameters(
 
     The kernel writes them one after the other, each in the memory order of its array.
     """
-    start = 0
+    first_number = 0
     for part, wanted in zip(inputs.parts, names, strict=True):
         if "parameters" not in wanted or flat is None:
             continue
-        ends = start + np.cumsum([0, *(operand.size for operand in part._operands)])
+        ends = first_number + np.cumsum([0, *(operand.size for operand in part._operands)])
         pieces = zip(ends[:-1], ends[1:], part.arrays, strict=False)  # arrays come before the other operands
         yield tuple(_in_memory_order(flat[first:last], array) for first, last, array in pieces)
-        start = ends[-1]
+        first_number = ends[-1]
 
 
 def _in_memory_order(flat: Array, array: Array) -> Array:
