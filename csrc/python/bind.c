@@ -447,56 +447,40 @@ static int interrupted(const pe_call *call)
     return w->interrupted;
 }
 
-/* The outputs of a call that are summed over its rows. Each block adds to a partial sum of its own, which a kernel finds
- * at data + block * loop[0]. */
-typedef struct {
-    int count;
-    idx blocks, length[PE_ARRAYS];
-    double *result[PE_ARRAYS], *partial[PE_ARRAYS]; /* length numbers; length for each block */
-} sums;
-
-static int begin_sums(sums *s, const pe_signature *row, pe_call *call)
-{
-    for (int k = 0; k < row->noperands; k++) {
-        pe_array *array = &call->array[k];
-        const idx n = elements(array, &row->operand[k], call->dim);
-        if (!row->operand[k].summed || n == 0)
-            continue;
-        double *partial = calloc((size_t)(n * s->blocks + 1), sizeof(double)); /* + 1: NULL means no memory */
-        if (!partial)
-            return PE_NO_MEMORY;
-        s->length[s->count] = n;
-        s->result[s->count] = (double *)(void *)array->data;
-        s->partial[s->count++] = partial;
-        array->data = (char *)partial;
-        array->loop[0] = n * (idx)sizeof(double);
-    }
-    return PE_DONE;
-}
-
-/* Add up the partial sums in the order of the blocks: the result does not depend on the number of threads. */
-static void end_sums(sums *s)
-{
-    for (int k = 0; k < s->count; k++) {
-        const idx n = s->length[k];
-        memset(s->result[k], 0, (size_t)n * sizeof(double));
-        for (idx b = 0; b < s->blocks; b++) {
-            for (idx i = 0; i < n; i++)
-                s->result[k][i] += s->partial[k][b * n + i];
-        }
-    }
-}
-
+/* Run a job whose outputs are summed over the rows. A block adds to partial sums of its own, which the kernel finds at
+ * data + block * loop[0]. They are added up in the order of the blocks, so the number of threads does not matter. */
 static int run_summed(const pe_signature *row, pe_call *call, pe_job *job)
 {
-    sums s = {.count = 0, .blocks = BLOCKS(job->units, job->block)};
-    int status = begin_sums(&s, row, call);
-    if (status == PE_DONE)
-        status = pe_run(job);
-    if (status == PE_DONE)
-        end_sums(&s);
-    for (int k = 0; k < s.count; k++)
-        free(s.partial[k]);
+    const idx blocks = BLOCKS(job->units, job->block);
+    idx length[PE_ARRAYS], all = 0;
+    double *result[PE_ARRAYS];
+    for (int k = 0; k < row->noperands; k++) {
+        length[k] = row->operand[k].summed ? elements(&call->array[k], &row->operand[k], call->dim) : 0;
+        all += length[k];
+    }
+    double *const sums = calloc((size_t)(all * blocks + 1), sizeof *sums), *sum = sums; /* + 1: NULL means no memory */
+    if (!sums)
+        return PE_NO_MEMORY;
+    for (int k = 0; k < row->noperands; k++) {
+        result[k] = (double *)(void *)call->array[k].data;
+        if (length[k] == 0)
+            continue;
+        call->array[k].data = (char *)sum;
+        call->array[k].loop[0] = all * (idx)sizeof *sums;
+        sum += length[k];
+    }
+    const int status = pe_run(job);
+    sum = sums;
+    for (int k = 0; k < row->noperands; sum += length[k++]) {
+        if (status != PE_DONE || length[k] == 0)
+            continue;
+        memset(result[k], 0, (size_t)length[k] * sizeof *sums);
+        for (idx b = 0; b < blocks; b++) {
+            for (idx i = 0; i < length[k]; i++)
+                result[k][i] += sum[b * all + i];
+        }
+    }
+    free(sums);
     return status;
 }
 
