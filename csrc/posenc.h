@@ -1,8 +1,8 @@
-/* posenc.h -- what the binding and the kernels agree on.
+/* posenc.h -- the structures that the binding and the kernels share.
  *
- * A call is a row of ops.def filled in: its arrays, its named dimensions, its parameters. The binding
- * checks and fills it (bind.c), the pool cuts its units into blocks (pool.c), a kernel runs one block.
- * Kernels see nothing of Python, allocation, threads or errors, and cannot fail.
+ * A call is a row of ops.def with its arrays, lengths and parameters. The binding checks and fills it (bind.c), the pool
+ * cuts its units into blocks (pool.c), and a kernel runs one block. Kernels know nothing of Python, memory management,
+ * threads or errors, and cannot fail.
  */
 #ifndef POSENC_H
 #define POSENC_H
@@ -10,8 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef ptrdiff_t idx; /* every size, stride and offset that leaves a tile */
+typedef ptrdiff_t idx; /* sizes, strides and offsets of arrays; inside a tile, int is enough */
 
+/* Most named axes and loop axes of an array, arrays and parameters of a call, operators of a call and their arrays */
 enum { PE_CORE = 3, PE_LOOPS = 16, PE_ARRAYS = 24, PE_PARAMS = 12, PE_TERMS = 16, PE_TERM_ARRAYS = 10 };
 enum { PE_OWN_AXES = 'Z' - 'A' + 1, PE_AXES = 'z' - 'A' + 1 };
 
@@ -19,44 +20,44 @@ enum { PE_OWN_AXES = 'Z' - 'A' + 1, PE_AXES = 'z' - 'A' + 1 };
 #define OPTIONS(name, ...) enum { __VA_ARGS__ };
 #include "constants.def"
 
-/* How numbers lie in memory. Arithmetic is in float or double only; the half types are storage. */
+/* How numbers are stored. Arithmetic is in float or double; the half types are storage only. */
 typedef enum { PE_F16, PE_BF16, PE_F32, PE_F64, PE_I64, PE_BOOL } pe_storage;
 
-/* Axes of length 1 have stride 0. data is NULL where an optional operand was not given. */
+/* An array of a call. An axis of length 1 has stride 0; data is NULL if an optional operand is None. */
 typedef struct {
     char *data;
-    idx core[PE_CORE];  /* bytes along its named axes */
-    idx loop[PE_LOOPS]; /* bytes along the loop axes; 0 where it broadcasts */
+    idx core[PE_CORE];  /* bytes from one element of a named axis to the next */
+    idx loop[PE_LOOPS]; /* the same for the loop axes; 0 if the array broadcasts along the axis */
     pe_storage storage;
 } pe_array;
 
-/* One position operator inside attention: a row of ops.def and its arrays. */
+/* An operator of attention: its row of ops.def and its arrays */
 typedef struct {
     int op;
     idx dim[PE_OWN_AXES]; /* lengths of the row's capital axes */
     pe_array array[PE_TERM_ARRAYS];
-    idx size[PE_TERM_ARRAYS]; /* numbers of an array in its named axes */
+    idx size[PE_TERM_ARRAYS]; /* elements of an array in its named axes */
 } pe_term;
 
 typedef struct pe_call pe_call;
 struct pe_call {
     idx dim[PE_AXES]; /* length of each axis of the signature, capital letters first; -1 if no operand defines it */
-    double par[PE_PARAMS]; /* numbers after the ';', in order */
+    double par[PE_PARAMS]; /* parameters, in the order of the signature */
     int nloops, narrays, nterms;
-    idx shape[PE_LOOPS]; /* loop axes: what leading axes broadcast to */
+    idx shape[PE_LOOPS]; /* lengths of the loop axes, to which all arrays broadcast */
     pe_array array[PE_ARRAYS];
     const pe_term *term;
-    int (*stop)(const pe_call *); /* long blocks poll it; nonzero means leave at once */
+    int (*stop)(const pe_call *); /* polled by long blocks, if not NULL; nonzero means return at once */
     void *watch;
 };
 
-/* What one thread has while it runs a block. */
+/* A block's number and the memory of the thread that runs it */
 typedef struct {
-    void *scratch; /* as many bytes as the kernel's `scratch` returns, 64-byte aligned */
-    idx block;     /* number of this block: summed outputs have one slot for each */
+    void *scratch; /* as many bytes as `scratch` of the kernel returns, 64-byte aligned */
+    idx block;     /* summed outputs have partial sums for each block */
 } pe_work;
 
-/* One row of ops.def in one variant. */
+/* One row of ops.def in one variant */
 typedef struct {
     /* Run units begin <= u < end. A unit is a loop row, or a part of one if ops.def cuts rows into units. */
     void (*run)(const pe_call *call, idx begin, idx end, const pe_work *work);
