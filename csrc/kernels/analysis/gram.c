@@ -8,6 +8,7 @@
  * Distances sum squares of differences. From products, |x|^2 + |y|^2 - 2 x.y, neighbours would keep few digits, and the
  * distance of a row from itself would not be 0.
  */
+#include "fits.h"
 #include "base/transpose.h"
 #include "tile/panel.h"
 #include "tile/gemm.h"
@@ -140,9 +141,9 @@ LAYOUT(gram)
 /* x(n,d) -> out(n,n); mode */
 void FN(gram)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
-    enum { X, OUT, MODE = 0 };
+    enum { X, OUT };
     const idx n = call->D(n), blocks = BLOCKS(n, BLOCK_M);
-    const int d = (int)call->D(d), mode = (int)call->par[MODE];
+    const int d = (int)call->D(d), mode = (int)call->par[GRAM_MODE];
     const pe_array *x = &call->array[X], *out = &call->array[OUT];
     const gram_pieces piece = gram_begin(call, work);
     real *s = piece.tile;

@@ -139,9 +139,9 @@ typedef struct {
 
 static conv_tile tile_at(const pe_call *call, idx i, idx j, idx n)
 {
-    const idx top = (idx)call->par[TOP], left = (idx)call->par[LEFT], last = j + n - 1;
+    const idx top = (idx)call->par[CONVOLUTION_TOP], left = (idx)call->par[CONVOLUTION_LEFT], last = j + n - 1;
     conv_tile t = {i, j, n, i, i, j, last, n};
-    if (call->par[FOLD] != 0) {
+    if (call->par[CONVOLUTION_FOLD] != 0) {
         t.y0 = first_place(i, call->D(r), top), t.y1 = last_place(i, call->D(y), top);
         t.x0 = first_place(j, call->D(s), left), t.x1 = last_place(last, call->D(w), left);
         t.columns = (t.x1 - t.x0 + 8) & ~(idx)7; /* whole pieces of 8: sums that begin in `out` must be added to once */
@@ -153,8 +153,9 @@ static conv_tile tile_at(const pe_call *call, idx i, idx j, idx n)
 static void convolve_channels(const pe_call *call, const pe_row *row, const convolution_pieces *piece,
                               const conv_tile *t, idx c, idx channels)
 {
-    const idx top = (idx)call->par[TOP], left = (idx)call->par[LEFT];
-    const int padding = (int)call->par[PADDING], residual = call->par[RESIDUAL] != 0, fold = call->par[FOLD] != 0;
+    const idx top = (idx)call->par[CONVOLUTION_TOP], left = (idx)call->par[CONVOLUTION_LEFT];
+    const int padding = (int)call->par[CONVOLUTION_PADDING], residual = call->par[CONVOLUTION_RESIDUAL] != 0,
+              fold = call->par[CONVOLUTION_FOLD] != 0;
     const pe_array *x = &call->array[X], *out = &call->array[OUT];
     const idx result_step = CHANNELS * (idx)sizeof(real);
     char *target = entry_at(out, row->data[OUT], t->i, t->j) + c * storage_size(out->storage);
@@ -189,9 +190,9 @@ static void convolve_channels(const pe_call *call, const pe_row *row, const conv
 static idx channels_at_once(const pe_call *call)
 {
     const pe_array *a = call->array;
-    const int in_place = call->D(r) * call->D(s) <= FEW_TAPS && call->par[FOLD] == 0 && a[X].storage == PE_STORAGE
-                         && a[KERNEL].storage == PE_STORAGE && (!a[BIAS].data || a[BIAS].storage == PE_STORAGE)
-                         && a[OUT].storage == PE_STORAGE;
+    const int in_place = call->D(r) * call->D(s) <= FEW_TAPS && call->par[CONVOLUTION_FOLD] == 0
+                         && a[X].storage == PE_STORAGE && a[KERNEL].storage == PE_STORAGE
+                         && (!a[BIAS].data || a[BIAS].storage == PE_STORAGE) && a[OUT].storage == PE_STORAGE;
     return in_place ? call->D(d) - call->D(d) % CHANNELS : CHANNELS;
 }
 

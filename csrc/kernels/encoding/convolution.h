@@ -11,7 +11,6 @@
 
 /* Kernels of at most FEW_TAPS taps read rows in place; more taps pay for a copy of CHANNELS channels. */
 enum { CHANNELS = 32, FEW_TAPS = 16 };
-enum { TOP, LEFT, PADDING, RESIDUAL, FOLD }; /* parameters; the gradient has the first three */
 
 typedef struct {
     const char **rows, **copied; /* rows of windows: as stored, and in `panel` */

@@ -104,11 +104,12 @@ static void add_tile(const pe_call *call, const pe_row *row, const convolution_p
                      double *dkernel, double *dbias)
 {
     const idx d = call->D(d), r = call->D(r), s = call->D(s);
-    const idx top = (idx)call->par[TOP], left = (idx)call->par[LEFT], places = r * (n + s - 1);
+    const idx top = (idx)call->par[CONVOLUTION_TOP], left = (idx)call->par[CONVOLUTION_LEFT], places = r * (n + s - 1);
     const int few = r * s <= FEW_TAPS;
     window x = {piece->rows, r, n + s - 1, call->array[X].storage};
     window grad = {piece->rows + places, 1, n, call->array[GRAD].storage};
-    window_rows(call, row->data[X], &call->array[X], i - top, j - left, (int)call->par[PADDING], piece->zeros, &x);
+    window_rows(call, row->data[X], &call->array[X], i - top, j - left, (int)call->par[CONVOLUTION_PADDING],
+                piece->zeros, &x);
     window_rows(call, row->data[GRAD], &call->array[GRAD], i, j, PADDING_ZERO, piece->zeros, &grad);
     for (idx c = 0; c < d; c += CHANNELS) {
         const idx channels = min_(CHANNELS, d - c);

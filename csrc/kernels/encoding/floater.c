@@ -13,7 +13,6 @@
 #include "encoding/matvec.h"
 
 enum { STAGES = 4, STEPS = 8 }; /* most stages of a method, and most steps whose stages the gradient holds */
-enum { DT, METHOD };            /* parameters */
 
 typedef struct {
     int stages;
@@ -40,7 +39,10 @@ typedef struct {
 
 static flow carve_flow(pe_carver *carver, const idx *dim, const double *par)
 {
-    flow f = {.rule = &tableaus[(int)par[METHOD]], .steps = D(s), .dt = par[DT], .h = par[DT] / (double)D(s)};
+    flow f = {.rule = &tableaus[(int)par[FLOATER_METHOD]],
+              .steps = D(s),
+              .dt = par[FLOATER_DT],
+              .h = par[FLOATER_DT] / (double)D(s)};
     f.c = D(c), f.e = D(e), f.c_row = padded(f.c + 1), f.e_row = padded(f.e + 1);
     f.w1 = carve_reals(carver, padded(f.e) * (f.c + 1));
     f.b1 = carve_reals(carver, padded(f.e));

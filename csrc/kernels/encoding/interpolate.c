@@ -8,22 +8,16 @@
 #include "base/layout.h"
 #include "base/row.h"
 
-enum { TABLE, OUT };
-
 typedef struct {
     real *low, *high, *out;
 } interpolate_table_pieces;
 
-static size_t interpolate_table_layout(interpolate_table_pieces *s, const idx *dim, const double *par, char *memory)
+LAYOUT(interpolate_table)
 {
-    pe_carver c = {memory, 0};
-    (void)par;
-    s->low = carve_reals(&c, D(d));
-    s->high = carve_reals(&c, D(d));
-    s->out = carve_reals(&c, D(d));
-    return c.used;
+    s->low = carve_reals(c, D(d));
+    s->high = carve_reals(c, D(d));
+    s->out = carve_reals(c, D(d));
 }
-SCRATCH(interpolate_table)
 
 static void mix_rows(const real *restrict low, const real *restrict high, double f, idx d, real *restrict out)
 {
@@ -34,10 +28,10 @@ static void mix_rows(const real *restrict low, const real *restrict high, double
 
 void FN(interpolate_table)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
+    enum { TABLE, OUT };
     const idx n = call->D(n), d = call->D(d), last = call->D(r) - 1, parts = max_(n - 1, 1);
     const pe_array *table = &call->array[TABLE], *out = &call->array[OUT];
-    interpolate_table_pieces s;
-    interpolate_table_layout(&s, call->dim, call->par, work->scratch);
+    const interpolate_table_pieces s = interpolate_table_begin(call, work);
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / n);
         const idx place = u % n * last, w = place / parts;

@@ -10,8 +10,6 @@
 #include "encoding/matvec.h"
 #include "base/elementary.h"
 
-enum { GRU, SKIP }; /* parameters; with SKIP row 0 of out is f(p0) */
-
 /* The gates of some columns, row after row: the sums of r and z and then r and z, U_n p + b_n, and m. For tanh only r
  * is used, and it is f(p). */
 typedef struct {
@@ -33,7 +31,7 @@ static gate_rows carve_gates(pe_carver *c, const map *m, idx columns)
 
 static map carve_map(pe_carver *carver, const idx *dim, const double *par)
 {
-    map m = {.c = D(c), .row = padded(D(c)), .gates = par[GRU] != 0 ? 3 : 1};
+    map m = {.c = D(c), .row = padded(D(c)), .gates = par[RECURRENT_GRU] != 0 ? 3 : 1};
     for (idx g = 0; g < m.gates; g++) {
         m.w[g] = carve_reals(carver, m.row * m.c);
         m.bias[g] = carve_reals(carver, m.row);
@@ -171,7 +169,7 @@ void FN(recurrent)(const pe_call *call, idx begin, idx end, const pe_work *work)
         const idx cols = min_(SCAN_COLUMNS, last - b);
         read_states(m, p0, b, cols, 0, cols, p);
         for (idx k = 0; k < n; k++) {
-            if (k > 0 || call->par[SKIP] != 0)
+            if (k > 0 || call->par[RECURRENT_SKIP] != 0)
                 advance(m, p, cols, &piece.gates);
             for (idx q = 0; q < cols; q++)
                 row_store(p + q * m->row, entry_at(out, out->data, b + q, k), out->storage, c);
@@ -274,7 +272,7 @@ static void add_weights(const recurrent_vjp_pieces *s, idx pairs, double *dweigh
 static int run_backward(recurrent_vjp_pieces *s, const pe_call *call, idx b, idx first, idx run, const pe_work *work)
 {
     const pe_array *grad = &call->array[GRAD], *path = &call->array[PATH];
-    const idx skip = (idx)call->par[SKIP], cols = s->cols, pairs = run * cols, c = s->m.c, row = s->m.row;
+    const idx skip = (idx)call->par[RECURRENT_SKIP], cols = s->cols, pairs = run * cols, c = s->m.c, row = s->m.row;
     double *dweight = block_sums(call, DWEIGHT, work), *dbias = block_sums(call, DBIAS, work);
     read_states(&s->m, path, b, cols, first, pairs, s->p);
     compute_gates(&s->m, s->p, pairs, &s->gates);

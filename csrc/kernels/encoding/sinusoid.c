@@ -10,6 +10,7 @@
  * float's half ulp.
  * Double, and positions with a fraction: sincos.h evaluates every pair.
  */
+#include "fits.h"
 #include "base/layout.h"
 #include "base/row.h"
 #include "base/sincos.h"
@@ -149,12 +150,10 @@ typedef struct {
     pe_storage storage;
 } columns;
 
-enum { SINE, COSINE, STEP, SINE_SCALE, COSINE_SCALE }; /* parameters of both rows */
-
 static columns columns_of(const pe_call *call, const pe_array *row)
 {
-    return (columns){max_(0, (idx)call->par[SINE]), max_(0, (idx)call->par[COSINE]), (idx)call->par[STEP], call->D(d),
-                     row->storage};
+    return (columns){max_(0, (idx)call->par[SINUSOID_SINE]), max_(0, (idx)call->par[SINUSOID_COSINE]),
+                     (idx)call->par[SINUSOID_STEP], call->D(d), row->storage};
 }
 
 static column_order order_of(const columns *to)
@@ -239,7 +238,8 @@ void FN(sinusoid)(const pe_call *call, idx begin, idx end, const pe_work *work)
         for (idx k0 = 0; k0 < f; k0 += TILE) {
             const int n = (int)min_(TILE, f - k0);
             start_tile(t, hi + k0, lo ? lo + k0 : NULL, n);
-            fill_tile(t, position, out, rows, k0, n, call->par[SINE_SCALE], call->par[COSINE_SCALE], &to);
+            fill_tile(t, position, out, rows, k0, n, call->par[SINUSOID_SINE_SCALE], call->par[SINUSOID_COSINE_SCALE],
+                      &to);
         }
     }
 }
@@ -353,8 +353,8 @@ void FN(sinusoid_vjp)(const pe_call *call, idx begin, idx end, const pe_work *wo
         for (idx k0 = 0; k0 < f; k0 += TILE) {
             const int n = (int)min_(TILE, f - k0);
             start_tile(t, hi + k0, lo ? lo + k0 : NULL, n);
-            vjp_tile(t, position, grad, rows, hi + k0, k0, n, call->par[SINE_SCALE], call->par[COSINE_SCALE], &from, dp,
-                     dw + k0);
+            vjp_tile(t, position, grad, rows, hi + k0, k0, n, call->par[SINUSOID_SINE_SCALE],
+                     call->par[SINUSOID_COSINE_SCALE], &from, dp, dw + k0);
         }
         for (idx i = 0; i < rows; i++)
             memcpy(dpositions[i], &dp[i], sizeof dp[i]);
