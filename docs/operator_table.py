@@ -26,12 +26,16 @@ HEADINGS = {
 
 
 def functions() -> Iterator[tuple[str, str, Callable[..., Any]]]:
-    """Yield (module, name, function) of every public operator; a gradient is listed with its operator."""
-    for name in posenc.__all__:
-        function = getattr(posenc, name)
-        module = getattr(function, "__module__", "").removeprefix("posenc.").split(".")[0]
-        if inspect.isfunction(function) and not name.endswith("_vjp") and module != "runtime":
-            yield module, name, function
+    """Yield (module, name, function) of every public operator, in the order of HEADINGS.
+
+    A gradient is listed with its operator.
+    """
+    for heading in HEADINGS:
+        for name in posenc.__all__:
+            function = getattr(posenc, name)
+            module = getattr(function, "__module__", "").removeprefix("posenc.").split(".")[0]
+            if inspect.isfunction(function) and not name.endswith("_vjp") and module == heading:
+                yield module, name, function
 
 
 def summary(function: Callable[..., Any]) -> str:
