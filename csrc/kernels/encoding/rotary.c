@@ -208,10 +208,11 @@ void FN(rope_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
             const double p = scalar_read(row.data[POSITIONS] + axis * a[POSITIONS].core[0], a[POSITIONS].storage);
             const double *w = as_doubles(row.data[FREQUENCIES] + axis * a[FREQUENCIES].core[0]);
             double *dw = block_sums(call, DFREQUENCIES, work) + axis * e, sum = 0;
-            for (idx k = 0; k < e; k++) {
+            /* Two loops, because stores beside it would make the order of the sum depend on addresses. */
+            for (idx k = 0; k < e; k++)
                 sum += w[k] * dtheta[k];
+            for (idx k = 0; k < e; k++)
                 dw[k] += p * dtheta[k];
-            }
             if (row.data[GROWTH]) {
                 const double *growth = as_doubles(row.data[GROWTH] + axis * a[GROWTH].core[0]);
                 for (idx k = 0; k < e; k++)
