@@ -47,13 +47,28 @@ static int wrong(PyObject *exception, const agreement *a, const char *operand, c
     return -1;
 }
 
+/* The name of a type; the Limited API has no field for it. */
+static PyObject *name_of_type(PyTypeObject *type) { return PyObject_GetAttrString((PyObject *)type, "__name__"); }
+
+/* Raise "<function>: <operand> has type <that of object>; expected <expected>". */
+static int wrong_type(const agreement *a, const char *operand, PyObject *object, const char *expected)
+{
+    PyObject *name = name_of_type(Py_TYPE(object));
+    if (name)
+        wrong(PyExc_TypeError, a, operand, "has type %S; expected %s", name, expected);
+    Py_XDECREF(name);
+    return -1;
+}
+
 /* ---- the dtype of an operand ---- */
 
 /* NumPy has no bfloat16 of its own; ml_dtypes registers one, known by its name. */
 static int is_bfloat16(PyArrayObject *array)
 {
-    const char *name = PyArray_DESCR(array)->typeobj->tp_name, *dot = strrchr(name, '.');
-    return PyArray_ITEMSIZE(array) == 2 && strcmp(dot ? dot + 1 : name, "bfloat16") == 0;
+    PyObject *name = PyArray_ITEMSIZE(array) == 2 ? name_of_type(PyArray_DESCR(array)->typeobj) : NULL;
+    const int is_named = name && PyUnicode_CompareWithASCIIString(name, "bfloat16") == 0;
+    Py_XDECREF(name);
+    return is_named;
 }
 
 /* The storage of an array, or -1 if kernels do not read its dtype */
@@ -259,7 +274,7 @@ static int take_operand(agreement *a, const pe_operand *o, PyObject *object, pe_
     if (object == Py_None && o->optional)
         return 0;
     if (!PyArray_Check(object))
-        return wrong(PyExc_TypeError, a, o->name, "has type %s; expected an array", Py_TYPE(object)->tp_name);
+        return wrong_type(a, o->name, object, "an array");
     PyArrayObject *array = (PyArrayObject *)object;
     const int rank = PyArray_NDIM(array), storage = storage_of(array);
     if (check_dtype(a, o, array, storage) < 0)
@@ -295,7 +310,7 @@ static idx elements(const pe_array *array, const pe_operand *o, const idx *dim)
 static const pe_signature *row_of_term(const pe_table *table, const agreement *a, PyObject *item)
 {
     const char *name =
-        PyTuple_Check(item) && PyTuple_GET_SIZE(item) ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(item, 0)) : NULL;
+        PyTuple_Check(item) && PyTuple_Size(item) ? PyUnicode_AsUTF8AndSize(PyTuple_GetItem(item, 0), NULL) : NULL;
     for (int op = 0; op < PE_COUNT; op++)
         if (name && table->row[op].is_operator && strcmp(name, table->row[op].name) == 0)
             return &table->row[op];
@@ -309,7 +324,7 @@ static const pe_signature *row_of_term(const pe_table *table, const agreement *a
 static int take_term(agreement *a, const pe_signature *row, PyObject *item, pe_term *term)
 {
     static const double no_parameters[PE_PARAMS] = {0};
-    const Py_ssize_t arrays = PyTuple_GET_SIZE(item) - 1;
+    const Py_ssize_t arrays = PyTuple_Size(item) - 1;
     int n = 0;
     idx units;
     double ns;
@@ -321,7 +336,7 @@ static int take_term(agreement *a, const pe_signature *row, PyObject *item, pe_t
         const pe_operand *o = &row->operand[k];
         if (o->in_tile || (o->output && n == arrays))
             continue;
-        if (n < arrays && take_operand(a, o, PyTuple_GET_ITEM(item, n + 1), &term->array[n]) < 0)
+        if (n < arrays && take_operand(a, o, PyTuple_GetItem(item, n + 1), &term->array[n]) < 0)
             return -1;
         term->size[n] = elements(&term->array[n], o, a->dim);
         n++;
@@ -339,13 +354,13 @@ static int take_term(agreement *a, const pe_signature *row, PyObject *item, pe_t
 static int take_terms(const pe_table *table, agreement *a, PyObject *object, pe_term *terms, int *count)
 {
     if (!PyTuple_Check(object))
-        return wrong(PyExc_TypeError, a, "bias", "has type %s; expected a tuple", Py_TYPE(object)->tp_name);
-    if (PyTuple_GET_SIZE(object) > PE_TERMS)
-        return wrong(PyExc_TypeError, a, "bias", "has %zd operators; expected at most %d", PyTuple_GET_SIZE(object),
+        return wrong_type(a, "bias", object, "a tuple");
+    if (PyTuple_Size(object) > PE_TERMS)
+        return wrong(PyExc_TypeError, a, "bias", "has %zd operators; expected at most %d", PyTuple_Size(object),
                      PE_TERMS);
-    *count = (int)PyTuple_GET_SIZE(object);
+    *count = (int)PyTuple_Size(object);
     for (int t = 0; t < *count; t++) {
-        PyObject *item = PyTuple_GET_ITEM(object, t);
+        PyObject *item = PyTuple_GetItem(object, t);
         const pe_signature *row = row_of_term(table, a, item);
         if (!row || take_term(a, row, item, &terms[t]) < 0)
             return -1;
@@ -531,7 +546,7 @@ PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize
     agreement a;
     if (nargs != 1 + row->noperands + row->nparams || !PyUnicode_Check(args[0]))
         return PyErr_Format(PyExc_TypeError, "_core.%s takes a function name and %s", row->name, row->text);
-    a.function = PyUnicode_AsUTF8(args[0]);
+    a.function = PyUnicode_AsUTF8AndSize(args[0], NULL);
     if (!a.function)
         return NULL;
     a.has_real = a.is_double = a.nloops = a.ncopies = 0;

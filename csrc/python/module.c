@@ -46,7 +46,7 @@ static PyObject *isa(PyObject *module, PyObject *unused)
 static PyObject *set_isa(PyObject *module, PyObject *name)
 {
     (void)module;
-    const char *wanted = PyUnicode_AsUTF8(name);
+    const char *wanted = PyUnicode_AsUTF8AndSize(name, NULL);
     if (!wanted)
         return NULL;
     for (int i = 0; i < pe_isa_count(); i++) {
@@ -159,7 +159,7 @@ static int module_exec(PyObject *module)
 
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, (void *)module_exec},
-#if PY_VERSION_HEX >= 0x030D0000
+#ifdef Py_GIL_DISABLED /* no slot of the Limited API of 3.10 */
     {Py_mod_gil, Py_MOD_GIL_NOT_USED},
 #endif
     {0, NULL},
