@@ -8,8 +8,12 @@
 
 #include "base/real.h"
 #include <string.h>
-#if defined(__F16C__)
-#include <immintrin.h>
+#if defined(__F16C__) && PE_REAL == 32
+#define PE_F16C 1 /* the builtins themselves: to parse immintrin.h takes longer than to compile most kernels */
+typedef float f16c_floats __attribute__((vector_size(32)));
+typedef short f16c_halves __attribute__((vector_size(16)));
+#else
+#define PE_F16C 0
 #endif
 
 INLINE float bits_float(uint32_t u)
@@ -72,9 +76,13 @@ static NOINLINE void narrow_bf16_row(const real *restrict in, idx n, uint16_t *r
 static NOINLINE void widen_f16_row(const uint16_t *restrict in, idx n, real *restrict out)
 {
     idx i = 0;
-#if defined(__F16C__) && PE_REAL == 32
-    for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(in + i))));
+#if PE_F16C
+    for (; i + 8 <= n; i += 8) {
+        f16c_halves half;
+        memcpy(&half, in + i, sizeof half);
+        const f16c_floats wide = __builtin_ia32_vcvtph2ps256(half);
+        memcpy(out + i, &wide, sizeof wide);
+    }
 #endif
     for (; i < n; i++)
         out[i] = (real)widen_f16(in[i]);
@@ -83,10 +91,14 @@ static NOINLINE void widen_f16_row(const uint16_t *restrict in, idx n, real *res
 static NOINLINE void narrow_f16_row(const real *restrict in, idx n, uint16_t *restrict out)
 {
     idx i = 0;
-#if defined(__F16C__) && PE_REAL == 32
-    for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128((__m128i *)(void *)(out + i),
-                         _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
+#if PE_F16C
+    enum { TO_NEAREST = 0 };
+    for (; i + 8 <= n; i += 8) {
+        f16c_floats wide;
+        memcpy(&wide, in + i, sizeof wide);
+        const f16c_halves half = __builtin_ia32_vcvtps2ph256(wide, TO_NEAREST);
+        memcpy(out + i, &half, sizeof half);
+    }
 #endif
     for (; i < n; i++)
         out[i] = narrow_f16((float)in[i]);
