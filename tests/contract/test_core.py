@@ -35,6 +35,23 @@ def test_kernels_refuse_what_would_leave_their_arrays(call):
         call()
 
 
+def test_a_wrong_type_is_named():
+    from posenc import _core
+
+    with pytest.raises(TypeError, match=r"^f: grad has type list; expected an array$"):
+        _core.embedding_backward("f", [[1.0]], None, None, None, None, None)
+    q, nothing = np.ones((1, 1, 1)), (None,) * 5
+    for bias, message in [
+        ([], "bias has type list; expected a tuple"),
+        ((3,), "bias has an unknown operator; expected "),
+        (((),), "bias has an unknown operator; expected "),
+        ((("rope",),), "bias has an unknown operator; expected "),
+        (((3,),), "bad argument type"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            _core.attention("f", q, q, q, *nothing, bias, q.copy(), q[0].copy(), 1.0, 0.0, -np.inf, np.inf, 0.0)
+
+
 def test_embedding_backward_stays_inside():
     from posenc import _core
 
