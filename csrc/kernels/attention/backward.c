@@ -33,12 +33,6 @@ typedef struct {
     pe_content_vjp content_vjp;
 } attention_vjp_state;
 
-static char *row_of_query(const pe_query_block *u, int operand, int lane)
-{
-    const pe_array *a = &u->call->array[operand];
-    return u->row.data[operand] + u->head * a->core[0] + (u->first + lane) * a->core[1];
-}
-
 /* ---- a block of queries ---- */
 
 static double dot(const real *a, const real *b, int n)
@@ -67,12 +61,12 @@ static void read_lse_and_delta(attention_vjp_state *b, const pe_query_block *u)
         b->delta[l] = 0;
     }
     for (int l = 0; l < u->lanes; l++) {
-        const real *g = row_read(row_of_query(u, A_GRAD, l), a[A_GRAD].storage, b->e, b->row);
-        const real *o = row_read(row_of_query(u, A_OUT, l), a[A_OUT].storage, b->e, out_row);
-        const real lse = (real)scalar_read(row_of_query(u, A_LSE, l), a[A_LSE].storage);
+        const real *g = row_read(query_row(u, A_GRAD, l), a[A_GRAD].storage, b->e, b->row);
+        const real *o = row_read(query_row(u, A_OUT, l), a[A_OUT].storage, b->e, out_row);
+        const real lse = (real)scalar_read(query_row(u, A_LSE, l), a[A_LSE].storage);
         double delta = dot(g, o, b->e);
         if (u->row.data[A_GRAD_LSE])
-            delta -= scalar_read(row_of_query(u, A_GRAD_LSE, l), a[A_GRAD_LSE].storage);
+            delta -= scalar_read(query_row(u, A_GRAD_LSE, l), a[A_GRAD_LSE].storage);
         b->delta[l] = (real)delta;
         b->lse[l] = lse == MASKED ? -MASKED : lse;
     }
@@ -80,9 +74,8 @@ static void read_lse_and_delta(attention_vjp_state *b, const pe_query_block *u)
 
 /* ---- dS ---- */
 
-/* s -> p = exp(s - lse), and dp -> dS = p (dp - delta) */
-INLINE void differentiate(int width, real *restrict s, real *restrict dp, const real *restrict lse,
-                          const real *restrict delta, int n)
+INLINE void differentiate_lanes(int width, real *restrict s, real *restrict dp, const real *restrict lse,
+                                const real *restrict delta, int n)
 {
     for (int j = 0; j < n; j++, s += width, dp += width) {
         SIMD
@@ -94,14 +87,13 @@ INLINE void differentiate(int width, real *restrict s, real *restrict dp, const 
     }
 }
 
-static NOINLINE void differentiate_narrow(real *s, real *dp, const real *lse, const real *delta, int n)
+/* s -> p = exp(s - lse), and dp -> dS = p (dp - delta) */
+static NOINLINE void differentiate(int width, real *s, real *dp, const real *lse, const real *delta, int n)
 {
-    differentiate(LANES, s, dp, lse, delta, n);
-}
-
-static NOINLINE void differentiate_wide(real *s, real *dp, const real *lse, const real *delta, int n)
-{
-    differentiate(PANEL_LANES, s, dp, lse, delta, n);
+    if (width == LANES)
+        differentiate_lanes(LANES, s, dp, lse, delta, n);
+    else
+        differentiate_lanes(PANEL_LANES, s, dp, lse, delta, n);
 }
 
 static NOINLINE void multiply_by_slope(real *restrict ds, const real *restrict slope, int n)
@@ -124,7 +116,7 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
     const real *add = c->values ? FN(content_value_scores)(c, *v, g) : NULL;
     const pe_scores dp = {values + from * step, step, b->e, g, add, width, ds, b->unused_max};
     FN(scores)(&dp, n, width);
-    (width == LANES ? differentiate_narrow : differentiate_wide)(s, ds, b->lse + first, b->delta + first, n);
+    differentiate(width, s, ds, b->lse + first, b->delta + first, n);
     if (p->lanes < width) { /* a nonfinite key would spoil the lanes that are no queries */
         for (int j = 0; j < n; j++) {
             for (int l = p->lanes; l < width; l++)
@@ -144,25 +136,17 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
 
 /* ---- nonfinite queries and keys ---- */
 
-/* What the strips left out, to the keys that such a query sees */
+/* Add to rows from <= j < to of out the numbers that the strips of the block left out. */
 static void add_nonfinite_rows(const attention_vjp_state *b, const pe_query_block *u, int operand, uint64_t nonfinite,
                                real scale, const real *weights, int n, real *out, int step, int from, int to)
 {
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
-        for (int l = 0; l < p->lanes; l++) {
-            if (!(nonfinite >> (p->first + l) & 1))
-                continue;
-            const char *data = row_of_query(u, operand, p->first + l);
-            const real *row = row_read(data, u->call->array[operand].storage, n, b->row);
-            for (int j = from; j < to; j++) {
-                const int pair = p->first * BLOCK_N + l + j * p->width;
-                for (int c = 0; c < n; c++) {
-                    if (b->p[pair] != 0 && !is_finite(row[c] * scale))
-                        out[j * step + c] += weights[pair] * (row[c] * scale);
-                }
-            }
-        }
+    for (int i = 0; i < u->lanes; i++) {
+        const pe_panel *p = &u->panel[i / PANEL_LANES];
+        const int at = p->first * BLOCK_N + from * p->width + i - p->first;
+        if (!(nonfinite >> i & 1))
+            continue;
+        const real *row = row_read(query_row(u, operand, i), u->call->array[operand].storage, n, b->row);
+        FN(add_nonfinite)(row, 1, scale, n, b->p + at, weights + at, p->width, to - from, out + from * step, step);
     }
 }
 
@@ -201,22 +185,17 @@ static int keys_are_finite(const pe_call *call, const pe_row *at, idx group, int
 
 /* ---- a tile ---- */
 
-static void zero_keys(real *x, const pe_panel *p, int from, int to)
-{
-    if (from < to)
-        memset(x + p->first * BLOCK_N + from * p->width, 0, (size_t)((to - from) * p->width) * sizeof *x);
-}
-
 /* Zero the weights of the keys from <= j < to that a panel does not see: the products take these keys for all panels. */
 static void zero_unseen(attention_vjp_state *b, const pe_query_block *u, int (*seen)[2], int from, int to)
 {
     for (int i = 0; i < u->panels; i++) {
         const pe_panel *p = &u->panel[i];
-        const int begin = (int)min_(seen[i][0], to), end = (int)max_(seen[i][1], begin);
-        zero_keys(b->ds, p, from, begin);
-        zero_keys(b->p, p, from, begin);
-        zero_keys(b->ds, p, end, to);
-        zero_keys(b->p, p, end, to);
+        const int begin = (int)max_(from, min_(seen[i][0], to)), end = (int)max_(begin, min_(seen[i][1], to));
+        real *const rows[] = {b->p + p->first * BLOCK_N, b->ds + p->first * BLOCK_N};
+        for (int k = 0; k < 2; k++) {
+            zero_reals(rows[k] + from * p->width, (begin - from) * p->width);
+            zero_reals(rows[k] + end * p->width, (to - end) * p->width);
+        }
     }
 }
 
@@ -241,7 +220,7 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
 {
     const pe_query_block *u = v->queries;
     const pe_array *a = &u->call->array[A_K];
-    const char *stored = stored_rows(u, A_K, v->keys->first), *rows = v->k;
+    const char *stored = key_row(u, A_K, v->keys->first), *rows = v->k;
     idx step = v->k_step;
     if (b->nonfinite_keys) {
         step = a->core[1];
@@ -271,14 +250,12 @@ static void add_gates(attention_vjp_state *b, const pe_query_block *u, int (*see
 
 static void tile_vjp(attention_vjp_state *b, const pe_query_block *u, pe_key_tile *keys)
 {
-    const pe_array *ka = &u->call->array[A_K], *va = &u->call->array[A_V];
-    const char *stored_k = stored_rows(u, A_K, keys->first), *stored_v = stored_rows(u, A_V, keys->first);
+    const pe_array *a = &u->call->array[A_V];
     pe_content *c = &b->content;
-    pe_view v = {.queries = u, .keys = keys, .k_step = ka->core[1]};
-    idx v_step = va->core[1];
+    pe_view v = FN(view_of_keys)(u, keys, 2, b->k_copy);
+    idx step = a->core[1];
     int from = keys->n, to = 0, seen[PANELS][2];
-    v.k = FN(tile_rows)(stored_k, &v.k_step, ka->storage, keys->n, b->d, 2, b->k_copy);
-    const char *values = FN(tile_rows)(stored_v, &v_step, va->storage, keys->n, b->e, 2, b->v_copy);
+    const char *values = FN(tile_rows)(key_row(u, A_V, keys->first), &step, a->storage, keys->n, b->e, 2, b->v_copy);
     if (c->before_cap)
         FN(content_tile)(c, v);
     for (int p = 0; p < u->panels; p++) {
@@ -289,11 +266,12 @@ static void tile_vjp(attention_vjp_state *b, const pe_query_block *u, pe_key_til
         seen[p][1] = visible.to;
         if (visible.from == visible.to)
             continue;
-        panel_vjp(b, &v, values, v_step);
+        panel_vjp(b, &v, values, step);
         from = (int)min_(from, visible.from);
         to = (int)max_(to, visible.to);
     }
-    zero_unseen(b, u, seen, from, to);
+    if (from < to)
+        zero_unseen(b, u, seen, from, to);
     if (c->before_cap)
         FN(content_panels_vjp)(&b->content_vjp, v, seen, b->ds);
     if (c->before_cap && u->row.data[A_DK])
@@ -308,30 +286,6 @@ static void tile_vjp(attention_vjp_state *b, const pe_query_block *u, pe_key_til
         add_dq(b, &v, seen);
 }
 
-/* Before the tiles: the sum of all gates of operators that count along the keys. Returns 0 if the call was stopped. */
-static int count_gates(attention_vjp_state *b, const pe_query_block *u)
-{
-    const pe_call *call = u->call;
-    const pe_array *a = &call->array[A_K];
-    pe_key_tile keys;
-    for (idx first = 0; first < call->D(m); first += BLOCK_N) {
-        pe_view v = {.queries = u, .keys = &keys, .k_step = a->core[1]};
-        if (!FN(key_tile)(&keys, u, first))
-            continue;
-        if (call->stop && call->stop(call))
-            return 0;
-        v.k = FN(tile_rows)(stored_rows(u, A_K, first), &v.k_step, a->storage, keys.n, b->d, 2, b->k_copy);
-        for (int p = 0; p < u->panels; p++) {
-            const pe_panel_bias visible = FN(panel_bias)(&keys, u, &u->panel[p]);
-            v.panel = &u->panel[p];
-            v.visible = &visible;
-            if (visible.from < visible.to)
-                b->content.scan->count(&b->content, &v);
-        }
-    }
-    return 1;
-}
-
 /* t is the row of the dS reductions and of the gradients of tables. Returns 0 if the call was stopped. */
 static int block_vjp(attention_vjp_state *b, const pe_query_block *u, idx t, const pe_work *work)
 {
@@ -344,17 +298,17 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *u, idx t, con
     b->nonfinite_q = FN(strips_of)(u, A_Q, b->d, scale, b->q_rows, b->row);
     b->nonfinite_g = FN(strips_of)(u, A_GRAD, b->e, 1, b->g_rows, b->row);
     read_lse_and_delta(b, u);
-    memset(b->dq, 0, (size_t)(u->width * b->d) * sizeof(real));
+    zero_reals(b->dq, u->width * b->d);
     FN(content_block)(&b->content, u, b->q);
     FN(content_block_vjp)(&b->content_vjp, &b->content, b->q_rows, b->g_rows, b->dq, t);
     b->multiplier = FN(content_multiplier)(&b->content, u);
     b->content.ascending = 1;
-    if (b->content.scan && !count_gates(b, u))
+    if (b->content.scan && !FN(count_gates)(&b->content, u, b->k_copy))
         return 0;
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
         if (!FN(key_tile)(&keys, u, first))
             continue;
-        if (call->stop && call->stop(call))
+        if (stop_requested(call))
             return 0;
         tile_vjp(b, u, &keys);
     }
@@ -381,7 +335,7 @@ static void write_keys(const pe_call *call, const pe_row *at, int operand, idx p
         for (int c = 0; c < width; c++)
             target[c] = is_first ? sum[c] : target[c] + sum[c];
         row_write(target, to, a->storage, width);
-        memset(sum, 0, (size_t)width * sizeof *sum);
+        zero_reals(sum, width);
     }
 }
 
@@ -441,41 +395,36 @@ static int shared_bias_unit(attention_vjp_state *b, const pe_call *call, idx uni
 
 typedef attention_vjp_state attention_vjp_pieces;
 
-static size_t attention_vjp_layout(attention_vjp_pieces *b, const idx *dim, const double *par, char *memory)
+LAYOUT(attention_vjp)
 {
-    pe_carver c = {memory, 0};
-    (void)par;
-    b->padded_d = strips_width((int)D(d));
-    b->padded_e = strips_width((int)D(e));
-    b->q = carve_reals(&c, BLOCK_M * D(d));
-    b->g = carve_reals(&c, BLOCK_M * D(e));
-    b->q_rows = carve_reals(&c, BLOCK_M * (idx)b->padded_d);
-    b->g_rows = carve_reals(&c, BLOCK_M * (idx)b->padded_e);
-    b->dq = carve_reals(&c, BLOCK_M * D(d));
-    b->p = carve_reals(&c, BLOCK_M * BLOCK_N);
-    b->ds = carve_reals(&c, BLOCK_M * BLOCK_N);
-    b->slope = carve_reals(&c, PANEL_LANES * BLOCK_N);
-    b->k_copy = carve_reals(&c, (D(d) + ROW_PAD) * BLOCK_N);
-    b->v_copy = carve_reals(&c, (D(e) + ROW_PAD) * BLOCK_N);
-    b->row = carve_reals(&c, 2 * max_(D(d), D(e)));
-    b->dk = carve_reals(&c, D(m) * b->padded_d);
-    b->dv = carve_reals(&c, D(m) * b->padded_e);
-    FN(content_layout)(&b->content, &b->content_vjp, dim, &c);
-    return c.used;
+    s->d = (int)D(d);
+    s->e = (int)D(e);
+    s->padded_d = strips_width(s->d);
+    s->padded_e = strips_width(s->e);
+    s->q = carve_reals(c, BLOCK_M * D(d));
+    s->g = carve_reals(c, BLOCK_M * D(e));
+    s->q_rows = carve_reals(c, BLOCK_M * (idx)s->padded_d);
+    s->g_rows = carve_reals(c, BLOCK_M * (idx)s->padded_e);
+    s->dq = carve_reals(c, BLOCK_M * D(d));
+    s->p = carve_reals(c, BLOCK_M * BLOCK_N);
+    s->ds = carve_reals(c, BLOCK_M * BLOCK_N);
+    s->slope = carve_reals(c, PANEL_LANES * BLOCK_N);
+    s->k_copy = carve_reals(c, (D(d) + ROW_PAD) * BLOCK_N);
+    s->v_copy = carve_reals(c, (D(e) + ROW_PAD) * BLOCK_N);
+    s->row = carve_reals(c, 2 * max_(D(d), D(e)));
+    s->dk = carve_reals(c, D(m) * s->padded_d);
+    s->dv = carve_reals(c, D(m) * s->padded_e);
+    FN(content_layout)(&s->content, &s->content_vjp, dim, c);
 }
-SCRATCH(attention_vjp)
 
 void FN(attention_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
     const idx m = call->D(m);
     const int across = call->par[A_MODE] == VJP_ACROSS;
-    attention_vjp_state b;
-    attention_vjp_layout(&b, call->dim, call->par, work->scratch);
-    b.d = (int)call->D(d);
-    b.e = (int)call->D(e);
+    attention_vjp_state b = attention_vjp_begin(call, work);
     if (!across) {
-        memset(b.dk, 0, (size_t)(m * b.padded_d) * sizeof(real));
-        memset(b.dv, 0, (size_t)(m * b.padded_e) * sizeof(real));
+        zero_reals(b.dk, m * b.padded_d);
+        zero_reals(b.dv, m * b.padded_e);
     }
     b.nonfinite_keys = 0;
     for (int l = 0; l < BLOCK_M; l++)

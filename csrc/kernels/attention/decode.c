@@ -53,9 +53,7 @@ static const char *whole_rows(const char *data, idx *step, pe_storage storage, i
         return data;
     for (int j = 0; j < n; j++) {
         real *to = copy + j * copy_width;
-        const real *row = row_read(data + j * from, storage, width, to);
-        if (row != to)
-            memcpy(to, row, (size_t)width * sizeof *row);
+        row_load(data + j * from, storage, width, to);
         for (int k = width; k % LANES; k++)
             to[k] = 0;
     }
@@ -261,7 +259,7 @@ static void attend_to_tile(decode_state *b, pe_query_block *u, idx first_key)
 {
     const pe_call *call = u->call;
     const pe_array *ka = &call->array[A_K], *va = &call->array[A_V];
-    const char *k = stored_rows(u, A_K, first_key), *v = stored_rows(u, A_V, first_key);
+    const char *k = key_row(u, A_K, first_key), *v = key_row(u, A_V, first_key);
     const idx head = u->head;
     idx k_step = ka->core[1], v_step = va->core[1];
     pe_key_tile keys;
@@ -289,7 +287,7 @@ static void read_queries(const pe_query_block *u, decode_state *b)
 {
     const pe_array *a = &u->call->array[A_Q];
     const real scale = (real)u->call->par[A_SCALE];
-    memset(b->q, 0, (size_t)(b->pairs * b->padded_d) * sizeof(real));
+    zero_reals(b->q, b->pairs * b->padded_d);
     for (int p = 0; p < b->pairs; p++) {
         const char *data = u->row.data[A_Q] + (u->head + p / u->lanes) * a->core[0] + p % u->lanes * a->core[1];
         const real *row = row_read(data, a->storage, b->d, b->row);
@@ -312,14 +310,6 @@ static int normalize(const decode_state *b, int p, real l)
     return !nonfinite;
 }
 
-static void write_row(const real *row, char *to, pe_storage storage, int n)
-{
-    if (storage == PE_STORAGE)
-        memcpy(to, row, (size_t)n * sizeof *row);
-    else
-        row_write(row, to, storage, n);
-}
-
 /* Returns 0, with nothing written, if the head's result is not finite. */
 static int write_head(const pe_query_block *u, const decode_state *b, int head)
 {
@@ -337,51 +327,44 @@ static int write_head(const pe_query_block *u, const decode_state *b, int head)
         const int p = head * u->lanes + l;
         const real lse = sum[l] == 0 ? MASKED : (real)((double)b->m[p] + log((double)sum[l]));
         const idx h = u->head + head;
-        write_row(b->o + p * b->padded_e, u->row.data[A_OUT] + h * out->core[0] + l * out->core[1], out->storage, b->e);
-        write_row(&lse, u->row.data[A_LSE] + h * lses->core[0] + l * lses->core[1], lses->storage, 1);
+        row_store(b->o + p * b->padded_e, entry_at(out, u->row.data[A_OUT], h, l), out->storage, b->e);
+        row_store(&lse, entry_at(lses, u->row.data[A_LSE], h, l), lses->storage, 1);
     }
     return 1;
 }
 
-static size_t decode_layout(decode_state *b, const idx *dim, char *memory)
+typedef decode_state decode_pieces;
+
+LAYOUT(decode)
 {
-    pe_carver c = {memory, 0};
-    b->padded_d = (int)BLOCKS(D(d), LANES) * LANES;
-    b->padded_e = (int)BLOCKS(D(e), LANES) * LANES;
-    b->q = carve_reals(&c, MAX_PAIRS * (idx)b->padded_d);
-    b->o = carve_reals(&c, MAX_PAIRS * (idx)b->padded_e);
-    b->s = carve_reals(&c, MAX_PAIRS * BLOCK_N);
-    b->copy = carve_reals(&c, (max_(D(d), D(e)) + ROW_PAD) * BLOCK_N);
-    b->row = carve_reals(&c, max_(D(d), D(e)));
-    return c.used;
+    s->d = (int)D(d);
+    s->e = (int)D(e);
+    s->padded_d = (int)BLOCKS(D(d), LANES) * LANES;
+    s->padded_e = (int)BLOCKS(D(e), LANES) * LANES;
+    s->q = carve_reals(c, MAX_PAIRS * (idx)s->padded_d);
+    s->o = carve_reals(c, MAX_PAIRS * (idx)s->padded_e);
+    s->s = carve_reals(c, MAX_PAIRS * BLOCK_N);
+    s->copy = carve_reals(c, (max_(D(d), D(e)) + ROW_PAD) * BLOCK_N);
+    s->row = carve_reals(c, max_(D(d), D(e)));
 }
 
-size_t FN(decode_scratch)(const idx *dim)
-{
-    decode_state counted;
-    return decode_layout(&counted, dim, NULL);
-}
-
-int FN(decode)(pe_query_block *u, char *scratch)
+int FN(decode)(pe_query_block *u, const pe_work *work)
 {
     const pe_call *call = u->call;
     const idx share = call->D(h) / call->D(g);
-    decode_state b;
+    decode_state b = decode_begin(call, work);
     int nonfinite = 0;
-    b.d = (int)call->D(d);
-    b.e = (int)call->D(e);
     b.heads = (int)min_(heads_together(call), share - u->head % share);
     b.pairs = b.heads * u->lanes;
-    decode_layout(&b, call->dim, scratch);
     read_queries(u, &b);
-    memset(b.o, 0, (size_t)(b.pairs * b.padded_e) * sizeof(real));
+    zero_reals(b.o, b.pairs * b.padded_e);
     memset(b.l, 0, sizeof b.l);
     for (int p = 0; p < b.pairs; p++) {
         b.m[p] = MASKED;
         b.one[p] = 1;
     }
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
-        if (call->stop && call->stop(call))
+        if (stop_requested(call))
             return -1;
         attend_to_tile(&b, u, first);
     }

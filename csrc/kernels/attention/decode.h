@@ -11,7 +11,7 @@ int FN(is_decoding)(const pe_call *call);
 int FN(begins_decoding)(const pe_call *call, idx unit);
 /* Bit i is set if the result of head + i is not finite and was not written; forward.c then computes that head. Returns
  * -1 if the call was stopped. */
-int FN(decode)(pe_query_block *u, char *scratch);
-size_t FN(decode_scratch)(const idx *dim);
+int FN(decode)(pe_query_block *u, const pe_work *work);
+size_t FN(decode_scratch)(const idx *dim, const double *par);
 
 #endif

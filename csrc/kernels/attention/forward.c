@@ -79,7 +79,7 @@ static void add_values(attention_state *b, pe_view v, const pe_panel_bias *visib
 {
     const pe_query_block *u = v.queries;
     const pe_array *a = &u->call->array[A_V];
-    const char *stored = stored_rows(u, A_V, v.keys->first);
+    const char *stored = key_row(u, A_V, v.keys->first);
     const int n = v.keys->n;
     idx step = a->core[1];
     const char *rows = b->mask_nonfinite ? FN(finite_rows)(stored, &step, a->storage, n, b->e, b->copy)
@@ -103,12 +103,10 @@ static void add_values(attention_state *b, pe_view v, const pe_panel_bias *visib
 
 static void attend_to_tile(attention_state *b, const pe_query_block *u, pe_key_tile *keys)
 {
-    const pe_array *a = &u->call->array[A_K];
-    pe_view v = {.queries = u, .keys = keys, .k_step = a->core[1]};
+    pe_view v = FN(view_of_keys)(u, keys, u->panels, b->copy);
     pe_panel_bias bias[PANELS];
     if (b->mask_nonfinite)
         memset(b->sees, 0, sizeof b->sees);
-    v.k = FN(tile_rows)(stored_rows(u, A_K, keys->first), &v.k_step, a->storage, keys->n, b->d, u->panels, b->copy);
     if (b->content.before_cap)
         FN(content_tile)(&b->content, v);
     for (int p = 0; p < u->panels; p++) {
@@ -150,7 +148,7 @@ static int attend(attention_state *b, const pe_query_block *u)
     const pe_call *call = u->call;
     const idx tiles = BLOCKS(call->D(m), BLOCK_N);
     pe_key_tile keys;
-    memset(b->o, 0, (size_t)(u->width * b->e) * sizeof(real));
+    zero_reals(b->o, u->width * b->e);
     memset(b->content.passed, 0, sizeof b->content.passed);
     for (int l = 0; l < u->width; l++) {
         b->m[l] = MASKED;
@@ -160,7 +158,7 @@ static int attend(attention_state *b, const pe_query_block *u)
         const idx tile = b->content.scan ? tiles - 1 - i : i;
         if (!FN(key_tile)(&keys, u, tile * BLOCK_N))
             continue;
-        if (call->stop && call->stop(call))
+        if (stop_requested(call))
             return 0;
         attend_to_tile(b, u, &keys);
     }
@@ -193,7 +191,7 @@ static int decode_unit(attention_state *b, const pe_call *call, idx unit, const 
     if (!FN(begins_decoding)(call, unit))
         return 1;
     FN(query_block)(&u, call, unit);
-    const int nonfinite = FN(decode)(&u, work->scratch);
+    const int nonfinite = FN(decode)(&u, work);
     if (nonfinite < 0)
         return 0;
     for (int h = 0; nonfinite >> h; h++) {
@@ -203,34 +201,26 @@ static int decode_unit(attention_state *b, const pe_call *call, idx unit, const 
     return 1;
 }
 
-static size_t attention_layout(attention_state *b, const idx *dim, char *memory)
-{
-    pe_carver c = {memory, 0};
-    b->q = carve_reals(&c, BLOCK_M * D(d));
-    b->o = carve_reals(&c, BLOCK_M * D(e));
-    b->s = carve_reals(&c, BLOCK_M * BLOCK_N);
-    b->copy = carve_reals(&c, (max_(D(d), D(e)) + ROW_PAD) * BLOCK_N);
-    b->row = carve_reals(&c, max_(D(d), D(e)));
-    FN(content_layout)(&b->content, NULL, dim, &c);
-    return c.used;
-}
+typedef attention_state attention_pieces;
 
-/* decode uses the same memory before the heads that it leaves to attend_unit. */
-size_t FN(attention_scratch)(const idx *dim, const double *par)
+LAYOUT(attention)
 {
-    attention_state counted;
-    const size_t forward = attention_layout(&counted, dim, NULL), decode = FN(decode_scratch)(dim);
-    (void)par;
-    return forward > decode ? forward : decode;
+    s->d = (int)D(d);
+    s->e = (int)D(e);
+    s->q = carve_reals(c, BLOCK_M * D(d));
+    s->o = carve_reals(c, BLOCK_M * D(e));
+    s->s = carve_reals(c, BLOCK_M * BLOCK_N);
+    s->copy = carve_reals(c, (max_(D(d), D(e)) + ROW_PAD) * BLOCK_N);
+    s->row = carve_reals(c, max_(D(d), D(e)));
+    FN(content_layout)(&s->content, NULL, dim, c);
+    /* decode uses the same memory, before the heads that it leaves to attend_unit. */
+    c->used = (size_t)max_((idx)c->used, (idx)FN(decode_scratch)(dim, par));
 }
 
 void FN(attention)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
     const int decoding = FN(is_decoding)(call);
-    attention_state b;
-    b.d = (int)call->D(d);
-    b.e = (int)call->D(e);
-    attention_layout(&b, call->dim, work->scratch);
+    attention_state b = attention_begin(call, work);
     for (idx unit = begin; unit < end; unit++) {
         if (!(decoding ? decode_unit(&b, call, unit, work) : attend_unit(&b, call, unit)))
             return;

@@ -19,8 +19,7 @@ static void write_panel(const pe_view *v, const real *s)
     const pe_query_block *u = v->queries;
     const pe_array *a = &u->call->array[L_OUT];
     const int n = v->keys->n, width = v->panel->width;
-    char *out = u->row.data[L_OUT] + u->head * a->core[0] + (u->first + v->panel->first) * a->core[1]
-                + v->keys->first * storage_size(a->storage);
+    char *out = query_row(u, L_OUT, v->panel->first) + v->keys->first * storage_size(a->storage);
     for (int l = 0; l < v->panel->lanes; l++, out += a->core[1]) {
         real buffer[BLOCK_N], *row = row_target(out, a->storage, buffer);
         for (int j = 0; j < n; j++)
@@ -50,7 +49,6 @@ static void write_tile(logits_state *b, pe_view v)
 static int logits_unit(logits_state *b, const pe_call *call, idx unit)
 {
     const idx tiles = BLOCKS(call->D(m), BLOCK_N);
-    const pe_array *a = &call->array[A_K];
     pe_query_block u;
     pe_key_tile keys;
     FN(query_block)(&u, call, unit);
@@ -62,37 +60,30 @@ static int logits_unit(logits_state *b, const pe_call *call, idx unit)
     b->content.q = b->q;
     for (idx i = 0; i < tiles; i++) {
         const idx tile = b->content.scan ? tiles - 1 - i : i;
-        pe_view v = {.queries = &u, .keys = &keys, .k_step = a->core[1]};
         FN(key_tile)(&keys, &u, tile * BLOCK_N);
-        if (call->stop && call->stop(call))
+        if (stop_requested(call))
             return 0;
-        v.k = FN(tile_rows)(stored_rows(&u, A_K, keys.first), &v.k_step, a->storage, keys.n, b->d, u.panels, b->copy);
-        write_tile(b, v);
+        write_tile(b, FN(view_of_keys)(&u, &keys, u.panels, b->copy));
     }
     return 1;
 }
 
 typedef logits_state logits_pieces;
 
-static size_t logits_layout(logits_pieces *b, const idx *dim, const double *par, char *memory)
+LAYOUT(logits)
 {
-    pe_carver c = {memory, 0};
-    (void)par;
-    b->q = carve_reals(&c, BLOCK_M * D(d));
-    b->zero = carve_reals(&c, BLOCK_M * D(d));
-    b->s = carve_reals(&c, BLOCK_M * BLOCK_N);
-    b->copy = carve_reals(&c, BLOCK_N * (D(d) + ROW_PAD));
-    FN(content_layout)(&b->content, NULL, dim, &c);
-    return c.used;
+    s->d = (int)D(d);
+    s->q = carve_reals(c, BLOCK_M * D(d));
+    s->zero = carve_reals(c, BLOCK_M * D(d));
+    s->s = carve_reals(c, BLOCK_M * BLOCK_N);
+    s->copy = carve_reals(c, BLOCK_N * (D(d) + ROW_PAD));
+    FN(content_layout)(&s->content, NULL, dim, c);
 }
-SCRATCH(logits)
 
 void FN(logits)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
-    logits_state b;
-    logits_layout(&b, call->dim, call->par, work->scratch);
-    b.d = (int)call->D(d);
-    memset(b.zero, 0, (size_t)(BLOCK_M * b.d) * sizeof(real));
+    logits_state b = logits_begin(call, work);
+    zero_reals(b.zero, BLOCK_M * b.d);
     for (idx unit = begin; unit < end; unit++) {
         if (!logits_unit(&b, call, unit))
             return;

@@ -16,15 +16,11 @@ typedef struct {
     real *row;
 } merge_attention_pieces;
 
-static size_t merge_attention_layout(merge_attention_pieces *s, const idx *dim, const double *par, char *memory)
+LAYOUT(merge_attention)
 {
-    pe_carver c = {memory, 0};
-    (void)par;
-    s->sum = carve_doubles(&c, D(e));
-    s->row = carve_reals(&c, D(e));
-    return c.used;
+    s->sum = carve_doubles(c, D(e));
+    s->row = carve_reals(c, D(e));
 }
-SCRATCH(merge_attention)
 
 static double lse_of_part(const pe_call *call, const pe_row *row, idx p)
 {
@@ -36,8 +32,7 @@ void FN(merge_attention)(const pe_call *call, idx begin, idx end, const pe_work 
 {
     const idx parts = call->D(p), e = call->D(e);
     const pe_array *outs = &call->array[OUTS], *out = &call->array[OUT];
-    merge_attention_pieces s;
-    merge_attention_layout(&s, call->dim, call->par, work->scratch);
+    const merge_attention_pieces s = merge_attention_begin(call, work);
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         double max = -HUGE_VAL, total = 0;
         for (idx p = 0; p < parts; p++) {

@@ -43,3 +43,32 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
         slope_of_cap(s, cap_slope, n * width, softcap);
     FN(add_bias)(s, n, width, &bias, m);
 }
+
+pe_view FN(view_of_keys)(const pe_query_block *u, const pe_key_tile *keys, int panels, real *copy)
+{
+    const pe_array *a = &u->call->array[A_K];
+    const int d = (int)u->call->D(d);
+    pe_view v = {.queries = u, .keys = keys, .k_step = a->core[1]};
+    v.k = FN(tile_rows)(key_row(u, A_K, keys->first), &v.k_step, a->storage, keys->n, d, panels, copy);
+    return v;
+}
+
+int FN(count_gates)(pe_content *c, const pe_query_block *u, real *copy)
+{
+    pe_key_tile keys;
+    for (idx first = 0; first < u->call->D(m); first += BLOCK_N) {
+        if (!FN(key_tile)(&keys, u, first))
+            continue;
+        if (stop_requested(u->call))
+            return 0;
+        pe_view v = FN(view_of_keys)(u, &keys, 2, copy);
+        for (int i = 0; i < u->panels; i++) {
+            const pe_panel_bias visible = FN(panel_bias)(&keys, u, &u->panel[i]);
+            v.panel = &u->panel[i];
+            v.visible = &visible;
+            if (visible.from < visible.to)
+                c->scan->count(c, &v);
+        }
+    }
+    return 1;
+}

@@ -11,11 +11,9 @@
  * keys of the block (content.h). cap_slope, if not NULL, gets d s / d (the score before the cap), if there is one. */
 void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope);
 
-/* The stored rows of keys or values from `first` on */
-INLINE const char *stored_rows(const pe_query_block *u, int operand, idx first)
-{
-    const pe_array *a = &u->call->array[operand];
-    return u->row.data[operand] + u->kv_head * a->core[0] + first * a->core[1];
-}
+/* A tile of keys as rows of reals, which `panels` panels read */
+pe_view FN(view_of_keys)(const pe_query_block *u, const pe_key_tile *keys, int panels, real *copy);
+/* Before the tiles of a gradient: sum all gates of operators that count along the keys. Returns 0 if the call was stopped. */
+int FN(count_gates)(pe_content *c, const pe_query_block *u, real *copy);
 
 #endif

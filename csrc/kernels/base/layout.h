@@ -60,11 +60,4 @@ INLINE double *carve_doubles(pe_carver *c, idx n) { return carve_bytes(c, n * (i
 #define SCRATCH_STRUCT(name, type) \
     size_t FN(name##_scratch)(MAYBE_UNUSED const idx *dim, MAYBE_UNUSED const double *par) { return sizeof(type); }
 
-#define SCRATCH(name)                                            \
-    size_t FN(name##_scratch)(const idx *dim, const double *par) \
-    {                                                            \
-        name##_pieces counted;                                   \
-        return name##_layout(&counted, dim, par, NULL);          \
-    }
-
 #endif

@@ -75,6 +75,8 @@ INLINE void row_load(const char *data, pe_storage storage, idx n, real *out)
         memcpy(out, row, (size_t)n * sizeof *row);
 }
 
+INLINE void zero_reals(real *x, idx n) { memset(x, 0, (size_t)n * sizeof *x); }
+
 /* The place to compute a row that belongs at data: data itself if it is stored as real, else scratch. Call row_write
  * afterwards, which narrows the row in scratch and has nothing to do for a row in its place. */
 INLINE real *row_target(char *data, pe_storage storage, real *scratch)

@@ -54,11 +54,6 @@ INLINE void transpose(vec *x)
 }
 #endif
 
-INLINE const real *row_number(const char *rows, idx step, int l)
-{
-    return (const real *)(const void *)(rows + l * step);
-}
-
 static NOINLINE void pack_transposed(const char *rows, idx step, int lanes, int n, real scale, int width, real *out)
 {
     for (int l = 0; l < width; l += LANES, rows += LANES * step, out += LANES) {
@@ -68,7 +63,7 @@ static NOINLINE void pack_transposed(const char *rows, idx step, int lanes, int 
             vec x[LANES];
             UNROLL
             for (int i = 0; i < LANES; i++)
-                x[i] = vec_load(row_number(rows, step, i) + k);
+                x[i] = vec_load(real_row(rows, step, i) + k);
             transpose(x);
             UNROLL
             for (int i = 0; i < LANES; i++)
@@ -76,7 +71,7 @@ static NOINLINE void pack_transposed(const char *rows, idx step, int lanes, int 
         }
         for (; k < n; k++) {
             for (int i = 0; i < LANES; i++)
-                out[k * width + i] = i < here ? row_number(rows, step, i)[k] * scale : 0;
+                out[k * width + i] = i < here ? real_row(rows, step, i)[k] * scale : 0;
         }
     }
 }

@@ -39,6 +39,9 @@ typedef struct {
 } vec;
 #endif
 
+/* Row i of rows that lie `step` bytes apart */
+INLINE const real *real_row(const char *rows, idx step, idx i) { return (const real *)(const void *)(rows + i * step); }
+
 INLINE vec vec_load(const real *p)
 {
     vec v;

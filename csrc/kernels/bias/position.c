@@ -106,8 +106,6 @@ static void set_keys(pair_walk *w, idx j)
     read_positions(w, w->q_positions + 1, j, b->keys, b->keys, w->k);
 }
 
-static int stopped(const pe_call *call) { return call->stop && call->stop(call); }
-
 /* Rows i ... of out(h,n,m) from a block, whose queries are on lanes. */
 static void write_block(const pair_walk *w, const real *value)
 {
@@ -128,7 +126,7 @@ static void write_block(const pair_walk *w, const real *value)
 static void pair_values(const pe_call *call, idx begin, idx end, int arrays, const pe_position_op *op)
 {
     pair_walk w;
-    for (idx u = begin; u < end && !stopped(call); u++) {
+    for (idx u = begin; u < end && !stop_requested(call); u++) {
         begin_unit(&w, call, u, 0, arrays);
         for (idx i = w.first; i < w.last; i += w.block.queries) {
             set_queries(&w, i);
@@ -170,7 +168,7 @@ static void pair_gradients(const pe_call *call, idx begin, idx end, const pe_wor
     }
     if (!op->pairs_vjp)
         return;
-    for (idx u = begin; u < end && !stopped(call); u++) {
+    for (idx u = begin; u < end && !stop_requested(call); u++) {
         begin_unit(&w, call, u, 1, arrays);
         for (idx i = w.first; i < w.last; i += w.block.queries) {
             set_queries(&w, i);

@@ -103,7 +103,7 @@ const real *FN(content_multiplier)(pe_content *c, const pe_query_block *u)
 void FN(content_tile)(pe_content *c, pe_view v)
 {
     c->index_map = NULL;
-    memset(c->added, 0, (size_t)(BLOCK_M * BLOCK_N) * sizeof(real));
+    zero_reals(c->added, BLOCK_M * BLOCK_N);
     FOR_EACH(keys) hooks(&v)->keys(c, &v);
 }
 

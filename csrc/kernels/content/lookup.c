@@ -236,7 +236,7 @@ void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int lo
         return;
     }
     if (clear)
-        memset(w, 0, (size_t)(n * width) * sizeof *w);
+        zero_reals(w, n * width);
     if (window) {
         unskew(dx, to - from, width, c->window, width);
         for (int i = count - 1; i >= 0; i--) { /* keys in their order */
@@ -268,20 +268,11 @@ void FN(add_query_lookup)(pe_content *c, const pe_view *v, const pe_lookup *look
 
 void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const real *w, int n, real *rows, idx step)
 {
-    const int d = b->content->d;
-    if (!b->nonfinite_q)
-        return;
+    const pe_content *c = b->content;
+    const real *q = c->q + p->first * c->d;
     for (int l = 0; l < p->lanes; l++) {
-        if (!(b->nonfinite_q >> (p->first + l) & 1))
-            continue;
-        for (int i = 0; i < n; i++) {
-            const real weight = w[i * p->width + l];
-            for (int k = 0; k < d; k++) {
-                const real x = b->content->q[p->first * d + k * p->width + l];
-                if (weight != 0 && !is_finite(x))
-                    rows[i * step + k] += weight * x;
-            }
-        }
+        if (b->nonfinite_q >> (p->first + l) & 1)
+            FN(add_nonfinite)(q + l, p->width, 1, c->d, w + l, w + l, p->width, n, rows, step);
     }
 }
 
@@ -314,8 +305,8 @@ static pe_span panel_by_row(pe_content_vjp *b, const pe_panel *p, const pe_row_m
         if (rows)
             FN(add_nonfinite_queries)(b, p, w, n, rows, to->d_step);
         if (fits) {
-            memset(slot, 0, (size_t)(MARGIN * width) * sizeof *slot);
-            memset(w + n * width, 0, (size_t)(MARGIN * width) * sizeof *slot);
+            zero_reals(slot, MARGIN * width);
+            zero_reals(w + n * width, MARGIN * width);
         }
     }
     return span;

@@ -92,7 +92,7 @@ static void sum_window_by_row(const pe_content *c, const pe_query_block *u, cons
     const int count = n + u->width - 1;
     const int32_t *row = r->row - (first + n - 1);
     real *transposed = c->weight;
-    memset(transposed, 0, (size_t)(n * count) * sizeof *transposed);
+    zero_reals(transposed, n * count);
     for (int i = 0; i < u->panels; i++) {
         const pe_panel *p = &u->panel[i];
         for (int j = 0; j < n; j++)
@@ -108,25 +108,6 @@ static void sum_window_by_row(const pe_content *c, const pe_query_block *u, cons
     }
 }
 
-/* Nonfinite numbers of keys were left out of the strips, because 0 * NaN would reach rows that the key does not take.
- * They are added to the rows that it takes. */
-static void add_nonfinite_keys(const pe_content *c, const pe_view *v, int first, int n, const real *w, int rows,
-                               real *d_rows, idx d_step)
-{
-    for (int j = 0; j < n; j++) {
-        const real *key = (const real *)(const void *)(v->k + (first + j) * v->k_step);
-        for (int k = 0; k < c->d; k++) {
-            const real x = c->scale * key[k];
-            if (is_finite(x))
-                continue;
-            for (int i = 0; i < rows; i++) {
-                if (w[i * PANEL_LANES + j] != 0)
-                    d_rows[i * d_step + k] += w[i * PANEL_LANES + j] * x;
-            }
-        }
-    }
-}
-
 /* d k_j += scale sum_i dx_ij table[row_ij],   d table[row_ij] += scale dx_ij k_j */
 void FN(key_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, const pe_lookup *lookup, const real *dx,
                         real *dk, int dk_step)
@@ -139,21 +120,20 @@ void FN(key_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, c
     real *d_table = gradient_of(b, v, lookup->d_table);
     for (int first = from; first < to; first += PANEL_LANES) {
         const int n = (int)min_(PANEL_LANES, to - first);
-        int low, high, nonfinite = 0;
+        int low, high, nonfinite[PANEL_LANES];
         FN(row_range)(&r, first, first + n, u->width, &low, &high);
-        for (int j = 0; j < n; j++) {
-            const real *key = (const real *)(const void *)(v->k + (first + j) * v->k_step);
-            nonfinite |= FN(strip_row)(key, c->d, c->scale, b->strips, PANEL_LANES, j);
-        }
+        for (int j = 0; j < n; j++)
+            nonfinite[j] =
+                FN(strip_row)(real_row(v->k, v->k_step, first + j), c->d, c->scale, b->strips, PANEL_LANES, j);
         for (; low <= high; low += TILE_RELS) {
             const int rows = (int)min_(TILE_RELS, high - low + 1);
             real *w = c->products;
-            memset(w, 0, (size_t)(rows * PANEL_LANES) * sizeof *w);
+            zero_reals(w, rows * PANEL_LANES);
             if (r.step == -1)
                 sum_window_by_row(c, u, &r, first, n, low, rows, dx, w);
             else
                 sum_pairs_by_row(u, &r, first, n, low, rows, dx, w);
-            memset(b->sum, 0, (size_t)(c->d * PANEL_LANES) * sizeof(real));
+            zero_reals(b->sum, c->d * PANEL_LANES);
             FN(add_rows)(&table, low, rows, c->d, PANEL_LANES, w, b->sum);
             unpack_transposed(b->sum, PANEL_LANES, n, c->d, c->scale, NULL, (char *)c->pack, c->d * (idx)sizeof(real));
             for (int j = 0; j < n; j++) {
@@ -164,8 +144,11 @@ void FN(key_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, c
                 continue;
             real *d_rows = d_table + low * d_step;
             FN(add_outer_of_lanes)(0, n, PANEL_LANES, w, b->strips, PANEL_LANES, c->d, rows, d_rows, d_step);
-            if (nonfinite)
-                add_nonfinite_keys(c, v, first, n, w, rows, d_rows, d_step);
+            for (int j = 0; j < n; j++) {
+                const real *key = real_row(v->k, v->k_step, first + j);
+                if (nonfinite[j])
+                    FN(add_nonfinite)(key, 1, c->scale, c->d, w + j, w + j, PANEL_LANES, rows, d_rows, d_step);
+            }
         }
     }
 }

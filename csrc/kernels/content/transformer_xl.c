@@ -78,7 +78,7 @@ static void begin_shifted(pe_content_vjp *b, const pe_view *v)
     if (b->shifted_term >= 0)
         finish_shifted(b, &(pe_view){.term = b->shifted_term, .queries = u});
     b->shifted_term = v->term;
-    memset(b->shifted_dq, 0, (size_t)(u->width * c->d) * sizeof(real));
+    zero_reals(b->shifted_dq, u->width * c->d);
     for (int first = 0; first < c->d; first += PANEL_LANES) {
         const int width = strip_width(c->d, first), count = (int)min_(width, c->d - first);
         real shift[PANEL_LANES] = {0};

@@ -31,7 +31,7 @@ static void after(pe_content *c, const pe_view *v, real *out)
 {
     const int n = v->visible->to - v->visible->from, width = v->panel->width;
     real unused_max[PANEL_LANES] = {0};
-    memset(out, 0, (size_t)(n * width) * sizeof(real));
+    zero_reals(out, n * width);
     for (idx first = 0; first < width_of(v); first += CONTENT_PIECE) {
         const int count = (int)min_(CONTENT_PIECE, width_of(v) - first);
         const pe_matrix q = positions(v, POS_Q, first_query(v), first), k = positions(v, POS_K, first_key(v), first);
@@ -83,7 +83,7 @@ static void after_vjp(pe_content_vjp *b, const pe_view *v, real *ds)
     for (idx first = 0; first < width_of(v); first += CONTENT_PIECE) {
         const int count = (int)min_(CONTENT_PIECE, width_of(v) - first);
         const pe_matrix q = positions(v, POS_Q, first_query(v), first), k = positions(v, POS_K, first_key(v), first);
-        memset(b->sum, 0, (size_t)(count * width) * sizeof(real));
+        zero_reals(b->sum, count * width);
         FN(add_rows)(&k, 0, n, count, width, ds, b->sum);
         for (int l = 0; l < lanes; l++) {
             const real *query = (const real *)(const void *)(q.data + l * q.step);

@@ -105,13 +105,26 @@ int FN(strip_row)(const real *row, int n, real scale, real *restrict strips, int
     return 1;
 }
 
+void FN(add_nonfinite)(const real *x, int x_step, real scale, int channels, const real *seen, const real *w, int w_step,
+                       int n, real *o, idx o_step)
+{
+    for (int c = 0; c < channels; c++) {
+        const real y = x[c * x_step] * scale;
+        if (is_finite(y))
+            continue;
+        for (int j = 0; j < n; j++) {
+            if (seen[j * w_step] != 0)
+                o[j * o_step + c] += w[j * w_step] * y;
+        }
+    }
+}
+
 uint64_t FN(strips_of)(const pe_query_block *u, int operand, int n, real scale, real *restrict strips, real *buffer)
 {
     const pe_array *a = &u->call->array[operand];
-    const char *data = u->row.data[operand] + u->head * a->core[0] + u->first * a->core[1];
     uint64_t nonfinite = 0;
     for (int i = 0; i < u->lanes; i++) {
-        const real *row = row_read(data + i * a->core[1], a->storage, n, buffer);
+        const real *row = row_read(query_row(u, operand, i), a->storage, n, buffer);
         nonfinite |= (uint64_t)FN(strip_row)(row, n, scale, strips, BLOCK_M, i) << i;
     }
     return nonfinite;

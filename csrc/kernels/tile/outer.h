@@ -38,6 +38,10 @@ void FN(add_outer_of_lanes)(int first, int lanes, int width, const real *w, cons
 /* Write scale * row as lane i of the strips, with 0 in place of numbers that are not finite; return whether there are
  * such numbers. */
 int FN(strip_row)(const real *row, int n, real scale, real *restrict strips, int strip_lanes, int i);
+/* The product of one lane with the numbers that strip_row left out: o[j][c] += w[j] scale x[c] for the rows j < n whose
+ * weight `seen` is not 0. Numbers of x, weights and rows of o are their steps apart. */
+void FN(add_nonfinite)(const real *x, int x_step, real scale, int channels, const real *seen, const real *w, int w_step,
+                       int n, real *o, idx o_step);
 /* The rows of an operand that has one for each query; the lanes that have nonfinite numbers are returned. */
 uint64_t FN(strips_of)(const pe_query_block *u, int operand, int n, real scale, real *restrict strips, real *buffer);
 

@@ -55,11 +55,8 @@ const char *FN(tile_rows)(const char *data, idx *step, pe_storage storage, int n
     const idx copy_width = width + ROW_PAD, from = *step;
     if (storage == PE_STORAGE && !(from % 4096 == 0 && panels > 1))
         return data;
-    for (int j = 0; j < n; j++) {
-        const real *row = row_read(data + j * from, storage, width, copy + j * copy_width);
-        if (row != copy + j * copy_width)
-            memcpy(copy + j * copy_width, row, (size_t)width * sizeof *row);
-    }
+    for (int j = 0; j < n; j++)
+        row_load(data + j * from, storage, width, copy + j * copy_width);
     *step = copy_width * (idx)sizeof(real);
     return (const char *)copy;
 }
@@ -79,12 +76,11 @@ const char *FN(finite_rows)(const char *data, idx *step, pe_storage storage, int
 void FN(pack_queries)(const pe_query_block *u, int operand, int n, real scale, real *copy, real *out)
 {
     const pe_array *a = &u->call->array[operand];
-    const char *data = u->row.data[operand] + u->head * a->core[0] + u->first * a->core[1];
-    for (int p = 0; p < u->panels; p++) {
-        const pe_panel *panel = &u->panel[p];
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
         idx step = a->core[1];
-        const char *rows = FN(tile_rows)(data + panel->first * step, &step, a->storage, panel->lanes, n, 1, copy);
-        pack_transposed(rows, step, panel->lanes, n, scale, panel->width, out + panel->first * n);
+        const char *rows = FN(tile_rows)(query_row(u, operand, p->first), &step, a->storage, p->lanes, n, 1, copy);
+        pack_transposed(rows, step, p->lanes, n, scale, p->width, out + p->first * n);
     }
 }
 
@@ -94,15 +90,14 @@ int FN(unpack_queries)(const pe_query_block *u, int operand, int n, const real *
     const pe_array *a = &u->call->array[operand];
     const int in_place = a->storage == PE_STORAGE;
     const idx step = in_place ? a->core[1] : n * (idx)sizeof(real);
-    char *to = u->row.data[operand] + u->head * a->core[0] + u->first * a->core[1];
     int finite = 1;
-    for (int p = 0; p < u->panels; p++) {
-        const int first = u->panel[p].first, lanes = u->panel[p].lanes;
-        char *rows = in_place ? to : (char *)copy;
-        finite &= unpack_transposed(x + first * n, u->panel[p].width, lanes, n, scale, divisor ? divisor + first : NULL,
-                                    rows, step);
-        for (int l = 0; l < lanes; l++, to += a->core[1])
-            row_write((const real *)(const void *)(rows + l * step), to, a->storage, n);
+    for (int i = 0; i < u->panels; i++) {
+        const pe_panel *p = &u->panel[i];
+        const real *by = divisor ? divisor + p->first : NULL;
+        char *rows = in_place ? query_row(u, operand, p->first) : (char *)copy;
+        finite &= unpack_transposed(x + p->first * n, p->width, p->lanes, n, scale, by, rows, step);
+        for (int l = 0; l < p->lanes; l++)
+            row_write(real_row(rows, step, l), query_row(u, operand, p->first + l), a->storage, n);
     }
     return finite;
 }

@@ -65,6 +65,16 @@ typedef struct {
     const real *add; /* of key `from`; NULL if it would be 0 for every pair */
 } pe_panel_bias;
 
+/* A row of an operand with the axes (h,n): that of a lane of the block; with the axes (g,m): that of a key */
+INLINE char *query_row(const pe_query_block *q, int operand, int lane)
+{
+    return entry_at(&q->call->array[operand], q->row.data[operand], q->head, q->first + lane);
+}
+INLINE char *key_row(const pe_query_block *q, int operand, idx key)
+{
+    return entry_at(&q->call->array[operand], q->row.data[operand], q->kv_head, key);
+}
+
 void FN(query_block)(pe_query_block *q, const pe_call *call, idx unit);
 /* Returns 0 if no query of the block can see a key of the tile; such a tile is skipped. */
 int FN(key_tile)(pe_key_tile *k, const pe_query_block *q, idx first);
