@@ -212,7 +212,7 @@ static PyArrayObject *make_ready(agreement *a, const pe_operand *o, PyArrayObjec
     if (is_ready(o, array))
         return array;
     if (o->output) {
-        wrong(PyExc_ValueError, a, o->name, "is unaligned, byte-swapped or scattered; expected native, dense rows");
+        wrong(PyExc_ValueError, a, o->name, "is unaligned, byte-swapped or scattered; expected native, whole rows");
         return NULL;
     }
     PyArray_Descr *descr = PyArray_DescrNewByteorder(PyArray_DESCR(array), NPY_NATIVE);

@@ -113,15 +113,7 @@ def own_file(operator: str) -> Path:
     return file
 
 
-def except_for(reasons: dict[str, str], rows: list[str]) -> list[object]:
-    """Parameters of a test. A row with a reason does not hold yet, and must fail."""
-    return [pytest.param(row, marks=pytest.mark.xfail(strict=True, reason=reasons[row])) if row in reasons else row
-            for row in rows]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "operator", except_for({"dense": "backward.c and bind.c have the word in other names"}, OPERATORS)
-)
+@pytest.mark.parametrize("operator", OPERATORS)
 def test_c_names_an_operator_in_its_own_file_alone(operator):
     """Encodings and analyses include no bias, so their layers may be called dense."""
     own = own_file(operator)

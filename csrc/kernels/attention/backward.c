@@ -1,16 +1,16 @@
 /* backward.c -- the gradient of attention from its out and lse: nothing of size n x m exists here either.
  *
- *     out_i = sum_j p_ij v_j,  p_ij = exp(s_ij - lse_i)       dv_j = sum_i p_ij g_i
- *     g = d out, gl = d lse                                   dS_ij = p_ij (g_i.v_j - delta_i),  delta_i = g_i.out_i - gl_i
- *     s_ij = softcap tanh(scale q_i.k_j / softcap) + bias     dX = dS (1 - tanh**2);  dq = scale dX k,  dk = dX^T scale q
+ *     out_i = sum_j p_ij v_j,  p_ij = exp(s_ij - lse_i)     dv_j = sum_i p_ij g_i
+ *     g = d out, gl = d lse                                 dS_ij = p_ij (g_i.v_j - delta_i),  delta_i = g_i.out_i - gl_i
+ *     s_ij = softcap tanh(scale q_i.k_j / softcap) + bias   dX = dS (1 - tanh**2);  dq = scale dX k,  dk = dX^T scale q
  *
- * Scores are computed again, tile by tile, as by Dao 2023 (FlashAttention-2), algorithm 2, in another order: one unit is
- * a kv head, or a chunk of it, which is some of the heads that share it and some blocks of BLOCK_M queries. It walks over
- * the keys of one block after the other, as the forward does, and adds dk and dv up in its own memory. What a chunk is
- * depends on the heads and on n only, and chunks are added in their order, here or by the caller, so neither threads nor
- * other rows of the batch change a bit.
+ * Scores are computed again, tile by tile, as by Dao 2023 (FlashAttention-2), algorithm 2, in another order: a work
+ * item is a kv head, or a chunk of it, which is some of the heads that share it and some blocks of BLOCK_M queries. It
+ * visits all keys for one block of queries after the other, as the forward does, and sums dk and dv in its own memory.
+ * Chunks depend on the heads and on n only, and they are added in their order, here or by the caller, so neither
+ * threads nor other rows of the batch change a bit.
  *
- * A pair whose weight is 0 gives nothing, whatever its numbers are, so nothing leaks from what is masked.
+ * A pair whose weight is 0 adds nothing, whatever its numbers are, so masked values cannot leak.
  */
 #include "attention/bias_grad.h"
 #include "attention/scores.h"
@@ -19,15 +19,15 @@
 #include "tile/outer.h"
 #include "tile/panel.h"
 
-/* Queries and cotangents of a block are there twice: on lanes, as the scores want them, and as rows in strips. */
+/* Queries and cotangents of a block are stored twice: on lanes for the scores, as rows in strips for the products. */
 typedef struct {
     int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
-    int nonfinite_keys;           /* a key of the unit is not finite */
+    int nonfinite_keys;           /* a key of the kv head is not finite */
     real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *k_copy, *v_copy, *row;
     real *dk, *dv; /* of one kv head and one chunk; zero at the beginning of a chunk */
     real lse[BLOCK_M], delta[BLOCK_M], one[BLOCK_M], unused_max[PANEL_LANES];
     uint64_t nonfinite_q, nonfinite_g; /* lanes whose rows have nonfinite numbers, which are 0 in the strips */
-    const real *multiplier;            /* the packed queries, and what content operators add to them */
+    const real *multiplier;            /* the packed queries plus the vectors of content operators */
     pe_bias_grad bias_grad;
     pe_content content;
     pe_content_vjp content_vjp;
@@ -50,8 +50,8 @@ static double dot(const real *a, const real *b, int n)
     return sum;
 }
 
-/* lse and delta of each lane. For a query that saw nothing, and a lane that is no query, lse = +inf makes every weight
- * 0. */
+/* lse and delta of each lane. For a query without visible keys, and a lane that is no query, lse = +inf makes every
+ * weight 0. */
 static void read_lse_and_delta(attention_vjp_state *b, const pe_query_block *u)
 {
     const pe_array *a = u->call->array;
@@ -103,8 +103,8 @@ static NOINLINE void multiply_by_slope(real *restrict ds, const real *restrict s
         ds[i] = ds[i] == 0 ? 0 : ds[i] * slope[i];
 }
 
-/* Recompute the weights p of a panel, and dS before the cap; reduce dS to what operators need of it. `values` are the
- * rows of the tile's values, step bytes apart. */
+/* Recompute the weights p of a panel, and dS before the cap; reduce dS into the gradients of operators. `values` are
+ * the rows of the tile's values, step bytes apart. */
 static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *values, idx step)
 {
     const pe_panel *p = v->panel;
@@ -167,7 +167,7 @@ static void add_nonfinite_keys(const attention_vjp_state *b, const pe_panel *p, 
     }
 }
 
-/* Looked at once for a unit, not in every block */
+/* Checked once for a kv head, not in every block */
 static int keys_are_finite(const pe_call *call, const pe_row *at, idx group, int d, real *buffer)
 {
     const pe_array *a = &call->array[A_K];
@@ -185,7 +185,7 @@ static int keys_are_finite(const pe_call *call, const pe_row *at, idx group, int
 
 /* ---- a tile ---- */
 
-/* Zero the weights of the keys from <= j < to that a panel does not see: the products take these keys for all panels. */
+/* Zero the weights of keys from <= j < to that a panel does not see: the products take these keys for all panels. */
 static void zero_unseen(attention_vjp_state *b, const pe_query_block *u, int (*seen)[2], int from, int to)
 {
     for (int i = 0; i < u->panels; i++) {
@@ -238,7 +238,8 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
     }
 }
 
-/* What the gates of a scan add to the gradient of q.k, which until here the operators' own tables must not see */
+/* Add the gradient of a scan's gates to that of q.k. The gradients of the operators' own tables were computed without
+ * it. */
 static void add_gates(attention_vjp_state *b, const pe_query_block *u, int (*seen)[2])
 {
     for (int p = 0; p < u->panels; p++) {
@@ -319,7 +320,7 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *u, idx t, con
     return 1;
 }
 
-/* ---- units ---- */
+/* ---- work items ---- */
 
 /* Write a chunk's dK or dV, adding to earlier chunks if there are any, then clear the accumulator. (Python sees to it
  * that the output is real if chunks are added.) */
@@ -373,8 +374,8 @@ static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, c
     return 1;
 }
 
-/* The gradient of a dense bias that heads or rows of the batch share, and nothing else: they take turns to add to it, so
- * a unit is some blocks of queries of all heads and rows. Returns 0 if the call was stopped. */
+/* Compute only the gradient of a bias by row and column that heads or rows of the batch share. They take turns to add
+ * to it, so a work item has some blocks of queries of all heads and rows. Returns 0 if the call was stopped. */
 static int shared_bias_unit(attention_vjp_state *b, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M);
@@ -421,7 +422,8 @@ void FN(attention_vjp)(const pe_call *call, idx begin, idx end, const pe_work *w
 {
     const idx m = call->D(m);
     const int across = call->par[A_MODE] == VJP_ACROSS;
-    attention_vjp_state b = attention_vjp_begin(call, work);
+    attention_vjp_state b; /* too large to be returned by value */
+    attention_vjp_carve(&b, &(pe_carver){work->scratch, 0}, call->dim, call->par);
     if (!across) {
         zero_reals(b.dk, m * b.padded_d);
         zero_reals(b.dv, m * b.padded_e);

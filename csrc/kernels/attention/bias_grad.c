@@ -69,8 +69,9 @@ void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *q, idx t, const 
 
 /* ---- sums ---- */
 
-/* out[j - lane] += ds. Number t of the window belongs to lane - key = t - (n - 1), so a vector of them is a sum of loads,
- * one from each key, a lane further on each time. Zeros on both sides of a key stand for lanes that do not exist. */
+/* out[j - lane] += ds. Number t of the window belongs to lane - key = t - (n - 1), so a vector of them is a sum of
+ * loads, one from each key, a lane further on each time. Zeros on both sides of a key stand for lanes that do not
+ * exist. */
 static void add_diagonals(double *restrict out, const real *restrict ds, int n, int width, int lanes)
 {
     real padded[BLOCK_N * (PANEL_LANES + 2 * LANES)], window[TILE_RELS + LANES];
@@ -132,8 +133,8 @@ static void add_pairs(char *out, const pe_array *a, const real *ds, int n, const
 
 /* ---- gradients of the operators' own ---- */
 
-/* Operators on distance, as many keys at a time as there is room for; these gradients are asked for only where
- * positions do not count up. */
+/* Operators on distance, as many keys at a time as the buffers hold. Callers need these gradients only if positions do
+ * not count up. */
 static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *k, const pe_query_block *q, const pe_panel *p,
                                    int from, int to, const real *ds)
 {

@@ -16,7 +16,7 @@
 
 enum { A_GRAD = A_LSE + 1, A_GRAD_LSE, A_DQ, A_DK, A_DV, A_DIAGONALS, A_ROWS, A_COLUMNS, A_PAIRS, A_TERMS };
 
-/* The reductions of one head and block of queries; NULL or 0 if nobody asks for one */
+/* The reductions of one head and block of queries; NULL or 0 for those that the caller does not need */
 typedef struct {
     double *diagonals, *columns, rows[BLOCK_M];
     char *pairs;
@@ -24,7 +24,7 @@ typedef struct {
     pe_array into[PE_TERMS][PE_TERM_ARRAYS]; /* gradients in `terms` of each operator's arrays */
 } pe_bias_grad;
 
-/* Zero row t of diagonals and columns, at the beginning of a unit. */
+/* Zero row t of diagonals and columns, at the beginning of a work item. */
 void FN(bias_grad_clear)(const pe_query_block *q, idx t);
 void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *q, idx t, const pe_work *work);
 /* ds is that of the keys from <= j < to and a panel; it is 0 for masked pairs and for lanes that are no queries. */

@@ -2,9 +2,9 @@
  *
  * In forward.c queries stand on SIMD lanes, and most lanes would be idle here. So channels stand on lanes, of keys and
  * of values, where they lie. LANES keys give LANES vectors of products, and a tree of additions makes one vector of
- * scores of them. A unit takes the heads that share their keys, up to MAX_PAIRS pairs of a head and a query: the keys
- * come from memory for the first pair and from the cache for the others. A pair's sums are its own, so they have the
- * same bits whatever pairs stand beside it.
+ * scores of them. A work item takes the heads that share their keys, up to MAX_PAIRS pairs of a head and a query: the
+ * keys come from memory for the first pair and from the cache for the others. A pair's sums are its own, so they have
+ * the same bits whatever pairs stand beside it.
  *
  * Masks are those of tile.c, a head at a time. A result that is not finite is computed again by forward.c, which keeps
  * NaN and infinity of masked keys and values out of it.
@@ -44,8 +44,8 @@ int FN(begins_decoding)(const pe_call *call, idx unit)
     return unit % call->D(h) % (call->D(h) / call->D(g)) % heads_together(call) == 0;
 }
 
-/* Rows in whole vectors: in place if they are already, else copied with zeros behind each row. A block of LANES keys may
- * read rows of the copy that were not written; their scores are not used. */
+/* Rows in whole vectors: in place if they are already, else copied with zeros behind each row. A block of LANES keys
+ * may read rows of the copy that were not written; their scores are not used. */
 static const char *whole_rows(const char *data, idx *step, pe_storage storage, int n, int width, real *copy)
 {
     const idx copy_width = width + ROW_PAD, from = *step;
@@ -281,7 +281,7 @@ static void attend_to_tile(decode_state *b, pe_query_block *u, idx first_key)
     values_of_pairs(b, v, v_step, keys.n);
 }
 
-/* ---- a unit ---- */
+/* ---- a work item ---- */
 
 static void read_queries(const pe_query_block *u, decode_state *b)
 {
@@ -296,7 +296,7 @@ static void read_queries(const pe_query_block *u, decode_state *b)
     }
 }
 
-/* o / l in place. Returns whether all of it is finite. Adding 0 makes -0 of products that underflow 0, as in forward.c. */
+/* o / l in place. Returns whether all of it is finite. Adding 0 turns -0 into 0, as in forward.c. */
 static int normalize(const decode_state *b, int p, real l)
 {
     const real divisor = l == 0 ? 1 : l;

@@ -1,12 +1,12 @@
-/* decode.h -- attention for so few queries that it is memory-bound; see decode.c. */
+/* decode.h -- attention of up to 8 queries, which is memory-bound; see decode.c. */
 #ifndef PE_DECODE_H
 #define PE_DECODE_H
 
 #include "tile/tile.h"
 
-/* Whether decode.c takes the call. It depends on shapes and operators only, and is the same for all units. */
+/* Return whether decode.c takes the call: it depends on shapes and operators only. */
 int FN(is_decoding)(const pe_call *call);
-/* Whether a unit, one head, is the first of the heads that decode computes together because they read the same keys. The
+/* Return whether a unit is the first of the heads that decode computes together because they read the same keys. The
  * units of the other heads have nothing to do. */
 int FN(begins_decoding)(const pe_call *call, idx unit);
 /* Bit i is set if the result of head + i is not finite and was not written; forward.c then computes that head. Returns

@@ -3,11 +3,11 @@
  *     s_ij = scale q_i.k_j;   s = softcap tanh(s / softcap);   s += bias_ij, -inf where masked
  *     lse_i = log sum_j exp(s_ij);   out_i = sum_j exp(s_ij - lse_i) v_j;   a row that sees nothing: 0, -inf
  *
- * One unit is one head and a block of BLOCK_M queries. Queries stand on SIMD lanes, two vectors to a panel, so softmax is
- * vertical and keys and values need no packing. Tiles of BLOCK_N keys start at key 0 for every block; a tile that is
- * skipped, or a key that is trimmed, would have changed no bit. scale is folded into the packed queries. log2 e is not:
- * (s - m) log2 e costs one instruction more and rounds better (the largest error over that of the same NumPy expression
- * in float32, worst of 60 calls: 1.5 instead of 1.9).
+ * A work item is one head and a block of BLOCK_M queries. Queries stand on SIMD lanes, two vectors to a panel, so
+ * softmax is vertical and keys and values need no packing. Tiles of BLOCK_N keys start at key 0 for every block; a tile
+ * that is skipped, or a key that is trimmed, would have changed no bit. scale is folded into the packed queries. log2 e
+ * is not: (s - m) log2 e costs one instruction more and rounds better (the largest error over that of the same NumPy
+ * expression in float32, worst of 60 calls: 1.5 instead of 1.9).
  */
 #include "attention/decode.h"
 #include "attention/scores.h"
@@ -22,7 +22,7 @@ typedef struct {
     real *q, *o, *s, *copy, *row;
     real m[BLOCK_M], l[BLOCK_M], alpha[BLOCK_M]; /* running max, running sum of exp(s - m), rescale of the last tile */
     uint64_t sees[BLOCK_N];                      /* mask_nonfinite only: the lanes that see a key of the tile */
-    const real *multiplier;                      /* the packed queries, and what content operators add to them */
+    const real *multiplier;                      /* the packed queries plus the vectors of content operators */
     pe_content content;
 } attention_state;
 
@@ -119,7 +119,7 @@ static void attend_to_tile(attention_state *b, const pe_query_block *u, pe_key_t
     add_values(b, v, bias);
 }
 
-/* ---- a unit ---- */
+/* ---- a head and a block of queries ---- */
 
 /* lse = m + log l. Where a lane has seen a key, the largest score gives exactly 1, so that l >= 1. */
 static NOINLINE void log_sums(const real *m, const real *l, int n, real *restrict lse)
@@ -165,7 +165,7 @@ static int attend(attention_state *b, const pe_query_block *u)
     return 1;
 }
 
-/* A result that is not finite is computed again, such that NaN and infinity in masked values reach nobody. Returns 0 if
+/* A result that is not finite is computed again, so that NaN and infinity in masked values reach no query. Returns 0 if
  * the call was stopped. */
 static int attend_unit(attention_state *b, const pe_call *call, idx unit)
 {

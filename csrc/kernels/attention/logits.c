@@ -1,5 +1,5 @@
-/* logits.c -- what operators that read q and k add to the logits, as a matrix: the tiles of content.h, written down.
- * q(h,n,d) k(g,m,d) -> out(h,n,m), before the common scale. One unit is one head and BLOCK_M queries.
+/* logits.c -- the terms of the logits that operators on q and k add, as a matrix: the tiles of content.h, written down.
+ * q(h,n,d) k(g,m,d) -> out(h,n,m), before the common scale. A work item is one head and BLOCK_M queries.
  */
 #include "attention/scores.h"
 #include "tile/gemm.h"
@@ -10,7 +10,7 @@ enum { L_OUT = A_BIAS + 1 };
 typedef struct {
     int d;
     real *q, *zero, *s, *copy;
-    const real *multiplier; /* what operators add to the queries that multiply the keys; zero if they add nothing */
+    const real *multiplier; /* the vectors of `queries` hooks, which multiply the keys; zero without hooks */
     pe_content content;
 } logits_state;
 

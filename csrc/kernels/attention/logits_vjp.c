@@ -1,5 +1,6 @@
-/* logits_vjp.c -- gradients of what operators that read q and k add to the logits, from the gradient of that matrix:
- * the tiles of content.h, read from grad(h,n,m). q(h,n,d) k(g,m,d) -> dq(h,n,d) dk(g,m,d). One unit is a kv head.
+/* logits_vjp.c -- the gradient of logits.c, tile by tile from grad(h,n,m).   q(h,n,d) k(g,m,d) -> dq(h,n,d) dk(g,m,d)
+ *
+ * A work item is a kv head.
  */
 #include "attention/scores.h"
 #include "content/lookup.h"

@@ -13,8 +13,8 @@ static NOINLINE void slope_of_cap(const real *restrict x, real *restrict slope, 
         slope[i] = 1 - (x[i] * inverse) * (x[i] * inverse);
 }
 
-/* Without a cap the bias joins the content's numbers, and the product adds both. With one, the product adds the content,
- * and the bias follows the cap. */
+/* Without a cap the bias joins the content's numbers, and the product adds both. With one, the product adds the
+ * content, and the bias follows the cap. */
 void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope)
 {
     const int width = v->panel->width, n = v->visible->to - v->visible->from;

@@ -7,13 +7,14 @@
 
 #include "content/content.h"
 
-/* s gets a row of lanes for each visible key, m its maximum with what was there. `multiplier` is what multiplies the
- * keys of the block (content.h). cap_slope, if not NULL, gets d s / d (the score before the cap), if there is one. */
+/* s gets a row of lanes for each visible key, and m its maximum. `multiplier` are the vectors that multiply the keys
+ * (content.h). cap_slope, if not NULL, gets d s / d (the score before the cap), if there is one. */
 void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope);
 
 /* A tile of keys as rows of reals, which `panels` panels read */
 pe_view FN(view_of_keys)(const pe_query_block *u, const pe_key_tile *keys, int panels, real *copy);
-/* Before the tiles of a gradient: sum all gates of operators that count along the keys. Returns 0 if the call was stopped. */
+/* Before the tiles of a gradient: sum all gates of operators that count along the keys. Returns 0 if the call was
+ * stopped. */
 int FN(count_gates)(pe_content *c, const pe_query_block *u, real *copy);
 
 #endif

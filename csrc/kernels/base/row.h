@@ -127,7 +127,7 @@ INLINE double *block_sums(const pe_call *call, int operand, const pe_work *work)
     return as_doubles(call->array[operand].data + work->block * call->array[operand].loop[0]);
 }
 
-/* Whether the caller wants the kernel to leave at once. */
+/* Return whether the caller wants the kernel to leave at once. */
 INLINE int stop_requested(const pe_call *call) { return call->stop && call->stop(call); }
 
 #endif

@@ -160,7 +160,7 @@ INLINE vec vec_sums(vec *x)
 }
 #endif
 
-/* Whether the lanes sum to 0. A sum of products y * 0 does if and only if every y was finite. */
+/* Return whether the lanes sum to 0. A sum of products y * 0 does if and only if every y was finite. */
 INLINE int vec_none(vec x)
 {
     real lane[LANES], sum = 0;

@@ -1,7 +1,7 @@
 /* beit.c -- BEiT (Bao et al. 2022): Swin's table (swin.c) with three rows more for a class token before the grid.
  *
- * arrays: table(b,h), grid(s) = height, width. Position 0 is the class token, position 1 + p is token p of the grid. The
- * last three rows of the table are class to token, token to class, and class to class.
+ * arrays: table(b,h), grid(s) = height, width. Position 0 is the class token, position 1 + p is token p of the grid.
+ * The last three rows of the table are class to token, token to class, and class to class.
  */
 #include "bias/grid.h"
 

@@ -18,8 +18,8 @@ static void toeplitz(const pe_array *array, idx h, idx first, int rows, int widt
 
 const pe_position_op FN(toeplitz_op) = {.diagonal = toeplitz};
 
-/* row(l) -> out(n,m), l = n + m - 1. Every row of the matrix is a window of `row`, copied whatever the storage. One unit
- * is BLOCK_M rows. */
+/* row(l) -> out(n,m), l = n + m - 1. Every row of the matrix is a window of `row`, copied whatever the storage. One
+ * unit is BLOCK_M rows. */
 void FN(toeplitz_matrix)(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
     enum { ROW, OUT };

@@ -117,7 +117,7 @@ real *FN(content_panel)(pe_content *c, pe_view v)
     return add;
 }
 
-/* Two buffers take turns: an operator writes to one, and what was there before is added from the other. */
+/* Two buffers take turns: an operator writes to one, and the sum of those before is added from the other. */
 pe_panel_bias FN(content_after)(pe_content *c, pe_view v)
 {
     pe_panel_bias sum = *v.visible;

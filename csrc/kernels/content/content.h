@@ -17,8 +17,8 @@
 /* Channels of a long vector that are multiplied at a time, if an operator's vectors are not as wide as the queries */
 enum { CONTENT_PIECE = 64 };
 
-/* What a hook looks at: an operator of the call, a block of queries, a tile of keys and a panel. keys, k and k_step are
- * not set before the first tile; panel and visible are set for hooks that are called once per panel. */
+/* The view that a hook gets: an operator of the call, a block of queries, a tile of keys and a panel. keys, k and
+ * k_step are not set before the first tile; panel and visible are set for hooks that are called once per panel. */
 typedef struct {
     int term; /* number of the operator in the call; its arrays are queries->term[term] */
     const pe_query_block *queries;
@@ -37,13 +37,13 @@ typedef struct {
     int shifted_term, low;
 } pe_kept_rows;
 
-/* The operators of a block of queries: what hooks read, and buffers that any hook may use until it returns. */
+/* The operators of a block of queries: the state that hooks read, and buffers that a hook may use until it returns. */
 typedef struct {
     int d, e;
     real scale;                        /* of the packed queries, and so of everything that is added to the scores */
     real gate_scale;                   /* of q.k in a scan's gates, beyond the scale of the packed queries */
     const real *q;                     /* the block's queries on lanes, times scale */
-    int before_cap, after_cap, values; /* whether an operator has hooks of that kind */
+    int before_cap, after_cap, values; /* nonzero if an operator has hooks of that kind */
     /* Operators that count along the keys share one scan: tiles go from the last key to the first, and their gates are
      * the same. In the gradient tiles ascend, after a pass that counts. NULL if there are none. */
     const pe_content_op *scan;
@@ -51,10 +51,10 @@ typedef struct {
     double passed[BLOCK_M];   /* sum of the gates of all keys after this tile, and of its own if tiles ascend */
     double left[PANEL_LANES]; /* the same for the last panel, with this tile's gates in any case */
 
-    real *multiplier; /* what multiplies the keys: the packed queries plus what `queries` hooks add */
+    real *multiplier; /* multiplies the keys: the packed queries plus the vectors of `queries` hooks */
     real *shifted;    /* packed queries plus a vector of operator shifted_term, or -1: kept between tiles */
     int shifted_term;
-    real *added;                    /* for all lanes of the block: what is added to the scores before the cap */
+    real *added;                    /* for all lanes of the block: numbers to add to the scores before the cap */
     pe_kept_rows kept_rows[PANELS]; /* of each panel, in `kept` */
     real *kept;
     int32_t *index;          /* table rows of pairs, or of a window of distances */
@@ -71,7 +71,7 @@ typedef struct {
     uint64_t nonfinite_q;        /* lanes whose numbers in q_rows were replaced by 0, to be added here */
     real *dq;                    /* of the block, before the scale */
     idx table_row;               /* row of the gradients of tables, axis t */
-    real *d_gates;               /* scan: what the gates add to the gradient of q.k, for all lanes */
+    real *d_gates;               /* scan: the gates' part of the gradient of q.k, for all lanes */
     double d_passed[BLOCK_M];    /* scan: sum over the keys so far of dS d position */
     real *sum, *strips;
     real *shifted, *shifted_dq; /* strips of queries plus a vector of operator shifted_term, and their gradient */
@@ -102,8 +102,8 @@ struct pe_content_op {
     void (*keys_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, const real *dx, real *dk, int dk_step);
     /* Before the tiles: add the gates of a tile to c->passed. */
     void (*count)(pe_content *c, const pe_view *v);
-    /* Of `scan`: tables and dq, and the sum over the operators of d s / d position in b->d_gates; then, once, what the
-     * gates add to the gradient of q.k. */
+    /* Of `scan`: tables and dq, and the sum over the operators of d s / d position in b->d_gates; then, once, the
+     * gates' part of the gradient of q.k. */
     void (*scan_vjp)(pe_content_vjp *b, const pe_view *v, const real *dx);
     void (*gates_vjp)(pe_content_vjp *b, const pe_view *v, const real *dx);
     void (*after_vjp)(pe_content_vjp *b, const pe_view *v, real *ds); /* may overwrite ds */
@@ -116,13 +116,13 @@ struct pe_content_op {
 
 extern const pe_content_op *const FN(content_op)[PE_COUNT]; /* NULL if the row is no CONTENT */
 
-/* ---- what drivers call: loops over the operators of a call (content.c); v.term is set there ---- */
+/* ---- called by drivers: loops over the operators of a call (content.c); v.term is set there ---- */
 
 /* The buffers of a block; those of its gradient too, if b is not NULL */
 void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_carver *carver);
 /* Begin a block whose packed queries are q. */
 void FN(content_block)(pe_content *c, const pe_query_block *u, const real *q);
-/* What multiplies the keys of the block: the packed queries, or a copy with what `queries` hooks add */
+/* The vectors that multiply the keys: the packed queries, or a copy plus the vectors of `queries` hooks */
 const real *FN(content_multiplier)(pe_content *c, const pe_query_block *u);
 void FN(content_tile)(pe_content *c, pe_view v);
 /* Numbers to add to the panel's scores before the cap */

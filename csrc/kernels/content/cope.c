@@ -48,8 +48,8 @@ static void count(pe_content *c, const pe_view *v)
     }
 }
 
-/* Whole part of each position to c->index, f and 1 - f to c->weight. The sum is in double: P may be thousands, a gate is
- * below 1. A sum that is NaN takes row 0. */
+/* Whole part of each position to c->index, f and 1 - f to c->weight. The sum is in double: P may be thousands, a gate
+ * is below 1. A sum that is NaN takes row 0. */
 static void positions(pe_content *c, const pe_view *v, int last)
 {
     const int width = v->panel->width, n = v->visible->to - v->visible->from;
@@ -161,8 +161,8 @@ static void scan_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
         d_position[i] += slope[i];
 }
 
-/* d gate_it = sum over j <= t of dx_ij d s_ij / d position, and gate' = gate (1 - gate): b->d_gates becomes the gradient
- * of scale q_i . k_t. */
+/* d gate_it = sum over j <= t of dx_ij d s_ij / d position, and gate' = gate (1 - gate): b->d_gates becomes the
+ * gradient of scale q_i . k_t. */
 static void gates_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
 {
     const pe_panel *p = v->panel;
@@ -175,7 +175,7 @@ static void gates_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
         for (int l = 0; l < width; l++) {
             const int i = j * width + l;
             sum[l] += dx[i] == 0 ? 0 : (double)(dx[i] * d_gate[i]);
-            c->passed[p->first + l] -= (double)gate[i]; /* what the next tile has after it */
+            c->passed[p->first + l] -= (double)gate[i]; /* the sum after the next tile */
             d_gate[i] = gate[i] == 0 ? 0 : (real)sum[l] * (gate[i] * (1 - gate[i]));
         }
     }

@@ -86,8 +86,8 @@ void FN(add_rows)(const pe_matrix *m, int first, int n, int channels, int width,
     FN(values)(&x, channels, width);
 }
 
-/* Products with a window's rows low ... low + count. The tile before had width - 1 of them: at the low end if rows go up
- * with the keys, else at the high end. They are kept for each panel. */
+/* Products with a window's rows low ... low + count. The tile before had width - 1 of them: at the low end if rows go
+ * up with the keys, else at the high end. They are kept for each panel. */
 static void rolling_products(pe_content *c, const pe_matrix *table, int low, int count, int up, int d, const real *pack,
                              const pe_panel *p, real *out)
 {
@@ -149,7 +149,7 @@ static void add_skewed(const real *x, int step, int n, int width, real *add)
     }
 }
 
-/* The way back: x[t][l] = dx[n - 1 - (t - l)][l], or 0 if there is no such key */
+/* The inverse: x[t][l] = dx[n - 1 - (t - l)][l], or 0 if there is no such key */
 static void unskew(const real *dx, int n, int width, real *x, int step)
 {
     for (int c = 0; c < width; c += LANES) {
@@ -276,7 +276,7 @@ void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const
     }
 }
 
-/* Where dS of a query lookup goes: to dq by the table, and to d_table by the strips */
+/* The gradients that dS of a query lookup is added to: dq by the table, and d_table by the strips */
 typedef struct {
     pe_matrix table;
     const real *strips;

@@ -12,7 +12,7 @@
 #include "content/content.h"
 #include "tile/outer.h"
 
-/* Rows for which dS is summed at a time: a window of rows that follow each other fits, with MARGIN rows on both sides */
+/* Rows for which dS is summed at a time: a window of consecutive rows fits, with MARGIN rows on both sides */
 enum { BY_ROW = BLOCK_N + PANEL_LANES + 2 * MARGIN };
 
 /* Rows of a matrix in memory */
@@ -46,7 +46,7 @@ INLINE const real *vector_of(const pe_view *v, int operand)
     return (const real *)(const void *)matrix_of(v, operand).data;
 }
 
-/* A gradient, whose first axis t has a row for each head and chunk; NULL if nobody asks for it */
+/* A gradient, whose first axis t has a row for each head and chunk; NULL if the caller does not need it */
 INLINE void *gradient_of(const pe_content_vjp *b, const pe_view *v, int operand)
 {
     const pe_array *a = operand_of(v, operand);
@@ -87,7 +87,7 @@ void FN(query_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int (*seen)[2], c
 void FN(add_key_lookup)(pe_content *c, const pe_view *v, const pe_lookup *lookup);
 void FN(key_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, const pe_lookup *lookup, const real *dx,
                         real *dk, int dk_step);
-/* To n rows of a table's gradient: what the strips of nonfinite queries left out, for the lanes whose weight is not 0 */
+/* Add to n rows of a table's gradient the nonfinite queries that the strips left out, for weights that are not 0. */
 void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const real *w, int n, real *rows, idx step);
 
 #endif

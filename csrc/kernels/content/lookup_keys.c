@@ -1,6 +1,7 @@
 /* lookup_keys.c -- the lookup of lookup.h for tables that multiply the keys:   s_ij += scale k_j . table[row_ij]
  *
- * Keys first ... first + n stand on lanes in place of the queries, and a product has PANEL_LANES numbers for each table row.
+ * Keys first ... first + n stand on lanes in place of the queries, and a product has PANEL_LANES numbers for each table
+ * row.
  */
 #include "base/transpose.h"
 #include "content/lookup.h"

@@ -1,7 +1,7 @@
 /* tupe.c -- TUPE (Ke et al. 2021, equation 7), a bias that is a product:   b_ij = pos_q_i . pos_k_j / sqrt(2 width)
  *
- * Column 0 may be reset to any_to_cls, and then row 0 to cls_to_any. The bias is added after the cap, by row and column,
- * whatever the positions are. The product takes CONTENT_PIECE channels at a time.
+ * Column 0 may be reset to any_to_cls, and then row 0 to cls_to_any. The bias is added after the cap, by row and
+ * column, whatever the positions are. The product takes CONTENT_PIECE channels at a time.
  */
 #include "base/transpose.h"
 #include "content/lookup.h"

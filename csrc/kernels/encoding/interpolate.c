@@ -2,8 +2,8 @@
  *
  *     out_i = (1 - f) p_w + f p_(w + 1),   w + f = i (r - 1) / (n - 1)
  *
- * w and f come from integers, so that a row that falls on a row of the table is that row, bit for bit. One unit is a row
- * of `out`.
+ * w and f come from integers, so that a row that falls on a row of the table is that row, bit for bit. One unit is a
+ * row of `out`.
  */
 #include "base/layout.h"
 #include "base/row.h"

@@ -4,8 +4,8 @@
  *     scores   s[j][lane]  = sum_d k[j][d] q[d][lane] (+ bias)      m[lane] = max(m[lane], s[j][lane])
  *     values   o[d][lane]  = o[d][lane] alpha[lane] + sum_j v[j][d] p[j][lane]
  *
- * A panel is one vector of lanes or two. Each lane sums in the order of d or j, whatever the panel, the row block or its
- * neighbours are: that makes a query's result independent of everything else in the call.
+ * A panel is one vector of lanes or two. Each lane sums in the order of d or j, whatever the panel, the row block or
+ * its neighbours are: that makes a query's result independent of everything else in the call.
  */
 #ifndef PE_GEMM_H
 #define PE_GEMM_H
@@ -35,8 +35,8 @@ INLINE void accumulate(vec acc[SUMS], int rows, int cols, const char *a, idx a_r
     }
 }
 
-/* Cut rows from <= j < to into blocks of as many rows as the registers hold sums for. What is left over is cut into blocks
- * of 8, 4, 2 and 1 rows: a padded block would read rows that are not there. The number of rows is a constant in each
+/* Cut rows from <= j < to into blocks of as many rows as the registers hold sums for. The rest is cut into blocks of 8,
+ * 4, 2 and 1 rows: a padded block would read rows that are not there. The number of rows is a constant in each
  * call of `block`, so that its sums are in registers. */
 INLINE void in_row_blocks(void (*block)(int rows, int cols, const void *w, int j), int cols, const void *w, int from,
                           int to)

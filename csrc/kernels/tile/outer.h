@@ -26,7 +26,7 @@ INLINE int strip_width(int channels, int first) { return channels - first <= LAN
 /* The channels and those that fill up the last vector */
 INLINE int strips_width(int channels) { return (channels + LANES - 1) / LANES * LANES; }
 
-/* All channels of rows from <= j < to; x are strips with room for `strip_lanes` lanes. */
+/* All channels of rows from <= j < to; x are strips of `strip_lanes` lanes. */
 void FN(add_outer)(const pe_span *span, int spans, const real *x, int strip_lanes, int channels, int from, int to,
                    real *o, idx o_step);
 /* The panels of a block, whose weights w lie as its scores do; all of them have rows from <= j < to. */

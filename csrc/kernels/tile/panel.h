@@ -23,10 +23,9 @@ const char *FN(tile_rows)(const char *data, idx *step, pe_storage storage, int n
  * of every lane, and 0 * NaN is NaN also for a lane that may not see it; nonfinite numbers are added afterwards, to the
  * lanes that see them. */
 const char *FN(finite_rows)(const char *data, idx *step, pe_storage storage, int n, int width, real *copy);
-/* Rows of an operand that has one for each query, on the lanes of panel after panel, times scale; `copy` has room for a
- * tile. */
+/* Rows of an operand of the queries on the lanes of panel after panel, times scale; `copy` holds a tile. */
 void FN(pack_queries)(const pe_query_block *u, int operand, int n, real scale, real *copy, real *out);
-/* The way back, to an output: scale x / divisor. Returns whether all of it is finite. */
+/* The inverse, to an output: scale x / divisor. Returns whether all of it is finite. */
 int FN(unpack_queries)(const pe_query_block *u, int operand, int n, const real *x, real scale, const real *divisor,
                        real *copy);
 

@@ -19,7 +19,7 @@ static void range_of(const double *x, int n, double *low, double *high)
     }
 }
 
-/* Whether positions are integers that grow by one, and so small that every difference is exact. */
+/* Return whether positions are integers that grow by one, and so small that every difference is exact. */
 static int count_up(const double *x, int n)
 {
     if (!(fabs_(x[0]) < 0x1p51) || (double)(int64_t)x[0] != x[0])
@@ -125,7 +125,7 @@ void FN(query_block)(pe_query_block *q, const pe_call *call, idx unit)
 
 /* ---- a tile of keys ---- */
 
-/* How many of n bytes are not 0. The dense case has a loop of its own, which the compiler vectorises. */
+/* Count the bytes that are not 0. Contiguous bytes have a loop of their own, which the compiler vectorises. */
 static int count_true(const char *row, idx step, int n)
 {
     int count = 0;
@@ -230,7 +230,7 @@ static void fill_window(pe_key_tile *k, const pe_query_block *q)
     k->has_window = 1;
 }
 
-/* The same for other positions, pair by pair, as many keys at a time as relative_bias has room for. */
+/* The same for other positions, pair by pair, as many keys at a time as TILE_RELS holds. */
 static void fill_pairs(pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from, int to)
 {
     const int width = p->width, chunk = TILE_RELS / width;

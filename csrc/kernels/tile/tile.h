@@ -1,5 +1,5 @@
-/* tile.h -- one block of queries against one tile of keys, without the products: which pairs see each other, and what
- * position operators add to their scores.
+/* tile.h -- one block of queries against one tile of keys, without the products: which pairs see each other, and the
+ * numbers that position operators add to their scores.
  *
  *     pe_query_block   one head of one row of the batch, and up to BLOCK_M queries, cut into panels of SIMD lanes
  *     pe_key_tile      up to BLOCK_N keys; tiles begin at multiples of BLOCK_N for every query
@@ -18,7 +18,7 @@
 
 /* BLOCK_N: 96 keys in float, 48 in double, so that a tile's scores fit the caches alike. Against 96 keys, 48 take 1.02x
  * the time; 144 and 192 save 1 % and need more memory.
- * TILE_RELS: room for the distances of a tile, n + BLOCK_M - 1 of them where positions count up by one. */
+ * TILE_RELS: most distances of a tile, n + BLOCK_M - 1 of them where positions count up by one. */
 enum { BLOCK_N = 384 / (int)sizeof(real), PANEL_LANES = 2 * LANES, TILE_RELS = BLOCK_N + BLOCK_M };
 enum { PANELS = BLOCK_M / PANEL_LANES }; /* at most, in a block */
 
@@ -41,7 +41,7 @@ typedef struct {
     pe_row row;
     idx head, kv_head, first;
     int lanes, panels, width;    /* width: the lanes and those that fill up the last panel */
-    int has_relative, has_pairs; /* whether an operator reads distances or diagonals; pairs */
+    int has_relative, has_pairs; /* nonzero if an operator reads distances or diagonals; pairs */
     pe_positions position;
     int64_t segment_low, segment_high;
     pe_panel panel[PANELS];
