@@ -73,6 +73,10 @@ static void window_rows(const pe_call *call, char *data, const pe_array *array, 
 /* Copy n numbers as CHANNELS reals, the rest 0. */
 static void copy_padded(const char *from, pe_storage storage, idx n, real *to)
 {
+    if (n == CHANNELS && storage == PE_STORAGE) { /* a copy of constant length is a few vectors, not a loop */
+        memcpy(to, from, CHANNELS * sizeof *to);
+        return;
+    }
     row_load(from, storage, n, to);
     memset(to + n, 0, (size_t)(CHANNELS - n) * sizeof *to);
 }
