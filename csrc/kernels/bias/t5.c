@@ -44,8 +44,7 @@ static void buckets_of(const pe_array *array, const idx *dim, const double *rest
     const double most = reach;
     SIMD
     for (int j = 0; j < n; j++) {
-        const double low = rel[j] < -most ? -most : rel[j], near = low > most ? most : low;
-        bucket[j] = lookup[(int)near + reach];
+        bucket[j] = lookup[(int)clamp_(rel[j], most) + reach];
     }
     if (D(O) > 0) {
         for (int j = 0; j < n; j++)

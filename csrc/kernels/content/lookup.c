@@ -8,8 +8,7 @@
 /* The row index is clamped to the table, so that a bad map cannot read out of bounds. */
 INLINE int row_of(const int64_t *map, int reach, int64_t rows, double rel)
 {
-    const double inside = rel < -reach ? -reach : rel > reach ? reach : rel;
-    const int64_t row = map[(int)inside + reach]; /* the conversion cuts towards zero */
+    const int64_t row = map[(int)clamp_(rel, reach) + reach]; /* the conversion cuts towards zero */
     return (int)(row < 0 ? 0 : row < rows ? row : rows - 1);
 }
 
