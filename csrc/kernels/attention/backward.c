@@ -80,7 +80,7 @@ INLINE void differentiate_lanes(int width, real *restrict s, real *restrict dp, 
     for (int j = 0; j < n; j++, s += width, dp += width) {
         SIMD
         for (int l = 0; l < width; l++) {
-            const real x = exp2_((s[l] - lse[l]) * LOG2_E), p = s[l] == MASKED ? 0 : x;
+            const real x = exp2_or_inf((s[l] - lse[l]) * LOG2_E), p = s[l] == MASKED ? 0 : x;
             s[l] = p;
             dp[l] = p == 0 ? 0 : p * (dp[l] - delta[l]);
         }
