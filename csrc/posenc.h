@@ -53,8 +53,9 @@ struct pe_call {
 
 /* A block's number and the memory of the thread that runs it */
 typedef struct {
-    void *scratch; /* as many bytes as `scratch` of the kernel returns, 64-byte aligned */
-    idx block;     /* summed outputs have partial sums for each block */
+    void *scratch;  /* as many bytes as `scratch` of the kernel returns, 64-byte aligned */
+    idx block;      /* summed outputs have partial sums for each block */
+    idx last_cache; /* bytes that the last-level cache holds */
 } pe_work;
 
 /* One row of ops.def in one variant */

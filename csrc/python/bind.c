@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "runtime/dispatch.h"
+#include "runtime/float_state.h"
 #include "runtime/pool.h"
 
 /* The state of one call: lengths that its operands agree on so far, and copies that live as long as the call. */
@@ -431,9 +432,12 @@ static int fill_call(const pe_table *table, const pe_signature *row, PyObject *c
 
 /* ---- running ---- */
 
-/* The calling thread looks for Ctrl-C: between blocks, and inside long ones when the kernel asks. */
+/* Signals reach the main thread, which looks for them between blocks, and inside long ones when the kernel asks. Another
+ * thread must not ask for the interpreter's lock in the middle of a call: when the interpreter ends, the request ends the
+ * thread, while workers still use what is on its stack. */
 typedef struct {
     PyThreadState *released;
+    pe_float_state callers_floats;
     double next_look;
     int interrupted;
 } watch;
@@ -447,6 +451,19 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static PyObject *main_thread; /* threading.main_thread; after a fork it returns the thread that forked */
+
+/* Whether this thread is the main thread; -1 with an exception */
+static int is_main_thread(void)
+{
+    PyObject *thread = PyObject_CallObject(main_thread, NULL);
+    PyObject *ident = thread ? PyObject_GetAttrString(thread, "ident") : NULL;
+    const unsigned long number = ident ? PyLong_AsUnsignedLong(ident) : 0;
+    Py_XDECREF(thread);
+    Py_XDECREF(ident);
+    return PyErr_Occurred() ? -1 : number == PyThread_get_thread_ident();
+}
+
 static int interrupted(const pe_call *call)
 {
     watch *w = call->watch;
@@ -456,9 +473,13 @@ static int interrupted(const pe_call *call)
     if (wait > 0 && wait <= look_period) /* longer: the clock was set back */
         return 0;
     w->next_look = now + look_period;
+    const pe_float_state kernels_floats = pe_float_get();
+    pe_float_set(w->callers_floats);
     PyEval_RestoreThread(w->released);
     w->interrupted = PyErr_CheckSignals() < 0;
     w->released = PyEval_SaveThread();
+    w->callers_floats = pe_float_get();
+    pe_float_set(kernels_floats);
     return w->interrupted;
 }
 
@@ -522,11 +543,16 @@ static int run(const agreement *a, const pe_signature *row, pe_call *call)
     job.block = units_of_block(&job, row->is_summed);
     job.scratch = job.kernel->scratch(call->dim, call->par);
 
-    watch w = {NULL, 0, 0};
+    job.flush = row->has_terms;
+    watch w = {0};
     const int release = job.ns * (double)job.units > worth_releasing_ns;
     if (release) {
-        call->stop = interrupted;
+        const int is_main = is_main_thread();
+        if (is_main < 0)
+            return -1;
+        call->stop = is_main ? interrupted : NULL;
         call->watch = &w;
+        w.callers_floats = pe_float_get();
         w.next_look = seconds() + look_period;
         w.released = PyEval_SaveThread();
     }
@@ -535,6 +561,11 @@ static int run(const agreement *a, const pe_signature *row, pe_call *call)
         PyEval_RestoreThread(w.released);
     if (status == PE_NO_MEMORY)
         PyErr_NoMemory();
+    if (status == PE_FORKED)
+        PyErr_Format(PyExc_RuntimeError,
+                     "%s: the process was forked during the call, and its threads are in the parent; "
+                     "expected no fork in a signal handler",
+                     a->function);
     return status == PE_DONE ? 0 : -1;
 }
 
@@ -563,5 +594,9 @@ PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize
 int pe_bind_init(void)
 {
     import_array1(-1);
-    return 0;
+    PyObject *threading = PyImport_ImportModule("threading");
+    Py_CLEAR(main_thread);
+    main_thread = threading ? PyObject_GetAttrString(threading, "main_thread") : NULL;
+    Py_XDECREF(threading);
+    return main_thread ? 0 : -1;
 }

@@ -21,6 +21,7 @@ typedef struct {
     int op, noperands, nparams;
     int is_operator; /* attention takes it in `bias` */
     int is_summed;   /* an output is summed over all rows */
+    int has_terms;   /* an operand is a tuple of operators of attention */
     int first_axis;  /* first entry of dim that the row reads: a row without capital axes begins at 'a' */
     pe_operand operand[PE_ARRAYS];
 } pe_signature;

@@ -68,9 +68,13 @@ int pe_isa(void)
 {
     int isa = atomic_load_explicit(&active, memory_order_relaxed);
     if (isa < 0) {
-        for (isa = VARIANTS - 1; !pe_isa_usable(isa); isa--)
-            continue;
-        atomic_store(&active, isa);
+        int best = VARIANTS - 1;
+        while (!pe_isa_usable(best))
+            best--;
+        /* Another thread may have chosen a variant meanwhile; its choice stays. */
+        isa = -1;
+        if (atomic_compare_exchange_strong(&active, &isa, best))
+            isa = best;
     }
     return isa;
 }

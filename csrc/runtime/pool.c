@@ -7,6 +7,8 @@
  */
 #define _POSIX_C_SOURCE 200809L /* otherwise -std=c11 hides threads and signals */
 #include "runtime/pool.h"
+#include "runtime/cache.h"
+#include "runtime/float_state.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -91,6 +93,7 @@ static struct {
 } pool = {.lock = MUTEX_INIT, .wake = COND_INIT, .idle = COND_INIT};
 
 static atomic_int threads = 1;
+static atomic_int forks; /* of this process's ancestors */
 
 /* ---- scratch, kept between calls: the page faults of fresh 100 KB cost as much as several tiles ---- */
 
@@ -146,7 +149,9 @@ static void run_blocks(shared_job *s, const pe_call *call)
     char *memory = size <= ON_STACK ? stack : scratch_take(&size);
     if (!memory)
         return;
-    pe_work work = {.scratch = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN};
+    pe_work work = {.scratch = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN, .last_cache = pe_last_cache()};
+    const pe_float_state callers = pe_float_get();
+    pe_float_set(job->flush ? PE_FLOAT_FLUSHING : PE_FLOAT_NEAREST);
     while (!atomic_load_explicit(&s->stopped, memory_order_relaxed)) {
         work.block = atomic_fetch_add(&s->next_block, 1);
         if (work.block >= s->blocks)
@@ -156,6 +161,7 @@ static void run_blocks(shared_job *s, const pe_call *call)
         if (call->stop && call->stop(call))
             atomic_store(&s->stopped, 1);
     }
+    pe_float_set(callers);
     if (memory != stack)
         scratch_give(memory, size);
 }
@@ -227,8 +233,10 @@ static void withdraw(shared_job *s)
     unlock(&pool.lock);
 }
 
+/* A handler of signals may fork this process during the call. The blocks that the workers had taken are lost in the child. */
 int pe_run(const pe_job *job)
 {
+    const int forks_before = atomic_load(&forks);
     shared_job s = {.job = job, .blocks = BLOCKS(job->units, job->block)};
     const int most = atomic_load(&threads);
     const int wanted = (int)(s.blocks < most ? s.blocks : most) - 1;
@@ -238,6 +246,8 @@ int pe_run(const pe_job *job)
     run_blocks(&s, job->call);
     if (helped)
         withdraw(&s);
+    if (helped && atomic_load(&forks) != forks_before)
+        return PE_FORKED;
     if (atomic_load(&s.stopped))
         return PE_STOPPED;
     return atomic_load(&s.next_block) < s.blocks ? PE_NO_MEMORY : PE_DONE;
@@ -253,6 +263,7 @@ static void forget_workers(void)
     pool.wake = pool.idle = (cond)COND_INIT;
     pool.job = NULL;
     pool.busy = pool.workers = pool.wanted = pool.running = 0;
+    atomic_fetch_add(&forks, 1);
 }
 #endif
 

@@ -10,9 +10,10 @@ typedef struct {
     idx units, block; /* block: units of a work item; it must not depend on the number of threads */
     double ns;        /* rough time of a unit */
     size_t scratch;   /* bytes per thread */
+    int flush;        /* whether subnormal numbers are 0 in the kernel */
 } pe_job;
 
-enum { PE_DONE, PE_STOPPED, PE_NO_MEMORY };
+enum { PE_DONE, PE_STOPPED, PE_NO_MEMORY, PE_FORKED };
 
 int pe_pool_init(void); /* before any call: prepares for forks */
 int pe_run(const pe_job *job);

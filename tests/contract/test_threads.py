@@ -1,6 +1,7 @@
 """Threads, forks and Ctrl-C: results have the same bits on any number of threads, and nothing hangs."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -171,6 +172,9 @@ LONG = {
     "gradient of a shared matrix": (
         "q = np.ones((1 << 13, 1 << 12, 1), np.float32); bias = posenc.dense(np.zeros((1 << 12, 1 << 12)))",
         "posenc.attention_vjp(q, q, q, q, out=q, lse=q[..., 0], bias=bias)"),
+    "no channels": ("q = np.ones((1, 1, 0)); k = np.ones((1, 1 << 40, 0))", "posenc.attention(q, k, k)"),
+    "one frequency": ("out = np.empty((1 << 24, 2), np.float32)",
+                      "[posenc.sinusoidal(1 << 24, 2, out=out) for _ in range(10000)]"),
     "sinusoidal": ("out = np.empty((1 << 16, 1 << 10))",
                    "[posenc.sinusoidal(1 << 16, 1 << 10, out=out) for _ in range(10000)]"),
     "floater": ("w1 = np.ones((512, 513)); b = np.ones(512); p0 = np.zeros((40, 512))",
@@ -215,3 +219,87 @@ def test_fork_before_the_first_pooled_call():
     """
     run = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
     assert subprocess.run(run, capture_output=True, text=True, timeout=60).stdout == "done\n"
+
+
+DAEMON = """
+import threading, time
+import numpy as np
+import posenc
+posenc.set_num_threads(2)
+q = np.zeros((64, 65536, 16), np.float32)
+def work():
+    while True:
+        posenc.attention(q, q, q)
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.45)  # the thread is in the middle of a call
+print("end")
+"""
+
+
+def test_daemon_thread_in_a_call_when_the_interpreter_ends(run_python):
+    """A thread that is not the main one never asks for the interpreter's lock while workers share its call."""
+    done = run_python(DAEMON)
+    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+
+
+FORK_IN_HANDLER = """
+import os, signal, threading
+import numpy as np
+import posenc
+posenc.set_num_threads(3)
+q = np.random.default_rng(0).standard_normal((8, 8192, 64), dtype=np.float32)
+wanted = posenc.attention(q[:, :512], q, q)
+children = []
+signal.signal(signal.SIGALRM, lambda *_: children.append(os.fork()))
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+try:
+    posenc.attention(q, q, q)
+    assert children and children[0], "the child returned without its workers"
+except RuntimeError as error:
+    assert children == [0] and "forked during the call" in str(error), error
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    os._exit(0 if np.array_equal(posenc.attention(q[:, :512], q, q), wanted) else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this platform has no timers that send signals")
+def test_fork_in_a_signal_handler_during_a_call(run_python):
+    """The parent's call is right. The child, which has none of the workers, gets an error instead of a wrong result."""
+    done = run_python(FORK_IN_HANDLER)
+    assert done.stdout == "0\n", done.stdout + done.stderr
+
+
+NAN_POSITIONS = """
+import threading
+import numpy as np
+import posenc
+n, d = 512, 16
+positions = np.arange(n, dtype=float)
+q = np.ones((2, n, d), np.float32)
+rows = np.ones((2 * 16 + 1, d), np.float32)
+biases = [{biases}]
+going = [True]
+def write():
+    while going[0]:
+        positions[1::7] = np.nan
+        positions[1::7] = 1.5
+writer = threading.Thread(target=write)
+writer.start()
+for _ in range(60):
+    for bias in biases:
+        try:
+            posenc.attention(q, q, q, bias=bias, q_positions=positions, k_positions=positions)
+        except ValueError:
+            pass  # the check at the beginning of the call met a NaN
+going[0] = False
+writer.join()
+print("done")
+"""
+
+
+def test_positions_that_become_nan_during_a_call(run_python):
+    """Another thread may write to the caller's positions at any time. Its numbers must not become addresses."""
+    biases = "posenc.t5(np.ones((32, 2))), posenc.shaw(rows), posenc.alibi(np.ones(2))"
+    done = run_python(NAN_POSITIONS.format(biases=biases))
+    assert done.stdout == "done\n", done.stderr

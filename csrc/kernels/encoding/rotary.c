@@ -79,11 +79,10 @@ LAYOUT(rope)
 
 /* Whether to write `out` past the caches. A plain store first reads the line that it is about to fill, and evicts
  * others. Streaming is faster if the caller passed `out` (on fresh pages it is slower), if out is not x, if it is one
- * run of rows, and if it is larger than what a last-level cache keeps. In half precision the conversion takes longer
+ * run of rows, and if it is larger than the last-level cache. In half precision the conversion takes longer
  * than memory, and the copy of the row would cost more than streaming saves. */
-static int worth_streaming(const pe_call *call, const pe_array *x, const pe_array *out)
+static int worth_streaming(const pe_call *call, const pe_work *work, const pe_array *x, const pe_array *out)
 {
-    enum { LARGE = 32 << 20 };
     idx run = call->D(d) * storage_size(out->storage);
     if (!PE_STREAMS || call->par[CALLER_OUT] == 0 || x->data == out->data || out->storage != PE_STORAGE)
         return 0;
@@ -92,7 +91,7 @@ static int worth_streaming(const pe_call *call, const pe_array *x, const pe_arra
             return 0;
         run *= call->shape[a];
     }
-    return run >= LARGE;
+    return run > work->last_cache;
 }
 
 /* Operands: x(d), then table(t) = [cos | sin] or, if they are separate, cos(e) and sin(e), then out(d). */
@@ -106,7 +105,7 @@ INLINE void rope_rows(const pe_call *call, idx begin, idx end, const pe_work *wo
     const pe_array *a = call->array;
     const idx size = storage_size(a[X].storage);
     const rope_pieces piece = rope_begin(call, work);
-    const int stream = worth_streaming(call, &a[X], &a[result]);
+    const int stream = worth_streaming(call, work, &a[X], &a[result]);
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         const char *x = row.data[X];
         char *out = stream ? piece.streamed : row.data[result];

@@ -1,0 +1,42 @@
+/* float_state.h -- the register that controls a thread's floating-point arithmetic.
+ *
+ * Kernels run in a state of their own: they round to nearest and never trap, whatever the caller's state is. So results do
+ * not depend on the thread that computed a block. Rows with operators of attention also flush subnormal numbers to 0,
+ * because weights of far keys underflow, and one instruction that meets a subnormal number takes some hundred cycles on
+ * many CPUs. The state is set around the kernels only. Python code, signal handlers included, never sees it.
+ */
+#ifndef PE_FLOAT_STATE_H
+#define PE_FLOAT_STATE_H
+
+#include <stdint.h>
+
+typedef uint64_t pe_float_state;
+
+#if defined(__SSE2__) || defined(_M_X64)
+#include <xmmintrin.h>
+static inline pe_float_state pe_float_get(void) { return _mm_getcsr(); }
+static inline void pe_float_set(pe_float_state state) { _mm_setcsr((unsigned)state); }
+/* All exceptions are masked. FLUSH_INPUTS | FLUSH_RESULTS: subnormal operands and subnormal results are 0. */
+enum { PE_FLOAT_NEAREST = 0x1f80, FLUSH_INPUTS = 0x40, FLUSH_RESULTS = 0x8000 };
+enum { PE_FLOAT_FLUSHING = PE_FLOAT_NEAREST | FLUSH_INPUTS | FLUSH_RESULTS };
+#elif defined(__aarch64__)
+static inline pe_float_state pe_float_get(void)
+{
+    pe_float_state state;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(state));
+    return state;
+}
+static inline void pe_float_set(pe_float_state state) { __asm__ volatile("msr fpcr, %0" : : "r"(state) : "memory"); }
+enum { PE_FLOAT_NEAREST = 0, PE_FLOAT_FLUSHING = 1 << 24 };
+#elif defined(_M_ARM64)
+#include <intrin.h>
+static inline pe_float_state pe_float_get(void) { return (pe_float_state)_ReadStatusReg(ARM64_FPCR); }
+static inline void pe_float_set(pe_float_state state) { _WriteStatusReg(ARM64_FPCR, (__int64)state); }
+enum { PE_FLOAT_NEAREST = 0, PE_FLOAT_FLUSHING = 1 << 24 };
+#else /* such a machine, WebAssembly for one, has no such register, or C cannot reach it */
+static inline pe_float_state pe_float_get(void) { return 0; }
+static inline void pe_float_set(pe_float_state state) { (void)state; }
+enum { PE_FLOAT_NEAREST, PE_FLOAT_FLUSHING };
+#endif
+
+#endif
