@@ -14,13 +14,16 @@ static const struct {
 #include "ops.def"
 };
 
+/* A row costs this much even if it has no columns, and calls of many such rows must answer Ctrl-C too. */
+static const double least_ns = 10;
+
 void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns)
 {
     switch (op) {
-#define CALLABLE(name, signature, units_, ns_, scratch) \
-    case PE_##name:                                     \
-        *units = (units_);                              \
-        *ns = (double)(ns_);                            \
+#define CALLABLE(name, signature, units_, ns_, scratch)            \
+    case PE_##name:                                                \
+        *units = (units_);                                         \
+        *ns = (double)(ns_) > least_ns ? (double)(ns_) : least_ns; \
         break;
 #define TERM(name, fits, signature) CALLABLE(name, signature, FITS(fits, 0), 0, none)
 #include "ops.def"
@@ -80,6 +83,7 @@ static int read_signature(pe_signature *row)
             o->output = output;
             arrays += !o->in_tile;
             row->is_summed |= o->summed;
+            row->has_terms |= o->type == 'o';
             row->is_operator |= o->output && o->in_tile;
             row->first_axis = o->in_tile ? 0 : row->first_axis;
         }
