@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -52,11 +53,12 @@ class FoxBias(PairBias[FoxArrays]):
         """b_ij = C[query i] - C[key j], so d C[query i] += sum_j dS_ij and d C[key j] -= sum_i dS_ij."""
         shape = self.arrays.log_forget.shape
         d_cumulative = np.zeros((*reductions.rows.shape[:-1], shape[-1]))
-        table = d_cumulative.reshape(-1, shape[-1])  # one row per head of each batch row
-        row = np.arange(len(table))[:, None]
+        count = prod(d_cumulative.shape[:-1])
+        table = d_cumulative.reshape(count, shape[-1])  # one row per head of each batch row
+        row = np.arange(count)[:, None]
         for at, part in zip(positions.as_arrays(), (reductions.rows, -reductions.columns), strict=True):
             column = np.broadcast_to(np.expand_dims(at, -2), part.shape)  # all heads have the same positions
-            np.add.at(table, (row, column.reshape(len(table), -1)), part.reshape(len(table), -1))
+            np.add.at(table, (row, column.reshape(count, part.shape[-1])), part.reshape(count, part.shape[-1]))
         return self._operands_vjp((unbroadcast(d_cumulative, shape, F64),))
 
 

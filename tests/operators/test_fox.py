@@ -63,3 +63,15 @@ def test_more_queries_than_keys_have_no_position_before_the_first(rng):
     with pytest.raises(IndexError, match="attention: q_positions has -2; expected 0 to 8"):
         posenc.attention(q, k, k, bias=posenc.fox(GATES), align="end")
     assert posenc.attention(q, k, k, bias=posenc.fox(GATES), align="start").shape == q.shape
+
+
+@pytest.mark.parametrize(("batch", "length"), [((0,), 9), ((0, 2), 9), ((2, 0), 9), ((3,), 0), ((), 0)], ids=str)
+def test_gradient_without_rows_or_positions(batch, length):
+    """An empty batch and gates of no position have a gradient: zeros in the shape of the gates."""
+    q = np.ones((*batch, 2, length, 4))
+    for leading in {(), batch, (1,) * len(batch)}:
+        gates = posenc.fox(np.full((*leading, 2, length), -0.5))
+        d = posenc.attention_vjp(q, q, q, q, out=q, lse=q[..., 0], bias=gates, causal=True)
+        assert d.bias[0].log_forget.shape == (*leading, 2, length)
+        assert not d.bias[0].log_forget.any()
+        assert d.q.shape == q.shape
