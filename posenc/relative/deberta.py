@@ -169,7 +169,7 @@ def _bucket_rows(last: int, buckets: int | None, max_position: int | None) -> Ar
     (r / mid)**(mid - 1) <= ((max_position - 1) / mid)**s. The result is empty if B exceeds 2**20.
     """
     if buckets is None or max_position is None:
-        return np.clip(np.arange(last, -last - 1, -1, dtype=I64) + last, 0, 2 * last - 1)
+        return _read_only(np.clip(np.arange(last, -last - 1, -1, dtype=I64) + last, 0, 2 * last - 1))
     mid = buckets // 2
     ends = list(range(mid + 1))  # ends[b]: the largest distance of bucket b
     while ends[-1] < _FARTHEST and len(ends) <= last and mid > 1:
@@ -185,6 +185,9 @@ def _bucket_rows(last: int, buckets: int | None, max_position: int | None) -> Ar
     bound = ends[-1] + (mid > 1)  # with mid = 1 the last bucket never ends
     bucket = np.searchsorted(ends, np.arange(bound + 1))
     signed = np.concatenate([bucket[:0:-1], -bucket])  # of i - j = -rel
-    rows: Array = np.clip(signed.astype(I64) + last, 0, 2 * last - 1)
+    return _read_only(np.clip(signed.astype(I64) + last, 0, 2 * last - 1))
+
+
+def _read_only(rows: Array) -> Array:
     rows.flags.writeable = False
     return rows

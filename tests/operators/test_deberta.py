@@ -56,3 +56,11 @@ def test_deberta_clips_the_row_and_not_the_distance():
     q = np.ones((1, 6, 1))
     rows = bias.logits(q, q[:, :1], q_positions=[511, 512, 2000, -511, -512, -(2**40)], k_positions=[0])[0, :, 0]
     assert rows.tolist() == [511, 511, 511, 1, 0, 0]
+
+
+@pytest.mark.parametrize("options", [{}, {"buckets": 4, "max_position": 8}, {"p2c_index": "paper"}], ids=str)
+def test_rows_from_the_cache_are_read_only(options):
+    """Operators of one size share the rows of their distances."""
+    rows = posenc.deberta(*np.ones((2, 1, 8, 2)), **options)._operands[2:]
+    assert len(rows) == 2
+    assert not any(array.flags.writeable for array in rows)
