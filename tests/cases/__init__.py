@@ -210,10 +210,14 @@ class Case:
             for a, e, d in zip(allowed, expected, stored, strict=True)
         )
 
+    def gradient(self, grads: Results, arguments: Arguments) -> Any:
+        """The NamedTuple that the vjp of posenc returns."""
+        grad = grads[0] if len(grads) == 1 else tuple(grads)
+        return getattr(import_module(self.module), f"{self.function}_vjp")(grad=grad, **arguments)
+
     def vjp(self, grads: Results, arguments: Arguments) -> dict[str, np.ndarray]:
         """The gradients of posenc by field."""
-        grad = grads[0] if len(grads) == 1 else tuple(grads)
-        return getattr(import_module(self.module), f"{self.function}_vjp")(grad=grad, **arguments)._asdict()
+        return self.gradient(grads, arguments)._asdict()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

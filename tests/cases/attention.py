@@ -27,12 +27,16 @@ class AttentionCase(Case):
     def call(self, arguments, **options):
         return super().call(self.with_operators(arguments), **options)
 
-    def vjp(self, grads, arguments):
-        """Gradients from the out and lse of posenc; those of operators have names like "bias 0 slopes"."""
+    def gradient(self, grads, arguments):
+        """Gradients from the out and lse of posenc."""
         arguments = {**self.with_operators(arguments), "return_lse": True}
         out, lse = posenc.attention(**arguments)
         del arguments["return_lse"]
-        found = posenc.attention_vjp(*grads[:1], **arguments, out=out, lse=lse, grad_lse=(*grads, None)[1])._asdict()
+        return posenc.attention_vjp(*grads[:1], **arguments, out=out, lse=lse, grad_lse=(*grads, None)[1])
+
+    def vjp(self, grads, arguments):
+        """Gradients by name; those of operators have names like "bias 0 slopes"."""
+        found = self.gradient(grads, arguments)._asdict()
         biases = found.pop("bias")
         nested = {f"bias {i} {name}": g for i, one in enumerate(biases) for name, g in one._asdict().items()}
         for name in [name for name, g in nested.items() if hasattr(g, "_asdict")]:

@@ -35,10 +35,10 @@ class BiasCase(Case):
         selected = {k: v for k, v in arguments.items() if k in OF_METHOD}
         return (getattr(self.bias(arguments), self.method)(**selected, **options),)
 
-    def vjp(self, grads, arguments):
+    def gradient(self, grads, arguments):
         options = {k: v for k, v in arguments.items() if k in OF_METHOD}
         vjp = "vjp" if self.method == "matrix" else "logits_vjp"
-        return getattr(self.bias(arguments), vjp)(grads[0], **options)._asdict()
+        return getattr(self.bias(arguments), vjp)(grads[0], **options)
 
     def values(self, q_positions, k_positions, **arguments):
         """The numbers that the oracle of attention adds to the logits."""

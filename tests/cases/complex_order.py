@@ -26,10 +26,10 @@ class PairCase(Case):
     def result_dtypes(self, dtype, count):
         return (working(dtype),) * count
 
-    def vjp(self, grads, arguments):
+    def gradient(self, grads, arguments):
         real = F64 if grads[0].dtype == F64 else np.dtype(np.float32)
         grad = np.ascontiguousarray(grads[0], real)
-        return posenc.complex_order_vjp(grad[..., 0] + 1j * grad[..., 1], **arguments)._asdict()
+        return posenc.complex_order_vjp(grad[..., 0] + 1j * grad[..., 1], **arguments)
 
 
 def complex_order(amplitude, frequency, positions, *, phase=None):

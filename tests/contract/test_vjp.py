@@ -1,5 +1,7 @@
 """Every gradient of every vjp against central differences of the oracle."""
 
+import pickle
+
 import numpy as np
 import pytest
 from cases import CASES, DTYPES, get_path
@@ -73,6 +75,16 @@ def test_deterministic(case):
     grads = cotangents(case, arguments)
     first, second = case.vjp(grads, arguments), case.vjp(grads, arguments)
     assert all(same_bits(first[name], second[name]) for name in case.gradients)
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_pickled(case):
+    """A process of a pool sends its gradients back by pickle, those of operators inside attention too."""
+    arguments = case.arguments(3)
+    gradient = case.gradient(cotangents(case, arguments), arguments)
+    again = pickle.loads(pickle.dumps(gradient))
+    assert type(again) is type(gradient)
+    assert repr(again) == repr(gradient)
 
 
 @pytest.mark.parametrize("case", ROWS)

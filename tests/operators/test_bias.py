@@ -122,6 +122,8 @@ def test_pickled_and_shown(name):
     bias = OBJECTS[name]
     again = pickle.loads(pickle.dumps(bias))
     assert again.options == bias.options
+    assert repr(pickle.loads(pickle.dumps(bias.arrays))) == repr(bias.arrays)
+    assert pickle.loads(pickle.dumps(bias.vjp(np.ones((2, 6, 6)), 6)))._fields == bias.arrays._fields
     assert same_bits(np.array(again.matrix(6)), np.array(bias.matrix(6)))
     assert repr(bias).startswith(f"<posenc.{name}: ")
     assert all(f"{option}={value}" in repr(bias) for option, value in bias.options.items())
