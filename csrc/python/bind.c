@@ -25,6 +25,7 @@
 typedef struct {
     const char *function;
     int has_real, is_double, nloops, ncopies;
+    int writes; /* an output has an element */
     double most_position, most_frequency; /* largest magnitudes */
     idx *dim;
     idx loops[PE_LOOPS]; /* right-aligned */
@@ -290,6 +291,7 @@ static int take_operand(agreement *a, const pe_operand *o, PyObject *object, pe_
     array = make_ready(a, o, array);
     if (!array || take_named_axes(a, o, array, out) < 0)
         return -1;
+    a->writes |= o->output && PyArray_SIZE(array) > 0;
     out->storage = (pe_storage)storage;
     if ((o->type == 'p' || o->finite) && check_numbers(a, o, array, out->storage) < 0)
         return -1;
@@ -538,7 +540,7 @@ static int run(const agreement *a, const pe_signature *row, pe_call *call)
         return wrong(PyExc_ValueError, a, "an array", "has lengths that do not fit; expected those of %s", row->text);
     for (int d = 0; d < call->nloops; d++)
         job.units *= call->shape[d];
-    if (job.units == 0 && !row->is_summed)
+    if (!a->writes || (job.units == 0 && !row->is_summed)) /* 2**56 rows without a column are no work */
         return 0;
     job.block = units_of_block(&job, row->is_summed);
     job.scratch = job.kernel->scratch(call->dim, call->par);
@@ -580,7 +582,7 @@ PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize
     a.function = PyUnicode_AsUTF8AndSize(args[0], NULL);
     if (!a.function)
         return NULL;
-    a.has_real = a.is_double = a.nloops = a.ncopies = 0;
+    a.has_real = a.is_double = a.nloops = a.ncopies = a.writes = 0;
     a.most_position = a.most_frequency = 0;
     a.dim = call.dim;
     const int status = fill_call(table, row, args + 1, &a, terms, &call) < 0 ? -1 : run(&a, row, &call);

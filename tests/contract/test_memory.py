@@ -206,3 +206,30 @@ def test_more_pairs_than_2_to_the_32(rng):
     some = slice(n - 10, n)
     part = posenc.attention(q[:, some], k[:, n - 20 :], v[:, n - 20 :], window=(3, 3), align="end")
     np.testing.assert_allclose(out[:, some], part, rtol=0, atol=2**-20)  # a softmax over 7 keys in float32, |v| < 8
+
+
+ROWS_OF_NOTHING = 2**56
+NOTHING = {
+    "merge": lambda x: posenc.merge(x, 1.0),
+    "concat": lambda x: posenc.merge(x, x, mode="concat"),
+    "digits": lambda x: posenc.digits(x, width=3)[..., 0],
+    "conv_position": lambda x: posenc.conv_position(x, np.zeros((0, 3))),
+}
+
+
+@pytest.mark.parametrize("kind", NOTHING)
+def test_rows_without_columns_take_no_time(kind):
+    """NumPy has arrays of 2**56 rows that need no memory. A scan of their rows would take a year."""
+    x = np.zeros((1, ROWS_OF_NOTHING, 0))
+    assert NOTHING[kind](x).shape == x.shape
+
+
+@pytest.mark.parametrize("argument", ["q", "k"])
+def test_more_keys_than_positions_are_refused(argument):
+    """Positions end at 2**53, and so does the number of queries or keys without channels."""
+    few, many = np.zeros((1, 2, 0)), np.zeros((1, ROWS_OF_NOTHING, 0))
+    operands = (many, few, few) if argument == "q" else (few, many, many)
+    with pytest.raises(
+        ValueError, match=rf"^attention: {argument} has sequence axis {2**56}; expected at most 2\*\*53"
+    ):
+        posenc.attention(*operands)
