@@ -80,12 +80,16 @@ def compute_dtype(data: Array) -> np.dtype[Any]:
 def as_array(function: str, argument: str, value: Any) -> Array:
     """Return whatever NumPy or DLPack can read as an array, without a copy where there is an array already."""
     if isinstance(value, np.ndarray):
+        if isinstance(value, np.ma.MaskedArray):  # np.asarray would ignore its mask
+            fail(TypeError, function, argument, "type MaskedArray", "an array without a mask, such as filled() returns")
         return np.asarray(value)
     try:
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
         return np.asarray(value)
-    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # the protocols call code of the user, which may raise anything
         raise TypeError(
             f"{function}: {argument} has type {type(value).__name__}; expected an array ({error})"
         ) from error

@@ -16,7 +16,7 @@ def _read_numbers(
     function: str, numbers: npt.ArrayLike, base: int, width: int
 ) -> tuple[npt.NDArray[np.int64], Float64 | None]:
     """Return the integer parts, whose 64 bits are unsigned, and the fractions, or None for integers."""
-    array = numbers if isinstance(numbers, np.ndarray) else as_array(function, "numbers", numbers)
+    array = as_array(function, "numbers", numbers)
     is_listed = isinstance(numbers, list | tuple | int)
     if is_listed and array.dtype.kind == "O" and all(type(n) is int for n in array.flat):  # integers beyond uint64
         fail(ValueError, function, "numbers", max(array.flat, key=abs), "less than 2**64")

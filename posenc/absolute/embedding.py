@@ -53,7 +53,7 @@ def read_table(function: str, table: npt.ArrayLike) -> Array:
 def _read_ids(function: str, positions: npt.ArrayLike, limit: int) -> Indices:
     """Return positions from 0 to limit - 1 as int64; an int n means 0 .. n-1."""
     expected = f"ids of at least 0 and below {limit}"
-    array = positions if isinstance(positions, np.ndarray) else as_array(function, "positions", positions)
+    array = as_array(function, "positions", positions)
     kind = array.dtype.kind
     if array.ndim == 0 and kind in "iu":
         if int(array) > limit:

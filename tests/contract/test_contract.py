@@ -164,6 +164,47 @@ def test_dlpack(case):
     assert all(same_bits(a, b) for a, b in zip(case.call(exported), case.call(arguments), strict=True))
 
 
+class Broken:
+    """An array of the user whose protocol fails."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __dlpack__(self, **options):
+        raise self.error
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+@pytest.mark.parametrize("error", [AttributeError, KeyError, AssertionError, ZeroDivisionError, RecursionError])
+@pytest.mark.parametrize("case", ROWS)
+def test_exceptions_of_a_protocol(case, error):
+    """They become a TypeError that names the argument, and are its cause."""
+    arguments = arguments_of(case)
+    for argument in [name for name, value in arguments.items() if isinstance(value, np.ndarray)]:
+        with pytest.raises(TypeError, match=rf": {argument} has type Broken; expected an array .*mine") as caught:
+            case.call({**arguments, argument: Broken(error("mine"))})
+        assert type(caught.value.__cause__) is error
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_other_exceptions_of_a_protocol_pass(error):
+    with pytest.raises(error, match="mine"):
+        posenc.merge(Broken(error("mine")), 1.0)
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_masked_arrays_are_refused(case):
+    """NumPy would drop the mask, and a masked number would be taken as it is."""
+    arguments = arguments_of(case)
+    for path in array_paths(arguments):
+        masked = np.ma.masked_array(get_path(arguments, path), mask=False)
+        with refused(case, TypeError):
+            case.call(set_path(arguments, path, masked))
+    assert case.call(arguments)
+
+
 @pytest.mark.parametrize("case", ROWS)
 def test_torch_tensors(case):
     torch = pytest.importorskip("torch", reason="torch is not installed: DLPack is tested with NumPy arrays only")
