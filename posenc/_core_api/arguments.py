@@ -275,7 +275,7 @@ def prepare_out(
     if out is None:
         array = np.empty(shape, dtype)
         return array, array
-    if not isinstance(out, np.ndarray):
+    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
         fail(TypeError, function, "out", f"type {type(out).__name__}", "a NumPy array")
     if out.dtype is not dtype and out.dtype != dtype:
         fail(TypeError, function, "out", f"dtype {out.dtype}", str(dtype))
@@ -286,6 +286,7 @@ def prepare_out(
         fail(ValueError, function, "out", "read-only memory", "a writeable array")
     if not (flags.carray or _is_kernel_writeable(out)):
         return out, np.empty(shape, dtype)
+    buffer = out if type(out) is np.ndarray else np.asarray(out)  # np.matrix, for one, has two axes in every shape
     owned = flags.owndata
     for array in inputs:
         # Two arrays that own their memory share none. This test costs a sixth of np.may_share_memory.
@@ -295,12 +296,12 @@ def prepare_out(
             continue
         if np.may_share_memory(out, array) and not (in_place and _is_same_view(array, out)):
             return out, np.empty(shape, dtype)
-    return out, out
+    return out, buffer
 
 
 def finish_out(out: Array, buffer: Array) -> Array:
     """Copy the kernel's result into `out` unless the kernel wrote there, and return `out`."""
-    if buffer is not out:
+    if buffer is not out and buffer.base is not out:
         out[...] = buffer
     return out
 

@@ -50,6 +50,32 @@ def test_out_of_any_layout(case, layout):
             assert all(same_bits(a, b) for a, b in zip(results, wanted, strict=True))
 
 
+class Subclass(np.ndarray):
+    """An array of the user, as np.memmap is one."""
+
+
+@pytest.mark.parametrize("case", OUT_ROWS)
+@pytest.mark.parametrize("layout", [np.copy, transposed], ids=lambda f: f.__name__)
+def test_out_of_a_subclass(case, layout):
+    """The call fills it and returns the same object. A matrix has two axes in every shape, so kernels get a view."""
+    arguments = arguments_of(case)
+    wanted = call_all(case, arguments)[0]
+    kinds = (Subclass, np.matrix) if wanted.ndim == 2 else (Subclass,)
+    for kind in kinds:
+        out = layout(np.full(wanted.shape, 7.0)).view(kind)
+        assert case.call(arguments, out=out)[0] is out
+        assert same_bits(np.asarray(out), wanted)
+
+
+@pytest.mark.parametrize("function", ["rope", "rope_2d", "xpos"])
+def test_a_matrix_in_place(function):
+    x = np.ones((3, 8)).view(np.matrix)
+    positions, w = (np.ones((2, 3)), np.ones(2)) if function == "rope_2d" else (3, np.ones(4))
+    wanted = getattr(posenc, function)(np.ones((3, 8)), positions, w, layout="half")
+    assert getattr(posenc, function)(x, positions, w, layout="half", out=x) is x
+    assert same_bits(np.asarray(x), wanted)
+
+
 @pytest.mark.parametrize("case", OUT_ROWS)
 def test_wrong_out(case):
     arguments = arguments_of(case)
@@ -66,6 +92,8 @@ def test_wrong_out(case):
             case.call(arguments, out=right.astype(dtype))
     with refused(case, TypeError):
         case.call(arguments, out=right.tolist())
+    with refused(case, TypeError):
+        case.call(arguments, out=np.ma.masked_array(right))
     for other in case.dtypes[:-1]:
         with refused(case, TypeError):
             case.call(arguments, out=right.astype(other), **case.options(F64))
