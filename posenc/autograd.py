@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, get_args, get_origi
 import numpy as np
 
 import posenc
+from posenc._core_api.arguments import cast_result
 
 try:
     from autograd.builtins import SequenceBox  # type: ignore[import-not-found, import-untyped, unused-ignore]
@@ -169,7 +170,7 @@ def _as_autograd_keeps(value: Any, gradient: Any) -> Any:
     else:
         result = np.asarray(gradient)
         if array.dtype.kind not in "iu":
-            result = result.astype(array.dtype, copy=False)
+            result = cast_result(result, array.dtype)
     return result if type(value) is np.ndarray else result[()]
 
 

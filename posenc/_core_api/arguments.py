@@ -22,6 +22,11 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 F32, F64, I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
+LARGEST32 = float(np.finfo(F32).max)
+LARGEST_SCALE32 = 2.0**127
+"""The largest scale of logits in float32: the kernels multiply it by log2(e)."""
+_ROUNDED_TO_INFINITY = LARGEST32 + 2.0**103
+"""The smallest float64 that is infinite in float32: half a spacing beyond the largest."""
 BOOLS, INTEGERS = (bool, np.bool_), (int, np.integer)  # an isinstance of `int | np.integer` would build the union
 STORAGE_DTYPES = "float16, bfloat16, float32 or float64"
 
@@ -130,23 +135,60 @@ def as_grad(function: str, grad: Any, shape: tuple[int, ...]) -> Array:
     return array
 
 
-def cast_operand(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an operand for arithmetic in `dtype`; the kernels widen half precision themselves, so it stays."""
+def cast_operand(function: str, argument: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an operand for arithmetic in `dtype`; the kernels widen half precision themselves, so it stays.
+
+    Finite numbers beyond float32 are refused, in every argument alike: as infinity they would give NaN.
+    """
     if dtype.char == "d":
         return array.astype(F64, copy=False)
-    return array.astype(F32) if array.dtype.char == "d" else array
-
-
-def cast_finite(function: str, argument: str, array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return a finite array in `dtype`; refuse numbers that overflow float32."""
-    if array.dtype.itemsize <= dtype.itemsize:
-        return array.astype(dtype, copy=False)
+    if array.dtype.char != "d":
+        return array
     with np.errstate(over="ignore"):
-        small = array.astype(dtype)
-    if not np.isfinite(small).all():
-        limit = f"less than {np.finfo(dtype).max:.3g}, or float64 data"
-        fail(ValueError, function, argument, "numbers beyond float32", limit)
+        small = array.astype(F32)
+    infinite = np.isinf(small)
+    if infinite.any() and np.isfinite(array[infinite]).any():
+        _fail_range(function, argument)
     return small
+
+
+def has_numbers_beyond_float32(array: Array) -> bool:
+    """Return whether a finite number of an array would be infinite in float32."""
+    if array.dtype.char != "d" or not array.size:
+        return False
+    size = np.abs(array)
+    return bool(np.max(size, where=np.isfinite(size), initial=0.0) >= _ROUNDED_TO_INFINITY)
+
+
+def check_range(function: str, argument: str, number: float, dtype: np.dtype[Any], largest: float = LARGEST32) -> None:
+    """Refuse a number that the arithmetic in `dtype` cannot multiply by, as `cast_operand` does for arrays."""
+    if dtype.char != "d" and abs(number) > largest:
+        fail_value(ValueError, function, argument, number, f"at most {largest:.3g} in size, or float64")
+
+
+def _fail_range(function: str, argument: str) -> NoReturn:
+    fail(ValueError, function, argument, "numbers beyond float32", f"at most {LARGEST32:.3g} in size, or float64")
+
+
+def cast_copied(function: str, argument: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return data that become part of a result in `dtype`, rounded once; the range is that of `cast_operand`."""
+    if dtype.char != "d" and has_numbers_beyond_float32(array):
+        _fail_range(function, argument)
+    return cast_result(array, dtype)
+
+
+def cast_result(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return a result in `dtype`. Numbers beyond its range become infinite, without a warning."""
+    if array.dtype is dtype:
+        return array
+    with np.errstate(over="ignore"):
+        return array.astype(dtype, copy=False)
+
+
+def copy_result(target: Array, result: Array) -> None:
+    """Write a result into an array of another dtype, as `cast_result` does."""
+    with np.errstate(over="ignore"):
+        np.copyto(target, result, casting="same_kind")
 
 
 def as_index(function: str, argument: str, value: Any, least: int, most: int = LARGEST_POSITION) -> int:
@@ -346,4 +388,4 @@ def unbroadcast(gradient: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -
     )
     if axes:
         gradient = gradient.sum(axis=axes, keepdims=True)
-    return gradient.reshape(shape).astype(dtype, copy=False)
+    return cast_result(gradient.reshape(shape), dtype)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, as_data, as_grad, compute_dtype, fail, prepare_out
+from .._core_api.arguments import Array, as_data, as_grad, cast_operand, cast_result, compute_dtype, fail, prepare_out
 
 
 def read_states(function: str, states: npt.ArrayLike) -> Array:
@@ -54,11 +54,13 @@ def prepare_rows(function: str, out: Array | None, p0: Array, n: int, inputs: tu
 
 def read_grad_of_rows(function: str, grad: npt.ArrayLike, p0: Array, n: int) -> Array:
     """Return the cotangent of n states, with one batch axis and in the dtype of the arithmetic."""
-    array = as_grad(function, grad, shape_of_rows(p0, n))
-    return merge_batch_axes(array.astype(compute_dtype(p0), copy=False), 2)
+    dtype = compute_dtype(p0)
+    array = cast_operand(function, "grad", as_grad(function, grad, shape_of_rows(p0, n)), dtype)
+    array = array.astype(dtype, copy=False)
+    return merge_batch_axes(array, 2)
 
 
 def like_arguments(gradients: Iterable[Array], arguments: Iterable[Array]) -> Iterator[Array]:
     """Yield gradients in the shapes and dtypes of their arguments."""
     for gradient, argument in zip(gradients, arguments, strict=True):
-        yield gradient.reshape(argument.shape).astype(argument.dtype, copy=False)
+        yield cast_result(gradient.reshape(argument.shape), argument.dtype)

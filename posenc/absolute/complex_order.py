@@ -207,15 +207,16 @@ def complex_order_vjp(
     amplitude, dtype, shape = operands.amplitude, compute_dtype(operands.amplitude), operands.amplitude.shape
     grad = as_array(function, "grad", grad)
     if not (grad.dtype.kind == "c" and grad.dtype.itemsize <= 16):
-        grad = cast_operand(as_data(function, "grad", grad), dtype)
+        grad = as_data(function, "grad", grad).astype(F64, copy=False)
     if grad.shape != shape:
         fail(ValueError, function, "grad", f"shape {grad.shape}", str(shape))
-    grad = np.ascontiguousarray(grad, np.complex128 if dtype is F64 else np.complex64)
+    pairs = np.ascontiguousarray(grad, np.complex128).view(F64)
+    grad = cast_operand(function, "grad", pairs, dtype)
     d_amplitude = np.empty(shape, amplitude.dtype.newbyteorder("="))
     d_frequency, d_positions = np.empty(shape), np.empty(shape[:-1])
     d_phase = None if operands.phase is None else np.empty(shape)
     _core.complex_order_vjp(
-        function, grad.view(dtype), *operands.as_wide_as_amplitude(), d_amplitude, d_frequency, d_positions, d_phase
+        function, grad, *operands.as_wide_as_amplitude(), d_amplitude, d_frequency, d_positions, d_phase
     )
     return ComplexOrderGradient(
         d_amplitude,

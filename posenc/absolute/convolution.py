@@ -15,8 +15,10 @@ from .._core_api.arguments import (
     as_grad,
     as_index,
     cast_operand,
+    cast_result,
     check_choice,
     compute_dtype,
+    copy_result,
     fail,
     fail_value,
     finish_out,
@@ -77,9 +79,10 @@ class _Convolution(NamedTuple):
     padding: Padding
     residual: bool
 
-    def kernel_by_tap(self) -> Array:
+    def kernel_by_tap(self, function: str) -> Array:
         """Return the kernel as (rows, columns, d) in the dtype of the arithmetic."""
-        return self.kernel.transpose(1, 2, 0).astype(compute_dtype(self.x), order="C")
+        dtype = compute_dtype(self.x)
+        return cast_operand(function, "kernel", self.kernel, dtype).transpose(1, 2, 0).astype(dtype, order="C")
 
 
 def _read_convolution(
@@ -148,9 +151,9 @@ def _convolve(function: str, c: _Convolution, out: Array | None) -> Array:
     x, grid = c.x, c.grid
     out, buffer = prepare_out(function, out, x.shape, x.dtype, (x, c.kernel, c.bias))
     if buffer.size:
-        bias = None if c.bias is None else cast_operand(c.bias, compute_dtype(x))
+        bias = None if c.bias is None else cast_operand(function, "bias", c.bias, compute_dtype(x))
         _core.convolution(
-            function, grid.view(x), c.kernel_by_tap(), bias, grid.view(buffer),
+            function, grid.view(x), c.kernel_by_tap(function), bias, grid.view(buffer),
             c.top, c.left, PADDINGS.index(c.padding), c.residual, 0,
         )  # fmt: skip
         buffer[..., : grid.prefix, :] = x[..., : grid.prefix, :]
@@ -160,8 +163,8 @@ def _convolve(function: str, c: _Convolution, out: Array | None) -> Array:
 def _gradients(function: str, grad: npt.ArrayLike, c: _Convolution) -> tuple[Array, Array, Array | None]:
     """Return the gradients with respect to x, kernel (d, rows, columns) and bias."""
     x, kernel, bias, grid = c.x, c.kernel, c.bias, c.grid
-    grad = cast_operand(as_grad(function, grad, x.shape), compute_dtype(x))
-    by_tap = c.kernel_by_tap()
+    grad = cast_operand(function, "grad", as_grad(function, grad, x.shape), compute_dtype(x))
+    by_tap = c.kernel_by_tap(function)
     rows, columns, d = by_tap.shape
     d_x = np.empty(x.shape, x.dtype.newbyteorder("="))
     d_kernel, d_bias = np.zeros(by_tap.shape), np.zeros(d)
@@ -173,14 +176,14 @@ def _gradients(function: str, grad: npt.ArrayLike, c: _Convolution) -> tuple[Arr
             function, grid.view(grad), by_tap[::-1, ::-1], None, grid.view(d_x), rows - 1 - c.top,
             columns - 1 - c.left, PADDINGS.index("zero" if fold else c.padding), c.residual, fold,
         )  # fmt: skip
-        d_x[..., : grid.prefix, :] = grad[..., : grid.prefix, :]
+        copy_result(d_x[..., : grid.prefix, :], grad[..., : grid.prefix, :])
         _core.convolution_vjp(
             function, grid.view(grad), grid.view(x), d_kernel, d_bias, c.top, c.left, PADDINGS.index(c.padding)
         )
     return (
         d_x,
-        d_kernel.transpose(2, 0, 1).astype(kernel.dtype.newbyteorder("="), order="C"),
-        None if bias is None else d_bias.astype(bias.dtype.newbyteorder("="), copy=False),
+        np.ascontiguousarray(cast_result(d_kernel.transpose(2, 0, 1), kernel.dtype.newbyteorder("="))),
+        None if bias is None else cast_result(d_bias, bias.dtype.newbyteorder("=")),
     )
 
 

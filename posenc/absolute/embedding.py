@@ -87,7 +87,7 @@ def scatter_add(function: str, grad: npt.ArrayLike, table: Array, ids: Indices, 
     """
     grad = as_grad(function, grad, (*ids.shape, table.shape[1]))
     rows, width = table.shape
-    flat = cast_operand(grad, compute_dtype(table)).reshape(ids.size, width)
+    flat = cast_operand(function, "grad", grad, compute_dtype(table)).reshape(ids.size, width)
     row = ids.reshape(-1) if entries is None else entries.row
     order = np.argsort(row, kind="stable")
     bounds = np.zeros(rows + 1, I64)

@@ -18,8 +18,10 @@ from .._core_api.arguments import (
     as_number,
     as_reals,
     cast_operand,
+    cast_result,
     check_choice,
     compute_dtype,
+    copy_result,
     fail,
     finish_out,
     prepare_out,
@@ -64,10 +66,12 @@ class _Flow(NamedTuple):
     method: int
     """Code of the method in the kernel."""
 
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self, function: str) -> tuple[Array, ...]:
         """Return p0 and the field in the shapes and dtypes that the kernels take."""
         dtype = compute_dtype(self.p0)
-        return merge_batch_axes(self.p0, 1), *[cast_operand(weight, dtype) for weight in self.field]
+        named = zip(("w1", "b1", "w2", "b2"), self.field, strict=True)
+        weights = (cast_operand(function, argument, weight, dtype) for argument, weight in named)
+        return merge_batch_axes(self.p0, 1), *weights
 
 
 def _read_flow(
@@ -162,7 +166,7 @@ def floater(
     function = "floater"
     flow = _read_flow(function, p0, w1, b1, w2, b2, n, dt, substeps, method)
     out, buffer = prepare_rows(function, out, flow.p0, flow.n, (flow.p0, *flow.field))
-    _core.floater(function, *flow.operands(), flow.starts, merge_batch_axes(buffer, 2), flow.dt, flow.method)
+    _core.floater(function, *flow.operands(function), flow.starts, merge_batch_axes(buffer, 2), flow.dt, flow.method)
     return finish_out(out, buffer)
 
 
@@ -218,7 +222,7 @@ def floater_vjp(
     function = "floater_vjp"
     flow = _read_flow(function, p0, w1, b1, w2, b2, n, dt, substeps, method)
     grad = read_grad_of_rows(function, grad, flow.p0, flow.n)
-    start, *field = flow.operands()
+    start, *field = flow.operands(function)
     states = np.empty(grad.shape, grad.dtype)
     _core.floater(function, start, *field, flow.starts, states, flow.dt, flow.method)
     gradients = [np.empty(operand.shape) for operand in (start, *field)]
@@ -301,7 +305,7 @@ def integrate(
     out, buffer = prepare_out(function, out, shape_of_rows(start, len(times)), start.dtype, (start,))
 
     def slope(t: float, state: Float64) -> Float64:
-        array = as_data(function, "h", h(t, state.astype(dtype)))
+        array = as_data(function, "h", h(t, cast_result(state, dtype)))
         if array.shape != start.shape:
             fail(ValueError, function, "h", f"a result of shape {array.shape}", str(start.shape))
         return array.astype(F64)
@@ -320,6 +324,6 @@ def integrate(
                     stage = p + weighted(step, coefficients, slopes)
                     slopes.append(slope(float(now + sum(coefficients) * step), stage))
                 p = p + weighted(step, weights, slopes)
-        states[k] = p
+        copy_result(states[k], p)
     buffer[...] = np.moveaxis(states, 0, -2)
     return finish_out(out, buffer)

@@ -13,9 +13,11 @@ from .._core_api.arguments import (
     as_data,
     as_grad,
     broadcasts_to,
+    cast_copied,
     cast_operand,
     check_choice,
     compute_dtype,
+    copy_result,
     fail,
     finish_out,
     prepare_out,
@@ -53,10 +55,10 @@ def _read_operands(function: str, x: npt.ArrayLike, p: npt.ArrayLike, mode: Mode
     return x, p, x.shape[-1]
 
 
-def _kernel_p(p: Array, x: Array, mode: Mode) -> Array:
+def _kernel_p(function: str, p: Array, x: Array, mode: Mode) -> Array:
     """Return p in a dtype that the kernel takes with x, and as wide as x."""
     is_copied = mode in ("replace", "concat")  # then the cast is the only rounding
-    p = p.astype(x.dtype, copy=False) if is_copied else cast_operand(p, compute_dtype(x))
+    p = cast_copied(function, "p", p, x.dtype) if is_copied else cast_operand(function, "p", p, compute_dtype(x))
     if mode != "concat" and p.shape[-1:] != x.shape[-1:]:
         p = np.broadcast_to(p, (*p.shape[:-1], x.shape[-1]))
     return p
@@ -113,7 +115,7 @@ def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Array 
     function = "merge"
     x, p, width = _read_operands(function, x, p, mode)
     out, buffer = prepare_out(function, out, (*x.shape[:-1], width), x.dtype, (x, p))
-    p = _kernel_p(p, x, mode)
+    p = _kernel_p(function, p, x, mode)
     if mode == "concat":
         _core.concat(function, x, p, buffer)
     else:
@@ -151,14 +153,14 @@ def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: 
     """
     function = "merge_vjp"
     x, p, width = _read_operands(function, x, p, mode)
-    grad = cast_operand(as_grad(function, grad, (*x.shape[:-1], width)), compute_dtype(x))
+    grad = cast_operand(function, "grad", as_grad(function, grad, (*x.shape[:-1], width)), compute_dtype(x))
     of_x, of_p = (grad[..., : x.shape[-1]], grad[..., x.shape[-1] :]) if mode == "concat" else (grad, grad)
     is_product = mode in ("mul", "mul1p")
     d_x = (np.zeros if mode == "replace" else np.empty)(x.shape, x.dtype.newbyteorder("="))
     if is_product:
-        _core.merge(function, of_x, _kernel_p(p, x, mode), d_x, _CODE[mode])
+        _core.merge(function, of_x, _kernel_p(function, p, x, mode), d_x, _CODE[mode])
     elif mode != "replace":
-        d_x[...] = of_x
+        copy_result(d_x, of_x)
     return MergeGradient(d_x, _gradient_of_p(function, of_p, x if is_product else None, p))
 
 

@@ -41,10 +41,14 @@ def _read_weights(
     return read_weight(function, "weight", weight, (rows, c)), read_weight(function, "bias", bias, bias_shape)
 
 
-def _operands(p0: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
+def _operands(function: str, p0: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
     """Return the arguments in the shapes and dtypes that the kernels take."""
     dtype, two_sides = compute_dtype(p0), bias if bias.ndim == 2 else bias[None]
-    return merge_batch_axes(p0, 1), cast_operand(weight, dtype), cast_operand(two_sides, dtype)
+    return (
+        merge_batch_axes(p0, 1),
+        cast_operand(function, "weight", weight, dtype),
+        cast_operand(function, "bias", two_sides, dtype),
+    )
 
 
 def recurrent(
@@ -118,7 +122,7 @@ def recurrent(
     n, include_p0 = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
     out, buffer = prepare_rows(function, out, p0, n, (p0, weight, bias))
     rows = merge_batch_axes(buffer, 2)
-    _core.recurrent(function, *_operands(p0, weight, bias), rows, cell == "gru", not include_p0)
+    _core.recurrent(function, *_operands(function, p0, weight, bias), rows, cell == "gru", not include_p0)
     return finish_out(out, buffer)
 
 
@@ -168,7 +172,7 @@ def recurrent_vjp(
     weight, bias = _read_weights(function, p0, weight, bias, cell)
     n, include_p0 = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
     grad = read_grad_of_rows(function, grad, p0, n)
-    operands = _operands(p0, weight, bias)
+    operands = _operands(function, p0, weight, bias)
     states = np.empty((len(grad), n + (not include_p0), p0.shape[-1]), grad.dtype)
     _core.recurrent(function, *operands, states, gru, False)
     gradients = [np.empty(operand.shape) for operand in operands]

@@ -18,6 +18,7 @@ from .._core_api.arguments import (
     as_reals,
     broadcasts_to,
     cast_operand,
+    cast_result,
     check_positions,
     compute_dtype,
     fail,
@@ -178,16 +179,16 @@ def shift_vjp(
     function = "shift_vjp"
     data = as_data(function, "encoding", encoding)
     s = _read_shift(function, data, offset, base, frequencies, layout, order, denominator)
-    grad = as_grad(function, grad, data.shape)
     dtype = compute_dtype(data)
+    grad = cast_operand(function, "grad", as_grad(function, grad, data.shape), dtype).astype(dtype, copy=False)
     d_encoding = np.empty(data.shape, dtype)
     d_positions, d_frequencies = np.empty((*data.shape[:-1], 1)), np.empty((1, len(s.frequencies)))
     _core.rope_vjp(
-        function, grad.astype(dtype, copy=False), cast_operand(data, dtype), s.table, s.positions[..., None],
+        function, grad, cast_operand(function, "encoding", data, dtype), s.table, s.positions[..., None],
         s.frequencies[None], None, d_encoding, d_positions, d_frequencies, 0, s.interleaved, s.interleaved,
     )  # fmt: skip
     return ShiftGradient(
-        d_encoding.astype(data.dtype, copy=False),
+        cast_result(d_encoding, data.dtype),
         unbroadcast(s.sign * d_positions[..., 0], s.positions.shape, F64),
         d_frequencies[0],
     )

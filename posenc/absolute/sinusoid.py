@@ -16,6 +16,7 @@ from .._core_api.arguments import (
     as_number,
     as_positions,
     check_choice,
+    check_range,
     fail,
     finish_out,
     prepare_out,
@@ -175,6 +176,7 @@ def sinusoidal(
     columns = read_columns(function, dim, base, frequencies, layout, order, denominator)
     scale = as_number(function, "scale", scale)
     dtype = result_dtype(function, dtype, out)
+    check_range(function, "scale", scale, dtype)
     out, buffer = prepare_out(function, out, (*positions.shape, dim), dtype, (positions, columns.frequencies))
     _core.sinusoid(
         function, positions, columns.frequencies, columns.low, buffer,
@@ -227,6 +229,7 @@ def sinusoidal_vjp(
     columns = read_columns(function, dim, base, frequencies, layout, order, denominator)
     scale = as_number(function, "scale", scale)
     grad = as_grad(function, grad, (*positions.shape, dim))
+    check_range(function, "scale", scale, grad.dtype)
     d_positions, d_frequencies = np.empty(positions.shape), np.empty(columns.frequencies.shape)
     _core.sinusoid_vjp(
         function, grad, positions, columns.frequencies, columns.low, d_positions, d_frequencies,

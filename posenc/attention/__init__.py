@@ -9,7 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import Array, as_data, cast_operand, compute_dtype, fail, finish_out, prepare_out
+from .._core_api.arguments import (
+    Array,
+    as_data,
+    cast_copied,
+    cast_operand,
+    compute_dtype,
+    fail,
+    finish_out,
+    prepare_out,
+)
 from ..bias.operator import Bias
 from ._backward import Saved, backward
 from ._inputs import read_inputs
@@ -282,7 +291,7 @@ def _read_operand(function: str, argument: str, value: Any, shape: tuple[int, ..
     array = as_data(function, argument, value)
     if array.shape != shape:
         fail(ValueError, function, argument, f"shape {array.shape}", str(shape))
-    return cast_operand(array, dtype)
+    return cast_operand(function, argument, array, dtype)
 
 
 def merge_attention(
@@ -335,7 +344,7 @@ def merge_attention(
     dtype = compute_dtype(out)
     merged = np.empty(out.shape[1:], out.dtype.newbyteorder("="))
     merged_lse = np.empty(lse.shape[1:], dtype)
-    lse = cast_operand(lse, dtype)
+    lse = cast_operand(function, "lses", lse, dtype)
     _core.merge_attention(function, np.moveaxis(out, 0, -2), np.moveaxis(lse, 0, -1), merged, merged_lse)
     return merged, merged_lse
 
@@ -345,7 +354,7 @@ def _stack_parts(function: str, argument: str, parts: Any) -> Array:
     if not isinstance(parts, tuple | list):
         return as_data(function, argument, parts)
     arrays = [as_data(function, argument, part) for part in parts]
-    arrays = [array.astype(arrays[0].dtype, copy=False) for array in arrays]
+    arrays = [cast_copied(function, argument, array, arrays[0].dtype) for array in arrays]
     if not arrays or any(array.shape != arrays[0].shape for array in arrays):
         shapes = ", ".join(str(array.shape) for array in arrays) or "no parts"
         fail(ValueError, function, argument, shapes, "one or more parts of one shape")

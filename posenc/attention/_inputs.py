@@ -10,6 +10,7 @@ import numpy as np
 from .._core_api.arguments import (
     F64,
     I64,
+    LARGEST_SCALE32,
     Array,
     as_array,
     as_bool,
@@ -18,10 +19,12 @@ from .._core_api.arguments import (
     broadcasts_to,
     cast_operand,
     check_choice,
+    check_range,
     compute_dtype,
     fail,
     fail_value,
 )
+from .._core_api.constants import LARGEST_POSITION
 from ..bias._positions import Positions, read_positions
 from ..bias.operator import Bias, Term
 
@@ -92,6 +95,7 @@ def read_inputs(
     low, high = _read_visible_range(function, causal, window)
     cap = _read_softcap(function, softcap, dtype)
     factor = _default_scale(function, width, parts) if scale is None else as_number(function, "scale", scale)
+    check_range(function, "scale", factor, dtype, LARGEST_SCALE32)
 
     is_limited = low > -INFINITY or high < INFINITY
     positions = _read_call_positions(function, shape, parts, is_limited, align, q_positions, k_positions)
@@ -100,7 +104,10 @@ def read_inputs(
     terms = tuple(part._term(function, dtype, shape, positions) for part in parts)
     return Inputs(
         query, key, value, shape, operators, parts, positions,
-        (query, cast_operand(key, dtype), cast_operand(value, dtype), visible, *positions.operands, *segments),
+        (
+            query, cast_operand(function, "k", key, dtype), cast_operand(function, "v", value, dtype), visible,
+            *positions.operands, *segments,
+        ),
         terms, (factor, cap, low, high, positions.shift),
     )  # fmt: skip
 
@@ -122,6 +129,9 @@ def _check_shapes(function: str, q: Array, k: Array, v: Array) -> Shape:
         fail(ValueError, function, "v", f"shape {v.shape}", f"(..., {kv_heads}, {m}, Dv), as k")
     if heads % kv_heads if kv_heads else heads:
         fail(ValueError, function, "k", f"{kv_heads} heads", f"a divisor of the {heads} heads of q")
+    for argument, length in (("q", q.shape[-2]), ("k", m)):
+        if length > LARGEST_POSITION:  # possible for arrays without channels, which have no memory
+            fail(ValueError, function, argument, f"sequence axis {length}", "at most 2**53 positions")
     batch = q.shape[:-3]
     for argument, array in (("k", k), ("v", v)):
         if array.shape[:-3] == batch:  # np.broadcast_shapes takes longer than the kernel does for a few tokens

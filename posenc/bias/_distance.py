@@ -9,7 +9,7 @@ import numpy as np
 from .. import _core
 from .._core_api.arguments import F64, Array, Float64, finish_out, prepare_out, unbroadcast
 from ._diagonals import fill_matrix, read_diagonal_sums
-from ._parameters import array_axes, check_cotangent, check_heads
+from ._parameters import array_axes, check_arrays, check_cotangent, check_heads
 from ._positions import Positions
 from .operator import Arrays, PositionBias, Reduction, Reductions, Term
 from .toeplitz import diagonal_term
@@ -67,6 +67,7 @@ class DistanceBias(PositionBias[Arrays]):
 
     def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
         check_heads(function, self.name, self._heads, shape)
+        check_arrays(function, self.arrays, dtype)
         if positions.arrays is None:
             return diagonal_term(self._values(function, positions.distances, dtype))
         return (self.name, *self._operands)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _core
 from .._core_api.arguments import F64, Array, Float64, broadcasts_to, fail, finish_out, prepare_out, unbroadcast
-from ._parameters import array_axes, check_cotangent, check_heads
+from ._parameters import array_axes, check_arrays, check_cotangent, check_heads
 from ._positions import Positions
 from .operator import Arrays, PositionBias, Reduction, Reductions, Term
 
@@ -82,6 +82,7 @@ class PairBias(PositionBias[Arrays]):
 
     def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
         check_heads(function, self.name, self._heads, shape)
+        check_arrays(function, self.arrays, dtype)
         if not broadcasts_to(self._batch, shape[:-3]):
             batch = f"batch axes {self._batch} ({self.name})"
             fail(ValueError, function, "bias", batch, f"to broadcast to {shape[:-3]}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._core_api.arguments import Array, as_data, as_parameter, fail
+from .._core_api.arguments import F64, Array, as_data, as_parameter, cast_operand, fail
 
 
 @cache
@@ -41,6 +41,13 @@ def check_heads(function: str, name: str, heads: int, shape: tuple[int, ...]) ->
     """Refuse an operator that has not as many heads as the logits of `shape` (..., H, N, M)."""
     if heads != shape[-3]:
         fail(ValueError, function, "bias", f"{heads} heads ({name})", f"{shape[-3]}, axis -3 of q")
+
+
+def check_arrays(function: str, arrays: tuple[Any, ...], dtype: np.dtype[Any]) -> None:
+    """Refuse parameters with numbers beyond float32 for arithmetic in float32, although the bias is float64 inside."""
+    if dtype is not F64:
+        for name, array in zip(arrays._fields, arrays, strict=True):  # type: ignore[attr-defined]
+            cast_operand(function, name, array, dtype)
 
 
 def check_cotangent(function: str, grad: Array, shape: tuple[int, ...]) -> Array:

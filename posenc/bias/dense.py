@@ -8,11 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import (
+    F32,
     F64,
     Array,
     as_data,
     broadcasts_to,
     cast_operand,
+    cast_result,
     fail,
     finish_out,
     prepare_out,
@@ -48,7 +50,7 @@ class DenseBias(PositionBias[DenseArrays]):
 
     def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
         shape = self._shape(function, positions.n, positions.m)
-        matrix = np.broadcast_to(self.arrays.array.astype(dtype, copy=False), shape)
+        matrix = np.broadcast_to(cast_result(self.arrays.array, dtype), shape)
         if out is None:
             return matrix
         out, buffer = prepare_out(function, out, matrix.shape, dtype, (matrix,))
@@ -63,11 +65,20 @@ class DenseBias(PositionBias[DenseArrays]):
         array = self.arrays.array
         if not broadcasts_to(array.shape, shape):
             fail(ValueError, function, "array", f"shape {array.shape}", f"to broadcast to {shape}")
-        with np.errstate(over="ignore"):  # the most negative float64, used as a mask, becomes -inf in float32
-            operand = cast_operand(array, dtype)  # before broadcasting, since the result would have H N M numbers
+        operand = self._cast_array(function, dtype)  # before broadcasting, since the result would have H N M numbers
         if not (operand.dtype.isnative and operand.flags.aligned):
             operand = operand.astype(operand.dtype.newbyteorder("="))
         return (self.name, np.broadcast_to(operand, (*array.shape[:-3], *shape[-3:])))
+
+    def _cast_array(self, function: str, dtype: np.dtype[Any]) -> Array:
+        """Return the array for arithmetic in `dtype`; the most negative float64, used as a mask, is -inf in float32."""
+        array = self.arrays.array
+        if dtype is F64 or array.dtype.char != "d":
+            return cast_operand(function, "array", array, dtype)
+        small = cast_result(array, F32)
+        if (small == np.inf).any():
+            cast_operand(function, "array", array[small == np.inf], dtype)  # refuses finite numbers
+        return small
 
     def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
         """A bias of keys alone, or of queries alone, needs only one number per key or query."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, N
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, Float64, as_data, result_dtype
+from .._core_api.arguments import Array, Float64, as_data, cast_result, result_dtype
 from ._positions import Positions, as_lengths, read_positions
 
 if TYPE_CHECKING:
@@ -48,6 +48,12 @@ class Reductions(NamedTuple):
     """Gradients of the parameters, which the kernel of a DISTANCE or PAIR row sums itself."""
     tables: tuple[Any, ...] = ()
     """Buffers of `Bias._gradient_buffers` after the kernel, summed over batch axes and blocks of queries."""
+
+
+def _make_read_only(arrays: tuple[Any, ...]) -> None:
+    for array in arrays:
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
 
 
 class MissingMethodError(AttributeError, TypeError):
@@ -90,16 +96,16 @@ class Bias(ABC, Generic[Arrays]):
         options: tuple[tuple[str, Any], ...] = (),
     ) -> None:
         """Keep the arrays. Gradients are returned in `dtypes`, which are those of the arrays if None."""
-        for array in arrays:
-            if isinstance(array, np.ndarray):
-                array.flags.writeable = False
+        _make_read_only(arrays)
         if dtypes is None:
             dtypes = tuple(getattr(array, "dtype", None) for array in arrays)
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "arrays", arrays)
         object.__setattr__(self, "_dtypes", dtypes)
         object.__setattr__(self, "_options", options)
-        object.__setattr__(self, "_operands", self._kernel_operands())
+        operands = self._kernel_operands()
+        _make_read_only(operands)  # some come from a cache
+        object.__setattr__(self, "_operands", operands)
 
     def _kernel_operands(self) -> tuple[Any, ...]:
         """Return the operands that the kernel takes; those with a gradient come first."""
@@ -178,7 +184,7 @@ class Bias(ABC, Generic[Arrays]):
     def _named(self, gradients: tuple[Any, ...]) -> Arrays:
         """Return gradients by name, each in the dtype that the array was passed in."""
         pairs = zip(gradients, self._dtypes, strict=True)
-        return self.arrays._make(g if g is None or t is None else g.astype(t, copy=False) for g, t in pairs)
+        return self.arrays._make(g if g is None or t is None else cast_result(g, t) for g, t in pairs)
 
 
 class PositionBias(Bias[Arrays]):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _core
-from .._core_api.arguments import F32, F64, Array, Float64, as_index, fail_value, finish_out, prepare_out
+from .._core_api.arguments import F32, F64, Array, Float64, as_index, cast_result, fail_value, finish_out, prepare_out
 from ..absolute.frequency import exact_frequencies
 from ._diagonals import fill_matrix
 from ._parameters import check_cotangent, check_heads
@@ -64,8 +64,8 @@ class SandwichBias(PositionBias[SandwichArrays]):
         positions = positions.as_consecutive()
         n, m = positions.n, positions.m
         if positions.arrays is None:
-            values = self._values(function, positions.distances)
-            return fill_matrix(function, values.astype(dtype if dtype == F64 else F32).astype(dtype), n, m, out)
+            values = cast_result(self._values(function, positions.distances), F64 if dtype == F64 else F32)
+            return fill_matrix(function, cast_result(values, dtype), n, m, out)
         q, k = positions.arrays
         batch = np.broadcast_shapes(q.shape[:-1], k.shape[:-1])
         out, buffer = prepare_out(function, out, (*batch, self.options["heads"], n, m), dtype, (q, k))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, as_data, as_parameter, cast_finite, fail
+from .._core_api.arguments import Array, as_data, as_parameter, cast_operand, cast_result, fail
 from ._diagonals import fill_matrix, read_diagonal_sums
 from ._parameters import check_heads
 from ._positions import Positions
@@ -43,9 +43,7 @@ class ToeplitzBias(PositionBias[ToeplitzArrays]):
 
     def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
         self._check_length(function, positions.n, positions.m)
-        with np.errstate(over="ignore"):  # a number beyond the range of the dtype becomes infinite, as in every bias
-            diagonals = self.arrays.diagonals.astype(dtype, copy=False)
-        return fill_matrix(function, diagonals, positions.n, positions.m, out)
+        return fill_matrix(function, cast_result(self.arrays.diagonals, dtype), positions.n, positions.m, out)
 
     def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[Array, ...]:
         self._check_length(function, positions.n, positions.m)
@@ -55,7 +53,9 @@ class ToeplitzBias(PositionBias[ToeplitzArrays]):
     def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
         check_heads(function, self.name, self.arrays.diagonals.shape[0], shape)
         self._check_length(function, *shape[-2:])
-        return diagonal_term(cast_finite(function, "diagonals", self.arrays.diagonals, dtype))
+        return diagonal_term(
+            cast_operand(function, "diagonals", self.arrays.diagonals, dtype).astype(dtype, copy=False)
+        )
 
     def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
         return ("diagonals",)

@@ -11,12 +11,13 @@ from .. import _core
 from .._core_api.arguments import (
     F32,
     F64,
+    LARGEST_SCALE32,
     Array,
     as_data,
     as_number,
     broadcasts_to,
-    cast_finite,
     cast_operand,
+    check_range,
     compute_dtype,
     fail,
     finish_out,
@@ -71,7 +72,7 @@ class TableBias(ContentBias[Arrays, Gradient]):
     def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
         operands: dict[str, Array] = {}
         for name, array in self._tables():
-            operand = cast_finite(function, name, array, dtype)
+            operand = cast_operand(function, name, array, dtype).astype(dtype, copy=False)
             if not self._has_heads(name, array):
                 operand = np.broadcast_to(operand, (shape[-3], *operand.shape))
             check_heads(function, self.name, operand.shape[0], shape)
@@ -116,7 +117,7 @@ class TableBias(ContentBias[Arrays, Gradient]):
         read = (inputs.q, inputs.k, *self.arrays, *inputs.positions.operands)
         out, buffer = prepare_out(function, out, inputs.shape, inputs.q.dtype, read)
         term = self._term(function, inputs.dtype, inputs.shape, inputs.positions)
-        _core.logits(function, *inputs.operands(term), buffer, *inputs.parameters())
+        _core.logits(function, *inputs.operands(function, term), buffer, *inputs.parameters())
         return finish_out(out, buffer)
 
     def logits_vjp(
@@ -139,8 +140,8 @@ class TableBias(ContentBias[Arrays, Gradient]):
         d_q, d_k = (np.zeros((*batch, *x.shape[-3:]), dtype) for x in (inputs.q, inputs.k))
         if cotangent.size:
             term = (*self._term(function, dtype, inputs.shape, inputs.positions), *buffers)
-            cotangent = cast_operand(cotangent, dtype)
-            _core.logits_vjp(function, *inputs.operands(term), cotangent, d_q, d_k, *inputs.parameters())
+            cotangent = cast_operand(function, "grad", cotangent, dtype)
+            _core.logits_vjp(function, *inputs.operands(function, term), cotangent, d_q, d_k, *inputs.parameters())
         over = tuple(range(len(batch)))
         tables = tuple(t if t is None or not over else t.sum(over, dtype=F64) for t in buffers)
         arrays = self._named(self._gradient(function, Reductions(tables=tables), inputs.positions))
@@ -175,6 +176,7 @@ class TableBias(ContentBias[Arrays, Gradient]):
             if not broadcasts_to(array.shape[:-1], batch):
                 fail(ValueError, function, argument, f"batch axes {array.shape[:-1]}", f"to broadcast to {batch}")
         factor = (width or 1) ** -0.5 if scale is None else as_number(function, "scale", scale)
+        check_range(function, "scale", factor, query.dtype, LARGEST_SCALE32)
         return _LogitsInputs(query, key, positions, (*batch, heads, n, m), factor)
 
 
@@ -193,9 +195,9 @@ class _LogitsInputs(NamedTuple):
         """The dtype of the arithmetic."""
         return compute_dtype(self.q)
 
-    def operands(self, term: Term) -> tuple[Any, ...]:
+    def operands(self, function: str, term: Term) -> tuple[Any, ...]:
         """Return the inputs of `_core.logits`; no values and no masks."""
-        k = cast_operand(self.k, self.dtype)
+        k = cast_operand(function, "k", self.k, self.dtype)
         return (self.q, k, None, None, *self.positions.operands, None, None, (term,))
 
     def parameters(self) -> tuple[float, ...]:

@@ -13,7 +13,8 @@ from .._core_api.arguments import (
     F64,
     Array,
     Float64,
-    cast_finite,
+    cast_operand,
+    copy_result,
     fail,
     finish_out,
     prepare_out,
@@ -72,11 +73,15 @@ class TupeBias(PositionBias[TupeArrays]):
     def _cast_arrays(self, function: str, dtype: np.dtype[Any]) -> tuple[Array, Array, Array | None, Array | None]:
         """Return the arrays without `relative`, in the dtype of the arithmetic."""
         pos_q, pos_k, cls_to_any, any_to_cls, _ = self.arrays
+
+        def cast(argument: str, array: Array) -> Array:
+            return cast_operand(function, argument, array, dtype).astype(dtype, copy=False)
+
         return (
-            cast_finite(function, "pos_q", pos_q, dtype),
-            cast_finite(function, "pos_k", pos_k, dtype),
-            None if cls_to_any is None else cast_finite(function, "cls_to_any", cls_to_any, dtype),
-            None if any_to_cls is None else cast_finite(function, "any_to_cls", any_to_cls, dtype),
+            cast("pos_q", pos_q),
+            cast("pos_k", pos_k),
+            None if cls_to_any is None else cast("cls_to_any", cls_to_any),
+            None if any_to_cls is None else cast("any_to_cls", any_to_cls),
         )
 
     def _check_lengths(self, function: str, n: int, m: int) -> None:
@@ -96,7 +101,7 @@ class TupeBias(PositionBias[TupeArrays]):
         for bias in self._relative:
             matrix = matrix + bias._matrix(function, positions, work, None)
         out, buffer = prepare_out(function, out, matrix.shape, dtype, (matrix,))
-        np.copyto(buffer, matrix, casting="same_kind")
+        copy_result(buffer, matrix)
         return finish_out(out, buffer)
 
     def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[Any, ...]:

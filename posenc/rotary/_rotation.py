@@ -20,7 +20,9 @@ from .._core_api.arguments import (
     as_number,
     as_positions,
     cast_operand,
+    cast_result,
     check_choice,
+    check_range,
     compute_dtype,
     fail,
     fail_value,
@@ -63,6 +65,9 @@ class Rotation:
         if len(array) != self.rotary_dim // divisor:
             expected = f"rotary_dim // {divisor} = {self.rotary_dim // divisor}"
             fail(ValueError, self.function, "frequencies", f"{len(array)} entries", expected)
+        if factor != 1.0:
+            largest = max(abs(factor), 1 / abs(factor)) if self.inverse else factor
+            check_range(self.function, "attention_factor", largest, self.x.dtype)
         return array, factor
 
     def positions(self, positions: npt.ArrayLike | Table, argument: str = "positions") -> Array:
@@ -118,7 +123,9 @@ class Rotation:
 
     def read_grad(self, grad: npt.ArrayLike) -> Array:
         """Return the cotangent of the result in the dtype of the arithmetic."""
-        return as_grad(self.function, grad, self.x.shape).astype(compute_dtype(self.x), copy=False)
+        dtype = compute_dtype(self.x)
+        grad = as_grad(self.function, grad, self.x.shape)
+        return cast_operand(self.function, "grad", grad, dtype).astype(dtype, copy=False)
 
     def vjp(
         self, grad: npt.ArrayLike, table: Array, positions: Array, frequencies: Float64, growth: Float64 | None = None
@@ -132,13 +139,13 @@ class Rotation:
         d_x, d_frequencies = np.empty(x.shape, grad.dtype), np.empty(frequencies.shape)
         d_rows = np.empty((*x.shape[:-1], positions.shape[-1]))
         _core.rope_vjp(
-            self.function, grad, cast_operand(x, grad.dtype), self.along_sequence(table),
+            self.function, grad, cast_operand(self.function, self.argument, x, grad.dtype), self.along_sequence(table),
             self.along_sequence(positions), frequencies, growth, d_x, d_rows, d_frequencies,
             self.rotary_offset, self.interleaved, self.out_interleaved,
         )  # fmt: skip
         d_positions = unbroadcast(np.moveaxis(d_rows, self.seq_axis, -2), positions.shape, F64)
         sign = -1.0 if self.inverse else 1.0
-        return d_x.astype(x.dtype, copy=False), sign * d_positions, sign * d_frequencies
+        return cast_result(d_x, x.dtype), sign * d_positions, sign * d_frequencies
 
 
 def read_rotation(
@@ -231,9 +238,9 @@ def cast_table(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Array
             )
         cos, sin = cos / norm, -sin / norm
     if cos.dtype is not dtype:
-        cos = cos.astype(dtype, copy=False)
+        cos = cast_operand(rotation.function, "cos", cos, dtype).astype(dtype, copy=False)
     if sin.dtype is not dtype:
-        sin = sin.astype(dtype, copy=False)
+        sin = cast_operand(rotation.function, "sin", sin, dtype).astype(dtype, copy=False)
     if rotation.seq_axis == -2:
         return cos, sin
     return rotation.along_sequence(cos), rotation.along_sequence(sin)

@@ -16,8 +16,10 @@ from .._core_api.arguments import (
     as_positions,
     as_reals,
     cast_operand,
+    cast_result,
     check_choice,
     check_positions,
+    check_range,
     fail,
     fail_value,
     finish_out,
@@ -256,12 +258,12 @@ def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | T
     grad = rotation.read_grad(grad)
     d_x, d_cos_sin = np.empty(x.shape, grad.dtype), np.empty((*x.shape[:-1], rotation.rotary_dim))
     _core.rope_table_vjp(
-        function, grad, cast_operand(x, grad.dtype), cos_sin, d_x, d_cos_sin,
+        function, grad, cast_operand(function, "x", x, grad.dtype), cos_sin, d_x, d_cos_sin,
         rotation.rotary_offset, rotation.interleaved, rotation.out_interleaved,
     )  # fmt: skip
     d_cos, d_sin = np.split(np.moveaxis(d_cos_sin, rotation.seq_axis, -2), 2, axis=-1)
     return RopeTableGradient(
-        d_x.astype(x.dtype, copy=False),
+        cast_result(d_x, x.dtype),
         unbroadcast(d_cos, cos.shape, cos.dtype),
         unbroadcast(d_sin, sin.shape, sin.dtype),
     )
@@ -307,7 +309,9 @@ def rope_table(
     function = "rope_table"
     positions = as_positions(function, "positions", positions)
     frequencies, factor = read_frequencies(function, frequencies)
-    table = cos_sin_table(function, positions, frequencies, result_dtype(function, dtype, None), factor)
+    dtype = result_dtype(function, dtype, None)
+    check_range(function, "attention_factor", factor, dtype)
+    table = cos_sin_table(function, positions, frequencies, dtype, factor)
     return table[..., : len(frequencies)], table[..., len(frequencies) :]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import Array, Float64, check_choice, fail, finish_out, prepare_out
+from .._core_api.arguments import Array, Float64, cast_result, check_choice, fail, finish_out, prepare_out
 from ._coordinates import Indices, coordinates_first, read_coordinates, table_by_coordinate
 from ._rotation import Frequencies, Layout, Rotation, read_rotation
 from .rope import RopeGradient
@@ -232,4 +232,4 @@ def _blocks_vjp(
     d_x = np.array(grad)
     _view_blocks(rotation, d_x)[...] = d_blocks
     d_positions = np.moveaxis(d_along[..., 0], rotation.seq_axis, -2).reshape(positions.shape)
-    return RopeGradient(d_x.astype(rotation.x.dtype, copy=False), coordinates_first(d_positions), d_frequencies[0])
+    return RopeGradient(cast_result(d_x, rotation.x.dtype), coordinates_first(d_positions), d_frequencies[0])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import F32, F64, Array, Float64, as_number, as_positive, compute_dtype, fail
+from .._core_api.arguments import F32, F64, Array, Float64, as_number, as_positive, cast_result, compute_dtype, fail
 from ..absolute.sinusoid import cos_sin_table
 from ._rotation import Frequencies, Layout, Rotation, read_rotation
 from .rope import RopeGradient
@@ -52,7 +52,7 @@ def _angles(
         fail(ValueError, function, "positions", positions.flat[np.abs(distance).argmax()], expected)
     cos_and_sin = table.reshape(*positions.shape, 2, len(frequencies))
     cos_and_sin *= np.exp(distance[..., None, None] * growth)
-    return table.astype(compute_dtype(rotation.x), copy=False), positions[..., None], frequencies[None], growth[None]
+    return cast_result(table, compute_dtype(rotation.x)), positions[..., None], frequencies[None], growth[None]
 
 
 def xpos(
