@@ -62,7 +62,9 @@ def attention_profile(
     Raises
     ------
     TypeError
-        `scheme` is neither, or reads q and k and they are missing.
+        `scheme` is neither, or reads q and k and they are missing, or reads no positions (`dense`, `toeplitz`).
+    IndexError
+        A key is outside the table of an operator that indexes by position (`swin`, `beit`, `fox`).
     ValueError
         `distances` is not one axis of finite numbers, or the widths do not fit.
 
@@ -81,7 +83,21 @@ def attention_profile(
     >>> posenc.analysis.attention_profile(posenc.rope_frequencies(4), [0, 100]).logits.round(3)
     array([[2.   , 1.403]])
     """
-    function = "attention_profile"
+    return profile_of("attention_profile", "scheme", scheme, distances, q=q, k=k, position=position, scale=scale)
+
+
+def profile_of(
+    function: str,
+    argument: str,
+    scheme: Bias | PairFrequencies,
+    distances: npt.ArrayLike,
+    *,
+    q: npt.ArrayLike | None = None,
+    k: npt.ArrayLike | None = None,
+    position: float = 0,
+    scale: float | None = None,
+) -> AttentionProfile:
+    """Return the `attention_profile` for a function that calls the scheme `argument`."""
     rel = as_places(function, "distances", distances)
     if rel.ndim != 1:
         fail(ValueError, function, "distances", f"{rel.ndim} axes", "1")
@@ -90,10 +106,9 @@ def attention_profile(
         fail(ValueError, function, "position", f"{q_position.ndim} axes", "a number")
     q_positions, k_positions = q_position[None], q_position + rel
     if not isinstance(scheme, Bias):
-        logits = rotary_logits(function, scheme, q, k, q_positions, k_positions, scale)
+        logits = rotary_logits(function, argument, scheme, q, k, q_positions, k_positions, scale)
     elif q is None and k is None:
-        bias = cast(PositionBias, scheme)  # a ContentBias raises a TypeError that says so
-        logits = bias.matrix(1, len(rel), q_positions=q_positions, k_positions=k_positions, dtype=F64)[:, 0]
+        logits = position_logits(function, argument, scheme, q_positions, k_positions)
     else:
         query, key = as_heads(function, q, k, None)
         keys = np.broadcast_to(key[:, None], (len(key), len(rel), key.shape[-1]))
@@ -107,8 +122,23 @@ def attention_profile(
     return AttentionProfile(logits, weights / weights.sum(axis=-1, keepdims=True))
 
 
+def position_logits(function: str, argument: str, scheme: Bias, q_positions: Array, k_positions: Array) -> Array:
+    """Numbers (H, M) that an operator adds for one query and each key."""
+    bias = cast(PositionBias, scheme)  # a ContentBias raises a TypeError that says so
+    if isinstance(scheme, PositionBias) and not scheme.reads_positions:
+        fail(TypeError, function, argument, f"{scheme.name}, which reads no positions", "a function of positions")
+    try:
+        matrix = bias.matrix(1, len(k_positions), q_positions=q_positions, k_positions=k_positions, dtype=F64)
+    except IndexError as error:
+        table = str(error).rpartition("; expected ")[2]
+        expected = f"{table}, because {scheme.name} has a table of positions and the query is at {q_positions[0]}"
+        raise IndexError(f"{function}: distances has a key outside the table; expected keys at {expected}") from error
+    return matrix[:, 0]
+
+
 def rotary_logits(
     function: str,
+    argument: str,
     frequencies: PairFrequencies,
     q: npt.ArrayLike | None,
     k: npt.ArrayLike | None,
@@ -118,8 +148,8 @@ def rotary_logits(
 ) -> Array:
     """Products (H, M) of a query and a key that are rotated to their positions."""
     if not isinstance(frequencies, RopeFrequencies | np.ndarray | list | tuple):
-        fail(TypeError, function, "scheme", f"type {type(frequencies).__name__}", "a Bias or rotary frequencies")
-    width = 2 * len(as_pair_numbers(function, "scheme", frequencies))
+        fail(TypeError, function, argument, f"type {type(frequencies).__name__}", "a Bias or rotary frequencies")
+    width = 2 * len(as_pair_numbers(function, argument, frequencies))
     query, key = as_heads(function, q, k, width)
     rotated_keys = rope(np.repeat(key[:, None], len(k_positions), 1), k_positions, frequencies, layout="half")
     rotated_query = rope(query[:, None], q_positions, frequencies, layout="half")

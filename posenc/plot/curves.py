@@ -16,7 +16,7 @@ from ..absolute.sinusoid import sinusoidal
 from ..analysis.curves import DecayOptions, PairFrequencies, as_places
 from ..analysis.curves import decay as decay_of
 from ..analysis.matrices import distance_matrix
-from ..analysis.profiles import attention_profile
+from ..analysis.profiles import profile_of
 from ..bias.operator import Bias
 from ._canvas import as_matrix, axes_of
 from .styles import line_style, shades
@@ -162,8 +162,11 @@ def bias(
 
     Raises
     ------
-    TypeError, ValueError
-        `operator` is not a Bias, or reads q and k.
+    TypeError
+        `operator` is not a Bias, reads q and k, or reads no positions (`dense`, `toeplitz`).
+    IndexError
+        A distance leaves the table of an operator that indexes by position (`swin`, `beit`, `fox`). Pass `distances`
+        from 0 on.
 
     Examples
     --------
@@ -176,7 +179,7 @@ def bias(
     if not isinstance(operator, Bias):
         fail(TypeError, function, "operator", f"type {type(operator).__name__}", "a Bias")
     rel = as_curve(function, "distances", distances, np.arange(-64, 65))
-    logits = attention_profile(operator, rel).logits
+    logits = profile_of(function, "operator", operator, rel).logits
     figure, axes = axes_of(function, ax)
     for head, (curve, color) in enumerate(zip(logits, shades(len(logits)), strict=True)):
         axes.plot(rel, curve, color=color, label=f"head {head}")
@@ -269,7 +272,7 @@ def profile(
     function = "profile"
     rel = as_curve(function, "distances", distances, np.arange(-127, 1))
     index = as_index(function, "head", head, 0)
-    weights_of_heads = {name: attention_profile(scheme, rel).weights for name, scheme in schemes.items()}
+    weights_of_heads = {name: profile_of(function, "schemes", scheme, rel).weights for name, scheme in schemes.items()}
     figure, axes = axes_of(function, ax)
     for number, (name, weights) in enumerate(weights_of_heads.items()):
         axes.plot(rel, weights[min(index, len(weights) - 1)], label=name, linewidth=1.6, **line_style(number))

@@ -172,6 +172,32 @@ def test_refusals():
             call()
 
 
+OF_POSITIONS = {
+    "swin": (posenc.swin(np.ones((9, 1)), 2, 2), 3), "beit": (posenc.beit(np.ones((12, 1)), 2, 2), 4),
+    "fox": (posenc.fox(np.full((1, 3), -0.5)), 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_POSITIONS)
+def test_operators_with_a_table_of_positions(name):
+    """The query is at 0, so the default distances leave the table. The message says where the keys may be."""
+    operator, last = OF_POSITIONS[name]
+    message = f"distances has a key outside the table; expected keys at 0 to {last}, because {name} has a table"
+    with pytest.raises(IndexError, match=f"^bias: {message}"):
+        plot.bias(operator)
+    with pytest.raises(IndexError, match=f"^profile: {message}"):
+        plot.profile({name: operator})
+    with pytest.raises(IndexError, match=f"^attention_profile: {message}"):
+        posenc.analysis.attention_profile(operator, [-1])
+    assert len(plot.bias(operator, distances=range(last + 1)).axes[0].get_lines()) == 1
+
+
+@pytest.mark.parametrize("operator", [posenc.dense(np.ones((1, 2, 2))), posenc.toeplitz(np.ones((1, 3)))], ids=repr)
+def test_operators_that_read_no_positions(operator):
+    with pytest.raises(TypeError, match=f"^bias: operator has {operator.name}, which reads no positions; expected a fun"):
+        plot.bias(operator)
+
+
 def test_line_styles_differ():
     styles = [plot.line_style(number) for number in range(29)]
     assert all(a != b for i, a in enumerate(styles[:28]) for b in styles[:i])
