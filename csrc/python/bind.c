@@ -25,7 +25,7 @@
 typedef struct {
     const char *function;
     int has_real, is_double, nloops, ncopies;
-    int writes; /* an output has an element */
+    int writes;                           /* an output has an element */
     double most_position, most_frequency; /* largest magnitudes */
     idx *dim;
     idx loops[PE_LOOPS]; /* right-aligned */
@@ -359,7 +359,7 @@ static int take_terms(const pe_table *table, agreement *a, PyObject *object, pe_
     if (!PyTuple_Check(object))
         return wrong_type(a, "bias", object, "a tuple");
     if (PyTuple_Size(object) > PE_TERMS)
-        return wrong(PyExc_TypeError, a, "bias", "has %zd operators; expected at most %d", PyTuple_Size(object),
+        return wrong(PyExc_ValueError, a, "bias", "has %zd operators; expected at most %d", PyTuple_Size(object),
                      PE_TERMS);
     *count = (int)PyTuple_Size(object);
     for (int t = 0; t < *count; t++) {

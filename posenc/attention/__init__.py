@@ -104,7 +104,8 @@ def attention(
     v : array (..., G, M, Dv)
         Values. The batch axes of q, k and v broadcast.
     bias : Bias or sequence of Bias
-        Operators on the logits. A `PositionBias` is added after scale and cap, a `ContentBias` before them.
+        Operators on the logits, at most 16. A `PositionBias` is added after scale and cap, a `ContentBias` before them.
+        The `relative` bias of `tupe` counts as one more.
     keep : bool array that broadcasts to (..., H, N, M), optional
         True = the query may see the key. Integer masks are refused, because some libraries use 1 for visible keys and
         some for masked ones.
@@ -142,7 +143,7 @@ def attention(
     TypeError
         An integer mask, segments that are not integers, dtypes that are none of the four.
     ValueError
-        Shapes that do not fit; `align` missing where it matters, or passed with positions.
+        Shapes that do not fit; `align` missing where it matters, or passed with positions; more than 16 operators.
 
     Notes
     -----

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NoReturn, TypeAlias, get_args
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from .._core_api.arguments import (
     F64,
     Array,
     Float64,
+    as_array,
     as_data,
     as_grad,
     as_index,
@@ -72,6 +73,9 @@ class Rotation:
 
     def positions(self, positions: npt.ArrayLike | Table, argument: str = "positions") -> Array:
         """Return positions that fit the sequence."""
+        if isinstance(positions, tuple | list) and _is_table(positions):
+            expected = "positions, because frequencies are passed too"
+            fail(ValueError, self.function, argument, "a table (cos, sin)", expected)
         array = as_positions(self.function, argument, positions)
         if array.shape != (self.x.shape[self.seq_axis],):
             self.check_fits_sequence(argument, array.shape)
@@ -192,6 +196,14 @@ def _fail_width(function: str, argument: str, width: int, rotary_dim: int | None
     if rotary_dim is None:
         fail(ValueError, function, argument, f"last axis {width}", expected)
     fail_value(ValueError, function, "rotary_dim", rotary_dim, expected)
+
+
+def _is_table(pair: tuple[Any, ...] | list[Any]) -> bool:
+    """Return whether a pair is (cos, sin) rather than a list of positions: arrays of reals with two axes or more."""
+    if len(pair) != 2 or any(isinstance(half, list | tuple | int | float) for half in pair):
+        return False
+    cos, sin = (as_array("", "", half) for half in pair)
+    return min(cos.ndim, sin.ndim) > 1 and "i" not in (cos.dtype.kind, sin.dtype.kind)
 
 
 def read_frequencies(function: str, frequencies: Frequencies) -> tuple[Float64, float]:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import (
+    F64,
     Array,
     Float64,
     as_data,
@@ -94,7 +95,7 @@ def rope(
         (..., N, rotary_dim // 2), as `rope_table` returns it, replaces positions and frequencies.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies
         Radians per position, see `rope_frequencies`. The ``attention_factor`` of a RopeFrequencies multiplies cos and
-        sin. Required unless `positions` is a table.
+        sin. Required unless `positions` is a table, and refused if it is.
     layout : {"half", "interleaved"}
         The channels of pair k: ``(k, k + rotary_dim // 2)`` for "half" (GPT-NeoX, LLaMA in transformers) or
         ``(2k, 2k + 1)`` for "interleaved" (RoFormer, GPT-J, Meta's LLaMA). There is no default, because the wrong
@@ -223,8 +224,7 @@ def rope_vjp(
     Raises
     ------
     TypeError, ValueError
-        As `rope`. Also if `grad` does not have the shape of x, or for the inverse of a table (invert the table first,
-        and differentiate the rotation by the inverted table).
+        As `rope`. Also if `grad` does not have the shape of x.
 
     Notes
     -----
@@ -250,9 +250,6 @@ def rope_vjp(
 
 def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | Table) -> RopeTableGradient:
     x, function = rotation.x, rotation.function
-    if rotation.inverse:
-        expected = "False for a table: invert the table, or pass positions and frequencies"
-        fail_value(ValueError, function, "inverse", True, expected)
     cos, sin = read_table(rotation, table)
     cos_sin = np.concatenate(np.broadcast_arrays(*cast_table(rotation, cos, sin)), axis=-1)
     grad = rotation.read_grad(grad)
@@ -262,11 +259,20 @@ def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | T
         rotation.rotary_offset, rotation.interleaved, rotation.out_interleaved,
     )  # fmt: skip
     d_cos, d_sin = np.split(np.moveaxis(d_cos_sin, rotation.seq_axis, -2), 2, axis=-1)
+    if rotation.inverse:
+        d_cos, d_sin = _inverse_table_vjp(d_cos, d_sin, cos.astype(F64), sin.astype(F64))
     return RopeTableGradient(
         cast_result(d_x, x.dtype),
         unbroadcast(d_cos, cos.shape, cos.dtype),
         unbroadcast(d_sin, sin.shape, sin.dtype),
     )
+
+
+def _inverse_table_vjp(d_cos: Float64, d_sin: Float64, cos: Float64, sin: Float64) -> tuple[Float64, Float64]:
+    """Return the gradients of a table from those of its inverse ``(c, -s) / (c**2 + s**2)``."""
+    norm = cos**2 + sin**2
+    same, other = (sin**2 - cos**2) / norm**2, 2 * cos * sin / norm**2
+    return same * d_cos + other * d_sin, same * d_sin - other * d_cos
 
 
 def rope_table(
@@ -368,7 +374,14 @@ def rope_matrix(position: float, frequencies: Frequencies, *, layout: Layout, di
 
 
 def convert_layout(
-    x: npt.ArrayLike, *, source: Layout, target: Layout, rotary_dim: int | None = None, heads: int | None = None
+    x: npt.ArrayLike,
+    *,
+    source: Layout,
+    target: Layout,
+    rotary_dim: int | None = None,
+    heads: int | None = None,
+    axis: int | None = None,
+    out: Array | None = None,
 ) -> Array:
     """Reorder channels from one rotary layout to the other.
 
@@ -376,13 +389,17 @@ def convert_layout(
     ----------
     x : array
         Activations (..., D). With `heads`, weights (heads * D, ...) or biases (heads * D,) of a query or key
-        projection.
+        projection. An array with two axes could be either, so it needs `heads` or `axis`.
     source, target : {"half", "interleaved"}
         The layout of x and of the result.
     rotary_dim : int, optional
         Number of leading rotary channels of each head; all channels by default.
     heads : int, optional
-        Number of heads along the first axis.
+        Number of heads along the axis.
+    axis : int, optional
+        The axis of the channels: by default the first with `heads`, the last without.
+    out : array like x, optional
+        Filled and returned.
 
     Returns
     -------
@@ -393,7 +410,8 @@ def convert_layout(
     Raises
     ------
     TypeError, ValueError
-        An unknown layout, an odd rotary_dim, a first axis that is no multiple of `heads`.
+        An unknown layout, an odd rotary_dim, an axis that is no multiple of `heads`; two axes, and neither `heads` nor
+        `axis`.
 
     Notes
     -----
@@ -413,14 +431,11 @@ def convert_layout(
     check_choice(function, "source", source, LAYOUTS)
     check_choice(function, "target", target, LAYOUTS)
     array = as_data(function, "x", x)
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    if array.ndim == 0:
-        fail(ValueError, function, "x", "no axes", "at least 1")
-    axis = -1 if heads is None else 0
-    heads = 1 if heads is None else as_index(function, "heads", heads, 1)
-    if array.shape[axis] % heads:
-        fail(ValueError, function, "x", f"first axis {array.shape[0]}", f"a multiple of {heads} heads")
-    width = array.shape[axis] // heads
+    channels = _channel_axis(function, array, heads, axis)
+    length, heads = array.shape[channels], 1 if heads is None else as_index(function, "heads", heads, 1)
+    if length % heads:
+        fail(ValueError, function, "x", f"axis {channels} of length {length}", f"a multiple of {heads} heads")
+    width = length // heads
     if rotary_dim is None:
         rotary_dim = width
         if width % 2:
@@ -433,5 +448,19 @@ def convert_layout(
         pairs = order[:rotary_dim].reshape((2, -1) if source == "half" else (-1, 2))
         order[:rotary_dim] = pairs.T.reshape(-1)
     rows = (width * np.arange(heads)[:, None] + order).reshape(-1)
-    converted: Array = np.take(array, rows, axis=axis)
-    return converted
+    result, buffer = prepare_out(function, out, array.shape, array.dtype, (array,))
+    np.take(array, rows, axis=channels, out=buffer, mode="clip")  # the default mode would copy the buffer
+    return finish_out(result, buffer)
+
+
+def _channel_axis(function: str, x: Array, heads: int | None, axis: int | None) -> int:
+    """Return the axis of the channels of `convert_layout`, at least 0."""
+    if x.ndim == 0:
+        fail(ValueError, function, "x", "no axes", "at least 1")
+    if axis is None:
+        if x.ndim == 2 and heads is None:
+            expected = "heads= for weights (heads * D, ...), or axis=-1 for activations (..., D)"
+            fail(ValueError, function, "x", "2 axes", expected)
+        return x.ndim - 1 if heads is None else 0
+    index = as_index(function, "axis", axis, -x.ndim, x.ndim - 1)
+    return index % x.ndim

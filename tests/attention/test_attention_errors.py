@@ -122,3 +122,13 @@ def test_parameters_beyond_float32_are_refused_by_name():
     np.testing.assert_array_equal(
         posenc.attention(q, q, q, bias=posenc.dense(mask)), posenc.attention(q, q, q, causal=True)
     )
+
+
+def test_more_operators_than_a_call_takes_are_refused():
+    """The limit of the docstring; the bias inside of TUPE counts too."""
+    q, alibi = np.ones((1, 2, 2)), posenc.alibi([0.5])
+    assert posenc.attention(q, q, q, bias=[alibi] * 16).shape == q.shape
+    tupe = posenc.tupe(q, q, relative=alibi)
+    for bias in ([alibi] * 17, [alibi] * 15 + [tupe]):
+        with pytest.raises(ValueError, match=r"^attention: bias has 17 operators; expected at most 16$"):
+            posenc.attention(q, q, q, bias=bias, scale=1.0)

@@ -65,7 +65,7 @@ def rope_matrix(position, frequencies, *, layout, dim=None):
     return rope(eye, np.full(width, position), frequencies, layout=layout, rotary_dim=2 * len(frequencies)).T
 
 
-def convert_layout(x, *, source, target, rotary_dim=None, heads=None):
+def convert_layout(x, *, source, target, rotary_dim=None, heads=None, axis=-1):
     """The first channel of pair k is 2k or k, the second 2k+1 or k + r/2."""
     if heads is not None:
         parts = x.reshape(heads, x.shape[0] // heads, *x.shape[1:])
@@ -188,7 +188,7 @@ CASES = [
     Case(
         function="rope", label="table-inverse", oracle=rope, tolerance=ROTATED_BACK, real=real_table,
         make=lambda rng, n: {**make_table(rng, n), "inverse": True}, axes={"x": "b n d!"}, data=("x", "positions"),
-        parts=("cos", "sin"),
+        parts=("cos", "sin"), gradients={"x": ("x",), "cos": ("positions", 0), "sin": ("positions", 1)},
     ),
     Case(
         # 1 ulp of a sine or cosine in float32, 4e-16 in float64, and one rounding for the factor
@@ -217,8 +217,11 @@ CASES = [
         function="convert_layout", oracle=convert_layout, tolerance=exact, axes={"x": "b d"}, data=("x",),
         make=lambda rng, n: {
             "x": rng.standard_normal((3, 2 * n + 1)), "source": "half", "target": "interleaved", "rotary_dim": 2 * n,
+            "axis": -1,
         },
-        real=lambda rng: {"x": rng.standard_normal((4096, 128)), "source": "half", "target": "interleaved"},
+        real=lambda rng: {
+            "x": rng.standard_normal((4096, 128)), "source": "half", "target": "interleaved", "axis": -1,
+        },
     ),
     Case(
         function="convert_layout", label="weights", oracle=convert_layout, tolerance=exact, axes={"x": "hd! c?"},

@@ -14,7 +14,7 @@ PAST = 1e39
 
 
 def is_matrix(case):
-    """Whether the case returns the matrix of a bias, whose numbers are results."""
+    """Return whether the result is the matrix of a bias, whose numbers may be infinite."""
     return isinstance(case, BiasCase) and case.method == "matrix"
 
 

@@ -177,3 +177,40 @@ def test_bad_kinds_are_named():
         posenc.mrope(X, VIDEO, np.ones(4), layout="half", sections=(2.0, 1, 1))
     with pytest.raises(TypeError, match=r"^self_extend_positions: group has type float; expected an integer$"):
         posenc.self_extend_positions(5, group=2.0, window=8)
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+@pytest.mark.parametrize("function", ["rope", "rope_vjp", "xpos"])
+def test_a_table_and_frequencies_are_refused(function, kind, rng):
+    """The shape (2, 4, 4) of the pair would fit x as positions for each batch row and head."""
+    x, w = rng.standard_normal((2, 4, 4, 8)), posenc.rope_frequencies(8)
+    table = kind(posenc.rope_table(4, w, dtype=F64))
+    grad = {"grad": x} if function == "rope_vjp" else {}
+    message = rf"^{function}: positions has a table \(cos, sin\); expected positions, because frequencies "
+    with pytest.raises(ValueError, match=message):
+        getattr(posenc, function)(x=x, positions=table, frequencies=w, layout="half", **grad)
+
+
+@pytest.mark.parametrize("positions", [np.ones((2, 4, 4)), np.ones((2, 4, 4)).tolist(), [np.ones((4, 4), int)] * 2])
+def test_a_list_of_positions_is_no_table(positions, rng):
+    x, w = rng.standard_normal((2, 4, 4, 8)), posenc.rope_frequencies(8)
+    wanted = posenc.rope(x, [1] * 4, w, layout="half")
+    assert same_bits(posenc.rope(x, positions, w, layout="half"), wanted)
+
+
+def test_convert_layout_needs_to_know_the_axis_of_a_matrix(rng):
+    """A square weight without `heads` would be permuted along its inputs, which no shape reveals."""
+    weight, to = rng.standard_normal((8, 8)), {"source": "half", "target": "interleaved"}
+    with pytest.raises(ValueError, match=r"^convert_layout: x has 2 axes; expected heads= for weights .*, or axis=-1 "):
+        posenc.convert_layout(weight, **to)
+    rows, columns = posenc.convert_layout(weight, **to, heads=1), posenc.convert_layout(weight, **to, axis=-1)
+    order = [0, 4, 1, 5, 2, 6, 3, 7]
+    assert same_bits(rows, weight[order])
+    assert same_bits(columns, weight[:, order].copy())
+    assert same_bits(posenc.convert_layout(weight.T, **to, heads=1, axis=1), rows.T.copy())
+    assert same_bits(posenc.convert_layout(weight[None], **to)[0], columns)
+    out = weight.copy()
+    assert posenc.convert_layout(out, **to, heads=1, out=out) is out
+    assert same_bits(out, rows)
+    with pytest.raises(ValueError, match=r"^convert_layout: axis is 2; expected at most 1$"):
+        posenc.convert_layout(weight, **to, axis=2)
