@@ -1,8 +1,8 @@
 /* table.c -- this variant's kernel and scratch for each row of ops.def. */
 #include "base/real.h"
 
-#define CALLABLE(name, signature, units, ns, layout)                             \
-    void FN(name)(const pe_call *call, idx begin, idx end, const pe_work *work); \
+#define CALLABLE(name, signature, units, ns, layout) \
+    KERNEL(name);                                    \
     size_t FN(layout##_scratch)(const idx *dim, const double *par);
 #include "ops.def"
 

@@ -14,8 +14,8 @@ LAYOUT(standardize)
     s->out = carve_reals(c, D(d));
 }
 
-/* x(d) -> out(d). The first number is subtracted before the mean, so that a row of equal numbers is exactly 0 / 0. */
-void FN(standardize)(const pe_call *call, idx begin, idx end, const pe_work *work)
+/* The first number is subtracted before the mean, so that a row of equal numbers is exactly 0 / 0. */
+KERNEL(standardize)
 {
     enum { X, OUT };
     const idx d = call->D(d);

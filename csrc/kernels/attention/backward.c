@@ -4,11 +4,11 @@
  *     g = d out, gl = d lse                                 dS_ij = p_ij (g_i.v_j - delta_i),  delta_i = g_i.out_i - gl_i
  *     s_ij = softcap tanh(scale q_i.k_j / softcap) + bias   dX = dS (1 - tanh**2);  dq = scale dX k,  dk = dX^T scale q
  *
- * Scores are computed again, tile by tile, as by Dao 2023 (FlashAttention-2), algorithm 2, in another order: a work
- * item is a kv head, or a chunk of it, which is some of the heads that share it and some blocks of BLOCK_M queries. It
- * visits all keys for one block of queries after the other, as the forward does, and sums dk and dv in its own memory.
- * Chunks depend on the heads and on n only, and they are added in their order, here or by the caller, so neither
- * threads nor other rows of the batch change a bit.
+ * Scores are computed again, tile by tile, as by Dao 2023 (FlashAttention-2), algorithm 2, in another order: units are
+ * kv heads, or chunks of them, which are some of the heads that share keys and some blocks of BLOCK_M queries. They
+ * visit all keys for one block of queries after the other, as the forward does, and sum dk and dv on their own. Chunks
+ * depend on the heads and on n only, and they are added in their order, here or by the caller, so neither threads nor
+ * other rows of the batch change a bit.
  *
  * A pair whose weight is 0 adds nothing, whatever its numbers are, so masked values cannot leak.
  */
@@ -242,10 +242,9 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
  * it. */
 static void add_gates(attention_vjp_state *b, const pe_query_block *u, int (*seen)[2])
 {
-    for (int p = 0; p < u->panels; p++) {
-        const int first = u->panel[p].first * BLOCK_N, width = u->panel[p].width;
-        for (int i = first + seen[p][0] * width; i < first + seen[p][1] * width; i++)
-            b->ds[i] += b->content_vjp.d_gates[i];
+    for (int i = 0; i < u->panels; i++) {
+        const int width = u->panel[i].width, at = u->panel[i].first * BLOCK_N + seen[i][0] * width;
+        add_reals(b->ds + at, b->content_vjp.d_gates + at, (seen[i][1] - seen[i][0]) * width);
     }
 }
 
@@ -320,7 +319,7 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *u, idx t, con
     return 1;
 }
 
-/* ---- work items ---- */
+/* ---- units ---- */
 
 /* Write a chunk's dK or dV, adding to earlier chunks if there are any, then clear the accumulator. (Python sees to it
  * that the output is real if chunks are added.) */
@@ -375,7 +374,7 @@ static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, c
 }
 
 /* Compute only the gradient of a bias by row and column that heads or rows of the batch share. They take turns to add
- * to it, so a work item has some blocks of queries of all heads and rows. Returns 0 if the call was stopped. */
+ * to it, so units are blocks of queries of all heads and rows. Returns 0 if the call was stopped. */
 static int shared_bias_unit(attention_vjp_state *b, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M);
@@ -418,7 +417,7 @@ LAYOUT(attention_vjp)
     FN(content_layout)(&s->content, &s->content_vjp, dim, c);
 }
 
-void FN(attention_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(attention_vjp)
 {
     const idx m = call->D(m);
     const int across = call->par[A_MODE] == VJP_ACROSS;

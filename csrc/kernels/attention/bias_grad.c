@@ -23,38 +23,31 @@ void FN(bias_grad_clear)(const pe_query_block *q, idx t)
         memset(columns, 0, (size_t)call->D(m) * sizeof(double));
 }
 
-/* Numbers of all arrays of the operators that have their own gradient for a tile */
-static idx numbers_of_terms(const pe_query_block *q)
-{
-    idx numbers = 0;
-    for (int i = 0; i < q->call->nterms; i++) {
-        const pe_term *term = &q->call->term[i];
-        for (int k = 0; k < PE_TERM_ARRAYS && term->array[k].data; k++)
-            numbers += has_tile_vjp(position_op(q, i)) ? term->size[k] : 0;
-    }
-    return numbers;
-}
-
-/* A gradient lies in `terms` as its array lies in memory. */
+/* The gradients lie in `terms` one after the other, each as its array lies in memory; none is used if they do not fit. */
 static void locate_term_gradients(pe_bias_grad *g, const pe_query_block *q, const pe_work *work)
 {
     const pe_array *terms = &q->call->array[A_TERMS];
+    idx used = 0;
     g->has_distance_terms = g->has_pair_terms = 0;
-    if (!terms->data || numbers_of_terms(q) > q->call->D(z))
+    if (!terms->data)
         return;
-    char *into = terms->data + work->block * terms->loop[0];
     for (int i = 0; i < q->call->nterms; i++) {
         const pe_term *term = &q->call->term[i];
-        if (!has_tile_vjp(position_op(q, i)))
+        const pe_position_op *op = position_op(q, i);
+        if (!has_tile_vjp(op))
             continue;
-        g->has_distance_terms |= position_op(q, i)->distance_vjp != NULL;
-        g->has_pair_terms |= position_op(q, i)->pairs_vjp != NULL;
-        for (int k = 0; k < PE_TERM_ARRAYS && term->array[k].data; k++) {
+        g->has_distance_terms |= op->distance_vjp != NULL;
+        g->has_pair_terms |= op->pairs_vjp != NULL;
+        for (int k = 0; k < PE_TERM_ARRAYS; k++) {
+            if (!term->array[k].data)
+                break;
             g->into[i][k] = term->array[k];
-            g->into[i][k].data = into;
-            into += term->size[k] * (idx)sizeof(double);
+            g->into[i][k].data = terms->data + work->block * terms->loop[0] + used * (idx)sizeof(double);
+            used += term->size[k];
         }
     }
+    if (used > q->call->D(z))
+        g->has_distance_terms = g->has_pair_terms = 0;
 }
 
 void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *q, idx t, const pe_work *work)

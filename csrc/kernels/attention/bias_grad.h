@@ -24,7 +24,7 @@ typedef struct {
     pe_array into[PE_TERMS][PE_TERM_ARRAYS]; /* gradients in `terms` of each operator's arrays */
 } pe_bias_grad;
 
-/* Zero row t of diagonals and columns, at the beginning of a work item. */
+/* Zero row t of diagonals and columns, before its first block. */
 void FN(bias_grad_clear)(const pe_query_block *q, idx t);
 void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *q, idx t, const pe_work *work);
 /* ds is that of the keys from <= j < to and a panel; it is 0 for masked pairs and for lanes that are no queries. */

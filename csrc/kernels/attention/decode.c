@@ -2,8 +2,8 @@
  *
  * In forward.c queries stand on SIMD lanes, and most lanes would be idle here. So channels stand on lanes, of keys and
  * of values, where they lie. LANES keys give LANES vectors of products, and a tree of additions makes one vector of
- * scores of them. A work item takes the heads that share their keys, up to MAX_PAIRS pairs of a head and a query: the
- * keys come from memory for the first pair and from the cache for the others. A pair's sums are its own, so they have
+ * scores of them. A call takes the heads that share their keys, up to MAX_PAIRS pairs of a head and a query: the keys
+ * come from memory for the first pair and from the cache for the others. A pair's sums are its own, so they have
  * the same bits whatever pairs stand beside it.
  *
  * Masks are those of tile.c, a head at a time. A result that is not finite is computed again by forward.c, which keeps
@@ -281,7 +281,7 @@ static void attend_to_tile(decode_state *b, pe_query_block *u, idx first_key)
     values_of_pairs(b, v, v_step, keys.n);
 }
 
-/* ---- a work item ---- */
+/* ---- heads that share keys ---- */
 
 static void read_queries(const pe_query_block *u, decode_state *b)
 {

@@ -6,7 +6,7 @@
 
 /* Return whether decode.c takes the call: it depends on shapes and operators only. */
 int FN(is_decoding)(const pe_call *call);
-/* Return whether a unit is the first of the heads that decode computes together because they read the same keys. The
+/* Return whether `unit` is the first of the heads that decode computes together because they read the same keys. The
  * units of the other heads have nothing to do. */
 int FN(begins_decoding)(const pe_call *call, idx unit);
 /* Bit i is set if the result of head + i is not finite and was not written; forward.c then computes that head. Returns

@@ -3,7 +3,7 @@
  *     s_ij = scale q_i.k_j;   s = softcap tanh(s / softcap);   s += bias_ij, -inf where masked
  *     lse_i = log sum_j exp(s_ij);   out_i = sum_j exp(s_ij - lse_i) v_j;   a row that sees nothing: 0, -inf
  *
- * A work item is one head and a block of BLOCK_M queries. Queries stand on SIMD lanes, two vectors to a panel, so
+ * Units are blocks of BLOCK_M queries of a head. Queries stand on SIMD lanes, two vectors to a panel, so
  * softmax is vertical and keys and values need no packing. Tiles of BLOCK_N keys start at key 0 for every block; a tile
  * that is skipped, or a key that is trimmed, would have changed no bit. scale is folded into the packed queries. log2 e
  * is not: (s - m) log2 e costs one instruction more and rounds better (the largest error over that of the same NumPy
@@ -217,7 +217,7 @@ LAYOUT(attention)
     c->used = (size_t)max_((idx)c->used, (idx)FN(decode_scratch)(dim, par));
 }
 
-void FN(attention)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(attention)
 {
     const int decoding = FN(is_decoding)(call);
     attention_state b = attention_begin(call, work);

@@ -1,5 +1,5 @@
 /* logits.c -- the terms of the logits that operators on q and k add, as a matrix: the tiles of content.h, written down.
- * q(h,n,d) k(g,m,d) -> out(h,n,m), before the common scale. A work item is one head and BLOCK_M queries.
+ * q(h,n,d) k(g,m,d) -> out(h,n,m), before the common scale. Units are blocks of BLOCK_M queries of a head.
  */
 #include "attention/scores.h"
 #include "tile/gemm.h"
@@ -80,7 +80,7 @@ LAYOUT(logits)
     FN(content_layout)(&s->content, NULL, dim, c);
 }
 
-void FN(logits)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(logits)
 {
     logits_state b = logits_begin(call, work);
     zero_reals(b.zero, BLOCK_M * b.d);

@@ -1,6 +1,6 @@
 /* logits_vjp.c -- the gradient of logits.c, tile by tile from grad(h,n,m).   q(h,n,d) k(g,m,d) -> dq(h,n,d) dk(g,m,d)
  *
- * A work item is a kv head.
+ * Units are kv heads.
  */
 #include "attention/scores.h"
 #include "content/lookup.h"
@@ -20,8 +20,7 @@ static void read_tile(const pe_view *v, real *dx)
 {
     const pe_query_block *u = v->queries;
     const pe_array *a = &u->call->array[L_GRAD];
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
+    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
         for (int l = 0; l < p->width; l++) {
             const char *row = query_row(u, L_GRAD, p->first + l) + v->keys->first * a->core[2];
             real *to = dx + p->first * BLOCK_N + l;
@@ -37,8 +36,7 @@ static void add_gates(logits_vjp_state *b, const pe_view *v)
     const pe_query_block *u = v->queries;
     const pe_matrix keys = {v->k, v->k_step};
     const int n = v->keys->n;
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
+    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
         real *d_gates = b->vjp.d_gates + p->first * BLOCK_N;
         for (int x = 0; x < n * p->width; x++)
             d_gates[x] *= b->content.gate_scale;
@@ -122,7 +120,7 @@ LAYOUT(logits_vjp)
     FN(content_layout)(&s->content, &s->vjp, dim, c);
 }
 
-void FN(logits_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(logits_vjp)
 {
     const idx heads = call->D(h), groups = call->D(g), share = heads / groups, m = call->D(m);
     const idx blocks = BLOCKS(call->D(n), BLOCK_M);

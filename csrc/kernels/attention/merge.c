@@ -28,7 +28,7 @@ static double lse_of_part(const pe_call *call, const pe_row *row, idx p)
     return scalar_read(row->data[LSES] + p * a->core[0], a->storage);
 }
 
-void FN(merge_attention)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(merge_attention)
 {
     const idx parts = call->D(p), e = call->D(e);
     const pe_array *outs = &call->array[OUTS], *out = &call->array[OUT];

@@ -70,6 +70,10 @@ typedef double real;
 #define fma_(a, b, c) ((a) * (b) + (c))
 #endif
 
+/* A kernel of a row of ops.def: run the units begin <= u < end of a call. */
+#define KERNEL(name) \
+    void FN(name)(const pe_call *call, MAYBE_UNUSED idx begin, MAYBE_UNUSED idx end, MAYBE_UNUSED const pe_work *work)
+
 INLINE int is_finite(real x) { return x - x == 0; } /* inf - inf is NaN, as are differences of NaN */
 /* Adding it to |x| < 2**51 rounds x to an integer, ties to even, which stands in the low bits of the sum. */
 #define ROUNDER64 0x1.8p52

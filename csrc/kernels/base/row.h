@@ -76,6 +76,12 @@ INLINE void row_load(const char *data, pe_storage storage, idx n, real *out)
 }
 
 INLINE void zero_reals(real *x, idx n) { memset(x, 0, (size_t)n * sizeof *x); }
+INLINE void add_reals(real *restrict to, const real *restrict x, idx n)
+{
+    SIMD
+    for (idx i = 0; i < n; i++)
+        to[i] += x[i];
+}
 
 /* The place to compute a row that belongs at data: data itself if it is stored as real, else scratch. Call row_write
  * afterwards, which narrows the row in scratch and has nothing to do for a row in its place. */

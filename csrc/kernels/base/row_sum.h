@@ -1,6 +1,6 @@
 /* row_sum.h -- sums of rows in double, in the order of the rows: gradients of tables and of broadcast operands.
  *
- * A work item is a tile of ROW_TILE columns of a row of the call.
+ * Units are tiles of ROW_TILE columns of a row of the call.
  */
 #ifndef PE_ROW_SUM_H
 #define PE_ROW_SUM_H

@@ -7,7 +7,7 @@
 
 enum { ARRAY };
 
-/* Rows of the block as real, `to` having room for PAIR_KEYS numbers each. */
+/* Rows of the block as real, PAIR_KEYS numbers apart in `to`. */
 static void read_rows(const pe_array *a, const char *data, const pe_pair_block *b, real *to)
 {
     const int has_dense_rows = a->core[2] == storage_size(a->storage);

@@ -9,7 +9,7 @@
 enum { W1, B1, W2, B2, C, THRESHOLD };
 static const double fire_eps = 1e-6;
 
-/* What z needs of the queries of a block. */
+/* The parts of z that depend on the queries of a block. */
 typedef struct {
     double slope, edge;         /* |c| and |threshold| */
     double reach[PAIR_LANES];   /* max(i, |threshold|) of each lane */

@@ -46,17 +46,14 @@ typedef struct {
 
 extern const pe_position_op *const FN(position_op)[PE_COUNT]; /* NULL if the row is no position operator */
 
-/* Whether attention's gradient calls the operator's own gradient function for each tile. */
+/* Return whether attention's gradient calls the operator's own gradient function for each tile. */
 INLINE int has_tile_vjp(const pe_position_op *op)
 {
     return op && (op->distance_vjp || op->pairs_vjp) && !op->vjp_from_sums;
 }
 
 /* The address of element (i, j) of an array of doubles with at most two axes. */
-INLINE double *element(const pe_array *a, idx i, idx j)
-{
-    return (double *)(void *)(a->data + i * a->core[0] + j * a->core[1]);
-}
+INLINE double *element(const pe_array *a, idx i, idx j) { return as_doubles(entry_at(a, a->data, i, j)); }
 
 /* i clamped to 0 .. n - 1, so that an index that Python failed to refuse cannot leave a table. */
 INLINE idx within(idx i, idx n) { return i < 0 ? 0 : i < n ? i : n - 1; }

@@ -9,7 +9,7 @@ enum { DIAGONALS };
 /* Lanes beyond the last query, whose element would lie before the row, get 0. */
 static void toeplitz(const pe_array *array, idx h, idx first, int rows, int width, real *out)
 {
-    const real *d = (const real *)(const void *)(array[DIAGONALS].data + h * array[DIAGONALS].core[0]) + first;
+    const real *d = real_row(array[DIAGONALS].data, array[DIAGONALS].core[0], h) + first;
     for (int r = 0; r < rows; r++) {
         for (int l = 0; l < width; l++)
             out[r * width + l] = l <= first + r ? d[r - l] : 0;
@@ -18,14 +18,12 @@ static void toeplitz(const pe_array *array, idx h, idx first, int rows, int widt
 
 const pe_position_op FN(toeplitz_op) = {.diagonal = toeplitz};
 
-/* row(l) -> out(n,m), l = n + m - 1. Every row of the matrix is a window of `row`, copied whatever the storage. One
- * unit is BLOCK_M rows. */
-void FN(toeplitz_matrix)(const pe_call *call, idx begin, idx end, const pe_work *work)
+/* Every row of the matrix is a window of `row`, copied whatever the storage. Units are BLOCK_M rows. */
+KERNEL(toeplitz_matrix)
 {
     enum { ROW, OUT };
     const idx n = call->D(n), m = call->D(m), blocks = BLOCKS(n, BLOCK_M);
     const idx size = storage_size(call->array[OUT].storage);
-    (void)work;
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / blocks);
         const idx first = u % blocks * BLOCK_M, last = min_(n, first + BLOCK_M);
@@ -35,15 +33,14 @@ void FN(toeplitz_matrix)(const pe_call *call, idx begin, idx end, const pe_work 
     }
 }
 
-/* The transpose: grad(n,m) -> out(l), out(t) = sum of grad(i, j) over j - i + n - 1 = t, in order of i. */
-void FN(diagonal_sums)(const pe_call *call, idx begin, idx end, const pe_work *work)
+/* The transpose: out(t) = sum of grad(i, j) over j - i + n - 1 = t, in order of i. */
+KERNEL(diagonal_sums)
 {
     enum { GRAD, OUT };
     const pe_array *a = &call->array[GRAD];
     const idx n = call->D(n), m = call->D(m);
-    (void)work;
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
-        double *sum = (double *)(void *)row.data[OUT];
+        double *sum = as_doubles(row.data[OUT]);
         memset(sum, 0, (size_t)call->D(l) * sizeof *sum);
         for (idx i = 0; i < n; i++) {
             const char *grad = row.data[GRAD] + i * a->core[0];

@@ -157,8 +157,7 @@ static void scan_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
     for (int i = 0; i < size; i++)
         sign[i] = 1;
     FN(add_lookup)(c, &table, &r, 0, n, c->d, q, p, sign, slope);
-    for (int i = 0; i < size; i++)
-        d_position[i] += slope[i];
+    add_reals(d_position, slope, size);
 }
 
 /* d gate_it = sum over j <= t of dx_ij d s_ij / d position, and gate' = gate (1 - gate): b->d_gates becomes the

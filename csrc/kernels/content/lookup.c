@@ -121,13 +121,9 @@ INLINE void move_by(vec *y, int bit, int back)
  * bit per step: one blend per bit, no gather. */
 INLINE void move_lanes(vec *y, int back)
 {
-    move_by(y, 1, back);
-    if (LANES > 2)
-        move_by(y, LANES > 2 ? 2 : 1, back);
-    if (LANES > 4)
-        move_by(y, LANES > 4 ? 4 : 1, back);
-    if (LANES > 8)
-        move_by(y, LANES > 8 ? 8 : 1, back);
+    UNROLL
+    for (int bit = 1; bit < LANES; bit *= 2)
+        move_by(y, bit, back);
 }
 
 /* add[j][l] += x[n - 1 - j + l][l], the rows of x in steps of +-width. The last LANES rows that are read may lie beyond
@@ -142,7 +138,8 @@ static void add_skewed(const real *x, int step, int n, int width, real *add)
                 y[i] = vec_load(x + (o + c + i) * step + c);
             move_lanes(y, 0);
             real *to = add + (n - 1 - o) * width + c;
-            for (int i = 0; i < LANES && o + i < n; i++)
+            const int rows = (int)min_(LANES, n - o);
+            for (int i = 0; i < rows; i++)
                 vec_store(to - i * width, vec_add(vec_load(to - i * width), y[i]));
         }
     }
@@ -160,7 +157,8 @@ static void unskew(const real *dx, int n, int width, real *x, int step)
                 y[i] = j >= 0 && j < n ? vec_load(dx + j * width + c) : vec_set(0);
             }
             move_lanes(y, 1);
-            for (int i = 0; i < LANES && t + i < n + width - 1; i++)
+            const int rows = (int)min_(LANES, n + width - 1 - t);
+            for (int i = 0; i < rows; i++)
                 vec_store(x + (t + i) * step + c, y[i]);
         }
     }
@@ -197,10 +195,8 @@ void FN(add_lookup)(pe_content *c, const pe_matrix *table, const pe_row_map *r, 
     FN(row_range)(r, from, to, width, &low, &high);
     if (low == high && !factor) { /* all pairs take one row, as beyond the end of a table */
         FN(multiply_rows)(table, low, 1, d, pack, width, c->products);
-        for (int j = from; j < to; j++, add += width) {
-            for (int l = 0; l < width; l++)
-                add[l] += c->products[l];
-        }
+        for (int j = from; j < to; j++, add += width)
+            add_reals(add, c->products, width);
         return;
     }
     const int window = r->step == -1 && !factor, count = to - from + width - 1;
@@ -240,10 +236,8 @@ void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int lo
         unskew(dx, to - from, width, c->window, width);
         for (int i = count - 1; i >= 0; i--) { /* keys in their order */
             const int row = row_at[i] - low;
-            if (row < 0 || row >= n)
-                continue;
-            for (int l = 0; l < width; l++)
-                w[row * width + l] += c->window[i * width + l];
+            if (row >= 0 && row < n)
+                add_reals(w + row * width, c->window + i * width, width);
         }
         return;
     }

@@ -10,8 +10,7 @@
 static void gather_keys(const pe_content *c, const pe_query_block *u, const pe_row_map *r, int first, int n, int low,
                         int rows)
 {
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
+    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
         for (int j = 0; j < n; j++) {
             const int32_t *row = r->row + (first + j) * r->step + p->first;
             real *add = c->added + p->first * BLOCK_N + (first + j) * p->width;
@@ -33,14 +32,10 @@ static void add_key_window(const pe_content *c, const pe_query_block *u, int fir
     real *transposed = c->weight;
     unpack_transposed(c->window, PANEL_LANES, n, count, c->scale, NULL, (char *)transposed,
                       count * (idx)sizeof *transposed);
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
-        for (int j = 0; j < n; j++) {
-            real *add = c->added + p->first * BLOCK_N + (first + j) * p->width;
-            const real *x = transposed + j * count + (n - 1 - j) + p->first;
-            for (int l = 0; l < p->width; l += LANES)
-                vec_store(add + l, vec_add(vec_load(add + l), vec_load(x + l)));
-        }
+    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
+        for (int j = 0; j < n; j++)
+            add_reals(c->added + p->first * BLOCK_N + (first + j) * p->width,
+                      transposed + j * count + (n - 1 - j) + p->first, p->width);
     }
 }
 
@@ -73,8 +68,7 @@ void FN(add_key_lookup)(pe_content *c, const pe_view *v, const pe_lookup *lookup
 static void sum_pairs_by_row(const pe_query_block *u, const pe_row_map *r, int first, int n, int low, int rows,
                              const real *dx, real *w)
 {
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
+    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
         for (int j = 0; j < n; j++) {
             const int32_t *row = r->row + (first + j) * r->step + p->first;
             const real *x = dx + p->first * BLOCK_N + (first + j) * p->width;
@@ -94,18 +88,15 @@ static void sum_window_by_row(const pe_content *c, const pe_query_block *u, cons
     const int32_t *row = r->row - (first + n - 1);
     real *transposed = c->weight;
     zero_reals(transposed, n * count);
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
+    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
         for (int j = 0; j < n; j++)
             memcpy(transposed + j * count + (n - 1 - j) + p->first, dx + p->first * BLOCK_N + (first + j) * p->width,
                    (size_t)p->width * sizeof *dx);
     }
     pack_transposed((const char *)transposed, count * (idx)sizeof *transposed, n, count, 1, PANEL_LANES, c->window);
     for (int i = 0; i < count; i++) {
-        if (row[i] < low || row[i] - low >= rows)
-            continue;
-        for (int l = 0; l < PANEL_LANES; l++)
-            w[(row[i] - low) * PANEL_LANES + l] += c->window[i * PANEL_LANES + l];
+        if (row[i] >= low && row[i] - low < rows)
+            add_reals(w + (row[i] - low) * PANEL_LANES, c->window + i * PANEL_LANES, PANEL_LANES);
     }
 }
 
@@ -137,10 +128,8 @@ void FN(key_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, c
             zero_reals(b->sum, c->d * PANEL_LANES);
             FN(add_rows)(&table, low, rows, c->d, PANEL_LANES, w, b->sum);
             unpack_transposed(b->sum, PANEL_LANES, n, c->d, c->scale, NULL, (char *)c->pack, c->d * (idx)sizeof(real));
-            for (int j = 0; j < n; j++) {
-                for (int k = 0; k < c->d; k++)
-                    dk[(first + j) * dk_step + k] += c->pack[j * c->d + k];
-            }
+            for (int j = 0; j < n; j++)
+                add_reals(dk + (first + j) * dk_step, c->pack + j * c->d, c->d);
             if (!d_table)
                 continue;
             real *d_rows = d_table + low * d_step;

@@ -19,8 +19,7 @@ static void add_vector(const real *x, real scale, int d, int width, real *pack)
 
 static void add_to_queries(const pe_content *c, const pe_view *v, int vector, real *packed)
 {
-    for (int i = 0; i < v->queries->panels; i++) {
-        const pe_panel *p = &v->queries->panel[i];
+    for (const pe_panel *p = v->queries->panel; p < v->queries->panel + v->queries->panels; p++) {
         add_vector(vector_of(v, vector), c->scale, c->d, p->width, packed + p->first * c->d);
     }
 }
@@ -45,8 +44,7 @@ static void finish_shifted(pe_content_vjp *b, const pe_view *v)
 {
     const int d = b->content->d;
     double *d_v = gradient_of(b, v, D_V);
-    for (int i = 0; i < v->queries->panels; i++) {
-        const pe_panel *p = &v->queries->panel[i];
+    for (const pe_panel *p = v->queries->panel; p < v->queries->panel + v->queries->panels; p++) {
         for (int k = 0; k < d; k++) {
             const idx at = p->first * d + k * p->width;
             double sum = 0;
@@ -110,8 +108,7 @@ static void sum_lanes(const real *w, int n, int width, real *sum)
                 acc[i] = vec_add(acc[i], vec_load(row + LANES));
         }
         vec_store(sums, vec_sums(acc));
-        for (int i = 0; i < LANES && r + i < n; i++)
-            sum[r + i] += sums[i];
+        add_reals(sum + r, sums, min_(LANES, n - r));
     }
 }
 
@@ -121,8 +118,7 @@ static void keys_vjp(pe_content_vjp *b, const pe_view *v, int from, int to, cons
     const real *vector = vector_of(v, U);
     double *d_u = gradient_of(b, v, D_U);
     real sum[BLOCK_N] = {0};
-    for (int i = 0; i < v->queries->panels; i++) {
-        const pe_panel *p = &v->queries->panel[i];
+    for (const pe_panel *p = v->queries->panel; p < v->queries->panel + v->queries->panels; p++) {
         sum_lanes(dx + p->first * BLOCK_N + from * p->width, to - from, p->width, sum);
     }
     for (int j = from; j < to; j++) {

@@ -91,8 +91,7 @@ INLINE const real *read_columns(const char *row, pe_storage storage, idx first, 
     return row_read(row + first * storage_size(storage), storage, n, wide);
 }
 
-/* amplitude(c) positions() frequency~(c) phase?~(c) -> out(z), z = 2 c */
-void FN(complex_order)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(complex_order)
 {
     enum { AMPLITUDE, POSITIONS, FREQUENCY, PHASE, OUT };
     const idx c = min_(call->D(c), call->D(z) / 2);
@@ -110,9 +109,8 @@ void FN(complex_order)(const pe_call *call, idx begin, idx end, const pe_work *w
 }
 
 /* From   re = r cos(w p + theta), im = r sin(w p + theta):
- *     dr = cos dre + sin dim,   dtheta = r (cos dim - sin dre),   dw = p dtheta,   dp = sum_k w_k dtheta_k
- * grad(z) amplitude(c) positions() frequency~(c) phase?~(c) -> damplitude(c) dfrequency(c) dpositions() dphase?(c) */
-void FN(complex_order_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
+ *     dr = cos dre + sin dim,   dtheta = r (cos dim - sin dre),   dw = p dtheta,   dp = sum_k w_k dtheta_k */
+KERNEL(complex_order_vjp)
 {
     enum { GRAD, AMPLITUDE, POSITIONS, FREQUENCY, PHASE, DAMPLITUDE, DFREQUENCY, DPOSITIONS, DPHASE };
     const idx c = min_(call->D(c), call->D(z) / 2), w_stride = call->array[FREQUENCY].core[0];

@@ -15,10 +15,10 @@ LAYOUT(convolution) { carve_convolution(s, c, dim); }
 
 enum { X, KERNEL, BIAS, OUT };
 
-/* Some channels of a tile: what the sums read, begin with and are written to. */
+/* Some channels of a tile: operands of the sums, their first terms and their output. */
 typedef struct {
     view x;
-    const char *kernel, *start; /* start: what the sums begin with; NULL for 0 */
+    const char *kernel, *start; /* start: first terms of the sums; NULL for 0 */
     char *out;
     idx kernel_row, kernel_step, start_step, out_step; /* bytes from tap to tap, from column to column */
     idx r, s, center;                                  /* center: place of x(i, j), or -1 without residual */
@@ -124,10 +124,8 @@ static void fold_columns(real *result, idx first, idx last, idx j, idx n, idx w)
         const idx lo = k == 0 ? first : k, hi = k == w - 1 ? last : k;
         real *to = result + (k - j) * CHANNELS;
         memmove(to, result + (lo - first) * CHANNELS, CHANNELS * sizeof *to);
-        for (idx p = lo + 1; p <= hi; p++) {
-            for (int c = 0; c < CHANNELS; c++)
-                to[c] += result[(p - first) * CHANNELS + c];
-        }
+        for (idx p = lo + 1; p <= hi; p++)
+            add_reals(to, result + (p - first) * CHANNELS, CHANNELS);
     }
 }
 
@@ -196,8 +194,7 @@ static idx channels_at_once(const pe_call *call)
     return in_place ? call->D(d) - call->D(d) % CHANNELS : CHANNELS;
 }
 
-/* x(y,w,d) kernel(r,s,d) bias?(d) -> out(y,w,d); top, left, padding, residual, fold */
-void FN(convolution)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(convolution)
 {
     const idx d = call->D(d), w = call->D(w), tiles = BLOCKS(w, CONVOLUTION_TILE), units = call->D(y) * tiles;
     const idx most = channels_at_once(call);

@@ -31,7 +31,7 @@ static void carve_convolution(convolution_pieces *s, pe_carver *c, const idx *di
     s->zeros = carve_bytes(c, D(d) * (idx)sizeof(real));
 }
 
-/* Whether to leave. A poll is a call: one for thousands of channels of few taps, or for each step of many taps. */
+/* Return whether to leave. A poll is a call: one for thousands of channels, or for each step if taps are many. */
 static int stopped(const pe_call *call, idx channel)
 {
     enum { MANY_TAPS = 1024, MANY_CHANNELS = 64 * CHANNELS };

@@ -56,7 +56,7 @@ INLINE void add_to_double(vec sum, const double_sums *to, idx at)
         into[k] += (double)narrow[k];
 }
 
-/* rows x taps taps from (a, b) on */
+/* The block of `rows` x `taps` gradients from tap (a, b) on */
 INLINE void add_block_of_taps(const conv_products *p, idx a, idx b, const int rows, const int taps,
                               const double_sums *to)
 {
@@ -129,8 +129,7 @@ static void add_tile(const pe_call *call, const pe_row *row, const convolution_p
     }
 }
 
-/* grad(y,w,d) x(y,w,d) -> +dkernel(r,s,d) +dbias(d); top, left, padding */
-void FN(convolution_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(convolution_vjp)
 {
     const idx *dim = call->dim;
     const idx w = D(w), unit = CONVOLUTION_UNIT, pieces = BLOCKS(w, unit), units = D(y) * pieces;

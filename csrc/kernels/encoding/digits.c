@@ -3,14 +3,12 @@
 #include "base/sincos.h"
 
 /* Digits, most significant first; the last one also gets the fraction. Remainders of 64-bit integers are exact, and so
- * is a digit plus the fraction, which has no more bits than the number.
- * whole() fraction?() -> out(w); base */
-void FN(digits)(const pe_call *call, idx begin, idx end, const pe_work *work)
+ * is a digit plus the fraction, which has no more bits than the number. */
+KERNEL(digits)
 {
     enum { WHOLE, FRACTION, OUT, BASE = 0 };
     const idx w = call->D(w);
     const uint64_t base = (uint64_t)call->par[BASE];
-    (void)work;
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         double *out = as_doubles(row.data[OUT]);
         uint64_t rest;
@@ -61,13 +59,11 @@ static double horner_double_double(const double *digit, idx w, double base)
     return hi;
 }
 
-/* digits!(w) -> out(); base */
-void FN(from_digits)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(from_digits)
 {
     enum { DIGITS, OUT, BASE = 0 };
     const idx w = call->D(w);
     const double base = call->par[BASE];
-    (void)work;
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         const double *digit = as_doubles(row.data[DIGITS]);
         double number;
@@ -77,14 +73,12 @@ void FN(from_digits)(const pe_call *call, idx begin, idx end, const pe_work *wor
     }
 }
 
-/* out_k = start + max(sum of keep_0 .. keep_k - 1, 0).
- * keep(n) -> out(n); start */
-void FN(positions_from_mask)(const pe_call *call, idx begin, idx end, const pe_work *work)
+/* out_k = start + max(sum of keep_0 .. keep_k - 1, 0) */
+KERNEL(positions_from_mask)
 {
     enum { KEEP, OUT, START = 0 };
     const idx n = call->D(n);
     const int64_t start = (int64_t)call->par[START];
-    (void)work;
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         const unsigned char *keep = (const unsigned char *)row.data[KEEP];
         int64_t *out = (int64_t *)(void *)row.data[OUT];

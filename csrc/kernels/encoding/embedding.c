@@ -17,13 +17,11 @@ static idx row_number_read(const char *data, idx rows)
     return m < 0 ? 0 : m >= rows ? rows - 1 : (idx)m;
 }
 
-/* table(r,d) rows() -> out(d) */
-void FN(learned)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(learned)
 {
     enum { TABLE, ROWS, OUT };
     const idx r = call->D(r), step = call->array[TABLE].core[0];
     const size_t bytes = (size_t)(call->D(d) * storage_size(call->array[TABLE].storage));
-    (void)work;
     if (r == 0)
         return;
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row))
@@ -57,8 +55,7 @@ LAYOUT(hierarchical)
     s->result = carve_reals(c, D(d));
 }
 
-/* table(r,d) rows() -> out(d); alpha */
-void FN(hierarchical)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(hierarchical)
 {
     enum { TABLE, ROWS, OUT, ALPHA = 0 };
     const idx r = call->D(r), d = call->D(d), step = call->array[TABLE].core[0];
@@ -87,16 +84,14 @@ void FN(hierarchical)(const pe_call *call, idx begin, idx end, const pe_work *wo
 }
 
 /* Gradient of the table. From   out_n = sum_r weight_nr p_r:   dp_r = sum_e weight_e grad[order_e] over the entries
- * first <= e < last of row r, in order of position and in double. A weight that is not given is 1.
- * grad(n,d) order(e) weight?(e) first() last() -> dtable(d) */
-void FN(embedding_backward)(const pe_call *call, idx begin, idx end, const pe_work *work)
+ * first <= e < last of row r, in order of position and in double. A weight that is not given is 1. */
+KERNEL(embedding_backward)
 {
     enum { GRAD, ORDER, WEIGHT, FIRST, LAST, DTABLE };
     const idx d = call->D(d), tiles = BLOCKS(d, ROW_TILE), rows = call->D(n), entries = call->D(e);
     const pe_array *grad = &call->array[GRAD], *dtable = &call->array[DTABLE];
     real wide[ROW_TILE], result[ROW_TILE];
     double sum[ROW_TILE];
-    (void)work;
     pe_row row = row_at(call, begin / max_(tiles, 1));
     for (idx unit = begin; unit < end; unit++) {
         const idx k0 = tile_begin(unit, d);

@@ -67,7 +67,7 @@ static void read_flow(flow *f, const pe_call *call, const pe_array *w1)
         memset(f->k[i], 0, (size_t)(SCAN_COLUMNS * f->c_row) * sizeof(real));
 }
 
-/* Whether to leave. A poll is a call: one for each step that takes some 100 us, else one for 16 steps. */
+/* Return whether to leave. A poll is a call: one for each step that takes some 100 us, else one for 16 steps. */
 static int stopped(flow *f) { return (f->c * f->e > 1 << 16 || ++f->polls % 16 == 0) && stop_requested(f->call); }
 
 /* y = p + sum over stages m < i of h from[i][m] k_m, n numbers. Slopes of later stages hold those of other columns or
@@ -155,8 +155,7 @@ LAYOUT(floater)
     s->p = carve_doubles(c, SCAN_COLUMNS * s->f.c_row);
 }
 
-/* p0(b,c) w1(e,c+1) b1(e) w2(c,e+1) b2(c) when(s) -> out(b,n,c); dt, method */
-void FN(floater)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(floater)
 {
     enum { P0, W1, B1, W2, B2, WHEN, OUT };
     const idx *const dim = call->dim, n = D(n), units = SCAN_UNITS, last = share_begin(call, end, units);
@@ -309,9 +308,8 @@ static int run_backward(floater_vjp_pieces *s, idx b, idx first, idx run, const 
     return 1;
 }
 
-/* grad(b,n,c) path(b,n,c) w1 b1 w2 b2 when -> dp0(b,c) +dw1(e,c+1) +db1(e) +dw2(c,e+1) +db2(c); dt, method. The path is
- * the result of floater. */
-void FN(floater_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
+/* The path is the result of floater. */
+KERNEL(floater_vjp)
 {
     const idx *const dim = call->dim, n = D(n), units = SCAN_UNITS, last = share_begin(call, end, units);
     const pe_array *grad = &call->array[GRAD], *dp0 = &call->array[DP0];

@@ -2,8 +2,8 @@
  *
  *     out_i = (1 - f) p_w + f p_(w + 1),   w + f = i (r - 1) / (n - 1)
  *
- * w and f come from integers, so that a row that falls on a row of the table is that row, bit for bit. One unit is a
- * row of `out`.
+ * w and f come from integers, so that a row that falls on a row of the table is that row, bit for bit. Units are rows
+ * of `out`.
  */
 #include "base/layout.h"
 #include "base/row.h"
@@ -26,7 +26,7 @@ static void mix_rows(const real *restrict low, const real *restrict high, double
         out[k] = (real)((1 - f) * (double)low[k] + f * (double)high[k]);
 }
 
-void FN(interpolate_table)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(interpolate_table)
 {
     enum { TABLE, OUT };
     const idx n = call->D(n), d = call->D(d), last = call->D(r) - 1, parts = max_(n - 1, 1);

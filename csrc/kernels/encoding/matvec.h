@@ -219,7 +219,7 @@ static NOINLINE void add_rows(const real *restrict l, idx l_step, idx pairs, idx
     }
 }
 
-/* Units are shares of the batch: the first column of a unit. A kernel scans its columns in groups of SCAN_COLUMNS. */
+/* The first column of share `unit` of the batch. A kernel scans its columns in groups of SCAN_COLUMNS. */
 INLINE idx share_begin(const pe_call *call, idx unit, idx units) { return unit * call->D(b) / units; }
 
 #endif

@@ -36,8 +36,7 @@ LAYOUT(merge)
     s->out = carve_reals(c, D(d));
 }
 
-/* x(d) p(d) -> out(d); mode */
-void FN(merge)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(merge)
 {
     enum { X, P, OUT, MODE = 0 };
     const idx d = call->D(d);
@@ -56,13 +55,12 @@ void FN(merge)(const pe_call *call, idx begin, idx end, const pe_work *work)
     }
 }
 
-/* x(d) p(c) -> out(e) = [x | p]; e = d + c, and Python has cast p to the dtype of x. */
-void FN(concat)(const pe_call *call, idx begin, idx end, const pe_work *work)
+/* out = [x | p]; e = d + c, and Python has cast p to the dtype of x. */
+KERNEL(concat)
 {
     enum { X, P, OUT };
     const idx size = storage_size(call->array[OUT].storage);
     const idx d = min_(call->D(d), call->D(e)), c = min_(call->D(c), call->D(e) - d);
-    (void)work;
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         memcpy(row.data[OUT], row.data[X], (size_t)(d * size));
         memcpy(row.data[OUT] + d * size, row.data[P], (size_t)(c * size));
@@ -70,16 +68,14 @@ void FN(concat)(const pe_call *call, idx begin, idx end, const pe_work *work)
 }
 
 /* Gradient of p, which was broadcast along r. From out_r = x_r p, or x_r (1 + p): dp = sum_r grad_r x_r. From
- * out_r = x_r + p, or p, where x is not given: dp = sum_r grad_r.
- * grad(r,d) x?(r,d) -> dp(d) */
-void FN(merge_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
+ * out_r = x_r + p, or p, where x is not given: dp = sum_r grad_r. */
+KERNEL(merge_vjp)
 {
     enum { GRAD, X, DP };
     const idx d = call->D(d), rows = call->D(r), tiles = BLOCKS(d, ROW_TILE);
     const pe_array *grad = &call->array[GRAD], *x = &call->array[X];
     real wide_grad[ROW_TILE], wide_x[ROW_TILE];
     double sum[ROW_TILE];
-    (void)work;
     pe_row row = row_at(call, begin / max_(tiles, 1));
     for (idx unit = begin; unit < end; unit++) {
         const idx k0 = tile_begin(unit, d);

@@ -67,7 +67,7 @@ static void read_states(const map *m, const pe_array *a, idx b, idx cols, idx k,
         read_padded(entry_at(a, a->data, b + q % cols, k + q / cols), a->storage, m->c, p + q * m->row);
 }
 
-/* Whether to leave. A poll is a call, so there is one for each position only if a position takes long. */
+/* Return whether to leave. A poll is a call, so there is one for each position only if a position takes long. */
 static int stopped(map *m) { return (m->c > 256 || ++m->polls % 16 == 0) && stop_requested(m->call); }
 
 /* 1 / (1 + exp(-x)), computed from z = exp(-|x|) <= 1. The rounding error of x log2 e is added back, which gives 3 ulp
@@ -155,8 +155,7 @@ LAYOUT(recurrent)
     s->gates = carve_gates(c, &s->m, SCAN_COLUMNS);
 }
 
-/* p0(b,c) weight(g,c) bias(s,g) -> out(b,n,c); gru, skip */
-void FN(recurrent)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(recurrent)
 {
     enum { P0, WEIGHT, BIAS, OUT };
     const idx *const dim = call->dim, n = D(n), c = D(c), units = SCAN_UNITS, last = share_begin(call, end, units);
@@ -247,9 +246,7 @@ static void gru_backward(const recurrent_vjp_pieces *s, idx pair, double *restri
     for (int k = 0; k < 3; k++) {
         const matvec product = {s->transposed[k], NULL, s->d[k] + from, part, m->c, m->c, m->row, m->row, 0};
         multiply(&product, s->cols);
-        SIMD
-        for (idx i = 0; i < n; i++)
-            lambda[i] += part[i];
+        add_reals(lambda, part, n);
     }
 }
 
@@ -285,8 +282,7 @@ static int run_backward(recurrent_vjp_pieces *s, const pe_call *call, idx b, idx
         if (out_row >= 0) {
             for (idx q = 0; q < cols; q++) {
                 const real *g = row_read(entry_at(grad, grad->data, b + q, out_row), grad->storage, c, s->part);
-                for (idx i = 0; i < c; i++)
-                    s->lambda[q * row + i] += g[i];
+                add_reals(s->lambda + q * row, g, c);
             }
         }
         if (stopped(&s->m))
@@ -296,9 +292,8 @@ static int run_backward(recurrent_vjp_pieces *s, const pe_call *call, idx b, idx
     return 1;
 }
 
-/* grad(b,n,c) path(b,m,c) weight(g,c) bias(s,g) -> dp0(b,c) +dweight(g,c) +dbias(s,g); gru, skip. The path is p0 and
- * the rows after it: row m of the path is row m - skip of out. */
-void FN(recurrent_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
+/* The path is p0 and the rows after it: row m of the path is row m - skip of out. */
+KERNEL(recurrent_vjp)
 {
     const idx *const dim = call->dim, n = D(n), c = D(c), units = SCAN_UNITS, last = share_begin(call, end, units);
     const pe_array *grad = &call->array[GRAD], *dp0 = &call->array[DP0];

@@ -77,10 +77,10 @@ LAYOUT(rope)
     s->streamed = carve_bytes(c, D(d) * (idx)sizeof(real));
 }
 
-/* Whether to write `out` past the caches. A plain store first reads the line that it is about to fill, and evicts
- * others. Streaming is faster if the caller passed `out` (on fresh pages it is slower), if out is not x, if it is one
- * run of rows, and if it is larger than the last-level cache. In half precision the conversion takes longer
- * than memory, and the copy of the row would cost more than streaming saves. */
+/* Return whether to write `out` past the caches. A plain store first reads the line that it is about to fill, and
+ * evicts others. Streaming is faster if the caller passed `out` (on fresh pages it is slower), if out is not x, if it
+ * is one run of rows, and if it is larger than the last-level cache. In half precision the conversion takes longer than
+ * memory, and the copy of the row would cost more than streaming saves. */
 static int worth_streaming(const pe_call *call, const pe_work *work, const pe_array *x, const pe_array *out)
 {
     idx run = call->D(d) * storage_size(out->storage);
@@ -122,14 +122,8 @@ INLINE void rope_rows(const pe_call *call, idx begin, idx end, const pe_work *wo
         stream_end();
 }
 
-/* x(d) table(t) -> out(d); offset, interleaved, out_interleaved, caller_out */
-void FN(rope)(const pe_call *call, idx begin, idx end, const pe_work *work) { rope_rows(call, begin, end, work, 0); }
-
-/* x(d) cos(e) sin(e) -> out(d); offset, interleaved, out_interleaved, caller_out */
-void FN(rope_caller_table)(const pe_call *call, idx begin, idx end, const pe_work *work)
-{
-    rope_rows(call, begin, end, work, 1);
-}
+KERNEL(rope) { rope_rows(call, begin, end, work, 0); }
+KERNEL(rope_caller_table) { rope_rows(call, begin, end, work, 1); }
 
 /* ---- gradients ---- */
 
@@ -182,9 +176,8 @@ INLINE idx second_of_pair(int interleaved, idx k, idx e) { return interleaved ? 
  * scales it, d y / d rho = y:
  *     dtheta = dy1 y0 - dy0 y1,   drho = dy0 y0 + dy1 y1
  * From   theta_k = sum_a p_a w_ak,   rho_k = sum_a p_a growth_ak:
- *     dp_a = sum_k w_ak dtheta_k + growth_ak drho_k,   dw_ak += p_a dtheta_k
- * grad(d) x(d) table(t) positions(a) frequencies(a,e) growth?(a,e) -> dx(d) dpositions(a) +dfrequencies(a,e) */
-void FN(rope_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
+ *     dp_a = sum_k w_ak dtheta_k + growth_ak drho_k,   dw_ak += p_a dtheta_k */
+KERNEL(rope_vjp)
 {
     enum { POSITIONS = TABLE + 1, FREQUENCIES, GROWTH, DX, DPOSITIONS, DFREQUENCIES };
     const idx axes = call->D(a), e = call->D(e);
@@ -222,9 +215,8 @@ void FN(rope_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
     }
 }
 
-/* dcos = dy0 x0 + dy1 x1,   dsin = dy1 x0 - dy0 x1
- * grad(d) x(d) table(t) -> dx(d) dtable(t) = [dcos | dsin] */
-void FN(rope_table_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
+/* dcos = dy0 x0 + dy1 x1,   dsin = dy1 x0 - dy0 x1 */
+KERNEL(rope_table_vjp)
 {
     enum { DX = TABLE + 1, DTABLE };
     const idx e = call->D(t) / 2;

@@ -7,8 +7,7 @@
  * of the base, and all rows share those of the offsets: a pair costs four multiplications. A row depends on its
  * position alone, not on its neighbours. Near a zero of sin or cos the addition loses relative accuracy, so results
  * below 2**-26 are recomputed without it; elsewhere its error of 2**-52 is at most 2**-26 of the result, a quarter of a
- * float's half ulp.
- * Double, and positions with a fraction: sincos.h evaluates every pair.
+ * float's half ulp. Double, and positions with a fraction: sincos.h evaluates every pair.
  */
 #include "fits.h"
 #include "base/layout.h"
@@ -17,7 +16,7 @@
 
 /* Pairs of a tile, and rows that pass through one tile after the other. A tile is wide so that memory is written nearly
  * in sequence: compared with filling the memory, tiles of 64 pairs (512 bytes of each row in turn) took 3.3x the time,
- * and tiles of 256 pairs take 2.0x. */
+ * and tiles of 256 pairs take 2.0x the time. */
 enum { OFFSETS = 16, TILE = 256, ROWS = 1024 };
 
 typedef struct {
@@ -25,7 +24,7 @@ typedef struct {
     double offset_sine[OFFSETS][TILE], offset_cosine[OFFSETS][TILE];
     double base_sine[TILE], base_cosine[TILE];
     int64_t base;        /* of base_sine and base_cosine; 1, which is no base, if they are not computed */
-    char ready[OFFSETS]; /* whether offset_sine and offset_cosine are computed */
+    char ready[OFFSETS]; /* 1 if offset_sine and offset_cosine are computed */
 } pair_tile;
 SCRATCH_STRUCT(sinusoid, pair_tile)
 
@@ -217,8 +216,7 @@ static void clear_rest(idx f, const columns *to, char *row)
         memset(row + first * storage_size(to->storage), 0, (size_t)((to->d - first) * storage_size(to->storage)));
 }
 
-/* positions() hi(f) lo?(f) -> out(d); sine, cosine, step, sine_scale, cosine_scale */
-void FN(sinusoid)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(sinusoid)
 {
     enum { POSITIONS, HI, LO, OUT };
     const idx f = call->D(f);
@@ -331,8 +329,7 @@ static void vjp_tile(pair_tile *t, const double *position, char *const *row, idx
     }
 }
 
-/* grad(d) positions() hi(f) lo?(f) -> dpositions() +dfrequencies(f); sine, cosine, step, sine_scale, cosine_scale */
-void FN(sinusoid_vjp)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(sinusoid_vjp)
 {
     enum { GRAD, POSITIONS, HI, LO, DPOSITIONS, DFREQUENCIES };
     const idx f = call->D(f);

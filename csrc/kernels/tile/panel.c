@@ -76,8 +76,7 @@ const char *FN(finite_rows)(const char *data, idx *step, pe_storage storage, int
 void FN(pack_queries)(const pe_query_block *u, int operand, int n, real scale, real *copy, real *out)
 {
     const pe_array *a = &u->call->array[operand];
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
+    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
         idx step = a->core[1];
         const char *rows = FN(tile_rows)(query_row(u, operand, p->first), &step, a->storage, p->lanes, n, 1, copy);
         pack_transposed(rows, step, p->lanes, n, scale, p->width, out + p->first * n);
@@ -91,8 +90,7 @@ int FN(unpack_queries)(const pe_query_block *u, int operand, int n, const real *
     const int in_place = a->storage == PE_STORAGE;
     const idx step = in_place ? a->core[1] : n * (idx)sizeof(real);
     int finite = 1;
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
+    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
         const real *by = divisor ? divisor + p->first : NULL;
         char *rows = in_place ? query_row(u, operand, p->first) : (char *)copy;
         finite &= unpack_transposed(x + p->first * n, p->width, p->lanes, n, scale, by, rows, step);
