@@ -1,6 +1,6 @@
 /* gram.c -- every row with every other: products, distances and correlations, x(n,d) -> out(n,n).
  *
- * A unit is BLOCK_M rows, which are packed once onto the lanes, against all rows from its own on, which are broadcast
+ * Units are BLOCK_M rows, which are packed once onto the lanes, against all rows from its own on, which are broadcast
  * from where they lie. A tile is written as it is and, transposed, to the other side of the diagonal: half the pairs
  * are computed, each number is written once, and both sides have the same bits. Products commute and squares have no
  * sign, so the tile on the diagonal is symmetric by itself.
@@ -58,23 +58,14 @@ INLINE void pair_rows(int rows, int cols, int squares, const pairs_tile *t, int 
     }
 }
 
-INLINE void pairs(int cols, int squares, const pairs_tile *tile, int n)
-{
-    const pairs_tile here = *tile, *t = &here; /* a copy that no store can alias */
-    const int rows = SUMS / cols;
-    int j = 0;
-    for (; n - j >= rows; j += rows)
-        pair_rows(rows, cols, squares, t, j);
-    for (; n - j >= 2; j += 2)
-        pair_rows(2, cols, squares, t, j);
-    if (n - j >= 1)
-        pair_rows(1, cols, squares, t, j);
-}
+INLINE void product_rows(int rows, int cols, const void *t, int j) { pair_rows(rows, cols, 0, t, j); }
+INLINE void square_rows(int rows, int cols, const void *t, int j) { pair_rows(rows, cols, 1, t, j); }
 
-static NOINLINE void products_wide(const pairs_tile *t, int n) { pairs(2, 0, t, n); }
-static NOINLINE void products_narrow(const pairs_tile *t, int n) { pairs(1, 0, t, n); }
-static NOINLINE void squares_wide(const pairs_tile *t, int n) { pairs(2, 1, t, n); }
-static NOINLINE void squares_narrow(const pairs_tile *t, int n) { pairs(1, 1, t, n); }
+/* Tiles are passed by value: no store can alias them. */
+static NOINLINE void products_wide(pairs_tile t, int n) { in_row_blocks(product_rows, 2, &t, 0, n); }
+static NOINLINE void products_narrow(pairs_tile t, int n) { in_row_blocks(product_rows, 1, &t, 0, n); }
+static NOINLINE void squares_wide(pairs_tile t, int n) { in_row_blocks(square_rows, 2, &t, 0, n); }
+static NOINLINE void squares_narrow(pairs_tile t, int n) { in_row_blocks(square_rows, 1, &t, 0, n); }
 
 /* All columns of n rows against the packed rows, panel after panel of two vectors, or one if that is enough */
 static NOINLINE void tile_pairs(const char *rows, idx step, const real *pack, int lanes, int d, int squares, real *s,
@@ -85,9 +76,9 @@ static NOINLINE void tile_pairs(const char *rows, idx step, const real *pack, in
         for (int first = 0; first < d; first += CHUNK) {
             const pairs_tile t = {rows, step, pack + lane * d, s + lane, (int)min_(CHUNK, d - first), first};
             if (squares)
-                (wide ? squares_wide : squares_narrow)(&t, n);
+                (wide ? squares_wide : squares_narrow)(t, n);
             else
-                (wide ? products_wide : products_narrow)(&t, n);
+                (wide ? products_wide : products_narrow)(t, n);
         }
     }
 }
@@ -138,8 +129,7 @@ LAYOUT(gram)
     s->copy = carve_reals(c, BLOCK_M * (D(d) + ROW_PAD));
 }
 
-/* x(n,d) -> out(n,n); mode */
-void FN(gram)(const pe_call *call, idx begin, idx end, const pe_work *work)
+KERNEL(gram)
 {
     enum { X, OUT };
     const idx n = call->D(n), blocks = BLOCKS(n, BLOCK_M);
