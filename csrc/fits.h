@@ -1,7 +1,7 @@
 /* fits.h -- conditions and sizes that the rows of ops.def name, where a row would be too long for them.
  *
- * A condition on lengths and parameters holds if no kernel of the row accesses memory out of bounds. D(x) is the length of
- * axis x, or -1 if no operand defines it; P(name) is a parameter. `dim` and `par` are those of the call.
+ * A condition on lengths and parameters holds if no kernel of the row accesses memory out of bounds. D(x) is the length
+ * of axis x, or -1 if no operand defines it; P(name) is a parameter. `dim` and `par` are those of the call.
  */
 #ifndef PE_FITS_H
 #define PE_FITS_H
@@ -27,14 +27,14 @@ enum { GRAM_MODE };
 #define DIAGONALS_FIT (D(l) == (D(n) + D(m) > 0 ? D(n) + D(m) - 1 : 0))
 /* A table has a row, and the map has an entry for each distance -K .. K. */
 #define ROWS_FIT (D(R) > 0 && D(B) % 2 == 1)
-/* The tables of DISTANCE and PAIR rows have a first number (T5's table B and lookup K, Swin's table B, FoX's sums T) unless
- * there is nothing to look up; Swin's grid S is (height, width). */
+/* The tables of DISTANCE and PAIR rows have a first number (T5's table B and lookup K, Swin's table B, FoX's sums T)
+ * unless there is nothing to look up; Swin's grid S is (height, width). */
 #define TABLES_FIT (D(n) == 0 || D(m) == 0 || (D(B) != 0 && D(K) != 0 && D(T) != 0 && (D(S) < 0 || D(S) == 2)))
 /* The rows of a gradient are rounded up to whole vectors. */
 #define PADDED(axis, width) (D(axis) < 0 || D(axis) >= BLOCKS(D(width), VECTOR_PADDING) * VECTOR_PADDING)
 
-/* The gradient of attention cuts a kv head into chunks, head_parts x block_parts of them. If chunks are units of their own
- * (VJP_APART), the dS reductions have a row for each part of the blocks of a head. */
+/* The gradient of attention cuts a kv head into chunks, head_parts x block_parts of them. If chunks are units of their
+ * own (VJP_APART), the dS reductions have a row for each part of the blocks of a head. */
 #define ATTENTION_VJP_FITS                                                                            \
     (P(A_HEAD_PARTS) >= 1 && P(A_BLOCK_PARTS) >= 1 && P(A_HEAD_PARTS) * P(A_BLOCK_PARTS) <= VJP_PARTS \
      && (D(l) < 0 || DIAGONALS_FIT)                                                                   \
@@ -63,8 +63,8 @@ enum {
 #define FLOATER_FITS \
     (D(j) == D(c) + 1 && D(k) == D(e) + 1 && D(s) > 0 && P(FLOATER_METHOD) >= 0 && P(FLOATER_METHOD) < FLOATER_METHODS)
 
-/* Columns of a unit of the convolutions. A unit of the kernel's gradient grows with the taps, because its block holds sums
- * for all of them: they take at most twice the memory of the data in double. */
+/* Columns of the units of the convolutions. Those of the kernel's gradient grow with the taps, because a block holds
+ * sums for all of them: they take at most twice the memory of the data in double. */
 enum { CONVOLUTION_TILE = 64, CONVOLUTION_GRADIENTS = 128 };
 #define CONVOLUTION_UNIT (256 + D(s) / CONVOLUTION_GRADIENTS * CONVOLUTION_GRADIENTS)
 /* top and left are taps of the kernel; a circular convolution wraps around at most once. */
@@ -76,7 +76,7 @@ enum { CONVOLUTION_TILE = 64, CONVOLUTION_GRADIENTS = 128 };
     (D(y) * D(w) == 0    \
      || (CONVOLUTION_REACH(D(r), P(CONVOLUTION_TOP), D(y)) && CONVOLUTION_REACH(D(s), P(CONVOLUTION_LEFT), D(w))))
 
-/* Columns of a unit that sums rows: their doubles stay in the first-level cache. */
+/* Columns of the units that sum rows: their doubles stay in the first-level cache. */
 enum { ROW_TILE = 512 };
 
 #endif

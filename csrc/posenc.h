@@ -1,8 +1,8 @@
 /* posenc.h -- the structures that the binding and the kernels share.
  *
- * A call is a row of ops.def with its arrays, lengths and parameters. The binding checks and fills it (bind.c), the pool
- * cuts its units into blocks (pool.c), and a kernel runs one block. Kernels know nothing of Python, memory management,
- * threads or errors, and cannot fail.
+ * A call is a row of ops.def with its arrays, lengths and parameters. The binding checks and fills it (bind.c), the
+ * pool cuts its units into blocks (pool.c), and a kernel runs one block. Kernels know nothing of Python, memory
+ * management, threads or errors, and cannot fail.
  */
 #ifndef POSENC_H
 #define POSENC_H
@@ -20,7 +20,7 @@ enum { PE_OWN_AXES = 'Z' - 'A' + 1, PE_AXES = 'z' - 'A' + 1 };
 #define OPTIONS(name, ...) enum { __VA_ARGS__ };
 #include "constants.def"
 
-/* How numbers are stored. Arithmetic is in float or double; the half types are storage only. */
+/* Storage of numbers. Arithmetic is in float or double; the half types are storage only. */
 typedef enum { PE_F16, PE_BF16, PE_F32, PE_F64, PE_I64, PE_BOOL } pe_storage;
 
 /* An array of a call. An axis of length 1 has stride 0; data is NULL if an optional operand is None. */
@@ -60,7 +60,7 @@ typedef struct {
 
 /* One row of ops.def in one variant */
 typedef struct {
-    /* Run units begin <= u < end. A unit is a loop row, or a part of one if ops.def cuts rows into units. */
+    /* Run units begin <= u < end. Units are loop rows, or parts of them if ops.def cuts rows into units. */
     void (*run)(const pe_call *call, idx begin, idx end, const pe_work *work);
     size_t (*scratch)(const idx *dim, const double *par); /* bytes that one thread needs */
 } pe_kernel;
