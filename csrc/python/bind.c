@@ -373,7 +373,7 @@ static int take_terms(const pe_table *table, agreement *a, PyObject *object, pe_
 
 /* ---- the call ---- */
 
-/* Whether every operand walks loop axes `outer` and `inner` with one stride. The strides of operators are not compared. */
+/* Return whether loop axes `outer` and `inner` are one axis of every operand. Strides of operators are not compared. */
 static int is_one_loop(const pe_call *call, int outer, int inner, idx length)
 {
     for (int k = 0; k < call->narrays; k++)
@@ -455,7 +455,7 @@ static double seconds(void)
 
 static PyObject *main_thread; /* threading.main_thread; after a fork it returns the thread that forked */
 
-/* Whether this thread is the main thread; -1 with an exception */
+/* Return whether this thread is the main thread; -1 with an exception. */
 static int is_main_thread(void)
 {
     PyObject *thread = PyObject_CallObject(main_thread, NULL);

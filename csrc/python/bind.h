@@ -31,7 +31,7 @@ typedef struct {
 } pe_table;
 
 int pe_table_read(pe_table *table);
-/* Units of one loop row, or -1 if lengths and parameters do not fit; nanoseconds of a unit */
+/* Units of one loop row, or -1 if lengths and parameters do not fit; nanoseconds of each */
 void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns);
 int pe_bind_init(void); /* loads the NumPy C API */
 PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs);

@@ -2,7 +2,7 @@
  *
  * Kernels run in a state of their own: they round to nearest and never trap, whatever the caller's state is. So results do
  * not depend on the thread that computed a block. Rows with operators of attention also flush subnormal numbers to 0,
- * because weights of far keys underflow, and one instruction that meets a subnormal number takes some hundred cycles on
+ * because weights of far keys underflow, and one instruction on a subnormal number takes some hundred cycles on
  * many CPUs. The state is set around the kernels only. Python code, signal handlers included, never sees it.
  */
 #ifndef PE_FLOAT_STATE_H

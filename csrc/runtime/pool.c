@@ -88,7 +88,7 @@ static struct {
     cond wake, idle;
     shared_job *job;     /* NULL: no job to join */
     unsigned generation; /* number of the job */
-    int busy, workers;   /* whether a caller has the pool; threads that exist */
+    int busy, workers;   /* 1 if a caller has the pool; threads that exist */
     int wanted, running; /* workers that may still join the job; workers that run it */
 } pool = {.lock = MUTEX_INIT, .wake = COND_INIT, .idle = COND_INIT};
 
@@ -254,7 +254,7 @@ int pe_run(const pe_job *job)
 }
 
 #ifndef _WIN32
-/* A forked child has this memory but none of the threads, and locks that nobody will open. An entry of `kept` may be half
+/* A forked child has this memory but none of the threads, and locks that no thread opens. An entry of `kept` may be half
  * written: the child gives up what was kept. */
 static void forget_workers(void)
 {

@@ -8,9 +8,9 @@ typedef struct {
     const pe_kernel *kernel;
     const pe_call *call;
     idx units, block; /* block: units of a work item; it must not depend on the number of threads */
-    double ns;        /* rough time of a unit */
+    double ns;        /* rough nanoseconds for each of them */
     size_t scratch;   /* bytes per thread */
-    int flush;        /* whether subnormal numbers are 0 in the kernel */
+    int flush;        /* 1 if subnormal numbers are 0 in the kernel */
 } pe_job;
 
 enum { PE_DONE, PE_STOPPED, PE_NO_MEMORY, PE_FORKED };
