@@ -4,12 +4,14 @@ Objects stay in build/, in a folder for each compiler and its flags. A later bui
 its own, compiles only the files that have changed. All other configuration is in pyproject.toml, which cannot describe
 such an extension.
 
-Variables: CC and CFLAGS as everywhere. POSENC_CFLAGS and POSENC_LDFLAGS are appended last; -g in one of the flags keeps
-debug information. POSENC_BUILD_MACHINE is the machine to compile for, as platform.machine() names it.
+Variables: CC and CFLAGS as everywhere. POSENC_CFLAGS and POSENC_LDFLAGS are appended last; a flag -g keeps debug
+information. POSENC_BUILD_MACHINE is the machine to compile for, as platform.machine() names it.
 """
 
 import functools
 import hashlib
+import json
+import logging
 import os
 import platform
 import re
@@ -23,7 +25,11 @@ from pathlib import Path
 
 import numpy
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+
+# The files of a wheel carry this date, the first that zip archives know: two builds have the same bytes.
+os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800")
 
 # Name of a variant: the flags that let the compiler use it. dispatch.c probes exactly these bits.
 X86 = {"base": [], "avx2": ["-mavx2", "-mfma", "-mf16c"], "avx512": ["-march=x86-64-v4", "-mprefer-vector-width=512"]}
@@ -92,7 +98,7 @@ class build_core(build_ext):
                 )
                 stamp.write_text(wanted)
             done.append(name)
-            self.announce(f"[{len(done)}/{len(jobs)}] {name}", level=2)
+            self.announce(f"[{len(done)}/{len(jobs)}] {name}", level=logging.INFO)
             return name
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()) as pool:
@@ -118,18 +124,50 @@ class build_core(build_ext):
 
         ext.extra_objects = self.compile_all(jobs)
         ext.sources, self.force = [], True  # link again, whatever the age of the module
-        if sys.platform == "linux" and not debug:
-            ext.extra_link_args.insert(0, "-s")
+        if not msvc and not debug:
+            ext.extra_link_args.insert(0, "-Wl,-x" if sys.platform == "darwin" else "-s")  # no names of functions
         super().build_extension(ext)
+        self.remove_older(Path(self.get_ext_fullpath(ext.name)))
 
     def copy_extensions_to_source(self):
-        """Remove modules that older builds left beside the new one and Python would import in its place."""
         super().copy_extensions_to_source()
-        for suffix in EXTENSION_SUFFIXES[: EXTENSION_SUFFIXES.index(".abi3.so") if LIMITED and os.name != "nt" else 0]:
-            Path("posenc", "_core" + suffix).unlink(missing_ok=True)
+        self.remove_older(Path(self.get_ext_filename("posenc._core")))
+
+    def remove_older(self, module):
+        """Remove modules of older builds that Python would import in place of this one, which lies beside them."""
+        stem, _, suffix = module.name.partition(".")
+        for older in EXTENSION_SUFFIXES[: EXTENSION_SUFFIXES.index(f".{suffix}")]:
+            module.with_name(stem + older).unlink(missing_ok=True)
 
     def get_source_files(self):
         return list(map(str, [*BINDING, *KERNELS, *HEADERS]))
+
+
+class bdist_wheel_with_sbom(bdist_wheel):
+    """Add a bill of materials: the wheel contains no code of other projects."""
+
+    def egg2dist(self, egginfo_path, distinfo_path):
+        super().egg2dist(egginfo_path, distinfo_path)
+        name, version = self.distribution.get_name(), self.distribution.get_version()
+        component = {
+            "type": "library",
+            "bom-ref": name,
+            "name": name,
+            "version": version,
+            "purl": f"pkg:pypi/{name}@{version}",
+            "licenses": [{"license": {"id": self.distribution.metadata.license_expression}}],
+        }
+        sbom = {
+            "bomFormat": "CycloneDX",
+            "specVersion": "1.6",
+            "version": 1,
+            "metadata": {"component": component},
+            "components": [],
+            "compositions": [{"aggregate": "complete", "assemblies": [name]}],
+        }
+        folder = Path(distinfo_path, "sboms")
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.cdx.json").write_text(json.dumps(sbom, indent=2) + "\n", encoding="utf-8")
 
 
 setup(
@@ -142,6 +180,6 @@ setup(
             extra_link_args=[*([] if sys.platform == "win32" else ["-pthread"]), *words("POSENC_LDFLAGS")],
         )
     ],
-    cmdclass={"build_ext": build_core},
+    cmdclass={"build_ext": build_core, "bdist_wheel": bdist_wheel_with_sbom},
     options={"bdist_wheel": {"py_limited_api": "cp310"}} if LIMITED else {},
 )
