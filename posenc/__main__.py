@@ -1,4 +1,4 @@
-"""``python -m posenc``: the tour on real text, ``python -m posenc info`` and ``python -m posenc study``."""
+"""``posenc`` or ``python -m posenc``: the tour on real text; also ``posenc info`` and ``posenc study``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import argparse
 import importlib.metadata
 import os
 import platform
+import re
 import select
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,7 +21,7 @@ import posenc
 
 from .demos import tour
 
-PROGRAM = "python -m posenc"
+PROGRAM = "posenc" if Path(sys.argv[0]).stem == "posenc" else "python -m posenc"
 INPUT_SECONDS = 1.0
 """Time to wait for standard input that was not asked for; a pipe without a writer must not block the tour."""
 
@@ -42,10 +44,10 @@ def tour_parser() -> Parser:
         nargs="?",
         metavar="FILE",
         help="UTF-8 text, or - for standard input. By default the text on standard input if there is any, otherwise "
-        "the reference texts that ship inside Python. 'info' prints the version, instruction sets, threads and build "
-        "flags instead",
+        "the reference texts that ship inside Python. 'info' describes the installation and the machine instead",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the pictures (default: posenc-tour)")
+    parser.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")
     return parser
 
 
@@ -88,24 +90,79 @@ def study_parser() -> Parser:
     return parser
 
 
+def sysctl(name: str) -> str:
+    """Read a variable of the kernel of macOS; empty if there is none."""
+    done = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def cpu() -> str:
+    """Name the processor, as far as the operating system knows it."""
+    model = ""
+    if sys.platform == "linux":
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
+        model = found[1] if found else ""
+    elif sys.platform == "darwin":
+        model = sysctl("machdep.cpu.brand_string")
+    return f"{model or platform.processor() or 'unknown model'}, {platform.machine()}, {os.cpu_count()} logical cores"
+
+
+def caches() -> str:
+    """List the data caches of the first core."""
+    if sys.platform == "darwin":
+        sizes = {name: sysctl(f"hw.{name}cachesize") for name in ("l1d", "l2", "l3")}
+        return ", ".join(f"{name.upper()} {int(size) >> 10}K" for name, size in sizes.items() if size) or "unknown"
+    folders = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"))
+    files = [[folder / name for name in ("level", "type", "size")] for folder in folders]
+    read = [[file.read_text().strip() for file in three] for three in files if all(map(Path.exists, three))]
+    return ", ".join(f"L{level} {size}" for level, kind, size in read if kind != "Instruction") or "unknown"
+
+
+def blas() -> str:
+    """Name the BLAS that NumPy was built with; NumPy before 1.25 does not tell it as data."""
+    try:
+        found = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    except (TypeError, KeyError):
+        return "unknown"
+    return f"{found.get('name', 'unknown')} {found.get('version', '')}".strip()
+
+
+def version(package: str) -> str:
+    """The version of an installed package, or an empty string."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def extras() -> str:
+    """List the extras of posenc, each with the packages that it lacks."""
+    try:
+        requirements = importlib.metadata.requires("posenc") or []
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown, because posenc is not installed"
+    lacks: dict[str, list[str]] = {}
+    for requirement in requirements:
+        found = re.match(r"""([\w.-]+).*;.*\bextra *== *["']([\w.-]+)["']""", requirement)
+        if found:
+            lacks.setdefault(found[2], []).extend([] if version(found[1]) else [found[1]])
+    return ", ".join(f"{extra} (lacks {' '.join(names)})" if names else extra for extra, names in lacks.items())
+
+
 def info() -> str:
-    """Describe the installation, for bug reports."""
-
-    def version(package: str) -> str:
-        try:
-            return importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            return "not installed"
-
-    optional = (f"{package} {version(package)}" for package in ("ml_dtypes", "rich", "matplotlib", "scipy"))
+    """Describe the installation and the machine, for bug reports."""
+    optional = ("ml_dtypes", "rich", "matplotlib", "scipy", "autograd")
     lines = {
         "posenc": f"{posenc.__version__}, {Path(posenc.__file__).parent}",
         "isa": f"{posenc.isa()}, usable here: {', '.join(posenc.isas())}",
         "threads": str(posenc.get_num_threads()),
         "build": posenc.build_flags(),
+        "cpu": cpu(),
+        "caches": caches(),
         "python": f"{platform.python_version()} {platform.python_implementation()}, {platform.platform()}",
-        "numpy": np.__version__,
-        "optional": ", ".join(optional),
+        "numpy": f"{np.__version__}, BLAS {blas()}",
+        "optional": ", ".join(f"{package} {version(package) or 'not installed'}" for package in optional),
+        "extras": extras(),
     }
     return "\n".join(f"{name:10}{value}" for name, value in lines.items())
 
@@ -204,7 +261,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-if __name__ == "__main__":
+def command() -> NoReturn:
+    """Run the command `posenc`."""
     try:
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may lack the characters
@@ -215,3 +273,7 @@ if __name__ == "__main__":
     except BrokenPipeError:  # the reader of a pipe has closed it; without this Python reports an error when it flushes
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+if __name__ == "__main__":
+    command()
