@@ -496,9 +496,12 @@ static int run_summed(const pe_signature *row, pe_call *call, pe_job *job)
         length[k] = row->operand[k].summed ? elements(&call->array[k], &row->operand[k], call->dim) : 0;
         all += length[k];
     }
-    double *const sums = calloc((size_t)(all * blocks + 1), sizeof *sums), *sum = sums; /* + 1: NULL means no memory */
+    const size_t size = (size_t)(all * blocks + 1) * sizeof(double); /* + 1: NULL means no memory */
+    size_t taken = size;
+    double *const sums = pe_scratch_take(&taken), *sum = sums;
     if (!sums)
         return PE_NO_MEMORY;
+    memset(sums, 0, size);
     for (int k = 0; k < row->noperands; k++) {
         result[k] = (double *)(void *)call->array[k].data;
         if (length[k] == 0)
@@ -518,7 +521,7 @@ static int run_summed(const pe_signature *row, pe_call *call, pe_job *job)
                 result[k][i] += sum[b * all + i];
         }
     }
-    free(sums);
+    pe_scratch_give(sums, taken);
     return status;
 }
 

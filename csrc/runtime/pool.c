@@ -105,8 +105,7 @@ static struct {
     size_t size[KEPT];
 } kept = {.lock = MUTEX_INIT};
 
-/* At least *size bytes, NULL if there are none; *size becomes their number. */
-static void *scratch_take(size_t *size)
+void *pe_scratch_take(size_t *size)
 {
     void *found = NULL;
     lock(&kept.lock);
@@ -122,7 +121,7 @@ static void *scratch_take(size_t *size)
     return found ? found : malloc(*size);
 }
 
-static void scratch_give(void *memory, size_t size)
+void pe_scratch_give(void *memory, size_t size)
 {
     lock(&kept.lock);
     for (int i = 0; i < KEPT; i++) {
@@ -146,7 +145,7 @@ static void run_blocks(shared_job *s, const pe_call *call)
     const pe_job *job = s->job;
     size_t size = job->scratch + ALIGN;
     char stack[ON_STACK];
-    char *memory = size <= ON_STACK ? stack : scratch_take(&size);
+    char *memory = size <= ON_STACK ? stack : pe_scratch_take(&size);
     if (!memory)
         return;
     pe_work work = {.scratch = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN, .last_cache = pe_last_cache()};
@@ -163,7 +162,7 @@ static void run_blocks(shared_job *s, const pe_call *call)
     }
     pe_float_set(callers);
     if (memory != stack)
-        scratch_give(memory, size);
+        pe_scratch_give(memory, size);
 }
 
 static int workers_stop(const pe_call *call)

@@ -17,6 +17,9 @@ enum { PE_DONE, PE_STOPPED, PE_NO_MEMORY, PE_FORKED };
 
 int pe_pool_init(void); /* before any call: prepares for forks */
 int pe_run(const pe_job *job);
+/* Memory that is kept between calls: at least *size bytes, which becomes their number. NULL if there are none. */
+void *pe_scratch_take(size_t *size);
+void pe_scratch_give(void *memory, size_t size);
 int pe_threads(void);
 void pe_set_threads(int n);
 
