@@ -144,8 +144,8 @@ def _check_shapes(function: str, q: Array, k: Array, v: Array) -> Shape:
 
 
 def _read_operators(function: str, bias: Any) -> tuple[Bias, ...]:
-    operators = (bias,) if isinstance(bias, Bias) else bias
-    if not isinstance(operators, Sequence) or not all(isinstance(operator, Bias) for operator in operators):
+    operators = bias if isinstance(bias, (tuple, Sequence)) else (bias,)
+    if not all(isinstance(operator, Bias) for operator in operators):
         fail(TypeError, function, "bias", f"type {type(bias).__name__}", "a Bias, as dense(array) returns, or several")
     return tuple(operators)
 
@@ -179,6 +179,8 @@ def _read_softcap(function: str, softcap: Any, dtype: np.dtype[Any]) -> float:
 
 def _default_scale(function: str, width: int, parts: tuple[Bias, ...]) -> float:
     """Return the scale that the operators ask for, if they agree, else ``width**-0.5``."""
+    if not parts:
+        return float((width or 1) ** -0.5)
     asked = [(part.name, scale) for part in parts if (scale := part.default_scale(width)) is not None]
     if len({scale for _, scale in asked}) > 1:
         names = ", ".join(sorted({name for name, _ in asked}))

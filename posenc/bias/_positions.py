@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._core_api.arguments import I64, Array, Float64, as_index, as_positions, check_positions, fail
 
 
-@dataclass(frozen=True, eq=False)
-class Positions:
+class Positions(NamedTuple):
     """Positions of n queries and m keys; without `arrays`, query i is at i + shift and key j at j."""
 
     n: int
@@ -26,7 +23,7 @@ class Positions:
         """The operands q_positions and k_positions of a kernel."""
         return (None, None) if self.arrays is None else self.arrays
 
-    @cached_property
+    @property
     def distances(self) -> Float64:
         """Relative positions of the diagonals t = j - i + n - 1, (n + m - 1,); only without `arrays`."""
         return np.arange(max(self.n + self.m - 1, 0), dtype=np.float64) - (self.n - 1 + self.shift)

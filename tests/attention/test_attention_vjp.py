@@ -346,3 +346,17 @@ def test_memory(h, g, threads, run_python):
     done = run_python(GROWTH.format(n=8192, h=h, g=g, threads=threads), timeout=120)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 64
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("above", [80, 95, 1000])
+def test_a_logit_far_above_the_given_lse(above, dtype, isa):
+    """Its weight exp(logit - lse) is as given where it is finite, and infinite beyond, never a wrong finite number."""
+    q, k, v = (np.full((1, 1, 1), x, dtype) for x in (above, 1, 1))
+    lse, out = np.zeros((1, 1), dtype), np.zeros((1, 1, 1), dtype)
+    gradient = posenc.attention_vjp(np.ones_like(v), q, k, v, out=out, lse=lse, scale=1.0)
+    with np.errstate(over="ignore"):
+        weight = np.exp(np.asarray(above, dtype))
+    # The logit in units of log 2 is rounded, which the exponential multiplies by its size.
+    assert np.allclose(gradient.v, weight, rtol=4 * above * np.finfo(dtype).eps)
+    assert np.all(np.isfinite(gradient.q) == np.isfinite(weight))
