@@ -58,6 +58,20 @@ static PyObject *set_isa(PyObject *module, PyObject *name)
     return PyErr_Format(PyExc_ValueError, "use_isa: name is %R; expected one of isas()", name);
 }
 
+static PyObject *hold_isa(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    pe_hold_isa();
+    Py_RETURN_NONE;
+}
+
+static PyObject *release_isa(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)module, (void)args, (void)nargs; /* an exception, as for every __exit__ */
+    pe_release_isa();
+    Py_RETURN_NONE;
+}
+
 static PyObject *threads(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
@@ -140,6 +154,8 @@ static PyMethodDef methods[] = {
     {"isa", isa, METH_NOARGS, "name of the kernel variant in use"},
     {"isas", isas, METH_NOARGS, "names of the variants that this machine can run, slowest first"},
     {"set_isa", set_isa, METH_O, "use the variant of that name"},
+    {"hold_isa", hold_isa, METH_NOARGS, "keep the variant for this thread until the release; holds nest"},
+    {"release_isa", (PyCFunction)(void (*)(void))release_isa, METH_FASTCALL, "end a hold"},
     {"threads", threads, METH_NOARGS, "most threads of a call"},
     {"set_threads", set_threads, METH_O, "set the most threads of a call"},
     {"table", table, METH_NOARGS, "{row: signature} of ops.def"},

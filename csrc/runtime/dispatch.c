@@ -29,6 +29,14 @@ enum { VARIANTS = sizeof variants / sizeof *variants };
 
 static atomic_int active = -1;
 
+#ifdef _MSC_VER
+#define PER_THREAD __declspec(thread)
+#else
+#define PER_THREAD _Thread_local
+#endif
+/* The variant of a public call that runs several kernels, on the thread of the call, and how many calls hold it */
+static PER_THREAD int held, holders;
+
 #if (defined(__x86_64__) || defined(__i386__)) && defined(__GNUC__)
 #include <cpuid.h>
 
@@ -64,8 +72,18 @@ const char *pe_isa_name(int isa) { return variants[isa].name; }
 int pe_isa_usable(int isa) { return strcmp(variants[isa].name, "base") == 0 || cpu_has(variants[isa].name); }
 void pe_set_isa(int isa) { atomic_store(&active, isa); }
 
+void pe_hold_isa(void)
+{
+    held = pe_isa();
+    holders++;
+}
+
+void pe_release_isa(void) { holders--; }
+
 int pe_isa(void)
 {
+    if (holders > 0)
+        return held;
     int isa = atomic_load_explicit(&active, memory_order_relaxed);
     if (isa < 0) {
         int best = VARIANTS - 1;

@@ -9,6 +9,9 @@ const char *pe_isa_name(int isa);
 int pe_isa_usable(int isa); /* compiled in, and this CPU and operating system can run it */
 int pe_isa(void);
 void pe_set_isa(int isa);
+/* Keep the variant for this thread, whatever any thread sets, until as many releases as holds */
+void pe_hold_isa(void);
+void pe_release_isa(void);
 const pe_kernel *pe_kernel_of(int op, int is_double);
 
 #endif

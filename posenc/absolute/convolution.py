@@ -25,6 +25,7 @@ from .._core_api.arguments import (
     prepare_out,
 )
 from .._core_api.constants import PADDINGS
+from .._core_api.variant import in_one_isa
 
 __all__ = [
     "ConvPosition2dGradient",
@@ -257,6 +258,7 @@ def conv_position(
     return _convolve(function, _read_convolution(function, x, kernel, bias, padding, residual, left=left), out)
 
 
+@in_one_isa
 def conv_position_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
@@ -374,6 +376,7 @@ def conv_position_2d(
     return _convolve(function, _read_convolution(function, x, kernel, bias, padding, residual, size=size), out)
 
 
+@in_one_isa
 def conv_position_2d_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,

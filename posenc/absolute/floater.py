@@ -27,6 +27,7 @@ from .._core_api.arguments import (
     prepare_out,
 )
 from .._core_api.constants import TABLEAUS
+from .._core_api.variant import in_one_isa
 from ._scan import (
     like_arguments,
     merge_batch_axes,
@@ -170,6 +171,7 @@ def floater(
     return finish_out(out, buffer)
 
 
+@in_one_isa
 def floater_vjp(
     grad: npt.ArrayLike,
     p0: npt.ArrayLike,

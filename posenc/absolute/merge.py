@@ -24,6 +24,7 @@ from .._core_api.arguments import (
     unbroadcast,
 )
 from .._core_api.constants import MERGE_MODES
+from .._core_api.variant import in_one_isa
 
 __all__ = ["MergeGradient", "merge", "merge_vjp"]
 
@@ -123,6 +124,7 @@ def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Array 
     return finish_out(out, buffer)
 
 
+@in_one_isa
 def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add") -> MergeGradient:
     """Return the gradients of `merge`.
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import Array, as_bool, as_index, cast_operand, check_choice, compute_dtype, finish_out
+from .._core_api.variant import in_one_isa
 from ._scan import (
     like_arguments,
     merge_batch_axes,
@@ -126,6 +127,7 @@ def recurrent(
     return finish_out(out, buffer)
 
 
+@in_one_isa
 def recurrent_vjp(
     grad: npt.ArrayLike,
     p0: npt.ArrayLike,

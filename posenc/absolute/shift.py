@@ -27,6 +27,7 @@ from .._core_api.arguments import (
     prepare_out,
     unbroadcast,
 )
+from .._core_api.variant import in_one_isa
 from .frequency import Denominator
 from .sinusoid import Layout, Order, cos_sin_table, read_columns
 
@@ -82,6 +83,7 @@ def _read_shift(
     return _Shift(table, positions, sign, columns.frequencies, layout == "interleaved")
 
 
+@in_one_isa
 def shift(
     encoding: npt.ArrayLike,
     offset: npt.ArrayLike,
@@ -139,6 +141,7 @@ def shift(
     return finish_out(out, buffer)
 
 
+@in_one_isa
 def shift_vjp(
     grad: npt.ArrayLike,
     encoding: npt.ArrayLike,
@@ -194,6 +197,7 @@ def shift_vjp(
     )
 
 
+@in_one_isa
 def shift_matrix(
     offset: float,
     dim: int,

@@ -19,6 +19,7 @@ from .._core_api.arguments import (
     finish_out,
     prepare_out,
 )
+from .._core_api.variant import ONE_ISA, in_one_isa
 from ..bias.operator import Bias
 from ._backward import Saved, backward
 from ._inputs import read_inputs
@@ -183,19 +184,21 @@ def attention(
     (8, 100, 64)
     """
     function = "attention"
-    inputs = read_inputs(
-        function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
-        k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
-    )  # fmt: skip
-    rows = inputs.shape[:-1]
-    read = () if out is None else inputs.read_arrays()
-    out, buffer = prepare_out(function, out, (*rows, inputs.v.shape[-1]), inputs.q.dtype, read)
-    lse = np.empty(rows, inputs.dtype)
-    _core.attention(function, *inputs.operands, inputs.terms, buffer, lse, *inputs.parameters)
+    with ONE_ISA:  # terms that depend on the distance are kernels, too
+        inputs = read_inputs(
+            function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
+            k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
+        )  # fmt: skip
+        rows = inputs.shape[:-1]
+        read = () if out is None else inputs.read_arrays()
+        out, buffer = prepare_out(function, out, (*rows, inputs.v.shape[-1]), inputs.q.dtype, read)
+        lse = np.empty(rows, inputs.dtype)
+        _core.attention(function, *inputs.operands, inputs.terms, buffer, lse, *inputs.parameters)
     finish_out(out, buffer)
     return (out, lse) if return_lse else out
 
 
+@in_one_isa
 def attention_vjp(
     grad: npt.ArrayLike,
     q: npt.ArrayLike,

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import Array, Float64, as_data, cast_result, result_dtype
+from .._core_api.variant import in_one_isa
 from ._positions import Positions, as_lengths, read_positions
 
 if TYPE_CHECKING:
@@ -201,6 +202,7 @@ class PositionBias(Bias[Arrays]):
     __slots__ = ()
     _of_other_kind = ("only positions", {"logits": "matrix", "logits_vjp": "vjp"})
 
+    @in_one_isa
     def matrix(
         self,
         n: int,
@@ -254,6 +256,7 @@ class PositionBias(Bias[Arrays]):
         positions = read_positions(function, n, m, q_positions, k_positions)
         return self._matrix(function, positions, result_dtype(function, dtype, out), out)
 
+    @in_one_isa
     def vjp(
         self,
         grad: npt.ArrayLike,

@@ -18,11 +18,13 @@ from .._core_api.arguments import (
     fail_value,
 )
 from .._core_api.constants import LARGEST_POSITION
+from .._core_api.variant import in_one_isa
 from ._rotation import Frequencies, Layout, read_rotation
 
 __all__ = ["logn_scale", "rerope_positions", "rerotate", "self_extend_positions"]
 
 
+@in_one_isa
 def rerotate(
     k: npt.ArrayLike,
     old_positions: npt.ArrayLike,

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, Float64, as_index, fail, fail_value
+from .._core_api.variant import in_one_isa
 from ._coordinates import Indices, coordinates_first, read_coordinates, table_by_coordinate
 from ._rotation import Frequencies, Layout, Rotation, read_rotation
 from .rope import RopeGradient
@@ -49,6 +50,7 @@ def _angles(
     return *table_by_coordinate(rotation, positions, frequencies, factor, coordinate_of_pair), coordinate_of_pair
 
 
+@in_one_isa
 def mrope(
     x: npt.ArrayLike,
     positions: npt.ArrayLike,
@@ -125,6 +127,7 @@ def mrope(
     return rotation.rotate(table, out)
 
 
+@in_one_isa
 def mrope_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,

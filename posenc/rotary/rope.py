@@ -28,6 +28,7 @@ from .._core_api.arguments import (
     result_dtype,
     unbroadcast,
 )
+from .._core_api.variant import ONE_ISA, in_one_isa
 from ..absolute.sinusoid import cos_sin_table
 from ._rotation import (
     LAYOUTS,
@@ -149,8 +150,9 @@ def rope(
     if frequencies is None:
         return _rotate_by_table(rotation, positions, out)
     frequencies, factor = rotation.frequencies(frequencies)
-    table = rotation.table(rotation.positions(positions), frequencies, factor)
-    return rotation.rotate(table, out)
+    places = rotation.positions(positions)
+    with ONE_ISA:
+        return rotation.rotate(rotation.table(places, frequencies, factor), out)
 
 
 def _rotate_by_table(rotation: Rotation, table: npt.ArrayLike | Table, out: Array | None) -> Array:
@@ -192,6 +194,7 @@ def rope_vjp(
     out_layout: Layout | None = None,
     seq_axis: int = -2,
 ) -> RopeTableGradient: ...
+@in_one_isa
 def rope_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
@@ -321,6 +324,7 @@ def rope_table(
     return table[..., : len(frequencies)], table[..., len(frequencies) :]
 
 
+@in_one_isa
 def rope_matrix(position: float, frequencies: Frequencies, *, layout: Layout, dim: int | None = None) -> Float64:
     """Return the block-diagonal matrix of `rope` at one position.
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import Array, Float64, cast_result, check_choice, fail, finish_out, prepare_out
+from .._core_api.variant import in_one_isa
 from ._coordinates import Indices, coordinates_first, read_coordinates, table_by_coordinate
 from ._rotation import Frequencies, Layout, Rotation, read_rotation
 from .rope import RopeGradient
@@ -85,6 +86,7 @@ def _rotate_blocks(rotation: Rotation, positions: npt.ArrayLike, frequencies: Fr
     return finish_out(result, buffer)
 
 
+@in_one_isa
 def rope_2d(
     x: npt.ArrayLike,
     positions: npt.ArrayLike,
@@ -162,6 +164,7 @@ def rope_2d(
     return rotation.rotate(table, out)
 
 
+@in_one_isa
 def rope_2d_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,

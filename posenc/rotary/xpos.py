@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import F32, F64, Array, Float64, as_number, as_positive, cast_result, compute_dtype, fail
+from .._core_api.variant import in_one_isa
 from ..absolute.sinusoid import cos_sin_table
 from ._rotation import Frequencies, Layout, Rotation, read_rotation
 from .rope import RopeGradient
@@ -55,6 +56,7 @@ def _angles(
     return cast_result(table, compute_dtype(rotation.x)), positions[..., None], frequencies[None], growth[None]
 
 
+@in_one_isa
 def xpos(
     x: npt.ArrayLike,
     positions: npt.ArrayLike,
@@ -133,6 +135,7 @@ def xpos(
     return rotation.rotate(table, out)
 
 
+@in_one_isa
 def xpos_vjp(
     grad: npt.ArrayLike,
     x: npt.ArrayLike,
