@@ -28,7 +28,8 @@ typedef struct {
     real lse[BLOCK_M], delta[BLOCK_M], one[BLOCK_M], unused_max[PANEL_LANES];
     uint64_t nonfinite_q, nonfinite_g; /* lanes whose rows have nonfinite numbers, which are 0 in the strips */
     const real *multiplier;            /* the packed queries plus the vectors of content operators */
-    pe_bias_grad bias_grad;
+    pe_block_state at;
+    pe_bias_grad *bias_grad;
     pe_content content;
     pe_content_vjp content_vjp;
 } attention_vjp_state;
@@ -123,7 +124,7 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
                 s[j * width + l] = ds[j * width + l] = 0;
         }
     }
-    FN(bias_grad_panel)(&b->bias_grad, v->keys, v->queries, p, from, v->visible->to, ds);
+    FN(bias_grad_panel)(b->bias_grad, v->keys, v->queries, p, from, v->visible->to, ds);
     if (c->values)
         FN(content_values_vjp)(&b->content_vjp, *v, s);
     if (c->after_cap)
@@ -291,8 +292,7 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *u, idx t, con
 {
     const pe_call *call = u->call;
     const real scale = (real)call->par[A_SCALE];
-    pe_key_tile keys;
-    FN(bias_grad_block)(&b->bias_grad, u, t, work);
+    FN(bias_grad_block)(b->bias_grad, u, t, work);
     FN(pack_queries)(u, A_Q, b->d, scale, b->k_copy, b->q);
     FN(pack_queries)(u, A_GRAD, b->e, 1, b->v_copy, b->g);
     b->nonfinite_q = FN(strips_of)(u, A_Q, b->d, scale, b->q_rows, b->row);
@@ -303,19 +303,19 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *u, idx t, con
     FN(content_block_vjp)(&b->content_vjp, &b->content, b->q_rows, b->g_rows, b->dq, t);
     b->multiplier = FN(content_multiplier)(&b->content, u);
     b->content.ascending = 1;
-    if (b->content.scan && !FN(count_gates)(&b->content, u, b->k_copy))
+    if (b->content.scan && !FN(count_gates)(&b->content, &b->at, b->k_copy))
         return 0;
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
-        if (!FN(key_tile)(&keys, u, first))
+        if (!FN(key_tile)(b->at.keys, u, first))
             continue;
         if (stop_requested(call))
             return 0;
-        tile_vjp(b, u, &keys);
+        tile_vjp(b, u, b->at.keys);
     }
     FN(content_end_vjp)(&b->content_vjp, u);
     if (u->row.data[A_DQ])
         FN(unpack_queries)(u, A_DQ, b->d, b->dq, scale, NULL, b->k_copy);
-    FN(bias_grad_write)(&b->bias_grad, u);
+    FN(bias_grad_write)(b->bias_grad, u);
     return 1;
 }
 
@@ -349,7 +349,6 @@ static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, c
     const idx parts = head_parts * block_parts, heads_of_part = BLOCKS(share, head_parts);
     const idx row = unit / (groups * VJP_PARTS), group = unit / VJP_PARTS % groups, mine = unit % VJP_PARTS;
     const pe_row at = row_at(call, row);
-    pe_query_block u;
     if (mine >= (together ? 1 : parts))
         return 1;
     b->nonfinite_keys = !keys_are_finite(call, &at, group, b->d, b->row);
@@ -359,10 +358,10 @@ static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, c
         for (idx h = first; h < last; h++) {
             const idx t = together ? h : h * block_parts + first_block;
             for (idx i = first_block; i < blocks; i += block_parts) {
-                FN(query_block)(&u, call, (row * heads + h) * blocks + i);
+                FN(query_block)(b->at.queries, call, (row * heads + h) * blocks + i);
                 if (i == (together ? 0 : first_block))
-                    FN(bias_grad_clear)(&u, t);
-                if (!block_vjp(b, &u, t, work))
+                    FN(bias_grad_clear)(b->at.queries, t);
+                if (!block_vjp(b, b->at.queries, t, work))
                     return 0;
             }
         }
@@ -379,14 +378,13 @@ static int shared_bias_unit(attention_vjp_state *b, const pe_call *call, idx uni
 {
     const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M);
     idx all = heads;
-    pe_query_block u;
     for (int a = 0; a < call->nloops; a++)
         all *= call->shape[a];
     const idx units = all / heads * call->D(g) * VJP_PARTS;
     for (idx i = unit; i < blocks; i += units) {
         for (idx h = 0; h < all; h++) {
-            FN(query_block)(&u, call, h * blocks + i);
-            if (!block_vjp(b, &u, 0, work))
+            FN(query_block)(b->at.queries, call, h * blocks + i);
+            if (!block_vjp(b, b->at.queries, 0, work))
                 return 0;
         }
     }
@@ -414,6 +412,8 @@ LAYOUT(attention_vjp)
     s->row = carve_reals(c, 2 * max_(D(d), D(e)));
     s->dk = carve_reals(c, D(m) * s->padded_d);
     s->dv = carve_reals(c, D(m) * s->padded_e);
+    s->at = carve_block_state(c);
+    s->bias_grad = carve_bytes(c, sizeof *s->bias_grad);
     FN(content_layout)(&s->content, &s->content_vjp, dim, c);
 }
 

@@ -65,9 +65,10 @@ void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *q, idx t, const 
 /* out[j - lane] += ds. Number t of the window belongs to lane - key = t - (n - 1), so a vector of them is a sum of
  * loads, one from each key, a lane further on each time. Zeros on both sides of a key stand for lanes that do not
  * exist. */
-static void add_diagonals(double *restrict out, const real *restrict ds, int n, int width, int lanes)
+static void add_diagonals(double *restrict out, const real *restrict ds, int n, int width, int lanes,
+                          real *restrict padded)
 {
-    real padded[BLOCK_N * (PANEL_LANES + 2 * LANES)], window[TILE_RELS + LANES];
+    real window[TILE_RELS + LANES];
     const int padded_width = width + 2 * LANES;
     for (int j = 0; j < n; j++) {
         real *to = padded + j * padded_width;
@@ -155,7 +156,7 @@ static void add_pair_gradients(pe_bias_grad *g, const pe_key_tile *k, const pe_q
     const pe_pair_block block = {
         to - from,       p->width,           p->lanes, k->position.at + from, q->position.at + p->first,
         k->first + from, q->first + p->first};
-    double grad[BLOCK_N * PANEL_LANES];
+    double *grad = g->of.pairs;
     for (int i = 0; i < (to - from) * p->width; i++)
         grad[i] = (double)ds[i];
     for (int t = 0; t < q->call->nterms; t++) {
@@ -172,7 +173,7 @@ void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *k, const pe_query_b
     const int n = to - from;
     const idx i = q->first + p->first, j = k->first + from;
     if (g->diagonals)
-        add_diagonals(g->diagonals + (j - i + q->call->D(n) - 1), ds, n, p->width, p->lanes);
+        add_diagonals(g->diagonals + (j - i + q->call->D(n) - 1), ds, n, p->width, p->lanes, g->of.padded);
     if (g->columns)
         add_columns(g->columns + j, ds, n, p->width);
     if (g->has_rows)

@@ -22,6 +22,10 @@ typedef struct {
     char *pairs;
     int has_rows, has_distance_terms, has_pair_terms;
     pe_array into[PE_TERMS][PE_TERM_ARRAYS]; /* gradients in `terms` of each operator's arrays */
+    union {                                  /* buffers of one reduction */
+        real padded[BLOCK_N * (PANEL_LANES + 2 * LANES)];
+        double pairs[BLOCK_N * PANEL_LANES];
+    } of;
 } pe_bias_grad;
 
 /* Zero row t of diagonals and columns, before its first block. */

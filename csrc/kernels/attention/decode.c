@@ -26,6 +26,7 @@ typedef struct {
     int heads, pairs;             /* pair = head * queries + query */
     real *q, *o, *s, *copy, *row;
     real m[MAX_PAIRS], alpha[MAX_PAIRS], one[MAX_PAIRS], l[MAX_PAIRS * LANES]; /* l: a partial sum for each lane */
+    pe_key_tile *keys;
 } decode_state;
 
 static int heads_together(const pe_call *call) { return (int)min_(call->D(h) / call->D(g), MAX_PAIRS / call->D(n)); }
@@ -262,23 +263,23 @@ static void attend_to_tile(decode_state *b, pe_query_block *u, idx first_key)
     const char *k = key_row(u, A_K, first_key), *v = key_row(u, A_V, first_key);
     const idx head = u->head;
     idx k_step = ka->core[1], v_step = va->core[1];
-    pe_key_tile keys;
-    int any = 0, is_visible = FN(key_tile)(&keys, u, first_key);
+    pe_key_tile *keys = b->keys;
+    int any = 0, is_visible = FN(key_tile)(keys, u, first_key);
     if (!is_visible && !u->row.data[A_KEEP])
         return;
-    k = whole_rows(k, &k_step, ka->storage, keys.n, b->d, b->copy);
-    scores_of_pairs(b, k, k_step, keys.n);
+    k = whole_rows(k, &k_step, ka->storage, keys->n, b->d, b->copy);
+    scores_of_pairs(b, k, k_step, keys->n);
     for (int h = 0; h < b->heads; h++) {
         u->head = head + h;
         if (h > 0 && u->row.data[A_KEEP])
-            is_visible = FN(key_tile)(&keys, u, first_key);
-        any |= softmax_of_head(b, u, &keys, h, is_visible);
+            is_visible = FN(key_tile)(keys, u, first_key);
+        any |= softmax_of_head(b, u, keys, h, is_visible);
     }
     u->head = head;
     if (!any)
         return;
-    v = whole_rows(v, &v_step, va->storage, keys.n, b->e, b->copy);
-    values_of_pairs(b, v, v_step, keys.n);
+    v = whole_rows(v, &v_step, va->storage, keys->n, b->e, b->copy);
+    values_of_pairs(b, v, v_step, keys->n);
 }
 
 /* ---- heads that share keys ---- */
@@ -346,6 +347,7 @@ LAYOUT(decode)
     s->s = carve_reals(c, MAX_PAIRS * BLOCK_N);
     s->copy = carve_reals(c, (max_(D(d), D(e)) + ROW_PAD) * BLOCK_N);
     s->row = carve_reals(c, max_(D(d), D(e)));
+    s->keys = carve_bytes(c, sizeof(pe_key_tile));
 }
 
 int FN(decode)(pe_query_block *u, const pe_work *work)

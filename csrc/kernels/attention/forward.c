@@ -19,6 +19,7 @@
 typedef struct {
     int d, e;
     int mask_nonfinite; /* second run: NaN and infinite values reach only the lanes that see them */
+    pe_block_state at;
     real *q, *o, *s, *copy, *row;
     real m[BLOCK_M], l[BLOCK_M], alpha[BLOCK_M]; /* running max, running sum of exp(s - m), rescale of the last tile */
     uint64_t sees[BLOCK_N];                      /* mask_nonfinite only: the lanes that see a key of the tile */
@@ -147,7 +148,6 @@ static int attend(attention_state *b, const pe_query_block *u)
 {
     const pe_call *call = u->call;
     const idx tiles = BLOCKS(call->D(m), BLOCK_N);
-    pe_key_tile keys;
     zero_reals(b->o, u->width * b->e);
     memset(b->content.passed, 0, sizeof b->content.passed);
     for (int l = 0; l < u->width; l++) {
@@ -156,11 +156,11 @@ static int attend(attention_state *b, const pe_query_block *u)
     }
     for (idx i = 0; i < tiles; i++) {
         const idx tile = b->content.scan ? tiles - 1 - i : i;
-        if (!FN(key_tile)(&keys, u, tile * BLOCK_N))
+        if (!FN(key_tile)(b->at.keys, u, tile * BLOCK_N))
             continue;
         if (stop_requested(call))
             return 0;
-        attend_to_tile(b, u, &keys);
+        attend_to_tile(b, u, b->at.keys);
     }
     return 1;
 }
@@ -169,15 +169,15 @@ static int attend(attention_state *b, const pe_query_block *u)
  * the call was stopped. */
 static int attend_unit(attention_state *b, const pe_call *call, idx unit)
 {
-    pe_query_block u;
-    FN(query_block)(&u, call, unit);
-    FN(pack_queries)(&u, A_Q, b->d, (real)call->par[A_SCALE], b->copy, b->q);
-    FN(content_block)(&b->content, &u, b->q);
-    b->multiplier = FN(content_multiplier)(&b->content, &u);
+    pe_query_block *u = b->at.queries;
+    FN(query_block)(u, call, unit);
+    FN(pack_queries)(u, A_Q, b->d, (real)call->par[A_SCALE], b->copy, b->q);
+    FN(content_block)(&b->content, u, b->q);
+    b->multiplier = FN(content_multiplier)(&b->content, u);
     for (b->mask_nonfinite = 0; b->mask_nonfinite < 2; b->mask_nonfinite++) {
-        if (!attend(b, &u))
+        if (!attend(b, u))
             return 0;
-        if (write_unit(b, &u))
+        if (write_unit(b, u))
             break;
     }
     return 1;
@@ -187,11 +187,10 @@ static int attend_unit(attention_state *b, const pe_call *call, idx unit)
  * attend_unit. Returns 0 if the call was stopped. */
 static int decode_unit(attention_state *b, const pe_call *call, idx unit, const pe_work *work)
 {
-    pe_query_block u;
     if (!FN(begins_decoding)(call, unit))
         return 1;
-    FN(query_block)(&u, call, unit);
-    const int nonfinite = FN(decode)(&u, work);
+    FN(query_block)(b->at.queries, call, unit);
+    const int nonfinite = FN(decode)(b->at.queries, work);
     if (nonfinite < 0)
         return 0;
     for (int h = 0; nonfinite >> h; h++) {
@@ -215,6 +214,7 @@ LAYOUT(attention)
     FN(content_layout)(&s->content, NULL, dim, c);
     /* decode uses the same memory, before the heads that it leaves to attend_unit. */
     c->used = (size_t)max_((idx)c->used, (idx)FN(decode_scratch)(dim, par));
+    s->at = carve_block_state(c); /* decode reads its queries */
 }
 
 KERNEL(attention)

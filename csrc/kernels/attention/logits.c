@@ -9,6 +9,7 @@ enum { L_OUT = A_BIAS + 1 };
 
 typedef struct {
     int d;
+    pe_block_state at;
     real *q, *zero, *s, *copy;
     const real *multiplier; /* the vectors of `queries` hooks, which multiply the keys; zero without hooks */
     pe_content content;
@@ -49,21 +50,20 @@ static void write_tile(logits_state *b, pe_view v)
 static int logits_unit(logits_state *b, const pe_call *call, idx unit)
 {
     const idx tiles = BLOCKS(call->D(m), BLOCK_N);
-    pe_query_block u;
-    pe_key_tile keys;
-    FN(query_block)(&u, call, unit);
-    FN(pack_queries)(&u, A_Q, b->d, 1, b->copy, b->q);
-    FN(content_block)(&b->content, &u, b->zero);
+    pe_query_block *u = b->at.queries;
+    FN(query_block)(u, call, unit);
+    FN(pack_queries)(u, A_Q, b->d, 1, b->copy, b->q);
+    FN(content_block)(&b->content, u, b->zero);
     b->content.scale = 1;
     b->content.gate_scale = (real)call->par[A_SCALE];
-    b->multiplier = FN(content_multiplier)(&b->content, &u);
+    b->multiplier = FN(content_multiplier)(&b->content, u);
     b->content.q = b->q;
     for (idx i = 0; i < tiles; i++) {
         const idx tile = b->content.scan ? tiles - 1 - i : i;
-        FN(key_tile)(&keys, &u, tile * BLOCK_N);
+        FN(key_tile)(b->at.keys, u, tile * BLOCK_N);
         if (stop_requested(call))
             return 0;
-        write_tile(b, FN(view_of_keys)(&u, &keys, u.panels, b->copy));
+        write_tile(b, FN(view_of_keys)(u, b->at.keys, u->panels, b->copy));
     }
     return 1;
 }
@@ -77,6 +77,7 @@ LAYOUT(logits)
     s->zero = carve_reals(c, BLOCK_M * D(d));
     s->s = carve_reals(c, BLOCK_M * BLOCK_N);
     s->copy = carve_reals(c, BLOCK_N * (D(d) + ROW_PAD));
+    s->at = carve_block_state(c);
     FN(content_layout)(&s->content, NULL, dim, c);
 }
 

@@ -13,6 +13,7 @@ typedef struct {
     real *q, *q_rows, *dq, *dx, *k_copy, *row, *dk;
     pe_content content;
     pe_content_vjp vjp;
+    pe_block_state at;
 } logits_vjp_state;
 
 /* The gradient of a tile with its queries on lanes, and 0 in lanes that are no queries */
@@ -72,7 +73,6 @@ static void tile_vjp(logits_vjp_state *b, pe_view v)
 static int block_vjp(logits_vjp_state *b, const pe_query_block *u)
 {
     const pe_call *call = u->call;
-    pe_key_tile keys;
     const uint64_t nonfinite_q = FN(strips_of)(u, A_Q, b->d, 1, b->q_rows, b->row);
     FN(pack_queries)(u, A_Q, b->d, 1, b->k_copy, b->q);
     zero_reals(b->dq, u->width * b->d);
@@ -82,13 +82,13 @@ static int block_vjp(logits_vjp_state *b, const pe_query_block *u)
     b->content.scale = 1;
     b->content.gate_scale = (real)call->par[A_SCALE];
     b->content.ascending = 1;
-    if (b->content.scan && !FN(count_gates)(&b->content, u, b->k_copy))
+    if (b->content.scan && !FN(count_gates)(&b->content, &b->at, b->k_copy))
         return 0;
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
         if (stop_requested(call))
             return 0;
-        FN(key_tile)(&keys, u, first);
-        tile_vjp(b, FN(view_of_keys)(u, &keys, 2, b->k_copy));
+        FN(key_tile)(b->at.keys, u, first);
+        tile_vjp(b, FN(view_of_keys)(u, b->at.keys, 2, b->k_copy));
     }
     FN(content_end_vjp)(&b->vjp, u);
     FN(unpack_queries)(u, L_DQ, b->d, b->dq, 1, NULL, b->k_copy);
@@ -116,6 +116,7 @@ LAYOUT(logits_vjp)
     s->dx = carve_reals(c, BLOCK_M * BLOCK_N);
     s->k_copy = carve_reals(c, (D(d) + ROW_PAD) * BLOCK_N);
     s->row = carve_reals(c, D(d));
+    s->at = carve_block_state(c);
     s->dk = carve_reals(c, D(m) * s->padded_d);
     FN(content_layout)(&s->content, &s->vjp, dim, c);
 }
@@ -125,15 +126,14 @@ KERNEL(logits_vjp)
     const idx heads = call->D(h), groups = call->D(g), share = heads / groups, m = call->D(m);
     const idx blocks = BLOCKS(call->D(n), BLOCK_M);
     logits_vjp_state b = logits_vjp_begin(call, work);
-    pe_query_block u;
     for (idx unit = begin; unit < end; unit++) {
         const idx group = unit % groups;
         const pe_row row = row_at(call, unit / groups);
         zero_reals(b.dk, m * b.padded_d);
         for (idx h = group * share; h < (group + 1) * share; h++) {
             for (idx i = 0; i < blocks; i++) {
-                FN(query_block)(&u, call, (unit / groups * heads + h) * blocks + i);
-                if (!block_vjp(&b, &u))
+                FN(query_block)(b.at.queries, call, (unit / groups * heads + h) * blocks + i);
+                if (!block_vjp(&b, b.at.queries))
                     return;
             }
         }

@@ -53,17 +53,18 @@ pe_view FN(view_of_keys)(const pe_query_block *u, const pe_key_tile *keys, int p
     return v;
 }
 
-int FN(count_gates)(pe_content *c, const pe_query_block *u, real *copy)
+int FN(count_gates)(pe_content *c, const pe_block_state *at, real *copy)
 {
-    pe_key_tile keys;
+    const pe_query_block *u = at->queries;
+    pe_key_tile *keys = at->keys;
     for (idx first = 0; first < u->call->D(m); first += BLOCK_N) {
-        if (!FN(key_tile)(&keys, u, first))
+        if (!FN(key_tile)(keys, u, first))
             continue;
         if (stop_requested(u->call))
             return 0;
-        pe_view v = FN(view_of_keys)(u, &keys, 2, copy);
+        pe_view v = FN(view_of_keys)(u, keys, 2, copy);
         for (int i = 0; i < u->panels; i++) {
-            const pe_panel_bias visible = FN(panel_bias)(&keys, u, &u->panel[i]);
+            const pe_panel_bias visible = FN(panel_bias)(keys, u, &u->panel[i]);
             v.panel = &u->panel[i];
             v.visible = &visible;
             if (visible.from < visible.to)

@@ -7,7 +7,8 @@
 #include "bias/position.h"
 
 enum { QUERIES, KEYS, DIVISOR };
-enum { CHUNK = 32, ROWS = 4 }; /* columns of the product at a time; keys whose sums are in registers together */
+/* Columns and keys of the product at a time, so that its sums fit a small stack; keys whose sums are in registers */
+enum { CHUNK = 32, KEYS_AT_ONCE = 32, ROWS = 4 };
 
 /* sum[r * lanes + l] += sum over t < count of key[r, t] q[t, l], for LANES lanes; rows is a constant when inlined */
 INLINE void add_products_of_rows(int rows, const char *key, idx key_step, int count, const double *restrict q,
@@ -42,13 +43,15 @@ static NOINLINE void add_products(int rows, const char *key, idx key_step, int c
         add_products_of_rows(1, key, key_step, count, q, sum, lanes);
 }
 
-static void sandwich(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, real *restrict out)
+/* n keys of the block from number `from` on */
+static void some_keys(const pe_array *array, idx columns, idx h, const pe_pair_block *b, int from, int n,
+                      real *restrict out)
 {
-    const idx columns = D(C), key_step = array[KEYS].core[0];
+    const idx key_step = array[KEYS].core[0];
     const double factor = 1 / *element(&array[DIVISOR], h, 0), half = 0.5 * (double)columns;
-    const char *keys = array[KEYS].data + b->first_k * key_step;
-    const int lanes = b->lanes, numbers = b->keys * lanes;
-    double sum[PAIR_KEYS * PAIR_LANES], q[CHUNK * PAIR_LANES] = {0};
+    const char *keys = array[KEYS].data + (b->first_k + from) * key_step;
+    const int lanes = b->lanes, numbers = n * lanes;
+    double sum[KEYS_AT_ONCE * PAIR_LANES], q[CHUNK * PAIR_LANES] = {0};
     for (int i = 0; i < numbers; i++)
         sum[i] = 0;
     for (idx first = 0; first < columns; first += CHUNK) {
@@ -57,8 +60,8 @@ static void sandwich(const pe_array *array, const idx *dim, idx h, const pe_pair
         for (int t = 0; t < count; t++)
             memcpy(q + t * PAIR_LANES, element(&array[QUERIES], first + t, b->first_q), (size_t)b->queries * sizeof *q);
         for (int l = 0; l < lanes; l += LANES) {
-            for (int j = 0, rows; j < b->keys; j += rows) {
-                rows = j + ROWS <= b->keys ? ROWS : 1;
+            for (int j = 0, rows; j < n; j += rows) {
+                rows = j + ROWS <= n ? ROWS : 1;
                 add_products(rows, key + j * key_step, key_step, count, q + l, sum + j * lanes + l, lanes);
             }
         }
@@ -66,6 +69,12 @@ static void sandwich(const pe_array *array, const idx *dim, idx h, const pe_pair
     SIMD
     for (int i = 0; i < numbers; i++)
         out[i] = (real)((sum[i] - half) * factor);
+}
+
+static void sandwich(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, real *restrict out)
+{
+    for (int j = 0; j < b->keys; j += KEYS_AT_ONCE)
+        some_keys(array, D(C), h, b, j, (int)min_(KEYS_AT_ONCE, b->keys - j), out + j * b->lanes);
 }
 
 const pe_position_op FN(sandwich_op) = {.pairs = sandwich};

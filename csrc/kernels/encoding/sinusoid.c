@@ -25,6 +25,8 @@ typedef struct {
     double base_sine[TILE], base_cosine[TILE];
     int64_t base;        /* of base_sine and base_cosine; 1, which is no base, if they are not computed */
     char ready[OFFSETS]; /* 1 if offset_sine and offset_cosine are computed */
+    double position[ROWS], d_position[ROWS]; /* of the rows that pass */
+    char *row[ROWS], *result[ROWS];          /* their columns; where the gradients of their positions belong */
 } pair_tile;
 SCRATCH_STRUCT(sinusoid, pair_tile)
 
@@ -221,9 +223,9 @@ KERNEL(sinusoid)
     enum { POSITIONS, HI, LO, OUT };
     const idx f = call->D(f);
     const columns to = columns_of(call, &call->array[OUT]);
-    double position[ROWS];
-    char *out[ROWS];
     pair_tile *t = work->scratch;
+    double *position = t->position;
+    char **out = t->row;
     pe_row row = row_at(call, begin);
     const double *hi = as_doubles(row.data[HI]), *lo = as_doubles(row.data[LO]);
     while (row.index < end) {
@@ -334,9 +336,9 @@ KERNEL(sinusoid_vjp)
     enum { GRAD, POSITIONS, HI, LO, DPOSITIONS, DFREQUENCIES };
     const idx f = call->D(f);
     const columns from = columns_of(call, &call->array[GRAD]);
-    double position[ROWS], dp[ROWS], *dw = block_sums(call, DFREQUENCIES, work);
-    char *grad[ROWS], *dpositions[ROWS];
     pair_tile *t = work->scratch;
+    double *position = t->position, *dp = t->d_position, *dw = block_sums(call, DFREQUENCIES, work);
+    char **grad = t->row, **dpositions = t->result;
     pe_row row = row_at(call, begin);
     const double *hi = as_doubles(row.data[HI]), *lo = as_doubles(row.data[LO]);
     while (row.index < end) {

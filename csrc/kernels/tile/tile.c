@@ -250,7 +250,7 @@ static void add_pair_operators(pe_key_tile *k, const pe_query_block *q, const pe
 {
     const pe_pair_block block = {
         n, p->width, p->lanes, k->position.at + from, q->position.at + p->first, k->first + from, q->first + p->first};
-    real value[BLOCK_N * PANEL_LANES], *restrict pairs = k->pairs;
+    real *restrict value = k->value, *restrict pairs = k->pairs;
     for (int t = 0; t < q->call->nterms; t++) {
         const pe_term *term = &q->call->term[t];
         const pe_position_op *op = FN(position_op)[term->op];
@@ -266,7 +266,7 @@ static void add_pair_operators(pe_key_tile *k, const pe_query_block *q, const pe
 static void mask_keep(pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from, int n)
 {
     const idx step = q->call->array[A_KEEP].core[2];
-    real transposed[BLOCK_N * PANEL_LANES], rows[BLOCK_N * PANEL_LANES], *restrict pairs = k->pairs;
+    real *restrict transposed = k->value, *restrict rows = k->rows, *restrict pairs = k->pairs;
     for (int l = 0; l < p->lanes; l++) {
         const char *keep = keep_at(q, q->first + p->first + l, k->first + from);
         real *row = rows + l * BLOCK_N;

@@ -57,7 +57,20 @@ typedef struct {
     pe_positions position;
     real window[TILE_RELS];            /* relative bias by distance, for all panels of the block */
     real pairs[BLOCK_N * PANEL_LANES]; /* bias of one panel, pair by pair */
+    real value[BLOCK_N * PANEL_LANES], rows[BLOCK_N * PANEL_LANES]; /* buffers: numbers to add, and mask */
 } pe_key_tile;
+
+/* A block and a tile of a kernel's state. They lie in its scratch: with them, the stack of a thread of musl or of
+ * threading.stack_size(1 << 17) would be too small. */
+typedef struct {
+    pe_query_block *queries;
+    pe_key_tile *keys;
+} pe_block_state;
+
+INLINE pe_block_state carve_block_state(pe_carver *c)
+{
+    return (pe_block_state){carve_bytes(c, sizeof(pe_query_block)), carve_bytes(c, sizeof(pe_key_tile))};
+}
 
 typedef struct {
     int from, to;    /* no query of the panel sees a key of the tile outside from <= j < to */
