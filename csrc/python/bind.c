@@ -29,6 +29,7 @@ typedef struct {
     double most_position, most_frequency; /* largest magnitudes */
     idx *dim;
     idx loops[PE_LOOPS]; /* right-aligned */
+    pe_term *terms;      /* on the heap: sixteen of them would fill the stack of a small thread */
     PyArrayObject *copy[PE_ARRAYS + PE_TERMS * PE_TERM_ARRAYS];
 } agreement;
 
@@ -354,7 +355,7 @@ static int take_term(agreement *a, const pe_signature *row, PyObject *item, pe_t
 }
 
 /* Take `bias`, a tuple of operators. Their small axes are those of the call, their capital axes are their own. */
-static int take_terms(const pe_table *table, agreement *a, PyObject *object, pe_term *terms, int *count)
+static int take_terms(const pe_table *table, agreement *a, PyObject *object, int *count)
 {
     if (!PyTuple_Check(object))
         return wrong_type(a, "bias", object, "a tuple");
@@ -362,10 +363,14 @@ static int take_terms(const pe_table *table, agreement *a, PyObject *object, pe_
         return wrong(PyExc_ValueError, a, "bias", "has %zd operators; expected at most %d", PyTuple_Size(object),
                      PE_TERMS);
     *count = (int)PyTuple_Size(object);
+    if (*count > 0 && !(a->terms = malloc((size_t)*count * sizeof *a->terms))) {
+        PyErr_NoMemory();
+        return -1;
+    }
     for (int t = 0; t < *count; t++) {
         PyObject *item = PyTuple_GetItem(object, t);
         const pe_signature *row = row_of_term(table, a, item);
-        if (!row || take_term(a, row, item, &terms[t]) < 0)
+        if (!row || take_term(a, row, item, &a->terms[t]) < 0)
             return -1;
     }
     return 0;
@@ -383,7 +388,7 @@ static int is_one_loop(const pe_call *call, int outer, int inner, idx length)
 }
 
 /* Merge adjacent loop axes if they are one loop for every operand: a dense call has one loop. */
-static void set_loops(pe_call *call, pe_term *terms, const agreement *a)
+static void set_loops(pe_call *call, const agreement *a)
 {
     int n = 0, from[PE_LOOPS];
     for (int d = PE_LOOPS - a->nloops; d < PE_LOOPS; d++) {
@@ -400,13 +405,13 @@ static void set_loops(pe_call *call, pe_term *terms, const agreement *a)
             call->array[k].loop[l] = call->array[k].loop[from[l]];
         for (int t = 0; t < call->nterms; t++) {
             for (int k = 0; k < PE_TERM_ARRAYS; k++)
-                terms[t].array[k].loop[l] = terms[t].array[k].loop[from[l]];
+                a->terms[t].array[k].loop[l] = a->terms[t].array[k].loop[from[l]];
         }
     }
 }
 
 static int fill_call(const pe_table *table, const pe_signature *row, PyObject *const *arguments, agreement *a,
-                     pe_term *terms, pe_call *call)
+                     pe_call *call)
 {
     for (int axis = row->first_axis; axis < PE_AXES; axis++)
         call->dim[axis] = UNKNOWN;
@@ -414,13 +419,12 @@ static int fill_call(const pe_table *table, const pe_signature *row, PyObject *c
         a->loops[d] = 1;
     call->nterms = 0;
     call->narrays = row->noperands; /* the operators have an empty place among them */
-    call->term = terms;
     call->stop = NULL;
     call->watch = NULL;
     for (int k = 0; k < row->noperands; k++) {
         const int is_terms = row->operand[k].type == 'o';
         if (take_operand(a, &row->operand[k], is_terms ? Py_None : arguments[k], &call->array[k]) < 0
-            || (is_terms && take_terms(table, a, arguments[k], terms, &call->nterms) < 0))
+            || (is_terms && take_terms(table, a, arguments[k], &call->nterms) < 0))
             return -1;
     }
     for (int k = 0; k < row->nparams; k++) {
@@ -428,7 +432,8 @@ static int fill_call(const pe_table *table, const pe_signature *row, PyObject *c
         if (call->par[k] == -1.0 && PyErr_Occurred())
             return -1;
     }
-    set_loops(call, terms, a);
+    call->term = a->terms;
+    set_loops(call, a);
     return check_angles(a);
 }
 
@@ -577,7 +582,6 @@ static int run(const agreement *a, const pe_signature *row, pe_call *call)
 PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs)
 {
     const pe_signature *row = &table->row[op];
-    pe_term terms[PE_TERMS];
     pe_call call;
     agreement a;
     if (nargs != 1 + row->noperands + row->nparams || !PyUnicode_Check(args[0]))
@@ -588,9 +592,11 @@ PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize
     a.has_real = a.is_double = a.nloops = a.ncopies = a.writes = 0;
     a.most_position = a.most_frequency = 0;
     a.dim = call.dim;
-    const int status = fill_call(table, row, args + 1, &a, terms, &call) < 0 ? -1 : run(&a, row, &call);
+    a.terms = NULL;
+    const int status = fill_call(table, row, args + 1, &a, &call) < 0 ? -1 : run(&a, row, &call);
     while (a.ncopies > 0)
         Py_DECREF(a.copy[--a.ncopies]);
+    free(a.terms);
     if (status < 0)
         return NULL;
     Py_RETURN_NONE;

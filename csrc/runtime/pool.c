@@ -141,7 +141,7 @@ void pe_scratch_give(void *memory, size_t size)
 /* Take blocks until none is left. A thread without memory for its scratch leaves its blocks to the others. */
 static void run_blocks(shared_job *s, const pe_call *call)
 {
-    enum { ALIGN = 64, ON_STACK = 8192 };
+    enum { ALIGN = 64, ON_STACK = 4096 };
     const pe_job *job = s->job;
     size_t size = job->scratch + ALIGN;
     char stack[ON_STACK];

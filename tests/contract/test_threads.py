@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -303,3 +304,36 @@ def test_positions_that_become_nan_during_a_call(run_python):
     biases = "posenc.t5(np.ones((32, 2))), posenc.shaw(rows), posenc.alibi(np.ones(2))"
     done = run_python(NAN_POSITIONS.format(biases=biases))
     assert done.stdout == "done\n", done.stderr
+
+
+SMALL_STACK = """
+import sys, threading
+sys.path[:0] = [{tests!r}]
+import numpy as np
+import posenc
+from cases import CASES
+posenc.set_num_threads(1)
+threading.stack_size(1 << 17)
+failed = []
+def work(case, arguments, grads):
+    try:
+        case.call(arguments)
+        if case.gradients:
+            case.vjp(grads, arguments)
+    except Exception as error:
+        failed.append((case.name, error))
+for case in CASES:
+    for dtype in (np.float32, np.float64):
+        arguments = case.arguments(70, dtype)
+        grads = tuple(np.ones(np.shape(e)) for e in case.expect(arguments)) if case.gradients else ()
+        thread = threading.Thread(target=work, args=(case, arguments, grads))
+        thread.start()
+        thread.join()
+print(failed)
+"""
+
+
+def test_a_stack_of_128_kb_is_enough(run_python):
+    """Threads of musl have that much by default; so may those of `threading.stack_size`."""
+    done = run_python(SMALL_STACK.format(tests=str(Path(__file__).resolve().parents[1])), timeout=240)
+    assert done.stdout == "[]\n", (done.returncode, done.stdout, done.stderr)
