@@ -189,3 +189,14 @@ def test_heads_without_channels(isa, n, d, e):
     gradient = posenc.attention_vjp(np.ones_like(out), q, k, v, out=out, lse=lse)
     assert [part.shape for part in gradient[:3]] == [q.shape, k.shape, v.shape]
     np.testing.assert_allclose(gradient.v, np.full((2, 5, e), n / 5), rtol=1e-6)
+
+
+@pytest.mark.parametrize("width", [4, 8])
+def test_subnormal_float16_is_not_flushed(width, rng, isa):
+    """Attention flushes subnormal float32 numbers. Those of float16 are normal in float32 and keep their values."""
+    q = (2.0**-16 * rng.standard_normal((2, 33, width))).astype(np.float16)
+    k = (2.0**14 * np.sign(rng.standard_normal((2, 9, width)))).astype(np.float16)
+    v = rng.standard_normal((2, 9, width)).astype(np.float16)
+    result = posenc.attention(q, k, v, align="end")
+    wide = posenc.attention(*(x.astype(np.float32) for x in (q, k, v)), align="end")
+    assert same_bits(result, wide.astype(np.float16))

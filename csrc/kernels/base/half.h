@@ -1,7 +1,7 @@
 /* half.h -- float16 and bfloat16 storage: widening is exact, narrowing rounds once to nearest even, NaN stays NaN.
  *
  * bfloat16 is shifts, which compilers vectorize. float16 uses F16C in the variants that have it. Elsewhere, and in row
- * tails, C code gives the same bits: a product with 2**112 rebiases the exponent and normalizes subnormals.
+ * tails, C code gives the same bits. It has no subnormal operand, so that it does so while the thread flushes these to zero.
  */
 #ifndef PE_HALF_H
 #define PE_HALF_H
@@ -42,7 +42,9 @@ INLINE uint16_t narrow_bf16(float f)
 INLINE float widen_f16(uint16_t h)
 {
     const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = (uint32_t)(h & 0x7fffu) << 13;
-    const uint32_t finite = float_bits(bits_float(magnitude) * 0x1p112f);
+    /* below 2**-14 the bits are multiples of 2**-24: behind a leading 1 at 2**-14, which is subtracted again */
+    const uint32_t tiny = float_bits(bits_float(magnitude + 0x38800000u) - 0x1p-14f);
+    const uint32_t finite = magnitude < 0x00800000u ? tiny : magnitude + 0x38000000u;
     return bits_float(sign | (magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite));
 }
 
