@@ -61,6 +61,12 @@ class Call:
     """Memory layout of `out`, "input" for the first array itself, or None for a call without `out`."""
     isa: int = 0
     threads: int = 1
+    case: Case | None = None
+    """The row of tests/cases from which the call was drawn."""
+    redrawn: bool = False
+    """Options differ from those of the row, so that its tolerance may not apply."""
+    spoiled: bool = False
+    """One argument was made wrong."""
 
 
 # Memory layouts
@@ -189,10 +195,10 @@ def draw_case(rng: Generator, names: frozenset[str]) -> Call:
     arguments |= in_dtypes(rng, rest, 0.1 if case.data else 0.3)
     public = getattr(import_module(case.module), case.function)
     parameters = inspect.signature(public).parameters
-    for name, choices in OPTIONS.items():
-        if name in parameters and chance(rng, 0.1):
-            arguments[name] = pick(rng, choices)
-    call = Call(case.function, {}, module=case.module, gradient=bool(case.gradients) and chance(rng, 0.6))
+    redrawn = {name: pick(rng, choices) for name, choices in OPTIONS.items() if name in parameters and chance(rng, 0.1)}
+    arguments |= redrawn
+    gradient = bool(case.gradients) and chance(rng, 0.6)
+    call = Call(case.function, {}, module=case.module, gradient=gradient, case=case, redrawn=bool(redrawn))
     arguments = lay_out(rng, arguments, pick(rng, (0.0, 0.3, 1.0)))
     if hasattr(case, "method"):
         call.method = "logits" if "q" in arguments else "matrix"
@@ -591,7 +597,7 @@ def draw(seed: int, index: int, isas: int, names: frozenset[str]) -> Call:
         call = draw_one(rng, names)
     call.isa, call.threads = int(rng.integers(isas)), pick(rng, (1, 1, 2, 3))
     if chance(rng, 0.03) and call.arguments:
-        call.arguments = spoil(rng, call.arguments)
+        call.arguments, call.spoiled = spoil(rng, call.arguments), True
     return call
 
 
