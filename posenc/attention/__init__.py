@@ -151,8 +151,9 @@ def attention(
     Vaswani et al. 2017 (Attention Is All You Need), equation 1. The online softmax is that of Milakov and Gimelshein
     2018 (Online normalizer calculation for softmax), tiled as in Dao et al. 2022 (FlashAttention). The dtype of q
     decides on the arithmetic: float64 for float64, else float32; k and v are converted. Masked keys and values are
-    never used, so their NaN does not reach the result. A pair whose bias is -inf is masked. PyTorch's ``is_causal`` is
-    ``align="start"``; flash-attention's ``causal`` since version 2.1 is ``align="end"``:
+    never used, so their NaN does not reach the result. A pair whose bias is -inf is masked. Numbers below 2**-126
+    (float64: 2**-1022) count as 0. PyTorch's ``is_causal`` is ``align="start"``; flash-attention's ``causal`` since
+    version 2.1 is ``align="end"``:
 
     ======  =========  =========
     N M     start      end
