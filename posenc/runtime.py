@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +28,15 @@ def _cgroup_quota() -> float:
     return float("inf") if quota.strip() in ("max", "-1") else max(1.0, float(quota) / float(period))
 
 
+def _is_joblib_worker() -> bool:
+    """Return whether this process is a worker of loky, the default backend of joblib."""
+    process = sys.modules.get("multiprocessing.process")  # loky has imported it; other programs need not
+    return process is not None and process.current_process().name.startswith("Loky")
+
+
 def _default_threads() -> int:
+    if _is_joblib_worker():  # there are as many workers as CPUs
+        return 1
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(min(affinity, _cgroup_quota(), MOST_THREADS))
 
@@ -38,7 +47,8 @@ def set_num_threads(n: int) -> None:
     Results are equal, bit for bit, for every `n`. Small calls use one thread.
 
     The default is the environment variable ``POSENC_NUM_THREADS``. Without it, the default is the number of CPUs that
-    this process may run on, or the quota of its control group if that is smaller.
+    this process may run on, or the quota of its control group if that is smaller. In a worker process of joblib (loky)
+    it is 1, because there are as many workers as CPUs.
 
     Parameters
     ----------

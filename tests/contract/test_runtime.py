@@ -1,5 +1,7 @@
 """Threads, instruction sets, environment variables, and the cost of an import."""
 
+import sysconfig
+
 import pytest
 
 import posenc
@@ -98,6 +100,48 @@ def test_default_threads_respect_affinity(run_python):
     )  # fmt: skip
     count, _, limited = done.stdout.split()
     assert int(count) == 1 or limited == "False"
+
+
+IN_WORKER = """
+import multiprocessing
+multiprocessing.current_process().name = {name!r}
+import posenc
+before = posenc.get_num_threads()
+posenc.set_num_threads(3)
+print(before, posenc.get_num_threads())
+"""
+
+
+@pytest.mark.parametrize("name", ["LokyProcess-1", "LokyInitMainProcess-2:1"])
+def test_one_thread_in_a_worker_of_joblib(run_python, name):
+    """Unless the environment or the program asks for more. loky names the process before it imports anything else."""
+    program = IN_WORKER.format(name=name)
+    assert run_python(program, POSENC_NUM_THREADS="").stdout.split() == ["1", "3"]
+    assert run_python(program, POSENC_NUM_THREADS="5").stdout.split() == ["5", "3"]
+    other = run_python(IN_WORKER.format(name="SpawnProcess-1"), POSENC_NUM_THREADS="")
+    assert other.stdout.split()[0] == run_python(SHOW, POSENC_NUM_THREADS="").stdout.split()[0]
+
+
+WITH_JOBLIB = """
+import joblib
+def count(_):
+    import posenc
+    return posenc.get_num_threads()
+print(*joblib.Parallel(n_jobs=2)(joblib.delayed(count)(i) for i in range(4)))
+"""
+
+
+def test_one_thread_in_joblib_itself(run_python):
+    pytest.importorskip("joblib", reason="joblib is not installed: only the names of its processes are tested")
+    assert run_python(WITH_JOBLIB, POSENC_NUM_THREADS="").stdout.split() == ["1"] * 4
+    assert run_python(WITH_JOBLIB, POSENC_NUM_THREADS="3").stdout.split() == ["3"] * 4
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python cannot run without the GIL")
+def test_the_gil_stays_disabled(run_python):
+    """An extension module that does not declare its support enables the GIL, with a RuntimeWarning."""
+    done = run_python("import sys, posenc\nposenc.sinusoidal(4, 4)\nprint(sys._is_gil_enabled())", PYTHON_GIL="")
+    assert done.stdout.strip() == "False", done.stderr
 
 
 def test_import_is_light(run_python):
