@@ -12,6 +12,8 @@ import pytest
 import posenc
 
 ROOT = Path(posenc.__file__).parent.parent
+PATIENCE = float(os.environ.get("POSENC_TEST_PATIENCE") or 1)
+"""Factor on every timeout, for emulators and busy machines: POSENC_TEST_PATIENCE=20 under qemu."""
 
 
 @pytest.fixture(params=posenc.isas())
@@ -51,11 +53,11 @@ def full():
 def run_python():
     """A function that runs a program in a fresh interpreter with the same posenc and returns its CompletedProcess."""
 
-    def run(code, timeout=60, **environment):
+    def run(code, timeout=60, warnings="error", **environment):
         env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
         return subprocess.run(
-            [sys.executable, "-W", "error", "-c", code], env=env, timeout=timeout, capture_output=True, text=True,
-            check=False,
+            [sys.executable, "-W", warnings, "-c", code], env=env, timeout=timeout * PATIENCE, capture_output=True,
+            text=True, check=False,
         )  # fmt: skip
 
     return run

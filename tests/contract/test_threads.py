@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
@@ -71,7 +70,7 @@ def test_threads_that_change_the_controls_while_others_compute(rng):
 
 
 FORK = """
-import os, sys, time
+import math, os, signal, sys, time
 import numpy as np
 import posenc
 posenc.set_num_threads(4)
@@ -80,9 +79,12 @@ def call():
     d = posenc.attention_vjp(q, q, q, q, out=q, lse=q[..., 0])
     return posenc.sinusoidal(4096, 512), posenc.attention(q, q, q), d.q, d.k
 wanted = call()
+SECONDS = math.ceil(5 * float(os.environ.get("POSENC_TEST_PATIENCE") or 1))
 def check():
+    signal.alarm(SECONDS)  # ends a process whose pool waits for threads that are no more
     for _ in range(3):
         assert all(np.array_equal(a, b) for a, b in zip(call(), wanted))
+    signal.alarm(0)
 """
 FORK_OS = (
     FORK
@@ -105,8 +107,8 @@ FORK_POOL = (
     + """
 import multiprocessing
 with multiprocessing.get_context("fork").Pool(2) as pool:
-    pool.apply(check)
-    [r.get(5) for r in [pool.apply_async(check) for _ in range(4)]]
+    pool.apply_async(check).get(SECONDS)
+    [r.get(SECONDS) for r in [pool.apply_async(check) for _ in range(4)]]
 check()
 print(0)
 """
@@ -137,7 +139,8 @@ print(max(statuses))
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this platform has no fork")
 @pytest.mark.parametrize("program", [FORK_OS, FORK_POOL, FORK_BUSY], ids=["os.fork", "multiprocessing", "busy"])
 def test_fork_after_a_threaded_call(run_python, program):
-    done = run_python(program, timeout=30)  # a pool that waits for threads that are no more waits until the time is up
+    """Each process has five seconds for three calls that take a tenth of one, or POSENC_TEST_PATIENCE times as long."""
+    done = run_python(program)
     assert done.stdout.split() == ["0"], done.stderr
 
 
@@ -197,7 +200,7 @@ def test_control_c(run_python, call, threads):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_fork_before_the_first_pooled_call():
+def test_fork_before_the_first_pooled_call(run_python):
     """A child does not inherit the lock of the scratch memory, which small calls take too, in its locked state."""
     script = """
         import os, threading, numpy as np, posenc
@@ -218,8 +221,8 @@ def test_fork_before_the_first_pooled_call():
         [w.join() for w in workers]
         print("done")
     """
-    run = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
-    assert subprocess.run(run, capture_output=True, text=True, timeout=60).stdout == "done\n"
+    done = run_python(textwrap.dedent(script), warnings="ignore")  # newer Pythons warn of forks among threads
+    assert done.stdout == "done\n", done.stderr
 
 
 DAEMON = """
