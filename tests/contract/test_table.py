@@ -2,6 +2,8 @@
 
 import inspect
 import re
+from importlib import import_module
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -154,3 +156,27 @@ def test_core_rows_document_themselves_and_count_arguments(row):
         getattr(_core, row)()
     with pytest.raises(TypeError, match="takes a function name"):
         getattr(_core, row)("f", *range(40))
+
+
+def options(constant):
+    """The names of a list of csrc/constants.def in the order of their codes: PADDING_ZERO is "zero"."""
+    listed = _core.constants()[constant]
+    return tuple(listed) if isinstance(listed, dict) else tuple(o.split("_", 1)[1].lower() for o in listed.split(", "))
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "constant", "more"),
+    [
+        ("conv_position", "padding", "PADDINGS", ()), ("conv_position_2d", "padding", "PADDINGS", ()),
+        ("merge", "mode", "MERGE_MODES", ("concat",)), ("merge_vjp", "mode", "MERGE_MODES", ("concat",)),
+        ("floater", "method", "TABLEAUS", ()), ("integrate", "method", "TABLEAUS", ()),
+        ("plot.similarity", "kind", "GRAM_MODES", ()),
+    ],
+)  # fmt: skip
+def test_types_of_options_are_the_lists_of_c(function, argument, constant, more):
+    """A type checker knows the options from a Literal, the kernels from constants.def."""
+    module, _, name = f"posenc.{function}".rpartition(".")
+    if module == "posenc.plot":
+        pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    annotation = get_type_hints(getattr(import_module(module), name))[argument]
+    assert set(get_args(annotation)) == {*options(constant), *more}
