@@ -129,19 +129,23 @@ KERNEL(complex_order_vjp)
             const real *r = read_columns(row.data[AMPLITUDE], a[AMPLITUDE].storage, k0, n, t->amplitude);
             const char *w = row.data[FREQUENCY] + k0 * w_stride;
             real dr[TILE];
-            double *dw = as_doubles(row.data[DFREQUENCY]) + k0;
-            double *dtheta = row.data[DPHASE] ? as_doubles(row.data[DPHASE]) + k0 : NULL;
+            double slope[TILE]; /* dtheta */
             for (int k = 0; k < n; k++) {
                 const double re = (double)grad[2 * k], im = (double)grad[2 * k + 1];
-                const double d = (double)r[k] * (t->cosine[k] * im - t->sine[k] * re);
+                slope[k] = (double)r[k] * (t->cosine[k] * im - t->sine[k] * re);
+                dr[k] = (real)(t->cosine[k] * re + t->sine[k] * im);
+            }
+            /* A loop of its own, because stores beside it would make the order of the sum depend on addresses. */
+            for (int k = 0; k < n; k++) {
                 double w_k;
                 memcpy(&w_k, w + k * w_stride, sizeof w_k);
-                dr[k] = (real)(t->cosine[k] * re + t->sine[k] * im);
-                dw[k] = p * d;
-                dp += w_k * d;
-                if (dtheta)
-                    dtheta[k] = d;
+                dp += w_k * slope[k];
             }
+            double *dw = as_doubles(row.data[DFREQUENCY]) + k0;
+            for (int k = 0; k < n; k++)
+                dw[k] = p * slope[k];
+            if (row.data[DPHASE])
+                memcpy(as_doubles(row.data[DPHASE]) + k0, slope, (size_t)n * sizeof *slope);
             row_store(dr, row.data[DAMPLITUDE] + k0 * storage_size(a[DAMPLITUDE].storage), a[DAMPLITUDE].storage, n);
             memcpy(row.data[DPOSITIONS], &dp, sizeof dp);
         }
