@@ -1,5 +1,13 @@
-"""Modules whose extra is not installed cannot be imported, and so have no doctests."""
+"""The option --all, and modules that have no doctests because their extra is not installed."""
 
 from importlib.util import find_spec
 
 collect_ignore = [] if find_spec("autograd") else ["posenc/autograd.py", "posenc/demos/study"]
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--all",
+        action="store_true",
+        help="run also the slow tests, and the tests of values on every instruction set instead of the best one",
+    )

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -16,18 +17,39 @@ PATIENCE = float(os.environ.get("POSENC_TEST_PATIENCE") or 1)
 """Factor on every timeout, for emulators and busy machines: POSENC_TEST_PATIENCE=20 under qemu."""
 
 
-@pytest.fixture(params=posenc.isas())
+def pytest_generate_tests(metafunc):
+    """Run a test with the fixture `isa` on the best instruction set of this machine, with --all once on each."""
+    if "isa" in metafunc.fixturenames:
+        isas = posenc.isas() if metafunc.config.getoption("all") else posenc.isas()[-1:]
+        metafunc.parametrize("isa", isas, indirect=True)
+
+
+@pytest.fixture
 def isa(request):
-    """Run the test once on each instruction set that this machine has."""
+    """The instruction set of the test, see `pytest_generate_tests`."""
     with posenc.use_isa(request.param):
         yield request.param
 
 
-def pytest_collection_modifyitems(items):
-    """Mark tests with the fixture `isa`: they run on every instruction set, so a run on another one may omit them."""
+def is_in_default_run(item, seen):
+    """False for slow tests, and for three of four combinations of a sweep; `seen` counts those of each function."""
+    seen[item.function] += 1
+    is_chosen = not item.get_closest_marker("sweep") or seen[item.function] % 4 == 1
+    return is_chosen and not item.get_closest_marker("slow")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Mark tests with the fixture `isa`: they choose the instruction set, so a run on another one may omit them.
+    Without --all, leave tests out, unless tests are named or -m selects among them."""
     for item in items:
         if "isa" in getattr(item, "fixturenames", ()):
             item.add_marker("every_isa")
+    named = config.getoption("markexpr") or any("::" in argument for argument in config.args)
+    if not config.getoption("all") and not named:
+        seen = Counter()
+        chosen = [(item, not hasattr(item, "function") or is_in_default_run(item, seen)) for item in items]
+        config.hook.pytest_deselected(items=[item for item, stays in chosen if not stays])
+        items[:] = [item for item, stays in chosen if stays]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -18,6 +18,7 @@ SHAPES = [(37, 81), (81, 37), (130, 150)]
 @pytest.mark.parametrize(("n", "m"), SHAPES)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.sweep
 def test_masks_and_places(name, mask, n, m, rng):
     options = MASKS[mask](rng, n, m)
     check(broadcast(rng, n, m), bias=(drawn(name, n, m),), **options)

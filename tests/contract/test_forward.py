@@ -101,6 +101,7 @@ def test_variants_agree(case, dtype):
 
 
 @pytest.mark.parametrize("case", CASE_ROWS)
+@pytest.mark.sweep
 def test_real_arguments_are_accepted(case):
     """The arguments of the benchmarks are valid and give finite results."""
     results = case.call(case.real_arguments())

@@ -88,6 +88,7 @@ def calls_of(case):
 
 
 @pytest.mark.parametrize("case", ROWS)
+@pytest.mark.sweep
 def test_no_leak(case, full, frozen):
     times = 10_000 if full else 500
     arguments, good, bad = calls_of(case)

@@ -18,6 +18,7 @@ COUNTS = (1, 2, 3, 8)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.sweep
 def test_results_do_not_depend_on_the_number_of_threads(case):
     arguments = case.arguments(1025, np.float32)  # large enough that the pool wakes up
     results = []
@@ -29,6 +30,7 @@ def test_results_do_not_depend_on_the_number_of_threads(case):
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.gradients], ids=lambda case: case.name)
+@pytest.mark.sweep
 def test_gradients_do_not_depend_on_the_number_of_threads(case):
     """Partial sums are added in the order of blocks, whichever thread computed them."""
     arguments = case.arguments(385)

@@ -16,6 +16,7 @@ ROWS = [pytest.param(case, id=case.name) for case in CASES if case.gradients]
 @pytest.mark.every_isa
 @pytest.mark.parametrize("n", [1, 3, 9])
 @pytest.mark.parametrize("case", ROWS)
+@pytest.mark.sweep
 def test_central_differences(case, n):
     arguments = case.arguments(n)
     grads = cotangents(case, arguments)
