@@ -119,7 +119,7 @@ static void write_rows(const pe_array *a, char *out, idx first, idx column, cons
 typedef struct {
     real *pack, *tile, *transposed; /* packed rows; a tile, and the tile with rows and columns exchanged */
     real *copy;                     /* of the rows of a tile if they cannot be read in place */
-} gram_pieces;
+} gram_state;
 
 LAYOUT(gram)
 {
@@ -135,7 +135,7 @@ KERNEL(gram)
     const idx n = call->D(n), blocks = BLOCKS(n, BLOCK_M);
     const int d = (int)call->D(d), mode = (int)call->par[GRAM_MODE];
     const pe_array *x = &call->array[X], *out = &call->array[OUT];
-    const gram_pieces piece = gram_begin(call, work);
+    const gram_state piece = gram_begin(call, work);
     real *s = piece.tile;
     memset(s, 0, BLOCK_M * BLOCK_M * sizeof *s);
     for (idx u = begin; u < end; u++) {

@@ -6,7 +6,7 @@
 
 typedef struct {
     real *x, *out; /* of a row, in half precision */
-} standardize_pieces;
+} standardize_state;
 
 LAYOUT(standardize)
 {
@@ -20,7 +20,7 @@ KERNEL(standardize)
     enum { X, OUT };
     const idx d = call->D(d);
     const pe_array *a = call->array;
-    const standardize_pieces piece = standardize_begin(call, work);
+    const standardize_state piece = standardize_begin(call, work);
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         const real *x = row_read(row.data[X], a[X].storage, d, piece.x);
         real *out = row_target(row.data[OUT], a[OUT].storage, piece.out);

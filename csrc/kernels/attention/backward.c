@@ -391,8 +391,6 @@ static int shared_bias_unit(attention_vjp_state *b, const pe_call *call, idx uni
     return 1;
 }
 
-typedef attention_vjp_state attention_vjp_pieces;
-
 LAYOUT(attention_vjp)
 {
     s->d = (int)D(d);

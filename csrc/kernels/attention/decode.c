@@ -334,8 +334,6 @@ static int write_head(const pe_query_block *u, const decode_state *b, int head)
     return 1;
 }
 
-typedef decode_state decode_pieces;
-
 LAYOUT(decode)
 {
     s->d = (int)D(d);

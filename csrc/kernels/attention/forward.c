@@ -200,8 +200,6 @@ static int decode_unit(attention_state *b, const pe_call *call, idx unit, const 
     return 1;
 }
 
-typedef attention_state attention_pieces;
-
 LAYOUT(attention)
 {
     s->d = (int)D(d);

@@ -68,8 +68,6 @@ static int logits_unit(logits_state *b, const pe_call *call, idx unit)
     return 1;
 }
 
-typedef logits_state logits_pieces;
-
 LAYOUT(logits)
 {
     s->d = (int)D(d);

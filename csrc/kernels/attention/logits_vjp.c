@@ -104,8 +104,6 @@ static void write_keys(const pe_call *call, const pe_row *row, idx group, const 
         row_store(dk, to, a->storage, b->d);
 }
 
-typedef logits_vjp_state logits_vjp_pieces;
-
 LAYOUT(logits_vjp)
 {
     s->d = (int)D(d);

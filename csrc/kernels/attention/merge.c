@@ -14,7 +14,7 @@ enum { OUTS, LSES, OUT, LSE };
 typedef struct {
     double *sum;
     real *row;
-} merge_attention_pieces;
+} merge_attention_state;
 
 LAYOUT(merge_attention)
 {
@@ -32,7 +32,7 @@ KERNEL(merge_attention)
 {
     const idx parts = call->D(p), e = call->D(e);
     const pe_array *outs = &call->array[OUTS], *out = &call->array[OUT];
-    const merge_attention_pieces s = merge_attention_begin(call, work);
+    const merge_attention_state s = merge_attention_begin(call, work);
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         double max = -HUGE_VAL, total = 0;
         for (idx p = 0; p < parts; p++) {

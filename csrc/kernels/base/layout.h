@@ -4,7 +4,7 @@
  *
  *     typedef struct {
  *         real *pack, *copy;
- *     } gram_pieces;
+ *     } gram_state;
  *
  *     LAYOUT(gram)
  *     {
@@ -36,24 +36,23 @@ INLINE void *carve_bytes(pe_carver *c, idx bytes)
 INLINE real *carve_reals(pe_carver *c, idx n) { return carve_bytes(c, n * (idx)sizeof(real)); }
 INLINE double *carve_doubles(pe_carver *c, idx n) { return carve_bytes(c, n * (idx)sizeof(double)); }
 
-#define PE_CARVE(name)                                                                    \
-    static void name##_carve(name##_pieces *s, pe_carver *c, MAYBE_UNUSED const idx *dim, \
-                             MAYBE_UNUSED const double *par)
-#define LAYOUT(name)                                                                         \
-    PE_CARVE(name);                                                                          \
-    static MAYBE_UNUSED name##_pieces name##_begin(const pe_call *call, const pe_work *work) \
-    {                                                                                        \
-        name##_pieces s;                                                                     \
-        name##_carve(&s, &(pe_carver){work->scratch, 0}, call->dim, call->par);              \
-        return s;                                                                            \
-    }                                                                                        \
-    size_t FN(name##_scratch)(const idx *dim, const double *par)                             \
-    {                                                                                        \
-        name##_pieces s;                                                                     \
-        pe_carver c = {NULL, 0};                                                             \
-        name##_carve(&s, &c, dim, par);                                                      \
-        return c.used;                                                                       \
-    }                                                                                        \
+#define PE_CARVE(name) \
+    static void name##_carve(name##_state *s, pe_carver *c, MAYBE_UNUSED const idx *dim, MAYBE_UNUSED const double *par)
+#define LAYOUT(name)                                                                        \
+    PE_CARVE(name);                                                                         \
+    static MAYBE_UNUSED name##_state name##_begin(const pe_call *call, const pe_work *work) \
+    {                                                                                       \
+        name##_state s;                                                                     \
+        name##_carve(&s, &(pe_carver){work->scratch, 0}, call->dim, call->par);             \
+        return s;                                                                           \
+    }                                                                                       \
+    size_t FN(name##_scratch)(const idx *dim, const double *par)                            \
+    {                                                                                       \
+        name##_state s;                                                                     \
+        pe_carver c = {NULL, 0};                                                            \
+        name##_carve(&s, &c, dim, par);                                                     \
+        return c.used;                                                                      \
+    }                                                                                       \
     PE_CARVE(name)
 
 /* Scratch that is one struct: the kernel uses work->scratch as it is. */

@@ -34,13 +34,14 @@ INLINE void add_products_of_rows(int rows, const char *key, idx key_step, int co
     }
 }
 
-static NOINLINE void add_products(int rows, const char *key, idx key_step, int count, const double *q, double *sum,
-                                  int lanes)
+static NOINLINE void products_of_four(const char *key, idx key_step, int count, const double *q, double *sum, int lanes)
 {
-    if (rows == ROWS)
-        add_products_of_rows(ROWS, key, key_step, count, q, sum, lanes);
-    else
-        add_products_of_rows(1, key, key_step, count, q, sum, lanes);
+    add_products_of_rows(ROWS, key, key_step, count, q, sum, lanes);
+}
+
+static NOINLINE void products_of_one(const char *key, idx key_step, int count, const double *q, double *sum, int lanes)
+{
+    add_products_of_rows(1, key, key_step, count, q, sum, lanes);
 }
 
 /* n keys of the block from number `from` on */
@@ -60,10 +61,11 @@ static void some_keys(const pe_array *array, idx columns, idx h, const pe_pair_b
         for (int t = 0; t < count; t++)
             memcpy(q + t * PAIR_LANES, element(&array[QUERIES], first + t, b->first_q), (size_t)b->queries * sizeof *q);
         for (int l = 0; l < lanes; l += LANES) {
-            for (int j = 0, rows; j < n; j += rows) {
-                rows = j + ROWS <= n ? ROWS : 1;
-                add_products(rows, key + j * key_step, key_step, count, q + l, sum + j * lanes + l, lanes);
-            }
+            int j = 0;
+            for (; j + ROWS <= n; j += ROWS)
+                products_of_four(key + j * key_step, key_step, count, q + l, sum + j * lanes + l, lanes);
+            for (; j < n; j++)
+                products_of_one(key + j * key_step, key_step, count, q + l, sum + j * lanes + l, lanes);
         }
     }
     SIMD

@@ -47,6 +47,7 @@ void FN(add_key_lookup)(pe_content *c, const pe_view *v, const pe_lookup *lookup
     const int window = r.step == -1;
     for (int first = 0; first < v->keys->n; first += PANEL_LANES) {
         const int n = (int)min_(PANEL_LANES, v->keys->n - first);
+        const int32_t *row = r.row - (first + n - 1); /* of the window */
         int low, high;
         pack_transposed(v->k + first * v->k_step, v->k_step, n, c->d, 1, PANEL_LANES, c->pack);
         FN(row_range)(&r, first, first + n, u->width, &low, &high);
@@ -54,9 +55,9 @@ void FN(add_key_lookup)(pe_content *c, const pe_view *v, const pe_lookup *lookup
             const int rows = (int)min_(TILE_RELS, high - low + 1);
             FN(multiply_rows)(&table, low, rows, c->d, c->pack, PANEL_LANES, c->products);
             if (window)
-                FN(copy_to_window)
-            (r.row - (first + n - 1), n + u->width - 1, low, rows, PANEL_LANES, c->products, c->window);
-            else gather_keys(c, u, &r, first, n, low, rows);
+                FN(copy_to_window)(row, n + u->width - 1, low, rows, PANEL_LANES, c->products, c->window);
+            else
+                gather_keys(c, u, &r, first, n, low, rows);
         }
         if (window)
             add_key_window(c, u, first, n);

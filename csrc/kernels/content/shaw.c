@@ -44,9 +44,9 @@ static void values_vjp(pe_content_vjp *b, const pe_view *v, const real *weights)
     FN(row_range)(&r, from, to, p->width, &low, &high);
     for (; low <= high; low += TILE_RELS) {
         const int n = (int)min_(TILE_RELS, high - low + 1);
+        real *rows = d_table + low * step;
         FN(sum_by_row)(c, &r, from, to, low, n, p->width, weights, NULL, 1, c->products);
-        FN(add_outer_of_lanes)
-        (p->first, p->lanes, p->width, c->products, b->g_rows, BLOCK_M, c->e, n, d_table + low * step, step);
+        FN(add_outer_of_lanes)(p->first, p->lanes, p->width, c->products, b->g_rows, BLOCK_M, c->e, n, rows, step);
     }
 }
 

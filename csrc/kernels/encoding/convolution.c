@@ -148,7 +148,7 @@ static conv_tile tile_at(const pe_call *call, idx i, idx j, idx n)
 }
 
 /* Channels c .. c + channels of a tile */
-static void convolve_channels(const pe_call *call, const pe_row *row, const convolution_pieces *piece,
+static void convolve_channels(const pe_call *call, const pe_row *row, const convolution_state *piece,
                               const conv_tile *t, idx c, idx channels)
 {
     const idx top = (idx)call->par[CONVOLUTION_TOP], left = (idx)call->par[CONVOLUTION_LEFT];
@@ -198,7 +198,7 @@ KERNEL(convolution)
 {
     const idx d = call->D(d), w = call->D(w), tiles = BLOCKS(w, CONVOLUTION_TILE), units = call->D(y) * tiles;
     const idx most = channels_at_once(call);
-    const convolution_pieces piece = convolution_begin(call, work);
+    const convolution_state piece = convolution_begin(call, work);
     memset(piece.zeros, 0, (size_t)d * sizeof(real));
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / units);

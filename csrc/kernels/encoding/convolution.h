@@ -17,10 +17,10 @@ typedef struct {
     char *zeros;                 /* a row */
     real *panel;                 /* CHANNELS channels of each row of the windows */
     real *result, *kernel;       /* CHANNELS channels of a tile of out, of the kernel and of the bias */
-} convolution_pieces;
+} convolution_state;
 
 /* A window has the columns of a tile, those that the taps reach, and those that fold back. */
-static void carve_convolution(convolution_pieces *s, pe_carver *c, const idx *dim)
+static void carve_convolution(convolution_state *s, pe_carver *c, const idx *dim)
 {
     const idx columns = CONVOLUTION_GRADIENTS + 8 + 2 * D(s), places = (D(r) + 1) * columns;
     s->panel = carve_reals(c, places * CHANNELS);

@@ -10,7 +10,7 @@
 
 enum { GRAD, X, DKERNEL, DBIAS };
 
-typedef convolution_pieces convolution_vjp_pieces;
+typedef convolution_state convolution_vjp_state;
 LAYOUT(convolution_vjp) { carve_convolution(s, c, dim); }
 
 /* One vector of channels of a tile: n columns of grad, and the window of x that they multiply. */
@@ -100,7 +100,7 @@ static NOINLINE void add_kernel(const conv_products *p, idx r, idx s, const doub
 }
 
 /* Add the products of n columns of grad from (i, j) on. */
-static void add_tile(const pe_call *call, const pe_row *row, const convolution_pieces *piece, idx i, idx j, idx n,
+static void add_tile(const pe_call *call, const pe_row *row, const convolution_state *piece, idx i, idx j, idx n,
                      double *dkernel, double *dbias)
 {
     const idx d = call->D(d), r = call->D(r), s = call->D(s);
@@ -133,7 +133,7 @@ KERNEL(convolution_vjp)
 {
     const idx *dim = call->dim;
     const idx w = D(w), unit = CONVOLUTION_UNIT, pieces = BLOCKS(w, unit), units = D(y) * pieces;
-    const convolution_pieces piece = convolution_vjp_begin(call, work);
+    const convolution_state piece = convolution_vjp_begin(call, work);
     memset(piece.zeros, 0, (size_t)D(d) * sizeof(real));
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / units);

@@ -46,7 +46,7 @@ static void add_offset(const real *restrict p_j, const real *restrict offset, id
 
 typedef struct {
     real *offset, *wide, *result;
-} hierarchical_pieces;
+} hierarchical_state;
 
 LAYOUT(hierarchical)
 {
@@ -62,7 +62,7 @@ KERNEL(hierarchical)
     const double alpha = call->par[ALPHA], c = alpha / (1 - alpha);
     const pe_storage storage = call->array[TABLE].storage;
     idx offset_of = 0; /* the i that `offset` belongs to: consecutive positions share it */
-    const hierarchical_pieces piece = hierarchical_begin(call, work);
+    const hierarchical_state piece = hierarchical_begin(call, work);
     if (r == 0)
         return;
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {

@@ -145,7 +145,7 @@ typedef struct {
     flow f;
     real *y, *a; /* state and relus of a stage */
     double *p;
-} floater_pieces;
+} floater_state;
 
 LAYOUT(floater)
 {
@@ -162,7 +162,7 @@ KERNEL(floater)
     const pe_array *p0 = &call->array[P0], *out = &call->array[OUT];
     if (n == 0)
         return;
-    floater_pieces piece = floater_begin(call, work);
+    floater_state piece = floater_begin(call, work);
     flow *f = &piece.f;
     double *p = piece.p;
     read_flow(f, call, &call->array[W1]);
@@ -195,7 +195,7 @@ typedef struct {
     real *y, *a, *dk, *dz;
     double *p, *starts, *lambda; /* states; those at every STEPS-th step; cotangent of the state */
     idx streams, cols, c_slab, e_slab;
-} floater_vjp_pieces;
+} floater_vjp_state;
 
 LAYOUT(floater_vjp)
 {
@@ -216,7 +216,7 @@ LAYOUT(floater_vjp)
 /* From   p' = p + sum_i h b_i k_i,  k_i = h(y_i),  y_i = p + sum_m h a_im k_m:
  *     dk_i = h b_i lambda + sum over m > i of h a_mi dy_m,   dy_i = (dh/dp)^T dk_i,   lambda += sum_i dy_i
  * and from   k = W2 [a; t] + b2, a = relu(z), z = W1 [y; t] + b1:   da = W2^T dk, dz = da where a > 0, dy = W1^T dz */
-static void step_backward(const floater_vjp_pieces *s, idx step, idx position)
+static void step_backward(const floater_vjp_state *s, idx step, idx position)
 {
     const flow *f = &s->f;
     const tableau *rule = f->rule;
@@ -250,7 +250,7 @@ static void step_backward(const floater_vjp_pieces *s, idx step, idx position)
 }
 
 /* dW1 += dz [y; t]^T, db1 += dz, dW2 += dk [a; t]^T, db2 += dk, over the stages of `steps` steps */
-static void add_weights(const floater_vjp_pieces *s, idx steps, const pe_work *work)
+static void add_weights(const floater_vjp_state *s, idx steps, const pe_work *work)
 {
     const flow *f = &s->f;
     const pe_call *call = f->call;
@@ -265,7 +265,7 @@ static void add_weights(const floater_vjp_pieces *s, idx steps, const pe_work *w
 
 /* Positions first <= k < first + run of columns b on: lambda moves back by `run` positions. Many steps are cut into
  * parts of STEPS: the states at the start of each part are kept, and the parts are taken backwards. */
-static int run_backward(floater_vjp_pieces *s, idx b, idx first, idx run, const pe_work *work)
+static int run_backward(floater_vjp_state *s, idx b, idx first, idx run, const pe_work *work)
 {
     flow *f = &s->f;
     const pe_array *grad = &f->call->array[GRAD], *path = &f->call->array[PATH];
@@ -313,7 +313,7 @@ KERNEL(floater_vjp)
 {
     const idx *const dim = call->dim, n = D(n), units = SCAN_UNITS, last = share_begin(call, end, units);
     const pe_array *grad = &call->array[GRAD], *dp0 = &call->array[DP0];
-    floater_vjp_pieces s = floater_vjp_begin(call, work);
+    floater_vjp_state s = floater_vjp_begin(call, work);
     const flow *f = &s.f;
     read_flow(&s.f, call, &call->array[W1]);
     pack_matrix_transposed(&call->array[W1], 0, f->c, f->e, s.w1_transposed);

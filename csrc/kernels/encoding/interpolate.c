@@ -10,7 +10,7 @@
 
 typedef struct {
     real *low, *high, *out;
-} interpolate_table_pieces;
+} interpolate_table_state;
 
 LAYOUT(interpolate_table)
 {
@@ -31,7 +31,7 @@ KERNEL(interpolate_table)
     enum { TABLE, OUT };
     const idx n = call->D(n), d = call->D(d), last = call->D(r) - 1, parts = max_(n - 1, 1);
     const pe_array *table = &call->array[TABLE], *out = &call->array[OUT];
-    const interpolate_table_pieces s = interpolate_table_begin(call, work);
+    const interpolate_table_state s = interpolate_table_begin(call, work);
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / n);
         const idx place = u % n * last, w = place / parts;

@@ -27,7 +27,7 @@ static NOINLINE void merge_row(int mode, const real *restrict x, const real *res
 
 typedef struct {
     real *x, *p, *out; /* a row of each operand in half precision */
-} merge_pieces;
+} merge_state;
 
 LAYOUT(merge)
 {
@@ -42,7 +42,7 @@ KERNEL(merge)
     const idx d = call->D(d);
     const int mode = (int)call->par[MODE];
     const pe_array *a = call->array;
-    const merge_pieces piece = merge_begin(call, work);
+    const merge_state piece = merge_begin(call, work);
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         if (mode == MERGE_REPLACE) { /* Python has cast p to the dtype of x */
             memcpy(row.data[OUT], row.data[P], (size_t)(d * storage_size(a[OUT].storage)));

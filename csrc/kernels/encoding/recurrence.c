@@ -146,7 +146,7 @@ typedef struct {
     map m;
     real *p;
     gate_rows gates;
-} recurrent_pieces;
+} recurrent_state;
 
 LAYOUT(recurrent)
 {
@@ -160,7 +160,7 @@ KERNEL(recurrent)
     enum { P0, WEIGHT, BIAS, OUT };
     const idx *const dim = call->dim, n = D(n), c = D(c), units = SCAN_UNITS, last = share_begin(call, end, units);
     const pe_array *p0 = &call->array[P0], *out = &call->array[OUT];
-    recurrent_pieces piece = recurrent_begin(call, work);
+    recurrent_state piece = recurrent_begin(call, work);
     map *m = &piece.m;
     real *p = piece.p;
     read_map(m, call, &call->array[WEIGHT], &call->array[BIAS]);
@@ -192,7 +192,7 @@ typedef struct {
     gate_rows gates;
     real *lambda, *part; /* of each column: the cotangent of the state so far; one product */
     idx cols;
-} recurrent_vjp_pieces;
+} recurrent_vjp_state;
 
 LAYOUT(recurrent_vjp)
 {
@@ -209,7 +209,7 @@ LAYOUT(recurrent_vjp)
 }
 
 /* From   p' = tanh(y), y = W p + b:   dy = lambda (1 - p'^2),   lambda = W^T dy */
-static void tanh_backward(const recurrent_vjp_pieces *s, idx pair)
+static void tanh_backward(const recurrent_vjp_state *s, idx pair)
 {
     const map *m = &s->m;
     const idx n = s->cols * m->row;
@@ -225,7 +225,7 @@ static void tanh_backward(const recurrent_vjp_pieces *s, idx pair)
 /* From   p' = (1 - z) m + z p,  m = tanh(x), x = a_n + r y, y = U_n p + b_n,  r, z = s(...):
  *     dx = lambda (1 - z) (1 - m^2),   dy = dx r,   dr = dx y r (1 - r),   dz = lambda (p - m) z (1 - z)
  *     lambda = lambda z + U_r^T dr + U_z^T dz + U_n^T dy.   da_n += dx */
-static void gru_backward(const recurrent_vjp_pieces *s, idx pair, double *restrict da_n)
+static void gru_backward(const recurrent_vjp_state *s, idx pair, double *restrict da_n)
 {
     const map *m = &s->m;
     const idx from = pair * m->row, n = s->cols * m->row;
@@ -252,7 +252,7 @@ static void gru_backward(const recurrent_vjp_pieces *s, idx pair, double *restri
 
 /* dW += sum of dy p^T for each gate. The biases of a gate's sum get the sum of dy, both a and b if there are two; a_n
  * has its own already. */
-static void add_weights(const recurrent_vjp_pieces *s, idx pairs, double *dweight, double *dbias)
+static void add_weights(const recurrent_vjp_state *s, idx pairs, double *dweight, double *dbias)
 {
     const map *m = &s->m;
     const idx c = m->c;
@@ -266,7 +266,7 @@ static void add_weights(const recurrent_vjp_pieces *s, idx pairs, double *dweigh
 }
 
 /* Rows first <= k < first + run of the path, of columns b on: lambda moves from row first + run to row first. */
-static int run_backward(recurrent_vjp_pieces *s, const pe_call *call, idx b, idx first, idx run, const pe_work *work)
+static int run_backward(recurrent_vjp_state *s, const pe_call *call, idx b, idx first, idx run, const pe_work *work)
 {
     const pe_array *grad = &call->array[GRAD], *path = &call->array[PATH];
     const idx skip = (idx)call->par[RECURRENT_SKIP], cols = s->cols, pairs = run * cols, c = s->m.c, row = s->m.row;
@@ -297,7 +297,7 @@ KERNEL(recurrent_vjp)
 {
     const idx *const dim = call->dim, n = D(n), c = D(c), units = SCAN_UNITS, last = share_begin(call, end, units);
     const pe_array *grad = &call->array[GRAD], *dp0 = &call->array[DP0];
-    recurrent_vjp_pieces s = recurrent_vjp_begin(call, work);
+    recurrent_vjp_state s = recurrent_vjp_begin(call, work);
     const idx row = s.m.row;
     read_map(&s.m, call, &call->array[WEIGHT], &call->array[BIAS]);
     for (idx k = 0; k < s.m.gates; k++)

@@ -65,7 +65,7 @@ static void rotate_row(rotation rotated, const real *x, const real *c, const rea
 typedef struct {
     real *x, *result, *table; /* of a row, in half precision */
     char *streamed;           /* a row of out before it is streamed */
-} rope_pieces;
+} rope_state;
 
 /* Scratch of rope and rope_caller_table: the length of an axis that a row does not have is -1. */
 LAYOUT(rope)
@@ -104,7 +104,7 @@ INLINE void rope_rows(const pe_call *call, idx begin, idx end, const pe_work *wo
     const rotation rotated = rotation_of(interleaved, out_interleaved);
     const pe_array *a = call->array;
     const idx size = storage_size(a[X].storage);
-    const rope_pieces piece = rope_begin(call, work);
+    const rope_state piece = rope_begin(call, work);
     const int stream = worth_streaming(call, work, &a[X], &a[result]);
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         const char *x = row.data[X];
@@ -133,7 +133,7 @@ typedef struct {
     real *grad, *x, *dx, *table; /* of a row, in half precision */
     real *negated_sine;
     double *dtheta, *drho; /* gradients of the angles and of the logarithms of the pairs' lengths */
-} rope_vjp_pieces;
+} rope_vjp_state;
 
 LAYOUT(rope_vjp)
 {
@@ -153,7 +153,7 @@ typedef struct {
 } rope_vjp_row;
 
 /* Read a row, and write its dx: grad, rotated by the transpose. Its sine is negated and its layouts are exchanged. */
-static rope_vjp_row read_and_write_dx(const pe_call *call, const pe_row *row, int dx, const rope_vjp_pieces *piece)
+static rope_vjp_row read_and_write_dx(const pe_call *call, const pe_row *row, int dx, const rope_vjp_state *piece)
 {
     const idx d = call->D(d), e = call->D(t) / 2, offset = (idx)call->par[OFFSET];
     const pe_array *a = call->array;
@@ -183,7 +183,7 @@ KERNEL(rope_vjp)
     const idx axes = call->D(a), e = call->D(e);
     const int in = (int)call->par[INTERLEAVED], out = (int)call->par[OUT_INTERLEAVED];
     const pe_array *a = call->array;
-    const rope_vjp_pieces piece = rope_vjp_begin(call, work);
+    const rope_vjp_state piece = rope_vjp_begin(call, work);
     double *dtheta = piece.dtheta, *drho = piece.drho;
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         const rope_vjp_row r = read_and_write_dx(call, &row, DX, &piece);
@@ -221,7 +221,7 @@ KERNEL(rope_table_vjp)
     enum { DX = TABLE + 1, DTABLE };
     const idx e = call->D(t) / 2;
     const int in = (int)call->par[INTERLEAVED], out = (int)call->par[OUT_INTERLEAVED];
-    const rope_vjp_pieces piece = rope_vjp_begin(call, work);
+    const rope_vjp_state piece = rope_vjp_begin(call, work);
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         const rope_vjp_row r = read_and_write_dx(call, &row, DX, &piece);
         double *dcos = as_doubles(row.data[DTABLE]), *dsin = dcos + e;
