@@ -419,8 +419,7 @@ KERNEL(attention_vjp)
 {
     const idx m = call->D(m);
     const int across = call->par[A_MODE] == VJP_ACROSS;
-    attention_vjp_state b; /* too large to be returned by value */
-    attention_vjp_carve(&b, &(pe_carver){work->scratch, 0}, call->dim, call->par);
+    attention_vjp_state b = attention_vjp_begin(call, work);
     if (!across) {
         zero_reals(b.dk, m * b.padded_d);
         zero_reals(b.dv, m * b.padded_e);

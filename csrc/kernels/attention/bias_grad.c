@@ -23,7 +23,7 @@ void FN(bias_grad_clear)(const pe_query_block *q, idx t)
         memset(columns, 0, (size_t)call->D(m) * sizeof(double));
 }
 
-/* The gradients lie in `terms` one after the other, each as its array lies in memory; none is used if they do not fit. */
+/* Gradients lie in `terms` one after the other, each as its array lies in memory. None is used if they do not fit. */
 static void locate_term_gradients(pe_bias_grad *g, const pe_query_block *q, const pe_work *work)
 {
     const pe_array *terms = &q->call->array[A_TERMS];

@@ -65,8 +65,9 @@ INLINE real split_exponent(real x, real *r)
     return power;
 }
 
-/* 2**x = 2**n * 2**r for x <= 127 (1023). Below -126.5 (-1022.5) the result is 0, so exp2_(-inf) is 0 exactly; from there
- * to -126 (-1022) it is subnormal, or 0 in attention, which flushes such numbers. Error 0.9 ulp with FMA, 1.2 without. */
+/* 2**x = 2**n * 2**r for x <= 127 (1023). Below -126.5 (-1022.5) the result is 0, so exp2_(-inf) is 0 exactly; from
+ * there to -126 (-1022) it is subnormal, or 0 in attention, which flushes such numbers. Error 0.9 ulp with FMA, 1.2
+ * without. */
 INLINE real exp2_(real x)
 {
     const real lowest = -(real)EXPONENT_BIAS;

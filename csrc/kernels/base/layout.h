@@ -38,21 +38,21 @@ INLINE double *carve_doubles(pe_carver *c, idx n) { return carve_bytes(c, n * (i
 
 #define PE_CARVE(name) \
     static void name##_carve(name##_state *s, pe_carver *c, MAYBE_UNUSED const idx *dim, MAYBE_UNUSED const double *par)
-#define LAYOUT(name)                                                                        \
-    PE_CARVE(name);                                                                         \
-    static MAYBE_UNUSED name##_state name##_begin(const pe_call *call, const pe_work *work) \
-    {                                                                                       \
-        name##_state s;                                                                     \
-        name##_carve(&s, &(pe_carver){work->scratch, 0}, call->dim, call->par);             \
-        return s;                                                                           \
-    }                                                                                       \
-    size_t FN(name##_scratch)(const idx *dim, const double *par)                            \
-    {                                                                                       \
-        name##_state s;                                                                     \
-        pe_carver c = {NULL, 0};                                                            \
-        name##_carve(&s, &c, dim, par);                                                     \
-        return c.used;                                                                      \
-    }                                                                                       \
+#define LAYOUT(name)                                                            \
+    PE_CARVE(name);                                                             \
+    static name##_state name##_begin(const pe_call *call, const pe_work *work)  \
+    {                                                                           \
+        name##_state s;                                                         \
+        name##_carve(&s, &(pe_carver){work->scratch, 0}, call->dim, call->par); \
+        return s;                                                               \
+    }                                                                           \
+    size_t FN(name##_scratch)(const idx *dim, const double *par)                \
+    {                                                                           \
+        name##_state s;                                                         \
+        pe_carver c = {NULL, 0};                                                \
+        name##_carve(&s, &c, dim, par);                                         \
+        return c.used;                                                          \
+    }                                                                           \
     PE_CARVE(name)
 
 /* Scratch that is one struct: the kernel uses work->scratch as it is. */

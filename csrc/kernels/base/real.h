@@ -79,7 +79,8 @@ INLINE int is_finite(real x) { return x - x == 0; } /* inf - inf is NaN, as are 
 #define ROUNDER64 0x1.8p52
 INLINE double nearest(double x) { return (x + ROUNDER64) - ROUNDER64; }
 INLINE double fabs_(double x) { return x < 0 ? -x : x; }
-/* x clamped to -most .. most; NaN, which another thread may write to the caller's array, gives most: an index stays valid */
+/* x clamped to -most .. most; NaN, which another thread may write to the caller's array, gives most: an index stays
+ * valid */
 INLINE double clamp_(double x, double most) { return x < -most ? -most : x < most ? x : most; }
 INLINE idx min_(idx a, idx b) { return a < b ? a : b; }
 INLINE idx max_(idx a, idx b) { return a > b ? a : b; }

@@ -18,8 +18,7 @@ const pe_content_op *const FN(content_op)[PE_COUNT] = {
 static const pe_content_op *hooks(const pe_view *v)
 {
     static const pe_content_op none = {.queries = NULL};
-    const pe_content_op *op = FN(content_op)[v->queries->call->term[v->term].op];
-    return op ? op : &none;
+    return operator_of(v) ? operator_of(v) : &none;
 }
 
 /* For each operator of the call that has the hook, in their order: v.term is its number. */

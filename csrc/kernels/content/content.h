@@ -31,6 +31,11 @@ typedef struct {
 
 typedef struct pe_content_op pe_content_op;
 
+/* Operands of an operator with a table: the table, the map from distances to its rows, and the table's gradient */
+typedef struct {
+    int table, map, d_table;
+} pe_lookup;
+
 /* A product with the rows of a table that the next tile of the panel needs too (lookup.c) */
 typedef struct {
     const void *table, *pack;
@@ -94,6 +99,8 @@ struct pe_content_op {
     /* Add to the output, from the softmax weights of the panel. */
     void (*values)(pe_content *c, const pe_view *v, const real *weights, real *o);
     int values_operand; /* the array without which `values` and its gradient are not called */
+    /* Tables of the hooks in lookup.h, one that multiplies the queries and one that multiplies the keys */
+    const pe_lookup *query_table, *key_table;
 
     /* Gradients. dS is 0 for pairs that are not visible. `panels_vjp` is the gradient of `panel` for all panels of the
      * block at once, panel p seeing keys seen[p][0] <= j < seen[p][1]; dx is dS before the cap, for all lanes. */
@@ -115,6 +122,7 @@ struct pe_content_op {
 };
 
 extern const pe_content_op *const FN(content_op)[PE_COUNT]; /* NULL if the row is no CONTENT */
+INLINE const pe_content_op *operator_of(const pe_view *v) { return FN(content_op)[v->queries->call->term[v->term].op]; }
 
 /* ---- called by drivers: loops over the operators of a call (content.c); v.term is set there ---- */
 

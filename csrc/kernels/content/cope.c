@@ -181,9 +181,4 @@ static void gates_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
 }
 
 const pe_content_op FN(cope_op) = {
-    .scan = scan,
-    .scan_done = scan_done,
-    .count = count,
-    .scan_vjp = scan_vjp,
-    .gates_vjp = gates_vjp,
-};
+    .scan = scan, .scan_done = scan_done, .count = count, .scan_vjp = scan_vjp, .gates_vjp = gates_vjp};

@@ -8,35 +8,9 @@
 enum { REL_Q, REL_K, MAP, MAP_Q, D_REL_Q, D_REL_K };
 static const pe_lookup k_table = {REL_K, MAP, D_REL_K}, q_table = {REL_Q, MAP_Q, D_REL_Q};
 
-static int has(const pe_view *v, int table) { return operand_of(v, table)->data != NULL; }
-
-static void panel(pe_content *c, const pe_view *v, real *add)
-{
-    if (has(v, REL_K))
-        FN(add_query_lookup)(c, v, &k_table, c->q + v->panel->first * c->d, add);
-}
-
-static void panels_vjp(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const real *dx)
-{
-    if (has(v, REL_K))
-        FN(query_lookup_vjp)(b, v, seen, &k_table, dx, b->q_rows, b->dq);
-}
-
-static void keys(pe_content *c, const pe_view *v)
-{
-    if (has(v, REL_Q))
-        FN(add_key_lookup)(c, v, &q_table);
-}
-
-static void keys_vjp(pe_content_vjp *b, const pe_view *v, int from, int to, const real *dx, real *dk, int dk_step)
-{
-    if (has(v, REL_Q))
-        FN(key_lookup_vjp)(b, v, from, to, &q_table, dx, dk, dk_step);
-}
-
-const pe_content_op FN(deberta_op) = {
-    .keys = keys,
-    .panel = panel,
-    .panels_vjp = panels_vjp,
-    .keys_vjp = keys_vjp,
-};
+const pe_content_op FN(deberta_op) = {.panel = FN(query_table_panel),
+                                      .panels_vjp = FN(query_table_vjp),
+                                      .query_table = &k_table,
+                                      .keys = FN(key_table_scores),
+                                      .keys_vjp = FN(key_table_vjp),
+                                      .key_table = &q_table};

@@ -325,3 +325,17 @@ void FN(query_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int (*seen)[2], c
     if (to.d_table && spans)
         FN(add_outer)(span, spans, strips, BLOCK_M, b->content->d, low, high, to.d_table, to.d_step);
 }
+
+void FN(query_table_panel)(pe_content *c, const pe_view *v, real *add)
+{
+    const pe_lookup *lookup = operator_of(v)->query_table;
+    if (operand_of(v, lookup->table)->data)
+        FN(add_query_lookup)(c, v, lookup, c->q + v->panel->first * c->d, add);
+}
+
+void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const real *dx)
+{
+    const pe_lookup *lookup = operator_of(v)->query_table;
+    if (operand_of(v, lookup->table)->data)
+        FN(query_lookup_vjp)(b, v, seen, lookup, dx, b->q_rows, b->dq);
+}

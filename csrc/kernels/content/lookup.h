@@ -27,11 +27,6 @@ typedef struct {
     int step;
 } pe_row_map;
 
-/* Operands of an operator with a table: the table, the map from distances to its rows, and the table's gradient */
-typedef struct {
-    int table, map, d_table;
-} pe_lookup;
-
 INLINE const pe_array *operand_of(const pe_view *v, int operand) { return &v->queries->term[v->term][operand]; }
 
 /* An operand with the axis of heads first */
@@ -82,11 +77,12 @@ void FN(copy_to_window)(const int32_t *row, int count, int low, int n, int width
 void FN(add_query_lookup)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *pack, real *add);
 void FN(query_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const pe_lookup *lookup, const real *dx,
                           const real *strips, real *dq);
-/* The same for a table that multiplies the keys: scores of all panels of the block, and the gradient for the keys
- * from <= j < to of the tile, whose dk has rows of dk_step numbers. */
-void FN(add_key_lookup)(pe_content *c, const pe_view *v, const pe_lookup *lookup);
-void FN(key_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, const pe_lookup *lookup, const real *dx,
-                        real *dk, int dk_step);
+/* The hooks `panel` and `panels_vjp` of an operator whose query_table multiplies the queries */
+void FN(query_table_panel)(pe_content *c, const pe_view *v, real *add);
+void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const real *dx);
+/* The hooks `keys` and `keys_vjp` of an operator whose key_table multiplies the keys. A table may be absent. */
+void FN(key_table_scores)(pe_content *c, const pe_view *v);
+void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, const real *dx, real *dk, int dk_step);
 /* Add to n rows of a table's gradient the nonfinite queries that the strips left out, for weights that are not 0. */
 void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const real *w, int n, real *rows, idx step);
 

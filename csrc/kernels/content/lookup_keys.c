@@ -39,9 +39,12 @@ static void add_key_window(const pe_content *c, const pe_query_block *u, int fir
     }
 }
 
-void FN(add_key_lookup)(pe_content *c, const pe_view *v, const pe_lookup *lookup)
+void FN(key_table_scores)(pe_content *c, const pe_view *v)
 {
+    const pe_lookup *lookup = operator_of(v)->key_table;
     const pe_query_block *u = v->queries;
+    if (!operand_of(v, lookup->table)->data)
+        return;
     const pe_matrix table = matrix_of(v, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, 0, u->width);
     const int window = r.step == -1;
@@ -102,11 +105,13 @@ static void sum_window_by_row(const pe_content *c, const pe_query_block *u, cons
 }
 
 /* d k_j += scale sum_i dx_ij table[row_ij],   d table[row_ij] += scale dx_ij k_j */
-void FN(key_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, const pe_lookup *lookup, const real *dx,
-                        real *dk, int dk_step)
+void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, const real *dx, real *dk, int dk_step)
 {
+    const pe_lookup *lookup = operator_of(v)->key_table;
     const pe_query_block *u = v->queries;
     pe_content *c = b->content;
+    if (!operand_of(v, lookup->table)->data)
+        return;
     const pe_matrix table = matrix_of(v, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, 0, u->width);
     const idx d_step = gradient_step(v, lookup->d_table);

@@ -4,26 +4,9 @@
 enum { TABLE, MAP, D_TABLE };
 static const pe_lookup table = {TABLE, MAP, D_TABLE};
 
-static void panel(pe_content *c, const pe_view *v, real *add)
-{
-    FN(add_query_lookup)(c, v, &table, c->q + v->panel->first * c->d, add);
-}
-
-static void panels_vjp(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const real *dx)
-{
-    FN(query_lookup_vjp)(b, v, seen, &table, dx, b->q_rows, b->dq);
-}
-
-static void keys(pe_content *c, const pe_view *v) { FN(add_key_lookup)(c, v, &table); }
-
-static void keys_vjp(pe_content_vjp *b, const pe_view *v, int from, int to, const real *dx, real *dk, int dk_step)
-{
-    FN(key_lookup_vjp)(b, v, from, to, &table, dx, dk, dk_step);
-}
-
-const pe_content_op FN(relative_key_query_op) = {
-    .panel = panel,
-    .panels_vjp = panels_vjp,
-    .keys = keys,
-    .keys_vjp = keys_vjp,
-};
+const pe_content_op FN(relative_key_query_op) = {.panel = FN(query_table_panel),
+                                                 .panels_vjp = FN(query_table_vjp),
+                                                 .query_table = &table,
+                                                 .keys = FN(key_table_scores),
+                                                 .keys_vjp = FN(key_table_vjp),
+                                                 .key_table = &table};

@@ -4,16 +4,6 @@
 enum { REL_K, REL_V, MAP, D_REL_K, D_REL_V };
 static const pe_lookup keys_table = {REL_K, MAP, D_REL_K};
 
-static void panel(pe_content *c, const pe_view *v, real *add)
-{
-    FN(add_query_lookup)(c, v, &keys_table, c->q + v->panel->first * c->d, add);
-}
-
-static void panels_vjp(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const real *dx)
-{
-    FN(query_lookup_vjp)(b, v, seen, &keys_table, dx, b->q_rows, b->dq);
-}
-
 /* Weights summed by row, TILE_RELS rows at a time, and then multiplied by the rows. */
 static void values(pe_content *c, const pe_view *v, const real *weights, real *o)
 {
@@ -58,11 +48,10 @@ static void value_scores(pe_content *c, const pe_view *v, const real *g, real *a
     FN(add_lookup)(c, &table, &r, v->visible->from, v->visible->to, c->e, g, v->panel, NULL, add);
 }
 
-const pe_content_op FN(shaw_op) = {
-    .panel = panel,
-    .panels_vjp = panels_vjp,
-    .values = values,
-    .values_operand = REL_V,
-    .value_scores = value_scores,
-    .values_vjp = values_vjp,
-};
+const pe_content_op FN(shaw_op) = {.panel = FN(query_table_panel),
+                                   .panels_vjp = FN(query_table_vjp),
+                                   .query_table = &keys_table,
+                                   .values = values,
+                                   .values_operand = REL_V,
+                                   .value_scores = value_scores,
+                                   .values_vjp = values_vjp};

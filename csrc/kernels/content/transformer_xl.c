@@ -135,9 +135,4 @@ static void keys_vjp(pe_content_vjp *b, const pe_view *v, int from, int to, cons
 }
 
 const pe_content_op FN(transformer_xl_op) = {
-    .queries = queries,
-    .panel = panel,
-    .panels_vjp = panels_vjp,
-    .keys_vjp = keys_vjp,
-    .block_vjp = block_vjp,
-};
+    .queries = queries, .panel = panel, .panels_vjp = panels_vjp, .keys_vjp = keys_vjp, .block_vjp = block_vjp};
