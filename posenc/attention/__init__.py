@@ -257,9 +257,11 @@ def attention_vjp(
     The kernel recomputes the weights from `lse`, as in algorithm 2 of Dao 2023 (FlashAttention-2). Nothing of size
     N x M is allocated, except the gradient of a `dense` array of that size. The softmax is over the keys that `lse` is
     over: with `out` and `lse` of all keys, a call with a part of the keys gives the gradient of that part, and the
-    gradient of q is the sum over the parts. The order of summation depends only on the shapes of one row of the batch.
-    A pair of weight 0, masked or underflowed, contributes nothing, so NaN in masked keys does not reach a gradient.
-    PyTorch's memory-efficient backward on the CPU has no gradient for a mask or bias.
+    gradient of q is the sum over the parts. The gradients of q, k and v in one row of the batch do not depend on the
+    other rows, bit for bit. The gradient of an operator is a sum over the batch, whose order depends on the size of the
+    batch but not on the number of threads; for tables of float32 its last bits may differ from those of a sum over
+    calls with one row each. A pair of weight 0, masked or underflowed, contributes nothing, so NaN in masked keys does
+    not reach a gradient. PyTorch's memory-efficient backward on the CPU has no gradient for a mask or bias.
 
     Examples
     --------

@@ -122,6 +122,22 @@ def test_other_rows_of_the_batch_change_no_bit(name, count, rng):
             assert same_bits(whole[b].copy(), alone)
 
 
+@pytest.mark.parametrize("name", OPERATORS)
+def test_other_rows_of_the_batch_change_no_bit_of_a_gradient(name, rng):
+    """One row has work items for its chunks; nine rows are work items themselves. The sums of q, k and v have one
+    order, those of the operators are over the batch."""
+    n, m = 300, 190
+    arguments, bias = qkv(rng, n, m, (9,)), made(name, n, m)["bias"]
+    arguments = ANY.cast(arguments, F32)
+    grad = rng.standard_normal((9, H, n, 5)).astype(F32)
+    options = {"bias": bias, "causal": True, "align": "end"}
+    out, lse = posenc.attention(**arguments, **options, return_lse=True)
+    whole = posenc.attention_vjp(grad, **arguments, **options, out=out, lse=lse)
+    first = {a: x[:1] for a, x in arguments.items()}
+    alone = posenc.attention_vjp(grad[:1], **first, **options, out=out[:1], lse=lse[:1])
+    assert all(same_bits(a[:1].copy(), b) for a, b in zip(whole[:3], alone[:3], strict=True))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
 @pytest.mark.parametrize("dtype", [d for d in (F16, BF16, F32, F64) if d is not None], ids=str)
 @pytest.mark.parametrize("name", KINDS)
