@@ -22,8 +22,8 @@ enum { GRAM_MODE };
 
 /* ---- attention and its operators ---- */
 
-/* Every kv head serves the same number of heads. */
-#define HEADS_FIT (D(g) > 0 ? D(h) % D(g) == 0 : D(h) == 0)
+/* Every kv head serves the same number of heads, and offsets in a tile are ints: at most 96 rows of MOST_WIDTH. */
+#define HEADS_FIT ((D(g) > 0 ? D(h) % D(g) == 0 : D(h) == 0) && D(d) <= MOST_WIDTH && D(e) <= MOST_WIDTH)
 #define DIAGONALS_FIT (D(l) == (D(n) + D(m) > 0 ? D(n) + D(m) - 1 : 0))
 /* A table has a row, and the map has an entry for each distance -K .. K. */
 #define ROWS_FIT (D(R) > 0 && D(B) % 2 == 1)

@@ -21,6 +21,8 @@ VECTOR_PADDING: int = _shared["VECTOR_PADDING"]
 LARGEST_POSITION: int = 2 ** _shared["POSITION_BITS"]
 LARGEST_ANGLE: int = 2 ** _shared["ANGLE_BITS"]
 MOST_THREADS: int = _shared["MOST_THREADS"]
+MOST_WIDTH: int = _shared["MOST_WIDTH"]
+"""Most channels of a head of attention."""
 
 VJP_MODES = _options("VJP_MODES")
 GRAM_MODES = _options("GRAM_MODES")

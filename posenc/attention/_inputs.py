@@ -24,7 +24,7 @@ from .._core_api.arguments import (
     fail,
     fail_value,
 )
-from .._core_api.constants import LARGEST_POSITION
+from .._core_api.constants import LARGEST_POSITION, MOST_WIDTH
 from ..bias._positions import Positions, read_positions
 from ..bias.operator import Bias, Term
 
@@ -129,6 +129,9 @@ def _check_shapes(function: str, q: Array, k: Array, v: Array) -> Shape:
         fail(ValueError, function, "v", f"shape {v.shape}", f"(..., {kv_heads}, {m}, Dv), as k")
     if heads % kv_heads if kv_heads else heads:
         fail(ValueError, function, "k", f"{kv_heads} heads", f"a divisor of the {heads} heads of q")
+    for argument, channels in (("q", width), ("v", v.shape[-1])):
+        if channels > MOST_WIDTH:
+            fail(ValueError, function, argument, f"width {channels}", f"at most {MOST_WIDTH}")
     for argument, length in (("q", q.shape[-2]), ("k", m)):
         if length > LARGEST_POSITION:  # possible for arrays without channels, which have no memory
             fail(ValueError, function, argument, f"sequence axis {length}", "at most 2**53 positions")

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from .._core_api.arguments import I64, Array, as_bool, as_index, as_reals, fail, fail_value
 from ._distance import DistanceBias
 from ._parameters import copy_parameters
+from ._thresholds import smallest_integer
 from .operator import PositionBias
 
 __all__ = ["t5", "t5_bucket"]
@@ -25,22 +26,6 @@ class T5Arrays(NamedTuple):
     """Arrays of `t5`, or their gradients."""
 
     table: Array
-
-
-def _smallest_base(power: int, value: int, near: float) -> int:
-    """Return the smallest integer n with n**power >= value by comparing integers; it is close to `near`."""
-    low, high = int(near * (1 - 1e-9)) - 1, int(near * (1 + 1e-9)) + 1
-    while low > 0 and low**power >= value:
-        low //= 2
-    while high**power < value:
-        high *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if middle**power >= value:
-            high = middle
-        else:
-            low = middle
-    return high
 
 
 @lru_cache(maxsize=64)
@@ -57,7 +42,11 @@ def _edges(side: int, max_distance: int) -> tuple[int, ...]:
         log_edge = (k * math.log(max_distance) + (steps - k) * math.log(exact)) / steps
         if log_edge > 44:  # e**44 > 2**63: beyond int64
             break
-        edges.append(_smallest_base(steps, max_distance**k * exact ** (steps - k), math.exp(log_edge)))
+
+        def reaches(n: int, k: int = k) -> bool:
+            return n**steps >= max_distance**k * exact ** (steps - k)
+
+        edges.append(smallest_integer(math.exp(log_edge), reaches))
     return tuple(edge for edge in edges if edge <= _FARTHEST)
 
 

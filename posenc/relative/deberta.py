@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import sqrt
+from math import exp, log, sqrt
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, as_index, check_choice, fail, fail_value
+from ..bias._thresholds import smallest_integer
 from ..bias.operator import ContentBias
 from ._content import TableBias, as_table
 
@@ -174,12 +175,13 @@ def _bucket_rows(last: int, buckets: int | None, max_position: int | None) -> Ar
     ends = list(range(mid + 1))  # ends[b]: the largest distance of bucket b
     while ends[-1] < _FARTHEST and len(ends) <= last and mid > 1:
         s = len(ends) - mid
-        low, high = ends[-1], _FARTHEST
-        while low < high:
-            middle = (low + high + 1) // 2
-            fits = middle ** (mid - 1) * mid**s <= mid ** (mid - 1) * (max_position - 1) ** s
-            low, high = (middle, high) if fits else (low, middle - 1)
-        ends.append(low)
+
+        def is_beyond(r: int, s: int = s) -> bool:
+            return r ** (mid - 1) * mid**s > mid ** (mid - 1) * (max_position - 1) ** s
+
+        log_end = log(mid) + s * log((max_position - 1) / mid) / (mid - 1)
+        end = smallest_integer(exp(log_end), is_beyond) - 1 if log_end < 20 else _FARTHEST
+        ends.append(min(end, _FARTHEST))
     if len(ends) <= last and mid > 1:
         return np.empty(0, I64)
     bound = ends[-1] + (mid > 1)  # with mid = 1 the last bucket never ends

@@ -12,6 +12,7 @@ from cases.calls import call_all
 from cases.layouts import same_bits
 
 import posenc
+from posenc import _core
 
 ROWS = [pytest.param(case, id=case.name) for case in CASES]
 
@@ -234,3 +235,15 @@ def test_more_keys_than_positions_are_refused(argument):
         ValueError, match=rf"^attention: {argument} has sequence axis {2**56}; expected at most 2\*\*53"
     ):
         posenc.attention(*operands)
+
+
+@pytest.mark.parametrize("argument", ["q", "v"])
+def test_heads_are_at_most_2_to_the_24_wide(argument):
+    """Offsets inside a tile are ints, and a tile has up to 96 rows. Arrays without rows need no memory."""
+    wide, narrow = np.zeros((1, 0, 2**24 + 1)), np.zeros((1, 0, 4))
+    operands = (wide, wide, narrow) if argument == "q" else (narrow, narrow, wide)
+    with pytest.raises(ValueError, match=rf"^attention: {argument} has width 16777217; expected at most 16777216$"):
+        posenc.attention(*operands)
+    nothing, lse = (None,) * 5, np.zeros((1, 0))
+    with pytest.raises(ValueError, match="lengths that do not fit"):
+        _core.attention("f", *operands, *nothing, (), operands[2].copy(), lse, 1.0, 0.0, -np.inf, np.inf, 0.0)

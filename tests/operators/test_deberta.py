@@ -64,3 +64,16 @@ def test_rows_from_the_cache_are_read_only(options):
     rows = posenc.deberta(*np.ones((2, 1, 8, 2)), **options)._operands[2:]
     assert len(rows) == 2
     assert not any(array.flags.writeable for array in rows)
+
+
+def test_thousands_of_buckets_are_exact():
+    """The last distance of bucket mid + s is the largest r with (r / mid)**(mid - 1) <= ((max_position - 1) / mid)**s."""
+    buckets, farthest = 2000, 8000
+    mid = buckets // 2
+    table = np.zeros((1, 2 * buckets, 1))
+    rows = posenc.deberta(table, table, buckets=buckets, max_position=farthest)._operands[2]
+    bucket = buckets - rows[len(rows) // 2 :]  # of rel = 0, 1, 2, ...
+    for s in (1, 2, 500, mid - 2, mid - 1):
+        last = int(np.searchsorted(bucket, mid + s, side="right")) - 1
+        ends = [r ** (mid - 1) * mid**s for r in (last, last + 1)]
+        assert ends[0] <= mid ** (mid - 1) * (farthest - 1) ** s < ends[1]

@@ -8,6 +8,7 @@ from cases import F64
 from cases.t5 import bucket
 
 import posenc
+from posenc.bias._thresholds import smallest_integer
 
 S4 = [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 9, 9, 9, 9, 10, 10, 10, 10, 10, 10, 10, *[11] * 8]
 
@@ -110,3 +111,30 @@ def test_buckets_of_any_integer():
     assert posenc.t5_bucket([1e300, -1e300]).tolist() == [31, 15]
     assert posenc.t5_bucket([]).shape == (0,)
     assert posenc.t5_bucket([1]).dtype == np.int64
+
+
+def test_thousands_of_buckets_are_exact():
+    """The first distance of a bucket e + k is the smallest n with n**steps >= max_distance**k e**(steps - k)."""
+    buckets, farthest = 8000, 128_000
+    exact = steps = buckets // 2
+    bucket = posenc.t5_bucket(-np.arange(farthest + 9), buckets=buckets, max_distance=farthest, bidirectional=False)
+    assert bucket.max() == buckets - 1
+    for k in (1, 2, 17, 1999, 2000, 3998, 3999):
+        first = int(np.searchsorted(bucket, exact + k))
+        threshold = farthest**k * exact ** (steps - k)
+        assert first**steps >= threshold > (first - 1) ** steps
+
+
+def test_powers_are_compared_only_where_rounding_could_decide():
+    """Comparing powers of thousands of digits for every bucket took 20 s for 8000 buckets."""
+    compared = []
+
+    def reaches(n):
+        compared.append(n)
+        return n >= 1000
+
+    assert smallest_integer(999.5, reaches) == 1000
+    assert not compared
+    for near in (1000.0, np.nextafter(1000, 0), np.nextafter(1000, 2000)):
+        assert smallest_integer(float(near), reaches) == 1000
+    assert len(compared) == 3
