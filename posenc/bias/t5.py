@@ -44,7 +44,7 @@ def _edges(side: int, max_distance: int) -> tuple[int, ...]:
             break
 
         def reaches(n: int, k: int = k) -> bool:
-            return n**steps >= max_distance**k * exact ** (steps - k)
+            return bool(n**steps >= max_distance**k * exact ** (steps - k))
 
         edges.append(smallest_integer(math.exp(log_edge), reaches))
     return tuple(edge for edge in edges if edge <= _FARTHEST)

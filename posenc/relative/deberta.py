@@ -177,7 +177,7 @@ def _bucket_rows(last: int, buckets: int | None, max_position: int | None) -> Ar
         s = len(ends) - mid
 
         def is_beyond(r: int, s: int = s) -> bool:
-            return r ** (mid - 1) * mid**s > mid ** (mid - 1) * (max_position - 1) ** s
+            return bool(r ** (mid - 1) * mid**s > mid ** (mid - 1) * (max_position - 1) ** s)
 
         log_end = log(mid) + s * log((max_position - 1) / mid) / (mid - 1)
         end = smallest_integer(exp(log_end), is_beyond) - 1 if log_end < 20 else _FARTHEST

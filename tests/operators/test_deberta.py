@@ -67,7 +67,7 @@ def test_rows_from_the_cache_are_read_only(options):
 
 
 def test_thousands_of_buckets_are_exact():
-    """The last distance of bucket mid + s is the largest r with (r / mid)**(mid - 1) <= ((max_position - 1) / mid)**s."""
+    """Bucket mid + s ends at the largest r with (r / mid)**(mid - 1) <= ((max_position - 1) / mid)**s."""
     buckets, farthest = 2000, 8000
     mid = buckets // 2
     table = np.zeros((1, 2 * buckets, 1))
