@@ -185,6 +185,11 @@ def cast_result(array: Array, dtype: np.dtype[Any]) -> Array:
         return array.astype(dtype, copy=False)
 
 
+def without_warnings() -> np.errstate:
+    """Return a context in which NumPy sums results as the kernels do: infinities and NaNs give no RuntimeWarning."""
+    return np.errstate(over="ignore", invalid="ignore")
+
+
 def copy_result(target: Array, result: Array) -> None:
     """Write a result into an array of another dtype, as `cast_result` does."""
     with np.errstate(over="ignore"):
@@ -387,5 +392,6 @@ def unbroadcast(gradient: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -
         extra + axis for axis, length in enumerate(shape) if length == 1 and gradient.shape[extra + axis] != 1
     )
     if axes:
-        gradient = gradient.sum(axis=axes, keepdims=True)
+        with without_warnings():
+            gradient = gradient.sum(axis=axes, keepdims=True)
     return cast_result(gradient.reshape(shape), dtype)

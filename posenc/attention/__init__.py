@@ -18,6 +18,7 @@ from .._core_api.arguments import (
     fail,
     finish_out,
     prepare_out,
+    without_warnings,
 )
 from .._core_api.variant import ONE_ISA, in_one_isa
 from ..bias.operator import Bias
@@ -291,7 +292,8 @@ def attention_vjp(
         grad=_read_operand(function, "grad", grad, shape, inputs.dtype),
         grad_lse=None if grad_lse is None else _read_operand(function, "grad_lse", grad_lse, rows, inputs.dtype),
     )
-    return AttentionGradient(*backward(function, inputs, saved))
+    with without_warnings():
+        return AttentionGradient(*backward(function, inputs, saved))
 
 
 def _read_operand(function: str, argument: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

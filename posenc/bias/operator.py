@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, N
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, Float64, as_data, cast_result, result_dtype
+from .._core_api.arguments import Array, Float64, as_data, cast_result, result_dtype, without_warnings
 from .._core_api.variant import in_one_isa
 from ._positions import Positions, as_lengths, read_positions
 
@@ -295,7 +295,9 @@ class PositionBias(Bias[Arrays]):
         function = f"{self.name}.vjp"
         n, m = as_lengths(function, n, m)
         positions = read_positions(function, n, m, q_positions, k_positions)
-        return self._named(self._vjp(function, as_data(function, "grad", grad), positions))
+        cotangent = as_data(function, "grad", grad)
+        with without_warnings():
+            return self._named(self._vjp(function, cotangent, positions))
 
     @abstractmethod
     def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:

@@ -23,6 +23,7 @@ from .._core_api.arguments import (
     finish_out,
     prepare_out,
     unbroadcast,
+    without_warnings,
 )
 from .._core_api.constants import VECTOR_PADDING
 from ..bias._parameters import check_heads
@@ -143,8 +144,9 @@ class TableBias(ContentBias[Arrays, Gradient]):
             cotangent = cast_operand(function, "grad", cotangent, dtype)
             _core.logits_vjp(function, *inputs.operands(function, term), cotangent, d_q, d_k, *inputs.parameters())
         over = tuple(range(len(batch)))
-        tables = tuple(t if t is None or not over else t.sum(over, dtype=F64) for t in buffers)
-        arrays = self._named(self._gradient(function, Reductions(tables=tables), inputs.positions))
+        with without_warnings():
+            tables = tuple(t if t is None or not over else t.sum(over, dtype=F64) for t in buffers)
+            arrays = self._named(self._gradient(function, Reductions(tables=tables), inputs.positions))
         d_q = unbroadcast(d_q, inputs.q.shape, inputs.q.dtype.newbyteorder("="))
         d_k = unbroadcast(d_k, inputs.k.shape, inputs.k.dtype.newbyteorder("="))
         gradient: Gradient = self.gradient_type(d_q, d_k, *arrays)

@@ -30,6 +30,7 @@ from .._core_api.arguments import (
     finish_out,
     prepare_out,
     unbroadcast,
+    without_warnings,
 )
 from ..absolute.frequency import as_frequencies
 from .scaling import RopeFrequencies
@@ -243,12 +244,14 @@ def cast_table(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Array
     dtype = compute_dtype(rotation.x)
     if rotation.inverse:
         cos, sin = cos.astype(F64), sin.astype(F64)
-        norm = cos**2 + sin**2
+        with without_warnings():
+            norm = cos**2 + sin**2
         if not norm.all():
             fail(
                 ValueError, rotation.function, "positions", "a pair with cos = sin = 0", "a table that can be inverted"
             )
-        cos, sin = cos / norm, -sin / norm
+        with without_warnings():
+            cos, sin = cos / norm, -sin / norm
     if cos.dtype is not dtype:
         cos = cast_operand(rotation.function, "cos", cos, dtype).astype(dtype, copy=False)
     if sin.dtype is not dtype:

@@ -1,10 +1,11 @@
 """Every gradient of every vjp against central differences of the oracle."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
-from cases import CASES, DTYPES, get_path
+from cases import CASES, DTYPES, get_path, map_arrays
 from cases.deviation import ALLOWED, cotangents, differences, relative_deviation
 from cases.layouts import same_bits
 
@@ -96,3 +97,25 @@ def test_empty(case):
     for name, path in case.gradients.items():
         assert gradients[name].shape == np.shape(get_path(arguments, path))
         assert not gradients[name].any()
+
+
+def with_first(array, first):
+    """A copy whose first entry is another."""
+    changed = array.copy()
+    changed.flat[:1] = first
+    return changed
+
+
+@pytest.mark.parametrize("case", [row for row in ROWS if row.values[0].data])
+def test_infinite_data_give_no_warning(case):
+    """Infinities and NaNs pass through without a RuntimeWarning, which pytest makes an error."""
+    arguments = case.arguments(9)
+    for infinite in (np.inf, np.nan):
+        spoiled = {**arguments}
+        for name in case.data:
+            if name in arguments:
+                spoiled[name] = map_arrays(partial(with_first, first=infinite), arguments[name])
+        grads = cotangents(case, arguments)
+        case.call(spoiled)
+        case.vjp(grads, spoiled)
+    case.vjp(tuple(np.full_like(g, np.nan) for g in grads), arguments)
