@@ -4,8 +4,8 @@
 
 The calls are the rows of tests/cases at several sizes, with their gradients. Meanwhile one thread more changes the
 number of threads of the pool and, in every second phase of a second, the instruction set. A call that overlaps such a
-change must have the bits of one instruction set, whichever it is. Gradients are called in the other phases only, because
-a test's gradient of attention is two calls.
+change must have the bits of one instruction set, whichever it is. Gradients are called in the other phases only,
+because a test's gradient of attention is two calls.
 
 `--race` is the positive control of `.ci/sanitizers`: two threads write the same `out`, and ThreadSanitizer must say so.
 """

@@ -13,6 +13,14 @@
 #define PE_F16C 1 /* the builtins themselves: to parse immintrin.h takes longer than to compile most kernels */
 typedef float f16c_floats __attribute__((vector_size(32)));
 typedef short f16c_halves __attribute__((vector_size(16)));
+#define F16C_WIDEN(halves) __builtin_ia32_vcvtph2ps256(halves)
+#ifdef __clang__
+#if !__has_builtin(__builtin_ia32_vcvtph2ps256) /* recent versions convert vectors instead */
+typedef _Float16 f16c_numbers __attribute__((vector_size(16)));
+#undef F16C_WIDEN
+#define F16C_WIDEN(halves) __builtin_convertvector((f16c_numbers)(halves), f16c_floats)
+#endif
+#endif
 #else
 #define PE_F16C 0
 #endif
@@ -83,7 +91,7 @@ static NOINLINE void widen_f16_row(const uint16_t *restrict in, idx n, real *res
     for (; i + 8 <= n; i += 8) {
         f16c_halves half;
         memcpy(&half, in + i, sizeof half);
-        const f16c_floats wide = __builtin_ia32_vcvtph2ps256(half);
+        const f16c_floats wide = F16C_WIDEN(half);
         memcpy(out + i, &wide, sizeof wide);
     }
 #endif

@@ -76,9 +76,9 @@ INLINE void row_load(const char *data, pe_storage storage, idx n, real *out)
 }
 
 INLINE void zero_reals(real *x, idx n) { memset(x, 0, (size_t)n * sizeof *x); }
+/* Without SIMD: compilers vectorize it, and clang would warn where n is known to be too small for that. */
 INLINE void add_reals(real *restrict to, const real *restrict x, idx n)
 {
-    SIMD
     for (idx i = 0; i < n; i++)
         to[i] += x[i];
 }
