@@ -273,8 +273,10 @@ def check_positions(function: str, argument: str, array: Array) -> None:
         fail(ValueError, function, argument, array[bad][0], "finite positions of at most 2**53")
 
 
-def as_positions(function: str, argument: str, value: Any) -> Array:
-    """Return 0 .. n-1 for an int n, or an array of positions with at least one axis."""
+def as_positions(function: str, argument: str, value: Any, start: Any = 0) -> Array:
+    """Return start .. start+n-1 for an int n, or an array of positions with at least one axis."""
+    if type(start) is not int or start:
+        return _positions_from(function, argument, value, as_index(function, "start", start, -LARGEST_POSITION))
     if type(value) is np.ndarray:
         if value.ndim and (value.dtype is I64 or value.dtype is F64):
             return value
@@ -286,6 +288,18 @@ def as_positions(function: str, argument: str, value: Any) -> Array:
     if array.dtype is I64:
         return np.arange(as_index(function, argument, int(array), 0), dtype=I64)
     fail_value(TypeError, function, argument, float(array), "an int n, meaning 0..n-1, or an array of positions")
+
+
+def _positions_from(function: str, argument: str, value: Any, start: int) -> Array:
+    if start == 0:
+        return as_positions(function, argument, value)
+    array = as_reals(function, argument, value)
+    if array.ndim or array.dtype is not I64:
+        fail_value(TypeError, function, "start", start, f"an int n for {argument}, meaning start .. start + n - 1")
+    count = as_index(function, argument, int(array), 0)
+    if start + count - 1 > LARGEST_POSITION:
+        fail_value(ValueError, function, "start", start, f"at most 2**53 for position start + {count} - 1")
+    return np.arange(start, start + count, dtype=I64)
 
 
 def prepare_out(

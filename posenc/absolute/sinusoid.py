@@ -104,6 +104,7 @@ def sinusoidal(
     order: Order = "sincos",
     denominator: Denominator = "dim",
     scale: float = 1.0,
+    start: int = 0,
     dtype: npt.DTypeLike | None = None,
     out: Array | None = None,
 ) -> Array:
@@ -114,7 +115,7 @@ def sinusoidal(
     Parameters
     ----------
     positions : int or array (..., N)
-        An int n means 0 .. n-1. Any integers or reals up to 2**53 in magnitude.
+        An int n means 0 .. n-1, or n positions from `start` on. Any integers or reals up to 2**53 in magnitude.
     dim : int
         Width d of the encoding, at least 1.
     base : float
@@ -129,6 +130,8 @@ def sinusoidal(
         See `frequencies`.
     scale : float
         Factor on the result.
+    start : int
+        The first position, if `positions` is an int n: start .. start+n-1.
     dtype : dtype, optional
         The dtype of the result; by default that of `out`, or float32.
     out : array (..., N, dim), optional
@@ -168,10 +171,10 @@ def sinusoidal(
     Add the encoding to word vectors that continue a text after 100 tokens:
 
     >>> words = np.ones((2, 3, 4), np.float32)
-    >>> encoded = words + posenc.sinusoidal(100 + np.arange(3), 4)
+    >>> encoded = words + posenc.sinusoidal(3, 4, start=100)
     """
     function = "sinusoidal"
-    positions = as_positions(function, "positions", positions)
+    positions = as_positions(function, "positions", positions, start)
     dim = as_index(function, "dim", dim, 1)
     columns = read_columns(function, dim, base, frequencies, layout, order, denominator)
     scale = as_number(function, "scale", scale)
@@ -196,6 +199,7 @@ def sinusoidal_vjp(
     order: Order = "sincos",
     denominator: Denominator = "dim",
     scale: float = 1.0,
+    start: int = 0,
 ) -> SinusoidalGradient:
     """Return the gradients of `sinusoidal`.
 
@@ -224,7 +228,7 @@ def sinusoidal_vjp(
     SinusoidalGradient(positions=array([1.]), frequencies=array([0.]))
     """
     function = "sinusoidal_vjp"
-    positions = as_positions(function, "positions", positions)
+    positions = as_positions(function, "positions", positions, start)
     dim = as_index(function, "dim", dim, 1)
     columns = read_columns(function, dim, base, frequencies, layout, order, denominator)
     scale = as_number(function, "scale", scale)

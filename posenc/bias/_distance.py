@@ -66,7 +66,7 @@ class DistanceBias(PositionBias[Arrays]):
         return total
 
     def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
-        check_heads(function, self.name, self._heads, shape)
+        check_heads(function, self.name, self._heads, shape, self.arrays)
         check_arrays(function, self.arrays, dtype)
         if positions.arrays is None:
             return diagonal_term(self._values(function, positions.distances, dtype))

@@ -81,7 +81,7 @@ class PairBias(PositionBias[Arrays]):
         return self._operands_vjp(tuple(unbroadcast(gradient, array.shape, F64) for gradient, array in pairs))
 
     def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
-        check_heads(function, self.name, self._heads, shape)
+        check_heads(function, self.name, self._heads, shape, self.arrays)
         check_arrays(function, self.arrays, dtype)
         if not broadcasts_to(self._batch, shape[:-3]):
             batch = f"batch axes {self._batch} ({self.name})"

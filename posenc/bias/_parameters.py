@@ -37,10 +37,12 @@ def copy_parameters(row: str, *parameters: Any) -> tuple[tuple[Array, ...], tupl
     return tuple(kept), tuple(dtypes)
 
 
-def check_heads(function: str, name: str, heads: int, shape: tuple[int, ...]) -> None:
+def check_heads(function: str, name: str, heads: int, shape: tuple[int, ...], arrays: tuple[Any, ...] = ()) -> None:
     """Refuse an operator that has not as many heads as the logits of `shape` (..., H, N, M)."""
     if heads != shape[-3]:
-        fail(ValueError, function, "bias", f"{heads} heads ({name})", f"{shape[-3]}, axis -3 of q")
+        is_transposed = any(np.ndim(array) == 2 and array.shape == (shape[-3], heads) for array in arrays)
+        hint = "; its table (rows, heads) seems to be transposed" if is_transposed else ""
+        fail(ValueError, function, "bias", f"{heads} heads ({name})", f"{shape[-3]}, axis -3 of q{hint}")
 
 
 def check_arrays(function: str, arrays: tuple[Any, ...], dtype: np.dtype[Any]) -> None:

@@ -39,7 +39,8 @@ class ToeplitzBias(PositionBias[ToeplitzArrays]):
     def _check_length(self, function: str, n: int, m: int) -> None:
         length = self.arrays.diagonals.shape[1]
         if length != max(n + m - 1, 0):
-            fail(ValueError, function, "diagonals", f"{length} entries", f"n + m - 1 = {max(n + m - 1, 0)}")
+            expected = f"n + m - 1 = {max(n + m - 1, 0)}, because it fits one n and one m"
+            fail(ValueError, function, "diagonals", f"{length} entries", expected)
 
     def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
         self._check_length(function, positions.n, positions.m)
@@ -72,7 +73,8 @@ def toeplitz(diagonals: npt.ArrayLike) -> PositionBias[ToeplitzArrays]:
     Parameters
     ----------
     diagonals : array (H, N + M - 1)
-        Finite. The index counts rows and columns, whatever the positions are. Differentiable.
+        Finite. The index counts rows and columns, whatever the positions are, so the bias fits one N and one M. For
+        decoding, use an operator of the distance, such as `alibi`, `t5` and `tisa`. Differentiable.
 
     Returns
     -------

@@ -72,12 +72,12 @@ class Rotation:
             check_range(self.function, "attention_factor", largest, self.x.dtype)
         return array, factor
 
-    def positions(self, positions: npt.ArrayLike | Table, argument: str = "positions") -> Array:
+    def positions(self, positions: npt.ArrayLike | Table, argument: str = "positions", start: int = 0) -> Array:
         """Return positions that fit the sequence."""
         if isinstance(positions, tuple | list) and _is_table(positions):
             expected = "positions, because frequencies are passed too"
             fail(ValueError, self.function, argument, "a table (cos, sin)", expected)
-        array = as_positions(self.function, argument, positions)
+        array = as_positions(self.function, argument, positions, start)
         if array.shape != (self.x.shape[self.seq_axis],):
             self.check_fits_sequence(argument, array.shape)
         return array
@@ -221,11 +221,13 @@ def read_frequencies(function: str, frequencies: Frequencies) -> tuple[Float64, 
     return as_frequencies(function, frequencies), 1.0
 
 
-def read_table(rotation: Rotation, table: npt.ArrayLike | Table) -> tuple[Array, Array]:
+def read_table(rotation: Rotation, table: npt.ArrayLike | Table, start: int = 0) -> tuple[Array, Array]:
     """Return the caller's table (cos, sin) in its dtypes."""
     if not (isinstance(table, tuple | list) and len(table) == 2):
         expected = f"rope_frequencies({rotation.rotary_dim}), or a pair (cos, sin) in place of positions"
         fail_value(TypeError, rotation.function, "frequencies", None, expected)
+    if start:
+        fail_value(TypeError, rotation.function, "start", start, "an int n for positions, not a table")
     return _read_half(rotation, "cos", table[0]), _read_half(rotation, "sin", table[1])
 
 

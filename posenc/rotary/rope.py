@@ -81,6 +81,7 @@ def rope(
     inverse: bool = False,
     out_layout: Layout | None = None,
     seq_axis: int = -2,
+    start: int = 0,
     out: Array | None = None,
 ) -> Array:
     """Apply rotary position embeddings.
@@ -92,9 +93,10 @@ def rope(
     x : array (..., N, D)
         Queries or keys.
     positions : int, array (N,), array with one axis less than x, or pair of arrays
-        An int n means 0 .. n-1. The last axis is the sequence axis and has exactly its length. The leading axes
-        broadcast against those of x, so positions per batch have the shape (B, 1, N). A pair ``(cos, sin)`` of arrays
-        (..., N, rotary_dim // 2), as `rope_table` returns it, replaces positions and frequencies.
+        An int n means 0 .. n-1, or n positions from `start` on. The last axis is the sequence axis and has exactly its
+        length. The leading axes broadcast against those of x, so positions per batch have the shape (B, 1, N). A pair
+        ``(cos, sin)`` of arrays (..., N, rotary_dim // 2), as `rope_table` returns it, replaces positions and
+        frequencies.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies
         Radians per position, see `rope_frequencies`. The ``attention_factor`` of a RopeFrequencies multiplies cos and
         sin. Required unless `positions` is a table, and refused if it is.
@@ -113,6 +115,8 @@ def rope(
         Layout of the rotated channels in the result; the default is `layout`.
     seq_axis : int
         The sequence axis of x. The sequence axis of positions is always the last.
+    start : int
+        The first position, if `positions` is an int n: start .. start+n-1.
     out : array like x, optional
         Filled and returned. May be x itself.
 
@@ -141,24 +145,27 @@ def rope(
     >>> posenc.rope(np.array([[1.0, 0.0]]), [np.pi / 2], [1.0], layout="half").round(6)
     array([[0., 1.]])
 
-    Decode one query at position 99. Positions are an array here, because the int 99 would mean 0 .. 98.
+    Decode one query at position 99. The int 99 would mean 0 .. 98, so it is passed as a start or in an array.
 
     >>> q = np.ones((8, 1, 64), np.float32)
-    >>> posenc.rope(q, [99], posenc.rope_frequencies(64), layout="half").shape
+    >>> w = posenc.rope_frequencies(64)
+    >>> bool((posenc.rope(q, 1, w, start=99, layout="half") == posenc.rope(q, [99], w, layout="half")).all())
+    True
+    >>> posenc.rope(q, [99], w, layout="half").shape
     (8, 1, 64)
     """
     rotation = read_rotation("rope", x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     if frequencies is None:
-        return _rotate_by_table(rotation, positions, out)
+        return _rotate_by_table(rotation, positions, start, out)
     frequencies, factor = rotation.frequencies(frequencies)
-    places = rotation.positions(positions)
+    places = rotation.positions(positions, start=start)
     with ONE_ISA:
         return rotation.rotate(rotation.table(places, frequencies, factor), out)
 
 
-def _rotate_by_table(rotation: Rotation, table: npt.ArrayLike | Table, out: Array | None) -> Array:
+def _rotate_by_table(rotation: Rotation, table: npt.ArrayLike | Table, start: int, out: Array | None) -> Array:
     x = rotation.x
-    cos, sin = cast_table(rotation, *read_table(rotation, table))
+    cos, sin = cast_table(rotation, *read_table(rotation, table, start))
     result, buffer = prepare_out(rotation.function, out, x.shape, x.dtype, (x, cos, sin), in_place=True)
     _core.rope_caller_table(
         rotation.function, x, cos, sin, buffer,
@@ -180,6 +187,7 @@ def rope_vjp(
     inverse: bool = False,
     out_layout: Layout | None = None,
     seq_axis: int = -2,
+    start: int = 0,
 ) -> RopeGradient: ...
 @overload
 def rope_vjp(
@@ -194,6 +202,7 @@ def rope_vjp(
     inverse: bool = False,
     out_layout: Layout | None = None,
     seq_axis: int = -2,
+    start: int = 0,
 ) -> RopeTableGradient: ...
 @in_one_isa
 def rope_vjp(
@@ -208,6 +217,7 @@ def rope_vjp(
     inverse: bool = False,
     out_layout: Layout | None = None,
     seq_axis: int = -2,
+    start: int = 0,
 ) -> RopeGradient | RopeTableGradient:
     """Return the gradients of `rope`.
 
@@ -244,17 +254,17 @@ def rope_vjp(
     """
     rotation = read_rotation("rope_vjp", x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     if frequencies is None:
-        return _table_vjp(grad, rotation, positions)
+        return _table_vjp(grad, rotation, positions, start)
     frequencies, factor = rotation.frequencies(frequencies)
-    positions = rotation.positions(positions)
+    positions = rotation.positions(positions, start=start)
     table = rotation.table(positions, frequencies, factor)
     d_x, d_positions, d_frequencies = rotation.vjp(grad, table, positions[..., None], frequencies[None])
     return RopeGradient(d_x, d_positions[..., 0], d_frequencies[0])
 
 
-def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | Table) -> RopeTableGradient:
+def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | Table, start: int) -> RopeTableGradient:
     x, function = rotation.x, rotation.function
-    cos, sin = read_table(rotation, table)
+    cos, sin = read_table(rotation, table, start)
     cos_sin = np.concatenate(np.broadcast_arrays(*cast_table(rotation, cos, sin)), axis=-1)
     grad = rotation.read_grad(grad)
     d_x, d_cos_sin = np.empty(x.shape, grad.dtype), np.empty((*x.shape[:-1], rotation.rotary_dim))
@@ -281,7 +291,7 @@ def _inverse_table_vjp(d_cos: Float64, d_sin: Float64, cos: Float64, sin: Float6
 
 
 def rope_table(
-    positions: npt.ArrayLike, frequencies: Frequencies, *, dtype: npt.DTypeLike | None = None
+    positions: npt.ArrayLike, frequencies: Frequencies, *, start: int = 0, dtype: npt.DTypeLike | None = None
 ) -> tuple[Array, Array]:
     """Tabulate cos and sin, to rotate many tensors by the same positions.
 
@@ -290,9 +300,11 @@ def rope_table(
     Parameters
     ----------
     positions : int or array (..., N)
-        An int n means 0 .. n-1.
+        An int n means 0 .. n-1, or n positions from `start` on.
     frequencies : array (e,) or RopeFrequencies
         Radians per position.
+    start : int
+        The first position, if `positions` is an int.
     dtype : dtype, optional
         The dtype of the table; float32 by default.
 
@@ -318,7 +330,7 @@ def rope_table(
     True
     """
     function = "rope_table"
-    positions = as_positions(function, "positions", positions)
+    positions = as_positions(function, "positions", positions, start)
     frequencies, factor = read_frequencies(function, frequencies)
     dtype = result_dtype(function, dtype, None)
     check_range(function, "attention_factor", factor, dtype)

@@ -214,3 +214,36 @@ def test_convert_layout_needs_to_know_the_axis_of_a_matrix(rng):
     assert same_bits(out, rows)
     with pytest.raises(ValueError, match=r"^convert_layout: axis is 2; expected at most 1$"):
         posenc.convert_layout(weight, **to, axis=2)
+
+
+FROM = {
+    "rope": lambda positions, **o: posenc.rope(X, positions, ONES, layout="half", **o),
+    "rope_vjp": lambda positions, **o: posenc.rope_vjp(X, X, positions, ONES, layout="half", **o).frequencies,
+    "rope_table": lambda positions, **o: posenc.rope_table(positions, ONES, **o)[0],
+    "sinusoidal": lambda positions, **o: posenc.sinusoidal(positions, 8, **o),
+    "sinusoidal_vjp": lambda positions, **o: posenc.sinusoidal_vjp(np.ones((3, 8)), positions, 8, **o).frequencies,
+}
+X, ONES = np.ones((2, 3, 8)), np.ones(4)
+
+
+@pytest.mark.parametrize("function", FROM)
+def test_start(function):
+    """With an int n, positions are start .. start+n-1; arrays and tables say themselves where they begin."""
+    call = FROM[function]
+    for start in (0, 5, -7, 2**53 - 2, np.int64(5)):
+        assert same_bits(call(3, start=start), call(np.arange(start, start + 3)))
+    assert same_bits(call(np.array(3), start=5), call([5, 6, 7]))
+    assert same_bits(call([1, 2, 3], start=0), call([1, 2, 3]))
+    for positions in ([1, 2, 3], np.arange(3.0), 3.0):
+        with pytest.raises(
+            TypeError, match=rf"^{function}: start is 5; expected an int n for positions, meaning start"
+        ):
+            call(positions, start=5)
+    with pytest.raises(TypeError, match=rf"^{function}: start has type float; expected an integer$"):
+        call(3, start=5.0)
+    with pytest.raises(ValueError, match=rf"^{function}: start is {2**53 - 1}; expected at most 2\*\*53 for"):
+        call(3, start=2**53 - 1)
+    if function.startswith("rope") and function != "rope_table":
+        table = posenc.rope_table(3, ONES)
+        with pytest.raises(TypeError, match=r"^rope: start is 5; expected an int n for positions, not a table$"):
+            posenc.rope(X, table, layout="half", start=5)

@@ -240,3 +240,8 @@ def test_every_scaling_at_far_positions(case, position, rng, isa):
     assert (np.abs(ours - rotated) <= 3 * np.spacing(np.concatenate([size, size], -1))).all()
     # frequencies within 8 float64 ulps: their error times the position is below an ulp of float32
     assert w.inv_freq.max() * position * 8 * 2.0**-53 < 2.0**-24
+
+
+def test_rope_theta_is_base():
+    with pytest.raises(TypeError, match=r"^rope_frequencies: keys has 'rope_theta'; expected base, which is"):
+        posenc.rope_frequencies(64, rope_theta=1e6)

@@ -138,3 +138,14 @@ def test_powers_are_compared_only_where_rounding_could_decide():
     for near in (1000.0, np.nextafter(1000, 0), np.nextafter(1000, 2000)):
         assert smallest_integer(float(near), reaches) == 1000
     assert len(compared) == 3
+
+
+def test_a_transposed_table_is_named():
+    """A table (heads, buckets) is a table of 12 buckets for 32 heads, which attention has not."""
+    q = np.ones((12, 4, 8))
+    with pytest.raises(
+        ValueError, match=r"^attention: bias has 32 heads \(t5\); expected 12, .*; its table .* transposed$"
+    ):
+        posenc.attention(q, q, q, bias=posenc.t5(np.zeros((12, 32))))
+    with pytest.raises(ValueError, match=r"^attention: bias has 4 heads \(t5\); expected 12, axis -3 of q$"):
+        posenc.attention(q, q, q, bias=posenc.t5(np.zeros((32, 4))))
