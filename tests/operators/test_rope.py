@@ -217,13 +217,15 @@ def test_convert_layout_needs_to_know_the_axis_of_a_matrix(rng):
 
 
 FROM = {
-    "rope": lambda positions, **o: posenc.rope(X, positions, ONES, layout="half", **o),
-    "rope_vjp": lambda positions, **o: posenc.rope_vjp(X, X, positions, ONES, layout="half", **o).frequencies,
+    "rope": lambda positions, **o: posenc.rope(THREE_ROWS, positions, ONES, layout="half", **o),
+    "rope_vjp": lambda positions, **o: (
+        posenc.rope_vjp(THREE_ROWS, THREE_ROWS, positions, ONES, layout="half", **o).frequencies
+    ),
     "rope_table": lambda positions, **o: posenc.rope_table(positions, ONES, **o)[0],
     "sinusoidal": lambda positions, **o: posenc.sinusoidal(positions, 8, **o),
     "sinusoidal_vjp": lambda positions, **o: posenc.sinusoidal_vjp(np.ones((3, 8)), positions, 8, **o).frequencies,
 }
-X, ONES = np.ones((2, 3, 8)), np.ones(4)
+THREE_ROWS, ONES = np.ones((2, 3, 8)), np.ones(4)
 
 
 @pytest.mark.parametrize("function", FROM)
@@ -246,4 +248,4 @@ def test_start(function):
     if function.startswith("rope") and function != "rope_table":
         table = posenc.rope_table(3, ONES)
         with pytest.raises(TypeError, match=r"^rope: start is 5; expected an int n for positions, not a table$"):
-            posenc.rope(X, table, layout="half", start=5)
+            posenc.rope(THREE_ROWS, table, layout="half", start=5)
