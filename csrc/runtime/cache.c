@@ -42,7 +42,7 @@ static ptrdiff_t measure(void)
 static ptrdiff_t measure(void)
 {
     long kilobytes = 0;
-    for (int index = 7; index > 0 && kilobytes <= 0; index--) {
+    for (int index = 7; index > 0; index--) {
         char path[64];
         snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", index);
         FILE *file = fopen(path, "r");
@@ -50,6 +50,8 @@ static ptrdiff_t measure(void)
             kilobytes = 0;
         if (file)
             fclose(file);
+        if (kilobytes > 0)
+            break;
     }
 #ifdef _SC_LEVEL3_CACHE_SIZE
     if (kilobytes <= 0)
