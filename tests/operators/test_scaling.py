@@ -48,7 +48,7 @@ def refused(kind, words, call, *arguments, **options):
 
 @pytest.mark.parametrize("rope_type", TYPES)
 def test_a_key_that_the_type_does_not_know(rope_type):
-    every = {key for keys in (*TYPES.values(), *OPTIONAL.values()) for key in keys} | {"rope_theta", "alpha", "type"}
+    every = {key for keys in (*TYPES.values(), *OPTIONAL.values()) for key in keys} | {"alpha", "type"}
     for key in every - LENGTHS - set(TYPES[rope_type]) - OPTIONAL.get(rope_type, set()):
         for value in (1.0, None):
             refused(TypeError, ["keys", repr(key), repr(rope_type)], scaled, rope_type, **{key: value})
