@@ -191,9 +191,9 @@ def without_warnings() -> np.errstate:
 
 
 def copy_result(target: Array, result: Array) -> None:
-    """Write a result into an array of another dtype, as `cast_result` does."""
+    """Write a result into an array of another float dtype, as `cast_result` does."""
     with np.errstate(over="ignore"):
-        np.copyto(target, result, casting="same_kind")
+        np.copyto(target, result, casting="unsafe")  # no other rule lets bfloat16 become float16
 
 
 def as_index(function: str, argument: str, value: Any, least: int, most: int = LARGEST_POSITION) -> int:

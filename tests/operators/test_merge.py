@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import DTYPES
 from cases.layouts import same_bits
 
 import posenc
@@ -33,3 +34,15 @@ def test_merge_modes_and_dtypes(rng):
     with pytest.raises(ValueError, match=r"merge: p has shape \(3, 4\)"):
         posenc.merge(x[:, :1], p)
     assert posenc.merge_vjp(x, x, 2.0, mode="mul").p.shape == ()
+
+
+@pytest.mark.parametrize("mode", ["add", "mul", "mul1p", "concat", "replace"])
+@pytest.mark.parametrize("grad_dtype", DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_have_the_dtypes_of_the_arguments(mode, dtype, grad_dtype):
+    """The cotangent may have any dtype, also the other one of 16 bits."""
+    x, p = np.ones((2, 3, 4), dtype), np.ones((3, 4), dtype)
+    grad = np.full((2, 3, 8 if mode == "concat" else 4), 0.5, grad_dtype)
+    gradient = posenc.merge_vjp(grad, x, p, mode=mode)
+    assert gradient.x.dtype == gradient.p.dtype == dtype
+    assert np.all(gradient.p == 1)
