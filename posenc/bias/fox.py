@@ -57,7 +57,8 @@ class FoxBias(PairBias[FoxArrays]):
         table = d_cumulative.reshape(count, shape[-1])  # one row per head of each batch row
         row = np.arange(count)[:, None]
         for at, part in zip(positions.as_arrays(), (reductions.rows, -reductions.columns), strict=True):
-            column = np.broadcast_to(np.expand_dims(at, -2), part.shape)  # all heads have the same positions
+            # All heads have the same positions: integers, or an array without elements of any dtype.
+            column = np.broadcast_to(np.expand_dims(at.astype(np.intp), -2), part.shape)
             np.add.at(table, (row, column.reshape(count, part.shape[-1])), part.reshape(count, part.shape[-1]))
         return self._operands_vjp((unbroadcast(d_cumulative, shape, F64),))
 
