@@ -40,7 +40,7 @@ class _Split(NamedTuple):
     head_parts: int
     block_parts: int
     separate: bool
-    """Whether each chunk has its own sums, which are added afterwards."""
+    """True if each chunk has its own sums, which are added afterwards."""
 
     @property
     def chunks(self) -> int:

@@ -87,7 +87,7 @@ class Bias(ABC, Generic[Arrays]):
     is_relative: ClassVar[bool] = True
     """Whether only differences of positions matter."""
     _of_other_kind: ClassVar[tuple[str, dict[str, str]]]
-    """What an operator of this kind reads, and for each method of the other kind the method to use instead."""
+    """The inputs of operators of this kind, and for each method of the other kind the method to use instead."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Bias(ABC, Generic[Arrays]):
 
     @property
     def reads_positions(self) -> bool:
-        """Whether `attention` must know the positions of queries and keys."""
+        """True if `attention` must know the positions of queries and keys."""
         return True
 
     def __setattr__(self, attribute: str, value: object) -> NoReturn:
