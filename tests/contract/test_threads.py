@@ -138,7 +138,7 @@ print(max(statuses))
 )
 
 
-@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this platform has no fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 @pytest.mark.parametrize("program", [FORK_OS, FORK_POOL, FORK_BUSY], ids=["os.fork", "multiprocessing", "busy"])
 def test_fork_after_a_threaded_call(run_python, program):
     """Each process has five seconds for three calls that take a tenth of one, or POSENC_TEST_PATIENCE times as long."""
@@ -284,7 +284,7 @@ n, d = 512, 16
 positions = np.arange(n, dtype=float)
 q = np.ones((2, n, d), np.float32)
 rows = np.ones((2 * 16 + 1, d), np.float32)
-biases = [{biases}]
+biases = [posenc.t5(np.ones((32, 2))), posenc.shaw(rows), posenc.alibi(np.ones(2))]
 going = [True]
 def write():
     while going[0]:
@@ -306,8 +306,7 @@ print("done")
 
 def test_positions_that_become_nan_during_a_call(run_python):
     """Another thread may write to the caller's positions at any time. Its numbers must not become addresses."""
-    biases = "posenc.t5(np.ones((32, 2))), posenc.shaw(rows), posenc.alibi(np.ones(2))"
-    done = run_python(NAN_POSITIONS.format(biases=biases))
+    done = run_python(NAN_POSITIONS)
     assert done.stdout == "done\n", done.stderr
 
 
