@@ -25,8 +25,6 @@ F32, F64, I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 LARGEST32 = float(np.finfo(F32).max)
 LARGEST_SCALE32 = 2.0**127
 """The largest scale of logits in float32: the kernels multiply it by log2(e)."""
-_ROUNDED_TO_INFINITY = LARGEST32 + 2.0**103
-"""The smallest float64 that is infinite in float32: half a spacing beyond the largest."""
 BOOLS, INTEGERS = (bool, np.bool_), (int, np.integer)  # an isinstance of `int | np.integer` would build the union
 STORAGE_DTYPES = "float16, bfloat16, float32 or float64"
 
@@ -148,16 +146,8 @@ def cast_operand(function: str, argument: str, array: Array, dtype: np.dtype[Any
         small = array.astype(F32)
     infinite = np.isinf(small)
     if infinite.any() and np.isfinite(array[infinite]).any():
-        _fail_range(function, argument)
+        fail(ValueError, function, argument, "numbers beyond float32", f"at most {LARGEST32:.3g} in size, or float64")
     return small
-
-
-def has_numbers_beyond_float32(array: Array) -> bool:
-    """Return whether a finite number of an array would be infinite in float32."""
-    if array.dtype.char != "d" or not array.size:
-        return False
-    size = np.abs(array)
-    return bool(np.max(size, where=np.isfinite(size), initial=0.0) >= _ROUNDED_TO_INFINITY)
 
 
 def check_range(function: str, argument: str, number: float, dtype: np.dtype[Any], largest: float = LARGEST32) -> None:
@@ -166,14 +156,9 @@ def check_range(function: str, argument: str, number: float, dtype: np.dtype[Any
         fail_value(ValueError, function, argument, number, f"at most {largest:.3g} in size, or float64")
 
 
-def _fail_range(function: str, argument: str) -> NoReturn:
-    fail(ValueError, function, argument, "numbers beyond float32", f"at most {LARGEST32:.3g} in size, or float64")
-
-
 def cast_copied(function: str, argument: str, array: Array, dtype: np.dtype[Any]) -> Array:
     """Return data that become part of a result in `dtype`, rounded once; the range is that of `cast_operand`."""
-    if dtype.char != "d" and has_numbers_beyond_float32(array):
-        _fail_range(function, argument)
+    cast_operand(function, argument, array, dtype)  # it refuses what is beyond the range
     return cast_result(array, dtype)
 
 
