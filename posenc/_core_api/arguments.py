@@ -260,8 +260,10 @@ def check_positions(function: str, argument: str, array: Array) -> None:
 
 def as_positions(function: str, argument: str, value: Any, start: Any = 0) -> Array:
     """Return start .. start+n-1 for an int n, or an array of positions with at least one axis."""
-    if type(start) is not int or start:
-        return _positions_from(function, argument, value, as_index(function, "start", start, -LARGEST_POSITION))
+    if type(start) is not int or start:  # two tests that cost less than as_index
+        start = as_index(function, "start", start, -LARGEST_POSITION)
+    if start:
+        return _positions_from(function, argument, value, start)
     if type(value) is np.ndarray:
         if value.ndim and (value.dtype is I64 or value.dtype is F64):
             return value
@@ -276,8 +278,6 @@ def as_positions(function: str, argument: str, value: Any, start: Any = 0) -> Ar
 
 
 def _positions_from(function: str, argument: str, value: Any, start: int) -> Array:
-    if start == 0:
-        return as_positions(function, argument, value)
     array = as_reals(function, argument, value)
     if array.ndim or array.dtype is not I64:
         fail_value(TypeError, function, "start", start, f"an int n for {argument}, meaning start .. start + n - 1")
