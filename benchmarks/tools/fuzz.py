@@ -2,6 +2,7 @@
 
     python benchmarks/tools/fuzz.py --seconds 60
     python benchmarks/tools/fuzz.py --calls 1000000 --no-oracle --state build/fuzz.json
+    python benchmarks/tools/fuzz.py --calls 10000 --no-oracle --variations 1000
     python benchmarks/tools/fuzz.py --seed 5 --only 1234
 
 The calls are those of benchmarks/accuracy/draws.py: all public functions, dtypes, memory layouts, byte orders,
@@ -14,9 +15,13 @@ argument, and in some `out` overlaps an argument. Each call must
 - agree with its oracle within the bound that the tests use, where the oracle knows the arguments;
 - have gradients whose product with a random direction is the oracle's derivative in this direction.
 
-`--no-oracle` omits the last two. Sanitizers find more: `.ci/sanitizers` runs this program in a build with
-AddressSanitizer and UndefinedBehaviorSanitizer. With `--state FILE` the number of the call is written to FILE before
-each call. The next run with this file begins after the call, and reports it if the process has died in it.
+`--no-oracle` omits the last two. `--variations N` calls each function N more times with one or two arrays changed:
+cut, stored otherwise, of another dtype, or with a number that is not finite, too large or out of range. Of these calls
+only the first rule is checked, and they are fast: thousands a second.
+
+Sanitizers find more: `.ci/sanitizers` runs this program in a build with AddressSanitizer and
+UndefinedBehaviorSanitizer. With `--state FILE` the number of the call is written to FILE before each call. The next run
+with this file begins after the call, and reports it if the process has died in it.
 """
 
 from __future__ import annotations
@@ -30,6 +35,8 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +46,11 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "accuracy"))
 import tools  # noqa: F401  first: it makes posenc and tests/cases importable
 
 import numpy as np  # isort: skip
-from cases import CASES, F64, as_tuple, get_path, map_arrays, set_path
+from cases import CASES, F64, as_tuple, get_path, set_path
 from cases.attention import AttentionCase
 from cases.deviation import STEP
 from compare_builds import Runner
-from draws import Call, Operator, chance, describe, draw, pick
+from draws import FLOATS, LAYOUTS, Call, Operator, chance, describe, draw, map_arrays, pick, spoil
 
 import posenc
 import posenc.analysis
@@ -54,6 +61,8 @@ ATTENTION = next(case for case in CASES if case.function == "attention")
 FORM = re.compile(r"[\w.]+(\(\))?: \w+ .*", re.DOTALL)
 LARGEST_FOR_ORACLE = 1 << 22
 """Pairs of a query and a key in all heads; larger matrices take the oracle seconds."""
+LONGEST_TO_VARY = 3e-4
+"""Seconds of the first call; a function that takes longer is varied less."""
 
 
 class Finding(Exception):
@@ -100,6 +109,43 @@ class Fuzzer(Runner):
             self.check_overlap(call, results, rng)
         if self.oracle:
             self.check_oracle(call, results, rng)
+
+    def vary(self, index: int, variations: int) -> None:
+        """Run variations of the call of this index, fewer of a slow one."""
+        rng = np.random.default_rng([self.seed, index, 3])
+        call = draw(self.seed, index, len(self.isas), NAMES)
+        module = sys.modules[call.module]
+        begun, made = time.perf_counter(), 0
+        with posenc.use_isa(self.isas[call.isa]), posenc.threads(call.threads), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            while made < variations and (made < 2 or time.perf_counter() - begun < variations * LONGEST_TO_VARY):
+                made += 1
+                changed = replace(call, arguments=varied(rng, call.arguments))
+                if call.method and chance(rng, 0.5):
+                    changed = replace(call, method_arguments=varied(rng, call.method_arguments))
+                try:
+                    self.perform_once(changed, module, rng)
+                except Exception as error:
+                    self.counted[f"variation raised {type(error).__name__}"] += 1
+                    named = call.module == "posenc.autograd" or FORM.fullmatch(str(error))
+                    if type(error).__name__ not in EXPECTED_ERRORS or not named:
+                        told = f"variation raised {type(error).__name__}: {error}\n    {describe(changed)}"
+                        raise Finding(told) from error
+        self.counted["variations"] += made
+
+    def perform_once(self, call: Call, module: Any, rng: np.random.Generator) -> None:
+        """Call the function, and its gradient if the call has one."""
+        arguments = self.made(call.arguments, module if call.module == "posenc.autograd" else None)
+        function = getattr(module, call.function)
+        if call.method:
+            function = getattr(function(**arguments), call.method)
+            arguments = self.made(call.method_arguments)
+        result = function(**arguments)
+        if call.gradient:
+            cotangents = [
+                rng.standard_normal(np.shape(r)) for r in (result if isinstance(result, tuple) else (result,))
+            ]
+            self.gradient(call, arguments, result, cotangents)
 
     def compare_out(self, results: dict[str, Any]) -> None:
         """Accept NaNs of other bits in `out`; all other bytes must be as expected."""
@@ -214,6 +260,39 @@ def plain(value: Any, case: Any) -> Any:
     return found
 
 
+def varied(rng: np.random.Generator, arguments: Any) -> Any:
+    """The arguments with one or two arrays changed, or seldom with an argument of a wrong kind."""
+    if chance(rng, 0.05) and arguments:
+        return spoil(rng, arguments)
+    chosen = rng.integers(0, max(1, len(arrays_of(arguments))), int(rng.integers(1, 3)))
+    numbers = count()
+    return map_arrays(lambda array: changed_array(rng, array) if next(numbers) in chosen else array, arguments)
+
+
+def changed_array(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
+    """Return a part of an array, or its numbers in another layout or dtype, or with one number replaced."""
+    kind = int(rng.integers(6))
+    if kind == 0 and array.ndim:
+        part = [slice(None)] * array.ndim
+        part[int(rng.integers(array.ndim))] = slice(int(rng.integers(3)), None, int(pick(rng, (1, 1, 2, -1))))
+        return array[tuple(part)]
+    if kind == 1:
+        return LAYOUTS[pick(rng, list(LAYOUTS))](array)
+    if kind == 2 and array.dtype.kind == "f":
+        return array.astype(pick(rng, FLOATS))
+    if kind == 3:
+        return array[None] if chance(rng, 0.5) else array.T
+    array = array.copy()
+    if not array.size or array.dtype.kind not in "fciu":
+        return array
+    limits = np.finfo(array.dtype) if array.dtype.kind in "fc" else np.iinfo(array.dtype)
+    numbers = (0, 1, limits.max, limits.min) + (
+        (np.nan, np.inf, -np.inf, limits.tiny) if array.dtype.kind in "fc" else ()
+    )
+    array.flat[int(rng.integers(array.size))] = pick(rng, numbers)
+    return array
+
+
 def arrays_of(arguments: Any) -> list[np.ndarray]:
     found: list[np.ndarray] = []
     map_arrays(found.append, arguments)
@@ -258,6 +337,9 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="index of the first call")
     parser.add_argument("--only", type=int, help="index of one call to repeat")
     parser.add_argument("--no-oracle", action="store_true", help="only run the calls, and compare nothing")
+    parser.add_argument(
+        "--variations", type=int, default=0, help="calls with changed arrays after each call (default 0)"
+    )
     parser.add_argument("--state", type=Path, help="file that says where to go on")
     parser.add_argument("--findings", type=int, default=20, help="stop after this many findings (default 20)")
     options = parser.parse_args()
@@ -266,6 +348,7 @@ def main() -> int:
     if options.only is not None:
         print(describe(draw(options.seed, options.only, len(fuzzer.isas), NAMES)), flush=True)
         fuzzer.check(options.only)
+        fuzzer.vary(options.only, options.variations)
         print("no finding")
         return 0
 
@@ -295,6 +378,8 @@ def main() -> int:
         note(index, True)
         try:
             fuzzer.check(index)
+            if options.variations:
+                fuzzer.vary(index, options.variations)
         except Exception as error:
             findings += 1
             told = str(error) if isinstance(error, Finding) else traceback.format_exc()
@@ -303,10 +388,11 @@ def main() -> int:
         note(index, False)
         index += 1
     passed = time.monotonic() - begun
-    for what, count in sorted(fuzzer.counted.items()):
-        print(f"{count:9} {what}")
-    print(f"{index - first} calls from {first} on with seed {options.seed}: {findings} findings, "
-          f"{(index - first) / passed:.0f} calls per second, {posenc.build_flags()}")  # fmt: skip
+    for what, times in sorted(fuzzer.counted.items()):
+        print(f"{times:9} {what}")
+    calls = index - first + fuzzer.counted["variations"]
+    print(f"{calls} calls from {first} on with seed {options.seed}: {findings} findings, "
+          f"{calls / passed:.0f} calls per second, {posenc.build_flags()}")  # fmt: skip
     return bool(findings)
 
 
