@@ -33,6 +33,18 @@ typedef struct {
 int pe_table_read(pe_table *table);
 /* Units of one loop row, or -1 if lengths and parameters do not fit; nanoseconds of each */
 void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns);
+/* Elements of an array in its named axes; 0 for an optional operand that is None */
+static inline idx pe_elements(const pe_array *array, const pe_operand *o, const idx *dim)
+{
+    idx n = array->data ? 1 : 0;
+    for (int k = 0; k < o->naxes; k++)
+        n *= dim[o->axes[k]];
+    return n;
+}
+
+/* Compute a checked call, unless it writes no element; -1 with an exception. */
+int pe_run_call(const char *function, const pe_signature *row, pe_call *call, int is_double, int writes);
+int pe_run_init(void);
 int pe_bind_init(void); /* loads the NumPy C API */
 PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs);
 

@@ -170,7 +170,7 @@ static int module_exec(PyObject *module)
         PyErr_NoMemory();
         return -1;
     }
-    return pe_bind_init() < 0 ? -1 : pe_table_read(PyModule_GetState(module));
+    return pe_bind_init() < 0 || pe_run_init() < 0 ? -1 : pe_table_read(PyModule_GetState(module));
 }
 
 static PyModuleDef_Slot slots[] = {

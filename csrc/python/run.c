@@ -1,0 +1,161 @@
+/* run.c -- run a checked call on the pool, without the interpreter's lock, and turn its end into an exception. */
+#include "python/bind.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "runtime/dispatch.h"
+#include "runtime/float_state.h"
+#include "runtime/pool.h"
+
+/* Signals reach the main thread, which looks for them between blocks, and inside long ones when the kernel asks. Another
+ * thread must not ask for the interpreter's lock in the middle of a call: when the interpreter ends, the request ends the
+ * thread, while workers still use what is on its stack. */
+typedef struct {
+    PyThreadState *released;
+    pe_float_state callers_floats;
+    double next_look;
+    int interrupted;
+} watch;
+
+static const double look_period = 0.05;
+
+static double seconds(void)
+{
+    struct timespec t;
+    timespec_get(&t, TIME_UTC);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static PyObject *main_thread; /* threading.main_thread; after a fork it returns the thread that forked */
+
+/* Return whether this thread is the main thread; -1 with an exception. */
+static int is_main_thread(void)
+{
+    PyObject *thread = PyObject_CallObject(main_thread, NULL);
+    PyObject *ident = thread ? PyObject_GetAttrString(thread, "ident") : NULL;
+    const unsigned long number = ident ? PyLong_AsUnsignedLong(ident) : 0;
+    Py_XDECREF(thread);
+    Py_XDECREF(ident);
+    return PyErr_Occurred() ? -1 : number == PyThread_get_thread_ident();
+}
+
+static int interrupted(const pe_call *call)
+{
+    watch *w = call->watch;
+    if (w->interrupted)
+        return 1;
+    const double now = seconds(), wait = w->next_look - now;
+    if (wait > 0 && wait <= look_period) /* longer: the clock was set back */
+        return 0;
+    w->next_look = now + look_period;
+    const pe_float_state kernels_floats = pe_float_get();
+    pe_float_set(w->callers_floats);
+    PyEval_RestoreThread(w->released);
+    w->interrupted = PyErr_CheckSignals() < 0;
+    w->released = PyEval_SaveThread();
+    w->callers_floats = pe_float_get();
+    pe_float_set(kernels_floats);
+    return w->interrupted;
+}
+
+/* Run a job whose outputs are summed over the rows. A block adds to partial sums of its own, which the kernel finds at
+ * data + block * loop[0]. They are added up in the order of the blocks, so the number of threads does not matter. */
+static int run_summed(const pe_signature *row, pe_call *call, pe_job *job)
+{
+    const idx blocks = BLOCKS(job->units, job->block);
+    idx length[PE_ARRAYS], all = 0;
+    double *result[PE_ARRAYS];
+    for (int k = 0; k < row->noperands; k++) {
+        length[k] = row->operand[k].summed ? pe_elements(&call->array[k], &row->operand[k], call->dim) : 0;
+        all += length[k];
+    }
+    const size_t size = (size_t)(all * blocks + 1) * sizeof(double); /* + 1: NULL means no memory */
+    size_t taken = size;
+    double *const sums = pe_scratch_take(&taken), *sum = sums;
+    if (!sums)
+        return PE_NO_MEMORY;
+    memset(sums, 0, size);
+    for (int k = 0; k < row->noperands; k++) {
+        result[k] = (double *)(void *)call->array[k].data;
+        if (length[k] == 0)
+            continue;
+        call->array[k].data = (char *)sum;
+        call->array[k].loop[0] = all * (idx)sizeof *sums;
+        sum += length[k];
+    }
+    const int status = pe_run(job);
+    sum = sums;
+    for (int k = 0; k < row->noperands; sum += length[k++]) {
+        if (status != PE_DONE || length[k] == 0)
+            continue;
+        memset(result[k], 0, (size_t)length[k] * sizeof *sums);
+        for (idx b = 0; b < blocks; b++) {
+            for (idx i = 0; i < length[k]; i++)
+                result[k][i] += sum[b * all + i];
+        }
+    }
+    pe_scratch_give(sums, taken);
+    return status;
+}
+
+/* Units of a block: some 100 us, so that threads share evenly; at most 64 blocks if each has sums of its own */
+static idx units_of_block(const pe_job *job, int is_summed)
+{
+    static const double block_ns = 100e3;
+    enum { MOST_SUMS = 64 };
+    const idx block = job->ns >= block_ns ? 1 : (idx)(block_ns / (job->ns + 1)) + 1;
+    return is_summed && job->units > block * MOST_SUMS ? BLOCKS(job->units, MOST_SUMS) : block;
+}
+
+int pe_run_call(const char *function, const pe_signature *row, pe_call *call, int is_double, int writes)
+{
+    static const double worth_releasing_ns = 10e3;
+    pe_job job = {.kernel = pe_kernel_of(row->op, is_double), .call = call};
+    pe_row_costs(row->op, call->dim, call->par, &job.units, &job.ns);
+    if (job.units < 0) {
+        PyErr_Format(PyExc_ValueError, "%s: an array has lengths that do not fit; expected those of %s", function,
+                     row->text);
+        return -1;
+    }
+    for (int d = 0; d < call->nloops; d++)
+        job.units *= call->shape[d];
+    if (!writes || (job.units == 0 && !row->is_summed)) /* 2**56 rows without a column are no work */
+        return 0;
+    job.block = units_of_block(&job, row->is_summed);
+    job.scratch = job.kernel->scratch(call->dim, call->par);
+
+    job.flush = row->has_terms;
+    watch w = {0};
+    const int release = job.ns * (double)job.units > worth_releasing_ns;
+    if (release) {
+        const int is_main = is_main_thread();
+        if (is_main < 0)
+            return -1;
+        call->stop = is_main ? interrupted : NULL;
+        call->watch = &w;
+        w.callers_floats = pe_float_get();
+        w.next_look = seconds() + look_period;
+        w.released = PyEval_SaveThread();
+    }
+    const int status = row->is_summed ? run_summed(row, call, &job) : pe_run(&job);
+    if (release)
+        PyEval_RestoreThread(w.released);
+    if (status == PE_NO_MEMORY)
+        PyErr_NoMemory();
+    if (status == PE_FORKED)
+        PyErr_Format(PyExc_RuntimeError,
+                     "%s: the process was forked during the call, and its threads are in the parent; "
+                     "expected no fork in a signal handler",
+                     function);
+    return status == PE_DONE ? 0 : -1;
+}
+
+int pe_run_init(void)
+{
+    PyObject *threading = PyImport_ImportModule("threading");
+    Py_CLEAR(main_thread);
+    main_thread = threading ? PyObject_GetAttrString(threading, "main_thread") : NULL;
+    Py_XDECREF(threading);
+    return main_thread ? 0 : -1;
+}
