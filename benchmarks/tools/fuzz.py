@@ -114,6 +114,8 @@ class Fuzzer(Runner):
         """Run variations of the call of this index, fewer of a slow one."""
         rng = np.random.default_rng([self.seed, index, 3])
         call = draw(self.seed, index, len(self.isas), NAMES)
+        if any(map(callable, call.arguments.values())):  # a function of the caller that expects these shapes
+            return
         module = sys.modules[call.module]
         begun, made = time.perf_counter(), 0
         with posenc.use_isa(self.isas[call.isa]), posenc.threads(call.threads), warnings.catch_warnings():
@@ -271,7 +273,7 @@ def varied(rng: np.random.Generator, arguments: Any) -> Any:
 
 def changed_array(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
     """Return a part of an array, or its numbers in another layout or dtype, or with one number replaced."""
-    kind = int(rng.integers(6))
+    kind = int(rng.integers(6)) if array.dtype.kind != "O" else 0
     if kind == 0 and array.ndim:
         part = [slice(None)] * array.ndim
         part[int(rng.integers(array.ndim))] = slice(int(rng.integers(3)), None, int(pick(rng, (1, 1, 2, -1))))
