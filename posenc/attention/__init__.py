@@ -32,12 +32,16 @@ __all__ = ["attention", "attention_vjp", "merge_attention"]
 
 
 class AttentionGradient(NamedTuple):
-    """Gradients of `attention`, each in its argument's dtype; `bias` has one NamedTuple per operator."""
+    """Gradients of `attention`, each in its argument's dtype; `bias` has one NamedTuple per operator.
+
+    `sink` is None without a sink.
+    """
 
     q: Array
     k: Array
     v: Array
     bias: tuple[Any, ...]
+    sink: Array | None
 
 
 class _Options(TypedDict, total=False):
@@ -54,6 +58,7 @@ class _Options(TypedDict, total=False):
     k_segments: npt.ArrayLike | None
     scale: float | None
     softcap: float | None
+    sink: npt.ArrayLike | None
     out: Array | None
 
 
@@ -90,6 +95,7 @@ def attention(
     k_segments: npt.ArrayLike | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    sink: npt.ArrayLike | None = None,
     return_lse: bool = False,
     out: Array | None = None,
 ) -> Array | tuple[Array, Array]:
@@ -128,15 +134,19 @@ def attention(
         ``D**-0.5`` by default, unless an operator has another default (`deberta`, `tupe`).
     softcap : float, optional
         Logits become ``softcap * tanh(logits / softcap)`` before position operators and masks.
+    sink : array (H,), or with the batch axes before, optional
+        One more logit of each head, without a value: it joins the softmax's sum, and is neither scaled nor capped.
+        Finite, or -inf for none.
     return_lse : bool
-        If True, also return the natural logarithm of the softmax's denominator, biases included.
+        If True, also return the natural logarithm of the softmax's denominator, biases and sink included.
     out : array (..., H, N, Dv), optional
         Filled and returned.
 
     Returns
     -------
     out : ndarray (..., H, N, Dv)
-        In the dtype of q; integers become float64. If a query sees no key, its row is 0 and its lse -inf.
+        In the dtype of q; integers become float64. If a query sees no key, its row is 0 and its lse is the sink, or
+        -inf without a sink.
     lse : ndarray (..., H, N)
         Only if `return_lse`; float64 if q is, else float32.
 
@@ -153,8 +163,9 @@ def attention(
     2018 (Online normalizer calculation for softmax), tiled as in Dao et al. 2022 (FlashAttention). The dtype of q
     decides on the arithmetic: float64 for float64, else float32; k and v are converted. Masked keys and values are
     never used, so their NaN does not reach the result. A pair whose bias is -inf is masked. Numbers below 2**-126
-    (float64: 2**-1022) count as 0. PyTorch's ``is_causal`` is ``align="start"``; flash-attention's ``causal`` since
-    version 2.1 is ``align="end"``:
+    (float64: 2**-1022) count as 0. The sink is that of gpt-oss (OpenAI 2025, gpt-oss model card, section 2); if the
+    keys come in parts for `merge_attention`, exactly one part gets it. PyTorch's ``is_causal`` is ``align="start"``;
+    flash-attention's ``causal`` since version 2.1 is ``align="end"``:
 
     ======  =========  =========
     N M     start      end
@@ -190,6 +201,7 @@ def attention(
         inputs = read_inputs(
             function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
             k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
+            sink=sink,
         )  # fmt: skip
         rows = inputs.shape[:-1]
         read = () if out is None else inputs.read_arrays()
@@ -221,6 +233,7 @@ def attention_vjp(
     k_segments: npt.ArrayLike | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    sink: npt.ArrayLike | None = None,
 ) -> AttentionGradient:
     """Return the gradient of `attention`, computed in tiles.
 
@@ -238,15 +251,15 @@ def attention_vjp(
         Second result of `attention` with ``return_lse=True``.
     grad_lse : array (..., H, N), optional
         Cotangent of lse.
-    bias, keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap
+    bias, keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink
         The options that were passed to `attention`.
 
     Returns
     -------
     AttentionGradient
-        ``q``, ``k`` and ``v`` in the shapes and dtypes of their arguments, and ``bias``: one NamedTuple per operator
-        with the gradients of its arrays. The gradient is 0 for a query that sees no key and for a key that no query
-        sees.
+        ``q``, ``k``, ``v`` and ``sink`` in the shapes and dtypes of their arguments, and ``bias``: one NamedTuple per
+        operator with the gradients of its arrays. ``sink`` is None without a sink. The gradient is 0 for a query that
+        sees no key and for a key that no query sees.
 
     Raises
     ------
@@ -283,6 +296,7 @@ def attention_vjp(
     inputs = read_inputs(
         function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
         k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
+        sink=sink,
     )  # fmt: skip
     rows = inputs.shape[:-1]
     shape = (*rows, inputs.v.shape[-1])

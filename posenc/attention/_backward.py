@@ -67,15 +67,17 @@ class _Sums(NamedTuple):
     parameters: Array | None = None
 
 
-def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array, Array, tuple[Any, ...]]:
-    """Return the gradients of q, k, v and of the arrays of each operator."""
+def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array, Array, tuple[Any, ...], Array | None]:
+    """Return the gradients of q, k, v, of the arrays of each operator, and of the sink."""
     split = _split_work(inputs)
     d_q, d_k, d_v = _allocate_gradients(inputs, split)
+    d_sink = None if inputs.sink is None else np.zeros(inputs.shape[:-1])
     names = [part._reductions(inputs.positions) for part in inputs.parts]
     sums = _allocate_sums(inputs, split, names)
     buffers = _allocate_buffers(inputs, split, names)
     terms = tuple((*term, *buffer) for term, buffer in zip(inputs.terms, buffers, strict=True))
-    _call_kernel(function, inputs, terms, saved, (d_q, d_k, d_v), sums, split, SEPARATE if split.separate else TOGETHER)
+    mode = SEPARATE if split.separate else TOGETHER
+    _call_kernel(function, inputs, terms, saved, (d_q, d_k, d_v, d_sink), sums, split, mode)
 
     shared = _reduce_shared(inputs, split, sums)
     parameters = _split_parameters(inputs, names, sums.parameters)
@@ -93,7 +95,7 @@ def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array,
     d_k, d_v = (_sum_slots(d, split.slots_per_kv_head) for d in (d_k, d_v))
     pairs = zip((d_q, d_k, d_v), (inputs.q, inputs.k, inputs.v), strict=True)
     q, k, v = (unbroadcast(d, array.shape, array.dtype.newbyteorder("=")) for d, array in pairs)
-    return q, k, v, _assemble(inputs.operators, gradients)
+    return q, k, v, _assemble(inputs.operators, gradients), _reduce_sink(inputs, d_sink)
 
 
 def _split_work(inputs: Inputs) -> _Split:
@@ -153,12 +155,12 @@ def _call_kernel(
     inputs: Inputs,
     terms: tuple[Any, ...],
     saved: Saved,
-    gradients: tuple[Array | None, Array | None, Array | None],
+    gradients: tuple[Array | None, ...],
     sums: _Sums,
     split: _Split,
     mode: int,
 ) -> None:
-    if 0 in inputs.shape:
+    if 0 in inputs.shape[:-1] or (inputs.shape[-1] == 0 and inputs.sink is None):
         return
     _core.attention_vjp(
         function, *inputs.operands, terms, *saved, *gradients, *sums,
@@ -179,6 +181,13 @@ def _reduce_shared(inputs: Inputs, split: _Split, sums: _Sums) -> dict[Reduction
     return shared
 
 
+def _reduce_sink(inputs: Inputs, of_queries: Array | None) -> Array | None:
+    """Return the gradient of the sink from that of each query's."""
+    if inputs.sink is None or of_queries is None:
+        return None
+    return unbroadcast(of_queries.sum(-1), inputs.sink.shape, inputs.sink.dtype.newbyteorder("="))
+
+
 def _reduce_pairs(
     function: str, inputs: Inputs, saved: Saved, split: _Split, part: Bias, unshared: Array | None
 ) -> Array:
@@ -192,7 +201,7 @@ def _reduce_pairs(
     pairs = np.zeros(shape, inputs.dtype)
     strides = tuple(0 if length == 1 else step for length, step in zip(shape, pairs.strides, strict=True))
     stretched = as_strided(pairs, inputs.shape, strides, writeable=True)
-    _call_kernel(function, inputs, inputs.terms, saved, (None, None, None), _Sums(pairs=stretched), split, PAIRS)
+    _call_kernel(function, inputs, inputs.terms, saved, (None,) * 4, _Sums(pairs=stretched), split, PAIRS)
     return pairs
 
 

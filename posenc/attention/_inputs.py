@@ -38,6 +38,7 @@ class Inputs(NamedTuple):
     q: Array
     k: Array
     v: Array
+    sink: Array | None
     shape: Shape
     """Shape of the logits: (batch axes, H, N, M)."""
     operators: tuple[Bias, ...]
@@ -46,7 +47,8 @@ class Inputs(NamedTuple):
     """These operators and those inside them: one per term of the kernel."""
     positions: Positions
     operands: tuple[Any, ...]
-    """Operands of the kernel before the terms: q, k, v, keep, q_positions, k_positions, q_segments, k_segments."""
+    """Operands of the kernel before the terms: q, k, v, keep, q_positions, k_positions, q_segments, k_segments,
+    sink."""
     terms: tuple[Term, ...]
     """Terms of the kernel, one per part."""
     parameters: tuple[float, ...]
@@ -80,6 +82,7 @@ def read_inputs(
     k_segments: Any,
     scale: Any,
     softcap: Any,
+    sink: Any,
 ) -> Inputs:
     """Return the checked arguments of `attention`."""
     query, key, value = (_read_heads(function, name, array) for name, array in (("q", q), ("k", k), ("v", v)))
@@ -101,12 +104,14 @@ def read_inputs(
     positions = _read_call_positions(function, shape, parts, is_limited, align, q_positions, k_positions)
     visible = None if keep is None else _read_keep(function, keep, shape)
     segments = _read_segments(function, q_segments, k_segments, shape)
+    logits = None if sink is None else _read_sink(function, sink, shape)
     terms = tuple(part._term(function, dtype, shape, positions) for part in parts)
     return Inputs(
-        query, key, value, shape, operators, parts, positions,
+        query, key, value, logits, shape, operators, parts, positions,
         (
             query, cast_operand(function, "k", key, dtype), cast_operand(function, "v", value, dtype), visible,
             *positions.operands, *segments,
+            None if logits is None else _repeat_sink(function, logits, dtype, n),
         ),
         terms, (factor, cap, low, high, positions.shift),
     )  # fmt: skip
@@ -251,6 +256,20 @@ def _read_segments_of(function: str, argument: str, segments: Any, batch: Shape,
     array = array.astype(I64, copy=False)
     _check_batch(function, argument, array, batch, length)
     return array
+
+
+def _read_sink(function: str, sink: Any, shape: Shape) -> Array:
+    array = as_data(function, "sink", sink)
+    *batch, heads, _, _ = shape
+    _check_batch(function, "sink", array, tuple(batch), heads)
+    if not (array < INFINITY).all():
+        fail(ValueError, function, "sink", "NaN or inf", "finite numbers or -inf")
+    return array
+
+
+def _repeat_sink(function: str, sink: Array, dtype: np.dtype[Any], n: int) -> Array:
+    """Return the sinks of (..., H) heads for n queries each, (..., H, N); no memory is taken."""
+    return np.broadcast_to(cast_operand(function, "sink", sink, dtype)[..., None], (*sink.shape, n))
 
 
 def _check_batch(function: str, argument: str, array: Array, batch: Shape, length: int) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cases import BF16, F32, F64
-from cases.attention import ANY, TWO_SLOPES, check, qkv
+from cases.attention import ANY, DEAD, TWO_SLOPES, WALLS, check, qkv
 from cases.layouts import same_bits
 
 import posenc
@@ -93,19 +93,6 @@ def test_segments(batched, rng):
     assert check(qkv(rng, 37, 81, batch=(3,)), **small)[0].shape == (3, 2, 37, 8)
 
 
-DEAD = {
-    "keep": {"keep": np.zeros((5, 7), bool)},
-    "keep_rows": {"keep": np.array([0, 1, 0, 1, 0], bool)[:, None]},
-    "window": {"window": (None, -50)},
-    "empty_window": {"window": (-3, -3), "causal": True},
-    "segments": {"q_segments": np.array([0, 9, 0, 9, 9]), "k_segments": np.zeros(7, int)},
-    "bias": {"bias": (("dense", {"array": np.full((5, 7), -np.inf)}),)},
-    "bias_rows": {"bias": (("dense", {"array": np.where(np.arange(5) % 2, 0.0, -np.inf)[:, None]}),)},
-    "causal": {"causal": True, "q_positions": np.array([-1, 0, -2, 3, -9]), "k_positions": np.arange(7)},
-    "both": {"causal": True, "keep": np.triu(np.ones((5, 7), bool), 1)},
-}
-
-
 @pytest.mark.parametrize("kind", DEAD)
 @pytest.mark.parametrize("dtype", [d for d in (np.dtype(np.float16), BF16, F32, F64) if d is not None], ids=str)
 def test_rows_that_see_nothing(kind, dtype, rng, isa):
@@ -125,20 +112,6 @@ def test_rows_that_see_nothing(kind, dtype, rng, isa):
     assert not out[dead].any()
     assert not np.signbit(out[dead].astype(np.float64)).any()
     assert np.isfinite(out.astype(np.float64)).all()
-
-
-WALLS = {
-    "keep": lambda n, m, bad: {"keep": ~bad},
-    "keep_rows": lambda n, m, bad: {"keep": np.broadcast_to(~bad, (n, m)).copy()},
-    "causal": lambda n, m, bad: {"causal": True, "q_positions": np.zeros(n), "k_positions": np.where(bad, 1, -1)},
-    "window": lambda n, m, bad: {"window": (5, 5), "q_positions": np.zeros(n), "k_positions": np.where(bad, 77, 3)},
-    "segments": lambda n, m, bad: {"q_segments": np.zeros(n, int), "k_segments": bad.astype(int)},
-    "bias": lambda n, m, bad: {"bias": (("dense", {"array": np.where(bad, -np.inf, 0.0)[None]}),)},
-    "bias_rows": lambda n, m, bad: {
-        "bias": (("dense", {"array": np.tile(np.where(bad, -np.inf, 0.0), (2, n, 1))}), *TWO_SLOPES), "align": "start",
-    },
-    "cap": lambda n, m, bad: {"keep": ~bad, "softcap": 3.0},
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", WALLS)

@@ -38,6 +38,8 @@ class AttentionCase(Case):
         """Gradients by name; those of operators have names like "bias 0 slopes"."""
         found = self.gradient(grads, arguments)._asdict()
         biases = found.pop("bias")
+        if found["sink"] is None:
+            del found["sink"]
         nested = {f"bias {i} {name}": g for i, one in enumerate(biases) for name, g in one._asdict().items()}
         for name in [name for name, g in nested.items() if hasattr(g, "_asdict")]:
             nested.update({f"{name} {inner}": g for inner, g in nested.pop(name)._asdict().items()})
@@ -115,6 +117,8 @@ class Pairs:
     """(case, arguments) of the biases."""
     q_at: np.ndarray
     k_at: np.ndarray
+    sink: np.ndarray
+    """A logit without a value of each head, (..., H, 1, 1), or -inf."""
 
     @property
     def slope(self):
@@ -142,7 +146,7 @@ class Pairs:
 
 
 def pairs_of(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positions=None, k_positions=None,
-             work=np.float64, **mask):  # fmt: skip
+             sink=None, work=np.float64, **mask):  # fmt: skip
     """Vaswani et al. 2017, eq. 1, up to the softmax, with softcap, biases and masks in the documented order."""
     q, k, v = (np.asarray(x, work) for x in (q, k, v))
     heads, n, m = q.shape[-3], q.shape[-2], k.shape[-2]
@@ -168,8 +172,9 @@ def pairs_of(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positi
     tables = [np.asarray(given["rel_v"], work) for _, given in bias if given.get("rel_v") is not None]
     rows = [rows_of(table, clipped(rel, table.shape[-2] // 2)) for table in tables]
     logits = np.broadcast_to(logits, (*batch, heads, n, m))
+    sink = np.full(heads, -np.inf, work) if sink is None else np.asarray(sink, work)
     return Pairs(q, k, v, share, scale, softcap, seen, products, capped, logits, numbers, rows, content, after,
-                 q_at, k_at)  # fmt: skip
+                 q_at, k_at, sink[..., None, None])  # fmt: skip
 
 
 def operators_of(bias):
@@ -181,9 +186,10 @@ def operators_of(bias):
 def softmax_of(x, work):
     """out = softmax(logits) v and lse, the logarithm of the sum of exp(logits)."""
     top = np.max(np.where(x.seen, x.logits, -np.inf), -1, keepdims=True, initial=-np.inf)
+    top = np.maximum(top, x.sink)
     top = np.where(np.isfinite(top), top, work(0))
     weight = np.where(x.seen, np.exp(np.where(x.seen, x.logits - top, 0)), work(0))
-    total = weight.sum(-1, keepdims=True, dtype=work)
+    total = weight.sum(-1, keepdims=True, dtype=work) + np.exp(x.sink - top)
     summed = weight @ x.v
     for rows in x.rows:
         summed = summed + np.einsum("...hij,...hije->...hie", weight, rows)
@@ -233,6 +239,26 @@ def make_full(rng, n):
             ("dense", {"array": rng.standard_normal((4, n, m))}),
         ),
     }  # fmt: skip
+
+
+def make_sink(rng, n):
+    """A sink for each head and row of the batch, queries that see no key, and -inf for one head."""
+    m = n + 3
+    sink = rng.standard_normal((2, 4))
+    sink[0, 1] = -np.inf
+    keep = rng.random((2, 1, n, m)) > 0.3
+    keep[1, :, ::3] = False
+    return {
+        "q": rng.standard_normal((2, 4, n, 3)), "k": rng.standard_normal((2, m, 3)),
+        "v": rng.standard_normal((2, 2, m, 2)), "softcap": 2.0, "causal": True, "align": "end", "keep": keep,
+        "sink": sink, "bias": (("alibi", {"slopes": rng.uniform(0, 1, 4)}),),
+    }  # fmt: skip
+
+
+def make_sink_of_rows(rng, n):
+    """One sink per head for every row of the batch, with lse: also where no key is visible, lse is finite."""
+    given = make_sink(rng, n)
+    return {**given, "sink": rng.standard_normal(4), "return_lse": True}
 
 
 def make_relative(placed):
@@ -447,6 +473,18 @@ CASES = [
         },
     ),
     AttentionCase(
+        function="attention", label="sink", oracle=attention, tolerance=rounding_bounds, make=make_sink,
+        real=real_attention(sink=np.linspace(-2, 2, 8)), data=("q", "k", "v"),
+        axes={"q": "b h! n d", "k": "g m d", "v": "b g m e", "keep": "b 1 n? m?", "sink": "b h!"},
+        gradients=at("q", "k", "v", "sink") | of_bias("slopes"),
+    ),
+    AttentionCase(
+        function="attention", label="sink of rows", oracle=attention, tolerance=rounding_bounds,
+        make=make_sink_of_rows, real=real_attention(sink=np.linspace(-2, 2, 8)), data=("q", "k", "v"),
+        axes={"q": "b h! n d", "k": "g m d", "v": "b g m e", "keep": "b 1 n? m?", "sink": "h!"},
+        gradients=at("q", "k", "v", "sink") | of_bias("slopes"),
+    ),
+    AttentionCase(
         function="attention", label="operators", oracle=attention, tolerance=rounding_bounds, make=make_operators,
         real=real_attention(bias=(("t5", {"table": np.linspace(-1, 1, 256).reshape(32, 8)}),)), data=("q", "k", "v"),
         axes={
@@ -502,6 +540,31 @@ CASES = [
 TWO_SLOPES = (("alibi", {"slopes": np.array([0.3, 0.05])}),)
 ANY = CASES[0]
 """The case for arguments of a test's own."""
+DEAD = {
+    "keep": {"keep": np.zeros((5, 7), bool)},
+    "keep_rows": {"keep": np.array([0, 1, 0, 1, 0], bool)[:, None]},
+    "window": {"window": (None, -50)},
+    "empty_window": {"window": (-3, -3), "causal": True},
+    "segments": {"q_segments": np.array([0, 9, 0, 9, 9]), "k_segments": np.zeros(7, int)},
+    "bias": {"bias": (("dense", {"array": np.full((5, 7), -np.inf)}),)},
+    "bias_rows": {"bias": (("dense", {"array": np.where(np.arange(5) % 2, 0.0, -np.inf)[:, None]}),)},
+    "causal": {"causal": True, "q_positions": np.array([-1, 0, -2, 3, -9]), "k_positions": np.arange(7)},
+    "both": {"causal": True, "keep": np.triu(np.ones((5, 7), bool), 1)},
+}
+"""Options of 5 queries and 7 keys by which queries see no key."""
+WALLS = {
+    "keep": lambda n, m, bad: {"keep": ~bad},
+    "keep_rows": lambda n, m, bad: {"keep": np.broadcast_to(~bad, (n, m)).copy()},
+    "causal": lambda n, m, bad: {"causal": True, "q_positions": np.zeros(n), "k_positions": np.where(bad, 1, -1)},
+    "window": lambda n, m, bad: {"window": (5, 5), "q_positions": np.zeros(n), "k_positions": np.where(bad, 77, 3)},
+    "segments": lambda n, m, bad: {"q_segments": np.zeros(n, int), "k_segments": bad.astype(int)},
+    "bias": lambda n, m, bad: {"bias": (("dense", {"array": np.where(bad, -np.inf, 0.0)[None]}),)},
+    "bias_rows": lambda n, m, bad: {
+        "bias": (("dense", {"array": np.tile(np.where(bad, -np.inf, 0.0), (2, n, 1))}), *TWO_SLOPES), "align": "start",
+    },
+    "cap": lambda n, m, bad: {"keep": ~bad, "softcap": 3.0},
+}  # fmt: skip
+"""Options that mask the keys `bad` of m keys, in every way."""
 
 
 def qkv(rng, n, m, heads=2, groups=2, width=8, value_width=8, batch=()):

@@ -142,18 +142,33 @@ def attention_bounds(pairs: Any, out: Array, lse: Array, work: np.dtype) -> tupl
 
     With weights w_j (1 + e_j), out = sum_j w_j v_j / sum_j w_j is off by sum_j p_j e_j (v_j - out) to first order, and
     lse by sum_j p_j e_j: an error that all weights share cancels in out. The roundings of both sums and of the
-    division are added. A weight below the smallest normal number is flushed to 0.
+    division are added. A weight below the smallest normal number is flushed to 0. A sink is one more key, whose logit
+    is exact and whose value is 0; it is a block of its own.
     """
     u, m = unit_roundoff(work), pairs.k.shape[-2]
     p = pairs.weights(lse)
     top = np.max(np.where(pairs.seen, pairs.logits, -np.inf), -1, keepdims=True, initial=-np.inf)
+    top = np.maximum(top, pairs.sink)
     distance = np.where(p > 0, top - np.where(p > 0, pairs.logits, 0), 0)
-    blocks = -(-m // BlockedSum.BLOCK)
+    has_sink = bool(np.isfinite(pairs.sink).any())
+    blocks = -(-m // BlockedSum.BLOCK) + has_sink
     errors = weight_error(logit_error(pairs, work), distance).plus(0.0, (EXP2 + 1) * max(blocks - 1, 0))
     own, shared = (np.broadcast_to(np.where(p > 0, x, 0), p.shape) for x in (errors.own, errors.shared))
     growth = np.exp(2 * u * np.max(LAMBDA * own + shared, -1, keepdims=True, initial=0))
     sums, totals, of_rows = BlockedSum(), BlockedSum(), BlockedSum()
     squares, systematic, largest = (np.zeros(out.shape) for _ in range(3))
+    own_of_sink, shared_of_sink = np.zeros(()), np.zeros(())
+    if has_sink:
+        to_sink = np.where(np.isfinite(pairs.sink), top - np.where(np.isfinite(pairs.sink), pairs.sink, 0), 0)
+        weight = np.where(
+            np.isfinite(pairs.sink), np.exp(pairs.sink - np.where(np.isfinite(lse), lse, 0)[..., None]), 0
+        )
+        of_sink = weight_error(Error(np.zeros(()), np.zeros(())), to_sink).plus(0.0, (EXP2 + 1) * (blocks - 1))
+        own_of_sink, shared_of_sink = weight * of_sink.own, weight * of_sink.shared
+        totals.add(weight)
+        totals.end_block()
+        squares += (own_of_sink * out) ** 2
+        systematic += np.abs(shared_of_sink * out)
     for j in range(m):
         weight, value, row = p[..., j, None], pairs.v[..., j, None, :], pairs.value_rows(j)
         sums.add(weight * value)
@@ -166,9 +181,11 @@ def attention_bounds(pairs: Any, out: Array, lse: Array, work: np.dtype) -> tupl
     squares = squares + sums.squares + of_rows.squares + totals.squares * out**2
     tiny = float(np.finfo(work).tiny)
     of_out = u * (LAMBDA * np.sqrt(squares) + systematic + np.abs(out)) * growth + m * tiny * largest
-    own_of_lse = np.sqrt(((p * own) ** 2).sum(-1) + np.broadcast_to(totals.squares, out.shape[:-1] + (1,))[..., 0])
+    own_of_lse = ((p * own) ** 2).sum(-1, keepdims=True) + own_of_sink**2 + totals.squares
+    own_of_lse = np.sqrt(np.broadcast_to(own_of_lse, out.shape[:-1] + (1,))[..., 0])
+    shared_of_lse = np.broadcast_to((p * shared).sum(-1, keepdims=True) + shared_of_sink, out.shape[:-1] + (1,))[..., 0]
     seen = np.where(np.isfinite(lse), np.abs(lse), 0)
-    of_lse = u * (LAMBDA * own_of_lse + (p * shared).sum(-1) + seen) * growth[..., 0] + m * tiny
+    of_lse = u * (LAMBDA * own_of_lse + shared_of_lse + seen) * growth[..., 0] + m * tiny
     return of_out, of_lse
 
 

@@ -167,6 +167,7 @@ def test_causal_grouped_heads_of_every_kind_of_argument():
         {},
         {"softcap": 2.0, "scale": 0.3},
         {"q_segments": np.arange(6) // 3, "k_segments": np.arange(6) // 3},
+        {"sink": np.array([0.5, -1.0, 0.0, 2.0])},
     ):
 
         def function(q, k, v, slopes, table, given=given):
@@ -174,6 +175,16 @@ def test_causal_grouped_heads_of_every_kind_of_argument():
             return pa.attention(q, k, v, bias=biases, causal=True, **given)
 
         check_grads(function, modes=["rev"], order=1)(q, k, v, np.array([0.5, 0.2, 0.1, 0.7]), table)
+
+
+def test_sink_is_traced_with_the_rest():
+    q, k, v = qkv()
+    np.random.seed(0)  # noqa: NPY002
+
+    def function(q, k, v, sink):
+        return pa.attention(q, k, v, sink=sink, causal=True)
+
+    check_grads(function, modes=["rev"], order=1)(q, k, v, np.array([0.5, -1.0, 0.0, 2.0]))
 
 
 def test_one_backward_for_q_k_v_and_operators(monkeypatch):

@@ -3,6 +3,7 @@
  *     out_i = sum_j p_ij v_j,  p_ij = exp(s_ij - lse_i)     dv_j = sum_i p_ij g_i
  *     g = d out, gl = d lse                                 dS_ij = p_ij (g_i.v_j - delta_i),  delta_i = g_i.out_i - gl_i
  *     s_ij = softcap tanh(scale q_i.k_j / softcap) + bias   dX = dS (1 - tanh**2);  dq = scale dX k,  dk = dX^T scale q
+ *     sink: d = sum_i -exp(sink - lse_i) delta_i            as for a key whose value is 0
  *
  * Scores are computed again, tile by tile, as by Dao 2023 (FlashAttention-2), algorithm 2, in another order: units are
  * kv heads, or chunks of them, which are some of the heads that share keys and some blocks of BLOCK_M queries. They
@@ -51,6 +52,14 @@ static double dot(const real *a, const real *b, int n)
     return sum;
 }
 
+/* The gradient of a query's sink; 0 if its weight is 0, whatever delta is */
+static void write_d_sink(const pe_query_block *u, int lane, double lse, double delta)
+{
+    const double weight = exp((double)sink_of(u, u->head, lane) - lse), d_sink = weight == 0 ? 0 : -weight * delta;
+    if (u->row.data[A_D_SINK])
+        memcpy(query_row(u, A_D_SINK, lane), &d_sink, sizeof d_sink);
+}
+
 /* lse and delta of each lane. For a query without visible keys, and a lane that is no query, lse = +inf makes every
  * weight 0. */
 static void read_lse_and_delta(attention_vjp_state *b, const pe_query_block *u)
@@ -70,6 +79,7 @@ static void read_lse_and_delta(attention_vjp_state *b, const pe_query_block *u)
             delta -= scalar_read(query_row(u, A_GRAD_LSE, l), a[A_GRAD_LSE].storage);
         b->delta[l] = (real)delta;
         b->lse[l] = lse == MASKED ? -MASKED : lse;
+        write_d_sink(u, l, (double)b->lse[l], delta);
     }
 }
 

@@ -360,7 +360,8 @@ int FN(decode)(pe_query_block *u, const pe_work *work)
     zero_reals(b.o, b.pairs * b.padded_e);
     memset(b.l, 0, sizeof b.l);
     for (int p = 0; p < b.pairs; p++) {
-        b.m[p] = MASKED;
+        b.m[p] = sink_of(u, u->head + p / u->lanes, p % u->lanes);
+        b.l[p * LANES] = b.m[p] != MASKED;
         b.one[p] = 1;
     }
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {

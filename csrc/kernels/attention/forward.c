@@ -2,6 +2,7 @@
  *
  *     s_ij = scale q_i.k_j;   s = softcap tanh(s / softcap);   s += bias_ij, -inf where masked
  *     lse_i = log sum_j exp(s_ij);   out_i = sum_j exp(s_ij - lse_i) v_j;   a row that sees nothing: 0, -inf
+ *     A sink is one more term of the first sum: the running maximum starts at it, and the running sum at exp(0).
  *
  * Units are blocks of BLOCK_M queries of a head. Queries stand on SIMD lanes, two vectors to a panel, so
  * softmax is vertical and keys and values need no packing. Tiles of BLOCK_N keys start at key 0 for every block; a tile
@@ -122,7 +123,7 @@ static void attend_to_tile(attention_state *b, const pe_query_block *u, pe_key_t
 
 /* ---- a head and a block of queries ---- */
 
-/* lse = m + log l. Where a lane has seen a key, the largest score gives exactly 1, so that l >= 1. */
+/* lse = m + log l. Where a lane has seen a key or a sink, the largest score gives exactly 1, so that l >= 1. */
 static NOINLINE void log_sums(const real *m, const real *l, int n, real *restrict lse)
 {
     SIMD
@@ -151,8 +152,8 @@ static int attend(attention_state *b, const pe_query_block *u)
     zero_reals(b->o, u->width * b->e);
     memset(b->content.passed, 0, sizeof b->content.passed);
     for (int l = 0; l < u->width; l++) {
-        b->m[l] = MASKED;
-        b->l[l] = 0;
+        b->m[l] = l < u->lanes ? sink_of(u, u->head, l) : MASKED;
+        b->l[l] = b->m[l] != MASKED;
     }
     for (idx i = 0; i < tiles; i++) {
         const idx tile = b->content.scan ? tiles - 1 - i : i;

@@ -23,7 +23,7 @@ enum { BLOCK_N = 384 / (int)sizeof(real), PANEL_LANES = 2 * LANES, TILE_RELS = B
 enum { PANELS = BLOCK_M / PANEL_LANES }; /* at most, in a block */
 
 /* Operands and parameters that begin the rows attention, attention_vjp, logits and logits_vjp of ops.def */
-enum { A_Q, A_K, A_V, A_KEEP, A_Q_POSITIONS, A_K_POSITIONS, A_Q_SEGMENTS, A_K_SEGMENTS, A_BIAS, A_OUT, A_LSE };
+enum { A_Q, A_K, A_V, A_KEEP, A_Q_POSITIONS, A_K_POSITIONS, A_Q_SEGMENTS, A_K_SEGMENTS, A_SINK, A_BIAS, A_OUT, A_LSE };
 
 /* A panel is one vector of lanes or two. Its first `lanes` lanes are queries. */
 typedef struct {
@@ -86,6 +86,14 @@ INLINE char *query_row(const pe_query_block *q, int operand, int lane)
 INLINE char *key_row(const pe_query_block *q, int operand, idx key)
 {
     return entry_at(&q->call->array[operand], q->row.data[operand], q->kv_head, key);
+}
+
+/* The logit that joins the softmax of a query and has no value; -inf without a sink */
+INLINE real sink_of(const pe_query_block *q, idx head, int lane)
+{
+    const pe_array *a = &q->call->array[A_SINK];
+    char *sinks = q->row.data[A_SINK];
+    return sinks ? (real)scalar_read(entry_at(a, sinks, head, q->first + lane), a->storage) : MASKED;
 }
 
 void FN(query_block)(pe_query_block *q, const pe_call *call, idx unit);

@@ -1,0 +1,169 @@
+"""A sink against the softmax over one more column, in decoding, at the walls, in parts, and its gradient."""
+
+import numpy as np
+import pytest
+from cases import BF16, F16, F32, F64
+from cases.attention import ANY, DEAD, WALLS, check, qkv
+from cases.gradient import problem
+from cases.layouts import LAYOUTS, same_bits
+
+import posenc
+
+DTYPES = [d for d in (F16, BF16, F32, F64) if d is not None]
+SINK = np.array([0.7, -3.0])
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 300), (3, 100), (8, 97), (9, 97), (70, 130)])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_sink_is_a_column_of_the_softmax(n, m, dtype, rng, isa):
+    """The bound is that of a key with an exact logit; n = 1 to 8 are decoded."""
+    assert check(qkv(rng, n, m, width=16), (dtype,), sink=SINK)[0].dtype == dtype
+
+
+def test_a_key_without_a_value_is_a_sink(rng, isa):
+    """gpt-oss concatenates the sink to the logits; a key whose value is 0 and whose bias sets its logit does that."""
+    arguments = qkv(rng, 5, 40)
+    bias = np.zeros((2, 5, 41))
+    bias[..., -1] = SINK[:, None]
+    wider = {a: np.concatenate([x, np.zeros((2, 1, 8))], -2) if a in "kv" else x for a, x in arguments.items()}
+    wanted = posenc.attention(**wider, bias=posenc.dense(bias), return_lse=True)
+    for ours, theirs in zip(posenc.attention(**arguments, sink=SINK, return_lse=True), wanted, strict=True):
+        assert np.abs(ours - theirs).max() <= 1e-14  # some 50 roundings of numbers of size 3
+
+
+@pytest.mark.parametrize("n", [2, 20])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_infinite_sink_is_no_sink(n, dtype, rng, isa):
+    arguments = ANY.cast(qkv(rng, n, 50), dtype)
+    ours = posenc.attention(**arguments, sink=np.full(2, -np.inf), return_lse=True)
+    assert all(map(same_bits, ours, posenc.attention(**arguments, return_lse=True)))
+
+
+@pytest.mark.parametrize("sink", [3e38, -3e38])
+@pytest.mark.parametrize("n", [1, 20])
+def test_extreme_sinks(sink, n, rng, isa):
+    """A huge sink takes all weight; one below all logits takes none."""
+    arguments = ANY.cast(qkv(rng, n, 50), F32)
+    out, lse = posenc.attention(**arguments, sink=np.full(2, sink, F32), return_lse=True)
+    wanted, wanted_lse = posenc.attention(**arguments, return_lse=True)
+    assert np.array_equal(out, wanted if sink < 0 else np.zeros_like(wanted))
+    assert np.array_equal(lse, wanted_lse if sink < 0 else np.full_like(lse, sink))
+
+
+@pytest.mark.parametrize("kind", DEAD)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_that_see_nothing(kind, dtype, rng, isa):
+    """Without a visible key out is 0 and lse is exactly the sink."""
+    options = DEAD[kind]
+    if "q_positions" not in options and not {"keep", "segments", "bias"} & {kind.split("_")[0]}:
+        options = {**options, "align": "start"}
+    arguments = ANY.cast({**qkv(rng, 5, 7), **options, "return_lse": True}, dtype)
+    with np.errstate(all="raise"):
+        dead = np.isneginf(ANY.call(arguments)[1])
+        out, lse = ANY.call({**arguments, "sink": SINK})
+    assert dead.any()
+    assert np.array_equal(lse[dead], np.broadcast_to(SINK[:, None].astype(lse.dtype), dead.shape)[dead])
+    assert not out[dead].any()
+    assert not np.signbit(out[dead].astype(F64)).any()
+
+
+@pytest.mark.parametrize("kind", WALLS)
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("n", [1, 9])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_wall(kind, poison, n, dtype, rng, isa):
+    """NaN and infinity in masked keys and values change no bit of a call with a sink."""
+    m = 200
+    arguments = qkv(rng, n, m)
+    bad = rng.random(m) > 0.5
+    clean = {a: np.where(bad[:, None], 0.0, x) if a in "kv" else x for a, x in arguments.items()}
+    dirty = {a: np.where(bad[:, None], poison, x) if a in "kv" else x for a, x in arguments.items()}
+    options = {**WALLS[kind](n, m, bad), "sink": SINK, "return_lse": True}
+    ours, wanted = (ANY.call({**ANY.cast(x, dtype), **options}) for x in (dirty, clean))
+    assert all(map(same_bits, ours, wanted))
+    assert np.isfinite(ours[0].astype(F64)).all()
+
+
+@pytest.mark.parametrize("owner", [0, 1, 2])
+def test_one_part_of_the_keys_has_the_sink(owner, rng):
+    arguments = qkv(rng, 5, 90)
+    parts = []
+    for i, keys in enumerate((slice(0, 30), slice(30, 31), slice(31, 90))):
+        chunk = {a: x[:, keys] if a in "kv" else x for a, x in arguments.items()}
+        parts.append(posenc.attention(**chunk, sink=SINK if i == owner else None, return_lse=True))
+    merged = posenc.merge_attention(*zip(*parts, strict=True))
+    for ours, wanted in zip(merged, posenc.attention(**arguments, sink=SINK, return_lse=True), strict=True):
+        assert np.abs(ours - wanted).max() <= 1e-14  # merging rounds numbers of size 3 some 10 times
+
+
+def test_merged_gradient_of_parts(rng):
+    """From out and lse of all keys, the part that has the sink gives its gradient, and the gradients of q add up."""
+    (grad, q, k, v), ours, _ = problem(rng, 6, 50, 2, 2, sink=SINK)
+    whole = posenc.attention_vjp(grad, q, k, v, **ours)
+    first = posenc.attention_vjp(grad, q, k[:, :20], v[:, :20], **ours)
+    second = posenc.attention_vjp(grad, q, k[:, 20:], v[:, 20:], **{**ours, "sink": None})
+    assert second.sink is None
+    assert same_bits(first.sink, whole.sink)
+    assert np.abs(first.q + second.q - whole.q).max() <= 1e-14
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+def test_layouts(layout, rng):
+    arguments = qkv(rng, 5, 40, 4, 2, batch=(3,))
+    sink = rng.standard_normal((3, 4))
+    moved = layout(sink)
+    wanted = posenc.attention(**arguments, sink=np.array(moved))
+    assert same_bits(posenc.attention(**arguments, sink=moved), wanted)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_dtype_of_the_gradient(dtype, rng):
+    arguments = ANY.cast(qkv(rng, 5, 40, batch=(3,)), dtype)
+    sink = SINK.astype(dtype if dtype != F32 else F64)
+    out, lse = posenc.attention(**arguments, sink=sink, return_lse=True)
+    found = posenc.attention_vjp(np.ones_like(out), **arguments, out=out, lse=lse, sink=sink).sink
+    assert found.dtype == sink.dtype
+    assert found.shape == (2,)
+    p = np.exp(SINK.astype(dtype).astype(F64)[:, None] - lse)
+    # out and the gradient are rounded to the dtype, and there are 15 rows of 8 numbers
+    bound = 15 * 8 * float(np.spacing(np.ones((), np.float32 if dtype.itemsize == 4 else dtype)))
+    assert np.abs(found.astype(F64) + (p * out.astype(F64).sum(-1)).sum((0, -1))).max() <= bound
+
+
+def test_gradient_without_keys(rng):
+    """Without keys lse is the sink: its gradient is that of lse."""
+    q, k, v = rng.standard_normal((2, 5, 8)), np.zeros((2, 0, 8)), np.zeros((2, 0, 8))
+    out, lse = posenc.attention(q, k, v, sink=SINK, return_lse=True)
+    grad_lse = rng.standard_normal((2, 5))
+    found = posenc.attention_vjp(np.ones_like(out), q, k, v, out=out, lse=lse, grad_lse=grad_lse, sink=SINK)
+    assert np.abs(found.sink - grad_lse.sum(-1)).max() <= 1e-15
+    assert not found.q.any()
+
+
+def test_infinite_sink_has_no_gradient(rng):
+    """Also where the cotangent is NaN: a weight of 0 adds nothing."""
+    (grad, q, k, v), ours, _ = problem(rng, 6, 50, 2, 2, sink=np.array([-np.inf, 0.0]))
+    grad[0, 0, 0] = np.nan
+    found = posenc.attention_vjp(grad, q, k, v, **ours).sink
+    assert found[0] == 0
+    assert np.isfinite(found).all()
+
+
+ERRORS = {
+    "nan": (np.array([np.nan, 0]), ValueError, "attention: sink has NaN or inf; expected finite numbers or -inf"),
+    "inf": (np.array([0, np.inf]), ValueError, "attention: sink has NaN or inf; expected finite numbers or -inf"),
+    "scalar": (1.0, ValueError, r"attention: sink has shape \(\); expected \(2,\)"),
+    "heads": (np.zeros(3), ValueError, r"attention: sink has shape \(3,\); expected \(2,\)"),
+    "one": (np.zeros(1), ValueError, r"attention: sink has shape \(1,\); expected \(2,\)"),
+    "batch": (np.zeros((3, 2)), ValueError, r"attention: sink has shape \(3, 2\); expected \(2,\)"),
+    "bool": (np.zeros(2, bool), TypeError, "attention: sink has dtype bool"),
+    "complex": (np.zeros(2, complex), TypeError, "attention: sink has dtype complex128"),
+    "range": (np.array([1e39, 0]), ValueError, "attention: sink has numbers beyond float32"),
+}
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_errors(kind, rng):
+    sink, error, message = ERRORS[kind]
+    with pytest.raises(error, match=message):
+        posenc.attention(**ANY.cast(qkv(rng, 3, 4), F32), sink=sink)
