@@ -72,6 +72,20 @@ static PyObject *release_isa(PyObject *module, PyObject *const *args, Py_ssize_t
     Py_RETURN_NONE;
 }
 
+static PyObject *hold_kernels(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    pe_hold_kernels();
+    Py_RETURN_NONE;
+}
+
+static PyObject *release_kernels(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)module, (void)args, (void)nargs; /* an exception, as for every __exit__ */
+    pe_release_kernels();
+    Py_RETURN_NONE;
+}
+
 static PyObject *threads(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
@@ -156,6 +170,8 @@ static PyMethodDef methods[] = {
     {"set_isa", set_isa, METH_O, "use the variant of that name"},
     {"hold_isa", hold_isa, METH_NOARGS, "keep the variant for this thread until the release; holds nest"},
     {"release_isa", (PyCFunction)(void (*)(void))release_isa, METH_FASTCALL, "end a hold"},
+    {"hold_kernels", hold_kernels, METH_NOARGS, "check operands but run no kernel on this thread until the release"},
+    {"release_kernels", (PyCFunction)(void (*)(void))release_kernels, METH_FASTCALL, "end a hold of kernels"},
     {"threads", threads, METH_NOARGS, "most threads of a call"},
     {"set_threads", set_threads, METH_O, "set the most threads of a call"},
     {"table", table, METH_NOARGS, "{row: signature} of ops.def"},

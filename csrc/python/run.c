@@ -122,6 +122,8 @@ int pe_run_call(const char *function, const pe_signature *row, pe_call *call, in
         job.units *= call->shape[d];
     if (!writes || (job.units == 0 && !row->is_summed)) /* 2**56 rows without a column are no work */
         return 0;
+    if (pe_holds_kernels())
+        return 0;
     job.block = units_of_block(&job, row->is_summed);
     job.scratch = job.kernel->scratch(call->dim, call->par);
 

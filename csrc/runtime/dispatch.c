@@ -36,6 +36,7 @@ static atomic_int active = -1;
 #endif
 /* The variant of a public call that runs several kernels, on the thread of the call, and how many calls hold it */
 static PER_THREAD int held, holders;
+static PER_THREAD int kernel_holders;
 
 #if (defined(__x86_64__) || defined(__i386__)) && defined(__GNUC__)
 #include <cpuid.h>
@@ -79,6 +80,10 @@ void pe_hold_isa(void)
 }
 
 void pe_release_isa(void) { holders--; }
+
+void pe_hold_kernels(void) { kernel_holders++; }
+void pe_release_kernels(void) { kernel_holders--; }
+int pe_holds_kernels(void) { return kernel_holders > 0; }
 
 int pe_isa(void)
 {

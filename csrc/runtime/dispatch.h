@@ -12,6 +12,10 @@ void pe_set_isa(int isa);
 /* Keep the variant for this thread, whatever any thread sets, until as many releases as holds */
 void pe_hold_isa(void);
 void pe_release_isa(void);
+/* Between the two, calls of this thread check their operands and run no kernel: the shapes of results cost no work. */
+void pe_hold_kernels(void);
+void pe_release_kernels(void);
+int pe_holds_kernels(void);
 const pe_kernel *pe_kernel_of(int op, int is_double);
 
 #endif
