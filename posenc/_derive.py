@@ -1,0 +1,389 @@
+"""Functions of posenc with their gradients in one form, for the modules that carry them to other libraries.
+
+`posenc.autograd` and `posenc.torch` are derived from here, and nothing is registered by hand. A call is flattened to
+arrays, integers, numbers and a text that says what they are arguments of:
+
+>>> call = Call()
+>>> call.add("positions", 3)
+>>> call.add("layout", "half")
+>>> call.text, call.integers
+("positions=integer, layout='half'", [3])
+>>> arguments(call.text, call.arrays, call.integers, call.numbers)
+{'positions': 3, 'layout': 'half'}
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
+
+import posenc
+
+Path = tuple[str | int, ...]
+"""Path of an array inside the arguments of a call: the name of an argument, then indices and names inside it."""
+
+
+# ---- functions and gradients ----
+
+
+class Function:
+    """A differentiable function of posenc.
+
+    Attributes
+    ----------
+    name : str
+        Its name in posenc, for errors.
+    signature : Signature
+        That of the function, without `out`.
+    returns_lse : bool
+        Whether the results are those of `attention`: an output and its lse.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        forward: Callable[..., Any],
+        backward: Callable[..., Any],
+        signature: inspect.Signature,
+        gradient_types: tuple[Any, ...],
+        returns_lse: bool = False,
+    ) -> None:
+        parameters = [p for p in signature.parameters.values() if p.name != "out"]
+        self.name, self._forward, self._backward = name, forward, backward
+        self.signature = signature.replace(parameters=parameters, return_annotation=signature.empty)
+        self.returns_lse = returns_lse
+        self._gradient_types = gradient_types
+        self._names = [p.name for p in parameters]
+        self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self._required = [p.name for p in parameters if p.default is p.empty]
+
+    def bind(self, args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by name."""
+        return bind(self.name, self._names, self._positional, self._required, args, options)
+
+    def forward(self, arguments: dict[str, Any]) -> tuple[Any, ...]:
+        """Return all results of a call."""
+        results = self._forward(**arguments)
+        return results if self.returns_lse else (results,)
+
+    def backward(self, arguments: dict[str, Any], results: Sequence[Any], cotangents: Sequence[Any]) -> Any:
+        """Return the gradients of a call by name, for the cotangents of the first results or of all."""
+        return self._backward(arguments, results, cotangents)
+
+    def has_gradient(self, path: Path) -> bool:
+        """Return whether the array at `path` may have a gradient; of several kinds of gradients, in any of them."""
+        return any(self._path_of_gradient(kind, path) is not None for kind in self._gradient_types)
+
+    def gradient_at(self, gradients: Any, path: Path) -> Any:
+        """Return the gradient of the array at `path`; None if nothing reads the array.
+
+        Raises
+        ------
+        TypeError
+            If these gradients have none for it.
+        """
+        inside = self._path_of_gradient(type(gradients), path)
+        if inside is None:
+            fail_without_gradient(self.name, path)
+        item = gradients
+        for step in inside:
+            item = getattr(item, step) if isinstance(step, str) else item[step]
+        return item
+
+    def _path_of_gradient(self, gradient_type: Any, path: Path) -> Path | None:
+        """Return the path, inside a gradient, of the gradient of the argument at `path`; None if there is none.
+
+        A NamedTuple may have fields that are no parameters: cos and sin of `rope`. They belong to the members of a
+        pair.
+        """
+        name, *rest = path
+        if name in gradient_type._fields:
+            return path if not rest or isinstance(rest[-1], str) else None
+        members = [field for field in gradient_type._fields if field not in self._names]
+        if len(rest) == 1 and isinstance(rest[0], int) and rest[0] < len(members):
+            return (members[rest[0]],)
+        return None
+
+
+def fail_without_gradient(name: str, path: Path) -> NoReturn:
+    """Raise the error of an array that has no gradient but needs one."""
+    raise TypeError(f"{name}: {path[0]} has a traced value; expected a plain one, because it has no gradient")
+
+
+def bind(
+    name: str,
+    names: Sequence[str],
+    positional: Sequence[str],
+    required: Sequence[str],
+    args: Sequence[Any],
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    """Return the arguments of a call by name, in a third of the time of `inspect.Signature.bind`."""
+    if len(args) > len(positional):
+        raise TypeError(f"{name}: takes {len(positional)} positional arguments but {len(args)} were given")
+    found = dict(zip(positional, args))  # noqa: B905 - torch.compile knows no strict
+    for argument, value in options.items():
+        if argument not in names:
+            raise TypeError(f"{name}: got an unexpected keyword argument {argument!r}")
+        if argument in found:
+            raise TypeError(f"{name}: multiple values for argument {argument!r}")
+        found[argument] = value
+    for argument in required:
+        if argument not in found:
+            raise TypeError(f"{name}: missing a required argument: {argument!r}")
+    return found
+
+
+def _function(name: str) -> Function:
+    """Return a function that has a ``_vjp``."""
+    plain, vjp = getattr(posenc, name), getattr(posenc, f"{name}_vjp")
+    returned = get_type_hints(vjp)["return"]
+    signature, taken = inspect.signature(plain), inspect.signature(vjp).parameters
+    gradient_types = get_args(returned) or (returned,)
+    if "lse" not in taken:
+
+        def backward(arguments: dict[str, Any], results: Sequence[Any], cotangents: Sequence[Any]) -> Any:
+            return vjp(*cotangents, **{a: v for a, v in arguments.items() if a in taken})  # no dtype
+
+        return Function(name, plain, backward, signature, gradient_types)
+
+    def forward_with_lse(**arguments: Any) -> Any:
+        return plain(**{**arguments, "return_lse": True})
+
+    def backward_with_lse(arguments: dict[str, Any], results: Sequence[Any], cotangents: Sequence[Any]) -> Any:
+        (out, lse), (grad, grad_lse) = results, (*cotangents, None)[:2]
+        options = {a: v for a, v in arguments.items() if a in taken}
+        return vjp(grad, **options, out=out, lse=lse, grad_lse=grad_lse)
+
+    return Function(name, forward_with_lse, backward_with_lse, signature, gradient_types, returns_lse=True)
+
+
+class _MatrixGradient(NamedTuple):
+    self: Any
+
+
+class _LogitsGradient(NamedTuple):
+    self: Any
+    q: Any
+    k: Any
+
+
+def _matrix_vjp(arguments: dict[str, Any], results: Sequence[Any], cotangents: Sequence[Any]) -> _MatrixGradient:
+    options = {a: v for a, v in arguments.items() if a not in ("self", "dtype")}
+    return _MatrixGradient(arguments["self"].vjp(*cotangents, **options))
+
+
+def _logits_vjp(arguments: dict[str, Any], results: Sequence[Any], cotangents: Sequence[Any]) -> _LogitsGradient:
+    options = {a: v for a, v in arguments.items() if a != "self"}
+    gradients = arguments["self"].logits_vjp(*cotangents, **options)
+    return _LogitsGradient(gradients, gradients.q, gradients.k)
+
+
+def _matrix(self: posenc.PositionBias, **options: Any) -> Any:
+    return self.matrix(**options)
+
+
+def _logits(self: posenc.ContentBias, **options: Any) -> Any:
+    return self.logits(**options)
+
+
+def _returns_bias(function: Any) -> bool:
+    if not inspect.isfunction(function):
+        return False
+    returned = get_type_hints(function).get("return")
+    kind = get_origin(returned) or returned
+    return isinstance(kind, type) and issubclass(kind, posenc.Bias)
+
+
+FUNCTIONS = {name: _function(name) for name in vars(posenc) if hasattr(posenc, f"{name}_vjp")}
+"""Every function that has a ``_vjp``, by name."""
+OPERATORS = {name: function for name, function in vars(posenc).items() if _returns_bias(function)}
+"""Every function that returns a `Bias`, by name."""
+MATRIX = Function("matrix", _matrix, _matrix_vjp, inspect.signature(posenc.PositionBias.matrix), (_MatrixGradient,))
+LOGITS = Function("logits", _logits, _logits_vjp, inspect.signature(posenc.ContentBias.logits), (_LogitsGradient,))
+
+
+# ---- descriptions of operators ----
+
+
+class Operator:
+    """Call of a function that returns a `Bias`, with arguments that another library traces.
+
+    Attributes
+    ----------
+    name : str
+        Name of the function.
+    arguments : dict
+        Its arguments by name.
+    """
+
+    __slots__ = ("arguments", "name")
+
+    def __init__(self, name: str, arguments: dict[str, Any]) -> None:
+        self.name, self.arguments = name, arguments
+
+
+class Maker:
+    """Check of the arguments of a function that returns a `Bias`."""
+
+    def __init__(self, name: str) -> None:
+        parameters = inspect.signature(OPERATORS[name]).parameters.values()
+        self.name = name
+        self._names = [p.name for p in parameters]
+        self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self._required = [p.name for p in parameters if p.default is p.empty]
+
+    def bind(self, args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by name."""
+        return bind(self.name, self._names, self._positional, self._required, args, options)
+
+
+# ---- calls as text, arrays and numbers ----
+
+
+class Call:
+    """Arguments of a call, flattened.
+
+    Attributes
+    ----------
+    text : str
+        The arguments as Python code, in which ``array``, ``integer`` and ``number`` stand for the next item of a list.
+    arrays, integers, numbers : list
+        These items, in their order.
+    paths : list
+        The path of each array.
+    """
+
+    def __init__(
+        self, is_array: Callable[[Any], bool] | None = None, convert: Callable[[Any, Path], Any] | None = None
+    ) -> None:
+        """Take as arrays what `is_array` accepts, after `convert` has replaced other values by them."""
+        self._is_array, self._convert = is_array, convert
+        self._text: list[str] = []
+        self.arrays: list[Any] = []
+        self.integers: list[int] = []
+        self.numbers: list[float] = []
+        self.paths: list[Path] = []
+
+    @property
+    def text(self) -> str:
+        return ", ".join(self._text)
+
+    def add(self, name: str, value: Any) -> None:
+        """Add an argument."""
+        self._text.append(f"{name}={self._describe(value, (name,))}")
+
+    def _describe(self, value: Any, path: Path) -> str:
+        if self._convert is not None:
+            value = self._convert(value, path)
+        if self._is_array is not None and self._is_array(value):
+            return self._array(value, path)
+        if value is None or isinstance(value, bool | str):
+            return repr(value)
+        if isinstance(value, int):
+            self.integers.append(value)
+            return "integer"
+        if isinstance(value, float):
+            self.numbers.append(value)
+            return "number"
+        if isinstance(value, Operator):
+            inner = [f"{name}={self._describe(one, (*path, name))}" for name, one in value.arguments.items()]
+            return f"{value.name}({', '.join(inner)})"
+        if isinstance(value, posenc.Bias):
+            given = {**value.arrays._asdict(), **value.options}
+            return self._describe(Operator(value.name, given), path)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            inner = [
+                f"{value._fields[number]}={self._describe(one, _path_of_field(path, number))}"
+                for number, one in enumerate(value)
+            ]
+            return f"{type(value).__name__}({', '.join(inner)})"
+        if isinstance(value, tuple | list):
+            inner = [f"{self._describe(one, (*path, number))}, " for number, one in enumerate(value)]
+            return f"({''.join(inner)})" if isinstance(value, tuple) else f"[{''.join(inner)}]"
+        return self._array(value, path)
+
+    def _array(self, value: Any, path: Path) -> str:
+        self.arrays.append(value)
+        self.paths.append(path)
+        return "array"
+
+
+class _Placeholder(NamedTuple):
+    """An item of the arrays (0), integers (1) or numbers (2) of a call."""
+
+    kind: int
+    number: int
+
+
+class _Made(NamedTuple):
+    """A call of a function of posenc inside the arguments."""
+
+    function: Callable[..., Any]
+    arguments: dict[str, Any]
+
+
+def arguments(text: str, *items: Sequence[Any]) -> dict[str, Any]:
+    """Return the arguments of `Call` with these arrays, integers and numbers."""
+    return {name: _fill(value, items) for name, value in _parse(text).items()}
+
+
+@lru_cache(maxsize=1024)
+def paths(text: str) -> tuple[Path, ...]:
+    """Return `Call.paths` of a text."""
+    return tuple(path for name, value in _parse(text).items() for path in _paths_of(value, (name,)))
+
+
+def _paths_of(value: Any, path: Path) -> Iterator[Path]:
+    kind = type(value)
+    if kind is _Placeholder and value.kind == 0:
+        yield path
+    elif kind is _Made:
+        is_tuple = issubclass(value.function, tuple) if isinstance(value.function, type) else False
+        for number, (name, one) in enumerate(value.arguments.items()):
+            yield from _paths_of(one, _path_of_field(path, number) if is_tuple else (*path, name))
+    elif kind is tuple or kind is list:
+        for number, one in enumerate(value):
+            yield from _paths_of(one, (*path, number))
+
+
+def _path_of_field(path: Path, number: int) -> Path:
+    """Return the path of a field of a NamedTuple: the gradient of RopeFrequencies is that of its first field."""
+    return (*path, number) if number else path
+
+
+def _fill(value: Any, items: tuple[Sequence[Any], ...]) -> Any:
+    kind = type(value)
+    if kind is _Placeholder:
+        return items[value.kind][value.number]
+    if kind is _Made:
+        return value.function(**{name: _fill(one, items) for name, one in value.arguments.items()})
+    if kind is tuple or kind is list:
+        return kind([_fill(one, items) for one in value])
+    return value
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> dict[str, Any]:
+    """Return the arguments of `Call.text`, with placeholders."""
+    counters: dict[str, Iterator[int]] = {name: iter(range(len(text))) for name in _PLACEHOLDERS}
+    call: Any = ast.parse(f"_({text})", mode="eval").body
+    return {keyword.arg: _parse_value(keyword.value, counters) for keyword in call.keywords}
+
+
+_PLACEHOLDERS = ("array", "integer", "number")
+
+
+def _parse_value(node: ast.expr, counters: dict[str, Iterator[int]]) -> Any:
+    if isinstance(node, ast.Name):
+        return _Placeholder(_PLACEHOLDERS.index(node.id), next(counters[node.id]))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        inner = {str(keyword.arg): _parse_value(keyword.value, counters) for keyword in node.keywords}
+        return _Made(getattr(posenc, node.func.id), inner)
+    if isinstance(node, ast.Tuple | ast.List):
+        items = [_parse_value(one, counters) for one in node.elts]
+        return tuple(items) if isinstance(node, ast.Tuple) else items
+    return ast.literal_eval(node)
