@@ -445,7 +445,7 @@ PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize
     free(a.terms);
     if (status < 0)
         return NULL;
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 int pe_bind_init(void)

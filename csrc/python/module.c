@@ -52,7 +52,7 @@ static PyObject *set_isa(PyObject *module, PyObject *name)
     for (int i = 0; i < pe_isa_count(); i++) {
         if (strcmp(pe_isa_name(i), wanted) == 0 && pe_isa_usable(i)) {
             pe_set_isa(i);
-            Py_RETURN_NONE;
+            return Py_NewRef(Py_None);
         }
     }
     return PyErr_Format(PyExc_ValueError, "use_isa: name is %R; expected one of isas()", name);
@@ -62,28 +62,28 @@ static PyObject *hold_isa(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
     pe_hold_isa();
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *release_isa(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)module, (void)args, (void)nargs; /* an exception, as for every __exit__ */
     pe_release_isa();
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *hold_kernels(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
     pe_hold_kernels();
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *release_kernels(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)module, (void)args, (void)nargs; /* an exception, as for every __exit__ */
     pe_release_kernels();
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *threads(PyObject *module, PyObject *unused)
@@ -101,7 +101,7 @@ static PyObject *set_threads(PyObject *module, PyObject *number)
     if (n < 1 || n > MOST_THREADS)
         return PyErr_Format(PyExc_ValueError, "set_num_threads: n is %ld; expected 1 to %d", n, MOST_THREADS);
     pe_set_threads((int)n);
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 /* Put a new reference into a dict; NULL passes an exception on. */

@@ -1,5 +1,7 @@
 """The compiled module refuses arrays that would make a kernel access memory out of bounds, whoever calls it."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -127,3 +129,11 @@ def test_core_refuses_heads_that_cannot_be_shared(heads, groups):
     q, k = np.ones((heads, 4, 8)), np.ones((groups, 4, 8))
     with pytest.raises(ValueError, match="f: "):
         _core.attention("f", q, k, k, *(None,) * 6, (), q.copy(), q[..., 0].copy(), 1.0, 0.0, -np.inf, np.inf, 0.0)
+
+
+def test_none_is_counted_with_the_headers_of_every_python():
+    """In headers of Python 3.12 and 3.13, Py_RETURN_NONE does not count None, even in a module for 3.10, which does."""
+    binding = Path(__file__).parents[2] / "csrc/python"
+    files = sorted(binding.glob("*.c"))
+    assert files
+    assert [file.name for file in files if "Py_RETURN_" in file.read_text()] == []
