@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from posenc._core_api.arguments import Array, cast_result
 try:
     import ml_dtypes
     import torch  # type: ignore[import-not-found, unused-ignore]
+    from torch._C import _len_torch_dispatch_stack  # type: ignore[import-not-found, unused-ignore]
+    from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack  # type: ignore[import-not-found, unused-ignore]
+    from torch.autograd import forward_ad  # type: ignore[import-not-found, unused-ignore]
     from torch.library import custom_op  # type: ignore[import-not-found, unused-ignore]
 except ImportError as error:
     raise ImportError('posenc.torch needs torch and ml_dtypes: pip install "posenc[torch]"') from error
@@ -96,6 +99,8 @@ def _convert(value: Any, path: _derive.Path) -> Any:
         return _NUMPY_DTYPES[value].name
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, range):
+        return tuple(value)
     if isinstance(value, np.dtype):
         return value.name
     if isinstance(value, type) and issubclass(value, np.generic):
@@ -176,82 +181,194 @@ class _Rehearsal:
 _CALL = "str call, Tensor[] arrays, SymInt[] integers, float[] numbers"
 
 
-def _register(function: _derive.Function) -> Callable[..., Any]:
-    """Register a function and its gradient as custom operators; return the first."""
-    name = function.name
+class _Twin:
+    """A function as two custom operators, one for its value and one for its gradients."""
 
-    def arguments(call: str, arrays: Sequence[Array], integers: Any, numbers: Any) -> dict[str, Any]:
-        return _derive.arguments(call, arrays, integers, numbers)
+    def __init__(self, function: _derive.Function) -> None:
+        self.function = function
+        self.value = custom_op(
+            f"posenc::{function.name}", self.forward, mutates_args=(), device_types="cpu",
+            schema=f"({_CALL}) -> Tensor[]",
+        )  # fmt: skip
+        self.gradient = custom_op(
+            f"posenc::{function.name}_vjp", self.backward, mutates_args=(), device_types="cpu",
+            schema=f"({_CALL}, Tensor[] results, Tensor[] cotangents, int[] wanted) -> Tensor[]",
+        )  # fmt: skip
+        self.value.register_fake(self._fake_forward)
+        self.gradient.register_fake(self._fake_backward)
+        self.value.register_autograd(self._differentiate, setup_context=self.save)
+        self.gradient.register_autograd(self.refuse_second_derivative)
+        self.value.register_vmap(self.refuse_vmap)
+        self.gradient.register_vmap(self.refuse_vmap)
 
-    def forward(call: str, arrays: Any, integers: Any, numbers: Any) -> list[torch.Tensor]:
+    def forward(
+        self, call: str, arrays: Sequence[torch.Tensor], integers: Sequence[int], numbers: Sequence[float]
+    ) -> list[torch.Tensor]:
+        """Return all results of the function."""
         inputs = [_to_array(array) for array in arrays]
-        return _to_tensors(function.forward(arguments(call, inputs, integers, numbers)), inputs)
+        return _to_tensors(self.function.forward(_derive.arguments(call, inputs, integers, numbers)), inputs)
 
-    def fake(call: str, arrays: Any, integers: Any, numbers: Any) -> list[torch.Tensor]:
-        outlines = _Rehearsal(function, call, arrays, integers, numbers).outlines()
+    def backward(
+        self,
+        call: str,
+        arrays: Sequence[torch.Tensor],
+        integers: Sequence[int],
+        numbers: Sequence[float],
+        results: Sequence[torch.Tensor],
+        cotangents: Sequence[torch.Tensor],
+        wanted: Sequence[int],
+    ) -> list[torch.Tensor]:
+        """Return the gradients of the wanted arrays, in their dtypes."""
+        inputs = [_to_array(array) for array in (*arrays, *results, *cotangents)]
+        split = len(arrays), len(arrays) + len(results)
+        given = _derive.arguments(call, inputs[: split[0]], integers, numbers)
+        gradients = self.function.backward(given, inputs[split[0] : split[1]], inputs[split[1] :])
+        paths, found = _derive.paths(call), []
+        for number in wanted:
+            one, like = self.function.gradient_at(gradients, paths[number]), inputs[number]
+            found.append(np.zeros(like.shape, like.dtype) if one is None else cast_result(np.asarray(one), like.dtype))
+        return _to_tensors(found, inputs)
+
+    def _fake_forward(self, call: str, arrays: Any, integers: Any, numbers: Any) -> list[torch.Tensor]:
+        outlines = _Rehearsal(self.function, call, arrays, integers, numbers).outlines()
         device = next((array.device for array in arrays if array.is_meta), arrays[0].device)
         return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in outlines]
 
-    def gradient(
-        call: str, arrays: Any, integers: Any, numbers: Any, results: Any, cotangents: Any, wanted: Any
-    ) -> list[torch.Tensor]:
-        given, inner = [_to_array(array) for array in arrays], [_to_array(array) for array in (*results, *cotangents)]
-        gradients = function.backward(
-            arguments(call, given, integers, numbers), inner[: len(results)], inner[len(results) :]
-        )
-        paths = _derive.paths(call)
-        found = []
-        for number in wanted:
-            one, like = function.gradient_at(gradients, paths[number]), given[number]
-            found.append(np.zeros_like(like, order="C") if one is None else cast_result(np.asarray(one), like.dtype))
-        return _to_tensors(found, [*given, *inner])
+    def _fake_backward(self, call: str, arrays: Any, *others: Any) -> list[torch.Tensor]:
+        return [arrays[number].new_empty(arrays[number].shape) for number in others[-1]]
 
-    def fake_gradient(
-        call: str, arrays: Any, integers: Any, numbers: Any, results: Any, cotangents: Any, wanted: Any
-    ) -> list[torch.Tensor]:
-        return [arrays[number].new_empty(arrays[number].shape) for number in wanted]
-
-    def save(ctx: Any, inputs: Any, output: Any) -> None:
-        call, arrays, integers, numbers = inputs
+    def save(self, ctx: Any, inputs: tuple[Any, ...], output: Sequence[torch.Tensor]) -> None:
+        """Keep what the gradient reads; `inputs` are those of `forward`."""
+        text, arrays, integers, numbers = inputs
         ctx.set_materialize_grads(False)
-        ctx.call, ctx.integers, ctx.numbers, ctx.count = call, integers, numbers, len(arrays)
-        ctx.save_for_backward(*arrays, *(output if function.returns_lse else ()))
-        ctx.like = output[0].shape, output[0].dtype
+        ctx.call, ctx.count = (text, integers, numbers), len(arrays)
+        ctx.save_for_backward(*arrays, *(output if self.function.returns_lse else ()))
 
-    def backward(ctx: Any, grads: Any) -> tuple[Any, ...]:
-        arrays, results = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        gradients: list[Any] = [None] * len(arrays)
-        if any(grad is not None for grad in grads):
-            wanted = [number for number, needed in enumerate(ctx.needs_input_grad[1]) if needed]
-            first, *rest = grads
-            if first is None:
-                first = torch.zeros_like(results[0])
-            cotangents = [first, *(grad for grad in rest if grad is not None)]
-            found = vjp(ctx.call, arrays, ctx.integers, ctx.numbers, results, cotangents, wanted)
-            for number, one in zip(wanted, found, strict=True):
-                gradients[number] = one
-        return None, gradients, None if ctx.integers else [], None if ctx.numbers else []
+    def differentiate(
+        self, gradient: Callable[..., Any], ctx: Any, needed: Sequence[bool], grads: Sequence[torch.Tensor | None]
+    ) -> list[torch.Tensor | None]:
+        """Return the gradients of all arrays, for the cotangents `grads` of the results, by one call of `gradient`."""
+        gradients: list[torch.Tensor | None] = [None] * ctx.count
+        if all(grad is None for grad in grads):
+            return gradients
+        saved = ctx.saved_tensors  # checkpoints allow one access
+        arrays, results = saved[: ctx.count], saved[ctx.count :]
+        first, *rest = grads
+        cotangents = [torch.zeros_like(results[0]) if first is None else first, *(g for g in rest if g is not None)]
+        wanted = [number for number, is_needed in enumerate(needed) if is_needed]
+        text, integers, numbers = ctx.call
+        found = gradient(text, arrays, integers, numbers, results, cotangents, wanted)
+        for number, one in zip(wanted, found, strict=True):
+            gradients[number] = one
+        return gradients
 
-    def refuse_second(ctx: Any, *grads: Any) -> None:
-        raise NotImplementedError(f"{name}: its gradient is differentiated; expected first derivatives only")
+    def refuse(self, what: str, expected: str) -> NoReturn:
+        raise NotImplementedError(f"{self.function.name}: {what}; expected {expected}")
 
-    def refuse_vmap(*args: Any) -> None:
-        raise NotImplementedError(f"{name}: torch.func.vmap has no rule; expected batch axes in its arguments")
+    def refuse_second_derivative(self, *args: Any) -> NoReturn:
+        self.refuse("its gradient is differentiated", "first derivatives only")
 
-    operator = custom_op(
-        f"posenc::{name}", forward, mutates_args=(), device_types="cpu", schema=f"({_CALL}) -> Tensor[]"
+    def refuse_forward_mode(self, *args: Any) -> NoReturn:
+        self.refuse("a tensor has a tangent of forward mode", "reverse mode")
+
+    def refuse_vmap(self, *args: Any) -> NoReturn:
+        self.refuse("torch.func.vmap has no rule for it", "batch axes in its arguments")
+
+    def _differentiate(self, ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
+        _, integers, numbers = ctx.call
+        gradients = self.differentiate(self.gradient, ctx, ctx.needs_input_grad[1], grads)
+        return None, gradients, None if integers else [], None if numbers else []  # torch takes [] as a list of tensors
+
+
+# ---- calls that the dispatcher of torch need not see ----
+
+
+class _Node(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """A call in the graph of autograd. The dispatcher would take longer than a small call."""
+
+    @staticmethod
+    def forward(
+        twin: _Twin, text: str, integers: Sequence[int], numbers: Sequence[float], *arrays: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        return tuple(twin.forward(text, arrays, integers, numbers))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        ctx.twin, text, integers, numbers, *arrays = inputs
+        ctx.twin.save(ctx, (text, arrays, integers, numbers), output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:
+        twin = ctx.twin
+        if any(grad is not None and is_legacy_batchedtensor(grad) for grad in grads):
+            twin.refuse_vmap()
+
+        def differentiable(*call: Any) -> Any:
+            text, arrays, integers, numbers, results, cotangents, wanted = call
+            counts = len(arrays), len(results)
+            return _Gradient.apply(twin, text, integers, numbers, counts, wanted, *arrays, *results, *cotangents)
+
+        gradient = differentiable if torch.is_grad_enabled() else twin.backward
+        if not _is_eager(grads):
+            gradient = twin.gradient
+        return None, None, None, None, *twin.differentiate(gradient, ctx, ctx.needs_input_grad[4:], grads)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> None:
+        ctx.twin.refuse_forward_mode()
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, twin: _Twin, *inputs: Any) -> None:
+        twin.refuse_vmap()
+
+
+class _Gradient(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """The gradients of a `_Node`, for a graph that autograd could differentiate again."""
+
+    @staticmethod
+    def forward(
+        twin: _Twin, text: str, integers: Any, numbers: Any, counts: tuple[int, int], wanted: Any, *tensors: Any
+    ) -> tuple[torch.Tensor, ...]:
+        first, second = counts[0], sum(counts)
+        parts = tensors[first:second], tensors[second:]
+        return tuple(twin.backward(text, tensors[:first], integers, numbers, *parts, wanted))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.twin = inputs[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> None:
+        ctx.twin.refuse_second_derivative()
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> None:
+        ctx.twin.refuse_second_derivative()
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, twin: _Twin, *inputs: Any) -> None:
+        twin.refuse_vmap()
+
+
+_EAGER_TYPES = (torch.Tensor, torch.nn.Parameter, type(None))
+
+
+def _is_eager(tensors: Sequence[Any]) -> bool:
+    """Return whether tensors hold numbers, and no graph or mode records what is done to them."""
+    return (
+        not torch.compiler.is_compiling()
+        and _len_torch_dispatch_stack() == 0
+        and all(type(tensor) in _EAGER_TYPES and (tensor is None or tensor.is_cpu) for tensor in tensors)
     )
-    vjp = custom_op(
-        f"posenc::{name}_vjp", gradient, mutates_args=(), device_types="cpu",
-        schema=f"({_CALL}, Tensor[] results, Tensor[] cotangents, int[] wanted) -> Tensor[]",
-    )  # fmt: skip
-    operator.register_fake(fake)
-    vjp.register_fake(fake_gradient)
-    operator.register_autograd(backward, setup_context=save)
-    vjp.register_autograd(refuse_second)
-    operator.register_vmap(refuse_vmap)
-    vjp.register_vmap(refuse_vmap)
-    return getattr(torch.ops.posenc, name).default  # type: ignore[no-any-return]
+
+
+def _is_followed(tensors: Sequence[torch.Tensor]) -> bool:
+    """Return whether autograd or a transformation of torch.func follows what is done to tensors."""
+    return (
+        (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
+        or peek_interpreter_stack() is not None
+        or forward_ad._current_level >= 0
+    )
 
 
 # ---- the public functions ----
@@ -289,20 +406,19 @@ class Operator(_derive.Operator):
 def _check_tensor(function: _derive.Function, tensor: Any, path: _derive.Path) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{function.name}: {path[0]} has type {type(tensor).__name__}; expected a tensor")
-    if tensor.device.type not in ("cpu", "meta"):
+    if not (tensor.is_cpu or tensor.is_meta):
         raise TypeError(f"{function.name}: {path[0]} has device {tensor.device}; expected a tensor on the CPU")
     if tensor.layout is not torch.strided:
         raise TypeError(f"{function.name}: {path[0]} has layout {tensor.layout}; expected torch.strided")
     if tensor.requires_grad and torch.is_grad_enabled() and not function.has_gradient(path):
-        raise TypeError(
-            f"{function.name}: {path[0]} has a tensor that requires a gradient; expected one that does not, "
-            "because it has no gradient"
-        )
+        expected = "one that does not, because it has no gradient"
+        raise TypeError(f"{function.name}: {path[0]} has a tensor that requires a gradient; expected {expected}")
 
 
 def _make_function(function: _derive.Function) -> Callable[..., Any]:
     """Return the twin of a function that has a gradient."""
-    run = _register(function)
+    twin = _Twin(function)
+    run = getattr(torch.ops.posenc, function.name).default
 
     def wrapper(*args: Any, **options: Any) -> Any:
         arguments = function.bind(args, options)
@@ -310,10 +426,18 @@ def _make_function(function: _derive.Function) -> Callable[..., Any]:
         call = _derive.Call(_is_tensor, _convert)
         for argument, value in arguments.items():
             call.add(argument, (value,) if isinstance(value, Operator) and argument != "self" else value)
-        for array, path in zip(call.arrays, call.paths):  # noqa: B905 - torch.compile knows no strict
+        arrays = call.arrays
+        for array, path in zip(arrays, call.paths):  # noqa: B905 - torch.compile knows no strict
             _check_tensor(function, array, path)
-        arrays = call.arrays or [torch.empty(0)]  # an operator needs a tensor to be found by
-        results = run(call.text, arrays, call.integers, call.numbers)
+        if not _is_eager(arrays):
+            if forward_ad._current_level >= 0:  # the dispatcher would return tangents of 0
+                twin.refuse_forward_mode()
+            # An operator needs a tensor: the dispatcher finds its implementation by it.
+            results = run(call.text, arrays or [torch.empty(0)], call.integers, call.numbers)
+        elif _is_followed(arrays):
+            results = _Node.apply(twin, call.text, call.integers, call.numbers, *arrays)
+        else:
+            results = twin.forward(call.text, arrays, call.integers, call.numbers)
         return tuple(results) if returns_all else results[0]
 
     wrapper.__name__ = wrapper.__qualname__ = function.name
