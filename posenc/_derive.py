@@ -179,7 +179,7 @@ def _matrix_vjp(arguments: dict[str, Any], results: Sequence[Any], cotangents: S
 def _logits_vjp(arguments: dict[str, Any], results: Sequence[Any], cotangents: Sequence[Any]) -> _LogitsGradient:
     options = {a: v for a, v in arguments.items() if a != "self"}
     gradients = arguments["self"].logits_vjp(*cotangents, **options)
-    return _LogitsGradient(gradients, gradients.q, gradients.k)
+    return _LogitsGradient(getattr(gradients, "parts", gradients), gradients.q, gradients.k)
 
 
 def _matrix(self: posenc.PositionBias, **options: Any) -> Any:
@@ -215,7 +215,7 @@ class Operator:
     Attributes
     ----------
     name : str
-        Name of the function.
+        Name of the function, ``"at"`` for positions of its own, or ``"sum"``.
     arguments : dict
         Its arguments by name.
     """
@@ -224,6 +224,54 @@ class Operator:
 
     def __init__(self, name: str, arguments: dict[str, Any]) -> None:
         self.name, self.arguments = name, arguments
+
+    def at(self, *, q_positions: Any = None, k_positions: Any = None) -> Any:
+        """Return `Bias.at`: the operator at positions of its own, which have no gradient."""
+        return type(self)("at", {"self": self, "q_positions": q_positions, "k_positions": k_positions})
+
+    def __add__(self, other: Any) -> Any:
+        if not isinstance(other, Operator | posenc.Bias):
+            return NotImplemented
+        return type(self)("sum", {"parts": (*_parts(self), *_parts(other))})
+
+    def __radd__(self, other: Any) -> Any:
+        if type(other) is int and other == 0:  # sum() starts with 0
+            return self
+        if not isinstance(other, posenc.Bias):
+            return NotImplemented
+        return type(self)("sum", {"parts": (*_parts(other), *_parts(self))})
+
+
+def _parts(operator: Any) -> tuple[Any, ...]:
+    """Return the operators of a sum; of another operator, itself."""
+    if isinstance(operator, Operator):
+        return operator.arguments["parts"] if operator.name == "sum" else (operator,)
+    return getattr(operator, "parts", (operator,))
+
+
+def _at(self: Any, **positions: Any) -> Any:
+    return self.at(**positions)
+
+
+def _sum(parts: tuple[Any, ...]) -> Any:
+    return sum(parts[1:], parts[0])
+
+
+def make(name: str, arguments: dict[str, Any]) -> Any:
+    """Return the `Bias` that an `Operator` describes, from plain arguments, or a NamedTuple of posenc."""
+    return _maker(name)(**arguments)
+
+
+def _maker(name: str) -> Callable[..., Any]:
+    methods: dict[str, Callable[..., Any]] = {"at": _at, "sum": _sum}
+    return methods[name] if name in methods else getattr(posenc, name)
+
+
+def _path_of_argument(name: str, path: Path, argument: str) -> Path:
+    """Return the path of an argument of an operator at `path`, which is also that of its gradient."""
+    if argument in ("self", "parts"):
+        return path
+    return (*path, argument, 0) if name == "at" else (*path, argument)
 
 
 class Maker:
@@ -290,7 +338,10 @@ class Call:
             self.numbers.append(value)
             return "number"
         if isinstance(value, Operator):
-            inner = [f"{name}={self._describe(one, (*path, name))}" for name, one in value.arguments.items()]
+            inner = [
+                f"{name}={self._describe(one, _path_of_argument(value.name, path, name))}"
+                for name, one in value.arguments.items()
+            ]
             return f"{value.name}({', '.join(inner)})"
         if isinstance(value, posenc.Bias):
             given = {**value.arrays._asdict(), **value.options}
@@ -322,6 +373,7 @@ class _Placeholder(NamedTuple):
 class _Made(NamedTuple):
     """A call of a function of posenc inside the arguments."""
 
+    name: str
     function: Callable[..., Any]
     arguments: dict[str, Any]
 
@@ -344,7 +396,8 @@ def _paths_of(value: Any, path: Path) -> Iterator[Path]:
     elif kind is _Made:
         is_tuple = issubclass(value.function, tuple) if isinstance(value.function, type) else False
         for number, (name, one) in enumerate(value.arguments.items()):
-            yield from _paths_of(one, _path_of_field(path, number) if is_tuple else (*path, name))
+            inside = _path_of_field(path, number) if is_tuple else _path_of_argument(value.name, path, name)
+            yield from _paths_of(one, inside)
     elif kind is tuple or kind is list:
         for number, one in enumerate(value):
             yield from _paths_of(one, (*path, number))
@@ -382,7 +435,7 @@ def _parse_value(node: ast.expr, counters: dict[str, Iterator[int]]) -> Any:
         return _Placeholder(_PLACEHOLDERS.index(node.id), next(counters[node.id]))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         inner = {str(keyword.arg): _parse_value(keyword.value, counters) for keyword in node.keywords}
-        return _Made(getattr(posenc, node.func.id), inner)
+        return _Made(node.func.id, _maker(node.func.id), inner)
     if isinstance(node, ast.Tuple | ast.List):
         items = [_parse_value(one, counters) for one in node.elts]
         return tuple(items) if isinstance(node, ast.Tuple) else items

@@ -55,10 +55,9 @@ class Operator(_derive.Operator):
 
     def __init__(self, name: str, arguments: dict[str, Any]) -> None:
         super().__init__(name, arguments)
-        plain = {a: one.bias if isinstance(one, Operator) else getval(one) for a, one in arguments.items()}
-        self.bias = _derive.OPERATORS[name](**plain)
+        self.bias = _derive.make(name, {argument: _untraced(one) for argument, one in arguments.items()})
         for argument, one in arguments.items():
-            if isbox(one) and argument not in self.bias.arrays._fields:
+            if isbox(one) and argument not in getattr(self.bias.arrays, "_fields", ()):
                 _derive.fail_without_gradient(name, (argument,))
 
     def __repr__(self) -> str:
@@ -71,6 +70,12 @@ class Operator(_derive.Operator):
     def logits(self, *args: Any, **options: Any) -> Any:
         """Return `ContentBias.logits`, traced; q and k may be traced too."""
         return _logits(self, *args, **options)
+
+
+def _untraced(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_untraced, value))
+    return value.bias if isinstance(value, Operator) else getval(value)
 
 
 def _is_array(value: Any) -> bool:
