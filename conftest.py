@@ -5,6 +5,8 @@ from importlib.util import find_spec
 collect_ignore = [] if find_spec("autograd") else ["posenc/autograd.py", "posenc/demos/study"]
 if not (find_spec("torch") and find_spec("ml_dtypes")):
     collect_ignore.append("posenc/torch.py")
+if not find_spec("jax"):
+    collect_ignore.append("posenc/jax.py")
 
 
 def pytest_addoption(parser):

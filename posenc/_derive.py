@@ -1,7 +1,7 @@
 """Functions of posenc with their gradients in one form, for the modules that carry them to other libraries.
 
-`posenc.autograd` and `posenc.torch` are derived from here, and nothing is registered by hand. A call is flattened to
-arrays, integers, numbers and a text that says what they are arguments of:
+`posenc.autograd`, `posenc.torch` and `posenc.jax` are derived from here, and nothing is registered by hand. A call is
+flattened to arrays, integers, numbers and a text that says what they are arguments of:
 
 >>> call = Call()
 >>> call.add("positions", 3)
