@@ -33,11 +33,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import posenc
 from posenc import _core, _derive
 from posenc._core_api.arguments import Array, cast_result
-
-if TYPE_CHECKING:
-    import posenc
 
 try:
     import jax  # type: ignore[import-not-found, unused-ignore]
@@ -143,11 +141,19 @@ def _as_jax_keeps(result: Any) -> Array:
 # ---- rules of JAX ----
 
 
-def _run_now(task: _Forward | _Backward, *operands: Any) -> tuple[jax.Array, ...]:
+def _is_traced(operands: Sequence[Any]) -> bool:
+    return any(isinstance(one, jax.core.Tracer) for one in operands)
+
+
+def _run(task: _Forward | _Backward, *operands: Any) -> Any:
     """Return the results of a task: at once, or by a callback if JAX traces an operand."""
-    if any(isinstance(one, jax.core.Tracer) for one in operands):
-        return tuple(jax.pure_callback(task, task.shapes(operands), *operands, vmap_method="sequential"))
+    if _is_traced(operands):
+        return _run_traced(task, *operands)
     return tuple(jnp.array(one, copy=not one.flags.owndata) for one in task(*operands))
+
+
+def _call_back(task: _Forward | _Backward, *operands: Any) -> Any:
+    return tuple(jax.pure_callback(task, task.shapes(operands), *operands, vmap_method="sequential"))
 
 
 def _refuse(task: _Forward | _Backward, primals: Any, tangents: Any) -> Any:
@@ -188,10 +194,10 @@ def _backward(call: _Call, saved: Any, cotangents: Any) -> tuple[Any, ...]:
     return tuple(gradients)
 
 
-_run = jax.custom_jvp(_run_now, nondiff_argnums=(0,))
-_run.defjvp(_refuse)
-_apply = jax.custom_vjp(_forward, nondiff_argnums=(0,))
-_apply.defvjp(_forward_and_save, _backward, symbolic_zeros=True)
+_run_traced = jax.custom_jvp(_call_back, nondiff_argnums=(0,))
+_run_traced.defjvp(_refuse)
+_apply_traced = jax.custom_vjp(_forward, nondiff_argnums=(0,))
+_apply_traced.defvjp(_forward_and_save, _backward, symbolic_zeros=True)
 jax.tree_util.register_static(_Numbers)
 
 
@@ -205,9 +211,11 @@ def _twin(function: _derive.Function) -> Callable[..., Any]:
         arguments = function.bind(args, options)
         returns_all = function.returns_lse and arguments.pop("return_lse", False)
         call = _Call(function, arguments)
-        if any(isinstance(one, jax.core.Tracer) for one in call.operands):
+        if _is_traced(call.operands):
             call.keep_constants()
-        results = _apply(call, *call.operands)
+            results = _apply_traced(call, *call.operands)
+        else:  # a call of a custom_vjp takes a millisecond
+            results = _forward(call, *call.operands)
         return results if returns_all else results[0]
 
     twin.__name__ = twin.__qualname__ = function.name
@@ -230,21 +238,14 @@ class Operator(_derive.Operator):
         The arguments of that function by name.
     """
 
-    __slots__ = ("_leaves",)
+    __slots__ = ()
 
-    def __init__(self, name: str, arguments: dict[str, Any], leaves: tuple[str, ...] | None = None) -> None:
-        super().__init__(name, arguments)
-        kinds = jax.Array, np.ndarray, Operator
-        self._leaves = tuple(a for a, one in arguments.items() if isinstance(one, kinds)) if leaves is None else leaves
-
-    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        options = tuple((name, one) for name, one in self.arguments.items() if name not in self._leaves)
-        return tuple(self.arguments[name] for name in self._leaves), (self.name, self._leaves, options)
-
-    @classmethod
-    def tree_unflatten(cls, structure: Any, leaves: Sequence[Any]) -> Operator:
-        name, names, options = structure
-        return cls(name, {**dict(zip(names, leaves, strict=True)), **dict(options)}, names)
+    def __init__(self, name: str, arguments: dict[str, Any]) -> None:
+        super().__init__(name, {argument: _as_leaf_or_option(one, (argument,)) for argument, one in arguments.items()})
+        checked = self._make(lambda one: _dummy(one) if isinstance(one, jax.core.Tracer) else np.asarray(one))
+        for argument, one in self.arguments.items():
+            if isinstance(one, jax.core.Tracer) and argument not in (*checked.arrays._fields, *_POSITIONS):
+                raise TypeError(f"{name}: {argument} is traced; expected a plain value, because it has no gradient")
 
     def __repr__(self) -> str:
         described = (f"{name} {getattr(one, 'shape', one)}" for name, one in self.arguments.items())
@@ -253,17 +254,20 @@ class Operator(_derive.Operator):
     @property
     def bias(self) -> posenc.Bias:
         """The operator with its arrays as NumPy arrays, for functions of posenc itself."""
-        return self._make(np.asarray)
-
-    def _make(self, convert: Callable[[Any], Any]) -> posenc.Bias:
-        """Return the operator with its JAX arrays converted."""
-        plain = {}
-        for name, one in self.arguments.items():
-            if isinstance(one, Operator):
-                one = one._make(convert)
-            plain[name] = convert(one) if isinstance(one, jax.Array) else one
-        made: posenc.Bias = _derive.OPERATORS[self.name](**plain)
+        made: posenc.Bias = self._make(np.asarray)
         return made
+
+    def _make(self, convert: Callable[[Any], Any]) -> Any:
+        """Return the `Bias` with its JAX arrays converted."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, Operator):
+                return value._make(convert)
+            if isinstance(value, tuple):
+                return tuple(map(plain, value))
+            return convert(value) if isinstance(value, jax.Array) else value
+
+        return _derive.make(self.name, {argument: plain(one) for argument, one in self.arguments.items()})
 
     def matrix(self, *args: Any, **options: Any) -> Any:
         """Return `PositionBias.matrix` as a JAX array; float32 without ``dtype``."""
@@ -274,7 +278,49 @@ class Operator(_derive.Operator):
         return _logits(self, *args, **options)
 
 
-jax.tree_util.register_pytree_node_class(Operator)
+_POSITIONS = ("q_positions", "k_positions")
+"""Arguments of `Operator.at`, which may be traced but have no gradient."""
+
+
+def _as_leaf_or_option(value: Any, path: _derive.Path) -> Any:
+    """Return an argument of an operator as an array, or as something hashable."""
+    value = _convert(value, path)
+    if not isinstance(value, list | tuple) or all(isinstance(one, str | Operator | posenc.Bias) for one in value):
+        return tuple(value) if isinstance(value, list) else value
+    return np.asarray(value)
+
+
+_LEAF = object()
+"""Stands for a leaf in the structure of an operator."""
+
+
+def _flatten(operator: Operator) -> tuple[list[Any], Any]:
+    """Return the arrays and operators in the arguments of an operator, and its structure."""
+    leaves, structure = [], []
+    for name, value in operator.arguments.items():
+        several = isinstance(value, tuple)
+        kept = []
+        for one in value if several else (value,):
+            is_leaf = isinstance(one, jax.Array | np.ndarray | Operator)
+            kept.append(_LEAF if is_leaf else one)
+            leaves += [one] if is_leaf else []
+        structure.append((name, several, tuple(kept)))
+    return leaves, (operator.name, tuple(structure))
+
+
+def _unflatten(structure: Any, leaves: Sequence[Any]) -> Operator:
+    """Return an operator whose leaves may be anything; JAX puts objects of its own there."""
+    name, arguments = structure
+    given = iter(leaves)
+    operator = Operator.__new__(Operator)
+    operator.name, operator.arguments = name, {}
+    for argument, several, kept in arguments:
+        values = tuple(next(given) if one is _LEAF else one for one in kept)
+        operator.arguments[argument] = values if several else values[0]
+    return operator
+
+
+jax.tree_util.register_pytree_node(Operator, _flatten, _unflatten)
 
 
 def _operator(name: str) -> Callable[..., Operator]:
@@ -282,27 +328,13 @@ def _operator(name: str) -> Callable[..., Operator]:
     maker = _derive.Maker(name)
 
     def function(*args: Any, **options: Any) -> Operator:
-        arguments = {a: _as_leaf_or_option(one, (a,)) for a, one in maker.bind(args, options).items()}
-        operator = Operator(name, arguments)
-        checked = operator._make(lambda one: _dummy(one) if isinstance(one, jax.core.Tracer) else np.asarray(one))
-        for argument, one in arguments.items():
-            if isinstance(one, jax.core.Tracer) and argument not in checked.arrays._fields:
-                raise TypeError(f"{name}: {argument} is traced; expected a plain value, because it has no gradient")
-        return operator
+        return Operator(name, maker.bind(args, options))
 
     signature = inspect.signature(_derive.OPERATORS[name])
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`posenc.{name}` for JAX arrays; returns an `Operator`."
     function.__signature__ = signature.replace(return_annotation=Operator)  # type: ignore[attr-defined]
     return function
-
-
-def _as_leaf_or_option(value: Any, path: _derive.Path) -> Any:
-    """Return an argument of an operator as an array, or as something hashable."""
-    value = _convert(value, path)
-    if isinstance(value, list | tuple) and not all(isinstance(one, str) for one in value):
-        return np.asarray(value)
-    return tuple(value) if isinstance(value, list) else value
 
 
 _matrix, _logits = _twin(_derive.MATRIX), _twin(_derive.LOGITS)

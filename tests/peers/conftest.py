@@ -1,5 +1,10 @@
-"""Exclude helpers from the search for doctests if the peers that they import are not installed."""
+"""Exclude helpers from the search for doctests if the peers that they import are not installed. Let tests fork after
+JAX has started its threads."""
 
 from importlib.util import find_spec
 
 collect_ignore = [] if find_spec("torch") and find_spec("transformers") else ["rotations.py"]
+
+
+def pytest_configure(config):
+    config.addinivalue_line("filterwarnings", r"ignore:os.fork\(\) was called:RuntimeWarning")
