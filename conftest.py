@@ -7,6 +7,8 @@ if not (find_spec("torch") and find_spec("ml_dtypes")):
     collect_ignore.append("posenc/torch.py")
 if not find_spec("jax"):
     collect_ignore.append("posenc/jax.py")
+if not (find_spec("torch") and find_spec("ml_dtypes") and find_spec("transformers")):
+    collect_ignore.append("posenc/transformers")
 
 
 def pytest_addoption(parser):

@@ -1,0 +1,62 @@
+"""Attention of posenc for the models of Hugging Face transformers, as one more attention implementation.
+
+>>> import posenc.transformers
+>>> from transformers import LlamaConfig, LlamaForCausalLM
+>>> posenc.transformers.register()
+>>> config = LlamaConfig(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+>>> model = LlamaForCausalLM._from_config(config, attn_implementation="posenc")
+>>> model.config._attn_implementation
+'posenc'
+
+The page "transformers" of the manual lists the models, and says what is refused.
+"""
+
+from __future__ import annotations
+
+try:
+    from transformers.masking_utils import AttentionMaskInterface
+    from transformers.modeling_utils import AttentionInterface
+
+    import posenc.torch  # noqa: F401 - its error names what is missing
+except ImportError as error:
+    raise ImportError(
+        'posenc.transformers needs transformers, torch and ml_dtypes: pip install "posenc[transformers]"'
+    ) from error
+
+from ._attention import attention_forward
+from ._masks import make_mask
+from ._modules import change
+
+__all__ = ["register"]
+
+
+def register(name: str = "posenc") -> None:
+    """Make posenc an attention implementation of transformers.
+
+    Then ``attn_implementation=name`` runs a model's attention with `posenc.torch.attention`: forward and backward,
+    training, prefill and decoding with any cache.
+
+    Parameters
+    ----------
+    name : str
+        Name of the implementation.
+
+    Notes
+    -----
+    Masks are handed over as structure: causal, window, segments, padding. No array of queries x keys is made for them,
+    nor for the biases of T5 and of models of its kind. A mask with 4 axes, or one of the user's own functions, is used
+    as it is. The attention modules of BLOOM and Falcon, which do not use transformers' interface, are replaced.
+    Arguments that posenc does not know are a TypeError; dropout of attention weights, ``output_attentions`` and models
+    that compute attention themselves are a NotImplementedError. Nothing falls back to another implementation.
+
+    Examples
+    --------
+    >>> import posenc.transformers
+    >>> from transformers import T5Config, T5ForConditionalGeneration
+    >>> posenc.transformers.register()
+    >>> config = T5Config(d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4, vocab_size=99)
+    >>> model = T5ForConditionalGeneration._from_config(config, attn_implementation="posenc")
+    """
+    AttentionInterface.register(name, attention_forward)
+    AttentionMaskInterface.register(name, make_mask)
+    change(name)

@@ -1,0 +1,131 @@
+"""The attention function that models of transformers call."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+
+from posenc import torch as pt
+
+from ._lazy import LazyTensor, RelativeBias, StructuredMask
+
+_UNUSED = frozenset(
+    (
+        "cache_position", "deterministic", "max_length_k", "max_length_q", "num_items_in_batch",
+        "output_hidden_states", "output_router_logits", "position_ids", "return_dict", "seq_idx", "use_cache",
+    )
+)  # fmt: skip
+"""Arguments that models pass through and that their eager attention does not read either."""
+
+
+def fail(module: torch.nn.Module, argument: str, what: str, error: type[Exception] = NotImplementedError) -> NoReturn:
+    raise error(f"posenc.transformers: {argument} of {type(module).__name__} {what}")
+
+
+def attention_forward(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
+    position_bias: torch.Tensor | None = None,
+    indices: torch.Tensor | None = None,
+    block_indices: torch.Tensor | None = None,
+    output_attentions: bool | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
+    cu_seq_lens_k: torch.Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Return attention (batch, queries, heads, channels) and no weights, as transformers' attention interface asks.
+
+    `sliding_window` is not read: the mask has it. Arguments that have no meaning here are an error.
+    """
+    unknown = [name for name, given in kwargs.items() if given is not None and name not in _UNUSED]
+    if unknown:
+        fail(module, unknown[0], "is unknown; expected arguments of transformers 5.23's text models", TypeError)
+    if dropout:
+        fail(module, "dropout", f"is {dropout}; expected 0, so set the config's attention dropout to 0")
+    if output_attentions:
+        fail(module, "output_attentions", 'is True; expected False, because only "eager" has the weights')
+
+    n, m = query.shape[2], key.shape[2]
+    if block_indices is not None:
+        attention_mask = _block_mask(module, query, m, attention_mask, block_indices, kwargs.get("position_ids"))
+    options: dict[str, Any] = {"scale": scaling, "softcap": softcap}
+    biases = []
+    shift = None  # position of query 0 - position of key 0
+    if isinstance(attention_mask, StructuredMask) and attention_mask.is_intact:
+        structure = attention_mask.structure
+        shift = structure.shift
+        options |= structure.options()
+    elif attention_mask is not None:
+        options["keep"], added = _split_mask(attention_mask)
+        if added is not None:
+            biases.append(pt.dense(added))
+    elif n > 1 and (getattr(module, "is_causal", False) if is_causal is None else is_causal):
+        shift, options["causal"] = 0, True
+    if (cu_seq_lens_q is not None or cu_seq_lens_k is not None) and "q_segments" not in options:
+        fail(module, "cu_seq_lens_q", "is not None; expected None, or position_ids that start anew in each sequence")
+    if indices is not None:
+        selected = torch.zeros(query.shape[0], 1, n, m, dtype=torch.bool)
+        selected.scatter_(-1, indices[:, None].long(), True)
+        options["keep"] = selected if options.get("keep") is None else selected & options["keep"]
+
+    if isinstance(position_bias, RelativeBias) and position_bias.is_intact and shift in (None, position_bias.shift):
+        shift = position_bias.shift
+        biases.append(pt.t5(position_bias.table, **position_bias.options))
+    elif position_bias is not None and position_bias.shape[-1] == m:
+        biases.append(pt.dense(position_bias.dense() if isinstance(position_bias, LazyTensor) else position_bias))
+    elif position_bias is not None and position_bias.shape[-1] != 1:  # one number for all keys changes nothing
+        fail(module, "position_bias", f"has shape {tuple(position_bias.shape)}; expected {m} keys", ValueError)
+    if shift is not None:
+        options |= _positions(shift, n, m)
+    if s_aux is not None:
+        options["sink"] = s_aux
+    if sinks is None:
+        out = pt.attention(query, key, value, bias=biases, **options)
+    else:  # (batch, heads, queries, 1): a logit without a value for each query
+        out, lse = pt.attention(query, key, value, bias=biases, return_lse=True, **options)
+        out = out * torch.sigmoid(lse[..., None] - sinks).to(out.dtype)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _positions(shift: int, n: int, m: int) -> dict[str, Any]:
+    """Return the options that say where the queries are."""
+    if shift + n == m:
+        return {"align": "end"}
+    if shift == 0:
+        return {"align": "start"}
+    return {"q_positions": torch.arange(shift, shift + n), "k_positions": torch.arange(m)}
+
+
+def _split_mask(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return `keep` and the dense bias of a mask with 4 axes, which is boolean or added to the logits."""
+    if isinstance(mask, LazyTensor):
+        mask = mask.dense()
+    if mask.dtype == torch.bool:
+        return mask, None
+    keep = mask > torch.finfo(mask.dtype).min / 2
+    added = torch.where(keep, mask, 0)
+    return keep, added if mask.requires_grad or added.any() else None
+
+
+def _block_mask(
+    module: Any, query: torch.Tensor, m: int, mask: Any, block_indices: torch.Tensor, positions: torch.Tensor | None
+) -> torch.Tensor:
+    """Return the mask of MiniMax M3's blocks of keys, as the model makes it for eager attention."""
+    batch, _, n, _ = query.shape
+    if positions is None:
+        positions = torch.arange(m - n, m)
+    positions = (positions if positions.ndim > 1 else positions[None]).expand(batch, -1)
+    made: torch.Tensor = module.indexer.build_block_mask(block_indices, mask, m, query.dtype, query.device, positions)
+    return made

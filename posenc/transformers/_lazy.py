@@ -1,0 +1,131 @@
+"""Tensors that carry their structure through a model and are computed only if the model needs their numbers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._pytree import tree_map_only
+from transformers import masking_utils
+
+
+class LazyTensor(torch.Tensor):  # type: ignore[misc, unused-ignore]
+    """A tensor that is computed only if an operation needs its numbers; shape, dtype and device are known before.
+
+    A model that passes it on passes its structure on; a model that computes with it gets the numbers.
+    """
+
+    _METADATA = frozenset(
+        getattr(torch.Tensor, name).__get__
+        for name in ("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_sparse")
+    ) | {torch.Tensor.dim, torch.Tensor.size, torch.Tensor.is_floating_point}
+
+    _made_from: tuple[Any, ...]
+    """Arguments of the constructor."""
+
+    is_intact = True
+    """False after an operation in place: the numbers are no longer those that the structure describes."""
+
+    def dense(self) -> torch.Tensor:
+        """Return the tensor itself; the same object each time."""
+        if "_dense" not in self.__dict__:
+            self._dense = self._compute()
+        return self._dense
+
+    def _compute(self) -> torch.Tensor:
+        raise NotImplementedError
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function in cls._METADATA:
+            with torch._C.DisableTorchFunctionSubclass():
+                return function(*args, **kwargs)
+        # A checkpoint detaches its inputs. The copy keeps the structure, whose parameters have gradients of their own.
+        if function is torch.Tensor.detach and args[0].is_intact:
+            return type(args[0])(*args[0]._made_from)
+        if function is torch.Tensor.requires_grad.__set__:
+            return None
+        name = getattr(function, "__name__", "")
+        in_place = name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.startswith("_"))
+        if in_place and isinstance(args[0], LazyTensor):
+            args[0].is_intact = False
+        args, kwargs = tree_map_only(LazyTensor, LazyTensor.dense, (args, kwargs))
+        return function(*args, **kwargs)
+
+    __torch_dispatch__ = __torch_function__  # for calls that do not come from Python
+
+
+class Structure(NamedTuple):
+    """Which keys a query sees, without an array of queries x keys."""
+
+    q_offset: int
+    """Index of the first query."""
+    k_offset: int
+    """Index of the first key."""
+    window: tuple[int | None, int | None]
+    """Numbers of visible keys to the left and to the right of a query, by index; None is no limit."""
+    q_segments: torch.Tensor | None
+    """(batch or 1, queries): a query sees keys of its own segment only."""
+    k_segments: torch.Tensor | None
+    """(batch or 1, keys)."""
+    padding: torch.Tensor | None
+    """(batch, keys), True = not padding."""
+
+    @property
+    def shift(self) -> int | None:
+        """Position of query 0 - position of key 0; None if nothing depends on it."""
+        return None if self.window == (None, None) else self.q_offset - self.k_offset
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of `posenc.attention`, without positions."""
+        options: dict[str, Any] = {}
+        if self.window != (None, None):
+            options["window"] = self.window
+        if self.q_segments is not None:
+            options["q_segments"], options["k_segments"] = self.q_segments, self.k_segments
+        if self.padding is not None:
+            options["keep"] = self.padding[:, None, None, :]
+        return options
+
+
+class StructuredMask(LazyTensor):
+    """A mask of shape (batch, 1, queries, keys), as eager attention adds it, and its `Structure`."""
+
+    @staticmethod
+    def __new__(cls, structure: Structure, arguments: dict[str, Any]) -> Any:
+        shape = (arguments["batch_size"], 1, arguments["q_length"], arguments["kv_length"])
+        dtype, device = arguments["dtype"], arguments["device"]
+        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
+
+    def __init__(self, structure: Structure, arguments: dict[str, Any]) -> None:
+        self.structure, self._arguments = structure, arguments
+        self._made_from = (structure, arguments)
+
+    def _compute(self) -> torch.Tensor:
+        mask = masking_utils.eager_mask(**self._arguments)
+        assert mask is not None  # it is None only where `make_mask` returns None
+        return mask
+
+
+class RelativeBias(LazyTensor):
+    """T5's relative bias of shape (1, heads, queries, keys), and the table that it is looked up in."""
+
+    @staticmethod
+    def __new__(cls, module: Any, compute: Any, n: int, m: int, past: int) -> Any:
+        table = module.relative_attention_bias.weight
+        shape = (1, table.shape[1], n, m)
+        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=table.dtype, device=table.device)
+
+    def __init__(self, module: Any, compute: Any, n: int, m: int, past: int) -> None:
+        self._made_from = (module, compute, n, m, past)
+        self._module, self._compute_bias, self._lengths = module, compute, (n, m)
+        self.table, self.shift = module.relative_attention_bias.weight, past
+        is_bidirectional = not getattr(module, "is_decoder", True)  # Pix2Struct's text model is a decoder
+        self.options = {"bidirectional": is_bidirectional, "max_distance": module.relative_attention_max_distance}
+
+    def _compute(self) -> torch.Tensor:
+        bias: torch.Tensor = self._compute_bias(self._module, *self._lengths, past_seen_tokens=self.shift)
+        return bias

@@ -1,0 +1,122 @@
+"""The mask function of transformers: masks as structure, without an array of queries x keys where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import getclosurevars
+from typing import Any, NamedTuple
+
+import torch
+from transformers import masking_utils
+from transformers.utils.import_utils import is_tracing
+
+from ._lazy import Structure, StructuredMask
+
+Mask = Callable[..., Any]
+"""A mask function of transformers: of the indices of batch row, head, query and key."""
+
+
+class _Rule(NamedTuple):
+    """The part of a `Structure` that a mask function determines; segments as pairs of queries and keys."""
+
+    left: int | None = None
+    right: int | None = None
+    segments: tuple[tuple[torch.Tensor, torch.Tensor], ...] = ()
+
+    def __and__(self, other: _Rule) -> _Rule:
+        return _Rule(_smaller(self.left, other.left), _smaller(self.right, other.right), self.segments + other.segments)
+
+
+def _smaller(a: int | None, b: int | None) -> int | None:
+    return a if b is None else b if a is None else min(a, b)
+
+
+def _read_rule(function: Mask, q: torch.Tensor, k: torch.Tensor) -> _Rule | None:
+    """Return the rule of a mask function for queries and keys at the indices q and k (batch or 1, length).
+
+    None if it is not one of those of transformers that have a structure.
+    """
+    if getattr(function, "__module__", None) != masking_utils.__name__:
+        return None
+    if function is masking_utils.causal_mask_function:
+        return _Rule(right=0)
+    if function is masking_utils.bidirectional_mask_function:
+        return _Rule()
+    inner = getclosurevars(function).nonlocals
+    match function.__qualname__.partition(".<locals>")[0]:
+        case "and_masks":
+            rules = [_read_rule(mask, q, k) for mask in inner["mask_functions"]]
+            rule = _Rule()
+            for one in rules:
+                if one is None:
+                    return None
+                rule &= one
+            return rule
+        case "sliding_window_overlay":
+            return _Rule(left=inner["sliding_window"] - 1)
+        case "sliding_window_bidirectional_overlay":
+            return _Rule(inner["sliding_window"], inner["sliding_window"])
+        case "chunked_overlay":
+            size, start = inner["chunk_size"], inner["left_padding"][:, None]
+            return _Rule(segments=(((q - start) // size, (k - start) // size),))
+        case "packed_sequence_mask_function":
+            packed = inner["packed_sequence_mask"]
+            return _Rule(segments=((packed, packed),))
+        case "remap_positions_for_packed_sequence":
+            # Within one packed sequence positions differ as indices do, so a window is the same in both.
+            positions = inner["position_ids"]
+            return _read_rule(inner["mask_function"], positions, positions)
+    return None
+
+
+def _merge_segments(pairs: tuple[tuple[torch.Tensor, torch.Tensor], ...]) -> tuple[Any, Any]:
+    """Return segments that are equal where those of all pairs are."""
+    if not pairs:
+        return None, None
+    q, k = pairs[0]
+    for next_q, next_k in pairs[1:]:
+        low = torch.minimum(next_q.min(), next_k.min())
+        count = torch.maximum(next_q.max(), next_k.max()) - low + 1
+        q, k = q * count + (next_q - low), k * count + (next_k - low)
+    return q, k
+
+
+def make_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | torch.Tensor = 0,
+    kv_offset: int = 0,
+    mask_function: Mask = masking_utils.causal_mask_function,
+    attention_mask: torch.Tensor | None = None,
+    allow_is_bidirectional_skip: bool = False,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    **kwargs: Any,
+) -> torch.Tensor | None:
+    """Return the mask of a call of transformers' mask interface, structured if `mask_function` has a structure."""
+    arguments = {
+        "batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "q_offset": q_offset,
+        "kv_offset": kv_offset, "mask_function": mask_function, "attention_mask": attention_mask,
+        "allow_is_bidirectional_skip": allow_is_bidirectional_skip, "dtype": dtype, "device": device, **kwargs,
+    }  # fmt: skip
+    if attention_mask is not None and is_tracing(attention_mask):
+        return masking_utils.eager_mask(**arguments)
+    # static caches count in a tensor, which they change in place after this call
+    first = arguments["q_offset"] = int(q_offset)
+    q = torch.arange(first, first + q_length)[None]
+    k = torch.arange(kv_offset, kv_offset + kv_length)[None]
+    rule = _read_rule(mask_function, q, k)
+    if rule is None:
+        return masking_utils.eager_mask(**arguments)
+    padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
+    if padding is not None:
+        padding = padding[:, kv_offset : kv_offset + kv_length]
+        padding = None if padding.all() else padding
+    is_limited = rule.left is not None and rule.left < max(first + q_length - 1 - kv_offset, 0)
+    is_limited |= rule.right is not None and rule.right < max(kv_offset + kv_length - 1 - first, 0)
+    if allow_is_bidirectional_skip and padding is None and not is_limited and not rule.segments:
+        return None
+    q_segments, k_segments = _merge_segments(rule.segments)
+    structure = Structure(first, kv_offset, (rule.left, rule.right), q_segments, k_segments, padding)
+    return StructuredMask(structure, arguments)

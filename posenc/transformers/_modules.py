@@ -1,0 +1,170 @@
+"""Modules of transformers that posenc changes: T5's biases, and attention that never reaches the interface."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch.nn.functional import dropout
+from transformers.modeling_utils import PreTrainedModel
+
+from ._attention import attention_forward, fail
+from ._lazy import RelativeBias
+
+NAMES: set[str] = set()
+"""Names under which posenc is registered."""
+
+T5_KIND = {
+    "longt5": "LongT5Attention",
+    "mt5": "MT5Attention",
+    "pix2struct": "Pix2StructTextAttention",
+    "pop2piano": "Pop2PianoAttention",
+    "switch_transformers": "SwitchTransformersAttention",
+    "t5": "T5Attention",
+    "udop": "UdopAttention",
+    "umt5": "UMT5Attention",
+}
+"""Attention modules with T5's method `compute_bias`, by model type."""
+
+REPLACED = ("bloom", "falcon")
+"""Model types whose attention modules do not use the interface and are replaced."""
+
+
+def is_ours(module: Any) -> bool:
+    """Return whether the attention implementation of a module's config is posenc's."""
+    return getattr(getattr(module, "config", None), "_attn_implementation", None) in NAMES
+
+
+def change(name: str) -> None:
+    """Change transformers' modules, once, so that they ask for the implementation at each call."""
+    _model("falcon").FALCON_ATTENTION_CLASSES[name] = _model("falcon").FalconAttention
+    if not NAMES:
+        for model_type, cls in T5_KIND.items():
+            _describe_bias(getattr(_model(model_type), cls))
+        _replace(_model("bloom").BloomAttention, _bloom_forward)
+        _replace(_model("falcon").FalconAttention, _falcon_forward)
+        _model("bloom").BloomPreTrainedModel._can_set_attn_implementation_cached_value = True
+        _model("falcon").FalconPreTrainedModel._can_set_attn_implementation_cached_value = True
+        _refuse_other_models()
+    NAMES.add(name)
+
+
+def _model(model_type: str) -> Any:
+    return importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
+
+
+def _refuse_other_models() -> None:
+    """Let models that would ignore the choice of posenc raise; transformers accepts any registered name for them."""
+
+    def check(model: Any, name: Any) -> None:
+        if isinstance(name, str) and name in NAMES and not model._can_set_attn_implementation():
+            raise NotImplementedError(
+                f"posenc.transformers: {type(model).__name__} computes attention itself; expected a model that uses "
+                "transformers' attention interface"
+            )
+
+    for method in ("get_correct_attn_implementation", "set_attn_implementation"):
+        setattr(PreTrainedModel, method, _checked(getattr(PreTrainedModel, method), check))
+
+
+def _checked(method: Callable[..., Any], check: Callable[[Any, Any], None]) -> Callable[..., Any]:
+    """Return a method that checks its first argument before."""
+
+    @wraps(method)
+    def checked(self: Any, first: Any, *args: Any, **kwargs: Any) -> Any:
+        check(self, first)
+        return method(self, first, *args, **kwargs)
+
+    return checked
+
+
+# ---- T5 ----
+
+
+def _describe_bias(cls: Any) -> None:
+    """Let the modules of a class describe their relative bias instead of computing it."""
+    dense = cls.compute_bias
+
+    @wraps(dense)
+    def compute_bias(
+        self: Any, query_length: int, key_length: int, device: Any = None, past_seen_tokens: Any = 0
+    ) -> torch.Tensor:
+        if is_ours(self):
+            return RelativeBias(self, dense, query_length, key_length, int(past_seen_tokens))
+        bias: torch.Tensor = dense(self, query_length, key_length, device, past_seen_tokens)
+        return bias
+
+    cls.compute_bias = compute_bias
+
+
+# ---- modules that compute attention themselves ----
+
+
+def _replace(cls: Any, ours: Callable[..., Any]) -> None:
+    """Let the modules of a class call `ours` where the implementation is posenc's."""
+    make, theirs = cls.__init__, cls.forward
+
+    @wraps(make)
+    def __init__(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, config, *args, **kwargs)
+        self.config = config
+
+    @wraps(theirs)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return ours(self, *args, **kwargs) if is_ours(self) else theirs(self, *args, **kwargs)
+
+    cls.__init__, cls.forward = __init__, forward
+
+
+def _bloom_forward(
+    module: Any,
+    hidden_states: torch.Tensor,
+    residual: torch.Tensor,
+    alibi: torch.Tensor,
+    attention_mask: torch.Tensor,
+    layer_past: Any = None,
+    use_cache: bool = False,
+    output_attentions: bool = False,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Return `BloomAttention.forward`; its ALiBi is a row of numbers for each head, slope x position of the key."""
+    if module.pretraining_tp > 1 and module.slow_but_exact:
+        fail(module, "slow_but_exact", "is True; expected False")
+    query, key, value = module._reshape(module.query_key_value(hidden_states))
+    if layer_past is not None:
+        key, value = layer_past.update(key, value, module.layer_idx)
+    out, _ = attention_forward(
+        module, query, key, value, attention_mask, scaling=module.inv_norm_factor,
+        dropout=module.attention_dropout.p if module.training else 0.0,
+        position_bias=alibi.view(query.shape[0], module.num_heads, 1, -1), output_attentions=output_attentions,
+        **kwargs,
+    )  # fmt: skip
+    return residual + dropout(module.dense(out.flatten(2)), module.hidden_dropout, module.training), None
+
+
+def _falcon_forward(
+    module: Any,
+    hidden_states: torch.Tensor,
+    alibi: torch.Tensor | None,
+    attention_mask: torch.Tensor,
+    position_ids: torch.Tensor | None = None,
+    layer_past: Any = None,
+    use_cache: bool = False,
+    output_attentions: bool = False,
+    position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Return `FalconAttention.forward` without ALiBi."""
+    if alibi is not None:
+        fail(module, "alibi", "is not None; expected None, because eager attention adds it twice and sdpa once")
+    assert position_embeddings is not None
+    query, key, value = (part.transpose(1, 2) for part in module._split_heads(module.query_key_value(hidden_states)))
+    query, key = _model("falcon").apply_rotary_pos_emb(query, key, *position_embeddings)
+    if layer_past is not None:
+        key, value = layer_past.update(key, value, module.layer_idx)
+    # eager attention without ALiBi has no dropout
+    out, _ = attention_forward(module, query, key, value, attention_mask, output_attentions=output_attentions, **kwargs)
+    return module.dense(out.flatten(2)), None

@@ -1,0 +1,418 @@
+"""Models of transformers with attention of posenc and with eager attention: logits, gradients, tokens."""
+
+# ruff: noqa: E402 -- transformers is imported after the check that it is here
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+import transformers
+from small_models import build, text_classes
+from transformers import masking_utils
+
+import posenc.torch
+import posenc.transformers
+from posenc.transformers._lazy import LazyTensor, RelativeBias, StructuredMask
+from posenc.transformers._masks import make_mask
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of transformers' models, about themselves
+transformers.logging.set_verbosity_error()
+posenc.transformers.register()
+
+ROUNDING = 2e-6
+"""Largest difference in float32, of the largest logit or gradient; or twice that of eager attention from float64."""
+PADDINGS = ("none", "left", "right")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+# ---- every text model ----
+
+
+class Result(NamedTuple):
+    logits: Any
+    gradients: dict[str, Any]
+
+
+def inputs(model: Any, padding: str) -> tuple[dict[str, Any], Any]:
+    """Return the arguments of a call with two sentences, and the weights of a sum of its logits."""
+    generator = torch.Generator().manual_seed(3)
+    ids = torch.randint(4, 128, (2, 14), generator=generator)
+    mask = torch.ones_like(ids)
+    if padding != "none":
+        mask[1, slice(5) if padding == "left" else slice(-5, None)] = 0
+    given = {"input_ids": ids} if padding == "none" else {"input_ids": ids, "attention_mask": mask}
+    visible = mask
+    if model.config.is_encoder_decoder:
+        given["decoder_input_ids"] = ids[:, :9].flip(0)
+        visible = torch.ones(2, 9)
+    return given, torch.randn(*visible.shape, 128, generator=generator) * visible[..., None]
+
+
+def run(model: Any, padding: str) -> Result:
+    """Return the logits of tokens that are not padding, and the gradient of a sum of them."""
+    given, weights = inputs(model, padding)
+    model.zero_grad()
+    logits = model(**given).logits
+    (logits * weights.to(logits.dtype)).sum().backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return Result(logits.detach() * (weights != 0), gradients)
+
+
+def differences(a: Result, b: Result) -> tuple[float, float]:
+    """Return the largest differences of logits and gradients, of the largest of b."""
+    size, difference = 0.0, 0.0
+    for name in {*a.gradients, *b.gradients}:  # an expert that reads padding alone may have no gradient
+        pair = [result.gradients.get(name, torch.zeros(1)) for result in (a, b)]
+        if pair[0].numel():
+            size = max(size, float(pair[1].abs().max()))
+            difference = max(difference, float((pair[0] - pair[1]).abs().max()))
+    return float((a.logits - b.logits).abs().max() / b.logits.abs().max()), difference / size
+
+
+def largest(some: list[Result], others: list[Result]) -> float:
+    return max(max(differences(a, b)) for a, b in zip(some, others, strict=True))
+
+
+def tokens(model: Any) -> list[list[int]]:
+    given, _ = inputs(model, "left")
+    given.pop("decoder_input_ids", None)
+    start = {"decoder_start_token_id": 1} if model.config.is_encoder_decoder else {}
+    with torch.no_grad():
+        made = model.generate(**given, max_new_tokens=20, min_new_tokens=20, do_sample=False, pad_token_id=0, **start)
+    return made.tolist()  # type: ignore[no-any-return]
+
+
+def compare(name: str) -> None:
+    """Compare posenc with eager attention: prefill, a batch with padding left or right, 20 tokens with a cache."""
+    eager, ours = build(name, "eager"), build(name, "posenc")
+    theirs, found = ([run(model, padding) for padding in PADDINGS] for model in (eager, ours))
+    if largest(found, theirs) > ROUNDING:
+        model = build(name, "posenc").double()  # float64 masks of eager attention overflow
+        exact = [run(model, padding) for padding in PADDINGS]
+        assert largest(found, exact) <= 2 * largest(theirs, exact), name
+    if hasattr(eager, "generate") and not name.endswith("MaskedLM"):
+        assert tokens(ours) == tokens(eager), name
+
+
+PAGE = (Path(posenc.__file__).parents[1] / "docs" / "transformers.md").read_text(encoding="utf-8")
+
+
+def listed(section: str) -> list[str]:
+    """Return the classes that a section of the manual's page lists, in its last paragraph."""
+    text = PAGE.split(f"\n### {section}\n")[1].split("\n#")[0]
+    return re.findall(r"`(\w+)`", text.strip().rpartition("\n\n")[2])
+
+
+SAME, OWN, NONE, NOT_COMPARED = map(listed, ("Same results", "Own attention", "No attention", "Not compared"))
+
+
+def test_the_manual_lists_every_class() -> None:
+    if not transformers.__version__.startswith("5.23."):
+        pytest.skip(f"the page is about transformers 5.23, and {transformers.__version__} is installed")
+    assert sorted([*SAME, *OWN, *NONE, *NOT_COMPARED]) == text_classes()
+    for name in text_classes():
+        assert getattr(transformers, name)._can_set_attn_implementation() == (name not in OWN), name
+    assert f"{len(SAME)} of {len(text_classes())} classes" in PAGE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAME)
+def test_every_model(name: str) -> None:
+    compare(name)
+
+
+FEW = (
+    "BartForConditionalGeneration", "BertForMaskedLM", "BloomForCausalLM", "DeepseekV3ForCausalLM",
+    "DeepseekV32ForCausalLM", "DeepseekV4ForCausalLM", "FalconForCausalLM", "GPT2LMHeadModel", "Gemma2ForCausalLM",
+    "Gemma3ForCausalLM", "GptOssForCausalLM", "GraniteSWAForCausalLM", "Llama4ForCausalLM", "LlamaForCausalLM",
+    "MistralForCausalLM", "ModernBertForMaskedLM", "Qwen3ForCausalLM", "T5ForConditionalGeneration",
+    "UMT5ForConditionalGeneration",
+)  # fmt: skip
+"""Cross attention, encoders, ALiBi, latent attention, sparse keys, sinks, grouped heads, caps, windows, chunks, T5."""
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_few_models(name: str) -> None:
+    compare(name)
+
+
+# ---- masks ----
+
+
+LEFT = torch.ones(2, 40, dtype=torch.bool)
+LEFT[1, :7] = False
+PACKED = torch.tensor([[0] * 5 + [1] * 6, [0] * 8 + [1] * 3])
+POSITIONS = torch.tensor([[*range(5), *range(6)], [*range(8), *range(3)]])
+START = torch.tensor([0, 7])
+MASKS = {
+    "causal": masking_utils.causal_mask_function,
+    "bidirectional": masking_utils.bidirectional_mask_function,
+    "window": masking_utils.sliding_window_causal_mask_function(4),
+    "window on both sides": masking_utils.sliding_window_bidirectional_mask_function(4),
+    "chunks": masking_utils.chunked_causal_mask_function(4, START),
+}
+
+
+def make(**options: Any) -> Any:
+    return make_mask(**{"batch_size": 2, "q_length": 11, "kv_length": 11, **options})
+
+
+def attend(mask: Any, n: int, m: int) -> Any:
+    generator = torch.Generator().manual_seed(n)
+    q, k, v = (torch.randn(2, 4, length, 8, generator=generator) for length in (n, m, m))
+    out, weights = posenc.transformers._attention.attention_forward(torch.nn.Module(), q, k, v, mask)
+    assert weights is None
+    return out
+
+
+def agree(mask: Any, n: int, m: int) -> None:
+    """Compare attention by the structure with attention by the mask itself; 1e-6 is a few roundings."""
+    assert isinstance(mask, StructuredMask)
+    torch.testing.assert_close(attend(mask, n, m), attend(mask.dense(), n, m), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("offsets", [(0, 0), (29, 0), (29, 20), (3, 0)])
+@pytest.mark.parametrize("is_padded", [False, True])
+@pytest.mark.parametrize("name", MASKS)
+def test_structure_is_the_mask(name: str, is_padded: bool, offsets: tuple[int, int]) -> None:
+    first, k_first = offsets
+    m = 11 if first == 0 else 40 - k_first
+    mask = make(
+        q_offset=first, kv_offset=k_first, kv_length=m, mask_function=MASKS[name],
+        attention_mask=LEFT if is_padded else None,
+    )  # fmt: skip
+    agree(mask, 11, m)
+    dense = masking_utils.eager_mask(
+        2, 11, m, first, k_first, mask_function=MASKS[name], attention_mask=LEFT if is_padded else None
+    )
+    assert torch.equal(mask.dense(), dense)
+
+
+@pytest.mark.parametrize("name", ["causal", "window", "chunks"])
+def test_packed_sequences(name: str) -> None:
+    packed = masking_utils.packed_sequence_compatibility_function(MASKS[name], POSITIONS, PACKED)
+    agree(make(mask_function=packed), 11, 11)
+
+
+def test_offset_of_a_static_cache_is_read_at_once() -> None:
+    """A static cache counts in a tensor, and changes it before the attention is computed."""
+    offset = torch.tensor(29)
+    mask = make(q_offset=offset, kv_length=40)
+    offset += 11
+    assert mask.structure.q_offset == 29
+    agree(mask, 11, 40)
+
+
+def test_functions_of_the_user_are_masks_themselves() -> None:
+    def even(batch: Any, head: Any, q: Any, k: Any) -> Any:
+        return k % 2 == 0
+
+    for function in (
+        even,
+        masking_utils.and_masks(MASKS["causal"], even),
+        masking_utils.or_masks(MASKS["causal"], even),
+    ):
+        mask = make(mask_function=function)
+        assert not isinstance(mask, LazyTensor)
+        assert torch.equal(mask, masking_utils.eager_mask(2, 11, 11, mask_function=function))
+
+
+def test_no_mask_where_nothing_is_masked() -> None:
+    options = {"mask_function": MASKS["bidirectional"], "allow_is_bidirectional_skip": True}
+    assert make(**options) is None
+    assert make(**options, attention_mask=torch.ones(2, 11, dtype=torch.bool)) is None
+    assert make(**options, attention_mask=LEFT[:, :11]) is not None
+    wide = masking_utils.sliding_window_bidirectional_mask_function(10)
+    assert make(**{**options, "mask_function": wide}) is None
+    assert make(**{**options, "mask_function": MASKS["window on both sides"]}) is not None
+
+
+def test_models_may_compute_with_a_structured_mask() -> None:
+    mask = make()
+    dense = masking_utils.eager_mask(2, 11, 11)
+    assert (mask.shape, mask.dtype, mask.device, mask.ndim, mask.dim()) == (
+        dense.shape, dense.dtype, dense.device, 4, 4
+    )  # fmt: skip
+    assert "_dense" not in mask.__dict__
+    assert torch.equal(mask[:, 0, :, :5], dense[:, 0, :, :5])
+    assert torch.equal(torch.cat([mask, mask], -1), torch.cat([dense, dense], -1))
+    assert mask.is_intact
+    agree(mask, 11, 11)
+    mask[:, :, :, 0] = torch.finfo(mask.dtype).min
+    assert not mask.is_intact
+    torch.testing.assert_close(attend(mask, 11, 11), attend(mask.dense(), 11, 11), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_masks_of_the_user(dtype: Any) -> None:
+    """A mask with 4 axes reaches attention as it is; numbers in it that are not minus infinity are a bias."""
+    keep = torch.rand(2, 1, 11, 11, generator=torch.Generator().manual_seed(0)) < 0.6
+    keep |= torch.eye(11, dtype=torch.bool)
+    added = torch.where(keep, 0.0, torch.finfo(torch.float32).min)
+    expected = attend(keep, 11, 11)
+    torch.testing.assert_close(attend(keep if dtype is torch.bool else added, 11, 11), expected, rtol=0, atol=0)
+    shifted = torch.where(keep, torch.arange(11.0), torch.finfo(torch.float32).min)
+    assert not torch.allclose(attend(shifted, 11, 11), expected)
+
+
+# ---- nothing of size queries x keys ----
+
+
+@pytest.mark.parametrize(
+    "name", ["LlamaForCausalLM", "Gemma3ForCausalLM", "GptOssForCausalLM", "T5ForConditionalGeneration"]
+)
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_no_mask_and_no_bias_is_computed(name: str, padding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Any) -> Any:
+        raise AssertionError(f"{type(self).__name__} is computed")
+
+    monkeypatch.setattr(StructuredMask, "_compute", refuse)
+    monkeypatch.setattr(RelativeBias, "_compute", refuse)
+    model = build(name, "posenc")
+    run(model, padding)
+    tokens(model)
+
+
+# ---- caches ----
+
+
+def made_with(model: Any, **options: Any) -> list[list[int]]:
+    given, _ = inputs(model, "left")
+    with torch.no_grad():
+        made = model.generate(**given, max_new_tokens=20, min_new_tokens=20, do_sample=False, pad_token_id=0, **options)
+    return made.tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static", "none"])
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "MistralForCausalLM", "Gemma3ForCausalLM", "GptOssForCausalLM"])
+def test_caches(name: str, cache: str) -> None:
+    """Mistral's and Gemma 3's caches hold a window of 6 keys, in all layers or in some."""
+    options: dict[str, Any] = {"use_cache": False} if cache == "none" else {"cache_implementation": cache}
+    ours = made_with(build(name, "posenc"), disable_compile=True, **options)
+    assert ours == made_with(build(name, "eager"), disable_compile=True, **options)
+    assert ours == made_with(build(name, "posenc"))
+
+
+def test_prefill_in_chunks() -> None:
+    ours, eager = (made_with(build("LlamaForCausalLM", name), prefill_chunk_size=5) for name in ("posenc", "eager"))
+    assert ours == eager
+
+
+def test_beams() -> None:
+    ours, eager = (made_with(build("GPT2LMHeadModel", name), num_beams=3) for name in ("posenc", "eager"))
+    assert ours == eager
+
+
+# ---- packed sequences, checkpoints, half precision ----
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "MistralForCausalLM", "Llama4ForCausalLM"])
+def test_packed_sequences_do_not_see_each_other(name: str) -> None:
+    model = build(name, "posenc")
+    ids = torch.randint(4, 128, (1, 21), generator=torch.Generator().manual_seed(0))
+    positions = torch.cat([torch.arange(9), torch.arange(12)])[None]
+    with torch.no_grad():
+        packed = model(input_ids=ids, position_ids=positions, use_cache=False).logits
+        alone = torch.cat([model(input_ids=part, use_cache=False).logits for part in (ids[:, :9], ids[:, 9:])], 1)
+    torch.testing.assert_close(packed, alone, rtol=0, atol=ROUNDING * float(alone.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "T5ForConditionalGeneration"])
+@pytest.mark.parametrize("is_reentrant", [False, True])
+def test_gradient_checkpoints(name: str, is_reentrant: bool) -> None:
+    plain = build(name, "posenc").train()
+    saving = build(name, "posenc").train()
+    saving.activation_checkpointing_enable({"use_reentrant": is_reentrant})
+    found = differences(run(saving, "left"), run(plain, "left"))
+    assert max(found) <= ROUNDING
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "T5ForConditionalGeneration", "GptOssForCausalLM"])
+def test_bfloat16(name: str) -> None:
+    """Posenc rounds only the result of attention; eager rounds logits and weights too."""
+    exact = run(build(name, "eager"), "left")
+    ours, theirs = (run(build(name, which).bfloat16(), "left") for which in ("posenc", "eager"))
+    assert all(gradient.dtype == torch.bfloat16 for gradient in ours.gradients.values())
+    error, allowed = (max(differences(result, exact)) for result in (ours, theirs))
+    assert error <= 1.5 * allowed
+
+
+# ---- errors ----
+
+
+def test_dropout_of_weights_is_refused() -> None:
+    model = build("LlamaForCausalLM", "posenc", attention_dropout=0.1)
+    run(model, "none")
+    with pytest.raises(NotImplementedError, match=r"dropout of LlamaAttention is 0.1; expected 0"):
+        run(model.train(), "none")
+
+
+def test_weights_are_refused() -> None:
+    model = build("LlamaForCausalLM", "posenc")
+    with pytest.raises(NotImplementedError, match=r"output_attentions of LlamaAttention is True; expected False"):
+        model(**inputs(model, "none")[0], output_attentions=True)
+
+
+def test_unknown_arguments_are_refused() -> None:
+    q = torch.ones(1, 2, 3, 8)
+    attention = posenc.transformers._attention.attention_forward
+    attention(torch.nn.Linear(1, 1), q, q, q, None, use_cache=True, shape_of_the_day=None)
+    with pytest.raises(TypeError, match=r"shape_of_the_day of Linear is unknown"):
+        attention(torch.nn.Linear(1, 1), q, q, q, None, shape_of_the_day="round")
+    with pytest.raises(NotImplementedError, match=r"cu_seq_lens_q of Linear is not None"):
+        attention(torch.nn.Linear(1, 1), q, q, q, None, cu_seq_lens_q=torch.tensor([0, 3]))
+    with pytest.raises(ValueError, match=r"position_bias of Linear has shape \(1, 2, 3, 5\); expected 3 keys"):
+        attention(torch.nn.Linear(1, 1), q, q, q, None, position_bias=torch.ones(1, 2, 3, 5))
+
+
+def test_other_models_are_refused() -> None:
+    message = r"MptForCausalLM computes attention itself; expected a model that uses transformers' attention interface"
+    with pytest.raises(NotImplementedError, match=message):
+        build("MptForCausalLM", "posenc")
+    with pytest.raises(NotImplementedError, match=message):
+        build("MptForCausalLM").set_attn_implementation("posenc")
+
+
+def test_falcon_with_alibi_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match=r"alibi of FalconAttention is not None"):
+        run(build("FalconForCausalLM", "posenc", alibi=True), "none")
+
+
+def test_implementations_can_be_changed() -> None:
+    """A model may change its implementation, and a second name serves as well as the first."""
+    posenc.transformers.register("streaming")
+    for name in ("LlamaForCausalLM", "T5ForConditionalGeneration", "BloomForCausalLM"):
+        model = build(name)
+        expected = run(model, "left")
+        for implementation in ("posenc", "streaming"):
+            model.set_attn_implementation(implementation)
+            assert model.config._attn_implementation == implementation
+            assert max(differences(run(model, "left"), expected)) <= ROUNDING
+        model.set_attn_implementation("eager")
+        assert max(differences(run(model, "left"), expected)) == 0
+
+
+def test_layers_without_a_mask() -> None:
+    """Without a mask, transformers' interface asks for `is_causal` of the call or of the module."""
+    module = torch.nn.Module()
+    q = torch.randn(1, 2, 6, 8, generator=torch.Generator().manual_seed(0))
+    attention = posenc.transformers._attention.attention_forward
+    causal, _ = attention(module, q, q, q, None, is_causal=True)
+    all_keys, _ = attention(module, q, q, q, None)
+    assert not torch.allclose(causal, all_keys)
+    module.is_causal = True
+    assert torch.equal(attention(module, q, q, q, None)[0], causal)
+    assert torch.equal(attention(module, q, q, q, None, is_causal=False)[0], all_keys)
