@@ -2,7 +2,6 @@
 
 import sys
 
-import mpmath
 import numpy as np
 import pytest
 from cases.layouts import same_bits
@@ -12,8 +11,8 @@ from posenc import analysis
 
 RANGE = np.arange(-128, 129)
 SCHEDULES = {
-    "10000**-t": ({"base": 10000.0}, lambda t: mpmath.mpf(10000) ** -t),
-    "1000**-t": ({"base": 1000.0}, lambda t: mpmath.mpf(1000) ** -t),
+    "10000**-t": ({"base": 10000.0}, lambda t: 10000.0**-t),
+    "1000**-t": ({"base": 1000.0}, lambda t: 1000.0**-t),
     "t": ({"schedule": "power"}, lambda t: t),
     "t**2": ({"schedule": "power", "alpha": 2.0}, lambda t: t**2),
 }
@@ -134,12 +133,14 @@ def test_relative_position_has_no_sign():
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_integral(name):
-    """Against mpmath's quadrature over 40 pieces, within the promised 1e-10."""
+    """Against Gauss's rule, within the promised 1e-10. On one of 40 pieces the angle u theta(t) changes by at most 128
+    log(10000) / 40 = 30 radians, for which 60 nodes are exact to rounding."""
     pytest.importorskip("scipy")
     options, theta = SCHEDULES[name]
     x = np.array([0.0, 1e-6, 0.5, 3.0, 17.25, 64.0, 128.0])
-    pieces = [mpmath.mpf(k) / 40 for k in range(41)]
-    wanted = np.array([complex(mpmath.quad(lambda t, u=u: mpmath.expj(u * theta(t)), pieces)) for u in x])
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+    t = (np.arange(40)[:, None] + (nodes + 1) / 2) / 40
+    wanted = np.array([(np.exp(1j * u * theta(t)) * weights / 80).sum() for u in x])
     found = analysis.decay(x, **options)
     assert np.abs(found - wanted).max() <= 1e-10
     assert np.abs(analysis.decay(-x, **options) - wanted.conj()).max() <= 1e-10
