@@ -33,6 +33,7 @@ import numpy as np
 
 from posenc import _core, _derive
 from posenc._core_api.arguments import Array, cast_result
+from posenc._core_api.tensors import to_array
 
 try:
     import ml_dtypes
@@ -54,14 +55,6 @@ _NUMPY_DTYPES = {of_torch: of_numpy for of_numpy, of_torch in _DTYPES.items()}
 
 
 # ---- tensors and arrays ----
-
-
-def _to_array(tensor: torch.Tensor) -> Array:
-    """Return a view of a tensor as an array."""
-    tensor = tensor.detach().resolve_neg().resolve_conj()
-    is_bfloat16 = tensor.dtype is torch.bfloat16  # NumPy takes it as integers only
-    array: Array = (tensor.view(torch.int16) if is_bfloat16 else tensor).numpy()
-    return array.view(_BFLOAT16) if is_bfloat16 else array
 
 
 def _to_tensor(array: Array) -> torch.Tensor:
@@ -94,7 +87,7 @@ def _convert(value: Any, path: _derive.Path) -> Any:
         is_integer = value.ndim == 0 and not (value.is_floating_point() or value.dtype is torch.bool)
         return int(value) if is_integer else value
     if isinstance(value, np.ndarray):
-        return _to_tensor(value)
+        return torch.from_numpy(value) if torch.compiler.is_compiling() else _to_tensor(value)
     if isinstance(value, torch.dtype):
         return _NUMPY_DTYPES[value].name
     if isinstance(value, np.generic):
@@ -205,7 +198,7 @@ class _Twin:
         self, call: str, arrays: Sequence[torch.Tensor], integers: Sequence[int], numbers: Sequence[float]
     ) -> list[torch.Tensor]:
         """Return all results of the function."""
-        inputs = [_to_array(array) for array in arrays]
+        inputs = [to_array(array) for array in arrays]
         return _to_tensors(self.function.forward(_derive.arguments(call, inputs, integers, numbers)), inputs)
 
     def backward(
@@ -219,7 +212,7 @@ class _Twin:
         wanted: Sequence[int],
     ) -> list[torch.Tensor]:
         """Return the gradients of the wanted arrays, in their dtypes."""
-        inputs = [_to_array(array) for array in (*arrays, *results, *cotangents)]
+        inputs = [to_array(array) for array in (*arrays, *results, *cotangents)]
         split = len(arrays), len(arrays) + len(results)
         given = _derive.arguments(call, inputs[: split[0]], integers, numbers)
         gradients = self.function.backward(given, inputs[split[0] : split[1]], inputs[split[1] :])

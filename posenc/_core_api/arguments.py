@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .constants import LARGEST_POSITION
+from .tensors import is_tensor, requires_gradient, to_array
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -86,7 +87,11 @@ def as_array(function: str, argument: str, value: Any) -> Array:
         if isinstance(value, np.ma.MaskedArray):  # np.asarray would ignore its mask
             fail(TypeError, function, argument, "type MaskedArray", "an array without a mask, such as filled() returns")
         return np.asarray(value)
+    if is_tensor(value):
+        check_tensor(function, argument, value)
     try:
+        if is_tensor(value):
+            return to_array(value)
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
         return np.asarray(value)
@@ -96,6 +101,15 @@ def as_array(function: str, argument: str, value: Any) -> Array:
         raise TypeError(
             f"{function}: {argument} has type {type(value).__name__}; expected an array ({error})"
         ) from error
+
+
+def check_tensor(function: str, argument: str, tensor: Any) -> None:
+    """Refuse a tensor whose gradient would be lost, or whose memory is not that of the CPU."""
+    if requires_gradient(tensor):
+        expected = "posenc.torch, or torch.no_grad()"
+        fail(TypeError, function, argument, "a tensor that requires a gradient", expected)
+    if not tensor.is_cpu:
+        fail(TypeError, function, argument, f"a tensor on device {tensor.device}", "one on the CPU")
 
 
 def as_data(function: str, argument: str, value: Any) -> Array:
@@ -199,6 +213,8 @@ def as_index(function: str, argument: str, value: Any, least: int, most: int = L
 
 def as_number(function: str, argument: str, value: Any) -> float:
     """Return a finite Python float from an int or a float; refuse bools and strings."""
+    if type(value) is not float and is_tensor(value):
+        check_tensor(function, argument, value)
     try:
         number = float(value)
     except OverflowError:

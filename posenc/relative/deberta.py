@@ -134,7 +134,7 @@ def deberta(
     if shapes[0] != shapes[-1]:
         fail(ValueError, function, "rel_k", f"shape {shapes[1]}", f"{shapes[0]}, as rel_q")
     rows = shapes[0][1]
-    options: dict[str, int | str] = {"p2c_index": p2c_index}
+    options: dict[str, int | str | tuple[str, ...]] = {"terms": tuple(terms), "p2c_index": p2c_index}
     if (buckets is None) != (max_position is None):
         missing = "buckets" if buckets is None else "max_position"
         fail_value(ValueError, function, missing, None, "buckets and max_position together")

@@ -314,12 +314,6 @@ def test_elementwise():
     assert np.allclose(found, 2 * (1 - np.tanh(x) ** 2), rtol=1e-14, atol=0)
 
 
-def test_without_the_extra(run_python):
-    done = run_python("import sys; sys.modules['autograd'] = None; import posenc; import posenc.autograd")
-    assert 'ImportError: posenc.autograd needs HIPS autograd: pip install "posenc[autograd]"' in done.stderr
-    assert run_python("import sys, posenc; assert 'autograd' not in sys.modules").returncode == 0
-
-
 def test_signatures_and_help():
     import inspect
 

@@ -137,3 +137,29 @@ def test_none_is_counted_with_the_headers_of_every_python():
     files = sorted(binding.glob("*.c"))
     assert files
     assert [file.name for file in files if "Py_RETURN_" in file.read_text()] == []
+
+
+def test_held_kernels_check_operands_and_write_nothing():
+    """A hold is of one thread, and holds nest."""
+    from threading import Thread
+
+    import posenc
+    from posenc import _core
+
+    table, out = np.ones((3, 2)), np.zeros((5, 2))
+    other = Thread(target=lambda: posenc.learned(table, [0, 1, 2, 1, 0], out=out))
+    _core.hold_kernels()
+    _core.hold_kernels()
+    try:
+        posenc.learned(table, [0, 1, 2, 1, 0], out=out)
+        _core.release_kernels()
+        posenc.learned(table, [0, 1, 2, 1, 0], out=out)
+        assert not out.any()
+        with pytest.raises(ValueError, match="learned: "):
+            _core.learned("learned", table, np.zeros(5, np.int64), np.empty((5, 3)))
+        other.start()
+        other.join()
+        assert out.all()
+    finally:
+        _core.release_kernels()
+    assert posenc.learned(table, 3).all()

@@ -1,15 +1,21 @@
-"""posenc.torch: values and gradients of every Case, custom operators, compiled models, workers."""
+"""posenc.torch: values and gradients of every Case, custom operators, compiled models, errors, processes."""
 
 from __future__ import annotations
 
+import copy
+import inspect
+import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cases import BF16, CASES, F32, F64, get_path, set_path
+from cases import BF16, CASES, F32, F64, get_path, map_arrays, set_path
 from cases.attention import AttentionCase
 from cases.bias import OF_METHOD, BiasCase, is_operator
 from cases.deviation import cotangents
+
+import posenc
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pt = pytest.importorskip("posenc.torch", reason="ml_dtypes is not installed")
@@ -34,11 +40,10 @@ def operator(described: Any) -> Any:
     return getattr(pt, function)(**{k: operator(v) if is_operator(v) else v for k, v in operands.items()})
 
 
-def through(case: Any, arguments: dict[str, Any], dtype: Any = F64) -> Any:
-    """Call the function of a case in posenc.torch."""
+def through(case: Any, arguments: dict[str, Any], options: dict[str, Any]) -> Any:
+    """Call the function of a case in posenc.torch, with `Case.options`."""
     if isinstance(case, AttentionCase):
-        return pt.attention(**{**arguments, "bias": tuple(map(operator, arguments.get("bias", ())))})
-    options = case.options(np.dtype(dtype))
+        return pt.attention(**{**arguments, "bias": tuple([operator(one) for one in arguments.get("bias", ())])})
     if not isinstance(case, BiasCase):
         return getattr(pt, case.function)(**arguments, **options)
     inner = operator((case.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}))
@@ -47,13 +52,13 @@ def through(case: Any, arguments: dict[str, Any], dtype: Any = F64) -> Any:
 
 def of_values(case: Any, arguments: dict[str, Any], dtype: Any = F64) -> tuple[Any, list[Any]]:
     """The case as a function of the tensors that have gradients, and these tensors. Integers become floats."""
-    paths = list(case.gradients.values())
+    paths, options = list(case.gradients.values()), case.options(np.dtype(dtype))
 
     def function(*values: Any) -> Any:
         given = arguments
         for path, value in zip(paths, values, strict=True):
             given = set_path(given, path, value)
-        return through(case, given, dtype)
+        return through(case, given, options)
 
     values = [np.asarray(get_path(arguments, path)) for path in paths]
     return function, [tensor(v.astype(F64) if v.dtype.kind == "i" else v).requires_grad_() for v in values]
@@ -101,6 +106,7 @@ class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", ROWS)
 def test_opcheck(case: Any) -> None:
     """torch.library.opcheck: the schema, the registrations, fake tensors, and ahead-of-time autograd."""
@@ -120,6 +126,7 @@ def test_opcheck(case: Any) -> None:
         assert len(done) == 4
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", ROWS)
 def test_gradcheck(case: Any) -> None:
     function, values = of_values(case, case.arguments(max(3, case.least)))
@@ -132,3 +139,399 @@ def finite(result: Any) -> Any:
         return result
     out, lse = result
     return out, torch.where(torch.isfinite(lse), lse, 0.0)
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_compiles(case: Any) -> None:
+    """torch.compile traces a call of every function into one graph that has its numbers."""
+    given, options = map_arrays(tensor, case.arguments(max(4, case.least))), case.options(np.dtype(F64))
+    expected = through(case, given, options)
+    torch._dynamo.reset()
+    found = torch.compile(lambda given: through(case, given, options), fullgraph=True, backend="eager")(given)
+    pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+# ---- a model ----
+
+
+class Layer(torch.nn.Module):
+    """Rotary attention with a trainable T5 bias, and a skip connection."""
+
+    def __init__(self, dtype: Any = torch.float32) -> None:
+        super().__init__()
+        self.inner, self.outer = torch.nn.Linear(16, 48, dtype=dtype), torch.nn.Linear(16, 16, dtype=dtype)
+        self.table = torch.nn.Parameter(torch.randn(8, 4, dtype=dtype))
+        self.register_buffer("frequencies", torch.tensor(posenc.rope_frequencies(4).inv_freq))
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.inner(x).unflatten(-1, (3, 4, 4)).movedim(-3, 0).transpose(-2, -3)
+        q, k = (pt.rope(one, x.shape[-2], self.frequencies, layout="half") for one in (q, k))
+        bias = pt.t5(self.table, max_distance=9)
+        out = pt.attention(q, k, v, bias=bias, causal=True)
+        return x + self.outer(out.transpose(-2, -3).flatten(-2))
+
+
+def model(dtype: Any = torch.float32) -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(Layer(dtype), Layer(dtype))
+
+
+def train(model: Any, x: Any) -> list[Any]:
+    """The output of a model, and the gradients of its parameters."""
+    model.zero_grad()
+    out = model(x)
+    out.square().mean().backward()
+    return [out.detach(), *(parameter.grad.clone() for parameter in model.parameters())]
+
+
+def test_compiled_model_has_the_same_bits() -> None:
+    eager, x = model(), torch.randn(2, 9, 16)
+    torch._dynamo.reset()
+    compiled = torch.compile(eager, fullgraph=True, backend="aot_eager")
+    assert all(torch.equal(one, other) for one, other in zip(train(eager, x), train(compiled, x), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch itself uses it
+def test_inductor() -> None:
+    """The default backend fuses sums; no sum has more than 256 terms, and 256 eps = 2**-15."""
+    eager, x = model(), torch.randn(2, 9, 16)
+    torch._dynamo.reset()
+    compiled = torch.compile(eager, fullgraph=True)
+    for one, other in zip(train(eager, x), train(compiled, x), strict=True):
+        assert (one - other).abs().max() <= 2.0**-15 * one.abs().max()
+
+
+def test_lengths_are_dynamic() -> None:
+    """A second length makes a graph for all further lengths."""
+    eager = model()
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    torch._dynamo.reset()
+    compiled = torch.compile(eager, fullgraph=True, backend=counter)
+    for length in (9, 11, 12, 17, 33):
+        x = torch.randn(2, length, 16)
+        assert torch.equal(compiled(x), eager(x))
+    assert counter.frame_count == 2
+
+
+def test_lengths_that_must_grow_together_are_fixed() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any, p: Any) -> Any:
+        return pt.merge(x, p, mode="concat"), pt.conv_position_2d(
+            x, torch.ones(3, 3, 3), height=2, width=x.shape[0] // 2
+        )
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=True)
+    for n in (4, 6):
+        x, p = torch.randn(n, 3), torch.randn(n, 5)
+        assert all(torch.equal(one, other) for one, other in zip(compiled(x, p), function(x, p), strict=True))
+
+
+def test_bfloat16_model() -> None:
+    small, x = model(torch.bfloat16), torch.randn(2, 9, 16, dtype=torch.bfloat16)
+    assert {one.dtype for one in train(small, x)} == {torch.bfloat16}
+
+
+def test_exported_program_keeps_the_operators() -> None:
+    exported = torch.export.export(model(), (torch.randn(2, 9, 16),))
+    names = [str(node.target) for node in exported.graph.nodes if "posenc" in str(node.target)]
+    assert names == 2 * [*2 * ["posenc.rope.default"], "posenc.attention.default"]
+
+
+def test_checkpoint_and_copies() -> None:
+    eager, x = model(), torch.randn(2, 9, 16)
+    plain = train(eager, x)
+    eager.zero_grad()
+    torch.utils.checkpoint.checkpoint(eager, x, use_reentrant=False).square().mean().backward()
+    assert all(torch.equal(one, p.grad) for one, p in zip(plain[1:], eager.parameters(), strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(plain, train(copy.deepcopy(eager), x), strict=True))
+    bias = pickle.loads(pickle.dumps(pt.t5(eager[0].table, max_distance=9)))
+    assert torch.equal(bias.matrix(3), pt.t5(eager[0].table, max_distance=9).matrix(3))
+
+
+# ---- arguments ----
+
+
+def qkv(heads: int = 4, dtype: Any = torch.float64) -> list[Any]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(2, h, 6, 8, generator=generator, dtype=dtype) for h in (heads, 2, 2)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_strides_change_no_bit(dtype: Any) -> None:
+    q, k, v = qkv(dtype=dtype)
+    expected = pt.attention(q, k, v)
+    wide = torch.zeros(2, 4, 6, 16, dtype=dtype)[..., ::2]
+    wide[...] = q
+    assert torch.equal(pt.attention(wide, k, v), expected)
+    assert torch.equal(pt.attention(q.transpose(1, 2).contiguous().transpose(1, 2), k, v), expected)
+    one = q[:1].expand(2, -1, -1, -1)
+    assert torch.equal(pt.attention(one, k, v), pt.attention(one.contiguous(), k, v))
+
+
+def test_an_operator_reads_its_parameters_at_each_use() -> None:
+    slopes = torch.nn.Parameter(torch.ones(2))
+    bias = pt.alibi(slopes)
+    assert bias.matrix(2)[0, 0, 1] == -1
+    with torch.no_grad():
+        slopes += 1
+    assert bias.matrix(2)[0, 0, 1] == -2
+    assert "alibi" in repr(bias)
+
+
+def test_frozen_parameters_get_no_gradient() -> None:
+    slopes, r1 = torch.ones(4, requires_grad=True), torch.ones(4)
+    out = pt.attention(*qkv(), bias=(pt.alibi(slopes), pt.kerple_log(r1, np.ones(4))), causal=True)
+    out.sum().backward()
+    assert slopes.grad is not None
+    assert r1.grad is None
+
+
+def test_one_backward_call_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    row = posenc._core.attention_vjp
+    monkeypatch.setattr(posenc._core, "attention_vjp", lambda *given: (calls.append(1), row(*given))[1])
+    tensors = [*qkv(), torch.ones(4)]
+    for one in tensors:
+        one.requires_grad_()
+    pt.attention(*tensors[:3], bias=pt.alibi(tensors[3]), causal=True).sum().backward()
+    assert len(calls) == 1
+    assert [one.grad.dtype for one in tensors] == [torch.float64] * 3 + [torch.float32]
+
+
+@pytest.mark.parametrize("bias", [case for case in CASES if isinstance(case, BiasCase)], ids=lambda case: case.name)
+def test_operators_of_posenc_are_taken(bias: Any) -> None:
+    """A Bias of NumPy arrays gives the bits of its twin."""
+    arguments = bias.arguments(max(5, bias.least))
+    methods = {k: v for k, v in arguments.items() if k in OF_METHOD}
+    described = operator((bias.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}))
+    call = pt._matrix if bias.method == "matrix" else pt._logits
+    assert torch.equal(call(bias.bias(arguments), **methods), call(described, **methods))
+
+
+def test_lse_alone_has_a_gradient() -> None:
+    q, k, v = qkv()
+    q.requires_grad_()
+    _, lse = pt.attention(q, k, v, return_lse=True)
+    lse.sum().backward()
+    out, plain = posenc.attention(q.detach(), k, v, return_lse=True)
+    given = {"out": out, "lse": plain, "grad_lse": np.ones_like(plain)}
+    assert np.array_equal(q.grad, posenc.attention_vjp(np.zeros_like(out), q.detach(), k, v, **given).q)
+
+
+def test_scalars_in_tensors() -> None:
+    x, w = torch.randn(6, 8), posenc.rope_frequencies(8)
+    by_number = pt.rope(x, 6, w, layout="half")
+    assert torch.equal(pt.rope(x, torch.tensor(6), w, layout="half"), by_number)
+    assert torch.equal(pt.rope(x, np.int32(6), w, layout="half"), by_number)
+    q, k, v = qkv()
+    assert torch.equal(pt.attention(q, k, v, scale=torch.tensor(0.5)), pt.attention(q, k, v, scale=np.float32(0.5)))
+
+
+def test_results_without_tensors_in_the_call() -> None:
+    for dtype in (torch.bfloat16, np.float64, np.dtype(np.float32), "float16"):
+        found = pt.sinusoidal(5, 4, dtype=dtype)
+        assert np.array_equal(found.to(torch.float64), posenc.sinusoidal(5, 4, dtype=array(found).dtype).astype(F64))
+    assert pt.alibi(posenc.alibi_slopes(2)).matrix(3).stride() == (9, 3, 1)
+
+
+def test_meta_tensors() -> None:
+    q, k, v = (one.to("meta").requires_grad_() for one in qkv())
+    out, lse = pt.attention(q, k, v, bias=pt.alibi(torch.ones(4)), causal=True, return_lse=True)
+    assert (out.shape, lse.shape, out.device.type) == ((2, 4, 6, 8), (2, 4, 6), "meta")
+    assert torch.autograd.grad(out.sum(), k)[0].shape == k.shape
+
+
+def test_functional_transformations() -> None:
+    q, k, v = qkv()
+
+    def loss(slopes: Any) -> Any:
+        return pt.attention(q, k, v, bias=pt.alibi(slopes)).square().sum()
+
+    slopes = torch.ones(4, dtype=torch.float64, requires_grad=True)
+    (expected,) = torch.autograd.grad(loss(slopes), slopes)
+    assert torch.equal(torch.func.grad(loss)(slopes.detach()), expected)
+    assert torch.equal(torch.func.vjp(loss, slopes.detach())[1](torch.ones((), dtype=torch.float64))[0], expected)
+
+
+def elsewhere() -> Any:
+    """A tensor that claims to be on a GPU; there need not be one."""
+    with torch._subclasses.fake_tensor.FakeTensorMode():
+        return torch.empty(2, 4, 6, 8, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda q, x: pt.attention(elsewhere(), q, q), "attention: q has device cuda:0; expected a tensor on the CPU"),
+        (lambda q, x: pt.merge(q.to_sparse(), q), r"merge: x has layout torch.sparse_coo; expected torch.strided"),
+        (lambda q, x: pt.merge(object(), q), "merge: x has type object; expected a tensor"),
+        (lambda q, x: pt.merge(q > 0, q), "merge: x has dtype bool"),
+        (lambda q, x: pt.attention(q, q, q, scale=x), "attention: scale has a tensor that requires a gradient"),
+        (lambda q, x: pt.attention(q, q, q, q_positions=x.expand(6)), "attention: q_positions has a tensor that requ"),
+        (lambda q, x: pt.alibi(torch.ones(4)).matrix(2, q_positions=x.expand(2)), "matrix: q_positions has a tensor"),
+        (lambda q, x: pt.t5(torch.ones(32, 4), max_distance=x).matrix(3), "t5: max_distance has"),
+        (lambda q, x: pt.attention(q, q, q, out=q), "attention: got an unexpected keyword argument 'out'"),
+        (lambda q, x: pt.alibi(q, slope=1), "alibi: got an unexpected keyword argument 'slope'"),
+        (lambda q, x: pt.alibi(q, slopes=1), "alibi: multiple values for argument 'slopes'"),
+        (lambda q, x: pt.alibi(), "alibi: missing a required argument: 'slopes'"),
+        (lambda q, x: pt.merge(q, q, q), "merge: takes 2 positional arguments but 3 were given"),
+        (lambda q, x: pt.alibi(torch.ones(4)) + 1, "unsupported operand"),
+    ],
+)
+def test_refused(call: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call(qkv()[0], torch.tensor(2.0, requires_grad=True))
+
+
+def test_errors_are_those_of_posenc() -> None:
+    q, k, v = qkv()
+    with pytest.raises(ValueError, match=r"attention: bias has 3 heads \(alibi\); expected 4"):
+        pt.attention(q, k, v, bias=pt.alibi(torch.ones(3)))
+    with pytest.raises(AttributeError, match="alibi: logits is undefined"):
+        pt.alibi(torch.ones(4)).logits(q, k)
+    with pytest.raises(ValueError, match="rope: positions is 1180591620717411303424; expected at most"):
+        pt.rope(q, 2**70, posenc.rope_frequencies(8), layout="half")
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch.func.jvp uses it
+def test_second_derivatives_forward_mode_and_vmap_are_refused() -> None:
+    q, k, v = qkv()
+    slopes = torch.ones(4, requires_grad=True)
+
+    def loss(slopes: Any) -> Any:
+        return pt.attention(q, k, v, bias=pt.alibi(slopes)).square().sum()
+
+    (first,) = torch.autograd.grad(loss(slopes), slopes, create_graph=True)
+    with pytest.raises(NotImplementedError, match="attention: its gradient is differentiated; expected first deriv"):
+        first.sum().backward()
+    with pytest.raises(NotImplementedError, match="attention: its gradient is differentiated"):
+        torch.func.grad(lambda s: torch.func.grad(loss)(s).sum())(slopes.detach())
+    with pytest.raises(NotImplementedError, match="attention: a tensor has a tangent of forward mode; expected"):
+        torch.func.jvp(loss, (slopes.detach(),), (slopes.detach(),))
+    with pytest.raises(NotImplementedError, match=r"attention: torch\.func\.vmap has no rule for it; exp"):
+        torch.func.vmap(lambda q: pt.attention(q, k, v))(q[None])
+    with pytest.raises(NotImplementedError, match=r"attention: torch\.func\.vmap has no rule for it"):
+        torch.autograd.grad(loss(slopes), slopes, torch.ones(3), is_grads_batched=True)
+
+
+def test_signatures_and_help() -> None:
+    for name in pt.__all__[1:]:
+        assert "out" not in inspect.signature(getattr(pt, name)).parameters
+        assert f"posenc.{name}" in getattr(pt, name).__doc__
+    names = {case.function for case in CASES if case.gradients}
+    assert names <= set(pt.__all__)
+
+
+# ---- functions of posenc itself ----
+
+
+def test_functions_of_posenc_take_tensors() -> None:
+    q, k, v = qkv(dtype=torch.bfloat16)
+    out = posenc.attention(q, k, v, bias=posenc.alibi(torch.ones(4)))
+    assert out.dtype == BF16
+    assert np.array_equal(out, posenc.attention(*map(array, (q, k, v)), bias=posenc.alibi(np.ones(4))))
+    kept = posenc._core_api.arguments.as_array("attention", "q", q.transpose(1, 2))
+    assert np.shares_memory(kept.view(np.int16), q.view(torch.int16).numpy())
+
+
+def test_functions_of_posenc_refuse_to_lose_a_gradient() -> None:
+    table = torch.nn.Parameter(torch.ones(32, 4))
+    with pytest.raises(TypeError, match=r"t5: table has a tensor that requires a gradient; expected posenc.torch, or"):
+        posenc.t5(table)
+    with pytest.raises(TypeError, match="attention: scale has a tensor that requires a gradient"):
+        posenc.attention(*qkv(), scale=torch.tensor(1.0, requires_grad=True))
+    with torch.no_grad():
+        assert posenc.t5(table).arrays.table.shape == (32, 4)
+    with pytest.raises(TypeError, match="merge: x has a tensor on device meta; expected one on the CPU"):
+        posenc.merge(torch.ones(2, device="meta"), np.ones(2))
+
+
+# ---- processes ----
+
+LOADER = """
+import sys
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+import posenc.torch as pt
+
+
+class Encodings(Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        x = torch.full((2, 64, 16), float(i + 1)).requires_grad_()
+        out = pt.attention(x, x, x, bias=pt.alibi(torch.ones(2)), causal=True)
+        return out.detach(), torch.autograd.grad(out.sum(), x)[0]
+
+
+if __name__ == "__main__":
+    here = [Encodings()[i] for i in range(6)]  # starts threads before the fork
+    loader = DataLoader(Encodings(), batch_size=None, num_workers=2, multiprocessing_context=sys.argv[1])
+    for mine, theirs in zip(here, loader, strict=True):
+        assert all(torch.equal(one, other) for one, other in zip(mine, theirs, strict=True))
+"""
+
+PARALLEL = """
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import posenc.torch as pt
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.slopes = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return pt.attention(x, x, x, bias=pt.alibi(self.slopes), causal=True)
+
+
+def gradient(model, x):
+    model.zero_grad()
+    model(x).square().sum().backward()
+    return model.slopes.grad if isinstance(model, Layer) else model.module.slopes.grad
+
+
+def work(rank, path):
+    dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=2)
+    data = [torch.randn(3, 2, 8, 4, generator=torch.Generator().manual_seed(i)) for i in range(2)]
+    mean = sum(gradient(Layer(), x) for x in data) / 2
+    assert torch.allclose(gradient(DistributedDataParallel(Layer()), data[rank]), mean)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(work, (sys.argv[1],), nprocs=2)
+"""
+
+
+def run_script(tmp_path: Path, run_python: Any, script: str, argument: str) -> None:
+    """Run a script as a file, which spawned processes can import."""
+    (tmp_path / "script.py").write_text(script)
+    code = f"import runpy, sys; sys.argv = ['script.py', {argument!r}]; sys.path.insert(0, {str(tmp_path)!r}); "
+    done = run_python(code + "runpy.run_path(sys.path[0] + '/script.py', run_name='__main__')", warnings="ignore")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.slow
+def test_workers_of_a_data_loader(tmp_path: Path, run_python: Any, start: str) -> None:
+    """Workers compute values and gradients with the bits of the process that started them."""
+    run_script(tmp_path, run_python, LOADER, start)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without torch.distributed")
+def test_distributed_data_parallel(tmp_path: Path, run_python: Any) -> None:
+    """Two processes get the mean of their gradients."""
+    run_script(tmp_path, run_python, PARALLEL, str(tmp_path / "store"))
