@@ -104,6 +104,9 @@ def peer(module: str) -> ModuleType | None:
 class Report:
     """The lines of a benchmark, printed when they are timed and kept for --json."""
 
+    only = ""
+    """Part of the names of the lines that are wanted."""
+
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.rows: list[dict[str, Any]] = []
@@ -117,12 +120,13 @@ class Report:
         least: Mapping[str, float] | None = None,
         cold: bool = True,
         note: Callable[[float], str] = lambda seconds: "",
+        turns: int = 5,
     ) -> dict[str, float]:
-        """Time the first contender against the others.
+        """Time the first contender against the others, in at least so many turns.
 
         Goals: it takes at most `most[other]` times the time of the other, or is at least `least[other]` times faster.
         """
-        times = alternate(contenders, self.seconds, cold)
+        times = alternate(contenders, self.seconds, cold, turns)
         ours, *others = times
         print(f"{work}\n    {ours:<34}{_duration(times[ours])}   {note(times[ours])}".rstrip())
         for other in others:
@@ -138,6 +142,10 @@ class Report:
             print(f"    {other:<34}{_duration(times[other])}   the first {line:<24} {goal}".rstrip())
         self.rows.append({"work": work, "ours": ours, "seconds": times})
         return times
+
+    def wants(self, work: str) -> bool:
+        """Return whether a line with this name is to be timed; asked by benchmarks whose lines take long."""
+        return self.only in work
 
     def figure(self, work: str, value: float, unit: str, *, most: float | None = None) -> None:
         """Print a figure that is no ratio of times, such as an amount of memory or an error."""
@@ -174,6 +182,7 @@ def main(description: str, run: Callable[[Report], None]) -> None:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=4.0, help="time for each group of contenders (default 4)")
     parser.add_argument("--isa", choices=posenc.isas(), default=posenc.isa(), help="kernel variant (default: the best)")
+    parser.add_argument("--only", default="", help="time lines whose name contains this, where a benchmark asks")
     parser.add_argument("--json", type=Path, help="also write the figures here, for compare.py")
     options = parser.parse_args()
     report = Report(options.seconds)
@@ -181,6 +190,7 @@ def main(description: str, run: Callable[[Report], None]) -> None:
         from tools.remote import RemoteReport
 
         report = RemoteReport(pipes)
+    report.only = options.only
     with posenc.threads(1), posenc.use_isa(options.isa):
         about = environment()
         print(", ".join(f"{key} {value}" for key, value in about.items()) + ", one thread")
