@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import posenc
@@ -37,6 +38,8 @@ myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
+if not (find_spec("torch") and find_spec("transformers")):  # shown without results where these are too much to install
+    nb_execution_excludepatterns = ["transformers.ipynb"]
 
 # Sphinx reads below docs/ only.
 for copy in (DOCS / "notebooks").glob("*.ipynb"):

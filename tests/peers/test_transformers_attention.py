@@ -3,6 +3,7 @@
 # ruff: noqa: E402 -- transformers is imported after the check that it is here
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -416,3 +417,17 @@ def test_layers_without_a_mask() -> None:
     module.is_causal = True
     assert torch.equal(attention(module, q, q, q, None)[0], causal)
     assert torch.equal(attention(module, q, q, q, None, is_causal=False)[0], all_keys)
+
+
+def test_the_notebook_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The notebook asserts that results agree; the manual is built without transformers, and does not run it."""
+    notebook = json.loads((Path(posenc.__file__).parents[1] / "examples" / "transformers.ipynb").read_text("utf-8"))
+    names: dict[str, Any] = {}
+    threads = posenc.get_num_threads()
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]).replace("TOKENS = 512", "TOKENS = 128"), names)
+    posenc.set_num_threads(threads)
+    printed = capsys.readouterr().out
+    assert printed.count("posenc ") == 5
+    assert "other" not in printed
