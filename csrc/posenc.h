@@ -13,15 +13,16 @@
 typedef ptrdiff_t idx; /* sizes, strides and offsets of arrays; inside a tile, int is enough */
 
 /* Most named axes and loop axes of an array, arrays and parameters of a call, operators of a call and their arrays */
-enum { PE_CORE = 3, PE_LOOPS = 16, PE_ARRAYS = 24, PE_PARAMS = 12, PE_TERMS = 16, PE_TERM_ARRAYS = 10 };
+enum { PE_CORE = 3, PE_LOOPS = 16, PE_ARRAYS = 28, PE_PARAMS = 12, PE_TERMS = 16, PE_TERM_ARRAYS = 10 };
 enum { PE_OWN_AXES = 'Z' - 'A' + 1, PE_AXES = 'z' - 'A' + 1 };
 
 #define CONSTANT(name, value) enum { name = value };
 #define OPTIONS(name, ...) enum { __VA_ARGS__ };
 #include "constants.def"
 
-/* Storage of numbers. Arithmetic is in float or double; the half types are storage only. */
-typedef enum { PE_F16, PE_BF16, PE_F32, PE_F64, PE_I64, PE_BOOL } pe_storage;
+/* Storage of numbers. Arithmetic is in float or double; the half types are storage only. PE_I8 are codes, whose rows have
+ * scales in another array. */
+typedef enum { PE_F16, PE_BF16, PE_F32, PE_F64, PE_I64, PE_I8, PE_BOOL } pe_storage;
 
 /* An array of a call. An axis of length 1 has stride 0; data is NULL if an optional operand is None. */
 typedef struct {

@@ -78,6 +78,7 @@ static int storage_of(PyArrayObject *array)
     case NPY_FLOAT: return PE_F32;
     case NPY_DOUBLE: return PE_F64;
     case NPY_BOOL: return PE_BOOL;
+    case NPY_BYTE: return PE_I8;
     default: break;
     }
     if (PyTypeNum_ISSIGNED(type) && PyArray_ITEMSIZE(array) == 8) /* long or long long */
@@ -96,6 +97,8 @@ static int check_dtype(agreement *a, const pe_operand *o, PyArrayObject *array, 
     case 'b': expected = storage == PE_BOOL ? NULL : "bool"; break;
     case 'p': expected = is_double || storage == PE_I64 ? NULL : "int64 or float64"; break;
     default:
+        if (o->type == 'c' && storage == PE_I8 && !a->is_double)
+            return 0;
         if (!is_real)
             expected = "float16, bfloat16, float32 or float64";
         else if (a->has_real && a->is_double != is_double)

@@ -10,7 +10,7 @@
 /* One operand of a signature; ops.def explains the types and marks. */
 typedef struct {
     char name[20];
-    char type;                   /* first letter: real, f64, pos, i64, bool, operators */
+    char type;                   /* first letter: real, codes, f64, pos, i64, bool, operators */
     unsigned char axes[PE_CORE]; /* entries of dim */
     int naxes, output, optional, strided, summed, finite, in_tile;
 } pe_operand;

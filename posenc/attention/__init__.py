@@ -24,11 +24,12 @@ from .._core_api.variant import ONE_ISA, in_one_isa
 from ..bias.operator import Bias
 from ._backward import Saved, backward
 from ._inputs import read_inputs
+from ._quantize import Quantized, quantize
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["attention", "attention_vjp", "merge_attention"]
+__all__ = ["Quantized", "attention", "attention_vjp", "merge_attention", "quantize"]
 
 
 class AttentionGradient(NamedTuple):

@@ -27,6 +27,7 @@ from .._core_api.arguments import (
 from .._core_api.constants import LARGEST_POSITION, MOST_WIDTH
 from ..bias._positions import Positions, read_positions
 from ..bias.operator import Bias, Term
+from ._quantize import Quantized
 
 INFINITY = float("inf")
 Shape = tuple[int, ...]
@@ -47,8 +48,8 @@ class Inputs(NamedTuple):
     """These operators and those inside them: one per term of the kernel."""
     positions: Positions
     operands: tuple[Any, ...]
-    """Operands of the kernel before the terms: q, k, v, keep, q_positions, k_positions, q_segments, k_segments,
-    sink."""
+    """Operands of the kernel before the terms: q, k, v, k_scale, v_scale, keep, q_positions, k_positions, q_segments,
+    k_segments, sink."""
     terms: tuple[Term, ...]
     """Terms of the kernel, one per part."""
     parameters: tuple[float, ...]
@@ -85,7 +86,9 @@ def read_inputs(
     sink: Any,
 ) -> Inputs:
     """Return the checked arguments of `attention`."""
-    query, key, value = (_read_heads(function, name, array) for name, array in (("q", q), ("k", k), ("v", v)))
+    query = _read_heads(function, "q", q)
+    key, k_scale = _read_keys(function, "k", k, query.dtype)
+    value, v_scale = _read_keys(function, "v", v, query.dtype)
     batch = _check_shapes(function, query, key, value)
     heads, n, width = query.shape[-3:]
     m = key.shape[-2]
@@ -109,7 +112,8 @@ def read_inputs(
     return Inputs(
         query, key, value, logits, shape, operators, parts, positions,
         (
-            query, cast_operand(function, "k", key, dtype), cast_operand(function, "v", value, dtype), visible,
+            query, cast_operand(function, "k", key, dtype), cast_operand(function, "v", value, dtype), k_scale,
+            v_scale, visible,
             *positions.operands, *segments,
             None if logits is None else _repeat_sink(function, logits, dtype, n),
         ),
@@ -122,6 +126,21 @@ def _read_heads(function: str, argument: str, value: Any) -> Array:
     if array.ndim < 3:
         fail(ValueError, function, argument, f"{array.ndim} axes", "at least 3, heads, sequence and channels")
     return array
+
+
+def _read_keys(function: str, argument: str, value: Any, dtype: np.dtype[Any]) -> tuple[Array, Array | None]:
+    """Return keys or values and, if they are quantised, their scales; `dtype` is that of q."""
+    if not isinstance(value, Quantized):
+        return _read_heads(function, argument, value), None
+    if function != "attention":
+        fail(TypeError, function, argument, "type Quantized", "an array, as dequantize() returns")
+    if dtype.char == "d":
+        fail(TypeError, function, "q", "dtype float64", f"at most float32, because {argument} is quantised")
+    if value.axis != -1:
+        fail_value(ValueError, function, f"axis of {argument}", value.axis, "-1, a scale for each token and head")
+    if value.codes.ndim < 3:
+        fail(ValueError, function, argument, f"{value.codes.ndim} axes", "at least 3, heads, sequence and channels")
+    return value.codes, value.scale
 
 
 def _check_shapes(function: str, q: Array, k: Array, v: Array) -> Shape:

@@ -200,7 +200,7 @@ class _LogitsInputs(NamedTuple):
     def operands(self, function: str, term: Term) -> tuple[Any, ...]:
         """Return the inputs of `_core.logits`; no values and no masks."""
         k = cast_operand(function, "k", self.k, self.dtype)
-        return (self.q, k, None, None, *self.positions.operands, None, None, None, (term,))
+        return (self.q, k, None, None, None, None, *self.positions.operands, None, None, None, (term,))
 
     def parameters(self) -> tuple[float, ...]:
         """Return the scale, no cap, the visible range of rel, and the position of query 0."""

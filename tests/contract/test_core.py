@@ -42,7 +42,7 @@ def test_a_wrong_type_is_named():
 
     with pytest.raises(TypeError, match=r"^f: grad has type list; expected an array$"):
         _core.embedding_backward("f", [[1.0]], None, None, None, None, None)
-    q, nothing = np.ones((1, 1, 1)), (None,) * 6
+    q, nothing = np.ones((1, 1, 1)), (None,) * 8
     for bias, message in [
         ([], "bias has type list; expected a tuple"),
         ((3,), "bias has an unknown operator; expected "),
@@ -90,10 +90,27 @@ def test_core_refuses_terms_that_do_not_fit(terms, gradients):
 
     q, k = np.ones((2, 70, 8), np.float32), np.ones((2, 100, 8), np.float32)
     lse, matrix = np.ones((2, 70), np.float32), np.ones((2, 70, 100), np.float32)
-    nothing, numbers = (None,) * 6, (1.0, 0.0, -np.inf, np.inf, 0.0)
+    nothing, numbers = (None,) * 8, (1.0, 0.0, -np.inf, np.inf, 0.0)
     with pytest.raises(ValueError, match="f: "):
         _core.attention_vjp(
-            "f", q, k, k, *nothing, terms, q, lse, q, None, q.copy(), k.copy(), k.copy(), *nothing, *numbers, 1, 1, 1
+            "f",
+            q,
+            k,
+            k,
+            *nothing,
+            terms,
+            q,
+            lse,
+            q,
+            None,
+            q.copy(),
+            k.copy(),
+            k.copy(),
+            *nothing[:6],
+            *numbers,
+            1,
+            1,
+            1,
         )
     with pytest.raises(ValueError, match="f: "):
         _core.logits_vjp("f", q, k, None, *nothing, terms, matrix, q.copy(), k.copy(), *numbers)
@@ -109,7 +126,7 @@ def test_core_takes_no_row_outside_of_a_table():
     q, far = np.ones((1, 3, 8), np.float32), np.array([2**40, -(2**40), 3, 9, -1])
     term = ("shaw", np.full((1, 5, 8), 2.0, np.float32), None, far)
     out = np.zeros((1, 3, 3), np.float32)
-    _core.logits("f", q, q, *(None,) * 7, (term,), out, 1.0, 0.0, -np.inf, np.inf, 0.0)
+    _core.logits("f", q, q, *(None,) * 9, (term,), out, 1.0, 0.0, -np.inf, np.inf, 0.0)
     np.testing.assert_array_equal(out, 16)
     away = np.array([5, -7, 2**50])
     _core.fox("f", np.ones((1, 3)), away, away, out)
@@ -128,7 +145,7 @@ def test_core_refuses_heads_that_cannot_be_shared(heads, groups):
 
     q, k = np.ones((heads, 4, 8)), np.ones((groups, 4, 8))
     with pytest.raises(ValueError, match="f: "):
-        _core.attention("f", q, k, k, *(None,) * 6, (), q.copy(), q[..., 0].copy(), 1.0, 0.0, -np.inf, np.inf, 0.0)
+        _core.attention("f", q, k, k, *(None,) * 8, (), q.copy(), q[..., 0].copy(), 1.0, 0.0, -np.inf, np.inf, 0.0)
 
 
 def test_none_is_counted_with_the_headers_of_every_python():

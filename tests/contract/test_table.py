@@ -15,6 +15,8 @@ from posenc import _core
 NOT_COMPUTING = {
     # run-time controls: test_runtime.py
     "build_flags", "get_num_threads", "isa", "isas", "set_num_threads", "threads", "use_isa",
+    # int8 codes of numbers: test_quantized.py
+    "quantize",
 }  # fmt: skip
 FUNCTIONS = sorted(name for name in posenc.__all__ if inspect.isfunction(getattr(posenc, name)))
 COMPUTING = [name for name in FUNCTIONS if name not in NOT_COMPUTING]

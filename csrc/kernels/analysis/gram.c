@@ -102,9 +102,8 @@ static NOINLINE void pack_rows(const char *data, idx step, pe_storage storage, i
 {
     for (int lane = 0; lane < lanes; lane += PANEL_LANES) {
         const int here = (int)min_(PANEL_LANES, lanes - lane);
-        idx real_step = step;
-        const char *rows = FN(tile_rows)(data + lane * step, &real_step, storage, here, d, 1, copy);
-        pack_transposed(rows, real_step, here, d, 1, here > LANES ? PANEL_LANES : LANES, pack + lane * d);
+        const pe_rows rows = FN(tile_rows)(plain_rows(data + lane * step, step, storage), here, d, 1, copy);
+        pack_transposed(rows.data, rows.step, here, d, 1, here > LANES ? PANEL_LANES : LANES, pack + lane * d);
     }
 }
 
@@ -145,11 +144,11 @@ KERNEL(gram)
         pack_rows(row.data[X] + first * x->core[0], x->core[0], x->storage, lanes, d, piece.copy, piece.pack);
         for (idx j = first; j < n; j += BLOCK_M) {
             const int count = (int)min_(BLOCK_M, n - j);
-            idx step = x->core[0];
+            const pe_rows stored = plain_rows(row.data[X] + j * x->core[0], x->core[0], x->storage);
             if (stop_requested(call))
                 return;
-            const char *rows = FN(tile_rows)(row.data[X] + j * step, &step, x->storage, count, d, 2, piece.copy);
-            tile_pairs(rows, step, piece.pack, lanes, d, mode == GRAM_DISTANCE, s, count);
+            const pe_rows rows = FN(tile_rows)(stored, count, d, 2, piece.copy);
+            tile_pairs(rows.data, rows.step, piece.pack, lanes, d, mode == GRAM_DISTANCE, s, count);
             if (mode == GRAM_DISTANCE)
                 roots(s, count * BLOCK_M);
             if (mode == GRAM_CORRELATION)

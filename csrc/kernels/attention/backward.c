@@ -161,11 +161,10 @@ static void add_nonfinite_rows(const attention_vjp_state *b, const pe_query_bloc
     }
 }
 
-static void add_nonfinite_keys(const attention_vjp_state *b, const pe_panel *p, const char *k, idx step,
-                               pe_storage storage, int from, int to)
+static void add_nonfinite_keys(const attention_vjp_state *b, const pe_panel *p, const pe_rows *keys, int from, int to)
 {
     for (int j = from; j < to; j++) {
-        const real *row = row_read(k + j * step, storage, b->d, b->row);
+        const real *row = real_row_of(keys, j, b->d, b->row);
         const real *weight = b->p + p->first * BLOCK_N + j * p->width, *ds = b->ds + (weight - b->p);
         for (int c = 0; c < b->d; c++) {
             if (is_finite(row[c]))
@@ -230,22 +229,19 @@ static void add_dk(attention_vjp_state *b, const pe_view *v, int from, int to)
 static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
 {
     const pe_query_block *u = v->queries;
-    const pe_array *a = &u->call->array[A_K];
-    const char *stored = key_row(u, A_K, v->keys->first), *rows = v->k;
-    idx step = v->k_step;
-    if (b->nonfinite_keys) {
-        step = a->core[1];
-        rows = FN(finite_rows)(stored, &step, a->storage, v->keys->n, b->d, b->k_copy);
-    }
+    const pe_rows stored = rows_of_keys(u, A_K, v->keys->first);
+    pe_rows rows = plain_rows(v->k, v->k_step, PE_STORAGE);
+    if (b->nonfinite_keys)
+        rows = FN(finite_rows)(stored, v->keys->n, b->d, b->k_copy);
     for (int i = 0; i < u->panels; i++) {
         const pe_panel *p = &u->panel[i];
         const int from = seen[i][0], n = seen[i][1] - from;
         const real *ds = b->ds + p->first * BLOCK_N + from * p->width;
         real *dq = b->dq + p->first * b->d;
         if (n > 0)
-            FN(values)(&(pe_values){rows + from * step, step, n, ds, b->one, dq}, b->d, p->width);
+            FN(values)(&(pe_values){rows.data + from * rows.step, rows.step, n, ds, b->one, dq}, b->d, p->width);
         if (b->nonfinite_keys)
-            add_nonfinite_keys(b, p, stored, a->core[1], a->storage, from, from + n);
+            add_nonfinite_keys(b, p, &stored, from, from + n);
     }
 }
 
@@ -261,12 +257,10 @@ static void add_gates(attention_vjp_state *b, const pe_query_block *u, int (*see
 
 static void tile_vjp(attention_vjp_state *b, const pe_query_block *u, pe_key_tile *keys)
 {
-    const pe_array *a = &u->call->array[A_V];
     pe_content *c = &b->content;
     pe_view v = FN(view_of_keys)(u, keys, 2, b->k_copy);
-    idx step = a->core[1];
     int from = keys->n, to = 0, seen[PANELS][2];
-    const char *values = FN(tile_rows)(key_row(u, A_V, keys->first), &step, a->storage, keys->n, b->e, 2, b->v_copy);
+    const pe_rows values = FN(tile_rows)(rows_of_keys(u, A_V, keys->first), keys->n, b->e, 2, b->v_copy);
     if (c->before_cap)
         FN(content_tile)(c, v);
     for (int p = 0; p < u->panels; p++) {
@@ -277,7 +271,7 @@ static void tile_vjp(attention_vjp_state *b, const pe_query_block *u, pe_key_til
         seen[p][1] = visible.to;
         if (visible.from == visible.to)
             continue;
-        panel_vjp(b, &v, values, step);
+        panel_vjp(b, &v, values.data, values.step);
         from = (int)min_(from, visible.from);
         to = (int)max_(to, visible.to);
     }

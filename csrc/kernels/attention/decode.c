@@ -6,6 +6,10 @@
  * come from memory for the first pair and from the cache for the others. A pair's sums are its own, so they have
  * the same bits whatever pairs stand beside it.
  *
+ * Rows of float16, bfloat16 and int8 codes are widened in registers, in the loop that multiplies, if they are whole
+ * vectors; else they are copied as real, tile by tile. Both give the same bits. The scale of a row of codes is a factor
+ * of its score, or of its weight.
+ *
  * Masks are those of tile.c, a head at a time. A result that is not finite is computed again by forward.c, which keeps
  * NaN and infinity of masked keys and values out of it.
  */
@@ -13,31 +17,37 @@
 
 #include "attention/scores.h"
 #include "base/elementary.h"
+#include "base/vec_stored.h"
 #include "tile/panel.h"
 
-enum { MAX_PAIRS = 16 };
-enum { STRIP = 4 };                              /* vectors of value columns that are summed together */
-enum { VALUE_KEYS = 32 };                        /* keys whose values are summed while they are in the first cache */
-enum { VALUE_PAIRS = VEC_BYTES == 64 ? 4 : 2 };  /* pairs x STRIP sums: 16 of AVX-512's 32 registers, 8 of 16 else */
-enum { PREFETCH_BYTES = 8192, CACHE_LINE = 64 }; /* prefetch distance */
+enum { LONG_BYTES = 1 << 20 }; /* keys and values of a head that the second cache does not hold beside other data */
+enum { MAX_PAIRS = 32 };       /* a panel of any variant has at most 32 lanes */
+enum { STRIP = 4 };            /* vectors of value columns that are summed together */
+enum { VALUE_KEYS = 32 };      /* keys whose values are summed while they are in the first cache */
+enum { VALUE_PAIRS = VEC_BYTES == 64 ? 4 : 2 }; /* pairs x STRIP sums: 16 of AVX-512's 32 registers, 8 of 16 else */
+enum { SCORE_PAIRS = LANES >= 16 ? 4 : LANES >= 8 ? 2 : 1 }; /* times LANES / SCORE_PAIRS keys: LANES sums */
+enum { PREFETCH_BYTES = 16384, CACHE_LINE = 64 };            /* prefetch distance */
 
 typedef struct {
     int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
     int heads, pairs;             /* pair = head * queries + query */
-    real *q, *o, *s, *copy, *row;
+    real *q, *o, *s, *copy, *row, *scale;
     real m[MAX_PAIRS], alpha[MAX_PAIRS], one[MAX_PAIRS], l[MAX_PAIRS * LANES]; /* l: a partial sum for each lane */
     pe_key_tile *keys;
 } decode_state;
 
 static int heads_together(const pe_call *call) { return (int)min_(call->D(h) / call->D(g), MAX_PAIRS / call->D(n)); }
 
+/* forward.c computes whole vectors of queries, so up to half a vector it does twice the work. Up to the two vectors of
+ * a panel decoding is still faster if keys and values come from memory, because it prefetches them. */
 int FN(is_decoding)(const pe_call *call)
 {
     for (int t = 0; t < call->nterms; t++) {
         if (FN(content_op)[call->term[t].op])
             return 0;
     }
-    return call->D(n) <= (LANES < 16 ? LANES / 2 : 8);
+    const idx n = call->D(n), bytes = call->D(m) * (call->D(d) + call->D(e)) * (idx)sizeof(real);
+    return n <= LANES / 2 || (n < PANEL_LANES && bytes >= LONG_BYTES);
 }
 
 int FN(begins_decoding)(const pe_call *call, idx unit)
@@ -45,39 +55,56 @@ int FN(begins_decoding)(const pe_call *call, idx unit)
     return unit % call->D(h) % (call->D(h) / call->D(g)) % heads_together(call) == 0;
 }
 
-/* Rows in whole vectors: in place if they are already, else copied with zeros behind each row. A block of LANES keys
- * may read rows of the copy that were not written; their scores are not used. */
-static const char *whole_rows(const char *data, idx *step, pe_storage storage, int n, int width, real *copy)
+/* Rows in whole vectors: in place if they are already, else copied as real with zeros behind each row; codes keep their
+ * scales. A block of LANES keys may read rows of the copy that were not written; their scores are not used. */
+static pe_rows whole_rows(const decode_state *b, pe_rows rows, int n, int width)
 {
-    const idx copy_width = width + ROW_PAD, from = *step;
-    if (storage == PE_STORAGE && width % LANES == 0 && n >= LANES)
-        return data;
+    const idx copy_width = width + ROW_PAD;
+    if (widens_in_registers(rows.storage) && width % LANES == 0 && n >= LANES)
+        return rows;
     for (int j = 0; j < n; j++) {
-        real *to = copy + j * copy_width;
-        row_load(data + j * from, storage, width, to);
+        real *to = b->copy + j * copy_width;
+        row_load(rows.data + j * rows.step, rows.storage, width, to);
         for (int k = width; k % LANES; k++)
             to[k] = 0;
     }
-    *step = copy_width * (idx)sizeof(real);
-    return (const char *)copy;
+    rows.data = (const char *)b->copy;
+    rows.step = copy_width * (idx)sizeof(real);
+    rows.storage = PE_STORAGE;
+    return rows;
+}
+
+/* Multiply the scores or weights of all pairs by the scales of the rows. */
+static NOINLINE void multiply_by_scales(decode_state *b, const pe_rows *rows, int n)
+{
+    real *restrict scale = b->scale;
+    if (!rows->scale)
+        return;
+    for (int j = 0; j < n; j++)
+        scale[j] = scale_of_row(rows, j);
+    for (int p = 0; p < b->pairs; p++) {
+        real *restrict s = b->s + p * BLOCK_N;
+        for (int j = 0; j < n; j++)
+            s[j] *= scale[j];
+    }
 }
 
 /* ---- prefetching ---- */
 
 /* Cache lines of the rows ahead, prefetched in order. `passes` passes over the rows share the lines, each taking every
- * passes-th step, so that a few requests are under way all the time. */
+ * passes-th step, so that a few requests are under way all the time. They go to the second cache, because the first can
+ * wait for fewer lines at a time: on Zen 4 decoding takes 0.7x the time of prefetching into the first. */
 typedef struct {
     const char *next;
     idx gap;                       /* from the end of a row to the next row */
     int left, lines, wait, passes; /* lines left in the row, lines of a row; steps until this pass prefetches */
 } prefetcher;
 
-INLINE prefetcher prefetch_ahead(const char *rows, idx step, int width, int pass, int passes)
+INLINE prefetcher prefetch_ahead(const char *rows, idx step, idx row_bytes, int pass, int passes)
 {
-    const idx row_bytes = max_(width, 1) * (idx)sizeof(real);
-    const int lines = (int)BLOCKS(width * (idx)sizeof(real), CACHE_LINE);
+    const int lines = (int)BLOCKS(row_bytes, CACHE_LINE);
     return (prefetcher){
-        rows + (PREFETCH_BYTES / row_bytes + 1) * step, step - lines * CACHE_LINE, lines, lines, pass, passes};
+        rows + (PREFETCH_BYTES / max_(row_bytes, 1) + 1) * step, step - lines * CACHE_LINE, lines, lines, pass, passes};
 }
 
 INLINE int is_my_step(prefetcher *a)
@@ -93,7 +120,7 @@ INLINE void prefetch_lines(prefetcher *a, int count)
     UNROLL
     for (int i = 0; i < count; i++) {
         if (mine)
-            PREFETCH(a->next);
+            PREFETCH_SECOND(a->next);
         a->next += CACHE_LINE;
         if (--a->left == 0) {
             a->next += a->gap;
@@ -104,42 +131,68 @@ INLINE void prefetch_lines(prefetcher *a, int count)
 
 /* ---- products ---- */
 
-/* s = q . k for LANES keys. Their addresses are offsets of two pointers: with one, registers run out. */
-INLINE void scores_of_block(const char *k, idx step, int pass, int passes, const real *q, int d, real *s)
+/* s = q . k for `pairs` pairs and LANES / pairs keys: one sum for each. The addresses of the keys are offsets of two
+ * pointers: with one, registers run out. */
+INLINE void scores_of_block(int pairs, const char *k, idx step, pe_storage storage, int pass, int passes, const real *q,
+                            int d, real *s)
 {
-    const char *upper_half = k + LANES / 2 * step;
-    prefetcher ahead = prefetch_ahead(k, step, d, pass, passes);
+    const int keys = LANES / pairs, half = keys > 1 ? keys / 2 : 1, bytes = (int)storage_size(storage);
+    const int block = keys * LANES * bytes; /* bytes of a step; a step takes `lines` lines, or a line `steps` steps */
+    const int lines = (int)max_(block / CACHE_LINE, 1), steps = (int)max_(CACHE_LINE / block, 1);
+    const char *upper_half = k + half * step;
+    prefetcher ahead = prefetch_ahead(k, step, d * bytes, pass, passes);
+    real sum[LANES];
     vec acc[LANES];
     UNROLL
-    for (int r = 0; r < LANES; r++)
-        acc[r] = vec_set(0);
+    for (int i = 0; i < LANES; i++)
+        acc[i] = vec_set(0);
     for (int c = 0; c < d; c += LANES) {
-        const vec x = vec_load(q + c);
-        prefetch_lines(&ahead, LANES * VEC_BYTES / CACHE_LINE);
+        vec x[SCORE_PAIRS];
         UNROLL
-        for (int r = 0; r < LANES; r++) {
-            const char *at = (r < LANES / 2 ? k : upper_half) + r % (LANES / 2) * step;
-            acc[r] = vec_fma(vec_load((const real *)(const void *)at), x, acc[r]);
+        for (int p = 0; p < pairs; p++)
+            x[p] = vec_load(q + p * d + c);
+        if (steps == 1 || c / LANES % steps == 0)
+            prefetch_lines(&ahead, lines);
+        UNROLL
+        for (int r = 0; r < keys; r++) {
+            const vec y = vec_load_stored((r < half ? k : upper_half) + r % half * step, storage);
+            UNROLL
+            for (int p = 0; p < pairs; p++)
+                acc[p * keys + r] = vec_fma(y, x[p], acc[p * keys + r]);
         }
-        k += sizeof(vec);
-        upper_half += sizeof(vec);
+        k += LANES * bytes;
+        upper_half += LANES * bytes;
     }
-    vec_store(s, vec_sums(acc));
+    vec_store(sum, vec_sums(acc));
+    UNROLL
+    for (int p = 0; p < pairs; p++)
+        memcpy(s + p * BLOCK_N, sum + p * keys, (size_t)keys * sizeof *s);
 }
 
-static NOINLINE void scores_of_pairs(decode_state *b, const char *k, idx step, int n)
+/* A key is loaded, and widened, once for SCORE_PAIRS pairs. */
+INLINE void scores_of_stored(const decode_state *b, const char *k, idx step, pe_storage storage, int n)
 {
-    const int d = b->padded_d;
+    enum { KEYS = LANES / SCORE_PAIRS };
+    const int d = b->padded_d, passes = b->pairs / SCORE_PAIRS + b->pairs % SCORE_PAIRS;
     for (int j = 0; j < n; j += LANES) {
         const int first = (int)max_(0, min_(j, n - LANES)); /* the last block repeats keys of the one before */
-        for (int p = 0; p < b->pairs; p++)
-            scores_of_block(k + first * step, step, p, b->pairs, b->q + p * d, d, b->s + p * BLOCK_N + first);
+        const char *rows = k + first * step;
+        real *s = b->s + first;
+        const int together = b->pairs / SCORE_PAIRS * SCORE_PAIRS;
+        for (int r = 0; r < LANES && together > 0; r += KEYS) {
+            for (int p = 0; p < together; p += SCORE_PAIRS)
+                scores_of_block(SCORE_PAIRS, rows + r * step, step, storage, p / SCORE_PAIRS, passes, b->q + p * d, d,
+                                s + p * BLOCK_N + r);
+        }
+        for (int p = together; p < b->pairs; p++)
+            scores_of_block(1, rows, step, storage, together / SCORE_PAIRS + p - together, passes, b->q + p * d, d,
+                            s + p * BLOCK_N);
     }
 }
 
 /* o = o alpha + sum_j p_j v_j for some pairs and vectors of channels; both are constants where this is inlined */
-INLINE void values_of_block(int pairs, int cols, const char *v, idx step, int n, const real *p, const real *alpha,
-                            real *o, int o_step, const prefetcher *rows)
+INLINE void values_of_block(int pairs, int cols, const char *v, idx step, pe_storage storage, int n, const real *p,
+                            const real *alpha, real *o, int o_step, const prefetcher *rows)
 {
     prefetcher ahead = *rows;
     vec acc[4 * STRIP];
@@ -149,15 +202,19 @@ INLINE void values_of_block(int pairs, int cols, const char *v, idx step, int n,
     for (int j = 0; j < n; j++, v += step) {
         if (is_my_step(&ahead)) {
             for (int i = 0; i < ahead.lines; i++)
-                PREFETCH(ahead.next + i * CACHE_LINE);
+                PREFETCH_SECOND(ahead.next + i * CACHE_LINE);
         }
         ahead.next += step;
+        vec x[STRIP];
+        UNROLL
+        for (int c = 0; c < cols; c++)
+            x[c] = vec_load_stored(v + c * LANES * (int)storage_size(storage), storage);
         UNROLL
         for (int r = 0; r < pairs; r++) {
             const vec y = vec_set(p[r * BLOCK_N + j]);
             UNROLL
             for (int c = 0; c < cols; c++)
-                acc[r * cols + c] = vec_fma(y, vec_load((const real *)(const void *)v + c * LANES), acc[r * cols + c]);
+                acc[r * cols + c] = vec_fma(y, x[c], acc[r * cols + c]);
         }
     }
     UNROLL
@@ -171,32 +228,81 @@ INLINE void values_of_block(int pairs, int cols, const char *v, idx step, int n,
 }
 
 /* The columns first ... of all pairs, for n keys from `from` on. Only the first keys of a tile rescale. */
-INLINE void values_of_columns(int cols, decode_state *b, const char *v, idx step, int first, int from, int n,
-                              prefetcher *ahead)
+INLINE void values_of_columns(int cols, const decode_state *b, const char *v, idx step, pe_storage storage, int first,
+                              int from, int n, prefetcher *ahead)
 {
     const int e = b->padded_e;
     const real *weight = b->s + from, *alpha = from ? b->one : b->alpha;
     real *o = b->o + first;
     int p = 0;
-    v += first * (idx)sizeof(real);
+    v += first * storage_size(storage);
     for (; b->pairs - p >= VALUE_PAIRS; p += VALUE_PAIRS, ahead->wait++)
-        values_of_block(VALUE_PAIRS, cols, v, step, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
+        values_of_block(VALUE_PAIRS, cols, v, step, storage, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
     for (; p < b->pairs; p++, ahead->wait++)
-        values_of_block(1, cols, v, step, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
+        values_of_block(1, cols, v, step, storage, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
 }
 
-static NOINLINE void values_of_pairs(decode_state *b, const char *v, idx step, int keys)
+INLINE void values_of_stored(const decode_state *b, const char *v, idx step, pe_storage storage, int keys)
 {
     const int strips = b->padded_e / (STRIP * LANES), rest = (b->padded_e - strips * STRIP * LANES) / LANES;
     const int passes = (strips + rest) * (b->pairs / VALUE_PAIRS + b->pairs % VALUE_PAIRS);
     for (int from = 0; from < keys; from += VALUE_KEYS, v += VALUE_KEYS * step) {
         const int n = (int)min_(VALUE_KEYS, keys - from);
-        prefetcher ahead = prefetch_ahead(v, step, b->padded_e, 0, passes);
+        prefetcher ahead = prefetch_ahead(v, step, b->padded_e * storage_size(storage), 0, passes);
         int c = 0;
         for (; b->padded_e - c >= STRIP * LANES; c += STRIP * LANES)
-            values_of_columns(STRIP, b, v, step, c, from, n, &ahead);
+            values_of_columns(STRIP, b, v, step, storage, c, from, n, &ahead);
         for (; c < b->padded_e; c += LANES)
-            values_of_columns(1, b, v, step, c, from, n, &ahead);
+            values_of_columns(1, b, v, step, storage, c, from, n, &ahead);
+    }
+}
+
+/* A function for each storage: with several loops in one function, compilers run out of registers. */
+#define PE_STORED(name, storage)                                                                    \
+    static NOINLINE void scores_of_##name(const decode_state *b, const char *k, idx step, int n)    \
+    {                                                                                               \
+        scores_of_stored(b, k, step, storage, n);                                                   \
+    }                                                                                               \
+    static NOINLINE void values_of_##name(const decode_state *b, const char *v, idx step, int keys) \
+    {                                                                                               \
+        values_of_stored(b, v, step, storage, keys);                                                \
+    }
+PE_STORED(reals, PE_STORAGE)
+#if PE_REAL == 32
+PE_STORED(bf16, PE_BF16)
+PE_STORED(codes, PE_I8)
+#endif
+#if PE_F16C
+PE_STORED(f16, PE_F16)
+#endif
+
+static void scores_of_pairs(decode_state *b, const pe_rows *k, int n)
+{
+    switch (k->storage) {
+#if PE_REAL == 32
+    case PE_BF16: scores_of_bf16(b, k->data, k->step, n); break;
+    case PE_I8: scores_of_codes(b, k->data, k->step, n); break;
+#endif
+#if PE_F16C
+    case PE_F16: scores_of_f16(b, k->data, k->step, n); break;
+#endif
+    default: scores_of_reals(b, k->data, k->step, n); break;
+    }
+    multiply_by_scales(b, k, n);
+}
+
+static void values_of_pairs(decode_state *b, const pe_rows *v, int n)
+{
+    multiply_by_scales(b, v, n);
+    switch (v->storage) {
+#if PE_REAL == 32
+    case PE_BF16: values_of_bf16(b, v->data, v->step, n); break;
+    case PE_I8: values_of_codes(b, v->data, v->step, n); break;
+#endif
+#if PE_F16C
+    case PE_F16: values_of_f16(b, v->data, v->step, n); break;
+#endif
+    default: values_of_reals(b, v->data, v->step, n); break;
     }
 }
 
@@ -258,17 +364,14 @@ static int softmax_of_head(decode_state *b, pe_query_block *u, pe_key_tile *keys
 /* keep may differ from head to head; everything else that hides a tile does not. */
 static void attend_to_tile(decode_state *b, pe_query_block *u, idx first_key)
 {
-    const pe_call *call = u->call;
-    const pe_array *ka = &call->array[A_K], *va = &call->array[A_V];
-    const char *k = key_row(u, A_K, first_key), *v = key_row(u, A_V, first_key);
+    const pe_rows stored_k = rows_of_keys(u, A_K, first_key), stored_v = rows_of_keys(u, A_V, first_key);
     const idx head = u->head;
-    idx k_step = ka->core[1], v_step = va->core[1];
     pe_key_tile *keys = b->keys;
     int any = 0, is_visible = FN(key_tile)(keys, u, first_key);
     if (!is_visible && !u->row.data[A_KEEP])
         return;
-    k = whole_rows(k, &k_step, ka->storage, keys->n, b->d, b->copy);
-    scores_of_pairs(b, k, k_step, keys->n);
+    const pe_rows k = whole_rows(b, stored_k, keys->n, b->d);
+    scores_of_pairs(b, &k, keys->n);
     for (int h = 0; h < b->heads; h++) {
         u->head = head + h;
         if (h > 0 && u->row.data[A_KEEP])
@@ -278,8 +381,8 @@ static void attend_to_tile(decode_state *b, pe_query_block *u, idx first_key)
     u->head = head;
     if (!any)
         return;
-    v = whole_rows(v, &v_step, va->storage, keys->n, b->e, b->copy);
-    values_of_pairs(b, v, v_step, keys->n);
+    const pe_rows v = whole_rows(b, stored_v, keys->n, b->e);
+    values_of_pairs(b, &v, keys->n);
 }
 
 /* ---- heads that share keys ---- */
@@ -345,6 +448,7 @@ LAYOUT(decode)
     s->s = carve_reals(c, MAX_PAIRS * BLOCK_N);
     s->copy = carve_reals(c, (max_(D(d), D(e)) + ROW_PAD) * BLOCK_N);
     s->row = carve_reals(c, max_(D(d), D(e)));
+    s->scale = carve_reals(c, BLOCK_N);
     s->keys = carve_bytes(c, sizeof(pe_key_tile));
 }
 

@@ -59,11 +59,11 @@ static void softmax_step(attention_state *b, const pe_view *v)
 /* ---- values ---- */
 
 /* The numbers that finite_rows left out, added to the lanes that see them. */
-static void add_nonfinite_values(attention_state *b, const pe_panel *p, const pe_panel_bias *visible, const char *v,
-                                 idx step, pe_storage storage)
+static void add_nonfinite_values(attention_state *b, const pe_panel *p, const pe_panel_bias *visible,
+                                 const pe_rows *values)
 {
     for (int j = visible->from; j < visible->to; j++) {
-        const real *row = row_read(v + j * step, storage, b->e, b->row);
+        const real *row = real_row_of(values, j, b->e, b->row);
         const real *weight = b->s + p->first * BLOCK_N + (j - visible->from) * p->width;
         for (int k = 0; k < b->e; k++) {
             if (is_finite(row[k]))
@@ -80,12 +80,10 @@ static void add_nonfinite_values(attention_state *b, const pe_panel *p, const pe
 static void add_values(attention_state *b, pe_view v, const pe_panel_bias *visible)
 {
     const pe_query_block *u = v.queries;
-    const pe_array *a = &u->call->array[A_V];
-    const char *stored = key_row(u, A_V, v.keys->first);
+    const pe_rows stored = rows_of_keys(u, A_V, v.keys->first);
     const int n = v.keys->n;
-    idx step = a->core[1];
-    const char *rows = b->mask_nonfinite ? FN(finite_rows)(stored, &step, a->storage, n, b->e, b->copy)
-                                         : FN(tile_rows)(stored, &step, a->storage, n, b->e, u->panels, b->copy);
+    const pe_rows rows = b->mask_nonfinite ? FN(finite_rows)(stored, n, b->e, b->copy)
+                                           : FN(tile_rows)(stored, n, b->e, u->panels, b->copy);
     for (int i = 0; i < u->panels; i++) {
         const pe_panel *p = &u->panel[i];
         const int from = visible[i].from, seen = visible[i].to - from;
@@ -93,13 +91,14 @@ static void add_values(attention_state *b, pe_view v, const pe_panel_bias *visib
         real *o = b->o + p->first * b->e;
         if (seen == 0)
             continue;
-        FN(values)(&(pe_values){rows + from * step, step, seen, weights, b->alpha + p->first, o}, b->e, p->width);
+        FN(values)
+        (&(pe_values){rows.data + from * rows.step, rows.step, seen, weights, b->alpha + p->first, o}, b->e, p->width);
         v.panel = p;
         v.visible = &visible[i];
         if (b->content.values)
             FN(content_values)(&b->content, v, weights, o);
         if (b->mask_nonfinite)
-            add_nonfinite_values(b, p, &visible[i], stored, a->core[1], a->storage);
+            add_nonfinite_values(b, p, &visible[i], &stored);
     }
 }
 

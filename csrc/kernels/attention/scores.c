@@ -46,11 +46,9 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
 
 pe_view FN(view_of_keys)(const pe_query_block *u, const pe_key_tile *keys, int panels, real *copy)
 {
-    const pe_array *a = &u->call->array[A_K];
     const int d = (int)u->call->D(d);
-    pe_view v = {.queries = u, .keys = keys, .k_step = a->core[1]};
-    v.k = FN(tile_rows)(key_row(u, A_K, keys->first), &v.k_step, a->storage, keys->n, d, panels, copy);
-    return v;
+    const pe_rows rows = FN(tile_rows)(rows_of_keys(u, A_K, keys->first), keys->n, d, panels, copy);
+    return (pe_view){.queries = u, .keys = keys, .k = rows.data, .k_step = rows.step};
 }
 
 int FN(count_gates)(pe_content *c, const pe_block_state *at, real *copy)

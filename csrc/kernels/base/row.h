@@ -52,7 +52,18 @@ INLINE real *as_reals(char *data) { return (real *)(void *)data; }
 
 INLINE idx storage_size(pe_storage storage)
 {
-    return storage == PE_F32 ? 4 : storage == PE_F64 || storage == PE_I64 ? 8 : storage == PE_BOOL ? 1 : 2;
+    return storage == PE_F32                        ? 4
+           : storage == PE_F64 || storage == PE_I64 ? 8
+           : storage == PE_BOOL || storage == PE_I8 ? 1
+                                                    : 2;
+}
+
+/* Codes as real; their scale is a factor that the caller knows. */
+static NOINLINE void widen_codes(const char *codes, idx n, real scale, real *restrict out)
+{
+    SIMD
+    for (idx i = 0; i < n; i++)
+        out[i] = (real)(signed char)codes[i] * scale;
 }
 
 /* A stored row as real: itself if it is stored as real, else widened into scratch. */
@@ -60,7 +71,9 @@ INLINE const real *row_read(const char *data, pe_storage storage, idx n, real *s
 {
     if (storage == PE_STORAGE)
         return (const real *)(const void *)data;
-    if (storage == PE_BF16)
+    if (storage == PE_I8)
+        widen_codes(data, n, 1, scratch);
+    else if (storage == PE_BF16)
         widen_bf16_row((const uint16_t *)(const void *)data, n, scratch);
     else
         widen_f16_row((const uint16_t *)(const void *)data, n, scratch);

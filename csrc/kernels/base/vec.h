@@ -26,6 +26,7 @@ enum { LANES = VEC_BYTES / (int)sizeof(real) };
 
 #if PE_GNU
 #define PREFETCH(p) __builtin_prefetch(p)
+#define PREFETCH_SECOND(p) __builtin_prefetch(p, 0, 2) /* into the second cache only */
 typedef real vec __attribute__((vector_size(VEC_BYTES)));
 #if PE_REAL == 32
 typedef int32_t vec_mask __attribute__((vector_size(VEC_BYTES)));
@@ -34,6 +35,7 @@ typedef int64_t vec_mask __attribute__((vector_size(VEC_BYTES)));
 #endif
 #else
 #define PREFETCH(p)
+#define PREFETCH_SECOND(p)
 typedef struct {
     real x[LANES];
 } vec;

@@ -50,36 +50,44 @@ void FN(exponentials)(real *s, const real *m, int n, int width, real *l)
         exponentials(PANEL_LANES, s, m, n, l);
 }
 
-const char *FN(tile_rows)(const char *data, idx *step, pe_storage storage, int n, int width, int panels, real *copy)
+static pe_rows copied_rows(const real *copy, idx copy_width)
 {
-    const idx copy_width = width + ROW_PAD, from = *step;
-    if (storage == PE_STORAGE && !(from % 4096 == 0 && panels > 1))
-        return data;
-    for (int j = 0; j < n; j++)
-        row_load(data + j * from, storage, width, copy + j * copy_width);
-    *step = copy_width * (idx)sizeof(real);
-    return (const char *)copy;
+    return plain_rows((const char *)copy, copy_width * (idx)sizeof(real), PE_STORAGE);
 }
 
-const char *FN(finite_rows)(const char *data, idx *step, pe_storage storage, int n, int width, real *copy)
+pe_rows FN(tile_rows)(pe_rows stored, int n, int width, int panels, real *copy)
+{
+    const idx copy_width = width + ROW_PAD;
+    if (stored.storage == PE_STORAGE && !(stored.step % 4096 == 0 && panels > 1))
+        return stored;
+    for (int j = 0; j < n; j++) {
+        real *to = copy + j * copy_width;
+        const real *row = real_row_of(&stored, j, width, to);
+        if (row != to)
+            memcpy(to, row, (size_t)width * sizeof *row);
+    }
+    return copied_rows(copy, copy_width);
+}
+
+pe_rows FN(finite_rows)(pe_rows stored, int n, int width, real *copy)
 {
     const idx copy_width = width + ROW_PAD;
     for (int j = 0; j < n; j++) {
-        const real *row = row_read(data + j * *step, storage, width, copy + j * copy_width);
+        real *to = copy + j * copy_width;
+        const real *row = real_row_of(&stored, j, width, to);
         for (int k = 0; k < width; k++)
-            copy[j * copy_width + k] = is_finite(row[k]) ? row[k] : 0;
+            to[k] = is_finite(row[k]) ? row[k] : 0;
     }
-    *step = copy_width * (idx)sizeof(real);
-    return (const char *)copy;
+    return copied_rows(copy, copy_width);
 }
 
 void FN(pack_queries)(const pe_query_block *u, int operand, int n, real scale, real *copy, real *out)
 {
     const pe_array *a = &u->call->array[operand];
     for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
-        idx step = a->core[1];
-        const char *rows = FN(tile_rows)(query_row(u, operand, p->first), &step, a->storage, p->lanes, n, 1, copy);
-        pack_transposed(rows, step, p->lanes, n, scale, p->width, out + p->first * n);
+        const pe_rows stored = plain_rows(query_row(u, operand, p->first), a->core[1], a->storage);
+        const pe_rows rows = FN(tile_rows)(stored, p->lanes, n, 1, copy);
+        pack_transposed(rows.data, rows.step, p->lanes, n, scale, p->width, out + p->first * n);
     }
 }
 

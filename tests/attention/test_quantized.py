@@ -1,0 +1,234 @@
+"""Keys and values as int8 codes: the rounding itself, its bound in attention, caches as views, and every error."""
+
+import numpy as np
+import pytest
+from cases import BF16, F16, F32, F64
+from cases.attention import ANY, WALLS, qkv
+from cases.layouts import LAYOUTS, same_bits
+
+import posenc
+
+HALVES = [d for d in (F16, BF16) if d is not None]
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1, -2])
+@pytest.mark.parametrize("dtype", [*HALVES, F32, F64], ids=str)
+def test_codes_and_scale(axis, dtype, rng):
+    x = (rng.standard_normal((3, 5, 70)) * np.exp(rng.standard_normal((3, 5, 1)))).astype(dtype)
+    found, exact = posenc.quantize(x, axis=axis), x.astype(F64)
+    assert (found.codes.dtype, found.scale.dtype, found.codes.shape) == (np.int8, F32, x.shape)
+    largest = np.abs(exact).max(axis)
+    assert np.array_equal(found.scale, (largest.astype(F64 if dtype == F64 else F32) / 127).astype(F32))
+    assert np.array_equal(np.abs(found.codes).max(axis), np.full(largest.shape, 127))
+    error = np.abs(found.dequantize() - exact)
+    assert found.dequantize().dtype == F32
+    # half a step, the rounding of x / scale (at most 127), of the scale and of the product
+    assert np.all(error <= np.expand_dims(largest / 254, axis) * (1 + 2.0**-14))
+    assert np.all(error <= np.expand_dims(largest / 253, axis))
+
+
+def test_ties_go_to_even():
+    x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 127.0])
+    assert posenc.quantize(x).codes.tolist() == [0, 2, 2, 0, -2, 127]
+
+
+def test_zeros_and_tiny_numbers(rng):
+    x = np.zeros((3, 4))
+    x[1] = 2e-43  # its scale is subnormal, and rounded to one bit
+    x[2] = 1e-45  # its scale rounds to 0
+    found = posenc.quantize(x)
+    assert found.scale[0] == found.scale[2] == 0
+    assert not found.codes[0].any()
+    assert not found.codes[2].any()
+    assert np.abs(found.codes.astype(int)).max() <= 127
+    assert posenc.quantize(np.zeros((2, 0))).scale.tolist() == [0, 0]
+
+
+def exact_logits(q, k):
+    return np.einsum("hnd,hmd->hnm", q, np.repeat(k, len(q) // len(k), 0)) * q.shape[-1] ** -0.5
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 5), (1, 97), (3, 300), (20, 130), (70, 100)])
+@pytest.mark.parametrize("width", [8, 24, 64, 128])
+@pytest.mark.parametrize("dtype", [*HALVES, F32], ids=str)
+def test_attention_reads_dequantised_rows(n, m, width, dtype, rng, isa):
+    """The same as for dequantised float32 keys and values, up to rounding: a score is off by some roundings of its
+    terms, and the result by as many roundings of the values."""
+    arguments = ANY.cast(qkv(rng, n, m, 4, 2, width=width, value_width=width), dtype)
+    k, v = (posenc.quantize(arguments[a]) for a in "kv")
+    for quantised in ((k, v), (k, arguments["v"]), (arguments["k"], v)):
+        plain = [x.dequantize() if isinstance(x, posenc.Quantized) else x.astype(F32) for x in quantised]
+        ours = posenc.attention(arguments["q"], *quantised, return_lse=True)
+        wanted = posenc.attention(arguments["q"].astype(F32), *plain, return_lse=True)
+        assert ours[0].dtype == dtype
+        largest = np.abs(plain[1]).max()
+        bound = 64 * 2.0**-24 * largest + (0 if dtype == F32 else float(np.spacing(np.asarray(largest, dtype))))
+        assert np.abs(ours[0].astype(F64) - wanted[0]).max() <= bound
+        assert np.abs(ours[1] - wanted[1]).max() <= 64 * 2.0**-24 * np.abs(wanted[1]).max(initial=1)
+
+
+@pytest.mark.parametrize("tails", [False, True])
+def test_error_bound_of_attention(tails, rng):
+    """The bound of the docstring, for normal numbers and for numbers with heavy tails."""
+    q, k, v = (rng.standard_t(3, (2, 6, 500, 64)) if tails else rng.standard_normal((2, 6, 500, 64)) for _ in range(3))
+    q, k, v = q[0, :, :4].astype(F32), k[0].astype(F32), v[0].astype(F32)
+    wanted = posenc.attention(q.astype(F64), k.astype(F64), v.astype(F64))
+    of_logit = np.abs(q).sum(-1).max(-1) * np.abs(k).max((-1, -2)) / 253 * 64**-0.5
+    largest = np.abs(v).max((-1, -2))
+    for keys, values, bound in (
+        (k, posenc.quantize(v), largest / 253),
+        (posenc.quantize(k), v, np.expm1(2 * of_logit) * largest),
+    ):
+        error = np.abs(posenc.attention(q, keys, values) - wanted).max((-1, -2))
+        assert np.all(error <= bound + 64 * 2.0**-24 * largest)
+
+
+def test_operators_read_dequantised_keys(rng, isa):
+    arguments = ANY.cast(qkv(rng, 5, 60, width=16, value_width=16), F32)
+    k, v = (posenc.quantize(arguments[a]) for a in "kv")
+    bias = posenc.shaw(rng.standard_normal((9, 16)), rng.standard_normal((9, 16)))
+    both = (bias, posenc.transformer_xl(*(rng.standard_normal(s) for s in ((2, 9, 16), (2, 16), (2, 16)))))
+    for terms in (bias, both):
+        ours = posenc.attention(arguments["q"], k, v, bias=terms, align="end")
+        assert same_bits(
+            ours, posenc.attention(arguments["q"], k.dequantize(), v.dequantize(), bias=terms, align="end")
+        )
+
+
+@pytest.mark.parametrize("kind", WALLS)
+@pytest.mark.parametrize("n", [1, 9])
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_wall(kind, n, poison, rng, isa):
+    """A scale of NaN or infinity at a masked key changes no bit: unused rows of a cache may hold anything."""
+    m = 200
+    arguments = ANY.cast(qkv(rng, n, m, width=16), F32)
+    bad = rng.random(m) > 0.5
+    k, v = (posenc.quantize(arguments[a]) for a in "kv")
+    dirty = [posenc.Quantized(x.codes, np.where(bad, poison, x.scale).astype(F32)) for x in (k, v)]
+    clean = [posenc.Quantized(x.codes, np.where(bad, 0, x.scale).astype(F32)) for x in (k, v)]
+    options = {**WALLS[kind](n, m, bad), "return_lse": True}
+    ours, wanted = (ANY.call({"q": arguments["q"], "k": x[0], "v": x[1], **options}) for x in (dirty, clean))
+    assert np.isfinite(ours[0]).all()
+    for a, b in zip(ours, wanted, strict=True):  # a row that the first pass leaves out is computed by the other kernel
+        assert np.abs(a - b).max() <= 64 * 2.0**-24 * 5
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+def test_layouts(layout, rng):
+    arguments = ANY.cast(qkv(rng, 2, 50, 4, 2, width=32, value_width=32), F32)
+    k, v = (posenc.quantize(arguments[a]) for a in "kv")
+    moved = [posenc.Quantized(layout(x.codes), layout(x.scale)) for x in (k, v)]
+    copied = [posenc.Quantized(np.array(x.codes), np.array(x.scale)) for x in moved]
+    assert same_bits(posenc.attention(arguments["q"], *moved), posenc.attention(arguments["q"], *copied))
+
+
+def test_views_of_a_cache(rng):
+    """Tokens appended one by one to a larger cache give the bits of all tokens quantised at once."""
+    arguments = ANY.cast(qkv(rng, 1, 40, width=32, value_width=32, batch=(3,)), F32)
+    caches = []
+    for name in "kv":
+        codes, scale = np.full((3, 2, 64, 32), 99, np.int8), np.full((3, 2, 64), np.nan, F32)
+        for t in range(40):
+            new = posenc.quantize(arguments[name][..., t : t + 1, :])
+            codes[..., t : t + 1, :], scale[..., t : t + 1] = new.codes, new.scale
+        caches.append(posenc.Quantized(codes[..., :40, :], scale[..., :40]))
+    wanted = posenc.attention(arguments["q"], *(posenc.quantize(arguments[a]) for a in "kv"))
+    assert same_bits(posenc.attention(arguments["q"], *caches), wanted)
+
+
+def test_sinks_groups_and_batches(rng):
+    """Options work as for float32; the batch axes of codes and scales broadcast against those of q."""
+    arguments = ANY.cast(qkv(rng, 2, 50, 8, 2, width=16), F32)
+    q = np.stack([arguments["q"], -arguments["q"]])
+    k, v = (posenc.quantize(arguments[a]) for a in "kv")
+    options = {"sink": rng.standard_normal(8), "causal": True, "align": "end", "softcap": 3.0}
+    ours, wanted = (posenc.attention(q, *kv, **options) for kv in ((k, v), (k.dequantize(), v.dequantize())))
+    assert np.abs(ours - wanted).max() <= 64 * 2.0**-24 * 5
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize(("heads", "groups", "n"), [(4, 4, 1), (4, 1, 1), (32, 1, 1), (4, 4, 7), (2, 2, 15)])
+@pytest.mark.parametrize("width", [1, 16, 24, 64, 576])
+def test_half_caches_give_the_bits_of_float32(dtype, heads, groups, n, width, rng, isa):
+    """Widening is exact and sums have one order: float16 and bfloat16 keys and values, subnormal ones too, give the
+    bits of the same numbers in float32."""
+    q, k, v = qkv(rng, n, 301, heads, groups, width=width, value_width=width).values()
+    scales = np.exp2(rng.integers(-26, 3, (301, 1)))
+    k, v = (k * scales).astype(dtype), (v * scales).astype(dtype)
+    q = q.astype(F32)
+    ours = posenc.attention(q, k, v, return_lse=True)
+    assert all(map(same_bits, ours, posenc.attention(q, k.astype(F32), v.astype(F32), return_lse=True)))
+
+
+Q = np.ones((2, 1, 8), F32)
+GOOD = posenc.quantize(np.ones((2, 3, 8), F32))
+ERRORS = {
+    "nan": (lambda: posenc.quantize([1.0, np.nan]), ValueError, "quantize: x has NaN or infinity; expected finite"),
+    "inf": (lambda: posenc.quantize([1.0, -np.inf]), ValueError, "quantize: x has NaN or infinity; expected finite"),
+    "range": (lambda: posenc.quantize([1e39]), ValueError, "quantize: x has numbers beyond float32; expected"),
+    "scalar": (lambda: posenc.quantize(1.0), ValueError, "quantize: x has 0 axes; expected at least 1"),
+    "bool": (lambda: posenc.quantize([True]), TypeError, "quantize: x has dtype bool"),
+    "axis": (lambda: posenc.quantize([1.0], axis=1), ValueError, "quantize: axis is 1; expected at most 0"),
+    "low_axis": (lambda: posenc.quantize([1.0], axis=-2), ValueError, "quantize: axis is -2; expected at least -1"),
+    "float_axis": (lambda: posenc.quantize([1.0], axis=0.0), TypeError, "quantize: axis has type float"),
+    "list": (lambda: posenc.Quantized([1], GOOD.scale), TypeError, "Quantized: codes has type list; expected a NumPy"),
+    "masked": (
+        lambda: posenc.Quantized(np.ma.zeros(3, np.int8), GOOD.scale), TypeError,
+        "Quantized: codes has type MaskedArray",
+    ),
+    "codes": (
+        lambda: posenc.Quantized(np.zeros((2, 3)), np.zeros(2, F32)), TypeError,
+        "Quantized: codes has dtype float64; expected int8",
+    ),
+    "scale": (
+        lambda: posenc.Quantized(GOOD.codes, GOOD.scale.astype(F64)), TypeError,
+        "Quantized: scale has dtype float64; expected float32",
+    ),
+    "shape": (
+        lambda: posenc.Quantized(GOOD.codes, GOOD.scale[:1]), ValueError,
+        r"Quantized: scale has shape \(1, 3\); expected \(2, 3\), codes without axis 2",
+    ),
+    "no_axis": (lambda: posenc.Quantized(GOOD.codes, GOOD.scale, 3), ValueError, "Quantized: axis is 3; expected at"),
+    "float64": (
+        lambda: posenc.attention(Q.astype(F64), GOOD, GOOD), TypeError,
+        "attention: q has dtype float64; expected at most float32, because k is quantised",
+    ),
+    "other_axis": (
+        lambda: posenc.attention(Q, posenc.quantize(np.ones((2, 3, 8)), axis=-2), GOOD), ValueError,
+        "attention: axis of k is -2; expected -1, a scale for each token and head",
+    ),
+    "two_axes": (
+        lambda: posenc.attention(Q, GOOD, posenc.quantize(np.ones((3, 8)))), ValueError,
+        "attention: v has 2 axes; expected at least 3",
+    ),
+    "width": (
+        lambda: posenc.attention(Q[..., :4], GOOD, GOOD), ValueError, "attention: k has width 8; expected 4, that of q",
+    ),
+    "gradient": (
+        lambda: posenc.attention_vjp(Q, Q, GOOD, GOOD, out=Q, lse=Q[..., 0]), TypeError,
+        r"attention_vjp: k has type Quantized; expected an array, as dequantize\(\) returns",
+    ),
+    "query": (lambda: posenc.attention(GOOD, GOOD, GOOD), TypeError, "attention: q has"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_errors(kind):
+    call, error, message = ERRORS[kind]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_core_refuses_codes_where_they_have_no_meaning():
+    """int8 is an error for queries, in float64 and in the gradient; codes without scales have scale 1."""
+    from posenc import _core
+
+    codes, out, lse = np.ones((1, 2, 8), np.int8), np.empty((1, 2, 8), F32), np.empty((1, 2), F32)
+    q, numbers, nothing = np.ones((1, 2, 8), F32), (1.0, 0.0, -np.inf, np.inf, 0.0), (None,) * 8
+    _core.attention("f", q, codes, codes, *nothing, (), out, lse, *numbers)
+    assert (out == 1).all()
+    for operands in ((codes, q, q), (q.astype(F64), codes, codes)):
+        with pytest.raises(TypeError, match=r"f: [qk] has dtype int8"):
+            _core.attention("f", *operands, *nothing, (), out, lse, *numbers)
+    with pytest.raises(TypeError, match="f: k has dtype int8"):
+        _core.logits("f", q, codes, None, *nothing, (), np.empty((1, 2, 2), F32), *numbers)
