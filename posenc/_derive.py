@@ -39,7 +39,7 @@ class Function:
     signature : Signature
         That of the function, without `out`.
     returns_lse : bool
-        Whether the results are those of `attention`: an output and its lse.
+        True if the results are those of `attention`: an output and its lse.
     """
 
     def __init__(

@@ -15,7 +15,8 @@ PAGES = {
     str(path.relative_to(ROOT)): path.read_text("utf-8") for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
 }
 CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-NEEDS = {"plot": "matplotlib", "decay(": "scipy", "ml_dtypes": "ml_dtypes", "autograd": "autograd", "jax": "jax"}
+NEEDS = {"plot": "matplotlib", "decay(": "scipy", "ml_dtypes": "ml_dtypes", "autograd": "autograd", "jax": "jax",
+         "torch": "torch"}  # fmt: skip
 """The package that a page with this text imports."""
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import doctest
 import inspect
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -421,8 +423,27 @@ def test_signatures_and_help() -> None:
     for name in pt.__all__[1:]:
         assert "out" not in inspect.signature(getattr(pt, name)).parameters
         assert f"posenc.{name}" in getattr(pt, name).__doc__
-    names = {case.function for case in CASES if case.gradients}
-    assert names <= set(pt.__all__)
+    assert {case.function for case in CASES if case.gradients} <= set(pt.__all__)
+
+
+ROOT = Path(posenc.__file__).parents[1]
+
+
+def test_the_page_names_every_function() -> None:
+    """The manual is built where there is no torch, so the page has the names itself."""
+    page = (ROOT / "docs" / "torch.md").read_text("utf-8")
+    lists = (page.split(f"{kind}: ")[1].split(".")[0] for kind in ("Functions", "Operators"))
+    functions, operators = (re.findall(r"\w+", names) for names in lists)
+    assert sorted(functions) == sorted(pt._derive.FUNCTIONS)
+    assert sorted(operators) == sorted(pt._derive.OPERATORS)
+
+
+@pytest.mark.parametrize("page", ["docs/torch.md", "docs/from-pytorch.md", "posenc/torch.py"])
+def test_examples(page: str) -> None:
+    options = {"module_relative": False, "optionflags": doctest.NORMALIZE_WHITESPACE}
+    failed, tried = doctest.testmod(pt) if page.endswith(".py") else doctest.testfile(str(ROOT / page), **options)
+    assert tried > 0
+    assert failed == 0
 
 
 # ---- functions of posenc itself ----
