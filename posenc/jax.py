@@ -49,26 +49,28 @@ except ImportError as error:
 
 
 class _Call:
-    """A call of a function, with the paths of the JAX arrays in its arguments, which are its operands."""
+    """A call of a function without its JAX arrays, which are the operands."""
 
-    def __init__(self, function: _derive.Function, arguments: dict[str, Any]) -> None:
+    def __init__(self, function: _derive.Function, flat: _derive.Call) -> None:
         self.function = function
-        self._flat = _derive.Call(convert=_convert)
-        for name, value in arguments.items():
-            self._flat.add(name, (value,) if isinstance(value, Operator) and name != "self" else value)
-        pairs = list(zip(self._flat.arrays, self._flat.paths, strict=True))
-        self.operands = tuple(array for array, _ in pairs if isinstance(array, jax.Array))
-        self.paths = tuple(path for array, path in pairs if isinstance(array, jax.Array))
+        pairs = list(zip(flat.arrays, flat.paths, strict=True))
+        self.paths = [path for array, path in pairs if isinstance(array, jax.Array)]
+        self._arrays = [_OPERAND if isinstance(array, jax.Array) else array for array in flat.arrays]
+        self._rest = flat.text, flat.integers, flat.numbers
 
-    def keep_constants(self) -> None:
-        """Copy the NumPy arrays, which the caller may change before `jax.jit` runs the call."""
-        self._flat.arrays = [one.copy() if isinstance(one, np.ndarray) else one for one in self._flat.arrays]
+    def keep(self) -> None:
+        """Copy the arrays of NumPy, which the caller may change before `jax.jit` runs the call."""
+        self._arrays = [array.copy() if isinstance(array, np.ndarray) else array for array in self._arrays]
 
     def arguments(self, operands: Sequence[Any]) -> dict[str, Any]:
         """Return the arguments of the function for these operands."""
         given = iter(operands)
-        arrays = [next(given) if isinstance(one, jax.Array) else one for one in self._flat.arrays]
-        return _derive.arguments(self._flat.text, arrays, self._flat.integers, self._flat.numbers)
+        text, integers, numbers = self._rest
+        arrays = [next(given) if one is _OPERAND else one for one in self._arrays]
+        return _derive.arguments(text, arrays, integers, numbers)
+
+
+_OPERAND = object()
 
 
 class _Forward:
@@ -77,19 +79,19 @@ class _Forward:
     def __init__(self, call: _Call) -> None:
         self.call = call
 
-    def __call__(self, *operands: Any) -> tuple[Array, ...]:
-        arguments = self.call.arguments([np.asarray(one) for one in operands])
-        return tuple(_as_jax_keeps(one) for one in self.call.function.forward(arguments))
+    def __call__(self, *operands: Any) -> tuple[Any, ...]:
+        return self.call.function.forward(self.call.arguments([np.asarray(one) for one in operands]))
 
-    def shapes(self, operands: Sequence[Any]) -> tuple[jax.ShapeDtypeStruct, ...]:
+    def shapes(self, operands: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
         """Return the shapes and dtypes of the results; posenc checks operands of these shapes, but runs no kernel."""
         dummies = [_dummy(one) for one in operands]
         _core.hold_kernels()
         try:
-            results = self(*dummies)
+            with np.errstate(all="ignore"):  # results are whatever the memory holds
+                results = [np.asarray(one) for one in self(*dummies)]
         finally:
             _core.release_kernels()
-        return tuple(jax.ShapeDtypeStruct(one.shape, one.dtype) for one in results)
+        return [jax.ShapeDtypeStruct(one.shape, _dtype_of(one)) for one in results]
 
 
 class _Backward:
@@ -101,21 +103,31 @@ class _Backward:
     def __init__(self, call: _Call, wanted: Sequence[int], results: int) -> None:
         self.call, self._wanted, self._results = call, wanted, results
 
-    def __call__(self, *operands: Any) -> tuple[Array, ...]:
-        function, count = self.call.function, len(self.call.operands)
+    def __call__(self, *operands: Any) -> tuple[Any, ...]:
+        function, count = self.call.function, len(self.call.paths)
         arrays = [np.asarray(one) for one in operands]
         results, cotangents = arrays[count : count + self._results], arrays[count + self._results :]
         cotangents = [np.conj(one) if one.dtype.kind == "c" else one for one in cotangents]  # JAX's are conjugates
         gradients = function.backward(self.call.arguments(arrays[:count]), results, cotangents)
         found = []
         for number in self._wanted:
-            gradient = function.gradient_at(gradients, self.call.paths[number])
-            like = arrays[number]
+            gradient, like = function.gradient_at(gradients, self.call.paths[number]), arrays[number]
             found.append(np.zeros_like(like) if gradient is None else cast_result(np.asarray(gradient), like.dtype))
         return tuple(found)
 
-    def shapes(self, operands: Sequence[Any]) -> tuple[jax.ShapeDtypeStruct, ...]:
-        return tuple(jax.ShapeDtypeStruct(operands[number].shape, operands[number].dtype) for number in self._wanted)
+    def shapes(self, operands: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+        return [jax.ShapeDtypeStruct(operands[number].shape, operands[number].dtype) for number in self._wanted]
+
+
+class _Callback:
+    """A task whose results have the dtypes that JAX expects, on whatever thread."""
+
+    def __init__(self, task: _Forward | _Backward, dtypes: Sequence[np.dtype[Any]]) -> None:
+        self._task, self._dtypes = task, dtypes
+
+    def __call__(self, *operands: Any) -> list[Array]:
+        results = self._task(*operands)
+        return [cast_result(np.asarray(one), dtype) for one, dtype in zip(results, self._dtypes, strict=True)]
 
 
 def _convert(value: Any, path: _derive.Path) -> Any:
@@ -133,9 +145,10 @@ def _dummy(array: jax.Array) -> Array:
     return np.broadcast_to(np.asarray(not jnp.issubdtype(array.dtype, jnp.integer), array.dtype), array.shape)
 
 
-def _as_jax_keeps(result: Any) -> Array:
-    array = np.asarray(result)
-    return cast_result(array, jax.dtypes.canonicalize_dtype(array.dtype))
+def _dtype_of(array: Array) -> np.dtype[Any]:
+    """Return the dtype that JAX keeps: float32 for float64 unless ``jax_enable_x64`` is on, on this thread."""
+    dtype: np.dtype[Any] = jax.dtypes.canonicalize_dtype(array.dtype)
+    return dtype
 
 
 # ---- rules of JAX ----
@@ -149,11 +162,15 @@ def _run(task: _Forward | _Backward, *operands: Any) -> Any:
     """Return the results of a task: at once, or by a callback if JAX traces an operand."""
     if _is_traced(operands):
         return _run_traced(task, *operands)
-    return tuple(jnp.array(one, copy=not one.flags.owndata) for one in task(*operands))
+    results = [np.asarray(one) for one in task(*operands)]
+    results = [cast_result(one, _dtype_of(one)) for one in results]
+    return [jnp.array(one, copy=not one.flags.owndata) for one in results]
 
 
 def _call_back(task: _Forward | _Backward, *operands: Any) -> Any:
-    return tuple(jax.pure_callback(task, task.shapes(operands), *operands, vmap_method="sequential"))
+    shapes = task.shapes(operands)
+    callback = _Callback(task, [one.dtype for one in shapes])
+    return jax.pure_callback(callback, shapes, *operands, vmap_method="sequential")
 
 
 def _refuse(task: _Forward | _Backward, primals: Any, tangents: Any) -> Any:
@@ -210,13 +227,17 @@ def _twin(function: _derive.Function) -> Callable[..., Any]:
     def twin(*args: Any, **options: Any) -> Any:
         arguments = function.bind(args, options)
         returns_all = function.returns_lse and arguments.pop("return_lse", False)
-        call = _Call(function, arguments)
-        if _is_traced(call.operands):
-            call.keep_constants()
-            results = _apply_traced(call, *call.operands)
+        flat = _derive.Call(convert=_convert)
+        for name, value in arguments.items():
+            flat.add(name, (value,) if isinstance(value, Operator) and name != "self" else value)
+        operands = [array for array in flat.arrays if isinstance(array, jax.Array)]
+        call = _Call(function, flat)
+        if _is_traced(operands):
+            call.keep()
+            results = _apply_traced(call, *operands)
         else:  # a call of a custom_vjp takes a millisecond
-            results = _forward(call, *call.operands)
-        return results if returns_all else results[0]
+            results = _forward(call, *operands)
+        return tuple(results) if returns_all else results[0]
 
     twin.__name__ = twin.__qualname__ = function.name
     twin.__doc__ = f"`posenc.{function.name}` for JAX arrays; see there."

@@ -77,12 +77,12 @@ def floats(case: Any, arguments: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("case", ROWS)
 @pytest.mark.usefixtures("x64")
 def test_is_our_function_and_vjp(case: Any, dtype: Any) -> None:
-    """Results and gradients have the bits and dtypes of posenc, for all options of all cases; float32 also in jit."""
+    """Results and gradients have the bits and dtypes of posenc, for all options of all cases, and in jit."""
     arguments = floats(case, case.arguments(max(5, case.least), dtype))
     grads = tuple(g.astype(dtype) for g in cotangents(case, arguments))
     expected, plain = case.vjp(grads, arguments), case.call(arguments, **case.options(dtype))
     function, values = of_values(case, arguments, dtype)
-    for transformed in (function, jax.jit(function)) if dtype == F32 else (function,):
+    for transformed in (function, jax.jit(function)) if dtype in (F32, F64) else (function,):
         results, vjp = jax.vjp(transformed, *values)
         for result, one in zip(results, plain, strict=True):
             found = pairs(np.asarray(result)) if jnp.iscomplexobj(result) else np.asarray(result)
@@ -95,6 +95,30 @@ def test_is_our_function_and_vjp(case: Any, dtype: Any) -> None:
         for name, value, found in zip(case.gradients, values, vjp(given), strict=True):
             assert found.dtype == value.dtype
             assert np.array_equal(np.asarray(found), expected[name].astype(value.dtype)), name
+
+
+@pytest.mark.parametrize("content", [np.nan, np.inf, -1e300])
+@pytest.mark.parametrize("case", ROWS)
+@pytest.mark.usefixtures("x64")
+def test_shapes_are_found_whatever_the_memory_holds(case: Any, content: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without kernels, results and intermediate arrays are not written."""
+    empty = np.empty
+
+    def full(shape: Any, dtype: Any = F64, **options: Any) -> np.ndarray:
+        array = empty(shape, dtype, **options)
+        if array.dtype.kind not in "biu":
+            with np.errstate(over="ignore"):
+                array[...] = content
+        return array
+
+    monkeypatch.setattr(np, "empty", full)
+    dtype = F32 if F32 in case.dtypes else F64
+    arguments = floats(case, case.arguments(max(5, case.least), dtype))
+    function, values = of_values(case, arguments, dtype)
+    shapes = jax.eval_shape(function, *values)
+    monkeypatch.undo()
+    results = through(case, arguments, dtype)
+    assert [(one.shape, one.dtype) for one in shapes] == [(one.shape, one.dtype) for one in results]
 
 
 def test_everything_that_has_a_gradient_is_here() -> None:
@@ -233,6 +257,11 @@ def test_arrays_of_numpy_are_copied_when_jit_traces() -> None:
     before = np.asarray(rotate(x))
     w[:] = 2.0
     assert np.array_equal(rotate(x), before)
+
+
+def test_no_tracer_outlives_its_trace() -> None:
+    with jax.checking_leaks():
+        jax.block_until_ready(jax.jit(jax.grad(loss, range(5)))(*qkv(), *slopes_and_table()))
 
 
 def test_results_share_no_memory_with_arguments() -> None:
