@@ -346,12 +346,13 @@ class Call:
         if isinstance(value, posenc.Bias):
             given = {**value.arrays._asdict(), **value.options}
             return self._describe(Operator(value.name, given), path)
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
+        if isinstance(value, posenc.RopeFrequencies | posenc.Quantized):
+            name = type(value).__name__
             inner = [
-                f"{value._fields[number]}={self._describe(one, _path_of_field(path, number))}"
-                for number, one in enumerate(value)
+                f"{field}={self._describe(getattr(value, field), _path_of_field(name, path, number))}"
+                for number, field in enumerate(_FIELDS[name])
             ]
-            return f"{type(value).__name__}({', '.join(inner)})"
+            return f"{name}({', '.join(inner)})"
         if isinstance(value, tuple | list):
             inner = [f"{self._describe(one, (*path, number))}, " for number, one in enumerate(value)]
             return f"({''.join(inner)})" if isinstance(value, tuple) else f"[{''.join(inner)}]"
@@ -394,18 +395,24 @@ def _paths_of(value: Any, path: Path) -> Iterator[Path]:
     if kind is _Placeholder and value.kind == 0:
         yield path
     elif kind is _Made:
-        is_tuple = issubclass(value.function, tuple) if isinstance(value.function, type) else False
-        for number, (name, one) in enumerate(value.arguments.items()):
-            inside = _path_of_field(path, number) if is_tuple else _path_of_argument(value.name, path, name)
-            yield from _paths_of(one, inside)
+        for number, (argument, one) in enumerate(value.arguments.items()):
+            is_field = value.name in _FIELDS
+            of_field = _path_of_field(value.name, path, number)
+            yield from _paths_of(one, of_field if is_field else _path_of_argument(value.name, path, argument))
     elif kind is tuple or kind is list:
         for number, one in enumerate(value):
             yield from _paths_of(one, (*path, number))
 
 
-def _path_of_field(path: Path, number: int) -> Path:
-    """Return the path of a field of a NamedTuple: the gradient of RopeFrequencies is that of its first field."""
-    return (*path, number) if number else path
+_FIELDS = {
+    kind.__name__: tuple(inspect.signature(kind).parameters) for kind in (posenc.RopeFrequencies, posenc.Quantized)
+}
+"""Classes of posenc whose values are arguments, and the names of their fields."""
+
+
+def _path_of_field(name: str, path: Path, number: int) -> Path:
+    """Return the path of a field: the first field of RopeFrequencies has the gradient of the argument."""
+    return path if name == "RopeFrequencies" and number == 0 else (*path, number)
 
 
 def _fill(value: Any, items: tuple[Sequence[Any], ...]) -> Any:

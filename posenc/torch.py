@@ -58,19 +58,24 @@ _NUMPY_DTYPES = {of_torch: of_numpy for of_numpy, of_torch in _DTYPES.items()}
 
 
 def _to_tensor(array: Array) -> torch.Tensor:
-    """Return an array as a contiguous tensor, in the same memory if torch can share it."""
-    if not (array.flags.carray and array.dtype.isnative):
+    """Return an array as a tensor, in the same memory if torch can share it."""
+    if not (array.flags.carray or _is_shared_by_torch(array)):
         array = np.array(array, array.dtype.newbyteorder("="), order="C")
     if array.dtype == _BFLOAT16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
 
 
+def _is_shared_by_torch(array: Array) -> bool:
+    size = array.itemsize
+    return array.flags.behaved and all(stride >= 0 and stride % size == 0 for stride in array.strides)
+
+
 def _to_tensors(results: Sequence[Any], inputs: Sequence[Array]) -> list[torch.Tensor]:
-    """Return results as tensors; a custom operator must not return views of its inputs or of other results."""
+    """Return results as contiguous tensors; a custom operator must not return views of inputs or of other results."""
     taken = list(inputs)
     for result in results:
-        array = np.asarray(result)
+        array = np.asarray(result, order="C")
         if array.base is not None and any(np.may_share_memory(array, other) for other in taken):
             array = array.copy()
         taken.append(array)
@@ -281,14 +286,12 @@ class _Node(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 
     @staticmethod
     def forward(
-        twin: _Twin, text: str, integers: Sequence[int], numbers: Sequence[float], *arrays: torch.Tensor
+        ctx: Any, twin: _Twin, text: str, integers: Sequence[int], numbers: Sequence[float], *arrays: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        return tuple(twin.forward(text, arrays, integers, numbers))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        ctx.twin, text, integers, numbers, *arrays = inputs
-        ctx.twin.save(ctx, (text, arrays, integers, numbers), output)
+        ctx.twin = twin
+        results = tuple(twin.forward(text, arrays, integers, numbers))
+        twin.save(ctx, (text, arrays, integers, numbers), results)
+        return results
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:
@@ -313,6 +316,21 @@ class _Node(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     @staticmethod
     def vmap(info: Any, in_dims: Any, twin: _Twin, *inputs: Any) -> None:
         twin.refuse_vmap()
+
+
+class _TransformedNode(_Node):
+    """The same for torch.func, which wants the context apart. That form takes 20 us more."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        twin: _Twin, text: str, integers: Sequence[int], numbers: Sequence[float], *arrays: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        return tuple(twin.forward(text, arrays, integers, numbers))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        ctx.twin, text, integers, numbers, *arrays = inputs
+        ctx.twin.save(ctx, (text, arrays, integers, numbers), output)
 
 
 class _Gradient(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
@@ -355,13 +373,44 @@ def _is_eager(tensors: Sequence[Any]) -> bool:
     )
 
 
-def _is_followed(tensors: Sequence[torch.Tensor]) -> bool:
-    """Return whether autograd or a transformation of torch.func follows what is done to tensors."""
-    return (
-        (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
+class _FollowedError(Exception):
+    """A tensor is no plain array: something follows what is done to it, or it is refused."""
+
+
+def _call_plainly(function: _derive.Function, arguments: dict[str, Any]) -> list[torch.Tensor] | None:
+    """Return the results of a call that neither autograd nor a graph, mode or transformation follows; else None."""
+    if (
+        torch.compiler.is_compiling()
+        or _len_torch_dispatch_stack() > 0
         or peek_interpreter_stack() is not None
         or forward_ad._current_level >= 0
-    )
+        or (torch.is_grad_enabled() and any(getattr(value, "requires_grad", False) for value in arguments.values()))
+    ):
+        return None
+    inputs: list[Array] = []
+    try:
+        given = {name: _plain(value, inputs) for name, value in arguments.items()}
+    except _FollowedError:
+        return None
+    return _to_tensors(function.forward(given), inputs)
+
+
+def _plain(value: Any, inputs: list[Array]) -> Any:
+    """Return a value with arrays for its tensors, which are appended to `inputs`."""
+    if isinstance(value, torch.Tensor):
+        is_plain = type(value) in _EAGER_TYPES and value.is_cpu and value.layout is torch.strided
+        if not is_plain or (value.requires_grad and torch.is_grad_enabled()):
+            raise _FollowedError
+        if value.ndim == 0:
+            return _convert(value, ()) if not value.is_floating_point() else to_array(value)
+        inputs.append(to_array(value))
+        return inputs[-1]
+    if isinstance(value, Operator):
+        return _derive.make(value.name, {name: _plain(one, inputs) for name, one in value.arguments.items()})
+    if isinstance(value, tuple | list):
+        items = [_plain(one, inputs) for one in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return _convert(value, ()) if isinstance(value, torch.dtype) else value
 
 
 # ---- the public functions ----
@@ -416,22 +465,24 @@ def _make_function(function: _derive.Function) -> Callable[..., Any]:
     def wrapper(*args: Any, **options: Any) -> Any:
         arguments = function.bind(args, options)
         returns_all = function.returns_lse and arguments.pop("return_lse", False)
+        plain = _call_plainly(function, arguments)
+        results = call_followed(arguments) if plain is None else plain
+        return tuple(results) if returns_all else results[0]
+
+    def call_followed(arguments: dict[str, Any]) -> Sequence[torch.Tensor]:
         call = _derive.Call(_is_tensor, _convert)
         for argument, value in arguments.items():
             call.add(argument, (value,) if isinstance(value, Operator) and argument != "self" else value)
         arrays = call.arrays
         for array, path in zip(arrays, call.paths):  # noqa: B905 - torch.compile knows no strict
             _check_tensor(function, array, path)
-        if not _is_eager(arrays):
-            if forward_ad._current_level >= 0:  # the dispatcher would return tangents of 0
-                twin.refuse_forward_mode()
-            # An operator needs a tensor: the dispatcher finds its implementation by it.
-            results = run(call.text, arrays or [torch.empty(0)], call.integers, call.numbers)
-        elif _is_followed(arrays):
-            results = _Node.apply(twin, call.text, call.integers, call.numbers, *arrays)
-        else:
-            results = twin.forward(call.text, arrays, call.integers, call.numbers)
-        return tuple(results) if returns_all else results[0]
+        if _is_eager(arrays):
+            node = _Node if peek_interpreter_stack() is None else _TransformedNode
+            return node.apply(twin, call.text, call.integers, call.numbers, *arrays)  # type: ignore[no-any-return]
+        if forward_ad._current_level >= 0:  # the dispatcher would return tangents of 0
+            twin.refuse_forward_mode()
+        # An operator needs a tensor: the dispatcher finds its implementation by it.
+        return run(call.text, arrays or [torch.empty(0)], call.integers, call.numbers)  # type: ignore[no-any-return]
 
     wrapper.__name__ = wrapper.__qualname__ = function.name
     wrapper.__doc__ = f"`posenc.{function.name}` for tensors; see there."

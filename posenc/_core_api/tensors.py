@@ -21,7 +21,10 @@ def requires_gradient(tensor: Any) -> bool:
 
 def to_array(tensor: Any) -> npt.NDArray[Any]:
     """Return a view of the memory of a tensor on the CPU; bfloat16 becomes that of ml_dtypes."""
-    tensor = tensor.detach().resolve_neg().resolve_conj()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.is_neg() or tensor.is_conj():
+        tensor = tensor.resolve_neg().resolve_conj()
     torch = sys.modules["torch"]
     if tensor.dtype is not torch.bfloat16:
         return tensor.numpy()  # type: ignore[no-any-return]

@@ -325,6 +325,18 @@ def test_lse_alone_has_a_gradient() -> None:
     assert np.array_equal(q.grad, posenc.attention_vjp(np.zeros_like(out), q.detach(), k, v, **given).q)
 
 
+def test_quantized_keys_are_constants() -> None:
+    q, k, v = qkv(dtype=torch.float32)
+    small = [posenc.quantize(one.numpy()) for one in (k, v)]
+    expected = posenc.attention(q.numpy(), *small)
+    assert np.array_equal(pt.attention(q, *small), expected)
+    with Recorder() as recorder:
+        assert np.array_equal(pt.attention(q, *small), expected)
+    assert "k=Quantized(codes=array, scale=array, axis=integer)" in recorder.calls[0][1][0]
+    with pytest.raises(TypeError, match="attention_vjp: k has type Quantized"):
+        pt.attention(q.requires_grad_(), *small).sum().backward()
+
+
 def test_scalars_in_tensors() -> None:
     x, w = torch.randn(6, 8), posenc.rope_frequencies(8)
     by_number = pt.rope(x, 6, w, layout="half")
@@ -385,7 +397,8 @@ def elsewhere() -> Any:
     [
         (lambda q, x: pt.attention(elsewhere(), q, q), "attention: q has device cuda:0; expected a tensor on the CPU"),
         (lambda q, x: pt.merge(q.to_sparse(), q), r"merge: x has layout torch.sparse_coo; expected torch.strided"),
-        (lambda q, x: pt.merge(object(), q), "merge: x has type object; expected a tensor"),
+        (lambda q, x: pt.merge(object(), q), "merge: x has dtype object; expected float16"),
+        (lambda q, x: pt.merge(object(), q * x), "merge: x has type object; expected a tensor"),
         (lambda q, x: pt.merge(q > 0, q), "merge: x has dtype bool"),
         (lambda q, x: pt.attention(q, q, q, scale=x), "attention: scale has a tensor that requires a gradient"),
         (lambda q, x: pt.attention(q, q, q, q_positions=x.expand(6)), "attention: q_positions has a tensor that requ"),
