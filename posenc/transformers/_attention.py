@@ -37,7 +37,7 @@ def attention_forward(
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
-    position_bias: torch.Tensor | None = None,
+    position_bias: Any = None,
     indices: torch.Tensor | None = None,
     block_indices: torch.Tensor | None = None,
     output_attentions: bool | None = None,
@@ -83,10 +83,15 @@ def attention_forward(
     if isinstance(position_bias, RelativeBias) and position_bias.is_intact and shift in (None, position_bias.shift):
         shift = position_bias.shift
         biases.append(pt.t5(position_bias.table, **position_bias.options))
-    elif position_bias is not None and position_bias.shape[-1] == m:
-        biases.append(pt.dense(position_bias.dense() if isinstance(position_bias, LazyTensor) else position_bias))
-    elif position_bias is not None and position_bias.shape[-1] != 1:  # one number for all keys changes nothing
-        fail(module, "position_bias", f"has shape {tuple(position_bias.shape)}; expected {m} keys", ValueError)
+    elif isinstance(position_bias, pt.Operator):
+        biases.append(position_bias)
+    elif position_bias is not None and position_bias.numel() > 1:  # one number changes nothing
+        if position_bias.shape[-1] != m:
+            fail(module, "position_bias", f"has shape {tuple(position_bias.shape)}; expected {m} keys", ValueError)
+        if isinstance(position_bias, LazyTensor):
+            position_bias = position_bias.dense()
+        if position_bias.requires_grad or position_bias.any():  # UMT5's cross attention adds zeros
+            biases.append(pt.dense(position_bias))
     if shift is not None:
         options |= _positions(shift, n, m)
     if s_aux is not None:

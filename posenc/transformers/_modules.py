@@ -11,8 +11,10 @@ import torch
 from torch.nn.functional import dropout
 from transformers.modeling_utils import PreTrainedModel
 
+from posenc import torch as pt
+
 from ._attention import attention_forward, fail
-from ._lazy import RelativeBias
+from ._lazy import RelativeBias, StructuredMask
 
 NAMES: set[str] = set()
 """Names under which posenc is registered."""
@@ -97,7 +99,16 @@ def _describe_bias(cls: Any) -> None:
         bias: torch.Tensor = dense(self, query_length, key_length, device, past_seen_tokens)
         return bias
 
-    cls.compute_bias = compute_bias
+    theirs = cls.forward
+
+    @wraps(theirs)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Cross attention has no bias; without one it would make zeros for each pair.
+        if is_ours(self) and not self.has_relative_attention_bias and kwargs.get("position_bias", self) is None:
+            kwargs["position_bias"] = torch.zeros(1, 1, 1, 1)
+        return theirs(self, *args, **kwargs)
+
+    cls.compute_bias, cls.forward = compute_bias, forward
 
 
 # ---- modules that compute attention themselves ----
@@ -130,19 +141,30 @@ def _bloom_forward(
     output_attentions: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Return `BloomAttention.forward`; its ALiBi is a row of numbers for each head, slope x position of the key."""
+    """Return `BloomAttention.forward`.
+
+    `alibi` is slope x position of the key, where padding has no position. For the keys that a query sees it differs
+    from -slope x distance by a number for each query, which changes nothing, unless padding lies between words.
+    """
     if module.pretraining_tp > 1 and module.slow_but_exact:
         fail(module, "slow_but_exact", "is True; expected False")
     query, key, value = module._reshape(module.query_key_value(hidden_states))
     if layer_past is not None:
         key, value = layer_past.update(key, value, module.layer_idx)
+    bias: Any = alibi.view(query.shape[0], module.num_heads, 1, -1)
+    if isinstance(attention_mask, StructuredMask) and attention_mask.is_intact and _is_consecutive(attention_mask):
+        bias = pt.alibi(_model("bloom")._get_alibi_slopes(module.num_heads, query.device))
     out, _ = attention_forward(
-        module, query, key, value, attention_mask, scaling=module.inv_norm_factor,
-        dropout=module.attention_dropout.p if module.training else 0.0,
-        position_bias=alibi.view(query.shape[0], module.num_heads, 1, -1), output_attentions=output_attentions,
-        **kwargs,
+        module, query, key, value, attention_mask, scaling=module.inv_norm_factor, position_bias=bias,
+        dropout=module.attention_dropout.p if module.training else 0.0, output_attentions=output_attentions, **kwargs,
     )  # fmt: skip
     return residual + dropout(module.dense(out.flatten(2)), module.hidden_dropout, module.training), None
+
+
+def _is_consecutive(mask: StructuredMask) -> bool:
+    """Return whether the words of each sentence are next to each other, with padding only before and after them."""
+    padding = mask.structure.padding
+    return padding is None or bool(((padding[:, 1:] & ~padding[:, :-1]).sum(1) + padding[:, 0] <= 1).all())
 
 
 def _falcon_forward(

@@ -320,6 +320,20 @@ def test_beams() -> None:
 # ---- packed sequences, checkpoints, half precision ----
 
 
+def test_alibi_with_padding_between_words() -> None:
+    """BLOOM counts words without the padding between them, so its bias is not that of distances there."""
+    results = []
+    for implementation in ("eager", "posenc"):
+        model = build("BloomForCausalLM", implementation)
+        given, weights = inputs(model, "left")
+        given["attention_mask"][0, 4:9] = 0
+        logits = model(**given).logits
+        (logits * weights * given["attention_mask"][..., None]).sum().backward()
+        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+        results.append(Result(logits.detach() * given["attention_mask"][..., None], gradients))
+    assert max(differences(*results)) <= ROUNDING
+
+
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "MistralForCausalLM", "Llama4ForCausalLM"])
 def test_packed_sequences_do_not_see_each_other(name: str) -> None:
     model = build(name, "posenc")
