@@ -102,6 +102,15 @@ def docs(session: nox.Session) -> None:
         session.error(f"pages load from the network: {', '.join(remote)}")
 
 
+@nox.session(default=False)
+def explore(session: nox.Session) -> None:
+    """Compare the numbers of docs/explore with the library's, and move every control; needs chromium in PATH."""
+    install(session, "playwright", "ziglang")
+    if session.venv_backend != "none":
+        session.run(*readme_command("test")[0])
+    session.run("python", "-m", "pytest", "tests/docs/test_explore.py", "--all", *session.posargs, env=ONE_THREAD)
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check form, types and prose with the pinned tools of the dependency group `lint`; nothing is compiled."""

@@ -1,6 +1,7 @@
 """The reference manual: ``sphinx-build -W --keep-going -b html docs build/docs-html``."""
 
 import shutil
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,7 @@ exclude_patterns = ["**.ipynb_checkpoints"]
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]
+html_extra_path = ["../build/explore-html"]
 html_title = f"posenc {release}"
 
 default_role = "py:obj"  # `name` in a docstring is a link where there is such a name
@@ -40,6 +42,11 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 600
 if not (find_spec("torch") and find_spec("transformers")):  # shown without results where these are too much to install
     nb_execution_excludepatterns = ["transformers.ipynb"]
+
+# The page to touch, explore/index.html. It needs ziglang.
+subprocess.run(
+    [sys.executable, DOCS / "explore/build.py", DOCS.parent / "build/explore-html/explore/index.html"], check=True
+)
 
 # Sphinx reads below docs/ only.
 for copy in (DOCS / "notebooks").glob("*.ipynb"):

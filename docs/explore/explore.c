@@ -1,0 +1,122 @@
+/* explore.c -- the kernels for a page that has no Python: calls to fill and run from JavaScript.
+ *
+ * library.js does the work of python/bind.c, for dense arrays with at most one loop axis: it reads the signature of a
+ * row and sets lengths, operands and parameters, one function call each. Memory belongs to JavaScript too. It begins at
+ * the address that pe_heap returns.
+ */
+#include "fits.h"
+
+#include <string.h>
+
+#define EXPORT(name) __attribute__((export_name(#name))) name
+
+/* The rows that the page calls, and their scratch. The linker leaves out what only other rows need. */
+#define ROWS(R, bits)             \
+    R(sinusoid, sinusoid, bits)   \
+    R(rope, none, bits)           \
+    R(gram, gram, bits)           \
+    R(alibi, none, bits)          \
+    R(kerple_log, none, bits)     \
+    R(kerple_power, none, bits)   \
+    R(t5, none, bits)             \
+    R(fire, none, bits)           \
+    R(sandwich, none, bits)       \
+    R(attention, attention, bits) \
+    R(logits, logits, bits)
+
+#define DECLARE(name, layout, bits)                                      \
+    void name##_base_##bits(const pe_call *, idx, idx, const pe_work *); \
+    size_t layout##_scratch_base_##bits(const idx *dim, const double *par);
+#define ENTRY(name, layout, bits) [PE_##name] = {name##_base_##bits, layout##_scratch_base_##bits},
+ROWS(DECLARE, 32)
+ROWS(DECLARE, 64)
+size_t none_scratch_base_32(const idx *dim, const double *par) { return (void)dim, (void)par, 0; }
+size_t none_scratch_base_64(const idx *dim, const double *par) { return (void)dim, (void)par, 0; }
+static const pe_kernel kernels[2][PE_COUNT] = {{ROWS(ENTRY, 32)}, {ROWS(ENTRY, 64)}};
+
+static const char *const signatures[PE_COUNT] = {
+#define CALLABLE(name, signature, ...) [PE_##name] = #name " " signature,
+#define TERM(name, fits, signature) [PE_##name] = #name " " signature,
+#include "ops.def"
+};
+
+static pe_call call;
+static pe_term term[PE_TERMS];
+static int op;
+
+extern char __heap_base;
+const char *EXPORT(pe_heap)(void) { return &__heap_base; }
+int EXPORT(pe_count)(void) { return PE_COUNT; }
+const char *EXPORT(pe_signature)(int row) { return signatures[row]; }
+
+void EXPORT(pe_begin)(int row, int narrays)
+{
+    op = row;
+    memset(&call, 0, sizeof call);
+    memset(term, 0, sizeof term);
+    for (int axis = 0; axis < PE_AXES; axis++)
+        call.dim[axis] = -1;
+    call.narrays = narrays;
+    call.term = term;
+}
+
+/* The arrays that follow belong to an operator of attention. */
+void EXPORT(pe_begin_term)(int row)
+{
+    term[call.nterms].op = row;
+    for (int axis = 0; axis < PE_OWN_AXES; axis++)
+        term[call.nterms].dim[axis] = -1;
+    call.nterms++;
+}
+
+/* A length of the call; a capital axis is a length of the last operator, if there is one. */
+void EXPORT(pe_length)(int axis, idx length)
+{
+    idx *const dim = call.nterms && axis < PE_OWN_AXES ? term[call.nterms - 1].dim : call.dim;
+    dim[axis] = length;
+}
+
+/* Operand k of the call, or of its last operator: steps are those of the loop axis and of the named axes, in bytes. */
+void EXPORT(pe_operand)(int k, char *data, int storage, idx loop, idx step0, idx step1, idx step2, idx size)
+{
+    const pe_array array = {
+        .data = data, .core = {step0, step1, step2}, .loop = {loop}, .storage = (pe_storage)storage};
+    if (call.nterms == 0) {
+        call.array[k] = array;
+        return;
+    }
+    term[call.nterms - 1].array[k] = array;
+    term[call.nterms - 1].size[k] = size;
+}
+
+/* The length of the only loop axis */
+void EXPORT(pe_loop)(idx length)
+{
+    call.nloops = 1;
+    call.shape[0] = length;
+}
+
+void EXPORT(pe_parameter)(int k, double value) { call.par[k] = value; }
+idx EXPORT(pe_scratch)(int is_double) { return (idx)kernels[is_double][op].scratch(call.dim, call.par); }
+
+/* Run all units; return their number, negative if lengths or parameters do not fit. */
+idx EXPORT(pe_run)(int is_double, char *scratch)
+{
+    const idx *const dim = call.dim;
+    const double *const par = call.par;
+    const pe_work work = {.scratch = scratch, .last_cache = 1 << 23};
+    idx units = -1;
+    switch (op) {
+#define CALLABLE(name, signature, units_, ns, scratch_) \
+    case PE_##name:                                     \
+        units = (units_);                               \
+        break;
+#include "ops.def"
+    default: break;
+    }
+    if (call.nloops)
+        units *= call.shape[0];
+    if (units > 0)
+        kernels[is_double][op].run(&call, 0, units, &work);
+    return units;
+}

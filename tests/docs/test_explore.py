@@ -1,0 +1,526 @@
+"""The page to touch, in headless Chromium: its numbers are those of the library, and every control moves a figure.
+
+WebAssembly has no fused multiply-add and vectors of 16 bytes, as the variant `base` on x86-64 has. So kernels agree bit
+for bit, with three exceptions:
+
+- lse, by 1 ulp: its logarithm is that of musl there and that of the C library here;
+- attention weights below 2**-126, which the library flushes to 0; WebAssembly cannot;
+- powers and logarithms of parameters (ALiBi's slopes, NTK, YaRN's factor), which JavaScript and NumPy compute by
+  functions of their own. They are compared first, and the kernels then get the page's parameters here too.
+"""
+
+import base64
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import posenc
+import posenc.analysis
+
+ROOT = Path(posenc.__file__).parent.parent
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not find_spec("playwright"), reason="playwright is not installed"),
+    pytest.mark.skipif(not find_spec("ziglang"), reason="ziglang is not installed, and it compiles the page's kernels"),
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium in PATH"),
+]
+
+POWER_ULP = 6
+"""NumPy's vectorized power has an error of up to 4 ulp, JavaScript's of 1; a product rounds once on each side."""
+F32_FLUSHED = 2.0**-126
+PLAIN = """(x) => {
+    const text = (x) => {
+        const bytes = new Uint8Array(x.buffer, x.byteOffset, x.byteLength);
+        return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+    };
+    const plain = (x) => ArrayBuffer.isView(x) ? { type: x.constructor.name, text: text(x) }
+        : Array.isArray(x) ? x.map(plain)
+        : x && typeof x === "object" ? Object.fromEntries(Object.entries(x).map(([k, v]) => [k, plain(v)])) : x;
+    return plain(x);
+}"""
+"""Arrays as base64: playwright takes a millisecond for some ten numbers."""
+
+
+def arrays_of(x):
+    """The value of PLAIN, with NumPy arrays."""
+    if isinstance(x, dict) and set(x) == {"type", "text"}:
+        dtype = x["type"].removeprefix("Big").removesuffix("Array").lower()
+        return np.frombuffer(base64.b64decode(x["text"]), dtype)
+    if isinstance(x, dict):
+        return {key: arrays_of(value) for key, value in x.items()}
+    return [arrays_of(value) for value in x] if isinstance(x, list) else x
+
+
+MOVE = """({ input, control }) => {
+    const fire = (one) => ["input", "change"].forEach((name) => one.dispatchEvent(new Event(name, { bubbles: true })));
+    if (control.kind === "checks") {
+        const box = input.querySelector("input:not(:checked)");
+        box.checked = true;
+        return fire(box);
+    }
+    const number = Number(input.value), most = Number(input.max);
+    if (control.kind === "check") input.checked = !input.checked;
+    else if (control.kind === "select") input.selectedIndex = (input.selectedIndex + 1) % input.options.length;
+    else if (control.kind === "text") input.value = '{"model_type": "gemma3_text"}';
+    else if (control.kind === "number") input.value = number + 17;
+    else input.value = number === most ? number - 1 : number + 1;
+    fire(input);
+}"""
+"""Move a control to another value, by the events of a user."""
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory):
+    """The page, built as the manual builds it."""
+    out = tmp_path_factory.mktemp("explore") / "page with a space.html"
+    build = [sys.executable, str(ROOT / "docs/explore/build.py"), str(out)]
+    subprocess.run(build, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    return out
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+class Page:
+    """A loaded page, with a record of its requests and errors."""
+
+    def __init__(self, browser, html, link="", **options):
+        self.context = browser.new_context(offline=True, **options)
+        self.tab = self.context.new_page()
+        self.errors, self.requests = [], []
+        self.tab.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.tab.on("request", lambda request: self.requests.append(request.url))
+        self.tab.goto(html.as_uri() + link)
+        self.tab.wait_for_function("window.explore && explore.firstPicture > 0", timeout=60_000)
+
+    def __call__(self, script, *arguments):
+        """The value of a JavaScript expression of `explore`, `state`, `numbers` and `given`."""
+        body = f"({script})"
+        function = (
+            f"(given) => {{ const state = explore.state(), numbers = explore.numbers(); return ({PLAIN})({body}); }}"
+        )
+        return arrays_of(self.tab.evaluate(function, arguments[0] if arguments else None))
+
+    def two_frames(self):
+        """Wait until the changes are drawn."""
+        self.tab.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def set(self, **changes):
+        self("explore.set(given)", changes)
+        return self("state")
+
+
+@pytest.fixture(scope="module")
+def page(browser, html):
+    opened = Page(browser, html)
+    yield opened
+    opened.context.close()
+    assert opened.errors == []
+
+
+@pytest.fixture
+def base():
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        pytest.skip("the base variant of other machines has fused multiply-adds")
+    with posenc.use_isa("base"):
+        yield
+
+
+# ---- the page ----
+
+
+def test_no_network_and_no_framework(page, html):
+    assert [url for url in page.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    text = html.read_text("utf-8")
+    assert "http://" not in text
+    assert "https://" not in text
+    assert html.stat().st_size < 400_000
+
+
+def test_every_control_moves_a_figure(page):
+    """Move each control by the event of a user; the figures that depend on it are drawn again, without an error."""
+    page.tab.set_viewport_size({"width": 1280, "height": 20_000})  # figures out of sight wait to be drawn
+    page.set(bias="kerple_log")
+    moved = 0
+    for number in range(page("explore.inputs.length")):
+        key = page(f"explore.inputs[{number}].key")
+        page.two_frames()
+        before, drawn = page("state"), page("explore.figures.map((f) => f.drawn ?? 0)")
+        page(f"({MOVE})(explore.inputs[{number}])")
+        page.two_frames()
+        after = page("state")
+        changed = {name for name in after if after[name] != before[name]}
+        assert changed, key
+        uses = page("explore.figures.map((f) => f.uses)")
+        now = page("explore.figures.map((f) => f.drawn ?? 0)")
+        redrawn = [new > old for old, new in zip(drawn, now, strict=True)]
+        assert redrawn == [bool(changed & set(keys)) for keys in uses], (key, changed)
+        moved += 1
+    assert moved >= 60
+    assert page("document.querySelectorAll('.readout').length") == 12
+    assert (
+        page("explore.figures.filter((f) => f.place.querySelector('.readout').textContent.includes('cannot')).length")
+        == 0
+    )
+    page.tab.click("#reset")
+    page.tab.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_keyboard_and_names(page):
+    """Each control has a name and answers the keyboard; each picture has a title and a sentence about what it shows."""
+    unnamed = page("[...document.querySelectorAll('input, select, textarea')].filter((x) => !x.labels.length).length")
+    assert unnamed == 0
+    for figure in page("explore.figures.map((f) => f.name)"):
+        label, description = f"#figure-{figure}", f"#readout-{figure}"
+        assert page.tab.text_content(label).strip()
+        assert page.tab.text_content(description).strip().endswith(".")
+        assert page.tab.get_attribute(f"[data-figure={figure}] canvas", "aria-labelledby") == label[1:]
+        assert len(page.tab.text_content(f"[data-figure={figure}] figcaption")) > 80
+    page.set(dim=64)
+    page.tab.focus("[data-figure=encoding] [data-key=dim]")
+    page.tab.keyboard.press("ArrowRight")
+    assert page("state.dim") == 66
+    assert page.tab.get_attribute("[data-figure=encoding] [data-key=dim]", "aria-valuetext") == "66"
+
+
+def test_a_link_keeps_the_state(browser, html, page):
+    wanted = page.set(dim=32, base=500000, schemes=["rope", "shaw"], causal=False, position=2**53, sample="DeepSeek V3")
+    other = Page(browser, html, page("explore.link()"))
+    assert other("state")["schemes"] == ["rope", "shaw"]
+    assert {k: v for k, v in other("state").items() if k != "config"} == {
+        k: v for k, v in wanted.items() if k != "config"
+    }
+    other.context.close()
+    page.tab.click("#reset")
+    assert page("explore.link()") == ""
+
+
+@pytest.mark.parametrize("link", ["#dim=abc&length=1e9&schemes=x,rope&bias=none&layer=q", "#config=%7B&sample=own"])
+def test_a_bad_link_is_repaired(browser, html, link):
+    bad = Page(browser, html, link)
+    state = bad("state")
+    assert state["dim"] == 64
+    assert state["length"] in (64, 256)
+    assert state["query"] < state["length"]
+    bad("explore.figures.forEach((f) => explore.draw(f))")
+    bad.context.close()
+    assert bad.errors == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_the_screen(browser, html, width, scheme, tmp_path):
+    shown = Page(browser, html, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    shown("explore.figures.forEach((figure) => { figure.visible = true; explore.draw(figure); })")
+    assert shown("document.documentElement.scrollWidth - innerWidth") <= 0
+    shown.tab.screenshot(path=tmp_path / "page.png", full_page=True)
+    assert (tmp_path / "page.png").stat().st_size > 100_000
+    shown.context.close()
+    assert shown.errors == []
+
+
+# ---- the numbers ----
+
+
+def same(found, expected, flushed=False):
+    """Assert equal bits; return how many numbers were compared."""
+    expected = np.asarray(expected)
+    found = np.array(found, expected.dtype).reshape(expected.shape)
+    if flushed:
+        found = np.where(abs(found) < F32_FLUSHED, 0, found).astype(expected.dtype)
+    np.testing.assert_array_equal(found, expected)
+    return expected.size
+
+
+def near(found, expected, ulp):
+    np.testing.assert_array_max_ulp(np.asarray(found, np.asarray(expected).dtype), np.asarray(expected), ulp)
+    return np.size(expected)
+
+
+def random_states(count=14):
+    rng = np.random.default_rng(21)
+
+    def one_of(*values):
+        return values[rng.integers(len(values))]
+
+    def number(low, high):
+        return int(rng.integers(low, high + 1))
+
+    for _ in range(count):
+        length, heads = number(8, 120), number(1, 16)
+        yield {
+            "length": length, "query": number(0, length - 1), "key": number(0, 255), "causal": one_of(True, False),
+            "dim": 2 * number(2, 64), "base": one_of(10, 500, 10000, 150000, 10**7),
+            "heads": heads, "head": number(0, heads - 1), "r1": one_of(0.1, 1.5, 8.0), "r2": one_of(0.05, 0.5, 2.0),
+            "buckets": 2 * number(2, 32), "reach": one_of(16, 128, 512), "clip": number(1, 128),
+            "c": one_of(0.01, 0.1, 2.0), "threshold": number(1, 256),
+            "scaling": one_of("default", "linear", "ntk", "yarn", "llama3"), "factor": number(1, 64),
+            "train": 64 * 2 ** number(0, 7), "stretch": one_of(1, 4, 32), "position": number(0, 2 ** number(1, 53)),
+        }  # fmt: skip
+
+
+def keys_of(state, rope_type):
+    keys = {} if rope_type == "default" else {"factor": state["factor"]}
+    if rope_type == "llama3":
+        keys |= {"low_freq_factor": 1, "high_freq_factor": 4}
+    if rope_type in ("llama3", "yarn"):
+        keys["original_max_position_embeddings"] = state["train"]
+    return keys
+
+
+def scaled(page, state, rope_type):
+    """The page's frequencies, after a comparison with the library's."""
+    found = page("explore.scaledOf(state, given)", rope_type)
+    expected = posenc.rope_frequencies(
+        state["dim"], base=state["base"], rope_type=rope_type, **keys_of(state, rope_type)
+    )
+    if rope_type == "ntk":
+        near(found["w"], expected.inv_freq, POWER_ULP)
+    else:
+        same(found["w"], expected.inv_freq)
+    near(found["attention"], np.float64(expected.attention_factor), 2)
+    return posenc.RopeFrequencies(np.array(found["w"]), found["attention"], 1.0)
+
+
+def bias_of(page, state, name):
+    """The operator with the page's parameters, which are compared where they are powers."""
+    given = page("explore.biasParameters(state, given)", name)
+    arrays = {key: np.array(value["data"], np.float64).reshape(value["shape"]) for key, value in given.items()}
+    if name == "alibi":
+        near(arrays["slopes"], posenc.alibi_slopes(state["heads"]), POWER_ULP)
+    if name == "t5":
+        reach = max(state["reach"], state["buckets"])
+        return posenc.t5(arrays["table"], bidirectional=False, max_distance=reach)
+    if name == "sandwich":
+        return posenc.sandwich(state["heads"], state["dim"])
+    return getattr(posenc, name)(**arrays)
+
+
+def bias_matrix(operator, q, k):
+    """Reverse the keys, and the result: NumPy sums Sandwich at consecutive positions, its kernel at all others."""
+    k = np.asarray(k)
+    return operator.matrix(len(q), len(k), q_positions=np.asarray(q), k_positions=k[::-1])[..., ::-1]
+
+
+BIASES = ("alibi", "t5", "kerple_log", "kerple_power", "fire", "sandwich")
+ROTARY = {"rope": "default", "pi": "linear", "ntk": "ntk", "yarn": "yarn", "llama3": "llama3"}
+
+
+def expected_scheme(page, state, name):
+    """(logits, attention weights, lse, matrix) of the library."""
+    n, dim, query, head = (state[key] for key in ("length", "dim", "query", "head"))
+    factor, keys = dim**-0.5, np.arange(n)
+    q, k, operator = np.zeros((1, dim), np.float32), np.zeros((n, dim), np.float32), None
+    logits, matrix = np.zeros(n, np.float32), np.zeros((n, n), np.float32)
+    if name == "sinusoidal":
+        q, k = (posenc.sinusoidal(p, dim, base=state["base"]) for p in ([query], n))
+    if name in ROTARY:
+        frequencies, ones = scaled(page, state, ROTARY[name]), np.ones((n, dim), np.float32)
+        q, k = (
+            posenc.rope(ones[:1], [query], frequencies, layout="half"),
+            posenc.rope(ones, n, frequencies, layout="half"),
+        )
+    if name == "sinusoidal" or name in ROTARY:
+        gram = posenc.analysis.gram_matrix(np.concatenate([k, q]))
+        logits = (gram[n, :n].astype(np.float64) * factor).astype(np.float32)
+        matrix = (posenc.analysis.gram_matrix(k).astype(np.float64) * factor).astype(np.float32)
+    if name in BIASES:
+        operator = bias_of(page, state, name)
+        logits = np.ascontiguousarray(bias_matrix(operator, [query], keys)[head, 0])
+        matrix = (
+            operator.matrix(n)
+            if name == "fire"
+            else posenc.toeplitz(np.ascontiguousarray(bias_matrix(operator, [0], np.arange(1 - n, n))[:, 0])).matrix(n)
+        )[head]
+        operator = posenc.toeplitz(logits[None])
+    if name == "shaw":
+        operator = posenc.shaw(posenc.sinusoidal(2 * state["clip"] + 1, dim))
+        q, ones = np.ones((1, dim), np.float32), np.ones((1, n, dim), np.float32)
+        logits = operator.logits(q[None], k[None], q_positions=[query], k_positions=keys)[0, 0] * np.float32(factor)
+        matrix = (operator.logits(ones, ones)[0].astype(np.float64) * factor).astype(np.float32)
+    weights, lse = posenc.attention(
+        q[None], k[None], np.eye(n, dtype=np.float32)[None], bias=() if operator is None else operator,
+        causal=state["causal"], q_positions=[query], k_positions=keys, return_lse=True,
+    )  # fmt: skip
+    return logits, weights[0, 0], lse[0], matrix
+
+
+def test_schemes_have_the_bits_of_base(page, base):
+    compared = 0
+    for wanted in random_states():
+        state = page.set(**wanted)
+        for name in ("none", "sinusoidal", *ROTARY, *BIASES, "shaw"):
+            found = page("numbers.scheme(state, given)", name)
+            logits, weights, lse, matrix = expected_scheme(page, state, name)
+            compared += same(found["logits"], logits) + same(found["weights"], weights, flushed=True)
+            compared += near([found["lse"]], lse, 1) + same(page("numbers.matrix(state, given)", name), matrix)
+    assert compared > 500_000
+
+
+def test_encodings_and_rotations_have_the_bits_of_base(page, base):
+    compared = 0
+    for wanted in random_states(30):
+        state = page.set(**wanted)
+        n, dim = state["length"], state["dim"]
+        encoding, found = posenc.sinusoidal(n, dim, base=state["base"]), page("numbers.encoding(state)")
+        compared += same(found["values"], encoding) + same(found["w"], posenc.frequencies(dim, base=state["base"]))
+        compared += same(page("numbers.similarity(state).products"), posenc.analysis.gram_matrix(encoding))
+        frequencies, found = scaled(page, state, state["scaling"]), page("numbers.clocks(state)")
+        table = posenc.rope_table([state["query"], state["key"]], frequencies, dtype=np.float64)
+        compared += same(found["table"], np.concatenate(table, axis=-1))
+        compared += same(found["score"], score(state["query"], state["key"], frequencies, dim))
+        compared += same(found["moved"], score(state["query"] + 1000, state["key"] + 1000, frequencies, dim))
+        plain = posenc.rope_frequencies(dim, base=state["base"])
+        cover = posenc.analysis.rope_coverage(plain, state["train"], test_frequencies=frequencies)
+        found = page("numbers.coverage(state)")
+        compared += same(found["turns"], cover.turns) + same(found["covered"], cover.covered)
+        compared += same(found["firstUnseen"], cover.first_unseen)
+        for rope_type, band in page("numbers.bands(state).ratios").items():
+            bands = posenc.analysis.rope_bands(scaled(page, state, rope_type), plain, train_length=state["train"])
+            compared += same(band["ratio"], bands.ratio)
+        bands = posenc.analysis.rope_bands(plain, plain, train_length=state["train"])
+        found = page("numbers.bands(state)")
+        compared += same(found["wavelength"], bands.wavelength) + same(found["turns"], bands.turns)
+    assert compared > 100_000
+
+
+def score(query, key, frequencies, dim):
+    """The product of a query and a key of ones, rotated, as the page computes it."""
+    ones = np.ones((1, dim), np.float32)
+    rows = [posenc.rope(ones, [p], frequencies, layout="half")[0] for p in (key, query)]
+    return posenc.analysis.gram_matrix(np.stack(rows))[1, 0]
+
+
+@pytest.mark.parametrize("positions", ["none", "sinusoidal", "rope", "alibi"])
+def test_the_order_of_words(page, base, positions):
+    page.set(positions=positions)
+    found, n = page("numbers.order(state)"), 6
+    words = np.array(found["vectors"], np.float32).reshape(n, 16)
+    for side, order in (("before", range(n)), ("after", [5, 1, 2, 3, 4, 0])):
+        x = words[list(order)]
+        x = x + posenc.sinusoidal(n, 16) if positions == "sinusoidal" else x
+        q = posenc.rope(x, n, posenc.rope_frequencies(16), layout="half") if positions == "rope" else x
+        bias = posenc.alibi([0.5]) if positions == "alibi" else ()
+        same(found[side]["out"], posenc.attention(q[None], q[None], x[None], bias=bias)[0])
+        same(
+            found[side]["weights"], posenc.attention(q[None], q[None], np.eye(n, dtype=np.float32)[None], bias=bias)[0]
+        )
+    assert max(found["change"]) < 1e-6 if positions == "none" else max(found["change"]) > 0.01
+    page.set(positions="none")
+
+
+def test_float32_and_exact_at_any_position(page, base):
+    mpmath = pytest.importorskip("mpmath", reason="mpmath is not installed")
+    positions = [
+        0,
+        1,
+        131071,
+        2**24 + 1,
+        2**31,
+        2**52 + 1,
+        2**53,
+        *(wanted["position"] for wanted in random_states(20)),
+    ]
+    with mpmath.workprec(300):
+        for position in positions:
+            state = page.set(position=position, dim=24, base=10000)
+            found, w = page("numbers.precision(state).at"), posenc.frequencies(24)
+            assert state["position"] == position
+            cos, sin = posenc.rope_table([position], w)
+            same(found["library"], np.concatenate([cos[0], sin[0]]))
+            exact = [f(position * mpmath.mpf(float(x))) for f in (mpmath.cos, mpmath.sin) for x in w]
+            near(found["exact"], np.array([float(x) for x in exact]), 0)
+            angle = np.float32(position) * w.astype(np.float32)
+            usual = np.concatenate([f(angle.astype(np.float64)) for f in (np.cos, np.sin)]).astype(np.float32)
+            near(found["usual"], usual, 1)  # sine and cosine of JavaScript and of NumPy, in double
+            assert max(found["libraryError"]) <= 2.0**-25  # half a unit in the last place of numbers from 1/2 to 1
+    page.tab.click("#reset")
+
+
+CONFIGS = [
+    {
+        "model_type": "llama", "head_dim": 64, "max_position_embeddings": 2048,
+        "rope_scaling": {"type": "dynamic", "factor": 2},
+    },
+    {
+        "model_type": "phi3", "hidden_size": 96, "num_attention_heads": 4, "max_position_embeddings": 131072,
+        "rope_scaling": {
+            "type": "su", "short_factor": [1 + k / 20 for k in range(12)], "long_factor": [1 + k for k in range(12)],
+        },
+    },
+    {"model_type": "gptj", "n_embd": 4096, "n_head": 16, "n_positions": 2048},
+    {
+        "model_type": "qwen3", "rope_theta": 1000000,
+        "rope_parameters": {
+            "rope_type": "yarn", "factor": 4, "rope_theta": 1000000, "original_max_position_embeddings": 32768,
+        },
+    },
+    {
+        "model_type": "gemma3_text",
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 1000000},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000},
+        },
+    },
+    {"model_type": "modernbert", "hidden_size": 768, "num_attention_heads": 12},
+    {"model_type": "minicpm3"},
+    {"model_type": "phi", "hidden_size": 2048, "num_attention_heads": 32},
+]  # fmt: skip
+
+
+def test_configs(page, base):
+    """Every example, and configs that reach the other branches, for each type of layer and two lengths."""
+    for config in [*page("Object.values(explore.samples)"), *CONFIGS]:
+        page.set(config=json.dumps(config), sample="own", layer="")
+        options = page("explore.inputs.find((one) => one.key === 'layer').control.options(state)")
+        layers = [layer or None for layer, _ in options]
+        for layer in layers:
+            for sequence in (4096, 200000):
+                page.set(layer=layer or "", sequence=sequence)
+                expected = posenc.rope_from_config(config, seq_len=sequence, layer_type=layer)
+                found = page("numbers.config(state)")
+                assert "error" not in found, (config, found)
+                near(found["w"], expected.inv_freq, POWER_ULP)
+                near(found["attention"], np.float64(expected.attention_factor), 4)
+                near(found["softmax"], np.float64(expected.softmax_factor), 8)
+                assert found["reach"] > 1
+    page.tab.click("#reset")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", '{"model_type": "unheard of", "head_dim": 64}', '{"model_type": "llama"}',
+     '{"model_type": "llama", "head_dim": 64, "rope_scaling": {"factor": 2}}',
+     '{"model_type": "llama", "head_dim": 64, "rope_scaling": {"rope_type": "linear", "factor": 0.5}}',
+     '{"model_type": "llama", "head_dim": 64, "rope_kind": 1}', '{"model_type": "gpt_oss"}'],
+)  # fmt: skip
+def test_bad_configs_are_said(page, text):
+    try:
+        config = json.loads(text)
+    except json.JSONDecodeError:
+        config = None
+    if config is not None:
+        with pytest.raises((TypeError, ValueError)):
+            posenc.rope_from_config(config)
+    page.set(config=text, sample="own")
+    page("explore.draw(explore.figures.find((figure) => figure.name === 'config'))")
+    assert "cannot be read" in page.tab.text_content("#readout-config")
+    page.tab.click("#reset")
