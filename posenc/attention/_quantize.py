@@ -136,7 +136,7 @@ def quantize(x: npt.ArrayLike, *, axis: int = -1) -> Quantized:
     >>> x = posenc.quantize(np.array([0.1, -1.27, 0.635]))
     >>> x.codes
     array([  10, -127,   64], dtype=int8)
-    >>> x.dequantize()
+    >>> x.dequantize().round(2)
     array([ 0.1 , -1.27,  0.64], dtype=float32)
     """
     function = "quantize"
