@@ -14,6 +14,7 @@
 
 /* Parameters in the order of the rows */
 enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT, A_HEAD_PARTS, A_BLOCK_PARTS, A_MODE }; /* attention, logits */
+enum { A_PARTS = A_SHIFT + 1, A_INVARIANT };                                              /* attention only */
 enum { SINUSOID_SINE, SINUSOID_COSINE, SINUSOID_STEP, SINUSOID_SINE_SCALE, SINUSOID_COSINE_SCALE };
 enum { RECURRENT_GRU, RECURRENT_SKIP };
 enum { FLOATER_DT, FLOATER_METHOD };
@@ -24,6 +25,11 @@ enum { GRAM_MODE };
 
 /* Every kv head serves the same number of heads, and offsets in a tile are ints: at most 96 rows of MOST_WIDTH. */
 #define HEADS_FIT ((D(g) > 0 ? D(h) % D(g) == 0 : D(h) == 0) && D(d) <= MOST_WIDTH && D(e) <= MOST_WIDTH)
+/* Axis p has the parts of the keys of each head. */
+#define PARTS_FIT                                                                   \
+    (P(A_PARTS) == 1                                                                \
+     || (P(A_PARTS) > 1 && P(A_PARTS) <= KEY_PARTS && P(A_PARTS) == (int)P(A_PARTS) \
+         && (double)D(p) == (double)D(h) * P(A_PARTS)))
 #define DIAGONALS_FIT (D(l) == (D(n) + D(m) > 0 ? D(n) + D(m) - 1 : 0))
 /* A table has a row, and the map has an entry for each distance -K .. K. */
 #define ROWS_FIT (D(R) > 0 && D(B) % 2 == 1)

@@ -16,6 +16,8 @@ BLOCK_M: int = _shared["BLOCK_M"]
 """Queries in a block of attention."""
 VJP_PARTS: int = _shared["VJP_PARTS"]
 """Most chunks of a kv head in the gradient of attention."""
+KEY_PARTS: int = _shared["KEY_PARTS"]
+"""Most parts of the keys of a head in attention."""
 VECTOR_PADDING: int = _shared["VECTOR_PADDING"]
 """Rows of table gradients are rounded up to a multiple of it."""
 LARGEST_POSITION: int = 2 ** _shared["POSITION_BITS"]

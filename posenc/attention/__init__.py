@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import (
+    F64,
     Array,
+    as_bool,
     as_data,
     cast_copied,
     cast_operand,
@@ -23,6 +25,7 @@ from .._core_api.arguments import (
 from .._core_api.variant import ONE_ISA, in_one_isa
 from ..bias.operator import Bias
 from ._backward import Saved, backward
+from ._forward import forward
 from ._inputs import read_inputs
 from ._quantize import Quantized, quantize
 
@@ -60,6 +63,7 @@ class _Options(TypedDict, total=False):
     scale: float | None
     softcap: float | None
     sink: npt.ArrayLike | None
+    invariant: bool
     out: Array | None
 
 
@@ -97,6 +101,7 @@ def attention(
     scale: float | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
+    invariant: bool = False,
     return_lse: bool = False,
     out: Array | None = None,
 ) -> Array | tuple[Array, Array]:
@@ -138,6 +143,9 @@ def attention(
     sink : array (H,), or with the batch axes before, optional
         One more logit of each head, without a value: it joins the softmax's sum, and is neither scaled nor capped.
         Finite, or -inf for none.
+    invariant : bool
+        If True, the bits of a query's result depend only on the query, the keys that it sees, and their indices. They
+        are equal in one call for a whole text, in chunks, token by token, and in any batch. Decoding takes longer.
     return_lse : bool
         If True, also return the natural logarithm of the softmax's denominator, biases and sink included.
     out : array (..., H, N, Dv), optional
@@ -175,6 +183,11 @@ def attention(
     .       ``1 1 0``  ``1 1 1``
     ======  =========  =========
 
+    Few queries, as in decoding, have a kernel of their own, which is as fast as keys and values are read; it sums in
+    another order. Beyond 8192 keys, the keys of few heads are split into parts, which threads share and whose results
+    are merged. Both depend on the shapes of one row of the batch only, never on the number of threads. Compared with
+    ``invariant=True``, results differ by rounding: by some units of ``2**-24 max |v|`` in float32.
+
     Examples
     --------
     A causal prompt of two tokens:
@@ -198,6 +211,7 @@ def attention(
     (8, 100, 64)
     """
     function = "attention"
+    is_invariant = as_bool(function, "invariant", invariant)
     with ONE_ISA:  # terms that depend on the distance are kernels, too
         inputs = read_inputs(
             function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
@@ -208,7 +222,7 @@ def attention(
         read = () if out is None else inputs.read_arrays()
         out, buffer = prepare_out(function, out, (*rows, inputs.v.shape[-1]), inputs.q.dtype, read)
         lse = np.empty(rows, inputs.dtype)
-        _core.attention(function, *inputs.operands, inputs.terms, buffer, lse, *inputs.parameters)
+        forward(function, inputs, buffer, lse, is_invariant)
     finish_out(out, buffer)
     return (out, lse) if return_lse else out
 
@@ -235,6 +249,7 @@ def attention_vjp(
     scale: float | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
+    invariant: bool = False,
 ) -> AttentionGradient:
     """Return the gradient of `attention`, computed in tiles.
 
@@ -254,6 +269,8 @@ def attention_vjp(
         Cotangent of lse.
     bias, keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink
         The options that were passed to `attention`.
+    invariant
+        Ignored: one kernel computes all gradients.
 
     Returns
     -------
@@ -368,7 +385,7 @@ def merge_attention(
     dtype = compute_dtype(out)
     merged = np.empty(out.shape[1:], out.dtype.newbyteorder("="))
     merged_lse = np.empty(lse.shape[1:], dtype)
-    lse = cast_operand(function, "lses", lse, dtype)
+    lse = cast_operand(function, "lses", lse, dtype).astype(F64, copy=False)
     _core.merge_attention(function, np.moveaxis(out, 0, -2), np.moveaxis(lse, 0, -1), merged, merged_lse)
     return merged, merged_lse
 

@@ -84,6 +84,8 @@ class Bias(ABC, Generic[Arrays]):
     _dtypes: tuple[np.dtype[Any] | None, ...]
     _options: tuple[tuple[str, Any], ...]
 
+    counts_keys: ClassVar[bool] = False
+    """True if a key's number depends on all visible keys after it, so that the keys of a call cannot be split."""
     is_relative: ClassVar[bool] = True
     """Whether only differences of positions matter."""
     _of_other_kind: ClassVar[tuple[str, dict[str, str]]]

@@ -31,6 +31,7 @@ class CopeBias(TableBias[CopeArrays, CopeGradient]):
     """A table by contextual position."""
 
     __slots__ = ()
+    counts_keys = True
     gradient_type = CopeGradient
 
 

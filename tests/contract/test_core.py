@@ -37,6 +37,10 @@ def test_kernels_refuse_what_would_leave_their_arrays(call):
         call()
 
 
+SCALE_TO_SHIFT = (1.0, 0.0, -np.inf, np.inf, 0.0)
+"""Parameters of attention, which end with the number of parts and invariance."""
+
+
 def test_a_wrong_type_is_named():
     from posenc import _core
 
@@ -51,7 +55,7 @@ def test_a_wrong_type_is_named():
         (((3,),), "bad argument type"),
     ]:
         with pytest.raises(TypeError, match=message):
-            _core.attention("f", q, q, q, *nothing, bias, q.copy(), q[0].copy(), 1.0, 0.0, -np.inf, np.inf, 0.0)
+            _core.attention("f", q, q, q, *nothing, bias, q.copy(), q[0].copy(), None, None, *SCALE_TO_SHIFT, 1, 0)
 
 
 def test_embedding_backward_stays_inside():
@@ -116,7 +120,18 @@ def test_core_refuses_terms_that_do_not_fit(terms, gradients):
         _core.logits_vjp("f", q, k, None, *nothing, terms, matrix, q.copy(), k.copy(), *numbers)
     if not gradients:
         with pytest.raises(ValueError, match="f: "):
-            _core.attention("f", q, k, k, *nothing, terms, q.copy(), lse.copy(), *numbers)
+            _core.attention("f", q, k, k, *nothing, terms, q.copy(), lse.copy(), None, None, *numbers, 1, 0)
+
+
+@pytest.mark.parametrize(("parts", "rows"), [(0, 2), (-1, 2), (np.nan, 2), (2, 3), (2, None), (17, 34), (1.5, 3)])
+def test_core_refuses_parts_that_do_not_fit(parts, rows):
+    """Each head has a row of results for each part, and there are at most 16 parts."""
+    from posenc import _core
+
+    q, lse = np.ones((2, 3, 8)), np.ones((2, 3))
+    results = (None, None) if rows is None else (np.ones((rows, 3, 8)), np.ones((rows, 3)))
+    with pytest.raises(ValueError, match="f: an array has lengths that do not fit"):
+        _core.attention("f", q, q, q, *(None,) * 8, (), q.copy(), lse, *results, *SCALE_TO_SHIFT, parts, 0)
 
 
 def test_core_takes_no_row_outside_of_a_table():
@@ -145,7 +160,7 @@ def test_core_refuses_heads_that_cannot_be_shared(heads, groups):
 
     q, k = np.ones((heads, 4, 8)), np.ones((groups, 4, 8))
     with pytest.raises(ValueError, match="f: "):
-        _core.attention("f", q, k, k, *(None,) * 8, (), q.copy(), q[..., 0].copy(), 1.0, 0.0, -np.inf, np.inf, 0.0)
+        _core.attention("f", q, k, k, *(None,) * 8, (), q.copy(), q[..., 0].copy(), None, None, *SCALE_TO_SHIFT, 1, 0)
 
 
 def test_none_is_counted_with_the_headers_of_every_python():

@@ -246,4 +246,6 @@ def test_heads_are_at_most_2_to_the_24_wide(argument):
         posenc.attention(*operands)
     nothing, lse = (None,) * 8, np.zeros((1, 0))
     with pytest.raises(ValueError, match="lengths that do not fit"):
-        _core.attention("f", *operands, *nothing, (), operands[2].copy(), lse, 1.0, 0.0, -np.inf, np.inf, 0.0)
+        _core.attention(
+            "f", *operands, *nothing, (), operands[2].copy(), lse, None, None, 1.0, 0.0, -np.inf, np.inf, 0.0, 1, 0
+        )

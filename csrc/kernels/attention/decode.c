@@ -42,6 +42,8 @@ static int heads_together(const pe_call *call) { return (int)min_(call->D(h) / c
  * a panel decoding is still faster if keys and values come from memory, because it prefetches them. */
 int FN(is_decoding)(const pe_call *call)
 {
+    if (call->par[A_INVARIANT] != 0)
+        return 0;
     for (int t = 0; t < call->nterms; t++) {
         if (FN(content_op)[call->term[t].op])
             return 0;
@@ -415,9 +417,11 @@ static int normalize(const decode_state *b, int p, real l)
 }
 
 /* Returns 0, with nothing written, if the head's result is not finite. */
-static int write_head(const pe_query_block *u, const decode_state *b, int head)
+static int write_head(const pe_query_block *u, const pe_key_part *part, const decode_state *b, int head)
 {
-    const pe_array *out = &u->call->array[A_OUT], *lses = &u->call->array[A_LSE];
+    const int outs = part->parts > 1 ? A_PART_OUT : A_OUT, lses = part->parts > 1 ? A_PART_LSE : A_LSE;
+    const pe_array *out = &u->call->array[outs], *of_lse = &u->call->array[lses];
+    const idx h = output_head(part, u->head + head);
     real sum[MAX_PAIRS];
     for (int l = 0; l < u->lanes; l++) {
         const int p = head * u->lanes + l;
@@ -429,10 +433,9 @@ static int write_head(const pe_query_block *u, const decode_state *b, int head)
     }
     for (int l = 0; l < u->lanes; l++) {
         const int p = head * u->lanes + l;
-        const real lse = sum[l] == 0 ? MASKED : (real)((double)b->m[p] + log((double)sum[l]));
-        const idx h = u->head + head;
-        row_store(b->o + p * b->padded_e, entry_at(out, u->row.data[A_OUT], h, l), out->storage, b->e);
-        row_store(&lse, entry_at(lses, u->row.data[A_LSE], h, l), lses->storage, 1);
+        const double lse = sum[l] == 0 ? MASKED : (double)b->m[p] + log((double)sum[l]);
+        row_store(b->o + p * b->padded_e, entry_at(out, u->row.data[outs], h, l), out->storage, b->e);
+        write_lse(lse, entry_at(of_lse, u->row.data[lses], h, l), of_lse->storage);
     }
     return 1;
 }
@@ -452,28 +455,28 @@ LAYOUT(decode)
     s->keys = carve_bytes(c, sizeof(pe_key_tile));
 }
 
-int FN(decode)(pe_query_block *u, const pe_work *work)
+int64_t FN(decode)(pe_query_block *u, const pe_key_part *part, const pe_work *work)
 {
     const pe_call *call = u->call;
     const idx share = call->D(h) / call->D(g);
     decode_state b = decode_begin(call, work);
-    int nonfinite = 0;
+    int64_t nonfinite = 0;
     b.heads = (int)min_(heads_together(call), share - u->head % share);
     b.pairs = b.heads * u->lanes;
     read_queries(u, &b);
     zero_reals(b.o, b.pairs * b.padded_e);
     memset(b.l, 0, sizeof b.l);
     for (int p = 0; p < b.pairs; p++) {
-        b.m[p] = sink_of(u, u->head + p / u->lanes, p % u->lanes);
+        b.m[p] = sink_of_part(u, part, u->head + p / u->lanes, p % u->lanes);
         b.l[p * LANES] = b.m[p] != MASKED;
         b.one[p] = 1;
     }
-    for (idx first = 0; first < call->D(m); first += BLOCK_N) {
+    for (idx tile = part->first; tile < part->last; tile++) {
         if (stop_requested(call))
             return -1;
-        attend_to_tile(&b, u, first);
+        attend_to_tile(&b, u, tile * BLOCK_N);
     }
     for (int h = 0; h < b.heads; h++)
-        nonfinite |= !write_head(u, &b, h) << h;
+        nonfinite |= (int64_t)!write_head(u, part, &b, h) << h;
     return nonfinite;
 }

@@ -4,14 +4,47 @@
 
 #include "tile/tile.h"
 
-/* Return whether decode.c takes the call: it depends on shapes and operators only. */
+enum { A_PART_OUT = A_LSE + 1, A_PART_LSE };
+
+/* The tiles of keys that a work item of attention visits. If the keys are cut into parts, part `index` of `parts` has results of its own,
+ * and the first part has the sink. */
+typedef struct {
+    idx index, parts, first, last; /* tiles first <= i < last */
+} pe_key_part;
+
+INLINE pe_key_part key_part(const pe_call *call, idx index)
+{
+    const idx parts = (idx)call->par[A_PARTS], tiles = BLOCKS(call->D(m), BLOCK_N), share = BLOCKS(tiles, parts);
+    return (pe_key_part){index, parts, min_(index * share, tiles), min_((index + 1) * share, tiles)};
+}
+
+INLINE real sink_of_part(const pe_query_block *u, const pe_key_part *part, idx head, int lane)
+{
+    return part->index == 0 ? sink_of(u, head, lane) : MASKED;
+}
+
+/* lse in the storage of its output: part_lse is double */
+INLINE void write_lse(double lse, char *to, pe_storage storage)
+{
+    const real rounded = (real)lse;
+    if (storage == PE_F64)
+        memcpy(to, &lse, sizeof lse);
+    else
+        row_store(&rounded, to, storage, 1);
+}
+
+/* The row of a head in the outputs: part_out and part_lse have one for each part. */
+INLINE idx output_head(const pe_key_part *part, idx head) { return head * part->parts + part->index; }
+
+/* Return whether decode.c takes the call: it depends on shapes and operators, and on the caller's wish for
+ * invariance. */
 int FN(is_decoding)(const pe_call *call);
 /* Return whether `unit` is the first of the heads that decode computes together because they read the same keys. The
  * units of the other heads have nothing to do. */
 int FN(begins_decoding)(const pe_call *call, idx unit);
 /* Bit i is set if the result of head + i is not finite and was not written; forward.c then computes that head. Returns
  * -1 if the call was stopped. */
-int FN(decode)(pe_query_block *u, const pe_work *work);
+int64_t FN(decode)(pe_query_block *u, const pe_key_part *part, const pe_work *work);
 size_t FN(decode_scratch)(const idx *dim, const double *par);
 
 #endif

@@ -4,7 +4,7 @@
  *     lse_i = log sum_j exp(s_ij);   out_i = sum_j exp(s_ij - lse_i) v_j;   a row that sees nothing: 0, -inf
  *     A sink is one more term of the first sum: the running maximum starts at it, and the running sum at exp(0).
  *
- * Units are blocks of BLOCK_M queries of a head. Queries stand on SIMD lanes, two vectors to a panel, so
+ * Units are blocks of BLOCK_M queries of a head, and parts of its keys if there are few blocks and many keys. Queries stand on SIMD lanes, two vectors to a panel, so
  * softmax is vertical and keys and values need no packing. Tiles of BLOCK_N keys start at key 0 for every block; a tile
  * that is skipped, or a key that is trimmed, would have changed no bit. scale is folded into the packed queries. log2 e
  * is not: (s - m) log2 e costs one instruction more and rounds better (the largest error over that of the same NumPy
@@ -21,6 +21,7 @@ typedef struct {
     int d, e;
     int mask_nonfinite; /* second run: NaN and infinite values reach only the lanes that see them */
     pe_block_state at;
+    pe_key_part part;
     real *q, *o, *s, *copy, *row;
     real m[BLOCK_M], l[BLOCK_M], alpha[BLOCK_M]; /* running max, running sum of exp(s - m), rescale of the last tile */
     uint64_t sees[BLOCK_N];                      /* mask_nonfinite only: the lanes that see a key of the tile */
@@ -123,39 +124,46 @@ static void attend_to_tile(attention_state *b, const pe_query_block *u, pe_key_t
 /* ---- a head and a block of queries ---- */
 
 /* lse = m + log l. Where a lane has seen a key or a sink, the largest score gives exactly 1, so that l >= 1. */
-static NOINLINE void log_sums(const real *m, const real *l, int n, real *restrict lse)
+static NOINLINE void log_sums(const real *m, const real *l, int n, double *restrict lse)
 {
     SIMD
     for (int i = 0; i < n; i++) {
         const double sum = (double)l[i], x = (double)m[i] + log1p_pos(sum - 1);
-        lse[i] = sum == 0 ? MASKED : (real)x;
+        lse[i] = sum == 0 ? (double)MASKED : x;
     }
 }
 
 /* o / l and lse. Returns whether all of o is finite. */
-static int write_unit(const attention_state *b, const pe_query_block *u)
+static int write_unit(const attention_state *b, pe_query_block *u)
 {
-    real lse[BLOCK_M], divisor[BLOCK_M];
+    const int outs = b->part.parts > 1 ? A_PART_OUT : A_OUT, lses = b->part.parts > 1 ? A_PART_LSE : A_LSE;
+    const idx head = u->head;
+    double lse[BLOCK_M];
+    real divisor[BLOCK_M];
     for (int l = 0; l < u->width; l++)
         divisor[l] = b->l[l] == 0 ? 1 : b->l[l]; /* the lane saw nothing: 0 / 1 */
     log_sums(b->m, b->l, u->width, lse);
-    FN(unpack_queries)(u, A_LSE, 1, lse, 1, NULL, b->copy);
-    return FN(unpack_queries)(u, A_OUT, b->e, b->o, 1, divisor, b->copy);
+    u->head = output_head(&b->part, head);
+    for (int l = 0; l < u->lanes; l++)
+        write_lse(lse[l], query_row(u, lses, l), u->call->array[lses].storage);
+    const int finite = FN(unpack_queries)(u, outs, b->e, b->o, 1, divisor, b->copy);
+    u->head = head;
+    return finite;
 }
 
-/* All tiles, from the last one if an operator counts from the last key. Returns 0 if the call was stopped. */
+/* All tiles of the part, from the last one if an operator counts from the last key. Returns 0 if the call was stopped. */
 static int attend(attention_state *b, const pe_query_block *u)
 {
     const pe_call *call = u->call;
-    const idx tiles = BLOCKS(call->D(m), BLOCK_N);
+    const idx first = b->part.first, last = b->part.last;
     zero_reals(b->o, u->width * b->e);
     memset(b->content.passed, 0, sizeof b->content.passed);
     for (int l = 0; l < u->width; l++) {
-        b->m[l] = l < u->lanes ? sink_of(u, u->head, l) : MASKED;
+        b->m[l] = l < u->lanes ? sink_of_part(u, &b->part, u->head, l) : MASKED;
         b->l[l] = b->m[l] != MASKED;
     }
-    for (idx i = 0; i < tiles; i++) {
-        const idx tile = b->content.scan ? tiles - 1 - i : i;
+    for (idx i = first; i < last; i++) {
+        const idx tile = b->content.scan ? first + last - 1 - i : i;
         if (!FN(key_tile)(b->at.keys, u, tile * BLOCK_N))
             continue;
         if (stop_requested(call))
@@ -167,10 +175,10 @@ static int attend(attention_state *b, const pe_query_block *u)
 
 /* A result that is not finite is computed again, so that NaN and infinity in masked values reach no query. Returns 0 if
  * the call was stopped. */
-static int attend_unit(attention_state *b, const pe_call *call, idx unit)
+static int attend_unit(attention_state *b, const pe_call *call, idx block)
 {
     pe_query_block *u = b->at.queries;
-    FN(query_block)(u, call, unit);
+    FN(query_block)(u, call, block);
     FN(pack_queries)(u, A_Q, b->d, (real)call->par[A_SCALE], b->copy, b->q);
     FN(content_block)(&b->content, u, b->q);
     b->multiplier = FN(content_multiplier)(&b->content, u);
@@ -183,18 +191,18 @@ static int attend_unit(attention_state *b, const pe_call *call, idx unit)
     return 1;
 }
 
-/* decode computes the heads that share keys from the first of their units, and leaves those that are not finite to
+/* decode computes the heads that share keys from the first of their blocks, and leaves those that are not finite to
  * attend_unit. Returns 0 if the call was stopped. */
-static int decode_unit(attention_state *b, const pe_call *call, idx unit, const pe_work *work)
+static int decode_unit(attention_state *b, const pe_call *call, idx block, const pe_work *work)
 {
-    if (!FN(begins_decoding)(call, unit))
+    if (!FN(begins_decoding)(call, block))
         return 1;
-    FN(query_block)(b->at.queries, call, unit);
-    const int nonfinite = FN(decode)(b->at.queries, work);
+    FN(query_block)(b->at.queries, call, block);
+    const int64_t nonfinite = FN(decode)(b->at.queries, &b->part, work);
     if (nonfinite < 0)
         return 0;
     for (int h = 0; nonfinite >> h; h++) {
-        if (nonfinite >> h & 1 && !attend_unit(b, call, unit + h))
+        if (nonfinite >> h & 1 && !attend_unit(b, call, block + h))
             return 0;
     }
     return 1;
@@ -219,8 +227,10 @@ KERNEL(attention)
 {
     const int decoding = FN(is_decoding)(call);
     attention_state b = attention_begin(call, work);
+    const idx parts = (idx)call->par[A_PARTS];
     for (idx unit = begin; unit < end; unit++) {
-        if (!(decoding ? decode_unit(&b, call, unit, work) : attend_unit(&b, call, unit)))
+        b.part = key_part(call, unit % parts);
+        if (!(decoding ? decode_unit(&b, call, unit / parts, work) : attend_unit(&b, call, unit / parts)))
             return;
     }
 }

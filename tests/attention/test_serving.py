@@ -1,0 +1,201 @@
+"""Heads of a kv head as rows of queries, split keys, and results that do not depend on how queries are passed."""
+
+import numpy as np
+import pytest
+from cases import BF16, F16, F32, F64
+from cases.attention import ANY, TWO_SLOPES, check, qkv
+from cases.layouts import same_bits
+
+import posenc
+
+DTYPES = [d for d in (F16, BF16, F32, F64) if d is not None]
+SHARES = [2, 7, 8, 16, 31, 32, 33, 128]
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("n", [1, 3])
+def test_many_heads_share_keys(share, n, rng, isa):
+    """Against the oracle, whether heads are rows of panels or are decoded."""
+    arguments = qkv(rng, n, 120, 2 * share, 2, width=16, value_width=24)
+    sink = rng.standard_normal(2 * share)
+    assert check(arguments, causal=True, align="end", sink=sink)[0].shape == (2 * share, n, 24)
+
+
+MASKS = {
+    "none": lambda rng, n, m: {},
+    "causal": lambda rng, n, m: {"causal": True, "align": "end"},
+    "window": lambda rng, n, m: {"window": (30, -2), "align": "end"},
+    "placed": lambda rng, n, m: {
+        "causal": True, "q_positions": rng.integers(0, m, (3, n)), "k_positions": rng.permutation(m),
+    },
+    "keys_placed": lambda rng, n, m: {"causal": True, "k_positions": np.arange(m) - 20.5},
+    "segments": lambda rng, n, m: {"q_segments": rng.integers(0, 2, (3, n)), "k_segments": rng.integers(0, 2, m)},
+    "keep": lambda rng, n, m: {"keep": rng.random((3, 1, 1, m)) > 0.5},
+    "keep_of_heads": lambda rng, n, m: {"keep": rng.random((3, 8, n, m)) > 0.5},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("n", [1, 5])
+@pytest.mark.parametrize("strided", [False, True])
+def test_masks_of_shared_keys(kind, n, strided, rng):
+    """Masks, sinks and `out` of a call belong to a head and a query, also where heads become rows."""
+    m = 70
+    arguments = qkv(rng, n, m, 8, 2, batch=(3,))
+    options = {**MASKS[kind](rng, n, m), "sink": rng.standard_normal((3, 8))}
+    wanted, wanted_lse = check(arguments, **options)
+    out = np.empty((3, n, 8, 8)).swapaxes(1, 2) if strided else np.empty((3, 8, n, 8))
+    found = posenc.attention(**arguments, **options, out=out, return_lse=True)
+    assert found[0] is out
+    assert same_bits(out.copy(), wanted)
+    assert same_bits(found[1], wanted_lse)
+
+
+@pytest.mark.parametrize("share", [32, 40])
+def test_the_last_of_many_heads_may_be_nan(share, rng, isa):
+    """Heads that decode together are told apart by a bit each. A bias keeps them heads."""
+    arguments = ANY.cast(qkv(rng, 1, 60, share, 1), F32)
+    bias = posenc.alibi(np.zeros(share))
+    wanted = posenc.attention(**arguments, bias=bias, align="end")
+    for head in (0, 15, 31, share - 1):
+        q = arguments["q"].copy()
+        q[head] = np.nan
+        out = posenc.attention(q, arguments["k"], arguments["v"], bias=bias, align="end")
+        assert np.isnan(out[head]).all()
+        assert same_bits(np.delete(out, head, 0), np.delete(wanted, head, 0))
+
+
+# ---- split keys ----
+
+LONG = 8192 + 77
+SPLITS = {
+    "plain": {}, "causal": {"causal": True, "align": "end"}, "sink": {"sink": np.array([3.0, -1.0])},
+    "bias": {"bias": TWO_SLOPES, "align": "end"}, "softcap": {"softcap": 2.0},
+    "window": {"window": (300, 0), "align": "end"}, "dead": {"window": (None, -20000), "align": "end"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SPLITS)
+@pytest.mark.parametrize("n", [1, 20])
+def test_split_keys_are_within_the_bounds(kind, n, rng):
+    """Keys in parts that are merged, against the oracle; the bounds are those of one part."""
+    arguments = qkv(rng, n, LONG, 2, 2, width=8, value_width=8)
+    assert check(arguments, **SPLITS[kind])[0].shape == (2, n, 8)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("n", [1, 40])
+def test_split_keys_do_not_depend_on_threads_or_the_batch(dtype, n, rng, isa):
+    arguments = ANY.cast(qkv(rng, n, LONG, 1, 1, width=64, value_width=64, batch=(2,)), dtype)
+    with posenc.threads(1):
+        wanted = posenc.attention(**arguments, return_lse=True)
+    assert wanted[0].dtype == dtype
+    for threads in (2, 5):
+        with posenc.threads(threads):
+            assert all(map(same_bits, posenc.attention(**arguments, return_lse=True), wanted))
+    alone = posenc.attention(*(arguments[a][:1] for a in "qkv"), return_lse=True)
+    assert all(same_bits(a, b[:1]) for a, b in zip(alone, wanted, strict=True))
+
+
+def test_nan_in_one_part(rng, isa):
+    """A visible NaN makes the result NaN; a masked one changes no bit."""
+    arguments = ANY.cast(qkv(rng, 1, LONG, 2, 2), F32)
+    keep = np.arange(LONG) != 5000
+    wanted = posenc.attention(**arguments, keep=keep)
+    arguments["v"][:, 5000] = np.nan
+    assert same_bits(posenc.attention(**arguments, keep=keep), wanted)
+    assert np.isnan(posenc.attention(**arguments)).all()
+
+
+def test_gates_are_not_split(rng):
+    """cope sums its gates over all keys: a call with many keys is one part, and equals the invariant call."""
+    arguments = ANY.cast(qkv(rng, 9, LONG, 1, 1, width=4), F32)
+    bias = posenc.cope(rng.standard_normal((5, 4)))
+    whole = posenc.attention(**arguments, bias=bias, causal=True, align="end")
+    assert same_bits(whole, posenc.attention(**arguments, bias=bias, causal=True, align="end", invariant=True))
+
+
+# ---- invariant ----
+
+
+def operators(rng, heads, n):
+    normal = rng.standard_normal
+    positions = (
+        posenc.alibi(rng.uniform(0, 1, heads)), posenc.t5(normal((32, heads)), max_distance=50),
+        posenc.kerple_log(rng.uniform(0.1, 1, heads), rng.uniform(0.1, 1, heads)), posenc.sandwich(heads, 8),
+        posenc.fox(-rng.uniform(0, 0.1, (heads, n))),
+    )  # fmt: skip
+    content = (
+        posenc.shaw(normal((9, 16)), normal((9, 16))),
+        posenc.transformer_xl(normal((heads, 9, 16)), normal((heads, 16)), normal((heads, 16))),
+        posenc.deberta(normal((heads, 14, 16)), normal((heads, 14, 16))),
+    )
+    return {"none": (), "positions": positions, "content": content, "both": positions + content,
+            "cope": posenc.cope(normal((5, 16)))}  # fmt: skip
+
+
+def in_chunks(q, k, v, size, **options):
+    """A causal text in chunks: each call has the keys so far."""
+    n = q.shape[-2]
+    parts = []
+    for a in range(0, n, size):
+        b = min(a + size, n)
+        seen = [
+            posenc.Quantized(x.codes[..., :b, :], x.scale[..., :b])
+            if isinstance(x, posenc.Quantized)
+            else x[..., :b, :]
+            for x in (k, v)
+        ]
+        at = {"q_positions": np.arange(a, b), "k_positions": np.arange(b)}
+        parts.append(posenc.attention(q[..., a:b, :], *seen, **at, causal=True, return_lse=True, **options))
+    return tuple(np.concatenate(x, axis) for x, axis in zip(zip(*parts, strict=True), (-2, -1), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["none", "positions", "content", "both", "cope"])
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_chunks_have_the_bits_of_the_whole(kind, size, rng, isa):
+    """Prefill, chunked prefill and decoding agree bit for bit, for every kind of operator and shared keys."""
+    n = 150
+    arguments = ANY.cast(qkv(rng, n, n, 4, 2, width=16, value_width=16), F32)
+    options = {"bias": operators(rng, 4, n)[kind], "sink": rng.standard_normal(4), "scale": 0.3, "invariant": True}
+    if kind == "cope" and size != n:  # its gates are summed from the last key of the call
+        options["bias"] = ()
+    whole = posenc.attention(**arguments, causal=True, return_lse=True, **options)
+    assert all(map(same_bits, in_chunks(**arguments, size=size, **options), whole))
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "int8"], ids=str)
+@pytest.mark.parametrize("size", [1, 7])
+def test_chunks_of_every_storage(dtype, size, rng, isa):
+    n = 130
+    arguments = ANY.cast(qkv(rng, n, n, 8, 1, width=64, value_width=32), F32 if dtype == "int8" else dtype)
+    if dtype == "int8":
+        arguments.update({a: posenc.quantize(arguments[a]) for a in "kv"})
+    whole = posenc.attention(**arguments, causal=True, return_lse=True, invariant=True)
+    assert all(map(same_bits, in_chunks(**arguments, size=size, invariant=True), whole))
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_invariant_in_any_batch_and_threads(batch, threads, rng):
+    arguments = ANY.cast(qkv(rng, 100, 9000, 2, 2, width=16, batch=(8,)), F32)
+    with posenc.threads(1):
+        wanted = posenc.attention(**arguments, invariant=True)
+    with posenc.threads(threads):
+        found = posenc.attention(*(arguments[a][:batch] for a in "qkv"), invariant=True)
+    assert same_bits(found, wanted[:batch].copy())
+    one = posenc.attention(arguments["q"][..., 41:42, :], arguments["k"], arguments["v"], invariant=True)
+    assert same_bits(one, wanted[..., 41:42, :].copy())
+
+
+def test_gradient_ignores_invariance(rng):
+    arguments = qkv(rng, 5, 9)
+    out, lse = posenc.attention(**arguments, return_lse=True)
+    given = {**arguments, "out": out, "lse": lse}
+    both = [posenc.attention_vjp(np.ones_like(out), **given, invariant=i) for i in (False, True)]
+    assert all(map(same_bits, both[0][:3], both[1][:3]))
+
+
+def test_invariant_is_a_bool(rng):
+    with pytest.raises(TypeError, match="attention: invariant has type int; expected True or False"):
+        posenc.attention(**qkv(rng, 2, 2), invariant=1)
