@@ -420,6 +420,13 @@ def test_implementations_can_be_changed() -> None:
         assert max(differences(run(model, "left"), expected)) == 0
 
 
+@pytest.mark.parametrize("missing", ["transformers", "torch", "ml_dtypes"])
+def test_the_extra_is_named(missing: str, run_python: Any) -> None:
+    done = run_python(f"import sys; sys.modules[{missing!r}] = None; import posenc.transformers", warnings="ignore")
+    assert done.returncode == 1
+    assert 'pip install "posenc[transformers]"' in done.stderr.splitlines()[-1]
+
+
 def test_layers_without_a_mask() -> None:
     """Without a mask, transformers' interface asks for `is_causal` of the call or of the module."""
     module = torch.nn.Module()
