@@ -3,7 +3,7 @@ JAX has started its threads."""
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("torch") and find_spec("transformers") else ["rotations.py"]
+collect_ignore = [] if find_spec("torch") and find_spec("transformers") else ["rotations.py", "small_models.py"]
 
 
 def pytest_configure(config):
