@@ -9,6 +9,8 @@ if not find_spec("jax"):
     collect_ignore.append("posenc/jax.py")
 if not (find_spec("torch") and find_spec("ml_dtypes") and find_spec("transformers")):
     collect_ignore.append("posenc/transformers")
+if not find_spec("dask"):
+    collect_ignore.append("posenc/dask")
 
 
 def pytest_addoption(parser):

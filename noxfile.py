@@ -25,7 +25,17 @@ nox.options.default_venv_backend = "venv"
 
 ROOT = Path(__file__).resolve().parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
-PEERS = ("torch==2.13.0", "transformers", "x-transformers", "rotary-embedding-torch", "onnx==1.23.2", "jax")
+PEERS = (
+    "torch==2.13.0",
+    "transformers",
+    "x-transformers",
+    "rotary-embedding-torch",
+    "onnx==1.23.2",
+    "jax",
+    "dask",
+    "distributed",
+    "xarray",
+)
 """Packages that tests/peers compares with."""
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """Thread pools of BLAS and torch that spin for the same cores take up to twenty times as long as one thread each."""
@@ -84,7 +94,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def peers(session: nox.Session) -> None:
-    """Compare with torch, transformers, x-transformers, rotary-embedding-torch, ONNX and JAX."""
+    """Compare with torch, transformers, x-transformers, rotary-embedding-torch, ONNX and JAX, and test dask."""
     install(session, *PEERS)
     if session.venv_backend != "none":
         session.run(*readme_command("test")[0])

@@ -89,6 +89,9 @@ def as_array(function: str, argument: str, value: Any) -> Array:
         return np.asarray(value)
     if is_tensor(value):
         check_tensor(function, argument, value)
+    if hasattr(value, "__dask_graph__") and value.__dask_graph__() is not None:  # np.asarray would compute it
+        has = f"type {type(value).__name__}, which dask computes later"
+        fail(TypeError, function, argument, has, "an array in memory; functions of posenc.dask take dask arrays")
     try:
         if is_tensor(value):
             return to_array(value)

@@ -88,6 +88,8 @@ class Bias(ABC, Generic[Arrays]):
     """True if a key's number depends on all visible keys after it, so that the keys of a call cannot be split."""
     is_relative: ClassVar[bool] = True
     """Whether only differences of positions matter."""
+    first_chunk_only: ClassVar[dict[str, str]] = {}
+    """Arrays that only row 0 ("n") or column 0 ("m") of the logits reads."""
     _of_other_kind: ClassVar[tuple[str, dict[str, str]]]
     """The inputs of operators of this kind, and for each method of the other kind the method to use instead."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,7 @@ class TupeBias(PositionBias[TupeArrays]):
     """A product of position vectors, (H, N, M), with a resettable first row and column, and a bias added to it."""
 
     __slots__ = ()
+    first_chunk_only: ClassVar[dict[str, str]] = {"cls_to_any": "n", "any_to_cls": "m"}
 
     @property
     def _relative(self) -> tuple[PositionBias, ...]:

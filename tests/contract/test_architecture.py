@@ -182,7 +182,7 @@ def test_generic_python_names_no_operator(operator):
 
 ORDER = (
     "_core", "_core_api", "runtime", "absolute", "rotary", "bias", "relative", "attention", "analysis", "plot",
-    "posenc", "_derive", "autograd", "torch", "jax", "transformers", "demos", "__main__",
+    "posenc", "_derive", "autograd", "torch", "jax", "transformers", "dask", "demos", "__main__",
 )  # fmt: skip
 """A module may import from its own folder and the folders before it. "posenc" is the package with its public names."""
 

@@ -1,0 +1,416 @@
+"""Every function of posenc.dask equals its twin in posenc, in ten chunkings each: encodings bit for bit, attention and
+its gradients to float32 rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import posenc
+
+dask = pytest.importorskip("dask", reason="dask is not installed")
+import dask.array as da  # noqa: E402
+
+import posenc.dask  # noqa: E402
+
+EPS = float(np.finfo(np.float32).eps)
+H, G, N, M, D, DV = 4, 2, 12, 14, 8, 4
+CHUNKS = [
+    (4, 12, 14), (4, 5, 14), (4, 12, 5), (2, 4, 7), (1, 12, 14), (4, 1, 14), (4, 12, 1), (3, (1, 10, 1), (1, 1, 12)),
+    ((1, 3), (7, 5), (13, 1)), ((3, 1), 6, (2, 5, 7)),
+]  # fmt: skip
+"""Ten chunkings along heads, queries and keys."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Run tasks one after the other in this thread."""
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def random(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
+
+
+def equal(result: Any, expected: np.ndarray) -> None:
+    """Refuse a result that differs in a bit, in its dtype or shape, or in what it promised to be before it was
+    computed."""
+    assert isinstance(result, da.Array)
+    found = result.compute()
+    assert (result.dtype, result.shape) == (found.dtype, found.shape)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected, strict=True)
+
+
+# ---- encodings ----
+
+X_CHUNKS = [
+    (2, 3, 20, 8), (1, 3, 20, 8), (2, 1, 20, 8), (2, 3, 7, 8), (2, 3, 1, 8), (1, 1, 6, 8), (2, (2, 1), (1, 18, 1), 8),
+    ((1, 1), 3, (19, 1), 4), (2, 3, (3, 5, 12), (1, 7)), (1, 2, 9, 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("chunks", X_CHUNKS, ids=str)
+def test_rotations(chunks):
+    x = random(2, 3, 20, 8)
+    lazy, w = da.from_array(x, chunks=chunks), posenc.rope_frequencies(8)
+    scaled = posenc.rope_frequencies(8, rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
+    of_batch = np.random.default_rng(1).integers(0, 2**31, (2, 1, 20))
+    equal(posenc.dask.rope(lazy, 20, w, layout="half", start=10**6), posenc.rope(x, 20, w, layout="half", start=10**6))
+    options = {"layout": "interleaved", "rotary_dim": 4, "rotary_offset": 2, "inverse": True, "out_layout": "half"}
+    equal(posenc.dask.rope(lazy, of_batch, w[0][:2], **options), posenc.rope(x, of_batch, w[0][:2], **options))
+    positions = da.from_array(of_batch[0, 0], chunks=6)
+    equal(posenc.dask.rope(lazy, positions, scaled, layout="half"),
+          posenc.rope(x, of_batch[0, 0], scaled, layout="half"))  # fmt: skip
+    moved = {"layout": "half", "seq_axis": 1}
+    equal(posenc.dask.rope(lazy, [5, 7, 1], w, **moved), posenc.rope(x, [5, 7, 1], w, **moved))
+    equal(posenc.dask.xpos(lazy, 20, w, layout="half"), posenc.xpos(x, 20, w, layout="half"))
+    two = np.stack(np.divmod(np.arange(20), 5))
+    equal(posenc.dask.rope_2d(lazy, two, w[0][::2], layout="half"), posenc.rope_2d(x, two, w[0][::2], layout="half"))
+    three = random(3, 2, 1, 20, dtype=float)
+    options = {"layout": "half", "sections": iter((1, 2, 1))}
+    equal(posenc.dask.mrope(lazy, da.from_array(three, chunks=2), w, **options),
+          posenc.mrope(x, three, w, layout="half", sections=(1, 2, 1)))  # fmt: skip
+
+
+@pytest.mark.parametrize("chunks", X_CHUNKS, ids=str)
+@pytest.mark.parametrize("mode", ["add", "mul", "mul1p", "replace", "concat"])
+def test_merge(mode, chunks):
+    x, p = random(2, 3, 20, 8, dtype=np.float16), random(3, 1, 8)
+    equal(posenc.dask.merge(da.from_array(x, chunks=chunks), p, mode=mode), posenc.merge(x, p, mode=mode))
+    wide = random(20, 8 if mode != "concat" else 3)
+    lazy = da.from_array(wide, chunks=(6, 2))
+    equal(posenc.dask.merge(da.from_array(x, chunks=chunks), lazy, mode=mode), posenc.merge(x, wide, mode=mode))
+
+
+@pytest.mark.parametrize(
+    "chunks", [50, 1, 7, 49, (20, -1), ((3, 47), -1), ((1, 48, 1), 6), (25, 6), "auto", ((50,), -1)]
+)
+def test_sinusoidal(chunks):
+    equal(posenc.dask.sinusoidal(50, 6, chunks=chunks, start=10**7), posenc.sinusoidal(50, 6, start=10**7))
+    positions = random(50, dtype=float)
+    options = {"order": "cossin", "layout": "halves", "dtype": np.float64}
+    equal(posenc.dask.sinusoidal(positions, 6, chunks=chunks, **options), posenc.sinusoidal(positions, 6, **options))
+    lazy = da.from_array(positions.reshape(2, 25), chunks=(1, 7))
+    equal(posenc.dask.sinusoidal(lazy, 5), posenc.sinusoidal(positions.reshape(2, 25), 5))
+
+
+@pytest.mark.parametrize("rows", [40, 7, 1, (39, 1), 20])
+@pytest.mark.parametrize("chunks", [33, (1, 5)])
+def test_learned(rows, chunks):
+    """A table that is split by rows: no task holds more than the rows that its positions read."""
+    table = random(40, 6)
+    ids = np.random.default_rng(0).integers(0, 40, (2, 33))
+    for columns in (6, 4):
+        lazy = da.from_array(table, chunks=(rows, columns))
+        equal(posenc.dask.learned(lazy, ids, chunks=chunks), posenc.learned(table, ids))
+        equal(posenc.dask.learned(lazy, da.from_array(ids, chunks=chunks)), posenc.learned(table, ids))
+    equal(posenc.dask.learned(table, 33, chunks=7), posenc.learned(table, 33))
+
+
+def test_learned_reads_the_chunks_of_known_rows_only():
+    table = da.from_array(random(40, 6), chunks=(10, 6))
+    graph = dict(posenc.dask.learned(table, np.arange(10, 20), chunks=5).__dask_graph__())
+    rows = posenc.dask.learned(table, np.arange(10, 20), chunks=5)
+    keys = set(dask.optimization.cull(graph, rows.__dask_keys__())[0])
+    assert [row for row in range(4) if (table.name, row, 0) in keys] == [1]
+
+
+# ---- matrices ----
+
+
+def position_biases() -> dict[str, posenc.PositionBias]:
+    t5 = posenc.t5(random(32, H))
+    return {
+        "alibi": posenc.alibi(posenc.alibi_slopes(H)), "t5": t5, "sandwich": posenc.sandwich(H, 16),
+        "kerple_log": posenc.kerple_log(np.ones(H), np.arange(1.0, 5.0)),
+        "toeplitz": posenc.toeplitz(random(H, N + M - 1)),
+        "fire": posenc.fire(random(8, 1), random(8), random(H, 8), random(H), 1.0, 2.0),
+        "fox": posenc.fox(-np.abs(random(H, M))), "dense": posenc.dense(random(H, N, M)),
+        "keys": posenc.dense(random(1, M)),
+        "swin": posenc.swin(random(5 * 13, H), 3, 7), "kerple_power": posenc.kerple_power(np.ones(H), np.full(H, 0.5)),
+        "tupe": posenc.tupe(random(H, N, 5), random(H, M, 5), cls_to_any=random(H), any_to_cls=random(H), relative=t5),
+        "tisa": posenc.tisa(*(np.abs(random(H, 3)) for _ in range(3))),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+@pytest.mark.parametrize("name", position_biases())
+def test_matrix(name, chunks):
+    bias = position_biases()[name]
+    chunks = chunks[1:] if name == "keys" else chunks
+    result, expected = posenc.dask.matrix(bias, N, M, chunks=chunks), bias.matrix(N, M)
+    if name != "tupe":  # the sums of BLAS depend on the size of the matrix
+        equal(result, expected)
+    np.testing.assert_allclose(result.compute(), expected, rtol=0, atol=8 * EPS * np.abs(expected).max())
+    k_positions = np.random.default_rng(0).permutation(M)
+    for places in (k_positions, da.from_array(k_positions, chunks=4)):
+        result = posenc.dask.matrix(bias, N, M, chunks=chunks, k_positions=places, dtype=np.float64)
+        expected = bias.matrix(N, M, k_positions=k_positions, dtype=np.float64)
+        np.testing.assert_allclose(result.compute(), expected, rtol=0, atol=32 * 2.0**-52 * np.abs(expected).max())
+
+
+# ---- attention ----
+
+
+def content_biases() -> dict[str, posenc.ContentBias]:
+    return {
+        "shaw": posenc.shaw(random(9, D), random(9, DV)), "shaw of heads": posenc.shaw(random(H, 5, D)),
+        "transformer_xl": posenc.transformer_xl(random(H, 9, D), random(H, D), random(H, D)),
+        "deberta": posenc.deberta(random(H, 8, D), random(H, 8, D)),
+        "relative_key_query": posenc.relative_key_query(random(7, D)),
+    }  # fmt: skip
+
+
+def options_of_calls() -> dict[str, dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    end, keep = {"align": "end"}, rng.random((H, N, M)) < 0.5
+    keep[:, 3] = False
+    calls: dict[str, dict[str, Any]] = {
+        "plain": {}, "causal": {"causal": True, **end}, "from start": {"causal": True, "align": "start"},
+        "window": {"window": (3, 1), **end}, "capped": {"softcap": 2.0, "scale": 0.7},
+        "positions": {"q_positions": rng.integers(0, M, N), "causal": True},
+        "fractions": {
+            "q_positions": random(N, dtype=float), "k_positions": random(M, dtype=float), "window": (0.3, 0.2)
+        },
+        "segments": {"q_segments": np.repeat([0, 1, 2], 4), "k_segments": np.repeat([0, 3, 1], [6, 1, 7])},
+        "documents": {
+            "q_segments": np.repeat([0, 1], 6), "k_segments": np.repeat([0, 1], 7), "causal": True,
+            "q_positions": np.tile(np.arange(6), 2), "k_positions": np.tile(np.arange(7), 2),
+        },
+        "keep": {"keep": keep}, "keep of keys": {"keep": keep[0, 0]},
+        "dead rows": {"window": (None, -5), "align": "start"},
+        "sink": {"sink": random(H), "causal": True, **end},
+        "dead rows with sink": {"sink": random(H), "window": (None, -9), **end},
+        "two": {"bias": [posenc.alibi(posenc.alibi_slopes(H)), posenc.shaw(random(9, D))], **end},
+    }  # fmt: skip
+    biases: dict[str, Any] = {**position_biases(), **content_biases()}
+    calls.update({name: {"bias": bias, **end} for name, bias in biases.items() if name != "swin"})
+    calls["fox"]["causal"] = calls["alibi"]["causal"] = True
+    return calls
+
+
+def arrays_of(gradient: Any, path: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], Any]:
+    """Return the arrays of a gradient by their places."""
+    if gradient is None:
+        return {}
+    if not isinstance(gradient, tuple):
+        return {path: gradient}
+    return {key: one for i, item in enumerate(gradient) for key, one in arrays_of(item, (*path, i)).items()}
+
+
+def agree(q, k, v, chunks, **options: Any) -> None:
+    """Compare attention and all of its gradients; `chunks` are those of q, k and v.
+
+    A sum of n terms of size s in another order differs by at most n s eps. A number of a relative table sums over the
+    most pairs, H N M / 9 = 75, and s is about the largest number of the result.
+    """
+    plain = {name: one.compute() if isinstance(one, da.Array) else one for name, one in options.items()}
+    out, lse = posenc.attention(q, k, v, return_lse=True, **plain)
+    lazy = [da.from_array(array, chunks=chunk) for array, chunk in zip((q, k, v), chunks, strict=True)]
+    lazy_out, lazy_lse = posenc.dask.attention(*lazy, return_lse=True, **options)
+    grad, grad_lse = random(*out.shape).astype(out.dtype), random(*lse.shape) * np.isfinite(lse)
+    given = {"out": out, "lse": lse, "grad_lse": grad_lse}
+    expected = posenc.attention_vjp(grad, q, k, v, **given, **plain)
+    given = {"out": lazy_out, "lse": lazy_lse, "grad_lse": grad_lse}
+    gradient = posenc.dask.attention_vjp(da.from_array(grad, chunks=chunks[0][:-1] + (-1,)), *lazy, **given, **options)
+    theirs, ours = arrays_of(expected), arrays_of(gradient)
+    assert theirs.keys() == ours.keys()
+    found_out, found_lse, found = dask.compute(lazy_out, lazy_lse, ours)
+    eps = max(EPS, {2: 2.0**-8 if "bfloat" in out.dtype.name else 2.0**-11}.get(out.dtype.itemsize, 0))
+    pairs = [(lazy_out, found_out, out), (lazy_lse, found_lse, lse)]
+    for promised, result, wanted in [*pairs, *((ours[key], found[key], theirs[key]) for key in ours)]:
+        assert promised.dtype == result.dtype == wanted.dtype
+        assert promised.shape == result.shape == wanted.shape
+        dead = ~np.isfinite(wanted.astype(np.float64))
+        np.testing.assert_array_equal(result[dead], wanted[dead])
+        size = np.abs(wanted[~dead].astype(np.float64)).max(initial=1)
+        np.testing.assert_allclose(
+            result[~dead].astype(np.float64), wanted[~dead].astype(np.float64), rtol=0, atol=75 * eps * size
+        )
+
+
+@pytest.fixture(scope="module")
+def qkv() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return random(H, N, D), random(G, M, D, seed=1), random(G, M, DV, seed=2)
+
+
+@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("name", options_of_calls())
+@pytest.mark.sweep
+def test_attention(qkv, name, number):
+    heads, n, m = CHUNKS[number]
+    of_kv = (G if heads == 4 else (1, 1), m, -1)
+    agree(*qkv, ((heads, n, -1), of_kv, of_kv), **options_of_calls()[name])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int64"])
+def test_dtypes(dtype):
+    """Partial results are float32 or wider, so half precision is rounded once."""
+    pytest.importorskip("ml_dtypes")
+    import ml_dtypes
+
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    q, k, v = (2 * random(H, N, D)).astype(kind), random(G, M, D, seed=1), random(G, M, DV, seed=2)
+    k, v = (x.astype(kind if dtype != "int64" else "float64") for x in (k, v))
+    table = random(32, H).astype(kind if dtype != "int64" else "float16")
+    chunks = (4, 5, -1), (2, 5, -1), (2, 5, -1)
+    agree(q, k, v, chunks, bias=posenc.t5(table), align="end", causal=True, sink=random(H))
+
+
+BATCHES = [
+    ((1, 2, 4, 7, 4), (1, 3, 1, 11, 4), (1, 1, 1, 9, 4)), ((2, 3, 6, 10, 4), (1, 1, 2, 5, 4), (1, 1, 2, 11, 2)),
+    ((1, 1, 3, 10, 4), (1, 1, 2, 6, 4), (2, 1, 1, 11, 4)),
+    ((2, 3, (2, 1, 3), 10, 2), (1, 3, 2, 11, 2), (2, 1, 1, 11, 4)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("chunks", BATCHES, ids=str)
+def test_batches(chunks):
+    """Batch axes broadcast, and heads are split inside a group of GQA."""
+    q, k, v = random(2, 3, 6, 10, 4), random(1, 3, 2, 11, 4, seed=1), random(2, 1, 2, 11, 4, seed=2)
+    rng = np.random.default_rng(0)
+    agree(q, k, v, chunks, causal=True, align="end", sink=random(2, 1, 6), bias=posenc.fox(-np.abs(random(3, 6, 11))))
+    places = {"q_positions": rng.integers(0, 9, (2, 1, 10)), "k_positions": rng.integers(0, 9, (3, 11))}
+    segments = {"q_segments": rng.integers(0, 3, (3, 10)), "k_segments": rng.integers(0, 3, 11)}
+    agree(q, k, v, chunks, window=(2, 1), **places, **segments)
+    lazy = {name: da.from_array(array, chunks=3) for name, array in (places | segments).items()}
+    agree(q, k, v, chunks, window=(2, 1), **lazy)
+    keep = da.from_array(rng.random((3, 1, 10, 11)) < 0.5, chunks=(1, 1, 3, 4))
+    agree(q, k, v, chunks, keep=keep, bias=posenc.dense(random(2, 3, 1, 10, 11)))
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+def test_nan_behind_a_mask_stays_there(chunks):
+    """Keys and values of another document are NaN, and no result is."""
+    q, k, v = random(H, N, D), random(G, M, D, seed=1), random(G, M, DV, seed=2)
+    k[:, 9:], v[:, 9:] = np.nan, np.nan
+    lazy = [da.from_array(x, chunks=(-1, n, -1)) for x, n in ((q, chunks[1]), (k, chunks[2]), (v, chunks[2]))]
+    segments = {"q_segments": np.zeros(N, int), "k_segments": np.repeat([0, 1], [9, 5])}
+    for options in (segments, {"keep": np.arange(M) < 9}, {"window": (None, -3), "align": "start"}):
+        out, lse = posenc.dask.attention(*lazy, return_lse=True, **options)
+        gradient = posenc.dask.attention_vjp(da.ones_like(out), *lazy, out=out, lse=lse, **options)
+        found = dask.compute(out, gradient.q, gradient.k[:, :9], gradient.v[:, :9])
+        assert all(np.isfinite(array).all() for array in found)
+
+
+@pytest.mark.parametrize(("n", "m"), [(0, 9), (9, 0), (0, 0)])
+def test_empty(n, m):
+    chunks = ((4, 5, -1), (2, 4, -1), (2, 4, -1))
+    agree(random(H, n, D), random(G, m, D), random(G, m, DV), chunks, causal=True, align="end")
+
+
+def test_cope_needs_keys_of_one_chunk(qkv):
+    options = {"bias": posenc.cope(random(6, D)), "causal": True, "align": "end"}
+    agree(*qkv, ((2, 5, -1), (2, -1, -1), (2, -1, -1)), **options)
+    q, k, v = (da.from_array(x, chunks=(-1, 5, -1)) for x in qkv)
+    with pytest.raises(
+        ValueError, match="attention: k has 3 chunks of keys; expected one, because cope sums over keys"
+    ):
+        posenc.dask.attention(q, k, v, **options)
+
+
+def test_results_do_not_depend_on_the_scheduler(qkv):
+    lazy = [da.from_array(x, chunks=(-1, 5, -1)) for x in qkv]
+    out = posenc.dask.attention(*lazy)
+    np.testing.assert_array_equal(out.compute(scheduler="threads"), out.compute())
+
+
+# ---- refusals ----
+
+
+def test_plain_functions_name_this_module():
+    x = da.ones((2, 8, 8))
+    for call in (
+        lambda: posenc.rope(x, 8, posenc.rope_frequencies(8), layout="half"),
+        lambda: posenc.attention(x, x, x), lambda: posenc.sinusoidal(da.arange(8), 4), lambda: posenc.dense(x),
+        lambda: posenc.attention(np.ones((2, 8, 8)), np.ones((2, 8, 8)), np.ones((2, 8, 8)), keep=x > 0),
+        lambda: posenc.merge_attention([x, x], [x[..., 0]] * 2),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=r"posenc\.dask"):
+            call()
+
+
+X, W = da.ones((2, 8, 8), chunks=(1, 3, 8)), posenc.rope_frequencies(8)
+UNKNOWN = X[X[:, 0, 0] > 0]
+REFUSED = {
+    "rope: x has type ndarray": (TypeError, lambda p: p.rope(np.ones((2, 8)), 2, W, layout="half")),
+    "rope: positions has a table": (TypeError, lambda p: p.rope(X, (np.ones((8, 4)), np.ones((8, 4))), layout="half")),
+    "rope: missing a required argument": (TypeError, lambda p: p.rope(X, 8, W)),
+    "rope: positions has length 7": (ValueError, lambda p: p.rope(X, 7, W, layout="half")),
+    "rope: positions has 3 axes": (ValueError, lambda p: p.rope(X, np.ones((1, 2, 8)), W, layout="half")),
+    "rope: frequencies has 4 entries": (ValueError, lambda p: p.rope(X, 8, W, layout="half", rotary_dim=4)),
+    "rope: start is 3": (TypeError, lambda p: p.rope(X, da.arange(8), W, layout="half", start=3)),
+    "rope: x has dtype bool": (TypeError, lambda p: p.rope(X > 0, 8, W, layout="half")),
+    "rope: x has chunks of unknown length": (ValueError, lambda p: p.rope(UNKNOWN, 8, W, layout="half")),
+    "rope_2d: positions has shape": (ValueError, lambda p: p.rope_2d(X, np.arange(8), W, layout="half")),
+    "sinusoidal: chunks is None": (TypeError, lambda p: p.sinusoidal(8, 4)),
+    "sinusoidal: chunks has 2 chunks": (ValueError, lambda p: p.sinusoidal(8, 4, chunks=(4, 2))),
+    "sinusoidal: dim is 0": (ValueError, lambda p: p.sinusoidal(8, 0, chunks=4)),
+    "merge: x has type list": (TypeError, lambda p: p.merge([1.0], X)),
+    "merge: p has shape": (ValueError, lambda p: p.merge(X, np.ones((2, 2)))),
+    "merge: mode is 'sub'": (ValueError, lambda p: p.merge(X, X, mode="sub")),
+    "learned: chunks is None": (TypeError, lambda p: p.learned(X[0], 8)),
+    "learned: table has 3 axes": (ValueError, lambda p: p.learned(X, da.arange(8))),
+    "learned: positions has dtype float64": (TypeError, lambda p: p.learned(X[0], da.ones(8))),
+    "learned: positions has id 8": (IndexError, lambda p: p.learned(X[0], [8], chunks=1)),
+    "learned: positions has id -1": (IndexError, lambda p: p.learned(X[0], da.arange(-1, 4)).compute()),
+    "matrix: bias has type int": (TypeError, lambda p: p.matrix(3, 8, chunks=4)),
+    "matrix: bias has operator shaw": (TypeError, lambda p: p.matrix(posenc.shaw(np.ones((3, 8))), 8, chunks=4)),
+    "matrix: k_positions has shape": (
+        ValueError, lambda p: p.matrix(posenc.alibi([1.0]), 8, chunks=4, k_positions=np.arange(7))
+    ),
+    "matrix: diagonals has 3 entries": (ValueError, lambda p: p.matrix(posenc.toeplitz([[1, 2, 3]]), 8, chunks=4)),
+    "attention: q has type ndarray": (TypeError, lambda p: p.attention(np.ones((2, 8, 8)), X, X)),
+    "attention: v has 2 axes": (ValueError, lambda p: p.attention(X, X, X[0])),
+    "attention: k has width 7": (ValueError, lambda p: p.attention(X, X[..., :7], X)),
+    "attention: align is None": (ValueError, lambda p: p.attention(X, X[:, :7], X[:, :7], causal=True)),
+    "attention: align is 'end'": (ValueError, lambda p: p.attention(X, X, X, align="end", k_positions=8)),
+    "attention: keep has dtype float64": (TypeError, lambda p: p.attention(X, X, X, keep=X)),
+    "attention: keep has shape": (ValueError, lambda p: p.attention(X, X, X, keep=X[..., :5] > 0)),
+    "attention: k_segments is None": (ValueError, lambda p: p.attention(X, X, X, q_segments=np.arange(8))),
+    "attention: q_segments has dtype float64": (
+        TypeError, lambda p: p.attention(X, X, X, q_segments=X[0, 0], k_segments=X[0, 0])
+    ),
+    "attention: q_positions has dtype bool": (
+        TypeError, lambda p: p.attention(X, X, X, causal=True, q_positions=X[0, 0] > 0)
+    ),
+    "attention: q has chunks of unknown length": (ValueError, lambda p: p.attention(UNKNOWN, X, X)),
+    "attention: bias has type int": (TypeError, lambda p: p.attention(X, X, X, bias=3)),
+    "attention: bias has 3 heads": (ValueError, lambda p: p.attention(X, X, X, bias=posenc.alibi([1.0] * 3))),
+    "attention: sink has shape": (ValueError, lambda p: p.attention(X, X, X, sink=np.ones(3))),
+    "attention: softcap is -1": (ValueError, lambda p: p.attention(X, X, X, softcap=-1)),
+    "attention: scale has type str": (TypeError, lambda p: p.attention(X, X, X, scale="1")),
+    "attention_vjp: lse has shape": (ValueError, lambda p: p.attention_vjp(X, X, X, X, out=X, lse=X)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_refusals(message):
+    error, call = REFUSED[message]
+    with pytest.raises(error, match=f"^{message}"):
+        call(posenc.dask)
+
+
+def test_xarray():
+    """A rotation of named dimensions keeps its names; attention refuses them, and says what it takes."""
+    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+    x = xarray.DataArray(random(8, 2, 8), dims=("token", "head", "channel"), name="q").chunk(token=3)
+    rotated = posenc.dask.rope(x, 8, W, layout="half", seq_axis="token")
+    assert (rotated.dims, rotated.name, rotated.chunks) == (x.dims, "q", x.chunks)
+    np.testing.assert_array_equal(rotated, posenc.rope(x.values, 8, W, layout="half", seq_axis=0))
+    np.testing.assert_array_equal(posenc.dask.merge(x, np.ones(8)), x.values + 1)
+    for call in (
+        lambda: posenc.dask.attention(x, x, x), lambda: posenc.dask.rope(X, x[:, 0, 0], W, layout="half"),
+        lambda: posenc.dask.attention(X, X, X, causal=True, q_positions=x[:, 0, 0]),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=r"of xarray; expected a dask array, such as its \.data"):
+            call()
+
+
+def test_without_dask(run_python):
+    done = run_python("import sys; sys.modules['dask.array'] = None; import posenc.dask")
+    assert 'ImportError: posenc.dask needs dask: pip install "posenc[dask]"' in done.stderr
