@@ -1,10 +1,10 @@
 """Attention of posenc for the models of Hugging Face transformers, as one more attention implementation.
 
 >>> import posenc.transformers
->>> from transformers import LlamaConfig, LlamaForCausalLM
+>>> from transformers import AutoModelForCausalLM, LlamaConfig
 >>> posenc.transformers.register()
 >>> config = LlamaConfig(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
->>> model = LlamaForCausalLM._from_config(config, attn_implementation="posenc")
+>>> model = AutoModelForCausalLM.from_config(config, attn_implementation="posenc")
 >>> model.config._attn_implementation
 'posenc'
 
@@ -52,10 +52,10 @@ def register(name: str = "posenc") -> None:
     Examples
     --------
     >>> import posenc.transformers
-    >>> from transformers import T5Config, T5ForConditionalGeneration
+    >>> from transformers import AutoModelForSeq2SeqLM, T5Config
     >>> posenc.transformers.register()
     >>> config = T5Config(d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4, vocab_size=99)
-    >>> model = T5ForConditionalGeneration._from_config(config, attn_implementation="posenc")
+    >>> model = AutoModelForSeq2SeqLM.from_config(config, attn_implementation="posenc")
     """
     AttentionInterface.register(name, attention_forward)
     AttentionMaskInterface.register(name, make_mask)
