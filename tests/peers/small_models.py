@@ -57,7 +57,24 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "neomme": {"head_dim": 16},
     "recurrent_gemma": {"block_types": ["recurrent", "attention"], "num_hidden_layers": 2},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
-    "zamba2": {"mamba_ngroups": 1},
+    "zamba": {
+        "layers_block_type": ["mamba", "hybrid"] * 2,
+        "num_hidden_layers": 4,
+        "n_mamba_heads": 2,
+        "attention_hidden_size": 64,
+        "attention_head_dim": 16,
+        "use_mamba_kernels": False,
+    },
+    "zamba2": {
+        "layers_block_type": ["mamba", "hybrid"],
+        "hybrid_layer_ids": [1],
+        "n_mamba_heads": 8,
+        "mamba_d_state": 8,
+        "mamba_ngroups": 1,
+        "chunk_size": 8,
+        "attention_hidden_size": 64,
+        "attention_head_dim": 16,
+    },
 }
 """Sizes that only fit together in one way, by model type."""
 
