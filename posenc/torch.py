@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -490,12 +491,38 @@ def _make_function(function: _derive.Function) -> Callable[..., Any]:
     return wrapper
 
 
+@lru_cache(maxsize=256)
+def _in_arrays(function: Callable[..., torch.Tensor]) -> tuple[Callable[..., Array], Callable[..., list[Array]]]:
+    """Return a function of tensors as a function of arrays, and its vjp, which autograd computes."""
+
+    def value(*arrays: Array) -> Array:
+        with torch.no_grad():
+            return to_array(function(*map(_to_tensor, arrays)))
+
+    def vjp(grad: Array, rel: Array, *arrays: Array) -> list[Array]:
+        with torch.enable_grad():
+            leaves = [_to_tensor(array).clone().requires_grad_() for array in arrays]
+            if not leaves[0].clone().requires_grad:
+                raise NotImplementedError("distance_function: vjp is None in torch.compile; expected a function")
+            result = function(_to_tensor(rel), *leaves)
+            if not result.requires_grad:  # it reads no array
+                return [np.zeros_like(array) for array in arrays]
+            cotangent = _to_tensor(grad).to(result.dtype)
+            found = torch.autograd.grad(result, leaves, cotangent, materialize_grads=True)
+        return [to_array(one) for one in found]
+
+    return value, vjp
+
+
 def _make_operator(name: str) -> Callable[..., Operator]:
     """Return the twin of a function that returns a `Bias`."""
     maker = _derive.Maker(name)
 
     def wrapper(*args: Any, **options: Any) -> Operator:
-        return Operator(name, maker.bind(args, options))
+        arguments = maker.bind(args, options)
+        if "function" in arguments and arguments.get("vjp") is None:
+            arguments |= zip(("function", "vjp"), _in_arrays(arguments["function"]), strict=True)
+        return Operator(name, arguments)
 
     wrapper.__name__ = wrapper.__qualname__ = name
     wrapper.__doc__ = f"`posenc.{name}` for tensors; returns an `Operator`."
