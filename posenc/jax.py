@@ -306,9 +306,10 @@ _POSITIONS = ("q_positions", "k_positions")
 def _as_leaf_or_option(value: Any, path: _derive.Path) -> Any:
     """Return an argument of an operator as an array, or as something hashable."""
     value = _convert(value, path)
-    if not isinstance(value, list | tuple) or all(isinstance(one, str | Operator | posenc.Bias) for one in value):
-        return tuple(value) if isinstance(value, list) else value
-    return np.asarray(value)
+    if not isinstance(value, list | tuple):
+        return value
+    is_array = all(isinstance(one, int | float | list | tuple) for one in value)
+    return np.asarray(value) if value and is_array else tuple(value)
 
 
 _LEAF = object()

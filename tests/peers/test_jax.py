@@ -194,6 +194,7 @@ def test_operator_is_a_pytree() -> None:
     assert not np.array_equal(stepped.arguments["relative"].arguments["table"], table)
     assert np.array_equal(stepped.matrix(6), stepped.bias.matrix(6))
     assert repr(pj.t5(table, max_distance=9)) == "<posenc.jax.t5: table (8, 4), max_distance 9>"
+    assert len(jax.tree.leaves(pj.alibi([0.5, 0.25]))) == 1
     assert jax.tree.structure(pj.t5(table)) != jax.tree.structure(pj.t5(table, max_distance=9))
 
 
