@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Literal
 
 import dask.array as da
@@ -310,7 +311,7 @@ class _Backward(_Pair):
         pieces: list[_Piece | None] = [
             None if array is None or start is None else (start, array)
             for part, arrays_of_part in zip(given[-1], gradient.bias, strict=True)
-            for start, array in zip(part.starts, arrays_of_part, strict=True)
+            for start, array in zip_longest(part.starts, arrays_of_part)
         ]
         pieces += [None] * (self.parameters - len(pieces))  # without keys there are no operators
         if gradient.sink is not None:
@@ -457,6 +458,9 @@ class _Call:
         for part in self.parts:
             part.bias._check_widths(function, width, self.value_width)
             part.check(function, self.work_dtype, self.shape)
+            if saved is not None and part.hides_arrays:
+                expected = "one without arrays, because its gradient is not split into chunks"
+                fail(TypeError, function, "bias", f"operator {part.bias.name} with arrays", expected)
         self.low, self.high = _read_visible_range(function, causal, window)
         _read_softcap(function, softcap, self.work_dtype)
         factor = _default_scale(function, width, parts) if scale is None else scale
@@ -765,7 +769,7 @@ class _Call:
             arrays.append((self.cut_arrays["sink"], None))
         for number, (array, dtype) in enumerate(arrays):
             if not hasattr(array, "shape"):  # left out, or an operator that is a part of its own
-                tasks.append(None)
+                tasks.append(array if array == () else None)
                 continue
             found = as_data(self.function, "sink", np.zeros((), array.dtype)).dtype if dtype is None else dtype
             task = (
@@ -778,8 +782,8 @@ class _Call:
         """Return the gradients of all operators, and that of the sink."""
         arrays: list[Any] = []
         for number, one in enumerate(tasks):
-            if one is None:
-                arrays.append(None)
+            if one is None or one == ():
+                arrays.append(one)
                 continue
             task, shape, dtype = one
             name = f"{self.name}-d-parameter-{number}"

@@ -146,12 +146,18 @@ def _read_positions(function: str, argument: str, value: Any, length: int) -> Da
 def _matrix_of_chunk(parts: list[Any], q_positions: Any, k_positions: Any, dtype: np.dtype[Any]) -> Array:
     """Return the sum of the matrices of the parts of a chunk."""
     q, k = np.asarray(q_positions), np.asarray(k_positions)
-    options = {"q_positions": q, "k_positions": k}
-    if len(parts) == 1:
-        matrix: Array = parts[0].bias.matrix(len(q), len(k), dtype=dtype, **options)
+
+    def matrix_of(part: Any, number: np.dtype[Any]) -> Array:
+        own = getattr(part.bias, "_own_positions", (None, None))  # which the operator does not take again
+        sides = zip(("q_positions", "k_positions"), (q, k), own, strict=True)
+        given = {side: positions for side, positions, placed in sides if placed is None}
+        matrix: Array = part.bias.matrix(len(q), len(k), dtype=number, **given)
         return matrix
+
+    if len(parts) == 1:
+        return matrix_of(parts[0], dtype)
     work = compute_dtype(np.empty(0, dtype))
-    total, *others = (part.bias.matrix(len(q), len(k), dtype=work, **options) for part in parts)
+    total, *others = (matrix_of(part, work) for part in parts)
     for other in others:
         total = total + other
     return cast_result(total, dtype)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from posenc import _core
 from posenc._core_api.arguments import F32, F64, Array
 from posenc.bias._parameters import array_axes
 from posenc.bias._positions import Positions
@@ -66,7 +67,8 @@ class Operator:
 
     def __init__(self, bias: Bias, n: int, m: int) -> None:
         self.bias, self.n, self.m = bias, n, m
-        letters = array_axes(bias.name)
+        letters = array_axes(bias.name) if bias.name in _core.table() else {}
+        self.own_positions: tuple[Array | None, ...] = getattr(bias, "_own_positions", (None, None))
         self.axes = {
             name: _name_axes(array, letters[name if name in letters else _only(letters)])
             for name, array in zip(bias.arrays._fields, bias.arrays, strict=True)
@@ -92,6 +94,11 @@ class Operator:
         return "heads" in self.bias.options
 
     @property
+    def hides_arrays(self) -> bool:
+        """True if an array lies inside another object, so that its gradient cannot be put together from parts."""
+        return any(isinstance(field, tuple) and not isinstance(field, Bias) and field for field in self.bias.arrays)
+
+    @property
     def needs_all_keys(self) -> bool:
         return self.bias.counts_keys
 
@@ -104,7 +111,16 @@ class Operator:
 
     def part(self, place: Place) -> Part:
         """Return the part of one chunk."""
-        return self.maker(*(self._half(half, place) for half in self.halves))
+        return self._placed(self.maker(*(self._half(half, place) for half in self.halves)), place)
+
+    def _placed(self, part: Part, place: Place) -> Part:
+        """Return a part with the positions of its chunk, if the operator has positions of its own."""
+        if all(own is None for own in self.own_positions):
+            return part
+        sides = zip(("q_positions", "k_positions"), self.own_positions, ("n", "m"), strict=True)
+        given = {side: own[..., slice(*place[axis])] for side, own, axis in sides if own is not None}
+        bias: Any = part.bias
+        return part._replace(bias=bias.at(**given))
 
     def task(self, name: str, place: Place, layer: dict[Key, Any]) -> Any:
         """Return the argument of a task that reads the part of a chunk; add the nodes that hold its arrays."""
@@ -113,7 +129,7 @@ class Operator:
             key = (name, half, *self._identity(half, place))
             if key not in layer:
                 found = self._half(half, place)
-                layer[key] = self.maker(found) if len(self.halves) == 1 else found
+                layer[key] = self._placed(self.maker(found), place) if len(self.halves) == 1 else found
             keys.append(key)
         return keys[0] if len(keys) == 1 else (self.maker, *keys)
 
@@ -141,7 +157,7 @@ class Operator:
 
     def _identity(self, half: str, place: Place) -> tuple[int, ...]:
         """Return what tells the parts of different chunks apart."""
-        found: list[int] = []
+        found: list[int] = [] if all(own is None for own in self.own_positions) else [*place["n"], *place["m"]]
         for name in self.axes:
             if self._belongs(name, half):
                 slices = self._slices(name, place)
@@ -160,7 +176,7 @@ class Operator:
         starts: list[tuple[int, ...] | None] = []
         for name, array in zip(self.bias.arrays._fields, self.bias.arrays, strict=True):
             if name not in self.axes or not self._belongs(name, half) or not self._is_read(name, place):
-                arrays.append(None)
+                arrays.append(array if isinstance(array, tuple) else None)  # nested operators are parts of their own
                 starts.append(None)
                 continue
             slices = self._slices(name, place)

@@ -414,3 +414,22 @@ def test_xarray():
 def test_without_dask(run_python):
     done = run_python("import sys; sys.modules['dask.array'] = None; import posenc.dask")
     assert 'ImportError: posenc.dask needs dask: pip install "posenc[dask]"' in done.stderr
+
+
+def test_sums_and_placed_operators():
+    """Sums, operators with positions of their own, and distance functions are cut like their parts."""
+    t5, alibi = posenc.t5(random(32, H)), posenc.alibi(posenc.alibi_slopes(H))
+    if not hasattr(alibi, "at"):
+        pytest.skip("this version has neither sums nor Bias.at")
+    q, k, v, chunks = random(H, N, D), random(G, M, D), random(G, M, DV), ((4, 5, -1), (2, 5, -1), (2, 5, -1))
+    rows = {"q_positions": np.arange(N) // 4, "k_positions": np.arange(M) // 4}
+    for bias in (alibi + t5, alibi + posenc.shaw(random(9, D)), t5.at(**rows) + alibi, t5.at(q_positions=np.arange(N))):
+        agree(q, k, v, chunks, bias=bias, align="end", causal=True)
+    equal(posenc.dask.matrix(alibi + t5.at(**rows), N, M, chunks=(4, 5, 4)), (alibi + t5.at(**rows)).matrix(N, M))
+    flat = posenc.distance_function(lambda rel: np.stack([-np.abs(rel)] * H), H)
+    agree(q, k, v, chunks, bias=flat, align="end", causal=True)
+    lazy = [da.from_array(x, chunks=5) for x in (q, k, v)]
+    out, lse = posenc.dask.attention(*lazy, return_lse=True)
+    learned = posenc.distance_function(lambda rel, a: np.stack([a[0] * rel] * H), H, arrays=(np.ones(1),))
+    with pytest.raises(TypeError, match="operator distance_function with arrays"):
+        posenc.dask.attention_vjp(out, *lazy, out=out, lse=lse, bias=learned, align="end")
