@@ -196,6 +196,7 @@ const FIGURES = {
   },
 
   curves: {
+    height: heightByDistance,
     uses: ["schemes", "length", "dim", "base", "heads", "head", "query", "causal", "factor", "train", "r1", "r2", "buckets", "reach", "clip", "c", "threshold"],
     draw(state, numbers, canvas) {
       const curves = state.schemes.map((name) => numbers.scheme(state, name).logits).map((row) => row.map((x) => x - row[state.query]));
@@ -206,6 +207,7 @@ const FIGURES = {
   },
 
   attention: {
+    height: heightByDistance,
     uses: ["schemes", "length", "dim", "base", "heads", "head", "query", "causal", "factor", "train", "r1", "r2", "buckets", "reach", "clip", "c", "threshold"],
     draw(state, numbers, canvas) {
       const all = state.schemes.map((name) => numbers.scheme(state, name).weights);
@@ -268,6 +270,7 @@ const FIGURES = {
 
   config: {
     uses: ["config", "sample", "layer", "sequence", "trained"],
+    height: (state, width, numbers) => numbers.config(state).error ? 1 : width < 620 ? 560 : 380,
     draw(state, numbers, { context: c, width, height }, narrow, figure) {
       const read = numbers.config(state), error = Boolean(read.error);
       figure.querySelector(".readout").classList.toggle("error", error);
@@ -305,6 +308,11 @@ function bars(c, box, px, py, filled, needed) {
     c.lineWidth = 1;
     c.strokeRect(px(k) - wide / 2, top, wide, low - top);
   });
+}
+
+/** The height of a plot with a legend of all schemes above it. */
+function heightByDistance({ schemes }, width) {
+  return 310 + 20 * Math.ceil(schemes.length / Math.max(1, Math.floor((width - 70) / 130)));
 }
 
 function drawByDistance(state, { context: c, width, height }, curves, { label, log = false, least = 0 }) {

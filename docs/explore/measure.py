@@ -2,7 +2,7 @@
 
     python docs/explore/measure.py [FILE]          by default build/explore/index.html, which build.py makes
 
-It needs playwright and a chromium in PATH. Each slider is moved once per frame for a second, with all figures that
+It needs playwright and a chromium in PATH. Each slider is moved once per frame for 0.4 s, with all figures that
 depend on it in sight or near it drawn.
 """
 
@@ -22,12 +22,12 @@ DRAG = """async (number) => {
     const { input } = explore.inputs[number];
     const first = Number(input.min), last = Number(input.max), step = Number(input.step) || 1;
     input.scrollIntoView({ block: "start", behavior: "instant" });
-    await new Promise((done) => setTimeout(done, 300));
+    await new Promise((done) => setTimeout(done, 150));
     const frame = () => new Promise(requestAnimationFrame);
     let frames = 0, at = Number(input.value), way = step;
     await frame();
     const begun = performance.now();
-    while (performance.now() - begun < 1000) {
+    while (performance.now() - begun < 400) {
         if (at + way > last || at + way < first) way = -way;
         at += way;
         input.value = at;

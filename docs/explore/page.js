@@ -234,7 +234,7 @@ function draw() {
 
 function drawFigure(figure) {
   const { canvas, plan, place } = figure, narrow = canvas.clientWidth < 620;
-  const height = plan.height ? plan.height(state, canvas.clientWidth) : Number(place.dataset[narrow ? "narrow" : "height"]);
+  const height = plan.height ? plan.height(state, canvas.clientWidth, numbers) : Number(place.dataset[narrow ? "narrow" : "height"]);
   const readout = place.querySelector(".readout");
   try {
     readout.textContent = plan.draw(state, numbers, prepare(canvas, height), narrow, place);
