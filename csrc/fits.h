@@ -16,6 +16,7 @@
 enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT, A_HEAD_PARTS, A_BLOCK_PARTS, A_MODE }; /* attention, logits */
 enum { A_PARTS = A_SHIFT + 1, A_INVARIANT };                                              /* attention only */
 enum { SINUSOID_SINE, SINUSOID_COSINE, SINUSOID_STEP, SINUSOID_SINE_SCALE, SINUSOID_COSINE_SCALE };
+enum { TABLE_SINE_SCALE, TABLE_COSINE_SCALE };
 enum { RECURRENT_GRU, RECURRENT_SKIP };
 enum { FLOATER_DT, FLOATER_METHOD };
 enum { CONVOLUTION_TOP, CONVOLUTION_LEFT, CONVOLUTION_PADDING, CONVOLUTION_RESIDUAL, CONVOLUTION_FOLD };
@@ -34,8 +35,9 @@ enum { GRAM_MODE };
 /* A table has a row, and the map has an entry for each distance -K .. K. */
 #define ROWS_FIT (D(R) > 0 && D(B) % 2 == 1)
 /* The tables of DISTANCE and PAIR rows have a first number (T5's table B and lookup K, Swin's table B, FoX's sums T)
- * unless there is nothing to look up; Swin's grid S is (height, width). */
-#define TABLES_FIT (D(n) == 0 || D(m) == 0 || (D(B) != 0 && D(K) != 0 && D(T) != 0 && (D(S) < 0 || D(S) == 2)))
+ * and the distances L of distance_function) unless there is nothing to look up; Swin's grid S is (height, width). */
+#define TABLES_FIT \
+    (D(n) == 0 || D(m) == 0 || (D(B) != 0 && D(K) != 0 && D(T) != 0 && D(L) != 0 && (D(S) < 0 || D(S) == 2)))
 /* The rows of a gradient are rounded up to whole vectors. */
 #define PADDED(axis, width) (D(axis) < 0 || D(axis) >= BLOCKS(D(width), VECTOR_PADDING) * VECTOR_PADDING)
 

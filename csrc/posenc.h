@@ -32,9 +32,11 @@ typedef struct {
     pe_storage storage;
 } pe_array;
 
-/* An operator of attention: its row of ops.def and its arrays */
+/* An operator of attention: its row of ops.def, its arrays, and its own positions of queries and keys, if it does not
+ * read those of the call */
 typedef struct {
     int op;
+    pe_array positions[2];
     idx dim[PE_OWN_AXES]; /* lengths of the row's capital axes */
     pe_array array[PE_TERM_ARRAYS];
     idx size[PE_TERM_ARRAYS]; /* elements of an array in its named axes */

@@ -101,7 +101,8 @@ class Function:
         """
         name, *rest = path
         if name in gradient_type._fields:
-            return path if not rest or isinstance(rest[-1], str) else None
+            is_array = bool(rest) and (isinstance(rest[-1], str) or rest[-2:-1] == ["arrays"])
+            return path if not rest or is_array else None
         members = [field for field in gradient_type._fields if field not in self._names]
         if len(rest) == 1 and isinstance(rest[0], int) and rest[0] < len(members):
             return (members[rest[0]],)
@@ -227,7 +228,11 @@ class Operator:
 
     def at(self, *, q_positions: Any = None, k_positions: Any = None) -> Any:
         """Return `Bias.at`: the operator at positions of its own, which have no gradient."""
-        return type(self)("at", {"self": self, "q_positions": q_positions, "k_positions": k_positions})
+        own = {"q_positions": q_positions, "k_positions": k_positions}
+        if self.name == "sum":  # so that the parts of a sum are never sums
+            parts = tuple(part if _has_own_positions(part) else part.at(**own) for part in self.arguments["parts"])
+            return type(self)("sum", {"parts": parts})
+        return type(self)("at", {"self": self, **own})
 
     def __add__(self, other: Any) -> Any:
         if not isinstance(other, Operator | posenc.Bias):
@@ -247,6 +252,23 @@ def _parts(operator: Any) -> tuple[Any, ...]:
     if isinstance(operator, Operator):
         return operator.arguments["parts"] if operator.name == "sum" else (operator,)
     return getattr(operator, "parts", (operator,))
+
+
+def _has_own_positions(operator: Any) -> bool:
+    if isinstance(operator, Operator):
+        return operator.name == "at"
+    return any(own is not None for own in operator._own_positions)
+
+
+def _call_of(bias: posenc.Bias) -> Operator:
+    """Return the call that makes a `Bias`."""
+    if len(bias.parts) > 1:
+        return Operator("sum", {"parts": bias.parts})
+    made = Operator(bias.name, {**bias.arrays._asdict(), **bias.options})
+    q_positions, k_positions = bias._own_positions
+    if q_positions is None and k_positions is None:
+        return made
+    return Operator("at", {"self": made, "q_positions": q_positions, "k_positions": k_positions})
 
 
 def _at(self: Any, **positions: Any) -> Any:
@@ -344,8 +366,7 @@ class Call:
             ]
             return f"{value.name}({', '.join(inner)})"
         if isinstance(value, posenc.Bias):
-            given = {**value.arrays._asdict(), **value.options}
-            return self._describe(Operator(value.name, given), path)
+            return self._describe(_call_of(value), path)
         if isinstance(value, posenc.RopeFrequencies | posenc.Quantized):
             name = type(value).__name__
             inner = [
@@ -356,12 +377,19 @@ class Call:
         if isinstance(value, tuple | list):
             inner = [f"{self._describe(one, (*path, number))}, " for number, one in enumerate(value)]
             return f"({''.join(inner)})" if isinstance(value, tuple) else f"[{''.join(inner)}]"
+        if inspect.isroutine(value):
+            _FUNCTIONS[id(value)] = value
+            return f"function({id(value)})"
         return self._array(value, path)
 
     def _array(self, value: Any, path: Path) -> str:
         self.arrays.append(value)
         self.paths.append(path)
         return "array"
+
+
+_FUNCTIONS: dict[int, Callable[..., Any]] = {}
+"""Functions of the user that are arguments of a call, by id. They are kept, so no other object takes the id."""
 
 
 class _Placeholder(NamedTuple):
@@ -440,6 +468,8 @@ _PLACEHOLDERS = ("array", "integer", "number")
 def _parse_value(node: ast.expr, counters: dict[str, Iterator[int]]) -> Any:
     if isinstance(node, ast.Name):
         return _Placeholder(_PLACEHOLDERS.index(node.id), next(counters[node.id]))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "function":
+        return _FUNCTIONS[ast.literal_eval(node.args[0])]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         inner = {str(keyword.arg): _parse_value(keyword.value, counters) for keyword in node.keywords}
         return _Made(node.func.id, _maker(node.func.id), inner)

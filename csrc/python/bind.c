@@ -25,7 +25,7 @@ typedef struct {
     idx *dim;
     idx loops[PE_LOOPS]; /* right-aligned */
     pe_term *terms;      /* on the heap: sixteen of them would fill the stack of a small thread */
-    PyArrayObject *copy[PE_ARRAYS + PE_TERMS * PE_TERM_ARRAYS];
+    PyArrayObject *copy[PE_ARRAYS + PE_TERMS * (PE_TERM_ARRAYS + 2)];
 } agreement;
 
 enum { UNKNOWN = -1 };
@@ -300,17 +300,34 @@ static int take_operand(agreement *a, const pe_operand *o, PyObject *object, pe_
 
 /* ---- the operators of attention ---- */
 
+/* The first element of an operator is the name of its row, or (name, q_positions, k_positions) if it has its own. */
+static int has_positions(PyObject *head) { return PyTuple_Check(head) && PyTuple_Size(head) == 3; }
+
 /* The row that an operator of `bias` names in its first element; NULL with an exception if it names none */
 static const pe_signature *row_of_term(const pe_table *table, const agreement *a, PyObject *item)
 {
-    const char *name =
-        PyTuple_Check(item) && PyTuple_Size(item) ? PyUnicode_AsUTF8AndSize(PyTuple_GetItem(item, 0), NULL) : NULL;
+    PyObject *head = PyTuple_Check(item) && PyTuple_Size(item) ? PyTuple_GetItem(item, 0) : NULL;
+    if (head && has_positions(head))
+        head = PyTuple_GetItem(head, 0);
+    const char *name = head ? PyUnicode_AsUTF8AndSize(head, NULL) : NULL;
     for (int op = 0; op < PE_COUNT; op++)
         if (name && table->row[op].is_operator && strcmp(name, table->row[op].name) == 0)
             return &table->row[op];
     if (!PyErr_Occurred())
         wrong(PyExc_TypeError, a, "bias", "has an unknown operator; expected (name of a row, array, ...)");
     return NULL;
+}
+
+/* Take the positions of an operator that has its own. */
+static int take_term_positions(agreement *a, PyObject *head, pe_term *term)
+{
+    static const pe_operand own[2] = {{.name = "q_positions", .type = 'p', .axes = {'n' - 'A'}, .naxes = 1},
+                                      {.name = "k_positions", .type = 'p', .axes = {'m' - 'A'}, .naxes = 1}};
+    for (int side = 0; has_positions(head) && side < 2; side++) {
+        if (take_operand(a, &own[side], PyTuple_GetItem(head, 1 + side), &term->positions[side]) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* Take the arrays of one operator, (name, array, ...), in the order of its row without those that the tile supplies.
@@ -326,6 +343,8 @@ static int take_term(agreement *a, const pe_signature *row, PyObject *item, pe_t
     term->op = row->op;
     for (int axis = 0; axis < PE_OWN_AXES; axis++)
         a->dim[axis] = UNKNOWN;
+    if (take_term_positions(a, PyTuple_GetItem(item, 0), term) < 0)
+        return -1;
     for (int k = 0; k < row->noperands; k++) {
         const pe_operand *o = &row->operand[k];
         if (o->in_tile || (o->output && n == arrays))
@@ -396,6 +415,8 @@ static void set_loops(pe_call *call, const agreement *a)
         for (int t = 0; t < call->nterms; t++) {
             for (int k = 0; k < PE_TERM_ARRAYS; k++)
                 a->terms[t].array[k].loop[l] = a->terms[t].array[k].loop[from[l]];
+            for (int side = 0; side < 2; side++)
+                a->terms[t].positions[side].loop[l] = a->terms[t].positions[side].loop[from[l]];
         }
     }
 }

@@ -32,7 +32,7 @@ from ._quantize import Quantized, quantize
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Quantized", "attention", "attention_vjp", "merge_attention", "quantize"]
+__all__ = ["Quantized", "attention", "attention_vjp", "attention_weights", "merge_attention", "quantize"]
 
 
 class AttentionGradient(NamedTuple):
@@ -51,7 +51,7 @@ class AttentionGradient(NamedTuple):
 class _Options(TypedDict, total=False):
     """Keyword arguments of `attention` that its overloads share."""
 
-    bias: Bias | Sequence[Bias]
+    bias: Bias | Sequence[Bias] | None
     keep: npt.ArrayLike | None
     causal: bool
     align: Literal["start", "end"] | None
@@ -89,7 +89,7 @@ def attention(
     k: npt.ArrayLike,
     v: npt.ArrayLike,
     *,
-    bias: Bias | Sequence[Bias] = (),
+    bias: Bias | Sequence[Bias] | None = (),
     keep: npt.ArrayLike | None = None,
     causal: bool = False,
     align: Literal["start", "end"] | None = None,
@@ -119,7 +119,7 @@ def attention(
         Values. The batch axes of q, k and v broadcast.
     bias : Bias or sequence of Bias
         Operators on the logits, at most 16. A `PositionBias` is added after scale and cap, a `ContentBias` before them.
-        The `relative` bias of `tupe` counts as one more.
+        The `relative` bias of `tupe` counts as one more, and a sum as many as its parts.
     keep : bool array that broadcasts to (..., H, N, M), optional
         True = the query may see the key. Integer masks are refused, because some libraries use 1 for visible keys and
         some for masked ones.
@@ -237,7 +237,7 @@ def attention_vjp(
     out: npt.ArrayLike,
     lse: npt.ArrayLike,
     grad_lse: npt.ArrayLike | None = None,
-    bias: Bias | Sequence[Bias] = (),
+    bias: Bias | Sequence[Bias] | None = (),
     keep: npt.ArrayLike | None = None,
     causal: bool = False,
     align: Literal["start", "end"] | None = None,
@@ -326,6 +326,81 @@ def attention_vjp(
     )
     with without_warnings():
         return AttentionGradient(*backward(function, inputs, saved))
+
+
+@in_one_isa
+def attention_weights(
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    *,
+    bias: Bias | Sequence[Bias] | None = (),
+    keep: npt.ArrayLike | None = None,
+    causal: bool = False,
+    align: Literal["start", "end"] | None = None,
+    window: tuple[float | None, float | None] | None = None,
+    q_positions: npt.ArrayLike | None = None,
+    k_positions: npt.ArrayLike | None = None,
+    q_segments: npt.ArrayLike | None = None,
+    k_segments: npt.ArrayLike | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sink: npt.ArrayLike | None = None,
+    invariant: bool = False,
+) -> Array:
+    """Return the weights of `attention`, the softmax itself, to look at.
+
+    ``softmax(softcap(scale (q.k + content operators)) + position operators, over visible keys)``
+
+    Parameters
+    ----------
+    q : array (..., H, N, D)
+        Queries.
+    k : array (..., G, M, D)
+        Keys.
+    bias, keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink, invariant
+        The options of `attention`. What operators add to values, as ``rel_v`` of `shaw`, is left out.
+
+    Returns
+    -------
+    ndarray (..., H, N, M)
+        In the dtype of q. Rows sum to 1 up to rounding, to less with a sink, and to 0 if the query sees no key.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `attention`.
+
+    Notes
+    -----
+    The result has N M numbers per head, which `attention` never makes, and takes the time of attention to values of
+    width M. There is no vjp.
+
+    Examples
+    --------
+    >>> import numpy as np, posenc
+    >>> q = k = np.zeros((1, 3, 4))
+    >>> posenc.attention_weights(q, k, causal=True).round(3)
+    array([[[1.   , 0.   , 0.   ],
+            [0.5  , 0.5  , 0.   ],
+            [0.333, 0.333, 0.333]]])
+    """
+    function = "attention_weights"
+    is_invariant = as_bool(function, "invariant", invariant)
+    query, codes = as_data(function, "q", q), k.codes if isinstance(k, Quantized) else as_data(function, "k", k)
+    operators = bias._without_values() if isinstance(bias, Bias) else bias
+    if isinstance(operators, tuple | list):
+        operators = [one._without_values() if isinstance(one, Bias) else one for one in operators]
+    m = codes.shape[-2] if codes.ndim > 1 else 0
+    unit = np.eye(m, dtype=compute_dtype(query))
+    inputs = read_inputs(
+        function, query, k, np.broadcast_to(unit, (*codes.shape[-3:-2], m, m)), bias=operators, keep=keep,
+        causal=causal, align=align, window=window, q_positions=q_positions, k_positions=k_positions,
+        q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap, sink=sink,
+    )  # fmt: skip
+    weights, buffer = prepare_out(function, None, inputs.shape, inputs.q.dtype)
+    lse = np.empty(inputs.shape[:-1], inputs.dtype)
+    forward(function, inputs, buffer, lse, is_invariant)
+    return finish_out(weights, buffer)
 
 
 def _read_operand(function: str, argument: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

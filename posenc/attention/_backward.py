@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 from .. import _core
 from .._core_api.arguments import F64, Array, Float64, unbroadcast
 from .._core_api.constants import BLOCK_M, VJP_MODES, VJP_PARTS
-from ..bias.operator import Bias, Reduction, Reductions
+from ..bias.operator import Bias, Reduction, Reductions, Term
 from ._inputs import Inputs, Shape
 
 FEWEST_BLOCKS = 2
@@ -72,7 +72,7 @@ def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array,
     split = _split_work(inputs)
     d_q, d_k, d_v = _allocate_gradients(inputs, split)
     d_sink = None if inputs.sink is None else np.zeros(inputs.shape[:-1])
-    names = [part._reductions(inputs.positions) for part in inputs.parts]
+    names = [part._reductions(own) for part, own in zip(inputs.parts, inputs.part_positions, strict=True)]
     sums = _allocate_sums(inputs, split, names)
     buffers = _allocate_buffers(inputs, split, names)
     terms = tuple((*term, *buffer) for term, buffer in zip(inputs.terms, buffers, strict=True))
@@ -82,7 +82,7 @@ def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array,
     shared = _reduce_shared(inputs, split, sums)
     parameters = _split_parameters(inputs, names, sums.parameters)
     gradients = []
-    for part, wanted, buffer in zip(inputs.parts, names, buffers, strict=True):
+    for part, own, wanted, buffer in zip(inputs.parts, inputs.part_positions, names, buffers, strict=True):
         reductions: dict[Reduction, Any] = {name: shared[name] for name in wanted if name in shared}
         if "pairs" in wanted:
             reductions["pairs"] = _reduce_pairs(function, inputs, saved, split, part, sums.pairs)
@@ -90,7 +90,7 @@ def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array,
             reductions["parameters"] = next(parameters)
         if "tables" in wanted:
             reductions["tables"] = tuple(_sum_buffer(inputs.shape, array) for array in buffer)
-        gradients.append(part._named(part._gradient(function, Reductions(**reductions), inputs.positions)))
+        gradients.append(part._named(part._gradient(function, Reductions(**reductions), own)))
 
     d_k, d_v = (_sum_slots(d, split.slots_per_kv_head) for d in (d_k, d_v))
     pairs = zip((d_q, d_k, d_v), (inputs.q, inputs.k, inputs.v), strict=True)
@@ -135,7 +135,7 @@ def _allocate_sums(inputs: Inputs, split: _Split, names: list[tuple[Reduction, .
         rows=np.zeros((*batch, heads, n)) if "rows" in wanted else None,
         columns=np.zeros((*batch, slots, m)) if "columns" in wanted else None,
         pairs=np.zeros(inputs.shape, inputs.dtype) if _has_unshared_pairs(inputs, names) else None,
-        parameters=np.zeros(sum(map(_count_parameters, inputs.parts, names))) if "parameters" in wanted else None,
+        parameters=np.zeros(sum(map(_count_parameters, inputs.terms, names))) if "parameters" in wanted else None,
     )
 
 
@@ -216,9 +216,9 @@ def _has_unshared_pairs(inputs: Inputs, names: list[tuple[Reduction, ...]]) -> b
     return any("pairs" in wanted and _pairs_shape(part, inputs.shape) == inputs.shape for part, wanted in parts)
 
 
-def _count_parameters(part: Bias, wanted: tuple[Reduction, ...]) -> int:
-    """Return how many numbers of the kernel's parameter gradients belong to a part: as many as its operands have."""
-    return sum(operand.size for operand in part._operands) if "parameters" in wanted else 0
+def _count_parameters(term: Term, wanted: tuple[Reduction, ...]) -> int:
+    """Return how many numbers of the kernel's parameter gradients belong to a term: as many as its operands have."""
+    return sum(operand.size for operand in term[1:]) if "parameters" in wanted else 0
 
 
 def _split_parameters(
@@ -229,12 +229,13 @@ def _split_parameters(
     The kernel writes them one after the other, each in the memory order of its array.
     """
     first_number = 0
-    for part, wanted in zip(inputs.parts, names, strict=True):
+    for part, (_, *operands), wanted in zip(inputs.parts, inputs.terms, names, strict=True):
         if "parameters" not in wanted or flat is None:
             continue
-        ends = first_number + np.cumsum([0, *(operand.size for operand in part._operands)])
-        pieces = zip(ends[:-1], ends[1:], part.arrays, strict=False)  # arrays come before the other operands
-        yield tuple(_in_memory_order(flat[first:last], array) for first, last, array in pieces)
+        ends = first_number + np.cumsum([0, *(operand.size for operand in operands)])
+        count = len(part.arrays)  # operands with a gradient come before the others
+        pieces = zip(ends[:count], ends[1:], operands[:count], strict=False)
+        yield tuple(_in_memory_order(flat[first:last], operand) for first, last, operand in pieces)
         first_number = ends[-1]
 
 

@@ -47,6 +47,8 @@ class Inputs(NamedTuple):
     parts: tuple[Bias, ...]
     """These operators and those inside them: one per term of the kernel."""
     positions: Positions
+    part_positions: tuple[Positions, ...]
+    """Positions that each part reads: its own or those of the call."""
     operands: tuple[Any, ...]
     """Operands of the kernel before the terms: q, k, v, k_scale, v_scale, keep, q_positions, k_positions, q_segments,
     k_segments, sink."""
@@ -63,7 +65,8 @@ class Inputs(NamedTuple):
     def read_arrays(self) -> tuple[Any, ...]:
         """Return every array that the kernel reads: `out` must not overlap them."""
         of_parts = (array for part in self.parts for array in part.arrays if isinstance(array, np.ndarray))
-        return (self.q, self.k, self.v, *self.operands[3:], *of_parts)
+        own_positions = (own for part in self.parts for own in part._own_positions if own is not None)
+        return (self.q, self.k, self.v, *self.operands[3:], *of_parts, *own_positions)
 
 
 def read_inputs(
@@ -112,12 +115,18 @@ def read_inputs(
     positions = _read_call_positions(function, shape, parts, is_limited, align, q_positions, k_positions)
     if invariant and parts and positions.arrays is None:
         positions = Positions(n, m, 0.0, positions.as_arrays())
+    positions = positions._replace(low=low, high=high)
     visible = None if keep is None else _read_keep(function, keep, shape)
     segments = _read_segments(function, q_segments, k_segments, shape)
     logits = None if sink is None else _read_sink(function, sink, shape)
-    terms = tuple(part._term(function, dtype, shape, positions) for part in parts)
+    part_positions = tuple(_resolve_positions(function, part, positions, batch) for part in parts)
+    if invariant:
+        part_positions = tuple(own._replace(shift=0.0, arrays=own.as_arrays()) for own in part_positions)
+    terms = tuple(
+        part._placed_term(function, dtype, shape, own) for part, own in zip(parts, part_positions, strict=True)
+    )
     return Inputs(
-        query, key, value, logits, shape, operators, parts, positions,
+        query, key, value, logits, shape, operators, parts, positions, part_positions,
         (
             query, cast_operand(function, "k", key, dtype), cast_operand(function, "v", value, dtype), k_scale,
             v_scale, visible,
@@ -178,7 +187,7 @@ def _check_shapes(function: str, q: Array, k: Array, v: Array) -> Shape:
 
 
 def _read_operators(function: str, bias: Any) -> tuple[Bias, ...]:
-    operators = bias if isinstance(bias, (tuple, Sequence)) else (bias,)
+    operators = () if bias is None else bias if isinstance(bias, (tuple, Sequence)) else (bias,)
     if not all(isinstance(operator, Bias) for operator in operators):
         fail(TypeError, function, "bias", f"type {type(bias).__name__}", "a Bias, as dense(array) returns, or several")
     return tuple(operators)
@@ -245,7 +254,16 @@ def _read_call_positions(
         return positions if align == "end" else Positions(n, m)
     for argument, array, length in zip(("q_positions", "k_positions"), positions.arrays, (n, m), strict=True):
         _check_batch(function, argument, array, tuple(batch), length)
-    return positions.as_consecutive() if all(part.is_relative for part in parts) else positions
+    return positions.as_consecutive() if all(part._keeps_call_positions for part in parts) else positions
+
+
+def _resolve_positions(function: str, part: Bias, call: Positions, batch: Shape) -> Positions:
+    """Return the positions that a part reads; its own must fit the batch axes."""
+    for argument, own in zip(("q_positions", "k_positions"), part._own_positions, strict=True):
+        if own is not None and not broadcasts_to(own.shape[:-1], batch):
+            has = f"batch axes {own.shape[:-1]} ({part.name}.at)"
+            fail(ValueError, function, argument, has, f"to broadcast to {batch}")
+    return part._resolve(function, call)
 
 
 def _read_keep(function: str, keep: Any, shape: Shape) -> Array:

@@ -9,6 +9,7 @@ from .._core_api.names import public_names as _public_names
 from .alibi import *
 from .beit import *
 from .dense import *
+from .distance_function import *
 from .fire import *
 from .fox import *
 from .kerple import *

@@ -17,6 +17,9 @@ class Positions(NamedTuple):
     shift: float = 0.0
     arrays: tuple[Array, Array] | None = None
     """Positions of queries (..., n) and of keys (..., m), int64 or float64."""
+    low: float = -np.inf
+    high: float = np.inf
+    """The lowest and the highest distance that causality and windows leave visible."""
 
     @property
     def operands(self) -> tuple[Array, Array] | tuple[None, None]:
@@ -33,17 +36,14 @@ class Positions(NamedTuple):
         if self.arrays is None or not all(map(_is_consecutive, self.arrays)):
             return self
         q, k = self.arrays
-        return Positions(self.n, self.m, float(q[0] - k[0]) if self.n and self.m else 0.0)
+        shift = float(q[0] - k[0]) if self.n and self.m else 0.0
+        return self._replace(shift=shift, arrays=None)
 
     def as_arrays(self) -> tuple[Array, Array]:
         """Return the positions of queries and of keys as arrays."""
         if self.arrays is None:
             return np.arange(self.n, dtype=I64) + int(self.shift), np.arange(self.m, dtype=I64)
         return self.arrays
-
-    def as_options(self) -> dict[str, Array]:
-        """Return the positions as keyword arguments of `PositionBias.vjp`."""
-        return {} if self.arrays is None else dict(zip(("q_positions", "k_positions"), self.arrays, strict=True))
 
 
 def _is_consecutive(positions: Array) -> bool:

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, Float64, as_data, cast_result, result_dtype, without_warnings
+from .._core_api.arguments import (
+    Array,
+    Float64,
+    as_data,
+    as_positions,
+    cast_result,
+    check_positions,
+    compute_dtype,
+    copy_result,
+    fail,
+    finish_out,
+    prepare_out,
+    result_dtype,
+    unbroadcast,
+    without_warnings,
+)
 from .._core_api.variant import in_one_isa
+from ._diagonals import diagonals_of, fill_matrix, is_matrix_view
+from ._parameters import check_cotangent
 from ._positions import Positions, as_lengths, read_positions
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
+    from typing_extensions import Self, TypeVar
 
     Arrays = TypeVar("Arrays", bound=NamedTuple, default=Any)
     Gradient = TypeVar("Gradient", bound=NamedTuple, default=Any)
@@ -28,7 +46,12 @@ _EMPTY: Array = np.empty(0)
 Reduction = Literal["diagonals", "rows", "columns", "pairs", "parameters", "tables"]
 """A field of `Reductions`."""
 Term = tuple[Any, ...]
-"""An operator as `_core.attention` takes it: the name of its row in csrc/ops.def, then the operands of that row."""
+"""An operator as `_core.attention` takes it: the name of its row in csrc/ops.def, then the operands of that row.
+
+In place of the name an operator with its own positions has (name, q_positions, k_positions).
+"""
+OwnPositions = tuple[Array | None, Array | None]
+"""An operator's own positions of queries and of keys; None is those of the call."""
 
 
 class Reductions(NamedTuple):
@@ -51,6 +74,12 @@ class Reductions(NamedTuple):
     """Buffers of `Bias._gradient_buffers` after the kernel, summed over batch axes and blocks of queries."""
 
 
+def _copy_positions(function: str, argument: str, value: npt.ArrayLike) -> Array:
+    array = as_positions(function, argument, value)
+    check_positions(function, argument, array)
+    return np.array(array, array.dtype.newbyteorder("="), order="C")
+
+
 def _make_read_only(arrays: tuple[Any, ...]) -> None:
     for array in arrays:
         if isinstance(array, np.ndarray):
@@ -65,7 +94,8 @@ class Bias(ABC, Generic[Arrays]):
     """Base class of the operators on the logits that `attention` takes.
 
     Functions such as `alibi` and `shaw` make them. ``isinstance`` tells the two kinds apart: a `PositionBias` has a
-    matrix, a `ContentBias` reads queries and keys. Operators are immutable and can be pickled.
+    matrix, a `ContentBias` reads queries and keys. Operators are immutable and can be pickled. The sum
+    ``a + b`` is an operator too.
 
     Attributes
     ----------
@@ -75,14 +105,18 @@ class Bias(ABC, Generic[Arrays]):
         Its arrays by name, read-only; None for an optional array that was left out.
     options : dict
         The other arguments of that function: numbers, flags and names.
+    parts : tuple of Bias
+        The operators of a sum; of another operator, itself alone.
     """
 
-    __slots__ = ("_dtypes", "_operands", "_options", "arrays", "name")
+    __slots__ = ("_dtypes", "_operands", "_options", "_own_positions", "arrays", "name")
+    __array_ufunc__ = None  # array + bias is a TypeError, not an array of biases
     name: str
     arrays: Arrays
     _operands: tuple[Array, ...]
     _dtypes: tuple[np.dtype[Any] | None, ...]
     _options: tuple[tuple[str, Any], ...]
+    _own_positions: OwnPositions
 
     counts_keys: ClassVar[bool] = False
     """True if a key's number depends on all visible keys after it, so that the keys of a call cannot be split."""
@@ -99,6 +133,7 @@ class Bias(ABC, Generic[Arrays]):
         arrays: Arrays,
         dtypes: tuple[np.dtype[Any] | None, ...] | None = None,
         options: tuple[tuple[str, Any], ...] = (),
+        own_positions: OwnPositions = (None, None),
     ) -> None:
         """Keep the arrays. Gradients are returned in `dtypes`, which are those of the arrays if None."""
         _make_read_only(arrays)
@@ -108,8 +143,10 @@ class Bias(ABC, Generic[Arrays]):
         object.__setattr__(self, "arrays", arrays)
         object.__setattr__(self, "_dtypes", dtypes)
         object.__setattr__(self, "_options", options)
+        object.__setattr__(self, "_own_positions", own_positions)
         operands = self._kernel_operands()
         _make_read_only(operands)  # some come from a cache
+        _make_read_only(own_positions)
         object.__setattr__(self, "_operands", operands)
 
     def _kernel_operands(self) -> tuple[Any, ...]:
@@ -123,7 +160,81 @@ class Bias(ABC, Generic[Arrays]):
     @property
     def reads_positions(self) -> bool:
         """True if `attention` must know the positions of queries and keys."""
-        return True
+        return any(side is None for side in self._own_positions)
+
+    @property
+    def parts(self) -> tuple[Bias, ...]:
+        return (self,)
+
+    def at(self, *, q_positions: npt.ArrayLike | None = None, k_positions: npt.ArrayLike | None = None) -> Self:
+        """Return the operator at positions of its own, which it reads instead of those of the call.
+
+        Parameters
+        ----------
+        q_positions : array (N,), or with batch axes before, optional
+            Positions of the queries. If None, they stay those of the call.
+        k_positions : array (M,), or with batch axes before, optional
+            Positions of the keys. If None, they stay those of the call.
+
+        Returns
+        -------
+        Bias
+            An operator of the same kind, for N queries and M keys. Masks (causal, window, segments) keep the positions
+            of the call. With positions on both sides the operator needs no ``align``. A sum places the parts that have
+            no positions of their own.
+
+        Raises
+        ------
+        TypeError
+            An operator that reads no positions: `toeplitz`, `dense`, `cope`, and `tupe` without ``relative``. Positions
+            that are no numbers.
+        ValueError
+            No positions, or positions that are not finite.
+
+        Notes
+        -----
+        LayoutLMv3, SAM and MViTv2 add one bias by row to one by column. Each is an operator at the rows or columns of
+        the tokens.
+
+        Examples
+        --------
+        Four tokens in two rows and two columns; ALiBi over rows plus ALiBi over columns is the Manhattan distance:
+
+        >>> import numpy as np, posenc
+        >>> y, x = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+        >>> alibi = posenc.alibi([1.0])
+        >>> bias = alibi.at(q_positions=y, k_positions=y) + alibi.at(q_positions=x, k_positions=x)
+        >>> bias.matrix(4)[0]
+        array([[ 0., -1., -1., -2.],
+               [-1.,  0., -2., -1.],
+               [-1., -2.,  0., -1.],
+               [-2., -1., -1.,  0.]], dtype=float32)
+        """
+        function = f"{self.name}.at"
+        if q_positions is None and k_positions is None:
+            fail(ValueError, function, "q_positions", "the value None", "positions of queries, of keys, or of both")
+        q, k = self._own_positions
+        return self._placed(
+            function,
+            q if q_positions is None else _copy_positions(function, "q_positions", q_positions),
+            k if k_positions is None else _copy_positions(function, "k_positions", k_positions),
+        )
+
+    def _placed(self, function: str, q: Array | None, k: Array | None) -> Self:
+        """Return this operator with positions of its own."""
+        if not self.reads_positions and all(own is None for own in self._own_positions):
+            fail(TypeError, function, "q_positions", "a value", f"another operator, because {self.name} reads none")
+        return type(self)(self.name, self.arrays, self._dtypes, self._options, (q, k))
+
+    def __add__(self, other: object) -> Bias:
+        if not isinstance(other, Bias):
+            return NotImplemented
+        return make_sum((*self.parts, *other.parts))
+
+    def __radd__(self, other: object) -> Bias:
+        if type(other) is int and other == 0:  # sum() starts with 0
+            return self
+        return NotImplemented
 
     def __setattr__(self, attribute: str, value: object) -> NoReturn:
         raise AttributeError(f"{self.name}: a Bias is immutable; expected a new one with another {attribute}")
@@ -140,17 +251,53 @@ class Bias(ABC, Generic[Arrays]):
             raise AttributeError(message, name=attribute, obj=self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.name, self.arrays, self._dtypes, self._options)
+        return type(self), (self.name, self.arrays, self._dtypes, self._options, self._own_positions)
 
     def __repr__(self) -> str:
         arrays = zip(self.arrays._fields, self.arrays, strict=True)
         shapes = [f"{name} {getattr(array, 'shape', array)}" for name, array in arrays]
         options = [f"{name}={value}" for name, value in self._options]
-        return f"<posenc.{self.name}: {', '.join(shapes + options)}>"
+        sides = zip(("q_positions", "k_positions"), self._own_positions, strict=True)
+        places = [f"{name} {own.shape}" for name, own in sides if own is not None]
+        return f"<posenc.{self.name}: {', '.join(shapes + options + places)}>"
+
+    def _without_values(self) -> Bias:
+        """Return the operator without what it adds to the values."""
+        return self
 
     def default_scale(self, width: int) -> float | None:
         """Return the scale that replaces ``width**-0.5`` as the default of `attention`, or None."""
         return None
+
+    # ---- positions ----
+
+    @property
+    def _keeps_call_positions(self) -> bool:
+        """Whether `attention` may move the positions of queries and keys by one offset."""
+        given = sum(own is not None for own in self._own_positions)
+        return given == 2 or (given == 0 and self.is_relative)
+
+    def _resolve(self, function: str, call: Positions) -> Positions:
+        """Return the positions that the operator reads: its own, or those of the call."""
+        q, k = self._own_positions
+        if q is None and k is None:
+            return call
+        for argument, own, length in (("q_positions", q, call.n), ("k_positions", k, call.m)):
+            if own is not None and own.shape[-1] != length:
+                fail(ValueError, function, argument, f"length {own.shape[-1]} ({self.name}.at)", str(length))
+        of_call = call.as_arrays()
+        positions = Positions(call.n, call.m, 0.0, (of_call[0] if q is None else q, of_call[1] if k is None else k))
+        return positions.as_consecutive() if self.is_relative else positions
+
+    def _read_call(
+        self, function: str, n: int, m: int, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None
+    ) -> Positions:
+        """Return the positions of a call of a method. Those of a side on which no part reads them are refused."""
+        sides = (("q_positions", q_positions), ("k_positions", k_positions))
+        for side, (argument, positions) in enumerate(sides):
+            if positions is not None and all(part._own_positions[side] is not None for part in self.parts):
+                fail(ValueError, function, argument, "a value", f"None, because {self.name} has positions of its own")
+        return read_positions(function, n, m, q_positions, k_positions)
 
     # ---- for attention ----
 
@@ -168,6 +315,17 @@ class Bias(ABC, Generic[Arrays]):
     @abstractmethod
     def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
         """Return the term for arithmetic in `dtype` and logits of `shape` (..., H, N, M)."""
+
+    def _placed_term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
+        """Return the term, which names the operator's own positions if its kernel reads them."""
+        name, *operands = self._term(function, dtype, shape, positions)
+        if all(own is None for own in self._own_positions) or not self._reads_arrays(positions):
+            return (name, *operands)
+        return ((name, *positions.as_arrays()), *operands)
+
+    def _reads_arrays(self, positions: Positions) -> bool:
+        """Return whether the kernel reads positions: consecutive ones are in the operands of a `PositionBias`."""
+        return positions.arrays is not None
 
     @abstractmethod
     def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
@@ -244,7 +402,8 @@ class PositionBias(Bias[Arrays]):
         TypeError
             A dtype that is none of the four, an `out` that is no array.
         ValueError
-            Positions that are not finite or not n and m of them, an `out` of another shape.
+            Positions that are not finite or not n and m of them, an `out` of another shape. Positions for an operator
+            that has its own.
 
         Examples
         --------
@@ -257,7 +416,7 @@ class PositionBias(Bias[Arrays]):
         """
         function = f"{self.name}.matrix"
         n, m = as_lengths(function, n, m)
-        positions = read_positions(function, n, m, q_positions, k_positions)
+        positions = self._resolve(function, self._read_call(function, n, m, q_positions, k_positions))
         return self._matrix(function, positions, result_dtype(function, dtype, out), out)
 
     @in_one_isa
@@ -298,7 +457,7 @@ class PositionBias(Bias[Arrays]):
         """
         function = f"{self.name}.vjp"
         n, m = as_lengths(function, n, m)
-        positions = read_positions(function, n, m, q_positions, k_positions)
+        positions = self._resolve(function, self._read_call(function, n, m, q_positions, k_positions))
         cotangent = as_data(function, "grad", grad)
         with without_warnings():
             return self._named(self._vjp(function, cotangent, positions))
@@ -325,6 +484,9 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
 
     __slots__ = ()
     _of_other_kind = ("queries and keys", {"matrix": "logits", "vjp": "logits_vjp"})
+
+    def _reads_arrays(self, positions: Positions) -> bool:
+        return True
 
     @abstractmethod
     def logits(
@@ -412,3 +574,208 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
                [2.],
                [1.]])
         """
+
+
+# ---- sums ----
+
+
+class SumGradient(NamedTuple):
+    """Gradients of the logits of a sum; `parts` has one NamedTuple for each part."""
+
+    q: Array
+    k: Array
+    parts: tuple[Any, ...]
+
+
+def make_sum(parts: tuple[Bias, ...]) -> Bias:
+    """Return the sum of operators that are no sums: of the kind of its parts, if they are of one kind."""
+    if all(isinstance(part, PositionBias) for part in parts):
+        return PositionSum(parts)
+    return ContentSum(parts) if all(isinstance(part, ContentBias) for part in parts) else MixedSum(parts)
+
+
+class _Sum(Bias[Any]):
+    """A sum of operators. `arrays` has the arrays of each part. Attention sees only the parts."""
+
+    __slots__ = ()
+    _terms: tuple[Bias, ...]
+
+    def __init__(self, parts: tuple[Bias, ...]) -> None:
+        object.__setattr__(self, "_terms", parts)
+        object.__setattr__(self, "name", "sum")
+        object.__setattr__(self, "arrays", tuple(part.arrays for part in parts))
+        object.__setattr__(self, "_options", ())
+        object.__setattr__(self, "_own_positions", (None, None))
+
+    @property
+    def parts(self) -> tuple[Bias, ...]:
+        return self._terms
+
+    @property
+    def reads_positions(self) -> bool:
+        return any(part.reads_positions for part in self.parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return make_sum, (self.parts,)
+
+    def __repr__(self) -> str:
+        return " + ".join(map(repr, self.parts))
+
+    def _placed(self, function: str, q: Array | None, k: Array | None) -> Any:
+        placed = tuple(
+            part._placed(function, q, k) if all(own is None for own in part._own_positions) else part
+            for part in self.parts
+        )
+        return type(self)(placed)
+
+    def _without_values(self) -> Bias:
+        return make_sum(tuple(part._without_values() for part in self.parts))
+
+    def _parts(self) -> tuple[Bias, ...]:
+        return tuple(inner for part in self.parts for inner in part._parts())
+
+    def _assemble(self, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+        rest = iter(gradients)
+        return tuple(part._assemble(tuple(islice(rest, len(part._parts())))) for part in self.parts)
+
+    def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> NoReturn:
+        raise NotImplementedError("a sum is no term: its parts are")
+
+    def _reductions(self, positions: Positions) -> NoReturn:
+        raise NotImplementedError("a sum is no term: its parts are")
+
+    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> NoReturn:
+        raise NotImplementedError("a sum is no term: its parts are")
+
+
+class MixedSum(_Sum):
+    """A sum of operators of both kinds: it exists only inside `attention`."""
+
+    __slots__ = ("_terms",)
+    _of_other_kind = ("positions, queries and keys", dict.fromkeys(("matrix", "vjp", "logits", "logits_vjp"), ""))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, attribute: str) -> NoReturn:
+            if attribute in self._of_other_kind[1]:
+                what = "undefined for a sum of operators of both kinds"
+                message = f"sum: {attribute} is {what}; expected that of one of its parts"
+                raise MissingMethodError(message, name=attribute, obj=self)
+            super().__getattr__(attribute)
+
+
+class PositionSum(_Sum, PositionBias[Any]):
+    """A sum of operators that read only positions."""
+
+    __slots__ = ("_terms",)
+    _of_other_kind = PositionBias._of_other_kind
+
+    @property
+    def _position_parts(self) -> tuple[PositionBias[Any], ...]:
+        return tuple(part for part in self.parts if isinstance(part, PositionBias))
+
+    def _matrices(self, function: str, positions: Positions) -> list[Array]:
+        matrices = [
+            part._matrix(function, part._resolve(function, positions), np.dtype(np.float64), None)
+            for part in self._position_parts
+        ]
+        try:
+            np.broadcast_shapes(*(matrix.shape for matrix in matrices))
+        except ValueError:
+            shapes = ", ".join(str(matrix.shape) for matrix in matrices)
+            fail(ValueError, function, "bias", f"parts of shapes {shapes}", "shapes that broadcast")
+        return matrices
+
+    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+        matrices = self._matrices(function, positions)
+        n, m = positions.n, positions.m
+        if n > 1 and m > 1 and all(map(is_matrix_view, matrices)):
+            diagonals = sum(diagonals_of(matrix) for matrix in matrices)
+            return fill_matrix(function, cast_result(np.asarray(diagonals), dtype), n, m, out)
+        total = sum(matrices[1:], matrices[0])
+        out, buffer = prepare_out(function, out, total.shape, dtype, (total,))
+        copy_result(buffer, total)
+        return finish_out(out, buffer)
+
+    def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[Any, ...]:
+        n, m = positions.n, positions.m
+        matrices = self._matrices(function, positions)
+        shape = np.broadcast_shapes(*(matrix.shape for matrix in matrices))
+        are_sums = grad.shape[-1:] == (n + m - 1,) and grad.shape[-2:] != (n, m) and all(map(is_matrix_view, matrices))
+        cotangent = grad if are_sums else check_cotangent(function, grad, shape)
+        gradients = []
+        for part, matrix in zip(self._position_parts, matrices, strict=True):
+            own = cotangent if are_sums else unbroadcast(cotangent, matrix.shape, np.dtype(np.float64))
+            gradients.append(part._vjp(function, own, part._resolve(function, positions)))
+        return tuple(gradients)
+
+    def _named(self, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(part._named(own) for part, own in zip(self.parts, gradients, strict=True))
+
+
+class ContentSum(_Sum, ContentBias[Any, SumGradient]):
+    """A sum of operators that read queries and keys."""
+
+    __slots__ = ("_terms",)
+    _of_other_kind = ContentBias._of_other_kind
+
+    @property
+    def _content_parts(self) -> tuple[ContentBias[Any, Any], ...]:
+        return tuple(part for part in self.parts if isinstance(part, ContentBias))
+
+    def logits(
+        self,
+        q: npt.ArrayLike,
+        k: npt.ArrayLike,
+        *,
+        q_positions: npt.ArrayLike | None = None,
+        k_positions: npt.ArrayLike | None = None,
+        scale: float | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        function = "sum.logits"
+        query = as_data(function, "q", q)
+        wide = query.astype(compute_dtype(query), copy=False)
+        logits = [
+            part.logits(wide, k, **self._options_of(part, function, q_positions, k_positions), scale=scale)
+            for part in self._content_parts
+        ]
+        out, buffer = prepare_out(function, out, logits[0].shape, query.dtype, (query, *logits))
+        copy_result(buffer, sum(logits[1:], logits[0]))
+        return finish_out(out, buffer)
+
+    def logits_vjp(
+        self,
+        grad: npt.ArrayLike,
+        q: npt.ArrayLike,
+        k: npt.ArrayLike,
+        *,
+        q_positions: npt.ArrayLike | None = None,
+        k_positions: npt.ArrayLike | None = None,
+        scale: float | None = None,
+    ) -> SumGradient:
+        function = "sum.logits_vjp"
+        query, key = as_data(function, "q", q), as_data(function, "k", k)
+        wide_q, wide_k = (array.astype(compute_dtype(array), copy=False) for array in (query, key))
+        gradients = [
+            part.logits_vjp(
+                grad, wide_q, wide_k, **self._options_of(part, function, q_positions, k_positions), scale=scale
+            )
+            for part in self._content_parts
+        ]
+        with without_warnings():
+            d_q = cast_result(sum((g.q for g in gradients[1:]), gradients[0].q), query.dtype.newbyteorder("="))
+            d_k = cast_result(sum((g.k for g in gradients[1:]), gradients[0].k), key.dtype.newbyteorder("="))
+        parts = zip(self.parts, gradients, strict=True)
+        return SumGradient(d_q, d_k, tuple(part.arrays._make(gradient[2:]) for part, gradient in parts))
+
+    def _options_of(
+        self, part: Bias, function: str, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None
+    ) -> dict[str, Any]:
+        """Return the positions of the call that a part reads."""
+        given = {"q_positions": q_positions, "k_positions": k_positions}
+        for side, (argument, positions) in enumerate(given.items()):
+            if positions is not None and all(one._own_positions[side] is not None for one in self.parts):
+                fail(ValueError, function, argument, "a value", "None, because sum has positions of its own")
+        sides = zip(given.items(), part._own_positions, strict=True)
+        return {argument: positions for (argument, positions), own in sides if own is None}

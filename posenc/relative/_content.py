@@ -27,7 +27,7 @@ from .._core_api.arguments import (
 )
 from .._core_api.constants import VECTOR_PADDING
 from ..bias._parameters import check_heads
-from ..bias._positions import Positions, read_positions
+from ..bias._positions import Positions
 from ..bias.operator import Arrays, ContentBias, Gradient, Reduction, Reductions, Term
 
 INFINITY = float("inf")
@@ -173,7 +173,7 @@ class TableBias(ContentBias[Arrays, Gradient]):
         for name, array in self._tables():
             if self._has_heads(name, array) and array.shape[0] != heads:
                 fail(ValueError, function, "q", f"{heads} heads", f"{array.shape[0]}, as {name}")
-        positions = read_positions(function, n, m, q_positions, k_positions)
+        positions = self._resolve(function, self._read_call(function, n, m, q_positions, k_positions))
         for argument, array in zip(("q_positions", "k_positions"), positions.arrays or (), strict=False):
             if not broadcasts_to(array.shape[:-1], batch):
                 fail(ValueError, function, argument, f"batch axes {array.shape[:-1]}", f"to broadcast to {batch}")

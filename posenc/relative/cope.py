@@ -34,6 +34,9 @@ class CopeBias(TableBias[CopeArrays, CopeGradient]):
     counts_keys = True
     gradient_type = CopeGradient
 
+    def _placed(self, function: str, q: Array | None, k: Array | None) -> CopeBias:
+        fail(TypeError, function, "q_positions", "a value", "another operator, because cope counts visible keys")
+
 
 def cope(table: npt.ArrayLike) -> ContentBias[CopeArrays, CopeGradient]:
     """Return contextual position encoding, whose positions count gates between key and query.

@@ -39,10 +39,18 @@ class ShawBias(TableBias[ShawArrays, ShawGradient]):
     value_tables = ("rel_v",)
 
     def _row_operands(self) -> tuple[Array, ...]:
-        return (np.arange(self.arrays.rel_k.shape[-2], dtype=I64),)
+        rows = self.arrays.rel_k.shape[-2]
+        before = self.options.get("k_min", rows // 2)
+        reach = max(before, rows - 1 - before, 1)
+        return (np.clip(np.arange(-reach, reach + 1, dtype=I64) + before, 0, rows - 1),)
+
+    def _without_values(self) -> ShawBias:
+        return ShawBias(self.name, ShawArrays(self.arrays.rel_k, None), None, self._options, self._own_positions)
 
 
-def shaw(rel_k: npt.ArrayLike, rel_v: npt.ArrayLike | None = None) -> ContentBias[ShawArrays, ShawGradient]:
+def shaw(
+    rel_k: npt.ArrayLike, rel_v: npt.ArrayLike | None = None, *, k_min: int | None = None
+) -> ContentBias[ShawArrays, ShawGradient]:
     """Return Shaw's relative representations, added to keys and values.
 
     Logits get ``q[i] . rel_k[t]``, values get ``rel_v[t]``, ``t = clip(rel, -K, K) + K``.
@@ -53,6 +61,9 @@ def shaw(rel_k: npt.ArrayLike, rel_v: npt.ArrayLike | None = None) -> ContentBia
         Row t is rel = t - K; longer distances take the first or the last row. Differentiable.
     rel_v : array (2 K + 1, Dv) or (H, 2 K + 1, Dv), optional
         Added to the values: ``out[i] = sum_j p[i, j] (v[j] + rel_v[t])``. Differentiable.
+    k_min : int, optional
+        Rows before that of rel = 0: row t is rel = t - k_min, so the two ends clip at distances of their own. By
+        default K, and the number of rows is odd.
 
     Returns
     -------
@@ -92,7 +103,13 @@ def shaw(rel_k: npt.ArrayLike, rel_v: npt.ArrayLike | None = None) -> ContentBia
     """
     function = "shaw"
     keys = as_table(function, "rel_k", rel_k, "td", "htd")
-    clipped_distance(function, "rel_k", keys)
+    options: tuple[tuple[str, int], ...] = ()
+    if k_min is None:
+        clipped_distance(function, "rel_k", keys)
+    else:
+        if not keys.shape[-2]:
+            fail(ValueError, function, "rel_k", "no rows", "at least one")
+        options = (("k_min", as_index(function, "k_min", k_min, 0, keys.shape[-2] - 1)),)
     values = None
     if rel_v is not None:
         values = as_table(function, "rel_v", rel_v, "td", "htd")
@@ -100,7 +117,7 @@ def shaw(rel_k: npt.ArrayLike, rel_v: npt.ArrayLike | None = None) -> ContentBia
             fail(ValueError, function, "rel_v", f"{values.shape[-2]} rows", f"{keys.shape[-2]}, as rel_k")
         if values.ndim == keys.ndim == 3:
             check_table_heads(function, "rel_v", values, keys.shape[0])
-    return ShawBias(function, ShawArrays(keys, values))
+    return ShawBias(function, ShawArrays(keys, values), None, options)
 
 
 def nezha(dim: int, K: int = 64) -> Float64:

@@ -56,6 +56,12 @@ class TupeBias(PositionBias[TupeArrays]):
     def reads_positions(self) -> bool:
         return any(bias.reads_positions for bias in self._relative)
 
+    def _placed(self, function: str, q: Array | None, k: Array | None) -> TupeBias:
+        if not self._relative:
+            return super()._placed(function, q, k)
+        (relative,) = (bias._placed(function, q, k) for bias in self._relative)
+        return TupeBias(self.name, self.arrays._replace(relative=relative), self._dtypes, self._options)
+
     def default_scale(self, width: int) -> float:
         return 1 / sqrt(2 * (width or 1))
 
@@ -100,7 +106,7 @@ class TupeBias(PositionBias[TupeArrays]):
         if cls_to_any is not None and positions.n:
             matrix[:, 0, :] = cls_to_any[:, None]
         for bias in self._relative:
-            matrix = matrix + bias._matrix(function, positions, work, None)
+            matrix = matrix + bias._matrix(function, bias._resolve(function, positions), work, None)
         out, buffer = prepare_out(function, out, matrix.shape, dtype, (matrix,))
         copy_result(buffer, matrix)
         return finish_out(out, buffer)
@@ -110,7 +116,7 @@ class TupeBias(PositionBias[TupeArrays]):
         self._check_lengths(function, n, m)
         relative = None
         for bias in self._relative:
-            relative = bias.vjp(grad, n, m, **positions.as_options())
+            relative = bias._named(bias._vjp(function, grad, bias._resolve(function, positions)))
         shape = (self.arrays.pos_q.shape[0], n, m)
         d_matrix = unbroadcast(check_cotangent(function, grad, shape).astype(F64), shape, F64)
         return (*self._product_vjp(d_matrix), relative)

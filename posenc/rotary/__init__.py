@@ -8,6 +8,7 @@ from .lengths import *
 from .mrope import *
 from .rope import *
 from .rope_2d import *
+from .rope_nd import *
 from .scaling import *
 from .xpos import *
 

@@ -21,7 +21,7 @@ from .._core_api.constants import LARGEST_POSITION
 from .._core_api.variant import in_one_isa
 from ._rotation import Frequencies, Layout, read_rotation
 
-__all__ = ["logn_scale", "rerope_positions", "rerotate", "self_extend_positions"]
+__all__ = ["floor_log_scale", "logn_scale", "rerope_positions", "rerotate", "self_extend_positions"]
 
 
 @in_one_isa
@@ -144,6 +144,55 @@ def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: floa
     # The same function of the same numbers above and below, so that the ratio is exactly 1 at the trained length.
     scale: Float64 = np.maximum(np.log1p(array.astype(F64)) / np.log1p(length - 1), smallest)
     return scale
+
+
+def floor_log_scale(positions: npt.ArrayLike, *, floor: float, scale: float, offset: float = 0.0) -> Float64:
+    """Return the factor that sharpens attention step by step beyond the trained length.
+
+    ``1 + scale log(1 + floor((p + offset) / floor))``, which multiplies the query at position p.
+
+    Parameters
+    ----------
+    positions : int or array (..., N)
+        An int n means 0 .. n-1.
+    floor : number
+        Positive: the factor grows at the multiples of this length, and is 1 before the first.
+    scale : number
+        Growth of the factor.
+    offset : number
+        Added to the positions: 1 if they are counted from 1.
+
+    Returns
+    -------
+    ndarray of float64, shape (..., N)
+
+    Raises
+    ------
+    TypeError, ValueError
+        A `floor` that is not positive, positions for which ``p + offset`` is negative.
+
+    Notes
+    -----
+    Llama 4 has it in the layers without rotation, with ``offset=1``, ``floor=8192`` and ``scale=0.1``, its config's
+    ``floor_scale`` and ``attn_scale``. Ministral 3 and Mistral 4 have ``offset=0``; their config's
+    ``original_max_position_embeddings`` is `floor` and ``llama_4_scaling_beta`` is `scale`. `logn_scale` grows
+    smoothly.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> posenc.floor_log_scale([0, 8190, 8191, 16383], floor=8192, scale=0.1, offset=1).round(4)
+    array([1.    , 1.    , 1.0693, 1.1099])
+    """
+    function = "floor_log_scale"
+    array = _finite_positions(function, positions)
+    length, growth = as_positive(function, "floor", floor), as_number(function, "scale", scale)
+    counted = array + as_number(function, "offset", offset)
+    if (counted < 0).any():
+        expected = f"at least {-float(offset)}, because p + offset is counted from 0"
+        fail(ValueError, function, "positions", array.min(), expected)
+    factors: Float64 = 1 + growth * np.log1p(np.floor(counted / length))
+    return factors
 
 
 def rerope_positions(positions: npt.ArrayLike, *, window: float, leak: float | None = None) -> tuple[Float64, Float64]:

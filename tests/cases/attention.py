@@ -41,6 +41,7 @@ class AttentionCase(Case):
         if found["sink"] is None:
             del found["sink"]
         nested = {f"bias {i} {name}": g for i, one in enumerate(biases) for name, g in one._asdict().items()}
+        nested = {name: g[0] if type(g) is tuple and len(g) == 1 else g for name, g in nested.items()}
         for name in [name for name, g in nested.items() if hasattr(g, "_asdict")]:
             nested.update({f"{name} {inner}": g for inner, g in nested.pop(name)._asdict().items()})
         return {**found, **nested}
@@ -88,6 +89,41 @@ def default_scale(width, bias):
     for function, given in bias:
         parts = 1 + len(given.get("terms", "12")) if function == "deberta" else 2 if function == "tupe" else parts
     return ((width or 1) * parts) ** -0.5
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The case of an operator that may have positions of its own."""
+
+    case: bias.BiasCase
+    q_positions: np.ndarray | None = None
+    k_positions: np.ndarray | None = None
+
+    def places(self, q_at, k_at):
+        q, k = self.q_positions, self.k_positions
+        return q_at if q is None else q, k_at if k is None else k
+
+    def values(self, q_at, k_at, **given):
+        return self.case.values(*self.places(q_at, k_at), **given)
+
+    def adds(self, q, k, q_at, k_at, seen, scale, **given):
+        return self.case.adds(q, k, *self.places(q_at, k_at), seen, scale, **given)
+
+    def size(self, q, k, q_at, k_at, seen, scale, **given):
+        return self.case.size(q, k, *self.places(q_at, k_at), seen, scale, **given)
+
+    def error(self, q, k, q_at, k_at, seen, scale, **given):
+        return self.case.error(q, k, *self.places(q_at, k_at), seen, scale, **given)
+
+    def tolerance(self, expected, work, given):
+        return self.case.tolerance(expected, work, given)
+
+    def value_rows(self, q_at, k_at, rel_v, work):
+        """Shaw's rows that are added to the values."""
+        q_at, k_at = self.places(q_at, k_at)
+        rel = np.expand_dims(k_at[..., None, :] - q_at[..., :, None], -3)
+        table = np.asarray(rel_v, work)
+        return rows_of(table, clipped(rel, table.shape[-2] // 2))
 
 
 @dataclass(frozen=True)
@@ -168,9 +204,8 @@ def pairs_of(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positi
     logits = capped
     for number in numbers:
         logits = logits + number
-    rel = np.expand_dims(k_at[..., None, :] - q_at[..., :, None], -3)
-    tables = [np.asarray(given["rel_v"], work) for _, given in bias if given.get("rel_v") is not None]
-    rows = [rows_of(table, clipped(rel, table.shape[-2] // 2)) for table in tables]
+    tables = [(case, given["rel_v"]) for case, given in content if given.get("rel_v") is not None]
+    rows = [case.value_rows(q_at, k_at, table, work) for case, table in tables]
     logits = np.broadcast_to(logits, (*batch, heads, n, m))
     sink = np.full(heads, -np.inf, work) if sink is None else np.asarray(sink, work)
     return Pairs(q, k, v, share, scale, softcap, seen, products, capped, logits, numbers, rows, content, after,
@@ -179,8 +214,15 @@ def pairs_of(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positi
 
 def operators_of(bias):
     """(case, arguments) of the operators that read q and k, and of the others."""
-    made = [(operators()[function], given) for function, given in bias]
-    return [one for one in made if one[0].method == "logits"], [one for one in made if one[0].method == "matrix"]
+    made = [
+        (
+            Placed(operators()[function], **given.get("at", {})),
+            {name: value for name, value in given.items() if name != "at"},
+        )
+        for function, given in bias
+    ]
+    content, after = ([one for one in made if one[0].case.method == method] for method in ("logits", "matrix"))
+    return content, after
 
 
 def softmax_of(x, work):
@@ -392,6 +434,39 @@ def make_forgetful(rng, n):
     }  # fmt: skip
 
 
+def make_placed(rng, n):
+    """Operators at positions of their own, on one side or both, irregular and consecutive, in one call."""
+    m, normal = n + 2, rng.standard_normal
+
+    def rows_and_columns(least=-9, most=9):
+        return {"q_positions": rng.integers(least, most, n), "k_positions": rng.integers(least, most, m)}
+
+    return {
+        "q": normal((2, 2, n, 3)), "k": normal((1, m, 3)), "v": normal((2, 1, m, 2)), "scale": 0.4, "softcap": 2.0,
+        "causal": True, "align": "end", "window": (2 * n, None), "return_lse": True,
+        "bias": (
+            ("alibi", {"slopes": rng.uniform(0, 1, 2), "at": rows_and_columns()}),
+            ("alibi", {"slopes": rng.uniform(0, 1, 2),
+                       "at": {"q_positions": np.arange(n) + 3, "k_positions": np.arange(m)}}),
+            ("kerple_log", {"r1": rng.uniform(0.1, 2, 2), "r2": rng.uniform(0, 1, 2),
+                            "at": {"k_positions": rng.uniform(0, 9, m)}}),
+            ("fire", {"w1": normal((2, 1)), "b1": normal(2), "w2": normal((2, 2)), "b2": normal(2), "c": np.array(0.5),
+                      "threshold": np.array(4.0), "at": rows_and_columns(0)}),
+            ("fox", {"log_forget": -rng.uniform(0, 1, (2, 9)), "at": rows_and_columns(0)}),
+            ("shaw", {"rel_k": normal((5, 3)), "rel_v": normal((2, 5, 2)), "at": rows_and_columns()}),
+            ("transformer_xl", {"r": normal((2, 5, 3)), "u": normal((2, 3)), "v": normal((2, 3)),
+                                "at": rows_and_columns()}),
+            ("deberta", {"rel_q": normal((2, 4, 3)), "rel_k": normal((2, 4, 3)),
+                         "at": {"q_positions": np.arange(n) - 2, "k_positions": np.arange(m)}}),
+            ("cope", {"table": normal((3, 3))}),
+            ("tupe", {"pos_q": normal((2, n, 2)), "pos_k": normal((2, m, 2)), "cls_to_any": normal(2),
+                      "any_to_cls": normal(2),
+                      "relative": ("alibi", {"slopes": rng.uniform(0, 1, 2)})}),
+            ("sandwich", {"heads": 2, "dim": 6, "at": rows_and_columns()}),
+        ),
+    }  # fmt: skip
+
+
 def of_bias(*names):
     """Paths of gradients of the biases in order. Several gradients of one bias are written as "r1 r2"."""
     return {f"bias {i} {name}": ("bias", i, 1, name) for i, each in enumerate(names) for name in each.split()}
@@ -419,11 +494,28 @@ def inside(case):
         where = positions or {"align": "end"}
         return {"q": q, "k": k, "v": v, **where, "return_lse": True, "bias": ((case.function, operator),)}
 
-    arrays = " ".join(name for name in case.gradients if name not in bias.OF_METHOD)
+    arrays = {f"bias 0 {a}": ("bias", 0, 1, *path) for a, path in case.gradients.items() if a not in bias.OF_METHOD}
     return AttentionCase(
         function="attention", label=f"with {case.name}", oracle=attention, tolerance=rounding_bounds, make=make,
-        real=real_attention(bias=ALIBI), data=("q", "k", "v"), gradients=at("q", "k", "v") | of_bias(arrays),
+        real=real_attention(bias=ALIBI), data=("q", "k", "v"), gradients=at("q", "k", "v") | arrays,
     )  # fmt: skip
+
+
+def with_unit_values(arguments):
+    """The values with which attention returns its weights."""
+    k = arguments["k"]
+    return {**arguments, "v": np.broadcast_to(np.eye(k.shape[-2], dtype=k.dtype), (*k.shape[:-1], k.shape[-2]))}
+
+
+def attention_weights(**arguments):
+    """The softmax of Vaswani et al. 2017, eq. 1."""
+    return attention(**with_unit_values(arguments))
+
+
+def make_weights(rng, n):
+    given = {name: value for name, value in make_full(rng, n).items() if name not in ("v", "return_lse")}
+    shaw = ("shaw", {"rel_k": rng.standard_normal((7, 16))})
+    return {**given, "bias": (*given["bias"], shaw), "sink": rng.standard_normal(4)}
 
 
 def make_merge(rng, n):
@@ -527,6 +619,27 @@ CASES = [
         function="attention", label="relative gradient of rows", oracle=attention, tolerance=rounding_bounds,
         make=make_relative_gradient_of_rows, real=real_attention(bias=RELATIVE), data=("q", "k", "v"),
         gradients=OF_RELATIVE, axes={"q": "b h! n! d!", "k": "g m d", "v": "b g m e!"},
+    ),
+    AttentionCase(
+        function="attention", label="placed", oracle=attention, tolerance=rounding_bounds, make=make_placed,
+        real=real_attention(bias=ALIBI), data=("q", "k", "v"), axes={"q": "b h! n! d!", "k": "g m! d", "v": "b g m e!"},
+        gradients={
+            **at("q", "k", "v"),
+            **of_bias(
+                "slopes", "slopes", "r1 r2", "w1 b1 w2 b2 c threshold", "log_forget", "rel_k rel_v", "r u v",
+                "rel_q rel_k", "table", "pos_q pos_k cls_to_any any_to_cls",
+            ),
+            "bias 9 relative slopes": ("bias", 9, 1, "relative", 1, "slopes"),
+        },
+    ),
+    AttentionCase(
+        function="attention_weights", oracle=attention_weights, make=make_weights, data=("q", "k"),
+        tolerance=lambda expected, work, arguments: rounding_bounds(expected, work, with_unit_values(arguments)),
+        real=lambda rng: {"q": rng.standard_normal((8, 256, 64)), "k": rng.standard_normal((8, 256, 64))},
+        axes={
+            "q": "b h! n d", "k": "g m! d", "q_positions": "n", "k_positions": "m", "q_segments": "n",
+            "k_segments": "m", "keep": "b 1 n? m?", "sink": "h",
+        },
     ),
     AttentionCase(
         function="merge_attention", oracle=merge_attention, tolerance=merge_tolerance, make=make_merge,

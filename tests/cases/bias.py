@@ -51,10 +51,11 @@ def is_operator(value):
 
 
 def operator_of(operator):
-    """The Bias of (function, its arguments); an argument may be such a pair, too."""
+    """The Bias of (function, its arguments); an argument may be such a pair, too. "at" is its own positions."""
     function, operands = operator
-    inner = {k: operator_of(v) if is_operator(v) else v for k, v in operands.items()}
-    return getattr(posenc, function)(**inner)
+    inner = {k: operator_of(v) if is_operator(v) else v for k, v in operands.items() if k != "at"}
+    made = getattr(posenc, function)(**inner)
+    return made.at(**operands["at"]) if "at" in operands else made
 
 
 def standing(n, m, q_positions=None, k_positions=None):

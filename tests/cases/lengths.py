@@ -55,6 +55,11 @@ def logn_scale(positions, train_length, *, base_clip=1.0):
     return np.maximum(np.log(wide(count(positions)) + 1) / np.log(wide(train_length)), base_clip)
 
 
+def floor_log_scale(positions, *, floor, scale, offset=0.0):
+    """Llama 4: 1 + scale log(1 + floor((p + offset) / floor))."""
+    return 1 + wide(scale) * np.log(1 + np.floor((wide(count(positions)) + offset) / floor))
+
+
 def rerope_positions(positions, *, window, leak=None):
     """Su 2023: the distance of far pairs is w, or w + (i - j - w) / c with a leak."""
     i = wide(count(positions))
@@ -77,6 +82,14 @@ CASES = [
     Case(
         function="rerotate", label="cache", oracle=rerotate, tolerance=ulps(3, size_of_pairs), make=make_cache,
         real=real_rerotate, axes={"k": "b n h d", "old_positions": "b 1 n"}, data=("k",),
+    ),
+    Case(
+        # a logarithm within an ulp, a product and a sum
+        function="floor_log_scale", oracle=floor_log_scale, tolerance=ulps(3), axes={"positions": "n"},
+        make=lambda rng, n: {
+            "positions": rng.integers(0, 99999, n), "floor": 8192, "scale": 0.1, "offset": 1,
+        },
+        real=lambda rng: {"positions": 131072, "floor": 8192, "scale": 0.1},
     ),
     Case(
         # two logarithms, each within an ulp, and their quotient

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from . import Case, at
-from .content import QK, ContentCase, K, clipped, make, normal, placed, real, rows_of, sum_of_products
+from .content import QK, ContentCase, K, make, normal, placed, real, rows_of, sum_of_products
 
 
-def shaw(q, k, rel, seen, scale, rel_k, rel_v=None):
-    """Shaw et al. 2018, equation 4, the second term: q_i . a_clip(j - i)."""
-    return np.einsum("...hid,...hijd->...hij", q, rows_of(rel_k, clipped(rel, rel_k.shape[-2] // 2)))
+def shaw(q, k, rel, seen, scale, rel_k, rel_v=None, k_min=None):
+    """Shaw et al. 2018, equation 4, the second term: q_i . a_clip(j - i). With k_min the two ends clip apart."""
+    rows = rel_k.shape[-2]
+    row = np.clip(np.trunc(rel).astype(int) + (rows // 2 if k_min is None else k_min), 0, rows - 1)
+    return np.einsum("...hid,...hijd->...hij", q, rows_of(rel_k, row))
 
 
 def nezha(dim, K=64):
@@ -36,6 +38,12 @@ CASES = [
         axes={**QK, "rel_k": "h? t! d", "q_positions": "n", "k_positions": "b m"}, data=("q", "k"),
         real=real(rel_k=normal(8, 129, 64)),
         gradients=at("q", "k", "rel_k"),
+    ),
+    ContentCase(
+        function="shaw", label="clipped apart", oracle=shaw, tolerance=sum_of_products(1),
+        make=placed(make(rel_k=normal(7, 4), k_min=5)), data=("q", "k"),
+        axes={**QK, "rel_k": "t d", "q_positions": "n", "k_positions": "b m"},
+        real=real(rel_k=normal(8, 129, 64), k_min=lambda rng: 100), gradients=at("q", "k", "rel_k"),
     ),
     Case(
         function="nezha", oracle=nezha, tolerance=lambda expected, work, arguments: (4e-16,), least=1,

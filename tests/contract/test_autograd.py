@@ -27,8 +27,9 @@ BIASES = [pytest.param(case, id=case.name) for case in CASES if case.gradients a
 def traced_operator(operator):
     """The operator of (function, its arguments), whose arrays may be traced."""
     function, operands = operator
-    inner = {k: traced_operator(v) if is_operator(v) else v for k, v in operands.items()}
-    return getattr(pa, function)(**inner)
+    inner = {k: traced_operator(v) if is_operator(v) else v for k, v in operands.items() if k != "at"}
+    made = getattr(pa, function)(**inner)
+    return made.at(**operands["at"]) if "at" in operands else made
 
 
 def operator_of(case, arguments):
@@ -320,3 +321,23 @@ def test_signatures_and_help():
     for name in pa.__all__[1:]:
         assert "out" not in inspect.signature(getattr(pa, name)).parameters
         assert f"posenc.{name}" in getattr(pa, name).__doc__
+
+
+def test_sum_of_operators_at_positions_of_their_own():
+    np.random.seed(0)  # noqa: NPY002
+    y, x = np.divmod(np.arange(6), 3)
+    q, k, v = qkv()
+
+    def function(rows, columns, rel_k):
+        by_row = pa.alibi(rows).at(q_positions=y, k_positions=y)
+        by_column = pa.alibi(columns).at(q_positions=x, k_positions=x)
+        bias = sum([by_row, by_column]) + posenc.sandwich(4, 6) + pa.shaw(rel_k)
+        return pa.attention(q, k, v, bias=posenc.alibi(np.ones(4)) + bias)
+
+    slopes = np.linspace(0.1, 1, 8).reshape(2, 4)
+    check_grads(function, modes=["rev"], order=1)(*slopes, np.linspace(-1, 1, 9).reshape(3, 3))
+    check_grads(lambda s: (pa.alibi(s) + pa.alibi(s)).matrix(3, dtype=np.float64), modes=["rev"], order=1)(slopes[0])
+    with pytest.raises(TypeError, match="unsupported operand"):
+        pa.alibi(slopes[0]) + 1
+    with pytest.raises(TypeError, match="unsupported operand"):
+        1 + pa.alibi(slopes[0])

@@ -87,3 +87,11 @@ def test_two_passes_and_a_merge_are_attention_with_far_positions(rng):
         weights = np.exp(np.where(i[:, None] >= i, logits, -np.inf))
         wanted = weights @ v / weights.sum(-1, keepdims=True)
         np.testing.assert_allclose(merged, wanted, rtol=0, atol=1e-13)  # two softmaxes of 48 terms of size 1
+
+
+def test_floor_log_scale_refuses_positions_below_its_offset():
+    assert posenc.floor_log_scale([-1, 0], floor=4, scale=0.1, offset=1).tolist() == [1.0, 1.0]
+    with pytest.raises(ValueError, match=r"floor_log_scale: positions has -2; expected at least -1.0"):
+        posenc.floor_log_scale([-2], floor=4, scale=0.1, offset=1)
+    with pytest.raises(ValueError, match="floor_log_scale: floor is 0"):
+        posenc.floor_log_scale(3, floor=0, scale=0.1)

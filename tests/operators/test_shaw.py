@@ -34,3 +34,33 @@ def test_nezha():
     row = posenc.nezha(4)[65]
     assert row == pytest.approx([math.sin(65), math.cos(65), math.sin(0.65), math.cos(0.65)], abs=4e-16)
     assert posenc.nezha(4).shape == (129, 4)
+
+
+def test_both_ends_clip_apart():
+    """S4's a_clip with p_min = -3 and p_max = 1: five rows, for values too."""
+    rng = np.random.default_rng(0)
+    rel_k, rel_v = rng.standard_normal((2, 5, 4))
+    q, k, v = rng.standard_normal((3, 2, 9, 4))
+    bias = posenc.shaw(rel_k, rel_v, k_min=3)
+    row = np.clip(np.arange(9) - np.arange(9)[:, None], -3, 1) + 3
+    logits = np.einsum("hid,hjd->hij", q, k) + np.einsum("hid,ijd->hij", q, rel_k[row])
+    weights = np.exp(logits / 2)
+    weights /= weights.sum(-1, keepdims=True)
+    expected = weights @ v + np.einsum("hij,ijd->hid", weights, rel_v[row])
+    assert np.allclose(posenc.attention(q, k, v, bias=bias), expected, rtol=0, atol=1e-14)
+    assert repr(bias) == "<posenc.shaw: rel_k (5, 4), rel_v (5, 4), k_min=3>"
+
+
+def test_symmetric_k_min_is_the_default():
+    rng = np.random.default_rng(0)
+    rel_k, (q, k) = rng.standard_normal((7, 4)), rng.standard_normal((2, 2, 9, 4))
+    assert np.array_equal(posenc.shaw(rel_k, k_min=3).logits(q, k), posenc.shaw(rel_k).logits(q, k))
+    one = np.ones((1, 4))  # every distance has the same row
+    assert np.allclose(posenc.shaw(one, k_min=0).logits(q, k), q.sum(-1)[..., None])
+
+
+def test_refusals_of_k_min():
+    with pytest.raises(ValueError, match="shaw: k_min is 5; expected at most 4"):
+        posenc.shaw(np.ones((5, 4)), k_min=5)
+    with pytest.raises(ValueError, match="shaw: rel_k has no rows; expected at least one"):
+        posenc.shaw(np.ones((0, 4)), k_min=0)

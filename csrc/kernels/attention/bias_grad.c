@@ -136,16 +136,18 @@ static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *k, const 
     double rel[TILE_RELS], grad[TILE_RELS];
     for (int j = from; j < to; j += chunk) {
         const int rows = (int)min_(chunk, to - j);
-        for (int r = 0; r < rows; r++, ds += width) {
-            for (int l = 0; l < width; l++) {
-                rel[r * width + l] = k->position.at[j + r] - q->position.at[p->first + l];
-                grad[r * width + l] = (double)ds[l];
-            }
-        }
+        for (int i = 0; i < rows * width; i++)
+            grad[i] = (double)*ds++;
         for (int t = 0; t < q->call->nterms; t++) {
             const pe_position_op *op = position_op(q, t);
-            if (op && op->distance_vjp)
-                op->distance_vjp(q->term[t], q->call->term[t].dim, q->head, rel, rows * width, grad, g->into[t]);
+            const pe_positions *at_k = key_positions(k, q, t), *at_q = query_positions(q, t);
+            if (!op || !op->distance_vjp)
+                continue;
+            for (int r = 0; r < rows; r++) {
+                for (int l = 0; l < width; l++)
+                    rel[r * width + l] = at_k->at[j + r] - at_q->at[p->first + l];
+            }
+            op->distance_vjp(q->term[t], q->call->term[t].dim, q->head, rel, rows * width, grad, g->into[t]);
         }
     }
 }
@@ -153,14 +155,12 @@ static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *k, const 
 static void add_pair_gradients(pe_bias_grad *g, const pe_key_tile *k, const pe_query_block *q, const pe_panel *p,
                                int from, int to, const real *ds)
 {
-    const pe_pair_block block = {
-        to - from,       p->width,           p->lanes, k->position.at + from, q->position.at + p->first,
-        k->first + from, q->first + p->first};
     double *grad = g->of.pairs;
     for (int i = 0; i < (to - from) * p->width; i++)
         grad[i] = (double)ds[i];
     for (int t = 0; t < q->call->nterms; t++) {
         const pe_position_op *op = position_op(q, t);
+        const pe_pair_block block = pair_block_of(k, q, p, t, from, to - from);
         if (has_tile_vjp(op) && op->pairs_vjp)
             op->pairs_vjp(q->term[t], q->call->term[t].dim, q->head, &block, grad, g->into[t]);
     }

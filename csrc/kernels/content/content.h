@@ -62,11 +62,12 @@ typedef struct {
     real *added;                    /* for all lanes of the block: numbers to add to the scores before the cap */
     pe_kept_rows kept_rows[PANELS]; /* of each panel, in `kept` */
     real *kept;
-    int32_t *index;          /* table rows of pairs, or of a window of distances */
-    const void *index_map;   /* the map whose rows `index` holds for this tile where positions count up, or NULL */
-    real *pack;              /* a panel of vectors on lanes */
-    real *products, *window; /* lookup.c */
-    real *weight;            /* two tiles of a panel */
+    int32_t *index;        /* table rows of pairs, or of a window of distances */
+    const void *index_map; /* the map whose rows `index` holds for this tile where positions count up, or NULL */
+    const pe_positions *index_positions; /* the positions of the keys for which it does */
+    real *pack;                          /* a panel of vectors on lanes */
+    real *products, *window;             /* lookup.c */
+    real *weight;                        /* two tiles of a panel */
 } pe_content;
 
 /* The gradient of the operators for a block of queries */

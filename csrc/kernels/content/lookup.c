@@ -22,20 +22,22 @@ pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *v, int operand, int firs
     const int64_t *map = (const int64_t *)(void *)operand_of(v, operand)->data;
     const int reach = (int)(D(B) / 2);
     const int64_t rows = D(R);
-    if (u->position.count_up && k->position.count_up) {
+    const pe_positions *at_q = query_positions(u, v->term), *at_k = key_positions(k, u, v->term);
+    if (at_q->count_up && at_k->count_up) {
         const int n = k->n + u->width - 1;
-        const double last = k->position.at[k->n - 1] - u->position.at[0];
-        if (c->index_map != map) {
+        const double last = at_k->at[k->n - 1] - at_q->at[0];
+        if (c->index_map != map || c->index_positions != at_k) {
             for (int i = 0; i < n; i++)
                 c->index[i] = row_of(map, reach, rows, last - i);
         }
         c->index_map = map;
+        c->index_positions = at_k;
         return (pe_row_map){c->index + k->n - 1 + first, -1};
     }
     c->index_map = NULL;
     for (int j = 0; j < k->n; j++) {
         for (int l = 0; l < lanes; l++)
-            c->index[j * lanes + l] = row_of(map, reach, rows, k->position.at[j] - u->position.at[first + l]);
+            c->index[j * lanes + l] = row_of(map, reach, rows, at_k->at[j] - at_q->at[first + l]);
     }
     return (pe_row_map){c->index, lanes};
 }

@@ -5,7 +5,6 @@
  * the window, and the next key's begin one number earlier. Causality, windows, distance biases and Toeplitz rows are
  * all read from this window. Pair operators, keep, segments and other positions fill the pairs of a panel one by one.
  */
-#include "bias/position.h"
 #include "tile/tile.h"
 
 #include "base/transpose.h"
@@ -31,12 +30,10 @@ static int count_up(const double *x, int n)
     return 1;
 }
 
-/* Positions first .. first + n of an operand; if the caller gave none, start, start + 1, .... */
-static void read_positions(pe_positions *p, const pe_call *call, const pe_row *row, int operand, idx first, int n,
-                           double start)
+/* Positions first .. first + n of an array whose row is at `data`; if it is NULL, start, start + 1, .... */
+static void read_positions(pe_positions *p, const pe_array *a, const char *data, idx first, int n, double start)
 {
-    const pe_array *a = &call->array[operand];
-    if (!row->data[operand]) {
+    if (!data) {
         for (int i = 0; i < n; i++)
             p->at[i] = start + i;
         p->low = p->at[0];
@@ -45,7 +42,7 @@ static void read_positions(pe_positions *p, const pe_call *call, const pe_row *r
         return;
     }
     for (int i = 0; i < n; i++)
-        p->at[i] = scalar_read(row->data[operand] + (first + i) * a->core[0], a->storage);
+        p->at[i] = scalar_read(data + (first + i) * a->core[0], a->storage);
     range_of(p->at, n, &p->low, &p->high);
     p->count_up = count_up(p->at, n);
 }
@@ -69,27 +66,40 @@ static void segment_range(const pe_query_block *q, int operand, idx first, int n
     }
 }
 
+static char *at_batch_row(const pe_query_block *q, const pe_array *array)
+{
+    char *data = array->data;
+    for (int a = 0; data && a < q->call->nloops; a++)
+        data += q->row.at[a] * array->loop[a];
+    return data;
+}
+
 /* The operators' arrays at this row of the batch, and which kinds of position operators there are. */
 static void locate_terms(pe_query_block *q)
 {
     const pe_call *call = q->call;
-    q->has_relative = q->has_pairs = 0;
+    q->has_relative = q->has_pairs = q->has_own_positions = 0;
     for (int t = 0; t < call->nterms; t++) {
         const pe_position_op *op = FN(position_op)[call->term[t].op];
         q->has_relative |= op && (op->distance || op->diagonal);
         q->has_pairs |= op && op->pairs;
         memcpy(q->term[t], call->term[t].array, sizeof q->term[t]);
-        for (int k = 0; k < PE_TERM_ARRAYS; k++) {
-            if (!q->term[t][k].data)
-                continue;
-            for (int a = 0; a < call->nloops; a++)
-                q->term[t][k].data += q->row.at[a] * q->term[t][k].loop[a];
-        }
+        for (int k = 0; k < PE_TERM_ARRAYS; k++)
+            q->term[t][k].data = at_batch_row(q, &q->term[t][k]);
+        for (int side = 0; side < 2; side++)
+            q->term_positions[t][side] = at_batch_row(q, &call->term[t].positions[side]);
+        q->has_own_positions |= q->term_positions[t][0] != NULL;
     }
 }
 
-/* The last panel is narrow if one vector is enough: a few queries must not cost as much as many. Its lanes that are no
- * queries repeat the last position. */
+/* Lanes that are no queries repeat the last position. */
+static void repeat_last(pe_positions *p, int lanes, int width)
+{
+    for (int i = lanes; i < width; i++)
+        p->at[i] = p->at[lanes - 1];
+}
+
+/* The last panel is narrow if one vector is enough: a few queries must not cost as much as many. */
 static void cut_into_panels(pe_query_block *q)
 {
     pe_positions *at = &q->position;
@@ -102,8 +112,7 @@ static void cut_into_panels(pe_query_block *q)
         range_of(at->at + p->first, p->lanes, &p->low, &p->high);
         q->width += p->width;
     }
-    for (int i = q->lanes; i < q->width; i++)
-        at->at[i] = at->at[q->lanes - 1];
+    repeat_last(at, q->lanes, q->width);
 }
 
 void FN(query_block)(pe_query_block *q, const pe_call *call, idx unit)
@@ -116,11 +125,18 @@ void FN(query_block)(pe_query_block *q, const pe_call *call, idx unit)
     q->first = block % blocks * BLOCK_M;
     q->lanes = (int)min_(BLOCK_M, call->D(n) - q->first);
     locate_terms(q);
-    read_positions(&q->position, call, &q->row, A_Q_POSITIONS, q->first, q->lanes,
+    read_positions(&q->position, &call->array[A_Q_POSITIONS], q->row.data[A_Q_POSITIONS], q->first, q->lanes,
                    (double)q->first + call->par[A_SHIFT]);
     if (q->row.data[A_Q_SEGMENTS])
         segment_range(q, A_Q_SEGMENTS, q->first, q->lanes, &q->segment_low, &q->segment_high);
     cut_into_panels(q);
+    for (int t = 0; q->has_own_positions && t < call->nterms; t++) {
+        if (!q->term_positions[t][0])
+            continue;
+        read_positions(&q->own_position[t], &call->term[t].positions[0], q->term_positions[t][0], q->first, q->lanes,
+                       0);
+        repeat_last(&q->own_position[t], q->lanes, q->width);
+    }
 }
 
 /* ---- a tile of keys ---- */
@@ -169,48 +185,60 @@ static pe_visible visible_by_segments(const pe_key_tile *k, const pe_query_block
     return low == high && q->segment_low == low && q->segment_high == low ? ALL_PAIRS : SOME_PAIRS;
 }
 
+/* Read the positions of operators that have their own, and set distances_count_up. */
+static void read_own_positions(pe_key_tile *k, const pe_query_block *q)
+{
+    k->distances_count_up = q->position.count_up && k->position.count_up;
+    for (int t = 0; q->has_own_positions && t < q->call->nterms; t++) {
+        const pe_term *term = &q->call->term[t];
+        const pe_position_op *op = FN(position_op)[term->op];
+        if (!q->term_positions[t][1])
+            continue;
+        read_positions(&k->own_position[t], &term->positions[1], q->term_positions[t][1], k->first, k->n, 0);
+        if (op && op->distance)
+            k->distances_count_up &= q->own_position[t].count_up && k->own_position[t].count_up;
+    }
+}
+
 int FN(key_tile)(pe_key_tile *k, const pe_query_block *q, idx first)
 {
     const double low = q->call->par[A_LOW], high = q->call->par[A_HIGH];
     k->first = first;
     k->n = (int)min_(BLOCK_N, q->call->D(m) - first);
     k->has_window = 0;
-    read_positions(&k->position, q->call, &q->row, A_K_POSITIONS, first, k->n, (double)first);
+    read_positions(&k->position, &q->call->array[A_K_POSITIONS], q->row.data[A_K_POSITIONS], first, k->n,
+                   (double)first);
     if (k->position.high - q->position.low < low || k->position.low - q->position.high > high)
         return 0;
     k->segments = visible_by_segments(k, q);
     k->keep = k->segments == NO_PAIRS ? NO_PAIRS : visible_by_keep(k, q);
-    return k->keep != NO_PAIRS;
+    if (k->keep == NO_PAIRS)
+        return 0;
+    read_own_positions(k, q);
+    return 1;
 }
 
 /* ---- the bias of a panel ---- */
 
-/* The relative operators for rows x width distances, where number l of row r has distance rel[r * width + l] and
- * diagonal `diagonal` + r - l: their sum in double, in the order of the call, rounded once; -inf outside the window. */
-static void relative_bias(const pe_query_block *q, const double *rel, int rows, int width, idx diagonal,
-                          real *restrict out)
+/* Pairs of a tile, rows x width of them: those of the keys from `key` on and the lanes from `lane` on. A window has one
+ * row, in which number t is the distance of the tile's last key and the block's first lane, less t. */
+typedef struct {
+    int is_window, rows, width, key, lane;
+} pe_pairs;
+
+static void distances_of(const pe_pairs *pairs, const pe_positions *k, const pe_positions *q, double *restrict rel)
 {
-    const pe_call *call = q->call;
-    const double low = call->par[A_LOW], high = call->par[A_HIGH];
-    const int n = rows * width;
-    double sum[TILE_RELS];
-    real value[TILE_RELS];
-    for (int i = 0; i < n; i++)
-        sum[i] = 0;
-    for (int t = 0; t < call->nterms; t++) {
-        const pe_term *term = &call->term[t];
-        const pe_position_op *op = FN(position_op)[term->op];
-        if (!op || op->pairs)
-            continue;
-        if (op->distance)
-            op->distance(q->term[t], term->dim, q->head, rel, n, value);
-        else
-            op->diagonal(q->term[t], q->head, diagonal, rows, width, value);
-        for (int i = 0; i < n; i++)
-            sum[i] += (double)value[i];
+    const int width = pairs->width;
+    if (pairs->is_window) {
+        const double last = k->at[pairs->key] - q->at[0];
+        for (int t = 0; t < width; t++)
+            rel[t] = last - t;
+        return;
     }
-    for (int i = 0; i < n; i++)
-        out[i] = ((rel[i] >= low) & (rel[i] <= high)) ? (real)sum[i] : MASKED;
+    for (int r = 0; r < pairs->rows; r++) {
+        for (int l = 0; l < width; l++)
+            rel[r * width + l] = k->at[pairs->key + r] - q->at[pairs->lane + l];
+    }
 }
 
 /* Element of a row of diagonals that belongs to key k->first + j and query q->first + i */
@@ -219,14 +247,42 @@ static idx diagonal_of(const pe_key_tile *k, const pe_query_block *q, int j, int
     return k->first + j - q->first - i + q->call->D(n) - 1;
 }
 
+/* The relative operators for some pairs: their sum in double, in the order of the call, rounded once; -inf outside the
+ * window. */
+static void relative_bias(const pe_key_tile *k, const pe_query_block *q, const pe_pairs *pairs, real *restrict out)
+{
+    const pe_call *call = q->call;
+    const double low = call->par[A_LOW], high = call->par[A_HIGH];
+    const int n = pairs->rows * pairs->width;
+    double sum[TILE_RELS], rel[TILE_RELS], own_rel[TILE_RELS];
+    real value[TILE_RELS];
+    distances_of(pairs, &k->position, &q->position, rel);
+    for (int i = 0; i < n; i++)
+        sum[i] = 0;
+    for (int t = 0; t < call->nterms; t++) {
+        const pe_term *term = &call->term[t];
+        const pe_position_op *op = FN(position_op)[term->op];
+        if (!op || op->pairs)
+            continue;
+        const int is_own = q->term_positions[t][0] != NULL;
+        if (is_own)
+            distances_of(pairs, key_positions(k, q, t), query_positions(q, t), own_rel);
+        if (op->distance)
+            op->distance(q->term[t], term->dim, q->head, is_own ? own_rel : rel, n, value);
+        else
+            op->diagonal(q->term[t], q->head, diagonal_of(k, q, pairs->key, pairs->lane), pairs->rows, pairs->width,
+                         value);
+        for (int i = 0; i < n; i++)
+            sum[i] += (double)value[i];
+    }
+    for (int i = 0; i < n; i++)
+        out[i] = ((rel[i] >= low) & (rel[i] <= high)) ? (real)sum[i] : MASKED;
+}
+
 static void fill_window(pe_key_tile *k, const pe_query_block *q)
 {
-    const int n = k->n + q->width - 1;
-    const double last = k->position.at[k->n - 1] - q->position.at[0];
-    double rel[TILE_RELS];
-    for (int t = 0; t < n; t++)
-        rel[t] = last - t;
-    relative_bias(q, rel, 1, n, diagonal_of(k, q, k->n - 1, 0), k->window);
+    const pe_pairs window = {.is_window = 1, .rows = 1, .width = k->n + q->width - 1, .key = k->n - 1};
+    relative_bias(k, q, &window, k->window);
     k->has_window = 1;
 }
 
@@ -234,28 +290,22 @@ static void fill_window(pe_key_tile *k, const pe_query_block *q)
 static void fill_pairs(pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from, int to)
 {
     const int width = p->width, chunk = TILE_RELS / width;
-    double rel[TILE_RELS];
     for (int j = from; j < to; j += chunk) {
-        const int rows = (int)min_(chunk, to - j);
-        for (int r = 0; r < rows; r++) {
-            for (int l = 0; l < width; l++)
-                rel[r * width + l] = k->position.at[j + r] - q->position.at[p->first + l];
-        }
-        relative_bias(q, rel, rows, width, diagonal_of(k, q, j, p->first), k->pairs + (j - from) * width);
+        const pe_pairs pairs = {.rows = (int)min_(chunk, to - j), .width = width, .key = j, .lane = p->first};
+        relative_bias(k, q, &pairs, k->pairs + (j - from) * width);
     }
 }
 
 /* A masked pair stays masked, whatever an operator adds to it. */
 static void add_pair_operators(pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from, int n)
 {
-    const pe_pair_block block = {
-        n, p->width, p->lanes, k->position.at + from, q->position.at + p->first, k->first + from, q->first + p->first};
     real *restrict value = k->value, *restrict pairs = k->pairs;
     for (int t = 0; t < q->call->nterms; t++) {
         const pe_term *term = &q->call->term[t];
         const pe_position_op *op = FN(position_op)[term->op];
         if (!op || !op->pairs)
             continue;
+        const pe_pair_block block = pair_block_of(k, q, p, t, from, n);
         op->pairs(q->term[t], term->dim, q->head, &block, value);
         SIMD
         for (int i = 0; i < n * p->width; i++)
@@ -311,7 +361,7 @@ pe_panel_bias FN(panel_bias)(pe_key_tile *k, const pe_query_block *q, const pe_p
 {
     const double low = q->call->par[A_LOW], high = q->call->par[A_HIGH];
     const int window_cuts = !(k->position.low - p->high >= low && k->position.high - p->low <= high);
-    const int count_up = q->position.count_up && k->position.count_up, relative = window_cuts || q->has_relative;
+    const int count_up = k->distances_count_up, relative = window_cuts || q->has_relative;
     const int by_pair = q->has_pairs || k->keep == SOME_PAIRS || k->segments == SOME_PAIRS;
     pe_panel_bias b = {0, k->n, p->width, NULL};
     trim(&b, k, p, low, high);

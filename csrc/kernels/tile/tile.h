@@ -12,9 +12,8 @@
 #define PE_TILE_H
 
 #include "base/layout.h"
+#include "bias/position.h"
 #include "fits.h"
-#include "base/row.h"
-#include "base/vec.h"
 
 /* BLOCK_N: 96 keys in float, 48 in double, so that a tile's scores fit the caches alike. Against 96 keys, 48 take 1.02x
  * the time; 144 and 192 save 1 % and need more memory.
@@ -43,10 +42,13 @@ typedef struct {
     idx head, kv_head, first;
     int lanes, panels, width;    /* width: the lanes and those that fill up the last panel */
     int has_relative, has_pairs; /* nonzero if an operator reads distances or diagonals; pairs */
+    int has_own_positions;       /* nonzero if an operator does not read those of the call */
     pe_positions position;
+    pe_positions own_position[PE_TERMS]; /* of the operators that have their own */
     int64_t segment_low, segment_high;
     pe_panel panel[PANELS];
     pe_array term[PE_TERMS][PE_TERM_ARRAYS]; /* arrays of the operators at this row of the batch */
+    char *term_positions[PE_TERMS][2]; /* positions of queries and keys of an operator; NULL are those of the call */
 } pe_query_block;
 
 typedef enum { NO_PAIRS, SOME_PAIRS, ALL_PAIRS } pe_visible;
@@ -55,9 +57,10 @@ typedef struct {
     idx first;
     int n, has_window;
     pe_visible keep, segments; /* pairs that the mask and the segments let through */
-    pe_positions position;
-    real window[TILE_RELS];            /* relative bias by distance, for all panels of the block */
-    real pairs[BLOCK_N * PANEL_LANES]; /* bias of one panel, pair by pair */
+    pe_positions position, own_position[PE_TERMS];
+    int distances_count_up; /* positions of the call, and those that operators on distance read, count up by one */
+    real window[TILE_RELS]; /* relative bias by distance, for all panels of the block */
+    real pairs[BLOCK_N * PANEL_LANES];                              /* bias of one panel, pair by pair */
     real value[BLOCK_N * PANEL_LANES], rows[BLOCK_N * PANEL_LANES]; /* buffers: numbers to add, and mask */
 } pe_key_tile;
 
@@ -78,6 +81,29 @@ typedef struct {
     int step;        /* numbers from one key to the next; the lanes of a key are contiguous */
     const real *add; /* of key `from`; NULL if it would be 0 for every pair */
 } pe_panel_bias;
+
+/* The positions that operator t reads: its own or those of the call */
+INLINE const pe_positions *query_positions(const pe_query_block *q, int t)
+{
+    return q->term_positions[t][0] ? &q->own_position[t] : &q->position;
+}
+INLINE const pe_positions *key_positions(const pe_key_tile *k, const pe_query_block *q, int t)
+{
+    return q->term_positions[t][1] ? &k->own_position[t] : &k->position;
+}
+
+/* The block that operator t gets: n keys from `from` on, and a panel */
+INLINE pe_pair_block pair_block_of(const pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int t, int from,
+                                   int n)
+{
+    return (pe_pair_block){.keys = n,
+                           .lanes = p->width,
+                           .queries = p->lanes,
+                           .k = key_positions(k, q, t)->at + from,
+                           .q = query_positions(q, t)->at + p->first,
+                           .first_k = k->first + from,
+                           .first_q = q->first + p->first};
+}
 
 /* A row of an operand with the axes (h,n): that of a lane of the block; with the axes (g,m): that of a key */
 INLINE char *query_row(const pe_query_block *q, int operand, int lane)

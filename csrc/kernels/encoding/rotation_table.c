@@ -1,0 +1,76 @@
+/* rotation_table.c -- cos and sin of sums of angles, the table of a rotation by several coordinates:
+ *
+ *     out[k] = cosine_scale cos(sum_a p_a w_ak),   out[f + k] = sine_scale sin(sum_a p_a w_ak),   k < f
+ *
+ * Each product is reduced to a fraction of a turn before the fractions are added, so large positions cost no accuracy.
+ */
+#include "fits.h"
+#include "base/layout.h"
+#include "base/row.h"
+#include "base/sincos.h"
+
+typedef struct {
+    double *hi, *lo;     /* turns per position (a,f) */
+    double *turn, *rest; /* angles of a row in turns, in two numbers */
+    real *values;
+} rotation_table_state;
+
+LAYOUT(rotation_table)
+{
+    s->hi = carve_doubles(c, D(a) * D(f));
+    s->lo = carve_doubles(c, D(a) * D(f));
+    s->turn = carve_doubles(c, D(f));
+    s->rest = carve_doubles(c, D(f));
+    s->values = carve_reals(c, D(t));
+}
+
+/* Add the angles p w of one coordinate. The sum of two fractions is exact: its error goes to `rest`. */
+static NOINLINE void add_coordinate(double p, const double *restrict hi, const double *restrict lo, idx n,
+                                    double *restrict turn, double *restrict rest)
+{
+    SIMD
+    for (idx k = 0; k < n; k++) {
+        const double h = p * hi[k], l = product_error(p, hi[k], h) + p * lo[k];
+        const double x = without_turns(h), sum = turn[k] + x, other = sum - turn[k];
+        rest[k] += ((turn[k] - (sum - other)) + (x - other)) + (l - nearest(l));
+        turn[k] = sum - nearest(sum);
+    }
+}
+
+static NOINLINE void store_angles(const double *restrict turn, const double *restrict rest, idx n, double a, double b,
+                                  real *restrict sine_out, real *restrict cosine_out)
+{
+    SIMD
+    for (idx k = 0; k < n; k++) {
+        double sine, cosine;
+        sincos_fraction(turn[k], rest[k] - nearest(rest[k]), &sine, &cosine);
+        sine_out[k] = (real)(a * sine);
+        cosine_out[k] = (real)(b * cosine);
+    }
+}
+
+KERNEL(rotation_table)
+{
+    enum { POSITIONS, FREQUENCIES, OUT };
+    const idx axes = call->D(a), f = call->D(f);
+    const pe_array *a = call->array;
+    const rotation_table_state piece = rotation_table_begin(call, work);
+    const char *ready = NULL; /* the frequencies whose turns are in `piece` */
+    for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
+        for (idx axis = 0; axis < axes && ready != row.data[FREQUENCIES]; axis++) {
+            const double *w = as_doubles(row.data[FREQUENCIES] + axis * a[FREQUENCIES].core[0]);
+            for (idx k = 0; k < f; k++)
+                turns(w[k], 0, &piece.hi[axis * f + k], &piece.lo[axis * f + k]);
+        }
+        ready = row.data[FREQUENCIES];
+        memset(piece.turn, 0, (size_t)f * sizeof *piece.turn);
+        memset(piece.rest, 0, (size_t)f * sizeof *piece.rest);
+        for (idx axis = 0; axis < axes; axis++) {
+            const double p = scalar_read(row.data[POSITIONS] + axis * a[POSITIONS].core[0], a[POSITIONS].storage);
+            add_coordinate(p, piece.hi + axis * f, piece.lo + axis * f, f, piece.turn, piece.rest);
+        }
+        real *to = row_target(row.data[OUT], a[OUT].storage, piece.values);
+        store_angles(piece.turn, piece.rest, f, call->par[TABLE_SINE_SCALE], call->par[TABLE_COSINE_SCALE], to + f, to);
+        row_write(to, row.data[OUT], a[OUT].storage, 2 * f);
+    }
+}

@@ -1,0 +1,249 @@
+"""Rotary position embeddings by any number of coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _core
+from .._core_api.arguments import F64, Array, Float64, as_float64, as_grad, as_index, compute_dtype, fail
+from .._core_api.variant import in_one_isa
+from ..absolute.frequency import exact_frequencies
+from ._coordinates import coordinates_first, read_coordinates, table_by_coordinate
+from ._rotation import Layout, Rotation, read_rotation
+from .rope import RopeGradient
+
+__all__ = ["axial_frequencies", "rope_nd", "rope_nd_vjp"]
+
+
+def axial_frequencies(dims: Sequence[int], *, base: float | Sequence[float] = 10000.0) -> Float64:
+    """Return the frequencies of `rope_nd` with pairs of its own for each coordinate.
+
+    Coordinate a rotates dims[a] // 2 pairs, by ``base[a]**(-2 i / dims[a])``; its other frequencies are 0.
+
+    Parameters
+    ----------
+    dims : sequence of A integers
+        Channels that each coordinate rotates, even.
+    base : float, or sequence of A floats
+        Positive. One for all coordinates, or one for each.
+
+    Returns
+    -------
+    ndarray of float64, shape (A, sum(dims) // 2)
+
+    Raises
+    ------
+    TypeError, ValueError
+        Widths that are odd or all 0, bases that are not positive or not A of them.
+
+    Notes
+    -----
+    The ladder of each axis starts at 1. This is the encoding of FLUX, with dims (16, 56, 56), of Qwen-Image,
+    HunyuanVideo and Wan.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> posenc.axial_frequencies((2, 4))
+    array([[1.  , 0.  , 0.  ],
+           [0.  , 1.  , 0.01]])
+    """
+    function = "axial_frequencies"
+    if not isinstance(dims, Sequence | np.ndarray) or isinstance(dims, str):
+        fail(TypeError, function, "dims", f"type {type(dims).__name__}", "a sequence of integers")
+    widths = [as_index(function, "dims", width, 0) for width in dims]
+    if sum(widths) == 0 or any(width % 2 for width in widths):
+        fail(ValueError, function, "dims", f"{widths}", "even widths, not all 0")
+    bases = [base] * len(widths) if isinstance(base, int | float | np.number) else list(base)
+    if len(bases) != len(widths):
+        fail(ValueError, function, "base", f"{len(bases)} entries", f"{len(widths)}, as dims")
+    result = np.zeros((len(widths), sum(widths) // 2))
+    first = 0
+    for axis, (width, own_base) in enumerate(zip(widths, bases, strict=True)):
+        if width:
+            result[axis, first : first + width // 2] = exact_frequencies(function, width, own_base, "dim")[0]
+        first += width // 2
+    return result
+
+
+def _read_angles(rotation: Rotation, positions: npt.ArrayLike, frequencies: npt.ArrayLike) -> tuple[Array, Float64]:
+    """Return positions (A, ..., N), and frequencies (A, pairs) or (A, H, pairs)."""
+    function, pairs = rotation.function, rotation.rotary_dim // 2
+    array = as_float64(function, "frequencies", frequencies)
+    if array.ndim not in (2, 3) or array.shape[-1] != pairs:
+        expected = f"(A, {pairs}) or (A, H, {pairs}), coordinates and pairs"
+        fail(ValueError, function, "frequencies", f"shape {array.shape}", expected)
+    if array.ndim == 3:
+        heads = _heads_first(rotation, rotation.x).shape[0] if rotation.x.ndim > 2 else 0
+        if array.shape[1] != heads:
+            fail(ValueError, function, "frequencies", f"{array.shape[1]} heads", f"{heads}, as {rotation.argument}")
+    return read_coordinates(rotation, positions, len(array)), array
+
+
+def _heads_first(rotation: Rotation, array: Array) -> Array:
+    """View x (..., H, N, D), or as its sequence axis says, as (H, ..., N, D)."""
+    return np.moveaxis(np.moveaxis(array, rotation.seq_axis, -2), -3, 0)
+
+
+def _table(rotation: Rotation, positions: Array, frequencies: Float64) -> Array:
+    """Return [cos | sin] of ``sum_a positions[a] * frequencies[a]``, (..., N, rotary_dim)."""
+    if frequencies.ndim == 2 and (np.count_nonzero(frequencies, axis=0) <= 1).all():
+        coordinate = np.argmax(frequencies != 0, axis=0)
+        own = frequencies[coordinate, np.arange(frequencies.shape[1])]
+        return table_by_coordinate(rotation, positions, own, 1.0, coordinate)[0]
+    places = np.moveaxis(positions, 0, -1)  # (..., N, A)
+    rows = places.shape[:-1]
+    if frequencies.ndim == 3:
+        frequencies = np.moveaxis(frequencies, 0, 1)[:, None]  # (H, 1, A, pairs)
+        rows = np.broadcast_shapes(rows, frequencies.shape[:2])
+    table = np.empty((*rows, 2 * frequencies.shape[-1]), compute_dtype(rotation.x))
+    _core.rotation_table(rotation.function, places, frequencies, table, -1.0 if rotation.inverse else 1.0, 1.0)
+    return table
+
+
+@in_one_isa
+def rope_nd(
+    x: npt.ArrayLike,
+    positions: npt.ArrayLike,
+    frequencies: npt.ArrayLike,
+    *,
+    layout: Layout,
+    rotary_dim: int | None = None,
+    rotary_offset: int = 0,
+    inverse: bool = False,
+    out_layout: Layout | None = None,
+    seq_axis: int = -2,
+    out: Array | None = None,
+) -> Array:
+    """Apply rotary position embeddings by several coordinates.
+
+    `rope`, where pair k is rotated by the angle ``sum_a positions[a] * frequencies[a, k]``.
+
+    Parameters
+    ----------
+    x : array (..., N, D)
+        Queries or keys, with the tokens in any order.
+    positions : array (A, N), or (A, ...) with as many axes as x
+        The coordinates of each token, any integers or reals. The axes after the first are those of positions in `rope`.
+    frequencies : array (A, rotary_dim // 2) or (A, H, rotary_dim // 2)
+        Angular frequencies of each coordinate, for all heads or for each head. The axis of heads of x is the one before
+        the sequence axis, or after it with ``seq_axis=-3``. `axial_frequencies` gives each coordinate its own pairs.
+    layout : {"half", "interleaved"}
+        As in `rope`.
+    rotary_dim, rotary_offset, inverse, out_layout, seq_axis
+        As in `rope`.
+    out : array like x, optional
+        Filled and returned. May be x itself.
+
+    Returns
+    -------
+    ndarray
+        Shape and dtype of x; integers become float64.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `rope`. Also for positions and frequencies of different A, and for frequencies of another number of heads.
+
+    Notes
+    -----
+    Frequencies with one coordinate per pair are the axial encodings of Black Forest Labs 2024 (FLUX), Qwen-Image, Wan
+    and HunyuanVideo. Learned frequencies in which all coordinates take part are RoPE-Mixed (Heo et al. 2024, Rotary
+    Position Embedding for Vision Transformer, equation 9). `rope_2d` and `mrope` are special cases. Angles are added in
+    double precision after each was reduced to a fraction of a turn.
+
+    Examples
+    --------
+    Two frames of 2 x 3 patches, as a video model rotates them:
+
+    >>> import numpy as np, posenc
+    >>> positions = np.indices((2, 2, 3)).reshape(3, -1)  # time, row, column of each patch
+    >>> w = posenc.axial_frequencies((8, 12, 12))
+    >>> x = np.ones((4, 12, 32), np.float32)
+    >>> posenc.rope_nd(x, positions, w, layout="interleaved").shape
+    (4, 12, 32)
+
+    A patch that is moved along a coordinate of frequency 0 stays as it is:
+
+    >>> posenc.rope_nd(np.array([[1.0, 0.0]]), [[5.0], [np.pi]], [[0.0], [0.5]], layout="half").round(3)
+    array([[0., 1.]])
+    """
+    rotation = read_rotation("rope_nd", x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    places, array = _read_angles(rotation, positions, frequencies)
+    return rotation.rotate(_table(rotation, places, array), out)
+
+
+@in_one_isa
+def rope_nd_vjp(
+    grad: npt.ArrayLike,
+    x: npt.ArrayLike,
+    positions: npt.ArrayLike,
+    frequencies: npt.ArrayLike,
+    *,
+    layout: Layout,
+    rotary_dim: int | None = None,
+    rotary_offset: int = 0,
+    inverse: bool = False,
+    out_layout: Layout | None = None,
+    seq_axis: int = -2,
+) -> RopeGradient:
+    """Return the gradients of `rope_nd`.
+
+    ``dpositions[a] = sum_k frequencies[a, k] dtheta[k]``, ``dfrequencies[a] = sum_n positions[a] dtheta``
+
+    Parameters
+    ----------
+    grad : array like x
+        Cotangent of the result. The other arguments are those of `rope_nd`.
+
+    Returns
+    -------
+    RopeGradient
+        ``x`` in its dtype, ``positions`` and ``frequencies`` in float64, in their arguments' shapes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `rope_nd`. Also if `grad` does not have the shape of x.
+
+    Examples
+    --------
+    >>> import numpy as np, posenc
+    >>> grad, x = np.array([[0.0, 1.0]]), np.array([[2.0, 0.0]])
+    >>> g = posenc.rope_nd_vjp(grad, x, np.zeros((2, 1)), [[3.0], [5.0]], layout="half")
+    >>> g.positions
+    array([[ 6.],
+           [10.]])
+    """
+    rotation = read_rotation("rope_nd_vjp", x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    places, array = _read_angles(rotation, positions, frequencies)
+    table = _table(rotation, places, array)
+    if array.ndim == 2:
+        d_x, d_positions, d_frequencies = rotation.vjp(grad, table, np.moveaxis(places, 0, -1), array)
+        return RopeGradient(d_x, coordinates_first(d_positions), d_frequencies)
+    return _vjp_by_head(rotation, grad, table, places, array)
+
+
+def _vjp_by_head(
+    rotation: Rotation, grad: npt.ArrayLike, table: Array, positions: Array, frequencies: Float64
+) -> RopeGradient:
+    """Return the gradients for frequencies (A, H, pairs), one head after the other."""
+    grad = as_grad(rotation.function, grad, rotation.x.shape)
+    x, cotangent = _heads_first(rotation, rotation.x), _heads_first(rotation, grad)
+    d_x = np.empty(rotation.x.shape, rotation.x.dtype.newbyteorder("="))
+    d_frequencies, d_positions = np.empty(frequencies.shape), np.zeros(positions.shape, F64)
+    has_heads = positions.ndim > 2
+    for head in range(len(x)):
+        own = (..., head, slice(None)) if has_heads and positions.shape[-2] > 1 else (..., 0, slice(None))
+        places = positions[own] if has_heads else positions
+        one = replace(rotation, x=x[head], seq_axis=-2)
+        of_x, of_positions, d_frequencies[:, head] = one.vjp(
+            cotangent[head], table[..., head, :, :], np.moveaxis(places, 0, -1), frequencies[:, head]
+        )
+        _heads_first(rotation, d_x)[head] = of_x
+        d_positions[own if has_heads else ...] += coordinates_first(of_positions)
+    return RopeGradient(d_x, d_positions, d_frequencies)

@@ -1,0 +1,53 @@
+"""The weights of attention."""
+
+import numpy as np
+import pytest
+from cases import DTYPES
+
+import posenc
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_weights_make_the_output(dtype):
+    q, k, v = RNG.standard_normal((2, 4, 70, 8)), *RNG.standard_normal((2, 2, 2, 90, 8))
+    options = {"bias": posenc.alibi([0.1, 0.2, 0.3, 0.4]), "causal": True, "align": "end", "softcap": 3.0}
+    weights = posenc.attention_weights(q.astype(dtype), k.astype(dtype), **options)
+    assert weights.dtype == dtype
+    assert weights.shape == (2, 4, 70, 90)
+    wide = [x.astype(dtype).astype(np.float64) for x in (q, k)]
+    exact = posenc.attention_weights(*wide, **options)
+    assert np.allclose(exact @ np.repeat(v, 2, 1), posenc.attention(*wide, v, **options), rtol=0, atol=1e-13)
+
+
+def test_rows_sum_to_one_or_less():
+    q, k = RNG.standard_normal((2, 2, 9, 4))
+    keep = np.arange(9)[:, None] != 3
+    weights = posenc.attention_weights(q, k, keep=keep)
+    assert np.allclose(weights.sum(-1), np.arange(9) != 3)
+    sink = posenc.attention_weights(q, k, sink=np.zeros(2))
+    assert (sink.sum(-1) < 1).all()
+    _, lse = posenc.attention(q, k, k, return_lse=True)
+    assert np.allclose(sink.sum(-1), 1 / (1 + np.exp(-lse)))
+
+
+def test_values_of_operators_are_left_out():
+    q, k = RNG.standard_normal((2, 2, 9, 4))
+    rel_k, rel_v = RNG.standard_normal((2, 5, 4))
+    alibi = posenc.alibi([0.5, 0.25])
+    expected = posenc.attention_weights(q, k, bias=[posenc.shaw(rel_k), alibi])
+    for bias in ([posenc.shaw(rel_k, rel_v), alibi], posenc.shaw(rel_k, rel_v) + alibi):
+        assert np.array_equal(posenc.attention_weights(q, k, bias=bias), expected)
+    placed = [posenc.shaw(rel_k, one, k_min=2).at(q_positions=9, k_positions=9) for one in (None, rel_v)]
+    assert np.array_equal(*(posenc.attention_weights(q, k, bias=one) for one in placed))
+
+
+def test_refusals_name_the_function():
+    q = np.ones((1, 2, 4))
+    with pytest.raises(ValueError, match="attention_weights: k has width 3"):
+        posenc.attention_weights(q, np.ones((1, 2, 3)))
+    with pytest.raises(TypeError, match="attention_weights: bias has type"):
+        posenc.attention_weights(q, q, bias="alibi")
+    with pytest.raises(ValueError, match="attention_weights: k has 1 axes"):
+        posenc.attention_weights(q, np.ones(4))

@@ -1,0 +1,114 @@
+"""Rotary encodings by several coordinates: axial frequencies, and frequencies in which all coordinates take part."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import Case, ulps
+from .rope import ROTATED
+from .rope_2d import ALL, grid, part, rotated
+
+
+def rope_nd(x, positions, frequencies, *, layout, rotary_dim=None, rotary_offset=0, inverse=False, out_layout=None,
+            seq_axis=-2):  # fmt: skip
+    """Heo et al. 2024, equation 9: pair k is rotated by the sum of coordinates times frequencies."""
+    x = np.moveaxis(np.array(x, np.longdouble), seq_axis, -2)
+    angle = 0
+    for position, w in zip(np.asarray(positions, np.longdouble), np.asarray(frequencies, np.longdouble), strict=True):
+        angle = angle + position[..., None] * (w[:, None] if w.ndim == 2 else w)
+    here = part(x, rotary_dim, rotary_offset)
+    x[..., here] = rotated(x[..., here], angle, 1.0, layout, out_layout, inverse)
+    return np.moveaxis(x, -2, seq_axis)
+
+
+def axial_frequencies(dims, *, base=10000.0):
+    """Coordinate a rotates dims[a] / 2 pairs by base**(-2 i / dims[a])."""
+    result = np.zeros((len(dims), sum(dims) // 2), np.longdouble)
+    first = 0
+    for axis, width in enumerate(dims):
+        b = np.longdouble(base[axis] if isinstance(base, tuple) else base)
+        for i in range(width // 2):
+            result[axis, first + i] = b ** (-np.longdouble(2 * i) / width)
+        first += width // 2
+    return result
+
+
+def make_axial(rng, n):
+    half = max(n, 1)
+    w = np.zeros((3, half))
+    w[rng.integers(0, 3, half), np.arange(half)] = rng.uniform(0, 2, half)
+    return {
+        "x": rng.standard_normal((2, n, 2 * half)),
+        "positions": grid(rng, n, 3),
+        "frequencies": w,
+        "layout": "half",
+    }
+
+
+def make_mixed(rng, n):
+    half = max(n, 1)
+    return {
+        "x": rng.standard_normal((2, n, 3, 2 * half + 5)), "positions": rng.uniform(-9, 9, (2, 2, 1, n)),
+        "frequencies": rng.uniform(-2, 2, (2, half)), "layout": "interleaved", "out_layout": "half",
+        "rotary_dim": 2 * half, "rotary_offset": 3, "seq_axis": 1,
+    }  # fmt: skip
+
+
+def make_by_head(rng, n):
+    half = max(n, 1)
+    return {
+        "x": rng.standard_normal((2, 3, n, 2 * half)), "positions": grid(rng, n, 4),
+        "frequencies": rng.uniform(-2, 2, (4, 3, half)), "layout": "half", "inverse": True,
+    }  # fmt: skip
+
+
+def make_by_head_placed(rng, n):
+    half = max(n, 1)
+    return {
+        "x": rng.standard_normal((2, n, 3, 2 * half)), "positions": rng.uniform(-9, 9, (2, 2, 3, n)),
+        "frequencies": rng.uniform(-2, 2, (2, 3, half)), "layout": "interleaved", "seq_axis": -3,
+    }  # fmt: skip
+
+
+def real_axial(rng):
+    positions = np.indices((2, 32, 32)).reshape(3, -1)
+    w = np.zeros((3, 64))
+    for axis, (first, width) in enumerate(((0, 8), (8, 28), (36, 28))):
+        w[axis, first : first + width] = 1e4 ** (-np.arange(width) / width)
+    return {
+        "x": rng.standard_normal((16, 2048, 128)),
+        "positions": positions,
+        "layout": "interleaved",
+        "frequencies": w,
+    }
+
+
+def real_mixed(rng):
+    return {**real_axial(rng), "frequencies": rng.uniform(-1, 1, (3, 16, 64))}
+
+
+# The same roundings as rope_2d: the angle is reduced in two numbers, and its sum is rounded once.
+CASES = [
+    Case(
+        function="rope_nd", oracle=rope_nd, tolerance=ROTATED, make=make_axial, data=("x",), real=real_axial,
+        gradients=ALL, axes={"x": "b n d!", "positions": "a n", "frequencies": "a e!"},
+    ),
+    Case(
+        function="rope_nd", label="mixed", oracle=rope_nd, tolerance=ROTATED, make=make_mixed, data=("x",),
+        real=real_mixed, gradients=ALL, axes={"x": "a n h d", "positions": "c a 1 n", "frequencies": "c e!"},
+    ),
+    Case(
+        function="rope_nd", label="by head", oracle=rope_nd, tolerance=ROTATED, make=make_by_head, data=("x",),
+        real=real_mixed, gradients=ALL, axes={"x": "b h n d!", "positions": "a n", "frequencies": "a h e!"},
+    ),
+    Case(
+        function="rope_nd", label="by head, placed", oracle=rope_nd, tolerance=ROTATED, make=make_by_head_placed,
+        data=("x",), real=real_mixed, gradients=ALL,
+        axes={"x": "a n h d!", "positions": "c a h n", "frequencies": "c h e!"},
+    ),
+    Case(
+        # One rounding of a number that the oracle has in wider precision.
+        function="axial_frequencies", oracle=axial_frequencies, tolerance=ulps(1), least=1,
+        make=lambda rng, n: {"dims": (2 * n, 0, 4), "base": (1e4, 5.0, 100.0)}, real=lambda rng: {"dims": (16, 56, 56)},
+    ),
+]  # fmt: skip

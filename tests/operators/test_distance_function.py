@@ -1,0 +1,185 @@
+"""Biases that are Python functions of the distance."""
+
+import pickle
+
+import numpy as np
+import pytest
+from cases.distance_function import window, window_vjp
+
+import posenc
+
+RNG = np.random.default_rng(7)
+SLOPES = np.array([0.5, 0.25])
+
+
+def slanted(rel, slopes):
+    return -slopes[:, None] * np.abs(rel)
+
+
+def slanted_vjp(grad, rel, slopes):
+    return (-(grad * np.abs(rel)).sum(-1),)
+
+
+def alibi(**options):
+    return posenc.distance_function(slanted, 2, arrays=[SLOPES], vjp=slanted_vjp, **options)
+
+
+def qkv(n=70, m=130):
+    return RNG.standard_normal((2, n, 4)), *RNG.standard_normal((2, 2, m, 4))
+
+
+PLACES = {
+    "end": {"align": "end"},
+    "causal": {"align": "end", "causal": True},
+    "window": {"align": "end", "window": (9, 3)},
+    "integers": {"q_positions": RNG.integers(0, 99, 70), "k_positions": RNG.integers(0, 99, 130), "causal": True},
+    "gaps": {"q_positions": RNG.integers(0, 9, 70) * 10**9, "k_positions": RNG.integers(0, 9, 130) * 10**9},
+    "fractions": {"q_positions": RNG.uniform(0, 9, 70), "k_positions": RNG.uniform(0, 9, 130)},
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_alibi_as_a_function_is_alibi(place):
+    (q, k, v), options = qkv(), PLACES[place]
+    expected = posenc.attention(q, k, v, bias=posenc.alibi(SLOPES), **options, return_lse=True)
+    found = posenc.attention(q, k, v, bias=alibi(), **options, return_lse=True)
+    assert all(map(np.array_equal, found, expected))
+    out, lse = found
+    grad = RNG.standard_normal(out.shape)
+    one = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=alibi(), **options)
+    other = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=posenc.alibi(SLOPES), **options)
+    assert all(map(np.array_equal, one[:3], other[:3]))
+    size = np.abs(grad).sum() * np.abs(v).max()
+    assert np.abs(one.bias[0].arrays[0] - other.bias[0].slopes).max() <= 1e-13 * size * 130
+
+
+def test_one_call_with_the_visible_distances():
+    calls = []
+
+    def function(rel):
+        calls.append(rel.copy())
+        with pytest.raises(ValueError, match="read-only"):
+            rel[0] = 0
+        return np.log(1 - rel)[None].repeat(2, 0)  # NaN for keys after the query
+
+    q, k, v = qkv()
+    posenc.attention(q, k, v, bias=posenc.distance_function(function, 2), causal=True, align="end", window=(20, None))
+    posenc.attention(q, k, v, bias=posenc.distance_function(function, 2), causal=True, window=(20, None),
+                     q_positions=np.arange(70)[::-1] + 60, k_positions=np.arange(130))  # fmt: skip
+    assert len(calls) == 2
+    assert all(np.array_equal(rel, np.arange(-20.0, 1)) for rel in calls)
+
+
+def test_decoding_and_own_positions():
+    q, k, v = qkv(1, 130)
+    assert np.array_equal(
+        posenc.attention(q, k, v, bias=alibi(), align="end"),
+        posenc.attention(q, k, v, bias=posenc.alibi(SLOPES), align="end"),
+    )
+    x, y = RNG.integers(0, 9, 130), RNG.integers(0, 9, 130)
+    pair = [one.at(q_positions=x, k_positions=y) for one in (alibi(), posenc.alibi(SLOPES))]
+    assert np.array_equal(posenc.attention(k, k, v, bias=pair[0]), posenc.attention(k, k, v, bias=pair[1]))
+
+
+def test_infinity_masks():
+    def near(rel):
+        return np.where(np.abs(rel) <= 3, 0.0, -np.inf)[None].repeat(2, 0)
+
+    q, k, v = qkv()
+    assert np.array_equal(
+        posenc.attention(q, k, v, bias=posenc.distance_function(near, 2), align="end"),
+        posenc.attention(q, k, v, window=(3, 3), align="end"),
+    )
+
+
+def test_matrix_of_blocks(monkeypatch):
+    """Fractional positions are cut into blocks of queries; integer ones have one call."""
+    import sys
+
+    module = sys.modules["posenc.bias.distance_function"]
+    monkeypatch.setattr(module, "_BLOCK", 300)
+    calls = []
+
+    def function(rel):
+        calls.append(len(rel))
+        return -np.abs(rel)[None]
+
+    bias, plain = posenc.distance_function(function, 1), posenc.alibi([1.0])
+    fractions = {"q_positions": RNG.uniform(0, 9, (3, 1, 7))[:, 0], "k_positions": RNG.uniform(0, 9, 20)}
+    assert np.array_equal(bias.matrix(7, 20, **fractions), plain.matrix(7, 20, **fractions))
+    assert len(calls) == 2
+    integers = {"q_positions": RNG.integers(0, 9, 40), "k_positions": RNG.integers(0, 9, 20)}
+    out = np.empty((1, 40, 20))
+    assert np.array_equal(bias.matrix(40, 20, **integers, out=out), plain.matrix(40, 20, **integers))
+    assert len(calls) == 3
+    monkeypatch.setattr(module, "_MOST", 100)
+    q, k, v = RNG.standard_normal((3, 3, 1, 20, 4))
+    with pytest.raises(ValueError, match="attention: q_positions has more than 100 distinct distances"):
+        posenc.attention(q[..., :7, :], k, v, bias=bias, **fractions)
+
+
+def test_gradient_without_arrays_and_without_vjp():
+    q, k, v = qkv(5, 5)
+    plain = posenc.distance_function(lambda rel: np.zeros((2, len(rel))), 2)
+    assert plain.vjp(np.ones((2, 3, 3)), 3).arrays == ()
+    for places in ({}, {"q_positions": [0, 2, 4, 1, 1], "k_positions": np.arange(5)}):
+        out, lse = posenc.attention(q, k, v, bias=plain, **places, return_lse=True)
+        assert posenc.attention_vjp(out, q, k, v, out=out, lse=lse, bias=plain, **places).bias[0].arrays == ()
+    bias = posenc.distance_function(slanted, 2, arrays=[SLOPES])
+    with pytest.raises(TypeError, match=r"distance_function.vjp: vjp is None; expected a function, because there are"):
+        bias.vjp(np.ones((2, 3, 3)), 3)
+    with pytest.raises(TypeError, match="attention_vjp: vjp is None"):
+        posenc.attention_vjp(out, q, k, v, out=out, lse=lse, bias=bias)
+
+
+def test_pickle_and_repr():
+    bias = posenc.distance_function(window, 1, arrays=[np.array([2.0])], vjp=window_vjp)
+    again = pickle.loads(pickle.dumps(bias.at(q_positions=[0, 5], k_positions=[1, 2])))
+    assert np.array_equal(again.matrix(2), bias.matrix(2, q_positions=[0, 5], k_positions=[1, 2]))
+    assert repr(bias) == "<posenc.distance_function: window, heads=1, (1,)>"
+
+
+def test_gradient_has_the_dtype_of_the_array():
+    bias = posenc.distance_function(slanted, 2, arrays=[SLOPES.astype(np.float32)], vjp=slanted_vjp)
+    assert bias.vjp(np.ones((2, 3, 3)), 3).arrays[0].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (lambda rel: np.zeros((1, len(rel))), r"function has a result of shape \(1, 5\); expected \(2, 5\), heads and"),
+        (lambda rel: np.full((2, len(rel)), np.nan), "function has nan at distance -2.0; expected numbers, or -inf"),
+        (lambda rel: np.full((2, len(rel)), np.inf), "function has inf at distance -2.0; expected numbers, or -inf"),
+    ],
+)
+def test_bad_results(result, message):
+    with pytest.raises(ValueError, match="distance_function.matrix: " + message):
+        posenc.distance_function(result, 2).matrix(3)
+
+
+def test_refusals():
+    with pytest.raises(TypeError, match="distance_function: function has type int; expected a function"):
+        posenc.distance_function(3, 2)
+    with pytest.raises(TypeError, match="distance_function: vjp has type int; expected a function"):
+        posenc.distance_function(window, 2, vjp=3)
+    with pytest.raises(TypeError, match="distance_function: arrays has type ndarray; expected a tuple or list"):
+        posenc.distance_function(window, 2, arrays=SLOPES)
+    with pytest.raises(ValueError, match="distance_function: arrays has NaN or infinity; expected finite numbers"):
+        posenc.distance_function(window, 2, arrays=[[np.inf]])
+    with pytest.raises(ValueError, match="distance_function: heads is 0"):
+        posenc.distance_function(window, 0)
+    with pytest.raises(TypeError, match=r"distance_function.matrix: function has dtype bool"):
+        posenc.distance_function(lambda rel: np.ones((2, len(rel)), bool), 2).matrix(3)
+    for result, message in (
+        (np.zeros(2), "vjp has a result of ndarray; expected a tuple of 1"),
+        ((), "vjp has a result of 0; expected a tuple of 1"),
+        ((np.zeros(3),), r"vjp has a gradient of shape \(3,\); expected \(2,\)"),
+    ):
+        bias = posenc.distance_function(slanted, 2, arrays=[SLOPES], vjp=lambda grad, rel, slopes, r=result: r)
+        with pytest.raises(ValueError, match="distance_function.vjp: " + message):
+            bias.vjp(np.ones((2, 3, 3)), 3)
+    q, k, v = qkv()
+    q, k, v = (x.astype(np.float32) for x in (q, k, v))
+    huge = posenc.distance_function(lambda rel: np.full((2, len(rel)), 1e200), 2)
+    with pytest.raises(ValueError, match="function has numbers beyond float32"):
+        posenc.attention(q, k, v, bias=huge, align="end")

@@ -1,0 +1,302 @@
+"""Operators at positions of their own, and sums of operators."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import posenc
+
+RNG = np.random.default_rng(19)
+N, M = 70, 130
+X_Q, X_K = RNG.integers(0, 9, N), RNG.integers(0, 9, M)
+POSITION = {
+    "alibi": lambda: posenc.alibi([0.5, 0.25]),
+    "t5": lambda: posenc.t5(np.linspace(-1, 1, 64).reshape(32, 2)),
+    "fire": lambda: posenc.fire(np.ones((3, 1)), np.ones(3), np.ones((2, 3)), np.ones(2), 0.1, 4.0),
+    "fox": lambda: posenc.fox(np.linspace(-1, 0, 2 * 9).reshape(2, 9)),
+    "sandwich": lambda: posenc.sandwich(2, 8),
+}
+CONTENT = {
+    "shaw": lambda: posenc.shaw(np.linspace(-1, 1, 20).reshape(5, 4)),
+    "transformer_xl": lambda: posenc.transformer_xl(np.ones((2, 5, 4)), np.ones((2, 4)), np.ones((2, 4))),
+    "relative_key_query": lambda: posenc.relative_key_query(np.linspace(-1, 1, 20).reshape(5, 4)),
+}
+
+
+def qkv(batch=()):
+    q = RNG.standard_normal((*batch, 2, N, 4))
+    return q, *RNG.standard_normal((2, *batch, 2, M, 4))
+
+
+@pytest.mark.parametrize("name", POSITION)
+def test_matrix_and_vjp_are_those_at_explicit_positions(name):
+    bias = POSITION[name]()
+    placed = bias.at(q_positions=X_Q, k_positions=X_K)
+    assert np.array_equal(placed.matrix(N, M), bias.matrix(N, M, q_positions=X_Q, k_positions=X_K))
+    grad = RNG.standard_normal((2, N, M))
+    for one, other in zip(placed.vjp(grad, N, M), bias.vjp(grad, N, M, q_positions=X_Q, k_positions=X_K), strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_logits_are_those_at_explicit_positions(name):
+    bias, (q, k, _) = CONTENT[name](), qkv()
+    placed, where = bias.at(q_positions=X_Q, k_positions=X_K), {"q_positions": X_Q, "k_positions": X_K}
+    assert np.array_equal(placed.logits(q, k), bias.logits(q, k, **where))
+    grad = RNG.standard_normal((2, N, M))
+    for one, other in zip(placed.logits_vjp(grad, q, k), bias.logits_vjp(grad, q, k, **where), strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", [*POSITION, *CONTENT])
+@pytest.mark.parametrize("sides", ["q k", "q", "k"])
+def test_attention_reads_own_positions_bit_for_bit(name, sides):
+    """Without masks it makes no difference whose positions they are."""
+    bias, (q, k, v) = {**POSITION, **CONTENT}[name](), qkv((3,))
+    own = {"q": {"q_positions": X_Q}, "k": {"k_positions": X_K}}
+    given = {name: value for side in sides.split() for name, value in own[side].items()}
+    rest = {"q": X_Q, "k": X_K}
+    call = {f"{side}_positions": rest[side] for side in "qk" if side not in sides}
+    if not call:
+        call = {"align": "end"}
+    expected = posenc.attention(q, k, v, bias=bias, q_positions=X_Q, k_positions=X_K, return_lse=True)
+    placed = bias.at(**given)
+    found = posenc.attention(q, k, v, bias=placed, **call, return_lse=True)
+    assert all(map(np.array_equal, found, expected))
+    grad = RNG.standard_normal(expected[0].shape)
+    out, lse = expected
+    one = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=placed, **call)
+    other = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=bias, q_positions=X_Q, k_positions=X_K)
+    for a, b in zip((*one[:3], *one.bias[0]), (*other[:3], *other.bias[0]), strict=True):
+        assert (a is None and b is None) or np.array_equal(a, b)
+
+
+def test_masks_keep_the_positions_of_the_call():
+    q, k, v = qkv()
+    bias = posenc.alibi([0.5, 0.25])
+    where = {"q_positions": X_Q, "k_positions": X_K}
+    dense = posenc.dense(bias.matrix(N, M, **where, dtype=np.float64))
+    found = posenc.attention(q, k, v, bias=bias.at(**where), causal=True, align="end")
+    assert np.allclose(found, posenc.attention(q, k, v, bias=dense, causal=True, align="end"), rtol=0, atol=1e-13)
+
+
+def test_both_sides_need_no_align():
+    q, k, v = qkv()
+    bias = posenc.alibi([0.5, 0.25])
+    posenc.attention(q, k, v, bias=bias.at(q_positions=X_Q, k_positions=X_K))
+    with pytest.raises(ValueError, match="align is None"):
+        posenc.attention(q, k, v, bias=bias.at(q_positions=X_Q))
+
+
+@pytest.mark.parametrize("name", [*POSITION, *CONTENT])
+def test_consecutive_positions_give_the_bits_of_the_call(name):
+    """They take the path of a call without positions."""
+    bias, (q, k, v) = {**POSITION, **CONTENT}[name](), qkv()
+    k, v, shift = k[:, :5], v[:, :5], 2
+    q = q[:, :3]
+    placed = bias.at(q_positions=np.arange(3) + shift, k_positions=np.arange(5))
+    assert np.array_equal(posenc.attention(q, k, v, bias=placed), posenc.attention(q, k, v, bias=bias, align="end"))
+
+
+def test_batch_axes_of_own_positions():
+    q, k, v = qkv((3,))
+    x = RNG.integers(0, 9, (3, N))
+    bias = posenc.alibi([0.5, 0.25]).at(q_positions=x, k_positions=X_K)
+    found = posenc.attention(q, k, v, bias=bias)
+    for row in range(3):
+        one = posenc.alibi([0.5, 0.25]).at(q_positions=x[row], k_positions=X_K)
+        assert np.array_equal(found[row], posenc.attention(q[row], k[row], v[row], bias=one))
+
+
+def test_positions_are_copied():
+    x = np.arange(3)
+    bias = posenc.alibi([1.0]).at(q_positions=x, k_positions=x)
+    before = bias.matrix(3)
+    x[:] = 0
+    assert np.array_equal(bias.matrix(3), before)
+
+
+# ---- sums ----
+
+
+def test_parts_flatten_and_sum_starts_at_zero():
+    a, b, c = posenc.alibi([1.0]), posenc.t5(np.ones((32, 1))), posenc.sandwich(1, 4)
+    assert (a + b + c).parts == (a, b, c) == (a + (b + c)).parts == sum([a, b, c]).parts
+    assert a.parts == (a,)
+    assert sum([a]) is a
+
+
+def test_kinds_of_sums():
+    position, content = posenc.alibi([1.0]), posenc.shaw(np.ones((3, 4)))
+    assert isinstance(position + position, posenc.PositionBias)
+    assert isinstance(content + content, posenc.ContentBias)
+    mixed = position + content
+    assert not isinstance(mixed, posenc.PositionBias | posenc.ContentBias)
+    for method in ("matrix", "vjp", "logits", "logits_vjp"):
+        with pytest.raises(TypeError, match=f"sum: {method} is undefined for a sum"):
+            getattr(mixed, method)
+    with pytest.raises(AttributeError, match="has no attribute"):
+        _ = mixed.other
+
+
+def test_matrix_of_a_sum_of_distances_is_a_view():
+    bias = posenc.alibi([1.0, 0.5]) + posenc.t5(np.linspace(0, 1, 64).reshape(32, 2))
+    matrix = bias.matrix(1000, 1001)
+    assert matrix.strides[1:] == (-4, 4)
+    parts = sum(part.matrix(1000, 1001, dtype=np.float64) for part in bias.parts)
+    assert np.array_equal(matrix, parts.astype(np.float32))
+    assert np.array_equal(bias.matrix(1000, 1001, out=np.empty((2, 1000, 1001), np.float32)), matrix)
+
+
+def test_gradient_of_a_sum_of_distances_takes_diagonal_sums():
+    bias = posenc.alibi([1.0, 0.5]) + posenc.kerple_log([1.0, 0.5], [0.1, 0.2])
+    grad = RNG.standard_normal((2, 6))
+    found = bias.vjp(grad, 3, 4)
+    assert [type(one).__name__ for one in found] == ["AlibiArrays", "KerpleArrays"]
+    for own, part in zip(found, bias.parts, strict=True):
+        assert all(map(np.array_equal, own, part.vjp(grad, 3, 4)))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_dense_part_broadcasts_over_heads(dtype):
+    bias = posenc.alibi([1.0, 0.5]) + posenc.dense(np.ones((1, 1, M)))
+    matrix = bias.matrix(N, M, dtype=dtype)
+    assert matrix.dtype == dtype
+    assert np.array_equal(matrix, (posenc.alibi([1.0, 0.5]).matrix(N, M, dtype=np.float64) + 1).astype(dtype))
+    grad = RNG.standard_normal((2, N, M))
+    assert np.allclose(bias.vjp(grad, N, M)[1].array, grad.sum((0, 1))[None, None])
+
+
+def test_logits_of_a_sum():
+    (q, k, _), parts = qkv(), [CONTENT[name]() for name in CONTENT]
+    bias, grad = sum(parts), RNG.standard_normal((2, N, M))
+    assert np.allclose(bias.logits(q, k), sum(part.logits(q, k) for part in parts), rtol=0, atol=1e-12)
+    out = np.empty((2, N, M), np.float16)
+    assert bias.logits(q.astype(np.float16), k, out=out) is out
+    found, each = bias.logits_vjp(grad, q, k), [part.logits_vjp(grad, q, k) for part in parts]
+    assert np.allclose(found.q, sum(one.q for one in each))
+    assert np.allclose(found.k, sum(one.k for one in each))
+    assert [type(own) for own in found.parts] == [type(part.arrays) for part in parts]
+
+
+def test_at_places_the_parts_without_positions():
+    free, fixed = posenc.alibi([1.0]), posenc.alibi([0.5]).at(q_positions=[0, 0], k_positions=[0, 3])
+    bias = (free + fixed).at(q_positions=[1, 2], k_positions=[4, 5])
+    assert np.array_equal(bias.matrix(2)[0], [[-3, -5.5], [-2, -4.5]])
+    partly = free + fixed
+    assert np.array_equal(partly.matrix(2, q_positions=[1, 2], k_positions=[4, 5]), bias.matrix(2))
+    with pytest.raises(ValueError, match=r"sum.matrix: q_positions has a value; expected None, because sum"):
+        bias.matrix(2, q_positions=[0, 1])
+    logits = posenc.shaw(np.ones((3, 1)))
+    both = sum([logits.at(q_positions=[0, 1], k_positions=[0, 1])] * 2)
+    with pytest.raises(ValueError, match=r"sum.logits: q_positions has a value"):
+        both.logits(np.ones((1, 2, 1)), np.ones((1, 2, 1)), q_positions=[0, 1])
+
+
+def test_attention_takes_a_sum_as_its_parts():
+    q, k, v = qkv()
+    parts = [posenc.alibi([1.0, 0.5]), CONTENT["shaw"](), posenc.t5(np.ones((32, 2)))]
+    options = {"causal": True, "align": "end"}
+    out, lse = posenc.attention(q, k, v, bias=parts, **options, return_lse=True)
+    assert np.array_equal(posenc.attention(q, k, v, bias=sum(parts), **options), out)
+    assert np.array_equal(posenc.attention(q, k, v, bias=[parts[0] + parts[1], parts[2]], **options), out)
+    grad = np.ones_like(out)
+    found = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=[sum(parts[:2]), parts[2]], **options).bias
+    each = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=parts, **options).bias
+    assert type(found[0]) is tuple
+    assert np.array_equal(found[0][0].slopes, each[0].slopes)
+    assert np.array_equal(found[0][1].rel_k, each[1].rel_k)
+    assert np.array_equal(found[1].table, each[2].table)
+
+
+def test_limit_counts_parts():
+    q, k, v = qkv()
+    with pytest.raises(ValueError, match="bias has 17 operators; expected at most 16"):
+        posenc.attention(q, k, v, bias=sum([posenc.dense(np.zeros((1, 1)))] * 17))
+
+
+def test_tupe_with_a_sum_as_relative():
+    y, x = np.divmod(np.arange(4), 2)
+    alibi = posenc.alibi([1.0])
+    relative = alibi.at(q_positions=y, k_positions=y) + alibi.at(q_positions=x, k_positions=x)
+    bias = posenc.tupe(np.ones((1, 4, 2)), np.ones((1, 4, 2)), relative=relative)
+    expected = 1 + relative.matrix(4)
+    assert np.allclose(bias.matrix(4), expected)
+    q, k, v = RNG.standard_normal((3, 1, 4, 3))
+    options = {"bias": bias}
+    out, lse = posenc.attention(q, k, v, **options, return_lse=True)
+    assert np.allclose(out, posenc.attention(q, k, v, bias=posenc.dense(expected), scale=6**-0.5))
+    own = posenc.attention_vjp(np.ones_like(out), q, k, v, out=out, lse=lse, **options).bias[0].relative
+    assert [type(one).__name__ for one in own] == ["AlibiArrays", "AlibiArrays"]
+    assert [type(one).__name__ for one in bias.vjp(np.ones((1, 4, 4)), 4).relative] == ["AlibiArrays"] * 2
+
+
+@pytest.mark.parametrize(
+    "bias", [posenc.alibi([1.0]).at(k_positions=[3, 5]), posenc.alibi([1.0]) + posenc.sandwich(1, 4)]
+)
+def test_pickle_and_repr(bias):
+    again = pickle.loads(pickle.dumps(bias))
+    assert repr(again) == repr(bias)
+    assert np.array_equal(again.matrix(2), bias.matrix(2))
+    with pytest.raises(AttributeError, match="immutable"):
+        bias.name = "other"
+
+
+def test_repr_shows_positions_and_parts():
+    alibi = posenc.alibi([1.0])
+    assert repr(alibi.at(k_positions=[3, 5])) == "<posenc.alibi: slopes (1,), k_positions (2,)>"
+    assert repr(alibi + alibi) == "<posenc.alibi: slopes (1,)> + <posenc.alibi: slopes (1,)>"
+
+
+def test_none_is_no_bias():
+    q, k, v = qkv()
+    assert np.array_equal(posenc.attention(q, k, v, bias=None), posenc.attention(q, k, v))
+
+
+@pytest.mark.parametrize("name", ["toeplitz", "dense", "cope", "tupe"])
+def test_operators_without_positions_refuse(name):
+    bias = {
+        "toeplitz": lambda: posenc.toeplitz(np.ones((1, 3))), "dense": lambda: posenc.dense(np.ones((2, 2))),
+        "cope": lambda: posenc.cope(np.ones((3, 2))),
+        "tupe": lambda: posenc.tupe(np.ones((1, 2, 2)), np.ones((1, 2, 2))),
+    }[name]()  # fmt: skip
+    with pytest.raises(
+        TypeError, match=f"{name}.at: q_positions has a value; expected another operator, because {name}"
+    ):
+        bias.at(q_positions=[0, 1])
+
+
+def test_refusals():
+    alibi, (q, k, v) = posenc.alibi([0.5, 0.25]), qkv((3,))
+    with pytest.raises(
+        ValueError, match=r"alibi.at: q_positions has the value None; expected positions of queries, of"
+    ):
+        alibi.at()
+    with pytest.raises(ValueError, match=r"alibi.at: k_positions has nan"):
+        alibi.at(k_positions=[0.0, np.nan])
+    with pytest.raises(TypeError, match=r"alibi.at: k_positions has dtype <U1"):
+        alibi.at(k_positions=["a"])
+    placed = alibi.at(q_positions=X_Q, k_positions=X_K)
+    with pytest.raises(ValueError, match=r"alibi.matrix: k_positions has a value; expected None, because alibi has"):
+        placed.matrix(N, M, k_positions=X_K)
+    with pytest.raises(ValueError, match=r"alibi.matrix: q_positions has length 70 \(alibi.at\); expected 71"):
+        placed.matrix(N + 1, M)
+    with pytest.raises(ValueError, match=r"attention: k_positions has length 130 \(alibi.at\); expected 129"):
+        posenc.attention(q, k[..., 1:, :], v[..., 1:, :], bias=placed)
+    batched = alibi.at(q_positions=np.zeros((2, N)), k_positions=X_K)
+    with pytest.raises(
+        ValueError, match=r"attention: q_positions has batch axes \(2,\) \(alibi.at\); expected to broad"
+    ):
+        posenc.attention(q, k, v, bias=batched)
+    shaw = CONTENT["shaw"]().at(q_positions=X_Q, k_positions=X_K)
+    with pytest.raises(ValueError, match=r"shaw.logits: q_positions has a value; expected None"):
+        shaw.logits(q, k, q_positions=X_Q)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        alibi + (alibi,)
+    with pytest.raises(TypeError):  # the message is NumPy's
+        np.ones(2) + alibi
+    with pytest.raises(TypeError, match="unsupported operand"):
+        1 + alibi
+    with pytest.raises(ValueError, match=r"sum.matrix: bias has parts of shapes \(2, 3, 3\), \(3, 3, 3\); expected"):
+        (alibi + posenc.alibi([1.0, 2.0, 3.0])).matrix(3)

@@ -1,0 +1,111 @@
+"""Rotary encodings by several coordinates."""
+
+import numpy as np
+import pytest
+from cases.layouts import same_bits
+
+import posenc
+
+RNG = np.random.default_rng(3)
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_special_cases(dtype, layout):
+    """rope, rope_2d and mrope are rope_nd with one frequency for each pair, bit for bit."""
+    x = RNG.standard_normal((2, 3, 40, 32)).astype(dtype)
+    positions = RNG.integers(-99, 99, (3, 40))
+    w = 100.0 ** -(np.arange(16) / 16)
+    axes = np.zeros((3, 16))
+    axes[np.repeat([0, 1, 2], [4, 6, 6]), np.arange(16)] = w
+    options = {"layout": layout}
+    assert same_bits(
+        posenc.rope_nd(x, positions, axes, **options),
+        posenc.mrope(x, positions, w, sections=(4, 6, 6), **options),
+    )
+    assert same_bits(posenc.rope_nd(x, positions[:1], w[None], **options), posenc.rope(x, positions[0], w, **options))
+    two = np.zeros((2, 16))
+    two[0, :8] = two[1, 8:] = w[::2]
+    assert same_bits(
+        posenc.rope_nd(x, positions[:2], two, **options), posenc.rope_2d(x, positions[:2], w[::2], **options)
+    )
+
+
+def test_equal_coordinates_add_their_frequencies():
+    x, places = RNG.standard_normal((5, 8)), RNG.integers(-9, 9, 5)
+    w = RNG.uniform(-1, 1, (3, 4))
+    expected = posenc.rope(x, places, w.sum(0), layout="half")
+    assert np.allclose(posenc.rope_nd(x, [places] * 3, w, layout="half"), expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("seq_axis", [-2, -3, 1])
+def test_frequencies_of_each_head(seq_axis):
+    x = RNG.standard_normal((2, 3, 7, 8))  # batch, heads, tokens
+    w, positions = RNG.uniform(-1, 1, (2, 3, 4)), RNG.uniform(-5, 5, (2, 2, 1, 7))
+    expected = np.stack([posenc.rope_nd(x[:, h], positions[:, :, 0], w[:, h], layout="half") for h in range(3)], axis=1)
+    moved = x if seq_axis == -2 else x.swapaxes(1, 2)
+    found = posenc.rope_nd(moved, positions, w, layout="half", seq_axis=seq_axis)
+    assert np.array_equal(found if seq_axis == -2 else found.swapaxes(1, 2), expected)
+
+
+def test_large_positions_lose_nothing():
+    """Each angle is reduced before the angles are added."""
+    far = 2.0**40
+    w = np.array([[0.3], [-0.3]])
+    x = np.array([[1.0, 0.0]])
+    found = posenc.rope_nd(x, [[far + 1], [far]], w, layout="half")
+    assert np.allclose(found, [[np.cos(0.3), np.sin(0.3)]], rtol=0, atol=4e-16)
+
+
+def test_in_place_and_inverse():
+    x, positions, w = RNG.standard_normal((3, 5, 8)), RNG.uniform(-5, 5, (2, 5)), RNG.uniform(-1, 1, (2, 3, 4))
+    y = x.copy()
+    assert posenc.rope_nd(y, positions, w, layout="half", out=y) is y
+    assert np.allclose(posenc.rope_nd(y, positions, w, layout="half", inverse=True), x, rtol=0, atol=1e-14)
+
+
+def test_axial_frequencies():
+    w = posenc.axial_frequencies((16, 56, 56), base=10000)
+    assert w.shape == (3, 64)
+    assert (np.count_nonzero(w, axis=0) == 1).all()
+    assert np.array_equal(w[1, 8:36], posenc.frequencies(56))
+    assert np.array_equal(posenc.axial_frequencies((4, 0, 4), base=[2.0, 3.0, 5])[2, 2:], posenc.frequencies(4, base=5))
+
+
+@pytest.mark.parametrize(
+    ("dims", "base", "error", "message"),
+    [
+        ((3, 4), 10.0, ValueError, r"dims has \[3, 4\]; expected even widths, not all 0"),
+        ((0, 0), 10.0, ValueError, r"dims has \[0, 0\]"),
+        (4, 10.0, TypeError, "dims has type int; expected a sequence of integers"),
+        ("44", 10.0, TypeError, "dims has type str"),
+        ((4.0,), 10.0, TypeError, "dims has type float"),
+        ((4, 4), [10.0], ValueError, "base has 1 entries; expected 2, as dims"),
+        ((4, 4), -1.0, ValueError, "base is -1"),
+    ],
+)
+def test_refusals_of_axial_frequencies(dims, base, error, message):
+    with pytest.raises(error, match="axial_frequencies: " + message):
+        posenc.axial_frequencies(dims, base=base)
+
+
+@pytest.mark.parametrize(
+    ("positions", "frequencies", "message"),
+    [
+        (np.zeros((2, 5)), np.ones(4), r"frequencies has shape \(4,\); expected \(A, 4\) or \(A, H, 4\)"),
+        (np.zeros((2, 5)), np.ones((2, 3)), r"frequencies has shape \(2, 3\); expected \(A, 4\)"),
+        (np.zeros((3, 5)), np.ones((2, 4)), r"positions has shape \(3, 5\); expected \(2, N\)"),
+        (np.zeros((2, 6)), np.ones((2, 4)), "positions has length 6; expected 5"),
+        (np.zeros((2, 5)), np.ones((2, 2, 4)), "frequencies has 2 heads; expected 3, as x"),
+    ],
+)
+def test_refusals(positions, frequencies, message):
+    with pytest.raises(ValueError, match="rope_nd: " + message):
+        posenc.rope_nd(np.ones((3, 5, 8)), positions, frequencies, layout="half")
+    with pytest.raises(ValueError, match="rope_nd_vjp: " + message):
+        posenc.rope_nd_vjp(np.ones((3, 5, 8)), np.ones((3, 5, 8)), positions, frequencies, layout="half")
+
+
+def test_frequencies_of_heads_need_heads():
+    with pytest.raises(ValueError, match="rope_nd: frequencies has 3 heads; expected 0, as x"):
+        posenc.rope_nd(np.ones((5, 8)), np.zeros((2, 5)), np.ones((2, 3, 4)), layout="half")
