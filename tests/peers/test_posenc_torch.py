@@ -317,6 +317,44 @@ def test_operators_of_posenc_are_taken(bias: Any) -> None:
     assert torch.equal(call(bias.bias(arguments), **methods), call(described, **methods))
 
 
+def test_sums_and_positions_of_their_own() -> None:
+    y, x = np.divmod(np.arange(6), 3)
+    q, k, v = qkv()
+
+    def function(rows: Any, columns: Any, rel_k: Any) -> Any:
+        by_row = pt.alibi(rows).at(q_positions=y, k_positions=y)
+        by_column = pt.alibi(columns).at(q_positions=x, k_positions=torch.from_numpy(x))
+        bias = sum([by_row, by_column]) + posenc.sandwich(4, 6) + pt.shaw(rel_k)
+        return pt.attention(q, k, v, bias=posenc.alibi(np.ones(4)).at(q_positions=y) + bias)
+
+    rows, columns = torch.linspace(0.1, 1, 8, dtype=torch.float64).reshape(2, 4)
+    rel_k = torch.linspace(-1, 1, 24, dtype=torch.float64).reshape(3, 8)
+    leaves = [one.clone().requires_grad_() for one in (rows, columns, rel_k)]
+    assert torch.autograd.gradcheck(function, leaves)
+    assert torch.autograd.gradcheck(lambda s: (pt.alibi(s) + pt.alibi(s)).matrix(3, dtype=torch.float64), leaves[:1])
+    assert torch.autograd.gradcheck(lambda r: (pt.shaw(r) + pt.shaw(r)).logits(q, k), leaves[2:])
+
+
+def window(rel: Any, width: Any) -> Any:
+    return -((rel / width[:, None]) ** 2)
+
+
+def test_distance_function_of_tensors() -> None:
+    """Without a vjp the function is one of tensors, and autograd differentiates it."""
+    q, k, v = qkv()
+    width = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64, requires_grad=True)
+
+    def function(width: Any) -> Any:
+        return pt.attention(q, k, v, bias=pt.distance_function(window, 4, arrays=[width]), causal=True)
+
+    assert torch.autograd.gradcheck(function, width)
+    plain = posenc.distance_function(window, 4, arrays=[width.detach()])
+    assert np.array_equal(function(width).detach(), posenc.attention(q, k, v, bias=plain, causal=True))
+    unread = pt.distance_function(lambda rel, width: -rel.abs().expand(4, -1), 4, arrays=[width])
+    unread.matrix(3).sum().backward()
+    assert not width.grad.any()
+
+
 def test_lse_alone_has_a_gradient() -> None:
     q, k, v = qkv()
     q.requires_grad_()
