@@ -106,7 +106,11 @@ class TupeBias(PositionBias[TupeArrays]):
         if cls_to_any is not None and positions.n:
             matrix[:, 0, :] = cls_to_any[:, None]
         for bias in self._relative:
-            matrix = matrix + bias._matrix(function, bias._resolve(function, positions), work, None)
+            added = bias._matrix(function, bias._resolve(function, positions), work, None)
+            if added.shape != matrix.shape:
+                has, expected = f"{added.shape[-3]} heads", f"{matrix.shape[-3]}, those of pos_q"
+                fail(ValueError, function, "relative", has, expected)
+            matrix = matrix + added
         out, buffer = prepare_out(function, out, matrix.shape, dtype, (matrix,))
         copy_result(buffer, matrix)
         return finish_out(out, buffer)

@@ -22,3 +22,10 @@ def test_tupe():
     both = posenc.tupe(pos_q, pos_k, **one, **other, relative=relative).matrix(2)
     assert both[0, 0].tolist() == [9 + 20, 9 + 30]
     assert both[0, 1, 0] == 7 + 10
+
+
+def test_relative_has_the_heads_of_the_positions():
+    """A bias of other heads is refused by name, not by NumPy's broadcasting."""
+    bias = posenc.tupe(np.ones((3, 5, 4)), np.ones((3, 5, 4)), relative=posenc.t5(np.ones((8, 7))))
+    with pytest.raises(ValueError, match=r"^tupe\.matrix: relative has 7 heads; expected 3, those of pos_q"):
+        bias.matrix(5)
