@@ -468,7 +468,7 @@ int64_t FN(decode)(pe_query_block *u, const pe_key_part *part, const pe_work *wo
     memset(b.l, 0, sizeof b.l);
     for (int p = 0; p < b.pairs; p++) {
         b.m[p] = sink_of_part(u, part, u->head + p / u->lanes, p % u->lanes);
-        b.l[p * LANES] = b.m[p] != MASKED;
+        b.l[p * LANES] = (real)(b.m[p] != MASKED);
         b.one[p] = 1;
     }
     for (idx tile = part->first; tile < part->last; tile++) {

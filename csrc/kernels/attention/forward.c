@@ -160,7 +160,7 @@ static int attend(attention_state *b, const pe_query_block *u)
     memset(b->content.passed, 0, sizeof b->content.passed);
     for (int l = 0; l < u->width; l++) {
         b->m[l] = l < u->lanes ? sink_of_part(u, &b->part, u->head, l) : MASKED;
-        b->l[l] = b->m[l] != MASKED;
+        b->l[l] = (real)(b->m[l] != MASKED);
     }
     for (idx i = first; i < last; i++) {
         const idx tile = b->content.scan ? first + last - 1 - i : i;

@@ -87,7 +87,7 @@ INLINE vec vec_load_f16(const char *p)
     enum { CURRENT_ROUNDING = 4 }; /* widening is exact */
     vec_shorts h;
     memcpy(&h, p, sizeof h);
-    return __builtin_ia32_vcvtph2ps512_mask(h, (vec){0}, ALL_LANES, CURRENT_ROUNDING);
+    return __builtin_ia32_vcvtph2ps512_mask(h, (vec){0}, (short)ALL_LANES, CURRENT_ROUNDING);
 }
 #elif PE_F16C && VEC_BYTES == 64
 INLINE vec vec_load_f16(const char *p)
