@@ -5,19 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from . import Case, ulps
-from .rope import ROTATED
-from .rope_2d import ALL, grid, part, rotated
+from .rope import ROTATED, pairs, unpaired
+from .rope_2d import ALL, grid, part
 
 
 def rope_nd(x, positions, frequencies, *, layout, rotary_dim=None, rotary_offset=0, inverse=False, out_layout=None,
             seq_axis=-2):  # fmt: skip
     """Heo et al. 2024, equation 9: pair k is rotated by the sum of coordinates times frequencies."""
     x = np.moveaxis(np.array(x, np.longdouble), seq_axis, -2)
-    angle = 0
+    rotor = 1
     for position, w in zip(np.asarray(positions, np.longdouble), np.asarray(frequencies, np.longdouble), strict=True):
-        angle = angle + position[..., None] * (w[:, None] if w.ndim == 2 else w)
+        angle = position[..., None] * (w[:, None] if w.ndim == 2 else w)
+        rotor = rotor * (np.cos(angle) + 1j * np.sin(angle))  # a sum of thousands of radians would be rounded
     here = part(x, rotary_dim, rotary_offset)
-    x[..., here] = rotated(x[..., here], angle, 1.0, layout, out_layout, inverse)
+    z = pairs(x[..., here], layout)
+    x[..., here] = unpaired(z / rotor if inverse else z * rotor, out_layout or layout)
     return np.moveaxis(x, -2, seq_axis)
 
 

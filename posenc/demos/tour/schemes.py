@@ -240,9 +240,11 @@ def returns_bias(function: object) -> bool:
 
 
 def operators() -> list[Scheme]:
-    """Every public function that returns a Bias."""
+    """Every public function that returns a Bias, but `distance_function`, which is whatever its caller writes."""
     schemes = []
-    for name in (name for name, function in vars(posenc).items() if returns_bias(function)):
+    names = [name for name, function in vars(posenc).items() if returns_bias(function)]
+    names.remove("distance_function")
+    for name in names:
         enters = READS if isinstance(operator(name, 2), ContentBias) else BIAS
         schemes.append(Scheme(name, enters, "b_ij", bias=partial(operator, name), end=ENDS.get(name, NO_END)))
     return schemes
