@@ -103,7 +103,10 @@ class Runner:
         from draws import Operator
 
         if isinstance(value, Operator):
-            return getattr(module or self.posenc, value.name)(**self.made(value.arguments, module))
+            arguments = self.made(value.arguments, module)
+            own_positions = arguments.pop("at", None)
+            operator = getattr(module or self.posenc, value.name)(**arguments)
+            return operator if own_positions is None else operator.at(**own_positions)
         if isinstance(value, dict):
             return {key: self.made(item, module) for key, item in value.items()}
         if isinstance(value, tuple) and not hasattr(value, "_fields"):
