@@ -32,9 +32,11 @@ def x64() -> Any:
 
 
 def operator(described: Any) -> Any:
-    """The operator of (function, its arguments)."""
+    """The operator of (function, its arguments); "at" is its own positions."""
     function, operands = described
-    return getattr(pj, function)(**{k: operator(v) if is_operator(v) else v for k, v in operands.items()})
+    inner = {k: operator(v) if is_operator(v) else v for k, v in operands.items() if k != "at"}
+    made = getattr(pj, function)(**inner)
+    return made.at(**operands["at"]) if "at" in operands else made
 
 
 def through(case: Any, arguments: dict[str, Any], dtype: Any) -> tuple[Any, ...]:
