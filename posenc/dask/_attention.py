@@ -100,10 +100,8 @@ def attention(
     bias : Bias or sequence of Bias
         Operators of posenc. Of `toeplitz`, `dense` and `tupe` each task gets the part that its chunks read. `cope`
         sums over later keys, so it needs keys of one chunk. `sandwich` merges heads into one chunk.
-    keep, q_positions, k_positions, q_segments, k_segments, sink : array or dask array, optional
-        As in `posenc.attention`.
-    causal, align, window, scale, softcap
-        As in `posenc.attention`.
+    keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink
+        As in `posenc.attention`. `keep`, positions, segments and `sink` may be dask arrays.
     return_lse : bool
         If True, also return the natural logarithm of the softmax's denominator, which `attention_vjp` reads.
 
