@@ -334,7 +334,10 @@ class Library {
   /** posenc.attention of float32 arrays (H, n, d), with the first query at position `shift`. */
   attention(q, k, v, { causal = false, shift = 0, terms = [], scale = q.shape[2] ** -0.5 } = {}) {
     const [heads, n] = q.shape, out = zeros(Float32Array, heads, n, v.shape[2]), lse = zeros(Float32Array, heads, n);
-    this.kernels.call("attention", { q, k, v, out, lse }, [scale, 0, -INFINITY, causal ? 0 : INFINITY, shift], terms);
+    const parts = 1, invariant = 0;
+    this.kernels.call(
+      "attention", { q, k, v, out, lse },
+      [scale, 0, -INFINITY, causal ? 0 : INFINITY, shift, parts, invariant], terms);
     return { out, lse };
   }
 
