@@ -50,11 +50,12 @@ def is_operator(value):
     return isinstance(value, tuple) and len(value) == 2 and isinstance(value[-1], dict)
 
 
-def operator_of(operator):
-    """The Bias of (function, its arguments); an argument may be such a pair, too. "at" is its own positions."""
+def operator_of(operator, module=posenc):
+    """The operator of (function, its arguments) in posenc, or in another module with these functions. An argument may
+    be such a pair, too; "at" is the operator's own positions."""
     function, operands = operator
-    inner = {k: operator_of(v) if is_operator(v) else v for k, v in operands.items() if k != "at"}
-    made = getattr(posenc, function)(**inner)
+    inner = {k: operator_of(v, module) if is_operator(v) else v for k, v in operands.items() if k != "at"}
+    made = getattr(module, function)(**inner)
     return made.at(**operands["at"]) if "at" in operands else made
 
 

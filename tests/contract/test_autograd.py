@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cases import CASES, F32, F64, get_path, set_path
 from cases.attention import AttentionCase
-from cases.bias import OF_METHOD, BiasCase, is_operator
+from cases.bias import OF_METHOD, BiasCase, operator_of
 from cases.complex_order import pairs
 from cases.deviation import cotangents
 
@@ -24,27 +24,19 @@ ROWS = [pytest.param(case, id=case.name) for case in CASES if case.gradients]
 BIASES = [pytest.param(case, id=case.name) for case in CASES if case.gradients and isinstance(case, BiasCase)]
 
 
-def traced_operator(operator):
-    """The operator of (function, its arguments), whose arrays may be traced."""
-    function, operands = operator
-    inner = {k: traced_operator(v) if is_operator(v) else v for k, v in operands.items() if k != "at"}
-    made = getattr(pa, function)(**inner)
-    return made.at(**operands["at"]) if "at" in operands else made
-
-
-def operator_of(case, arguments):
-    return traced_operator((case.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}))
+def operator_of_case(case, arguments):
+    return operator_of((case.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}), pa)
 
 
 def through(case, arguments):
     """Call the public function of a case with traced arrays."""
     if isinstance(case, AttentionCase):
-        return pa.attention(**{**arguments, "bias": tuple(map(traced_operator, arguments.get("bias", ())))})
+        return pa.attention(**{**arguments, "bias": tuple(operator_of(one, pa) for one in arguments.get("bias", ()))})
     options = {"dtype": np.float64} if "dtype" in case.parameters else {}
     if not isinstance(case, BiasCase):
         return getattr(pa, case.function)(**arguments, **options)
     given = {k: v for k, v in arguments.items() if k in OF_METHOD}
-    return getattr(operator_of(case, arguments), case.method)(**given, **options)
+    return getattr(operator_of_case(case, arguments), case.method)(**given, **options)
 
 
 def of_values(case, arguments):
@@ -150,7 +142,7 @@ def test_operator_in_attention(case):
         given = arguments
         for path, value in zip(paths, values, strict=True):
             given = set_path(given, path, value)
-        return attended(case, arguments, operator_of(case, given), q, k, v)
+        return attended(case, arguments, operator_of_case(case, given), q, k, v)
 
     check_grads(function, modes=["rev"], order=1)(q, k, v, *(get_path(arguments, path) for path in paths))
 

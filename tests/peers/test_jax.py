@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cases import BF16, CASES, F16, F32, F64, get_path, map_arrays, set_path
 from cases.attention import AttentionCase
-from cases.bias import OF_METHOD, BiasCase, is_operator
+from cases.bias import OF_METHOD, BiasCase, operator_of
 from cases.complex_order import pairs
 from cases.deviation import cotangents
 
@@ -31,20 +31,12 @@ def x64() -> Any:
         yield
 
 
-def operator(described: Any) -> Any:
-    """The operator of (function, its arguments); "at" is its own positions."""
-    function, operands = described
-    inner = {k: operator(v) if is_operator(v) else v for k, v in operands.items() if k != "at"}
-    made = getattr(pj, function)(**inner)
-    return made.at(**operands["at"]) if "at" in operands else made
-
-
 def through(case: Any, arguments: dict[str, Any], dtype: Any) -> tuple[Any, ...]:
     """Call the function of a case in posenc.jax."""
     if isinstance(case, AttentionCase):
-        result = pj.attention(**{**arguments, "bias": tuple(map(operator, arguments.get("bias", ())))})
+        result = pj.attention(**{**arguments, "bias": tuple(operator_of(one, pj) for one in arguments.get("bias", ()))})
     elif isinstance(case, BiasCase):
-        made = operator((case.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}))
+        made = operator_of((case.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}), pj)
         given = {k: v for k, v in arguments.items() if k in OF_METHOD}
         result = getattr(made, case.method)(**given, **case.options(dtype))
     else:

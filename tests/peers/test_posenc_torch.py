@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from cases import BF16, CASES, F32, F64, get_path, map_arrays, set_path
 from cases.attention import AttentionCase
-from cases.bias import OF_METHOD, BiasCase, is_operator
+from cases.bias import OF_METHOD, BiasCase, operator_of
 from cases.deviation import cotangents
 
 import posenc
@@ -37,21 +37,13 @@ def array(tensor: Any) -> np.ndarray:
     return tensor.view(torch.int16).numpy().view(BF16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
-def operator(described: Any) -> Any:
-    """The operator of (function, its arguments); "at" is its own positions."""
-    function, operands = described
-    inner = {k: operator(v) if is_operator(v) else v for k, v in operands.items() if k != "at"}
-    made = getattr(pt, function)(**inner)
-    return made.at(**operands["at"]) if "at" in operands else made
-
-
 def through(case: Any, arguments: dict[str, Any], options: dict[str, Any]) -> Any:
     """Call the function of a case in posenc.torch, with `Case.options`."""
     if isinstance(case, AttentionCase):
-        return pt.attention(**{**arguments, "bias": tuple([operator(one) for one in arguments.get("bias", ())])})
+        return pt.attention(**{**arguments, "bias": tuple([operator_of(one, pt) for one in arguments.get("bias", ())])})
     if not isinstance(case, BiasCase):
         return getattr(pt, case.function)(**arguments, **options)
-    inner = operator((case.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}))
+    inner = operator_of((case.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}), pt)
     return getattr(inner, case.method)(**{k: v for k, v in arguments.items() if k in OF_METHOD}, **options)
 
 
@@ -312,7 +304,7 @@ def test_operators_of_posenc_are_taken(bias: Any) -> None:
     """A Bias of NumPy arrays gives the bits of its twin."""
     arguments = bias.arguments(max(5, bias.least))
     methods = {k: v for k, v in arguments.items() if k in OF_METHOD}
-    described = operator((bias.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}))
+    described = operator_of((bias.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}), pt)
     call = pt._matrix if bias.method == "matrix" else pt._logits
     assert torch.equal(call(bias.bias(arguments), **methods), call(described, **methods))
 
