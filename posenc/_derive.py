@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
@@ -29,7 +29,41 @@ Path = tuple[str | int, ...]
 # ---- functions and gradients ----
 
 
-class Function:
+class Binder:
+    """The parameters of a function, to which it binds the arguments of a call.
+
+    Attributes
+    ----------
+    name : str
+        Name of the function, for errors.
+    """
+
+    def __init__(self, name: str, parameters: Iterable[inspect.Parameter]) -> None:
+        parameters = list(parameters)
+        self.name = name
+        self._names = [p.name for p in parameters]
+        self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self._required = [p.name for p in parameters if p.default is p.empty]
+
+    def bind(self, args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by name, in a third of the time of `inspect.Signature.bind`."""
+        if len(args) > len(self._positional):
+            most = len(self._positional)
+            raise TypeError(f"{self.name}: takes {most} positional arguments but {len(args)} were given")
+        found = dict(zip(self._positional, args))  # noqa: B905 - torch.compile knows no strict
+        for argument, value in options.items():
+            if argument not in self._names:
+                raise TypeError(f"{self.name}: got an unexpected keyword argument {argument!r}")
+            if argument in found:
+                raise TypeError(f"{self.name}: multiple values for argument {argument!r}")
+            found[argument] = value
+        for argument in self._required:
+            if argument not in found:
+                raise TypeError(f"{self.name}: missing a required argument: {argument!r}")
+        return found
+
+
+class Function(Binder):
     """A differentiable function of posenc.
 
     Attributes
@@ -52,17 +86,11 @@ class Function:
         returns_lse: bool = False,
     ) -> None:
         parameters = [p for p in signature.parameters.values() if p.name != "out"]
-        self.name, self._forward, self._backward = name, forward, backward
+        super().__init__(name, parameters)
+        self._forward, self._backward = forward, backward
         self.signature = signature.replace(parameters=parameters, return_annotation=signature.empty)
         self.returns_lse = returns_lse
         self._gradient_types = gradient_types
-        self._names = [p.name for p in parameters]
-        self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-        self._required = [p.name for p in parameters if p.default is p.empty]
-
-    def bind(self, args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call by name."""
-        return bind(self.name, self._names, self._positional, self._required, args, options)
 
     def forward(self, arguments: dict[str, Any]) -> tuple[Any, ...]:
         """Return all results of a call."""
@@ -112,30 +140,6 @@ class Function:
 def fail_without_gradient(name: str, path: Path) -> NoReturn:
     """Raise the error of an array that has no gradient but needs one."""
     raise TypeError(f"{name}: {path[0]} has a traced value; expected a plain one, because it has no gradient")
-
-
-def bind(
-    name: str,
-    names: Sequence[str],
-    positional: Sequence[str],
-    required: Sequence[str],
-    args: Sequence[Any],
-    options: dict[str, Any],
-) -> dict[str, Any]:
-    """Return the arguments of a call by name, in a third of the time of `inspect.Signature.bind`."""
-    if len(args) > len(positional):
-        raise TypeError(f"{name}: takes {len(positional)} positional arguments but {len(args)} were given")
-    found = dict(zip(positional, args))  # noqa: B905 - torch.compile knows no strict
-    for argument, value in options.items():
-        if argument not in names:
-            raise TypeError(f"{name}: got an unexpected keyword argument {argument!r}")
-        if argument in found:
-            raise TypeError(f"{name}: multiple values for argument {argument!r}")
-        found[argument] = value
-    for argument in required:
-        if argument not in found:
-            raise TypeError(f"{name}: missing a required argument: {argument!r}")
-    return found
 
 
 def _function(name: str) -> Function:
@@ -296,19 +300,11 @@ def _path_of_argument(name: str, path: Path, argument: str) -> Path:
     return (*path, argument, 0) if name == "at" else (*path, argument)
 
 
-class Maker:
+class Maker(Binder):
     """Check of the arguments of a function that returns a `Bias`."""
 
     def __init__(self, name: str) -> None:
-        parameters = inspect.signature(OPERATORS[name]).parameters.values()
-        self.name = name
-        self._names = [p.name for p in parameters]
-        self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-        self._required = [p.name for p in parameters if p.default is p.empty]
-
-    def bind(self, args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call by name."""
-        return bind(self.name, self._names, self._positional, self._required, args, options)
+        super().__init__(name, inspect.signature(OPERATORS[name]).parameters.values())
 
 
 # ---- calls as text, arrays and numbers ----
