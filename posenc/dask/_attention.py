@@ -318,7 +318,7 @@ class _Backward(_Pair):
 
 
 _Piece = tuple[tuple[int, ...], Array]
-"""Where a piece of an array begins, and the piece."""
+"""(first index along each axis, array): a part of a larger array."""
 
 
 def _widen(array: Array) -> Array:
