@@ -55,9 +55,10 @@ static double dot(const real *a, const real *b, int n)
 /* The gradient of a query's sink; 0 if its weight is 0, whatever delta is */
 static void write_d_sink(const pe_query_block *u, int lane, double lse, double delta)
 {
+    if (!u->row.data[A_D_SINK])
+        return;
     const double weight = exp((double)sink_of(u, u->head, lane) - lse), d_sink = weight == 0 ? 0 : -weight * delta;
-    if (u->row.data[A_D_SINK])
-        memcpy(query_row(u, A_D_SINK, lane), &d_sink, sizeof d_sink);
+    memcpy(query_row(u, A_D_SINK, lane), &d_sink, sizeof d_sink);
 }
 
 /* lse and delta of each lane. For a query without visible keys, and a lane that is no query, lse = +inf makes every
