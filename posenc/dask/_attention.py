@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any, Literal
 
 import dask.array as da
@@ -16,16 +14,12 @@ from dask.highlevelgraph import HighLevelGraph
 
 import posenc
 from posenc._core_api.arguments import (
-    F32,
-    I64,
-    Array,
     as_data,
     broadcasts_to,
     check_choice,
     compute_dtype,
     fail,
     fail_value,
-    is_bfloat16,
 )
 from posenc.attention import AttentionGradient
 from posenc.attention._backward import _assemble
@@ -58,6 +52,7 @@ from ._arrays import (
     read_array,
 )
 from ._operators import Operator, Place
+from ._tasks import Backward, Forward, add, add_pairs, add_pieces, item_of, merge_parts, take, whole_gradient, zeros
 from ._visible import Side, visible_pairs
 
 __all__ = ["attention", "attention_vjp"]
@@ -139,7 +134,7 @@ def attention(
     )  # fmt: skip
     name, layer = call.name, call.layer
     outs, lses = {}, {}
-    forward = _Forward(*call.options)
+    forward = Forward(*call.options)
     for at in call.rows():
         index = call.index_of_rows(at)
         parts = []
@@ -147,9 +142,9 @@ def attention(
             key = (f"{name}-part", *index, -1 if j is None else j)
             layer[key] = (forward, *call.operands(at, j))
             parts.append(key)
-        merged = _reduce(layer, f"{name}-merge", index, parts, _merge)
-        outs[(f"{name}-out", *index, 0)] = (_take, merged, 0, call.dtype)
-        lses[(f"{name}-lse", *index)] = (_take, merged, 1, None)
+        merged = _reduce(layer, f"{name}-merge", index, parts, merge_parts)
+        outs[(f"{name}-out", *index, 0)] = (take, merged, 0, call.dtype)
+        lses[(f"{name}-lse", *index)] = (take, merged, 1, None)
     out = call.result(f"{name}-out", outs, (*call.chunks_of_rows, (call.value_width,)), call.dtype)
     if not return_lse:
         return out
@@ -223,7 +218,7 @@ def attention_vjp(
         softcap=softcap, sink=sink, saved={"grad": grad, "out": out, "lse": lse, "grad_lse": grad_lse},
     )  # fmt: skip
     name, layer = call.name, call.layer
-    backward = _Backward(*call.options)
+    backward = Backward(*call.options)
     outputs = ("q", "kv", "parameters") if call.options[-1] else ("q", "kv")
     of_queries: dict[Key, list[Key]] = {}
     of_keys: dict[Key, list[Key]] = {}
@@ -234,20 +229,20 @@ def attention_vjp(
             pair = (*index, -1 if j is None else j)
             layer[(f"{name}-pair", *pair)] = (backward, *call.operands(at, j), *call.saved(at))
             for number, output in enumerate(outputs):
-                layer[(f"{name}-{output}-of-pair", *pair)] = (_item, (f"{name}-pair", *pair), number)
+                layer[(f"{name}-{output}-of-pair", *pair)] = (item_of, (f"{name}-pair", *pair), number)
             of_parameters.append((f"{name}-parameters-of-pair", *pair))
             if j is not None:
                 of_queries.setdefault(call.index_of("q", at), []).append((f"{name}-q-of-pair", *pair))
                 both = (*call.index_of("k", {**at, "m": j}), *call.index_of("v", {**at, "m": j}))
                 of_keys.setdefault(both, []).append((f"{name}-kv-of-pair", *pair))
-    d_q = {index: [_reduce(layer, f"{name}-q", index, parts, _add)] for index, parts in of_queries.items()}
+    d_q = {index: [_reduce(layer, f"{name}-q", index, parts, add)] for index, parts in of_queries.items()}
     d_k: dict[Key, list[Key]] = {}
     d_v: dict[Key, list[Key]] = {}
     axes = call.cut_arrays["k"].ndim
     for both, parts in of_keys.items():  # the batch axes of k and v may differ
-        root = _reduce(layer, f"{name}-kv", both, parts, _add_pairs)
+        root = _reduce(layer, f"{name}-kv", both, parts, add_pairs)
         for number, (gradient, index) in enumerate(((d_k, both[:axes]), (d_v, both[axes:]))):
-            layer[(f"{name}-{'kv'[number]}-of-kv", *both)] = (_item, root, number)
+            layer[(f"{name}-{'kv'[number]}-of-kv", *both)] = (item_of, root, number)
             gradient.setdefault(index, []).append((f"{name}-{'kv'[number]}-of-kv", *both))
     blocks = [call.blocks_of(argument, of) for argument, of in (("q", d_q), ("k", d_k), ("v", d_v))]
     parameters = call.blocks_of_parameters(of_parameters)
@@ -256,147 +251,7 @@ def attention_vjp(
     return AttentionGradient(of_q, of_k, of_v, of_bias, of_sink)
 
 
-# ---- tasks ----
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """A task of one pair of chunks, with the arguments that all pairs share."""
-
-    causal: bool
-    window: tuple[float | None, float | None] | None
-    scale: float
-    softcap: float | None
-    value_width: int
-    parameters: int
-    """Number of arrays of all operators, and one more for a sink."""
-
-    def arguments(
-        self, q: Array, k: Array | None, v: Array | None, keep: Array | None, *others: Any
-    ) -> tuple[tuple[Array, Array, Array], dict[str, Any]]:
-        """Return the arguments of `posenc.attention`; without keys, those of a call that sees none."""
-        *places, sink, parts = others
-        if k is None or v is None:
-            q = _widen(q)
-            nothing = np.zeros((1, 0, q.shape[-1]), q.dtype), np.zeros((1, 0, self.value_width), q.dtype)
-            return (q, *nothing), {"sink": sink}
-        q_positions, k_positions, q_segments, k_segments = places
-        options = {
-            "bias": [part.bias for part in parts], "keep": keep, "causal": self.causal, "window": self.window,
-            "q_positions": _as_positions(q_positions), "k_positions": _as_positions(k_positions),
-            "q_segments": q_segments, "k_segments": k_segments,
-            "scale": self.scale, "softcap": self.softcap, "sink": sink,
-        }  # fmt: skip
-        return (_widen(q), k, v), options
-
-
-class _Forward(_Pair):
-    def __call__(self, *operands: Any) -> tuple[Array, Array]:
-        """Return out and lse of a pair of chunks, in float32 or wider."""
-        arrays, options = self.arguments(*operands)
-        result: tuple[Array, Array] = posenc.attention(*arrays, **options, return_lse=True)
-        return result
-
-
-class _Backward(_Pair):
-    def __call__(self, *operands: Any) -> tuple[Array, tuple[Array, Array], tuple[_Piece | None, ...]]:
-        """Return the gradients of q, of (k, v), and of all parameters for a pair of chunks, in float32 or wider."""
-        *given, grad, out, lse, grad_lse, sink_start = operands
-        arrays, options = self.arguments(*given)
-        if options["sink"] is not None:
-            options["sink"] = _widen(options["sink"])
-        gradient = posenc.attention_vjp(grad, *map(_widen, arrays), out=out, lse=lse, grad_lse=grad_lse, **options)
-        pieces: list[_Piece | None] = [
-            None if array is None or start is None else (start, array)
-            for part, arrays_of_part in zip(given[-1], gradient.bias, strict=True)
-            for start, array in zip_longest(part.starts, arrays_of_part)
-        ]
-        pieces += [None] * (self.parameters - len(pieces))  # without keys there are no operators
-        if gradient.sink is not None:
-            pieces[-1] = (tuple(sink_start), gradient.sink)
-        return gradient.q, (gradient.k, gradient.v), tuple(pieces)
-
-
-_Piece = tuple[tuple[int, ...], Array]
-"""(first index along each axis, array): a part of a larger array."""
-
-
-def _widen(array: Array) -> Array:
-    """Return half precision as float32, so that partial results are float32."""
-    return array.astype(F32) if array.dtype.char == "e" or is_bfloat16(array.dtype) else array
-
-
-def _as_positions(positions: Any) -> Array | None:
-    return np.arange(positions.start, positions.stop, dtype=I64) if isinstance(positions, range) else positions
-
-
-def _merge(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-    outs, lses = zip(*parts, strict=True)
-    return posenc.merge_attention(list(outs), list(lses))
-
-
-def _item(values: Sequence[Any], number: int) -> Any:
-    return values[number]
-
-
-def _take(values: Any, number: int | None, dtype: np.dtype[Any] | None) -> Array:
-    """Return a result, or one of several, in `dtype`."""
-    array: Array = values if number is None else values[number]
-    if dtype is None or array.dtype == dtype:
-        return array
-    with np.errstate(over="ignore"):
-        return array.astype(dtype)
-
-
-def _add(values: list[Array]) -> Array:
-    total = values[0].copy()
-    with np.errstate(over="ignore", invalid="ignore"):
-        for value in values[1:]:
-            total += value
-    return total
-
-
-def _add_pairs(values: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-    first, second = zip(*values, strict=True)
-    return _add(list(first)), _add(list(second))
-
-
-def _add_pieces(values: list[tuple[_Piece | None, ...]]) -> tuple[_Piece | None, ...]:
-    """Sum the pieces of each array; the sum covers the smallest box with all of them."""
-    return tuple(_add_pieces_of_one([piece for piece in of_array if piece is not None])
-                 for of_array in zip(*values, strict=True))  # fmt: skip
-
-
-def _add_pieces_of_one(pieces: list[_Piece]) -> _Piece | None:
-    if len(pieces) < 2:
-        return pieces[0] if pieces else None
-    first = tuple(map(min, zip(*(start for start, _ in pieces), strict=True)))
-    ends = [[a + n for a, n in zip(start, array.shape, strict=True)] for start, array in pieces]
-    end = map(max, zip(*ends, strict=True))
-    total = np.zeros([b - a for a, b in zip(first, end, strict=True)], pieces[0][1].dtype)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for start, array in pieces:
-            total[_box(start, first, array)] += array
-    return first, total
-
-
-def _box(start: tuple[int, ...], origin: tuple[int, ...], array: Array) -> Any:
-    """Return the index of a piece in an array that begins at `origin`."""
-    return (..., *(slice(a - o, a - o + n) for a, o, n in zip(start, origin, array.shape, strict=True)))
-
-
-def _whole(pieces: tuple[_Piece | None, ...], number: int, shape: list[int], dtype: np.dtype[Any]) -> Array:
-    """Return a whole gradient from the sum of its pieces."""
-    total = np.zeros(shape, dtype)
-    piece = pieces[number]
-    if piece is not None:
-        start, array = piece
-        total[_box(start, (0,) * len(start), array)] = _take(array, None, dtype)
-    return total
-
-
-def _zeros(shape: list[int], dtype: np.dtype[Any]) -> Array:
-    return np.zeros(shape, dtype)
+# ---- the graph ----
 
 
 def _reduce(layer: dict[Any, Any], name: str, index: Key, parts: list[Key], combine: Callable[..., Any]) -> Key:
@@ -412,9 +267,6 @@ def _reduce(layer: dict[Any, Any], name: str, index: Key, parts: list[Key], comb
             parts.append(key if len(group) > 1 else group[0])
         level += 1
     return parts[0]
-
-
-# ---- the graph ----
 
 
 class _Call:
@@ -744,11 +596,11 @@ class _Call:
         blocks: dict[Key, Any] = {}
         for index in np.ndindex(*array.numblocks):
             if index in gradients:
-                root = _reduce(self.layer, f"{name}-batch", index, gradients[index], _add)
-                blocks[(name, *index)] = (_take, root, None, dtype)
+                root = _reduce(self.layer, f"{name}-batch", index, gradients[index], add)
+                blocks[(name, *index)] = (take, root, None, dtype)
             else:
                 shape = [axis[i] for axis, i in zip(array.chunks, index, strict=True)]
-                blocks[(name, *index)] = (_zeros, shape, dtype)
+                blocks[(name, *index)] = (zeros, shape, dtype)
         return blocks
 
     def gradient(self, argument: str, blocks: dict[Key, Any]) -> DaskArray:
@@ -760,7 +612,7 @@ class _Call:
         """Return, for each array of each part, the task of its gradient; that of the sink comes last."""
         tasks: list[Any] = []
         count = self.options[-1]
-        root = _reduce(self.layer, f"{self.name}-parameters", (), pairs, _add_pieces) if pairs and count else None
+        root = _reduce(self.layer, f"{self.name}-parameters", (), pairs, add_pieces) if pairs and count else None
         arrays = [(array, dtype) for part in self.parts
                   for array, dtype in zip(part.bias.arrays, part.bias._dtypes, strict=True)]  # fmt: skip
         if "sink" in self.cut_arrays:
@@ -770,9 +622,8 @@ class _Call:
                 tasks.append(array if array == () else None)
                 continue
             found = as_data(self.function, "sink", np.zeros((), array.dtype)).dtype if dtype is None else dtype
-            task = (
-                (_zeros, list(array.shape), found) if root is None else (_whole, root, number, list(array.shape), found)
-            )
+            shape = list(array.shape)
+            task = (zeros, shape, found) if root is None else (whole_gradient, root, number, shape, found)
             tasks.append((task, array.shape, found))
         return tasks
 
