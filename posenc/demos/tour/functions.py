@@ -53,6 +53,19 @@ def functions(words: Sequence[str]) -> dict[str, tuple[str, Callable[[], str]]]:
     def attention_of_ones() -> str:
         return difference(np.asarray(posenc.attention(q, k, np.ones_like(v))), np.ones_like(v))
 
+    def attention_weights() -> str:
+        return difference(posenc.attention_weights(q, k) @ v, np.asarray(posenc.attention(q, k, v)))
+
+    def distance_function() -> str:
+        slopes = posenc.alibi_slopes(HEADS)
+        written = posenc.distance_function(lambda rel: -slopes[:, None] * abs(rel), HEADS)
+        in_c = np.asarray(posenc.attention(q, k, v, bias=posenc.alibi(slopes)))
+        return difference(np.asarray(posenc.attention(q, k, v, bias=written)), in_c)
+
+    def quantize() -> str:
+        keys = posenc.quantize(k)
+        return f"{(keys.codes.nbytes + keys.scale.nbytes) / k.nbytes:.2f}"
+
     def largest_distance(q_and_k_positions: tuple[Array, Array]) -> str:
         return f"{q_and_k_positions[0][-1] - q_and_k_positions[1][0]:g} instead of {n - 1}"
 
@@ -112,6 +125,14 @@ def functions(words: Sequence[str]) -> dict[str, tuple[str, Callable[[], str]]]:
             f"factor of queries at 4096, trained at {TRAINED}",
             lambda: f"{posenc.logn_scale([4095], TRAINED)[0]:.3f}",
         ),
+        "floor_log_scale": (
+            f"the same for a model that sharpens every {TRAINED} positions",
+            lambda: f"{posenc.floor_log_scale([4095], floor=TRAINED, scale=0.1)[0]:.3f}",
+        ),
+        "axial_frequencies": (
+            "lines, then columns: pairs that each rotates",
+            lambda: listed((posenc.axial_frequencies((WIDTH // 2, WIDTH // 2)) > 0).sum(1)),
+        ),
         "rerope_positions": (
             "largest distance with window 16",
             lambda: largest_distance(posenc.rerope_positions(n, window=16)),
@@ -130,6 +151,9 @@ def functions(words: Sequence[str]) -> dict[str, tuple[str, Callable[[], str]]]:
         ),
         "nezha": ("row of distance 1 and the sinusoid at K + 1", nezha),
         "xl_table": ("shape for distances -8 .. 8", lambda: listed(posenc.xl_table(8, WIDTH).shape)),
+        "distance_function": ("ALiBi as a function in Python", distance_function),
         "attention": ("attention to values of 1, from 1", attention_of_ones),
+        "attention_weights": ("weights times values, from attention", attention_weights),
+        "quantize": ("bytes of int8 keys, of those in float32", quantize),
         "merge_attention": ("two halves of the keys, merged", merge_attention),
     }

@@ -163,6 +163,9 @@ def rotations() -> list[Scheme]:
     def rope_2d(x: Array, p: Array) -> Array:
         return posenc.rope_2d(x, line_and_column(p), posenc.rope_frequencies(WIDTH // 2), layout="half")
 
+    def rope_nd(x: Array, p: Array) -> Array:
+        return posenc.rope_nd(x, line_and_column(p), posenc.axial_frequencies((WIDTH // 2, WIDTH // 2)), layout="half")
+
     def mrope(x: Array, p: Array) -> Array:
         sections = (11, 11, 10)
         return posenc.mrope(x, page_line_and_column(p), frequencies, layout="half", sections=sections, interleaved=True)
@@ -174,6 +177,7 @@ def rotations() -> list[Scheme]:
     return [
         rotated("rope", lambda x, p: posenc.rope(x, p, frequencies, layout="half"), naive=naive_rope),
         rotated("rope_2d", rope_2d),
+        rotated("rope_nd", rope_nd),
         rotated("mrope", mrope),
         Scheme("xpos", ROTATED, "q_i . k_j", rotate=xpos),
     ]
