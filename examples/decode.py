@@ -15,12 +15,11 @@ k, v = rng.standard_normal((2, GROUPS, WORDS, WIDTH), np.float32)
 frequencies = posenc.rope_frequencies(WIDTH)
 
 
-def rotate(x, positions):
-    return posenc.rope(x, positions, frequencies, layout="half")
+def rotate(x, start=0):
+    return posenc.rope(x, x.shape[-2], frequencies, layout="half", start=start)
 
 
-# The whole text: WORDS means the positions 0 .. WORDS-1.
-whole = posenc.attention(rotate(q, WORDS), rotate(k, WORDS), v, causal=True)
+whole = posenc.attention(rotate(q), rotate(k), v, causal=True)
 
 # Token by token: each key is rotated once, when it arrives, and then stays in the cache.
 # The int8 caches hold codes and a scale for each token and head.
@@ -29,19 +28,19 @@ caches = [(np.empty(x.shape, np.int8), np.empty(x.shape[:-1], np.float32)) for x
 largest_difference = largest_of_int8 = 0.0
 for t in range(WORDS):
     new, seen = slice(t, t + 1), slice(0, t + 1)
-    keys[:, new], values[:, new] = rotate(k[:, new], [t]), v[:, new]
-    out = posenc.attention(rotate(q[:, new], [t]), keys[:, seen], values[:, seen], causal=True, q_positions=[t])
+    keys[:, new], values[:, new] = rotate(k[:, new], t), v[:, new]
+    out = posenc.attention(rotate(q[:, new], t), keys[:, seen], values[:, seen], causal=True, q_positions=[t])
     largest_difference = max(largest_difference, float(np.abs(out[:, 0] - whole[:, t]).max()))
 
     for (codes, scale), x in zip(caches, (keys, values), strict=True):
         token = posenc.quantize(x[:, new])
         codes[:, new], scale[:, new] = token.codes, token.scale
     cached = [posenc.Quantized(codes[:, seen], scale[:, seen]) for codes, scale in caches]
-    out = posenc.attention(rotate(q[:, new], [t]), *cached, causal=True, q_positions=[t])
+    out = posenc.attention(rotate(q[:, new], t), *cached, causal=True, q_positions=[t])
     largest_of_int8 = max(largest_of_int8, float(np.abs(out[:, 0] - whole[:, t]).max()))
 
 # The rotated keys are equal bit for bit. The outputs differ by rounding: one query has a kernel of its own.
-assert np.array_equal(keys, rotate(k, WORDS))
+assert np.array_equal(keys, rotate(k))
 assert largest_difference < 8 * np.finfo(np.float32).eps * np.abs(v).max()
 assert largest_of_int8 < np.abs(v).max() / 50
 print(

@@ -39,7 +39,7 @@ class ToeplitzBias(PositionBias[ToeplitzArrays]):
     def _check_length(self, function: str, n: int, m: int) -> None:
         length = self.arrays.diagonals.shape[1]
         if length != max(n + m - 1, 0):
-            expected = f"n + m - 1 = {max(n + m - 1, 0)}, because it fits one n and one m"
+            expected = f"n + m - 1 = {max(n + m - 1, 0)}, because it fits one n and one m; distance_function fits all"
             fail(ValueError, function, "diagonals", f"{length} entries", expected)
 
     def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
@@ -73,8 +73,8 @@ def toeplitz(diagonals: npt.ArrayLike) -> PositionBias[ToeplitzArrays]:
     Parameters
     ----------
     diagonals : array (H, N + M - 1)
-        Finite. The index counts rows and columns, whatever the positions are, so the bias fits one N and one M. For
-        decoding, use an operator of the distance, such as `alibi`, `t5` and `tisa`. Differentiable.
+        Finite. The index counts rows and columns, whatever the positions are, so the bias fits one N and one M. A
+        function of the distance that fits every N and M, in decoding too, is a `distance_function`. Differentiable.
 
     Returns
     -------

@@ -183,3 +183,8 @@ def test_refusals():
     huge = posenc.distance_function(lambda rel: np.full((2, len(rel)), 1e200), 2)
     with pytest.raises(ValueError, match="function has numbers beyond float32"):
         posenc.attention(q, k, v, bias=huge, align="end")
+
+
+def test_a_toeplitz_bias_of_another_length_names_this_function():
+    with pytest.raises(ValueError, match=r"3 entries; expected n [+] m - 1 = 7, .* distance_function fits all"):
+        posenc.toeplitz(np.zeros((1, 3))).matrix(4)

@@ -27,9 +27,9 @@ def test_queries_or_keys(rotary_dim: int, offset: int) -> None:
     x = values(0)
     module = ret.RotaryEmbedding(rotary_dim, cache_if_possible=False)
     peer = module.rotate_queries_or_keys(torch.from_numpy(x), offset=offset).detach().numpy()
-    where = np.arange(N) + offset
-    ours = posenc.rope(x, where, posenc.rope_frequencies(rotary_dim), layout="interleaved", rotary_dim=rotary_dim)
-    agree("rope", ours, peer, SIZE * angle_error(where))
+    w = posenc.rope_frequencies(rotary_dim)
+    ours = posenc.rope(x, N, w, start=offset, layout="interleaved", rotary_dim=rotary_dim)
+    agree("rope", ours, peer, SIZE * angle_error(np.arange(N) + offset))
 
 
 def test_base() -> None:
