@@ -292,6 +292,9 @@ def test_results_of_another_configuration_stay(words, message, tmp_path, monkeyp
         (["--text", "nowhere.txt"], "nowhere.txt: No such file"),
         (["--text", "latin.txt"], r"latin.txt: not UTF-8 text \(byte 3 is 0xe9\)"),
         (["--text", "short.txt"], "short.txt: 600 bytes; expected at least 5130"),
+        (["--text", "empty.txt"], "empty.txt: 0 bytes; expected at least 5130"),
+        (["--why", "--text", "empty.txt"], "empty.txt: 0 bytes; expected at least 5130"),
+        (["--cost", "--text", "empty.txt"], "empty.txt: 0 bytes; expected at least 10250"),
         (["--out", "short.txt"], "--out short.txt: Not a directory"),
         (["--lengths", "64", "32"], "--lengths 32: expected at least 64, the training length"),
         (
@@ -307,13 +310,37 @@ def test_refused(words, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9 " * 5000)
     (tmp_path / "short.txt").write_bytes(b"words " * 100)
+    (tmp_path / "empty.txt").touch()
     with pytest.raises(SystemExit) as left:
         program.main(["study", *words])
     assert left.value.code == 2
     said = capsys.readouterr().err
     assert re.search(message, said)
     assert said.count("\n") == 1
-    assert {path.name for path in tmp_path.iterdir()} == {"latin.txt", "short.txt"}
+    assert {path.name for path in tmp_path.iterdir()} == {"latin.txt", "short.txt", "empty.txt"}
+
+
+def test_an_earlier_study_is_kept(tmp_path, monkeypatch, capsys):
+    """Other options in the same directory: the table, its lines and the figure of the first study get a number."""
+    monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
+    words, names = ["study", "--out", str(tmp_path), "--methods"], ("study.json", "study.csv", "study.png")
+
+    def contents(stem):
+        return [tmp_path.joinpath(name.replace("study", stem)).read_bytes() for name in names]
+
+    seen = []
+    for number, methods in enumerate((["alibi"], ["t5"], ["alibi", "t5"])):
+        assert program.main([*words, *methods]) == 0
+        said = capsys.readouterr().out
+        if number:
+            assert f"study.json of an earlier study differs; it is kept as {tmp_path / f'study-{number}.json'}" in said
+            assert contents(f"study-{number}") == seen[-1]
+        seen.append(contents("study"))
+    assert program.main([*words, "alibi", "t5"]) == 0
+    assert "of an earlier study" not in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "checkpoints", *names, *(name.replace("study", f"study-{i}") for name in names for i in (1, 2))
+    }  # fmt: skip
 
 
 def test_own_text(tmp_path, monkeypatch, capsys):

@@ -20,6 +20,7 @@ from .allocation import keep_freed_memory
 from .attention_statistics import Statistics, StatisticsRow, frequencies, statistics_by_length, tail, unseen_angles
 from .command import Request, make_directory, plan_runs, prepare, select_methods, train_run
 from .cost import environment
+from .files import write_report
 from .progress import Bars
 from .schemes import Setting
 
@@ -131,7 +132,7 @@ def write(
         "setting": setting._asdict(), "text": corpus.name, "environment": environment(), "rows": list(rows),
         "longest": as_lists(found),
     }  # fmt: skip
-    as_json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    write_report(as_json, json.dumps(report, indent=1) + "\n", ".png")
     draw(setting, found).savefig(as_png, dpi=110)
     return as_json, as_png
 

@@ -29,6 +29,7 @@ from .allocation import keep_freed_memory
 from .autograd_typed import anp, defvjp, primitive
 from .command import Request, load_text, make_directory
 from .evaluation import perplexity
+from .files import write_report
 from .schemes import SCHEMES, Array, Scheme, Setting, Traced, TracedBias
 from .tables import versions
 from .training import train
@@ -282,7 +283,7 @@ def perplexities(
 def write(directory: Path, report: dict[str, object], rows: Sequence[CostRow]) -> tuple[Path, Path]:
     """Write cost.json with everything, and cost.csv, the table of steps."""
     as_json, as_csv = directory / "cost.json", directory / "cost.csv"
-    as_json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    write_report(as_json, json.dumps(report, indent=1) + "\n", ".csv")
     with as_csv.open("w", newline="", encoding="utf-8") as stream:
         table = csv.DictWriter(stream, list(rows[0]))
         table.writeheader()

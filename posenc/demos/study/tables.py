@@ -14,6 +14,7 @@ import numpy as np
 import posenc
 
 from .evaluation import ByLength, Protocol
+from .files import write_report
 from .schemes import Setting
 from .step_profile import StepFractions
 from .text import Corpus
@@ -140,7 +141,7 @@ def write(
         "setting": setting._asdict(), "text": text, "protocol": protocol._asdict(), "versions": versions(),
         "runs": rows,
     }  # fmt: skip
-    as_json.write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
+    write_report(as_json, json.dumps(study, indent=1) + "\n", ".csv", ".png")
     with as_csv.open("w", newline="", encoding="utf-8") as stream:
         table = csv.writer(stream)
         table.writerow(["method", "extension", "protocol", "seed", "length", "perplexity", "ratio"])

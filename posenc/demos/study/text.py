@@ -100,7 +100,7 @@ def from_file(path: Path) -> Corpus:
 def target_count(data: Bytes, most: int, lengths: tuple[int, ...]) -> int:
     """Number of bytes to predict, at most `most`: a multiple of every length. 0 if the text is too short."""
     step = int(np.lcm.reduce(lengths))
-    return min(most, len(data) - 1) // step * step
+    return max(0, min(most, len(data) - 1)) // step * step
 
 
 def windows(data: Bytes, count: int, length: int) -> tuple[Tokens, Tokens]:
