@@ -2,7 +2,7 @@
 
 Each function takes arrays or operators and returns a matplotlib Figure; with ``ax=`` it draws on given axes. Nothing is
 written or shown: call ``figure.savefig(...)``, or end a notebook cell with the Figure under ``%matplotlib inline``. The
-module is imported on demand and needs matplotlib (``pip install "posenc[plot]"``).
+module is imported at the first use of ``posenc.plot`` and needs matplotlib (``pip install "posenc[plot]"``).
 """
 
 import typing
@@ -10,9 +10,10 @@ import typing
 try:
     import matplotlib  # noqa: F401
 except ImportError as error:
-    raise ImportError('posenc.plot needs matplotlib; pip install "posenc[plot]"') from error
+    raise ImportError('posenc.plot needs matplotlib: pip install "posenc[plot]"') from error
 
 from .._core_api.names import public_names as _public_names
+from .._core_api.names import show_plain_annotations as _show_plain_annotations
 from .curves import *
 from .images import *
 from .rotations import *
@@ -20,3 +21,4 @@ from .styles import *
 
 if not typing.TYPE_CHECKING:
     __all__ = _public_names(globals())
+    _show_plain_annotations(globals())

@@ -2,10 +2,16 @@
 
 import pytest
 
+import posenc
+
 
 @pytest.mark.parametrize(
     ("module", "library", "needs"),
-    [("autograd", "autograd", "HIPS autograd"), ("torch", "torch", "torch and ml_dtypes")],
+    [
+        ("autograd", "autograd", "HIPS autograd"),
+        ("torch", "torch", "torch and ml_dtypes"),
+        ("plot", "matplotlib", "matplotlib"),
+    ],
 )
 def test_module_without_its_library(run_python, module, library, needs):
     done = run_python(f"import sys; sys.modules['{library}'] = None; import posenc; import posenc.{module}")
@@ -13,5 +19,43 @@ def test_module_without_its_library(run_python, module, library, needs):
 
 
 def test_posenc_imports_no_library(run_python):
-    code = "import sys, posenc; assert not {'autograd', 'torch', 'ml_dtypes', 'jax', 'transformers'} & set(sys.modules)"
-    assert run_python(code).returncode == 0
+    libraries = {"autograd", "torch", "ml_dtypes", "jax", "transformers", "matplotlib", "scipy"}
+    assert run_python(f"import sys, posenc; assert not {libraries} & set(sys.modules)").returncode == 0
+
+
+@pytest.mark.parametrize("name", ["analysis", "plot"])
+def test_a_module_is_imported_at_its_first_use(run_python, name):
+    if name == "plot":
+        pytest.importorskip("matplotlib", reason="matplotlib is not installed: no pictures")
+    code = f"""
+import sys, posenc
+assert "posenc.{name}" not in sys.modules and "{name}" in dir(posenc) and "{name}" not in posenc.__all__
+assert posenc.{name}.__all__ and posenc.{name} is sys.modules["posenc.{name}"]
+"""
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_plot_without_matplotlib_is_no_attribute(run_python):
+    """`hasattr` and `inspect.getmembers` work, and each way to the module names the extra."""
+    code = """
+import inspect, sys
+sys.modules["matplotlib"] = None
+import posenc
+assert not hasattr(posenc, "plot")
+assert "plot" not in dict(inspect.getmembers(posenc))
+for line in ("posenc.plot", "from posenc import plot", "import posenc.plot"):
+    try:
+        exec(line)
+    except (AttributeError, ImportError) as error:
+        assert str(error) == 'posenc.plot needs matplotlib: pip install "posenc[plot]"', error
+    else:
+        raise AssertionError(line)
+"""
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"^module 'posenc' has no attribute 'plots'$"):
+        _ = posenc.plots
