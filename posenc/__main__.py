@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
 def tour_parser() -> Parser:
     parser = Parser(
         prog=PROGRAM,
-        usage=f"{PROGRAM} [--out DIR] [FILE]\n       {PROGRAM} info\n       {PROGRAM} study [--help]",
+        usage=f"{PROGRAM} [--out DIR] [FILE]\n       {PROGRAM} info [--help]\n       {PROGRAM} study [--help]",
         description="The tour: the effect of each operator of posenc on real text, as tables and pictures.",
     )
     parser.add_argument(
@@ -44,11 +44,19 @@ def tour_parser() -> Parser:
         nargs="?",
         metavar="FILE",
         help="UTF-8 text, or - for standard input. By default the text on standard input if there is any, otherwise "
-        "the reference texts that ship inside Python. 'info' describes the installation and the machine instead",
+        "the reference texts that ship inside Python",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the pictures (default: posenc-tour)")
     parser.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")
     return parser
+
+
+def info_parser() -> Parser:
+    return Parser(
+        prog=f"{PROGRAM} info",
+        description="Describe the installation and the machine, for bug reports: versions, the kernels in use, the "
+        "compiler and its flags, the processor and its caches, and the packages that each extra lacks.",
+    )
 
 
 def study_parser() -> Parser:
@@ -242,13 +250,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["study"]:
         return study(words[1:])
-    parser = tour_parser()
-    options = parser.parse_args(words)
-    if options.text == "info":
-        if options.out is not None:
-            parser.error("info takes no --out")
+    if words[:1] == ["info"]:
+        info_parser().parse_args(words[1:])
         print(info())
         return 0
+    parser = tour_parser()
+    options = parser.parse_args(words)
     try:
         named_text = read_text(options.text)
         text = tour.embedded() if named_text is None else tour.of_user(*named_text)

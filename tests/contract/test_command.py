@@ -1,9 +1,12 @@
 """The command `posenc`: its version, and the description of the installation for bug reports."""
 
 import importlib.metadata
+import inspect
+import pydoc
 import re
 import subprocess
 import sys
+import typing
 
 import numpy as np
 import pytest
@@ -58,3 +61,31 @@ def test_module_and_command_are_one_program():
     done = subprocess.run([sys.executable, "-m", "posenc", "--help"], capture_output=True, text=True, check=True)
     assert re.match(r"usage: python -m posenc ", done.stdout)
     assert "--version" in done.stdout
+
+
+def test_info_has_help_of_its_own(capsys):
+    with pytest.raises(SystemExit, match=r"^0$"):
+        command.main(["info", "--help"])
+    said = capsys.readouterr().out
+    assert said.startswith(f"usage: {command.PROGRAM} info [-h]\n")
+    assert "FILE" not in said
+    with pytest.raises(SystemExit, match=r"^2$"):
+        command.main(["info", "--out", "here"])
+    assert "info: unrecognized arguments: --out here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "of", [posenc.rope, posenc.Bias.at, posenc.PositionBias, posenc.threads, posenc.analysis.decay],
+    ids=lambda of: of.__qualname__,
+)  # fmt: skip
+def test_help_shows_plain_annotations(of):
+    """Before Python 3.14, `help` prints the representation of an annotation: a string would have quotes."""
+    shown = pydoc.plain(pydoc.render_doc(of))
+    assert "->" in shown
+    assert not re.search(r"(?:: |-> )'[\w.]+[ |\[']", "".join(line for line in shown.splitlines() if "->" in line))
+
+
+def test_annotations_are_still_those_of_the_source():
+    hints = typing.get_type_hints(posenc.alibi_slopes)
+    assert hints["heads"] is int
+    assert inspect.signature(posenc.alibi_slopes, eval_str=True).parameters["heads"].annotation is int
