@@ -17,6 +17,7 @@ from posenc._core_api.arguments import (
     INTEGERS,
     Array,
     as_data,
+    as_float64,
     as_index,
     as_positions,
     as_reals,
@@ -32,7 +33,7 @@ from posenc.rotary._rotation import read_rotation
 
 from ._arrays import Chunks, DaskArray, bounds_of, check_known, is_dask, is_xarray, read_array, sample_of
 
-__all__ = ["learned", "merge", "mrope", "rope", "rope_2d", "sinusoidal", "xpos"]
+__all__ = ["learned", "merge", "mrope", "rope", "rope_2d", "rope_nd", "sinusoidal", "xpos"]
 
 Function = Callable[..., Any]
 _OF_ROTATIONS = ("layout", "rotary_dim", "rotary_offset", "inverse", "out_layout", "seq_axis")
@@ -122,13 +123,22 @@ def _rotate(twin: Function, arguments: dict[str, Any], coordinates: bool = False
     of_positions = tuple(axes[len(axes) - (positions.ndim - coordinates) :])
     first = (x.ndim,) if coordinates else ()  # an axis that the result does not have
 
-    run = partial(twin, **options)
+    sample = [1] * (x.ndim - 1) + [x.shape[-1]]
+    of_heads: tuple[Any, ...] = ()
+    frequencies = options["frequencies"]
+    by_head = getattr(frequencies, "ndim", 1) == 3 and x.ndim > 2
+    if by_head:
+        sample[axes[-2]] = x.shape[axes[-2]]
     tiny = np.zeros((*positions.shape[:1], *(1,) * len(of_positions)) if coordinates else (1,) * positions.ndim)
-    run(np.zeros((*(1,) * (x.ndim - 1), x.shape[-1]), dtype), tiny.astype(positions.dtype))  # checks the other options
+    twin(np.zeros(sample, dtype), tiny.astype(positions.dtype), **options)  # checks the other options
+    if by_head:
+        lengths = (frequencies.shape[:1], x.chunks[axes[-2]], frequencies.shape[2:])
+        of_heads = (da.from_array(options.pop("frequencies"), chunks=lengths), (x.ndim, axes[-2], x.ndim + 1))
+    run = partial(twin, **options)
     whole = x.rechunk({x.ndim - 1: -1})
     every = tuple(range(x.ndim))
     return da.blockwise(
-        run, every, whole, every, positions, (*first, *of_positions), dtype=dtype, align_arrays=False,
+        run, every, whole, every, positions, (*first, *of_positions), *of_heads, dtype=dtype, align_arrays=False,
         concatenate=True, meta=np.empty((0,) * x.ndim, dtype),
     )  # fmt: skip
 
@@ -235,6 +245,42 @@ def mrope(arguments: dict[str, Any]) -> DaskArray:
     (1, 3, 1)
     """
     return _rotate(posenc.mrope, {**arguments, "sections": tuple(arguments["sections"])}, coordinates=True)
+
+
+@_takes_arguments_of(posenc.rope_nd)
+def rope_nd(arguments: dict[str, Any]) -> DaskArray:
+    """Rotate by several coordinates, as `posenc.rope_nd` does.
+
+    Parameters
+    ----------
+    x : dask array (..., N, D)
+        Queries or keys; as in `rope`.
+    positions : array or dask array (A, ..., N)
+        The coordinates of each token.
+    frequencies : array (A, rotary_dim // 2) or (A, H, rotary_dim // 2)
+        As in `posenc.rope_nd`. Each task gets the frequencies of its heads.
+    layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
+        Those of `posenc.rope_nd`.
+
+    Returns
+    -------
+    dask array, or DataArray
+        Equal to the result of `posenc.rope_nd`, bit for bit, in the chunks of x.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.rope_nd`; an x that is not a dask array.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np, posenc, posenc.dask
+    >>> x, positions = da.ones((4, 12, 32), chunks=(2, 5, 32)), np.indices((2, 2, 3)).reshape(3, -1)
+    >>> posenc.dask.rope_nd(x, positions, posenc.axial_frequencies((8, 12, 12)), layout="half").chunks
+    ((2, 2), (5, 5, 2), (32,))
+    """
+    frequencies = as_float64("rope_nd", "frequencies", arguments["frequencies"])
+    return _rotate(posenc.rope_nd, {**arguments, "frequencies": frequencies}, coordinates=True)
 
 
 @_takes_arguments_of(posenc.xpos)

@@ -74,6 +74,12 @@ def test_rotations(chunks):
     options = {"layout": "half", "sections": iter((1, 2, 1))}
     equal(posenc.dask.mrope(lazy, da.from_array(three, chunks=2), w, **options),
           posenc.mrope(x, three, w, layout="half", sections=(1, 2, 1)))  # fmt: skip
+    options = {"layout": "half", "rotary_dim": 6, "inverse": True}
+    for mixed in (random(3, 3, dtype=float), random(3, 3, 3, dtype=float), posenc.axial_frequencies((2, 0, 4))):
+        equal(posenc.dask.rope_nd(lazy, three, mixed, **options), posenc.rope_nd(x, three, mixed, **options))
+    by_head = random(2, 20, 4), np.indices((1, 3)).reshape(2, 3)  # heads are after the sequence
+    options = {"layout": "interleaved", "seq_axis": -3}
+    equal(posenc.dask.rope_nd(lazy, by_head[1], by_head[0], **options), posenc.rope_nd(x, *by_head[::-1], **options))
 
 
 @pytest.mark.parametrize("chunks", X_CHUNKS, ids=str)
@@ -347,6 +353,18 @@ REFUSED = {
     "rope: x has dtype bool": (TypeError, lambda p: p.rope(X > 0, 8, W, layout="half")),
     "rope: x has chunks of unknown length": (ValueError, lambda p: p.rope(UNKNOWN, 8, W, layout="half")),
     "rope_2d: positions has shape": (ValueError, lambda p: p.rope_2d(X, np.arange(8), W, layout="half")),
+    "rope_nd: frequencies has 3 heads": (
+        ValueError, lambda p: p.rope_nd(X, np.ones((1, 8)), np.ones((1, 3, 4)), layout="half")
+    ),
+    "rope_nd: frequencies has 1 heads; expected 0": (
+        ValueError, lambda p: p.rope_nd(X[0], np.ones((1, 8)), np.ones((1, 1, 4)), layout="half")
+    ),
+    "rope_nd: frequencies has shape": (
+        ValueError, lambda p: p.rope_nd(X, np.ones((1, 8)), np.ones(4), layout="half")
+    ),
+    "rope_nd: positions has shape": (
+        ValueError, lambda p: p.rope_nd(X, np.ones((3, 8)), np.ones((2, 4)), layout="half")
+    ),
     "sinusoidal: chunks is None": (TypeError, lambda p: p.sinusoidal(8, 4)),
     "sinusoidal: chunks has 2 chunks": (ValueError, lambda p: p.sinusoidal(8, 4, chunks=(4, 2))),
     "sinusoidal: dim is 0": (ValueError, lambda p: p.sinusoidal(8, 0, chunks=4)),
