@@ -24,6 +24,7 @@ from .._core_api.arguments import (
 from ..absolute.frequency import frequencies as geometric_or_power
 from ..absolute.sinusoid import sinusoidal
 from ..rotary.scaling import RopeFrequencies
+from ._oscillating import Curve, integrate_wave, read_curve
 
 __all__ = ["InnerProduct", "decay", "inner_product"]
 
@@ -37,11 +38,12 @@ BLOCK_NUMBERS = 1 << 20
 
 
 class DecayOptions(TypedDict, total=False):
-    """Options of `decay` that choose theta(t)."""
+    """Options of `decay` that choose theta(t) and h(t)."""
 
-    schedule: Schedule
+    schedule: Schedule | Curve
     base: float
     alpha: float
+    weights: npt.ArrayLike | Curve | None
 
 
 class InnerProduct(NamedTuple):
@@ -104,6 +106,10 @@ def inner_product(
 ) -> Float64: ...
 @overload
 def inner_product(
+    m: npt.ArrayLike, n: npt.ArrayLike, frequencies: PairFrequencies, *, weights: Array
+) -> np.float64 | Float64: ...
+@overload
+def inner_product(
     m: npt.ArrayLike, n: npt.ArrayLike, frequencies: PairFrequencies, *, weights: tuple[npt.ArrayLike, npt.ArrayLike]
 ) -> InnerProduct: ...
 def inner_product(
@@ -111,11 +117,11 @@ def inner_product(
     n: npt.ArrayLike,
     frequencies: PairFrequencies,
     *,
-    weights: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    weights: Array | tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
 ) -> np.float64 | Float64 | InnerProduct:
     """Inner product of two sinusoidal encodings.
 
-    ``<p_m, p_n> = sum_i cos((m - n) w[i])``; with weights ``p_m' H p_n`` for a diagonal matrix H.
+    ``<p_m, p_n> = sum_i cos((m - n) w[i])``; with weights ``p_m' H p_n`` for a matrix H.
 
     Parameters
     ----------
@@ -123,19 +129,21 @@ def inner_product(
         Positions, broadcast against each other. An int is one position, not a count.
     frequencies : array (e,) or RopeFrequencies
         w, in radians per position.
-    weights : (sine, cosine), each array (e,), optional
-        The diagonal of H: the factors of the products of two sines and of two cosines, per pair.
+    weights : (sine, cosine), each array (e,), or array (2 e, 2 e), optional
+        A tuple or list is the diagonal of H: the factors of the products of two sines and of two cosines, per pair. An
+        array is H itself; its rows and columns have the order of `sinusoidal`: sin 0, cos 0, sin 1, ....
 
     Returns
     -------
     float64 or ndarray of float64, or InnerProduct
-        The broadcast shape of m and n. With `weights`, a NamedTuple ``(total, difference, sum)`` of such arrays: the
-        product, its part in m - n and its part in m + n.
+        The broadcast shape of m and n. With a diagonal, a NamedTuple ``(total, difference, sum)`` of such arrays: the
+        product, its part in m - n and its part in m + n. A full matrix has no such parts, so the result is the product.
 
     Raises
     ------
     TypeError, ValueError
-        A position is not finite, the shapes do not broadcast, or `weights` is not a pair of arrays (e,).
+        A position is not finite, the shapes do not broadcast, or `weights` is neither a pair of arrays (e,) nor
+        an array (2 e, 2 e).
 
     Notes
     -----
@@ -157,6 +165,13 @@ def inner_product(
     >>> parts = posenc.analysis.inner_product([7, 107], [4, 104], w, weights=([1, 1, 1, 1], [3, 1, 1, 1]))
     >>> parts.difference.round(6), parts.sum.round(6)
     (array([0.974897, 0.974897]), array([ 0.004426, -0.871133]))
+
+    A matrix that swaps sine and cosine gives ``sum_i sin((m + n) w[i])``, which says nothing about m - n:
+
+    >>> import numpy as np
+    >>> swap = np.kron(np.eye(4), [[0, 1], [1, 0]])
+    >>> posenc.analysis.inner_product([7, 8, 9], [4, 5, 6], w, weights=swap).round(6)
+    array([0.011995, 1.526359, 1.81222 ])
     """
     function = "inner_product"
     w = as_pair_numbers(function, "frequencies", frequencies)
@@ -170,77 +185,113 @@ def inner_product(
     if weights is None:
         product: np.float64 | Float64 = cosine_and_sine_sums(differences, w, zeros + 1, zeros)[0][()]
         return product
+    if isinstance(weights, np.ndarray) and weights.ndim == 2:
+        return _bilinear_form(function, first, second, w, weights)[()]
     if not isinstance(weights, list | tuple) or len(weights) != 2:
-        fail(ValueError, function, "weights", "something other than two entries", "a pair (sine, cosine)")
+        fail(
+            ValueError, function, "weights", "something other than two entries", "a pair (sine, cosine), or an array H"
+        )
     sine, cosine = (as_pair_numbers(function, "weights", part, len(w)) for part in weights)
     difference = cosine_and_sine_sums(differences, w, (cosine + sine) / 2, zeros)[0]
     total = cosine_and_sine_sums(np.asarray(first + second), w, (cosine - sine) / 2, zeros)[0]
     return InnerProduct((difference + total)[()], difference[()], total[()])
 
 
+def _bilinear_form(function: str, m: Array, n: Array, w: Float64, matrix: Array) -> Float64:
+    """Compute ``p_m' H p_n``, with ``H p_n`` once for each distinct n."""
+    channels = 2 * len(w)
+    h = as_data(function, "weights", matrix).astype(F64)
+    if h.shape != (channels, channels):
+        fail(ValueError, function, "weights", f"shape {h.shape}", f"({channels}, {channels}), channels by channels")
+    if not np.isfinite(h).all():
+        fail(ValueError, function, "weights", "NaN or infinity", "finite numbers")
+    (rows, row), (columns, column) = (np.unique(x, return_inverse=True) for x in (m, n))
+    left = sinusoidal(rows, channels, frequencies=w, dtype=F64)
+    right = sinusoidal(columns, channels, frequencies=w, dtype=F64) @ h.T
+    row, column = np.broadcast_arrays(row.reshape(m.shape), column.reshape(n.shape))
+    shape, row, column = row.shape, row.ravel(), column.ravel()
+    out, block = np.empty(row.size), max(BLOCK_NUMBERS // channels, 1)
+    for start in range(0, row.size, block):
+        some = slice(start, start + block)
+        out[some] = np.einsum("pc,pc->p", left[row[some]], right[column[some]])
+    return out.reshape(shape)
+
+
 @overload
 def decay(  # pyright: ignore[reportOverlappingOverload]
     distances: float,
     *,
-    schedule: Schedule = "geometric",
+    schedule: Schedule | Curve = "geometric",
     base: float = 10000.0,
     alpha: float = 1.0,
     dim: int | None = None,
+    weights: npt.ArrayLike | Curve | None = None,
 ) -> np.complex128: ...
 @overload
 def decay(
     distances: npt.ArrayLike,
     *,
-    schedule: Schedule = "geometric",
+    schedule: Schedule | Curve = "geometric",
     base: float = 10000.0,
     alpha: float = 1.0,
     dim: int | None = None,
+    weights: npt.ArrayLike | Curve | None = None,
 ) -> Complex128: ...
 def decay(
     distances: npt.ArrayLike,
     *,
-    schedule: Schedule = "geometric",
+    schedule: Schedule | Curve = "geometric",
     base: float = 10000.0,
     alpha: float = 1.0,
     dim: int | None = None,
+    weights: npt.ArrayLike | Curve | None = None,
 ) -> np.complex128 | Complex128:
     """Mean inner product of two sinusoidal encodings by their distance.
 
-    ``mean_k exp(i x theta(2 k / dim))`` over the pairs k, or its limit for large dim, the integral over t in [0, 1].
+    ``mean_k h_k exp(i x theta(2 k / dim))`` over the pairs k, or its limit for large dim, the integral of
+    ``h(t) exp(i x theta(t))`` over t in [0, 1].
 
     Parameters
     ----------
     distances : number or array
         x, the difference of two positions. An int is one distance, not a count.
-    schedule : {"geometric", "power"}
-        theta(t) is ``base**-t`` or ``t**alpha``.
+    schedule : {"geometric", "power"} or function
+        theta(t) is ``base**-t`` or ``t**alpha``. Any other theta is a function of an array t (L,) of numbers in [0, 1]
+        that returns an array (L,); then `base` and `alpha` are not used.
     base : float
         Positive.
     alpha : float
         At least 0.
     dim : int, optional
         Width of the encoding, for the mean over its pairs. None is the integral, which needs scipy
-        (``pip install "posenc[analysis]"``).
+        (``pip install "posenc[analysis]"``) unless theta or h is a function.
+    weights : array (ceil(dim / 2),) or function, optional
+        h_k for each pair, or a function h(t) of an array t (L,). They are not normalised. By default they are 1.
 
     Returns
     -------
     complex128 or ndarray of complex128
-        The shape of `distances`; 1 at distance 0. The real part times dim / 2 is the inner product of two encodings.
+        The shape of `distances`; 1 at distance 0 without weights. The real part times dim / 2 is the inner product of
+        two encodings.
 
     Raises
     ------
     ImportError
         The integral is wanted, and scipy is not installed.
     TypeError, ValueError
-        A distance is not finite, `base` is not positive, or `alpha` is negative.
+        A distance is not finite, `base` is not positive, or `alpha` is negative; a function that returns no finite
+        numbers of the shape of t; weights that are an array without `dim`, or do not fit it.
 
     Notes
     -----
-    Su 2021 (kexue.fm/archives/8231), equation 11. With u = x base**-t the integral of the geometric schedule is
+    Su 2021 (kexue.fm/archives/8231), equation 11, and 14 with weights: ``h_k`` is the mean of two neighbouring entries
+    of a diagonal matrix H. With u = x base**-t the integral of the geometric schedule is
     ``(Ci(x) - Ci(x / base) + i (Si(x) - Si(x / base))) / ln base``. That of the power schedule is
     ``int_0^1 exp(i x u) u**(1 / alpha - 1) / alpha du``; unless alpha is 1, it is computed by adaptive quadrature for
     oscillating integrands with a target of 1e-12. Where the quadrature misses its target, as for powers at distances
-    beyond 1e7, scipy warns.
+    beyond 1e7, scipy warns. Integrals of functions are computed by Gauss's rule
+    with 16 nodes on intervals that are halved until the halves agree to 1e-12; their time grows with the turns of the
+    wave, x times the range of theta.
 
     The mean is a left Riemann sum. Once neighbouring pairs differ by less than a turn, ``x ln(base) < pi dim``, it
     differs from the integral by O(1 / dim).
@@ -256,9 +307,19 @@ def decay(
     array([1.   , 0.705, 0.468])
     >>> abs(posenc.analysis.decay([0, 10, 100])).round(3)
     array([1.   , 0.706, 0.468])
+
+    A theta of your own, whose frequencies fall quickly at first, and weights that leave out the fast pairs:
+
+    >>> def theta(t):
+    ...     return 1 / (1 + 99 * t)
+    >>> abs(posenc.analysis.decay([0, 10, 100], schedule=theta)).round(3)
+    array([1.   , 0.9  , 0.516])
+    >>> abs(posenc.analysis.decay([0, 10, 100], schedule=theta, weights=lambda t: 2 * t)).round(3)
+    array([1.   , 0.987, 0.763])
     """
     function = "decay"
-    check_choice(function, "schedule", schedule, ("geometric", "power"))
+    if not callable(schedule):
+        check_choice(function, "schedule", schedule, ("geometric", "power"))
     x = as_places(function, "distances", distances)
     number, exponent = as_number(function, "base", base), as_number(function, "alpha", alpha)
     if number <= 0:
@@ -266,15 +327,40 @@ def decay(
     if exponent < 0:
         fail_value(ValueError, function, "alpha", alpha, "at least 0")
     if dim is not None:
-        w = geometric_or_power(as_index(function, "dim", dim, 1), base=base, schedule=schedule, alpha=alpha)
-        mean = np.full(len(w), 1 / len(w))
+        width = as_index(function, "dim", dim, 1)
+        t = np.arange((width + 1) // 2) * 2 / width
+        if callable(schedule):
+            w = read_curve(function, "schedule", schedule, t)
+        else:
+            w = geometric_or_power(width, base=base, schedule=schedule, alpha=alpha)
+        mean = _pair_weights(function, weights, t) / len(w)
         real, imaginary = cosine_and_sine_sums(x, w, mean, mean)
+    elif weights is not None and not callable(weights):
+        fail(TypeError, function, "weights", "an array", "a function h(t), because dim is None")
+    elif callable(schedule) or weights is not None:
+        theta = schedule if callable(schedule) else _theta(schedule, number, exponent)
+        distinct, index = np.unique(x.astype(F64), return_inverse=True)
+        integral = integrate_wave(function, distinct, theta, weights)[index.reshape(x.shape)]
+        real, imaginary = integral.real, integral.imag
     else:
         real, imaginary = integrals(x.astype(F64), number if schedule == "geometric" else None, exponent)
     out = np.empty(x.shape, np.complex128)
     out.real, out.imag = real, imaginary
     result: np.complex128 | Complex128 = out[()]
     return result
+
+
+def _theta(schedule: Schedule, base: float, alpha: float) -> Curve:
+    return (lambda t: base**-t) if schedule == "geometric" else (lambda t: t**alpha)
+
+
+def _pair_weights(function: str, weights: npt.ArrayLike | Curve | None, t: Float64) -> Float64:
+    """Return h_k for each pair."""
+    if weights is None:
+        return np.ones(len(t))
+    if callable(weights):
+        return read_curve(function, "weights", weights, t)
+    return as_pair_numbers(function, "weights", weights, len(t))
 
 
 def import_scipy(module: str) -> Any:

@@ -349,3 +349,159 @@ def test_import_is_on_demand(run_python):
     late = "('posenc.analysis', 'posenc.plot', 'scipy', 'matplotlib')"
     done = run_python(f"import sys, posenc; print([m for m in sys.modules if m.startswith({late})])")
     assert done.stdout.strip() == "[]", done.stderr
+
+
+# ---- any theta, any weights, any H ----
+
+
+CURVES = {
+    "10000**-t": (lambda t: 10000.0**-t, {"base": 10000.0}),
+    "t": (lambda t: t, {"schedule": "power"}),
+    "t**2": (lambda t: t**2, {"schedule": "power", "alpha": 2.0}),
+    "t**0.3": (lambda t: t**0.3, {"schedule": "power", "alpha": 0.3}),
+}
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_theta_as_a_function(name):
+    """The integral agrees with the closed form or scipy's, both within 1e-12, and the mean with frequencies."""
+    pytest.importorskip("scipy")
+    theta, options = CURVES[name]
+    x = np.array([0.0, 1e-6, 0.5, -3.0, 17.25, 128.0, 1000.0])
+    assert np.abs(analysis.decay(x, schedule=theta) - analysis.decay(x, **options)).max() <= 2e-12
+    mean, wanted = (analysis.decay(x, dim=31, **o) for o in ({"schedule": theta}, options))
+    assert np.abs(mean - wanted).max() <= 1e-12  # frequencies of 1 ulp at distances of up to 1000
+
+
+def test_almost_any_monotone_theta_decays():
+    """S1: a smooth monotone theta suffices; one that rests at a number does not (the condition behind "almost")."""
+    far = np.arange(1000.0, 1100.0)
+    curves = [lambda t: t**0.5, lambda t: t**3, lambda t: 1 / (1 + 99 * t), lambda t: np.sin(t), lambda t: (1 - t) ** 2]
+    for theta in curves:
+        assert np.abs(analysis.decay(far, schedule=theta)).max() < 0.35
+    for theta in (lambda t: 0.0 * t + 0.5, lambda t: np.maximum(t - 0.5, 0)):
+        assert np.abs(analysis.decay(far, schedule=theta)).min() >= 0.49
+
+
+def test_weights_of_equation_14(rng):
+    """S1 eq. 14: the mean with weights h_k tends to the integral of h(t) exp(i x theta(t)), and that to 0."""
+    pytest.importorskip("scipy")
+    x = np.array([0.0, 1.0, 40.0])
+
+    def h(t):
+        return 1 + np.cos(3 * t)
+
+    limit = analysis.decay(x, weights=h)
+    errors = [np.abs(analysis.decay(x, dim=d, weights=h) - limit).max() for d in (512, 1024, 2048)]
+    assert errors[0] > 1.8 * errors[1] > 3.2 * errors[2]
+    assert limit[0] == pytest.approx(1 + np.sin(3) / 3, abs=1e-12)
+    k, w = rng.standard_normal(8), posenc.frequencies(16)
+    by_hand = np.exp(1j * x[:, None] * w) @ k / 8
+    assert np.abs(analysis.decay(x, dim=16, weights=k) - by_hand).max() <= 1e-14
+    """... and h_k is the mean of two entries of a diagonal H, equation 14's left side."""
+    sine, cosine = rng.standard_normal((2, 8))
+    parts = analysis.inner_product(x, 0, w, weights=(sine, cosine))
+    halves = analysis.decay(x, dim=16, weights=(sine + cosine) / 2).real * 8
+    assert np.abs(parts.difference - halves).max() <= 1e-13
+    far = analysis.decay([10.0, 1e3, 1e5], schedule="power", weights=h)
+    assert np.all(np.diff(np.abs(far)) < 0)
+
+
+def test_weights_that_are_infinite_at_an_end():
+    assert analysis.decay(0.0, schedule="power", weights=lambda t: t**-0.5).real == pytest.approx(2, abs=1e-11)
+    with pytest.raises(ValueError, match="decay: schedule or weights has no integral near t = 0"):
+        analysis.decay(0.0, schedule="power", weights=lambda t: 1 / t)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"schedule": lambda t: t[:-1]}, "schedule has results of shape"),
+    ({"schedule": lambda t: np.where(t > 0, t, np.nan), "dim": 8}, "schedule has NaN or infinity at t = 0"),
+    ({"weights": lambda t: np.full(len(t), np.inf)}, "weights has NaN or infinity"),
+    ({"weights": [1.0, 2.0], "dim": 8}, "weights has 2 entries"),
+    ({"schedule": lambda t: "x"}, "schedule has"),
+])  # fmt: skip
+def test_functions_that_do_not_fit(options, message):
+    with pytest.raises((ValueError, TypeError), match=f"decay: {message}"):
+        analysis.decay([1.0, 2.0], **options)
+
+
+def test_an_array_of_weights_needs_pairs():
+    with pytest.raises(TypeError, match="decay: weights has an array; expected a function h"):
+        analysis.decay(1.0, weights=np.ones(4))
+
+
+def test_inner_product_with_a_full_matrix(rng):
+    w, h = rng.uniform(0, 2, 3), rng.standard_normal((6, 6))
+    m, n = rng.integers(-99, 99, (5, 1)), rng.uniform(-99, 99, 4)
+    p, q = (posenc.sinusoidal(x, 6, frequencies=w, dtype=np.float64) for x in (m.ravel(), n))
+    found = analysis.inner_product(m, n, w, weights=h)
+    assert found.shape == (5, 4)
+    assert np.abs(found - p @ h @ q.T).max() <= 1e-14 * np.abs(h).sum()
+    diagonal = rng.standard_normal(6)
+    total = analysis.inner_product(m, n, w, weights=(diagonal[0::2], diagonal[1::2])).total
+    full = analysis.inner_product(m, n, w, weights=np.diag(diagonal))
+    assert np.abs(full - total).max() <= 1e-13 * np.abs(diagonal).sum()
+    assert analysis.inner_product(3, 4, w, weights=h).shape == ()
+    with pytest.raises(ValueError, match="weights has shape"):
+        analysis.inner_product(3, 4, w, weights=np.ones((2, 3)))
+    with pytest.raises(ValueError, match="weights has NaN"):
+        analysis.inner_product(3, 4, w, weights=np.full((6, 6), np.nan))
+
+
+def a_model(rng):
+    """One layer of attention over six words and a nonlinear readout; H is not symmetric."""
+    q, k, v, readout = rng.standard_normal((4, 6, 6)) / 2
+
+    def f(x):
+        logits = (x @ q) @ (x @ k).T
+        weights = np.exp(logits - logits.max(-1, keepdims=True))
+        attended = (weights / weights.sum(-1, keepdims=True)) @ x @ v
+        return np.tanh(attended @ readout).sum()
+
+    return f
+
+
+def test_taylor_terms(rng):
+    """S1 eq. 4: the error of the six terms falls by 8 where the encodings are halved; the last term is p_m' H p_n."""
+    f, x = a_model(rng), rng.standard_normal((6, 6))
+    p = posenc.sinusoidal(6, 6, dtype=np.float64)
+    errors = []
+    for size in (0.2, 0.1, 0.05):
+        moved = x.copy()
+        moved[[1, 4]] += size * p[[1, 4]]
+        errors.append(abs(sum(analysis.taylor_terms(f, x, size * p, 1, 4)) - f(moved)))
+    assert 5 < errors[0] / errors[1] < 12
+    assert 5 < errors[1] / errors[2] < 12
+    h = analysis.interaction_matrix(f, x, 1, 4)
+    terms = analysis.taylor_terms(f, x, p, 1, 4)
+    assert terms.interaction == pytest.approx(p[1] @ h @ p[4], abs=1e-6)
+    assert terms.interaction == pytest.approx(analysis.inner_product(1, 4, posenc.frequencies(6), weights=h), abs=1e-6)
+    swapped = analysis.interaction_matrix(f, x, 4, 1)
+    assert np.abs(swapped - h.T).max() <= 1e-6
+
+
+def test_taylor_terms_of_a_polynomial():
+    """Central differences with extrapolation are exact for polynomials of degree 4."""
+
+    def f(x):
+        return np.array([x[0, 0] ** 2 * x[1, 0], x[0, 1] ** 4 + x[1, 1]])
+
+    x, p = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.5, -1.0], [2.0, 1.0]])
+    terms = analysis.taylor_terms(f, x, p, 0, 1)
+    wanted = [[3, 20], [3, -32], [2, 1], [0.75, 24], [0, 0], [2, 0]]
+    assert np.abs(np.array(terms) - wanted).max() <= 1e-8
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: analysis.taylor_terms(np.sum, np.ones(3), np.ones(3), 0, 1), "x has shape"),
+    (lambda: analysis.taylor_terms(np.sum, np.ones((3, 2)), np.ones((3, 1)), 0, 1), "encoding has shape"),
+    (lambda: analysis.taylor_terms(np.sum, np.ones((3, 2)), np.ones((3, 2)), 1, 1), "n is 1; expected a row other"),
+    (lambda: analysis.taylor_terms(np.sum, np.ones((3, 2)), np.ones((3, 2)), 0, 3), "n is 3"),
+    (lambda: analysis.taylor_terms(np.sum, np.ones((3, 2)), np.ones((3, 2)), 0, 1, step=0), "step is 0"),
+    (lambda: analysis.taylor_terms(lambda x: x / 0, np.ones((3, 2)), np.ones((3, 2)), 0, 1), "f has a result with NaN"),
+    (lambda: analysis.interaction_matrix(lambda x: x, np.ones((3, 2)), 0, 1), "f has a result of shape"),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_taylor_refuses(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,207 @@
+"""A function of a sequence near its inputs: the terms of Taylor's theorem that positions add, and their interaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .._core_api.arguments import F64, Float64, as_data, as_index, as_number, fail, fail_value
+
+__all__ = ["TaylorTerms", "interaction_matrix", "taylor_terms"]
+
+SequenceFunction = Callable[[Float64], npt.ArrayLike]
+"""A function of a sequence (N, d)."""
+
+STEP = 2.0**-8
+"""The sixth root of 2**-52, up to 2: errors of fourth differences and of rounding are then alike."""
+
+
+class TaylorTerms(NamedTuple):
+    """Terms of a function of a sequence to whose rows m and n vectors are added, in the shape of its result."""
+
+    value: Float64
+    """f, without the vectors."""
+    first_m: Float64
+    """``p_m' df/dx_m``."""
+    first_n: Float64
+    """``p_n' df/dx_n``."""
+    second_m: Float64
+    """``p_m' d2f/dx_m2 p_m / 2``."""
+    second_n: Float64
+    """``p_n' d2f/dx_n2 p_n / 2``."""
+    interaction: Float64
+    """``p_m' H p_n`` with ``H = d2f/dx_m dx_n``, the only term that depends on both positions."""
+
+
+def _read_sequence(function: str, argument: str, value: npt.ArrayLike) -> Float64:
+    array = as_data(function, argument, value).astype(F64)
+    if array.ndim != 2 or 0 in array.shape:
+        fail(ValueError, function, argument, f"shape {array.shape}", "a sequence (N, d), N and d at least 1")
+    return array
+
+
+def _read_rows(function: str, x: Float64, m: int, n: int) -> tuple[int, int]:
+    m, n = as_index(function, "m", m, 0, len(x) - 1), as_index(function, "n", n, 0, len(x) - 1)
+    if m == n:
+        fail_value(ValueError, function, "n", n, "a row other than m")
+    return m, n
+
+
+def _read_step(function: str, step: float) -> float:
+    number = as_number(function, "step", step)
+    if number <= 0:
+        fail_value(ValueError, function, "step", step, "a positive number")
+    return number
+
+
+def _value(function: str, f: SequenceFunction, x: Float64) -> Float64:
+    value = as_data(function, "f", np.asarray(f(x))).astype(F64)
+    if not np.isfinite(value).all():
+        fail(ValueError, function, "f", "a result with NaN or infinity", "finite numbers")
+    return value
+
+
+def _extrapolate(of_step: Callable[[float], Float64], step: float) -> Float64:
+    """Remove the error of a central difference that is proportional to step**2."""
+    return (4 * of_step(step) - of_step(2 * step)) / 3
+
+
+def taylor_terms(
+    f: SequenceFunction, x: npt.ArrayLike, encoding: npt.ArrayLike, m: int, n: int, *, step: float = STEP
+) -> TaylorTerms:
+    """Expand a function of a sequence in the encodings of two of its rows, to second order.
+
+    ``f(.., x_m + p_m, .., x_n + p_n, ..)`` is about the sum of the six terms.
+
+    Parameters
+    ----------
+    f : function
+        Takes a sequence (N, d) in float64 and returns a number or an array.
+    x : array (N, d)
+        The sequence without positions.
+    encoding : array (N, d)
+        p. Only the rows m and n are read.
+    m, n : int
+        Two rows.
+    step : float
+        Fraction of an encoding by which the rows are moved for a difference.
+
+    Returns
+    -------
+    TaylorTerms
+        ``(value, first_m, first_n, second_m, second_n, interaction)``, float64 in the shape of the result of f.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Shapes that differ, a row that does not exist, equal rows, a result that is not finite.
+
+    Notes
+    -----
+    Su 2021 (kexue.fm/archives/8231), equation 4. The derivatives are central differences, extrapolated to an error of
+    the order of step**4. The first five terms depend on one position each. The sum differs from f by terms of third
+    order, so the expansion serves encodings that are small beside x.
+
+    Examples
+    --------
+    A function with a known H, the identity, whose interaction is the inner product of two encodings:
+
+    >>> import numpy as np, posenc, posenc.analysis
+    >>> def f(x):
+    ...     return x[0] @ x[1]
+    >>> x, p = np.ones((2, 8)), posenc.sinusoidal([7, 4], 8, dtype=np.float64)
+    >>> terms = posenc.analysis.taylor_terms(f, x, p, 0, 1)
+    >>> float(terms.interaction.round(6))
+    1.96489
+    >>> float(posenc.analysis.inner_product(7, 4, posenc.frequencies(8)).round(6))
+    1.96489
+    >>> bool(abs(sum(terms) - f(x + p)) < 1e-9)
+    True
+    """
+    function = "taylor_terms"
+    x, p = _read_sequence(function, "x", x), _read_sequence(function, "encoding", encoding)
+    if p.shape != x.shape:
+        fail(ValueError, function, "encoding", f"shape {p.shape}", f"{x.shape}, that of x")
+    m, n = _read_rows(function, x, m, n)
+    number = _read_step(function, step)
+
+    def at(a: float, b: float) -> Float64:
+        moved = x.copy()
+        moved[m] += a * p[m]
+        moved[n] += b * p[n]
+        return _value(function, f, moved)
+
+    value = at(0, 0)
+    first_m = _extrapolate(lambda h: (at(h, 0) - at(-h, 0)) / (2 * h), number)
+    first_n = _extrapolate(lambda h: (at(0, h) - at(0, -h)) / (2 * h), number)
+    second_m = _extrapolate(lambda h: (at(h, 0) - 2 * value + at(-h, 0)) / (2 * h * h), number)
+    second_n = _extrapolate(lambda h: (at(0, h) - 2 * value + at(0, -h)) / (2 * h * h), number)
+    interaction = _extrapolate(lambda h: (at(h, h) - at(h, -h) - at(-h, h) + at(-h, -h)) / (4 * h * h), number)
+    return TaylorTerms(value, first_m, first_n, second_m, second_n, interaction)
+
+
+def interaction_matrix(f: SequenceFunction, x: npt.ArrayLike, m: int, n: int, *, step: float = STEP) -> Float64:
+    """Return the matrix by which two rows of a sequence interact in a function.
+
+    ``H[i, j] = d2f / (dx[m, i] dx[n, j])``
+
+    Parameters
+    ----------
+    f : function
+        Takes a sequence (N, d) in float64 and returns a number.
+    x : array (N, d)
+        The sequence without positions.
+    m, n : int
+        Two rows.
+    step : float
+        Distance by which a number of x is moved for a difference, times the root mean square of x.
+
+    Returns
+    -------
+    ndarray of float64, shape (d, d)
+
+    Raises
+    ------
+    TypeError, ValueError
+        A result that is not one finite number, a row that does not exist, equal rows.
+
+    Notes
+    -----
+    Su 2021 (kexue.fm/archives/8231), equation 4. It needs ``8 d**2`` calls of f, so it is meant for small d.
+    ``inner_product(m, n, w, weights=H)`` is the interaction of two sinusoids by H.
+
+    Examples
+    --------
+    >>> import numpy as np, posenc.analysis
+    >>> W = np.array([[2.0, 1.0], [0.0, -1.0]])
+    >>> posenc.analysis.interaction_matrix(lambda x: x[0] @ W @ x[1], np.ones((2, 2)), 0, 1).round(6) + 0.0
+    array([[ 2.,  1.],
+           [ 0., -1.]])
+    """
+    function = "interaction_matrix"
+    x = _read_sequence(function, "x", x)
+    m, n = _read_rows(function, x, m, n)
+    size = float(np.sqrt(np.mean(x * x))) or 1.0
+    number = _read_step(function, step) * size
+
+    def at(i: int, j: int, a: float, b: float) -> Float64:
+        moved = x.copy()
+        moved[m, i] += a
+        moved[n, j] += b
+        value = _value(function, f, moved)
+        if value.ndim:
+            fail(ValueError, function, "f", f"a result of shape {value.shape}", "one number")
+        return value
+
+    def entry(i: int, j: int, h: float) -> Float64:
+        mixed = at(i, j, h, h) - at(i, j, h, -h) - at(i, j, -h, h) + at(i, j, -h, -h)
+        return np.asarray(mixed / (4 * h * h))
+
+    d = x.shape[1]
+    h_matrix = np.empty((d, d))
+    for i, j in np.ndindex(d, d):
+        h_matrix[i, j] = _extrapolate(lambda h, i=i, j=j: entry(i, j, h), number)  # type: ignore[misc]
+    return h_matrix
