@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, as_index, fail
-from ._pair import check_table_positions
+from .._core_api.arguments import as_index, fail
 from ._parameters import copy_parameters
 from .operator import PositionBias
 from .swin import SwinArrays, SwinBias
@@ -19,8 +18,9 @@ class BeitBias(SwinBias):
 
     __slots__ = ()
 
-    def _check_positions(self, function: str, q: Array, k: Array) -> None:
-        check_table_positions(function, q, k, 1 + self.options["height"] * self.options["width"])
+    @property
+    def _end(self) -> int:
+        return 1 + super()._end
 
 
 def beit(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArrays]:

@@ -42,6 +42,11 @@ class DenseBias(PositionBias[DenseArrays]):
     def reads_positions(self) -> bool:
         return False
 
+    @property
+    def _shown_lengths(self) -> tuple[int, int]:
+        n, m = self.arrays.array.shape[-2:]
+        return n, m
+
     def _shape(self, function: str, n: int, m: int) -> tuple[int, ...]:
         shape = self.arrays.array.shape
         if any(length not in (1, wanted) for length, wanted in zip(shape[-2:], (n, m), strict=True)):

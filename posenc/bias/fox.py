@@ -26,6 +26,11 @@ class FoxBias(PairBias[FoxArrays]):
     """Sums of logarithms of forget gates between two positions; the kernel takes their cumulative sums C."""
 
     __slots__ = ()
+    _is_causal = True
+
+    @property
+    def _end(self) -> int:
+        return int(self.arrays.log_forget.shape[-1])
 
     @property
     def _heads(self) -> int:
@@ -44,7 +49,7 @@ class FoxBias(PairBias[FoxArrays]):
         return (np.cumsum(d_cumulative[..., ::-1], axis=-1)[..., ::-1],)
 
     def _check_positions(self, function: str, q: Array, k: Array) -> None:
-        check_table_positions(function, q, k, self.arrays.log_forget.shape[-1])
+        check_table_positions(function, q, k, self._end)
 
     def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
         return ("rows", "columns")

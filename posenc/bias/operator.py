@@ -19,6 +19,7 @@ from .._core_api.arguments import (
     result_dtype,
     without_warnings,
 )
+from .._core_api.notebook import picture
 from .._core_api.variant import in_one_isa
 from ._positions import Positions, as_lengths, read_positions
 
@@ -35,6 +36,8 @@ else:
 __all__ = ["Bias", "ContentBias", "PositionBias"]
 
 _EMPTY: Array = np.empty(0)
+SHOWN = 64
+"""Most queries and keys of the picture of an operator."""
 Reduction = Literal["diagonals", "rows", "columns", "pairs", "parameters", "tables"]
 """A field of `Reductions`."""
 Term = tuple[Any, ...]
@@ -361,6 +364,28 @@ class PositionBias(Bias[Arrays]):
 
     __slots__ = ()
     _of_other_kind = ("only positions", {"logits": "matrix", "logits_vjp": "vjp"})
+    _is_causal: ClassVar[bool] = False
+    """True if numbers of keys after the query mean nothing, so that pictures leave them out."""
+
+    def _repr_png_(self) -> bytes | None:
+        """Return a picture for a notebook; None without matplotlib, where the text of the operator is shown."""
+        return picture("bias_png", self)
+
+    @property
+    def _is_function_of_distance(self) -> bool:
+        """True if a curve against the relative position shows the operator."""
+        return self.is_relative and self.reads_positions and all(own is None for own in self._own_positions)
+
+    @property
+    def _shown_lengths(self) -> tuple[int, int]:
+        """Numbers of queries and keys of the picture, if it is a matrix."""
+        n, m = (min(SHOWN, self._end) if own is None else own.shape[-1] for own in self._own_positions)
+        return n, m
+
+    @property
+    def _end(self) -> int:
+        """The first position that a table of positions does not have."""
+        return SHOWN
 
     @in_one_isa
     def matrix(

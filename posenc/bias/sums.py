@@ -118,6 +118,15 @@ class PositionSum(_Sum, PositionBias[Any]):
     _of_other_kind = PositionBias._of_other_kind
 
     @property
+    def _is_function_of_distance(self) -> bool:
+        return all(part._is_function_of_distance for part in self._position_parts)
+
+    @property
+    def _shown_lengths(self) -> tuple[int, int]:
+        queries, keys = zip(*(part._shown_lengths for part in self._position_parts), strict=True)
+        return min(queries), min(keys)
+
+    @property
     def _position_parts(self) -> tuple[PositionBias[Any], ...]:
         return tuple(part for part in self.parts if isinstance(part, PositionBias))
 

@@ -30,11 +30,15 @@ class SwinBias(PairBias[SwinArrays]):
     def _heads(self) -> int:
         return int(self.arrays.table.shape[1])
 
+    @property
+    def _end(self) -> int:
+        return int(self.options["height"] * self.options["width"])
+
     def _kernel_operands(self) -> tuple[Array, ...]:
         return self.arrays.table, np.array([self.options["height"], self.options["width"]], I64)
 
     def _check_positions(self, function: str, q: Array, k: Array) -> None:
-        check_table_positions(function, q, k, self.options["height"] * self.options["width"])
+        check_table_positions(function, q, k, self._end)
 
 
 def swin(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArrays]:

@@ -36,6 +36,11 @@ class ToeplitzBias(PositionBias[ToeplitzArrays]):
     def reads_positions(self) -> bool:
         return False
 
+    @property
+    def _shown_lengths(self) -> tuple[int, int]:
+        n = (self.arrays.diagonals.shape[1] + 1) // 2
+        return n, self.arrays.diagonals.shape[1] + 1 - n
+
     def _check_length(self, function: str, n: int, m: int) -> None:
         length = self.arrays.diagonals.shape[1]
         if length != max(n + m - 1, 0):

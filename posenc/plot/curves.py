@@ -89,6 +89,7 @@ def decay(
     for number, (name, curve) in enumerate(curves.items()):
         axes.plot(x, curve, label=f"θ(t) = {name}", linewidth=1.8, **line_style(number))
     axes.set(xlabel="distance of two positions", ylabel="mean of cos(distance · θ)")
+    axes.set_title("Inner product of two sinusoidal encodings, by distance")
     axes.grid(alpha=0.3)
     axes.legend()
     return figure
@@ -135,6 +136,7 @@ def distance_curves(values: npt.ArrayLike, *, positions: Iterable[int] | None = 
     for number, row in enumerate(rows):
         axes.plot(distances[row], label=f"from position {row}", linewidth=1.6, **line_style(number))
     axes.set(xlabel="position", ylabel="distance of the encodings", ylim=(0, None))
+    axes.set_title("Distance of a few positions from all others")
     axes.grid(alpha=0.3)
     axes.legend()
     return figure
@@ -277,6 +279,7 @@ def profile(
     for number, (name, weights) in enumerate(weights_of_heads.items()):
         axes.plot(rel, weights[min(index, len(weights) - 1)], label=name, linewidth=1.6, **line_style(number))
     axes.set(xlabel=RELATIVE_POSITION, ylabel="attention weight", yscale="log")
+    axes.set_title("Attention to keys of equal content")
     axes.grid(alpha=0.3)
     axes.legend()
     return figure

@@ -22,12 +22,13 @@ __all__ = ["attention_maps", "encoding", "similarity", "triangles"]
 Layout = Literal["interleaved", "halves"]
 Kind = Literal["product", "distance", "correlation"]
 
-KINDS: dict[str, tuple[Callable[[npt.ArrayLike], Array], str]] = {
-    "product": (gram_matrix, "inner product"),
-    "distance": (distance_matrix, "distance"),
-    "correlation": (correlation_matrix, "correlation"),
+KINDS: dict[str, tuple[Callable[[npt.ArrayLike], Array], str, str]] = {
+    "product": (gram_matrix, "inner product", "Inner products of all pairs of positions"),
+    "distance": (distance_matrix, "distance", "Distances of all pairs of positions"),
+    "correlation": (correlation_matrix, "correlation", "Correlations of all pairs of positions"),
 }
-MAPS_PER_ROW = 5
+"""Matrix, label of the colour bar and title of each kind of `similarity`."""
+MAPS_PER_ROW = 6
 """Attention maps side by side."""
 SHADES = 16
 """Colours of a scatter plot."""
@@ -66,7 +67,7 @@ def encoding(values: npt.ArrayLike, *, layout: Layout = "interleaved", ax: Axes 
     matrix = as_matrix(function, "values", values)
     figure, axes = axes_of(function, ax)
     draw_image(axes, matrix, "encoding")
-    axes.set(xlabel="channel", ylabel="position")
+    axes.set(xlabel="channel", ylabel="position", title=f"Encoding of {len(matrix)} positions")
     if layout == "halves":
         axes.axvline(matrix.shape[1] / 2 - 0.5, color="black", linewidth=1)
         axes.set_xlabel("channel: first halves of all pairs, then second halves")
@@ -103,11 +104,11 @@ def similarity(values: npt.ArrayLike, *, kind: Kind = "product", ax: Axes | None
     """
     function = "similarity"
     check_choice(function, "kind", kind, KINDS)
-    matrix_of, label = KINDS[kind]
+    matrix_of, label, title = KINDS[kind]
     matrix = matrix_of(as_matrix(function, "values", values))
     figure, axes = axes_of(function, ax, (6.4, 5.2), "compressed")
     draw_image(axes, matrix, label, "equal")
-    axes.set(xlabel="position", ylabel="position")
+    axes.set(xlabel="position", ylabel="position", title=title)
     return figure
 
 
@@ -156,7 +157,7 @@ def triangles(values: npt.ArrayLike, *, ax: Sequence[Axes] | None = None) -> Fig
         for number in reversed(range(count)):
             x, y = cloud[shade == number].T
             axes.plot(x, y, "o", color=colors[number], markersize=1.4, markeredgewidth=0, linestyle="")
-        axes.set(xlabel="correlation of i and j", title=name)
+        axes.set(xlabel="correlation of i and j", title=f"Pairs {name}")
         axes.grid(alpha=0.3)
     both[0].set_ylabel("distance of i and j")
     scale = ScalarMappable(Normalize(1, n), ListedColormap(colors))
@@ -184,12 +185,13 @@ def attention_maps(
 ) -> Figure:
     """Draw attention weights as images: a column for each scheme, a row for each text.
 
-    The images of a text share one colour scale. After five schemes the columns continue below.
+    The images of a text share one colour scale. After six schemes the columns continue below.
 
     Parameters
     ----------
     maps : mapping of str to sequence of arrays (N, N)
-        For each scheme one matrix per text, queries downwards. A text with negative numbers is white at 0.
+        For each scheme one matrix per text, queries downwards. A text with negative numbers is white at 0. Entries
+        that are NaN stay empty: keys that a query does not see.
     words : sequence of sequences of str
         The tokens of each text.
     rows : sequence of str

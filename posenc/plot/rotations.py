@@ -21,6 +21,8 @@ __all__ = ["extrapolation", "rope_bands"]
 
 CELLS = {"trained distance": "#cfcfcf", "new distance, trained angle": "#56b4e9", "new angle": "#d55e00"}
 """Colours of the cells 0, 1 and 2 of `extrapolation`."""
+LEGEND_ABOVE = 26.0
+"""Points between axes and title, for a line of the legend."""
 
 
 def rope_bands(
@@ -62,6 +64,7 @@ def rope_bands(
     for number, (name, band) in enumerate(bands.items()):
         axes.plot(band.ratio, label=name, linewidth=1.8, **line_style(number))
     axes.set(xlabel="pair, fast to slow", ylabel="frequency after / before", yscale="log")
+    axes.set_title("Frequencies of a rotary embedding after a scaling")
     least = min([1.0, *(band.ratio[band.ratio > 0].min(initial=1.0) for band in bands.values())])
     ticks = [2.0**-k for k in range(int(np.ceil(-np.log2(least) - 1e-9)) + 1)][:12]
     axes.set_yticks(ticks, [f"1/{1 / tick:g}" if tick < 1 else "1" for tick in ticks])
@@ -127,4 +130,5 @@ def extrapolation(
     axes.set(xlabel="distance of key and query", ylabel="pair, fast to slow")
     handles = [Patch(facecolor=color, label=name) for name, color in CELLS.items()]
     axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
+    axes.set_title(f"Angles that are new beyond {train_length} positions", pad=LEGEND_ABOVE)
     return figure

@@ -14,7 +14,7 @@ __all__ = ["line_style"]
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 """Colours that remain distinct for colour-blind readers (Okabe and Ito 2008)."""
 DASHES = ("-", "--", "-.", ":")
-DIVERGING, SEQUENTIAL = "RdBu_r", "viridis"
+DIVERGING, SEQUENTIAL, NEGATIVE = "RdBu_r", "viridis", "Blues_r"
 
 Color = tuple[float, float, float, float]
 
@@ -72,9 +72,11 @@ def shades(count: int) -> list[Color]:
 
 
 def color_scale(values: Float64) -> ColorScale:
-    """Colour map and its range: white at 0 for values of both signs, otherwise from the least to the greatest."""
+    """Colour map and its range: white at 0 if there are negative values, otherwise from the least to the greatest."""
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    if low < 0 and high <= 0:
+        return {"cmap": NEGATIVE, "vmin": low, "vmax": 0.0}
     if low < 0:
         greatest = max(-low, high)
         return {"cmap": DIVERGING, "vmin": -greatest, "vmax": greatest}

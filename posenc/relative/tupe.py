@@ -53,6 +53,14 @@ class TupeBias(PositionBias[TupeArrays]):
         return 1 / sqrt(2 * (self.arrays.pos_q.shape[-1] or 1))
 
     @property
+    def _is_function_of_distance(self) -> bool:
+        return False
+
+    @property
+    def _shown_lengths(self) -> tuple[int, int]:
+        return self.arrays.pos_q.shape[1], self.arrays.pos_k.shape[1]
+
+    @property
     def reads_positions(self) -> bool:
         return any(bias.reads_positions for bias in self._relative)
 

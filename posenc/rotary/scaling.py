@@ -19,6 +19,7 @@ from .._core_api.arguments import (
     fail,
     fail_value,
 )
+from .._core_api.notebook import picture
 from ..absolute.frequency import exact_frequencies
 
 __all__ = ["RopeFrequencies", "rope_frequencies"]
@@ -38,6 +39,10 @@ class RopeFrequencies(NamedTuple):
     """Multiplies cos and sin, so rotated logits contain its square."""
     softmax_factor: float
     """Multiplies the scale of the logits. `rope` never applies it."""
+
+    def _repr_png_(self) -> bytes | None:
+        """Return a picture for a notebook; None without matplotlib, where the text is shown."""
+        return picture("frequencies_png", self)
 
 
 class _Request(NamedTuple):

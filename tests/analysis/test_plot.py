@@ -1,5 +1,8 @@
 """posenc.plot: pictures show the given numbers on labelled axes; no file is written and no figure is kept."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from cases.layouts import same_bits
@@ -11,6 +14,7 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed: no pictur
 from matplotlib.figure import Figure
 
 from posenc import plot
+from posenc.plot import notebook
 
 P = posenc.sinusoidal(512, 128)
 W = posenc.rope_frequencies(128)
@@ -56,6 +60,8 @@ def test_a_labelled_figure_and_no_file(name, tmp_path, monkeypatch, capsys):
         assert drawn(figure)[0].get_ylabel()
     else:
         assert all(any(getattr(axes, f"get_{which}label")() for axes in drawn(figure)) for which in "xy")
+    titles = [figure.get_suptitle() if hasattr(figure, "get_suptitle") else "", *(a.get_title() for a in figure.axes)]
+    assert any(titles)
     for bar in figure.axes:
         assert bar.get_label() != "<colorbar>" or bar.get_ylabel()
     figure.canvas.draw()
@@ -102,6 +108,9 @@ def test_colours_follow_the_sign(ax):
     signed = plot.encoding(P).axes[0].images[0]
     assert signed.get_cmap().name == "RdBu_r"
     assert signed.norm(0.0) == 0.5
+    negative = plot.encoding(-np.eye(3)).axes[0].images[0]
+    assert negative.get_cmap()(negative.norm(0.0))[:3] == pytest.approx((1, 1, 1), abs=0.05)
+    assert negative.norm(-1.0) == 0
     positive = plot.similarity(P, kind="distance").axes[0].images[0]
     assert positive.get_cmap().name == "viridis"
     assert positive.norm(0.0) == 0
@@ -210,6 +219,82 @@ def test_every_function_has_axes_or_is_whole():
     assert set(plot.__all__) - {"line_style"} <= {*CALLS, *WHOLE}
     for name in {*CALLS} & {*plot.__all__}:
         assert getattr(plot, name).__annotations__["ax"] == "Axes | None"
+
+
+# ---- notebooks ----
+
+PNG = b"\x89PNG\r\n\x1a\n"
+TREE = np.where(np.tri(5, dtype=bool), 1.0, -np.inf)
+SHOWN = {
+    "alibi": (ALIBI, "posenc.alibi", 8), "sum": (ALIBI + ALIBI, "posenc.sum", 8),
+    "at": (posenc.alibi([1.0]).at(q_positions=[0, 4, 5]), "posenc.alibi", (3, 64)),
+    "dense": (posenc.dense(TREE[None]), "posenc.dense", (5, 5)),
+    "toeplitz": (posenc.toeplitz(np.ones((2, 6))), "posenc.toeplitz, head 0 of 2", (3, 4)),
+    "tupe": (posenc.tupe(np.ones((1, 3, 2)), np.ones((1, 4, 2))), "posenc.tupe", (3, 4)),
+    "swin": (posenc.swin(np.ones((9, 1)), 2, 2), "posenc.swin", (4, 4)),
+    "beit": (posenc.beit(np.ones((12, 1)), 2, 2), "posenc.beit", (5, 5)),
+    "fox": (posenc.fox(np.full((1, 3), -0.5)), "posenc.fox", (3, 3)),
+    "fire": (posenc.fire([[1.0]], [0.0], [[1.0]], [0.0], 0.1, 8.0), "posenc.fire", (64, 64)),
+    "sum of matrices": (ALIBI + posenc.dense(TREE[None]), "posenc.sum, head 0 of 8", (5, 5)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_notebook_draws_operators(name):
+    """As curves if they are functions of distance, otherwise as a matrix without hidden pairs."""
+    operator, title, size = SHOWN[name]
+    assert operator._repr_png_().startswith(PNG)
+    axes = notebook.bias_figure(operator).axes[0]
+    assert axes.get_title() == title
+    if isinstance(size, int):
+        assert len(axes.get_lines()) == size
+    else:
+        shown = np.ma.filled(axes.images[0].get_array(), np.nan)
+        assert shown.shape == size
+        assert np.isnan(shown[0, -1]) == (name in ("dense", "fox", "sum of matrices"))
+
+
+def test_a_notebook_draws_frequencies():
+    frequencies = posenc.rope_frequencies(8, rope_type="proportional", partial_rotary_factor=0.5)
+    assert frequencies._repr_png_().startswith(PNG)
+    axes = notebook.frequencies_figure(frequencies).axes[0]
+    turns = axes.get_lines()[0].get_ydata()
+    assert same_bits(turns[:2], 2 * np.pi / frequencies.inv_freq[:2])
+    assert np.isnan(turns[2:]).all()
+    assert "4 pairs" in axes.get_title()
+
+
+def test_nothing_to_draw():
+    assert posenc.dense(np.zeros((1, 0, 0)))._repr_png_() is None
+    assert not hasattr(posenc.shaw(np.zeros((3, 4))), "_repr_png_")  # it reads queries and keys
+
+
+def test_without_matplotlib_a_notebook_shows_text(run_python):
+    done = run_python(
+        "import sys; sys.modules['matplotlib'] = None; import posenc\n"
+        "print(posenc.alibi([1.0])._repr_png_(), posenc.rope_frequencies(8)._repr_png_(), 'posenc.plot' in sys.modules)"
+    )
+    assert done.stdout.split() == ["None", "None", "False"], done.stderr
+
+
+def test_ipython_shows_a_figure_at_the_end_of_a_cell(monkeypatch):
+    """The formatter of ``%matplotlib inline`` stays, if there is one."""
+
+    class Formatter:
+        def __init__(self):
+            self.type_printers = {}
+
+        def for_type(self, kind, function):
+            self.type_printers[kind] = function
+
+    formatter = Formatter()
+    shell = SimpleNamespace(display_formatter=SimpleNamespace(formatters={"image/png": formatter}))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    notebook.show_figures()
+    assert formatter.type_printers[Figure](plot.bias(ALIBI)).startswith(PNG)
+    formatter.type_printers[Figure] = "inline"
+    notebook.show_figures()
+    assert formatter.type_printers == {Figure: "inline"}
 
 
 @pytest.mark.slow

@@ -1,0 +1,80 @@
+"""Pictures that a notebook shows for operators and frequencies, and for figures at the end of a cell."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from ..bias.operator import PositionBias
+from ..rotary.scaling import RopeFrequencies
+from ._canvas import axes_of, draw_image
+from .curves import bias as draw_curves
+from .styles import line_style
+
+DPI = 80
+SIZE = (7.0, 3.6)
+"""Inches of the picture of an operator or of frequencies."""
+
+
+def png(figure: Figure, dpi: float | None = None) -> bytes:
+    """Return the figure as a PNG; `dpi` is that of the figure if None."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi="figure" if dpi is None else dpi)
+    return buffer.getvalue()
+
+
+def bias_figure(operator: PositionBias) -> Figure | None:
+    """Draw the curve of each head if the operator is a function of distance, otherwise the matrix of the first head.
+
+    Nothing is drawn of an operator without numbers.
+    """
+    figure, axes = axes_of("bias", None, SIZE)
+    if operator._is_function_of_distance:
+        return draw_curves(operator, ax=axes)
+    matrix = np.array(operator.matrix(*operator._shown_lengths, dtype=np.float64))
+    if not matrix.size:
+        return None
+    heads = matrix.shape[-3]
+    first = matrix.reshape(-1, *matrix.shape[-2:])[0]
+    if operator._is_causal:
+        first[np.triu_indices(len(first), 1)] = np.nan
+    draw_image(axes, np.where(np.isneginf(first), np.nan, first), "added to the logit", "equal")
+    of_heads = f", head 0 of {heads}" if heads > 1 else ""
+    axes.set(xlabel="key", ylabel="query", title=f"posenc.{operator.name}{of_heads}")
+    return figure
+
+
+def bias_png(operator: PositionBias) -> bytes | None:
+    figure = bias_figure(operator)
+    return None if figure is None else png(figure, DPI)
+
+
+def frequencies_figure(frequencies: RopeFrequencies) -> Figure:
+    """Draw the number of positions in which each pair makes a turn."""
+    figure, axes = axes_of("frequencies", None, SIZE)
+    turning = frequencies.inv_freq > 0
+    turns = np.divide(2 * np.pi, frequencies.inv_freq, out=np.full(turning.shape, np.nan), where=turning)
+    axes.plot(turns, marker=".", linewidth=1.2, **line_style(0))
+    axes.set(xlabel="pair", ylabel="positions per turn", yscale="log")
+    factors = f"attention_factor {frequencies.attention_factor:.4g}, softmax_factor {frequencies.softmax_factor:.4g}"
+    axes.set_title(f"Rotary frequencies of {len(turns)} pairs; {factors}", fontsize="medium")
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def frequencies_png(frequencies: RopeFrequencies) -> bytes:
+    return png(frequencies_figure(frequencies), DPI)
+
+
+def show_figures() -> None:
+    """Let IPython show a Figure at the end of a cell, as it does after ``%matplotlib inline``."""
+    ipython = sys.modules.get("IPython")
+    shell: Any = None if ipython is None else ipython.get_ipython()
+    if shell is not None:
+        formatter = shell.display_formatter.formatters["image/png"]
+        if Figure not in formatter.type_printers:
+            formatter.for_type(Figure, png)
