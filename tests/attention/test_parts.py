@@ -75,6 +75,20 @@ def test_merge_with_parts_that_saw_nothing():
     assert far[0, 0] == 2.0
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_merge_with_parts_that_saw_nothing_keeps_every_bit(dtype, rng):
+    """Chunks of a longer text are merged with more parts, most of them empty for a query."""
+    outs, lses = rng.standard_normal((3, 5, 8)).astype(dtype), rng.standard_normal((3, 5))
+    outs[:, :, 3] = -0.0
+    nothing, none = np.zeros_like(outs[0]), np.full_like(lses[0], -np.inf)
+    one, lse = posenc.merge_attention(outs[:1], lses[:1])
+    assert same_bits(one, outs[0])
+    assert same_bits(lse, lses[0].astype(lse.dtype))
+    merged = posenc.merge_attention(outs, lses)
+    more = posenc.merge_attention([outs[0], nothing, *outs[1:], nothing], [lses[0], none, *lses[1:], none])
+    assert all(map(same_bits, merged, more))
+
+
 @pytest.mark.parametrize(("outs", "lses", "argument"), [
     ((), (), "outs"), ((np.ones((2, 3)), np.ones((2, 4))), np.ones((2, 2)), "outs"),
     (np.ones((2, 3, 4)), np.ones((2, 4)), "lses"), (np.ones((2, 3, 4)), np.ones((3, 3)), "lses"),

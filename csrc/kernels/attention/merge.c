@@ -39,7 +39,8 @@ KERNEL(merge_attention)
             const double lse = lse_of_part(call, &row, p);
             max = lse > max || lse != lse ? lse : max; /* NaN stays */
         }
-        memset(s.sum, 0, (size_t)e * sizeof *s.sum);
+        for (idx k = 0; k < e; k++)
+            s.sum[k] = -0.0; /* -0.0 + x is x for x = -0.0 too: parts without weight change no bit */
         for (idx p = 0; p < parts; p++) {
             const double lse = lse_of_part(call, &row, p), weight = exp(lse - max);
             if (lse == -HUGE_VAL)
