@@ -16,6 +16,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.utils import key_split
 from distributed import Client, LocalCluster, get_task_stream, wait
 
 import posenc
@@ -86,7 +87,7 @@ def two_processes(
             results += posenc.dask.attention_vjp(grad, q, k, v, out=out, lse=lse, **options)[:3]
         built = time.perf_counter() - start
         graph = {key: task for result in results for key, task in dict(result.__dask_graph__()).items()}
-        made = sum(str(key[0]).endswith(("-part", "-pair")) for key in graph)
+        made = sum(key_split(key).endswith("-pair") for key in graph)
         start = time.perf_counter()
         with get_task_stream(client) as stream:
             results = client.persist(results)

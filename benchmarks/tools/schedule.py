@@ -197,12 +197,12 @@ def main() -> None:
         _, graph = graph_of(n, chunk, heads, kv_heads, width, given.window)
         count = -(-n // chunk)
         of_pair = 4 * heads * width * chunk * chunk / given.rate
-        pairs = sum(key[0].endswith("-part") for key in graph)
+        pairs = sum(key[0].startswith("attention-pair") for key in graph)
 
         def seconds(key: Key, of_pair: float = of_pair, chunk: int = chunk) -> float:
-            if key[0].endswith("-part"):
+            if key[0].startswith("attention-pair"):
                 return of_pair / 2 if key[2] == key[3] else of_pair
-            return 4 * heads * chunk * row / 20e9 if "-merge" in key[0] else 0.0
+            return 4 * heads * chunk * row / 20e9 if key[0].startswith("attention-merge") else 0.0
 
         def size(key: Key, chunk: int = chunk) -> float:
             return chunk * row * (kv_heads if key[0] in ("k", "v") else heads)

@@ -434,7 +434,8 @@ def learned(table: Any, positions: Any, *, chunks: Any = None) -> DaskArray:
 
 def _look_up(table: DaskArray, positions: DaskArray, known: Array | None) -> DaskArray:
     """Return rows of a table; each chunk of positions reads the chunks of rows that it needs."""
-    name = f"learned-{tokenize(table.name, positions.name)}"
+    token = tokenize(table.name, positions.name)
+    name = f"learned-{token}"
     bounds = bounds_of(table.chunks[0])
     layer: dict[Any, Any] = {}
     places = [bounds_of(axis) for axis in positions.chunks]
@@ -445,7 +446,7 @@ def _look_up(table: DaskArray, positions: DaskArray, known: Array | None) -> Das
             needed = np.unique(np.searchsorted(bounds, ids, side="right") - 1).tolist() or [0]
         for column in range(table.numblocks[1]):
             picks = {
-                (f"{name}-rows", *at, row, column): (
+                (f"learned-rows-{token}", *at, row, column): (
                     _pick_rows, (table.name, row, column), (positions.name, *at), bounds[row], table.shape[0],
                 )
                 for row in needed

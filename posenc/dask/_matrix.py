@@ -101,7 +101,8 @@ def matrix(
             dependencies.append(array)
     shift = m - n if q_positions is None and k_positions is None else 0
 
-    name = f"matrix-{tokenize(bias, n, m, shape_of_chunks, q_positions, k_positions, number)}"
+    token = tokenize(bias, n, m, shape_of_chunks, q_positions, k_positions, number)
+    name = f"matrix-{token}"
     layer: dict[Any, Any] = {}
     for at in np.ndindex(*(len(axis) - 1 for axis in bounds)):
         edges = [(axis[i], axis[i + 1]) for axis, i in zip(bounds, at, strict=True)]
@@ -109,7 +110,7 @@ def matrix(
         queries, keys = place["n"], place["m"]
         numbers = {"n": at[-2], "m": at[-1]}
         of_queries, of_keys = (source and source.key(numbers) for source in (places["n"], places["m"]))
-        parts = [operator.task(f"{name}-bias{i}", place, layer) for i, operator in enumerate(operators)]
+        parts = [operator.task(f"matrix-bias-{token}", i, place, layer) for i, operator in enumerate(operators)]
         layer[(name, *at)] = (
             _matrix_of_chunk, parts,
             of_queries or range(queries[0] + shift, queries[1] + shift), of_keys or range(*keys), number,

@@ -122,11 +122,14 @@ class Operator:
         bias: Any = part.bias
         return part._replace(bias=bias.at(**given))
 
-    def task(self, name: str, place: Place, layer: dict[Key, Any]) -> Any:
-        """Return the argument of a task that reads the part of a chunk; add the nodes that hold its arrays."""
+    def task(self, name: str, number: int, place: Place, layer: dict[Key, Any]) -> Any:
+        """Return the argument of a task that reads the part of a chunk; add the nodes that hold its arrays.
+
+        `number` is the place of this operator among those of the call.
+        """
         keys = []
         for half in self.halves:
-            key = (name, half, *self._identity(half, place))
+            key = (name, number, half, *self._identity(half, place))
             if key not in layer:
                 found = self._half(half, place)
                 layer[key] = self._placed(self.maker(found), place) if len(self.halves) == 1 else found

@@ -17,6 +17,7 @@ import posenc
 dask = pytest.importorskip("dask", reason="dask is not installed")
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
 import dask.array as da  # noqa: E402
+from dask.utils import key_split  # noqa: E402
 
 import posenc.dask  # noqa: E402
 
@@ -102,7 +103,7 @@ def test_a_task_carries_a_description():
     q, k, v = (da.empty((8, 2**20, 64), chunks=(8, 8192, 64), dtype=np.float32) for _ in range(3))
     out, lse = posenc.dask.attention(q, k, v, return_lse=True, **{**OPTIONS, "bias": posenc.alibi(np.ones(8))})
     graph = dict(out.__dask_graph__())
-    pairs = [task for key, task in graph.items() if key[0].endswith("-part")]
+    pairs = [task for key, task in graph.items() if key_split(key) == "attention-pair"]
     assert len(pairs) == 128 * 129 // 2
     assert max(len(pickle.dumps(task)) for task in pairs[::100]) < 2000
     gradient = posenc.dask.attention_vjp(
@@ -111,11 +112,31 @@ def test_a_task_carries_a_description():
     assert gradient.q.chunks == q.chunks
 
 
+def test_the_dashboard_groups_tasks_by_what_they_do():
+    """The dashboard and the progress bar name a task by the words before its token."""
+    *arrays, grad = inputs()
+    out, lse = posenc.dask.attention(*arrays, return_lse=True, **OPTIONS)
+    shown = {key_split(key) for key in [*dict(out.__dask_graph__()), *dict(lse.__dask_graph__())]}
+    assert shown == {"array", *(f"attention-{kind}" for kind in ("bias", "pair", "merge", "out", "lse"))}
+    gradient = posenc.dask.attention_vjp(grad, *arrays, out=out, lse=lse, **OPTIONS)
+    lazy = (*gradient[:3], gradient.bias[0].slopes)
+    kinds = ("bias", "pair", "item", "sum", "q", "k", "v", "parameter")
+    assert {key_split(key) for one in lazy for key in dict(one.__dask_graph__())} - shown == {
+        f"attention_vjp-{kind}" for kind in kinds
+    }
+    rotated = posenc.dask.rope(arrays[0], 64, posenc.rope_frequencies(16), layout="half")
+    matrix = posenc.dask.matrix(posenc.alibi([1.0]), 8, chunks=4)
+    rows = posenc.dask.learned(arrays[0][0], [3, 60], chunks=2)
+    for array, names in ((rotated, {"rope"}), (matrix, {"matrix", "matrix-bias"}), (rows, {"learned", "learned-rows"})):
+        layers = {key_split(key) for key in dict(array.__dask_graph__())}
+        assert names == {name for name in layers if name.partition("-")[0] in ("rope", "matrix", "learned")}
+
+
 @pytest.mark.parametrize(("window", "made"), [((1023, 0), 2 * 128 - 1), ((8193, 0), 3 * 128 - 3), ((0, 0), 128)])
 def test_pairs_beyond_the_window_are_not_made(window, made):
     q, k, v = (da.empty((8, 2**20, 64), chunks=(8, 8192, 64), dtype=np.float32) for _ in range(3))
     graph = dict(posenc.dask.attention(q, k, v, window=window).__dask_graph__())
-    assert sum(key[0].endswith("-part") for key in graph) == made
+    assert sum(key_split(key) == "attention-pair" for key in graph) == made
 
 
 def test_documents_meet_themselves_only():
@@ -124,4 +145,4 @@ def test_documents_meet_themselves_only():
     segments = np.repeat([7, 3], 30)
     for causal, made in ((False, 18), (True, 12)):
         out = posenc.dask.attention(q, k, v, q_segments=segments, k_segments=segments, causal=causal)
-        assert sum(key[0].endswith("-part") for key in dict(out.__dask_graph__())) == made
+        assert sum(key_split(key) == "attention-pair" for key in dict(out.__dask_graph__())) == made

@@ -1,0 +1,151 @@
+"""The graph of a call of attention: tasks of pairs of chunks, trees of sums and merges, and the arrays they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+
+from posenc._core_api.arguments import as_data
+from posenc.attention._backward import _assemble
+
+from ._arrays import Chunks, DaskArray, Key
+from ._chunks import At, ChunkedCall
+from ._tasks import add, add_pieces, take, whole_gradient, zeros
+
+FAN_IN = 4
+"""Partial results that one task merges or sums. More are fewer tasks, but a worker holds all of them at once."""
+
+
+class Graph:
+    """The tasks of a call.
+
+    The name of a task is "function-kind-token", because dask's dashboard and progress bar group tasks by the words
+    before the token.
+    """
+
+    def __init__(self, call: ChunkedCall) -> None:
+        self.call, self.inputs = call, call.inputs
+        self.token = call.token
+        self.tasks: dict[Any, Any] = {}
+
+    def name(self, kind: str) -> str:
+        return f"{self.inputs.function}-{kind}-{self.token}"
+
+    def add(self, kind: str, index: Key, task: tuple[Any, ...]) -> Key:
+        """Add a task that is no chunk of a result; return its key."""
+        key = (self.name(kind), *index)
+        self.tasks[key] = task
+        return key
+
+    def reduce(self, kind: str, index: Key, parts: list[Key], combine: Callable[..., Any]) -> Key:
+        """Add tasks that combine parts in their order, as a tree; return the key of the root."""
+        level = 0
+        while len(parts) > 1:
+            groups = [parts[first : first + FAN_IN] for first in range(0, len(parts), FAN_IN)]
+            parts = [
+                self.add(kind, (*index, level, number), (combine, group)) if len(group) > 1 else group[0]
+                for number, group in enumerate(groups)
+            ]
+            level += 1
+        return parts[0]
+
+    # ---- arguments of the tasks of a pair ----
+
+    def operands(self, at: At, j: int | None) -> list[Any]:
+        """Return the arguments of the task of a pair: keys of chunks, ranges and None."""
+        call = self.call
+        if j is None:
+            return [call.key("q", at), *(None,) * 7, call.key("sink", at), []]
+        at = {**at, "m": j}
+        has_sink = call.keys_of(at)[0] == j  # one part of the keys gets the sink
+        place = call.place(at)
+        parts = [part.task(self.name("bias"), i, place, self.tasks) for i, part in enumerate(self.inputs.parts)]
+        return [
+            *(call.key(name, at) for name in ("q", "k", "v", "keep")),
+            *(call.positions(name, at) for name in ("q_positions", "k_positions")),
+            *(call.key(name, at) for name in ("q_segments", "k_segments")),
+            call.key("sink", at) if has_sink else None, parts,
+        ]  # fmt: skip
+
+    def saved(self, at: At) -> list[Any]:
+        """Return the rest of the arguments of a pair in the backward pass."""
+        call = self.call
+        array = call.cut_arrays.get("sink")
+        start: list[int] = []
+        if array is not None:
+            axes = (*call.axes_of_batch, "h")[-array.ndim :]
+            start = [
+                call.bounds[axis][at[axis]] if length != 1 else 0
+                for axis, length in zip(axes, array.shape, strict=True)
+            ]
+        return [*(call.key(name, at) for name in ("grad", "out", "lse", "grad_lse")), start]
+
+    # ---- results ----
+
+    def result(self, kind: str, blocks: dict[Key, Any], chunks: tuple[Chunks, ...], dtype: Any) -> DaskArray:
+        """Return the array whose chunks are the given tasks, by index; all results share the other tasks of the call.
+
+        All tasks of the call must have been added.
+        """
+        name, pairs = self.name(kind), self.name("pair")
+        graph = HighLevelGraph.from_collections(pairs, self.tasks, dependencies=list(self.call.cut_arrays.values()))
+        layers = {**graph.layers, name: {(name, *index): task for index, task in blocks.items()}}
+        return da.Array(HighLevelGraph(layers, {**graph.dependencies, name: {pairs}}), name, chunks, dtype=dtype)
+
+    def blocks_of(self, argument: str, gradients: dict[Key, list[Key]]) -> dict[Key, Any]:
+        """Return the tasks of the chunks of a gradient; a chunk without pairs is 0."""
+        array, dtype = self._argument(argument)
+        blocks: dict[Key, Any] = {}
+        for index in np.ndindex(*array.numblocks):
+            if index in gradients:
+                root = self.reduce("sum", (argument, "batch", *index), gradients[index], add)
+                blocks[index] = (take, root, None, dtype)
+            else:
+                shape = [axis[i] for axis, i in zip(array.chunks, index, strict=True)]
+                blocks[index] = (zeros, shape, dtype)
+        return blocks
+
+    def gradient(self, argument: str, blocks: dict[Key, Any]) -> DaskArray:
+        array, dtype = self._argument(argument)
+        return self.result(argument, blocks, array.chunks, dtype)
+
+    def _argument(self, name: str) -> tuple[DaskArray, np.dtype[Any]]:
+        """Return an array of the call, and the dtype of its gradient."""
+        array = self.call.cut_arrays[name]
+        return array, as_data(self.inputs.function, name, np.zeros((), array.dtype)).dtype
+
+    def blocks_of_parameters(self, pairs: list[Key]) -> list[Any]:
+        """Return, for each array of each part, the task of its gradient; that of the sink comes last."""
+        tasks: list[Any] = []
+        arrays = [(array, dtype) for part in self.inputs.parts
+                  for array, dtype in zip(part.bias.arrays, part.bias._dtypes, strict=True)]  # fmt: skip
+        if "sink" in self.call.cut_arrays:
+            arrays.append(self._argument("sink"))
+        root = self.reduce("sum", ("parameters",), pairs, add_pieces) if pairs and arrays else None
+        for number, (array, dtype) in enumerate(arrays):
+            if not hasattr(array, "shape"):  # left out, or an operator that is a part of its own
+                tasks.append(array if array == () else None)
+                continue
+            shape = list(array.shape)
+            task = (zeros, shape, dtype) if root is None else (whole_gradient, root, number, shape, dtype)
+            tasks.append((task, array.shape, dtype))
+        return tasks
+
+    def gradients_of_parameters(self, tasks: list[Any]) -> tuple[tuple[Any, ...], DaskArray | None]:
+        """Return the gradients of all operators, and that of the sink."""
+        arrays: list[Any] = []
+        for number, one in enumerate(tasks):
+            if one is None or one == ():
+                arrays.append(one)
+                continue
+            task, shape, dtype = one
+            block = {(0,) * len(shape): task}
+            arrays.append(self.result(f"parameter-{number}", block, tuple((length,) for length in shape), dtype))
+        sink = arrays.pop() if "sink" in self.call.cut_arrays else None
+        rest = iter(arrays)
+        gradients = [part.bias.arrays._make(next(rest) for _ in part.bias.arrays) for part in self.inputs.parts]
+        return _assemble(self.inputs.operators, gradients), sink
