@@ -66,8 +66,12 @@ enum {
 #include "constants.def"
     FLOATER_METHODS
 };
-#define RECURRENT_FITS (P(RECURRENT_GRU) != 0 ? D(g) == 3 * D(c) && D(s) == 2 : D(g) == D(c) && D(s) == 1)
-#define RECURRENT_VJP_FITS (RECURRENT_FITS && D(m) == D(n) + (P(RECURRENT_SKIP) != 0))
+/* Numbers that a gate reads: the state, and the inputs if there are any. */
+#define RECURRENT_WIDTH (D(c) + (D(e) > 0 ? D(e) : 0))
+#define RECURRENT_WEIGHTS_FIT (P(RECURRENT_GRU) != 0 ? D(g) == 3 * D(c) && D(s) == 2 : D(g) == D(c) && D(s) == 1)
+#define INPUTS_SERVE(steps) (D(e) < 0 || D(i) >= (steps))
+#define RECURRENT_FITS (RECURRENT_WEIGHTS_FIT && INPUTS_SERVE(D(n) - 1 + (P(RECURRENT_SKIP) != 0)))
+#define RECURRENT_VJP_FITS (RECURRENT_WEIGHTS_FIT && D(m) == D(n) + (P(RECURRENT_SKIP) != 0) && INPUTS_SERVE(D(m) - 1))
 #define FLOATER_FITS \
     (D(j) == D(c) + 1 && D(k) == D(e) + 1 && D(s) > 0 && P(FLOATER_METHOD) >= 0 && P(FLOATER_METHOD) < FLOATER_METHODS)
 

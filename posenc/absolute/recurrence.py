@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import Array, as_bool, as_index, cast_operand, check_choice, compute_dtype, finish_out
-from .._core_api.variant import in_one_isa
-from ._scan import (
-    like_arguments,
-    merge_batch_axes,
-    prepare_rows,
-    read_grad_of_rows,
-    read_states,
-    read_weight,
+from .._core_api.arguments import (
+    Array,
+    Float64,
+    as_bool,
+    as_data,
+    as_index,
+    cast_operand,
+    check_choice,
+    compute_dtype,
+    fail,
+    fail_value,
+    finish_out,
+    unbroadcast,
 )
+from .._core_api.variant import in_one_isa
+from ._scan import merge_batch_axes, prepare_rows, read_grad_of_rows, read_states, read_weight
 
 __all__ = ["RecurrentGradient", "recurrent", "recurrent_vjp"]
 
@@ -26,30 +32,92 @@ CELLS: tuple[Cell, ...] = get_args(Cell)
 
 
 class RecurrentGradient(NamedTuple):
-    """Gradients of `recurrent`, each in the shape and dtype of its argument."""
+    """Gradients of `recurrent`, each in the shape and dtype of its argument; None for inputs that were not given."""
 
     p0: Array
     weight: Array
     bias: Array
+    inputs: Array | None
+    input_weight: Array | None
 
 
-def _read_weights(
-    function: str, p0: Array, weight: npt.ArrayLike, bias: npt.ArrayLike, cell: Cell
-) -> tuple[Array, Array]:
+class _Arguments(NamedTuple):
+    """The arrays of a call, as the caller has them, and the shape of the batch."""
+
+    p0: Array
+    weight: Array
+    bias: Array
+    inputs: Array | None
+    input_weight: Array | None
+    batch: tuple[int, ...]
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return tuple(array for array in self[:5] if array is not None)
+
+    def operands(self, function: str) -> list[Array | None]:
+        """Return the arrays in the shapes and dtypes that the kernels take."""
+        dtype = compute_dtype(self.p0)
+        p0 = np.broadcast_to(self.p0, (*self.batch, self.p0.shape[-1]))
+        two_sides = self.bias if self.bias.ndim == 2 else self.bias[None]
+        found: list[Array | None] = [
+            merge_batch_axes(p0, 1),
+            cast_operand(function, "weight", self.weight, dtype),
+            cast_operand(function, "bias", two_sides, dtype),
+        ]
+        if self.inputs is None or self.input_weight is None:
+            return [*found, None, None]
+        inputs = np.broadcast_to(self.inputs, (*self.batch, *self.inputs.shape[-2:]))
+        return [
+            *found,
+            cast_operand(function, "inputs", merge_batch_axes(inputs, 2), dtype),
+            cast_operand(function, "input_weight", self.input_weight, dtype),
+        ]
+
+    def gradient(self, gradients: list[Float64 | None]) -> RecurrentGradient:
+        """Return the gradients of the operands in the shapes and dtypes of the arguments."""
+        found: list[Any] = []
+        for gradient, argument, core in zip(gradients, self[:5], (1, 2, 2, 2, 2), strict=True):
+            if gradient is None or argument is None:
+                found.append(None)
+                continue
+            batch = self.batch if argument is self.p0 or argument is self.inputs else ()
+            gradient = gradient.reshape(*batch, *argument.shape[max(argument.ndim - core, 0) :])
+            found.append(unbroadcast(gradient, argument.shape, argument.dtype))
+        return RecurrentGradient(*found)
+
+
+def _read_arguments(
+    function: str,
+    p0: npt.ArrayLike,
+    weight: npt.ArrayLike,
+    bias: npt.ArrayLike,
+    n: int,
+    inputs: npt.ArrayLike | None,
+    input_weight: npt.ArrayLike | None,
+    cell: Cell,
+) -> _Arguments:
+    states = read_states(function, p0)
     check_choice(function, "cell", cell, CELLS)
-    c = p0.shape[-1]
+    c = states.shape[-1]
     rows, bias_shape = (3 * c, (2, 3 * c)) if cell == "gru" else (c, (c,))
-    return read_weight(function, "weight", weight, (rows, c)), read_weight(function, "bias", bias, bias_shape)
-
-
-def _operands(function: str, p0: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
-    """Return the arguments in the shapes and dtypes that the kernels take."""
-    dtype, two_sides = compute_dtype(p0), bias if bias.ndim == 2 else bias[None]
-    return (
-        merge_batch_axes(p0, 1),
-        cast_operand(function, "weight", weight, dtype),
-        cast_operand(function, "bias", two_sides, dtype),
-    )
+    weights = read_weight(function, "weight", weight, (rows, c)), read_weight(function, "bias", bias, bias_shape)
+    if inputs is None:
+        if input_weight is not None:
+            fail(ValueError, function, "input_weight", "an array", "None, because inputs is None")
+        return _Arguments(states, *weights, None, None, states.shape[:-1])
+    if input_weight is None:
+        fail_value(ValueError, function, "input_weight", None, "an array, because inputs are given")
+    array = as_data(function, "inputs", inputs)
+    if array.ndim < 2 or array.shape[-2] != n:
+        fail(ValueError, function, "inputs", f"shape {array.shape}", f"(..., n = {n}, E)")
+    own = read_weight(function, "input_weight", input_weight, (rows, array.shape[-1]))
+    try:
+        batch = np.broadcast_shapes(states.shape[:-1], array.shape[:-2])
+    except ValueError:
+        expected = f"leading axes that broadcast with those of p0, {states.shape[:-1]}"
+        fail(ValueError, function, "inputs", f"shape {array.shape}", expected)
+    return _Arguments(states, *weights, array, own, batch)
 
 
 def recurrent(
@@ -58,13 +126,15 @@ def recurrent(
     bias: npt.ArrayLike,
     n: int,
     *,
+    inputs: npt.ArrayLike | None = None,
+    input_weight: npt.ArrayLike | None = None,
     cell: Cell = "tanh",
     include_p0: bool = True,
     out: Array | None = None,
 ) -> Array:
-    """Return recurrent position encodings.
+    """Return recurrent position encodings, or the states of a recurrent layer over inputs.
 
-    ``p[k + 1] = f(p[k])``, where ``f(p) = tanh(W p + b)`` or a GRU without input.
+    ``p[k + 1] = f(p[k])``, where ``f(p) = tanh(W p + b)`` or a GRU; with inputs, ``tanh(W p + V x[k] + b)``.
 
     Parameters
     ----------
@@ -73,9 +143,14 @@ def recurrent(
     weight : array (C, C), or (3 C, C) with "gru"
         W. For a GRU the three matrices of the state in the order r, z, n: torch's ``weight_hh_l0``.
     bias : array (C,), or (2, 3 C) with "gru"
-        b. For a GRU torch's ``bias_ih_l0`` (row 0, added to the input, which is 0) and ``bias_hh_l0`` (row 1).
+        b. For a GRU torch's ``bias_ih_l0`` (row 0, added to the input's part) and ``bias_hh_l0`` (row 1).
     n : int
         Number of positions, at least 0.
+    inputs : array (..., n, E), optional
+        x. Row k + 1 reads ``inputs[k]``; with `include_p0` the last input is not read. The leading axes broadcast
+        against those of `p0`.
+    input_weight : array (C, E), or (3 C, E) with "gru"
+        V, in the order r, z, n for a GRU: torch's ``weight_ih_l0``. Required with `inputs`.
     cell : {"tanh", "gru"}
         The function f.
     include_p0 : bool
@@ -93,19 +168,23 @@ def recurrent(
     ------
     TypeError, ValueError
         A weight or bias whose shape does not fit `p0` and `cell`, a negative `n`, an unknown cell, an `include_p0` that
-        is not a bool.
+        is not a bool; inputs that are not (..., n, E), or without their weight.
 
     Notes
     -----
     The GRU (Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder", eqs. 5-8, in the order of
     cuDNN and torch) is::
 
-        r = s(a_r + U_r p + b_r),   z = s(a_z + U_z p + b_z)
-        m = tanh(a_n + r (U_n p + b_n)),   p' = (1 - z) m + z p
+        r = s(V_r x + a_r + U_r p + b_r),   z = s(V_z x + a_z + U_z p + b_z)
+        m = tanh(V_n x + a_n + r (U_n p + b_n)),   p' = (1 - z) m + z p
 
     In the paper r multiplies p before the product; z weighs the old state, as here. The recurrent baseline in the code
-    of FLOATER (Liu et al. 2020) begins with ``f(h0)``: ``include_p0=False``. It also has the input 0.01 k, which is
-    missing here. An RNN over the words is a layer, not a function of position.
+    of FLOATER (Liu et al. 2020) begins with ``f(h0)`` and has the input 0.01 k: ``include_p0=False`` and
+    ``inputs=0.01 * np.arange(n)[:, None]``.
+
+    With the embeddings of words as inputs and ``include_p0=False`` this is a recurrent layer (Elman 1990 with "tanh",
+    ``h_t = tanh(U h_{t-1} + W x_t + b)``). Such a layer before a Transformer makes other positions unnecessary, because
+    a state depends on the order of the words before it.
 
     If f contracts, the states of distant positions approach a fixed point, and each other.
 
@@ -116,14 +195,22 @@ def recurrent(
     array([[ 1.   ,  0.   ],
            [ 0.   ,  0.762],
            [-0.642,  0.   ]])
+
+    A recurrent layer over three words of width 1, whose state is their decaying sum:
+
+    >>> words = np.array([[0.1], [0.2], [0.0]])
+    >>> posenc.recurrent([0.0], [[0.5]], [0.0], 3, inputs=words, input_weight=[[1.0]], include_p0=False).round(3)
+    array([[0.1  ],
+           [0.245],
+           [0.122]])
     """
     function = "recurrent"
-    p0 = read_states(function, p0)
-    weight, bias = _read_weights(function, p0, weight, bias, cell)
     n, include_p0 = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
-    out, buffer = prepare_rows(function, out, p0, n, (p0, weight, bias))
+    given = _read_arguments(function, p0, weight, bias, n, inputs, input_weight, cell)
+    like_p0 = np.broadcast_to(given.p0, (*given.batch, given.p0.shape[-1]))
+    out, buffer = prepare_rows(function, out, like_p0, n, given.arrays)
     rows = merge_batch_axes(buffer, 2)
-    _core.recurrent(function, *_operands(function, p0, weight, bias), rows, cell == "gru", not include_p0)
+    _core.recurrent(function, *given.operands(function), rows, cell == "gru", not include_p0)
     return finish_out(out, buffer)
 
 
@@ -135,6 +222,8 @@ def recurrent_vjp(
     bias: npt.ArrayLike,
     n: int,
     *,
+    inputs: npt.ArrayLike | None = None,
+    input_weight: npt.ArrayLike | None = None,
     cell: Cell = "tanh",
     include_p0: bool = True,
 ) -> RecurrentGradient:
@@ -150,8 +239,9 @@ def recurrent_vjp(
     Returns
     -------
     RecurrentGradient
-        ``p0``, ``weight`` and ``bias``, each in the shape and dtype of its argument. The last two are sums over
-        positions and batch, in float64 over runs of 192 states.
+        ``p0``, ``weight``, ``bias``, ``inputs`` and ``input_weight``, each in the shape and dtype of its argument; the
+        last two are None without inputs. Those of weights and bias are sums over positions and batch, in float64 over
+        runs of 192 states.
 
     Raises
     ------
@@ -167,16 +257,16 @@ def recurrent_vjp(
     --------
     >>> import numpy as np, posenc
     >>> posenc.recurrent_vjp(np.ones((2, 1)), [0.0], [[0.5]], [0.0], 2)
-    RecurrentGradient(p0=array([1.5]), weight=array([[0.]]), bias=array([1.]))
+    RecurrentGradient(p0=array([1.5]), weight=array([[0.]]), bias=array([1.]), inputs=None, input_weight=None)
     """
     function, gru = "recurrent_vjp", cell == "gru"
-    p0 = read_states(function, p0)
-    weight, bias = _read_weights(function, p0, weight, bias, cell)
     n, include_p0 = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
-    grad = read_grad_of_rows(function, grad, p0, n)
-    operands = _operands(function, p0, weight, bias)
-    states = np.empty((len(grad), n + (not include_p0), p0.shape[-1]), grad.dtype)
+    given = _read_arguments(function, p0, weight, bias, n, inputs, input_weight, cell)
+    like_p0 = np.broadcast_to(given.p0, (*given.batch, given.p0.shape[-1]))
+    grad = read_grad_of_rows(function, grad, like_p0, n)
+    operands = given.operands(function)
+    states = np.empty((len(grad), n + (not include_p0), like_p0.shape[-1]), grad.dtype)
     _core.recurrent(function, *operands, states, gru, False)
-    gradients = [np.empty(operand.shape) for operand in operands]
+    gradients = [None if operand is None else np.zeros(operand.shape) for operand in operands]
     _core.recurrent_vjp(function, grad, states, *operands[1:], *gradients, gru, not include_p0)
-    return RecurrentGradient(*like_arguments(gradients, (p0, weight, bias)))
+    return given.gradient(gradients)

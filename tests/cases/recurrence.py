@@ -7,13 +7,13 @@ import numpy as np
 from . import Case, at, ulp
 
 
-def tanh_map(p, weight, bias):
-    return np.tanh(p @ weight.T + bias)
+def tanh_map(p, weight, bias, driven):
+    return np.tanh(p @ weight.T + bias + driven)
 
 
-def gru_map(p, weight, bias):
-    """Cho et al. 2014, eqs. 5-8, in the order r, z, n and with r after the product, as cuDNN has it; input 0."""
-    r_in, z_in, n_in = np.split(bias[0], 3)
+def gru_map(p, weight, bias, driven):
+    """Cho et al. 2014, eqs. 5-8, in the order r, z, n and with r after the product, as cuDNN has it."""
+    r_in, z_in, n_in = np.split(bias[0] + driven, 3, axis=-1)
     r_state, z_state, n_state = np.split(bias[1], 3)
     u_r, u_z, u_n = np.split(weight, 3)
     r = 1 / (1 + np.exp(-(r_in + p @ u_r.T + r_state)))
@@ -25,13 +25,15 @@ def gru_map(p, weight, bias):
 MAPS = {"tanh": tanh_map, "gru": gru_map}
 
 
-def recurrent(p0, weight, bias, n, *, cell="tanh", include_p0=True):
-    """p_{k+1} = f(p_k)."""
-    out = np.empty((*p0.shape[:-1], n, p0.shape[-1]))
-    p = p0
+def recurrent(p0, weight, bias, n, *, inputs=None, input_weight=None, cell="tanh", include_p0=True):
+    """p_{k+1} = f(p_k, x_k)."""
+    driven = np.zeros((n, len(weight))) if inputs is None else inputs @ input_weight.T
+    batch = np.broadcast_shapes(p0.shape[:-1], driven.shape[:-2])
+    out = np.empty((*batch, n, p0.shape[-1]))
+    p = np.broadcast_to(p0, (*batch, p0.shape[-1]))
     for k in range(n):
         if k > 0 or not include_p0:
-            p = MAPS[cell](p, weight, bias)
+            p = MAPS[cell](p, weight, bias, driven[..., k - include_p0, :])
         out[..., k, :] = p
     return out
 
@@ -39,18 +41,29 @@ def recurrent(p0, weight, bias, n, *, cell="tanh", include_p0=True):
 def tolerance(expected, work, arguments):
     """A state has size 1 or that of p0. A step has C products and sums, each rounded once at the size of the sum, about
     2 here, and a tanh within 4 ulps; a step of a GRU has three sums and four functions. The weights have a norm below
-    1, so the errors of earlier steps are a geometric series, which a factor of 4 covers."""
+    1, so the errors of earlier steps are a geometric series, which a factor of 4 covers. Inputs add products."""
     size = np.abs(arguments["p0"]).max(initial=1.0)
-    step = (np.sqrt(arguments["weight"].shape[-1]) + 4) * (3 if arguments.get("cell") == "gru" else 1)
+    products = arguments["weight"].shape[-1]
+    if "inputs" in arguments:
+        size, products = (
+            max(size, np.abs(arguments["inputs"]).max(initial=1.0)),
+            products + arguments["inputs"].shape[-1],
+        )
+    step = (np.sqrt(products) + 4) * (3 if arguments.get("cell") == "gru" else 1)
     return (4 * step * ulp(2 * size, work),)
 
 
-def make(cell, width=None, n=None, batch=(2,), **options):
-    """Weights that contract: a random matrix with entries of size 0.35 / sqrt(C) has norm 0.7."""
+def make(cell, width=None, n=None, batch=(2,), inputs=None, **options):
+    """Weights that contract: a random matrix with entries of size 0.35 / sqrt(C) has norm 0.7. `inputs` has the batch
+    and the width of inputs."""
 
     def arguments(rng, size):
         c, count = width or size, size if n is None else n
         rows = {"tanh": c, "gru": 3 * c}[cell]
+        if inputs is not None:
+            *batch_of_inputs, e = inputs
+            options["inputs"] = rng.standard_normal((*batch_of_inputs, count, e))
+            options["input_weight"] = rng.standard_normal((rows, e)) * 0.35 / np.sqrt(e)
         return {
             "p0": rng.standard_normal((*batch, c)),
             "weight": rng.standard_normal((rows, c)) * 0.35 / np.sqrt(max(c, 1)),
@@ -68,6 +81,8 @@ def real(cell, c=256, n=512):
 DATA, GRADIENTS = ("p0", "weight", "bias"), at("p0", "weight", "bias")
 TANH_AXES = {"p0": "b c!", "weight": "d! e!", "bias": "f!"}
 GRU_AXES = {"p0": "b c!", "weight": "d! e!", "bias": "f! g!"}
+INPUT_AXES = {"inputs": "b n! x", "input_weight": "h! x"}
+WITH_INPUTS = {"data": (*DATA, "inputs", "input_weight"), "gradients": {**GRADIENTS, **at("inputs", "input_weight")}}
 
 CASES = [
     Case(
@@ -92,5 +107,15 @@ CASES = [
     Case(
         function="recurrent", label="gru-wide", oracle=recurrent, tolerance=tolerance, real=real("gru", 512),
         make=make("gru", n=3), axes=GRU_AXES, data=DATA, gradients=GRADIENTS,
+    ),
+    Case(
+        function="recurrent", label="inputs", oracle=recurrent, tolerance=tolerance, real=real("tanh"),
+        make=make("tanh", n=5, inputs=(2, 3)), axes={**TANH_AXES, **INPUT_AXES}, **WITH_INPUTS,
+    ),
+    Case(
+        # one p0 for several work items of inputs that are wider than a panel, as a layer has them
+        function="recurrent", label="gru-inputs", oracle=recurrent, tolerance=tolerance, real=real("gru"),
+        make=make("gru", n=4, batch=(), inputs=(3, 9, 70), include_p0=False),
+        axes={**GRU_AXES, "p0": "c!", "inputs": "b? s? n! x", "input_weight": "h! x"}, **WITH_INPUTS,
     ),
 ]  # fmt: skip

@@ -12,12 +12,20 @@ def _core_calls():
     p, b2 = np.ones((2, 3)), np.ones((1, 3))
     walk = ("f", np.ones((2, 3)), np.ones((5, 4)), np.ones(5), np.ones((3, 6)), np.ones(3))
     when, out = np.zeros(2), np.empty((2, 4, 3))
-    yield lambda: _core.recurrent("f", p, np.ones((1, 3)), np.ones((1, 1)), out, 0, 0)
-    yield lambda: _core.recurrent("f", p, np.ones((3, 3)), b2, out, 1, 0)
-    yield lambda: _core.recurrent("f", p, np.ones((9, 3)), np.ones((1, 9)), out, 1, 0)
+    no_inputs = (None, None)
+    yield lambda: _core.recurrent("f", p, np.ones((1, 3)), np.ones((1, 1)), *no_inputs, out, 0, 0)
+    yield lambda: _core.recurrent("f", p, np.ones((3, 3)), b2, *no_inputs, out, 1, 0)
+    yield lambda: _core.recurrent("f", p, np.ones((9, 3)), np.ones((1, 9)), *no_inputs, out, 1, 0)
+    for steps, skip in ((2, 0), (3, 1)):
+        inputs = np.ones((2, steps, 4)), np.ones((3, 4))
+        yield lambda t=(inputs, skip): _core.recurrent("f", p, np.ones((3, 3)), b2, *t[0], out, 0, t[1])
     sums = np.empty((2, 3)), np.empty((3, 3)), np.empty((1, 3))
-    yield lambda: _core.recurrent_vjp("f", out, np.ones((2, 9, 3)), np.ones((3, 3)), b2, *sums, 0, 0)
-    yield lambda: _core.recurrent_vjp("f", out, np.ones((2, 4, 3)), np.ones((3, 3)), b2, *sums, 0, 1)
+    yield lambda: _core.recurrent_vjp(
+        "f", out, np.ones((2, 9, 3)), np.ones((3, 3)), b2, *no_inputs, *sums, *no_inputs, 0, 0
+    )
+    yield lambda: _core.recurrent_vjp(
+        "f", out, np.ones((2, 4, 3)), np.ones((3, 3)), b2, *no_inputs, *sums, *no_inputs, 0, 1
+    )
     yield lambda: _core.floater(*walk[:2], np.ones((5, 3)), *walk[3:], when, out, 0.1, 0)
     yield lambda: _core.floater(*walk[:4], np.ones((3, 5)), walk[5], when, out, 0.1, 0)
     yield lambda: _core.floater(*walk, when, out, 0.1, 4)

@@ -60,6 +60,30 @@ def test_tanh_is_rnn(dtype: str) -> None:
     same("recurrent", ours, out, dtype)
 
 
+@pytest.mark.parametrize("cell", ["tanh", "gru"])
+def test_layers_over_inputs(dtype: str, cell: str) -> None:
+    """nn.RNN and nn.GRU on words, with gradients of the words and of all weights."""
+    kind = getattr(torch, dtype)
+    torch.manual_seed(1)
+    made = {"tanh": torch.nn.RNN, "gru": torch.nn.GRU}[cell]
+    peer = made(E, C, batch_first=True).to(kind)
+    words = torch.randn(5, N, E, dtype=kind, requires_grad=True)
+    grad = torch.randn(5, N, C, dtype=kind)
+    out, _ = peer(words)
+    out.backward(grad)
+    sides = [peer.bias_ih_l0.detach().numpy(), peer.bias_hh_l0.detach().numpy()]
+    options: dict[str, Any] = {
+        "p0": np.zeros(C, dtype), "weight": peer.weight_hh_l0.detach().numpy(),
+        "bias": np.stack(sides) if cell == "gru" else sides[0] + sides[1], "n": N, "inputs": words.detach().numpy(),
+        "input_weight": peer.weight_ih_l0.detach().numpy(), "cell": cell, "include_p0": False,
+    }  # fmt: skip
+    same("recurrent", posenc.recurrent(**options), out, dtype)
+    ours = posenc.recurrent_vjp(grad.numpy(), **options)
+    same("recurrent_vjp", ours.inputs, words.grad, dtype)
+    same("recurrent_vjp", ours.input_weight, peer.weight_ih_l0.grad, dtype)
+    same("recurrent_vjp", ours.weight, peer.weight_hh_l0.grad, dtype)
+
+
 def flow(p: Any, first: Any, second: Any, n: int, dt: float, substeps: int) -> Any:
     """FLOATER's network in a loop of the 3/8 rule, as torchdiffeq steps it."""
 

@@ -108,8 +108,8 @@ static void take_step(const flow *f, idx step, idx first, idx streams, idx cols,
 {
     for (int i = 0; i < f->rule->stages; i++, y += y_stage, a += a_stage) {
         const double later = f->when[step] + f->rule->at[i] / (double)f->steps;
-        const matvec up = {f->w1, f->b1, y, a, f->e, f->c + 1, f->c_row, f->e_row, 1};
-        const matvec down = {f->w2, f->b2, a, f->k[i], f->c, f->e + 1, f->e_row, f->c_row, 0};
+        const matvec up = {f->w1, f->b1, y, a, f->e, f->c + 1, f->c_row, f->e_row, 1, 0};
+        const matvec down = {f->w2, f->b2, a, f->k[i], f->c, f->e + 1, f->e_row, f->c_row, 0, 0};
         stage_state(f, i, p, cols * f->c_row, y);
         for (idx q = 0; q < cols; q++)
             y[q * f->c_row + f->c] = (real)(f->dt * ((double)(first + q / streams) + later));
@@ -235,8 +235,8 @@ static void step_backward(const floater_vjp_state *s, idx step, idx position)
             for (idx j = 0; j < n; j++)
                 dk[j] = fma_(ha, dy[j], dk[j]);
         }
-        const matvec up = {s->w2_transposed, NULL, dk, dz, f->e, f->c, f->c_row, f->e_row, 0};
-        const matvec down = {s->w1_transposed, NULL, dz, f->k[i], f->c, f->e, f->e_row, f->c_row, 0};
+        const matvec up = {s->w2_transposed, NULL, dk, dz, f->e, f->c, f->c_row, f->e_row, 0, 0};
+        const matvec down = {s->w1_transposed, NULL, dz, f->k[i], f->c, f->e, f->e_row, f->c_row, 0, 0};
         multiply(&up, s->streams);
         SIMD
         for (idx j = 0; j < s->streams * f->e_row; j++)

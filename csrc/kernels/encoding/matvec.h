@@ -69,12 +69,13 @@ static void read_padded(const char *data, pe_storage storage, idx n, real *out)
     memset(out + n, 0, (size_t)(padded(n) - n) * sizeof(real));
 }
 
-/* y[c] = start + W x[c], or its positive part, with W(rows, k) packed; steps are numbers from column to column. */
+/* y[c] = start[c] + W x[c], or its positive part, with W(rows, k) packed; steps are numbers from column to column. */
 typedef struct {
     const real *w, *start, *x; /* start: NULL for 0 */
     real *y;
     idx rows, k, x_step, y_step;
     int relu;
+    idx start_step; /* 0 if all columns share `start` */
 } matvec;
 
 /* One panel times `cols` columns; cols is a constant where this is inlined. */
@@ -92,10 +93,10 @@ INLINE void panel_times(int cols, const matvec *m, idx panel, idx column)
         vec acc[MATVEC_SUMS], zero = vec_set(0);
         UNROLL
         for (int v = 0; v < vecs; v++) {
-            const vec s = m->start ? vec_load(m->start + row + v * LANES) : zero;
             UNROLL
             for (int c = 0; c < cols; c++)
-                acc[c * vecs + v] = s;
+                acc[c * vecs + v] =
+                    m->start ? vec_load(m->start + (column + c) * m->start_step + row + v * LANES) : zero;
         }
         for (idx i = 0; i < k; i++, w += PANEL) {
             vec a[MATVEC_VECS];

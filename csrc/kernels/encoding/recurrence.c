@@ -4,8 +4,9 @@
  *     gru    r = s(U_r p + a_r + b_r),  z = s(U_z p + a_z + b_z)       U (3c,c) in the order r, z, n
  *            m = tanh(a_n + r (U_n p + b_n)),  p' = (1 - z) m + z p    biases (2,3c): a of the input, b of the state
  *
- * The input of the GRU is 0. A group of columns of the batch goes through all positions together. In the gradient, the
- * gates and the outer products for W do not wait for the next position: they are computed for many positions at once.
+ * With inputs x (n,e) and their weight V, (c,e) or (3c,e), step k adds V x_k to b of tanh and to a of the GRU. A group of
+ * columns of the batch goes through all positions together. In the gradient, the gates and the outer products for W and
+ * V do not wait for the next position: they are computed for many positions at once.
  */
 #include "encoding/matvec.h"
 #include "base/elementary.h"
@@ -18,9 +19,11 @@ typedef struct {
 
 typedef struct {
     const pe_call *call;
-    idx c, row, gates, polls; /* row: numbers from column to column; gates: 1 for tanh, 3 for gru */
-    real *w[3], *bias[3];     /* of each gate: packed weights, and the bias of the sum */
-    real *input;              /* a_n, which r does not multiply */
+    idx c, row, gates, polls;  /* row: numbers from column to column; gates: 1 for tanh, 3 for gru */
+    real *w[3], *bias[3];      /* of each gate: packed weights, and the bias of the sum */
+    real *input;               /* a_n, which r does not multiply */
+    idx e, x_row;              /* numbers of an input, -1 without inputs; from column to column */
+    real *v[3], *x, *drive[3]; /* packed weights of inputs; for some columns: inputs, and V x + bias of each gate */
 } map;
 
 static gate_rows carve_gates(pe_carver *c, const map *m, idx columns)
@@ -29,24 +32,36 @@ static gate_rows carve_gates(pe_carver *c, const map *m, idx columns)
     return (gate_rows){carve_reals(c, all), carve_reals(c, gru), carve_reals(c, gru), carve_reals(c, gru)};
 }
 
-static map carve_map(pe_carver *carver, const idx *dim, const double *par)
+static map carve_map(pe_carver *carver, const idx *dim, const double *par, idx columns)
 {
-    map m = {.c = D(c), .row = padded(D(c)), .gates = par[RECURRENT_GRU] != 0 ? 3 : 1};
+    map m = {.c = D(c), .row = padded(D(c)), .gates = par[RECURRENT_GRU] != 0 ? 3 : 1, .e = D(e)};
     for (idx g = 0; g < m.gates; g++) {
         m.w[g] = carve_reals(carver, m.row * m.c);
         m.bias[g] = carve_reals(carver, m.row);
     }
     m.input = carve_reals(carver, m.row);
+    if (m.e >= 0) {
+        m.x_row = padded(m.e);
+        m.x = carve_reals(carver, columns * m.x_row);
+        for (idx g = 0; g < m.gates; g++) {
+            m.v[g] = carve_reals(carver, m.row * m.e);
+            m.drive[g] = carve_reals(carver, columns * m.row);
+        }
+    }
     return m;
 }
 
-static void read_map(map *m, const pe_call *call, const pe_array *weight, const pe_array *bias)
+/* `operands` are weight, bias, inputs and input_weight. */
+static void read_map(map *m, const pe_call *call, const pe_array *operands)
 {
+    const pe_array *weight = operands, *bias = operands + 1, *input_weight = operands + 3;
     const idx c = m->c, size = storage_size(bias->storage);
     m->call = call;
     for (idx g = 0; g < m->gates; g++) {
         pack_matrix(weight, g * c, c, c, m->w[g]);
         read_padded(bias->data + g * c * size, bias->storage, c, m->bias[g]);
+        if (m->e >= 0)
+            pack_matrix(input_weight, g * c, c, m->e, m->v[g]);
     }
     if (m->gates == 1)
         return;
@@ -65,6 +80,20 @@ static void read_states(const map *m, const pe_array *a, idx b, idx cols, idx k,
 {
     for (idx q = 0; q < count; q++)
         read_padded(entry_at(a, a->data, b + q % cols, k + q / cols), a->storage, m->c, p + q * m->row);
+}
+
+/* The inputs of `count` pairs (position, column), from position k on, and their part of each gate. */
+static void read_inputs(const map *m, const pe_array *inputs, idx b, idx cols, idx k, idx count)
+{
+    for (idx q = 0; q < count; q++) {
+        const char *x = entry_at(inputs, inputs->data, b + q % cols, k + q / cols);
+        read_padded(x, inputs->storage, m->e, m->x + q * m->x_row);
+    }
+    for (idx g = 0; g < m->gates; g++) {
+        const matvec product = {
+            m->v[g], g == 2 ? m->input : m->bias[g], m->x, m->drive[g], m->c, m->e, m->x_row, m->row, 0, 0};
+        multiply(&product, count);
+    }
 }
 
 /* Return whether to leave. A poll is a call, so there is one for each position only if a position takes long. */
@@ -109,12 +138,14 @@ static NOINLINE void candidate_row(const real *restrict input, const real *restr
         m[i] = tanh_(fma_(r[i], y[i], input[i]));
 }
 
-/* The gates of `cols` columns p */
+/* The gates of `cols` columns p, whose inputs are read */
 static void compute_gates(const map *m, const real *p, idx cols, const gate_rows *g)
 {
     real *const sum[3] = {g->r, g->z, g->y};
     for (idx k = 0; k < m->gates; k++) {
-        const matvec product = {m->w[k], m->bias[k], p, sum[k], m->c, m->c, m->row, m->row, 0};
+        const int driven = m->e >= 0 && k < 2; /* b_n stays inside the product with r */
+        const matvec product = {
+            m->w[k], driven ? m->drive[k] : m->bias[k], p, sum[k], m->c, m->c, m->row, m->row, 0, driven ? m->row : 0};
         multiply(&product, cols);
     }
     if (m->gates == 1) {
@@ -123,8 +154,10 @@ static void compute_gates(const map *m, const real *p, idx cols, const gate_rows
     }
     sigmoid_row(g->r, cols * m->row);
     sigmoid_row(g->z, cols * m->row);
-    for (idx q = 0; q < cols; q++)
-        candidate_row(m->input, g->r + q * m->row, g->y + q * m->row, m->row, g->m + q * m->row);
+    for (idx q = 0; q < cols; q++) {
+        const real *input = m->e >= 0 ? m->drive[2] + q * m->row : m->input;
+        candidate_row(input, g->r + q * m->row, g->y + q * m->row, m->row, g->m + q * m->row);
+    }
 }
 
 /* p <- f(p) */
@@ -150,26 +183,30 @@ typedef struct {
 
 LAYOUT(recurrent)
 {
-    s->m = carve_map(c, dim, par);
+    s->m = carve_map(c, dim, par, SCAN_COLUMNS);
     s->p = carve_reals(c, SCAN_COLUMNS * s->m.row);
     s->gates = carve_gates(c, &s->m, SCAN_COLUMNS);
 }
 
 KERNEL(recurrent)
 {
-    enum { P0, WEIGHT, BIAS, OUT };
+    enum { P0, WEIGHT, BIAS, INPUTS, INPUT_WEIGHT, OUT };
     const idx *const dim = call->dim, n = D(n), c = D(c), units = SCAN_UNITS, last = share_begin(call, end, units);
-    const pe_array *p0 = &call->array[P0], *out = &call->array[OUT];
+    const pe_array *p0 = &call->array[P0], *inputs = &call->array[INPUTS], *out = &call->array[OUT];
+    const idx skip = call->par[RECURRENT_SKIP] != 0;
     recurrent_state piece = recurrent_begin(call, work);
     map *m = &piece.m;
     real *p = piece.p;
-    read_map(m, call, &call->array[WEIGHT], &call->array[BIAS]);
+    read_map(m, call, &call->array[WEIGHT]);
     for (idx b = share_begin(call, begin, units); b < last; b += SCAN_COLUMNS) {
         const idx cols = min_(SCAN_COLUMNS, last - b);
         read_states(m, p0, b, cols, 0, cols, p);
         for (idx k = 0; k < n; k++) {
-            if (k > 0 || call->par[RECURRENT_SKIP] != 0)
+            if (k > 0 || skip) {
+                if (m->e >= 0)
+                    read_inputs(m, inputs, b, cols, k - 1 + skip, cols);
                 advance(m, p, cols, &piece.gates);
+            }
             for (idx q = 0; q < cols; q++)
                 row_store(p + q * m->row, entry_at(out, out->data, b + q, k), out->storage, c);
             if (stopped(m))
@@ -180,23 +217,24 @@ KERNEL(recurrent)
 
 /* ---- gradient ---- */
 
-enum { GRAD, PATH, WEIGHT, BIAS, DP0, DWEIGHT, DBIAS };
+enum { GRAD, PATH, WEIGHT, BIAS, INPUTS, INPUT_WEIGHT, DP0, DWEIGHT, DBIAS, DINPUTS, DINPUT_WEIGHT };
 enum { PAIRS = 192 }; /* most pairs of position and column in a run */
 
 /* A run of positions. Pair q = position * cols + column has its state p, its gates, and the cotangents d of the gates'
- * sums. */
+ * sums. That of the input's part of a gate is the same, but for n of the GRU: there it is dx. */
 typedef struct {
     map m;
-    real *transposed[3]; /* packed weights */
-    real *p, *d[3];
+    real *transposed[3], *input_transposed[3]; /* packed weights */
+    real *p, *d[3], *dx;
     gate_rows gates;
-    real *lambda, *part; /* of each column: the cotangent of the state so far; one product */
+    real *lambda, *part;       /* of each column: the cotangent of the state so far; one product */
+    real *dinput, *input_part; /* of some pairs: the cotangent of the input; one product */
     idx cols;
 } recurrent_vjp_state;
 
 LAYOUT(recurrent_vjp)
 {
-    s->m = carve_map(c, dim, par);
+    s->m = carve_map(c, dim, par, PAIRS);
     const idx row = s->m.row;
     for (idx k = 0; k < s->m.gates; k++) {
         s->transposed[k] = carve_reals(c, row * s->m.c);
@@ -206,6 +244,13 @@ LAYOUT(recurrent_vjp)
     s->gates = carve_gates(c, &s->m, PAIRS);
     s->lambda = carve_reals(c, SCAN_COLUMNS * row);
     s->part = carve_reals(c, SCAN_COLUMNS * row);
+    if (s->m.e >= 0) {
+        s->dx = carve_reals(c, s->m.gates == 3 ? PAIRS * row : 0);
+        s->dinput = carve_reals(c, SCAN_COLUMNS * s->m.x_row);
+        s->input_part = carve_reals(c, SCAN_COLUMNS * s->m.x_row);
+        for (idx k = 0; k < s->m.gates; k++)
+            s->input_transposed[k] = carve_reals(c, s->m.x_row * s->m.c);
+    }
 }
 
 /* From   p' = tanh(y), y = W p + b:   dy = lambda (1 - p'^2),   lambda = W^T dy */
@@ -218,7 +263,7 @@ static void tanh_backward(const recurrent_vjp_state *s, idx pair)
     SIMD
     for (idx i = 0; i < n; i++)
         dy[i] = lambda[i] * fma_(-f[i], f[i], R(1.0));
-    const matvec product = {s->transposed[0], NULL, dy, s->lambda, m->c, m->c, m->row, m->row, 0};
+    const matvec product = {s->transposed[0], NULL, dy, s->lambda, m->c, m->c, m->row, m->row, 0, 0};
     multiply(&product, s->cols);
 }
 
@@ -242,9 +287,11 @@ static void gru_backward(const recurrent_vjp_state *s, idx pair, double *restric
         dz[i] = lambda[i] * (p[i] - c[i]) * z[i] * (1 - z[i]);
         lambda[i] *= z[i];
     }
+    if (m->e >= 0)
+        memcpy(s->dx + from, part, (size_t)n * sizeof(real));
     add_rows(part, m->row, s->cols, m->c, da_n);
     for (int k = 0; k < 3; k++) {
-        const matvec product = {s->transposed[k], NULL, s->d[k] + from, part, m->c, m->c, m->row, m->row, 0};
+        const matvec product = {s->transposed[k], NULL, s->d[k] + from, part, m->c, m->c, m->row, m->row, 0, 0};
         multiply(&product, s->cols);
         add_reals(lambda, part, n);
     }
@@ -265,6 +312,34 @@ static void add_weights(const recurrent_vjp_state *s, idx pairs, double *dweight
     }
 }
 
+/* dx_k = V^T d of the gates, and dV += sum of d x_k^T for each gate, over the inputs of rows first .. first + run */
+static void add_inputs(const recurrent_vjp_state *s, const pe_call *call, idx b, idx first, idx run, double *dweight)
+{
+    const map *m = &s->m;
+    const pe_array *dinputs = &call->array[DINPUTS];
+    const idx c = m->c, e = m->e, cols = s->cols;
+    for (idx k = 0; k < m->gates; k++) {
+        const outer_products o = {k == 2 ? s->dx : s->d[k], m->x, m->row, m->x_row, run * cols,
+                                  dweight + k * c * e,      c,    e};
+        add_outer(&o);
+    }
+    for (idx t = 0; t < run; t++) {
+        for (idx k = 0; k < m->gates; k++) {
+            const real *d = (k == 2 ? s->dx : s->d[k]) + t * cols * m->row;
+            const matvec product = {
+                s->input_transposed[k], NULL, d, k ? s->input_part : s->dinput, e, c, m->row, m->x_row, 0, 0};
+            multiply(&product, cols);
+            if (k)
+                add_reals(s->dinput, s->input_part, cols * m->x_row);
+        }
+        for (idx q = 0; q < cols; q++) {
+            double *to = as_doubles(entry_at(dinputs, dinputs->data, b + q, first + t));
+            for (idx i = 0; i < e; i++)
+                to[i] = (double)s->dinput[q * m->x_row + i];
+        }
+    }
+}
+
 /* Rows first <= k < first + run of the path, of columns b on: lambda moves from row first + run to row first. */
 static int run_backward(recurrent_vjp_state *s, const pe_call *call, idx b, idx first, idx run, const pe_work *work)
 {
@@ -272,6 +347,8 @@ static int run_backward(recurrent_vjp_state *s, const pe_call *call, idx b, idx 
     const idx skip = (idx)call->par[RECURRENT_SKIP], cols = s->cols, pairs = run * cols, c = s->m.c, row = s->m.row;
     double *dweight = block_sums(call, DWEIGHT, work), *dbias = block_sums(call, DBIAS, work);
     read_states(&s->m, path, b, cols, first, pairs, s->p);
+    if (s->m.e >= 0)
+        read_inputs(&s->m, &call->array[INPUTS], b, cols, first, pairs);
     compute_gates(&s->m, s->p, pairs, &s->gates);
     for (idx k = run - 1; k >= 0; k--) {
         if (s->m.gates == 1)
@@ -289,6 +366,8 @@ static int run_backward(recurrent_vjp_state *s, const pe_call *call, idx b, idx 
             return 0;
     }
     add_weights(s, pairs, dweight, dbias);
+    if (s->m.e >= 0)
+        add_inputs(s, call, b, first, run, block_sums(call, DINPUT_WEIGHT, work));
     return 1;
 }
 
@@ -299,9 +378,12 @@ KERNEL(recurrent_vjp)
     const pe_array *grad = &call->array[GRAD], *dp0 = &call->array[DP0];
     recurrent_vjp_state s = recurrent_vjp_begin(call, work);
     const idx row = s.m.row;
-    read_map(&s.m, call, &call->array[WEIGHT], &call->array[BIAS]);
-    for (idx k = 0; k < s.m.gates; k++)
+    read_map(&s.m, call, &call->array[WEIGHT]);
+    for (idx k = 0; k < s.m.gates; k++) {
         pack_matrix_transposed(&call->array[WEIGHT], k * c, c, c, s.transposed[k]);
+        if (s.m.e >= 0)
+            pack_matrix_transposed(&call->array[INPUT_WEIGHT], k * c, s.m.e, c, s.input_transposed[k]);
+    }
     for (idx b = share_begin(call, begin, units); b < last; b += SCAN_COLUMNS) {
         s.cols = min_(SCAN_COLUMNS, last - b);
         memset(s.lambda, 0, (size_t)(s.cols * row) * sizeof(real));
