@@ -1,4 +1,4 @@
-"""``posenc`` or ``python -m posenc``: the tour on real text; also ``posenc info`` and ``posenc study``."""
+"""``posenc tour``, or ``posenc`` alone: the tour on real text; also ``posenc info`` and ``posenc study``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
 def tour_parser() -> Parser:
     parser = Parser(
         prog=PROGRAM,
-        usage=f"{PROGRAM} [--out DIR] [FILE]\n       {PROGRAM} info [--help]\n       {PROGRAM} study [--help]",
+        usage=f"{PROGRAM} [tour] [--out DIR] [FILE]\n       {PROGRAM} info [--help]\n       {PROGRAM} study [--help]",
         description="The tour: the effect of each operator of posenc on real text, as tables and pictures.",
     )
     parser.add_argument(
@@ -255,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(info())
         return 0
     parser = tour_parser()
-    options = parser.parse_args(words)
+    options = parser.parse_args(words[1:] if words[:1] == ["tour"] else words)
     try:
         named_text = read_text(options.text)
         text = tour.embedded() if named_text is None else tour.of_user(*named_text)

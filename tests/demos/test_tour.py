@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from posenc.demos import tour
-from posenc.demos.tour import measure, pictures, schemes, tables
+from posenc.demos.tour import fonts, measure, pictures, schemes, tables
 from posenc.demos.tour.functions import functions
 from posenc.demos.tour.text import SWAPS, of_user, words_of
 
@@ -65,18 +65,99 @@ def test_tables(plans):
     assert [len(table.rows) for table in made] == [5, 5, 6, len(OPERATORS) - len(plans) + 1]
     assert all(len(row) == len(table.header) for table in made for row in table.rows)
     assert steps[-1] == "the other functions"
+    dense = tables.shift_table([scheme for scheme in plans if scheme.name in ("rope", "dense")], TEXT, steps.append)
+    assert len(dense.rows) == 2
+    assert dense.note.endswith(" Not in the table, because they read no positions: dense.")
+
+
+def test_a_shift_of_operators_without_positions_says_nothing(plans):
+    """Their scores are the same at all positions, so the table leaves them out, and names them."""
+    ignoring = [scheme for scheme in plans if scheme.ignores_positions]
+    assert {scheme.name for scheme in ignoring} == {"dense", "toeplitz", "tupe"}
+    for scheme in ignoring:
+        assert measure.change_by_shift(scheme, WORDS, 10**6) == 0
 
 
 def test_pictures(plans, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: no pictures")
     monkeypatch.chdir(tmp_path)
-    found = pictures.all_pictures(plans)
+    found = pictures.all_pictures(plans, TEXT)
     assert len({name for name, _, _ in found}) == len(found)
+    shown = set()
     for name, what, draw in found:
         figure = draw()
         assert what
         assert any(axes.has_data() for axes in figure.axes), name
+        assert figure._suptitle is not None or any(axes.get_title() for axes in figure.axes), name
+        width, height = figure.get_size_inches() * pictures.DPI
+        assert height < width <= 2100, name  # a slide at most
+        assert height <= 1200, name
+        if name.startswith("order-"):
+            shown |= {axes.get_title().removesuffix(" (causal)") for axes in figure.axes} - {""}
+            words = {label.get_text() for axes in figure.axes for label in axes.get_xticklabels()}
+            assert words >= set(TEXT.drawn.words), name
+    assert shown == {"no positions", *(scheme.name for scheme in plans[1:])}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_keys_after_the_query_are_hidden_of_causal_schemes(plans):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: no pictures")
+    causal = [scheme for scheme in plans if scheme.is_causal]
+    assert {scheme.name for scheme in causal} == {"fox", "cope"}
+    for scheme in causal:
+        weights = pictures.attention_weights(scheme, WORDS)
+        assert np.array_equal(np.isnan(weights), ~np.tri(len(WORDS), dtype=bool))
+        assert np.allclose(np.nansum(weights, -1), 1, rtol=0, atol=1e-6)
+    maps = pictures.matrices(causal, WORDS)
+    images = [axes.images[0].get_array() for axes in maps.axes if axes.get_label() != "<colorbar>"]
+    assert all(np.array_equal(np.ma.getmaskarray(one), ~np.tri(len(WORDS), dtype=bool)) for one in images)
+
+
+def test_the_drawn_sentence():
+    """The first sentence with enough words, cut; the words that change places differ."""
+    cases = {
+        "Oh! The cat sat on the mat. It slept.": ("The cat sat on the mat", 0, 5),
+        "天亮了。天亮了。": ("天 亮 了", 0, 2),
+        "one two three four five six seven eight nine ten": ("one two three four five six seven eight", 0, 7),
+        "one. two. three.": ("one two three", 0, 2),
+        "a. a. a. a. a. a. a. a. a. a. b. c": ("a a a a a a a b", 0, 7),
+    }
+    for content, (words, a, b) in cases.items():
+        assert of_user("a file", content).drawn == (tuple(words.split()), a, b), content
+
+
+def test_fonts(monkeypatch):
+    """A family is added only if a character needs it; characters of no font are returned."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: no pictures")
+    assert fonts.families_for("The ferryman é") == (["DejaVu Sans"], "")
+    of_family = {"One": set("我爱"), "Two": set("爱中")}
+    monkeypatch.setattr(fonts, "installed", lambda: {name: name for name in of_family})
+    monkeypatch.setattr(fonts, "characters_of", lambda path: of_family.get(path, set("abc")))
+    assert fonts.families_for("a 我 b") == (["DejaVu Sans", "One"], "")
+    assert fonts.families_for("我爱中国") == (["DejaVu Sans", "One", "Two"], "国")
+
+
+def test_installed_fonts_are_found():
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: no pictures")
+    found = fonts.installed()
+    assert "DejaVu Sans" in found
+    assert {"a", "é"} <= fonts.characters_of(found["DejaVu Sans"])
+    assert not any(name.startswith("Last Resort") for name in found)
+
+
+def test_missing_glyphs_are_reported_once(plans, tmp_path, capsys, monkeypatch):
+    """Nothing warns of a box; the tour says which characters have none, and the remedy."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: no pictures")
+    monkeypatch.setattr(fonts, "installed", dict)
+    monkeypatch.setattr(tour, "all_schemes", lambda: plans[:1])
+    monkeypatch.setattr(tour, "all_pictures", lambda schemes, text: pictures.order_pictures(plans[:3], text.drawn))
+    for table in ("swap_table", "shift_table", "cost_table", "functions_table"):
+        monkeypatch.setattr(tour, table, lambda *given: tables.Table("", ("",), [], ""))
+    tour.run(of_user("a file", "我爱中国"), tmp_path)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "The pictures show boxes for 中国我爱: no installed font has them." in said
+    assert "apt install fonts-noto-cjk" in said
+    assert len(list(tmp_path.glob("order-*.png"))) == 1
 
 
 def test_every_kind_of_picture_is_shown():
@@ -100,10 +181,10 @@ def test_command(run_python, tmp_path):
     out = tmp_path / "pictures"
     (tmp_path / "text").write_text(" ".join(f"word{i % 7}" for i in range(40)), encoding="utf-8")
     code = "import sys; sys.modules['rich'] = None\nfrom posenc.__main__ import main\n"
-    done = run_python(f"{code}sys.exit(main([{str(tmp_path / 'text')!r}, '--out', {str(out)!r}]))", timeout=600)
+    done = run_python(f"{code}sys.exit(main(['tour', {str(tmp_path / 'text')!r}, '--out', {str(out)!r}]))", timeout=600)
     assert done.returncode == 0, done.stderr
     assert "python -m posenc study --quick" in done.stdout
-    assert len(list(out.glob("*.png"))) == len(pictures.all_pictures(schemes.all_schemes()))
+    assert len(list(out.glob("*.png"))) == len(pictures.all_pictures(schemes.all_schemes(), TEXT))
     assert all(f"  {name} " in done.stdout for name in OPERATORS)
 
 

@@ -48,12 +48,12 @@ def encode(scheme: Scheme, x: Array, positions: Array) -> Array:
     return x if scheme.encode is None else scheme.encode(x, positions)
 
 
-def attend(scheme: Scheme, q: Array, k: Array, v: Array, positions: Array) -> Array:
+def attend(scheme: Scheme, q: Array, k: Array, v: Array, positions: Array, *, causal: bool = False) -> Array:
     """Attention with the rotation or the bias of a scheme."""
     if scheme.rotate is not None:
         q, k = scheme.rotate(q, k, positions)
     bias = () if scheme.bias is None else scheme.bias(len(positions))
-    out: Any = posenc.attention(q, k, v, bias=bias, q_positions=positions, k_positions=positions)
+    out: Any = posenc.attention(q, k, v, bias=bias, causal=causal, q_positions=positions, k_positions=positions)
     return np.asarray(out)
 
 

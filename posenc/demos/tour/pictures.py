@@ -13,8 +13,8 @@ import posenc
 from posenc import Bias, ContentBias
 
 from .measure import attend, embeddings, encode, project, swapped
-from .schemes import ADDED, HEADS, MODEL, READS, WIDTH, WITHOUT_CURVE, Array, Scheme, operator
-from .text import MAX_WORDS, SWAPS, words_of
+from .schemes import ADDED, HEADS, LINE, MODEL, READS, WIDTH, WITHOUT_CURVE, Array, Scheme, operator
+from .text import Swap, Text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +25,13 @@ SHOWN = 128
 TRAINED = 512
 ACROSS = 4
 """Panels side by side."""
+COMPARED = 5
+"""Schemes beside attention without positions in a picture of attention."""
+LABELS = 16
+"""Words of the text at the axes of the matrices."""
+LETTERS = 10
+"""Letters of a word in a label."""
+DPI = 120
 
 
 class Picture(NamedTuple):
@@ -37,21 +44,28 @@ def can_draw() -> bool:
     return find_spec("matplotlib") is not None
 
 
+def labels(words: Sequence[str]) -> list[str]:
+    return [word if len(word) <= LETTERS else f"{word[: LETTERS - 1]}\u2026" for word in words]
+
+
 def attention_weights(scheme: Scheme, words: Sequence[str]) -> Array:
-    """Attention weights of the first head, (N, N): the output of attention whose values are unit vectors."""
-    positions = np.arange(len(words))
+    """Attention weights of the first head, (N, N): the output of attention whose values are unit vectors.
+
+    The keys after a query are NaN if the scheme is causal.
+    """
+    n = len(words)
+    positions = np.arange(n)
     q, k, _ = project(encode(scheme, embeddings(words), positions))
-    units = np.broadcast_to(np.eye(len(words), dtype=np.float32), (HEADS, len(words), len(words)))
-    weights: Array = attend(scheme, q, k, units, positions)[0]
-    return weights
+    units = np.broadcast_to(np.eye(n, dtype=np.float32), (HEADS, n, n))
+    weights: Array = attend(scheme, q, k, units, positions, causal=scheme.is_causal)[0]
+    return np.where(scheme.is_causal & (positions > positions[:, None]), np.nan, weights)
 
 
-def swap_maps(schemes: Sequence[Scheme]) -> Figure:
+def swap_maps(schemes: Sequence[Scheme], swap: Swap) -> Figure:
     """Attention weights of a sentence before and after two words change places, and their difference word by word."""
     from posenc import plot
 
-    sentence, a, b = SWAPS[0]
-    words = words_of(sentence)
+    words, a, b = swap
     other = swapped(words, a, b)
     back = np.arange(len(words))
     back[[a, b]] = b, a
@@ -59,10 +73,13 @@ def swap_maps(schemes: Sequence[Scheme]) -> Figure:
     for scheme in schemes:
         first, second = attention_weights(scheme, words), attention_weights(scheme, other)
         change = second[np.ix_(back, back)] - first
-        maps["no positions" if scheme.name == "none" else scheme.name] = (first, second, change)
-    names = (" ".join(words), " ".join(other), "second - first, word by word")
-    figure = plot.attention_maps(maps, (words, other, words), names)
-    figure.suptitle("Attention weights of the first head (random embeddings, nothing is trained)")
+        name = "no positions" if scheme.name == "none" else scheme.name
+        maps[f"{name} (causal)" if scheme.is_causal else name] = (first, second, change)
+    names = ("the words", f"{labels(words)[a]} and {labels(words)[b]} swapped", "second - first, word by word")
+    figure = plot.attention_maps(maps, [labels(words), labels(other), labels(words)], names)
+    figure.suptitle(
+        "Attention weights of the first head (random embeddings, nothing is trained). White in the last line: no change"
+    )
     return figure
 
 
@@ -75,7 +92,7 @@ def sinusoid() -> Figure:
     return figure
 
 
-def grid(panels: dict[str, Callable[[Axes], object]]) -> Figure:
+def grid(title: str, panels: dict[str, Callable[[Axes], object]]) -> Figure:
     """Draw small panels side by side, one for each function of posenc."""
     from matplotlib.figure import Figure
 
@@ -88,23 +105,24 @@ def grid(panels: dict[str, Callable[[Axes], object]]) -> Figure:
         axes.set_title(f"posenc.{name}")
     for axes in places[len(panels) :]:
         axes.remove()
+    figure.suptitle(title)
     return figure
 
 
-def encodings(schemes: Sequence[Scheme]) -> Figure:
+def encodings(schemes: Sequence[Scheme], repeated: str) -> Figure:
     """Draw what each encoding adds to an embedding; where it does something else, its result for one repeated word."""
     from posenc import plot
 
     def panel(values: Array) -> Callable[[Axes], object]:
         return lambda axes: plot.encoding(values, ax=axes)
 
-    positions, word = np.arange(SHOWN), np.tile(embeddings(["word"]), (SHOWN, 1))
+    positions, word = np.arange(SHOWN), np.tile(embeddings([repeated]), (SHOWN, 1))
     panels = {}
     for scheme in schemes:
         if scheme.encode is not None:
             x = 0 * word if scheme.enters == ADDED else word
             panels[scheme.name] = panel(scheme.encode(x, positions)[:, :SHOWN])
-    return grid(panels)
+    return grid(f'Added to an embedding, or else the result for the repeated word "{labels([repeated])[0]}"', panels)
 
 
 def rotations(schemes: Sequence[Scheme]) -> Figure:
@@ -113,16 +131,17 @@ def rotations(schemes: Sequence[Scheme]) -> Figure:
 
     def draw(products: Array, axes: Axes) -> None:
         axes.plot(products, linewidth=1, **plot.line_style(0))
-        axes.set(xlabel=f"position of the key; the query is at {MAX_WORDS // 2}", ylabel="product / width")
+        axes.set(xlabel=f"position of the key; the query is at {keys // 2}", ylabel="product / width")
         axes.grid(alpha=0.3)
 
-    ones = np.ones((1, MAX_WORDS, WIDTH), np.float32)
+    keys = 2 * SHOWN
+    ones = np.ones((1, keys, WIDTH), np.float32)
     panels: dict[str, Callable[[Axes], object]] = {}
     for scheme in schemes:
         if scheme.rotate is not None:
-            q, k = scheme.rotate(ones, ones, np.arange(MAX_WORDS))
-            panels[scheme.name] = partial(draw, k[0] @ q[0, MAX_WORDS // 2] / WIDTH)
-    return grid(panels)
+            q, k = scheme.rotate(ones, ones, np.arange(keys))
+            panels[scheme.name] = partial(draw, k[0] @ q[0, keys // 2] / WIDTH)
+    return grid(f"Products of a rotated query of ones with rotated keys of ones (lines of {LINE} words)", panels)
 
 
 def has_curve(scheme: Scheme) -> bool:
@@ -134,27 +153,32 @@ def curves(schemes: Sequence[Scheme]) -> Figure:
     """Draw each bias that is a function of distance, a curve for each head."""
     from posenc import plot
 
-    return plot.biases({f"posenc.{scheme.name}": operator(scheme.name, 1) for scheme in schemes if has_curve(scheme)})
+    figure = plot.biases({f"posenc.{scheme.name}": operator(scheme.name, 1) for scheme in schemes if has_curve(scheme)})
+    figure.suptitle("Added to the logit by distance, each head a curve")
+    return figure
 
 
-def matrices(schemes: Sequence[Scheme]) -> Figure:
-    """Draw what each other operator adds to the logits of 32 random words in the first head."""
+def matrices(schemes: Sequence[Scheme], words: Sequence[str]) -> Figure:
+    """Draw what each other operator adds to the logits of the words in the first head."""
+    n, names = len(words), labels(words)
 
-    def draw(logits: Array, axes: Axes) -> None:
-        greatest = abs(logits).max()
-        image = axes.imshow(logits.astype(np.float64), cmap="RdBu_r", vmin=-greatest, vmax=greatest)
+    def draw(logits: Array, causal: bool, axes: Axes) -> None:
+        shown = np.where(causal & (np.arange(n) > np.arange(n)[:, None]), np.nan, logits.astype(np.float64))
+        greatest = np.nanmax(abs(shown))
+        image = axes.imshow(shown, cmap="RdBu_r", vmin=-greatest, vmax=greatest)
         axes.figure.colorbar(image, ax=axes, label="added to the logit")
+        axes.set_xticks(range(n), names, rotation=90, fontsize=5)
+        axes.set_yticks(range(n), names, fontsize=5)
         axes.set(xlabel="key", ylabel="query")
 
-    n = 32
-    q, k, _ = project(embeddings([f"word {i}" for i in range(n)]))
+    q, k, _ = project(embeddings(words))
     panels: dict[str, Callable[[Axes], object]] = {}
     for scheme in schemes:
         if scheme.bias is not None and not has_curve(scheme):
             bias = scheme.bias(n)
             logits = bias.logits(q, k) / np.sqrt(WIDTH) if isinstance(bias, ContentBias) else bias.matrix(n)
-            panels[scheme.name] = partial(draw, logits[0])
-    return grid(panels)
+            panels[scheme.name] = partial(draw, logits[0], scheme.is_causal)
+    return grid(f"Added to the logits of the first words, in the first head (lines of {LINE} words)", panels)
 
 
 def scalings() -> dict[str, posenc.RopeFrequencies]:
@@ -168,36 +192,43 @@ def scalings() -> dict[str, posenc.RopeFrequencies]:
     }
 
 
-def all_pictures(schemes: Sequence[Scheme]) -> list[Picture]:
-    from posenc import plot
-
-    table = posenc.sinusoidal(TRAINED, SHOWN)
-    frequencies = posenc.rope_frequencies(WIDTH)
-    profiles: dict[str, Bias | posenc.RopeFrequencies] = {
-        "ALiBi": operator("alibi", 1),
-        "T5": operator("t5", 1),
-        "RoPE": frequencies,
-    }
+def order_pictures(schemes: Sequence[Scheme], swap: Swap) -> list[Picture]:
+    """Return the pictures of two words that change places: for each kind of scheme, at most `COMPARED` in each."""
     families = {
         "absolute": [scheme for scheme in schemes if scheme.encode],
         "rotary": [scheme for scheme in schemes if scheme.rotate],
         "bias": [scheme for scheme in schemes if scheme.bias and scheme.enters != READS],
         "relative": [scheme for scheme in schemes if scheme.enters == READS],
     }
+    found = []
+    for name, family in families.items():
+        parts = [family[first : first + COMPARED] for first in range(0, len(family), COMPARED)]
+        for number, part in enumerate(parts, 1):
+            suffix, which = (f"-{number}", f" {number} of {len(parts)}") if len(parts) > 1 else ("", "")
+            caption = f"attention when two words of a sentence change places, {name}{which}"
+            found.append(Picture(f"order-{name}{suffix}.png", caption, partial(swap_maps, [schemes[0], *part], swap)))
+    return found
+
+
+def all_pictures(schemes: Sequence[Scheme], text: Text) -> list[Picture]:
+    """Return the pictures: first those of the text, then those of operators alone."""
+    from posenc import plot
+
+    table = posenc.sinusoidal(TRAINED, SHOWN)
+    frequencies = posenc.rope_frequencies(WIDTH)
+    words = text.words[:LABELS] or text.drawn.words
+    profiles: dict[str, Bias | posenc.RopeFrequencies] = {
+        "ALiBi": operator("alibi", 1),
+        "T5": operator("t5", 1),
+        "RoPE": frequencies,
+    }
     return [
+        *order_pictures(schemes, text.drawn),
+        Picture("matrices.png", "operators on the logits of the first words", lambda: matrices(schemes, words)),
+        Picture("encodings.png", "each absolute encoding, or the first word", lambda: encodings(schemes, words[0])),
         Picture("sinusoid.png", "the sinusoidal encoding, position by channel", sinusoid),
-        Picture("encodings.png", "each absolute encoding, position by channel", lambda: encodings(schemes)),
         Picture("rotations.png", "each rotation: products by position of the key", lambda: rotations(schemes)),
         Picture("bias.png", "each bias against distance, by head", lambda: curves(schemes)),
-        Picture("matrices.png", "the other operators on the logits, as matrices", lambda: matrices(schemes)),
-        *(
-            Picture(
-                f"order-{name}.png",
-                f"attention weights when two words change places, {name}",
-                partial(swap_maps, [schemes[0], *family]),
-            )
-            for name, family in families.items()
-        ),
         Picture("products.png", "inner products of all positions", lambda: plot.similarity(table)),
         Picture("triangles.png", "distance and correlation of all positions", lambda: plot.triangles(table)),
         Picture("distances.png", "distances from five positions", lambda: plot.distance_curves(table)),

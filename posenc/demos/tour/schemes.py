@@ -26,7 +26,7 @@ HEADS, WIDTH = 8, 64
 """Heads of attention, and channels of a head."""
 MODEL = HEADS * WIDTH
 """Channels of a word's embedding."""
-LINE, LINES = 32, 32
+LINE, LINES = 8, 128
 """Words of a line and lines of a page, for operators on grids; a page has MAX_WORDS words."""
 
 NO_END = 1 << 53
@@ -53,6 +53,10 @@ class Scheme(NamedTuple):
     """`encode` or `rotate` with angles in float32, as most code computes them."""
     end: int = NO_END
     """The first position that the scheme does not have."""
+    is_causal: bool = False
+    """True if keys after the query have no meaning; the pictures hide them."""
+    ignores_positions: bool = False
+    """True if an operator on the logits is the same at all positions."""
 
 
 # ---- encodings ----
@@ -62,6 +66,14 @@ class Scheme(NamedTuple):
 def random_vectors(*shape: int) -> Array:
     """Random float32 numbers in place of learned ones; vectors are about as long as embeddings."""
     return np.random.default_rng(1).standard_normal(shape, np.float32)
+
+
+@cache
+def smooth_vectors(rows: int, width: int, seed: int = 1) -> Array:
+    """Random float32 numbers that change slowly from row to row, as those of learned tables do."""
+    waves = posenc.sinusoidal(rows, 32, frequencies=np.geomspace(0.2, 0.002, 16))
+    mixed: Array = waves @ np.random.default_rng(seed).standard_normal((32, width), np.float32) / 4
+    return mixed
 
 
 @cache
@@ -118,7 +130,7 @@ def convolved_2d(x: Array, positions: Array) -> Array:
 
 def encodings() -> list[Scheme]:
     """Absolute encodings. A new one is one more line here."""
-    table = random_vectors(MAX_WORDS, MODEL)
+    table, rows_and_columns = smooth_vectors(MAX_WORDS, MODEL), smooth_vectors(32, MODEL)
 
     def added(name: str, rows: Callable[[Array], Array], **options: Any) -> Scheme:
         return Scheme(name, ADDED, "p_i . p_j", encode=lambda x, p: posenc.merge(x, rows(p)), **options)
@@ -126,7 +138,7 @@ def encodings() -> list[Scheme]:
     return [
         added("sinusoidal", lambda p: posenc.sinusoidal(p, MODEL), naive=naive_sinusoidal),
         added("learned", partial(posenc.learned, table), end=MAX_WORDS),
-        added("hierarchical", partial(posenc.hierarchical, table), end=MAX_WORDS**2),
+        added("hierarchical", partial(posenc.hierarchical, rows_and_columns), end=len(rows_and_columns) ** 2),
         *(added(name, partial(posenc.learned, rows), end=MAX_WORDS) for name, rows in iterated_encodings().items()),
         Scheme("merge", "multiplies embeddings", "x_i' . x_j'", encode=multiplied),
         Scheme("complex_order", "rotates embeddings", "x_i' . x_j'", encode=complex_order),
@@ -190,33 +202,76 @@ def random(seed: int, *shape: int) -> Array:
     return np.random.default_rng(seed).standard_normal(shape)
 
 
+def smooth(seed: int, rows: int, *shape: int) -> Array:
+    """Numbers (rows, *shape) that change slowly from row to row."""
+    return smooth_vectors(rows, math.prod(shape), seed).reshape(rows, *shape).astype(np.float64)
+
+
+def t5_table() -> Array:
+    """A table whose heads prefer near keys, more and more."""
+    bucket = np.arange(32)[:, None] % 16  # the second half are keys after the query
+    return smooth(0, 32, HEADS) - 0.3 * bucket * np.linspace(0, 1, HEADS)
+
+
+def grid_table(extra: int) -> Array:
+    """A table of `swin` that falls with the distance on the page, and rows of 1 for a class token."""
+    dy, dx = np.indices((2 * LINES - 1, 2 * LINE - 1)) - np.array([LINES - 1, LINE - 1])[:, None, None]
+    falling = -np.hypot(dy, dx).reshape(-1, 1) * posenc.alibi_slopes(HEADS)
+    return np.concatenate([falling, np.ones((extra, HEADS))])
+
+
+def lines_apart(n: int) -> Array:
+    """An array (H, n, n) that falls with the distance and with the step to another line."""
+    i, j = np.indices((n, n))
+    other_line = i // LINE != j // LINE
+    width = np.linspace(4, 64, HEADS)[:, None, None]
+    fall: Array = (-(((i - j) / width) ** 2) / 2 - other_line).astype(np.float32)
+    return fall
+
+
+def ripples(n: int) -> Array:
+    """Diagonals (H, 2 n - 1) of waves that fade with the distance."""
+    rel = np.arange(1 - n, n)
+    faded: Array = np.cos(rel / 2) * np.exp(-abs(rel) / np.linspace(4, 32, HEADS)[:, None])
+    return faded
+
+
+def projected_sinusoids(seed: int, n: int) -> Array:
+    """Position vectors (H, n, WIDTH): sinusoids, each head with a projection of its own near the identity."""
+    projection = np.eye(WIDTH) + random(seed, HEADS, WIDTH, WIDTH) / (2 * math.sqrt(WIDTH))
+    vectors: Array = posenc.sinusoidal(n, WIDTH, dtype=np.float64) @ projection
+    return vectors
+
+
 ARGUMENTS: dict[str, Any] = {
     "heads": HEADS, "dim": WIDTH,
-    "t5.table": random(0, 32, HEADS),
+    "t5.table": t5_table(),
     # the network of FIRE has 32 units
     "fire.w1": random(1, 32, 1), "fire.b1": random(2, 32), "fire.w2": random(3, HEADS, 32), "fire.b2": np.zeros(HEADS),
     "fire.c": 0.1, "fire.threshold": 64.0,
     "fox.log_forget": -0.1 * random(4, HEADS, MAX_WORDS) ** 2,
-    "swin.table": random(5, (2 * LINES - 1) * (2 * LINE - 1), HEADS), "swin.height": LINES, "swin.width": LINE,
-    "beit.table": random(12, (2 * LINES - 1) * (2 * LINE - 1) + 3, HEADS), "beit.height": LINES, "beit.width": LINE,
+    "swin.table": grid_table(0), "swin.height": LINES, "swin.width": LINE,
+    "beit.table": grid_table(3), "beit.height": LINES, "beit.width": LINE,
     "tisa.a": random(13, HEADS, 5), "tisa.b": 0.1 * random(14, HEADS, 5), "tisa.c": 16 * random(15, HEADS, 5),
-    "dense.array": lambda n: random_vectors(HEADS, n, n),
-    "toeplitz.diagonals": lambda n: random_vectors(HEADS, 2 * n - 1),
-    "tupe.pos_q": lambda n: random_vectors(2, HEADS, n, WIDTH)[0],
-    "tupe.pos_k": lambda n: random_vectors(2, HEADS, n, WIDTH)[1],
-    "cope.table": random(6, 64, WIDTH) / 8,
-    "deberta.rel_q": random(7, HEADS, 128, WIDTH), "deberta.rel_k": random(8, HEADS, 128, WIDTH),
-    "relative_key_query.table": random(16, 127, WIDTH) / 8,
+    "dense.array": lines_apart,
+    "toeplitz.diagonals": ripples,
+    "tupe.pos_q": partial(projected_sinusoids, 17), "tupe.pos_k": partial(projected_sinusoids, 18),
+    "cope.table": smooth(6, 64, WIDTH) / 8,
+    "deberta.rel_q": smooth(7, 128, HEADS, WIDTH).swapaxes(0, 1),
+    "deberta.rel_k": smooth(8, 128, HEADS, WIDTH).swapaxes(0, 1),
+    "relative_key_query.table": smooth(16, 127, WIDTH) / 8,
     "shaw.rel_k": lambda n: posenc.nezha(WIDTH),
     "transformer_xl.r": lambda n: np.einsum(
         "td,dhc->htc", posenc.xl_table(64, MODEL), random(9, MODEL, HEADS, WIDTH) / math.sqrt(MODEL)
     ),
-    "transformer_xl.u": random(10, HEADS, WIDTH), "transformer_xl.v": random(11, HEADS, WIDTH),
+    "transformer_xl.u": random(10, HEADS, WIDTH) / 4, "transformer_xl.v": random(11, HEADS, WIDTH),
 }  # fmt: skip
 """Values of the arguments of operators on the logits, by "operator.argument" or by the argument. Functions get the
 number of words. Every other argument gets the slopes of ALiBi, one number per head."""
 ENDS = {"fox": MAX_WORDS, "swin": MAX_WORDS, "beit": MAX_WORDS + 1}
 """The first position that an operator does not have."""
+CAUSAL = ("fox", "cope")
+"""Operators that count gates between a key and a later query."""
 WITHOUT_CURVE = ("fox", "swin", "beit", "dense", "toeplitz", "tupe")
 """Position biases that are not functions of any distance: the pictures show them as matrices."""
 
@@ -249,8 +304,11 @@ def operators() -> list[Scheme]:
     names = [name for name, function in vars(posenc).items() if returns_bias(function)]
     names.remove("distance_function")
     for name in names:
-        enters = READS if isinstance(operator(name, 2), ContentBias) else BIAS
-        schemes.append(Scheme(name, enters, "b_ij", bias=partial(operator, name), end=ENDS.get(name, NO_END)))
+        small = operator(name, 2)
+        enters = READS if isinstance(small, ContentBias) else BIAS
+        options: dict[str, Any] = {"is_causal": name in CAUSAL, "ignores_positions": not small.reads_positions}
+        end = ENDS.get(name, NO_END)
+        schemes.append(Scheme(name, enters, "b_ij", bias=partial(operator, name), end=end, **options))
     return schemes
 
 

@@ -16,7 +16,7 @@ from .measure import (
 )
 from .schemes import HEADS, WIDTH, Scheme
 from .terminal import Cell, Table
-from .text import SWAPS, Text, words_of
+from .text import SWAPS, Swap, Text, first_and_last, words_of
 
 SCORED_WORDS = 128
 """Words whose scores are compared after a shift."""
@@ -31,9 +31,9 @@ def amount(x: float) -> str:
 
 
 def swap_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
-    swaps = [(words_of(sentence), a, b) for sentence, a, b in SWAPS]
-    if words := text.words:
-        swaps.append((words, 0, max(i for i, word in enumerate(words) if word != words[0])))
+    swaps = [Swap(words_of(sentence), a, b) for sentence, a, b in SWAPS]
+    if text.words:
+        swaps.append(first_and_last(text.words))
     rows = []
     for scheme in schemes:
         step(f"{scheme.name}: two words change places")
@@ -57,9 +57,12 @@ def swap_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
 
 def shift_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
     words = (text.words or words_of(SWAPS[0][0]))[:SCORED_WORDS]
-    rows = []
+    rows, without = [], []
     for scheme in schemes:
         if not scheme.score:
+            continue
+        if scheme.ignores_positions:
+            without.append(scheme.name)
             continue
         step(f"{scheme.name}: the text is shifted")
         for naive in (False, True) if scheme.naive else (False,):
@@ -79,9 +82,11 @@ def shift_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
         "is a function of distance, only rounding errors remain. This holds for products of sinusoids too, although a "
         "word plus its sinusoid depends on the absolute position. Products of learned vectors, and of vectors that are "
         "computed one from the other, are not functions of distance; their tables end before the larger shifts (no "
-        "position). FIRE normalises distances by the position of the query, and FoX sums gates. On a page of lines, "
-        "other words begin a line after a shift (rope_2d, mrope, swin). Most code computes angles as position times "
-        "frequency in float32; these lose digits as positions grow.",
+        "position). FIRE normalises distances by the position of the query, FoX sums the gates of positions, and CoPE "
+        "counts gates of the words, which move along. On a page of lines, other words begin a line after a shift "
+        "(rope_2d, mrope, swin). Most code computes angles as position times frequency in float32; these lose digits "
+        "as positions grow."
+        + (f" Not in the table, because they read no positions: {', '.join(without)}." if without else ""),
         text_columns=2,
     )
 
