@@ -73,6 +73,7 @@ def study_parser() -> Parser:
         "--methods", nargs="+", metavar="NAME", help="schemes to train, or all; an unknown name lists them"
     )
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="trainings of each scheme (default: 1)")
+    parser.add_argument("--length", type=int, metavar="L", help="bytes of the windows in training (default: 64)")
     parser.add_argument("--lengths", nargs="+", type=int, metavar="N", help="bytes of the windows in the test")
     parser.add_argument(
         "--stride", type=int, metavar="N", help="bytes between sliding windows (default: the training length)"
@@ -226,9 +227,12 @@ def study(arguments: Sequence[str]) -> int:
     except ImportError as error:
         parser.error(f'{error}; the study needs autograd, matplotlib and rich: pip install "posenc[study]"')
     setting = command.FULL if options.full else command.QUICK
-    out = options.out or Path("posenc-study", setting.name)
+    name = setting.name if options.length in (None, setting.length) else f"{setting.name}-{options.length}"
+    out = options.out or Path("posenc-study", name)
+    if options.cost is not None and options.length is not None:
+        parser.error("--length: not allowed with --cost, which takes its own lengths")
     request = command.Request(
-        setting, out, options.text, options.methods, options.seeds, options.lengths, options.stride
+        setting, out, options.text, options.methods, options.seeds, options.lengths, options.stride, options.length
     )
     try:
         if options.cost is not None:

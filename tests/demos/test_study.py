@@ -14,6 +14,7 @@ from autograd.test_util import check_grads
 
 from posenc import __main__ as program
 from posenc.demos.study import checkpoint, command, layers, text, training
+from posenc.demos.study.embeddings import diagonal_dominance, embedding_statistics
 from posenc.demos.study.evaluation import evaluate, last_of_windows, nats_per_byte, perplexity, protocol
 from posenc.demos.study.model import initial, losses
 from posenc.demos.study.rope_extensions import EXTENSIONS
@@ -82,7 +83,7 @@ def test_every_scheme_learns(name, corpus):
         assert np.array_equal(array, after[1][key])
         assert not np.array_equal(array, before[key]), key
     assert perplexity(SMALL, scheme, after[0], corpus.test, 512, SMALL.lengths[0]) < 256
-    with pytest.raises(IndexError) if name == "learned" else nullcontext():
+    with pytest.raises(IndexError) if name in ("learned", "product") else nullcontext():
         perplexity(SMALL, scheme, after[0], corpus.test, 512, SMALL.lengths[1])
 
 
@@ -91,7 +92,7 @@ def test_causal(corpus):
     data = corpus.test[:65].astype(np.int64)
     changed = data.copy()
     changed[40:] = 32
-    for name in ("alibi", "shaw", "rope", "deberta", "fox"):
+    for name in ("alibi", "shaw", "rope", "deberta", "fox", "rnn", "complex_order"):
         weights = initial(SMALL, SCHEMES[name], 128, 0)
         a, b = (losses(SMALL, SCHEMES[name], weights, ids[None, :-1], data[None, 1:]) for ids in (data, changed))
         assert np.array_equal(a[:40], b[:40])
@@ -301,6 +302,9 @@ def test_results_of_another_configuration_stay(words, message, tmp_path, monkeyp
             ["--lengths", "1000", "1001"],
             r"--lengths 64 1000 1001: whole windows of all lengths need 8008000 test bytes; ",
         ),
+        (["--length", "3"], "--length 3: expected 4 to 4096"),
+        (["--length", "16", "--cost"], "--length: not allowed with --cost"),
+        (["--length", "128", "--lengths", "64"], "--lengths 64: expected at least 128, the training length"),
         (["--stride", "65"], "--stride 65: expected 1 to 64, the training length"),
         (["--stride", "0"], "--stride 0: expected 1 to 64"),
     ],
@@ -417,3 +421,35 @@ def test_training_goes_on(name, corpus, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="not a checkpoint of the study, or damaged"):
         checkpoint.load(file, described)
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_training_length(tmp_path, monkeypatch, capsys):
+    """Another length trains as many bytes in a step, and its results have a directory of their own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
+    assert program.main(["study", "--methods", "t5", "--length", "16", "--lengths", "32", "64"]) == 0
+    said = json.loads((tmp_path / "posenc-study/quick-16/study.json").read_text(encoding="utf-8"))
+    assert (said["setting"]["length"], said["setting"]["batch"]) == (16, 8)
+    assert list(said["runs"][0]["perplexity"]) == ["16", "32", "64"]
+    assert "windows of 16 bytes: 3 steps of 128 bytes" in capsys.readouterr().out
+    assert program.main(["study", "--methods", "t5", "--length", "64"]) == 0
+    assert (tmp_path / "posenc-study/quick/study.json").exists()
+
+
+def test_embeddings(corpus, tmp_path, monkeypatch, capsys):
+    """S1: norms and covariances of a model with a table of positions; words that do not occur are left out."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((20000, 4)) * 3 + 1
+    assert diagonal_dominance(rows) > 20
+    assert np.isclose(diagonal_dominance(np.repeat(rows[:, :1], 4, 1)), 1)
+    weights = {"embedding": np.full((128, 4), np.nan), "scheme.table": np.eye(4)}
+    weights["embedding"][66:69] = [[0, 0, 3, 4], [0, 5, 0, 0], [5, 0, 0, 0]]
+    found = embedding_statistics(weights, np.array([66, 66, 67, 68], np.uint8))
+    assert (found["word_norm"], found["position_norm"]) == (10, 1)
+    assert found["position_diagonal"] == pytest.approx(3)  # of 1/4 - 1/16 and -1/16
+    monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
+    assert program.main(["study", "--methods", "learned", "none", "--out", str(tmp_path)]) == 0
+    assert re.search(r"^words +\d+\.\d\d +\d+\.\d$\n^positions ", capsys.readouterr().out, re.MULTILINE)
+    runs = json.loads((tmp_path / "study.json").read_text(encoding="utf-8"))["runs"]
+    assert runs[0]["embeddings"]["word_norm"] > runs[0]["embeddings"]["position_norm"]
+    assert runs[1]["embeddings"] is None

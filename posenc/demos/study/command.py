@@ -13,6 +13,7 @@ import numpy as np
 
 from . import checkpoint, tables, text
 from .allocation import keep_freed_memory
+from .embeddings import embedding_statistics
 from .evaluation import Protocol, evaluate, evaluate_rope_extensions, perplexity, protocol
 from .figure import draw
 from .progress import Bars
@@ -27,7 +28,8 @@ FULL = Setting(
 DEFAULT = ("sinusoidal", "rope", "t5", "alibi")
 FULL_DEFAULT = ("none", "learned", *DEFAULT)
 ALL = "all"
-RESULT_FORMAT = 2
+LONGEST_TRAINING = 4096
+RESULT_FORMAT = 3
 """Version of the .json files beside the checkpoints; results of another version are computed again."""
 
 
@@ -41,6 +43,7 @@ class Request(NamedTuple):
     seeds: int = 1
     lengths: Sequence[int] | None = None
     stride: int | None = None
+    length: int | None = None
 
 
 class Run(NamedTuple):
@@ -69,6 +72,15 @@ def select_methods(methods: Sequence[str] | None, seeds: int, full: bool) -> tup
     return named, {name: 1 for name in SCHEMES if name not in named}
 
 
+def with_training_length(setting: Setting, length: int | None) -> Setting:
+    """Replace the length of the windows in training; the bytes of a step stay, up to a whole number of windows."""
+    if length is None or length == setting.length:
+        return setting
+    if not 4 <= length <= LONGEST_TRAINING:
+        raise ValueError(f"--length {length}: expected 4 to {LONGEST_TRAINING}")
+    return setting._replace(length=length, batch=max(1, setting.batch * setting.length // length))
+
+
 def with_lengths(setting: Setting, lengths: Sequence[int] | None, stride: int | None) -> Setting:
     """Replace the lengths of the windows by those of the user, if there are any, and check the stride."""
     trained = setting.length
@@ -88,7 +100,8 @@ def load_text(path: Path | None) -> text.Corpus:
 
 def prepare(request: Request) -> tuple[Setting, text.Corpus, Protocol]:
     """Read the text and choose what to predict. ValueError if the text is too short."""
-    setting = with_lengths(request.setting, request.lengths, request.stride)
+    trained = with_training_length(request.setting, request.length)
+    setting = with_lengths(trained, request.lengths, request.stride)
     corpus = load_text(request.text)
     chosen = protocol(setting, corpus.test, request.stride)
     least = int(np.lcm.reduce(setting.lengths))
@@ -162,6 +175,7 @@ def result(setting: Setting, corpus: text.Corpus, chosen: Protocol, run: Run, ba
         "last": evaluation.last,
         "last_ratio": evaluation.last_ratio,
         "sliding": evaluation.sliding,
+        "embeddings": embedding_statistics(weights, corpus.train) if run.method == "learned" else None,
         "step_fractions": step_fractions(setting, run.scheme, corpus)._asdict(),
         "rope_extensions": (
             evaluate_rope_extensions(setting, weights, corpus.test, chosen) if run.method == "rope" else None

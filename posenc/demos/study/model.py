@@ -50,6 +50,8 @@ def losses(setting: Setting, scheme: Scheme, weights: Weights, inputs: Tokens, t
     x = traced.learned(weights["embedding"], inputs) * np.float32(sqrt(d))
     if scheme.encoding is not None:
         x = x + scheme.encoding(setting, own, n)
+    if scheme.layer is not None:
+        x = scheme.layer(setting, own, x)
     x = anp.reshape(x, (batch * n, d))  # NumPy passes matrix products to BLAS, but not products of stacks
     bias = () if scheme.bias is None else scheme.bias(setting, own)
     for layer in range(setting.layers):

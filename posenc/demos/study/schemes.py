@@ -57,6 +57,8 @@ class Scheme(NamedTuple):
     """Draw the trainable arrays, by name."""
     encoding: Callable[[Setting, Weights, int], Traced] | None = None
     """(n, width), added to the embeddings of n bytes."""
+    layer: Callable[[Setting, Weights, Traced], Traced] | None = None
+    """(batch, n, width), a function of the embeddings in that shape, which it replaces."""
     rotation: Callable[[Setting, Traced], Traced] | None = None
     """Rotate queries or keys (..., n, head width)."""
     bias: Callable[[Setting, Weights], TracedBias] | None = None
@@ -133,6 +135,42 @@ def fox(setting: Setting, weights: Weights, layer: int, x: Traced) -> TracedBias
     return operator
 
 
+def rnn(setting: Setting, weights: Weights, x: Traced) -> Traced:
+    """A GRU over the embeddings, whose states the Transformer reads in place of them."""
+    start = np.zeros(setting.width, np.float32)
+    return traced.recurrent(
+        start, weights["state"], weights["bias"], x.shape[-2], inputs=x, input_weight=weights["input"], cell="gru",
+        include_p0=False,
+    )  # fmt: skip
+
+
+def complex_order(setting: Setting, weights: Weights, x: Traced) -> Traced:
+    """Wang et al. 2020: complex embeddings ``r exp(i (w k + theta))`` with frequencies that all words share.
+
+    The halves of an embedding are the real and the imaginary part of ``r exp(i theta)``, so the position rotates them.
+    """
+    return traced.rope(x, x.shape[-2], weights["frequency"], layout="half")
+
+
+def matrix(rows: int) -> Initializer:
+    """A matrix (rows * width, width) of the same standard deviation as the model's own."""
+    return lambda setting, draw: (
+        draw.standard_normal((rows * setting.width, setting.width)) * setting.width**-0.5
+    ).astype(np.float32)
+
+
+def zeros(*shape: int) -> Initializer:
+    """Zeros of the shape (..., last * width)."""
+    return lambda setting, draw: np.zeros((*shape[:-1], shape[-1] * setting.width), np.float32)
+
+
+FLOATER_WEIGHTS = learned(  # by the names of the arguments of `posenc.floater`
+    p0=normal("width"),
+    w1=lambda setting, draw: normal(setting.width, setting.width + 1)(setting, draw) * np.float32(5),
+    b1=zeros(1),
+    w2=lambda setting, draw: normal(setting.width, setting.width + 1)(setting, draw) * np.float32(5),
+    b2=zeros(1),
+)
 FIRE_WEIGHTS = learned(  # by the names of the arguments of `posenc.fire`
     w1=lambda setting, draw: draw.standard_normal((32, 1)).astype(np.float32),
     b1=lambda setting, draw: draw.standard_normal(32).astype(np.float32),
@@ -160,10 +198,14 @@ SCHEMES: dict[str, Scheme] = {
     "t5": Scheme(
         learned(table=normal(16, "h")),
         bias=lambda setting, weights: traced.t5(
-            weights["table"], bidirectional=False, max_distance=setting.length // 2
+            weights["table"], bidirectional=False, max_distance=max(setting.length // 2, 9)
         ),
     ),
     "alibi": Scheme(bias=lambda setting, weights: posenc.alibi(posenc.alibi_slopes(setting.heads))),
+    "alibi_learned": Scheme(
+        learned(slopes=lambda setting, draw: posenc.alibi_slopes(setting.heads).astype(np.float32)),
+        bias=lambda setting, weights: traced.alibi(abs(weights["slopes"])),
+    ),
     # The paper constrains r1 and r2 to be positive; here their absolute values are used.
     "kerple": Scheme(
         learned(r1=constant(1.0), r2=constant(1.0)),
@@ -176,6 +218,20 @@ SCHEMES: dict[str, Scheme] = {
         learned(project=normal("width", "width"), u=normal("h", "d"), v=normal("h", "d")), bias=transformer_xl
     ),
     "deberta": Scheme(deberta_weights, layer_bias=deberta),
+    "product": Scheme(
+        learned(table=normal("n", "width")),
+        layer=lambda setting, weights, x: traced.merge(x, traced.learned(weights["table"], x.shape[-2]), mode="mul1p"),
+    ),
+    "recurrent": Scheme(
+        learned(p0=normal("width"), weight=matrix(1), bias=zeros(1)),
+        encoding=lambda setting, weights, n: traced.recurrent(weights["p0"], weights["weight"], weights["bias"], n),
+    ),
+    "floater": Scheme(FLOATER_WEIGHTS, encoding=lambda setting, weights, n: traced.floater(**weights, n=n)),
+    "rnn": Scheme(learned(state=matrix(3), input=matrix(3), bias=zeros(2, 3)), layer=rnn),
+    "complex_order": Scheme(
+        learned(frequency=lambda setting, draw: posenc.frequencies(setting.width).astype(np.float32)),
+        layer=complex_order,
+    ),
     "fox": Scheme(learned_per_layer(gate=projection("h"), offset=constant(0.0)), layer_bias=fox),
 }
 """The schemes of the study, by the names that ``--methods`` takes."""

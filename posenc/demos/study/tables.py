@@ -13,6 +13,7 @@ import numpy as np
 
 import posenc
 
+from .embeddings import EmbeddingStatistics
 from .evaluation import ByLength, Protocol
 from .files import write_report
 from .schemes import Setting
@@ -37,6 +38,8 @@ class TrainingRow(TypedDict):
     last: ByLength
     last_ratio: ByLength
     sliding: ByLength
+    embeddings: EmbeddingStatistics | None
+    """Norms and covariances of words and positions; None but for "learned"."""
     step_fractions: dict[str, float]
     rope_extensions: dict[str, ByLength] | None
     """Perplexity with each method that extends RoPE; None for the other schemes."""
@@ -118,6 +121,7 @@ def summary(setting: Setting, rows: Sequence[TrainingRow], protocol: Protocol, o
             f"{protocol.sliding_targets} bytes:",
             extensions,
         )
+    print_embeddings(rows, out)
     print(
         "\nTime of a training step, and the fractions of it in attention and in all of posenc (under Python's "
         f"profiler):\n{'':{NAME_COLUMNS}}{'ms':>9}{'attention':>11}{'posenc':>9}",
@@ -129,6 +133,21 @@ def summary(setting: Setting, rows: Sequence[TrainingRow], protocol: Protocol, o
             float(np.mean([row["step_fractions"][part] for row in own])) for part in StepFractions._fields
         )
         print(f"{name:{NAME_COLUMNS}}{milliseconds:9.1f}{attention:11.0%}{total:9.0%}", file=out)
+
+
+def print_embeddings(rows: Sequence[TrainingRow], out: TextIO) -> None:
+    """Print the mean norms of words and positions, and how much the diagonals of their covariances dominate."""
+    found = [of_row for row in rows if (of_row := row["embeddings"]) is not None]
+    if not found:
+        return
+    print("\nEmbeddings of the model with a learned table, means over the seeds:", file=out)
+    print(f"{'':{NAME_COLUMNS}}{'norm':>9}{'diagonal / other covariances':>30}", file=out)
+    for name in ("word", "position"):
+        norm, diagonal = (
+            float(np.mean([values[f"{name}_{part}"] for values in found]))  # type: ignore[literal-required]
+            for part in ("norm", "diagonal")
+        )
+        print(f"{name + 's':{NAME_COLUMNS}}{norm:9.2f}{diagonal:30.1f}", file=out)
 
 
 def write(
