@@ -20,7 +20,7 @@ FEWEST_KEYS = 4096
 def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bool) -> None:
     """Fill `out` and `lse`."""
     operands = inputs.operands
-    if not inputs.terms and out.flags.c_contiguous:
+    if inputs.shape[-3] != inputs.k.shape[-3] and not inputs.terms and out.flags.c_contiguous:
         folded = _fold_heads(inputs)
         if folded is not None:
             operands = folded

@@ -99,32 +99,32 @@ def read_inputs(
     value, v_scale = _read_keys(function, "v", v, query.dtype)
     batch = _check_shapes(function, query, key, value)
     heads, n, width = query.shape[-3:]
-    m = key.shape[-2]
-    shape, dtype = (*batch, heads, n, m), compute_dtype(query)
+    shape, dtype = (*batch, heads, n, key.shape[-2]), compute_dtype(query)
 
     operators = _read_operators(function, bias)
-    parts = tuple(part for operator in operators for part in operator._parts())
+    parts = tuple(part for operator in operators for part in operator._parts()) if operators else ()
     for part in parts:
         part._check_widths(function, width, value.shape[-1])
     low, high = _read_visible_range(function, causal, window)
-    cap = _read_softcap(function, softcap, dtype)
+    cap = 0.0 if softcap is None else _read_softcap(function, softcap, dtype)
     factor = _default_scale(function, width, parts) if scale is None else as_number(function, "scale", scale)
     check_range(function, "scale", factor, dtype, LARGEST_SCALE32)
 
-    is_limited = low > -INFINITY or high < INFINITY
-    positions = _read_call_positions(function, shape, parts, is_limited, align, q_positions, k_positions)
-    if invariant and parts and positions.arrays is None:
-        positions = Positions(n, m, 0.0, positions.as_arrays())
-    positions = positions._replace(low=low, high=high)
+    positions = _read_call_positions(function, shape, parts, low, high, align, q_positions, k_positions)
+    if invariant and parts:
+        positions = _with_arrays(positions)
     visible = None if keep is None else _read_keep(function, keep, shape)
     segments = _read_segments(function, q_segments, k_segments, shape)
     logits = None if sink is None else _read_sink(function, sink, shape)
-    part_positions = tuple(_resolve_positions(function, part, positions, batch) for part in parts)
-    if invariant:
-        part_positions = tuple(own._replace(shift=0.0, arrays=own.as_arrays()) for own in part_positions)
-    terms = tuple(
-        part._placed_term(function, dtype, shape, own) for part, own in zip(parts, part_positions, strict=True)
-    )
+    part_positions: tuple[Positions, ...] = ()
+    terms: tuple[Term, ...] = ()
+    if parts:
+        part_positions = tuple(_resolve_positions(function, part, positions, batch) for part in parts)
+        if invariant:
+            part_positions = tuple(map(_with_arrays, part_positions))
+        terms = tuple(
+            part._placed_term(function, dtype, shape, own) for part, own in zip(parts, part_positions, strict=True)
+        )
     return Inputs(
         query, key, value, logits, shape, operators, parts, positions, part_positions,
         (
@@ -138,7 +138,8 @@ def read_inputs(
 
 
 def _read_heads(function: str, argument: str, value: Any) -> Array:
-    array = as_data(function, argument, value)
+    # One token takes less time in the kernel than its checks do, so those that most arguments pass come first.
+    array = value if type(value) is np.ndarray and value.dtype.char in "efd" else as_data(function, argument, value)
     if array.ndim < 3:
         fail(ValueError, function, argument, f"{array.ndim} axes", "at least 3, heads, sequence and channels")
     return array
@@ -161,33 +162,37 @@ def _read_keys(function: str, argument: str, value: Any, dtype: np.dtype[Any]) -
 
 def _check_shapes(function: str, q: Array, k: Array, v: Array) -> Shape:
     """Return the batch axes of q, k and v, broadcast."""
-    heads, width = q.shape[-3], q.shape[-1]
-    kv_heads, m = k.shape[-3:-1]
-    if k.shape[-1] != width:
-        fail(ValueError, function, "k", f"width {k.shape[-1]}", f"{width}, that of q")
-    if v.shape[-3:-1] != (kv_heads, m):
-        fail(ValueError, function, "v", f"shape {v.shape}", f"(..., {kv_heads}, {m}, Dv), as k")
+    of_q, of_k, of_v = q.shape, k.shape, v.shape
+    heads, n, width = of_q[-3:]
+    kv_heads, m, k_width = of_k[-3:]
+    v_width = of_v[-1]
+    if k_width != width:
+        fail(ValueError, function, "k", f"width {k_width}", f"{width}, that of q")
+    if of_v[-3] != kv_heads or of_v[-2] != m:
+        fail(ValueError, function, "v", f"shape {of_v}", f"(..., {kv_heads}, {m}, Dv), as k")
     if heads % kv_heads if kv_heads else heads:
         fail(ValueError, function, "k", f"{kv_heads} heads", f"a divisor of the {heads} heads of q")
-    for argument, channels in (("q", width), ("v", v.shape[-1])):
-        if channels > MOST_WIDTH:
-            fail(ValueError, function, argument, f"width {channels}", f"at most {MOST_WIDTH}")
-    for argument, length in (("q", q.shape[-2]), ("k", m)):
-        if length > LARGEST_POSITION:  # possible for arrays without channels, which have no memory
-            fail(ValueError, function, argument, f"sequence axis {length}", "at most 2**53 positions")
-    batch = q.shape[:-3]
-    for argument, array in (("k", k), ("v", v)):
-        if array.shape[:-3] == batch:  # np.broadcast_shapes takes longer than the kernel does for a few tokens
+    if width > MOST_WIDTH or v_width > MOST_WIDTH:
+        argument, channels = ("q", width) if width > MOST_WIDTH else ("v", v_width)
+        fail(ValueError, function, argument, f"width {channels}", f"at most {MOST_WIDTH}")
+    if n > LARGEST_POSITION or m > LARGEST_POSITION:  # possible for arrays without channels, which have no memory
+        argument, length = ("q", n) if n > LARGEST_POSITION else ("k", m)
+        fail(ValueError, function, argument, f"sequence axis {length}", "at most 2**53 positions")
+    batch = of_q[:-3]
+    for argument, own in (("k", of_k[:-3]), ("v", of_v[:-3])):
+        if own == batch:  # np.broadcast_shapes takes longer than the kernel does for a few tokens
             continue
         try:
-            batch = np.broadcast_shapes(batch, array.shape[:-3])
+            batch = np.broadcast_shapes(batch, own)
         except ValueError:
-            fail(ValueError, function, argument, f"batch axes {array.shape[:-3]}", f"to broadcast against {batch}")
+            fail(ValueError, function, argument, f"batch axes {own}", f"to broadcast against {batch}")
     return batch
 
 
 def _read_operators(function: str, bias: Any) -> tuple[Bias, ...]:
-    operators = () if bias is None else bias if isinstance(bias, (tuple, Sequence)) else (bias,)
+    if bias is None or (type(bias) is tuple and not bias):
+        return ()
+    operators = bias if isinstance(bias, (tuple, Sequence)) else (bias,)
     if not all(isinstance(operator, Bias) for operator in operators):
         fail(TypeError, function, "bias", f"type {type(bias).__name__}", "a Bias, as dense(array) returns, or several")
     return tuple(operators)
@@ -207,12 +212,7 @@ def _read_visible_range(function: str, causal: Any, window: Any) -> tuple[float,
 
 
 def _read_softcap(function: str, softcap: Any, dtype: np.dtype[Any]) -> float:
-    """Return the cap, 0 for none, clipped so that the cap and its inverse are finite in `dtype`.
-
-    Clipping leaves results unchanged.
-    """
-    if softcap is None:
-        return 0.0
+    """Return the cap, clipped so that the cap and its inverse are finite in `dtype`; results are the same."""
     cap = as_number(function, "softcap", softcap)
     if cap <= 0:
         fail_value(ValueError, function, "softcap", softcap, "a positive number or None")
@@ -235,26 +235,33 @@ def _read_call_positions(
     function: str,
     shape: Shape,
     parts: tuple[Bias, ...],
-    is_limited: bool,
+    low: float,
+    high: float,
     align: Any,
     q_positions: Any,
     k_positions: Any,
 ) -> Positions:
-    """Return the positions of a call; `is_limited` says that causal or window reads them."""
-    *batch, _, n, m = shape
-    positions = read_positions(function, n, m, q_positions, k_positions)
-    if align is not None:
-        check_choice(function, "align", align, ("start", "end"))
-        if positions.arrays is not None:
-            fail_value(ValueError, function, "align", align, "None where positions are given")
-    if positions.arrays is None:
-        if n != m and align is None and (is_limited or any(part.reads_positions for part in parts)):
+    """Return the positions of a call, with the limits of the visible distances."""
+    n, m = shape[-2:]
+    if q_positions is None and k_positions is None:
+        if align is not None:
+            check_choice(function, "align", align, ("start", "end"))
+        elif n != m and (low > -INFINITY or high < INFINITY or any(part.reads_positions for part in parts)):
             expected = f"'start', or 'end' as in decoding, because N = {n} and M = {m} differ"
             fail_value(ValueError, function, "align", None, expected)
-        return positions if align == "end" else Positions(n, m)
-    for argument, array, length in zip(("q_positions", "k_positions"), positions.arrays, (n, m), strict=True):
-        _check_batch(function, argument, array, tuple(batch), length)
+        return Positions(n, m, float(m - n) if align == "end" else 0.0, None, low, high)
+    positions = read_positions(function, n, m, q_positions, k_positions)._replace(low=low, high=high)
+    if align is not None:
+        check_choice(function, "align", align, ("start", "end"))
+        fail_value(ValueError, function, "align", align, "None where positions are given")
+    arrays = positions.arrays or ()
+    for argument, array, length in zip(("q_positions", "k_positions"), arrays, (n, m), strict=True):
+        _check_batch(function, argument, array, shape[:-3], length)
     return positions.as_consecutive() if all(part._keeps_call_positions for part in parts) else positions
+
+
+def _with_arrays(positions: Positions) -> Positions:
+    return positions._replace(shift=0.0, arrays=positions.as_arrays())
 
 
 def _resolve_positions(function: str, part: Bias, call: Positions, batch: Shape) -> Positions:
