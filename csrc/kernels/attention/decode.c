@@ -26,6 +26,7 @@ enum { STRIP = 4 };            /* vectors of value columns that are summed toget
 enum { VALUE_KEYS = 32 };      /* keys whose values are summed while they are in the first cache */
 enum { VALUE_PAIRS = VEC_BYTES == 64 ? 4 : 2 }; /* pairs x STRIP sums: 16 of AVX-512's 32 registers, 8 of 16 else */
 enum { SCORE_PAIRS = LANES >= 16 ? 4 : LANES >= 8 ? 2 : 1 }; /* times LANES / SCORE_PAIRS keys: LANES sums */
+enum { KEYS_TOGETHER = LANES >= 8 ? 2 : LANES };             /* keys that a single pair reads together */
 enum { PREFETCH_BYTES = 16384, CACHE_LINE = 64 };            /* prefetch distance */
 
 typedef struct {
@@ -93,77 +94,62 @@ static NOINLINE void multiply_by_scales(decode_state *b, const pe_rows *rows, in
 
 /* ---- prefetching ---- */
 
-/* Cache lines of the rows ahead, prefetched in order. `passes` passes over the rows share the lines, each taking every
- * passes-th step, so that a few requests are under way all the time. They go to the second cache, because the first can
- * wait for fewer lines at a time: on Zen 4 decoding takes 0.7x the time of prefetching into the first. */
+/* Rows ahead, prefetched as the rows are read. `passes` passes over the rows share them, each taking every passes-th row,
+ * so that a few requests are under way all the time. They go to the second cache, because the first can wait for fewer
+ * lines at a time: on Zen 4 decoding takes 0.7x the time of prefetching into the first. */
 typedef struct {
     const char *next;
-    idx gap;                       /* from the end of a row to the next row */
-    int left, lines, wait, passes; /* lines left in the row, lines of a row; steps until this pass prefetches */
+    idx step;
+    int lines, wait, passes; /* lines of a row; rows until this pass prefetches */
 } prefetcher;
 
 INLINE prefetcher prefetch_ahead(const char *rows, idx step, idx row_bytes, int pass, int passes)
 {
-    const int lines = (int)BLOCKS(row_bytes, CACHE_LINE);
-    return (prefetcher){
-        rows + (PREFETCH_BYTES / max_(row_bytes, 1) + 1) * step, step - lines * CACHE_LINE, lines, lines, pass, passes};
+    return (prefetcher){rows + (PREFETCH_BYTES / max_(row_bytes, 1) + 1) * step, step,
+                        (int)BLOCKS(row_bytes, CACHE_LINE), pass, passes};
 }
 
-INLINE int is_my_step(prefetcher *a)
+INLINE void prefetch_row(prefetcher *a)
 {
-    const int mine = a->wait-- == 0;
-    a->wait = mine ? a->passes - 1 : a->wait;
-    return mine;
-}
-
-INLINE void prefetch_lines(prefetcher *a, int count)
-{
-    const int mine = is_my_step(a);
-    UNROLL
-    for (int i = 0; i < count; i++) {
-        if (mine)
-            PREFETCH_SECOND(a->next);
-        a->next += CACHE_LINE;
-        if (--a->left == 0) {
-            a->next += a->gap;
-            a->left = a->lines;
-        }
+    if (a->wait-- == 0) {
+        a->wait = a->passes - 1;
+        for (int i = 0; i < a->lines; i++)
+            PREFETCH_SECOND(a->next + i * CACHE_LINE);
     }
+    a->next += a->step;
 }
 
 /* ---- products ---- */
 
-/* s = q . k for `pairs` pairs and LANES / pairs keys: one sum for each. The addresses of the keys are offsets of two
- * pointers: with one, registers run out. */
+/* s = q . k for `pairs` pairs and LANES / pairs keys: one sum for each. A single pair reads a few keys at a time,
+ * nearly in the order of memory; several read their keys together, so that a vector of a query is loaded once for all. */
 INLINE void scores_of_block(int pairs, const char *k, idx step, pe_storage storage, int pass, int passes, const real *q,
                             int d, real *s)
 {
-    const int keys = LANES / pairs, half = keys > 1 ? keys / 2 : 1, bytes = (int)storage_size(storage);
-    const int block = keys * LANES * bytes; /* bytes of a step; a step takes `lines` lines, or a line `steps` steps */
-    const int lines = (int)max_(block / CACHE_LINE, 1), steps = (int)max_(CACHE_LINE / block, 1);
-    const char *upper_half = k + half * step;
+    const int keys = LANES / pairs, together = pairs > 1 ? keys : KEYS_TOGETHER, bytes = (int)storage_size(storage);
     prefetcher ahead = prefetch_ahead(k, step, d * bytes, pass, passes);
     real sum[LANES];
     vec acc[LANES];
     UNROLL
     for (int i = 0; i < LANES; i++)
         acc[i] = vec_set(0);
-    for (int c = 0; c < d; c += LANES) {
-        vec x[SCORE_PAIRS];
-        UNROLL
-        for (int p = 0; p < pairs; p++)
-            x[p] = vec_load(q + p * d + c);
-        if (steps == 1 || c / LANES % steps == 0)
-            prefetch_lines(&ahead, lines);
-        UNROLL
-        for (int r = 0; r < keys; r++) {
-            const vec y = vec_load_stored((r < half ? k : upper_half) + r % half * step, storage);
+    UNROLL
+    for (int first = 0; first < keys; first += together, k += together * step) {
+        for (int r = 0; r < together; r++)
+            prefetch_row(&ahead);
+        for (int c = 0; c < d; c += LANES) {
+            vec x[SCORE_PAIRS];
             UNROLL
             for (int p = 0; p < pairs; p++)
-                acc[p * keys + r] = vec_fma(y, x[p], acc[p * keys + r]);
+                x[p] = vec_load(q + p * d + c);
+            UNROLL
+            for (int r = 0; r < together; r++) {
+                const vec y = vec_load_stored(k + r * step + c * bytes, storage);
+                UNROLL
+                for (int p = 0; p < pairs; p++)
+                    acc[p * keys + first + r] = vec_fma(y, x[p], acc[p * keys + first + r]);
+            }
         }
-        k += LANES * bytes;
-        upper_half += LANES * bytes;
     }
     vec_store(sum, vec_sums(acc));
     UNROLL
@@ -202,11 +188,7 @@ INLINE void values_of_block(int pairs, int cols, const char *v, idx step, pe_sto
     for (int i = 0; i < pairs * cols; i++)
         acc[i] = vec_set(0);
     for (int j = 0; j < n; j++, v += step) {
-        if (is_my_step(&ahead)) {
-            for (int i = 0; i < ahead.lines; i++)
-                PREFETCH_SECOND(ahead.next + i * CACHE_LINE);
-        }
-        ahead.next += step;
+        prefetch_row(&ahead);
         vec x[STRIP];
         UNROLL
         for (int c = 0; c < cols; c++)
