@@ -106,7 +106,7 @@ def read_inputs(
     for part in parts:
         part._check_widths(function, width, value.shape[-1])
     low, high = _read_visible_range(function, causal, window)
-    cap = 0.0 if softcap is None else _read_softcap(function, softcap, dtype)
+    cap = _read_softcap(function, softcap, dtype)
     factor = _default_scale(function, width, parts) if scale is None else as_number(function, "scale", scale)
     check_range(function, "scale", factor, dtype, LARGEST_SCALE32)
 
@@ -212,7 +212,12 @@ def _read_visible_range(function: str, causal: Any, window: Any) -> tuple[float,
 
 
 def _read_softcap(function: str, softcap: Any, dtype: np.dtype[Any]) -> float:
-    """Return the cap, clipped so that the cap and its inverse are finite in `dtype`; results are the same."""
+    """Return the cap, 0 for none, clipped so that the cap and its inverse are finite in `dtype`.
+
+    Clipping leaves results unchanged.
+    """
+    if softcap is None:
+        return 0.0
     cap = as_number(function, "softcap", softcap)
     if cap <= 0:
         fail_value(ValueError, function, "softcap", softcap, "a positive number or None")

@@ -86,7 +86,7 @@ class Inputs:
 
         is_limited = self.low > -INFINITY or self.high < INFINITY
         self.reads_positions = is_limited or any(part.reads_positions for part in parts)
-        q_places, k_places = self._read_positions(parts, is_limited, align, q_positions, k_positions)
+        q_places, k_places = self._read_positions(parts, align, q_positions, k_positions)
         self.places: dict[str, Any] = {"q_positions": q_places, "k_positions": k_places}
         """Positions and segments, each as a range, an array, a dask array, or None if nothing reads them."""
         for name, segments, length in (("q_segments", q_segments, n), ("k_segments", k_segments, m)):
@@ -119,11 +119,12 @@ class Inputs:
         nothing = np.zeros((1, 0, 1), self.dtype)
         posenc.attention(nothing, nothing, nothing, scale=scale, softcap=softcap)
 
-    def _read_positions(self, parts: Any, is_limited: bool, align: Any, q: Any, k: Any) -> tuple[Any, Any]:
+    def _read_positions(self, parts: Any, align: Any, q: Any, k: Any) -> tuple[Any, Any]:
         """Return the positions of queries and keys, each as a range, an array or a dask array; None if unread."""
         n, m = self.shape[-2:]
         if q is None and k is None:
-            shift = int(_read_call_positions(self.function, self.shape, parts, is_limited, align, None, None).shift)
+            limits = self.low, self.high
+            shift = int(_read_call_positions(self.function, self.shape, parts, *limits, align, None, None).shift)
             return (range(shift, shift + n), range(m)) if self.reads_positions else (None, None)
         if align is not None:
             check_choice(self.function, "align", align, ("start", "end"))
