@@ -36,6 +36,7 @@ from posenc._core_api.names import public_names as _public_names
 from ._attention import *
 from ._encodings import *
 from ._matrix import *
+from ._quantized import *
 
 if not typing.TYPE_CHECKING:
     __all__ = [name for name in _public_names(globals()) if name not in ("annotations", "dask", "typing")]

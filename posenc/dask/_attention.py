@@ -14,6 +14,7 @@ from ._arrays import DaskArray, Key
 from ._chunks import ChunkedCall
 from ._graph import Graph
 from ._inputs import Inputs
+from ._quantized import Quantized
 from ._tasks import Backward, Forward, add, add_pairs, item_of, merge_parts, take
 
 __all__ = ["attention", "attention_vjp"]
@@ -21,10 +22,10 @@ __all__ = ["attention", "attention_vjp"]
 
 def attention(
     q: DaskArray,
-    k: DaskArray,
-    v: DaskArray,
+    k: DaskArray | Quantized,
+    v: DaskArray | Quantized,
     *,
-    bias: Bias | Sequence[Bias] = (),
+    bias: Bias | Sequence[Bias] | None = (),
     keep: npt.ArrayLike | DaskArray | None = None,
     causal: bool = False,
     align: Literal["start", "end"] | None = None,
@@ -36,6 +37,7 @@ def attention(
     scale: float | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | DaskArray | None = None,
+    invariant: bool = False,
     return_lse: bool = False,
 ) -> DaskArray | tuple[DaskArray, DaskArray]:
     """Compute attention of dask arrays, as `posenc.attention` does, by one task for each pair of chunks.
@@ -46,12 +48,16 @@ def attention(
     ----------
     q, k, v : dask array (..., H, N, D), (..., G, M, D) and (..., G, M, Dv)
         Split along any axis. The chunks of k and v are made equal, those of heads fit the groups of GQA, and the axis
-        of channels is merged into one chunk.
+        of channels is merged into one chunk. k and v may be `Quantized`.
     bias : Bias or sequence of Bias
         Operators of posenc. Of `toeplitz`, `dense` and `tupe` each task gets the part that its chunks read. `cope`
         sums over later keys, so it needs keys of one chunk. `sandwich` merges heads into one chunk.
     keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink
         As in `posenc.attention`. `keep`, positions, segments and `sink` may be dask arrays.
+    invariant : bool
+        If True, the bits of a query's result depend only on the query, the keys that it sees, their indices, and the
+        chunks of keys. They do not depend on the chunks of queries, heads and batch. With keys of one chunk they are
+        those of `posenc.attention` with ``invariant=True``.
     return_lse : bool
         If True, also return the natural logarithm of the softmax's denominator, which `attention_vjp` reads.
 
@@ -86,17 +92,20 @@ def attention(
     inputs = Inputs(
         "attention", q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
         k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap, sink=sink,
+        invariant=invariant,
     )  # fmt: skip
     call = ChunkedCall(inputs)
     graph, forward = Graph(call), Forward(*inputs.pair_options)
     outs, lses = {}, {}
     for at in call.rows():
-        index = call.index_of_rows(at)
+        index, keys = call.index_of_rows(at), call.keys_of(at)
+        if inputs.invariant and call.sources["sink"] is not None and keys[0] not in (None, 0):
+            keys = [None, *keys]  # the sink is in leaf 0 of every tree
         parts = [
-            graph.add("pair", (*index, -1 if j is None else j), (forward, *graph.operands(at, j)))
-            for j in call.keys_of(at)
+            graph.add("pair", (*index, -1 if j is None else j), (forward, *graph.operands(at, j, j == keys[0])))
+            for j in keys
         ]
-        merged = graph.reduce("merge", index, parts, merge_parts)
+        merged = graph.reduce("merge", index, parts, merge_parts, [0 if j is None else j for j in keys])
         outs[(*index, 0)] = (take, merged, 0, inputs.dtype)
         lses[index] = (take, merged, 1, None)
     out = graph.result("out", outs, (*call.chunks_of_rows, (inputs.value_width,)), inputs.dtype)
@@ -114,7 +123,7 @@ def attention_vjp(
     out: DaskArray,
     lse: DaskArray,
     grad_lse: npt.ArrayLike | DaskArray | None = None,
-    bias: Bias | Sequence[Bias] = (),
+    bias: Bias | Sequence[Bias] | None = (),
     keep: npt.ArrayLike | DaskArray | None = None,
     causal: bool = False,
     align: Literal["start", "end"] | None = None,
@@ -126,6 +135,7 @@ def attention_vjp(
     scale: float | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | DaskArray | None = None,
+    invariant: bool = False,
 ) -> AttentionGradient:
     """Return the gradient of `attention`, as `posenc.attention_vjp` does, by one task for each pair of chunks.
 
@@ -143,6 +153,8 @@ def attention_vjp(
         Cotangent of lse.
     bias, keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink
         The options that were passed to `attention`.
+    invariant
+        Ignored, as by `posenc.attention_vjp`.
 
     Returns
     -------
@@ -169,7 +181,8 @@ def attention_vjp(
     inputs = Inputs(
         "attention_vjp", q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window,
         q_positions=q_positions, k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale,
-        softcap=softcap, sink=sink, saved={"grad": grad, "out": out, "lse": lse, "grad_lse": grad_lse},
+        softcap=softcap, sink=sink, invariant=invariant,
+        saved={"grad": grad, "out": out, "lse": lse, "grad_lse": grad_lse},
     )  # fmt: skip
     call = ChunkedCall(inputs)
     graph, backward = Graph(call), Backward(*inputs.pair_options)
@@ -178,9 +191,10 @@ def attention_vjp(
     of_keys: dict[Key, list[Key]] = {}
     of_parameters: list[Key] = []
     for at in call.rows():
-        for j in call.keys_of(at, without_keys=call.sources["sink"] is not None):
+        keys = call.keys_of(at, without_keys=call.sources["sink"] is not None)
+        for j in keys:
             pair = (*call.index_of_rows(at), -1 if j is None else j)
-            task = graph.add("pair", pair, (backward, *graph.operands(at, j), *graph.saved(at)))
+            task = graph.add("pair", pair, (backward, *graph.operands(at, j, j == keys[0]), *graph.saved(at)))
             d_query, d_both, *rest = (
                 graph.add("item", (result, *pair), (item_of, task, number)) for number, result in enumerate(results)
             )

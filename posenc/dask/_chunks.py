@@ -79,6 +79,7 @@ class ChunkedCall:
         batch, places = self.axes_of_batch, self.inputs.places
         axes = {
             "q": (*batch, "h", "n", ""), "k": (*batch, "g", "m", ""), "v": (*batch, "g", "m", ""),
+            "k_scale": (*batch, "g", "m"), "v_scale": (*batch, "g", "m"),
             "keep": (*batch, "h", "n", "m"), "sink": (*batch, "h"), "grad": (*batch, "h", "n", ""),
             "out": (*batch, "h", "n", ""), "lse": (*batch, "h", "n"), "grad_lse": (*batch, "h", "n"),
             "q_positions": (*batch, "n"), "k_positions": (*batch, "m"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import dask.array as da
@@ -41,31 +41,48 @@ class Graph:
         self.tasks[key] = task
         return key
 
-    def reduce(self, kind: str, index: Key, parts: list[Key], combine: Callable[..., Any]) -> Key:
-        """Add tasks that combine parts in their order, as a tree; return the key of the root."""
+    def reduce(
+        self,
+        kind: str,
+        index: Key,
+        parts: Sequence[Key],
+        combine: Callable[..., Any],
+        leaves: Iterable[int] | None = None,
+    ) -> Key:
+        """Add tasks that combine parts in their order, as a tree; return the key of the root.
+
+        Part i is leaf i of the tree, or leaf ``leaves[i]``: then a tree that lacks some leaves has the shape of the
+        tree with all leaves.
+        """
+        nodes = dict(zip(range(len(parts)) if leaves is None else leaves, parts, strict=True))
         level = 0
-        while len(parts) > 1:
-            groups = [parts[first : first + FAN_IN] for first in range(0, len(parts), FAN_IN)]
-            parts = [
-                self.add(kind, (*index, level, number), (combine, group)) if len(group) > 1 else group[0]
-                for number, group in enumerate(groups)
-            ]
+        while len(nodes) > 1:
+            groups: dict[int, list[Key]] = {}
+            for place, part in nodes.items():
+                groups.setdefault(place // FAN_IN, []).append(part)
+            nodes = {
+                place: self.add(kind, (*index, level, place), (combine, group)) if len(group) > 1 else group[0]
+                for place, group in groups.items()
+            }
             level += 1
-        return parts[0]
+        (root,) = nodes.values()
+        return root
 
     # ---- arguments of the tasks of a pair ----
 
-    def operands(self, at: At, j: int | None) -> list[Any]:
-        """Return the arguments of the task of a pair: keys of chunks, ranges and None."""
+    def operands(self, at: At, j: int | None, has_sink: bool) -> list[Any]:
+        """Return the arguments of the task of a pair: keys of chunks, ranges and None.
+
+        Without keys, j is None. Exactly one pair of a chunk of queries has the sink.
+        """
         call = self.call
         if j is None:
-            return [call.key("q", at), *(None,) * 7, call.key("sink", at), []]
+            return [call.key("q", at), *(None,) * 9, call.key("sink", at), []]
         at = {**at, "m": j}
-        has_sink = call.keys_of(at)[0] == j  # one part of the keys gets the sink
         place = call.place(at)
         parts = [part.task(self.name("bias"), i, place, self.tasks) for i, part in enumerate(self.inputs.parts)]
         return [
-            *(call.key(name, at) for name in ("q", "k", "v", "keep")),
+            *(call.key(name, at) for name in ("q", "k", "v", "k_scale", "v_scale", "keep")),
             *(call.positions(name, at) for name in ("q_positions", "k_positions")),
             *(call.key(name, at) for name in ("q_segments", "k_segments")),
             call.key("sink", at) if has_sink else None, parts,

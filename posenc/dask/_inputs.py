@@ -21,6 +21,7 @@ from posenc.attention._inputs import (
     _check_shapes,
     _default_scale,
     _read_call_positions,
+    _read_keys,
     _read_operators,
     _read_segments_of,
     _read_softcap,
@@ -30,6 +31,7 @@ from posenc.bias._positions import _is_consecutive, _read_side
 
 from ._arrays import DaskArray, as_chunked, check_known, is_dask, read_array
 from ._operators import Operator
+from ._quantized import Quantized
 
 
 class Inputs:
@@ -54,10 +56,12 @@ class Inputs:
         scale: Any,
         softcap: Any,
         sink: Any,
+        invariant: Any,
         saved: dict[str, Any] | None = None,
     ) -> None:
         self.function = function
-        q, k, v = (self._read_heads(name, array) for name, array in (("q", q), ("k", k), ("v", v)))
+        q = self._read_heads("q", q)
+        (k, k_scale), (v, v_scale) = (self._read_keys(name, array, q.dtype) for name, array in (("k", k), ("v", v)))
         batch = _check_shapes(function, q, k, v)
         heads, n, width = q.shape[-3:]
         _kv_heads, m, self.value_width = v.shape[-3:]
@@ -72,16 +76,20 @@ class Inputs:
         for part in self.parts:
             part.bias._check_widths(function, width, self.value_width)
             part.check(function, self.work_dtype, self.shape)
+            part.check_own_positions(function, batch)
             if saved is not None and part.hides_arrays:
                 expected = "one without arrays, because its gradient is not split into chunks"
                 fail(TypeError, function, "bias", f"operator {part.bias.name} with arrays", expected)
         self.low, self.high = _read_visible_range(function, causal, window)
         _read_softcap(function, softcap, self.work_dtype)
         factor = _default_scale(function, width, parts) if scale is None else scale
-        self._check_scalars(scale, softcap)
+        self._check_scalars(scale, softcap, invariant)
         self.parameters = sum(len(part.arrays) for part in parts) + (sink is not None)
         window = window if window is None else tuple(window)
-        self.pair_options = (bool(causal), window, float(factor), softcap, self.value_width, self.parameters)
+        self.invariant = bool(invariant)
+        self.pair_options = (
+            bool(causal), window, float(factor), softcap, self.invariant, self.value_width, self.parameters
+        )  # fmt: skip
         """The arguments of the tasks `Forward` and `Backward`."""
 
         is_limited = self.low > -INFINITY or self.high < INFINITY
@@ -96,7 +104,8 @@ class Inputs:
                 fail_value(ValueError, function, name, None, "segments of both queries and keys")
 
         self.arrays: dict[str, DaskArray] = {
-            "q": q, "k": k, "v": v, "keep": self._read_keep(keep), "sink": self._read_sink(sink),
+            "q": q, "k": k, "v": v, "k_scale": k_scale, "v_scale": v_scale,
+            "keep": self._read_keep(keep), "sink": self._read_sink(sink),
         }  # fmt: skip
         rows = self.shape[:-1]
         for name, array in (saved or {}).items():
@@ -114,10 +123,24 @@ class Inputs:
             fail(ValueError, self.function, argument, f"{array.ndim} axes", "at least 3, heads, sequence and channels")
         return array
 
-    def _check_scalars(self, scale: Any, softcap: Any) -> None:
+    def _read_keys(
+        self, argument: str, value: Any, dtype: np.dtype[Any]
+    ) -> tuple[DaskArray, None] | tuple[DaskArray, DaskArray]:
+        """Return keys or values and, if they are quantised, their scales; `dtype` is that of q."""
+        if isinstance(value, posenc.Quantized):
+            expected = "posenc.dask.Quantized, or posenc.attention for arrays in memory"
+            fail(TypeError, self.function, argument, "type Quantized of arrays in memory", expected)
+        if not isinstance(value, Quantized):
+            return self._read_heads(argument, value), None
+        codes, scale = (np.zeros((1,) * part.ndim, part.dtype) for part in (value.codes, value.scale))
+        tiny = posenc.Quantized(codes, scale, value.axis)
+        _read_keys(self.function, argument, tiny, dtype)
+        return value.codes, value.scale
+
+    def _check_scalars(self, scale: Any, softcap: Any, invariant: Any) -> None:
         """Raise the errors of `posenc.attention` for the numbers of a call."""
         nothing = np.zeros((1, 0, 1), self.dtype)
-        posenc.attention(nothing, nothing, nothing, scale=scale, softcap=softcap)
+        posenc.attention(nothing, nothing, nothing, scale=scale, softcap=softcap, invariant=invariant)
 
     def _read_positions(self, parts: Any, align: Any, q: Any, k: Any) -> tuple[Any, Any]:
         """Return the positions of queries and keys, each as a range, an array or a dask array; None if unread."""

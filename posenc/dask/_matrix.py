@@ -78,11 +78,13 @@ def matrix(
         fail(TypeError, function, "bias", f"operator {bias.name}, which reads q and k", "a PositionBias")
     n, m = as_lengths(function, n, m)
     given = {"n": ("q_positions", q_positions, n), "m": ("k_positions", k_positions, m)}
+    bias._check_call(function, q_positions, k_positions)
     number = result_dtype(function, dtype, None)
     operators = [Operator(part, n, m) for part in bias._parts()]
     nothing = {"n": (0, 0), "m": (0, 0)}
     leading = np.broadcast_shapes(*(_leading(operator.part(nothing)) for operator in operators))
     for operator in operators:
+        operator.check_own_positions(function, leading[:-1])
         operator.check(function, number, (*leading, n, m) if leading else (1, n, m))
     wanted = da.core.normalize_chunks(chunks, (*leading, n, m), dtype=number)
     heads = any(operator.needs_all_heads for operator in operators)
@@ -149,9 +151,8 @@ def _matrix_of_chunk(parts: list[Any], q_positions: Any, k_positions: Any, dtype
     q, k = np.asarray(q_positions), np.asarray(k_positions)
 
     def matrix_of(part: Any, number: np.dtype[Any]) -> Array:
-        own = getattr(part.bias, "_own_positions", (None, None))  # which the operator does not take again
-        sides = zip(("q_positions", "k_positions"), (q, k), own, strict=True)
-        given = {side: positions for side, positions, placed in sides if placed is None}
+        sides = zip(("q_positions", "k_positions"), (q, k), part.bias._own_positions, strict=True)
+        given = {side: positions for side, positions, own in sides if own is None}
         matrix: Array = part.bias.matrix(len(q), len(k), dtype=number, **given)
         return matrix
 

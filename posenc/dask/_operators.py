@@ -9,6 +9,7 @@ import numpy as np
 
 from posenc import _core
 from posenc._core_api.arguments import F32, F64, Array
+from posenc.attention._inputs import _resolve_positions
 from posenc.bias._parameters import array_axes
 from posenc.bias._positions import Positions
 from posenc.bias.operator import Bias
@@ -68,7 +69,7 @@ class Operator:
     def __init__(self, bias: Bias, n: int, m: int) -> None:
         self.bias, self.n, self.m = bias, n, m
         letters = array_axes(bias.name) if bias.name in _core.table() else {}
-        self.own_positions: tuple[Array | None, ...] = getattr(bias, "_own_positions", (None, None))
+        self.own_positions = bias._own_positions
         self.axes = {
             name: _name_axes(array, letters[name if name in letters else _only(letters)])
             for name, array in zip(bias.arrays._fields, bias.arrays, strict=True)
@@ -109,18 +110,30 @@ class Operator:
             n, m = min(n, 1), min(m, 1)
         self.bias._term(function, dtype, (*leading, n, m), Positions(n, m))
 
+    def check_own_positions(self, function: str, batch: tuple[int, ...]) -> None:
+        """Refuse positions of the operator's own that do not fit the call."""
+        _resolve_positions(function, self.bias, Positions(self.n, self.m), batch)
+
     def part(self, place: Place) -> Part:
         """Return the part of one chunk."""
         return self._placed(self.maker(*(self._half(half, place) for half in self.halves)), place)
 
     def _placed(self, part: Part, place: Place) -> Part:
         """Return a part with the positions of its chunk, if the operator has positions of its own."""
-        if all(own is None for own in self.own_positions):
-            return part
-        sides = zip(("q_positions", "k_positions"), self.own_positions, ("n", "m"), strict=True)
-        given = {side: own[..., slice(*place[axis])] for side, own, axis in sides if own is not None}
+        given = {
+            side: own[self._slices_of_own(own, axis, place)]
+            for side, own, axis in zip(("q_positions", "k_positions"), self.own_positions, ("n", "m"), strict=True)
+            if own is not None
+        }
         bias: Any = part.bias
-        return part._replace(bias=bias.at(**given))
+        return part._replace(bias=bias.at(**given)) if given else part
+
+    def _slices_of_own(self, own: Array, axis: str, place: Place) -> tuple[Any, ...]:
+        """Return the slices of positions (batch axes, N); a batch axis of length 1 is broadcast."""
+        return tuple(
+            slice(*place[name]) if name == axis or (name in place and length != 1) else slice(None)
+            for name, length in zip(_name_axes(own, axis), own.shape, strict=True)
+        )
 
     def task(self, name: str, number: int, place: Place, layer: dict[Key, Any]) -> Any:
         """Return the argument of a task that reads the part of a chunk; add the nodes that hold its arrays.
@@ -160,7 +173,9 @@ class Operator:
 
     def _identity(self, half: str, place: Place) -> tuple[int, ...]:
         """Return what tells the parts of different chunks apart."""
-        found: list[int] = [] if all(own is None for own in self.own_positions) else [*place["n"], *place["m"]]
+        found: list[int] = []
+        if any(own is not None for own in self.own_positions):
+            found += [end for axis in sorted(place) if axis != "h" for end in place[axis]]
         for name in self.axes:
             if self._belongs(name, half):
                 slices = self._slices(name, place)

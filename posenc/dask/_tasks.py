@@ -21,15 +21,16 @@ class _Pair:
     window: tuple[float | None, float | None] | None
     scale: float
     softcap: float | None
+    invariant: bool
     value_width: int
     parameters: int
     """Number of arrays of all operators, and one more for a sink."""
 
     def arguments(
-        self, q: Array, k: Array | None, v: Array | None, keep: Array | None, *others: Any
-    ) -> tuple[tuple[Array, Array, Array], dict[str, Any]]:
+        self, q: Array, k: Array | None, v: Array | None, *others: Any
+    ) -> tuple[tuple[Array, Any, Any], dict[str, Any]]:
         """Return the arguments of `posenc.attention`; without keys, those of a call that sees none."""
-        *places, sink, parts = others
+        k_scale, v_scale, keep, *places, sink, parts = others
         if k is None or v is None:
             q = _widen(q)
             nothing = np.zeros((1, 0, q.shape[-1]), q.dtype), np.zeros((1, 0, self.value_width), q.dtype)
@@ -39,9 +40,10 @@ class _Pair:
             "bias": [part.bias for part in parts], "keep": keep, "causal": self.causal, "window": self.window,
             "q_positions": _as_positions(q_positions), "k_positions": _as_positions(k_positions),
             "q_segments": q_segments, "k_segments": k_segments,
-            "scale": self.scale, "softcap": self.softcap, "sink": sink,
+            "scale": self.scale, "softcap": self.softcap, "sink": sink, "invariant": self.invariant,
         }  # fmt: skip
-        return (_widen(q), k, v), options
+        keys = k if k_scale is None else posenc.Quantized(k, k_scale)
+        return (_widen(q), keys, v if v_scale is None else posenc.Quantized(v, v_scale)), options
 
 
 class Forward(_Pair):

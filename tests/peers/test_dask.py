@@ -3,10 +3,12 @@ its gradients to float32 rounding."""
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
 import pytest
+from cases.layouts import same_bits
 
 import posenc
 
@@ -175,6 +177,7 @@ def options_of_calls() -> dict[str, dict[str, Any]]:
     rng = np.random.default_rng(0)
     end, keep = {"align": "end"}, rng.random((H, N, M)) < 0.5
     keep[:, 3] = False
+    of_rows = {"q_positions": np.arange(N) // 4, "k_positions": np.arange(M) // 4}
     calls: dict[str, dict[str, Any]] = {
         "plain": {}, "causal": {"causal": True, **end}, "from start": {"causal": True, "align": "start"},
         "window": {"window": (3, 1), **end}, "capped": {"softcap": 2.0, "scale": 0.7},
@@ -188,9 +191,15 @@ def options_of_calls() -> dict[str, dict[str, Any]]:
             "q_positions": np.tile(np.arange(6), 2), "k_positions": np.tile(np.arange(7), 2),
         },
         "keep": {"keep": keep}, "keep of keys": {"keep": keep[0, 0]},
+        "lazy keep": {"keep": da.from_array(keep, chunks=(3, 5, 4))},
+        "lazy sink": {"sink": da.from_array(random(H), chunks=3), "window": (2, 1), **end},
         "dead rows": {"window": (None, -5), "align": "start"},
         "sink": {"sink": random(H), "causal": True, **end},
         "dead rows with sink": {"sink": random(H), "window": (None, -9), **end},
+        "sum": {"bias": posenc.alibi(posenc.alibi_slopes(H)) + posenc.shaw(random(9, D)), "causal": True, **end},
+        "own positions": {"bias": posenc.t5(random(32, H)).at(**of_rows), "causal": True, **end},
+        "own positions of keys": {"bias": posenc.shaw(random(9, D)).at(k_positions=of_rows["k_positions"]), **end},
+        "distance_function": {"bias": posenc.distance_function(lambda rel: np.stack([-np.abs(rel)] * H), H), **end},
         "two": {"bias": [posenc.alibi(posenc.alibi_slopes(H)), posenc.shaw(random(9, D))], **end},
     }  # fmt: skip
     biases: dict[str, Any] = {**position_biases(), **content_biases()}
@@ -253,6 +262,75 @@ def test_attention(qkv, name, number):
     agree(*qkv, ((heads, n, -1), of_kv, of_kv), **options_of_calls()[name])
 
 
+@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("name", options_of_calls())
+@pytest.mark.sweep
+def test_invariant(qkv, name, number):
+    """The bits do not depend on the chunks of heads and queries; with keys of one chunk they are those of posenc."""
+    heads, n, m = CHUNKS[number]
+    options = {**options_of_calls()[name], "invariant": True, "return_lse": True}
+    kv = G if heads == 4 else (1, 1)
+    chunks = [((H, N, -1), (G, m, -1)), ((heads, n, -1), (kv, m, -1)), ((heads, n, -1), (kv, -1, -1))]
+    whole, cut, one_chunk_of_keys = dask.compute(
+        [
+            posenc.dask.attention(*(da.from_array(x, chunks=c) for x, c in zip(qkv, (of_q, of_k, of_k), strict=True)),
+                                  **options)
+            for of_q, of_k in chunks
+        ]
+    )[0]  # fmt: skip
+    assert all(map(same_bits, cut, whole))
+    plain = {name: one.compute() if isinstance(one, da.Array) else one for name, one in options.items()}
+    assert all(map(same_bits, one_chunk_of_keys, posenc.attention(*qkv, **plain)))
+
+
+@pytest.mark.parametrize("n", [7, 64, (100, 50)], ids=str)
+@pytest.mark.parametrize("m", [13, 70, (149, 1)], ids=str)
+def test_invariant_in_longer_texts(n, m):
+    """Queries in panels and alone, with a sink whose chunk of keys a query may not see; and without later text."""
+    q, k, v = random(4, 150, 16), random(2, 150, 16, seed=1), random(2, 150, 16, seed=2)
+    bias = posenc.alibi(posenc.alibi_slopes(4)) + posenc.shaw(random(9, 16), random(9, 16))
+    options = {"bias": bias, "sink": random(4), "window": (40, 0), "invariant": True, "return_lse": True}
+    q, k, v = (da.from_array(x, chunks=(-1, m, -1)) for x in (q, k, v))
+    calls = [posenc.dask.attention(q.rechunk((4, size, 16)), k, v, **options) for size in (150, n)]
+    calls.append(posenc.dask.attention(*(x[:, :100] for x in (q, k, v)), **options))
+    whole, cut, (out, lse) = dask.compute(*calls)
+    assert all(map(same_bits, cut, whole))
+    assert same_bits(out, whole[0][:, :100].copy())
+    assert same_bits(lse, whole[1][:, :100].copy())
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+def test_quantized(qkv, chunks):
+    """Codes and scales are those of posenc bit for bit, and attention reads them as float32 within rounding."""
+    q, k, v = qkv
+    heads, n, m = chunks
+    lazy = [da.from_array(x, chunks=(G if heads == 4 else (1, 1), m, (3, 1))) for x in (k[..., :4], v)]
+    ours, theirs = [posenc.dask.quantize(x) for x in lazy], [posenc.quantize(x.compute()) for x in lazy]
+    for one, plain in zip(ours, theirs, strict=True):
+        equal(one.codes, plain.codes)
+        equal(one.scale, plain.scale)
+        equal(one.dequantize(), plain.dequantize())
+    along = posenc.dask.quantize(lazy[0], axis=1)
+    equal(along.scale, posenc.quantize(lazy[0].compute(), axis=1).scale)
+    equal(along.dequantize(), posenc.quantize(lazy[0].compute(), axis=1).dequantize())
+    q = q[..., :4]
+    lazy_q = da.from_array(q, chunks=(heads, n, -1))
+    options = {"causal": True, "align": "end", "bias": posenc.shaw(random(9, 4)), "sink": random(H)}
+    for of_ours, of_theirs in (
+        (ours, theirs), ((ours[0], lazy[1]), (theirs[0], v)), ((lazy[0], ours[1]), (k[..., :4], theirs[1])),
+    ):  # fmt: skip
+        wanted = posenc.attention(q, *of_theirs, **options)
+        found = posenc.dask.attention(lazy_q, *of_ours, **options).compute()
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=M * EPS * np.abs(v).max())
+        one_chunk = [
+            x.rechunk((-1, -1, -1)) if isinstance(x, da.Array)
+            else posenc.dask.Quantized(x.codes.rechunk((-1, -1, -1)), x.scale)
+            for x in of_ours
+        ]  # fmt: skip
+        found = posenc.dask.attention(lazy_q, *one_chunk, invariant=True, **options).compute()
+        assert same_bits(found, posenc.attention(q, *of_theirs, invariant=True, **options))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int64"])
 def test_dtypes(dtype):
     """Partial results are float32 or wider, so half precision is rounded once."""
@@ -285,6 +363,8 @@ def test_batches(chunks):
     agree(q, k, v, chunks, window=(2, 1), **places, **segments)
     lazy = {name: da.from_array(array, chunks=3) for name, array in (places | segments).items()}
     agree(q, k, v, chunks, window=(2, 1), **lazy)
+    own = posenc.t5(random(32, 6)).at(q_positions=places["q_positions"], k_positions=random(2, 1, 11, dtype=float))
+    agree(q, k, v, chunks, bias=own + posenc.shaw(random(9, 4)).at(k_positions=places["k_positions"]), align="end")
     keep = da.from_array(rng.random((3, 1, 10, 11)) < 0.5, chunks=(1, 1, 3, 4))
     agree(q, k, v, chunks, keep=keep, bias=posenc.dense(random(2, 3, 1, 10, 11)))
 
@@ -341,6 +421,7 @@ def test_plain_functions_name_this_module():
 
 
 X, W = da.ones((2, 8, 8), chunks=(1, 3, 8)), posenc.rope_frequencies(8)
+F = X.astype(np.float32)
 UNKNOWN = X[X[:, 0, 0] > 0]
 REFUSED = {
     "rope: x has type ndarray": (TypeError, lambda p: p.rope(np.ones((2, 8)), 2, W, layout="half")),
@@ -402,6 +483,44 @@ REFUSED = {
     "attention: sink has shape": (ValueError, lambda p: p.attention(X, X, X, sink=np.ones(3))),
     "attention: softcap is -1": (ValueError, lambda p: p.attention(X, X, X, softcap=-1)),
     "attention: scale has type str": (TypeError, lambda p: p.attention(X, X, X, scale="1")),
+    "attention: invariant has type int": (TypeError, lambda p: p.attention(X, X, X, invariant=1)),
+    "attention: k has type Quantized of arrays in memory; expected posenc.dask.Quantized": (
+        TypeError, lambda p: p.attention(X, posenc.quantize(np.ones((2, 8, 8))), X)
+    ),
+    "attention: q has dtype float64; expected at most float32, because k is quantised": (
+        TypeError, lambda p: p.attention(X, p.quantize(X), X)
+    ),
+    "attention: axis of v is -2": (ValueError, lambda p: p.attention(F, F, p.quantize(X, axis=1))),
+    "attention: v has 2 axes; expected at least 3": (ValueError, lambda p: p.attention(F, F, p.quantize(X[0]))),
+    "attention: k has width 7; expected 8": (ValueError, lambda p: p.attention(F, p.quantize(X[..., :7]), F)),
+    "attention_vjp: v has type Quantized": (TypeError, lambda p: p.attention_vjp(X, X, X, p.quantize(X), out=X, lse=X)),
+    "Quantized: codes has type ndarray": (TypeError, lambda p: p.Quantized(np.ones(8, np.int8), X)),
+    "Quantized: codes has dtype float64": (TypeError, lambda p: p.Quantized(X, X)),
+    "Quantized: scale has dtype float64": (TypeError, lambda p: p.Quantized(X.astype("i1"), X)),
+    "Quantized: scale has shape": (ValueError, lambda p: p.Quantized(X.astype("i1"), F)),
+    "Quantized: axis is 3": (ValueError, lambda p: p.Quantized(X.astype("i1"), F[..., 0], 3)),
+    "Quantized: codes has chunks of unknown length": (
+        ValueError, lambda p: p.Quantized(UNKNOWN.astype("i1"), F[..., 0])
+    ),
+    "quantize: x has type ndarray": (TypeError, lambda p: p.quantize(np.ones(8))),
+    "quantize: x has dtype bool": (TypeError, lambda p: p.quantize(X > 0)),
+    "quantize: x has 0 axes": (ValueError, lambda p: p.quantize(X[0, 0, 0])),
+    "quantize: axis is 3": (ValueError, lambda p: p.quantize(X, axis=3)),
+    "quantize: x has chunks of unknown length": (ValueError, lambda p: p.quantize(UNKNOWN)),
+    "quantize: x has NaN or infinity": (ValueError, lambda p: p.quantize(X * np.nan).codes.compute()),
+    "attention: q_positions has length 9 .alibi.at.; expected 8": (
+        ValueError, lambda p: p.attention(X, X, X, bias=posenc.alibi([1.0, 2.0]).at(q_positions=np.arange(9)))
+    ),
+    "attention: k_positions has batch axes .3,. .alibi.at.": (
+        ValueError, lambda p: p.attention(X, X, X, bias=posenc.alibi([1.0, 2.0]).at(k_positions=np.ones((3, 8))))
+    ),
+    "matrix: k_positions has length 9 .alibi.at.; expected 8": (
+        ValueError, lambda p: p.matrix(posenc.alibi([1.0]).at(k_positions=np.arange(9)), 8, chunks=4)
+    ),
+    "matrix: k_positions has a value; expected None": (
+        ValueError,
+        lambda p: p.matrix(posenc.alibi([1.0]).at(k_positions=np.arange(8)), 8, chunks=4, k_positions=np.arange(8)),
+    ),
     "attention_vjp: lse has shape": (ValueError, lambda p: p.attention_vjp(X, X, X, X, out=X, lse=X)),
 }  # fmt: skip
 
@@ -411,6 +530,15 @@ def test_refusals(message):
     error, call = REFUSED[message]
     with pytest.raises(error, match=f"^{message}"):
         call(posenc.dask)
+
+
+def test_signatures_are_those_of_the_twins():
+    """Without `out`, and with `chunks` where no argument need be a dask array."""
+    for name in set(posenc.dask.__all__) - {"matrix", "Quantized"}:
+        ours, theirs = (signature(getattr(module, name)).parameters for module in (posenc.dask, posenc))
+        kept = [one for one, parameter in theirs.items() if one != "out" or parameter.default is not None]
+        assert [one for one in ours if one != "chunks"] == kept, name
+        assert ("chunks" in ours) == (name in ("sinusoidal", "learned"))
 
 
 def test_xarray():
@@ -435,15 +563,13 @@ def test_without_dask(run_python):
 
 
 def test_sums_and_placed_operators():
-    """Sums, operators with positions of their own, and distance functions are cut like their parts."""
+    """Sums and operators with positions of their own are cut like their parts."""
     t5, alibi = posenc.t5(random(32, H)), posenc.alibi(posenc.alibi_slopes(H))
     q, k, v, chunks = random(H, N, D), random(G, M, D), random(G, M, DV), ((4, 5, -1), (2, 5, -1), (2, 5, -1))
     rows = {"q_positions": np.arange(N) // 4, "k_positions": np.arange(M) // 4}
     for bias in (alibi + t5, alibi + posenc.shaw(random(9, D)), t5.at(**rows) + alibi, t5.at(q_positions=np.arange(N))):
         agree(q, k, v, chunks, bias=bias, align="end", causal=True)
     equal(posenc.dask.matrix(alibi + t5.at(**rows), N, M, chunks=(4, 5, 4)), (alibi + t5.at(**rows)).matrix(N, M))
-    flat = posenc.distance_function(lambda rel: np.stack([-np.abs(rel)] * H), H)
-    agree(q, k, v, chunks, bias=flat, align="end", causal=True)
     lazy = [da.from_array(x, chunks=5) for x in (q, k, v)]
     out, lse = posenc.dask.attention(*lazy, return_lse=True)
     learned = posenc.distance_function(lambda rel, a: np.stack([a[0] * rel] * H), H, arrays=(np.ones(1),))
