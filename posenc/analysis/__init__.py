@@ -11,6 +11,7 @@ from .bands import *
 from .curves import *
 from .matrices import *
 from .profiles import *
+from .reference import *
 from .taylor import *
 
 if not typing.TYPE_CHECKING:

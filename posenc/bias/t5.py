@@ -152,8 +152,13 @@ class T5Bias(DistanceBias[T5Arrays]):
         table, options = self.arrays.table, self.options
         return table, *_bucket_tables(len(table), options["max_distance"], options["bidirectional"])
 
+    def default_scale(self, width: int) -> float | None:
+        return 1.0 if self.options.get("unscaled") else None
 
-def t5(table: npt.ArrayLike, *, bidirectional: bool = True, max_distance: int = 128) -> PositionBias[T5Arrays]:
+
+def t5(
+    table: npt.ArrayLike, *, bidirectional: bool = True, max_distance: int = 128, unscaled: bool = False
+) -> PositionBias[T5Arrays]:
     """Return T5's relative position bias.
 
     ``b[h](rel) = table[t5_bucket(rel), h]``
@@ -164,6 +169,8 @@ def t5(table: npt.ArrayLike, *, bidirectional: bool = True, max_distance: int = 
         Finite; transformers stores it so (``relative_attention_bias.weight``). Differentiable.
     bidirectional, max_distance
         As in `t5_bucket`.
+    unscaled : bool
+        If True, attention's default scale becomes 1, as in T5. If False, it stays ``1 / sqrt(D)``.
 
     Returns
     -------
@@ -177,9 +184,9 @@ def t5(table: npt.ArrayLike, *, bidirectional: bool = True, max_distance: int = 
 
     Notes
     -----
-    Raffel et al. 2020 (T5), section 2.1. T5 does not scale its logits: pass ``scale=1`` to `attention`. Its encoder is
-    bidirectional, its decoder is not. x-transformers and GPT-NeoX multiply the table by a scale; flaxformer stores it
-    as (H, buckets).
+    Raffel et al. 2020 (T5), section 2.1. T5 does not scale its logits: pass ``unscaled=True``, or ``scale=1`` to
+    `attention`. Its encoder is bidirectional, its decoder is not, and its cross-attention has the scale but no bias.
+    x-transformers and GPT-NeoX multiply the table by a scale; flaxformer stores it as (H, buckets).
 
     Examples
     --------
@@ -189,8 +196,8 @@ def t5(table: npt.ArrayLike, *, bidirectional: bool = True, max_distance: int = 
     >>> rng = np.random.default_rng(0)
     >>> weight = rng.standard_normal((32, 8), np.float32)  # relative_attention_bias.weight
     >>> q, k, v = rng.standard_normal((3, 8, 100, 64), np.float32)
-    >>> bias = posenc.t5(weight, bidirectional=False)
-    >>> posenc.attention(q, k, v, bias=bias, causal=True, scale=1).shape
+    >>> bias = posenc.t5(weight, bidirectional=False, unscaled=True)
+    >>> posenc.attention(q, k, v, bias=bias, causal=True).shape
     (8, 100, 64)
 
     Rows of the table that an encoder reads:
@@ -207,4 +214,7 @@ def t5(table: npt.ArrayLike, *, bidirectional: bool = True, max_distance: int = 
         fail(ValueError, "t5", "table", f"{len(array)} rows", f"at least {fewest}")
     distance = _read_max_distance("t5", max_distance, len(array), both_sides)
     by_head = np.ascontiguousarray(array.T).T  # the buckets of a head are adjacent in memory
-    return T5Bias("t5", T5Arrays(by_head), dtypes, (("bidirectional", both_sides), ("max_distance", distance)))
+    options: tuple[tuple[str, int | bool], ...] = (("bidirectional", both_sides), ("max_distance", distance))
+    if as_bool("t5", "unscaled", unscaled):
+        options += (("unscaled", True),)
+    return T5Bias("t5", T5Arrays(by_head), dtypes, options)

@@ -149,3 +149,25 @@ def test_a_transposed_table_is_named():
         posenc.attention(q, q, q, bias=posenc.t5(np.zeros((12, 32))))
     with pytest.raises(ValueError, match=r"^attention: bias has 4 heads \(t5\); expected 12, axis -3 of q$"):
         posenc.attention(q, q, q, bias=posenc.t5(np.zeros((32, 4))))
+
+
+def test_unscaled_is_a_scale_of_1(rng):
+    """T5's attention in one option: the default scale is 1, forward and backward; a given scale still counts."""
+    q, k, v = rng.standard_normal((3, 2, 9, 16))
+    table = rng.standard_normal((8, 2))
+    plain, preset = posenc.t5(table), posenc.t5(table, unscaled=True)
+    assert np.array_equal(preset.matrix(9), plain.matrix(9))
+    out, lse = posenc.attention(q, k, v, bias=preset, return_lse=True)
+    assert np.array_equal(out, posenc.attention(q, k, v, bias=plain, scale=1))
+    assert np.array_equal(
+        posenc.attention(q, k, v, bias=preset, scale=0.5), posenc.attention(q, k, v, bias=plain, scale=0.5)
+    )
+    found, wanted = (
+        posenc.attention_vjp(v, q, k, v, out=out, lse=lse, bias=bias, **options)
+        for bias, options in ((preset, {}), (plain, {"scale": 1}))
+    )
+    assert all(map(np.array_equal, found[:3], wanted[:3]))
+    summed = posenc.attention(q, k, v, bias=preset + posenc.alibi([0.5, 0.25]))
+    assert np.array_equal(summed, posenc.attention(q, k, v, bias=[plain, posenc.alibi([0.5, 0.25])], scale=1))
+    with pytest.raises(TypeError, match="t5: unscaled"):
+        posenc.t5(table, unscaled=1)
