@@ -41,15 +41,32 @@ def documentation(name: str, value: Any) -> list[str]:
     return [f".. autoclass:: {name}", *([f"   :members: {', '.join(shown)}"] if shown else []), ""]
 
 
+def is_namesake(name: str, value: Any) -> bool:
+    """Return whether a function is that of posenc for another library, to which its docstring refers."""
+    return re.fullmatch(rf"`posenc\.{name}` .*; see there\.", inspect.getdoc(value) or "") is not None
+
+
+def namesakes(names: list[str]) -> str:
+    """Return the rule for the functions of posenc that a module repeats, with links to the functions."""
+    links = ", ".join(f"{{py:obj}}`~posenc.{name}`" for name in names)
+    return f"The module has the following functions, each with the arguments of its namesake, except `out`: {links}."
+
+
 class Members(SphinxDirective):
-    """A table of all public names of a module, followed by their documentation."""
+    """A table of all public names of a module, followed by their documentation.
+
+    Functions that only repeat those of posenc are one sentence instead.
+    """
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         module, names = members(self.arguments[0])
         values = {name: getattr(importlib.import_module(module), name) for name in names}
-        table = ["| | |", "|---|---|"]
+        same = [name for name in names if is_namesake(name, values[name])]
+        names = [name for name in names if name not in same]
+        table = [namesakes(same), ""] if same else []
+        table += ["| | |", "|---|---|"] if names else []
         for name in names:
             summary = operator_table.summary(values[name]).replace("|", "\\|")
             table.append(f"| {{py:obj}}`{name} <{module}.{name}>` | {summary} |")

@@ -39,7 +39,7 @@ def test_examples(page):
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if CELL.search(text)])
 def test_cells(page):
     """Cells share one namespace, as in a kernel when the manual is built, and the value of the last expression is
-    shown."""
+    shown: a figure with a title, and below it a caption in italics that says what to see."""
     cells = CELL.findall(PAGES[page])
     require("".join(cells))
     from matplotlib.figure import Figure
@@ -53,6 +53,9 @@ def test_cells(page):
             shown = eval(compile(ast.Expression(last.value), page, "eval"), names)
             assert isinstance(shown, Figure), cell
             assert all(ax.has_data() for ax in shown.axes), cell
+            titles = [ax.get_title() for ax in shown.axes if ax.get_label() != "<colorbar>"]
+            assert all(titles) or shown._suptitle, f"no title: {cell}"
+            assert PAGES[page].split(f"{cell}```\n", 1)[1].startswith("\n*"), f"no caption: {cell}"
             figures += 1
         else:
             exec(compile(ast.Module([last], []), page, "exec"), names)
