@@ -64,9 +64,11 @@ class Inputs(NamedTuple):
 
     def read_arrays(self) -> tuple[Any, ...]:
         """Return every array that the kernel reads: `out` must not overlap them."""
-        of_parts = (array for part in self.parts for array in part.arrays if isinstance(array, np.ndarray))
-        own_positions = (own for part in self.parts for own in part._own_positions if own is not None)
-        return (self.q, self.k, self.v, *self.operands[3:], *of_parts, *own_positions)
+        arrays = [self.q, self.k, self.v, *(operand for operand in self.operands[3:] if operand is not None)]
+        for part in self.parts:
+            arrays += [array for array in part.arrays if isinstance(array, np.ndarray)]
+            arrays += [own for own in part._own_positions if own is not None]
+        return tuple(arrays)
 
 
 def read_inputs(

@@ -227,6 +227,31 @@ def test_fork_before_the_first_pooled_call(run_python):
     assert done.stdout == "done\n", done.stderr
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_control_c_in_the_child_of_a_thread(run_python):
+    """The thread that forked is the main thread of the child, so signals reach its calls."""
+    script = """
+        import os, signal, threading, numpy as np, posenc
+        q = np.ones((8, 1 << 16, 128), np.float32)
+        posenc.attention(q[:, :512], q[:, :512], q[:, :512])  # the parent's main thread is known from here on
+        def fork():
+            child = os.fork()
+            if child == 0:
+                signal.signal(signal.SIGALRM, lambda *_: os._exit(7))
+                signal.setitimer(signal.ITIMER_REAL, 0.5)
+                posenc.attention(q, q, q)
+                os._exit(1)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        codes = []
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+        print(codes)
+    """
+    done = run_python(textwrap.dedent(script), warnings="ignore", timeout=45)
+    assert done.stdout == "[7]\n", done.stdout + done.stderr
+
+
 DAEMON = """
 import threading, time
 import numpy as np
