@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from .._core_api.arguments import as_index, as_number, fail, fail_value
-from ._models import FULL, MODELS, SLIDING, Model
+from ._models import FULL, MODELS, OTHERS, ROTATES_IF, SLIDING, Model
 from .scaling import LENGTHS, RopeFrequencies, scaled_frequencies
 
 __all__ = ["rope_from_config"]
@@ -17,12 +19,20 @@ ALIASES = {"su": "longrope", "mrope": "default"}
 """Old names of types."""
 LENGTH_TYPES = ("dynamic", "ntk_by_parts", "yarn", "longrope", "llama3")
 """Types that read the length of training, which configs also store outside the rope part."""
-SECTIONS = ("mrope_section", "mrope_interleaved")
-"""Arguments of `mrope`, which do not change frequencies."""
+OTHER_ARGUMENTS = ("mrope_section", "mrope_interleaved", "llama_4_scaling_beta")
+"""Arguments of `mrope` and of `floor_log_scale`, which do not change frequencies."""
+TEXT_PARTS = ("text_config", "thinker_config", "llm_config", "language_config")
+"""Names of the part for text in configs of models that read images or sound, too."""
 BASES = ("rope_theta", "rotary_emb_base", "global_rope_theta")
 SLIDING_BASES = ("rope_local_base_freq", "local_rope_theta")
 PARTS = ("partial_rotary_factor", "rotary_pct")
-KNOWN = (*BASES, *SLIDING_BASES, *PARTS, "rope_parameters", "rope_scaling", "rotary_dim", "rope_interleave")
+BY_LAYER = ("layer_rope_theta", "rope_scaling_layers", "compress_rope_theta")
+"""Bases by the layer's index, the indices of the scaled layers, and the second base of DeepSeek-V4."""
+HIDDEN = ("hidden_size", "n_embd", "d_model")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
+KNOWN = (
+    *BASES, *SLIDING_BASES, *PARTS, *BY_LAYER, "rope_parameters", "rope_scaling", "rotary_dim", "rope_interleave",
+)  # fmt: skip
 ROPE_PART = re.compile(r"rope_|rotary_|rotery_|partial_rotary|.*(ntk|yarn|_rope_theta|rope_scal)")
 """Names that change a rotation. A name that matches and is not in KNOWN is refused, because its effect is unknown."""
 
@@ -37,6 +47,8 @@ class _Layer(NamedTuple):
     nested: bool
     """True if `rope` was stored by layer type, so that keys outside it belong to other layers."""
     layer_type: str | None
+    is_part: bool
+    """The config is a part of a larger one."""
 
     def number(self, names: Iterable[str], key: str) -> float | None:
         """Return the number stored as `key` in `rope` or under one of `names` in the config, or None.
@@ -55,6 +67,69 @@ class _Layer(NamedTuple):
 def _present(config: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return the keys among `names` that the config has and that are not null."""
     return {name: config[name] for name in names if config.get(name) is not None}
+
+
+def _read_json(config: object) -> Mapping[str, Any]:
+    """Return a config that is a dict, or the path of a config.json."""
+    if isinstance(config, str | os.PathLike):
+        path = os.fspath(config)
+        with open(path, encoding="utf-8") as file:
+            try:
+                config = json.load(file)
+            except ValueError as error:
+                fail(ValueError, FUNCTION, "config", f"no JSON at {path!r}: {error}", "the path of a config.json")
+    if not isinstance(config, Mapping):
+        fail(TypeError, FUNCTION, "config", f"type {type(config).__name__}", "a dict, the content of config.json")
+    return config
+
+
+def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part for text of a config, or the config itself."""
+    config = _named_text_part(config)
+    has_rotation = _present(config, (*BASES, "rope_parameters", "rope_scaling"))
+    if has_rotation or config.get("model_type") in {*MODELS, *OTHERS}:
+        return config
+    for known in (MODELS, OTHERS):
+        parts = [name for name, part in config.items() if _model_type(_named_text_part(part)) in known]
+        if len(parts) > 1:
+            each = ", ".join(f"config[{name!r}]" for name in parts)
+            fail(ValueError, FUNCTION, "config", f"{len(parts)} parts with positions of their own", f"one of {each}")
+        if parts:
+            return _text_part(config[parts[0]])
+    return config
+
+
+def _named_text_part(config: Any) -> Any:
+    """Return the part of a config with one of the names of the part for text, or the config itself.
+
+    A part that does not name its model_type has that of the whole with `_text`.
+    """
+    if isinstance(config, Mapping):
+        for name in TEXT_PARTS:
+            part = config.get(name)
+            if isinstance(part, Mapping) and part:
+                return _named_text_part({"model_type": f"{config.get('model_type')}_text", **part})
+    return config
+
+
+def _model_type(config: Any) -> str | None:
+    """Return the model_type of a config. A model_type that is known only for its part for text is that part's."""
+    found = config.get("model_type") if isinstance(config, Mapping) else None
+    if not isinstance(found, str):
+        return None
+    return f"{found}_text" if found not in {*MODELS, *OTHERS} and f"{found}_text" in MODELS else found
+
+
+def _check_model(config: Mapping[str, Any]) -> None:
+    """Refuse models that rotate no queries and keys by their positions."""
+    name = _model_type(config)
+    if name in OTHERS:
+        expected = f"a model that rotates q and k by their positions; this one {OTHERS[name]}"
+        fail_value(ValueError, FUNCTION, "model_type", name, expected)
+    if name in ROTATES_IF:
+        key, wanted, default = ROTATES_IF[name]
+        if config.get(key, default) != wanted:
+            fail_value(ValueError, FUNCTION, key, config.get(key, default), f"{wanted!r}: {name} rotates only with it")
 
 
 def _check_names(config: Mapping[str, Any]) -> None:
@@ -91,15 +166,21 @@ def _by_layer_type(
         if mixed:
             fail(TypeError, FUNCTION, "config", f"{mixed[0]!r} beside layer types", "parameters inside each layer type")
         return dict(rope), True
+    if config.get("compress_rope_theta") is not None:  # DeepSeek-V4: layers that compress keys, and all others
+        factor = {"attention_factor": 1.0} if _rope_type(rope) == "yarn" else {}
+        compress = {**factor, **rope, "rope_theta": config["compress_rope_theta"]}
+        return {"main": {}, "compress": compress}, True
+    if config.get("rope_scaling_layers") is not None and _rope_type(rope) != "default":
+        return {"scaled": rope, "unscaled": _present(rope, ["rope_theta"])}, False  # Molmo 2
     scaled = model.scaled or ((FULL,) if _present(config, SLIDING_BASES) else ())
     if scaled:
         return {layer_type: rope if layer_type in scaled else {} for layer_type in (FULL, SLIDING)}, False
     return None, False
 
 
-def _read_layer(config: Mapping[str, Any], layer_type: str | None) -> _Layer:
-    model_type = config.get("model_type")
-    model = MODELS.get(model_type, Model()) if isinstance(model_type, str) else Model()
+def _read_layer(config: Mapping[str, Any], layer_type: str | None, is_part: bool) -> _Layer:
+    model_type = _model_type(config)
+    model = MODELS.get(model_type or "", Model())
     name, rope = _rope_part(config)
     by_type, nested = _by_layer_type(config, model, rope)
     if by_type is None:
@@ -114,7 +195,7 @@ def _read_layer(config: Mapping[str, Any], layer_type: str | None) -> _Layer:
     if model.requires_scaling and not rope:
         expected = f"the scaling, which is not the same for all checkpoints of {model_type!r}"
         fail(ValueError, FUNCTION, name, "no value", expected)
-    return _Layer(config, model, _present(rope, rope), nested, layer_type)
+    return _Layer(config, model, _present(rope, rope), nested, layer_type, is_part)
 
 
 def _rope_type(rope: Mapping[str, Any]) -> str:
@@ -128,6 +209,9 @@ def _rope_type(rope: Mapping[str, Any]) -> str:
     if len(found) > 1:
         fail(ValueError, FUNCTION, "rope_type", " and ".join(map(repr, names.values())), "one type")
     rope_type = next(iter(found), "default")
+    if rope_type == "axial":
+        expected = "a rotation by one position; rope_2d and rope_nd rotate by rows and columns of patches"
+        fail_value(ValueError, FUNCTION, "rope_type", rope_type, expected)
     if rope_type == "yarn" and "short_factor" in rope:  # early configs of Phi-3 call longrope yarn
         return "longrope"
     if not names and "factor" in rope:
@@ -135,17 +219,32 @@ def _rope_type(rope: Mapping[str, Any]) -> str:
     return rope_type
 
 
+def _base_by_index(layer: _Layer) -> float | None:
+    """Return the base of the layers of the type, which configs with `layer_rope_theta` store by the layer's index."""
+    bases = layer.config.get("layer_rope_theta")
+    if not isinstance(bases, list | tuple):
+        return None
+    types = _types_of_layers(layer.config) if layer.layer_type is not None else [None] * len(bases)
+    chosen = {base for base, layer_type in zip(bases, types, strict=False) if layer_type == layer.layer_type}
+    rotated = sorted(chosen - {0})  # layers with base 0 have no rotation
+    if len(rotated) != 1:
+        has = f"bases {', '.join(map(str, rotated))}" if rotated else "no base above 0"
+        fail(ValueError, FUNCTION, "layer_rope_theta", has, "one base: choose layers by layer_type")
+    return as_number(FUNCTION, "layer_rope_theta", rotated[0])
+
+
 def _base(layer: _Layer) -> float:
     has_two_bases = layer.model.sliding_base is not None or _present(layer.config, SLIDING_BASES)
     sliding = bool(has_two_bases) and layer.layer_type == SLIDING
     names = SLIDING_BASES if sliding else BASES
-    base = layer.number(names, "rope_theta")
+    base = _base_by_index(layer)
+    if base is None:
+        base = layer.number(names, "rope_theta")
     if base is None:
         base = layer.model.sliding_base if sliding else layer.model.base
     if base is None:
         has = f"no value, and model_type {layer.config.get('model_type')!r} no known default"
-        inside = "config['text_config'], where the rope part is, or " if "text_config" in layer.config else ""
-        fail(ValueError, FUNCTION, names[0], has, inside + "the base")
+        fail(ValueError, FUNCTION, names[0], has, "the base")
     if base <= 0:
         fail_value(ValueError, FUNCTION, names[0], base, "a positive number")
     return base
@@ -181,7 +280,9 @@ def _head_dim(layer: _Layer) -> int:
     width = _per_layer_head_dim(layer) or own or layer.model.head_dim
     if width is not None:
         return width
-    hidden, heads = _size(config, "hidden_size", "n_embd"), _size(config, "num_attention_heads", "n_head")
+    hidden, heads = _size(config, *HIDDEN), _size(config, *HEADS)
+    if layer.is_part and layer.model.sizes is not None:
+        hidden, heads = hidden or layer.model.sizes[0], heads or layer.model.sizes[1]
     if hidden is None or heads is None:
         missing = "hidden_size" if hidden is None else "num_attention_heads"
         fail(ValueError, FUNCTION, "head_dim", f"no value, nor has {missing}", "the width of a head")
@@ -205,11 +306,14 @@ def _rotary_dim(layer: _Layer, rope_type: str) -> int:
         name, dim = "head_dim", qk_rope_head_dim or _head_dim(layer)
     elif rotary_dim is not None:
         name, dim = "rotary_dim", rotary_dim
+        if model.ignores_rotary_dim and stored is None:
+            expected = "partial_rotary_factor beside it, which alone is read by transformers"
+            fail_value(ValueError, FUNCTION, name, dim, expected)
         if stored is not None and int(_head_dim(layer) * part) != dim:
             fail_value(ValueError, FUNCTION, name, dim, f"the width of partial_rotary_factor {stored}")
     elif qk_rope_head_dim is not None:
         name, dim = "qk_rope_head_dim", qk_rope_head_dim
-        head_dim = _size(config, "head_dim") or dim
+        head_dim = _size(config, "head_dim") or model.head_dim or dim
         if part != 1:
             dim = int(head_dim * part)
             if head_dim != qk_rope_head_dim != dim:
@@ -224,7 +328,7 @@ def _rotary_dim(layer: _Layer, rope_type: str) -> int:
 
 
 def rope_from_config(
-    config: Mapping[str, Any], *, seq_len: int | None = None, layer_type: str | None = None
+    config: Mapping[str, Any] | str | os.PathLike[str], *, seq_len: int | None = None, layer_type: str | None = None
 ) -> RopeFrequencies:
     """Return the rotary frequencies of a checkpoint from its config.json.
 
@@ -232,10 +336,10 @@ def rope_from_config(
 
     Parameters
     ----------
-    config : dict
-        The result of ``json.load``, in the format of transformers 4 (``rope_theta``, ``rope_scaling``) or 5
-        (``rope_parameters``, for all layers or nested by layer type). For models with vision or sound, the part for
-        text.
+    config : dict or path
+        The path of a config.json, or its content, in the format of transformers 4 (``rope_theta``, ``rope_scaling``)
+        or 5 (``rope_parameters``, for all layers or nested by layer type). In configs of models that also read images
+        or sound, the part for text counts (``text_config``).
     seq_len : int, optional
         Length of the sequence, which only the types dynamic and longrope read. None means a length within that of
         training.
@@ -246,15 +350,18 @@ def rope_from_config(
     Returns
     -------
     RopeFrequencies
-        ``2 * len(inv_freq)`` is the number of rotated channels. A config does not say their layout;
-        docs/rotary-checkpoints.md lists it by model_type.
+        With ``layout``, an argument of `rope`, which is None for an unknown model_type, and with ``rotary_dim``, the
+        number of rotated channels. The frequencies of nanochat are negative, because it rotates backwards.
 
     Raises
     ------
+    OSError
+        A path that cannot be read.
     TypeError
-        A config that is not a dict, an unknown key of the rope part, a value of the wrong kind.
+        A config that is neither a dict nor a path, an unknown key of the rope part, a value of the wrong kind.
     ValueError
-        A missing key or base, two values that contradict each other, an odd width, an unknown `layer_type` or type of
+        A model without a rotation (BERT, BLOOM, T5), whose encoding the message names; a file that is not JSON; a
+        missing key or base, two values that contradict each other, an odd width, an unknown `layer_type` or type of
         scaling, or values that `rope_frequencies` refuses.
 
     Notes
@@ -263,8 +370,9 @@ def rope_from_config(
     ``rotary_pct`` of ``head_dim``, which defaults to ``hidden_size`` over ``num_attention_heads``. If base, part or
     head width are missing, a known model_type supplies the default of transformers 5. The base is required for any
     other model_type. ``type`` is the old name of ``rope_type``, ``"su"`` of ``"longrope"``, ``"mrope"`` of
-    ``"default"``. ``mrope_section`` and ``mrope_interleaved`` are arguments of `mrope` and change no frequency. A null
-    counts as a missing key. Keys outside the rope part are not read.
+    ``"default"``. ``mrope_section`` and ``mrope_interleaved`` are arguments of `mrope` and change no frequency, nor
+    does ``llama_4_scaling_beta``, the scale of `floor_log_scale`. A null counts as a missing key. Keys outside the rope
+    part are not read. docs/rotary-checkpoints.md lists the model types.
 
     Examples
     --------
@@ -275,27 +383,31 @@ def rope_from_config(
     ...     "original_max_position_embeddings": 8192,
     ... }
     >>> w = posenc.rope_from_config(llama)
-    >>> 2 * len(w.inv_freq), w.attention_factor
-    (128, 1.0)
+    >>> w.rotary_dim, w.layout, w.attention_factor
+    (128, 'half', 1.0)
     """
-    if not isinstance(config, Mapping):
-        fail(TypeError, FUNCTION, "config", f"type {type(config).__name__}", "a dict, the content of config.json")
+    whole = _read_json(config)
     if layer_type is not None and not isinstance(layer_type, str):
         fail(TypeError, FUNCTION, "layer_type", f"type {type(layer_type).__name__}", "a string or None")
-    _check_names(config)
-    layer = _read_layer(config, layer_type)
+    part = _text_part(whole)
+    _check_model(part)
+    _check_names(part)
+    layer = _read_layer(part, layer_type, part is not whole)
     rope_type = _rope_type(layer.rope)
     keys = {
         key: value
         for key, value in layer.rope.items()
-        if key not in ("rope_type", "type", "rope_theta", "partial_rotary_factor", *SECTIONS)
+        if key not in ("rope_type", "type", "rope_theta", "partial_rotary_factor", *OTHER_ARGUMENTS)
     }
     if rope_type in LENGTH_TYPES:
         # If the length of training is stored inside and outside the rope part, transformers reads the one outside.
-        keys.update(_present(config, LENGTHS[:1] if layer.nested else LENGTHS))
-        keys.setdefault(LENGTHS[0], config.get("n_positions"))
+        keys.update(_present(part, LENGTHS[:1] if layer.nested else LENGTHS))
+        keys.setdefault(LENGTHS[0], part.get("n_positions"))
         keys.setdefault(LENGTHS[1], layer.model.original_length)
     if rope_type == "proportional":
         keys["partial_rotary_factor"] = layer.number(PARTS, "partial_rotary_factor")
     dim, base = _rotary_dim(layer, rope_type), _base(layer)
-    return scaled_frequencies(FUNCTION, dim, base, rope_type, seq_len, keys, "config")
+    found = scaled_frequencies(FUNCTION, dim, base, rope_type, seq_len, keys, "config")
+    inv_freq = -found.inv_freq if layer.model.is_backwards else found.inv_freq
+    is_swapped = layer.model.layout == "interleaved" and part.get("rope_interleave") is False
+    return found._replace(inv_freq=inv_freq, layout="half" if is_swapped else layer.model.layout)

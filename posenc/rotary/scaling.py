@@ -31,7 +31,7 @@ LENGTHS = ("max_position_embeddings", "original_max_position_embeddings")
 
 
 class RopeFrequencies(NamedTuple):
-    """Rotary frequencies in radians per position, and two separate factors."""
+    """Rotary frequencies in radians per position, two separate factors, and the layout if it is known."""
 
     inv_freq: Float64
     """(dim // 2,) radians per position."""
@@ -39,6 +39,13 @@ class RopeFrequencies(NamedTuple):
     """Multiplies cos and sin, so rotated logits contain its square."""
     softmax_factor: float
     """Multiplies the scale of the logits. `rope` never applies it."""
+    layout: Literal["half", "interleaved"] | None = None
+    """The argument of `rope` that a checkpoint needs. Only `rope_from_config` knows it; `rope` does not read it."""
+
+    @property
+    def rotary_dim(self) -> int:
+        """Number of rotated channels, twice that of frequencies."""
+        return 2 * len(self.inv_freq)
 
     def _repr_png_(self) -> bytes | None:
         """Return a picture for a notebook; None without matplotlib, where the text is shown."""

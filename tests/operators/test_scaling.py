@@ -140,7 +140,7 @@ def test_a_factor_of_one_changes_nothing(rope_type):
     np.testing.assert_allclose(
         w.inv_freq, posenc.rope_frequencies(128).inv_freq, rtol=4e-16
     )  # interpolation rounds twice
-    assert w[1:] == (1.0, 1.0)
+    assert w[1:] == (1.0, 1.0, None)
 
 
 @pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
@@ -196,9 +196,9 @@ def test_the_two_factors_are_never_folded():
     assert both.attention_factor == 1
     assert both.softmax_factor == pytest.approx(m**2, rel=1e-15)
     given = scaled("yarn", factor=40.0, mscale=1.0, mscale_all_dim=1.0, attention_factor=0.7)
-    assert given[1:] == (0.7, both.softmax_factor)
+    assert given[1:] == (0.7, both.softmax_factor, None)
     plain = scaled("yarn", factor=40.0)
-    assert plain[1:] == (pytest.approx(m, rel=1e-15), 1.0)
+    assert plain[1:] == (pytest.approx(m, rel=1e-15), 1.0, None)
     assert scaled("yarn", factor=40.0, mscale=0.7)[1:] == plain[1:]
     cos, _ = posenc.rope_table([0], both, dtype=np.float64)
     assert (cos == 1).all()
@@ -210,7 +210,8 @@ def test_results_are_float64_and_own_their_numbers():
     for rope_type in TYPES:
         first = scaled(rope_type)
         assert first.inv_freq.dtype == np.float64
-        assert all(type(f) is float for f in first[1:])
+        assert (first.rotary_dim, first.layout) == (2 * len(first.inv_freq), None)
+        assert all(type(f) is float for f in first[1:3])
         kept = first.inv_freq.copy()
         first.inv_freq[...] = 7
         assert scaled(rope_type).inv_freq.tobytes() == kept.tobytes()

@@ -1,0 +1,103 @@
+"""Compare `rope_from_config` with every model of transformers that has rotary code, and make the manual's table.
+
+    python benchmarks/accuracy/checkpoints.py [--write | --check]
+
+A directory of transformers has rotary code if a ``modeling_*.py`` in it mentions ``inv_freq``. It agrees if random
+queries and keys, rotated by the model's own class, differ from those of posenc by no more than the rounding of float32.
+All other directories must be refused for a reason that the message states. ``--write`` puts the result into
+docs/rotary-checkpoints.md, ``--check`` compares the page with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tools  # isort: skip
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+from rotations import Row, directories, of_directory, survey
+from test_transformers_scaling import RELATIVE
+
+from posenc.rotary._models import MODELS, OTHERS, Model
+
+PAGE = tools.TREE / "docs" / "rotary-checkpoints.md"
+DEFAULTS = (
+    'The columns "rotated channels" and "base" hold the defaults that apply if a config omits them. A fraction is a '
+    "part of the head, and a number after a comma is the width of the head, or the number of rotated channels if the "
+    "config names it. A head without a number has the width `hidden_size / num_attention_heads`. A base that is stated "
+    "has no default, because most of these configs have one base for each type of layer."
+)
+BEGIN, END = "## Settings of each model type\n", "## Notes\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Compare rope_from_config with every model of transformers.")
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--write", action="store_true", help="write the table of docs/rotary-checkpoints.md")
+    action.add_argument("--check", action="store_true", help="compare docs/rotary-checkpoints.md with the table")
+    options = parser.parse_args()
+    rows, found = [], []
+    for directory in directories():
+        rows += (of_one := survey(directory, RELATIVE))
+        found.append(of_directory(of_one))
+        print(f"{directory:<28}{found[-1].outcome:<9}{found[-1].reason or f'{found[-1].share:.0%} of the bound'}")
+    outcomes = Counter(row.outcome for row in found)
+    count = f"{len(found)} directories with rotary code: {outcomes['agreed']} agreed, {outcomes['refused']} refused"
+    text = PAGE.read_text("utf-8")
+    before, _, rest = text.partition(BEGIN)
+    made = before + BEGIN + page(rows, count) + END + rest.partition(END)[2]
+    if options.write:
+        PAGE.write_text(made, "utf-8")
+    if options.check and made != text:
+        print(f"{PAGE.name} is not what --write makes")
+    print(f"{count} with a reason, missing: {outcomes['missing']}")
+    return int(outcomes["missing"] > 0 or (options.check and made != text))
+
+
+def page(rows: list[Row], count: str) -> str:
+    """Return the table of known model types, and the lists of those that are refused."""
+    swapped = {row.model_type for row in rows if row.out_layout == "half" and MODELS[row.model_type].layout != "half"}
+    lines = [
+        "",
+        *textwrap.wrap(DEFAULTS, 120),
+        "",
+        *textwrap.wrap(
+            "`python benchmarks/accuracy/checkpoints.py --write` makes this section from transformers 5.23. It rotates "
+            f"random queries and keys by each model's own class and compares. Result: {count} for the reasons below.",
+            120,
+        ),
+        "\n| model_type | layout | rotated channels | base |\n|---|---|---|---|",
+    ]
+    for name, model in sorted(MODELS.items()):
+        layout = "interleaved to half" if name in swapped else str(model.layout)
+        layout += ", backwards" if model.is_backwards else ""
+        lines.append(f"| {name} | {layout} | {width(model)} | {base(model)} |")
+    lines.append("\n`rope_from_config` refuses the configs of other models by the model_type. Such a model:\n")
+    for what in dict.fromkeys(OTHERS.values()):
+        names = ", ".join(name for name, one in OTHERS.items() if one == what)
+        lines += textwrap.wrap(f"- {what}: {names}", 120, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(lines) + "\n\n"
+
+
+def width(model: Model) -> str:
+    for key in ("rotary_dim", "qk_rope_head_dim"):
+        if getattr(model, key):
+            return f"{key}, {getattr(model, key)}"
+    part = "the head" if model.partial_rotary_factor == 1 else f"{model.partial_rotary_factor} of the head"
+    return part if model.head_dim is None else f"{part}, {model.head_dim}"
+
+
+def base(model: Model) -> str:
+    if model.base is None:
+        return "stated"
+    return f"{model.base:.0f}" + (f", sliding {model.sliding_base:.0f}" if model.sliding_base else "")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
