@@ -93,10 +93,11 @@ INLINE void panel_times(int cols, const matvec *m, idx panel, idx column)
         vec acc[MATVEC_SUMS], zero = vec_set(0);
         UNROLL
         for (int v = 0; v < vecs; v++) {
+            const idx first_start = column * m->start_step + row + v * LANES;
+            const vec s = m->start ? vec_load(m->start + first_start) : zero;
             UNROLL
             for (int c = 0; c < cols; c++)
-                acc[c * vecs + v] =
-                    m->start ? vec_load(m->start + (column + c) * m->start_step + row + v * LANES) : zero;
+                acc[c * vecs + v] = m->start_step ? vec_load(m->start + first_start + c * m->start_step) : s;
         }
         for (idx i = 0; i < k; i++, w += PANEL) {
             vec a[MATVEC_VECS];
