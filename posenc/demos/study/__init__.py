@@ -3,6 +3,6 @@
 ``python -m posenc study --quick`` trains a byte-level decoder once per scheme on windows of one length. It then
 evaluates each model on the same test bytes in longer and longer windows (Press et al. 2022, figure 1, at a small
 scale). ``--full`` trains a larger model and evaluates it up to 16 times the training length; ``--text FILE`` replaces
-the text. The weights, study.json, study.csv and study.png are written to ``--out``. After Ctrl-C the same command
-resumes. The study needs the extra ``study``.
+the text, and ``--length N`` trains on windows of N bytes. The weights, study.json, study.csv and study.png are written
+to ``--out``. After Ctrl-C the same command resumes. The study needs the extra ``study``.
 """
