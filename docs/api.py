@@ -41,15 +41,29 @@ def documentation(name: str, value: Any) -> list[str]:
     return [f".. autoclass:: {name}", *([f"   :members: {', '.join(shown)}"] if shown else []), ""]
 
 
-def is_namesake(name: str, value: Any) -> bool:
-    """Return whether a function is that of posenc for another library, to which its docstring refers."""
-    return re.fullmatch(rf"`posenc\.{name}` .*; see there\.", inspect.getdoc(value) or "") is not None
+NAMESAKE = r"`posenc\.(\w+)` for [^;]*; (see there|returns an `Operator`)\."
+"""The docstring of a function of posenc for another library."""
 
 
-def namesakes(names: list[str]) -> str:
-    """Return the rule for the functions of posenc that a module repeats, with links to the functions."""
-    links = ", ".join(f"{{py:obj}}`~posenc.{name}`" for name in names)
-    return f"The module has the following functions, each with the arguments of its namesake, except `out`: {links}."
+def namesakes(values: dict[str, Any]) -> dict[str, str]:
+    """Return the functions that only repeat those of posenc, by name, as "see there" or "returns an `Operator`"."""
+    found = {name: re.fullmatch(NAMESAKE, inspect.getdoc(value) or "") for name, value in values.items()}
+    return {name: match[2] for name, match in found.items() if match and match[1] == name}
+
+
+def rule(same: dict[str, str]) -> list[str]:
+    """Return one sentence for such functions and one for such operators, with links to their namesakes."""
+    text = []
+    for kind, sentence in (
+        ("see there", "Each of these functions has the arguments of its namesake, except `out`"),
+        (
+            "returns an `Operator`",
+            "Each of these functions returns an `Operator`, and has the arguments of its namesake",
+        ),
+    ):
+        links = [f"{{py:obj}}`~posenc.{name}`" for name in same if same[name] == kind]
+        text += [f"{sentence}: {', '.join(links)}.", ""] if links else []
+    return text
 
 
 class Members(SphinxDirective):
@@ -63,10 +77,9 @@ class Members(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         module, names = members(self.arguments[0])
         values = {name: getattr(importlib.import_module(module), name) for name in names}
-        same = [name for name in names if is_namesake(name, values[name])]
+        same = namesakes(values)
         names = [name for name in names if name not in same]
-        table = [namesakes(same), ""] if same else []
-        table += ["| | |", "|---|---|"] if names else []
+        table = rule(same) + (["| | |", "|---|---|"] if names else [])
         for name in names:
             summary = operator_table.summary(values[name]).replace("|", "\\|")
             table.append(f"| {{py:obj}}`{name} <{module}.{name}>` | {summary} |")
