@@ -185,8 +185,9 @@ class Case:
         return {"dtype": dtype} if "dtype" in self.parameters else {}
 
     def call(self, arguments: Arguments, **options: Any) -> tuple[Any, ...]:
-        """The results of posenc, always as a tuple."""
-        return as_tuple(self.target(**arguments, **options))
+        """The numbers that posenc returns, always as a tuple; the layout of `RopeFrequencies` is none."""
+        found = as_tuple(self.target(**arguments, **options))
+        return tuple(one for one in found if one is not None and not isinstance(one, str))
 
     def result_dtypes(self, dtype: np.dtype, count: int) -> tuple[np.dtype, ...]:
         return (dtype,) * count
