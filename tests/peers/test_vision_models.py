@@ -1,14 +1,15 @@
-"""Agreement with vision and document models of transformers and diffusers on the encodings in their classes.
+"""Agreement with models of images, documents, sound and proteins on the encodings in their classes.
 
-No weights are downloaded. ``python tests/peers/test_vision_models.py`` prints a table of schemes and differences.
+No weights are downloaded. ``python benchmarks/accuracy/models.py`` prints a table of schemes and differences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -39,6 +40,11 @@ def float32(*shape: int) -> np.ndarray:
 def rotated(most_angle: float, x: np.ndarray) -> float:
     """The error of an angle in float32, rounded twice, times the size of a pair; and the three roundings after it."""
     return float((2 * EPS * most_angle + 3 * EPS) * 2 * np.abs(x).max())
+
+
+def ladder(base: float, most: float) -> float:
+    """The angle of the fastest pair at a position, times the error of a power in float32: its exponent is rounded."""
+    return most * (1 + float(np.log(base)))
 
 
 def layoutlmv3() -> Pair:
@@ -158,21 +164,217 @@ def wan() -> Pair:
     return posenc.rope_nd(x, places, w, layout="interleaved", seq_axis=1), expected, rotated(0, x)
 
 
-SCHEMES: dict[str, Callable[[], Pair]] = {
-    "LayoutLMv3Encoder": layoutlmv3, "SamVisionAttention": sam, "Swinv2SelfAttention": swinv2, "LevitAttention": levit,
-    "DINOv3ViTRopePositionEmbedding": dinov3, "LightGluePositionalEncoder": lightglue, "FluxPosEmbed": flux,
-    "WanRotaryPosEmbed": wan,
-}  # fmt: skip
+def hunyuan_video() -> Pair:
+    """Frames, rows and columns, each with a ladder of base 256."""
+    peer = module("diffusers.models.transformers.transformer_hunyuan_video")
+    embeddings = module("diffusers.models.embeddings")
+    table = peer.HunyuanVideoRotaryPosEmbed(2, 1, [16, 56, 56], 256.0)(torch.zeros(1, 1, 3, 8, 12))
+    x = float32(1, 2, 72, 128)
+    expected = embeddings.apply_rotary_emb(torch.from_numpy(x), table)
+    w = posenc.axial_frequencies((16, 56, 56), base=256)
+    places = np.indices((3, 4, 6)).reshape(3, -1)
+    return posenc.rope_nd(x, places, w, layout="interleaved"), expected, rotated(ladder(256, 5), x)
+
+
+def qwen_image() -> Pair:
+    """Rows and columns from the centre; words after the image, at one place on all axes."""
+    peer = module("diffusers.models.transformers.transformer_qwenimage")
+    height, width, words = 5, 6, 10
+    tables = peer.QwenEmbedRope(10000, [16, 56, 56], scale_rope=True)(
+        [(1, height, width)], device=torch.device("cpu"), max_txt_seq_len=words
+    )
+    x = float32(1, height * width + words, 3, 128)
+    expected = peer.apply_rotary_emb_qwen(torch.from_numpy(x), torch.cat(tables), use_real=False)
+    y, across = np.indices((height, width)).reshape(2, -1)
+    image = np.stack([0 * y, y - (height - height // 2), across - (width - width // 2)])
+    text = np.tile(max(height // 2, width // 2) + np.arange(words), (3, 1))
+    w = posenc.axial_frequencies((16, 56, 56))
+    ours = posenc.rope_nd(x, np.concatenate([image, text], 1), w, layout="interleaved", seq_axis=1)
+    return ours, expected, rotated(ladder(10000, 12), x)
+
+
+def rope_mixed() -> Pair:
+    """Learned frequencies of rows and columns, for each head."""
+    peer = module("timm.layers.pos_embed_sincos")
+    embedding = peer.RotaryEmbeddingMixed(64, 2, 4, feat_shape=[4, 6])
+    x = float32(1, 4, 24, 16)
+    with torch.no_grad():
+        expected = peer.apply_rot_embed_cat(torch.from_numpy(x), embedding.get_embed()[1])
+    w = embedding.freqs.detach().numpy()[:, 1]
+    y, across = np.indices((4, 6)).reshape(2, -1)
+    ours = posenc.rope_nd(x, np.stack([across, y]), w, layout="interleaved")
+    return ours, expected, rotated(float(np.abs(w).max()) * 8, x)
+
+
+def vjepa2() -> Pair:
+    """Pairs side by side whose two channels have different angles: the even and the odd channels of two rotations."""
+    peer = transformers("vjepa2")
+    config = SimpleNamespace(
+        qkv_bias=True, crop_size=64, patch_size=16, frames_per_clip=6, tubelet_size=2, attention_probs_dropout_prob=0.0
+    )
+    layer = peer.VJEPA2RopeAttention(config, 2 * 50, 2)
+    x = float32(1, 2, 48, 50)  # three thirds of 16 channels, and two channels that are not rotated
+    expected = layer.apply_rotary_embeddings(torch.from_numpy(x), layer.get_position_ids(torch.zeros(1, 48, 1)))
+    w, places = posenc.frequencies(16), np.indices((3, 4, 4)).reshape(3, -1)
+    even, odd = (np.kron(np.eye(3), np.tile(w[start::2], 2)) for start in (0, 1))
+    ours = posenc.rope_nd(x, places, even, layout="interleaved", rotary_dim=48)
+    ours[..., 1:48:2] = posenc.rope_nd(x, places, odd, layout="interleaved", rotary_dim=48)[..., 1:48:2]
+    return ours, expected, rotated(ladder(10000, 3), x)
+
+
+def mvitv2() -> Pair:
+    """Decomposed relative positions of a query grid and a coarser key grid."""
+    peer = module("timm.models.mvitv2")
+    (rows, columns), (key_rows, key_columns), channels = (8, 6), (4, 3), 8
+    rel_h, rel_w = float32(2 * rows - 1, channels), float32(2 * columns - 1, channels)
+    q, k = float32(2, 3, rows * columns, channels), float32(2, 3, key_rows * key_columns, channels)
+    zeros = torch.zeros(2, 3, rows * columns, key_rows * key_columns)
+    expected = peer.cal_rel_pos_type(
+        zeros,
+        torch.from_numpy(q),
+        False,
+        [rows, columns],
+        [key_rows, key_columns],
+        *map(torch.from_numpy, (rel_h, rel_w)),
+    )
+    parts = []
+    for axis, table, cells, key_cells in ((0, rel_h, rows, key_rows), (1, rel_w, columns, key_columns)):
+        at = np.indices((rows, columns))[axis].ravel()
+        key_at = np.indices((key_rows, key_columns))[axis].ravel() * (cells // key_cells)
+        middle = (key_cells - 1) * (cells // key_cells)  # the row of equal places
+        bias = posenc.shaw(table[::-1], k_min=2 * cells - 2 - middle)
+        parts.append(bias.at(q_positions=at, k_positions=key_at))
+    ours = sum(parts).logits(q, k)
+    return ours, expected, 4 * channels * EPS * float(np.abs(q).max() * max(np.abs(rel_h).max(), np.abs(rel_w).max()))
+
+
+def conformer() -> Pair:
+    """Sinusoids of both directions, from distance N - 1 down to 1 - N, in Transformer-XL's attention."""
+    peer = transformers("parakeet")
+    n, channels, heads = 40, 32, 4
+    config = import_module("transformers.models.parakeet.configuration_parakeet").ParakeetEncoderConfig(
+        hidden_size=channels, num_attention_heads=heads, num_key_value_heads=heads, attention_dropout=0.0,
+        attn_implementation="eager",
+    )  # fmt: skip
+    layer = peer.ParakeetEncoderAttention(config, 0).double().eval()
+    hidden = torch.from_numpy(RNG.standard_normal((1, n, channels)))
+    with torch.no_grad():
+        layer.bias_u.copy_(torch.from_numpy(RNG.standard_normal((heads, 8))))
+        layer.bias_v.copy_(torch.from_numpy(RNG.standard_normal((heads, 8))))
+        places = torch.from_numpy(posenc.sinusoidal(np.arange(n - 1, -n, -1), channels, dtype=np.float64))
+        theirs = peer.ParakeetEncoderRelPositionalEncoding(config)(hidden)[0]  # in float32
+        assert (theirs - places).abs().max() <= EPS * ladder(10000, n) + EPS
+        expected, _ = layer(hidden, places[None])
+        q, k, v = (
+            projection(hidden).unflatten(-1, (heads, 8)).transpose(1, 2).numpy()
+            for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
+        )
+        rows = layer.relative_k_proj(places).unflatten(-1, (heads, 8)).transpose(0, 1).numpy()
+        bias = posenc.transformer_xl(rows, layer.bias_u.numpy(), layer.bias_v.numpy())
+        result = posenc.attention(q, k, v, bias=bias)
+        ours = layer.o_proj(torch.from_numpy(result.swapaxes(1, 2).reshape(1, n, channels))).numpy()
+        logits = float(np.abs(bias.logits(q, k) + q @ k.swapaxes(-1, -2)).max()) / 8**0.5
+        size = float(np.abs(v).max() * layer.o_proj.weight.abs().sum(1).max())
+    return ours, expected, EPS * (2 * logits + 8) * size  # the model's softmax is in float32
+
+
+def timestep() -> Pair:
+    """Timesteps of diffusion: sinusoids in halves, in either order, with either ladder."""
+    peer = module("diffusers.models.embeddings")
+    times, width = RNG.uniform(0, 1000, 50).astype(np.float32), 64
+    ours, expected = [], []
+    for is_flipped in (False, True):
+        for shift in (0, 1):
+            expected.append(peer.get_timestep_embedding(torch.from_numpy(times), width, is_flipped, shift, scale=2))
+            ours.append(
+                posenc.sinusoidal(
+                    2 * times, width, layout="halves", order="cossin" if is_flipped else "sincos",
+                    denominator="half-1" if shift else "dim",
+                )
+            )  # fmt: skip
+    return np.stack(ours), torch.stack(expected), EPS * ladder(10000, 2000) + EPS
+
+
+FAR = 4096.0
+"""Further than any distance inside a chain, so that one distance tells chains apart and places inside them."""
+
+
+def relative_bins(rel: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """Rows of a table (heads, 2 r + 2) by i - j, clipped at r; the last for pairs in different chains."""
+    most = table.shape[1] // 2 - 1
+    return table[:, np.where(np.abs(rel) < FAR / 2, np.clip(-rel, -most, most) + most, 2 * most + 1).astype(int)]
+
+
+def relative_chains(rel: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """The same by copies of a chain; the last row for pairs in one chain."""
+    most, chain = table.shape[1] // 2 - 1, np.round(rel / FAR)
+    return table[:, np.where(chain == 0, 2 * most + 1, np.clip(FAR * chain - rel, -most, most) + most).astype(int)]
+
+
+def same_entity(rel: np.ndarray, table: np.ndarray) -> np.ndarray:
+    return table * (rel == 0)
+
+
+def alphafold3() -> Pair:
+    """AlphaFold 3's relative positions (algorithm 3): a sum of four functions of a distance."""
+    peer = transformers("esmfold2").EsmFold2RelativePositionEncoding
+    config = SimpleNamespace(num_relative_residx_bins=5, num_relative_chain_bins=2, pairwise_hidden_size=6)
+    layer = peer(config).double()
+    chain = np.repeat([0, 1, 2, 3], [20, 14, 9, 5])
+    entity, copy = np.array([0, 0, 1, 0])[chain], np.array([0, 1, 0, 2])[chain]
+    residue = np.concatenate([np.arange(20) // 2, *map(np.arange, (14, 9, 5))])  # two tokens for some residues
+    token = np.arange(48)
+    ids = (torch.from_numpy(one)[None] for one in (residue, chain, copy, entity, token))
+    with torch.no_grad():
+        expected = layer(*ids)[0].permute(2, 0, 1)
+    tables = np.split(layer.embed.weight.detach().numpy(), np.cumsum([12, 12, 1]), axis=1)
+    bias = sum(
+        posenc.distance_function(function, 6, arrays=[table]).at(q_positions=at, k_positions=at)
+        for function, table, at in (
+            (relative_bins, tables[0], residue + FAR * chain),
+            (relative_bins, tables[1], token + FAR * (100 * chain + residue)),
+            (same_entity, tables[2], entity),
+            (relative_chains, tables[3], copy + FAR * chain),
+        )
+    )
+    size = sum(float(np.abs(table).max()) for table in tables)
+    return bias.matrix(48, dtype=np.float64), expected, 8 * 2.0**-53 * size
+
+
+class Scheme(NamedTuple):
+    """An encoding in a class of a model, and the functions of posenc that compute it."""
+
+    functions: str
+    pair: Callable[[], Pair]
+
+
+SCHEMES = {
+    "transformers LayoutLMv3Encoder": Scheme("t5, at, +", layoutlmv3),
+    "transformers SamVisionAttention": Scheme("shaw, at, +", sam),
+    "timm MViTv2": Scheme("shaw(k_min), at, +", mvitv2),
+    "transformers Swinv2SelfAttention": Scheme("swin", swinv2),
+    "transformers LevitAttention": Scheme("swin", levit),
+    "transformers DINOv3ViTRopePositionEmbedding": Scheme("rope_nd, axial_frequencies", dinov3),
+    "transformers LightGluePositionalEncoder": Scheme("rope_nd", lightglue),
+    "transformers VJEPA2RopeAttention": Scheme("rope_nd, twice", vjepa2),
+    "timm RotaryEmbeddingMixed": Scheme("rope_nd, frequencies per head", rope_mixed),
+    "diffusers FluxPosEmbed": Scheme("rope_nd, axial_frequencies", flux),
+    "diffusers QwenEmbedRope": Scheme("rope_nd, axial_frequencies", qwen_image),
+    "diffusers WanRotaryPosEmbed": Scheme("rope_nd, axial_frequencies", wan),
+    "diffusers HunyuanVideoRotaryPosEmbed": Scheme("rope_nd, axial_frequencies", hunyuan_video),
+    "diffusers get_timestep_embedding": Scheme("sinusoidal", timestep),
+    "transformers ParakeetEncoderAttention": Scheme("sinusoidal, transformer_xl", conformer),
+    "transformers EsmFold2RelativePositionEncoding": Scheme("distance_function, at, +", alphafold3),
+}
 
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_agrees_with_the_model(name: str) -> None:
-    ours, peer, bound = SCHEMES[name]()
+    ours, peer, bound = SCHEMES[name].pair()
     assert ours.shape == tuple(peer.shape)
     assert np.abs(ours - peer.numpy()).max() <= bound
 
 
-if __name__ == "__main__":
-    for name, scheme in SCHEMES.items():
-        ours, peer, bound = scheme()
-        print(f"{name:32} {np.abs(ours - peer.numpy()).max():8.1e} {bound:8.1e}  {scheme.__doc__}")
+def test_the_manual_lists_every_scheme() -> None:
+    page = (Path(posenc.__file__).parents[1] / "docs" / "models.md").read_text("utf-8")
+    assert [name for name, scheme in SCHEMES.items() if f"\n| {name} | {scheme.functions} | " not in page] == []
