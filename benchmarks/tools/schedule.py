@@ -1,34 +1,93 @@
 """Simulate the schedule of posenc.dask.attention on more machines than are here, beside the plan on paper.
 
-    python benchmarks/tools/schedule.py [--tokens 1e6 1e7] [--machines 8 32 128 512] [--chunk 8192]
+    python benchmarks/tools/schedule.py [--tokens 1e6 1e7] [--chunks 8192 65536] [--machines 8 32 128 512]
 
-The graph is that of posenc.dask.attention, with the keys of every task. Each machine runs one task at a time. A task
-goes to the machine that can start it first, among those that hold its inputs and the one with the least work; what it
-lacks is sent over one link into each machine. A pair of chunks takes the time that its multiplications and additions
-take at the measured rate, and a task costs the scheduler a fixed time, one task after the other.
+The graph is that of posenc.dask.attention, with the keys of every task. The times of its tasks are measured here, on
+one processor: a pair of chunks, a pair on the diagonal, a merge of four partial results, and the scheduler's time
+for a task. They are measured for one kv head with its queries and at most 4096 tokens; for all heads and longer chunks
+they are multiplied. A simulated machine divides them by its number of processors, and runs one task at a time. A task
+goes to the machine that can start it first, among those that hold its inputs and the one with the least work. Its other
+inputs are sent over one link into each machine, whose bandwidth is an option, while the machine computes another task.
 
 The plan has one line of arithmetic for each figure:
-- compute: 2 H (D + Dv) N (N + c) / 2 operations at the rate of all machines;
+- compute: 2 H (D + Dv) N (N + c) / 2 operations at the measured rate of all machines;
 - network: each machine receives the keys and values that its queries see, once for each of its chunks of queries;
-- memory: the shares of q, k, v and out, two chunks of keys and values, and four partial results.
+- memory: the shares of q, k, v and out, and four chunks of each.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
 from dask._task_spec import convert_legacy_graph
 from dask.order import order
+from distributed import Client
 
+import posenc
 import posenc.dask
+from posenc.dask._tasks import Forward, merge_parts
 
 Key = tuple[Any, ...]
+AHEAD = 3
+"""Tasks for which a machine fetches inputs; it runs the first of them whose inputs are there."""
+
+
+class Times(NamedTuple):
+    """Seconds of each kind of task."""
+
+    pair: float
+    diagonal: float
+    """A pair of which causality leaves half."""
+    merge: float
+
+    def of(self, key: Key) -> float:
+        kind = key[0].rpartition("-")[0]
+        if kind == "attention-pair":
+            return self.diagonal if key[2] == key[3] else self.pair
+        return self.merge if kind == "attention-merge" else 0.0
+
+
+def processor_seconds(call: Callable[[], Any], repeats: int = 3) -> float:
+    """Return the least processor time of a call, in seconds; other programs on this machine do not count."""
+    found = []
+    for _ in range(repeats):
+        start = time.process_time()
+        call()
+        found.append(time.process_time() - start)
+    return min(found)
+
+
+def measure_tasks(chunk: int, heads: int, kv_heads: int, width: int, processors: int) -> Times:
+    """Measure tasks of one kv head on one processor; return the times of all heads on a machine."""
+    c, group, rng = min(chunk, 4096), heads // kv_heads, np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((h, c, width), np.float32) for h in (group, 1, 1))
+    forward = Forward(True, None, width**-0.5, None, False, width, 0)
+
+    def pair(first: int) -> Any:
+        return forward(q, k, v, None, None, None, range(first, first + c), range(c), None, None, None, [])
+
+    with posenc.threads(1):
+        parts = [pair(c)] * 4
+        seconds = [processor_seconds(partial(pair, first)) for first in (c, 0)]
+        merge = processor_seconds(partial(merge_parts, parts))
+    longer = chunk / c
+    per_machine = kv_heads / processors
+    return Times(*(one * longer**2 * per_machine for one in seconds), merge * longer * per_machine)
+
+
+def measure_overhead(tasks: int = 2000) -> float:
+    """Return the processor time that scheduler and client, which are in this process, take for a task."""
+    with Client(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as client:
+        client.gather(client.map(abs, range(10)))
+        numbers = range(10, 10 + tasks)
+        return processor_seconds(lambda: client.gather(client.map(abs, numbers, pure=False)), 1) / tasks
 
 
 def graph_of(n: int, chunk: int, heads: int, kv_heads: int, width: int, window: int | None) -> tuple[Any, Any]:
@@ -46,7 +105,6 @@ class Machines:
     def __init__(self, count: int, bandwidth: float) -> None:
         self.bandwidth = bandwidth
         self.free = [0.0] * count
-        self.started = [0.0] * count
         self.link = [0.0] * count
         self.busy = [0.0] * count
         self.promised = [0.0] * count
@@ -82,6 +140,7 @@ def simulate(
     unused = {key: len(found) for key, found in users.items()}
     machines, holders = Machines(count, bandwidth), {}
     events: list[tuple[float, int, int, Key]] = []
+    arrival: dict[tuple[int, Key], float] = {}
     scheduler = 0.0
 
     def missing(key: Key, machine: int) -> float:
@@ -96,23 +155,26 @@ def simulate(
         if chosen in machines.idle:
             begin(chosen)
 
+    def fetch(key: Key, machine: int) -> float:
+        """Send a machine the inputs that it lacks; return when all inputs are there."""
+        for one in inputs[key]:
+            if machine not in holders[one]:
+                machines.link[machine] = max(machines.link[machine], now) + size(one) / bandwidth
+                machines.received[machine] += size(one)
+                machines.hold(machine, size(one))
+                holders[one].add(machine)
+                arrival[machine, one] = machines.link[machine]
+        return max((arrival.get((machine, one), 0.0) for one in inputs[key]), default=0.0)
+
     def begin(machine: int) -> None:
         machines.idle.discard(machine)
-        _, key = heapq.heappop(machines.queues[machine])
-        lacking = missing(key, machine)
-        arrives = max(machines.link[machine], machines.started[machine], now) + lacking / bandwidth
-        if not lacking:
-            arrives = now
-        else:
-            machines.link[machine] = arrives
-            machines.received[machine] += lacking
-            for one in inputs[key]:
-                if machine not in holders[one]:
-                    holders[one].add(machine)
-                    machines.hold(machine, size(one))
-        start = max(machines.free[machine], arrives)
-        machines.started[machine] = start
-        machines.free[machine] = start + seconds(key)
+        queue = machines.queues[machine]
+        arrivals = [(fetch(task[1], machine), task) for task in heapq.nsmallest(AHEAD, queue)]
+        ready, task = min(arrivals, key=lambda found: (max(found[0], now), found[1]))
+        queue.remove(task)
+        heapq.heapify(queue)
+        key = task[1]
+        machines.free[machine] = max(ready, now) + seconds(key)
         machines.busy[machine] += seconds(key)
         heapq.heappush(events, (machines.free[machine], priority[key], machine, key))
 
@@ -178,31 +240,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=float, nargs="+", default=[1e6, 1e7])
     parser.add_argument("--machines", type=int, nargs="+", default=[8, 32, 128, 512])
-    parser.add_argument("--chunks", type=int, nargs="+", help="one for each number of tokens")
+    parser.add_argument("--chunks", type=int, nargs="+", default=[8192, 65536], help="one for each number of tokens")
     parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--kv-heads", type=int, default=8)
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--rate", type=float, default=800e9, help="operations per second of a machine")
+    parser.add_argument("--processors", type=int, default=16, help="of a machine, each as the one that is measured")
     parser.add_argument("--bandwidth", type=float, default=1.25e9, help="bytes per second into a machine")
-    parser.add_argument("--overhead", type=float, default=0.5e-3, help="seconds of the scheduler per task")
     parser.add_argument("--window", type=int)
     parser.add_argument("--layouts", nargs="+", default=["contiguous", "zigzag"])
     given = parser.parse_args()
     heads, kv_heads, width = given.heads, given.kv_heads, given.width
     row = 4 * width  # bytes of a token and head
-    print(f"{heads} heads, {kv_heads} kv heads, D = {width}, float32, causal; {given.rate / 1e9:.0f} GFlop/s, "
-          f"{given.bandwidth / 1e9:.2f} GB/s and {given.overhead * 1e3:.1f} ms per task")  # fmt: skip
+    overhead = measure_overhead()
+    print(f"{heads} heads, {kv_heads} kv heads, D = {width}, float32, causal; {overhead * 1e3:.2f} ms per task")
+    print(f"machines of {given.processors} processors ({posenc.isa()}) and {given.bandwidth / 1e9:.2f} GB/s")
     print("  tokens machines  chunk  pairs | plan: compute network memory | layout: time, busy, received, memory")
-    for n, chunk in zip(map(int, given.tokens), given.chunks or [8192, 32768], strict=True):
+    for n, chunk in zip(map(int, given.tokens), given.chunks, strict=True):
         _, graph = graph_of(n, chunk, heads, kv_heads, width, given.window)
         count = -(-n // chunk)
-        of_pair = 4 * heads * width * chunk * chunk / given.rate
+        times = measure_tasks(chunk, heads, kv_heads, width, given.processors)
+        rate = 4 * heads * width * chunk * chunk / times.pair
         pairs = sum(key[0].startswith("attention-pair") for key in graph)
-
-        def seconds(key: Key, of_pair: float = of_pair, chunk: int = chunk) -> float:
-            if key[0].startswith("attention-pair"):
-                return of_pair / 2 if key[2] == key[3] else of_pair
-            return 4 * heads * chunk * row / 20e9 if key[0].startswith("attention-merge") else 0.0
+        print(f"chunk {chunk}: pair {times.pair:.3g} s, diagonal {times.diagonal:.3g} s, merge {times.merge:.3g} s; "
+              f"{rate / 1e9:.0f} Gflop/s per machine")  # fmt: skip
 
         def size(key: Key, chunk: int = chunk) -> float:
             return chunk * row * (kv_heads if key[0] in ("k", "v") else heads)
@@ -210,15 +270,15 @@ def main() -> None:
         for machines in given.machines:
             share = n / machines
             seen = n if given.window is None else min(n, given.window + share)
-            work = 2 * heads * 2 * width * n * (n + chunk) / 2 if given.window is None else pairs * of_pair * given.rate
-            plan = (work / given.rate / machines,
+            work = 2 * heads * 2 * width * n * (n + chunk) / 2 if given.window is None else pairs * times.pair * rate
+            plan = (work / rate / machines,
                     2 * seen / 2 * kv_heads * row * max(1, count / machines) / given.bandwidth,
                     2 * share * (heads + kv_heads) * row + 4 * chunk * row * (heads + kv_heads))  # fmt: skip
             line = f"{n:>8} {machines:>8} {chunk:>6} {pairs:>6} | "
             line += f"{plan[0]:8.0f} s {plan[1]:7.0f} s {plan[2] / 1e9:6.1f} GB |"
             for layout in given.layouts:
                 owner = partial(owner_of, layout=layout, machines=machines, count=count)
-                found = simulate(graph, machines, given.bandwidth, seconds, size, owner, given.overhead)
+                found = simulate(graph, machines, given.bandwidth, times.of, size, owner, overhead)
                 total = max(found.free)
                 line += (f" {layout}: {total:8.0f} s {100 * sum(found.busy) / machines / total:3.0f} %"
                          f" {max(found.received) / 1e9:6.1f} GB {max(found.peak) / 1e9:6.1f} GB")  # fmt: skip

@@ -114,9 +114,11 @@ def _rotate(twin: Function, arguments: dict[str, Any], coordinates: bool = False
         pairs = zip(axes[len(axes) - len(shape) :], shape, strict=True)
         return (*((n,) for n in first), *(x.chunks[axis] if n == x.shape[axis] else (n,) for axis, n in pairs))
 
-    if coordinates and not is_dask(arguments["positions"]):
-        arguments = {**arguments, "positions": as_reals(function, "positions", arguments["positions"])}
     positions = arguments["positions"]
+    if is_xarray(positions):
+        read_array(function, "positions", positions)
+    if coordinates and not is_dask(positions):
+        positions = as_reals(function, "positions", positions)
     if coordinates and positions.ndim < 2:
         fail(ValueError, function, "positions", f"shape {positions.shape}", "one row of positions for each coordinate")
     positions = _position_chunks(function, positions, arguments.get("start", 0), chunks_of)
@@ -418,6 +420,8 @@ def learned(table: Any, positions: Any, *, chunks: Any = None) -> DaskArray:
     if table.dtype.kind in "iu":
         table = table.astype(np.float64)
     known = None
+    if is_xarray(positions):
+        read_array(function, "positions", positions)
     if is_dask(positions):
         if positions.dtype.kind not in "iu":
             fail(TypeError, function, "positions", f"dtype {positions.dtype}", "integers")

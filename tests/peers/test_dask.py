@@ -549,12 +549,44 @@ def test_xarray():
     assert (rotated.dims, rotated.name, rotated.chunks) == (x.dims, "q", x.chunks)
     np.testing.assert_array_equal(rotated, posenc.rope(x.values, 8, W, layout="half", seq_axis=0))
     np.testing.assert_array_equal(posenc.dask.merge(x, np.ones(8)), x.values + 1)
-    for call in (
-        lambda: posenc.dask.attention(x, x, x), lambda: posenc.dask.rope(X, x[:, 0, 0], W, layout="half"),
-        lambda: posenc.dask.attention(X, X, X, causal=True, q_positions=x[:, 0, 0]),
-    ):  # fmt: skip
-        with pytest.raises(TypeError, match=r"of xarray; expected a dask array, such as its \.data"):
-            call()
+    swapped = posenc.dask.rope_nd(x, np.ones((2, 8)), np.ones((2, 4)), layout="half", seq_axis="token")
+    assert swapped.dims == x.dims
+
+
+P, A = posenc.dask, posenc.alibi([1.0, 1.0])
+XARRAY = {
+    "rope: positions": lambda x: P.rope(X, x, W, layout="half"),
+    "rope_nd: positions": lambda x: P.rope_nd(X, x, np.ones((1, 4)), layout="half"),
+    "sinusoidal: positions": lambda x: P.sinusoidal(x, 4),
+    "learned: table": lambda x: P.learned(x.expand_dims("width"), [0], chunks=1),
+    "learned: positions": lambda x: P.learned(X[0], x.astype(int)),
+    "merge: p": lambda x: P.merge(X, x),
+    "quantize: x": lambda x: P.quantize(x),
+    "Quantized: codes": lambda x: P.Quantized(x.astype("i1"), X[0, 0, 0]),
+    "Quantized: scale": lambda x: P.Quantized(X.astype("i1"), x),
+    "matrix: q_positions": lambda x: P.matrix(A, 8, chunks=4, q_positions=x),
+    "matrix: k_positions": lambda x: P.matrix(A, 8, chunks=4, k_positions=x),
+    "attention: q": lambda x: P.attention(x, X, X),
+    "attention: k": lambda x: P.attention(X, x, X),
+    "attention: keep": lambda x: P.attention(X, X, X, keep=x > 0),
+    "attention: q_positions": lambda x: P.attention(X, X, X, causal=True, q_positions=x),
+    "attention: k_segments": lambda x: P.attention(X, X, X, q_segments=np.arange(8), k_segments=x.astype(int)),
+    "attention: sink": lambda x: P.attention(X, X, X, sink=x[:2]),
+    "attention_vjp: grad": lambda x: P.attention_vjp(x, X, X, X, out=X, lse=X[..., 0]),
+    "attention_vjp: lse": lambda x: P.attention_vjp(X, X, X, X, out=X, lse=x),
+    "attention_vjp: grad_lse": lambda x: P.attention_vjp(X, X, X, X, out=X, lse=X[..., 0], grad_lse=x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("argument", XARRAY)
+@pytest.mark.parametrize("is_lazy", [True, False])
+def test_xarray_is_refused_by_name(argument, is_lazy):
+    """Where a result would have no names of dimensions, or names would be ignored."""
+    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+    x = xarray.DataArray(np.arange(8.0), dims="token")
+    expected = r" has type DataArray of xarray; expected a dask array, such as its \.data"
+    with pytest.raises(TypeError, match=f"^{argument}{expected}$"):
+        XARRAY[argument](x.chunk(token=3) if is_lazy else x)
 
 
 def test_without_dask(run_python):
