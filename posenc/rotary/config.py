@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -72,6 +71,8 @@ def _present(config: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 def _read_json(config: object) -> Mapping[str, Any]:
     """Return a config that is a dict, or the path of a config.json."""
     if isinstance(config, str | os.PathLike):
+        import json  # NumPy does not import it
+
         path = os.fspath(config)
         with open(path, encoding="utf-8") as file:
             try:
