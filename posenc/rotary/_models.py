@@ -41,6 +41,8 @@ class Model(NamedTuple):
     """The model rotates by minus the angle."""
     ignores_rotary_dim: bool = False
     """transformers reads partial_rotary_factor alone, although the config has rotary_dim."""
+    reads_alpha: bool = False
+    """The type "dynamic" with the key alpha is ntk with alpha for its factor, at any length."""
 
 
 _BASES = {
@@ -145,6 +147,7 @@ _LAYOUT = {
 """The layout of all others is half. The second list has models without another default."""
 _BACKWARDS = {True: "nanochat"}
 _IGNORES_ROTARY_DIM = {True: "minimax_m3_vl_text"}
+_READS_ALPHA = {True: "hunyuan_v1_dense hunyuan_v1_moe hunyuan_vl_text"}
 
 ROTATES_IF = {
     "esm": ("position_embedding_type", "rotary", "absolute"),
@@ -188,6 +191,7 @@ def _models() -> dict[str, Model]:
         ("qk_rope_head_dim", _QK_ROPE), ("sliding_base", _SLIDING_BASE), ("scaled", _SCALED),
         ("original_length", _ORIGINAL_LENGTH), ("requires_scaling", _REQUIRES_SCALING), ("sizes", _SIZES),
         ("layout", _LAYOUT), ("is_backwards", _BACKWARDS), ("ignores_rotary_dim", _IGNORES_ROTARY_DIM),
+        ("reads_alpha", _READS_ALPHA),
     )  # fmt: skip
     for column, names_of in columns:
         for value, names in names_of.items():

@@ -400,6 +400,8 @@ def rope_from_config(
         for key, value in layer.rope.items()
         if key not in ("rope_type", "type", "rope_theta", "partial_rotary_factor", *OTHER_ARGUMENTS)
     }
+    if layer.model.reads_alpha and rope_type == "dynamic" and keys.get("alpha"):
+        rope_type, keys = "ntk", {"factor": keys["alpha"]}
     if rope_type in LENGTH_TYPES:
         # If the length of training is stored inside and outside the rope part, transformers reads the one outside.
         keys.update(_present(part, LENGTHS[:1] if layer.nested else LENGTHS))

@@ -377,3 +377,13 @@ def test_arguments_of_other_functions_are_not_read():
     scaling = {**YARN, "llama_4_scaling_beta": 0.1, "mrope_section": [8, 12, 12]}
     keys = {key: value for key, value in YARN.items() if key != "rope_type"}
     same({**PLAIN, "rope_scaling": scaling}, posenc.rope_frequencies(64, rope_type="yarn", **keys))
+
+
+def test_alpha_of_hunyuan():
+    """A base that is larger at any length; transformers reads no other key of the scaling."""
+    scaling = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "mscale": 1.0}
+    config = {**PLAIN, "model_type": "hunyuan_v1_dense", "max_position_embeddings": 4096, "rope_scaling": scaling}
+    same(config, posenc.rope_frequencies(64, rope_type="ntk", factor=1000.0), seq_len=10**5)
+    dynamic = {"type": "dynamic", "factor": 2.0}
+    same({**config, "rope_scaling": {**dynamic, "alpha": None}}, posenc.rope_frequencies(64))
+    refused(TypeError, ["'alpha'", "dynamic"], {**config, "model_type": "llama"})

@@ -116,6 +116,14 @@ CHECKPOINTS = {
         {"model_type": "gptj", "n_embd": 4096, "n_head": 16, "n_positions": 2048, "rotary_dim": 64, "rotary": True},
         layout="interleaved",
     ),
+    "HunYuan 7B": Checkpoint({
+        "model_type": "hunyuan_v1_dense", "hidden_size": 4096, "num_attention_heads": 32, "head_dim": 128,
+        "max_position_embeddings": 32768, "rope_theta": 10000.0,
+        "rope_scaling": {
+            "alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0, "mscale_all_dim": 0.0,
+            "type": "dynamic",
+        },
+    }),
     "GPT-NeoX 20B": Checkpoint({
         "model_type": "gpt_neox", "hidden_size": 6144, "num_attention_heads": 64, "max_position_embeddings": 2048,
         "rotary_emb_base": 10000, "rotary_pct": 0.25,
