@@ -91,7 +91,7 @@ def decay(
     axes.set(xlabel="distance of two positions", ylabel="mean of cos(distance · θ)")
     axes.set_title("Inner product of two sinusoidal encodings, by distance")
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="upper right")
     return figure
 
 
@@ -138,7 +138,7 @@ def distance_curves(values: npt.ArrayLike, *, positions: Iterable[int] | None = 
     axes.set(xlabel="position", ylabel="distance of the encodings", ylim=(0, None))
     axes.set_title("Distance of a few positions from all others")
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="lower left")
     return figure
 
 
@@ -188,7 +188,7 @@ def bias(
     axes.set(xlabel=RELATIVE_POSITION, ylabel="added to the logit", title=f"posenc.{operator.name}")
     axes.grid(alpha=0.3)
     if legend and len(logits) > 1:
-        axes.legend(fontsize="small", ncols=-(-len(logits) // 8))
+        axes.legend(fontsize="small", ncols=-(-len(logits) // 8), loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 
@@ -281,7 +281,7 @@ def profile(
     axes.set(xlabel=RELATIVE_POSITION, ylabel="attention weight", yscale="log")
     axes.set_title("Attention to keys of equal content")
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="upper left")
     return figure
 
 
@@ -352,5 +352,5 @@ def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
     )
     axes.set_title("Error of float32 encodings, against exact angles")
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="center right")
     return figure

@@ -74,7 +74,7 @@ def rope_bands(
         label = f"less than a turn in {train_length}"
         axes.axvline(pairs_with_a_turn - 0.5, color="0.4", linewidth=1, linestyle=":", label=label)
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="upper right")
     return figure
 
 

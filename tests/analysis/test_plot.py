@@ -62,6 +62,8 @@ def test_a_labelled_figure_and_no_file(name, tmp_path, monkeypatch, capsys):
         assert all(any(getattr(axes, f"get_{which}label")() for axes in drawn(figure)) for which in "xy")
     titles = [figure.get_suptitle() if hasattr(figure, "get_suptitle") else "", *(a.get_title() for a in figure.axes)]
     assert any(titles)
+    for axes in drawn(figure):  # the best place is a warning where drawing takes more than a second
+        assert axes.get_legend() is None or axes.get_legend()._loc_real != 0
     for bar in figure.axes:
         assert bar.get_label() != "<colorbar>" or bar.get_ylabel()
     figure.canvas.draw()
