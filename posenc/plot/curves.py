@@ -281,7 +281,7 @@ def profile(
     axes.set(xlabel=RELATIVE_POSITION, ylabel="attention weight", yscale="log")
     axes.set_title("Attention to keys of equal content")
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper left")
+    axes.legend(loc="lower right")
     return figure
 
 
