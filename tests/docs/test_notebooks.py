@@ -1,5 +1,5 @@
 """The committed notebooks have a text before each step, the operators of the table, and small outputs that are those of
-their cells: `python .ci/notebooks.py` executes them. The build of the manual executes them too."""
+their cells: `python benchmarks/tools/notebooks.py` executes them. The build of the manual executes them too."""
 
 import importlib.util
 import json
@@ -15,7 +15,7 @@ OPERATORS = re.findall(r"^- `(\w+)`:", (ROOT / "docs/operators.md").read_text(en
 
 BYTES = 3 << 20
 """Limit of all notebooks with their outputs."""
-_spec = importlib.util.spec_from_file_location("notebooks", ROOT / ".ci" / "notebooks.py")
+_spec = importlib.util.spec_from_file_location("notebooks", ROOT / "benchmarks" / "tools" / "notebooks.py")
 notebooks = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(notebooks)
 
@@ -47,7 +47,7 @@ def test_nothing_but_what_was_written(path):
 def test_outputs_are_those_of_the_cells(path):
     """The hash of the sources is compared, not the pictures, whose pixels depend on fonts and versions."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
-    assert notebooks.is_current(notebook), f"run python .ci/notebooks.py {path}"
+    assert notebooks.is_current(notebook), f"run python benchmarks/tools/notebooks.py {path}"
     next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")["source"][-1] += " "
     assert not notebooks.is_current(notebook)
 
@@ -81,7 +81,7 @@ def test_the_script_checks_and_keeps(tmp_path, monkeypatch, capsys):
     for path, status in ((stale, 1), (NOTEBOOKS[0], 0)):
         monkeypatch.setattr("sys.argv", ["notebooks.py", "--check", str(path)])
         assert notebooks.main() == status
-    assert f"python .ci/notebooks.py {stale}" in capsys.readouterr().out
+    assert f"python benchmarks/tools/notebooks.py {stale}" in capsys.readouterr().out
     stream = {"output_type": "stream", "name": "stdout"}
     assert notebooks.kept({**stream, "name": "stderr", "text": "warning"}) is None
     pieces = [notebooks.kept({**stream, "text": text}) for text in ("a\nb", "c\n")]

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Execute the notebooks of examples/ and keep small outputs, so that the repository's viewer shows their pictures.
 
-    python .ci/notebooks.py                        execute every notebook whose outputs are not current
-    python .ci/notebooks.py examples/lengths.ipynb execute this one
-    python .ci/notebooks.py --check                execute nothing; fail if the outputs of a notebook are not current
+    python benchmarks/tools/notebooks.py             execute every notebook whose outputs are not current
+    python benchmarks/tools/notebooks.py FILE...     execute these
+    python benchmarks/tools/notebooks.py --check     execute nothing; fail if the outputs of one are not current
 
-Outputs are current if the metadata of the notebook have the hash of its sources. Executing needs `pip install -e
+Outputs are current if the metadata of the notebook have the hash of its code. Executing needs `pip install -e
 ".[docs]"`, and transformers.ipynb also `".[transformers]"`; checking needs nothing but Python.
 """
 
@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 DPI = 64
 COLORS = 64
@@ -119,7 +119,7 @@ def main() -> int:
     stale = [path for path in paths if not is_current(json.loads(path.read_text(encoding="utf-8")))]
     if options.check:
         for path in stale:
-            print(f"{path}: its outputs are not those of its cells; run python .ci/notebooks.py {path}")
+            print(f"{path}: its outputs are not those of its cells; run python benchmarks/tools/notebooks.py {path}")
         return 1 if stale else 0
     for path in options.notebooks or stale:
         execute(path)
