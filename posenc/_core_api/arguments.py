@@ -242,8 +242,6 @@ def as_positive(function: str, argument: str, value: Any) -> float:
 
 def as_bool(function: str, argument: str, value: Any) -> bool:
     """Return a Python bool; refuse everything but bools."""
-    if value is True or value is False:
-        return bool(value)
     if not isinstance(value, BOOLS):
         fail(TypeError, function, argument, f"type {type(value).__name__}", "True or False")
     return bool(value)

@@ -140,8 +140,7 @@ def read_inputs(
 
 
 def _read_heads(function: str, argument: str, value: Any) -> Array:
-    # One token takes less time in the kernel than its checks do, so those that most arguments pass come first.
-    array = value if type(value) is np.ndarray and value.dtype.char in "efd" else as_data(function, argument, value)
+    array = as_data(function, argument, value)
     if array.ndim < 3:
         fail(ValueError, function, argument, f"{array.ndim} axes", "at least 3, heads, sequence and channels")
     return array

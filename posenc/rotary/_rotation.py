@@ -74,7 +74,7 @@ class Rotation:
 
     def positions(self, positions: npt.ArrayLike | Table, argument: str = "positions", start: int = 0) -> Array:
         """Return positions that fit the sequence."""
-        if type(positions) is not np.ndarray and isinstance(positions, (tuple, list)) and _is_table(positions):
+        if isinstance(positions, (tuple, list)) and _is_table(positions):
             expected = "positions, because frequencies are passed too"
             fail(ValueError, self.function, argument, "a table (cos, sin)", expected)
         array = as_positions(self.function, argument, positions, start)
