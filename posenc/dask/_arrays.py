@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import dask.array as da
 import numpy as np
+from dask.highlevelgraph import HighLevelGraph
 
 from posenc._core_api.arguments import fail
 
@@ -16,6 +17,8 @@ DaskArray: TypeAlias = Any
 Chunks = tuple[int, ...]
 """Lengths of the chunks along one axis."""
 Key = tuple[Any, ...]
+Tasks = dict[Key, Any]
+"""Tasks by their keys, or by the indices of the chunks that they make."""
 
 
 def is_dask(value: Any) -> bool:
@@ -89,3 +92,22 @@ def cut(array: DaskArray, axes: Sequence[str], chunks: dict[str, Chunks]) -> tup
     wanted = tuple(chunks[axis] if axis else (length,) for axis, length in zip(names, array.shape, strict=True))
     rechunked = array if array.chunks == wanted else array.rechunk(wanted)
     return rechunked, Source(rechunked.name, names)
+
+
+def from_blocks(
+    name: str,
+    blocks: Tasks,
+    chunks: tuple[Chunks, ...],
+    dtype: Any,
+    *,
+    shared: tuple[str, Tasks],
+    reads: Sequence[DaskArray],
+) -> DaskArray:
+    """Return the array whose chunks are the given tasks, by index.
+
+    `shared` is the name and the tasks of a layer that several results have in common. Its tasks read the arrays
+    `reads`, and the chunks of the result read its tasks.
+    """
+    graph = HighLevelGraph.from_collections(*shared, reads)
+    layers = {**graph.layers, name: {(name, *index): task for index, task in blocks.items()}}
+    return da.Array(HighLevelGraph(layers, {**graph.dependencies, name: {shared[0]}}), name, chunks, dtype=dtype)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import dask.array as da
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph
 
 from posenc._core_api.arguments import as_data
 from posenc.attention._backward import _assemble
 
-from ._arrays import Chunks, DaskArray, Key
+from ._arrays import Chunks, DaskArray, Key, Tasks, from_blocks
 from ._chunks import At, ChunkedCall
 from ._tasks import add, add_pieces, take, whole_gradient, zeros
 
@@ -30,7 +28,7 @@ class Graph:
     def __init__(self, call: ChunkedCall) -> None:
         self.call, self.inputs = call, call.inputs
         self.token = call.token
-        self.tasks: dict[Any, Any] = {}
+        self.tasks: Tasks = {}
 
     def name(self, kind: str) -> str:
         return f"{self.inputs.function}-{kind}-{self.token}"
@@ -103,20 +101,18 @@ class Graph:
 
     # ---- results ----
 
-    def result(self, kind: str, blocks: dict[Key, Any], chunks: tuple[Chunks, ...], dtype: Any) -> DaskArray:
+    def result(self, kind: str, blocks: Tasks, chunks: tuple[Chunks, ...], dtype: Any) -> DaskArray:
         """Return the array whose chunks are the given tasks, by index; all results share the other tasks of the call.
 
         All tasks of the call must have been added.
         """
-        name, pairs = self.name(kind), self.name("pair")
-        graph = HighLevelGraph.from_collections(pairs, self.tasks, dependencies=list(self.call.cut_arrays.values()))
-        layers = {**graph.layers, name: {(name, *index): task for index, task in blocks.items()}}
-        return da.Array(HighLevelGraph(layers, {**graph.dependencies, name: {pairs}}), name, chunks, dtype=dtype)
+        shared, reads = (self.name("pair"), self.tasks), list(self.call.cut_arrays.values())
+        return from_blocks(self.name(kind), blocks, chunks, dtype, shared=shared, reads=reads)
 
-    def blocks_of(self, argument: str, gradients: dict[Key, list[Key]]) -> dict[Key, Any]:
+    def blocks_of(self, argument: str, gradients: dict[Key, list[Key]]) -> Tasks:
         """Return the tasks of the chunks of a gradient; a chunk without pairs is 0."""
         array, dtype = self._argument(argument)
-        blocks: dict[Key, Any] = {}
+        blocks: Tasks = {}
         for index in np.ndindex(*array.numblocks):
             if index in gradients:
                 root = self.reduce("sum", (argument, "batch", *index), gradients[index], add)
@@ -126,7 +122,7 @@ class Graph:
                 blocks[index] = (zeros, shape, dtype)
         return blocks
 
-    def gradient(self, argument: str, blocks: dict[Key, Any]) -> DaskArray:
+    def gradient(self, argument: str, blocks: Tasks) -> DaskArray:
         array, dtype = self._argument(argument)
         return self.result(argument, blocks, array.chunks, dtype)
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import dask.array as da
 import numpy as np
+from dask.base import tokenize
 
 import posenc
 from posenc._core_api.arguments import Array, as_data, fail
 from posenc.attention._quantize import _read_axis
 
-from ._arrays import DaskArray, check_known, read_array
+from ._arrays import DaskArray, check_known, from_blocks, read_array
 
 __all__ = ["Quantized", "quantize"]
 
@@ -86,7 +87,8 @@ def quantize(x: DaskArray, *, axis: int = -1) -> Quantized:
     Returns
     -------
     Quantized
-        Equal to the result of `posenc.quantize`, bit for bit.
+        Equal to the result of `posenc.quantize`, bit for bit. Compute its codes and scale together: one task for each
+        chunk makes both.
 
     Raises
     ------
@@ -108,19 +110,19 @@ def quantize(x: DaskArray, *, axis: int = -1) -> Quantized:
         fail(ValueError, function, "x", "0 axes", "at least 1")
     number = _read_axis(function, axis, x.ndim)
     whole = x.rechunk({number: -1})
-    codes = whole.map_blocks(
-        _codes_of, axis=number, token="quantize-codes", dtype=np.int8, meta=np.empty((0,) * x.ndim, np.int8)
-    )
-    scale = whole.map_blocks(
-        _scale_of, axis=number, token="quantize-scale", drop_axis=number, dtype=np.float32,
-        meta=np.empty((0,) * (x.ndim - 1), np.float32),
-    )  # fmt: skip
-    return Quantized(codes, scale, number)
+    token = tokenize(whole.name, number)
+    name, indices = f"quantize-{token}", list(np.ndindex(*whole.numblocks))
+    tasks = {(name, *at): (_quantize, (whole.name, *at), number) for at in indices}
+
+    def field(kind: str, axes: list[int], dtype: type[np.generic]) -> DaskArray:
+        blocks = {tuple(at[axis] for axis in axes): (getattr, (name, *at), kind) for at in indices}
+        chunks = tuple(whole.chunks[axis] for axis in axes)
+        return from_blocks(f"quantize-{kind}-{token}", blocks, chunks, dtype, shared=(name, tasks), reads=[whole])
+
+    every = list(range(x.ndim))
+    others = [one for one in every if one != number]
+    return Quantized(field("codes", every, np.int8), field("scale", others, np.float32), number)
 
 
-def _codes_of(chunk: Array, axis: int) -> Array:
-    return posenc.quantize(chunk, axis=axis).codes
-
-
-def _scale_of(chunk: Array, axis: int) -> Array:
-    return posenc.quantize(chunk, axis=axis).scale
+def _quantize(chunk: Array, axis: int) -> posenc.Quantized:
+    return posenc.quantize(chunk, axis=axis)

@@ -3,6 +3,7 @@ its gradients to float32 rounding."""
 
 from __future__ import annotations
 
+import itertools
 from inspect import signature
 from typing import Any
 
@@ -329,6 +330,23 @@ def test_quantized(qkv, chunks):
         ]  # fmt: skip
         found = posenc.dask.attention(lazy_q, *one_chunk, invariant=True, **options).compute()
         assert same_bits(found, posenc.attention(q, *of_theirs, invariant=True, **options))
+
+
+@pytest.mark.parametrize("axis", [0, -2, -1])
+def test_each_chunk_is_quantized_once(monkeypatch, axis):
+    """Codes and scales come from one task for each chunk, in attention too."""
+    quantize, calls = posenc.quantize, []
+    monkeypatch.setattr(posenc, "quantize", lambda x, **options: calls.append(x.shape) or quantize(x, **options))
+    x = random(2, 10, 8)
+    lazy = posenc.dask.quantize(da.from_array(x, chunks=(1, 4, 8)), axis=axis)
+    codes, scale = dask.compute(lazy.codes, lazy.scale)
+    assert sorted(calls) == sorted(itertools.product(*lazy.codes.chunks))
+    assert same_bits(codes, quantize(x, axis=axis).codes)
+    assert same_bits(scale, quantize(x, axis=axis).scale)
+    if axis == -1:
+        calls.clear()
+        posenc.dask.attention(lazy.dequantize(), lazy, lazy).compute()
+        assert len(calls) == 6
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int64"])
