@@ -5,17 +5,17 @@ Without an option the list is printed; --write puts it into the page; --check fa
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import made_part
+
 import posenc
 
-PAGE = Path(__file__).resolve().parent / "operators.md"
-BEGIN, END = "<!-- made by: python docs/operator_table.py --write -->", "<!-- end of the list -->"
+PAGE, PROGRAM = Path(__file__).resolve().parent / "operators.md", "docs/operator_table.py"
 HEADINGS = {
     "absolute": "[Absolute encodings](absolute.md)",
     "rotary": "[Rotary embeddings](rotary-embeddings.md)",
@@ -68,27 +68,10 @@ def table() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="docs/operator_table.py", description=__doc__.split("\n", 1)[0])
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument("--write", action="store_true", help="put the list into docs/operators.md")
-    action.add_argument("--check", action="store_true", help="status 1 unless docs/operators.md has the list")
-    asked = parser.parse_args()
+    asked = made_part.parser(PROGRAM, __doc__.split("\n", 1)[0]).parse_args()
     if not (asked.write or asked.check):
         print(table())
-        return 0
-    text = PAGE.read_text(encoding="utf-8")
-    before, begins, rest = text.partition(BEGIN)
-    _, ends, after = rest.partition(END)
-    if not (begins and ends):
-        print(f"{PAGE.name}: no lines {BEGIN} and {END}", file=sys.stderr)
-        return 1
-    wanted = f"{before}{BEGIN}\n\n{table()}\n{END}{after}"
-    if asked.write:
-        PAGE.write_text(wanted, encoding="utf-8")
-    elif wanted != text:
-        print(f"{PAGE.name}: the list is old; run python docs/operator_table.py --write", file=sys.stderr)
-        return 1
-    return 0
+    return made_part.finish(PAGE, PROGRAM, table(), asked)
 
 
 if __name__ == "__main__":

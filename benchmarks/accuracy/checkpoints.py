@@ -10,7 +10,6 @@ docs/rotary-checkpoints.md, ``--check`` compares the page with it.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import textwrap
@@ -21,27 +20,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tools  # isort: skip
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+import made_part
 from rotations import Row, directories, of_directory, survey
 from test_transformers_scaling import RELATIVE
 
 from posenc.rotary._models import MODELS, OTHERS, Model
 
-PAGE = tools.TREE / "docs" / "rotary-checkpoints.md"
+PAGE, PROGRAM = tools.TREE / "docs" / "rotary-checkpoints.md", "benchmarks/accuracy/checkpoints.py"
 DEFAULTS = (
     'The columns "rotated channels" and "base" hold the defaults that apply if a config omits them. A fraction is a '
     "part of the head, and a number after a comma is the width of the head, or the number of rotated channels if the "
     "config names it. A head without a number has the width `hidden_size / num_attention_heads`. A base that is stated "
     "has no default, because most of these configs have one base for each type of layer."
 )
-BEGIN, END = "## Settings of each model type\n", "## Notes\n"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Compare rope_from_config with every model of transformers.")
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument("--write", action="store_true", help="write the table of docs/rotary-checkpoints.md")
-    action.add_argument("--check", action="store_true", help="compare docs/rotary-checkpoints.md with the table")
-    options = parser.parse_args()
+    asked = made_part.parser(PROGRAM, "Compare rope_from_config with every model of transformers.").parse_args()
     rows, found = [], []
     for directory in directories():
         rows += (of_one := survey(directory, RELATIVE))
@@ -49,22 +44,14 @@ def main() -> int:
         print(f"{directory:<28}{found[-1].outcome:<9}{found[-1].reason or f'{found[-1].share:.0%} of the bound'}")
     outcomes = Counter(row.outcome for row in found)
     count = f"{len(found)} directories with rotary code: {outcomes['agreed']} agreed, {outcomes['refused']} refused"
-    text = PAGE.read_text("utf-8")
-    before, _, rest = text.partition(BEGIN)
-    made = before + BEGIN + page(rows, count) + END + rest.partition(END)[2]
-    if options.write:
-        PAGE.write_text(made, "utf-8")
-    if options.check and made != text:
-        print(f"{PAGE.name} is not what --write makes")
     print(f"{count} with a reason, missing: {outcomes['missing']}")
-    return int(outcomes["missing"] > 0 or (options.check and made != text))
+    return max(int(outcomes["missing"] > 0), made_part.finish(PAGE, PROGRAM, page(rows, count), asked))
 
 
 def page(rows: list[Row], count: str) -> str:
     """Return the table of known model types, and the lists of those that are refused."""
     swapped = {row.model_type for row in rows if row.out_layout == "half" and MODELS[row.model_type].layout != "half"}
     lines = [
-        "",
         *textwrap.wrap(DEFAULTS, 120),
         "",
         *textwrap.wrap(
@@ -82,7 +69,7 @@ def page(rows: list[Row], count: str) -> str:
     for what in dict.fromkeys(OTHERS.values()):
         names = ", ".join(name for name, one in OTHERS.items() if one == what)
         lines += textwrap.wrap(f"- {what}: {names}", 120, subsequent_indent="  ", break_on_hyphens=False)
-    return "\n".join(lines) + "\n\n"
+    return "\n".join(lines)
 
 
 def width(model: Model) -> str:

@@ -1,40 +1,37 @@
 """Print a table of the encodings of other models: class, functions of posenc and largest difference.
 
-    python benchmarks/accuracy/models.py [--write]
+    python benchmarks/accuracy/models.py [--write | --check]
 
 tests/peers/test_vision_models.py has the schemes, which need torch, transformers, diffusers and timm. ``--write`` puts
-the table into the manual, docs/models.md.
+the table into the manual, docs/models.md, and ``--check`` compares the page with it.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tools  # isort: skip
 
+import made_part
 import numpy as np
-from test_vision_models import SCHEMES
+from test_vision_models import SCHEMES, torch
 
-PAGE = tools.TREE / "docs" / "models.md"
+PAGE, PROGRAM = tools.TREE / "docs" / "models.md", "benchmarks/accuracy/models.py"
 TABLE = "| class | functions of posenc | largest difference | allowed |\n|---|---|---|---|\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Compare encodings with the classes of other models.")
-    parser.add_argument("--write", action="store_true", help="write the table of docs/models.md")
-    options = parser.parse_args()
+def main() -> int:
+    asked = made_part.parser(PROGRAM, "Compare encodings with the classes of other models.").parse_args()
     lines = []
+    torch.manual_seed(0)  # some classes draw their frequencies
     for name, scheme in SCHEMES.items():
         ours, peer, bound = scheme.pair()
         worst = float(np.abs(ours - peer.numpy()).max())
         lines.append(f"| {name} | {scheme.functions} | {number(worst)} | {number(bound)} |\n")
         print(lines[-1], end="")
-    if options.write:
-        before, _, rest = PAGE.read_text("utf-8").partition(TABLE)
-        PAGE.write_text(before + TABLE + "".join(lines) + "\n" + rest.partition("\n\n")[2], "utf-8")
+    return made_part.finish(PAGE, PROGRAM, TABLE + "".join(lines), asked)
 
 
 def number(x: float) -> str:
@@ -42,4 +39,4 @@ def number(x: float) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""docs/made_part.py writes the parts of pages that programs make. Pages have marks for programs that exist."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+_spec = importlib.util.spec_from_file_location("made_part", ROOT / "docs" / "made_part.py")
+made_part = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(made_part)
+
+PAGE = "# Title\n\n<!-- made by: python docs/one.py --write -->\n\nold\n\n<!-- end of the made part -->\n\nThe end.\n"
+
+
+def finish(page, made, *options):
+    return made_part.finish(page, "docs/one.py", made, made_part.parser("docs/one.py", "Makes.").parse_args(options))
+
+
+def test_only_the_part_between_the_marks_is_written(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    assert finish(page, "new") == 0
+    assert page.read_text() == PAGE
+    assert finish(page, "new", "--check") == 1
+    assert page.read_text() == PAGE
+    assert capsys.readouterr().err == "page.md: the made part is old; run python docs/one.py --write\n"
+    assert finish(page, "new", "--write") == 0
+    assert page.read_text() == PAGE.replace("old", "new")
+    assert finish(page, "\nnew\n", "--check") == 0
+
+
+@pytest.mark.parametrize("missing", ["<!-- made by: python docs/one.py --write -->", made_part.END])
+@pytest.mark.parametrize("option", ["--write", "--check"])
+def test_a_page_without_marks_is_refused(tmp_path, capsys, missing, option):
+    page = tmp_path / "page.md"
+    page.write_text(text := PAGE.replace(missing, ""))
+    assert finish(page, "new", option) == 1
+    assert page.read_text() == text
+    assert "page.md: no lines <!-- made by: python docs/one.py --write --> and " in capsys.readouterr().err
+
+
+def test_pages_name_programs_that_exist():
+    pages = {path.name: path.read_text("utf-8") for path in (ROOT / "docs").glob("*.md")}
+    programs = {name: re.findall(r"<!-- made by: python (\S+) --write -->", text) for name, text in pages.items()}
+    assert {"operators.md", "models.md", "rotary-checkpoints.md"} <= {name for name, found in programs.items() if found}
+    for name, found in programs.items():
+        assert pages[name].count(made_part.END) == len(found), name
+        for program in found:
+            source = (ROOT / program).read_text("utf-8")
+            assert f'"{program}"' in source, name
+            assert "made_part.finish(" in source, name
