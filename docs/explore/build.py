@@ -3,8 +3,8 @@
     python docs/explore/build.py [FILE]          by default build/explore/index.html
 
 ziglang (``pip install ziglang``) compiles explore.c and the kernels that it calls for wasm32 with SIMD. The module is
-compressed and stands in the page as base64, together with the scripts, the style sheet and the defaults of transformers
-that `posenc.rope_from_config` knows. A second build compiles nothing unless the sources of C have changed.
+compressed and stands in the page as base64, together with the scripts, the style sheet and the tables
+of `posenc.rope_from_config`. A second build compiles nothing unless the sources of C have changed.
 """
 
 from __future__ import annotations
@@ -96,12 +96,35 @@ def module() -> bytes:
     return kept.read_bytes()
 
 
-def models() -> dict[str, dict[str, object]]:
-    """The rotary defaults of each model_type, without fields that have the default of all."""
-    from posenc.rotary._models import MODELS, Model
+def rules() -> dict[str, object]:
+    """The tables from which `posenc.rope_from_config` reads a config: models without fields that have the default."""
+    from posenc.rotary import _models, config, scaling
 
-    default = Model()._asdict()
-    return {name: {k: v for k, v in model._asdict().items() if v != default[k]} for name, model in MODELS.items()}
+    default = _models.Model()._asdict()
+    return {
+        "models": {
+            name: {key: value for key, value in model._asdict().items() if value != default[key]}
+            for name, model in _models.MODELS.items()
+        },
+        "model": default,
+        "others": _models.OTHERS,
+        "rotates_if": _models.ROTATES_IF,
+        "full": _models.FULL,
+        "sliding": _models.SLIDING,
+        "lengths": scaling.LENGTHS,
+        "keys": {rope_type: keys for rope_type, (_, keys) in scaling.ROPE_TYPES.items()},
+        "aliases": config.ALIASES,
+        "length_types": config.LENGTH_TYPES,
+        "other_arguments": config.OTHER_ARGUMENTS,
+        "text_parts": config.TEXT_PARTS,
+        "bases": config.BASES,
+        "sliding_bases": config.SLIDING_BASES,
+        "parts": config.PARTS,
+        "hidden": config.HIDDEN,
+        "heads": config.HEADS,
+        "known": config.KNOWN,
+        "rope_part": config.ROPE_PART.pattern,
+    }
 
 
 def page() -> str:
@@ -113,7 +136,7 @@ def page() -> str:
     parts = {
         "style": (HERE / "page.css").read_text("utf-8"),
         "version": html.escape(posenc.__version__),
-        "models": json.dumps(models(), separators=(",", ":")),
+        "rules": json.dumps(rules(), separators=(",", ":")),
         "wasm": compressed,
         "scripts": scripts.replace("</script", "<\\/script"),
     }

@@ -1,98 +1,358 @@
-// config.js -- rotary frequencies from a config.json: posenc.rope_from_config. MODELS, the defaults of transformers by
-// model_type, is written by build.py from posenc/rotary/_models.py.
+// config.js -- rotary frequencies from a config.json: posenc/rotary/config.py, function by function and in its order, so
+// that both refuse a config for the same reason. RULES holds the tables of config.py, _models.py and scaling.py, which
+// build.py reads from Python.
 "use strict";
 
-const FULL = "full_attention", SLIDING = "sliding_attention";
-const BASES = ["rope_theta", "rotary_emb_base", "global_rope_theta"];
-const SLIDING_BASES = ["rope_local_base_freq", "local_rope_theta"];
-const PARTIAL = ["partial_rotary_factor", "rotary_pct"];
-const LENGTHS = ["max_position_embeddings", "original_max_position_embeddings"];
-const LENGTH_TYPES = ["dynamic", "ntk_by_parts", "yarn", "longrope", "llama3"];
-const KNOWN = [...BASES, ...SLIDING_BASES, ...PARTIAL, "rope_parameters", "rope_scaling", "rotary_dim", "rope_interleave"];
-const ROPE_PART = /^(rope_|rotary_|rotery_|partial_rotary|.*(ntk|yarn|_rope_theta|rope_scal))/;
-const NO_DEFAULTS = {
-  base: null, partial_rotary_factor: 1, head_dim: null, rotary_dim: null, qk_rope_head_dim: null, sliding_base: null,
-  scaled: [], original_length: null, requires_scaling: false,
-};
+const { full: FULL, sliding: SLIDING, lengths: LENGTHS } = RULES;
+const ROPE_PART = new RegExp(`^(?:${RULES.rope_part})`);
+const has = (object, key) => Object.hasOwn(object, key);
+const get = (object, key) => (has(object, key) ? object[key] : undefined);
+const isKnown = (name) => typeof name === "string" && (has(RULES.models, name) || has(RULES.others, name));
 
-const isObject = (x) => x !== null && typeof x === "object" && !Array.isArray(x);
+// ---- JSON as Python reads it ----
+
+/** A number that the text writes with a point or an exponent: 64.0 is no width. Arithmetic takes it for a number. */
+class Float extends Number {
+  toString() {
+    const x = this.valueOf();
+    if (!Number.isFinite(x)) return Number.isNaN(x) ? "nan" : x > 0 ? "inf" : "-inf";
+    const size = Math.abs(x), isSmall = size !== 0 && size < 1e-4;
+    if (isSmall || size >= 1e16) return x.toExponential().replace(/([-+])(\d)$/, "$10$2");
+    return Number.isInteger(x) ? `${x}.0` : String(x);
+  }
+}
+const TOKEN = /"(?:[^"\\]|\\.)*"|-?(?:Infinity|NaN|\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)/g;
+const MARK = "float of Python";
+
+/** The value of a text. Python's json writes and reads Infinity and NaN, so some checkpoints have them. */
+function readJSON(text) {
+  const marked = text.replace(TOKEN, (token) => /^"|^-?\d+$/.test(token) ? token : `{"${MARK}":"${token}"}`);
+  const revive = (key, value) => (isObject(value) && has(value, MARK) ? new Float(value[MARK]) : value);
+  try {
+    return JSON.parse(marked, revive);
+  } catch (error) {
+    let reason = error.message;
+    try { JSON.parse(text); } catch (plain) { reason = plain.message; } // it counts characters of the reader's text
+    fail("config", `no JSON: ${reason}`, "the content of a config.json");
+  }
+}
+
+const isNumber = (x) => typeof x === "number" || x instanceof Float;
+const isObject = (x) => x !== null && typeof x === "object" && !Array.isArray(x) && !(x instanceof Number);
+const isTrue = (x) => isNumber(x) ? Number(x) !== 0 : Array.isArray(x) ? x.length > 0 : isObject(x) ? Object.keys(x).length > 0 : Boolean(x);
+
+function typeName(x) {
+  if (x === null || x === undefined) return "NoneType";
+  if (isNumber(x)) return x instanceof Float ? "float" : "int";
+  return Array.isArray(x) ? "list" : { boolean: "bool", string: "str" }[typeof x] ?? "dict";
+}
+
+/** A value as Python prints it. */
+function shown(x) {
+  if (x === null || x === undefined) return "None";
+  if (typeof x === "boolean") return x ? "True" : "False";
+  if (typeof x === "string") {
+    const quote = x.includes("'") && !x.includes('"') ? '"' : "'";
+    return quote + x.replaceAll("\\", "\\\\").replaceAll("\n", "\\n").replaceAll(quote, `\\${quote}`) + quote;
+  }
+  if (isNumber(x)) return String(x);
+  if (Array.isArray(x)) return `[${x.map(shown).join(", ")}]`;
+  return `{${Object.entries(x).map(([key, value]) => `${shown(key)}: ${shown(value)}`).join(", ")}}`;
+}
+
+function isEqual(a, b) {
+  const plain = (x) => (typeof x === "boolean" || isNumber(x) ? Number(x) : x);
+  if (!isObject(a) && !Array.isArray(a)) return plain(a) === plain(b);
+  if (typeName(a) !== typeName(b) || Object.keys(a).length !== Object.keys(b).length) return false;
+  return Object.keys(a).every((key) => has(b, key) && isEqual(a[key], b[key]));
+}
+
+// ---- checks: posenc/_core_api/arguments.py ----
+
+function fail(argument, found, expected) { throw new Error(`${argument} has ${found}; expected ${expected}`); }
+function failValue(argument, value, expected) { throw new Error(`${argument} is ${shown(value)}; expected ${expected}`); }
+
+function asIndex(name, value, least) {
+  if (typeof value !== "number") fail(name, `type ${typeName(value)}`, "an integer");
+  if (value < least) failValue(name, value, `at least ${least}`);
+  if (value > 2 ** 53) failValue(name, value, "at most 2**53");
+  return value;
+}
+
+function asNumber(name, value) {
+  if (!isNumber(value)) fail(name, `type ${typeName(value)}`, "a number");
+  if (!Number.isFinite(Number(value))) failValue(name, value, "a finite number");
+  return value;
+}
+
+// ---- posenc/rotary/config.py ----
+
+/** The keys among `names` that the config has and that are not null. */
 const present = (config, names) =>
-  Object.fromEntries(names.filter((name) => config[name] != null).map((name) => [name, config[name]]));
+  Object.fromEntries(names.filter((name) => (get(config, name) ?? null) !== null).map((name) => [name, config[name]]));
+const isEmpty = (object) => Object.keys(object).length === 0;
+const quoted = (names) => names.map(shown).join(", ");
 
-/** The layer types of a config whose layers differ, else []. */
-function layerTypes(config) {
-  const model = { ...NO_DEFAULTS, ...MODELS[config.model_type] };
-  const rope = config.rope_parameters ?? config.rope_scaling ?? {};
-  if (isObject(rope) && Object.values(rope).some(isObject)) return Object.keys(rope).filter((type) => rope[type]);
-  return model.scaled.length || Object.keys(present(config, SLIDING_BASES)).length ? [FULL, SLIDING] : [];
+function textPart(given) {
+  const config = namedTextPart(given);
+  if (!isEmpty(present(config, [...RULES.bases, "rope_parameters", "rope_scaling"])) || isKnown(get(config, "model_type"))) return config;
+  for (const known of [RULES.models, RULES.others]) {
+    const parts = Object.keys(config).filter((name) => has(known, modelType(namedTextPart(config[name]))));
+    if (parts.length > 1) {
+      const each = parts.map((name) => `config[${shown(name)}]`).join(", ");
+      fail("config", `${parts.length} parts with positions of their own`, `one of ${each}`);
+    }
+    if (parts.length) return textPart(config[parts[0]]);
+  }
+  return config;
 }
 
-function ropeFromConfig(given, layer, length) {
-  if (!isObject(given)) throw new Error("config.json must be an object: { ... }");
-  const config = isObject(given.text_config) ? { model_type: given.model_type, ...given.text_config } : given;
-  const model = { ...NO_DEFAULTS, ...MODELS[config.model_type] };
+/** A part that does not name its model_type has that of the whole with `_text`. */
+function namedTextPart(config) {
+  if (isObject(config)) {
+    for (const name of RULES.text_parts) {
+      const part = get(config, name), type = get(config, "model_type");
+      if (isObject(part) && !isEmpty(part)) {
+        return namedTextPart({ model_type: `${typeof type === "string" ? type : shown(type)}_text`, ...part });
+      }
+    }
+  }
+  return config;
+}
+
+function modelType(config) {
+  const found = isObject(config) ? get(config, "model_type") : null;
+  if (typeof found !== "string") return null;
+  return !isKnown(found) && has(RULES.models, `${found}_text`) ? `${found}_text` : found;
+}
+
+function checkModel(config) {
+  const name = modelType(config);
+  if (name !== null && has(RULES.others, name)) {
+    failValue("model_type", name, `a model that rotates q and k by their positions; this one ${RULES.others[name]}`);
+  }
+  if (name !== null && has(RULES.rotates_if, name)) {
+    const [key, wanted, otherwise] = RULES.rotates_if[name], value = has(config, key) ? config[key] : otherwise;
+    if (!isEqual(value, wanted)) failValue(key, value, `${shown(wanted)}: ${name} rotates only with it`);
+  }
+}
+
+function checkNames(config) {
   for (const [key, value] of Object.entries(config)) {
-    if (value !== null && !KNOWN.includes(key) && ROPE_PART.test(key)) throw new Error(`unknown key of the rotary part: ${key}`);
+    if (value !== null && !RULES.known.includes(key) && ROPE_PART.test(key)) {
+      fail("config", shown(key), `only known keys of the rope part: ${RULES.known.join(", ")}`);
+    }
   }
-  const types = layerTypes(config), layerType = types.length ? (types.includes(layer) ? layer : types[0]) : null;
-  const { rope, nested } = ropeOf(config, model, layerType);
-  if (model.requires_scaling && !Object.keys(rope).length) throw new Error(`${config.model_type} needs rope_parameters`);
-  const number = (names, key) => {
-    const outside = nested && key in rope ? {} : present(config, names);
-    const found = { ...(key in rope ? { [key]: rope[key] } : {}), ...outside }, values = Object.values(found);
-    if (new Set(values).size > 1) throw new Error(`${Object.keys(found).join(" and ")} differ`);
-    return values[0] ?? null;
-  };
-
-  let type = rope.rope_type ?? rope.type ?? "default";
-  type = { su: "longrope", mrope: "default" }[type] ?? type;
-  if (type === "yarn" && rope.short_factor) type = "longrope";
-  if (!("rope_type" in rope) && !("type" in rope) && "factor" in rope) throw new Error("the scaling has no rope_type");
-
-  const ignored = ["rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved"];
-  const keys = Object.fromEntries(Object.entries(rope).filter(([key]) => !ignored.includes(key)));
-  if (LENGTH_TYPES.includes(type)) {
-    Object.assign(keys, present(config, nested ? LENGTHS.slice(0, 1) : LENGTHS));
-    keys[LENGTHS[0]] ??= config.n_positions;
-    keys[LENGTHS[1]] ??= model.original_length ?? undefined;
-  }
-  if (type === "proportional") keys.partial_rotary_factor = number(PARTIAL, "partial_rotary_factor") ?? undefined;
-
-  const slides = layerType === SLIDING && (model.sliding_base !== null || Object.keys(present(config, SLIDING_BASES)).length);
-  const base = number(slides ? SLIDING_BASES : BASES, "rope_theta") ?? (slides ? model.sliding_base : model.base);
-  if (base === null) throw new Error(`no rope_theta, and no known default for model_type ${config.model_type}`);
-  if (!(base > 0)) throw new Error(`rope_theta is ${base}; expected a positive number`);
-  const dim = rotaryDim(config, model, layerType, type, number(PARTIAL, "partial_rotary_factor"));
-  const longest = config.max_position_embeddings ?? config.n_positions ?? null;
-  const trained = keys[LENGTHS[1]] ?? longest; // some scalings do not say the length before them
-  return { type, dim, base, layerType, types, longest, trained, ...ropeFrequencies(dim, base, type, keys, length) };
 }
 
-function ropeOf(config, model, layerType) {
-  const rope = Object.values(present(config, ["rope_parameters", "rope_scaling"])).find((x) => Object.keys(x).length) ?? {};
-  if (!isObject(rope)) throw new Error("rope_parameters or rope_scaling is no object");
-  if (Object.values(rope).some(isObject)) return { rope: present(rope[layerType], Object.keys(rope[layerType])), nested: true };
-  const scaled = model.scaled.length ? model.scaled : layerType ? [FULL] : [];
-  return { rope: scaled.length && !scaled.includes(layerType) ? {} : present(rope, Object.keys(rope)), nested: false };
+/** The name and the value of rope_parameters or rope_scaling. */
+function ropePart(config) {
+  const found = Object.entries(present(config, ["rope_parameters", "rope_scaling"]));
+  for (const [name, value] of found) if (!isObject(value)) fail(name, `type ${typeName(value)}`, "a dict");
+  const parts = found.filter(([, value]) => !isEmpty(value));
+  if (parts.length === 2 && !isEqual(parts[0][1], parts[1][1])) {
+    fail("config", "rope_parameters and rope_scaling that differ", "one of them");
+  }
+  return parts[0] ?? ["rope_parameters", {}];
 }
 
-function rotaryDim(config, model, layerType, type, stored) {
-  const part = stored ?? model.partial_rotary_factor;
-  const size = (...names) => names.map((name) => config[name]).find((value) => value != null) ?? null;
-  const perLayer = layerType === FULL ? size("global_head_dim") : null;
-  const headDim = () => {
-    const own = perLayer ?? size("head_dim", "attention_head_dim", "kv_channels") ?? model.head_dim;
-    if (own !== null) return own;
-    const hidden = size("hidden_size", "n_embd"), heads = size("num_attention_heads", "n_head");
-    if (hidden === null || heads === null) throw new Error("no head_dim, and no hidden_size and num_attention_heads");
-    return Math.floor(hidden / heads);
+const typesOfLayers = (config) => (Array.isArray(get(config, "layer_types")) ? config.layer_types : []);
+
+/** The rope part of each layer type, or null if all layers share one, and whether it was stored by type. */
+function byLayerType(config, model, rope) {
+  if (Object.values(rope).some(isObject)) {
+    const mixed = Object.keys(rope).filter((key) => rope[key] !== null && !isObject(rope[key]));
+    if (mixed.length) fail("config", `${shown(mixed[0])} beside layer types`, "parameters inside each layer type");
+    return [rope, true];
+  }
+  if (!isEmpty(present(config, ["compress_rope_theta"]))) { // DeepSeek-V4
+    const factor = ropeType(rope) === "yarn" ? { attention_factor: 1 } : {};
+    return [{ main: {}, compress: { ...factor, ...rope, rope_theta: config.compress_rope_theta } }, true];
+  }
+  if (!isEmpty(present(config, ["rope_scaling_layers"])) && ropeType(rope) !== "default") { // Molmo 2
+    return [{ scaled: rope, unscaled: present(rope, ["rope_theta"]) }, false];
+  }
+  const scaled = model.scaled.length ? model.scaled : isEmpty(present(config, RULES.sliding_bases)) ? [] : [FULL];
+  if (!scaled.length) return [null, false];
+  return [Object.fromEntries([FULL, SLIDING].map((type) => [type, scaled.includes(type) ? rope : {}])), false];
+}
+
+const modelOf = (config) => ({ ...RULES.model, ...(get(RULES.models, modelType(config)) ?? {}) });
+
+function readLayer(config, layerType, isPart) {
+  const model = modelOf(config), [name, shared] = ropePart(config), [byType, nested] = byLayerType(config, model, shared);
+  let rope = shared;
+  if (byType === null) {
+    if (layerType !== null && !typesOfLayers(config).includes(layerType)) {
+      failValue("layer_type", layerType, "None, because all layers have one rotation");
+    }
+  } else {
+    if (layerType === null || !has(byType, layerType)) failValue("layer_type", layerType, `one of ${quoted(Object.keys(byType))}`);
+    rope = byType[layerType];
+    if (rope === null) failValue("layer_type", layerType, "layers that have a rotation; these have none");
+  }
+  if (model.requires_scaling && isEmpty(rope)) {
+    fail(name, "no value", `the scaling, which is not the same for all checkpoints of ${shown(modelType(config))}`);
+  }
+  return new Layer(config, model, present(rope, Object.keys(rope)), nested, layerType, isPart);
+}
+
+function ropeType(rope) {
+  const names = present(rope, ["rope_type", "type"]);
+  for (const [name, value] of Object.entries(names)) if (typeof value !== "string") fail(name, `type ${typeName(value)}`, "a string");
+  const found = new Set(Object.values(names).map((type) => get(RULES.aliases, type) ?? type));
+  if (found.size > 1) fail("rope_type", Object.values(names).map(shown).join(" and "), "one type");
+  const [type = "default"] = found;
+  if (type === "axial") {
+    failValue("rope_type", type, "a rotation by one position; rope_2d and rope_nd rotate by rows and columns of patches");
+  }
+  if (type === "yarn" && has(rope, "short_factor")) return "longrope"; // early configs of Phi-3
+  if (isEmpty(names) && has(rope, "factor")) fail("rope_type", "no value", "the type of the scaling");
+  return type;
+}
+
+/** The first of `names` that the config has, or null. */
+function size(config, ...names) {
+  const [first] = Object.entries(present(config, names));
+  return first ? asIndex(first[0], first[1], 1) : null;
+}
+
+/** The part of a config that describes the layers of one type. */
+class Layer {
+  constructor(config, model, rope, nested, layerType, isPart) {
+    Object.assign(this, { config, model, rope, nested, layerType, isPart });
+  }
+
+  /** The number stored as `key` in the rope part or under one of `names` in the config, or null. */
+  number(names, key) {
+    const outside = this.nested && has(this.rope, key) ? {} : present(this.config, names);
+    const found = { ...(has(this.rope, key) ? { [`${key} inside`]: this.rope[key] } : {}), ...outside };
+    const values = Object.entries(found).map(([name, value]) => Number(asNumber(name.split(" ")[0], value)));
+    if (new Set(values).size > 1) {
+      fail(key, Object.entries(found).map(([name, value]) => `${name} ${shown(value)}`).join(" and "), "one value");
+    }
+    return Object.values(found)[0] ?? null;
+  }
+
+  /** The base of the layers of the type, which configs with `layer_rope_theta` store by the layer's index. */
+  baseByIndex() {
+    const bases = get(this.config, "layer_rope_theta");
+    if (!Array.isArray(bases)) return null;
+    const types = this.layerType === null ? bases.map(() => null) : typesOfLayers(this.config), rotated = new Map();
+    bases.forEach((base, i) => {
+      if (i < types.length && types[i] === this.layerType && Number(base) !== 0) rotated.set(Number(base), rotated.get(Number(base)) ?? base);
+    });
+    const found = [...rotated.values()].sort((a, b) => a - b);
+    if (found.length !== 1) {
+      const what = found.length ? `bases ${found.map(shown).join(", ")}` : "no base above 0";
+      fail("layer_rope_theta", what, "one base: choose layers by layer_type");
+    }
+    return asNumber("layer_rope_theta", found[0]);
+  }
+
+  base() {
+    const { config, model, layerType } = this;
+    const hasTwo = model.sliding_base !== null || !isEmpty(present(config, RULES.sliding_bases));
+    const sliding = hasTwo && layerType === SLIDING, names = sliding ? RULES.sliding_bases : RULES.bases;
+    const base = this.baseByIndex() ?? this.number(names, "rope_theta") ?? (sliding ? model.sliding_base : model.base);
+    if (base === null) fail(names[0], `no value, and model_type ${shown(get(config, "model_type"))} no known default`, "the base");
+    if (base <= 0) failValue(names[0], base, "a positive number");
+    return Number(base);
+  }
+
+  /** The head width of the layer's type, or null. */
+  perLayerHeadDim() {
+    const { config, layerType } = this, overrides = get(config, "per_layer_config");
+    if (!isObject(overrides) || layerType === null) return layerType === FULL ? size(config, "global_head_dim") : null;
+    const byIndex = Object.fromEntries(Object.entries(overrides).map(([i, override]) => [i.replace(/^0+/, "") || "0", override]));
+    const indices = typesOfLayers(config).flatMap((type, i) => (type === layerType ? [i] : []));
+    const widths = indices.map((i) => size(get(byIndex, String(i)) || {}, "head_dim"));
+    if (new Set(widths).size > 1) fail("per_layer_config", "several widths for one layer type", "one head_dim");
+    return widths[0] ?? null;
+  }
+
+  headDim() {
+    const { config, model } = this, own = size(config, "head_dim", "attention_head_dim", "kv_channels");
+    const width = this.perLayerHeadDim() ?? own ?? model.head_dim;
+    if (width !== null) return width;
+    let hidden = size(config, ...RULES.hidden), heads = size(config, ...RULES.heads);
+    if (this.isPart && model.sizes !== null) [hidden, heads] = [hidden ?? model.sizes[0], heads ?? model.sizes[1]];
+    if (hidden === null || heads === null) {
+      fail("head_dim", `no value, nor has ${hidden === null ? "hidden_size" : "num_attention_heads"}`, "the width of a head");
+    }
+    if (hidden % heads) failValue("hidden_size", hidden, `a multiple of num_attention_heads, ${heads}`);
+    return hidden / heads;
+  }
+
+  /** The number of rotated channels. */
+  rotaryDim(type) {
+    const { config, model } = this, stored = this.number(RULES.parts, "partial_rotary_factor");
+    const part = stored ?? model.partial_rotary_factor;
+    if (!(part > 0 && part <= 1)) failValue("partial_rotary_factor", part, "a number above 0, at most 1");
+    if (model.rotary_dim && get(config, "rotary_dim") === null) {
+      failValue("rotary_dim", null, "a width: transformers takes the hidden size for null");
+    }
+    const rotary = size(config, "rotary_dim") ?? model.rotary_dim;
+    const latent = size(config, "qk_rope_head_dim") ?? model.qk_rope_head_dim;
+    let name, dim;
+    if (type === "proportional") {
+      [name, dim] = ["head_dim", latent ?? this.headDim()];
+    } else if (rotary !== null) {
+      [name, dim] = ["rotary_dim", rotary];
+      if (model.ignores_rotary_dim && stored === null) {
+        failValue(name, dim, "partial_rotary_factor beside it, which alone is read by transformers");
+      }
+      if (stored !== null && Math.trunc(this.headDim() * part) !== dim) {
+        failValue(name, dim, `the width of partial_rotary_factor ${shown(stored)}`);
+      }
+    } else if (latent !== null) {
+      [name, dim] = ["qk_rope_head_dim", latent];
+      const headDim = size(config, "head_dim") ?? model.head_dim ?? dim;
+      if (Number(part) !== 1) {
+        dim = Math.trunc(headDim * part);
+        if (headDim !== latent && latent !== dim) {
+          failValue(name, latent, `the width of head_dim ${headDim} and partial_rotary_factor ${shown(part)}`);
+        }
+      }
+    } else {
+      [name, dim] = [Number(part) !== 1 ? "partial_rotary_factor" : "head_dim", Math.trunc(this.headDim() * part)];
+    }
+    if (dim < 2 || dim % 2) {
+      const value = name === "partial_rotary_factor" ? part : dim;
+      failValue(name, value, `an even number of rotated channels, not ${dim}`);
+    }
+    return dim;
+  }
+}
+
+/** posenc.rope_from_config: {w, attention, softmax, layout}, and what the page draws from it. */
+function ropeFromConfig(whole, layerType = null, length = null) {
+  if (!isObject(whole)) fail("config", `type ${typeName(whole)}`, "a dict, the content of config.json");
+  const part = textPart(whole);
+  checkModel(part);
+  checkNames(part);
+  const layer = readLayer(part, layerType, part !== whole), { rope, model } = layer;
+  const apart = ["rope_type", "type", "rope_theta", "partial_rotary_factor", ...RULES.other_arguments];
+  let type = ropeType(rope), keys = Object.fromEntries(Object.entries(rope).filter(([key]) => !apart.includes(key)));
+  if (model.reads_alpha && type === "dynamic" && isTrue(get(keys, "alpha"))) [type, keys] = ["ntk", { factor: keys.alpha }];
+  if (RULES.length_types.includes(type)) {
+    Object.assign(keys, present(part, layer.nested ? LENGTHS.slice(0, 1) : LENGTHS));
+    if (!has(keys, LENGTHS[0])) keys[LENGTHS[0]] = get(part, "n_positions") ?? null;
+    if (!has(keys, LENGTHS[1])) keys[LENGTHS[1]] = model.original_length;
+  }
+  if (type === "proportional") keys.partial_rotary_factor = layer.number(RULES.parts, "partial_rotary_factor");
+  const dim = layer.rotaryDim(type), base = layer.base();
+  const found = ropeFrequencies(dim, base, type, keys, length, "config");
+  const isSwapped = model.layout === "interleaved" && get(part, "rope_interleave") === false;
+  const longest = [keys[LENGTHS[1]], get(part, LENGTHS[0]), get(part, "n_positions")].find((x) => typeof x === "number");
+  return {
+    ...found, w: model.is_backwards ? found.w.map((w) => -w) : found.w, layout: isSwapped ? "half" : model.layout,
+    type, base, layerType, trained: longest ?? null, // some scalings do not say the length before them
   };
-  const latent = size("qk_rope_head_dim") ?? model.qk_rope_head_dim;
-  let dim;
-  if (type === "proportional") dim = latent ?? headDim();
-  else if (size("rotary_dim") ?? model.rotary_dim) dim = size("rotary_dim") ?? model.rotary_dim;
-  else if (latent !== null) dim = part === 1 ? latent : Math.trunc((size("head_dim") ?? latent) * part);
-  else dim = Math.trunc(headDim() * part);
-  if (!(dim >= 2) || dim % 2) throw new Error(`${dim} rotated channels; expected an even number`);
-  return dim;
+}
+
+/** The layer types of a config with rotations of their own, else []. */
+function layerTypes(config) {
+  const part = textPart(config), [byType] = byLayerType(part, modelOf(part), ropePart(part)[1]);
+  return Object.keys(byType ?? {}).filter((type) => byType[type] !== null);
 }

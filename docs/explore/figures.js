@@ -288,7 +288,7 @@ const FIGURES = {
       bars(c, under, two.px, two.py, read.covered, read.covered);
       const reach = read.reach === Infinity ? "every distance" : `distances up to ${integer(read.reach - 1)}`;
       return `${2 * pairs} rotated channels, base ${integer(read.base)}, ${read.type === "default" ? "no scaling" : `scaling ${read.type}, smallest ratio ${format(least)}`}` +
-        `${read.layerType ? `, ${read.layerType} layers` : ""}. ${state.trained ? "" : "By its config, "}${state.trained ? "Trained" : "trained"} on ${integer(read.trained)} tokens: all angles are known for ${reach}.`;
+        `${read.layerType ? `, ${read.layerType} layers` : ""}; ${layoutOf(read)}${scalesOf(read)}. ${state.trained ? "" : "By its config, "}${state.trained ? "Trained" : "trained"} on ${integer(read.trained)} tokens: all angles are known for ${reach}.`;
     },
   },
 };
@@ -329,13 +329,24 @@ function drawByDistance(state, { context: c, width, height }, curves, { label, l
   }));
 }
 
+/** Which channels make a pair, and the direction of nanochat. */
+function layoutOf({ layout, w }) {
+  const pairs = { half: "pairs k and k + r/2 (layout half)", interleaved: "pairs 2k and 2k + 1 (layout interleaved)" };
+  return `${pairs[layout] ?? "the layout of this model_type is unknown"}${w[0] < 0 ? ", rotated backwards" : ""}`;
+}
+
+function scalesOf({ attention, softmax }) {
+  const one = attention === 1 ? "" : `; cos and sin times ${attention.toPrecision(5)}`;
+  return softmax === 1 ? one : `${one}; logits times ${softmax.toPrecision(5)}`;
+}
+
 /** The bands of a config as a table, for readers of the screen and of numbers. */
 function fillTable(figure, read) {
   const place = figure.querySelector(".table");
   if (!read) { place.replaceChildren(); return; }
   const wasOpen = place.querySelector("details")?.open ?? false;
   const rows = spread(read.w.length, 16).map((k) => [
-    k, format(2 * Math.PI / read.w[k]), format(read.turns[k]), format(read.ratio[k]), percent(read.covered[k]),
+    k, format(2 * Math.PI / read.speed[k]), format(read.turns[k]), format(read.ratio[k]), percent(read.covered[k]),
     read.firstUnseen[k] === Infinity ? "none" : integer(read.firstUnseen[k]),
   ]);
   const heads = ["pair", "a turn in", "turns in training", "scaled / unscaled", "circle seen", "first new distance"];

@@ -153,6 +153,7 @@ function logarithm(a) {
   return doublings * LN_2 + 2n * sumOfOddPowers(((a - ONE) << BITS) / (a + ONE), 1);
 }
 
+/** exp(a) = x 2**doublings, with x near 1: [x, doublings]. */
 function exponential(a) {
   const doublings = a / LN_2, rest = a - doublings * LN_2;
   let sum = ONE, term = ONE;
@@ -160,16 +161,20 @@ function exponential(a) {
     term = times(term, rest) / k;
     sum += term;
   }
-  return shift(sum, doublings);
+  return [sum, doublings];
 }
 
 /** base**-(k numerator / divisor) for k < count, as double-doubles. */
 const geometric = remember(24, (count, base, numerator, divisor) => {
-  const root = exponential(-logarithm(fixed(base)) * BigInt(numerator) / BigInt(divisor));
+  const [root, rootDoublings] = exponential(-logarithm(fixed(base)) * BigInt(numerator) / BigInt(divisor));
   const high = new Float64Array(count), low = new Float64Array(count);
-  for (let k = 0, power = ONE; k < count; k++, power = times(power, root)) {
-    high[k] = nearestDouble(power);
-    low[k] = nearestDouble(power - fixed(high[k]));
+  for (let k = 0, power = ONE, doublings = 0n; k < count; k++) {
+    const nearest = nearestDouble(power), unit = 2 ** Number(doublings);
+    high[k] = nearest * unit;
+    low[k] = nearestDouble(power - fixed(nearest)) * unit;
+    power = times(power, root);
+    for (doublings += rootDoublings; power < ONE; doublings--) power <<= 1n;
+    for (; power >= 2n * ONE; doublings++) power >>= 1n;
   }
   return { high, low };
 });
@@ -209,74 +214,129 @@ const clip = (x, low, high) => Math.min(Math.max(x, low), high);
 
 const SCALINGS = {
   default: (r) => [r.w.slice()],
-  linear: (r) => [r.w.map((w) => w / r.factor())],
+  linear: (r) => { const factor = r.factor(); return [r.w.map((w) => w / factor)]; },
   ntk: (r) => [largerBase(r, r.factor())],
   dynamic: (r) => {
-    const trained = r.trained("max_position_embeddings"), beyond = Math.max((r.length ?? 0) - trained, 0);
-    return [largerBase(r, 1 + r.factor() * beyond / trained)];
+    const factor = r.factor(), trained = r.trained(LENGTHS[0]), beyond = Math.max((r.length ?? 0) - trained, 0);
+    return [largerBase(r, 1 + factor * beyond / trained)];
   },
-  ntk_by_parts: (r) => [blend(r, keptByRotations(r, ...r.beta()), r.factor())],
-  llama3: (r) => [blend(r, keptByRotations(r, r.number("low_freq_factor"), r.number("high_freq_factor")), r.factor())],
+  ntk_by_parts: (r) => { const keep = keptByRotations(r, ...r.beta()); return [blend(r, keep, r.factor())]; },
+  llama3: (r) => {
+    const factor = r.factor(), limits = r.ordered("low_freq_factor", null, "high_freq_factor", null);
+    return [blend(r, keptByRotations(r, ...limits), factor)];
+  },
   yarn: (r) => {
-    const factor = r.factorOrRatio(), scale = r.number("mscale", 0), all = r.number("mscale_all_dim", 0);
+    const factor = r.factorOrRatio(), keep = keptByPair(r);
+    const scale = r.number("mscale", 0, 0, false), all = r.number("mscale_all_dim", 0, 0, false);
     const m = (u) => 0.1 * u * Math.log(factor) + 1;
-    const attention = scale && all ? m(scale) / m(all) : m(1);
-    return [blend(r, keptByPair(r), factor), r.number("attention_factor", attention), m(all) * m(all)];
+    const attention = scale && all ? m(scale) / m(all) : m(1), softmax = m(all) * m(all);
+    if (!Number.isFinite(softmax)) failValue("mscale_all_dim", new Float(all), "a number whose square is finite");
+    return [blend(r, keep, factor), r.number("attention_factor", attention), softmax];
   },
   longrope: (r) => {
-    const trained = r.trained(), beyond = (r.length ?? 0) > trained;
-    const divisors = r.keys[beyond ? "long_factor" : "short_factor"];
-    if (divisors?.length !== r.w.length) throw new Error(`${beyond ? "long" : "short"}_factor needs ${r.w.length} numbers`);
-    const attention = r.keys.attention_factor ?? Math.sqrt(1 + Math.log(r.factorOrRatio()) / Math.log(trained));
+    const trained = r.trained(), short = r.divisors("short_factor"), long = r.divisors("long_factor");
+    let attention;
+    if (has(r.keys, "attention_factor")) {
+      attention = r.number("attention_factor");
+      r.factor(1);
+    } else {
+      const factor = r.factorOrRatio();
+      if (trained < 2) failValue(LENGTHS[1], trained, "at least 2, because its logarithm divides");
+      attention = Math.sqrt(1 + Math.log(factor) / Math.log(trained));
+    }
+    const divisors = (r.length ?? 0) > trained ? long : short;
     return [r.w.map((w, k) => w / divisors[k]), attention];
   },
   proportional: (r) => {
-    const rotated = Math.trunc(r.number("partial_rotary_factor", 1) * r.dim / 2), factor = r.keys.factor ?? 1;
+    const part = r.number("partial_rotary_factor", 1, 0, false);
+    if (part > 1) failValue("partial_rotary_factor", new Float(part), "a number from 0 to 1");
+    const rotated = Math.floor(Math.trunc(part * r.dim / 2)), factor = r.factor(1);
     return [r.w.map((w, k) => (k < rotated ? w : 0) / factor)];
   },
   ntk_mixed: (r) => {
-    const b = r.number("b", 0.625), n = r.w.length;
-    return [r.w.map((w, k) => w * Math.pow(r.factor(), -Math.pow((k + 1) / n, b)))];
+    const factor = r.factor(), b = r.number("b", 0.625, 0, false), n = r.w.length;
+    return [r.w.map((w, k) => w * Math.pow(factor, -Math.pow((k + 1) / n, b)))];
   },
 };
 
 function largerBase(r, factor) {
-  if (r.dim < 4) throw new Error("NTK needs at least 4 rotated channels: the first pair is kept, the last is divided");
+  if (r.dim < 4) failValue("dim", r.dim, "at least 4: the first pair is kept and the last is divided");
   return r.w.map((w, k) => w * Math.pow(factor, -2 * k / (r.dim - 2)));
 }
 const blend = (r, keep, factor) => r.w.map((w, k) => w * (1 - keep[k]) / factor + w * keep[k]);
-const keptByRotations = (r, low, high) =>
-  r.w.map((w) => clip((r.trained() * w / (2 * Math.PI) - low) / (high - low), 0, 1));
+function keptByRotations(r, low, high) {
+  const trained = r.trained();
+  return r.w.map((w) => clip((trained * w / (2 * Math.PI) - low) / (high - low), 0, 1));
+}
 
 function keptByPair(r) {
   const trained = r.trained(), [slow, fast] = r.beta();
+  if (r.base <= 1) failValue("base", new Float(r.base), "more than 1: rope_type 'yarn' divides by its logarithm");
   const pair = (rotations) => r.dim * (Math.log(trained / (2 * Math.PI)) - Math.log(rotations)) / (2 * Math.log(r.base));
   let first = pair(fast), last = pair(slow);
-  if (r.keys.truncate ?? true) [first, last] = [Math.floor(first), Math.ceil(last)];
+  const truncate = r.keys.truncate ?? true;
+  if (typeof truncate !== "boolean") fail("truncate", `type ${typeName(truncate)}`, "True or False");
+  if (truncate) [first, last] = [Math.floor(first), Math.ceil(last)];
   [first, last] = [Math.max(first, 0), Math.min(last, r.dim - 1)];
-  if (last < first) throw new Error("the training length leaves no room for YaRN's ramp");
+  if (last < first) failValue(LENGTHS[1], trained, `a length in which pairs make between ${slow} and ${fast} rotations`);
   if (first === last) last += 0.001;
   return r.w.map((_, k) => 1 - clip((k - first) / (last - first), 0, 1));
 }
 
-/** posenc.rope_frequencies: {w, attention, softmax}. */
-function ropeFrequencies(dim, base, type = "default", keys = {}, length = null) {
-  const wide = "max_position_embeddings", old = `original_${wide}`;
-  const request = {
-    dim, base, length, keys, w: frequencies(dim, base),
-    number(key, otherwise) {
-      const value = keys[key] ?? otherwise;
-      if (typeof value !== "number") throw new Error(`rope_type ${type} needs ${key}`);
-      return value;
-    },
-    factor() { return this.number("factor"); },
-    factorOrRatio() { return keys.factor ?? this.number(wide) / this.number(old); },
-    trained(preferred = old) { return keys[preferred] ?? keys[wide] ?? this.number(old); },
-    beta() { return [this.number("beta_slow", 1), this.number("beta_fast", 32)]; },
-  };
-  if (!(type in SCALINGS)) throw new Error(`unknown rope_type ${type}`);
-  if (keys.factor != null && !(keys.factor >= 1)) throw new Error(`factor is ${keys.factor}; expected at least 1`);
-  const [w, attention = 1, softmax = 1] = SCALINGS[type](request);
+/** One call of ropeFrequencies. Its methods read and check the keys. */
+class Request {
+  constructor(dim, base, type, keys, length) { Object.assign(this, { dim, base, type, keys, length, w: frequencies(dim, base) }); }
+
+  /** A number above `least`, or of at least `least`; without a default it is required. */
+  number(key, otherwise = null, least = 0, above = true) {
+    const expected = above ? `a number above ${least}` : `a number of at least ${least}`;
+    if (!has(this.keys, key)) return otherwise ?? this.failMissing(key, expected);
+    const value = Number(asNumber(key, this.keys[key]));
+    if (value < least || (above && value === least)) failValue(key, this.keys[key], expected);
+    return value;
+  }
+  failMissing(key, expected) { fail(key, "no value", `${expected}: rope_type ${shown(this.type)} needs it`); }
+
+  factor(otherwise = null) { return this.number("factor", otherwise, 1, false); }
+  /** The factor, which defaults to the ratio of the two lengths. */
+  factorOrRatio() {
+    if (has(this.keys, "factor") || !LENGTHS.every((name) => has(this.keys, name))) return this.factor();
+    const [extended, trained] = LENGTHS.map((name) => this.keys[name]);
+    if (extended < trained) failValue(LENGTHS[0], extended, `at least ${LENGTHS[1]}, ${trained}: their ratio is the missing factor`);
+    return extended / trained;
+  }
+  trained(preferred = LENGTHS[1]) {
+    for (const key of [preferred, ...LENGTHS]) if (has(this.keys, key)) return this.keys[key];
+    return this.failMissing(preferred, "an integer");
+  }
+  /** One positive number for each pair. */
+  divisors(key) {
+    const pairs = this.dim / 2, numbers = this.keys[key];
+    if (!has(this.keys, key)) this.failMissing(key, `${pairs} numbers`);
+    if (!Array.isArray(numbers) || numbers.some((x) => !isNumber(x))) fail(key, `type ${typeName(numbers)}`, `${pairs} numbers`);
+    if (numbers.length !== pairs) fail(key, `${numbers.length} entries`, `one number for each of the ${pairs} pairs`);
+    const found = numbers.map(Number);
+    if (!found.every((x) => Number.isFinite(x) && x > 0)) fail(key, "entries that are not finite and positive", "positive numbers");
+    return found;
+  }
+  beta() { return this.ordered("beta_slow", 1, "beta_fast", 32); }
+  ordered(low, lowDefault, high, highDefault) {
+    const first = this.number(low, lowDefault), second = this.number(high, highDefault);
+    if (second <= first) failValue(high, new Float(second), `more than ${low}, ${new Float(first)}`);
+    return [first, second];
+  }
+}
+
+/** posenc.rope_frequencies: {w, attention, softmax}. An unknown key is an error of `argument`. */
+function ropeFrequencies(dim, base, type = "default", keys = {}, length = null, argument = "keys") {
+  if (!has(RULES.keys, type)) failValue("rope_type", type, `one of ${quoted(Object.keys(RULES.keys))}`);
+  const known = [...RULES.keys[type], ...LENGTHS];
+  for (const key of Object.keys(keys)) {
+    if (!known.includes(key)) fail(argument, shown(key), `only the keys of rope_type ${shown(type)}: ${known.join(", ")}`);
+  }
+  const given = present(keys, Object.keys(keys));
+  for (const name of LENGTHS) if (has(given, name)) asIndex(name, given[name], 1);
+  const [w, attention = 1, softmax = 1] = SCALINGS[type](new Request(dim, base, type, given, length));
   return { w, attention, softmax };
 }
 

@@ -308,12 +308,11 @@ class Numbers {
   /** The reader's config.json: frequencies, bands and the distance at which the first angle is new. */
   config(state) {
     try {
-      const config = JSON.parse(state.config);
-      const read = ropeFromConfig(config, state.layer || null, state.sequence);
-      const plain = frequencies(2 * read.w.length, read.base), trained = state.trained || read.trained || 4096;
-      const cover = this.coverage({ train: trained, stretch: 1 }, plain, read.w);
+      const read = ropeFromConfig(readJSON(state.config), state.layer || null, state.sequence);
+      const speed = read.w.map(Math.abs), plain = frequencies(2 * speed.length, read.base);
+      const trained = state.trained || read.trained || 4096, cover = this.coverage({ train: trained, stretch: 1 }, plain, speed);
       return {
-        ...read, trained, plain, ratio: read.w.map((w, k) => w / plain[k]), covered: cover.covered,
+        ...read, trained, speed, ratio: speed.map((w, k) => w / plain[k]), covered: cover.covered,
         firstUnseen: cover.firstUnseen, reach: cover.reach, turns: cover.turns,
       };
     } catch (error) {

@@ -79,7 +79,7 @@ const ONLY_FOR = { r1: /^kerple/, r2: /^kerple/, buckets: /^t5/, reach: /^t5/, c
 
 function layersOf(state) {
   try {
-    const types = layerTypes(JSON.parse(state.config));
+    const types = layerTypes(readJSON(state.config));
     return types.length ? types : [""];
   } catch {
     return [""];
@@ -248,7 +248,7 @@ function drawFigure(figure) {
 }
 
 const explore = {
-  state: () => state, set, link, figures, inputs, ropeFromConfig, ropeFrequencies, geometric, samples: SAMPLES,
+  state: () => state, set, link, figures, inputs, readJSON, layerTypes, ropeFromConfig, ropeFrequencies, geometric, samples: SAMPLES,
   biasParameters, scaledOf, exactSineCosine, numbers: () => numbers, draw: drawFigure, firstPicture: 0,
 };
 window.explore = explore;

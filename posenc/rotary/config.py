@@ -88,7 +88,8 @@ def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the part for text of a config, or the config itself."""
     config = _named_text_part(config)
     has_rotation = _present(config, (*BASES, "rope_parameters", "rope_scaling"))
-    if has_rotation or config.get("model_type") in {*MODELS, *OTHERS}:
+    model_type = config.get("model_type")
+    if has_rotation or (isinstance(model_type, str) and model_type in {*MODELS, *OTHERS}):
         return config
     for known in (MODELS, OTHERS):
         parts = [name for name, part in config.items() if _model_type(_named_text_part(part)) in known]

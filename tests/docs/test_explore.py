@@ -505,6 +505,149 @@ def test_configs(page, base):
     page.tab.click("#reset")
 
 
+# ---- config.json: the page reads it as the library does ----
+
+READ = """given.map(([text, layer, sequence]) => {
+    try {
+        return explore.ropeFromConfig(explore.readJSON(text), layer, sequence);
+    } catch (error) {
+        return { error: error.message };
+    }
+})"""
+LAYERS = "given.map((text) => { try { return explore.layerTypes(explore.readJSON(text)); } catch { return []; } })"
+
+
+def compare_configs(page, configs, lengths=(None,)):
+    """Compare the page with `rope_from_config` for every type of layer; return how many are read and refused."""
+    texts = [json.dumps(config) for config in configs]
+    calls = [
+        (config, text, layer, length)
+        for config, text, layers in zip(configs, texts, page(LAYERS, texts), strict=True)
+        for layer in (*layers, None)
+        for length in lengths
+    ]
+    read = refused = 0
+    for (config, _, layer, length), found in zip(calls, page(READ, [call[1:] for call in calls]), strict=True):
+        try:
+            expected, reason = posenc.rope_from_config(config, layer_type=layer, seq_len=length), None
+        except (TypeError, ValueError) as error:
+            expected, reason = None, str(error).removeprefix("rope_from_config: ")
+        assert found.get("error") == reason, (config, layer)
+        if expected is None:
+            refused += 1
+            continue
+        near(found["w"], expected.inv_freq, POWER_ULP)
+        near(found["attention"], np.float64(expected.attention_factor), 4)
+        near(found["softmax"], np.float64(expected.softmax_factor), 8)
+        assert found["layout"] == expected.layout, (config, layer)
+        read += 1
+    return read, refused
+
+
+SIZES = {"hidden_size": 4096, "num_attention_heads": 32}
+WITHOUT_BASE = {"rope_theta": 10000.0}
+SCALED = {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}
+
+
+def test_every_model_type(page):
+    """The table of models that the page holds is that of the library, and it reads it in the same way."""
+    from posenc.rotary._models import MODELS, OTHERS, ROTATES_IF
+
+    switches = {name: {key: value} for name, (key, value, _) in ROTATES_IF.items()}
+    configs = [
+        {"model_type": name, **SIZES, **switches.get(name, {}), **extra}
+        for name in (*MODELS, *OTHERS, *ROTATES_IF)
+        for extra in ({}, WITHOUT_BASE, SCALED)
+    ]
+    configs += [{"model_type": f"{name}_whole", "text_config": {"model_type": name}} for name in (*MODELS, *OTHERS)]
+    configs += [{"model_type": name.removesuffix("_text"), "text_config": SIZES} for name in MODELS]
+    read, refused = compare_configs(page, configs)
+    assert read > 600
+    assert refused > 500
+
+
+KEYS = {
+    "model_type": ["llama", "nanochat", "glm4", "gemma3_text", "gptj", "minimax_m3_vl_text", "hunyuan_v1_dense",
+                   "falcon", "deepseek_v3", "phi3", "esm", "zamba2", "bert", "modernbert", "qwen3_vl", "toString", None,
+                   3, ["llama"]],
+    "rope_theta": [10000, 10000.0, 500000.0, 0, -1.0, "10000", True, 1e300, 0.5, None],
+    "rotary_emb_base": [10000, 5e5], "global_rope_theta": [160000.0], "rope_local_base_freq": [10000.0, 1e-5],
+    "head_dim": [64, 64.0, 63, 0, "64", True, 2, 128], "hidden_size": [4096, 100], "num_attention_heads": [32, 7],
+    "global_head_dim": [512], "kv_channels": [32], "n_embd": [1024], "n_head": [16], "n_positions": [2048],
+    "rotary_dim": [64, 16, None, 3], "qk_rope_head_dim": [64, 32],
+    "partial_rotary_factor": [0.5, 1, 1.0, 0.3, 0, 1.5, 1e-5], "rotary_pct": [0.25, 0.5],
+    "max_position_embeddings": [2048, 131072, 1, 0, 2048.0, None],
+    "original_max_position_embeddings": [4096, 8192, 1], "rope_interleave": [False, True], "rope_kind": [1, None],
+    "layer_types": [["full_attention", "sliding_attention"], ["chunked"]], "alibi": [True, False],
+    "layer_rope_theta": [[10000.0, 0], [10000, 1e6], [0, 0], 5], "rope_scaling_layers": [[0, 1]],
+    "compress_rope_theta": [160000.0], "position_embedding_type": ["rotary", "absolute"], "use_mem_rope": [True],
+    "per_layer_config": [{"00": {"head_dim": 256}, "1": {"head_dim": 64}}, {"0": {}}],
+    "text_config": [{"model_type": "llama", "head_dim": 64}, {"head_dim": 64}, {}],
+    "talker": [{"model_type": "qwen3", "head_dim": 64}],
+    "time_step_limit": [[0.0, float("inf")], float("nan")],
+}  # fmt: skip
+PART_KEYS = {
+    "rope_type": ["default", "linear", "ntk", "dynamic", "ntk_by_parts", "yarn", "longrope", "llama3", "proportional",
+                  "ntk_mixed", "su", "mrope", "axial", "unheard of", 1],
+    "type": ["linear", "yarn", "su"], "factor": [2, 4.0, 1, 0.5, "2", float("inf"), None],
+    "rope_theta": [10000, 1e6, 0],
+    "low_freq_factor": [1.0, 4], "high_freq_factor": [4.0, 1], "beta_fast": [32, 0.5], "beta_slow": [1, 64.5],
+    "original_max_position_embeddings": [4096, 8192, 200000, 0, 1], "max_position_embeddings": [8192],
+    "attention_factor": [1.1, 0], "mscale": [1.0, 0, -1], "mscale_all_dim": [1, 0.707, 1e300], "truncate": [False, 0],
+    "short_factor": [[1.0] * 32, [1] * 16, [1.0, 0.0] * 16], "long_factor": [[1.5] * 32, [2] * 64],
+    "partial_rotary_factor": [0.5, 0.25], "alpha": [1000.0, 0, "x"], "b": [0.625, -1], "mrope_section": [[16, 24, 24]],
+    "unheard_of": [1], "full_attention": [{"rope_type": "linear", "factor": 8}, {}, None],
+    "sliding_attention": [{}, None],
+}  # fmt: skip
+
+
+def drawn_configs(count):
+    """Configs with a few keys of any kind, beside those that their scaling needs."""
+    rng = np.random.default_rng(5)
+
+    def values(keys, most):
+        names = rng.permutation(list(keys))[: rng.integers(most + 1)]
+        return {str(name): keys[name][rng.integers(len(keys[name]))] for name in names}
+
+    whole = {
+        "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "short_factor": [1.0] * 32,
+        "long_factor": [1.5] * 32, "original_max_position_embeddings": 4096,
+    }  # fmt: skip
+    from posenc.rotary.scaling import ROPE_TYPES
+
+    for _ in range(count):
+        rope_type = PART_KEYS["rope_type"][rng.integers(len(PART_KEYS["rope_type"]))]
+        known = (*ROPE_TYPES[rope_type][1], "original_max_position_embeddings") if rope_type in ROPE_TYPES else ()
+        part = {key: whole[key] for key in known if key in whole} | {"rope_type": rope_type}
+        part |= values(PART_KEYS, rng.integers(4))
+        config = {"model_type": "llama", "head_dim": 64, **values(KEYS, rng.integers(5))}
+        if rng.random() < 0.8:
+            config[str(rng.choice(["rope_scaling", "rope_parameters"]))] = part
+        if rng.random() < 0.1:
+            config["rope_parameters"] = values(PART_KEYS, 3)
+        yield config
+
+
+def test_drawn_configs(page):
+    """Bits, layout and reasons of refusal, whatever a config has."""
+    read, refused = compare_configs(page, list(drawn_configs(6000)), lengths=(None, 100_000))
+    assert read > 2000
+    assert refused > 4000
+
+
+def test_configs_of_transformers(page, monkeypatch):
+    """The default config of every class in the directories of transformers that have rotary code, as it writes it."""
+    pytest.importorskip("torch", reason="transformers runs on torch, which is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    monkeypatch.syspath_prepend(ROOT / "tests" / "peers")
+    from rotations import configs, directories, written
+
+    found = [json.loads(json.dumps(written(one), default=str)) for name in directories() for one in configs(name)]
+    read, refused = compare_configs(page, found)
+    assert read > 200
+    assert refused > 100
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{", '{"model_type": "unheard of", "head_dim": 64}', '{"model_type": "llama"}',
@@ -516,11 +659,27 @@ def test_bad_configs_are_said(page, text):
     try:
         config = json.loads(text)
     except json.JSONDecodeError:
-        config = None
-    if config is not None:
-        with pytest.raises((TypeError, ValueError)):
+        reason = "config has no JSON"
+    else:
+        with pytest.raises((TypeError, ValueError)) as refusal:
             posenc.rope_from_config(config)
+        reason = str(refusal.value).removeprefix("rope_from_config: ")
     page.set(config=text, sample="own")
     page("explore.draw(explore.figures.find((figure) => figure.name === 'config'))")
-    assert "cannot be read" in page.tab.text_content("#readout-config")
+    assert f"This config.json cannot be read: {reason}" in page.tab.text_content("#readout-config")
+    page.tab.click("#reset")
+
+
+def test_the_layout_is_said(page):
+    """Which channels make a pair, a rotation backwards, and both factors."""
+    for config, said in (
+        ({"model_type": "nanochat", "head_dim": 64}, "pairs k and k + r/2 (layout half), rotated backwards."),
+        ({"model_type": "glm4", "head_dim": 64}, "pairs 2k and 2k + 1 (layout interleaved)."),
+        ({"head_dim": 64, "rope_theta": 1e4}, "the layout of this model_type is unknown."),
+        (page("explore.samples['Qwen 2.5 7B with YaRN']"), "cos and sin times 1.1386."),
+        (page("explore.samples['DeepSeek V3']"), "(layout interleaved); logits times 1.8739."),
+    ):
+        page.set(config=json.dumps(config), sample="own")
+        page("explore.draw(explore.figures.find((figure) => figure.name === 'config'))")
+        assert said in page.tab.text_content("#readout-config")
     page.tab.click("#reset")
