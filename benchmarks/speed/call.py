@@ -37,7 +37,7 @@ def run(report: Report) -> None:
             return tx * tcos + torch.cat((-tx[:, d // 2 :], tx[:, : d // 2]), dim=-1) * tsin
 
         contenders["torch, ready table"] = torch_rope
-    report.time(f"rope of {n} x {d}, out=", contenders, most={"np.add(out=)": 8.0}, cold=False)
+    report.time(f"rope of {n} x {d}, out=", contenders, most={"np.add(out=)": 4.0}, cold=False)
     report.time(
         f"rope of {n} x {d} from a table, out=",
         {"posenc.rope(out=)": lambda: posenc.rope(x, table, layout="half", out=out), **add},

@@ -42,6 +42,7 @@ from ._rotation import (
     read_rotation,
     read_table,
 )
+from .scaling import RopeFrequencies
 
 __all__ = [
     "RopeGradient",
@@ -154,6 +155,12 @@ def rope(
     >>> posenc.rope(q, [99], w, layout="half").shape
     (8, 1, 64)
     """
+    plain: Array | None = _core.rope_plain(
+        "rope", RopeFrequencies, x, positions, frequencies, layout,
+        rotary_dim, rotary_offset, inverse, out_layout, seq_axis, start, out,
+    )  # fmt: skip
+    if plain is not None:
+        return plain
     rotation = read_rotation("rope", x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     if frequencies is None:
         return _rotate_by_table(rotation, positions, start, out)

@@ -117,6 +117,61 @@ def test_a_table_may_share_memory_with_out(rng):
         assert same_bits(posenc.rope(x, (c, s), layout="half", out=into), wanted)
 
 
+def long_way(x, positions, frequencies, layout):
+    """The same call with the sequence axis counted from the front, which `rope` does not take for a plain call."""
+    return posenc.rope(x, positions, frequencies, layout=layout, seq_axis=x.ndim - 2)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(4, 8), (2, 3, 5, 8), (3, 1, 8), (0, 8), (2, 0, 8), (0, 3, 8), (1100, 8), (9000, 8)])
+def test_a_plain_call_has_the_bits_of_the_long_way(shape, dtype, layout, rng, isa):
+    x = rng.standard_normal(shape).astype(dtype)
+    n = shape[-2]
+    w = posenc.rope_frequencies(8)
+    for positions in (n, np.arange(n), rng.uniform(0, 1e6, n), (10 * np.arange(2 * n))[::2]):
+        wanted = long_way(x, positions, w, layout)
+        assert same_bits(posenc.rope(x, positions, w, layout=layout), wanted)
+        assert same_bits(posenc.rope(x, positions, w.inv_freq, layout=layout), wanted)
+        for out in (np.empty_like(x), x.copy()):
+            source = x if out.size == 0 or (out != x).any() else out
+            assert posenc.rope(source, positions, w, layout=layout, out=out) is out
+            assert same_bits(out, wanted)
+    apart = np.zeros((*shape[:-1], 11), dtype)[..., 1:9]
+    apart[...] = x
+    assert same_bits(posenc.rope(apart, n, w, layout=layout), long_way(x, n, w, layout))
+
+
+def test_what_a_call_must_be_to_be_plain():
+    x, w, scaled = np.ones((4, 8), np.float32), posenc.rope_frequencies(8), posenc.RopeFrequencies(np.ones(4), 2.0, 1.0)
+    plain = {"x": x, "positions": 4, "w": w, "layout": "half", "dim": None, "offset": 0, "inverse": False,
+             "out_layout": None, "axis": -2, "start": 0, "out": None}  # fmt: skip
+
+    def is_plain(**changed):
+        arguments = {**plain, **changed}.values()
+        return posenc._core.rope_plain("rope", posenc.RopeFrequencies, *arguments) is not None
+
+    assert is_plain()
+    assert is_plain(out=x)
+    assert is_plain(out=np.empty_like(x))
+    for changed in (
+        {"x": x.tolist()}, {"x": x.astype(">f4")}, {"x": x.astype(int)}, {"x": np.ma.array(x)}, {"x": x[:, :7]},
+        {"x": np.zeros((2**14, 8))}, {"positions": True}, {"positions": 3}, {"positions": 2**70},
+        {"positions": [0, 1, 2, 3]}, {"positions": np.arange(5)}, {"positions": np.ones((1, 4))},
+        {"positions": np.ones(4, np.int32)}, {"w": None}, {"w": scaled}, {"w": np.ones(3)}, {"w": (np.ones(4), 1.0)},
+        {"w": np.ones(4, np.float32)}, {"layout": "halves"}, {"layout": None}, {"dim": 8}, {"offset": 2},
+        {"inverse": True}, {"out_layout": "half"}, {"axis": 0}, {"start": 1}, {"out": x[::-1]},
+        {"out": np.ones((5, 8), np.float32)}, {"out": np.ones((4, 8))}, {"out": 1},
+    ):  # fmt: skip
+        assert not is_plain(**changed)
+    read_only, buffer = np.ones((4, 8), np.float32), np.zeros(40, np.float32)
+    read_only.flags.writeable = False
+    assert not is_plain(out=read_only)
+    assert not is_plain(x=buffer[:32].reshape(4, 8), out=buffer[8:].reshape(4, 8))
+    with pytest.raises(TypeError, match="takes 13 arguments"):
+        posenc._core.rope_plain("rope")
+
+
 X = np.ones((2, 5, 8))
 GRID, VIDEO = np.zeros((2, 5)), np.zeros((3, 5))
 ROPE = {"x": X, "positions": 5, "frequencies": np.ones(4), "layout": "half"}

@@ -9,6 +9,7 @@
 #include "base/layout.h"
 #include "base/row.h"
 #include "base/stream.h"
+#include "encoding/sinusoid.h"
 
 enum { OFFSET, INTERLEAVED, OUT_INTERLEAVED, CALLER_OUT }; /* parameters; the gradients do not have the last one */
 
@@ -124,6 +125,43 @@ INLINE void rope_rows(const pe_call *call, idx begin, idx end, const pe_work *wo
 
 KERNEL(rope) { rope_rows(call, begin, end, work, 0); }
 KERNEL(rope_caller_table) { rope_rows(call, begin, end, work, 1); }
+
+typedef struct {
+    void *tile; /* of the sinusoids */
+    real *table, *x, *result;
+} rope_positions_state;
+
+LAYOUT(rope_positions)
+{
+    s->tile = carve_bytes(c, (idx)FN(sinusoid_scratch)(dim, par));
+    s->table = carve_reals(c, D(n) * D(d));
+    s->x = carve_reals(c, D(d));
+    s->result = carve_reals(c, D(d));
+}
+
+KERNEL(rope_positions)
+{
+    enum { X, POSITIONS, FREQUENCIES, OUT };
+    const idx n = call->D(n), d = call->D(d), e = d / 2;
+    const int interleaved = (int)call->par[0];
+    const rotation rotated = rotation_of(interleaved, interleaved);
+    const pe_array *a = call->array;
+    const rope_positions_state piece = rope_positions_begin(call, work);
+    const char *ready = NULL; /* the positions whose table is in `piece` */
+    for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
+        if (ready != row.data[POSITIONS]) {
+            const double *w = as_doubles(row.data[FREQUENCIES]);
+            FN(cos_sin_table)(piece.tile, row.data[POSITIONS], a[POSITIONS].storage, n, w, e, piece.table);
+        }
+        ready = row.data[POSITIONS];
+        for (idx i = 0; i < n; i++) {
+            const real *x = row_read(entry_at(&a[X], row.data[X], i, 0), a[X].storage, d, piece.x);
+            const real *cosine = piece.table + i * d;
+            rotate_row(rotated, x, cosine, cosine + e, e, entry_at(&a[OUT], row.data[OUT], i, 0), a[OUT].storage, 0,
+                       piece.result);
+        }
+    }
+}
 
 /* ---- gradients ---- */
 

@@ -13,6 +13,7 @@
 #include "base/layout.h"
 #include "base/row.h"
 #include "base/sincos.h"
+#include "encoding/sinusoid.h"
 
 /* Pairs of a tile, and rows that pass through one tile after the other. A tile is wide so that memory is written nearly
  * in sequence: compared with filling the memory, tiles of 64 pairs (512 bytes of each row in turn) took 3.3x the time,
@@ -218,6 +219,17 @@ static void clear_rest(idx f, const columns *to, char *row)
         memset(row + first * storage_size(to->storage), 0, (size_t)((to->d - first) * storage_size(to->storage)));
 }
 
+/* All pairs of the rows in t->row at the positions in t->position */
+static void fill_rows(pair_tile *t, idx rows, const double *hi, const double *lo, idx f, double a, double b,
+                      const columns *to)
+{
+    for (idx k0 = 0; k0 < f; k0 += TILE) {
+        const int n = (int)min_(TILE, f - k0);
+        start_tile(t, hi + k0, lo ? lo + k0 : NULL, n);
+        fill_tile(t, t->position, t->row, rows, k0, n, a, b, to);
+    }
+}
+
 KERNEL(sinusoid)
 {
     enum { POSITIONS, HI, LO, OUT };
@@ -235,12 +247,22 @@ KERNEL(sinusoid)
             out[i] = row.data[OUT];
             clear_rest(f, &to, out[i]);
         }
-        for (idx k0 = 0; k0 < f; k0 += TILE) {
-            const int n = (int)min_(TILE, f - k0);
-            start_tile(t, hi + k0, lo ? lo + k0 : NULL, n);
-            fill_tile(t, position, out, rows, k0, n, call->par[SINUSOID_SINE_SCALE], call->par[SINUSOID_COSINE_SCALE],
-                      &to);
+        fill_rows(t, rows, hi, lo, f, call->par[SINUSOID_SINE_SCALE], call->par[SINUSOID_COSINE_SCALE], &to);
+    }
+}
+
+void FN(cos_sin_table)(void *scratch, const char *positions, pe_storage storage, idx n, const double *w, idx f,
+                       real *table)
+{
+    pair_tile *t = scratch;
+    const columns to = {.sine = f, .cosine = 0, .step = 1, .d = 2 * f, .storage = PE_STORAGE};
+    for (idx first = 0; first < n; first += ROWS) {
+        const idx rows = min_(n - first, ROWS);
+        for (idx i = 0; i < rows; i++) {
+            t->position[i] = scalar_read(positions + (first + i) * 8, storage);
+            t->row[i] = (char *)(table + (first + i) * 2 * f);
         }
+        fill_rows(t, rows, w, NULL, f, 1, 1, &to);
     }
 }
 

@@ -1,0 +1,12 @@
+/* sinusoid.h -- cos and sin of position * frequency, for kernels that need them as scratch. */
+#ifndef PE_SINUSOID_H
+#define PE_SINUSOID_H
+
+#include "base/real.h"
+
+size_t FN(sinusoid_scratch)(const idx *dim, const double *par);
+/* n rows [cos | sin] of f pairs each; `scratch` has sinusoid_scratch bytes, and positions are in sequence. */
+void FN(cos_sin_table)(void *scratch, const char *positions, pe_storage storage, idx n, const double *w, idx f,
+                       real *table);
+
+#endif

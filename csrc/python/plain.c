@@ -1,0 +1,136 @@
+/* plain.c -- `rope` of plain arguments, in one call: the checks of Python and its second kernel take several times as
+ * long as the rest on a small array.
+ *
+ * Arguments are plain if they need neither conversion nor a message. For others the answer is None, and Python goes the
+ * long way. So this file decides nothing about the meaning of arguments; it only knows the most usual ones.
+ */
+#include "python/bind.h"
+
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#define NPY_TARGET_VERSION NPY_1_23_API_VERSION
+#include <numpy/arrayobject.h>
+
+/* The arguments of _core.rope_plain: those of `rope`, after the function's name and the type RopeFrequencies */
+enum {
+    FUNCTION,
+    FREQUENCIES_TYPE,
+    X,
+    POSITIONS,
+    FREQUENCIES,
+    LAYOUT,
+    ROTARY_DIM,
+    ROTARY_OFFSET,
+    INVERSE,
+    OUT_LAYOUT,
+    SEQ_AXIS,
+    START,
+    OUT,
+    ROPE_ARGUMENTS
+};
+
+/* The table of cos and sin is scratch, at most as large as x. More than this much belongs into an array. */
+enum { MOST_NUMBERS = 1 << 16 };
+
+static int is_integer(PyObject *object, long value)
+{
+    int overflow;
+    return PyLong_CheckExact(object) && PyLong_AsLongAndOverflow(object, &overflow) == value && !overflow;
+}
+
+static int has_plain_options(PyObject *const *args)
+{
+    return args[ROTARY_DIM] == Py_None && is_integer(args[ROTARY_OFFSET], 0) && args[INVERSE] == Py_False
+           && args[OUT_LAYOUT] == Py_None && is_integer(args[SEQ_AXIS], -2) && is_integer(args[START], 0);
+}
+
+static int is_plain_data(PyObject *object)
+{
+    PyArrayObject *x = (PyArrayObject *)object;
+    if (!PyArray_CheckExact(object) || PyArray_NDIM(x) < 2 || PyArray_NDIM(x) > PE_LOOPS || !PyArray_ISNOTSWAPPED(x))
+        return 0;
+    const int type = PyArray_TYPE(x);
+    return (type == NPY_HALF || type == NPY_FLOAT || type == NPY_DOUBLE) && PyArray_SIZE(x) <= MOST_NUMBERS;
+}
+
+/* Return whether an object is an array (length,) of these numbers. */
+static int is_vector(PyObject *object, int type, npy_intp length)
+{
+    PyArrayObject *array = (PyArrayObject *)object;
+    return PyArray_CheckExact(object) && PyArray_NDIM(array) == 1 && PyArray_DIM(array, 0) == length
+           && PyArray_TYPE(array) == type;
+}
+
+/* Return whether two arrays lie apart; 0 also if that is not plain to see. */
+static int lie_apart(PyArrayObject *a, PyArrayObject *b)
+{
+    const char *first = PyArray_BYTES(a), *second = PyArray_BYTES(b);
+    return PyArray_IS_C_CONTIGUOUS(a) && PyArray_IS_C_CONTIGUOUS(b)
+           && (first + PyArray_NBYTES(a) <= second || second + PyArray_NBYTES(b) <= first);
+}
+
+/* The array for the result, `out` or a new one; NULL with or without an exception */
+static PyObject *result_of(PyArrayObject *x, PyObject *out, PyObject *positions, PyObject *frequencies)
+{
+    PyArrayObject *to = (PyArrayObject *)out;
+    if (out == Py_None)
+        return PyArray_NewLikeArray(x, NPY_CORDER, NULL, 0);
+    const int is_plain = PyArray_CheckExact(out) && PyArray_TYPE(to) == PyArray_TYPE(x) && PyArray_SAMESHAPE(to, x)
+                         && PyArray_ISCARRAY(to) && (to == x || lie_apart(to, x))
+                         && lie_apart(to, (PyArrayObject *)positions) && lie_apart(to, (PyArrayObject *)frequencies);
+    return is_plain ? Py_NewRef(out) : NULL;
+}
+
+/* The array of frequencies that multiply cos and sin by 1, borrowed; NULL for others, which is no error */
+static PyObject *frequencies_of(PyObject *frequencies, PyObject *type)
+{
+    if ((PyObject *)Py_TYPE(frequencies) != type)
+        return frequencies;
+    PyObject *attention_factor = PyTuple_GetItem(frequencies, 1);
+    const int is_one = PyFloat_CheckExact(attention_factor) && PyFloat_AsDouble(attention_factor) == 1.0;
+    return is_one ? PyTuple_GetItem(frequencies, 0) : NULL;
+}
+
+/* Positions as an array (n,); None if they are not plain; NULL with an exception */
+static PyObject *positions_of(PyObject *positions, npy_intp n)
+{
+    if (is_integer(positions, (long)n) && n <= MOST_NUMBERS)
+        return PyArray_Arange(0, (double)n, 1, NPY_INT64);
+    return Py_NewRef(is_vector(positions, NPY_INT64, n) || is_vector(positions, NPY_DOUBLE, n) ? positions : Py_None);
+}
+
+PyObject *pe_rope_plain(const pe_table *table, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != ROPE_ARGUMENTS)
+        return PyErr_Format(PyExc_TypeError, "_core.rope_plain takes %d arguments", ROPE_ARGUMENTS);
+    PyArrayObject *x = (PyArrayObject *)args[X];
+    if (!has_plain_options(args) || !is_plain_data(args[X]) || !PyUnicode_Check(args[LAYOUT]))
+        return Py_NewRef(Py_None);
+    const npy_intp rows = PyArray_DIM(x, PyArray_NDIM(x) - 2), width = PyArray_DIM(x, PyArray_NDIM(x) - 1);
+    const int interleaved = PyUnicode_CompareWithASCIIString(args[LAYOUT], "interleaved") == 0;
+    PyObject *frequencies = frequencies_of(args[FREQUENCIES], args[FREQUENCIES_TYPE]);
+    if ((!interleaved && PyUnicode_CompareWithASCIIString(args[LAYOUT], "half") != 0) || width < 2 || width % 2
+        || !frequencies || !is_vector(frequencies, NPY_DOUBLE, width / 2))
+        return Py_NewRef(Py_None);
+    PyObject *positions = positions_of(args[POSITIONS], rows), *done = NULL;
+    if (!positions || positions == Py_None)
+        return positions;
+    PyObject *result = result_of(x, args[OUT], positions, frequencies);
+    if (result) {
+        PyObject *const operands[] = {args[FUNCTION], args[X], positions,
+                                      frequencies,    result,  interleaved ? Py_True : Py_False};
+        done = pe_bind(table, PE_rope_positions, operands, sizeof operands / sizeof *operands);
+    }
+    Py_DECREF(positions);
+    if (!done) {
+        Py_XDECREF(result);
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    }
+    Py_DECREF(done);
+    return result;
+}
+
+int pe_plain_init(void)
+{
+    import_array1(-1);
+    return 0;
+}
