@@ -116,7 +116,8 @@ static NOINLINE int add_angles_row(column_order order, const pair_tile *t, int o
     return FOR_ORDER(add_angles, order, t, offset, a, b, n, s, c);
 }
 
-/* Recompute the results of add_angles_row that are too close to zero for it to be accurate. */
+/* Recompute the results of add_angles_row that are too close to zero for it to be accurate. If one of the two angles is
+ * 0, the addition is exact. */
 static NOINLINE void recompute_small(const pair_tile *t, double p, int offset, double a, double b, int n, int step,
                                      real *s, real *c)
 {
@@ -203,7 +204,7 @@ static void fill_tile(pair_tile *t, const double *position, char *const *row, id
             double sine[TILE], cosine[TILE];
             sincos_row(t, p, n, sine, cosine);
             scale_row(order, sine, cosine, a, b, n, s, c);
-        } else if (add_angles_row(order, t, offset, a, b, n, s, c)) {
+        } else if (add_angles_row(order, t, offset, a, b, n, s, c) && offset != 0 && t->base != 0) {
             recompute_small(t, p, offset, a, b, n, step, s, c);
         }
         if (!in_place)
