@@ -133,8 +133,7 @@ def test_a_plain_call_has_the_bits_of_the_long_way(shape, dtype, layout, rng, is
         wanted = long_way(x, positions, w, layout)
         assert same_bits(posenc.rope(x, positions, w, layout=layout), wanted)
         assert same_bits(posenc.rope(x, positions, w.inv_freq, layout=layout), wanted)
-        for out in (np.empty_like(x), x.copy()):
-            source = x if out.size == 0 or (out != x).any() else out
+        for source, out in ((x, np.empty_like(x)), (in_place := x.copy(), in_place)):
             assert posenc.rope(source, positions, w, layout=layout, out=out) is out
             assert same_bits(out, wanted)
     apart = np.zeros((*shape[:-1], 11), dtype)[..., 1:9]
