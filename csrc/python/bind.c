@@ -147,6 +147,17 @@ static double largest_magnitude(const double *x, npy_intp n, double most)
     return fits ? larger(larger(largest[0], largest[1]), larger(largest[2], largest[3])) : HUGE_VAL;
 }
 
+/* The same for integers; infinity if one is beyond the largest position */
+static double largest_integer(const int64_t *x, npy_intp n)
+{
+    uint64_t largest = 0;
+    for (npy_intp i = 0; i < n; i++) {
+        const uint64_t size = x[i] < 0 ? 0 - (uint64_t)x[i] : (uint64_t)x[i];
+        largest = size > largest ? size : largest;
+    }
+    return largest <= (uint64_t)largest_position ? (double)largest : HUGE_VAL;
+}
+
 /* Move p to the next element in C order; `at` is its index. */
 static const char *next_element(PyArrayObject *array, npy_intp *at, const char *p)
 {
@@ -166,8 +177,11 @@ static int check_numbers(agreement *a, const pe_operand *o, PyArrayObject *array
     npy_intp at[NPY_MAXDIMS] = {0};
     const char *p = PyArray_BYTES(array);
     double *largest = o->finite ? &a->most_frequency : &a->most_position, size = HUGE_VAL;
-    if (storage == PE_F64 && PyArray_IS_C_CONTIGUOUS(array))
+    const int has_no_gaps = PyArray_IS_C_CONTIGUOUS(array) || PyArray_IS_F_CONTIGUOUS(array);
+    if (has_no_gaps && storage == PE_F64)
         size = largest_magnitude((const double *)(const void *)p, n, most);
+    else if (has_no_gaps)
+        size = largest_integer((const int64_t *)(const void *)p, n);
     if (size <= most) {
         *largest = larger(*largest, size);
         return 0;

@@ -12,7 +12,7 @@ from .. import _core
 from .._core_api.arguments import F64, Array, Float64, as_float64, as_grad, as_index, compute_dtype, fail
 from .._core_api.variant import in_one_isa
 from ..absolute.frequency import exact_frequencies
-from ._coordinates import coordinates_first, read_coordinates, table_by_coordinate
+from ._coordinates import coordinates_first, coordinates_last, read_coordinates, tabulate
 from ._rotation import Layout, Rotation, read_rotation
 from .rope import RopeGradient
 
@@ -91,11 +91,12 @@ def _heads_first(rotation: Rotation, array: Array) -> Array:
 
 def _table(rotation: Rotation, positions: Array, frequencies: Float64) -> Array:
     """Return [cos | sin] of ``sum_a positions[a] * frequencies[a]``, (..., N, rotary_dim)."""
-    if frequencies.ndim == 2 and (np.count_nonzero(frequencies, axis=0) <= 1).all():
-        coordinate = np.argmax(frequencies != 0, axis=0)
+    if frequencies.ndim == 2:
+        coordinate = (frequencies != 0).argmax(axis=0)
         own = frequencies[coordinate, np.arange(frequencies.shape[1])]
-        return table_by_coordinate(rotation, positions, own, 1.0, coordinate)[0]
-    places = np.moveaxis(positions, 0, -1)  # (..., N, A)
+        if np.count_nonzero(own) == np.count_nonzero(frequencies):  # a pair has one coordinate
+            return tabulate(rotation, positions, own, 1.0, coordinate)
+    places = coordinates_last(positions)
     rows = places.shape[:-1]
     if frequencies.ndim == 3:
         frequencies = np.moveaxis(frequencies, 0, 1)[:, None]  # (H, 1, A, pairs)
@@ -223,7 +224,7 @@ def rope_nd_vjp(
     places, array = _read_angles(rotation, positions, frequencies)
     table = _table(rotation, places, array)
     if array.ndim == 2:
-        d_x, d_positions, d_frequencies = rotation.vjp(grad, table, np.moveaxis(places, 0, -1), array)
+        d_x, d_positions, d_frequencies = rotation.vjp(grad, table, coordinates_last(places), array)
         return RopeGradient(d_x, coordinates_first(d_positions), d_frequencies)
     return _vjp_by_head(rotation, grad, table, places, array)
 
@@ -242,7 +243,7 @@ def _vjp_by_head(
         places = positions[own] if has_heads else positions
         one = replace(rotation, x=x[head], seq_axis=-2)
         of_x, of_positions, d_frequencies[:, head] = one.vjp(
-            cotangent[head], table[..., head, :, :], np.moveaxis(places, 0, -1), frequencies[:, head]
+            cotangent[head], table[..., head, :, :], coordinates_last(places), frequencies[:, head]
         )
         _heads_first(rotation, d_x)[head] = of_x
         d_positions[own if has_heads else ...] += coordinates_first(of_positions)

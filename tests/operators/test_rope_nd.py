@@ -31,6 +31,33 @@ def test_special_cases(dtype, layout):
     )
 
 
+def grid(shape, dtype):
+    return np.indices(shape).reshape(len(shape), -1).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(
+    "positions",
+    [
+        grid((2, 3, 40), int) - [[0], [0], [20]],
+        grid((2, 3, 40), float) * [[1], [0.25], [1]],  # a coordinate with fractions beside two without
+        RNG.integers(-(2**53), 2**53, (3, 50)),
+        np.repeat(RNG.choice([0.0, -0.0, 16.0, -16.5, 31.0, 1e9], (3, 30)), 2, axis=1),
+    ],
+    ids=["grid", "fractions", "far", "repeated"],
+)
+def test_each_coordinate_rotates_its_pairs_as_rope_does(positions, dtype, isa):
+    dims = (4, 22, 6)
+    x = RNG.standard_normal((2, positions.shape[1], 32)).astype(dtype)
+    found = posenc.rope_nd(x, positions, posenc.axial_frequencies(dims), layout="interleaved")
+    first = 0
+    for width, own in zip(dims, positions, strict=True):
+        part = slice(first, first + width)
+        wanted = posenc.rope(x[..., part], own, posenc.frequencies(width), layout="interleaved")
+        assert same_bits(found[..., part], wanted)
+        first += width
+
+
 def test_equal_coordinates_add_their_frequencies():
     x, places = RNG.standard_normal((5, 8)), RNG.integers(-9, 9, 5)
     w = RNG.uniform(-1, 1, (3, 4))

@@ -2,23 +2,18 @@
  *
  *     out[sine + k step] = sine_scale sin(p w_k),   out[cosine + k step] = cosine_scale cos(p w_k),   k < f
  *
- * Float, integer positions: p = base + offset, 0 <= offset < OFFSETS, where base is a multiple of OFFSETS. sin and cos
- * of the sum of the two angles are computed in double by the angle-addition theorem. Consecutive rows share sin and cos
- * of the base, and all rows share those of the offsets: a pair costs four multiplications. A row depends on its
- * position alone, not on its neighbours. Near a zero of sin or cos the addition loses relative accuracy, so results
- * below 2**-26 are recomputed without it; elsewhere its error of 2**-52 is at most 2**-26 of the result, a quarter of a
- * float's half ulp. Double, and positions with a fraction: sincos.h evaluates every pair.
+ * angles.h says how the sines and cosines of a row are computed.
  */
 #include "fits.h"
 #include "base/layout.h"
 #include "base/row.h"
-#include "base/sincos.h"
+#include "encoding/angles.h"
 #include "encoding/sinusoid.h"
 
 /* Pairs of a tile, and rows that pass through one tile after the other. A tile is wide so that memory is written nearly
  * in sequence: compared with filling the memory, tiles of 64 pairs (512 bytes of each row in turn) took 3.3x the time,
  * and tiles of 256 pairs take 2.0x the time. */
-enum { OFFSETS = 16, TILE = 256, ROWS = 1024 };
+enum { TILE = 256, ROWS = 1024 };
 
 typedef struct {
     double hi[TILE], lo[TILE]; /* turns per position */
@@ -40,111 +35,26 @@ static NOINLINE void start_tile(pair_tile *t, const double *hi, const double *lo
         turns(hi[k], lo ? lo[k] : 0.0, &t->hi[k], &t->lo[k]);
 }
 
-static NOINLINE void sincos_row(const pair_tile *t, double p, int n, double *restrict sine, double *restrict cosine)
+static pe_angles base_of(pair_tile *t) { return (pe_angles){t->base_sine, t->base_cosine}; }
+static pe_angles offset_at(pair_tile *t, int offset)
 {
-    SIMD
-    for (int k = 0; k < n; k++)
-        sincos_turns(p, t->hi[k], t->lo[k], &sine[k], &cosine[k]);
+    return (pe_angles){t->offset_sine[offset], t->offset_cosine[offset]};
 }
 
 /* Prepare the tile for p = base + offset and return the offset; -1 if p needs sincos_row. */
 static int offset_of(pair_tile *t, double p, int n)
 {
-    const int64_t whole = (int64_t)p, base = whole & ~(int64_t)(OFFSETS - 1);
-    const int offset = (int)(whole - base);
-    if (PE_REAL == 64 || (double)whole != p)
+    int64_t base;
+    int offset;
+    if (!split_position(p, &base, &offset))
         return -1;
     if (t->base != base)
-        sincos_row(t, (double)base, n, t->base_sine, t->base_cosine);
+        sincos_row(t->hi, t->lo, (double)base, n, base_of(t));
     if (!t->ready[offset])
-        sincos_row(t, offset, n, t->offset_sine[offset], t->offset_cosine[offset]);
+        sincos_row(t->hi, t->lo, offset, n, offset_at(t, offset));
     t->base = base;
     t->ready[offset] = 1;
     return offset;
-}
-
-/* The columns of a row: s[k] and c[k], or pairs that begin at s (or at c). */
-typedef enum { HALVES, SINE_COSINE, COSINE_SINE } column_order;
-
-/* f(order, ...) with a constant order, so that each order gets a loop of its own */
-#define FOR_ORDER(f, order, ...)                            \
-    ((order) == HALVES        ? f(HALVES, __VA_ARGS__)      \
-     : (order) == SINE_COSINE ? f(SINE_COSINE, __VA_ARGS__) \
-                              : f(COSINE_SINE, __VA_ARGS__))
-
-/* Pairs are interleaved as they are computed: a second loop that interleaves them cost 1.5x the time. */
-INLINE void store_pair(column_order order, real *restrict s, real *restrict c, int k, real sine, real cosine)
-{
-    if (order == HALVES) {
-        s[k] = sine;
-        c[k] = cosine;
-    } else {
-        real *pair = order == SINE_COSINE ? s : c;
-        pair[2 * k] = order == SINE_COSINE ? sine : cosine;
-        pair[2 * k + 1] = order == SINE_COSINE ? cosine : sine;
-    }
-}
-
-/* sin(x + y) = sin x cos y + cos x sin y, cos(x + y) = cos x cos y - sin x sin y, times a and b. Returns whether a sine
- * or a cosine may be below 2**-26. Their product is then below a b 2**-26. Magnitudes of floats compare like integers,
- * so an OR collects the sign of the difference. */
-INLINE int add_angles(column_order order, const pair_tile *t, int offset, double a, double b, int n, real *restrict s,
-                      real *restrict c)
-{
-    const double *restrict base_sine = t->base_sine, *restrict base_cosine = t->base_cosine;
-    const double *restrict offset_sine = t->offset_sine[offset], *restrict offset_cosine = t->offset_cosine[offset];
-    const float least = (float)fabs_(a * b) * 0x1.01p-26f;
-    const uint32_t least_bits = float_bits(least);
-    int32_t small = 0;
-    SIMD_OR(small)
-    for (int k = 0; k < n; k++) {
-        const double sine = fma64(base_sine[k], offset_cosine[k], base_cosine[k] * offset_sine[k]);
-        const double cosine = fma64(base_cosine[k], offset_cosine[k], -(base_sine[k] * offset_sine[k]));
-        const real scaled_sine = (real)(a * sine), scaled_cosine = (real)(b * cosine);
-        const float product = (float)scaled_sine * (float)scaled_cosine;
-        small |= (int32_t)((float_bits(product) & 0x7fffffffu) - least_bits);
-        store_pair(order, s, c, k, scaled_sine, scaled_cosine);
-    }
-    return small < 0 || least < 0x1p-60f; /* a product so small could underflow */
-}
-
-static NOINLINE int add_angles_row(column_order order, const pair_tile *t, int offset, double a, double b, int n,
-                                   real *s, real *c)
-{
-    if (a == 1 && b == 1) /* the two multiplications take an eighth of the time */
-        return FOR_ORDER(add_angles, order, t, offset, 1, 1, n, s, c);
-    return FOR_ORDER(add_angles, order, t, offset, a, b, n, s, c);
-}
-
-/* Recompute the results of add_angles_row that are too close to zero for it to be accurate. If one of the two angles is
- * 0, the addition is exact. */
-static NOINLINE void recompute_small(const pair_tile *t, double p, int offset, double a, double b, int n, int step,
-                                     real *s, real *c)
-{
-    const double *x = t->base_sine, *y = t->base_cosine, *u = t->offset_sine[offset], *v = t->offset_cosine[offset];
-    for (int k = 0; k < n; k++) {
-        const double sine = fma64(x[k], v[k], y[k] * u[k]), cosine = fma64(y[k], v[k], -(x[k] * u[k]));
-        double exact_sine, exact_cosine;
-        sincos_turns(p, t->hi[k], t->lo[k], &exact_sine, &exact_cosine);
-        if (sine * sine < 0x1p-52)
-            s[k * step] = (real)(a * exact_sine);
-        if (cosine * cosine < 0x1p-52)
-            c[k * step] = (real)(b * exact_cosine);
-    }
-}
-
-INLINE void scale(column_order order, const double *restrict sine, const double *restrict cosine, double a, double b,
-                  int n, real *restrict s, real *restrict c)
-{
-    SIMD
-    for (int k = 0; k < n; k++)
-        store_pair(order, s, c, k, (real)(a * sine[k]), (real)(b * cosine[k]));
-}
-
-static NOINLINE void scale_row(column_order order, const double *sine, const double *cosine, double a, double b, int n,
-                               real *s, real *c)
-{
-    FOR_ORDER(scale, order, sine, cosine, a, b, n, s, c);
 }
 
 /* The columns that sines and cosines take in a row of d numbers */
@@ -202,10 +112,11 @@ static void fill_tile(pair_tile *t, const double *position, char *const *row, id
         const int offset = offset_of(t, p, n);
         if (offset < 0) {
             double sine[TILE], cosine[TILE];
-            sincos_row(t, p, n, sine, cosine);
-            scale_row(order, sine, cosine, a, b, n, s, c);
-        } else if (add_angles_row(order, t, offset, a, b, n, s, c) && offset != 0 && t->base != 0) {
-            recompute_small(t, p, offset, a, b, n, step, s, c);
+            sincos_row(t->hi, t->lo, p, n, (pe_angles){sine, cosine});
+            scale_row(order, (pe_angles){sine, cosine}, a, b, n, s, c);
+        } else if (add_angles_row(order, base_of(t), offset_at(t, offset), a, b, n, s, c) && offset != 0
+                   && t->base != 0) {
+            recompute_small(t->hi, t->lo, p, base_of(t), offset_at(t, offset), a, b, n, step, s, c);
         }
         if (!in_place)
             store_pairs(buffer, k0, n, to, row[i]);
@@ -339,7 +250,7 @@ static void vjp_tile(pair_tile *t, const double *position, char *const *row, idx
     for (idx i = 0; i < rows; i++) {
         const int offset = offset_of(t, position[i], n);
         if (offset < 0)
-            sincos_row(t, position[i], n, sine, cosine);
+            sincos_row(t->hi, t->lo, position[i], n, (pe_angles){sine, cosine});
         else
             add_angles_double(t, offset, n, sine, cosine);
         const real *grad_s, *grad_c = NULL; /* grad_s has both if they are interleaved */
