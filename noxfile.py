@@ -37,6 +37,8 @@ PEERS = (
     "xarray",
 )
 """Packages that tests/peers compares with."""
+RUNTIMES = ("onnxruntime", "openvino")
+"""Packages that only the benchmarks compare with."""
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """Thread pools of BLAS and torch that spin for the same cores take up to twenty times as long as one thread each."""
 
@@ -99,6 +101,15 @@ def peers(session: nox.Session) -> None:
     if session.venv_backend != "none":
         session.run(*readme_command("test")[0])
     session.run("python", "-m", "pytest", "tests/peers", *session.posargs, env=ONE_THREAD)
+
+
+@nox.session(default=False)
+def benchmarks(session: nox.Session) -> None:
+    """Measure everything beside every peer, into benchmarks/results; for example: nox -s benchmarks -- --quick."""
+    install(session, *PEERS, *RUNTIMES)
+    if session.venv_backend != "none":
+        session.run(*readme_command("test")[0])
+    session.run("python", "benchmarks/run.py", *session.posargs)
 
 
 @nox.session(default=False)

@@ -112,7 +112,6 @@ def run_script(
 ) -> None:
     """Run a script with both builds: all of its lines at first, then those whose ratio is beyond the tolerance."""
     players = [Player(build, script) for build in builds]
-    count: dict[str, int] = {}
     try:
         while True:
             messages = [player.read() for player in players]
@@ -122,8 +121,7 @@ def run_script(
                 return
             if not works[0]:
                 return
-            count[works[0]] = count.get(works[0], 0) + 1  # "its gradient" is the title of several lines
-            work = works[0] + (f" ({count[works[0]]})" if count[works[0]] > 1 else "")
+            work = works[0]
             if "value" in messages[0]:
                 if first:
                     figure(work, *messages, tolerance=options.tolerance)

@@ -54,7 +54,7 @@ def run(report: Report) -> None:
 
         grad = random((streams, N, C), seed=5)
         report.time(
-            f"its gradient, {streams} stream(s)",
+            f"floater_vjp float32 C=E={C} n={N}, {streams} stream(s)",
             {
                 "posenc.floater_vjp": lambda p0=p0, grad=grad: posenc.floater_vjp(grad, p0, *weights, N),
                 "posenc.floater(out=)": lambda p0=p0, out=out: posenc.floater(p0, *weights, N, out=out),

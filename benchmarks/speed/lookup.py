@@ -41,7 +41,7 @@ def tables(report: Report, torch: Any, rng: np.random.Generator, out: np.ndarray
         contenders["torch.index_select(out=)"] = lambda: torch.index_select(weight, 0, index, out=into)
     report.time(f"learned float32, {N} ids, d={D}, out=", contenders)
 
-    contenders = {"posenc.learned": lambda: posenc.learned(table, ids), "table[ids]": lambda: table[ids]}
+    contenders = {"posenc.learned": lambda: posenc.learned(table, ids), "NumPy table[ids]": lambda: table[ids]}
     if torch:
         contenders["torch.embedding"] = lambda: torch.embedding(weight, index)
     report.time(f"learned float32, {N} ids, d={D}, a new array", contenders)
@@ -103,7 +103,7 @@ def merges(report: Report, torch: Any, out: np.ndarray, other: np.ndarray) -> No
         f"merge_vjp mul float32, p shared by 8 of ({N // 8}, {D})",
         {
             "posenc.merge_vjp": lambda: posenc.merge_vjp(grad, batch, shared, mode="mul"),
-            "grad * p, (grad * x).sum(0)": lambda: (grad * shared, (grad * batch).sum(0)),
+            "NumPy grad * p, (grad * x).sum(0)": lambda: (grad * shared, (grad * batch).sum(0)),
         },
     )
 
@@ -152,7 +152,7 @@ def positions(report: Report, rng: np.random.Generator) -> None:
         "from_digits of the same",
         {
             "posenc.from_digits": lambda: posenc.from_digits(split),
-            "digits @ powers": lambda: split @ powers.astype(np.float64),
+            "NumPy digits @ powers": lambda: split @ powers.astype(np.float64),
         },
     )
 

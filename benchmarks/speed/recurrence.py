@@ -45,7 +45,7 @@ def run(report: Report) -> None:
             report.time(f"recurrent {cell} float32 C={C} n={N}, {streams} stream(s)", contenders, least=least)
             grad = random((streams, N, C), seed=4)
             report.time(
-                f"its gradient, {streams} stream(s)",
+                f"recurrent_vjp {cell} float32 C={C} n={N}, {streams} stream(s)",
                 {
                     "posenc.recurrent_vjp": lambda p0=p0, grad=grad, weight=weight, bias=bias, cell=cell: (
                         posenc.recurrent_vjp(grad, p0, weight, bias, N, cell=cell, include_p0=False)

@@ -105,8 +105,11 @@ def model(report: Report, name: str, kind: str, other: str) -> None:
     found, expected = (forward(made, ids[:, :256]) for made in models.values())
     check(f"{name}, {other}", found / expected.abs().max(), expected / expected.abs().max(), CLOSE)
     step: Callable[[Any], Any] = {"forward": forward, "training": training}[kind]
-    works = {one: lambda made=made: step(made) for one, made in models.items()}
-    report.time(f"{name}, {kind}, 4 layers, {TOKENS} tokens, float32", works, least=goals, turns=2)
+    theirs = f"transformers {other}"
+    works = {"posenc": lambda: step(models["posenc"]), theirs: lambda: step(models[other])}
+    least = {theirs: goals[other]} if other in goals else None
+    work = f"{name}, {kind}, 4 layers, {TOKENS} tokens, float32, {other}"
+    report.time(work, works, least=least, turns=2)
 
 
 if __name__ == "__main__":

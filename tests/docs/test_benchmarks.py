@@ -1,0 +1,239 @@
+"""benchmarks/run.py writes the files of benchmarks/results, and names the figures that became worse."""
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+THREADS = [f"{name}_NUM_THREADS" for name in ("OPENBLAS", "MKL", "OMP", "VECLIB_MAXIMUM")]
+
+FAKE = """
+import argparse, json, pathlib
+parser = argparse.ArgumentParser()
+for option in ("--json", "--seconds", "--only"):
+    parser.add_argument(option)
+parser.add_argument("--peers-only", action="store_true")
+options = parser.parse_args()
+pathlib.Path(options.json).write_text(json.dumps({found}))
+"""
+
+
+@pytest.fixture(scope="module")
+def tools():
+    """The modules of the benchmarks, which change sys.path and the environment of their process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POSENC_BENCHMARK_TREE", "")
+        for name in (*THREADS, "HF_HUB_OFFLINE"):
+            patch.setenv(name, "1")
+        patch.setattr(sys, "path", [*sys.path[:1], str(ROOT / "benchmarks"), str(ROOT / "docs"), *sys.path[1:]])
+        names = {"measure": "tools.measure", "results": "tools.results", "compare": "tools.compare", "run": "run"}
+        yield SimpleNamespace(**{short: import_module(name) for short, name in names.items()})
+
+
+def line(work="rope", **ratios):
+    """A line of times; a ratio is (lower quartile, median, upper quartile)."""
+    seconds = {"posenc": 1.0} | {name: ratio[1] for name, ratio in ratios.items()}
+    return {"work": work, "ours": "posenc", "seconds": seconds, "ratios": {a: list(b) for a, b in ratios.items()}}
+
+
+def run_of(*rows, date="2026-11-22", machine="Invented", left_out=None, **peers):
+    return {
+        "machine": machine, "date": date, "environment": {"cpu": "Invented", "isa": "base"}, "peers": peers,
+        "scripts": {"speed/rope": {"rows": list(rows), "left_out": left_out or {}}},
+    }  # fmt: skip
+
+
+def is_number(value):
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+def check_run(run, tools):
+    """Raise an AssertionError if a run has not the form that tools/results.py describes."""
+    assert set(run) == {"machine", "date", "environment", "peers", "scripts"}
+    assert len(run["date"].split("-")) == 3
+    assert {"cpu", "cores", "isa", "posenc", "commit", "numpy", "python"} == set(run["environment"])
+    assert all(isinstance(value, str) for value in run["environment"].values())
+    assert list(run["peers"]) == list(tools.results.PEERS)
+    assert set(run["scripts"]) <= set(tools.run.SCRIPTS)
+    for script, found in run["scripts"].items():
+        assert set(found) == {"rows", "left_out"}, script
+        works = [row["work"] for row in found["rows"]]
+        assert len(set(works)) == len(works), script
+        for row in found["rows"]:
+            if "value" in row:
+                assert set(row) == {"work", "value", "unit"}
+                assert is_number(row["value"])
+                continue
+            assert set(row) == {"work", "ours", "seconds", "ratios"}
+            assert set(row["seconds"]) == {row["ours"], *row["ratios"]}
+            assert all(is_number(seconds) and seconds > 0 for seconds in row["seconds"].values())
+            for low, middle, high in row["ratios"].values():
+                assert 0 < low <= middle <= high
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_committed_files(path, tools):
+    run = json.loads(path.read_text("utf-8"))
+    check_run(run, tools)
+    assert path.name == tools.results.file_name(run["machine"], run["date"])
+
+
+# ---- a script's figures ----
+
+
+def test_a_line_has_the_quartiles_of_its_turns(tools, monkeypatch):
+    samples = {"posenc": [1.0, 2.0, 1.0, 1.0, 1.0], "torch SDPA": [2.0, 2.0, 2.0, 3.0, 4.0]}
+    monkeypatch.setattr(tools.measure, "alternate", lambda contenders, seconds, cold, turns: samples)
+    report = tools.measure.Report(0.0)
+    assert report.time("a", dict.fromkeys(samples)) == {"posenc": 1.0, "torch SDPA": 2.0}
+    assert report.rows == [
+        {"work": "a", "ours": "posenc", "seconds": {"posenc": 1.0, "torch SDPA": 2.0},
+         "ratios": {"torch SDPA": [2.0, 2.0, 3.0]}}
+    ]  # fmt: skip
+    assert tools.measure.quartiles([5.0]) == [5.0] * 3
+
+
+def test_names_of_lines_are_distinct(tools):
+    report = tools.measure.Report(0.0)
+    report.figure("memory", 1.0, "MiB")
+    with pytest.raises(ValueError, match=r"^Report: work is 'memory' a second time; expected a name of its own$"):
+        report.time("memory", {"posenc": int}, cold=False)
+
+
+def test_peers_only_leaves_out_other_lines(tools):
+    report = tools.measure.Report(0.0)
+    report.peers_only = True
+    assert report.time("limit", {"posenc": int, "copy": int}, cold=False) == {}
+    report.time("peer", {"posenc": int, "np.add": int}, cold=False)
+    assert [row["work"] for row in report.rows] == ["peer"]
+
+
+def test_an_absent_peer_is_recorded(tools, monkeypatch, capsys):
+    monkeypatch.setattr(tools.measure, "LEFT_OUT", {})
+    assert tools.measure.peer("no_such_library") is None
+    assert tools.measure.peer("no_such_library") is None
+    assert tools.measure.LEFT_OUT == {"no_such_library": "is not installed: No module named 'no_such_library'"}
+    assert capsys.readouterr().out.count("no_such_library is not installed") == 1
+    monkeypatch.setattr(tools.measure, "PEERS", ("no-such-library", "numpy"))
+    assert tools.measure.versions() == {"no-such-library": None, "numpy": tools.measure.np.__version__}
+
+
+@pytest.mark.parametrize(("contender", "library"), [
+    ("torch SDPA", "torch"), ("np.take(out=)", "NumPy"), ("NumPy, two products", "NumPy"),
+    ("rotary-embedding-torch, angles kept", "rotary-embedding-torch"), ("posenc", ""), ("copy", ""), ("without", ""),
+])  # fmt: skip
+def test_the_library_of_a_contender(tools, contender, library):
+    assert tools.results.library(contender) == library
+
+
+# ---- a run ----
+
+
+@pytest.fixture
+def scripts(tools, tmp_path, monkeypatch):
+    """Replace the benchmarks by two scripts that write invented figures, and one that fails."""
+    found = {"environment": {"cpu": "Invented 4"}, "peers": {"torch": "2.13", "jax": None}, "left_out": {"jax": "no"}}
+    folder = tmp_path / "benchmarks"
+    (folder / "speed").mkdir(parents=True)
+    for name in ("first", "second"):
+        (folder / "speed" / f"{name}.py").write_text(FAKE.format(found={**found, "rows": [line(name)]}))
+    (folder / "speed" / "broken.py").write_text("raise SystemExit(3)")
+    monkeypatch.setattr(tools.run, "HERE", folder)
+    monkeypatch.setattr(tools.run, "SCRIPTS", ("speed/first", "speed/second", "speed/broken"))
+    monkeypatch.setattr(tools.run, "DIRECTORY", tmp_path / "results")
+    monkeypatch.setattr(tools.run, "load", lambda: tools.results.load(tmp_path / "results"))
+    return tmp_path / "results"
+
+
+def call(tools, monkeypatch, *options):
+    monkeypatch.setattr(sys, "argv", ["run.py", *options])
+    return tools.run.main()
+
+
+def test_a_run_writes_one_file(tools, scripts, monkeypatch, capsys):
+    assert call(tools, monkeypatch, "--quick", "speed/second") == 0
+    (path,) = scripts.glob("*.json")
+    assert path.name.startswith("invented-4-2")
+    assert call(tools, monkeypatch, "speed/first") == 0
+    run = json.loads(path.read_text("utf-8"))
+    assert list(run["scripts"]) == ["speed/first", "speed/second"]
+    assert run["peers"] == {"torch": "2.13", "jax": None}
+    assert run["scripts"]["speed/first"] == {"rows": [line("first")], "left_out": {"jax": "no"}}
+    printed = capsys.readouterr().out
+    assert f"wrote {path}; absent: jax\n" in printed
+    assert "no earlier file of this machine" in printed
+
+
+def test_a_script_that_fails_does_not_stop_the_others(tools, scripts, monkeypatch, capsys):
+    assert call(tools, monkeypatch, "--machine", "M", "speed/broken", "speed/first") == 1
+    assert "no figures: speed/broken\n" in capsys.readouterr().out
+    assert [list(runs[0]["scripts"]) for runs in tools.results.load(scripts).values()] == [["speed/first"]]
+
+
+def test_another_environment_needs_another_file(tools, scripts, monkeypatch, tmp_path):
+    out = tmp_path / "one.json"
+    assert call(tools, monkeypatch, "--out", str(out), "speed/first") == 0
+    out.write_text(out.read_text().replace("2.13", "2.12"))
+    with pytest.raises(SystemExit, match="peers has another torch; expected the same, or another --out"):
+        call(tools, monkeypatch, "--out", str(out), "speed/second")
+    with pytest.raises(SystemExit):
+        call(tools, monkeypatch, "speed/third")
+
+
+def test_a_run_prints_what_became_worse(tools, scripts, monkeypatch, capsys):
+    scripts.mkdir()
+    before = run_of(line("first", torch=(3, 3.1, 3.2)), machine="Invented 4", date="2020-01-01")
+    before["scripts"] = {"speed/first": before["scripts"]["speed/rope"]}
+    (scripts / "before.json").write_text(json.dumps(before))
+    source = tools.run.HERE / "speed" / "first.py"
+    source.write_text(source.read_text().replace(str([line("first")]), str([line("first", torch=(2, 2.1, 2.2))])))
+    assert call(tools, monkeypatch, "speed/first") == 0
+    printed = capsys.readouterr().out
+    assert "WORSE  speed/first: first: torch takes 3.1 -> 2.1 times the time of posenc\n" in printed
+    assert "figures worse than on 2020-01-01: 1" in printed
+
+
+# ---- regressions ----
+
+
+@pytest.mark.parametrize(("was", "now", "worse"), [
+    ((2.9, 3.0, 3.1), (2.0, 2.1, 2.2), [True]),
+    ((2.0, 2.1, 2.2), (2.9, 3.0, 3.1), [False]),
+    ((2.0, 3.0, 3.1), (2.05, 2.1, 2.2), []),  # within the spread
+    ((2.99, 3.0, 3.01), (2.90, 2.91, 2.92), []),  # by 3 %
+])  # fmt: skip
+def test_a_ratio_is_worse_by_more_than_its_spread(tools, was, now, worse):
+    found = tools.compare.changes(run_of(line(torch=was)), run_of(line(torch=now)))
+    assert [change.is_worse for change in found] == worse
+
+
+def test_figures_that_are_no_times(tools):
+    def memory(value):
+        return run_of({"work": "memory", "value": value, "unit": "MiB"})
+
+    (change,) = tools.compare.changes(memory(4.0), memory(8.0))
+    assert change.is_worse
+    assert str(change) == "speed/rope: memory: 4 -> 8 MiB"
+    assert tools.compare.changes(memory(4.0), memory(4.1)) == []
+    (change,) = tools.compare.changes(memory(0), memory(1))
+    assert change.is_worse
+    assert tools.compare.changes(run_of(), memory(4.0)) == []
+
+
+def test_compare_prints_versions_and_lines_of_one_run(tools, tmp_path, monkeypatch, capsys):
+    runs = run_of(line("a", torch=(3, 3, 3)), line("b"), torch="1"), run_of(line("a", torch=(2, 2, 2)), torch="2")
+    paths = [tmp_path / name for name in ("before.json", "after.json")]
+    for path, run in zip(paths, runs, strict=True):
+        path.write_text(json.dumps(run))
+    monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, paths)])
+    assert tools.compare.main() == 1
+    assert capsys.readouterr().out == (
+        "note: torch was 1, is 2\n only before  speed/rope: b\n"
+        "       WORSE  speed/rope: a: torch takes 3 -> 2 times the time of posenc\n"
+        "lines compared: 1, figures worse: 1\n"
+    )
