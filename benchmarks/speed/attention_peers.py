@@ -1,9 +1,9 @@
-"""Time attention with a bias against FlexAttention, against T5 and BLOOM in transformers, and against jax.
+"""Time attention against torch, onnxruntime, OpenVINO and jax, and with a bias against FlexAttention, T5 and BLOOM.
 
 All read the same numbers, and the script first checks that their results agree. FlexAttention is compiled, for which it
-needs a C++ compiler. The modules of transformers run unchanged, except that each projection returns a tensor that was
-made before, so only their bias and their attention are timed. jax is jit-compiled. XLA starts a thread for each CPU
-that it may use, so this process is bound to one CPU.
+needs a C++ compiler. T5 and BLOOM are the modules of transformers. They run unchanged, except that each projection
+returns a tensor that was made before, so only their bias and their attention are timed. jax is jit-compiled. XLA starts
+a thread for each CPU that it may use, so this process is bound to one CPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if hasattr(os, "sched_setaffinity"):  # Linux
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 import numpy as np
-from tools.measure import Report, check, main, peer, random
+from tools.measure import Report, check, leave_out, main, peer, random
+from tools.runtimes import runtimes
 
 import posenc
 
@@ -37,7 +38,7 @@ def run(report: Report) -> None:
         flex(report, n)
     t5(report, 1024)
     bloom(report, 1024)
-    jax(report, 1024)
+    every_library(report, 1024)
 
 
 def tokens(n: int, seed: int) -> Any:
@@ -77,8 +78,7 @@ def flex(report: Report, n: int) -> None:
     try:
         theirs()
     except torch._dynamo.exc.BackendCompilerFailed as error:
-        reason = str(error).splitlines()[0]
-        print(f"  (FlexAttention does not compile here: {reason}; its lines are left out)")
+        leave_out("torch FlexAttention", f"does not compile: {str(error).splitlines()[0]}")
         return
     for name, causal, mask, out in (("", False, None, ours[0]), (" causal", True, blocks, ours[1])):
 
@@ -140,9 +140,9 @@ def t5(report: Report, n: int) -> None:
     ready_bias = torch.from_numpy(np.ascontiguousarray(posenc.t5(table).matrix(n)))[None]
     contenders: dict[str, Callable[[], Any]] = {
         "transformers T5Attention, eager": lambda: theirs("eager"),
-        "eager, its bias ready": lambda: theirs("eager", ready_bias),
+        "transformers T5Attention, eager, bias ready": lambda: theirs("eager", ready_bias),
         "transformers T5Attention, sdpa": lambda: theirs("sdpa"),
-        "sdpa, its bias ready": lambda: theirs("sdpa", ready_bias),
+        "transformers T5Attention, sdpa, bias ready": lambda: theirs("sdpa", ready_bias),
     }
     for name, work in contenders.items():
         check(f"T5, {name}", work().numpy().reshape(q.shape), call(), CLOSE)
@@ -193,35 +193,49 @@ def bloom(report: Report, n: int) -> None:
         )
 
 
-def jax(report: Report, n: int) -> None:
-    package: Any = peer("jax")
-    if not package:
-        return
-    package.config.update("jax_platforms", "cpu")
-    q, k, v = (tokens(n, seed) for seed in range(3))
+def every_library(report: Report, n: int) -> None:
+    """Time attention in float32 against each library that has it, on contiguous arrays (H, n, D)."""
+    q, k, v = (random((H, n, D), seed=seed) for seed in range(3))
     bias = posenc.alibi(posenc.alibi_slopes(H))
-    given = [package.numpy.asarray(x) for x in (q, k, v)]
-    matrix = package.numpy.asarray(np.ascontiguousarray(bias.matrix(n))[None])
-    compiled = package.jit(package.nn.dot_product_attention, static_argnames="is_causal")
-    kinds: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-        "plain": ({}, {}),
-        "causal": ({"causal": True}, {"is_causal": True}),
-        "ALiBi, its matrix ready": ({"bias": bias}, {"bias": matrix}),
+    matrix = np.ascontiguousarray(bias.matrix(n))
+    kinds: dict[str, tuple[dict[str, Any], bool, Any]] = {
+        "plain": ({}, False, None),
+        "causal": ({"causal": True}, True, None),
+        "ALiBi, its matrix ready": ({"bias": bias}, False, matrix),
     }
-    for name, (options, its) in kinds.items():
+    for name, (options, is_causal, added) in kinds.items():
         out = np.empty_like(q)
 
         def ours(options: Any = options, out: Any = out) -> Any:
-            posenc.attention(heads(q), heads(k), heads(v), out=heads(out), **options)
-            return out
+            return posenc.attention(q, k, v, out=out, **options)
 
-        def theirs(its: Any = its) -> Any:
-            return compiled(*given, **its).block_until_ready()
+        contenders = libraries(q, k, v, is_causal, added)
+        for who, call in contenders.items():
+            result = np.asarray(call())[0]
+            check(f"{who}, {name}", heads(result[None]) if len(result) == n else result, ours(), CLOSE)
+        report.time(f"attention {name} float32 H={H} N=M={n} D={D}", {"posenc": ours, **contenders})
 
-        check(f"jax {name}", theirs(), ours(), CLOSE)
-        report.time(
-            f"attention {name} float32 H={H} N=M={n} D={D}", {"posenc": ours, "jax dot_product_attention, jit": theirs}
-        )
+
+def libraries(q: Any, k: Any, v: Any, is_causal: bool, added: Any) -> dict[str, Callable[[], Any]]:
+    """Calls that return (1, H, n, D), by name; jax has the layout (1, n, H, D)."""
+    found: dict[str, Callable[[], Any]] = {}
+    batch = {"q": q[None], "k": k[None], "v": v[None]} | ({} if added is None else {"added": added[None]})
+    if torch := peer("torch"):
+        tensors = [torch.from_numpy(array) for array in batch.values()]
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+        found["torch SDPA"] = lambda: sdpa(*tensors, is_causal=is_causal)
+    for name, call in runtimes("Attention", batch, is_causal=int(is_causal)).items():
+        found[f"{name} Attention"] = call
+    if package := peer("jax"):
+        jax: Any = package
+        jax.config.update("jax_platforms", "cpu")
+        given = [jax.numpy.asarray(array.swapaxes(1, 2)) for array in (q[None], k[None], v[None])]
+        bias = None if added is None else jax.numpy.asarray(added[None])
+        compiled = jax.jit(jax.nn.dot_product_attention, static_argnames="is_causal")
+        found["jax dot_product_attention, jit"] = lambda: compiled(
+            *given, bias, is_causal=is_causal
+        ).block_until_ready()
+    return found
 
 
 if __name__ == "__main__":

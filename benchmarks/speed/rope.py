@@ -1,4 +1,4 @@
-"""Time the rotary embedding of queries against a copy, transformers, and torch's complex numbers."""
+"""Time the rotary embedding of queries against a copy and against the libraries that have it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import tools  # noqa: F401  # isort: skip
 
 import numpy as np
 from tools.measure import Report, check, main, peer, random
+from tools.runtimes import runtimes
 
 import posenc
 
 N, D = 4096, 128
+FLOAT32_ANGLES = 2e-3  # an angle of 4096 is rounded by 2.4e-4, and the largest numbers are 5
 SIZES = {"32 MiB": 16, "256 MiB": 128}  # heads: the queries of a layer, smaller and larger than the caches
 
 
@@ -29,6 +31,7 @@ def in_float32(report: Report, size: str, heads: int) -> None:
     torch, llama = peer("torch"), peer("transformers.models.llama.modeling_llama")
     x, ours, copied = random((heads, N, D)), random((heads, N, D), seed=1), random((heads, N, D), seed=2)
     check("rope", posenc.rope(x, positions, w, layout="half", out=ours)[3], numpy_rope(x[3].astype(np.float64)), 2e-6)
+    tables = posenc.rope_table(positions, w)
     for layout in ("half", "interleaved"):
         contenders: dict[str, Any] = {
             "posenc.rope(out=)": lambda layout=layout: posenc.rope(x, positions, w, layout=layout, out=ours),
@@ -41,8 +44,12 @@ def in_float32(report: Report, size: str, heads: int) -> None:
         if torch and layout == "interleaved":
             contenders["torch complex multiply, out="] = complex_rope(torch, x, copied)
             least = {"torch complex multiply, out=": 0.9}
+        if heads == min(SIZES.values()):
+            for name, call in libraries(x, positions, tables, layout).items():
+                wanted = posenc.rope(x[3], positions, w, layout=layout)
+                check(name, np.asarray(call())[0, 3], wanted, FLOAT32_ANGLES)
+                contenders[name] = call
         report.time(f"rope float32 {layout}, {size}, out=", contenders, most=most, least=least)
-    tables = posenc.rope_table(positions, w)
     for layout in ("half", "interleaved"):
         report.time(
             f"rope float32 {layout} in place, {size}",
@@ -128,6 +135,29 @@ def transformers_rope(torch: Any, llama: Any, q: Any) -> Any:
         return llama.apply_rotary_pos_emb(q[None], empty[None], cos, sin)[0]
 
     return rotate
+
+
+def libraries(x: np.ndarray, positions: np.ndarray, tables: Any, layout: str) -> dict[str, Any]:
+    """Calls of onnxruntime and OpenVINO, and of the libraries for torch that have the interleaved layout alone."""
+    cached = {"x": x[None], "cos": tables[0], "sin": tables[1], "positions": positions[None]}
+    runs = runtimes("RotaryEmbedding", cached, interleaved=int(layout == "interleaved"))
+    found: dict[str, Any] = {f"{name} RotaryEmbedding, table ready": call for name, call in runs.items()}
+    if layout == "half" or not (torch := peer("torch")):
+        return found
+    q: Any = torch.from_numpy(x)[None]
+    if package := peer("x_transformers.x_transformers"):
+        x_transformers: Any = package
+        module = x_transformers.RotaryEmbedding(D)
+
+        def rotate() -> Any:
+            angles, scale = module.forward_from_seq_len(N)
+            return x_transformers.apply_rotary_pos_emb(q, angles, scale)
+
+        found["x-transformers apply_rotary_pos_emb"] = rotate
+    if package := peer("rotary_embedding_torch"):
+        keeps: Any = package.RotaryEmbedding(D)
+        found["rotary-embedding-torch, angles kept"] = lambda: keeps.rotate_queries_or_keys(q)
+    return found
 
 
 def complex_rope(torch: Any, x: np.ndarray, out: np.ndarray) -> Any:
