@@ -62,6 +62,15 @@ def in_float32(report: Report, size: str, heads: int) -> None:
         )
     rows = np.indices((64, N // 64)).reshape(2, -1)
     video = np.indices((4, 32, N // 128)).reshape(3, -1)
+    of_video = posenc.axial_frequencies((48, 40, 40))
+    report.time(
+        f"rope_nd float32 half, three coordinates, {size}, out=",
+        {
+            "posenc.rope_nd(out=)": lambda: posenc.rope_nd(x, video, of_video, layout="half", out=ours),
+            "posenc.rope(out=)": lambda: posenc.rope(x, positions, w, layout="half", out=ours),
+        },
+        most={"posenc.rope(out=)": 1.1},
+    )
     axial, sections = posenc.rope_frequencies(D // 2), (24, 20, 20)
     relatives: dict[str, Any] = {
         "posenc.rope(out=)": lambda: posenc.rope(x, positions, w, layout="half", out=ours),
