@@ -9,7 +9,7 @@ from pathlib import Path
 import posenc
 
 DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS))  # api.py, operator_table.py, made_part.py
+sys.path.insert(0, str(DOCS))  # api.py, made_part.py, operator_table.py
 
 project, author, release = "posenc", "the posenc developers", posenc.__version__
 project_copyright = author

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 END = "<!-- end of the made part -->"
@@ -24,10 +25,13 @@ def parser(program: str, description: str) -> argparse.ArgumentParser:
     return made
 
 
-def finish(page: Path, program: str, made: str, asked: argparse.Namespace) -> int:
+def finish(
+    page: Path, program: str, made: str, asked: argparse.Namespace, files: Mapping[Path, str] | None = None
+) -> int:
     """Write or check the part, or do neither, as the options say; return the exit status.
 
-    The program is named by its path in the repository, such as ``docs/operator_table.py``.
+    The program is named by its path in the repository, such as ``docs/operator_table.py``. ``files`` has the text of
+    files that the part shows, such as a picture.
     """
     if not (asked.write or asked.check):
         return 0
@@ -39,10 +43,11 @@ def finish(page: Path, program: str, made: str, asked: argparse.Namespace) -> in
     if not (begins and ends):
         print(f"{page.name}: no lines {begin} and {END}", file=sys.stderr)
         return 1
-    wanted = f"{before}{begin}\n\n{made.strip()}\n\n{END}{after}"
-    if asked.write:
-        page.write_text(wanted, encoding="utf-8")
-    elif wanted != text:
-        print(f"{page.name}: the made part is old; run {command}", file=sys.stderr)
-        return 1
-    return 0
+    status = 0
+    for path, wanted in {page: f"{before}{begin}\n\n{made.strip()}\n\n{END}{after}", **(files or {})}.items():
+        if asked.write:
+            path.write_text(wanted, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != wanted:
+            print(f"{path.name}: the made part is old; run {command}", file=sys.stderr)
+            status = 1
+    return status

@@ -39,9 +39,7 @@ def view(report: Report) -> None:
     assert matrix[31, 8191, 0] == np.float32(-8191 / 256)
     report.figure("alibi(alibi_slopes(32)).matrix(8192): memory", grown / 1024, "MiB", most=8)
     report.figure("alibi(alibi_slopes(32)).matrix(8192): the first call", first * 1e3, "ms", most=1)
-    report.figure(
-        "    in comparison: the first fill of as many new bytes, which is all page faults", fresh_fill * 1e3, "ms"
-    )
+    report.figure("in comparison: the first fill of as many new bytes", fresh_fill * 1e3, "ms")  # it is all page faults
     report.time("alibi(alibi_slopes(32)).matrix(8192), warm", {"posenc matrix": lambda: bias.matrix(8192)}, cold=False)
 
 

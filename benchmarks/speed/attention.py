@@ -27,7 +27,7 @@ def run(report: Report) -> None:
         one_size(report, torch, n, d, least)
     double(report, torch)
     options(report)
-    storage(report)
+    storage(report, torch)
     small(report, torch)
     two_threads(report)
 
@@ -122,7 +122,7 @@ def options(report: Report) -> None:
     report.time("attention float32 H=1 N=M=8192 D=64: a window", contenders, most={"all of it": 0.08})
 
 
-def storage(report: Report) -> None:
+def storage(report: Report, torch: Any) -> None:
     ml_dtypes = peer("ml_dtypes")
     n = 2048
     q, k, v = (random((H, n, D), seed=seed) for seed in range(3))
@@ -130,10 +130,14 @@ def storage(report: Report) -> None:
         dtype = np.dtype(name)
         halves = [a.astype(dtype) for a in (q, k, v)]
         check(name, posenc.attention(*halves), posenc.attention(*(a.astype(np.float32) for a in halves)), 1e-2)
-        contenders = {
+        contenders: dict[str, Any] = {
             f"stored as {name}": lambda halves=halves: posenc.attention(*halves),
             "float32": lambda: posenc.attention(q, k, v),
         }
+        if torch:
+            tensors = [torch.from_numpy(a)[None].to(getattr(torch, name)) for a in (q, k, v)]
+            sdpa = torch.nn.functional.scaled_dot_product_attention
+            contenders[f"torch SDPA, {name}"] = lambda tensors=tensors, sdpa=sdpa: sdpa(*tensors)
         report.time(f"attention H={H} N=M={n} D={D}: {name}", contenders, most={"float32": 1.15})
 
 
@@ -159,7 +163,7 @@ def two_threads(report: Report) -> None:
             return posenc.attention(q, k, v)
 
     report.time(
-        f"attention float32 H={H} N=M={n} D={D}: two threads (two idle cores?)",
+        f"attention float32 H={H} N=M={n} D={D}: two threads",
         {"two threads": lambda: on(2), "one": lambda: on(1)}, least={"one": 1.75},
     )  # fmt: skip
 

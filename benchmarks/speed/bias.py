@@ -19,7 +19,8 @@ H, D = 8, 64
 
 def run(report: Report) -> None:
     dense(report)
-    inside_attention(report)
+    if not report.peers_only:
+        inside_attention(report)
 
 
 def dense(report: Report) -> None:

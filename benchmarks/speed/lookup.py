@@ -125,7 +125,7 @@ def complex_order(report: Report, torch: Any, rng: np.random.Generator) -> None:
             contenders["torch.polar, angle in float64"] = lambda tr=tr, tw=tw, tp=tp: torch.polar(
                 tr.double(), tw * tp
             ).to(torch.complex64)
-        report.time(f"complex_order complex64 ({n}, {c}), frequencies of {sharing}", contenders)
+        report.time(f"complex_order ({n}, {c}), w of {sharing}", contenders)
 
 
 def positions(report: Report, rng: np.random.Generator) -> None:

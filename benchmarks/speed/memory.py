@@ -112,17 +112,18 @@ def grown(shape: tuple[int, int, int], options: str, threads: int, backward: boo
 
 def run(report: Report) -> None:
     shape = (32, 8192, 64)
+    print("growth of the process; one array of the scores would be 8192 MiB")
     for options, threads in (("causal=True", 1), ("", 1), ("causal=True", 2)):
         what = ", ".join(filter(None, ("ALiBi", options, f"{threads} thread" + "s" * (threads > 1))))
-        name = f"attention H=32 N=8192 D=64, {what}: growth (scores would be 8192)"
+        name = f"attention H=32 N=8192 D=64, {what}"
         report.figure(name, grown(shape, options, threads), "MiB", most=64)
-    name = "attention_vjp H=32 N=8192 D=64, ALiBi, causal, 1 thread: growth beside the gradients"
+    name = "attention_vjp H=32 N=8192 D=64, ALiBi, causal, 1 thread"
     report.figure(name, grown(shape, "causal=True", 1, backward=True), "MiB", most=64)
     if sys.platform != "linux":  # only Linux can reset a peak
         return
     for name, bias in OPERATORS.items():
         for what, growth in zip(("attention", "attention_vjp"), with_operator(shape, bias), strict=True):
-            report.figure(f"{what} H=32 N=8192 D=64, window 128, 2 threads, {name}: growth", growth, "MiB", most=64)
+            report.figure(f"{what}, window 128, 2 threads, {name}", growth, "MiB", most=64)
 
 
 if __name__ == "__main__":

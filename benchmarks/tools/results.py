@@ -34,7 +34,7 @@ Run = dict[str, Any]
 
 def library(contender: str) -> str:
     """The library that a contender belongs to; an empty string for posenc and for limits such as a copy."""
-    name = contender.replace("np.", "NumPy ").replace(",", " ").split()[0]
+    name = re.split("[ ,.]", contender, maxsplit=1)[0].replace("np", "NumPy")
     return name if name in LIBRARIES else ""
 
 

@@ -1,4 +1,4 @@
-"""benchmarks/run.py writes the files of benchmarks/results, and names the figures that became worse."""
+"""benchmarks/run.py writes the files of benchmarks/results; the manual's page is made of them."""
 
 import json
 import sys
@@ -31,7 +31,13 @@ def tools():
         for name in (*THREADS, "HF_HUB_OFFLINE"):
             patch.setenv(name, "1")
         patch.setattr(sys, "path", [*sys.path[:1], str(ROOT / "benchmarks"), str(ROOT / "docs"), *sys.path[1:]])
-        names = {"measure": "tools.measure", "results": "tools.results", "compare": "tools.compare", "run": "run"}
+        names = {
+            "measure": "tools.measure",
+            "results": "tools.results",
+            "compare": "tools.compare",
+            "run": "run",
+            "page": "benchmark_page",
+        }
         yield SimpleNamespace(**{short: import_module(name) for short, name in names.items()})
 
 
@@ -43,7 +49,8 @@ def line(work="rope", **ratios):
 
 def run_of(*rows, date="2026-11-22", machine="Invented", left_out=None, **peers):
     return {
-        "machine": machine, "date": date, "environment": {"cpu": "Invented", "isa": "base"}, "peers": peers,
+        "machine": machine, "date": date, "environment": {"cpu": "Invented", "commit": "abc1234"},
+        "peers": peers,
         "scripts": {"speed/rope": {"rows": list(rows), "left_out": left_out or {}}},
     }  # fmt: skip
 
@@ -124,7 +131,7 @@ def test_an_absent_peer_is_recorded(tools, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("contender", "library"), [
-    ("torch SDPA", "torch"), ("np.take(out=)", "NumPy"), ("NumPy, two products", "NumPy"),
+    ("torch SDPA", "torch"), ("np.take(out=)", "NumPy"), ("NumPy, two products", "NumPy"), ("torch.add(out=)", "torch"),
     ("rotary-embedding-torch, angles kept", "rotary-embedding-torch"), ("posenc", ""), ("copy", ""), ("without", ""),
 ])  # fmt: skip
 def test_the_library_of_a_contender(tools, contender, library):
@@ -237,3 +244,77 @@ def test_compare_prints_versions_and_lines_of_one_run(tools, tmp_path, monkeypat
         "       WORSE  speed/rope: a: torch takes 3 -> 2 times the time of posenc\n"
         "lines compared: 1, figures worse: 1\n"
     )
+
+
+# ---- the page ----
+
+
+def page_of(tools, *runs):
+    by_machine = {}
+    for run in runs:
+        by_machine.setdefault(run["machine"], []).append(run)
+    return tools.page.Results(by_machine)
+
+
+def test_the_page_has_a_column_per_machine(tools):
+    first = run_of(
+        line("a", **{"torch SDPA": (2, 2, 2), "copy": (0.5, 0.5, 0.5)}), machine="One", torch="2.13", jax=None
+    )
+    second = run_of(
+        line("b", **{"np.add": (3, 3, 3)}), line("a", **{"torch SDPA": (4, 4, 4), "jax": (0.1, 0.123, 0.2)}),
+        {"work": "memory", "value": 3.5, "unit": "MiB"}, {"work": "first call", "value": 3.5, "unit": "ms"},
+        machine="Two", left_out={"torch FlexAttention": "does not compile"}, torch="2.14", jax="0.10",
+    )  # fmt: skip
+    made = tools.page.page(page_of(tools, first, second))
+    for expected in (
+        "| torch | 2.13 | 2.14 |\n| jax | not installed | 0.10 |\n",
+        "- Left out on Two: torch FlexAttention does not compile.\n",
+        "| line | peer | One | Two |\n| --- | --- | --- | --- |\n| a | torch SDPA | 2 | 4 |\n|  | jax | - | 0.12 |\n"
+        "| b | np.add | - | 3 |\n",
+        "| a | copy | 2 | - |\n",
+        "| memory | MiB | - | 3.50 |\n",
+        "- One: 2026-11-22 is the first run.\n- Two: 2026-11-22 is the first run.\n",
+    ):
+        assert expected in made
+    assert "first call" not in made
+    drawn = tools.page.picture(page_of(tools, first, second))
+    assert drawn.count('r="3.5"') == 4
+    assert ">rotary-embedding-torch<" not in drawn
+    assert all(f">{name}</text>" in drawn for name in ("One", "Two", "jax", "torch", "NumPy", "Rotary embeddings"))
+
+
+def test_the_page_flags_what_became_worse(tools):
+    runs = [
+        run_of(line(torch=before), line("b", jax=(1, 1, 1)), date=date, torch=version)
+        for before, date, version in (
+            ((9, 9, 9), "2026-01-01", "2.11"), ((3, 3, 3), "2026-02-02", "2.12"), ((2, 2, 2), "2026-03-03", "2.13"),
+        )
+    ]  # fmt: skip
+    made = tools.page.page(page_of(tools, *runs))
+    assert "| rope | torch | **2** |\n| b | jax | 1 |\n" in made
+    assert (
+        "- Invented: 1 figure became worse since 2026-02-02, at commit abc1234.\n"
+        "  - speed/rope: rope: torch takes 3 -> 2 times the time of posenc; torch 2.12 -> 2.13\n"
+    ) in made
+    better = tools.page.page(page_of(tools, runs[2], runs[1]))
+    assert "**" not in better
+    assert "- Invented: no figures became worse since 2026-03-03, at commit abc1234.\n" in better
+
+
+@pytest.mark.parametrize(("value", "shown"), [
+    (0.0, "0"), (2.0, "2"), (0.923, "0.92"), (12.34, "12.3"), (0.00834, "0.0083"), (123.4, "123"), (4e17, "4e+17"),
+])  # fmt: skip
+def test_numbers(tools, value, shown):
+    assert tools.page.number(value) == shown
+
+
+def test_every_script_has_a_section(tools):
+    sections = [script for scripts in tools.page.SUBJECTS.values() for script in scripts]
+    assert sorted(sections) == sorted(tools.run.SCRIPTS)
+    files = {f"{path.parent.name}/{path.stem}" for path in (ROOT / "benchmarks" / "speed").glob("*.py")}
+    assert files - {"speed/compare_builds"} == {script for script in sections if script.startswith("speed/")}
+
+
+def test_the_page_is_current(tools, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmark_page.py", "--check"])
+    assert tools.page.main() == 0, capsys.readouterr().err

@@ -31,6 +31,16 @@ def test_only_the_part_between_the_marks_is_written(tmp_path, capsys):
     assert finish(page, "\nnew\n", "--check") == 0
 
 
+def test_files_that_the_part_shows(tmp_path, capsys):
+    page, picture = tmp_path / "page.md", tmp_path / "picture.svg"
+    page.write_text(PAGE)
+    asked = made_part.parser("docs/one.py", "Makes.").parse_args
+    for option, status, found in (("--check", 1, False), ("--write", 0, True), ("--check", 0, True)):
+        assert made_part.finish(page, "docs/one.py", "old", asked([option]), {picture: "<svg/>"}) == status
+        assert picture.exists() == found
+    assert capsys.readouterr().err == "picture.svg: the made part is old; run python docs/one.py --write\n"
+
+
 @pytest.mark.parametrize("missing", ["<!-- made by: python docs/one.py --write -->", made_part.END])
 @pytest.mark.parametrize("option", ["--write", "--check"])
 def test_a_page_without_marks_is_refused(tmp_path, capsys, missing, option):
@@ -44,7 +54,9 @@ def test_a_page_without_marks_is_refused(tmp_path, capsys, missing, option):
 def test_pages_name_programs_that_exist():
     pages = {path.name: path.read_text("utf-8") for path in (ROOT / "docs").glob("*.md")}
     programs = {name: re.findall(r"<!-- made by: python (\S+) --write -->", text) for name, text in pages.items()}
-    assert {"operators.md", "models.md", "rotary-checkpoints.md"} <= {name for name, found in programs.items() if found}
+    assert {"operators.md", "benchmarks.md", "models.md", "rotary-checkpoints.md"} <= {
+        name for name, found in programs.items() if found
+    }
     for name, found in programs.items():
         assert pages[name].count(made_part.END) == len(found), name
         for program in found:
