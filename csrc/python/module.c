@@ -28,6 +28,12 @@ static PyObject *rope_plain(PyObject *module, PyObject *const *args, Py_ssize_t 
     return table ? pe_rope_plain(table, args, nargs) : NULL;
 }
 
+static PyObject *attention_plain(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    const pe_table *table = table_of(module);
+    return table ? pe_attention_plain(table, args, nargs) : NULL;
+}
+
 static PyObject *isas(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
@@ -172,6 +178,8 @@ static PyMethodDef methods[] = {
 #define CALLABLE(name, signature, ...) {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL, signature},
 #include "ops.def"
     {"rope_plain", (PyCFunction)(void (*)(void))rope_plain, METH_FASTCALL, "rope of plain arguments; None for others"},
+    {"attention_plain", (PyCFunction)(void (*)(void))attention_plain, METH_FASTCALL,
+     "attention of plain arguments; None for others"},
     {"isa", isa, METH_NOARGS, "name of the kernel variant in use"},
     {"isas", isas, METH_NOARGS, "names of the variants that this machine can run, slowest first"},
     {"set_isa", set_isa, METH_O, "use the variant of that name"},
@@ -193,8 +201,8 @@ static int module_exec(PyObject *module)
         PyErr_NoMemory();
         return -1;
     }
-    return pe_bind_init() < 0 || pe_plain_init() < 0 || pe_run_init() < 0 ? -1
-                                                                          : pe_table_read(PyModule_GetState(module));
+    const int failed = pe_bind_init() < 0 || pe_plain_init() < 0 || pe_attention_plain_init() < 0 || pe_run_init() < 0;
+    return failed ? -1 : pe_table_read(PyModule_GetState(module));
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -18,6 +18,8 @@ VJP_PARTS: int = _shared["VJP_PARTS"]
 """Most chunks of a kv head in the gradient of attention."""
 KEY_PARTS: int = _shared["KEY_PARTS"]
 """Most parts of the keys of a head in attention."""
+FEWEST_KEYS: int = _shared["FEWEST_KEYS"]
+"""Fewest keys of a part."""
 VECTOR_PADDING: int = _shared["VECTOR_PADDING"]
 """Rows of table gradients are rounded up to a multiple of it."""
 LARGEST_POSITION: int = 2 ** _shared["POSITION_BITS"]

@@ -211,6 +211,12 @@ def attention(
     (8, 100, 64)
     """
     function = "attention"
+    plain: Array | tuple[Array, Array] | None = _core.attention_plain(
+        function, q, k, v, bias, causal, invariant, return_lse, out,
+        keep, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink,
+    )  # fmt: skip
+    if plain is not None:
+        return plain
     is_invariant = as_bool(function, "invariant", invariant)
     with ONE_ISA:  # terms that depend on the distance are kernels, too
         inputs = read_inputs(

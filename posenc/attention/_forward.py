@@ -8,13 +8,11 @@ import numpy as np
 
 from .. import _core
 from .._core_api.arguments import Array
-from .._core_api.constants import BLOCK_M, KEY_PARTS
+from .._core_api.constants import BLOCK_M, FEWEST_KEYS, KEY_PARTS
 from ._inputs import INFINITY, Inputs
 
 MOST_ROWS = 16
 """Most queries of a head that become rows together with those of other heads; more queries fill panels themselves."""
-FEWEST_KEYS = 4096
-"""Fewest keys of a part. Both kernels take longer for so many than a thread takes to wake up."""
 
 
 def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bool) -> None:

@@ -415,8 +415,10 @@ static int write_head(const pe_query_block *u, const pe_key_part *part, const de
     }
     for (int l = 0; l < u->lanes; l++) {
         const int p = head * u->lanes + l;
-        const double lse = sum[l] == 0 ? (double)MASKED : (double)b->m[p] + log((double)sum[l]);
         row_store(b->o + p * b->padded_e, entry_at(out, u->row.data[outs], h, l), out->storage, b->e);
+        if (!u->row.data[lses])
+            continue;
+        const double lse = sum[l] == 0 ? (double)MASKED : (double)b->m[p] + log((double)sum[l]);
         write_lse(lse, entry_at(of_lse, u->row.data[lses], h, l), of_lse->storage);
     }
     return 1;

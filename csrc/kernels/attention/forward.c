@@ -133,19 +133,25 @@ static NOINLINE void log_sums(const real *m, const real *l, int n, double *restr
     }
 }
 
-/* o / l and lse. Returns whether all of o is finite. */
+static void write_lses(const attention_state *b, const pe_query_block *u, int operand)
+{
+    double lse[BLOCK_M];
+    log_sums(b->m, b->l, u->width, lse);
+    for (int l = 0; l < u->lanes; l++)
+        write_lse(lse[l], query_row(u, operand, l), u->call->array[operand].storage);
+}
+
+/* o / l, and lse if the caller wants it. Returns whether all of o is finite. */
 static int write_unit(const attention_state *b, pe_query_block *u)
 {
     const int outs = b->part.parts > 1 ? A_PART_OUT : A_OUT, lses = b->part.parts > 1 ? A_PART_LSE : A_LSE;
     const idx head = u->head;
-    double lse[BLOCK_M];
     real divisor[BLOCK_M];
     for (int l = 0; l < u->width; l++)
         divisor[l] = b->l[l] == 0 ? 1 : b->l[l]; /* the lane saw nothing: 0 / 1 */
-    log_sums(b->m, b->l, u->width, lse);
     u->head = output_head(&b->part, head);
-    for (int l = 0; l < u->lanes; l++)
-        write_lse(lse[l], query_row(u, lses, l), u->call->array[lses].storage);
+    if (u->row.data[lses])
+        write_lses(b, u, lses);
     const int finite = FN(unpack_queries)(u, outs, b->e, b->o, 1, divisor, b->copy);
     u->head = head;
     return finite;
