@@ -295,6 +295,12 @@ def draw_operator(rng: Generator, name: str, heads: int, n: int, m: int, d: int,
             if chance(rng, 0.5):
                 inner = pick(rng, ("alibi", "t5", "kerple_log"))
                 arguments["relative"] = draw_operator(rng, inner, heads, n, m, d, dv, reach)
+        case "gated_distance":
+            width = pick(rng, (1, 1, 16, *WIDTHS))
+            options = pick(rng, ({}, {"rows": "past"}, {"rows": "buckets", "max_distance": int(rng.integers(20, 300))}))
+            arguments = {"gates": normal((heads, n, width)), "table": normal((*per_head, rows, width)), **options}
+            if options.get("rows") == "buckets":
+                arguments["table"] = normal((*per_head, int(rng.integers(4, 60)), width))
         case "cope":
             arguments = {"table": normal((*per_head, size(rng, 70) + 1, d))}
         case _:
@@ -303,7 +309,7 @@ def draw_operator(rng: Generator, name: str, heads: int, n: int, m: int, d: int,
 
 
 ON_ANY = ("alibi", "kerple_log", "kerple_power", "t5", "sandwich", "fire", "toeplitz", "dense", "shaw",
-          "transformer_xl", "deberta", "tupe", "cope")  # fmt: skip
+          "transformer_xl", "deberta", "tupe", "gated_distance", "cope")  # fmt: skip
 ON_WHOLE = ("swin", "fox")
 """Operators that index a table by whole positions, none negative."""
 

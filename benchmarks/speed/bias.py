@@ -79,6 +79,8 @@ def relative(n: int) -> dict[str, tuple[Any, float | None]]:
     buckets = random((H, 512, D))
     return {
         "TUPE": (posenc.tupe(random((H, n, D)), random((H, n, D), seed=1)), 2.0),
+        "gated distance, R=1": (posenc.gated_distance(random((H, n, 1)), table[..., :1]), None),
+        "gated distance, R=16": (posenc.gated_distance(random((H, n, 16)), random((1024, 16)), rows="past"), None),
         "Shaw, K=64": (posenc.shaw(table), 2.0),
         "Shaw, K=64, values too": (posenc.shaw(table, random((H, 129, D), seed=1)), 2.0),
         "Transformer-XL, K=64": (posenc.transformer_xl(table, table[:, 0], table[:, 1]), 2.0),

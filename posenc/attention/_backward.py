@@ -89,7 +89,10 @@ def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array,
         if "parameters" in wanted:
             reductions["parameters"] = next(parameters)
         if "tables" in wanted:
-            reductions["tables"] = tuple(_sum_buffer(inputs.shape, array) for array in buffer)
+            reductions["tables"] = tuple(
+                array if number in part.batch_buffers else _sum_buffer(inputs.shape, array)
+                for number, array in enumerate(buffer)
+            )
         gradients.append(part._named(part._gradient(function, Reductions(**reductions), own)))
 
     d_k, d_v = (_sum_slots(d, split.slots_per_kv_head) for d in (d_k, d_v))

@@ -66,7 +66,10 @@ class Reductions(NamedTuple):
     parameters: tuple[Float64, ...] = ()
     """Gradients of the parameters, which the kernel of a DISTANCE or PAIR row sums itself."""
     tables: tuple[Any, ...] = ()
-    """Buffers of `Bias._gradient_buffers` after the kernel, summed over batch axes and blocks of queries."""
+    """Buffers of `Bias._gradient_buffers` after the kernel, summed over batch axes and blocks of queries.
+
+    Those in `Bias.batch_buffers` are not summed.
+    """
 
 
 def _copy_positions(function: str, argument: str, value: npt.ArrayLike) -> Array:
@@ -119,6 +122,8 @@ class Bias(ABC, Generic[Arrays]):
     """True if only differences of positions matter."""
     first_chunk_only: ClassVar[dict[str, str]] = {}
     """Arrays that only row 0 ("n") or column 0 ("m") of the logits reads."""
+    batch_buffers: ClassVar[tuple[int, ...]] = ()
+    """Numbers of the buffers of `_gradient_buffers` that `_gradient` gets with their batch axes."""
     _of_other_kind: ClassVar[tuple[str, dict[str, str]]]
     """The inputs of operators of this kind, and for each method of the other kind the method to use instead."""
 

@@ -50,8 +50,8 @@ def attention(
         Split along any axis. The chunks of k and v are made equal, those of heads fit the groups of GQA, and the axis
         of channels is merged into one chunk. k and v may be `Quantized`.
     bias : Bias or sequence of Bias
-        Operators of posenc. Of `toeplitz`, `dense` and `tupe` each task gets the part that its chunks read. `cope`
-        sums over later keys, so it needs keys of one chunk. `sandwich` merges heads into one chunk.
+        Operators of posenc. Of `toeplitz`, `dense`, `tupe` and `gated_distance` each task gets the part that its chunks
+        read. `cope` sums over later keys, so it needs keys of one chunk. `sandwich` merges heads into one chunk.
     keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink
         As in `posenc.attention`. `keep`, positions, segments and `sink` may be dask arrays.
     invariant : bool

@@ -35,7 +35,8 @@ def matrix(
     Parameters
     ----------
     bias : PositionBias
-        An operator of posenc. Of `toeplitz`, `dense` and `tupe` each task gets the part that its chunk reads.
+        An operator of posenc. Of `toeplitz`, `dense`, `tupe` and `gated_distance` each task gets the part that its
+        chunk reads.
     n, m : int
         Numbers of queries and keys; m is n if None.
     chunks : int or tuple
@@ -49,7 +50,7 @@ def matrix(
     -------
     dask array (H, n, m)
         Equal to ``bias.matrix(n, m, ...)``, bit for bit. A chunk may be a read-only view of its diagonals. The leading
-        axes of a `dense` array or of `fox` are one chunk each.
+        axes of a `dense` array, of `fox` or of `gated_distance` are one chunk each.
 
     Raises
     ------

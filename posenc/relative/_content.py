@@ -218,6 +218,12 @@ def as_table(function: str, argument: str, value: Any, *axes: str) -> Array:
     if array.ndim not in map(len, axes):
         expected = " or ".join(f"({', '.join(word)})" for word in axes)
         fail(ValueError, function, argument, f"shape {array.shape}", expected)
+    return copy_finite(function, argument, array)
+
+
+def copy_finite(function: str, argument: str, value: Any) -> Array:
+    """Return a finite copy of an array in its own dtype."""
+    array = as_data(function, argument, value)
     kept = np.array(array, array.dtype.newbyteorder("="), order="C")
     if not np.isfinite(kept.astype(F32 if kept.itemsize == 2 else kept.dtype, copy=False)).all():
         fail(ValueError, function, argument, "NaN or infinity", "finite numbers")

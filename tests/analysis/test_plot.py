@@ -233,6 +233,11 @@ SHOWN = {
     "dense": (posenc.dense(TREE[None]), "posenc.dense", (5, 5)),
     "toeplitz": (posenc.toeplitz(np.ones((2, 6))), "posenc.toeplitz, head 0 of 2", (3, 4)),
     "tupe": (posenc.tupe(np.ones((1, 3, 2)), np.ones((1, 4, 2))), "posenc.tupe", (3, 4)),
+    "gated_distance": (posenc.gated_distance(np.ones((1, 4, 2)), np.ones((3, 2))), "posenc.gated_distance", (4, 4)),
+    "gated_distance at": (
+        posenc.gated_distance(np.ones((1, 4, 2)), np.ones((3, 2))).at(k_positions=[0, 4, 5]), "posenc.gated_distance",
+        (4, 3),
+    ),
     "swin": (posenc.swin(np.ones((9, 1)), 2, 2), "posenc.swin", (4, 4)),
     "beit": (posenc.beit(np.ones((12, 1)), 2, 2), "posenc.beit", (5, 5)),
     "fox": (posenc.fox(np.full((1, 3), -0.5)), "posenc.fox", (3, 3)),

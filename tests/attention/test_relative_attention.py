@@ -5,12 +5,13 @@ import pytest
 from cases import BF16, F32, F64, map_arrays
 from cases.attention import ANY, check
 from cases.layouts import same_bits
-from cases.relative_operators import DV, KINDS, MASKS, OPERATORS, D, G, H, broadcast, drawn, made, qkv
+from cases.relative_operators import DV, KINDS, MASKS, OPERATORS, WITH_LOGITS, D, G, H, broadcast, drawn, made, qkv
 
 import posenc
 
 F16 = np.dtype(np.float16)
-EVERY = ("shaw heads", "transformer_xl", "deberta", "cope", "tupe-r", "deberta buckets", "shaw K=1", "cope P=500")
+EVERY = ("shaw heads", "transformer_xl", "deberta", "cope", "tupe-r", "deberta buckets", "shaw K=1", "cope P=500",
+         "gated_distance past", "gated_distance")  # fmt: skip
 SHAPES = [(37, 81), (81, 37), (130, 150)]
 """Beside the edges of a tile of 64 queries and of a row of keys."""
 
@@ -34,7 +35,7 @@ def test_instruction_sets(name, mask, rng, isa):
 
 @pytest.mark.parametrize("mask", ["none", "causal", "gaps", "all"])
 def test_several_at_once(mask, rng, isa):
-    """Eight operators, two each of three functions. Their default scales differ, so the scale is explicit."""
+    """Ten operators, two each of four functions. Their default scales differ, so the scale is explicit."""
     n, m = 70, 135
     bias = tuple(drawn(name, n, m, seed) for seed, name in enumerate(EVERY))
     check(broadcast(rng, n, m), bias=bias, **{"scale": 0.3, **MASKS[mask](rng, n, m)})
@@ -82,7 +83,8 @@ def test_empty_axes(name, empty, rng):
     q, k, v = (np.ones((b, *shape)) for shape in ((heads, 5, d), (groups, 5, d), (groups, 5, e)))
     function, given = drawn(name, 5, 5)
     widths = {"rel_k": d, "rel_v": e, "r": d, "u": d, "v": d, "rel_q": d, "table": d}
-    given = {argument: x[..., : widths[argument]] if argument in widths else x for argument, x in given.items()}
+    if function != "gated_distance":  # whose table is as wide as its gates
+        given = {argument: x[..., : widths[argument]] if argument in widths else x for argument, x in given.items()}
     out = ANY.call({"q": q, "k": k, "v": v, "bias": ((function, given),)})[0]
     assert out.shape == (b, heads, 5, e)
     assert np.isfinite(out).all()
@@ -92,7 +94,7 @@ def test_empty_axes(name, empty, rng):
 
 
 @pytest.mark.parametrize("where", ["aligned", "placed"])
-@pytest.mark.parametrize("name", [name for name in OPERATORS if not name.startswith("tupe")])
+@pytest.mark.parametrize("name", WITH_LOGITS)
 def test_attention_is_the_softmax_of_logits(name, where, rng):
     """Adding Bias.logits as a dense bias after the scale gives the same result up to the rounding of logits below 100,
     1e-14."""
@@ -121,12 +123,13 @@ def test_attention_is_the_softmax_of_logits(name, where, rng):
         assert np.abs(ours - plainly - of_rows).max() <= 1e-12
 
 
-@pytest.mark.parametrize("name", ["tupe", "tupe-r"])
-def test_tupe_is_its_matrix(name, rng):
+@pytest.mark.parametrize("name", [name for name in OPERATORS if name not in WITH_LOGITS])
+def test_an_operator_is_its_matrix(name, rng):
     arguments, bias = qkv(rng, 40, 90), made(name, 40, 90)["bias"][0]
     ours = posenc.attention(**arguments, bias=bias, align="end")
     dense = posenc.dense(bias.matrix(40, 90, dtype=F64))
-    plainly = posenc.attention(**arguments, bias=dense, scale=(2 * D) ** -0.5)
+    scale = (2 * D) ** -0.5 if name.startswith("tupe") else None
+    plainly = posenc.attention(**arguments, bias=dense, scale=scale)
     assert np.abs(ours - plainly).max() <= 1e-12  # as above
 
 
@@ -149,7 +152,7 @@ def test_align_is_required(name, rng):
 
 
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
-@pytest.mark.parametrize("name", [name for name in OPERATORS if not name.startswith("tupe")])
+@pytest.mark.parametrize("name", WITH_LOGITS)
 def test_decode_is_prefill(name, dtype, rng):
     """One token at a time against the cache is prefill up to the last bits, 16 spacings of the largest value; the
     positions of CoPE are sums of 140 gates in another order."""
@@ -165,7 +168,7 @@ def test_decode_is_prefill(name, dtype, rng):
             assert np.abs(step[:, 0].astype(np.float64) - whole[:, i]).max() <= bound
 
 
-@pytest.mark.parametrize("name", [name for name in OPERATORS if not name.startswith("tupe")])
+@pytest.mark.parametrize("name", WITH_LOGITS)
 def test_positions_may_move_together(name, rng):
     """Relative operators read differences: integer positions moved by 2**40 change no bit."""
     arguments = qkv(rng, 40, 70)

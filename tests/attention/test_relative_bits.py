@@ -8,7 +8,7 @@ import pytest
 from cases import BF16, F32, F64, map_arrays
 from cases.attention import ANY
 from cases.layouts import LAYOUTS, plain, same_bits
-from cases.relative_operators import KINDS, MASKS, OPERATORS, D, G, H, broadcast, drawn, made, qkv
+from cases.relative_operators import KINDS, MASKS, OPERATORS, WITH_LOGITS, D, G, H, broadcast, drawn, made, qkv
 
 import posenc
 
@@ -151,10 +151,10 @@ def test_layout_changes_no_bit(name, dtype, layout, rng):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_logits_change_no_bit(name, rng):
-    """Threads, memory layouts and other rows of the batch, for logits (and matrix of TUPE)."""
+    """Threads, memory layouts and other rows of the batch, for logits, or a matrix."""
     q, k = rng.standard_normal((3, H, 130, D)), rng.standard_normal((3, G, 300, D))
     bias = made(name, 130, 300)["bias"][0]
-    if name == "tupe-r":
+    if name not in WITH_LOGITS:
         shown = [bias.matrix(130, 300) for _ in range(2)]
     else:
         shown = [bias.logits(q, k), bias.logits(q[..., ::-1, :].copy()[..., ::-1, :], np.asfortranarray(k))]
@@ -181,6 +181,7 @@ made = {{
     "deberta": lambda n: posenc.deberta(normal((H, 64, D)), normal((H, 64, D)), buckets=32, max_position=512),
     "cope": lambda n: posenc.cope(normal((64, D))),
     "tupe": lambda n: posenc.tupe(normal((H, n, D)), normal((H, n, D))),
+    "gated_distance": lambda n: posenc.gated_distance(normal((H, n, 16)), normal((1024, 16)), rows="past"),
 }}["{name}"]
 out = np.full((H, N, D), 1, np.float32)  # touched: its pages are not the growth
 small, large = made(128), made(N)
@@ -192,7 +193,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the resource module is POSIX")
-@pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta", "cope", "tupe"])
+@pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta", "cope", "tupe", "gated_distance"])
 def test_memory_does_not_grow_with_n_times_m(name, run_python):
     """Dense float32 logits would be 256 MiB; the tables and the scratch of all threads are below 32 MiB."""
     done = run_python(GROWTH.format(name=name), timeout=300)

@@ -349,6 +349,8 @@ def make_relative_gradient(rng, n):
             ("cope", {"table": normal((3, 3))}),
             ("tupe", {"pos_q": normal((2, n, 2)), "pos_k": normal((2, m, 2)), "cls_to_any": normal(2),
                       "any_to_cls": normal(2), "relative": ("alibi", {"slopes": rng.uniform(0, 1, 2)})}),
+            ("gated_distance", {"gates": normal((2, n, 2)), "table": normal((2, 4, 2)), "rows": "past"}),
+            ("gated_distance", {"gates": normal((2, n, 1)), "table": normal((3, 1))}),
         ),
     }  # fmt: skip
 
@@ -463,6 +465,8 @@ def make_placed(rng, n):
                       "any_to_cls": normal(2),
                       "relative": ("alibi", {"slopes": rng.uniform(0, 1, 2)})}),
             ("sandwich", {"heads": 2, "dim": 6, "at": rows_and_columns()}),
+            ("gated_distance", {"gates": normal((2, n, 2)), "table": normal((2, 6, 2)), "rows": "buckets",
+                                "max_distance": 7, "at": rows_and_columns()}),
         ),
     }  # fmt: skip
 
@@ -536,7 +540,9 @@ def merge_tolerance(expected, work, arguments):
 ALIBI = (("alibi", {"slopes": 2.0 ** -np.arange(1.0, 9.0)}),)
 OF_RELATIVE = {
     **at("q", "k", "v"),
-    **of_bias("rel_k rel_v", "r u v", "rel_q rel_k", "table", "pos_q pos_k cls_to_any any_to_cls"),
+    **of_bias(
+        "rel_k rel_v", "r u v", "rel_q rel_k", "table", "pos_q pos_k cls_to_any any_to_cls", *["gates table"] * 2
+    ),
     "bias 4 relative slopes": ("bias", 4, 1, "relative", 1, "slopes"),
 }
 RELATIVE = (("shaw", {"rel_k": np.cos(np.arange(129.0 * 64)).reshape(129, 64)}),)
@@ -627,7 +633,7 @@ CASES = [
             **at("q", "k", "v"),
             **of_bias(
                 "slopes", "slopes", "r1 r2", "w1 b1 w2 b2 c threshold", "log_forget", "rel_k rel_v", "r u v",
-                "rel_q rel_k", "table", "pos_q pos_k cls_to_any any_to_cls",
+                "rel_q rel_k", "table", "pos_q pos_k cls_to_any any_to_cls", "", "gates table",
             ),
             "bias 9 relative slopes": ("bias", 9, 1, "relative", 1, "slopes"),
         },

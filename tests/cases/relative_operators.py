@@ -47,6 +47,14 @@ def tupe(*resets, relative=None):
     return made
 
 
+def gated_distance(*shape, gates=3, **options):
+    def made(rng, n, m):
+        given = {"gates": rng.standard_normal((H, n, gates)), "table": rng.standard_normal((*shape, gates))}
+        return ("gated_distance", {**given, **options})
+
+    return made
+
+
 def alibi(rng):
     return ("alibi", {"slopes": rng.uniform(0, 1, H)})
 
@@ -67,12 +75,19 @@ OPERATORS = {
     "cope": cope(9),
     "cope P=1": cope(H, 1),
     "cope P=500": cope(H, 500),
+    "gated_distance": gated_distance(21),
+    "gated_distance K=500": gated_distance(H, 1001, gates=1),
+    "gated_distance past": gated_distance(30, gates=70, rows="past"),
+    "gated_distance buckets": gated_distance(H, 12, gates=1, rows="buckets", max_distance=50),
     "tupe": tupe(),
     "tupe-r": tupe("cls_to_any", "any_to_cls", relative=alibi),
 }
 """(generator, N, M) -> the function and its arguments, with tables for each head and tables for all heads."""
-KINDS = ("shaw heads", "transformer_xl", "deberta buckets", "cope", "tupe-r")
+KINDS = ("shaw heads", "transformer_xl", "deberta buckets", "cope", "gated_distance past", "tupe-r")
 """One of each function."""
+OF_QUERIES = ("tupe", "gated_distance")
+"""Functions that take an array with a row for each query, and have a matrix instead of logits."""
+WITH_LOGITS = tuple(name for name in OPERATORS if not name.startswith(OF_QUERIES))
 MASKS = {
     "none": lambda rng, n, m: {"align": "end"},
     "start": lambda rng, n, m: {"align": "start"},

@@ -262,8 +262,7 @@ static void tile_vjp(attention_vjp_state *b, const pe_query_block *u, pe_key_til
     pe_view v = FN(view_of_keys)(u, keys, 2, b->k_copy);
     int from = keys->n, to = 0, seen[PANELS][2];
     const pe_rows values = FN(tile_rows)(rows_of_keys(u, A_V, keys->first), keys->n, b->e, 2, b->v_copy);
-    if (c->before_cap)
-        FN(content_tile)(c, v);
+    FN(content_tile)(c, v);
     for (int p = 0; p < u->panels; p++) {
         const pe_panel_bias visible = FN(panel_bias)(keys, u, &u->panel[p]);
         v.panel = &u->panel[p];

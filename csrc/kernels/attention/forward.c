@@ -109,8 +109,7 @@ static void attend_to_tile(attention_state *b, const pe_query_block *u, pe_key_t
     pe_panel_bias bias[PANELS];
     if (b->mask_nonfinite)
         memset(b->sees, 0, sizeof b->sees);
-    if (b->content.before_cap)
-        FN(content_tile)(&b->content, v);
+    FN(content_tile)(&b->content, v);
     for (int p = 0; p < u->panels; p++) {
         bias[p] = FN(panel_bias)(keys, u, &u->panel[p]);
         v.panel = &u->panel[p];

@@ -102,6 +102,8 @@ const real *FN(content_multiplier)(pe_content *c, const pe_query_block *u)
 void FN(content_tile)(pe_content *c, pe_view v)
 {
     c->index_map = NULL;
+    if (!c->before_cap)
+        return;
     zero_reals(c->added, BLOCK_M * BLOCK_N);
     FOR_EACH(keys) hooks(&v)->keys(c, &v);
 }

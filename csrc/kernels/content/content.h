@@ -1,5 +1,5 @@
 /* content.h -- operators that read q and k (Shaw, Transformer-XL, DeBERTa, CoPE) or add a product of vectors to the
- * scores (TUPE): the hooks by which attention, its gradient and the logits call them.
+ * scores (TUPE, gated distance): the hooks by which attention, its gradient and the logits call them.
  *
  * An operator is one file, one CONTENT row of ops.def and one pe_content_op, FN(<name>_op). Drivers loop over the
  * operators of a call and call the hooks that are set; they name no operator. With s the scores of a panel,
@@ -133,6 +133,7 @@ void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_car
 void FN(content_block)(pe_content *c, const pe_query_block *u, const real *q);
 /* The vectors that multiply the keys: the packed queries, or a copy plus the vectors of `queries` hooks */
 const real *FN(content_multiplier)(pe_content *c, const pe_query_block *u);
+/* Begin a tile: forget the table rows of the last one, and call the hooks `keys`. */
 void FN(content_tile)(pe_content *c, pe_view v);
 /* Numbers to add to the panel's scores before the cap */
 real *FN(content_panel)(pe_content *c, pe_view v);

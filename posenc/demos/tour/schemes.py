@@ -256,6 +256,8 @@ ARGUMENTS: dict[str, Any] = {
     "dense.array": lines_apart,
     "toeplitz.diagonals": ripples,
     "tupe.pos_q": partial(projected_sinusoids, 17), "tupe.pos_k": partial(projected_sinusoids, 18),
+    "gated_distance.gates": lambda n: 2 * abs(smooth(19, n, HEADS).T[..., None]),
+    "gated_distance.table": smooth(20, 63, 1),
     "cope.table": smooth(6, 64, WIDTH) / 8,
     "deberta.rel_q": smooth(7, 128, HEADS, WIDTH).swapaxes(0, 1),
     "deberta.rel_k": smooth(8, 128, HEADS, WIDTH).swapaxes(0, 1),
@@ -272,7 +274,7 @@ ENDS = {"fox": MAX_WORDS, "swin": MAX_WORDS, "beit": MAX_WORDS + 1}
 """The first position that an operator does not have."""
 CAUSAL = ("fox", "cope")
 """Operators that count gates between a key and a later query."""
-WITHOUT_CURVE = ("fox", "swin", "beit", "dense", "toeplitz", "tupe")
+WITHOUT_CURVE = ("fox", "swin", "beit", "dense", "toeplitz", "gated_distance", "tupe")
 """Position biases that are not functions of any distance: the pictures show them as matrices."""
 
 

@@ -1,0 +1,76 @@
+/* gated_distance.c -- a bias by distance whose gates every query brings along:   b_ij = gates_i . table[row_ij]
+ *
+ * With one gate it is the gated relative position bias of WavLM (Chen et al. 2022, section 3.2). The bias is added
+ * after the cap. The product takes CONTENT_PIECE gates at a time.
+ */
+#include "base/transpose.h"
+#include "content/lookup.h"
+
+enum { GATES, TABLE, MAP, D_GATES, D_TABLE };
+
+static idx gates_of(const pe_view *v) { return v->queries->call->term[v->term].D(P); }
+static idx first_query(const pe_view *v) { return v->queries->first + v->panel->first; }
+
+/* Rows of an operand from `row` on, from gate `first` on */
+static pe_matrix piece_of(const pe_view *v, int operand, idx row, idx first)
+{
+    pe_matrix rows = matrix_of(v, operand);
+    rows.data += row * rows.step + first * (idx)sizeof(real);
+    return rows;
+}
+
+/* The lookup keeps products for the next tile by the address of the table, so two operators share no table. */
+static void after(pe_content *c, const pe_view *v, real *out)
+{
+    const pe_panel *p = v->panel;
+    const pe_row_map r = FN(rel_to_row)(c, v, MAP, p->first, p->width);
+    zero_reals(out, (v->visible->to - v->visible->from) * p->width);
+    for (idx first = 0; first < gates_of(v); first += CONTENT_PIECE) {
+        const int count = (int)min_(CONTENT_PIECE, gates_of(v) - first);
+        const pe_matrix gates = piece_of(v, GATES, first_query(v), first), table = piece_of(v, TABLE, 0, first);
+        pack_transposed(gates.data, gates.step, p->lanes, count, 1, p->width, c->pack);
+        FN(add_lookup)(c, &table, &r, v->visible->from, v->visible->to, count, c->pack, p, NULL, out);
+    }
+}
+
+/* d gates_i += sum_r w_ri table[r],   d table[r] += sum_i w_ri gates_i,   for the gates from `first` on. w holds dS
+ * summed by table row: n rows from `low` on, queries on lanes. */
+static void rows_vjp(pe_content_vjp *b, const pe_view *v, idx first, int low, int n, const real *w)
+{
+    const int width = v->panel->width, lanes = v->panel->lanes;
+    const int count = (int)min_(CONTENT_PIECE, gates_of(v) - first);
+    const pe_matrix gates = piece_of(v, GATES, first_query(v), first), table = piece_of(v, TABLE, 0, first);
+    const pe_array *d_gates = operand_of(v, D_GATES);
+    const idx step = gradient_step(v, D_TABLE);
+    real *d_table = gradient_of(b, v, D_TABLE);
+    zero_reals(b->sum, count * width);
+    FN(add_rows)(&table, low, n, count, width, w, b->sum);
+    for (int l = 0; l < lanes; l++) {
+        const real *query = (const real *)(const void *)(gates.data + l * gates.step);
+        char *row = d_gates->data + v->queries->head * d_gates->core[0] + (first_query(v) + l) * d_gates->core[1];
+        for (int x = 0; x < count; x++)
+            ((real *)(void *)row)[first + x] += b->sum[x * width + l];
+        FN(strip_row)(query, count, 1, b->strips, PANEL_LANES, l);
+    }
+    FN(add_outer_of_lanes)
+    (0, lanes, width, w, b->strips, PANEL_LANES, count, n, d_table + low * step + first, step);
+}
+
+static void after_vjp(pe_content_vjp *b, const pe_view *v, real *ds)
+{
+    const int from = v->visible->from, to = v->visible->to, width = v->panel->width;
+    pe_content *c = b->content;
+    int low, high;
+    if (!operand_of(v, D_GATES)->data || !operand_of(v, D_TABLE)->data)
+        return;
+    const pe_row_map r = FN(rel_to_row)(c, v, MAP, v->panel->first, width);
+    FN(row_range)(&r, from, to, width, &low, &high);
+    for (; low <= high; low += TILE_RELS) {
+        const int n = (int)min_(TILE_RELS, high - low + 1);
+        FN(sum_by_row)(c, &r, from, to, low, n, width, ds, NULL, 1, c->products);
+        for (idx first = 0; first < gates_of(v); first += CONTENT_PIECE)
+            rows_vjp(b, v, first, low, n, c->products);
+    }
+}
+
+const pe_content_op FN(gated_distance_op) = {.after = after, .after_vjp = after_vjp};

@@ -1,0 +1,273 @@
+"""A bias by distance with gates that each query brings along, as WavLM and Inkling have it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .._core_api.arguments import (
+    F32,
+    F64,
+    I64,
+    Array,
+    Float64,
+    as_index,
+    broadcasts_to,
+    cast_operand,
+    check_choice,
+    copy_result,
+    fail,
+    fail_value,
+    finish_out,
+    prepare_out,
+    unbroadcast,
+)
+from ..bias._parameters import check_cotangent, check_heads
+from ..bias._positions import Positions
+from ..bias.operator import PositionBias, Reduction, Reductions, Term
+from ..bias.t5 import t5_bucket
+from ._content import as_table, check_table_heads, clipped_distance, copy_finite, padded_width
+
+__all__ = ["gated_distance"]
+
+_ROWS: tuple[Literal["clipped", "past", "buckets"], ...] = ("clipped", "past", "buckets")
+_FARTHEST = 2**20
+"""The largest `max_distance`: the kernel has the table row of every distance up to there."""
+
+
+class GatedDistanceArrays(NamedTuple):
+    """Arrays of `gated_distance`, or their gradients."""
+
+    gates: Array
+    table: Array
+
+
+class GatedDistanceBias(PositionBias[GatedDistanceArrays]):
+    """A product of the gates of each query with the table row of each distance."""
+
+    __slots__ = ()
+    batch_buffers = (0,)
+
+    @property
+    def _is_function_of_distance(self) -> bool:
+        return False
+
+    @property
+    def _shown_lengths(self) -> tuple[int, int]:
+        n = self.arrays.gates.shape[-2]
+        own = self._own_positions[1]
+        return n, n if own is None else own.shape[-1]
+
+    @property
+    def _heads(self) -> int:
+        return int(self.arrays.gates.shape[-3])
+
+    @property
+    def _batch(self) -> tuple[int, ...]:
+        return tuple(self.arrays.gates.shape[:-3])
+
+    def _kernel_operands(self) -> tuple[Array, ...]:
+        """Return the arrays, and the table row of each relative position -B // 2 .. B // 2.
+
+        Rows of ``"past"`` are the distances 0 .. T-1. Another row of zeros serves all pairs that are not in the table.
+        """
+        gates, table = self.arrays
+        count = table.shape[-2]
+        if self.options["rows"] == "clipped":
+            return gates, table, np.arange(count, dtype=I64)
+        if self.options["rows"] == "buckets":
+            reach = self.options["max_distance"]
+            return gates, table, t5_bucket(np.arange(-reach, reach + 1), buckets=count, max_distance=reach)
+        beyond = np.zeros((*table.shape[:-2], 1, table.shape[-1]), table.dtype)
+        past = np.arange(count, -1, -1, dtype=I64)  # of rel = -T .. 0
+        return gates, np.concatenate([table, beyond], -2), np.concatenate([past, np.full(count, count)])
+
+    def _cast_arrays(self, function: str, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+        """Return the gates and the table of the kernel, in the dtype of the arithmetic."""
+        gates, table = (
+            cast_operand(function, name, array, dtype).astype(dtype, copy=False)
+            for name, array in zip(self.arrays._fields, self._operands[:2], strict=True)
+        )
+        return gates, table
+
+    def _table_rows(self, positions: Positions) -> Array:
+        """Return the table row of each pair, (..., 1, N, M)."""
+        q, k = positions.as_arrays()
+        reach = len(self._operands[2]) // 2
+        rel = np.trunc(np.clip(k[..., None, :] - q[..., :, None], -reach, reach)).astype(np.intp)
+        rows: Array = self._operands[2][np.expand_dims(rel, -3) + reach]
+        return rows
+
+    def _check_length(self, function: str, n: int) -> None:
+        queries = self.arrays.gates.shape[-2]
+        if queries != n:
+            fail(ValueError, function, "gates", f"{queries} queries", str(n))
+
+    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+        self._check_length(function, positions.n)
+        gates, table = self._cast_arrays(function, F64 if dtype.char == "d" else F32)
+        rows = self._table_rows(positions)
+        self._check_batch(function, rows.shape[:-3])
+        by_row = np.matmul(gates, table.swapaxes(-1, -2))
+        matrix = np.take_along_axis(*_aligned(by_row, rows), -1)
+        out, buffer = prepare_out(function, out, matrix.shape, dtype, (matrix,))
+        copy_result(buffer, matrix)
+        return finish_out(out, buffer)
+
+    def _check_batch(self, function: str, batch: tuple[int, ...]) -> None:
+        """Refuse positions whose batch axes do not broadcast against those of the gates."""
+        try:
+            np.broadcast_shapes(self._batch, batch)
+        except ValueError:
+            fail(ValueError, function, "q_positions", f"batch axes {batch}", f"to broadcast against {self._batch}")
+
+    def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[Float64, Float64]:
+        n, m = positions.n, positions.m
+        self._check_length(function, n)
+        rows = self._table_rows(positions)
+        self._check_batch(function, rows.shape[:-3])
+        shape = (*np.broadcast_shapes(self._batch, rows.shape[:-3]), self._heads, n, m)
+        cotangent = unbroadcast(check_cotangent(function, grad, shape).astype(F64), shape, F64)
+        gates, table = self._cast_arrays(function, F64)
+        count, size = table.shape[-2], int(np.prod(shape[:-1]))
+        flat = np.broadcast_to(rows, shape).reshape(size, m) + count * np.arange(size)[:, None]
+        by_row = np.bincount(flat.ravel(), cotangent.ravel(), size * count).reshape(*shape[:-1], count)
+        d_table = np.matmul(by_row.swapaxes(-1, -2), gates)
+        return self._reduced(np.matmul(by_row, table), unbroadcast(d_table, d_table.shape[-3:], F64))
+
+    def _reduced(self, d_gates: Array, d_table: Array) -> tuple[Float64, Float64]:
+        """Return the gradients of the arrays from those of gates of a whole batch, and of a table for each head."""
+        table = self.arrays.table
+        if table.ndim == 2:
+            d_table = d_table.sum(0, dtype=F64)
+        return unbroadcast(d_gates, self.arrays.gates.shape, F64), d_table[..., : table.shape[-2], : table.shape[-1]]
+
+    def _reads_arrays(self, positions: Positions) -> bool:
+        return True
+
+    def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
+        gates, table = self._cast_arrays(function, dtype)
+        check_heads(function, self.name, self._heads, shape)
+        self._check_length(function, shape[-2])
+        if not broadcasts_to(self._batch, shape[:-3]):
+            batch = f"batch axes {self._batch} ({self.name})"
+            fail(ValueError, function, "bias", batch, f"to broadcast to {shape[:-3]}")
+        return (self.name, gates, np.broadcast_to(table, (self._heads, *table.shape[-2:])), self._operands[2])
+
+    def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
+        return ("tables",)
+
+    def _gradient_buffers(
+        self, shape: tuple[int, ...], batch: tuple[int, ...], rows: int, dtype: np.dtype[Any]
+    ) -> tuple[Array | None, ...]:
+        *_, heads, n, width = self.arrays.gates.shape
+        d_table = np.zeros((*batch, rows, self._operands[1].shape[-2], padded_width(width)), dtype)
+        return np.zeros((*batch, heads, n, width), dtype), d_table
+
+    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Float64, Float64]:
+        return self._reduced(*reductions.tables)
+
+
+def _aligned(by_row: Array, rows: Array) -> tuple[Array, Array]:
+    """Return both with equally many axes; `np.take_along_axis` broadcasts them."""
+    axes = max(by_row.ndim, rows.ndim)
+    one, other = (array.reshape((1,) * (axes - array.ndim) + array.shape) for array in (by_row, rows))
+    return one, other
+
+
+def gated_distance(
+    gates: npt.ArrayLike,
+    table: npt.ArrayLike,
+    *,
+    rows: Literal["clipped", "past", "buckets"] = "clipped",
+    max_distance: int | None = None,
+) -> PositionBias[GatedDistanceArrays]:
+    """Return a bias by distance that each query gates, as in WavLM and Inkling.
+
+    ``b[h, i, j] = gates[h, i] . table[h, t]``, where t is the table row of the distance from query i to key j.
+
+    Parameters
+    ----------
+    gates : array (..., H, N, R)
+        R numbers for each head and query, finite; a layer computes them from its input. Leading axes broadcast against
+        the batch axes of q. Differentiable.
+    table : array (T, R) or (H, T, R)
+        R profiles over the distance, which the gates mix. Differentiable.
+    rows : {"clipped", "past", "buckets"}
+        "clipped": T is 2 K + 1, row t is rel = t - K, and distances beyond K take the first or the last row.
+        "past": row t is the key t positions before the query; the bias of all other keys is 0.
+        "buckets": row t is a bucket of `t5_bucket`, bidirectional, with this `max_distance`.
+    max_distance : int, optional
+        For "buckets", at most 2**20. Required there, and refused elsewhere.
+
+    Returns
+    -------
+    PositionBias
+        For ``attention(bias=...)``, with gates of exactly N queries; in decoding these are the gates of the new query.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Gates or a table that are not finite, or differ in R or H; too few rows, an even number of rows for "clipped".
+
+    Notes
+    -----
+    With R = 1 this is the gated relative position bias of XLM-E (Chi et al. 2022) and WavLM (Chen et al. 2022, section
+    3.2), where the gate is ``1 + (1 - update) + update reset w`` of two sigmoids. Inkling mixes R = 16 profiles of the
+    past. The papers of the first two compute the gates from the query, but all three models compute them from the
+    input of the layer, before rotation and normalisation of q. Hence gates are an argument here. To let them depend on
+    q, compute them from it with `posenc.autograd`, `posenc.torch` or `posenc.jax`, which carry the gradient on. Gates
+    that are linear in q are `shaw` with the table ``table @ W.T``. Fractional distances are truncated towards zero.
+
+    Examples
+    --------
+    A layer of WavLM with 2 heads of 8 channels; ``project`` is ``gru_rel_pos_linear``, a (8, 8) weight and a bias, and
+    ``const`` is ``gru_rel_pos_const``:
+
+    >>> import numpy as np, posenc
+    >>> rng = np.random.default_rng(0)
+    >>> x, weight, bias, const = rng.standard_normal((2, 50, 8)), rng.standard_normal((8, 8)), np.zeros(8), np.ones(2)
+    >>> embed = rng.standard_normal((320, 2))  # rel_attn_embed.weight
+    >>> logits = (x @ weight.T + bias).reshape(2, 50, 2, 4).sum(-1)
+    >>> a, b = np.moveaxis(1 / (1 + np.exp(-logits)), -1, 0)
+    >>> gates = a * (b * const[:, None] - 1) + 2
+    >>> bias = posenc.gated_distance(gates[..., None], embed.T[..., None], rows="buckets", max_distance=800)
+    >>> q, k, v = rng.standard_normal((3, 2, 50, 8))
+    >>> posenc.attention(q, k, v, bias=bias).shape
+    (2, 50, 8)
+
+    Two profiles of the past, of which query 1 takes the first and query 2 the second:
+
+    >>> gates = [[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]
+    >>> posenc.gated_distance(gates, [[1.0, 10.0], [2.0, 20.0]], rows="past").matrix(3)
+    array([[[ 0.,  0.,  0.],
+            [ 2.,  1.,  0.],
+            [ 0., 20., 10.]]], dtype=float32)
+    """
+    function = "gated_distance"
+    check_choice(function, "rows", rows, _ROWS)
+    of_queries = copy_finite(function, "gates", gates)
+    if of_queries.ndim < 3:
+        fail(ValueError, function, "gates", f"shape {of_queries.shape}", "(..., H, N, R)")
+    kept = as_table(function, "table", table, "tr", "htr")
+    if kept.ndim == 3:
+        check_table_heads(function, "table", kept, of_queries.shape[-3])
+    if kept.shape[-1] != of_queries.shape[-1]:
+        fail(ValueError, function, "table", f"width {kept.shape[-1]}", f"{of_queries.shape[-1]}, that of gates")
+    options: tuple[tuple[str, str | int], ...] = (("rows", rows),)
+    count = int(kept.shape[-2])
+    if rows == "clipped":
+        clipped_distance(function, "table", kept)
+    if rows == "past" and not count:
+        fail(ValueError, function, "table", "no rows", "at least one")
+    if rows == "buckets":
+        if max_distance is None:
+            fail_value(ValueError, function, "max_distance", None, 'an integer, because rows is "buckets"')
+        if count < 4:
+            fail(ValueError, function, "table", f"{count} rows", "at least 4")
+        options += (("max_distance", as_index(function, "max_distance", max_distance, count // 4 + 1, _FARTHEST)),)
+    elif max_distance is not None:
+        fail_value(ValueError, function, "max_distance", max_distance, f'None, because rows is "{rows}"')
+    return GatedDistanceBias(function, GatedDistanceArrays(of_queries, kept), options=options)

@@ -1,0 +1,171 @@
+"""Gated distance: numbers worked by hand, agreement with other operators, gates with batch axes, decoding, refusals."""
+
+import re
+
+import numpy as np
+import pytest
+from cases import F64
+
+import posenc
+
+H, N, M, D = 2, 70, 150, 8
+
+
+def qkv(rng, *batch, n=N, m=M):
+    q = rng.standard_normal((*batch, H, n, D))
+    return q, *rng.standard_normal((2, *batch, 1, m, D))
+
+
+def test_rows_by_hand():
+    """Gate 1 for queries 0 and 1, gate 2 for query 2; a table whose numbers tell its rows."""
+    gates = np.array([1.0, 1.0, 2.0])[None, :, None]
+    for rows, table, wanted in (
+        ("clipped", [-1.0, 7.0, 1.0], [[7, 1, 1], [-1, 7, 1], [-2, -2, 14]]),
+        ("past", [5.0, 3.0], [[5, 0, 0], [3, 5, 0], [0, 6, 10]]),
+        ("buckets", [9.0, 1.0, 8.0, 2.0], [[9, 2, 2], [1, 9, 2], [2, 2, 18]]),
+    ):
+        options = {"max_distance": 2} if rows == "buckets" else {}
+        bias = posenc.gated_distance(gates, np.array(table)[:, None], rows=rows, **options)
+        assert bias.matrix(3)[0].tolist() == wanted
+
+
+def test_gates_of_one_are_the_table(rng):
+    """A constant gate leaves T5's bias, up to one rounding in float32."""
+    table = rng.standard_normal((32, H))
+    gates = np.ones((H, N, 1))
+    bias = posenc.gated_distance(gates, table.T[..., None], rows="buckets", max_distance=128)
+    assert np.array_equal(bias.matrix(N, M, dtype=F64), posenc.t5(table).matrix(N, M, dtype=F64))
+
+
+def test_gates_linear_in_q_are_shaw(rng):
+    """gates_i = q_i W gives q_i . (table W^T). Logits below 50 are sums of 24 products, rounded to 2**-53 of that."""
+    q, k, v = qkv(rng)
+    weight, table = rng.standard_normal((D, 3)), rng.standard_normal((21, 3))
+    bias = posenc.gated_distance(q @ weight * D**-0.5, table)
+    ours = posenc.attention(q, k, v, bias=bias, align="end")
+    assert np.abs(ours - posenc.attention(q, k, v, bias=posenc.shaw(table @ weight.T), align="end")).max() <= 1e-12
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3), (1, 3), (2, 1)], ids=str)
+@pytest.mark.parametrize("rows", ["clipped", "past"])
+def test_gates_of_a_batch(batch, rows, rng):
+    """Leading axes of gates broadcast with those of q; their gradient is summed over what they were broadcast to."""
+    gates, table = rng.standard_normal((*batch, H, N, 3)), rng.standard_normal((H, 21, 3))
+    q, k, v = qkv(rng, 2, 3)
+    grad = rng.standard_normal(q.shape)
+    bias = posenc.gated_distance(gates, table, rows=rows)
+    out, lse = posenc.attention(q, k, v, bias=bias, causal=True, align="end", return_lse=True)
+    found = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=bias, causal=True, align="end").bias[0]
+    whole = np.broadcast_to(gates, (2, 3, H, N, 3))
+    d_gates, d_table = np.zeros(whole.shape), np.zeros(table.shape)
+    for row in np.ndindex(2, 3):
+        one = {"bias": posenc.gated_distance(whole[row], table, rows=rows), "causal": True, "align": "end"}
+        alone, its_lse = posenc.attention(q[row], k[row], v[row], **one, return_lse=True)
+        assert np.array_equal(alone, out[row])
+        gradient = posenc.attention_vjp(grad[row], q[row], k[row], v[row], out=alone, lse=its_lse, **one).bias[0]
+        d_gates[row] = gradient.gates
+        d_table += gradient.table
+    while d_gates.ndim > gates.ndim:
+        d_gates = d_gates.sum(0)
+    over = tuple(axis for axis, length in enumerate(gates.shape) if length == 1 != d_gates.shape[axis])
+    d_gates = d_gates.sum(over, keepdims=True)
+    assert found.gates.shape == gates.shape
+    assert np.abs(found.gates - d_gates).max() <= 1e-12
+    assert np.abs(found.table - d_table).max() <= 1e-12
+    matrix = bias.matrix(N, M, dtype=F64)
+    assert matrix.shape == (*batch, H, N, M)
+    dense = posenc.attention(q, k, v, bias=posenc.dense(matrix), causal=True, align="end")
+    assert np.abs(out - dense).max() <= 1e-12
+
+
+def test_matrix_at_positions_of_a_batch(rng):
+    """Positions with batch axes that the gates lack: each row is the matrix at its positions, and gradients add up."""
+    gates, table = rng.standard_normal((H, 5, 3)), rng.standard_normal((7, 3))
+    bias, places = posenc.gated_distance(gates, table), rng.integers(0, 9, (4, 6))
+    matrix = bias.matrix(5, 6, k_positions=places)
+    grad = rng.standard_normal(matrix.shape)
+    assert matrix.shape == (4, H, 5, 6)
+    whole = bias.vjp(grad, 5, 6, k_positions=places)
+    rows = [bias.vjp(grad[b], 5, 6, k_positions=places[b]) for b in range(4)]
+    for b in range(4):
+        assert np.array_equal(matrix[b], bias.matrix(5, 6, k_positions=places[b]))
+    for name in ("gates", "table"):
+        assert np.abs(getattr(whole, name) - sum(getattr(row, name) for row in rows)).max() <= 1e-13
+
+
+@pytest.mark.parametrize("rows", ["clipped", "past", "buckets"])
+def test_decoding_takes_the_gates_of_the_new_query(rows, rng):
+    """One token against the cache is prefill up to 16 spacings of the largest value, as for other operators."""
+    q, k, v = qkv(rng, n=M)
+    gates, table = rng.standard_normal((H, M, 2)), rng.standard_normal((41, 2))
+    options = {"rows": rows, **({"max_distance": 90} if rows == "buckets" else {})}
+    whole = posenc.attention(q, k, v, causal=True, bias=posenc.gated_distance(gates, table, **options))
+    for i in (0, 1, 47, 48, 63, 64, 96, 149):
+        bias = posenc.gated_distance(gates[:, i : i + 1], table, **options)
+        step = posenc.attention(q[:, i : i + 1], k[:, : i + 1], v[:, : i + 1], causal=True, align="end", bias=bias)
+        assert np.abs(step[:, 0] - whole[:, i]).max() <= 16 * np.spacing(np.abs(v).max() + 4)
+
+
+def test_same_table_with_other_gates(rng):
+    """Two operators made from one table keep their products apart."""
+    q, k, v = qkv(rng)
+    table = rng.standard_normal((41, 2))
+    one, other = (posenc.gated_distance(rng.standard_normal((H, N, 2)), table) for _ in range(2))
+    both = posenc.attention(q, k, v, bias=(one, other), align="end")
+    dense = posenc.dense(one.matrix(N, M, dtype=F64) + other.matrix(N, M, dtype=F64))
+    assert np.abs(both - posenc.attention(q, k, v, bias=dense)).max() <= 1e-12
+
+
+def test_own_positions(rng):
+    """at() is the matrix at these positions, in attention with its gradient too, and beside the same operator."""
+    q, k, v = qkv(rng)
+    bias = posenc.gated_distance(rng.standard_normal((H, N, 3)), rng.standard_normal((9, 3)), rows="past")
+    y_q, y_k = rng.integers(0, 6, N), rng.integers(0, 6, M)
+    placed = bias.at(q_positions=y_q, k_positions=y_k)
+    assert np.array_equal(placed.matrix(N, M), bias.matrix(N, M, q_positions=y_q, k_positions=y_k))
+    total = bias + placed
+    dense = posenc.dense(total.matrix(N, M, dtype=F64))
+    out, lse = posenc.attention(q, k, v, bias=total, align="end", return_lse=True)
+    assert np.abs(out - posenc.attention(q, k, v, bias=dense)).max() <= 1e-12
+    grad = rng.standard_normal(out.shape)
+    found = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=total, align="end").bias[0]
+    (d_matrix,) = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=dense).bias[0]
+    wanted = total.vjp(d_matrix, N, M)
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert np.abs(ours.gates - theirs.gates).max() <= 1e-12
+        assert np.abs(ours.table - theirs.table).max() <= 1e-11
+
+
+GATES, TABLE = np.ones((2, 5, 3)), np.ones((7, 3))
+
+
+@pytest.mark.parametrize(("gates", "table", "options", "message"), [
+    (np.ones((5, 3)), TABLE, {}, "gates has shape (5, 3); expected (..., H, N, R)"),
+    (GATES, np.ones((7, 2)), {}, "table has width 2; expected 3, that of gates"),
+    (GATES, np.ones((3, 7, 3)), {}, "table has 3 heads; expected 2"),
+    (GATES, np.ones(7), {}, "table has shape (7,); expected (t, r) or (h, t, r)"),
+    (GATES, np.ones((6, 3)), {}, "table has 6 rows; expected 2 K + 1 of them, K at least 1"),
+    (GATES, np.ones((0, 3)), {"rows": "past"}, "table has no rows; expected at least one"),
+    (GATES, np.ones((3, 3)), {"rows": "buckets", "max_distance": 9}, "table has 3 rows; expected at least 4"),
+    (GATES, TABLE, {"rows": "buckets"}, 'max_distance is None; expected an integer, because rows is "buckets"'),
+    (GATES, TABLE, {"rows": "buckets", "max_distance": 1}, "max_distance is 1; expected at least 2"),
+    (GATES, TABLE, {"rows": "buckets", "max_distance": 2**20 + 1}, "max_distance is 1048577; expected at most 1048576"),
+    (GATES, TABLE, {"max_distance": 9}, 'max_distance is 9; expected None, because rows is "clipped"'),
+    (GATES * np.nan, TABLE, {}, "gates has NaN or infinity; expected finite numbers"),
+])  # fmt: skip
+def test_refusals(gates, table, options, message):
+    with pytest.raises(ValueError, match="^" + re.escape("gated_distance: " + message)):
+        posenc.gated_distance(gates, table, **options)
+
+
+def test_refusals_of_a_call(rng):
+    q, k, v = qkv(rng)
+    bias = posenc.gated_distance(np.ones((3, H, N, 1)), np.ones((3, 1)))
+    with pytest.raises(ValueError, match=r"^attention: bias has batch axes \(3,\) \(gated_distance\)"):
+        posenc.attention(q, k, v, bias=bias, align="end")
+    with pytest.raises(ValueError, match=r"^attention: gates has 70 queries; expected 9"):
+        posenc.attention(q[:, :9], k, v, bias=bias, align="end")
+    with pytest.raises(ValueError, match=r"^gated_distance.matrix: gates has 70 queries; expected 9"):
+        bias.matrix(9)
+    with pytest.raises(ValueError, match=r"^gated_distance.matrix: q_positions has batch axes \(2,\)"):
+        bias.matrix(N, q_positions=np.zeros((2, N)))
