@@ -368,3 +368,53 @@ def test_tupe(n: int, untied: bool, relative: bool) -> None:
     bias = posenc.tupe(pos_q[:, 1:], pos_k[:, 1:], **resets, **beside)
     agree("tupe", posenc.attention(q, k, v, bias=bias), theirs, ROUNDING, "typed: TUPE")
     agree("tupe", bias.matrix(n, dtype=np.float64), (absolute + numbers).numpy(), ROUNDING, "typed: TUPE")
+
+
+# ---- gated distance ----
+
+
+def gates_of_wavlm(layer: Any, hidden: Any) -> Any:
+    """WavLM's gates, (B, H, N, 1), typed from Chen et al. 2022, section 3.2, with the sums of 4 of the checkpoints."""
+    logits = layer.gru_rel_pos_linear(split(hidden)).unflatten(-1, (2, 4)).sum(-1)
+    update, reset = torch.sigmoid(logits).unbind(-1)
+    return (2 + update * (reset * layer.gru_rel_pos_const[..., 0] - 1))[..., None]
+
+
+@pytest.mark.parametrize("n", [1, 2, 65, 200])
+def test_wavlm(n: int) -> None:
+    """The layer itself, and its gradient: to the gates' weights and to the table, through posenc.torch."""
+    pt = pytest.importorskip("posenc.torch")
+    layer = drawn(modeling("wavlm").WavLMAttention(8 * H, H, num_buckets=32, max_distance=60))
+    hidden, grad = normal(2, n, 8 * H, seed=3).requires_grad_(), normal(2, n, 8 * H, seed=4)
+    weights = [layer.gru_rel_pos_linear.weight, layer.gru_rel_pos_const, layer.rel_attn_embed.weight, hidden]
+    for weight in weights:
+        weight.requires_grad_()
+    theirs = layer(hidden)[0]
+    expected = torch.autograd.grad(theirs, weights, grad)
+    q, k, v = (split(project(hidden)) for project in (layer.q_proj, layer.k_proj, layer.v_proj))
+    table = layer.rel_attn_embed.weight.T[..., None]
+    bias = pt.gated_distance(gates_of_wavlm(layer, hidden), table, rows="buckets", max_distance=60)
+    ours = layer.out_proj(pt.attention(q, k, v, bias=bias).transpose(1, 2).flatten(2))
+    found = torch.autograd.grad(ours, weights, grad)
+    size = float(theirs.detach().abs().max())
+    agree("gated_distance", ours.detach(), theirs.detach().numpy(), ROUNDING * 16 * size, "transformers: WavLM")
+    for one, other in zip(found, expected, strict=True):  # sums over n**2 pairs of numbers of that size
+        bound = ROUNDING * n * (1 + float(other.abs().max()))
+        agree("gated_distance", one, other.numpy(), bound, "transformers: WavLM, gradient")
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 80), (90, 90), (30, 150)])
+def test_inkling(n: int, m: int) -> None:
+    """The bias of the model's class, inside grouped causal attention with the model's scale 1 / D."""
+    profiles, states = normal(16, 40, seed=5), normal(2, n, H, 16, seed=6)
+    layer = modeling("inkling").InklingRelativeLogits(16, 40).double()
+    layer.proj.data = profiles
+    with torch.no_grad():
+        added = layer(states, torch.arange(n) + m - n, torch.arange(m))
+    bias = posenc.gated_distance(states.transpose(1, 2), profiles.T, rows="past")
+    agree("gated_distance", bias.matrix(n, m, dtype=np.float64), added.numpy(), 5 * ROUNDING, "transformers: Inkling")
+    q, (k, v) = normal(2, H, n, 8, seed=1), (normal(2, 1, m, 8, seed=seed) for seed in (2, 3))
+    seen = torch.from_numpy(np.tri(n, m, m - n, dtype=bool))
+    weights = torch.softmax((q @ k.mT / 8 + added).masked_fill(~seen, -torch.inf), -1)
+    ours = posenc.attention(q, k, v, bias=bias, scale=1 / 8, causal=True, align="end")
+    agree("gated_distance", ours, (weights @ v).numpy(), 20 * ROUNDING, "transformers: Inkling")

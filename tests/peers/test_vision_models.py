@@ -341,6 +341,38 @@ def alphafold3() -> Pair:
     return bias.matrix(48, dtype=np.float64), expected, 8 * 2.0**-53 * size
 
 
+def wavlm() -> Pair:
+    """Gates are two sigmoids of sums of 4 products of the layer's input with a linear map; they multiply T5's bias."""
+    layer = transformers("wavlm").WavLMAttention(24, 3)
+    layer.torch_multi_head_self_attention = lambda hidden, mask, bias: (bias, None)
+    x = float32(2, 40, 24)
+    for parameter in layer.parameters():
+        parameter.data = torch.from_numpy(float32(*parameter.shape))
+    with torch.no_grad():
+        expected = layer(torch.from_numpy(x))[0].unflatten(0, (2, 3))
+    heads = x.reshape(2, 40, 3, 8).swapaxes(1, 2).astype(np.float64)
+    project, const = layer.gru_rel_pos_linear, layer.gru_rel_pos_const.detach().numpy()[0, :, :, 0]
+    weight, shift = project.weight.detach().numpy(), project.bias.detach().numpy()
+    a, b = np.moveaxis(1 / (1 + np.exp(-(heads @ weight.T + shift).reshape(2, 3, 40, 2, 4).sum(-1))), -1, 0)
+    table = layer.rel_attn_embed.weight.detach().numpy()
+    gates = a * (b * const - 1) + 2
+    bias = posenc.gated_distance(gates[..., None], table.T[..., None], rows="buckets", max_distance=800)
+    size = float((abs(heads) @ abs(weight.T) + abs(shift)).reshape(2, 3, 40, 2, 4).sum(-1).max())
+    error = (13 * size / 4 + 4) * EPS * float(1 + 2 * abs(const).max()) + 2 * EPS * float(abs(gates).max())
+    return bias.matrix(40), expected, error * float(abs(table).max())  # a sigmoid has a slope of 1/4 at most
+
+
+def inkling() -> Pair:
+    """Each word mixes 16 profiles of the distances behind it."""
+    layer = transformers("inkling").InklingRelativeLogits(16, 30)
+    states, profiles = float32(2, 20, 4, 16), float32(16, 30)
+    layer.proj.data = torch.from_numpy(profiles)
+    with torch.no_grad():
+        expected = layer(torch.from_numpy(states), torch.arange(20) + 35, torch.arange(55))
+    bias = posenc.gated_distance(states.swapaxes(1, 2), profiles.T, rows="past")
+    return bias.matrix(20, 55), expected, 2 * 17 * EPS * float((abs(states) @ abs(profiles)).max())
+
+
 class Scheme(NamedTuple):
     """An encoding in a class of a model, and the functions of posenc that compute it."""
 
@@ -364,6 +396,8 @@ SCHEMES = {
     "diffusers HunyuanVideoRotaryPosEmbed": Scheme("rope_nd, axial_frequencies", hunyuan_video),
     "diffusers get_timestep_embedding": Scheme("sinusoidal", timestep),
     "transformers ParakeetEncoderAttention": Scheme("sinusoidal, transformer_xl", conformer),
+    "transformers WavLMAttention": Scheme("gated_distance", wavlm),
+    "transformers InklingRelativeLogits": Scheme("gated_distance", inkling),
     "transformers EsmFold2RelativePositionEncoding": Scheme("distance_function, at, +", alphafold3),
 }
 
