@@ -15,9 +15,13 @@ from ._chunks import ChunkedCall
 from ._graph import Graph
 from ._inputs import Inputs
 from ._quantized import Quantized
-from ._tasks import Backward, Forward, add, add_pairs, item_of, merge_parts, take
+from ._tasks import Backward, Forward, add_pairs, add_rows, merge_parts, take
 
 __all__ = ["attention", "attention_vjp"]
+
+PAIRS_IN_TURN = 4
+"""Pairs of a chunk of queries of which each adds its gradient of q to that of the pair before. So dask takes the chunks
+of queries one after the other, and each chunk of keys has one partial gradient for each level of its tree."""
 
 
 def attention(
@@ -186,32 +190,33 @@ def attention_vjp(
     )  # fmt: skip
     call = ChunkedCall(inputs)
     graph, backward = Graph(call), Backward(*inputs.pair_options)
-    results = ("q", "kv", "parameters") if inputs.parameters else ("q", "kv")
     of_queries: dict[Key, list[Key]] = {}
     of_keys: dict[Key, list[Key]] = {}
     of_parameters: list[Key] = []
     for at in call.rows():
-        keys = call.keys_of(at, without_keys=call.sources["sink"] is not None)
-        for j in keys:
-            pair = (*call.index_of_rows(at), -1 if j is None else j)
-            task = graph.add("pair", pair, (backward, *graph.operands(at, j, j == keys[0]), *graph.saved(at)))
-            d_query, d_both, *rest = (
-                graph.add("item", (result, *pair), (item_of, task, number)) for number, result in enumerate(results)
-            )
-            of_parameters += rest
+        keys, index = call.keys_of(at, without_keys=call.sources["sink"] is not None), call.index_of_rows(at)
+        sums: list[Key] = []
+        for number, j in enumerate(keys):
+            pair = (*index, -1 if j is None else j)
+            earlier = sums.pop() if number % PAIRS_IN_TURN else None
+            operands = *graph.operands(at, j, j == keys[0]), *graph.saved(at), earlier
+            task = graph.add("pair", pair, (backward, *operands))
+            sums.append(graph.item("row", pair, task, 0))
             if j is not None:
-                of_queries.setdefault(call.index_of("q", at), []).append(d_query)
                 both = (*call.index_of("k", {**at, "m": j}), *call.index_of("v", {**at, "m": j}))
-                of_keys.setdefault(both, []).append(d_both)
-    d_q = {index: [graph.reduce("sum", ("q", *index), parts, add)] for index, parts in of_queries.items()}
-    d_k: dict[Key, list[Key]] = {}
-    d_v: dict[Key, list[Key]] = {}
+                of_keys.setdefault(both, []).append(graph.item("kv", pair, task, 1))
+        if sums:
+            root = graph.reduce("sum", ("row", *index), sums, add_rows)
+            of_queries.setdefault(call.index_of("q", at), []).append(graph.item("q", index, root, 0))
+            of_parameters.append(graph.item("parameters", index, root, 1))
+    of_k: dict[Key, list[Key]] = {}
+    of_v: dict[Key, list[Key]] = {}
     axes = call.cut_arrays["k"].ndim
     for both, parts in of_keys.items():  # the batch axes of k and v may differ
         root = graph.reduce("sum", ("kv", *both), parts, add_pairs)
-        for number, (gradient, index) in enumerate(((d_k, both[:axes]), (d_v, both[axes:]))):
-            gradient.setdefault(index, []).append(graph.add("item", ("kv"[number], *both), (item_of, root, number)))
-    blocks = [graph.blocks_of(argument, of) for argument, of in (("q", d_q), ("k", d_k), ("v", d_v))]
+        of_k.setdefault(both[:axes], []).append(graph.item("k", both, root, 0))
+        of_v.setdefault(both[axes:], []).append(graph.item("v", both, root, 1))
+    blocks = [graph.blocks_of(name, of) for name, of in (("q", of_queries), ("k", of_k), ("v", of_v))]
     parameters = graph.blocks_of_parameters(of_parameters)
-    of_q, of_k, of_v = (graph.gradient(name, one) for name, one in zip("qkv", blocks, strict=True))
-    return AttentionGradient(of_q, of_k, of_v, *graph.gradients_of_parameters(parameters))
+    d_q, d_k, d_v = (graph.gradient(name, of) for name, of in zip("qkv", blocks, strict=True))
+    return AttentionGradient(d_q, d_k, d_v, *graph.gradients_of_parameters(parameters))

@@ -12,10 +12,13 @@ from posenc.attention._backward import _assemble
 
 from ._arrays import Chunks, DaskArray, Key, Tasks, from_blocks
 from ._chunks import At, ChunkedCall
-from ._tasks import add, add_pieces, take, whole_gradient, zeros
+from ._tasks import add, add_pieces, item_of, take, whole_gradient, zeros
 
-FAN_IN = 4
-"""Partial results that one task merges or sums. More are fewer tasks, but a worker holds all of them at once."""
+MERGED_TOGETHER = 4
+"""Partial results that one task merges. More are fewer tasks, but a worker holds all of them at once."""
+ADDED_IN_TURN = 16
+"""Partial gradients that a node of a tree of sums adds, one after the other. More are fewer levels, and workers hold
+one sum for each level, but a worker that fails loses more terms."""
 
 
 class Graph:
@@ -39,6 +42,10 @@ class Graph:
         self.tasks[key] = task
         return key
 
+    def item(self, kind: str, index: Key, task: Key, number: int) -> Key:
+        """Add a task that takes one of the results of another, so that the others need not be held or sent."""
+        return self.add("item", (kind, *index), (item_of, task, number))
+
     def reduce(
         self,
         kind: str,
@@ -53,18 +60,28 @@ class Graph:
         tree with all leaves.
         """
         nodes = dict(zip(range(len(parts)) if leaves is None else leaves, parts, strict=True))
+        fan_in = MERGED_TOGETHER if kind == "merge" else ADDED_IN_TURN
         level = 0
         while len(nodes) > 1:
             groups: dict[int, list[Key]] = {}
             for place, part in nodes.items():
-                groups.setdefault(place // FAN_IN, []).append(part)
-            nodes = {
-                place: self.add(kind, (*index, level, place), (combine, group)) if len(group) > 1 else group[0]
-                for place, group in groups.items()
-            }
+                groups.setdefault(place // fan_in, []).append(part)
+            nodes = {place: self._node(kind, (*index, level, place), group, combine) for place, group in groups.items()}
             level += 1
         (root,) = nodes.values()
         return root
+
+    def _node(self, kind: str, index: Key, parts: Sequence[Key], combine: Callable[..., Any]) -> Key:
+        """Add the tasks of a node of a tree; return the key of the last one.
+
+        A merge takes all parts at once. A sum adds one part after the other, so a worker need not hold the parts.
+        """
+        if kind == "merge" and len(parts) > 1:
+            return self.add(kind, index, (combine, parts))
+        total, *others = parts
+        for number, part in enumerate(others):
+            total = self.add(kind, (*index, number), (combine, [total, part]))
+        return total
 
     # ---- arguments of the tasks of a pair ----
 

@@ -55,9 +55,12 @@ class Forward(_Pair):
 
 
 class Backward(_Pair):
-    def __call__(self, *operands: Any) -> tuple[Array, tuple[Array, Array], tuple[_Piece | None, ...]]:
-        """Return the gradients of q, of (k, v), and of all parameters for a pair of chunks, in float32 or wider."""
-        *given, grad, out, lse, grad_lse, sink_start = operands
+    def __call__(self, *operands: Any) -> tuple[_Row, tuple[Array, Array]]:
+        """Return the gradients of a pair of chunks in float32 or wider: of (q, parameters) and of (k, v).
+
+        The last operand is the gradient of (q, parameters) of an earlier pair, which is added, or None.
+        """
+        *given, grad, out, lse, grad_lse, sink_start, earlier = operands
         arrays, options = self.arguments(*given)
         if options["sink"] is not None:
             options["sink"] = _widen(options["sink"])
@@ -70,11 +73,14 @@ class Backward(_Pair):
         pieces += [None] * (self.parameters - len(pieces))  # without keys there are no operators
         if gradient.sink is not None:
             pieces[-1] = (tuple(sink_start), gradient.sink)
-        return gradient.q, (gradient.k, gradient.v), tuple(pieces)
+        row = gradient.q, tuple(pieces)
+        return row if earlier is None else add_rows([earlier, row]), (gradient.k, gradient.v)
 
 
 _Piece = tuple[tuple[int, ...], Array]
 """(first index along each axis, array): a part of a larger array."""
+_Row = tuple[Array, tuple[_Piece | None, ...]]
+"""The gradient of a chunk of q, and pieces of those of all parameters."""
 
 
 def _widen(array: Array) -> Array:
@@ -115,6 +121,11 @@ def add(values: list[Array]) -> Array:
 def add_pairs(values: list[tuple[Array, Array]]) -> tuple[Array, Array]:
     first, second = zip(*values, strict=True)
     return add(list(first)), add(list(second))
+
+
+def add_rows(values: list[_Row]) -> _Row:
+    queries, pieces = zip(*values, strict=True)
+    return add(list(queries)), add_pieces(list(pieces))
 
 
 def add_pieces(values: list[tuple[_Piece | None, ...]]) -> tuple[_Piece | None, ...]:

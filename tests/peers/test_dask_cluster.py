@@ -17,6 +17,9 @@ import posenc
 dask = pytest.importorskip("dask", reason="dask is not installed")
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
 import dask.array as da  # noqa: E402
+from dask.core import get_deps  # noqa: E402
+from dask.diagnostics import ProgressBar  # noqa: E402
+from dask.order import order  # noqa: E402
 from dask.utils import key_split  # noqa: E402
 
 import posenc.dask  # noqa: E402
@@ -110,6 +113,43 @@ def test_a_task_carries_a_description():
         out, q, k, v, out=out, lse=lse, **{**OPTIONS, "bias": posenc.alibi(np.ones(8))}
     )
     assert gradient.q.chunks == q.chunks
+
+
+def test_the_gradient_holds_few_partial_results():
+    """In the order in which dask takes 64 chunks of queries, at most two partial gradients of a chunk of keys exist."""
+    count, chunk = 64, 8
+    arrays = [
+        da.empty((2, count * chunk, 4), chunks=(2, chunk, 4), name=name) for name in ("q", "k", "v", "grad", "out")
+    ]
+    lse = da.empty((2, count * chunk), chunks=(2, chunk), name="lse")
+    *qkv, grad, out = arrays
+    gradient = posenc.dask.attention_vjp(grad, *qkv, out=out, lse=lse, causal=True)[:3]
+    graph = {key: task for result in gradient for key, task in dict(result.__dask_graph__()).items()}
+    priority, (needed, users) = order(graph), get_deps(graph)
+    held, most, unread = set(), 0, {key: len(found) for key, found in users.items()}
+    for key in sorted(graph, key=priority.__getitem__):
+        if key[1] == "kv":
+            held.add(key)
+        most = max(most, len(held))
+        for one in needed[key]:
+            unread[one] -= 1
+            held -= {one} if not unread[one] else set()
+    assert count < most <= 2 * count
+
+
+def test_progress_bar(capsys):
+    """Dask's own bar counts the tasks of attention."""
+    *arrays, _ = inputs()
+    with ProgressBar(minimum=0, dt=0.001):
+        posenc.dask.attention(*arrays, **OPTIONS).compute(scheduler="threads")
+    assert "100% Completed" in capsys.readouterr().out
+
+
+def test_the_scheduler_counts_tasks_by_what_they_do(client):
+    """The dashboard shows the prefixes that the scheduler of a cluster keeps."""
+    client.gather(client.compute(step(*inputs())))
+    found = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
+    assert {"attention-pair", "attention-merge", "attention_vjp-pair", "attention_vjp-sum"} <= found
 
 
 def test_the_dashboard_groups_tasks_by_what_they_do():
