@@ -21,7 +21,7 @@ import posenc.dask  # noqa: E402
 EPS = float(np.finfo(np.float32).eps)
 H, G, N, M, D, DV = 4, 2, 12, 14, 8, 4
 CHUNKS = [
-    (4, 12, 14), (4, 5, 14), (4, 12, 5), (2, 4, 7), (1, 12, 14), (4, 1, 14), (4, 12, 1), (3, (1, 10, 1), (1, 1, 12)),
+    (4, 12, 14), (4, 5, 14), (1, 1, 1), (2, 4, 7), (1, 12, 14), (4, 1, 14), (4, 12, 1), (3, (1, 10, 1), (1, 1, 12)),
     ((1, 3), (7, 5), (13, 1)), ((3, 1), 6, (2, 5, 7)),
 ]  # fmt: skip
 """Ten chunkings along heads, queries and keys."""
@@ -394,12 +394,17 @@ def test_nan_behind_a_mask_stays_there(chunks):
     """Keys and values of another document are NaN, and no result is."""
     q, k, v = random(H, N, D), random(G, M, D, seed=1), random(G, M, DV, seed=2)
     k[:, 9:], v[:, 9:] = np.nan, np.nan
-    lazy = [da.from_array(x, chunks=(-1, n, -1)) for x, n in ((q, chunks[1]), (k, chunks[2]), (v, chunks[2]))]
+    heads, n, m = chunks
+    of_kv = (G if heads == 4 else (1, 1), m, -1)
+    lazy = [da.from_array(x, chunks=c) for x, c in ((q, (heads, n, -1)), (k, of_kv), (v, of_kv))]
     segments = {"q_segments": np.zeros(N, int), "k_segments": np.repeat([0, 1], [9, 5])}
+    biases = [posenc.alibi(posenc.alibi_slopes(H)), posenc.shaw(random(9, D), random(9, DV))]
     for options in (segments, {"keep": np.arange(M) < 9}, {"window": (None, -3), "align": "start"}):
+        options = {"bias": biases, "align": "end", **options}
+        agree(q, k, v, ((heads, n, -1), of_kv, of_kv), **options)
         out, lse = posenc.dask.attention(*lazy, return_lse=True, **options)
         gradient = posenc.dask.attention_vjp(da.ones_like(out), *lazy, out=out, lse=lse, **options)
-        found = dask.compute(out, gradient.q, gradient.k[:, :9], gradient.v[:, :9])
+        found = dask.compute(out, gradient.q, gradient.k[:, :9], gradient.v[:, :9], *arrays_of(gradient.bias).values())
         assert all(np.isfinite(array).all() for array in found)
 
 
@@ -409,9 +414,18 @@ def test_empty(n, m):
     agree(random(H, n, D), random(G, m, D), random(G, m, DV), chunks, causal=True, align="end")
 
 
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+def test_cope(qkv, chunks):
+    """In chunks of heads and queries; its keys are one chunk."""
+    heads, n, _ = chunks
+    of_kv = (G if heads == 4 else (1, 1), -1, -1)
+    for options in ({}, {"sink": random(H), "softcap": 2.0}):
+        options |= {"bias": posenc.cope(random(6, D)), "causal": True, "align": "end"}
+        agree(*qkv, ((heads, n, -1), of_kv, of_kv), **options)
+
+
 def test_cope_needs_keys_of_one_chunk(qkv):
     options = {"bias": posenc.cope(random(6, D)), "causal": True, "align": "end"}
-    agree(*qkv, ((2, 5, -1), (2, -1, -1), (2, -1, -1)), **options)
     q, k, v = (da.from_array(x, chunks=(-1, 5, -1)) for x in qkv)
     with pytest.raises(
         ValueError, match="attention: k has 3 chunks of keys; expected one, because cope sums over keys"
