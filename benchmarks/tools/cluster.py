@@ -2,8 +2,9 @@
 
     python benchmarks/tools/cluster.py [--tokens 32768] [--chunks 1024 2048 4096 8192] [--gradient] [--window 1024]
 
-For each chunk length: the number of tasks, the time, the time that each worker ran tasks, the overhead, which is the
-share of the workers' time in which no task ran, and the peak memory of each worker. The workers make q, k and v.
+For each chunk length: the number of tasks and of skipped pairs, the time, the time that each worker ran tasks, the
+overhead, which is the share of the workers' time in which no task ran, the processor time of the workers, which other
+programs of the machine do not lengthen, and the peak memory of each worker. The workers make q, k and v.
 """
 
 from __future__ import annotations
@@ -50,12 +51,16 @@ def peak_memory() -> int:
 def one_process(n: int, options: dict[str, Any], gradient: bool) -> None:
     arrays = [np.concatenate([noise((0, i, 0), n, 4096, seed) for i in range(-(-n // 4096))], 1) for seed in range(4)]
     with posenc.threads(2):
-        start = time.perf_counter()
+        start, of_processors = time.perf_counter(), time.process_time()
         out, lse = posenc.attention(*arrays[:3], **options, return_lse=True)
         if gradient:
             posenc.attention_vjp(arrays[3], *arrays[:3], out=out, lse=lse, **options)
-        seconds = time.perf_counter() - start
-    print(f"one process, two threads: {seconds:.1f} s, peak {peak_memory() / 2**20:.0f} MiB", flush=True)
+        seconds, of_processors = time.perf_counter() - start, time.process_time() - of_processors
+    print(
+        f"one process, two threads: {seconds:.1f} s, processors {of_processors:.1f} s, "
+        f"peak {peak_memory() / 2**20:.0f} MiB",
+        flush=True,
+    )
 
 
 def place(client: Any, array: Any, workers: list[str], layout: str) -> Any:
@@ -88,11 +93,14 @@ def two_processes(
         built = time.perf_counter() - start
         graph = {key: task for result in results for key, task in dict(result.__dask_graph__()).items()}
         made = sum(key_split(key).endswith("-pair") for key in graph)
+        skipped = (1 + gradient) * q.numblocks[1] ** 2 - made
+        of_processors = sum(client.run(time.process_time).values())
         start = time.perf_counter()
         with get_task_stream(client) as stream:
             results = client.persist(results)
             wait(results)
         seconds = time.perf_counter() - start
+        of_processors = sum(client.run(time.process_time).values()) - of_processors
         busy: dict[str, float] = defaultdict(float)
         for record in stream.data:
             busy[record["worker"]] += sum(
@@ -100,9 +108,9 @@ def two_processes(
             )
         peaks = sorted(client.run(peak_memory).values())
         print(
-            f"chunk {chunk:>6}: {made:>5} pairs, {len(graph):>6} tasks, graph {built:.2f} s; {seconds:7.1f} s; "
-            f"busy {' '.join(f'{s:.1f}' for s in busy.values())} s, "
-            f"overhead {100 * (1 - sum(busy.values()) / (2 * seconds)):.1f} %; "
+            f"chunk {chunk:>6}: {made:>5} pairs, {skipped} skipped, {len(graph):>6} tasks, graph {built:.2f} s; "
+            f"{seconds:7.1f} s; busy {' '.join(f'{s:.1f}' for s in busy.values())} s, "
+            f"overhead {100 * (1 - sum(busy.values()) / (2 * seconds)):.1f} %; processors {of_processors:.1f} s; "
             f"peak {' '.join(f'{peak / 2**20:.0f}' for peak in peaks)} MiB",
             flush=True,
         )
@@ -111,7 +119,9 @@ def two_processes(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=32768)
-    parser.add_argument("--chunks", type=int, nargs="+", default=[1024, 2048, 4096, 8192])
+    parser.add_argument(
+        "--chunks", type=int, nargs="*", default=[1024, 2048, 4096, 8192], help="none: only the one process"
+    )
     parser.add_argument("--window", type=int, help="see this many keys back")
     parser.add_argument("--gradient", action="store_true", help="also the gradients of q, k and v")
     parser.add_argument("--layout", choices=["contiguous", "zigzag"], default="zigzag", help="of chunks on the workers")

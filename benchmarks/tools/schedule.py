@@ -1,18 +1,22 @@
 """Simulate the schedule of posenc.dask.attention on more machines than are here, beside the plan on paper.
 
-    python benchmarks/tools/schedule.py [--tokens 1e6 1e7] [--chunks 8192 65536] [--machines 8 32 128 512]
+    python benchmarks/tools/schedule.py [--tokens 1e6 1e7] [--chunks 8192 65536] [--machines 8 32 128 512] [--gradient]
 
-The graph is that of posenc.dask.attention, with the keys of every task. The times of its tasks are measured here, on
-one processor: a pair of chunks, a pair on the diagonal, a merge of four partial results, and the scheduler's time
-for a task. They are measured for one kv head with its queries and at most 4096 tokens; for all heads and longer chunks
-they are multiplied. A simulated machine divides them by its number of processors, and runs one task at a time. A task
-goes to the machine that can start it first, among those that hold its inputs and the one with the least work. Its other
-inputs are sent over one link into each machine, whose bandwidth is an option, while the machine computes another task.
+The graph is that of posenc.dask.attention, or of posenc.dask.attention_vjp, with the keys of every task. The times of
+its tasks are measured here, on one processor: a pair of chunks, a pair on the diagonal, a merge of four partial results
+or a sum of two partial gradients, and the scheduler's time for a task. They are measured for one kv head with its
+queries and at most 4096 tokens; for all heads and longer chunks they are multiplied. A simulated machine divides them
+by its number of processors, and runs one task at a time. A task goes to the machine that can start it first, among
+those that hold its inputs and the one with the least work. Its other inputs are sent over one link into each machine,
+whose bandwidth is an option, while the machine computes another task.
 
-The plan has one line of arithmetic for each figure:
-- compute: 2 H (D + Dv) N (N + c) / 2 operations at the measured rate of all machines;
-- network: each machine receives the keys and values that its queries see, once for each of its chunks of queries;
-- memory: the shares of q, k, v and out, and four chunks of each.
+The plan has one line of arithmetic for each figure. With c tokens in a chunk:
+- compute: 2 H (D + Dv) N (N + c) / 2 operations, 2.5 times as many for the gradient, at the measured rate of all
+  machines;
+- network: each machine receives the keys and values that its queries see, once for each of its chunks of queries; for
+  the gradient it also receives as many partial gradients of keys and values;
+- memory: the shares of q, k, v and out, and four chunks of each; for the gradient also the shares of the cotangent, of
+  three gradients, and of two partial gradients of all keys and values.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from distributed import Client
 
 import posenc
 import posenc.dask
-from posenc.dask._tasks import Forward, merge_parts
+from posenc.dask._tasks import Backward, Forward, add, add_pairs, merge_parts
 
 Key = tuple[Any, ...]
 AHEAD = 3
@@ -45,13 +49,19 @@ class Times(NamedTuple):
     pair: float
     diagonal: float
     """A pair of which causality leaves half."""
-    merge: float
+    reduce: dict[str, float]
+    """A merge of four partial results, and sums of two partial gradients of queries and of keys and values."""
 
     def of(self, key: Key) -> float:
-        kind = key[0].rpartition("-")[0]
-        if kind == "attention-pair":
+        kind = kind_of(key)
+        if kind == "pair":
             return self.diagonal if key[2] == key[3] else self.pair
-        return self.merge if kind == "attention-merge" else 0.0
+        return self.reduce.get("merge" if kind == "merge" else key[1] if kind == "sum" else "", 0.0)
+
+
+def kind_of(key: Key) -> str:
+    """Return the kind of a task, or the name of an array."""
+    return str(key[0]).removeprefix("attention-").removeprefix("attention_vjp-").partition("-")[0]
 
 
 def processor_seconds(call: Callable[[], Any], repeats: int = 3) -> float:
@@ -64,22 +74,33 @@ def processor_seconds(call: Callable[[], Any], repeats: int = 3) -> float:
     return min(found)
 
 
-def measure_tasks(chunk: int, heads: int, kv_heads: int, width: int, processors: int) -> Times:
+def measure_tasks(chunk: int, heads: int, kv_heads: int, width: int, processors: int, gradient: bool) -> Times:
     """Measure tasks of one kv head on one processor; return the times of all heads on a machine."""
     c, group, rng = min(chunk, 4096), heads // kv_heads, np.random.default_rng(0)
-    q, k, v = (rng.standard_normal((h, c, width), np.float32) for h in (group, 1, 1))
-    forward = Forward(True, None, width**-0.5, None, False, width, 0)
+    q, k, v, grad = (rng.standard_normal((h, c, width), np.float32) for h in (group, 1, 1, group))
+    options = True, None, width**-0.5, None, False, width, 0
+    nothing = (None,) * 3
 
-    def pair(first: int) -> Any:
-        return forward(q, k, v, None, None, None, range(first, first + c), range(c), None, None, None, [])
+    def forward(first: int) -> Any:
+        return Forward(*options)(q, k, v, *nothing, range(first, first + c), range(c), *nothing, [])
+
+    def backward(first: int, out: Any, lse: Any) -> Any:
+        places = range(first, first + c), range(c)
+        return Backward(*options)(q, k, v, *nothing, *places, *nothing, [], grad, out, lse, None, [], (grad, ()))
 
     with posenc.threads(1):
-        parts = [pair(c)] * 4
-        seconds = [processor_seconds(partial(pair, first)) for first in (c, 0)]
-        merge = processor_seconds(partial(merge_parts, parts))
+        if gradient:
+            calls = [partial(backward, first, *forward(first)) for first in (c, 0)]
+            small = {"row": partial(add, [q, grad]), "kv": partial(add_pairs, [(k, v)] * 2)}
+        else:
+            calls = [partial(forward, first) for first in (c, 0)]
+            small = {"merge": partial(merge_parts, [forward(c)] * 4)}
+        seconds = [processor_seconds(call) for call in calls]
+        reduce = {name: processor_seconds(call) for name, call in small.items()}
     longer = chunk / c
     per_machine = kv_heads / processors
-    return Times(*(one * longer**2 * per_machine for one in seconds), merge * longer * per_machine)
+    return Times(*(one * longer**2 * per_machine for one in seconds),
+                 {name: one * longer * per_machine for name, one in reduce.items()})  # fmt: skip
 
 
 def measure_overhead(tasks: int = 2000) -> float:
@@ -90,13 +111,19 @@ def measure_overhead(tasks: int = 2000) -> float:
         return processor_seconds(lambda: client.gather(client.map(abs, numbers, pure=False)), 1) / tasks
 
 
-def graph_of(n: int, chunk: int, heads: int, kv_heads: int, width: int, window: int | None) -> tuple[Any, Any]:
-    """Return the result of attention over n tokens, and its graph; nothing is computed."""
-    q = da.empty((heads, n, width), chunks=(heads, chunk, width), dtype=np.float32)
-    k, v = (da.empty((kv_heads, n, width), chunks=(kv_heads, chunk, width), dtype=np.float32, name=x) for x in "kv")
-    limit = None if window is None else (window - 1, 0)
-    out = posenc.dask.attention(q, k, v, causal=True, window=limit)
-    return out, dict(out.__dask_graph__())
+def graph_of(n: int, chunk: int, heads: int, kv_heads: int, width: int, window: int | None, gradient: bool) -> Any:
+    """Return the graph of attention over n tokens or of its gradient; nothing is computed."""
+
+    def empty(name: str, heads: int, *last: int) -> Any:
+        return da.empty((heads, n, *last), chunks=(heads, chunk, *last), dtype=np.float32, name=name)
+
+    q, k, v = (empty(name, of, width) for name, of in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
+    options: Any = {"causal": True, "window": None if window is None else (window - 1, 0)}
+    if not gradient:
+        return dict(posenc.dask.attention(q, k, v, **options).__dask_graph__())
+    grad, out, lse = empty("grad", heads, width), empty("out", heads, width), empty("lse", heads)
+    results = posenc.dask.attention_vjp(grad, q, k, v, out=out, lse=lse, **options)[:3]
+    return {key: task for result in results for key, task in dict(result.__dask_graph__()).items()}
 
 
 class Machines:
@@ -247,6 +274,7 @@ def main() -> None:
     parser.add_argument("--processors", type=int, default=16, help="of a machine, each as the one that is measured")
     parser.add_argument("--bandwidth", type=float, default=1.25e9, help="bytes per second into a machine")
     parser.add_argument("--window", type=int)
+    parser.add_argument("--gradient", action="store_true", help="the backward pass instead of the forward pass")
     parser.add_argument("--layouts", nargs="+", default=["contiguous", "zigzag"])
     given = parser.parse_args()
     heads, kv_heads, width = given.heads, given.kv_heads, given.width
@@ -256,24 +284,31 @@ def main() -> None:
     print(f"machines of {given.processors} processors ({posenc.isa()}) and {given.bandwidth / 1e9:.2f} GB/s")
     print("  tokens machines  chunk  pairs | plan: compute network memory | layout: time, busy, received, memory")
     for n, chunk in zip(map(int, given.tokens), given.chunks, strict=True):
-        _, graph = graph_of(n, chunk, heads, kv_heads, width, given.window)
+        graph = graph_of(n, chunk, heads, kv_heads, width, given.window, given.gradient)
         count = -(-n // chunk)
-        times = measure_tasks(chunk, heads, kv_heads, width, given.processors)
-        rate = 4 * heads * width * chunk * chunk / times.pair
-        pairs = sum(key[0].startswith("attention-pair") for key in graph)
-        print(f"chunk {chunk}: pair {times.pair:.3g} s, diagonal {times.diagonal:.3g} s, merge {times.merge:.3g} s; "
-              f"{rate / 1e9:.0f} Gflop/s per machine")  # fmt: skip
+        times = measure_tasks(chunk, heads, kv_heads, width, given.processors, given.gradient)
+        operations = (10 if given.gradient else 4) * heads * width
+        rate = operations * chunk * chunk / times.pair
+        pairs = sum(kind_of(key) == "pair" for key in graph)
+        reduce = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in times.reduce.items())
+        print(f"chunk {chunk}: pair {times.pair:.3g} s, diagonal {times.diagonal:.3g} s, {reduce}; "
+              f"{rate / 1e9:.0f} Gflop/s per machine, {len(graph)} tasks")  # fmt: skip
+        of_heads = {"parameters": 0, "k": kv_heads, "v": kv_heads, "kv": 2 * kv_heads, "lse": heads / width}
 
-        def size(key: Key, chunk: int = chunk) -> float:
-            return chunk * row * (kv_heads if key[0] in ("k", "v") else heads)
+        def size(key: Key, chunk: int = chunk, of_heads: dict[str, float] = of_heads) -> float:
+            kind = kind_of(key)
+            if kind == "pair":
+                return chunk * row * (heads + 2 * kv_heads * given.gradient)
+            return chunk * row * of_heads.get(key[1] if kind in ("item", "sum") else kind, heads)
 
         for machines in given.machines:
             share = n / machines
             seen = n if given.window is None else min(n, given.window + share)
-            work = 2 * heads * 2 * width * n * (n + chunk) / 2 if given.window is None else pairs * times.pair * rate
+            work = operations * n * (n + chunk) / 2 if given.window is None else pairs * times.pair * rate
+            shares = (4 * (heads + kv_heads) + 4 * kv_heads if given.gradient else 2 * (heads + kv_heads)) * share * row
             plan = (work / rate / machines,
-                    2 * seen / 2 * kv_heads * row * max(1, count / machines) / given.bandwidth,
-                    2 * share * (heads + kv_heads) * row + 4 * chunk * row * (heads + kv_heads))  # fmt: skip
+                    (1 + given.gradient) * seen * kv_heads * row * max(1, count / machines) / given.bandwidth,
+                    shares + 4 * chunk * row * (heads + kv_heads))  # fmt: skip
             line = f"{n:>8} {machines:>8} {chunk:>6} {pairs:>6} | "
             line += f"{plan[0]:8.0f} s {plan[1]:7.0f} s {plan[2] / 1e9:6.1f} GB |"
             for layout in given.layouts:
