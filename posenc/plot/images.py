@@ -12,12 +12,13 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 
-from .._core_api.arguments import Array, check_choice, fail
+from .._core_api.arguments import Array, as_index, check_choice, fail
 from ..analysis.matrices import correlation_matrix, distance_matrix, gram_matrix, triangle_points
+from ..bias.operator import ContentBias
 from ._canvas import SIZE, as_matrix, axes_of, draw_image, figure_of
-from .styles import color_scale, shades
+from .styles import DIVERGING, color_scale, shades
 
-__all__ = ["attention_maps", "encoding", "similarity", "triangles"]
+__all__ = ["attention_maps", "encoding", "logits", "similarity", "triangles"]
 
 Layout = Literal["interleaved", "halves"]
 Kind = Literal["product", "distance", "correlation"]
@@ -109,6 +110,84 @@ def similarity(values: npt.ArrayLike, *, kind: Kind = "product", ax: Axes | None
     figure, axes = axes_of(function, ax, (6.4, 5.2), "compressed")
     draw_image(axes, matrix, label, "equal")
     axes.set(xlabel="position", ylabel="position", title=title)
+    return figure
+
+
+def logits(
+    operator: ContentBias,
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    *,
+    words: Sequence[str] | None = None,
+    head: int = 0,
+    ax: Axes | None = None,
+) -> Figure:
+    """Draw the logits that an operator adds to those of queries and keys, as an image: queries downwards.
+
+    White is 0. A term that reads the query differs between rows of different content, and one that reads the key
+    between columns.
+
+    Parameters
+    ----------
+    operator : ContentBias
+        From `shaw`, `relative_key_query`, `transformer_xl`, `deberta` or `cope`.
+    q, k : array (H, N, D)
+        Queries and keys at the positions 0 .. N-1. The logits are those of `ContentBias.logits` times ``D**-0.5``.
+    words : sequence of N str, optional
+        Names of the positions.
+    head : int
+        The head to draw.
+    ax : Axes, optional
+        Axes to draw on; by default those of a new Figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Keys after the query stay empty if the operator counts keys (`cope`).
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError
+        `operator` is no ContentBias, q and k are not three axes of one shape, or there are not N words or not so many
+        heads.
+
+    Examples
+    --------
+    Words of two kinds. Those of the first kind look for the key before them, those of the second for the key after:
+
+    >>> import numpy as np, posenc, posenc.plot
+    >>> kinds = np.eye(2)[[0, 1, 1, 0]][None]
+    >>> before_and_after = posenc.shaw(np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]))
+    >>> figure = posenc.plot.logits(before_and_after, kinds, kinds, words=["a", "b", "b", "a"])
+    >>> figure.axes[0].get_title()
+    'posenc.shaw'
+    """
+    function = "logits"
+    if not isinstance(operator, ContentBias):
+        has = f"type {type(operator).__name__}"
+        fail(TypeError, function, "operator", has, "an operator that reads q and k; posenc.plot.bias draws others")
+    shape = np.shape(q)
+    if len(shape) != 3 or 0 in shape:
+        fail(ValueError, function, "q", f"shape {shape}", "three axes (H, N, D), not empty")
+    if np.shape(k) != shape:
+        fail(ValueError, function, "k", f"shape {np.shape(k)}", f"{shape}, that of q")
+    heads, n, width = shape
+    if words is not None and len(words) != n:
+        fail(ValueError, function, "words", f"{len(words)} entries", f"{n}, one for each position")
+    if as_index(function, "head", head, 0) >= heads:
+        fail(IndexError, function, "head", f"number {head}", f"a head of q, which has {heads}")
+    added = operator.logits(q, k)[head].astype(np.float64) / np.sqrt(width)
+    if operator.counts_keys:
+        added[np.triu_indices(n, 1)] = np.nan
+    figure, axes = axes_of(function, ax, (6.4, 5.2), "compressed")
+    greatest = float(np.nanmax(abs(added)))
+    draw_image(axes, added, "added to the logit", "equal")
+    axes.images[0].set(cmap=DIVERGING, clim=(-greatest, greatest))  # white at 0, whatever the signs
+    of_heads = f", head {head} of {heads}" if heads > 1 else ""
+    axes.set(xlabel="key", ylabel="query", title=f"posenc.{operator.name}{of_heads}")
+    if words is not None:
+        axes.set_xticks(range(n), words, rotation=90)
+        axes.set_yticks(range(n), words)
     return figure
 
 

@@ -21,6 +21,8 @@ W = posenc.rope_frequencies(128)
 NTK = posenc.rope_frequencies(128, rope_type="ntk", factor=8)
 ALIBI = posenc.alibi(posenc.alibi_slopes(8))
 MAPS = {f"scheme {i}": [np.eye(3), np.eye(3) - 1] for i in range(7)}
+SHAW = posenc.shaw(np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]))
+KINDS = np.eye(2)[[[0, 1, 1, 0]]]
 CALLS = {
     "encoding": lambda **o: plot.encoding(P, **o),
     "similarity": lambda **o: plot.similarity(P, **o),
@@ -32,6 +34,7 @@ CALLS = {
     "rope_bands": lambda **o: plot.rope_bands({"NTK": NTK}, W, train_length=512, **o),
     "extrapolation": lambda **o: plot.extrapolation(W, 128, 512, **o),
     "precision": lambda **o: plot.precision(pairs=4, **o),
+    "logits": lambda **o: plot.logits(SHAW, KINDS, KINDS, words=list("abba"), **o),
 }
 WHOLE = {
     "triangles": lambda: plot.triangles(P),
@@ -165,6 +168,38 @@ def test_attention_maps():
     assert sum(np.array_equal(image.get_array(), np.eye(3)) for image in images) == 7
     with pytest.raises(ValueError, match="attention_maps: maps has shapes"):
         plot.attention_maps(MAPS, [["a", "b"]] * 2, ["first", "second"])
+
+
+def test_logits_of_operators_on_q_and_k(ax):
+    """Words a look for the key before them, words b for the key after; distances beyond 1 count as 1."""
+    plot.logits(SHAW, KINDS, KINDS, words=list("abba"), ax=ax)
+    image = ax.images[0]
+    assert same_bits(np.asarray(image.get_array()), SHAW.logits(KINDS, KINDS)[0] / np.sqrt(2))
+    assert (image.get_array()[0] == 0).all()
+    assert (image.get_array()[3, :3] > 0.7).all()
+    assert image.norm.vmin == -image.norm.vmax == -image.get_array().max()
+    assert [label.get_text() for label in ax.get_xticklabels()] == list("abba")
+    assert ax.get_title() == "posenc.shaw"
+
+
+def test_logits_hide_keys_that_are_not_counted():
+    cope = posenc.cope(np.ones((3, 2)))
+    figure = plot.logits(cope, np.repeat(KINDS, 2, 0), np.repeat(KINDS, 2, 0), head=1)
+    shown = figure.axes[0].images[0].get_array()
+    assert np.array_equal(np.ma.getmaskarray(shown), ~np.tri(4, dtype=bool))
+    assert figure.axes[0].get_title() == "posenc.cope, head 1 of 2"
+
+
+def test_refusals_of_logits():
+    for call, kind, message in (
+        (lambda: plot.logits(ALIBI, KINDS, KINDS), TypeError, "operator has type .*; posenc.plot.bias draws others"),
+        (lambda: plot.logits(SHAW, KINDS[0], KINDS[0]), ValueError, r"q has shape \(4, 2\); expected three axes"),
+        (lambda: plot.logits(SHAW, KINDS, KINDS[:, :2]), ValueError, r"k has shape \(1, 2, 2\); expected \(1, 4, 2\)"),
+        (lambda: plot.logits(SHAW, KINDS, KINDS, words=["a"]), ValueError, "words has 1 entries; expected 4"),
+        (lambda: plot.logits(SHAW, KINDS, KINDS, head=1), IndexError, "head has number 1; expected a head of q, which"),
+    ):
+        with pytest.raises(kind, match=f"^logits: {message}"):
+            call()
 
 
 def test_refusals():

@@ -108,9 +108,31 @@ def test_keys_after_the_query_are_hidden_of_causal_schemes(plans):
         weights = pictures.attention_weights(scheme, WORDS)
         assert np.array_equal(np.isnan(weights), ~np.tri(len(WORDS), dtype=bool))
         assert np.allclose(np.nansum(weights, -1), 1, rtol=0, atol=1e-6)
-    maps = pictures.matrices(causal, WORDS)
-    images = [axes.images[0].get_array() for axes in maps.axes if axes.get_label() != "<colorbar>"]
+    images = [
+        axes.images[0].get_array()
+        for figure in (pictures.matrices(causal, WORDS), pictures.content(causal, WORDS))
+        for axes in figure.axes
+        if axes.get_label() != "<colorbar>"
+    ]
+    assert len(images) == 2
     assert all(np.array_equal(np.ma.getmaskarray(one), ~np.tri(len(WORDS), dtype=bool)) for one in images)
+
+
+def test_content_of_three_kinds(plans):
+    """Queries of one kind prefer one distance, and those of the last run that of the first; gates are open or shut."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: no pictures")
+    content, readers = schemes.groups()
+    assert np.allclose(content @ readers.T, np.eye(3), rtol=0, atol=1e-12)
+    gates = 1 / (1 + np.exp(-content @ content.T / np.sqrt(schemes.WIDTH)))
+    assert (abs(gates - np.eye(3)) < 0.15).all()
+    maps = pictures.content(plans, TEXT.words[:1] * 16)
+    panels = {axes.get_title(): axes.images[0].get_array() for axes in maps.axes if axes.get_label() != "<colorbar>"}
+    assert set(panels) == {f"posenc.{scheme.name}" for scheme in plans if scheme.enters == schemes.READS}
+    shaw = panels["posenc.shaw"]
+    assert (shaw[1:4, 0].argmax(), shaw[:, :].argmax(-1)[[1, 2, 3]].tolist()) == (0, [0, 1, 2])
+    assert shaw.argmax(-1)[[12, 13]].tolist() == [11, 12]
+    assert shaw.argmax(-1)[[4, 5]].tolist() == [4, 5]
+    assert shaw.argmax(-1)[[10, 11]].tolist() == [0, 0]
 
 
 def test_the_drawn_sentence():

@@ -10,10 +10,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import posenc
-from posenc import Bias, ContentBias
+from posenc import Bias, ContentBias, PositionBias
 
 from .measure import attend, embeddings, encode, project, swapped
-from .schemes import ADDED, HEADS, LINE, MODEL, READS, WIDTH, WITHOUT_CURVE, Array, Scheme, operator
+from .schemes import (
+    ADDED,
+    GROUPS,
+    HEADS,
+    LINE,
+    MODEL,
+    READS,
+    RUN,
+    WIDTH,
+    WITHOUT_CURVE,
+    Array,
+    Scheme,
+    groups,
+    operator,
+)
 from .text import Swap, Text
 
 if TYPE_CHECKING:
@@ -24,7 +38,7 @@ SHOWN = 128
 """Positions and channels of the encodings that are drawn."""
 TRAINED = 512
 ACROSS = 4
-"""Panels side by side."""
+"""Most panels side by side."""
 COMPARED = 5
 """Schemes beside attention without positions in a picture of attention."""
 LABELS = 16
@@ -96,8 +110,8 @@ def grid(title: str, panels: dict[str, Callable[[Axes], object]]) -> Figure:
     """Draw small panels side by side, one for each function of posenc."""
     from matplotlib.figure import Figure
 
-    across = min(len(panels), ACROSS)
-    down = -(-len(panels) // across)
+    down = -(-len(panels) // ACROSS)
+    across = -(-len(panels) // down)
     figure = Figure(figsize=(3.6 * across, 3.0 * down), layout="constrained")
     places = figure.subplots(down, across, squeeze=False).reshape(-1)
     for axes, (name, draw) in zip(places, panels.items(), strict=False):
@@ -159,7 +173,7 @@ def curves(schemes: Sequence[Scheme]) -> Figure:
 
 
 def matrices(schemes: Sequence[Scheme], words: Sequence[str]) -> Figure:
-    """Draw what each other operator adds to the logits of the words in the first head."""
+    """Draw what each other operator on positions adds to the logits of the words in the first head."""
     n, names = len(words), labels(words)
 
     def draw(logits: Array, causal: bool, axes: Axes) -> None:
@@ -171,14 +185,38 @@ def matrices(schemes: Sequence[Scheme], words: Sequence[str]) -> Figure:
         axes.set_yticks(range(n), names, fontsize=5)
         axes.set(xlabel="key", ylabel="query")
 
-    q, k, _ = project(embeddings(words))
     panels: dict[str, Callable[[Axes], object]] = {}
     for scheme in schemes:
-        if scheme.bias is not None and not has_curve(scheme):
-            bias = scheme.bias(n)
-            logits = bias.logits(q, k) / np.sqrt(WIDTH) if isinstance(bias, ContentBias) else bias.matrix(n)
-            panels[scheme.name] = partial(draw, logits[0], scheme.is_causal)
+        if scheme.name in WITHOUT_CURVE:
+            bias = operator(scheme.name, n)
+            assert isinstance(bias, PositionBias)
+            panels[scheme.name] = partial(draw, bias.matrix(n)[0], scheme.is_causal)
     return grid(f"Added to the logits of the first words, in the first head (lines of {LINE} words)", panels)
+
+
+def content(schemes: Sequence[Scheme], words: Sequence[str]) -> Figure:
+    """Draw what operators that read q and k add, if the words have content of three kinds and are otherwise alike."""
+    from posenc import plot
+
+    kinds = [GROUPS[i // RUN % len(GROUPS)] for i in range(len(words))]
+    x = np.broadcast_to(groups()[0][["ABC".index(kind) for kind in kinds]], (HEADS, len(words), WIDTH))
+    names = [f"{word} {kind}" for word, kind in zip(labels(words), kinds, strict=True)]
+
+    def draw(bias: ContentBias, axes: Axes) -> None:
+        plot.logits(bias, x, x, words=names, ax=axes)
+        axes.tick_params(labelsize=6)
+
+    panels: dict[str, Callable[[Axes], object]] = {}
+    for scheme in schemes:
+        if scheme.enters == READS:
+            bias = operator(scheme.name, len(words), of_groups=True)
+            assert isinstance(bias, ContentBias)
+            panels[scheme.name] = partial(draw, bias)
+    return grid(
+        "Added to the logits of words with content A, B or C. Queries A look for the key before them, B for near\n"
+        "keys, C for far keys. Columns differ if keys are read, too. CoPE counts keys of the query's content alone.",
+        panels,
+    )
 
 
 def scalings() -> dict[str, posenc.RopeFrequencies]:
@@ -225,6 +263,7 @@ def all_pictures(schemes: Sequence[Scheme], text: Text) -> list[Picture]:
     return [
         *order_pictures(schemes, text.drawn),
         Picture("matrices.png", "operators on the logits of the first words", lambda: matrices(schemes, words)),
+        Picture("content.png", "operators on q and k, for three kinds of words", lambda: content(schemes, words)),
         Picture("encodings.png", "each absolute encoding, or the first word", lambda: encodings(schemes, words[0])),
         Picture("sinusoid.png", "the sinusoidal encoding, position by channel", sinusoid),
         Picture("rotations.png", "each rotation: products by position of the key", lambda: rotations(schemes)),

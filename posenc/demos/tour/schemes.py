@@ -270,6 +270,57 @@ ARGUMENTS: dict[str, Any] = {
 }  # fmt: skip
 """Values of the arguments of operators on the logits, by "operator.argument" or by the argument. Functions get the
 number of words. Every other argument gets the slopes of ALiBi, one number per head."""
+GROUPS = "ABCA"
+"""The kinds of content in the picture of operators that read q and k; each is that of `RUN` words in a row."""
+RUN = 4
+PREFERENCES: dict[str, Callable[[Array], Array]] = {
+    "A": lambda rel: np.exp(-((rel + 1) ** 2) / 2.0),
+    "B": lambda rel: np.exp(-abs(rel) / 3.0),
+    "C": lambda rel: 1 - np.exp(-abs(rel) / 6.0),
+}
+"""The weight that a query of each kind gives to a key at relative position rel: the key before, near keys, far keys."""
+
+
+@cache
+def groups() -> tuple[Array, Array]:
+    """Return a vector (3, WIDTH) for each kind of content, and three vectors that read one kind each.
+
+    The product of two kinds is below 0, so the gates of CoPE are open for keys of the query's kind alone.
+    """
+    products = np.where(np.eye(3, dtype=bool), 48.0, -16.0)
+    axes = np.linalg.qr(random(19, WIDTH, 3))[0].T
+    content = np.linalg.cholesky(products) @ axes
+    return content, np.linalg.inv(products) @ content
+
+
+def preferred(first: int, last: int, order: str = "ABC") -> Array:
+    """Return a table of the rows rel = first .. last, by which the kinds of `order` prefer what A, B and C name."""
+    content = dict(zip(order, PREFERENCES.values(), strict=True))
+    rel = np.linspace(first, last, abs(last - first) + 1)
+    weights = np.stack([content[kind](rel) for kind in "ABC"], -1)
+    table: Array = 2 * math.sqrt(WIDTH) * weights @ groups()[1]
+    return table
+
+
+@cache
+def arguments_of_groups() -> dict[str, Any]:
+    """Return values for `ARGUMENTS` with which the operators show what they read from `groups`."""
+    last = len(GROUPS) * RUN - 1
+    table = preferred(-last, last)
+    every_head = (HEADS, 1, 1)
+    reads_c = np.tile(math.sqrt(WIDTH) * groups()[1][2], (HEADS, 1))
+    return {
+        "shaw.rel_k": table,
+        "relative_key_query.table": table,
+        "transformer_xl.r": np.tile(table, every_head),
+        "transformer_xl.u": reads_c,
+        "transformer_xl.v": 0 * reads_c,
+        "deberta.rel_k": np.tile(preferred(last + 1, -last), every_head),
+        "deberta.rel_q": np.tile(preferred(last + 1, -last, "ACB"), every_head),
+        "cope.table": preferred(0, -last),
+    }
+
+
 ENDS = {"fox": MAX_WORDS, "swin": MAX_WORDS, "beit": MAX_WORDS + 1}
 """The first position that an operator does not have."""
 CAUSAL = ("fox", "cope")
@@ -278,19 +329,21 @@ WITHOUT_CURVE = ("fox", "swin", "beit", "dense", "toeplitz", "gated_distance", "
 """Position biases that are not functions of any distance: the pictures show them as matrices."""
 
 
-def argument(operator: str, name: str, n: int) -> Any:
+def argument(operator: str, name: str, n: int, of_groups: bool = False) -> Any:
     value = ARGUMENTS.get(f"{operator}.{name}", ARGUMENTS.get(name))
+    if of_groups:
+        value = arguments_of_groups().get(f"{operator}.{name}", value)
     if value is None:
         return posenc.alibi_slopes(HEADS)
     return value(n) if callable(value) else value
 
 
 @cache
-def operator(name: str, n: int) -> PositionBias | ContentBias:
-    """Call the public function `name` with arguments for n words."""
+def operator(name: str, n: int, of_groups: bool = False) -> PositionBias | ContentBias:
+    """Call the public function `name` with arguments for n words, or with those for content in groups."""
     function = getattr(posenc, name)
     required = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty]
-    made: PositionBias | ContentBias = function(*(argument(name, one, n) for one in required))
+    made: PositionBias | ContentBias = function(*(argument(name, one, n, of_groups) for one in required))
     return made
 
 
