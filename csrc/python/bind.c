@@ -6,9 +6,8 @@
  */
 #include "python/bind.h"
 
-#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
-#define NPY_TARGET_VERSION NPY_1_23_API_VERSION
-#include <numpy/arrayobject.h>
+#define PE_LOADS_NUMPY
+#include "python/arrays.h"
 
 #include <float.h>
 #include <math.h>

@@ -47,9 +47,7 @@ int pe_run_call(const char *function, const pe_signature *row, pe_call *call, in
 int pe_run_init(void);
 int pe_bind_init(void); /* loads the NumPy C API */
 PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs);
-int pe_plain_init(void);
 PyObject *pe_rope_plain(const pe_table *table, PyObject *const *args, Py_ssize_t nargs);
-int pe_attention_plain_init(void); /* loads the NumPy C API, too */
 PyObject *pe_attention_plain(const pe_table *table, PyObject *const *args, Py_ssize_t nargs);
 
 #endif

@@ -201,8 +201,7 @@ static int module_exec(PyObject *module)
         PyErr_NoMemory();
         return -1;
     }
-    const int failed = pe_bind_init() < 0 || pe_plain_init() < 0 || pe_attention_plain_init() < 0 || pe_run_init() < 0;
-    return failed ? -1 : pe_table_read(PyModule_GetState(module));
+    return pe_bind_init() < 0 || pe_run_init() < 0 ? -1 : pe_table_read(PyModule_GetState(module));
 }
 
 static PyModuleDef_Slot slots[] = {

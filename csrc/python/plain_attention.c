@@ -1,14 +1,5 @@
-/* plain_attention.c -- `attention` of plain arguments, in one call: for a few tokens the checks of Python take several
- * times as long as the kernel.
- *
- * Arguments are plain if they need neither conversion nor a message. For others the answer is None, and Python goes the
- * long way. So this file decides nothing about the meaning of arguments; it only knows the most usual ones.
- */
-#include "python/bind.h"
-
-#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
-#define NPY_TARGET_VERSION NPY_1_23_API_VERSION
-#include <numpy/arrayobject.h>
+/* plain_attention.c -- `attention` of plain arguments, in one call. */
+#include "python/plain.h"
 
 #include <math.h>
 
@@ -29,12 +20,11 @@ static int has_plain_options(PyObject *const *args)
 
 static int is_plain_data(PyObject *object)
 {
-    if (!PyArray_CheckExact(object))
+    if (!is_plain_array(object))
         return 0;
     PyArrayObject *x = (PyArrayObject *)object;
-    const int type = PyArray_TYPE(x), n = PyArray_NDIM(x);
-    return n >= 3 && (type == NPY_HALF || type == NPY_FLOAT || type == NPY_DOUBLE) && PyArray_ISNOTSWAPPED(x)
-           && PyArray_DIM(x, n - 2) < 2 * FEWEST_KEYS && PyArray_DIM(x, n - 1) <= MOST_WIDTH;
+    const int n = PyArray_NDIM(x);
+    return n >= 3 && PyArray_DIM(x, n - 2) < 2 * FEWEST_KEYS && PyArray_DIM(x, n - 1) <= MOST_WIDTH;
 }
 
 /* Return whether two arrays have equal lengths in all axes but `axis`. */
@@ -56,43 +46,14 @@ static int have_plain_shapes(PyArrayObject *q, PyArrayObject *k, PyArrayObject *
            && (PyArray_TYPE(v) == NPY_DOUBLE) == is_double;
 }
 
-/* The first byte of an array, and the one after its last byte */
-static void find_bounds(PyArrayObject *x, const char **first, const char **end)
-{
-    *first = PyArray_BYTES(x);
-    *end = *first + PyArray_ITEMSIZE(x);
-    for (int d = 0; d < PyArray_NDIM(x); d++) {
-        const npy_intp reach = PyArray_STRIDE(x, d) * (PyArray_DIM(x, d) - 1);
-        *first += reach < 0 ? reach : 0;
-        *end += reach > 0 ? reach : 0;
-    }
-}
-
-static int lie_apart(PyArrayObject *a, PyObject *b)
-{
-    const char *first_a, *end_a, *first_b, *end_b;
-    find_bounds(a, &first_a, &end_a);
-    find_bounds((PyArrayObject *)b, &first_b, &end_b);
-    return end_a <= first_b || end_b <= first_a;
-}
-
-static int is_plain_out(PyObject *const *args)
-{
-    if (args[OUT] == Py_None)
-        return 1;
-    if (!PyArray_CheckExact(args[OUT]))
-        return 0;
-    PyArrayObject *out = (PyArrayObject *)args[OUT], *q = (PyArrayObject *)args[Q];
-    return PyArray_TYPE(out) == PyArray_TYPE(q) && PyArray_SAMESHAPE(out, q) && PyArray_ISCARRAY(out)
-           && PyArray_SIZE(out) > 0 && lie_apart(out, args[Q]) && lie_apart(out, args[K]) && lie_apart(out, args[V]);
-}
-
 static int are_plain(PyObject *const *args)
 {
     return has_plain_options(args) && is_plain_data(args[Q]) && is_plain_data(args[K]) && is_plain_data(args[V])
            && have_plain_shapes((PyArrayObject *)args[Q], (PyArrayObject *)args[K], (PyArrayObject *)args[V],
                                 args[CAUSAL] == Py_True)
-           && is_plain_out(args);
+           && (args[OUT] == Py_None
+               || (is_plain_out(args[OUT], (PyArrayObject *)args[Q]) && lie_apart(args[OUT], args[Q])
+                   && lie_apart(args[OUT], args[K]) && lie_apart(args[OUT], args[V])));
 }
 
 PyObject *pe_attention_plain(const pe_table *table, PyObject *const *args, Py_ssize_t nargs)
@@ -124,10 +85,4 @@ PyObject *pe_attention_plain(const pe_table *table, PyObject *const *args, Py_ss
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         Py_XDECREF(owned[i]);
     return result;
-}
-
-int pe_attention_plain_init(void)
-{
-    import_array1(-1);
-    return 0;
 }

@@ -1,14 +1,5 @@
-/* plain.c -- `rope` of plain arguments, in one call: the checks of Python and its second kernel take several times as
- * long as the rest on a small array.
- *
- * Arguments are plain if they need neither conversion nor a message. For others the answer is None, and Python goes the
- * long way. So this file decides nothing about the meaning of arguments; it only knows the most usual ones.
- */
-#include "python/bind.h"
-
-#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
-#define NPY_TARGET_VERSION NPY_1_23_API_VERSION
-#include <numpy/arrayobject.h>
+/* plain_rope.c -- `rope` of plain arguments, in one call. */
+#include "python/plain.h"
 
 /* The arguments of _core.rope_plain: those of `rope`, after the function's name and the type RopeFrequencies */
 enum {
@@ -46,10 +37,8 @@ static int has_plain_options(PyObject *const *args)
 static int is_plain_data(PyObject *object)
 {
     PyArrayObject *x = (PyArrayObject *)object;
-    if (!PyArray_CheckExact(object) || PyArray_NDIM(x) < 2 || PyArray_NDIM(x) > PE_LOOPS || !PyArray_ISNOTSWAPPED(x))
-        return 0;
-    const int type = PyArray_TYPE(x);
-    return (type == NPY_HALF || type == NPY_FLOAT || type == NPY_DOUBLE) && PyArray_SIZE(x) <= MOST_NUMBERS;
+    return is_plain_array(object) && PyArray_NDIM(x) >= 2 && PyArray_NDIM(x) <= PE_LOOPS
+           && PyArray_SIZE(x) <= MOST_NUMBERS;
 }
 
 /* Return whether an object is an array (length,) of these numbers. */
@@ -60,23 +49,13 @@ static int is_vector(PyObject *object, int type, npy_intp length)
            && PyArray_TYPE(array) == type;
 }
 
-/* Return whether two arrays lie apart; 0 also if that is not plain to see. */
-static int lie_apart(PyArrayObject *a, PyArrayObject *b)
-{
-    const char *first = PyArray_BYTES(a), *second = PyArray_BYTES(b);
-    return PyArray_IS_C_CONTIGUOUS(a) && PyArray_IS_C_CONTIGUOUS(b)
-           && (first + PyArray_NBYTES(a) <= second || second + PyArray_NBYTES(b) <= first);
-}
-
 /* The array for the result, `out` or a new one; NULL with or without an exception */
 static PyObject *result_of(PyArrayObject *x, PyObject *out, PyObject *positions, PyObject *frequencies)
 {
-    PyArrayObject *to = (PyArrayObject *)out;
     if (out == Py_None)
         return PyArray_NewLikeArray(x, NPY_CORDER, NULL, 0);
-    const int is_plain = PyArray_CheckExact(out) && PyArray_TYPE(to) == PyArray_TYPE(x) && PyArray_SAMESHAPE(to, x)
-                         && PyArray_ISCARRAY(to) && (to == x || lie_apart(to, x))
-                         && lie_apart(to, (PyArrayObject *)positions) && lie_apart(to, (PyArrayObject *)frequencies);
+    const int is_plain = is_plain_out(out, x) && (out == (PyObject *)x || lie_apart(out, (PyObject *)x))
+                         && lie_apart(out, positions) && lie_apart(out, frequencies);
     return is_plain ? Py_NewRef(out) : NULL;
 }
 
@@ -127,10 +106,4 @@ PyObject *pe_rope_plain(const pe_table *table, PyObject *const *args, Py_ssize_t
     }
     Py_DECREF(done);
     return result;
-}
-
-int pe_plain_init(void)
-{
-    import_array1(-1);
-    return 0;
 }
