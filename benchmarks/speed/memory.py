@@ -63,6 +63,7 @@ OPERATORS = {
     "CoPE P=64": "posenc.cope(R(H, 64, D))",
 }
 OPERATOR = """
+import sys
 sys.path.insert(0, {root!r})
 import numpy as np, posenc
 

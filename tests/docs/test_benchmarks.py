@@ -138,6 +138,14 @@ def test_the_library_of_a_contender(tools, contender, library):
     assert tools.results.library(contender) == library
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can reset the peak of a process")
+def test_the_memory_of_an_operator_is_measured(tools):
+    memory = import_module("speed.memory")
+    forward, backward = memory.with_operator((2, 300, 8), memory.OPERATORS["ALiBi"])
+    assert forward < 64
+    assert backward < 64
+
+
 # ---- a run ----
 
 
@@ -269,7 +277,7 @@ def test_the_page_has_a_column_per_machine(tools):
     for expected in (
         "| torch | 2.13 | 2.14 |\n| jax | not installed | 0.10 |\n",
         "- Left out on Two: torch FlexAttention does not compile.\n",
-        "| line | peer | One | Two |\n| --- | --- | --- | --- |\n| a | torch SDPA | 2 | 4 |\n|  | jax | - | 0.12 |\n"
+        "| line | peer | One | Two |\n| --- | --- | ---: | ---: |\n| a | torch SDPA | 2 | 4 |\n|  | jax | - | 0.12 |\n"
         "| b | np.add | - | 3 |\n",
         "| a | copy | 2 | - |\n",
         "| memory | MiB | - | 3.50 |\n",
