@@ -36,7 +36,7 @@ SCRIPTS = (
     "accuracy/accuracy", "accuracy/attention_error", "accuracy/quantized",
 )  # fmt: skip
 """The scripts that print figures, in the order of the page."""
-LONG = ("speed/transformers_models", "speed/floater", "speed/plot", "speed/memory", "speed/sweep")
+LONG = ("speed/transformers_models", "speed/floater", "speed/gram", "speed/plot", "speed/memory", "speed/sweep")
 """Scripts that --quick leaves out, beside those of accuracy."""
 QUICK_SECONDS = 0.2
 

@@ -94,7 +94,8 @@ class Results:
 
 
 def table(head: list[str], lines: list[list[str]]) -> list[str]:
-    return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines)] + [""]
+    rule = ["---", "---", *["---:"] * len(head[2:])] if len(head) > 2 else ["---"] * len(head)
+    return [f"| {' | '.join(line)} |" for line in (head, rule, *lines)] + [""]
 
 
 def number(value: float) -> str:
@@ -160,8 +161,9 @@ def described(change: Change, before: Run, after: Run) -> str:
 
 def page(results: Results) -> str:
     """Return the made part."""
-    text = ["## Machines", "", *machines(results)]
-    text += ["## Posenc beside its peers", "", f"![{SEEN}](_static/{PICTURE.name})", "", f"*{SEEN}*", ""]
+    text = ["## Overview", "", f"![{SEEN}](_static/{PICTURE.name})", "", f"*{SEEN}*", ""]
+    text += ["## Machines", "", *machines(results)]
+    text += ["## Changes since the earlier run", "", *regressions(results)]
     for subject in SUBJECTS:
         peers, limits, others = results.peers(subject), results.limits(subject), results.figures(subject)
         if not (peers or limits or others):
@@ -173,7 +175,7 @@ def page(results: Results) -> str:
             text += ["Time of posenc, divided by the time of:", "", *figures(results, limits, "")]
         if others:
             text += ["Other figures:", "", *figures(results, others, "unit")]
-    return "\n".join([*text, "## Changes since the earlier run", "", *regressions(results)])
+    return "\n".join(text)
 
 
 # ---- the picture ----
