@@ -4,6 +4,7 @@ against the forms of the papers typed in torch."""
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -418,3 +419,65 @@ def test_inkling(n: int, m: int) -> None:
     weights = torch.softmax((q @ k.mT / 8 + added).masked_fill(~seen, -torch.inf), -1)
     ours = posenc.attention(q, k, v, bias=bias, scale=1 / 8, causal=True, align="end")
     agree("gated_distance", ours, (weights @ v).numpy(), 20 * ROUNDING, "transformers: Inkling")
+
+
+# ---- recipes: stick-breaking attention and PaTH ----
+
+
+def recipe(name: str) -> Any:
+    """A function that docs/recipes.md defines."""
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text("utf-8")
+    lines = page.split(f">>> def {name}(")[1].split("\n>>> ")[0].splitlines()
+    namespace = {"np": np, "posenc": posenc}
+    exec(f"def {name}(" + "\n".join(line.removeprefix("... ") for line in lines), namespace)
+    return namespace[name]
+
+
+@pytest.mark.parametrize("n", [1, 2, 65])
+def test_stick_breaking(n: int) -> None:
+    """Tan et al. 2024, equation 2, typed as a product: a key takes a share of the stick that later keys leave."""
+    q, k, v = (normal(2, H, n, 8, seed=s) for s in range(3))
+    share = torch.sigmoid(q @ k.mT / 8**0.5)
+    weights = torch.zeros_like(share)
+    for i in range(n):
+        left = torch.ones(2, H, dtype=torch.float64)
+        for j in reversed(range(i)):
+            weights[..., i, j] = share[..., i, j] * left
+            left = left * (1 - share[..., i, j])
+    out, rest = recipe("stick_breaking")(*(x.numpy() for x in (q, k, v)))
+    agree("attention", out, (weights @ v).numpy(), 5 * ROUNDING, "typed: stick-breaking")
+    agree("attention", rest, (1 - weights.sum(-1)).numpy(), ROUNDING, "typed: stick-breaking, the rest")
+
+
+@pytest.mark.parametrize("n", [1, 2, 65])
+def test_path(n: int) -> None:
+    """Yang et al. 2025, equation 3, typed with whole matrices: q_i H_i ... H_(j+1) k_j."""
+    q, k, v = (normal(2, H, n, 8, seed=s) for s in range(3))
+    w = torch.nn.functional.normalize(normal(2, H, n, 8, seed=3), dim=-1)
+    beta = 2 * torch.sigmoid(normal(2, H, n, seed=4))
+    transform = torch.eye(8, dtype=torch.float64) - beta[..., None, None] * w[..., :, None] * w[..., None, :]
+    logits = torch.full((2, H, n, n), -torch.inf, dtype=torch.float64)
+    for i in range(n):
+        between = torch.eye(8, dtype=torch.float64).expand(2, H, 8, 8)
+        for j in reversed(range(i + 1)):
+            logits[..., i, j] = (q[..., i, None, :] @ between @ k[..., j, :, None])[..., 0, 0] / 8**0.5
+            between = between @ transform[..., j, :, :]
+    theirs = torch.softmax(logits, -1) @ v
+    ours = recipe("path")(*(x.numpy() for x in (q, k, v, w, beta)))
+    agree("attention", ours, theirs.numpy(), 5 * ROUNDING, "typed: PaTH")
+
+
+def test_recipes_have_gradients() -> None:
+    """Through the log-sum-exp: stick-breaking in posenc.torch against autograd of the weights themselves."""
+    pt = pytest.importorskip("posenc.torch")
+    q, k, v = (normal(2, H, 30, 8, seed=s).requires_grad_() for s in range(3))
+    z, grad = q @ k.mT / 8**0.5, normal(2, H, 30, 8, seed=4)
+    before = torch.ones(30, 30).tril(-1).bool()
+    left = torch.where(before, -torch.nn.functional.softplus(z), 0).flip(-1).cumsum(-1).flip(-1)
+    weights = torch.where(before, torch.exp(z + left), 0)
+    out, lse = pt.attention(q, k, v, bias=pt.dense(left), window=(None, -1), return_lse=True)
+    shown = torch.isfinite(lse)  # query 0 sees no key
+    ours = out * torch.where(shown, torch.exp(torch.where(shown, lse, 0)), 0)[..., None]
+    found, expected = (torch.autograd.grad(one, (q, k, v), grad, retain_graph=True) for one in (ours, weights @ v))
+    for one, other in zip(found, expected, strict=True):
+        agree("attention", one, other.numpy(), 30 * ROUNDING, "typed: stick-breaking, gradient")
