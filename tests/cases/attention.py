@@ -167,8 +167,8 @@ class Pairs:
         return np.where(self.seen, np.exp(np.where(self.seen, self.logits - shift, 0)), 0)
 
     def value_rows(self, j):
-        """The sum of the rows that operators add to the value of key j, (..., H, N, E), or 0."""
-        return sum((rows[..., j, :] for rows in self.rows), start=np.zeros(()))
+        """The rows that operators add to the value of key j, (..., H, N, E) each."""
+        return [rows[..., j, :] for rows in self.rows]
 
     def of_content(self, method):
         """The sum of `size` or `error` over the operators that read queries and keys, before the scale."""

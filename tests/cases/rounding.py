@@ -155,7 +155,7 @@ def attention_bounds(pairs: Any, out: Array, lse: Array, work: np.dtype) -> tupl
     errors = weight_error(logit_error(pairs, work), distance).plus(0.0, (EXP2 + 1) * max(blocks - 1, 0))
     own, shared = (np.broadcast_to(np.where(p > 0, x, 0), p.shape) for x in (errors.own, errors.shared))
     growth = np.exp(2 * u * np.max(LAMBDA * own + shared, -1, keepdims=True, initial=0))
-    sums, totals, of_rows = BlockedSum(), BlockedSum(), BlockedSum()
+    sums, totals, of_rows = BlockedSum(), BlockedSum(), [BlockedSum() for _ in pairs.rows]
     squares, systematic, largest = (np.zeros(out.shape) for _ in range(3))
     own_of_sink, shared_of_sink = np.zeros(()), np.zeros(())
     if has_sink:
@@ -170,15 +170,17 @@ def attention_bounds(pairs: Any, out: Array, lse: Array, work: np.dtype) -> tupl
         squares += (own_of_sink * out) ** 2
         systematic += np.abs(shared_of_sink * out)
     for j in range(m):
-        weight, value, row = p[..., j, None], pairs.v[..., j, None, :], pairs.value_rows(j)
+        weight, value, rows = p[..., j, None], pairs.v[..., j, None, :], pairs.value_rows(j)
+        whole = sum(rows, start=value)
         sums.add(weight * value)
         totals.add(weight)
-        of_rows.add(weight * np.abs(row))
-        deviation = weight * np.abs(value + row - out)
+        for of_operator, row in zip(of_rows, rows, strict=True):
+            of_operator.add(weight * np.abs(row))
+        deviation = weight * np.abs(whole - out)
         squares += (own[..., j, None] * deviation) ** 2
         systematic += shared[..., j, None] * deviation
-        largest = np.maximum(largest, np.where(pairs.seen[..., j, None], np.abs(value + row), 0))
-    squares = squares + sums.squares + of_rows.squares + totals.squares * out**2
+        largest = np.maximum(largest, np.where(pairs.seen[..., j, None], np.abs(whole), 0))
+    squares = squares + sums.squares + sum(s.squares for s in of_rows) + totals.squares * out**2
     tiny = float(np.finfo(work).tiny)
     of_out = u * (LAMBDA * np.sqrt(squares) + systematic + np.abs(out)) * growth + m * tiny * largest
     own_of_lse = ((p * own) ** 2).sum(-1, keepdims=True) + own_of_sink**2 + totals.squares
