@@ -31,6 +31,8 @@ def calls() -> dict[str, Callable[[], Any]]:
     ntk = posenc.rope_frequencies(128, rope_type="ntk", factor=8)
     slopes = posenc.alibi_slopes(8)
     biases = {"alibi": posenc.alibi(slopes), "kerple": posenc.kerple_log(slopes, slopes)}
+    rng = np.random.default_rng(0)
+    q, k, table = (rng.standard_normal(shape, np.float32) for shape in ((2, 512, 64), (2, 512, 64), (33, 64)))
     words = [f"word {i}" for i in range(12)]
     maps = {f"scheme {i}": [np.eye(12)] for i in range(3)}
     return {
@@ -38,6 +40,7 @@ def calls() -> dict[str, Callable[[], Any]]:
         "similarity": lambda: plot.similarity(encoding),
         "similarity, distance": lambda: plot.similarity(encoding, kind="distance"),
         "similarity, correlation": lambda: plot.similarity(encoding, kind="correlation"),
+        "logits": lambda: plot.logits(posenc.shaw(table), q, k),
         "triangles": lambda: plot.triangles(encoding),
         "distance_curves": lambda: plot.distance_curves(encoding),
         "decay": plot.decay,
@@ -53,11 +56,15 @@ def calls() -> dict[str, Callable[[], Any]]:
     }
 
 
+def missing() -> set[str]:
+    """Return the functions that draw a picture and have no call here."""
+    return set(plot.__all__) - {"line_style"} - {name.split(",")[0] for name in calls()}
+
+
 def run(report: Report) -> None:
+    if names := missing():
+        sys.exit(f"no call of {', '.join(sorted(names))}")
     made = calls()
-    missing = set(plot.__all__) - {name.split(",")[0] for name in made}
-    if missing:
-        sys.exit(f"no call of {', '.join(sorted(missing))}")
     plot.encoding(np.eye(2)).savefig(io.BytesIO())  # matplotlib reads its fonts once
     for name, call in made.items():
         drawn, written = [], []

@@ -146,6 +146,11 @@ def test_the_memory_of_an_operator_is_measured(tools):
     assert backward < 64
 
 
+def test_every_picture_is_timed(tools):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    assert import_module("speed.plot").missing() == set()
+
+
 # ---- a run ----
 
 
