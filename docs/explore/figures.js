@@ -227,7 +227,7 @@ const FIGURES = {
       const top = legend(c, items, 52, 14, width - 66) + 24;
       const box = { x: 52, y: top, width: width - 66, height: height - top - 44 }, ticks = [1, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64].filter((t) => t >= 0.99 / state.factor);
       const { px, py } = axes(c, box, { low: 0, high: pairs - 1, label: "pair, from fast to slow", ticks: spread(pairs, Math.min(pairs, 9)) },
-        { low: Math.min(0.9 / state.factor, 0.9), high: 1.08, log: true, label: "ratio", ticks, names: (t) => t === 1 ? "1" : `1/${Math.round(1 / t)}` });
+        { low: 0.6 / state.factor, high: 1.08, log: true, label: "ratio", ticks, names: (t) => t === 1 ? "1" : `1/${Math.round(1 / t)}` });
       [32, 1].forEach((count) => {
         const last = turns.findLastIndex((t) => t >= count);
         if (last < 0 || last === pairs - 1) return;

@@ -73,7 +73,7 @@ const CONTROLS = {
   config: { label: "config.json", kind: "text", start: sampleText("Llama 3.1 8B"), write: (config) => ({ config, sample: "own" }) },
   layer: { label: "Layers", kind: "select", start: "", options: (s) => layersOf(s).map((type) => [type, type || "all layers alike"]) },
   trained: { label: "Training length, 0 if the config says it", kind: "number", min: 0, max: 2 ** 31, start: 0 },
-  sequence: { label: "Length of the sequence (dynamic, longrope)", kind: "number", min: 1, max: 2 ** 31, start: 4096 },
+  sequence: { label: "Sequence length (dynamic, longrope)", kind: "number", min: 1, max: 2 ** 31, start: 4096 },
 };
 const ONLY_FOR = { r1: /^kerple/, r2: /^kerple/, buckets: /^t5/, reach: /^t5/, c: /^fire/, threshold: /^fire/, dim: /^sandwich/ };
 

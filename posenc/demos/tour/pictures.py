@@ -235,8 +235,9 @@ def order_pictures(schemes: Sequence[Scheme], swap: Swap) -> list[Picture]:
     families = {
         "absolute": [scheme for scheme in schemes if scheme.encode],
         "rotary": [scheme for scheme in schemes if scheme.rotate],
-        "bias": [scheme for scheme in schemes if scheme.bias and scheme.enters != READS],
-        "relative": [scheme for scheme in schemes if scheme.enters == READS],
+        "bias": [scheme for scheme in schemes if scheme.bias and scheme.enters != READS and not scheme.is_causal],
+        "relative": [scheme for scheme in schemes if scheme.enters == READS and not scheme.is_causal],
+        "causal": [scheme for scheme in schemes if scheme.is_causal],  # their changes are too large for one scale
     }
     found = []
     for name, family in families.items():
