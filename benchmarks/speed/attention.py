@@ -6,6 +6,7 @@ Further lines time masks, biases, storage dtypes, many short sequences, and two 
 from __future__ import annotations
 
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -142,16 +143,16 @@ def storage(report: Report, torch: Any) -> None:
 
 
 def small(report: Report, torch: Any) -> None:
-    """Time short sequences with many heads."""
-    for n in (16, 32, 49, 64, 96, 128, 256):
-        q, k, v = (random((16, 8, n, D), seed=seed) for seed in range(3))
+    """Time short sequences, one of them and many."""
+    for batch, n in product((1, 16), (16, 32, 49, 64, 96, 128, 256)):
+        q, k, v = (random((batch, 8, n, D), seed=seed) for seed in range(3))
         contenders: dict[str, Any] = {"posenc.attention": lambda q=q, k=k, v=v: posenc.attention(q, k, v)}
         if torch:
             t = [torch.from_numpy(a) for a in (q, k, v)]
             sdpa = torch.nn.functional.scaled_dot_product_attention
             contenders["torch SDPA"] = lambda t=t, sdpa=sdpa: sdpa(*t)
         goal = {"torch SDPA": 1.2} if torch else None
-        report.time(f"attention float32 B*H=128 N=M={n} D={D}", contenders, least=goal)
+        report.time(f"attention float32 B*H={8 * batch} N=M={n} D={D}", contenders, least=goal)
 
 
 def two_threads(report: Report) -> None:
