@@ -37,6 +37,7 @@ from ._attention import *
 from ._encodings import *
 from ._matrix import *
 from ._quantized import *
+from ._rotations import *
 
 if not typing.TYPE_CHECKING:
     __all__ = [name for name in _public_names(globals()) if name not in ("annotations", "dask", "typing")]

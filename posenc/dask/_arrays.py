@@ -48,9 +48,9 @@ def as_chunked(function: str, argument: str, value: Any) -> DaskArray:
     return da.from_array(array, chunks=array.shape)
 
 
-def sample_of(array: DaskArray) -> Any:
-    """Return zeros of an array's shape and dtype that take no memory, for checks of shapes and dtypes."""
-    return np.broadcast_to(np.zeros((), array.dtype), array.shape)
+def zeros_of(shape: tuple[int, ...], dtype: Any = float) -> Any:
+    """Return zeros that take no memory, for checks of shapes and dtypes."""
+    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def check_known(function: str, argument: str, array: DaskArray) -> None:
