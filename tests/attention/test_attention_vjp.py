@@ -127,6 +127,16 @@ def test_error_is_within_its_bound(options, dtype, rng, isa):
     assert min(shares) >= 1 / 50
 
 
+def test_gradients_below_the_smallest_normal_number(rng, isa):
+    """Weights near 2**-126: terms and results may be flushed to 0, which is their bound."""
+    n, m = 2, 166
+    bias = (("dense", {"array": np.linspace(-90, -80, 4 * n * m).reshape(4, n, m) * (np.arange(m) > 0)}),)
+    arguments, ours, theirs = problem(rng, n, m, width=87, value_width=5, dtype=F32, bias=bias)
+    found = posenc.attention_vjp(*arguments, **ours)
+    assert_within_bounds(found, arguments, theirs, F32)
+    assert (np.abs(found.v[..., 1:, :]) < 2.0**-110).all()
+
+
 @pytest.mark.parametrize("dtype", [d for d in (F16, BF16) if d is not None], ids=str)
 def test_half_storage(dtype, rng):
     """Arithmetic is float32, and the result is rounded once."""

@@ -197,8 +197,8 @@ def gradient_bounds(pairs: Any, grad: Array, out: Array, lse: Array, work: np.dt
 
         P = exp(x - lse)    dS = P (g v - delta)    dX = dS (1 - tanh**2)    dq = scale dX k    dk = dX^T scale q
 
-    and dv = P^T g. delta = g out - grad_lse is summed in float64 and rounded once. A weight below the smallest normal
-    number is flushed to 0.
+    and dv = P^T g. delta = g out - grad_lse is summed in float64 and rounded once. A weight, a term or a gradient below
+    the smallest normal number is flushed to 0.
     """
     u = unit_roundoff(work)
     flushed = float(np.finfo(work).tiny) / u
@@ -224,8 +224,11 @@ def gradient_bounds(pairs: Any, grad: Array, out: Array, lse: Array, work: np.dt
     size = np.abs(pairs.scale)
     of_q = size * weighted_sum(dx, of_ds, pairs.k, heads=1) + 2 * np.abs(size * (dx @ pairs.k))
     of_k = size * weighted_sum(*by_keys(pairs, dx, of_ds.plus(np.abs(dx)), pairs.q), heads=pairs.share)
-    of_v = weighted_sum(*by_keys(pairs, p, Error(p * errors.own, p * errors.shared + flushed), grad), heads=pairs.share)
-    return tuple(u * growth * bound for bound in (of_q, of_k, of_v))
+    of_p = Error(p * errors.own, p * errors.shared + flushed)
+    of_v = weighted_sum(*by_keys(pairs, p, of_p, grad), heads=pairs.share)
+    terms = max(pairs.q.shape[-2] * pairs.share, pairs.k.shape[-2])
+    lost = (np.maximum(size, 1) * terms + 1) * flushed  # terms before or after they are scaled, and the gradient
+    return tuple(u * growth * (bound + lost) for bound in (of_q, of_k, of_v))
 
 
 def by_keys(pairs: Any, weights: Array, error: Error, x: Array) -> tuple[Array, Error, Array]:
