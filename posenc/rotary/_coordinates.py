@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Float64, as_reals, compute_dtype, fail
+from .._core_api.arguments import F64, Array, Float64, as_reals, check_positions, compute_dtype, fail
 from ._rotation import Rotation
 
 Indices = npt.NDArray[np.int64]
@@ -44,9 +44,17 @@ def tabulate(
     sin_scale, cos_scale = (-1 / factor, 1 / factor) if rotation.inverse else (factor, factor)
     order = coordinate_of_pair.argsort(kind="stable")
     first = coordinate_of_pair[order].searchsorted(np.arange(len(positions) + 1)).astype(F64)
-    _core.coordinate_table(
-        rotation.function, coordinates_last(positions), frequencies[order], first, table, sin_scale, cos_scale
-    )
+    own = frequencies[order]
+    try:
+        _core.coordinate_table(rotation.function, coordinates_last(positions), own, first, table, sin_scale, cos_scale)
+    except ValueError:
+        # The kernel bounds the largest position times the largest frequency, also of different coordinates.
+        check_positions(rotation.function, "positions", positions)
+        bounds = first.astype(int).tolist()
+        for row, begin, end in zip(positions, bounds[:-1], bounds[1:], strict=True):
+            if begin < end:  # Each call clears the columns right of its own.
+                columns = pairs + begin, begin, 1
+                _core.sinusoid(rotation.function, row, own[begin:end], None, table, *columns, sin_scale, cos_scale)
     if (order[:-1] > order[1:]).any():
         place = np.argsort(order)
         table = np.take(table, np.concatenate([place, pairs + place]), axis=-1)

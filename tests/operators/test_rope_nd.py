@@ -58,6 +58,27 @@ def test_each_coordinate_rotates_its_pairs_as_rope_does(positions, dtype, isa):
         first += width
 
 
+def test_each_coordinate_has_its_own_bound_of_angles():
+    """A far coordinate with low frequencies goes with a near one with high frequencies, and with one that is unused."""
+    positions = np.array([[0.25, 0.5], [2.0**50, 2.0**50 + 1], [2.0**53, 0.0]])
+    frequencies = np.array([[300.0, 0.0], [0.0, 1e-9], [0.0, 0.0]])
+    x = RNG.standard_normal((2, 2, 4))
+    found = posenc.rope_nd(x, positions, frequencies, layout="interleaved")
+    for pair in range(2):
+        part = slice(2 * pair, 2 * pair + 2)
+        own = frequencies[pair, [pair]]
+        assert same_bits(found[..., part], posenc.rope(x[..., part], positions[pair], own, layout="interleaved"))
+    gradient = posenc.rope_nd_vjp(np.ones_like(x), x, positions, frequencies, layout="interleaved")
+    assert same_bits(
+        gradient.x, posenc.rope_nd(np.ones_like(x), positions, frequencies, layout="interleaved", inverse=True)
+    )
+    with pytest.raises(ValueError, match=r"^rope_nd: frequencies has 300\.0; expected at most 2\*\*56 radians"):
+        posenc.rope_nd(x, positions[[1, 0, 2]], frequencies, layout="interleaved")
+    positions[2, 0] = np.nan
+    with pytest.raises(ValueError, match=r"^rope_nd: positions has nan; expected finite positions"):
+        posenc.rope_nd(x, positions, frequencies, layout="interleaved")
+
+
 def test_equal_coordinates_add_their_frequencies():
     x, places = RNG.standard_normal((5, 8)), RNG.integers(-9, 9, 5)
     w = RNG.uniform(-1, 1, (3, 4))
