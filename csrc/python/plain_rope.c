@@ -64,6 +64,8 @@ static PyObject *frequencies_of(PyObject *frequencies, PyObject *type)
 {
     if ((PyObject *)Py_TYPE(frequencies) != type)
         return frequencies;
+    if (PyTuple_Size(frequencies) < 2) /* tuple.__new__ makes such a one */
+        return NULL;
     PyObject *attention_factor = PyTuple_GetItem(frequencies, 1);
     const int is_one = PyFloat_CheckExact(attention_factor) && PyFloat_AsDouble(attention_factor) == 1.0;
     return is_one ? PyTuple_GetItem(frequencies, 0) : NULL;

@@ -158,6 +158,7 @@ def test_what_a_call_must_be_to_be_plain():
         {"x": np.zeros((2**14, 8))}, {"positions": True}, {"positions": 3}, {"positions": 2**70},
         {"positions": [0, 1, 2, 3]}, {"positions": np.arange(5)}, {"positions": np.ones((1, 4))},
         {"positions": np.ones(4, np.int32)}, {"w": None}, {"w": scaled}, {"w": np.ones(3)}, {"w": (np.ones(4), 1.0)},
+        {"w": tuple.__new__(posenc.RopeFrequencies, (np.ones(4),))},
         {"w": np.ones(4, np.float32)}, {"layout": "halves"}, {"layout": None}, {"dim": 8}, {"offset": 2},
         {"inverse": True}, {"out_layout": "half"}, {"axis": 0}, {"start": 1}, {"out": x[::-1]},
         {"out": np.ones((5, 8), np.float32)}, {"out": np.ones((4, 8))}, {"out": 1},
