@@ -95,7 +95,8 @@ class Results:
 
 def table(head: list[str], lines: list[list[str]]) -> list[str]:
     rule = ["---", "---", *["---:"] * len(head[2:])] if len(head) > 2 else ["---"] * len(head)
-    return [f"| {' | '.join(line)} |" for line in (head, rule, *lines)] + [""]
+    written = [[cell.replace("|", r"\|") for cell in line] for line in (head, rule, *lines)]
+    return [f"| {' | '.join(line)} |" for line in written] + [""]
 
 
 def number(value: float) -> str:

@@ -321,6 +321,10 @@ def test_numbers(tools, value, shown):
     assert tools.page.number(value) == shown
 
 
+def test_a_cell_may_have_a_vertical_bar(tools):
+    assert tools.page.table(["", "unit"], [["error", "of |q|"]])[2] == r"| error | of \|q\| |"
+
+
 def test_every_script_has_a_section(tools):
     sections = [script for scripts in tools.page.SUBJECTS.values() for script in scripts]
     assert sorted(sections) == sorted(tools.run.SCRIPTS)
