@@ -1,4 +1,4 @@
-/* plain.h -- what makes arguments plain: a call of these needs neither conversions nor messages.
+/* plain.h -- tests for plain arguments, those of a call that needs neither conversions nor messages.
  *
  * For a few tokens the checks of Python take several times as long as the kernel. So `rope` and `attention` first ask
  * for one call in C. If an argument is not plain the answer is None, and Python goes the long way. The files that include

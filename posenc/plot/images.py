@@ -148,8 +148,8 @@ def logits(
     Raises
     ------
     TypeError, ValueError, IndexError
-        `operator` is no ContentBias, q and k are not three axes of one shape, or there are not N words or not so many
-        heads.
+        `operator` is no ContentBias, q and k are not arrays (H, N, D) of one shape, `words` has not N entries, or
+        `head` is not below H.
 
     Examples
     --------
