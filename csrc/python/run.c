@@ -99,13 +99,27 @@ static int run_summed(const pe_signature *row, pe_call *call, pe_job *job)
     return status;
 }
 
-/* Units of a block: some 100 us, so that threads share evenly; at most 64 blocks if each has sums of its own */
-static idx units_of_block(const pe_job *job, int is_summed)
+/* Numbers of all outputs that are summed over the rows */
+static idx count_sums(const pe_signature *row, const pe_call *call)
+{
+    idx all = 0;
+    for (int k = 0; k < row->noperands; k++)
+        all += row->operand[k].summed ? pe_elements(&call->array[k], &row->operand[k], call->dim) : 0;
+    return all;
+}
+
+/* Units of a block: some 100 us, so that threads share evenly. If each block has sums of its own, there are at most
+ * MOST_BLOCKS, and fewer, but not below FEWEST_BLOCKS, if their sums would be more than MOST_SUMS numbers (32 MiB). */
+static idx units_of_block(const pe_job *job, idx sums)
 {
     static const double block_ns = 100e3;
-    enum { MOST_SUMS = 64 };
+    enum { MOST_BLOCKS = 64, FEWEST_BLOCKS = 4, MOST_SUMS = 1 << 22 };
     const idx block = job->ns >= block_ns ? 1 : (idx)(block_ns / (job->ns + 1)) + 1;
-    return is_summed && job->units > block * MOST_SUMS ? BLOCKS(job->units, MOST_SUMS) : block;
+    if (sums == 0)
+        return block;
+    const idx affordable = MOST_SUMS / sums;
+    const idx blocks = affordable > MOST_BLOCKS ? MOST_BLOCKS : affordable < FEWEST_BLOCKS ? FEWEST_BLOCKS : affordable;
+    return job->units > block * blocks ? BLOCKS(job->units, blocks) : block;
 }
 
 int pe_run_call(const char *function, const pe_signature *row, pe_call *call, int is_double, int writes)
@@ -124,7 +138,7 @@ int pe_run_call(const char *function, const pe_signature *row, pe_call *call, in
         return 0;
     if (pe_holds_kernels())
         return 0;
-    job.block = units_of_block(&job, row->is_summed);
+    job.block = units_of_block(&job, count_sums(row, call));
     job.scratch = job.kernel->scratch(call->dim, call->par);
 
     job.flush = row->has_terms;

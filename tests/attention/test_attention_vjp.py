@@ -339,7 +339,7 @@ seen = {{"causal": True, "window": (256, 0)}}
 def run(n, h, g, d=64):
     q, grad = np.ones((2, h, n, d), np.float32)
     k, v = np.ones((2, g, n, d), np.float32)
-    bias = [posenc.alibi(np.full(h, 0.1)), posenc.dense(np.zeros((1, n), np.float32))]
+    bias = {bias}
     out, lse = posenc.attention(q, k, v, bias=bias, return_lse=True, **seen)
     return q.nbytes + k.nbytes + v.nbytes, (q, k, v, grad, out, lse, bias)
 nbytes, (q, k, v, grad, out, lse, bias) = run({n}, {h}, {g})
@@ -349,11 +349,17 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before / 1024 
 """
 
 
-@pytest.mark.parametrize(("h", "g", "threads"), [(32, 32, 1), (32, 2, 2)])
-def test_memory(h, g, threads, run_python):
+TWO_BIASES = "[posenc.alibi(np.full(h, 0.1)), posenc.dense(np.zeros((1, n), np.float32))]"
+LARGE_TABLE = "posenc.swin(np.zeros((127 * 255, h), np.float32), 64, 128)"  # float64 sums of 8 MiB for each block
+
+
+@pytest.mark.parametrize(
+    ("bias", "h", "g", "threads"), [(TWO_BIASES, 32, 32, 1), (TWO_BIASES, 32, 2, 2), (LARGE_TABLE, 32, 32, 2)]
+)
+def test_memory(bias, h, g, threads, run_python):
     """Growth of memory besides the gradients, at a length where one matrix of scores has 256 MiB."""
     pytest.importorskip("resource", reason="this platform has no resource module")
-    done = run_python(GROWTH.format(n=8192, h=h, g=g, threads=threads), timeout=120)
+    done = run_python(GROWTH.format(n=8192, bias=bias, h=h, g=g, threads=threads), timeout=120)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 64
 
