@@ -53,8 +53,8 @@ def one_size(report: Report, torch: Any, n: int, d: int, least: float | None) ->
 
     groups: list[tuple[str, dict[str, Any], float]] = [
         ("attention", {"posenc.attention(out=)": plain, **peak(operations)}, 1.15),
-        ("attention causal", {"posenc causal": causal, "posenc without": plain}, 1.3),
-        ("attention ALiBi", {"posenc with ALiBi": biased, "posenc without": plain}, 1.3),
+        ("attention causal", {"posenc causal": causal, "posenc, no bias, no mask": plain}, 1.3),
+        ("attention ALiBi", {"posenc with ALiBi": biased, "posenc, no bias, no mask": plain}, 1.3),
     ]
     if torch:
         tq, tk, tv, mask = (torch.from_numpy(a)[None] for a in (q, k, v, matrix))
@@ -69,13 +69,13 @@ def one_size(report: Report, torch: Any, n: int, d: int, least: float | None) ->
             strict=True,
         ):
             contenders["torch SDPA"] = call
-    most = {NAME: 1 / least if least else None, "posenc without": None}
+    most = {NAME: 1 / least if least else None, "posenc, no bias, no mask": None}
     for name, contenders, faster in groups:
         limit = {key: goal for key, goal in most.items() if goal and key in contenders}
         if "causal" in name and n >= 1024:
-            limit["posenc without"] = 0.6
+            limit["posenc, no bias, no mask"] = 0.6
         if "ALiBi" in name:
-            limit["posenc without"] = 1.05
+            limit["posenc, no bias, no mask"] = 1.05
         goals = {"torch SDPA": faster} if torch and n >= 512 else None
         share(report.time(f"{name} float32 H={H} N=M={n} D={d}", contenders, most=limit, least=goals))
 
@@ -112,9 +112,9 @@ def options(report: Report) -> None:
     for name, (option, most) in ours.items():
         contenders = {
             "with it": lambda option=option: posenc.attention(q, k, v, **option),
-            "without": lambda: posenc.attention(q, k, v),
+            "no bias, no mask": lambda: posenc.attention(q, k, v),
         }
-        report.time(f"attention float32 H={H} N=M={n} D={D}: {name}", contenders, most={"without": most})
+        report.time(f"attention float32 H={H} N=M={n} D={D}: {name}", contenders, most={"no bias, no mask": most})
     q, k, v = (random((1, 8192, D), seed=seed) for seed in range(3))
     contenders = {
         "window (256, 0)": lambda: posenc.attention(q, k, v, window=(256, 0)),
