@@ -250,7 +250,7 @@ const FIGURES = {
       const y = { low: floor, high: 4, log: true };
       const one = axes(c, left, { low: 1, high: 2 ** 53, log: true, label: "position", ticks: [0, 10, 20, 30, 40, 53].map((e) => 2 ** e), names: (t) => `2${superscript(Math.log2(t))}` }, { ...y, label: "error of the worst pair" });
       const shown = (x) => Math.max(x, floor);
-      [curve.usual, curve.library].forEach((errors, i) => line(c, errors.map((e, k) => [one.px(curve.positions[k]), one.py(shown(e))]), { ...style[i], dash: [], width: 2.5 }));
+      [curve.usual, curve.library].forEach((errors, i) => line(c, errors.map((e, k) => [one.px(curve.positions[k]), one.py(shown(e))]), { ...style[i], width: 2.5 }));
       const place = Math.max(Math.abs(state.position), 1);
       line(c, [[one.px(place), left.y], [one.px(place), left.y + left.height]], { color: colors().muted, dash: [2, 3], width: 1 });
       const pairs = at.usualError.length;
