@@ -263,8 +263,9 @@ const FIGURES = {
         c.fill();
       }));
       const worst = at.usualError.indexOf(Math.max(...at.usualError));
-      return `At position ${integer(state.position)}, pair ${worst}: the exact cosine is ${at.exact[worst].toFixed(8)}, posenc has ` +
-        `${at.library[worst].toFixed(8)}, the usual formula ${at.usual[worst].toFixed(8)}.`;
+      const [exact, library, usual] = [at.exact, at.library, at.usual].map((x) => x[worst].toFixed(8).replace("-", "−"));
+      return `At position ${integer(state.position)}, pair ${worst}: the exact cosine is ${exact}, posenc has ${library}, ` +
+        `the usual formula ${usual}.`;
     },
   },
 
