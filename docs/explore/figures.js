@@ -289,7 +289,7 @@ const FIGURES = {
       bars(c, under, two.px, two.py, read.covered, read.covered);
       const reach = read.reach === Infinity ? "every distance" : `distances up to ${integer(read.reach - 1)}`;
       return `${2 * pairs} rotated channels, base ${integer(read.base)}, ${read.type === "default" ? "no scaling" : `scaling ${read.type}, smallest ratio ${format(least)}`}` +
-        `${read.layerType ? `, ${read.layerType} layers` : ""}; ${layoutOf(read)}${scalesOf(read)}. ${state.trained ? "" : "By its config, "}${state.trained ? "Trained" : "trained"} on ${integer(read.trained)} tokens: all angles are known for ${reach}.`;
+        `${read.layerType ? `, ${read.layerType} layers` : ""}; ${layoutOf(read)}${scalesOf(read)}. ${state.trained ? "Trained" : read.isAssumed ? "The config does not say the training length. If trained" : "By its config, trained"} on ${integer(read.trained)} tokens: all angles are known for ${reach}.`;
     },
   },
 };

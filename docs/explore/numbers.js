@@ -312,7 +312,7 @@ class Numbers {
       const speed = read.w.map(Math.abs), plain = frequencies(2 * speed.length, read.base);
       const trained = state.trained || read.trained || 4096, cover = this.coverage({ train: trained, stretch: 1 }, plain, speed);
       return {
-        ...read, trained, speed, ratio: speed.map((w, k) => w / plain[k]), covered: cover.covered,
+        ...read, trained, isAssumed: !(state.trained || read.trained), speed, ratio: speed.map((w, k) => w / plain[k]), covered: cover.covered,
         firstUnseen: cover.firstUnseen, reach: cover.reach, turns: cover.turns,
       };
     } catch (error) {

@@ -683,3 +683,16 @@ def test_the_layout_is_said(page):
         page("explore.draw(explore.figures.find((figure) => figure.name === 'config'))")
         assert said in page.tab.text_content("#readout-config")
     page.tab.click("#reset")
+
+
+def test_assumed_training_length_is_named(page):
+    """A config without a length is not said to hold one."""
+    for length, changes in (("", {}), (', "max_position_embeddings": 8192', {}), ("", {"trained": 2048})):
+        page.set(sample="own", config='{"model_type": "gemma3_text"' + length + "}", **{"trained": 0, **changes})
+        page.tab.evaluate("document.querySelector('#config canvas').scrollIntoView({ behavior: 'instant' })")
+        page.tab.wait_for_function("document.querySelector('#config .readout').textContent.includes('tokens: all')")
+        page.two_frames()
+        readout = page.tab.inner_text("#config .readout")
+        is_assumed = "The config does not say the training length. If trained on 4,096" in readout
+        assert is_assumed == (not length and not changes), readout
+    page.set(sample="Llama 3.1 8B", trained=0)
