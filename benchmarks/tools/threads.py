@@ -62,15 +62,20 @@ class Stress:
         self.work, self.seed, self.until = work, seed, time.monotonic() + seconds
         self.isa = posenc.isa()
         self.changing = threading.Event()
-        self.barrier = threading.Barrier(threads + 1)
+        self.over = False
+        self.barrier = threading.Barrier(threads + 1, action=self.look_at_clock)
         self.counts = [0] * threads
         self.wrong: list[str] = []
+
+    def look_at_clock(self) -> None:
+        """Decide for all threads: if each looked itself, some could end and the others wait for them."""
+        self.over = time.monotonic() >= self.until
 
     def compute(self, number: int) -> None:
         rng = np.random.default_rng([self.seed, number])
         while True:
             self.barrier.wait()  # the control thread begins a phase, or ends the run
-            if time.monotonic() >= self.until:
+            if self.over:
                 return
             end = time.monotonic() + PHASE_SECONDS
             while time.monotonic() < end:
@@ -94,7 +99,7 @@ class Stress:
         changing = False
         while True:
             self.barrier.wait()
-            if time.monotonic() >= self.until:
+            if self.over:
                 return
             end = time.monotonic() + PHASE_SECONDS
             while time.monotonic() < end:
