@@ -120,7 +120,7 @@ def case_2d(label, make):
     )  # fmt: skip
 
 
-# Numbers of taps on both sides of the register tiles of csrc/kernels/encoding/convolution.c.
+# Numbers of taps on both sides of the register tiles of csrc/kernels/absolute/convolution.c.
 CASES = [
     case_1d("", make_1d(3)),
     case_1d("residual", make_1d(8, residual=True, left=7)),

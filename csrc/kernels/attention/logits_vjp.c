@@ -3,7 +3,7 @@
  * Units are kv heads.
  */
 #include "attention/scores.h"
-#include "content/lookup.h"
+#include "relative/lookup.h"
 #include "tile/panel.h"
 
 enum { L_GRAD = A_BIAS + 1, L_DQ, L_DK };

@@ -5,7 +5,7 @@
 #ifndef PE_SCORES_H
 #define PE_SCORES_H
 
-#include "content/content.h"
+#include "relative/content.h"
 
 /* s gets a row of lanes for each visible key, and m its maximum. `multiplier` are the vectors that multiply the keys
  * (content.h). cap_slope, if not NULL, gets d s / d (the score before the cap), if there is one. */

@@ -7,8 +7,8 @@
 #include "fits.h"
 #include "base/layout.h"
 #include "base/row.h"
-#include "encoding/angles.h"
-#include "encoding/sinusoid.h"
+#include "base/angles.h"
+#include "absolute/sinusoid.h"
 
 /* Pairs of a tile, and rows that pass through one tile after the other. A tile is wide so that memory is written nearly
  * in sequence: compared with filling the memory, tiles of 64 pairs (512 bytes of each row in turn) took 3.3x the time,

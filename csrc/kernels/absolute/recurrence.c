@@ -8,7 +8,7 @@
  * columns of the batch goes through all positions together. In the gradient, the gates and the outer products for W and
  * V do not wait for the next position: they are computed for many positions at once.
  */
-#include "encoding/matvec.h"
+#include "absolute/matvec.h"
 #include "base/elementary.h"
 
 /* The gates of some columns, row after row: the sums of r and z and then r and z, U_n p + b_n, and m. For tanh only r

@@ -1,4 +1,4 @@
-/* merge.c -- attention over disjoint keys, put together exactly from its parts.   outs(p,e) lses(p) -> out(e) lse()
+/* merge_attention.c -- attention over disjoint keys, put together exactly from its parts.   outs(p,e) lses(p) -> out(e) lse()
  *
  *     lse = log sum_p exp(lse_p),   out = sum_p exp(lse_p - lse) out_p
  *

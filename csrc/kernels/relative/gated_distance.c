@@ -4,7 +4,7 @@
  * after the cap. The product takes CONTENT_PIECE gates at a time.
  */
 #include "base/transpose.h"
-#include "content/lookup.h"
+#include "relative/lookup.h"
 
 enum { GATES, TABLE, MAP, D_GATES, D_TABLE };
 

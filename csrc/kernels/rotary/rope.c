@@ -1,4 +1,4 @@
-/* rotary.c -- rotate pairs of channels by the angles of a table of cos and sin.
+/* rope.c -- rotate pairs of channels by the angles of a table of cos and sin.
  *
  *     y0 = x0 cos - x1 sin,   y1 = x0 sin + x1 cos        pair k: (k, k + e) "half", (2k, 2k + 1) "interleaved"
  *
@@ -9,7 +9,7 @@
 #include "base/layout.h"
 #include "base/row.h"
 #include "base/stream.h"
-#include "encoding/sinusoid.h"
+#include "absolute/sinusoid.h"
 
 enum { OFFSET, INTERLEAVED, OUT_INTERLEAVED, CALLER_OUT }; /* parameters; the gradients do not have the last one */
 

@@ -1,5 +1,5 @@
 /* lookup.c -- see lookup.h. */
-#include "content/lookup.h"
+#include "relative/lookup.h"
 
 #include <limits.h>
 

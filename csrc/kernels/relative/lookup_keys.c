@@ -4,7 +4,7 @@
  * row.
  */
 #include "base/transpose.h"
-#include "content/lookup.h"
+#include "relative/lookup.h"
 
 /* added[j, l] += scale product[row - low, j], for the rows low ... low + rows */
 static void gather_keys(const pe_content *c, const pe_query_block *u, const pe_row_map *r, int first, int n, int low,

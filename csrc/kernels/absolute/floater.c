@@ -10,7 +10,7 @@
  * The gradient is that of the discrete steps. Stages are recomputed from the rows of the path, for several positions at
  * once; going back takes one position after the other. Outer products are summed over all stages of such a run.
  */
-#include "encoding/matvec.h"
+#include "absolute/matvec.h"
 
 enum { STAGES = 4, STEPS = 8 }; /* most stages of a method, and most steps whose stages the gradient holds */
 

@@ -3,7 +3,7 @@
  *
  * Either table may be absent.
  */
-#include "content/lookup.h"
+#include "relative/lookup.h"
 
 enum { REL_Q, REL_K, MAP, MAP_Q, D_REL_Q, D_REL_K };
 static const pe_lookup k_table = {REL_K, MAP, D_REL_K}, q_table = {REL_Q, MAP_Q, D_REL_Q};

@@ -8,7 +8,7 @@
  * operators on one call share the gates.
  */
 #include "base/elementary.h"
-#include "content/lookup.h"
+#include "relative/lookup.h"
 
 enum { TABLE, D_TABLE };
 

@@ -1,5 +1,5 @@
 /* shaw.c -- Shaw et al. 2018, equations 3 to 5:   s_ij += scale q_i . rel_k[row_ij],   o_i += sum_j p_ij rel_v[row_ij] */
-#include "content/lookup.h"
+#include "relative/lookup.h"
 
 enum { REL_K, REL_V, MAP, D_REL_K, D_REL_V };
 static const pe_lookup keys_table = {REL_K, MAP, D_REL_K};

@@ -1,5 +1,5 @@
 /* relative_key_query.c -- Huang et al. 2020, method 4:   s_ij += scale (q_i . table[row_ij] + k_j . table[row_ij]) */
-#include "content/lookup.h"
+#include "relative/lookup.h"
 
 enum { TABLE, MAP, D_TABLE };
 static const pe_lookup table = {TABLE, MAP, D_TABLE};

@@ -1,7 +1,7 @@
 /* content.c -- the table of operators that read q and k, and the loops over those of a call; see content.h. */
-#include "content/content.h"
+#include "relative/content.h"
 
-#include "content/lookup.h"
+#include "relative/lookup.h"
 #include "tile/outer.h"
 
 #include <stddef.h>

@@ -9,7 +9,7 @@
  * past the end of a row. Taps are added in order, one fused multiply-add each, whatever the tile, so that a result
  * depends on its own taps only.
  */
-#include "encoding/convolution.h"
+#include "absolute/convolution.h"
 
 LAYOUT(convolution) { carve_convolution(s, c, dim); }
 

@@ -3,7 +3,7 @@
  * u is added to the packed queries that multiply the keys. Packed queries plus v are kept for the block, for the
  * operator that came last. The maps of operators on one call may differ, their vectors too.
  */
-#include "content/lookup.h"
+#include "relative/lookup.h"
 
 enum { R_TABLE, U, V, MAP, D_R, D_U, D_V };
 static const pe_lookup r_table = {R_TABLE, MAP, D_R};

@@ -8,7 +8,7 @@
 #include "fits.h"
 #include "base/layout.h"
 #include "base/row.h"
-#include "encoding/angles.h"
+#include "base/angles.h"
 
 typedef struct {
     double position;

@@ -9,7 +9,7 @@
 #ifndef PE_LOOKUP_H
 #define PE_LOOKUP_H
 
-#include "content/content.h"
+#include "relative/content.h"
 #include "tile/outer.h"
 
 /* Rows for which dS is summed at a time: a window of consecutive rows fits, with MARGIN rows on both sides */

@@ -4,7 +4,7 @@
  * column, whatever the positions are. The product takes CONTENT_PIECE channels at a time.
  */
 #include "base/transpose.h"
-#include "content/lookup.h"
+#include "relative/lookup.h"
 
 #include <math.h>
 

@@ -6,7 +6,7 @@
  * Sums over a tile are real, of at most CONVOLUTION_GRADIENTS products; the sums of tiles are double. The gradient of x
  * is a convolution.
  */
-#include "encoding/convolution.h"
+#include "absolute/convolution.h"
 
 enum { GRAD, X, DKERNEL, DBIAS };
 
