@@ -18,13 +18,14 @@ from .runtime import *
 if typing.TYPE_CHECKING:
     from . import analysis as analysis
     from . import plot as plot
+    from . import reference as reference
 else:
-    _ON_DEMAND = ("analysis", "plot")
+    _ON_DEMAND = ("analysis", "plot", "reference")
     __all__ = _public_names(globals())
     _show_plain_annotations(globals())
 
     def __getattr__(name):
-        """Import `posenc.analysis` or `posenc.plot` at its first use."""
+        """Import `posenc.analysis`, `posenc.plot` or `posenc.reference` at its first use."""
         if name in _ON_DEMAND:
             from importlib import import_module
 

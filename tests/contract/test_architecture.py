@@ -182,8 +182,8 @@ def test_generic_python_names_no_operator(operator):
 # ---- Python: imports ----
 
 ORDER = (
-    "_core", "_core_api", "runtime", "absolute", "rotary", "bias", "relative", "attention", "analysis", "plot",
-    "posenc", "_derive", "autograd", "torch", "jax", "transformers", "dask", "demos", "__main__",
+    "reference", "_core", "_core_api", "runtime", "absolute", "rotary", "bias", "relative", "attention", "analysis",
+    "plot", "posenc", "_derive", "autograd", "torch", "jax", "transformers", "dask", "demos", "__main__",
 )  # fmt: skip
 """A module may import from its own folder and the folders before it. "posenc" is the package with its public names."""
 
@@ -231,7 +231,7 @@ DEMOS = [
     *sorted((PACKAGE / "demos").rglob("*.py")), PACKAGE / "__main__.py", *sorted((ROOT / "examples").glob("*.py")),
     *sorted((ROOT / "examples").glob("*.ipynb")),
 ]  # fmt: skip
-SUBMODULES = ("analysis", "autograd", "demos", "plot", "torch", "transformers")
+SUBMODULES = ("analysis", "autograd", "demos", "plot", "reference", "torch", "transformers")
 NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
 
 

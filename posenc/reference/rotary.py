@@ -1,0 +1,1 @@
+"""Rotary embeddings: rotations of pairs of channels."""
