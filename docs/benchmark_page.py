@@ -1,4 +1,4 @@
-"""Write the tables and the picture of docs/benchmarks.md from the files of benchmarks/results.
+"""Write the tables and the picture of docs/explanations/benchmarks.md from the files of benchmarks/results.
 
 Without an option the made part is printed; --write puts it into the page; --check fails unless the page has it.
 """
@@ -6,6 +6,7 @@ Without an option the made part is printed; --write puts it into the page; --che
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterator
 from html import escape
 from math import log
@@ -19,7 +20,8 @@ from tools.compare import Change, changes
 from tools.results import LIBRARIES, Run, library, load, rows
 
 DOCS = Path(__file__).resolve().parent
-PAGE, PICTURE, PROGRAM = DOCS / "benchmarks.md", DOCS / "_static" / "benchmarks.svg", "docs/benchmark_page.py"
+PAGE, PROGRAM = DOCS / "explanations" / "benchmarks.md", "docs/benchmark_page.py"
+PICTURE = DOCS / "_static" / "benchmarks.svg"
 SUBJECTS = {
     "Attention": ("speed/attention", "speed/attention_vjp", "speed/attention_peers"),
     "Decoding": ("speed/decode",),
@@ -160,9 +162,13 @@ def described(change: Change, before: Run, after: Run) -> str:
     return f"{change}" + (f"; {peer} {versions[0]} -> {versions[1]}" if versions[0] != versions[1] else "")
 
 
+def wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
 def page(results: Results) -> str:
     """Return the made part."""
-    text = ["## Overview", "", f"![{SEEN}](_static/{PICTURE.name})", "", f"*{SEEN}*", ""]
+    text = ["## Overview", "", *wrapped(f"![{SEEN}](../_static/{PICTURE.name})"), "", *wrapped(f"*{SEEN}*"), ""]
     text += ["## Machines", "", *machines(results)]
     text += ["## Changes since the earlier run", "", *regressions(results)]
     for subject in SUBJECTS:

@@ -1,4 +1,4 @@
-"""Write the list of operators in docs/operators.md, from the public names and the first lines of their docstrings.
+"""Write the list of operators in docs/guides/operators.md, from the public names and the first lines of docstrings.
 
 Without an option the list is printed; --write puts it into the page; --check fails unless the page has it.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,13 @@ import made_part
 
 import posenc
 
-PAGE, PROGRAM = Path(__file__).resolve().parent / "operators.md", "docs/operator_table.py"
+PAGE, PROGRAM = Path(__file__).resolve().parent / "guides" / "operators.md", "docs/operator_table.py"
 HEADINGS = {
-    "absolute": "[Absolute encodings](absolute.md)",
-    "rotary": "[Rotary embeddings](rotary-embeddings.md)",
-    "bias": "[Attention biases](bias.md)",
-    "relative": "[Operators that read queries and keys](relative.md)",
-    "attention": "[Attention](attention.md)",
+    "absolute": "[Absolute encodings](../functions/absolute.md)",
+    "rotary": "[Rotary embeddings](../functions/rotary.md)",
+    "bias": "[Attention biases](../functions/bias.md)",
+    "relative": "[Operators that read queries and keys](../functions/relative.md)",
+    "attention": "[Attention](../functions/attention.md)",
 }
 
 
@@ -63,7 +64,8 @@ def table() -> str:
             heading = module
             lines += ["", f"## {HEADINGS[module]}", ""]
         pulled_back = gradient(name, function)
-        lines.append(f"- `{name}`: {summary(function)}" + (f" Gradient: {pulled_back}." if pulled_back else ""))
+        item = f"- `{name}`: {summary(function)}" + (f" Gradient: {pulled_back}." if pulled_back else "")
+        lines += textwrap.wrap(item, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return "\n".join([*lines[1:], ""])
 
 

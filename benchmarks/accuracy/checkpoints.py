@@ -5,7 +5,7 @@
 A directory of transformers has rotary code if a ``modeling_*.py`` in it mentions ``inv_freq``. It agrees if random
 queries and keys, rotated by the model's own class, differ from those of posenc by no more than the rounding of float32.
 All other directories must be refused for a reason that the message states. ``--write`` puts the result into
-docs/rotary-checkpoints.md, ``--check`` compares the page with it.
+docs/guides/rotary-checkpoints.md, ``--check`` compares the page with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from test_transformers_scaling import RELATIVE
 
 from posenc.rotary._models import MODELS, OTHERS, Model
 
-PAGE, PROGRAM = tools.TREE / "docs" / "rotary-checkpoints.md", "benchmarks/accuracy/checkpoints.py"
+PAGE, PROGRAM = tools.TREE / "docs" / "guides" / "rotary-checkpoints.md", "benchmarks/accuracy/checkpoints.py"
 DEFAULTS = (
     'The columns "rotated channels" and "base" hold the defaults that apply if a config omits them. A fraction is a '
     "part of the head, and a number after a comma is the width of the head, or the number of rotated channels if the "

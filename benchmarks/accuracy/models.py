@@ -3,7 +3,7 @@
     python benchmarks/accuracy/models.py [--write | --check]
 
 tests/peers/test_vision_models.py has the schemes, which need torch, transformers, diffusers and timm. ``--write`` puts
-the table into the manual, docs/models.md, and ``--check`` compares the page with it.
+the table into the manual, docs/guides/models.md, and ``--check`` compares the page with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import made_part
 import numpy as np
 from test_vision_models import SCHEMES, torch
 
-PAGE, PROGRAM = tools.TREE / "docs" / "models.md", "benchmarks/accuracy/models.py"
+PAGE, PROGRAM = tools.TREE / "docs" / "guides" / "models.md", "benchmarks/accuracy/models.py"
 TABLE = "| class | functions of posenc | largest difference | allowed |\n|---|---|---|---|\n"
 
 

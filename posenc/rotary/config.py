@@ -374,7 +374,7 @@ def rope_from_config(
     other model_type. ``type`` is the old name of ``rope_type``, ``"su"`` of ``"longrope"``, ``"mrope"`` of
     ``"default"``. ``mrope_section`` and ``mrope_interleaved`` are arguments of `mrope` and change no frequency, nor
     does ``llama_4_scaling_beta``, the scale of `floor_log_scale`. A null counts as a missing key. Keys outside the rope
-    part are not read. docs/rotary-checkpoints.md lists the model types.
+    part are not read. docs/guides/rotary-checkpoints.md lists the model types.
 
     Examples
     --------

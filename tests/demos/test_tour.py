@@ -1,4 +1,4 @@
-"""The tour shows every operator of docs/operators.md and every kind of picture, and runs as a command."""
+"""The tour shows every operator of docs/guides/operators.md and every kind of picture, and runs as a command."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from posenc.demos.tour.functions import functions
 from posenc.demos.tour.text import SWAPS, of_user, words_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-OPERATORS = re.findall(r"^- `(\w+)`:", (ROOT / "docs/operators.md").read_text(encoding="utf-8"), re.MULTILINE)
+OPERATORS = re.findall(r"^- `(\w+)`:", (ROOT / "docs/guides/operators.md").read_text(encoding="utf-8"), re.MULTILINE)
 WORDS = words_of(SWAPS[0][0])
 TEXT = of_user("a text", "the cat sat on the mat and the dog lay on the other mat")
 

@@ -12,7 +12,7 @@ import pytest
 import posenc
 
 ROOT = Path(posenc.__file__).parent.parent
-PAGE = ROOT / "docs" / "adding-an-operator.md"
+PAGE = ROOT / "docs" / "guides" / "adding-an-operator.md"
 
 
 def steps():

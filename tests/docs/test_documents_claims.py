@@ -1,4 +1,4 @@
-"""docs/claims.md: claims of the documents S0 to S4 that no other test shows, and the counts at the top of the page."""
+"""docs/explanations/claims.md: claims of S0 to S4 that no other test shows, and the counts at the top of the page."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ import posenc
 from posenc import analysis
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "claims.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "explanations" / "claims.md").read_text("utf-8")
 VERDICTS = ("reproduced", "refuted", "untestable")
 
 
@@ -34,7 +34,7 @@ def test_counts():
     for document in (*documents, "all"):
         own = [verdict for name, _, verdict, _ in claims if document in (name, "all")]
         lines.append(" | ".join([document, *(str(own.count(verdict)) for verdict in VERDICTS), str(len(own))]))
-    assert all(f"| {line} |" in PAGE for line in lines), "docs/claims.md needs\n" + "\n".join(lines)
+    assert all(f"| {line} |" in PAGE for line in lines), "docs/explanations/claims.md needs\n" + "\n".join(lines)
     assert {name for name, *_ in claims} == set(documents)
 
 
@@ -49,7 +49,7 @@ def test_every_claim_has_evidence():
         named, pages = re.findall(r"`(\w+)`", evidence), re.findall(r"\]\((\S+?\.md)", evidence)
         letters = re.findall(r"command \((\w)\)", evidence)
         exist = [name in tests for name in named] + [letter in commands for letter in letters]
-        exist += [(ROOT / "docs" / page).exists() for page in pages]
+        exist += [(ROOT / "docs" / "explanations" / page).exists() for page in pages]
         if not all(exist) or (verdict != "untestable" and not exist):
             missing.append(f"{document}: {claim}: {evidence}")
     assert not missing, "\n".join(missing)

@@ -1,4 +1,4 @@
-"""docs/figures.md: numbers in its sentences that no example of the page prints."""
+"""docs/explanations/figures.md: numbers in its sentences that no example of the page prints."""
 
 import numpy as np
 import pytest

@@ -70,7 +70,7 @@ def test_every_public_name_is_in_the_reference():
     with_names = [file for file in files if re.search(r"^ *__all__ = ", file.read_text("utf-8"), re.MULTILINE)]
     modules = {(file.parent if file.stem == "__init__" else file).stem for file in with_names}
     assert said - {"torch"} == modules - {"tour", "torch", "transformers"}  # names of the tour are for __main__
-    assert "`register(name)`" in PAGES["docs/transformers.md"]  # the manual is built where there is no torch
+    assert "`register(name)`" in PAGES["docs/guides/transformers.md"]  # the manual is built where there is no torch
     optional = {"autograd", "dask", "jax", "plot"}
     documented = {name for module in said - optional for name in import_module(f"posenc.{module}").__all__}
     assert set(posenc.__all__) <= documented

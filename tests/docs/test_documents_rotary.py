@@ -1,4 +1,4 @@
-"""docs/rotary.md: the numbers in its sentences."""
+"""docs/explanations/rotary-embeddings.md: the numbers in its sentences."""
 
 import ml_dtypes
 import numpy as np

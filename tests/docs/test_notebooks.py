@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
-OPERATORS = re.findall(r"^- `(\w+)`:", (ROOT / "docs/operators.md").read_text(encoding="utf-8"), re.MULTILINE)
+OPERATORS = re.findall(r"^- `(\w+)`:", (ROOT / "docs/guides/operators.md").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 BYTES = 3 << 20
@@ -96,8 +96,10 @@ def test_a_text_before_each_step(path):
 
 
 def test_the_field_guide_follows_the_table():
-    """Each operator of the guide is one of docs/operators.md and has a cell that calls it. Nine tenths of the table
-    must be there, so that a new operator may lack a picture."""
+    """Each operator of the guide is one of docs/guides/operators.md and has a cell that calls it.
+
+    Nine tenths of the table must be there, so that a new operator may lack a picture.
+    """
     cells = cells_of(ROOT / "examples" / "field-guide.ipynb")
     named = {}
     for cell, after in zip(cells, [*cells[1:], None], strict=True):

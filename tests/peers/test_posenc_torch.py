@@ -492,14 +492,14 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_page_names_every_function() -> None:
     """The manual is built where there is no torch, so the page has the names itself."""
-    page = (ROOT / "docs" / "torch.md").read_text("utf-8")
+    page = (ROOT / "docs" / "guides" / "torch.md").read_text("utf-8")
     lists = (page.split(f"{kind}: ")[1].split(".")[0] for kind in ("Functions", "Operators"))
     functions, operators = (re.findall(r"\w+", names) for names in lists)
     assert set(pt._derive.FUNCTIONS) <= set(functions)
     assert set(pt._derive.OPERATORS) <= set(operators)
 
 
-@pytest.mark.parametrize("page", ["docs/torch.md", "docs/from-pytorch.md", "posenc/torch.py"])
+@pytest.mark.parametrize("page", ["docs/guides/torch.md", "docs/guides/from-pytorch.md", "posenc/torch.py"])
 def test_examples(page: str) -> None:
     options = {"module_relative": False, "optionflags": doctest.NORMALIZE_WHITESPACE}
     failed, tried = doctest.testmod(pt) if page.endswith(".py") else doctest.testfile(str(ROOT / page), **options)

@@ -108,7 +108,7 @@ def compare(name: str) -> None:
         assert tokens(ours) == tokens(eager), name
 
 
-PAGE = (Path(posenc.__file__).parents[1] / "docs" / "transformers.md").read_text(encoding="utf-8")
+PAGE = (Path(posenc.__file__).parents[1] / "docs" / "guides" / "transformers.md").read_text(encoding="utf-8")
 
 
 def listed(section: str) -> list[str]:

@@ -131,8 +131,8 @@ def test_the_manual_is_made_from_the_models() -> None:
 
 @pytest.fixture(scope="module")
 def documented() -> dict[str, tuple[str, str, str]]:
-    """(layout, width, base) of each model_type in docs/rotary-checkpoints.md."""
-    text = (ROOT / "docs" / "rotary-checkpoints.md").read_text("utf-8")
+    """(layout, width, base) of each model_type in docs/guides/rotary-checkpoints.md."""
+    text = (ROOT / "docs" / "guides" / "rotary-checkpoints.md").read_text("utf-8")
     table = text.split("| model_type |")[1].split("\n\n")[0].splitlines()[2:]
     rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in table]
     return {name: (layout, width, base) for name, layout, width, base in rows}

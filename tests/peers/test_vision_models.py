@@ -410,5 +410,5 @@ def test_agrees_with_the_model(name: str) -> None:
 
 
 def test_the_manual_lists_every_scheme() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "models.md").read_text("utf-8")
     assert [name for name, scheme in SCHEMES.items() if f"\n| {name} | {scheme.functions} | " not in page] == []

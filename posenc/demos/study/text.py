@@ -16,7 +16,7 @@ TEST = (
     "yield", "strings", "async",
 )  # fmt: skip
 """Topics of Python's reference that are the test text. The model sizes and learning rates come from earlier trials that
-looked at these topics (docs/study.md); this program chooses nothing by them."""
+looked at these topics (docs/explanations/study.md); this program chooses nothing by them."""
 VALIDATION = ("augassign", "dict", "formatstrings", "objects", "slicings", "try")
 """Six other topics, drawn once. Every choice that looks at a loss is made on them."""
 
