@@ -142,7 +142,7 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
         FN(content_after_vjp)(&b->content_vjp, *v, ds);
     if (v->queries->call->par[A_SOFTCAP] > 0)
         multiply_by_slope(ds, b->slope, n * width);
-    if (c->scan)
+    if (c->scans)
         FN(content_scan_vjp)(&b->content_vjp, *v, ds);
 }
 
@@ -281,7 +281,7 @@ static void tile_vjp(attention_vjp_state *b, const pe_query_block *u, pe_key_til
         FN(content_panels_vjp)(&b->content_vjp, v, seen, b->ds);
     if (c->before_cap && u->row.data[A_DK])
         FN(content_keys_vjp)(&b->content_vjp, v, from, to, b->ds, b->dk + keys->first * b->padded_d, b->padded_d);
-    if (c->scan)
+    if (c->scans)
         add_gates(b, u, seen);
     if (u->row.data[A_DV])
         add_dv(b, &v, from, to);
@@ -307,7 +307,7 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *u, idx t, con
     FN(content_block_vjp)(&b->content_vjp, &b->content, b->q_rows, b->g_rows, b->dq, t);
     b->multiplier = FN(content_multiplier)(&b->content, u);
     b->content.ascending = 1;
-    if (b->content.scan && !FN(count_gates)(&b->content, &b->at, b->k_copy))
+    if (b->content.scans && !FN(count_gates)(&b->content, &b->at, b->k_copy))
         return 0;
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
         if (!FN(key_tile)(b->at.keys, u, first))

@@ -168,7 +168,7 @@ static int attend(attention_state *b, const pe_query_block *u)
         b->l[l] = (real)(b->m[l] != MASKED);
     }
     for (idx i = first; i < last; i++) {
-        const idx tile = b->content.scan ? first + last - 1 - i : i;
+        const idx tile = b->content.scans ? first + last - 1 - i : i;
         if (!FN(key_tile)(b->at.keys, u, tile * BLOCK_N))
             continue;
         if (i > first && stop_requested(call)) /* a short unit does not ask: it would read the clock each microsecond */

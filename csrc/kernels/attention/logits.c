@@ -59,7 +59,7 @@ static int logits_unit(logits_state *b, const pe_call *call, idx unit)
     b->multiplier = FN(content_multiplier)(&b->content, u);
     b->content.q = b->q;
     for (idx i = 0; i < tiles; i++) {
-        const idx tile = b->content.scan ? tiles - 1 - i : i;
+        const idx tile = b->content.scans ? tiles - 1 - i : i;
         FN(key_tile)(b->at.keys, u, tile * BLOCK_N);
         if (stop_requested(call))
             return 0;

@@ -4,6 +4,7 @@
  */
 #include "attention/scores.h"
 #include "relative/lookup.h"
+#include "relative/scan.h"
 #include "tile/panel.h"
 
 enum { L_GRAD = A_BIAS + 1, L_DQ, L_DK };
@@ -60,12 +61,14 @@ static void tile_vjp(logits_vjp_state *b, pe_view v)
         v.visible = &all;
         seen[i][0] = 0;
         seen[i][1] = n;
-        if (c->scan)
-            FN(content_scan_vjp)(&b->vjp, v, b->dx + v.panel->first * BLOCK_N);
+        if (!c->scans)
+            continue;
+        FN(scan_panel)(c, &v);
+        FN(content_scan_vjp)(&b->vjp, v, b->dx + v.panel->first * BLOCK_N);
     }
     FN(content_panels_vjp)(&b->vjp, v, seen, b->dx);
     FN(content_keys_vjp)(&b->vjp, v, 0, n, b->dx, b->dk + v.keys->first * b->padded_d, b->padded_d);
-    if (c->scan)
+    if (c->scans)
         add_gates(b, &v);
 }
 
@@ -82,7 +85,7 @@ static int block_vjp(logits_vjp_state *b, const pe_query_block *u)
     b->content.scale = 1;
     b->content.gate_scale = (real)call->par[A_SCALE];
     b->content.ascending = 1;
-    if (b->content.scan && !FN(count_gates)(&b->content, &b->at, b->k_copy))
+    if (b->content.scans && !FN(count_gates)(&b->content, &b->at, b->k_copy))
         return 0;
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
         if (stop_requested(call))

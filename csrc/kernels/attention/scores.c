@@ -1,6 +1,7 @@
 /* scores.c -- see scores.h. */
 #include "attention/scores.h"
 
+#include "relative/scan.h"
 #include "tile/gemm.h"
 #include "tile/panel.h"
 
@@ -66,7 +67,7 @@ int FN(count_gates)(pe_content *c, const pe_block_state *at, real *copy)
             v.panel = &u->panel[i];
             v.visible = &visible;
             if (visible.from < visible.to)
-                c->scan->count(c, &v);
+                FN(scan_count)(c, &v);
         }
     }
     return 1;

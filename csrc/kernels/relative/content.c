@@ -2,7 +2,7 @@
 #include "relative/content.h"
 
 #include "relative/lookup.h"
-#include "tile/outer.h"
+#include "relative/scan.h"
 
 #include <stddef.h>
 
@@ -14,19 +14,19 @@ const pe_content_op *const FN(content_op)[PE_COUNT] = {
 #include "ops.def"
 };
 
-/* The hooks of operator v->term: none are set if it does not read q and k. */
-static const pe_content_op *hooks(const pe_view *v)
+/* What operator v->term adds: nothing if it does not read q and k. */
+static const pe_content_op *op_of(const pe_view *v)
 {
-    static const pe_content_op none = {.queries = NULL};
-    return operator_of(v) ? operator_of(v) : &none;
+    static const pe_content_op none = {.query_table = NULL};
+    const pe_content_op *op = FN(content_op)[v->queries->call->term[v->term].op];
+    return op ? op : &none;
 }
 
-/* For each operator of the call that has the hook, in their order: v.term is its number. */
-#define FOR_EACH(hook)                                           \
-    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) \
-        if (hooks(&v)->hook)
-
-static int has_values(const pe_view *v) { return v->queries->term[v->term][hooks(v)->values_operand].data != NULL; }
+/* The lookup if there is one, and if its table is not None */
+static const pe_lookup *given(const pe_view *v, const pe_lookup *lookup)
+{
+    return lookup && operand_of(v, lookup->table)->data ? lookup : NULL;
+}
 
 static size_t bytes_of_panel(const pe_view *v)
 {
@@ -43,21 +43,22 @@ void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_car
 {
     const idx piece = max_(D(d), CONTENT_PIECE);
     c->multiplier = carve_reals(carver, BLOCK_M * D(d));
-    c->shifted = carve_reals(carver, BLOCK_M * D(d));
+    c->sum = carve_reals(carver, BLOCK_M * D(d));
     c->pack = carve_reals(carver, PANEL_LANES * piece);
     c->products = carve_reals(carver, TILE_RELS * PANEL_LANES);
     c->window = carve_reals(carver, TILE_RELS * PANEL_LANES);
     c->added = carve_reals(carver, BLOCK_M * BLOCK_N);
     c->kept = carve_reals(carver, BLOCK_M * PANEL_LANES);
     c->weight = carve_reals(carver, 2 * BLOCK_N * PANEL_LANES);
+    c->gates = carve_reals(carver, BLOCK_N * PANEL_LANES);
     c->index = carve_bytes(carver, (BLOCK_M * BLOCK_N + TILE_RELS) * (idx)sizeof *c->index);
     if (!b)
         return;
     b->d_gates = carve_reals(carver, BLOCK_M * BLOCK_N);
-    b->sum = carve_reals(carver, PANEL_LANES * piece);
+    b->d_piece = carve_reals(carver, PANEL_LANES * piece);
     b->strips = carve_reals(carver, PANEL_LANES * (piece + LANES));
-    b->shifted = carve_reals(carver, BLOCK_M * (D(d) + LANES));
-    b->shifted_dq = carve_reals(carver, BLOCK_M * D(d));
+    b->sum_rows = carve_reals(carver, BLOCK_M * (D(d) + LANES));
+    b->d_sum = carve_reals(carver, BLOCK_M * D(d));
     b->by_row = carve_reals(carver, BLOCK_M * BY_ROW);
 }
 
@@ -71,18 +72,17 @@ void FN(content_block)(pe_content *c, const pe_query_block *u, const real *q)
     c->scale = (real)u->call->par[A_SCALE];
     c->gate_scale = 1;
     c->q = q;
-    c->before_cap = c->after_cap = c->values = c->ascending = 0;
-    c->scan = NULL;
-    c->shifted_term = -1;
+    c->before_cap = c->after_cap = c->values = c->scans = c->ascending = 0;
+    c->sum_term = -1;
     c->index_map = NULL;
     memset(c->kept_rows, 0, sizeof c->kept_rows);
     memset(c->passed, 0, sizeof c->passed);
-    for (v.term = 0; v.term < u->call->nterms; v.term++) {
-        const pe_content_op *op = hooks(&v);
-        c->before_cap |= op->queries || op->keys || op->panel || op->scan;
+    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
+        const pe_content_op *op = op_of(&v);
+        c->before_cap |= op->query_table || op->key_table || op->scan;
         c->after_cap |= op->after != NULL;
-        c->values |= op->values && has_values(&v);
-        c->scan = op->scan ? op : c->scan;
+        c->values |= given(&v, op->values) != NULL;
+        c->scans |= op->scan != NULL;
     }
 }
 
@@ -90,11 +90,14 @@ const real *FN(content_multiplier)(pe_content *c, const pe_query_block *u)
 {
     const real *multiplier = c->q;
     pe_view v = {.queries = u};
-    FOR_EACH(queries)
-    {
+    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
+        const pe_lookup *table = given(&v, op_of(&v)->key_table);
+        if (!table || table->map)
+            continue;
         if (multiplier == c->q)
-            multiplier = memcpy(c->multiplier, c->q, (size_t)(u->width * c->d) * sizeof(real));
-        hooks(&v)->queries(c, &v, c->multiplier);
+            memcpy(c->multiplier, c->q, (size_t)(u->width * c->d) * sizeof(real));
+        multiplier = c->multiplier;
+        FN(add_to_queries)(c, &v, table->table, c->multiplier);
     }
     return multiplier;
 }
@@ -105,16 +108,29 @@ void FN(content_tile)(pe_content *c, pe_view v)
     if (!c->before_cap)
         return;
     zero_reals(c->added, BLOCK_M * BLOCK_N);
-    FOR_EACH(keys) hooks(&v)->keys(c, &v);
+    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
+        const pe_lookup *table = given(&v, op_of(&v)->key_table);
+        if (table && table->map)
+            FN(key_table_scores)(c, &v, table);
+    }
 }
 
 real *FN(content_panel)(pe_content *c, pe_view v)
 {
     real *add = in_block(c->added, &v);
-    FOR_EACH(panel) hooks(&v)->panel(c, &v, add);
-    FOR_EACH(scan) hooks(&v)->scan(c, &v, add);
-    if (c->scan)
-        c->scan->scan_done(c, &v);
+    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
+        const pe_lookup *table = given(&v, op_of(&v)->query_table);
+        if (table)
+            FN(query_table_scores)(c, &v, table, add);
+    }
+    if (!c->scans)
+        return add;
+    FN(scan_panel)(c, &v);
+    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
+        if (op_of(&v)->scan)
+            op_of(&v)->scan->add(c, &v, add);
+    }
+    FN(scan_panel_end)(c, &v);
     return add;
 }
 
@@ -123,10 +139,11 @@ pe_panel_bias FN(content_after)(pe_content *c, pe_view v)
 {
     pe_panel_bias sum = *v.visible;
     real *out = c->weight, *other = c->weight + BLOCK_N * PANEL_LANES;
-    FOR_EACH(after)
-    {
+    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
         real *written = out;
-        hooks(&v)->after(c, &v, written);
+        if (!op_of(&v)->after)
+            continue;
+        op_of(&v)->after(c, &v, written);
         merge_bias(written, &sum, v.panel->width);
         sum.add = written;
         sum.step = v.panel->width;
@@ -138,7 +155,11 @@ pe_panel_bias FN(content_after)(pe_content *c, pe_view v)
 
 void FN(content_values)(pe_content *c, pe_view v, const real *weights, real *o)
 {
-    FOR_EACH(values && has_values(&v)) hooks(&v)->values(c, &v, weights, o);
+    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
+        const pe_lookup *table = given(&v, op_of(&v)->values);
+        if (table)
+            FN(value_table_output)(c, &v, table, weights, o);
+    }
 }
 
 /* ---- gradient ---- */
@@ -152,7 +173,7 @@ void FN(content_block_vjp)(pe_content_vjp *b, pe_content *c, const real *q_rows,
     b->nonfinite_q = 0;
     b->dq = dq;
     b->table_row = table_row;
-    b->shifted_term = -1;
+    b->sum_term = -1;
     memset(b->d_passed, 0, sizeof b->d_passed);
 }
 
@@ -160,39 +181,60 @@ const real *FN(content_value_scores)(pe_content *c, pe_view v, const real *g)
 {
     real *add = c->weight;
     memset(add, 0, bytes_of_panel(&v));
-    FOR_EACH(value_scores && has_values(&v)) hooks(&v)->value_scores(c, &v, g, add);
+    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
+        const pe_lookup *table = given(&v, op_of(&v)->values);
+        if (table)
+            FN(value_table_scores)(c, &v, table, g, add);
+    }
     return add;
 }
 
 void FN(content_values_vjp)(pe_content_vjp *b, pe_view v, const real *weights)
 {
-    FOR_EACH(values_vjp) hooks(&v)->values_vjp(b, &v, weights);
+    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
+        const pe_lookup *table = given(&v, op_of(&v)->values);
+        if (table)
+            FN(value_table_vjp)(b, &v, table, weights);
+    }
 }
 
 void FN(content_after_vjp)(pe_content_vjp *b, pe_view v, const real *ds)
 {
-    FOR_EACH(after_vjp) hooks(&v)->after_vjp(b, &v, memcpy(b->content->weight, ds, bytes_of_panel(&v)));
+    real *copy = b->content->weight;
+    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
+        if (!op_of(&v)->after_vjp)
+            continue;
+        memcpy(copy, ds, bytes_of_panel(&v));
+        op_of(&v)->after_vjp(b, &v, copy);
+    }
 }
 
 void FN(content_scan_vjp)(pe_content_vjp *b, pe_view v, const real *dx)
 {
     memset(in_block(b->d_gates, &v), 0, bytes_of_panel(&v));
-    FOR_EACH(scan_vjp) hooks(&v)->scan_vjp(b, &v, dx);
-    b->content->scan->gates_vjp(b, &v, dx);
+    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
+        if (op_of(&v)->scan)
+            op_of(&v)->scan->vjp(b, &v, dx);
+    }
+    FN(scan_gates_vjp)(b, &v, dx);
 }
 
 void FN(content_panels_vjp)(pe_content_vjp *b, pe_view v, int (*seen)[2], const real *dx)
 {
-    FOR_EACH(panels_vjp) hooks(&v)->panels_vjp(b, &v, seen, dx);
+    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
+        const pe_lookup *table = given(&v, op_of(&v)->query_table);
+        if (table)
+            FN(query_table_vjp)(b, &v, table, seen, dx);
+    }
 }
 
 void FN(content_keys_vjp)(pe_content_vjp *b, pe_view v, int from, int to, const real *dx, real *dk, int dk_step)
 {
-    FOR_EACH(keys_vjp) hooks(&v)->keys_vjp(b, &v, from, to, dx, dk, dk_step);
+    for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
+        const pe_lookup *table = given(&v, op_of(&v)->key_table);
+        if (table)
+            (table->map ? FN(key_table_vjp) : FN(key_row_vjp))(b, &v, table, from, to, dx, dk, dk_step);
+    }
 }
 
-void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *u)
-{
-    pe_view v = {.queries = u};
-    FOR_EACH(block_vjp) hooks(&v)->block_vjp(b, &v);
-}
+void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *u) { FN(query_table_end_vjp)(b, u); }

@@ -1,13 +1,14 @@
-/* content.h -- operators that read q and k (Shaw, Transformer-XL, DeBERTa, CoPE) or add a product of vectors to the
- * scores (TUPE, gated distance): the hooks by which attention, its gradient and the logits call them.
+/* content.h -- operators of attention that read q and k (Shaw, Transformer-XL, DeBERTa, CoPE) or add a product of vectors
+ * to the scores (TUPE, gated distance), and the calls that attention, its gradient and the logits make to them.
  *
  * An operator is one file, one CONTENT row of ops.def and one pe_content_op, FN(<name>_op). Drivers loop over the
- * operators of a call and call the hooks that are set; they name no operator. With s the scores of a panel,
+ * operators of a call and name no operator. For a pair of query i and key j,
  *
- *     s = scale q.k   + what `keys`, `panel` and `scan` add;   s = softcap tanh(s / softcap);   s += what `after` gives
- *     o = softmax(s) v   + what `values` adds
+ *     s_ij = scale q_i . k_j  + `query_table`  + `key_table`  + `scan`
+ *     s_ij = softcap tanh(s_ij / softcap)  + `after`
+ *     o_i  = sum_j softmax(s)_ij (v_j + `values`)
  *
- * Numbers of a panel lie as its scores do: a row of `width` lanes for each key visible->from <= j < visible->to.
+ * Numbers of a panel are stored as its scores are: a row of `width` lanes for each key visible->from <= j < visible->to.
  */
 #ifndef PE_CONTENT_H
 #define PE_CONTENT_H
@@ -29,36 +30,36 @@ typedef struct {
     const pe_panel_bias *visible; /* the keys that the panel sees, and which pairs are masked */
 } pe_view;
 
-typedef struct pe_content_op pe_content_op;
-
-/* Operands of an operator with a table: the table, the map from distances to its rows, and the table's gradient */
+/* A table of vectors, of which each pair takes the row of its distance:   row_ij = map[distance of i and j]   (lookup.h).
+ * The members are numbers of operands. */
 typedef struct {
-    int table, map, d_table;
+    int table, map, d_table; /* map is 0 if the table has one row, which all pairs take (key_table only) */
+    int vector, d_vector;    /* a vector that is added to the queries before the product; 0 if there is none */
 } pe_lookup;
 
 /* A product with the rows of a table that the next tile of the panel needs too (lookup.c) */
 typedef struct {
     const void *table, *pack;
-    int shifted_term, low;
+    int sum_term, low;
 } pe_kept_rows;
 
 /* The operators of a block of queries: the state that hooks read, and buffers that a hook may use until it returns. */
 typedef struct {
     int d, e;
-    real scale;                        /* of the packed queries, and so of everything that is added to the scores */
-    real gate_scale;                   /* of q.k in a scan's gates, beyond the scale of the packed queries */
-    const real *q;                     /* the block's queries on lanes, times scale */
-    int before_cap, after_cap, values; /* nonzero if an operator has hooks of that kind */
-    /* Operators that count along the keys share one scan: tiles go from the last key to the first, and their gates are
-     * the same. In the gradient tiles ascend, after a pass that counts. NULL if there are none. */
-    const pe_content_op *scan;
+    real scale;      /* of the packed queries, and so of everything that is added to the scores */
+    real gate_scale; /* of q.k in a scan's gates, beyond the scale of the packed queries */
+    const real *q;   /* the block's queries on lanes, times scale */
+    int before_cap, after_cap, values, scans; /* nonzero if an operator of the call has that stage */
+    /* Stage `scan` (scan.h). Tiles go from the last key to the first. In the gradient they ascend, after a pass that sums
+     * all gates. */
     int ascending;
-    double passed[BLOCK_M];   /* sum of the gates of all keys after this tile, and of its own if tiles ascend */
-    double left[PANEL_LANES]; /* the same for the last panel, with this tile's gates in any case */
+    double passed[BLOCK_M]; /* of each lane, the sum of the gates of all keys after this tile (between tiles that
+                             * ascend: and of this tile) */
+    real *gates;            /* of the last panel that FN(scan_panel) got */
 
-    real *multiplier; /* multiplies the keys: the packed queries plus the vectors of `queries` hooks */
-    real *shifted;    /* packed queries plus a vector of operator shifted_term, or -1: kept between tiles */
-    int shifted_term;
+    real *multiplier; /* multiplies the keys: the packed queries plus the vectors that all keys multiply */
+    real *sum;        /* packed queries plus the vector of operator sum_term, or -1: kept between tiles */
+    int sum_term;
     real *added;                    /* for all lanes of the block: numbers to add to the scores before the cap */
     pe_kept_rows kept_rows[PANELS]; /* of each panel, in `kept` */
     real *kept;
@@ -79,48 +80,31 @@ typedef struct {
     idx table_row;               /* row of the gradients of tables, axis t */
     real *d_gates;               /* scan: the gates' part of the gradient of q.k, for all lanes */
     double d_passed[BLOCK_M];    /* scan: sum over the keys so far of dS d position */
-    real *sum, *strips;
-    real *shifted, *shifted_dq; /* strips of queries plus a vector of operator shifted_term, and their gradient */
-    int shifted_term;
+    real *d_piece, *strips;
+    real *sum_rows, *d_sum; /* strips of queries plus the vector of operator sum_term, and their gradient */
+    int sum_term;
     real *by_row; /* for each panel: dS summed by table row, between rows of zeros */
 } pe_content_vjp;
 
-struct pe_content_op {
-    /* Once per block of queries: add to the packed queries that multiply the keys. */
-    void (*queries)(const pe_content *c, const pe_view *v, real *multiplier);
-    /* Once per tile: add to c->added, for all panels. */
-    void (*keys)(pe_content *c, const pe_view *v);
-    /* Once per panel, before the cap */
-    void (*panel)(pe_content *c, const pe_view *v, real *add);
-    /* The same for operators that count along the keys, after every `panel` hook; scan_done ends the panel's scan. */
-    void (*scan)(pe_content *c, const pe_view *v, real *add);
-    void (*scan_done)(pe_content *c, const pe_view *v);
-    /* After the cap: write the numbers to add. */
-    void (*after)(pe_content *c, const pe_view *v, real *out);
-    /* Add to the output, from the softmax weights of the panel. */
-    void (*values)(pe_content *c, const pe_view *v, const real *weights, real *o);
-    int values_operand; /* the array without which `values` and its gradient are not called */
-    /* Tables of the hooks in lookup.h, one that multiplies the queries and one that multiplies the keys */
-    const pe_lookup *query_table, *key_table;
+/* The stage `scan`: scores that depend on sums of gates along the keys */
+typedef struct {
+    /* Once per panel, before the cap: add to the scores by c->gates and c->passed. */
+    void (*add)(pe_content *c, const pe_view *v, real *add);
+    /* The gradients of the operator's arrays and of q; d s_ij / d (the sum at j) is added to b->d_gates. */
+    void (*vjp)(pe_content_vjp *b, const pe_view *v, const real *dx);
+} pe_scan;
 
-    /* Gradients. dS is 0 for pairs that are not visible. `panels_vjp` is the gradient of `panel` for all panels of the
-     * block at once, panel p seeing keys seen[p][0] <= j < seen[p][1]; dx is dS before the cap, for all lanes. */
-    void (*panels_vjp)(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const real *dx);
-    /* Of `queries` and `keys`, for the keys from <= j < to; dk are the rows of the tile's keys. */
-    void (*keys_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, const real *dx, real *dk, int dk_step);
-    /* Before the tiles: add the gates of a tile to c->passed. */
-    void (*count)(pe_content *c, const pe_view *v);
-    /* Of `scan`: tables and dq, and the sum over the operators of d s / d position in b->d_gates; then, once, the
-     * gates' part of the gradient of q.k. */
-    void (*scan_vjp)(pe_content_vjp *b, const pe_view *v, const real *dx);
-    void (*gates_vjp)(pe_content_vjp *b, const pe_view *v, const real *dx);
-    void (*after_vjp)(pe_content_vjp *b, const pe_view *v, real *ds); /* may overwrite ds */
-    /* Add to g.v what `values` makes of it, and the gradient of its table from the weights. */
-    void (*value_scores)(pe_content *c, const pe_view *v, const real *g, real *add);
-    void (*values_vjp)(pe_content_vjp *b, const pe_view *v, const real *weights);
-    /* Once per block, at its end */
-    void (*block_vjp)(pe_content_vjp *b, const pe_view *v);
-};
+/* What an operator adds. A member that is not set adds nothing, and a lookup whose table is None neither. */
+typedef struct {
+    const pe_lookup *query_table; /* s_ij += scale (q_i + vector) . table[row_ij] */
+    const pe_lookup *key_table;   /* s_ij += scale k_j . table[row_ij] */
+    const pe_lookup *values;      /* stage `values`: table[row_ij] is added to v_j for query i */
+    const pe_scan *scan;          /* stage `scan` */
+    /* Once per panel, after the cap: write the numbers to add. */
+    void (*after)(pe_content *c, const pe_view *v, real *out);
+    /* Its gradient from dS, which is 0 for pairs that are not visible, and which the hook may overwrite */
+    void (*after_vjp)(pe_content_vjp *b, const pe_view *v, real *ds);
+} pe_content_op;
 
 extern const pe_content_op *const FN(content_op)[PE_COUNT]; /* NULL if the row is no CONTENT */
 INLINE const pe_content_op *operator_of(const pe_view *v) { return FN(content_op)[v->queries->call->term[v->term].op]; }
@@ -131,9 +115,9 @@ INLINE const pe_content_op *operator_of(const pe_view *v) { return FN(content_op
 void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_carver *carver);
 /* Begin a block whose packed queries are q. */
 void FN(content_block)(pe_content *c, const pe_query_block *u, const real *q);
-/* The vectors that multiply the keys: the packed queries, or a copy plus the vectors of `queries` hooks */
+/* The vectors that multiply the keys: the packed queries, or a copy plus the tables of one row */
 const real *FN(content_multiplier)(pe_content *c, const pe_query_block *u);
-/* Begin a tile: forget the table rows of the last one, and call the hooks `keys`. */
+/* Begin a tile: forget the table rows of the last one, and add what key tables give to c->added. */
 void FN(content_tile)(pe_content *c, pe_view v);
 /* Numbers to add to the panel's scores before the cap */
 real *FN(content_panel)(pe_content *c, pe_view v);

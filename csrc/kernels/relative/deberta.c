@@ -3,14 +3,9 @@
  *
  * Either table may be absent.
  */
-#include "relative/lookup.h"
+#include "relative/content.h"
 
 enum { REL_Q, REL_K, MAP, MAP_Q, D_REL_Q, D_REL_K };
 static const pe_lookup k_table = {REL_K, MAP, D_REL_K}, q_table = {REL_Q, MAP_Q, D_REL_Q};
 
-const pe_content_op FN(deberta_op) = {.panel = FN(query_table_panel),
-                                      .panels_vjp = FN(query_table_vjp),
-                                      .query_table = &k_table,
-                                      .keys = FN(key_table_scores),
-                                      .keys_vjp = FN(key_table_vjp),
-                                      .key_table = &q_table};
+const pe_content_op FN(deberta_op) = {.query_table = &k_table, .key_table = &q_table};

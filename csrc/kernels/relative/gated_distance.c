@@ -43,13 +43,13 @@ static void rows_vjp(pe_content_vjp *b, const pe_view *v, idx first, int low, in
     const pe_array *d_gates = operand_of(v, D_GATES);
     const idx step = gradient_step(v, D_TABLE);
     real *d_table = gradient_of(b, v, D_TABLE);
-    zero_reals(b->sum, count * width);
-    FN(add_rows)(&table, low, n, count, width, w, b->sum);
+    zero_reals(b->d_piece, count * width);
+    FN(add_rows)(&table, low, n, count, width, w, b->d_piece);
     for (int l = 0; l < lanes; l++) {
         const real *query = (const real *)(const void *)(gates.data + l * gates.step);
         char *row = d_gates->data + v->queries->head * d_gates->core[0] + (first_query(v) + l) * d_gates->core[1];
         for (int x = 0; x < count; x++)
-            ((real *)(void *)row)[first + x] += b->sum[x * width + l];
+            ((real *)(void *)row)[first + x] += b->d_piece[x * width + l];
         FN(strip_row)(query, count, 1, b->strips, PANEL_LANES, l);
     }
     FN(add_outer_of_lanes)

@@ -1,8 +1,6 @@
 /* lookup.c -- see lookup.h. */
 #include "relative/lookup.h"
 
-#include <limits.h>
-
 /* ---- table rows of pairs ---- */
 
 /* The row index is clamped to the table, so that a bad map cannot read out of bounds. */
@@ -96,9 +94,9 @@ static void rolling_products(pe_content *c, const pe_matrix *table, int low, int
     const size_t bytes = (size_t)(shared * width) * sizeof(real);
     pe_kept_rows *last = &c->kept_rows[p->first / PANEL_LANES];
     real *kept = c->kept + p->first * PANEL_LANES;
-    const pe_kept_rows now = {table->data, pack, c->shifted_term, up ? low : low + fresh};
-    const int are_kept = last->table == now.table && last->pack == now.pack && last->shifted_term == now.shifted_term
-                         && last->low == now.low;
+    const pe_kept_rows now = {table->data, pack, c->sum_term, up ? low : low + fresh};
+    const int are_kept =
+        last->table == now.table && last->pack == now.pack && last->sum_term == now.sum_term && last->low == now.low;
     const int first = are_kept && up ? shared : 0;
     FN(multiply_rows)(table, low + first, are_kept ? fresh : count, d, pack, width, out + first * width);
     if (are_kept)
@@ -252,15 +250,6 @@ void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int lo
     }
 }
 
-/* ---- tables that multiply the queries ---- */
-
-void FN(add_query_lookup)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *pack, real *add)
-{
-    const pe_matrix table = matrix_of(v, lookup->table);
-    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, v->panel->first, v->panel->width);
-    FN(add_lookup)(c, &table, &r, v->visible->from, v->visible->to, c->d, pack, v->panel, NULL, add);
-}
-
 void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const real *w, int n, real *rows, idx step)
 {
     const pe_content *c = b->content;
@@ -269,75 +258,4 @@ void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const
         if (b->nonfinite_q >> (p->first + l) & 1)
             FN(add_nonfinite)(q + l, p->width, 1, c->d, w + l, w + l, p->width, n, rows, step);
     }
-}
-
-/* The gradients that dS of a query lookup is added to: dq by the table, and d_table by the strips */
-typedef struct {
-    pe_matrix table;
-    const real *strips;
-    real *dq, *d_table;
-    idx d_step;
-} lookup_gradient;
-
-/* dS of a panel summed by table row, w[row][lane]: to dq, and to d_table at once if there are more rows than a slot of
- * by_row holds. Else the returned span describes the slot, and the caller adds it with those of the other panels. */
-static pe_span panel_by_row(pe_content_vjp *b, const pe_panel *p, const pe_row_map *r, const int *seen, const real *dx,
-                            const lookup_gradient *to)
-{
-    const int width = p->width, d = b->content->d, most = BY_ROW - 2 * MARGIN;
-    real *slot = b->by_row + p->first * BY_ROW, *w = slot + MARGIN * width;
-    int low, high;
-    FN(row_range)(r, seen[0], seen[1], width, &low, &high);
-    const int fits = high - low < most;
-    const pe_span span = {w - low * width, p->first, p->lanes, width, low, fits ? high + 1 : low};
-    for (; low <= high; low += most) {
-        const int n = (int)min_(most, high - low + 1);
-        real *rows = to->d_table ? to->d_table + low * to->d_step : NULL;
-        FN(sum_by_row)(b->content, r, seen[0], seen[1], low, n, width, dx, NULL, 1, w);
-        FN(add_rows)(&to->table, low, n, d, width, w, to->dq + p->first * d);
-        if (rows && !fits)
-            FN(add_outer_of_lanes)(p->first, p->lanes, width, w, to->strips, BLOCK_M, d, n, rows, to->d_step);
-        if (rows)
-            FN(add_nonfinite_queries)(b, p, w, n, rows, to->d_step);
-        if (fits) {
-            zero_reals(slot, MARGIN * width);
-            zero_reals(w + n * width, MARGIN * width);
-        }
-    }
-    return span;
-}
-
-void FN(query_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const pe_lookup *lookup, const real *dx,
-                          const real *strips, real *dq)
-{
-    const lookup_gradient to = {matrix_of(v, lookup->table), strips, dq, gradient_of(b, v, lookup->d_table),
-                                gradient_step(v, lookup->d_table)};
-    pe_span span[PANELS];
-    int spans = 0, low = INT_MAX, high = INT_MIN;
-    for (int i = 0; i < v->queries->panels; i++) {
-        const pe_panel *p = &v->queries->panel[i];
-        if (seen[i][0] >= seen[i][1])
-            continue;
-        const pe_row_map r = FN(rel_to_row)(b->content, v, lookup->map, p->first, p->width);
-        span[spans] = panel_by_row(b, p, &r, seen[i], dx + p->first * BLOCK_N + seen[i][0] * p->width, &to);
-        low = (int)min_(low, span[spans].from);
-        high = (int)max_(high, span[spans].to);
-        spans += span[spans].from < span[spans].to;
-    }
-    if (to.d_table && spans)
-        FN(add_outer)(span, spans, strips, BLOCK_M, b->content->d, low, high, to.d_table, to.d_step);
-}
-
-void FN(query_table_panel)(pe_content *c, const pe_view *v, real *add)
-{
-    const pe_lookup *lookup = operator_of(v)->query_table;
-    if (operand_of(v, lookup->table)->data)
-        FN(add_query_lookup)(c, v, lookup, c->q + v->panel->first * c->d, add);
-}
-
-void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const real *dx)
-{
-    const pe_lookup *lookup = operator_of(v)->query_table;
-    if (operand_of(v, lookup->table)->data)
-        FN(query_lookup_vjp)(b, v, seen, lookup, dx, b->q_rows, b->dq);
 }

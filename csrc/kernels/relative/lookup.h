@@ -72,18 +72,29 @@ void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int lo
 /* product[row - low] of each of `count` rows that lies in low ... low + n, as the rows of a window */
 void FN(copy_to_window)(const int32_t *row, int count, int low, int n, int width, const real *product, real *window);
 
-/* A panel's scores by a table that multiplies its queries (or `pack`), and the gradient for all panels: dq and d_table
- * get what `strips` give (outer.h). */
-void FN(add_query_lookup)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *pack, real *add);
-void FN(query_lookup_vjp)(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const pe_lookup *lookup, const real *dx,
-                          const real *strips, real *dq);
-/* The hooks `panel` and `panels_vjp` of an operator whose query_table multiplies the queries */
-void FN(query_table_panel)(pe_content *c, const pe_view *v, real *add);
-void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *v, int (*seen)[2], const real *dx);
-/* The hooks `keys` and `keys_vjp` of an operator whose key_table multiplies the keys. A table may be absent. */
-void FN(key_table_scores)(pe_content *c, const pe_view *v);
-void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, const real *dx, real *dk, int dk_step);
 /* Add to n rows of a table's gradient the nonfinite queries that the strips left out, for weights that are not 0. */
 void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const real *w, int n, real *rows, idx step);
+
+/* ---- the members of a pe_content_op that are tables: values and gradients, called by content.c ---- */
+
+/* query_table (lookup_queries.c): add to the scores of a panel; the gradient for all panels; and at the end of a block */
+void FN(query_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup, real *add);
+void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int (*seen)[2], const real *dx);
+void FN(query_table_end_vjp)(pe_content_vjp *b, const pe_query_block *u);
+/* packed += scale x, where the operand x is a vector for each head */
+void FN(add_to_queries)(const pe_content *c, const pe_view *v, int operand, real *packed);
+
+/* key_table (lookup_keys.c): add to c->added; the gradient for the keys from <= j < to, whose rows are dk */
+void FN(key_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup);
+void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int from, int to, const real *dx,
+                       real *dk, int dk_step);
+/* The gradient of a key_table of one row. Its values are part of the product of queries and keys. */
+void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int from, int to, const real *dx,
+                     real *dk, int dk_step);
+
+/* values (lookup_values.c): add to the output; add to g.v; the gradient of the table from the weights of a panel */
+void FN(value_table_output)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *weights, real *o);
+void FN(value_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *g, real *add);
+void FN(value_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, const real *weights);
 
 #endif

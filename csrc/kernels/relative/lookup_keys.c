@@ -39,12 +39,9 @@ static void add_key_window(const pe_content *c, const pe_query_block *u, int fir
     }
 }
 
-void FN(key_table_scores)(pe_content *c, const pe_view *v)
+void FN(key_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup)
 {
-    const pe_lookup *lookup = operator_of(v)->key_table;
     const pe_query_block *u = v->queries;
-    if (!operand_of(v, lookup->table)->data)
-        return;
     const pe_matrix table = matrix_of(v, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, 0, u->width);
     const int window = r.step == -1;
@@ -105,13 +102,11 @@ static void sum_window_by_row(const pe_content *c, const pe_query_block *u, cons
 }
 
 /* d k_j += scale sum_i dx_ij table[row_ij],   d table[row_ij] += scale dx_ij k_j */
-void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, const real *dx, real *dk, int dk_step)
+void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int from, int to, const real *dx,
+                       real *dk, int dk_step)
 {
-    const pe_lookup *lookup = operator_of(v)->key_table;
     const pe_query_block *u = v->queries;
     pe_content *c = b->content;
-    if (!operand_of(v, lookup->table)->data)
-        return;
     const pe_matrix table = matrix_of(v, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, 0, u->width);
     const idx d_step = gradient_step(v, lookup->d_table);
@@ -131,9 +126,10 @@ void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, co
                 sum_window_by_row(c, u, &r, first, n, low, rows, dx, w);
             else
                 sum_pairs_by_row(u, &r, first, n, low, rows, dx, w);
-            zero_reals(b->sum, c->d * PANEL_LANES);
-            FN(add_rows)(&table, low, rows, c->d, PANEL_LANES, w, b->sum);
-            unpack_transposed(b->sum, PANEL_LANES, n, c->d, c->scale, NULL, (char *)c->pack, c->d * (idx)sizeof(real));
+            zero_reals(b->d_piece, c->d * PANEL_LANES);
+            FN(add_rows)(&table, low, rows, c->d, PANEL_LANES, w, b->d_piece);
+            unpack_transposed(b->d_piece, PANEL_LANES, n, c->d, c->scale, NULL, (char *)c->pack,
+                              c->d * (idx)sizeof(real));
             for (int j = 0; j < n; j++)
                 add_reals(dk + (first + j) * dk_step, c->pack + j * c->d, c->d);
             if (!d_table)
@@ -145,6 +141,48 @@ void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, int from, int to, co
                 if (nonfinite[j])
                     FN(add_nonfinite)(key, 1, c->scale, c->d, w + j, w + j, PANEL_LANES, rows, d_rows, d_step);
             }
+        }
+    }
+}
+
+/* ---- a table of one row ---- */
+
+/* sum[r] += the lanes of row r of n; lanes that are no query hold 0 */
+static void sum_lanes(const real *w, int n, int width, real *sum)
+{
+    for (int r = 0; r < n; r += LANES) {
+        vec acc[LANES];
+        real sums[LANES];
+        for (int i = 0; i < LANES; i++) {
+            const real *row = w + min_(r + i, n - 1) * width;
+            acc[i] = vec_load(row);
+            if (width == PANEL_LANES)
+                acc[i] = vec_add(acc[i], vec_load(row + LANES));
+        }
+        vec_store(sums, vec_sums(acc));
+        add_reals(sum + r, sums, min_(LANES, n - r));
+    }
+}
+
+/* d k_j += scale u sum_i dx_ij,   d u += scale k_j sum_i dx_ij,   where u is the row */
+void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int from, int to, const real *dx,
+                     real *dk, int dk_step)
+{
+    const real *vector = vector_of(v, lookup->table);
+    double *d_u = gradient_of(b, v, lookup->d_table);
+    real sum[BLOCK_N] = {0};
+    for (const pe_panel *p = v->queries->panel; p < v->queries->panel + v->queries->panels; p++) {
+        sum_lanes(dx + p->first * BLOCK_N + from * p->width, to - from, p->width, sum);
+    }
+    for (int j = from; j < to; j++) {
+        const real *key = (const real *)(const void *)(v->k + j * v->k_step);
+        const real all = b->content->scale * sum[j - from];
+        if (all == 0)
+            continue;
+        for (int k = 0; k < b->content->d; k++) {
+            dk[j * dk_step + k] += all * vector[k];
+            if (d_u)
+                d_u[k] += (double)(all * key[k]);
         }
     }
 }

@@ -1,12 +1,7 @@
 /* relative_key_query.c -- Huang et al. 2020, method 4:   s_ij += scale (q_i . table[row_ij] + k_j . table[row_ij]) */
-#include "relative/lookup.h"
+#include "relative/content.h"
 
 enum { TABLE, MAP, D_TABLE };
 static const pe_lookup table = {TABLE, MAP, D_TABLE};
 
-const pe_content_op FN(relative_key_query_op) = {.panel = FN(query_table_panel),
-                                                 .panels_vjp = FN(query_table_vjp),
-                                                 .query_table = &table,
-                                                 .keys = FN(key_table_scores),
-                                                 .keys_vjp = FN(key_table_vjp),
-                                                 .key_table = &table};
+const pe_content_op FN(relative_key_query_op) = {.query_table = &table, .key_table = &table};

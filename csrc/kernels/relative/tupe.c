@@ -83,13 +83,13 @@ static void after_vjp(pe_content_vjp *b, const pe_view *v, real *ds)
     for (idx first = 0; first < width_of(v); first += CONTENT_PIECE) {
         const int count = (int)min_(CONTENT_PIECE, width_of(v) - first);
         const pe_matrix q = positions(v, POS_Q, first_query(v), first), k = positions(v, POS_K, first_key(v), first);
-        zero_reals(b->sum, count * width);
-        FN(add_rows)(&k, 0, n, count, width, ds, b->sum);
+        zero_reals(b->d_piece, count * width);
+        FN(add_rows)(&k, 0, n, count, width, ds, b->d_piece);
         for (int l = 0; l < lanes; l++) {
             const real *query = (const real *)(const void *)(q.data + l * q.step);
             char *row = dq->data + v->queries->head * dq->core[0] + (first_query(v) + l) * dq->core[1];
             for (int x = 0; x < count; x++)
-                ((real *)(void *)row)[first + x] += b->sum[x * width + l];
+                ((real *)(void *)row)[first + x] += b->d_piece[x * width + l];
             FN(strip_row)(query, count, factor_of(v), b->strips, PANEL_LANES, l);
         }
         real *to = dk + first_key(v) * step + first;

@@ -1,0 +1,150 @@
+/* lookup_queries.c -- the lookup of lookup.h for tables that multiply the queries:
+ *
+ *     s_ij += scale (q_i + vector) . table[row_ij]
+ *
+ * Packed queries plus the vector are kept for the block, for the operator that came last.
+ */
+#include "relative/lookup.h"
+
+#include <limits.h>
+
+void FN(add_to_queries)(const pe_content *c, const pe_view *v, int operand, real *packed)
+{
+    const real *x = vector_of(v, operand);
+    for (const pe_panel *p = v->queries->panel; p < v->queries->panel + v->queries->panels; p++) {
+        real *pack = packed + p->first * c->d;
+        for (int k = 0; k < c->d; k++) {
+            for (int l = 0; l < p->width; l++)
+                pack[k * p->width + l] += c->scale * x[k];
+        }
+    }
+}
+
+/* The packed queries of the block, plus the vector if there is one */
+static const real *packed_queries(pe_content *c, const pe_view *v, const pe_lookup *lookup)
+{
+    if (!lookup->vector)
+        return c->q;
+    if (c->sum_term != v->term) {
+        memcpy(c->sum, c->q, (size_t)(v->queries->width * c->d) * sizeof(real));
+        FN(add_to_queries)(c, v, lookup->vector, c->sum);
+        c->sum_term = v->term;
+    }
+    return c->sum;
+}
+
+void FN(query_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup, real *add)
+{
+    const pe_matrix table = matrix_of(v, lookup->table);
+    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, v->panel->first, v->panel->width);
+    const real *pack = packed_queries(c, v, lookup) + v->panel->first * c->d;
+    FN(add_lookup)(c, &table, &r, v->visible->from, v->visible->to, c->d, pack, v->panel, NULL, add);
+}
+
+/* ---- gradient ---- */
+
+/* dq += the gradient of queries plus vector, and d vector = its sum over the queries. Both are kept apart until here. */
+void FN(query_table_end_vjp)(pe_content_vjp *b, const pe_query_block *u)
+{
+    const int d = b->content->d;
+    const pe_view v = {.term = b->sum_term, .queries = u};
+    if (b->sum_term < 0)
+        return;
+    double *d_vector = gradient_of(b, &v, FN(content_op)[u->call->term[v.term].op]->query_table->d_vector);
+    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
+        for (int k = 0; k < d; k++) {
+            const idx at = p->first * d + k * p->width;
+            double sum = 0;
+            for (int l = 0; l < p->lanes; l++) {
+                b->dq[at + l] += b->d_sum[at + l];
+                sum += (double)b->d_sum[at + l];
+            }
+            if (d_vector)
+                d_vector[k] += (double)b->content->scale * sum;
+        }
+    }
+    b->sum_term = -1;
+}
+
+/* Strips of queries plus the vector, and zeros for their gradient, unless they are there already. */
+static void begin_sum(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup)
+{
+    const pe_query_block *u = v->queries;
+    const pe_content *c = b->content;
+    const real *vector = vector_of(v, lookup->vector);
+    if (b->sum_term == v->term)
+        return;
+    FN(query_table_end_vjp)(b, u);
+    b->sum_term = v->term;
+    zero_reals(b->d_sum, u->width * c->d);
+    for (int first = 0; first < c->d; first += PANEL_LANES) {
+        const int width = strip_width(c->d, first), count = (int)min_(width, c->d - first);
+        real scaled[PANEL_LANES] = {0};
+        for (int k = 0; k < count; k++)
+            scaled[k] = c->scale * vector[first + k];
+        for (int i = first * BLOCK_M; i < first * BLOCK_M + u->lanes * width; i += width) {
+            for (int k = 0; k < width; k++)
+                b->sum_rows[i + k] = b->q_rows[i + k] + scaled[k];
+        }
+    }
+}
+
+/* The gradients that dS of a query lookup is added to: dq by the table, and d_table by the strips */
+typedef struct {
+    pe_matrix table;
+    const real *strips;
+    real *dq, *d_table;
+    idx d_step;
+} lookup_gradient;
+
+/* dS of a panel summed by table row, w[row][lane]: to dq, and to d_table at once if there are more rows than a slot of
+ * by_row holds. Else the returned span describes the slot, and the caller adds it with those of the other panels. */
+static pe_span panel_by_row(pe_content_vjp *b, const pe_panel *p, const pe_row_map *r, const int *seen, const real *dx,
+                            const lookup_gradient *to)
+{
+    const int width = p->width, d = b->content->d, most = BY_ROW - 2 * MARGIN;
+    real *slot = b->by_row + p->first * BY_ROW, *w = slot + MARGIN * width;
+    int low, high;
+    FN(row_range)(r, seen[0], seen[1], width, &low, &high);
+    const int fits = high - low < most;
+    const pe_span span = {w - low * width, p->first, p->lanes, width, low, fits ? high + 1 : low};
+    for (; low <= high; low += most) {
+        const int n = (int)min_(most, high - low + 1);
+        real *rows = to->d_table ? to->d_table + low * to->d_step : NULL;
+        FN(sum_by_row)(b->content, r, seen[0], seen[1], low, n, width, dx, NULL, 1, w);
+        FN(add_rows)(&to->table, low, n, d, width, w, to->dq + p->first * d);
+        if (rows && !fits)
+            FN(add_outer_of_lanes)(p->first, p->lanes, width, w, to->strips, BLOCK_M, d, n, rows, to->d_step);
+        if (rows)
+            FN(add_nonfinite_queries)(b, p, w, n, rows, to->d_step);
+        if (fits) {
+            zero_reals(slot, MARGIN * width);
+            zero_reals(w + n * width, MARGIN * width);
+        }
+    }
+    return span;
+}
+
+void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int (*seen)[2], const real *dx)
+{
+    const int has_vector = lookup->vector != 0;
+    if (has_vector)
+        begin_sum(b, v, lookup);
+    const lookup_gradient to = {matrix_of(v, lookup->table), has_vector ? b->sum_rows : b->q_rows,
+                                has_vector ? b->d_sum : b->dq, gradient_of(b, v, lookup->d_table),
+                                gradient_step(v, lookup->d_table)};
+    pe_span span[PANELS];
+    int spans = 0, low = INT_MAX, high = INT_MIN;
+    for (int i = 0; i < v->queries->panels; i++) {
+        const pe_panel *p = &v->queries->panel[i];
+        if (seen[i][0] >= seen[i][1])
+            continue;
+        const pe_row_map r = FN(rel_to_row)(b->content, v, lookup->map, p->first, p->width);
+        span[spans] = panel_by_row(b, p, &r, seen[i], dx + p->first * BLOCK_N + seen[i][0] * p->width, &to);
+        low = (int)min_(low, span[spans].from);
+        high = (int)max_(high, span[spans].to);
+        spans += span[spans].from < span[spans].to;
+    }
+    if (to.d_table && spans)
+        FN(add_outer)(span, spans, to.strips, BLOCK_M, b->content->d, low, high, to.d_table, to.d_step);
+}

@@ -1,0 +1,47 @@
+/* lookup_values.c -- the lookup of lookup.h for tables that are added to the values:   o_i += sum_j p_ij table[row_ij]
+ */
+#include "relative/lookup.h"
+
+/* Weights summed by row, TILE_RELS rows at a time, and then multiplied by the rows. */
+void FN(value_table_output)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *weights, real *o)
+{
+    const int from = v->visible->from, to = v->visible->to, width = v->panel->width;
+    const pe_matrix table = matrix_of(v, lookup->table);
+    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, v->panel->first, width);
+    int low, high;
+    FN(row_range)(&r, from, to, width, &low, &high);
+    for (; low <= high; low += TILE_RELS) {
+        const int n = (int)min_(TILE_RELS, high - low + 1);
+        FN(sum_by_row)(c, &r, from, to, low, n, width, weights, NULL, 1, c->products);
+        FN(add_rows)(&table, low, n, c->e, width, c->products, o);
+    }
+}
+
+/* d table[row_ij] += p_ij g_i */
+void FN(value_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, const real *weights)
+{
+    const int from = v->visible->from, to = v->visible->to;
+    const pe_panel *p = v->panel;
+    pe_content *c = b->content;
+    const idx step = gradient_step(v, lookup->d_table);
+    real *d_table = gradient_of(b, v, lookup->d_table);
+    int low, high;
+    if (!d_table)
+        return;
+    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, p->first, p->width);
+    FN(row_range)(&r, from, to, p->width, &low, &high);
+    for (; low <= high; low += TILE_RELS) {
+        const int n = (int)min_(TILE_RELS, high - low + 1);
+        real *rows = d_table + low * step;
+        FN(sum_by_row)(c, &r, from, to, low, n, p->width, weights, NULL, 1, c->products);
+        FN(add_outer_of_lanes)(p->first, p->lanes, p->width, c->products, b->g_rows, BLOCK_M, c->e, n, rows, step);
+    }
+}
+
+/* g_i . d o_i / d p_ij:   add g_i . table[row_ij] */
+void FN(value_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *g, real *add)
+{
+    const pe_matrix table = matrix_of(v, lookup->table);
+    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, v->panel->first, v->panel->width);
+    FN(add_lookup)(c, &table, &r, v->visible->from, v->visible->to, c->e, g, v->panel, NULL, add);
+}

@@ -1,0 +1,83 @@
+/* scan.c -- see scan.h. */
+#include "relative/scan.h"
+
+#include "base/elementary.h"
+#include "relative/lookup.h"
+
+/* Gates of a panel; 0 if the pair is masked or the key comes after the query */
+static void set_gates(const pe_content *c, const pe_view *v)
+{
+    real *gate = c->gates;
+    const pe_panel *p = v->panel;
+    const pe_panel_bias *visible = v->visible;
+    const int width = p->width, n = visible->to - visible->from;
+    const pe_matrix keys = {v->k + visible->from * v->k_step, v->k_step};
+    FN(multiply_rows)(&keys, 0, n, c->d, c->q + p->first * c->d, width, gate);
+    SIMD
+    for (int i = 0; i < n * width; i++)
+        gate[i] = R(0.5) + R(0.5) * tanh_(R(0.5) * c->gate_scale * gate[i]);
+    for (int j = 0; j < n; j++, gate += width) {
+        const double key = v->keys->position.at[visible->from + j], *at = v->queries->position.at + p->first;
+        SIMD
+        for (int l = 0; l < width; l++)
+            gate[l] = key <= at[l] ? gate[l] : 0;
+        if (!visible->add)
+            continue;
+        SIMD
+        for (int l = 0; l < width; l++)
+            gate[l] = visible->add[j * visible->step + l] == MASKED ? 0 : gate[l];
+    }
+}
+
+/* c->passed += sign * the gates, key by key in ascending order */
+static void add_ascending(pe_content *c, const pe_view *v, double sign)
+{
+    const int width = v->panel->width;
+    double *passed = c->passed + v->panel->first;
+    for (int j = 0; j < v->visible->to - v->visible->from; j++) {
+        for (int l = 0; l < width; l++)
+            passed[l] += sign * (double)c->gates[j * width + l];
+    }
+}
+
+void FN(scan_count)(pe_content *c, const pe_view *v)
+{
+    set_gates(c, v);
+    add_ascending(c, v, 1);
+}
+
+void FN(scan_panel)(pe_content *c, const pe_view *v)
+{
+    set_gates(c, v);
+    if (c->ascending)
+        add_ascending(c, v, -1);
+}
+
+void FN(scan_panel_end)(pe_content *c, const pe_view *v)
+{
+    const int width = v->panel->width;
+    double *passed = c->passed + v->panel->first;
+    if (c->ascending)
+        return;
+    for (int j = v->visible->to - v->visible->from - 1; j >= 0; j--) {
+        for (int l = 0; l < width; l++)
+            passed[l] += (double)c->gates[j * width + l];
+    }
+}
+
+/* d gate_it = sum over j <= t of dx_ij d s_ij / d sum_ij, and gate' = gate (1 - gate) */
+void FN(scan_gates_vjp)(pe_content_vjp *b, const pe_view *v, const real *dx)
+{
+    const pe_panel *p = v->panel;
+    const int width = p->width, n = v->visible->to - v->visible->from;
+    const real *gate = b->content->gates;
+    real *d_gate = b->d_gates + p->first * BLOCK_N + v->visible->from * width;
+    double *sum = b->d_passed + p->first;
+    for (int j = 0; j < n; j++) {
+        for (int l = 0; l < width; l++) {
+            const int i = j * width + l;
+            sum[l] += dx[i] == 0 ? 0 : (double)(dx[i] * d_gate[i]);
+            d_gate[i] = gate[i] == 0 ? 0 : (real)sum[l] * (gate[i] * (1 - gate[i]));
+        }
+    }
+}
