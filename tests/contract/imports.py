@@ -1,0 +1,122 @@
+"""Read the imports of a Python package without running it: those inside functions, and by `import_module`, too."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ORDER = (
+    "_core", "_core_api", "runtime", "absolute", "rotary", "bias", "relative", "attention", "reference", "analysis",
+    "plot", "posenc", "_derive", "_bridge", "autograd", "torch", "jax", "transformers", "dask", "check", "demos",
+    "__main__",
+)  # fmt: skip
+"""A module may import from its own room and the rooms before it. "posenc" is the package with its public names."""
+
+
+class Import(NamedTuple):
+    file: Path
+    line: int
+    name: str
+    """Dotted; `from a import b` is a.b."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} imports {self.name}"
+
+
+def room_of(name: str) -> str:
+    """The folder of a dotted name: posenc.rotary.rope is in rotary; posenc.rope is a name of the package itself."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in ORDER else "posenc"
+
+
+class Imports:
+    """The imports of the package from itself."""
+
+    def __init__(self, package: Path) -> None:
+        self.root = package.parent
+        self.files = sorted(package.rglob("*.py"))
+        self.found = [one for file in self.files for one in self.read(file)]
+
+    def room(self, file: Path) -> str:
+        first = file.relative_to(self.root / "posenc").parts[0].removesuffix(".py")
+        return "posenc" if first == "__init__" else first
+
+    def read(self, file: Path) -> Iterator[Import]:
+        package = list(file.relative_to(self.root).parent.parts)
+        at = file.relative_to(self.root)
+        tree = ast.parse(file.read_text("utf-8"), file.name)
+        for node in ast.walk(tree):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                above = package[: len(package) - node.level + 1] if node.level else []
+                module = ".".join([*above, *([node.module] if node.module else [])])
+                names = [f"{module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Call) and re.search(r"\b(?:import_module|__import__)$", ast.unparse(node.func)):
+                names = self.called(node, package, tree)
+            yield from (Import(at, node.lineno, name) for name in names if name.split(".")[0] == "posenc")
+
+    @staticmethod
+    def called(node: ast.Call, package: list[str], tree: ast.AST) -> list[str]:
+        """The module of a call of import_module. One that is computed may be any room that the file has as a string."""
+        asked = node.args[0] if node.args else None
+        if isinstance(asked, ast.Constant) and isinstance(asked.value, str):
+            return [".".join(package) + asked.value if asked.value.startswith(".") else asked.value]
+        strings = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        return [f"posenc.{room}" for room in ORDER if room in strings]
+
+    def file_of(self, name: str) -> Path | None:
+        """The file of the longest part of a dotted name that is a module."""
+        parts = name.split(".")
+        while parts:
+            stem = self.root.joinpath(*parts)
+            for file in (stem.with_suffix(".py"), stem / "__init__.py"):
+                if file in self.files:
+                    return file.relative_to(self.root)
+            parts.pop()
+        return None
+
+    def upward(self) -> list[Import]:
+        """Imports of a room above. The package itself imports all rooms of operators, and others when they are used."""
+        found = []
+        for one in self.found:
+            room = self.room(self.root / one.file)
+            if room != "posenc" and ORDER.index(room_of(one.name)) > ORDER.index(room):
+                found.append(one)
+        return found
+
+    def private(self) -> list[Import]:
+        """Imports of a name or a module with an underscore from another room. `_core` and `_core_api` are rooms."""
+        found = []
+        for one in self.found:
+            inside = one.name.split(".")[1:]
+            inside = inside[1:] if inside and inside[0] in ORDER else inside
+            private = any(re.match(r"_(?!_)", part) for part in inside)
+            if private and room_of(one.name) != self.room(self.root / one.file):
+                found.append(one)
+        return found
+
+    def circles(self) -> list[list[Path]]:
+        """The groups of files that import each other, directly or not."""
+        graph: dict[Path, set[Path]] = {file.relative_to(self.root): set() for file in self.files}
+        for one in self.found:
+            target = self.file_of(one.name)
+            if target and target != one.file:
+                graph[one.file].add(target)
+        after = {file: self.reached(graph, file) for file in graph}
+        groups = {frozenset(other for other in after[file] if file in after[other]) for file in graph}
+        return [sorted(group) for group in groups if len(group) > 1]
+
+    @staticmethod
+    def reached(graph: dict[Path, set[Path]], start: Path) -> set[Path]:
+        left, seen = [start], set()
+        while left:
+            for file in graph[left.pop()]:
+                if file not in seen:
+                    seen.add(file)
+                    left.append(file)
+        return seen
