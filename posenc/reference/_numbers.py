@@ -28,6 +28,6 @@ def _elementwise(name):
     return function
 
 
-cos, sin, tanh, exp, log, sqrt, floor, ceil = map(
-    _elementwise, ("cos", "sin", "tanh", "exp", "log", "sqrt", "floor", "ceil")
+cos, sin, tanh, exp, log, log1p, sqrt, floor, ceil = map(
+    _elementwise, ("cos", "sin", "tanh", "exp", "log", "log1p", "sqrt", "floor", "ceil")
 )
