@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from . import bias as biases
 from . import relative
@@ -137,8 +138,8 @@ def operator(bias):
 class Quantized:
     """Numbers as int8 codes with a scale for each row along an axis."""
 
-    codes: object
-    scale: object
+    codes: npt.NDArray[np.int8]
+    scale: npt.NDArray[np.float32]
     axis: int = -1
 
     def dequantize(self):

@@ -5,28 +5,30 @@ of the keys, (..., M), and returns a number for each head and pair, (..., H, N, 
 query. An operator that reads a table by distance cuts fractions towards zero.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 
 from ._numbers import cos, exp, log1p, places, wide
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Bias:
     """An operator on the logits: an equation for all pairs of a query and a key.
 
     ``a + b`` is the sum of operators. `at` returns the operator at positions of its own.
     """
 
-    equation: object
-    default_scale: object = None
+    equation: Callable[..., npt.NDArray[np.float64]]
+    default_scale: Callable[[int], float] | None = None
     """The scale that attention takes if none is passed, as a function of the width D; None is ``D**-0.5``."""
-    added_to_values: object = None
+    added_to_values: Callable[..., npt.NDArray[np.float64]] | None = None
     """A function of i and j: vectors that attention adds to the values, (..., H, N, M, Dv)."""
-    q_positions: object = None
-    k_positions: object = None
+    q_positions: npt.NDArray[np.float64] | None = None
+    k_positions: npt.NDArray[np.float64] | None = None
 
     @property
     def parts(self):
@@ -58,8 +60,8 @@ class PositionBias(Bias):
 class Sum(Bias):
     """A sum of operators."""
 
-    def __init__(self, parts):
-        object.__setattr__(self, "terms", parts)
+    def __init__(self, terms):
+        self.terms = terms
 
     @property
     def parts(self):
@@ -289,12 +291,12 @@ def swin(table, height, width):
     minus key.
     """
     table = wide(table)
-    return PositionBias(lambda i, j: heads_first(table[swin_row(*pairs(i, j), height, width)]))
+    return PositionBias(lambda i, j: heads_first(table[swin_row(i, j, height, width)]))
 
 
-def swin_row(query, key, height, width):
+def swin_row(i, j, height, width):
     """Row of Swin's table for each pair of tokens."""
-    (yq, xq), (yk, xk) = (np.divmod(position.astype(int), width) for position in (query, key))
+    (yq, xq), (yk, xk) = (np.divmod(position.astype(int), width) for position in pairs(i, j))
     return (yq - yk + height - 1) * (2 * width - 1) + xq - xk + width - 1
 
 
@@ -309,7 +311,7 @@ def beit(table, height, width):
 
     def equation(i, j):
         query, key = pairs(i, j)
-        of_patches, last = swin_row(query - 1, key - 1, height, width), len(table)
+        of_patches, last = swin_row(i - 1, j - 1, height, width), len(table)
         cases = [(query == 0) & (key == 0), query == 0, key == 0]
         return heads_first(table[np.select(cases, [last - 1, last - 3, last - 2], of_patches)])
 
