@@ -3,7 +3,7 @@
 A new operator needs one `Case` in a file of the operator's name. The modules of this package are imported by name
 pattern, and each lists its cases in `CASES`, so no other file of the tests or of the benchmarks names an operator.
 
-An oracle is the equation of the paper in NumPy, in float64 or wider. It uses neither posenc nor a peer.
+An oracle is the equation in plain NumPy of `posenc.reference`, in float64 or wider.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+
+from posenc import reference
 
 try:
     import ml_dtypes
@@ -54,7 +56,34 @@ def ulps(count: float, size: Callable[..., Any] | None = None) -> Callable[..., 
     return tolerance
 
 
+def longdouble(value: Any) -> Any:
+    """The same floating-point numbers in np.longdouble; integers and all else stay what they are."""
+    if hasattr(value, "inv_freq"):
+        return reference.RopeFrequencies(*map(longdouble, (value.inv_freq, value.attention_factor)))
+    if isinstance(value, float) or getattr(value, "dtype", np.dtype(bool)).kind == "f":
+        return np.asarray(value, np.longdouble)[()]
+    if isinstance(value, dict):
+        return {key: longdouble(item) for key, item in value.items()}
+    return tuple(map(longdouble, value)) if isinstance(value, (tuple, list)) else value
+
+
+def in_longdouble(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function in np.longdouble, because a float64 angle at position 2000 is off by 2e-13."""
+
+    def oracle(*args: Any, **options: Any) -> Any:
+        bound = inspect.signature(function).bind(*args, **options)
+        bound.apply_defaults()
+        for name, parameter in bound.signature.parameters.items():
+            if isinstance(parameter.default, float) and isinstance(bound.arguments[name], int):
+                bound.arguments[name] = float(bound.arguments[name])
+        return function(*longdouble(bound.args), **longdouble(bound.kwargs))
+
+    return oracle
+
+
 def as_tuple(result: Any) -> tuple[Any, ...]:
+    if hasattr(result, "inv_freq"):
+        return result.inv_freq, result.attention_factor, result.softmax_factor
     return tuple(result) if isinstance(result, tuple) else (result,)
 
 
@@ -117,8 +146,9 @@ class Case:
     """Distinguishes the cases of one function."""
     make: Callable[[np.random.Generator, int], Arguments]
     """All arguments by name for a size n of SIZES. Arrays are float64 (or int64, bool) and C-contiguous."""
-    oracle: Callable[..., Any]
-    """The same arguments -> the result, or a tuple of results, in float64."""
+    oracle: Callable[..., Any] | None = None
+    """The same arguments -> the result, or a tuple of results. None: the function of this name in `posenc.reference`,
+    in np.longdouble."""
     tolerance: Callable[[Results, np.dtype, Arguments], tuple[Any, ...]]
     """(expected, working dtype, arguments) -> largest allowed |result - expected|, one array per result. Half a spacing
     is added for results in half precision, for the last rounding."""
@@ -185,21 +215,20 @@ class Case:
         return {"dtype": dtype} if "dtype" in self.parameters else {}
 
     def call(self, arguments: Arguments, **options: Any) -> tuple[Any, ...]:
-        """The numbers that posenc returns, always as a tuple; the layout of `RopeFrequencies` is none."""
-        found = as_tuple(self.target(**arguments, **options))
-        return tuple(one for one in found if one is not None and not isinstance(one, str))
+        """The numbers that posenc returns, always as a tuple."""
+        return as_tuple(self.target(**arguments, **options))
 
     def result_dtypes(self, dtype: np.dtype, count: int) -> tuple[np.dtype, ...]:
         return (dtype,) * count
 
     def truth(self, arguments: Arguments) -> Any:
         """The result of the oracle, unconverted."""
-        return self.oracle(**arguments)
+        return (self.oracle or in_longdouble(getattr(reference, self.function)))(**arguments)
 
     def expect(self, arguments: Arguments) -> Results:
         """The results of the oracle for the stored numbers, converted to float64 first."""
         wide = map_arrays(lambda a: a.astype(F64) if a.dtype.kind not in "biu" else a, arguments)
-        return tuple(np.asarray(r, np.float64) for r in as_tuple(self.oracle(**wide)))
+        return tuple(np.asarray(r, np.float64) for r in as_tuple(self.truth(wide)))
 
     def bounds(self, expected: Results, dtype: np.dtype, arguments: Arguments) -> Results:
         """The largest allowed error of each result that is stored in `dtype`."""

@@ -1,46 +1,14 @@
-"""Convolutions as position encodings: a loop over taps, with explicit indices for each padding."""
+"""Convolutions as position encodings."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from posenc import reference
+
 from . import Case, at, ulp
 
 PADDINGS = ("zero", "circular", "replicate")
-
-
-def read(x, axis, offset, padding):
-    """x[n + offset] along an axis; beyond the ends 0, the token from the other end, or the last token."""
-    n = x.shape[axis]
-    where = np.arange(n) + offset
-    if padding == "circular" and n:
-        return np.take(x, where % n, axis)
-    inside = (where >= 0) & (where < n)
-    found = np.take(x, np.clip(where, 0, max(n - 1, 0)), axis)
-    keep = inside.reshape(-1, *[1] * (-axis - 1))
-    return np.where(keep, found, 0.0) if padding == "zero" else found
-
-
-def conv_position(x, kernel, bias=None, *, padding="zero", left=None, residual=False):
-    """y[n, c] = b_c + sum_t w[c, t] x~[n + t - left, c], where x~ is the padded x (Islam et al. 2020)."""
-    left = (kernel.shape[1] - 1) // 2 if left is None else left
-    y = np.zeros(x.shape) + (0.0 if bias is None else bias)
-    for t in range(kernel.shape[1]):
-        y = y + kernel[:, t] * read(x, -2, t - left, padding)
-    return y + x if residual else y
-
-
-def conv_position_2d(x, kernel, bias=None, *, height, width, prefix=0, padding="zero", residual=True):
-    """Chu et al. 2021: y = DWConv(x) + x on the grid; the class token is copied."""
-    grid = x[..., prefix:, :].reshape(*x.shape[:-2], height, width, x.shape[-1])
-    y = np.zeros(grid.shape) + (0.0 if bias is None else bias)
-    rows, columns = kernel.shape[1:]
-    for a in range(rows):
-        line = read(grid, -3, a - (rows - 1) // 2, padding)
-        for b in range(columns):
-            y = y + kernel[:, a, b] * read(line, -2, b - (columns - 1) // 2, padding)
-    y = y + grid if residual else y
-    return np.concatenate([x[..., :prefix, :], y.reshape(x[..., prefix:, :].shape)], -2)
 
 
 def sum_of_magnitudes(oracle):
@@ -106,8 +74,9 @@ DATA, GRADIENTS = ("x", "kernel", "bias"), at("x", "kernel", "bias")
 def case_1d(label, make, **changes):
     return Case(
         **{
-            "function": "conv_position", "label": label, "oracle": conv_position, "make": make, "real": real_1d,
-            "tolerance": sum_of_magnitudes(conv_position), "axes": AXES, "data": DATA, "gradients": GRADIENTS,
+            "function": "conv_position", "label": label, "oracle": reference.conv_position, "make": make,
+            "real": real_1d, "tolerance": sum_of_magnitudes(reference.conv_position), "axes": AXES, "data": DATA,
+            "gradients": GRADIENTS,
             **changes,
         }
     )  # fmt: skip
@@ -115,8 +84,8 @@ def case_1d(label, make, **changes):
 
 def case_2d(label, make):
     return Case(
-        function="conv_position_2d", label=label, oracle=conv_position_2d, make=make, real=real_2d, axes=GRID_AXES,
-        tolerance=sum_of_magnitudes(conv_position_2d), data=DATA, gradients=GRADIENTS,
+        function="conv_position_2d", label=label, oracle=reference.conv_position_2d, make=make, real=real_2d,
+        axes=GRID_AXES, tolerance=sum_of_magnitudes(reference.conv_position_2d), data=DATA, gradients=GRADIENTS,
     )  # fmt: skip
 
 

@@ -4,49 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from posenc import reference
+
 from . import Case, at, ulp
-
-METHODS = {
-    # k_i = h(t + c_i d, y + d sum_j a_ij k_j), y' = y + d sum_i b_i k_i: (c, a, b)
-    "rk4_38": ([0, 1 / 3, 2 / 3, 1], [[], [1 / 3], [-1 / 3, 1], [1, -1, 1]], [1 / 8, 3 / 8, 3 / 8, 1 / 8]),
-    "rk4": ([0, 1 / 2, 1 / 2, 1], [[], [1 / 2], [0, 1 / 2], [0, 0, 1]], [1 / 6, 1 / 3, 1 / 3, 1 / 6]),
-    "midpoint": ([0, 1 / 2], [[], [1 / 2]], [0, 1]),
-    "euler": ([0], [[]], [1]),
-}
-
-
-def solver_step(h, t, p, d, method):
-    slopes = []
-    c, a, b = METHODS[method]
-    for ci, row in zip(c, a, strict=True):
-        slopes.append(h(t + ci * d, p + d * sum((x * k for x, k in zip(row, slopes, strict=True)), np.zeros_like(p))))
-    return p + d * sum(x * k for x, k in zip(b, slopes, strict=True))
-
-
-def integrate(h, p0, times, *, substeps=5, method="rk4_38"):
-    """p(times[k]), with `substeps` equal steps between two times."""
-    out, p = np.empty((*p0.shape[:-1], len(times), p0.shape[-1])), p0
-    for k, t in enumerate(times):
-        if k:
-            d = (t - times[k - 1]) / substeps
-            for j in range(substeps):
-                p = solver_step(h, times[k - 1] + j * d, p, d, method)
-        out[..., k, :] = p
-    return out
-
-
-def field(w1, b1, w2, b2):
-    """Liu et al. 2020 and their code: h(t, p) = W2 [relu(W1 [p; t] + b1); t] + b2."""
-
-    def beside(x, t):
-        return np.concatenate([x, np.full((*x.shape[:-1], 1), t)], axis=-1)
-
-    return lambda t, p: beside(np.maximum(beside(p, t) @ w1.T + b1, 0), t) @ w2.T + b2
-
-
-def floater(p0, w1, b1, w2, b2, n, *, dt=0.01, substeps=5, method="rk4_38"):
-    """p(k dt), k < n."""
-    return integrate(field(w1, b1, w2, b2), p0, dt * np.arange(n), substeps=substeps, method=method)
 
 
 def floater_tolerance(expected, work, arguments):
@@ -113,8 +73,8 @@ AXES = {"p0": "b c!", "w1": "e f!", "b1": "e", "w2": "g h!", "b2": "g"}
 
 def floater_case(label, make, **changes):
     return Case(
-        function="floater", label=label, oracle=floater, tolerance=floater_tolerance, make=make, real=real_floater,
-        data=DATA, gradients=at(*DATA), **{"axes": AXES, **changes},
+        function="floater", label=label, oracle=reference.floater, tolerance=floater_tolerance, make=make,
+        real=real_floater, data=DATA, gradients=at(*DATA), **{"axes": AXES, **changes},
     )  # fmt: skip
 
 
@@ -128,11 +88,11 @@ CASES = [
     floater_case("midpoint", make_floater(4, 3, span=-0.5, substeps=19, method="midpoint")),
     floater_case("euler", make_floater(2, 9, substeps=1, method="euler")),
     Case(
-        function="integrate", oracle=integrate, tolerance=integrate_tolerance, make=make_integrate(),
+        function="integrate", oracle=reference.integrate, tolerance=integrate_tolerance, make=make_integrate(),
         real=lambda rng: make_integrate()(rng, 64), axes={"p0": "b c", "times": "n"}, data=("p0",),
     ),
     Case(
-        function="integrate", label="midpoint", oracle=integrate, tolerance=integrate_tolerance,
+        function="integrate", label="midpoint", oracle=reference.integrate, tolerance=integrate_tolerance,
         make=make_integrate(substeps=3, method="midpoint"), real=lambda rng: make_integrate()(rng, 64),
         axes={"p0": "b c", "times": "n"}, data=("p0",),
     ),

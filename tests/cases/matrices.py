@@ -4,25 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from posenc import reference
+
 from . import Case
-
-
-def gram_matrix(encoding):
-    """G = P P'."""
-    return np.einsum("...nd,...md->...nm", encoding, encoding)
-
-
-def distance_matrix(encoding):
-    """D = |p_m - p_n|."""
-    return np.sqrt(((encoding[..., :, None, :] - encoding[..., None, :, :]) ** 2).sum(-1))
-
-
-def correlation_matrix(encoding):
-    """Pearson: products of rows less their means, over the square root of the products with themselves."""
-    centred = encoding - encoding.mean(-1, keepdims=True)
-    products = np.einsum("...nd,...md->...nm", centred, centred)
-    size = np.sqrt(np.einsum("...nd,...nd->...n", centred, centred))
-    return products / (size[..., :, None] * size[..., None, :])
 
 
 def sum_of_products(expected, work, arguments):
@@ -53,15 +37,17 @@ def real(rng):
     return {"encoding": rng.standard_normal((1024, 128))}
 
 
-def case(function, oracle, tolerance, label="", width=lambda n: n + 2):
-    return Case(module="posenc.analysis", function=function, label=label, oracle=oracle, tolerance=tolerance,
-                make=make(width), real=real, axes={"encoding": "b n d"}, data=("encoding",))  # fmt: skip
+def case(function, tolerance, label="", width=lambda n: n + 2):
+    return Case(
+        module="posenc.analysis", function=function, label=label, oracle=getattr(reference, function), make=make(width),
+        tolerance=tolerance, real=real, axes={"encoding": "b n d"}, data=("encoding",),
+    )  # fmt: skip
 
 
 CASES = [
-    case("gram_matrix", gram_matrix, sum_of_products),
-    case("gram_matrix", gram_matrix, sum_of_products, "chunks", lambda n: 520),
-    case("distance_matrix", distance_matrix, sum_of_squares),
-    case("distance_matrix", distance_matrix, sum_of_squares, "chunks", lambda n: 520),
-    case("correlation_matrix", correlation_matrix, correlation),
+    case("gram_matrix", sum_of_products),
+    case("gram_matrix", sum_of_products, "chunks", lambda n: 520),
+    case("distance_matrix", sum_of_squares),
+    case("distance_matrix", sum_of_squares, "chunks", lambda n: 520),
+    case("correlation_matrix", correlation),
 ]

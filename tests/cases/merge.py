@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from posenc import reference
+
 from . import Case, at, ulps
-
-
-def merge(x, p, *, mode="add"):
-    """Vaswani et al. 2017, 3.4, adds; bert4keras, layers.PositionEmbedding: its "mul" is x (1 + p), its "zero" is p."""
-    if mode == "concat":
-        return np.concatenate([x, np.broadcast_to(p, (*x.shape[:-1], p.shape[-1]))], -1)
-    return {"add": x + p, "mul": x * p, "mul1p": x * (1 + p), "replace": p + 0 * x}[mode]
 
 
 def factors(x, p, mode):
@@ -41,22 +36,22 @@ def real(mode):
     return lambda rng: {"x": rng.standard_normal((8, 1024, 1024)), "p": rng.standard_normal((1024, 1024)), "mode": mode}
 
 
-AXES = {"x": "b n d", "p": "n? d?"}
+def case(label, make, real_mode, count=0.5001, size=None, axes=None):
+    return Case(
+        function="merge", label=label, oracle=reference.merge, tolerance=ulps(count, size), make=make,
+        real=real(real_mode), axes=axes or {"x": "b n d", "p": "n? d?"}, data=("x", "p"),
+        gradients=at("x", "p"),
+    )  # fmt: skip
 
-# An exact sum or product is rounded once. mul1p rounds 1 + p and the product. The other modes copy.
+
+# An exact sum or product is rounded once, by the float64 oracle, too; one in np.longdouble would be rounded twice.
+# mul1p rounds 1 + p and the product. The other modes copy.
 CASES = [
-    Case(function="merge", oracle=merge, tolerance=ulps(0.5001), make=make("add"), real=real("add"), axes=AXES,
-         data=("x", "p"), gradients=at("x", "p")),
-    Case(function="merge", label="mul", oracle=merge, tolerance=ulps(0.5001), make=make("mul"), real=real("mul"),
-         axes=AXES, data=("x", "p"), gradients=at("x", "p")),
-    Case(function="merge", label="mul1p", oracle=merge, tolerance=ulps(2, factors), make=make("mul1p"),
-         real=real("mul1p"), axes=AXES, data=("x", "p"), gradients=at("x", "p")),
-    Case(function="merge", label="concat", oracle=merge, tolerance=ulps(0), make=make("concat"), real=real("concat"),
-         axes={"x": "b n d", "p": "n? c"}, data=("x", "p"), gradients=at("x", "p")),
-    Case(function="merge", label="replace", oracle=merge, tolerance=ulps(0), make=make("replace"), real=real("replace"),
-         axes=AXES, data=("x", "p"), gradients=at("x", "p")),
-    Case(function="merge", label="middle", oracle=merge, tolerance=ulps(0.5001), make=make_broadcast("1n1n"),
-         real=real("mul"), data=("x", "p"), gradients=at("x", "p"), axes={"x": "b n h d", "p": "1 n? 1 d?"}),
-    Case(function="merge", label="narrow", oracle=merge, tolerance=ulps(0.5001), make=make_broadcast("nn11"),
-         real=real("mul"), data=("x", "p"), gradients=at("x", "p"), axes={"x": "b n h d", "p": "b n? 1 1"}),
-]  # fmt: skip
+    case("", make("add"), "add"),
+    case("mul", make("mul"), "mul"),
+    case("mul1p", make("mul1p"), "mul1p", 2, factors),
+    case("concat", make("concat"), "concat", 0, axes={"x": "b n d", "p": "n? c"}),
+    case("replace", make("replace"), "replace", 0),
+    case("middle", make_broadcast("1n1n"), "mul", axes={"x": "b n h d", "p": "1 n? 1 d?"}),
+    case("narrow", make_broadcast("nn11"), "mul", axes={"x": "b n h d", "p": "b n? 1 1"}),
+]

@@ -7,25 +7,8 @@ import numpy as np
 import posenc
 
 from . import Case
-from .rope import ROTATED, frequencies_of
-from .rope_2d import ALL, AXES, OF_FACTOR, PART, grid, part, rotated
-
-
-def mrope(x, positions, frequencies, *, layout, sections, interleaved=False, overflow=0, rotary_dim=None,
-          rotary_offset=0, inverse=False, out_layout=None, seq_axis=-2):  # fmt: skip
-    """Qwen2-VL, section 2.1: pair k is rotated by one coordinate times w_k; `interleaved` is the order of Qwen3-VL."""
-    x = np.moveaxis(np.array(x, np.longdouble), seq_axis, -2)
-    w, factor = frequencies_of(frequencies)
-    angle = []
-    for k, frequency in enumerate(w):
-        if interleaved:
-            coordinate = k % 3 if k < 3 * sections[k % 3] else overflow
-        else:
-            coordinate = 0 if k < sections[0] else 1 if k < sections[0] + sections[1] else 2
-        angle.append(np.asarray(positions[coordinate], np.longdouble) * frequency)
-    here = part(x, rotary_dim, rotary_offset)
-    x[..., here] = rotated(x[..., here], np.stack(angle, -1), factor, layout, out_layout, inverse)
-    return np.moveaxis(x, -2, seq_axis)
+from .rope import ROTATED
+from .rope_2d import ALL, AXES, OF_FACTOR, PART, grid
 
 
 def make_mrope(**options):
@@ -64,15 +47,15 @@ def real_mrope(sections, interleaved):
 # The same roundings as rope_2d.
 CASES = [
     Case(
-        function="mrope", oracle=mrope, tolerance=ROTATED, make=make_mrope(layout="half"), axes=AXES, data=("x",),
+        function="mrope", tolerance=ROTATED, make=make_mrope(layout="half"), axes=AXES, data=("x",),
         real=real_mrope((16, 24, 24), False), gradients=ALL,
     ),
     Case(
-        function="mrope", label="interleaved", oracle=mrope, tolerance=ROTATED, axes=AXES, data=("x",), gradients=ALL,
+        function="mrope", label="interleaved", tolerance=ROTATED, axes=AXES, data=("x",), gradients=ALL,
         make=make_mrope(layout="half", interleaved=True), real=real_mrope((24, 20, 20), True),
     ),
     Case(
-        function="mrope", label="part", oracle=mrope, tolerance=ROTATED, make=make_mrope_part,
+        function="mrope", label="part", tolerance=ROTATED, make=make_mrope_part,
         real=real_mrope((24, 20, 20), True), axes=PART, data=("x",), gradients=OF_FACTOR,
     ),
 ]  # fmt: skip

@@ -4,38 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from posenc import reference
+
 from . import Case, at, ulp
-
-
-def tanh_map(p, weight, bias, driven):
-    return np.tanh(p @ weight.T + bias + driven)
-
-
-def gru_map(p, weight, bias, driven):
-    """Cho et al. 2014, eqs. 5-8, in the order r, z, n and with r after the product, as cuDNN has it."""
-    r_in, z_in, n_in = np.split(bias[0] + driven, 3, axis=-1)
-    r_state, z_state, n_state = np.split(bias[1], 3)
-    u_r, u_z, u_n = np.split(weight, 3)
-    r = 1 / (1 + np.exp(-(r_in + p @ u_r.T + r_state)))
-    z = 1 / (1 + np.exp(-(z_in + p @ u_z.T + z_state)))
-    m = np.tanh(n_in + r * (p @ u_n.T + n_state))
-    return (1 - z) * m + z * p
-
-
-MAPS = {"tanh": tanh_map, "gru": gru_map}
-
-
-def recurrent(p0, weight, bias, n, *, inputs=None, input_weight=None, cell="tanh", include_p0=True):
-    """p_{k+1} = f(p_k, x_k)."""
-    driven = np.zeros((n, len(weight))) if inputs is None else inputs @ input_weight.T
-    batch = np.broadcast_shapes(p0.shape[:-1], driven.shape[:-2])
-    out = np.empty((*batch, n, p0.shape[-1]))
-    p = np.broadcast_to(p0, (*batch, p0.shape[-1]))
-    for k in range(n):
-        if k > 0 or not include_p0:
-            p = MAPS[cell](p, weight, bias, driven[..., k - include_p0, :])
-        out[..., k, :] = p
-    return out
 
 
 def tolerance(expected, work, arguments):
@@ -86,35 +57,35 @@ WITH_INPUTS = {"data": (*DATA, "inputs", "input_weight"), "gradients": {**GRADIE
 
 CASES = [
     Case(
-        function="recurrent", oracle=recurrent, tolerance=tolerance, make=make("tanh", 5), real=real("tanh"),
+        function="recurrent", oracle=reference.recurrent, tolerance=tolerance, make=make("tanh", 5), real=real("tanh"),
         axes=TANH_AXES, data=DATA, gradients=GRADIENTS,
     ),
     Case(
         # as wide as the panels of weights and wider
-        function="recurrent", label="wide", oracle=recurrent, tolerance=tolerance, real=real("tanh", 512),
+        function="recurrent", label="wide", oracle=reference.recurrent, tolerance=tolerance, real=real("tanh", 512),
         make=make("tanh", n=4, include_p0=False), axes=TANH_AXES, data=DATA, gradients=GRADIENTS,
     ),
     Case(
-        function="recurrent", label="gru", oracle=recurrent, tolerance=tolerance, make=make("gru", 3), real=real("gru"),
-        axes=GRU_AXES, data=DATA, gradients=GRADIENTS,
+        function="recurrent", label="gru", oracle=reference.recurrent, tolerance=tolerance, make=make("gru", 3),
+        real=real("gru"), axes=GRU_AXES, data=DATA, gradients=GRADIENTS,
     ),
     Case(
         # more streams than a group of columns holds, so that there are several work items
-        function="recurrent", label="gru-streams", oracle=recurrent, tolerance=tolerance, real=real("gru"),
+        function="recurrent", label="gru-streams", oracle=reference.recurrent, tolerance=tolerance, real=real("gru"),
         make=make("gru", 4, include_p0=False, batch=(3, 9)), axes={**GRU_AXES, "p0": "b s? c!"}, data=DATA,
         gradients=GRADIENTS,
     ),
     Case(
-        function="recurrent", label="gru-wide", oracle=recurrent, tolerance=tolerance, real=real("gru", 512),
+        function="recurrent", label="gru-wide", oracle=reference.recurrent, tolerance=tolerance, real=real("gru", 512),
         make=make("gru", n=3), axes=GRU_AXES, data=DATA, gradients=GRADIENTS,
     ),
     Case(
-        function="recurrent", label="inputs", oracle=recurrent, tolerance=tolerance, real=real("tanh"),
+        function="recurrent", label="inputs", oracle=reference.recurrent, tolerance=tolerance, real=real("tanh"),
         make=make("tanh", n=5, inputs=(2, 3)), axes={**TANH_AXES, **INPUT_AXES}, **WITH_INPUTS,
     ),
     Case(
         # one p0 for several work items of inputs that are wider than a panel, as a layer has them
-        function="recurrent", label="gru-inputs", oracle=recurrent, tolerance=tolerance, real=real("gru"),
+        function="recurrent", label="gru-inputs", oracle=reference.recurrent, tolerance=tolerance, real=real("gru"),
         make=make("gru", n=4, batch=(), inputs=(3, 9, 70), include_p0=False),
         axes={**GRU_AXES, "p0": "c!", "inputs": "b? s? n! x", "input_weight": "h! x"}, **WITH_INPUTS,
     ),

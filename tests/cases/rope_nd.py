@@ -5,34 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from . import Case, ulps
-from .rope import ROTATED, pairs, unpaired
-from .rope_2d import ALL, grid, part
-
-
-def rope_nd(x, positions, frequencies, *, layout, rotary_dim=None, rotary_offset=0, inverse=False, out_layout=None,
-            seq_axis=-2):  # fmt: skip
-    """Heo et al. 2024, equation 9: pair k is rotated by the sum of coordinates times frequencies."""
-    x = np.moveaxis(np.array(x, np.longdouble), seq_axis, -2)
-    rotor = 1
-    for position, w in zip(np.asarray(positions, np.longdouble), np.asarray(frequencies, np.longdouble), strict=True):
-        angle = position[..., None] * (w[:, None] if w.ndim == 2 else w)
-        rotor = rotor * (np.cos(angle) + 1j * np.sin(angle))  # a sum of thousands of radians would be rounded
-    here = part(x, rotary_dim, rotary_offset)
-    z = pairs(x[..., here], layout)
-    x[..., here] = unpaired(z / rotor if inverse else z * rotor, out_layout or layout)
-    return np.moveaxis(x, -2, seq_axis)
-
-
-def axial_frequencies(dims, *, base=10000.0):
-    """Coordinate a rotates dims[a] / 2 pairs by base**(-2 i / dims[a])."""
-    result = np.zeros((len(dims), sum(dims) // 2), np.longdouble)
-    first = 0
-    for axis, width in enumerate(dims):
-        b = np.longdouble(base[axis] if isinstance(base, tuple) else base)
-        for i in range(width // 2):
-            result[axis, first + i] = b ** (-np.longdouble(2 * i) / width)
-        first += width // 2
-    return result
+from .rope import ROTATED
+from .rope_2d import ALL, grid
 
 
 def make_axial(rng, n):
@@ -92,25 +66,25 @@ def real_mixed(rng):
 # The same roundings as rope_2d: the angle is reduced in two numbers, and its sum is rounded once.
 CASES = [
     Case(
-        function="rope_nd", oracle=rope_nd, tolerance=ROTATED, make=make_axial, data=("x",), real=real_axial,
+        function="rope_nd", tolerance=ROTATED, make=make_axial, data=("x",), real=real_axial,
         gradients=ALL, axes={"x": "b n d!", "positions": "a n", "frequencies": "a e!"},
     ),
     Case(
-        function="rope_nd", label="mixed", oracle=rope_nd, tolerance=ROTATED, make=make_mixed, data=("x",),
+        function="rope_nd", label="mixed", tolerance=ROTATED, make=make_mixed, data=("x",),
         real=real_mixed, gradients=ALL, axes={"x": "a n h d", "positions": "c a 1 n", "frequencies": "c e!"},
     ),
     Case(
-        function="rope_nd", label="by head", oracle=rope_nd, tolerance=ROTATED, make=make_by_head, data=("x",),
+        function="rope_nd", label="by head", tolerance=ROTATED, make=make_by_head, data=("x",),
         real=real_mixed, gradients=ALL, axes={"x": "b h n d!", "positions": "a n", "frequencies": "a h e!"},
     ),
     Case(
-        function="rope_nd", label="by head, placed", oracle=rope_nd, tolerance=ROTATED, make=make_by_head_placed,
+        function="rope_nd", label="by head, placed", tolerance=ROTATED, make=make_by_head_placed,
         data=("x",), real=real_mixed, gradients=ALL,
         axes={"x": "a n h d!", "positions": "c a h n", "frequencies": "c h e!"},
     ),
     Case(
         # One rounding of a number that the oracle has in wider precision.
-        function="axial_frequencies", oracle=axial_frequencies, tolerance=ulps(1), least=1,
+        function="axial_frequencies", tolerance=ulps(1), least=1,
         make=lambda rng, n: {"dims": (2 * n, 0, 4), "base": (1e4, 5.0, 100.0)}, real=lambda rng: {"dims": (16, 56, 56)},
     ),
 ]  # fmt: skip

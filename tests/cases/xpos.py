@@ -8,7 +8,7 @@ import posenc
 
 from . import Case, at, ulps
 from .rope import frequencies_of, pairs, unpaired
-from .sinusoid import cos_sin, integers
+from .sinusoid import integers
 
 
 def power(positions, half, scale_base, gamma, center, downscale):
@@ -16,15 +16,6 @@ def power(positions, half, scale_base, gamma, center, downscale):
     zeta = (2 * np.arange(half, dtype=np.longdouble) / (2 * half) + gamma) / (1 + np.longdouble(gamma))
     t = (np.asarray(positions, np.longdouble)[..., None] - center) / scale_base
     return zeta ** (-t if downscale else t)
-
-
-def xpos(x, positions, frequencies, *, layout, scale_base=512, gamma=0.4, center=0, downscale=False, seq_axis=-2):
-    x = np.moveaxis(np.array(x, np.longdouble), seq_axis, -2)
-    w, factor = frequencies_of(frequencies)
-    where = np.arange(x.shape[-2]) if np.ndim(positions) == 0 else positions
-    cos, sin = cos_sin(where, w)
-    scale = factor * power(where, len(w), scale_base, gamma, center, downscale)
-    return np.moveaxis(unpaired(pairs(x, layout) * scale * (cos + 1j * sin), layout), -2, seq_axis)
 
 
 def size_of_pairs(x, positions, frequencies, *, layout, seq_axis=-2, **options):
@@ -69,12 +60,12 @@ def real_xpos(rng):
 TOLERANCE = ulps(16, size_of_pairs)
 CASES = [
     Case(
-        function="xpos", oracle=xpos, tolerance=TOLERANCE, make=make_xpos(layout="interleaved"), real=real_xpos,
+        function="xpos", tolerance=TOLERANCE, make=make_xpos(layout="interleaved"), real=real_xpos,
         axes={"x": "b n d!", "positions": "n", "frequencies": "e!"}, data=("x",),
         gradients=at("x", "positions", "frequencies"),
     ),
     Case(
-        function="xpos", label="keys", oracle=xpos, tolerance=TOLERANCE, make=make_batch, real=real_xpos,
+        function="xpos", label="keys", tolerance=TOLERANCE, make=make_batch, real=real_xpos,
         axes={"x": "b n h d!", "positions": "b 1 n"}, data=("x",),
         gradients={**at("x", "positions"), "frequencies": ("frequencies", 0)},
     ),
