@@ -39,14 +39,14 @@ static NOINLINE void without_turns_row(double *hi, int n)
         hi[k] = without_turns(hi[k]);
 }
 
-static NOINLINE void sincos_row(channel_tile *t, double p, int n)
+static NOINLINE void sincos_tile(channel_tile *t, double p, int n)
 {
     SIMD
     for (int k = 0; k < n; k++)
         sincos_turns(p, t->t_hi[k], t->t_lo[k], &t->sine[k], &t->cosine[k]);
 }
 
-static NOINLINE void sincos_shifted_row(channel_tile *t, double p, int n)
+static NOINLINE void sincos_shifted_tile(channel_tile *t, double p, int n)
 {
     SIMD
     for (int k = 0; k < n; k++)
@@ -72,9 +72,9 @@ static void angles(channel_tile *t, const pe_call *call, const pe_row *row, int 
         t->phase = f;
     }
     if (f)
-        sincos_shifted_row(t, p, n);
+        sincos_shifted_tile(t, p, n);
     else
-        sincos_row(t, p, n);
+        sincos_tile(t, p, n);
 }
 
 static NOINLINE void write_pairs(const channel_tile *t, const real *restrict r, int n, real *restrict out)

@@ -168,7 +168,7 @@ static void convolve_channels(const pe_call *call, const pe_row *row, const conv
         b.start = b.out, b.start_step = result_step;
     }
     for (idx y = t->y0; y <= t->y1; y++) {
-        if (y > t->y0 && stopped(call, 1))
+        if (y > t->y0 && stopped_at_channel(call, 1))
             return;
         if (c == 0 || t->y0 < t->y1)
             window_rows(call, row->data[X], x, y - top, t->x0 - left, padding, piece->zeros, &seen);
@@ -206,7 +206,7 @@ KERNEL(convolution)
         const conv_tile t = tile_at(call, u % units / tiles, j, min_(CONVOLUTION_TILE, w - j));
         for (idx c = 0, n; c < d; c += n) {
             n = min_(d - c >= CHANNELS ? most : CHANNELS, d - c);
-            if (stopped(call, c))
+            if (stopped_at_channel(call, c))
                 return;
             convolve_channels(call, &row, &piece, &t, c, n);
         }

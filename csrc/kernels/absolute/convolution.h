@@ -32,7 +32,7 @@ static void carve_convolution(convolution_state *s, pe_carver *c, const idx *dim
 }
 
 /* Return whether to leave. A poll is a call: one for thousands of channels, or for each step if taps are many. */
-static int stopped(const pe_call *call, idx channel)
+static int stopped_at_channel(const pe_call *call, idx channel)
 {
     enum { MANY_TAPS = 1024, MANY_CHANNELS = 64 * CHANNELS };
     return (channel % MANY_CHANNELS == 0 || call->D(r) * call->D(s) > MANY_TAPS) && stop_requested(call);

@@ -113,7 +113,7 @@ static void add_tile(const pe_call *call, const pe_row *row, const convolution_s
     window_rows(call, row->data[GRAD], &call->array[GRAD], i, j, PADDING_ZERO, piece->zeros, &grad);
     for (idx c = 0; c < d; c += CHANNELS) {
         const idx channels = min_(CHANNELS, d - c);
-        if (stopped(call, c))
+        if (stopped_at_channel(call, c))
             return;
         conv_products p = {view_of(&grad, c, channels, few, piece->copied + places, piece->panel + places * CHANNELS),
                            view_of(&x, c, channels, few, piece->copied, piece->panel), n, 0};

@@ -68,7 +68,10 @@ static void read_flow(flow *f, const pe_call *call, const pe_array *w1)
 }
 
 /* Return whether to leave. A poll is a call: one for each step that takes some 100 us, else one for 16 steps. */
-static int stopped(flow *f) { return (f->c * f->e > 1 << 16 || ++f->polls % 16 == 0) && stop_requested(f->call); }
+static int stopped_in_flow(flow *f)
+{
+    return (f->c * f->e > 1 << 16 || ++f->polls % 16 == 0) && stop_requested(f->call);
+}
 
 /* y = p + sum over stages m < i of h from[i][m] k_m, n numbers. Slopes of later stages hold those of other columns or
  * of earlier steps: they are not read, because even a product with 0 may be NaN. */
@@ -89,7 +92,7 @@ static NOINLINE void stage_state(const flow *f, int i, const double *restrict p,
 }
 
 /* p += sum over stages of h weight[i] k_i */
-static NOINLINE void advance(const flow *f, double *restrict p, idx n)
+static NOINLINE void add_slopes(const flow *f, double *restrict p, idx n)
 {
     const double *weight = f->rule->weight, h = f->h;
     const int stages = f->rule->stages;
@@ -113,16 +116,17 @@ static void take_step(const flow *f, idx step, idx first, idx streams, idx cols,
         stage_state(f, i, p, cols * f->c_row, y);
         for (idx q = 0; q < cols; q++)
             y[q * f->c_row + f->c] = (real)(f->dt * ((double)(first + q / streams) + later));
-        multiply(&up, cols);
+        multiply_columns(&up, cols);
         for (idx q = 0; q < cols; q++)
             a[q * f->e_row + f->e] = y[q * f->c_row + f->c];
-        multiply(&down, cols);
+        multiply_columns(&down, cols);
     }
-    advance(f, p, cols * f->c_row);
+    add_slopes(f, p, cols * f->c_row);
 }
 
 /* The states of `count` pairs (position, column): pair q is entry (b + q % cols, k + q / cols) of a. */
-static void read_states(const flow *f, const pe_array *a, idx b, idx cols, idx k, idx count, real *wide, double *p)
+static void read_double_states(const flow *f, const pe_array *a, idx b, idx cols, idx k, idx count, real *wide,
+                               double *p)
 {
     for (idx q = 0; q < count; q++, p += f->c_row) {
         const real *row = row_read(entry_at(a, a->data, b + q % cols, k + q / cols), a->storage, f->c, wide);
@@ -169,14 +173,14 @@ KERNEL(floater)
     memset(piece.a, 0, (size_t)(SCAN_COLUMNS * f->e_row) * sizeof(real));
     for (idx b = share_begin(call, begin, units); b < last; b += SCAN_COLUMNS) {
         const idx cols = min_(SCAN_COLUMNS, last - b);
-        read_states(f, p0, b, cols, 0, cols, piece.y, p);
+        read_double_states(f, p0, b, cols, 0, cols, piece.y, p);
         for (idx k = 0; k < n; k++) {
             for (idx q = 0; q < cols; q++)
                 write_state(f, p + q * f->c_row, piece.y, entry_at(out, out->data, b + q, k), out->storage);
             const idx steps = k + 1 < n ? f->steps : 0; /* the last position is not left */
             for (idx step = 0; step < steps; step++) {
                 take_step(f, step, k, cols, cols, p, piece.y, 0, piece.a, 0);
-                if (stopped(f))
+                if (stopped_in_flow(f))
                     return;
             }
         }
@@ -237,11 +241,11 @@ static void step_backward(const floater_vjp_state *s, idx step, idx position)
         }
         const matvec up = {s->w2_transposed, NULL, dk, dz, f->e, f->c, f->c_row, f->e_row, 0, 0};
         const matvec down = {s->w1_transposed, NULL, dz, f->k[i], f->c, f->e, f->e_row, f->c_row, 0, 0};
-        multiply(&up, s->streams);
+        multiply_columns(&up, s->streams);
         SIMD
         for (idx j = 0; j < s->streams * f->e_row; j++)
             dz[j] = a[j] > 0 ? dz[j] : 0;
-        multiply(&down, s->streams);
+        multiply_columns(&down, s->streams);
     }
     for (int i = 0; i < rule->stages; i++) {
         for (idx j = 0; j < n; j++)
@@ -250,52 +254,52 @@ static void step_backward(const floater_vjp_state *s, idx step, idx position)
 }
 
 /* dW1 += dz [y; t]^T, db1 += dz, dW2 += dk [a; t]^T, db2 += dk, over the stages of `steps` steps */
-static void add_weights(const floater_vjp_state *s, idx steps, const pe_work *work)
+static void add_stage_weights(const floater_vjp_state *s, idx steps, const pe_work *work)
 {
     const flow *f = &s->f;
     const pe_call *call = f->call;
     const idx pairs = steps * f->rule->stages * s->cols, c_row = f->c_row, e_row = f->e_row;
     const outer_products dw1 = {s->dz, s->y, e_row, c_row, pairs, block_sums(call, DW1, work), f->e, f->c + 1};
     const outer_products dw2 = {s->dk, s->a, c_row, e_row, pairs, block_sums(call, DW2, work), f->c, f->e + 1};
-    add_outer(&dw1);
-    add_rows(s->dz, e_row, pairs, f->e, block_sums(call, DB1, work));
-    add_outer(&dw2);
-    add_rows(s->dk, c_row, pairs, f->c, block_sums(call, DB2, work));
+    add_outer_products(&dw1);
+    add_vectors(s->dz, e_row, pairs, f->e, block_sums(call, DB1, work));
+    add_outer_products(&dw2);
+    add_vectors(s->dk, c_row, pairs, f->c, block_sums(call, DB2, work));
 }
 
 /* Positions first <= k < first + run of columns b on: lambda moves back by `run` positions. Many steps are cut into
- * parts of STEPS: the states at the start of each part are kept, and the parts are taken backwards. */
-static int run_backward(floater_vjp_state *s, idx b, idx first, idx run, const pe_work *work)
+ * stretches of STEPS: the states at the start of each stretch are kept, and the stretches are taken backwards. */
+static int floater_run_vjp(floater_vjp_state *s, idx b, idx first, idx run, const pe_work *work)
 {
     flow *f = &s->f;
     const pe_array *grad = &f->call->array[GRAD], *path = &f->call->array[PATH];
-    const idx parts = BLOCKS(f->steps, STEPS), stages = f->rule->stages, state = s->cols * f->c_row;
-    read_states(f, path, b, s->streams, first, s->cols, s->y, s->p);
-    for (idx part = 0; part + 1 < parts; part++) {
-        memcpy(s->starts + part * state, s->p, (size_t)state * sizeof(double));
-        for (idx step = part * STEPS; step < (part + 1) * STEPS; step++) {
+    const idx stretches = BLOCKS(f->steps, STEPS), stages = f->rule->stages, state = s->cols * f->c_row;
+    read_double_states(f, path, b, s->streams, first, s->cols, s->y, s->p);
+    for (idx stretch = 0; stretch + 1 < stretches; stretch++) {
+        memcpy(s->starts + stretch * state, s->p, (size_t)state * sizeof(double));
+        for (idx step = stretch * STEPS; step < (stretch + 1) * STEPS; step++) {
             take_step(f, step, first, s->streams, s->cols, s->p, s->y, 0, s->a, 0);
-            if (stopped(f))
+            if (stopped_in_flow(f))
                 return 0;
         }
     }
-    for (idx part = parts - 1; part >= 0; part--) {
-        const idx from = part * STEPS, steps = min_(STEPS, f->steps - from);
-        if (part < parts - 1)
-            memcpy(s->p, s->starts + part * state, (size_t)state * sizeof(double));
+    for (idx stretch = stretches - 1; stretch >= 0; stretch--) {
+        const idx from = stretch * STEPS, steps = min_(STEPS, f->steps - from);
+        if (stretch < stretches - 1)
+            memcpy(s->p, s->starts + stretch * state, (size_t)state * sizeof(double));
         for (idx step = 0; step < steps; step++) {
             take_step(f, from + step, first, s->streams, s->cols, s->p, s->y + step * stages * s->c_slab, s->c_slab,
                       s->a + step * stages * s->e_slab, s->e_slab);
-            if (stopped(f))
+            if (stopped_in_flow(f))
                 return 0;
         }
         for (idx k = run - 1; k >= 0; k--) {
             for (idx step = steps - 1; step >= 0; step--) {
                 step_backward(s, step, k);
-                if (stopped(f))
+                if (stopped_in_flow(f))
                     return 0;
             }
-            if (part > 0)
+            if (stretch > 0)
                 continue;
             for (idx q = 0; q < s->streams; q++) {
                 const real *g = row_read(entry_at(grad, grad->data, b + q, first + k), grad->storage, f->c, f->k[0]);
@@ -303,7 +307,7 @@ static int run_backward(floater_vjp_state *s, idx b, idx first, idx run, const p
                     s->lambda[q * f->c_row + i] += (double)g[i];
             }
         }
-        add_weights(s, steps, work);
+        add_stage_weights(s, steps, work);
     }
     return 1;
 }
@@ -325,14 +329,14 @@ KERNEL(floater_vjp)
         const idx most = f->steps > STEPS ? 1 : SCAN_COLUMNS / s.streams;
         memset(s.lambda, 0, (size_t)(s.streams * f->c_row) * sizeof(double));
         if (n > 0)
-            read_states(f, grad, b, s.streams, n - 1, s.streams, s.y, s.lambda);
+            read_double_states(f, grad, b, s.streams, n - 1, s.streams, s.y, s.lambda);
         for (idx left = n - 1; left > 0;) {
             const idx run = min_(most, left);
             s.cols = run * s.streams;
             s.c_slab = s.cols * f->c_row;
             s.e_slab = s.cols * f->e_row;
             left -= run;
-            if (!run_backward(&s, b, left, run, work))
+            if (!floater_run_vjp(&s, b, left, run, work))
                 return;
         }
         for (idx q = 0; q < s.streams; q++)

@@ -134,7 +134,7 @@ static NOINLINE void panel_times_4(const matvec *m, idx panel, idx c) { panel_ti
 static NOINLINE void panel_times_6(const matvec *m, idx panel, idx c) { panel_times(MATVEC_COLUMNS, m, panel, c); }
 
 /* All panels times columns 0 .. cols */
-static void multiply(const matvec *m, idx cols)
+static void multiply_columns(const matvec *m, idx cols)
 {
     static void (*const times[])(const matvec *, idx, idx) = {
         NULL, panel_times_1, panel_times_2, panel_times_3, panel_times_4, NULL, panel_times_6};
@@ -159,7 +159,7 @@ typedef struct {
 enum { OUTER_VECS = VEC_BYTES == 64 ? 4 : 2 };
 
 /* At most a few hundred pairs are summed in `real`, and these sums in double: errors do not grow with positions. */
-INLINE void outer_rows(int rows, const outer_products *o, idx row, idx column)
+INLINE void outer_block(int rows, const outer_products *o, idx row, idx column)
 {
     vec acc[MATVEC_COLUMNS * OUTER_VECS];
     real sum[OUTER_VECS * LANES];
@@ -195,12 +195,12 @@ INLINE void outer_rows(int rows, const outer_products *o, idx row, idx column)
 
 static NOINLINE void outer_most(const outer_products *o, idx row, idx column)
 {
-    outer_rows(MATVEC_COLUMNS, o, row, column);
+    outer_block(MATVEC_COLUMNS, o, row, column);
 }
-static NOINLINE void outer_one(const outer_products *o, idx row, idx column) { outer_rows(1, o, row, column); }
+static NOINLINE void outer_one(const outer_products *o, idx row, idx column) { outer_block(1, o, row, column); }
 
 /* into += sum over q of l[q] x[q]^T; rows of x are padded */
-static void add_outer(const outer_products *o)
+static void add_outer_products(const outer_products *o)
 {
     for (idx column = 0; column < o->columns; column += OUTER_VECS * LANES) {
         idx row = 0;
@@ -212,7 +212,7 @@ static void add_outer(const outer_products *o)
 }
 
 /* into += sum over q of l[q] */
-static NOINLINE void add_rows(const real *restrict l, idx l_step, idx pairs, idx n, double *restrict into)
+static NOINLINE void add_vectors(const real *restrict l, idx l_step, idx pairs, idx n, double *restrict into)
 {
     for (idx q = 0; q < pairs; q++) {
         SIMD

@@ -21,7 +21,7 @@ typedef struct {
     const pe_call *call;
     idx c, row, gates, polls;  /* row: numbers from column to column; gates: 1 for tanh, 3 for gru */
     real *w[3], *bias[3];      /* of each gate: packed weights, and the bias of the sum */
-    real *input;               /* a_n, which r does not multiply */
+    real *input;               /* a_n, which r does not multiply_columns */
     idx e, x_row;              /* numbers of an input, -1 without inputs; from column to column */
     real *v[3], *x, *drive[3]; /* packed weights of inputs; for some columns: inputs, and V x + bias of each gate */
 } map;
@@ -76,7 +76,7 @@ static void read_map(map *m, const pe_call *call, const pe_array *operands)
 }
 
 /* The states of `count` pairs (position, column): pair q is entry (b + q % cols, k + q / cols) of a. */
-static void read_states(const map *m, const pe_array *a, idx b, idx cols, idx k, idx count, real *p)
+static void read_padded_states(const map *m, const pe_array *a, idx b, idx cols, idx k, idx count, real *p)
 {
     for (idx q = 0; q < count; q++)
         read_padded(entry_at(a, a->data, b + q % cols, k + q / cols), a->storage, m->c, p + q * m->row);
@@ -92,12 +92,12 @@ static void read_inputs(const map *m, const pe_array *inputs, idx b, idx cols, i
     for (idx g = 0; g < m->gates; g++) {
         const matvec product = {
             m->v[g], g == 2 ? m->input : m->bias[g], m->x, m->drive[g], m->c, m->e, m->x_row, m->row, 0, 0};
-        multiply(&product, count);
+        multiply_columns(&product, count);
     }
 }
 
 /* Return whether to leave. A poll is a call, so there is one for each position only if a position takes long. */
-static int stopped(map *m) { return (m->c > 256 || ++m->polls % 16 == 0) && stop_requested(m->call); }
+static int stopped_in_map(map *m) { return (m->c > 256 || ++m->polls % 16 == 0) && stop_requested(m->call); }
 
 /* 1 / (1 + exp(-x)), computed from z = exp(-|x|) <= 1. The rounding error of x log2 e is added back, which gives 3 ulp
  * for either sign. Without FMA that error is not known, and gates near 0 are |x| / 2 ulp worse. */
@@ -146,7 +146,7 @@ static void compute_gates(const map *m, const real *p, idx cols, const gate_rows
         const int driven = m->e >= 0 && k < 2; /* b_n stays inside the product with r */
         const matvec product = {
             m->w[k], driven ? m->drive[k] : m->bias[k], p, sum[k], m->c, m->c, m->row, m->row, 0, driven ? m->row : 0};
-        multiply(&product, cols);
+        multiply_columns(&product, cols);
     }
     if (m->gates == 1) {
         tanh_row(g->r, cols * m->row);
@@ -161,7 +161,7 @@ static void compute_gates(const map *m, const real *p, idx cols, const gate_rows
 }
 
 /* p <- f(p) */
-static void advance(const map *m, real *restrict p, idx cols, const gate_rows *g)
+static void next_states(const map *m, real *restrict p, idx cols, const gate_rows *g)
 {
     const idx n = cols * m->row;
     compute_gates(m, p, cols, g);
@@ -200,16 +200,16 @@ KERNEL(recurrent)
     read_map(m, call, &call->array[WEIGHT]);
     for (idx b = share_begin(call, begin, units); b < last; b += SCAN_COLUMNS) {
         const idx cols = min_(SCAN_COLUMNS, last - b);
-        read_states(m, p0, b, cols, 0, cols, p);
+        read_padded_states(m, p0, b, cols, 0, cols, p);
         for (idx k = 0; k < n; k++) {
             if (k > 0 || skip) {
                 if (m->e >= 0)
                     read_inputs(m, inputs, b, cols, k - 1 + skip, cols);
-                advance(m, p, cols, &piece.gates);
+                next_states(m, p, cols, &piece.gates);
             }
             for (idx q = 0; q < cols; q++)
                 row_store(p + q * m->row, entry_at(out, out->data, b + q, k), out->storage, c);
-            if (stopped(m))
+            if (stopped_in_map(m))
                 return;
         }
     }
@@ -227,8 +227,8 @@ typedef struct {
     real *transposed[3], *input_transposed[3]; /* packed weights */
     real *p, *d[3], *dx;
     gate_rows gates;
-    real *lambda, *part;       /* of each column: the cotangent of the state so far; one product */
-    real *dinput, *input_part; /* of some pairs: the cotangent of the input; one product */
+    real *lambda, *term;       /* of each column: the cotangent of the state so far; one product */
+    real *dinput, *input_term; /* of some pairs: the cotangent of the input; one product */
     idx cols;
 } recurrent_vjp_state;
 
@@ -243,11 +243,11 @@ LAYOUT(recurrent_vjp)
     s->p = carve_reals(c, PAIRS * row);
     s->gates = carve_gates(c, &s->m, PAIRS);
     s->lambda = carve_reals(c, SCAN_COLUMNS * row);
-    s->part = carve_reals(c, SCAN_COLUMNS * row);
+    s->term = carve_reals(c, SCAN_COLUMNS * row);
     if (s->m.e >= 0) {
         s->dx = carve_reals(c, s->m.gates == 3 ? PAIRS * row : 0);
         s->dinput = carve_reals(c, SCAN_COLUMNS * s->m.x_row);
-        s->input_part = carve_reals(c, SCAN_COLUMNS * s->m.x_row);
+        s->input_term = carve_reals(c, SCAN_COLUMNS * s->m.x_row);
         for (idx k = 0; k < s->m.gates; k++)
             s->input_transposed[k] = carve_reals(c, s->m.x_row * s->m.c);
     }
@@ -264,7 +264,7 @@ static void tanh_backward(const recurrent_vjp_state *s, idx pair)
     for (idx i = 0; i < n; i++)
         dy[i] = lambda[i] * fma_(-f[i], f[i], R(1.0));
     const matvec product = {s->transposed[0], NULL, dy, s->lambda, m->c, m->c, m->row, m->row, 0, 0};
-    multiply(&product, s->cols);
+    multiply_columns(&product, s->cols);
 }
 
 /* From   p' = (1 - z) m + z p,  m = tanh(x), x = a_n + r y, y = U_n p + b_n,  r, z = s(...):
@@ -277,38 +277,38 @@ static void gru_backward(const recurrent_vjp_state *s, idx pair, double *restric
     const real *r = s->gates.r + from, *z = s->gates.z + from, *y = s->gates.y + from, *c = s->gates.m + from;
     const real *p = s->p + from;
     real *restrict dr = s->d[0] + from, *restrict dz = s->d[1] + from, *restrict dy = s->d[2] + from;
-    real *restrict lambda = s->lambda, *restrict part = s->part;
+    real *restrict lambda = s->lambda, *restrict term = s->term;
     SIMD
     for (idx i = 0; i < n; i++) {
         const real dx = lambda[i] * (1 - z[i]) * fma_(-c[i], c[i], R(1.0));
-        part[i] = dx;
+        term[i] = dx;
         dy[i] = dx * r[i];
         dr[i] = dx * y[i] * r[i] * (1 - r[i]);
         dz[i] = lambda[i] * (p[i] - c[i]) * z[i] * (1 - z[i]);
         lambda[i] *= z[i];
     }
     if (m->e >= 0)
-        memcpy(s->dx + from, part, (size_t)n * sizeof(real));
-    add_rows(part, m->row, s->cols, m->c, da_n);
+        memcpy(s->dx + from, term, (size_t)n * sizeof(real));
+    add_vectors(term, m->row, s->cols, m->c, da_n);
     for (int k = 0; k < 3; k++) {
-        const matvec product = {s->transposed[k], NULL, s->d[k] + from, part, m->c, m->c, m->row, m->row, 0, 0};
-        multiply(&product, s->cols);
-        add_reals(lambda, part, n);
+        const matvec product = {s->transposed[k], NULL, s->d[k] + from, term, m->c, m->c, m->row, m->row, 0, 0};
+        multiply_columns(&product, s->cols);
+        add_reals(lambda, term, n);
     }
 }
 
 /* dW += sum of dy p^T for each gate. The biases of a gate's sum get the sum of dy, both a and b if there are two; a_n
  * has its own already. */
-static void add_weights(const recurrent_vjp_state *s, idx pairs, double *dweight, double *dbias)
+static void add_gate_weights(const recurrent_vjp_state *s, idx pairs, double *dweight, double *dbias)
 {
     const map *m = &s->m;
     const idx c = m->c;
     for (idx k = 0; k < m->gates; k++) {
         const outer_products o = {s->d[k], s->p, m->row, m->row, pairs, dweight + k * c * c, c, c};
-        add_outer(&o);
-        add_rows(s->d[k], m->row, pairs, c, m->gates == 1 ? dbias : dbias + (3 + k) * c);
+        add_outer_products(&o);
+        add_vectors(s->d[k], m->row, pairs, c, m->gates == 1 ? dbias : dbias + (3 + k) * c);
         if (m->gates == 3 && k < 2)
-            add_rows(s->d[k], m->row, pairs, c, dbias + k * c);
+            add_vectors(s->d[k], m->row, pairs, c, dbias + k * c);
     }
 }
 
@@ -321,16 +321,16 @@ static void add_inputs(const recurrent_vjp_state *s, const pe_call *call, idx b,
     for (idx k = 0; k < m->gates; k++) {
         const outer_products o = {k == 2 ? s->dx : s->d[k], m->x, m->row, m->x_row, run * cols,
                                   dweight + k * c * e,      c,    e};
-        add_outer(&o);
+        add_outer_products(&o);
     }
     for (idx t = 0; t < run; t++) {
         for (idx k = 0; k < m->gates; k++) {
             const real *d = (k == 2 ? s->dx : s->d[k]) + t * cols * m->row;
             const matvec product = {
-                s->input_transposed[k], NULL, d, k ? s->input_part : s->dinput, e, c, m->row, m->x_row, 0, 0};
-            multiply(&product, cols);
+                s->input_transposed[k], NULL, d, k ? s->input_term : s->dinput, e, c, m->row, m->x_row, 0, 0};
+            multiply_columns(&product, cols);
             if (k)
-                add_reals(s->dinput, s->input_part, cols * m->x_row);
+                add_reals(s->dinput, s->input_term, cols * m->x_row);
         }
         for (idx q = 0; q < cols; q++) {
             double *to = as_doubles(entry_at(dinputs, dinputs->data, b + q, first + t));
@@ -341,12 +341,13 @@ static void add_inputs(const recurrent_vjp_state *s, const pe_call *call, idx b,
 }
 
 /* Rows first <= k < first + run of the path, of columns b on: lambda moves from row first + run to row first. */
-static int run_backward(recurrent_vjp_state *s, const pe_call *call, idx b, idx first, idx run, const pe_work *work)
+static int recurrent_run_vjp(recurrent_vjp_state *s, const pe_call *call, idx b, idx first, idx run,
+                             const pe_work *work)
 {
     const pe_array *grad = &call->array[GRAD], *path = &call->array[PATH];
     const idx skip = (idx)call->par[RECURRENT_SKIP], cols = s->cols, pairs = run * cols, c = s->m.c, row = s->m.row;
     double *dweight = block_sums(call, DWEIGHT, work), *dbias = block_sums(call, DBIAS, work);
-    read_states(&s->m, path, b, cols, first, pairs, s->p);
+    read_padded_states(&s->m, path, b, cols, first, pairs, s->p);
     if (s->m.e >= 0)
         read_inputs(&s->m, &call->array[INPUTS], b, cols, first, pairs);
     compute_gates(&s->m, s->p, pairs, &s->gates);
@@ -358,14 +359,14 @@ static int run_backward(recurrent_vjp_state *s, const pe_call *call, idx b, idx 
         const idx out_row = first + k - skip; /* the row of out that this state is; -1 if it is p0 and skipped */
         if (out_row >= 0) {
             for (idx q = 0; q < cols; q++) {
-                const real *g = row_read(entry_at(grad, grad->data, b + q, out_row), grad->storage, c, s->part);
+                const real *g = row_read(entry_at(grad, grad->data, b + q, out_row), grad->storage, c, s->term);
                 add_reals(s->lambda + q * row, g, c);
             }
         }
-        if (stopped(&s->m))
+        if (stopped_in_map(&s->m))
             return 0;
     }
-    add_weights(s, pairs, dweight, dbias);
+    add_gate_weights(s, pairs, dweight, dbias);
     if (s->m.e >= 0)
         add_inputs(s, call, b, first, run, block_sums(call, DINPUT_WEIGHT, work));
     return 1;
@@ -388,11 +389,11 @@ KERNEL(recurrent_vjp)
         s.cols = min_(SCAN_COLUMNS, last - b);
         memset(s.lambda, 0, (size_t)(s.cols * row) * sizeof(real));
         if (n > 0)
-            read_states(&s.m, grad, b, s.cols, n - 1, s.cols, s.lambda);
+            read_padded_states(&s.m, grad, b, s.cols, n - 1, s.cols, s.lambda);
         for (idx left = D(m) - 1; left > 0;) {
             const idx run = min_(PAIRS / s.cols, left);
             left -= run;
-            if (!run_backward(&s, call, b, left, run, work))
+            if (!recurrent_run_vjp(&s, call, b, left, run, work))
                 return;
         }
         for (idx q = 0; q < s.cols; q++) {

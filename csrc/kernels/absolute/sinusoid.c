@@ -23,10 +23,10 @@ typedef struct {
     char ready[OFFSETS]; /* 1 if offset_sine and offset_cosine are computed */
     double position[ROWS], d_position[ROWS]; /* of the rows that pass */
     char *row[ROWS], *result[ROWS];          /* their columns; where the gradients of their positions belong */
-} pair_tile;
-SCRATCH_STRUCT(sinusoid, pair_tile)
+} sinusoid_tile;
+SCRATCH_STRUCT(sinusoid, sinusoid_tile)
 
-static NOINLINE void start_tile(pair_tile *t, const double *hi, const double *lo, int n)
+static NOINLINE void start_tile(sinusoid_tile *t, const double *hi, const double *lo, int n)
 {
     t->base = 1;
     memset(t->ready, 0, sizeof t->ready);
@@ -35,14 +35,14 @@ static NOINLINE void start_tile(pair_tile *t, const double *hi, const double *lo
         turns(hi[k], lo ? lo[k] : 0.0, &t->hi[k], &t->lo[k]);
 }
 
-static pe_angles base_of(pair_tile *t) { return (pe_angles){t->base_sine, t->base_cosine}; }
-static pe_angles offset_at(pair_tile *t, int offset)
+static pe_angles base_of(sinusoid_tile *t) { return (pe_angles){t->base_sine, t->base_cosine}; }
+static pe_angles offset_at(sinusoid_tile *t, int offset)
 {
     return (pe_angles){t->offset_sine[offset], t->offset_cosine[offset]};
 }
 
 /* Prepare the tile for p = base + offset and return the offset; -1 if p needs sincos_row. */
-static int offset_of(pair_tile *t, double p, int n)
+static int offset_of(sinusoid_tile *t, double p, int n)
 {
     int64_t base;
     int offset;
@@ -94,7 +94,7 @@ static void store_pairs(const real *buffer, idx k0, idx n, const columns *to, ch
 }
 
 /* Pairs k0 .. k0 + n of some rows */
-static void fill_tile(pair_tile *t, const double *position, char *const *row, idx rows, idx k0, int n, double a,
+static void fill_tile(sinusoid_tile *t, const double *position, char *const *row, idx rows, idx k0, int n, double a,
                       double b, const columns *to)
 {
     const int step = (int)to->step;
@@ -132,7 +132,7 @@ static void clear_rest(idx f, const columns *to, char *row)
 }
 
 /* All pairs of the rows in t->row at the positions in t->position */
-static void fill_rows(pair_tile *t, idx rows, const double *hi, const double *lo, idx f, double a, double b,
+static void fill_rows(sinusoid_tile *t, idx rows, const double *hi, const double *lo, idx f, double a, double b,
                       const columns *to)
 {
     for (idx k0 = 0; k0 < f; k0 += TILE) {
@@ -147,7 +147,7 @@ KERNEL(sinusoid)
     enum { POSITIONS, HI, LO, OUT };
     const idx f = call->D(f);
     const columns to = columns_of(call, &call->array[OUT]);
-    pair_tile *t = work->scratch;
+    sinusoid_tile *t = work->scratch;
     double *position = t->position;
     char **out = t->row;
     pe_row row = row_at(call, begin);
@@ -166,7 +166,7 @@ KERNEL(sinusoid)
 void FN(cos_sin_table)(void *scratch, const char *positions, pe_storage storage, idx n, const double *w, idx f,
                        real *table)
 {
-    pair_tile *t = scratch;
+    sinusoid_tile *t = scratch;
     const columns to = {.sine = f, .cosine = 0, .step = 1, .d = 2 * f, .storage = PE_STORAGE};
     for (idx first = 0; first < n; first += ROWS) {
         const idx rows = min_(n - first, ROWS);
@@ -193,7 +193,7 @@ static const real *load_columns(const columns *from, const char *row, idx column
 }
 
 /* sin and cos of base + offset: next to the other terms of a sum an error of 2**-52 is small enough. */
-static NOINLINE void add_angles_double(const pair_tile *t, int offset, int n, double *restrict sine,
+static NOINLINE void add_angles_double(const sinusoid_tile *t, int offset, int n, double *restrict sine,
                                        double *restrict cosine)
 {
     const double *x = t->base_sine, *y = t->base_cosine, *u = t->offset_sine[offset], *v = t->offset_cosine[offset];
@@ -241,8 +241,8 @@ static NOINLINE double sum_of_terms(double *terms, int n)
 
 /* From   out[sine + k step] = a sin(p w_k), out[cosine + k step] = b cos(p w_k):
  *        dp = sum_k w_k phase_k,   dw_k = sum over rows of p phase_k */
-static void vjp_tile(pair_tile *t, const double *position, char *const *row, idx rows, const double *w, idx k0, int n,
-                     double a, double b, const columns *from, double *dp, double *dw)
+static void vjp_tile(sinusoid_tile *t, const double *position, char *const *row, idx rows, const double *w, idx k0,
+                     int n, double a, double b, const columns *from, double *dp, double *dw)
 {
     const column_order order = order_of(from);
     real buffer[2 * TILE];
@@ -270,7 +270,7 @@ KERNEL(sinusoid_vjp)
     enum { GRAD, POSITIONS, HI, LO, DPOSITIONS, DFREQUENCIES };
     const idx f = call->D(f);
     const columns from = columns_of(call, &call->array[GRAD]);
-    pair_tile *t = work->scratch;
+    sinusoid_tile *t = work->scratch;
     double *position = t->position, *dp = t->d_position, *dw = block_sums(call, DFREQUENCIES, work);
     char **grad = t->row, **dpositions = t->result;
     pe_row row = row_at(call, begin);

@@ -39,48 +39,49 @@ typedef struct {
 
 static double dot(const real *a, const real *b, int n)
 {
-    double part[8] = {0}, sum = 0;
+    double sums[8] = {0}, sum = 0;
     int k = 0;
     for (; k + 8 <= n; k += 8) {
         for (int c = 0; c < 8; c++)
-            part[c] += (double)a[k + c] * (double)b[k + c];
+            sums[c] += (double)a[k + c] * (double)b[k + c];
     }
     for (; k < n; k++)
         sum += (double)a[k] * (double)b[k];
     for (int c = 0; c < 8; c++)
-        sum += part[c];
+        sum += sums[c];
     return sum;
 }
 
 /* The gradient of a query's sink; 0 if its weight is 0, whatever delta is */
-static void write_d_sink(const pe_query_block *u, int lane, double lse, double delta)
+static void write_d_sink(const pe_query_block *queries, int lane, double lse, double delta)
 {
-    if (!u->row.data[A_D_SINK])
+    if (!queries->batch_row.data[A_D_SINK])
         return;
-    const double weight = exp((double)sink_of(u, u->head, lane) - lse), d_sink = weight == 0 ? 0 : -weight * delta;
-    memcpy(query_row(u, A_D_SINK, lane), &d_sink, sizeof d_sink);
+    const double weight = exp((double)sink_of(queries, queries->head, lane) - lse),
+                 d_sink = weight == 0 ? 0 : -weight * delta;
+    memcpy(query_row(queries, A_D_SINK, lane), &d_sink, sizeof d_sink);
 }
 
 /* lse and delta of each lane. For a query without visible keys, and a lane that is no query, lse = +inf makes every
  * weight 0. */
-static void read_lse_and_delta(attention_vjp_state *b, const pe_query_block *u)
+static void read_lse_and_delta(attention_vjp_state *b, const pe_query_block *queries)
 {
-    const pe_array *a = u->call->array;
+    const pe_array *a = queries->call->array;
     real *out_row = b->row + max_(b->d, b->e);
-    for (int l = 0; l < u->width; l++) {
+    for (int l = 0; l < queries->width; l++) {
         b->lse[l] = -MASKED;
         b->delta[l] = 0;
     }
-    for (int l = 0; l < u->lanes; l++) {
-        const real *g = row_read(query_row(u, A_GRAD, l), a[A_GRAD].storage, b->e, b->row);
-        const real *o = row_read(query_row(u, A_OUT, l), a[A_OUT].storage, b->e, out_row);
-        const real lse = (real)scalar_read(query_row(u, A_LSE, l), a[A_LSE].storage);
+    for (int l = 0; l < queries->lanes; l++) {
+        const real *g = row_read(query_row(queries, A_GRAD, l), a[A_GRAD].storage, b->e, b->row);
+        const real *o = row_read(query_row(queries, A_OUT, l), a[A_OUT].storage, b->e, out_row);
+        const real lse = (real)scalar_read(query_row(queries, A_LSE, l), a[A_LSE].storage);
         double delta = dot(g, o, b->e);
-        if (u->row.data[A_GRAD_LSE])
-            delta -= scalar_read(query_row(u, A_GRAD_LSE, l), a[A_GRAD_LSE].storage);
+        if (queries->batch_row.data[A_GRAD_LSE])
+            delta -= scalar_read(query_row(queries, A_GRAD_LSE, l), a[A_GRAD_LSE].storage);
         b->delta[l] = (real)delta;
         b->lse[l] = lse == MASKED ? -MASKED : lse;
-        write_d_sink(u, l, (double)b->lse[l], delta);
+        write_d_sink(queries, l, (double)b->lse[l], delta);
     }
 }
 
@@ -120,7 +121,7 @@ static NOINLINE void multiply_by_slope(real *restrict ds, const real *restrict s
 static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *values, idx step)
 {
     const pe_panel *p = v->panel;
-    const int first = p->first, width = p->width, from = v->visible->from, n = v->visible->to - from;
+    const int first = p->first, width = p->width, from = v->bias->from, n = v->bias->to - from;
     real *s = b->p + first * BLOCK_N + from * width, *ds = b->ds + first * BLOCK_N + from * width;
     const real *g = b->g + first * b->e;
     pe_content *c = &b->content;
@@ -135,7 +136,7 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
                 s[j * width + l] = ds[j * width + l] = 0;
         }
     }
-    FN(bias_grad_panel)(b->bias_grad, v->keys, v->queries, p, from, v->visible->to, ds);
+    FN(bias_grad_panel)(b->bias_grad, v->keys, v->queries, p, from, v->bias->to, ds);
     if (c->values)
         FN(content_values_vjp)(&b->content_vjp, *v, s);
     if (c->after_cap)
@@ -149,15 +150,16 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
 /* ---- nonfinite queries and keys ---- */
 
 /* Add to rows from <= j < to of out the numbers that the strips of the block left out. */
-static void add_nonfinite_rows(const attention_vjp_state *b, const pe_query_block *u, int operand, uint64_t nonfinite,
-                               real scale, const real *weights, int n, real *out, int step, int from, int to)
+static void add_nonfinite_rows(const attention_vjp_state *b, const pe_query_block *queries, int operand,
+                               uint64_t nonfinite, real scale, const real *weights, int n, real *out, int step,
+                               int from, int to)
 {
-    for (int i = 0; i < u->lanes; i++) {
-        const pe_panel *p = &u->panel[i / PANEL_LANES];
+    for (int i = 0; i < queries->lanes; i++) {
+        const pe_panel *p = &queries->panel[i / PANEL_LANES];
         const int at = p->first * BLOCK_N + from * p->width + i - p->first;
         if (!(nonfinite >> i & 1))
             continue;
-        const real *row = row_read(query_row(u, operand, i), u->call->array[operand].storage, n, b->row);
+        const real *row = row_read(query_row(queries, operand, i), queries->call->array[operand].storage, n, b->row);
         FN(add_nonfinite)(row, 1, scale, n, b->p + at, weights + at, p->width, to - from, out + from * step, step);
     }
 }
@@ -197,10 +199,10 @@ static int keys_are_finite(const pe_call *call, const pe_row *at, idx group, int
 /* ---- a tile ---- */
 
 /* Zero the weights of keys from <= j < to that a panel does not see: the products take these keys for all panels. */
-static void zero_unseen(attention_vjp_state *b, const pe_query_block *u, int (*seen)[2], int from, int to)
+static void zero_unseen(attention_vjp_state *b, const pe_query_block *queries, int (*seen)[2], int from, int to)
 {
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
+    for (int i = 0; i < queries->panels; i++) {
+        const pe_panel *p = &queries->panel[i];
         const int begin = (int)max_(from, min_(seen[i][0], to)), end = (int)max_(begin, min_(seen[i][1], to));
         real *const rows[] = {b->p + p->first * BLOCK_N, b->ds + p->first * BLOCK_N};
         for (int k = 0; k < 2; k++) {
@@ -229,13 +231,13 @@ static void add_dk(attention_vjp_state *b, const pe_view *v, int from, int to)
 
 static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
 {
-    const pe_query_block *u = v->queries;
-    const pe_rows stored = rows_of_keys(u, A_K, v->keys->first);
+    const pe_query_block *queries = v->queries;
+    const pe_rows stored = rows_of_keys(queries, A_K, v->keys->first);
     pe_rows rows = plain_rows(v->k, v->k_step, PE_STORAGE);
     if (b->nonfinite_keys)
         rows = FN(finite_rows)(stored, v->keys->n, b->d, b->k_copy);
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
+    for (int i = 0; i < queries->panels; i++) {
+        const pe_panel *p = &queries->panel[i];
         const int from = seen[i][0], n = seen[i][1] - from;
         const real *ds = b->ds + p->first * BLOCK_N + from * p->width;
         real *dq = b->dq + p->first * b->d;
@@ -248,78 +250,78 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
 
 /* Add the gradient of a scan's gates to that of q.k. The gradients of the operators' own tables were computed without
  * it. */
-static void add_gates(attention_vjp_state *b, const pe_query_block *u, int (*seen)[2])
+static void add_gates_to_ds(attention_vjp_state *b, const pe_query_block *queries, int (*seen)[2])
 {
-    for (int i = 0; i < u->panels; i++) {
-        const int width = u->panel[i].width, at = u->panel[i].first * BLOCK_N + seen[i][0] * width;
+    for (int i = 0; i < queries->panels; i++) {
+        const int width = queries->panel[i].width, at = queries->panel[i].first * BLOCK_N + seen[i][0] * width;
         add_reals(b->ds + at, b->content_vjp.d_gates + at, (seen[i][1] - seen[i][0]) * width);
     }
 }
 
-static void tile_vjp(attention_vjp_state *b, const pe_query_block *u, pe_key_tile *keys)
+static void tile_vjp(attention_vjp_state *b, const pe_query_block *queries, pe_key_tile *keys)
 {
     pe_content *c = &b->content;
-    pe_view v = FN(view_of_keys)(u, keys, 2, b->k_copy);
+    pe_view v = FN(view_of_keys)(queries, keys, 2, b->k_copy);
     int from = keys->n, to = 0, seen[PANELS][2];
-    const pe_rows values = FN(tile_rows)(rows_of_keys(u, A_V, keys->first), keys->n, b->e, 2, b->v_copy);
+    const pe_rows values = FN(tile_rows)(rows_of_keys(queries, A_V, keys->first), keys->n, b->e, 2, b->v_copy);
     FN(content_tile)(c, v);
-    for (int p = 0; p < u->panels; p++) {
-        const pe_panel_bias visible = FN(panel_bias)(keys, u, &u->panel[p]);
-        v.panel = &u->panel[p];
-        v.visible = &visible;
-        seen[p][0] = visible.from;
-        seen[p][1] = visible.to;
-        if (visible.from == visible.to)
+    for (int p = 0; p < queries->panels; p++) {
+        const pe_panel_bias bias = FN(panel_bias)(keys, queries, &queries->panel[p]);
+        v.panel = &queries->panel[p];
+        v.bias = &bias;
+        seen[p][0] = bias.from;
+        seen[p][1] = bias.to;
+        if (bias.from == bias.to)
             continue;
         panel_vjp(b, &v, values.data, values.step);
-        from = (int)min_(from, visible.from);
-        to = (int)max_(to, visible.to);
+        from = (int)min_(from, bias.from);
+        to = (int)max_(to, bias.to);
     }
     if (from < to)
-        zero_unseen(b, u, seen, from, to);
+        zero_unseen(b, queries, seen, from, to);
     if (c->before_cap)
         FN(content_panels_vjp)(&b->content_vjp, v, seen, b->ds);
-    if (c->before_cap && u->row.data[A_DK])
+    if (c->before_cap && queries->batch_row.data[A_DK])
         FN(content_keys_vjp)(&b->content_vjp, v, from, to, b->ds, b->dk + keys->first * b->padded_d, b->padded_d);
     if (c->scans)
-        add_gates(b, u, seen);
-    if (u->row.data[A_DV])
+        add_gates_to_ds(b, queries, seen);
+    if (queries->batch_row.data[A_DV])
         add_dv(b, &v, from, to);
-    if (u->row.data[A_DK])
+    if (queries->batch_row.data[A_DK])
         add_dk(b, &v, from, to);
-    if (u->row.data[A_DQ])
+    if (queries->batch_row.data[A_DQ])
         add_dq(b, &v, seen);
 }
 
 /* t is the row of the dS reductions and of the gradients of tables. Returns 0 if the call was stopped. */
-static int block_vjp(attention_vjp_state *b, const pe_query_block *u, idx t, const pe_work *work)
+static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx t, const pe_work *work)
 {
-    const pe_call *call = u->call;
+    const pe_call *call = queries->call;
     const real scale = (real)call->par[A_SCALE];
-    FN(bias_grad_block)(b->bias_grad, u, t, work);
-    FN(pack_queries)(u, A_Q, b->d, scale, b->k_copy, b->q);
-    FN(pack_queries)(u, A_GRAD, b->e, 1, b->v_copy, b->g);
-    b->nonfinite_q = FN(strips_of)(u, A_Q, b->d, scale, b->q_rows, b->row);
-    b->nonfinite_g = FN(strips_of)(u, A_GRAD, b->e, 1, b->g_rows, b->row);
-    read_lse_and_delta(b, u);
-    zero_reals(b->dq, u->width * b->d);
-    FN(content_block)(&b->content, u, b->q);
+    FN(bias_grad_block)(b->bias_grad, queries, t, work);
+    FN(pack_queries)(queries, A_Q, b->d, scale, b->k_copy, b->q);
+    FN(pack_queries)(queries, A_GRAD, b->e, 1, b->v_copy, b->g);
+    b->nonfinite_q = FN(strips_of)(queries, A_Q, b->d, scale, b->q_rows, b->row);
+    b->nonfinite_g = FN(strips_of)(queries, A_GRAD, b->e, 1, b->g_rows, b->row);
+    read_lse_and_delta(b, queries);
+    zero_reals(b->dq, queries->width * b->d);
+    FN(content_block)(&b->content, queries, b->q);
     FN(content_block_vjp)(&b->content_vjp, &b->content, b->q_rows, b->g_rows, b->dq, t);
-    b->multiplier = FN(content_multiplier)(&b->content, u);
+    b->multiplier = FN(content_multiplier)(&b->content, queries);
     b->content.ascending = 1;
     if (b->content.scans && !FN(count_gates)(&b->content, &b->at, b->k_copy))
         return 0;
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
-        if (!FN(key_tile)(b->at.keys, u, first))
+        if (!FN(key_tile)(b->at.keys, queries, first))
             continue;
         if (stop_requested(call))
             return 0;
-        tile_vjp(b, u, b->at.keys);
+        tile_vjp(b, queries, b->at.keys);
     }
-    FN(content_end_vjp)(&b->content_vjp, u);
-    if (u->row.data[A_DQ])
-        FN(unpack_queries)(u, A_DQ, b->d, b->dq, scale, NULL, b->k_copy);
-    FN(bias_grad_write)(b->bias_grad, u);
+    FN(content_end_vjp)(&b->content_vjp, queries);
+    if (queries->batch_row.data[A_DQ])
+        FN(unpack_queries)(queries, A_DQ, b->d, b->dq, scale, NULL, b->k_copy);
+    FN(bias_grad_write)(b->bias_grad, queries);
     return 1;
 }
 

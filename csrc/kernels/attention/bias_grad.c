@@ -1,22 +1,22 @@
 /* bias_grad.c -- see bias_grad.h. */
 #include "attention/bias_grad.h"
 
-static const pe_position_op *position_op(const pe_query_block *q, int term)
+static const pe_position_op *position_op(const pe_query_block *queries, int term)
 {
-    return FN(position_op)[q->call->term[term].op];
+    return FN(position_op)[queries->call->term[term].op];
 }
 
 /* Row i of an output of doubles, or NULL */
-static double *output_row(const pe_query_block *q, int operand, idx i)
+static double *output_row(const pe_query_block *queries, int operand, idx i)
 {
-    char *data = q->row.data[operand];
-    return data ? (double *)(void *)(data + i * q->call->array[operand].core[0]) : NULL;
+    char *data = queries->batch_row.data[operand];
+    return data ? (double *)(void *)(data + i * queries->call->array[operand].core[0]) : NULL;
 }
 
-void FN(bias_grad_clear)(const pe_query_block *q, idx t)
+void FN(bias_grad_clear)(const pe_query_block *queries, idx t)
 {
-    const pe_call *call = q->call;
-    double *diagonals = output_row(q, A_DIAGONALS, t), *columns = output_row(q, A_COLUMNS, t);
+    const pe_call *call = queries->call;
+    double *diagonals = output_row(queries, A_DIAGONALS, t), *columns = output_row(queries, A_COLUMNS, t);
     if (diagonals)
         memset(diagonals, 0, (size_t)(call->D(n) + call->D(m) - 1) * sizeof(double));
     if (columns)
@@ -24,16 +24,16 @@ void FN(bias_grad_clear)(const pe_query_block *q, idx t)
 }
 
 /* Gradients lie in `terms` one after the other, each as its array lies in memory. None is used if they do not fit. */
-static void locate_term_gradients(pe_bias_grad *g, const pe_query_block *q, const pe_work *work)
+static void locate_term_gradients(pe_bias_grad *g, const pe_query_block *queries, const pe_work *work)
 {
-    const pe_array *terms = &q->call->array[A_TERMS];
+    const pe_array *terms = &queries->call->array[A_TERMS];
     idx used = 0;
     g->has_distance_terms = g->has_pair_terms = 0;
     if (!terms->data)
         return;
-    for (int i = 0; i < q->call->nterms; i++) {
-        const pe_term *term = &q->call->term[i];
-        const pe_position_op *op = position_op(q, i);
+    for (int i = 0; i < queries->call->nterms; i++) {
+        const pe_term *term = &queries->call->term[i];
+        const pe_position_op *op = position_op(queries, i);
         if (!has_tile_vjp(op))
             continue;
         g->has_distance_terms |= op->distance_vjp != NULL;
@@ -46,18 +46,18 @@ static void locate_term_gradients(pe_bias_grad *g, const pe_query_block *q, cons
             used += term->size[k];
         }
     }
-    if (used > q->call->D(z))
+    if (used > queries->call->D(z))
         g->has_distance_terms = g->has_pair_terms = 0;
 }
 
-void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *q, idx t, const pe_work *work)
+void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *queries, idx t, const pe_work *work)
 {
     memset(g->rows, 0, sizeof g->rows);
-    g->diagonals = output_row(q, A_DIAGONALS, t);
-    g->columns = output_row(q, A_COLUMNS, t);
-    g->has_rows = q->row.data[A_ROWS] != NULL;
-    g->pairs = q->row.data[A_PAIRS];
-    locate_term_gradients(g, q, work);
+    g->diagonals = output_row(queries, A_DIAGONALS, t);
+    g->columns = output_row(queries, A_COLUMNS, t);
+    g->has_rows = queries->batch_row.data[A_ROWS] != NULL;
+    g->pairs = queries->batch_row.data[A_PAIRS];
+    locate_term_gradients(g, queries, work);
 }
 
 /* ---- sums ---- */
@@ -89,31 +89,31 @@ static void add_diagonals(double *restrict out, const real *restrict ds, int n, 
         out[n - 1 - t] += (double)window[t];
 }
 
-static void add_columns(double *restrict out, const real *ds, int n, int width)
+static void add_column_sums(double *restrict out, const real *ds, int n, int width)
 {
     for (int j = 0; j < n; j++, ds += width) {
-        real part[LANES];
+        real lane_sum[LANES];
         vec sum = vec_load(ds);
         for (int l = LANES; l < width; l += LANES)
             sum = vec_add(sum, vec_load(ds + l));
-        vec_store(part, sum);
+        vec_store(lane_sum, sum);
         double total = 0;
         for (int l = 0; l < LANES; l++)
-            total += (double)part[l];
+            total += (double)lane_sum[l];
         out[j] += total;
     }
 }
 
-static void add_rows(double *restrict out, const real *ds, int n, int width)
+static void add_row_sums(double *restrict out, const real *ds, int n, int width)
 {
     for (int l = 0; l < width; l += LANES) {
-        real part[LANES];
+        real lane_sum[LANES];
         vec sum = vec_set(0);
         for (int j = 0; j < n; j++)
             sum = vec_add(sum, vec_load(ds + j * width + l));
-        vec_store(part, sum);
+        vec_store(lane_sum, sum);
         for (int c = 0; c < LANES; c++)
-            out[l + c] += (double)part[c];
+            out[l + c] += (double)lane_sum[c];
     }
 }
 
@@ -129,8 +129,8 @@ static void add_pairs(char *out, const pe_array *a, const real *ds, int n, const
 
 /* Operators on distance, as many keys at a time as the buffers hold. Callers need these gradients only if positions do
  * not count up. */
-static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *k, const pe_query_block *q, const pe_panel *p,
-                                   int from, int to, const real *ds)
+static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries,
+                                   const pe_panel *p, int from, int to, const real *ds)
 {
     const int width = p->width, chunk = TILE_RELS / width;
     double rel[TILE_RELS], grad[TILE_RELS];
@@ -138,57 +138,58 @@ static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *k, const 
         const int rows = (int)min_(chunk, to - j);
         for (int i = 0; i < rows * width; i++)
             grad[i] = (double)*ds++;
-        for (int t = 0; t < q->call->nterms; t++) {
-            const pe_position_op *op = position_op(q, t);
-            const pe_positions *at_k = key_positions(k, q, t), *at_q = query_positions(q, t);
+        for (int t = 0; t < queries->call->nterms; t++) {
+            const pe_position_op *op = position_op(queries, t);
+            const pe_positions *at_k = key_positions(keys, queries, t), *at_q = query_positions(queries, t);
             if (!op || !op->distance_vjp)
                 continue;
             for (int r = 0; r < rows; r++) {
                 for (int l = 0; l < width; l++)
                     rel[r * width + l] = at_k->at[j + r] - at_q->at[p->first + l];
             }
-            op->distance_vjp(q->term[t], q->call->term[t].dim, q->head, rel, rows * width, grad, g->into[t]);
+            op->distance_vjp(queries->term[t], queries->call->term[t].dim, queries->head, rel, rows * width, grad,
+                             g->into[t]);
         }
     }
 }
 
-static void add_pair_gradients(pe_bias_grad *g, const pe_key_tile *k, const pe_query_block *q, const pe_panel *p,
-                               int from, int to, const real *ds)
+static void add_pair_gradients(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries,
+                               const pe_panel *p, int from, int to, const real *ds)
 {
     double *grad = g->of.pairs;
     for (int i = 0; i < (to - from) * p->width; i++)
         grad[i] = (double)ds[i];
-    for (int t = 0; t < q->call->nterms; t++) {
-        const pe_position_op *op = position_op(q, t);
-        const pe_pair_block block = pair_block_of(k, q, p, t, from, to - from);
+    for (int t = 0; t < queries->call->nterms; t++) {
+        const pe_position_op *op = position_op(queries, t);
+        const pe_pair_block block = pair_block_of(keys, queries, p, t, from, to - from);
         if (has_tile_vjp(op) && op->pairs_vjp)
-            op->pairs_vjp(q->term[t], q->call->term[t].dim, q->head, &block, grad, g->into[t]);
+            op->pairs_vjp(queries->term[t], queries->call->term[t].dim, queries->head, &block, grad, g->into[t]);
     }
 }
 
-void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from,
-                         int to, const real *ds)
+void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p,
+                         int from, int to, const real *ds)
 {
-    const pe_array *pairs = &q->call->array[A_PAIRS];
+    const pe_array *pairs = &queries->call->array[A_PAIRS];
     const int n = to - from;
-    const idx i = q->first + p->first, j = k->first + from;
+    const idx i = queries->first + p->first, j = keys->first + from;
     if (g->diagonals)
-        add_diagonals(g->diagonals + (j - i + q->call->D(n) - 1), ds, n, p->width, p->lanes, g->of.padded);
+        add_diagonals(g->diagonals + (j - i + queries->call->D(n) - 1), ds, n, p->width, p->lanes, g->of.padded);
     if (g->columns)
-        add_columns(g->columns + j, ds, n, p->width);
+        add_column_sums(g->columns + j, ds, n, p->width);
     if (g->has_rows)
-        add_rows(g->rows + p->first, ds, n, p->width);
+        add_row_sums(g->rows + p->first, ds, n, p->width);
     if (g->pairs && pairs->storage == PE_STORAGE)
-        add_pairs(g->pairs + q->head * pairs->core[0] + i * pairs->core[1] + j * pairs->core[2], pairs, ds, n, p);
+        add_pairs(g->pairs + queries->head * pairs->core[0] + i * pairs->core[1] + j * pairs->core[2], pairs, ds, n, p);
     if (g->has_distance_terms)
-        add_distance_gradients(g, k, q, p, from, to, ds);
+        add_distance_gradients(g, keys, queries, p, from, to, ds);
     if (g->has_pair_terms)
-        add_pair_gradients(g, k, q, p, from, to, ds);
+        add_pair_gradients(g, keys, queries, p, from, to, ds);
 }
 
-void FN(bias_grad_write)(const pe_bias_grad *g, const pe_query_block *q)
+void FN(bias_grad_write)(const pe_bias_grad *g, const pe_query_block *queries)
 {
-    double *rows = output_row(q, A_ROWS, q->head);
+    double *rows = output_row(queries, A_ROWS, queries->head);
     if (rows)
-        memcpy(rows + q->first, g->rows, (size_t)q->lanes * sizeof *rows);
+        memcpy(rows + queries->first, g->rows, (size_t)queries->lanes * sizeof *rows);
 }

@@ -29,11 +29,11 @@ typedef struct {
 } pe_bias_grad;
 
 /* Zero row t of diagonals and columns, before its first block. */
-void FN(bias_grad_clear)(const pe_query_block *q, idx t);
-void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *q, idx t, const pe_work *work);
+void FN(bias_grad_clear)(const pe_query_block *queries, idx t);
+void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *queries, idx t, const pe_work *work);
 /* ds is that of the keys from <= j < to and a panel; it is 0 for masked pairs and for lanes that are no queries. */
-void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from,
-                         int to, const real *ds);
-void FN(bias_grad_write)(const pe_bias_grad *g, const pe_query_block *q);
+void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p,
+                         int from, int to, const real *ds);
+void FN(bias_grad_write)(const pe_bias_grad *g, const pe_query_block *queries);
 
 #endif

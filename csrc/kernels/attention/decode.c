@@ -292,18 +292,18 @@ static void values_of_pairs(decode_state *b, const pe_rows *v, int n)
 
 /* ---- a tile ---- */
 
-/* s += bias, the scores of one lane being contiguous here; keys outside visible->from .. to are masked. */
+/* s += bias, the scores of one lane being contiguous here; keys outside bias->from .. to are masked. */
 static void add_lane_bias(real *s, int n, const pe_panel_bias *bias, int lane)
 {
     for (int j = 0; j < n; j++) {
-        const int visible = j >= bias->from && j < bias->to;
-        const real add = !visible ? MASKED : bias->add ? bias->add[(j - bias->from) * bias->step + lane] : 0;
+        const int is_seen = j >= bias->from && j < bias->to;
+        const real add = !is_seen ? MASKED : bias->add ? bias->add[(j - bias->from) * bias->step + lane] : 0;
         s[j] = add == MASKED ? MASKED : s[j] + add;
     }
 }
 
 /* One step of online softmax for a pair, whose keys stand on lanes */
-static void softmax_step(decode_state *b, int p, int n)
+static void decode_softmax_step(decode_state *b, int p, int n)
 {
     const int whole = (n + LANES - 1) / LANES * LANES;
     real *s = b->s + p * BLOCK_N, lane[LANES], m = b->m[p];
@@ -326,43 +326,43 @@ static void softmax_step(decode_state *b, int p, int n)
 }
 
 /* Bias, cap and softmax of a head's queries. Returns whether they see a key of the tile. */
-static int softmax_of_head(decode_state *b, pe_query_block *u, pe_key_tile *keys, int head, int is_visible)
+static int softmax_of_head(decode_state *b, pe_query_block *queries, pe_key_tile *keys, int head, int sees_tile)
 {
-    const real softcap = (real)u->call->par[A_SOFTCAP];
+    const real softcap = (real)queries->call->par[A_SOFTCAP];
     const int n = keys->n;
     pe_panel_bias bias = {0, 0, 0, NULL};
     keys->has_window = 0;
-    if (is_visible)
-        bias = FN(panel_bias)(keys, u, u->panel);
-    for (int l = 0; l < u->lanes; l++) {
-        const int p = head * u->lanes + l;
+    if (sees_tile)
+        bias = FN(panel_bias)(keys, queries, queries->panel);
+    for (int l = 0; l < queries->lanes; l++) {
+        const int p = head * queries->lanes + l;
         if (softcap > 0)
             FN(cap)(b->s + p * BLOCK_N, n, softcap);
         if (bias.add || bias.from > 0 || bias.to < n)
             add_lane_bias(b->s + p * BLOCK_N, n, &bias, l);
-        softmax_step(b, p, n);
+        decode_softmax_step(b, p, n);
     }
     return bias.from < bias.to;
 }
 
 /* keep may differ from head to head; everything else that hides a tile does not. */
-static void attend_to_tile(decode_state *b, pe_query_block *u, idx first_key)
+static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
 {
-    const pe_rows stored_k = rows_of_keys(u, A_K, first_key), stored_v = rows_of_keys(u, A_V, first_key);
-    const idx head = u->head;
+    const pe_rows stored_k = rows_of_keys(queries, A_K, first_key), stored_v = rows_of_keys(queries, A_V, first_key);
+    const idx head = queries->head;
     pe_key_tile *keys = b->keys;
-    int any = 0, is_visible = FN(key_tile)(keys, u, first_key);
-    if (!is_visible && !u->row.data[A_KEEP])
+    int any = 0, sees_tile = FN(key_tile)(keys, queries, first_key);
+    if (!sees_tile && !queries->batch_row.data[A_KEEP])
         return;
     const pe_rows k = whole_rows(b, stored_k, keys->n, b->d);
     scores_of_pairs(b, &k, keys->n);
     for (int h = 0; h < b->heads; h++) {
-        u->head = head + h;
-        if (h > 0 && u->row.data[A_KEEP])
-            is_visible = FN(key_tile)(keys, u, first_key);
-        any |= softmax_of_head(b, u, keys, h, is_visible);
+        queries->head = head + h;
+        if (h > 0 && queries->batch_row.data[A_KEEP])
+            sees_tile = FN(key_tile)(keys, queries, first_key);
+        any |= softmax_of_head(b, queries, keys, h, sees_tile);
     }
-    u->head = head;
+    queries->head = head;
     if (!any)
         return;
     const pe_rows v = whole_rows(b, stored_v, keys->n, b->e);
@@ -371,13 +371,14 @@ static void attend_to_tile(decode_state *b, pe_query_block *u, idx first_key)
 
 /* ---- heads that share keys ---- */
 
-static void read_queries(const pe_query_block *u, decode_state *b)
+static void read_queries(const pe_query_block *queries, decode_state *b)
 {
-    const pe_array *a = &u->call->array[A_Q];
-    const real scale = (real)u->call->par[A_SCALE];
+    const pe_array *a = &queries->call->array[A_Q];
+    const real scale = (real)queries->call->par[A_SCALE];
     zero_reals(b->q, b->pairs * b->padded_d);
     for (int p = 0; p < b->pairs; p++) {
-        const char *data = u->row.data[A_Q] + (u->head + p / u->lanes) * a->core[0] + p % u->lanes * a->core[1];
+        const char *data = queries->batch_row.data[A_Q] + (queries->head + p / queries->lanes) * a->core[0]
+                           + p % queries->lanes * a->core[1];
         const real *row = row_read(data, a->storage, b->d, b->row);
         for (int k = 0; k < b->d; k++)
             b->q[p * b->padded_d + k] = row[k] * scale;
@@ -399,27 +400,27 @@ static int normalize(const decode_state *b, int p, real l)
 }
 
 /* Returns 0, with nothing written, if the head's result is not finite. */
-static int write_head(const pe_query_block *u, const pe_key_part *part, const decode_state *b, int head)
+static int write_head(const pe_query_block *queries, const pe_key_part *part, const decode_state *b, int head)
 {
     const int outs = part->parts > 1 ? A_PART_OUT : A_OUT, lses = part->parts > 1 ? A_PART_LSE : A_LSE;
-    const pe_array *out = &u->call->array[outs], *of_lse = &u->call->array[lses];
-    const idx h = output_head(part, u->head + head);
+    const pe_array *out = &queries->call->array[outs], *of_lse = &queries->call->array[lses];
+    const idx h = output_head(part, queries->head + head);
     real sum[MAX_PAIRS];
-    for (int l = 0; l < u->lanes; l++) {
-        const int p = head * u->lanes + l;
+    for (int l = 0; l < queries->lanes; l++) {
+        const int p = head * queries->lanes + l;
         sum[l] = 0;
         for (int c = 0; c < LANES; c++)
             sum[l] += b->l[p * LANES + c];
         if (!normalize(b, p, sum[l]))
             return 0;
     }
-    for (int l = 0; l < u->lanes; l++) {
-        const int p = head * u->lanes + l;
-        row_store(b->o + p * b->padded_e, entry_at(out, u->row.data[outs], h, l), out->storage, b->e);
-        if (!u->row.data[lses])
+    for (int l = 0; l < queries->lanes; l++) {
+        const int p = head * queries->lanes + l;
+        row_store(b->o + p * b->padded_e, entry_at(out, queries->batch_row.data[outs], h, l), out->storage, b->e);
+        if (!queries->batch_row.data[lses])
             continue;
         const double lse = sum[l] == 0 ? (double)MASKED : (double)b->m[p] + log((double)sum[l]);
-        write_lse(lse, entry_at(of_lse, u->row.data[lses], h, l), of_lse->storage);
+        write_lse(lse, entry_at(of_lse, queries->batch_row.data[lses], h, l), of_lse->storage);
     }
     return 1;
 }
@@ -439,28 +440,28 @@ LAYOUT(decode)
     s->keys = carve_bytes(c, sizeof(pe_key_tile));
 }
 
-int64_t FN(decode)(pe_query_block *u, const pe_key_part *part, const pe_work *work)
+int64_t FN(decode)(pe_query_block *queries, const pe_key_part *part, const pe_work *work)
 {
-    const pe_call *call = u->call;
+    const pe_call *call = queries->call;
     const idx share = call->D(h) / call->D(g);
     decode_state b = decode_begin(call, work);
     int64_t nonfinite = 0;
-    b.heads = (int)min_(heads_together(call), share - u->head % share);
-    b.pairs = b.heads * u->lanes;
-    read_queries(u, &b);
+    b.heads = (int)min_(heads_together(call), share - queries->head % share);
+    b.pairs = b.heads * queries->lanes;
+    read_queries(queries, &b);
     zero_reals(b.o, b.pairs * b.padded_e);
     memset(b.l, 0, sizeof b.l);
     for (int p = 0; p < b.pairs; p++) {
-        b.m[p] = sink_of_part(u, part, u->head + p / u->lanes, p % u->lanes);
+        b.m[p] = sink_of_part(queries, part, queries->head + p / queries->lanes, p % queries->lanes);
         b.l[p * LANES] = (real)(b.m[p] != MASKED);
         b.one[p] = 1;
     }
     for (idx tile = part->first; tile < part->last; tile++) {
         if (stop_requested(call))
             return -1;
-        attend_to_tile(&b, u, tile * BLOCK_N);
+        decode_tile(&b, queries, tile * BLOCK_N);
     }
     for (int h = 0; h < b.heads; h++)
-        nonfinite |= (int64_t)!write_head(u, part, &b, h) << h;
+        nonfinite |= (int64_t)!write_head(queries, part, &b, h) << h;
     return nonfinite;
 }

@@ -18,9 +18,9 @@ INLINE pe_key_part key_part(const pe_call *call, idx index)
     return (pe_key_part){index, parts, min_(index * share, tiles), min_((index + 1) * share, tiles)};
 }
 
-INLINE real sink_of_part(const pe_query_block *u, const pe_key_part *part, idx head, int lane)
+INLINE real sink_of_part(const pe_query_block *queries, const pe_key_part *part, idx head, int lane)
 {
-    return part->index == 0 ? sink_of(u, head, lane) : MASKED;
+    return part->index == 0 ? sink_of(queries, head, lane) : MASKED;
 }
 
 /* lse in the storage of its output: part_lse is double */
@@ -44,7 +44,7 @@ int FN(is_decoding)(const pe_call *call);
 int FN(begins_decoding)(const pe_call *call, idx unit);
 /* Bit i is set if the result of head + i is not finite and was not written; forward.c then computes that head. Returns
  * -1 if the call was stopped. */
-int64_t FN(decode)(pe_query_block *u, const pe_key_part *part, const pe_work *work);
+int64_t FN(decode)(pe_query_block *queries, const pe_key_part *part, const pe_work *work);
 size_t FN(decode_scratch)(const idx *dim, const double *par);
 
 #endif

@@ -31,11 +31,11 @@ typedef struct {
 
 /* ---- online softmax ---- */
 
-static void note_who_sees(attention_state *b, const pe_panel *p, const real *s, const pe_panel_bias *visible)
+static void note_who_sees(attention_state *b, const pe_panel *p, const real *s, const pe_panel_bias *bias)
 {
-    for (int j = visible->from; j < visible->to; j++) {
+    for (int j = bias->from; j < bias->to; j++) {
         for (int l = 0; l < p->lanes; l++)
-            b->sees[j] |= (uint64_t)(s[(j - visible->from) * p->width + l] != MASKED) << (p->first + l);
+            b->sees[j] |= (uint64_t)(s[(j - bias->from) * p->width + l] != MASKED) << (p->first + l);
     }
 }
 
@@ -43,12 +43,12 @@ static void note_who_sees(attention_state *b, const pe_panel *p, const real *s, 
  * seen nothing m is -inf and 0 is subtracted instead: exp(-inf - 0) is 0, exp(-inf + inf) is not. */
 static void softmax_step(attention_state *b, const pe_view *v)
 {
-    const int first = v->panel->first, width = v->panel->width, n = v->visible->to - v->visible->from;
+    const int first = v->panel->first, width = v->panel->width, n = v->bias->to - v->bias->from;
     real *s = b->s + first * BLOCK_N, *m = b->m + first, old_m[PANEL_LANES], base[PANEL_LANES];
     memcpy(old_m, m, (size_t)width * sizeof *old_m);
     FN(panel_scores)(&b->content, v, b->multiplier, s, m, NULL);
     if (b->mask_nonfinite)
-        note_who_sees(b, v->panel, s, v->visible);
+        note_who_sees(b, v->panel, s, v->bias);
     for (int l = 0; l < width; l++) {
         base[l] = m[l] == MASKED ? 0 : m[l];
         b->alpha[first + l] = exp2_((old_m[l] - base[l]) * LOG2_E);
@@ -60,12 +60,12 @@ static void softmax_step(attention_state *b, const pe_view *v)
 /* ---- values ---- */
 
 /* The numbers that finite_rows left out, added to the lanes that see them. */
-static void add_nonfinite_values(attention_state *b, const pe_panel *p, const pe_panel_bias *visible,
+static void add_nonfinite_values(attention_state *b, const pe_panel *p, const pe_panel_bias *bias,
                                  const pe_rows *values)
 {
-    for (int j = visible->from; j < visible->to; j++) {
+    for (int j = bias->from; j < bias->to; j++) {
         const real *row = real_row_of(values, j, b->e, b->row);
-        const real *weight = b->s + p->first * BLOCK_N + (j - visible->from) * p->width;
+        const real *weight = b->s + p->first * BLOCK_N + (j - bias->from) * p->width;
         for (int k = 0; k < b->e; k++) {
             if (is_finite(row[k]))
                 continue;
@@ -78,16 +78,16 @@ static void add_nonfinite_values(attention_state *b, const pe_panel *p, const pe
 }
 
 /* o = o alpha + p v for the panels of a block */
-static void add_values(attention_state *b, pe_view v, const pe_panel_bias *visible)
+static void add_values(attention_state *b, pe_view v, const pe_panel_bias *bias)
 {
-    const pe_query_block *u = v.queries;
-    const pe_rows stored = rows_of_keys(u, A_V, v.keys->first);
+    const pe_query_block *queries = v.queries;
+    const pe_rows stored = rows_of_keys(queries, A_V, v.keys->first);
     const int n = v.keys->n;
     const pe_rows rows = b->mask_nonfinite ? FN(finite_rows)(stored, n, b->e, b->copy)
-                                           : FN(tile_rows)(stored, n, b->e, u->panels, b->copy);
-    for (int i = 0; i < u->panels; i++) {
-        const pe_panel *p = &u->panel[i];
-        const int from = visible[i].from, seen = visible[i].to - from;
+                                           : FN(tile_rows)(stored, n, b->e, queries->panels, b->copy);
+    for (int i = 0; i < queries->panels; i++) {
+        const pe_panel *p = &queries->panel[i];
+        const int from = bias[i].from, seen = bias[i].to - from;
         const real *weights = b->s + p->first * BLOCK_N;
         real *o = b->o + p->first * b->e;
         if (seen == 0)
@@ -95,25 +95,25 @@ static void add_values(attention_state *b, pe_view v, const pe_panel_bias *visib
         FN(values)
         (&(pe_values){rows.data + from * rows.step, rows.step, seen, weights, b->alpha + p->first, o}, b->e, p->width);
         v.panel = p;
-        v.visible = &visible[i];
+        v.bias = &bias[i];
         if (b->content.values)
             FN(content_values)(&b->content, v, weights, o);
         if (b->mask_nonfinite)
-            add_nonfinite_values(b, p, &visible[i], &stored);
+            add_nonfinite_values(b, p, &bias[i], &stored);
     }
 }
 
-static void attend_to_tile(attention_state *b, const pe_query_block *u, pe_key_tile *keys)
+static void attend_to_tile(attention_state *b, const pe_query_block *queries, pe_key_tile *keys)
 {
-    pe_view v = FN(view_of_keys)(u, keys, u->panels, b->copy);
+    pe_view v = FN(view_of_keys)(queries, keys, queries->panels, b->copy);
     pe_panel_bias bias[PANELS];
     if (b->mask_nonfinite)
         memset(b->sees, 0, sizeof b->sees);
     FN(content_tile)(&b->content, v);
-    for (int p = 0; p < u->panels; p++) {
-        bias[p] = FN(panel_bias)(keys, u, &u->panel[p]);
-        v.panel = &u->panel[p];
-        v.visible = &bias[p];
+    for (int p = 0; p < queries->panels; p++) {
+        bias[p] = FN(panel_bias)(keys, queries, &queries->panel[p]);
+        v.panel = &queries->panel[p];
+        v.bias = &bias[p];
         if (bias[p].from < bias[p].to)
             softmax_step(b, &v);
     }
@@ -132,48 +132,48 @@ static NOINLINE void log_sums(const real *m, const real *l, int n, double *restr
     }
 }
 
-static void write_lses(const attention_state *b, const pe_query_block *u, int operand)
+static void write_lses(const attention_state *b, const pe_query_block *queries, int operand)
 {
     double lse[BLOCK_M];
-    log_sums(b->m, b->l, u->width, lse);
-    for (int l = 0; l < u->lanes; l++)
-        write_lse(lse[l], query_row(u, operand, l), u->call->array[operand].storage);
+    log_sums(b->m, b->l, queries->width, lse);
+    for (int l = 0; l < queries->lanes; l++)
+        write_lse(lse[l], query_row(queries, operand, l), queries->call->array[operand].storage);
 }
 
 /* o / l, and lse if the caller wants it. Returns whether all of o is finite. */
-static int write_unit(const attention_state *b, pe_query_block *u)
+static int write_unit(const attention_state *b, pe_query_block *queries)
 {
     const int outs = b->part.parts > 1 ? A_PART_OUT : A_OUT, lses = b->part.parts > 1 ? A_PART_LSE : A_LSE;
-    const idx head = u->head;
+    const idx head = queries->head;
     real divisor[BLOCK_M];
-    for (int l = 0; l < u->width; l++)
+    for (int l = 0; l < queries->width; l++)
         divisor[l] = b->l[l] == 0 ? 1 : b->l[l]; /* the lane saw nothing: 0 / 1 */
-    u->head = output_head(&b->part, head);
-    if (u->row.data[lses])
-        write_lses(b, u, lses);
-    const int finite = FN(unpack_queries)(u, outs, b->e, b->o, 1, divisor, b->copy);
-    u->head = head;
+    queries->head = output_head(&b->part, head);
+    if (queries->batch_row.data[lses])
+        write_lses(b, queries, lses);
+    const int finite = FN(unpack_queries)(queries, outs, b->e, b->o, 1, divisor, b->copy);
+    queries->head = head;
     return finite;
 }
 
 /* All tiles of the part, from the last one if an operator counts from the last key. Returns 0 if the call was stopped. */
-static int attend(attention_state *b, const pe_query_block *u)
+static int attend(attention_state *b, const pe_query_block *queries)
 {
-    const pe_call *call = u->call;
+    const pe_call *call = queries->call;
     const idx first = b->part.first, last = b->part.last;
-    zero_reals(b->o, u->width * b->e);
+    zero_reals(b->o, queries->width * b->e);
     memset(b->content.passed, 0, sizeof b->content.passed);
-    for (int l = 0; l < u->width; l++) {
-        b->m[l] = l < u->lanes ? sink_of_part(u, &b->part, u->head, l) : MASKED;
+    for (int l = 0; l < queries->width; l++) {
+        b->m[l] = l < queries->lanes ? sink_of_part(queries, &b->part, queries->head, l) : MASKED;
         b->l[l] = (real)(b->m[l] != MASKED);
     }
     for (idx i = first; i < last; i++) {
         const idx tile = b->content.scans ? first + last - 1 - i : i;
-        if (!FN(key_tile)(b->at.keys, u, tile * BLOCK_N))
+        if (!FN(key_tile)(b->at.keys, queries, tile * BLOCK_N))
             continue;
         if (i > first && stop_requested(call)) /* a short unit does not ask: it would read the clock each microsecond */
             return 0;
-        attend_to_tile(b, u, b->at.keys);
+        attend_to_tile(b, queries, b->at.keys);
     }
     return 1;
 }
@@ -182,15 +182,15 @@ static int attend(attention_state *b, const pe_query_block *u)
  * the call was stopped. */
 static int attend_unit(attention_state *b, const pe_call *call, idx block)
 {
-    pe_query_block *u = b->at.queries;
-    FN(query_block)(u, call, block);
-    FN(pack_queries)(u, A_Q, b->d, (real)call->par[A_SCALE], b->copy, b->q);
-    FN(content_block)(&b->content, u, b->q);
-    b->multiplier = FN(content_multiplier)(&b->content, u);
+    pe_query_block *queries = b->at.queries;
+    FN(query_block)(queries, call, block);
+    FN(pack_queries)(queries, A_Q, b->d, (real)call->par[A_SCALE], b->copy, b->q);
+    FN(content_block)(&b->content, queries, b->q);
+    b->multiplier = FN(content_multiplier)(&b->content, queries);
     for (b->mask_nonfinite = 0; b->mask_nonfinite < 2; b->mask_nonfinite++) {
-        if (!attend(b, u))
+        if (!attend(b, queries))
             return 0;
-        if (write_unit(b, u))
+        if (write_unit(b, queries))
             break;
     }
     return 1;

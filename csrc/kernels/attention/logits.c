@@ -17,10 +17,10 @@ typedef struct {
 
 static void write_panel(const pe_view *v, const real *s)
 {
-    const pe_query_block *u = v->queries;
-    const pe_array *a = &u->call->array[L_OUT];
+    const pe_query_block *queries = v->queries;
+    const pe_array *a = &queries->call->array[L_OUT];
     const int n = v->keys->n, width = v->panel->width;
-    char *out = query_row(u, L_OUT, v->panel->first) + v->keys->first * storage_size(a->storage);
+    char *out = query_row(queries, L_OUT, v->panel->first) + v->keys->first * storage_size(a->storage);
     for (int l = 0; l < v->panel->lanes; l++, out += a->core[1]) {
         real buffer[BLOCK_N], *row = row_target(out, a->storage, buffer);
         for (int j = 0; j < n; j++)
@@ -36,7 +36,7 @@ static void write_tile(logits_state *b, pe_view v)
         const int width = v.queries->panel[i].width, n = v.keys->n;
         const pe_panel_bias all = {0, n, width, NULL};
         v.panel = &v.queries->panel[i];
-        v.visible = &all;
+        v.bias = &all;
         const real *added = FN(content_panel)(&b->content, v), *q = b->multiplier + v.panel->first * b->d;
         real unused_max[PANEL_LANES] = {0};
         if (b->multiplier != b->zero)
@@ -50,20 +50,20 @@ static void write_tile(logits_state *b, pe_view v)
 static int logits_unit(logits_state *b, const pe_call *call, idx unit)
 {
     const idx tiles = BLOCKS(call->D(m), BLOCK_N);
-    pe_query_block *u = b->at.queries;
-    FN(query_block)(u, call, unit);
-    FN(pack_queries)(u, A_Q, b->d, 1, b->copy, b->q);
-    FN(content_block)(&b->content, u, b->zero);
+    pe_query_block *queries = b->at.queries;
+    FN(query_block)(queries, call, unit);
+    FN(pack_queries)(queries, A_Q, b->d, 1, b->copy, b->q);
+    FN(content_block)(&b->content, queries, b->zero);
     b->content.scale = 1;
     b->content.gate_scale = (real)call->par[A_SCALE];
-    b->multiplier = FN(content_multiplier)(&b->content, u);
+    b->multiplier = FN(content_multiplier)(&b->content, queries);
     b->content.q = b->q;
     for (idx i = 0; i < tiles; i++) {
         const idx tile = b->content.scans ? tiles - 1 - i : i;
-        FN(key_tile)(b->at.keys, u, tile * BLOCK_N);
+        FN(key_tile)(b->at.keys, queries, tile * BLOCK_N);
         if (stop_requested(call))
             return 0;
-        write_tile(b, FN(view_of_keys)(u, b->at.keys, u->panels, b->copy));
+        write_tile(b, FN(view_of_keys)(queries, b->at.keys, queries->panels, b->copy));
     }
     return 1;
 }

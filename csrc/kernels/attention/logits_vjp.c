@@ -20,11 +20,11 @@ typedef struct {
 /* The gradient of a tile with its queries on lanes, and 0 in lanes that are no queries */
 static void read_tile(const pe_view *v, real *dx)
 {
-    const pe_query_block *u = v->queries;
-    const pe_array *a = &u->call->array[L_GRAD];
-    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
+    const pe_query_block *queries = v->queries;
+    const pe_array *a = &queries->call->array[L_GRAD];
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int l = 0; l < p->width; l++) {
-            const char *row = query_row(u, L_GRAD, p->first + l) + v->keys->first * a->core[2];
+            const char *row = query_row(queries, L_GRAD, p->first + l) + v->keys->first * a->core[2];
             real *to = dx + p->first * BLOCK_N + l;
             for (int j = 0; j < v->keys->n; j++)
                 to[j * p->width] = l < p->lanes ? (real)scalar_read(row + j * a->core[2], a->storage) : 0;
@@ -33,22 +33,22 @@ static void read_tile(const pe_view *v, real *dx)
 }
 
 /* From   gate = sigmoid(scale q_i.k_t):   d_gates goes to dq and dk, as in attention's own product */
-static void add_gates(logits_vjp_state *b, const pe_view *v)
+static void add_gate_products(logits_vjp_state *b, const pe_view *v)
 {
-    const pe_query_block *u = v->queries;
+    const pe_query_block *queries = v->queries;
     const pe_matrix keys = {v->k, v->k_step};
     const int n = v->keys->n;
-    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         real *d_gates = b->vjp.d_gates + p->first * BLOCK_N;
         for (int x = 0; x < n * p->width; x++)
             d_gates[x] *= b->content.gate_scale;
         FN(add_rows)(&keys, 0, n, b->d, p->width, d_gates, b->dq + p->first * b->d);
     }
     real *dk = b->dk + v->keys->first * b->padded_d;
-    FN(add_outer_of_block)(u, b->vjp.d_gates, b->q_rows, b->d, 0, n, dk, b->padded_d);
+    FN(add_outer_of_block)(queries, b->vjp.d_gates, b->q_rows, b->d, 0, n, dk, b->padded_d);
 }
 
-static void tile_vjp(logits_vjp_state *b, pe_view v)
+static void logits_tile_vjp(logits_vjp_state *b, pe_view v)
 {
     const int n = v.keys->n;
     pe_content *c = &b->content;
@@ -58,7 +58,7 @@ static void tile_vjp(logits_vjp_state *b, pe_view v)
     for (int i = 0; i < v.queries->panels; i++) {
         const pe_panel_bias all = {0, n, v.queries->panel[i].width, NULL};
         v.panel = &v.queries->panel[i];
-        v.visible = &all;
+        v.bias = &all;
         seen[i][0] = 0;
         seen[i][1] = n;
         if (!c->scans)
@@ -69,18 +69,18 @@ static void tile_vjp(logits_vjp_state *b, pe_view v)
     FN(content_panels_vjp)(&b->vjp, v, seen, b->dx);
     FN(content_keys_vjp)(&b->vjp, v, 0, n, b->dx, b->dk + v.keys->first * b->padded_d, b->padded_d);
     if (c->scans)
-        add_gates(b, &v);
+        add_gate_products(b, &v);
 }
 
 /* Returns 0 if the call was stopped. */
-static int block_vjp(logits_vjp_state *b, const pe_query_block *u)
+static int logits_block_vjp(logits_vjp_state *b, const pe_query_block *queries)
 {
-    const pe_call *call = u->call;
-    const uint64_t nonfinite_q = FN(strips_of)(u, A_Q, b->d, 1, b->q_rows, b->row);
-    FN(pack_queries)(u, A_Q, b->d, 1, b->k_copy, b->q);
-    zero_reals(b->dq, u->width * b->d);
-    FN(content_block)(&b->content, u, b->q);
-    FN(content_block_vjp)(&b->vjp, &b->content, b->q_rows, NULL, b->dq, u->head);
+    const pe_call *call = queries->call;
+    const uint64_t nonfinite_q = FN(strips_of)(queries, A_Q, b->d, 1, b->q_rows, b->row);
+    FN(pack_queries)(queries, A_Q, b->d, 1, b->k_copy, b->q);
+    zero_reals(b->dq, queries->width * b->d);
+    FN(content_block)(&b->content, queries, b->q);
+    FN(content_block_vjp)(&b->vjp, &b->content, b->q_rows, NULL, b->dq, queries->head);
     b->vjp.nonfinite_q = nonfinite_q;
     b->content.scale = 1;
     b->content.gate_scale = (real)call->par[A_SCALE];
@@ -90,15 +90,15 @@ static int block_vjp(logits_vjp_state *b, const pe_query_block *u)
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
         if (stop_requested(call))
             return 0;
-        FN(key_tile)(b->at.keys, u, first);
-        tile_vjp(b, FN(view_of_keys)(u, b->at.keys, 2, b->k_copy));
+        FN(key_tile)(b->at.keys, queries, first);
+        logits_tile_vjp(b, FN(view_of_keys)(queries, b->at.keys, 2, b->k_copy));
     }
-    FN(content_end_vjp)(&b->vjp, u);
-    FN(unpack_queries)(u, L_DQ, b->d, b->dq, 1, NULL, b->k_copy);
+    FN(content_end_vjp)(&b->vjp, queries);
+    FN(unpack_queries)(queries, L_DQ, b->d, b->dq, 1, NULL, b->k_copy);
     return 1;
 }
 
-static void write_keys(const pe_call *call, const pe_row *row, idx group, const logits_vjp_state *b)
+static void write_dk(const pe_call *call, const pe_row *row, idx group, const logits_vjp_state *b)
 {
     const pe_array *a = &call->array[L_DK];
     char *to = row->data[L_DK] + group * a->core[0];
@@ -134,10 +134,10 @@ KERNEL(logits_vjp)
         for (idx h = group * share; h < (group + 1) * share; h++) {
             for (idx i = 0; i < blocks; i++) {
                 FN(query_block)(b.at.queries, call, (unit / groups * heads + h) * blocks + i);
-                if (!block_vjp(&b, b.at.queries))
+                if (!logits_block_vjp(&b, b.at.queries))
                     return;
             }
         }
-        write_keys(call, &row, group, &b);
+        write_dk(call, &row, group, &b);
     }
 }

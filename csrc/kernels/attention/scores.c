@@ -18,17 +18,17 @@ static NOINLINE void slope_of_cap(const real *restrict x, real *restrict slope, 
  * content, and the bias follows the cap. */
 void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope)
 {
-    const int width = v->panel->width, n = v->visible->to - v->visible->from;
+    const int width = v->panel->width, n = v->bias->to - v->bias->from;
     const real softcap = (real)v->queries->call->par[A_SOFTCAP];
     real unused_max[PANEL_LANES] = {0};
     real *content = c->before_cap ? FN(content_panel)(c, *v) : NULL;
-    pe_panel_bias bias = c->after_cap ? FN(content_after)(c, *v) : *v->visible;
+    pe_panel_bias bias = c->after_cap ? FN(content_after)(c, *v) : *v->bias;
     if (content && !(softcap > 0)) {
         merge_bias(content, &bias, width);
         bias.add = content;
         bias.step = width;
     }
-    const pe_scores w = {.k = v->k + v->visible->from * v->k_step,
+    const pe_scores w = {.k = v->k + v->bias->from * v->k_step,
                          .k_step = v->k_step,
                          .d = c->d,
                          .q = multiplier + v->panel->first * c->d,
@@ -45,28 +45,28 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
     FN(add_bias)(s, n, width, &bias, m);
 }
 
-pe_view FN(view_of_keys)(const pe_query_block *u, const pe_key_tile *keys, int panels, real *copy)
+pe_view FN(view_of_keys)(const pe_query_block *queries, const pe_key_tile *keys, int panels, real *copy)
 {
-    const int d = (int)u->call->D(d);
-    const pe_rows rows = FN(tile_rows)(rows_of_keys(u, A_K, keys->first), keys->n, d, panels, copy);
-    return (pe_view){.queries = u, .keys = keys, .k = rows.data, .k_step = rows.step};
+    const int d = (int)queries->call->D(d);
+    const pe_rows rows = FN(tile_rows)(rows_of_keys(queries, A_K, keys->first), keys->n, d, panels, copy);
+    return (pe_view){.queries = queries, .keys = keys, .k = rows.data, .k_step = rows.step};
 }
 
 int FN(count_gates)(pe_content *c, const pe_block_state *at, real *copy)
 {
-    const pe_query_block *u = at->queries;
+    const pe_query_block *queries = at->queries;
     pe_key_tile *keys = at->keys;
-    for (idx first = 0; first < u->call->D(m); first += BLOCK_N) {
-        if (!FN(key_tile)(keys, u, first))
+    for (idx first = 0; first < queries->call->D(m); first += BLOCK_N) {
+        if (!FN(key_tile)(keys, queries, first))
             continue;
-        if (stop_requested(u->call))
+        if (stop_requested(queries->call))
             return 0;
-        pe_view v = FN(view_of_keys)(u, keys, 2, copy);
-        for (int i = 0; i < u->panels; i++) {
-            const pe_panel_bias visible = FN(panel_bias)(keys, u, &u->panel[i]);
-            v.panel = &u->panel[i];
-            v.visible = &visible;
-            if (visible.from < visible.to)
+        pe_view v = FN(view_of_keys)(queries, keys, 2, copy);
+        for (int i = 0; i < queries->panels; i++) {
+            const pe_panel_bias bias = FN(panel_bias)(keys, queries, &queries->panel[i]);
+            v.panel = &queries->panel[i];
+            v.bias = &bias;
+            if (bias.from < bias.to)
                 FN(scan_count)(c, &v);
         }
     }

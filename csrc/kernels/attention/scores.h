@@ -12,7 +12,7 @@
 void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope);
 
 /* A tile of keys as rows of reals, which `panels` panels read */
-pe_view FN(view_of_keys)(const pe_query_block *u, const pe_key_tile *keys, int panels, real *copy);
+pe_view FN(view_of_keys)(const pe_query_block *queries, const pe_key_tile *keys, int panels, real *copy);
 /* Before the tiles of a gradient: sum all gates of operators that count along the keys. Returns 0 if the call was
  * stopped. */
 int FN(count_gates)(pe_content *c, const pe_block_state *at, real *copy);

@@ -11,7 +11,7 @@ enum { TABLE, GRID };
 static void rows_of_key(const pe_pair_block *b, idx rows, idx k, int is_class, const idx *restrict q, idx *restrict row)
 {
     for (int l = 0; l < b->lanes; l++) {
-        const int from_class = b->q[l] < 1;
+        const int from_class = b->q_positions[l] < 1;
         const idx by_class = rows - (is_class ? from_class ? 1 : 2 : 3);
         row[l] = within(is_class || from_class ? by_class : q[l] - k, rows);
     }
@@ -22,7 +22,7 @@ static void beit(const pe_array *array, const idx *dim, idx h, const pe_pair_blo
     idx k[PAIR_KEYS], q[PAIR_LANES], row[PAIR_LANES];
     grid_codes(&array[GRID], b, 1, k, q);
     for (int j = 0; j < b->keys; j++, out += b->lanes) {
-        rows_of_key(b, D(B), k[j], b->k[j] < 1, q, row);
+        rows_of_key(b, D(B), k[j], b->k_positions[j] < 1, q, row);
         for (int l = 0; l < b->lanes; l++)
             out[l] = (real)*element(&array[TABLE], row[l], h);
     }
@@ -35,7 +35,7 @@ static void beit_vjp(const pe_array *array, const idx *dim, idx h, const pe_pair
     idx k[PAIR_KEYS], q[PAIR_LANES], row[PAIR_LANES];
     grid_codes(&array[GRID], b, 1, k, q);
     for (int j = 0; j < b->keys; j++, grad += b->lanes) {
-        rows_of_key(b, D(B), k[j], b->k[j] < 1, q, row);
+        rows_of_key(b, D(B), k[j], b->k_positions[j] < 1, q, row);
         for (int l = 0; l < b->lanes; l++)
             *element(&into[TABLE], row[l], h) += grad[l];
     }

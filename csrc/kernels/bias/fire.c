@@ -21,7 +21,7 @@ static void prepare_queries(const pe_array *array, const pe_pair_block *b, fire_
     f->slope = fabs_(*element(&array[C], 0, 0));
     f->edge = fabs_(*element(&array[THRESHOLD], 0, 0));
     for (int l = 0; l < b->lanes; l++) {
-        f->reach[l] = b->q[l] > f->edge ? b->q[l] : f->edge;
+        f->reach[l] = b->q_positions[l] > f->edge ? b->q_positions[l] : f->edge;
         f->divisor[l] = log1p_pos(f->slope * f->reach[l]) + fire_eps;
     }
 }
@@ -29,10 +29,10 @@ static void prepare_queries(const pe_array *array, const pe_pair_block *b, fire_
 /* z of one key and all lanes */
 static void normalized_distance(const pe_pair_block *b, const fire_queries *f, int j, double *restrict z)
 {
-    const double k = b->k[j];
+    const double k = b->k_positions[j];
     SIMD
     for (int l = 0; l < b->lanes; l++)
-        z[l] = log1p_pos(f->slope * fabs_(k - b->q[l])) / f->divisor[l];
+        z[l] = log1p_pos(f->slope * fabs_(k - b->q_positions[l])) / f->divisor[l];
 }
 
 static void fire(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, real *restrict out)
@@ -118,7 +118,7 @@ static void fire_vjp(const pe_array *array, const idx *dim, idx h, const pe_pair
             SIMD
             for (int l = 0; l < lanes; l++) {
                 const int i = j * lanes + l;
-                const double rel = fabs_(b->k[first + j] - b->q[l]), d = d_z[i] * inverse[l];
+                const double rel = fabs_(b->k_positions[first + j] - b->q_positions[l]), d = d_z[i] * inverse[l];
                 total[l] += grad[i];
                 d_slope[l] += d * (rel / (1 + f.slope * rel) - z[i] * share[l]);
                 d_reach[l] -= d * z[i];
@@ -126,7 +126,7 @@ static void fire_vjp(const pe_array *array, const idx *dim, idx h, const pe_pair
         }
     }
     for (int l = 0; l < lanes; l++) {
-        const double half = f.edge > b->q[l] ? 1 : f.edge < b->q[l] ? 0 : 0.5;
+        const double half = f.edge > b->q_positions[l] ? 1 : f.edge < b->q_positions[l] ? 0 : 0.5;
         *element(&into[B2], h, 0) += total[l];
         *element(&into[C], 0, 0) += c < 0 ? -d_slope[l] : c > 0 ? d_slope[l] : 0;
         d_edge += half * d_reach[l] * f.slope / (1 + f.slope * f.reach[l]);

@@ -12,9 +12,9 @@ static void fox(const pe_array *array, const idx *dim, idx h, const pe_pair_bloc
     const idx t = D(T);
     double of_query[PAIR_LANES];
     for (int l = 0; l < b->lanes; l++)
-        of_query[l] = *element(&array[SUMS], h, within((idx)b->q[l], t));
+        of_query[l] = *element(&array[SUMS], h, within((idx)b->q_positions[l], t));
     for (int j = 0; j < b->keys; j++, out += b->lanes) {
-        const double of_key = *element(&array[SUMS], h, within((idx)b->k[j], t));
+        const double of_key = *element(&array[SUMS], h, within((idx)b->k_positions[j], t));
         SIMD
         for (int l = 0; l < b->lanes; l++)
             out[l] = (real)(of_query[l] - of_key);
@@ -34,10 +34,10 @@ static void fox_vjp(const pe_array *array, const idx *dim, idx h, const pe_pair_
             of_query[l] += grad[l];
             of_key += grad[l];
         }
-        *element(&into[SUMS], h, within((idx)b->k[j], t)) -= of_key;
+        *element(&into[SUMS], h, within((idx)b->k_positions[j], t)) -= of_key;
     }
     for (int l = 0; l < b->lanes; l++)
-        *element(&into[SUMS], h, within((idx)b->q[l], t)) += of_query[l];
+        *element(&into[SUMS], h, within((idx)b->q_positions[l], t)) += of_query[l];
 }
 
 const pe_position_op FN(fox_op) = {.pairs = fox, .pairs_vjp = fox_vjp, .vjp_from_sums = 1};

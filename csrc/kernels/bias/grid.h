@@ -20,11 +20,11 @@ INLINE void grid_codes(const pe_array *grid, const pe_pair_block *b, idx first, 
 {
     const idx height = grid_length(grid, 0), width = grid_length(grid, 1), pitch = 2 * width - 1;
     for (int j = 0; j < b->keys; j++) {
-        const idx p = (idx)b->k[j] - first;
+        const idx p = (idx)b->k_positions[j] - first;
         k[j] = p / width * pitch + p % width;
     }
     for (int l = 0; l < b->lanes; l++) {
-        const idx p = (idx)b->q[l] - first;
+        const idx p = (idx)b->q_positions[l] - first;
         q[l] = p / width * pitch + p % width + (height - 1) * pitch + width - 1;
     }
 }

@@ -64,41 +64,43 @@ typedef struct {
     int q_positions; /* operand; k_positions is the next one */
     double q[PAIR_LANES], k[TILE_KEYS];
     pe_pair_block block;
-} pair_tile;
+} operator_block;
 
 /* Positions of n keys or lanes from `first` on; those from `count` on repeat the last one. */
-static void read_positions(const pair_tile *w, int operand, idx first, int count, int n, double *restrict out)
+static void read_block_positions(const operator_block *w, int operand, idx first, int count, int n,
+                                 double *restrict out)
 {
     const pe_array *a = &w->call->array[operand];
     for (int i = 0; i < n; i++)
         out[i] = scalar_read(w->row.data[operand] + (first + (i < count ? i : count - 1)) * a->core[0], a->storage);
 }
 
-static void set_queries(pair_tile *w, idx i, idx last)
+static void set_queries(operator_block *w, idx i, idx last)
 {
     pe_pair_block *b = &w->block;
     b->lanes = last - i <= LANES ? LANES : PAIR_LANES;
     b->queries = (int)min_(b->lanes, last - i);
     b->first_q = i;
-    read_positions(w, w->q_positions, i, b->queries, b->lanes, w->q);
+    read_block_positions(w, w->q_positions, i, b->queries, b->lanes, w->q);
 }
 
-static void set_keys(pair_tile *w, idx j)
+static void set_keys(operator_block *w, idx j)
 {
     pe_pair_block *b = &w->block;
     b->keys = (int)min_(TILE_KEYS, w->call->D(m) - j);
     b->first_k = j;
-    read_positions(w, w->q_positions + 1, j, b->keys, b->keys, w->k);
+    read_block_positions(w, w->q_positions + 1, j, b->keys, b->keys, w->k);
 }
 
 /* Compute all tiles of units begin <= u < end, which are blocks of BLOCK_M queries of a head. */
-static void compute_units(pair_tile *w, idx begin, idx end, int first_array, int arrays, void (*compute)(pair_tile *))
+static void compute_units(operator_block *w, idx begin, idx end, int first_array, int arrays,
+                          void (*compute)(operator_block *))
 {
     const pe_call *call = w->call;
     const idx heads = call->D(h), n = call->D(n), blocks = BLOCKS(n, BLOCK_M);
     w->q_positions = first_array + arrays;
-    w->block.q = w->q;
-    w->block.k = w->k;
+    w->block.q_positions = w->q;
+    w->block.k_positions = w->k;
     for (idx u = begin; u < end; u++) {
         if (stop_requested(call))
             return;
@@ -120,7 +122,7 @@ static void compute_units(pair_tile *w, idx begin, idx end, int first_array, int
 }
 
 /* Rows of out(h,n,m) from a block, whose queries are on lanes */
-static void compute_values(pair_tile *w)
+static void compute_values(operator_block *w)
 {
     const int operand = w->q_positions + 2;
     const pe_array *out = &w->call->array[operand];
@@ -137,7 +139,7 @@ static void compute_values(pair_tile *w)
 }
 
 /* The gradients from a block of grad(h,n,m), operand 0, with its queries on lanes and 0 in lanes that are no queries */
-static void compute_gradients(pair_tile *w)
+static void compute_gradients(operator_block *w)
 {
     const pe_pair_block *b = &w->block;
     double grad[TILE_KEYS * PAIR_LANES] = {0};
@@ -152,7 +154,7 @@ static void compute_gradients(pair_tile *w)
 /* arrays..., q_positions(n), k_positions(m) -> out(h,n,m) */
 static void pair_values(const pe_call *call, idx begin, idx end, int arrays, const pe_position_op *op)
 {
-    pair_tile w = {.call = call, .op = op};
+    operator_block w = {.call = call, .op = op};
     compute_units(&w, begin, end, 0, arrays, compute_values);
 }
 
@@ -163,7 +165,7 @@ static void pair_gradients(const pe_call *call, idx begin, idx end, const pe_wor
 {
     const int first_result = arrays + 3;
     pe_array into[PE_TERM_ARRAYS];
-    pair_tile w = {.call = call, .op = op, .into = into};
+    operator_block w = {.call = call, .op = op, .into = into};
     for (int k = 0; k < call->narrays - first_result; k++) {
         into[k] = call->array[first_result + k];
         into[k].data += work->block * into[k].loop[0];

@@ -1,7 +1,7 @@
 /* position.h -- operators on the logits that read positions or indices, but not q and k.
  *
- * Each operator is one pe_position_op, FN(<name>_op), defined in the file of its name (ALiBi and KERPLE share
- * distance.c). Exactly one of its three value functions is set:
+ * Each operator is one pe_position_op, FN(<name>_op), defined in the file of its name (kerple_log and kerple_power share
+ * kerple.c). Exactly one of its three value functions is set:
  *     distance   a function of rel = position of key - position of query, evaluated once per distinct distance
  *     diagonal   a function of column - row, whatever the positions are (Toeplitz)
  *     pairs      anything else, evaluated for every pair of a block of keys and queries
@@ -22,8 +22,8 @@ enum { PAIR_KEYS = 128, PAIR_LANES = 2 * LANES };
  * rows of queries may not. The results of these lanes are never read, and their gradients are 0. */
 typedef struct {
     int keys, lanes, queries;
-    const double *k, *q;  /* positions of the keys and of the lanes */
-    idx first_k, first_q; /* indices of key 0 and of lane 0 among all keys and queries */
+    const double *k_positions, *q_positions; /* of the keys and of the lanes */
+    idx first_k, first_q;                    /* indices of key 0 and of lane 0 among all keys and queries */
 } pe_pair_block;
 
 typedef struct {

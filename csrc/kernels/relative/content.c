@@ -30,13 +30,13 @@ static const pe_lookup *given(const pe_view *v, const pe_lookup *lookup)
 
 static size_t bytes_of_panel(const pe_view *v)
 {
-    return (size_t)((v->visible->to - v->visible->from) * v->panel->width) * sizeof(real);
+    return (size_t)((v->bias->to - v->bias->from) * v->panel->width) * sizeof(real);
 }
 
 /* The panel's first visible key in a buffer for all lanes of the block */
 static real *in_block(real *x, const pe_view *v)
 {
-    return x + v->panel->first * BLOCK_N + v->visible->from * v->panel->width;
+    return x + v->panel->first * BLOCK_N + v->bias->from * v->panel->width;
 }
 
 void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_carver *carver)
@@ -64,12 +64,12 @@ void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_car
 
 /* ---- forward ---- */
 
-void FN(content_block)(pe_content *c, const pe_query_block *u, const real *q)
+void FN(content_block)(pe_content *c, const pe_query_block *queries, const real *q)
 {
-    pe_view v = {.queries = u};
-    c->d = (int)u->call->D(d);
-    c->e = (int)u->call->D(e);
-    c->scale = (real)u->call->par[A_SCALE];
+    pe_view v = {.queries = queries};
+    c->d = (int)queries->call->D(d);
+    c->e = (int)queries->call->D(e);
+    c->scale = (real)queries->call->par[A_SCALE];
     c->gate_scale = 1;
     c->q = q;
     c->before_cap = c->after_cap = c->values = c->scans = c->ascending = 0;
@@ -86,16 +86,16 @@ void FN(content_block)(pe_content *c, const pe_query_block *u, const real *q)
     }
 }
 
-const real *FN(content_multiplier)(pe_content *c, const pe_query_block *u)
+const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries)
 {
     const real *multiplier = c->q;
-    pe_view v = {.queries = u};
+    pe_view v = {.queries = queries};
     for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
         const pe_lookup *table = given(&v, op_of(&v)->key_table);
         if (!table || table->map)
             continue;
         if (multiplier == c->q)
-            memcpy(c->multiplier, c->q, (size_t)(u->width * c->d) * sizeof(real));
+            memcpy(c->multiplier, c->q, (size_t)(queries->width * c->d) * sizeof(real));
         multiplier = c->multiplier;
         FN(add_to_queries)(c, &v, table->table, c->multiplier);
     }
@@ -137,7 +137,7 @@ real *FN(content_panel)(pe_content *c, pe_view v)
 /* Two buffers take turns: an operator writes to one, and the sum of those before is added from the other. */
 pe_panel_bias FN(content_after)(pe_content *c, pe_view v)
 {
-    pe_panel_bias sum = *v.visible;
+    pe_panel_bias sum = *v.bias;
     real *out = c->weight, *other = c->weight + BLOCK_N * PANEL_LANES;
     for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
         real *written = out;
@@ -237,4 +237,4 @@ void FN(content_keys_vjp)(pe_content_vjp *b, pe_view v, int from, int to, const 
     }
 }
 
-void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *u) { FN(query_table_end_vjp)(b, u); }
+void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *queries) { FN(query_table_end_vjp)(b, queries); }

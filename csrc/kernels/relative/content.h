@@ -8,7 +8,7 @@
  *     s_ij = softcap tanh(s_ij / softcap)  + `after`
  *     o_i  = sum_j softmax(s)_ij (v_j + `values`)
  *
- * Numbers of a panel are stored as its scores are: a row of `width` lanes for each key visible->from <= j < visible->to.
+ * Numbers of a panel are stored as its scores are: a row of `width` lanes for each key bias->from <= j < bias->to.
  */
 #ifndef PE_CONTENT_H
 #define PE_CONTENT_H
@@ -27,7 +27,7 @@ typedef struct {
     const char *k; /* the keys' rows as real, k_step bytes apart */
     idx k_step;
     const pe_panel *panel;
-    const pe_panel_bias *visible; /* the keys that the panel sees, and which pairs are masked */
+    const pe_panel_bias *bias; /* the keys that the panel sees, and which pairs are masked */
 } pe_view;
 
 /* A table of vectors, of which each pair takes the row of its distance:   row_ij = map[distance of i and j]   (lookup.h).
@@ -114,9 +114,9 @@ INLINE const pe_content_op *operator_of(const pe_view *v) { return FN(content_op
 /* The buffers of a block; those of its gradient too, if b is not NULL */
 void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_carver *carver);
 /* Begin a block whose packed queries are q. */
-void FN(content_block)(pe_content *c, const pe_query_block *u, const real *q);
+void FN(content_block)(pe_content *c, const pe_query_block *queries, const real *q);
 /* The vectors that multiply the keys: the packed queries, or a copy plus the tables of one row */
-const real *FN(content_multiplier)(pe_content *c, const pe_query_block *u);
+const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries);
 /* Begin a tile: forget the table rows of the last one, and add what key tables give to c->added. */
 void FN(content_tile)(pe_content *c, pe_view v);
 /* Numbers to add to the panel's scores before the cap */
@@ -134,7 +134,7 @@ void FN(content_after_vjp)(pe_content_vjp *b, pe_view v, const real *ds);
 void FN(content_scan_vjp)(pe_content_vjp *b, pe_view v, const real *dx);
 void FN(content_panels_vjp)(pe_content_vjp *b, pe_view v, int (*seen)[2], const real *dx);
 void FN(content_keys_vjp)(pe_content_vjp *b, pe_view v, int from, int to, const real *dx, real *dk, int dk_step);
-void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *u);
+void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *queries);
 
 /* add += bias; -inf where the bias masks, whatever add holds */
 INLINE void merge_bias(real *add, const pe_panel_bias *bias, int width)

@@ -15,9 +15,9 @@ static real *complements(const pe_content *c) { return c->weight + BLOCK_N * PAN
 
 /* Whole part of each position to c->index, f and 1 - f to c->weight. The sum is in double: P may be thousands, a gate
  * is below 1. A sum that is NaN takes row 0. */
-static void positions(pe_content *c, const pe_view *v, int last)
+static void set_positions(pe_content *c, const pe_view *v, int last)
 {
-    const int width = v->panel->width, n = v->visible->to - v->visible->from;
+    const int width = v->panel->width, n = v->bias->to - v->bias->from;
     real *f = fractions(c), *complement = complements(c);
     double sum[PANEL_LANES];
     c->index_map = NULL; /* c->index is overwritten */
@@ -46,11 +46,11 @@ static int last_row(const pe_view *v) { return (int)v->queries->call->term[v->te
 static void scan(pe_content *c, const pe_view *v, real *add)
 {
     const pe_panel *p = v->panel;
-    const int last = last_row(v), n = v->visible->to - v->visible->from;
+    const int last = last_row(v), n = v->bias->to - v->bias->from;
     const pe_matrix table = matrix_of(v, TABLE);
     const pe_row_map r = {c->index, p->width};
     const real *q = c->q + p->first * c->d;
-    positions(c, v, last);
+    set_positions(c, v, last);
     FN(add_lookup)(c, &table, &r, 0, n, c->d, q, p, complements(c), add);
     next_rows(c, n * p->width, last);
     FN(add_lookup)(c, &table, &r, 0, n, c->d, q, p, fractions(c), add);
@@ -63,7 +63,7 @@ static void table_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
 {
     const pe_panel *p = v->panel;
     pe_content *c = b->content;
-    const int width = p->width, n = v->visible->to - v->visible->from, last = last_row(v);
+    const int width = p->width, n = v->bias->to - v->bias->from, last = last_row(v);
     const pe_matrix table = matrix_of(v, TABLE);
     const pe_row_map r = {c->index, width};
     const idx step = gradient_step(v, D_TABLE);
@@ -82,7 +82,7 @@ static void table_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
             FN(add_outer_of_lanes)(p->first, p->lanes, width, c->products, b->q_rows, BLOCK_M, c->d, rows, to, step);
             FN(add_nonfinite_queries)(b, p, c->products, rows, to, step);
         }
-        positions(c, v, last); /* the next rows begin at w again */
+        set_positions(c, v, last); /* the next rows begin at w again */
     }
 }
 
@@ -91,13 +91,13 @@ static void scan_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
 {
     const pe_panel *p = v->panel;
     pe_content *c = b->content;
-    const int n = v->visible->to - v->visible->from, size = n * p->width, last = last_row(v);
+    const int n = v->bias->to - v->bias->from, size = n * p->width, last = last_row(v);
     const pe_matrix table = matrix_of(v, TABLE);
     const pe_row_map r = {c->index, p->width};
     const real *q = c->q + p->first * c->d;
-    real *d_position = b->d_gates + p->first * BLOCK_N + v->visible->from * p->width;
+    real *d_position = b->d_gates + p->first * BLOCK_N + v->bias->from * p->width;
     real *sign = fractions(c), *slope = complements(c);
-    positions(c, v, last);
+    set_positions(c, v, last);
     table_vjp(b, v, dx);
     memset(slope, 0, (size_t)size * sizeof *slope);
     for (int i = 0; i < size; i++)

@@ -4,32 +4,21 @@
  * after the cap. The product takes CONTENT_PIECE gates at a time.
  */
 #include "base/transpose.h"
-#include "relative/lookup.h"
+#include "relative/pieces.h"
 
 enum { GATES, TABLE, MAP, D_GATES, D_TABLE };
-
-static idx gates_of(const pe_view *v) { return v->queries->call->term[v->term].D(P); }
-static idx first_query(const pe_view *v) { return v->queries->first + v->panel->first; }
-
-/* Rows of an operand from `row` on, from gate `first` on */
-static pe_matrix piece_of(const pe_view *v, int operand, idx row, idx first)
-{
-    pe_matrix rows = matrix_of(v, operand);
-    rows.data += row * rows.step + first * (idx)sizeof(real);
-    return rows;
-}
 
 /* The lookup keeps products for the next tile by the address of the table, so two operators share no table. */
 static void after(pe_content *c, const pe_view *v, real *out)
 {
     const pe_panel *p = v->panel;
     const pe_row_map r = FN(rel_to_row)(c, v, MAP, p->first, p->width);
-    zero_reals(out, (v->visible->to - v->visible->from) * p->width);
-    for (idx first = 0; first < gates_of(v); first += CONTENT_PIECE) {
-        const int count = (int)min_(CONTENT_PIECE, gates_of(v) - first);
+    zero_reals(out, (v->bias->to - v->bias->from) * p->width);
+    for (idx first = 0; first < channels_of(v); first += CONTENT_PIECE) {
+        const int count = piece_channels(v, first);
         const pe_matrix gates = piece_of(v, GATES, first_query(v), first), table = piece_of(v, TABLE, 0, first);
         pack_transposed(gates.data, gates.step, p->lanes, count, 1, p->width, c->pack);
-        FN(add_lookup)(c, &table, &r, v->visible->from, v->visible->to, count, c->pack, p, NULL, out);
+        FN(add_lookup)(c, &table, &r, v->bias->from, v->bias->to, count, c->pack, p, NULL, out);
     }
 }
 
@@ -38,27 +27,20 @@ static void after(pe_content *c, const pe_view *v, real *out)
 static void rows_vjp(pe_content_vjp *b, const pe_view *v, idx first, int low, int n, const real *w)
 {
     const int width = v->panel->width, lanes = v->panel->lanes;
-    const int count = (int)min_(CONTENT_PIECE, gates_of(v) - first);
-    const pe_matrix gates = piece_of(v, GATES, first_query(v), first), table = piece_of(v, TABLE, 0, first);
-    const pe_array *d_gates = operand_of(v, D_GATES);
+    const int count = piece_channels(v, first);
+    const pe_matrix table = piece_of(v, TABLE, 0, first);
     const idx step = gradient_step(v, D_TABLE);
     real *d_table = gradient_of(b, v, D_TABLE);
     zero_reals(b->d_piece, count * width);
     FN(add_rows)(&table, low, n, count, width, w, b->d_piece);
-    for (int l = 0; l < lanes; l++) {
-        const real *query = (const real *)(const void *)(gates.data + l * gates.step);
-        char *row = d_gates->data + v->queries->head * d_gates->core[0] + (first_query(v) + l) * d_gates->core[1];
-        for (int x = 0; x < count; x++)
-            ((real *)(void *)row)[first + x] += b->d_piece[x * width + l];
-        FN(strip_row)(query, count, 1, b->strips, PANEL_LANES, l);
-    }
+    piece_vjp(b, v, GATES, D_GATES, first, 1);
     FN(add_outer_of_lanes)
     (0, lanes, width, w, b->strips, PANEL_LANES, count, n, d_table + low * step + first, step);
 }
 
 static void after_vjp(pe_content_vjp *b, const pe_view *v, real *ds)
 {
-    const int from = v->visible->from, to = v->visible->to, width = v->panel->width;
+    const int from = v->bias->from, to = v->bias->to, width = v->panel->width;
     pe_content *c = b->content;
     int low, high;
     if (!operand_of(v, D_GATES)->data || !operand_of(v, D_TABLE)->data)
@@ -68,7 +50,7 @@ static void after_vjp(pe_content_vjp *b, const pe_view *v, real *ds)
     for (; low <= high; low += TILE_RELS) {
         const int n = (int)min_(TILE_RELS, high - low + 1);
         FN(sum_by_row)(c, &r, from, to, low, n, width, ds, NULL, 1, c->products);
-        for (idx first = 0; first < gates_of(v); first += CONTENT_PIECE)
+        for (idx first = 0; first < channels_of(v); first += CONTENT_PIECE)
             rows_vjp(b, v, first, low, n, c->products);
     }
 }

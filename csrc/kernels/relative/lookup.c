@@ -14,15 +14,15 @@ INLINE int row_of(const int64_t *map, int reach, int64_t rows, double rel)
  * t - (n - 1). */
 pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *v, int operand, int first, int lanes)
 {
-    const pe_query_block *u = v->queries;
+    const pe_query_block *queries = v->queries;
     const pe_key_tile *k = v->keys;
-    const idx *dim = u->call->term[v->term].dim;
+    const idx *dim = queries->call->term[v->term].dim;
     const int64_t *map = (const int64_t *)(void *)operand_of(v, operand)->data;
     const int reach = (int)(D(B) / 2);
     const int64_t rows = D(R);
-    const pe_positions *at_q = query_positions(u, v->term), *at_k = key_positions(k, u, v->term);
+    const pe_positions *at_q = query_positions(queries, v->term), *at_k = key_positions(k, queries, v->term);
     if (at_q->count_up && at_k->count_up) {
-        const int n = k->n + u->width - 1;
+        const int n = k->n + queries->width - 1;
         const double last = at_k->at[k->n - 1] - at_q->at[0];
         if (c->index_map != map || c->index_positions != at_k) {
             for (int i = 0; i < n; i++)

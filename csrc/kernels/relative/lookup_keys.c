@@ -7,10 +7,10 @@
 #include "relative/lookup.h"
 
 /* added[j, l] += scale product[row - low, j], for the rows low ... low + rows */
-static void gather_keys(const pe_content *c, const pe_query_block *u, const pe_row_map *r, int first, int n, int low,
-                        int rows)
+static void gather_keys(const pe_content *c, const pe_query_block *queries, const pe_row_map *r, int first, int n,
+                        int low, int rows)
 {
-    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int j = 0; j < n; j++) {
             const int32_t *row = r->row + (first + j) * r->step + p->first;
             real *add = c->added + p->first * BLOCK_N + (first + j) * p->width;
@@ -26,13 +26,13 @@ static void gather_keys(const pe_content *c, const pe_query_block *u, const pe_r
 
 /* The same if rows are a window: in its transpose, row j holds everything that key j adds, and lane l takes number
  * l + n - 1 - j. */
-static void add_key_window(const pe_content *c, const pe_query_block *u, int first, int n)
+static void add_key_window(const pe_content *c, const pe_query_block *queries, int first, int n)
 {
-    const int count = n + u->width - 1;
+    const int count = n + queries->width - 1;
     real *transposed = c->weight;
     unpack_transposed(c->window, PANEL_LANES, n, count, c->scale, NULL, (char *)transposed,
                       count * (idx)sizeof *transposed);
-    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int j = 0; j < n; j++)
             add_reals(c->added + p->first * BLOCK_N + (first + j) * p->width,
                       transposed + j * count + (n - 1 - j) + p->first, p->width);
@@ -41,35 +41,35 @@ static void add_key_window(const pe_content *c, const pe_query_block *u, int fir
 
 void FN(key_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup)
 {
-    const pe_query_block *u = v->queries;
+    const pe_query_block *queries = v->queries;
     const pe_matrix table = matrix_of(v, lookup->table);
-    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, 0, u->width);
+    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, 0, queries->width);
     const int window = r.step == -1;
     for (int first = 0; first < v->keys->n; first += PANEL_LANES) {
         const int n = (int)min_(PANEL_LANES, v->keys->n - first);
         const int32_t *row = r.row - (first + n - 1); /* of the window */
         int low, high;
         pack_transposed(v->k + first * v->k_step, v->k_step, n, c->d, 1, PANEL_LANES, c->pack);
-        FN(row_range)(&r, first, first + n, u->width, &low, &high);
+        FN(row_range)(&r, first, first + n, queries->width, &low, &high);
         for (; low <= high; low += TILE_RELS) {
             const int rows = (int)min_(TILE_RELS, high - low + 1);
             FN(multiply_rows)(&table, low, rows, c->d, c->pack, PANEL_LANES, c->products);
             if (window)
-                FN(copy_to_window)(row, n + u->width - 1, low, rows, PANEL_LANES, c->products, c->window);
+                FN(copy_to_window)(row, n + queries->width - 1, low, rows, PANEL_LANES, c->products, c->window);
             else
-                gather_keys(c, u, &r, first, n, low, rows);
+                gather_keys(c, queries, &r, first, n, low, rows);
         }
         if (window)
-            add_key_window(c, u, first, n);
+            add_key_window(c, queries, first, n);
     }
 }
 
 /* ---- gradient: w[row - low][key] is the sum of dx over the lanes that take the row ---- */
 
-static void sum_pairs_by_row(const pe_query_block *u, const pe_row_map *r, int first, int n, int low, int rows,
+static void sum_pairs_by_row(const pe_query_block *queries, const pe_row_map *r, int first, int n, int low, int rows,
                              const real *dx, real *w)
 {
-    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int j = 0; j < n; j++) {
             const int32_t *row = r->row + (first + j) * r->step + p->first;
             const real *x = dx + p->first * BLOCK_N + (first + j) * p->width;
@@ -82,14 +82,14 @@ static void sum_pairs_by_row(const pe_query_block *u, const pe_row_map *r, int f
 }
 
 /* The same if rows are a window: see add_key_window */
-static void sum_window_by_row(const pe_content *c, const pe_query_block *u, const pe_row_map *r, int first, int n,
+static void sum_window_by_row(const pe_content *c, const pe_query_block *queries, const pe_row_map *r, int first, int n,
                               int low, int rows, const real *dx, real *w)
 {
-    const int count = n + u->width - 1;
+    const int count = n + queries->width - 1;
     const int32_t *row = r->row - (first + n - 1);
     real *transposed = c->weight;
     zero_reals(transposed, n * count);
-    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int j = 0; j < n; j++)
             memcpy(transposed + j * count + (n - 1 - j) + p->first, dx + p->first * BLOCK_N + (first + j) * p->width,
                    (size_t)p->width * sizeof *dx);
@@ -105,16 +105,16 @@ static void sum_window_by_row(const pe_content *c, const pe_query_block *u, cons
 void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int from, int to, const real *dx,
                        real *dk, int dk_step)
 {
-    const pe_query_block *u = v->queries;
+    const pe_query_block *queries = v->queries;
     pe_content *c = b->content;
     const pe_matrix table = matrix_of(v, lookup->table);
-    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, 0, u->width);
+    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, 0, queries->width);
     const idx d_step = gradient_step(v, lookup->d_table);
     real *d_table = gradient_of(b, v, lookup->d_table);
     for (int first = from; first < to; first += PANEL_LANES) {
         const int n = (int)min_(PANEL_LANES, to - first);
         int low, high, nonfinite[PANEL_LANES];
-        FN(row_range)(&r, first, first + n, u->width, &low, &high);
+        FN(row_range)(&r, first, first + n, queries->width, &low, &high);
         for (int j = 0; j < n; j++)
             nonfinite[j] =
                 FN(strip_row)(real_row(v->k, v->k_step, first + j), c->d, c->scale, b->strips, PANEL_LANES, j);
@@ -123,9 +123,9 @@ void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *loo
             real *w = c->products;
             zero_reals(w, rows * PANEL_LANES);
             if (r.step == -1)
-                sum_window_by_row(c, u, &r, first, n, low, rows, dx, w);
+                sum_window_by_row(c, queries, &r, first, n, low, rows, dx, w);
             else
-                sum_pairs_by_row(u, &r, first, n, low, rows, dx, w);
+                sum_pairs_by_row(queries, &r, first, n, low, rows, dx, w);
             zero_reals(b->d_piece, c->d * PANEL_LANES);
             FN(add_rows)(&table, low, rows, c->d, PANEL_LANES, w, b->d_piece);
             unpack_transposed(b->d_piece, PANEL_LANES, n, c->d, c->scale, NULL, (char *)c->pack,
@@ -164,7 +164,7 @@ static void sum_lanes(const real *w, int n, int width, real *sum)
     }
 }
 
-/* d k_j += scale u sum_i dx_ij,   d u += scale k_j sum_i dx_ij,   where u is the row */
+/* d k_j += scale queries sum_i dx_ij,   d queries += scale k_j sum_i dx_ij,   where queries is the row */
 void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int from, int to, const real *dx,
                      real *dk, int dk_step)
 {

@@ -38,20 +38,20 @@ void FN(query_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lo
     const pe_matrix table = matrix_of(v, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, v->panel->first, v->panel->width);
     const real *pack = packed_queries(c, v, lookup) + v->panel->first * c->d;
-    FN(add_lookup)(c, &table, &r, v->visible->from, v->visible->to, c->d, pack, v->panel, NULL, add);
+    FN(add_lookup)(c, &table, &r, v->bias->from, v->bias->to, c->d, pack, v->panel, NULL, add);
 }
 
 /* ---- gradient ---- */
 
 /* dq += the gradient of queries plus vector, and d vector = its sum over the queries. Both are kept apart until here. */
-void FN(query_table_end_vjp)(pe_content_vjp *b, const pe_query_block *u)
+void FN(query_table_end_vjp)(pe_content_vjp *b, const pe_query_block *queries)
 {
     const int d = b->content->d;
-    const pe_view v = {.term = b->sum_term, .queries = u};
+    const pe_view v = {.term = b->sum_term, .queries = queries};
     if (b->sum_term < 0)
         return;
-    double *d_vector = gradient_of(b, &v, FN(content_op)[u->call->term[v.term].op]->query_table->d_vector);
-    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
+    double *d_vector = gradient_of(b, &v, FN(content_op)[queries->call->term[v.term].op]->query_table->d_vector);
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int k = 0; k < d; k++) {
             const idx at = p->first * d + k * p->width;
             double sum = 0;
@@ -69,20 +69,20 @@ void FN(query_table_end_vjp)(pe_content_vjp *b, const pe_query_block *u)
 /* Strips of queries plus the vector, and zeros for their gradient, unless they are there already. */
 static void begin_sum(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup)
 {
-    const pe_query_block *u = v->queries;
+    const pe_query_block *queries = v->queries;
     const pe_content *c = b->content;
     const real *vector = vector_of(v, lookup->vector);
     if (b->sum_term == v->term)
         return;
-    FN(query_table_end_vjp)(b, u);
+    FN(query_table_end_vjp)(b, queries);
     b->sum_term = v->term;
-    zero_reals(b->d_sum, u->width * c->d);
+    zero_reals(b->d_sum, queries->width * c->d);
     for (int first = 0; first < c->d; first += PANEL_LANES) {
         const int width = strip_width(c->d, first), count = (int)min_(width, c->d - first);
         real scaled[PANEL_LANES] = {0};
         for (int k = 0; k < count; k++)
             scaled[k] = c->scale * vector[first + k];
-        for (int i = first * BLOCK_M; i < first * BLOCK_M + u->lanes * width; i += width) {
+        for (int i = first * BLOCK_M; i < first * BLOCK_M + queries->lanes * width; i += width) {
             for (int k = 0; k < width; k++)
                 b->sum_rows[i + k] = b->q_rows[i + k] + scaled[k];
         }

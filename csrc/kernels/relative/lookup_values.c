@@ -5,7 +5,7 @@
 /* Weights summed by row, TILE_RELS rows at a time, and then multiplied by the rows. */
 void FN(value_table_output)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *weights, real *o)
 {
-    const int from = v->visible->from, to = v->visible->to, width = v->panel->width;
+    const int from = v->bias->from, to = v->bias->to, width = v->panel->width;
     const pe_matrix table = matrix_of(v, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, v->panel->first, width);
     int low, high;
@@ -20,7 +20,7 @@ void FN(value_table_output)(pe_content *c, const pe_view *v, const pe_lookup *lo
 /* d table[row_ij] += p_ij g_i */
 void FN(value_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, const real *weights)
 {
-    const int from = v->visible->from, to = v->visible->to;
+    const int from = v->bias->from, to = v->bias->to;
     const pe_panel *p = v->panel;
     pe_content *c = b->content;
     const idx step = gradient_step(v, lookup->d_table);
@@ -43,5 +43,5 @@ void FN(value_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lo
 {
     const pe_matrix table = matrix_of(v, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, v->panel->first, v->panel->width);
-    FN(add_lookup)(c, &table, &r, v->visible->from, v->visible->to, c->e, g, v->panel, NULL, add);
+    FN(add_lookup)(c, &table, &r, v->bias->from, v->bias->to, c->e, g, v->panel, NULL, add);
 }

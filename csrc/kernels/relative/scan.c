@@ -9,23 +9,23 @@ static void set_gates(const pe_content *c, const pe_view *v)
 {
     real *gate = c->gates;
     const pe_panel *p = v->panel;
-    const pe_panel_bias *visible = v->visible;
-    const int width = p->width, n = visible->to - visible->from;
-    const pe_matrix keys = {v->k + visible->from * v->k_step, v->k_step};
+    const pe_panel_bias *bias = v->bias;
+    const int width = p->width, n = bias->to - bias->from;
+    const pe_matrix keys = {v->k + bias->from * v->k_step, v->k_step};
     FN(multiply_rows)(&keys, 0, n, c->d, c->q + p->first * c->d, width, gate);
     SIMD
     for (int i = 0; i < n * width; i++)
         gate[i] = R(0.5) + R(0.5) * tanh_(R(0.5) * c->gate_scale * gate[i]);
     for (int j = 0; j < n; j++, gate += width) {
-        const double key = v->keys->position.at[visible->from + j], *at = v->queries->position.at + p->first;
+        const double key = v->keys->position.at[bias->from + j], *at = v->queries->position.at + p->first;
         SIMD
         for (int l = 0; l < width; l++)
             gate[l] = key <= at[l] ? gate[l] : 0;
-        if (!visible->add)
+        if (!bias->add)
             continue;
         SIMD
         for (int l = 0; l < width; l++)
-            gate[l] = visible->add[j * visible->step + l] == MASKED ? 0 : gate[l];
+            gate[l] = bias->add[j * bias->step + l] == MASKED ? 0 : gate[l];
     }
 }
 
@@ -34,7 +34,7 @@ static void add_ascending(pe_content *c, const pe_view *v, double sign)
 {
     const int width = v->panel->width;
     double *passed = c->passed + v->panel->first;
-    for (int j = 0; j < v->visible->to - v->visible->from; j++) {
+    for (int j = 0; j < v->bias->to - v->bias->from; j++) {
         for (int l = 0; l < width; l++)
             passed[l] += sign * (double)c->gates[j * width + l];
     }
@@ -59,7 +59,7 @@ void FN(scan_panel_end)(pe_content *c, const pe_view *v)
     double *passed = c->passed + v->panel->first;
     if (c->ascending)
         return;
-    for (int j = v->visible->to - v->visible->from - 1; j >= 0; j--) {
+    for (int j = v->bias->to - v->bias->from - 1; j >= 0; j--) {
         for (int l = 0; l < width; l++)
             passed[l] += (double)c->gates[j * width + l];
     }
@@ -69,9 +69,9 @@ void FN(scan_panel_end)(pe_content *c, const pe_view *v)
 void FN(scan_gates_vjp)(pe_content_vjp *b, const pe_view *v, const real *dx)
 {
     const pe_panel *p = v->panel;
-    const int width = p->width, n = v->visible->to - v->visible->from;
+    const int width = p->width, n = v->bias->to - v->bias->from;
     const real *gate = b->content->gates;
-    real *d_gate = b->d_gates + p->first * BLOCK_N + v->visible->from * width;
+    real *d_gate = b->d_gates + p->first * BLOCK_N + v->bias->from * width;
     double *sum = b->d_passed + p->first;
     for (int j = 0; j < n; j++) {
         for (int l = 0; l < width; l++) {

@@ -2,6 +2,6 @@
 #include "relative/content.h"
 
 enum { REL_K, REL_V, MAP, D_REL_K, D_REL_V };
-static const pe_lookup k_table = {REL_K, MAP, D_REL_K}, v_table = {REL_V, MAP, D_REL_V};
+static const pe_lookup rel_k = {REL_K, MAP, D_REL_K}, rel_v = {REL_V, MAP, D_REL_V};
 
-const pe_content_op FN(shaw_op) = {.query_table = &k_table, .values = &v_table};
+const pe_content_op FN(shaw_op) = {.query_table = &rel_k, .values = &rel_v};

@@ -1,7 +1,7 @@
 /* gemm.c -- see gemm.h. A row is a key in `scores`, and a column of v in `values`. */
 #include "tile/gemm.h"
 
-INLINE void multiply(vec acc[SUMS], int rows, int cols, const char *a, idx a_row, idx a_step, const real *b, int n)
+INLINE void sum_products(vec acc[SUMS], int rows, int cols, const char *a, idx a_row, idx a_step, const real *b, int n)
 {
     UNROLL
     for (int i = 0; i < rows * cols; i++)
@@ -13,7 +13,7 @@ INLINE void score_rows(int rows, int cols, const void *of, int j)
 {
     const pe_scores *w = of;
     vec acc[SUMS];
-    multiply(acc, rows, cols, w->k + j * w->k_step, w->k_step, (idx)sizeof(real), w->q, w->d);
+    sum_products(acc, rows, cols, w->k + j * w->k_step, w->k_step, (idx)sizeof(real), w->q, w->d);
     const real *bias = w->bias ? w->bias + j * w->bias_step : NULL;
     real *s = w->s + j * cols * LANES;
     UNROLL
@@ -35,7 +35,7 @@ INLINE void value_rows(int rows, int cols, const void *of, int d)
 {
     const pe_values *w = of;
     vec acc[SUMS];
-    multiply(acc, rows, cols, w->v + d * (int)sizeof(real), (idx)sizeof(real), w->v_step, w->p, w->n);
+    sum_products(acc, rows, cols, w->v + d * (int)sizeof(real), (idx)sizeof(real), w->v_step, w->p, w->n);
     /* The tile is summed on its own and then added: the error grows with the number of tiles, not of keys. */
     UNROLL
     for (int r = 0; r < rows; r++) {

@@ -49,15 +49,15 @@ void FN(add_outer)(const pe_span *span, int spans, const real *x, int strip_lane
     }
 }
 
-void FN(add_outer_of_block)(const pe_query_block *u, const real *w, const real *x, int channels, int from, int to,
+void FN(add_outer_of_block)(const pe_query_block *queries, const real *w, const real *x, int channels, int from, int to,
                             real *o, idx o_step)
 {
     pe_span span[PANELS];
-    for (int p = 0; p < u->panels; p++) {
-        const pe_panel *panel = &u->panel[p];
+    for (int p = 0; p < queries->panels; p++) {
+        const pe_panel *panel = &queries->panel[p];
         span[p] = (pe_span){w + panel->first * BLOCK_N, panel->first, panel->lanes, panel->width, from, to};
     }
-    FN(add_outer)(span, u->panels, x, BLOCK_M, channels, from, to, o, o_step);
+    FN(add_outer)(span, queries->panels, x, BLOCK_M, channels, from, to, o, o_step);
 }
 
 void FN(add_outer_of_lanes)(int first, int lanes, int width, const real *w, const real *x, int strip_lanes,
@@ -119,12 +119,13 @@ void FN(add_nonfinite)(const real *x, int x_step, real scale, int channels, cons
     }
 }
 
-uint64_t FN(strips_of)(const pe_query_block *u, int operand, int n, real scale, real *restrict strips, real *buffer)
+uint64_t FN(strips_of)(const pe_query_block *queries, int operand, int n, real scale, real *restrict strips,
+                       real *buffer)
 {
-    const pe_array *a = &u->call->array[operand];
+    const pe_array *a = &queries->call->array[operand];
     uint64_t nonfinite = 0;
-    for (int i = 0; i < u->lanes; i++) {
-        const real *row = row_read(query_row(u, operand, i), a->storage, n, buffer);
+    for (int i = 0; i < queries->lanes; i++) {
+        const real *row = row_read(query_row(queries, operand, i), a->storage, n, buffer);
         nonfinite |= (uint64_t)FN(strip_row)(row, n, scale, strips, BLOCK_M, i) << i;
     }
     return nonfinite;

@@ -30,7 +30,7 @@ INLINE int strips_width(int channels) { return (channels + LANES - 1) / LANES * 
 void FN(add_outer)(const pe_span *span, int spans, const real *x, int strip_lanes, int channels, int from, int to,
                    real *o, idx o_step);
 /* The panels of a block, whose weights w lie as its scores do; all of them have rows from <= j < to. */
-void FN(add_outer_of_block)(const pe_query_block *u, const real *w, const real *x, int channels, int from, int to,
+void FN(add_outer_of_block)(const pe_query_block *queries, const real *w, const real *x, int channels, int from, int to,
                             real *o, idx o_step);
 /* The same for n rows of weights w and lanes first ... of one panel */
 void FN(add_outer_of_lanes)(int first, int lanes, int width, const real *w, const real *x, int strip_lanes,
@@ -43,6 +43,7 @@ int FN(strip_row)(const real *row, int n, real scale, real *restrict strips, int
 void FN(add_nonfinite)(const real *x, int x_step, real scale, int channels, const real *seen, const real *w, int w_step,
                        int n, real *o, idx o_step);
 /* The rows of an operand that has one for each query; the lanes that have nonfinite numbers are returned. */
-uint64_t FN(strips_of)(const pe_query_block *u, int operand, int n, real scale, real *restrict strips, real *buffer);
+uint64_t FN(strips_of)(const pe_query_block *queries, int operand, int n, real scale, real *restrict strips,
+                       real *buffer);
 
 #endif

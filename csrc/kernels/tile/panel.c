@@ -81,29 +81,29 @@ pe_rows FN(finite_rows)(pe_rows stored, int n, int width, real *copy)
     return copied_rows(copy, copy_width);
 }
 
-void FN(pack_queries)(const pe_query_block *u, int operand, int n, real scale, real *copy, real *out)
+void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real scale, real *copy, real *out)
 {
-    const pe_array *a = &u->call->array[operand];
-    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
-        const pe_rows stored = plain_rows(query_row(u, operand, p->first), a->core[1], a->storage);
+    const pe_array *a = &queries->call->array[operand];
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
+        const pe_rows stored = plain_rows(query_row(queries, operand, p->first), a->core[1], a->storage);
         const pe_rows rows = FN(tile_rows)(stored, p->lanes, n, 1, copy);
         pack_transposed(rows.data, rows.step, p->lanes, n, scale, p->width, out + p->first * n);
     }
 }
 
-int FN(unpack_queries)(const pe_query_block *u, int operand, int n, const real *x, real scale, const real *divisor,
-                       real *copy)
+int FN(unpack_queries)(const pe_query_block *queries, int operand, int n, const real *x, real scale,
+                       const real *divisor, real *copy)
 {
-    const pe_array *a = &u->call->array[operand];
+    const pe_array *a = &queries->call->array[operand];
     const int in_place = a->storage == PE_STORAGE;
     const idx step = in_place ? a->core[1] : n * (idx)sizeof(real);
     int finite = 1;
-    for (const pe_panel *p = u->panel; p < u->panel + u->panels; p++) {
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         const real *by = divisor ? divisor + p->first : NULL;
-        char *rows = in_place ? query_row(u, operand, p->first) : (char *)copy;
+        char *rows = in_place ? query_row(queries, operand, p->first) : (char *)copy;
         finite &= unpack_transposed(x + p->first * n, p->width, p->lanes, n, scale, by, rows, step);
         for (int l = 0; l < p->lanes; l++)
-            row_write(real_row(rows, step, l), query_row(u, operand, p->first + l), a->storage, n);
+            row_write(real_row(rows, step, l), query_row(queries, operand, p->first + l), a->storage, n);
     }
     return finite;
 }

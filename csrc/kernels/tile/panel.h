@@ -36,15 +36,15 @@ INLINE real scale_of_row(const pe_rows *r, idx j)
 }
 
 /* The rows of a kv head from `key` on; operand is A_K or A_V. */
-INLINE pe_rows rows_of_keys(const pe_query_block *u, int operand, idx key)
+INLINE pe_rows rows_of_keys(const pe_query_block *queries, int operand, idx key)
 {
-    const pe_array *a = &u->call->array[operand];
+    const pe_array *a = &queries->call->array[operand];
     const int scales = operand == A_K ? A_K_SCALE : A_V_SCALE;
-    pe_rows r = plain_rows(key_row(u, operand, key), a->core[1], a->storage);
-    if (a->storage == PE_I8 && u->row.data[scales]) {
-        r.scale = key_row(u, scales, key);
-        r.scale_step = u->call->array[scales].core[1];
-        r.scale_storage = u->call->array[scales].storage;
+    pe_rows r = plain_rows(key_row(queries, operand, key), a->core[1], a->storage);
+    if (a->storage == PE_I8 && queries->batch_row.data[scales]) {
+        r.scale = key_row(queries, scales, key);
+        r.scale_step = queries->call->array[scales].core[1];
+        r.scale_storage = queries->call->array[scales].storage;
     }
     return r;
 }
@@ -68,9 +68,9 @@ pe_rows FN(tile_rows)(pe_rows stored, int n, int width, int panels, real *copy);
  * lanes that see them. */
 pe_rows FN(finite_rows)(pe_rows stored, int n, int width, real *copy);
 /* Rows of an operand of the queries on the lanes of panel after panel, times scale; `copy` holds a tile. */
-void FN(pack_queries)(const pe_query_block *u, int operand, int n, real scale, real *copy, real *out);
+void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real scale, real *copy, real *out);
 /* The inverse, to an output: scale x / divisor. Returns whether all of it is finite. */
-int FN(unpack_queries)(const pe_query_block *u, int operand, int n, const real *x, real scale, const real *divisor,
-                       real *copy);
+int FN(unpack_queries)(const pe_query_block *queries, int operand, int n, const real *x, real scale,
+                       const real *divisor, real *copy);
 
 #endif

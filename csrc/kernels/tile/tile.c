@@ -49,46 +49,46 @@ static void read_positions(pe_positions *p, const pe_array *a, const char *data,
 
 /* ---- a block of queries ---- */
 
-static int64_t segment_of(const pe_query_block *q, int operand, idx i)
+static int64_t segment_of(const pe_query_block *queries, int operand, idx i)
 {
     int64_t s;
-    memcpy(&s, q->row.data[operand] + i * q->call->array[operand].core[0], sizeof s);
+    memcpy(&s, queries->batch_row.data[operand] + i * queries->call->array[operand].core[0], sizeof s);
     return s;
 }
 
-static void segment_range(const pe_query_block *q, int operand, idx first, int n, int64_t *low, int64_t *high)
+static void segment_range(const pe_query_block *queries, int operand, idx first, int n, int64_t *low, int64_t *high)
 {
-    *low = *high = segment_of(q, operand, first);
+    *low = *high = segment_of(queries, operand, first);
     for (int i = 1; i < n; i++) {
-        const int64_t s = segment_of(q, operand, first + i);
+        const int64_t s = segment_of(queries, operand, first + i);
         *low = s < *low ? s : *low;
         *high = s > *high ? s : *high;
     }
 }
 
-static char *at_batch_row(const pe_query_block *q, const pe_array *array)
+static char *at_batch_row(const pe_query_block *queries, const pe_array *array)
 {
     char *data = array->data;
-    for (int a = 0; data && a < q->call->nloops; a++)
-        data += q->row.at[a] * array->loop[a];
+    for (int a = 0; data && a < queries->call->nloops; a++)
+        data += queries->batch_row.at[a] * array->loop[a];
     return data;
 }
 
 /* The operators' arrays at this row of the batch, and which kinds of position operators there are. */
-static void locate_terms(pe_query_block *q)
+static void locate_terms(pe_query_block *queries)
 {
-    const pe_call *call = q->call;
-    q->has_relative = q->has_pairs = q->has_own_positions = 0;
+    const pe_call *call = queries->call;
+    queries->has_relative = queries->has_pairs = queries->has_own_positions = 0;
     for (int t = 0; t < call->nterms; t++) {
         const pe_position_op *op = FN(position_op)[call->term[t].op];
-        q->has_relative |= op && (op->distance || op->diagonal);
-        q->has_pairs |= op && op->pairs;
-        memcpy(q->term[t], call->term[t].array, sizeof q->term[t]);
+        queries->has_relative |= op && (op->distance || op->diagonal);
+        queries->has_pairs |= op && op->pairs;
+        memcpy(queries->term[t], call->term[t].array, sizeof queries->term[t]);
         for (int k = 0; k < PE_TERM_ARRAYS; k++)
-            q->term[t][k].data = at_batch_row(q, &q->term[t][k]);
+            queries->term[t][k].data = at_batch_row(queries, &queries->term[t][k]);
         for (int side = 0; side < 2; side++)
-            q->term_positions[t][side] = at_batch_row(q, &call->term[t].positions[side]);
-        q->has_own_positions |= q->term_positions[t][0] != NULL;
+            queries->term_positions[t][side] = at_batch_row(queries, &call->term[t].positions[side]);
+        queries->has_own_positions |= queries->term_positions[t][0] != NULL;
     }
 }
 
@@ -100,42 +100,43 @@ static void repeat_last(pe_positions *p, int lanes, int width)
 }
 
 /* The last panel is narrow if one vector is enough: a few queries must not cost as much as many. */
-static void cut_into_panels(pe_query_block *q)
+static void cut_into_panels(pe_query_block *queries)
 {
-    pe_positions *at = &q->position;
-    q->panels = q->width = 0;
-    while (q->width < q->lanes) {
-        pe_panel *p = &q->panel[q->panels++];
-        p->first = q->width;
-        p->width = q->lanes - p->first <= LANES ? LANES : PANEL_LANES;
-        p->lanes = (int)min_(p->width, q->lanes - p->first);
+    pe_positions *at = &queries->position;
+    queries->panels = queries->width = 0;
+    while (queries->width < queries->lanes) {
+        pe_panel *p = &queries->panel[queries->panels++];
+        p->first = queries->width;
+        p->width = queries->lanes - p->first <= LANES ? LANES : PANEL_LANES;
+        p->lanes = (int)min_(p->width, queries->lanes - p->first);
         range_of(at->at + p->first, p->lanes, &p->low, &p->high);
-        q->width += p->width;
+        queries->width += p->width;
     }
-    repeat_last(at, q->lanes, q->width);
+    repeat_last(at, queries->lanes, queries->width);
 }
 
-void FN(query_block)(pe_query_block *q, const pe_call *call, idx unit)
+void FN(query_block)(pe_query_block *queries, const pe_call *call, idx unit)
 {
     const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M), block = unit % (heads * blocks);
-    q->call = call;
-    q->row = row_at(call, unit / (heads * blocks));
-    q->head = block / blocks;
-    q->kv_head = q->head / (heads / call->D(g));
-    q->first = block % blocks * BLOCK_M;
-    q->lanes = (int)min_(BLOCK_M, call->D(n) - q->first);
-    locate_terms(q);
-    read_positions(&q->position, &call->array[A_Q_POSITIONS], q->row.data[A_Q_POSITIONS], q->first, q->lanes,
-                   (double)q->first + call->par[A_SHIFT]);
-    if (q->row.data[A_Q_SEGMENTS])
-        segment_range(q, A_Q_SEGMENTS, q->first, q->lanes, &q->segment_low, &q->segment_high);
-    cut_into_panels(q);
-    for (int t = 0; q->has_own_positions && t < call->nterms; t++) {
-        if (!q->term_positions[t][0])
+    queries->call = call;
+    queries->batch_row = row_at(call, unit / (heads * blocks));
+    queries->head = block / blocks;
+    queries->kv_head = queries->head / (heads / call->D(g));
+    queries->first = block % blocks * BLOCK_M;
+    queries->lanes = (int)min_(BLOCK_M, call->D(n) - queries->first);
+    locate_terms(queries);
+    read_positions(&queries->position, &call->array[A_Q_POSITIONS], queries->batch_row.data[A_Q_POSITIONS],
+                   queries->first, queries->lanes, (double)queries->first + call->par[A_SHIFT]);
+    if (queries->batch_row.data[A_Q_SEGMENTS])
+        segment_range(queries, A_Q_SEGMENTS, queries->first, queries->lanes, &queries->segment_low,
+                      &queries->segment_high);
+    cut_into_panels(queries);
+    for (int t = 0; queries->has_own_positions && t < call->nterms; t++) {
+        if (!queries->term_positions[t][0])
             continue;
-        read_positions(&q->own_position[t], &call->term[t].positions[0], q->term_positions[t][0], q->first, q->lanes,
-                       0);
-        repeat_last(&q->own_position[t], q->lanes, q->width);
+        read_positions(&queries->own_position[t], &call->term[t].positions[0], queries->term_positions[t][0],
+                       queries->first, queries->lanes, 0);
+        repeat_last(&queries->own_position[t], queries->lanes, queries->width);
     }
 }
 
@@ -155,66 +156,68 @@ static int count_true(const char *row, idx step, int n)
     return count;
 }
 
-static const char *keep_at(const pe_query_block *q, idx i, idx j)
+static const char *keep_at(const pe_query_block *queries, idx i, idx j)
 {
-    const pe_array *a = &q->call->array[A_KEEP];
-    return q->row.data[A_KEEP] + q->head * a->core[0] + i * a->core[1] + j * a->core[2];
+    const pe_array *a = &queries->call->array[A_KEEP];
+    return queries->batch_row.data[A_KEEP] + queries->head * a->core[0] + i * a->core[1] + j * a->core[2];
 }
 
 /* If all of keep is true no pair is read; if none of it is, the tile is skipped. */
-static pe_visible visible_by_keep(const pe_key_tile *k, const pe_query_block *q)
+static pe_pairs_seen seen_by_keep(const pe_key_tile *keys, const pe_query_block *queries)
 {
-    const pe_array *a = &q->call->array[A_KEEP];
-    const int rows = a->core[1] ? q->lanes : 1, n = a->core[2] ? k->n : 1; /* axes that broadcast are read once */
+    const pe_array *a = &queries->call->array[A_KEEP];
+    const int rows = a->core[1] ? queries->lanes : 1,
+              n = a->core[2] ? keys->n : 1; /* axes that broadcast are read once */
     int count = 0;
-    if (!q->row.data[A_KEEP])
+    if (!queries->batch_row.data[A_KEEP])
         return ALL_PAIRS;
     for (int i = 0; i < rows; i++)
-        count += count_true(keep_at(q, q->first + i, k->first), a->core[2], n);
+        count += count_true(keep_at(queries, queries->first + i, keys->first), a->core[2], n);
     return count == 0 ? NO_PAIRS : count == rows * n ? ALL_PAIRS : SOME_PAIRS;
 }
 
-static pe_visible visible_by_segments(const pe_key_tile *k, const pe_query_block *q)
+static pe_pairs_seen seen_by_segments(const pe_key_tile *keys, const pe_query_block *queries)
 {
     int64_t low, high;
-    if (!q->row.data[A_Q_SEGMENTS] || !q->row.data[A_K_SEGMENTS])
+    if (!queries->batch_row.data[A_Q_SEGMENTS] || !queries->batch_row.data[A_K_SEGMENTS])
         return ALL_PAIRS;
-    segment_range(q, A_K_SEGMENTS, k->first, k->n, &low, &high);
-    if (high < q->segment_low || q->segment_high < low)
+    segment_range(queries, A_K_SEGMENTS, keys->first, keys->n, &low, &high);
+    if (high < queries->segment_low || queries->segment_high < low)
         return NO_PAIRS;
-    return low == high && q->segment_low == low && q->segment_high == low ? ALL_PAIRS : SOME_PAIRS;
+    return low == high && queries->segment_low == low && queries->segment_high == low ? ALL_PAIRS : SOME_PAIRS;
 }
 
 /* Read the positions of operators that have their own, and set distances_count_up. */
-static void read_own_positions(pe_key_tile *k, const pe_query_block *q)
+static void read_own_positions(pe_key_tile *keys, const pe_query_block *queries)
 {
-    k->distances_count_up = q->position.count_up && k->position.count_up;
-    for (int t = 0; q->has_own_positions && t < q->call->nterms; t++) {
-        const pe_term *term = &q->call->term[t];
+    keys->distances_count_up = queries->position.count_up && keys->position.count_up;
+    for (int t = 0; queries->has_own_positions && t < queries->call->nterms; t++) {
+        const pe_term *term = &queries->call->term[t];
         const pe_position_op *op = FN(position_op)[term->op];
-        if (!q->term_positions[t][1])
+        if (!queries->term_positions[t][1])
             continue;
-        read_positions(&k->own_position[t], &term->positions[1], q->term_positions[t][1], k->first, k->n, 0);
+        read_positions(&keys->own_position[t], &term->positions[1], queries->term_positions[t][1], keys->first, keys->n,
+                       0);
         if (op && op->distance)
-            k->distances_count_up &= q->own_position[t].count_up && k->own_position[t].count_up;
+            keys->distances_count_up &= queries->own_position[t].count_up && keys->own_position[t].count_up;
     }
 }
 
-int FN(key_tile)(pe_key_tile *k, const pe_query_block *q, idx first)
+int FN(key_tile)(pe_key_tile *keys, const pe_query_block *queries, idx first)
 {
-    const double low = q->call->par[A_LOW], high = q->call->par[A_HIGH];
-    k->first = first;
-    k->n = (int)min_(BLOCK_N, q->call->D(m) - first);
-    k->has_window = 0;
-    read_positions(&k->position, &q->call->array[A_K_POSITIONS], q->row.data[A_K_POSITIONS], first, k->n,
-                   (double)first);
-    if (k->position.high - q->position.low < low || k->position.low - q->position.high > high)
+    const double low = queries->call->par[A_LOW], high = queries->call->par[A_HIGH];
+    keys->first = first;
+    keys->n = (int)min_(BLOCK_N, queries->call->D(m) - first);
+    keys->has_window = 0;
+    read_positions(&keys->position, &queries->call->array[A_K_POSITIONS], queries->batch_row.data[A_K_POSITIONS], first,
+                   keys->n, (double)first);
+    if (keys->position.high - queries->position.low < low || keys->position.low - queries->position.high > high)
         return 0;
-    k->segments = visible_by_segments(k, q);
-    k->keep = k->segments == NO_PAIRS ? NO_PAIRS : visible_by_keep(k, q);
-    if (k->keep == NO_PAIRS)
+    keys->segments = seen_by_segments(keys, queries);
+    keys->keep = keys->segments == NO_PAIRS ? NO_PAIRS : seen_by_keep(keys, queries);
+    if (keys->keep == NO_PAIRS)
         return 0;
-    read_own_positions(k, q);
+    read_own_positions(keys, queries);
     return 1;
 }
 
@@ -226,37 +229,39 @@ typedef struct {
     int is_window, rows, width, key, lane;
 } pe_pairs;
 
-static void distances_of(const pe_pairs *pairs, const pe_positions *k, const pe_positions *q, double *restrict rel)
+static void distances_of(const pe_pairs *pairs, const pe_positions *of_keys, const pe_positions *of_queries,
+                         double *restrict rel)
 {
     const int width = pairs->width;
     if (pairs->is_window) {
-        const double last = k->at[pairs->key] - q->at[0];
+        const double last = of_keys->at[pairs->key] - of_queries->at[0];
         for (int t = 0; t < width; t++)
             rel[t] = last - t;
         return;
     }
     for (int r = 0; r < pairs->rows; r++) {
         for (int l = 0; l < width; l++)
-            rel[r * width + l] = k->at[pairs->key + r] - q->at[pairs->lane + l];
+            rel[r * width + l] = of_keys->at[pairs->key + r] - of_queries->at[pairs->lane + l];
     }
 }
 
-/* Element of a row of diagonals that belongs to key k->first + j and query q->first + i */
-static idx diagonal_of(const pe_key_tile *k, const pe_query_block *q, int j, int i)
+/* Element of a row of diagonals that belongs to key j of the tile and query i of the block */
+static idx diagonal_of(const pe_key_tile *keys, const pe_query_block *queries, int j, int i)
 {
-    return k->first + j - q->first - i + q->call->D(n) - 1;
+    return keys->first + j - queries->first - i + queries->call->D(n) - 1;
 }
 
 /* The relative operators for some pairs: their sum in double, in the order of the call, rounded once; -inf outside the
  * window. */
-static void relative_bias(const pe_key_tile *k, const pe_query_block *q, const pe_pairs *pairs, real *restrict out)
+static void relative_bias(const pe_key_tile *keys, const pe_query_block *queries, const pe_pairs *pairs,
+                          real *restrict out)
 {
-    const pe_call *call = q->call;
+    const pe_call *call = queries->call;
     const double low = call->par[A_LOW], high = call->par[A_HIGH];
     const int n = pairs->rows * pairs->width;
     double sum[TILE_RELS], rel[TILE_RELS], own_rel[TILE_RELS];
     real value[TILE_RELS];
-    distances_of(pairs, &k->position, &q->position, rel);
+    distances_of(pairs, &keys->position, &queries->position, rel);
     for (int i = 0; i < n; i++)
         sum[i] = 0;
     for (int t = 0; t < call->nterms; t++) {
@@ -264,14 +269,14 @@ static void relative_bias(const pe_key_tile *k, const pe_query_block *q, const p
         const pe_position_op *op = FN(position_op)[term->op];
         if (!op || op->pairs)
             continue;
-        const int is_own = q->term_positions[t][0] != NULL;
+        const int is_own = queries->term_positions[t][0] != NULL;
         if (is_own)
-            distances_of(pairs, key_positions(k, q, t), query_positions(q, t), own_rel);
+            distances_of(pairs, key_positions(keys, queries, t), query_positions(queries, t), own_rel);
         if (op->distance)
-            op->distance(q->term[t], term->dim, q->head, is_own ? own_rel : rel, n, value);
+            op->distance(queries->term[t], term->dim, queries->head, is_own ? own_rel : rel, n, value);
         else
-            op->diagonal(q->term[t], q->head, diagonal_of(k, q, pairs->key, pairs->lane), pairs->rows, pairs->width,
-                         value);
+            op->diagonal(queries->term[t], queries->head, diagonal_of(keys, queries, pairs->key, pairs->lane),
+                         pairs->rows, pairs->width, value);
         for (int i = 0; i < n; i++)
             sum[i] += (double)value[i];
     }
@@ -279,46 +284,46 @@ static void relative_bias(const pe_key_tile *k, const pe_query_block *q, const p
         out[i] = ((rel[i] >= low) & (rel[i] <= high)) ? (real)sum[i] : MASKED;
 }
 
-static void fill_window(pe_key_tile *k, const pe_query_block *q)
+static void fill_window(pe_key_tile *keys, const pe_query_block *queries)
 {
-    const pe_pairs window = {.is_window = 1, .rows = 1, .width = k->n + q->width - 1, .key = k->n - 1};
-    relative_bias(k, q, &window, k->window);
-    k->has_window = 1;
+    const pe_pairs window = {.is_window = 1, .rows = 1, .width = keys->n + queries->width - 1, .key = keys->n - 1};
+    relative_bias(keys, queries, &window, keys->window);
+    keys->has_window = 1;
 }
 
 /* The same for other positions, pair by pair, as many keys at a time as TILE_RELS holds. */
-static void fill_pairs(pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from, int to)
+static void fill_pairs(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p, int from, int to)
 {
     const int width = p->width, chunk = TILE_RELS / width;
     for (int j = from; j < to; j += chunk) {
         const pe_pairs pairs = {.rows = (int)min_(chunk, to - j), .width = width, .key = j, .lane = p->first};
-        relative_bias(k, q, &pairs, k->pairs + (j - from) * width);
+        relative_bias(keys, queries, &pairs, keys->pairs + (j - from) * width);
     }
 }
 
 /* A masked pair stays masked, whatever an operator adds to it. */
-static void add_pair_operators(pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from, int n)
+static void add_pair_operators(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p, int from, int n)
 {
-    real *restrict value = k->value, *restrict pairs = k->pairs;
-    for (int t = 0; t < q->call->nterms; t++) {
-        const pe_term *term = &q->call->term[t];
+    real *restrict value = keys->value, *restrict pairs = keys->pairs;
+    for (int t = 0; t < queries->call->nterms; t++) {
+        const pe_term *term = &queries->call->term[t];
         const pe_position_op *op = FN(position_op)[term->op];
         if (!op || !op->pairs)
             continue;
-        const pe_pair_block block = pair_block_of(k, q, p, t, from, n);
-        op->pairs(q->term[t], term->dim, q->head, &block, value);
+        const pe_pair_block block = pair_block_of(keys, queries, p, t, from, n);
+        op->pairs(queries->term[t], term->dim, queries->head, &block, value);
         SIMD
         for (int i = 0; i < n * p->width; i++)
             pairs[i] = pairs[i] == MASKED ? MASKED : pairs[i] + value[i];
     }
 }
 
-static void mask_keep(pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from, int n)
+static void mask_keep(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p, int from, int n)
 {
-    const idx step = q->call->array[A_KEEP].core[2];
-    real *restrict transposed = k->value, *restrict rows = k->rows, *restrict pairs = k->pairs;
+    const idx step = queries->call->array[A_KEEP].core[2];
+    real *restrict transposed = keys->value, *restrict rows = keys->rows, *restrict pairs = keys->pairs;
     for (int l = 0; l < p->lanes; l++) {
-        const char *keep = keep_at(q, q->first + p->first + l, k->first + from);
+        const char *keep = keep_at(queries, queries->first + p->first + l, keys->first + from);
         real *row = rows + l * BLOCK_N;
         if (step == 1) { /* a loop of its own, which the compiler vectorises */
             for (int j = 0; j < n; j++)
@@ -334,14 +339,14 @@ static void mask_keep(pe_key_tile *k, const pe_query_block *q, const pe_panel *p
         pairs[i] = transposed[i] != 0 ? pairs[i] : MASKED;
 }
 
-static void mask_segments(pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int from, int to)
+static void mask_segments(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p, int from, int to)
 {
     int64_t segment[PANEL_LANES];
-    real *pairs = k->pairs;
+    real *pairs = keys->pairs;
     for (int l = 0; l < p->width; l++)
-        segment[l] = segment_of(q, A_Q_SEGMENTS, q->first + p->first + (l < p->lanes ? l : 0));
+        segment[l] = segment_of(queries, A_Q_SEGMENTS, queries->first + p->first + (l < p->lanes ? l : 0));
     for (int j = from; j < to; j++, pairs += p->width) {
-        const int64_t s = segment_of(q, A_K_SEGMENTS, k->first + j);
+        const int64_t s = segment_of(queries, A_K_SEGMENTS, keys->first + j);
         for (int l = 0; l < p->width; l++)
             pairs[l] = segment[l] == s ? pairs[l] : MASKED;
     }
@@ -349,27 +354,27 @@ static void mask_segments(pe_key_tile *k, const pe_query_block *q, const pe_pane
 
 /* Keys at both ends of the tile that the window hides from the whole panel: so causality costs half, up to the width of
  * a panel. */
-static void trim(pe_panel_bias *b, const pe_key_tile *k, const pe_panel *p, double low, double high)
+static void trim(pe_panel_bias *b, const pe_key_tile *keys, const pe_panel *p, double low, double high)
 {
-    while (b->from < b->to && k->position.at[b->from] - p->low < low)
+    while (b->from < b->to && keys->position.at[b->from] - p->low < low)
         b->from++;
-    while (b->from < b->to && k->position.at[b->to - 1] - p->high > high)
+    while (b->from < b->to && keys->position.at[b->to - 1] - p->high > high)
         b->to--;
 }
 
-pe_panel_bias FN(panel_bias)(pe_key_tile *k, const pe_query_block *q, const pe_panel *p)
+pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p)
 {
-    const double low = q->call->par[A_LOW], high = q->call->par[A_HIGH];
-    const int window_cuts = !(k->position.low - p->high >= low && k->position.high - p->low <= high);
-    const int count_up = k->distances_count_up, relative = window_cuts || q->has_relative;
-    const int by_pair = q->has_pairs || k->keep == SOME_PAIRS || k->segments == SOME_PAIRS;
-    pe_panel_bias b = {0, k->n, p->width, NULL};
-    trim(&b, k, p, low, high);
+    const double low = queries->call->par[A_LOW], high = queries->call->par[A_HIGH];
+    const int window_cuts = !(keys->position.low - p->high >= low && keys->position.high - p->low <= high);
+    const int count_up = keys->distances_count_up, relative = window_cuts || queries->has_relative;
+    const int by_pair = queries->has_pairs || keys->keep == SOME_PAIRS || keys->segments == SOME_PAIRS;
+    pe_panel_bias b = {0, keys->n, p->width, NULL};
+    trim(&b, keys, p, low, high);
     if (b.from == b.to || !(relative || by_pair))
         return b;
-    if (relative && count_up && !k->has_window)
-        fill_window(k, q);
-    const real *window = k->window + (k->n - 1 - b.from) + p->first;
+    if (relative && count_up && !keys->has_window)
+        fill_window(keys, queries);
+    const real *window = keys->window + (keys->n - 1 - b.from) + p->first;
     if (count_up && !by_pair) {
         b.add = window;
         b.step = -1;
@@ -378,18 +383,18 @@ pe_panel_bias FN(panel_bias)(pe_key_tile *k, const pe_query_block *q, const pe_p
 
     const int n = b.to - b.from, width = p->width;
     if (relative && !count_up) {
-        fill_pairs(k, q, p, b.from, b.to);
+        fill_pairs(keys, queries, p, b.from, b.to);
     } else {
         for (int j = 0; j < n; j++) {
             for (int l = 0; l < width; l++)
-                k->pairs[j * width + l] = relative ? window[l - j] : 0;
+                keys->pairs[j * width + l] = relative ? window[l - j] : 0;
         }
     }
-    add_pair_operators(k, q, p, b.from, n);
-    if (k->keep == SOME_PAIRS)
-        mask_keep(k, q, p, b.from, n);
-    if (k->segments == SOME_PAIRS)
-        mask_segments(k, q, p, b.from, b.to);
-    b.add = k->pairs;
+    add_pair_operators(keys, queries, p, b.from, n);
+    if (keys->keep == SOME_PAIRS)
+        mask_keep(keys, queries, p, b.from, n);
+    if (keys->segments == SOME_PAIRS)
+        mask_segments(keys, queries, p, b.from, b.to);
+    b.add = keys->pairs;
     return b;
 }

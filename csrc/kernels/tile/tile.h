@@ -38,7 +38,7 @@ typedef struct {
 
 typedef struct {
     const pe_call *call;
-    pe_row row;
+    pe_row batch_row;
     idx head, kv_head, first;
     int lanes, panels, width;    /* width: the lanes and those that fill up the last panel */
     int has_relative, has_pairs; /* nonzero if an operator reads distances or diagonals; pairs */
@@ -51,12 +51,12 @@ typedef struct {
     char *term_positions[PE_TERMS][2]; /* positions of queries and keys of an operator; NULL are those of the call */
 } pe_query_block;
 
-typedef enum { NO_PAIRS, SOME_PAIRS, ALL_PAIRS } pe_visible;
+typedef enum { NO_PAIRS, SOME_PAIRS, ALL_PAIRS } pe_pairs_seen;
 
 typedef struct {
     idx first;
     int n, has_window;
-    pe_visible keep, segments; /* pairs that the mask and the segments let through */
+    pe_pairs_seen keep, segments; /* pairs that the mask and the segments let through */
     pe_positions position, own_position[PE_TERMS];
     int distances_count_up; /* positions of the call, and those that operators on distance read, count up by one */
     real window[TILE_RELS]; /* relative bias by distance, for all panels of the block */
@@ -83,50 +83,51 @@ typedef struct {
 } pe_panel_bias;
 
 /* The positions that operator t reads: its own or those of the call */
-INLINE const pe_positions *query_positions(const pe_query_block *q, int t)
+INLINE const pe_positions *query_positions(const pe_query_block *queries, int t)
 {
-    return q->term_positions[t][0] ? &q->own_position[t] : &q->position;
+    return queries->term_positions[t][0] ? &queries->own_position[t] : &queries->position;
 }
-INLINE const pe_positions *key_positions(const pe_key_tile *k, const pe_query_block *q, int t)
+INLINE const pe_positions *key_positions(const pe_key_tile *keys, const pe_query_block *queries, int t)
 {
-    return q->term_positions[t][1] ? &k->own_position[t] : &k->position;
+    return queries->term_positions[t][1] ? &keys->own_position[t] : &keys->position;
 }
 
 /* The block that operator t gets: n keys from `from` on, and a panel */
-INLINE pe_pair_block pair_block_of(const pe_key_tile *k, const pe_query_block *q, const pe_panel *p, int t, int from,
-                                   int n)
+INLINE pe_pair_block pair_block_of(const pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p, int t,
+                                   int from, int n)
 {
     return (pe_pair_block){.keys = n,
                            .lanes = p->width,
                            .queries = p->lanes,
-                           .k = key_positions(k, q, t)->at + from,
-                           .q = query_positions(q, t)->at + p->first,
-                           .first_k = k->first + from,
-                           .first_q = q->first + p->first};
+                           .k_positions = key_positions(keys, queries, t)->at + from,
+                           .q_positions = query_positions(queries, t)->at + p->first,
+                           .first_k = keys->first + from,
+                           .first_q = queries->first + p->first};
 }
 
 /* A row of an operand with the axes (h,n): that of a lane of the block; with the axes (g,m): that of a key */
-INLINE char *query_row(const pe_query_block *q, int operand, int lane)
+INLINE char *query_row(const pe_query_block *queries, int operand, int lane)
 {
-    return entry_at(&q->call->array[operand], q->row.data[operand], q->head, q->first + lane);
+    return entry_at(&queries->call->array[operand], queries->batch_row.data[operand], queries->head,
+                    queries->first + lane);
 }
-INLINE char *key_row(const pe_query_block *q, int operand, idx key)
+INLINE char *key_row(const pe_query_block *queries, int operand, idx key)
 {
-    return entry_at(&q->call->array[operand], q->row.data[operand], q->kv_head, key);
+    return entry_at(&queries->call->array[operand], queries->batch_row.data[operand], queries->kv_head, key);
 }
 
 /* The logit that joins the softmax of a query and has no value; -inf without a sink */
-INLINE real sink_of(const pe_query_block *q, idx head, int lane)
+INLINE real sink_of(const pe_query_block *queries, idx head, int lane)
 {
-    const pe_array *a = &q->call->array[A_SINK];
-    char *sinks = q->row.data[A_SINK];
-    return sinks ? (real)scalar_read(entry_at(a, sinks, head, q->first + lane), a->storage) : MASKED;
+    const pe_array *a = &queries->call->array[A_SINK];
+    char *sinks = queries->batch_row.data[A_SINK];
+    return sinks ? (real)scalar_read(entry_at(a, sinks, head, queries->first + lane), a->storage) : MASKED;
 }
 
-void FN(query_block)(pe_query_block *q, const pe_call *call, idx unit);
+void FN(query_block)(pe_query_block *queries, const pe_call *call, idx unit);
 /* Returns 0 if no query of the block can see a key of the tile; such a tile is skipped. */
-int FN(key_tile)(pe_key_tile *k, const pe_query_block *q, idx first);
+int FN(key_tile)(pe_key_tile *keys, const pe_query_block *queries, idx first);
 /* The result is valid until the next call with the same tile: it may lie in k. */
-pe_panel_bias FN(panel_bias)(pe_key_tile *k, const pe_query_block *q, const pe_panel *panel);
+pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *panel);
 
 #endif

@@ -1,37 +1,16 @@
-/* distance.c -- ALiBi and KERPLE: biases that are short functions of rel = position of key - position of query.
+/* kerple.c -- KERPLE (Chi et al. 2022, equations 5 and 6):
  *
- * rel is exact in double; a value is computed in double and rounded once.
+ *     kerple_log    b_h(rel) = -r1_h log(1 + r2_h |rel|)
+ *     kerple_power  b_h(rel) = -r1_h |rel|**r2_h
+ *
+ * rel, the position of the key minus the position of the query, is exact in double. Values are computed in double and
+ * rounded once. log1p_pos and power_pos have no branch, so the compiler vectorises the loops; calls of libm would not be.
  */
 #include "base/elementary.h"
 #include "bias/position.h"
 
 #include <math.h>
 
-/* ALiBi (Press et al. 2022, section 3):   b_h(rel) = -slope_h |rel| */
-enum { SLOPES };
-
-static void alibi(const pe_array *array, const idx *dim, idx h, const double *restrict rel, int n, real *restrict out)
-{
-    const double slope = *element(&array[SLOPES], h, 0);
-    (void)dim;
-    SIMD
-    for (int j = 0; j < n; j++)
-        out[j] = (real)(0.0 - slope * fabs_(rel[j])); /* subtracted from 0, so that rel = 0 gives 0 and not -0 */
-}
-
-static void alibi_vjp(const pe_array *array, const idx *dim, idx h, const double *rel, int n, const double *grad,
-                      const pe_array *into)
-{
-    double d_slope = 0;
-    (void)array, (void)dim;
-    for (int j = 0; j < n; j++)
-        d_slope -= grad[j] * fabs_(rel[j]);
-    *element(&into[SLOPES], h, 0) += d_slope;
-}
-
-const pe_position_op FN(alibi_op) = {.distance = alibi, .distance_vjp = alibi_vjp};
-
-/* KERPLE, logarithmic (Chi et al. 2022, equation 6):   b_h(rel) = -r1_h log(1 + r2_h |rel|) */
 enum { R1, R2 };
 
 static void kerple_log(const pe_array *array, const idx *dim, idx h, const double *restrict rel, int n,
@@ -62,7 +41,8 @@ static void kerple_log_vjp(const pe_array *array, const idx *dim, idx h, const d
 
 const pe_position_op FN(kerple_log_op) = {.distance = kerple_log, .distance_vjp = kerple_log_vjp};
 
-/* KERPLE, power (Chi et al. 2022, equation 5):   b_h(rel) = -r1_h |rel|**r2_h */
+/* ---- kerple_power ---- */
+
 static void kerple_power(const pe_array *array, const idx *dim, idx h, const double *restrict rel, int n,
                          real *restrict out)
 {

@@ -1,0 +1,29 @@
+/* alibi.c -- ALiBi (Press et al. 2022, section 3):   b_h(rel) = -slope_h |rel|
+ *
+ * rel, the position of the key minus the position of the query, is exact in double. The product is rounded once more,
+ * to the result.
+ */
+#include "bias/position.h"
+
+enum { SLOPES };
+
+static void alibi(const pe_array *array, const idx *dim, idx h, const double *restrict rel, int n, real *restrict out)
+{
+    const double slope = *element(&array[SLOPES], h, 0);
+    (void)dim;
+    SIMD
+    for (int j = 0; j < n; j++)
+        out[j] = (real)(0.0 - slope * fabs_(rel[j])); /* subtracted from 0, so that rel = 0 gives 0 and not -0 */
+}
+
+static void alibi_vjp(const pe_array *array, const idx *dim, idx h, const double *rel, int n, const double *grad,
+                      const pe_array *into)
+{
+    double d_slope = 0;
+    (void)array, (void)dim;
+    for (int j = 0; j < n; j++)
+        d_slope -= grad[j] * fabs_(rel[j]);
+    *element(&into[SLOPES], h, 0) += d_slope;
+}
+
+const pe_position_op FN(alibi_op) = {.distance = alibi, .distance_vjp = alibi_vjp};

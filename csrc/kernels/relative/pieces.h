@@ -1,0 +1,40 @@
+/* pieces.h -- vectors of P channels that operators bring along for every query, taken CONTENT_PIECE channels at a time.
+ *
+ *     for (first = 0; first < P; first += CONTENT_PIECE)
+ *         the product or its gradient for channels first <= c < min(first + CONTENT_PIECE, P)
+ *
+ * P has no bound, and buffers of scratch do not depend on it.
+ */
+#ifndef PE_PIECES_H
+#define PE_PIECES_H
+
+#include "relative/lookup.h"
+
+INLINE idx channels_of(const pe_view *v) { return v->queries->call->term[v->term].D(P); }
+INLINE int piece_channels(const pe_view *v, idx first) { return (int)min_(CONTENT_PIECE, channels_of(v) - first); }
+INLINE idx first_query(const pe_view *v) { return v->queries->first + v->panel->first; }
+
+/* Rows of an operand from `row` on, from channel `first` on */
+INLINE pe_matrix piece_of(const pe_view *v, int operand, idx row, idx first)
+{
+    pe_matrix rows = matrix_of(v, operand);
+    rows.data += row * rows.step + first * (idx)sizeof(real);
+    return rows;
+}
+
+/* The gradient of a panel's vectors: add b->d_piece to the rows of d_operand, and write the vectors times scale as strips
+ * to b->strips. */
+INLINE void piece_vjp(pe_content_vjp *b, const pe_view *v, int operand, int d_operand, idx first, real scale)
+{
+    const pe_array *d = operand_of(v, d_operand);
+    const pe_matrix x = piece_of(v, operand, first_query(v), first);
+    const int count = piece_channels(v, first);
+    for (int l = 0; l < v->panel->lanes; l++) {
+        real *to = as_reals(entry_at(d, d->data, v->queries->head, first_query(v) + l)) + first;
+        for (int c = 0; c < count; c++)
+            to[c] += b->d_piece[c * v->panel->width + l];
+        FN(strip_row)(real_row(x.data, x.step, l), count, scale, b->strips, PANEL_LANES, l);
+    }
+}
+
+#endif
