@@ -94,7 +94,9 @@ def hooks(tree: Path) -> Counter[str]:
     room = next(kernels / name for name in ("relative", "content") if (kernels / name).is_dir())
     texts = {file: without_comments(text) for file, text in sources(room, "*.c", "*.h").items()}
     members: list[str] = []
-    for body in re.findall(r"^struct pe_\w+_op \{(.*?)^\}", "\n".join(texts.values()), re.DOTALL | re.MULTILINE):
+    text = "\n".join(texts.values())
+    struct = r"^(?:typedef )?struct (?:pe_\w+_op )?\{\n((?:[^}].*\n|\n)*)\} ?(?:pe_\w+_op)?;"
+    for body in re.findall(struct, text, re.MULTILINE):
         for declaration in filter(None, map(str.strip, body.split(";"))):
             members += re.findall(r"\(\*(?:const )?(\w+)\)\s*\(", declaration) or [
                 name.split()[-1].lstrip("*") for name in declaration.split(",")

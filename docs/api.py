@@ -1,7 +1,7 @@
 """A directive that documents a module from the package, so that a new operator needs no line in the manual.
 
-``{members} posenc.bias`` documents every name in the ``__all__`` of the module. In running text a public name in
-backticks becomes a link.
+``{members} posenc.bias`` documents every public name of the module, or of a room of operators. In running text a
+public name in backticks becomes a link.
 """
 
 from __future__ import annotations
@@ -21,12 +21,18 @@ from sphinx.util.docutils import SphinxDirective
 import posenc
 
 
+def public_names(module: str) -> list[str]:
+    """Return the ``__all__`` of a module; of a room of operators, the names of posenc that its files define."""
+    of_rooms = [name for name in posenc.__all__ if f"{getattr(posenc, name).__module__}.".startswith(f"{module}.")]
+    return of_rooms or list(importlib.import_module(module).__all__)
+
+
 def members(module: str) -> tuple[str, list[str]]:
     """Return the module that users import these names from, and the names in the order of the page.
 
     A gradient follows its function, and the NamedTuples of gradients come last.
     """
-    names = list(dict.fromkeys(importlib.import_module(module).__all__))
+    names = public_names(module)
     plain = [name for name in names if name.removesuffix("_vjp") not in set(names) - {name}]
     plain.sort(key=lambda name: name.endswith("Gradient"))
     ordered = [one for name in plain for one in (name, f"{name}_vjp") if one in names]

@@ -1,42 +1,150 @@
 """Position encodings and position-aware attention for Transformers, in C over NumPy arrays.
 
 Sequence axes are N (queries, index i) and M (keys, index j); a relative position is always position of key minus
-position of query. Positions are explicit: an int ``n`` means 0..n-1, an array means itself.
+position of query. Positions are explicit: an int ``n`` means 0..n-1, an array means itself. A function ``f`` whose
+gradient is known has ``f_vjp``, which returns a NamedTuple such as ``RopeGradient``.
+
+Encodings that are added to or multiplied with embeddings
+    sinusoidal, frequencies, shift, shift_matrix; learned, hierarchical, interpolate_table; recurrent, floater,
+    integrate; conv_position, conv_position_2d; complex_order; merge; digits, from_digits, positions_from_mask
+
+Rotations of queries and keys
+    rope, rope_2d, rope_nd, mrope, xpos; rope_frequencies, rope_from_config, axial_frequencies, RopeFrequencies;
+    rope_table, rope_matrix, rerotate, convert_layout; self_extend_positions, rerope_positions, logn_scale,
+    floor_log_scale
+
+Biases that read positions
+    alibi, alibi_slopes, kerple_log, kerple_power, t5, t5_bucket, sandwich, fire, fox, tisa, swin, beit;
+    distance_function, toeplitz, dense; PositionBias, Bias
+
+Biases that read queries and keys
+    shaw, nezha, transformer_xl, xl_table, deberta, relative_key_query, cope, gated_distance, tupe; ContentBias
+
+Attention
+    attention, attention_weights, merge_attention, quantize, Quantized
+
+Threads and instruction sets
+    threads, get_num_threads, set_num_threads, isa, isas, use_isa, build_flags
+
+Modules
+    analysis, plot and reference are imported at their first use. Import autograd, torch, jax, dask and transformers
+    as ``import posenc.torch``; they have functions of these names for the arrays of other libraries.
 """
 
-import typing
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from ._core_api.names import public_names as _public_names
 from ._core_api.names import show_plain_annotations as _show_plain_annotations
-from .absolute import *
-from .attention import *
-from .bias import *
-from .relative import *
-from .rotary import *
-from .runtime import *
+from ._core_api.notebook import draw_with as _draw_with
+from ._neighbours import missing as _missing
+from .absolute.complex_order import ComplexOrderGradient, complex_order, complex_order_vjp
+from .absolute.convolution import (
+    ConvPosition2dGradient,
+    ConvPositionGradient,
+    conv_position,
+    conv_position_2d,
+    conv_position_2d_vjp,
+    conv_position_vjp,
+)
+from .absolute.digits import digits, from_digits, positions_from_mask
+from .absolute.embedding import (
+    HierarchicalGradient,
+    LearnedGradient,
+    hierarchical,
+    hierarchical_vjp,
+    learned,
+    learned_vjp,
+)
+from .absolute.floater import FloaterGradient, floater, floater_vjp, integrate
+from .absolute.frequency import frequencies
+from .absolute.interpolate import InterpolateTableGradient, interpolate_table, interpolate_table_vjp
+from .absolute.merge import MergeGradient, merge, merge_vjp
+from .absolute.recurrence import RecurrentGradient, recurrent, recurrent_vjp
+from .absolute.shift import ShiftGradient, shift, shift_matrix, shift_vjp
+from .absolute.sinusoid import SinusoidalGradient, sinusoidal, sinusoidal_vjp
+from .attention import attention, attention_vjp, attention_weights, merge_attention
+from .attention._quantize import Quantized, quantize
+from .bias.alibi import alibi, alibi_slopes
+from .bias.beit import beit
+from .bias.dense import dense
+from .bias.distance_function import distance_function
+from .bias.fire import fire
+from .bias.fox import fox
+from .bias.kerple import kerple_log, kerple_power
+from .bias.operator import Bias, ContentBias, PositionBias
+from .bias.sandwich import sandwich
+from .bias.swin import swin
+from .bias.t5 import t5, t5_bucket
+from .bias.tisa import tisa
+from .bias.toeplitz import toeplitz
+from .relative.cope import cope
+from .relative.deberta import deberta
+from .relative.gated_distance import gated_distance
+from .relative.relative_key_query import relative_key_query
+from .relative.shaw import nezha, shaw
+from .relative.transformer_xl import transformer_xl, xl_table
+from .relative.tupe import tupe
+from .rotary.config import rope_from_config
+from .rotary.lengths import floor_log_scale, logn_scale, rerope_positions, rerotate, self_extend_positions
+from .rotary.mrope import mrope, mrope_vjp
+from .rotary.rope import RopeGradient, RopeTableGradient, convert_layout, rope, rope_matrix, rope_table, rope_vjp
+from .rotary.rope_2d import rope_2d, rope_2d_vjp
+from .rotary.rope_nd import axial_frequencies, rope_nd, rope_nd_vjp
+from .rotary.scaling import RopeFrequencies, rope_frequencies
+from .rotary.xpos import xpos, xpos_vjp
+from .runtime import build_flags, get_num_threads, isa, isas, set_num_threads, threads, use_isa
 
-if typing.TYPE_CHECKING:
+if _TYPE_CHECKING:
     from . import analysis as analysis
     from . import plot as plot
     from . import reference as reference
-else:
-    _ON_DEMAND = ("analysis", "plot", "reference")
-    __all__ = _public_names(globals())
-    _show_plain_annotations(globals())
-
-    def __getattr__(name):
-        """Import `posenc.analysis`, `posenc.plot` or `posenc.reference` at its first use."""
-        if name in _ON_DEMAND:
-            from importlib import import_module
-
-            try:
-                return import_module(f"{__name__}.{name}")
-            except ImportError as error:  # hasattr and inspect.getmembers expect an AttributeError
-                raise AttributeError(str(error), name=name) from error
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-
-    def __dir__():
-        return sorted({*globals(), *_ON_DEMAND})
-
 
 __version__ = "0.1.0"
+__all__ = [
+    # absolute
+    "ComplexOrderGradient", "ConvPosition2dGradient", "ConvPositionGradient", "FloaterGradient", "HierarchicalGradient",
+    "InterpolateTableGradient", "LearnedGradient", "MergeGradient", "RecurrentGradient", "ShiftGradient",
+    "SinusoidalGradient", "complex_order", "complex_order_vjp", "conv_position", "conv_position_2d",
+    "conv_position_2d_vjp", "conv_position_vjp", "digits", "floater", "floater_vjp", "frequencies", "from_digits",
+    "hierarchical", "hierarchical_vjp", "integrate", "interpolate_table", "interpolate_table_vjp", "learned",
+    "learned_vjp", "merge", "merge_vjp", "positions_from_mask", "recurrent", "recurrent_vjp", "shift", "shift_matrix",
+    "shift_vjp", "sinusoidal", "sinusoidal_vjp",
+    # rotary
+    "RopeFrequencies", "RopeGradient", "RopeTableGradient", "axial_frequencies", "convert_layout", "floor_log_scale",
+    "logn_scale", "mrope", "mrope_vjp", "rerope_positions", "rerotate", "rope", "rope_2d", "rope_2d_vjp",
+    "rope_frequencies", "rope_from_config", "rope_matrix", "rope_nd", "rope_nd_vjp", "rope_table", "rope_vjp",
+    "self_extend_positions", "xpos", "xpos_vjp",
+    # bias
+    "Bias", "ContentBias", "PositionBias", "alibi", "alibi_slopes", "beit", "dense", "distance_function", "fire", "fox",
+    "kerple_log", "kerple_power", "sandwich", "swin", "t5", "t5_bucket", "tisa", "toeplitz",
+    # relative
+    "cope", "deberta", "gated_distance", "nezha", "relative_key_query", "shaw", "transformer_xl", "tupe", "xl_table",
+    # attention
+    "Quantized", "attention", "attention_vjp", "attention_weights", "merge_attention", "quantize",
+    # runtime
+    "build_flags", "get_num_threads", "isa", "isas", "set_num_threads", "threads", "use_isa",
+]  # fmt: skip
+
+_MODULES = ("analysis", "autograd", "dask", "jax", "plot", "reference", "torch", "transformers")
+
+if not _TYPE_CHECKING:  # a type checker would accept any name
+
+    def __getattr__(name: str) -> object:
+        """Import `posenc.analysis`, `posenc.plot` or `posenc.reference` at its first use, or name the way to a name."""
+        try:
+            if name == "analysis":
+                return _import_module("posenc.analysis")
+            if name == "plot":
+                return _import_module("posenc.plot")
+            if name == "reference":
+                return _import_module("posenc.reference")
+        except ImportError as error:  # hasattr and inspect.getmembers expect an AttributeError
+            raise AttributeError(str(error), name=name) from error
+        raise AttributeError(_missing(name, _MODULES), name=name)
+
+    def __dir__() -> list[str]:
+        return sorted([*__all__, *_MODULES, "__version__"])
+
+
+_show_plain_annotations(globals(), __all__)
+_draw_with(lambda value: _import_module("posenc.plot.notebook").png_of(value))

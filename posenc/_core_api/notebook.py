@@ -1,17 +1,19 @@
-"""Pictures of objects for notebooks, which `posenc.plot` draws."""
+"""Pictures of objects for notebooks."""
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Callable
 from importlib.util import find_spec
 
+Draw = Callable[[object], "bytes | None"]
+_draw: list[Draw] = []
 
-def picture(function: str, value: object) -> bytes | None:
-    """Return the PNG that a function of `posenc.plot.notebook` draws; None without matplotlib.
 
-    This is the only place that calls the plots from below, and it imports them at the first picture.
-    """
-    if find_spec("matplotlib") is None:
-        return None
-    drawn: bytes = getattr(import_module("posenc.plot.notebook"), function)(value)
-    return drawn
+def draw_with(function: Draw) -> None:
+    """Let `picture` call this function. `posenc` passes one of `posenc.plot`, which imports all that it draws."""
+    _draw[:] = [function]
+
+
+def picture(value: object) -> bytes | None:
+    """Return the PNG of an operator or of frequencies; None without matplotlib."""
+    return _draw[0](value) if _draw and find_spec("matplotlib") else None

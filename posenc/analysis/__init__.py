@@ -3,17 +3,19 @@
 The module is imported at the first use of ``posenc.analysis``. Only the integral of `decay` needs scipy.
 """
 
-import typing
-
-from .._core_api.names import public_names as _public_names
 from .._core_api.names import show_plain_annotations as _show_plain_annotations
-from .bands import *
-from .curves import *
-from .matrices import *
-from .profiles import *
-from .reference import *
-from .taylor import *
+from .bands import RopeBands, RopeCoverage, rope_bands, rope_coverage
+from .curves import InnerProduct, decay, inner_product
+from .matrices import TrianglePoints, correlation_matrix, distance_matrix, gram_matrix, triangle_points
+from .profiles import AttentionProfile, attention_profile, order_sensitivity
+from .reference import reference_logits, reference_matrix
+from .taylor import TaylorTerms, interaction_matrix, taylor_terms
 
-if not typing.TYPE_CHECKING:
-    __all__ = _public_names(globals())
-    _show_plain_annotations(globals())
+__all__ = [
+    "AttentionProfile", "InnerProduct", "RopeBands", "RopeCoverage", "TaylorTerms", "TrianglePoints",
+    "attention_profile", "correlation_matrix", "decay", "distance_matrix", "gram_matrix", "inner_product",
+    "interaction_matrix", "order_sensitivity", "reference_logits", "reference_matrix", "rope_bands", "rope_coverage",
+    "taylor_terms", "triangle_points",
+]  # fmt: skip
+
+_show_plain_annotations(globals(), __all__)

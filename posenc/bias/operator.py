@@ -374,7 +374,7 @@ class PositionBias(Bias[Arrays]):
 
     def _repr_png_(self) -> bytes | None:
         """Return a picture for a notebook; None without matplotlib, where the text of the operator is shown."""
-        return picture("bias_png", self)
+        return picture(self)
 
     @property
     def _is_function_of_distance(self) -> bool:

@@ -24,20 +24,18 @@ scheduler of dask: threads, processes, or a distributed cluster.
 
 from __future__ import annotations
 
-import typing
-
 try:
     import dask.array  # noqa: F401
 except ImportError as error:
     raise ImportError('posenc.dask needs dask: pip install "posenc[dask]"') from error
 
-from posenc._core_api.names import public_names as _public_names
+from ._attention import attention, attention_vjp
+from ._encodings import learned, merge, sinusoidal
+from ._matrix import matrix
+from ._quantized import Quantized, quantize
+from ._rotations import mrope, rope, rope_2d, rope_nd, xpos
 
-from ._attention import *
-from ._encodings import *
-from ._matrix import *
-from ._quantized import *
-from ._rotations import *
-
-if not typing.TYPE_CHECKING:
-    __all__ = [name for name in _public_names(globals()) if name not in ("annotations", "dask", "typing")]
+__all__ = [
+    "Quantized", "attention", "attention_vjp", "learned", "matrix", "merge", "mrope", "quantize", "rope", "rope_2d",
+    "rope_nd", "sinusoidal", "xpos",
+]  # fmt: skip

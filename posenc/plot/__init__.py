@@ -6,23 +6,22 @@ written or shown: end a notebook cell with the Figure, or call ``figure.savefig(
 and needs matplotlib (``pip install "posenc[plot]"``).
 """
 
-import typing
-
 try:
     import matplotlib  # noqa: F401
 except ImportError as error:
     raise ImportError('posenc.plot needs matplotlib: pip install "posenc[plot]"') from error
 
-from .._core_api.names import public_names as _public_names
 from .._core_api.names import show_plain_annotations as _show_plain_annotations
-from .curves import *
-from .images import *
+from .curves import bias, biases, decay, distance_curves, precision, profile
+from .images import attention_maps, encoding, logits, similarity, triangles
 from .notebook import show_figures as _show_figures
-from .rotations import *
-from .styles import *
+from .rotations import extrapolation, rope_bands
+from .styles import line_style
 
-if not typing.TYPE_CHECKING:
-    __all__ = _public_names(globals())
-    _show_plain_annotations(globals())
+__all__ = [
+    "attention_maps", "bias", "biases", "decay", "distance_curves", "encoding", "extrapolation", "line_style", "logits",
+    "precision", "profile", "rope_bands", "similarity", "triangles",
+]  # fmt: skip
 
+_show_plain_annotations(globals(), __all__)
 _show_figures()

@@ -70,6 +70,11 @@ def frequencies_png(frequencies: RopeFrequencies) -> bytes:
     return png(frequencies_figure(frequencies), DPI)
 
 
+def png_of(value: PositionBias | RopeFrequencies) -> bytes | None:
+    """Return the picture of `_repr_png_`."""
+    return frequencies_png(value) if isinstance(value, RopeFrequencies) else bias_png(value)
+
+
 def show_figures() -> None:
     """Let IPython show a Figure at the end of a cell, as it does after ``%matplotlib inline``."""
     ipython = sys.modules.get("IPython")

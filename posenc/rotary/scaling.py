@@ -49,7 +49,7 @@ class RopeFrequencies(NamedTuple):
 
     def _repr_png_(self) -> bytes | None:
         """Return a picture for a notebook; None without matplotlib, where the text is shown."""
-        return picture("frequencies_png", self)
+        return picture(self)
 
 
 class _Request(NamedTuple):

@@ -145,11 +145,6 @@ def test_classes_have_docstrings(name):
     assert len(inspect.getdoc(getattr(posenc, name)) or "") > 20
 
 
-def test_all_is_exact():
-    assert len(set(posenc.__all__)) == len(posenc.__all__)
-    assert all(hasattr(posenc, name) for name in posenc.__all__)
-
-
 def test_case_names_are_distinct():
     names = [case.name for case in CASES]
     assert len(set(names)) == len(names)
