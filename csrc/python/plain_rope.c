@@ -28,13 +28,13 @@ static int is_integer(PyObject *object, long value)
     return PyLong_CheckExact(object) && PyLong_AsLongAndOverflow(object, &overflow) == value && !overflow;
 }
 
-static int has_plain_options(PyObject *const *args)
+static int has_default_options(PyObject *const *args)
 {
     return args[ROTARY_DIM] == Py_None && is_integer(args[ROTARY_OFFSET], 0) && args[INVERSE] == Py_False
            && args[OUT_LAYOUT] == Py_None && is_integer(args[SEQ_AXIS], -2) && is_integer(args[START], 0);
 }
 
-static int is_plain_data(PyObject *object)
+static int is_plain_x(PyObject *object)
 {
     PyArrayObject *x = (PyArrayObject *)object;
     return is_plain_array(object) && PyArray_NDIM(x) >= 2 && PyArray_NDIM(x) <= PE_LOOPS
@@ -84,7 +84,7 @@ PyObject *pe_rope_plain(const pe_table *table, PyObject *const *args, Py_ssize_t
     if (nargs != ROPE_ARGUMENTS)
         return PyErr_Format(PyExc_TypeError, "_core.rope_plain takes %d arguments", ROPE_ARGUMENTS);
     PyArrayObject *x = (PyArrayObject *)args[X];
-    if (!has_plain_options(args) || !is_plain_data(args[X]) || !PyUnicode_Check(args[LAYOUT]))
+    if (!has_default_options(args) || !is_plain_x(args[X]) || !PyUnicode_Check(args[LAYOUT]))
         return Py_NewRef(Py_None);
     const npy_intp rows = PyArray_DIM(x, PyArray_NDIM(x) - 2), width = PyArray_DIM(x, PyArray_NDIM(x) - 1);
     const int interleaved = PyUnicode_CompareWithASCIIString(args[LAYOUT], "interleaved") == 0;

@@ -180,6 +180,49 @@ def test_generic_python_names_no_operator(operator):
     assert not offenders, listed(offenders)
 
 
+# ---- one name in every layer ----
+
+ROOMS = {"absolute", "rotary", "bias", "relative", "attention", "analysis"}
+"""The rooms of operators. Other folders hold what every room uses, or sort tests by another question."""
+
+
+def test_the_rooms_of_operators_have_one_name_in_every_layer():
+    assert {path.name for path in KERNELS.iterdir() if path.is_dir()} - {"base", "tile"} == ROOMS
+    assert {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()} >= ROOMS
+    tests = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and any(path.glob("test_*.py"))}
+    assert tests - {"contract", "peers", "docs", "demos", "check", "reference"} == ROOMS
+    assert {path.stem for path in (ROOT / "docs" / "functions").glob("*.md")} == ROOMS
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_an_operator_is_in_the_same_room_of_c_and_of_python(operator):
+    module = getattr(import_module("posenc"), operator).__module__
+    assert own_file(operator).parent.name == module.split(".")[1]
+
+
+STATIC = re.compile(r"^(?:static|INLINE)\s[^;{}()=]*?\b(\w+)\s*\([^;{}]*\)\s*\{", re.MULTILINE)
+STRUCT = re.compile(r"^(?:typedef\s+)?struct\s+(\w+)\s*\{|^\}\s*(\w+);", re.MULTILINE)
+
+
+def hooks_of(text: str) -> set[str]:
+    """The functions that a file passes as hooks of its operators, .distance = alibi."""
+    return set(re.findall(r"\.\w+ = (\w+)", text))
+
+
+def test_no_function_or_struct_of_one_name_is_in_two_files():
+    """A static function that a file passes as a hook of its operator has the name of the hook in every such file."""
+    where: dict[str, list[str]] = {}
+    for file in C_FILES:
+        text = code_of(file)
+        names = set(STATIC.findall(text)) - hooks_of(text)
+        names |= {first or last for first, last in STRUCT.findall(text)}
+        for name in names:
+            where.setdefault(name, []).append(name_of(file))
+    assert len(where) > 100
+    offenders = [f"{name}: {', '.join(files)}" for name, files in sorted(where.items()) if len(files) > 1]
+    assert not offenders, listed(offenders)
+
+
 # ---- Python: imports ----
 
 IMPORTS = Imports(PACKAGE)
