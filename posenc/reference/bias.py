@@ -170,9 +170,9 @@ def t5_bucket(rel, *, buckets=32, max_distance=128, bidirectional=True):
 
     n = i - j has bucket ``n`` below e = side / 2, then ``e + floor(log(n / e) / log(max_distance / e) (side - e))``.
 
-    Raffel et al. 2020 (T5), section 2.1. The floor is the largest k for which an inequality of integers holds, so no
-    rounding decides. If bidirectional, a side has half of the buckets, and keys after the query have the upper half.
-    Otherwise keys after the query have bucket 0.
+    Raffel et al. 2020 (T5), section 2.1. The floor, at most side - e - 1, counts the k for which an inequality of
+    integers holds, so no rounding decides. If bidirectional, a side has half of the buckets, and keys after the query
+    have the upper half. Otherwise keys after the query have bucket 0.
     """
     side = buckets // 2 if bidirectional else buckets
     exact = side // 2
@@ -182,7 +182,7 @@ def t5_bucket(rel, *, buckets=32, max_distance=128, bidirectional=True):
     def bucket(distance):
         n = abs(distance) if bidirectional else max(-distance, 0)
         if n >= exact:
-            n = exact + max(k for k in range(steps) if n**steps * exact**k >= max_distance**k * exact**steps)
+            n = exact + sum(n**steps * exact**k >= max_distance**k * exact**steps for k in range(1, steps))
         return n + side if bidirectional and distance > 0 else n
 
     return each_integer(bucket, rel)
@@ -190,7 +190,7 @@ def t5_bucket(rel, *, buckets=32, max_distance=128, bidirectional=True):
 
 def each_integer(function, numbers):
     """Apply a function of Python's integers to numbers, whose fractions are cut."""
-    numbers = np.trunc(np.asarray(numbers))
+    numbers = np.asarray(numbers)
     return np.array([function(int(x)) for x in numbers.ravel()], np.int64).reshape(numbers.shape)
 
 

@@ -69,7 +69,8 @@ def nezha(dim, K=64):
 
     Wei et al. 2019 (NEZHA), equation 8. The authors' code passes the row number t, not j - i.
     """
-    return absolute.sinusoidal(np.arange(2 * K + 1), dim)
+    t = np.arange(2 * K + 1)
+    return absolute.sinusoidal(t, dim, base=t.dtype.type(10000))  # in np.longdouble if K is
 
 
 def relative_key_query(table):
@@ -115,7 +116,8 @@ def xl_table(K, dim):
 
     Dai et al. 2019 (Transformer-XL), section 3.3: R before its projection to heads.
     """
-    return absolute.sinusoidal(K - np.arange(2 * K + 1), dim, layout="halves")
+    distance = K - np.arange(2 * K + 1)
+    return absolute.sinusoidal(distance, dim, base=distance.dtype.type(10000), layout="halves")
 
 
 def deberta(rel_q, rel_k, *, buckets=None, max_position=None, terms=("c2p", "p2c"), p2c_index="code"):

@@ -11,48 +11,35 @@ from .content import QK, ContentCase, make, normal, placed, real, sum_of_product
 from .rounding import LAMBDA, TANH
 
 
-def cope(q, k, rel, seen, scale, table):
-    """Golovneva et al. 2024, equations 3 to 5."""
-    last = table.shape[-2] - 1
-    counts = seen & (rel <= 0)
-    product = q.dtype.type(scale) * (q @ k.swapaxes(-1, -2))
-    gates = np.where(counts, 1 / (1 + np.exp(-np.where(counts, product, 0))), 0)
-    p = np.minimum(np.cumsum(gates[..., ::-1], -1)[..., ::-1], last).astype(q.dtype)
-    whole = np.floor(p).astype(int)
-    z = q @ table.swapaxes(-1, -2)
-    low, high = (np.take_along_axis(z, i, -1) for i in (whole, np.minimum(whole + 1, last)))
-    return low + (p - whole) * (high - low)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CopeCase(ContentCase):
     """A case whose logit is interpolated between two products, at the sum of gates."""
 
-    def size(self, q, k, q_at, k_at, seen, scale, table):
+    def size(self, q, k, i, j, seen, scale, table):
         return (np.abs(q) @ np.abs(table).swapaxes(-1, -2)).max(-1, keepdims=True)
 
-    def error(self, q, k, q_at, k_at, seen, scale, table):
+    def error(self, q, k, i, j, seen, scale, table):
         """The error of the products, and the error of the sum of gates times the steepest slope between two products.
 
         The slope of a gate, (1 + tanh(x / 2)) / 2, is at most 1/4. A gate adds three roundings and the error of
         tanh."""
         root = LAMBDA * np.sqrt(q.shape[-1] + 2)
         products = root * np.abs(scale) * (np.abs(q) @ np.abs(k).swapaxes(-1, -2))
-        counts = seen & (np.expand_dims(k_at[..., None, :] - q_at[..., :, None], -3) <= 0)
+        counts = seen & (np.expand_dims(j[..., None, :] - i[..., :, None], -3) <= 0)
         gates = np.where(counts, products / 4 + TANH / 2 + 2, 0)
         sums = np.cumsum(gates[..., ::-1], -1)[..., ::-1] + 1
         slope = np.abs(np.diff(q @ table.swapaxes(-1, -2))).max(-1, keepdims=True, initial=0)
-        return root * self.size(q, k, q_at, k_at, seen, scale, table) + slope * sums
+        return root * self.size(q, k, i, j, seen, scale, table) + slope * sums
 
 
 CASES = [
     CopeCase(
-        function="cope", oracle=cope, tolerance=sum_of_products(40), make=make(table=normal(7, 4)),
+        function="cope", tolerance=sum_of_products(40), make=make(table=normal(7, 4)),
         axes={**QK, "table": "p d"}, data=("q", "k"), real=real(table=normal(64, 64)),
         gradients=at("q", "k", "table"),
     ),
     CopeCase(
-        function="cope", label="placed", oracle=cope, tolerance=sum_of_products(40), data=("q", "k"),
+        function="cope", label="placed", tolerance=sum_of_products(40), data=("q", "k"),
         make=placed(make(table=normal(3, 7, 4), scale=1.5)), axes={"table": "h? p d"},
         real=real(table=normal(8, 64, 64)),
         gradients=at("q", "k", "table"),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from . import ulps
-from .bias import REAL, BiasCase, on_positions
+from .bias import REAL, BiasCase
 
 
 def window(rel, width):
@@ -16,12 +14,6 @@ def window(rel, width):
 
 def window_vjp(grad, rel, width):
     return (2 * (grad * rel**2).sum(-1) / width**3,)
-
-
-def distance_function(q, k, function, heads, arrays, vjp):
-    """-(rel / width)**2 of every pair."""
-    rel = np.expand_dims(k[..., None, :] - q[..., :, None], -3)
-    return -((rel / arrays[0][:, None, None]) ** 2)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,15 +43,15 @@ ONE = {"arrays": ("arrays", 0)}
 # A rounded division counts twice in the square, and the square is rounded.
 CASES = [
     FunctionCase(
-        function="distance_function", oracle=on_positions(distance_function), tolerance=ulps(4), gradients=ONE,
+        function="distance_function", tolerance=ulps(4), gradients=ONE,
         make=lambda rng, n: {**made(rng), "n": n, "m": n + 2}, real=lambda rng: {**made(rng), **REAL},
     ),
     FunctionCase(
-        function="distance_function", label="placed", oracle=on_positions(distance_function), tolerance=ulps(4),
+        function="distance_function", label="placed", tolerance=ulps(4),
         gradients=ONE, make=placed, real=lambda rng: placed(rng, 512), axes={"q_positions": "n", "k_positions": "m"},
     ),
     FunctionCase(
-        function="distance_function", label="placed at integers", oracle=on_positions(distance_function),
+        function="distance_function", label="placed at integers",
         tolerance=ulps(4), gradients=ONE, make=placed_integers, real=lambda rng: placed_integers(rng, 512),
         axes={"q_positions": "n", "k_positions": "m"},
     ),

@@ -5,41 +5,27 @@ import numpy as np
 import posenc
 
 from . import F64
-from .attention import operators, places, visible
+from .attention import pairs_of
+from .bias import operator_of
 
 
-def formula(grad, q, k, v, *, out, lse, grad_lse=None, bias=(), scale=None, softcap=None, align=None, q_positions=None,
-            k_positions=None, work=F64, **mask):  # fmt: skip
-    """Return (dQ, dK, dV, dS) from whole matrices in `work`.
+def formula(grad, q, k, v, *, out, lse, grad_lse=None, **options):
+    """Return (dQ, dK, dV, dS) from whole matrices.
 
     dV = P^T g, dP = g V^T, dS = P (dP - sum g out + grad_lse), dX = dS (1 - tanh**2), dQ = scale dX K,
     dK = scale dX^T Q.
     """
-    grad, q, k, v, out, lse = (np.asarray(x, work) for x in (grad, q, k, v, out, lse))
-    share, groups = q.shape[-3] // k.shape[-3], k.shape[-3]
-    k, v = np.repeat(k, share, -3), np.repeat(v, share, -3)
-    factor = work.type(q.shape[-1] ** -0.5 if scale is None else scale)
-    q_at, k_at = places(q.shape[-2], k.shape[-2], align, q_positions, k_positions)
-    logits, slope = (q @ k.swapaxes(-1, -2)) * factor, work.type(1)
-    if softcap is not None:
-        bend = np.tanh(logits / work.type(softcap))
-        logits, slope = work.type(softcap) * bend, 1 - bend * bend
-    for function, given in bias:
-        logits = logits + np.asarray(operators()[function].values(q_at, k_at, **given), work)
-    shape = (*out.shape[:-1], k.shape[-2])
-    seen = visible(shape, q_positions=q_at, k_positions=k_at, **mask) & (logits != -np.inf)
-    p = np.where(seen, np.exp(np.where(seen, logits - np.where(np.isfinite(lse), lse, 0)[..., None], 0)), work.type(0))
-    delta = (grad * out).sum(-1, dtype=work)
-    if grad_lse is not None:
-        delta = delta - np.asarray(grad_lse, work)
-    ds = np.where(p == 0, work.type(0), p * (grad @ v.swapaxes(-1, -2) - delta[..., None]))
-    dx = ds * slope
+    x = pairs_of(q, k, v, **options)
+    grad, out, lse = (np.asarray(given, F64) for given in (grad, out, lse))
+    p = x.weights(lse)
+    delta = (grad * out).sum(-1) - (0 if grad_lse is None else np.asarray(grad_lse, F64))
+    ds = np.where(p == 0, 0, p * (grad @ x.v.swapaxes(-1, -2) - delta[..., None]))
+    dx = ds * x.slope * x.scale
 
-    def grouped(x):
-        return x.reshape(*x.shape[:-3], groups, share, *x.shape[-2:]).sum(-3, dtype=work)
+    def by_kv_head(d):
+        return d.reshape(*d.shape[:-3], -1, x.share, *d.shape[-2:]).sum(-3)
 
-    keys = grouped(dx.swapaxes(-1, -2) @ q) * factor, grouped(p.swapaxes(-1, -2) @ grad)
-    return (dx @ k) * factor, *keys, ds
+    return dx @ x.k, by_kv_head(dx.swapaxes(-1, -2) @ x.q), by_kv_head(p.swapaxes(-1, -2) @ grad), ds
 
 
 def problem(rng, n, m, heads=4, groups=2, width=16, value_width=8, batch=(), dtype=F64, **options):
@@ -50,7 +36,7 @@ def problem(rng, n, m, heads=4, groups=2, width=16, value_width=8, batch=(), dty
 
 
 def call(q, k, v, grad, grad_lse=None, **options):
-    made = tuple(getattr(posenc, function)(**given) for function, given in options.get("bias", ()))
+    made = tuple(map(operator_of, options.get("bias", ())))
     ours = {**options, "bias": made}
     out, lse = posenc.attention(q, k, v, return_lse=True, **ours)
     rest = {"out": out, "lse": lse, "grad_lse": grad_lse}

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from posenc import reference
+
 from . import ulp
-from .bias import REAL, BiasCase, on_positions
+from .bias import REAL, BiasCase
 
 
-def sandwich(q, k, heads, dim):
-    """Chi et al. 2023, section 4: (sum over t = 1 .. d/2 of cos((i - j) / 10000**(2t/d)) - d/2) / (8h/H), h from 1."""
-    rel = (k[..., None, :] - q[..., :, None]).astype(np.longdouble)
-    sums = sum(np.cos(rel * np.longdouble(10000) ** (-np.longdouble(2 * t) / dim)) for t in range(1, dim // 2 + 1))
-    slopes = 8 * np.arange(1, heads + 1) / heads
-    return np.asarray(np.expand_dims(sums - dim // 2, -3) / slopes[:, None, None], np.float64)
+def in_longdouble(heads, dim):
+    """Sandwich whose cosines are computed in np.longdouble."""
+    return reference.sandwich(heads, np.longdouble(dim))
 
 
 def sandwich_tolerance(expected, work, arguments):
@@ -24,12 +23,12 @@ def sandwich_tolerance(expected, work, arguments):
 
 CASES = [
     BiasCase(
-        function="sandwich", oracle=on_positions(sandwich), tolerance=sandwich_tolerance,
+        function="sandwich", oracle=in_longdouble, tolerance=sandwich_tolerance,
         make=lambda rng, n: {"heads": 3, "dim": 10, "n": n, "m": n + 2},
         real=lambda rng: {"heads": 32, "dim": 64, **REAL},
     ),
     BiasCase(
-        function="sandwich", label="placed", oracle=on_positions(sandwich), tolerance=sandwich_tolerance,
+        function="sandwich", oracle=in_longdouble, label="placed", tolerance=sandwich_tolerance,
         make=lambda rng, n: {
             "heads": 3, "dim": 10, "n": n, "m": n + 2, "q_positions": rng.uniform(-50, 50, n),
             "k_positions": rng.integers(-50, 50, n + 2),
