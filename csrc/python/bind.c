@@ -1,6 +1,7 @@
 /* bind.c -- turn Python objects into a pe_call, for every row of ops.def alike.
  *
- * A call is _core.<row>(function, operand, ..., parameter, ...): `function` is the public name that messages begin with.
+ * A call is _core.<row>(function, operand=..., parameter=..., ...): `function` is the public name that messages begin
+ * with. Optional operands may be left out.
  * All that is wrong about memory (kind, rank, a named length, strides, alignment, writability) is raised here, by operand
  * name, before anything is written. Python checks the meaning of arguments.
  */
@@ -313,62 +314,74 @@ static int take_operand(agreement *a, const pe_operand *o, PyObject *object, pe_
 
 /* ---- the operators of attention ---- */
 
-/* The first element of an operator is the name of its row, or (name, q_positions, k_positions) if it has its own. */
-static int has_positions(PyObject *head) { return PyTuple_Check(head) && PyTuple_Size(head) == 3; }
+/* An operator is (row, operands, q_positions, k_positions): the name of its row, a dict of its arrays by name, and its own
+ * positions, or None for those of the call. */
+enum { TERM_ROW, TERM_OPERANDS, TERM_POSITIONS, TERM_FIELDS = TERM_POSITIONS + 2 };
 
-/* The row that an operator of `bias` names in its first element; NULL with an exception if it names none */
+/* The row that an operator of `bias` names; NULL with an exception if it names none */
 static const pe_signature *row_of_term(const pe_table *table, const agreement *a, PyObject *item)
 {
-    PyObject *head = PyTuple_Check(item) && PyTuple_Size(item) ? PyTuple_GetItem(item, 0) : NULL;
-    if (head && has_positions(head))
-        head = PyTuple_GetItem(head, 0);
-    const char *name = head ? PyUnicode_AsUTF8AndSize(head, NULL) : NULL;
-    for (int op = 0; op < PE_COUNT; op++)
-        if (name && table->row[op].is_operator && strcmp(name, table->row[op].name) == 0)
-            return &table->row[op];
-    if (!PyErr_Occurred())
-        wrong(PyExc_TypeError, a, "bias", "has an unknown operator; expected (name of a row, array, ...)");
+    const int has_fields = PyTuple_Check(item) && PyTuple_Size(item) == TERM_FIELDS;
+    PyObject *name = has_fields && PyDict_Check(PyTuple_GetItem(item, TERM_OPERANDS)) ? PyTuple_GetItem(item, 0) : NULL;
+    for (int op = 0; name && PyUnicode_Check(name) && op < PE_COUNT; op++) {
+        const pe_signature *row = &table->row[op];
+        if (row->is_operator && (row->key == name || PyUnicode_Compare(row->key, name) == 0))
+            return row;
+    }
+    wrong(PyExc_TypeError, a, "bias", "has an unknown operator; expected (row, operands, q_positions, k_positions)");
     return NULL;
 }
 
 /* Take the positions of an operator that has its own. */
-static int take_term_positions(agreement *a, PyObject *head, pe_term *term)
+static int take_term_positions(agreement *a, PyObject *item, pe_term *term)
 {
-    static const pe_operand own[2] = {{.name = "q_positions", .type = 'p', .axes = {'n' - 'A'}, .naxes = 1},
-                                      {.name = "k_positions", .type = 'p', .axes = {'m' - 'A'}, .naxes = 1}};
-    for (int side = 0; has_positions(head) && side < 2; side++) {
-        if (take_operand(a, &own[side], PyTuple_GetItem(head, 1 + side), &term->positions[side]) < 0)
+    static const pe_operand own[2] = {
+        {.name = "q_positions", .type = 'p', .axes = {'n' - 'A'}, .naxes = 1, .optional = 1},
+        {.name = "k_positions", .type = 'p', .axes = {'m' - 'A'}, .naxes = 1, .optional = 1}};
+    for (int side = 0; side < 2; side++) {
+        if (take_operand(a, &own[side], PyTuple_GetItem(item, TERM_POSITIONS + side), &term->positions[side]) < 0)
             return -1;
     }
+    if (!term->positions[0].data != !term->positions[1].data)
+        return wrong(PyExc_TypeError, a, "bias", "has an operator with positions of one side; expected both or none");
     return 0;
 }
 
-/* Take the arrays of one operator, (name, array, ...), in the order of its row without those that the tile supplies.
- * Gradients may be left out. */
+/* Take the arrays of one operator, except those that the tile supplies. */
+static int take_term_arrays(agreement *a, const pe_signature *row, PyObject *operands, pe_term *term)
+{
+    Py_ssize_t given = 0;
+    int n = 0;
+    for (int k = 0; k < row->noperands; k++) {
+        const pe_operand *o = &row->operand[k];
+        if (o->in_tile)
+            continue;
+        PyObject *array = PyDict_GetItemWithError(operands, row->argument[k]);
+        given += array != NULL;
+        if (!array && PyErr_Occurred())
+            return -1;
+        if (take_operand(a, o, array ? array : Py_None, &term->array[n]) < 0)
+            return -1;
+        term->size[n] = pe_elements(&term->array[n], o, a->dim);
+        n++;
+    }
+    if (given != PyDict_Size(operands))
+        return wrong(PyExc_TypeError, a, row->name, "has unknown operands; expected %s", row->text);
+    return 0;
+}
+
 static int take_term(agreement *a, const pe_signature *row, PyObject *item, pe_term *term)
 {
     static const double no_parameters[PE_PARAMS] = {0};
-    const Py_ssize_t arrays = PyTuple_Size(item) - 1;
-    int n = 0;
     idx units;
     double ns;
     memset(term, 0, sizeof *term);
     term->op = row->op;
     for (int axis = 0; axis < PE_OWN_AXES; axis++)
         a->dim[axis] = UNKNOWN;
-    if (take_term_positions(a, PyTuple_GetItem(item, 0), term) < 0)
+    if (take_term_positions(a, item, term) < 0
+        || take_term_arrays(a, row, PyTuple_GetItem(item, TERM_OPERANDS), term) < 0)
         return -1;
-    for (int k = 0; k < row->noperands; k++) {
-        const pe_operand *o = &row->operand[k];
-        if (o->in_tile || (o->output && n == arrays))
-            continue;
-        if (n < arrays && take_operand(a, o, PyTuple_GetItem(item, n + 1), &term->array[n]) < 0)
-            return -1;
-        term->size[n] = pe_elements(&term->array[n], o, a->dim);
-        n++;
-    }
-    if (n != arrays)
-        return wrong(PyExc_TypeError, a, row->name, "has %zd arrays; expected %s", arrays, row->text);
     pe_row_costs(row->op, a->dim, no_parameters, &units, &ns);
     if (units < 0)
         return wrong(PyExc_ValueError, a, row->name, "has lengths that do not fit; expected those of %s", row->text);
@@ -379,6 +392,8 @@ static int take_term(agreement *a, const pe_signature *row, PyObject *item, pe_t
 /* Take `bias`, a tuple of operators. Their small axes are those of the call, their capital axes are their own. */
 static int take_terms(const pe_table *table, agreement *a, PyObject *object, int *count)
 {
+    if (object == Py_None)
+        return 0;
     if (!PyTuple_Check(object))
         return wrong_type(a, "bias", object, "a tuple");
     if (PyTuple_Size(object) > PE_TERMS)
@@ -461,21 +476,19 @@ static int fill_call(const pe_table *table, const pe_signature *row, PyObject *c
     return check_angles(a);
 }
 
-PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs)
+PyObject *pe_bind_placed(const pe_table *table, int op, PyObject *function, PyObject *const *arguments)
 {
     const pe_signature *row = &table->row[op];
     pe_call call;
     agreement a;
-    if (nargs != 1 + row->noperands + row->nparams || !PyUnicode_Check(args[0]))
-        return PyErr_Format(PyExc_TypeError, "_core.%s takes a function name and %s", row->name, row->text);
-    a.function = PyUnicode_AsUTF8AndSize(args[0], NULL);
+    a.function = PyUnicode_AsUTF8AndSize(function, NULL);
     if (!a.function)
         return NULL;
     a.has_real = a.is_double = a.nloops = a.ncopies = a.writes = 0;
     a.most_position = a.most_frequency = 0;
     a.dim = call.dim;
     a.terms = NULL;
-    const int filled = fill_call(table, row, args + 1, &a, &call);
+    const int filled = fill_call(table, row, arguments, &a, &call);
     const int status = filled < 0 ? -1 : pe_run_call(a.function, row, &call, a.is_double, a.writes);
     while (a.ncopies > 0)
         Py_DECREF(a.copy[--a.ncopies]);
@@ -483,6 +496,50 @@ PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize
     if (status < 0)
         return NULL;
     return Py_NewRef(Py_None);
+}
+
+/* Number of the argument with this name, or -1. Names in Python's code are interned as those of the row are, and usually
+ * in its order from `next` on, so the first comparison finds almost every argument. */
+static int find_argument(const pe_signature *row, PyObject *name, int next)
+{
+    const int count = row->noperands + row->nparams;
+    for (int i = 0; i < count; i++) {
+        const int at = next + i < count ? next + i : next + i - count;
+        if (row->argument[at] == name)
+            return at;
+    }
+    for (int at = 0; at < count; at++) {
+        if (PyUnicode_Compare(row->argument[at], name) == 0) /* a name that is not interned */
+            return at;
+    }
+    return -1;
+}
+
+PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs, PyObject *names)
+{
+    const pe_signature *row = &table->row[op];
+    const int count = row->noperands + row->nparams;
+    const Py_ssize_t given = names ? PyTuple_Size(names) : 0;
+    PyObject *placed[PE_ARRAYS + PE_PARAMS] = {NULL};
+    int next = 0;
+    if (nargs != 1 || !PyUnicode_Check(args[0]))
+        return PyErr_Format(PyExc_TypeError, "_core.%s takes a function name, and by name %s", row->name, row->text);
+    for (Py_ssize_t i = 0; i < given; i++) {
+        PyObject *name = PyTuple_GetItem(names, i);
+        const int at = find_argument(row, name, next);
+        if (at < 0)
+            return PyErr_Format(PyExc_TypeError, "%U: %U is unknown; expected %s", args[0], name, row->text);
+        placed[at] = args[1 + i];
+        next = at + 1;
+    }
+    for (int i = 0; i < count; i++) {
+        if (!placed[i] && (i >= row->noperands || !row->operand[i].optional))
+            return PyErr_Format(PyExc_TypeError, "%U: %U is missing; expected %s", args[0], row->argument[i],
+                                row->text);
+        if (!placed[i])
+            placed[i] = Py_None;
+    }
+    return pe_bind_placed(table, op, args[0], placed);
 }
 
 int pe_bind_init(void)

@@ -18,6 +18,8 @@ typedef struct {
 /* The signature of a row of ops.def */
 typedef struct {
     const char *name, *text;
+    PyObject *key;                             /* the name as Python's interned string */
+    PyObject *argument[PE_ARRAYS + PE_PARAMS]; /* likewise the names of the operands, then of the parameters */
     int op, noperands, nparams;
     int is_operator; /* attention takes it in `bias` */
     int is_summed;   /* an output is summed over all rows */
@@ -31,6 +33,7 @@ typedef struct {
 } pe_table;
 
 int pe_table_read(pe_table *table);
+void pe_table_free(pe_table *table);
 /* Units of one loop row, or -1 if lengths and parameters do not fit; nanoseconds of each */
 void pe_row_costs(int op, const idx *dim, const double *par, idx *units, double *ns);
 /* Elements of an array in its named axes; 0 for an optional operand that is None */
@@ -46,7 +49,10 @@ static inline idx pe_elements(const pe_array *array, const pe_operand *o, const 
 int pe_run_call(const char *function, const pe_signature *row, pe_call *call, int is_double, int writes);
 int pe_run_init(void);
 int pe_bind_init(void); /* loads the NumPy C API */
-PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs);
+/* Call a row as _core.<row>(function, name=value, ...) does; `names` is a tuple or NULL, as in vectorcall. */
+PyObject *pe_bind(const pe_table *table, int op, PyObject *const *args, Py_ssize_t nargs, PyObject *names);
+/* The same with all operands and parameters in the order of the row. */
+PyObject *pe_bind_placed(const pe_table *table, int op, PyObject *function, PyObject *const *arguments);
 PyObject *pe_rope_plain(const pe_table *table, PyObject *const *args, Py_ssize_t nargs);
 PyObject *pe_attention_plain(const pe_table *table, PyObject *const *args, Py_ssize_t nargs);
 

@@ -14,11 +14,11 @@ static const pe_table *table_of(PyObject *module)
     return table;
 }
 
-#define CALLABLE(name, ...)                                                                 \
-    static PyObject *call_##name(PyObject *module, PyObject *const *args, Py_ssize_t nargs) \
-    {                                                                                       \
-        const pe_table *table = table_of(module);                                           \
-        return table ? pe_bind(table, PE_##name, args, nargs) : NULL;                       \
+#define CALLABLE(name, ...)                                                                                  \
+    static PyObject *call_##name(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *names) \
+    {                                                                                                        \
+        const pe_table *table = table_of(module);                                                            \
+        return table ? pe_bind(table, PE_##name, args, nargs, names) : NULL;                                 \
     }
 #include "ops.def"
 
@@ -175,7 +175,8 @@ static PyObject *build(PyObject *module, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
-#define CALLABLE(name, signature, ...) {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL, signature},
+#define CALLABLE(name, signature, ...) \
+    {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL | METH_KEYWORDS, signature},
 #include "ops.def"
     {"rope_plain", (PyCFunction)(void (*)(void))rope_plain, METH_FASTCALL, "rope of plain arguments; None for others"},
     {"attention_plain", (PyCFunction)(void (*)(void))attention_plain, METH_FASTCALL,
@@ -204,6 +205,13 @@ static int module_exec(PyObject *module)
     return pe_bind_init() < 0 || pe_run_init() < 0 ? -1 : pe_table_read(PyModule_GetState(module));
 }
 
+static void module_free(void *module)
+{
+    pe_table *table = PyModule_GetState(module);
+    if (table)
+        pe_table_free(table);
+}
+
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, (void *)module_exec},
 #ifdef Py_GIL_DISABLED /* no slot of the Limited API of 3.10 */
@@ -219,6 +227,7 @@ static PyModuleDef definition = {
     .m_size = sizeof(pe_table),
     .m_methods = methods,
     .m_slots = slots,
+    .m_free = module_free,
 };
 
 PyMODINIT_FUNC PyInit__core(void);

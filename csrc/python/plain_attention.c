@@ -74,10 +74,11 @@ PyObject *pe_attention_plain(const pe_table *table, PyObject *const *args, Py_ss
     if (out && lse && scale && low && high) {
         PyObject *const none = Py_None, *const zero = Py_False, *const one = Py_True;
         PyObject *const operands[] = {
-            args[FUNCTION], args[Q], args[K], args[V], none, none,  none, none, none, none, none, none,
-            args[BIAS],     out,     lse,     none,    none, scale, zero, low,  high, zero, one,  args[INVARIANT],
+            args[Q],         args[K], args[V], none, none, none,  none, none, none, none, none,
+            args[BIAS],      out,     lse,     none, none, scale, zero, low,  high, zero, one,
+            args[INVARIANT],
         };
-        done = pe_bind(table, PE_attention, operands, sizeof operands / sizeof *operands);
+        done = pe_bind_placed(table, PE_attention, args[FUNCTION], operands);
     }
     if (done)
         result = args[RETURN_LSE] == Py_True ? PyTuple_Pack(2, out, lse) : Py_NewRef(out);

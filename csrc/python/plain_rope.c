@@ -97,9 +97,8 @@ PyObject *pe_rope_plain(const pe_table *table, PyObject *const *args, Py_ssize_t
         return positions;
     PyObject *result = result_of(x, args[OUT], positions, frequencies);
     if (result) {
-        PyObject *const operands[] = {args[FUNCTION], args[X], positions,
-                                      frequencies,    result,  interleaved ? Py_True : Py_False};
-        done = pe_bind(table, PE_rope_positions, operands, sizeof operands / sizeof *operands);
+        PyObject *const operands[] = {args[X], positions, frequencies, result, interleaved ? Py_True : Py_False};
+        done = pe_bind_placed(table, PE_rope_positions, args[FUNCTION], operands);
     }
     Py_DECREF(positions);
     if (!done) {

@@ -64,10 +64,32 @@ static const char *read_operand(const char *s, pe_operand *o)
     return *s ? s + 1 : NULL;
 }
 
+/* Intern the name of argument number i; -1 with an exception. */
+static int intern(pe_signature *row, int i, const char *name)
+{
+    row->argument[i] = PyUnicode_InternFromString(name);
+    return row->argument[i] ? 0 : -1;
+}
+
+/* Read "; name, name", the parameters; -1 with an exception or if they are too many. */
+static int read_parameters(const char *s, pe_signature *row)
+{
+    char name[sizeof row->operand->name];
+    for (; *s; s += strspn(s, " ")) {
+        s = read_word(s + 1, name, sizeof name); /* after ; or , */
+        if (row->nparams == PE_PARAMS || intern(row, row->noperands + row->nparams++, name) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int read_signature(pe_signature *row)
 {
     const char *s = row->text;
     int output = 0, arrays = 0;
+    row->key = PyUnicode_InternFromString(row->name);
+    if (!row->key)
+        return -1;
     row->first_axis = 'a' - 'A';
     while (s && *s && *s != ';') {
         pe_operand *o = &row->operand[row->noperands];
@@ -80,6 +102,8 @@ static int read_signature(pe_signature *row)
             return -1;
         } else {
             s = read_operand(s, o);
+            if (intern(row, row->noperands - 1, o->name) < 0)
+                return -1;
             o->output = output;
             arrays += !o->in_tile;
             row->is_summed |= o->summed;
@@ -88,9 +112,16 @@ static int read_signature(pe_signature *row)
             row->first_axis = o->in_tile ? 0 : row->first_axis;
         }
     }
-    for (; s && *s; s++)
-        row->nparams += *s == ';' || *s == ',';
-    return s && row->nparams <= PE_PARAMS && (!row->is_operator || arrays <= PE_TERM_ARRAYS) ? 0 : -1;
+    return s && read_parameters(s, row) == 0 && (!row->is_operator || arrays <= PE_TERM_ARRAYS) ? 0 : -1;
+}
+
+void pe_table_free(pe_table *table)
+{
+    for (int op = 0; op < PE_COUNT; op++) {
+        Py_CLEAR(table->row[op].key);
+        for (int i = 0; i < PE_ARRAYS + PE_PARAMS; i++)
+            Py_CLEAR(table->row[op].argument[i]);
+    }
 }
 
 int pe_table_read(pe_table *table)
@@ -103,7 +134,8 @@ int pe_table_read(pe_table *table)
         row->text = rows[op].signature;
         row->is_operator = rows[op].only_in_attention;
         if (read_signature(row) < 0) {
-            PyErr_Format(PyExc_SystemError, "posenc: cannot read the signature of %s", row->name);
+            if (!PyErr_Occurred())
+                PyErr_Format(PyExc_SystemError, "posenc: cannot read the signature of %s", row->name);
             return -1;
         }
     }

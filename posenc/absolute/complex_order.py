@@ -45,11 +45,11 @@ class _Operands(NamedTuple):
     frequency: Float64
     phase: Float64 | None
 
-    def as_wide_as_amplitude(self) -> tuple[Array, Array, Float64, Float64 | None]:
-        """Return the operands in the order of the kernels, which need all C columns of frequency and phase."""
+    def as_wide_as_amplitude(self) -> _Operands:
+        """Return the operands of the kernels, which need all C columns of frequency and phase."""
         width = self.amplitude.shape[-1]
         phase = None if self.phase is None else _broadcast_columns(self.phase, width)
-        return self.amplitude, self.positions, _broadcast_columns(self.frequency, width), phase
+        return self._replace(frequency=_broadcast_columns(self.frequency, width), phase=phase)
 
 
 def _broadcast_columns(array: Float64, width: int) -> Float64:
@@ -161,7 +161,7 @@ def complex_order(
     operands = _read_operands(function, amplitude, frequency, positions, phase)
     dtype = compute_dtype(operands.amplitude)
     out = np.empty(operands.amplitude.shape, np.complex128 if dtype is F64 else np.complex64)
-    _core.complex_order(function, *operands.as_wide_as_amplitude(), out.view(dtype))
+    _core.complex_order(function, **operands.as_wide_as_amplitude()._asdict(), out=out.view(dtype))
     return out
 
 
@@ -216,8 +216,9 @@ def complex_order_vjp(
     d_frequency, d_positions = np.empty(shape), np.empty(shape[:-1])
     d_phase = None if operands.phase is None else np.empty(shape)
     _core.complex_order_vjp(
-        function, grad, *operands.as_wide_as_amplitude(), d_amplitude, d_frequency, d_positions, d_phase
-    )
+        function, grad=grad, **operands.as_wide_as_amplitude()._asdict(),
+        damplitude=d_amplitude, dfrequency=d_frequency, dpositions=d_positions, dphase=d_phase,
+    )  # fmt: skip
     return ComplexOrderGradient(
         d_amplitude,
         unbroadcast(d_frequency, operands.frequency.shape, F64),

@@ -154,8 +154,8 @@ def _convolve(function: str, c: _Convolution, out: Array | None) -> Array:
     if buffer.size:
         bias = None if c.bias is None else cast_operand(function, "bias", c.bias, compute_dtype(x))
         _core.convolution(
-            function, grid.view(x), c.kernel_by_tap(function), bias, grid.view(buffer),
-            c.top, c.left, PADDINGS.index(c.padding), c.residual, 0,
+            function, x=grid.view(x), kernel=c.kernel_by_tap(function), bias=bias, out=grid.view(buffer),
+            top=c.top, left=c.left, padding=PADDINGS.index(c.padding), residual=c.residual, fold=False,
         )  # fmt: skip
         buffer[..., : grid.prefix, :] = x[..., : grid.prefix, :]
     return finish_out(out, buffer)
@@ -174,13 +174,15 @@ def _gradients(function: str, grad: npt.ArrayLike, c: _Convolution) -> tuple[Arr
         # the ends are added to the tokens that were replicated (fold).
         fold = c.padding == "replicate"
         _core.convolution(
-            function, grid.view(grad), by_tap[::-1, ::-1], None, grid.view(d_x), rows - 1 - c.top,
-            columns - 1 - c.left, PADDINGS.index("zero" if fold else c.padding), c.residual, fold,
+            function, x=grid.view(grad), kernel=by_tap[::-1, ::-1], out=grid.view(d_x), top=rows - 1 - c.top,
+            left=columns - 1 - c.left, padding=PADDINGS.index("zero" if fold else c.padding), residual=c.residual,
+            fold=fold,
         )  # fmt: skip
         copy_result(d_x[..., : grid.prefix, :], grad[..., : grid.prefix, :])
         _core.convolution_vjp(
-            function, grid.view(grad), grid.view(x), d_kernel, d_bias, c.top, c.left, PADDINGS.index(c.padding)
-        )
+            function, grad=grid.view(grad), x=grid.view(x), dkernel=d_kernel, dbias=d_bias,
+            top=c.top, left=c.left, padding=PADDINGS.index(c.padding),
+        )  # fmt: skip
     return (
         d_x,
         np.ascontiguousarray(cast_result(d_kernel.transpose(2, 0, 1), kernel.dtype.newbyteorder("="))),

@@ -88,7 +88,7 @@ def digits(numbers: npt.ArrayLike, *, base: int = 10, width: int) -> Float64:
     base, width = as_index(function, "base", base, 2), as_index(function, "width", width, 1)
     whole, fraction = _read_numbers(function, numbers, base, width)
     out = np.empty((*whole.shape, width))
-    _core.digits(function, whole, fraction, out, base)
+    _core.digits(function, whole=whole, fraction=fraction, out=out, base=base)
     return out
 
 
@@ -132,7 +132,7 @@ def from_digits(digits: npt.ArrayLike, *, base: int = 10) -> Float64:
     if digits.ndim < 1:
         fail(ValueError, function, "digits", "no axes", "an axis of digits")
     out = np.empty(digits.shape[:-1])
-    _core.from_digits(function, digits, out, base)
+    _core.from_digits(function, digits=digits, out=out, base=base)
     return out
 
 
@@ -182,5 +182,5 @@ def positions_from_mask(keep: npt.ArrayLike, *, start: int = 0) -> npt.NDArray[n
         fail(ValueError, function, "keep", "no axes", "(..., N)")
     start = as_index(function, "start", start, -LARGEST_POSITION)
     out = np.empty(mask.shape, I64)
-    _core.positions_from_mask(function, mask, out, start)
+    _core.positions_from_mask(function, keep=mask, out=out, start=start)
     return out

@@ -95,7 +95,9 @@ def scatter_add(function: str, grad: npt.ArrayLike, table: Array, ids: Indices, 
     weight = None if entries is None else entries.weight[order]
     position = order if entries is None else entries.position[order]
     d_table = np.empty(table.shape, table.dtype.newbyteorder("="))
-    _core.embedding_backward(function, flat, position, weight, bounds[:-1], bounds[1:], d_table)
+    _core.embedding_backward(
+        function, grad=flat, order=position, weight=weight, first=bounds[:-1], last=bounds[1:], dtable=d_table
+    )
     return d_table
 
 
@@ -147,7 +149,7 @@ def learned(table: npt.ArrayLike, positions: npt.ArrayLike, *, out: Array | None
     table = read_table(function, table)
     ids = _read_ids(function, positions, table.shape[0])
     out, buffer = prepare_out(function, out, (*ids.shape, table.shape[1]), table.dtype, (table, ids))
-    _core.learned(function, table, ids, buffer)
+    _core.learned(function, table=table, rows=ids, out=buffer)
     return finish_out(out, buffer)
 
 
@@ -259,7 +261,7 @@ def hierarchical(
             stacklevel=2,
         )
     out, buffer = prepare_out(function, out, (*ids.shape, table.shape[1]), table.dtype, (table, ids))
-    _core.hierarchical(function, table, ids, buffer, alpha)
+    _core.hierarchical(function, table=table, rows=ids, out=buffer, alpha=alpha)
     return finish_out(out, buffer)
 
 

@@ -67,12 +67,12 @@ class _Flow(NamedTuple):
     method: int
     """Code of the method in the kernel."""
 
-    def operands(self, function: str) -> tuple[Array, ...]:
-        """Return p0 and the field in the shapes and dtypes that the kernels take."""
+    def operands(self, function: str) -> dict[str, Array]:
+        """Return p0 and the field in the shapes and dtypes that the kernels take, by name."""
         dtype = compute_dtype(self.p0)
         named = zip(("w1", "b1", "w2", "b2"), self.field, strict=True)
-        weights = (cast_operand(function, argument, weight, dtype) for argument, weight in named)
-        return merge_batch_axes(self.p0, 1), *weights
+        weights = {argument: cast_operand(function, argument, weight, dtype) for argument, weight in named}
+        return {"p0": merge_batch_axes(self.p0, 1), **weights}
 
 
 def _read_flow(
@@ -167,7 +167,10 @@ def floater(
     function = "floater"
     flow = _read_flow(function, p0, w1, b1, w2, b2, n, dt, substeps, method)
     out, buffer = prepare_rows(function, out, flow.p0, flow.n, (flow.p0, *flow.field))
-    _core.floater(function, *flow.operands(function), flow.starts, merge_batch_axes(buffer, 2), flow.dt, flow.method)
+    _core.floater(
+        function, **flow.operands(function), when=flow.starts, out=merge_batch_axes(buffer, 2),
+        dt=flow.dt, method=flow.method,
+    )  # fmt: skip
     return finish_out(out, buffer)
 
 
@@ -224,12 +227,15 @@ def floater_vjp(
     function = "floater_vjp"
     flow = _read_flow(function, p0, w1, b1, w2, b2, n, dt, substeps, method)
     grad = read_grad_of_rows(function, grad, flow.p0, flow.n)
-    start, *field = flow.operands(function)
+    operands = flow.operands(function)
     states = np.empty(grad.shape, grad.dtype)
-    _core.floater(function, start, *field, flow.starts, states, flow.dt, flow.method)
-    gradients = [np.empty(operand.shape) for operand in (start, *field)]
-    _core.floater_vjp(function, grad, states, *field, flow.starts, *gradients, flow.dt, flow.method)
-    return FloaterGradient(*like_arguments(gradients, (flow.p0, *flow.field)))
+    _core.floater(function, **operands, when=flow.starts, out=states, dt=flow.dt, method=flow.method)
+    gradients = {f"d{name}": np.empty(operand.shape) for name, operand in operands.items()}
+    del operands["p0"]
+    _core.floater_vjp(
+        function, grad=grad, path=states, **operands, when=flow.starts, **gradients, dt=flow.dt, method=flow.method
+    )
+    return FloaterGradient(*like_arguments(gradients.values(), (flow.p0, *flow.field)))
 
 
 def integrate(

@@ -73,7 +73,7 @@ def interpolate_table(table: npt.ArrayLike, n: int, *, out: Array | None = None)
     table, n = _read_arguments(function, table, n)
     out, buffer = prepare_out(function, out, (n, table.shape[1]), table.dtype, (table,))
     if buffer.size:
-        _core.interpolate_table(function, table, buffer)
+        _core.interpolate_table(function, table=table, out=buffer)
     return finish_out(out, buffer)
 
 

@@ -118,9 +118,9 @@ def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Array 
     out, buffer = prepare_out(function, out, (*x.shape[:-1], width), x.dtype, (x, p))
     p = _kernel_p(function, p, x, mode)
     if mode == "concat":
-        _core.concat(function, x, p, buffer)
+        _core.concat(function, x=x, p=p, out=buffer)
     else:
-        _core.merge(function, x, p, buffer, _CODE[mode])
+        _core.merge(function, x=x, p=p, out=buffer, mode=_CODE[mode])
     return finish_out(out, buffer)
 
 
@@ -160,7 +160,7 @@ def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: 
     is_product = mode in ("mul", "mul1p")
     d_x = (np.zeros if mode == "replace" else np.empty)(x.shape, x.dtype.newbyteorder("="))
     if is_product:
-        _core.merge(function, of_x, _kernel_p(function, p, x, mode), d_x, _CODE[mode])
+        _core.merge(function, x=of_x, p=_kernel_p(function, p, x, mode), out=d_x, mode=_CODE[mode])
     elif mode != "replace":
         copy_result(d_x, of_x)
     return MergeGradient(d_x, _gradient_of_p(function, of_p, x if is_product else None, p))
@@ -179,5 +179,5 @@ def _gradient_of_p(function: str, grad: Array, factor: Array | None, p: Array) -
     total = np.empty(sum_shape) if rows else np.zeros(sum_shape)
     if rows:
         factors = None if factor is None else factor.transpose(axes).reshape(shape)
-        _core.merge_vjp(function, grad.transpose(axes).reshape(shape), factors, total.reshape(-1))
+        _core.merge_vjp(function, grad=grad.transpose(axes).reshape(shape), x=factors, dp=total.reshape(-1))
     return unbroadcast(total, p.shape, p.dtype.newbyteorder("="))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -55,36 +55,36 @@ class _Arguments(NamedTuple):
     def arrays(self) -> tuple[Array, ...]:
         return tuple(array for array in self[:5] if array is not None)
 
-    def operands(self, function: str) -> list[Array | None]:
-        """Return the arrays in the shapes and dtypes that the kernels take."""
+    def operands(self, function: str) -> dict[str, Array]:
+        """Return the arrays in the shapes and dtypes that the kernels take, by name."""
         dtype = compute_dtype(self.p0)
         p0 = np.broadcast_to(self.p0, (*self.batch, self.p0.shape[-1]))
         two_sides = self.bias if self.bias.ndim == 2 else self.bias[None]
-        found: list[Array | None] = [
-            merge_batch_axes(p0, 1),
-            cast_operand(function, "weight", self.weight, dtype),
-            cast_operand(function, "bias", two_sides, dtype),
-        ]
-        if self.inputs is None or self.input_weight is None:
-            return [*found, None, None]
-        inputs = np.broadcast_to(self.inputs, (*self.batch, *self.inputs.shape[-2:]))
-        return [
-            *found,
-            cast_operand(function, "inputs", merge_batch_axes(inputs, 2), dtype),
-            cast_operand(function, "input_weight", self.input_weight, dtype),
-        ]
+        found = {
+            "p0": merge_batch_axes(p0, 1),
+            "weight": cast_operand(function, "weight", self.weight, dtype),
+            "bias": cast_operand(function, "bias", two_sides, dtype),
+        }
+        if self.inputs is not None and self.input_weight is not None:
+            inputs = np.broadcast_to(self.inputs, (*self.batch, *self.inputs.shape[-2:]))
+            found["inputs"] = cast_operand(function, "inputs", merge_batch_axes(inputs, 2), dtype)
+            found["input_weight"] = cast_operand(function, "input_weight", self.input_weight, dtype)
+        return found
 
-    def gradient(self, gradients: list[Float64 | None]) -> RecurrentGradient:
+    def gradient(self, gradients: dict[str, Float64]) -> RecurrentGradient:
         """Return the gradients of the operands in the shapes and dtypes of the arguments."""
-        found: list[Any] = []
-        for gradient, argument, core in zip(gradients, self[:5], (1, 2, 2, 2, 2), strict=True):
-            if gradient is None or argument is None:
-                found.append(None)
-                continue
-            batch = self.batch if argument is self.p0 or argument is self.inputs else ()
-            gradient = gradient.reshape(*batch, *argument.shape[max(argument.ndim - core, 0) :])
-            found.append(unbroadcast(gradient, argument.shape, argument.dtype))
-        return RecurrentGradient(*found)
+
+        def of(name: str, argument: Array, core: int, batch: tuple[int, ...] = ()) -> Array:
+            shape = (*batch, *argument.shape[max(argument.ndim - core, 0) :])
+            return unbroadcast(gradients[f"d{name}"].reshape(shape), argument.shape, argument.dtype)
+
+        return RecurrentGradient(
+            of("p0", self.p0, 1, self.batch),
+            of("weight", self.weight, 2),
+            of("bias", self.bias, 2),
+            None if self.inputs is None else of("inputs", self.inputs, 2, self.batch),
+            None if self.input_weight is None else of("input_weight", self.input_weight, 2),
+        )
 
 
 def _read_arguments(
@@ -210,7 +210,7 @@ def recurrent(
     like_p0 = np.broadcast_to(given.p0, (*given.batch, given.p0.shape[-1]))
     out, buffer = prepare_rows(function, out, like_p0, n, given.arrays)
     rows = merge_batch_axes(buffer, 2)
-    _core.recurrent(function, *given.operands(function), rows, cell == "gru", not include_p0)
+    _core.recurrent(function, **given.operands(function), out=rows, gru=cell == "gru", skip=not include_p0)
     return finish_out(out, buffer)
 
 
@@ -266,7 +266,8 @@ def recurrent_vjp(
     grad = read_grad_of_rows(function, grad, like_p0, n)
     operands = given.operands(function)
     states = np.empty((len(grad), n + (not include_p0), like_p0.shape[-1]), grad.dtype)
-    _core.recurrent(function, *operands, states, gru, False)
-    gradients = [None if operand is None else np.zeros(operand.shape) for operand in operands]
-    _core.recurrent_vjp(function, grad, states, *operands[1:], *gradients, gru, not include_p0)
+    _core.recurrent(function, **operands, out=states, gru=gru, skip=False)
+    gradients = {f"d{name}": np.zeros(operand.shape) for name, operand in operands.items()}
+    del operands["p0"]
+    _core.recurrent_vjp(function, grad=grad, path=states, **operands, **gradients, gru=gru, skip=not include_p0)
     return given.gradient(gradients)

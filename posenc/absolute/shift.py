@@ -137,7 +137,10 @@ def shift(
     data = as_data(function, "encoding", encoding)
     s = _read_shift(function, data, offset, base, frequencies, layout, order, denominator)
     out, buffer = prepare_out(function, out, data.shape, data.dtype, (data, offset, frequencies))
-    _core.rope(function, data, s.table, buffer, 0, s.interleaved, s.interleaved, False)
+    _core.rope(
+        function, x=data, table=s.table, out=buffer, offset=0, interleaved=s.interleaved,
+        out_interleaved=s.interleaved, caller_out=False,
+    )  # fmt: skip
     return finish_out(out, buffer)
 
 
@@ -187,8 +190,9 @@ def shift_vjp(
     d_encoding = np.empty(data.shape, dtype)
     d_positions, d_frequencies = np.empty((*data.shape[:-1], 1)), np.empty((1, len(s.frequencies)))
     _core.rope_vjp(
-        function, grad, cast_operand(function, "encoding", data, dtype), s.table, s.positions[..., None],
-        s.frequencies[None], None, d_encoding, d_positions, d_frequencies, 0, s.interleaved, s.interleaved,
+        function, grad=grad, x=cast_operand(function, "encoding", data, dtype), table=s.table,
+        positions=s.positions[..., None], frequencies=s.frequencies[None], dx=d_encoding, dpositions=d_positions,
+        dfrequencies=d_frequencies, offset=0, interleaved=s.interleaved, out_interleaved=s.interleaved,
     )  # fmt: skip
     return ShiftGradient(
         cast_result(d_encoding, data.dtype),
@@ -247,5 +251,8 @@ def shift_matrix(
         fail_value(ValueError, function, "dim", dim, EVEN_WIDTH)
     identity, rows = np.eye(dim), np.empty((dim, dim))
     s = _read_shift(function, identity, array, base, frequencies, layout, order, denominator)
-    _core.rope(function, identity, s.table, rows, 0, s.interleaved, s.interleaved, False)
+    _core.rope(
+        function, x=identity, table=s.table, out=rows, offset=0, interleaved=s.interleaved,
+        out_interleaved=s.interleaved, caller_out=False,
+    )  # fmt: skip
     return np.ascontiguousarray(rows.T)

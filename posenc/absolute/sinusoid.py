@@ -90,7 +90,10 @@ def cos_sin_table(
     """Return the table [cos | sin] of a rotation by ``positions * frequencies``, (..., 2 len(frequencies))."""
     count = len(frequencies)
     table = np.empty((*positions.shape, 2 * count), dtype)
-    _core.sinusoid(function, positions, frequencies, low, table, count, 0, 1, factor, factor)
+    _core.sinusoid(
+        function, positions=positions, frequencies=frequencies, lo=low, out=table,
+        sine=count, cosine=0, step=1, sine_scale=factor, cosine_scale=factor,
+    )  # fmt: skip
     return table
 
 
@@ -182,8 +185,8 @@ def sinusoidal(
     check_range(function, "scale", scale, dtype)
     out, buffer = prepare_out(function, out, (*positions.shape, dim), dtype, (positions, columns.frequencies))
     _core.sinusoid(
-        function, positions, columns.frequencies, columns.low, buffer,
-        columns.sine, columns.cosine, columns.step, scale, scale,
+        function, positions=positions, frequencies=columns.frequencies, lo=columns.low, out=buffer,
+        sine=columns.sine, cosine=columns.cosine, step=columns.step, sine_scale=scale, cosine_scale=scale,
     )  # fmt: skip
     return finish_out(out, buffer)
 
@@ -236,7 +239,8 @@ def sinusoidal_vjp(
     check_range(function, "scale", scale, grad.dtype)
     d_positions, d_frequencies = np.empty(positions.shape), np.empty(columns.frequencies.shape)
     _core.sinusoid_vjp(
-        function, grad, positions, columns.frequencies, columns.low, d_positions, d_frequencies,
-        columns.sine, columns.cosine, columns.step, scale, scale,
+        function, grad=grad, positions=positions, frequencies=columns.frequencies, lo=columns.low,
+        dpositions=d_positions, dfrequencies=d_frequencies,
+        sine=columns.sine, cosine=columns.cosine, step=columns.step, sine_scale=scale, cosine_scale=scale,
     )  # fmt: skip
     return SinusoidalGradient(d_positions, d_frequencies)

@@ -37,7 +37,7 @@ def as_encoding(function: str, encoding: npt.ArrayLike) -> Array:
 def pair_matrix(function: str, array: Array, rows: Array, mode: int, out: Array | None) -> Array:
     """Compute the (..., N, N) matrix of `rows`, in the dtype of `array`."""
     result, buffer = prepare_out(function, out, (*array.shape[:-1], array.shape[-2]), array.dtype, (array,))
-    _core.gram(function, rows, buffer, mode)
+    _core.gram(function, x=rows, out=buffer, mode=mode)
     return finish_out(result, buffer)
 
 
@@ -161,7 +161,7 @@ def correlation_matrix(encoding: npt.ArrayLike, *, out: Array | None = None) -> 
     if array.shape[-1] == 0:
         fail(ValueError, function, "encoding", "last axis 0", "at least 1 channel")
     rows = np.empty(array.shape, F64 if array.dtype.char == "d" else F32)
-    _core.standardize(function, array, rows)
+    _core.standardize(function, x=array, out=rows)
     return pair_matrix(function, array, rows, CORRELATION, out)
 
 

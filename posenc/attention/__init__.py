@@ -467,7 +467,8 @@ def merge_attention(
     merged = np.empty(out.shape[1:], out.dtype.newbyteorder("="))
     merged_lse = np.empty(lse.shape[1:], dtype)
     lse = cast_operand(function, "lses", lse, dtype).astype(F64, copy=False)
-    _core.merge_attention(function, np.moveaxis(out, 0, -2), np.moveaxis(lse, 0, -1), merged, merged_lse)
+    outs, lses = np.moveaxis(out, 0, -2), np.moveaxis(lse, 0, -1)
+    _core.merge_attention(function, outs=outs, lses=lses, out=merged, lse=merged_lse)
     return merged, merged_lse
 
 

@@ -58,13 +58,14 @@ class _Split(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """dS reductions that the kernel fills for all parts, in the order of its operands; None if no part reads them."""
+    """dS reductions that the kernel fills for all parts; None if no part reads them."""
 
     diagonals: Array | None = None
     rows: Array | None = None
     columns: Array | None = None
     pairs: Array | None = None
-    parameters: Array | None = None
+    terms: Array | None = None
+    """Gradients of the operators that have their own for a tile, array behind array."""
 
 
 def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array, Array, tuple[Any, ...], Array | None]:
@@ -75,13 +76,14 @@ def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array,
     names = [part._reductions(own) for part, own in zip(inputs.parts, inputs.part_positions, strict=True)]
     sums = _allocate_sums(inputs, split, names)
     buffers = _allocate_buffers(inputs, split, names)
-    terms = tuple((*term, *buffer) for term, buffer in zip(inputs.terms, buffers, strict=True))
+    terms = tuple(term.with_gradients(buffer) for term, buffer in zip(inputs.terms, buffers, strict=True))
     mode = SEPARATE if split.separate else TOGETHER
-    _call_kernel(function, inputs, terms, saved, (d_q, d_k, d_v, d_sink), sums, split, mode)
+    gradients = {"dq": d_q, "dk": d_k, "dv": d_v, "d_sink": d_sink}
+    _call_kernel(function, inputs, terms, saved, {**gradients, **sums._asdict()}, split, mode)
 
     shared = _reduce_shared(inputs, split, sums)
-    parameters = _split_parameters(inputs, names, sums.parameters)
-    gradients = []
+    parameters = _split_parameters(inputs, names, sums.terms)
+    of_parts = []
     for part, own, wanted, buffer in zip(inputs.parts, inputs.part_positions, names, buffers, strict=True):
         reductions: dict[Reduction, Any] = {name: shared[name] for name in wanted if name in shared}
         if "pairs" in wanted:
@@ -93,12 +95,12 @@ def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array,
                 array if number in part.batch_buffers else _sum_buffer(inputs.shape, array)
                 for number, array in enumerate(buffer)
             )
-        gradients.append(part._named(part._gradient(function, Reductions(**reductions), own)))
+        of_parts.append(part._named(part._gradient(function, Reductions(**reductions), own)))
 
     d_k, d_v = (_sum_slots(d, split.slots_per_kv_head) for d in (d_k, d_v))
     pairs = zip((d_q, d_k, d_v), (inputs.q, inputs.k, inputs.v), strict=True)
     q, k, v = (unbroadcast(d, array.shape, array.dtype.newbyteorder("=")) for d, array in pairs)
-    return q, k, v, _assemble(inputs.operators, gradients), _reduce_sink(inputs, d_sink)
+    return q, k, v, _assemble(inputs.operators, of_parts), _reduce_sink(inputs, d_sink)
 
 
 def _split_work(inputs: Inputs) -> _Split:
@@ -138,7 +140,7 @@ def _allocate_sums(inputs: Inputs, split: _Split, names: list[tuple[Reduction, .
         rows=np.zeros((*batch, heads, n)) if "rows" in wanted else None,
         columns=np.zeros((*batch, slots, m)) if "columns" in wanted else None,
         pairs=np.zeros(inputs.shape, inputs.dtype) if _has_unshared_pairs(inputs, names) else None,
-        parameters=np.zeros(sum(map(_count_parameters, inputs.terms, names))) if "parameters" in wanted else None,
+        terms=np.zeros(sum(map(_count_parameters, inputs.terms, names))) if "parameters" in wanted else None,
     )
 
 
@@ -156,18 +158,17 @@ def _allocate_buffers(
 def _call_kernel(
     function: str,
     inputs: Inputs,
-    terms: tuple[Any, ...],
+    terms: tuple[Term, ...],
     saved: Saved,
-    gradients: tuple[Array | None, ...],
-    sums: _Sums,
+    results: dict[str, Array | None],
     split: _Split,
     mode: int,
 ) -> None:
     if 0 in inputs.shape[:-1] or (inputs.shape[-1] == 0 and inputs.sink is None):
         return
     _core.attention_vjp(
-        function, *inputs.operands, terms, *saved, *gradients, *sums,
-        *inputs.parameters, split.head_parts, split.block_parts, mode,
+        function, **inputs.operands, bias=terms, **saved._asdict(), **results,
+        **inputs.parameters, head_parts=split.head_parts, block_parts=split.block_parts, mode=mode,
     )  # fmt: skip
 
 
@@ -204,7 +205,7 @@ def _reduce_pairs(
     pairs = np.zeros(shape, inputs.dtype)
     strides = tuple(0 if length == 1 else step for length, step in zip(shape, pairs.strides, strict=True))
     stretched = as_strided(pairs, inputs.shape, strides, writeable=True)
-    _call_kernel(function, inputs, inputs.terms, saved, (None,) * 4, _Sums(pairs=stretched), split, PAIRS)
+    _call_kernel(function, inputs, inputs.terms, saved, {"pairs": stretched}, split, PAIRS)
     return pairs
 
 
@@ -221,7 +222,7 @@ def _has_unshared_pairs(inputs: Inputs, names: list[tuple[Reduction, ...]]) -> b
 
 def _count_parameters(term: Term, wanted: tuple[Reduction, ...]) -> int:
     """Return how many numbers of the kernel's parameter gradients belong to a term: as many as its operands have."""
-    return sum(operand.size for operand in term[1:]) if "parameters" in wanted else 0
+    return sum(array.size for array in term.arrays) if "parameters" in wanted else 0
 
 
 def _split_parameters(
@@ -232,12 +233,12 @@ def _split_parameters(
     The kernel writes them one after the other, each in the memory order of its array.
     """
     first_number = 0
-    for part, (_, *operands), wanted in zip(inputs.parts, inputs.terms, names, strict=True):
+    for part, term, wanted in zip(inputs.parts, inputs.terms, names, strict=True):
         if "parameters" not in wanted or flat is None:
             continue
-        ends = first_number + np.cumsum([0, *(operand.size for operand in operands)])
+        ends = first_number + np.cumsum([0, *(array.size for array in term.arrays)])
         count = len(part.arrays)  # operands with a gradient come before the others
-        pieces = zip(ends[:count], ends[1:], operands[:count], strict=False)
+        pieces = zip(ends[:count], ends[1:], term.arrays[:count], strict=False)
         yield tuple(_in_memory_order(flat[first:last], operand) for first, last, operand in pieces)
         first_number = ends[-1]
 

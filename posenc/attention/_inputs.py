@@ -49,12 +49,12 @@ class Inputs(NamedTuple):
     positions: Positions
     part_positions: tuple[Positions, ...]
     """Positions that each part reads: its own or those of the call."""
-    operands: tuple[Any, ...]
+    operands: dict[str, Array | None]
     """Operands of the kernel before the terms: q, k, v, k_scale, v_scale, keep, q_positions, k_positions, q_segments,
     k_segments, sink."""
     terms: tuple[Term, ...]
     """Terms of the kernel, one per part."""
-    parameters: tuple[float, ...]
+    parameters: dict[str, float]
     """Parameters of the kernel: scale, softcap, the lowest and the highest visible rel, the position of query 0."""
 
     @property
@@ -64,7 +64,7 @@ class Inputs(NamedTuple):
 
     def read_arrays(self) -> tuple[Any, ...]:
         """Return every array that the kernel reads: `out` must not overlap them."""
-        arrays = [self.q, self.k, self.v, *(operand for operand in self.operands[3:] if operand is not None)]
+        arrays = [self.q, self.k, self.v, *(operand for operand in self.operands.values() if operand is not None)]
         for part in self.parts:
             arrays += [array for array in part.arrays if isinstance(array, np.ndarray)]
             arrays += [own for own in part._own_positions if own is not None]
@@ -127,16 +127,18 @@ def read_inputs(
         terms = tuple(
             part._placed_term(function, dtype, shape, own) for part, own in zip(parts, part_positions, strict=True)
         )
+    q_at, k_at = positions.operands
+    of_queries, of_keys = segments
+    operands = {
+        "q": query, "k": cast_operand(function, "k", key, dtype), "v": cast_operand(function, "v", value, dtype),
+        "k_scale": k_scale, "v_scale": v_scale, "keep": visible, "q_positions": q_at, "k_positions": k_at,
+        "q_segments": of_queries, "k_segments": of_keys,
+        "sink": None if logits is None else _repeat_sink(function, logits, dtype, n),
+    }  # fmt: skip
+    parameters = {"scale": factor, "softcap": cap, "low": low, "high": high, "shift": positions.shift}
     return Inputs(
-        query, key, value, logits, shape, operators, parts, positions, part_positions,
-        (
-            query, cast_operand(function, "k", key, dtype), cast_operand(function, "v", value, dtype), k_scale,
-            v_scale, visible,
-            *positions.operands, *segments,
-            None if logits is None else _repeat_sink(function, logits, dtype, n),
-        ),
-        terms, (factor, cap, low, high, positions.shift),
-    )  # fmt: skip
+        query, key, value, logits, shape, operators, parts, positions, part_positions, operands, terms, parameters
+    )
 
 
 def _read_heads(function: str, argument: str, value: Any) -> Array:

@@ -34,7 +34,7 @@ def fill_matrix(function: str, diagonals: Array, n: int, m: int, out: Array | No
         return matrix_view(diagonals, n, m)
     out, buffer = prepare_out(function, out, (*diagonals.shape[:-1], n, m), diagonals.dtype, (diagonals,))
     if n and m:
-        _core.toeplitz_matrix(function, diagonals, buffer)
+        _core.toeplitz_matrix(function, row=diagonals, out=buffer)
     return finish_out(out, buffer)
 
 
@@ -42,7 +42,7 @@ def sum_diagonals(function: str, matrix: Array, n: int, m: int) -> Float64:
     """Return the sums of (..., n, m) along its diagonals, (..., n + m - 1)."""
     sums = np.zeros((*matrix.shape[:-2], max(n + m - 1, 0)))
     if matrix.size:
-        _core.diagonal_sums(function, matrix, sums)
+        _core.diagonal_sums(function, grad=matrix, out=sums)
     return sums
 
 

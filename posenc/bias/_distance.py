@@ -9,9 +9,9 @@ import numpy as np
 from .. import _core
 from .._core_api.arguments import F64, Array, Float64, finish_out, prepare_out, unbroadcast
 from ._diagonals import fill_matrix, read_diagonal_sums
-from ._parameters import array_axes, check_arrays, check_cotangent, check_heads
+from ._parameters import array_axes, check_arrays, check_cotangent, check_heads, operands_by_name, row_results
 from ._positions import Positions
-from .operator import Arrays, PositionBias, Reduction, Reductions, Term
+from .operator import Arrays, PositionBias, Reduction, Reductions, Term, make_term
 from .toeplitz import diagonal_term
 
 
@@ -30,14 +30,15 @@ class DistanceBias(PositionBias[Arrays]):
     def _values(self, function: str, rel: Float64, dtype: np.dtype[Any]) -> Array:
         """Return b_h(rel), (..., H, l), for distances (..., l)."""
         values = np.empty((*rel.shape[:-1], self._heads, rel.shape[-1]), dtype)
-        getattr(_core, self.name)(function, *self._operands, rel, values)
+        getattr(_core, self.name)(function, **operands_by_name(self.name, *self._operands), rel=rel, out=values)
         return values
 
     def _values_vjp(self, function: str, grad: Float64, rel: Float64) -> tuple[Float64, ...]:
         """Return the gradient of each parameter for a cotangent (H, l) of the values."""
-        gradients = tuple(np.zeros(array.shape) for array in self.arrays)
-        getattr(_core, f"{self.name}_vjp")(function, grad, *self._operands, rel, *gradients)
-        return gradients
+        row, operands = f"{self.name}_vjp", operands_by_name(self.name, *self._operands)
+        gradients = dict(zip(row_results(row), (np.zeros(array.shape) for array in self.arrays), strict=True))
+        getattr(_core, row)(function, grad=grad, **operands, rel=rel, **gradients)
+        return tuple(gradients.values())
 
     def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
         positions = positions.as_consecutive()
@@ -70,7 +71,7 @@ class DistanceBias(PositionBias[Arrays]):
         check_arrays(function, self.arrays, dtype)
         if positions.arrays is None:
             return diagonal_term(self._values(function, positions.distances, dtype))
-        return (self.name, *self._operands)
+        return make_term(self.name, *self._operands)
 
     def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
         return ("diagonals",) if positions.arrays is None else ("parameters",)

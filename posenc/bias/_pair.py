@@ -9,9 +9,9 @@ import numpy as np
 
 from .. import _core
 from .._core_api.arguments import F64, Array, Float64, broadcasts_to, fail, finish_out, prepare_out, unbroadcast
-from ._parameters import array_axes, check_arrays, check_cotangent, check_heads
+from ._parameters import array_axes, check_arrays, check_cotangent, check_heads, operands_by_name, row_results
 from ._positions import Positions
-from .operator import Arrays, PositionBias, Reduction, Reductions, Term
+from .operator import Arrays, PositionBias, Reduction, Reductions, Term, make_term
 
 
 class PairBias(PositionBias[Arrays]):
@@ -58,7 +58,8 @@ class PairBias(PositionBias[Arrays]):
         q, k = self._read_positions(function, positions)
         shape = (*self._broadcast_batch(function, q, k), self._heads, positions.n, positions.m)
         out, buffer = prepare_out(function, out, shape, dtype, (q, k))
-        getattr(_core, self.name)(function, *self._operands, q, k, buffer)
+        operands = operands_by_name(self.name, *self._operands)
+        getattr(_core, self.name)(function, **operands, q_positions=q, k_positions=k, out=buffer)
         return finish_out(out, buffer)
 
     def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[Float64, ...]:
@@ -70,11 +71,14 @@ class PairBias(PositionBias[Arrays]):
         differentiable, constant = self._operands[: len(ranks)], self._operands[len(ranks) :]
         arrays = [_over_batch(array, rank, batch) for array, rank in zip(differentiable, ranks, strict=True)]
         q, k = _over_batch(q, 1, batch), _over_batch(k, 1, batch)
-        gradients = [np.zeros(array.shape) for array in arrays]
+        gradients, kernel = [np.zeros(array.shape) for array in arrays], f"{self.name}_vjp"
         for row in np.ndindex(batch):
             parts = [np.zeros(gradient.shape[len(batch) :]) for gradient in gradients]
-            operands = [np.asarray(array[row]) for array in arrays]
-            getattr(_core, f"{self.name}_vjp")(function, cotangent[row], *operands, *constant, q[row], k[row], *parts)
+            operands = operands_by_name(self.name, *(np.asarray(array[row]) for array in arrays), *constant)
+            getattr(_core, kernel)(
+                function, grad=cotangent[row], **operands, q_positions=q[row], k_positions=k[row],
+                **dict(zip(row_results(kernel), parts, strict=True)),
+            )  # fmt: skip
             for gradient, part in zip(gradients, parts, strict=True):
                 gradient[row] = part
         pairs = zip(gradients, differentiable, strict=True)
@@ -87,7 +91,7 @@ class PairBias(PositionBias[Arrays]):
             batch = f"batch axes {self._batch} ({self.name})"
             fail(ValueError, function, "bias", batch, f"to broadcast to {shape[:-3]}")
         self._read_positions(function, positions)
-        return (self.name, *self._operands)
+        return make_term(self.name, *self._operands)
 
     def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
         return ("parameters",)

@@ -23,6 +23,24 @@ def array_axes(row: str) -> dict[str, str]:
     return {name: axes.replace(",", "") for name, marks, axes in found if not {"@", "#"} & {*marks}}
 
 
+@cache
+def _row_names(row: str, is_result: bool) -> tuple[str, ...]:
+    inputs, _, results = _core.table()[row].split(";")[0].partition("->")
+    operands = results if is_result else inputs
+    return tuple(name for name, marks in re.findall(r"(\w+)([?~!@#]*)\(", operands) if "@" not in marks)
+
+
+def operands_by_name(row: str, *operands: Array | None) -> dict[str, Array | None]:
+    """Return operands by their names in a row of csrc/ops.def, whose order they have; those with the mark @ are left
+    out."""
+    return dict(zip(_row_names(row, False), operands, strict=False))
+
+
+def row_results(row: str) -> tuple[str, ...]:
+    """Return the names of the results of a row of csrc/ops.def, in its order, without those with the mark @."""
+    return _row_names(row, True)
+
+
 def copy_parameters(row: str, *parameters: Any) -> tuple[tuple[Array, ...], tuple[np.dtype[Any], ...]]:
     """Return float64 copies of the user's arrays for a row, and their dtypes; the row gives ranks and equal lengths."""
     dtypes, kept = [], []

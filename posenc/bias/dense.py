@@ -73,7 +73,7 @@ class DenseBias(PositionBias[DenseArrays]):
         operand = self._cast_array(function, dtype)  # before broadcasting, since the result would have H N M numbers
         if not (operand.dtype.isnative and operand.flags.aligned):
             operand = operand.astype(operand.dtype.newbyteorder("="))
-        return (self.name, np.broadcast_to(operand, (*array.shape[:-3], *shape[-3:])))
+        return Term(self.name, {"array": np.broadcast_to(operand, (*array.shape[:-3], *shape[-3:]))})
 
     def _cast_array(self, function: str, dtype: np.dtype[Any]) -> Array:
         """Return the array for arithmetic in `dtype`; the most negative float64, used as a mask, is -inf in float32."""

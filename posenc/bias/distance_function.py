@@ -124,7 +124,7 @@ class DistanceFunctionBias(PositionBias[DistanceFunctionArrays]):
             for rows, rel in blocks:
                 flat = rel.reshape(*batch, rel.shape[-2] * m)
                 block = np.empty((*batch, self._heads, flat.shape[-1]))
-                _core.distance_function(function, values, distances, flat, block)
+                _core.distance_function(function, values=values, distances=distances, rel=flat, out=block)
                 result[..., rows, :] = block.reshape(*batch, self._heads, rel.shape[-2], m)
         if out is None:
             return result
@@ -147,7 +147,9 @@ class DistanceFunctionBias(PositionBias[DistanceFunctionArrays]):
             for rows, rel in blocks:
                 for row in np.ndindex(batch):
                     flat = np.ascontiguousarray(cotangent[(*row, slice(None), rows)]).reshape(self._heads, -1)
-                    _core.distance_function_vjp(function, flat, values, distances, rel[row].reshape(-1), sums)
+                    _core.distance_function_vjp(
+                        function, grad=flat, values=values, distances=distances, rel=rel[row].reshape(-1), d_values=sums
+                    )
             (part,) = self._values_vjp(function, sums, distances)
             total = tuple(map(np.add, total, part))
         return (total,)
@@ -164,7 +166,7 @@ class DistanceFunctionBias(PositionBias[DistanceFunctionArrays]):
         distances = _distinct(function, positions)
         values = self._values(function, distances, positions.low, positions.high)
         cast_operand(function, "function", values, dtype)
-        return (self.name, values, distances)
+        return Term(self.name, {"values": values, "distances": distances})
 
     def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
         if not self.arrays.arrays:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, NoReturn
 
 import numpy as np
@@ -21,6 +22,7 @@ from .._core_api.arguments import (
 )
 from .._core_api.notebook import picture
 from .._core_api.variant import in_one_isa
+from ._parameters import operands_by_name, row_results
 from ._positions import Positions, as_lengths, read_positions
 
 if TYPE_CHECKING:
@@ -40,13 +42,35 @@ SHOWN = 64
 """Most queries and keys of the picture of an operator."""
 Reduction = Literal["diagonals", "rows", "columns", "pairs", "parameters", "tables"]
 """A field of `Reductions`."""
-Term = tuple[Any, ...]
-"""An operator as `_core.attention` takes it: the name of its row in csrc/ops.def, then the operands of that row.
-
-In place of the name an operator with its own positions has (name, q_positions, k_positions).
-"""
 OwnPositions = tuple[Array | None, Array | None]
 """An operator's own positions of queries and of keys; None is those of the call."""
+
+
+class Term(NamedTuple):
+    """An operator as `_core.attention` takes it."""
+
+    row: str
+    """Name of its row in csrc/ops.def."""
+    operands: dict[str, Array | None]
+    """Operands of that row by name; gradients are there only for `_core.attention_vjp` and `_core.logits_vjp`."""
+    q_positions: Array | None = None
+    """Its own positions of queries; None if it reads those of the call, or none."""
+    k_positions: Array | None = None
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The operands that are not None."""
+        return tuple(operand for operand in self.operands.values() if operand is not None)
+
+    def with_gradients(self, buffers: Iterable[Array | None]) -> Term:
+        """Return the term with arrays for the gradients of its row."""
+        gradients = dict(zip(row_results(self.row), buffers, strict=False))
+        return self._replace(operands={**self.operands, **gradients})
+
+
+def make_term(row: str, *operands: Array | None) -> Term:
+    """Return the term of a row from its operands, in the order of the row."""
+    return Term(row, operands_by_name(row, *operands))
 
 
 class Reductions(NamedTuple):
@@ -324,10 +348,11 @@ class Bias(ABC, Generic[Arrays]):
 
     def _placed_term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
         """Return the term, which names the operator's own positions if its kernel reads them."""
-        name, *operands = self._term(function, dtype, shape, positions)
+        term = self._term(function, dtype, shape, positions)
         if all(own is None for own in self._own_positions) or not self._reads_arrays(positions):
-            return (name, *operands)
-        return ((name, *positions.as_arrays()), *operands)
+            return term
+        q, k = positions.as_arrays()
+        return term._replace(q_positions=q, k_positions=k)
 
     def _reads_arrays(self, positions: Positions) -> bool:
         """Return whether the kernel reads positions: consecutive ones are in the operands of a `PositionBias`."""

@@ -10,9 +10,9 @@ from .. import _core
 from .._core_api.arguments import F32, F64, Array, Float64, as_index, cast_result, fail_value, finish_out, prepare_out
 from ..absolute.frequency import exact_frequencies
 from ._diagonals import fill_matrix
-from ._parameters import check_cotangent, check_heads
+from ._parameters import check_cotangent, check_heads, operands_by_name
 from ._positions import Positions
-from .operator import PositionBias, Reduction, Reductions, Term
+from .operator import PositionBias, Reduction, Reductions, Term, make_term
 from .toeplitz import diagonal_term
 
 __all__ = ["sandwich"]
@@ -42,7 +42,10 @@ class SandwichBias(PositionBias[SandwichArrays]):
         # t / i = 1 / (dim / 2), i from 0 to dim / 2: without the first, the exponents 2 t / dim of t = 1 .. dim / 2
         high, low = (part[1:] for part in exact_frequencies(function, dim + 2, 10000, "half-1"))
         sinusoids = np.empty((*positions.shape, dim))
-        _core.sinusoid(function, positions, high, low, sinusoids, 0, dim // 2, 1, 1.0, 1.0)
+        _core.sinusoid(
+            function, positions=positions, frequencies=high, lo=low, out=sinusoids,
+            sine=0, cosine=dim // 2, step=1, sine_scale=1.0, cosine_scale=1.0,
+        )  # fmt: skip
         return sinusoids
 
     def _values(self, function: str, rel: Float64) -> Float64:
@@ -69,7 +72,8 @@ class SandwichBias(PositionBias[SandwichArrays]):
         q, k = positions.arrays
         batch = np.broadcast_shapes(q.shape[:-1], k.shape[:-1])
         out, buffer = prepare_out(function, out, (*batch, self.options["heads"], n, m), dtype, (q, k))
-        _core.sandwich(function, *self._pair_operands(function, q, k), q, k, buffer)
+        operands = operands_by_name(self.name, *self._pair_operands(function, q, k))
+        _core.sandwich(function, **operands, q_positions=q, k_positions=k, out=buffer)
         return finish_out(out, buffer)
 
     def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[()]:
@@ -82,7 +86,7 @@ class SandwichBias(PositionBias[SandwichArrays]):
         check_heads(function, self.name, self.options["heads"], shape)
         if positions.arrays is None:
             return diagonal_term(self._values(function, positions.distances).astype(dtype))
-        return (self.name, *self._pair_operands(function, *positions.arrays))
+        return make_term(self.name, *self._pair_operands(function, *positions.arrays))
 
     def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
         return ()

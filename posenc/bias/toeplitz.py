@@ -24,7 +24,7 @@ class ToeplitzArrays(NamedTuple):
 
 def diagonal_term(diagonals: Array) -> Term:
     """Return the term of a bias that has one number per head and diagonal, (H, N + M - 1)."""
-    return ("toeplitz", diagonals)
+    return Term("toeplitz", {"diagonals": diagonals})
 
 
 class ToeplitzBias(PositionBias[ToeplitzArrays]):

@@ -28,7 +28,7 @@ from .._core_api.arguments import (
 from .._core_api.constants import VECTOR_PADDING
 from ..bias._parameters import check_heads
 from ..bias._positions import Positions
-from ..bias.operator import Arrays, ContentBias, Gradient, Reduction, Reductions, Term
+from ..bias.operator import Arrays, ContentBias, Gradient, Reduction, Reductions, Term, make_term
 
 INFINITY = float("inf")
 
@@ -79,7 +79,7 @@ class TableBias(ContentBias[Arrays, Gradient]):
             check_heads(function, self.name, operand.shape[0], shape)
             operands[name] = operand
         rows = self._operands[len(self.arrays) :]
-        return (self.name, *map(operands.get, self.arrays._fields), *rows)
+        return make_term(self.name, *map(operands.get, self.arrays._fields), *rows)
 
     def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
         return ("tables",)
@@ -118,7 +118,7 @@ class TableBias(ContentBias[Arrays, Gradient]):
         read = (inputs.q, inputs.k, *self.arrays, *inputs.positions.operands)
         out, buffer = prepare_out(function, out, inputs.shape, inputs.q.dtype, read)
         term = self._term(function, inputs.dtype, inputs.shape, inputs.positions)
-        _core.logits(function, *inputs.operands(function, term), buffer, *inputs.parameters())
+        _core.logits(function, **inputs.operands(function), bias=(term,), out=buffer, **inputs.parameters())
         return finish_out(out, buffer)
 
     def logits_vjp(
@@ -140,9 +140,12 @@ class TableBias(ContentBias[Arrays, Gradient]):
         buffers = self._gradient_buffers(inputs.shape, batch, heads, dtype)
         d_q, d_k = (np.zeros((*batch, *x.shape[-3:]), dtype) for x in (inputs.q, inputs.k))
         if cotangent.size:
-            term = (*self._term(function, dtype, inputs.shape, inputs.positions), *buffers)
+            term = self._term(function, dtype, inputs.shape, inputs.positions).with_gradients(buffers)
             cotangent = cast_operand(function, "grad", cotangent, dtype)
-            _core.logits_vjp(function, *inputs.operands(function, term), cotangent, d_q, d_k, *inputs.parameters())
+            _core.logits_vjp(
+                function, **inputs.operands(function), bias=(term,), grad=cotangent, dq=d_q, dk=d_k,
+                **inputs.parameters(),
+            )  # fmt: skip
         over = tuple(range(len(batch)))
         with without_warnings():
             tables = tuple(t if t is None or not over else t.sum(over, dtype=F64) for t in buffers)
@@ -197,14 +200,16 @@ class _LogitsInputs(NamedTuple):
         """The dtype of the arithmetic."""
         return compute_dtype(self.q)
 
-    def operands(self, function: str, term: Term) -> tuple[Any, ...]:
+    def operands(self, function: str) -> dict[str, Array | None]:
         """Return the inputs of `_core.logits`; no values and no masks."""
+        q_at, k_at = self.positions.operands
         k = cast_operand(function, "k", self.k, self.dtype)
-        return (self.q, k, None, None, None, None, *self.positions.operands, None, None, None, (term,))
+        return {"q": self.q, "k": k, "q_positions": q_at, "k_positions": k_at}
 
-    def parameters(self) -> tuple[float, ...]:
+    def parameters(self) -> dict[str, float]:
         """Return the scale, no cap, the visible range of rel, and the position of query 0."""
-        return self.scale, 0.0, -INFINITY, INFINITY, self.positions.shift
+        shift = self.positions.shift
+        return {"scale": self.scale, "softcap": 0.0, "low": -INFINITY, "high": INFINITY, "shift": shift}
 
 
 def padded_width(width: int) -> int:

@@ -154,7 +154,8 @@ class GatedDistanceBias(PositionBias[GatedDistanceArrays]):
         if not broadcasts_to(self._batch, shape[:-3]):
             batch = f"batch axes {self._batch} ({self.name})"
             fail(ValueError, function, "bias", batch, f"to broadcast to {shape[:-3]}")
-        return (self.name, gates, np.broadcast_to(table, (self._heads, *table.shape[-2:])), self._operands[2])
+        per_head = np.broadcast_to(table, (self._heads, *table.shape[-2:]))
+        return Term(self.name, {"gates": gates, "table": per_head, "rows": self._operands[2]})
 
     def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
         return ("tables",)

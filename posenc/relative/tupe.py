@@ -22,7 +22,7 @@ from .._core_api.arguments import (
 )
 from ..bias._parameters import check_cotangent, check_heads
 from ..bias._positions import Positions
-from ..bias.operator import Bias, PositionBias, Reduction, Reductions, Term
+from ..bias.operator import Bias, PositionBias, Reduction, Reductions, Term, make_term
 from ._content import as_table, check_table_heads, padded_width
 
 __all__ = ["tupe"]
@@ -151,7 +151,7 @@ class TupeBias(PositionBias[TupeArrays]):
         operands = self._cast_arrays(function, dtype)
         check_heads(function, self.name, operands[0].shape[0], shape)
         self._check_lengths(function, *shape[-2:])
-        return (self.name, *operands)
+        return make_term(self.name, *operands)
 
     def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
         return ("tables",)

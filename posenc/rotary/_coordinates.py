@@ -46,15 +46,20 @@ def tabulate(
     first = coordinate_of_pair[order].searchsorted(np.arange(len(positions) + 1)).astype(F64)
     own = frequencies[order]
     try:
-        _core.coordinate_table(rotation.function, coordinates_last(positions), own, first, table, sin_scale, cos_scale)
+        _core.coordinate_table(
+            rotation.function, positions=coordinates_last(positions), frequencies=own, first=first, out=table,
+            sine_scale=sin_scale, cosine_scale=cos_scale,
+        )  # fmt: skip
     except ValueError:
         # The kernel bounds the largest position times the largest frequency, also of different coordinates.
         check_positions(rotation.function, "positions", positions)
         bounds = first.astype(int).tolist()
         for row, begin, end in zip(positions, bounds[:-1], bounds[1:], strict=True):
             if begin < end:  # Each call clears the columns right of its own.
-                columns = pairs + begin, begin, 1
-                _core.sinusoid(rotation.function, row, own[begin:end], None, table, *columns, sin_scale, cos_scale)
+                _core.sinusoid(
+                    rotation.function, positions=row, frequencies=own[begin:end], out=table,
+                    sine=pairs + begin, cosine=begin, step=1, sine_scale=sin_scale, cosine_scale=cos_scale,
+                )  # fmt: skip
     if (order[:-1] > order[1:]).any():
         place = np.argsort(order)
         table = np.take(table, np.concatenate([place, pairs + place]), axis=-1)

@@ -101,7 +101,10 @@ class Rotation:
         pairs = len(frequencies)
         table = np.empty(positions.shape + (2 * pairs,), F64 if self.x.dtype.char == "d" else F32)
         sin_scale, cos_scale = (-1 / factor, 1 / factor) if self.inverse else (factor, factor)
-        _core.sinusoid(self.function, positions, frequencies, None, table, pairs, 0, 1, sin_scale, cos_scale)
+        _core.sinusoid(
+            self.function, positions=positions, frequencies=frequencies, out=table,
+            sine=pairs, cosine=0, step=1, sine_scale=sin_scale, cosine_scale=cos_scale,
+        )  # fmt: skip
         return table
 
     def along_sequence(self, table: Array) -> Array:
@@ -121,8 +124,8 @@ class Rotation:
         if self.seq_axis != -2:
             table = self.along_sequence(table)
         _core.rope(
-            self.function, x, table, buffer,
-            self.rotary_offset, self.interleaved, self.out_interleaved, out is not None,
+            self.function, x=x, table=table, out=buffer, offset=self.rotary_offset,
+            interleaved=self.interleaved, out_interleaved=self.out_interleaved, caller_out=out is not None,
         )  # fmt: skip
         return result if result is buffer else finish_out(result, buffer)
 
@@ -144,9 +147,10 @@ class Rotation:
         d_x, d_frequencies = np.empty(x.shape, grad.dtype), np.empty(frequencies.shape)
         d_rows = np.empty((*x.shape[:-1], positions.shape[-1]))
         _core.rope_vjp(
-            self.function, grad, cast_operand(self.function, self.argument, x, grad.dtype), self.along_sequence(table),
-            self.along_sequence(positions), frequencies, growth, d_x, d_rows, d_frequencies,
-            self.rotary_offset, self.interleaved, self.out_interleaved,
+            self.function, grad=grad, x=cast_operand(self.function, self.argument, x, grad.dtype),
+            table=self.along_sequence(table), positions=self.along_sequence(positions), frequencies=frequencies,
+            growth=growth, dx=d_x, dpositions=d_rows, dfrequencies=d_frequencies, offset=self.rotary_offset,
+            interleaved=self.interleaved, out_interleaved=self.out_interleaved,
         )  # fmt: skip
         d_positions = unbroadcast(np.moveaxis(d_rows, self.seq_axis, -2), positions.shape, F64)
         sign = -1.0 if self.inverse else 1.0

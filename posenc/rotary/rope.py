@@ -175,8 +175,8 @@ def _rotate_by_table(rotation: Rotation, table: npt.ArrayLike | Table, start: in
     cos, sin = cast_table(rotation, *read_table(rotation, table, start))
     result, buffer = prepare_out(rotation.function, out, x.shape, x.dtype, (x, cos, sin), in_place=True)
     _core.rope_caller_table(
-        rotation.function, x, cos, sin, buffer,
-        rotation.rotary_offset, rotation.interleaved, rotation.out_interleaved, out is not None,
+        rotation.function, x=x, cos=cos, sin=sin, out=buffer, offset=rotation.rotary_offset,
+        interleaved=rotation.interleaved, out_interleaved=rotation.out_interleaved, caller_out=out is not None,
     )  # fmt: skip
     return finish_out(result, buffer)
 
@@ -276,8 +276,8 @@ def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | T
     grad = rotation.read_grad(grad)
     d_x, d_cos_sin = np.empty(x.shape, grad.dtype), np.empty((*x.shape[:-1], rotation.rotary_dim))
     _core.rope_table_vjp(
-        function, grad, cast_operand(function, "x", x, grad.dtype), cos_sin, d_x, d_cos_sin,
-        rotation.rotary_offset, rotation.interleaved, rotation.out_interleaved,
+        function, grad=grad, x=cast_operand(function, "x", x, grad.dtype), table=cos_sin, dx=d_x, dtable=d_cos_sin,
+        offset=rotation.rotary_offset, interleaved=rotation.interleaved, out_interleaved=rotation.out_interleaved,
     )  # fmt: skip
     d_cos, d_sin = np.split(np.moveaxis(d_cos_sin, rotation.seq_axis, -2), 2, axis=-1)
     if rotation.inverse:
@@ -394,7 +394,10 @@ def rope_matrix(position: float, frequencies: Frequencies, *, layout: Layout, di
     table = cos_sin_table(function, array, frequencies, np.dtype(np.float64), factor)
     identity, rows = np.eye(dim), np.empty((dim, dim))
     interleaved = layout == "interleaved"
-    _core.rope(function, identity, table, rows, 0, interleaved, interleaved, False)
+    _core.rope(
+        function, x=identity, table=table, out=rows, offset=0, interleaved=interleaved, out_interleaved=interleaved,
+        caller_out=False,
+    )  # fmt: skip
     return np.ascontiguousarray(rows.T)
 
 

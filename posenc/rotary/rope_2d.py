@@ -80,8 +80,8 @@ def _rotate_blocks(rotation: Rotation, positions: npt.ArrayLike, frequencies: Fr
     buffer[..., :first] = x[..., :first]
     buffer[..., end:] = x[..., end:]
     _core.rope(
-        function, blocks.x, table, _view_blocks(rotation, buffer),
-        0, rotation.interleaved, rotation.out_interleaved, out is not None,
+        function, x=blocks.x, table=table, out=_view_blocks(rotation, buffer), offset=0,
+        interleaved=rotation.interleaved, out_interleaved=rotation.out_interleaved, caller_out=out is not None,
     )  # fmt: skip
     return finish_out(result, buffer)
 

@@ -102,7 +102,10 @@ def _table(rotation: Rotation, positions: Array, frequencies: Float64) -> Array:
         frequencies = np.moveaxis(frequencies, 0, 1)[:, None]  # (H, 1, A, pairs)
         rows = np.broadcast_shapes(rows, frequencies.shape[:2])
     table = np.empty((*rows, 2 * frequencies.shape[-1]), compute_dtype(rotation.x))
-    _core.rotation_table(rotation.function, places, frequencies, table, -1.0 if rotation.inverse else 1.0, 1.0)
+    _core.rotation_table(
+        rotation.function, positions=places, frequencies=frequencies, out=table,
+        sine_scale=-1.0 if rotation.inverse else 1.0, cosine_scale=1.0,
+    )  # fmt: skip
     return table
 
 

@@ -224,11 +224,12 @@ def test_core_refuses_codes_where_they_have_no_meaning():
     from posenc import _core
 
     codes, out, lse = np.ones((1, 2, 8), np.int8), np.empty((1, 2, 8), F32), np.empty((1, 2), F32)
-    q, numbers, nothing = np.ones((1, 2, 8), F32), (1.0, 0.0, -np.inf, np.inf, 0.0), (None,) * 8
-    _core.attention("f", q, codes, codes, *nothing, (), out, lse, None, None, *numbers, 1, 0)
+    q, numbers = np.ones((1, 2, 8), F32), {"scale": 1.0, "softcap": 0.0, "low": -np.inf, "high": np.inf, "shift": 0.0}
+    results = {"out": out, "lse": lse, **numbers, "parts": 1, "invariant": 0}
+    _core.attention("f", q=q, k=codes, v=codes, **results)
     assert (out == 1).all()
-    for operands in ((codes, q, q), (q.astype(F64), codes, codes)):
+    for query, keys in ((codes, q), (q.astype(F64), codes)):
         with pytest.raises(TypeError, match=r"f: [qk] has dtype int8"):
-            _core.attention("f", *operands, *nothing, (), out, lse, None, None, *numbers, 1, 0)
+            _core.attention("f", q=query, k=keys, v=keys, **results)
     with pytest.raises(TypeError, match="f: k has dtype int8"):
-        _core.logits("f", q, codes, None, *nothing, (), np.empty((1, 2, 2), F32), *numbers)
+        _core.logits("f", q=q, k=codes, out=np.empty((1, 2, 2), F32), **numbers)

@@ -183,7 +183,7 @@ def test_sink_is_traced_with_the_rest():
 def test_one_backward_for_q_k_v_and_operators(monkeypatch):
     calls = []
     row = _core.attention_vjp
-    monkeypatch.setattr(_core, "attention_vjp", lambda *given: (calls.append(1), row(*given))[1])
+    monkeypatch.setattr(_core, "attention_vjp", lambda *name, **given: (calls.append(1), row(*name, **given))[1])
     q, k, v = qkv(F32)
 
     def loss(q, k, v, slopes, r1):

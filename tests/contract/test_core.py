@@ -1,5 +1,6 @@
 """The compiled module refuses arrays that would make a kernel access memory out of bounds, whoever calls it."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,33 +11,32 @@ def _core_calls():
     from posenc import _core
 
     p, b2 = np.ones((2, 3)), np.ones((1, 3))
-    walk = ("f", np.ones((2, 3)), np.ones((5, 4)), np.ones(5), np.ones((3, 6)), np.ones(3))
     when, out = np.zeros(2), np.empty((2, 4, 3))
-    no_inputs = (None, None)
-    yield lambda: _core.recurrent("f", p, np.ones((1, 3)), np.ones((1, 1)), *no_inputs, out, 0, 0)
-    yield lambda: _core.recurrent("f", p, np.ones((3, 3)), b2, *no_inputs, out, 1, 0)
-    yield lambda: _core.recurrent("f", p, np.ones((9, 3)), np.ones((1, 9)), *no_inputs, out, 1, 0)
+    states = {"p0": p, "out": out, "gru": 0, "skip": 0}
+    yield partial(_core.recurrent, "f", **states, weight=np.ones((1, 3)), bias=np.ones((1, 1)))
+    yield partial(_core.recurrent, "f", **{**states, "gru": 1}, weight=np.ones((3, 3)), bias=b2)
+    yield partial(_core.recurrent, "f", **{**states, "gru": 1}, weight=np.ones((9, 3)), bias=np.ones((1, 9)))
     for steps, skip in ((2, 0), (3, 1)):
-        inputs = np.ones((2, steps, 4)), np.ones((3, 4))
-        yield lambda t=(inputs, skip): _core.recurrent("f", p, np.ones((3, 3)), b2, *t[0], out, 0, t[1])
-    sums = np.empty((2, 3)), np.empty((3, 3)), np.empty((1, 3))
-    yield lambda: _core.recurrent_vjp(
-        "f", out, np.ones((2, 9, 3)), np.ones((3, 3)), b2, *no_inputs, *sums, *no_inputs, 0, 0
-    )
-    yield lambda: _core.recurrent_vjp(
-        "f", out, np.ones((2, 4, 3)), np.ones((3, 3)), b2, *no_inputs, *sums, *no_inputs, 0, 1
-    )
-    yield lambda: _core.floater(*walk[:2], np.ones((5, 3)), *walk[3:], when, out, 0.1, 0)
-    yield lambda: _core.floater(*walk[:4], np.ones((3, 5)), walk[5], when, out, 0.1, 0)
-    yield lambda: _core.floater(*walk, when, out, 0.1, 4)
-    yield lambda: _core.floater(*walk, when, out, 0.1, -1)
-    yield lambda: _core.floater(*walk, when[:0], out, 0.1, 0)
+        inputs = {"inputs": np.ones((2, steps, 4)), "input_weight": np.ones((3, 4))}
+        yield partial(_core.recurrent, "f", **{**states, "skip": skip}, weight=np.ones((3, 3)), bias=b2, **inputs)
+    sums = {"dp0": np.empty((2, 3)), "dweight": np.empty((3, 3)), "dbias": np.empty((1, 3))}
+    given = {"grad": out, "weight": np.ones((3, 3)), "bias": b2, "gru": 0}
+    yield partial(_core.recurrent_vjp, "f", **given, path=np.ones((2, 9, 3)), **sums, skip=0)
+    yield partial(_core.recurrent_vjp, "f", **given, path=np.ones((2, 4, 3)), **sums, skip=1)
+    walk = {"p0": p, "w1": np.ones((5, 4)), "b1": np.ones(5), "w2": np.ones((3, 6)), "b2": np.ones(3), "when": when,
+            "out": out, "dt": 0.1, "method": 0}  # fmt: skip
+    wrong = {"w1": np.ones((5, 3)), "w2": np.ones((3, 5)), "when": when[:0]}
+    for name, value in (*wrong.items(), ("method", 4), ("method", -1)):
+        yield partial(_core.floater, "f", **{**walk, name: value})
+    columns = {"positions": when, "frequencies": when, "out": np.empty((2, 4)), "sine_scale": 1, "cosine_scale": 1}
     for sine, cosine, step in ((10**6, 0, 2), (0, 0, 2), (0, 1, 3)):
-        yield lambda t=(sine, cosine, step): _core.sinusoid("f", when, when, None, np.empty((2, 4)), *t, 1, 1)
+        yield partial(_core.sinusoid, "f", **columns, sine=sine, cosine=cosine, step=step)
     x, kernel = np.ones((1, 4, 3)), np.ones((1, 9, 3))
+    image = {"x": x, "kernel": kernel, "out": np.empty_like(x), "residual": 0}
     for top, left, padding, fold in ((0, -1, 0, 0), (0, 9, 0, 0), (1, 0, 0, 0), (0, 8, 1, 0), (0, 4, 2, 1)):
-        yield lambda t=(top, left, padding, 0, fold): _core.convolution("f", x, kernel, None, np.empty_like(x), *t)
-    yield lambda: _core.convolution_vjp("f", x, x, np.empty((1, 9, 3)), np.empty(3), 0, 8, 1)
+        yield partial(_core.convolution, "f", **image, top=top, left=left, padding=padding, fold=fold)
+    sums = {"dkernel": np.empty((1, 9, 3)), "dbias": np.empty(3)}
+    yield partial(_core.convolution_vjp, "f", grad=x, x=x, **sums, top=0, left=8, padding=1)
 
 
 @pytest.mark.parametrize("call", [*_core_calls()])
@@ -45,55 +45,84 @@ def test_kernels_refuse_what_would_leave_their_arrays(call):
         call()
 
 
-SCALE_TO_SHIFT = (1.0, 0.0, -np.inf, np.inf, 0.0)
-"""Parameters of attention, which end with the number of parts and invariance."""
+SCALE_TO_SHIFT = {"scale": 1.0, "softcap": 0.0, "low": -np.inf, "high": np.inf, "shift": 0.0}
+WHOLE = {**SCALE_TO_SHIFT, "parts": 1, "invariant": 0}
+"""Parameters of attention for keys in one part."""
 
 
 def test_a_wrong_type_is_named():
     from posenc import _core
 
+    nothing = dict.fromkeys(("order", "first", "last", "dtable"))
     with pytest.raises(TypeError, match=r"^f: grad has type list; expected an array$"):
-        _core.embedding_backward("f", [[1.0]], None, None, None, None, None)
-    q, nothing = np.ones((1, 1, 1)), (None,) * 8
+        _core.embedding_backward("f", grad=[[1.0]], **nothing)
+    q, slopes = np.ones((1, 1, 1)), {"slopes": np.ones(1)}
     for bias, message in [
-        ([], "bias has type list; expected a tuple"),
-        ((3,), "bias has an unknown operator; expected "),
-        (((),), "bias has an unknown operator; expected "),
-        ((("rope",),), "bias has an unknown operator; expected "),
-        (((3,),), "bad argument type"),
+        ([], "f: bias has type list; expected a tuple"),
+        ((3,), "f: bias has an unknown operator; expected "),
+        (((),), "f: bias has an unknown operator; expected "),
+        ((("rope", {}, None, None),), "f: bias has an unknown operator; expected "),
+        (((3, {}, None, None),), "f: bias has an unknown operator; expected "),
+        ((("alibi", (), None, None),), "f: bias has an unknown operator; expected "),
+        ((("alibi", {}, None, None),), "f: slopes has type NoneType; expected an array"),
+        ((("alibi", {**slopes, "table": q}, None, None),), "f: alibi has unknown operands; expected "),
+        ((("alibi", slopes, np.zeros(1), None),), "f: bias has an operator with positions of one side"),
     ]:
-        with pytest.raises(TypeError, match=message):
-            _core.attention("f", q, q, q, *nothing, bias, q.copy(), q[0].copy(), None, None, *SCALE_TO_SHIFT, 1, 0)
+        with pytest.raises(TypeError, match=f"^{message}"):
+            _core.attention("f", q=q, k=q, v=q, bias=bias, out=q.copy(), **WHOLE)
+
+
+def test_operands_are_found_by_name():
+    """In any order, by names that are not interned, once each; optional ones may be left out or None."""
+    from posenc import _core
+
+    operands = {"out": np.empty((2, 3)), "x": np.ones((2, 3)), "p": np.full((2, 3), 2.0)}
+    _core.merge("f", mode=0, **{"".join(name): array for name, array in operands.items()})
+    assert (operands["out"] == 3).all()
+    dp = np.empty(3)
+    _core.merge_vjp("f", dp=dp, x=None, grad=operands["x"])
+    assert (dp == 2).all()
+    with pytest.raises(TypeError, match=r"^f: mode is missing; expected real x"):
+        _core.merge("f", **operands)
+    with pytest.raises(TypeError, match=r"^_core.merge takes a function name, and by name real x"):
+        _core.merge("f", *operands.values(), 0)
+    with pytest.raises(TypeError, match="must be real number, not str"):
+        _core.merge("f", mode="add", **operands)
 
 
 def test_embedding_backward_stays_inside():
     from posenc import _core
 
     out = np.empty((1, 2))
-    order = np.array([10**9, -5], np.int64)
-    _core.embedding_backward("f", np.ones((3, 2)), order, None, np.array([-7]), np.array([10**9]), out)
+    order, ends = np.array([10**9, -5], np.int64), {"first": np.array([-7]), "last": np.array([10**9])}
+    _core.embedding_backward("f", grad=np.ones((3, 2)), order=order, **ends, dtable=out)
     assert (out == 2).all()
-    _core.embedding_backward("f", np.ones((0, 2)), order, None, np.array([0]), np.array([2]), out)
+    ends = {"first": np.array([0]), "last": np.array([2])}
+    _core.embedding_backward("f", grad=np.ones((0, 2)), order=order, **ends, dtable=out)
     assert (out == 0).all()
 
 
 def _terms_that_do_not_fit():
     """(terms, whether they have gradients) that would make kernels access memory outside of a table, or of the buffer
     of its gradients."""
-    rows = np.arange(5)
+    rows = {"rows": np.arange(5)}
+
+    def shaw(rel_k, **others):
+        return "shaw", {"rel_k": rel_k, **others}, None, None
 
     def ones(*shape):
         return np.ones(shape, np.float32)
 
     table = ones(2, 5, 8)
-    yield (("shaw", table, None, rows[:4]),), False  # an even number of distances
-    yield (("shaw", table, None, rows[:0]),), False
-    yield (("shaw", ones(2, 0, 8), None, rows),), False
-    yield (("cope", ones(2, 0, 8)),), False
-    yield (("toeplitz", ones(2, 3)),), False
-    yield (("shaw", table, None, rows, ones(2, 5, 8), None),), True  # rows that are not padded to whole vectors
-    yield (("shaw", table, None, rows, ones(1, 5, 16), None),), True  # too few heads
-    yield (("shaw", table, None, rows, ones(2, 5, 16), None), ("cope", ones(2, 4, 8), ones(3, 4, 16))), True
+    yield (shaw(table, rows=np.arange(4)),), False  # an even number of distances
+    yield (shaw(table, rows=np.arange(0)),), False
+    yield (shaw(ones(2, 0, 8), **rows),), False
+    yield (("cope", {"table": ones(2, 0, 8)}, None, None),), False
+    yield (("toeplitz", {"diagonals": ones(2, 3)}, None, None),), False
+    yield (shaw(table, **rows, d_rel_k=ones(2, 5, 8)),), True  # rows that are not padded to whole vectors
+    yield (shaw(table, **rows, d_rel_k=ones(1, 5, 16)),), True  # too few heads
+    cope = "cope", {"table": ones(2, 4, 8), "d_table": ones(3, 4, 16)}, None, None
+    yield (shaw(table, **rows, d_rel_k=ones(2, 5, 16)), cope), True
 
 
 @pytest.mark.parametrize(("terms", "gradients"), [*_terms_that_do_not_fit()])
@@ -102,33 +131,17 @@ def test_core_refuses_terms_that_do_not_fit(terms, gradients):
 
     q, k = np.ones((2, 70, 8), np.float32), np.ones((2, 100, 8), np.float32)
     lse, matrix = np.ones((2, 70), np.float32), np.ones((2, 70, 100), np.float32)
-    nothing, numbers = (None,) * 8, (1.0, 0.0, -np.inf, np.inf, 0.0)
+    inputs, d_qk = {"q": q, "k": k, "bias": terms}, {"dq": q.copy(), "dk": k.copy()}
     with pytest.raises(ValueError, match="f: "):
         _core.attention_vjp(
-            "f",
-            q,
-            k,
-            k,
-            *nothing,
-            terms,
-            q,
-            lse,
-            q,
-            None,
-            q.copy(),
-            k.copy(),
-            k.copy(),
-            *nothing[:6],
-            *numbers,
-            1,
-            1,
-            1,
-        )
+            "f", **inputs, v=k, out=q, lse=lse, grad=q, **d_qk, dv=k.copy(), **SCALE_TO_SHIFT,
+            head_parts=1, block_parts=1, mode=1,
+        )  # fmt: skip
     with pytest.raises(ValueError, match="f: "):
-        _core.logits_vjp("f", q, k, None, *nothing, terms, matrix, q.copy(), k.copy(), *numbers)
+        _core.logits_vjp("f", **inputs, grad=matrix, **d_qk, **SCALE_TO_SHIFT)
     if not gradients:
         with pytest.raises(ValueError, match="f: "):
-            _core.attention("f", q, k, k, *nothing, terms, q.copy(), lse.copy(), None, None, *numbers, 1, 0)
+            _core.attention("f", **inputs, v=k, out=q.copy(), lse=lse.copy(), **WHOLE)
 
 
 @pytest.mark.parametrize(("parts", "rows"), [(0, 2), (-1, 2), (np.nan, 2), (2, 3), (2, None), (17, 34), (1.5, 3)])
@@ -137,9 +150,9 @@ def test_core_refuses_parts_that_do_not_fit(parts, rows):
     from posenc import _core
 
     q, lse = np.ones((2, 3, 8)), np.ones((2, 3))
-    results = (None, None) if rows is None else (np.ones((rows, 3, 8)), np.ones((rows, 3)))
+    results = {} if rows is None else {"part_out": np.ones((rows, 3, 8)), "part_lse": np.ones((rows, 3))}
     with pytest.raises(ValueError, match="f: an array has lengths that do not fit"):
-        _core.attention("f", q, q, q, *(None,) * 8, (), q.copy(), lse, *results, *SCALE_TO_SHIFT, parts, 0)
+        _core.attention("f", q=q, k=q, v=q, out=q.copy(), lse=lse, **results, **{**WHOLE, "parts": parts})
 
 
 def test_core_takes_no_row_outside_of_a_table():
@@ -147,17 +160,18 @@ def test_core_takes_no_row_outside_of_a_table():
     from posenc import _core
 
     q, far = np.ones((1, 3, 8), np.float32), np.array([2**40, -(2**40), 3, 9, -1])
-    term = ("shaw", np.full((1, 5, 8), 2.0, np.float32), None, far)
+    term = ("shaw", {"rel_k": np.full((1, 5, 8), 2.0, np.float32), "rows": far}, None, None)
     out = np.zeros((1, 3, 3), np.float32)
-    _core.logits("f", q, q, *(None,) * 9, (term,), out, 1.0, 0.0, -np.inf, np.inf, 0.0)
+    _core.logits("f", q=q, k=q, bias=(term,), out=out, **SCALE_TO_SHIFT)
     np.testing.assert_array_equal(out, 16)
-    away = np.array([5, -7, 2**50])
-    _core.fox("f", np.ones((1, 3)), away, away, out)
+    away = dict.fromkeys(("q_positions", "k_positions"), np.array([5, -7, 2**50]))
+    _core.fox("f", sums=np.ones((1, 3)), **away, out=out)
     np.testing.assert_array_equal(out, 0)
-    _core.swin("f", np.ones((9, 1)), np.array([2, 2]), away, away, out)
+    _core.swin("f", table=np.ones((9, 1)), grid=np.array([2, 2]), **away, out=out)
     np.testing.assert_array_equal(out, 1)
     row = np.zeros((1, 4), np.float32)
-    _core.t5("f", np.ones((4, 1)), np.array([-9, 0, 99]), np.array([3, 9]), np.array([-100.0, 0, 1, 1000]), row)
+    buckets = {"lookup": np.array([-9, 0, 99]), "edges": np.array([3, 9])}
+    _core.t5("f", table=np.ones((4, 1)), **buckets, rel=np.array([-100.0, 0, 1, 1000]), out=row)
     np.testing.assert_array_equal(row, 1)
 
 
@@ -168,7 +182,7 @@ def test_core_refuses_heads_that_cannot_be_shared(heads, groups):
 
     q, k = np.ones((heads, 4, 8)), np.ones((groups, 4, 8))
     with pytest.raises(ValueError, match="f: "):
-        _core.attention("f", q, k, k, *(None,) * 8, (), q.copy(), q[..., 0].copy(), None, None, *SCALE_TO_SHIFT, 1, 0)
+        _core.attention("f", q=q, k=k, v=k, out=q.copy(), lse=q[..., 0].copy(), **WHOLE)
 
 
 def test_none_is_counted_with_the_headers_of_every_python():
@@ -196,7 +210,7 @@ def test_held_kernels_check_operands_and_write_nothing():
         posenc.learned(table, [0, 1, 2, 1, 0], out=out)
         assert not out.any()
         with pytest.raises(ValueError, match="learned: "):
-            _core.learned("learned", table, np.zeros(5, np.int64), np.empty((5, 3)))
+            _core.learned("learned", table=table, rows=np.zeros(5, np.int64), out=np.empty((5, 3)))
         other.start()
         other.join()
         assert out.all()

@@ -244,8 +244,9 @@ def test_heads_are_at_most_2_to_the_24_wide(argument):
     operands = (wide, wide, narrow) if argument == "q" else (narrow, narrow, wide)
     with pytest.raises(ValueError, match=rf"^attention: {argument} has width 16777217; expected at most 16777216$"):
         posenc.attention(*operands)
-    nothing, lse = (None,) * 8, np.zeros((1, 0))
+    q, k, v = operands
     with pytest.raises(ValueError, match="lengths that do not fit"):
         _core.attention(
-            "f", *operands, *nothing, (), operands[2].copy(), lse, None, None, 1.0, 0.0, -np.inf, np.inf, 0.0, 1, 0
-        )
+            "f", q=q, k=k, v=v, out=v.copy(), lse=np.zeros((1, 0)),
+            scale=1.0, softcap=0.0, low=-np.inf, high=np.inf, shift=0.0, parts=1, invariant=0,
+        )  # fmt: skip

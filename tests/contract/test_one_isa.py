@@ -23,9 +23,9 @@ def used(monkeypatch):
     names = posenc.isas()
 
     def watched(kernel):
-        def run(*operands):
+        def run(*arguments, **operands):
             found.append(_core.isa())
-            result = kernel(*operands)
+            result = kernel(*arguments, **operands)
             other = names[(names.index(found[-1]) + 1) % len(names)]
             thread = threading.Thread(target=_core.set_isa, args=(other,))
             thread.start()

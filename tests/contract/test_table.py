@@ -48,7 +48,7 @@ def test_every_callable_row_is_reached_by_a_case(monkeypatch):
     callable_rows = {row for row in gives if hasattr(_core, row) and gives[row]}
 
     def counted(row, call):
-        return lambda *a: (reached.add(row), call(*a))[1]
+        return lambda *name, **operands: (reached.add(row), call(*name, **operands))[1]
 
     for row in callable_rows:
         monkeypatch.setattr(_core, row, counted(row, getattr(_core, row)))
@@ -160,7 +160,11 @@ def test_core_rows_document_themselves_and_count_arguments(row):
     with pytest.raises(TypeError, match="takes a function name"):
         getattr(_core, row)()
     with pytest.raises(TypeError, match="takes a function name"):
-        getattr(_core, row)("f", *range(40))
+        getattr(_core, row)("f", 1)
+    with pytest.raises(TypeError, match=r"^f: \w+ is missing; expected "):
+        getattr(_core, row)("f")
+    with pytest.raises(TypeError, match=r"^f: none_such is unknown; expected "):
+        getattr(_core, row)("f", none_such=1)
 
 
 def options(constant):

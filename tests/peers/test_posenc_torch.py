@@ -290,7 +290,7 @@ def test_frozen_parameters_get_no_gradient() -> None:
 def test_one_backward_call_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     row = posenc._core.attention_vjp
-    monkeypatch.setattr(posenc._core, "attention_vjp", lambda *given: (calls.append(1), row(*given))[1])
+    monkeypatch.setattr(posenc._core, "attention_vjp", lambda *name, **given: (calls.append(1), row(*name, **given))[1])
     tensors = [*qkv(), torch.ones(4)]
     for one in tensors:
         one.requires_grad_()
