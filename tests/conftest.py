@@ -38,6 +38,15 @@ def is_in_default_run(item, seen):
     return is_chosen and not item.get_closest_marker("slow")
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    """Say how to run a failed test again. Its seeds are fixed, and hypothesis derives its examples from the test."""
+    report = (yield).get_result()
+    if report.failed:
+        again = f"POSENC_ISA={posenc.isa()} python -m pytest '{item.nodeid}'"
+        report.sections.append(("run this case again", again))
+
+
 def pytest_collection_modifyitems(config, items):
     """Mark tests with the fixture `isa`: they choose the instruction set, so a run on another one may omit them.
     Without --all, leave tests out, unless tests are named or -m selects among them."""

@@ -295,7 +295,7 @@ def deviation(a: Any, b: Any) -> str:
 def show(builds: list[Build], command: Command, cases: str, index: int) -> None:
     """Print one call and where its results differ."""
     (text, a), (_, b) = (pickle.loads(build.ask(*command, "--only", str(index), path=(cases,))) for build in builds)
-    print(f"\n--only {index}: {text}")
+    print(f"\n{' '.join(command[2:4])} --only {index}: {text}")
     for name in dict.fromkeys([*a, *b]):
         if name not in a or name not in b:
             print(f"    {name}: only in {'A' if name in a else 'B'}")
@@ -356,7 +356,7 @@ def main() -> int:
         print(f"{last} calls, {last / passed:.0f} per second, {len(different)} differ", flush=True)
     for index in different[: options.show]:
         if index in ended:
-            print(f"\n--only {index}: build {ended[index]} ended, by this call or one before it")
+            print(f"\n--seed {options.seed} --only {index}: build {ended[index]} ended, by this call or one before it")
         else:
             show(builds, command, cases, index)
     del raised[""]

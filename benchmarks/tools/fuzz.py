@@ -332,6 +332,12 @@ def compare(result: np.ndarray, expected: np.ndarray, bound: np.ndarray, what: s
         raise Finding(f"{what}: error {error[worst]:.3g}, bound {bound[known][worst]:.3g}")
 
 
+def again(options: argparse.Namespace, index: int) -> str:
+    """Return the command that runs one call again."""
+    oracle = " --no-oracle" if options.no_oracle else ""
+    return f"python benchmarks/tools/fuzz.py --seed {options.seed} --only {index}{oracle}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, help="number of calls; default: no limit")
@@ -367,7 +373,7 @@ def main() -> int:
                 parser.error(f"{options.state} is of seed {last['seed']}")
             first = last["index"] + 1
             if last["inside"]:
-                print(f"--seed {options.seed} --only {last['index']}: the process ended in this call")
+                print(f"{again(options, last['index'])}: the process ended in this call")
                 findings += 1
 
     def note(index: int, inside: bool) -> None:
@@ -387,7 +393,7 @@ def main() -> int:
             findings += 1
             told = str(error) if isinstance(error, Finding) else traceback.format_exc()
             call = describe(draw(options.seed, index, len(fuzzer.isas), NAMES))
-            print(f"--seed {options.seed} --only {index}: {told}\n    {call}", flush=True)
+            print(f"{again(options, index)}: {told}\n    {call}", flush=True)
         note(index, False)
         index += 1
     passed = time.monotonic() - begun
