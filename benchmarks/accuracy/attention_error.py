@@ -18,7 +18,7 @@ import tools  # noqa: F401  # isort: skip
 
 import numpy as np
 from cases import BF16, F16, F32, F64, ulp
-from cases.attention import attention, pairs_of
+from cases.attention import ANY, pairs_of
 from cases.gradient import call, formula
 from cases.rounding import attention_bounds, gradient_bounds
 from tools.measure import Report, main
@@ -35,12 +35,12 @@ def run(report: Report) -> None:
     shares: dict[str, list[Any]] = {who: [] for who in (*posenc.isas(), "NumPy")}
     for seed in range(CALLS):
         arrays, options = draw(seed)
-        truth, given = expression(arrays, options, F64)
+        truth, given = reference(arrays, options)
         bounds = bounds_of(arrays, options, truth, given)
         for isa in posenc.isas():
             with posenc.use_isa(isa):
                 shares[isa].append(shares_of(everything(arrays, options, given), truth, bounds))
-        shares["NumPy"].append(shares_of(expression(arrays, options, F32, given)[0], truth, bounds))
+        shares["NumPy"].append(shares_of(in_float32(arrays, options, given), truth, bounds))
     for who, of_calls in shares.items():
         for name, column in zip(NAMES, np.array(of_calls).T, strict=True):
             most = None if who == "NumPy" else 1.0
@@ -107,12 +107,41 @@ def everything(arrays: Numbers, options: Numbers, start: Numbers | None = None) 
     return given["out"], given["lse"], *gradients[:3]
 
 
-def expression(arrays: Numbers, options: Numbers, work: Any, start: Numbers | None = None) -> tuple[Results, Numbers]:
-    """The same from whole matrices in dtype `work`, and the out and lse from which its gradients begin."""
+def reference(arrays: Numbers, options: Numbers) -> tuple[Results, Numbers]:
+    """The same by posenc.reference and the formula of the gradient, and the out and lse from which gradients begin."""
     q, k, v, grad = (arrays[name] for name in ("q", "k", "v", "grad"))
-    out, lse = attention(q, k, v, **options, return_lse=True, work=work.type)
-    start = start or {"out": out.astype(F32), "lse": lse.astype(F32)}
-    return (out, lse, *formula(grad, q, k, v, **start, **options, work=work)[:3]), start
+    out, lse = ANY.truth({"q": q, "k": k, "v": v, **options, "return_lse": True})
+    start = {"out": out.astype(F32), "lse": lse.astype(F32)}
+    return (out, lse, *formula(grad, q, k, v, **start, **options)[:3]), start
+
+
+def in_float32(arrays: Numbers, options: Numbers, start: Numbers) -> Results:
+    """The same as NumPy computes it in float32; masks and biases are those of the reference, rounded."""
+    x = pairs_of(arrays["q"], arrays["k"], arrays["v"], **options)
+    q, k, v, grad, bias = (
+        np.asarray(a, F32) for a in (x.q, x.k, x.v, arrays["grad"], sum(x.numbers, np.zeros(x.seen.shape)))
+    )
+    scale, cap = F32.type(x.scale), None if x.softcap is None else F32.type(x.softcap)
+    logits, slope = (q @ k.swapaxes(-1, -2)) * scale, F32.type(1)
+    if cap is not None:
+        bend = np.tanh(logits / cap)
+        logits, slope = cap * bend, 1 - bend * bend
+    logits = np.where(x.seen, logits + bias, F32.type(-np.inf))
+    top = logits.max(-1, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, F32.type(0))
+    weights = np.exp(logits - top)
+    total = weights.sum(-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        lse = (top + np.log(total))[..., 0]
+    out = weights @ v / np.where(total == 0, F32.type(1), total)
+    p = np.exp(logits - np.where(np.isfinite(start["lse"]), start["lse"], F32.type(0))[..., None])
+    ds = p * (grad @ v.swapaxes(-1, -2) - (grad * start["out"]).sum(-1, keepdims=True)) * slope
+
+    def by_kv_head(d: Any) -> Any:
+        return d.reshape(-1, x.share, *d.shape[-2:]).sum(-3)
+
+    dk, dv = by_kv_head(ds.swapaxes(-1, -2) @ q) * scale, by_kv_head(p.swapaxes(-1, -2) @ grad)
+    return out, lse, (ds @ k) * scale, dk, dv
 
 
 def storage(report: Report, dtype: Any) -> None:
