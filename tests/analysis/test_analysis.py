@@ -7,7 +7,7 @@ import pytest
 from cases.layouts import same_bits
 
 import posenc
-from posenc import analysis
+from posenc import analysis, reference
 
 RANGE = np.arange(-128, 129)
 SCHEDULES = {
@@ -453,10 +453,7 @@ def a_model(rng):
     q, k, v, readout = rng.standard_normal((4, 6, 6)) / 2
 
     def f(x):
-        logits = (x @ q) @ (x @ k).T
-        weights = np.exp(logits - logits.max(-1, keepdims=True))
-        attended = (weights / weights.sum(-1, keepdims=True)) @ x @ v
-        return np.tanh(attended @ readout).sum()
+        return np.tanh(reference.attention(x @ q, x @ k, x @ v, scale=1.0) @ readout).sum()
 
     return f
 

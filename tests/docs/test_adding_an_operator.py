@@ -25,15 +25,18 @@ def steps():
 
 
 def apply(tree, file, text):
-    """Write a new file, or put the lines beside those of their kind in a file that exists."""
+    """Write a new file, or put the lines at the end, or before those of their kind, of a file that exists."""
     path = tree / file
     if not path.exists():
         path.write_text(text)
         return
-    kind = text.split("(" if text.startswith("DISTANCE") else ".")[0]
+    if text.startswith("def "):
+        path.write_text(f"{path.read_text()}\n\n{text}")
+        return
+    kind = next(kind for kind in ("DISTANCE", "from ", '    "') if text.startswith(kind))
     lines = path.read_text().splitlines(keepends=True)
-    last = max(i for i, line in enumerate(lines) if line.startswith(kind))
-    path.write_text("".join([*lines[: last + 1], text, *lines[last + 1 :]]))
+    first = min(i for i, line in enumerate(lines) if line.startswith(kind))
+    path.write_text("".join([*lines[:first], text, *lines[first:]]))
 
 
 def run(tree, *command):
@@ -48,8 +51,9 @@ def run(tree, *command):
 def test_a_distance_bias_is_added_as_the_page_says(tmp_path):
     found = steps()
     assert [file for file, _ in found] == [
-        "csrc/kernels/bias/gaussian.c", "csrc/ops.def", "posenc/bias/gaussian.py", "posenc/bias/__init__.py",
-        "tests/cases/gaussian.py",
+        "csrc/kernels/bias/gaussian.c", "csrc/ops.def", "posenc/bias/gaussian.py", "posenc/__init__.py",
+        "posenc/__init__.py", "posenc/reference/bias.py", "posenc/reference/__init__.py",
+        "posenc/reference/__init__.py", "tests/cases/gaussian.py",
     ]  # fmt: skip
     for name in ("csrc", "posenc", "tests", "docs", "benchmarks"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))

@@ -1,0 +1,105 @@
+"""posenc.reference: operators on the logits, their sums and positions, and attention in every form of its arguments."""
+
+import numpy as np
+import pytest
+from cases import CASES, F64
+from cases.attention import AttentionCase
+from cases.bias import BiasCase, of_method
+
+import posenc
+from posenc import reference
+
+OPERATORS = {case.function: case for case in reversed(CASES) if isinstance(case, BiasCase)}
+ATTENTION = [case for case in CASES if isinstance(case, AttentionCase) and "bias" in case.arguments(5)]
+READ_NONE = {"dense", "toeplitz", "tupe"}
+"""Operators that refuse `at`; of `tupe` it places the argument `relative`."""
+PLACED = [name for name, case in OPERATORS.items() if case.method == "matrix" and name not in READ_NONE]
+EPS = np.finfo(F64).eps
+
+
+def drawn(name, n=5):
+    """The operator in posenc and in the reference, and the arguments of its method."""
+    case = OPERATORS[name]
+    given = case.arguments(n)
+    return case.bias(given), case.bias(given, reference), of_method(given)
+
+
+@pytest.mark.parametrize("case", ATTENTION, ids=lambda case: case.name)
+def test_attention_takes_operators_of_posenc(case):
+    """An operator of posenc is converted by its name, arrays, options and positions."""
+    given = case.arguments(9)
+    twin = getattr(reference, case.function)
+    found, wanted = twin(**case.with_operators(given)), twin(**case.with_operators(given, reference))
+    for one, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (found, wanted)), strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_a_bias_at_positions_of_its_own(name, rng):
+    ours, twin, lengths = drawn(name)
+    n, m = lengths["n"], lengths.get("m", lengths["n"])
+    at = {"q_positions": rng.integers(0, 5, n), "k_positions": rng.integers(0, 5, m)}
+    found, wanted = ours.at(**at).matrix(n, m, dtype=F64), twin.at(**at).matrix(n, m)
+    assert np.array_equal(wanted, twin.matrix(n, m, **at))
+    assert np.abs(found - wanted).max() <= 64 * EPS * max(np.abs(wanted).max(), 1)
+
+
+def test_sums_of_biases(rng):
+    """Parts with positions of their own keep them; the builtin sum begins with 0."""
+    at, x = {"q_positions": rng.integers(0, 9, 4)}, rng.integers(0, 9, 6)
+
+    def total(module):
+        alibi, t5 = module.alibi([0.5, 0.25]), module.t5(table)
+        return sum([alibi, t5.at(**at), alibi]).at(k_positions=x) + module.dense(array)
+
+    table, array = rng.standard_normal((32, 2)), rng.standard_normal((2, 4, 6))
+    ours, twin = total(posenc), total(reference)
+    assert len(twin.parts) == len(ours.parts) == 4
+    options = {"bias": ours, "align": "start"}
+    q, k, v = rng.standard_normal((2, 4, 8)), *rng.standard_normal((2, 2, 6, 8))
+    found = posenc.attention(q, k, v, **options)
+    assert np.abs(found - reference.attention(q, k, v, **options)).max() <= 64 * EPS
+    assert np.array_equal(*(reference.attention(q, k, v, bias=one) for one in (twin, list(twin.parts))))
+    shaw, xl = reference.shaw(rng.standard_normal((5, 8))), reference.cope(rng.standard_normal((3, 8)))
+    assert np.array_equal((shaw + xl).logits(q, k), shaw.logits(q, k) + xl.logits(q, k))
+
+
+def test_two_axes_are_one_head(rng):
+    q, k, v, table = *rng.standard_normal((3, 7, 4)), rng.standard_normal((5, 4))
+    options = {"bias": reference.shaw(table) + reference.alibi([0.5]), "causal": True, "return_lse": True}
+    found = reference.attention(q, k, v, sink=0.5, **options)
+    wanted = reference.attention(q[None], k[None], v[None], sink=[0.5], **options)
+    assert all(np.array_equal(one, other[0]) for one, other in zip(found, wanted, strict=True))
+    assert np.array_equal(reference.attention_weights(q, k), reference.attention_weights(q[None], k[None])[0])
+    assert np.array_equal(reference.shaw(table).logits(q, k), reference.shaw(table).logits(q[None], k[None])[0])
+    gaussian = reference.distance_function(lambda rel: -(rel**2))
+    assert np.array_equal(gaussian.matrix(3), reference.distance_function(lambda rel: -(rel[None] ** 2), 1).matrix(3))
+
+
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_codes_are_those_of_posenc(axis, rng):
+    """In float64, because posenc divides numbers of float32 in float32."""
+    x = rng.standard_normal((3, 7, 8))
+    ours, twin = posenc.quantize(x, axis=axis), reference.quantize(x, axis=axis)
+    assert np.array_equal(ours.codes, twin.codes)
+    assert np.array_equal(ours.scale, twin.scale)
+    assert np.abs(twin.dequantize() - ours.dequantize()).max() <= 2.0**-24 * np.abs(x).max()
+
+
+def test_attention_takes_codes_of_either(rng):
+    q, k, v = rng.standard_normal((3, 2, 7, 8))
+    ours, twins = ([quantize(x) for x in (k, v)] for quantize in (posenc.quantize, reference.quantize))
+    wanted = reference.attention(q, *(x.dequantize() for x in twins))
+    for pair in (ours, twins):
+        assert np.array_equal(reference.attention(q, *pair), wanted)
+    weights = [reference.attention_weights(q, one) for one in (ours[0], twins[0], twins[0].dequantize())]
+    assert all(np.array_equal(one, weights[-1]) for one in weights)
+
+
+def test_attention_in_longdouble(rng):
+    """The precision of the arguments is kept, and its result rounds to that of float64 up to some roundings."""
+    q, k, v = rng.standard_normal((3, 2, 7, 8))
+    options = {"bias": posenc.alibi([0.5, 0.25]), "causal": True, "softcap": 5.0, "sink": np.zeros(2)}
+    wide = reference.attention(*(x.astype(np.longdouble) for x in (q, k, v)), **options)
+    assert wide.dtype == np.longdouble
+    assert np.abs(wide - reference.attention(q, k, v, **options)).max() <= 64 * EPS
