@@ -15,7 +15,7 @@ def wide(x):
 
 def places(positions, start=0):
     """Positions as an array: an int n means start, .., start + n - 1."""
-    return np.arange(start, start + positions) if np.ndim(positions) == 0 else np.asarray(positions)
+    return wide(np.arange(start, start + positions) if np.ndim(positions) == 0 else positions)
 
 
 def _elementwise(name):

@@ -102,7 +102,7 @@ def learned(table, positions):
 
     ``p_m = table[m]``. Gehring et al. 2017, section 3.1.
     """
-    return wide(table)[places(positions)]
+    return wide(table)[places(positions).astype(int)]
 
 
 def hierarchical(table, positions, *, alpha=0.4):
@@ -113,7 +113,7 @@ def hierarchical(table, positions, *, alpha=0.4):
     """
     p = wide(table)
     u = (p - alpha * p[:1]) / (1 - alpha)
-    i, j = np.divmod(places(positions), max(len(p), 1))
+    i, j = np.divmod(places(positions).astype(int), max(len(p), 1))
     return alpha * u[i] + (1 - alpha) * u[j]
 
 

@@ -172,7 +172,7 @@ def xpos(x, positions, frequencies, *, layout=None, scale_base=512, gamma=0.4, c
     """
     p = _heads(places(positions), np.ndim(x))
     cosine, sine = rope_table(p, frequencies)
-    t = (wide(p)[..., None] - center) / scale_base
+    t = (p[..., None] - center) / scale_base
     i = np.arange(cosine.shape[-1]) + 0 * wide(gamma)
     scale = ((i / cosine.shape[-1] + gamma) / (1 + gamma)) ** (-t if downscale else t)
     layout = layout or frequencies.layout
@@ -354,7 +354,7 @@ def rerotate(k, old_positions, new_positions, frequencies, *, layout=None, rotar
 
     ``k exp(i (new - old) w)``: the keys have the attention factor already. Su et al. 2021, equation 15.
     """
-    moves = wide(places(new_positions)) - wide(places(old_positions))
+    moves = places(new_positions) - places(old_positions)
     return rope(k, moves, _read(frequencies)[0], layout=layout or frequencies.layout, rotary_dim=rotary_dim,
                 rotary_offset=rotary_offset, seq_axis=seq_axis)  # fmt: skip
 
@@ -380,7 +380,7 @@ def rerope_positions(positions, *, window, leak=None):
 
     Their distance is ``window``, or ``window + (i - j - window) / leak``. Su 2023 (kexue.fm/archives/9708).
     """
-    i = wide(places(positions))
+    i = places(positions)
     return (0 * i + window, 0 * i) if leak is None else ((i + window * (leak - 1)) / leak, i / leak)
 
 
@@ -389,5 +389,5 @@ def self_extend_positions(positions, *, group, window):
 
     ``i // g + window - window / g`` and ``j // g``. Jin et al. 2024, section 3.2.
     """
-    i = wide(places(positions)) // group
+    i = places(positions) // group
     return i + window - window / group, i
