@@ -1,0 +1,151 @@
+"""posenc.reference: every function that computes has a twin with the same arguments, short, and without kernels."""
+
+import ast
+import inspect
+import sys
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+from cases import in_longdouble
+
+import posenc
+from posenc import analysis, reference
+
+FOLDER = Path(reference.__file__).parent
+FILES = sorted(FOLDER.glob("*.py"))
+MEMORY = {"out", "dtype"}
+"""Parameters that say where results are stored, and in which dtype."""
+OF_REFERENCE = {"reference_logits", "reference_matrix"}
+"""Functions of posenc.analysis that call posenc.reference."""
+LINES = 15
+LINES_OF_ATTENTION = 40
+
+
+def computing_functions():
+    """Public functions of posenc and posenc.analysis that are no runtime control; the twin of f_vjp is `gradient`."""
+    named = ((name, getattr(module, name)) for module in (posenc, analysis) for name in module.__all__)
+    for name, function in named:
+        is_control = getattr(function, "__module__", "") == "posenc.runtime"
+        if inspect.isfunction(function) and not is_control and not name.endswith("_vjp") and name not in OF_REFERENCE:
+            yield pytest.param(function, id=name)
+
+
+FUNCTIONS = list(computing_functions())
+
+
+def test_functions_are_found():
+    names = {parameter.id for parameter in FUNCTIONS}
+    assert {"rope", "alibi", "shaw", "attention", "decay", "sinusoidal"} <= names
+    assert not {"set_num_threads", "Bias", "rope_vjp"} & names
+
+
+def test_every_name_of_the_reference_is_a_name_of_posenc():
+    unknown = [name for name in reference.__all__ if not hasattr(posenc, name) and not hasattr(analysis, name)]
+    assert unknown == ["gradient"]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_twin_has_the_same_arguments(function):
+    """Names, order, kinds and defaults; annotations and the parameters of memory aside. A twin may take None for an
+    argument that posenc requires."""
+    found, twin = (
+        [p for p in inspect.signature(one).parameters.values() if p.name not in MEMORY]
+        for one in (function, getattr(reference, function.__name__))
+    )
+    assert [(p.name, p.kind) for p in twin] == [(p.name, p.kind) for p in found]
+    for ours, theirs in zip(found, twin, strict=True):
+        assert theirs.default == ours.default or (theirs.default is None and ours.default is inspect.Parameter.empty)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_twin_is_documented(function):
+    """One sentence, then the equation or its source in a paragraph of its own."""
+    lines = inspect.getdoc(getattr(reference, function.__name__)).split("\n")
+    assert lines[0].endswith(".")
+    assert lines[1] == ""
+    assert "``" in "".join(lines[2:])
+
+
+def functions_of(file):
+    """The name of each function and its number of lines, without signature, docstring, comments and blank lines."""
+    text = file.read_text(encoding="utf-8").split("\n")
+    for node in ast.parse("\n".join(text)).body:
+        if isinstance(node, ast.FunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            lines = text[body[0].lineno - 1 : body[-1].end_lineno] if body else []
+            yield node.name, sum(1 for line in lines if line.strip() and not line.strip().startswith("#"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_functions_are_short(file):
+    long = {
+        name: lines
+        for name, lines in functions_of(file)
+        if lines > (LINES_OF_ATTENTION if name == "attention" else LINES)
+    }
+    assert not long
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_the_reference_imports_numpy_and_itself(file):
+    imported = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level <= 1
+            imported |= {node.module.split(".")[0]} if node.level == 0 else set()
+    assert imported <= {"numpy", *sys.stdlib_module_names}
+
+
+# ---- precisions ----
+
+
+def test_longdouble_in_longdouble_out():
+    assert in_longdouble(reference.sinusoidal)([3.0, 0.1], 8).dtype == np.longdouble
+    assert in_longdouble(reference.rope)(np.ones((2, 4)), 2, [1.0, 0.1], layout="half").dtype == np.longdouble
+    assert reference.sinusoidal([3.0, 0.1], 8).dtype == np.float64
+
+
+def test_numbers_of_mpmath_keep_their_digits():
+    """sin(1e22) in 40 digits, and a rotation by it."""
+    with mpmath.workdps(60):
+        position = np.array([mpmath.mpf(10) ** 22])
+        ((sine, cosine),) = reference.sinusoidal(position, 2, base=mpmath.mpf(10000))
+        assert abs(sine - mpmath.sin(mpmath.mpf(10) ** 22)) < mpmath.mpf(10) ** -50
+        rotated = reference.rope(np.array([[1.0, 0.0]]), position, np.array([mpmath.mpf(1)]), layout="half")
+        assert abs(rotated[0, 0] - cosine) + abs(rotated[0, 1] - sine) < mpmath.mpf(10) ** -50
+    assert abs(float(sine) - -0.8522008497671888) < 1e-16
+
+
+# ---- the gradient ----
+
+
+def test_gradient_of_a_known_function(rng):
+    """The error is (cbrt(eps))**2 times the third derivative, and eps / cbrt(eps) times the function."""
+    x, y = rng.standard_normal(5), rng.standard_normal((3, 5))
+    grad = rng.standard_normal((3, 5))
+    of_x, of_n, of_y = reference.gradient(lambda x, n, y: np.sin(x) ** n * y, x, 2, y, grad=grad)
+    assert of_n is None
+    bound = 64 * np.finfo(np.float64).eps ** (2 / 3)
+    assert np.abs(of_x - (grad * y * np.sin(2 * x)).sum(0)).max() <= bound
+    assert np.abs(of_y - grad * np.sin(x) ** 2).max() <= bound
+    assert reference.gradient(np.sum, x).tolist() == pytest.approx([1.0] * 5, abs=bound)
+    wide = reference.gradient(np.sin, x.astype(np.longdouble))
+    assert np.abs(wide - np.cos(x.astype(np.longdouble))).max() <= 64 * np.finfo(np.longdouble).eps ** (2 / 3)
+
+
+def test_gradient_of_several_and_of_complex_results(rng):
+    w, grads = rng.uniform(0, 1, 3), rng.standard_normal((2, 4, 3))
+    cos, sin = reference.rope_table(4, w)
+    wanted = (np.arange(4)[:, None] * (cos * grads[1] - sin * grads[0])).sum(0)
+    found = reference.gradient(lambda w: reference.rope_table(4, w), w, grad=tuple(grads))
+    assert np.abs(found - wanted).max() <= 1e-8
+    amplitude, grad = rng.standard_normal((4, 3)), grads[0] + 1j * grads[1]
+    ours = posenc.complex_order_vjp(grad, amplitude, w, 4)
+    twin = reference.gradient(reference.complex_order, amplitude, w, 4, grad=grad)
+    assert np.abs(twin[0] - ours.amplitude).max() <= 1e-8
+    assert np.abs(twin[1] - ours.frequency).max() <= 1e-8
+    assert twin[2] is None
