@@ -6,6 +6,7 @@ from cases import DTYPES
 from cases.layouts import same_bits
 
 import posenc
+from posenc import reference
 
 
 def test_phases_are_added_exactly():
@@ -15,10 +16,8 @@ def test_phases_are_added_exactly():
     w, theta = np.array([[0.25], [0.5], [1.0]]), np.array([[1e-3], [-7.5], [3.0]])
     mpmath = pytest.importorskip("mpmath", reason="mpmath is not installed")
     with mpmath.workprec(200):
-        angles = [
-            mpmath.mpf(p) * mpmath.mpf(a) + mpmath.mpf(t) for p, a, t in zip(where, w[:, 0], theta[:, 0], strict=True)
-        ]
-        wanted = np.array([[complex(float(mpmath.cos(a)), float(mpmath.sin(a)))] for a in angles])
+        exact = [np.vectorize(mpmath.mpf, otypes=[object])(a) for a in (w, where, theta)]
+        wanted = reference.complex_order(np.ones((3, 1)), *exact[:2], phase=exact[2]).astype(complex)
     for name in posenc.isas():
         with posenc.use_isa(name):
             result = posenc.complex_order(np.ones((3, 1)), w, where, phase=theta)

@@ -7,24 +7,27 @@ from cases import BF16, F32, F64, ulp
 from cases.layouts import same_bits
 
 import posenc
+from posenc import reference
 
 DIM = 64
 HIGHEST = 2**31
 mpmath.mp.prec = 260
 
 
+def numbers(values):
+    """The same numbers in mpmath."""
+    return np.array([mpmath.mpf(float(v) if isinstance(v, (float, np.floating)) else int(v)) for v in values], object)
+
+
 def exact(base, dim=DIM):
     """base**(-2i/dim) as 260-bit numbers."""
-    return [mpmath.mpf(base) ** (-mpmath.mpf(2 * i) / dim) for i in range(dim // 2)]
+    return reference.frequencies(dim, base=mpmath.mpf(base))
 
 
-def reference(positions, w):
+def truth(positions, w):
     """sin and cos of position * w, (N, 2, e), correctly rounded to float64."""
-    rows = []
-    for p in positions:
-        angles = [mpmath.mpf(float(p) if isinstance(p, float) else int(p)) * each for each in w]
-        rows.append([[float(mpmath.sin(a)) for a in angles], [float(mpmath.cos(a)) for a in angles]])
-    return np.array(rows)
+    table = reference.sinusoidal(numbers(positions), 2 * len(w), frequencies=w, layout="halves")
+    return table.reshape(len(table), 2, len(w)).astype(np.float64)
 
 
 def sampled():
@@ -65,14 +68,14 @@ def assert_ulps(result, wanted, dtype=F32, count=1.0):
 def test_float32_within_one_ulp_at_sampled_positions(base, isa):
     positions = sampled()
     table = posenc.sinusoidal(positions, DIM, base=base, layout="halves")
-    assert_ulps(halves(table), reference(positions, exact(base)))
+    assert_ulps(halves(table), truth(positions, exact(base)))
 
 
 @pytest.mark.parametrize("i", range(0, DIM // 2, 3))
 def test_float32_within_one_ulp_nearest_the_zeros(i):
     w = exact(10000)
     positions = nearest_zeros(w[i], HIGHEST)
-    wanted = reference(positions, w)
+    wanted = truth(positions, w)
     assert np.abs(wanted[..., i]).min() < 1e-6, "these positions are not near any zero"
     for name in posenc.isas():
         with posenc.use_isa(name):
@@ -86,9 +89,9 @@ def test_float32_within_one_ulp_nearest_the_zeros(i):
 )
 def test_given_frequencies_are_exact_float64(frequencies, isa):
     """rope_table and sinusoidal(frequencies=) take the float64 frequencies as exact."""
-    w = [mpmath.mpf(float(f)) for f in frequencies]
+    w = numbers(frequencies)
     positions = sampled() + [p for each in w[::4] for p in nearest_zeros(each, HIGHEST)]
-    wanted = reference(positions, w)
+    wanted = truth(positions, w)
     cos, sin = posenc.rope_table(positions, frequencies)
     assert_ulps(np.stack([sin, cos], -2).astype(F64), wanted)
     cos, sin = posenc.rope_table(positions, frequencies, dtype=F64)
@@ -101,7 +104,7 @@ def test_given_frequencies_are_exact_float64(frequencies, isa):
 def test_positions_up_to_2_to_the_53(position, isa):
     w = exact(10000)
     positions = [position]
-    wanted = reference(positions, w)
+    wanted = truth(positions, w)
     for given in (positions, [float(position)]):
         assert np.abs(halves(posenc.sinusoidal(given, DIM, layout="halves")) - wanted).max() <= 2.0**-24
         double = halves(posenc.sinusoidal(given, DIM, layout="halves", dtype=F64))
@@ -112,21 +115,21 @@ def test_zeros_beyond_2_to_the_31(isa):
     w = exact(10000)
     for i in range(0, DIM // 2, 5):
         positions = [p for p in nearest_zeros(w[i], 2**53) if p > HIGHEST]
-        wanted = reference(positions, w)
+        wanted = truth(positions, w)
         assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves")) - wanted).max() <= 2.0**-24
         assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves", dtype=F64)) - wanted).max() <= 1e-12
 
 
 def test_float64_within_4e_16_at_sampled_positions(isa):
     positions = sampled()
-    wanted = reference(positions, exact(10000))
+    wanted = truth(positions, exact(10000))
     assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves", dtype=F64)) - wanted).max() <= 4e-16
 
 
 def test_fractional_positions(isa):
     """For fractions no ulp is promised near the zeros; the absolute bounds hold."""
     positions = [float(p) for p in np.random.default_rng(5).uniform(-1e6, 1e6, 100)] + [0.1, 1 / 3, 1e-300, 5e-324]
-    wanted = reference(positions, exact(10000))
+    wanted = truth(positions, exact(10000))
     assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves")) - wanted).max() <= 2.0**-24
     assert np.abs(halves(posenc.sinusoidal(positions, DIM, layout="halves", dtype=F64)) - wanted).max() <= 4e-16
 
@@ -135,7 +138,7 @@ def test_fractional_positions(isa):
 def test_half_types_are_rounded_once(dtype, isa):
     """Half an ulp of the storage dtype, and a float32 ulp."""
     positions = sampled()
-    wanted = reference(positions, exact(10000))
+    wanted = truth(positions, exact(10000))
     result = halves(posenc.sinusoidal(positions, DIM, layout="halves", dtype=dtype))
     bound = ulp(wanted, dtype) / 2 + ulp(wanted, F32)
     assert np.all(np.abs(result - wanted) <= bound)
@@ -146,7 +149,7 @@ def test_rope_at_long_positions(base):
     """The error is 3e-7. A float32 phase would be off by 3e-3 at position 131071, and by 0.35 at 2**24."""
     positions = [0, 2047, 131071, 2**20, 2**24]
     frequencies = posenc.rope_frequencies(128, base=base)
-    wanted = reference(positions, [mpmath.mpf(float(w)) for w in frequencies.inv_freq])
+    wanted = truth(positions, numbers(frequencies.inv_freq))
     ones = np.concatenate([np.ones((5, 64)), np.zeros((5, 64))], -1).astype(np.float32)
     rotated = halves(posenc.rope(ones, positions, frequencies, layout="half"))
     assert np.abs(rotated - wanted[:, ::-1]).max() <= 3e-7
@@ -254,11 +257,9 @@ def test_where_instruction_sets_do_differ(position, column, base):
     """Found among 10**10 entries: the boundary between two floats is within 2**-51, the error of angle addition, so
     both results are right."""
     rows = on_each_isa(lambda: posenc.sinusoidal([position], 1024, base=base)[0, column])
-    w = mpmath.mpf(base) ** (-mpmath.mpf(column // 2 * 2) / 1024)
-    angle = position * w
-    truth = mpmath.cos(angle) if column % 2 else mpmath.sin(angle)
+    wanted = reference.sinusoidal(numbers([position]), 1024, base=mpmath.mpf(base))[0, column]
     for result in rows:
-        assert abs(mpmath.mpf(float(result)) - truth) <= ulp(float(truth), F32) / 2 + 2.0**-51
+        assert abs(mpmath.mpf(float(result)) - wanted) <= ulp(float(wanted), F32) / 2 + 2.0**-51
 
 
 def test_float64_differs_by_two_roundings_between_instruction_sets(rng):

@@ -8,6 +8,7 @@ import pytest
 from cases import CASES
 
 import posenc
+from posenc import reference
 
 L = {"original_max_position_embeddings": 8192}
 TYPES = {
@@ -228,15 +229,14 @@ def test_every_scaling_at_far_positions(case, position, rng, isa):
     ulps of the norm of the pair, times the factor."""
     w = posenc.rope_frequencies(**{**case.arguments(32), "base": 10000.0})
     with mpmath.workdps(60):
-        angles = [mpmath.mpf(position) * mpmath.mpf(float(f)) for f in w.inv_freq]
-        cos, sin = (np.array([float(f(a)) for a in angles]) for f in (mpmath.cos, mpmath.sin))
+        exact = np.array([mpmath.mpf(float(f)) for f in w.inv_freq])
+        cos, sin = (x[0].astype(np.float64) for x in reference.rope_table([position], exact))
     a = w.attention_factor
     for ours, true in zip(posenc.rope_table([position], w), (a * cos, a * sin), strict=True):
         assert (np.abs(ours[0] - true) <= 2 * np.spacing(np.abs(true).astype(np.float32))).all()
     x = rng.standard_normal((1, 64)).astype(np.float32)
-    first, second = x[:, :32].astype(np.float64), x[:, 32:].astype(np.float64)
-    rotated = a * np.concatenate([first * cos - second * sin, first * sin + second * cos], -1)
-    size = (a * np.hypot(first, second)).astype(np.float32)
+    rotated = reference.rope(x, (a * cos, a * sin), layout="half")
+    size = (a * np.hypot(x[:, :32].astype(np.float64), x[:, 32:])).astype(np.float32)
     ours = posenc.rope(x, [position], w, layout="half")
     assert (np.abs(ours - rotated) <= 3 * np.spacing(np.concatenate([size, size], -1))).all()
     # frequencies within 8 float64 ulps: their error times the position is below an ulp of float32
