@@ -6,6 +6,7 @@ public name in backticks becomes a link.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -19,6 +20,7 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 
 import posenc
+from posenc import reference
 
 
 def public_names(module: str) -> list[str]:
@@ -42,9 +44,26 @@ def members(module: str) -> tuple[str, list[str]]:
 def documentation(name: str, value: Any) -> list[str]:
     """Return the directives that document one name. Of a class, only the methods with examples are shown."""
     if not inspect.isclass(value):
-        return [f".. autofunction:: {name}", ""]
+        return [f".. autofunction:: {name}", "", *equation_as_code(name, value)]
     shown = [one for one, method in vars(value).items() if "Examples\n" in (inspect.getdoc(method) or "")]
     return [f".. autoclass:: {name}", *([f"   :members: {', '.join(shown)}"] if shown else []), ""]
+
+
+def equation_as_code(name: str, value: Any) -> list[str]:
+    """Return the source of the function in `posenc.reference`, without its docstring, as a block below the function."""
+    twin = getattr(reference, name, None)
+    if not inspect.isfunction(twin) or value.__module__.split(".")[1] in ("torch", "jax", "autograd", "dask"):
+        return []
+    lines = inspect.getsource(twin).rstrip().split("\n")
+    docstring = ast.parse("\n".join(lines)).body[0].body[0]  # type: ignore[attr-defined]
+    code = lines[: docstring.lineno - 1] + lines[docstring.end_lineno :]
+    return [
+        "   .. code-block:: python",
+        "      :caption: The equation as code",
+        "",
+        *("      " + line for line in code),
+        "",
+    ]
 
 
 NAMESAKE = r"`posenc\.(\w+)` for [^;]*; (see there|returns an `Operator`)\."
