@@ -320,7 +320,7 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx 
     }
     FN(content_end_vjp)(&b->content_vjp, queries);
     if (queries->batch_row.data[A_DQ])
-        FN(unpack_queries)(queries, A_DQ, b->d, b->dq, scale, NULL, b->k_copy);
+        FN(unpack_queries)(queries, queries->head, A_DQ, b->d, b->dq, scale, NULL, b->k_copy);
     FN(bias_grad_write)(b->bias_grad, queries);
     return 1;
 }

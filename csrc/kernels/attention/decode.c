@@ -31,6 +31,7 @@ enum { PREFETCH_BYTES = 16384, CACHE_LINE = 64 };            /* prefetch distanc
 
 typedef struct {
     int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
+    idx first_head;               /* of the heads that are decoded together */
     int heads, pairs;             /* pair = head * queries + query */
     real *q, *o, *s, *copy, *row, *scale;
     real m[MAX_PAIRS], alpha[MAX_PAIRS], one[MAX_PAIRS], l[MAX_PAIRS * LANES]; /* l: a partial sum for each lane */
@@ -167,7 +168,7 @@ INLINE void scores_of_stored(const decode_state *b, const char *k, idx step, pe_
         const char *rows = k + first * step;
         real *s = b->s + first;
         const int together = b->pairs / SCORE_PAIRS * SCORE_PAIRS;
-        for (int r = 0; r < LANES && together > 0; r += KEYS) {
+        for (int r = 0; r < LANES; r += KEYS) {
             for (int p = 0; p < together; p += SCORE_PAIRS)
                 scores_of_block(SCORE_PAIRS, rows + r * step, step, storage, p / SCORE_PAIRS, passes, b->q + p * d, d,
                                 s + p * BLOCK_N + r);
@@ -220,10 +221,14 @@ INLINE void values_of_columns(int cols, const decode_state *b, const char *v, id
     real *o = b->o + first;
     int p = 0;
     v += first * storage_size(storage);
-    for (; b->pairs - p >= VALUE_PAIRS; p += VALUE_PAIRS, ahead->wait++)
+    for (; b->pairs - p >= VALUE_PAIRS; p += VALUE_PAIRS) {
         values_of_block(VALUE_PAIRS, cols, v, step, storage, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
-    for (; p < b->pairs; p++, ahead->wait++)
+        ahead->wait++; /* the next pass prefetches other rows */
+    }
+    for (; p < b->pairs; p++) {
         values_of_block(1, cols, v, step, storage, n, weight + p * BLOCK_N, alpha + p, o + p * e, e, ahead);
+        ahead->wait++;
+    }
 }
 
 INLINE void values_of_stored(const decode_state *b, const char *v, idx step, pe_storage storage, int keys)
@@ -345,24 +350,24 @@ static int softmax_of_head(decode_state *b, pe_query_block *queries, pe_key_tile
     return bias.from < bias.to;
 }
 
-/* keep may differ from head to head; everything else that hides a tile does not. */
+/* keep may differ from head to head; everything else that hides a tile does not. queries->head is the head whose masks
+ * are read. */
 static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
 {
     const pe_rows stored_k = rows_of_keys(queries, A_K, first_key), stored_v = rows_of_keys(queries, A_V, first_key);
-    const idx head = queries->head;
     pe_key_tile *keys = b->keys;
+    queries->head = b->first_head;
     int any = 0, sees_tile = FN(key_tile)(keys, queries, first_key);
     if (!sees_tile && !queries->batch_row.data[A_KEEP])
         return;
     const pe_rows k = whole_rows(b, stored_k, keys->n, b->d);
     scores_of_pairs(b, &k, keys->n);
     for (int h = 0; h < b->heads; h++) {
-        queries->head = head + h;
+        queries->head = b->first_head + h;
         if (h > 0 && queries->batch_row.data[A_KEEP])
             sees_tile = FN(key_tile)(keys, queries, first_key);
         any |= softmax_of_head(b, queries, keys, h, sees_tile);
     }
-    queries->head = head;
     if (!any)
         return;
     const pe_rows v = whole_rows(b, stored_v, keys->n, b->e);
@@ -377,7 +382,7 @@ static void read_queries(const pe_query_block *queries, decode_state *b)
     const real scale = (real)queries->call->par[A_SCALE];
     zero_reals(b->q, b->pairs * b->padded_d);
     for (int p = 0; p < b->pairs; p++) {
-        const char *data = queries->batch_row.data[A_Q] + (queries->head + p / queries->lanes) * a->core[0]
+        const char *data = queries->batch_row.data[A_Q] + (b->first_head + p / queries->lanes) * a->core[0]
                            + p % queries->lanes * a->core[1];
         const real *row = row_read(data, a->storage, b->d, b->row);
         for (int k = 0; k < b->d; k++)
@@ -404,7 +409,7 @@ static int write_head(const pe_query_block *queries, const pe_key_part *part, co
 {
     const int outs = part->parts > 1 ? A_PART_OUT : A_OUT, lses = part->parts > 1 ? A_PART_LSE : A_LSE;
     const pe_array *out = &queries->call->array[outs], *of_lse = &queries->call->array[lses];
-    const idx h = output_head(part, queries->head + head);
+    const idx h = output_head(part, b->first_head + head);
     real sum[MAX_PAIRS];
     for (int l = 0; l < queries->lanes; l++) {
         const int p = head * queries->lanes + l;
@@ -446,13 +451,14 @@ int64_t FN(decode)(pe_query_block *queries, const pe_key_part *part, const pe_wo
     const idx share = call->D(h) / call->D(g);
     decode_state b = decode_begin(call, work);
     int64_t nonfinite = 0;
-    b.heads = (int)min_(heads_together(call), share - queries->head % share);
+    b.first_head = queries->head;
+    b.heads = (int)min_(heads_together(call), share - b.first_head % share);
     b.pairs = b.heads * queries->lanes;
     read_queries(queries, &b);
     zero_reals(b.o, b.pairs * b.padded_e);
     memset(b.l, 0, sizeof b.l);
     for (int p = 0; p < b.pairs; p++) {
-        b.m[p] = sink_of_part(queries, part, queries->head + p / queries->lanes, p % queries->lanes);
+        b.m[p] = sink_of_part(queries, part, b.first_head + p / queries->lanes, p % queries->lanes);
         b.l[p * LANES] = (real)(b.m[p] != MASKED);
         b.one[p] = 1;
     }

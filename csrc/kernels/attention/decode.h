@@ -1,4 +1,4 @@
-/* decode.h -- attention of up to 8 queries, which is memory-bound; see decode.c. */
+/* decode.h -- attention of few queries, which is limited by memory bandwidth; see decode.c. */
 #ifndef PE_DECODE_H
 #define PE_DECODE_H
 

@@ -132,28 +132,25 @@ static NOINLINE void log_sums(const real *m, const real *l, int n, double *restr
     }
 }
 
-static void write_lses(const attention_state *b, const pe_query_block *queries, int operand)
+static void write_lses(const attention_state *b, const pe_query_block *queries, idx head, int operand)
 {
     double lse[BLOCK_M];
     log_sums(b->m, b->l, queries->width, lse);
     for (int l = 0; l < queries->lanes; l++)
-        write_lse(lse[l], query_row(queries, operand, l), queries->call->array[operand].storage);
+        write_lse(lse[l], query_row_of_head(queries, head, operand, l), queries->call->array[operand].storage);
 }
 
 /* o / l, and lse if the caller wants it. Returns whether all of o is finite. */
-static int write_unit(const attention_state *b, pe_query_block *queries)
+static int write_unit(const attention_state *b, const pe_query_block *queries)
 {
     const int outs = b->part.parts > 1 ? A_PART_OUT : A_OUT, lses = b->part.parts > 1 ? A_PART_LSE : A_LSE;
-    const idx head = queries->head;
+    const idx head = output_head(&b->part, queries->head);
     real divisor[BLOCK_M];
     for (int l = 0; l < queries->width; l++)
         divisor[l] = b->l[l] == 0 ? 1 : b->l[l]; /* the lane saw nothing: 0 / 1 */
-    queries->head = output_head(&b->part, head);
     if (queries->batch_row.data[lses])
-        write_lses(b, queries, lses);
-    const int finite = FN(unpack_queries)(queries, outs, b->e, b->o, 1, divisor, b->copy);
-    queries->head = head;
-    return finite;
+        write_lses(b, queries, head, lses);
+    return FN(unpack_queries)(queries, head, outs, b->e, b->o, 1, divisor, b->copy);
 }
 
 /* All tiles of the part, from the last one if an operator counts from the last key. Returns 0 if the call was stopped. */

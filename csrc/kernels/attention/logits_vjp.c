@@ -94,7 +94,7 @@ static int logits_block_vjp(logits_vjp_state *b, const pe_query_block *queries)
         logits_tile_vjp(b, FN(view_of_keys)(queries, b->at.keys, 2, b->k_copy));
     }
     FN(content_end_vjp)(&b->vjp, queries);
-    FN(unpack_queries)(queries, L_DQ, b->d, b->dq, 1, NULL, b->k_copy);
+    FN(unpack_queries)(queries, queries->head, L_DQ, b->d, b->dq, 1, NULL, b->k_copy);
     return 1;
 }
 

@@ -57,12 +57,14 @@ KERNEL(rotation_table)
     const rotation_table_state piece = rotation_table_begin(call, work);
     const char *ready = NULL; /* the frequencies whose turns are in `piece` */
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
-        for (idx axis = 0; axis < axes && ready != row.data[FREQUENCIES]; axis++) {
-            const double *w = as_doubles(row.data[FREQUENCIES] + axis * a[FREQUENCIES].core[0]);
-            for (idx k = 0; k < f; k++)
-                turns(w[k], 0, &piece.hi[axis * f + k], &piece.lo[axis * f + k]);
+        if (ready != row.data[FREQUENCIES]) {
+            for (idx axis = 0; axis < axes; axis++) {
+                const double *w = as_doubles(row.data[FREQUENCIES] + axis * a[FREQUENCIES].core[0]);
+                for (idx k = 0; k < f; k++)
+                    turns(w[k], 0, &piece.hi[axis * f + k], &piece.lo[axis * f + k]);
+            }
+            ready = row.data[FREQUENCIES];
         }
-        ready = row.data[FREQUENCIES];
         memset(piece.turn, 0, (size_t)f * sizeof *piece.turn);
         memset(piece.rest, 0, (size_t)f * sizeof *piece.rest);
         for (idx axis = 0; axis < axes; axis++) {

@@ -91,7 +91,7 @@ void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real sc
     }
 }
 
-int FN(unpack_queries)(const pe_query_block *queries, int operand, int n, const real *x, real scale,
+int FN(unpack_queries)(const pe_query_block *queries, idx head, int operand, int n, const real *x, real scale,
                        const real *divisor, real *copy)
 {
     const pe_array *a = &queries->call->array[operand];
@@ -100,10 +100,10 @@ int FN(unpack_queries)(const pe_query_block *queries, int operand, int n, const 
     int finite = 1;
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         const real *by = divisor ? divisor + p->first : NULL;
-        char *rows = in_place ? query_row(queries, operand, p->first) : (char *)copy;
+        char *rows = in_place ? query_row_of_head(queries, head, operand, p->first) : (char *)copy;
         finite &= unpack_transposed(x + p->first * n, p->width, p->lanes, n, scale, by, rows, step);
         for (int l = 0; l < p->lanes; l++)
-            row_write(real_row(rows, step, l), query_row(queries, operand, p->first + l), a->storage, n);
+            row_write(real_row(rows, step, l), query_row_of_head(queries, head, operand, p->first + l), a->storage, n);
     }
     return finite;
 }

@@ -69,8 +69,8 @@ pe_rows FN(tile_rows)(pe_rows stored, int n, int width, int panels, real *copy);
 pe_rows FN(finite_rows)(pe_rows stored, int n, int width, real *copy);
 /* Rows of an operand of the queries on the lanes of panel after panel, times scale; `copy` holds a tile. */
 void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real scale, real *copy, real *out);
-/* The inverse, to an output: scale x / divisor. Returns whether all of it is finite. */
-int FN(unpack_queries)(const pe_query_block *queries, int operand, int n, const real *x, real scale,
+/* The inverse, to an output's rows of one head: scale x / divisor. Returns whether all of it is finite. */
+int FN(unpack_queries)(const pe_query_block *queries, idx head, int operand, int n, const real *x, real scale,
                        const real *divisor, real *copy);
 
 #endif

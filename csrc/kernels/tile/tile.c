@@ -69,7 +69,9 @@ static void segment_range(const pe_query_block *queries, int operand, idx first,
 static char *at_batch_row(const pe_query_block *queries, const pe_array *array)
 {
     char *data = array->data;
-    for (int a = 0; data && a < queries->call->nloops; a++)
+    if (!data)
+        return NULL;
+    for (int a = 0; a < queries->call->nloops; a++)
         data += queries->batch_row.at[a] * array->loop[a];
     return data;
 }
@@ -131,7 +133,9 @@ void FN(query_block)(pe_query_block *queries, const pe_call *call, idx unit)
         segment_range(queries, A_Q_SEGMENTS, queries->first, queries->lanes, &queries->segment_low,
                       &queries->segment_high);
     cut_into_panels(queries);
-    for (int t = 0; queries->has_own_positions && t < call->nterms; t++) {
+    if (!queries->has_own_positions)
+        return;
+    for (int t = 0; t < call->nterms; t++) {
         if (!queries->term_positions[t][0])
             continue;
         read_positions(&queries->own_position[t], &call->term[t].positions[0], queries->term_positions[t][0],
@@ -191,7 +195,9 @@ static pe_pairs_seen seen_by_segments(const pe_key_tile *keys, const pe_query_bl
 static void read_own_positions(pe_key_tile *keys, const pe_query_block *queries)
 {
     keys->distances_count_up = queries->position.count_up && keys->position.count_up;
-    for (int t = 0; queries->has_own_positions && t < queries->call->nterms; t++) {
+    if (!queries->has_own_positions)
+        return;
+    for (int t = 0; t < queries->call->nterms; t++) {
         const pe_term *term = &queries->call->term[t];
         const pe_position_op *op = FN(position_op)[term->op];
         if (!queries->term_positions[t][1])

@@ -106,10 +106,13 @@ INLINE pe_pair_block pair_block_of(const pe_key_tile *keys, const pe_query_block
 }
 
 /* A row of an operand with the axes (h,n): that of a lane of the block; with the axes (g,m): that of a key */
+INLINE char *query_row_of_head(const pe_query_block *queries, idx head, int operand, int lane)
+{
+    return entry_at(&queries->call->array[operand], queries->batch_row.data[operand], head, queries->first + lane);
+}
 INLINE char *query_row(const pe_query_block *queries, int operand, int lane)
 {
-    return entry_at(&queries->call->array[operand], queries->batch_row.data[operand], queries->head,
-                    queries->first + lane);
+    return query_row_of_head(queries, queries->head, operand, lane);
 }
 INLINE char *key_row(const pe_query_block *queries, int operand, idx key)
 {
