@@ -21,7 +21,17 @@ def attention(q, k, v, *, bias=(), keep=None, causal=False, align=None, window=N
 
     Vaswani et al. 2017, equation 1. q (..., H, N, D), k (..., G, M, D), v (..., G, M, Dv); without heads all have two
     axes. `sink` is one more logit of each head, whose value is 0. lse is the logarithm of the softmax's denominator.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from posenc import reference
+    >>> q = k = v = np.eye(2)
+    >>> reference.attention(q, k, v, bias=reference.alibi([0.5]), causal=True).round(3)
+    array([[1.  , 0.  ],
+           [0.23, 0.77]])
     """
+    # Heads
     q, k, v = (dequantize(x) for x in (q, k, v))
     one_head = q.ndim == 2
     if one_head:
@@ -29,12 +39,14 @@ def attention(q, k, v, *, bias=(), keep=None, causal=False, align=None, window=N
     share = q.shape[-3] // max(k.shape[-3], 1)
     k, v = np.repeat(k, share, -3), np.repeat(v, share, -3)  # query head h reads kv head h // share
 
+    # The pairs that see each other
     i, j = positions(q.shape[-2], k.shape[-2], q_positions, k_positions, align)
     seen = visible(i, j, keep=keep, causal=causal, window=window, q_segments=q_segments, k_segments=k_segments)
     operators = parts_of(bias)
     added = sum(b.equation(*b.reads(i, j)) for b in operators if isinstance(b, PositionBias))
     seen = seen & (added != -np.inf)
 
+    # Logits: scale, cap, biases
     width = q.shape[-1] or 1
     if scale is None:
         scale = next((b.default_scale(width) for b in operators if b.default_scale), width**-0.5)
@@ -47,6 +59,7 @@ def attention(q, k, v, *, bias=(), keep=None, causal=False, align=None, window=N
         logits = softcap * tanh(logits / softcap)
     logits = np.where(seen, logits + added, -np.inf)
 
+    # Softmax, and the weighted sum of the values
     sink = -np.inf if sink is None else wide(sink)[..., None, None]
     top = np.maximum(logits.max(-1, keepdims=True, initial=-np.inf), sink)
     top = np.where(np.isfinite(top), top, 0)  # exp(logits - top) does not overflow

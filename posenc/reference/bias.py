@@ -173,6 +173,12 @@ def t5_bucket(rel, *, buckets=32, max_distance=128, bidirectional=True):
     Raffel et al. 2020 (T5), section 2.1. The floor, at most side - e - 1, counts the k for which an inequality of
     integers holds, so no rounding decides. If bidirectional, a side has half of the buckets, and keys after the query
     have the upper half. Otherwise keys after the query have bucket 0.
+
+    Examples
+    --------
+    >>> from posenc import reference
+    >>> reference.t5_bucket([0, -1, -8, -15, -16, 1, 127, 128])
+    array([ 0,  1,  8,  9, 10, 17, 31, 31])
     """
     side = buckets // 2 if bidirectional else buckets
     exact = side // 2

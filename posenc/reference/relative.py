@@ -24,9 +24,9 @@ class ContentBias(Bias):
         if q.ndim == 2:
             options = {"q_positions": q_positions, "k_positions": k_positions, "scale": scale}
             return self.logits(q[None], k[None], **options)[0]
-        k = np.repeat(k, q.shape[-3] // k.shape[-3], -3)
+        k = np.repeat(k, q.shape[-3] // max(k.shape[-3], 1), -3)
         i, j = positions(q.shape[-2], k.shape[-2], q_positions, k_positions)
-        return self.equation(q, k, *self.reads(i, j), True, q.shape[-1] ** -0.5 if scale is None else scale)
+        return self.equation(q, k, *self.reads(i, j), True, (q.shape[-1] or 1) ** -0.5 if scale is None else scale)
 
 
 def clipped(rel, before, rows):
@@ -44,8 +44,8 @@ def shaw(rel_k, rel_v=None, *, k_min=None):
 
     ``q_i . rel_k[t]`` and ``sum_j p_ij (v_j + rel_v[t])``, t = clip(j - i, -K, K) + K
 
-    Shaw et al. 2018 (Self-Attention with Relative Position Representations), equations 3 to 5. Code that indexes by i -
-    j has the rows in reverse. With k_min, row t is j - i = t - k_min, so the two ends clip apart.
+    Shaw et al. 2018 (Self-Attention with Relative Position Representations), equations 3 to 5. Code that indexes
+    by i - j has the rows in reverse. With k_min, row t is j - i = t - k_min, so the two ends clip apart.
     """
     rel_k, rel_v = wide(rel_k), None if rel_v is None else wide(rel_v)
 
