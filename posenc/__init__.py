@@ -87,9 +87,10 @@ from .relative.tupe import tupe
 from .rotary.config import rope_from_config
 from .rotary.lengths import floor_log_scale, logn_scale, rerope_positions, rerotate, self_extend_positions
 from .rotary.mrope import mrope, mrope_vjp
-from .rotary.rope import RopeGradient, RopeTableGradient, convert_layout, rope, rope_matrix, rope_table, rope_vjp
+from .rotary.rope import RopeTableGradient, convert_layout, rope, rope_matrix, rope_table, rope_vjp
 from .rotary.rope_2d import rope_2d, rope_2d_vjp
 from .rotary.rope_nd import axial_frequencies, rope_nd, rope_nd_vjp
+from .rotary.rotation import RopeGradient
 from .rotary.scaling import RopeFrequencies, rope_frequencies
 from .rotary.xpos import xpos, xpos_vjp
 from .runtime import build_flags, get_num_threads, isa, isas, set_num_threads, threads, use_isa

@@ -343,6 +343,11 @@ def _unflatten(structure: Any, leaves: Sequence[Any]) -> Operator:
 
 
 jax.tree_util.register_pytree_node(Operator, _flatten, _unflatten)
+jax.tree_util.register_dataclass(
+    posenc.RopeFrequencies,
+    data_fields=["inv_freq"],
+    meta_fields=["attention_factor", "softmax_factor", "layout", "rotary_dim", "description"],
+)
 
 
 def _operator(name: str) -> Callable[..., Operator]:

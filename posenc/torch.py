@@ -26,13 +26,14 @@ the arguments of their namesakes, except `out`, and return tensors. Every tensor
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from posenc import _core, _derive
+from posenc import RopeFrequencies, _core, _derive
 from posenc._core_api.arguments import Array, cast_result
 from posenc._core_api.tensors import to_array
 
@@ -43,6 +44,7 @@ try:
     from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack  # type: ignore[import-not-found, unused-ignore]
     from torch.autograd import forward_ad  # type: ignore[import-not-found, unused-ignore]
     from torch.library import custom_op  # type: ignore[import-not-found, unused-ignore]
+    from torch.utils._pytree import register_pytree_node  # type: ignore[import-not-found, unused-ignore]
 except ImportError as error:
     raise ImportError('posenc.torch needs torch and ml_dtypes: pip install "posenc[torch]"') from error
 
@@ -105,6 +107,18 @@ def _convert(value: Any, path: _derive.Path) -> Any:
     if isinstance(value, type) and issubclass(value, np.generic):
         return value.__name__
     return value
+
+
+def _flatten_frequencies(w: RopeFrequencies) -> tuple[list[Any], tuple[Any, ...]]:
+    return [w.inv_freq], (w.attention_factor, w.softmax_factor, w.layout, w.rotary_dim, w.description)
+
+
+def _unflatten_frequencies(leaves: Iterable[Any], rest: tuple[Any, ...]) -> RopeFrequencies:
+    return RopeFrequencies(*leaves, *rest)
+
+
+# torch.export.register_dataclass would also make leaves of the factors and of the layout
+register_pytree_node(RopeFrequencies, _flatten_frequencies, _unflatten_frequencies)
 
 
 # ---- custom operators ----
@@ -408,6 +422,8 @@ def _plain(value: Any, inputs: list[Array]) -> Any:
         return inputs[-1]
     if isinstance(value, Operator):
         return _derive.make(value.name, {name: _plain(one, inputs) for name, one in value.arguments.items()})
+    if isinstance(value, RopeFrequencies):
+        return replace(value, inv_freq=_plain(value.inv_freq, inputs))
     if isinstance(value, tuple | list):
         items = [_plain(one, inputs) for one in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)

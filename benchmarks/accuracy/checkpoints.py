@@ -24,7 +24,7 @@ import made_part
 from rotations import Row, directories, of_directory, survey
 from test_transformers_scaling import RELATIVE
 
-from posenc.rotary._models import MODELS, OTHERS, Model
+from posenc.rotary.models import MODELS, OTHERS, Model
 
 PAGE, PROGRAM = tools.TREE / "docs" / "guides" / "rotary-checkpoints.md", "benchmarks/accuracy/checkpoints.py"
 DEFAULTS = (

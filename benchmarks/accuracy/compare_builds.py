@@ -49,8 +49,10 @@ CHUNK_SECONDS = 900
 
 
 def flatten(value: Any, name: str = "result") -> dict[str, Any]:
-    """Results by name: fields of NamedTuples, items of tuples, arrays and numbers."""
-    if hasattr(value, "_fields"):
+    """Results by name: fields of NamedTuples and of RopeFrequencies, items of tuples, arrays and numbers."""
+    if hasattr(value, "inv_freq"):  # a NamedTuple in older builds
+        items = ((field, getattr(value, field)) for field in ("inv_freq", "attention_factor", "softmax_factor"))
+    elif hasattr(value, "_fields"):
         items = zip(value._fields, value, strict=True)
     elif isinstance(value, tuple | list):
         items = enumerate(value)

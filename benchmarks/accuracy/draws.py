@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -125,6 +125,8 @@ def map_arrays(function: Callable[[np.ndarray], Any], value: Any) -> Any:
         return {key: map_arrays(function, item) for key, item in value.items()}
     if isinstance(value, Operator):
         return Operator(value.name, map_arrays(function, value.arguments))
+    if is_dataclass(value) and hasattr(value, "inv_freq"):  # a RopeFrequencies; in older builds it is a NamedTuple
+        return replace(value, inv_freq=function(value.inv_freq))
     if isinstance(value, tuple):
         items = [map_arrays(function, item) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
@@ -616,6 +618,8 @@ def describe(call: Call) -> str:
             return f"{value.dtype}{list(value.shape)} strides {list(value.strides)}"
         if isinstance(value, Operator):
             return f"{value.name}({', '.join(f'{k}={one(v)}' for k, v in value.arguments.items())})"
+        if hasattr(value, "inv_freq"):
+            return f"RopeFrequencies({one(value.inv_freq)}, {value.attention_factor})"
         if isinstance(value, tuple):
             return f"({', '.join(map(one, value))})"
         if callable(value) and hasattr(value, "__name__"):

@@ -1,10 +1,10 @@
 /* plain_rope.c -- `rope` of plain arguments, in one call. */
 #include "python/plain.h"
 
-/* The arguments of _core.rope_plain: those of `rope`, after the function's name and the type RopeFrequencies */
+/* The arguments of _core.rope_plain: those of `rope`, after the function's name. The frequencies are
+ * those that multiply cos and sin by 1. */
 enum {
     FUNCTION,
-    FREQUENCIES_TYPE,
     X,
     POSITIONS,
     FREQUENCIES,
@@ -30,8 +30,8 @@ static int is_integer(PyObject *object, long value)
 
 static int has_default_options(PyObject *const *args)
 {
-    return args[ROTARY_DIM] == Py_None && is_integer(args[ROTARY_OFFSET], 0) && args[INVERSE] == Py_False
-           && args[OUT_LAYOUT] == Py_None && is_integer(args[SEQ_AXIS], -2) && is_integer(args[START], 0);
+    return is_integer(args[ROTARY_OFFSET], 0) && args[INVERSE] == Py_False && args[OUT_LAYOUT] == Py_None
+           && is_integer(args[SEQ_AXIS], -2) && is_integer(args[START], 0);
 }
 
 static int is_plain_x(PyObject *object)
@@ -59,18 +59,6 @@ static PyObject *result_of(PyArrayObject *x, PyObject *out, PyObject *positions,
     return is_plain ? Py_NewRef(out) : NULL;
 }
 
-/* The array of frequencies that multiply cos and sin by 1, borrowed; NULL for others, which is no error */
-static PyObject *frequencies_of(PyObject *frequencies, PyObject *type)
-{
-    if ((PyObject *)Py_TYPE(frequencies) != type)
-        return frequencies;
-    if (PyTuple_Size(frequencies) < 2) /* tuple.__new__ makes such a one */
-        return NULL;
-    PyObject *attention_factor = PyTuple_GetItem(frequencies, 1);
-    const int is_one = PyFloat_CheckExact(attention_factor) && PyFloat_AsDouble(attention_factor) == 1.0;
-    return is_one ? PyTuple_GetItem(frequencies, 0) : NULL;
-}
-
 /* Positions as an array (n,); None if they are not plain; NULL with an exception */
 static PyObject *positions_of(PyObject *positions, npy_intp n)
 {
@@ -88,9 +76,10 @@ PyObject *pe_rope_plain(const pe_table *table, PyObject *const *args, Py_ssize_t
         return Py_NewRef(Py_None);
     const npy_intp rows = PyArray_DIM(x, PyArray_NDIM(x) - 2), width = PyArray_DIM(x, PyArray_NDIM(x) - 1);
     const int interleaved = PyUnicode_CompareWithASCIIString(args[LAYOUT], "interleaved") == 0;
-    PyObject *frequencies = frequencies_of(args[FREQUENCIES], args[FREQUENCIES_TYPE]);
+    PyObject *const frequencies = args[FREQUENCIES];
     if ((!interleaved && PyUnicode_CompareWithASCIIString(args[LAYOUT], "half") != 0) || width < 2 || width % 2
-        || !frequencies || !is_vector(frequencies, NPY_DOUBLE, width / 2))
+        || !(args[ROTARY_DIM] == Py_None || is_integer(args[ROTARY_DIM], (long)width))
+        || !is_vector(frequencies, NPY_DOUBLE, width / 2))
         return Py_NewRef(Py_None);
     PyObject *positions = positions_of(args[POSITIONS], rows), *done = NULL;
     if (!positions || positions == Py_None)

@@ -98,19 +98,19 @@ def module() -> bytes:
 
 def rules() -> dict[str, object]:
     """The tables from which `posenc.rope_from_config` reads a config: models without fields that have the default."""
-    from posenc.rotary import _models, config, scaling
+    from posenc.rotary import config, models, scaling
 
-    default = _models.Model()._asdict()
+    default = models.Model()._asdict()
     return {
         "models": {
             name: {key: value for key, value in model._asdict().items() if value != default[key]}
-            for name, model in _models.MODELS.items()
+            for name, model in models.MODELS.items()
         },
         "model": default,
-        "others": _models.OTHERS,
-        "rotates_if": _models.ROTATES_IF,
-        "full": _models.FULL,
-        "sliding": _models.SLIDING,
+        "others": models.OTHERS,
+        "rotates_if": models.ROTATES_IF,
+        "full": models.FULL,
+        "sliding": models.SLIDING,
         "lengths": scaling.LENGTHS,
         "keys": {rope_type: keys for rope_type, (_, keys) in scaling.ROPE_TYPES.items()},
         "aliases": config.ALIASES,

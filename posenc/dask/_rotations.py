@@ -10,7 +10,7 @@ import numpy as np
 
 import posenc
 from posenc._core_api.arguments import as_data, as_float64, as_reals, fail
-from posenc.rotary._rotation import read_rotation
+from posenc.rotary.rotation import read_rotation
 
 from ._arrays import Chunks, DaskArray, check_known, is_dask, is_xarray, read_array, zeros_of
 from ._twins import Function, position_chunks, takes_arguments_of
@@ -31,26 +31,23 @@ def _rotate(twin: Function, arguments: dict[str, Any], coordinates: bool = False
     check_known(function, "x", x)
     dtype = as_data(function, "x", np.zeros((), x.dtype)).dtype
     of_rotation = {name: options[name] for name in _OF_ROTATIONS if name in options}
-    rotation = read_rotation(function, zeros_of(x.shape, dtype), **of_rotation)
+    rotation = read_rotation(function, zeros_of(x.shape, dtype), options.get("frequencies"), **of_rotation)
     if options.get("frequencies") is None:
         expected = "positions and frequencies: each task makes the table of its own chunk"
         fail(TypeError, function, "positions", "a table (cos, sin)", expected)
 
-    seq_axis = rotation.seq_axis % x.ndim
-    axes = [*(axis for axis in range(x.ndim - 1) if axis != seq_axis), seq_axis]
-
     def chunks_of(shape: tuple[int, ...]) -> tuple[Chunks, ...]:
         first, shape = (shape[:1], shape[1:]) if coordinates else ((), shape)
         rotation.check_fits_sequence("positions", shape)
-        pairs = zip(axes[len(axes) - len(shape) :], shape, strict=True)
+        pairs = zip(rotation.axes_of(len(shape)), shape, strict=True)
         return (*((n,) for n in first), *(x.chunks[axis] if n == x.shape[axis] else (n,) for axis, n in pairs))
 
     positions = arguments["positions"]
     if coordinates:
         positions = _read_coordinates(function, positions)
     positions = position_chunks(function, positions, arguments.get("start", 0), chunks_of)
-    of_positions = axes[len(axes) - (positions.ndim - coordinates) :]
-    heads = _axis_of_heads(options["frequencies"], axes)
+    of_positions = rotation.axes_of(positions.ndim - coordinates)
+    heads = _axis_of_heads(options["frequencies"], rotation.axes_of(x.ndim - 1))
     _check_options(twin, x, dtype, positions, heads, coordinates, options)
     every = tuple(range(x.ndim))
     of_coordinates = [x.ndim] if coordinates else []  # an axis that the result does not have
@@ -114,8 +111,8 @@ def rope(arguments: dict[str, Any]) -> DaskArray:
     x : dask array (..., N, D)
         Queries or keys. The channels are merged into one chunk. An xarray.DataArray over a dask array is accepted too,
         and `seq_axis` may then be the name of a dimension.
-    positions : int, or array or dask array (N,), or with as many axes as x less one
-        A table (cos, sin) is refused, because each task makes that of its own chunk.
+    positions : int, or array or dask array (N,), (B, N) or (B, H, N)
+        As in `posenc.rope`. A table (cos, sin) is refused, because each task makes that of its own chunk.
     frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis, start
         Those of `posenc.rope`.
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 from .._core_api.arguments import as_index, as_number, fail, fail_value
-from ._models import FULL, MODELS, OTHERS, ROTATES_IF, SLIDING, Model
+from .models import FULL, MODELS, OTHERS, ROTATES_IF, SLIDING, Model
 from .scaling import LENGTHS, RopeFrequencies, scaled_frequencies
 
 __all__ = ["rope_from_config"]
@@ -68,20 +69,41 @@ def _present(config: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: config[name] for name in names if config.get(name) is not None}
 
 
-def _read_json(config: object) -> Mapping[str, Any]:
-    """Return a config that is a dict, or the path of a config.json."""
-    if isinstance(config, str | os.PathLike):
-        import json  # NumPy does not import it
+class HasDict(Protocol):
+    """An object with a method that returns its config as a dict, such as the configs of transformers."""
 
-        path = os.fspath(config)
-        with open(path, encoding="utf-8") as file:
-            try:
-                config = json.load(file)
-            except ValueError as error:
-                fail(ValueError, FUNCTION, "config", f"no JSON at {path!r}: {error}", "the path of a config.json")
-    if not isinstance(config, Mapping):
-        fail(TypeError, FUNCTION, "config", f"type {type(config).__name__}", "a dict, the content of config.json")
-    return config
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+def _read_config(config: Mapping[str, Any] | str | os.PathLike[str] | HasDict) -> Mapping[str, Any]:
+    """Return a config that is a dict, an object with to_dict(), the path of a config.json, or its text."""
+    expected = "a dict, the path of a config.json or its text, or an object with to_dict()"
+    found: object = config
+    if isinstance(config, str | os.PathLike):
+        text = os.fspath(config)
+        found = _parse("its text", text) if text.lstrip().startswith("{") else _read_file(text, expected)
+    elif not isinstance(config, Mapping | type) and hasattr(config, "to_dict"):
+        found = config.to_dict()
+    if not isinstance(found, Mapping):
+        fail(TypeError, FUNCTION, "config", f"type {type(found).__name__}", expected)
+    return found
+
+
+def _read_file(path: str, expected: str) -> object:
+    if not os.path.isfile(path):
+        hub = ", such as transformers.AutoConfig.from_pretrained(name): posenc downloads nothing"
+        raise FileNotFoundError(f"{FUNCTION}: config is {path!r}, which is no file; expected {expected}{hub}")
+    with open(path, "rb") as file:
+        return _parse(repr(path), file.read())
+
+
+def _parse(place: str, text: str | bytes) -> object:
+    import json  # NumPy does not import it
+
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        fail(ValueError, FUNCTION, "config", f"no JSON at {place}: {error}", "the path of a config.json, or its text")
 
 
 def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -293,8 +315,8 @@ def _head_dim(layer: _Layer) -> int:
     return hidden // heads
 
 
-def _rotary_dim(layer: _Layer, rope_type: str) -> int:
-    """Return the number of rotated channels."""
+def _rotary_dim(layer: _Layer, rope_type: str) -> tuple[int, bool]:
+    """Return the number of rotated channels, and whether they are known to be the first of a head."""
     config, model = layer.config, layer.model
     stored = layer.number(PARTS, "partial_rotary_factor")
     part = model.partial_rotary_factor if stored is None else stored
@@ -326,11 +348,14 @@ def _rotary_dim(layer: _Layer, rope_type: str) -> int:
     if dim < 2 or dim % 2:
         value = part if name == "partial_rotary_factor" else dim
         fail_value(ValueError, FUNCTION, name, value, f"an even number of rotated channels, not {dim}")
-    return dim
+    return dim, qk_rope_head_dim is None
 
 
 def rope_from_config(
-    config: Mapping[str, Any] | str | os.PathLike[str], *, seq_len: int | None = None, layer_type: str | None = None
+    config: Mapping[str, Any] | str | os.PathLike[str] | HasDict,
+    *,
+    seq_len: int | None = None,
+    layer_type: str | None = None,
 ) -> RopeFrequencies:
     """Return the rotary frequencies of a checkpoint from its config.json.
 
@@ -338,10 +363,11 @@ def rope_from_config(
 
     Parameters
     ----------
-    config : dict or path
-        The path of a config.json, or its content, in the format of transformers 4 (``rope_theta``, ``rope_scaling``)
-        or 5 (``rope_parameters``, for all layers or nested by layer type). In configs of models that also read images
-        or sound, the part for text counts (``text_config``).
+    config : dict, path, str or object with to_dict()
+        The content of a config.json, its path or its text, or a config of transformers, in the format of transformers
+        4 (``rope_theta``, ``rope_scaling``) or 5 (``rope_parameters``, for all layers or nested by layer type). In
+        configs of models that also read images or sound, the part for text counts (``text_config``). A string that
+        begins with ``{`` is text, any other string a path.
     seq_len : int, optional
         Length of the sequence, which only the types dynamic and longrope read. None means a length within that of
         training.
@@ -352,15 +378,17 @@ def rope_from_config(
     Returns
     -------
     RopeFrequencies
-        With ``layout``, an argument of `rope`, which is None for an unknown model_type, and with ``rotary_dim``, the
-        number of rotated channels. The frequencies of nanochat are negative, because it rotates backwards.
+        With ``layout`` and ``rotary_dim``, the number of rotated channels, which `rope` takes for its own. The layout
+        is None for an unknown model_type. The rotary_dim is None for latent attention (``qk_rope_head_dim``), where the
+        rotated channels are not the first of a head. The frequencies of nanochat are negative, because it rotates
+        backwards.
 
     Raises
     ------
     OSError
-        A path that cannot be read.
+        A path that cannot be read, such as the name of a repository.
     TypeError
-        A config that is neither a dict nor a path, an unknown key of the rope part, a value of the wrong kind.
+        A config of another type, an unknown key of the rope part, a value of the wrong kind.
     ValueError
         A model without a rotation (BERT, BLOOM, T5), whose encoding the message names; a file that is not JSON; a
         missing key or base, two values that contradict each other, an odd width, an unknown `layer_type` or type of
@@ -378,17 +406,19 @@ def rope_from_config(
 
     Examples
     --------
-    >>> import posenc
+    >>> import numpy as np, posenc
     >>> llama = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 500000.0}
     >>> llama["rope_scaling"] = {
     ...     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     ...     "original_max_position_embeddings": 8192,
     ... }
     >>> w = posenc.rope_from_config(llama)
-    >>> w.rotary_dim, w.layout, w.attention_factor
-    (128, 'half', 1.0)
+    >>> w
+    <RopeFrequencies: 64 pairs, base 500000, llama3, factor 8, half>
+    >>> posenc.rope(np.ones((32, 10, w.rotary_dim)), 10, w).shape  # w knows the layout
+    (32, 10, 128)
     """
-    whole = _read_json(config)
+    whole = _read_config(config)
     if layer_type is not None and not isinstance(layer_type, str):
         fail(TypeError, FUNCTION, "layer_type", f"type {type(layer_type).__name__}", "a string or None")
     part = _text_part(whole)
@@ -410,8 +440,9 @@ def rope_from_config(
         keys.setdefault(LENGTHS[1], layer.model.original_length)
     if rope_type == "proportional":
         keys["partial_rotary_factor"] = layer.number(PARTS, "partial_rotary_factor")
-    dim, base = _rotary_dim(layer, rope_type), _base(layer)
+    (dim, is_first), base = _rotary_dim(layer, rope_type), _base(layer)
     found = scaled_frequencies(FUNCTION, dim, base, rope_type, seq_len, keys, "config")
     inv_freq = -found.inv_freq if layer.model.is_backwards else found.inv_freq
     is_swapped = layer.model.layout == "interleaved" and part.get("rope_interleave") is False
-    return found._replace(inv_freq=inv_freq, layout="half" if is_swapped else layer.model.layout)
+    layout = "half" if is_swapped else layer.model.layout
+    return replace(found, inv_freq=inv_freq, layout=layout, rotary_dim=dim if is_first else None)

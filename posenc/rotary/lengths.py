@@ -19,7 +19,8 @@ from .._core_api.arguments import (
 )
 from .._core_api.constants import LARGEST_POSITION
 from .._core_api.variant import in_one_isa
-from ._rotation import Frequencies, Layout, read_rotation
+from .rotation import Angles, Frequencies, read_rotation
+from .scaling import Layout
 
 __all__ = ["floor_log_scale", "logn_scale", "rerope_positions", "rerotate", "self_extend_positions"]
 
@@ -31,7 +32,7 @@ def rerotate(
     new_positions: npt.ArrayLike,
     frequencies: Frequencies,
     *,
-    layout: Layout,
+    layout: Layout | None = None,
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
     seq_axis: int = -2,
@@ -45,12 +46,13 @@ def rerotate(
     ----------
     k : array (..., N, D)
         Rotated keys, such as those of a cache.
-    old_positions, new_positions : int, array (N,) or array with one axis less than k
+    old_positions, new_positions : int, or array (N,), (B, N) or (B, H, N)
         The positions that the keys were rotated by, and those to move them to. See `rope`.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies
         Radians per position. An attention_factor is not applied, because k contains it already.
-    layout : {"half", "interleaved"}
-        The layout in which k is stored: the `out_layout` that it was rotated with.
+    layout : {"half", "interleaved"}, optional
+        The layout in which k is stored: the `out_layout` that it was rotated with. The default is that of the
+        frequencies, as in `rope`. If k is stored in another one, pass ``dataclasses.replace(frequencies, layout=...)``.
     rotary_dim, rotary_offset, seq_axis
         As in `rope`.
     out : array like k, optional
@@ -84,17 +86,19 @@ def rerotate(
     True
     """
     function = "rerotate"
-    rotation = read_rotation(function, k, layout, rotary_dim, rotary_offset, seq_axis=seq_axis, argument="k")
+    rotation = read_rotation(
+        function, k, frequencies, layout, rotary_dim, rotary_offset, seq_axis=seq_axis, argument="k"
+    )
     frequencies, _ = rotation.frequencies(frequencies)
     old_positions = rotation.positions(old_positions, "old_positions")
     check_positions(function, "old_positions", old_positions)
     new_positions = rotation.positions(new_positions, "new_positions")
     check_positions(function, "new_positions", new_positions)
-    move = new_positions - old_positions
+    move = rotation.with_heads(new_positions) - rotation.with_heads(old_positions)
     too_far = np.abs(move) > LARGEST_POSITION
     if too_far.any():
         fail(ValueError, function, "new_positions", f"a move by {move[too_far][0]}", "moves of at most 2**53")
-    return rotation.rotate(rotation.table(move, frequencies, 1.0), out)
+    return rotation.rotate(rotation.table(Angles(move[None], frequencies)), out)
 
 
 def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: float = 1.0) -> Float64:

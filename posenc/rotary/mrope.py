@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, Float64, as_index, fail, fail_value
+from .._core_api.arguments import I64, Array, as_index, fail, fail_value
 from .._core_api.variant import in_one_isa
-from ._coordinates import Indices, coordinates_first, read_coordinates, table_by_coordinate
-from ._rotation import Frequencies, Layout, Rotation, read_rotation
-from .rope import RopeGradient
+from .rotation import Angles, Frequencies, Indices, RopeGradient, Rotation, read_rotation
+from .scaling import Layout
 
 __all__ = ["mrope", "mrope_vjp"]
 
 
-def _coordinate_of_pair(rotation: Rotation, sections: Any, interleaved: bool, overflow: int) -> Indices:
+def _coordinate_of_pair(rotation: Rotation, sections: Iterable[int], interleaved: bool, overflow: int) -> Indices:
     """Return the coordinate that rotates each pair."""
     function, pairs = rotation.function, rotation.rotary_dim // 2
     if not isinstance(sections, Iterable) or isinstance(sections, str | bytes):
@@ -39,15 +37,12 @@ def _angles(
     rotation: Rotation,
     positions: npt.ArrayLike,
     frequencies: Frequencies,
-    sections: Any,
+    sections: Iterable[int],
     interleaved: bool,
     overflow: int,
-) -> tuple[Array, Array, Float64, Indices]:
-    """Return the table, positions (..., N, 3), frequencies (3, pairs), and the coordinate of each pair."""
-    positions = read_coordinates(rotation, positions, 3)
-    frequencies, factor = rotation.frequencies(frequencies)
-    coordinate_of_pair = _coordinate_of_pair(rotation, sections, interleaved, overflow)
-    return *table_by_coordinate(rotation, positions, frequencies, factor, coordinate_of_pair), coordinate_of_pair
+) -> Angles:
+    positions, (w, factor) = rotation.coordinates(positions, 3), rotation.frequencies(frequencies)
+    return Angles(positions, w, factor, _coordinate_of_pair(rotation, sections, interleaved, overflow))
 
 
 @in_one_isa
@@ -56,7 +51,7 @@ def mrope(
     positions: npt.ArrayLike,
     frequencies: Frequencies,
     *,
-    layout: Layout,
+    layout: Layout | None = None,
     sections: Iterable[int],
     interleaved: bool = False,
     overflow: int = 0,
@@ -75,12 +70,12 @@ def mrope(
     ----------
     x : array (..., N, D)
         Queries or keys.
-    positions : array (3, N), or (3, ...) with as many axes as x
+    positions : array (3, N), (3, B, N) or (3, B, H, N)
         Time, height and width of each token; all three are equal for text. The axes after the first are those of
         positions in `rope`.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies
         The frequencies of `rope`, which the three coordinates share.
-    layout : {"half", "interleaved"}
+    layout : {"half", "interleaved"}, optional
         As in `rope`.
     sections : three integers
         Numbers of pairs that time, height and width rotate. They add up to rotary_dim // 2.
@@ -122,9 +117,9 @@ def mrope(
     >>> bool(same.all())
     True
     """
-    rotation = read_rotation("mrope", x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-    table, _, _, _ = _angles(rotation, positions, frequencies, sections, interleaved, overflow)
-    return rotation.rotate(table, out)
+    rotation = read_rotation("mrope", x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    angles = _angles(rotation, positions, frequencies, sections, interleaved, overflow)
+    return rotation.rotate(rotation.table(angles), out)
 
 
 @in_one_isa
@@ -134,7 +129,7 @@ def mrope_vjp(
     positions: npt.ArrayLike,
     frequencies: Frequencies,
     *,
-    layout: Layout,
+    layout: Layout | None = None,
     sections: Iterable[int],
     interleaved: bool = False,
     overflow: int = 0,
@@ -171,10 +166,8 @@ def mrope_vjp(
     >>> g.positions[:, 0]
     array([1., 2., 3.])
     """
-    rotation = read_rotation("mrope_vjp", x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-    table, positions, spread, coordinate_of_pair = _angles(
-        rotation, positions, frequencies, sections, interleaved, overflow
+    rotation = read_rotation(
+        "mrope_vjp", x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
     )
-    d_x, d_positions, d_spread = rotation.vjp(grad, table, positions, spread)
-    d_frequencies = d_spread[coordinate_of_pair, np.arange(len(coordinate_of_pair))]
-    return RopeGradient(d_x, coordinates_first(d_positions), d_frequencies)
+    angles = _angles(rotation, positions, frequencies, sections, interleaved, overflow)
+    return rotation.vjp(grad, rotation.table(angles), angles)

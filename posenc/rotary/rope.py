@@ -31,21 +31,23 @@ from .._core_api.arguments import (
 )
 from .._core_api.variant import ONE_ISA, in_one_isa
 from ..absolute.sinusoid import cos_sin_table
-from ._rotation import (
+from .rotation import (
     LAYOUTS,
+    Angles,
     Frequencies,
-    Layout,
+    RopeGradient,
     Rotation,
     Table,
+    agree,
     cast_table,
     read_frequencies,
+    read_layout,
     read_rotation,
     read_table,
 )
-from .scaling import RopeFrequencies
+from .scaling import Layout, RopeFrequencies
 
 __all__ = [
-    "RopeGradient",
     "RopeTableGradient",
     "convert_layout",
     "rope",
@@ -53,14 +55,6 @@ __all__ = [
     "rope_table",
     "rope_vjp",
 ]
-
-
-class RopeGradient(NamedTuple):
-    """Gradients of `rope`: `x` in its dtype, the others in float64."""
-
-    x: Array
-    positions: Float64
-    frequencies: Float64
 
 
 class RopeTableGradient(NamedTuple):
@@ -76,7 +70,7 @@ def rope(
     positions: npt.ArrayLike | Table,
     frequencies: Frequencies | None = None,
     *,
-    layout: Layout,
+    layout: Layout | None = None,
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
     inverse: bool = False,
@@ -93,21 +87,23 @@ def rope(
     ----------
     x : array (..., N, D)
         Queries or keys.
-    positions : int, array (N,), array with one axis less than x, or pair of arrays
+    positions : int, array (N,), (B, N) or (B, H, N), or pair of arrays
         An int n means 0 .. n-1, or n positions from `start` on. The last axis is the sequence axis and has exactly its
-        length. The leading axes broadcast against those of x, so positions per batch have the shape (B, 1, N). A pair
-        ``(cos, sin)`` of arrays (..., N, rotary_dim // 2), as `rope_table` returns it, replaces positions and
-        frequencies.
+        length. Positions with one axis less than x broadcast against the axes of x before the channels. For an x with
+        four axes or more, positions with two axes less are those of all heads: (B, N) for x (B, H, N, D). For an x with
+        three axes, two axes of positions belong to both axes of x, whether they are a batch or heads. A pair ``(cos,
+        sin)`` of arrays (..., N, rotary_dim // 2), as `rope_table` returns it, replaces positions and frequencies.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies
         Radians per position, see `rope_frequencies`. The ``attention_factor`` of a RopeFrequencies multiplies cos and
         sin. Required unless `positions` is a table, and refused if it is.
-    layout : {"half", "interleaved"}
+    layout : {"half", "interleaved"}, optional
         The channels of pair k: ``(k, k + rotary_dim // 2)`` for "half" (GPT-NeoX, LLaMA in transformers) or
-        ``(2k, 2k + 1)`` for "interleaved" (RoFormer, GPT-J, Meta's LLaMA). There is no default, because the wrong
-        layout gives wrong results without an error.
+        ``(2k, 2k + 1)`` for "interleaved" (RoFormer, GPT-J, Meta's LLaMA). The default is that of the frequencies,
+        which those of `rope_from_config` know. All others need it, because the wrong layout gives wrong results without
+        an error.
     rotary_dim : int, optional
-        Number of rotated channels, even. The other channels are copied bit for bit. The default is all channels from
-        `rotary_offset` on.
+        Number of rotated channels, even. The other channels are copied bit for bit. The default is that of the
+        frequencies, which those of `rope_from_config` know, or else all channels from `rotary_offset` on.
     rotary_offset : int
         First rotated channel.
     inverse : bool
@@ -129,9 +125,10 @@ def rope(
     Raises
     ------
     TypeError
-        No layout; bool, complex or object arrays; a bare float for positions.
+        Bool, complex or object arrays; a bare float for positions.
     ValueError
-        An odd width, an unknown layout, positions that do not fit the sequence axis, a wrong number of frequencies.
+        An odd width, a layout that is unknown or not given, options that contradict those of the frequencies, positions
+        that do not fit the sequence axis, a wrong number of frequencies.
 
     Notes
     -----
@@ -152,22 +149,40 @@ def rope(
     >>> w = posenc.rope_frequencies(64)
     >>> bool((posenc.rope(q, 1, w, start=99, layout="half") == posenc.rope(q, [99], w, layout="half")).all())
     True
-    >>> posenc.rope(q, [99], w, layout="half").shape
+
+    Frequencies of a checkpoint know their layout:
+
+    >>> w = posenc.rope_from_config({"model_type": "gptj"})
+    >>> w
+    <RopeFrequencies: 32 pairs, base 10000, interleaved>
+    >>> posenc.rope(q, [99], w).shape
     (8, 1, 64)
     """
+    w = frequencies
+    if isinstance(frequencies, RopeFrequencies):
+        if frequencies.layout is not None:
+            layout = agree("rope", "layout", layout, frequencies.layout)
+        if frequencies.rotary_dim is not None:
+            rotary_dim = agree("rope", "rotary_dim", rotary_dim, frequencies.rotary_dim)
+        factor = frequencies.attention_factor
+        w = frequencies.inv_freq if type(factor) is float and factor == 1.0 else None
     plain: Array | None = _core.rope_plain(
-        "rope", RopeFrequencies, x, positions, frequencies, layout,
+        "rope", x, positions, w, layout,
         rotary_dim, rotary_offset, inverse, out_layout, seq_axis, start, out,
     )  # fmt: skip
     if plain is not None:
         return plain
-    rotation = read_rotation("rope", x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    rotation = read_rotation("rope", x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     if frequencies is None:
         return _rotate_by_table(rotation, positions, start, out)
-    frequencies, factor = rotation.frequencies(frequencies)
-    places = rotation.positions(positions, start=start)
+    angles = _angles(rotation, positions, frequencies, start)
     with ONE_ISA:
-        return rotation.rotate(rotation.table(places, frequencies, factor), out)
+        return rotation.rotate(rotation.table(angles), out)
+
+
+def _angles(rotation: Rotation, positions: npt.ArrayLike | Table, frequencies: Frequencies, start: int) -> Angles:
+    w, factor = rotation.frequencies(frequencies)
+    return Angles(rotation.positions(positions, start=start)[None], w, factor)
 
 
 def _rotate_by_table(rotation: Rotation, table: npt.ArrayLike | Table, start: int, out: Array | None) -> Array:
@@ -188,7 +203,7 @@ def rope_vjp(
     positions: npt.ArrayLike,
     frequencies: Frequencies,
     *,
-    layout: Layout,
+    layout: Layout | None = None,
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
     inverse: bool = False,
@@ -203,7 +218,7 @@ def rope_vjp(
     positions: Table,
     frequencies: None = None,
     *,
-    layout: Layout,
+    layout: Layout | None = None,
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
     inverse: bool = False,
@@ -218,7 +233,7 @@ def rope_vjp(
     positions: npt.ArrayLike | Table,
     frequencies: Frequencies | None = None,
     *,
-    layout: Layout,
+    layout: Layout | None = None,
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
     inverse: bool = False,
@@ -259,14 +274,14 @@ def rope_vjp(
     >>> g.x, g.positions, g.frequencies
     (array([[0., 1.]]), array([1.]), array([0.]))
     """
-    rotation = read_rotation("rope_vjp", x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    rotation = read_rotation(
+        "rope_vjp", x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
+    )
     if frequencies is None:
         return _table_vjp(grad, rotation, positions, start)
-    frequencies, factor = rotation.frequencies(frequencies)
-    positions = rotation.positions(positions, start=start)
-    table = rotation.table(positions, frequencies, factor)
-    d_x, d_positions, d_frequencies = rotation.vjp(grad, table, positions[..., None], frequencies[None])
-    return RopeGradient(d_x, d_positions[..., 0], d_frequencies[0])
+    angles = _angles(rotation, positions, frequencies, start)
+    d_x, d_positions, d_frequencies = rotation.vjp(grad, rotation.table(angles), angles)
+    return RopeGradient(d_x, d_positions[0], d_frequencies)
 
 
 def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | Table, start: int) -> RopeTableGradient:
@@ -280,12 +295,13 @@ def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | T
         offset=rotation.rotary_offset, interleaved=rotation.interleaved, out_interleaved=rotation.out_interleaved,
     )  # fmt: skip
     d_cos, d_sin = np.split(np.moveaxis(d_cos_sin, rotation.seq_axis, -2), 2, axis=-1)
+    c, s = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
     if rotation.inverse:
-        d_cos, d_sin = _inverse_table_vjp(d_cos, d_sin, cos.astype(F64), sin.astype(F64))
+        d_cos, d_sin = _inverse_table_vjp(d_cos, d_sin, c.astype(F64), s.astype(F64))
     return RopeTableGradient(
         cast_result(d_x, x.dtype),
-        unbroadcast(d_cos, cos.shape, cos.dtype),
-        unbroadcast(d_sin, sin.shape, sin.dtype),
+        unbroadcast(d_cos, c.shape, cos.dtype).reshape(cos.shape),
+        unbroadcast(d_sin, s.shape, sin.dtype).reshape(sin.shape),
     )
 
 
@@ -346,7 +362,9 @@ def rope_table(
 
 
 @in_one_isa
-def rope_matrix(position: float, frequencies: Frequencies, *, layout: Layout, dim: int | None = None) -> Float64:
+def rope_matrix(
+    position: float, frequencies: Frequencies, *, layout: Layout | None = None, dim: int | None = None
+) -> Float64:
     """Return the block-diagonal matrix of `rope` at one position.
 
     ``rope(x, p) = matrix @ x``.
@@ -357,7 +375,7 @@ def rope_matrix(position: float, frequencies: Frequencies, *, layout: Layout, di
         An integer or a real.
     frequencies : array (e,) or RopeFrequencies
         Radians per position. The attention_factor is included in the matrix.
-    layout : {"half", "interleaved"}
+    layout : {"half", "interleaved"}, optional
         As in `rope`.
     dim : int, optional
         Width of the matrix, at least 2e, which is the default. The channels past 2e are not rotated.
@@ -383,7 +401,7 @@ def rope_matrix(position: float, frequencies: Frequencies, *, layout: Layout, di
            [ 1.,  0.]])
     """
     function = "rope_matrix"
-    check_choice(function, "layout", layout, LAYOUTS)
+    layout = read_layout(function, layout, frequencies)
     frequencies, factor = read_frequencies(function, frequencies)
     array = as_reals(function, "position", position)
     if array.ndim:

@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import Array, Float64, cast_result, check_choice, fail, finish_out, prepare_out
+from .._core_api.arguments import Array, cast_result, check_choice, fail, finish_out, prepare_out
 from .._core_api.variant import in_one_isa
-from ._coordinates import Indices, coordinates_first, read_coordinates, table_by_coordinate
-from ._rotation import Frequencies, Layout, Rotation, read_rotation
-from .rope import RopeGradient
+from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
+from .scaling import Layout, RopeFrequencies
 
 __all__ = ["rope_2d", "rope_2d_vjp"]
 
@@ -21,34 +20,26 @@ Axes = Literal["concat", "blocks", "alternate"]
 AXES: tuple[Axes, ...] = get_args(Axes)
 
 
-def _indices_of_pairs(axes: Axes, pairs: int) -> tuple[Indices, Indices]:
-    """Return the coordinate (0 for the row, 1 for the column) and the frequency of each pair."""
-    if axes == "concat":
-        return np.repeat(np.arange(2), pairs // 2), np.tile(np.arange(pairs // 2), 2)
-    k = np.concatenate([np.arange(0, pairs, 2), np.arange(1, pairs, 2)])
-    return k % 2, k
+def _one_coordinate(frequencies: Frequencies, axes: Axes) -> Frequencies:
+    """Return frequencies whose rotary_dim counts the channels of x, not those of one coordinate."""
+    if axes == "alternate" or not isinstance(frequencies, RopeFrequencies):
+        return frequencies
+    return replace(frequencies, rotary_dim=None)
 
 
-def _read_angles(
-    rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies, axes: Axes
-) -> tuple[Array, Float64, float]:
-    """Return positions (2, ..., N), the frequencies as the user wrote them, and the attention_factor."""
-    positions = read_coordinates(rotation, positions, 2)
+def _angles(rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies, axes: Axes) -> Angles:
+    """Return the angles of the pairs in the order of the channels of `axes`."""
+    positions, pairs = rotation.coordinates(positions, 2), rotation.rotary_dim // 2
     if axes == "alternate":
-        return positions, *rotation.frequencies(frequencies)
-    if rotation.rotary_dim % 4:
+        w, factor = rotation.frequencies(frequencies)
+        source = np.concatenate([np.arange(0, pairs, 2), np.arange(1, pairs, 2)])
+        return Angles(positions, w[source], factor, source % 2, source)
+    if pairs % 2:
         expected = "a multiple of 4, so that both coordinates rotate as many pairs"
         fail(ValueError, rotation.function, "x", f"{rotation.rotary_dim} rotated channels", expected)
-    return positions, *rotation.frequencies(frequencies, 4)
-
-
-def _angles(
-    rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies, axes: Axes
-) -> tuple[Array, Array, Float64]:
-    """Return the table, positions (..., N, 2) and frequencies (2, pairs)."""
-    positions, frequencies, factor = _read_angles(rotation, positions, frequencies, axes)
-    coordinate_of_pair, frequency_of_pair = _indices_of_pairs(axes, rotation.rotary_dim // 2)
-    return table_by_coordinate(rotation, positions, frequencies[frequency_of_pair], factor, coordinate_of_pair)
+    w, factor = rotation.frequencies(frequencies, 4)
+    source = np.tile(np.arange(pairs // 2), 2)
+    return Angles(positions, w[source], factor, np.repeat(np.arange(2), pairs // 2), source)
 
 
 def _view_blocks(rotation: Rotation, array: Array) -> Array:
@@ -57,24 +48,19 @@ def _view_blocks(rotation: Rotation, array: Array) -> Array:
     return channels.reshape(*array.shape[:-1], 2, rotation.rotary_dim // 2)
 
 
-def _block_angles(
-    rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies
-) -> tuple[Rotation, Array, Array, Float64]:
-    """Return the rotation of x viewed as blocks, its table, positions (..., N, 2) and frequencies.
-
-    The row of a token rotates the first block, the column the second: `rope` with 2 positions for each token.
-    """
-    positions, frequencies, factor = _read_angles(rotation, positions, frequencies, "blocks")
-    positions = np.moveaxis(positions, 0, -1)
+def _blocks(rotation: Rotation, angles: Angles) -> tuple[Rotation, Angles]:
+    """Return the rotation of x viewed as blocks, a sequence of 2 positions for each token, and its angles."""
     x = _view_blocks(rotation, rotation.x)
     blocks = replace(rotation, x=x, seq_axis=-2, rotary_dim=rotation.rotary_dim // 2, rotary_offset=0)
-    table = blocks.table(rotation.along_sequence(positions), frequencies, factor)
-    return blocks, table, positions, frequencies
+    places = rotation.coordinates_last(angles.positions)
+    places = rotation.along_sequence(places.reshape((1,) * (rotation.x.ndim - places.ndim) + places.shape))
+    return blocks, Angles(places[None], angles.frequencies[: rotation.rotary_dim // 4], angles.factor)
 
 
-def _rotate_blocks(rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies, out: Array | None) -> Array:
+def _rotate_blocks(rotation: Rotation, angles: Angles, out: Array | None) -> Array:
     function, x = rotation.function, rotation.x
-    blocks, table, _, _ = _block_angles(rotation, positions, frequencies)
+    blocks, of_blocks = _blocks(rotation, angles)
+    table = blocks.table(of_blocks)
     result, buffer = prepare_out(function, out, x.shape, x.dtype, (x,), in_place=True)
     first, end = rotation.rotary_offset, rotation.rotary_offset + rotation.rotary_dim
     buffer[..., :first] = x[..., :first]
@@ -92,7 +78,7 @@ def rope_2d(
     positions: npt.ArrayLike,
     frequencies: Frequencies,
     *,
-    layout: Layout,
+    layout: Layout | None = None,
     axes: Axes = "concat",
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
@@ -109,11 +95,12 @@ def rope_2d(
     ----------
     x : array (..., N, D)
         Queries or keys, with the tokens in any order.
-    positions : array (2, N), or (2, ...) with as many axes as x
+    positions : array (2, N), (2, B, N) or (2, B, H, N)
         Row and column of each token, any integers or reals. The axes after the first are those of positions in `rope`.
     frequencies : array or RopeFrequencies
-        Radians per row or column: rotary_dim // 4 of them, or rotary_dim // 2 with "alternate".
-    layout : {"half", "interleaved"}
+        Radians per row or column: rotary_dim // 4 of them, or rotary_dim // 2 with "alternate", where alone the
+        ``rotary_dim`` of a RopeFrequencies is read.
+    layout : {"half", "interleaved"}, optional
         As in `rope`.
     axes : {"concat", "blocks", "alternate"}
         The assignment of pairs to rows and columns.
@@ -157,11 +144,10 @@ def rope_2d(
     """
     function = "rope_2d"
     check_choice(function, "axes", axes, AXES)
-    rotation = read_rotation(function, x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-    if axes == "blocks":
-        return _rotate_blocks(rotation, positions, frequencies, out)
-    table, _, _ = _angles(rotation, positions, frequencies, axes)
-    return rotation.rotate(table, out)
+    w = _one_coordinate(frequencies, axes)
+    rotation = read_rotation(function, x, w, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    angles = _angles(rotation, positions, w, axes)
+    return _rotate_blocks(rotation, angles, out) if axes == "blocks" else rotation.rotate(rotation.table(angles), out)
 
 
 @in_one_isa
@@ -171,7 +157,7 @@ def rope_2d_vjp(
     positions: npt.ArrayLike,
     frequencies: Frequencies,
     *,
-    layout: Layout,
+    layout: Layout | None = None,
     axes: Axes = "concat",
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
@@ -213,26 +199,20 @@ def rope_2d_vjp(
     """
     function = "rope_2d_vjp"
     check_choice(function, "axes", axes, AXES)
-    rotation = read_rotation(function, x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-    if axes == "blocks":
-        return _blocks_vjp(grad, rotation, positions, frequencies)
-    d_x, d_positions, d_spread = rotation.vjp(grad, *_angles(rotation, positions, frequencies, axes))
-    pairs = d_spread.shape[-1]
-    coordinate_of_pair, frequency_of_pair = _indices_of_pairs(axes, pairs)
-    d_frequencies = np.zeros(int(frequency_of_pair.max()) + 1)
-    np.add.at(d_frequencies, frequency_of_pair, d_spread[coordinate_of_pair, np.arange(pairs)])
-    return RopeGradient(d_x, coordinates_first(d_positions), d_frequencies)
-
-
-def _blocks_vjp(
-    grad: npt.ArrayLike, rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies
-) -> RopeGradient:
-    blocks, table, positions, frequencies = _block_angles(rotation, positions, frequencies)
-    grad, along = rotation.read_grad(grad), rotation.along_sequence(positions)
-    d_blocks, d_along, d_frequencies = blocks.vjp(
-        _view_blocks(rotation, grad), table, along[..., None], frequencies[None]
+    w = _one_coordinate(frequencies, axes)
+    rotation = read_rotation(function, x, w, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    angles = _angles(rotation, positions, w, axes)
+    return (
+        _blocks_vjp(grad, rotation, angles) if axes == "blocks" else rotation.vjp(grad, rotation.table(angles), angles)
     )
+
+
+def _blocks_vjp(grad: npt.ArrayLike, rotation: Rotation, angles: Angles) -> RopeGradient:
+    blocks, of_blocks = _blocks(rotation, angles)
+    grad = rotation.read_grad(grad)
+    found = blocks.vjp(_view_blocks(rotation, grad), blocks.table(of_blocks), of_blocks)
     d_x = np.array(grad)
-    _view_blocks(rotation, d_x)[...] = d_blocks
-    d_positions = np.moveaxis(d_along[..., 0], rotation.seq_axis, -2).reshape(positions.shape)
-    return RopeGradient(cast_result(d_x, rotation.x.dtype), coordinates_first(d_positions), d_frequencies[0])
+    _view_blocks(rotation, d_x)[...] = found.x
+    d_positions = np.moveaxis(found.positions[0], rotation.seq_axis, -2)  # (..., N, 2)
+    d_positions = np.moveaxis(d_positions, -1, 0).reshape(angles.positions.shape)
+    return RopeGradient(cast_result(d_x, rotation.x.dtype), np.ascontiguousarray(d_positions), found.frequencies)

@@ -8,13 +8,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from .. import _core
-from .._core_api.arguments import F64, Array, Float64, as_float64, as_grad, as_index, compute_dtype, fail
+from .._core_api.arguments import F64, Array, Float64, as_float64, as_grad, as_index, fail
 from .._core_api.variant import in_one_isa
 from ..absolute.frequency import exact_frequencies
-from ._coordinates import coordinates_first, coordinates_last, read_coordinates, tabulate
-from ._rotation import Layout, Rotation, read_rotation
-from .rope import RopeGradient
+from .rotation import Angles, RopeGradient, Rotation, read_rotation
+from .scaling import Layout
 
 __all__ = ["axial_frequencies", "rope_nd", "rope_nd_vjp"]
 
@@ -70,8 +68,7 @@ def axial_frequencies(dims: Sequence[int], *, base: float | Sequence[float] = 10
     return result
 
 
-def _read_angles(rotation: Rotation, positions: npt.ArrayLike, frequencies: npt.ArrayLike) -> tuple[Array, Float64]:
-    """Return positions (A, ..., N), and frequencies (A, pairs) or (A, H, pairs)."""
+def _angles(rotation: Rotation, positions: npt.ArrayLike, frequencies: npt.ArrayLike) -> Angles:
     function, pairs = rotation.function, rotation.rotary_dim // 2
     array = as_float64(function, "frequencies", frequencies)
     if array.ndim not in (2, 3) or array.shape[-1] != pairs:
@@ -81,32 +78,12 @@ def _read_angles(rotation: Rotation, positions: npt.ArrayLike, frequencies: npt.
         heads = _heads_first(rotation, rotation.x).shape[0] if rotation.x.ndim > 2 else 0
         if array.shape[1] != heads:
             fail(ValueError, function, "frequencies", f"{array.shape[1]} heads", f"{heads}, as {rotation.argument}")
-    return read_coordinates(rotation, positions, len(array)), array
+    return Angles(rotation.coordinates(positions, len(array)), array)
 
 
 def _heads_first(rotation: Rotation, array: Array) -> Array:
     """View x (..., H, N, D), or as its sequence axis says, as (H, ..., N, D)."""
     return np.moveaxis(np.moveaxis(array, rotation.seq_axis, -2), -3, 0)
-
-
-def _table(rotation: Rotation, positions: Array, frequencies: Float64) -> Array:
-    """Return [cos | sin] of ``sum_a positions[a] * frequencies[a]``, (..., N, rotary_dim)."""
-    if frequencies.ndim == 2:
-        coordinate = (frequencies != 0).argmax(axis=0)
-        own = frequencies[coordinate, np.arange(frequencies.shape[1])]
-        if np.count_nonzero(own) == np.count_nonzero(frequencies):  # a pair has one coordinate
-            return tabulate(rotation, positions, own, 1.0, coordinate)
-    places = coordinates_last(positions)
-    rows = places.shape[:-1]
-    if frequencies.ndim == 3:
-        frequencies = np.moveaxis(frequencies, 0, 1)[:, None]  # (H, 1, A, pairs)
-        rows = np.broadcast_shapes(rows, frequencies.shape[:2])
-    table = np.empty((*rows, 2 * frequencies.shape[-1]), compute_dtype(rotation.x))
-    _core.rotation_table(
-        rotation.function, positions=places, frequencies=frequencies, out=table,
-        sine_scale=-1.0 if rotation.inverse else 1.0, cosine_scale=1.0,
-    )  # fmt: skip
-    return table
 
 
 @in_one_isa
@@ -115,7 +92,7 @@ def rope_nd(
     positions: npt.ArrayLike,
     frequencies: npt.ArrayLike,
     *,
-    layout: Layout,
+    layout: Layout | None = None,
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
     inverse: bool = False,
@@ -131,13 +108,13 @@ def rope_nd(
     ----------
     x : array (..., N, D)
         Queries or keys, with the tokens in any order.
-    positions : array (A, N), or (A, ...) with as many axes as x
+    positions : array (A, N), (A, B, N) or (A, B, H, N)
         The coordinates of each token, any integers or reals. The axes after the first are those of positions in `rope`.
     frequencies : array (A, rotary_dim // 2) or (A, H, rotary_dim // 2)
         Angular frequencies of each coordinate, for all heads or for each head. The axis of heads of x is the one before
         the sequence axis, or after it with ``seq_axis=-3``. `axial_frequencies` gives each coordinate its own pairs.
-    layout : {"half", "interleaved"}
-        As in `rope`.
+    layout : {"half", "interleaved"}, optional
+        As in `rope`. It is required, because `axial_frequencies` does not know it.
     rotary_dim, rotary_offset, inverse, out_layout, seq_axis
         As in `rope`.
     out : array like x, optional
@@ -176,9 +153,10 @@ def rope_nd(
     >>> posenc.rope_nd(np.array([[1.0, 0.0]]), [[5.0], [np.pi]], [[0.0], [0.5]], layout="half").round(3)
     array([[0., 1.]])
     """
-    rotation = read_rotation("rope_nd", x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-    places, array = _read_angles(rotation, positions, frequencies)
-    return rotation.rotate(_table(rotation, places, array), out)
+    rotation = read_rotation(
+        "rope_nd", x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
+    )
+    return rotation.rotate(rotation.table(_angles(rotation, positions, frequencies)), out)
 
 
 @in_one_isa
@@ -188,7 +166,7 @@ def rope_nd_vjp(
     positions: npt.ArrayLike,
     frequencies: npt.ArrayLike,
     *,
-    layout: Layout,
+    layout: Layout | None = None,
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
     inverse: bool = False,
@@ -223,31 +201,27 @@ def rope_nd_vjp(
     array([[ 6.],
            [10.]])
     """
-    rotation = read_rotation("rope_nd_vjp", x, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-    places, array = _read_angles(rotation, positions, frequencies)
-    table = _table(rotation, places, array)
-    if array.ndim == 2:
-        d_x, d_positions, d_frequencies = rotation.vjp(grad, table, coordinates_last(places), array)
-        return RopeGradient(d_x, coordinates_first(d_positions), d_frequencies)
-    return _vjp_by_head(rotation, grad, table, places, array)
+    function = "rope_nd_vjp"
+    rotation = read_rotation(function, x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+    angles = _angles(rotation, positions, frequencies)
+    table = rotation.table(angles)
+    has_heads = angles.frequencies.ndim == 3
+    return _vjp_by_head(rotation, grad, table, angles) if has_heads else rotation.vjp(grad, table, angles)
 
 
-def _vjp_by_head(
-    rotation: Rotation, grad: npt.ArrayLike, table: Array, positions: Array, frequencies: Float64
-) -> RopeGradient:
+def _vjp_by_head(rotation: Rotation, grad: npt.ArrayLike, table: Array, angles: Angles) -> RopeGradient:
     """Return the gradients for frequencies (A, H, pairs), one head after the other."""
     grad = as_grad(rotation.function, grad, rotation.x.shape)
     x, cotangent = _heads_first(rotation, rotation.x), _heads_first(rotation, grad)
     d_x = np.empty(rotation.x.shape, rotation.x.dtype.newbyteorder("="))
+    positions, frequencies = angles.positions, angles.frequencies
     d_frequencies, d_positions = np.empty(frequencies.shape), np.zeros(positions.shape, F64)
-    has_heads = positions.ndim > 2
+    has_heads = positions.ndim == rotation.x.ndim > 2
     for head in range(len(x)):
-        own = (..., head, slice(None)) if has_heads and positions.shape[-2] > 1 else (..., 0, slice(None))
-        places = positions[own] if has_heads else positions
+        own = (..., head if has_heads and positions.shape[-2] > 1 else 0, slice(None)) if has_heads else ...
         one = replace(rotation, x=x[head], seq_axis=-2)
-        of_x, of_positions, d_frequencies[:, head] = one.vjp(
-            cotangent[head], table[..., head, :, :], coordinates_last(places), frequencies[:, head]
-        )
-        _heads_first(rotation, d_x)[head] = of_x
-        d_positions[own if has_heads else ...] += coordinates_first(of_positions)
+        of_head = Angles(positions[own], frequencies[:, head])
+        found = one.vjp(cotangent[head], table[..., head, :, :], of_head)
+        _heads_first(rotation, d_x)[head], d_frequencies[:, head] = found.x, found.frequencies
+        d_positions[own] += found.positions
     return RopeGradient(d_x, d_positions, d_frequencies)

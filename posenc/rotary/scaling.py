@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from .._core_api.arguments import (
     F64,
+    Array,
     Float64,
     as_bool,
     as_data,
@@ -27,25 +30,74 @@ __all__ = ["RopeFrequencies", "rope_frequencies"]
 RopeType = Literal[
     "default", "linear", "ntk", "dynamic", "ntk_by_parts", "yarn", "longrope", "llama3", "proportional", "ntk_mixed"
 ]
+Layout = Literal["half", "interleaved"]
 LENGTHS = ("max_position_embeddings", "original_max_position_embeddings")
 
 
-class RopeFrequencies(NamedTuple):
-    """Rotary frequencies in radians per position, two separate factors, and the layout if it is known."""
+@dataclass(frozen=True, eq=False, repr=False)
+class RopeFrequencies:
+    """Rotary frequencies, two factors, and the options of `rope` that a checkpoint fixes.
+
+    `rope_frequencies` and `rope_from_config` make it. The functions of posenc that take rotary frequencies take it as
+    well as an array. ``dataclasses.replace`` returns a copy with other fields.
+
+    Parameters
+    ----------
+    inv_freq : array (e,)
+        Radians per position of each pair of channels.
+    attention_factor : float
+        Multiplies cos and sin, so rotated logits contain its square.
+    softmax_factor : float
+        Multiplies the scale of the logits. `rope` never applies it.
+    layout : {"half", "interleaved"}, optional
+        The layout that the checkpoint needs, and the default of `rope`. Only `rope_from_config` sets it.
+    rotary_dim : int, optional
+        Number of rotated channels, 2e, and the default of `rope`. Only `rope_from_config` sets it.
+    description : str
+        The origin of the frequencies, for the representation.
+
+    Attributes
+    ----------
+    inv_freq, attention_factor, softmax_factor, layout, rotary_dim, description
+        The parameters; the array is not copied.
+
+    Notes
+    -----
+    ``np.asarray(w)`` is ``w.inv_freq``: the factors are dropped, so pass the object itself to functions that rotate.
+    ``len(w)`` is the number of pairs. Arithmetic with arrays is a TypeError; multiply ``w.inv_freq``.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> posenc.rope_frequencies(128, rope_type="yarn", factor=4, original_max_position_embeddings=4096)
+    <RopeFrequencies: 64 pairs, base 10000, yarn, factor 4, attention_factor 1.139>
+    """
 
     inv_freq: Float64
-    """(dim // 2,) radians per position."""
-    attention_factor: float
-    """Multiplies cos and sin, so rotated logits contain its square."""
-    softmax_factor: float
-    """Multiplies the scale of the logits. `rope` never applies it."""
-    layout: Literal["half", "interleaved"] | None = None
-    """The argument of `rope` that a checkpoint needs. Only `rope_from_config` knows it; `rope` does not read it."""
+    attention_factor: float = 1.0
+    softmax_factor: float = 1.0
+    layout: Layout | None = None
+    rotary_dim: int | None = None
+    description: str = ""
 
-    @property
-    def rotary_dim(self) -> int:
-        """Number of rotated channels, twice that of frequencies."""
-        return 2 * len(self.inv_freq)
+    __array_ufunc__ = None
+
+    def __len__(self) -> int:
+        return len(self.inv_freq)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        return np.array(self.inv_freq, dtype, copy=copy)
+
+    def __iter__(self) -> NoReturn:
+        """Refuse unpacking, which would be silently wrong for the array that this class looks like."""
+        fields = "w.inv_freq, w.attention_factor, w.softmax_factor, w.layout or w.rotary_dim"
+        raise TypeError(f"RopeFrequencies: w is unpacked; expected {fields}, because w is no tuple")
+
+    def __repr__(self) -> str:
+        factors = ("attention_factor", "softmax_factor")
+        stated = [f"{name} {getattr(self, name):.4g}" for name in factors if getattr(self, name) != 1.0]
+        known = [part for part in (self.description, *stated, self.layout) if part]
+        return f"<RopeFrequencies: {', '.join([f'{len(self)} pairs', *known])}>"
 
     def _repr_png_(self) -> bytes | None:
         """Return a picture for a notebook; None without matplotlib, where the text is shown."""
@@ -287,7 +339,11 @@ def scaled_frequencies(
     present = {key: value for key, value in keys.items() if value is not None}
     present |= {key: as_index(function, key, present[key], 1) for key in LENGTHS if key in present}
     inv_freq, _ = exact_frequencies(function, dim, base, "dim")
-    return RopeFrequencies(*scale(_Request(function, rope_type, dim, float(base), inv_freq, seq_len, present)))
+    scaled = scale(_Request(function, rope_type, dim, float(base), inv_freq, seq_len, present))
+    description = f"base {float(base):g}"
+    if rope_type != "default":
+        description += f", {rope_type}" + (f", factor {float(present['factor']):g}" if "factor" in present else "")
+    return RopeFrequencies(*scaled, description=description)
 
 
 def rope_frequencies(
@@ -330,10 +386,10 @@ def rope_frequencies(
     Returns
     -------
     RopeFrequencies
-        ``(inv_freq, attention_factor, softmax_factor)``. The attention factor multiplies cos and sin. It is the key of
-        that name, or for yarn ``m(mscale) / m(mscale_all_dim)`` with ``m(u) = 0.1 u ln s + 1``, or ``m(1)`` unless both
-        keys are there, or for longrope ``sqrt(1 + ln s / ln L)``, or else 1. The softmax factor multiplies the scale of
-        the logits. It is ``m(mscale_all_dim)**2`` for yarn (DeepSeek), or else 1.
+        With ``inv_freq``, ``attention_factor`` and ``softmax_factor``. The attention factor multiplies cos and sin. It
+        is the key of that name, or for yarn ``m(mscale) / m(mscale_all_dim)`` with ``m(u) = 0.1 u ln s + 1``, or
+        ``m(1)`` unless both keys are there, or for longrope ``sqrt(1 + ln s / ln L)``, or else 1. The softmax factor
+        multiplies the scale of the logits. It is ``m(mscale_all_dim)**2`` for yarn (DeepSeek), or else 1.
 
     Raises
     ------

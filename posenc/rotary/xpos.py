@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import F32, F64, Array, Float64, as_number, as_positive, cast_result, compute_dtype, fail
 from .._core_api.variant import in_one_isa
 from ..absolute.sinusoid import cos_sin_table
-from ._rotation import Frequencies, Layout, Rotation, read_rotation
-from .rope import RopeGradient
+from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
+from .scaling import Layout
 
 __all__ = ["xpos", "xpos_vjp"]
 
@@ -23,7 +21,7 @@ def _growth(function: str, pairs: int, scale_base: float, gamma: float, downscal
     return np.log(zeta) / (-base if downscale else base)
 
 
-def _logarithm_limit(dtype: np.dtype[Any]) -> float:
+def _logarithm_limit(dtype: np.dtype[np.floating]) -> float:
     """Return the largest a for which exp(a) and exp(-a) are normal numbers of a storage dtype."""
     numbers = np.finfo(dtype if dtype.char in "efd" else F32)  # bfloat16 has the exponents of float32
     return float(min(np.log(F64.type(numbers.max)), -np.log(F64.type(numbers.smallest_normal))))
@@ -37,11 +35,12 @@ def _angles(
     gamma: float,
     center: float,
     downscale: bool,
-) -> tuple[Array, Array, Float64, Float64]:
-    """Return the table, positions (..., N, 1), and frequencies and growth, both (1, pairs)."""
+) -> tuple[Array, Angles, Float64]:
+    """Return the table, the angles and the growth (1, pairs)."""
     function, dtype = rotation.function, rotation.x.dtype
     frequencies, factor = rotation.frequencies(frequencies)
-    positions = rotation.positions(positions)
+    angles = Angles(rotation.positions(positions)[None], frequencies, factor)
+    positions = rotation.with_heads(angles.positions[0])
     growth = _growth(function, len(frequencies), scale_base, gamma, downscale)
     center = as_number(function, "center", center)
     table = cos_sin_table(function, positions, frequencies, F64, factor)
@@ -53,7 +52,7 @@ def _angles(
         fail(ValueError, function, "positions", positions.flat[np.abs(distance).argmax()], expected)
     cos_and_sin = table.reshape(*positions.shape, 2, len(frequencies))
     cos_and_sin *= np.exp(distance[..., None, None] * growth)
-    return cast_result(table, compute_dtype(rotation.x)), positions[..., None], frequencies[None], growth[None]
+    return cast_result(table, compute_dtype(rotation.x)), angles, growth[None]
 
 
 @in_one_isa
@@ -62,7 +61,7 @@ def xpos(
     positions: npt.ArrayLike,
     frequencies: Frequencies,
     *,
-    layout: Layout,
+    layout: Layout | None = None,
     scale_base: float = 512,
     gamma: float = 0.4,
     center: float = 0,
@@ -130,8 +129,8 @@ def xpos(
     >>> bool(np.isclose(q[512] @ k[500], q[52] @ k[40]))
     True
     """
-    rotation = read_rotation("xpos", x, layout, seq_axis=seq_axis)
-    table, _, _, _ = _angles(rotation, positions, frequencies, scale_base, gamma, center, downscale)
+    rotation = read_rotation("xpos", x, frequencies, layout, seq_axis=seq_axis)
+    table, _, _ = _angles(rotation, positions, frequencies, scale_base, gamma, center, downscale)
     return rotation.rotate(table, out)
 
 
@@ -142,7 +141,7 @@ def xpos_vjp(
     positions: npt.ArrayLike,
     frequencies: Frequencies,
     *,
-    layout: Layout,
+    layout: Layout | None = None,
     scale_base: float = 512,
     gamma: float = 0.4,
     center: float = 0,
@@ -179,7 +178,7 @@ def xpos_vjp(
     >>> g.x, g.positions, g.frequencies
     (array([[0., 1.]]), array([1.]), array([0.]))
     """
-    rotation = read_rotation("xpos_vjp", x, layout, seq_axis=seq_axis)
+    rotation = read_rotation("xpos_vjp", x, frequencies, layout, seq_axis=seq_axis)
     angles = _angles(rotation, positions, frequencies, scale_base, gamma, center, downscale)
     d_x, d_positions, d_frequencies = rotation.vjp(grad, *angles)
-    return RopeGradient(d_x, d_positions[..., 0], d_frequencies[0])
+    return RopeGradient(d_x, d_positions[0], d_frequencies)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+import posenc
 from posenc import reference
 
 try:
@@ -88,11 +89,13 @@ def as_tuple(result: Any) -> tuple[Any, ...]:
 
 
 def map_arrays(function: Callable[[np.ndarray], Any], value: Any) -> Any:
-    """Apply `function` to every array in nested dicts, tuples and NamedTuples."""
+    """Apply `function` to every array in nested dicts, tuples, NamedTuples and RopeFrequencies."""
     if isinstance(value, np.ndarray):
         return function(value)
     if isinstance(value, dict):
         return {key: map_arrays(function, item) for key, item in value.items()}
+    if isinstance(value, posenc.RopeFrequencies):
+        return replace(value, inv_freq=function(value.inv_freq))
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(map_arrays(function, item) for item in value))
     if isinstance(value, tuple):
@@ -102,7 +105,7 @@ def map_arrays(function: Callable[[np.ndarray], Any], value: Any) -> Any:
 
 def get_path(value: Any, path: tuple[Any, ...]) -> Any:
     for step in path:
-        value = value[step]
+        value = value.inv_freq if isinstance(value, posenc.RopeFrequencies) else value[step]
     return value
 
 
@@ -110,6 +113,8 @@ def set_path(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     """Return a copy of `value` in which the item at `path` is `new`."""
     if not path:
         return new
+    if isinstance(value, posenc.RopeFrequencies):
+        return replace(value, inv_freq=new)
     inner = set_path(value[path[0]], path[1:], new)
     if isinstance(value, dict):
         return {**value, path[0]: inner}
@@ -118,9 +123,11 @@ def set_path(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 def array_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths of all arrays in nested dicts and tuples."""
+    """The paths of all arrays in nested dicts, tuples and RopeFrequencies."""
     if isinstance(value, np.ndarray):
         return [path]
+    if isinstance(value, posenc.RopeFrequencies):
+        return [(*path, "inv_freq")]
     if isinstance(value, dict):
         items = list(value.items())
     else:

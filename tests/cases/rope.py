@@ -132,7 +132,7 @@ CASES = [
     Case(
         function="rope", label="partial", tolerance=ROTATED, make=make_partial, real=real_rope("half"),
         axes={"x": "b n h d", "positions": "b 1 n"}, data=("x",),
-        gradients={**at("x", "positions"), "frequencies": ("frequencies", 0)},
+        gradients={**at("x", "positions"), "frequencies": ("frequencies", "inv_freq")},
     ),
     Case(
         function="rope", label="table", tolerance=ROTATED, make=make_table, real=real_table,

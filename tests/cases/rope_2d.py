@@ -62,7 +62,7 @@ def real_2d(axes, count):
 
 
 ALL = at("x", "positions", "frequencies")
-OF_FACTOR = {**at("x", "positions"), "frequencies": ("frequencies", 0)}
+OF_FACTOR = {**at("x", "positions"), "frequencies": ("frequencies", "inv_freq")}
 AXES = {"x": "b n d!", "positions": "c! n", "frequencies": "e!"}
 PART = {"x": "a n h d", "positions": "c! a 1 n"}
 # The table is within 1 ulp; two products and a sum of numbers no larger than the pair follow, as in rope.

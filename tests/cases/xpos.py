@@ -67,6 +67,6 @@ CASES = [
     Case(
         function="xpos", label="keys", tolerance=TOLERANCE, make=make_batch, real=real_xpos,
         axes={"x": "b n h d!", "positions": "b 1 n"}, data=("x",),
-        gradients={**at("x", "positions"), "frequencies": ("frequencies", 0)},
+        gradients={**at("x", "positions"), "frequencies": ("frequencies", "inv_freq")},
     ),
 ]  # fmt: skip

@@ -551,7 +551,7 @@ SCALED = {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}
 
 def test_every_model_type(page):
     """The table of models that the page holds is that of the library, and it reads it in the same way."""
-    from posenc.rotary._models import MODELS, OTHERS, ROTATES_IF
+    from posenc.rotary.models import MODELS, OTHERS, ROTATES_IF
 
     switches = {name: {key: value} for name, (key, value, _) in ROTATES_IF.items()}
     configs = [

@@ -19,8 +19,8 @@ from transformers import PretrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import posenc
-from posenc.rotary._models import OTHERS
 from posenc.rotary.config import _text_part
+from posenc.rotary.models import OTHERS
 
 MODELS_OF_TRANSFORMERS = Path(transformers.__file__).parent / "models"
 EMBEDDINGS = {
@@ -177,10 +177,10 @@ def share(config: Any, w: posenc.RopeFrequencies, layer_type: str | None, relati
     assert w.layout is not None
     rng, where = np.random.default_rng(1), np.arange(32)
     bound, found = allowed(w, where, relative), []
-    x = np.clip(rng.standard_normal((1, 6, 32, w.rotary_dim)), -3, 3).astype(np.float32)
+    x = np.clip(rng.standard_normal((1, 6, 32, 2 * len(w))), -3, 3).astype(np.float32)
     theirs = [rotate(config, part, where, layer_type) for part in (x[:, :4], x[:, 4:])]  # q, k
     for out_layout in dict.fromkeys((w.layout, "half")):  # some models write interleaved pairs as halves
-        ours = posenc.rope(x, where, w, layout=w.layout, out_layout=out_layout)
+        ours = posenc.rope(x, where, w, out_layout=out_layout)
         by_channel = np.repeat(bound, 2, -1) if out_layout == "interleaved" else np.tile(bound, 2)
         found.append((float((np.abs(ours - np.concatenate(theirs, 1)) / by_channel).max()), out_layout))
     return min(found)

@@ -64,7 +64,10 @@ def test_rotations(chunks):
     of_batch = np.random.default_rng(1).integers(0, 2**31, (2, 1, 20))
     equal(posenc.dask.rope(lazy, 20, w, layout="half", start=10**6), posenc.rope(x, 20, w, layout="half", start=10**6))
     options = {"layout": "interleaved", "rotary_dim": 4, "rotary_offset": 2, "inverse": True, "out_layout": "half"}
-    equal(posenc.dask.rope(lazy, of_batch, w[0][:2], **options), posenc.rope(x, of_batch, w[0][:2], **options))
+    few = w.inv_freq[:2]
+    equal(posenc.dask.rope(lazy, of_batch, few, **options), posenc.rope(x, of_batch, few, **options))
+    for one in (of_batch[:, 0], da.from_array(of_batch[:, 0], chunks=(1, 6))):  # without an axis for heads
+        equal(posenc.dask.rope(lazy, one, w, layout="half"), posenc.rope(x, of_batch, w, layout="half"))
     positions = da.from_array(of_batch[0, 0], chunks=6)
     equal(posenc.dask.rope(lazy, positions, scaled, layout="half"),
           posenc.rope(x, of_batch[0, 0], scaled, layout="half"))  # fmt: skip
@@ -72,7 +75,11 @@ def test_rotations(chunks):
     equal(posenc.dask.rope(lazy, [5, 7, 1], w, **moved), posenc.rope(x, [5, 7, 1], w, **moved))
     equal(posenc.dask.xpos(lazy, 20, w, layout="half"), posenc.xpos(x, 20, w, layout="half"))
     two = np.stack(np.divmod(np.arange(20), 5))
-    equal(posenc.dask.rope_2d(lazy, two, w[0][::2], layout="half"), posenc.rope_2d(x, two, w[0][::2], layout="half"))
+    few = w.inv_freq[::2]
+    equal(posenc.dask.rope_2d(lazy, two, few, layout="half"), posenc.rope_2d(x, two, few, layout="half"))
+    grid = np.stack([of_batch[:, 0], of_batch[:, 0] + 1])
+    equal(posenc.dask.rope_2d(lazy, da.from_array(grid, chunks=(2, 1, 7)), few, layout="half"),
+          posenc.rope_2d(x, grid[:, :, None], few, layout="half"))  # fmt: skip
     three = random(3, 2, 1, 20, dtype=float)
     options = {"layout": "half", "sections": iter((1, 2, 1))}
     equal(posenc.dask.mrope(lazy, da.from_array(three, chunks=2), w, **options),
@@ -460,7 +467,7 @@ UNKNOWN = X[X[:, 0, 0] > 0]
 REFUSED = {
     "rope: x has type ndarray": (TypeError, lambda p: p.rope(np.ones((2, 8)), 2, W, layout="half")),
     "rope: positions has a table": (TypeError, lambda p: p.rope(X, (np.ones((8, 4)), np.ones((8, 4))), layout="half")),
-    "rope: missing a required argument": (TypeError, lambda p: p.rope(X, 8, W)),
+    "rope: layout is None": (ValueError, lambda p: p.rope(X, 8, W)),
     "rope: positions has length 7": (ValueError, lambda p: p.rope(X, 7, W, layout="half")),
     "rope: positions has 3 axes": (ValueError, lambda p: p.rope(X, np.ones((1, 2, 8)), W, layout="half")),
     "rope: frequencies has 4 entries": (ValueError, lambda p: p.rope(X, 8, W, layout="half", rotary_dim=4)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -219,6 +220,18 @@ def test_vmap(transform: Any) -> None:
     for row in range(3):
         expected = of_one(stacked[:, row], slopes[row])
         assert all(np.array_equal(a[row], b) for a, b in zip(found, expected, strict=True))
+
+
+def test_frequencies_that_are_trained() -> None:
+    """RopeFrequencies is a pytree with one leaf."""
+    x = jax.random.normal(jax.random.key(0), (6, 8))
+    w = posenc.RopeFrequencies(jnp.asarray([1.0, 0.5, 0.25, 0.125]), 1.25, 1.0, "half")
+    for loss in (lambda w: pj.rope(x, 6, w).sum(), jax.jit(lambda w: pj.rope(x, 6, w).sum())):
+        found = jax.grad(loss)(w)
+        assert (found.attention_factor, found.layout) == (1.25, "half")
+        wanted = posenc.rope_vjp(np.ones((6, 8)), np.asarray(x), 6, replace(w, inv_freq=np.asarray(w.inv_freq)))
+        np.testing.assert_array_equal(found.inv_freq, wanted.frequencies.astype(np.float32))
+    assert len(jax.tree.leaves(w)) == 1
 
 
 def test_scan() -> None:

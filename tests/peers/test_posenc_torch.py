@@ -7,6 +7,7 @@ import doctest
 import inspect
 import pickle
 import re
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -367,6 +368,24 @@ def test_quantized_keys_are_constants() -> None:
     assert "k=Quantized(codes=array, scale=array, axis=integer)" in recorder.calls[0][1][0]
     with pytest.raises(TypeError, match="attention_vjp: k has type Quantized"):
         pt.attention(q.requires_grad_(), *small).sum().backward()
+
+
+def test_frequencies_that_are_trained() -> None:
+    """RopeFrequencies of a tensor: eager, under torch.compile, and as a pytree with one leaf."""
+    from torch.utils import _pytree as pytree
+
+    x, inv_freq = torch.randn(6, 8), torch.nn.Parameter(torch.tensor([1.0, 0.5, 0.25, 0.125]))
+    known = posenc.RopeFrequencies(inv_freq, 1.25, 1.0, "half")
+    wanted = posenc.rope_vjp(np.ones((6, 8)), x.numpy(), 6, replace(known, inv_freq=inv_freq.detach().numpy()))
+    for rotate in (pt.rope, torch.compile(pt.rope, backend="eager", fullgraph=True)):
+        inv_freq.grad = None
+        rotate(x, 6, known).sum().backward()
+        np.testing.assert_array_equal(inv_freq.grad, wanted.frequencies.astype(np.float32))
+        with torch.no_grad():
+            assert torch.equal(rotate(x, 6, known), rotate(x, 6, replace(known, inv_freq=inv_freq.detach().clone())))
+    leaves, structure = pytree.tree_flatten(known)
+    assert [leaf is inv_freq for leaf in leaves] == [True]
+    assert repr(pytree.tree_unflatten([inv_freq], structure)) == repr(known)
 
 
 def test_scalars_in_tensors() -> None:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import posenc
-from posenc.rotary._models import MODELS
 from posenc.rotary.config import HEADS, HIDDEN
+from posenc.rotary.models import MODELS
 
 pytest.importorskip("torch", reason="transformers runs on torch, which is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -57,7 +57,8 @@ def test_checkpoint(name: str) -> None:
     config = config_of(checkpoint.config)
     for layer_type in checkpoint.layer_types:
         w = posenc.rope_from_config(checkpoint.config, seq_len=int(where.max()) + 1, layer_type=layer_type)
-        assert (w.layout, w.rotary_dim) == (checkpoint.layout, 2 * len(w.inv_freq))
+        assert w.layout == checkpoint.layout
+        assert w.rotary_dim == (None if "qk_rope_head_dim" in checkpoint.config else 2 * len(w))
         assert w.attention_factor == pytest.approx(checkpoint.attention_factor, rel=1e-15)
         assert w.softmax_factor == pytest.approx(checkpoint.softmax_factor, rel=1e-15)
         if checkpoint.config["model_type"] != "gptj":  # it has a table only
@@ -168,11 +169,11 @@ def test_what_a_part_leaves_out(model_type: str, documented: dict[str, tuple[str
         assert layout.endswith("backwards") == (w.inv_freq[0] < 0)
         if model.base is not None:
             at_base = float(base.split(", sliding ")[-1 if layer_type == "sliding_attention" else 0])
-            last = posenc.frequencies(w.rotary_dim, base=at_base)[-1] / (2.0 if model.requires_scaling else 1.0)
+            last = posenc.frequencies(2 * len(w), base=at_base)[-1] / (2.0 if model.requires_scaling else 1.0)
             assert abs(w.inv_freq[-1]) == pytest.approx(last, rel=1e-15)
             part = float(width.split()[0]) if width[0].isdigit() else 1
             if "," in width and model_type not in STATED:
-                assert w.rotary_dim == int(part * int(width.split(", ")[1]))
+                assert 2 * len(w) == int(part * int(width.split(", ")[1]))
 
 
 def defaults(model_type: str) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """Rotary embeddings: scores of distances, decoding, rounding, stores past the caches, shared memory, errors."""
 
+import dataclasses
+
 import numpy as np
 import pytest
-from cases import BF16, DTYPES, F32, F64, in_longdouble, ulp
+from cases import BF16, DTYPES, F32, F64, as_tuple, in_longdouble, ulp
 from cases.layouts import same_bits
 from cases.rope import LAYOUTS, D, W, heads, norm_of_pairs
 
@@ -142,24 +144,24 @@ def test_a_plain_call_has_the_bits_of_the_long_way(shape, dtype, layout, rng, is
 
 
 def test_what_a_call_must_be_to_be_plain():
-    x, w, scaled = np.ones((4, 8), np.float32), posenc.rope_frequencies(8), posenc.RopeFrequencies(np.ones(4), 2.0, 1.0)
-    plain = {"x": x, "positions": 4, "w": w, "layout": "half", "dim": None, "offset": 0, "inverse": False,
+    x, w = np.ones((4, 8), np.float32), posenc.rope_frequencies(8)
+    plain = {"x": x, "positions": 4, "w": w.inv_freq, "layout": "half", "dim": None, "offset": 0, "inverse": False,
              "out_layout": None, "axis": -2, "start": 0, "out": None}  # fmt: skip
 
     def is_plain(**changed):
         arguments = {**plain, **changed}.values()
-        return posenc._core.rope_plain("rope", posenc.RopeFrequencies, *arguments) is not None
+        return posenc._core.rope_plain("rope", *arguments) is not None
 
     assert is_plain()
     assert is_plain(out=x)
+    assert is_plain(dim=8)
     assert is_plain(out=np.empty_like(x))
     for changed in (
         {"x": x.tolist()}, {"x": x.astype(">f4")}, {"x": x.astype(int)}, {"x": np.ma.array(x)}, {"x": x[:, :7]},
         {"x": np.zeros((2**14, 8))}, {"positions": True}, {"positions": 3}, {"positions": 2**70},
         {"positions": [0, 1, 2, 3]}, {"positions": np.arange(5)}, {"positions": np.ones((1, 4))},
-        {"positions": np.ones(4, np.int32)}, {"w": None}, {"w": scaled}, {"w": np.ones(3)}, {"w": (np.ones(4), 1.0)},
-        {"w": tuple.__new__(posenc.RopeFrequencies, (np.ones(4),))},
-        {"w": np.ones(4, np.float32)}, {"layout": "halves"}, {"layout": None}, {"dim": 8}, {"offset": 2},
+        {"positions": np.ones(4, np.int32)}, {"w": None}, {"w": w}, {"w": np.ones(3)}, {"w": (np.ones(4), 1.0)},
+        {"w": np.ones(4, np.float32)}, {"layout": "halves"}, {"layout": None}, {"dim": 6}, {"offset": 2},
         {"inverse": True}, {"out_layout": "half"}, {"axis": 0}, {"start": 1}, {"out": x[::-1]},
         {"out": np.ones((5, 8), np.float32)}, {"out": np.ones((4, 8))}, {"out": 1},
     ):  # fmt: skip
@@ -168,7 +170,7 @@ def test_what_a_call_must_be_to_be_plain():
     read_only.flags.writeable = False
     assert not is_plain(out=read_only)
     assert not is_plain(x=buffer[:32].reshape(4, 8), out=buffer[8:].reshape(4, 8))
-    with pytest.raises(TypeError, match="takes 13 arguments"):
+    with pytest.raises(TypeError, match="takes 12 arguments"):
         posenc._core.rope_plain("rope")
 
 
@@ -184,7 +186,11 @@ REFUSED = [
     ("rope", ROPE, {"layout": "halves"}, "layout is 'halves'; expected one of 'half', 'interleaved'"),
     ("rope", ROPE, {"positions": 2}, "positions has length 2; expected 5"),
     ("rope", ROPE, {"positions": np.zeros((2, 2))}, "positions has length 2; expected 5"),
-    ("rope", ROPE, {"x": X[None], "positions": GRID}, "positions has 2 axes; expected 1, or 3 to broadcast"),
+    ("rope", ROPE, {"x": X[None], "positions": GRID},
+     "positions has shape (2, 5); expected a shape that broadcasts against (1, 5)"),
+    ("rope", ROPE, {"x": X[None, None], "positions": GRID},
+     "positions has 2 axes; expected 1, or 4 to broadcast against x, or 3 without its axis of heads"),
+
     ("rope", ROPE, {"frequencies": np.ones(3)}, "frequencies has 3 entries; expected rotary_dim // 2 = 4"),
     ("rope", ROPE, {"frequencies": 8}, "frequencies is 8; expected an array (e,), such as rope_frequencies(D)"),
     ("rope", ROPE, {"positions": (np.ones((5, 4)), np.ones((2, 4))), "frequencies": None},
@@ -224,8 +230,6 @@ def test_bad_input_is_named(function, arguments, wrong, message):
 
 
 def test_bad_kinds_are_named():
-    with pytest.raises(TypeError, match="layout"):
-        posenc.rope(X, 5, np.ones(4))
     with pytest.raises(TypeError, match=r"^mrope: sections has type float; expected three integers$"):
         posenc.mrope(X, VIDEO, np.ones(4), layout="half", sections=4.0)
     with pytest.raises(TypeError, match=r"^mrope: sections has type float; expected an integer$"):
@@ -304,3 +308,132 @@ def test_start(function):
         table = posenc.rope_table(3, ONES)
         with pytest.raises(TypeError, match=r"^rope: start is 5; expected an int n for positions, not a table$"):
             posenc.rope(THREE_ROWS, table, layout="half", start=5)
+
+
+# ---- options that frequencies know ----
+
+KNOWN = posenc.RopeFrequencies(np.array([1.0, 0.5]), 1.25, 1.0, "interleaved", 4)
+PLANES = posenc.RopeFrequencies(np.array([1.0, 0.5]), 1.25, 1.0, "interleaved")
+CALLS = {
+    # the call, without the options that its frequencies know
+    "rope": lambda w, **o: posenc.rope(X, 5, w, **o),
+    "rope, inverse": lambda w, **o: posenc.rope(X, 5, w, inverse=True, out_layout="half", **o),
+    "rope_vjp": lambda w, **o: posenc.rope_vjp(X, X + 1, 5, w, **o),
+    "rope_2d": lambda w, **o: posenc.rope_2d(X, GRID, w, axes="alternate", **o),
+    "rope_2d_vjp": lambda w, **o: posenc.rope_2d_vjp(X, X + 1, GRID, w, axes="alternate", **o),
+    "mrope": lambda w, **o: posenc.mrope(X, VIDEO, w, sections=(1, 1, 0), **o),
+    "mrope_vjp": lambda w, **o: posenc.mrope_vjp(X, X + 1, VIDEO, w, sections=(1, 1, 0), **o),
+    "rerotate": lambda w, **o: posenc.rerotate(X, 5, np.arange(5) + 3.5, w, **o),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_frequencies_know_the_layout_and_the_width(name):
+    call, function = CALLS[name], name.split(",")[0]
+    plain = posenc.RopeFrequencies(KNOWN.inv_freq, KNOWN.attention_factor)
+    wanted = call(plain, layout="interleaved", rotary_dim=4)
+    for options in ({}, {"layout": "interleaved"}, {"rotary_dim": 4}):
+        for found, one in zip(as_tuple(call(KNOWN, **options)), as_tuple(wanted), strict=True):
+            assert same_bits(found, one)
+    with pytest.raises(
+        ValueError, match=f"^{function}: layout is 'half'; expected None or 'interleaved', the layout of"
+    ):
+        call(KNOWN, layout="half")
+    with pytest.raises(ValueError, match=f"^{function}: rotary_dim is 8; expected None or 4, the rotary_dim of"):
+        call(KNOWN, rotary_dim=8)
+    message = "layout is None; expected 'half' .* or 'interleaved' .*; only frequencies of rope_from_config know it"
+    with pytest.raises(ValueError, match=f"^{function}: {message}"):
+        call(plain, rotary_dim=4)
+    with pytest.raises(ValueError, match=f"^{function}: frequencies has 2 entries; expected rotary_dim // 2 = 4"):
+        call(plain, layout="half")
+
+
+def test_a_layout_that_frequencies_know_where_there_is_no_width():
+    assert same_bits(posenc.rope_matrix(3, KNOWN), posenc.rope_matrix(3, KNOWN, layout="interleaved"))
+    wide = dataclasses.replace(KNOWN, inv_freq=np.ones(4), rotary_dim=8)
+    assert same_bits(posenc.xpos(X, 5, wide), posenc.xpos(X, 5, wide, layout="interleaved"))
+    table = posenc.rope_table(5, wide)
+    for name, call in {
+        "rope": lambda: posenc.rope(X, table), "rope_vjp": lambda: posenc.rope_vjp(X, X, table),
+        "rope_nd": lambda: posenc.rope_nd(X, GRID, np.ones((2, 4))), "xpos": lambda: posenc.xpos(X, 5, np.ones(4)),
+        "rope_matrix": lambda: posenc.rope_matrix(3, [1.0]),
+    }.items():  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{name}: layout is None; expected 'half' .* or 'interleaved' "):
+            call()
+    with pytest.raises(ValueError, match=r"^rope_matrix: layout is 'half'; expected None or 'interleaved'"):
+        posenc.rope_matrix(3, KNOWN, layout="half")
+
+
+@pytest.mark.parametrize("axes", ["concat", "blocks"])
+def test_rope_2d_counts_the_channels_of_both_coordinates(axes):
+    """The rotary_dim of frequencies of one coordinate is not that of x."""
+    wanted = posenc.rope_2d(X, GRID, PLANES, axes=axes)
+    assert same_bits(posenc.rope_2d(X, GRID, KNOWN, axes=axes), wanted)
+
+
+# ---- positions of each row of a batch ----
+
+
+def batched(seq_axis):
+    """x of 2 rows, 3 heads, 5 tokens and 8 channels; positions (2, 5)."""
+    rng = np.random.default_rng(0)
+    x = np.moveaxis(rng.standard_normal((2, 3, 5, 8)), 2, seq_axis)
+    return x, rng.standard_normal(x.shape), rng.uniform(0, 100, (2, 5))
+
+
+@pytest.mark.parametrize("seq_axis", [2, 1, 0])
+@pytest.mark.parametrize("inverse", [False, True])
+def test_positions_of_a_batch_need_no_axis_for_heads(seq_axis, inverse):
+    x, grad, positions = batched(seq_axis)
+    w, options = posenc.rope_frequencies(8).inv_freq, {"layout": "half", "seq_axis": seq_axis, "inverse": inverse}
+    two, three = np.stack([positions, positions + 1.5]), np.stack([positions, positions / 3, positions + 2])
+    by_head = np.random.default_rng(1).uniform(0, 1, (2, 3, 4))
+    calls = [
+        ("rope", {"frequencies": w}, positions),
+        ("rope_2d", {"frequencies": w[:2]}, two),
+        ("rope_2d", {"frequencies": w[:2], "axes": "blocks"}, two),
+        ("mrope", {"frequencies": w, "sections": (2, 1, 1)}, three),
+        ("rope_nd", {"frequencies": np.array([w, w[::-1]])}, two),
+        ("rope_nd", {"frequencies": by_head}, two),
+    ]
+    for function, arguments, places in calls:
+        arguments |= options
+        found = getattr(posenc, function)(x, places, **arguments)
+        assert same_bits(found, getattr(posenc, function)(x, places[..., None, :], **arguments))
+        found = getattr(posenc, f"{function}_vjp")(grad, x, places, **arguments)
+        wanted = getattr(posenc, f"{function}_vjp")(grad, x, places[..., None, :], **arguments)
+        assert found.positions.shape == places.shape
+        assert same_bits(found.positions, wanted.positions[..., 0, :])
+        assert same_bits(found.x, wanted.x)
+        assert same_bits(found.frequencies, wanted.frequencies)
+
+
+@pytest.mark.parametrize("seq_axis", [2, 1, 0])
+def test_other_functions_of_a_batch(seq_axis):
+    x, grad, positions = batched(seq_axis)
+    w, options = posenc.rope_frequencies(8), {"layout": "half", "seq_axis": seq_axis}
+    long = positions[:, None]
+    assert same_bits(posenc.xpos(x, positions, w, **options), posenc.xpos(x, long, w, **options))
+    found = posenc.xpos_vjp(grad, x, positions, w, **options)
+    assert same_bits(found.positions, posenc.xpos_vjp(grad, x, long, w, **options).positions[:, 0])
+    moved = posenc.rerotate(x, positions, long + 1, w, **options)
+    assert same_bits(moved, posenc.rerotate(x, long, positions + 1, w, **options))
+    table, long_table = posenc.rope_table(positions, w), posenc.rope_table(long, w)
+    for inverse in (False, True):
+        assert same_bits(
+            posenc.rope(x, (table[0], long_table[1]), inverse=inverse, **options),
+            posenc.rope(x, long_table, inverse=inverse, **options),
+        )
+        found = posenc.rope_vjp(grad, x, (table[0], long_table[1]), inverse=inverse, **options)
+        wanted = posenc.rope_vjp(grad, x, long_table, inverse=inverse, **options)
+        assert same_bits(found.cos, wanted.cos[:, 0])
+        assert same_bits(found.sin, wanted.sin)
+        assert same_bits(found.x, wanted.x)
+
+
+def test_two_axes_of_positions_against_three_of_x_are_no_batch():
+    """The leading axis of positions belongs to the leading axis of x, here the heads."""
+    positions = np.arange(10.0).reshape(2, 5)
+    found = posenc.rope(X, positions, np.ones(4), layout="half")
+    for head in range(2):
+        assert same_bits(found[head], posenc.rope(X[head], positions[head], np.ones(4), layout="half"))

@@ -14,10 +14,14 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 GEMMA = {"model_type": "gemma3_text", "head_dim": 64}
 
 
+def factors(w):
+    return w.attention_factor, w.softmax_factor
+
+
 def same(config, wanted, **options):
     found = posenc.rope_from_config(config, **options)
     assert found.inv_freq.tobytes() == wanted.inv_freq.tobytes()
-    assert found[1:3] == wanted[1:3]
+    assert factors(found) == factors(wanted)
 
 
 def refused(kind, words, config, **options):
@@ -264,8 +268,30 @@ def test_paths(tmp_path):
     refused(ValueError, ["config", "no JSON", "config.json"], path)
     path.write_text("[1, 2]", "utf-8")
     refused(TypeError, ["config", "type list"], path)
-    with pytest.raises(FileNotFoundError):
-        posenc.rope_from_config(tmp_path / "other.json")
+    for name in (tmp_path / "other.json", "meta-llama/Llama-3.1-8B", str(tmp_path)):
+        refused(FileNotFoundError, [f"config is {str(name)!r}, which is no file", "from_pretrained"], name)
+
+
+def test_text_and_objects():
+    llama = {**PLAIN, "model_type": "llama"}
+
+    class Config:
+        def to_dict(self):
+            return llama
+
+    for config in (json.dumps(llama), "\n" + json.dumps(llama, indent=2), Config()):
+        same(config, posenc.rope_frequencies(64))
+        assert posenc.rope_from_config(config).layout == "half"
+    refused(ValueError, ["config", "no JSON at its text"], '{"rope_theta": 1e4')
+    for config in (Config, 3, None, [llama]):
+        refused(TypeError, ["config has type", "to_dict()"], config)
+
+
+def test_the_first_channels_are_rotated_unless_attention_is_latent():
+    assert posenc.rope_from_config({**PLAIN, "model_type": "llama"}).rotary_dim == 64
+    assert posenc.rope_from_config({**SIZES, "model_type": "gpt_neox"}).rotary_dim == 16
+    latent = posenc.rope_from_config({"model_type": "deepseek_v3", "qk_rope_head_dim": 32, "head_dim": 96})
+    assert (latent.rotary_dim, len(latent), latent.layout) == (None, 16, "interleaved")
 
 
 def test_parts_for_text():

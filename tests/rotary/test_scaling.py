@@ -1,5 +1,8 @@
 """Scaled rotary frequencies: refused keys, properties of each type, and far positions."""
 
+import copy
+import dataclasses
+import pickle
 import re
 
 import mpmath
@@ -28,6 +31,10 @@ OPTIONAL = {
 }  # fmt: skip
 """The keys that it knows beside them."""
 LENGTHS = {"max_position_embeddings", "original_max_position_embeddings"}
+
+
+def factors(w):
+    return w.attention_factor, w.softmax_factor
 
 
 def scaled(rope_type, dim=128, **options):
@@ -141,7 +148,7 @@ def test_a_factor_of_one_changes_nothing(rope_type):
     np.testing.assert_allclose(
         w.inv_freq, posenc.rope_frequencies(128).inv_freq, rtol=4e-16
     )  # interpolation rounds twice
-    assert w[1:] == (1.0, 1.0, None)
+    assert factors(w) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
@@ -151,7 +158,7 @@ def test_functions_of_the_length_remember_nothing(rope_type):
     for a, n in zip(found, lengths, strict=True):
         alone = scaled(rope_type, seq_len=n)
         assert a.inv_freq.tobytes() == alone.inv_freq.tobytes()
-        assert a[1:] == alone[1:]
+        assert factors(a) == factors(alone)
     within = found[0].inv_freq.tobytes()
     assert [w.inv_freq.tobytes() == within for w in found] == [n is None or n <= 8192 for n in lengths]
 
@@ -197,10 +204,10 @@ def test_the_two_factors_are_never_folded():
     assert both.attention_factor == 1
     assert both.softmax_factor == pytest.approx(m**2, rel=1e-15)
     given = scaled("yarn", factor=40.0, mscale=1.0, mscale_all_dim=1.0, attention_factor=0.7)
-    assert given[1:] == (0.7, both.softmax_factor, None)
+    assert factors(given) == (0.7, both.softmax_factor)
     plain = scaled("yarn", factor=40.0)
-    assert plain[1:] == (pytest.approx(m, rel=1e-15), 1.0, None)
-    assert scaled("yarn", factor=40.0, mscale=0.7)[1:] == plain[1:]
+    assert factors(plain) == (pytest.approx(m, rel=1e-15), 1.0)
+    assert factors(scaled("yarn", factor=40.0, mscale=0.7)) == factors(plain)
     cos, _ = posenc.rope_table([0], both, dtype=np.float64)
     assert (cos == 1).all()
     cos, _ = posenc.rope_table([0], given, dtype=np.float64)
@@ -211,8 +218,8 @@ def test_results_are_float64_and_own_their_numbers():
     for rope_type in TYPES:
         first = scaled(rope_type)
         assert first.inv_freq.dtype == np.float64
-        assert (first.rotary_dim, first.layout) == (2 * len(first.inv_freq), None)
-        assert all(type(f) is float for f in first[1:3])
+        assert (first.rotary_dim, first.layout) == (None, None)
+        assert all(type(f) is float for f in factors(first))
         kept = first.inv_freq.copy()
         first.inv_freq[...] = 7
         assert scaled(rope_type).inv_freq.tobytes() == kept.tobytes()
@@ -246,3 +253,41 @@ def test_every_scaling_at_far_positions(case, position, rng, isa):
 def test_rope_theta_is_base():
     with pytest.raises(TypeError, match=r"^rope_frequencies: keys has 'rope_theta'; expected base, which is"):
         posenc.rope_frequencies(64, rope_theta=1e6)
+
+
+# ---- RopeFrequencies ----
+
+
+def test_frequencies_are_an_array_and_no_tuple():
+    w = posenc.RopeFrequencies(np.array([1.0, 0.1]), 1.25)
+    assert (len(w), w.attention_factor, w.softmax_factor, w.layout, w.rotary_dim) == (2, 1.25, 1.0, None, None)
+    np.testing.assert_array_equal(w, [1.0, 0.1])
+    assert np.asarray(w, np.float32).dtype == np.float32
+    assert not np.shares_memory(np.array(w, copy=True), w.inv_freq)
+    np.testing.assert_array_equal(posenc.sinusoidal(3, 4, frequencies=w), posenc.sinusoidal(3, 4, frequencies=[1, 0.1]))
+    fields = "w.inv_freq, w.attention_factor, w.softmax_factor, w.layout or w.rotary_dim"
+    with pytest.raises(TypeError, match=f"^RopeFrequencies: w is unpacked; expected {fields}"):
+        _, _, _ = w
+    for operation in (lambda: w * 2, lambda: np.ones(2) * w, lambda: np.sin(w)):
+        with pytest.raises(TypeError):
+            operation()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        w.layout = "half"
+    for copied in (pickle.loads(pickle.dumps(w)), copy.deepcopy(w), dataclasses.replace(w)):
+        assert (copied.inv_freq.tolist(), *factors(copied)) == ([1.0, 0.1], 1.25, 1.0)
+
+
+def test_representations_are_one_line():
+    shown = {
+        "64 pairs, base 10000": posenc.rope_frequencies(128),
+        "64 pairs, base 500000": posenc.rope_frequencies(128, base=5e5),
+        "64 pairs, base 10000, dynamic, factor 2": scaled("dynamic", factor=2.0),
+        "64 pairs, base 10000, yarn, factor 40, attention_factor 0.7": scaled(
+            "yarn", factor=40.0, attention_factor=0.7
+        ),
+        "2 pairs": posenc.RopeFrequencies(np.ones(2)),
+        "2 pairs, softmax_factor 1.5, half": posenc.RopeFrequencies(np.ones(2), 1.0, 1.5, "half"),
+        "32 pairs, base 10000, half": posenc.rope_from_config({"model_type": "llama", "head_dim": 64}),
+    }
+    for text, w in shown.items():
+        assert repr(w) == f"<RopeFrequencies: {text}>"

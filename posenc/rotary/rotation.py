@@ -1,9 +1,13 @@
-"""Steps that `rope` and its relatives share: check the arguments, tabulate cos and sin, rotate, differentiate."""
+"""The one rotation behind `rope`, `rope_2d`, `rope_nd`, `mrope` and `xpos`, and its gradient.
+
+A public function checks its arguments (`read_rotation`) and says by which coordinates and frequencies each pair of
+channels is rotated (`Angles`). Everything after that is `Rotation.rotate` and `Rotation.vjp`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, TypeAlias, get_args
+from typing import NamedTuple, NoReturn, TypeAlias, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +24,11 @@ from .._core_api.arguments import (
     as_index,
     as_number,
     as_positions,
+    as_reals,
     cast_operand,
     cast_result,
     check_choice,
+    check_positions,
     check_range,
     compute_dtype,
     fail,
@@ -33,13 +39,57 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from ..absolute.frequency import as_frequencies
-from .scaling import RopeFrequencies
+from .scaling import Layout, RopeFrequencies
 
-Layout = Literal["half", "interleaved"]
+__all__ = ["RopeGradient"]
+
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 Frequencies: TypeAlias = npt.ArrayLike | RopeFrequencies
+Indices: TypeAlias = npt.NDArray[np.int64]
 Table: TypeAlias = tuple[npt.ArrayLike, npt.ArrayLike]
 """The caller's (cos, sin)."""
+
+
+class RopeGradient(NamedTuple):
+    """Gradients of `rope`: `x` in its dtype, the others in float64."""
+
+    x: Array
+    positions: Float64
+    frequencies: Float64
+
+
+class Angles(NamedTuple):
+    """Angles of the pairs of channels: ``sum_a positions[a] * frequencies[a, k]`` for pair k."""
+
+    positions: Array
+    """(A, ..., N), one row for each coordinate."""
+    frequencies: Float64
+    """(A, pairs), or (A, H, pairs) for each head, or (pairs,) if each pair has one coordinate."""
+    factor: float = 1.0
+    """Multiplies cos and sin."""
+    coordinate: Indices | None = None
+    """The coordinate of each pair; None if there is one, or if all take part."""
+    source: Indices | None = None
+    """The place of each pair's frequency in the user's array; None if they are in order."""
+
+    def matrix(self) -> Float64:
+        """Return the frequencies as (A, pairs), with 0 where a coordinate does not rotate a pair."""
+        if self.coordinate is None:
+            return self.frequencies.reshape(len(self.positions), -1)
+        matrix = np.zeros((len(self.positions), len(self.frequencies)))
+        matrix[self.coordinate, np.arange(len(self.frequencies))] = self.frequencies
+        return matrix
+
+    def gather(self, d_matrix: Float64) -> Float64:
+        """Return the gradient of the user's frequencies from that of `matrix`."""
+        if self.coordinate is None:
+            return d_matrix.reshape(self.frequencies.shape)
+        of_pairs: Float64 = d_matrix[self.coordinate, np.arange(len(self.frequencies))]
+        if self.source is None:
+            return of_pairs
+        gathered = np.zeros(int(self.source.max()) + 1)
+        np.add.at(gathered, self.source, of_pairs)
+        return gathered
 
 
 @dataclass(slots=True)  # not frozen: that would add a fifth to the time of a call on a small array
@@ -73,7 +123,7 @@ class Rotation:
         return array, factor
 
     def positions(self, positions: npt.ArrayLike | Table, argument: str = "positions", start: int = 0) -> Array:
-        """Return positions that fit the sequence."""
+        """Return positions (..., N) that fit the sequence."""
         if isinstance(positions, (tuple, list)) and _is_table(positions):
             expected = "positions, because frequencies are passed too"
             fail(ValueError, self.function, argument, "a table (cos, sin)", expected)
@@ -82,29 +132,104 @@ class Rotation:
             self.check_fits_sequence(argument, array.shape)
         return array
 
+    def coordinates(self, positions: npt.ArrayLike, count: int) -> Array:
+        """Return positions (count, ..., N), one row for each coordinate."""
+        array = as_reals(self.function, "positions", positions)
+        if array.ndim < 2 or len(array) != count:
+            expected = f"({count}, N), ({count}, B, N) or ({count}, B, H, N): one row for each coordinate"
+            fail(ValueError, self.function, "positions", f"shape {array.shape}", expected)
+        self.check_fits_sequence("positions", array.shape[1:])
+        return array
+
     def check_fits_sequence(self, argument: str, shape: tuple[int, ...]) -> None:
-        """Refuse positions that are neither (N,) nor broadcast against x axis by axis."""
-        x = self.x if self.seq_axis == -2 else np.moveaxis(self.x, self.seq_axis, -2)
-        lengths = x.shape[:-1]
-        if len(shape) not in (1, len(lengths)):
-            expected = f"1, or {len(lengths)} to broadcast against {self.argument}, per batch (B, 1, N)"
+        """Refuse positions that are neither (N,) nor broadcast against x axis by axis, with or without its heads."""
+        axes = self.axes_of(len(shape))
+        lengths = tuple(self.x.shape[axis] for axis in axes)
+        if len(shape) != len(axes):
+            most = self.x.ndim - 1
+            batched = f", or {most - 1} without its axis of heads" if most > 2 else ""
+            expected = f"1, or {most} to broadcast against {self.argument}{batched}"
             fail(ValueError, self.function, argument, f"{len(shape)} axes", expected)
         if shape[-1] != lengths[-1]:
             expected = f"{lengths[-1]}, the sequence axis of {self.argument} (an int n means 0..n-1, [p] one position)"
             fail(ValueError, self.function, argument, f"length {shape[-1]}", expected)
-        if any(length not in (1, of_x) for length, of_x in zip(shape[:-1], lengths, strict=False)):
-            expected = f"a shape that broadcasts against {lengths}"
-            fail(ValueError, self.function, argument, f"shape {shape}", expected)
+        if any(length not in (1, of_x) for length, of_x in zip(shape, lengths, strict=True)):
+            fail(ValueError, self.function, argument, f"shape {shape}", f"a shape that broadcasts against {lengths}")
 
-    def table(self, positions: Array, frequencies: Float64, factor: float) -> Array:
-        """Return [cos | sin] of ``positions * frequencies``, times `factor`, or of the inverse rotation."""
-        pairs = len(frequencies)
-        table = np.empty(positions.shape + (2 * pairs,), F64 if self.x.dtype.char == "d" else F32)
-        sin_scale, cos_scale = (-1 / factor, 1 / factor) if self.inverse else (factor, factor)
-        _core.sinusoid(
+    def axes_of(self, ndim: int) -> list[int]:
+        """Return the axes of x that positions with `ndim` axes run along; the last is the sequence axis."""
+        sequence = self.seq_axis % self.x.ndim
+        axes = [*(axis for axis in range(self.x.ndim - 1) if axis != sequence), sequence]
+        if ndim == 1:
+            return axes[-1:]
+        return [*axes[:-2], sequence] if ndim == len(axes) - 1 else axes
+
+    def with_heads(self, array: Array, after: int = 0) -> Array:
+        """Insert an axis for heads into positions (batch, N); `after` axes follow those of the positions."""
+        has_none = 1 < array.ndim - after == self.x.ndim - 2
+        return np.expand_dims(array, -2 - after) if has_none else array
+
+    def coordinates_last(self, positions: Array) -> Array:
+        """View positions (A, ..., N) as (..., N, A), with an axis for heads; np.moveaxis takes ten times as long."""
+        return self.with_heads(positions.transpose(*range(1, positions.ndim), 0), 1)
+
+    def table(self, angles: Angles) -> Array:
+        """Return [cos | sin] (..., N, rotary_dim) of the angles, times the factor, or of the inverse rotation."""
+        positions, frequencies, factor, coordinate, _ = angles
+        cosine_scale, sine_scale = (1 / factor, -1 / factor) if self.inverse else (factor, factor)
+        if coordinate is None and frequencies.ndim == 1:
+            positions, pairs = self.with_heads(positions[0]), len(frequencies)
+            table = np.empty(positions.shape + (2 * pairs,), F64 if self.x.dtype.char == "d" else F32)
+            _core.sinusoid(
+                self.function, positions=positions, frequencies=frequencies, out=table,
+                sine=pairs, cosine=0, step=1, sine_scale=sine_scale, cosine_scale=cosine_scale,
+            )  # fmt: skip
+            return table
+        if coordinate is None and frequencies.ndim == 2:
+            largest = (frequencies != 0).argmax(axis=0)
+            own = frequencies[largest, np.arange(frequencies.shape[1])]
+            if np.count_nonzero(own) == np.count_nonzero(frequencies):  # a pair has one coordinate
+                frequencies, coordinate = own, largest
+        positions = self.coordinates_last(positions)
+        if coordinate is not None:
+            return self._table_by_coordinate(positions, frequencies, coordinate, sine_scale, cosine_scale)
+        rows = positions.shape[:-1]
+        if frequencies.ndim == 3:
+            frequencies = np.moveaxis(frequencies, 0, 1)[:, None]  # (H, 1, A, pairs)
+            rows = np.broadcast_shapes(rows, frequencies.shape[:2])
+        table = np.empty((*rows, 2 * frequencies.shape[-1]), compute_dtype(self.x))
+        _core.rotation_table(
             self.function, positions=positions, frequencies=frequencies, out=table,
-            sine=pairs, cosine=0, step=1, sine_scale=sin_scale, cosine_scale=cos_scale,
+            sine_scale=sine_scale, cosine_scale=cosine_scale,
         )  # fmt: skip
+        return table
+
+    def _table_by_coordinate(
+        self, positions: Array, frequencies: Float64, coordinate: Indices, sine_scale: float, cosine_scale: float
+    ) -> Array:
+        """Return the table of pairs that have one coordinate each; positions are (..., N, A)."""
+        pairs = len(frequencies)
+        table = np.empty((*positions.shape[:-1], 2 * pairs), compute_dtype(self.x))
+        order = coordinate.argsort(kind="stable")
+        first = coordinate[order].searchsorted(np.arange(positions.shape[-1] + 1))
+        own = frequencies[order]
+        try:
+            _core.coordinate_table(
+                self.function, positions=positions, frequencies=own, first=first.astype(F64), out=table,
+                sine_scale=sine_scale, cosine_scale=cosine_scale,
+            )  # fmt: skip
+        except ValueError:
+            # The kernel bounds the largest position times the largest frequency, also of different coordinates.
+            check_positions(self.function, "positions", positions)
+            for axis, (begin, end) in enumerate(zip(first[:-1].tolist(), first[1:].tolist(), strict=True)):
+                if begin < end:  # Each call clears the columns right of its own.
+                    _core.sinusoid(
+                        self.function, positions=positions[..., axis], frequencies=own[begin:end], out=table,
+                        sine=pairs + begin, cosine=begin, step=1, sine_scale=sine_scale, cosine_scale=cosine_scale,
+                    )  # fmt: skip
+        if (order[:-1] > order[1:]).any():
+            place = np.argsort(order)
+            table = np.take(table, np.concatenate([place, pairs + place]), axis=-1)
         return table
 
     def along_sequence(self, table: Array) -> Array:
@@ -135,32 +260,32 @@ class Rotation:
         grad = as_grad(self.function, grad, self.x.shape)
         return cast_operand(self.function, "grad", grad, dtype).astype(dtype, copy=False)
 
-    def vjp(
-        self, grad: npt.ArrayLike, table: Array, positions: Array, frequencies: Float64, growth: Float64 | None = None
-    ) -> tuple[Array, Float64, Float64]:
-        """Return the gradients with respect to x, to positions (..., N, A) and to frequencies (A, pairs).
+    def vjp(self, grad: npt.ArrayLike, table: Array, angles: Angles, growth: Float64 | None = None) -> RopeGradient:
+        """Return the gradients with respect to x, to `angles.positions` and to the user's frequencies.
 
-        Pair k is rotated by ``sum_a positions[..., a] * frequencies[a, k]``. In `xpos` one position adds `growth` to
-        the logarithm of the size of each pair.
+        In `xpos` one position adds `growth` (A, pairs) to the logarithm of the size of each pair.
         """
         x, grad = self.x, self.read_grad(grad)
-        d_x, d_frequencies = np.empty(x.shape, grad.dtype), np.empty(frequencies.shape)
+        positions, frequencies = self.coordinates_last(angles.positions), angles.matrix()
+        d_x, d_matrix = np.empty(x.shape, grad.dtype), np.empty(frequencies.shape)
         d_rows = np.empty((*x.shape[:-1], positions.shape[-1]))
         _core.rope_vjp(
             self.function, grad=grad, x=cast_operand(self.function, self.argument, x, grad.dtype),
             table=self.along_sequence(table), positions=self.along_sequence(positions), frequencies=frequencies,
-            growth=growth, dx=d_x, dpositions=d_rows, dfrequencies=d_frequencies, offset=self.rotary_offset,
+            growth=growth, dx=d_x, dpositions=d_rows, dfrequencies=d_matrix, offset=self.rotary_offset,
             interleaved=self.interleaved, out_interleaved=self.out_interleaved,
         )  # fmt: skip
         d_positions = unbroadcast(np.moveaxis(d_rows, self.seq_axis, -2), positions.shape, F64)
+        d_positions = np.moveaxis(d_positions, -1, 0).reshape(angles.positions.shape)
         sign = -1.0 if self.inverse else 1.0
-        return cast_result(d_x, x.dtype), sign * d_positions, sign * d_frequencies
+        return RopeGradient(cast_result(d_x, x.dtype), sign * d_positions, angles.gather(sign * d_matrix))
 
 
 def read_rotation(
     function: str,
     x: npt.ArrayLike,
-    layout: Layout,
+    frequencies: Frequencies | None,
+    layout: Layout | None = None,
     rotary_dim: int | None = None,
     rotary_offset: int = 0,
     inverse: bool = False,
@@ -168,12 +293,16 @@ def read_rotation(
     seq_axis: int = -2,
     argument: str = "x",
 ) -> Rotation:
-    """Check the arguments that `rope` and its relatives share; `argument` is their name of x."""
+    """Check the arguments that `rope` and its relatives share; `argument` is their name of x.
+
+    The frequencies are read for the options that they know.
+    """
     # A call on a small array is mostly Python, so the checks that most arguments pass are inline.
     if type(x) is not np.ndarray or x.dtype.char not in "efd":
         x = as_data(function, argument, x)
-    if type(layout) is not str or layout not in LAYOUTS:
-        check_choice(function, "layout", layout, LAYOUTS)
+    layout = read_layout(function, layout, frequencies)
+    if isinstance(frequencies, RopeFrequencies) and frequencies.rotary_dim is not None:
+        rotary_dim = agree(function, "rotary_dim", rotary_dim, frequencies.rotary_dim)
     if out_layout is not None:
         check_choice(function, "out_layout", out_layout, LAYOUTS)
     if x.ndim < 2:
@@ -203,7 +332,30 @@ def _fail_width(function: str, argument: str, width: int, rotary_dim: int | None
     fail_value(ValueError, function, "rotary_dim", rotary_dim, expected)
 
 
-def _is_table(pair: tuple[Any, ...] | list[Any]) -> bool:
+def read_layout(function: str, layout: Layout | None, frequencies: Frequencies | None) -> Layout:
+    """Return the layout, which frequencies of `rope_from_config` know."""
+    if isinstance(frequencies, RopeFrequencies) and frequencies.layout is not None:
+        layout = agree(function, "layout", layout, frequencies.layout)
+    if layout is None:
+        expected = "'half' (GPT-NeoX, LLaMA in transformers) or 'interleaved' (GPT-J, RoFormer)"
+        fail_value(ValueError, function, "layout", None, f"{expected}; only frequencies of rope_from_config know it")
+    if type(layout) is not str or layout not in LAYOUTS:
+        check_choice(function, "layout", layout, LAYOUTS)
+    return layout
+
+
+Option = TypeVar("Option", Layout, int)
+
+
+def agree(function: str, argument: str, given: Option | None, known: Option) -> Option:
+    """Return an option of `rope` that the frequencies know; refuse another one."""
+    if given is not None and given != known:
+        expected = f"None or {known!r}, the {argument} of frequencies (dataclasses.replace changes it)"
+        fail_value(ValueError, function, argument, given, expected)
+    return known
+
+
+def _is_table(pair: tuple[object, ...] | list[object]) -> bool:
     """Return whether a pair is (cos, sin) rather than a list of positions: arrays of reals with two axes or more."""
     if len(pair) != 2 or any(isinstance(half, list | tuple | int | float) for half in pair):
         return False
@@ -248,6 +400,7 @@ def _read_half(rotation: Rotation, argument: str, half: npt.ArrayLike) -> Array:
 def cast_table(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Array]:
     """Return cos and sin, or those of the inverse rotation, along the sequence axis of x in the arithmetic's dtype."""
     dtype = compute_dtype(rotation.x)
+    cos, sin = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
     if rotation.inverse:
         cos, sin = cos.astype(F64), sin.astype(F64)
         with without_warnings():
@@ -262,6 +415,4 @@ def cast_table(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Array
         cos = cast_operand(rotation.function, "cos", cos, dtype).astype(dtype, copy=False)
     if sin.dtype is not dtype:
         sin = cast_operand(rotation.function, "sin", sin, dtype).astype(dtype, copy=False)
-    if rotation.seq_axis == -2:
-        return cos, sin
     return rotation.along_sequence(cos), rotation.along_sequence(sin)
