@@ -261,7 +261,7 @@ def _parts(operator: Any) -> tuple[Any, ...]:
 def _has_own_positions(operator: Any) -> bool:
     if isinstance(operator, Operator):
         return operator.name == "at"
-    return any(own is not None for own in operator._own_positions)
+    return any(own is not None for own in operator.own_positions)
 
 
 def _call_of(bias: posenc.Bias) -> Operator:
@@ -269,7 +269,7 @@ def _call_of(bias: posenc.Bias) -> Operator:
     if len(bias.parts) > 1:
         return Operator("sum", {"parts": bias.parts})
     made = Operator(bias.name, {**bias.arrays._asdict(), **bias.options})
-    q_positions, k_positions = bias._own_positions
+    q_positions, k_positions = bias.own_positions
     if q_positions is None and k_positions is None:
         return made
     return Operator("at", {"self": made, "q_positions": q_positions, "k_positions": k_positions})

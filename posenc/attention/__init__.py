@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, overload
 
 import numpy as np
@@ -24,9 +25,10 @@ from .._core_api.arguments import (
 )
 from .._core_api.variant import ONE_ISA, in_one_isa
 from ..bias.operator import Bias
+from ..bias.parameters import array_axes
 from ._backward import Saved, backward
 from ._forward import forward
-from ._inputs import read_inputs
+from ._inputs import read_inputs, read_operators
 from ._quantize import Quantized, quantize
 
 if TYPE_CHECKING:
@@ -393,9 +395,7 @@ def attention_weights(
     function = "attention_weights"
     is_invariant = as_bool(function, "invariant", invariant)
     query, codes = as_data(function, "q", q), k.codes if isinstance(k, Quantized) else as_data(function, "k", k)
-    operators = bias._without_values() if isinstance(bias, Bias) else bias
-    if isinstance(operators, tuple | list):
-        operators = [one._without_values() if isinstance(one, Bias) else one for one in operators]
+    operators = [_without_values(part) for operator in read_operators(function, bias) for part in operator.parts]
     m = codes.shape[-2] if codes.ndim > 1 else 0
     unit = np.eye(m, dtype=compute_dtype(query))
     inputs = read_inputs(
@@ -407,6 +407,13 @@ def attention_weights(
     lse = np.empty(inputs.shape[:-1], inputs.dtype)
     forward(function, inputs, buffer, lse, is_invariant)
     return finish_out(weights, buffer)
+
+
+def _without_values(bias: Bias) -> Bias:
+    """Return the operator without the tables that it adds to values: those as wide as v."""
+    letters = array_axes(bias.name)
+    of_values = [name for name in bias.arrays._fields if letters.get(name, "")[-1:] == "e"]
+    return replace(bias, arrays=bias.arrays._replace(**dict.fromkeys(of_values))) if of_values else bias
 
 
 def _read_operand(function: str, argument: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,8 +12,10 @@ from numpy.lib.stride_tricks import as_strided
 from .. import _core
 from .._core_api.arguments import F64, Array, Float64, unbroadcast
 from .._core_api.constants import BLOCK_M, VJP_MODES, VJP_PARTS
-from ..bias.operator import Bias, Reduction, Reductions, Term
-from ._inputs import Inputs, Shape
+from ..bias.operator import Bias, assemble_gradient, name_gradients
+from ..bias.parameters import is_summed, zero_gradients
+from ..bias.terms import Reduction, Reductions, Term
+from ._inputs import Inputs, KernelTerm, Shape
 
 FEWEST_BLOCKS = 2
 """Fewest blocks of queries in a chunk."""
@@ -73,10 +74,14 @@ def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array,
     split = _split_work(inputs)
     d_q, d_k, d_v = _allocate_gradients(inputs, split)
     d_sink = None if inputs.sink is None else np.zeros(inputs.shape[:-1])
-    names = [part._reductions(own) for part, own in zip(inputs.parts, inputs.part_positions, strict=True)]
+    names = [term.reductions for term in inputs.terms]
     sums = _allocate_sums(inputs, split, names)
-    buffers = _allocate_buffers(inputs, split, names)
-    terms = tuple(term.with_gradients(buffer) for term, buffer in zip(inputs.terms, buffers, strict=True))
+    batch, heads = inputs.shape[:-3], inputs.shape[-3]
+    buffers = [
+        zero_gradients(term, batch, heads, split.slots_per_head, inputs.dtype) if "tables" in term.reductions else {}
+        for term in inputs.terms
+    ]
+    terms = inputs.kernel_terms(buffers)
     mode = SEPARATE if split.separate else TOGETHER
     gradients = {"dq": d_q, "dk": d_k, "dv": d_v, "d_sink": d_sink}
     _call_kernel(function, inputs, terms, saved, {**gradients, **sums._asdict()}, split, mode)
@@ -91,16 +96,16 @@ def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array,
         if "parameters" in wanted:
             reductions["parameters"] = next(parameters)
         if "tables" in wanted:
-            reductions["tables"] = tuple(
-                array if number in part.batch_buffers else _sum_buffer(inputs.shape, array)
-                for number, array in enumerate(buffer)
-            )
-        of_parts.append(part._named(part._gradient(function, Reductions(**reductions), own)))
+            reductions["tables"] = {
+                name: _sum_buffer(inputs.shape, array) if is_summed(part.name, name) else array
+                for name, array in buffer.items()
+            }
+        of_parts.append(name_gradients(part, part._gradient(function, Reductions(**reductions), own)))
 
     d_k, d_v = (_sum_slots(d, split.slots_per_kv_head) for d in (d_k, d_v))
     pairs = zip((d_q, d_k, d_v), (inputs.q, inputs.k, inputs.v), strict=True)
     q, k, v = (unbroadcast(d, array.shape, array.dtype.newbyteorder("=")) for d, array in pairs)
-    return q, k, v, _assemble(inputs.operators, of_parts), _reduce_sink(inputs, d_sink)
+    return q, k, v, assemble(inputs.operators, of_parts), _reduce_sink(inputs, d_sink)
 
 
 def _split_work(inputs: Inputs) -> _Split:
@@ -144,21 +149,10 @@ def _allocate_sums(inputs: Inputs, split: _Split, names: list[tuple[Reduction, .
     )
 
 
-def _allocate_buffers(
-    inputs: Inputs, split: _Split, names: list[tuple[Reduction, ...]]
-) -> list[tuple[Array | None, ...]]:
-    """Return, for each part, buffers for the gradients that the kernel adds up itself."""
-    shape, rows = inputs.shape, inputs.shape[-3] * split.slots_per_head
-    return [
-        part._gradient_buffers(shape, shape[:-3], rows, inputs.dtype) if "tables" in wanted else ()
-        for part, wanted in zip(inputs.parts, names, strict=True)
-    ]
-
-
 def _call_kernel(
     function: str,
     inputs: Inputs,
-    terms: tuple[Term, ...],
+    terms: tuple[KernelTerm, ...],
     saved: Saved,
     results: dict[str, Array | None],
     split: _Split,
@@ -205,7 +199,7 @@ def _reduce_pairs(
     pairs = np.zeros(shape, inputs.dtype)
     strides = tuple(0 if length == 1 else step for length, step in zip(shape, pairs.strides, strict=True))
     stretched = as_strided(pairs, inputs.shape, strides, writeable=True)
-    _call_kernel(function, inputs, inputs.terms, saved, {"pairs": stretched}, split, PAIRS)
+    _call_kernel(function, inputs, inputs.kernel_terms(), saved, {"pairs": stretched}, split, PAIRS)
     return pairs
 
 
@@ -222,7 +216,11 @@ def _has_unshared_pairs(inputs: Inputs, names: list[tuple[Reduction, ...]]) -> b
 
 def _count_parameters(term: Term, wanted: tuple[Reduction, ...]) -> int:
     """Return how many numbers of the kernel's parameter gradients belong to a term: as many as its operands have."""
-    return sum(array.size for array in term.arrays) if "parameters" in wanted else 0
+    return sum(array.size for array in _arrays_of(term)) if "parameters" in wanted else 0
+
+
+def _arrays_of(term: Term) -> list[Array]:
+    return [operand for operand in term.operands.values() if operand is not None]
 
 
 def _split_parameters(
@@ -236,9 +234,10 @@ def _split_parameters(
     for part, term, wanted in zip(inputs.parts, inputs.terms, names, strict=True):
         if "parameters" not in wanted or flat is None:
             continue
-        ends = first_number + np.cumsum([0, *(array.size for array in term.arrays)])
+        arrays = _arrays_of(term)
+        ends = first_number + np.cumsum([0, *(array.size for array in arrays)])
         count = len(part.arrays)  # operands with a gradient come before the others
-        pieces = zip(ends[:count], ends[1:], term.arrays[:count], strict=False)
+        pieces = zip(ends[:count], ends[1:], arrays[:count], strict=False)
         yield tuple(_in_memory_order(flat[first:last], operand) for first, last, operand in pieces)
         first_number = ends[-1]
 
@@ -248,10 +247,8 @@ def _in_memory_order(flat: Array, array: Array) -> Array:
     return flat.reshape(array.shape, order="C" if array.flags.c_contiguous else "F")
 
 
-def _sum_buffer(shape: Shape, buffer: Array | None) -> Array | None:
+def _sum_buffer(shape: Shape, buffer: Array) -> Array:
     """Return (batch axes, heads x slots, ...) as (heads, ...): float64, or unchanged if nothing is left to add up."""
-    if buffer is None:
-        return None
     batch, heads = len(shape) - 3, shape[-3]
     slots = buffer.shape[batch] // max(heads, 1)
     split = buffer.reshape(*buffer.shape[:batch], heads, slots, *buffer.shape[batch + 1 :])
@@ -273,7 +270,7 @@ def _sum_slots(buffer: Array, slots: int) -> Array:
     return total
 
 
-def _assemble(operators: tuple[Bias, ...], gradients: list[Any]) -> tuple[Any, ...]:
+def assemble(operators: tuple[Bias, ...], gradients: Iterable[Any]) -> tuple[Any, ...]:
     """Return one gradient per operator of the user from those of all parts."""
     rest = iter(gradients)
-    return tuple(operator._assemble(tuple(islice(rest, len(operator._parts())))) for operator in operators)
+    return tuple(assemble_gradient(operator, rest) for operator in operators)

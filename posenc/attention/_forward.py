@@ -25,16 +25,16 @@ def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bo
             heads, n = folded["q"].shape[-3:-1]
             out = out.reshape(*out.shape[:-3], heads, n, out.shape[-1])
             lse = lse.reshape(*lse.shape[:-2], heads, n)
-    parts = 1 if invariant else _count_parts(inputs, *out.shape[-3:-1])
+    parts, terms = 1 if invariant else _count_parts(inputs, *out.shape[-3:-1]), inputs.kernel_terms()
     if parts == 1:
         _core.attention(
-            function, **operands, bias=inputs.terms, out=out, lse=lse, **inputs.parameters, parts=1, invariant=invariant
+            function, **operands, bias=terms, out=out, lse=lse, **inputs.parameters, parts=1, invariant=invariant
         )
         return
     *batch, heads, n, width = out.shape
     part_outs, part_lses = np.empty((*batch, heads * parts, n, width), lse.dtype), np.empty((*batch, heads * parts, n))
     _core.attention(
-        function, **operands, bias=inputs.terms, out=out, lse=lse, part_out=part_outs, part_lse=part_lses,
+        function, **operands, bias=terms, out=out, lse=lse, part_out=part_outs, part_lse=part_lses,
         **inputs.parameters, parts=parts, invariant=invariant,
     )  # fmt: skip
     outs = part_outs.reshape(*batch, heads, parts, n, width).swapaxes(-2, -3)

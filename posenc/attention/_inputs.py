@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,12 +25,15 @@ from .._core_api.arguments import (
     fail_value,
 )
 from .._core_api.constants import LARGEST_POSITION, MOST_WIDTH
-from ..bias._positions import Positions, read_positions
-from ..bias.operator import Bias, Term
+from ..bias.operator import Bias, allows_shift, is_placed, resolve_positions, single_terms
+from ..bias.positions import Positions, read_positions
+from ..bias.terms import Call, Term
 from ._quantize import Quantized
 
 INFINITY = float("inf")
 Shape = tuple[int, ...]
+KernelTerm = tuple[str, dict[str, Array | None], Array | None, Array | None]
+"""An operator as `_core.attention` takes it: a row, its operands, and positions of its own or None."""
 
 
 class Inputs(NamedTuple):
@@ -62,12 +65,25 @@ class Inputs(NamedTuple):
         """The dtype of the arithmetic."""
         return compute_dtype(self.q)
 
+    def kernel_terms(self, gradients: Iterable[Mapping[str, Array]] | None = None) -> tuple[KernelTerm, ...]:
+        """Return the terms as the kernel takes them, with arrays for the gradients of their rows.
+
+        A term names the positions of its operator if the operator has its own, unless the numbers of the term are
+        already those at these positions: then its row is not that of the operator.
+        """
+        found: list[KernelTerm] = []
+        into = gradients or [{}] * len(self.terms)
+        for part, own, term, results in zip(self.parts, self.part_positions, self.terms, into, strict=True):
+            q, k = own.as_arrays() if term.row == part.name and is_placed(part) else (None, None)
+            found.append((term.row, {**term.operands, **results}, q, k))
+        return tuple(found)
+
     def read_arrays(self) -> tuple[Any, ...]:
         """Return every array that the kernel reads: `out` must not overlap them."""
         arrays = [self.q, self.k, self.v, *(operand for operand in self.operands.values() if operand is not None)]
         for part in self.parts:
             arrays += [array for array in part.arrays if isinstance(array, np.ndarray)]
-            arrays += [own for own in part._own_positions if own is not None]
+            arrays += [own for own in part.own_positions if own is not None]
         return tuple(arrays)
 
 
@@ -103,15 +119,10 @@ def read_inputs(
     heads, n, width = query.shape[-3:]
     shape, dtype = (*batch, heads, n, key.shape[-2]), compute_dtype(query)
 
-    operators = _read_operators(function, bias)
-    parts = tuple(part for operator in operators for part in operator._parts()) if operators else ()
-    for part in parts:
-        part._check_widths(function, width, value.shape[-1])
+    operators = read_operators(function, bias)
+    parts = tuple(part for operator in operators for part in single_terms(operator)) if operators else ()
     low, high = _read_visible_range(function, causal, window)
     cap = _read_softcap(function, softcap, dtype)
-    factor = _default_scale(function, width, parts) if scale is None else as_number(function, "scale", scale)
-    check_range(function, "scale", factor, dtype, LARGEST_SCALE32)
-
     positions = _read_call_positions(function, shape, parts, low, high, align, q_positions, k_positions)
     if invariant and parts:
         positions = _with_arrays(positions)
@@ -124,9 +135,10 @@ def read_inputs(
         part_positions = tuple(_resolve_positions(function, part, positions, batch) for part in parts)
         if invariant:
             part_positions = tuple(map(_with_arrays, part_positions))
-        terms = tuple(
-            part._placed_term(function, dtype, shape, own) for part, own in zip(parts, part_positions, strict=True)
-        )
+        call = Call(function, dtype, shape, width, value.shape[-1])
+        terms = tuple(part._term(call, own) for part, own in zip(parts, part_positions, strict=True))
+    factor = default_scale(function, width, parts, terms) if scale is None else as_number(function, "scale", scale)
+    check_range(function, "scale", factor, dtype, LARGEST_SCALE32)
     q_at, k_at = positions.operands
     of_queries, of_keys = segments
     operands = {
@@ -192,7 +204,8 @@ def _check_shapes(function: str, q: Array, k: Array, v: Array) -> Shape:
     return batch
 
 
-def _read_operators(function: str, bias: Any) -> tuple[Bias, ...]:
+def read_operators(function: str, bias: Any) -> tuple[Bias, ...]:
+    """Return the argument `bias` as a tuple."""
     if bias is None or (type(bias) is tuple and not bias):
         return ()
     operators = bias if isinstance(bias, (tuple, Sequence)) else (bias,)
@@ -228,15 +241,13 @@ def _read_softcap(function: str, softcap: Any, dtype: np.dtype[Any]) -> float:
     return min(max(cap, 1 / largest), largest)
 
 
-def _default_scale(function: str, width: int, parts: tuple[Bias, ...]) -> float:
+def default_scale(function: str, width: int, parts: Iterable[Bias], terms: Iterable[Term]) -> float:
     """Return the scale that the operators ask for, if they agree, else ``width**-0.5``."""
-    if not parts:
-        return float((width or 1) ** -0.5)
-    asked = [(part.name, scale) for part in parts if (scale := part.default_scale(width)) is not None]
+    asked = [(part.name, term.scale) for part, term in zip(parts, terms, strict=True) if term.scale is not None]
     if len({scale for _, scale in asked}) > 1:
         names = ", ".join(sorted({name for name, _ in asked}))
         fail_value(ValueError, function, "scale", None, f"a number, because the defaults of {names} differ")
-    return asked[0][1] if asked else (width or 1) ** -0.5
+    return asked[0][1] if asked else float((width or 1) ** -0.5)
 
 
 def _read_call_positions(
@@ -265,7 +276,7 @@ def _read_call_positions(
     arrays = positions.arrays or ()
     for argument, array, length in zip(("q_positions", "k_positions"), arrays, (n, m), strict=True):
         _check_batch(function, argument, array, shape[:-3], length)
-    return positions.as_consecutive() if all(part._keeps_call_positions for part in parts) else positions
+    return positions.as_consecutive() if all(map(allows_shift, parts)) else positions
 
 
 def _with_arrays(positions: Positions) -> Positions:
@@ -274,11 +285,11 @@ def _with_arrays(positions: Positions) -> Positions:
 
 def _resolve_positions(function: str, part: Bias, call: Positions, batch: Shape) -> Positions:
     """Return the positions that a part reads; its own must fit the batch axes."""
-    for argument, own in zip(("q_positions", "k_positions"), part._own_positions, strict=True):
+    for argument, own in zip(("q_positions", "k_positions"), part.own_positions, strict=True):
         if own is not None and not broadcasts_to(own.shape[:-1], batch):
             has = f"batch axes {own.shape[:-1]} ({part.name}.at)"
             fail(ValueError, function, argument, has, f"to broadcast to {batch}")
-    return part._resolve(function, call)
+    return resolve_positions(function, part, call)
 
 
 def _read_keep(function: str, keep: Any, shape: Shape) -> Array:

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from .._core_api.arguments import Array, Float64, as_index, as_number, fail_value
 from ._distance import DistanceBias
-from ._parameters import copy_parameters
 from .operator import PositionBias
+from .parameters import copy_parameters
 
 __all__ = ["alibi", "alibi_slopes"]
 
@@ -111,5 +111,5 @@ def alibi(slopes: npt.ArrayLike) -> PositionBias[AlibiArrays]:
     """
     if isinstance(slopes, int | float):
         fail_value(ValueError, "alibi", "slopes", slopes, "an array (H,), as alibi_slopes(H) returns it")
-    arrays, dtypes = copy_parameters("alibi", slopes)
-    return DistanceBias("alibi", AlibiArrays(*arrays), dtypes)
+    arrays, dtypes = copy_parameters(AlibiArrays, "alibi", slopes)
+    return DistanceBias("alibi", arrays, dtypes=dtypes)

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import as_index, fail
-from ._parameters import copy_parameters
-from .operator import PositionBias
+from .operator import PositionBias, keep
+from .parameters import copy_parameters
 from .swin import SwinArrays, SwinBias
 
 __all__ = ["beit"]
@@ -16,11 +16,9 @@ __all__ = ["beit"]
 class BeitBias(SwinBias):
     """A table indexed by the row and column difference of two tokens of a grid that follows a class token."""
 
-    __slots__ = ()
-
-    @property
-    def _end(self) -> int:
-        return 1 + super()._end
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keep(self, positions_end=self.options["height"] * self.options["width"] + 1)
 
 
 def beit(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArrays]:
@@ -63,9 +61,9 @@ def beit(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArra
             [4., 2., 1.]]], dtype=float32)
     """
     height, width = as_index("beit", "height", height, 1), as_index("beit", "width", width, 1)
-    (array,), dtypes = copy_parameters("beit", table)
+    (array,), dtypes = copy_parameters(SwinArrays, "beit", table)
     rows = (2 * height - 1) * (2 * width - 1) + 3
     if len(array) != rows:
         fail(ValueError, "beit", "table", f"{len(array)} rows", f"(2 height - 1) (2 width - 1) + 3 = {rows}")
     by_head = np.ascontiguousarray(array.T).T  # the rows of a head are adjacent in memory
-    return BeitBias("beit", SwinArrays(by_head), dtypes, (("height", height), ("width", width)))
+    return BeitBias("beit", SwinArrays(by_head), {"height": height, "width": width}, dtypes)

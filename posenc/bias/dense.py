@@ -20,9 +20,10 @@ from .._core_api.arguments import (
     prepare_out,
     unbroadcast,
 )
-from ._parameters import check_cotangent
-from ._positions import Positions
-from .operator import PositionBias, Reduction, Reductions, Term
+from .operator import PositionBias, keep
+from .parameters import check_cotangent
+from .positions import Positions
+from .terms import Call, Reduction, Reductions, Term
 
 __all__ = ["dense"]
 
@@ -36,25 +37,12 @@ class DenseArrays(NamedTuple):
 class DenseBias(PositionBias[DenseArrays]):
     """One number per query and key."""
 
-    __slots__ = ()
-
-    @property
-    def reads_positions(self) -> bool:
-        return False
-
-    @property
-    def _shown_lengths(self) -> tuple[int, int]:
-        n, m = self.arrays.array.shape[-2:]
-        return n, m
-
-    def _shape(self, function: str, n: int, m: int) -> tuple[int, ...]:
-        shape = self.arrays.array.shape
-        if any(length not in (1, wanted) for length, wanted in zip(shape[-2:], (n, m), strict=True)):
-            fail(ValueError, function, "array", f"shape {shape}", f"(..., {n}, {m})")
-        return (*shape[:-2], n, m)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keep(self, reads_positions=False)
 
     def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
-        shape = self._shape(function, positions.n, positions.m)
+        shape = _matrix_shape(self, function, positions)
         matrix = np.broadcast_to(cast_result(self.arrays.array, dtype), shape)
         if out is None:
             return matrix
@@ -62,41 +50,45 @@ class DenseBias(PositionBias[DenseArrays]):
         np.copyto(buffer, matrix)
         return finish_out(out, buffer)
 
-    def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[Array, ...]:
-        cotangent = check_cotangent(function, grad, self._shape(function, positions.n, positions.m))
-        return (unbroadcast(cotangent.astype(F64, copy=False), self.arrays.array.shape, F64),)
-
-    def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
-        array = self.arrays.array
+    def _term(self, call: Call, positions: Positions) -> Term:
+        """Return the array over all heads and pairs. Of one number per key or query, the sums of dS suffice."""
+        array, shape = self.arrays.array, call.shape
         if not broadcasts_to(array.shape, shape):
-            fail(ValueError, function, "array", f"shape {array.shape}", f"to broadcast to {shape}")
-        operand = self._cast_array(function, dtype)  # before broadcasting, since the result would have H N M numbers
+            fail(ValueError, call.function, "array", f"shape {array.shape}", f"to broadcast to {shape}")
+        operand = _cast_array(array, call.function, call.dtype)  # before broadcasting, which makes H N M numbers of it
         if not (operand.dtype.isnative and operand.flags.aligned):
             operand = operand.astype(operand.dtype.newbyteorder("="))
-        return Term(self.name, {"array": np.broadcast_to(operand, (*array.shape[:-3], *shape[-3:]))})
+        rows, columns = array.shape[-2:]
+        reduction: Reduction = "rows" if columns == 1 else "columns" if rows == 1 else "pairs"
+        return Term(self.name, {"array": np.broadcast_to(operand, (*array.shape[:-3], *shape[-3:]))}, (reduction,))
 
-    def _cast_array(self, function: str, dtype: np.dtype[Any]) -> Array:
-        """Return the array for arithmetic in `dtype`; the most negative float64, used as a mask, is -inf in float32."""
-        array = self.arrays.array
-        if dtype is F64 or array.dtype.char != "d":
-            return cast_operand(function, "array", array, dtype)
-        small = cast_result(array, F32)
-        if (small == np.inf).any():
-            cast_operand(function, "array", array[small == np.inf], dtype)  # refuses finite numbers
-        return small
-
-    def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
-        """A bias of keys alone, or of queries alone, needs only one number per key or query."""
-        rows, columns = self.arrays.array.shape[-2:]
-        return ("rows",) if columns == 1 else ("columns",) if rows == 1 else ("pairs",)
-
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Array, ...]:
+    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Array]:
         shape = self.arrays.array.shape
+        if reductions.cotangent is not None:
+            cotangent = check_cotangent(function, reductions.cotangent, _matrix_shape(self, function, positions))
+            return (unbroadcast(cotangent.astype(F64, copy=False), shape, F64),)
         if shape[-1] == 1:
             return (unbroadcast(reductions.rows[..., :, None], shape, F64),)
         if shape[-2] == 1:
             return (unbroadcast(reductions.columns[..., None, :], shape, F64),)
         return (reductions.pairs.reshape(shape),)
+
+
+def _matrix_shape(bias: DenseBias, function: str, positions: Positions) -> tuple[int, ...]:
+    shape, wanted = bias.arrays.array.shape, (positions.n, positions.m)
+    if any(length not in (1, other) for length, other in zip(shape[-2:], wanted, strict=True)):
+        fail(ValueError, function, "array", f"shape {shape}", f"(..., {positions.n}, {positions.m})")
+    return (*shape[:-2], *wanted)
+
+
+def _cast_array(array: Array, function: str, dtype: np.dtype[Any]) -> Array:
+    """Return the array for arithmetic in `dtype`; the most negative float64, used as a mask, is -inf in float32."""
+    if dtype is F64 or array.dtype.char != "d":
+        return cast_operand(function, "array", array, dtype)
+    small = cast_result(array, F32)
+    if (small == np.inf).any():
+        cast_operand(function, "array", array[small == np.inf], dtype)  # refuses finite numbers
+    return small
 
 
 def dense(array: npt.ArrayLike) -> PositionBias[DenseArrays]:

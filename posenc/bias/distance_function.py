@@ -24,9 +24,10 @@ from .._core_api.arguments import (
     unbroadcast,
 )
 from ._diagonals import fill_matrix, read_diagonal_sums
-from ._parameters import check_cotangent, check_heads
-from ._positions import Positions
-from .operator import PositionBias, Reduction, Reductions, Term
+from .operator import PositionBias, check_heads, keep
+from .parameters import check_cotangent
+from .positions import Positions
+from .terms import Call, Reductions, Term
 from .toeplitz import diagonal_term
 
 __all__ = ["distance_function"]
@@ -48,138 +49,139 @@ class DistanceFunctionArrays(NamedTuple):
 class DistanceFunctionBias(PositionBias[DistanceFunctionArrays]):
     """A function of the distance, called once with all distances that occur."""
 
-    __slots__ = ()
+    heads: int
 
-    @property
-    def _heads(self) -> int:
-        return int(self.options["heads"])
-
-    def _kernel_operands(self) -> tuple[Array, ...]:
-        return ()
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keep(self, operands={})
 
     def __repr__(self) -> str:
         function = self.options["function"]
         name = getattr(function, "__qualname__", type(function).__name__)
         shapes = "".join(f", {array.shape}" for array in self.arrays.arrays)
-        return f"<posenc.distance_function: {name}, heads={self._heads}{shapes}>"
-
-    # ---- calls of the functions ----
-
-    def _values(self, function: str, rel: Float64, low: float = -np.inf, high: float = np.inf) -> Float64:
-        """Return the values (H, L) of the visible distances, and 0 for others."""
-        values = np.zeros((self._heads, len(rel)))
-        seen = (rel >= low) & (rel <= high)
-        if not seen.any():
-            return values
-        visible = rel[seen]
-        visible.flags.writeable = False
-        found = as_data(function, "function", self.options["function"](visible, *self.arrays.arrays))
-        if found.shape != (self._heads, len(visible)):
-            expected = f"({self._heads}, {len(visible)}), heads and distances"
-            fail(ValueError, function, "function", f"a result of shape {found.shape}", expected)
-        found = found.astype(F64, copy=False)
-        bad = np.isnan(found) | (found == np.inf)
-        if bad.any():
-            at = visible[bad.any(axis=0)][0]
-            fail(ValueError, function, "function", f"{found[bad][0]} at distance {at}", "numbers, or -inf for a mask")
-        values[:, seen] = found
-        return values
-
-    def _values_vjp(
-        self, function: str, grad: Float64, rel: Float64, low: float = -np.inf, high: float = np.inf
-    ) -> tuple[tuple[Array, ...]]:
-        """Return the gradient of each array for a cotangent (H, L) of the values."""
-        arrays, vjp = self.arrays.arrays, self.options["vjp"]
-        if not arrays:
-            return ((),)
-        if vjp is None:
-            fail_value(TypeError, function, "vjp", None, "a function, because there are arrays")
-        seen = (rel >= low) & (rel <= high)
-        gradients = vjp(np.ascontiguousarray(grad[:, seen]), rel[seen], *arrays)
-        if not isinstance(gradients, tuple | list) or len(gradients) != len(arrays):
-            count = len(gradients) if isinstance(gradients, tuple | list) else type(gradients).__name__
-            fail(ValueError, function, "vjp", f"a result of {count}", f"a tuple of {len(arrays)}, one per array")
-        found = tuple(as_data(function, "vjp", gradient) for gradient in gradients)
-        for gradient, array in zip(found, arrays, strict=True):
-            if gradient.shape != array.shape:
-                fail(ValueError, function, "vjp", f"a gradient of shape {gradient.shape}", str(array.shape))
-        return (found,)
-
-    def _named(self, gradients: tuple[Any, ...]) -> DistanceFunctionArrays:
-        pairs = zip(gradients[0], self.arrays.arrays, strict=True)
-        return DistanceFunctionArrays(tuple(cast_result(gradient, array.dtype) for gradient, array in pairs))
-
-    # ---- methods ----
+        return f"<posenc.distance_function: {name}, heads={self.heads}{shapes}>"
 
     def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
         positions = positions.as_consecutive()
         n, m = positions.n, positions.m
         if positions.arrays is None:
-            values = cast_result(self._values(function, positions.distances), dtype)
+            values = cast_result(_values(self, function, positions.distances), dtype)
             return fill_matrix(function, values, n, m, out)
         batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
-        result = np.empty((*batch, self._heads, n, m), dtype)
+        heads = self.heads
+        result = np.empty((*batch, heads, n, m), dtype)
         for distances, blocks in _groups(positions):
-            values = self._values(function, distances)
+            values = _values(self, function, distances)
             for rows, rel in blocks:
                 flat = rel.reshape(*batch, rel.shape[-2] * m)
-                block = np.empty((*batch, self._heads, flat.shape[-1]))
+                block = np.empty((*batch, heads, flat.shape[-1]))
                 _core.distance_function(function, values=values, distances=distances, rel=flat, out=block)
-                result[..., rows, :] = block.reshape(*batch, self._heads, rel.shape[-2], m)
+                result[..., rows, :] = block.reshape(*batch, heads, rel.shape[-2], m)
         if out is None:
             return result
         out, buffer = prepare_out(function, out, result.shape, dtype, (result,))
         buffer[...] = result
         return finish_out(out, buffer)
 
-    def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[tuple[Array, ...]]:
-        positions = positions.as_consecutive()
-        n, m = positions.n, positions.m
-        if positions.arrays is None:
-            sums = read_diagonal_sums(function, grad, self._heads, n, m)
-            return self._values_vjp(function, sums, positions.distances)
-        batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
-        shape = (*batch, self._heads, n, m)
-        cotangent = unbroadcast(check_cotangent(function, grad, shape).astype(F64, copy=False), shape, F64)
-        total: tuple[Array, ...] = tuple(np.zeros(array.shape) for array in self.arrays.arrays)
-        for distances, blocks in _groups(positions):
-            values, sums = np.zeros((2, self._heads, len(distances)))
-            for rows, rel in blocks:
-                for row in np.ndindex(batch):
-                    flat = np.ascontiguousarray(cotangent[(*row, slice(None), rows)]).reshape(self._heads, -1)
-                    _core.distance_function_vjp(
-                        function, grad=flat, values=values, distances=distances, rel=rel[row].reshape(-1), d_values=sums
-                    )
-            (part,) = self._values_vjp(function, sums, distances)
-            total = tuple(map(np.add, total, part))
-        return (total,)
-
-    # ---- attention ----
-
-    def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
-        check_heads(function, self.name, self._heads, shape)
+    def _term(self, call: Call, positions: Positions) -> Term:
+        function = call.function
+        check_heads(function, self, call.shape)
         for array in self.arrays.arrays:
-            cast_operand(function, "arrays", array, dtype)
-        if positions.arrays is None:
-            values = self._values(function, positions.distances, positions.low, positions.high)
-            return diagonal_term(cast_operand(function, "function", values, dtype))
-        distances = _distinct(function, positions)
-        values = self._values(function, distances, positions.low, positions.high)
-        cast_operand(function, "function", values, dtype)
-        return Term(self.name, {"values": values, "distances": distances})
-
-    def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
-        if not self.arrays.arrays:
-            return ()
-        return ("diagonals",) if positions.arrays is None else ("parameters",)
+            cast_operand(function, "arrays", array, call.dtype)
+        is_row = positions.arrays is None
+        distances = positions.distances if is_row else _distinct(function, positions)
+        values = _values(self, function, distances, positions.low, positions.high)
+        small = cast_operand(function, "function", values, call.dtype)
+        term = (
+            diagonal_term(small)
+            if is_row
+            else Term(self.name, {"values": values, "distances": distances}, ("parameters",))
+        )
+        return term if self.arrays.arrays else term._replace(reductions=())
 
     def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[tuple[Array, ...]]:
+        if reductions.cotangent is not None:
+            return (_cotangent_vjp(self, function, reductions.cotangent, positions.as_consecutive()),)
+        visible = (positions.low, positions.high)
         if not self.arrays.arrays:
             return ((),)
-        visible = (positions.low, positions.high)
         if positions.arrays is None:
-            return self._values_vjp(function, reductions.diagonals, positions.distances, *visible)
-        return self._values_vjp(function, reductions.parameters[0], _distinct(function, positions), *visible)
+            return (_values_vjp(self, function, reductions.diagonals, positions.distances, *visible),)
+        return (_values_vjp(self, function, reductions.parameters[0], _distinct(function, positions), *visible),)
+
+
+def _values(
+    bias: DistanceFunctionBias, function: str, rel: Float64, low: float = -np.inf, high: float = np.inf
+) -> Float64:
+    """Return the values (H, L) of the visible distances, and 0 for others."""
+    heads = bias.heads
+    values = np.zeros((heads, len(rel)))
+    seen = (rel >= low) & (rel <= high)
+    if not seen.any():
+        return values
+    visible = rel[seen]
+    visible.flags.writeable = False
+    found = as_data(function, "function", bias.options["function"](visible, *bias.arrays.arrays))
+    has_heads = bias.options["heads"] is not None
+    if found.shape != ((heads, len(visible)) if has_heads else visible.shape):
+        hint = "" if has_heads or found.ndim != 2 else f"; pass heads={len(found)} for a result of heads and distances"
+        expected = f"({heads}, {len(visible)}), heads and distances" if has_heads else f"({len(visible)},){hint}"
+        fail(ValueError, function, "function", f"a result of shape {found.shape}", expected)
+    found = found.astype(F64, copy=False).reshape(heads, len(visible))
+    bad = np.isnan(found) | (found == np.inf)
+    if bad.any():
+        at = visible[bad.any(axis=0)][0]
+        fail(ValueError, function, "function", f"{found[bad][0]} at distance {at}", "numbers, or -inf for a mask")
+    values[:, seen] = found
+    return values
+
+
+def _values_vjp(
+    bias: DistanceFunctionBias,
+    function: str,
+    grad: Float64,
+    rel: Float64,
+    low: float = -np.inf,
+    high: float = np.inf,
+) -> tuple[Array, ...]:
+    """Return the gradient of each array for a cotangent (H, L) of the values."""
+    arrays, vjp = bias.arrays.arrays, bias.options["vjp"]
+    if not arrays:
+        return ()
+    if vjp is None:
+        fail_value(TypeError, function, "vjp", None, "a function, because there are arrays")
+    seen = (rel >= low) & (rel <= high)
+    cotangent = np.ascontiguousarray(grad[:, seen])
+    gradients = vjp(cotangent if bias.options["heads"] is not None else cotangent[0], rel[seen], *arrays)
+    if not isinstance(gradients, tuple | list) or len(gradients) != len(arrays):
+        count = len(gradients) if isinstance(gradients, tuple | list) else type(gradients).__name__
+        fail(ValueError, function, "vjp", f"a result of {count}", f"a tuple of {len(arrays)}, one per array")
+    found = tuple(as_data(function, "vjp", gradient) for gradient in gradients)
+    for gradient, array in zip(found, arrays, strict=True):
+        if gradient.shape != array.shape:
+            fail(ValueError, function, "vjp", f"a gradient of shape {gradient.shape}", str(array.shape))
+    return found
+
+
+def _cotangent_vjp(bias: DistanceFunctionBias, function: str, grad: Array, positions: Positions) -> tuple[Array, ...]:
+    """Return the gradient of each array for a cotangent of the matrix, or its sums along diagonals."""
+    heads, n, m = bias.heads, positions.n, positions.m
+    if positions.arrays is None:
+        return _values_vjp(bias, function, read_diagonal_sums(function, grad, heads, n, m), positions.distances)
+    batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
+    shape = (*batch, heads, n, m)
+    cotangent = unbroadcast(check_cotangent(function, grad, shape).astype(F64, copy=False), shape, F64)
+    total: tuple[Array, ...] = tuple(np.zeros(array.shape) for array in bias.arrays.arrays)
+    for distances, blocks in _groups(positions):
+        values, sums = np.zeros((2, heads, len(distances)))
+        for rows, rel in blocks:
+            for row in np.ndindex(batch):
+                flat = np.ascontiguousarray(cotangent[(*row, slice(None), rows)]).reshape(heads, -1)
+                _core.distance_function_vjp(
+                    function, grad=flat, values=values, distances=distances, rel=rel[row].reshape(-1), d_values=sums
+                )
+        total = tuple(map(np.add, total, _values_vjp(bias, function, sums, distances)))
+    return total
 
 
 def _are_integers(positions: Positions) -> bool:
@@ -217,7 +219,7 @@ def _distinct(function: str, positions: Positions) -> Float64:
 
 
 def distance_function(
-    function: Function, heads: int, *, arrays: Sequence[npt.ArrayLike] = (), vjp: Vjp | None = None
+    function: Function, heads: int | None = None, *, arrays: Sequence[npt.ArrayLike] = (), vjp: Vjp | None = None
 ) -> PositionBias[DistanceFunctionArrays]:
     """Return a bias that is any Python function of the distance.
 
@@ -229,12 +231,12 @@ def distance_function(
         ``function(rel, *arrays)`` returns the bias of each head and distance, (heads, L), for float64 distances (L,).
         -inf masks a pair. A call of `attention` calls it once, with the distances that causality and windows leave. It
         must not change its arguments.
-    heads : int
-        H.
+    heads : int, optional
+        H. Without it there is one head, and the function returns (L,).
     arrays : sequence of arrays
         Parameters of the function, finite; copied. Differentiable if `vjp` is passed.
     vjp : callable, optional
-        ``vjp(grad, rel, *arrays)`` returns one gradient per array for a cotangent (heads, L).
+        ``vjp(grad, rel, *arrays)`` returns one gradient per array for a cotangent of the function's result.
 
     Returns
     -------
@@ -256,9 +258,16 @@ def distance_function(
 
     Examples
     --------
-    A learned Gaussian window, with its gradient:
+    A window for one head:
 
     >>> import numpy as np, posenc
+    >>> posenc.distance_function(lambda rel: np.where(abs(rel) < 2, 0.0, -np.inf)).matrix(3)
+    array([[[  0.,   0., -inf],
+            [  0.,   0.,   0.],
+            [-inf,   0.,   0.]]], dtype=float32)
+
+    A learned Gaussian window for H heads, with its gradient:
+
     >>> def window(rel, width):
     ...     return -((rel / width[:, None]) ** 2)
     >>> def window_vjp(grad, rel, width):
@@ -282,5 +291,6 @@ def distance_function(
         if not np.isfinite(array.astype(F64, copy=False)).all():
             fail(ValueError, name, "arrays", "NaN or infinity", "finite numbers")
         array.flags.writeable = False
-    options = (("function", function), ("heads", as_index(name, "heads", heads, 1)), ("vjp", vjp))
-    return DistanceFunctionBias(name, DistanceFunctionArrays(kept), (None,), options)
+    count = None if heads is None else as_index(name, "heads", heads, 1)
+    options = {"function": function, "heads": count, "vjp": vjp}
+    return DistanceFunctionBias(name, DistanceFunctionArrays(kept), options, (None,))

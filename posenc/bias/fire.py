@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from .._core_api.arguments import Array, fail
 from ._pair import PairBias
-from ._parameters import copy_parameters
 from .operator import PositionBias
+from .parameters import copy_parameters
 
 __all__ = ["fire"]
 
@@ -23,16 +23,6 @@ class FireArrays(NamedTuple):
     b2: Array
     c: Array
     threshold: Array
-
-
-class FireBias(PairBias[FireArrays]):
-    """A small network of the normalised distance."""
-
-    __slots__ = ()
-
-    @property
-    def _heads(self) -> int:
-        return int(self.arrays.w2.shape[0])
 
 
 def fire(
@@ -92,8 +82,8 @@ def fire(
             [-1.   ,  0.   , -1.   ],
             [-1.   , -0.631,  0.   ]]], dtype=float32)
     """
-    arrays, dtypes = copy_parameters("fire", w1, b1, w2, b2, c, threshold)
-    hidden, inputs = arrays[0].shape
+    arrays, dtypes = copy_parameters(FireArrays, "fire", w1, b1, w2, b2, c, threshold)
+    hidden, inputs = arrays.w1.shape
     if inputs != 1:
         fail(ValueError, "fire", "w1", f"shape {(hidden, inputs)}", str((hidden, 1)))
-    return FireBias("fire", FireArrays(*arrays), dtypes)
+    return PairBias("fire", arrays, dtypes=dtypes)

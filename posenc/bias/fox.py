@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import F64, Array, Float64, as_data, fail, unbroadcast
-from ._pair import PairBias, check_table_positions
-from ._positions import Positions
-from .operator import PositionBias, Reduction, Reductions
+from ._pair import PairBias
+from .operator import PositionBias, keep
+from .positions import Positions
+from .terms import Call, Reductions, Term
 
 __all__ = ["fox"]
 
@@ -25,37 +26,18 @@ class FoxArrays(NamedTuple):
 class FoxBias(PairBias[FoxArrays]):
     """Sums of logarithms of forget gates between two positions; the kernel takes their cumulative sums C."""
 
-    __slots__ = ()
-    _is_causal = True
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        gates = self.arrays.log_forget
+        keep(self, operands={"sums": np.cumsum(gates, axis=-1)}, positions_end=gates.shape[-1])
 
-    @property
-    def _end(self) -> int:
-        return int(self.arrays.log_forget.shape[-1])
-
-    @property
-    def _heads(self) -> int:
-        return int(self.arrays.log_forget.shape[-2])
-
-    @property
-    def _batch(self) -> tuple[int, ...]:
-        return tuple(self.arrays.log_forget.shape[:-2])
-
-    def _kernel_operands(self) -> tuple[Array, ...]:
-        return (np.cumsum(self.arrays.log_forget, axis=-1),)
-
-    def _operands_vjp(self, gradients: tuple[Float64, ...]) -> tuple[Float64, ...]:
-        """C[t] = sum of log_forget[s] over s <= t, so d log_forget[s] = sum of d C[t] over t >= s."""
-        (d_cumulative,) = gradients
-        return (np.cumsum(d_cumulative[..., ::-1], axis=-1)[..., ::-1],)
-
-    def _check_positions(self, function: str, q: Array, k: Array) -> None:
-        check_table_positions(function, q, k, self._end)
-
-    def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
-        return ("rows", "columns")
+    def _term(self, call: Call, positions: Positions) -> Term:
+        return super()._term(call, positions)._replace(reductions=("rows", "columns"))
 
     def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Float64, ...]:
         """b_ij = C[query i] - C[key j], so d C[query i] += sum_j dS_ij and d C[key j] -= sum_i dS_ij."""
+        if reductions.cotangent is not None:
+            return (_sum_from_the_end(*super()._gradient(function, reductions, positions)),)
         shape = self.arrays.log_forget.shape
         d_cumulative = np.zeros((*reductions.rows.shape[:-1], shape[-1]))
         count = prod(d_cumulative.shape[:-1])
@@ -65,7 +47,13 @@ class FoxBias(PairBias[FoxArrays]):
             # All heads have the same positions: integers, or an array without elements of any dtype.
             column = np.broadcast_to(np.expand_dims(at.astype(np.intp), -2), part.shape)
             np.add.at(table, (row, column.reshape(count, part.shape[-1])), part.reshape(count, part.shape[-1]))
-        return self._operands_vjp((unbroadcast(d_cumulative, shape, F64),))
+        return (_sum_from_the_end(unbroadcast(d_cumulative, shape, F64)),)
+
+
+def _sum_from_the_end(d_cumulative: Float64) -> Float64:
+    """C[t] = sum of log_forget[s] over s <= t, so d log_forget[s] = sum of d C[t] over t >= s."""
+    d_gates: Float64 = np.cumsum(d_cumulative[..., ::-1], axis=-1)[..., ::-1]
+    return d_gates
 
 
 def fox(log_forget: npt.ArrayLike) -> PositionBias[FoxArrays]:
@@ -124,4 +112,4 @@ def fox(log_forget: npt.ArrayLike) -> PositionBias[FoxArrays]:
         finite = np.isfinite(gates).all() and np.isfinite(np.cumsum(gates, axis=-1)).all()
     if not finite:
         fail(ValueError, "fox", "log_forget", "NaN or infinity, or a sum beyond float64", "finite numbers")
-    return FoxBias("fox", FoxArrays(gates), (array.dtype,))
+    return FoxBias("fox", FoxArrays(gates), dtypes=(array.dtype,))

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from .._core_api.arguments import Array, fail
 from ._distance import DistanceBias
-from ._parameters import copy_parameters
 from .operator import PositionBias
+from .parameters import copy_parameters
 
 __all__ = ["kerple_log", "kerple_power"]
 
@@ -57,10 +57,10 @@ def kerple_log(r1: npt.ArrayLike, r2: npt.ArrayLike) -> PositionBias[KerpleArray
            [-0.693,  0.   , -0.693],
            [-1.099, -0.693,  0.   ]], dtype=float32)
     """
-    (r1, r2), dtypes = copy_parameters("kerple_log", r1, r2)
-    if (r2 < 0).any():
+    arrays, dtypes = copy_parameters(KerpleArrays, "kerple_log", r1, r2)
+    if (arrays.r2 < 0).any():
         fail(ValueError, "kerple_log", "r2", "a negative number", "at least 0")
-    return DistanceBias("kerple_log", KerpleArrays(r1, r2), dtypes)
+    return DistanceBias("kerple_log", arrays, dtypes=dtypes)
 
 
 def kerple_power(r1: npt.ArrayLike, r2: npt.ArrayLike) -> PositionBias[KerpleArrays]:
@@ -99,7 +99,7 @@ def kerple_power(r1: npt.ArrayLike, r2: npt.ArrayLike) -> PositionBias[KerpleArr
             [-1.   ,  0.   , -1.   ],
             [-1.414, -1.   ,  0.   ]]], dtype=float32)
     """
-    (r1, r2), dtypes = copy_parameters("kerple_power", r1, r2)
-    if (r2 <= 0).any():
+    arrays, dtypes = copy_parameters(KerpleArrays, "kerple_power", r1, r2)
+    if (arrays.r2 <= 0).any():
         fail(ValueError, "kerple_power", "r2", "a number that is not positive", "more than 0")
-    return DistanceBias("kerple_power", KerpleArrays(r1, r2), dtypes)
+    return DistanceBias("kerple_power", arrays, dtypes=dtypes)

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, NoReturn
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from numbers import Number
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import (
+    F64,
     Array,
-    Float64,
     as_data,
-    as_positions,
+    cast_operand,
     cast_result,
-    check_positions,
+    compute_dtype,
+    copy_result,
     fail,
+    fail_value,
+    finish_out,
+    prepare_out,
     result_dtype,
+    unbroadcast,
     without_warnings,
 )
 from .._core_api.notebook import picture
 from .._core_api.variant import in_one_isa
-from ._parameters import operands_by_name, row_results
-from ._positions import Positions, as_lengths, read_positions
+from ._diagonals import diagonals_of, fill_matrix, is_matrix_view
+from .parameters import check_cotangent, count_heads
+from .positions import OwnPositions, Positions, as_lengths, copy_positions, read_positions
+from .terms import Call, Gradients, Reductions, Term
 
 if TYPE_CHECKING:
     from typing_extensions import Self, TypeVar
@@ -37,87 +47,18 @@ else:
 
 __all__ = ["Bias", "ContentBias", "PositionBias"]
 
-_EMPTY: Array = np.empty(0)
-SHOWN = 64
-"""Most queries and keys of the picture of an operator."""
-Reduction = Literal["diagonals", "rows", "columns", "pairs", "parameters", "tables"]
-"""A field of `Reductions`."""
-OwnPositions = tuple[Array | None, Array | None]
-"""An operator's own positions of queries and of keys; None is those of the call."""
-
-
-class Term(NamedTuple):
-    """An operator as `_core.attention` takes it."""
-
-    row: str
-    """Name of its row in csrc/ops.def."""
-    operands: dict[str, Array | None]
-    """Operands of that row by name; gradients are there only for `_core.attention_vjp` and `_core.logits_vjp`."""
-    q_positions: Array | None = None
-    """Its own positions of queries; None if it reads those of the call, or none."""
-    k_positions: Array | None = None
-
-    @property
-    def arrays(self) -> tuple[Array, ...]:
-        """The operands that are not None."""
-        return tuple(operand for operand in self.operands.values() if operand is not None)
-
-    def with_gradients(self, buffers: Iterable[Array | None]) -> Term:
-        """Return the term with arrays for the gradients of its row."""
-        gradients = dict(zip(row_results(self.row), buffers, strict=False))
-        return self._replace(operands={**self.operands, **gradients})
-
-
-def make_term(row: str, *operands: Array | None) -> Term:
-    """Return the term of a row from its operands, in the order of the row."""
-    return Term(row, operands_by_name(row, *operands))
-
-
-class Reductions(NamedTuple):
-    """dS reduced for one operator; dS is the gradient of the biased logits, (..., H, N, M).
-
-    Fields that the operator does not name in `Bias._reductions` are empty.
-    """
-
-    diagonals: Float64 = _EMPTY
-    """dS summed over batch axes and each diagonal: (H, N + M - 1), entry j - i + N - 1."""
-    rows: Float64 = _EMPTY
-    """dS summed over keys: (..., H, N)."""
-    columns: Float64 = _EMPTY
-    """dS summed over queries: (..., H, M)."""
-    pairs: Array = _EMPTY
-    """dS summed over the leading axes along which a dense array is broadcast: (..., N, M)."""
-    parameters: tuple[Float64, ...] = ()
-    """Gradients of the parameters, which the kernel of a DISTANCE or PAIR row sums itself."""
-    tables: tuple[Any, ...] = ()
-    """Buffers of `Bias._gradient_buffers` after the kernel, summed over batch axes and blocks of queries.
-
-    Those in `Bias.batch_buffers` are not summed.
-    """
-
-
-def _copy_positions(function: str, argument: str, value: npt.ArrayLike) -> Array:
-    array = as_positions(function, argument, value)
-    check_positions(function, argument, array)
-    return np.array(array, array.dtype.newbyteorder("="), order="C")
-
-
-def _make_read_only(arrays: tuple[Any, ...]) -> None:
-    for array in arrays:
-        if isinstance(array, np.ndarray):
-            array.flags.writeable = False
-
 
 class MissingMethodError(AttributeError, TypeError):
     """An operator has no such method because it is of the other kind; so `hasattr` is False."""
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Bias(ABC, Generic[Arrays]):
     """Base class of the operators on the logits that `attention` takes.
 
     Functions such as `alibi` and `shaw` make them. ``isinstance`` tells the two kinds apart: a `PositionBias` has a
     matrix, a `ContentBias` reads queries and keys. Operators are immutable and can be pickled. The sum
-    ``a + b`` is an operator too.
+    ``a + b`` is an operator too. The arrays are attributes too: ``posenc.alibi(s).slopes``.
 
     Attributes
     ----------
@@ -125,70 +66,60 @@ class Bias(ABC, Generic[Arrays]):
         Name of the function that made the operator.
     arrays : NamedTuple
         Its arrays by name, read-only; None for an optional array that was left out.
-    options : dict
-        The other arguments of that function: numbers, flags and names.
+    options : mapping
+        The other arguments of that function by name: numbers, flags, names and functions.
+    dtypes : tuple
+        The dtype of the gradient of each array, that in which the array was passed.
+    own_positions : tuple
+        Positions of the queries and of the keys that `at` gave the operator; None is those of the call.
+    heads : int or None
+        Number of heads; None if the operator serves any number.
+    reads_positions : bool
+        True if `attention` must know the positions of queries and keys.
     parts : tuple of Bias
         The operators of a sum; of another operator, itself alone.
+
+    Examples
+    --------
+    >>> import posenc
+    >>> bias = posenc.alibi([0.5, 0.25])
+    >>> bias.slopes, bias.heads
+    (array([0.5 , 0.25]), 2)
     """
 
-    __slots__ = ("_dtypes", "_operands", "_options", "_own_positions", "arrays", "name")
-    __array_ufunc__ = None  # array + bias is a TypeError, not an array of biases
     name: str
     arrays: Arrays
-    _operands: tuple[Array, ...]
-    _dtypes: tuple[np.dtype[Any] | None, ...]
-    _options: tuple[tuple[str, Any], ...]
-    _own_positions: OwnPositions
+    options: Mapping[str, Any] = field(default_factory=dict)
+    dtypes: tuple[np.dtype[Any] | None, ...] = ()
+    own_positions: OwnPositions = (None, None)
+    heads: int | None = field(init=False)
+    reads_positions: bool = field(init=False)
+    operands: dict[str, Any] = field(init=False)
+    """The operands of the row in csrc/ops.def, in its order and in the dtype of the arrays."""
 
+    __array_ufunc__ = None  # array + bias reaches __radd__, and makes no array of biases
     counts_keys: ClassVar[bool] = False
     """True if a key's number depends on all visible keys after it, so that the keys of a call cannot be split."""
     is_relative: ClassVar[bool] = True
     """True if only differences of positions matter."""
-    first_chunk_only: ClassVar[dict[str, str]] = {}
-    """Arrays that only row 0 ("n") or column 0 ("m") of the logits reads."""
-    batch_buffers: ClassVar[tuple[int, ...]] = ()
-    """Numbers of the buffers of `_gradient_buffers` that `_gradient` gets with their batch axes."""
     _of_other_kind: ClassVar[tuple[str, dict[str, str]]]
-    """The inputs of operators of this kind, and for each method of the other kind the method to use instead."""
+    """A noun for operators of this kind, and for each method of the other kind the method to use instead."""
 
-    def __init__(
-        self,
-        name: str,
-        arrays: Arrays,
-        dtypes: tuple[np.dtype[Any] | None, ...] | None = None,
-        options: tuple[tuple[str, Any], ...] = (),
-        own_positions: OwnPositions = (None, None),
-    ) -> None:
-        """Keep the arrays. Gradients are returned in `dtypes`, which are those of the arrays if None."""
-        _make_read_only(arrays)
-        if dtypes is None:
-            dtypes = tuple(getattr(array, "dtype", None) for array in arrays)
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "arrays", arrays)
-        object.__setattr__(self, "_dtypes", dtypes)
-        object.__setattr__(self, "_options", options)
-        object.__setattr__(self, "_own_positions", own_positions)
-        operands = self._kernel_operands()
-        _make_read_only(operands)  # some come from a cache
-        _make_read_only(own_positions)
-        object.__setattr__(self, "_operands", operands)
-
-    def _kernel_operands(self) -> tuple[Any, ...]:
-        """Return the operands that the kernel takes; those with a gradient come first."""
-        return tuple(self.arrays)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return dict(self._options)
-
-    @property
-    def reads_positions(self) -> bool:
-        """True if `attention` must know the positions of queries and keys."""
-        return any(side is None for side in self._own_positions)
+    def __post_init__(self) -> None:
+        """Derive the other attributes; a subclass replaces some of them by `keep`."""
+        keep(
+            self,
+            options=MappingProxyType(dict(self.options)),
+            dtypes=self.dtypes or tuple(getattr(array, "dtype", None) for array in self.arrays),
+            heads=count_heads(self.name, self.arrays, self.options),
+            reads_positions=any(own is None for own in self.own_positions),
+            operands=self.arrays._asdict() if hasattr(self.arrays, "_asdict") else {},
+        )
+        _make_read_only(self.own_positions)
 
     @property
     def parts(self) -> tuple[Bias, ...]:
-        return (self,)
+        return self.options.get("parts") or (self,)
 
     def at(self, *, q_positions: npt.ArrayLike | None = None, k_positions: npt.ArrayLike | None = None) -> Self:
         """Return the operator at positions of its own, which it reads instead of those of the call.
@@ -237,148 +168,79 @@ class Bias(ABC, Generic[Arrays]):
         function = f"{self.name}.at"
         if q_positions is None and k_positions is None:
             fail(ValueError, function, "q_positions", "the value None", "positions of queries, of keys, or of both")
-        q, k = self._own_positions
-        return self._placed(
-            function,
-            q if q_positions is None else _copy_positions(function, "q_positions", q_positions),
-            k if k_positions is None else _copy_positions(function, "k_positions", k_positions),
-        )
-
-    def _placed(self, function: str, q: Array | None, k: Array | None) -> Self:
-        """Return this operator with positions of its own."""
-        if not self.reads_positions and all(own is None for own in self._own_positions):
-            fail(TypeError, function, "q_positions", "a value", f"another operator, because {self.name} reads none")
-        return type(self)(self.name, self.arrays, self._dtypes, self._options, (q, k))
+        q = None if q_positions is None else copy_positions(function, "q_positions", q_positions)
+        k = None if k_positions is None else copy_positions(function, "k_positions", k_positions)
+        placed: Self = _place(function, self, q, k)
+        return placed
 
     def __add__(self, other: object) -> Bias:
-        if not isinstance(other, Bias):
-            return NotImplemented
-        from .sums import make_sum  # which derives from the classes of this module
-
-        return make_sum((*self.parts, *other.parts))
-
-    def __radd__(self, other: object) -> Bias:
-        if type(other) is int and other == 0:  # sum() starts with 0
-            return self
+        if isinstance(other, Bias):
+            return make_sum((*self.parts, *other.parts))
+        if isinstance(other, Number | list) or hasattr(other, "__array__") or hasattr(other, "__dlpack__"):
+            has = f"type {type(other).__name__}"
+            fail(TypeError, f"{self.name} + other", "other", has, "a Bias; dense(array) adds a number to each pair")
         return NotImplemented
 
-    def __setattr__(self, attribute: str, value: object) -> NoReturn:
-        raise AttributeError(f"{self.name}: a Bias is immutable; expected a new one with another {attribute}")
+    def __radd__(self, other: object) -> Bias:
+        return self if type(other) is int and other == 0 else self.__add__(other)  # sum() starts with 0
 
-    if not TYPE_CHECKING:
+    def __mul__(self, factor: object) -> NoReturn:
+        expected = f"scaled parameters instead of {self.name} times a factor, or dense(factor * bias.matrix(n))"
+        fail(TypeError, f"{self.name} * factor", "factor", f"type {type(factor).__name__}", expected)
 
-        def __getattr__(self, attribute: str) -> NoReturn:
-            reads, instead = self._of_other_kind
-            if attribute in instead:
-                what = f"undefined for an operator that reads {reads}"
-                message = f"{self.name}: {attribute} is {what}; expected its method {instead[attribute]}"
-                raise MissingMethodError(message, name=attribute, obj=self)
-            message = f"{type(self).__name__!r} object has no attribute {attribute!r}"
-            raise AttributeError(message, name=attribute, obj=self)
+    __rmul__ = __mul__
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.name, self.arrays, self._dtypes, self._options, self._own_positions)
+    def __getitem__(self, index: object) -> NoReturn:
+        expected = "parameters of the wanted heads instead of an index, or dense(bias.matrix(n)[index])"
+        fail_value(TypeError, f"{self.name}[index]", "index", index, expected)
+
+    def __getattr__(self, attribute: str) -> Array:
+        """Return an array of the operator; explain why a method of the other kind is missing."""
+        arrays = vars(self).get("arrays")  # absent in an operator that is being made
+        if attribute in getattr(arrays, "_fields", ()):
+            array: Array = getattr(arrays, attribute)
+            return array
+        kind, instead = self._of_other_kind
+        if attribute in instead:
+            what = f"undefined for {kind}"
+            message = f"{self.name}: {attribute} is {what}; expected {instead[attribute]}"
+            raise MissingMethodError(message, name=attribute, obj=self)
+        message = f"{type(self).__name__!r} object has no attribute {attribute!r}"
+        raise AttributeError(message, name=attribute, obj=self)
+
+    def __dir__(self) -> list[str]:
+        names = {*super().__dir__(), *getattr(self.arrays, "_fields", ())} - _FOR_KERNELS
+        return sorted(name for name in names if not name.startswith("_") or name.startswith("__"))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.name, self.arrays, dict(self.options), self.dtypes, self.own_positions)
 
     def __repr__(self) -> str:
         arrays = zip(self.arrays._fields, self.arrays, strict=True)
         shapes = [f"{name} {getattr(array, 'shape', array)}" for name, array in arrays]
-        options = [f"{name}={value}" for name, value in self._options]
-        sides = zip(("q_positions", "k_positions"), self._own_positions, strict=True)
+        options = [f"{name}={value}" for name, value in self.options.items()]
+        sides = zip(("q_positions", "k_positions"), self.own_positions, strict=True)
         places = [f"{name} {own.shape}" for name, own in sides if own is not None]
         return f"<posenc.{self.name}: {', '.join(shapes + options + places)}>"
 
-    def _without_values(self) -> Bias:
-        """Return the operator without what it adds to the values."""
-        return self
-
-    def default_scale(self, width: int) -> float | None:
-        """Return the scale that replaces ``width**-0.5`` as the default of `attention`, or None."""
-        return None
-
-    # ---- positions ----
-
-    @property
-    def _keeps_call_positions(self) -> bool:
-        """True if `attention` may move the positions of queries and keys by one offset."""
-        given = sum(own is not None for own in self._own_positions)
-        return given == 2 or (given == 0 and self.is_relative)
-
-    def _resolve(self, function: str, call: Positions) -> Positions:
-        """Return the positions that the operator reads: its own, or those of the call."""
-        q, k = self._own_positions
-        if q is None and k is None:
-            return call
-        for argument, own, length in (("q_positions", q, call.n), ("k_positions", k, call.m)):
-            if own is not None and own.shape[-1] != length:
-                fail(ValueError, function, argument, f"length {own.shape[-1]} ({self.name}.at)", str(length))
-        of_call = call.as_arrays()
-        positions = Positions(call.n, call.m, 0.0, (of_call[0] if q is None else q, of_call[1] if k is None else k))
-        return positions.as_consecutive() if self.is_relative else positions
-
-    def _read_call(
-        self, function: str, n: int, m: int, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None
-    ) -> Positions:
-        """Return the positions of a call of a method."""
-        self._check_call(function, q_positions, k_positions)
-        return read_positions(function, n, m, q_positions, k_positions)
-
-    def _check_call(self, function: str, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None) -> None:
-        """Refuse positions of a call on a side on which no part reads them."""
-        sides = (("q_positions", q_positions), ("k_positions", k_positions))
-        for side, (argument, positions) in enumerate(sides):
-            if positions is not None and all(part._own_positions[side] is not None for part in self.parts):
-                fail(ValueError, function, argument, "a value", f"None, because {self.name} has positions of its own")
-
-    # ---- for attention ----
-
-    def _parts(self) -> tuple[Bias, ...]:
-        """Return the operators that are one term of the kernel each: this one, and those inside it."""
-        return (self,)
-
-    def _assemble(self, gradients: tuple[Any, ...]) -> Any:
-        """Return the gradient of this operator from those of its parts."""
-        return gradients[0]
-
-    def _check_widths(self, function: str, width: int, value_width: int | None) -> None:
-        """Refuse arrays that do not fit the widths of q and v. A `value_width` of None fits everything."""
+    @abstractmethod
+    def _term(self, call: Call, positions: Positions) -> Term:
+        """Return the term for a call at the positions that the operator reads; refuse arrays that do not fit it."""
 
     @abstractmethod
-    def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
-        """Return the term for arithmetic in `dtype` and logits of `shape` (..., H, N, M)."""
-
-    def _placed_term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
-        """Return the term, which names the operator's own positions if its kernel reads them."""
-        term = self._term(function, dtype, shape, positions)
-        if all(own is None for own in self._own_positions) or not self._reads_arrays(positions):
-            return term
-        q, k = positions.as_arrays()
-        return term._replace(q_positions=q, k_positions=k)
-
-    def _reads_arrays(self, positions: Positions) -> bool:
-        """Return whether the kernel reads positions: consecutive ones are in the operands of a `PositionBias`."""
-        return positions.arrays is not None
-
-    @abstractmethod
-    def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
-        """Return the names of the reductions of dS that `_gradient` reads."""
-
-    def _gradient_buffers(
-        self, shape: tuple[int, ...], batch: tuple[int, ...], rows: int, dtype: np.dtype[Any]
-    ) -> tuple[Array | None, ...]:
-        """Return zeros (batch axes, rows, ...) to which the kernel adds gradients, for the end of the term.
-
-        `rows` is H, or H times the blocks of queries that are summed apart.
-        """
-        return ()
-
-    @abstractmethod
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Any, ...]:
+    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> Gradients:
         """Return the gradient of each array, in its shape."""
 
-    def _named(self, gradients: tuple[Any, ...]) -> Arrays:
-        """Return gradients by name, each in the dtype that the array was passed in."""
-        pairs = zip(gradients, self._dtypes, strict=True)
-        return self.arrays._make(g if g is None or t is None else cast_result(g, t) for g, t in pairs)
+
+_FOR_KERNELS = {"counts_keys", "is_relative", "operands", "positions_end"}
+
+
+def _refuse_change(operator: Bias, attribute: str, *value: object) -> NoReturn:
+    raise AttributeError(f"{operator.name}: a Bias is immutable; expected a new one with another {attribute}")
+
+
+# The methods that `dataclass` makes for a frozen class raise another message, and leave subclasses open to new names.
+Bias.__setattr__ = Bias.__delattr__ = _refuse_change  # type: ignore[method-assign, assignment]
 
 
 class PositionBias(Bias[Arrays]):
@@ -392,30 +254,17 @@ class PositionBias(Bias[Arrays]):
     (True, False)
     """
 
-    __slots__ = ()
-    _of_other_kind = ("only positions", {"logits": "matrix", "logits_vjp": "vjp"})
-    _is_causal: ClassVar[bool] = False
-    """True if numbers of keys after the query mean nothing, so that pictures leave them out."""
+    _of_other_kind = (
+        "an operator that reads only positions",
+        {"logits": "its method matrix", "logits_vjp": "its method vjp"},
+    )
+
+    positions_end: int | None = None
+    """Positions must be integers from 0 and below this number, if it is not None: they are rows of a table."""
 
     def _repr_png_(self) -> bytes | None:
         """Return a picture for a notebook; None without matplotlib, where the text of the operator is shown."""
         return picture(self)
-
-    @property
-    def _is_function_of_distance(self) -> bool:
-        """True if a curve against the relative position shows the operator."""
-        return self.is_relative and self.reads_positions and all(own is None for own in self._own_positions)
-
-    @property
-    def _shown_lengths(self) -> tuple[int, int]:
-        """Numbers of queries and keys of the picture, if it is a matrix."""
-        n, m = (min(SHOWN, self._end) if own is None else own.shape[-1] for own in self._own_positions)
-        return n, m
-
-    @property
-    def _end(self) -> int:
-        """The first position that a table of positions does not have."""
-        return SHOWN
 
     @in_one_isa
     def matrix(
@@ -468,8 +317,7 @@ class PositionBias(Bias[Arrays]):
                 [-2., -1.,  0.]]], dtype=float32)
         """
         function = f"{self.name}.matrix"
-        n, m = as_lengths(function, n, m)
-        positions = self._resolve(function, self._read_call(function, n, m, q_positions, k_positions))
+        positions = read_method_positions(function, self, n, m, q_positions, k_positions)
         return self._matrix(function, positions, result_dtype(function, dtype, out), out)
 
     @in_one_isa
@@ -509,19 +357,15 @@ class PositionBias(Bias[Arrays]):
         AlibiArrays(slopes=array([-2.]))
         """
         function = f"{self.name}.vjp"
-        n, m = as_lengths(function, n, m)
-        positions = self._resolve(function, self._read_call(function, n, m, q_positions, k_positions))
-        cotangent = as_data(function, "grad", grad)
+        positions = read_method_positions(function, self, n, m, q_positions, k_positions)
+        reductions = Reductions(cotangent=as_data(function, "grad", grad))
         with without_warnings():
-            return self._named(self._vjp(function, cotangent, positions))
+            named: Arrays = name_gradients(self, self._gradient(function, reductions, positions))
+        return named
 
     @abstractmethod
     def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
         """Return the result of `matrix`."""
-
-    @abstractmethod
-    def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[Any, ...]:
-        """Return the gradient of each array, in its shape, as float64."""
 
 
 class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
@@ -535,11 +379,10 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
     (True, False)
     """
 
-    __slots__ = ()
-    _of_other_kind = ("queries and keys", {"matrix": "logits", "vjp": "logits_vjp"})
-
-    def _reads_arrays(self, positions: Positions) -> bool:
-        return True
+    _of_other_kind = (
+        "an operator that reads queries and keys",
+        {"matrix": "its method logits", "vjp": "its method logits_vjp"},
+    )
 
     @abstractmethod
     def logits(
@@ -627,3 +470,303 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
                [2.],
                [1.]])
         """
+
+
+# ---- operators as a whole ----
+
+
+def keep(operator: Bias, **attributes: object) -> None:
+    """Set attributes of an operator that is being made."""
+    vars(operator).update(attributes)
+    _make_read_only(tuple(operator.operands.values()))
+
+
+def _make_read_only(arrays: object) -> None:
+    for array in arrays if isinstance(arrays, tuple) else ():
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
+
+
+def is_sum(operator: Bias) -> bool:
+    """Return whether an operator is a sum of others."""
+    return "parts" in operator.options
+
+
+def _place(function: str, operator: Any, q: Array | None, k: Array | None) -> Any:
+    """Return an operator at positions of its own; of a sum, place the parts that have none."""
+    if is_sum(operator):
+        parts = operator.parts
+        return make_sum(tuple(p if is_placed(p) else _place(function, p, q, k) for p in parts))
+    if nested_operators(operator):
+        arrays = (_place(function, a, q, k) if isinstance(a, Bias) else a for a in operator.arrays)
+        return replace(operator, arrays=operator.arrays._make(arrays))
+    if operator.counts_keys or not (operator.reads_positions or is_placed(operator)):
+        reason = "counts visible keys" if operator.counts_keys else "reads none"
+        fail(TypeError, function, "q_positions", "a value", f"another operator, because {operator.name} {reason}")
+    sides = zip((q, k), operator.own_positions, strict=True)
+    return replace(operator, own_positions=tuple(own if given is None else given for given, own in sides))
+
+
+def nested_operators(operator: Bias) -> tuple[Bias, ...]:
+    """Return the operators among the arrays of an operator."""
+    return tuple(array for array in operator.arrays if isinstance(array, Bias))
+
+
+def single_terms(operator: Bias) -> tuple[Bias, ...]:
+    """Return the operators that are one term of the kernel each: the parts, and the operators inside them."""
+    found: list[Bias] = []
+    for part in operator.parts:
+        found += (part, *(term for inner in nested_operators(part) for term in single_terms(inner)))
+    return tuple(found)
+
+
+def name_gradients(operator: Bias, gradients: Gradients) -> Any:
+    """Return gradients by name, each in the dtype that its array was passed in; of a sum, those of each part."""
+    if is_sum(operator):
+        return tuple(map(name_gradients, operator.parts, gradients))
+    return operator.arrays._make(map(_in_dtype, gradients, operator.arrays, operator.dtypes))
+
+
+def _in_dtype(gradient: Any, array: Any, dtype: np.dtype[Any] | None) -> Any:
+    if gradient is None:
+        return None
+    if isinstance(array, Bias):
+        return name_gradients(array, gradient)
+    if isinstance(array, tuple):
+        return tuple(cast_result(one, each.dtype) for one, each in zip(gradient, array, strict=True))
+    return gradient if dtype is None else cast_result(gradient, dtype)
+
+
+def assemble_gradient(operator: Bias, gradients: Iterator[Any]) -> Any:
+    """Return the gradient of an operator from those of its `single_terms`, in their order."""
+    if is_sum(operator):
+        return tuple(assemble_gradient(part, gradients) for part in operator.parts)
+    own = next(gradients)
+    pairs = zip(own, operator.arrays, strict=True)
+    return own._make(assemble_gradient(array, gradients) if isinstance(array, Bias) else g for g, array in pairs)
+
+
+# ---- checks of a call ----
+
+
+def check_heads(function: str, operator: Bias, shape: tuple[int, ...]) -> None:
+    """Refuse an operator that has not as many heads as the logits of `shape` (..., H, N, M)."""
+    heads = operator.heads
+    if heads not in (None, shape[-3]):
+        is_transposed = any(np.shape(array) == (shape[-3], heads) for array in operator.arrays)
+        hint = "; its table (rows, heads) seems to be transposed" if is_transposed else ""
+        fail(ValueError, function, "bias", f"{heads} heads ({operator.name})", f"{shape[-3]}, axis -3 of q{hint}")
+
+
+def check_range(function: str, operator: Bias, dtype: np.dtype[Any]) -> None:
+    """Refuse parameters with numbers beyond float32 for arithmetic in float32, although the bias is float64 inside."""
+    if dtype is not F64:
+        for name, array in zip(operator.arrays._fields, operator.arrays, strict=True):
+            cast_operand(function, name, array, dtype)
+
+
+def check_unread(
+    function: str, operator: Bias, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None
+) -> None:
+    """Refuse positions of a call on a side on which no part of the operator reads them."""
+    sides = (("q_positions", q_positions), ("k_positions", k_positions))
+    for side, (argument, positions) in enumerate(sides):
+        if positions is not None and all(part.own_positions[side] is not None for part in operator.parts):
+            fail(ValueError, function, argument, "a value", f"None, because {operator.name} has positions of its own")
+
+
+def resolve_positions(function: str, operator: Bias, call: Positions) -> Positions:
+    """Return the positions that an operator reads: its own, or those of the call."""
+    q, k = operator.own_positions
+    if q is None and k is None:
+        return call
+    for argument, own, length in (("q_positions", q, call.n), ("k_positions", k, call.m)):
+        if own is not None and own.shape[-1] != length:
+            fail(ValueError, function, argument, f"length {own.shape[-1]} ({operator.name}.at)", str(length))
+    of_call = call.as_arrays()
+    positions = Positions(call.n, call.m, 0.0, (of_call[0] if q is None else q, of_call[1] if k is None else k))
+    return positions.as_consecutive() if operator.is_relative else positions
+
+
+def read_method_positions(
+    function: str,
+    operator: Bias,
+    n: int,
+    m: int | None,
+    q_positions: npt.ArrayLike | None,
+    k_positions: npt.ArrayLike | None,
+) -> Positions:
+    """Return the positions that an operator reads in a call of one of its methods."""
+    n, m = as_lengths(function, n, m)
+    check_unread(function, operator, q_positions, k_positions)
+    return resolve_positions(function, operator, read_positions(function, n, m, q_positions, k_positions))
+
+
+def is_placed(operator: Bias) -> bool:
+    """Return whether an operator has positions of its own, on one side or both."""
+    return any(own is not None for own in operator.own_positions)
+
+
+def allows_shift(operator: Bias) -> bool:
+    """Return whether the positions of queries and keys of a call may be moved by one offset."""
+    given = sum(own is not None for own in operator.own_positions)
+    return given == 2 or (given == 0 and operator.is_relative)
+
+
+# ---- sums ----
+
+
+class SumGradient(NamedTuple):
+    """Gradients of the logits of a sum; `parts` has one NamedTuple for each part."""
+
+    q: Array
+    k: Array
+    parts: tuple[Any, ...]
+
+
+def make_sum(parts: tuple[Bias, ...]) -> Bias:
+    """Return the sum of operators that are no sums: of the kind of its parts, if they are of one kind."""
+    kind: type[Bias] = MixedSum
+    if all(isinstance(part, PositionBias) for part in parts):
+        kind = PositionSum
+    elif all(isinstance(part, ContentBias) for part in parts):
+        kind = ContentSum
+    return kind("sum", tuple(part.arrays for part in parts), {"parts": parts})
+
+
+class _Sum(Bias[Any]):
+    """A sum of operators. `arrays` has the arrays of each part. Attention sees only the parts."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keep(
+            self,
+            heads=next((part.heads for part in self.parts if part.heads is not None), None),
+            reads_positions=any(part.reads_positions for part in self.parts),
+        )
+
+    def __repr__(self) -> str:
+        return " + ".join(map(repr, self.parts))
+
+    def _term(self, call: Call, positions: Positions) -> NoReturn:
+        raise NotImplementedError("a sum is no term: its parts are")
+
+    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> Gradients:
+        raise NotImplementedError("a sum is no term: its parts are")
+
+
+class MixedSum(_Sum):
+    """A sum of operators of both kinds: it exists only inside `attention`."""
+
+    _of_other_kind = (
+        "a sum of operators of both kinds",
+        dict.fromkeys(("matrix", "vjp", "logits", "logits_vjp"), "that of one of its parts"),
+    )
+
+
+class PositionSum(_Sum, PositionBias[Any]):
+    """A sum of operators that read only positions."""
+
+    _of_other_kind = PositionBias._of_other_kind
+
+    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+        matrices = _matrices(self, function, positions)
+        n, m = positions.n, positions.m
+        if n > 1 and m > 1 and all(map(is_matrix_view, matrices)):
+            diagonals = sum(diagonals_of(matrix) for matrix in matrices)
+            return fill_matrix(function, cast_result(np.asarray(diagonals), dtype), n, m, out)
+        total = sum(matrices[1:], matrices[0])
+        out, buffer = prepare_out(function, out, total.shape, dtype, (total,))
+        copy_result(buffer, total)
+        return finish_out(out, buffer)
+
+    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> Gradients:
+        grad, n, m = reductions.cotangent, positions.n, positions.m
+        if grad is None:
+            return super()._gradient(function, reductions, positions)
+        matrices = _matrices(self, function, positions)
+        shape = np.broadcast_shapes(*(matrix.shape for matrix in matrices))
+        are_sums = grad.shape[-1:] == (n + m - 1,) and grad.shape[-2:] != (n, m) and all(map(is_matrix_view, matrices))
+        cotangent = grad if are_sums else check_cotangent(function, grad, shape)
+        gradients = []
+        for part, matrix in zip(self.parts, matrices, strict=True):
+            own = cotangent if are_sums else unbroadcast(cotangent, matrix.shape, F64)
+            at = resolve_positions(function, part, positions)
+            gradients.append(part._gradient(function, Reductions(cotangent=own), at))
+        return tuple(gradients)
+
+
+def _matrices(bias: PositionSum, function: str, positions: Positions) -> list[Array]:
+    """Return the matrices of the parts of a sum as float64."""
+    matrices = [
+        part._matrix(function, resolve_positions(function, part, positions), F64, None)
+        for part in bias.parts
+        if isinstance(part, PositionBias)
+    ]
+    try:
+        np.broadcast_shapes(*(matrix.shape for matrix in matrices))
+    except ValueError:
+        shapes = ", ".join(str(matrix.shape) for matrix in matrices)
+        fail(ValueError, function, "bias", f"parts of shapes {shapes}", "shapes that broadcast")
+    return matrices
+
+
+class ContentSum(_Sum, ContentBias[Any, SumGradient]):
+    """A sum of operators that read queries and keys."""
+
+    _of_other_kind = ContentBias._of_other_kind
+
+    def logits(
+        self,
+        q: npt.ArrayLike,
+        k: npt.ArrayLike,
+        *,
+        q_positions: npt.ArrayLike | None = None,
+        k_positions: npt.ArrayLike | None = None,
+        scale: float | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        function = "sum.logits"
+        query = as_data(function, "q", q)
+        wide = query.astype(compute_dtype(query), copy=False)
+        check_unread(function, self, q_positions, k_positions)
+        logits = [
+            part.logits(wide, k, **_positions_of(part, q_positions, k_positions), scale=scale)
+            for part in self.parts
+            if isinstance(part, ContentBias)
+        ]
+        out, buffer = prepare_out(function, out, logits[0].shape, query.dtype, (query, *logits))
+        copy_result(buffer, sum(logits[1:], logits[0]))
+        return finish_out(out, buffer)
+
+    def logits_vjp(
+        self,
+        grad: npt.ArrayLike,
+        q: npt.ArrayLike,
+        k: npt.ArrayLike,
+        *,
+        q_positions: npt.ArrayLike | None = None,
+        k_positions: npt.ArrayLike | None = None,
+        scale: float | None = None,
+    ) -> SumGradient:
+        function = "sum.logits_vjp"
+        query, key = as_data(function, "q", q), as_data(function, "k", k)
+        wide_q, wide_k = (array.astype(compute_dtype(array), copy=False) for array in (query, key))
+        check_unread(function, self, q_positions, k_positions)
+        gradients = [
+            part.logits_vjp(grad, wide_q, wide_k, **_positions_of(part, q_positions, k_positions), scale=scale)
+            for part in self.parts
+            if isinstance(part, ContentBias)
+        ]
+        with without_warnings():
+            d_q = cast_result(sum((g.q for g in gradients[1:]), gradients[0].q), query.dtype.newbyteorder("="))
+            d_k = cast_result(sum((g.k for g in gradients[1:]), gradients[0].k), key.dtype.newbyteorder("="))
+        parts = zip(self.parts, gradients, strict=True)
+        return SumGradient(d_q, d_k, tuple(part.arrays._make(gradient[2:]) for part, gradient in parts))
+
+
+def _positions_of(part: Bias, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None) -> dict[str, Any]:
+    """Return the positions of the call that a part reads."""
+    given = {"q_positions": q_positions, "k_positions": k_positions}
+    sides = zip(given.items(), part.own_positions, strict=True)
+    return {argument: positions for (argument, positions), own in sides if own is None}

@@ -10,9 +10,10 @@ from .. import _core
 from .._core_api.arguments import F32, F64, Array, Float64, as_index, cast_result, fail_value, finish_out, prepare_out
 from ..absolute.frequency import exact_frequencies
 from ._diagonals import fill_matrix
-from ._parameters import check_cotangent, check_heads, operands_by_name
-from ._positions import Positions
-from .operator import PositionBias, Reduction, Reductions, Term, make_term
+from .operator import PositionBias, check_heads
+from .parameters import check_cotangent
+from .positions import Positions
+from .terms import Call, Reductions, Term
 from .toeplitz import diagonal_term
 
 __all__ = ["sandwich"]
@@ -28,71 +29,68 @@ class SandwichArrays(NamedTuple):
 class SandwichBias(PositionBias[SandwichArrays]):
     """A sum of cosines of the distance, divided by one number per head."""
 
-    __slots__ = ()
-
-    @property
-    def _divisors(self) -> Float64:
-        heads = self.options["heads"]
-        divisors: Float64 = 8.0 * np.arange(1, heads + 1) / heads
-        return divisors
-
-    def _sinusoids(self, function: str, positions: Array) -> Float64:
-        """Return [sin | cos] of positions, (..., N, dim)."""
-        dim = self.options["dim"]
-        # t / i = 1 / (dim / 2), i from 0 to dim / 2: without the first, the exponents 2 t / dim of t = 1 .. dim / 2
-        high, low = (part[1:] for part in exact_frequencies(function, dim + 2, 10000, "half-1"))
-        sinusoids = np.empty((*positions.shape, dim))
-        _core.sinusoid(
-            function, positions=positions, frequencies=high, lo=low, out=sinusoids,
-            sine=0, cosine=dim // 2, step=1, sine_scale=1.0, cosine_scale=1.0,
-        )  # fmt: skip
-        return sinusoids
-
-    def _values(self, function: str, rel: Float64) -> Float64:
-        """Return b_h(rel), (H, l)."""
-        half = self.options["dim"] // 2
-        sums = np.empty(len(rel))
-        for first in range(0, len(rel), _BLOCK):
-            block = slice(first, first + _BLOCK)
-            sums[block] = self._sinusoids(function, rel[block])[:, half:].sum(axis=-1)
-        values: Float64 = (sums - half) / self._divisors[:, None]
-        return values
-
-    def _pair_operands(self, function: str, q: Array, k: Array) -> tuple[Array, ...]:
-        """Return the operands of the PAIR row, which multiplies sinusoids of the two positions."""
-        queries = np.ascontiguousarray(np.swapaxes(self._sinusoids(function, q), -1, -2))
-        return queries, self._sinusoids(function, k), self._divisors
-
     def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
         positions = positions.as_consecutive()
         n, m = positions.n, positions.m
         if positions.arrays is None:
-            values = cast_result(self._values(function, positions.distances), F64 if dtype == F64 else F32)
+            values = cast_result(_values(self, function, positions.distances), F64 if dtype == F64 else F32)
             return fill_matrix(function, cast_result(values, dtype), n, m, out)
         q, k = positions.arrays
         batch = np.broadcast_shapes(q.shape[:-1], k.shape[:-1])
         out, buffer = prepare_out(function, out, (*batch, self.options["heads"], n, m), dtype, (q, k))
-        operands = operands_by_name(self.name, *self._pair_operands(function, q, k))
-        _core.sandwich(function, **operands, q_positions=q, k_positions=k, out=buffer)
+        _core.sandwich(function, **_pair_operands(self, function, q, k), q_positions=q, k_positions=k, out=buffer)
         return finish_out(out, buffer)
 
-    def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[()]:
+    def _term(self, call: Call, positions: Positions) -> Term:
+        check_heads(call.function, self, call.shape)
+        if positions.arrays is None:
+            return diagonal_term(_values(self, call.function, positions.distances).astype(call.dtype))._replace(
+                reductions=()
+            )
+        return Term(self.name, _pair_operands(self, call.function, *positions.arrays))
+
+    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[()]:
         heads, n, m = self.options["heads"], positions.n, positions.m
-        if grad.shape[-2:] != (heads, max(n + m - 1, 0)):
+        grad = reductions.cotangent
+        if grad is not None and grad.shape[-2:] != (heads, max(n + m - 1, 0)):
             check_cotangent(function, grad, (heads, n, m))
         return ()
 
-    def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
-        check_heads(function, self.name, self.options["heads"], shape)
-        if positions.arrays is None:
-            return diagonal_term(self._values(function, positions.distances).astype(dtype))
-        return make_term(self.name, *self._pair_operands(function, *positions.arrays))
 
-    def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
-        return ()
+def _divisors(bias: SandwichBias) -> Float64:
+    heads = bias.options["heads"]
+    divisors: Float64 = 8.0 * np.arange(1, heads + 1) / heads
+    return divisors
 
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[()]:
-        return ()
+
+def _sinusoids(bias: SandwichBias, function: str, positions: Array) -> Float64:
+    """Return [sin | cos] of positions, (..., N, dim)."""
+    dim = bias.options["dim"]
+    # t / i = 1 / (dim / 2), i from 0 to dim / 2: without the first, the exponents 2 t / dim of t = 1 .. dim / 2
+    high, low = (part[1:] for part in exact_frequencies(function, dim + 2, 10000, "half-1"))
+    sinusoids = np.empty((*positions.shape, dim))
+    _core.sinusoid(
+        function, positions=positions, frequencies=high, lo=low, out=sinusoids,
+        sine=0, cosine=dim // 2, step=1, sine_scale=1.0, cosine_scale=1.0,
+    )  # fmt: skip
+    return sinusoids
+
+
+def _values(bias: SandwichBias, function: str, rel: Float64) -> Float64:
+    """Return b_h(rel), (H, l)."""
+    half = bias.options["dim"] // 2
+    sums = np.empty(len(rel))
+    for first in range(0, len(rel), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        sums[block] = _sinusoids(bias, function, rel[block])[:, half:].sum(axis=-1)
+    values: Float64 = (sums - half) / _divisors(bias)[:, None]
+    return values
+
+
+def _pair_operands(bias: SandwichBias, function: str, q: Array, k: Array) -> dict[str, Array]:
+    """Return the operands of the PAIR row, which multiplies sinusoids of the two positions."""
+    queries = np.ascontiguousarray(np.swapaxes(_sinusoids(bias, function, q), -1, -2))
+    return {"queries": queries, "keys": _sinusoids(bias, function, k), "divisor": _divisors(bias)}
 
 
 def sandwich(heads: int, dim: int) -> PositionBias[SandwichArrays]:
@@ -136,4 +134,4 @@ def sandwich(heads: int, dim: int) -> PositionBias[SandwichArrays]:
     dim = as_index("sandwich", "dim", dim, 2)
     if dim % 2:
         fail_value(ValueError, "sandwich", "dim", dim, "an even number")
-    return SandwichBias("sandwich", SandwichArrays(), options=(("heads", heads), ("dim", dim)))
+    return SandwichBias("sandwich", SandwichArrays(), {"heads": heads, "dim": dim})

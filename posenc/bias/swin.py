@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, as_index, fail
-from ._pair import PairBias, check_table_positions
-from ._parameters import copy_parameters
-from .operator import PositionBias
+from ._pair import PairBias
+from .operator import PositionBias, keep
+from .parameters import copy_parameters
 
 __all__ = ["swin"]
 
@@ -24,21 +24,11 @@ class SwinArrays(NamedTuple):
 class SwinBias(PairBias[SwinArrays]):
     """A table indexed by the row difference and the column difference of two tokens of a grid."""
 
-    __slots__ = ()
-
-    @property
-    def _heads(self) -> int:
-        return int(self.arrays.table.shape[1])
-
-    @property
-    def _end(self) -> int:
-        return int(self.options["height"] * self.options["width"])
-
-    def _kernel_operands(self) -> tuple[Array, ...]:
-        return self.arrays.table, np.array([self.options["height"], self.options["width"]], I64)
-
-    def _check_positions(self, function: str, q: Array, k: Array) -> None:
-        check_table_positions(function, q, k, self._end)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        height, width = self.options["height"], self.options["width"]
+        operands = {"table": self.arrays.table, "grid": np.array([height, width], I64)}
+        keep(self, operands=operands, positions_end=height * width)
 
 
 def swin(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArrays]:
@@ -89,9 +79,9 @@ def swin(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArra
             [8., 7., 5., 4.]]], dtype=float32)
     """
     height, width = as_index("swin", "height", height, 1), as_index("swin", "width", width, 1)
-    (array,), dtypes = copy_parameters("swin", table)
+    (array,), dtypes = copy_parameters(SwinArrays, "swin", table)
     rows = (2 * height - 1) * (2 * width - 1)
     if len(array) != rows:
         fail(ValueError, "swin", "table", f"{len(array)} rows", f"(2 height - 1) (2 width - 1) = {rows}")
     by_head = np.ascontiguousarray(array.T).T  # the rows of a head are adjacent in memory
-    return SwinBias("swin", SwinArrays(by_head), dtypes, (("height", height), ("width", width)))
+    return SwinBias("swin", SwinArrays(by_head), {"height": height, "width": width}, dtypes)

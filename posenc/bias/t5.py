@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -11,9 +12,10 @@ import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, as_bool, as_index, as_reals, fail, fail_value
 from ._distance import DistanceBias
-from ._parameters import copy_parameters
-from ._thresholds import smallest_integer
-from .operator import PositionBias
+from .operator import PositionBias, keep
+from .parameters import copy_parameters
+from .positions import Positions
+from .terms import Call, Term
 
 __all__ = ["t5", "t5_bucket"]
 
@@ -21,11 +23,30 @@ _FARTHEST = 2**63 - 1
 _REACH = 4096
 """Buckets of distances up to 4096 are looked up, in a table of 64 KB; a binary search finds those of longer ones."""
 
+_RELATIVE_ERROR = 1e-12
+"""More than the error of ``exp(x)`` for an x of at most 44 that a few roundings produced, which is 3e-14."""
+
 
 class T5Arrays(NamedTuple):
     """Arrays of `t5`, or their gradients."""
 
     table: Array
+
+
+def smallest_integer(near: float, reaches: Callable[[int], bool]) -> int:
+    """Return the smallest integer that reaches a threshold, which is real and close to `near`.
+
+    `reaches` compares powers exactly, in integers of thousands of digits. It is called only if an integer is so close
+    to `near` that rounding could decide.
+    """
+    first, last = math.ceil(near * (1 - _RELATIVE_ERROR)), math.ceil(near * (1 + _RELATIVE_ERROR))
+    while first < last:
+        middle = (first + last) // 2
+        if reaches(middle):
+            last = middle
+        else:
+            first = middle + 1
+    return first
 
 
 @lru_cache(maxsize=64)
@@ -146,14 +167,14 @@ def t5_bucket(
 class T5Bias(DistanceBias[T5Arrays]):
     """A table indexed by the bucket of the distance."""
 
-    __slots__ = ()
-
-    def _kernel_operands(self) -> tuple[Array, ...]:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         table, options = self.arrays.table, self.options
-        return table, *_bucket_tables(len(table), options["max_distance"], options["bidirectional"])
+        lookup, edges = _bucket_tables(len(table), options["max_distance"], options["bidirectional"])
+        keep(self, operands={"table": table, "lookup": lookup, "edges": edges})
 
-    def default_scale(self, width: int) -> float | None:
-        return 1.0 if self.options.get("unscaled") else None
+    def _term(self, call: Call, positions: Positions) -> Term:
+        return super()._term(call, positions)._replace(scale=1.0 if self.options.get("unscaled") else None)
 
 
 def t5(
@@ -207,14 +228,14 @@ def t5(
             [ 1.,  0., 17.],
             [ 2.,  1.,  0.]]], dtype=float32)
     """
-    (array,), dtypes = copy_parameters("t5", table)
+    (array,), dtypes = copy_parameters(T5Arrays, "t5", table)
     both_sides = as_bool("t5", "bidirectional", bidirectional)
     fewest = 4 if both_sides else 2
     if len(array) < fewest:
         fail(ValueError, "t5", "table", f"{len(array)} rows", f"at least {fewest}")
     distance = _read_max_distance("t5", max_distance, len(array), both_sides)
     by_head = np.ascontiguousarray(array.T).T  # the buckets of a head are adjacent in memory
-    options: tuple[tuple[str, int | bool], ...] = (("bidirectional", both_sides), ("max_distance", distance))
+    options = {"bidirectional": both_sides, "max_distance": distance}
     if as_bool("t5", "unscaled", unscaled):
-        options += (("unscaled", True),)
-    return T5Bias("t5", T5Arrays(by_head), dtypes, options)
+        options["unscaled"] = True
+    return T5Bias("t5", T5Arrays(by_head), options, dtypes)

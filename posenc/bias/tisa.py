@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from .._core_api.arguments import Array
 from ._distance import DistanceBias
-from ._parameters import copy_parameters
 from .operator import PositionBias
+from .parameters import copy_parameters
 
 __all__ = ["tisa"]
 
@@ -58,5 +58,5 @@ def tisa(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> PositionBias[T
             [1., 2., 0.],
             [0., 1., 2.]]], dtype=float32)
     """
-    arrays, dtypes = copy_parameters("tisa", a, b, c)
-    return DistanceBias("tisa", TisaArrays(*arrays), dtypes)
+    arrays, dtypes = copy_parameters(TisaArrays, "tisa", a, b, c)
+    return DistanceBias("tisa", arrays, dtypes=dtypes)

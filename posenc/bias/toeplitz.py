@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from .._core_api.arguments import Array, as_data, as_parameter, cast_operand, cast_result, fail
 from ._diagonals import fill_matrix, read_diagonal_sums
-from ._parameters import check_heads
-from ._positions import Positions
-from .operator import PositionBias, Reduction, Reductions, Term
+from .operator import PositionBias, check_heads, keep
+from .positions import Positions
+from .terms import Call, Reductions, Term
 
 __all__ = ["toeplitz"]
 
@@ -24,50 +24,42 @@ class ToeplitzArrays(NamedTuple):
 
 def diagonal_term(diagonals: Array) -> Term:
     """Return the term of a bias that has one number per head and diagonal, (H, N + M - 1)."""
-    return Term("toeplitz", {"diagonals": diagonals})
+    return Term("toeplitz", {"diagonals": diagonals}, ("diagonals",))
 
 
 class ToeplitzBias(PositionBias[ToeplitzArrays]):
     """One number per head and diagonal."""
 
-    __slots__ = ()
-
-    @property
-    def reads_positions(self) -> bool:
-        return False
-
-    @property
-    def _shown_lengths(self) -> tuple[int, int]:
-        n = (self.arrays.diagonals.shape[1] + 1) // 2
-        return n, self.arrays.diagonals.shape[1] + 1 - n
-
-    def _check_length(self, function: str, n: int, m: int) -> None:
-        length = self.arrays.diagonals.shape[1]
-        if length != max(n + m - 1, 0):
-            expected = f"n + m - 1 = {max(n + m - 1, 0)}, because it fits one n and one m; distance_function fits all"
-            fail(ValueError, function, "diagonals", f"{length} entries", expected)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keep(self, reads_positions=False)
 
     def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
-        self._check_length(function, positions.n, positions.m)
-        return fill_matrix(function, cast_result(self.arrays.diagonals, dtype), positions.n, positions.m, out)
+        diagonals = _check_length(self, function, positions.n, positions.m)
+        return fill_matrix(function, cast_result(diagonals, dtype), positions.n, positions.m, out)
 
-    def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[Array, ...]:
-        self._check_length(function, positions.n, positions.m)
-        heads = self.arrays.diagonals.shape[0]
-        return (read_diagonal_sums(function, grad, heads, positions.n, positions.m),)
-
-    def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
-        check_heads(function, self.name, self.arrays.diagonals.shape[0], shape)
-        self._check_length(function, *shape[-2:])
+    def _term(self, call: Call, positions: Positions) -> Term:
+        check_heads(call.function, self, call.shape)
+        diagonals = _check_length(self, call.function, *call.shape[-2:])
         return diagonal_term(
-            cast_operand(function, "diagonals", self.arrays.diagonals, dtype).astype(dtype, copy=False)
+            cast_operand(call.function, "diagonals", diagonals, call.dtype).astype(call.dtype, copy=False)
         )
 
-    def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
-        return ("diagonals",)
+    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Array]:
+        if reductions.cotangent is None:
+            return (reductions.diagonals,)
+        n, m = positions.n, positions.m
+        heads = len(_check_length(self, function, n, m))
+        return (read_diagonal_sums(function, reductions.cotangent, heads, n, m),)
 
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Array, ...]:
-        return (reductions.diagonals,)
+
+def _check_length(bias: ToeplitzBias, function: str, n: int, m: int) -> Array:
+    """Return the diagonals, which must be those of n queries and m keys."""
+    length = bias.arrays.diagonals.shape[1]
+    if length != max(n + m - 1, 0):
+        expected = f"n + m - 1 = {max(n + m - 1, 0)}, because it fits one n and one m; distance_function fits all"
+        fail(ValueError, function, "diagonals", f"{length} entries", expected)
+    return bias.arrays.diagonals
 
 
 def toeplitz(diagonals: npt.ArrayLike) -> PositionBias[ToeplitzArrays]:

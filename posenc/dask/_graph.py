@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from posenc._core_api.arguments import as_data
-from posenc.attention._backward import _assemble
+from posenc.attention._backward import assemble
 
 from ._arrays import Chunks, DaskArray, Key, Tasks, from_blocks
 from ._chunks import At, ChunkedCall
@@ -152,7 +152,7 @@ class Graph:
         """Return, for each array of each part, the task of its gradient; that of the sink comes last."""
         tasks: list[Any] = []
         arrays = [(array, dtype) for part in self.inputs.parts
-                  for array, dtype in zip(part.bias.arrays, part.bias._dtypes, strict=True)]  # fmt: skip
+                  for array, dtype in zip(part.bias.arrays, part.bias.dtypes, strict=True)]  # fmt: skip
         if "sink" in self.call.cut_arrays:
             arrays.append(self._argument("sink"))
         root = self.reduce("sum", ("parameters",), pairs, add_pieces) if pairs and arrays else None
@@ -178,4 +178,4 @@ class Graph:
         sink = arrays.pop() if "sink" in self.call.cut_arrays else None
         rest = iter(arrays)
         gradients = [part.bias.arrays._make(next(rest) for _ in part.bias.arrays) for part in self.inputs.parts]
-        return _assemble(self.inputs.operators, gradients), sink
+        return assemble(self.inputs.operators, gradients), sink

@@ -19,15 +19,17 @@ from posenc.attention._inputs import (
     INFINITY,
     _check_batch,
     _check_shapes,
-    _default_scale,
     _read_call_positions,
     _read_keys,
-    _read_operators,
     _read_segments_of,
     _read_softcap,
     _read_visible_range,
+    default_scale,
+    read_operators,
 )
-from posenc.bias._positions import _is_consecutive, _read_side
+from posenc.bias.operator import single_terms
+from posenc.bias.positions import is_consecutive, read_side
+from posenc.bias.terms import Call
 
 from ._arrays import DaskArray, as_chunked, check_known, is_dask, read_array
 from ._operators import Operator
@@ -70,19 +72,19 @@ class Inputs:
         self.dtype = as_data(function, "q", np.zeros((), q.dtype)).dtype
         self.work_dtype = compute_dtype(np.zeros((), self.dtype))
 
-        self.operators = _read_operators(function, bias)
-        parts = tuple(part for operator in self.operators for part in operator._parts())
+        self.operators = read_operators(function, bias)
+        parts = tuple(part for operator in self.operators for part in single_terms(operator))
         self.parts = [Operator(part, n, m) for part in parts]
+        call = Call(function, self.work_dtype, self.shape, width, self.value_width)
+        terms = [part.term(call) for part in self.parts]
         for part in self.parts:
-            part.bias._check_widths(function, width, self.value_width)
-            part.check(function, self.work_dtype, self.shape)
             part.check_own_positions(function, batch)
             if saved is not None and part.hides_arrays:
                 expected = "one without arrays, because its gradient is not split into chunks"
                 fail(TypeError, function, "bias", f"operator {part.bias.name} with arrays", expected)
         self.low, self.high = _read_visible_range(function, causal, window)
         _read_softcap(function, softcap, self.work_dtype)
-        factor = _default_scale(function, width, parts) if scale is None else scale
+        factor = default_scale(function, width, parts, terms) if scale is None else scale
         self._check_scalars(scale, softcap, invariant)
         self.parameters = sum(len(part.arrays) for part in parts) + (sink is not None)
         window = window if window is None else tuple(window)
@@ -152,20 +154,20 @@ class Inputs:
         if align is not None:
             check_choice(self.function, "align", align, ("start", "end"))
             fail_value(ValueError, self.function, "align", align, "None where positions are given")
-        q = self._read_side("q_positions", n if q is None else q, n)
-        k = self._read_side("k_positions", m if k is None else k, m)
+        q = self.read_side("q_positions", n if q is None else q, n)
+        k = self.read_side("k_positions", m if k is None else k, m)
         return (q, k) if self.reads_positions else (None, None)
 
-    def _read_side(self, argument: str, value: Any, length: int) -> Any:
+    def read_side(self, argument: str, value: Any, length: int) -> Any:
         if is_dask(value):
             if value.dtype.kind not in "iuf":
                 fail(TypeError, self.function, argument, f"dtype {value.dtype}", "integers or reals")
             _check_batch(self.function, argument, value, self.shape[:-3], length)
             return value
         self._refuse_xarray(argument, value)
-        array = _read_side(self.function, argument, value, length)
+        array = read_side(self.function, argument, value, length)
         _check_batch(self.function, argument, array, self.shape[:-3], length)
-        if length and _is_consecutive(array):
+        if length and is_consecutive(array):
             return range(int(array[0]), int(array[0]) + length)
         return array
 

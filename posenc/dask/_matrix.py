@@ -11,8 +11,9 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from posenc._core_api.arguments import Array, as_reals, cast_result, check_positions, compute_dtype, fail, result_dtype
-from posenc.bias._positions import as_lengths
-from posenc.bias.operator import Bias, PositionBias
+from posenc.bias.operator import Bias, PositionBias, check_unread, single_terms
+from posenc.bias.positions import as_lengths
+from posenc.bias.terms import Call
 
 from ._arrays import DaskArray, Source, bounds_of, check_known, cut, is_dask, read_array
 from ._operators import Operator
@@ -79,14 +80,14 @@ def matrix(
         fail(TypeError, function, "bias", f"operator {bias.name}, which reads q and k", "a PositionBias")
     n, m = as_lengths(function, n, m)
     given = {"n": ("q_positions", q_positions, n), "m": ("k_positions", k_positions, m)}
-    bias._check_call(function, q_positions, k_positions)
+    check_unread(function, bias, q_positions, k_positions)
     number = result_dtype(function, dtype, None)
-    operators = [Operator(part, n, m) for part in bias._parts()]
+    operators = [Operator(part, n, m) for part in single_terms(bias)]
     nothing = {"n": (0, 0), "m": (0, 0)}
     leading = np.broadcast_shapes(*(_leading(operator.part(nothing)) for operator in operators))
     for operator in operators:
         operator.check_own_positions(function, leading[:-1])
-        operator.check(function, number, (*leading, n, m) if leading else (1, n, m))
+        operator.term(Call(function, number, (*leading, n, m) if leading else (1, n, m), 1, None))
     wanted = da.core.normalize_chunks(chunks, (*leading, n, m), dtype=number)
     heads = any(operator.needs_all_heads for operator in operators)
     pieces = [wanted[-3]] if len(leading) == 1 and not heads else [(length,) for length in leading[-1:]]
@@ -152,7 +153,7 @@ def _matrix_of_chunk(parts: list[Any], q_positions: Any, k_positions: Any, dtype
     q, k = np.asarray(q_positions), np.asarray(k_positions)
 
     def matrix_of(part: Any, number: np.dtype[Any]) -> Array:
-        sides = zip(("q_positions", "k_positions"), (q, k), part.bias._own_positions, strict=True)
+        sides = zip(("q_positions", "k_positions"), (q, k), part.bias.own_positions, strict=True)
         given = {side: positions for side, positions, own in sides if own is None}
         matrix: Array = part.bias.matrix(len(q), len(k), dtype=number, **given)
         return matrix

@@ -10,12 +10,15 @@ import numpy as np
 from posenc import _core
 from posenc._core_api.arguments import F32, F64, Array
 from posenc.attention._inputs import _resolve_positions
-from posenc.bias._parameters import array_axes
-from posenc.bias._positions import Positions
-from posenc.bias.operator import Bias
+from posenc.bias.operator import Bias, is_placed
+from posenc.bias.parameters import array_axes
+from posenc.bias.positions import Positions
+from posenc.bias.terms import Call, Term
 
 from ._arrays import Key
 
+FIRST_CHUNK_ONLY = {"cls_to_any": "n", "any_to_cls": "m"}
+"""Arrays that only row 0 ("n") or column 0 ("m") of the logits reads."""
 Range = tuple[int, int]
 """The first index of a chunk, and the one after its last."""
 Place = dict[str, Range]
@@ -44,8 +47,8 @@ class _Maker(NamedTuple):
     bias_type: type[Bias]
     name: str
     fields: type[Any]
+    options: dict[str, Any]
     dtypes: tuple[Any, ...]
-    options: tuple[tuple[str, Any], ...]
 
     def __call__(self, *halves: _Half) -> Part:
         """Return a part from its arrays, each of which is in one of the halves."""
@@ -56,7 +59,7 @@ class _Maker(NamedTuple):
             )
 
         arrays = self.fields._make(joined([half.arrays for half in halves]))
-        bias = self.bias_type(self.name, arrays, self.dtypes, self.options)
+        bias = self.bias_type(self.name, arrays, self.options, self.dtypes)
         return Part(bias, joined([half.starts for half in halves]))
 
 
@@ -69,14 +72,14 @@ class Operator:
     def __init__(self, bias: Bias, n: int, m: int) -> None:
         self.bias, self.n, self.m = bias, n, m
         letters = array_axes(bias.name) if bias.name in _core.table() else {}
-        self.own_positions = bias._own_positions
+        self.own_positions = bias.own_positions
         self.axes = {
             name: _name_axes(array, letters[name if name in letters else _only(letters)])
             for name, array in zip(bias.arrays._fields, bias.arrays, strict=True)
             if isinstance(array, np.ndarray)
         }
         dtypes = tuple(self._gradient_dtype(name) for name in bias.arrays._fields)
-        self.maker = _Maker(type(bias), bias.name, type(bias.arrays), dtypes, tuple(bias.options.items()))
+        self.maker = _Maker(type(bias), bias.name, type(bias.arrays), dict(bias.options), dtypes)
         cut_by_both = any({"n", "m"} <= {*axes} for axes in self.axes.values())
         self.halves: tuple[str, ...] = ("",)
         if not cut_by_both and {"n", "m"} <= {axis for axes in self.axes.values() for axis in axes}:
@@ -103,12 +106,12 @@ class Operator:
     def needs_all_keys(self) -> bool:
         return self.bias.counts_keys
 
-    def check(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        """Raise the errors of a call with logits of `shape`, except those that depend on positions."""
-        *leading, n, m = shape
+    def term(self, call: Call) -> Term:
+        """Return the term of a call, of one query and key if these suffice; raise the errors of its arrays."""
+        *leading, n, m = call.shape
         if not any({"n", "m", "l"} & {*axes} for axes in self.axes.values()):
             n, m = min(n, 1), min(m, 1)
-        self.bias._term(function, dtype, (*leading, n, m), Positions(n, m))
+        return self.bias._term(call._replace(shape=(*leading, n, m)), Positions(n, m))
 
     def check_own_positions(self, function: str, batch: tuple[int, ...]) -> None:
         """Refuse positions of the operator's own that do not fit the call."""
@@ -151,7 +154,7 @@ class Operator:
 
     def _belongs(self, name: str, half: str) -> bool:
         other = {"n": "m", "m": "n", "": ""}[half]
-        if self.bias.first_chunk_only.get(name, half) == other and half:
+        if FIRST_CHUNK_ONLY.get(name, half) == other and half:
             return False
         return not half or other not in self.axes[name]
 
@@ -174,7 +177,7 @@ class Operator:
     def _identity(self, half: str, place: Place) -> tuple[int, ...]:
         """Return what tells the parts of different chunks apart."""
         found: list[int] = []
-        if any(own is not None for own in self.own_positions):
+        if is_placed(self.bias):
             found += [end for axis in sorted(place) if axis != "h" for end in place[axis]]
         for name in self.axes:
             if self._belongs(name, half):
@@ -186,7 +189,7 @@ class Operator:
         return tuple(found)
 
     def _is_read(self, name: str, place: Place) -> bool:
-        axis = self.bias.first_chunk_only.get(name)
+        axis = FIRST_CHUNK_ONLY.get(name)
         return axis is None or place[axis][0] == 0
 
     def _half(self, half: str, place: Place) -> _Half:

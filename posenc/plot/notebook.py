@@ -9,13 +9,19 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..bias.operator import PositionBias
+from ..bias.fox import FoxBias
+from ..bias.operator import Bias, PositionBias, is_placed
+from ..bias.parameters import array_axes
 from ..rotary.scaling import RopeFrequencies
 from ._canvas import axes_of, draw_image
 from .curves import bias as draw_curves
 from .styles import line_style
 
 DPI = 80
+LENGTHS = {"n", "m", "l"}
+"""Letters of csrc/ops.def for queries, keys and diagonals."""
+SHOWN = 64
+"""Most queries and keys of the picture of an operator."""
 SIZE = (7.0, 3.6)
 """Inches of the picture of an operator or of frequencies."""
 
@@ -27,20 +33,41 @@ def png(figure: Figure, dpi: float | None = None) -> bytes:
     return buffer.getvalue()
 
 
+def _is_function_of_distance(operator: Bias) -> bool:
+    """Return whether a curve against the relative position shows an operator."""
+    has_rows = any(LENGTHS & {*axes} for axes in array_axes(operator.name).values())
+    return operator.is_relative and not is_placed(operator) and not has_rows
+
+
+def _shown_lengths(operator: Bias) -> tuple[int, int]:
+    """Return the numbers of queries and keys of the picture of an operator, if it is a matrix."""
+    lengths: dict[str, int] = {}
+    for array, axes in zip(operator.arrays, array_axes(operator.name).values(), strict=False):
+        lengths |= dict(zip(reversed(axes), reversed(getattr(array, "shape", ())), strict=False))
+    if "l" in lengths:
+        n = (lengths["l"] + 1) // 2
+        return n, lengths["l"] + 1 - n
+    end = operator.positions_end if isinstance(operator, PositionBias) else None
+    n = lengths.get("n", SHOWN if end is None else min(SHOWN, end))
+    q, k = operator.own_positions
+    return n if q is None else q.shape[-1], lengths.get("m", n) if k is None else k.shape[-1]
+
+
 def bias_figure(operator: PositionBias) -> Figure | None:
     """Draw the curve of each head if the operator is a function of distance, otherwise the matrix of the first head.
 
     Nothing is drawn of an operator without numbers.
     """
     figure, axes = axes_of("bias", None, SIZE)
-    if operator._is_function_of_distance:
+    if all(map(_is_function_of_distance, operator.parts)):
         return draw_curves(operator, ax=axes)
-    matrix = np.array(operator.matrix(*operator._shown_lengths, dtype=np.float64))
+    lengths = zip(*map(_shown_lengths, operator.parts), strict=True)
+    matrix = np.array(operator.matrix(*map(min, lengths), dtype=np.float64))
     if not matrix.size:
         return None
     heads = matrix.shape[-3]
     first = matrix.reshape(-1, *matrix.shape[-2:])[0]
-    if operator._is_causal:
+    if isinstance(operator, FoxBias):  # numbers of keys after the query mean nothing
         first[np.triu_indices(len(first), 1)] = np.nan
     draw_image(axes, np.where(np.isneginf(first), np.nan, first), "added to the logit", "equal")
     of_heads = f", head 0 of {heads}" if heads > 1 else ""

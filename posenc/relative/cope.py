@@ -30,12 +30,8 @@ class CopeGradient(NamedTuple):
 class CopeBias(TableBias[CopeArrays, CopeGradient]):
     """A table by contextual position."""
 
-    __slots__ = ()
     counts_keys = True
     gradient_type = CopeGradient
-
-    def _placed(self, function: str, q: Array | None, k: Array | None) -> CopeBias:
-        fail(TypeError, function, "q_positions", "a value", "another operator, because cope counts visible keys")
 
 
 def cope(table: npt.ArrayLike) -> ContentBias[CopeArrays, CopeGradient]:

@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, as_index, check_choice, fail, fail_value
-from ..bias._thresholds import smallest_integer
-from ..bias.operator import ContentBias
+from ..bias.operator import ContentBias, keep
+from ..bias.positions import Positions
+from ..bias.t5 import smallest_integer
+from ..bias.terms import Call, Term
 from ._content import TableBias, as_table
 
 __all__ = ["deberta"]
@@ -41,16 +43,18 @@ class DebertaGradient(NamedTuple):
 class DebertaBias(TableBias[DebertaArrays, DebertaGradient]):
     """Two tables by bucket of the distance, one multiplied by queries and one by keys."""
 
-    __slots__ = ()
     gradient_type = DebertaGradient
 
-    def _row_operands(self) -> tuple[Array, ...]:
-        options, (_, table) = self.options, self._tables()[0]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        options, table = self.options, next(table for table in self.arrays if table is not None)
         rows = _bucket_rows(table.shape[1] // 2, options.get("buckets"), options.get("max_position"))
-        return rows, rows if options["p2c_index"] == "code" else np.ascontiguousarray(rows[::-1])
+        rows_q = rows if options["p2c_index"] == "code" else np.ascontiguousarray(rows[::-1])
+        keep(self, operands={**self.arrays._asdict(), "rows": rows, "rows_q": rows_q})
 
-    def default_scale(self, width: int) -> float:
-        return 1 / sqrt((width or 1) * (1 + len(self._tables())))
+    def _term(self, call: Call, positions: Positions) -> Term:
+        terms = sum(table is not None for table in self.arrays)
+        return super()._term(call, positions)._replace(scale=1 / sqrt((call.width or 1) * (1 + terms)))
 
 
 def deberta(
@@ -148,9 +152,7 @@ def deberta(
             expected = f"no more than {buckets} buckets reach at a distance of 2**20"
             fail(ValueError, function, next(iter(tables)), f"{rows} rows", expected)
         options |= {"buckets": count, "max_position": farthest}
-    return DebertaBias(
-        function, DebertaArrays(tables.get("rel_q"), tables.get("rel_k")), options=tuple(options.items())
-    )
+    return DebertaBias(function, DebertaArrays(tables.get("rel_q"), tables.get("rel_k")), options)
 
 
 def _read_table(function: str, argument: str, table: npt.ArrayLike | None, term: str) -> Array:

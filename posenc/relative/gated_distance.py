@@ -24,11 +24,12 @@ from .._core_api.arguments import (
     prepare_out,
     unbroadcast,
 )
-from ..bias._parameters import check_cotangent, check_heads
-from ..bias._positions import Positions
-from ..bias.operator import PositionBias, Reduction, Reductions, Term
+from ..bias.operator import PositionBias, check_heads, keep
+from ..bias.parameters import check_cotangent
+from ..bias.positions import Positions
 from ..bias.t5 import t5_bucket
-from ._content import as_table, check_table_heads, clipped_distance, copy_finite, padded_width
+from ..bias.terms import Call, Reductions, Term
+from ._content import as_table, check_table_heads, clipped_distance, copy_finite
 
 __all__ = ["gated_distance"]
 
@@ -45,130 +46,99 @@ class GatedDistanceArrays(NamedTuple):
 
 
 class GatedDistanceBias(PositionBias[GatedDistanceArrays]):
-    """A product of the gates of each query with the table row of each distance."""
+    """A product of the gates of each query with the table row of each distance.
 
-    __slots__ = ()
-    batch_buffers = (0,)
+    Operands of the kernel are the gates, the table, and its row for each relative position -B // 2 .. B // 2. Rows of
+    ``"past"`` are the distances 0 .. T-1. Another row of zeros serves all pairs that are not in the table.
+    """
 
-    @property
-    def _is_function_of_distance(self) -> bool:
-        return False
-
-    @property
-    def _shown_lengths(self) -> tuple[int, int]:
-        n = self.arrays.gates.shape[-2]
-        own = self._own_positions[1]
-        return n, n if own is None else own.shape[-1]
-
-    @property
-    def _heads(self) -> int:
-        return int(self.arrays.gates.shape[-3])
-
-    @property
-    def _batch(self) -> tuple[int, ...]:
-        return tuple(self.arrays.gates.shape[:-3])
-
-    def _kernel_operands(self) -> tuple[Array, ...]:
-        """Return the arrays, and the table row of each relative position -B // 2 .. B // 2.
-
-        Rows of ``"past"`` are the distances 0 .. T-1. Another row of zeros serves all pairs that are not in the table.
-        """
+    def __post_init__(self) -> None:
+        super().__post_init__()
         gates, table = self.arrays
         count = table.shape[-2]
-        if self.options["rows"] == "clipped":
-            return gates, table, np.arange(count, dtype=I64)
+        rows = np.arange(count, dtype=I64)
         if self.options["rows"] == "buckets":
             reach = self.options["max_distance"]
-            return gates, table, t5_bucket(np.arange(-reach, reach + 1), buckets=count, max_distance=reach)
-        beyond = np.zeros((*table.shape[:-2], 1, table.shape[-1]), table.dtype)
-        past = np.arange(count, -1, -1, dtype=I64)  # of rel = -T .. 0
-        return gates, np.concatenate([table, beyond], -2), np.concatenate([past, np.full(count, count)])
-
-    def _cast_arrays(self, function: str, dtype: np.dtype[Any]) -> tuple[Array, Array]:
-        """Return the gates and the table of the kernel, in the dtype of the arithmetic."""
-        gates, table = (
-            cast_operand(function, name, array, dtype).astype(dtype, copy=False)
-            for name, array in zip(self.arrays._fields, self._operands[:2], strict=True)
-        )
-        return gates, table
-
-    def _table_rows(self, positions: Positions) -> Array:
-        """Return the table row of each pair, (..., 1, N, M)."""
-        q, k = positions.as_arrays()
-        reach = len(self._operands[2]) // 2
-        rel = np.trunc(np.clip(k[..., None, :] - q[..., :, None], -reach, reach)).astype(np.intp)
-        rows: Array = self._operands[2][np.expand_dims(rel, -3) + reach]
-        return rows
-
-    def _check_length(self, function: str, n: int) -> None:
-        queries = self.arrays.gates.shape[-2]
-        if queries != n:
-            fail(ValueError, function, "gates", f"{queries} queries", str(n))
+            rows = t5_bucket(np.arange(-reach, reach + 1), buckets=count, max_distance=reach)
+        elif self.options["rows"] == "past":
+            beyond = np.zeros((*table.shape[:-2], 1, table.shape[-1]), table.dtype)
+            past = np.arange(count, -1, -1, dtype=I64)  # of rel = -T .. 0
+            table, rows = np.concatenate([table, beyond], -2), np.concatenate([past, np.full(count, count)])
+        keep(self, operands={"gates": gates, "table": table, "rows": rows})
 
     def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
-        self._check_length(function, positions.n)
-        gates, table = self._cast_arrays(function, F64 if dtype.char == "d" else F32)
-        rows = self._table_rows(positions)
-        self._check_batch(function, rows.shape[:-3])
+        gates, table = _cast_arrays(self, function, F64 if dtype.char == "d" else F32)
+        rows, _ = _table_rows(self, function, positions)
         by_row = np.matmul(gates, table.swapaxes(-1, -2))
         matrix = np.take_along_axis(*_aligned(by_row, rows), -1)
         out, buffer = prepare_out(function, out, matrix.shape, dtype, (matrix,))
         copy_result(buffer, matrix)
         return finish_out(out, buffer)
 
-    def _check_batch(self, function: str, batch: tuple[int, ...]) -> None:
-        """Refuse positions whose batch axes do not broadcast against those of the gates."""
-        try:
-            np.broadcast_shapes(self._batch, batch)
-        except ValueError:
-            fail(ValueError, function, "q_positions", f"batch axes {batch}", f"to broadcast against {self._batch}")
-
-    def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[Float64, Float64]:
-        n, m = positions.n, positions.m
-        self._check_length(function, n)
-        rows = self._table_rows(positions)
-        self._check_batch(function, rows.shape[:-3])
-        shape = (*np.broadcast_shapes(self._batch, rows.shape[:-3]), self._heads, n, m)
-        cotangent = unbroadcast(check_cotangent(function, grad, shape).astype(F64), shape, F64)
-        gates, table = self._cast_arrays(function, F64)
-        count, size = table.shape[-2], int(np.prod(shape[:-1]))
-        flat = np.broadcast_to(rows, shape).reshape(size, m) + count * np.arange(size)[:, None]
-        by_row = np.bincount(flat.ravel(), cotangent.ravel(), size * count).reshape(*shape[:-1], count)
-        d_table = np.matmul(by_row.swapaxes(-1, -2), gates)
-        return self._reduced(np.matmul(by_row, table), unbroadcast(d_table, d_table.shape[-3:], F64))
-
-    def _reduced(self, d_gates: Array, d_table: Array) -> tuple[Float64, Float64]:
-        """Return the gradients of the arrays from those of gates of a whole batch, and of a table for each head."""
-        table = self.arrays.table
-        if table.ndim == 2:
-            d_table = d_table.sum(0, dtype=F64)
-        return unbroadcast(d_gates, self.arrays.gates.shape, F64), d_table[..., : table.shape[-2], : table.shape[-1]]
-
-    def _reads_arrays(self, positions: Positions) -> bool:
-        return True
-
-    def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
-        gates, table = self._cast_arrays(function, dtype)
-        check_heads(function, self.name, self._heads, shape)
-        self._check_length(function, shape[-2])
-        if not broadcasts_to(self._batch, shape[:-3]):
-            batch = f"batch axes {self._batch} ({self.name})"
-            fail(ValueError, function, "bias", batch, f"to broadcast to {shape[:-3]}")
-        per_head = np.broadcast_to(table, (self._heads, *table.shape[-2:]))
-        return Term(self.name, {"gates": gates, "table": per_head, "rows": self._operands[2]})
-
-    def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
-        return ("tables",)
-
-    def _gradient_buffers(
-        self, shape: tuple[int, ...], batch: tuple[int, ...], rows: int, dtype: np.dtype[Any]
-    ) -> tuple[Array | None, ...]:
-        *_, heads, n, width = self.arrays.gates.shape
-        d_table = np.zeros((*batch, rows, self._operands[1].shape[-2], padded_width(width)), dtype)
-        return np.zeros((*batch, heads, n, width), dtype), d_table
+    def _term(self, call: Call, positions: Positions) -> Term:
+        gates, table = _cast_arrays(self, call.function, call.dtype)
+        check_heads(call.function, self, call.shape)
+        _check_queries(self, call.function, call.shape[-2])
+        batch = gates.shape[:-3]
+        if not broadcasts_to(batch, call.shape[:-3]):
+            has = f"batch axes {batch} ({self.name})"
+            fail(ValueError, call.function, "bias", has, f"to broadcast to {call.shape[:-3]}")
+        by_head = np.broadcast_to(table, (gates.shape[-3], *table.shape[-2:]))
+        return Term(self.name, {"gates": gates, "table": by_head, "rows": self.operands["rows"]}, ("tables",))
 
     def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Float64, Float64]:
-        return self._reduced(*reductions.tables)
+        if reductions.cotangent is not None:
+            d_gates, d_table = _cotangent_vjp(self, function, reductions.cotangent, positions)
+        else:
+            d_gates, d_table = reductions.tables["d_gates"], reductions.tables["d_table"]
+        gates, table = self.arrays
+        if table.ndim == 2:
+            d_table = d_table.sum(0, dtype=F64)
+        return unbroadcast(d_gates, gates.shape, F64), d_table[..., : table.shape[-2], : table.shape[-1]]
+
+
+def _check_queries(bias: GatedDistanceBias, function: str, n: int) -> None:
+    queries = bias.arrays.gates.shape[-2]
+    if queries != n:
+        fail(ValueError, function, "gates", f"{queries} queries", str(n))
+
+
+def _cast_arrays(bias: GatedDistanceBias, function: str, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    """Return the gates and the table of the kernel, in the dtype of the arithmetic."""
+    gates, table = bias.operands["gates"], bias.operands["table"]
+    return (
+        cast_operand(function, "gates", gates, dtype).astype(dtype, copy=False),
+        cast_operand(function, "table", table, dtype).astype(dtype, copy=False),
+    )
+
+
+def _table_rows(bias: GatedDistanceBias, function: str, positions: Positions) -> tuple[Array, tuple[int, ...]]:
+    """Return the table row of each pair, (..., 1, N, M), and the batch axes broadcast with those of the gates."""
+    _check_queries(bias, function, positions.n)
+    q, k = positions.as_arrays()
+    of_distance: Array = bias.operands["rows"]
+    reach = len(of_distance) // 2
+    rel = np.trunc(np.clip(k[..., None, :] - q[..., :, None], -reach, reach)).astype(np.intp)
+    of_gates, batch = bias.arrays.gates.shape[:-3], rel.shape[:-2]
+    try:
+        return of_distance[np.expand_dims(rel, -3) + reach], np.broadcast_shapes(of_gates, batch)
+    except ValueError:
+        fail(ValueError, function, "q_positions", f"batch axes {batch}", f"to broadcast against {of_gates}")
+
+
+def _cotangent_vjp(
+    bias: GatedDistanceBias, function: str, grad: Array, positions: Positions
+) -> tuple[Float64, Float64]:
+    """Return the gradients of gates for a whole batch and of a table for each head, for a cotangent of the matrix."""
+    rows, batch = _table_rows(bias, function, positions)
+    gates, table = _cast_arrays(bias, function, F64)
+    shape = (*batch, gates.shape[-3], positions.n, positions.m)
+    cotangent = unbroadcast(check_cotangent(function, grad, shape).astype(F64), shape, F64)
+    count, size = table.shape[-2], int(np.prod(shape[:-1]))
+    flat = np.broadcast_to(rows, shape).reshape(size, shape[-1]) + count * np.arange(size)[:, None]
+    by_row = np.bincount(flat.ravel(), cotangent.ravel(), size * count).reshape(*shape[:-1], count)
+    d_table = np.matmul(by_row.swapaxes(-1, -2), gates)
+    return np.matmul(by_row, table), unbroadcast(d_table, d_table.shape[-3:], F64)
 
 
 def _aligned(by_row: Array, rows: Array) -> tuple[Array, Array]:
@@ -257,7 +227,7 @@ def gated_distance(
         check_table_heads(function, "table", kept, of_queries.shape[-3])
     if kept.shape[-1] != of_queries.shape[-1]:
         fail(ValueError, function, "table", f"width {kept.shape[-1]}", f"{of_queries.shape[-1]}, that of gates")
-    options: tuple[tuple[str, str | int], ...] = (("rows", rows),)
+    options: dict[str, str | int] = {"rows": rows}
     count = int(kept.shape[-2])
     if rows == "clipped":
         clipped_distance(function, "table", kept)
@@ -268,7 +238,7 @@ def gated_distance(
             fail_value(ValueError, function, "max_distance", None, 'an integer, because rows is "buckets"')
         if count < 4:
             fail(ValueError, function, "table", f"{count} rows", "at least 4")
-        options += (("max_distance", as_index(function, "max_distance", max_distance, count // 4 + 1, _FARTHEST)),)
+        options["max_distance"] = as_index(function, "max_distance", max_distance, count // 4 + 1, _FARTHEST)
     elif max_distance is not None:
         fail_value(ValueError, function, "max_distance", max_distance, f'None, because rows is "{rows}"')
-    return GatedDistanceBias(function, GatedDistanceArrays(of_queries, kept), options=options)
+    return GatedDistanceBias(function, GatedDistanceArrays(of_queries, kept), options)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array
-from ..bias.operator import ContentBias
+from ..bias.operator import ContentBias, keep
 from ._content import TableBias, as_table, clipped_distance
 
 __all__ = ["relative_key_query"]
@@ -31,11 +31,12 @@ class RelativeKeyQueryGradient(NamedTuple):
 class RelativeKeyQueryBias(TableBias[RelativeKeyQueryArrays, RelativeKeyQueryGradient]):
     """One table by clipped distance for queries and keys."""
 
-    __slots__ = ()
     gradient_type = RelativeKeyQueryGradient
 
-    def _row_operands(self) -> tuple[Array, ...]:
-        return (np.arange(self.arrays.table.shape[-2], dtype=I64),)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rows = np.arange(self.arrays.table.shape[-2], dtype=I64)
+        keep(self, operands={**self.arrays._asdict(), "rows": rows})
 
 
 def relative_key_query(table: npt.ArrayLike) -> ContentBias[RelativeKeyQueryArrays, RelativeKeyQueryGradient]:

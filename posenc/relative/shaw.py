@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, Float64, as_index, fail
 from ..absolute.sinusoid import sinusoidal
-from ..bias.operator import ContentBias
+from ..bias.operator import ContentBias, keep
 from ._content import TableBias, as_table, check_table_heads, clipped_distance
 
 __all__ = ["nezha", "shaw"]
@@ -34,18 +34,15 @@ class ShawGradient(NamedTuple):
 class ShawBias(TableBias[ShawArrays, ShawGradient]):
     """Tables by clipped distance, one for keys and one for values."""
 
-    __slots__ = ()
     gradient_type = ShawGradient
-    value_tables = ("rel_v",)
 
-    def _row_operands(self) -> tuple[Array, ...]:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         rows = self.arrays.rel_k.shape[-2]
         before = self.options.get("k_min", rows // 2)
         reach = max(before, rows - 1 - before, 1)
-        return (np.clip(np.arange(-reach, reach + 1, dtype=I64) + before, 0, rows - 1),)
-
-    def _without_values(self) -> ShawBias:
-        return ShawBias(self.name, ShawArrays(self.arrays.rel_k, None), None, self._options, self._own_positions)
+        row_of_distance = np.clip(np.arange(-reach, reach + 1, dtype=I64) + before, 0, rows - 1)
+        keep(self, operands={**self.arrays._asdict(), "rows": row_of_distance})
 
 
 def shaw(
@@ -103,13 +100,13 @@ def shaw(
     """
     function = "shaw"
     keys = as_table(function, "rel_k", rel_k, "td", "htd")
-    options: tuple[tuple[str, int], ...] = ()
+    options = {}
     if k_min is None:
         clipped_distance(function, "rel_k", keys)
     else:
         if not keys.shape[-2]:
             fail(ValueError, function, "rel_k", "no rows", "at least one")
-        options = (("k_min", as_index(function, "k_min", k_min, 0, keys.shape[-2] - 1)),)
+        options["k_min"] = as_index(function, "k_min", k_min, 0, keys.shape[-2] - 1)
     values = None
     if rel_v is not None:
         values = as_table(function, "rel_v", rel_v, "td", "htd")
@@ -117,7 +114,7 @@ def shaw(
             fail(ValueError, function, "rel_v", f"{values.shape[-2]} rows", f"{keys.shape[-2]}, as rel_k")
         if values.ndim == keys.ndim == 3:
             check_table_heads(function, "rel_v", values, keys.shape[0])
-    return ShawBias(function, ShawArrays(keys, values), None, options)
+    return ShawBias(function, ShawArrays(keys, values), options)
 
 
 def nezha(dim: int, K: int = 64) -> Float64:

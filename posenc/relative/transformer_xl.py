@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, Float64, as_index, fail, fail_value
 from ..absolute.sinusoid import sinusoidal
-from ..bias.operator import ContentBias
+from ..bias.operator import ContentBias, keep
 from ._content import TableBias, as_table, check_table_heads, clipped_distance
 
 __all__ = ["transformer_xl", "xl_table"]
@@ -36,12 +36,12 @@ class TransformerXLGradient(NamedTuple):
 class TransformerXLBias(TableBias[TransformerXLArrays, TransformerXLGradient]):
     """A table by clipped distance, and two vectors per head that are added to queries."""
 
-    __slots__ = ()
     gradient_type = TransformerXLGradient
-    head_vectors = ("u", "v")
 
-    def _row_operands(self) -> tuple[Array, ...]:
-        return (np.arange(self.arrays.r.shape[-2], dtype=I64),)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rows = np.arange(self.arrays.r.shape[-2], dtype=I64)
+        keep(self, operands={**self.arrays._asdict(), "rows": rows})
 
 
 def transformer_xl(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from math import sqrt
-from typing import Any, ClassVar, NamedTuple
+from math import prod, sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,6 @@ from .._core_api.arguments import (
     F32,
     F64,
     Array,
-    Float64,
     cast_operand,
     copy_result,
     fail,
@@ -20,10 +19,11 @@ from .._core_api.arguments import (
     prepare_out,
     unbroadcast,
 )
-from ..bias._parameters import check_cotangent, check_heads
-from ..bias._positions import Positions
-from ..bias.operator import Bias, PositionBias, Reduction, Reductions, Term, make_term
-from ._content import as_table, check_table_heads, padded_width
+from ..bias.operator import Bias, PositionBias, check_heads, keep, resolve_positions
+from ..bias.parameters import check_cotangent
+from ..bias.positions import Positions
+from ..bias.terms import Call, Gradients, Reductions, Term
+from ._content import as_table, check_table_heads
 
 __all__ = ["tupe"]
 
@@ -41,134 +41,88 @@ class TupeArrays(NamedTuple):
 class TupeBias(PositionBias[TupeArrays]):
     """A product of position vectors, (H, N, M), with a resettable first row and column, and a bias added to it."""
 
-    __slots__ = ()
-    first_chunk_only: ClassVar[dict[str, str]] = {"cls_to_any": "n", "any_to_cls": "m"}
-
-    @property
-    def _relative(self) -> tuple[PositionBias, ...]:
-        return () if self.arrays.relative is None else (self.arrays.relative,)
-
-    @property
-    def _scale(self) -> float:
-        return 1 / sqrt(2 * (self.arrays.pos_q.shape[-1] or 1))
-
-    @property
-    def _is_function_of_distance(self) -> bool:
-        return False
-
-    @property
-    def _shown_lengths(self) -> tuple[int, int]:
-        return self.arrays.pos_q.shape[1], self.arrays.pos_k.shape[1]
-
-    @property
-    def reads_positions(self) -> bool:
-        return any(bias.reads_positions for bias in self._relative)
-
-    def _placed(self, function: str, q: Array | None, k: Array | None) -> TupeBias:
-        if not self._relative:
-            return super()._placed(function, q, k)
-        (relative,) = (bias._placed(function, q, k) for bias in self._relative)
-        return TupeBias(self.name, self.arrays._replace(relative=relative), self._dtypes, self._options)
-
-    def default_scale(self, width: int) -> float:
-        return 1 / sqrt(2 * (width or 1))
-
-    def _kernel_operands(self) -> tuple[Array | None, ...]:
-        return self.arrays[:4]
-
-    def _parts(self) -> tuple[Bias, ...]:
-        return (self, *(part for bias in self._relative for part in bias._parts()))
-
-    def _assemble(self, gradients: tuple[Any, ...]) -> TupeArrays:
-        own: TupeArrays = gradients[0]
-        for bias in self._relative:
-            own = own._replace(relative=bias._assemble(gradients[1:]))
-        return own
-
-    def _cast_arrays(self, function: str, dtype: np.dtype[Any]) -> tuple[Array, Array, Array | None, Array | None]:
-        """Return the arrays without `relative`, in the dtype of the arithmetic."""
-        pos_q, pos_k, cls_to_any, any_to_cls, _ = self.arrays
-
-        def cast(argument: str, array: Array) -> Array:
-            return cast_operand(function, argument, array, dtype).astype(dtype, copy=False)
-
-        return (
-            cast("pos_q", pos_q),
-            cast("pos_k", pos_k),
-            None if cls_to_any is None else cast("cls_to_any", cls_to_any),
-            None if any_to_cls is None else cast("any_to_cls", any_to_cls),
-        )
-
-    def _check_lengths(self, function: str, n: int, m: int) -> None:
-        for argument, array, length in (("pos_q", self.arrays.pos_q, n), ("pos_k", self.arrays.pos_k, m)):
-            if array.shape[1] != length:
-                fail(ValueError, function, argument, f"{array.shape[1]} positions", str(length))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        operands = self.arrays._asdict()
+        relative = operands.pop("relative")
+        keep(self, operands=operands, reads_positions=relative is not None and relative.reads_positions)
 
     def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
-        self._check_lengths(function, positions.n, positions.m)
         work = F64 if dtype.char == "d" else F32
-        pos_q, pos_k, cls_to_any, any_to_cls = self._cast_arrays(function, work)
-        matrix: Array = np.matmul(pos_q * work.type(self._scale), pos_k.swapaxes(-1, -2))
+        shape = _check_lengths(self, function, positions.n, positions.m)
+        pos_q, pos_k, cls_to_any, any_to_cls = _cast_arrays(self, function, work)
+        matrix: Array = np.matmul(pos_q * work.type(_scale(self)), pos_k.swapaxes(-1, -2))
         if any_to_cls is not None and positions.m:
             matrix[:, :, 0] = any_to_cls[:, None]
         if cls_to_any is not None and positions.n:
             matrix[:, 0, :] = cls_to_any[:, None]
-        for bias in self._relative:
-            added = bias._matrix(function, bias._resolve(function, positions), work, None)
-            if added.shape != matrix.shape:
-                has, expected = f"{added.shape[-3]} heads", f"{matrix.shape[-3]}, those of pos_q"
-                fail(ValueError, function, "relative", has, expected)
+        relative = self.arrays.relative
+        if relative is not None:
+            added = relative._matrix(function, resolve_positions(function, relative, positions), work, None)
+            if added.shape != shape:
+                fail(ValueError, function, "relative", f"{added.shape[-3]} heads", f"{shape[0]}, those of pos_q")
             matrix = matrix + added
         out, buffer = prepare_out(function, out, matrix.shape, dtype, (matrix,))
         copy_result(buffer, matrix)
         return finish_out(out, buffer)
 
-    def _vjp(self, function: str, grad: Array, positions: Positions) -> tuple[Any, ...]:
-        n, m = positions.n, positions.m
-        self._check_lengths(function, n, m)
-        relative = None
-        for bias in self._relative:
-            relative = bias._named(bias._vjp(function, grad, bias._resolve(function, positions)))
-        shape = (self.arrays.pos_q.shape[0], n, m)
-        d_matrix = unbroadcast(check_cotangent(function, grad, shape).astype(F64), shape, F64)
-        return (*self._product_vjp(d_matrix), relative)
+    def _term(self, call: Call, positions: Positions) -> Term:
+        names = self.operands
+        operands = dict(zip(names, _cast_arrays(self, call.function, call.dtype), strict=True))
+        check_heads(call.function, self, call.shape)
+        _check_lengths(self, call.function, *call.shape[-2:])
+        return Term(self.name, operands, ("tables",), 1 / sqrt(2 * (call.width or 1)))
 
-    def _product_vjp(self, d_matrix: Float64) -> tuple[Float64, Float64, Float64 | None, Float64 | None]:
-        """Return the gradients of the arrays from that of the matrix (H, N, M), which is overwritten."""
-        d_cls_to_any = d_any_to_cls = None
-        if self.arrays.cls_to_any is not None:
-            d_cls_to_any = d_matrix[:, :1].sum((1, 2))
-            d_matrix[:, :1] = 0
-        if self.arrays.any_to_cls is not None:
-            d_any_to_cls = d_matrix[:, :, :1].sum((1, 2))
-            d_matrix[:, :, :1] = 0
-        pos_q, pos_k = (array.astype(F64, copy=False) for array in (self.arrays.pos_q, self.arrays.pos_k))
-        d_pos_q = self._scale * (d_matrix @ pos_k)
-        d_pos_k = self._scale * (d_matrix.swapaxes(-1, -2) @ pos_q)
-        return d_pos_q, d_pos_k, d_cls_to_any, d_any_to_cls
+    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> Gradients:
+        if reductions.cotangent is not None:
+            return _cotangent_vjp(self, function, reductions.cotangent, positions)
+        tables = reductions.tables
+        d_pos_q, d_pos_k = tables["d_pos_q"], tables["d_pos_k"]
+        *batch, heads, n, width = d_pos_q.shape
+        flat = d_pos_q.reshape(prod(batch), heads, n, width)
+        d_pos_q = flat[0] if len(flat) == 1 else flat.sum(0, dtype=F64)
+        d_pos_q *= _scale(self)  # in place: it may be as large as q
+        return (d_pos_q, d_pos_k[..., : d_pos_q.shape[-1]], tables.get("d_cls"), tables.get("d_any"), None)
 
-    def _term(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], positions: Positions) -> Term:
-        operands = self._cast_arrays(function, dtype)
-        check_heads(function, self.name, operands[0].shape[0], shape)
-        self._check_lengths(function, *shape[-2:])
-        return make_term(self.name, *operands)
 
-    def _reductions(self, positions: Positions) -> tuple[Reduction, ...]:
-        return ("tables",)
+def _scale(bias: TupeBias) -> float:
+    return 1 / sqrt(2 * (bias.arrays.pos_q.shape[-1] or 1))
 
-    def _gradient_buffers(
-        self, shape: tuple[int, ...], batch: tuple[int, ...], rows: int, dtype: np.dtype[Any]
-    ) -> tuple[Array | None, ...]:
-        heads, n, width = self.arrays.pos_q.shape
-        d_pos_q = np.zeros((*batch, heads, n, width), dtype)
-        d_pos_k = np.zeros((*batch, rows, shape[-1], padded_width(width)), dtype)
-        resets = (self.arrays.cls_to_any, self.arrays.any_to_cls)
-        return (d_pos_q, d_pos_k, *(None if array is None else np.zeros((*batch, rows)) for array in resets))
 
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Any, ...]:
-        d_pos_q, d_pos_k, d_cls_to_any, d_any_to_cls = reductions.tables
-        d_pos_q *= self._scale  # in place: it may be as large as q
-        return (d_pos_q, d_pos_k[..., : d_pos_q.shape[-1]], d_cls_to_any, d_any_to_cls, None)
+def _cast_arrays(bias: TupeBias, function: str, dtype: np.dtype[Any]) -> tuple[Array | None, ...]:
+    """Return the arrays without `relative`, in the dtype of the arithmetic."""
+    return tuple(
+        None if array is None else cast_operand(function, argument, array, dtype).astype(dtype, copy=False)
+        for argument, array in bias.operands.items()
+    )
+
+
+def _check_lengths(bias: TupeBias, function: str, n: int, m: int) -> tuple[int, int, int]:
+    """Return the shape of the matrix of n queries and m keys, which the vectors must fit."""
+    for argument, array, length in (("pos_q", bias.arrays.pos_q, n), ("pos_k", bias.arrays.pos_k, m)):
+        if array.shape[1] != length:
+            fail(ValueError, function, argument, f"{array.shape[1]} positions", str(length))
+    return len(bias.arrays.pos_q), n, m
+
+
+def _cotangent_vjp(bias: TupeBias, function: str, grad: Array, positions: Positions) -> Gradients:
+    """Return the gradients of the arrays and of `relative` for a cotangent of the matrix."""
+    shape = _check_lengths(bias, function, positions.n, positions.m)
+    pos_q, pos_k, cls_to_any, any_to_cls, relative = bias.arrays
+    d_relative = d_cls_to_any = d_any_to_cls = None
+    if relative is not None:
+        at = resolve_positions(function, relative, positions)
+        d_relative = relative._gradient(function, Reductions(cotangent=grad), at)
+    d_matrix = unbroadcast(check_cotangent(function, grad, shape).astype(F64), shape, F64)
+    if cls_to_any is not None:
+        d_cls_to_any = d_matrix[:, :1].sum((1, 2))
+        d_matrix[:, :1] = 0
+    if any_to_cls is not None:
+        d_any_to_cls = d_matrix[:, :, :1].sum((1, 2))
+        d_matrix[:, :, :1] = 0
+    d_pos_q = _scale(bias) * (d_matrix @ pos_k.astype(F64, copy=False))
+    d_pos_k = _scale(bias) * (d_matrix.swapaxes(-1, -2) @ pos_q.astype(F64, copy=False))
+    return d_pos_q, d_pos_k, d_cls_to_any, d_any_to_cls, d_relative
 
 
 def tupe(

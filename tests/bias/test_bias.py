@@ -139,3 +139,32 @@ def test_views(name):
     assert matrix.strides[1:] == (-4, 4)
     assert not matrix.flags.writeable
     assert same_bits(OBJECTS[name].matrix(9, 5, out=np.empty((2, 9, 5), np.float32)), matrix[:, -9:, -5:].copy())
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_arrays_are_attributes(name):
+    bias = OBJECTS[name]
+    for array, value in zip(bias.arrays._fields, bias.arrays, strict=True):
+        assert getattr(bias, array) is value
+    assert bias.heads == bias.matrix(2).shape[0]
+    shown = [attribute for attribute in dir(bias) if not attribute.startswith("_")]
+    assert shown == sorted({*bias.arrays._fields, "arrays", "at", "dtypes", "heads", "matrix", "name", "options",
+                            "own_positions", "parts", "reads_positions", "vjp"})  # fmt: skip
+    assert not [attribute for attribute in dir(bias) if attribute.startswith("_") and not attribute.startswith("__")]
+
+
+def test_heads_of_shared_tables_and_functions():
+    """The table of `shaw` below serves any number of heads; functions that an operator keeps are no attributes."""
+    assert posenc.shaw(np.zeros((3, 4))).heads is None
+    assert posenc.shaw(np.zeros((3, 4)), np.zeros((5, 3, 4))).heads == 5
+    assert (posenc.shaw(np.zeros((3, 4))) + posenc.alibi([1.0, 2.0])).heads == 2
+    bias = posenc.distance_function(lambda rel, width: -abs(rel)[None] * width, 1, arrays=[np.ones(1)])
+    assert bias.vjp.__name__ == "vjp"
+    assert bias.options["vjp"] is None
+    with pytest.raises(AttributeError, match="has no attribute 'function'"):
+        bias.function  # noqa: B018
+
+
+def test_options_are_read_only():
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        OBJECTS["t5"].options["max_distance"] = 3

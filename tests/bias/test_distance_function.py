@@ -188,3 +188,39 @@ def test_refusals():
 def test_a_toeplitz_bias_of_another_length_names_this_function():
     with pytest.raises(ValueError, match=r"3 entries; expected n [+] m - 1 = 7, .* distance_function fits all"):
         posenc.toeplitz(np.zeros((1, 3))).matrix(4)
+
+
+def test_one_head_without_heads():
+    """The function, its arrays and its gradient are those of a head, in `matrix`, `vjp` and `attention`."""
+
+    def window(rel, width):
+        return -((rel / width) ** 2)
+
+    def window_vjp(grad, rel, width):
+        return (2 * (grad * rel**2).sum() / width**3,)
+
+    plain = posenc.distance_function(window, arrays=[np.array(2.0)], vjp=window_vjp)
+    headed = posenc.distance_function(
+        lambda rel, width: window(rel, width)[None], 1, arrays=[np.array(2.0)],
+        vjp=lambda grad, rel, width: window_vjp(grad[0], rel, width),
+    )  # fmt: skip
+    assert (plain.heads, plain.options["heads"], headed.options["heads"]) == (1, None, 1)
+    assert np.array_equal(plain.matrix(4, 6), headed.matrix(4, 6))
+    apart = {"q_positions": [0, 2.5, 9], "k_positions": [1, 4, 4]}
+    assert np.array_equal(plain.matrix(3, **apart), headed.matrix(3, **apart))
+    rng = np.random.default_rng(5)
+    grad = rng.standard_normal((1, 3, 3))
+    for where in ({}, apart):
+        assert plain.vjp(grad, 3, **where).arrays == headed.vjp(grad, 3, **where).arrays
+    q, k, v, g = rng.standard_normal((4, 1, 5, 3))
+    (out, lse), again = (posenc.attention(q, k, v, bias=bias, return_lse=True) for bias in (plain, headed))
+    assert np.array_equal(out, again[0])
+    ours, theirs = (posenc.attention_vjp(g, q, k, v, out=out, lse=lse, bias=bias) for bias in (plain, headed))
+    assert ours.bias[0].arrays == theirs.bias[0].arrays
+
+
+def test_two_axes_without_heads_are_refused_with_the_way():
+    bias = posenc.distance_function(lambda rel: np.stack([rel, rel]))
+    message = r"distance_function.matrix: function has a result of shape \(2, 5\); expected \(5,\); pass heads=2"
+    with pytest.raises(ValueError, match=message):
+        bias.matrix(3)

@@ -294,9 +294,14 @@ def test_refusals():
         shaw.logits(q, k, q_positions=X_Q)
     with pytest.raises(TypeError, match="unsupported operand"):
         alibi + (alibi,)
-    with pytest.raises(TypeError):  # the message is NumPy's
-        np.ones(2) + alibi
-    with pytest.raises(TypeError, match="unsupported operand"):
-        1 + alibi
+    for number in (np.ones(2), 1, 1.5, [1.0]):
+        for add in (lambda number: alibi + number, lambda number: number + alibi):
+            with pytest.raises(TypeError, match=r"alibi \+ other: other has type \w+; expected a Bias; dense\(array\)"):
+                add(number)
+    for product in (lambda: 2 * alibi, lambda: alibi * 0.5, lambda: np.ones(2) * alibi):
+        with pytest.raises(TypeError, match=r"alibi \* factor: factor has .*; expected scaled parameters.*dense\("):
+            product()
+    with pytest.raises(TypeError, match=r"alibi\[index\]: index is 0; expected parameters of the wanted.*dense\("):
+        alibi[0]
     with pytest.raises(ValueError, match=r"sum.matrix: bias has parts of shapes \(2, 3, 3\), \(3, 3, 3\); expected"):
         (alibi + posenc.alibi([1.0, 2.0, 3.0])).matrix(3)

@@ -8,7 +8,7 @@ from cases import F64
 
 import posenc
 from posenc import reference
-from posenc.bias._thresholds import smallest_integer
+from posenc.bias.t5 import smallest_integer
 
 S4 = [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 9, 9, 9, 9, 10, 10, 10, 10, 10, 10, 10, *[11] * 8]
 

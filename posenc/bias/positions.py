@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, Float64, as_index, as_positions, check_positions, fail
+
+OwnPositions = tuple[Array | None, Array | None]
+"""An operator's own positions of queries and of keys; None is those of the call."""
 
 
 class Positions(NamedTuple):
@@ -33,7 +37,7 @@ class Positions(NamedTuple):
 
     def as_consecutive(self) -> Positions:
         """Return the positions without arrays if both count up by one, shifted so that key 0 is at 0."""
-        if self.arrays is None or not all(map(_is_consecutive, self.arrays)):
+        if self.arrays is None or not all(map(is_consecutive, self.arrays)):
             return self
         q, k = self.arrays
         shift = float(q[0] - k[0]) if self.n and self.m else 0.0
@@ -46,7 +50,7 @@ class Positions(NamedTuple):
         return self.arrays
 
 
-def _is_consecutive(positions: Array) -> bool:
+def is_consecutive(positions: Array) -> bool:
     """Return whether positions are (N,) integers that count up by one."""
     return positions.ndim == 1 and positions.dtype.kind == "i" and bool((np.diff(positions) == 1).all())
 
@@ -57,15 +61,17 @@ def as_lengths(function: str, n: int, m: int | None) -> tuple[int, int]:
     return n, n if m is None else as_index(function, "m", m, 0)
 
 
-def read_positions(function: str, n: int, m: int, q_positions: Any, k_positions: Any) -> Positions:
+def read_positions(
+    function: str, n: int, m: int, q_positions: npt.ArrayLike | None, k_positions: npt.ArrayLike | None
+) -> Positions:
     """Return the positions that a user passed.
 
     If only one of the two is passed, the other is 0, 1, 2, .... If none is, the queries are the last n of m positions.
     """
     if q_positions is None and k_positions is None:
         return Positions(n, m, float(m - n))
-    q = _read_side(function, "q_positions", n if q_positions is None else q_positions, n)
-    k = _read_side(function, "k_positions", m if k_positions is None else k_positions, m)
+    q = read_side(function, "q_positions", n if q_positions is None else q_positions, n)
+    k = read_side(function, "k_positions", m if k_positions is None else k_positions, m)
     try:
         np.broadcast_shapes(q.shape[:-1], k.shape[:-1])
     except ValueError:
@@ -74,9 +80,17 @@ def read_positions(function: str, n: int, m: int, q_positions: Any, k_positions:
     return Positions(n, m, 0.0, (q, k))
 
 
-def _read_side(function: str, argument: str, value: Any, length: int) -> Array:
+def read_side(function: str, argument: str, value: npt.ArrayLike, length: int) -> Array:
+    """Return the positions of the queries or of the keys."""
     array = as_positions(function, argument, value)
     check_positions(function, argument, array)
     if array.shape[-1] != length:
         fail(ValueError, function, argument, f"length {array.shape[-1]}", str(length))
     return array
+
+
+def copy_positions(function: str, argument: str, value: npt.ArrayLike) -> Array:
+    """Return a copy of positions for an operator to keep."""
+    array = as_positions(function, argument, value)
+    check_positions(function, argument, array)
+    return np.array(array, array.dtype.newbyteorder("="), order="C")

@@ -1,0 +1,106 @@
+"""Parameters of the operators: ranks and lengths from the table, copies of the user's arrays, checks of shapes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _core
+from .._core_api.arguments import F64, Array, as_data, as_parameter, fail
+from .._core_api.constants import VECTOR_PADDING
+from .terms import Term
+
+Arrays = TypeVar("Arrays", bound=NamedTuple)
+
+
+class _Row(NamedTuple):
+    """The arrays of a row of csrc/ops.def that are an operator's own, with one letter per axis."""
+
+    arrays: dict[str, str]
+    results: dict[str, tuple[str, bool]]
+    """The letters of each result, and whether it is float64; else it has the dtype of the arithmetic."""
+
+
+@cache
+def _read_row(row: str) -> _Row:
+    """Return the arrays of a row. Operands marked @ (supplied by the tile) or # (derived in Python) are left out."""
+    inputs, _, outputs = _core.table()[row].partition("->")
+    arrays, results = (re.findall(r"(\w+) \+?(\w+)([?~!@#]*)\(((?:\w(?:,\w)*)?)\)", part) for part in (inputs, outputs))
+    return _Row(
+        {name: axes.replace(",", "") for _, name, marks, axes in arrays if not {"@", "#"} & {*marks}},
+        {name: (axes.replace(",", ""), kind == "f64") for kind, name, marks, axes in results if "@" not in marks},
+    )
+
+
+def array_axes(row: str) -> dict[str, str]:
+    """Return the axes of each array of a row of csrc/ops.def, one letter per axis."""
+    return _read_row(row).arrays
+
+
+def row_results(row: str) -> tuple[str, ...]:
+    """Return the names of the results of a row of csrc/ops.def."""
+    return tuple(_read_row(row).results)
+
+
+def zero_gradients(
+    term: Term, batch: tuple[int, ...], heads: int, slots: int, dtype: np.dtype[Any]
+) -> dict[str, Array]:
+    """Return zeros to which the kernel of a CONTENT row adds the gradients of the first operands that are not None.
+
+    The axis t has `slots` sums for each head. A letter that no operand has is the length of the operand's axis, rounded
+    up to whole vectors.
+    """
+    found: dict[str, Array] = {}
+    arrays, results = _read_row(term.row)
+    lengths = "".join(arrays.values())
+    for (name, (axes, is_float64)), operand in zip(results.items(), term.operands.values(), strict=False):
+        if operand is not None:
+            pairs = zip(axes[1:], operand.shape[operand.ndim - len(axes) + 1 :], strict=True)
+            shape = (n if axis in lengths else -(-n // VECTOR_PADDING) * VECTOR_PADDING for axis, n in pairs)
+            rows = heads * slots if axes[0] == "t" else heads
+            found[name] = np.zeros((*batch, rows, *shape), F64 if is_float64 else dtype)
+    return found
+
+
+def is_summed(row: str, result: str) -> bool:
+    """Return whether a gradient of a CONTENT row is summed over batch axes and slots: whether it has an axis t."""
+    return _read_row(row).results[result][0][0] == "t"
+
+
+def count_heads(row: str, arrays: tuple[Any, ...], options: Mapping[str, Any]) -> int | None:
+    """Return the number of heads that an option or an array of an operator has, or None."""
+    if "heads" in options:
+        return int(options["heads"] or 1)
+    letters = array_axes(row).values() if row in _core.table() else ()
+    for axes, array in zip(letters, arrays, strict=False):
+        if isinstance(array, np.ndarray) and "h" in axes and array.ndim >= len(axes):
+            return int(array.shape[axes.index("h") - len(axes)])
+    return None
+
+
+def copy_parameters(
+    kind: type[Arrays], row: str, *parameters: npt.ArrayLike
+) -> tuple[Arrays, tuple[np.dtype[Any], ...]]:
+    """Return float64 copies of the user's arrays for a row, and their dtypes; the row gives ranks and equal lengths."""
+    dtypes, kept = [], []
+    lengths: dict[str, int] = {}
+    for (argument, axes), parameter in zip(array_axes(row).items(), parameters, strict=True):
+        dtypes.append(as_data(row, argument, parameter).dtype)
+        array = as_parameter(row, argument, parameter, len(axes))
+        for axis, length in zip(axes, array.shape, strict=True):
+            if lengths.setdefault(axis, length) != length:
+                fail(ValueError, row, argument, f"length {length}", str(lengths[axis]))
+        kept.append(array)
+    return kind._make(kept), tuple(dtypes)
+
+
+def check_cotangent(function: str, grad: Array, shape: tuple[int, ...]) -> Array:
+    """Return `grad`, whose last axes must be those of the matrix."""
+    if grad.ndim < len(shape) or grad.shape[grad.ndim - len(shape) :] != shape:
+        fail(ValueError, function, "grad", f"shape {grad.shape}", f"(..., {', '.join(map(str, shape))})")
+    return grad
