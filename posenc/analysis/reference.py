@@ -22,7 +22,7 @@ def _twin(bias: Bias) -> Any:
     for part in bias.parts:
         given = {**part.arrays._asdict(), **part.options}
         given = {name: _twin(value) if isinstance(value, Bias) else value for name, value in given.items()}
-        q_positions, k_positions = part._own_positions
+        q_positions, k_positions = part.own_positions
         twin = getattr(reference, part.name)(**given)
         twins.append(twin.at(q_positions=q_positions, k_positions=k_positions))
     return sum(twins)

@@ -140,7 +140,7 @@ def operator(bias):
         return Sum(tuple(map(operator, bias.parts)))
     arrays = {name: operator(x) if hasattr(x, "parts") else x for name, x in bias.arrays._asdict().items()}
     made = {**vars(biases), **vars(relative)}[bias.name](**arrays, **bias.options)
-    q, k = bias._own_positions
+    q, k = bias.own_positions
     return made if q is None and k is None else made.at(q_positions=q, k_positions=k)
 
 
