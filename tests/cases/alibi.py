@@ -5,18 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from . import Case, at, ulps
-from .bias import REAL, BiasCase
+from .bias import REAL, BiasCase, with_placed
 
 
 def make_alibi(rng, n):
     return {"slopes": rng.uniform(0, 1, 3), "n": n, "m": n + 2}
-
-
-def make_alibi_placed(rng, n):
-    return {
-        "slopes": rng.uniform(0, 1, 3), "n": n, "m": n + 2, "q_positions": rng.uniform(-50, 50, n),
-        "k_positions": rng.integers(-50, 50, n + 2),
-    }  # fmt: skip
 
 
 # The distance is exact or rounded once, the product once.
@@ -26,15 +19,8 @@ CASES = [
         function="alibi_slopes", tolerance=ulps(8), least=1,
         make=lambda rng, n: {"heads": n}, real=lambda rng: {"heads": 112},
     ),
-    BiasCase(
-        function="alibi", tolerance=ulps(2), make=make_alibi,
-        real=lambda rng: {"slopes": 2.0 ** -np.arange(1, 33), **REAL}, axes={"slopes": "h"}, gradients=at("slopes"),
-    ),
-    BiasCase(
-        function="alibi", label="placed", tolerance=ulps(2), make=make_alibi_placed,
-        real=lambda rng: {
-            "slopes": 2.0 ** -np.arange(1, 33), **REAL, "q_positions": np.sort(rng.uniform(0, 4096, 2048)),
-        },
-        axes={"slopes": "h", "q_positions": "n!", "k_positions": "m!"}, gradients=at("slopes"),
-    ),
+    *with_placed(BiasCase(
+        function="alibi", tolerance=ulps(2), make=make_alibi, axes={"slopes": "h"}, gradients=at("slopes"),
+        real=lambda rng: {"slopes": 2.0 ** -np.arange(1, 33), **REAL},
+    )),
 ]  # fmt: skip

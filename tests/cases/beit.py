@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import at, ulps
-from .bias import BiasCase
+from .bias import BiasCase, with_placed
 
 
 def make_beit(rng, n):
@@ -15,24 +15,19 @@ def make_beit(rng, n):
     }  # fmt: skip
 
 
-def make_beit_placed(rng, n):
-    positions = {"q_positions": rng.integers(0, 12, n), "k_positions": rng.integers(0, 12, n + 2)}
-    return {**make_beit(rng, n), **positions}
+def real_beit(rng):
+    return {"table": rng.standard_normal((27 * 27 + 3, 12)), "height": 14, "width": 14, "n": 197}
 
 
 CASES = [
-    BiasCase(
-        # a number of the table, rounded to storage
-        function="beit", tolerance=ulps(0.5), make=make_beit, axes={"table": "k! h"},
-        real=lambda rng: {"table": rng.standard_normal((27 * 27 + 3, 12)), "height": 14, "width": 14, "n": 197},
-        gradients=at("table"),
-    ),
-    BiasCase(
-        function="beit", label="placed", tolerance=ulps(0.5), make=make_beit_placed,
-        real=lambda rng: {
-            "table": rng.standard_normal((27 * 27 + 3, 12)), "height": 14, "width": 14, "n": 1,
-            "q_positions": np.zeros(1, int), "k_positions": np.arange(197), "m": 197,
+    *with_placed(
+        BiasCase(
+            # a number of the table, rounded to storage
+            function="beit", tolerance=ulps(0.5), make=make_beit, axes={"table": "k! h"}, real=real_beit,
+            gradients=at("table"),
+        ),
+        low=0, high=12, whole=True, real=lambda rng: {
+            **real_beit(rng), "n": 1, "q_positions": np.zeros(1, int), "k_positions": np.arange(197), "m": 197,
         },
-        axes={"table": "k! h", "q_positions": "n!", "k_positions": "m!"}, gradients=at("table"),
     ),
 ]  # fmt: skip

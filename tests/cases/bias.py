@@ -5,7 +5,9 @@ The oracle of a bias is its twin in `posenc.reference`: the same method of the s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 import posenc
 from posenc import reference
@@ -62,3 +64,18 @@ def operator_of(operator, module=posenc):
 
 
 REAL = {"n": 2048, "m": 2048}
+
+
+def with_placed(case, *, low=-50, high=50, whole=False, real=None):
+    """The case, and the same at drawn positions: integers for keys, and fractions for queries unless `whole`."""
+
+    def make(rng, n):
+        given = case.make(rng, n)
+        queries = (rng.integers if whole else rng.uniform)(low, high, n)
+        return {**given, "q_positions": queries, "k_positions": rng.integers(low, high, given["m"])}
+
+    def far(rng):
+        return {**case.real(rng), "k_positions": np.arange(REAL["m"]) * 3}
+
+    axes = {**case.axes, "q_positions": "n!", "k_positions": "m!"}
+    return case, replace(case, label="placed", make=make, axes=axes, real=real or far)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from . import ulps
-from .bias import REAL, BiasCase
+from .bias import REAL, BiasCase, with_placed
 
 
 def window(rel, width):
@@ -24,35 +26,17 @@ class FunctionCase(BiasCase):
         return {"arrays": self.gradient(grads, arguments).arrays[0]}
 
 
-def made(rng):
-    return {"function": window, "heads": 3, "arrays": (rng.uniform(1, 9, 3),), "vjp": window_vjp}
+def made(rng, n):
+    return {"function": window, "heads": 3, "arrays": (rng.uniform(1, 9, 3),), "vjp": window_vjp, "n": n, "m": n + 2}
 
 
-def placed(rng, n):
-    return {
-        **made(rng), "n": n, "m": n + 2, "q_positions": rng.uniform(-50, 50, n),
-        "k_positions": rng.integers(-50, 50, n + 2),
-    }  # fmt: skip
-
-
-def placed_integers(rng, n):
-    return {**placed(rng, n), "q_positions": rng.integers(-50, 50, n)}
-
-
-ONE = {"arrays": ("arrays", 0)}
 # A rounded division counts twice in the square, and the square is rounded.
+PLAIN = FunctionCase(
+    function="distance_function", tolerance=ulps(4), gradients={"arrays": ("arrays", 0)}, make=made,
+    real=lambda rng: {**made(rng, 1), **REAL},
+)  # fmt: skip
+INTEGERS = with_placed(PLAIN, whole=True, real=lambda rng: {**made(rng, 512), "q_positions": np.arange(512) * 2})[1]
 CASES = [
-    FunctionCase(
-        function="distance_function", tolerance=ulps(4), gradients=ONE,
-        make=lambda rng, n: {**made(rng), "n": n, "m": n + 2}, real=lambda rng: {**made(rng), **REAL},
-    ),
-    FunctionCase(
-        function="distance_function", label="placed", tolerance=ulps(4),
-        gradients=ONE, make=placed, real=lambda rng: placed(rng, 512), axes={"q_positions": "n", "k_positions": "m"},
-    ),
-    FunctionCase(
-        function="distance_function", label="placed at integers",
-        tolerance=ulps(4), gradients=ONE, make=placed_integers, real=lambda rng: placed_integers(rng, 512),
-        axes={"q_positions": "n", "k_positions": "m"},
-    ),
-]  # fmt: skip
+    *with_placed(PLAIN, real=lambda rng: {**made(rng, 512), "q_positions": np.arange(512) * 1.5}),
+    replace(INTEGERS, label="placed at integers"),
+]

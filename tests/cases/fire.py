@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import at, ulp
-from .bias import BiasCase
+from .bias import BiasCase, with_placed
 
 
 def fire_tolerance(expected, work, arguments):
@@ -21,32 +21,24 @@ def make_fire(rng, n):
     width = 5
     return {
         "w1": rng.standard_normal((width, 1)), "b1": rng.standard_normal(width), "w2": rng.standard_normal((3, width)),
-        "b2": rng.standard_normal(3), "c": np.array(0.7), "threshold": np.array(-3.3), "n": n, "m": n + 2,
+        "b2": rng.standard_normal(3), "c": np.array(-0.7), "threshold": np.array(-3.3), "n": n, "m": n + 2,
     }  # fmt: skip
 
 
-def make_fire_placed(rng, n):
-    places = {"q_positions": rng.uniform(0, 50, n), "k_positions": rng.integers(-50, 50, n + 2)}
-    return {**make_fire(rng, n), **places, "c": np.array(-0.2), "threshold": np.array(20.2)}
-
-
-def real_fire(rng, **options):
+def real_fire(rng):
     return {
         "w1": rng.standard_normal((32, 1)), "b1": rng.standard_normal(32), "w2": rng.standard_normal((8, 32)),
-        "b2": rng.standard_normal(8), "c": 0.1, "threshold": 512.0, "n": 512, **options,
+        "b2": rng.standard_normal(8), "c": 0.1, "threshold": 512.0, "n": 512,
     }  # fmt: skip
 
 
-FIRE_AXES = {"w1": "w 1", "b1": "w", "w2": "h w", "b2": "h"}
-FIRE_GRADIENTS = at("w1", "b1", "w2", "b2", "c", "threshold")
 CASES = [
-    BiasCase(
-        function="fire", tolerance=fire_tolerance, make=make_fire, axes=FIRE_AXES,
-        real=real_fire, gradients=FIRE_GRADIENTS,
-    ),
-    BiasCase(
-        function="fire", label="placed", tolerance=fire_tolerance, make=make_fire_placed,
-        real=lambda rng: real_fire(rng, q_positions=np.arange(512) * 2),
-        axes={**FIRE_AXES, "q_positions": "n!", "k_positions": "m!"}, gradients=FIRE_GRADIENTS,
+    *with_placed(
+        BiasCase(
+            function="fire", tolerance=fire_tolerance, make=make_fire, real=real_fire,
+            axes={"w1": "w 1", "b1": "w", "w2": "h w", "b2": "h"},
+            gradients=at("w1", "b1", "w2", "b2", "c", "threshold"),
+        ),
+        low=0, real=lambda rng: {**real_fire(rng), "q_positions": np.arange(512) * 2},
     ),
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import at, ulps
-from .bias import REAL, BiasCase
+from .bias import REAL, BiasCase, with_placed
 
 CASES = [
     BiasCase(
@@ -15,22 +15,10 @@ CASES = [
         real=lambda rng: {"r1": np.linspace(0.1, 2, 32), "r2": np.linspace(0.01, 1, 32), **REAL},
         axes={"r1": "h", "r2": "h"}, gradients=at("r1", "r2"),
     ),
-    BiasCase(
+    *with_placed(BiasCase(
         # The power costs 2 + r2 ulps (elementary.h), r2 <= 2, that of NumPy one, the product after it one.
-        function="kerple_power", tolerance=ulps(6),
+        function="kerple_power", tolerance=ulps(6), axes={"r1": "h", "r2": "h"}, gradients=at("r1", "r2"),
         make=lambda rng, n: {"r1": rng.uniform(0.1, 2, 3), "r2": np.array([0.1, 1.3, 2.0]), "n": n, "m": n + 2},
         real=lambda rng: {"r1": np.linspace(0.1, 2, 32), "r2": np.linspace(0.01, 2, 32), **REAL},
-        axes={"r1": "h", "r2": "h"}, gradients=at("r1", "r2"),
-    ),
-    BiasCase(
-        function="kerple_power", label="placed", tolerance=ulps(6),
-        make=lambda rng, n: {
-            "r1": rng.uniform(0.1, 2, 3), "r2": np.array([0.3, 1.0, 1.9]), "n": n, "m": n + 2,
-            "q_positions": rng.uniform(-50, 50, n), "k_positions": rng.integers(-50, 50, n + 2),
-        },
-        real=lambda rng: {
-            "r1": np.linspace(0.1, 2, 8), "r2": np.linspace(0.1, 2, 8), **REAL, "k_positions": np.arange(2048) * 3,
-        },
-        axes={"r1": "h", "r2": "h", "q_positions": "n!", "k_positions": "m!"}, gradients=at("r1", "r2"),
-    ),
+    )),
 ]  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 from posenc import reference
 
 from . import ulp
-from .bias import REAL, BiasCase
+from .bias import REAL, BiasCase, with_placed
 
 
 def in_longdouble(heads, dim):
@@ -22,18 +22,9 @@ def sandwich_tolerance(expected, work, arguments):
 
 
 CASES = [
-    BiasCase(
+    *with_placed(BiasCase(
         function="sandwich", oracle=in_longdouble, tolerance=sandwich_tolerance,
         make=lambda rng, n: {"heads": 3, "dim": 10, "n": n, "m": n + 2},
         real=lambda rng: {"heads": 32, "dim": 64, **REAL},
-    ),
-    BiasCase(
-        function="sandwich", oracle=in_longdouble, label="placed", tolerance=sandwich_tolerance,
-        make=lambda rng, n: {
-            "heads": 3, "dim": 10, "n": n, "m": n + 2, "q_positions": rng.uniform(-50, 50, n),
-            "k_positions": rng.integers(-50, 50, n + 2),
-        },
-        real=lambda rng: {"heads": 8, "dim": 64, **REAL, "k_positions": np.arange(2048) * 3},
-        axes={"q_positions": "n!", "k_positions": "m!"},
-    ),
+    )),
 ]  # fmt: skip

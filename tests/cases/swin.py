@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import at, ulps
-from .bias import BiasCase
+from .bias import BiasCase, with_placed
 
 
 def make_swin(rng, n):
@@ -14,26 +14,15 @@ def make_swin(rng, n):
     return {"table": table, "height": height, "width": 10, "n": n, "m": n + 2}
 
 
-def make_swin_placed(rng, n):
-    return {
-        **make_swin(rng, n), "q_positions": rng.integers(0, 110, n), "k_positions": rng.integers(0, 110, (n + 2)),
-    }  # fmt: skip
-
-
 CASES = [
-    BiasCase(
-        # a number of the table, rounded to the storage dtype
-        function="swin", tolerance=ulps(0.5), make=make_swin, axes={"table": "k! h"},
-        real=lambda rng: {
-            "table": rng.standard_normal((63 * 63, 32)), "height": 32, "width": 32, "n": 1024,
-        },
-        gradients=at("table"),
-    ),
-    BiasCase(
-        function="swin", label="placed", tolerance=ulps(0.5), make=make_swin_placed,
-        real=lambda rng: {
+    *with_placed(
+        BiasCase(
+            # a number of the table, rounded to the storage dtype
+            function="swin", tolerance=ulps(0.5), make=make_swin, axes={"table": "k! h"}, gradients=at("table"),
+            real=lambda rng: {"table": rng.standard_normal((63 * 63, 32)), "height": 32, "width": 32, "n": 1024},
+        ),
+        low=0, high=110, whole=True, real=lambda rng: {
             "table": rng.standard_normal((13 * 13, 32)), "height": 7, "width": 7, "n": 49, "k_positions": np.arange(49),
         },
-        axes={"table": "k! h", "q_positions": "n!", "k_positions": "m!"}, gradients=at("table"),
     ),
 ]  # fmt: skip

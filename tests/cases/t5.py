@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import IntegerCase, at, ulps
-from .bias import REAL, BiasCase
-
-
-def make_placed(rng, n):
-    return {
-        "table": rng.standard_normal((12, 3)), "max_distance": 20, "n": n, "m": n + 2,
-        "q_positions": rng.uniform(-50, 50, n), "k_positions": rng.integers(-50, 50, n + 2),
-    }  # fmt: skip
-
+from .bias import REAL, BiasCase, with_placed
 
 # a number of the table, rounded to the storage dtype
 CASES = [
@@ -30,11 +22,11 @@ CASES = [
         },
         real=lambda rng: {"rel": np.arange(-1000, 1000) * 1.5, "buckets": 64, "max_distance": 10**6},
     ),
-    BiasCase(
+    *with_placed(BiasCase(
         function="t5", tolerance=ulps(0.5), axes={"table": "k h"}, gradients=at("table"),
         make=lambda rng, n: {"table": rng.standard_normal((12, 3)), "max_distance": 20, "n": n, "m": n + 2},
         real=lambda rng: {"table": rng.standard_normal((32, 32)), **REAL},
-    ),
+    )),
     BiasCase(
         function="t5", label="decoder", tolerance=ulps(0.5), axes={"table": "k h"},
         make=lambda rng, n: {
@@ -42,11 +34,6 @@ CASES = [
         },
         real=lambda rng: {"table": rng.standard_normal((32, 32)), "bidirectional": False, **REAL},
         gradients=at("table"),
-    ),
-    BiasCase(
-        function="t5", label="placed", tolerance=ulps(0.5), make=make_placed,
-        real=lambda rng: {"table": rng.standard_normal((32, 8)), **REAL, "k_positions": np.arange(2048) * 3},
-        axes={"table": "k h", "q_positions": "n!", "k_positions": "m!"}, gradients=at("table"),
     ),
     BiasCase(
         function="t5", label="far", tolerance=ulps(0.5),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import at, ulps
-from .bias import REAL, BiasCase
+from .bias import REAL, BiasCase, with_placed
 
 
 def sizes(q_positions=None, k_positions=None, n=None, m=None, *, a, b, c):
@@ -18,24 +18,15 @@ def make_tisa(rng, n):
     return {"a": a, "b": b / 4, "c": 5 * c, "n": n, "m": n + 2}
 
 
-def make_tisa_placed(rng, n):
-    return {
-        **make_tisa(rng, n), "q_positions": rng.uniform(-9, 9, n), "k_positions": rng.integers(-9, 9, n + 2),
-    }  # fmt: skip
-
-
 HEADS = {"a": np.ones((32, 5)), "b": np.full((32, 5), 0.1), "c": np.linspace(-8, 8, 160).reshape(32, 5)}
-AXES = {"a": "h r", "b": "h r", "c": "h r"}
 # The power is off by 2 + x ulp of exp(-x), x has three roundings, each of which counts x times, and there is a product:
 # (3 + 4 x) exp(-x) <= 4.2 half spacings of the height for any x. NumPy's oracle has as many, and the sum four more.
 CASES = [
-    BiasCase(
-        function="tisa", tolerance=ulps(8, sizes), make=make_tisa, axes=AXES,
-        real=lambda rng: {**HEADS, **REAL}, gradients=at("a", "b", "c"),
-    ),
-    BiasCase(
-        function="tisa", label="placed", tolerance=ulps(8, sizes), make=make_tisa_placed,
-        real=lambda rng: {**HEADS, **REAL, "k_positions": np.arange(2048) * 3},
-        axes={**AXES, "q_positions": "n!", "k_positions": "m!"}, gradients=at("a", "b", "c"),
+    *with_placed(
+        BiasCase(
+            function="tisa", tolerance=ulps(8, sizes), make=make_tisa, axes={"a": "h r", "b": "h r", "c": "h r"},
+            real=lambda rng: {**HEADS, **REAL}, gradients=at("a", "b", "c"),
+        ),
+        low=-9, high=9,
     ),
 ]  # fmt: skip
