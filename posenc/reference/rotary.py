@@ -123,11 +123,12 @@ def rope_nd(x, positions, frequencies, *, layout=None, rotary_dim=None, rotary_o
 
     ``angle_k = sum_a positions[a] frequencies[a, k]``. Heo et al. 2024, equation 9.
     """
-    turn = 1
+    cosine, sine = 1, 0
     for p, w in zip(places(positions), wide(frequencies), strict=True):
         angle = _heads(p, np.ndim(x))[..., None] * (w[:, None] if w.ndim == 2 else w)
-        turn = turn * (cos(angle) + 1j * sin(angle))  # more exact than a sum of large angles
-    return _rotate(x, turn.real, turn.imag, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+        c, s = cos(angle), sin(angle)
+        cosine, sine = cosine * c - sine * s, sine * c + cosine * s  # more exact than a sum of large angles
+    return _rotate(x, cosine, sine, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
 
 
 def axial_frequencies(dims, *, base=10000.0):
@@ -288,7 +289,7 @@ def _longrope(dim, base, *, short_factor, long_factor, original_max_position_emb
 
 def _proportional(dim, base, *, partial_rotary_factor=1.0, factor=1.0, **_):
     """Only the highest frequencies are kept, those of the whole head. Barbero et al. 2024, p-RoPE."""
-    kept = np.arange(dim // 2) < int(partial_rotary_factor * dim // 2)
+    kept = np.arange(dim // 2) < int(partial_rotary_factor * dim / 2)
     return np.where(kept, _default(dim, base) / factor, 0)
 
 
@@ -367,12 +368,16 @@ def logn_scale(positions, train_length, *, base_clip=1.0):
     return np.maximum(log(places(positions) + 1) / log(train_length), base_clip)
 
 
+round_down = floor
+"""The function, where an argument has its name."""
+
+
 def floor_log_scale(positions, *, floor, scale, offset=0.0):
     """Compute the factors of queries of Llama 4, which grow with the logarithm of the position.
 
     ``1 + scale log(1 + floor((p + offset) / floor))``.
     """
-    return 1 + scale * log(1 + (places(positions) + offset) // floor)
+    return 1 + scale * log(1 + round_down((places(positions) + offset) / floor))
 
 
 def rerope_positions(positions, *, window, leak=None):

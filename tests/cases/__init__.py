@@ -70,6 +70,11 @@ def longdouble(value: Any) -> Any:
 
 def in_longdouble(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function in np.longdouble, because a float64 angle at position 2000 is off by 2e-13."""
+    return converted(function, longdouble)
+
+
+def converted(function: Callable[..., Any], convert: Callable[[Any], Any]) -> Callable[..., Any]:
+    """The same function of converted arguments. Defaults are converted, and integers where the default is a float."""
 
     def oracle(*args: Any, **options: Any) -> Any:
         bound = inspect.signature(function).bind(*args, **options)
@@ -77,7 +82,7 @@ def in_longdouble(function: Callable[..., Any]) -> Callable[..., Any]:
         for name, parameter in bound.signature.parameters.items():
             if isinstance(parameter.default, float) and isinstance(bound.arguments[name], int):
                 bound.arguments[name] = float(bound.arguments[name])
-        return function(*longdouble(bound.args), **longdouble(bound.kwargs))
+        return function(*convert(bound.args), **convert(bound.kwargs))
 
     return oracle
 
