@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Number
 from types import MappingProxyType
@@ -107,15 +107,16 @@ class Bias(ABC, Generic[Arrays]):
 
     def __post_init__(self) -> None:
         """Derive the other attributes; a subclass replaces some of them by `keep`."""
+        q, k = self.own_positions
+        _make_read_only((q, k))
         keep(
             self,
             options=MappingProxyType(dict(self.options)),
-            dtypes=self.dtypes or tuple(getattr(array, "dtype", None) for array in self.arrays),
+            dtypes=self.dtypes or tuple([getattr(array, "dtype", None) for array in self.arrays]),
             heads=count_heads(self.name, self.arrays, self.options),
-            reads_positions=any(own is None for own in self.own_positions),
-            operands=self.arrays._asdict() if hasattr(self.arrays, "_asdict") else {},
+            reads_positions=q is None or k is None,
+            operands={} if is_sum(self) else self.arrays._asdict(),
         )
-        _make_read_only(self.own_positions)
 
     @property
     def parts(self) -> tuple[Bias, ...]:
@@ -478,11 +479,11 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
 def keep(operator: Bias, **attributes: object) -> None:
     """Set attributes of an operator that is being made."""
     vars(operator).update(attributes)
-    _make_read_only(tuple(operator.operands.values()))
+    _make_read_only(operator.operands.values())
 
 
-def _make_read_only(arrays: object) -> None:
-    for array in arrays if isinstance(arrays, tuple) else ():
+def _make_read_only(arrays: Iterable[object]) -> None:
+    for array in arrays:
         if isinstance(array, np.ndarray):
             array.flags.writeable = False
 

@@ -29,7 +29,7 @@ class _Row(NamedTuple):
 @cache
 def _read_row(row: str) -> _Row:
     """Return the arrays of a row. Operands marked @ (supplied by the tile) or # (derived in Python) are left out."""
-    inputs, _, outputs = _core.table()[row].partition("->")
+    inputs, _, outputs = _core.table().get(row, "").partition("->")
     arrays, results = (re.findall(r"(\w+) \+?(\w+)([?~!@#]*)\(((?:\w(?:,\w)*)?)\)", part) for part in (inputs, outputs))
     return _Row(
         {name: axes.replace(",", "") for _, name, marks, axes in arrays if not {"@", "#"} & {*marks}},
@@ -38,7 +38,7 @@ def _read_row(row: str) -> _Row:
 
 
 def array_axes(row: str) -> dict[str, str]:
-    """Return the axes of each array of a row of csrc/ops.def, one letter per axis."""
+    """Return the axes of each array of a row of csrc/ops.def, one letter per axis; a sum has no row."""
     return _read_row(row).arrays
 
 
@@ -76,8 +76,7 @@ def count_heads(row: str, arrays: tuple[Any, ...], options: Mapping[str, Any]) -
     """Return the number of heads that an option or an array of an operator has, or None."""
     if "heads" in options:
         return int(options["heads"] or 1)
-    letters = array_axes(row).values() if row in _core.table() else ()
-    for axes, array in zip(letters, arrays, strict=False):
+    for axes, array in zip(array_axes(row).values(), arrays, strict=False):
         if isinstance(array, np.ndarray) and "h" in axes and array.ndim >= len(axes):
             return int(array.shape[axes.index("h") - len(axes)])
     return None

@@ -87,7 +87,7 @@ def _values(bias: SandwichBias, function: str, rel: Float64) -> Float64:
     return values
 
 
-def _pair_operands(bias: SandwichBias, function: str, q: Array, k: Array) -> dict[str, Array]:
+def _pair_operands(bias: SandwichBias, function: str, q: Array, k: Array) -> dict[str, Array | None]:
     """Return the operands of the PAIR row, which multiplies sinusoids of the two positions."""
     queries = np.ascontiguousarray(np.swapaxes(_sinusoids(bias, function, q), -1, -2))
     return {"queries": queries, "keys": _sinusoids(bias, function, k), "divisor": _divisors(bias)}

@@ -50,7 +50,7 @@ class TupeBias(PositionBias[TupeArrays]):
     def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
         work = F64 if dtype.char == "d" else F32
         shape = _check_lengths(self, function, positions.n, positions.m)
-        pos_q, pos_k, cls_to_any, any_to_cls = _cast_arrays(self, function, work)
+        pos_q, pos_k, cls_to_any, any_to_cls = _cast_arrays(self, function, work).values()
         matrix: Array = np.matmul(pos_q * work.type(_scale(self)), pos_k.swapaxes(-1, -2))
         if any_to_cls is not None and positions.m:
             matrix[:, :, 0] = any_to_cls[:, None]
@@ -67,8 +67,7 @@ class TupeBias(PositionBias[TupeArrays]):
         return finish_out(out, buffer)
 
     def _term(self, call: Call, positions: Positions) -> Term:
-        names = self.operands
-        operands = dict(zip(names, _cast_arrays(self, call.function, call.dtype), strict=True))
+        operands = _cast_arrays(self, call.function, call.dtype)
         check_heads(call.function, self, call.shape)
         _check_lengths(self, call.function, *call.shape[-2:])
         return Term(self.name, operands, ("tables",), 1 / sqrt(2 * (call.width or 1)))
@@ -89,12 +88,12 @@ def _scale(bias: TupeBias) -> float:
     return 1 / sqrt(2 * (bias.arrays.pos_q.shape[-1] or 1))
 
 
-def _cast_arrays(bias: TupeBias, function: str, dtype: np.dtype[Any]) -> tuple[Array | None, ...]:
+def _cast_arrays(bias: TupeBias, function: str, dtype: np.dtype[Any]) -> dict[str, Any]:
     """Return the arrays without `relative`, in the dtype of the arithmetic."""
-    return tuple(
-        None if array is None else cast_operand(function, argument, array, dtype).astype(dtype, copy=False)
+    return {
+        argument: None if array is None else cast_operand(function, argument, array, dtype).astype(dtype, copy=False)
         for argument, array in bias.operands.items()
-    )
+    }
 
 
 def _check_lengths(bias: TupeBias, function: str, n: int, m: int) -> tuple[int, int, int]:
