@@ -27,14 +27,14 @@ arguments of their namesakes, except `out`, and return JAX arrays. `jax.jit`, `j
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 import posenc
-from posenc import _core, _derive
+from posenc import _bridge
+from posenc._bridge import Arguments, Call, Function, Path
 from posenc._core_api.arguments import Array, cast_result
 
 try:
@@ -48,29 +48,45 @@ except ImportError as error:
 # ---- calls ----
 
 
+_LEAF = object()
+"""Stands for an array that JAX holds."""
+
+
+def _split(arrays: Sequence[Any], types: Any = jax.Array) -> tuple[list[Any], tuple[Any, ...]]:
+    """Return the arrays of JAX among the arrays of a call, and the others with `_LEAF` in place of each of the former.
+
+    With `types`, arrays of these types are taken for arrays of JAX.
+    """
+    return [one for one in arrays if isinstance(one, types)], tuple(
+        _LEAF if isinstance(one, types) else one for one in arrays
+    )
+
+
+def _joined(rest: Iterable[Any], leaves: Iterable[Any]) -> list[Any]:
+    given = iter(leaves)
+    return [next(given) if one is _LEAF else one for one in rest]
+
+
 class _Call:
     """A call of a function without its JAX arrays, which are the operands."""
 
-    def __init__(self, function: _derive.Function, flat: _derive.Call) -> None:
-        self.function = function
-        pairs = list(zip(flat.arrays, flat.paths, strict=True))
-        self.paths = [path for array, path in pairs if isinstance(array, jax.Array)]
-        self._arrays = [_OPERAND if isinstance(array, jax.Array) else array for array in flat.arrays]
-        self._rest = flat.text, flat.integers, flat.numbers
+    def __init__(self, function: Function, arguments: Arguments) -> None:
+        self.function, self._flat = function, Call(arguments, _convert)
+        self.operands, self._rest = _split(self._flat.arrays)
+
+    @property
+    def paths(self) -> list[Path]:
+        """The path of each operand."""
+        return [path for one, path in zip(self._rest, self._flat.paths(), strict=True) if one is _LEAF]
 
     def keep(self) -> None:
-        """Copy the arrays of NumPy, which the caller may change before `jax.jit` runs the call."""
-        self._arrays = [array.copy() if isinstance(array, np.ndarray) else array for array in self._arrays]
+        """Copy the arrays of NumPy, which the caller may change before `jax.jit` runs the call; let go of operands."""
+        self._rest = tuple(one.copy() if isinstance(one, np.ndarray) else one for one in self._rest)
+        self._flat.arrays, self.operands = [], []
 
-    def arguments(self, operands: Sequence[Any]) -> dict[str, Any]:
+    def arguments(self, operands: Iterable[object]) -> Arguments:
         """Return the arguments of the function for these operands."""
-        given = iter(operands)
-        text, integers, numbers = self._rest
-        arrays = [next(given) if one is _OPERAND else one for one in self._arrays]
-        return _derive.arguments(text, arrays, integers, numbers)
-
-
-_OPERAND = object()
+        return self._flat.arguments(_joined(self._rest, operands))
 
 
 class _Forward:
@@ -79,19 +95,13 @@ class _Forward:
     def __init__(self, call: _Call) -> None:
         self.call = call
 
-    def __call__(self, *operands: Any) -> tuple[Any, ...]:
+    def __call__(self, *operands: jax.Array) -> tuple[Array, ...]:
         return self.call.function.forward(self.call.arguments([np.asarray(one) for one in operands]))
 
-    def shapes(self, operands: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+    def shapes(self, operands: Sequence[jax.Array]) -> list[jax.ShapeDtypeStruct]:
         """Return the shapes and dtypes of the results; posenc checks operands of these shapes, but runs no kernel."""
-        dummies = [_dummy(one) for one in operands]
-        _core.hold_kernels()
-        try:
-            with np.errstate(all="ignore"):  # results are whatever the memory holds
-                results = [np.asarray(one) for one in self(*dummies)]
-        finally:
-            _core.release_kernels()
-        return [jax.ShapeDtypeStruct(one.shape, _dtype_of(one)) for one in results]
+        outlines = self.call.function.outlines(self.call.arguments(map(_stand_in, operands)))
+        return [jax.ShapeDtypeStruct(shape, _kept_dtype(dtype)) for shape, dtype in outlines]
 
 
 class _Backward:
@@ -103,19 +113,20 @@ class _Backward:
     def __init__(self, call: _Call, wanted: Sequence[int], results: int) -> None:
         self.call, self._wanted, self._results = call, wanted, results
 
-    def __call__(self, *operands: Any) -> tuple[Any, ...]:
-        function, count = self.call.function, len(self.call.paths)
+    def __call__(self, *operands: jax.Array) -> tuple[Array, ...]:
+        function, paths = self.call.function, self.call.paths
+        count = len(paths)
         arrays = [np.asarray(one) for one in operands]
         results, cotangents = arrays[count : count + self._results], arrays[count + self._results :]
         cotangents = [np.conj(one) if one.dtype.kind == "c" else one for one in cotangents]  # JAX's are conjugates
         gradients = function.backward(self.call.arguments(arrays[:count]), results, cotangents)
         found = []
         for number in self._wanted:
-            gradient, like = function.gradient_at(gradients, self.call.paths[number]), arrays[number]
+            gradient, like = function.gradient_at(gradients, paths[number]), arrays[number]
             found.append(np.zeros_like(like) if gradient is None else cast_result(np.asarray(gradient), like.dtype))
         return tuple(found)
 
-    def shapes(self, operands: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+    def shapes(self, operands: Sequence[jax.Array]) -> list[jax.ShapeDtypeStruct]:
         return [jax.ShapeDtypeStruct(operands[number].shape, operands[number].dtype) for number in self._wanted]
 
 
@@ -125,36 +136,35 @@ class _Callback:
     def __init__(self, task: _Forward | _Backward, dtypes: Sequence[np.dtype[Any]]) -> None:
         self._task, self._dtypes = task, dtypes
 
-    def __call__(self, *operands: Any) -> list[Array]:
+    def __call__(self, *operands: jax.Array) -> list[Array]:
         results = self._task(*operands)
         return [cast_result(np.asarray(one), dtype) for one, dtype in zip(results, self._dtypes, strict=True)]
 
 
-def _convert(value: Any, path: _derive.Path) -> Any:
+def _convert(value: Any) -> Any:
     """Replace lengths by integers and the scalar types of JAX by dtypes."""
     if isinstance(value, jax.Array):
         return int(value) if value.ndim == 0 and jnp.issubdtype(value.dtype, jnp.integer) else value
     if isinstance(value, np.generic):
         return value.item()
-    dtype = getattr(value, "dtype", None) if path == ("dtype",) else None
+    dtype = getattr(value, "dtype", None) if isinstance(value, type) else None
     return dtype if isinstance(dtype, np.dtype) else value  # jnp.float32 is no dtype
 
 
-def _dummy(array: jax.Array) -> Array:
-    """Return an array of the same shape and dtype that occupies no memory: of ones, or of zeros for row numbers."""
-    return np.broadcast_to(np.asarray(not jnp.issubdtype(array.dtype, jnp.integer), array.dtype), array.shape)
+def _stand_in(array: jax.Array) -> Array:
+    return _bridge.stand_in(array.shape, array.dtype)
 
 
-def _dtype_of(array: Array) -> np.dtype[Any]:
+def _kept_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype that JAX keeps: float32 for float64 unless ``jax_enable_x64`` is on, on this thread."""
-    dtype: np.dtype[Any] = jax.dtypes.canonicalize_dtype(array.dtype)
-    return dtype
+    kept: np.dtype[Any] = jax.dtypes.canonicalize_dtype(dtype)
+    return kept
 
 
 # ---- rules of JAX ----
 
 
-def _is_traced(operands: Sequence[Any]) -> bool:
+def _is_traced(operands: Sequence[object]) -> bool:
     return any(isinstance(one, jax.core.Tracer) for one in operands)
 
 
@@ -163,7 +173,7 @@ def _run(task: _Forward | _Backward, *operands: Any) -> Any:
     if _is_traced(operands):
         return _run_traced(task, *operands)
     results = [np.asarray(one) for one in task(*operands)]
-    results = [cast_result(one, _dtype_of(one)) for one in results]
+    results = [cast_result(one, _kept_dtype(one.dtype)) for one in results]
     return [jnp.array(one, copy=not one.flags.owndata) for one in results]
 
 
@@ -218,20 +228,13 @@ _apply_traced.defvjp(_forward_and_save, _backward, symbolic_zeros=True)
 jax.tree_util.register_static(_Numbers)
 
 
-# ---- functions ----
+# ---- functions and operators ----
 
 
-def _twin(function: _derive.Function) -> Callable[..., Any]:
-    """Return the function for JAX arrays."""
-
-    def twin(*args: Any, **options: Any) -> Any:
-        arguments = function.bind(args, options)
-        returns_all = function.returns_lse and arguments.pop("return_lse", False)
-        flat = _derive.Call(convert=_convert)
-        for name, value in arguments.items():
-            flat.add(name, (value,) if isinstance(value, Operator) and name != "self" else value)
-        operands = [array for array in flat.arrays if isinstance(array, jax.Array)]
-        call = _Call(function, flat)
+def _make_twin(function: Function) -> Callable[[Arguments, bool], Any]:
+    def run(arguments: Arguments, returns_all: bool) -> Any:
+        call = _Call(function, arguments)
+        operands = call.operands
         if _is_traced(operands):
             call.keep()
             results = _apply_traced(call, *operands)
@@ -239,16 +242,10 @@ def _twin(function: _derive.Function) -> Callable[..., Any]:
             results = _forward(call, *operands)
         return tuple(results) if returns_all else results[0]
 
-    twin.__name__ = twin.__qualname__ = function.name
-    twin.__doc__ = f"`posenc.{function.name}` for JAX arrays; see there."
-    twin.__signature__ = function.signature  # type: ignore[attr-defined]
-    return twin
+    return run
 
 
-# ---- operators ----
-
-
-class Operator(_derive.Operator):
+class Operator(_bridge.Operator):
     """A `posenc.Bias` that holds JAX arrays, for `attention` of this module; a pytree of its arrays.
 
     Attributes
@@ -261,85 +258,78 @@ class Operator(_derive.Operator):
 
     __slots__ = ()
 
-    def __init__(self, name: str, arguments: dict[str, Any]) -> None:
-        super().__init__(name, {argument: _as_leaf_or_option(one, (argument,)) for argument, one in arguments.items()})
-        checked = self._make(lambda one: _dummy(one) if isinstance(one, jax.core.Tracer) else np.asarray(one))
+    def __init__(self, name: str, arguments: Arguments) -> None:
+        super().__init__(name, {argument: _as_leaf_or_option(one) for argument, one in arguments.items()})
+        checked = self._bias_of(lambda one: _stand_in(one) if isinstance(one, jax.core.Tracer) else np.asarray(one))
         for argument, one in self.arguments.items():
             if isinstance(one, jax.core.Tracer) and argument not in (*checked.arrays._fields, *_POSITIONS):
                 raise TypeError(f"{name}: {argument} is traced; expected a plain value, because it has no gradient")
 
     def __repr__(self) -> str:
-        described = (f"{name} {getattr(one, 'shape', one)}" for name, one in self.arguments.items())
-        return f"<posenc.jax.{self.name}: {', '.join(described)}>"
+        return f"<posenc.jax.{self._described()}>"
 
     @property
     def bias(self) -> posenc.Bias:
         """The operator with its arrays as NumPy arrays, for functions of posenc itself."""
-        made: posenc.Bias = self._make(np.asarray)
-        return made
+        return self._bias_of(np.asarray)
 
-    def _make(self, convert: Callable[[Any], Any]) -> Any:
+    def _bias_of(self, convert: Callable[[jax.Array], Array]) -> posenc.Bias:
         """Return the `Bias` with its JAX arrays converted."""
-
-        def plain(value: Any) -> Any:
-            if isinstance(value, Operator):
-                return value._make(convert)
-            if isinstance(value, tuple):
-                return tuple(map(plain, value))
-            return convert(value) if isinstance(value, jax.Array) else value
-
-        return _derive.make(self.name, {argument: plain(one) for argument, one in self.arguments.items()})
-
-    def matrix(self, *args: Any, **options: Any) -> Any:
-        """Return `PositionBias.matrix` as a JAX array; float32 without ``dtype``."""
-        return _matrix(self, *args, **options)
-
-    def logits(self, *args: Any, **options: Any) -> Any:
-        """Return `ContentBias.logits` as a JAX array."""
-        return _logits(self, *args, **options)
+        leaves, structure = _flatten(self, jax.Array)
+        made: posenc.Bias = _build(structure, map(convert, leaves), _bridge.make_node)
+        return made
 
 
 _POSITIONS = ("q_positions", "k_positions")
 """Arguments of `Operator.at`, which may be traced but have no gradient."""
 
 
-def _as_leaf_or_option(value: Any, path: _derive.Path) -> Any:
+def _as_leaf_or_option(value: Any) -> Any:
     """Return an argument of an operator as an array, or as something hashable."""
-    value = _convert(value, path)
+    value = _convert(value)
     if not isinstance(value, list | tuple):
         return value
     is_array = all(isinstance(one, int | float | list | tuple) for one in value)
     return np.asarray(value) if value and is_array else tuple(value)
 
 
-_LEAF = object()
-"""Stands for a leaf in the structure of an operator."""
+class _Structure(NamedTuple):
+    """An operator without its leaves."""
+
+    name: str
+    spec: _bridge.Node
+    rest: tuple[Hashable, ...]
+    integers: tuple[int, ...]
+    numbers: tuple[float, ...]
 
 
-def _flatten(operator: Operator) -> tuple[list[Any], Any]:
-    """Return the arrays and operators in the arguments of an operator, and its structure."""
-    leaves, structure = [], []
-    for name, value in operator.arguments.items():
-        several = isinstance(value, tuple)
-        kept = []
-        for one in value if several else (value,):
-            is_leaf = isinstance(one, jax.Array | np.ndarray | Operator)
-            kept.append(_LEAF if is_leaf else one)
-            leaves += [one] if is_leaf else []
-        structure.append((name, several, tuple(kept)))
-    return leaves, (operator.name, tuple(structure))
+def _flatten(operator: Operator, types: Any = jax.Array | np.ndarray) -> tuple[list[Any], _Structure]:
+    """Return the arrays of an operator that are leaves, and its structure."""
+    call = Call(operator.arguments)
+    leaves, rest = _split(call.arrays, types)
+    return leaves, _Structure(operator.name, call.spec, rest, tuple(call.integers), tuple(call.numbers))
 
 
-def _unflatten(structure: Any, leaves: Sequence[Any]) -> Operator:
+def _build(
+    structure: _Structure, leaves: Iterable[object], node: Callable[[str, Sequence[str], list[Any]], Any]
+) -> Any:
+    arrays = _joined(structure.rest, leaves)
+    arguments = _bridge.arguments(structure.spec, arrays, structure.integers, structure.numbers, node)
+    return node(structure.name, list(arguments), list(arguments.values()))
+
+
+def _unflatten(structure: _Structure, leaves: Iterable[object]) -> Operator:
     """Return an operator whose leaves may be anything; JAX puts objects of its own there."""
-    name, arguments = structure
-    given = iter(leaves)
-    operator = Operator.__new__(Operator)
-    operator.name, operator.arguments = name, {}
-    for argument, several, kept in arguments:
-        values = tuple(next(given) if one is _LEAF else one for one in kept)
-        operator.arguments[argument] = values if several else values[0]
-    return operator
+
+    def node(kind: str, names: Sequence[str], values: list[Any]) -> Any:
+        if not names:
+            return _bridge.make_node(kind, names, values)
+        operator = Operator.__new__(Operator)
+        _bridge.Operator.__init__(operator, kind, dict(zip(names, values, strict=True)))
+        return operator
+
+    made: Operator = _build(structure, leaves, node)
+    return made
 
 
 jax.tree_util.register_pytree_node(Operator, _flatten, _unflatten)
@@ -348,27 +338,9 @@ jax.tree_util.register_dataclass(
     data_fields=["inv_freq"],
     meta_fields=["attention_factor", "softmax_factor", "layout", "rotary_dim", "description"],
 )
-
-
-def _operator(name: str) -> Callable[..., Operator]:
-    """Return the function that makes an operator of JAX arrays."""
-    maker = _derive.Maker(name)
-
-    def function(*args: Any, **options: Any) -> Operator:
-        return Operator(name, maker.bind(args, options))
-
-    signature = inspect.signature(_derive.OPERATORS[name])
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`posenc.{name}` for JAX arrays; returns an `Operator`."
-    function.__signature__ = signature.replace(return_annotation=Operator)  # type: ignore[attr-defined]
-    return function
-
-
-_matrix, _logits = _twin(_derive.MATRIX), _twin(_derive.LOGITS)
-__all__ = ["Operator", *_derive.FUNCTIONS, *_derive.OPERATORS]
-globals().update({name: _twin(function) for name, function in _derive.FUNCTIONS.items()})
-globals().update({name: _operator(name) for name in _derive.OPERATORS})
+_bridge.export(globals(), Operator, _make_twin, "JAX arrays")
 
 if TYPE_CHECKING:
+    __all__: list[str]
 
     def __getattr__(name: str) -> Any: ...

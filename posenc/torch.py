@@ -25,15 +25,19 @@ the arguments of their namesakes, except `out`, and return tensors. Every tensor
 
 from __future__ import annotations
 
-import inspect
+import ast
+import itertools
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from posenc import RopeFrequencies, _core, _derive
+import posenc
+from posenc import _bridge
+from posenc._bridge import Arguments, Call, Function, Node, Outline, Path, Spec
 from posenc._core_api.arguments import Array, cast_result
 from posenc._core_api.tensors import to_array
 
@@ -48,6 +52,10 @@ try:
 except ImportError as error:
     raise ImportError('posenc.torch needs torch and ml_dtypes: pip install "posenc[torch]"') from error
 
+Tensor: TypeAlias = torch.Tensor
+Context: TypeAlias = Any
+"""The context of a `torch.autograd.Function` or of a custom operator."""
+
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _DTYPES = {_BFLOAT16: torch.bfloat16} | {
     np.dtype(name): getattr(torch, name)
@@ -60,7 +68,7 @@ _NUMPY_DTYPES = {of_torch: of_numpy for of_numpy, of_torch in _DTYPES.items()}
 # ---- tensors and arrays ----
 
 
-def _to_tensor(array: Array) -> torch.Tensor:
+def _to_tensor(array: Array) -> Tensor:
     """Return an array as a tensor, in the same memory if torch can share it."""
     if not (array.flags.carray or _is_shared_by_torch(array)):
         array = np.array(array, array.dtype.newbyteorder("="), order="C")
@@ -74,7 +82,7 @@ def _is_shared_by_torch(array: Array) -> bool:
     return array.flags.behaved and all(stride >= 0 and stride % size == 0 for stride in array.strides)
 
 
-def _to_tensors(results: Sequence[Any], inputs: Sequence[Array]) -> list[torch.Tensor]:
+def _to_tensors(results: Sequence[object], inputs: Sequence[Array]) -> list[Tensor]:
     """Return results as contiguous tensors; a custom operator must not return views of inputs or of other results."""
     taken = list(inputs)
     for result in results:
@@ -85,17 +93,11 @@ def _to_tensors(results: Sequence[Any], inputs: Sequence[Array]) -> list[torch.T
     return [_to_tensor(array) for array in taken[len(inputs) :]]
 
 
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
-
-
-def _convert(value: Any, path: _derive.Path) -> Any:
+def _convert(value: Any) -> Any:
     """Replace arrays by tensors, integers in tensors without axes by integers, and dtypes by their names."""
     if isinstance(value, torch.Tensor):
         is_integer = value.ndim == 0 and not (value.is_floating_point() or value.dtype is torch.bool)
         return int(value) if is_integer else value
-    if isinstance(value, np.ndarray):
-        return torch.from_numpy(value) if torch.compiler.is_compiling() else _to_tensor(value)
     if isinstance(value, torch.dtype):
         return _NUMPY_DTYPES[value].name
     if isinstance(value, np.generic):
@@ -106,35 +108,146 @@ def _convert(value: Any, path: _derive.Path) -> Any:
         return value.name
     if isinstance(value, type) and issubclass(value, np.generic):
         return value.__name__
-    return value
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value) if torch.compiler.is_compiling() else _to_tensor(value)
+    return _bridge.call_of(value) if isinstance(value, posenc.Bias) else value
 
 
-def _flatten_frequencies(w: RopeFrequencies) -> tuple[list[Any], tuple[Any, ...]]:
+def _flatten_frequencies(w: posenc.RopeFrequencies) -> tuple[list[Any], tuple[Any, ...]]:
     return [w.inv_freq], (w.attention_factor, w.softmax_factor, w.layout, w.rotary_dim, w.description)
 
 
-def _unflatten_frequencies(leaves: Iterable[Any], rest: tuple[Any, ...]) -> RopeFrequencies:
-    return RopeFrequencies(*leaves, *rest)
+def _unflatten_frequencies(leaves: Iterable[Any], rest: tuple[Any, ...]) -> posenc.RopeFrequencies:
+    return posenc.RopeFrequencies(*leaves, *rest)
 
 
 # torch.export.register_dataclass would also make leaves of the factors and of the layout
-register_pytree_node(RopeFrequencies, _flatten_frequencies, _unflatten_frequencies)
+register_pytree_node(posenc.RopeFrequencies, _flatten_frequencies, _unflatten_frequencies)
+
+
+# ---- specs as text, for custom operators ----
+
+
+_LEAVES = ("array", "integer", "number")
+
+
+def _encode(value: Spec) -> str:
+    """Return a spec as Python code, in which ``array``, ``integer`` and ``number`` stand for the leaves."""
+    if isinstance(value, tuple):
+        kind, names, inner = value
+        values = [_encode(one) for one in inner]
+        if names:
+            values = [f"{name}={one}" for name, one in zip(names, values)]  # noqa: B905 - torch.compile
+        return f"{kind}({', '.join(values)})"
+    if type(value) is int:
+        return _LEAVES[value]
+    return f"held(number={_hold(value)!r})" if callable(value) else repr(value)
+
+
+@lru_cache(maxsize=1024)
+def _decode(text: str) -> Node:
+    """Return the spec of a text. A function of the user is a node with the number of the function."""
+    spec: Node = _decode_node(ast.parse(text, mode="eval").body)
+    return spec
+
+
+def _decode_node(node: ast.expr) -> Any:
+    if isinstance(node, ast.Name):
+        return _LEAVES.index(node.id)
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+        return ast.literal_eval(node)
+    names = tuple(str(keyword.arg) for keyword in node.keywords)
+    values = node.args + [keyword.value for keyword in node.keywords]
+    return node.func.id, names, tuple(_decode_node(one) for one in values)
+
+
+_COUNTER = itertools.count()
+_NUMBERS: dict[int, str] = {}
+"""The numbers of the live functions of users in texts, by the id of the function."""
+_HELD: weakref.WeakValueDictionary[str, Callable[..., Any]] = weakref.WeakValueDictionary()
+"""These functions by number. No number is given twice, so a text never names another function."""
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+def _hold(function: Callable[..., Any]) -> str:
+    """Return the number of a function of the user, which has to be kept by the call or by the caller of a graph."""
+    if id(function) not in _NUMBERS:
+        number = _NUMBERS[id(function)] = str(next(_COUNTER))
+        _HELD[number] = function
+        weakref.finalize(function, _NUMBERS.pop, id(function))
+    return _NUMBERS[id(function)]
+
+
+def _held(number: str) -> Callable[..., Any]:
+    if number not in _HELD:
+        raise ReferenceError("posenc.torch: a function of a graph no longer exists; keep it as long as the graph")
+    return _HELD[number]
+
+
+def _functions_of(spec: Node) -> list[Callable[..., Any]]:
+    """Return the functions of the user that the spec of a text names."""
+    kind, _, values = spec
+    if kind == "held":
+        return [_held(str(values[0]))]
+    return [function for value in values if isinstance(value, tuple) for function in _functions_of(value)]
+
+
+def _make_node(kind: str, names: Sequence[str], values: list[Any]) -> Any:
+    """Return what a node of a spec describes."""
+    return _MAKERS[kind](*values) if kind in _MAKERS else _bridge.make_node(kind, names, values)
+
+
+def _arguments(spec: Node, arrays: Sequence[Array], integers: Sequence[int], numbers: Sequence[float]) -> Arguments:
+    return _bridge.arguments(spec, arrays, integers, numbers, _make_node)
+
+
+# ---- functions of tensors as functions of arrays ----
+
+
+def _of_tensors(function: Callable[..., Tensor]) -> Callable[..., Array]:
+    """Return a function of tensors as a function of arrays."""
+
+    def value(*arrays: Array) -> Array:
+        with torch.no_grad():
+            return to_array(function(*map(_to_tensor, arrays)))
+
+    return value
+
+
+def _vjp_of_tensors(function: Callable[..., Tensor]) -> Callable[..., list[Array]]:
+    """Return the vjp of a function of tensors, which autograd computes, as a function of arrays."""
+
+    def vjp(grad: Array, rel: Array, *arrays: Array) -> list[Array]:
+        with torch.enable_grad():
+            leaves = [_to_tensor(array).clone().requires_grad_() for array in arrays]
+            if not leaves[0].clone().requires_grad:
+                raise NotImplementedError("distance_function: vjp is None in torch.compile; expected a function")
+            result = function(_to_tensor(rel), *leaves)
+            if not result.requires_grad:  # it reads no array
+                return [np.zeros_like(array) for array in arrays]
+            cotangent = _to_tensor(grad).to(result.dtype)
+            found = torch.autograd.grad(result, leaves, cotangent, materialize_grads=True)
+        return [to_array(one) for one in found]
+
+    return vjp
+
+
+_MAKERS: dict[str, Callable[..., Any]] = {
+    "held": _held, "function_of_tensors": _of_tensors, "vjp_of_tensors": _vjp_of_tensors
+}  # fmt: skip
+"""Functions that make what a node describes, for nodes that only this module makes."""
+
+
+def _prepare(name: str, arguments: Arguments) -> Arguments:
+    """Let autograd differentiate a function of tensors that has no vjp."""
+    if "function" in arguments and arguments.get("vjp") is None:
+        given = {"function": arguments["function"]}
+        arguments["function"] = _bridge.Operator("function_of_tensors", given)
+        arguments["vjp"] = _bridge.Operator("vjp_of_tensors", given)
+    return arguments
 
 
 # ---- custom operators ----
-
-
-class _HeldKernels:
-    """A block in which calls check their operands and run no kernel, to find the shapes of results."""
-
-    __slots__ = ()
-    __enter__ = staticmethod(_core.hold_kernels)
-    __exit__ = staticmethod(_core.release_kernels)
-
-
-_HELD_KERNELS = _HeldKernels()
-Outline = tuple[tuple[int, ...], np.dtype[Any]]
-"""Shape and dtype of a result."""
 
 
 class _Rehearsal:
@@ -147,15 +260,15 @@ class _Rehearsal:
 
     def __init__(
         self,
-        function: _derive.Function,
-        text: str,
-        arrays: Sequence[torch.Tensor],
+        function: Function,
+        spec: Node,
+        arrays: Sequence[Tensor],
         integers: Sequence[int],
         numbers: Sequence[float],
     ) -> None:
-        self._function, self._text, self._numbers = function, text, numbers
+        self._function, self._spec, self._numbers = function, spec, numbers
         self._layouts = [(array.ndim, _NUMPY_DTYPES[array.dtype]) for array in arrays]
-        self._sizes = [size for array in arrays for size in array.shape] + list(integers)
+        self._sizes: list[Any] = [size for array in arrays for size in array.shape] + list(integers)
 
     def outlines(self) -> list[tuple[list[Any], torch.dtype]]:
         """Return the shape and dtype of each result."""
@@ -181,14 +294,11 @@ class _Rehearsal:
         return [(shape, _DTYPES[dtype]) for shape, (_, dtype) in zip(shapes, results, strict=True)]
 
     def _call(self, sizes: Sequence[int]) -> list[Outline]:
-        dummies, at = [], 0
+        arrays, at = [], 0
         for ndim, dtype in self._layouts:
-            value = np.ones((), dtype) if dtype.kind not in "biu" else np.zeros((), dtype)
-            dummies.append(np.broadcast_to(value, tuple(sizes[at : at + ndim])))
+            arrays.append(_bridge.stand_in(tuple(sizes[at : at + ndim]), dtype))
             at += ndim
-        with _HELD_KERNELS, np.errstate(all="ignore"):  # results are whatever the memory holds
-            results = self._function.forward(_derive.arguments(self._text, dummies, sizes[at:], self._numbers))
-        return [(np.shape(result), np.asarray(result).dtype) for result in results]
+        return self._function.outlines(_arguments(self._spec, arrays, sizes[at:], self._numbers))
 
 
 _CALL = "str call, Tensor[] arrays, SymInt[] integers, float[] numbers"
@@ -197,71 +307,89 @@ _CALL = "str call, Tensor[] arrays, SymInt[] integers, float[] numbers"
 class _Twin:
     """A function as two custom operators, one for its value and one for its gradients."""
 
-    def __init__(self, function: _derive.Function) -> None:
+    def __init__(self, function: Function) -> None:
         self.function = function
         self.value = custom_op(
-            f"posenc::{function.name}", self.forward, mutates_args=(), device_types="cpu",
+            f"posenc::{function.name}", self.forward_of_text, mutates_args=(), device_types="cpu",
             schema=f"({_CALL}) -> Tensor[]",
         )  # fmt: skip
         self.gradient = custom_op(
-            f"posenc::{function.name}_vjp", self.backward, mutates_args=(), device_types="cpu",
+            f"posenc::{function.name}_vjp", self.backward_of_text, mutates_args=(), device_types="cpu",
             schema=f"({_CALL}, Tensor[] results, Tensor[] cotangents, int[] wanted) -> Tensor[]",
         )  # fmt: skip
+        self.run = getattr(torch.ops.posenc, function.name).default
         self.value.register_fake(self._fake_forward)
         self.gradient.register_fake(self._fake_backward)
-        self.value.register_autograd(self._differentiate, setup_context=self.save)
+        self.value.register_autograd(self._differentiate, setup_context=self._save)
         self.gradient.register_autograd(self.refuse_second_derivative)
         self.value.register_vmap(self.refuse_vmap)
         self.gradient.register_vmap(self.refuse_vmap)
 
-    def forward(
-        self, call: str, arrays: Sequence[torch.Tensor], integers: Sequence[int], numbers: Sequence[float]
-    ) -> list[torch.Tensor]:
+    def forward(self, spec: Node, arrays: Sequence[Tensor], *numbers: Any) -> list[Tensor]:
         """Return all results of the function."""
         inputs = [to_array(array) for array in arrays]
-        return _to_tensors(self.function.forward(_derive.arguments(call, inputs, integers, numbers)), inputs)
+        return _to_tensors(self.function.forward(_arguments(spec, inputs, *numbers)), inputs)
+
+    def forward_of_text(self, call: str, arrays: Sequence[Tensor], *numbers: Any) -> list[Tensor]:
+        return self.forward(_decode(call), arrays, *numbers)
 
     def backward(
         self,
-        call: str,
-        arrays: Sequence[torch.Tensor],
+        spec: Node,
+        arrays: Sequence[Tensor],
         integers: Sequence[int],
         numbers: Sequence[float],
-        results: Sequence[torch.Tensor],
-        cotangents: Sequence[torch.Tensor],
+        results: Sequence[Tensor],
+        cotangents: Sequence[Tensor],
         wanted: Sequence[int],
-    ) -> list[torch.Tensor]:
+    ) -> list[Tensor]:
         """Return the gradients of the wanted arrays, in their dtypes."""
         inputs = [to_array(array) for array in (*arrays, *results, *cotangents)]
         split = len(arrays), len(arrays) + len(results)
-        given = _derive.arguments(call, inputs[: split[0]], integers, numbers)
+        given = _arguments(spec, inputs[: split[0]], integers, numbers)
         gradients = self.function.backward(given, inputs[split[0] : split[1]], inputs[split[1] :])
-        paths, found = _derive.paths(call), []
+        paths, found = list(_bridge.paths(spec)), []
         for number in wanted:
             one, like = self.function.gradient_at(gradients, paths[number]), inputs[number]
             found.append(np.zeros(like.shape, like.dtype) if one is None else cast_result(np.asarray(one), like.dtype))
         return _to_tensors(found, inputs)
 
-    def _fake_forward(self, call: str, arrays: Any, integers: Any, numbers: Any) -> list[torch.Tensor]:
-        outlines = _Rehearsal(self.function, call, arrays, integers, numbers).outlines()
+    def backward_of_text(self, call: str, *others: Any) -> list[Tensor]:
+        return self.backward(_decode(call), *others)
+
+    def gradient_of_spec(self, spec: Node, *others: Any) -> list[Tensor]:
+        """Return the gradients of the wanted arrays by the dispatcher."""
+        found: list[Tensor] = self.gradient(_encode(spec), *others)
+        return found
+
+    def _fake_forward(self, call: str, arrays: Sequence[Tensor], *numbers: Any) -> list[Tensor]:
+        outlines = _Rehearsal(self.function, _decode(call), arrays, *numbers).outlines()
         device = next((array.device for array in arrays if array.is_meta), arrays[0].device)
         return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in outlines]
 
-    def _fake_backward(self, call: str, arrays: Any, *others: Any) -> list[torch.Tensor]:
+    def _fake_backward(self, call: str, arrays: Sequence[Tensor], *others: Any) -> list[Tensor]:
         return [arrays[number].new_empty(arrays[number].shape) for number in others[-1]]
 
-    def save(self, ctx: Any, inputs: tuple[Any, ...], output: Sequence[torch.Tensor]) -> None:
-        """Keep what the gradient reads; `inputs` are those of `forward`."""
-        text, arrays, integers, numbers = inputs
+    def _save(self, ctx: Context, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
+        ctx.functions = _functions_of(_decode(inputs[0]))  # for the call of the gradient
+        self.save(ctx, *inputs, output)
+
+    def save(self, ctx: Context, call: object, arrays: Sequence[Tensor], *others: Any) -> None:
+        """Keep what the gradient reads: the arguments of `forward`, and its results."""
+        *numbers, output = others
         ctx.set_materialize_grads(False)
-        ctx.call, ctx.count = (text, integers, numbers), len(arrays)
+        ctx.call, ctx.count = (call, *numbers), len(arrays)
         ctx.save_for_backward(*arrays, *(output if self.function.returns_lse else ()))
 
     def differentiate(
-        self, gradient: Callable[..., Any], ctx: Any, needed: Sequence[bool], grads: Sequence[torch.Tensor | None]
-    ) -> list[torch.Tensor | None]:
+        self,
+        gradient: Callable[..., Sequence[Tensor]],
+        ctx: Context,
+        needed: Sequence[bool],
+        grads: Sequence[Tensor | None],
+    ) -> list[Tensor | None]:
         """Return the gradients of all arrays, for the cotangents `grads` of the results, by one call of `gradient`."""
-        gradients: list[torch.Tensor | None] = [None] * ctx.count
+        gradients: list[Tensor | None] = [None] * ctx.count
         if all(grad is None for grad in grads):
             return gradients
         saved = ctx.saved_tensors  # checkpoints allow one access
@@ -269,8 +397,8 @@ class _Twin:
         first, *rest = grads
         cotangents = [torch.zeros_like(results[0]) if first is None else first, *(g for g in rest if g is not None)]
         wanted = [number for number, is_needed in enumerate(needed) if is_needed]
-        text, integers, numbers = ctx.call
-        found = gradient(text, arrays, integers, numbers, results, cotangents, wanted)
+        call, integers, numbers = ctx.call
+        found = gradient(call, arrays, integers, numbers, results, cotangents, wanted)
         for number, one in zip(wanted, found, strict=True):
             gradients[number] = one
         return gradients
@@ -278,58 +406,56 @@ class _Twin:
     def refuse(self, what: str, expected: str) -> NoReturn:
         raise NotImplementedError(f"{self.function.name}: {what}; expected {expected}")
 
-    def refuse_second_derivative(self, *args: Any) -> NoReturn:
+    def refuse_second_derivative(self, *args: object) -> NoReturn:
         self.refuse("its gradient is differentiated", "first derivatives only")
 
-    def refuse_forward_mode(self, *args: Any) -> NoReturn:
+    def refuse_forward_mode(self) -> NoReturn:
         self.refuse("a tensor has a tangent of forward mode", "reverse mode")
 
-    def refuse_vmap(self, *args: Any) -> NoReturn:
+    def refuse_vmap(self, *args: object) -> NoReturn:
         self.refuse("torch.func.vmap has no rule for it", "batch axes in its arguments")
 
-    def _differentiate(self, ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
+    def _differentiate(self, ctx: Context, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
         _, integers, numbers = ctx.call
         gradients = self.differentiate(self.gradient, ctx, ctx.needs_input_grad[1], grads)
         return None, gradients, None if integers else [], None if numbers else []  # torch takes [] as a list of tensors
-
-
-# ---- calls that the dispatcher of torch need not see ----
 
 
 class _Node(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     """A call in the graph of autograd. The dispatcher would take longer than a small call."""
 
     @staticmethod
-    def forward(
-        ctx: Any, twin: _Twin, text: str, integers: Sequence[int], numbers: Sequence[float], *arrays: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Context, twin: _Twin, call: Call, *arrays: Tensor) -> tuple[Tensor, ...]:
+        given = call.spec, arrays, call.integers, call.numbers
+        results = tuple(twin.forward(*given))
         ctx.twin = twin
-        results = tuple(twin.forward(text, arrays, integers, numbers))
-        twin.save(ctx, (text, arrays, integers, numbers), results)
+        twin.save(ctx, *given, results)
         return results
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:
-        twin = ctx.twin
+    def backward(ctx: Context, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        twin: _Twin = ctx.twin
         if any(grad is not None and is_legacy_batchedtensor(grad) for grad in grads):
             twin.refuse_vmap()
 
-        def differentiable(*call: Any) -> Any:
-            text, arrays, integers, numbers, results, cotangents, wanted = call
+        def differentiable(*call: Any) -> tuple[Tensor, ...]:
+            spec, arrays, integers, numbers, results, cotangents, wanted = call
             counts = len(arrays), len(results)
-            return _Gradient.apply(twin, text, integers, numbers, counts, wanted, *arrays, *results, *cotangents)
+            given = spec, integers, numbers, counts, wanted, *arrays, *results, *cotangents
+            gradients: tuple[Tensor, ...] = _Gradient.apply(twin, *given)  # type: ignore[no-untyped-call, unused-ignore]
+            return gradients
 
-        gradient = differentiable if torch.is_grad_enabled() else twin.backward
-        if not _is_eager(grads):
-            gradient = twin.gradient
-        return None, None, None, None, *twin.differentiate(gradient, ctx, ctx.needs_input_grad[4:], grads)
+        gradient: Callable[..., Sequence[Tensor]] = differentiable if torch.is_grad_enabled() else twin.backward
+        if not (_is_eager() and all(grad is None or _has_numbers(grad) for grad in grads)):
+            gradient = twin.gradient_of_spec
+        return None, None, *twin.differentiate(gradient, ctx, ctx.needs_input_grad[2:], grads)
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> None:
+    def jvp(ctx: Context, *tangents: object) -> None:
         ctx.twin.refuse_forward_mode()
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, twin: _Twin, *inputs: Any) -> None:
+    def vmap(info: object, in_dims: object, twin: _Twin, *inputs: object) -> None:
         twin.refuse_vmap()
 
 
@@ -337,103 +463,63 @@ class _TransformedNode(_Node):
     """The same for torch.func, which wants the context apart. That form takes 20 us more."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        twin: _Twin, text: str, integers: Sequence[int], numbers: Sequence[float], *arrays: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        return tuple(twin.forward(text, arrays, integers, numbers))
+    def forward(twin: _Twin, call: Call, *arrays: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        return tuple(twin.forward(call.spec, arrays, call.integers, call.numbers))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        ctx.twin, text, integers, numbers, *arrays = inputs
-        ctx.twin.save(ctx, (text, arrays, integers, numbers), output)
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.twin, call, *arrays = inputs
+        ctx.twin.save(ctx, call.spec, arrays, call.integers, call.numbers, output)
 
 
 class _Gradient(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     """The gradients of a `_Node`, for a graph that autograd could differentiate again."""
 
     @staticmethod
-    def forward(
-        twin: _Twin, text: str, integers: Any, numbers: Any, counts: tuple[int, int], wanted: Any, *tensors: Any
-    ) -> tuple[torch.Tensor, ...]:
+    def forward(twin: _Twin, *given: Any) -> tuple[Tensor, ...]:
+        spec, integers, numbers, counts, wanted, *tensors = given
         first, second = counts[0], sum(counts)
         parts = tensors[first:second], tensors[second:]
-        return tuple(twin.backward(text, tensors[:first], integers, numbers, *parts, wanted))
+        return tuple(twin.backward(spec, tensors[:first], integers, numbers, *parts, wanted))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: object) -> None:
         ctx.twin = inputs[0]
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> None:
+    def backward(ctx: Context, *grads: object) -> None:
         ctx.twin.refuse_second_derivative()
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> None:
+    def jvp(ctx: Context, *tangents: object) -> None:
         ctx.twin.refuse_second_derivative()
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, twin: _Twin, *inputs: Any) -> None:
+    def vmap(info: object, in_dims: object, twin: _Twin, *inputs: object) -> None:
         twin.refuse_vmap()
 
 
-_EAGER_TYPES = (torch.Tensor, torch.nn.Parameter, type(None))
+_EAGER_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
-def _is_eager(tensors: Sequence[Any]) -> bool:
-    """Return whether tensors hold numbers, and no graph or mode records what is done to them."""
-    return (
-        not torch.compiler.is_compiling()
-        and _len_torch_dispatch_stack() == 0
-        and all(type(tensor) in _EAGER_TYPES and (tensor is None or tensor.is_cpu) for tensor in tensors)
-    )
+def _is_eager() -> bool:
+    """Return whether no graph and no mode records what is done to tensors."""
+    return not torch.compiler.is_compiling() and _len_torch_dispatch_stack() == 0
+
+
+def _has_numbers(tensor: Any) -> bool:
+    """Return whether a tensor is an array of numbers in memory: no tensor of a GPU, of another class or layout."""
+    return type(tensor) in _EAGER_TYPES and tensor.is_cpu and tensor.layout is torch.strided
 
 
 class _FollowedError(Exception):
-    """A tensor is no plain array: something follows what is done to it, or it is refused."""
-
-
-def _call_plainly(function: _derive.Function, arguments: dict[str, Any]) -> list[torch.Tensor] | None:
-    """Return the results of a call that neither autograd nor a graph, mode or transformation follows; else None."""
-    if (
-        torch.compiler.is_compiling()
-        or _len_torch_dispatch_stack() > 0
-        or peek_interpreter_stack() is not None
-        or forward_ad._current_level >= 0
-        or (torch.is_grad_enabled() and any(getattr(value, "requires_grad", False) for value in arguments.values()))
-    ):
-        return None
-    inputs: list[Array] = []
-    try:
-        given = {name: _plain(value, inputs) for name, value in arguments.items()}
-    except _FollowedError:
-        return None
-    return _to_tensors(function.forward(given), inputs)
-
-
-def _plain(value: Any, inputs: list[Array]) -> Any:
-    """Return a value with arrays for its tensors, which are appended to `inputs`."""
-    if isinstance(value, torch.Tensor):
-        is_plain = type(value) in _EAGER_TYPES and value.is_cpu and value.layout is torch.strided
-        if not is_plain or (value.requires_grad and torch.is_grad_enabled()):
-            raise _FollowedError
-        if value.ndim == 0:
-            return _convert(value, ()) if not value.is_floating_point() else to_array(value)
-        inputs.append(to_array(value))
-        return inputs[-1]
-    if isinstance(value, Operator):
-        return _derive.make(value.name, {name: _plain(one, inputs) for name, one in value.arguments.items()})
-    if isinstance(value, RopeFrequencies):
-        return replace(value, inv_freq=_plain(value.inv_freq, inputs))
-    if isinstance(value, tuple | list):
-        items = [_plain(one, inputs) for one in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return _convert(value, ()) if isinstance(value, torch.dtype) else value
+    """Autograd follows a tensor, or the tensor is no array of numbers."""
 
 
 # ---- the public functions ----
 
 
-class Operator(_derive.Operator):
+class Operator(_bridge.Operator):
     """A `posenc.Bias` whose arrays may be tensors, for `attention` of this module.
 
     It describes a call and copies nothing, so each use reads the current numbers of its tensors. Errors in the arrays
@@ -450,19 +536,20 @@ class Operator(_derive.Operator):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        shapes = (f"{name} {getattr(one, 'shape', one)}" for name, one in self.arguments.items())
-        return f"<posenc.torch.{self.name}: {', '.join(shapes)}>"
-
-    def matrix(self, *args: Any, **options: Any) -> Any:
-        """Return `PositionBias.matrix` as a contiguous tensor; float32 without ``dtype``."""
-        return _matrix(self, *args, **options)
-
-    def logits(self, *args: Any, **options: Any) -> Any:
-        """Return `ContentBias.logits` as a tensor."""
-        return _logits(self, *args, **options)
+        return f"<posenc.torch.{self._described()}>"
 
 
-def _check_tensor(function: _derive.Function, tensor: Any, path: _derive.Path) -> None:
+def _is_constant(tensor: Any) -> bool:
+    """Return whether `_check_tensor` has nothing to check: a strided tensor on the CPU requires no gradient."""
+    return (
+        isinstance(tensor, torch.Tensor)
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and not tensor.requires_grad
+    )
+
+
+def _check_tensor(function: Function, tensor: object, path: Path) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{function.name}: {path[0]} has type {type(tensor).__name__}; expected a tensor")
     if not (tensor.is_cpu or tensor.is_meta):
@@ -474,84 +561,62 @@ def _check_tensor(function: _derive.Function, tensor: Any, path: _derive.Path) -
         raise TypeError(f"{function.name}: {path[0]} has a tensor that requires a gradient; expected {expected}")
 
 
-def _make_function(function: _derive.Function) -> Callable[..., Any]:
-    """Return the twin of a function that has a gradient."""
+def _make_twin(function: Function) -> Callable[[Arguments, bool], Any]:
     twin = _Twin(function)
-    run = getattr(torch.ops.posenc, function.name).default
 
-    def wrapper(*args: Any, **options: Any) -> Any:
-        arguments = function.bind(args, options)
-        returns_all = function.returns_lse and arguments.pop("return_lse", False)
-        plain = _call_plainly(function, arguments)
-        results = call_followed(arguments) if plain is None else plain
+    def run(arguments: Arguments, returns_all: bool) -> Any:
+        is_plain = _is_eager() and peek_interpreter_stack() is None and forward_ad._current_level < 0
+        results = (call_plainly(arguments) if is_plain else None) or follow(arguments)
         return tuple(results) if returns_all else results[0]
 
-    def call_followed(arguments: dict[str, Any]) -> Sequence[torch.Tensor]:
-        call = _derive.Call(_is_tensor, _convert)
-        for argument, value in arguments.items():
-            call.add(argument, (value,) if isinstance(value, Operator) and argument != "self" else value)
+    def call_plainly(arguments: Arguments) -> Sequence[Tensor] | None:
+        """Return the results of a call that nothing follows; else None."""
+        inputs: list[Array] = []
+
+        def leaf(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                if not _has_numbers(value) or (value.requires_grad and torch.is_grad_enabled()):
+                    raise _FollowedError
+                if value.ndim == 0 and not value.is_floating_point():
+                    return _convert(value)
+                inputs.append(to_array(value))
+                return inputs[-1]
+            if isinstance(value, posenc.RopeFrequencies) and isinstance(value.inv_freq, torch.Tensor):
+                return replace(value, inv_freq=leaf(value.inv_freq))
+            return _convert(value) if isinstance(value, torch.dtype) else value
+
+        if torch.is_grad_enabled() and any(getattr(value, "requires_grad", False) for value in arguments.values()):
+            return None
+        try:
+            given = {
+                name: leaf(value) if type(value) in _EAGER_TYPES else _bridge.walk(value, leaf, _make_node)
+                for name, value in arguments.items()
+            }
+        except _FollowedError:
+            return None
+        return _to_tensors(function.forward(given), inputs)
+
+    def follow(arguments: Arguments) -> Sequence[Tensor]:
+        call = Call(arguments, _convert, (torch.Tensor,))
         arrays = call.arrays
-        for array, path in zip(arrays, call.paths):  # noqa: B905 - torch.compile knows no strict
-            _check_tensor(function, array, path)
-        if _is_eager(arrays):
+        if not all(map(_is_constant, arrays)):
+            for array, path in zip(arrays, call.paths()):  # noqa: B905 - torch.compile knows no strict
+                _check_tensor(function, array, path)
+        if _is_eager() and all(map(_has_numbers, arrays)):
             node = _Node if peek_interpreter_stack() is None else _TransformedNode
-            return node.apply(twin, call.text, call.integers, call.numbers, *arrays)  # type: ignore[no-any-return]
+            results: Sequence[Tensor] = node.apply(twin, call, *arrays)  # type: ignore[no-untyped-call, unused-ignore]
+            return results
         if forward_ad._current_level >= 0:  # the dispatcher would return tangents of 0
             twin.refuse_forward_mode()
         # An operator needs a tensor: the dispatcher finds its implementation by it.
-        return run(call.text, arrays or [torch.empty(0)], call.integers, call.numbers)  # type: ignore[no-any-return]
+        return twin.run(_encode(call.spec), arrays or [torch.empty(0)], call.integers, call.numbers)  # type: ignore[no-any-return]
 
-    wrapper.__name__ = wrapper.__qualname__ = function.name
-    wrapper.__doc__ = f"`posenc.{function.name}` for tensors; see there."
-    wrapper.__signature__ = function.signature  # type: ignore[attr-defined]
-    return wrapper
+    return run
 
 
-@lru_cache(maxsize=256)
-def _in_arrays(function: Callable[..., torch.Tensor]) -> tuple[Callable[..., Array], Callable[..., list[Array]]]:
-    """Return a function of tensors as a function of arrays, and its vjp, which autograd computes."""
-
-    def value(*arrays: Array) -> Array:
-        with torch.no_grad():
-            return to_array(function(*map(_to_tensor, arrays)))
-
-    def vjp(grad: Array, rel: Array, *arrays: Array) -> list[Array]:
-        with torch.enable_grad():
-            leaves = [_to_tensor(array).clone().requires_grad_() for array in arrays]
-            if not leaves[0].clone().requires_grad:
-                raise NotImplementedError("distance_function: vjp is None in torch.compile; expected a function")
-            result = function(_to_tensor(rel), *leaves)
-            if not result.requires_grad:  # it reads no array
-                return [np.zeros_like(array) for array in arrays]
-            cotangent = _to_tensor(grad).to(result.dtype)
-            found = torch.autograd.grad(result, leaves, cotangent, materialize_grads=True)
-        return [to_array(one) for one in found]
-
-    return value, vjp
-
-
-def _make_operator(name: str) -> Callable[..., Operator]:
-    """Return the twin of a function that returns a `Bias`."""
-    maker = _derive.Maker(name)
-
-    def wrapper(*args: Any, **options: Any) -> Operator:
-        arguments = maker.bind(args, options)
-        if "function" in arguments and arguments.get("vjp") is None:
-            arguments |= zip(("function", "vjp"), _in_arrays(arguments["function"]), strict=True)
-        return Operator(name, arguments)
-
-    wrapper.__name__ = wrapper.__qualname__ = name
-    wrapper.__doc__ = f"`posenc.{name}` for tensors; returns an `Operator`."
-    signature = inspect.signature(_derive.OPERATORS[name])
-    wrapper.__signature__ = signature.replace(return_annotation=Operator)  # type: ignore[attr-defined]
-    return wrapper
-
-
-_matrix, _logits = _make_function(_derive.MATRIX), _make_function(_derive.LOGITS)
-__all__ = ["Operator", *_derive.FUNCTIONS, *_derive.OPERATORS]
-globals().update({name: _make_function(function) for name, function in _derive.FUNCTIONS.items()})
-globals().update({name: _make_operator(name) for name in _derive.OPERATORS})
+_bridge.export(globals(), Operator, _make_twin, "tensors", _prepare)
 
 if TYPE_CHECKING:
+    __all__: list[str]
 
     def __getattr__(name: str) -> Any: ...

@@ -306,7 +306,7 @@ def test_operators_of_posenc_are_taken(bias: Any) -> None:
     arguments = bias.arguments(max(5, bias.least))
     methods = {k: v for k, v in arguments.items() if k in OF_METHOD}
     described = operator_of((bias.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}), pt)
-    call = pt._matrix if bias.method == "matrix" else pt._logits
+    call = pt.Operator._matrix if bias.method == "matrix" else pt.Operator._logits
     assert torch.equal(call(bias.bias(arguments), **methods), call(described, **methods))
 
 
@@ -514,8 +514,8 @@ def test_the_page_names_every_function() -> None:
     page = (ROOT / "docs" / "guides" / "torch.md").read_text("utf-8")
     lists = (page.split(f"{kind}: ")[1].split(".")[0] for kind in ("Functions", "Operators"))
     functions, operators = (re.findall(r"\w+", names) for names in lists)
-    assert set(pt._derive.FUNCTIONS) <= set(functions)
-    assert set(pt._derive.OPERATORS) <= set(operators)
+    assert set(pt._bridge.FUNCTIONS) <= set(functions)
+    assert set(pt._bridge.OPERATORS) <= set(operators)
 
 
 @pytest.mark.parametrize("page", ["docs/guides/torch.md", "docs/guides/from-pytorch.md", "posenc/torch.py"])
