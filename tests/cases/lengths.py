@@ -7,13 +7,8 @@ import numpy as np
 import posenc
 
 from . import Case, ulps
-from .rope import norm_of_pairs
+from .rope import ROTATED
 from .sinusoid import integers
-
-
-def size_of_pairs(k, old_positions, new_positions, frequencies, **options):
-    w = frequencies.inv_freq if isinstance(frequencies, posenc.RopeFrequencies) else frequencies
-    return norm_of_pairs(k, None, w, **options)
 
 
 def make_rerotate(rng, n):
@@ -44,11 +39,11 @@ AXES = {"k": "b n d!", "old_positions": "n", "new_positions": "n", "frequencies"
 CASES = [
     Case(
         # the same roundings as rope
-        function="rerotate", tolerance=ulps(3, size_of_pairs), make=make_rerotate, axes=AXES,
+        function="rerotate", tolerance=ROTATED, make=make_rerotate, axes=AXES,
         real=real_rerotate, data=("k",),
     ),
     Case(
-        function="rerotate", label="cache", tolerance=ulps(3, size_of_pairs), make=make_cache,
+        function="rerotate", label="cache", tolerance=ROTATED, make=make_cache,
         real=real_rerotate, axes={"k": "b n h d", "old_positions": "b 1 n"}, data=("k",),
     ),
     Case(

@@ -7,43 +7,7 @@ import numpy as np
 import posenc
 
 from . import Case, at, ulps
-from .sinusoid import integers
-
-
-def frequencies_of(frequencies):
-    if isinstance(frequencies, posenc.RopeFrequencies):
-        return frequencies.inv_freq, frequencies.attention_factor
-    return frequencies, 1.0
-
-
-def pairs(x, layout):
-    """(..., D) as complex (..., D/2)."""
-    half = x.shape[-1] // 2
-    return x[..., :half] + 1j * x[..., half:] if layout == "half" else x[..., 0::2] + 1j * x[..., 1::2]
-
-
-def unpaired(z, layout):
-    parts = (z.real, z.imag)
-    return (
-        np.concatenate(parts, -1) if layout == "half" else np.stack(parts, -1).reshape(*z.shape[:-1], 2 * z.shape[-1])
-    )
-
-
-def norm_of_pairs(x, positions, frequencies=None, *, layout, seq_axis=-2, **options):
-    """Norm of the pair of each result, times the factor; 0 for channels that are copied bit for bit.
-
-    The norms are put in place as a pair (|z|, |z|) in the layout of the results.
-    """
-    x = np.moveaxis(x, seq_axis, -2)
-    first, r = options.get("rotary_offset", 0), options.get("rotary_dim")
-    end = x.shape[-1] if r is None else first + r
-    factor = np.hypot(*positions) if frequencies is None else frequencies_of(frequencies)[1]
-    if options.get("inverse"):
-        factor = 1 / factor
-    size = np.zeros(x.shape)
-    norm = np.abs(pairs(x[..., first:end], layout)) * factor
-    size[..., first:end] = unpaired(norm + 1j * norm, options.get("out_layout") or layout)
-    return np.moveaxis(size, -2, seq_axis)
+from .sinusoid import integers, of_pairs
 
 
 def exact(expected, work, arguments):
@@ -109,7 +73,7 @@ def real_table(rng):
 AXES = {"x": "b n d!", "positions": "n", "frequencies": "e!"}
 # rope: a table entry is within 1 ulp; two products and a sum follow, of numbers no larger than the norm of the pair.
 # The inverse by a table divides by cos**2 + sin**2, which costs three more roundings.
-ROTATED, ROTATED_BACK = ulps(3, norm_of_pairs), ulps(6, norm_of_pairs)
+ROTATED, ROTATED_BACK = of_pairs(3), of_pairs(6)
 CASES = [
     Case(
         # correctly rounded by construction; the longdouble power of the oracle has an error of its own

@@ -6,25 +6,8 @@ import numpy as np
 
 import posenc
 
-from . import Case, at, ulps
-from .rope import frequencies_of, pairs, unpaired
-from .sinusoid import integers
-
-
-def power(positions, half, scale_base, gamma, center, downscale):
-    """Sun et al. 2022, algorithm 1: zeta_k = (2k / d + gamma) / (1 + gamma) to the power (n - center) / base."""
-    zeta = (2 * np.arange(half, dtype=np.longdouble) / (2 * half) + gamma) / (1 + np.longdouble(gamma))
-    t = (np.asarray(positions, np.longdouble)[..., None] - center) / scale_base
-    return zeta ** (-t if downscale else t)
-
-
-def size_of_pairs(x, positions, frequencies, *, layout, seq_axis=-2, **options):
-    """Norm of the pair of each result, with its scale."""
-    moved = np.moveaxis(x, seq_axis, -2)
-    w, factor = frequencies_of(frequencies)
-    given = {"scale_base": 512, "gamma": 0.4, "center": 0, "downscale": False, **options}
-    norm = np.abs(pairs(moved, layout)) * factor * power(positions, len(w), **given).astype(np.float64)
-    return np.moveaxis(unpaired(norm + 1j * norm, layout), -2, seq_axis)
+from . import Case, at
+from .sinusoid import integers, of_pairs
 
 
 def make_xpos(**options):
@@ -57,7 +40,7 @@ def real_xpos(rng):
 # 3 ulps of the norm of the scaled pair, as rope. In float64 the scale has an error, too: positions up to 2000 have
 # exponents up to 2000 / 512 * log(3.5) = 5, whose rounding and that of the logarithm are 10 * 2**-53 of the result, 5
 # to 10 spacings; the exp of NumPy 1.23 adds its own error. 16 covers all.
-TOLERANCE = ulps(16, size_of_pairs)
+TOLERANCE = of_pairs(16)
 CASES = [
     Case(
         function="xpos", tolerance=TOLERANCE, make=make_xpos(layout="interleaved"), real=real_xpos,
