@@ -40,6 +40,7 @@ typedef struct {
     idx dim[PE_OWN_AXES]; /* lengths of the row's capital axes */
     pe_array array[PE_TERM_ARRAYS];
     idx size[PE_TERM_ARRAYS]; /* elements of an array in its named axes */
+    pe_array row;             /* its numbers (h,n+m-1) by distance, if they were prepared; otherwise data is NULL */
 } pe_term;
 
 typedef struct pe_call pe_call;
@@ -49,7 +50,7 @@ struct pe_call {
     int nloops, narrays, nterms;
     idx shape[PE_LOOPS]; /* lengths of the loop axes, to which all arrays broadcast */
     pe_array array[PE_ARRAYS];
-    const pe_term *term;
+    pe_term *term;
     int (*stop)(const pe_call *); /* polled by long blocks, if not NULL; nonzero means return at once */
     void *watch;
 };
@@ -61,11 +62,21 @@ typedef struct {
     idx last_cache; /* bytes that the last-level cache holds */
 } pe_work;
 
+/* Work that a call does once, before its units and after them, in memory that the binding allocates for the call */
+typedef struct {
+    size_t (*place)(pe_call *call, char *memory); /* bytes; unless memory is NULL, point the call's operands into it */
+    idx (*units)(const pe_call *call);            /* of `prepare` */
+    double ns;                                    /* rough time of such a unit */
+    void (*prepare)(const pe_call *call, idx begin, idx end, const pe_work *work);
+    void (*finish)(const pe_call *call, idx begin, idx end, const pe_work *work); /* one unit */
+} pe_preparation;
+
 /* One row of ops.def in one variant */
 typedef struct {
     /* Run units begin <= u < end. Units are loop rows, or parts of them if ops.def cuts rows into units. */
     void (*run)(const pe_call *call, idx begin, idx end, const pe_work *work);
     size_t (*scratch)(const idx *dim, const double *par); /* bytes that one thread needs */
+    const pe_preparation *preparation;                    /* NULL if there is none */
 } pe_kernel;
 
 /* Length of axis x of the signature. Capitals come first in ASCII, so D(X) reads the dim of a call and of a term. */

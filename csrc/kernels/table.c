@@ -13,8 +13,13 @@ size_t FN(none_scratch)(const idx *dim, const double *par)
     return 0;
 }
 
+#define PREPARED(name, signature, units, ns, layout, preparation) extern const pe_preparation FN(preparation);
+#include "ops.def"
+
 extern const pe_kernel FN(pe_kernels)[PE_COUNT];
 const pe_kernel FN(pe_kernels)[PE_COUNT] = {
-#define CALLABLE(name, signature, units, ns, layout) [PE_##name] = {FN(name), FN(layout##_scratch)},
+#define CALLABLE(name, signature, units, ns, layout) [PE_##name] = {FN(name), FN(layout##_scratch), NULL},
+#define PREPARED(name, signature, units, ns, layout, preparation) \
+    [PE_##name] = {FN(name), FN(layout##_scratch), &FN(preparation)},
 #include "ops.def"
 };

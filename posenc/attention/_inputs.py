@@ -109,8 +109,8 @@ def read_inputs(
 ) -> Inputs:
     """Return the checked arguments of `attention`.
 
-    With `invariant` the kernel computes every number of a bias from the positions of the pair. Otherwise Python
-    computes numbers by distance if positions are consecutive, and their last bits may differ.
+    With `invariant` the kernel computes every number of a bias from the positions of the pair, and none once for all
+    pairs of one distance. The bits of the two differ only for `sandwich`.
     """
     query = _read_heads(function, "q", q)
     key, k_scale = _read_keys(function, "k", k, query.dtype)

@@ -13,7 +13,6 @@ from .operator import Arrays, PositionBias, check_heads, check_range
 from .parameters import check_cotangent, row_results
 from .positions import Positions
 from .terms import Call, Reductions, Term
-from .toeplitz import diagonal_term
 
 
 class DistanceBias(PositionBias[Arrays]):
@@ -35,15 +34,11 @@ class DistanceBias(PositionBias[Arrays]):
     def _term(self, call: Call, positions: Positions) -> Term:
         check_heads(call.function, self, call.shape)
         check_range(call.function, self, call.dtype)
-        if positions.arrays is None:
-            return diagonal_term(_values(self, call.function, positions.distances, call.dtype))
         return Term(self.name, self.operands, ("parameters",))
 
     def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Float64, ...]:
         if reductions.cotangent is not None:
             return _cotangent_vjp(self, function, reductions.cotangent, positions.as_consecutive())
-        if positions.arrays is None:
-            return _values_vjp(self, function, reductions.diagonals, positions.distances)
         return reductions.parameters
 
 

@@ -23,31 +23,33 @@ void FN(bias_grad_clear)(const pe_query_block *queries, idx t)
         memset(columns, 0, (size_t)call->D(m) * sizeof(double));
 }
 
-/* Gradients lie in `terms` one after the other, each as its array lies in memory. None is used if they do not fit. */
-static void locate_term_gradients(pe_bias_grad *g, const pe_query_block *queries, const pe_work *work)
+int FN(place_term_gradients)(const pe_call *call, char *terms, pe_array into[PE_TERMS][PE_TERM_ARRAYS])
 {
-    const pe_array *terms = &queries->call->array[A_TERMS];
     idx used = 0;
-    g->has_distance_terms = g->has_pair_terms = 0;
-    if (!terms->data)
-        return;
-    for (int i = 0; i < queries->call->nterms; i++) {
-        const pe_term *term = &queries->call->term[i];
-        const pe_position_op *op = position_op(queries, i);
-        if (!has_tile_vjp(op))
+    for (int i = 0; i < call->nterms; i++) {
+        const pe_term *term = &call->term[i];
+        if (!has_tile_vjp(FN(position_op)[term->op]))
             continue;
-        g->has_distance_terms |= op->distance_vjp != NULL;
-        g->has_pair_terms |= op->pairs_vjp != NULL;
-        for (int k = 0; k < PE_TERM_ARRAYS; k++) {
-            if (!term->array[k].data)
-                break;
-            g->into[i][k] = term->array[k];
-            g->into[i][k].data = terms->data + work->block * terms->loop[0] + used * (idx)sizeof(double);
+        for (int k = 0; k < PE_TERM_ARRAYS && term->array[k].data; k++) {
+            into[i][k] = term->array[k];
+            into[i][k].data = terms + used * (idx)sizeof(double);
             used += term->size[k];
         }
     }
-    if (used > queries->call->D(z))
-        g->has_distance_terms = g->has_pair_terms = 0;
+    return used <= call->D(z);
+}
+
+static void locate_term_gradients(pe_bias_grad *g, const pe_query_block *queries, const pe_work *work)
+{
+    const pe_array *terms = &queries->call->array[A_TERMS];
+    g->has_distance_terms = g->has_pair_terms = 0;
+    if (!terms->data || !FN(place_term_gradients)(queries->call, terms->data + work->block * terms->loop[0], g->into))
+        return;
+    for (int i = 0; i < queries->call->nterms; i++) {
+        const pe_position_op *op = position_op(queries, i);
+        g->has_distance_terms |= has_tile_vjp(op) && op->distance_vjp && !queries->call->term[i].row.data;
+        g->has_pair_terms |= has_tile_vjp(op) && op->pairs_vjp;
+    }
 }
 
 void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *queries, idx t, const pe_work *work)
@@ -141,7 +143,7 @@ static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *keys, con
         for (int t = 0; t < queries->call->nterms; t++) {
             const pe_position_op *op = position_op(queries, t);
             const pe_positions *at_k = key_positions(keys, queries, t), *at_q = query_positions(queries, t);
-            if (!op || !op->distance_vjp)
+            if (!op || !op->distance_vjp || queries->call->term[t].row.data)
                 continue;
             for (int r = 0; r < rows; r++) {
                 for (int l = 0; l < width; l++)

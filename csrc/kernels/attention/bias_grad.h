@@ -2,7 +2,7 @@
  *
  * dS exists one panel of a tile at a time. Most operators need only sums of it, each of which is computed if the caller
  * gives the output for it:
- *     diagonals(t,l)  sum over j - i = column - (N - 1), for operators on distance where positions count up by one
+ *     diagonals(t,l)  sum over j - i = column - (N - 1), for toeplitz and for operators whose row was prepared
  *     rows(h,n)       sum over the keys             columns(t,m)  sum over the queries
  *     pairs(h,n,m)    dS itself, added to the output with any strides
  *     terms(z)        gradients of the operators that have their own for a tile (has_tile_vjp), array behind array
@@ -30,6 +30,9 @@ typedef struct {
 
 /* Zero row t of diagonals and columns, before its first block. */
 void FN(bias_grad_clear)(const pe_query_block *queries, idx t);
+/* Point `into` at the gradients of each operator's arrays in `terms`, which lie there one after the other, each as its
+ * array lies in memory. Returns 0 if they do not fit. */
+int FN(place_term_gradients)(const pe_call *call, char *terms, pe_array into[PE_TERMS][PE_TERM_ARRAYS]);
 void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *queries, idx t, const pe_work *work);
 /* ds is that of the keys from <= j < to and a panel; it is 0 for masked pairs and for lanes that are no queries. */
 void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p,

@@ -32,8 +32,7 @@ typedef struct {
     /* into[k] += sum_j grad[j] d b_h(rel[j]) / d array[k] */
     void (*distance_vjp)(const pe_array *array, const idx *dim, idx h, const double *rel, int n, const double *grad,
                          const pe_array *into);
-    /* out[r * width + l] = element first + r - l of head h */
-    void (*diagonal)(const pe_array *array, idx h, idx first, int rows, int width, real *out);
+    int diagonal; /* its only array is the row (h,n+m-1) of the numbers */
     /* out[j * lanes + l] = b_h(query l, key j) */
     void (*pairs)(const pe_array *array, const idx *dim, idx h, const pe_pair_block *block, real *out);
     /* into[k] += sum_jl grad[j * lanes + l] d b_h(query l, key j) / d array[k] */

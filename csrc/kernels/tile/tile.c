@@ -204,7 +204,7 @@ static void read_own_positions(pe_key_tile *keys, const pe_query_block *queries)
             continue;
         read_positions(&keys->own_position[t], &term->positions[1], queries->term_positions[t][1], keys->first, keys->n,
                        0);
-        if (op && op->distance)
+        if (op && op->distance && !term->row.data)
             keys->distances_count_up &= queries->own_position[t].count_up && keys->own_position[t].count_up;
     }
 }
@@ -257,6 +257,17 @@ static idx diagonal_of(const pe_key_tile *keys, const pe_query_block *queries, i
     return keys->first + j - queries->first - i + queries->call->D(n) - 1;
 }
 
+/* The numbers of some pairs, from a row (h,n+m-1) of which `first` belongs to the first key and lane of the pairs.
+ * Lanes beyond the last query, whose number would lie before the row, get 0. */
+static void read_diagonals(const pe_array *row, idx head, idx first, const pe_pairs *pairs, real *restrict out)
+{
+    const real *d = real_row(row->data, row->core[0], head) + first;
+    for (int r = 0; r < pairs->rows; r++) {
+        for (int l = 0; l < pairs->width; l++)
+            out[r * pairs->width + l] = l <= first + r ? d[r - l] : 0;
+    }
+}
+
 /* The relative operators for some pairs: their sum in double, in the order of the call, rounded once; -inf outside the
  * window. */
 static void relative_bias(const pe_key_tile *keys, const pe_query_block *queries, const pe_pairs *pairs,
@@ -275,14 +286,15 @@ static void relative_bias(const pe_key_tile *keys, const pe_query_block *queries
         const pe_position_op *op = FN(position_op)[term->op];
         if (!op || op->pairs)
             continue;
-        const int is_own = queries->term_positions[t][0] != NULL;
-        if (is_own)
-            distances_of(pairs, key_positions(keys, queries, t), query_positions(queries, t), own_rel);
-        if (op->distance)
+        if (op->diagonal || term->row.data) {
+            const idx first = diagonal_of(keys, queries, pairs->key, pairs->lane);
+            read_diagonals(op->diagonal ? queries->term[t] : &term->row, queries->head, first, pairs, value);
+        } else {
+            const int is_own = queries->term_positions[t][0] != NULL;
+            if (is_own)
+                distances_of(pairs, key_positions(keys, queries, t), query_positions(queries, t), own_rel);
             op->distance(queries->term[t], term->dim, queries->head, is_own ? own_rel : rel, n, value);
-        else
-            op->diagonal(queries->term[t], queries->head, diagonal_of(keys, queries, pairs->key, pairs->lane),
-                         pairs->rows, pairs->width, value);
+        }
         for (int i = 0; i < n; i++)
             sum[i] += (double)value[i];
     }
