@@ -98,7 +98,7 @@ def rerotate(
     too_far = np.abs(move) > LARGEST_POSITION
     if too_far.any():
         fail(ValueError, function, "new_positions", f"a move by {move[too_far][0]}", "moves of at most 2**53")
-    return rotation.rotate(rotation.table(Angles(move[None], frequencies)), out)
+    return rotation.rotate(rotation.table(Angles(move, frequencies)), out)
 
 
 def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: float = 1.0) -> Float64:

@@ -54,7 +54,7 @@ def _blocks(rotation: Rotation, angles: Angles) -> tuple[Rotation, Angles]:
     blocks = replace(rotation, x=x, seq_axis=-2, rotary_dim=rotation.rotary_dim // 2, rotary_offset=0)
     places = rotation.coordinates_last(angles.positions)
     places = rotation.along_sequence(places.reshape((1,) * (rotation.x.ndim - places.ndim) + places.shape))
-    return blocks, Angles(places[None], angles.frequencies[: rotation.rotary_dim // 4], angles.factor)
+    return blocks, Angles(places, angles.frequencies[: rotation.rotary_dim // 4], angles.factor)
 
 
 def _rotate_blocks(rotation: Rotation, angles: Angles, out: Array | None) -> Array:
@@ -213,6 +213,6 @@ def _blocks_vjp(grad: npt.ArrayLike, rotation: Rotation, angles: Angles) -> Rope
     found = blocks.vjp(_view_blocks(rotation, grad), blocks.table(of_blocks), of_blocks)
     d_x = np.array(grad)
     _view_blocks(rotation, d_x)[...] = found.x
-    d_positions = np.moveaxis(found.positions[0], rotation.seq_axis, -2)  # (..., N, 2)
+    d_positions = np.moveaxis(found.positions, rotation.seq_axis, -2)  # (..., N, 2)
     d_positions = np.moveaxis(d_positions, -1, 0).reshape(angles.positions.shape)
     return RopeGradient(cast_result(d_x, rotation.x.dtype), np.ascontiguousarray(d_positions), found.frequencies)

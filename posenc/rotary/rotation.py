@@ -62,20 +62,20 @@ class Angles(NamedTuple):
     """Angles of the pairs of channels: ``sum_a positions[a] * frequencies[a, k]`` for pair k."""
 
     positions: Array
-    """(A, ..., N), one row for each coordinate."""
+    """(..., N), or (A, ..., N) if there are A coordinates."""
     frequencies: Float64
-    """(A, pairs), or (A, H, pairs) for each head, or (pairs,) if each pair has one coordinate."""
+    """(pairs,) if each pair has one coordinate, else (A, pairs), or (A, H, pairs) for each head."""
     factor: float = 1.0
     """Multiplies cos and sin."""
     coordinate: Indices | None = None
-    """The coordinate of each pair; None if there is one, or if all take part."""
+    """The coordinate of each pair; None if there are not several, or if all take part."""
     source: Indices | None = None
     """The place of each pair's frequency in the user's array; None if they are in order."""
 
     def matrix(self) -> Float64:
         """Return the frequencies as (A, pairs), with 0 where a coordinate does not rotate a pair."""
         if self.coordinate is None:
-            return self.frequencies.reshape(len(self.positions), -1)
+            return np.atleast_2d(self.frequencies)
         matrix = np.zeros((len(self.positions), len(self.frequencies)))
         matrix[self.coordinate, np.arange(len(self.frequencies))] = self.frequencies
         return matrix
@@ -143,9 +143,10 @@ class Rotation:
 
     def check_fits_sequence(self, argument: str, shape: tuple[int, ...]) -> None:
         """Refuse positions that are neither (N,) nor broadcast against x axis by axis, with or without its heads."""
-        axes = self.axes_of(len(shape))
-        lengths = tuple(self.x.shape[axis] for axis in axes)
-        if len(shape) != len(axes):
+        lengths = self.x.shape[:-1]
+        if self.seq_axis != -2 or len(shape) != len(lengths):
+            lengths = tuple([self.x.shape[axis] for axis in self.axes_of(len(shape))])
+        if len(shape) != len(lengths):
             most = self.x.ndim - 1
             batched = f", or {most - 1} without its axis of heads" if most > 2 else ""
             expected = f"1, or {most} to broadcast against {self.argument}{batched}"
@@ -153,16 +154,20 @@ class Rotation:
         if shape[-1] != lengths[-1]:
             expected = f"{lengths[-1]}, the sequence axis of {self.argument} (an int n means 0..n-1, [p] one position)"
             fail(ValueError, self.function, argument, f"length {shape[-1]}", expected)
-        if any(length not in (1, of_x) for length, of_x in zip(shape, lengths, strict=True)):
-            fail(ValueError, self.function, argument, f"shape {shape}", f"a shape that broadcasts against {lengths}")
+        for length, of_x in zip(shape, lengths, strict=True):
+            if length not in (of_x, 1):
+                expected = f"a shape that broadcasts against {lengths}"
+                fail(ValueError, self.function, argument, f"shape {shape}", expected)
 
     def axes_of(self, ndim: int) -> list[int]:
         """Return the axes of x that positions with `ndim` axes run along; the last is the sequence axis."""
-        sequence = self.seq_axis % self.x.ndim
-        axes = [*(axis for axis in range(self.x.ndim - 1) if axis != sequence), sequence]
+        axes = list(range(self.x.ndim - 1))
+        axes.append(axes.pop(self.seq_axis if self.seq_axis >= 0 else self.seq_axis + 1))
         if ndim == 1:
             return axes[-1:]
-        return [*axes[:-2], sequence] if ndim == len(axes) - 1 else axes
+        if ndim == len(axes) - 1:
+            del axes[-2]
+        return axes
 
     def with_heads(self, array: Array, after: int = 0) -> Array:
         """Insert an axis for heads into positions (batch, N); `after` axes follow those of the positions."""
@@ -170,7 +175,8 @@ class Rotation:
         return np.expand_dims(array, -2 - after) if has_none else array
 
     def coordinates_last(self, positions: Array) -> Array:
-        """View positions (A, ..., N) as (..., N, A), with an axis for heads; np.moveaxis takes ten times as long."""
+        """View positions (A, ..., N) as (..., N, A), with an axis for heads."""
+        # np.moveaxis takes ten times as long
         return self.with_heads(positions.transpose(*range(1, positions.ndim), 0), 1)
 
     def table(self, angles: Angles) -> Array:
@@ -178,7 +184,7 @@ class Rotation:
         positions, frequencies, factor, coordinate, _ = angles
         cosine_scale, sine_scale = (1 / factor, -1 / factor) if self.inverse else (factor, factor)
         if coordinate is None and frequencies.ndim == 1:
-            positions, pairs = self.with_heads(positions[0]), len(frequencies)
+            positions, pairs = self.with_heads(positions), len(frequencies)
             table = np.empty(positions.shape + (2 * pairs,), F64 if self.x.dtype.char == "d" else F32)
             _core.sinusoid(
                 self.function, positions=positions, frequencies=frequencies, out=table,
@@ -266,7 +272,9 @@ class Rotation:
         In `xpos` one position adds `growth` (A, pairs) to the logarithm of the size of each pair.
         """
         x, grad = self.x, self.read_grad(grad)
-        positions, frequencies = self.coordinates_last(angles.positions), angles.matrix()
+        is_one = angles.coordinate is None and angles.frequencies.ndim == 1
+        positions = self.with_heads(angles.positions)[..., None] if is_one else self.coordinates_last(angles.positions)
+        frequencies = angles.matrix()
         d_x, d_matrix = np.empty(x.shape, grad.dtype), np.empty(frequencies.shape)
         d_rows = np.empty((*x.shape[:-1], positions.shape[-1]))
         _core.rope_vjp(
@@ -300,9 +308,12 @@ def read_rotation(
     # A call on a small array is mostly Python, so the checks that most arguments pass are inline.
     if type(x) is not np.ndarray or x.dtype.char not in "efd":
         x = as_data(function, argument, x)
-    layout = read_layout(function, layout, frequencies)
-    if isinstance(frequencies, RopeFrequencies) and frequencies.rotary_dim is not None:
-        rotary_dim = agree(function, "rotary_dim", rotary_dim, frequencies.rotary_dim)
+    if isinstance(frequencies, RopeFrequencies):
+        layout = read_layout(function, layout, frequencies)
+        if frequencies.rotary_dim is not None:
+            rotary_dim = agree(function, "rotary_dim", rotary_dim, frequencies.rotary_dim)
+    elif type(layout) is not str or layout not in LAYOUTS:
+        layout = read_layout(function, layout, frequencies)
     if out_layout is not None:
         check_choice(function, "out_layout", out_layout, LAYOUTS)
     if x.ndim < 2:
@@ -339,8 +350,7 @@ def read_layout(function: str, layout: Layout | None, frequencies: Frequencies |
     if layout is None:
         expected = "'half' (GPT-NeoX, LLaMA in transformers) or 'interleaved' (GPT-J, RoFormer)"
         fail_value(ValueError, function, "layout", None, f"{expected}; only frequencies of rope_from_config know it")
-    if type(layout) is not str or layout not in LAYOUTS:
-        check_choice(function, "layout", layout, LAYOUTS)
+    check_choice(function, "layout", layout, LAYOUTS)
     return layout
 
 
@@ -400,7 +410,8 @@ def _read_half(rotation: Rotation, argument: str, half: npt.ArrayLike) -> Array:
 def cast_table(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Array]:
     """Return cos and sin, or those of the inverse rotation, along the sequence axis of x in the arithmetic's dtype."""
     dtype = compute_dtype(rotation.x)
-    cos, sin = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
+    if rotation.x.ndim > 3:
+        cos, sin = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
     if rotation.inverse:
         cos, sin = cos.astype(F64), sin.astype(F64)
         with without_warnings():
@@ -415,4 +426,6 @@ def cast_table(rotation: Rotation, cos: Array, sin: Array) -> tuple[Array, Array
         cos = cast_operand(rotation.function, "cos", cos, dtype).astype(dtype, copy=False)
     if sin.dtype is not dtype:
         sin = cast_operand(rotation.function, "sin", sin, dtype).astype(dtype, copy=False)
+    if rotation.seq_axis == -2:
+        return cos, sin
     return rotation.along_sequence(cos), rotation.along_sequence(sin)

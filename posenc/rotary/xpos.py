@@ -39,8 +39,8 @@ def _angles(
     """Return the table, the angles and the growth (1, pairs)."""
     function, dtype = rotation.function, rotation.x.dtype
     frequencies, factor = rotation.frequencies(frequencies)
-    angles = Angles(rotation.positions(positions)[None], frequencies, factor)
-    positions = rotation.with_heads(angles.positions[0])
+    angles = Angles(rotation.positions(positions), frequencies, factor)
+    positions = rotation.with_heads(angles.positions)
     growth = _growth(function, len(frequencies), scale_base, gamma, downscale)
     center = as_number(function, "center", center)
     table = cos_sin_table(function, positions, frequencies, F64, factor)
@@ -179,6 +179,4 @@ def xpos_vjp(
     (array([[0., 1.]]), array([1.]), array([0.]))
     """
     rotation = read_rotation("xpos_vjp", x, frequencies, layout, seq_axis=seq_axis)
-    angles = _angles(rotation, positions, frequencies, scale_base, gamma, center, downscale)
-    d_x, d_positions, d_frequencies = rotation.vjp(grad, *angles)
-    return RopeGradient(d_x, d_positions[0], d_frequencies)
+    return rotation.vjp(grad, *_angles(rotation, positions, frequencies, scale_base, gamma, center, downscale))
