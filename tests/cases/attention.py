@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from posenc import reference
 from posenc.reference.attention import visible
 from posenc.reference.bias import positions
 
-from . import F32, F64, Case, at, bias, ulp
+from . import F32, F64, Case, array_paths, at, bias, ulp
 from .bias import operator_of
 from .rounding import attention_bounds
 
@@ -20,6 +22,11 @@ from .rounding import attention_bounds
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionCase(Case):
     """A case in whose arguments `bias` is a tuple of (function, its arguments)."""
+
+    function: str = "attention"
+    tolerance: Callable[..., Any] = field(default_factory=lambda: rounding_bounds)
+    real: Callable[..., Any] = field(default_factory=lambda: real_attention(bias=ALIBI))
+    data: tuple[str, ...] = ("q", "k", "v")
 
     def with_operators(self, arguments, module=posenc):
         """The same arguments with operators of posenc in `bias`, or of another module with these functions."""
@@ -368,9 +375,14 @@ def make_placed(rng, n):
     }  # fmt: skip
 
 
-def of_bias(*names):
-    """Paths of gradients of the biases in order. Several gradients of one bias are written as "r1 r2"."""
-    return {f"bias {i} {name}": ("bias", i, 1, name) for i, each in enumerate(names) for name in each.split()}
+def with_gradients(make, *names):
+    """Gradients of q, k, v, the named arguments, and all arrays of the operators, by names like "bias 0 slopes"."""
+    drawn = make(np.random.default_rng(0), 3).get("bias", ())
+    paths = [path for path in array_paths(drawn) if "at" not in path]
+    named = {
+        " ".join(["bias", str(path[0]), *(step for step in path if isinstance(step, str))]): path for path in paths
+    }
+    return {"make": make, "gradients": at("q", "k", "v", *names) | {a: ("bias", *path) for a, path in named.items()}}
 
 
 def real_attention(**options):
@@ -396,10 +408,7 @@ def inside(case):
         return {"q": q, "k": k, "v": v, **where, "return_lse": True, "bias": ((case.function, operator),)}
 
     arrays = {f"bias 0 {a}": ("bias", 0, 1, *path) for a, path in case.gradients.items() if a not in bias.OF_METHOD}
-    return AttentionCase(
-        function="attention", label=f"with {case.name}", tolerance=rounding_bounds, make=make,
-        real=real_attention(bias=ALIBI), data=("q", "k", "v"), gradients=at("q", "k", "v") | arrays,
-    )  # fmt: skip
+    return AttentionCase(label=f"with {case.name}", make=make, gradients=at("q", "k", "v") | arrays)
 
 
 def with_unit_values(arguments):
@@ -430,105 +439,57 @@ def merge_tolerance(expected, work, arguments):
 
 
 ALIBI = (("alibi", {"slopes": 2.0 ** -np.arange(1.0, 9.0)}),)
-OF_RELATIVE = {
-    **at("q", "k", "v"),
-    **of_bias(
-        "rel_k rel_v", "r u v", "rel_q rel_k", "table", "pos_q pos_k cls_to_any any_to_cls", *["gates table"] * 2
-    ),
-    "bias 4 relative slopes": ("bias", 4, 1, "relative", 1, "slopes"),
-}
 RELATIVE = (("shaw", {"rel_k": np.cos(np.arange(129.0 * 64)).reshape(129, 64)}),)
+MASKED = {"q": "b h! n d", "k": "g m d", "v": "b g m e", "keep": "b 1 n? m?"}
 CASES = [
     AttentionCase(
-        function="attention", tolerance=rounding_bounds, make=make_plain, real=real_attention(),
-        axes={"q": "h! n d", "k": "g m d", "v": "g m e"}, data=("q", "k", "v"), gradients=at("q", "k", "v"),
+        **with_gradients(make_plain), real=real_attention(), axes={"q": "h! n d", "k": "g m d", "v": "g m e"},
+    ),
+    AttentionCase(label="gradient", **with_gradients(make_gradient), axes=MASKED),
+    AttentionCase(label="rows", **with_gradients(make_gradient_of_rows)),
+    AttentionCase(
+        label="full", make=make_full,
+        axes={**MASKED, "q_positions": "n", "k_positions": "m", "q_segments": "n", "k_segments": "m"},
     ),
     AttentionCase(
-        function="attention", label="gradient", tolerance=rounding_bounds, make=make_gradient,
-        real=real_attention(bias=ALIBI), data=("q", "k", "v"),
-        axes={"q": "b h! n d", "k": "g m d", "v": "b g m e", "keep": "b 1 n? m?"},
-        gradients=at("q", "k", "v") | of_bias("slopes", "r1 r2", "array", "array"),
+        label="sink", **with_gradients(make_sink, "sink"), real=real_attention(sink=np.linspace(-2, 2, 8)),
+        axes={**MASKED, "sink": "b h!"},
     ),
     AttentionCase(
-        function="attention", label="rows", tolerance=rounding_bounds, make=make_gradient_of_rows,
-        real=real_attention(bias=ALIBI), data=("q", "k", "v"),
-        gradients=at("q", "k", "v") | of_bias("slopes", "diagonals", "r1 r2", "array", "array", "array"),
+        label="sink of rows", **with_gradients(make_sink_of_rows, "sink"),
+        real=real_attention(sink=np.linspace(-2, 2, 8)), axes={**MASKED, "sink": "h!"},
     ),
     AttentionCase(
-        function="attention", label="full", tolerance=rounding_bounds, make=make_full,
-        real=real_attention(bias=ALIBI), data=("q", "k", "v"),
-        axes={
-            "q": "b h! n d", "k": "g m d", "v": "b g m e", "q_positions": "n", "k_positions": "m", "q_segments": "n",
-            "k_segments": "m", "keep": "b 1 n? m?",
-        },
+        label="operators", **with_gradients(make_operators),
+        real=real_attention(bias=(("t5", {"table": np.linspace(-1, 1, 256).reshape(32, 8)}),)),
+        axes={**MASKED, "k": "b g m d", "q_positions": "b n", "k_positions": "b m"},
     ),
     AttentionCase(
-        function="attention", label="sink", tolerance=rounding_bounds, make=make_sink,
-        real=real_attention(sink=np.linspace(-2, 2, 8)), data=("q", "k", "v"),
-        axes={"q": "b h! n d", "k": "g m d", "v": "b g m e", "keep": "b 1 n? m?", "sink": "b h!"},
-        gradients=at("q", "k", "v", "sink") | of_bias("slopes"),
-    ),
-    AttentionCase(
-        function="attention", label="sink of rows", tolerance=rounding_bounds,
-        make=make_sink_of_rows, real=real_attention(sink=np.linspace(-2, 2, 8)), data=("q", "k", "v"),
-        axes={"q": "b h! n d", "k": "g m d", "v": "b g m e", "keep": "b 1 n? m?", "sink": "h!"},
-        gradients=at("q", "k", "v", "sink") | of_bias("slopes"),
-    ),
-    AttentionCase(
-        function="attention", label="operators", tolerance=rounding_bounds, make=make_operators,
-        real=real_attention(bias=(("t5", {"table": np.linspace(-1, 1, 256).reshape(32, 8)}),)), data=("q", "k", "v"),
-        axes={
-            "q": "b h! n d", "k": "b g m d", "v": "b g m e", "q_positions": "b n", "k_positions": "b m",
-            "keep": "b 1 n? m?",
-        },
-        gradients={
-            **at("q", "k", "v"),
-            **of_bias("table", "r1 r2", "r1 r2", "", "table", "log_forget", "w1 b1 w2 b2 c threshold"),
-        },
-    ),
-    AttentionCase(
-        function="attention", label="forgetful", tolerance=rounding_bounds, make=make_forgetful,
-        real=real_attention(bias=(("fox", {"log_forget": np.full((8, 1024), -0.01)}),)), data=("q", "k", "v"),
+        label="forgetful", **with_gradients(make_forgetful),
+        real=real_attention(bias=(("fox", {"log_forget": np.full((8, 1024), -0.01)}),)),
         axes={"q": "b h! n d", "k": "g m d", "v": "g m e", "q_positions": "n", "k_positions": "m"},
-        gradients={**at("q", "k", "v"), **of_bias("log_forget", "table")},
     ),
     AttentionCase(
-        function="attention", label="relative", tolerance=rounding_bounds, make=make_relative(False),
+        label="relative", make=make_relative(False), real=real_attention(bias=RELATIVE),
+        axes={"q": "b h! n! d!", "k": "g m d", "v": "b g m e!"},
+    ),
+    AttentionCase(
+        label="relative placed", make=make_relative(True), real=real_attention(bias=RELATIVE),
+        axes={
+            **MASKED, "q": "b h! n d!", "v": "b g m e!", "q_positions": "n", "k_positions": "b m", "q_segments": "n",
+            "k_segments": "m",
+        },
+    ),
+    AttentionCase(
+        label="relative gradient", **with_gradients(make_relative_gradient), real=real_attention(bias=RELATIVE),
+        axes={**MASKED, "q": "b h! n d!", "v": "b g m e!", "q_positions": "n", "k_positions": "b m"},
+    ),
+    AttentionCase(
+        label="relative gradient of rows", **with_gradients(make_relative_gradient_of_rows),
         real=real_attention(bias=RELATIVE), axes={"q": "b h! n! d!", "k": "g m d", "v": "b g m e!"},
-        data=("q", "k", "v"),
     ),
     AttentionCase(
-        function="attention", label="relative placed", tolerance=rounding_bounds,
-        make=make_relative(True), real=real_attention(bias=RELATIVE), data=("q", "k", "v"),
-        axes={
-            "q": "b h! n d!", "k": "g m d", "v": "b g m e!", "q_positions": "n", "k_positions": "b m",
-            "q_segments": "n", "k_segments": "m", "keep": "b 1 n? m?",
-        },
-    ),
-    AttentionCase(
-        function="attention", label="relative gradient", tolerance=rounding_bounds,
-        make=make_relative_gradient, real=real_attention(bias=RELATIVE), data=("q", "k", "v"), gradients=OF_RELATIVE,
-        axes={
-            "q": "b h! n d!", "k": "g m d", "v": "b g m e!", "q_positions": "n", "k_positions": "b m",
-            "keep": "b 1 n? m?",
-        },
-    ),
-    AttentionCase(
-        function="attention", label="relative gradient of rows", tolerance=rounding_bounds,
-        make=make_relative_gradient_of_rows, real=real_attention(bias=RELATIVE), data=("q", "k", "v"),
-        gradients=OF_RELATIVE, axes={"q": "b h! n! d!", "k": "g m d", "v": "b g m e!"},
-    ),
-    AttentionCase(
-        function="attention", label="placed", tolerance=rounding_bounds, make=make_placed,
-        real=real_attention(bias=ALIBI), data=("q", "k", "v"), axes={"q": "b h! n! d!", "k": "g m! d", "v": "b g m e!"},
-        gradients={
-            **at("q", "k", "v"),
-            **of_bias(
-                "slopes", "slopes", "r1 r2", "w1 b1 w2 b2 c threshold", "log_forget", "rel_k rel_v", "r u v",
-                "rel_q rel_k", "table", "pos_q pos_k cls_to_any any_to_cls", "", "gates table",
-            ),
-            "bias 9 relative slopes": ("bias", 9, 1, "relative", 1, "slopes"),
-        },
+        label="placed", **with_gradients(make_placed), axes={"q": "b h! n! d!", "k": "g m! d", "v": "b g m e!"},
     ),
     AttentionCase(
         function="attention_weights", make=make_weights, data=("q", "k"),
