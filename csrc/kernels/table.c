@@ -1,4 +1,9 @@
-/* table.c -- this variant's kernel and scratch for each row of ops.def. */
+/* table.c -- this variant's kernel and scratch for each row of ops.def.
+ *
+ *     ops.def:  OP(rope, ..., rope)   ->   [PE_rope] = {rope_avx2_32, rope_scratch_avx2_32}
+ *
+ * A call finds its kernel by the number of its row, without a comparison of names.
+ */
 #include "base/real.h"
 
 #define CALLABLE(name, signature, units, ns, layout) \

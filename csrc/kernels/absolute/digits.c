@@ -1,4 +1,12 @@
-/* digits.c -- numbers to digits in a base and back, and the positions of the tokens that a mask keeps. */
+/* digits.c -- numbers to digits in a base and back, and the positions of the tokens that a mask keeps.
+ *
+ *     for (k = w - 1; k >= 0; k--)
+ *         out[k] = whole % base, whole /= base;          digits
+ *     for (k = 0; k < w; k++)
+ *         out = out * base + digit[k];                   from_digits
+ *
+ * Both are exact in integers or rounded once. 32-bit divisions are used where the number allows them.
+ */
 #include "base/row.h"
 #include "base/sincos.h"
 

@@ -4,8 +4,9 @@
  *     hierarchical   out = a u_i + (1 - a) u_j,   u_k = (p_k - a p_0) / (1 - a),   m = i n + j
  *                        = p_j + c (p_i - p_0),   c = a / (1 - a)
  *
- * The second form of hierarchical equals p_j if i = 0, so those rows are copied bit for bit. Python has checked the row
- * numbers. They are clamped here all the same, because another thread may write to the caller's array meanwhile.
+ * The second form of hierarchical equals p_j if i = 0, so those rows are copied bit for bit. Consecutive positions
+ * share i, so the offset c (p_i - p_0) is computed once for each i. Python has checked the row numbers. The kernel
+ * clamps them all the same, because another thread may write to the caller's array meanwhile.
  */
 #include "base/layout.h"
 #include "base/row_sum.h"

@@ -1,6 +1,10 @@
 /* merge.c -- combine x with its encoding p: x + p, x p, x (1 + p), p alone, or [x | p].
  *
- * x (1 + p) is computed as written, with two roundings: x + x p would be NaN where x is infinite.
+ *     for (idx k = 0; k < d; k++)
+ *         out[k] = x[k] + p[k];                          or the other forms
+ *
+ * x (1 + p) is computed as written, with two roundings: x + x p would be NaN where x is infinite. Each mode has
+ * a loop of its own, which vectorises.
  */
 #include "base/layout.h"
 #include "base/row_sum.h"

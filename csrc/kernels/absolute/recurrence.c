@@ -4,9 +4,9 @@
  *     gru    r = s(U_r p + a_r + b_r),  z = s(U_z p + a_z + b_z)       U (3c,c) in the order r, z, n
  *            m = tanh(a_n + r (U_n p + b_n)),  p' = (1 - z) m + z p    biases (2,3c): a of the input, b of the state
  *
- * With inputs x (n,e) and their weight V, (c,e) or (3c,e), step k adds V x_k to b of tanh and to a of the GRU. A group of
- * columns of the batch goes through all positions together. In the gradient, the gates and the outer products for W and
- * V do not wait for the next position: they are computed for many positions at once.
+ * With inputs x (n,e) and their weight V, (c,e) or (3c,e), step k adds V x_k to b of tanh and to a of the GRU. A group
+ * of columns of the batch goes through all positions together. In the gradient, the gates and the outer products for W
+ * and V do not wait for the next position: they are computed for many positions at once.
  */
 #include "absolute/matvec.h"
 #include "base/elementary.h"

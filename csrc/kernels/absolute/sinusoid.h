@@ -1,4 +1,9 @@
-/* sinusoid.h -- cos and sin of position * frequency, for kernels that need them as scratch. */
+/* sinusoid.h -- cos and sin of position * frequency, for kernels that need them as scratch.
+ *
+ *     for (i < n)
+ *         for (k < f)
+ *             table[i][k] = cos(p[i] * w[k]), table[i][f + k] = sin(p[i] * w[k]);
+ */
 #ifndef PE_SINUSOID_H
 #define PE_SINUSOID_H
 

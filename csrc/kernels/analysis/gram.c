@@ -1,9 +1,13 @@
-/* gram.c -- every row with every other: products, distances and correlations, x(n,d) -> out(n,n).
+/* gram.c -- every row with every other: products, distances and correlations.   x(n,d) -> out(n,n)
+ *
+ *     for (i < n)
+ *         for (j < n)
+ *             out[i][j] = dot(x[i], x[j]);               or the norm of x[i] - x[j]
  *
  * Units are BLOCK_M rows, which are packed once onto the lanes, against all rows from its own on, which are broadcast
- * from where they lie. A tile is written as it is and, transposed, to the other side of the diagonal: half the pairs
- * are computed, each number is written once, and both sides have the same bits. Products commute and squares have no
- * sign, so the tile on the diagonal is symmetric by itself.
+ * from the caller's memory. A tile is written as it is and, transposed, to the other side of the diagonal: half the
+ * pairs are computed, each number is written once, and both sides have the same bits. Products commute and squares have
+ * no sign, so the tile on the diagonal is symmetric by itself.
  *
  * Distances sum squares of differences. From products, |x|^2 + |y|^2 - 2 x.y, neighbours would keep few digits, and the
  * distance of a row from itself would not be 0.

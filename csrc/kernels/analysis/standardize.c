@@ -1,4 +1,11 @@
-/* standardize.c -- out = (x - mean) / |x - mean| of each row, in double: the products of such rows are correlations. */
+/* standardize.c -- out = (x - mean) / |x - mean| of each row, in double: the products of such rows are correlations.
+ *
+ *     for (k < d)  mean += x[k] / d;
+ *     for (k < d)  norm += (x[k] - mean) * (x[k] - mean);
+ *     for (k < d)  out[k] = (x[k] - mean) / sqrt(norm);
+ *
+ * Three passes over a row that is in the cache are simple and accurate; the cost is small beside gram.c.
+ */
 #include "base/layout.h"
 #include "base/row.h"
 

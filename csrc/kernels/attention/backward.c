@@ -1,15 +1,18 @@
-/* backward.c -- the gradient of attention from its out and lse: nothing of size n x m exists here either.
+/* backward.c -- the gradient of attention from its out and lse, without an array of size n x m.
  *
  *     out_i = sum_j p_ij v_j,  p_ij = exp(s_ij - lse_i)     dv_j = sum_i p_ij g_i
- *     g = d out, gl = d lse                                 dS_ij = p_ij (g_i.v_j - delta_i),  delta_i = g_i.out_i - gl_i
+ *     g = d out, gl = d lse,  delta_i = g_i.out_i - gl_i    dS_ij = p_ij (g_i.v_j - delta_i)
  *     s_ij = softcap tanh(scale q_i.k_j / softcap) + bias   dX = dS (1 - tanh**2);  dq = scale dX k,  dk = dX^T scale q
- *     sink: d = sum_i -exp(sink - lse_i) delta_i            as for a key whose value is 0
+ *     sink: d = sum_i -exp(sink - lse_i) delta_i            the gradient of a key whose value is 0
  *
- * Scores are computed again, tile by tile, as by Dao 2023 (FlashAttention-2), algorithm 2, in another order: units are
- * kv heads, or chunks of them, which are some of the heads that share keys and some blocks of BLOCK_M queries. They
- * visit all keys for one block of queries after the other, as the forward does, and sum dk and dv on their own. Chunks
- * depend on the heads and on n only, and they are added in their order, here or by the caller, so neither threads nor
- * other rows of the batch change a bit.
+ *     for each pair (i, j):
+ *         p = exp(s_ij - lse_i);             dS = p (dot(g_i, v_j) - delta_i);   dX = dS * slope of the cap
+ *         dv_j += p g_i;                     dq_i += scale dX k_j;               dk_j += scale dX q_i
+ *
+ * Scores are recomputed tile by tile (Dao 2023, FlashAttention-2, algorithm 2). A unit is one kv head. If kv heads are
+ * few, each is cut into parts: a range of query heads times a range of query blocks. A unit visits all keys for one
+ * block of queries after the other, and sums dk and dv in its own memory. Parts depend on the heads and on n only, and
+ * they are added in their order, here or by the caller, so neither threads nor other rows of the batch change a bit.
  *
  * A pair whose weight is 0 adds nothing, whatever its numbers are, so masked values cannot leak.
  */

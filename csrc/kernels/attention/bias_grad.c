@@ -1,4 +1,14 @@
-/* bias_grad.c -- see bias_grad.h. */
+/* bias_grad.c -- see bias_grad.h. For the keys and lanes of a panel:
+ *
+ *     for (int j = from; j < to; j++)
+ *         for (int l = 0; l < lanes; l++) {
+ *             diagonals[j - l + offset] += ds[j][l];
+ *             rows[l] += ds[j][l];    columns[j] += ds[j][l];
+ *         }
+ *
+ * The diagonals are the costly ones: neighbouring lanes belong to neighbouring diagonals. A diagonal's numbers are one
+ * lane further on in each key, so loads that move by one lane per key add them up without crossing lanes.
+ */
 #include "attention/bias_grad.h"
 
 static const pe_position_op *position_op(const pe_query_block *queries, int term)

@@ -1,10 +1,16 @@
-/* decode.c -- attention for few queries, often one: as fast as keys and values are read from memory.
+/* decode.c -- attention for few queries, often one, which is limited by memory bandwidth.
  *
- * In forward.c queries stand on SIMD lanes, and most lanes would be idle here. So channels stand on lanes, of keys and
- * of values, where they lie. LANES keys give LANES vectors of products, and a tree of additions makes one vector of
- * scores of them. A call takes the heads that share their keys, up to MAX_PAIRS pairs of a head and a query: the keys
- * come from memory for the first pair and from the cache for the others. A pair's sums are its own, so they have
- * the same bits whatever pairs stand beside it.
+ *     for each key j (once for all heads that share it):
+ *         for each pair p of a head and a query:
+ *             s[p][j] = dot(q[p], k[j]);
+ *     softmax of s[p] over the keys of the tile, as in forward.c; then the same loop over the values:
+ *             o[p] += s[p][j] * v[j];
+ *
+ * In forward.c each SIMD lane holds one query, and most lanes would be idle here. Here each lane holds one channel, and
+ * keys and values are read in place. LANES keys give LANES vectors of products, and a tree of additions reduces these
+ * to one vector of scores. A call computes the heads that share their keys, up to MAX_PAIRS pairs of a head and a
+ * query: the keys come from memory for the first pair and from the cache for the others. The sums of a pair do not
+ * depend on the other pairs, so they have the same bits beside any of them.
  *
  * Rows of float16, bfloat16 and int8 codes are widened in registers, in the loop that multiplies, if they are whole
  * vectors; else they are copied as real, tile by tile. Both give the same bits. The scale of a row of codes is a factor
@@ -95,9 +101,9 @@ static NOINLINE void multiply_by_scales(decode_state *b, const pe_rows *rows, in
 
 /* ---- prefetching ---- */
 
-/* Rows ahead, prefetched as the rows are read. `passes` passes over the rows share them, each taking every passes-th row,
- * so that a few requests are under way all the time. They go to the second cache, because the first can wait for fewer
- * lines at a time: on Zen 4 decoding takes 0.7x the time of prefetching into the first. */
+/* Rows ahead, prefetched as the rows are read. `passes` passes over the rows share them, each taking every passes-th
+ * row, so that a few requests are under way all the time. They go to the second cache, because the first can wait for
+ * fewer lines at a time: on Zen 4 decoding takes 0.7x the time of prefetching into the first. */
 typedef struct {
     const char *next;
     idx step;
@@ -123,7 +129,8 @@ INLINE void prefetch_row(prefetcher *a)
 /* ---- products ---- */
 
 /* s = q . k for `pairs` pairs and LANES / pairs keys: one sum for each. A single pair reads a few keys at a time,
- * nearly in the order of memory; several read their keys together, so that a vector of a query is loaded once for all. */
+ * nearly in the order of memory; several read their keys together, so that a vector of a query is loaded once for all.
+ * */
 INLINE void scores_of_block(int pairs, const char *k, idx step, pe_storage storage, int pass, int passes, const real *q,
                             int d, real *s)
 {

@@ -1,4 +1,11 @@
-/* decode.h -- attention of few queries, which is limited by memory bandwidth; see decode.c. */
+/* decode.h -- attention of few queries, which is limited by memory bandwidth (decode.c), and parts of the keys.
+ *
+ *     queries x keys      1 x 8192: 8 heads that share keys          cut into parts, if heads are few
+ *     forward.c           64 lanes, 63 idle                           part 0 | part 1 | part 2
+ *     decode.c            channels on the lanes, all heads at once    each writes out and lse of its own
+ *
+ * merge_attention.c adds the parts.
+ */
 #ifndef PE_DECODE_H
 #define PE_DECODE_H
 
@@ -6,8 +13,8 @@
 
 enum { A_PART_OUT = A_LSE + 1, A_PART_LSE };
 
-/* The tiles of keys that a work item of attention visits. If the keys are cut into parts, part `index` of `parts` has results of its own,
- * and the first part has the sink. */
+/* The tiles of keys that a work item of attention visits. If the keys are cut into parts, part `index` of `parts` has
+ * results of its own, and the first part has the sink. */
 typedef struct {
     idx index, parts, first, last; /* tiles first <= i < last */
 } pe_key_part;

@@ -1,14 +1,20 @@
-/* forward.c -- streaming attention: nothing of size n x m exists.   q(h,n,d) k(g,m,d) v(g,m,e) -> out(h,n,e) lse(h,n)
+/* forward.c -- streaming attention, without an array of size n x m.   q(h,n,d) k(g,m,d) v(g,m,e) -> out(h,n,e) lse(h,n)
  *
  *     s_ij = scale q_i.k_j;   s = softcap tanh(s / softcap);   s += bias_ij, -inf where masked
  *     lse_i = log sum_j exp(s_ij);   out_i = sum_j exp(s_ij - lse_i) v_j;   a row that sees nothing: 0, -inf
- *     A sink is one more term of the first sum: the running maximum starts at it, and the running sum at exp(0).
  *
- * Units are blocks of BLOCK_M queries of a head, and parts of its keys if there are few blocks and many keys. Queries stand on SIMD lanes, two vectors to a panel, so
- * softmax is vertical and keys and values need no packing. Tiles of BLOCK_N keys start at key 0 for every block; a tile
- * that is skipped, or a key that is trimmed, would have changed no bit. scale is folded into the packed queries. log2 e
- * is not: (s - m) log2 e costs one instruction more and rounds better (the largest error over that of the same NumPy
- * expression in float32, worst of 60 calls: 1.5 instead of 1.9).
+ *     for each query i, with m = -inf (or its sink), l = 0 (1), o = 0:
+ *         for each key j:
+ *             m' = max(m, s_ij);   a = exp(m - m');   p = exp(s_ij - m')
+ *             l = a l + p;   o = a o + p v_j;   m = m'
+ *         out_i = o / l;   lse_i = m + log l
+ *
+ * Units are blocks of BLOCK_M queries of a head; if there are few blocks and many keys, also parts of the keys. Queries
+ * are on SIMD lanes, two vectors to a panel, so softmax is vertical, and keys and values need no packing. A step takes
+ * BLOCK_N keys. Tiles start at key 0 for every block; a tile that is skipped, or a key that is trimmed, would have
+ * changed no bit. scale is folded into the packed queries. log2 e is not: (s - m) log2 e costs one instruction more and
+ * rounds better (the largest error over that of the same NumPy expression in float32, worst of 60 calls: 1.5 instead of
+ * 1.9).
  */
 #include "attention/decode.h"
 #include "attention/scores.h"
@@ -153,7 +159,8 @@ static int write_unit(const attention_state *b, const pe_query_block *queries)
     return FN(unpack_queries)(queries, head, outs, b->e, b->o, 1, divisor, b->copy);
 }
 
-/* All tiles of the part, from the last one if an operator counts from the last key. Returns 0 if the call was stopped. */
+/* All tiles of the part, from the last one if an operator counts from the last key. Returns 0 if the call was
+ * stopped. */
 static int attend(attention_state *b, const pe_query_block *queries)
 {
     const pe_call *call = queries->call;

@@ -1,5 +1,11 @@
-/* logits.c -- the terms of the logits that operators on q and k add, as a matrix: the tiles of content.h, written down.
- * q(h,n,d) k(g,m,d) -> out(h,n,m), before the common scale. Units are blocks of BLOCK_M queries of a head.
+/* logits.c -- the terms of the logits that operators on q and k add, as a matrix.   q(h,n,d) k(g,m,d) -> out(h,n,m)
+ *
+ *     for (i < n)
+ *         for (j < m)
+ *             out[h][i][j] = dot(q[h][i], table[row(i, j)]) + ...;     before the common scale
+ *
+ * Units are blocks of BLOCK_M queries of a head. The tiles are those of attention (content.h), so the terms are the
+ * same numbers, and a table row is multiplied once per panel, not once per pair.
  */
 #include "attention/scores.h"
 #include "tile/gemm.h"

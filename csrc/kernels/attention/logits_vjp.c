@@ -1,6 +1,12 @@
-/* logits_vjp.c -- the gradient of logits.c, tile by tile from grad(h,n,m).   q(h,n,d) k(g,m,d) -> dq(h,n,d) dk(g,m,d)
+/* logits_vjp.c -- the gradient of logits.c from grad(h,n,m).   q(h,n,d) k(g,m,d) -> dq(h,n,d) dk(g,m,d)
  *
- * Units are kv heads.
+ *     for (i < n)
+ *         for (j < m) {
+ *             dq[h][i] += grad[h][i][j] * table[row(i, j)];   d table[row(i, j)] += grad[h][i][j] * q[h][i];
+ *         }
+ *
+ * Units are kv heads, because all queries of a kv head add to its dk. A tile of grad is transposed onto the lanes once,
+ * and then the gradient functions of attention apply.
  */
 #include "attention/scores.h"
 #include "relative/lookup.h"

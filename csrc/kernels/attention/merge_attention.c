@@ -1,6 +1,10 @@
-/* merge_attention.c -- attention over disjoint keys, put together exactly from its parts.   outs(p,e) lses(p) -> out(e) lse()
+/* merge_attention.c -- the exact result of attention over all keys from the results over disjoint parts of the keys.
  *
- *     lse = log sum_p exp(lse_p),   out = sum_p exp(lse_p - lse) out_p
+ *     outs(p,e) lses(p) -> out(e) lse():   lse = log sum_p exp(lse_p),   out = sum_p exp(lse_p - lse) out_p
+ *
+ *     for (int p = 0; p < parts; p++)
+ *         for (int c = 0; c < e; c++)
+ *             out[c] += exp(lses[p] - lse) * outs[p][c];
  *
  * A part that saw nothing (lse = -inf) has no weight and is not read; a row that no part saw is 0, with lse = -inf.
  */

@@ -1,4 +1,13 @@
-/* scores.c -- see scores.h. */
+/* scores.c -- see scores.h. For a panel, with add = what operators on q and k add:
+ *
+ *     for (int j = from; j < to; j++)
+ *         for (int l = 0; l < width; l++) {
+ *             s[j][l] = cap(dot(q[l], k[j]) + add[j][l]) + bias[j][l];
+ *             m[l] = max(m[l], s[j][l]);
+ *         }
+ *
+ * Without a softcap one product does all of it: the numbers to add and the maximum are in its last step, on registers.
+ */
 #include "attention/scores.h"
 
 #include "relative/scan.h"

@@ -1,6 +1,8 @@
-/* scores.h -- the scores of a panel, computed alike by attention and, again, by its gradient.
+/* scores.h -- the scores of a panel. Attention and its gradient call the same function, so they get the same bits.
  *
  *     s = scale q.k + content;   s = softcap tanh(s / softcap);   s += bias, -inf where masked
+ *
+ * The gradient recomputes scores instead of reading them: an N x M array would not fit the caches.
  */
 #ifndef PE_SCORES_H
 #define PE_SCORES_H

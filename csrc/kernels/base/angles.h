@@ -1,8 +1,8 @@
 /* angles.h -- rows of sines and cosines of position * frequency, and of sums of two angles.
  *
- * Integer positions in float: p = base + offset, 0 <= offset < OFFSETS, where base is a multiple of OFFSETS. sin and cos
- * of the sum of the two angles are computed in double by the angle-addition theorem. Consecutive rows share sin and cos
- * of the base, and all rows share those of the offsets: a pair costs four multiplications. A row depends on its
+ * Integer positions in float: p = base + offset, 0 <= offset < OFFSETS, where base is a multiple of OFFSETS. sin and
+ * cos of the sum of the two angles are computed in double by the angle-addition theorem. Consecutive rows share sin and
+ * cos of the base, and all rows share those of the offsets: a pair costs four multiplications. A row depends on its
  * position alone, not on its neighbours. Near a zero of sin or cos the addition loses relative accuracy, so results
  * below 2**-26 are recomputed without it; elsewhere its error of 2**-52 is at most 2**-26 of the result, a quarter of a
  * float's half ulp. Double, and positions with a fraction: sincos.h evaluates every pair.

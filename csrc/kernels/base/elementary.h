@@ -1,6 +1,10 @@
 /* elementary.h -- exp2, tanh, log1p and power as straight-line C for SIMD loops: no calls, branches or tables.
  *
- * NaN gives NaN. A result depends on its argument only, not on its place in a vector.
+ *     exp2(x) = 2**n * exp2(r),   n = nearest integer of x,   r = x - n in [-1/2, 1/2]
+ *                                 exp2(r) is a polynomial, 2**n a shift of the exponent bits
+ *
+ * NaN gives NaN. A result depends on its argument only, not on its place in a vector. A loop of libm calls would not
+ * vectorise, and its bits would depend on the machine's libm.
  */
 #ifndef PE_ELEMENTARY_H
 #define PE_ELEMENTARY_H

@@ -1,8 +1,12 @@
 /* half.h -- float16 and bfloat16 storage: widening is exact, narrowing rounds once to nearest even, NaN stays NaN.
  *
+ *     float32    s eeeeeeee mmmmmmmmmmmmmmmmmmmmmmm
+ *     bfloat16   s eeeeeeee mmmmmmm                      the upper 16 bits of a float32
+ *     float16    s eeeee    mmmmmmmmmm
+ *
  * bfloat16 is shifts, which compilers vectorize. float16 uses F16C in the variants that have it. Elsewhere, and in row
- * tails, C code gives the same bits. It has no subnormal operand, so that it does so while the thread flushes these to
- * zero.
+ * tails, C code gives the same bits. That code has no subnormal operand, so it also works while the thread flushes
+ * subnormal numbers to zero.
  */
 #ifndef PE_HALF_H
 #define PE_HALF_H

@@ -1,6 +1,10 @@
 /* row_sum.h -- sums of rows in double, in the order of the rows: gradients of tables and of broadcast operands.
  *
- * Units are tiles of ROW_TILE columns of a row of the call.
+ *     for (idx r = 0; r < rows; r++)
+ *         for (int k = 0; k < n; k++)
+ *             sum[k] += (double)row[r][k];
+ *
+ * Units are tiles of ROW_TILE columns of a row of the call: the doubles of a tile stay in the first-level cache.
  */
 #ifndef PE_ROW_SUM_H
 #define PE_ROW_SUM_H

@@ -1,5 +1,8 @@
 /* vec.h -- one SIMD register: LANES reals that are added, multiplied and compared together.
  *
+ *     for (int l = 0; l < LANES; l++)
+ *         y[l] = fma(a[l], b[l], c[l]);          is one vec_fma
+ *
  * Products of many rows use it (attention, convolutions, matvec.h); everything else is plain loops. A vec has the width
  * of the variant's registers, because compilers lower wider vectors badly. Compilers without GNU's vector types get an
  * array and loops.

@@ -1,6 +1,9 @@
 /* vec_stored.h -- load LANES numbers of any storage as a vec: narrower ones are widened in registers, exactly.
  *
- * A loop that multiplies by numbers from memory is as fast as they are read. With float16, bfloat16 or int8 it reads
+ *     for (int l = 0; l < LANES; l++)
+ *         x[l] = (real)stored[l];
+ *
+ * A loop that multiplies by numbers from memory is limited by memory bandwidth. With float16, bfloat16 or int8 it reads
  * half or a quarter of the bytes, if it needs no copy of the rows as real. half.h has the formulas.
  */
 #ifndef PE_VEC_STORED_H

@@ -1,7 +1,10 @@
 /* alibi.c -- ALiBi (Press et al. 2022, section 3):   b_h(rel) = -slope_h |rel|
  *
- * rel, the position of the key minus the position of the query, is exact in double. The product is rounded once more,
- * to the result.
+ *     for (int j = 0; j < n; j++)
+ *         out[j] = -slope * fabs(rel[j]);
+ *
+ * rel, the position of the key minus the position of the query, is exact in double, and the product is rounded once
+ * more to the result. The loop runs once per distance, not once per pair, if positions count up by one.
  */
 #include "bias/position.h"
 

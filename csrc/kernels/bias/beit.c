@@ -1,7 +1,10 @@
 /* beit.c -- BEiT (Bao et al. 2022): Swin's table (swin.c) with three rows more for a class token before the grid.
  *
+ *     b_h = q and k on the grid ? table[Swin's row of q - 1 and k - 1][h]
+ *           : table[B - 3 (class to token), B - 2 (token to class) or B - 1 (class to class)][h];
+ *
  * arrays: table(b,h), grid(s) = height, width. Position 0 is the class token, position 1 + p is token p of the grid.
- * The last three rows of the table are class to token, token to class, and class to class.
+ * Numbers that depend on the query or the key alone are computed once per block (grid.h).
  */
 #include "bias/grid.h"
 

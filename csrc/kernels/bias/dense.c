@@ -1,6 +1,10 @@
 /* dense.c -- the caller's own bias by row and column:   b_h(i, j) = array(h, i, j), whatever the positions
  *
- * Strides are arbitrary, 0 along axes that broadcast. -inf masks a pair.
+ *     for (int j = 0; j < keys; j++)
+ *         for (int l = 0; l < lanes; l++)
+ *             out[j][l] = array[h][first_q + l][first_k + j];
+ *
+ * Strides are arbitrary, 0 along axes that broadcast, so the caller needs no copy. -inf masks a pair.
  */
 #include "base/transpose.h"
 #include "bias/position.h"

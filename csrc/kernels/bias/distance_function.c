@@ -1,7 +1,10 @@
-/* distance_function.c -- a bias given by its values at the distances of a call:   b_h(rel) = values[h, i], distances[i] = rel
+/* distance_function.c -- a bias given by its values at the distances of a call:
  *
- * arrays: values(h,l), distances(l), which ascend. A distance between two of them takes the value of the lower one; Python
- * passes all that occur.
+ *     for (int j = 0; j < n; j++)
+ *         out[j] = values[h][i], where distances[i] == rel[j];
+ *
+ * arrays: values(h,l), distances(l), which ascend. A distance between two of them takes the value of the lower one;
+ * Python passes all that occur. Whole distances without gaps need no search; others are found by bisection.
  */
 #include "bias/position.h"
 

@@ -1,7 +1,11 @@
-/* fire.c -- FIRE (Li et al. 2024, equations 2 and 3):   b_h = f_h(z),   f_h(z) = sum_w w2_hw relu(w1_w z + b1_w) + b2_h,
- *      z = log(1 + |c rel|) / (log(1 + |c| max(i, |threshold|)) + 1e-6),   i the position of the query
+/* fire.c -- FIRE (Li et al. 2024, equations 2 and 3), with i the position of the query:
  *
- * arrays: w1(w,1), b1(w), w2(h,w), b2(h), c(), threshold()
+ *     z = log(1 + |c rel|) / (log(1 + |c| max(i, |threshold|)) + 1e-6);
+ *     for (int w = 0; w < W; w++)
+ *         b_h += w2[h][w] * relu(w1[w] * z + b1[w]);      and b2[h] once
+ *
+ * arrays: w1(w,1), b1(w), w2(h,w), b2(h), c(), threshold(). The divisor of z depends on the query alone and is computed
+ * once per block. The loop over w is outside the loop over lanes, so that lanes are one vector.
  */
 #include "base/elementary.h"
 #include "bias/position.h"

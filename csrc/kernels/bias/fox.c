@@ -1,7 +1,11 @@
 /* fox.c -- Forgetting Transformer (Lin et al. 2025, equation 5):   b_h = C[i] - C[j],   C the cumulative sum of log f
  *
- * arrays: sums(h,t), which is C. Positions are integers below t. C is in double: it grows with the length of the
- * sequence, and its differences do not.
+ *     for (int j = 0; j < keys; j++)
+ *         for (int l = 0; l < lanes; l++)
+ *             out[j][l] = sums[h][position of query l] - sums[h][position of key j];
+ *
+ * arrays: sums(h,t), which is C. Positions are integers below t. C is double: it grows with the length of the sequence,
+ * and its differences do not. C of the queries is read once per block, so a pair costs one subtraction.
  */
 #include "bias/position.h"
 

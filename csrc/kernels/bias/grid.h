@@ -1,7 +1,10 @@
 /* grid.h -- tokens of a grid in row-major order, for tables by the differences of rows and columns.
  *
- * With code(p) = y (2 width - 1) + x the row (yq - yk + height - 1) (2 width - 1) + xq - xk + width - 1 of a table is
- * code(q) - code(k) + a constant.
+ *     code(p) = (p / width) * (2 * width - 1) + p % width;
+ *     row of a pair = code(q) - code(k) + constant;
+ *                   = (yq - yk + height - 1) (2 width - 1) + xq - xk + width - 1
+ *
+ * Codes are computed once for each key and each lane of a block, so a pair costs one subtraction and no division.
  */
 #ifndef PE_GRID_H
 #define PE_GRID_H

@@ -3,8 +3,11 @@
  *     kerple_log    b_h(rel) = -r1_h log(1 + r2_h |rel|)
  *     kerple_power  b_h(rel) = -r1_h |rel|**r2_h
  *
+ *     for (int j = 0; j < n; j++)
+ *         out[j] = -r1 * log1p(r2 * fabs(rel[j]));        or -r1 * pow(fabs(rel[j]), r2)
+ *
  * rel, the position of the key minus the position of the query, is exact in double. Values are computed in double and
- * rounded once. log1p_pos and power_pos have no branch, so the compiler vectorises the loops; calls of libm would not be.
+ * rounded once. log1p_pos and power_pos call no library, so the compiler vectorises the loops.
  */
 #include "base/elementary.h"
 #include "bias/position.h"

@@ -1,5 +1,11 @@
 /* position.c -- the table of position operators, and a pair of callable kernels for each DISTANCE and PAIR row: the
  * operator's values as a row of distances or a matrix, and the gradient of its arrays.
+ *
+ *     DISTANCE   for (j < l)  out[h][j] = b_h(rel[j]);
+ *     PAIR       for (i < n)  for (j < m)  out[h][i][j] = b_h(q_positions[i], k_positions[j]);
+ *
+ * The functions of an operator are those that a tile of attention calls, in the same blocks of lanes, so a matrix and
+ * attention have the same bits.
  */
 #include "bias/position.h"
 

@@ -1,7 +1,7 @@
 /* position.h -- operators on the logits that read positions or indices, but not q and k.
  *
- * Each operator is one pe_position_op, FN(<name>_op), defined in the file of its name (kerple_log and kerple_power share
- * kerple.c). Exactly one of its three value functions is set:
+ * Each operator is one pe_position_op, FN(<name>_op), defined in the file of its name (kerple_log and kerple_power
+ * share kerple.c). Exactly one of its three value functions is set:
  *     distance   a function of rel = position of key - position of query, evaluated once per distinct distance
  *     diagonal   a function of column - row, whatever the positions are (Toeplitz)
  *     pairs      anything else, evaluated for every pair of a block of keys and queries

@@ -1,5 +1,9 @@
 /* sandwich.c -- Sandwich (Chi et al. 2023, section 4):   b_h = (sum_t cos(w_t rel) - T) / divisor_h,   t = 1 .. T
  *
+ *     for (int c = 0; c < 2 * T; c++)
+ *         sum += keys[j][c] * queries[c][i];              sum_t cos(w_t rel)
+ *     b_h(i, j) = (sum - T) / divisor[h];
+ *
  * arrays: queries(c,n), keys(m,c), divisor(h), with c = 2 T sines and cosines of each position.
  * cos(w (k - q)) = cos wk cos wq + sin wk sin wq, so a bias is a product of the c numbers of the key and of the query,
  * instead of T cosines for each pair and head. Nothing here is learned, so there is no gradient.

@@ -1,7 +1,10 @@
-/* swin.c -- Swin (Liu et al. 2021, equation 4):
- *      b_h = table[(yq - yk + height - 1) (2 width - 1) + xq - xk + width - 1, h]
+/* swin.c -- Swin (Liu et al. 2021, equation 4), with pitch = 2 width - 1:
  *
- * arrays: table(b,h), grid(s) = height, width. Positions are the tokens of the grid, row-major integers (grid.h).
+ *     for each pair of tokens q = (yq, xq) and k = (yk, xk) of the grid:
+ *         b_h = table[(yq - yk + height - 1) * pitch + (xq - xk + width - 1)][h];
+ *
+ * arrays: table(b,h), grid(s) = height, width. Positions are the tokens of the grid, row-major integers. The row is a
+ * difference of one number of the query and one of the key (grid.h), so no pair needs a division.
  */
 #include "bias/grid.h"
 

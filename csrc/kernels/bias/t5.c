@@ -1,8 +1,11 @@
 /* t5.c -- T5 (Raffel et al. 2020, section 2.1):   b_h(rel) = table[bucket(rel), h], rel cut to an integer towards zero
  *
+ *     for (int j = 0; j < n; j++)
+ *         out[j] = table[fabs(rel[j]) <= r ? lookup[rel[j] + r] : bucket beyond r][h];
+ *
  * arrays: table(b,h), lookup(k), edges(o). lookup holds the buckets of -r .. r, k = 2 r + 1. edges holds the distances
  * beyond r at which the bucket number grows by one, on each side that has buckets. Python computes these thresholds as
- * integers, so no logarithm decides a bucket.
+ * integers, so no logarithm decides a bucket. Near distances are one gather; a bisection of the edges finds the rest.
  */
 #include "bias/position.h"
 

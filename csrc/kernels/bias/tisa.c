@@ -1,4 +1,11 @@
-/* tisa.c -- TISA (Wennberg and Henter 2021, section 4.2):   b_h(rel) = sum_r a_hr exp(-|b_hr| (rel - c_hr)**2) */
+/* tisa.c -- TISA (Wennberg and Henter 2021, section 4.2):   b_h(rel) = sum_r a_hr exp(-|b_hr| (rel - c_hr)**2)
+ *
+ *     for (int j = 0; j < n; j++)
+ *         for (int r = 0; r < R; r++)
+ *             out[j] += a[h][r] * exp(-fabs(b[h][r]) * (rel[j] - c[h][r]) * (rel[j] - c[h][r]));
+ *
+ * The loops change places for CHUNK distances at a time: then the inner loop is on distances, and vectorises.
+ */
 #include "base/elementary.h"
 #include "bias/position.h"
 

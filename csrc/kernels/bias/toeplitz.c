@@ -1,6 +1,12 @@
 /* toeplitz.c -- the caller's own bias by diagonal, and the two kernels between a row of diagonals and its matrix.
  *
  *     b_h(i, j) = diagonals(h, j - i + n - 1), whatever the positions
+ *
+ *     for (i < n)
+ *         for (j < m)
+ *             out[i][j] = row[j - i + n - 1];
+ *
+ * A row of the matrix is a piece of the row of diagonals: n copies, each one element earlier, without arithmetic.
  */
 #include "bias/position.h"
 

@@ -1,4 +1,11 @@
-/* content.c -- the table of operators that read q and k, and the loops over those of a call; see content.h. */
+/* content.c -- the table of operators that read q and k, and the loops over the operators of a call; see content.h.
+ *
+ *     for each operator of the call:
+ *         if it sets the member:
+ *             add what the member gives
+ *
+ * Drivers call these loops once per block, tile or panel, so their cost is that of a few comparisons.
+ */
 #include "relative/content.h"
 
 #include "relative/lookup.h"
@@ -14,7 +21,7 @@ const pe_content_op *const FN(content_op)[PE_COUNT] = {
 #include "ops.def"
 };
 
-/* What operator v->term adds: nothing if it does not read q and k. */
+/* The members of operator v->term; none are set if it does not read q and k. */
 static const pe_content_op *op_of(const pe_view *v)
 {
     static const pe_content_op none = {.query_table = NULL};

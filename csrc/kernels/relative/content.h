@@ -1,5 +1,5 @@
-/* content.h -- operators of attention that read q and k (Shaw, Transformer-XL, DeBERTa, CoPE) or add a product of vectors
- * to the scores (TUPE, gated distance), and the calls that attention, its gradient and the logits make to them.
+/* content.h -- operators of attention that read q and k (Shaw, Transformer-XL, DeBERTa, CoPE) or add a product of
+ * vectors to the scores (TUPE, gated distance), and the calls that attention, its gradient and the logits make to them.
  *
  * An operator is one file, one CONTENT row of ops.def and one pe_content_op, FN(<name>_op). Drivers loop over the
  * operators of a call and name no operator. For a pair of query i and key j,
@@ -30,8 +30,8 @@ typedef struct {
     const pe_panel_bias *bias; /* the keys that the panel sees, and which pairs are masked */
 } pe_view;
 
-/* A table of vectors, of which each pair takes the row of its distance:   row_ij = map[distance of i and j]   (lookup.h).
- * The members are numbers of operands. */
+/* A table of vectors, of which each pair takes the row of its distance:   row_ij = map[distance of i and j]
+ * (lookup.h). The members are numbers of operands. */
 typedef struct {
     int table, map, d_table; /* map is 0 if the table has one row, which all pairs take (key_table only) */
     int vector, d_vector;    /* a vector that is added to the queries before the product; 0 if there is none */
@@ -50,8 +50,8 @@ typedef struct {
     real gate_scale; /* of q.k in a scan's gates, beyond the scale of the packed queries */
     const real *q;   /* the block's queries on lanes, times scale */
     int before_cap, after_cap, values, scans; /* nonzero if an operator of the call has that stage */
-    /* Stage `scan` (scan.h). Tiles go from the last key to the first. In the gradient they ascend, after a pass that sums
-     * all gates. */
+    /* Stage `scan` (scan.h). Tiles go from the last key to the first. In the gradient they ascend, after a pass that
+     * sums all gates. */
     int ascending;
     double passed[BLOCK_M]; /* of each lane, the sum of the gates of all keys after this tile (between tiles that
                              * ascend: and of this tile) */
@@ -94,7 +94,7 @@ typedef struct {
     void (*vjp)(pe_content_vjp *b, const pe_view *v, const real *dx);
 } pe_scan;
 
-/* What an operator adds. A member that is not set adds nothing, and a lookup whose table is None neither. */
+/* The additions of an operator. A member that is not set adds nothing, and neither does a lookup whose table is None. */
 typedef struct {
     const pe_lookup *query_table; /* s_ij += scale (q_i + vector) . table[row_ij] */
     const pe_lookup *key_table;   /* s_ij += scale k_j . table[row_ij] */

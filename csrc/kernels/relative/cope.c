@@ -1,9 +1,15 @@
 /* cope.c -- CoPE (Golovneva et al. 2024, section 4):   s_ij += scale ((1 - f) q_i . e[w] + f q_i . e[w + 1]),
  *
- *      w + f = position_ij = min(sum of gate_it over visible keys t >= j with rel <= 0, P - 1),
- *      gate_it = sigmoid(scale q_i . k_t)
+ *      w + f = position_ij = min(sum of gate_it over visible keys t >= j with rel <= 0, P - 1)
  *
- * The gates and their sums are the stage `scan` (scan.h).
+ *     for each query i, with sum = 0:
+ *         for (j = last key; j >= 0; j--) {
+ *             sum += sigmoid(scale * dot(q[i], k[j]));    w = floor(min(sum, P - 1));    f = min(sum, P - 1) - w;
+ *             s[i][j] += scale * ((1 - f) * dot(q[i], e[w]) + f * dot(q[i], e[w + 1]));
+ *         }
+ *
+ * The sums are the stage `scan` (scan.h). The table is multiplied once per panel and tile, and each pair takes two
+ * numbers from that product.
  */
 #include "relative/lookup.h"
 

@@ -1,7 +1,9 @@
-/* deberta.c -- He et al. 2021 (DeBERTa), equation 4:
- *      s_ij += scale (q_i . rel_k[row_ij] + k_j . rel_q[row'_ij])
+/* deberta.c -- He et al. 2021 (DeBERTa), equation 4:   s_ij += scale (q_i . rel_k[row_ij] + k_j . rel_q[row'_ij])
  *
- * Either table may be absent.
+ *     for each pair (i, j), with row = map[distance of i and j], row' = map_q[distance of i and j]:
+ *         s[i][j] += scale * (dot(q[i], rel_k[row]) + dot(k[j], rel_q[row']));
+ *
+ * Either table may be absent. Each table row is multiplied once per tile, not once per pair.
  */
 #include "relative/content.h"
 

@@ -1,7 +1,10 @@
-/* gated_distance.c -- a bias by distance whose gates every query brings along:   b_ij = gates_i . table[row_ij]
+/* gated_distance.c -- a bias by distance with one gate for each query and channel:   b_ij = gates_i . table[row_ij]
+ *
+ *     for each pair (i, j), with row = map[distance of i and j]:
+ *         s[i][j] += dot(gates[i], table[row]);
  *
  * With one gate it is the gated relative position bias of WavLM (Chen et al. 2022, section 3.2). The bias is added
- * after the cap. The product takes CONTENT_PIECE gates at a time.
+ * after the cap. The lookup multiplies each table row once per tile, CONTENT_PIECE gates at a time.
  */
 #include "base/transpose.h"
 #include "relative/pieces.h"

@@ -1,4 +1,13 @@
-/* lookup.c -- see lookup.h. */
+/* lookup.c -- see lookup.h. For the keys from <= j < to of a panel, and x the vectors on its lanes:
+ *
+ *     for (int j = from; j < to; j++)
+ *         for (int l = 0; l < width; l++)
+ *             add[j][l] += factor[j][l] * dot(x[l], table[row[j][l]]);
+ *
+ * Many pairs share a row, so the rows of a tile are multiplied once (one matrix product), and each pair takes its
+ * number from the product. If positions count up by one, pairs take their numbers by a skew, one blend per bit of the
+ * lane's number, instead of a gather; and rows that the next tile needs are kept.
+ */
 #include "relative/lookup.h"
 
 /* ---- table rows of pairs ---- */

@@ -1,7 +1,11 @@
 /* lookup_keys.c -- the lookup of lookup.h for tables that multiply the keys:   s_ij += scale k_j . table[row_ij]
  *
- * Keys first ... first + n stand on lanes in place of the queries, and a product has PANEL_LANES numbers for each table
- * row.
+ *     for (int j = 0; j < n; j++)
+ *         for (int l = 0; l < width; l++)
+ *             added[j][l] += scale * dot(k[j], table[row[j][l]]);
+ *
+ * PANEL_LANES keys, from `first` on, are on the lanes in place of the queries, and a product has PANEL_LANES numbers
+ * for each table row. So each row is multiplied once for these keys, not once per pair.
  */
 #include "base/transpose.h"
 #include "relative/lookup.h"

@@ -1,4 +1,10 @@
 /* lookup_values.c -- the lookup of lookup.h for tables that are added to the values:   o_i += sum_j p_ij table[row_ij]
+ *
+ *     for (int j = from; j < to; j++)
+ *         for (int l = 0; l < width; l++)
+ *             o[l] += p[j][l] * table[row[j][l]];
+ *
+ * The weights are summed by table row first. Then one matrix product of rows and sums replaces a vector per pair.
  */
 #include "relative/lookup.h"
 

@@ -22,8 +22,8 @@ INLINE pe_matrix piece_of(const pe_view *v, int operand, idx row, idx first)
     return rows;
 }
 
-/* The gradient of a panel's vectors: add b->d_piece to the rows of d_operand, and write the vectors times scale as strips
- * to b->strips. */
+/* The gradient of a panel's vectors: add b->d_piece to the rows of d_operand, and write the vectors times scale as
+ * strips to b->strips. */
 INLINE void piece_vjp(pe_content_vjp *b, const pe_view *v, int operand, int d_operand, idx first, real scale)
 {
     const pe_array *d = operand_of(v, d_operand);

@@ -1,4 +1,10 @@
-/* relative_key_query.c -- Huang et al. 2020, method 4:   s_ij += scale (q_i . table[row_ij] + k_j . table[row_ij]) */
+/* relative_key_query.c -- Huang et al. 2020, method 4:   s_ij += scale (q_i . table[row_ij] + k_j . table[row_ij])
+ *
+ *     for each pair (i, j), with row = map[distance of i and j]:
+ *         s[i][j] += scale * dot(q[i] + k[j], table[row]);
+ *
+ * The two products are separate: then each table row is multiplied once per tile and side, not once per pair.
+ */
 #include "relative/content.h"
 
 enum { TABLE, MAP, D_TABLE };

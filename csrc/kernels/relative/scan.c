@@ -1,4 +1,11 @@
-/* scan.c -- see scan.h. */
+/* scan.c -- see scan.h. For the keys of a panel in the forward, from the last to the first:
+ *
+ *     for (int j = to - 1; j >= from; j--)
+ *         for (int l = 0; l < width; l++)
+ *             sum[j][l] = passed[l] += sigmoid(scale * dot(q[l], k[j]));
+ *
+ * The gates of a panel are one matrix product and one vector loop, which all operators that count share.
+ */
 #include "relative/scan.h"
 
 #include "base/elementary.h"

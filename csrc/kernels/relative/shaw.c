@@ -1,4 +1,11 @@
-/* shaw.c -- Shaw et al. 2018, equations 3 to 5:   s_ij += scale q_i . rel_k[row_ij],   o_i += sum_j p_ij rel_v[row_ij] */
+/* shaw.c -- Shaw et al. 2018, equations 3 to 5:   s_ij += scale q_i . rel_k[row_ij],   o_i += sum_j p_ij rel_v[row_ij]
+ *
+ *     for each pair (i, j), with row = map[distance of i and j]:
+ *         s[i][j] += scale * dot(q[i], rel_k[row]);
+ *         o[i] += p[i][j] * rel_v[row];
+ *
+ * Both lookups multiply a table row once per tile instead of once per pair (lookup_queries.c, lookup_values.c).
+ */
 #include "relative/content.h"
 
 enum { REL_K, REL_V, MAP, D_REL_K, D_REL_V };

@@ -1,4 +1,10 @@
-/* transformer_xl.c -- Dai et al. 2019, section 3.3:   s_ij += scale (u . k_j + (q_i + v) . r[row_ij]) */
+/* transformer_xl.c -- Dai et al. 2019, section 3.3:   s_ij += scale (u . k_j + (q_i + v) . r[row_ij])
+ *
+ *     for each pair (i, j), with row = map[distance of i and j]:
+ *         s[i][j] = scale * (dot(q[i] + u, k[j]) + dot(q[i] + v, r[row]));
+ *
+ * u is added to the packed queries once per block, so the first product is that of attention without an operator.
+ */
 #include "relative/content.h"
 
 enum { R_TABLE, U, V, MAP, D_R, D_U, D_V };

@@ -1,7 +1,10 @@
 /* tupe.c -- TUPE (Ke et al. 2021, equation 7), a bias that is a product:   b_ij = pos_q_i . pos_k_j / sqrt(2 width)
  *
+ *     for each pair (i, j):
+ *         s[i][j] += dot(pos_q[i], pos_k[j]) / sqrt(2 * width);
+ *
  * Column 0 may be reset to any_to_cls, and then row 0 to cls_to_any. The bias is added after the cap, by row and
- * column, whatever the positions are. The product takes CONTENT_PIECE channels at a time.
+ * column, whatever the positions are. The product is that of queries and keys, CONTENT_PIECE channels at a time.
  */
 #include "base/transpose.h"
 #include "relative/pieces.h"

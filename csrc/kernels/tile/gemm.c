@@ -1,4 +1,13 @@
-/* gemm.c -- see gemm.h. A row is a key in `scores`, and a column of v in `values`. */
+/* gemm.c -- the products of gemm.h on SIMD registers. For a panel of lanes and a block of rows:
+ *
+ *     for (int k = 0; k < n; k++)
+ *         for (int r = 0; r < rows; r++)
+ *             for (int l = 0; l < width; l++)
+ *                 sum[r][l] += a[r][k] * b[k][l];
+ *
+ * A row is a key in `scores`, and a column of v in `values`. The sums stay in registers for the whole loop over k, and
+ * each load of b serves all rows of the block. a is broadcast from the caller's memory, which needs no packing.
+ */
 #include "tile/gemm.h"
 
 INLINE void sum_products(vec acc[SUMS], int rows, int cols, const char *a, idx a_row, idx a_step, const real *b, int n)

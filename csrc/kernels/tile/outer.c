@@ -1,4 +1,13 @@
-/* outer.c -- see outer.h. */
+/* outer.c -- the product of outer.h on SIMD registers. For the rows of one span:
+ *
+ *     for (int l = 0; l < lanes; l++)
+ *         for (int j = from; j < to; j++)
+ *             for (int c = 0; c < channels; c++)
+ *                 o[j][c] += w[j][l] * x[l][c];
+ *
+ * The loops are reordered: a block of rows times one strip of channels keeps its sums in registers while it goes
+ * through all lanes, so o is read and written once per span.
+ */
 #include "tile/outer.h"
 
 typedef struct {

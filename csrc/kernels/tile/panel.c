@@ -1,4 +1,11 @@
-/* panel.c -- see panel.h. */
+/* panel.c -- see panel.h. The softmax of a panel, for instance, goes down the keys, one lane beside the other:
+ *
+ *     for (int j = 0; j < n; j++)
+ *         for (int l = 0; l < width; l++)
+ *             sum[l] += s[j][l] = exp(s[j][l] - m[l]);
+ *
+ * No number crosses a lane, so a loop over lanes is one or two vector instructions.
+ */
 #include "tile/panel.h"
 
 #include "base/elementary.h"

@@ -1,4 +1,12 @@
-/* panel.h -- what attention, its gradient and the logits do alike with the rows and the scores of a panel. */
+/* panel.h -- the steps that attention, its gradient and the logits share: softcap, bias and exponentials of a panel,
+ * and rows of keys, values and queries as reals.
+ *
+ *     rows in memory (any storage, any stride)  --tile_rows-->  rows of reals  --gemm.h-->  scores
+ *     rows of queries                           --pack_queries-->  channels x lanes
+ *
+ * Rows of reals are used where the caller stores them. Other storage is copied tile by tile, so the copy stays in
+ * cache.
+ */
 #ifndef PE_PANEL_H
 #define PE_PANEL_H
 
