@@ -129,8 +129,7 @@ INLINE void prefetch_row(prefetcher *a)
 /* ---- products ---- */
 
 /* s = q . k for `pairs` pairs and LANES / pairs keys: one sum for each. A single pair reads a few keys at a time,
- * nearly in the order of memory; several read their keys together, so that a vector of a query is loaded once for all.
- * */
+ * nearly in the order of memory; several read their keys together and load a vector of a query once for all. */
 INLINE void scores_of_block(int pairs, const char *k, idx step, pe_storage storage, int pass, int passes, const real *q,
                             int d, real *s)
 {

@@ -2,9 +2,9 @@
  *
  *     row[h][t] = b_h(t - (n - 1) - shift)   for t < n + m - 1
  *
- * Query i and key j read number t = j - i + n - 1. The distance of every pair with this t is the same, so n + m - 1 numbers
- * for each head replace the n x m evaluations of a tile. The evaluation is that of a tile, so its bits are the same. The
- * gradient of the operator's arrays follows from the sums of dS along diagonals, one evaluation for each t.
+ * Query i and key j read number t = j - i + n - 1. The distance of every pair with this t is the same, so n + m - 1
+ * numbers for each head replace the n x m evaluations of a tile. The evaluation is that of a tile, so its bits are the
+ * same. The gradient of the operator's arrays follows from the sums of dS along diagonals, one evaluation for each t.
  */
 #include "attention/bias_grad.h"
 

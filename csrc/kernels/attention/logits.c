@@ -17,7 +17,7 @@ typedef struct {
     int d;
     pe_block_state at;
     real *q, *zero, *s, *copy;
-    const real *multiplier; /* the vectors of `queries` hooks, which multiply the keys; zero without hooks */
+    const real *multiplier; /* multiplies the keys: the sum of the key tables of one row, or zero */
     pe_content content;
 } logits_state;
 
@@ -51,8 +51,8 @@ static void write_tile(logits_state *b, pe_view v)
     }
 }
 
-/* The content operators' buffers begin with queries that are zero, so that `queries` hooks add to nothing; the other
- * hooks read the queries themselves. Returns 0 if the call was stopped. */
+/* The content operators' buffers begin with queries that are zero, to which key tables of one row are added; the other
+ * operators read the queries themselves. Returns 0 if the call was stopped. */
 static int logits_unit(logits_state *b, const pe_call *call, idx unit)
 {
     const idx tiles = BLOCKS(call->D(m), BLOCK_N);

@@ -18,8 +18,8 @@
 /* Channels of a long vector that are multiplied at a time, if an operator's vectors are not as wide as the queries */
 enum { CONTENT_PIECE = 64 };
 
-/* The view that a hook gets: an operator of the call, a block of queries, a tile of keys and a panel. keys, k and
- * k_step are not set before the first tile; panel and visible are set for hooks that are called once per panel. */
+/* The place in the loops: an operator of the call, a block of queries, a tile of keys and a panel. keys, k and k_step
+ * are not set before the first tile; panel and bias are set in functions that are called once per panel. */
 typedef struct {
     int term; /* number of the operator in the call; its arrays are queries->term[term] */
     const pe_query_block *queries;
@@ -43,7 +43,7 @@ typedef struct {
     int sum_term, low;
 } pe_kept_rows;
 
-/* The operators of a block of queries: the state that hooks read, and buffers that a hook may use until it returns. */
+/* The operators of a block of queries: the state that they read, and buffers that are free between their calls */
 typedef struct {
     int d, e;
     real scale;      /* of the packed queries, and so of everything that is added to the scores */
@@ -94,7 +94,7 @@ typedef struct {
     void (*vjp)(pe_content_vjp *b, const pe_view *v, const real *dx);
 } pe_scan;
 
-/* The additions of an operator. A member that is not set adds nothing, and neither does a lookup whose table is None. */
+/* The additions of an operator. A member that is not set adds nothing, nor does a lookup whose table is None. */
 typedef struct {
     const pe_lookup *query_table; /* s_ij += scale (q_i + vector) . table[row_ij] */
     const pe_lookup *key_table;   /* s_ij += scale k_j . table[row_ij] */
@@ -102,7 +102,7 @@ typedef struct {
     const pe_scan *scan;          /* stage `scan` */
     /* Once per panel, after the cap: write the numbers to add. */
     void (*after)(pe_content *c, const pe_view *v, real *out);
-    /* Its gradient from dS, which is 0 for pairs that are not visible, and which the hook may overwrite */
+    /* Its gradient from dS, which is 0 for masked pairs, and which the operator may overwrite */
     void (*after_vjp)(pe_content_vjp *b, const pe_view *v, real *ds);
 } pe_content_op;
 
@@ -121,7 +121,7 @@ const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries)
 void FN(content_tile)(pe_content *c, pe_view v);
 /* Numbers to add to the panel's scores before the cap */
 real *FN(content_panel)(pe_content *c, pe_view v);
-/* The bias plus what `after` hooks give */
+/* The bias plus the numbers of `after` */
 pe_panel_bias FN(content_after)(pe_content *c, pe_view v);
 void FN(content_values)(pe_content *c, pe_view v, const real *weights, real *o);
 

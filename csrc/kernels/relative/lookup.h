@@ -77,8 +77,7 @@ void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const
 
 /* ---- the members of a pe_content_op that are tables: values and gradients, called by content.c ---- */
 
-/* query_table (lookup_queries.c): add to the scores of a panel; the gradient for all panels; and at the end of a block
- * */
+/* query_table (lookup_queries.c): add to the scores of a panel; the gradient for all panels; the end of a block */
 void FN(query_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup, real *add);
 void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int (*seen)[2], const real *dx);
 void FN(query_table_end_vjp)(pe_content_vjp *b, const pe_query_block *queries);

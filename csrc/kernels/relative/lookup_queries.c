@@ -43,8 +43,7 @@ void FN(query_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lo
 
 /* ---- gradient ---- */
 
-/* dq += the gradient of queries plus vector, and d vector = its sum over the queries. Both are kept apart until here.
- * */
+/* dq += the gradient of queries plus vector, and d vector = its sum over the queries. Both are separate until here. */
 void FN(query_table_end_vjp)(pe_content_vjp *b, const pe_query_block *queries)
 {
     const int d = b->content->d;

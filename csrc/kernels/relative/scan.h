@@ -19,8 +19,7 @@ void FN(scan_count)(pe_content *c, const pe_view *v);
 void FN(scan_panel)(pe_content *c, const pe_view *v);
 /* After them: c->passed for the next tile */
 void FN(scan_panel_end)(pe_content *c, const pe_view *v);
-/* After the gradients of the operators: b->d_gates, which holds d s_ij / d sum_ij, becomes the gradient of scale q.k.
- * */
+/* After the gradients of the operators: b->d_gates holds d s_ij / d sum_ij, and becomes the gradient of scale q.k. */
 void FN(scan_gates_vjp)(pe_content_vjp *b, const pe_view *v, const real *dx);
 
 #endif
