@@ -19,6 +19,7 @@ from .._core_api.arguments import (
     cast_operand,
     compute_dtype,
     fail,
+    fail_value,
     finish_out,
     prepare_out,
     without_warnings,
@@ -28,7 +29,7 @@ from ..bias.operator import Bias
 from ..bias.parameters import array_axes
 from ._backward import Saved, backward
 from ._forward import forward
-from ._inputs import read_inputs, read_operators
+from ._inputs import Inputs, read_inputs, read_operators
 from ._quantize import Quantized, quantize
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ def attention(
     Parameters
     ----------
     q : array (..., H, N, D)
-        Queries.
+        Queries. Arrays q (N, D), k (M, D) and v (M, Dv), all three without an axis of heads, are one head: then `keep`
+        broadcasts to (N, M), and `sink` is a number or has shape (1,).
     k : array (..., G, M, D)
         Keys. H is a multiple of G, and head h reads kv head ``h // (H // G)``.
     v : array (..., G, M, Dv)
@@ -156,8 +158,8 @@ def attention(
     Returns
     -------
     out : ndarray (..., H, N, Dv)
-        In the dtype of q; integers become float64. If a query sees no key, its row is 0 and its lse is the sink, or
-        -inf without a sink.
+        In the dtype of q; integers become float64; (N, Dv) for one head. If a query sees no key, its row is 0 and its
+        lse is the sink, or -inf without a sink.
     lse : ndarray (..., H, N)
         Only if `return_lse`; float64 if q is, else float32.
 
@@ -200,6 +202,12 @@ def attention(
     array([[[1.  , 0.  ],
             [0.33, 0.67]]])
 
+    One head, without an axis for it:
+
+    >>> posenc.attention(np.eye(2), np.eye(2), np.eye(2), causal=True).round(3)
+    array([[1.  , 0.  ],
+           [0.33, 0.67]])
+
     Decoding: one query, the last of 100 positions, with ALiBi.
 
     >>> q, k, v = np.ones((8, 1, 64)), np.ones((8, 100, 64)), np.ones((8, 100, 64))
@@ -226,11 +234,10 @@ def attention(
             k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
             sink=sink, invariant=is_invariant,
         )  # fmt: skip
-        rows = inputs.shape[:-1]
         read = () if out is None else inputs.read_arrays()
-        out, buffer = prepare_out(function, out, (*rows, inputs.v.shape[-1]), inputs.q.dtype, read)
-        lse = np.empty(rows, inputs.dtype)
-        forward(function, inputs, buffer, lse, is_invariant)
+        out, buffer = prepare_out(function, out, (*inputs.rows, inputs.v.shape[-1]), inputs.q.dtype, read)
+        lse = np.empty(inputs.rows, inputs.dtype)
+        forward(function, inputs, inputs.with_heads(buffer), inputs.with_heads(lse), is_invariant)
     finish_out(out, buffer)
     return (out, lse) if return_lse else out
 
@@ -242,8 +249,8 @@ def attention_vjp(
     k: npt.ArrayLike,
     v: npt.ArrayLike,
     *,
-    out: npt.ArrayLike,
-    lse: npt.ArrayLike,
+    out: npt.ArrayLike | None = None,
+    lse: npt.ArrayLike | None = None,
     grad_lse: npt.ArrayLike | None = None,
     bias: Bias | Sequence[Bias] | None = (),
     keep: npt.ArrayLike | None = None,
@@ -269,10 +276,11 @@ def attention_vjp(
         Cotangent of the result.
     q, k, v
         Arguments of `attention`.
-    out : array (..., H, N, Dv)
-        Result of `attention`; only read.
-    lse : array (..., H, N)
-        Second result of `attention` with ``return_lse=True``.
+    out : array (..., H, N, Dv), optional
+        Result of `attention`; only read. Without `out` and `lse`, both are computed again, which takes the time of
+        `attention`.
+    lse : array (..., H, N), optional
+        Second result of `attention` with ``return_lse=True``. Passed if and only if `out` is.
     grad_lse : array (..., H, N), optional
         Cotangent of lse.
     bias, keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink
@@ -284,13 +292,14 @@ def attention_vjp(
     -------
     AttentionGradient
         ``q``, ``k``, ``v`` and ``sink`` in the shapes and dtypes of their arguments, and ``bias``: one NamedTuple per
-        operator with the gradients of its arrays. ``sink`` is None without a sink. The gradient is 0 for a query that
-        sees no key and for a key that no query sees.
+        operator with the gradients of its arrays, which keep their axis of heads for one head too. ``sink`` is None
+        without a sink. The gradient is 0 for a query that sees no key and for a key that no query sees.
 
     Raises
     ------
     TypeError, ValueError
-        As `attention`; also if `grad` or `out` has not the shape of the result, or `lse` or `grad_lse` that of lse.
+        As `attention`; also if `grad` or `out` has not the shape of the result, or `lse` or `grad_lse` that of lse, or
+        if only one of `out` and `lse` is passed.
 
     Notes
     -----
@@ -324,16 +333,28 @@ def attention_vjp(
         k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
         sink=sink,
     )  # fmt: skip
-    rows = inputs.shape[:-1]
-    shape = (*rows, inputs.v.shape[-1])
+    shape = (*inputs.rows, inputs.v.shape[-1])
+    if (out is None) != (lse is None):
+        missing, given = ("out", "lse") if out is None else ("lse", "out")
+        fail_value(ValueError, function, missing, None, f"an array, because {given} is passed, or both None")
     saved = Saved(
-        out=_read_operand(function, "out", out, shape, inputs.dtype),
-        lse=_read_operand(function, "lse", lse, rows, inputs.dtype),
-        grad=_read_operand(function, "grad", grad, shape, inputs.dtype),
-        grad_lse=None if grad_lse is None else _read_operand(function, "grad_lse", grad_lse, rows, inputs.dtype),
+        grad=_read_operand(function, "grad", grad, shape, inputs),
+        grad_lse=None if grad_lse is None else _read_operand(function, "grad_lse", grad_lse, inputs.rows, inputs),
+        out=np.empty((*inputs.shape[:-1], shape[-1]), inputs.dtype)
+        if out is None
+        else _read_operand(function, "out", out, shape, inputs),
+        lse=np.empty(inputs.shape[:-1], inputs.dtype)
+        if lse is None
+        else _read_operand(function, "lse", lse, inputs.rows, inputs),
     )
+    if out is None:
+        forward(function, inputs, saved.out, saved.lse, False)
     with without_warnings():
-        return AttentionGradient(*backward(function, inputs, saved))
+        d_q, d_k, d_v, d_bias, d_sink = backward(function, inputs, saved)
+    if d_sink is not None:
+        d_sink = d_sink.reshape(np.shape(sink))  # type: ignore[arg-type]
+    d_q, d_k, d_v = (inputs.without_heads(gradient) for gradient in (d_q, d_k, d_v))
+    return AttentionGradient(d_q, d_k, d_v, d_bias, d_sink)
 
 
 @in_one_isa
@@ -371,7 +392,8 @@ def attention_weights(
     Returns
     -------
     ndarray (..., H, N, M)
-        In the dtype of q. Rows sum to 1 up to rounding, to less with a sink, and to 0 if the query sees no key.
+        In the dtype of q; (N, M) for q and k without an axis of heads. Rows sum to 1 up to rounding, to less with a
+        sink, and to 0 if the query sees no key.
 
     Raises
     ------
@@ -406,7 +428,7 @@ def attention_weights(
     weights, buffer = prepare_out(function, None, inputs.shape, inputs.q.dtype)
     lse = np.empty(inputs.shape[:-1], inputs.dtype)
     forward(function, inputs, buffer, lse, is_invariant)
-    return finish_out(weights, buffer)
+    return inputs.without_heads(finish_out(weights, buffer))
 
 
 def _without_values(bias: Bias) -> Bias:
@@ -416,11 +438,11 @@ def _without_values(bias: Bias) -> Bias:
     return replace(bias, arrays=bias.arrays._replace(**dict.fromkeys(of_values))) if of_values else bias
 
 
-def _read_operand(function: str, argument: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def _read_operand(function: str, argument: str, value: Any, shape: tuple[int, ...], inputs: Inputs) -> Array:
     array = as_data(function, argument, value)
     if array.shape != shape:
         fail(ValueError, function, argument, f"shape {array.shape}", str(shape))
-    return cast_operand(function, argument, array, dtype)
+    return inputs.with_heads(cast_operand(function, argument, array, inputs.dtype))
 
 
 def merge_attention(

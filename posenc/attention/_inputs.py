@@ -59,6 +59,21 @@ class Inputs(NamedTuple):
     """Terms of the kernel, one per part."""
     parameters: dict[str, float]
     """Parameters of the kernel: scale, softcap, the lowest and the highest visible rel, the position of query 0."""
+    is_one_head: bool
+    """True if the user's q, k and v have no axis of heads; those here have one of length 1."""
+
+    @property
+    def rows(self) -> Shape:
+        """The shape of lse, as the user has it."""
+        return self.shape[-2:-1] if self.is_one_head else self.shape[:-1]
+
+    def with_heads(self, array: Array) -> Array:
+        """View an array of the user's, such as `out`, with an axis of heads."""
+        return array[None] if self.is_one_head else array
+
+    def without_heads(self, array: Array) -> Array:
+        """View an array as the user has it."""
+        return array[0] if self.is_one_head else array
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -112,9 +127,13 @@ def read_inputs(
     With `invariant` the kernel computes every number of a bias from the positions of the pair, and none once for all
     pairs of one distance. The bits of the two differ only for `sandwich`.
     """
-    query = _read_heads(function, "q", q)
+    query = as_data(function, "q", q)
     key, k_scale = _read_keys(function, "k", k, query.dtype)
     value, v_scale = _read_keys(function, "v", v, query.dtype)
+    is_one_head = query.ndim == key.ndim == value.ndim == 2
+    if is_one_head:
+        query, key, value = query[None], key[None], value[None]
+        k_scale, v_scale = (None if codes is None else codes[None] for codes in (k_scale, v_scale))
     batch = _check_shapes(function, query, key, value)
     heads, n, width = query.shape[-3:]
     shape, dtype = (*batch, heads, n, key.shape[-2]), compute_dtype(query)
@@ -128,7 +147,7 @@ def read_inputs(
         positions = _with_arrays(positions)
     visible = None if keep is None else _read_keep(function, keep, shape)
     segments = _read_segments(function, q_segments, k_segments, shape)
-    logits = None if sink is None else _read_sink(function, sink, shape)
+    logits = None if sink is None else _read_sink(function, sink, shape, is_one_head)
     part_positions: tuple[Positions, ...] = ()
     terms: tuple[Term, ...] = ()
     if parts:
@@ -149,34 +168,30 @@ def read_inputs(
     }  # fmt: skip
     parameters = {"scale": factor, "softcap": cap, "low": low, "high": high, "shift": positions.shift}
     return Inputs(
-        query, key, value, logits, shape, operators, parts, positions, part_positions, operands, terms, parameters
-    )
-
-
-def _read_heads(function: str, argument: str, value: Any) -> Array:
-    array = as_data(function, argument, value)
-    if array.ndim < 3:
-        fail(ValueError, function, argument, f"{array.ndim} axes", "at least 3, heads, sequence and channels")
-    return array
+        query, key, value, logits, shape, operators, parts, positions, part_positions, operands, terms, parameters,
+        is_one_head,
+    )  # fmt: skip
 
 
 def _read_keys(function: str, argument: str, value: Any, dtype: np.dtype[Any]) -> tuple[Array, Array | None]:
     """Return keys or values and, if they are quantised, their scales; `dtype` is that of q."""
     if not isinstance(value, Quantized):
-        return _read_heads(function, argument, value), None
+        return as_data(function, argument, value), None
     if function != "attention":
         fail(TypeError, function, argument, "type Quantized", "an array, as dequantize() returns")
     if dtype.char == "d":
         fail(TypeError, function, "q", "dtype float64", f"at most float32, because {argument} is quantised")
     if value.axis != -1:
         fail_value(ValueError, function, f"axis of {argument}", value.axis, "-1, a scale for each token and head")
-    if value.codes.ndim < 3:
-        fail(ValueError, function, argument, f"{value.codes.ndim} axes", "at least 3, heads, sequence and channels")
     return value.codes, value.scale
 
 
 def _check_shapes(function: str, q: Array, k: Array, v: Array) -> Shape:
     """Return the batch axes of q, k and v, broadcast."""
+    for argument, array in (("q", q), ("k", k), ("v", v)):
+        if array.ndim < 3:
+            expected = "at least 3, heads, sequence and channels, or 2 axes of q, k and v, for one head"
+            fail(ValueError, function, argument, f"{array.ndim} axes", expected)
     of_q, of_k, of_v = q.shape, k.shape, v.shape
     heads, n, width = of_q[-3:]
     kv_heads, m, k_width = of_k[-3:]
@@ -328,8 +343,10 @@ def _read_segments_of(function: str, argument: str, segments: Any, batch: Shape,
     return array
 
 
-def _read_sink(function: str, sink: Any, shape: Shape) -> Array:
+def _read_sink(function: str, sink: Any, shape: Shape, is_one_head: bool) -> Array:
     array = as_data(function, "sink", sink)
+    if is_one_head and array.ndim == 0:
+        array = array[None]
     *batch, heads, _, _ = shape
     _check_batch(function, "sink", array, tuple(batch), heads)
     if not (array < INFINITY).all():

@@ -1,0 +1,101 @@
+"""q, k and v without an axis of heads are one head: the bits of a call with an axis of length 1."""
+
+import numpy as np
+import pytest
+from cases import F16, F32, F64
+from cases.layouts import same_bits
+
+import posenc
+
+
+def one_head(dtype=F64, n=5, m=7):
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal((length, width)).astype(dtype) for length, width in ((n, 8), (m, 8), (m, 4))]
+
+
+def options():
+    rng = np.random.default_rng(1)
+    keep = rng.random((5, 7)) < 0.8
+    yield {}, {}
+    yield {"align": "end", "causal": True}, {}
+    yield {"keep": keep}, {}
+    yield {"bias": posenc.alibi([0.5]), "align": "end"}, {}
+    yield {"sink": 0.5}, {"sink": [0.5]}
+    yield {"sink": np.array([0.5], F32)}, {}
+    yield {"bias": (posenc.shaw(rng.standard_normal((5, 8))), posenc.dense(keep * 1.0)), "align": "start"}, {}
+
+
+@pytest.mark.parametrize("dtype", [F16, F32, F64])
+@pytest.mark.parametrize(("given", "with_heads"), [*options()])
+def test_bits_are_those_of_an_axis_of_one_head(given, with_heads, dtype):
+    arrays = one_head(dtype)
+    heads, others = [array[None] for array in arrays], {**given, **with_heads}
+    out, lse = posenc.attention(*arrays, return_lse=True, **given)
+    expected = posenc.attention(*heads, return_lse=True, **others)
+    assert (out.shape, lse.shape) == ((5, 4), (5,))
+    assert same_bits(out, expected[0][0])
+    assert same_bits(lse, expected[1][0])
+    buffer = np.empty_like(out)
+    assert posenc.attention(*arrays, **given, out=buffer) is buffer
+    assert same_bits(buffer, out)
+    weights = posenc.attention_weights(*arrays[:2], **given)
+    assert same_bits(weights, posenc.attention_weights(*heads[:2], **others)[0])
+
+    found = posenc.attention_vjp(out, *arrays, out=out, lse=lse, grad_lse=lse, **given)
+    wanted = posenc.attention_vjp(out[None], *heads, out=out[None], lse=lse[None], grad_lse=lse[None], **others)
+    for one, other in zip(found[:3], wanted[:3], strict=True):
+        assert same_bits(one, other[0])
+    for one, other in zip(found.bias, wanted.bias, strict=True):
+        assert all(a is b is None or same_bits(a, b) for a, b in zip(one, other, strict=True))
+    if "sink" in given:
+        assert found.sink.shape == np.shape(given["sink"])
+        assert found.sink.ravel() == wanted.sink
+
+
+def test_quantized_keys_and_values():
+    q, k, v = one_head(F32)
+    codes = posenc.quantize(k), posenc.quantize(v)
+    heads = [posenc.Quantized(x.codes[None], x.scale[None]) for x in codes]
+    assert same_bits(posenc.attention(q, *codes), posenc.attention(q[None], *heads)[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda q, k, v: posenc.attention(q, k[None], v[None]), "attention: q has 2 axes; expected at least 3"),
+        (lambda q, k, v: posenc.attention(q[None], k[None], v), "attention: v has 2 axes; expected at least 3"),
+        (lambda q, k, v: posenc.attention(q[0], k, v), "attention: q has 1 axes; expected at least 3"),
+        (
+            lambda q, k, v: posenc.attention(q, k, v, bias=posenc.alibi([1.0, 0.5]), align="end"),
+            r"attention: bias has 2 heads \(alibi\); expected 1",
+        ),
+        (lambda q, k, v: posenc.attention(q, k, v, sink=[1.0, 0.5]), r"attention: sink has shape \(2,\)"),
+        (
+            lambda q, k, v: posenc.attention_vjp(np.ones((1, 5, 4)), q, k, v),
+            r"attention_vjp: grad has shape \(1, 5, 4\); expected \(5, 4\)",
+        ),
+        (
+            lambda q, k, v: posenc.attention_vjp(np.ones((5, 4)), q, k, v, out=np.ones((5, 4))),
+            "attention_vjp: lse is None; expected an array, because out is passed, or both None",
+        ),
+        (
+            lambda q, k, v: posenc.attention_vjp(np.ones((5, 4)), q, k, v, lse=np.ones(5)),
+            "attention_vjp: out is None; expected an array, because lse is passed, or both None",
+        ),
+    ],
+)
+def test_errors(call, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        call(*one_head())
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_gradient_without_results_computes_them(dtype):
+    q, k, v = (np.stack([array] * 2) for array in one_head(dtype))
+    given = {"bias": posenc.alibi([0.5, 0.25]), "align": "end", "sink": [0.0, 1.0]}
+    out, lse = posenc.attention(q, k, v, return_lse=True, **given)
+    found = posenc.attention_vjp(np.ones_like(out), q, k, v, **given)
+    expected = posenc.attention_vjp(np.ones_like(out), q, k, v, out=out, lse=lse, **given)
+    assert all(
+        map(same_bits, (*found[:3], *found.bias[0], found.sink), (*expected[:3], *expected.bias[0], expected.sink))
+    )
