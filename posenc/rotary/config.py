@@ -6,14 +6,16 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from .._core_api.arguments import as_index, as_number, fail, fail_value
-from .models import FULL, MODELS, OTHERS, ROTATES_IF, SLIDING, Model
+from .models import FULL, MODELS, OTHERS, ROTATES_IF, ROTATES_LAST, SLIDING, Model
 from .scaling import LENGTHS, RopeFrequencies, scaled_frequencies
 
 __all__ = ["rope_from_config"]
 
+Config: TypeAlias = Mapping[str, Any]
+"""The content of a config.json, or a part of it."""
 FUNCTION = "rope_from_config"
 ALIASES = {"su": "longrope", "mrope": "default"}
 """Old names of types."""
@@ -40,9 +42,9 @@ ROPE_PART = re.compile(r"rope_|rotary_|rotery_|partial_rotary|.*(ntk|yarn|_rope_
 class _Layer(NamedTuple):
     """The part of a config that describes the layers of one type."""
 
-    config: Mapping[str, Any]
+    config: Config
     model: Model
-    rope: Mapping[str, Any]
+    rope: Config
     """The layer's rope_parameters or rope_scaling, without nulls."""
     nested: bool
     """True if `rope` was stored by layer type, so that keys outside it belong to other layers."""
@@ -64,7 +66,7 @@ class _Layer(NamedTuple):
         return next(iter(found.values()), None)
 
 
-def _present(config: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def _present(config: Config, names: Iterable[str]) -> dict[str, Any]:
     """Return the keys among `names` that the config has and that are not null."""
     return {name: config[name] for name in names if config.get(name) is not None}
 
@@ -72,10 +74,10 @@ def _present(config: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 class HasDict(Protocol):
     """An object with a method that returns its config as a dict, such as the configs of transformers."""
 
-    def to_dict(self) -> dict[str, Any]: ...
+    def to_dict(self) -> dict[str, object]: ...
 
 
-def _read_config(config: Mapping[str, Any] | str | os.PathLike[str] | HasDict) -> Mapping[str, Any]:
+def _read_config(config: Config | str | os.PathLike[str] | HasDict) -> Config:
     """Return a config that is a dict, an object with to_dict(), the path of a config.json, or its text."""
     expected = "a dict, the path of a config.json or its text, or an object with to_dict()"
     found: object = config
@@ -106,7 +108,7 @@ def _parse(place: str, text: str | bytes) -> object:
         fail(ValueError, FUNCTION, "config", f"no JSON at {place}: {error}", "the path of a config.json, or its text")
 
 
-def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _text_part(config: Config) -> Config:
     """Return the part for text of a config, or the config itself."""
     config = _named_text_part(config)
     has_rotation = _present(config, (*BASES, "rope_parameters", "rope_scaling"))
@@ -144,7 +146,7 @@ def _model_type(config: Any) -> str | None:
     return f"{found}_text" if found not in {*MODELS, *OTHERS} and f"{found}_text" in MODELS else found
 
 
-def _check_model(config: Mapping[str, Any]) -> None:
+def _check_model(config: Config) -> None:
     """Refuse models that rotate no queries and keys by their positions."""
     name = _model_type(config)
     if name in OTHERS:
@@ -156,7 +158,7 @@ def _check_model(config: Mapping[str, Any]) -> None:
             fail_value(ValueError, FUNCTION, key, config.get(key, default), f"{wanted!r}: {name} rotates only with it")
 
 
-def _check_names(config: Mapping[str, Any]) -> None:
+def _check_names(config: Config) -> None:
     for key, value in config.items():
         if not isinstance(key, str):
             fail(TypeError, FUNCTION, "config", f"a key of type {type(key).__name__}", "strings")
@@ -164,7 +166,7 @@ def _check_names(config: Mapping[str, Any]) -> None:
             fail(TypeError, FUNCTION, "config", repr(key), "only known keys of the rope part: " + ", ".join(KNOWN))
 
 
-def _rope_part(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+def _rope_part(config: Config) -> tuple[str, Config]:
     """Return the name and the value of rope_parameters or rope_scaling."""
     parts = _present(config, ("rope_parameters", "rope_scaling"))
     for name, value in parts.items():
@@ -176,14 +178,12 @@ def _rope_part(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     return next(iter(parts.items()), ("rope_parameters", {}))
 
 
-def _types_of_layers(config: Mapping[str, Any]) -> list[Any]:
+def _types_of_layers(config: Config) -> list[Any]:
     types = config.get("layer_types")
     return list(types) if isinstance(types, list | tuple) else []
 
 
-def _by_layer_type(
-    config: Mapping[str, Any], model: Model, rope: Mapping[str, Any]
-) -> tuple[dict[str, Any] | None, bool]:
+def _by_layer_type(config: Config, model: Model, rope: Config) -> tuple[dict[str, Any] | None, bool]:
     """Return the rope part of each layer type, or None if all layers share one, and whether it was stored by type."""
     if any(isinstance(value, Mapping) for value in rope.values()):
         mixed = [key for key, value in rope.items() if not (value is None or isinstance(value, Mapping))]
@@ -202,7 +202,7 @@ def _by_layer_type(
     return None, False
 
 
-def _read_layer(config: Mapping[str, Any], layer_type: str | None, is_part: bool) -> _Layer:
+def _read_layer(config: Config, layer_type: str | None, is_part: bool) -> _Layer:
     model_type = _model_type(config)
     model = MODELS.get(model_type or "", Model())
     name, rope = _rope_part(config)
@@ -222,7 +222,7 @@ def _read_layer(config: Mapping[str, Any], layer_type: str | None, is_part: bool
     return _Layer(config, model, _present(rope, rope), nested, layer_type, is_part)
 
 
-def _rope_type(rope: Mapping[str, Any]) -> str:
+def _rope_type(rope: Config) -> str:
     """Return `rope_type`, or `type`, its old name; if both are there, they must agree."""
     names = _present(rope, ("rope_type", "type"))
     found: set[str] = set()
@@ -274,7 +274,7 @@ def _base(layer: _Layer) -> float:
     return base
 
 
-def _size(config: Mapping[str, Any], *names: str) -> int | None:
+def _size(config: Config, *names: str) -> int | None:
     """Return the first of `names` that the config has, or None."""
     for name, value in _present(config, names).items():
         return as_index(FUNCTION, name, value, 1)
@@ -348,11 +348,11 @@ def _rotary_dim(layer: _Layer, rope_type: str) -> tuple[int, bool]:
     if dim < 2 or dim % 2:
         value = part if name == "partial_rotary_factor" else dim
         fail_value(ValueError, FUNCTION, name, value, f"an even number of rotated channels, not {dim}")
-    return dim, qk_rope_head_dim is None
+    return dim, qk_rope_head_dim is None and _model_type(config) not in ROTATES_LAST
 
 
 def rope_from_config(
-    config: Mapping[str, Any] | str | os.PathLike[str] | HasDict,
+    config: Config | str | os.PathLike[str] | HasDict,
     *,
     seq_len: int | None = None,
     layer_type: str | None = None,
@@ -379,9 +379,9 @@ def rope_from_config(
     -------
     RopeFrequencies
         With ``layout`` and ``rotary_dim``, the number of rotated channels, which `rope` takes for its own. The layout
-        is None for an unknown model_type. The rotary_dim is None for latent attention (``qk_rope_head_dim``), where the
-        rotated channels are not the first of a head. The frequencies of nanochat are negative, because it rotates
-        backwards.
+        is None for an unknown model_type. The rotary_dim is None for latent attention (``qk_rope_head_dim``) and for
+        DeepSeek-V4, where the rotated channels are not the first of a head. The frequencies of nanochat are negative,
+        because it rotates backwards.
 
     Raises
     ------

@@ -157,6 +157,9 @@ ROTATES_IF = {
 }
 """The key and the value with which a model rotates queries and keys, and the key's default."""
 
+ROTATES_LAST = ("deepseek_v4",)
+"""Models that rotate the last channels of a head."""
+
 _OTHER_POSITIONS = {
     "adds a bias that is linear in the distance (alibi)": "bloom mpt",
     "adds a learned bias for buckets of distances (t5)": "cpmant longt5 mpnet mt5 pix2struct_text_model pop2piano "

@@ -165,6 +165,11 @@ def layer_types(config: dict[str, Any]) -> list[str | None]:
     return list(used or types) or [None]
 
 
+def known(w: posenc.RopeFrequencies) -> tuple[Any, ...]:
+    """All but the frequencies."""
+    return w.attention_factor, w.softmax_factor, w.layout, w.rotary_dim
+
+
 def allowed(w: posenc.RopeFrequencies, where: np.ndarray, relative: float) -> np.ndarray:
     """The error (N, r/2) of float32 frequencies, angles, tables and sums of numbers below 6."""
     eps = 2.0**-24
@@ -204,7 +209,7 @@ def survey(directory: str, relative: float) -> list[Row]:
         else:  # the part has a row of its own
             alone = [posenc.rope_from_config(text, layer_type=layer) for layer, _ in results]
             same = all(
-                w.inv_freq.tobytes() == one.inv_freq.tobytes() and w[1:] == one[1:]
+                w.inv_freq.tobytes() == one.inv_freq.tobytes() and known(w) == known(one)
                 for (_, w), one in zip(results, alone, strict=True)
             )
             row = Row(directory, config.model_type, "agreed" if same else "missing", f"as {text['model_type']}")

@@ -292,6 +292,8 @@ def test_the_first_channels_are_rotated_unless_attention_is_latent():
     assert posenc.rope_from_config({**SIZES, "model_type": "gpt_neox"}).rotary_dim == 16
     latent = posenc.rope_from_config({"model_type": "deepseek_v3", "qk_rope_head_dim": 32, "head_dim": 96})
     assert (latent.rotary_dim, len(latent), latent.layout) == (None, 16, "interleaved")
+    last = {"model_type": "deepseek_v4", "head_dim": 512, "partial_rotary_factor": 0.125, "rope_theta": 1e4}
+    assert (posenc.rope_from_config(last).rotary_dim, len(posenc.rope_from_config(last))) == (None, 32)
 
 
 def test_parts_for_text():
