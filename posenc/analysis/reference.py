@@ -11,21 +11,9 @@ import numpy.typing as npt
 
 from .. import reference
 from .._core_api.arguments import Float64, as_data, as_index, as_positions, fail
-from ..bias.operator import Bias, ContentBias, PositionBias
+from ..bias.operator import ContentBias, PositionBias
 
 __all__ = ["reference_logits", "reference_matrix"]
-
-
-def _twin(bias: Bias) -> Any:
-    """Return the operator of `posenc.reference` with the same arguments and positions of its own."""
-    twins = []
-    for part in bias.parts:
-        given = {**part.arrays._asdict(), **part.options}
-        given = {name: _twin(value) if isinstance(value, Bias) else value for name, value in given.items()}
-        q_positions, k_positions = part.own_positions
-        twin = getattr(reference, part.name)(**given)
-        twins.append(twin.at(q_positions=q_positions, k_positions=k_positions))
-    return sum(twins)
 
 
 def _check_places(function: str, lengths: dict[str, int], places: dict[str, npt.ArrayLike | None]) -> None:
@@ -80,7 +68,7 @@ def reference_matrix(
     m = n if m is None else as_index(function, "m", m, 0)
     places = {"q_positions": q_positions, "k_positions": k_positions}
     _check_places(function, {"q_positions": n, "k_positions": m}, places)
-    matrix: Float64 = _twin(bias).matrix(n, m, **places)
+    matrix: Float64 = reference.reference_matrix(bias, n, m, **places)
     return matrix
 
 
@@ -138,5 +126,5 @@ def reference_logits(
             fail(ValueError, function, argument, f"{array.ndim} axes", "at least 2: (..., N, D)")
     places = {"q_positions": q_positions, "k_positions": k_positions}
     _check_places(function, {"q_positions": queries.shape[-2], "k_positions": keys.shape[-2]}, places)
-    logits: Float64 = _twin(bias).logits(queries, keys, **places)
+    logits: Float64 = reference.reference_logits(bias, queries, keys, **places)
     return logits

@@ -2,13 +2,16 @@
 
 import numpy as np
 
+from . import bias as biases
+from . import relative
 from ._numbers import cos, exp, sqrt, wide
 from .absolute import sinusoidal
 from .rotary import rope
 
 __all__ = [
     "attention_profile", "correlation_matrix", "decay", "distance_matrix", "gram_matrix", "inner_product",
-    "interaction_matrix", "order_sensitivity", "rope_bands", "rope_coverage", "taylor_terms", "triangle_points",
+    "interaction_matrix", "order_sensitivity", "reference_logits", "reference_matrix", "rope_bands", "rope_coverage",
+    "taylor_terms", "triangle_points",
 ]  # fmt: skip
 
 
@@ -51,6 +54,37 @@ def triangle_points(distance, correlation):
     points = np.stack([wide(correlation), wide(distance)], -1)
     i, j = np.triu_indices(len(points), 1)
     return points[i, j], points[j, i]
+
+
+# ---- operators of posenc ----
+
+
+def _twin(operator):
+    """The operator of this package with the arguments and the own positions of an operator of posenc."""
+    twins = []
+    for part in operator.parts:
+        given = {**part.arrays._asdict(), **part.options}
+        given = {name: _twin(value) if hasattr(value, "parts") else value for name, value in given.items()}
+        twin = getattr(biases if hasattr(biases, part.name) else relative, part.name)(**given)
+        q_positions, k_positions = part.own_positions
+        twins.append(twin.at(q_positions=q_positions, k_positions=k_positions))
+    return sum(twins)
+
+
+def reference_matrix(bias, n, m=None, *, q_positions=None, k_positions=None):
+    """Compute the matrix of an operator of posenc by its equation.
+
+    ``alibi(bias.slopes).matrix(n, m)`` of this package, if the operator is `posenc.alibi`.
+    """
+    return _twin(bias).matrix(n, m, q_positions=q_positions, k_positions=k_positions)
+
+
+def reference_logits(bias, q, k, *, q_positions=None, k_positions=None):
+    """Compute the logits of an operator of posenc by its equation.
+
+    ``shaw(bias.rel_k).logits(q, k)`` of this package, if the operator is `posenc.shaw`.
+    """
+    return _twin(bias).logits(q, k, q_positions=q_positions, k_positions=k_positions)
 
 
 # ---- curves ----

@@ -18,8 +18,6 @@ FOLDER = Path(reference.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
 MEMORY = {"out", "dtype"}
 """Parameters that say where results are stored, and in which dtype."""
-OF_REFERENCE = {"reference_logits", "reference_matrix"}
-"""Functions of posenc.analysis that call posenc.reference."""
 LINES = 15
 LINES_OF_ATTENTION = 40
 
@@ -29,7 +27,7 @@ def computing_functions():
     named = ((name, getattr(module, name)) for module in (posenc, analysis) for name in module.__all__)
     for name, function in named:
         is_control = getattr(function, "__module__", "") == "posenc.runtime"
-        if inspect.isfunction(function) and not is_control and not name.endswith("_vjp") and name not in OF_REFERENCE:
+        if inspect.isfunction(function) and not is_control and not name.endswith("_vjp"):
             yield pytest.param(function, id=name)
 
 
