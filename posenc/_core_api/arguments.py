@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from .constants import LARGEST_POSITION
 from .tensors import is_tensor, requires_gradient, to_array
 
 Array = npt.NDArray[Any]
+Dtype: TypeAlias = np.dtype[Any]
 Float64 = npt.NDArray[np.float64]
 
 F32, F64, I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
@@ -41,17 +42,17 @@ def fail_value(kind: type[Exception], function: str, argument: str, value: objec
     raise kind(f"{function}: {argument} is {shown}; expected {expected}")
 
 
-def is_bfloat16(dtype: np.dtype[Any]) -> bool:
+def is_bfloat16(dtype: Dtype) -> bool:
     """Return whether a dtype is bfloat16 of ml_dtypes, which need not be installed."""
     return dtype.itemsize == 2 and dtype.name == "bfloat16"
 
 
-def is_storage_dtype(dtype: np.dtype[Any]) -> bool:
+def is_storage_dtype(dtype: Dtype) -> bool:
     """Return whether a dtype is one of the four that data may have."""
     return dtype.char in "efd" or is_bfloat16(dtype)
 
 
-def storage_dtype(function: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
+def storage_dtype(function: str, dtype: npt.DTypeLike) -> Dtype:
     """Return the argument `dtype` as one of the four storage dtypes, in native byte order."""
     try:
         found = np.dtype(dtype).newbyteorder("=")
@@ -62,7 +63,7 @@ def storage_dtype(function: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
     return found
 
 
-def result_dtype(function: str, dtype: npt.DTypeLike | None, out: Any) -> np.dtype[Any]:
+def result_dtype(function: str, dtype: npt.DTypeLike | None, out: Any) -> Dtype:
     """Return `dtype`; without it, the dtype of `out`; without both, float32."""
     if dtype is None:
         if out is None:
@@ -71,12 +72,12 @@ def result_dtype(function: str, dtype: npt.DTypeLike | None, out: Any) -> np.dty
             fail(TypeError, function, "out", f"type {type(out).__name__}", "a NumPy array")
         if not is_storage_dtype(out.dtype):
             fail(TypeError, function, "out", f"dtype {out.dtype}", STORAGE_DTYPES)
-        found: np.dtype[Any] = out.dtype.newbyteorder("=")
+        found: Dtype = out.dtype.newbyteorder("=")
         return found
     return storage_dtype(function, dtype)
 
 
-def compute_dtype(data: Array) -> np.dtype[Any]:
+def compute_dtype(data: Array) -> Dtype:
     """Return the dtype of the arithmetic: float64 for float64 data, else float32."""
     return F64 if data.dtype.char == "d" else F32
 
@@ -150,7 +151,7 @@ def as_grad(function: str, grad: Any, shape: tuple[int, ...]) -> Array:
     return array
 
 
-def cast_operand(function: str, argument: str, array: Array, dtype: np.dtype[Any]) -> Array:
+def cast_operand(function: str, argument: str, array: Array, dtype: Dtype) -> Array:
     """Return an operand for arithmetic in `dtype`; the kernels widen half precision themselves, so it stays.
 
     Finite numbers beyond float32 are refused, in every argument alike: as infinity they would give NaN.
@@ -167,19 +168,19 @@ def cast_operand(function: str, argument: str, array: Array, dtype: np.dtype[Any
     return small
 
 
-def check_range(function: str, argument: str, number: float, dtype: np.dtype[Any], largest: float = LARGEST32) -> None:
+def check_range(function: str, argument: str, number: float, dtype: Dtype, largest: float = LARGEST32) -> None:
     """Refuse a number that the arithmetic in `dtype` cannot multiply by, as `cast_operand` does for arrays."""
     if dtype.char != "d" and abs(number) > largest:
         fail_value(ValueError, function, argument, number, f"at most {largest:.3g} in size, or float64")
 
 
-def cast_copied(function: str, argument: str, array: Array, dtype: np.dtype[Any]) -> Array:
+def cast_copied(function: str, argument: str, array: Array, dtype: Dtype) -> Array:
     """Return data that become part of a result in `dtype`, rounded once; the range is that of `cast_operand`."""
     cast_operand(function, argument, array, dtype)  # it refuses what is beyond the range
     return cast_result(array, dtype)
 
 
-def cast_result(array: Array, dtype: np.dtype[Any]) -> Array:
+def cast_result(array: Array, dtype: Dtype) -> Array:
     """Return a result in `dtype`. Numbers beyond its range become infinite, without a warning."""
     if array.dtype == dtype:  # np.errstate takes 10 us inside the backward pass of torch
         return array
@@ -310,7 +311,7 @@ def prepare_out(
     function: str,
     out: Any,
     shape: tuple[int, ...],
-    dtype: np.dtype[Any],
+    dtype: Dtype,
     inputs: tuple[Any, ...] = (),
     in_place: bool = False,
 ) -> tuple[Array, Array]:
@@ -403,7 +404,7 @@ def broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
         return False
 
 
-def unbroadcast(gradient: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def unbroadcast(gradient: Array, shape: tuple[int, ...], dtype: Dtype) -> Array:
     """Sum a gradient over the axes along which its argument of `shape` was broadcast."""
     extra = gradient.ndim - len(shape)
     axes = tuple(range(extra)) + tuple(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Float64, finish_out, prepare_out, unbroadcast
+from .._core_api.arguments import F64, Array, Dtype, Float64, finish_out, prepare_out, unbroadcast
 from ._diagonals import fill_matrix, read_diagonal_sums
 from .operator import Arrays, PositionBias, check_heads, check_range
 from .parameters import check_cotangent, row_results
@@ -20,7 +18,7 @@ class DistanceBias(PositionBias[Arrays]):
 
     heads: int
 
-    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         positions = positions.as_consecutive()
         n, m = positions.n, positions.m
         if positions.arrays is None:
@@ -42,7 +40,7 @@ class DistanceBias(PositionBias[Arrays]):
         return reductions.parameters
 
 
-def _values(bias: DistanceBias, function: str, rel: Float64, dtype: np.dtype[Any]) -> Array:
+def _values(bias: DistanceBias, function: str, rel: Float64, dtype: Dtype) -> Array:
     """Return b_h(rel), (..., H, l), for distances (..., l)."""
     values = np.empty((*rel.shape[:-1], bias.heads, rel.shape[-1]), dtype)
     getattr(_core, bias.name)(function, **bias.operands, rel=rel, out=values)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Float64, broadcasts_to, fail, finish_out, prepare_out, unbroadcast
+from .._core_api.arguments import F64, Array, Dtype, Float64, broadcasts_to, fail, finish_out, prepare_out, unbroadcast
 from .operator import Arrays, PositionBias, check_heads, check_range
 from .parameters import array_axes, check_cotangent, row_results
 from .positions import Positions
@@ -21,7 +19,7 @@ class PairBias(PositionBias[Arrays]):
 
     is_relative = False
 
-    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         q, k, batch = _read_positions(self, function, positions)
         shape = (*batch, self.heads, positions.n, positions.m)
         out, buffer = prepare_out(function, out, shape, dtype, (q, k))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from .._core_api.arguments import (
     F32,
     F64,
     Array,
+    Dtype,
     as_data,
     broadcasts_to,
     cast_operand,
@@ -41,7 +42,7 @@ class DenseBias(PositionBias[DenseArrays]):
         super().__post_init__()
         keep(self, reads_positions=False)
 
-    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         shape = _matrix_shape(self, function, positions)
         matrix = np.broadcast_to(cast_result(self.arrays.array, dtype), shape)
         if out is None:
@@ -81,7 +82,7 @@ def _matrix_shape(bias: DenseBias, function: str, positions: Positions) -> tuple
     return (*shape[:-2], *wanted)
 
 
-def _cast_array(array: Array, function: str, dtype: np.dtype[Any]) -> Array:
+def _cast_array(array: Array, function: str, dtype: Dtype) -> Array:
     """Return the array for arithmetic in `dtype`; the most negative float64, used as a mask, is -inf in float32."""
     if dtype is F64 or array.dtype.char != "d":
         return cast_operand(function, "array", array, dtype)

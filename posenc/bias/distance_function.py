@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from .. import _core
 from .._core_api.arguments import (
     F64,
     Array,
+    Dtype,
     Float64,
     as_data,
     as_index,
@@ -61,7 +62,7 @@ class DistanceFunctionBias(PositionBias[DistanceFunctionArrays]):
         shapes = "".join(f", {array.shape}" for array in self.arrays.arrays)
         return f"<posenc.distance_function: {name}, heads={self.heads}{shapes}>"
 
-    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         positions = positions.as_consecutive()
         n, m = positions.n, positions.m
         if positions.arrays is None:

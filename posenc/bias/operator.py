@@ -15,6 +15,7 @@ import numpy.typing as npt
 from .._core_api.arguments import (
     F64,
     Array,
+    Dtype,
     as_data,
     cast_operand,
     cast_result,
@@ -90,7 +91,7 @@ class Bias(ABC, Generic[Arrays]):
     name: str
     arrays: Arrays
     options: Mapping[str, Any] = field(default_factory=dict)
-    dtypes: tuple[np.dtype[Any] | None, ...] = ()
+    dtypes: tuple[Dtype | None, ...] = ()
     own_positions: OwnPositions = (None, None)
     heads: int | None = field(init=False)
     reads_positions: bool = field(init=False)
@@ -365,7 +366,7 @@ class PositionBias(Bias[Arrays]):
         return named
 
     @abstractmethod
-    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         """Return the result of `matrix`."""
 
 
@@ -528,7 +529,7 @@ def name_gradients(operator: Bias, gradients: Gradients) -> Any:
     return operator.arrays._make(map(_in_dtype, gradients, operator.arrays, operator.dtypes))
 
 
-def _in_dtype(gradient: Any, array: Any, dtype: np.dtype[Any] | None) -> Any:
+def _in_dtype(gradient: Any, array: Any, dtype: Dtype | None) -> Any:
     if gradient is None:
         return None
     if isinstance(array, Bias):
@@ -559,7 +560,7 @@ def check_heads(function: str, operator: Bias, shape: tuple[int, ...]) -> None:
         fail(ValueError, function, "bias", f"{heads} heads ({operator.name})", f"{shape[-3]}, axis -3 of q{hint}")
 
 
-def check_range(function: str, operator: Bias, dtype: np.dtype[Any]) -> None:
+def check_range(function: str, operator: Bias, dtype: Dtype) -> None:
     """Refuse parameters with numbers beyond float32 for arithmetic in float32, although the bias is float64 inside."""
     if dtype is not F64:
         for name, array in zip(operator.arrays._fields, operator.arrays, strict=True):
@@ -670,7 +671,7 @@ class PositionSum(_Sum, PositionBias[Any]):
 
     _of_other_kind = PositionBias._of_other_kind
 
-    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         matrices = _matrices(self, function, positions)
         n, m = positions.n, positions.m
         if n > 1 and m > 1 and all(map(is_matrix_view, matrices)):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import F64, Array, as_data, as_parameter, fail
+from .._core_api.arguments import F64, Array, Dtype, as_data, as_parameter, fail
 from .._core_api.constants import VECTOR_PADDING
 from .terms import Term
 
@@ -47,9 +47,7 @@ def row_results(row: str) -> tuple[str, ...]:
     return tuple(_read_row(row).results)
 
 
-def zero_gradients(
-    term: Term, batch: tuple[int, ...], heads: int, slots: int, dtype: np.dtype[Any]
-) -> dict[str, Array]:
+def zero_gradients(term: Term, batch: tuple[int, ...], heads: int, slots: int, dtype: Dtype) -> dict[str, Array]:
     """Return zeros to which the kernel of a CONTENT row adds the gradients of the first operands that are not None.
 
     The axis t has `slots` sums for each head. A letter that no operand has is the length of the operand's axis, rounded
@@ -82,9 +80,7 @@ def count_heads(row: str, arrays: tuple[Any, ...], options: Mapping[str, Any]) -
     return None
 
 
-def copy_parameters(
-    kind: type[Arrays], row: str, *parameters: npt.ArrayLike
-) -> tuple[Arrays, tuple[np.dtype[Any], ...]]:
+def copy_parameters(kind: type[Arrays], row: str, *parameters: npt.ArrayLike) -> tuple[Arrays, tuple[Dtype, ...]]:
     """Return float64 copies of the user's arrays for a row, and their dtypes; the row gives ranks and equal lengths."""
     dtypes, kept = [], []
     lengths: dict[str, int] = {}

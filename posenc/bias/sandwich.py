@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .. import _core
-from .._core_api.arguments import F32, F64, Array, Float64, as_index, cast_result, fail_value, finish_out, prepare_out
+from .._core_api.arguments import (
+    F32,
+    F64,
+    Array,
+    Dtype,
+    Float64,
+    as_index,
+    cast_result,
+    fail_value,
+    finish_out,
+    prepare_out,
+)
 from ..absolute.frequency import exact_frequencies
 from ._diagonals import fill_matrix
 from .operator import PositionBias, check_heads
@@ -29,7 +40,7 @@ class SandwichArrays(NamedTuple):
 class SandwichBias(PositionBias[SandwichArrays]):
     """A sum of cosines of the distance, divided by one number per head."""
 
-    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         positions = positions.as_consecutive()
         n, m = positions.n, positions.m
         if positions.arrays is None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from .._core_api.arguments import Array, Float64
+from .._core_api.arguments import Array, Dtype, Float64
 
 _EMPTY: Array = np.empty(0)
 Reduction = Literal["diagonals", "rows", "columns", "pairs", "parameters", "tables"]
@@ -21,7 +21,7 @@ class Call(NamedTuple):
     """The call of attention, or of a method, that an operator gives its term to."""
 
     function: str
-    dtype: np.dtype[Any]
+    dtype: Dtype
     """The dtype of the arithmetic."""
     shape: tuple[int, ...]
     """Shape of the logits, (batch axes, H, N, M)."""

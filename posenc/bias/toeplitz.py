@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, as_data, as_parameter, cast_operand, cast_result, fail
+from .._core_api.arguments import Array, Dtype, as_data, as_parameter, cast_operand, cast_result, fail
 from ._diagonals import fill_matrix, read_diagonal_sums
 from .operator import PositionBias, check_heads, keep
 from .positions import Positions
@@ -34,7 +34,7 @@ class ToeplitzBias(PositionBias[ToeplitzArrays]):
         super().__post_init__()
         keep(self, reads_positions=False)
 
-    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         diagonals = _check_length(self, function, positions.n, positions.m)
         return fill_matrix(function, cast_result(diagonals, dtype), positions.n, positions.m, out)
 

@@ -15,6 +15,7 @@ from .._core_api.arguments import (
     F64,
     LARGEST_SCALE32,
     Array,
+    Dtype,
     as_data,
     as_number,
     broadcasts_to,
@@ -133,7 +134,7 @@ class _LogitsInputs(NamedTuple):
     term: Term
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> Dtype:
         """The dtype of the arithmetic."""
         return compute_dtype(self.q)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from .._core_api.arguments import (
     F64,
     I64,
     Array,
+    Dtype,
     Float64,
     as_index,
     broadcasts_to,
@@ -66,7 +67,7 @@ class GatedDistanceBias(PositionBias[GatedDistanceArrays]):
             table, rows = np.concatenate([table, beyond], -2), np.concatenate([past, np.full(count, count)])
         keep(self, operands={"gates": gates, "table": table, "rows": rows})
 
-    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         gates, table = _cast_arrays(self, function, F64 if dtype.char == "d" else F32)
         rows, _ = _table_rows(self, function, positions)
         by_row = np.matmul(gates, table.swapaxes(-1, -2))
@@ -103,7 +104,7 @@ def _check_queries(bias: GatedDistanceBias, function: str, n: int) -> None:
         fail(ValueError, function, "gates", f"{queries} queries", str(n))
 
 
-def _cast_arrays(bias: GatedDistanceBias, function: str, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+def _cast_arrays(bias: GatedDistanceBias, function: str, dtype: Dtype) -> tuple[Array, Array]:
     """Return the gates and the table of the kernel, in the dtype of the arithmetic."""
     gates, table = bias.operands["gates"], bias.operands["table"]
     return (

@@ -12,6 +12,7 @@ from .._core_api.arguments import (
     F32,
     F64,
     Array,
+    Dtype,
     cast_operand,
     copy_result,
     fail,
@@ -47,7 +48,7 @@ class TupeBias(PositionBias[TupeArrays]):
         relative = operands.pop("relative")
         keep(self, operands=operands, reads_positions=relative is not None and relative.reads_positions)
 
-    def _matrix(self, function: str, positions: Positions, dtype: np.dtype[Any], out: Array | None) -> Array:
+    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         work = F64 if dtype.char == "d" else F32
         shape = _check_lengths(self, function, positions.n, positions.m)
         pos_q, pos_k, cls_to_any, any_to_cls = _cast_arrays(self, function, work).values()
@@ -88,7 +89,7 @@ def _scale(bias: TupeBias) -> float:
     return 1 / sqrt(2 * (bias.arrays.pos_q.shape[-1] or 1))
 
 
-def _cast_arrays(bias: TupeBias, function: str, dtype: np.dtype[Any]) -> dict[str, Any]:
+def _cast_arrays(bias: TupeBias, function: str, dtype: Dtype) -> dict[str, Any]:
     """Return the arrays without `relative`, in the dtype of the arithmetic."""
     return {
         argument: None if array is None else cast_operand(function, argument, array, dtype).astype(dtype, copy=False)
