@@ -2,7 +2,9 @@
 
 import inspect
 import re
+import runpy
 from importlib import import_module
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import numpy as np
@@ -165,6 +167,12 @@ def test_core_rows_document_themselves_and_count_arguments(row):
         getattr(_core, row)("f")
     with pytest.raises(TypeError, match=r"^f: none_such is unknown; expected "):
         getattr(_core, row)("f", none_such=1)
+
+
+def test_stub_of_the_binding_is_current():
+    """`python .ci/core_stub.py > posenc/_core.pyi` writes it."""
+    root = Path(__file__).parents[2]
+    assert runpy.run_path(str(root / ".ci/core_stub.py"))["stub"]() == (root / "posenc/_core.pyi").read_text("utf-8")
 
 
 def options(constant):
