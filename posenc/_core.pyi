@@ -1,9 +1,9 @@
 """The rows of csrc/ops.def, each called as row(function_name, operand=..., parameter=...) -> None.
 
 .ci/core_stub.py writes this file; a test compares them. The module is private and trusts its caller. The binding checks
-the memory of the operands: kinds, ranks, lengths, strides, alignment. It does not check what an option or a table means;
-the functions of posenc do. So a direct call with wrong parameters may read or write out of bounds, and no call of a
-public function may.
+the memory of the operands: kinds, ranks, lengths, strides, alignment. It does not check what an option or a table
+means; the functions of posenc do. So a direct call with wrong parameters may read or write out of bounds, and no call
+of a public function may.
 """
 
 from typing import Any
