@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn, TypeAlias, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -130,8 +129,12 @@ class Function(Binder):
 
     def outlines(self, arguments: Arguments) -> list[Outline]:
         """Return the shapes and dtypes of the results of a call, which checks its arguments and runs no kernel."""
-        with held_kernels():
-            return [(np.shape(result), np.asarray(result).dtype) for result in self.forward(arguments)]
+        _core.hold_kernels()
+        try:
+            with np.errstate(all="ignore"):  # results are whatever the memory holds
+                return [(np.shape(result), np.asarray(result).dtype) for result in self.forward(arguments)]
+        finally:
+            _core.release_kernels()
 
     def has_gradient(self, path: Path) -> bool:
         """Return whether the array at `path` may have a gradient; of several kinds of gradients, in any of them."""
@@ -172,17 +175,6 @@ class Function(Binder):
 def fail_without_gradient(name: str, path: Path) -> NoReturn:
     """Raise the error of an array that has no gradient but needs one."""
     raise TypeError(f"{name}: {path[0]} has a traced value; expected a plain one, because it has no gradient")
-
-
-@contextmanager
-def held_kernels() -> Iterator[None]:
-    """Let functions of posenc check their arguments and run no kernel, on this thread."""
-    _core.hold_kernels()
-    try:
-        with np.errstate(all="ignore"):  # results are whatever the memory holds
-            yield
-    finally:
-        _core.release_kernels()
 
 
 def stand_in(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

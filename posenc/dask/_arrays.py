@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
-from posenc._bridge import held_kernels
 from posenc._core_api.arguments import fail
 
 DaskArray: TypeAlias = Any
@@ -54,16 +51,6 @@ def as_chunked(function: str, argument: str, value: Any) -> DaskArray:
 def zeros_of(shape: tuple[int, ...], dtype: Any = float) -> Any:
     """Return zeros that take no memory, for checks of shapes and dtypes."""
     return np.broadcast_to(np.zeros((), dtype), shape)
-
-
-@contextmanager
-def rehearsal(function: str) -> Iterator[None]:
-    """Let functions of posenc check stand-ins and compute nothing; errors name the function of this package."""
-    try:
-        with held_kernels():
-            yield
-    except (TypeError, ValueError, IndexError) as error:
-        raise type(error)(re.sub(r"^[\w.]+: ", f"{function}: ", str(error))) from None
 
 
 def check_known(function: str, argument: str, array: DaskArray) -> None:

@@ -12,7 +12,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 import posenc
 from posenc._core_api.arguments import Array, as_data, broadcasts_to, check_choice, fail, fail_value
-from posenc.absolute.embedding import read_table
+from posenc.absolute.embedding import _read_ids, read_table
 from posenc.absolute.merge import MODES, Mode
 
 from ._arrays import Chunks, DaskArray, bounds_of, check_known, is_dask, is_xarray, read_array, zeros_of
@@ -129,7 +129,7 @@ def learned(table: Any, positions: Any, *, chunks: Any = None) -> DaskArray:
             fail(TypeError, function, "positions", f"dtype {positions.dtype}", "integers")
         check_known(function, "positions", positions)
     else:
-        known = _read_ids(positions, table.shape[0])
+        known = _read_ids(function, positions, table.shape[0])
         if chunks is None:
             expected = "the chunks of positions, because positions is no dask array"
             fail_value(TypeError, function, "chunks", None, expected)
@@ -164,16 +164,9 @@ def _look_up(table: DaskArray, positions: DaskArray, known: Array | None) -> Das
     return da.Array(graph, name, (*positions.chunks, table.chunks[1]), dtype=table.dtype)
 
 
-def _read_ids(positions: Any, count: int) -> Array:
-    """Return the rows of a table with `count` rows that `posenc.learned` looks up."""
-    posenc.learned(zeros_of((count, 1), np.float32), positions)  # raises the errors of the positions
-    ids = np.asarray(positions)
-    return (np.arange(ids) if not ids.ndim else ids).astype(np.int64)
-
-
 def _pick_rows(chunk: Array, positions: Array, first: int, count: int) -> tuple[Array, Array]:
     """Return which positions are rows of a chunk, whose first row is `first` of `count`, and these rows."""
-    ids = _read_ids(positions, count)
+    ids = _read_ids("learned", positions, count)
     hits = (ids >= first) & (ids < first + len(chunk))
     return hits, posenc.learned(chunk, ids[hits] - first)
 

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import posenc
-from posenc import Bias
-from posenc._core_api.arguments import Array, as_data, as_positions, fail, fail_value
+from posenc._core_api.arguments import (
+    as_data,
+    broadcasts_to,
+    check_choice,
+    compute_dtype,
+    fail,
+    fail_value,
+)
+from posenc.attention._inputs import (
+    INFINITY,
+    _check_batch,
+    _check_shapes,
+    _read_call_positions,
+    _read_keys,
+    _read_segments_of,
+    _read_softcap,
+    _read_visible_range,
+    default_scale,
+    read_operators,
+)
 from posenc.bias.operator import single_terms
+from posenc.bias.positions import is_consecutive, read_side
+from posenc.bias.terms import Call
 
-from ._arrays import DaskArray, as_chunked, check_known, is_dask, read_array, rehearsal, zeros_of
+from ._arrays import DaskArray, as_chunked, check_known, is_dask, read_array
 from ._operators import Operator
 from ._quantized import Quantized
 
@@ -45,79 +63,52 @@ class Inputs:
     ) -> None:
         self.function = function
         q = self._read_heads("q", q)
-        (k, k_scale), (v, v_scale) = (self._read_keys(name, array) for name, array in (("k", k), ("v", v)))
-        self.arrays: dict[str, DaskArray] = {
-            "q": q, "k": k, "v": v, "k_scale": k_scale, "v_scale": v_scale,
-            "keep": None if keep is None else as_chunked(function, "keep", keep),
-            "sink": None if sink is None else as_chunked(function, "sink", sink),
-        }  # fmt: skip
-        given = {
-            "q_positions": q_positions, "k_positions": k_positions, "q_segments": q_segments, "k_segments": k_segments,
-        }  # fmt: skip
-        for name, value in given.items():
-            if not is_dask(value) and hasattr(value, "dims"):
-                read_array(function, name, value)
-        self.operators = () if bias is None else tuple(bias) if isinstance(bias, Sequence) else (bias,)
-        parts: tuple[Bias, ...] = ()
-        are_operators = all(isinstance(operator, Bias) for operator in self.operators)
-        if are_operators:
-            parts = tuple(part for operator in self.operators for part in single_terms(operator))
-
-        # The function itself checks stand-ins of all arrays, in their shapes. Values without channels make a result
-        # without numbers.
-        reads_positions = any(part.reads_positions for part in parts)
-        options = {name: _stand_in(value) if is_dask(value) else value for name, value in given.items()}
-        options |= {name: _stand_in(self.arrays[name]) for name in ("keep", "sink")}
-        options |= {
-            "bias": () if are_operators else bias,
-            "scale": scale,
-            "softcap": softcap,
-            "invariant": invariant,
-            "align": align,
-            "window": window,
-        }
-        keys, values = self._stand_in_of_keys("k"), self._stand_in_of_keys("v")
-        with rehearsal(function):
-            out, lse = posenc.attention(
-                _stand_in(q), keys, values, causal=causal or reads_positions, return_lse=True, **options
-            )
-        *batch, heads, n, self.value_width = *out.shape[:-1], v.shape[-1]
-        m, width = k.shape[-2:]
+        (k, k_scale), (v, v_scale) = (self._read_keys(name, array, q.dtype) for name, array in (("k", k), ("v", v)))
+        batch = _check_shapes(function, q, k, v)
+        heads, n, width = q.shape[-3:]
+        _kv_heads, m, self.value_width = v.shape[-3:]
         self.shape = (*batch, heads, n, m)
         """Shape of the logits: (batch axes, H, N, M)."""
-        self.dtype, self.work_dtype = out.dtype, lse.dtype
+        self.dtype = as_data(function, "q", np.zeros((), q.dtype)).dtype
+        self.work_dtype = compute_dtype(np.zeros((), self.dtype))
 
+        self.operators = read_operators(function, bias)
+        parts = tuple(part for operator in self.operators for part in single_terms(operator))
         self.parts = [Operator(part, n, m) for part in parts]
+        call = Call(function, self.work_dtype, self.shape, width, self.value_width)
+        terms = [part.term(call) for part in self.parts]
         for part in self.parts:
-            part.check(function, self.dtype, self.shape, (width, self.value_width))
+            part.check_own_positions(function, batch)
             if saved is not None and part.hides_arrays:
                 expected = "one without arrays, because its gradient is not split into chunks"
                 fail(TypeError, function, "bias", f"operator {part.bias.name} with arrays", expected)
-        self._check_token(heads, width, causal, scale)
-
-        left, right = (None, None) if window is None else window
-        self.low, self.high = -math.inf if left is None else -left, math.inf if right is None else right
-        self.high = min(self.high, 0.0) if causal else self.high
+        self.low, self.high = _read_visible_range(function, causal, window)
+        _read_softcap(function, softcap, self.work_dtype)
+        factor = default_scale(function, width, parts, terms) if scale is None else scale
+        self._check_scalars(scale, softcap, invariant)
         self.parameters = sum(len(part.arrays) for part in parts) + (sink is not None)
-        self.invariant = invariant
+        window = window if window is None else tuple(window)
+        self.invariant = bool(invariant)
         self.pair_options = (
-            causal, window if window is None else tuple(window), scale, softcap, invariant, self.value_width,
-            self.parameters,
+            bool(causal), window, float(factor), softcap, self.invariant, self.value_width, self.parameters
         )  # fmt: skip
         """The arguments of the tasks `Forward` and `Backward`."""
 
-        self.places: dict[str, Any] = dict.fromkeys(given)
+        is_limited = self.low > -INFINITY or self.high < INFINITY
+        self.reads_positions = is_limited or any(part.reads_positions for part in parts)
+        q_places, k_places = self._read_positions(parts, align, q_positions, k_positions)
+        self.places: dict[str, Any] = {"q_positions": q_places, "k_positions": k_places}
         """Positions and segments, each as a range, an array, a dask array, or None if nothing reads them."""
-        if self.low > -math.inf or self.high < math.inf or reads_positions:
-            shift = m - n if align == "end" else 0
-            alone = q_positions is None and k_positions is None
-            self.places["q_positions"] = (
-                range(shift, shift + n) if alone else self._place("q_positions", q_positions, n)
-            )
-            self.places["k_positions"] = self._place("k_positions", k_positions, m)
-        for name in ("q_segments", "k_segments"):
-            value = given[name]
-            self.places[name] = value if value is None or is_dask(value) else np.asarray(value)
+        for name, segments, length in (("q_segments", q_segments, n), ("k_segments", k_segments, m)):
+            self.places[name] = None if segments is None else self._read_segments(name, segments, length)
+        for name, other in (("q_segments", "k_segments"), ("k_segments", "q_segments")):
+            if self.places[name] is None and self.places[other] is not None:
+                fail_value(ValueError, function, name, None, "segments of both queries and keys")
+
+        self.arrays: dict[str, DaskArray] = {
+            "q": q, "k": k, "v": v, "k_scale": k_scale, "v_scale": v_scale,
+            "keep": self._read_keep(keep), "sink": self._read_sink(sink),
+        }  # fmt: skip
         rows = self.shape[:-1]
         for name, array in (saved or {}).items():
             wanted = rows if "lse" in name else (*rows, self.value_width)
@@ -129,46 +120,87 @@ class Inputs:
     def _read_heads(self, argument: str, value: Any) -> DaskArray:
         array = read_array(self.function, argument, value)
         check_known(self.function, argument, array)
+        as_data(self.function, argument, np.zeros((), array.dtype))
+        if array.ndim < 3:
+            fail(ValueError, self.function, argument, f"{array.ndim} axes", "at least 3, heads, sequence and channels")
         return array
 
-    def _read_keys(self, argument: str, value: Any) -> tuple[DaskArray, DaskArray | None]:
-        """Return keys or values and, if they are quantised, their scales."""
+    def _read_keys(
+        self, argument: str, value: Any, dtype: np.dtype[Any]
+    ) -> tuple[DaskArray, None] | tuple[DaskArray, DaskArray]:
+        """Return keys or values and, if they are quantised, their scales; `dtype` is that of q."""
         if isinstance(value, posenc.Quantized):
             expected = "posenc.dask.Quantized, or posenc.attention for arrays in memory"
             fail(TypeError, self.function, argument, "type Quantized of arrays in memory", expected)
         if not isinstance(value, Quantized):
             return self._read_heads(argument, value), None
-        if self.function != "attention":
-            fail(TypeError, self.function, argument, "type Quantized", "an array, as dequantize() returns")
-        if value.axis != -1:
-            expected = "-1, a scale for each token and head"
-            fail_value(ValueError, self.function, f"axis of {argument}", value.axis, expected)
+        codes, scale = (np.zeros((1,) * part.ndim, part.dtype) for part in (value.codes, value.scale))
+        tiny = posenc.Quantized(codes, scale, value.axis)
+        _read_keys(self.function, argument, tiny, dtype)
         return value.codes, value.scale
 
-    def _stand_in_of_keys(self, name: str) -> Any:
-        """Return a stand-in for keys, or for values without channels."""
-        array, scale = self.arrays[name], self.arrays[f"{name}_scale"]
-        shape = array.shape if name == "k" else (*array.shape[:-1], 0)
-        codes = zeros_of(shape, array.dtype)
-        return codes if scale is None else posenc.Quantized(codes, _stand_in(scale))
+    def _check_scalars(self, scale: Any, softcap: Any, invariant: Any) -> None:
+        """Raise the errors of `posenc.attention` for the numbers of a call."""
+        nothing = np.zeros((1, 0, 1), self.dtype)
+        posenc.attention(nothing, nothing, nothing, scale=scale, softcap=softcap, invariant=invariant)
 
-    def _check_token(self, heads: int, width: int, causal: bool, scale: Any) -> None:
-        """Raise the errors of one query and one key: of widths, and of operators that do not fit each other."""
-        place = {"n": (0, min(1, self.shape[-2])), "m": (0, min(1, self.shape[-1]))}
-        parts = [part.part(place).bias for part in self.parts] or self.operators
-        shapes = [(*self.shape[:-3], heads, place[axis][1], channels)
-                  for axis, channels in (("n", width), ("m", width), ("m", self.value_width))]  # fmt: skip
-        with rehearsal(self.function):
-            posenc.attention(*(zeros_of(shape, self.dtype) for shape in shapes), bias=parts, causal=causal,
-                             scale=scale, align="start")  # fmt: skip
+    def _read_positions(self, parts: Any, align: Any, q: Any, k: Any) -> tuple[Any, Any]:
+        """Return the positions of queries and keys, each as a range, an array or a dask array; None if unread."""
+        n, m = self.shape[-2:]
+        if q is None and k is None:
+            limits = self.low, self.high
+            shift = int(_read_call_positions(self.function, self.shape, parts, *limits, align, None, None).shift)
+            return (range(shift, shift + n), range(m)) if self.reads_positions else (None, None)
+        if align is not None:
+            check_choice(self.function, "align", align, ("start", "end"))
+            fail_value(ValueError, self.function, "align", align, "None where positions are given")
+        q = self.read_side("q_positions", n if q is None else q, n)
+        k = self.read_side("k_positions", m if k is None else k, m)
+        return (q, k) if self.reads_positions else (None, None)
 
-    def _place(self, argument: str, value: Any, length: int, shift: int = 0) -> range | Array | DaskArray:
-        """Return positions; None are shift, shift + 1, ...."""
-        if value is None or is_dask(value):
-            return range(shift, shift + length) if value is None else value
-        array = as_positions(self.function, argument, value)
-        if length and array.ndim == 1 and array.dtype.kind == "i" and (np.diff(array) == 1).all():
+    def read_side(self, argument: str, value: Any, length: int) -> Any:
+        if is_dask(value):
+            if value.dtype.kind not in "iuf":
+                fail(TypeError, self.function, argument, f"dtype {value.dtype}", "integers or reals")
+            _check_batch(self.function, argument, value, self.shape[:-3], length)
+            return value
+        self._refuse_xarray(argument, value)
+        array = read_side(self.function, argument, value, length)
+        _check_batch(self.function, argument, array, self.shape[:-3], length)
+        if length and is_consecutive(array):
             return range(int(array[0]), int(array[0]) + length)
+        return array
+
+    def _read_segments(self, argument: str, value: Any, length: int) -> Any:
+        batch = self.shape[:-3]
+        if is_dask(value):
+            if value.dtype.kind not in "iu":
+                fail(TypeError, self.function, argument, f"dtype {value.dtype}", "integers")
+            _check_batch(self.function, argument, value, batch, length)
+            return value
+        self._refuse_xarray(argument, value)
+        return _read_segments_of(self.function, argument, value, batch, length)
+
+    def _refuse_xarray(self, argument: str, value: Any) -> None:
+        if hasattr(value, "dims"):
+            read_array(self.function, argument, value)
+
+    def _read_keep(self, keep: Any) -> DaskArray | None:
+        if keep is None:
+            return None
+        mask = as_chunked(self.function, "keep", keep)
+        if mask.dtype != np.bool_:
+            fail(TypeError, self.function, "keep", f"dtype {mask.dtype}", "bool, True = this key may be seen")
+        if not broadcasts_to(mask.shape, self.shape):
+            fail(ValueError, self.function, "keep", f"shape {mask.shape}", f"to broadcast to {self.shape}")
+        return mask
+
+    def _read_sink(self, sink: Any) -> DaskArray | None:
+        if sink is None:
+            return None
+        array = as_chunked(self.function, "sink", sink)
+        as_data(self.function, "sink", np.zeros((), array.dtype))
+        _check_batch(self.function, "sink", array, self.shape[:-3], self.shape[-3])
         return array
 
     def _read_saved(self, argument: str, value: Any, shape: tuple[int, ...]) -> DaskArray:
@@ -177,7 +209,3 @@ class Inputs:
         if array.shape != shape:
             fail(ValueError, self.function, argument, f"shape {array.shape}", str(shape))
         return array
-
-
-def _stand_in(array: DaskArray | None) -> Array | None:
-    return None if array is None else zeros_of(array.shape, array.dtype)

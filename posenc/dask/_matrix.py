@@ -10,10 +10,10 @@ import numpy.typing as npt
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from posenc import Bias, PositionBias
 from posenc._core_api.arguments import Array, as_reals, cast_result, check_positions, compute_dtype, fail, result_dtype
-from posenc.bias.operator import check_unread, single_terms
+from posenc.bias.operator import Bias, PositionBias, check_unread, single_terms
 from posenc.bias.positions import as_lengths
+from posenc.bias.terms import Call
 
 from ._arrays import DaskArray, Source, bounds_of, check_known, cut, is_dask, read_array
 from ._operators import Operator
@@ -86,7 +86,8 @@ def matrix(
     nothing = {"n": (0, 0), "m": (0, 0)}
     leading = np.broadcast_shapes(*(_leading(operator.part(nothing)) for operator in operators))
     for operator in operators:
-        operator.check(function, number, (*leading, n, m) if leading else (1, n, m), (1, 1))
+        operator.check_own_positions(function, leading[:-1])
+        operator.term(Call(function, number, (*leading, n, m) if leading else (1, n, m), 1, None))
     wanted = da.core.normalize_chunks(chunks, (*leading, n, m), dtype=number)
     heads = any(operator.needs_all_heads for operator in operators)
     pieces = [wanted[-3]] if len(leading) == 1 and not heads else [(length,) for length in leading[-1:]]

@@ -7,12 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import posenc
-from posenc import Bias
-from posenc._core_api.arguments import F32, F64, Array, broadcasts_to, fail
+from posenc import _core
+from posenc._core_api.arguments import F32, F64, Array
+from posenc.attention._inputs import _resolve_positions
+from posenc.bias.operator import Bias, is_placed
 from posenc.bias.parameters import array_axes
+from posenc.bias.positions import Positions
+from posenc.bias.terms import Call, Term
 
-from ._arrays import Key, rehearsal, zeros_of
+from ._arrays import Key
 
 FIRST_CHUNK_ONLY = {"cls_to_any": "n", "any_to_cls": "m"}
 """Arrays that only row 0 ("n") or column 0 ("m") of the logits reads."""
@@ -68,7 +71,7 @@ class Operator:
 
     def __init__(self, bias: Bias, n: int, m: int) -> None:
         self.bias, self.n, self.m = bias, n, m
-        letters = array_axes(bias.name)
+        letters = array_axes(bias.name) if bias.name in _core.table() else {}
         self.own_positions = bias.own_positions
         self.axes = {
             name: _name_axes(array, letters[name if name in letters else _only(letters)])
@@ -103,26 +106,16 @@ class Operator:
     def needs_all_keys(self) -> bool:
         return self.bias.counts_keys
 
-    def check(self, function: str, dtype: np.dtype[Any], shape: tuple[int, ...], widths: tuple[int, int]) -> None:
-        """Raise the errors of a call, except errors that depend on positions.
-
-        `shape` is that of the logits, and `widths` are those of q and v. One query and one key suffice, unless arrays
-        have an axis for queries or keys.
-        """
-        *batch, heads, n, m = shape
-        for argument, own, length in zip(("q_positions", "k_positions"), self.own_positions, (n, m), strict=True):
-            if own is not None and own.shape[-1] != length:
-                fail(ValueError, function, argument, f"length {own.shape[-1]} ({self.bias.name}.at)", str(length))
-            if own is not None and not broadcasts_to(own.shape[:-1], tuple(batch)):
-                has = f"batch axes {own.shape[:-1]} ({self.bias.name}.at)"
-                fail(ValueError, function, argument, has, f"to broadcast to {tuple(batch)}")
+    def term(self, call: Call) -> Term:
+        """Return the term of a call, of one query and key if these suffice; raise the errors of its arrays."""
+        *leading, n, m = call.shape
         if not any({"n", "m", "l"} & {*axes} for axes in self.axes.values()):
             n, m = min(n, 1), min(m, 1)
-        width, value_width = (1, 1) if isinstance(self.bias, posenc.PositionBias) else widths
-        q, k, v = ((*batch, heads, *axes) for axes in ((n, width), (m, width), (m, value_width)))
-        placeless = type(self.bias)(self.bias.name, self.bias.arrays, dict(self.bias.options), self.bias.dtypes)
-        with rehearsal(function):
-            posenc.attention(*(zeros_of(axes, dtype) for axes in (q, k, v)), bias=placeless, align="start")
+        return self.bias._term(call._replace(shape=(*leading, n, m)), Positions(n, m))
+
+    def check_own_positions(self, function: str, batch: tuple[int, ...]) -> None:
+        """Refuse positions of the operator's own that do not fit the call."""
+        _resolve_positions(function, self.bias, Positions(self.n, self.m), batch)
 
     def part(self, place: Place) -> Part:
         """Return the part of one chunk."""
@@ -184,7 +177,7 @@ class Operator:
     def _identity(self, half: str, place: Place) -> tuple[int, ...]:
         """Return what tells the parts of different chunks apart."""
         found: list[int] = []
-        if any(own is not None for own in self.own_positions):
+        if is_placed(self.bias):
             found += [end for axis in sorted(place) if axis != "h" for end in place[axis]]
         for name in self.axes:
             if self._belongs(name, half):

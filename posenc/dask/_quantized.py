@@ -9,9 +9,10 @@ import numpy as np
 from dask.base import tokenize
 
 import posenc
-from posenc._core_api.arguments import Array, as_data, as_index, fail
+from posenc._core_api.arguments import Array, as_data, fail
+from posenc.attention._quantize import _read_axis
 
-from ._arrays import DaskArray, check_known, from_blocks, read_array, zeros_of
+from ._arrays import DaskArray, check_known, from_blocks, read_array
 
 __all__ = ["Quantized", "quantize"]
 
@@ -60,8 +61,12 @@ class Quantized:
             check_known("Quantized", name, array)
             if array.dtype != dtype:
                 fail(TypeError, "Quantized", name, f"dtype {array.dtype}", np.dtype(dtype).name)
-        parts = (zeros_of(array.shape, array.dtype) for array in (self.codes, self.scale))
-        object.__setattr__(self, "axis", posenc.Quantized(*parts, self.axis).axis)
+        axis = _read_axis("Quantized", self.axis, self.codes.ndim)
+        expected = self.codes.shape[:axis] + self.codes.shape[axis + 1 :]
+        if self.scale.shape != expected:
+            has = f"shape {self.scale.shape}"
+            fail(ValueError, "Quantized", "scale", has, f"{expected}, codes without axis {axis}")
+        object.__setattr__(self, "axis", axis - self.codes.ndim)
 
     def dequantize(self) -> DaskArray:
         """Return ``codes * scale`` as float32, in the chunks of `codes`."""
@@ -103,7 +108,7 @@ def quantize(x: DaskArray, *, axis: int = -1) -> Quantized:
     as_data(function, "x", np.zeros((), x.dtype))
     if x.ndim == 0:
         fail(ValueError, function, "x", "0 axes", "at least 1")
-    number = as_index(function, "axis", axis, -x.ndim, x.ndim - 1) % x.ndim
+    number = _read_axis(function, axis, x.ndim)
     whole = x.rechunk({number: -1})
     token = tokenize(whole.name, number)
     name, indices = f"quantize-{token}", list(np.ndindex(*whole.numblocks))

@@ -19,7 +19,7 @@ class _Pair:
 
     causal: bool
     window: tuple[float | None, float | None] | None
-    scale: float | None
+    scale: float
     softcap: float | None
     invariant: bool
     value_width: int
