@@ -5,9 +5,9 @@
 # ///
 """Tasks of a developer: `nox -l` lists them, `nox -s lint` runs one.
 
-The sessions `tour`, `tests` and `docs` run the commands of README.md, as they stand there. By default a session has an
-environment of its own. With `nox --no-venv` it uses the current environment, in which posenc is already installed, and
-adds only what is missing; `.ci/run` calls the sessions in this way.
+The sessions `tour`, `tests` and `docs` run the commands of README.md, as they stand there. By default each session
+has its own environment. With `nox --no-venv` it uses the current environment, in which posenc is already installed,
+and adds only what is missing; `.ci/run` calls the sessions in this way.
 """
 
 from __future__ import annotations

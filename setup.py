@@ -1,8 +1,8 @@
 """Build posenc._core: the binding once, and every file under csrc/kernels once per (ISA, real).
 
-Objects stay in build/, in a folder for each compiler and its flags. A later build, also one by pip in an environment of
-its own, compiles only the files that have changed. All other configuration is in pyproject.toml, which cannot describe
-such an extension.
+Objects stay in build/, in a folder for each compiler and its flags. A later build, also one by pip in its own
+environment, compiles only the files that have changed. All other configuration is in pyproject.toml, which cannot
+describe such an extension.
 
 Variables: CC and CFLAGS as everywhere. POSENC_CFLAGS and POSENC_LDFLAGS are appended last; a flag -g keeps debug
 information. POSENC_BUILD_MACHINE is the machine to compile for, as platform.machine() names it.

@@ -39,6 +39,8 @@ Line = tuple[int, str]
 
 WIDEST_CELL = 60
 """Characters of a table cell."""
+WIDEST_LINE = 120
+"""Characters of a line of Markdown or C; ruff measures Python."""
 
 PROSELINT = [
     "annotations", "archaism", "cliches", "hedging", "industrial_language", "malapropisms", "mixed_metaphors",
@@ -60,7 +62,8 @@ RULES = [
         # A sentence that begins with a free relative clause is read as a question first.
         (
             "opening",
-            r"(?:^|(?<=[.!?:] ))(?:what|whether|how(?! to\b| many\b[^.]*\?))\b(?=[^.?!]*(?:[.!]|$))",
+            r"(?:^|(?<=[.!?:] ))(?:what(?:ever)?|whichever|who(?:ever)?|whether|how(?! to\b| many\b[^.]*\?))\b"
+            r"(?=[^.?!]*(?:[.!]|$))",
             NAME_FIRST,
         ),
         ("opening", r"(?:^|(?<=[.!?:] ))(?:(?-i:Where)|where (?:to|the))\b(?=[^.?!,;:]*(?:[.!;:]|$))", NAME_FIRST),
@@ -95,6 +98,11 @@ RULES = [
         ("term", r"\bpieces? of (?:the )?(?:work|code|tape)\b|\bone piece for\b", "function, block"),
     ]
 ]
+
+
+REPEAT = ("repeat", re.compile(r"\b(?:but for|of (?:its|their) own|that of (?:the|an?|its)|those of)\b", re.IGNORECASE))
+"""Words that stand for a noun, which a reader has to look for. The paths after STRICT in prose-paths have none."""
+STRICT = "# without a word for a noun:"
 
 
 class Finding(NamedTuple):
@@ -195,6 +203,13 @@ def wide_cells(path: Path, lines: list[Line]) -> Iterator[Finding]:
             shown = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"\$[^$]+\$", "§", cell)).replace("`", "")
             if len(shown) > WIDEST_CELL:
                 yield Finding(path, number, "cell", f"{len(shown)} characters, {shown[:40]!r}...; split it")
+
+
+def wide_lines(path: Path, lines: list[Line]) -> Iterator[Finding]:
+    """Lines that are too wide; rows of tables are measured by cell, and one word cannot be broken."""
+    for number, line in lines:
+        if len(line) > WIDEST_LINE and not line.startswith("|") and " " in line.strip():
+            yield Finding(path, number, "line", f"{len(line)} characters; at most {WIDEST_LINE}")
 
 
 def docstring(lines: list[Line]) -> Iterator[list[Line]]:
@@ -314,21 +329,25 @@ def passages(path: Path) -> Iterator[list[Line]]:
 # ---- findings ----
 
 
-def check(path: Path) -> list[Finding]:
-    """All findings of one file, in the order of its lines."""
+def check(path: Path, strict: bool) -> list[Finding]:
+    """All findings of one file, in the order of its lines; `strict` adds the rule REPEAT."""
     if not CheckRegistry().checks:
         CheckRegistry().register_many(__register__)
     shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
     found = []
+    lines = list(enumerate(path.read_text(encoding="utf-8").split("\n"), 1))
     if path.suffix == ".md":
-        found += wide_cells(shown, list(enumerate(path.read_text(encoding="utf-8").split("\n"), 1)))
+        found += wide_cells(shown, lines)
+    if path.suffix in (".md", ".c", ".h", ".def"):
+        found += wide_lines(shown, lines)
+    rules = [*RULES, (*REPEAT, "repeat the noun")] if strict else RULES
     for passage in passages(path):
         ends, text = [], ""
         for _, line in passage:
             text += without_code(line) + " "
             ends.append(len(text))
         text = text.rstrip()
-        for rule, pattern, message in RULES:
+        for rule, pattern, message in rules:
             for match in pattern.finditer(text):
                 line = passage[bisect_right(ends, match.start())][0]
                 found.append(Finding(shown, line, rule, f"{text[match.start() : match.end() + 24]!r}: {message}"))
@@ -356,10 +375,14 @@ def files(paths: list[str]) -> list[Path]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog=".ci/prose.py", description=__doc__.split("\n", 1)[0])
     parser.add_argument("paths", nargs="*", metavar="PATH", help="files, directories or patterns below the root")
+    parser.add_argument("--strict", action="store_true", help="apply the rule of repeated nouns to these paths")
     parser.add_argument("--count", action="store_true", help="print the number of findings per directory only")
     asked = parser.parse_args()
-    listed = [line for line in PATHS.read_text("utf-8").splitlines() if line and not line.startswith("#")]
-    found = [one for file in files(asked.paths or listed) for one in check(file)]
+    loose, _, strict = PATHS.read_text("utf-8").partition(STRICT)
+    named = [[line for line in part.splitlines() if line and not line.startswith("#")] for part in (loose, strict)]
+    always = set(files(named[1]))
+    chosen = files(asked.paths or [*named[0], *named[1]])
+    found = [one for file in chosen for one in check(file, asked.strict or file in always)]
     if asked.count:
         for directory, count in sorted(Counter(str(one.path.parent) for one in found).items()):
             print(f"{count:5} {directory}")

@@ -20,8 +20,8 @@ enum { PE_OWN_AXES = 'Z' - 'A' + 1, PE_AXES = 'z' - 'A' + 1 };
 #define OPTIONS(name, ...) enum { __VA_ARGS__ };
 #include "constants.def"
 
-/* Storage of numbers. Arithmetic is in float or double; the half types are storage only. PE_I8 are codes, whose rows have
- * scales in another array. */
+/* Storage of numbers. Arithmetic is in float or double; the half types are storage only. PE_I8 are codes, whose rows
+ * have scales in another array. */
 typedef enum { PE_F16, PE_BF16, PE_F32, PE_F64, PE_I64, PE_I8, PE_BOOL } pe_storage;
 
 /* An array of a call. An axis of length 1 has stride 0; data is NULL if an optional operand is None. */

@@ -1,6 +1,6 @@
 """A directive that documents a module from the package, so that a new operator needs no line in the manual.
 
-``{members} posenc.bias`` documents every public name of the module, or of a room of operators. In running text a
+``{members} posenc.bias`` documents every public name of the module, or of the files of a folder. In running text a
 public name in backticks becomes a link.
 """
 
@@ -24,7 +24,7 @@ from posenc import reference
 
 
 def public_names(module: str) -> list[str]:
-    """Return the ``__all__`` of a module; of a room of operators, the names of posenc that its files define."""
+    """Return the ``__all__`` of a module; of a folder of operators, the names of posenc that its files define."""
     of_rooms = [name for name in posenc.__all__ if f"{getattr(posenc, name).__module__}.".startswith(f"{module}.")]
     return of_rooms or list(importlib.import_module(module).__all__)
 

@@ -1,4 +1,4 @@
-"""The way from names of other libraries to those of posenc."""
+"""The way from names of other libraries to names of posenc."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ NEIGHBOURS = {
 def missing(name: str, modules: Iterable[str]) -> str:
     """Return the message for a name that `posenc` does not have; it names the neighbour of a foreign name."""
     if name in modules:
-        return f"posenc.{name} is a module of its own; import posenc.{name}"
+        return f"posenc.{name} is not imported yet; import posenc.{name}"
     expected = f"; expected {NEIGHBOURS[name]}" if name in NEIGHBOURS else ""
     return f"module 'posenc' has no attribute '{name}'{expected}"

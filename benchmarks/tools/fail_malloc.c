@@ -1,8 +1,8 @@
 /* fail_malloc.c -- make one allocation of a process fail: gcc -shared -fPIC fail_malloc.c -o fail_malloc.so
  *
- * Preloaded, it replaces the allocators of glibc. fail_after(n, begin, end) lets n allocations pass, on any thread, that
- * code between two addresses requests, and fails the next one; fail_never() ends this and returns 1 if one has failed.
- * See allocations.py.
+ * Preloaded, it replaces the allocators of glibc. fail_after(n, begin, end) lets n allocations pass, on any thread,
+ * that code between two addresses requests, and fails the next one; fail_never() ends this and returns 1 if one has
+ * failed. See allocations.py.
  */
 #include <errno.h>
 #include <stdatomic.h>

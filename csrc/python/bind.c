@@ -2,8 +2,8 @@
  *
  * A call is _core.<row>(function, operand=..., parameter=..., ...): `function` is the public name that messages begin
  * with. Optional operands may be left out.
- * All that is wrong about memory (kind, rank, a named length, strides, alignment, writability) is raised here, by operand
- * name, before anything is written. Python checks the meaning of arguments.
+ * All that is wrong about memory (kind, rank, a named length, strides, alignment, writability) is raised here, by
+ * operand name, before anything is written. Python checks the meaning of arguments.
  */
 #include "python/bind.h"
 
@@ -261,7 +261,8 @@ static int take_named_axes(const agreement *a, const pe_operand *o, PyArrayObjec
     return 0;
 }
 
-/* All axes before the named ones are loops. Inputs broadcast; an output has all loops, unless it is summed over them. */
+/* All axes before the named ones are loops. Inputs broadcast; an output has all loops, unless it is summed over
+ * them. */
 static int take_loops(agreement *a, const pe_operand *o, PyArrayObject *array, pe_array *out)
 {
     const int rank = PyArray_NDIM(array), loops = rank - o->naxes;
@@ -314,8 +315,8 @@ static int take_operand(agreement *a, const pe_operand *o, PyObject *object, pe_
 
 /* ---- the operators of attention ---- */
 
-/* An operator is (row, operands, q_positions, k_positions): the name of its row, a dict of its arrays by name, and its own
- * positions, or None for those of the call. */
+/* An operator is (row, operands, q_positions, k_positions): the name of its row, a dict of its arrays by name, and its
+ * own positions, or None for those of the call. */
 enum { TERM_ROW, TERM_OPERANDS, TERM_POSITIONS, TERM_FIELDS = TERM_POSITIONS + 2 };
 
 /* The row that an operator of `bias` names; NULL with an exception if it names none */
@@ -498,8 +499,8 @@ PyObject *pe_bind_placed(const pe_table *table, int op, PyObject *function, PyOb
     return Py_NewRef(Py_None);
 }
 
-/* Number of the argument with this name, or -1. Names in Python's code are interned as those of the row are, and usually
- * in its order from `next` on, so the first comparison finds almost every argument. */
+/* Number of the argument with this name, or -1. Names in Python's code are interned as those of the row are, and
+ * usually in its order from `next` on, so the first comparison finds almost every argument. */
 static int find_argument(const pe_signature *row, PyObject *name, int next)
 {
     const int count = row->noperands + row->nparams;

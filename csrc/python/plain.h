@@ -1,8 +1,8 @@
 /* plain.h -- tests for plain arguments, those of a call that needs neither conversions nor messages.
  *
  * For a few tokens the checks of Python take several times as long as the kernel. So `rope` and `attention` first ask
- * for one call in C. If an argument is not plain the answer is None, and Python goes the long way. The files that include
- * this decide nothing about the meaning of arguments; they only know the most usual ones.
+ * for one call in C. If an argument is not plain the answer is None, and Python goes the long way. The files that
+ * include this decide nothing about the meaning of arguments; they only know the most usual ones.
  */
 #ifndef PE_PLAIN_H
 #define PE_PLAIN_H

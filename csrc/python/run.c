@@ -8,9 +8,9 @@
 #include "runtime/float_state.h"
 #include "runtime/pool.h"
 
-/* Signals reach the main thread, which looks for them between blocks, and inside long ones when the kernel asks. Another
- * thread must not ask for the interpreter's lock in the middle of a call: when the interpreter ends, the request ends the
- * thread, while workers still use what is on its stack. */
+/* Signals reach the main thread, which looks for them between blocks, and inside long ones when the kernel asks.
+ * Another thread must not ask for the interpreter's lock in the middle of a call: when the interpreter ends, the
+ * request ends the thread, while workers still use what is on its stack. */
 typedef struct {
     PyThreadState *released;
     pe_float_state callers_floats;

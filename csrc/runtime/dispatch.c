@@ -1,7 +1,7 @@
 /* dispatch.c -- the CPU probe and the table of variants.
  *
- * The build passes the variants as -DPE_VARIANTS="V(base) V(avx2) V(avx512)", slowest first. The probe tests exactly the
- * CPU features that the flags of a variant let the compiler use, and that the operating system saves the registers
+ * The build passes the variants as -DPE_VARIANTS="V(base) V(avx2) V(avx512)", slowest first. The probe tests exactly
+ * the CPU features that the flags of a variant let the compiler use, and that the operating system saves the registers
  * (XCR0). __builtin_cpu_supports would not do: it does not link everywhere and does not look at XCR0.
  */
 #include "runtime/dispatch.h"

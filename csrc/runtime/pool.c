@@ -2,8 +2,8 @@
  *
  * The caller fixes the units of a block, so the result of a block does not depend on the number of threads. The calling
  * thread takes part. Workers are started by the first call that is worth them. They sleep on a condition variable:
- * spinning workers made calls 30 times slower on shared cores. A forked child forgets them. A second caller does not wait
- * for the pool; it runs its own blocks alone.
+ * spinning workers made calls 30 times slower on shared cores. A forked child forgets them. A second caller does not
+ * wait for the pool; it runs its own blocks alone.
  */
 #define _POSIX_C_SOURCE 200809L /* otherwise -std=c11 hides threads and signals */
 #include "runtime/pool.h"
@@ -214,7 +214,8 @@ static void offer(shared_job *s, int wanted)
     unlock(&pool.lock);
 }
 
-/* Wait for the workers that joined. stop() may take the interpreter's lock: never while this thread holds the pool's. */
+/* Wait for the workers that joined. stop() may take the interpreter's lock: never while this thread holds the
+ * pool's. */
 static void withdraw(shared_job *s)
 {
     const pe_call *call = s->job->call;
@@ -232,7 +233,8 @@ static void withdraw(shared_job *s)
     unlock(&pool.lock);
 }
 
-/* A handler of signals may fork this process during the call. The blocks that the workers had taken are lost in the child. */
+/* A handler of signals may fork this process during the call. The blocks that the workers had taken are lost in the
+ * child. */
 int pe_run(const pe_job *job)
 {
     const int forks_before = atomic_load(&forks);
@@ -253,8 +255,8 @@ int pe_run(const pe_job *job)
 }
 
 #ifndef _WIN32
-/* A forked child has this memory but none of the threads, and locks that no thread opens. An entry of `kept` may be half
- * written: the child gives up what was kept. */
+/* A forked child has this memory but none of the threads, and locks that no thread opens. An entry of `kept` may be
+ * half written: the child gives up what was kept. */
 static void forget_workers(void)
 {
     memset(kept.memory, 0, sizeof kept.memory);

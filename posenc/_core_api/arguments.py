@@ -108,7 +108,7 @@ def as_array(function: str, argument: str, value: Any) -> Array:
 
 
 def check_tensor(function: str, argument: str, tensor: Any) -> None:
-    """Refuse a tensor whose gradient would be lost, or whose memory is not that of the CPU."""
+    """Refuse a tensor whose gradient would be lost, or whose memory is not the CPU's."""
     if requires_gradient(tensor):
         expected = "posenc.torch, or torch.no_grad()"
         fail(TypeError, function, argument, "a tensor that requires a gradient", expected)
@@ -324,12 +324,12 @@ def prepare_out(
     out : array or None
         The user's ``out=``; without it a new array is made.
     shape, dtype
-        What `out` must have. The byte order of `dtype` is ignored: results are in native byte order.
+        The shape and the dtype of `out`. The byte order of `dtype` is ignored: results are in native byte order.
     inputs : tuple
         Operands of the call; those that are no arrays are ignored. If `out` shares memory with one of them, the buffer
         is a new array.
     in_place : bool
-        Whether the kernel allows that `out` is one of `inputs` itself: the same elements in the same places.
+        True if the kernel allows that `out` is one of `inputs` itself: the same elements in the same places.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Tensors of PyTorch as arguments. Nothing here imports torch: who passes a tensor has imported it."""
+"""Tensors of PyTorch as arguments. Nothing here imports torch: a caller that passes a tensor has imported it."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def decay(
     -----
     Su 2021 (kexue.fm/archives/8231), equation 11, and 14 with weights: ``h_k`` is the mean of two neighbouring entries
     of a diagonal matrix H. With u = x base**-t the integral of the geometric schedule is
-    ``(Ci(x) - Ci(x / base) + i (Si(x) - Si(x / base))) / ln base``. That of the power schedule is
+    ``(Ci(x) - Ci(x / base) + i (Si(x) - Si(x / base))) / ln base``. The integral of the power schedule is
     ``int_0^1 exp(i x u) u**(1 / alpha - 1) / alpha du``; unless alpha is 1, it is computed by adaptive quadrature for
     oscillating integrands with a target of 1e-12. Where the quadrature misses its target, as for powers at distances
     beyond 1e7, scipy warns. Integrals of functions are computed by Gauss's rule

@@ -63,7 +63,7 @@ def decay(
     dim : int, optional
         Width of the encoding, for the mean over its pairs. None is the integral, which needs scipy.
     ax : Axes, optional
-        Axes to draw on; by default those of a new Figure.
+        Axes to draw on; by default the axes of a new Figure.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def distance_curves(values: npt.ArrayLike, *, positions: Iterable[int] | None = 
     positions : iterable of int, optional
         The rows to measure from; by default five from the first to the last.
     ax : Axes, optional
-        Axes to draw on; by default those of a new Figure.
+        Axes to draw on; by default the axes of a new Figure.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def bias(
     legend : bool
         Draw a legend if there are several heads.
     ax : Axes, optional
-        Axes to draw on; by default those of a new Figure.
+        Axes to draw on; by default the axes of a new Figure.
 
     Returns
     -------
@@ -253,7 +253,7 @@ def profile(
     head : int
         The head to draw; the last one of a scheme that has fewer.
     ax : Axes, optional
-        Axes to draw on; by default those of a new Figure.
+        Axes to draw on; by default the axes of a new Figure.
 
     Returns
     -------
@@ -301,14 +301,14 @@ def exact_angles(positions: Sequence[int], frequencies: Float64) -> Float64:
 def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
     """Draw the error of float32 sinusoids against the position, of the usual formula and of `sinusoidal`.
 
-    The error is the largest difference of a sine or cosine from that of the exact angle.
+    The error is the largest difference of a sine or cosine from the value at the exact angle.
 
     Parameters
     ----------
     pairs : int
         Number of frequencies of the encoding.
     ax : Axes, optional
-        Axes to draw on; by default those of a new Figure.
+        Axes to draw on; by default the axes of a new Figure.
 
     Returns
     -------

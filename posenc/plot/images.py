@@ -45,7 +45,7 @@ def encoding(values: npt.ArrayLike, *, layout: Layout = "interleaved", ax: Axes 
     layout : {"interleaved", "halves"}
         "halves" draws a line between the first and the second halves of the pairs.
     ax : Axes, optional
-        Axes to draw on; by default those of a new Figure.
+        Axes to draw on; by default the axes of a new Figure.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def similarity(values: npt.ArrayLike, *, kind: Kind = "product", ax: Axes | None
     kind : {"product", "distance", "correlation"}
         `posenc.analysis.gram_matrix`, `distance_matrix` or `correlation_matrix`.
     ax : Axes, optional
-        Axes to draw on; by default those of a new Figure.
+        Axes to draw on; by default the axes of a new Figure.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def logits(
     head: int = 0,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw the logits that an operator adds to those of queries and keys, as an image: queries downwards.
+    """Draw the logits that an operator adds to the logits of queries and keys, as an image: queries downwards.
 
     White is 0. A term that reads the query differs between rows of different content, and one that reads the key
     between columns.
@@ -132,13 +132,13 @@ def logits(
     operator : ContentBias
         From `shaw`, `relative_key_query`, `transformer_xl`, `deberta` or `cope`.
     q, k : array (H, N, D)
-        Queries and keys at the positions 0 .. N-1. The logits are those of `ContentBias.logits` times ``D**-0.5``.
+        Queries and keys at the positions 0 .. N-1. The logits are `ContentBias.logits` times ``D**-0.5``.
     words : sequence of N str, optional
         Names of the positions.
     head : int
         The head to draw.
     ax : Axes, optional
-        Axes to draw on; by default those of a new Figure.
+        Axes to draw on; by default the axes of a new Figure.
 
     Returns
     -------
@@ -153,7 +153,7 @@ def logits(
 
     Examples
     --------
-    Words of two kinds. Those of the first kind look for the key before them, those of the second for the key after:
+    Words of two kinds: the first kind looks for the key before it, the second for the key after it.
 
     >>> import numpy as np, posenc, posenc.plot
     >>> kinds = np.eye(2)[[0, 1, 1, 0]][None]
@@ -202,7 +202,7 @@ def triangles(values: npt.ArrayLike, *, ax: Sequence[Axes] | None = None) -> Fig
     values : array (N, d)
         An encoding of at least 2 positions.
     ax : two Axes, optional
-        Axes to draw on; by default those of a new Figure.
+        Axes to draw on; by default the axes of a new Figure.
 
     Returns
     -------

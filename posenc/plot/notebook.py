@@ -27,7 +27,7 @@ SIZE = (7.0, 3.6)
 
 
 def png(figure: Figure, dpi: float | None = None) -> bytes:
-    """Return the figure as a PNG; `dpi` is that of the figure if None."""
+    """Return the figure as a PNG; if `dpi` is None, the figure's."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi="figure" if dpi is None else dpi)
     return buffer.getvalue()

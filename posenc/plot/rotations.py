@@ -39,7 +39,7 @@ def rope_bands(
     train_length : int
         Number of positions in which turns are counted. Pairs to the right of the dotted line make less than one turn.
     ax : Axes, optional
-        Axes to draw on; by default those of a new Figure.
+        Axes to draw on; by default the axes of a new Figure.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def extrapolation(
     test_frequencies : array (e,) or RopeFrequencies, optional
         Frequencies of the test, if they are scaled; by default `frequencies`.
     ax : Axes, optional
-        Axes to draw on; by default those of a new Figure.
+        Axes to draw on; by default the axes of a new Figure.
 
     Returns
     -------

@@ -45,7 +45,7 @@ def test_a_name_of_another_library_leads_to_ours(name):
 
 def test_a_module_that_is_not_imported_is_named(run_python):
     done = run_python("import posenc; posenc.autograd")
-    assert "AttributeError: posenc.autograd is a module of its own; import posenc.autograd" in done.stderr
+    assert "AttributeError: posenc.autograd is not imported yet; import posenc.autograd" in done.stderr
 
 
 def test_submodules_show_what_they_list():
