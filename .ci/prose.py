@@ -91,8 +91,6 @@ RULES = [
         ("term", r"\b(?:so|the|of|how) few\b", "count; say how many"),
         ("term", r"\bthe ways? (?:back|down|up|on)\b", "gradient, conversion"),
         ("term", r"\bwalk(?:s|ed|ing)?\b", "scan, iterate over, visit"),
-        ("term", r"\bunits? of (?:work|keys|pairs|queries)\b", "work item; backward of one kv head"),
-        ("term", r"\b(?:one|a|each|every|per) unit\b(?! (?:in the last|vector|circle|length|norm|test))", "work item"),
         ("term", r"\bask(?:s|ed|ing)? memory\b|\bmemory is asked\b|\bask(?:s|ed)? for early\b", "prefetch"),
         ("term", r"\b(?:nobody|somebody)\b", "no query, no thread: name it"),
         ("term", r"\bpieces? of (?:the )?(?:work|code|tape)\b|\bone piece for\b", "function, block"),
