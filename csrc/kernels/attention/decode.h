@@ -1,4 +1,4 @@
-/* decode.h -- attention of one or a few queries, which is limited by memory bandwidth (decode.c), and parts of the keys.
+/* decode.h -- attention of one or a few queries, limited by memory bandwidth (decode.c), and parts of the keys.
  *
  *     queries x keys      1 x 8192: 8 heads that share keys          cut into parts, if heads are few
  *     forward.c           64 lanes, 63 idle                           part 0 | part 1 | part 2
