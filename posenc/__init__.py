@@ -63,7 +63,7 @@ from .absolute.recurrence import RecurrentGradient, recurrent, recurrent_vjp
 from .absolute.shift import ShiftGradient, shift, shift_matrix, shift_vjp
 from .absolute.sinusoid import SinusoidalGradient, sinusoidal, sinusoidal_vjp
 from .attention import attention, attention_vjp, attention_weights, merge_attention
-from .attention._quantize import Quantized, quantize
+from .attention.quantized import Quantized, quantize
 from .bias.alibi import alibi, alibi_slopes
 from .bias.beit import beit
 from .bias.dense import dense

@@ -50,7 +50,7 @@ def read_table(function: str, table: npt.ArrayLike) -> Array:
     return array
 
 
-def _read_ids(function: str, positions: npt.ArrayLike, limit: int) -> Indices:
+def read_ids(function: str, positions: npt.ArrayLike, limit: int) -> Indices:
     """Return positions from 0 to limit - 1 as int64; an int n means 0 .. n-1."""
     expected = f"ids of at least 0 and below {limit}"
     array = as_array(function, "positions", positions)
@@ -147,7 +147,7 @@ def learned(table: npt.ArrayLike, positions: npt.ArrayLike, *, out: Array | None
     """
     function = "learned"
     table = read_table(function, table)
-    ids = _read_ids(function, positions, table.shape[0])
+    ids = read_ids(function, positions, table.shape[0])
     out, buffer = prepare_out(function, out, (*ids.shape, table.shape[1]), table.dtype, (table, ids))
     _core.learned(function, table=table, rows=ids, out=buffer)
     return finish_out(out, buffer)
@@ -184,7 +184,7 @@ def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayL
     """
     function = "learned_vjp"
     table = read_table(function, table)
-    ids = _read_ids(function, positions, table.shape[0])
+    ids = read_ids(function, positions, table.shape[0])
     return LearnedGradient(scatter_add(function, grad, table, ids, None))
 
 
@@ -253,7 +253,7 @@ def hierarchical(
     function = "hierarchical"
     table = read_table(function, table)
     alpha = _read_alpha(function, alpha)
-    ids = _read_ids(function, positions, table.shape[0] ** 2)
+    ids = read_ids(function, positions, table.shape[0] ** 2)
     if alpha == 0.5:
         warnings.warn(
             "hierarchical: alpha is 0.5; expected another value: positions (i, j) and (j, i) have the same row",
@@ -297,7 +297,7 @@ def hierarchical_vjp(
     function = "hierarchical_vjp"
     table = read_table(function, table)
     alpha = _read_alpha(function, alpha)
-    ids = _read_ids(function, positions, table.shape[0] ** 2)
+    ids = read_ids(function, positions, table.shape[0] ** 2)
     i, j = np.divmod(ids.reshape(-1), max(table.shape[0], 1))
     (beyond,) = np.nonzero(i)  # positions past the table; the others have no term in p[i] - p[0]
     factor = alpha / (1 - alpha)

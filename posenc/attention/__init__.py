@@ -27,10 +27,10 @@ from .._core_api.arguments import (
 from .._core_api.variant import ONE_ISA, in_one_isa
 from ..bias.operator import Bias
 from ..bias.parameters import array_axes
-from ._backward import Saved, backward
-from ._forward import forward
-from ._inputs import Inputs, read_inputs, read_operators
-from ._quantize import Quantized, quantize
+from .backward import Saved, backward
+from .forward import forward
+from .inputs import Inputs, read_inputs, read_operators
+from .quantized import Quantized, quantize
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

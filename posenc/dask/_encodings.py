@@ -12,7 +12,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 import posenc
 from posenc._core_api.arguments import Array, as_data, broadcasts_to, check_choice, fail, fail_value
-from posenc.absolute.embedding import _read_ids, read_table
+from posenc.absolute.embedding import read_ids, read_table
 from posenc.absolute.merge import MODES, Mode
 
 from ._arrays import Chunks, DaskArray, bounds_of, check_known, is_dask, is_xarray, read_array, zeros_of
@@ -129,7 +129,7 @@ def learned(table: Any, positions: Any, *, chunks: Any = None) -> DaskArray:
             fail(TypeError, function, "positions", f"dtype {positions.dtype}", "integers")
         check_known(function, "positions", positions)
     else:
-        known = _read_ids(function, positions, table.shape[0])
+        known = read_ids(function, positions, table.shape[0])
         if chunks is None:
             expected = "the chunks of positions, because positions is no dask array"
             fail_value(TypeError, function, "chunks", None, expected)
@@ -166,7 +166,7 @@ def _look_up(table: DaskArray, positions: DaskArray, known: Array | None) -> Das
 
 def _pick_rows(chunk: Array, positions: Array, first: int, count: int) -> tuple[Array, Array]:
     """Return which positions are rows of a chunk, whose first row is `first` of `count`, and these rows."""
-    ids = _read_ids("learned", positions, count)
+    ids = read_ids("learned", positions, count)
     hits = (ids >= first) & (ids < first + len(chunk))
     return hits, posenc.learned(chunk, ids[hits] - first)
 

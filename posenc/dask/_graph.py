@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from posenc._core_api.arguments import as_data
-from posenc.attention._backward import assemble
+from posenc.attention.backward import assemble
 
 from ._arrays import Chunks, DaskArray, Key, Tasks, from_blocks
 from ._chunks import At, ChunkedCall

@@ -15,17 +15,17 @@ from posenc._core_api.arguments import (
     fail,
     fail_value,
 )
-from posenc.attention._inputs import (
+from posenc.attention.inputs import (
     INFINITY,
-    _check_batch,
-    _check_shapes,
-    _read_call_positions,
-    _read_keys,
-    _read_segments_of,
-    _read_softcap,
-    _read_visible_range,
+    check_batch,
+    check_shapes,
     default_scale,
+    read_call_positions,
+    read_keys,
     read_operators,
+    read_segments_of,
+    read_softcap,
+    read_visible_range,
 )
 from posenc.bias.operator import single_terms
 from posenc.bias.positions import is_consecutive, read_side
@@ -63,8 +63,8 @@ class Inputs:
     ) -> None:
         self.function = function
         q = self._read_heads("q", q)
-        (k, k_scale), (v, v_scale) = (self._read_keys(name, array, q.dtype) for name, array in (("k", k), ("v", v)))
-        batch = _check_shapes(function, q, k, v)
+        (k, k_scale), (v, v_scale) = (self.read_keys(name, array, q.dtype) for name, array in (("k", k), ("v", v)))
+        batch = check_shapes(function, q, k, v)
         heads, n, width = q.shape[-3:]
         _kv_heads, m, self.value_width = v.shape[-3:]
         self.shape = (*batch, heads, n, m)
@@ -82,8 +82,8 @@ class Inputs:
             if saved is not None and part.hides_arrays:
                 expected = "one without arrays, because its gradient is not split into chunks"
                 fail(TypeError, function, "bias", f"operator {part.bias.name} with arrays", expected)
-        self.low, self.high = _read_visible_range(function, causal, window)
-        _read_softcap(function, softcap, self.work_dtype)
+        self.low, self.high = read_visible_range(function, causal, window)
+        read_softcap(function, softcap, self.work_dtype)
         factor = default_scale(function, width, parts, terms) if scale is None else scale
         self._check_scalars(scale, softcap, invariant)
         self.parameters = sum(len(part.arrays) for part in parts) + (sink is not None)
@@ -125,7 +125,7 @@ class Inputs:
             fail(ValueError, self.function, argument, f"{array.ndim} axes", "at least 3, heads, sequence and channels")
         return array
 
-    def _read_keys(
+    def read_keys(
         self, argument: str, value: Any, dtype: np.dtype[Any]
     ) -> tuple[DaskArray, None] | tuple[DaskArray, DaskArray]:
         """Return keys or values and, if they are quantised, their scales; `dtype` is that of q."""
@@ -136,7 +136,7 @@ class Inputs:
             return self._read_heads(argument, value), None
         codes, scale = (np.zeros((1,) * part.ndim, part.dtype) for part in (value.codes, value.scale))
         tiny = posenc.Quantized(codes, scale, value.axis)
-        _read_keys(self.function, argument, tiny, dtype)
+        read_keys(self.function, argument, tiny, dtype)
         return value.codes, value.scale
 
     def _check_scalars(self, scale: Any, softcap: Any, invariant: Any) -> None:
@@ -149,7 +149,7 @@ class Inputs:
         n, m = self.shape[-2:]
         if q is None and k is None:
             limits = self.low, self.high
-            shift = int(_read_call_positions(self.function, self.shape, parts, *limits, align, None, None).shift)
+            shift = int(read_call_positions(self.function, self.shape, parts, *limits, align, None, None).shift)
             return (range(shift, shift + n), range(m)) if self.reads_positions else (None, None)
         if align is not None:
             check_choice(self.function, "align", align, ("start", "end"))
@@ -162,11 +162,11 @@ class Inputs:
         if is_dask(value):
             if value.dtype.kind not in "iuf":
                 fail(TypeError, self.function, argument, f"dtype {value.dtype}", "integers or reals")
-            _check_batch(self.function, argument, value, self.shape[:-3], length)
+            check_batch(self.function, argument, value, self.shape[:-3], length)
             return value
         self._refuse_xarray(argument, value)
         array = read_side(self.function, argument, value, length)
-        _check_batch(self.function, argument, array, self.shape[:-3], length)
+        check_batch(self.function, argument, array, self.shape[:-3], length)
         if length and is_consecutive(array):
             return range(int(array[0]), int(array[0]) + length)
         return array
@@ -176,10 +176,10 @@ class Inputs:
         if is_dask(value):
             if value.dtype.kind not in "iu":
                 fail(TypeError, self.function, argument, f"dtype {value.dtype}", "integers")
-            _check_batch(self.function, argument, value, batch, length)
+            check_batch(self.function, argument, value, batch, length)
             return value
         self._refuse_xarray(argument, value)
-        return _read_segments_of(self.function, argument, value, batch, length)
+        return read_segments_of(self.function, argument, value, batch, length)
 
     def _refuse_xarray(self, argument: str, value: Any) -> None:
         if hasattr(value, "dims"):
@@ -200,7 +200,7 @@ class Inputs:
             return None
         array = as_chunked(self.function, "sink", sink)
         as_data(self.function, "sink", np.zeros((), array.dtype))
-        _check_batch(self.function, "sink", array, self.shape[:-3], self.shape[-3])
+        check_batch(self.function, "sink", array, self.shape[:-3], self.shape[-3])
         return array
 
     def _read_saved(self, argument: str, value: Any, shape: tuple[int, ...]) -> DaskArray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from posenc import _core
 from posenc._core_api.arguments import F32, F64, Array
-from posenc.attention._inputs import _resolve_positions
+from posenc.attention.inputs import resolve_part_positions
 from posenc.bias.operator import Bias, is_placed
 from posenc.bias.parameters import array_axes
 from posenc.bias.positions import Positions
@@ -115,7 +115,7 @@ class Operator:
 
     def check_own_positions(self, function: str, batch: tuple[int, ...]) -> None:
         """Refuse positions of the operator's own that do not fit the call."""
-        _resolve_positions(function, self.bias, Positions(self.n, self.m), batch)
+        resolve_part_positions(function, self.bias, Positions(self.n, self.m), batch)
 
     def part(self, place: Place) -> Part:
         """Return the part of one chunk."""

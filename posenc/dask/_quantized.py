@@ -10,7 +10,7 @@ from dask.base import tokenize
 
 import posenc
 from posenc._core_api.arguments import Array, as_data, fail
-from posenc.attention._quantize import _read_axis
+from posenc.attention.quantized import read_axis
 
 from ._arrays import DaskArray, check_known, from_blocks, read_array
 
@@ -61,7 +61,7 @@ class Quantized:
             check_known("Quantized", name, array)
             if array.dtype != dtype:
                 fail(TypeError, "Quantized", name, f"dtype {array.dtype}", np.dtype(dtype).name)
-        axis = _read_axis("Quantized", self.axis, self.codes.ndim)
+        axis = read_axis("Quantized", self.axis, self.codes.ndim)
         expected = self.codes.shape[:axis] + self.codes.shape[axis + 1 :]
         if self.scale.shape != expected:
             has = f"shape {self.scale.shape}"
@@ -108,7 +108,7 @@ def quantize(x: DaskArray, *, axis: int = -1) -> Quantized:
     as_data(function, "x", np.zeros((), x.dtype))
     if x.ndim == 0:
         fail(ValueError, function, "x", "0 axes", "at least 1")
-    number = _read_axis(function, axis, x.ndim)
+    number = read_axis(function, axis, x.ndim)
     whole = x.rechunk({number: -1})
     token = tokenize(whole.name, number)
     name, indices = f"quantize-{token}", list(np.ndindex(*whole.numblocks))

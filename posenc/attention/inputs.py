@@ -28,7 +28,7 @@ from .._core_api.constants import LARGEST_POSITION, MOST_WIDTH
 from ..bias.operator import Bias, allows_shift, is_placed, resolve_positions, single_terms
 from ..bias.positions import Positions, read_positions
 from ..bias.terms import Call, Term
-from ._quantize import Quantized
+from .quantized import Quantized
 
 INFINITY = float("inf")
 Shape = tuple[int, ...]
@@ -128,21 +128,21 @@ def read_inputs(
     pairs of one distance. The bits of the two differ only for `sandwich`.
     """
     query = as_data(function, "q", q)
-    key, k_scale = _read_keys(function, "k", k, query.dtype)
-    value, v_scale = _read_keys(function, "v", v, query.dtype)
+    key, k_scale = read_keys(function, "k", k, query.dtype)
+    value, v_scale = read_keys(function, "v", v, query.dtype)
     is_one_head = query.ndim == key.ndim == value.ndim == 2
     if is_one_head:
         query, key, value = query[None], key[None], value[None]
         k_scale, v_scale = (None if codes is None else codes[None] for codes in (k_scale, v_scale))
-    batch = _check_shapes(function, query, key, value)
+    batch = check_shapes(function, query, key, value)
     heads, n, width = query.shape[-3:]
     shape, dtype = (*batch, heads, n, key.shape[-2]), compute_dtype(query)
 
     operators = read_operators(function, bias)
     parts = tuple(part for operator in operators for part in single_terms(operator)) if operators else ()
-    low, high = _read_visible_range(function, causal, window)
-    cap = _read_softcap(function, softcap, dtype)
-    positions = _read_call_positions(function, shape, parts, low, high, align, q_positions, k_positions)
+    low, high = read_visible_range(function, causal, window)
+    cap = read_softcap(function, softcap, dtype)
+    positions = read_call_positions(function, shape, parts, low, high, align, q_positions, k_positions)
     if invariant and parts:
         positions = _with_arrays(positions)
     visible = None if keep is None else _read_keep(function, keep, shape)
@@ -151,7 +151,7 @@ def read_inputs(
     part_positions: tuple[Positions, ...] = ()
     terms: tuple[Term, ...] = ()
     if parts:
-        part_positions = tuple(_resolve_positions(function, part, positions, batch) for part in parts)
+        part_positions = tuple(resolve_part_positions(function, part, positions, batch) for part in parts)
         if invariant:
             part_positions = tuple(map(_with_arrays, part_positions))
         call = Call(function, dtype, shape, width, value.shape[-1])
@@ -173,7 +173,7 @@ def read_inputs(
     )  # fmt: skip
 
 
-def _read_keys(function: str, argument: str, value: Any, dtype: np.dtype[Any]) -> tuple[Array, Array | None]:
+def read_keys(function: str, argument: str, value: Any, dtype: np.dtype[Any]) -> tuple[Array, Array | None]:
     """Return keys or values and, if they are quantised, their scales; `dtype` is that of q."""
     if not isinstance(value, Quantized):
         return as_data(function, argument, value), None
@@ -186,7 +186,7 @@ def _read_keys(function: str, argument: str, value: Any, dtype: np.dtype[Any]) -
     return value.codes, value.scale
 
 
-def _check_shapes(function: str, q: Array, k: Array, v: Array) -> Shape:
+def check_shapes(function: str, q: Array, k: Array, v: Array) -> Shape:
     """Return the batch axes of q, k and v, broadcast."""
     for argument, array in (("q", q), ("k", k), ("v", v)):
         if array.ndim < 3:
@@ -229,7 +229,7 @@ def read_operators(function: str, bias: Any) -> tuple[Bias, ...]:
     return tuple(operators)
 
 
-def _read_visible_range(function: str, causal: Any, window: Any) -> tuple[float, float]:
+def read_visible_range(function: str, causal: Any, window: Any) -> tuple[float, float]:
     """Return the lowest and the highest visible rel."""
     is_causal = as_bool(function, "causal", causal)
     low, high = -INFINITY, INFINITY
@@ -242,7 +242,7 @@ def _read_visible_range(function: str, causal: Any, window: Any) -> tuple[float,
     return low, min(high, 0.0) if is_causal else high
 
 
-def _read_softcap(function: str, softcap: Any, dtype: np.dtype[Any]) -> float:
+def read_softcap(function: str, softcap: Any, dtype: np.dtype[Any]) -> float:
     """Return the cap, 0 for none, clipped so that the cap and its inverse are finite in `dtype`.
 
     Clipping leaves results unchanged.
@@ -265,7 +265,7 @@ def default_scale(function: str, width: int, parts: Iterable[Bias], terms: Itera
     return asked[0][1] if asked else float((width or 1) ** -0.5)
 
 
-def _read_call_positions(
+def read_call_positions(
     function: str,
     shape: Shape,
     parts: tuple[Bias, ...],
@@ -290,7 +290,7 @@ def _read_call_positions(
         fail_value(ValueError, function, "align", align, "None where positions are given")
     arrays = positions.arrays or ()
     for argument, array, length in zip(("q_positions", "k_positions"), arrays, (n, m), strict=True):
-        _check_batch(function, argument, array, shape[:-3], length)
+        check_batch(function, argument, array, shape[:-3], length)
     return positions.as_consecutive() if all(map(allows_shift, parts)) else positions
 
 
@@ -298,7 +298,7 @@ def _with_arrays(positions: Positions) -> Positions:
     return positions._replace(shift=0.0, arrays=positions.as_arrays())
 
 
-def _resolve_positions(function: str, part: Bias, call: Positions, batch: Shape) -> Positions:
+def resolve_part_positions(function: str, part: Bias, call: Positions, batch: Shape) -> Positions:
     """Return the positions that a part reads; its own must fit the batch axes."""
     for argument, own in zip(("q_positions", "k_positions"), part.own_positions, strict=True):
         if own is not None and not broadcasts_to(own.shape[:-1], batch):
@@ -328,18 +328,18 @@ def _read_segments(
     if q_segments is None or k_segments is None:
         missing = "q_segments" if q_segments is None else "k_segments"
         fail_value(ValueError, function, missing, None, "segments of both queries and keys")
-    of_queries = _read_segments_of(function, "q_segments", q_segments, tuple(batch), n)
-    return of_queries, _read_segments_of(function, "k_segments", k_segments, tuple(batch), m)
+    of_queries = read_segments_of(function, "q_segments", q_segments, tuple(batch), n)
+    return of_queries, read_segments_of(function, "k_segments", k_segments, tuple(batch), m)
 
 
-def _read_segments_of(function: str, argument: str, segments: Any, batch: Shape, length: int) -> Array:
+def read_segments_of(function: str, argument: str, segments: Any, batch: Shape, length: int) -> Array:
     array = as_array(function, argument, segments)
     if array.dtype.kind not in "iu":
         fail(TypeError, function, argument, f"dtype {array.dtype}", "integers")
     if array.dtype.char in "QL" and array.size and int(array.max()) >= 2**63:
         fail(ValueError, function, argument, int(array.max()), "at most 2**63 - 1")
     array = array.astype(I64, copy=False)
-    _check_batch(function, argument, array, batch, length)
+    check_batch(function, argument, array, batch, length)
     return array
 
 
@@ -348,7 +348,7 @@ def _read_sink(function: str, sink: Any, shape: Shape, is_one_head: bool) -> Arr
     if is_one_head and array.ndim == 0:
         array = array[None]
     *batch, heads, _, _ = shape
-    _check_batch(function, "sink", array, tuple(batch), heads)
+    check_batch(function, "sink", array, tuple(batch), heads)
     if not (array < INFINITY).all():
         fail(ValueError, function, "sink", "NaN or inf", "finite numbers or -inf")
     return array
@@ -359,7 +359,7 @@ def _repeat_sink(function: str, sink: Array, dtype: np.dtype[Any], n: int) -> Ar
     return np.broadcast_to(cast_operand(function, "sink", sink, dtype)[..., None], (*sink.shape, n))
 
 
-def _check_batch(function: str, argument: str, array: Array, batch: Shape, length: int) -> None:
+def check_batch(function: str, argument: str, array: Array, batch: Shape, length: int) -> None:
     """Refuse an array that is not (N,) or (batch axes, N); it has no axis of heads."""
     if array.ndim < 1 or array.shape[-1] != length or not broadcasts_to(array.shape[:-1], batch):
         expected = f"({length},)" + (f" or {(*batch, length)}" if batch else "")

@@ -74,7 +74,7 @@ class Quantized:
                 fail(TypeError, "Quantized", name, f"type {type(array).__name__}", "a NumPy array")
             if array.dtype.newbyteorder("=") != dtype:
                 fail(TypeError, "Quantized", name, f"dtype {array.dtype}", np.dtype(dtype).name)
-        axis = _read_axis("Quantized", self.axis, self.codes.ndim)
+        axis = read_axis("Quantized", self.axis, self.codes.ndim)
         expected = self.codes.shape[:axis] + self.codes.shape[axis + 1 :]
         if self.scale.shape != expected:
             fail(
@@ -87,7 +87,7 @@ class Quantized:
         return np.multiply(self.codes, np.expand_dims(self.scale, self.axis), dtype=np.float32)
 
 
-def _read_axis(function: str, axis: object, ndim: int) -> int:
+def read_axis(function: str, axis: object, ndim: int) -> int:
     """Return an axis of an array with `ndim` axes, counted from 0."""
     number = as_index(function, "axis", axis, -ndim)
     if number >= ndim:
@@ -143,7 +143,7 @@ def quantize(x: npt.ArrayLike, *, axis: int = -1) -> Quantized:
     array = as_data(function, "x", x)
     if array.ndim == 0:
         fail(ValueError, function, "x", "0 axes", "at least 1")
-    position = _read_axis(function, axis, array.ndim)
+    position = read_axis(function, axis, array.ndim)
     work = array.astype(compute_dtype(array), copy=False)
     size = np.abs(work).max(position, keepdims=True, initial=0)
     if not np.isfinite(size).all():

@@ -9,7 +9,7 @@ import numpy as np
 from .. import _core
 from .._core_api.arguments import Array
 from .._core_api.constants import BLOCK_M, FEWEST_KEYS, KEY_PARTS
-from ._inputs import INFINITY, Inputs
+from .inputs import INFINITY, Inputs
 
 MOST_ROWS = 16
 """Most queries of a head that become rows together with those of other heads; more queries fill panels themselves."""

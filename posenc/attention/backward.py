@@ -15,7 +15,7 @@ from .._core_api.constants import BLOCK_M, VJP_MODES, VJP_PARTS
 from ..bias.operator import Bias, assemble_gradient, name_gradients
 from ..bias.parameters import is_summed, zero_gradients
 from ..bias.terms import Reduction, Reductions, Term
-from ._inputs import Inputs, KernelTerm, Shape
+from .inputs import Inputs, KernelTerm, Shape
 
 FEWEST_BLOCKS = 2
 """Fewest blocks of queries in a chunk."""
