@@ -1,11 +1,14 @@
 /* angles.h -- rows of sines and cosines of position * frequency, and of sums of two angles.
  *
- * Integer positions in float: p = base + offset, 0 <= offset < OFFSETS, where base is a multiple of OFFSETS. sin and
- * cos of the sum of the two angles are computed in double by the angle-addition theorem. Consecutive rows share sin and
- * cos of the base, and all rows share those of the offsets: a pair costs four multiplications. A row depends on its
- * position alone, not on its neighbours. Near a zero of sin or cos the addition loses relative accuracy, so results
- * below 2**-26 are recomputed without it; elsewhere its error of 2**-52 is at most 2**-26 of the result, a quarter of a
- * float's half ulp. Double, and positions with a fraction: sincos.h evaluates every pair.
+ *     for (int k = 0; k < n; k++)
+ *         s[k] = a * sin(p * w[k]), c[k] = b * cos(p * w[k]);
+ *
+ * In float, an integer position p is split into base + offset. base is a multiple of OFFSETS, 0 <= offset < OFFSETS.
+ * Consecutive rows share sin and cos of the base, all rows those for each offset. The angle-addition
+ * theorem joins the two in double, so a pair costs four multiplications. A row depends on its position alone. Near a
+ * zero of sin or cos the addition loses relative accuracy, so results below 2**-26 are recomputed by sincos.h. For
+ * larger results the error of 2**-52 is at most 2**-26 of the result, a quarter of a float's half ulp. Double, and
+ * positions with a fraction, use sincos.h for every pair.
  */
 #ifndef PE_ANGLES_H
 #define PE_ANGLES_H
@@ -27,7 +30,7 @@ static NOINLINE void sincos_row(const double *restrict hi, const double *restric
         sincos_turns(p, hi[k], lo[k], &sine[k], &cosine[k]);
 }
 
-/* Set base and offset of p, and return 1; return 0 if p needs sincos_row. */
+/* Split p into base and offset. Return 1 if the angles may be added, 0 if p needs sincos_row. */
 INLINE int split_position(double p, int64_t *base, int *offset)
 {
     const int64_t whole = (int64_t)p;
@@ -36,16 +39,16 @@ INLINE int split_position(double p, int64_t *base, int *offset)
     return PE_REAL != 64 && (double)whole == p;
 }
 
-/* The columns of a row: s[k] and c[k], or pairs that begin at s (or at c). */
+/* The order of a row: s[k] and c[k] apart (HALVES), or pairs that begin at s (SINE_COSINE) or at c (COSINE_SINE). */
 typedef enum { HALVES, SINE_COSINE, COSINE_SINE } column_order;
 
-/* f(order, ...) with a constant order, so that each order gets a loop of its own */
+/* Call f(order, ...) with a constant order, so that the compiler makes a separate loop for each order. */
 #define FOR_ORDER(f, order, ...)                            \
     ((order) == HALVES        ? f(HALVES, __VA_ARGS__)      \
      : (order) == SINE_COSINE ? f(SINE_COSINE, __VA_ARGS__) \
                               : f(COSINE_SINE, __VA_ARGS__))
 
-/* Pairs are interleaved as they are computed: a second loop that interleaves them cost 1.5x the time. */
+/* store_pair interleaves each pair when it is computed. A second loop that interleaves took 1.5x the time. */
 INLINE void store_pair(column_order order, real *restrict s, real *restrict c, int k, real sine, real cosine)
 {
     if (order == HALVES) {
@@ -58,9 +61,9 @@ INLINE void store_pair(column_order order, real *restrict s, real *restrict c, i
     }
 }
 
-/* sin(x + y) = sin x cos y + cos x sin y, cos(x + y) = cos x cos y - sin x sin y, times a and b. Returns whether a sine
- * or a cosine may be below 2**-26. Their product is then below a b 2**-26. Magnitudes of floats compare like integers,
- * so an OR collects the sign of the difference. */
+/* Store a sin(x + y) = a (sin x cos y + cos x sin y) and b cos(x + y) = b (cos x cos y - sin x sin y). Return whether a
+ * sine or a cosine may be below 2**-26. If one is, the product of the two results is below a b 2**-26. The bits of
+ * magnitudes compare like integers, so `small` ORs the sign bits of product - least. */
 INLINE int add_angles(column_order order, pe_angles base, pe_angles offset, double a, double b, int n, real *restrict s,
                       real *restrict c)
 {
@@ -78,19 +81,19 @@ INLINE int add_angles(column_order order, pe_angles base, pe_angles offset, doub
         small |= (int32_t)((float_bits(product) & 0x7fffffffu) - least_bits);
         store_pair(order, s, c, k, scaled_sine, scaled_cosine);
     }
-    return small < 0 || least < 0x1p-60f; /* a product so small could underflow */
+    return small < 0 || least < 0x1p-60f; /* below 2**-60 the product could underflow */
 }
 
 static NOINLINE int add_angles_row(column_order order, pe_angles base, pe_angles offset, double a, double b, int n,
                                    real *s, real *c)
 {
-    if (a == 1 && b == 1) /* the two multiplications take an eighth of the time */
+    if (a == 1 && b == 1) /* multiplying by a and b takes an eighth of the time */
         return FOR_ORDER(add_angles, order, base, offset, 1, 1, n, s, c);
     return FOR_ORDER(add_angles, order, base, offset, a, b, n, s, c);
 }
 
-/* Recompute the results of add_angles_row that are too close to zero for it to be accurate. If one of the two angles is
- * 0, the addition is exact. */
+/* Recompute the results of add_angles_row that are too close to zero to be accurate. If base or offset is 0, the
+ * addition is exact, and the caller skips this. */
 static NOINLINE void recompute_small(const double *hi, const double *lo, double p, pe_angles base, pe_angles offset,
                                      double a, double b, int n, int step, real *s, real *c)
 {

@@ -3,8 +3,8 @@
  *     exp2(x) = 2**n * exp2(r),   n = nearest integer of x,   r = x - n in [-1/2, 1/2]
  *                                 exp2(r) is a polynomial, 2**n a shift of the exponent bits
  *
- * NaN gives NaN. A result depends on its argument only, not on its place in a vector. A loop of libm calls would not
- * vectorise, and its bits would depend on the machine's libm.
+ * Functions return NaN for NaN. A result depends on its argument only, not on its lane. A loop of libm calls would not
+ * vectorise, and its bits would depend on the machine's libm. Numbers in parentheses are for double.
  */
 #ifndef PE_ELEMENTARY_H
 #define PE_ELEMENTARY_H
@@ -15,7 +15,7 @@
 #if PE_REAL == 32
 typedef uint32_t real_bits;
 enum { EXPONENT_BIAS = 127, MANTISSA = 23 };
-#define ROUNDER 0x1.8p23f /* as ROUNDER64 */
+#define ROUNDER 0x1.8p23f /* the ROUNDER64 of float */
 #else
 typedef uint64_t real_bits;
 enum { EXPONENT_BIAS = 1023, MANTISSA = 52 };
@@ -25,7 +25,7 @@ enum { EXPONENT_BIAS = 1023, MANTISSA = 52 };
 #define LOG2_E R(1.442695040888963407)
 
 /* (2**r - 1) / r for |r| <= 1/2, minimax (Remez): relative error 1.1e-8 in float, 1.8e-17 in double.
- * Horner's rule: Estrin's, with even and odd powers apart, made the loop of exp 1.06x slower. */
+ * The code uses Horner's rule. Estrin's scheme sums even and odd powers separately; with it exp took 1.06x the time. */
 INLINE double exp2m1_ratio_64(double r)
 {
     double p = 4.44553736266735316e-10;
@@ -55,8 +55,8 @@ INLINE real exp2m1_ratio(real r)
 #endif
 }
 
-/* x = n + r with n the nearest integer: returns 2**n. The sum with `magic` has n plus the exponent's bias in its low
- * bits, which a shift moves into the exponent field; n = -bias gives 0. */
+/* Split x = n + r, with n the nearest integer. Return 2**n, or 0 if n = -bias. The low bits of x + magic hold n + bias;
+ * a shift moves them into the exponent field. */
 INLINE real split_exponent(real x, real *r)
 {
     const real magic = ROUNDER + (real)EXPONENT_BIAS, t = x + magic;
@@ -69,26 +69,26 @@ INLINE real split_exponent(real x, real *r)
     return power;
 }
 
-/* 2**x = 2**n * 2**r for x <= 127 (1023). Below -126.5 (-1022.5) the result is 0, so exp2_(-inf) is 0 exactly; from
- * there to -126 (-1022) it is subnormal, or 0 in attention, which flushes such numbers. Error 0.9 ulp with FMA, 1.2
- * without. */
+/* 2**x = 2**n * 2**r for x <= 127 (1023). For x <= -126.5 (-1022.5) the result is 0, so exp2_(-inf) is exactly 0.
+ * Between -126.5 and -126 (-1022.5 and -1022) the result is subnormal; attention flushes it to 0. The error is 0.9 ulp
+ * with FMA, 1.2 ulp without. */
 INLINE real exp2_(real x)
 {
     const real lowest = -(real)EXPONENT_BIAS;
     real r;
-    const real power = split_exponent(x < lowest ? lowest : x, &r); /* the comparison is false for NaN, which stays */
-    return fma_(exp2m1_ratio(r), r, R(1.0)) * power;                /* a product: NaN in r survives any power */
+    const real power = split_exponent(x < lowest ? lowest : x, &r); /* false for NaN, so NaN is kept */
+    return fma_(exp2m1_ratio(r), r, R(1.0)) * power;                /* NaN in r gives NaN for every power */
 }
 
-/* exp2_ of any x: infinity above 127.5 (1023.5) */
+/* exp2_ for any x; infinity for x above 127.5 (1023.5) */
 INLINE real exp2_or_inf(real x)
 {
-    const real most = (real)(EXPONENT_BIAS + 1); /* gives the bits of infinity */
+    const real most = (real)(EXPONENT_BIAS + 1); /* split_exponent(most) has the bits of infinity */
     return exp2_(x > most ? most : x);
 }
 
-/* tanh |y| = u / (u + 2), u = exp(2 |y|) - 1 = 2**n (2**r - 1) + (2**n - 1): relative accuracy down to 0, 3.7 ulp.
- * Beyond the clamp tanh rounds to 1. */
+/* tanh |y| = u / (u + 2), u = exp(2 |y|) - 1 = 2**n (2**r - 1) + (2**n - 1). The error is 3.7 ulp, also near 0. For |y|
+ * above `most`, tanh rounds to 1. */
 INLINE real tanh_(real y)
 {
     const real most = PE_REAL == 32 ? R(9.5) : R(20.0), size = y < 0 ? -y : y;
@@ -115,9 +115,9 @@ INLINE double log1p_rest(double f, double *half_square)
 }
 
 #define SQRT_HALF_BITS \
-    0x3fe6a09e667f3bcdu /* of a double: exponents counted from sqrt(1/2) put m in [sqrt(1/2), sqrt 2) */
+    0x3fe6a09e667f3bcdu /* as double; subtracted before the exponent is read, so m is in [sqrt(1/2), sqrt 2) */
 
-/* 2**52 + k for an integer 0 <= k < 2**52, made of bits because AVX2 cannot convert 64-bit integers. */
+/* 2**52 + k for an integer 0 <= k < 2**52. The bits are ORed, because AVX2 cannot convert 64-bit integers. */
 INLINE double two52_plus(uint64_t k)
 {
     const uint64_t bits = 0x4330000000000000u | k;
@@ -126,7 +126,7 @@ INLINE double two52_plus(uint64_t k)
     return sum;
 }
 
-/* log(1 + x) for x >= 0, in double: 1 + x = 2**k m, and the rounding error of 1 + x is added to f = m - 1. 1.4 ulp. */
+/* log(1 + x) for x >= 0, in double. 1 + x = 2**k m. The rounding error of 1 + x is added to f = m - 1. 1.4 ulp. */
 INLINE double log1p_pos(double x)
 {
     const double u = 1 + x, lost = x < 1 ? x - (u - 1) : 1 - (u - x);
@@ -148,9 +148,9 @@ INLINE double log1p_pos(double x)
 }
 
 /* x**y = 2**(y log2 x) for x >= 0 and y > 0, in double, with log2 x = k + log2 m, sqrt(1/2) <= m < sqrt 2. y is split
- * so that y_hi k is exact and its integer part is removed exactly; only y log2 m and the small part of y k are rounded
- * before the exponential. The error is 2 + y ulp whatever x is. Results are clamped to 2**-1022 .. 2**1023; 0**y is 0;
- * y is clamped to 2**30. */
+ * into y_hi and a rest. y_hi k is exact, and so is subtracting its integer part. Before the exponential only y log2 m
+ * and (y - y_hi) k are rounded. The error is 2 + y ulp for every x. Results are clamped to 2**-1022 .. 2**1023, y to
+ * 2**30. 0**y is 0. */
 INLINE double power_pos(double x, double exponent)
 {
     enum { OFFSET = 1100 }; /* added to k, so that exponents below 0 count up from 0 too */
@@ -165,7 +165,7 @@ INLINE double power_pos(double x, double exponent)
     memcpy(&m, &bits, sizeof m);
     const double count = two52_plus(k) - (x < tiny ? 0x1p52 + OFFSET + 60 : 0x1p52 + OFFSET);
     memcpy(&bits, &y, sizeof bits);
-    bits &= 0xfffffffffffff000u; /* 41 bits, which with the 11 of k fit into a double */
+    bits &= 0xfffffffffffff000u; /* y_hi has 41 bits and k 11, so their product fits a double */
     memcpy(&y_hi, &bits, sizeof y_hi);
 
     const double f = m - 1;

@@ -4,9 +4,9 @@
  *     bfloat16   s eeeeeeee mmmmmmm                      the upper 16 bits of a float32
  *     float16    s eeeee    mmmmmmmmmm
  *
- * bfloat16 is shifts, which compilers vectorize. float16 uses F16C in the variants that have it. Elsewhere, and in row
- * tails, C code gives the same bits. That code has no subnormal operand, so it also works while the thread flushes
- * subnormal numbers to zero.
+ * bfloat16 is converted by shifts, which compilers vectorize. Variants with F16C convert float16 by its instructions.
+ * Other variants, and the tails of rows, use C code that gives the same bits. The C code for float16 has no subnormal
+ * operand, so it also works while the thread flushes subnormal numbers to zero.
  */
 #ifndef PE_HALF_H
 #define PE_HALF_H
@@ -14,7 +14,7 @@
 #include "base/real.h"
 #include <string.h>
 #if defined(__F16C__) && PE_REAL == 32
-#define PE_F16C 1 /* the builtins themselves: to parse immintrin.h takes longer than to compile most kernels */
+#define PE_F16C 1 /* builtins, because parsing immintrin.h takes longer than compiling most kernels */
 typedef float f16c_floats __attribute__((vector_size(32)));
 typedef short f16c_halves __attribute__((vector_size(16)));
 #define F16C_WIDEN(halves) __builtin_ia32_vcvtph2ps256(halves)
@@ -55,7 +55,7 @@ INLINE uint16_t narrow_bf16(float f)
 INLINE float widen_f16(uint16_t h)
 {
     const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = (uint32_t)(h & 0x7fffu) << 13;
-    /* below 2**-14 the bits are multiples of 2**-24: behind a leading 1 at 2**-14, which is subtracted again */
+    /* below 2**-14 the bits count multiples of 2**-24: add them to the bits of 2**-14, then subtract 2**-14 */
     const uint32_t tiny = float_bits(bits_float(magnitude + 0x38800000u) - 0x1p-14f);
     const uint32_t finite = magnitude < 0x00800000u ? tiny : magnitude + 0x38000000u;
     return bits_float(sign | (magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite));
@@ -64,7 +64,7 @@ INLINE float widen_f16(uint16_t h)
 INLINE uint16_t narrow_f16(float f)
 {
     const uint32_t u = float_bits(f), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu;
-    /* float16 below 2**-14 are multiples of 2**-24, the spacing of floats at 1/2: adding 1/2 rounds to them */
+    /* float16 below 2**-14 are multiples of 2**-24, the spacing of floats from 1/2 on: adding 1/2 rounds to one */
     const uint32_t tiny = float_bits(bits_float(magnitude) + 0.5f) - 0x3f000000u;
     const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
     const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);

@@ -1,6 +1,6 @@
-/* layout.h -- the pieces of a kernel's scratch, stated once, for its size and for its use.
+/* layout.h -- divide a kernel's scratch memory into arrays: one list gives both the size and the addresses.
  *
- * A kernel with scratch has a struct of its pieces, and one function that carves them from a block of memory:
+ * A kernel with scratch declares a struct of pointers, and LAYOUT carves the arrays from one block of memory:
  *
  *     typedef struct {
  *         real *pack, *copy;
@@ -12,8 +12,8 @@
  *         s->copy = carve_reals(c, BLOCK_M * D(d));
  *     }
  *
- * The kernel gets its pieces from gram_begin(call, work). FN(gram_scratch) is their size: the same function without
- * memory. The last column of the row in ops.def is then `gram`.
+ * The kernel calls gram_begin(call, work) for the struct. FN(gram_scratch) returns the size: it runs the same list
+ * without memory. The row of the kernel in ops.def names `gram` as its layout.
  */
 #ifndef PE_LAYOUT_H
 #define PE_LAYOUT_H
@@ -21,11 +21,11 @@
 #include "base/real.h"
 
 typedef struct {
-    char *memory; /* NULL: only count */
+    char *memory; /* NULL if only the size is counted */
     size_t used;
 } pe_carver;
 
-/* The next bytes, aligned to a cache line; NULL if there is no memory. A negative length counts as 0. */
+/* The address of the next bytes, aligned to a cache line; NULL without memory. A negative length counts as 0. */
 INLINE void *carve_bytes(pe_carver *c, idx bytes)
 {
     char *at = c->memory ? c->memory + c->used : NULL;
@@ -55,7 +55,7 @@ INLINE double *carve_doubles(pe_carver *c, idx n) { return carve_bytes(c, n * (i
     }                                                                           \
     PE_CARVE(name)
 
-/* Scratch that is one struct: the kernel uses work->scratch as it is. */
+/* For a kernel whose scratch is one struct at work->scratch */
 #define SCRATCH_STRUCT(name, type) \
     size_t FN(name##_scratch)(MAYBE_UNUSED const idx *dim, MAYBE_UNUSED const double *par) { return sizeof(type); }
 

@@ -1,10 +1,10 @@
 /* real.h -- the arithmetic type of the kernels, and names for what compilers offer beyond C.
  *
- * Every .c of kernels/ is compiled once per (ISA, real): the build defines PE_ISA (base, avx2, avx512) and PE_REAL (32
- * or 64), and FN(rope) becomes rope_avx2_32.
+ * The build compiles every .c of kernels/ once per variant: a PE_ISA (base, avx2, avx512) and a PE_REAL (32 or 64). In
+ * the variant (avx2, 32), FN(rope) is rope_avx2_32 and real is float.
  *
- * fma_ rounds once if the variant has an FMA instruction and twice otherwise, in vector loops and in their scalar tails
- * alike: a result must not depend on where its row begins in memory.
+ * fma_ rounds once if the variant has an FMA instruction, else twice. Vector loops and scalar tails round alike,
+ * so a result does not depend on where its row begins in memory.
  */
 #ifndef PE_REAL_H
 #define PE_REAL_H
@@ -29,14 +29,14 @@ typedef double real;
 #define PE_PASTE(name, isa, bits) PE_PASTE_(name, isa, bits)
 #define FN(name) PE_PASTE(name, PE_ISA, PE_REAL)
 
-/* SIMD: the iterations of the loop are independent. SIMD_OR, SIMD_AND: except for a flag that they reduce. */
+/* SIMD: the iterations of the loop are independent. SIMD_OR and SIMD_AND: each iteration also ORs or ANDs a flag. */
 #if defined(__GNUC__)
 #define PE_PRAGMA(text) _Pragma(#text)
 #define SIMD _Pragma("omp simd")
 #define SIMD_OR(flag) PE_PRAGMA(omp simd reduction(| : flag))
 #define SIMD_AND(flag) PE_PRAGMA(omp simd reduction(& : flag))
-#if defined( \
-    __clang__) /* clang ignores the pragma of GCC silently, and loops whose accumulators stay in memory are 5x slower */
+/* clang ignores GCC's pragma without a warning. Loops with accumulators in memory take 5x the time. */
+#if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 32")
@@ -70,17 +70,17 @@ typedef double real;
 #define fma_(a, b, c) ((a) * (b) + (c))
 #endif
 
-/* A kernel of a row of ops.def: run the units begin <= u < end of a call. */
+/* The kernel of a row of ops.def. It computes the units begin <= u < end of a call. */
 #define KERNEL(name) \
     void FN(name)(const pe_call *call, MAYBE_UNUSED idx begin, MAYBE_UNUSED idx end, MAYBE_UNUSED const pe_work *work)
 
-INLINE int is_finite(real x) { return x - x == 0; } /* inf - inf is NaN, as are differences of NaN */
-/* Adding it to |x| < 2**51 rounds x to an integer, ties to even, which stands in the low bits of the sum. */
+INLINE int is_finite(real x) { return x - x == 0; } /* x - x is NaN for infinity and NaN */
+/* For |x| < 2**51, x + ROUNDER64 rounds x to an integer, ties to even. The low bits of the sum hold the integer. */
 #define ROUNDER64 0x1.8p52
 INLINE double nearest(double x) { return (x + ROUNDER64) - ROUNDER64; }
 INLINE double fabs_(double x) { return x < 0 ? -x : x; }
-/* x clamped to -most .. most; NaN, which another thread may write to the caller's array, gives most: an index stays
- * valid */
+/* x clamped to -most .. most. NaN gives most: if another thread writes NaN into the caller's array, an index stays
+ * valid. */
 INLINE double clamp_(double x, double most) { return x < -most ? -most : x < most ? x : most; }
 INLINE idx min_(idx a, idx b) { return a < b ? a : b; }
 INLINE idx max_(idx a, idx b) { return a > b ? a : b; }

@@ -1,6 +1,6 @@
-/* row.h -- iterate over the rows of a call; read and write rows as `real` whatever their storage.
+/* row.h -- iterate over the rows of a call; read and write rows of any storage as `real`.
  *
- * A row is one index along the call's loop axes, the leading axes over which operands broadcast.
+ * Operands broadcast over the leading axes of a call, its loop axes. A row is one index along these axes.
  *
  *     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) { ... row.data[OPERAND] ... }
  */
@@ -10,8 +10,8 @@
 #include "base/half.h"
 
 typedef struct {
-    idx index, at[PE_LOOPS]; /* index along the loop axes together, and along each */
-    char *data[PE_ARRAYS];   /* this row of each operand; NULL for an operand that was not given */
+    idx index, at[PE_LOOPS]; /* index along the flattened loop axes, and along each axis */
+    char *data[PE_ARRAYS];   /* address of this row in each operand; NULL if the operand is absent */
 } pe_row;
 
 INLINE pe_row row_at(const pe_call *call, idx index)
@@ -58,7 +58,7 @@ INLINE idx storage_size(pe_storage storage)
                                                     : 2;
 }
 
-/* Codes as real; their scale is a factor that the caller knows. */
+/* out[i] = codes[i] * scale, for int8 codes */
 static NOINLINE void widen_codes(const char *codes, idx n, real scale, real *restrict out)
 {
     SIMD
@@ -66,7 +66,7 @@ static NOINLINE void widen_codes(const char *codes, idx n, real scale, real *res
         out[i] = (real)(signed char)codes[i] * scale;
 }
 
-/* A stored row as real: itself if it is stored as real, else widened into scratch. */
+/* Return the row itself if it is stored as real. Else widen it into scratch. */
 INLINE const real *row_read(const char *data, pe_storage storage, idx n, real *scratch)
 {
     if (storage == PE_STORAGE)
@@ -89,15 +89,15 @@ INLINE void row_load(const char *data, pe_storage storage, idx n, real *out)
 }
 
 INLINE void zero_reals(real *x, idx n) { memset(x, 0, (size_t)n * sizeof *x); }
-/* Without SIMD: compilers vectorize it, and clang would warn where n is known to be too small for that. */
+/* No SIMD: compilers vectorize the loop without it, and clang warns about SIMD if a constant n is too small. */
 INLINE void add_reals(real *restrict to, const real *restrict x, idx n)
 {
     for (idx i = 0; i < n; i++)
         to[i] += x[i];
 }
 
-/* The place to compute a row that belongs at data: data itself if it is stored as real, else scratch. Call row_write
- * afterwards, which narrows the row in scratch and has nothing to do for a row in its place. */
+/* The address at which to compute a row of an output: data if the output is stored as real, else scratch. The caller
+ * then calls row_write, which narrows a row from scratch into data, and does nothing if the storage is real. */
 INLINE real *row_target(char *data, pe_storage storage, real *scratch)
 {
     return storage == PE_STORAGE ? as_reals(data) : scratch;
@@ -111,7 +111,7 @@ INLINE void row_write(const real *row, char *data, pe_storage storage, idx n)
         narrow_f16_row(row, n, (uint16_t *)(void *)data);
 }
 
-/* Store a row that was computed elsewhere. */
+/* Copy or narrow a row that was computed at another address than data. */
 INLINE void row_store(const real *row, char *data, pe_storage storage, idx n)
 {
     if (storage == PE_STORAGE)
@@ -120,10 +120,10 @@ INLINE void row_store(const real *row, char *data, pe_storage storage, idx n)
         row_write(row, data, storage, n);
 }
 
-/* Entry (i, j) of an operand's first named axes, from `data` on */
+/* Address of entry (i, j) along an operand's first two named axes; data is the address of entry (0, 0) */
 INLINE char *entry_at(const pe_array *a, char *data, idx i, idx j) { return data + i * a->core[0] + j * a->core[1]; }
 
-/* One number of any storage, as double. */
+/* One number as double, of any storage except int8; a bool is 0 or 1. */
 INLINE double scalar_read(const char *data, pe_storage storage)
 {
     double f64;
@@ -140,13 +140,14 @@ INLINE double scalar_read(const char *data, pe_storage storage)
     }
 }
 
-/* This block's slot of an output that is summed over all rows ("+" in ops.def); the binding adds the slots up. */
+/* The slot of this block of units in an output that is summed over all rows ("+" in ops.def). The binding adds the
+ * slots. */
 INLINE double *block_sums(const pe_call *call, int operand, const pe_work *work)
 {
     return as_doubles(call->array[operand].data + work->block * call->array[operand].loop[0]);
 }
 
-/* Return whether the caller wants the kernel to leave at once. */
+/* Return whether the caller wants the kernel to return at once. */
 INLINE int stop_requested(const pe_call *call) { return call->stop && call->stop(call); }
 
 #endif

@@ -1,10 +1,10 @@
-/* row_sum.h -- sums of rows in double, in the order of the rows: gradients of tables and of broadcast operands.
+/* row_sum.h -- sum rows in double, in order: gradients of tables and of broadcast operands.
  *
  *     for (idx r = 0; r < rows; r++)
  *         for (int k = 0; k < n; k++)
  *             sum[k] += (double)row[r][k];
  *
- * Units are tiles of ROW_TILE columns of a row of the call: the doubles of a tile stay in the first-level cache.
+ * A unit is a tile of ROW_TILE columns, whose sums stay in the first-level cache while the loop reads all rows.
  */
 #ifndef PE_ROW_SUM_H
 #define PE_ROW_SUM_H
@@ -17,7 +17,7 @@ enum { POLL_ROWS = 1024 }; /* rows that a sum adds between two polls of call->st
 INLINE idx tile_begin(idx unit, idx d) { return unit % BLOCKS(d, ROW_TILE) * ROW_TILE; }
 INLINE int tile_width(idx begin, idx d) { return (int)min_(ROW_TILE, d - begin); }
 
-/* n columns of a stored row, from `begin` on */
+/* n columns of a stored row as real, from `begin` on; `wide` is a buffer */
 INLINE const real *tile_read(const char *row, pe_storage storage, idx begin, int n, real *wide)
 {
     return row_read(row + begin * storage_size(storage), storage, n, wide);

@@ -1,17 +1,19 @@
 /* sincos.h -- sin and cos of position * frequency, without a libm call, for any position below 2**53.
  *
- * Frequencies are kept in turns per position, t = w / 2 pi, as the double-double t_hi + t_lo. The angle p t is
+ *     *sine = sin(p * w), *cosine = cos(p * w);
+ *
+ * A frequency is stored in turns per position, t = w / 2 pi, as the double-double t_hi + t_lo. The angle p t is
  *     h = fl(p t_hi),   l = (p t_hi - h) + p t_lo
- * Argument reduction then removes integers, which is exact. The nearest quarter turn selects the polynomial and the
- * sign, and at most 1/8 turn is left, with an absolute error near 2**-105 |p| turns: below 2**-74 turns at p = 2**31,
- * 2**-52 at 2**53. No multi-word reduction is needed, and every function here vectorizes.
+ * Argument reduction then subtracts whole turns, which is exact, and the nearest quarter turn, which selects the
+ * polynomial and the sign. At most 1/8 turn remains, with an absolute error near 2**-105 |p| turns: below 2**-74 turns
+ * at p = 2**31, 2**-52 at 2**53. So no multi-word reduction is needed, and the functions vectorize.
  */
 #ifndef PE_SINCOS_H
 #define PE_SINCOS_H
 
 #include "base/real.h"
 
-/* A union instead of memcpy: Apple's headers check every memcpy, which keeps the loop from being vectorized. */
+/* A union instead of memcpy, because Apple's headers check every memcpy, and a loop with checks does not vectorize. */
 typedef union {
     double d;
     uint64_t u;
@@ -23,7 +25,7 @@ INLINE double product_error(double a, double b, double ab)
 #if PE_FMA
     return __builtin_fma(a, b, -ab);
 #else
-    const double split = 134217729.0; /* 2**27 + 1: Dekker's halves have 26 bits each */
+    const double split = 134217729.0; /* 2**27 + 1 splits a number into halves of 26 bits (Dekker) */
     const double ta = a * split, ah = ta - (ta - a), al = a - ah;
     const double tb = b * split, bh = tb - (tb - b), bl = b - bh;
     return ((ah * bh - ab) + ah * bl + al * bh) + al * bl;
@@ -39,7 +41,7 @@ INLINE void turns(double hi, double lo, double *t_hi, double *t_lo)
     *t_lo = l - (*t_hi - h);
 }
 
-/* h less its nearest integer, |h| < 2**80. `nearest` takes |h| < 2**51, so multiples of 2**30 are removed first. */
+/* h minus its nearest integer, |h| < 2**80. `nearest` needs |h| < 2**51, so multiples of 2**30 are removed first. */
 INLINE double without_turns(double h)
 {
     const double coarse = 0x1p30;
@@ -48,8 +50,8 @@ INLINE double without_turns(double h)
 }
 
 /* sin and cos of h + l turns, |h| and |l| at most 1/2: Taylor series of sin(2 pi f) and cos(2 pi f), |f| <= 1/8, to
- * degrees 17 and 16; the next terms are below 2**-58. Coefficients are (2 pi)**k / k!, the first one of sin with its
- * rounding error as a second number. */
+ * degrees 17 and 16; the next terms are below 2**-58. Coefficients are (2 pi)**k / k!. The first one of sin is a
+ * sum of two doubles. */
 INLINE void sincos_fraction(double h, double l, double *sine, double *cosine)
 {
     const double sum = h + l, rest = (h - (sum - (sum - h))) + (l - (sum - h)); /* sum + rest = h + l exactly */
@@ -75,7 +77,7 @@ INLINE void sincos_fraction(double h, double l, double *sine, double *cosine)
     b = fma64(b, x, -0x1.3bd3cc9be45dep+4);
     const double c = fma64(b, x, 1.0);
 
-    /* odd quarters exchange sine and cosine; bit 1 of the quarter, or of the next one, is the sign */
+    /* odd quarters exchange sine and cosine; bit 1 of quarter is the sign of sine, bit 1 of quarter + 1 of cosine */
     const uint64_t quarter = (double_bits){.d = shifted}.u;
     double_bits to_sine = {.d = quarter & 1 ? c : s}, to_cosine = {.d = quarter & 1 ? s : c};
     to_sine.u ^= (quarter & 2) << 62;
@@ -91,7 +93,7 @@ INLINE void sincos_turns(double p, double t_hi, double t_lo, double *sine, doubl
     sincos_fraction(without_turns(h), l - nearest(l), sine, cosine);
 }
 
-/* sin and cos of p (t_hi + t_lo) + (f_hi + f_lo) turns, |f_hi| at most 1/2: the fractions are added exactly. */
+/* sin and cos of p (t_hi + t_lo) + (f_hi + f_lo) turns, |f_hi| at most 1/2. The fractions are added exactly. */
 INLINE void sincos_shifted(double p, double t_hi, double t_lo, double f_hi, double f_lo, double *sine, double *cosine)
 {
     const double h = p * t_hi, l = product_error(p, t_hi, h) + p * t_lo;

@@ -1,9 +1,9 @@
-/* stream.h -- non-temporal stores, which write whole lines to memory without reading them into the caches first.
+/* stream.h -- copy a row by non-temporal stores, which write cache lines to memory without reading them first.
  *
  *     memcpy(to, from, bytes);
  *
- * A plain store reads each line before it fills it, which is 1.5 times the traffic of a copy. C cannot express the
- * instruction. Without SSE2 stream_row is the memcpy.
+ * For a plain store the CPU first reads the line that it overwrites, so a copy moves 1.5 times the bytes. C has no
+ * non-temporal store. Without SSE2, stream_row calls memcpy.
  */
 #ifndef PE_STREAM_H
 #define PE_STREAM_H
@@ -15,7 +15,8 @@
 #include <emmintrin.h>
 #define PE_STREAMS 1
 
-/* Stores of 16 bytes, the alignment of NumPy's arrays, reach the full bandwidth: the CPU combines them into lines. */
+/* NumPy aligns arrays to 16 bytes. Stores of 16 bytes reach the full bandwidth, because the CPU combines them into
+ * lines. */
 INLINE void stream_row(const char *from, char *to, idx bytes)
 {
     if (((uintptr_t)to | (uintptr_t)bytes) & 15) {
@@ -26,7 +27,7 @@ INLINE void stream_row(const char *from, char *to, idx bytes)
         _mm_stream_si128((__m128i *)(void *)(to + i), _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
 }
 
-/* Streamed stores are not ordered with other stores: call this before another thread may read the rows. */
+/* Call this before another thread may read the rows: the CPU does not order non-temporal stores with other stores. */
 INLINE void stream_end(void) { _mm_sfence(); }
 
 #else

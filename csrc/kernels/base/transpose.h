@@ -1,7 +1,7 @@
-/* transpose.h -- move matrix rows to SIMD lanes and back, in squares of LANES x LANES transposed in registers.
+/* transpose.h -- copy matrix rows to SIMD lanes and back. Squares of LANES x LANES are transposed in registers.
  *
  *     pack_transposed     out[k][lane] = scale * rows[lane][k], lane < width; lanes without a row get 0
- *     unpack_transposed   rows[lane][k] = scale * x[k][lane] / divisor[lane] (a NULL divisor divides nothing);
+ *     unpack_transposed   rows[lane][k] = scale * x[k][lane] / divisor[lane], or undivided if divisor is NULL;
  *                         returns whether every result is finite
  *
  * There are `lanes` rows of n numbers, `step` bytes apart. Rows of out and x are `width` numbers apart.
@@ -11,8 +11,8 @@
 
 #include "base/vec.h"
 
-/* Exchange number i of x[j] and number j of x[i]. Interleaving the two halves of x doubles the index of a number in the
- * flattened square, modulo its size less 1; after log2(LANES) times rows and columns have changed roles. */
+/* Exchange number i of x[j] and number j of x[i]. Flatten the square: interleaving its two halves moves number i to
+ * 2 i modulo LANES * LANES - 1. After log2(LANES) interleavings rows and columns are exchanged. */
 #ifdef PE_SHUFFLE
 #define PE_LOW2 0, 2
 #define PE_LOW4 0, 4, 1, 5
@@ -76,8 +76,8 @@ static NOINLINE void pack_transposed(const char *rows, idx step, int lanes, int 
     }
 }
 
-/* scale * x / divisor + 0: the sum turns -0 into 0. A product that underflows is -0, but a tile that is skipped adds 0,
- * and both must give the same bits. */
+/* scale * x / divisor + 0. Adding 0 turns -0 into 0. A product that underflows may be -0, but a tile that is skipped
+ * leaves 0, and both must give the same bits. */
 INLINE vec scaled_vec(const real *x, real scale, const real *divisor)
 {
     const vec y = vec_mul(vec_load(x), vec_set(scale));

@@ -1,11 +1,11 @@
-/* vec.h -- one SIMD register: LANES reals that are added, multiplied and compared together.
+/* vec.h -- one SIMD register of LANES reals, and its arithmetic.
  *
  *     for (int l = 0; l < LANES; l++)
- *         y[l] = fma(a[l], b[l], c[l]);          is one vec_fma
+ *         y[l] = fma(a[l], b[l], c[l]);          is y = vec_fma(a, b, c)
  *
- * Products of many rows use it (attention, convolutions, matvec.h); everything else is plain loops. A vec has the width
- * of the variant's registers, because compilers lower wider vectors badly. Compilers without GNU's vector types get an
- * array and loops.
+ * Kernels that keep sums in registers use vec: attention, convolutions, matvec.h. Other kernels are plain loops. A vec
+ * has the width of the variant's registers, because compilers translate wider vectors badly. For compilers without
+ * GNU's vector types, a vec is an array, and its arithmetic is loops.
  */
 #ifndef PE_VEC_H
 #define PE_VEC_H
@@ -24,12 +24,12 @@
 
 enum { LANES = VEC_BYTES / (int)sizeof(real) };
 
-/* The score of a masked pair: exp of it is exactly 0. */
+/* The score of a masked pair; its exponential is exactly 0 */
 #define MASKED ((real)-HUGE_VAL)
 
 #if PE_GNU
 #define PREFETCH(p) __builtin_prefetch(p)
-#define PREFETCH_SECOND(p) __builtin_prefetch(p, 0, 2) /* into the second cache only */
+#define PREFETCH_SECOND(p) __builtin_prefetch(p, 0, 2) /* into the second-level cache only */
 typedef real vec __attribute__((vector_size(VEC_BYTES)));
 #if PE_REAL == 32
 typedef int32_t vec_mask __attribute__((vector_size(VEC_BYTES)));
@@ -44,7 +44,7 @@ typedef struct {
 } vec;
 #endif
 
-/* Row i of rows that lie `step` bytes apart */
+/* Row i of rows that are `step` bytes apart */
 INLINE const real *real_row(const char *rows, idx step, idx i) { return (const real *)(const void *)(rows + i * step); }
 
 INLINE vec vec_load(const real *p)
@@ -63,7 +63,7 @@ INLINE vec vec_add(vec a, vec b) { return a + b; }
 INLINE vec vec_sub(vec a, vec b) { return a - b; }
 INLINE vec vec_div(vec a, vec b) { return a / b; }
 INLINE vec vec_fma(vec a, vec b, vec c) { return a * b + c; } /* one rounding with FMA: -ffp-contract=fast */
-/* Not every compiler has ?: on vectors in C. All of them compile this to a blend, or to a max. */
+/* Some compilers have no ?: on vectors in C. Compilers turn these bit operations into a blend or a max. */
 INLINE vec vec_select(vec_mask m, vec a, vec b) { return (vec)(((vec_mask)a & m) | ((vec_mask)b & ~m)); }
 INLINE vec vec_max(vec a, vec b) { return vec_select(a > b, a, b); }
 INLINE vec vec_bias(vec x, vec b) { return vec_select(b == vec_set(MASKED), b, x + b); }
@@ -91,8 +91,8 @@ PE_LANEWISE(vec_max(vec a, vec b), a.x[i] > b.x[i] ? a.x[i] : b.x[i])
 PE_LANEWISE(vec_bias(vec x, vec b), b.x[i] == MASKED ? MASKED : x.x[i] + b.x[i])
 #endif
 
-/* vec_mix takes from b the lanes whose index has the bit, and the others from a. Number i of vec_sums is the sum of
- * x[i], added in a tree of neighbours; x is overwritten. */
+/* Lane l of vec_mix is b[l] if l & bit, else a[l]. Lane i of vec_sums is the sum of x[i], added in a tree of
+ * neighbours; vec_sums may overwrite x. */
 #ifdef PE_SHUFFLE
 #define PE_EVEN2 0, 2
 #define PE_EVEN4 PE_EVEN2, 4, 6
@@ -165,7 +165,7 @@ INLINE vec vec_sums(vec *x)
 }
 #endif
 
-/* Return whether the lanes sum to 0. A sum of products y * 0 does if and only if every y was finite. */
+/* Return whether the lanes sum to 0. If each lane is a sum of products y * 0, they do exactly if every y is finite. */
 INLINE int vec_none(vec x)
 {
     real lane[LANES], sum = 0;

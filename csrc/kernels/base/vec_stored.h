@@ -1,10 +1,10 @@
-/* vec_stored.h -- load LANES numbers of any storage as a vec: narrower ones are widened in registers, exactly.
+/* vec_stored.h -- load LANES numbers as a vec. float16, bfloat16 and int8 are widened in registers, exactly.
  *
  *     for (int l = 0; l < LANES; l++)
  *         x[l] = (real)stored[l];
  *
- * A loop that multiplies by numbers from memory is limited by memory bandwidth. With float16, bfloat16 or int8 it reads
- * half or a quarter of the bytes, if it needs no copy of the rows as real. half.h has the formulas.
+ * A loop that reads each number once is limited by memory bandwidth. Rows of float16, bfloat16 or int8 have half or a
+ * quarter of the bytes of float, and widening them in registers avoids a copy as real. half.h has the formulas.
  */
 #ifndef PE_VEC_STORED_H
 #define PE_VEC_STORED_H
@@ -18,8 +18,8 @@ typedef uint16_t vec_halves __attribute__((vector_size(2 * LANES)));
 typedef uint32_t vec_words __attribute__((vector_size(4 * LANES)));
 typedef int64_t long_pair __attribute__((vector_size(16)));
 
-/* Integers of LANES numbers as int32, zero-extended or sign-extended. clang converts vectors by one instruction; GCC 12
- * takes five for halves and forty for bytes, so it gets the instruction by name. */
+/* Zero-extend LANES 16-bit integers, or sign-extend LANES bytes, to 32 bits. clang compiles __builtin_convertvector to
+ * one instruction. GCC 12 compiles it to five for halves and forty for bytes, so GCC gets the instruction by name. */
 #if VEC_BYTES == 64 && !defined(__clang__)
 typedef short vec_shorts __attribute__((vector_size(32)));
 typedef char vec_chars __attribute__((vector_size(16)));
@@ -47,7 +47,7 @@ INLINE vec_words words_of_halves(vec_halves h)
     const half_pairs x = (half_pairs)(long_pair){halves, 0};
     return (vec_words)__builtin_shufflevector(x, (half_pairs){0}, 0, 8, 1, 9, 2, 10, 3, 11);
 }
-INLINE vec_mask ints_of_bytes(vec_bytes b) /* each byte twice, then each pair twice, then a shift that keeps the sign */
+INLINE vec_mask ints_of_bytes(vec_bytes b) /* repeat each byte four times, then sign-extend the top one */
 {
     int32_t bytes;
     memcpy(&bytes, &b, sizeof bytes);
@@ -87,7 +87,7 @@ INLINE vec vec_load_f16(const char *p)
 #elif PE_F16C && VEC_BYTES == 64 && !defined(__clang__)
 INLINE vec vec_load_f16(const char *p)
 {
-    enum { CURRENT_ROUNDING = 4 }; /* widening is exact */
+    enum { CURRENT_ROUNDING = 4 }; /* has no effect: widening is exact */
     vec_shorts h;
     memcpy(&h, p, sizeof h);
     return __builtin_ia32_vcvtph2ps512_mask(h, (vec){0}, (short)ALL_LANES, CURRENT_ROUNDING);
@@ -121,10 +121,10 @@ INLINE vec vec_load_i8(const char *p)
 }
 #endif
 
-/* Return whether a load widens in a few instructions. float16 without F16C takes twenty, and is copied instead. */
+/* Return whether a load widens in a few instructions. float16 without F16C takes twenty: callers copy the rows. */
 INLINE int widens_in_registers(pe_storage storage) { return storage != PE_F16 || PE_F16C; }
 
-/* `storage` is a constant where this is inlined. */
+/* Callers pass a constant storage, so no branch remains. */
 INLINE vec vec_load_stored(const char *p, pe_storage storage)
 {
 #if PE_REAL == 32
