@@ -1,4 +1,4 @@
-"""Table lookups: one row per position, and n rows for n * n positions."""
+"""Learned position embeddings: one table row per position, or n table rows combined for n * n positions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read_table(function: str, table: npt.ArrayLike) -> Array:
 
 
 def read_ids(function: str, positions: npt.ArrayLike, limit: int) -> Indices:
-    """Return positions from 0 to limit - 1 as int64; an int n means 0 .. n-1."""
+    """Return positions as int64. An int n means 0 .. n-1. Raise IndexError unless each is in 0 .. limit - 1."""
     expected = f"ids of at least 0 and below {limit}"
     array = as_array(function, "positions", positions)
     kind = array.dtype.kind
@@ -72,7 +72,7 @@ def read_ids(function: str, positions: npt.ArrayLike, limit: int) -> Indices:
 
 
 class Entries(NamedTuple):
-    """Products ``weight * grad[position]`` that are added to rows of the table."""
+    """Terms of a gradient: ``weight[e] * grad[position[e]]`` is added to row ``row[e]`` of dtable, for each e."""
 
     row: Indices
     position: Indices
@@ -80,10 +80,11 @@ class Entries(NamedTuple):
 
 
 def scatter_add(function: str, grad: npt.ArrayLike, table: Array, ids: Indices, entries: Entries | None) -> Array:
-    """Return dtable, of which row r is the sum of the entries of row r, in their order.
+    """Return dtable, whose row r is the sum of all entries with ``row == r``.
 
-    Without entries, row ``ids[m]`` gets ``grad[m]``. A stable sort makes the entries of a row adjacent. Each row is
-    then one sum in float64, whatever the number of threads, and is written once.
+    If `entries` is None, ``grad[m]`` is added to row ``ids[m]``. A stable sort makes the entries of a row adjacent and
+    keeps their order. The kernel adds them in this order in float64, with any number of threads, and rounds each sum
+    once.
     """
     grad = as_grad(function, grad, (*ids.shape, table.shape[1]))
     rows, width = table.shape
@@ -131,8 +132,9 @@ def learned(table: npt.ArrayLike, positions: npt.ArrayLike, *, out: Array | None
 
     Notes
     -----
-    Gehring et al. 2017, section 3.1; Devlin et al. 2019, section 3. Negative positions do not count from the end, and
-    there is no padding row: torch.nn.Embedding with ``padding_idx`` gives that row no gradient, here every row has one.
+    Gehring et al. 2017, section 3.1; Devlin et al. 2019, section 3. A negative position is refused; it does not
+    count from the end. No row is a padding row: torch.nn.Embedding leaves the row ``padding_idx`` without a gradient,
+    and `learned_vjp` returns a gradient for every row.
 
     Examples
     --------
@@ -161,8 +163,9 @@ def learned_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, positions: npt.ArrayL
     Parameters
     ----------
     grad : array (..., N, d)
-        Cotangent of the result. The other arguments are those of `learned`. Only the shape and dtype of the table are
-        read.
+        Cotangent of the result.
+    table, positions
+        The arguments of `learned`. Of the table only its shape and dtype are used.
 
     Returns
     -------
@@ -205,18 +208,18 @@ def hierarchical(
     Parameters
     ----------
     table : array (n, d)
-        Rows p, trained as the first n positions.
+        Trained embeddings p of the first n positions.
     positions : int or array (..., N) of integers
         At least 0 and below n * n. An int m means 0 .. m-1.
     alpha : float
-        Between 0 and 1. With 0.5 the positions (i, j) and (j, i) have the same row, so a warning is issued.
+        More than 0 and less than 1. With 0.5 the positions (i, j) and (j, i) have the same row, so a warning is issued.
     out : array (..., N, d), optional
         Filled and returned.
 
     Returns
     -------
     ndarray (..., N, d)
-        In the dtype of `table`. Positions below n have its rows, bit for bit.
+        In the dtype of `table`. A position below n has its row of the table, bit for bit.
 
     Raises
     ------
@@ -225,7 +228,7 @@ def hierarchical(
     IndexError
         A position below 0, or at least n * n. The message names the first such position.
     ValueError
-        An alpha that is not inside (0, 1), a table that does not have two axes.
+        An alpha that is not between 0 and 1, or a table that does not have two axes.
 
     Warns
     -----
@@ -235,9 +238,9 @@ def hierarchical(
     Notes
     -----
     Su 2020, "Hierarchical decomposition of position codes", which counts i and j from 1; bert4keras,
-    ``hierarchical_position``. The row is computed as ``p[j] + alpha / (1 - alpha) (p[i] - p[0])``, which is equal to
-    the formula. Rows with i = 0 are copied, because the second term is 0. bert4keras computes the two products, so its
-    first n rows differ from the table in the last bit. No table of n * n rows is made.
+    ``hierarchical_position``. A row is computed as ``p[j] + alpha / (1 - alpha) (p[i] - p[0])``, which is equal to the
+    formula. Rows with i = 0 are copied, because the second term is 0. bert4keras computes both products of the formula,
+    so its first n rows differ from the table in the last bit. Only the requested rows are computed.
 
     Examples
     --------
@@ -275,7 +278,9 @@ def hierarchical_vjp(
     Parameters
     ----------
     grad : array (..., N, d)
-        Cotangent of the result. The other arguments are those of `hierarchical`.
+        Cotangent of the result.
+    table, positions, alpha
+        The arguments of `hierarchical`.
 
     Returns
     -------
@@ -299,7 +304,7 @@ def hierarchical_vjp(
     alpha = _read_alpha(function, alpha)
     ids = read_ids(function, positions, table.shape[0] ** 2)
     i, j = np.divmod(ids.reshape(-1), max(table.shape[0], 1))
-    (beyond,) = np.nonzero(i)  # positions past the table; the others have no term in p[i] - p[0]
+    (beyond,) = np.nonzero(i)  # the other positions have i = 0, so their p[i] - p[0] is 0
     factor = alpha / (1 - alpha)
     entries = Entries(
         row=np.concatenate([j, i[beyond], np.zeros_like(beyond)]),

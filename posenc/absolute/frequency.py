@@ -42,14 +42,15 @@ def frequencies(
     dim : int
         Width of the encoding, at least 1.
     base : float
-        Positive. The wavelengths run from ``2 pi`` to ``2 pi base``.
+        Positive. The geometric wavelengths begin at ``2 pi``. They end below ``2 pi base``, or at it with
+        "half-1".
     schedule : {"geometric", "power"}
         ``base**-t`` or ``t**alpha``.
     alpha : float
         Exponent of the power schedule, at least 0. The frequency of t = 0 is 0, or 1 if alpha is 0.
     denominator : {"dim", "half-1"}
         ``t = 2 i / dim`` (the paper), or ``t = i / max(dim // 2 - 1, 1)`` (tensor2tensor, fairseq, Whisper), whose
-        last frequency is ``1 / base`` exactly.
+        last geometric frequency is ``1 / base`` if dim is at least 4.
 
     Returns
     -------
@@ -89,14 +90,17 @@ def frequencies(
 
 
 def _exponents(dim: int, denominator: Denominator) -> tuple[int, int, int]:
-    """Return the number of frequencies, and t / i as (numerator, divisor)."""
+    """Return (number of frequencies, numerator, divisor), where ``t = i numerator / divisor``."""
     if denominator == "dim":
         return (dim + 1) // 2, 2, dim
     return dim // 2, 1, max(dim // 2 - 1, 1)
 
 
 def exact_frequencies(function: str, dim: int, base: float, denominator: Denominator) -> tuple[Float64, Float64]:
-    """Return base**-t as double-doubles (high, low): one double is too short for the angle at position 2**31."""
+    """Return base**-t as the sum of two doubles (high, low).
+
+    With one double, the angle at position 2**31 would have an error of 1e-7.
+    """
     number = as_positive(function, "base", base)
     return _exact_frequencies(dim, base if isinstance(base, int) else number, denominator)
 
@@ -106,7 +110,7 @@ def _exact_frequencies(dim: int, base: float, denominator: Denominator) -> tuple
     from decimal import Context, Decimal
 
     count, numerator, divisor = _exponents(dim, denominator)
-    context = Context(prec=60)  # 32 digits are needed; powers by repeated multiplication lose log10(count) more
+    context = Context(prec=60)  # two doubles hold 32 digits; `count` multiplications lose log10(count)
     exponent = context.multiply(context.ln(Decimal(base)), Decimal(-numerator))
     root = context.exp(context.divide(exponent, Decimal(divisor)))
     high, low = np.empty(count), np.empty(count)
