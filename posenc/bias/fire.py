@@ -40,36 +40,37 @@ def fire(
     Parameters
     ----------
     w1 : array (W, 1)
-        First layer of the network f, which has one input and H outputs; PyTorch stores layers so. All six arrays are
-        finite and differentiable.
+        Weights of the first layer of the network f, as torch.nn.Linear stores them. The network has one input and H
+        outputs. All six arguments must be finite, and all six have a gradient.
     b1 : array (W,)
-        Its bias.
+        Bias of the first layer.
     w2 : array (H, W)
-        Second layer.
+        Weights of the second layer.
     b2 : array (H,)
-        Its bias.
+        Bias of the second layer.
     c : float
-        Factor of the distance inside the logarithm; 0.1 at the start in the authors' code.
+        Factor of the distance inside the logarithm. The authors' code initialises it to 0.1.
     threshold : float
-        Distances of queries at positions i below \\|threshold\\| are normalised by the threshold instead of i. In the
-        authors' code it is 512 times a learned factor.
+        Distances of queries at positions i below \\|threshold\\| are normalised by the threshold instead of i. The
+        authors' code learns a factor and multiplies it by 512.
 
     Returns
     -------
     PositionBias
-        For ``attention(bias=...)``. It depends on the position i of the query too, so `matrix` is dense.
+        For ``attention(bias=...)``. The bias depends on the position i of the query and on the distance, so `matrix`
+        stores a number for each pair.
 
     Raises
     ------
     TypeError, ValueError
-        Arrays whose shapes do not fit, or that are not finite.
+        Arrays with shapes that do not fit each other, or with values that are not finite.
 
     Notes
     -----
     Li et al. 2024 (Functional Interpolation for Relative positions), equations 2 and 3, with psi(x) = log(1 + c x) and
-    the threshold of section 3.3; there for a causal model, where rel <= 0 and i >= 0. Some code has log(c x + eps) and
-    adds the eps of the quotient elsewhere. Where ``|threshold| = i``, the gradient of the threshold is the mean of both
-    sides.
+    the threshold of section 3.3. The paper defines FIRE for causal models, where rel <= 0 and i >= 0. Some
+    implementations compute log(c x + eps), and add their eps of the quotient to another term. At
+    ``|threshold| = i``, the gradient of the threshold is the mean of its limits from both sides.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Parameters of the operators: ranks and lengths from the table, copies of the user's arrays, checks of shapes."""
+"""Arrays of operators: read their axes from csrc/ops.def, copy the user's arrays, and check shapes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ Arrays = TypeVar("Arrays", bound=NamedTuple)
 
 
 class _Row(NamedTuple):
-    """The arrays of a row of csrc/ops.def that are an operator's own, with one letter per axis."""
+    """The arrays and gradients of an operator, read from its row of csrc/ops.def."""
 
     arrays: dict[str, str]
+    """The axes of each array that the user passes, one letter per axis."""
     results: dict[str, tuple[str, bool]]
-    """The letters of each result, and whether it is float64; else it has the dtype of the arithmetic."""
+    """The axes of each gradient, and whether it is always float64; otherwise it has the kernel's arithmetic type."""
 
 
 @cache
@@ -38,7 +39,7 @@ def _read_row(row: str) -> _Row:
 
 
 def array_axes(row: str) -> dict[str, str]:
-    """Return the axes of each array of a row of csrc/ops.def, one letter per axis; a sum has no row."""
+    """Return the axes of each array of a row of csrc/ops.def, one letter per axis; {} if the table has no such row."""
     return _read_row(row).arrays
 
 
@@ -48,10 +49,11 @@ def row_results(row: str) -> tuple[str, ...]:
 
 
 def zero_gradients(term: Term, batch: tuple[int, ...], heads: int, slots: int, dtype: Dtype) -> dict[str, Array]:
-    """Return zeros to which the kernel of a CONTENT row adds the gradients of the first operands that are not None.
+    """Return arrays of zeros, to which the kernel of a CONTENT row adds gradients.
 
-    The axis t has `slots` sums for each head. A letter that no operand has is the length of the operand's axis, rounded
-    up to whole vectors.
+    The results of a row are the gradients of its first operands, in order. An operand that is None gets no array. The
+    axis t has `slots` sums for each head. If the letter of a gradient's axis occurs in no operand, the axis has the
+    length of the operand's axis, rounded up to whole vectors.
     """
     found: dict[str, Array] = {}
     arrays, results = _read_row(term.row)
@@ -66,12 +68,12 @@ def zero_gradients(term: Term, batch: tuple[int, ...], heads: int, slots: int, d
 
 
 def is_summed(row: str, result: str) -> bool:
-    """Return whether a gradient of a CONTENT row is summed over batch axes and slots: whether it has an axis t."""
+    """Return whether a gradient of a CONTENT row begins with the axis t: its batch axes and slots are to be summed."""
     return _read_row(row).results[result][0][0] == "t"
 
 
 def count_heads(row: str, arrays: tuple[Any, ...], options: Mapping[str, Any]) -> int | None:
-    """Return the number of heads that an option or an array of an operator has, or None."""
+    """Return the number of heads: the option `heads`, or the length of an axis h. Return None if there is neither."""
     if "heads" in options:
         return int(options["heads"] or 1)
     for axes, array in zip(array_axes(row).values(), arrays, strict=False):
@@ -81,7 +83,10 @@ def count_heads(row: str, arrays: tuple[Any, ...], options: Mapping[str, Any]) -
 
 
 def copy_parameters(kind: type[Arrays], row: str, *parameters: npt.ArrayLike) -> tuple[Arrays, tuple[Dtype, ...]]:
-    """Return float64 copies of the user's arrays for a row, and their dtypes; the row gives ranks and equal lengths."""
+    """Return float64 copies of the user's arrays, and the dtypes of the user's arrays.
+
+    The row of csrc/ops.def states the rank of each array. Axes with the same letter must have the same length.
+    """
     dtypes, kept = [], []
     lengths: dict[str, int] = {}
     for (argument, axes), parameter in zip(array_axes(row).items(), parameters, strict=True):
@@ -95,7 +100,7 @@ def copy_parameters(kind: type[Arrays], row: str, *parameters: npt.ArrayLike) ->
 
 
 def check_cotangent(function: str, grad: Array, shape: tuple[int, ...]) -> Array:
-    """Return `grad`, whose last axes must be those of the matrix."""
+    """Return `grad`. Raise ValueError unless its last axes have the lengths `shape`, that of the matrix."""
     if grad.ndim < len(shape) or grad.shape[grad.ndim - len(shape) :] != shape:
         fail(ValueError, function, "grad", f"shape {grad.shape}", f"(..., {', '.join(map(str, shape))})")
     return grad
