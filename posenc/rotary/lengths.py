@@ -1,4 +1,4 @@
-"""Contexts longer than those of training: moved keys, positions within the trained range, and growing queries."""
+"""Contexts longer than the training length: rotate cached keys again, remap positions, and scale queries."""
 
 from __future__ import annotations
 
@@ -38,21 +38,22 @@ def rerotate(
     seq_axis: int = -2,
     out: Array | None = None,
 ) -> Array:
-    """Move keys that `rope` has rotated to other positions.
+    """Move keys, which `rope` has rotated, from old positions to new positions.
 
-    ``rope(k, new)`` from ``rope(k, old)``, by a rotation by ``(new - old) w``.
+    ``rerotate(rope(x, old), old, new) = rope(x, new)``, computed as one rotation by ``(new - old) w``.
 
     Parameters
     ----------
     k : array (..., N, D)
         Rotated keys, such as those of a cache.
     old_positions, new_positions : int, or array (N,), (B, N) or (B, H, N)
-        The positions that the keys were rotated by, and those to move them to. See `rope`.
+        The positions that `rope` rotated the keys by, and the positions to rotate the keys to. See `rope`.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies
         Radians per position. An attention_factor is not applied, because k contains it already.
     layout : {"half", "interleaved"}, optional
-        The layout in which k is stored: the `out_layout` that it was rotated with. The default is that of the
-        frequencies, as in `rope`. If k is stored in another one, pass ``dataclasses.replace(frequencies, layout=...)``.
+        The layout in which k is stored: the `out_layout` of the call of `rope`. The default is the layout of the
+        frequencies. If the frequencies have another layout than k, pass
+        ``dataclasses.replace(frequencies, layout=...)``.
     rotary_dim, rotary_offset, seq_axis
         As in `rope`.
     out : array like k, optional
@@ -70,9 +71,9 @@ def rerotate(
 
     Notes
     -----
-    Su et al. 2021 (RoFormer), equation 15: rotations add up. The difference of two integer positions is exact, so a
-    key moved by 0 keeps its bits. There is no gradient function, because the map is linear in k and orthogonal: its
-    transpose is ``rerotate(grad, new_positions, old_positions, ...)``.
+    Su et al. 2021 (RoFormer), equation 15: rotations add up. The difference of two integer positions is exact, so a key
+    whose position does not change keeps its bits. There is no gradient function, because the map is linear in k and
+    orthogonal: its transpose is ``rerotate(grad, new_positions, old_positions, ...)``.
 
     Examples
     --------
@@ -104,16 +105,16 @@ def rerotate(
 def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: float = 1.0) -> Float64:
     """Return the factor that keeps the entropy of attention beyond the trained length.
 
-    ``max(base_clip, log(p + 1) / log(train_length))``, which multiplies the query at position p.
+    ``max(base_clip, log(p + 1) / log(train_length))``. Multiply the query at position p by it.
 
     Parameters
     ----------
     positions : int or array (..., N)
-        At least 0. An int n means 0 .. n-1. The query at p sees ``p + 1`` keys.
+        At least 0. An int n means 0 .. n-1. The causal query at p sees ``p + 1`` keys.
     train_length : number
         Length that the model was trained with, more than 1.
     base_clip : number
-        The smallest factor: 1 leaves queries within the trained length unchanged, 0 shrinks them too.
+        The smallest factor. With 1, queries within the trained length do not change. With 0, they shrink.
 
     Returns
     -------
@@ -127,7 +128,7 @@ def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: floa
     Notes
     -----
     Su 2021 (Entropy invariance of attention, kexue.fm 8823); Chiang and Cholak 2022, section 5.3. Qwen counts
-    positions from 1, and reads the factor from a table that ends; here every position has a factor.
+    positions from 1, and reads the factor from a table of limited length. `logn_scale` computes it for any position.
 
     Examples
     --------
@@ -144,8 +145,8 @@ def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: floa
         fail_value(ValueError, function, "train_length", train_length, "more than 1")
     check_positions(function, "positions", array)
     if (array < 0).any():
-        fail(ValueError, function, "positions", array.min(), "at least 0, because p + 1 keys are seen")
-    # The same function of the same numbers above and below, so that the ratio is exactly 1 at the trained length.
+        fail(ValueError, function, "positions", array.min(), "at least 0, because the query at p sees p + 1 keys")
+    # Numerator and denominator both call log1p, so that the ratio is exactly 1 at p = train_length - 1.
     scale: Float64 = np.maximum(np.log1p(array.astype(F64)) / np.log1p(length - 1), smallest)
     return scale
 
@@ -153,16 +154,16 @@ def logn_scale(positions: npt.ArrayLike, train_length: float, *, base_clip: floa
 def floor_log_scale(positions: npt.ArrayLike, *, floor: float, scale: float, offset: float = 0.0) -> Float64:
     """Return the factor that sharpens attention step by step beyond the trained length.
 
-    ``1 + scale log(1 + floor((p + offset) / floor))``, which multiplies the query at position p.
+    ``1 + scale log(1 + floor((p + offset) / floor))``. Multiply the query at position p by it.
 
     Parameters
     ----------
     positions : int or array (..., N)
         An int n means 0 .. n-1.
     floor : number
-        Positive: the factor grows at the multiples of this length, and is 1 before the first.
+        Positive. The factor is 1 where ``p + offset < floor``, and grows where ``p + offset`` is a multiple of floor.
     scale : number
-        Growth of the factor.
+        Factor of the logarithm.
     offset : number
         Added to the positions: 1 if they are counted from 1.
 
@@ -177,10 +178,10 @@ def floor_log_scale(positions: npt.ArrayLike, *, floor: float, scale: float, off
 
     Notes
     -----
-    Llama 4 has it in the layers without rotation, with ``offset=1``, ``floor=8192`` and ``scale=0.1``, its config's
-    ``floor_scale`` and ``attn_scale``. Ministral 3 and Mistral 4 have ``offset=0``; their config's
-    ``original_max_position_embeddings`` is `floor` and ``llama_4_scaling_beta`` is `scale`. `logn_scale` grows
-    smoothly.
+    Llama 4 scales queries so in the layers without rotation, with ``offset=1``. Its config calls `floor`
+    ``floor_scale`` (8192) and `scale` ``attn_scale`` (0.1). Ministral 3 and Mistral 4 have ``offset=0``. Their config
+    calls `floor` ``original_max_position_embeddings`` and `scale` ``llama_4_scaling_beta``. `logn_scale` grows without
+    steps.
 
     Examples
     --------
@@ -193,7 +194,7 @@ def floor_log_scale(positions: npt.ArrayLike, *, floor: float, scale: float, off
     length, growth = as_positive(function, "floor", floor), as_number(function, "scale", scale)
     counted = array + as_number(function, "offset", offset)
     if (counted < 0).any():
-        expected = f"at least {-float(offset)}, because p + offset is counted from 0"
+        expected = f"at least {-float(offset)}, because p + offset must not be negative"
         fail(ValueError, function, "positions", array.min(), expected)
     factors: Float64 = 1 + growth * np.log1p(np.floor(counted / length))
     return factors
@@ -204,8 +205,8 @@ def rerope_positions(positions: npt.ArrayLike, *, window: float, leak: float | N
 
     ``q = window``, ``k = 0``, or for Leaky ReRoPE ``q = (i + window (leak - 1)) / leak``, ``k = j / leak``.
 
-    Pairs nearer than `window` keep their own positions. The scores of the others see the distance `window`, or with
-    `leak` the distance ``window + (i - j - window) / leak``.
+    Pairs nearer than `window` keep their own positions. For the other pairs ``q - k`` is `window`, or with `leak`
+    ``window + (i - j - window) / leak``.
 
     Parameters
     ----------
@@ -214,7 +215,7 @@ def rerope_positions(positions: npt.ArrayLike, *, window: float, leak: float | N
     window : number
         Positive, in positions.
     leak : number, optional
-        Positive: the factor by which distances grow more slowly beyond the window.
+        Positive. The part of a distance beyond the window is divided by `leak`.
 
     Returns
     -------
@@ -228,8 +229,10 @@ def rerope_positions(positions: npt.ArrayLike, *, window: float, leak: float | N
 
     Notes
     -----
-    Su 2023 (ReRoPE and Leaky ReRoPE, kexue.fm 9708). Two calls of `attention` compute it: the near pairs with their
-    own positions, the far pairs with these positions and ``window=(None, -w)``. `merge_attention` combines the two.
+    Su 2023 (ReRoPE and Leaky ReRoPE, kexue.fm 9708). Two calls of `attention` compute it, for an int window w. The
+    first, for the near pairs, takes queries and keys rotated by their own positions, ``causal=True`` and
+    ``window=(w - 1, None)``. The second, for the far pairs, takes queries and keys rotated by the returned positions,
+    and ``window=(None, -w)``. `merge_attention` combines the two results.
 
     Examples
     --------
@@ -260,9 +263,9 @@ def self_extend_positions(positions: npt.ArrayLike, *, group: int, window: float
     positions : int or array (..., N)
         An int n means 0 .. n-1.
     group : int
-        Number of neighbouring positions that become one, at least 1.
+        Number of neighbouring positions that share one position, at least 1.
     window : number
-        Positive, in positions. If it is no multiple of `group`, positions of queries are fractions.
+        Positive, in positions. If it is not a multiple of `group`, positions of queries are fractions.
 
     Returns
     -------
@@ -277,9 +280,8 @@ def self_extend_positions(positions: npt.ArrayLike, *, group: int, window: float
     Notes
     -----
     Jin et al. 2024 (Self-Extend), section 3.2. Their prefill divides ``window / group`` as here, their decoding rounds
-    the quotient down. The two agree only if `window` is a multiple of `group`. Two calls of `attention` compute it: the
-    near pairs with their own positions, the far pairs with these positions and ``window=(None, -w)``.
-    `merge_attention` combines the two.
+    the quotient down. Prefill and decoding agree only if `window` is a multiple of `group`. Two calls of
+    `attention` compute Self-Extend, as in `rerope_positions`.
 
     Examples
     --------
