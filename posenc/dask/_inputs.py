@@ -80,7 +80,7 @@ class Inputs:
         for part in self.parts:
             part.check_own_positions(function, batch)
             if saved is not None and part.hides_arrays:
-                expected = "one without arrays, because its gradient is not split into chunks"
+                expected = "an operator without arrays, because posenc.dask cannot split its gradient into chunks"
                 fail(TypeError, function, "bias", f"operator {part.bias.name} with arrays", expected)
         self.low, self.high = read_visible_range(function, causal, window)
         read_softcap(function, softcap, self.work_dtype)
@@ -92,13 +92,13 @@ class Inputs:
         self.pair_options = (
             bool(causal), window, float(factor), softcap, self.invariant, self.value_width, self.parameters
         )  # fmt: skip
-        """The arguments of the tasks `Forward` and `Backward`."""
+        """The arguments of `Forward` and `Backward`, which compute one chunk of queries with one chunk of keys."""
 
         is_limited = self.low > -INFINITY or self.high < INFINITY
         self.reads_positions = is_limited or any(part.reads_positions for part in parts)
         q_places, k_places = self._read_positions(parts, align, q_positions, k_positions)
         self.places: dict[str, Any] = {"q_positions": q_places, "k_positions": k_places}
-        """Positions and segments, each as a range, an array, a dask array, or None if nothing reads them."""
+        """Positions and segments. Each is a range, an array, a dask array, or None if no operator or mask reads it."""
         for name, segments, length in (("q_segments", q_segments, n), ("k_segments", k_segments, m)):
             self.places[name] = None if segments is None else self._read_segments(name, segments, length)
         for name, other in (("q_segments", "k_segments"), ("k_segments", "q_segments")):
@@ -122,13 +122,13 @@ class Inputs:
         check_known(self.function, argument, array)
         as_data(self.function, argument, np.zeros((), array.dtype))
         if array.ndim < 3:
-            fail(ValueError, self.function, argument, f"{array.ndim} axes", "at least 3, heads, sequence and channels")
+            fail(ValueError, self.function, argument, f"{array.ndim} axes", "at least 3: heads, sequence, channels")
         return array
 
     def read_keys(
         self, argument: str, value: Any, dtype: np.dtype[Any]
     ) -> tuple[DaskArray, None] | tuple[DaskArray, DaskArray]:
-        """Return keys or values and, if they are quantised, their scales; `dtype` is that of q."""
+        """Return keys or values and, if they are quantised, their scales; `dtype` is the dtype of q."""
         if isinstance(value, posenc.Quantized):
             expected = "posenc.dask.Quantized, or posenc.attention for arrays in memory"
             fail(TypeError, self.function, argument, "type Quantized of arrays in memory", expected)
@@ -140,12 +140,15 @@ class Inputs:
         return value.codes, value.scale
 
     def _check_scalars(self, scale: Any, softcap: Any, invariant: Any) -> None:
-        """Raise the errors of `posenc.attention` for the numbers of a call."""
+        """Call `posenc.attention` with empty arrays, which raises its errors for `scale`, `softcap` and `invariant`."""
         nothing = np.zeros((1, 0, 1), self.dtype)
         posenc.attention(nothing, nothing, nothing, scale=scale, softcap=softcap, invariant=invariant)
 
     def _read_positions(self, parts: Any, align: Any, q: Any, k: Any) -> tuple[Any, Any]:
-        """Return the positions of queries and keys, each as a range, an array or a dask array; None if unread."""
+        """Return the positions of queries and keys, each as a range, an array or a dask array.
+
+        Both are None if neither an operator nor a mask reads positions.
+        """
         n, m = self.shape[-2:]
         if q is None and k is None:
             limits = self.low, self.high

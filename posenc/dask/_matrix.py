@@ -36,8 +36,8 @@ def matrix(
     Parameters
     ----------
     bias : PositionBias
-        An operator of posenc. Of `toeplitz`, `dense`, `tupe` and `gated_distance` each task gets the part that its
-        chunk reads.
+        An operator of posenc. A task of `toeplitz`, `dense`, `tupe` or `gated_distance` receives only the part of the
+        arrays that its chunk reads.
     n, m : int
         Numbers of queries and keys; m is n if None.
     chunks : int or tuple
@@ -50,8 +50,8 @@ def matrix(
     Returns
     -------
     dask array (H, n, m)
-        Equal to ``bias.matrix(n, m, ...)``, bit for bit. A chunk may be a read-only view of its diagonals. The leading
-        axes of a `dense` array, of `fox` or of `gated_distance` are one chunk each.
+        Equal to ``bias.matrix(n, m, ...)``, bit for bit. A chunk may be a read-only view that stores each diagonal
+        once. `dense`, `fox` and `gated_distance` may have leading axes; each leading axis is one chunk.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def matrix(
 
     Notes
     -----
-    For attention pass the operator itself to `attention`: that takes less time and memory than its matrix.
+    For attention, pass the operator itself to `attention`. The operator takes less time and memory than its matrix.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def matrix(
 
 
 def _leading(part: Any) -> tuple[int, ...]:
-    """Return the axes of a matrix before those of queries and keys."""
+    """Return the lengths of the axes before queries and keys: batch axes and heads."""
     shape: tuple[int, ...] = part.bias.matrix(0, 0).shape
     return shape[:-2]
 
@@ -149,7 +149,7 @@ def _read_positions(function: str, argument: str, value: Any, length: int) -> Da
 
 
 def _matrix_of_chunk(parts: list[Any], q_positions: Any, k_positions: Any, dtype: np.dtype[Any]) -> Array:
-    """Return the sum of the matrices of the parts of a chunk."""
+    """Return one chunk of the matrix: the sum of the matrices of all parts, one per operator."""
     q, k = np.asarray(q_positions), np.asarray(k_positions)
 
     def matrix_of(part: Any, number: np.dtype[Any]) -> Array:

@@ -1,4 +1,4 @@
-"""Signatures and positions, which functions of posenc.dask have in common with their twins in posenc."""
+"""Helpers of functions of posenc.dask: the signature of the twin, the function of posenc of that name; positions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ Function = Callable[..., Any]
 
 
 def takes_arguments_of(twin: Function) -> Callable[[Function], Function]:
-    """Give a function of (name, arguments) the signature of its twin, without `out` and with `chunks` if it has it."""
+    """Return a decorator that gives a function the signature and the name of its twin.
+
+    The signature has no `out`, and ends with `chunks` if the function has `chunks`. The function itself takes one dict:
+    the arguments that the caller passed, by name.
+    """
 
     def decorate(function: Function) -> Function:
         own = [p for p in signature(function).parameters.values() if p.name == "chunks"]
@@ -43,7 +47,11 @@ def takes_arguments_of(twin: Function) -> Callable[[Function], Function]:
 def position_chunks(
     function: str, positions: Any, start: Any, chunks: Callable[[tuple[int, ...]], tuple[Chunks, ...]]
 ) -> DaskArray:
-    """Return positions as a dask array, in the chunks that `chunks` gives for a shape; tasks make those of an int n."""
+    """Return positions as a dask array.
+
+    A dask array is rechunked to ``chunks(shape)``. An int n becomes start .. start + n - 1 in ``chunks((n,))``, which
+    tasks compute. An array in memory becomes one chunk. An object of xarray is refused.
+    """
     if is_dask(positions):
         if start:
             fail_value(TypeError, function, "start", start, "an int n for positions, meaning start .. start + n - 1")
