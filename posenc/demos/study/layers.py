@@ -1,7 +1,7 @@
-"""Layers of the model, each one autograd node with its own gradient. They keep float32.
+"""Layers of the model. Each is one autograd node with its own gradient. Float32 inputs give float32 results.
 
-A node costs autograd about 50 us, more than the arithmetic of the small layers. Operations that follow each other
-therefore share a node.
+Autograd spends about 50 us on a node, more than a small layer takes to compute. So a layer of several operations is
+one node.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EPSILON = np.float32(1e-5)
 
 
 def _standardize(x: Array) -> tuple[Array, Array]:
-    """``(x - mean) / sqrt(variance + EPSILON)`` over the last axis, and the factor ``1 / sqrt(...)``."""
+    """Return ``(x - mean) / sqrt(variance + EPSILON)`` over the last axis, and ``1 / sqrt(variance + EPSILON)``."""
     centred = x - x.mean(-1, keepdims=True)
     inverse = 1 / np.sqrt((centred * centred).mean(-1, keepdims=True) + EPSILON)
     return centred * inverse, inverse
@@ -81,7 +81,7 @@ def _project_from_heads_vjp(g: Array, _: Array, x: Array, weight: Array) -> Grad
 
 @primitive
 def linear_relu(x: Array, weight: Array) -> Array:
-    """``max(x weight, 0)``. The slope at 0 is 0."""
+    """``max(x weight, 0)``. The derivative of the maximum is 0 where ``x weight`` is 0."""
     activations: Array = np.maximum(np.dot(x, weight), np.float32(0))
     return activations
 

@@ -1,4 +1,4 @@
-"""Fonts of the pictures: installed ones that have the characters of the text."""
+"""Choose installed fonts that have the characters of a picture's text."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ PREFERRED = (
     "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "PingFang SC", "Hiragino Sans GB", "Microsoft YaHei",
     "SimHei", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Arial Unicode MS",
 )  # fmt: skip
-"""Families with Chinese and Japanese characters, which are tried first."""
+"""Families with Chinese and Japanese characters. They are tried after DejaVu Sans and before all others."""
 WITHOUT_GLYPHS = "Last Resort"
-"""Families of this name have every character, as a box."""
+"""Families whose names begin so draw every character as a box. They are never used."""
 
 
 def characters_of(path: str) -> set[str]:
-    """Characters of a font; none of a font that matplotlib cannot read, such as one of coloured pictures."""
+    """Return the characters of a font file; none if matplotlib cannot read it, as a font of colour emoji."""
     from matplotlib.ft2font import FT2Font
 
     try:
@@ -26,7 +26,10 @@ def characters_of(path: str) -> set[str]:
 
 
 def installed() -> dict[str, str]:
-    """Files of the installed fonts by their family, also of those installed since matplotlib listed them."""
+    """Return the file of each installed family, PREFERRED families first.
+
+    Matplotlib keeps a list of fonts. Fonts that were installed later are added to the list.
+    """
     from matplotlib import font_manager
 
     known = {entry.fname for entry in font_manager.fontManager.ttflist}
@@ -59,7 +62,10 @@ def families_for(text: str) -> tuple[list[str], str]:
 
 @contextmanager
 def drawing_with(families: list[str]) -> Iterator[None]:
-    """Draw and save figures with these families. The caller reports missing characters itself, and once."""
+    """Draw and save figures with these families.
+
+    Matplotlib's warnings about missing characters are silenced, because the caller reports the characters once.
+    """
     from matplotlib import rc_context
 
     with rc_context({"font.family": families}), warnings.catch_warnings():
