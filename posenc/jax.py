@@ -14,10 +14,11 @@ arguments of their namesakes, except `out`, and return JAX arrays. `jax.jit`, `j
 >>> d_q.shape, d_slopes.shape
 ((8, 100, 64), (8,))
 
-- JAX arrays are float16, bfloat16, float32 or, under ``jax_enable_x64``, float64. Without it, a result that would be
-  float64 is float32, and so is the gradient of a position. NumPy arrays keep their dtype as arguments: frequencies and
-  positions passed as NumPy arrays are float64 in any case. A gradient has the dtype of its argument.
-- `jax.jit` must know lengths and options when it traces. Traced positions are arrays with an axis.
+- JAX arrays are float16, bfloat16, float32 or, under ``jax_enable_x64``, float64. Without this option, a result or
+  a gradient that would be float64 is float32. NumPy arrays keep their dtype as arguments: frequencies and positions
+  that are float64 NumPy arrays are read as float64 with or without the option. A gradient has the dtype of its
+  argument.
+- Lengths and options must be static under `jax.jit`. Positions may be traced if they are an array with an axis.
 - An operator such as ``pj.alibi(slopes)`` is a pytree of its arrays. It may be an argument of a traced function.
 - Under `jax.jit` and `jax.vmap`, a call is a `jax.pure_callback` to the host, which raises the errors of wrong values.
   `jax.vmap` computes one call after another; batch axes of the arrays are faster.
@@ -49,14 +50,11 @@ except ImportError as error:
 
 
 _LEAF = object()
-"""Stands for an array that JAX holds."""
+"""Takes the place of a JAX array."""
 
 
 def _split(arrays: Sequence[Any], types: Any = jax.Array) -> tuple[list[Any], tuple[Any, ...]]:
-    """Return the arrays of JAX among the arrays of a call, and the others with `_LEAF` in place of each of the former.
-
-    With `types`, arrays of these types are taken for arrays of JAX.
-    """
+    """Return the arrays that are of `types`, and the whole sequence with `_LEAF` in place of each of these arrays."""
     return [one for one in arrays if isinstance(one, types)], tuple(
         _LEAF if isinstance(one, types) else one for one in arrays
     )
@@ -68,7 +66,7 @@ def _joined(rest: Iterable[Any], leaves: Iterable[Any]) -> list[Any]:
 
 
 class _Call:
-    """A call of a function without its JAX arrays, which are the operands."""
+    """A call of a function, split into its operands, which are its JAX arrays, and the rest."""
 
     def __init__(self, function: Function, arguments: Arguments) -> None:
         self.function, self._flat = function, Call(arguments, _convert)
@@ -80,7 +78,7 @@ class _Call:
         return [path for one, path in zip(self._rest, self._flat.paths(), strict=True) if one is _LEAF]
 
     def keep(self) -> None:
-        """Copy the arrays of NumPy, which the caller may change before `jax.jit` runs the call; let go of operands."""
+        """Copy NumPy arrays, which the caller may change before `jax.jit` runs the call, and drop the operands."""
         self._rest = tuple(one.copy() if isinstance(one, np.ndarray) else one for one in self._rest)
         self._flat.arrays, self.operands = [], []
 
@@ -107,7 +105,7 @@ class _Forward:
 class _Backward:
     """The computation of the gradients of some operands of a call, on the host.
 
-    Its operands are those of the call, then the results that the gradient reads, then cotangents.
+    It takes the operands of the call, then the results that the gradient reads, then the cotangents.
     """
 
     def __init__(self, call: _Call, wanted: Sequence[int], results: int) -> None:
@@ -118,7 +116,7 @@ class _Backward:
         count = len(paths)
         arrays = [np.asarray(one) for one in operands]
         results, cotangents = arrays[count : count + self._results], arrays[count + self._results :]
-        cotangents = [np.conj(one) if one.dtype.kind == "c" else one for one in cotangents]  # JAX's are conjugates
+        cotangents = [np.conj(one) if one.dtype.kind == "c" else one for one in cotangents]  # JAX passes conjugates
         gradients = function.backward(self.call.arguments(arrays[:count]), results, cotangents)
         found = []
         for number in self._wanted:
@@ -131,7 +129,7 @@ class _Backward:
 
 
 class _Callback:
-    """A task whose results have the dtypes that JAX expects, on whatever thread."""
+    """Run a task, and cast its results to the dtypes that JAX expects: another thread may have another x64 option."""
 
     def __init__(self, task: _Forward | _Backward, dtypes: Sequence[np.dtype[Any]]) -> None:
         self._task, self._dtypes = task, dtypes
@@ -142,7 +140,7 @@ class _Callback:
 
 
 def _convert(value: Any) -> Any:
-    """Replace lengths by integers and the scalar types of JAX by dtypes."""
+    """Replace integer JAX scalars and NumPy scalars by Python numbers, and the scalar types of JAX by dtypes."""
     if isinstance(value, jax.Array):
         return int(value) if value.ndim == 0 and jnp.issubdtype(value.dtype, jnp.integer) else value
     if isinstance(value, np.generic):
@@ -319,7 +317,7 @@ def _build(
 
 
 def _unflatten(structure: _Structure, leaves: Iterable[object]) -> Operator:
-    """Return an operator whose leaves may be anything; JAX puts objects of its own there."""
+    """Return an operator with these leaves, unchecked: JAX passes objects that are no arrays, too."""
 
     def node(kind: str, names: Sequence[str], values: list[Any]) -> Any:
         if not names:
