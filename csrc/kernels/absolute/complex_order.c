@@ -1,8 +1,11 @@
 /* complex_order.c -- z = r exp(i (w p + theta)), stored as pairs (real, imaginary).
  *
- * Angles are double-double turns, as in sinusoid.c. Frequencies w and phases theta may have any stride: 0 along a row
- * if all channels of a word share one number, and 0 between rows if all words share a row. Tiles of columns are the
- * outer loop, so that the turns of a row that words share are computed once.
+ *     for (k < c)
+ *         z[2 * k] = r[k] * cos(w[k] * p + theta[k]), z[2 * k + 1] = r[k] * sin(w[k] * p + theta[k]);
+ *
+ * Angles are double-double numbers of turns, as in sinusoid.c. The stride of w and theta is 0 along a row if all
+ * channels of a word share one number, and 0 between rows if all words share a row. The outer loop runs over tiles of
+ * columns, so that the turns of a shared row are computed once, not once per word.
  */
 #include "base/layout.h"
 #include "base/row.h"
@@ -15,7 +18,7 @@ typedef struct {
     double f_hi[TILE], f_lo[TILE]; /* phase in turns, f_hi within 1/2 */
     double sine[TILE], cosine[TILE];
     real amplitude[TILE], grad[2 * TILE];
-    const char *frequency, *phase; /* the rows whose turns these are */
+    const char *frequency, *phase; /* the rows that t_hi and f_hi were computed from */
 } channel_tile;
 SCRATCH_STRUCT(complex_order, channel_tile)
 
@@ -53,7 +56,7 @@ static NOINLINE void sincos_shifted_tile(channel_tile *t, double p, int n)
         sincos_shifted(p, t->t_hi[k], t->t_lo[k], t->f_hi[k], t->f_lo[k], &t->sine[k], &t->cosine[k]);
 }
 
-/* Sines and cosines of columns k0 .. k0 + n of a row; operands from `operand` on are positions, frequency and phase. */
+/* Compute the sines and cosines of columns k0 .. k0 + n. Operands `operand`, + 1, + 2: positions, frequency, phase. */
 static void angles(channel_tile *t, const pe_call *call, const pe_row *row, int operand, idx k0, int n)
 {
     const idx w_stride = call->array[operand + 1].core[0], f_stride = call->array[operand + 2].core[0];
@@ -61,7 +64,7 @@ static void angles(channel_tile *t, const pe_call *call, const pe_row *row, int 
     const char *f = row->data[operand + 2] ? row->data[operand + 2] + k0 * f_stride : NULL;
     const double p = scalar_read(row->data[operand], call->array[operand].storage);
     if (w != t->frequency) {
-        read_strided(w, w_stride, n, t->sine); /* sine is free until the angles are computed */
+        read_strided(w, w_stride, n, t->sine); /* buffer: sincos_tile overwrites sine */
         turns_row(t->sine, n, t->t_hi, t->t_lo);
         t->frequency = w;
     }
@@ -116,7 +119,7 @@ KERNEL(complex_order_vjp)
     const idx c = min_(call->D(c), call->D(z) / 2), w_stride = call->array[FREQUENCY].core[0];
     const pe_array *a = call->array;
     channel_tile *t = work->scratch;
-    for (idx k0 = 0; k0 < max_(c, 1); k0 += TILE) { /* once even without columns: dpositions is written */
+    for (idx k0 = 0; k0 < max_(c, 1); k0 += TILE) { /* c = 0: one pass stores dpositions = 0 */
         const int n = (int)min_(TILE, c - k0);
         t->frequency = t->phase = NULL;
         for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
@@ -135,7 +138,7 @@ KERNEL(complex_order_vjp)
                 slope[k] = (double)r[k] * (t->cosine[k] * im - t->sine[k] * re);
                 dr[k] = (real)(t->cosine[k] * re + t->sine[k] * im);
             }
-            /* A loop of its own, because stores beside it would make the order of the sum depend on addresses. */
+            /* A separate loop: with stores in it, the order of the sum would depend on whether arrays overlap. */
             for (int k = 0; k < n; k++) {
                 double w_k;
                 memcpy(&w_k, w + k * w_stride, sizeof w_k);

@@ -1,13 +1,18 @@
 /* convolution.c -- depthwise convolution over a grid of tokens; a sequence is a grid of one row.
  *
- *     out(i, j) = bias + sum_ab kernel(a, b) x(i + a - top, j + b - left),   + x(i, j) with residual
+ *     for (c < d) {                                           out(i, j), with kernel(r,s,d)
+ *         sum = bias[c];
+ *         for (a < r)
+ *             for (b < s)
+ *                 sum = fma(kernel[a][b][c], x[i + a - top][j + b - left][c], sum);
+ *         out[i][j][c] = sum;                                 + x[i][j][c] with residual
+ *     }
  *
- * Every channel has a kernel of its own, and channels stand on SIMD lanes. A table of rows decides once what padding
- * means: a place outside the grid is a row of zeros, the row opposite, or the nearest one. The arithmetic then has no
- * edges. Few taps read rows in place. Many taps, half types, and the last channels of a width that is no multiple of
- * CHANNELS read a copy of CHANNELS channels: rows 2 KB apart share a few sets of the cache, and nothing may be read
- * past the end of a row. Taps are added in order, one fused multiply-add each, whatever the tile, so that a result
- * depends on its own taps only.
+ * Each SIMD lane holds one channel. window_rows resolves padding once per tile: a pointer outside the grid points to a
+ * row of zeros, to the row at the opposite edge, or to the nearest row. The sums then need no test for edges. A kernel
+ * of at most FEW_TAPS taps reads rows in place. Larger kernels, half types, and the last d % CHANNELS channels read a
+ * copy of CHANNELS channels: rows 2 KB apart share a few sets of the cache, and no load may pass the end of a row.
+ * Each output adds its taps in this order in every tile, so its bits do not depend on the tile.
  */
 #include "absolute/convolution.h"
 
@@ -15,16 +20,16 @@ LAYOUT(convolution) { carve_convolution(s, c, dim); }
 
 enum { X, KERNEL, BIAS, OUT };
 
-/* Some channels of a tile: operands of the sums, their first terms and their output. */
+/* Operands and output of a range of channels of one tile */
 typedef struct {
     view x;
     const char *kernel, *start; /* start: first terms of the sums; NULL for 0 */
     char *out;
     idx kernel_row, kernel_step, start_step, out_step; /* bytes from tap to tap, from column to column */
-    idx r, s, center;                                  /* center: place of x(i, j), or -1 without residual */
+    idx r, s, center; /* center: index in x of the first x(i, j), or -1 without residual */
 } conv_block;
 
-/* sums[k] += sum_t kernel[t] x[place + k + t], k < width, t < taps: a row is loaded once for all its columns. */
+/* sums[k] += sum_t kernel[t] x[place + k + t], k < width, t < taps. A vector of x is loaded once. */
 INLINE void add_taps(const conv_block *b, idx place, const char *kernel, idx lane, const int width, const int taps,
                      vec *sums)
 {
@@ -42,7 +47,7 @@ INLINE void add_taps(const conv_block *b, idx place, const char *kernel, idx lan
     }
 }
 
-/* `width` columns from j on of one vector of channels */
+/* Compute columns j .. j + width of one vector of channels. */
 INLINE void convolve_columns(const conv_block *b, idx j, idx lane, const int width)
 {
     vec sums[8];
@@ -71,7 +76,7 @@ INLINE void convolve_columns(const conv_block *b, idx j, idx lane, const int wid
     }
 }
 
-/* The last piece of a row is moved back to end with it: columns of two pieces get the same bits twice. */
+/* The last group of columns begins at n - width, so it overlaps the group before; both store the same bits. */
 #define CONVOLVE(name, width)                                           \
     static NOINLINE void name(const conv_block *b, idx n, idx channels) \
     {                                                                   \
@@ -90,7 +95,7 @@ static void convolve(const conv_block *b, idx n, idx channels)
     (n >= 8 ? convolve_by_8 : n >= 4 ? convolve_by_4 : n >= 2 ? convolve_by_2 : convolve_by_1)(b, n, channels);
 }
 
-/* Channels c .. c + n of the kernel and of the bias: in place, or in `buffer` if blocks cannot read them. */
+/* Point b at channels c .. c + n of the kernel and of the bias: in place, or converted and padded in `buffer`. */
 static void read_kernel(const pe_call *call, const pe_row *row, idx c, idx n, real *buffer, conv_block *b)
 {
     const pe_array *kernel = &call->array[KERNEL], *bias = &call->array[BIAS];
@@ -112,12 +117,12 @@ static void read_kernel(const pe_call *call, const pe_row *row, idx c, idx n, re
     }
 }
 
-/* Folding, the transpose of replicate, adds places outside the grid to the nearest place inside. Of an axis of n, the
- * places first_place(lo) .. last_place(hi) fold onto lo .. hi if taps begin `before` ahead. */
+/* Folding is the transpose of replicate padding: it adds results outside the grid to the nearest place inside. Results
+ * first_place(lo) .. last_place(hi) fold onto places lo .. hi of an axis of n. `before` is top or left. */
 INLINE idx first_place(idx lo, idx taps, idx before) { return lo == 0 ? lo - (taps - 1 - before) : lo; }
 INLINE idx last_place(idx hi, idx n, idx before) { return hi == n - 1 ? hi + before : hi; }
 
-/* Move columns j .. j + n to the front of result, each as the sum of the columns that fold onto it, in order. */
+/* Replace the front of `result` by columns j .. j + n, each the sum, in order, of the columns that fold onto it. */
 static void fold_columns(real *result, idx first, idx last, idx j, idx n, idx w)
 {
     for (idx k = j; k < j + n; k++) {
@@ -129,8 +134,8 @@ static void fold_columns(real *result, idx first, idx last, idx j, idx n, idx w)
     }
 }
 
-/* A tile of out: n columns from (i, j), and the places y0 .. y1, x0 .. x1 that fold onto them. `columns` places are
- * computed; their window begins at x0 - left. */
+/* A tile of out: n columns from (i, j), and the places y0 .. y1, x0 .. x1 that fold onto them. convolve() computes
+ * `columns` places of a row; the window of x begins at column x0 - left. */
 typedef struct {
     idx i, j, n, y0, y1, x0, x1, columns;
 } conv_tile;
@@ -142,12 +147,12 @@ static conv_tile tile_at(const pe_call *call, idx i, idx j, idx n)
     if (call->par[CONVOLUTION_FOLD] != 0) {
         t.y0 = first_place(i, call->D(r), top), t.y1 = last_place(i, call->D(y), top);
         t.x0 = first_place(j, call->D(s), left), t.x1 = last_place(last, call->D(w), left);
-        t.columns = (t.x1 - t.x0 + 8) & ~(idx)7; /* whole pieces of 8: sums that begin in `out` must be added to once */
+        t.columns = (t.x1 - t.x0 + 8) & ~(idx)7; /* whole groups of 8: overlapping groups would add twice to `out` */
     }
     return t;
 }
 
-/* Channels c .. c + channels of a tile */
+/* Compute channels c .. c + channels of a tile. */
 static void convolve_channels(const pe_call *call, const pe_row *row, const convolution_state *piece,
                               const conv_tile *t, idx c, idx channels)
 {
@@ -184,7 +189,7 @@ static void convolve_channels(const pe_call *call, const pe_row *row, const conv
     }
 }
 
-/* Few taps of rows that need no copy take all channels at once, so that memory is read in sequence. */
+/* The channels of one pass: all whole blocks if nothing is copied, so that memory is read in sequence. */
 static idx channels_at_once(const pe_call *call)
 {
     const pe_array *a = call->array;

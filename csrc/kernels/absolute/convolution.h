@@ -1,5 +1,6 @@
-/* convolution.h -- what both convolution kernels read: windows of rows, wherever padding finds them, and CHANNELS of
- * their channels as reals, in place or copied.
+/* convolution.h -- windows of x for convolution.c and convolution_vjp.c, with padding resolved to pointers.
+ *
+ *     rows[a * columns + b] = &x[pad(i + a)][pad(j + b)]         view_of: CHANNELS channels of these rows as reals
  */
 #ifndef PE_CONVOLUTION_H
 #define PE_CONVOLUTION_H
@@ -9,17 +10,17 @@
 #include "base/row.h"
 #include "base/vec.h"
 
-/* Kernels of at most FEW_TAPS taps read rows in place; more taps pay for a copy of CHANNELS channels. */
+/* Kernels of at most FEW_TAPS taps read rows in place; with more taps, a copy of CHANNELS channels is faster. */
 enum { CHANNELS = 32, FEW_TAPS = 16 };
 
 typedef struct {
-    const char **rows, **copied; /* rows of windows: as stored, and in `panel` */
+    const char **rows, **copied; /* rows of windows: the caller's, and those in `panel` */
     char *zeros;                 /* a row */
     real *panel;                 /* CHANNELS channels of each row of the windows */
     real *result, *kernel;       /* CHANNELS channels of a tile of out, of the kernel and of the bias */
 } convolution_state;
 
-/* A window has the columns of a tile, those that the taps reach, and those that fold back. */
+/* Columns of a window: a tile, s for the taps, s that fold onto the tile, and 8 for rounding up. */
 static void carve_convolution(convolution_state *s, pe_carver *c, const idx *dim)
 {
     const idx columns = CONVOLUTION_GRADIENTS + 8 + 2 * D(s), places = (D(r) + 1) * columns;
@@ -31,14 +32,14 @@ static void carve_convolution(convolution_state *s, pe_carver *c, const idx *dim
     s->zeros = carve_bytes(c, D(d) * (idx)sizeof(real));
 }
 
-/* Return whether to leave. A poll is a call: one for thousands of channels, or for each step if taps are many. */
+/* Return whether the kernel must stop. A poll is a call: one per MANY_CHANNELS, or each time if r s is large. */
 static int stopped_at_channel(const pe_call *call, idx channel)
 {
     enum { MANY_TAPS = 1024, MANY_CHANNELS = 64 * CHANNELS };
     return (channel % MANY_CHANNELS == 0 || call->D(r) * call->D(s) > MANY_TAPS) && stop_requested(call);
 }
 
-/* The index that padding puts at place i of an axis of n; -1 for a zero. Circular kernels reach at most n beyond. */
+/* The index that place i of an axis of n reads; -1 for a zero. Circular kernels reach at most n places outside. */
 INLINE idx padded_index(idx i, idx n, int padding)
 {
     if (i >= 0 && i < n)
@@ -50,7 +51,7 @@ INLINE idx padded_index(idx i, idx n, int padding)
     }
 }
 
-/* The rows that a tile reads: rows[a * columns + b] is place (i + a, j + b), as it is stored. */
+/* The rows that a tile reads: rows[a * columns + b] points to place (i + a, j + b), in the type of `storage`. */
 typedef struct {
     const char **rows;
     idx height, columns;
@@ -70,10 +71,10 @@ static void window_rows(const pe_call *call, char *data, const pe_array *array, 
     }
 }
 
-/* Copy n numbers as CHANNELS reals, the rest 0. */
+/* Convert n <= CHANNELS numbers to real and append zeros up to CHANNELS. */
 static void copy_padded(const char *from, pe_storage storage, idx n, real *to)
 {
-    if (n == CHANNELS && storage == PE_STORAGE) { /* a copy of constant length is a few vectors, not a loop */
+    if (n == CHANNELS && storage == PE_STORAGE) { /* a memcpy of constant length needs no loop */
         memcpy(to, from, CHANNELS * sizeof *to);
         return;
     }

@@ -1,10 +1,12 @@
-/* convolution_vjp.c -- gradients of the kernel and of the bias of convolution.c. From
+/* convolution_vjp.c -- gradients of the kernel (r,s,d) and of the bias (d) of convolution.c.
  *
- *     out(i, j) = bias + sum_ab kernel(a, b) x(i + a - top, j + b - left):
- *     dkernel(a, b) = sum_ij grad(i, j) x(i + a - top, j + b - left),   dbias = sum_ij grad(i, j)
+ *     for (i, j, c)                                           over grad(y,w,d)
+ *         for (a < r, b < s)
+ *             dkernel[a][b][c] += grad[i][j][c] * x[i + a - top][j + b - left][c];
+ *         dbias[c] += grad[i][j][c];
  *
- * Sums over a tile are real, of at most CONVOLUTION_GRADIENTS products; the sums of tiles are double. The gradient of x
- * is a convolution.
+ * Sums of a tile, of at most CONVOLUTION_GRADIENTS products, are `real` and stay in registers for a block of taps. The
+ * sums of tiles are added in double. convolution.c computes the gradient of x, which is a convolution of grad.
  */
 #include "absolute/convolution.h"
 
@@ -13,14 +15,14 @@ enum { GRAD, X, DKERNEL, DBIAS };
 typedef convolution_state convolution_vjp_state;
 LAYOUT(convolution_vjp) { carve_convolution(s, c, dim); }
 
-/* One vector of channels of a tile: n columns of grad, and the window of x that they multiply. */
+/* Operands for one vector of channels of a tile: n columns of grad, and a window of x */
 typedef struct {
     view grad, x;
     idx n, lane;
 } conv_products;
 
-/* sums[a, t] += sum_k grad[j + k] x[a, j + k + t], k < width, a < rows, t < taps; `place` is that of x[0, j]. A row is
- * loaded once for all columns that read it. */
+/* sums[a, t] += sum_k grad[j + k] x[a, j + k + t], k < width, a < rows, t < taps; `place` is the index of x[0, 0]. A
+ * vector of x is loaded once for all its products. */
 INLINE void add_products(const conv_products *p, idx j, idx place, const int width, const int rows, const int taps,
                          vec *sums)
 {
@@ -44,7 +46,7 @@ INLINE void add_products(const conv_products *p, idx j, idx place, const int wid
 /* Gradients in double of n channels of one vector */
 typedef struct {
     double *sums;
-    idx row, step, n; /* numbers from one row of taps, and from one tap, to the next */
+    idx row, step, n; /* strides between rows of taps and between taps */
 } double_sums;
 
 INLINE void add_to_double(vec sum, const double_sums *to, idx at)
@@ -56,11 +58,11 @@ INLINE void add_to_double(vec sum, const double_sums *to, idx at)
         into[k] += (double)narrow[k];
 }
 
-/* The block of `rows` x `taps` gradients from tap (a, b) on */
+/* Add a block of `rows` x `taps` gradients, whose first tap is (a, b). */
 INLINE void add_block_of_taps(const conv_products *p, idx a, idx b, const int rows, const int taps,
                               const double_sums *to)
 {
-    const conv_products here = *p; /* a copy that no store can alias */
+    const conv_products here = *p; /* a local copy, which no store can change */
     const idx place = a * here.x.columns + b;
     vec sums[9];
     idx j = 0;
@@ -76,7 +78,7 @@ INLINE void add_block_of_taps(const conv_products *p, idx a, idx b, const int ro
         add_to_double(sums[t], to, (a + t / taps) * to->row + (b + t % taps) * to->step);
 }
 
-/* All taps of one vector of channels, in blocks of 1 x 8 or 3 x 3: so many sums hide the latency of an FMA. */
+/* Add all taps of one vector of channels, in blocks of 1 x 8 or 3 x 3: 8 or 9 sums hide the latency of an FMA. */
 static NOINLINE void add_kernel(const conv_products *p, idx r, idx s, const double_sums *to)
 {
     const idx eights = s & ~(idx)7, threes = s - (s - eights) % 3;

@@ -1,11 +1,12 @@
-/* digits.c -- numbers to digits in a base and back, and the positions of the tokens that a mask keeps.
+/* digits.c -- digits of numbers in a base, numbers from digits, and positions of the tokens that a mask keeps.
  *
  *     for (k = w - 1; k >= 0; k--)
  *         out[k] = whole % base, whole /= base;          digits
  *     for (k = 0; k < w; k++)
  *         out = out * base + digit[k];                   from_digits
  *
- * Both are exact in integers or rounded once. 32-bit divisions are used where the number allows them.
+ * Results are exact, or rounded once. digits divides in 32 bits where number and base fit, and from_digits uses the
+ * slower double-double arithmetic only if doubles are not exact.
  */
 #include "base/row.h"
 #include "base/sincos.h"
@@ -38,8 +39,8 @@ KERNEL(digits)
     }
 }
 
-/* Horner's rule. Returns whether the result is within half an ulp: every digit but the last is a whole number, and all
- * partial sums are below 2**53. */
+/* Horner's rule. Returns whether the result is within half an ulp: all digits except the last are whole numbers, and
+ * all partial sums are below 2**53. */
 static int horner(const double *digit, idx w, double base, double *result)
 {
     double sum = 0;
@@ -52,7 +53,7 @@ static int horner(const double *digit, idx w, double base, double *result)
     return exact;
 }
 
-/* Horner's rule on a double-double hi + lo, which takes three times as long: digits past 2**53 come back to the bit. */
+/* Horner's rule on a double-double hi + lo, in 3x the time of horner(): numbers above 2**53 round trip bit for bit. */
 static double horner_double_double(const double *digit, idx w, double base)
 {
     double hi = 0, lo = 0;
@@ -81,7 +82,7 @@ KERNEL(from_digits)
     }
 }
 
-/* out_k = start + max(sum of keep_0 .. keep_k - 1, 0) */
+/* out_k = start + max((keep_0 + ... + keep_k) - 1, 0) */
 KERNEL(positions_from_mask)
 {
     enum { KEEP, OUT, START = 0 };

@@ -1,12 +1,14 @@
-/* embedding.c -- rows of a table: learned positions, and hierarchical positions, where n rows reach n n positions.
+/* embedding.c -- rows of a table (r,d): learned positions, and hierarchical positions, of which r rows encode r * r.
  *
  *     learned        out = p_m
- *     hierarchical   out = a u_i + (1 - a) u_j,   u_k = (p_k - a p_0) / (1 - a),   m = i n + j
- *                        = p_j + c (p_i - p_0),   c = a / (1 - a)
+ *     hierarchical   out = a u_i + (1 - a) u_j,   u_k = (p_k - a p_0) / (1 - a),   m = i r + j
  *
- * The second form of hierarchical equals p_j if i = 0, so those rows are copied bit for bit. Consecutive positions
- * share i, so the offset c (p_i - p_0) is computed once for each i. Python has checked the row numbers. The kernel
- * clamps them all the same, because another thread may write to the caller's array meanwhile.
+ *     for (k < d)                                             hierarchical, with c = a / (1 - a)
+ *         out[k] = i == 0 ? p[j][k] : p[j][k] + c * (p[i][k] - p[0][k]);
+ *
+ * Rows with i = 0 are copied bit for bit. Consecutive positions share i, so the offset c (p_i - p_0) is computed once
+ * for each i. Python has checked the row numbers; the kernel clamps them again, because another thread may have
+ * written to the caller's array since.
  */
 #include "base/layout.h"
 #include "base/row_sum.h"
@@ -62,7 +64,7 @@ KERNEL(hierarchical)
     const idx r = call->D(r), d = call->D(d), step = call->array[TABLE].core[0];
     const double alpha = call->par[ALPHA], c = alpha / (1 - alpha);
     const pe_storage storage = call->array[TABLE].storage;
-    idx offset_of = 0; /* the i that `offset` belongs to: consecutive positions share it */
+    idx offset_of = 0; /* the i of `offset` */
     const hierarchical_state piece = hierarchical_begin(call, work);
     if (r == 0)
         return;
@@ -84,8 +86,9 @@ KERNEL(hierarchical)
     }
 }
 
-/* Gradient of the table. From   out_n = sum_r weight_nr p_r:   dp_r = sum_e weight_e grad[order_e] over the entries
- * first <= e < last of row r, in order of position and in double. A weight that is not given is 1. */
+/* Gradient of the table. From   out_n = sum_r weight_nr p_r:   dp_r = sum_n weight_nr grad_n. Entries first <= e < last
+ * list the rows n = order_e of grad that use row r, in order of position. The sum is double. Without WEIGHT, all
+ * weights are 1. */
 KERNEL(embedding_backward)
 {
     enum { GRAD, ORDER, WEIGHT, FIRST, LAST, DTABLE };
@@ -111,7 +114,7 @@ KERNEL(embedding_backward)
                 add_scaled(sum, g, weight[e], n);
             else
                 add_row(sum, g, n);
-            if ((e - first) % POLL_ROWS == POLL_ROWS - 1 && stop_requested(call)) /* one row may have all entries */
+            if ((e - first) % POLL_ROWS == POLL_ROWS - 1 && stop_requested(call)) /* one row may own all entries */
                 return;
         }
         char *out = row.data[DTABLE] + k0 * storage_size(dtable->storage);

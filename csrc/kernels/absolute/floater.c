@@ -2,17 +2,20 @@
  *
  *     dp/dt = h(p, t),   h = W2 [relu(W1 [p; t] + b1); t] + b2       W1 (e, c+1), W2 (c, e+1), time is the last column
  *
- * Row k is p(k dt), reached by s Runge-Kutta steps of dt / s from row k - 1. A group of columns (streams, layers) goes
- * through all positions together. Time is number c of every p and number e of every relu, so that both products are
- * plain dense ones. The state is a double, because thousands of small steps are added to it; only the field h is
- * `real`.
+ *     for (k = 0; k + 1 < n; k++)                             Euler's method; other methods have up to 4 stages
+ *         for (p[k + 1] = p[k], step = 0; step < s; step++)
+ *             p[k + 1] += dt / s * h(p[k + 1], (k + step / s) * dt);
  *
- * The gradient is that of the discrete steps. Stages are recomputed from the rows of the path, for several positions at
- * once; going back takes one position after the other. Outer products are summed over all stages of such a run.
+ * A group of columns (streams, layers) takes each step together, so that W1 and W2 are read once for the group. Time is
+ * stored as element c of each state and element e of each relu vector, so that both products are dense. The state is
+ * double, because thousands of small steps are added to it; the field h is `real`.
+ *
+ * The gradient differentiates the discrete steps. It recomputes the stages of a run of positions at once, from the rows
+ * of the path, and then goes back one position at a time. Outer products are summed over all stages of a run.
  */
 #include "absolute/matvec.h"
 
-enum { STAGES = 4, STEPS = 8 }; /* most stages of a method, and most steps whose stages the gradient holds */
+enum { STAGES = 4, STEPS = 8 }; /* most stages of a method; most steps whose stages the gradient stores */
 
 typedef struct {
     int stages;
@@ -25,7 +28,7 @@ static const tableau tableaus[] = {
 #include "constants.def"
 };
 
-/* The field and its stages. Operands w1, b1, w2, b2, when follow each other in both rows. */
+/* The field and its stages. Both kernels have w1, b1, w2, b2 and when as consecutive operands. */
 typedef struct {
     const pe_call *call;
     const tableau *rule;
@@ -67,14 +70,14 @@ static void read_flow(flow *f, const pe_call *call, const pe_array *w1)
         memset(f->k[i], 0, (size_t)(SCAN_COLUMNS * f->c_row) * sizeof(real));
 }
 
-/* Return whether to leave. A poll is a call: one for each step that takes some 100 us, else one for 16 steps. */
+/* Return whether the kernel must stop. It polls after each step if a step takes about 100 us, else after 16 steps. */
 static int stopped_in_flow(flow *f)
 {
     return (f->c * f->e > 1 << 16 || ++f->polls % 16 == 0) && stop_requested(f->call);
 }
 
-/* y = p + sum over stages m < i of h from[i][m] k_m, n numbers. Slopes of later stages hold those of other columns or
- * of earlier steps: they are not read, because even a product with 0 may be NaN. */
+/* y = p + sum over stages m < i of h from[i][m] k_m, n numbers. k_m of a later stage still holds numbers of an earlier
+ * step. It is not read, because 0 times infinity is NaN. */
 static NOINLINE void stage_state(const flow *f, int i, const double *restrict p, idx n, real *restrict y)
 {
     const double *from = f->rule->from[i], h = f->h;
@@ -104,8 +107,8 @@ static NOINLINE void add_slopes(const flow *f, double *restrict p, idx n)
         p[j] += (h0 * (double)k0[j] + h1 * (double)k1[j]) + (h2 * (double)k2[j] + h3 * (double)k3[j]);
 }
 
-/* Advance the states p of `cols` columns by one step. Column q is at position first + q / streams, and this is step
- * number `step` after it. y and a get the states and the relus of stage i at i times y_stage and a_stage. */
+/* Advance the states p of `cols` columns by one step. Column q is `step` steps past position first + q / streams.
+ * Stage i stores its states at y + i y_stage and its relus at a + i a_stage. */
 static void take_step(const flow *f, idx step, idx first, idx streams, idx cols, double *p, real *y, idx y_stage,
                       real *a, idx a_stage)
 {
@@ -177,7 +180,7 @@ KERNEL(floater)
         for (idx k = 0; k < n; k++) {
             for (idx q = 0; q < cols; q++)
                 write_state(f, p + q * f->c_row, piece.y, entry_at(out, out->data, b + q, k), out->storage);
-            const idx steps = k + 1 < n ? f->steps : 0; /* the last position is not left */
+            const idx steps = k + 1 < n ? f->steps : 0; /* no step follows the last position */
             for (idx step = 0; step < steps; step++) {
                 take_step(f, step, k, cols, cols, p, piece.y, 0, piece.a, 0);
                 if (stopped_in_flow(f))
@@ -191,13 +194,13 @@ KERNEL(floater)
 
 enum { GRAD, PATH, W1, B1, W2, B2, WHEN, DP0, DW1, DB1, DW2, DB2 };
 
-/* A run of positions. Pair q = position * streams + stream has its states, relus and the cotangents of both products,
- * for every stage of at most STEPS steps; a stage is c_slab (e_slab) numbers after the one before. */
+/* A run of positions. y, a, dk and dz hold states, relus and the cotangents of both products of each pair
+ * q = position * streams + stream, for each stage of at most STEPS steps. Stages are c_slab (e_slab) numbers apart. */
 typedef struct {
     flow f;
     real *w1_transposed, *w2_transposed;
     real *y, *a, *dk, *dz;
-    double *p, *starts, *lambda; /* states; those at every STEPS-th step; cotangent of the state */
+    double *p, *starts, *lambda; /* states; states at each STEPS-th step; cotangents of states */
     idx streams, cols, c_slab, e_slab;
 } floater_vjp_state;
 
@@ -267,8 +270,8 @@ static void add_stage_weights(const floater_vjp_state *s, idx steps, const pe_wo
     add_vectors(s->dk, c_row, pairs, f->c, block_sums(call, DB2, work));
 }
 
-/* Positions first <= k < first + run of columns b on: lambda moves back by `run` positions. Many steps are cut into
- * stretches of STEPS: the states at the start of each stretch are kept, and the stretches are taken backwards. */
+/* Propagate lambda from position first + run back to position first, for the columns from b on. More than STEPS steps
+ * are split into stretches of STEPS: the state before each stretch is stored, and the last stretch is taken first. */
 static int floater_run_vjp(floater_vjp_state *s, idx b, idx first, idx run, const pe_work *work)
 {
     flow *f = &s->f;
@@ -312,7 +315,7 @@ static int floater_run_vjp(floater_vjp_state *s, idx b, idx first, idx run, cons
     return 1;
 }
 
-/* The path is the result of floater. */
+/* PATH is the output of floater. */
 KERNEL(floater_vjp)
 {
     const idx *const dim = call->dim, n = D(n), units = SCAN_UNITS, last = share_begin(call, end, units);
@@ -322,7 +325,7 @@ KERNEL(floater_vjp)
     read_flow(&s.f, call, &call->array[W1]);
     pack_matrix_transposed(&call->array[W1], 0, f->c, f->e, s.w1_transposed);
     pack_matrix_transposed(&call->array[W2], 0, f->e, f->c, s.w2_transposed);
-    /* Clear y, a, dk and dz, which lie side by side: products include the numbers that pad their rows. */
+    /* Clear y, a, dk and dz, which are contiguous: the products also read the padding of their rows. */
     memset(s.y, 0, (size_t)((char *)s.p - (char *)s.y));
     for (idx b = share_begin(call, begin, units); b < last; b += SCAN_COLUMNS) {
         s.streams = min_(SCAN_COLUMNS, last - b);

@@ -1,9 +1,11 @@
 /* interpolate.c -- a table resampled linearly to n rows, end points kept.   table(r,d) -> out(n,d)
  *
- *     out_i = (1 - f) p_w + f p_(w + 1),   w + f = i (r - 1) / (n - 1)
+ *     w = i * (r - 1) / (n - 1), f = (double)(i * (r - 1) % (n - 1)) / (n - 1);
+ *     for (k < d)
+ *         out[i][k] = (1 - f) * table[w][k] + f * table[w + 1][k];
  *
- * w and f come from integers, so that a row that falls on a row of the table is that row, bit for bit. Units are rows
- * of `out`.
+ * Because w and the remainder are integers, f is exactly 0 where a row of `out` falls on a row of the table, and the
+ * kernel copies that row. A unit of work is one row of `out`.
  */
 #include "base/layout.h"
 #include "base/row.h"

@@ -1,9 +1,13 @@
-/* matvec.h -- y = start + W x for a few columns x at once, and the sum of outer products that is the gradient of W.
+/* matvec.h -- y = start + W x for a few vectors x at once, and the gradient of W, a sum of outer products.
  *
- * W is packed once for many products: panels of PANEL rows, and within a panel column after column. Rows stand on
- * lanes, so no sum crosses lanes. One column runs at the speed of reading W, and several share each read. Every row
- * sums in the order of the columns of W, however many x there are: a result depends on its own x alone. Rows of x and y
- * are `padded`; y is 0 past the last row of W.
+ *     for (r < rows)
+ *         for (y[c][r] = start[r], i = 0; i < k; i++)         for each vector c
+ *             y[c][r] = fma(W[r][i], x[c][i], y[c][r]);
+ *
+ * W is packed once for many products: panels of PANEL rows, stored column by column. Each SIMD lane holds one row, so
+ * no sum crosses lanes. One vector is limited by the bandwidth of reading W; several share each load of W. Each sum
+ * runs in this order for any number of vectors, so a result depends on its own x alone. Vectors x and y are `padded`;
+ * y is 0 past the last row of W.
  */
 #ifndef PE_MATVEC_H
 #define PE_MATVEC_H
@@ -15,19 +19,19 @@
 
 enum {
     PANEL = 64,
-    /* Accumulators: AVX-512 has 32 registers, the others 16, which also hold loads and the broadcast. */
+    /* Accumulators: AVX-512 has 32 registers, the others 16. Loads and the broadcast need the rest. */
     MATVEC_SUMS = VEC_BYTES == 64   ? 24
                   : VEC_BYTES == 32 ? 12
                                     : 8,
     MATVEC_VECS = PANEL / LANES < 8 ? PANEL / LANES : 8, /* most vectors of a panel at once */
     MATVEC_COLUMNS = VEC_BYTES == 16 ? 4 : 6,            /* most columns at once */
-    /* Prefetch distance in columns of W, for products that only wait for W: 2 MB from L3 take 18 us instead of 25. */
+    /* Prefetch distance in columns of W, for products limited by loads of W: 2 MB from L3 take 18 us instead of 25. */
     PREFETCH_COLUMNS = 16
 };
 
 INLINE idx padded(idx n) { return BLOCKS(n, PANEL) * PANEL; }
 
-/* Pack `rows` rows of W, from `first` on, into panels of k columns, in tiles of 64 columns that stay in L1. */
+/* Pack rows first .. first + rows of W into panels of k columns, in tiles of 64 columns that fit the L1 cache. */
 static NOINLINE void pack_matrix(const pe_array *w, idx first, idx rows, idx k, real *restrict out)
 {
     real wide[PANEL];
@@ -69,7 +73,7 @@ static void read_padded(const char *data, pe_storage storage, idx n, real *out)
     memset(out + n, 0, (size_t)(padded(n) - n) * sizeof(real));
 }
 
-/* y[c] = start[c] + W x[c], or its positive part, with W(rows, k) packed; steps are numbers from column to column. */
+/* y[c] = start[c] + W x[c], or its positive part, with W(rows, k) packed; x_step, y_step: stride between columns. */
 typedef struct {
     const real *w, *start, *x; /* start: NULL for 0 */
     real *y;
@@ -78,7 +82,7 @@ typedef struct {
     idx start_step; /* 0 if all columns share `start` */
 } matvec;
 
-/* One panel times `cols` columns; cols is a constant where this is inlined. */
+/* Multiply one panel by `cols` columns; callers pass a constant cols. */
 INLINE void panel_times(int cols, const matvec *m, idx panel, idx column)
 {
     const int most = MATVEC_VECS, half = most / 2,
@@ -133,7 +137,7 @@ static NOINLINE void panel_times_3(const matvec *m, idx panel, idx c) { panel_ti
 static NOINLINE void panel_times_4(const matvec *m, idx panel, idx c) { panel_times(4, m, panel, c); }
 static NOINLINE void panel_times_6(const matvec *m, idx panel, idx c) { panel_times(MATVEC_COLUMNS, m, panel, c); }
 
-/* All panels times columns 0 .. cols */
+/* Multiply all panels by columns 0 .. cols. */
 static void multiply_columns(const matvec *m, idx cols)
 {
     static void (*const times[])(const matvec *, idx, idx) = {
@@ -158,7 +162,7 @@ typedef struct {
 
 enum { OUTER_VECS = VEC_BYTES == 64 ? 4 : 2 };
 
-/* At most a few hundred pairs are summed in `real`, and these sums in double: errors do not grow with positions. */
+/* Sum at most a few hundred pairs in `real`, then add to `into` in double: errors do not grow with positions. */
 INLINE void outer_block(int rows, const outer_products *o, idx row, idx column)
 {
     vec acc[MATVEC_COLUMNS * OUTER_VECS];
@@ -221,7 +225,7 @@ static NOINLINE void add_vectors(const real *restrict l, idx l_step, idx pairs, 
     }
 }
 
-/* The first column of share `unit` of the batch. A kernel scans its columns in groups of SCAN_COLUMNS. */
+/* The first column of the batch in share `unit` of `units`. Kernels scan groups of SCAN_COLUMNS columns. */
 INLINE idx share_begin(const pe_call *call, idx unit, idx units) { return unit * call->D(b) / units; }
 
 #endif

@@ -4,7 +4,7 @@
  *         out[k] = x[k] + p[k];                          or the other forms
  *
  * x (1 + p) is computed as written, with two roundings: x + x p would be NaN where x is infinite. Each mode has
- * a loop of its own, which vectorises.
+ * a separate loop, which the compiler vectorises.
  */
 #include "base/layout.h"
 #include "base/row_sum.h"
@@ -71,8 +71,8 @@ KERNEL(concat)
     }
 }
 
-/* Gradient of p, which was broadcast along r. From out_r = x_r p, or x_r (1 + p): dp = sum_r grad_r x_r. From
- * out_r = x_r + p, or p, where x is not given: dp = sum_r grad_r. */
+/* Gradient of p, which was broadcast over the rows r. MUL and x (1 + p): dp = sum_r grad_r x_r. ADD and REPLACE, for
+ * which the caller passes no X: dp = sum_r grad_r. */
 KERNEL(merge_vjp)
 {
     enum { GRAD, X, DP };

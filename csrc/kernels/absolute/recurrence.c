@@ -1,28 +1,31 @@
 /* recurrence.c -- positions as states of a map: p_{k+1} = f(p_k).
  *
+ *     for (k = 0; k < n; k++)
+ *         out[k] = p, p = f(p);                               with skip: p = f(p), out[k] = p
+ *
  *     tanh   p' = tanh(W p + b)                                        W (c,c), b (1,c)
  *     gru    r = s(U_r p + a_r + b_r),  z = s(U_z p + a_z + b_z)       U (3c,c) in the order r, z, n
  *            m = tanh(a_n + r (U_n p + b_n)),  p' = (1 - z) m + z p    biases (2,3c): a of the input, b of the state
  *
  * With inputs x (n,e) and their weight V, (c,e) or (3c,e), step k adds V x_k to b of tanh and to a of the GRU. A group
- * of columns of the batch goes through all positions together. In the gradient, the gates and the outer products for W
- * and V do not wait for the next position: they are computed for many positions at once.
+ * of columns of the batch takes each step together, so that W is read once for the group. The gradient knows all
+ * states, so it computes the gates and the outer products for W and V for many positions at once.
  */
 #include "absolute/matvec.h"
 #include "base/elementary.h"
 
-/* The gates of some columns, row after row: the sums of r and z and then r and z, U_n p + b_n, and m. For tanh only r
- * is used, and it is f(p). */
+/* The gates of some columns, one padded row for each: r and z (first their sums), y = U_n p + b_n, and m. tanh uses
+ * r alone, and r is f(p). */
 typedef struct {
     real *r, *z, *y, *m;
 } gate_rows;
 
 typedef struct {
     const pe_call *call;
-    idx c, row, gates, polls;  /* row: numbers from column to column; gates: 1 for tanh, 3 for gru */
+    idx c, row, gates, polls;  /* row: stride of columns; gates: 1 for tanh, 3 for gru */
     real *w[3], *bias[3];      /* of each gate: packed weights, and the bias of the sum */
-    real *input;               /* a_n, which r does not multiply_columns */
-    idx e, x_row;              /* numbers of an input, -1 without inputs; from column to column */
+    real *input;               /* a_n, which r does not multiply */
+    idx e, x_row;              /* width of an input, -1 without inputs; its stride */
     real *v[3], *x, *drive[3]; /* packed weights of inputs; for some columns: inputs, and V x + bias of each gate */
 } map;
 
@@ -65,7 +68,7 @@ static void read_map(map *m, const pe_call *call, const pe_array *operands)
     }
     if (m->gates == 1)
         return;
-    for (idx g = 0; g < 3; g++) { /* the last one read is a_n */
+    for (idx g = 0; g < 3; g++) { /* the last iteration leaves a_n in input */
         read_padded(bias->data + g * c * size, bias->storage, c, m->input);
         read_padded(bias->data + bias->core[0] + g * c * size, bias->storage, c, m->bias[g]);
         if (g < 2) {
@@ -82,7 +85,7 @@ static void read_padded_states(const map *m, const pe_array *a, idx b, idx cols,
         read_padded(entry_at(a, a->data, b + q % cols, k + q / cols), a->storage, m->c, p + q * m->row);
 }
 
-/* The inputs of `count` pairs (position, column), from position k on, and their part of each gate. */
+/* Read the inputs of `count` pairs (position, column), from position k on, and set drive to V x + bias. */
 static void read_inputs(const map *m, const pe_array *inputs, idx b, idx cols, idx k, idx count)
 {
     for (idx q = 0; q < count; q++) {
@@ -96,11 +99,11 @@ static void read_inputs(const map *m, const pe_array *inputs, idx b, idx cols, i
     }
 }
 
-/* Return whether to leave. A poll is a call, so there is one for each position only if a position takes long. */
+/* Return whether the kernel must stop. It polls at each position if c > 256, else at each 16th. */
 static int stopped_in_map(map *m) { return (m->c > 256 || ++m->polls % 16 == 0) && stop_requested(m->call); }
 
 /* 1 / (1 + exp(-x)), computed from z = exp(-|x|) <= 1. The rounding error of x log2 e is added back, which gives 3 ulp
- * for either sign. Without FMA that error is not known, and gates near 0 are |x| / 2 ulp worse. */
+ * for either sign. Without FMA the error is unknown, and gates near 0 have |x| / 2 ulp more. */
 INLINE real sigmoid(real x)
 {
 #if PE_REAL == 32
@@ -138,7 +141,7 @@ static NOINLINE void candidate_row(const real *restrict input, const real *restr
         m[i] = tanh_(fma_(r[i], y[i], input[i]));
 }
 
-/* The gates of `cols` columns p, whose inputs are read */
+/* Compute the gates of `cols` columns p, after read_inputs. */
 static void compute_gates(const map *m, const real *p, idx cols, const gate_rows *g)
 {
     real *const sum[3] = {g->r, g->z, g->y};
@@ -220,8 +223,8 @@ KERNEL(recurrent)
 enum { GRAD, PATH, WEIGHT, BIAS, INPUTS, INPUT_WEIGHT, DP0, DWEIGHT, DBIAS, DINPUTS, DINPUT_WEIGHT };
 enum { PAIRS = 192 }; /* most pairs of position and column in a run */
 
-/* A run of positions. Pair q = position * cols + column has its state p, its gates, and the cotangents d of the gates'
- * sums. That of the input's part of a gate is the same, but for n of the GRU: there it is dx. */
+/* A run of positions. Pair q = position * cols + column has a state p, gates, and the cotangents d of the gates' sums.
+ * The cotangent of V x in a gate is also d, except in gate n of the GRU, where it is dx. */
 typedef struct {
     map m;
     real *transposed[3], *input_transposed[3]; /* packed weights */
@@ -297,8 +300,8 @@ static void gru_backward(const recurrent_vjp_state *s, idx pair, double *restric
     }
 }
 
-/* dW += sum of dy p^T for each gate. The biases of a gate's sum get the sum of dy, both a and b if there are two; a_n
- * has its own already. */
+/* dW += sum of dy p^T for each gate. Add the sum of dy to the gate's biases, a and b; gru_backward has
+ * added to a_n. */
 static void add_gate_weights(const recurrent_vjp_state *s, idx pairs, double *dweight, double *dbias)
 {
     const map *m = &s->m;
@@ -340,7 +343,7 @@ static void add_inputs(const recurrent_vjp_state *s, const pe_call *call, idx b,
     }
 }
 
-/* Rows first <= k < first + run of the path, of columns b on: lambda moves from row first + run to row first. */
+/* Propagate lambda from row first + run of the path back to row first, for the columns from b on. */
 static int recurrent_run_vjp(recurrent_vjp_state *s, const pe_call *call, idx b, idx first, idx run,
                              const pe_work *work)
 {
@@ -356,7 +359,7 @@ static int recurrent_run_vjp(recurrent_vjp_state *s, const pe_call *call, idx b,
             tanh_backward(s, k * cols);
         else
             gru_backward(s, k * cols, dbias + 2 * c);
-        const idx out_row = first + k - skip; /* the row of out that this state is; -1 if it is p0 and skipped */
+        const idx out_row = first + k - skip; /* the state's row in out; -1 for a p0 that out lacks */
         if (out_row >= 0) {
             for (idx q = 0; q < cols; q++) {
                 const real *g = row_read(entry_at(grad, grad->data, b + q, out_row), grad->storage, c, s->term);
@@ -372,7 +375,7 @@ static int recurrent_run_vjp(recurrent_vjp_state *s, const pe_call *call, idx b,
     return 1;
 }
 
-/* The path is p0 and the rows after it: row m of the path is row m - skip of out. */
+/* PATH is p0 and the states after it: row i of PATH is row i - skip of out. */
 KERNEL(recurrent_vjp)
 {
     const idx *const dim = call->dim, n = D(n), c = D(c), units = SCAN_UNITS, last = share_begin(call, end, units);

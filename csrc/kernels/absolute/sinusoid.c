@@ -1,8 +1,12 @@
 /* sinusoid.c -- sin and cos of position * frequency: the sinusoidal encoding and every rotary table.
  *
- *     out[sine + k step] = sine_scale sin(p w_k),   out[cosine + k step] = cosine_scale cos(p w_k),   k < f
+ *     for (k < f) {
+ *         out[sine + k * step] = sine_scale * sin(p * w[k]);
+ *         out[cosine + k * step] = cosine_scale * cos(p * w[k]);
+ *     }
  *
- * angles.h says how the sines and cosines of a row are computed.
+ * For integer positions in float, a pair costs four multiplications: angles.h adds the angles of a base and an offset,
+ * whose sines and cosines are computed once for many rows.
  */
 #include "fits.h"
 #include "base/layout.h"
@@ -10,19 +14,19 @@
 #include "base/angles.h"
 #include "absolute/sinusoid.h"
 
-/* Pairs of a tile, and rows that pass through one tile after the other. A tile is wide so that memory is written nearly
- * in sequence: compared with filling the memory, tiles of 64 pairs (512 bytes of each row in turn) took 3.3x the time,
- * and tiles of 256 pairs take 2.0x the time. */
+/* TILE: pairs of a tile; ROWS: rows that are computed before the next tile. A tile is wide so that memory is written
+ * nearly in sequence: compared with filling the memory, tiles of 64 pairs (512 bytes of each row in turn) took 3.3x the
+ * time, and tiles of 256 pairs take 2.0x the time. */
 enum { TILE = 256, ROWS = 1024 };
 
 typedef struct {
     double hi[TILE], lo[TILE]; /* turns per position */
     double offset_sine[OFFSETS][TILE], offset_cosine[OFFSETS][TILE];
     double base_sine[TILE], base_cosine[TILE];
-    int64_t base;        /* of base_sine and base_cosine; 1, which is no base, if they are not computed */
+    int64_t base;        /* of base_sine and base_cosine; 1, which is never a base, if not computed */
     char ready[OFFSETS]; /* 1 if offset_sine and offset_cosine are computed */
-    double position[ROWS], d_position[ROWS]; /* of the rows that pass */
-    char *row[ROWS], *result[ROWS];          /* their columns; where the gradients of their positions belong */
+    double position[ROWS], d_position[ROWS]; /* of the current rows */
+    char *row[ROWS], *result[ROWS];          /* out or grad of each row; where to store its position's gradient */
 } sinusoid_tile;
 SCRATCH_STRUCT(sinusoid, sinusoid_tile)
 
@@ -57,7 +61,7 @@ static int offset_of(sinusoid_tile *t, double p, int n)
     return offset;
 }
 
-/* The columns that sines and cosines take in a row of d numbers */
+/* The columns of sines and cosines in a row of d numbers */
 typedef struct {
     idx sine, cosine, step, d;
     pe_storage storage;
@@ -93,7 +97,7 @@ static void store_pairs(const real *buffer, idx k0, idx n, const columns *to, ch
     store_columns(buffer + TILE, to->cosine + k0, n, to, row);
 }
 
-/* Pairs k0 .. k0 + n of some rows */
+/* Compute pairs k0 .. k0 + n of `rows` rows. */
 static void fill_tile(sinusoid_tile *t, const double *position, char *const *row, idx rows, idx k0, int n, double a,
                       double b, const columns *to)
 {
@@ -123,7 +127,7 @@ static void fill_tile(sinusoid_tile *t, const double *position, char *const *row
     }
 }
 
-/* Clear the columns after the last sine and cosine: an odd width with denominator half-1 has one. */
+/* Clear the columns after the last pair. An odd width with denominator half-1 has one such column. */
 static void clear_rest(idx f, const columns *to, char *row)
 {
     const idx first = f == 0 ? 0 : max_(to->sine, to->cosine) + (f - 1) * to->step + 1;
@@ -131,7 +135,7 @@ static void clear_rest(idx f, const columns *to, char *row)
         memset(row + first * storage_size(to->storage), 0, (size_t)((to->d - first) * storage_size(to->storage)));
 }
 
-/* All pairs of the rows in t->row at the positions in t->position */
+/* Compute all pairs of the rows t->row at the positions t->position. */
 static void fill_rows(sinusoid_tile *t, idx rows, const double *hi, const double *lo, idx f, double a, double b,
                       const columns *to)
 {
@@ -192,7 +196,7 @@ static const real *load_columns(const columns *from, const char *row, idx column
     return buffer;
 }
 
-/* sin and cos of base + offset: next to the other terms of a sum an error of 2**-52 is small enough. */
+/* sin and cos of base + offset. Their error of 2**-52 is small beside the other terms of the gradient's sum. */
 static NOINLINE void add_angles_double(const sinusoid_tile *t, int offset, int n, double *restrict sine,
                                        double *restrict cosine)
 {

@@ -1,4 +1,4 @@
-/* sinusoid.h -- cos and sin of position * frequency, for kernels that need them as scratch.
+/* sinusoid.h -- a scratch table of cos and sin of position * frequency, for other kernels.
  *
  *     for (i < n)
  *         for (k < f)
@@ -10,7 +10,7 @@
 #include "base/real.h"
 
 size_t FN(sinusoid_scratch)(const idx *dim, const double *par);
-/* n rows [cos | sin] of f pairs each; `scratch` has sinusoid_scratch bytes, and positions are in sequence. */
+/* n rows [cos | sin] of f pairs each; `scratch` has sinusoid_scratch bytes, and positions are contiguous. */
 void FN(cos_sin_table)(void *scratch, const char *positions, pe_storage storage, idx n, const double *w, idx f,
                        real *table);
 
