@@ -10,7 +10,6 @@ import re
 import select
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -20,6 +19,7 @@ import numpy as np
 import posenc
 
 from .demos import tour
+from .demos.files import make_directory, refusing
 
 PROGRAM = "posenc" if Path(sys.argv[0]).stem == "posenc" else "python -m posenc"
 INPUT_SECONDS = 1.0
@@ -188,31 +188,15 @@ def piped_input() -> bytes:
 
 def read_text(file: str | None) -> tuple[str, str] | None:
     """Read the user's text as (name, text); None selects the embedded text. ValueError says what is wrong."""
-    try:
+    name = "standard input" if file is None or file == "-" else file
+    with refusing(name):
         if file is None:
-            name, content = "standard input", piped_input()
-            if not content:
-                return None
+            content = piped_input()
         elif file == "-":
-            name, content = "standard input", sys.stdin.buffer.read()
+            content = sys.stdin.buffer.read()
         else:
-            name, content = file, Path(file).read_bytes()
-    except OSError as error:
-        raise ValueError(f"{file}: {error.strerror or error}") from error
-    try:
-        return name, content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name}: not UTF-8 text (byte {error.start} is 0x{content[error.start]:02x})") from error
-
-
-def make_directory(directory: Path) -> None:
-    """Create the directory of the pictures. ValueError if nothing can be written there."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            pass
-    except OSError as error:
-        raise ValueError(f"--out {directory}: {error.strerror or error}") from error
+            content = Path(file).read_bytes()
+        return (name, content.decode("utf-8-sig")) if content or file is not None else None
 
 
 def study(arguments: Sequence[str]) -> int:
@@ -223,6 +207,7 @@ def study(arguments: Sequence[str]) -> int:
         parser.error(f"--seeds {options.seeds}: expected at least 1")
     try:
         from .demos.study import attention_report, command, cost
+        from .demos.study.allocation import keep_freed_memory
         from .demos.study.training import DivergedError
     except ImportError as error:
         parser.error(f'{error}; the study needs autograd, matplotlib and rich: pip install "posenc[study]"')
@@ -234,6 +219,7 @@ def study(arguments: Sequence[str]) -> int:
     request = command.Request(
         setting, out, options.text, options.methods, options.seeds, options.lengths, options.stride, options.length
     )
+    keep_freed_memory()
     try:
         if options.cost is not None:
             cost.study(request, options.cost or [64])
@@ -265,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = tour.embedded() if named_text is None else tour.of_user(*named_text)
         directory = options.out or Path("posenc-tour")
         if tour.can_draw():
-            make_directory(directory)
+            make_directory(directory, directory)
     except ValueError as error:
         parser.error(str(error))
     tour.run(text, directory)

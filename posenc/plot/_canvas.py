@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from .._core_api.arguments import Array, Float64, as_data, fail
 from .styles import color_scale
 
+Corner = Literal["upper right", "lower left", "lower right", "center right"]
 SIZE = (8.0, 4.6)
 """Inches; the width of a notebook cell."""
 
@@ -47,6 +48,14 @@ def as_matrix(function: str, argument: str, value: npt.ArrayLike) -> Float64:
     return array.astype(np.float64)
 
 
+def finish_curves(ax: Axes, title: str, legend: Corner | None = None) -> None:
+    """Add a title, a grid, and the legend at the place that `legend` names."""
+    ax.set_title(title)
+    ax.grid(alpha=0.3)
+    if legend is not None:
+        ax.legend(loc=legend)
+
+
 def draw_image(ax: Axes, values: Float64, label: str, aspect: Literal["auto", "equal"] = "auto") -> None:
     """Draw a matrix as cells with a colour bar.
 
@@ -54,3 +63,10 @@ def draw_image(ax: Axes, values: Float64, label: str, aspect: Literal["auto", "e
     """
     image = ax.imshow(values, aspect=aspect, interpolation="antialiased", **color_scale(values))
     figure_of(ax).colorbar(image, ax=ax, label=label)
+
+
+def draw_logits(ax: Axes, values: Float64, name: str, head: int, heads: int) -> None:
+    """Draw what the operator `name` adds to the logits of one of several heads, queries downwards."""
+    draw_image(ax, values, "added to the logit", "equal")
+    of_heads = f", head {head} of {heads}" if heads > 1 else ""
+    ax.set(xlabel="key", ylabel="query", title=f"posenc.{name}{of_heads}")

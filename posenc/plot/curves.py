@@ -18,7 +18,7 @@ from ..analysis.curves import decay as decay_of
 from ..analysis.matrices import distance_matrix
 from ..analysis.profiles import profile_of
 from ..bias.operator import Bias
-from ._canvas import as_matrix, axes_of
+from ._canvas import as_matrix, axes_of, finish_curves
 from .styles import line_style, shades
 
 __all__ = ["bias", "biases", "decay", "distance_curves", "precision", "profile"]
@@ -89,9 +89,7 @@ def decay(
     for number, (name, curve) in enumerate(curves.items()):
         axes.plot(x, curve, label=f"θ(t) = {name}", linewidth=1.8, **line_style(number))
     axes.set(xlabel="distance of two positions", ylabel="mean of cos(distance · θ)")
-    axes.set_title("Inner product of two sinusoidal encodings, by distance")
-    axes.grid(alpha=0.3)
-    axes.legend(loc="upper right")
+    finish_curves(axes, "Inner product of two sinusoidal encodings, by distance", "upper right")
     return figure
 
 
@@ -136,9 +134,7 @@ def distance_curves(values: npt.ArrayLike, *, positions: Iterable[int] | None = 
     for number, row in enumerate(rows):
         axes.plot(distances[row], label=f"from position {row}", linewidth=1.6, **line_style(number))
     axes.set(xlabel="position", ylabel="distance of the encodings", ylim=(0, None))
-    axes.set_title("Distance of a few positions from all others")
-    axes.grid(alpha=0.3)
-    axes.legend(loc="lower left")
+    finish_curves(axes, "Distance of a few positions from all others", "lower left")
     return figure
 
 
@@ -185,8 +181,8 @@ def bias(
     figure, axes = axes_of(function, ax)
     for head, (curve, color) in enumerate(zip(logits, shades(len(logits)), strict=True)):
         axes.plot(rel, curve, color=color, label=f"head {head}")
-    axes.set(xlabel=RELATIVE_POSITION, ylabel="added to the logit", title=f"posenc.{operator.name}")
-    axes.grid(alpha=0.3)
+    axes.set(xlabel=RELATIVE_POSITION, ylabel="added to the logit")
+    finish_curves(axes, f"posenc.{operator.name}")
     if legend and len(logits) > 1:
         axes.legend(fontsize="small", ncols=-(-len(logits) // 8), loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
@@ -279,9 +275,7 @@ def profile(
     for number, (name, weights) in enumerate(weights_of_heads.items()):
         axes.plot(rel, weights[min(index, len(weights) - 1)], label=name, linewidth=1.6, **line_style(number))
     axes.set(xlabel=RELATIVE_POSITION, ylabel="attention weight", yscale="log")
-    axes.set_title("Attention to keys of equal content")
-    axes.grid(alpha=0.3)
-    axes.legend(loc="lower right")
+    finish_curves(axes, "Attention to keys of equal content", "lower right")
     return figure
 
 
@@ -350,7 +344,5 @@ def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
     axes.set(
         xlim=(1, 2.0**53), xlabel="position", ylabel=f"largest error of sin and cos, {len(frequencies)} frequencies"
     )
-    axes.set_title("Error of float32 encodings, against exact angles")
-    axes.grid(alpha=0.3)
-    axes.legend(loc="center right")
+    finish_curves(axes, "Error of float32 encodings, against exact angles", "center right")
     return figure

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from .._core_api.arguments import Array, as_index, check_choice, fail
 from ..analysis.matrices import correlation_matrix, distance_matrix, gram_matrix, triangle_points
 from ..bias.operator import ContentBias
-from ._canvas import SIZE, as_matrix, axes_of, draw_image, figure_of
+from ._canvas import SIZE, as_matrix, axes_of, draw_image, draw_logits, figure_of, finish_curves
 from .styles import DIVERGING, color_scale, shades
 
 __all__ = ["attention_maps", "encoding", "logits", "similarity", "triangles"]
@@ -181,10 +181,8 @@ def logits(
         added[np.triu_indices(n, 1)] = np.nan
     figure, axes = axes_of(function, ax, (6.4, 5.2), "compressed")
     greatest = float(np.nanmax(abs(added)))
-    draw_image(axes, added, "added to the logit", "equal")
+    draw_logits(axes, added, operator.name, head, heads)
     axes.images[0].set(cmap=DIVERGING, clim=(-greatest, greatest))  # white at 0, whatever the signs
-    of_heads = f", head {head} of {heads}" if heads > 1 else ""
-    axes.set(xlabel="key", ylabel="query", title=f"posenc.{operator.name}{of_heads}")
     if words is not None:
         axes.set_xticks(range(n), words, rotation=90)
         axes.set_yticks(range(n), words)
@@ -236,8 +234,8 @@ def triangles(values: npt.ArrayLike, *, ax: Sequence[Axes] | None = None) -> Fig
         for number in reversed(range(count)):
             x, y = cloud[shade == number].T
             axes.plot(x, y, "o", color=colors[number], markersize=1.4, markeredgewidth=0, linestyle="")
-        axes.set(xlabel="correlation of i and j", title=f"Pairs {name}")
-        axes.grid(alpha=0.3)
+        axes.set_xlabel("correlation of i and j")
+        finish_curves(axes, f"Pairs {name}")
     both[0].set_ylabel("distance of i and j")
     scale = ScalarMappable(Normalize(1, n), ListedColormap(colors))
     figure.colorbar(scale, ax=both, label="|i - j|, positions")

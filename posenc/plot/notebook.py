@@ -13,7 +13,7 @@ from ..bias.fox import FoxBias
 from ..bias.operator import Bias, PositionBias, is_placed
 from ..bias.parameters import array_axes
 from ..rotary.scaling import RopeFrequencies
-from ._canvas import axes_of, draw_image
+from ._canvas import axes_of, draw_logits
 from .curves import bias as draw_curves
 from .styles import line_style
 
@@ -65,19 +65,11 @@ def bias_figure(operator: PositionBias) -> Figure | None:
     matrix = np.array(operator.matrix(*map(min, lengths), dtype=np.float64))
     if not matrix.size:
         return None
-    heads = matrix.shape[-3]
     first = matrix.reshape(-1, *matrix.shape[-2:])[0]
     if isinstance(operator, FoxBias):  # numbers of keys after the query mean nothing
         first[np.triu_indices(len(first), 1)] = np.nan
-    draw_image(axes, np.where(np.isneginf(first), np.nan, first), "added to the logit", "equal")
-    of_heads = f", head 0 of {heads}" if heads > 1 else ""
-    axes.set(xlabel="key", ylabel="query", title=f"posenc.{operator.name}{of_heads}")
+    draw_logits(axes, np.where(np.isneginf(first), np.nan, first), operator.name, 0, matrix.shape[-3])
     return figure
-
-
-def bias_png(operator: PositionBias) -> bytes | None:
-    figure = bias_figure(operator)
-    return None if figure is None else png(figure, DPI)
 
 
 def frequencies_figure(frequencies: RopeFrequencies) -> Figure:
@@ -93,13 +85,10 @@ def frequencies_figure(frequencies: RopeFrequencies) -> Figure:
     return figure
 
 
-def frequencies_png(frequencies: RopeFrequencies) -> bytes:
-    return png(frequencies_figure(frequencies), DPI)
-
-
 def png_of(value: PositionBias | RopeFrequencies) -> bytes | None:
     """Return the picture of `_repr_png_`."""
-    return frequencies_png(value) if isinstance(value, RopeFrequencies) else bias_png(value)
+    figure = frequencies_figure(value) if isinstance(value, RopeFrequencies) else bias_figure(value)
+    return None if figure is None else png(figure, DPI)
 
 
 def show_figures() -> None:

@@ -14,7 +14,7 @@ from .._core_api.arguments import as_index
 from ..analysis.bands import rope_bands as bands_of
 from ..analysis.bands import rope_coverage
 from ..analysis.curves import PairFrequencies, as_pair_numbers
-from ._canvas import axes_of
+from ._canvas import axes_of, finish_curves
 from .styles import line_style
 
 __all__ = ["extrapolation", "rope_bands"]
@@ -64,7 +64,6 @@ def rope_bands(
     for number, (name, band) in enumerate(bands.items()):
         axes.plot(band.ratio, label=name, linewidth=1.8, **line_style(number))
     axes.set(xlabel="pair, fast to slow", ylabel="frequency after / before", yscale="log")
-    axes.set_title("Frequencies of a rotary embedding after a scaling")
     least = min([1.0, *(band.ratio[band.ratio > 0].min(initial=1.0) for band in bands.values())])
     ticks = [2.0**-k for k in range(int(np.ceil(-np.log2(least) - 1e-9)) + 1)][:12]
     axes.set_yticks(ticks, [f"1/{1 / tick:g}" if tick < 1 else "1" for tick in ticks])
@@ -73,8 +72,7 @@ def rope_bands(
         pairs_with_a_turn = int((band.turns >= 1).sum())
         label = f"less than a turn in {train_length}"
         axes.axvline(pairs_with_a_turn - 0.5, color="0.4", linewidth=1, linestyle=":", label=label)
-    axes.grid(alpha=0.3)
-    axes.legend(loc="upper right")
+    finish_curves(axes, "Frequencies of a rotary embedding after a scaling", "upper right")
     return figure
 
 

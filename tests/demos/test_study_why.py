@@ -19,11 +19,6 @@ from posenc.demos.study.schemes import SCHEMES
 SMALL = command.QUICK._replace(width=16, heads=2, length=32, steps=2, batch=2, targets=256)
 
 
-@pytest.fixture(scope="module")
-def corpus():
-    return text.embedded()
-
-
 @pytest.mark.parametrize("name", SCHEMES)
 def test_weights_are_those_of_attention(name, corpus):
     """Rows sum to 1 within the rounding of 32 additions, no weight is on a later key, and weights times values are the

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,12 +14,11 @@ from matplotlib.figure import Figure
 
 from posenc import plot
 
+from ..files import make_directory, write_report
 from . import text
-from .allocation import keep_freed_memory
 from .attention_statistics import Statistics, StatisticsRow, frequencies, statistics_by_length, tail, unseen_angles
-from .command import Request, make_directory, plan_runs, prepare, select_methods, train_run
+from .command import Request, plan_runs, prepare, select_methods, train_run
 from .cost import environment
-from .files import write_report
 from .progress import Bars
 from .schemes import Setting
 
@@ -132,14 +130,13 @@ def write(
         "setting": setting._asdict(), "text": corpus.name, "environment": environment(), "rows": list(rows),
         "longest": as_lists(found),
     }  # fmt: skip
-    write_report(as_json, json.dumps(report, indent=1) + "\n", ".png")
+    write_report(as_json, report, ".png")
     draw(setting, found).savefig(as_png, dpi=110)
     return as_json, as_png
 
 
 def study(request: Request) -> None:
     """Run the command for the first seed of each method: train, from checkpoints if there are any, and report."""
-    keep_freed_memory()
     names = [name for group in select_methods(request.methods, 1, False) for name in group]
     setting, corpus, _ = prepare(request)
     checkpoints = request.directory / "checkpoints"

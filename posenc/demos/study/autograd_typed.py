@@ -13,16 +13,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 anp: Any = autograd.numpy
 """NumPy's functions for arrays that autograd traces."""
-_value_and_grad: Any = autograd.value_and_grad
+value_and_grad: Callable[[Callable[..., Any]], Callable[..., tuple[Any, Any]]] = autograd.value_and_grad
+"""Returns the function that computes another one and its gradient with respect to the first argument."""
 _primitive: Any = autograd.extend.primitive
 defvjp: Callable[..., None] = autograd.extend.defvjp
 defvjp_argnums: Callable[..., None] = autograd.extend.defvjp_argnums
-
-
-def value_and_grad(function: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
-    """Return the function that computes `function` and its gradient with respect to the first argument."""
-    both: Callable[..., tuple[Any, Any]] = _value_and_grad(function)
-    return both
 
 
 def primitive(function: F) -> F:

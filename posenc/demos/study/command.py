@@ -11,8 +11,8 @@ from typing import NamedTuple, TextIO
 
 import numpy as np
 
+from ..files import make_directory
 from . import checkpoint, tables, text
-from .allocation import keep_freed_memory
 from .embeddings import embedding_statistics
 from .evaluation import Protocol, evaluate, evaluate_rope_extensions, perplexity, protocol
 from .figure import draw
@@ -164,17 +164,13 @@ def result(setting: Setting, corpus: text.Corpus, chosen: Protocol, run: Run, ba
             found: tables.TrainingRow = kept["found"]
             return found
     validation_count = text.target_count(corpus.validation, setting.targets, setting.lengths[:1])
-    evaluation = evaluate(setting, run.scheme, weights, corpus.test, chosen)
     row: tables.TrainingRow = {
         "method": run.method,
         "seed": run.seed,
         "parameters": sum(array.size for array in weights.values()),
         "seconds": round(seconds, 2),
         "validation": perplexity(setting, run.scheme, weights, corpus.validation, validation_count, setting.length),
-        "perplexity": evaluation.perplexity,
-        "last": evaluation.last,
-        "last_ratio": evaluation.last_ratio,
-        "sliding": evaluation.sliding,
+        **evaluate(setting, run.scheme, weights, corpus.test, chosen),
         "embeddings": embedding_statistics(weights, corpus.train) if run.method == "learned" else None,
         "step_fractions": step_fractions(setting, run.scheme, corpus)._asdict(),
         "rope_extensions": (
@@ -197,18 +193,9 @@ def print_results(
     return rows
 
 
-def make_directory(directory: Path, option: Path) -> None:
-    """Create a directory and its parents. ValueError names `option`, the value of ``--out``."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--out {option}: {error.strerror or error}") from error
-
-
 def study(request: Request) -> None:
     """Run the command. ValueError or DivergedError says in one line why it fails."""
     out, start = sys.stdout, time.monotonic()
-    keep_freed_memory()
     main, others = select_methods(request.methods, request.seeds, request.setting.name == FULL.name)
     setting, corpus, chosen = prepare(request)
     checkpoints = request.directory / "checkpoints"

@@ -7,8 +7,6 @@ therefore compared with one that does.
 
 from __future__ import annotations
 
-import csv
-import json
 import multiprocessing
 import sys
 import tracemalloc
@@ -24,12 +22,11 @@ import numpy as np
 import posenc
 from posenc import autograd as traced
 
+from ..files import make_directory, write_csv, write_report
 from . import text
-from .allocation import keep_freed_memory
 from .autograd_typed import anp, defvjp, primitive
-from .command import Request, load_text, make_directory
+from .command import Request, load_text
 from .evaluation import perplexity
-from .files import write_report
 from .schemes import SCHEMES, Array, Scheme, Setting, Traced, TracedBias
 from .tables import versions
 from .training import train
@@ -102,14 +99,8 @@ class StepCost(NamedTuple):
     """Peak of the growth of the process, in MiB; None outside Linux."""
 
     def divided_by(self, other: StepCost) -> StepCost:
-        processes = self.process_mib, other.process_mib
-        return StepCost(
-            self.least_ms / other.least_ms,
-            self.median_ms / other.median_ms,
-            self.cpu_ms / other.cpu_ms,
-            self.array_mib / other.array_mib,
-            None if processes[0] is None or processes[1] is None else processes[0] / processes[1],
-        )
+        pairs = zip(self, other, strict=True)
+        return StepCost._make(None if a is None or b is None else a / b for a, b in pairs)
 
 
 CostRow = dict[str, str | int | float | None]
@@ -283,14 +274,8 @@ def perplexities(
 def write(directory: Path, report: dict[str, object], rows: Sequence[CostRow]) -> tuple[Path, Path]:
     """Write cost.json with everything, and cost.csv, the table of steps."""
     as_json, as_csv = directory / "cost.json", directory / "cost.csv"
-    write_report(as_json, json.dumps(report, indent=1) + "\n", ".csv")
-    with as_csv.open("w", newline="", encoding="utf-8") as stream:
-        table = csv.DictWriter(stream, list(rows[0]))
-        table.writeheader()
-        table.writerows(
-            {name: f"{number:.4g}" if isinstance(number, float) else number for name, number in row.items()}
-            for row in rows
-        )
+    write_report(as_json, report, ".csv")
+    write_csv(as_csv, rows, 4)
     return as_json, as_csv
 
 
@@ -301,7 +286,6 @@ def environment() -> dict[str, str | int]:
 
 def study(request: Request, trained: Sequence[int]) -> None:
     """Run the command: the cost of steps, and perplexities of models trained at L and 2L for the lengths `trained`."""
-    keep_freed_memory()
     wrong = [length for length in trained if length < 1]
     if wrong:
         raise ValueError(f"--cost {wrong[0]}: expected at least 1")

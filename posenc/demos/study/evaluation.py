@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ class Protocol(NamedTuple):
     """Bytes from the start of one sliding window to the next."""
 
 
-class Evaluation(NamedTuple):
+class Evaluation(TypedDict):
     """Perplexity of a model by the length of the windows."""
 
     perplexity: ByLength
@@ -92,7 +92,7 @@ def last_of_windows(nats: Nats, length: int, last: int) -> Nats:
 def evaluate(setting: Setting, scheme: Scheme, weights: Weights, data: Bytes, chosen: Protocol) -> Evaluation:
     """Compute every perplexity of a model at every length."""
     trained = setting.length
-    found = Evaluation({}, {}, {}, {})
+    found: Evaluation = {"perplexity": {}, "last": {}, "last_ratio": {}, "sliding": {}}
     model = setting, scheme, weights, data
     trained_nats = nats_per_byte(*model, chosen.targets, trained)
     for length in setting.lengths:
@@ -100,16 +100,16 @@ def evaluate(setting: Setting, scheme: Scheme, weights: Weights, data: Bytes, ch
             nats = trained_nats if length == trained else nats_per_byte(*model, chosen.targets, length)
             sliding_nats = nats_per_byte(*model, chosen.sliding_targets, length, chosen.stride)
         except IndexError:  # the table of positions ends before this length
-            for column in found:
-                column[length] = None
+            found["perplexity"][length] = found["sliding"][length] = None
+            found["last"][length] = found["last_ratio"][length] = None
             continue
-        found.perplexity[length] = _perplexity(nats)
-        found.sliding[length] = _perplexity(sliding_nats)
-        found.last[length] = found.last_ratio[length] = None
+        found["perplexity"][length] = _perplexity(nats)
+        found["sliding"][length] = _perplexity(sliding_nats)
+        found["last"][length] = found["last_ratio"][length] = None
         if length % trained == 0:
             last, trained_last = (last_of_windows(some, length, trained) for some in (nats, trained_nats))
-            found.last[length] = _perplexity(last)
-            found.last_ratio[length] = _perplexity(last - trained_last)
+            found["last"][length] = _perplexity(last)
+            found["last_ratio"][length] = _perplexity(last - trained_last)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,93 +13,67 @@ import posenc
 
 from .schemes import Array, Scheme, Setting
 
-RopeType = Literal["linear", "ntk", "ntk_by_parts", "yarn"]
 Extension = Callable[[Setting], Scheme]
-Frequencies = Callable[[Setting, int, int], posenc.RopeFrequencies]
-"""Frequencies for (setting, n bytes of a window, head width)."""
-NoBias = tuple[()]
-"""A scheme of RoPE has no bias."""
 Positions = npt.NDArray[Any]
 FarPositions = Callable[[int, int, int], tuple[Positions, Positions]]
 """Positions of queries and keys at or beyond a window, for (n, window, training length)."""
+Options = Callable[[int, int], dict[str, Any]]
+"""Options of `posenc.rope_frequencies` for (n, training length)."""
 
 
-def _scaled(rope_type: RopeType, factor: float | None = None, **keys: Any) -> Frequencies:
-    """Frequencies of a `rope_type` scaled by `factor`, by default n / training length."""
-    return lambda setting, n, width: posenc.rope_frequencies(
-        width, rope_type=rope_type, factor=max(1.0, n / setting.length) if factor is None else factor, **keys
-    )
+def _unscaled(n: int, length: int) -> dict[str, Any]:
+    return {}
 
 
-def _scaled_from_length(rope_type: RopeType, **keys: Any) -> Frequencies:
-    """Frequencies of a `rope_type` that also reads the training length, scaled by n / training length."""
-    return lambda setting, n, width: _scaled(rope_type, original_max_position_embeddings=setting.length, **keys)(
-        setting, n, width
-    )
+def _extension(
+    options: Options = _unscaled, far_positions: FarPositions | None = None, log_n: bool = False
+) -> Extension:
+    """Rotate by other frequencies, or by other positions at distances from half the training length on.
 
-
-def _unscaled(setting: Setting, n: int, width: int) -> posenc.RopeFrequencies:
-    return posenc.rope_frequencies(width)
-
-
-def _dynamic_ntk(setting: Setting, n: int, width: int) -> posenc.RopeFrequencies:
-    return posenc.rope_frequencies(
-        width, rope_type="dynamic", factor=1.0, seq_len=n, max_position_embeddings=setting.length
-    )
-
-
-def _scale_by_log_n(setting: Setting, q: Array) -> Array:
-    """Multiply each query by log(its position) / log(training length) beyond that length."""
-    return q * posenc.logn_scale(q.shape[-2], setting.length).astype(q.dtype)[:, None]
-
-
-def _with_frequencies(frequencies: Frequencies, *, log_n: bool = False) -> Extension:
-    """Rotate by other frequencies."""
+    With `log_n` each query is multiplied by log(its position) / log(training length) beyond that length.
+    """
 
     def of(setting: Setting) -> Scheme:
-        def attention(q: Array, k: Array, v: Array, *, bias: NoBias = (), causal: bool) -> Array:
+        length = setting.length
+
+        def attention(q: Array, k: Array, v: Array, **given: Any) -> Array:
             n, width = q.shape[-2:]
-            scaled = frequencies(setting, n, width)
-            q, k = (posenc.rope(x, n, scaled, layout="half") for x in (q, k))
-            if log_n:
-                q = _scale_by_log_n(setting, q)
-            out: Any = posenc.attention(q, k, v, bias=bias, causal=causal)
-            return np.asarray(out)
+            frequencies = posenc.rope_frequencies(width, **options(n, length))
 
-        return Scheme(attention=attention)
-
-    return of
-
-
-def _with_far_positions(far_positions: FarPositions, *, log_n: bool = False) -> Extension:
-    """Rotate by other positions at distances from half the training length on."""
-
-    def of(setting: Setting) -> Scheme:
-        def attention(q: Array, k: Array, v: Array, *, bias: NoBias = (), causal: bool) -> Array:
-            n, width = q.shape[-2:]
-            window, frequencies = setting.length // 2, posenc.rope_frequencies(width)
-            if log_n:
-                q = _scale_by_log_n(setting, q)
-            q_far, k_far = far_positions(n, window, setting.length)
-
-            def rotated(q_positions: int | Positions, k_positions: int | Positions) -> tuple[Array, Array]:
-                return (
-                    posenc.rope(q, q_positions, frequencies, layout="half"),
-                    posenc.rope(k, k_positions, frequencies, layout="half"),
+            def attend(q_positions: int | Positions, k_positions: int | Positions, **more: Any) -> Any:
+                rotated = posenc.rope(q, q_positions, frequencies, layout="half")
+                if log_n:
+                    rotated = rotated * posenc.logn_scale(n, length).astype(q.dtype)[:, None]
+                return posenc.attention(
+                    rotated, posenc.rope(k, k_positions, frequencies, layout="half"), v, **given, **more
                 )
 
-            near = posenc.attention(
-                *rotated(n, n), v, bias=bias, causal=causal, window=(window - 1, None), return_lse=True
-            )
-            far = posenc.attention(
-                *rotated(q_far, k_far), v, bias=bias, causal=causal, window=(None, -window), return_lse=True
-            )
+            if far_positions is None:
+                return np.asarray(attend(n, n))
+            window = length // 2
+            near = attend(n, n, window=(window - 1, None), return_lse=True)
+            far = attend(*far_positions(n, window, length), window=(None, -window), return_lse=True)
             merged: Array = posenc.merge_attention(*zip(near, far, strict=True))[0]
             return merged
 
         return Scheme(attention=attention)
 
     return of
+
+
+def _scaled(**options: Any) -> Extension:
+    """Scale by the length of the window over the training length, by a type that also reads the latter."""
+    return _extension(
+        lambda n, length: {"factor": max(1.0, n / length), "original_max_position_embeddings": length, **options}
+    )
+
+
+def _ntk(factor: float) -> Extension:
+    return _extension(lambda n, length: {"rope_type": "ntk", "factor": factor})
+
+
+def _dynamic_ntk(n: int, length: int) -> dict[str, Any]:
+    return {"rope_type": "dynamic", "factor": 1.0, "seq_len": n, "max_position_embeddings": length}
 
 
 def _rerope(n: int, window: int, length: int) -> tuple[Positions, Positions]:
@@ -113,20 +87,20 @@ def _self_extend(n: int, window: int, length: int) -> tuple[Positions, Positions
 
 
 EXTENSIONS: dict[str, Extension] = {
-    "raw": _with_frequencies(_unscaled),
-    "PI": _with_frequencies(_scaled("linear")),
-    "dynamic NTK": _with_frequencies(_dynamic_ntk),
-    "NTK 8": _with_frequencies(_scaled("ntk", 8)),
-    "NTK 16": _with_frequencies(_scaled("ntk", 16)),
-    "NTK 32": _with_frequencies(_scaled("ntk", 32)),
-    "NTK-by-parts": _with_frequencies(_scaled_from_length("ntk_by_parts")),
-    "YaRN": _with_frequencies(_scaled_from_length("yarn")),
-    "YaRN, temperature 1": _with_frequencies(_scaled_from_length("yarn", attention_factor=1.0)),
-    "ReRoPE": _with_far_positions(_rerope),
-    "Self-Extend": _with_far_positions(_self_extend),
-    "raw, log n": _with_frequencies(_unscaled, log_n=True),
-    "dynamic NTK, log n": _with_frequencies(_dynamic_ntk, log_n=True),
-    "ReRoPE, log n": _with_far_positions(_rerope, log_n=True),
+    "raw": _extension(),
+    "PI": _extension(lambda n, length: {"rope_type": "linear", "factor": max(1.0, n / length)}),
+    "dynamic NTK": _extension(_dynamic_ntk),
+    "NTK 8": _ntk(8),
+    "NTK 16": _ntk(16),
+    "NTK 32": _ntk(32),
+    "NTK-by-parts": _scaled(rope_type="ntk_by_parts"),
+    "YaRN": _scaled(rope_type="yarn"),
+    "YaRN, temperature 1": _scaled(rope_type="yarn", attention_factor=1.0),
+    "ReRoPE": _extension(far_positions=_rerope),
+    "Self-Extend": _extension(far_positions=_self_extend),
+    "raw, log n": _extension(log_n=True),
+    "dynamic NTK, log n": _extension(_dynamic_ntk, log_n=True),
+    "ReRoPE, log n": _extension(far_positions=_rerope, log_n=True),
 }
 """Replacements of attention for weights that were trained with plain RoPE.
 

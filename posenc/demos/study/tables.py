@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import platform
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO, TypedDict
+from typing import Any, TextIO
 
 import numpy as np
 
 import posenc
 
+from ..files import write_csv, write_report
 from .embeddings import EmbeddingStatistics
-from .evaluation import ByLength, Protocol
-from .files import write_report
+from .evaluation import ByLength, Evaluation, Protocol
 from .schemes import Setting
 from .step_profile import StepFractions
 from .text import Corpus
@@ -23,7 +22,7 @@ from .text import Corpus
 NAME_COLUMNS = 23
 
 
-class TrainingRow(TypedDict):
+class TrainingRow(Evaluation):
     """Result of one training; JSON, but for the keys of `ByLength`, which JSON turns into strings."""
 
     method: str
@@ -34,10 +33,6 @@ class TrainingRow(TypedDict):
     """Time of the training."""
     validation: float
     """Perplexity of the validation text at the training length."""
-    perplexity: ByLength
-    last: ByLength
-    last_ratio: ByLength
-    sliding: ByLength
     embeddings: EmbeddingStatistics | None
     """Norms and covariances of words and positions; None but for "learned"."""
     step_fractions: dict[str, float]
@@ -160,23 +155,22 @@ def write(
         "setting": setting._asdict(), "text": text, "protocol": protocol._asdict(), "versions": versions(),
         "runs": rows,
     }  # fmt: skip
-    write_report(as_json, json.dumps(study, indent=1) + "\n", ".csv", ".png")
-    with as_csv.open("w", newline="", encoding="utf-8") as stream:
-        table = csv.writer(stream)
-        table.writerow(["method", "extension", "protocol", "seed", "length", "perplexity", "ratio"])
-        for row in rows:
-            for extension, name, perplexities, own_ratios in _columns(setting, row):
-                for length, p in perplexities.items():
-                    numbers = ["" if x is None else f"{x:.6g}" for x in (p, own_ratios[length])]
-                    table.writerow([row["method"], extension, name, row["seed"], length, *numbers])
+    write_report(as_json, study, ".csv", ".png")
+    write_csv(as_csv, list(csv_lines(setting, rows)), 6)
     return [as_json, as_csv]
 
 
-def _columns(setting: Setting, row: TrainingRow) -> Iterator[tuple[str, str, ByLength, ByLength]]:
-    """The (extension of RoPE, protocol, perplexities, their ratios) of a training."""
-    trained = setting.length
-    yield "none", "windows", row["perplexity"], ratios(row["perplexity"], trained)
-    yield "none", "sliding", row["sliding"], ratios(row["sliding"], trained)
-    yield "none", "last", row["last"], row["last_ratio"]
-    for name, perplexities in (row["rope_extensions"] or {}).items():
-        yield name, "windows", perplexities, ratios(perplexities, trained)
+def csv_lines(setting: Setting, rows: Sequence[TrainingRow]) -> Iterator[dict[str, object]]:
+    """Yield a line of study.csv for each number: of each training, extension of RoPE, protocol and length."""
+    for row in rows:
+        columns = {
+            ("none", "windows"): (row["perplexity"], ratios(row["perplexity"], setting.length)),
+            ("none", "sliding"): (row["sliding"], ratios(row["sliding"], setting.length)),
+            ("none", "last"): (row["last"], row["last_ratio"]),
+        }
+        for name, extended in (row["rope_extensions"] or {}).items():
+            columns[name, "windows"] = extended, ratios(extended, setting.length)
+        for (extension, protocol), (perplexities, own_ratios) in columns.items():
+            names = {"method": row["method"], "extension": extension, "protocol": protocol, "seed": row["seed"]}
+            for length, p in perplexities.items():
+                yield {**names, "length": length, "perplexity": p, "ratio": own_ratios[length]}

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..files import refusing
+
 Bytes = npt.NDArray[np.uint8]
 Tokens = npt.NDArray[np.int64]
 
@@ -82,15 +84,9 @@ def from_file(path: Path) -> Corpus:
 
     ValueError if the file cannot be read.
     """
-    try:
+    with refusing(f"--text {path}"):
         content = path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"--text {path}: {error.strerror or error}") from error
-    try:
         content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        byte = content[error.start]
-        raise ValueError(f"--text {path}: not UTF-8 text (byte {error.start} is 0x{byte:02x})") from error
     data = np.frombuffer(content, np.uint8)
     train_end, validation_end = len(data) * 8 // 10, len(data) * 9 // 10
     vocabulary = 256 if data.size and data.max() > 127 else 128

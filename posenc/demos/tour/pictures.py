@@ -15,6 +15,7 @@ from posenc import Bias, ContentBias, PositionBias
 from .measure import attend, embeddings, encode, project, swapped
 from .schemes import (
     ADDED,
+    BIAS,
     GROUPS,
     HEADS,
     LINE,
@@ -72,13 +73,11 @@ def attention_weights(scheme: Scheme, words: Sequence[str]) -> Array:
     q, k, _ = project(encode(scheme, embeddings(words), positions))
     units = np.broadcast_to(np.eye(n, dtype=np.float32), (HEADS, n, n))
     weights: Array = attend(scheme, q, k, units, positions, causal=scheme.is_causal)[0]
-    return np.where(scheme.is_causal & (positions > positions[:, None]), np.nan, weights)
+    return np.where(scheme.is_causal & ~np.tri(n, dtype=bool), np.nan, weights)
 
 
 def swap_maps(schemes: Sequence[Scheme], swap: Swap) -> Figure:
     """Attention weights of a sentence before and after two words change places, and their difference word by word."""
-    from posenc import plot
-
     words, a, b = swap
     other = swapped(words, a, b)
     back = np.arange(len(words))
@@ -90,7 +89,7 @@ def swap_maps(schemes: Sequence[Scheme], swap: Swap) -> Figure:
         name = "no positions" if scheme.name == "none" else scheme.name
         maps[f"{name} (causal)" if scheme.is_causal else name] = (first, second, change)
     names = ("the words", f"{labels(words)[a]} and {labels(words)[b]} swapped", "second - first, word by word")
-    figure = plot.attention_maps(maps, [labels(words), labels(other), labels(words)], names)
+    figure = posenc.plot.attention_maps(maps, [labels(words), labels(other), labels(words)], names)
     figure.suptitle(
         "Attention weights of the first head (random embeddings, nothing is trained). White in the last line: no change"
     )
@@ -98,26 +97,24 @@ def swap_maps(schemes: Sequence[Scheme], swap: Swap) -> Figure:
 
 
 def sinusoid() -> Figure:
-    from posenc import plot
-
-    figure = plot.encoding(posenc.sinusoidal(SHOWN, SHOWN, layout="halves"), layout="halves")
+    figure = posenc.plot.encoding(posenc.sinusoidal(SHOWN, SHOWN, layout="halves"), layout="halves")
     figure.axes[0].set(xlabel=f"channel: {SHOWN // 2} sines, then {SHOWN // 2} cosines, fast to slow")
     figure.axes[0].set_title(f'posenc.sinusoidal({SHOWN}, {SHOWN}, layout="halves")')
     return figure
 
 
-def grid(title: str, panels: dict[str, Callable[[Axes], object]]) -> Figure:
-    """Draw small panels side by side, one for each function of posenc."""
+def grid(title: str, schemes: Sequence[Scheme], draw: Callable[[Scheme, Axes], object]) -> Figure:
+    """Draw small panels side by side, one for each scheme."""
     from matplotlib.figure import Figure
 
-    down = -(-len(panels) // ACROSS)
-    across = -(-len(panels) // down)
+    down = -(-len(schemes) // ACROSS)
+    across = -(-len(schemes) // down)
     figure = Figure(figsize=(3.6 * across, 3.0 * down), layout="constrained")
     places = figure.subplots(down, across, squeeze=False).reshape(-1)
-    for axes, (name, draw) in zip(places, panels.items(), strict=False):
-        draw(axes)
-        axes.set_title(f"posenc.{name}")
-    for axes in places[len(panels) :]:
+    for axes, scheme in zip(places, schemes, strict=False):
+        draw(scheme, axes)
+        axes.set_title(f"posenc.{scheme.name}")
+    for axes in places[len(schemes) :]:
         axes.remove()
     figure.suptitle(title)
     return figure
@@ -125,49 +122,36 @@ def grid(title: str, panels: dict[str, Callable[[Axes], object]]) -> Figure:
 
 def encodings(schemes: Sequence[Scheme], repeated: str) -> Figure:
     """Draw what each encoding adds to an embedding; where it does something else, its result for one repeated word."""
-    from posenc import plot
+    word = np.tile(embeddings([repeated]), (SHOWN, 1))
 
-    def panel(values: Array) -> Callable[[Axes], object]:
-        return lambda axes: plot.encoding(values, ax=axes)
+    def draw(scheme: Scheme, axes: Axes) -> None:
+        x = 0 * word if scheme.enters == ADDED else word
+        posenc.plot.encoding(encode(scheme, x, np.arange(SHOWN))[:, :SHOWN], ax=axes)
 
-    positions, word = np.arange(SHOWN), np.tile(embeddings([repeated]), (SHOWN, 1))
-    panels = {}
-    for scheme in schemes:
-        if scheme.encode is not None:
-            x = 0 * word if scheme.enters == ADDED else word
-            panels[scheme.name] = panel(scheme.encode(x, positions)[:, :SHOWN])
-    return grid(f'Added to an embedding, or else the result for the repeated word "{labels([repeated])[0]}"', panels)
+    title = f'Added to an embedding, or else the result for the repeated word "{labels([repeated])[0]}"'
+    return grid(title, [scheme for scheme in schemes if scheme.encode], draw)
 
 
 def rotations(schemes: Sequence[Scheme]) -> Figure:
     """Draw the products of a query of ones with keys of ones at all positions."""
-    from posenc import plot
+    keys = 2 * SHOWN
+    ones = np.ones((1, keys, WIDTH), np.float32)
 
-    def draw(products: Array, axes: Axes) -> None:
-        axes.plot(products, linewidth=1, **plot.line_style(0))
+    def draw(scheme: Scheme, axes: Axes) -> None:
+        assert scheme.rotate is not None
+        q, k = scheme.rotate(ones, ones, np.arange(keys))
+        axes.plot(k[0] @ q[0, keys // 2] / WIDTH, linewidth=1, **posenc.plot.line_style(0))
         axes.set(xlabel=f"position of the key; the query is at {keys // 2}", ylabel="product / width")
         axes.grid(alpha=0.3)
 
-    keys = 2 * SHOWN
-    ones = np.ones((1, keys, WIDTH), np.float32)
-    panels: dict[str, Callable[[Axes], object]] = {}
-    for scheme in schemes:
-        if scheme.rotate is not None:
-            q, k = scheme.rotate(ones, ones, np.arange(keys))
-            panels[scheme.name] = partial(draw, k[0] @ q[0, keys // 2] / WIDTH)
-    return grid(f"Products of a rotated query of ones with rotated keys of ones (lines of {LINE} words)", panels)
-
-
-def has_curve(scheme: Scheme) -> bool:
-    """Return whether a scheme is a bias to draw against distance; the other operators are drawn as matrices."""
-    return scheme.bias is not None and scheme.enters != READS and scheme.name not in WITHOUT_CURVE
+    title = f"Products of a rotated query of ones with rotated keys of ones (lines of {LINE} words)"
+    return grid(title, [scheme for scheme in schemes if scheme.rotate], draw)
 
 
 def curves(schemes: Sequence[Scheme]) -> Figure:
     """Draw each bias that is a function of distance, a curve for each head."""
-    from posenc import plot
-
-    figure = plot.biases({f"posenc.{scheme.name}": operator(scheme.name, 1) for scheme in schemes if has_curve(scheme)})
+    names = [scheme.name for scheme in schemes if scheme.enters == BIAS and scheme.name not in WITHOUT_CURVE]
+    figure = posenc.plot.biases({f"posenc.{name}": operator(name, 1) for name in names})
     figure.suptitle("Added to the logit by distance, each head a curve")
     return figure
 
@@ -176,8 +160,10 @@ def matrices(schemes: Sequence[Scheme], words: Sequence[str]) -> Figure:
     """Draw what each other operator on positions adds to the logits of the words in the first head."""
     n, names = len(words), labels(words)
 
-    def draw(logits: Array, causal: bool, axes: Axes) -> None:
-        shown = np.where(causal & (np.arange(n) > np.arange(n)[:, None]), np.nan, logits.astype(np.float64))
+    def draw(scheme: Scheme, axes: Axes) -> None:
+        bias = operator(scheme.name, n)
+        assert isinstance(bias, PositionBias)
+        shown = np.where(scheme.is_causal & ~np.tri(n, dtype=bool), np.nan, bias.matrix(n)[0].astype(np.float64))
         greatest = np.nanmax(abs(shown))
         image = axes.imshow(shown, cmap="RdBu_r", vmin=-greatest, vmax=greatest)
         axes.figure.colorbar(image, ax=axes, label="added to the logit")
@@ -185,37 +171,27 @@ def matrices(schemes: Sequence[Scheme], words: Sequence[str]) -> Figure:
         axes.set_yticks(range(n), names, fontsize=5)
         axes.set(xlabel="key", ylabel="query")
 
-    panels: dict[str, Callable[[Axes], object]] = {}
-    for scheme in schemes:
-        if scheme.name in WITHOUT_CURVE:
-            bias = operator(scheme.name, n)
-            assert isinstance(bias, PositionBias)
-            panels[scheme.name] = partial(draw, bias.matrix(n)[0], scheme.is_causal)
-    return grid(f"Added to the logits of the first words, in the first head (lines of {LINE} words)", panels)
+    title = f"Added to the logits of the first words, in the first head (lines of {LINE} words)"
+    return grid(title, [scheme for scheme in schemes if scheme.name in WITHOUT_CURVE], draw)
 
 
 def content(schemes: Sequence[Scheme], words: Sequence[str]) -> Figure:
     """Draw what operators that read q and k add, if the words have content of three kinds and are otherwise alike."""
-    from posenc import plot
-
     kinds = [GROUPS[i // RUN % len(GROUPS)] for i in range(len(words))]
     x = np.broadcast_to(groups()[0][["ABC".index(kind) for kind in kinds]], (HEADS, len(words), WIDTH))
     names = [f"{word} {kind}" for word, kind in zip(labels(words), kinds, strict=True)]
 
-    def draw(bias: ContentBias, axes: Axes) -> None:
-        plot.logits(bias, x, x, words=names, ax=axes)
+    def draw(scheme: Scheme, axes: Axes) -> None:
+        bias = operator(scheme.name, len(words), of_groups=True)
+        assert isinstance(bias, ContentBias)
+        posenc.plot.logits(bias, x, x, words=names, ax=axes)
         axes.tick_params(labelsize=6)
 
-    panels: dict[str, Callable[[Axes], object]] = {}
-    for scheme in schemes:
-        if scheme.enters == READS:
-            bias = operator(scheme.name, len(words), of_groups=True)
-            assert isinstance(bias, ContentBias)
-            panels[scheme.name] = partial(draw, bias)
     return grid(
         "Added to the logits of words with content A, B or C. Queries A look for the key before them, B for near\n"
         "keys, C for far keys. Columns differ if keys are read, too. CoPE counts keys of the query's content alone.",
-        panels,
+        [scheme for scheme in schemes if scheme.enters == READS],
+        draw,
     )
 
 
@@ -251,8 +227,6 @@ def order_pictures(schemes: Sequence[Scheme], swap: Swap) -> list[Picture]:
 
 def all_pictures(schemes: Sequence[Scheme], text: Text) -> list[Picture]:
     """Return the pictures: first those of the text, then those of operators alone."""
-    from posenc import plot
-
     table = posenc.sinusoidal(TRAINED, SHOWN)
     frequencies = posenc.rope_frequencies(WIDTH)
     words = text.words[:LABELS] or text.drawn.words
@@ -269,24 +243,24 @@ def all_pictures(schemes: Sequence[Scheme], text: Text) -> list[Picture]:
         Picture("sinusoid.png", "the sinusoidal encoding, position by channel", sinusoid),
         Picture("rotations.png", "each rotation: products by position of the key", lambda: rotations(schemes)),
         Picture("bias.png", "each bias against distance, by head", lambda: curves(schemes)),
-        Picture("products.png", "inner products of all positions", lambda: plot.similarity(table)),
-        Picture("triangles.png", "distance and correlation of all positions", lambda: plot.triangles(table)),
-        Picture("distances.png", "distances from five positions", lambda: plot.distance_curves(table)),
-        Picture("decay.png", "inner products by distance, four schedules", lambda: plot.decay(dim=MODEL)),
+        Picture("products.png", "inner products of all positions", lambda: posenc.plot.similarity(table)),
+        Picture("triangles.png", "distance and correlation of all positions", lambda: posenc.plot.triangles(table)),
+        Picture("distances.png", "distances from five positions", lambda: posenc.plot.distance_curves(table)),
+        Picture("decay.png", "inner products by distance, four schedules", lambda: posenc.plot.decay(dim=MODEL)),
         Picture(
             "profile.png",
             "attention weights by distance: ALiBi, T5 (last head) and RoPE",
-            lambda: plot.profile(profiles, head=HEADS - 1),
+            lambda: posenc.plot.profile(profiles, head=HEADS - 1),
         ),
         Picture(
             "rope-bands.png",
             "scalings of RoPE for longer texts, pair by pair",
-            lambda: plot.rope_bands(scalings(), frequencies, train_length=TRAINED),
+            lambda: posenc.plot.rope_bands(scalings(), frequencies, train_length=TRAINED),
         ),
         Picture(
             "extrapolation.png",
             "angles of RoPE that are new beyond the training length",
-            lambda: plot.extrapolation(frequencies, TRAINED, 2048),
+            lambda: posenc.plot.extrapolation(frequencies, TRAINED, 2048),
         ),
-        Picture("float32-error.png", "errors of float32 sinusoids as positions grow", plot.precision),
+        Picture("float32-error.png", "errors of float32 sinusoids as positions grow", posenc.plot.precision),
     ]

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .functions import functions
-from .measure import (
-    ROUNDING,
-    change_by_shift,
-    change_by_swap,
-    dense_layer,
-    extra_bytes,
-    layer,
-    least_seconds,
-)
+from .measure import ROUNDING, change_by_shift, change_by_swap, dense_layer, extra_bytes, layer, least_seconds
 from .schemes import HEADS, WIDTH, Scheme
 from .terminal import Cell, Table
 from .text import SWAPS, Swap, Text, first_and_last, words_of
@@ -115,7 +107,7 @@ def cost_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
 def functions_table(text: Text, step: Step) -> Table:
     step("the other functions")
     words = (text.words or words_of(SWAPS[0][0]))[:SCORED_WORDS]
-    rows = [(Cell(name), Cell(what), Cell(number())) for name, (what, number) in functions(words).items()]
+    rows = [(Cell(name), Cell(what), Cell(number)) for name, (what, number) in functions(words).items()]
     return Table(
         "The other functions, a number from each",
         ("", "meaning", "number"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import textwrap
 import unicodedata
@@ -40,15 +39,12 @@ def plain(table: Table) -> str:
     lines = [table.header, *(tuple(cell.text for cell in row) for row in table.rows)]
     widths = [max(display_width(line[i]) for line in lines) for i in range(len(table.header))]
 
-    def line(cells: tuple[str, ...]) -> str:
-        pads = [" " * (width - display_width(cell)) for cell, width in zip(cells, widths, strict=True)]
-        padded = [
-            cell + pad if i < table.text_columns else pad + cell
-            for i, (cell, pad) in enumerate(zip(cells, pads, strict=True))
-        ]
-        return ("  " + "  ".join(padded)).rstrip()
+    def padded(i: int, cell: str) -> str:
+        pad = " " * (widths[i] - display_width(cell))
+        return cell + pad if i < table.text_columns else pad + cell
 
-    return "\n".join([table.title, "", *map(line, lines), "", textwrap.fill(table.note, WIDTH)])
+    rows = [("  " + "  ".join(padded(i, cell) for i, cell in enumerate(line))).rstrip() for line in lines]
+    return "\n".join([table.title, "", *rows, "", textwrap.fill(table.note, WIDTH)])
 
 
 STYLES = {"good": "green", "bad": "red", "dim": "dim", "": ""}
@@ -73,7 +69,6 @@ class Terminal:
 
     def show(self, table: Table) -> None:
         if self.console is None:
-            self.erase()
             print(plain(table), end="\n\n", flush=True)
             return
         from rich import box
@@ -90,26 +85,11 @@ class Terminal:
         self.console.print(table.note, style="italic", markup=False)
         self.console.print()
 
-    @staticmethod
-    def erase() -> None:
-        """Erase the progress line."""
-        if sys.stderr.isatty():
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
     @contextmanager
     def progress(self, steps: int) -> Iterator[Callable[[str], None]]:
-        """Show the progress on a terminal. Yields the function to call at the start of each step."""
-        if not sys.stderr.isatty():
+        """Show the progress on a terminal, with rich. Yields the function to call at the start of each step."""
+        if self.console is None or not sys.stderr.isatty():
             yield lambda description: None
-        elif self.console is None:
-            number = itertools.count(1)
-
-            def step(description: str) -> None:
-                self.erase()
-                print(f"[{next(number)}/{steps}] {description}", end="", file=sys.stderr, flush=True)
-
-            yield step
-            self.erase()
         else:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn
