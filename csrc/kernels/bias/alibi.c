@@ -3,8 +3,8 @@
  *     for (int j = 0; j < n; j++)
  *         out[j] = -slope * fabs(rel[j]);
  *
- * rel, the position of the key minus the position of the query, is exact in double, and the product is rounded once
- * more to the result. The loop runs once per distance, not once per pair, if positions count up by one.
+ * rel, the position of the key minus the position of the query, is exact in double. The product is computed in double
+ * and rounded to the result. If positions count up by one, the loop runs once per distance instead of once per pair.
  */
 #include "bias/position.h"
 
@@ -19,6 +19,7 @@ static void alibi(const pe_array *array, const idx *dim, idx h, const double *re
         out[j] = (real)(0.0 - slope * fabs_(rel[j])); /* subtracted from 0, so that rel = 0 gives 0 and not -0 */
 }
 
+/* d slope -= |rel| grad */
 static void alibi_vjp(const pe_array *array, const idx *dim, idx h, const double *rel, int n, const double *grad,
                       const pe_array *into)
 {

@@ -1,16 +1,16 @@
-/* beit.c -- BEiT (Bao et al. 2022): Swin's table (swin.c) with three rows more for a class token before the grid.
+/* beit.c -- BEiT (Bao et al. 2022): the table of swin.c plus three rows for a class token, which precedes the grid.
  *
  *     b_h = q and k on the grid ? table[Swin's row of q - 1 and k - 1][h]
  *           : table[B - 3 (class to token), B - 2 (token to class) or B - 1 (class to class)][h];
  *
  * arrays: table(b,h), grid(s) = height, width. Position 0 is the class token, position 1 + p is token p of the grid.
- * Numbers that depend on the query or the key alone are computed once per block (grid.h).
+ * grid.h computes one number per query and one per key of a block; a pair subtracts them.
  */
 #include "bias/grid.h"
 
 enum { TABLE, GRID };
 
-/* Table rows of the pairs of a key and all lanes */
+/* row[l] = table row of lane l and one key, whose number of grid.h is k */
 static void rows_of_key(const pe_pair_block *b, idx rows, idx k, int is_class, const idx *restrict q, idx *restrict row)
 {
     for (int l = 0; l < b->lanes; l++) {

@@ -1,17 +1,17 @@
-/* dense.c -- the caller's own bias by row and column:   b_h(i, j) = array(h, i, j), whatever the positions
+/* dense.c -- a bias that the caller passes as a matrix:   b_h(i, j) = array(h, i, j), for any positions
  *
  *     for (int j = 0; j < keys; j++)
  *         for (int l = 0; l < lanes; l++)
  *             out[j][l] = array[h][first_q + l][first_k + j];
  *
- * Strides are arbitrary, 0 along axes that broadcast, so the caller needs no copy. -inf masks a pair.
+ * The array may have any strides, 0 along axes that broadcast, so the caller does not copy it. -inf masks a pair.
  */
 #include "base/transpose.h"
 #include "bias/position.h"
 
 enum { ARRAY };
 
-/* Rows of the block as real, PAIR_KEYS numbers apart in `to`. */
+/* Copy the rows of the block to `to` as real, PAIR_KEYS numbers apart. */
 static void read_rows(const pe_array *a, const char *data, const pe_pair_block *b, real *to)
 {
     const int has_dense_rows = a->core[2] == storage_size(a->storage);
@@ -25,8 +25,8 @@ static void read_rows(const pe_array *a, const char *data, const pe_pair_block *
     }
 }
 
-/* Rows of the array are queries and rows of `out` are keys: the block is transposed in registers, from where it lies if
- * it is real and has dense rows. */
+/* A row of the array is a query, and a row of `out` is a key, so pack_transposed transposes the block in registers. It
+ * reads the array in place if the storage is real and rows are contiguous, else the copy of read_rows. */
 static void dense(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, real *restrict out)
 {
     const pe_array *a = &array[ARRAY];

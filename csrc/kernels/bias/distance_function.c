@@ -1,16 +1,16 @@
-/* distance_function.c -- a bias given by its values at the distances of a call:
+/* distance_function.c -- a bias whose values the caller passes, one for each distance:
  *
  *     for (int j = 0; j < n; j++)
- *         out[j] = values[h][i], where distances[i] == rel[j];
+ *         out[j] = values[h][i];          i is the last index with distances[i] <= rel[j]
  *
- * arrays: values(h,l), distances(l), which ascend. A distance between two of them takes the value of the lower one;
- * Python passes all that occur. Whole distances without gaps need no search; others are found by bisection.
+ * arrays: values(h,l), distances(l), ascending. Python passes every distance that occurs in the call. If the first
+ * distance is an integer and the last is l - 1 more, i is rel[j] - distances[0]; otherwise bisection finds i.
  */
 #include "bias/position.h"
 
 enum { VALUES, DISTANCES };
 
-/* The last distance that is at most rel. Whole distances without gaps need no search. */
+/* The index of the last distance that is at most rel, or 0 */
 static idx index_of(const double *distances, idx count, int is_range, double rel)
 {
     idx low = 0, high = count - 1;

@@ -1,11 +1,12 @@
-/* fire.c -- FIRE (Li et al. 2024, equations 2 and 3), with i the position of the query:
+/* fire.c -- FIRE (Li et al. 2024, equations 2 and 3). i is the position of the query:
  *
  *     z = log(1 + |c rel|) / (log(1 + |c| max(i, |threshold|)) + 1e-6);
+ *     b_h = b2[h];
  *     for (int w = 0; w < W; w++)
- *         b_h += w2[h][w] * relu(w1[w] * z + b1[w]);      and b2[h] once
+ *         b_h += w2[h][w] * relu(w1[w] * z + b1[w]);
  *
- * arrays: w1(w,1), b1(w), w2(h,w), b2(h), c(), threshold(). The divisor of z depends on the query alone and is computed
- * once per block. The loop over w is outside the loop over lanes, so that lanes are one vector.
+ * arrays: w1(w,1), b1(w), w2(h,w), b2(h), c(), threshold(). The divisor of z depends on the query alone, so it is
+ * computed once per query and block. The innermost loop is over lanes, each with one query, and vectorises.
  */
 #include "base/elementary.h"
 #include "bias/position.h"
@@ -30,7 +31,7 @@ static void prepare_queries(const pe_array *array, const pe_pair_block *b, fire_
     }
 }
 
-/* z of one key and all lanes */
+/* z[l] of key j and each lane */
 static void normalized_distance(const pe_pair_block *b, const fire_queries *f, int j, double *restrict z)
 {
     const double k = b->k_positions[j];
@@ -73,11 +74,11 @@ static void fire(const pe_array *array, const idx *dim, idx h, const pe_pair_blo
  * d z / d (c, threshold):
  *     z = N / D,   N = log(1 + |c| |rel|),   D = log(1 + |c| r) + eps,   r = max(i, |threshold|);
  *     d |c| += d z (|rel| / (1 + |c rel|) - z r / (1 + |c| r)) / D,   d r = -d z z |c| / (1 + |c| r) / D
- * At |threshold| = i, where max has no derivative, the threshold gets half of d r: the mean of both sides. */
+ * At |threshold| = i, max has no derivative. d |threshold| is then d r / 2, the mean of both one-sided derivatives. */
 static void fire_vjp(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, const double *grad,
                      const pe_array *into)
 {
-    enum { CHUNK = 32 }; /* keys at a time, so that z and d z stay in the first-level cache */
+    enum { CHUNK = 32 }; /* keys per pass, so that z and d_z stay in the first-level cache */
     const int lanes = b->lanes;
     const double c = *element(&array[C], 0, 0), threshold = *element(&array[THRESHOLD], 0, 0);
     double total[PAIR_LANES] = {0}, d_slope[PAIR_LANES] = {0}, d_reach[PAIR_LANES] = {0}; /* by lane */

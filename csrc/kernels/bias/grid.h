@@ -1,10 +1,11 @@
-/* grid.h -- tokens of a grid in row-major order, for tables by the differences of rows and columns.
+/* grid.h -- table rows for pairs of tokens of a grid, by the difference of their rows and of their columns.
  *
  *     code(p) = (p / width) * (2 * width - 1) + p % width;
- *     row of a pair = code(q) - code(k) + constant;
- *                   = (yq - yk + height - 1) (2 width - 1) + xq - xk + width - 1
+ *     table row of a pair = code(q) - code(k) + code((height - 1, width - 1));
+ *                         = (yq - yk + height - 1) (2 width - 1) + xq - xk + width - 1
  *
- * Codes are computed once for each key and each lane of a block, so a pair costs one subtraction and no division.
+ * Token p is in row p / width. A block computes the code of each key and each query once, so a pair costs one
+ * subtraction and no division.
  */
 #ifndef PE_GRID_H
 #define PE_GRID_H
@@ -15,10 +16,10 @@ INLINE idx grid_length(const pe_array *grid, int axis)
 {
     int64_t length;
     memcpy(&length, grid->data + axis * grid->core[0], sizeof length);
-    return length < 1 ? 1 : (idx)length; /* no division by 0, whatever the caller wrote */
+    return length < 1 ? 1 : (idx)length; /* at least 1: a division by 0 would be undefined */
 }
 
-/* Key j and lane l of the block read row q[l] - k[j]; grid(s) = height, width, whose token 0 is at position `first`. */
+/* Set q and k so that key j and lane l read table row q[l] - k[j]. Token 0 of the grid is at position `first`. */
 INLINE void grid_codes(const pe_array *grid, const pe_pair_block *b, idx first, idx *restrict k, idx *restrict q)
 {
     const idx height = grid_length(grid, 0), width = grid_length(grid, 1), pitch = 2 * width - 1;

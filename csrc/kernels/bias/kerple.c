@@ -6,8 +6,8 @@
  *     for (int j = 0; j < n; j++)
  *         out[j] = -r1 * log1p(r2 * fabs(rel[j]));        or -r1 * pow(fabs(rel[j]), r2)
  *
- * rel, the position of the key minus the position of the query, is exact in double. Values are computed in double and
- * rounded once. log1p_pos and power_pos call no library, so the compiler vectorises the loops.
+ * rel, the position of the key minus the position of the query, is exact in double. A value is computed in double and
+ * rounded once. log1p_pos and power_pos call no library function, so the compiler vectorises the loops.
  */
 #include "base/elementary.h"
 #include "bias/position.h"
@@ -56,7 +56,7 @@ static void kerple_power(const pe_array *array, const idx *dim, idx h, const dou
         out[j] = (real)(0.0 - r1 * power_pos(fabs_(rel[j]), r2));
 }
 
-/* d r1 -= |rel|**r2 grad,   d r2 -= r1 |rel|**r2 log |rel| grad, which is 0 at rel = 0 */
+/* d r1 -= |rel|**r2 grad,   d r2 -= r1 |rel|**r2 log |rel| grad. At rel = 0 the gradient of r2 is 0. */
 static void kerple_power_vjp(const pe_array *array, const idx *dim, idx h, const double *rel, int n, const double *grad,
                              const pe_array *into)
 {

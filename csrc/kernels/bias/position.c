@@ -1,15 +1,15 @@
-/* position.c -- the table of position operators, and a pair of callable kernels for each DISTANCE and PAIR row: the
- * operator's values as a row of distances or a matrix, and the gradient of its arrays.
+/* position.c -- the table of position operators, and two kernels for each DISTANCE and PAIR row of ops.def: <name>
+ * computes the values of an operator, <name>_vjp the gradient of its arrays.
  *
  *     DISTANCE   for (j < l)  out[h][j] = b_h(rel[j]);
  *     PAIR       for (i < n)  for (j < m)  out[h][i][j] = b_h(q_positions[i], k_positions[j]);
  *
- * The functions of an operator are those that a tile of attention calls, in the same blocks of lanes, so a matrix and
- * attention have the same bits.
+ * The kernels call the functions of a pe_position_op on blocks of lanes, as attention does for its tiles. So a bias has
+ * the same bits in a matrix and in attention.
  */
 #include "bias/position.h"
 
-/* Count the arrays of a list of ops.def. */
+/* Count the arrays of a signature of ops.def, as in "w1(w,1), b1(w)". */
 INLINE int arrays_in(const char *list)
 {
     int n = 0;
@@ -20,9 +20,9 @@ INLINE int arrays_in(const char *list)
 
 /* ---- DISTANCE rows ---- */
 
-enum { ROW = 512 }; /* distances computed at a time */
+enum { ROW = 512 }; /* distances per call of the operator */
 
-/* arrays..., rel(l) -> out(h,l). Units are heads. */
+/* arrays..., rel(l) -> out(h,l). A unit is one head of one row of the batch. */
 static void distance_values(const pe_call *call, idx begin, idx end, const pe_position_op *op)
 {
     const idx heads = call->D(h), l = call->D(l);
@@ -41,8 +41,8 @@ static void distance_values(const pe_call *call, idx begin, idx end, const pe_po
     }
 }
 
-/* grad(h,l), arrays..., rel(l) -> gradients of the first arrays. The only unit is all heads, because heads may share an
- * array. */
+/* grad(h,l), arrays..., rel(l) -> gradients of the first arrays. One unit computes all heads, because heads may share
+ * an array and then add to one gradient. */
 static void distance_gradients(const pe_call *call, int arrays, const pe_position_op *op)
 {
     const idx heads = call->D(h), l = call->D(l);
@@ -59,20 +59,20 @@ static void distance_gradients(const pe_call *call, int arrays, const pe_positio
 
 enum { TILE_KEYS = 64 };
 
-/* A block of one head's queries and keys, and the operator */
+/* A block of queries and keys of one head, and the operator */
 typedef struct {
     const pe_call *call;
     const pe_position_op *op;
     pe_row row;
-    pe_array array[PE_TERM_ARRAYS]; /* at this row of the batch */
+    pe_array array[PE_TERM_ARRAYS]; /* with data of this row of the batch */
     const pe_array *into;           /* gradients */
     idx head;
-    int q_positions; /* operand; k_positions is the next one */
+    int q_positions; /* number of this operand; the next operand is k_positions */
     double q[PAIR_LANES], k[TILE_KEYS];
     pe_pair_block block;
 } operator_block;
 
-/* Positions of n keys or lanes from `first` on; those from `count` on repeat the last one. */
+/* Read the positions of `count` keys or queries from `first` on; out[count .. n - 1] repeat the last one. */
 static void read_block_positions(const operator_block *w, int operand, idx first, int count, int n,
                                  double *restrict out)
 {
@@ -98,7 +98,7 @@ static void set_keys(operator_block *w, idx j)
     read_block_positions(w, w->q_positions + 1, j, b->keys, b->keys, w->k);
 }
 
-/* Compute all tiles of units begin <= u < end, which are blocks of BLOCK_M queries of a head. */
+/* Call `compute` for all blocks of the units begin <= u < end. A unit is BLOCK_M queries of a head. */
 static void compute_units(operator_block *w, idx begin, idx end, int first_array, int arrays,
                           void (*compute)(operator_block *))
 {
@@ -127,7 +127,7 @@ static void compute_units(operator_block *w, idx begin, idx end, int first_array
     }
 }
 
-/* Rows of out(h,n,m) from a block, whose queries are on lanes */
+/* Compute a block, with one query per lane, and store it in rows of out(h,n,m). */
 static void compute_values(operator_block *w)
 {
     const int operand = w->q_positions + 2;
@@ -144,7 +144,7 @@ static void compute_values(operator_block *w)
     }
 }
 
-/* The gradients from a block of grad(h,n,m), operand 0, with its queries on lanes and 0 in lanes that are no queries */
+/* Add the gradients of a block. Lanes hold the queries of operand 0, grad(h,n,m); lanes without a query hold 0. */
 static void compute_gradients(operator_block *w)
 {
     const pe_pair_block *b = &w->block;
@@ -164,8 +164,8 @@ static void pair_values(const pe_call *call, idx begin, idx end, int arrays, con
     compute_units(&w, begin, end, 0, arrays, compute_values);
 }
 
-/* grad(h,n,m), arrays..., q_positions(n), k_positions(m) -> +gradients of the first arrays. An operator without a
- * gradient leaves them 0. */
+/* grad(h,n,m), arrays..., q_positions(n), k_positions(m) -> +gradients of the first arrays. They stay 0 if the
+ * operator has no gradient. */
 static void pair_gradients(const pe_call *call, idx begin, idx end, const pe_work *work, int arrays,
                            const pe_position_op *op)
 {

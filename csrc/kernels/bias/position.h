@@ -1,12 +1,12 @@
-/* position.h -- operators on the logits that read positions or indices, but not q and k.
+/* position.h -- attention biases b_h(i, j) that depend on positions or indices, but not on q and k.
  *
  * Each operator is one pe_position_op, FN(<name>_op), defined in the file of its name (kerple_log and kerple_power
- * share kerple.c). Exactly one of its three value functions is set:
- *     distance   a function of rel = position of key - position of query, evaluated once per distinct distance
- *     diagonal   a function of column - row, whatever the positions are (Toeplitz)
- *     pairs      anything else, evaluated for every pair of a block of keys and queries
- * A gradient adds to `into`, the gradients of the first arrays of the row in ops.def. Arrays are given at one row of
- * the batch, in the order of the row of ops.def; dim holds the lengths of their axes.
+ * share kerple.c). Exactly one of three members is set:
+ *     distance   for a bias by rel = position of key - position of query; once per rel if positions count up by one
+ *     diagonal   for a bias by column - row, for any positions (Toeplitz)
+ *     pairs      for other biases; called with a block of keys and queries
+ * array[k] is array k of the operator's row in ops.def, at one row of the batch; dim holds the lengths of the axes. A
+ * gradient function adds to into[k], the gradient of array k. The last arrays of an operator may have no gradient.
  */
 #ifndef PE_POSITION_H
 #define PE_POSITION_H
@@ -17,9 +17,9 @@
 /* A block of keys and queries has at most PAIR_KEYS keys and PAIR_LANES lanes. */
 enum { PAIR_KEYS = 128, PAIR_LANES = 2 * LANES };
 
-/* Queries stand on lanes; number j * lanes + l of a block belongs to key j and lane l. `lanes` is a multiple of LANES.
- * Lanes from `queries` on repeat the position of the last query: a position may be used for any lane, an index into
- * rows of queries may not. The results of these lanes are never read, and their gradients are 0. */
+/* Each lane holds one query. Number j * lanes + l of a block belongs to key j and lane l. `lanes` is a multiple of
+ * LANES. Lanes from `queries` on repeat the position of the last query: a function may read the position of every lane,
+ * but row first_q + l only for l < queries. Callers ignore the results of the other lanes, and their grad is 0. */
 typedef struct {
     int keys, lanes, queries;
     const double *k_positions, *q_positions; /* of the keys and of the lanes */
@@ -32,18 +32,18 @@ typedef struct {
     /* into[k] += sum_j grad[j] d b_h(rel[j]) / d array[k] */
     void (*distance_vjp)(const pe_array *array, const idx *dim, idx h, const double *rel, int n, const double *grad,
                          const pe_array *into);
-    int diagonal; /* its only array is the row (h,n+m-1) of the numbers */
+    int diagonal; /* nonzero: the only array (h,n+m-1) holds the bias of each diagonal */
     /* out[j * lanes + l] = b_h(query l, key j) */
     void (*pairs)(const pe_array *array, const idx *dim, idx h, const pe_pair_block *block, real *out);
     /* into[k] += sum_jl grad[j * lanes + l] d b_h(query l, key j) / d array[k] */
     void (*pairs_vjp)(const pe_array *array, const idx *dim, idx h, const pe_pair_block *block, const double *grad,
                       const pe_array *into);
-    /* Inside attention the gradient follows from sums of dS over rows and columns; pairs_vjp is then called only
-     * for the gradient of the operator's own matrix. */
+    /* Nonzero: attention computes the gradient from sums of dS over rows and columns. pairs_vjp is then called only for
+     * the gradient of the bias as a matrix. */
     int vjp_from_sums;
 } pe_position_op;
 
-extern const pe_position_op *const FN(position_op)[PE_COUNT]; /* NULL if the row is no position operator */
+extern const pe_position_op *const FN(position_op)[PE_COUNT]; /* NULL for rows that are no position operators */
 
 /* Return whether attention's gradient calls the operator's own gradient function for each tile. */
 INLINE int has_tile_vjp(const pe_position_op *op)
@@ -54,7 +54,7 @@ INLINE int has_tile_vjp(const pe_position_op *op)
 /* The address of element (i, j) of an array of doubles with at most two axes. */
 INLINE double *element(const pe_array *a, idx i, idx j) { return as_doubles(entry_at(a, a->data, i, j)); }
 
-/* i clamped to 0 .. n - 1, so that an index that Python failed to refuse cannot leave a table. */
+/* i clamped to 0 .. n - 1, so that a kernel does not read beyond a table if Python failed to reject an index. */
 INLINE idx within(idx i, idx n) { return i < 0 ? 0 : i < n ? i : n - 1; }
 
 #endif

@@ -1,20 +1,20 @@
 /* sandwich.c -- Sandwich (Chi et al. 2023, section 4):   b_h = (sum_t cos(w_t rel) - T) / divisor_h,   t = 1 .. T
  *
  *     for (int c = 0; c < 2 * T; c++)
- *         sum += keys[j][c] * queries[c][i];              sum_t cos(w_t rel)
+ *         sum += keys[j][c] * queries[c][i];              sum is now sum_t cos(w_t rel)
  *     b_h(i, j) = (sum - T) / divisor[h];
  *
  * arrays: queries(c,n), keys(m,c), divisor(h), with c = 2 T sines and cosines of each position.
- * cos(w (k - q)) = cos wk cos wq + sin wk sin wq, so a bias is a product of the c numbers of the key and of the query,
- * instead of T cosines for each pair and head. Nothing here is learned, so there is no gradient.
+ * cos(w (k - q)) = cos wk cos wq + sin wk sin wq. So a bias is the inner product of the c numbers of the key and of the
+ * query, and a pair needs no cosine. Sandwich has no learned parameters, so there is no gradient.
  */
 #include "bias/position.h"
 
 enum { QUERIES, KEYS, DIVISOR };
-/* Columns and keys of the product at a time, so that its sums fit a small stack; keys whose sums are in registers */
+/* Columns and keys per pass, so that the sums fit a small stack; ROWS is the number of keys with sums in registers. */
 enum { CHUNK = 32, KEYS_AT_ONCE = 32, ROWS = 4 };
 
-/* sum[r * lanes + l] += sum over t < count of key[r, t] q[t, l], for LANES lanes; rows is a constant when inlined */
+/* sum[r * lanes + l] += sum over t < count of key[r, t] q[t, l], for LANES lanes. Callers pass a constant `rows`. */
 INLINE void add_products_of_rows(int rows, const char *key, idx key_step, int count, const double *restrict q,
                                  double *restrict sum, int lanes)
 {
@@ -48,7 +48,7 @@ static NOINLINE void products_of_one(const char *key, idx key_step, int count, c
     add_products_of_rows(1, key, key_step, count, q, sum, lanes);
 }
 
-/* n keys of the block from number `from` on */
+/* Compute the bias of n keys of the block, from key `from` on. */
 static void some_keys(const pe_array *array, idx columns, idx h, const pe_pair_block *b, int from, int n,
                       real *restrict out)
 {

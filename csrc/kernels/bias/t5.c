@@ -1,16 +1,16 @@
-/* t5.c -- T5 (Raffel et al. 2020, section 2.1):   b_h(rel) = table[bucket(rel), h], rel cut to an integer towards zero
+/* t5.c -- T5 (Raffel et al. 2020, section 2.1):   b_h(rel) = table[bucket(rel), h], rel truncated to an integer
  *
  *     for (int j = 0; j < n; j++)
  *         out[j] = table[fabs(rel[j]) <= r ? lookup[rel[j] + r] : bucket beyond r][h];
  *
  * arrays: table(b,h), lookup(k), edges(o). lookup holds the buckets of -r .. r, k = 2 r + 1. edges holds the distances
- * beyond r at which the bucket number grows by one, on each side that has buckets. Python computes these thresholds as
- * integers, so no logarithm decides a bucket. Near distances are one gather; a bisection of the edges finds the rest.
+ * beyond r at which the bucket number grows by one, on each side that has buckets. Python computes the edges as
+ * integers, so no logarithm decides a bucket. |rel| <= r takes one gather; larger distances take a bisection of edges.
  */
 #include "bias/position.h"
 
 enum { TABLE, LOOKUP, EDGES };
-enum { CHUNK = 64 }; /* distances whose buckets are found together */
+enum { CHUNK = 64 }; /* distances per call of buckets_of */
 
 static int64_t integer_at(const pe_array *a, idx i)
 {
@@ -19,8 +19,8 @@ static int64_t integer_at(const pe_array *a, idx i)
     return value;
 }
 
-/* The bucket of a distance beyond r, by bisection of the edges. A side without buckets has bucket 0's number at its
- * end, and no edge is searched. */
+/* The bucket of a distance beyond r, by bisection of the edges. If the bucket at the end of a side of lookup is that of
+ * distance 0, the side has no further buckets, and the function returns the bucket of distance 0. */
 static int64_t far_bucket(const pe_array *array, const idx *dim, double rel)
 {
     const idx reach = D(K) / 2;
@@ -37,7 +37,7 @@ static int64_t far_bucket(const pe_array *array, const idx *dim, double rel)
     return near + low;
 }
 
-/* Buckets of n <= CHUNK distances, clamped to the rows of the table so that bad lookup arrays cannot leave it. */
+/* Buckets of n <= CHUNK distances, clamped to the rows of the table in case `lookup` or `edges` are wrong. */
 static void buckets_of(const pe_array *array, const idx *dim, const double *restrict rel, int n,
                        int64_t *restrict bucket)
 {

@@ -1,10 +1,10 @@
 /* tisa.c -- TISA (Wennberg and Henter 2021, section 4.2):   b_h(rel) = sum_r a_hr exp(-|b_hr| (rel - c_hr)**2)
  *
- *     for (int j = 0; j < n; j++)
+ *     for (int j = 0; j < n; j++)          with out[j] = 0 before
  *         for (int r = 0; r < R; r++)
  *             out[j] += a[h][r] * exp(-fabs(b[h][r]) * (rel[j] - c[h][r]) * (rel[j] - c[h][r]));
  *
- * The loops change places for CHUNK distances at a time: then the inner loop is on distances, and vectorises.
+ * The code exchanges the two loops for CHUNK distances at a time, so the inner loop is over distances and vectorises.
  */
 #include "base/elementary.h"
 #include "bias/position.h"
@@ -12,7 +12,7 @@
 enum { A, B, C };
 enum { CHUNK = 64 }; /* distances at a time */
 
-/* exp(-x) for x >= 0, as a power of 1 / e: its error of 2 + x ulp is of a number that falls faster than that grows. */
+/* exp(-x) for x >= 0, as a power of 1 / e. The error is 2 + x ulp, but exp(-x) falls faster than the error grows. */
 INLINE double exp_minus(double x) { return power_pos(0.367879441171442334, x); }
 
 static void tisa(const pe_array *array, const idx *dim, idx h, const double *restrict rel, int n, real *restrict out)

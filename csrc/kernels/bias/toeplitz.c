@@ -1,18 +1,18 @@
-/* toeplitz.c -- the caller's own bias by diagonal, and the two kernels between a row of diagonals and its matrix.
+/* toeplitz.c -- a bias that the caller passes by diagonal; kernels that make a matrix from diagonals, and back.
  *
- *     b_h(i, j) = diagonals(h, j - i + n - 1), whatever the positions
+ *     b_h(i, j) = diagonals(h, j - i + n - 1), for any positions
  *
  *     for (i < n)
  *         for (j < m)
- *             out[i][j] = row[j - i + n - 1];
+ *             out[i][j] = diagonals[j - i + n - 1];
  *
- * A row of the matrix is a piece of the row of diagonals: n copies, each one element earlier, without arithmetic.
+ * Row i of the matrix is m consecutive diagonals from n - 1 - i on, so the kernel is n calls of memcpy.
  */
 #include "bias/position.h"
 
 const pe_position_op FN(toeplitz_op) = {.diagonal = 1};
 
-/* Every row of the matrix is a window of `row`, copied whatever the storage. Units are BLOCK_M rows. */
+/* Copy the rows of a matrix from its diagonals, of any storage. A unit is BLOCK_M rows of the matrix. */
 KERNEL(toeplitz_matrix)
 {
     enum { ROW, OUT };
@@ -27,7 +27,7 @@ KERNEL(toeplitz_matrix)
     }
 }
 
-/* The transpose: out(t) = sum of grad(i, j) over j - i + n - 1 = t, in order of i. */
+/* The transpose: out(t) = sum of grad(i, j) over the pairs with j - i + n - 1 = t, in the order of i */
 KERNEL(diagonal_sums)
 {
     enum { GRAD, OUT };
