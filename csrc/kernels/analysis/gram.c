@@ -1,16 +1,16 @@
-/* gram.c -- every row with every other: products, distances and correlations.   x(n,d) -> out(n,n)
+/* gram.c -- inner products, distances or correlations of all pairs of rows.   x(n,d) -> out(n,n)
  *
  *     for (i < n)
  *         for (j < n)
  *             out[i][j] = dot(x[i], x[j]);               or the norm of x[i] - x[j]
  *
- * Units are BLOCK_M rows, which are packed once onto the lanes, against all rows from its own on, which are broadcast
- * from the caller's memory. A tile is written as it is and, transposed, to the other side of the diagonal: half the
- * pairs are computed, each number is written once, and both sides have the same bits. Products commute and squares have
- * no sign, so the tile on the diagonal is symmetric by itself.
+ * A unit of work is one block of BLOCK_M rows, packed once with one row per SIMD lane. The kernel combines it with
+ * the rows of this and all later blocks, whose numbers it broadcasts. Each tile is stored twice, the second
+ * time transposed to the other side of the diagonal, so half of the pairs are computed and both sides have the same
+ * bits. A tile on the diagonal is symmetric and stored once: products commute, and (x - y)^2 = (y - x)^2.
  *
- * Distances sum squares of differences. From products, |x|^2 + |y|^2 - 2 x.y, neighbours would keep few digits, and the
- * distance of a row from itself would not be 0.
+ * Distances sum squares of differences. With |x|^2 + |y|^2 - 2 x.y, cancellation would leave few digits for close rows,
+ * and the distance of a row from itself would not be 0.
  */
 #include "fits.h"
 #include "base/transpose.h"
@@ -18,9 +18,9 @@
 #include "tile/gemm.h"
 #include "base/layout.h"
 
-enum { CHUNK = 256 }; /* columns that are summed on their own, so that the error does not grow with all of d */
+enum { CHUNK = 256 }; /* columns of one partial sum, so that the rounding error grows more slowly with d */
 
-/* n rows against a panel of `cols` vectors, columns first .. first + d. Rows of s are BLOCK_M apart. */
+/* Operands of a product of rows and a panel, columns first .. first + d. Rows of s are BLOCK_M numbers apart. */
 typedef struct {
     const char *rows;
     idx step;
@@ -29,7 +29,7 @@ typedef struct {
     int d, first;
 } pairs_tile;
 
-/* Rows j .. j + rows. Constants where this is inlined: rows, cols, and `squares`, which sums squares of differences. */
+/* Compute rows j .. j + rows. `squares` sums squares of differences. Callers pass constant rows, cols and squares. */
 INLINE void pair_rows(int rows, int cols, int squares, const pairs_tile *t, int j)
 {
     vec acc[SUMS];
@@ -65,13 +65,13 @@ INLINE void pair_rows(int rows, int cols, int squares, const pairs_tile *t, int 
 INLINE void product_rows(int rows, int cols, const void *t, int j) { pair_rows(rows, cols, 0, t, j); }
 INLINE void square_rows(int rows, int cols, const void *t, int j) { pair_rows(rows, cols, 1, t, j); }
 
-/* Tiles are passed by value: no store can alias them. */
+/* Tiles are passed by value, so that no store can change them. */
 static NOINLINE void products_wide(pairs_tile t, int n) { in_row_blocks(product_rows, 2, &t, 0, n); }
 static NOINLINE void products_narrow(pairs_tile t, int n) { in_row_blocks(product_rows, 1, &t, 0, n); }
 static NOINLINE void squares_wide(pairs_tile t, int n) { in_row_blocks(square_rows, 2, &t, 0, n); }
 static NOINLINE void squares_narrow(pairs_tile t, int n) { in_row_blocks(square_rows, 1, &t, 0, n); }
 
-/* All columns of n rows against the packed rows, panel after panel of two vectors, or one if that is enough */
+/* Multiply n rows by the packed rows, one panel at a time. A panel has two vectors, the last one or two. */
 static NOINLINE void tile_pairs(const char *rows, idx step, const real *pack, int lanes, int d, int squares, real *s,
                                 int n)
 {
@@ -94,7 +94,7 @@ static NOINLINE void roots(real *s, int n)
         s[i] = PE_REAL == 32 ? (real)sqrtf((float)s[i]) : (real)sqrt((double)s[i]);
 }
 
-/* Clip to [-1, 1], which rounding may leave. The NaN of a row without variance stays. */
+/* Clip to [-1, 1]: rounding may exceed it. A row without variance keeps its NaN. */
 static NOINLINE void clip(real *s, int n)
 {
     SIMD
@@ -120,8 +120,8 @@ static void write_rows(const pe_array *a, char *out, idx first, idx column, cons
 }
 
 typedef struct {
-    real *pack, *tile, *transposed; /* packed rows; a tile, and the tile with rows and columns exchanged */
-    real *copy;                     /* of the rows of a tile if they cannot be read in place */
+    real *pack, *tile, *transposed; /* packed rows; a tile; the transposed tile */
+    real *copy;                     /* copy of rows that cannot be read in place */
 } gram_state;
 
 LAYOUT(gram)
@@ -158,7 +158,7 @@ KERNEL(gram)
             if (mode == GRAM_CORRELATION)
                 clip(s, count * BLOCK_M);
             if (mode == GRAM_CORRELATION && j == first) {
-                for (int l = 0; l < lanes; l++) { /* NaN stays */
+                for (int l = 0; l < lanes; l++) { /* keeps NaN */
                     real *diagonal = &s[l * BLOCK_M + l];
                     *diagonal = *diagonal > 0 ? 1 : *diagonal;
                 }

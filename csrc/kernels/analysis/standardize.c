@@ -1,10 +1,10 @@
-/* standardize.c -- out = (x - mean) / |x - mean| of each row, in double: the products of such rows are correlations.
+/* standardize.c -- out = (x - mean) / |x - mean| for each row, in double. Products of such rows are correlations.
  *
  *     for (k < d)  mean += x[k] / d;
  *     for (k < d)  norm += (x[k] - mean) * (x[k] - mean);
  *     for (k < d)  out[k] = (x[k] - mean) / sqrt(norm);
  *
- * Three passes over a row that is in the cache are simple and accurate; the cost is small beside gram.c.
+ * Each row is passed three times, which is accurate; the row is in the cache, and gram.c takes much longer.
  */
 #include "base/layout.h"
 #include "base/row.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 
 typedef struct {
-    real *x, *out; /* of a row, in half precision */
+    real *x, *out; /* a row as reals, if stored in half precision */
 } standardize_state;
 
 LAYOUT(standardize)
@@ -21,7 +21,7 @@ LAYOUT(standardize)
     s->out = carve_reals(c, D(d));
 }
 
-/* The first number is subtracted before the mean, so that a row of equal numbers is exactly 0 / 0. */
+/* The first number is subtracted before the mean, so that a row of equal numbers gives exactly 0 / 0 = NaN. */
 KERNEL(standardize)
 {
     enum { X, OUT };
@@ -38,7 +38,7 @@ KERNEL(standardize)
             largest = fabs_(y) > largest ? fabs_(y) : largest;
         }
         const double mean = sum / (double)max_(d, 1);
-        const double unit = largest > 0 ? 1 / largest : 1; /* squares neither overflow nor underflow */
+        const double unit = largest > 0 ? 1 / largest : 1; /* scaled squares neither overflow nor underflow */
         for (idx k = 0; k < d; k++) {
             const double y = ((double)x[k] - (double)x[0] - mean) * unit;
             squares += y * y;
