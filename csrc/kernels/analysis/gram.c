@@ -4,10 +4,10 @@
  *         for (j < n)
  *             out[i][j] = dot(x[i], x[j]);               or the norm of x[i] - x[j]
  *
- * A unit of work is one block of BLOCK_M rows, packed once with one row per SIMD lane. The kernel combines it with
- * the rows of this and all later blocks, whose numbers it broadcasts. Each tile is stored twice, the second
- * time transposed to the other side of the diagonal, so half of the pairs are computed and both sides have the same
- * bits. A tile on the diagonal is symmetric and stored once: products commute, and (x - y)^2 = (y - x)^2.
+ * A unit of work is one block of BLOCK_M rows, packed once with one row per SIMD lane. The kernel combines it with the
+ * rows of this and all later blocks, whose numbers it broadcasts. Each tile is stored twice, the second time transposed
+ * to the other side of the diagonal, so half of the pairs are computed and both sides have the same bits. A tile on the
+ * diagonal is symmetric and stored once: products commute, and (x - y)^2 = (y - x)^2.
  *
  * Distances sum squares of differences. With |x|^2 + |y|^2 - 2 x.y, cancellation would leave few digits for close rows,
  * and the distance of a row from itself would not be 0.
