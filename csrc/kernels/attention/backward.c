@@ -3,18 +3,19 @@
  *     out_i = sum_j p_ij v_j,  p_ij = exp(s_ij - lse_i)     dv_j = sum_i p_ij g_i
  *     g = d out, gl = d lse,  delta_i = g_i.out_i - gl_i    dS_ij = p_ij (g_i.v_j - delta_i)
  *     s_ij = softcap tanh(scale q_i.k_j / softcap) + bias   dX = dS (1 - tanh**2);  dq = scale dX k,  dk = dX^T scale q
- *     sink: d = sum_i -exp(sink - lse_i) delta_i            the gradient of a key whose value is 0
+ *     sink: d = sum_i -exp(sink - lse_i) delta_i            as for a key whose value is 0
  *
  *     for each pair (i, j):
  *         p = exp(s_ij - lse_i);             dS = p (dot(g_i, v_j) - delta_i);   dX = dS * slope of the cap
  *         dv_j += p g_i;                     dq_i += scale dX k_j;               dk_j += scale dX q_i
  *
  * Scores are recomputed tile by tile (Dao 2023, FlashAttention-2, algorithm 2). A unit is one kv head. If kv heads are
- * few, each is cut into parts: a range of query heads times a range of query blocks. A unit visits all keys for one
- * block of queries after the other, and sums dk and dv in its own memory. Parts depend on the heads and on n only, and
- * they are added in their order, here or by the caller, so neither threads nor other rows of the batch change a bit.
+ * few, each is cut into parts: a range of query heads times a range of query blocks. For each
+ * block of queries, a unit visits all keys; it sums dk and dv in its scratch memory. The partition depends on h, g and
+ * n alone, and the parts are added in order, here or by the caller. So the bits depend neither on threads nor on other
+ * rows of the batch.
  *
- * A pair whose weight is 0 adds nothing, whatever its numbers are, so masked values cannot leak.
+ * A pair with p = 0 adds nothing, even if its numbers are NaN or infinite: masked values do not reach a gradient.
  */
 #include "attention/bias_grad.h"
 #include "attention/scores.h"
@@ -23,7 +24,7 @@
 #include "tile/outer.h"
 #include "tile/panel.h"
 
-/* Queries and cotangents of a block are stored twice: on lanes for the scores, as rows in strips for the products. */
+/* Queries and cotangents of a block are stored twice: one per lane for the scores, as strips of rows for products. */
 typedef struct {
     int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
     int nonfinite_keys;           /* a key of the kv head is not finite */
@@ -65,8 +66,8 @@ static void write_d_sink(const pe_query_block *queries, int lane, double lse, do
     memcpy(query_row(queries, A_D_SINK, lane), &d_sink, sizeof d_sink);
 }
 
-/* lse and delta of each lane. For a query without visible keys, and a lane that is no query, lse = +inf makes every
- * weight 0. */
+/* Set lse and delta of each lane. If a lane has no query, or its query sees no key, lse = +inf makes all weights
+ * 0. */
 static void read_lse_and_delta(attention_vjp_state *b, const pe_query_block *queries)
 {
     const pe_array *a = queries->call->array;
@@ -133,7 +134,7 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
     const pe_scores dp = {values + from * step, step, b->e, g, add, width, ds, b->unused_max};
     FN(scores)(&dp, n, width);
     differentiate(width, s, ds, b->lse + first, b->delta + first, n);
-    if (p->lanes < width) { /* a nonfinite key would spoil the lanes that are no queries */
+    if (p->lanes < width) { /* a nonfinite key makes NaN in lanes without a query */
         for (int j = 0; j < n; j++) {
             for (int l = p->lanes; l < width; l++)
                 s[j * width + l] = ds[j * width + l] = 0;
@@ -152,7 +153,7 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
 
 /* ---- nonfinite queries and keys ---- */
 
-/* Add to rows from <= j < to of out the numbers that the strips of the block left out. */
+/* Add to rows from <= j < to of out the products of the nonfinite rows that the strips left out. */
 static void add_nonfinite_rows(const attention_vjp_state *b, const pe_query_block *queries, int operand,
                                uint64_t nonfinite, real scale, const real *weights, int n, real *out, int step,
                                int from, int to)
@@ -183,7 +184,7 @@ static void add_nonfinite_keys(const attention_vjp_state *b, const pe_panel *p, 
     }
 }
 
-/* Checked once for a kv head, not in every block */
+/* Return whether all keys are finite. It is called once per kv head, not in every block. */
 static int keys_are_finite(const pe_call *call, const pe_row *at, idx group, int d, real *buffer)
 {
     const pe_array *a = &call->array[A_K];
@@ -201,7 +202,7 @@ static int keys_are_finite(const pe_call *call, const pe_row *at, idx group, int
 
 /* ---- a tile ---- */
 
-/* Zero the weights of keys from <= j < to that a panel does not see: the products take these keys for all panels. */
+/* Zero the weights of keys from <= j < to that a panel does not see: add_dv and add_dk read them. */
 static void zero_unseen(attention_vjp_state *b, const pe_query_block *queries, int (*seen)[2], int from, int to)
 {
     for (int i = 0; i < queries->panels; i++) {
@@ -251,8 +252,8 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
     }
 }
 
-/* Add the gradient of a scan's gates to that of q.k. The gradients of the operators' own tables were computed without
- * it. */
+/* Add the gradient of a scan's gates to ds, the gradient of q.k. The gradients of the operators' tables were computed
+ * before, from ds without the gates. */
 static void add_gates_to_ds(attention_vjp_state *b, const pe_query_block *queries, int (*seen)[2])
 {
     for (int i = 0; i < queries->panels; i++) {
@@ -296,7 +297,8 @@ static void tile_vjp(attention_vjp_state *b, const pe_query_block *queries, pe_k
         add_dq(b, &v, seen);
 }
 
-/* t is the row of the dS reductions and of the gradients of tables. Returns 0 if the call was stopped. */
+/* Add the gradients of one block of queries; t: the row of the dS reductions and of the gradients of tables. Returns 0
+ * if the call was stopped. */
 static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx t, const pe_work *work)
 {
     const pe_call *call = queries->call;
@@ -330,8 +332,8 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx 
 
 /* ---- units ---- */
 
-/* Write a chunk's dK or dV, adding to earlier chunks if there are any, then clear the accumulator. (Python sees to it
- * that the output is real if chunks are added.) */
+/* Store a chunk's dK or dV, or add it to the earlier chunks, then clear the accumulator. Python passes an output of
+ * type `real` if chunks are added. */
 static void write_keys(const pe_call *call, const pe_row *at, int operand, idx part, int is_first, real *sum, int step,
                        int width, real *buffer)
 {
@@ -348,7 +350,7 @@ static void write_keys(const pe_call *call, const pe_row *at, int operand, idx p
     }
 }
 
-/* A kv head, or one chunk of it. Returns 0 if the call was stopped. */
+/* Compute one kv head, or one chunk of it. Returns 0 if the call was stopped. */
 static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), groups = call->D(g), share = heads / groups, blocks = BLOCKS(call->D(n), BLOCK_M);
@@ -381,8 +383,8 @@ static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, c
     return 1;
 }
 
-/* Compute only the gradient of a bias by row and column that heads or rows of the batch share. They take turns to add
- * to it, so units are blocks of queries of all heads and rows. Returns 0 if the call was stopped. */
+/* Compute only the gradient of a bias (n,m) that heads or rows of the batch share. A unit adds a block of queries of
+ * each head and batch row in turn, so no two units add to the same rows. Returns 0 if the call was stopped. */
 static int shared_bias_unit(attention_vjp_state *b, const pe_call *call, idx unit, const pe_work *work)
 {
     const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M);

@@ -1,4 +1,4 @@
-/* bias_grad.c -- see bias_grad.h. For the keys and lanes of a panel:
+/* bias_grad.c -- reduce a panel of dS to the gradients of position operators (bias_grad.h).
  *
  *     for (int j = from; j < to; j++)
  *         for (int l = 0; l < lanes; l++) {
@@ -6,8 +6,8 @@
  *             rows[l] += ds[j][l];    columns[j] += ds[j][l];
  *         }
  *
- * The diagonals are the costly ones: neighbouring lanes belong to neighbouring diagonals. A diagonal's numbers are one
- * lane further on in each key, so loads that move by one lane per key add them up without crossing lanes.
+ * The diagonals cost most, because each lane of a vector belongs to a different one. From key to key, a diagonal moves
+ * by one lane, so add_diagonals moves its load by one lane per key and adds the vectors without crossing lanes.
  */
 #include "attention/bias_grad.h"
 
@@ -74,9 +74,9 @@ void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *queries, idx t, 
 
 /* ---- sums ---- */
 
-/* out[j - lane] += ds. Number t of the window belongs to lane - key = t - (n - 1), so a vector of them is a sum of
- * loads, one from each key, a lane further on each time. Zeros on both sides of a key stand for lanes that do not
- * exist. */
+/* out[j - lane] += ds. window[t] sums the pairs with lane - key = t - (n - 1). A vector of the window is the sum of
+ * one load per key, each load one lane after the load of the key before. `padded` has zeros on both sides of a key for
+ * loads that begin before or end after its lanes. */
 static void add_diagonals(double *restrict out, const real *restrict ds, int n, int width, int lanes,
                           real *restrict padded)
 {
@@ -90,7 +90,7 @@ static void add_diagonals(double *restrict out, const real *restrict ds, int n, 
         vec_store(to + LANES + width, vec_set(0));
     }
     for (int t = 0; t < n + width - 1; t += LANES) {
-        const int first = t - (n - 1); /* lane of key 0 in the first number */
+        const int first = t - (n - 1); /* lane of key 0 in window[t] */
         const int from = (int)max_(0, 1 - LANES - first), to = (int)min_(n, width - first);
         vec sum = vec_set(0);
         for (int j = from; j < to; j++)
@@ -137,10 +137,10 @@ static void add_pairs(char *out, const pe_array *a, const real *ds, int n, const
     }
 }
 
-/* ---- gradients of the operators' own ---- */
+/* ---- gradients of the operators' arrays ---- */
 
-/* Operators on distance, as many keys at a time as the buffers hold. Callers need these gradients only if positions do
- * not count up. */
+/* Add the gradients of operators on distance, for as many keys at a time as the buffers hold. If positions count up,
+ * distance_rows.c computes them instead. */
 static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries,
                                    const pe_panel *p, int from, int to, const real *ds)
 {

@@ -1,12 +1,12 @@
-/* bias_grad.h -- how dS, the gradient of the biased scores, is reduced into the gradients of position operators.
+/* bias_grad.h -- reduce dS, the gradient of the biased scores, to the gradients of position operators.
  *
- * dS exists one panel of a tile at a time. Most operators need only sums of it, each of which is computed if the caller
- * gives the output for it:
+ * dS exists one panel of a tile at a time. Most operators need only sums of dS. A sum is computed if the caller
+ * passes its output:
  *     diagonals(t,l)  sum over j - i = column - (N - 1), for toeplitz and for operators whose row was prepared
  *     rows(h,n)       sum over the keys             columns(t,m)  sum over the queries
  *     pairs(h,n,m)    dS itself, added to the output with any strides
- *     terms(z)        gradients of the operators that have their own for a tile (has_tile_vjp), array behind array
- * Axis t has head_parts and block_parts of attention_vjp in it: no two units add to the same row.
+ *     terms(z)        gradients of the operators that have their own for a tile (has_tile_vjp), one array after another
+ * Axis t has a row for each head, or for each head and block part of attention_vjp: no two units add to the same row.
  */
 #ifndef PE_BIAS_GRAD_H
 #define PE_BIAS_GRAD_H
@@ -16,7 +16,7 @@
 
 enum { A_GRAD = A_LSE + 1, A_GRAD_LSE, A_DQ, A_DK, A_DV, A_D_SINK, A_DIAGONALS, A_ROWS, A_COLUMNS, A_PAIRS, A_TERMS };
 
-/* The reductions of one head and block of queries; NULL or 0 for those that the caller does not need */
+/* The reductions of one head and block of queries; NULL or 0 where the caller passes no output */
 typedef struct {
     double *diagonals, *columns, rows[BLOCK_M];
     char *pairs;
@@ -30,11 +30,11 @@ typedef struct {
 
 /* Zero row t of diagonals and columns, before its first block. */
 void FN(bias_grad_clear)(const pe_query_block *queries, idx t);
-/* Point `into` at the gradients of each operator's arrays in `terms`, which lie there one after the other, each as its
- * array lies in memory. Returns 0 if they do not fit. */
+/* Point `into` at the gradients of each operator's arrays in `terms`, where they follow one another. Each has the
+ * strides of its array. Returns 0 if they do not fit. */
 int FN(place_term_gradients)(const pe_call *call, char *terms, pe_array into[PE_TERMS][PE_TERM_ARRAYS]);
 void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *queries, idx t, const pe_work *work);
-/* ds is that of the keys from <= j < to and a panel; it is 0 for masked pairs and for lanes that are no queries. */
+/* Reduce ds, which is dS of a panel and of keys from <= j < to. It is 0 for masked pairs and lanes without a query. */
 void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p,
                          int from, int to, const real *ds);
 void FN(bias_grad_write)(const pe_bias_grad *g, const pe_query_block *queries);

@@ -9,15 +9,15 @@
  * In forward.c each SIMD lane holds one query, and most lanes would be idle here. Here each lane holds one channel, and
  * keys and values are read in place. LANES keys give LANES vectors of products, and a tree of additions reduces these
  * to one vector of scores. A call computes the heads that share their keys, up to MAX_PAIRS pairs of a head and a
- * query: the keys come from memory for the first pair and from the cache for the others. The sums of a pair do not
- * depend on the other pairs, so they have the same bits beside any of them.
+ * query: the keys come from memory for the first pair and from the cache for the others. The sums of a pair, and their
+ * bits, do not depend on the other pairs.
  *
  * Rows of float16, bfloat16 and int8 codes are widened in registers, in the loop that multiplies, if they are whole
- * vectors; else they are copied as real, tile by tile. Both give the same bits. The scale of a row of codes is a factor
- * of its score, or of its weight.
+ * vectors; else they are copied as real, tile by tile. Both give the same bits. The scale of a row of codes multiplies
+ * its score (keys) or its weight (values).
  *
- * Masks are those of tile.c, a head at a time. A result that is not finite is computed again by forward.c, which keeps
- * NaN and infinity of masked keys and values out of it.
+ * tile.c computes the masks, one head at a time. If a head's result is not finite, forward.c recomputes the head,
+ * because it keeps NaN and infinity of masked keys and values out of the result.
  */
 #include "attention/decode.h"
 
@@ -26,18 +26,18 @@
 #include "base/vec_stored.h"
 #include "tile/panel.h"
 
-enum { LONG_BYTES = 1 << 20 }; /* keys and values of a head that the second cache does not hold beside other data */
-enum { MAX_PAIRS = 32 };       /* a panel of any variant has at most 32 lanes */
-enum { STRIP = 4 };            /* vectors of value columns that are summed together */
-enum { VALUE_KEYS = 32 };      /* keys whose values are summed while they are in the first cache */
-enum { VALUE_PAIRS = VEC_BYTES == 64 ? 4 : 2 }; /* pairs x STRIP sums: 16 of AVX-512's 32 registers, 8 of 16 else */
-enum { SCORE_PAIRS = LANES >= 16 ? 4 : LANES >= 8 ? 2 : 1 }; /* times LANES / SCORE_PAIRS keys: LANES sums */
+enum { LONG_BYTES = 1 << 20 };                  /* keys and values of a head that do not fit the L2 cache */
+enum { MAX_PAIRS = 32 };                        /* a panel of any variant has at most 32 lanes */
+enum { STRIP = 4 };                             /* vectors of value columns that are summed together */
+enum { VALUE_KEYS = 32 };                       /* keys whose values are summed while they are in the L1 cache */
+enum { VALUE_PAIRS = VEC_BYTES == 64 ? 4 : 2 }; /* VALUE_PAIRS x STRIP sums: 16 of 32 registers, or 8 of 16 */
+enum { SCORE_PAIRS = LANES >= 16 ? 4 : LANES >= 8 ? 2 : 1 }; /* x LANES / SCORE_PAIRS keys = LANES sums */
 enum { KEYS_TOGETHER = LANES >= 8 ? 2 : LANES };             /* keys that a single pair reads together */
 enum { PREFETCH_BYTES = 16384, CACHE_LINE = 64 };            /* prefetch distance */
 
 typedef struct {
     int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
-    idx first_head;               /* of the heads that are decoded together */
+    idx first_head;               /* the first of the heads that are decoded together */
     int heads, pairs;             /* pair = head * queries + query */
     real *q, *o, *s, *copy, *row, *scale;
     real m[MAX_PAIRS], alpha[MAX_PAIRS], one[MAX_PAIRS], l[MAX_PAIRS * LANES]; /* l: a partial sum for each lane */
@@ -46,8 +46,8 @@ typedef struct {
 
 static int heads_together(const pe_call *call) { return (int)min_(call->D(h) / call->D(g), MAX_PAIRS / call->D(n)); }
 
-/* forward.c computes whole vectors of queries, so up to half a vector it does twice the work. Up to the two vectors of
- * a panel decoding is still faster if keys and values come from memory, because it prefetches them. */
+/* forward.c computes whole vectors of queries: at least twice the work if n <= LANES / 2. Up to n < PANEL_LANES,
+ * decoding is faster than forward.c if keys and values come from memory, because decoding prefetches them. */
 int FN(is_decoding)(const pe_call *call)
 {
     if (call->par[A_INVARIANT] != 0)
@@ -65,8 +65,8 @@ int FN(begins_decoding)(const pe_call *call, idx unit)
     return unit % call->D(h) % (call->D(h) / call->D(g)) % heads_together(call) == 0;
 }
 
-/* Rows in whole vectors: in place if they are already, else copied as real with zeros behind each row; codes keep their
- * scales. A block of LANES keys may read rows of the copy that were not written; their scores are not used. */
+/* Return rows of whole vectors: the stored rows if possible, else a copy as real with zeros after each row. Codes keep
+ * their scales. A block of LANES keys may read rows of the copy that were not written; their scores are not used. */
 static pe_rows whole_rows(const decode_state *b, pe_rows rows, int n, int width)
 {
     const idx copy_width = width + ROW_PAD;
@@ -101,9 +101,9 @@ static NOINLINE void multiply_by_scales(decode_state *b, const pe_rows *rows, in
 
 /* ---- prefetching ---- */
 
-/* Rows ahead, prefetched as the rows are read. `passes` passes over the rows share them, each taking every passes-th
- * row, so that a few requests are under way all the time. They go to the second cache, because the first can wait for
- * fewer lines at a time: on Zen 4 decoding takes 0.7x the time of prefetching into the first. */
+/* Prefetches rows ahead of the rows that are read. If `passes` passes read the same rows, each pass prefetches one row
+ * in `passes`, which spreads the requests over time. The target is the L2 cache, because L1 can wait for fewer lines at
+ * a time: on Zen 4 decoding takes 0.7x the time of prefetching into L1. */
 typedef struct {
     const char *next;
     idx step;
@@ -128,8 +128,9 @@ INLINE void prefetch_row(prefetcher *a)
 
 /* ---- products ---- */
 
-/* s = q . k for `pairs` pairs and LANES / pairs keys: one sum for each. A single pair reads a few keys at a time,
- * nearly in the order of memory; several read their keys together and load a vector of a query once for all. */
+/* s = q . k for `pairs` pairs and LANES / pairs keys: one vector of sums for each. A single pair reads
+ * KEYS_TOGETHER keys at a time, nearly in memory order. Several pairs read all keys together, so that each vector of a
+ * query is loaded once. */
 INLINE void scores_of_block(int pairs, const char *k, idx step, pe_storage storage, int pass, int passes, const real *q,
                             int d, real *s)
 {
@@ -218,7 +219,7 @@ INLINE void values_of_block(int pairs, int cols, const char *v, idx step, pe_sto
     }
 }
 
-/* The columns first ... of all pairs, for n keys from `from` on. Only the first keys of a tile rescale. */
+/* Add n keys from `from` on to columns first ... of all pairs. Only the first keys of a tile rescale o by alpha. */
 INLINE void values_of_columns(int cols, const decode_state *b, const char *v, idx step, pe_storage storage, int first,
                               int from, int n, prefetcher *ahead)
 {
@@ -252,7 +253,7 @@ INLINE void values_of_stored(const decode_state *b, const char *v, idx step, pe_
     }
 }
 
-/* A function for each storage: with several loops in one function, compilers run out of registers. */
+/* One function per storage: compilers run out of registers if one function has several of these loops. */
 #define PE_STORED(name, storage)                                                                    \
     static NOINLINE void scores_of_##name(const decode_state *b, const char *k, idx step, int n)    \
     {                                                                                               \
@@ -303,7 +304,7 @@ static void values_of_pairs(decode_state *b, const pe_rows *v, int n)
 
 /* ---- a tile ---- */
 
-/* s += bias, the scores of one lane being contiguous here; keys outside bias->from .. to are masked. */
+/* s += bias of one lane, whose scores are contiguous here. Keys outside bias->from .. to are masked. */
 static void add_lane_bias(real *s, int n, const pe_panel_bias *bias, int lane)
 {
     for (int j = 0; j < n; j++) {
@@ -313,7 +314,7 @@ static void add_lane_bias(real *s, int n, const pe_panel_bias *bias, int lane)
     }
 }
 
-/* One step of online softmax for a pair, whose keys stand on lanes */
+/* One step of online softmax for a pair, with one key per SIMD lane */
 static void decode_softmax_step(decode_state *b, int p, int n)
 {
     const int whole = (n + LANES - 1) / LANES * LANES;
@@ -326,7 +327,7 @@ static void decode_softmax_step(decode_state *b, int p, int n)
     vec_store(lane, max);
     for (int l = 0; l < LANES; l++)
         m = lane[l] > m ? lane[l] : m;
-    const real base = m == MASKED ? 0 : m; /* nothing seen yet, as in forward.c */
+    const real base = m == MASKED ? 0 : m; /* no key seen yet, as in forward.c */
     b->alpha[p] = exp2_((b->m[p] - base) * LOG2_E);
     b->m[p] = m;
     for (int l = 0; l < LANES; l++) {
@@ -336,7 +337,7 @@ static void decode_softmax_step(decode_state *b, int p, int n)
     FN(exponentials)(s, lane, whole / LANES, LANES, b->l + p * LANES);
 }
 
-/* Bias, cap and softmax of a head's queries. Returns whether they see a key of the tile. */
+/* Apply cap, bias and softmax to a head's scores. Returns whether they see a key of the tile. */
 static int softmax_of_head(decode_state *b, pe_query_block *queries, pe_key_tile *keys, int head, int sees_tile)
 {
     const real softcap = (real)queries->call->par[A_SOFTCAP];
@@ -356,8 +357,8 @@ static int softmax_of_head(decode_state *b, pe_query_block *queries, pe_key_tile
     return bias.from < bias.to;
 }
 
-/* keep may differ from head to head; everything else that hides a tile does not. queries->head is the head whose masks
- * are read. */
+/* Process one tile. Of the masks that can hide a tile, `keep` alone may differ between heads. key_tile reads the masks
+ * of queries->head. */
 static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
 {
     const pe_rows stored_k = rows_of_keys(queries, A_K, first_key), stored_v = rows_of_keys(queries, A_V, first_key);
@@ -396,7 +397,7 @@ static void read_queries(const pe_query_block *queries, decode_state *b)
     }
 }
 
-/* o / l in place. Returns whether all of it is finite. Adding 0 turns -0 into 0, as in forward.c. */
+/* o = o / l. Returns whether all of it is finite. Adding 0 turns -0 into 0, as in forward.c. */
 static int normalize(const decode_state *b, int p, real l)
 {
     const real divisor = l == 0 ? 1 : l;
@@ -410,7 +411,7 @@ static int normalize(const decode_state *b, int p, real l)
     return !nonfinite;
 }
 
-/* Returns 0, with nothing written, if the head's result is not finite. */
+/* Store out and lse of a head. If its result is not finite, store nothing and return 0. */
 static int write_head(const pe_query_block *queries, const pe_key_part *part, const decode_state *b, int head)
 {
     const int outs = part->parts > 1 ? A_PART_OUT : A_OUT, lses = part->parts > 1 ? A_PART_LSE : A_LSE;

@@ -2,9 +2,9 @@
  *
  *     queries x keys      1 x 8192: 8 heads that share keys          cut into parts, if heads are few
  *     forward.c           64 lanes, 63 idle                           part 0 | part 1 | part 2
- *     decode.c            channels on the lanes, all heads at once    each writes out and lse of its own
+ *     decode.c            channels on the lanes, all heads at once    each part writes its out and lse
  *
- * merge_attention.c adds the parts.
+ * merge_attention.c combines the parts.
  */
 #ifndef PE_DECODE_H
 #define PE_DECODE_H
@@ -13,8 +13,8 @@
 
 enum { A_PART_OUT = A_LSE + 1, A_PART_LSE };
 
-/* The tiles of keys that a work item of attention visits. If the keys are cut into parts, part `index` of `parts` has
- * results of its own, and the first part has the sink. */
+/* The tiles of keys that a work item of attention visits. If the keys are cut into parts, part `index` of `parts`
+ * writes separate results, and the first part includes the sink. */
 typedef struct {
     idx index, parts, first, last; /* tiles first <= i < last */
 } pe_key_part;
@@ -30,7 +30,7 @@ INLINE real sink_of_part(const pe_query_block *queries, const pe_key_part *part,
     return part->index == 0 ? sink_of(queries, head, lane) : MASKED;
 }
 
-/* lse in the storage of its output: part_lse is double */
+/* Store lse in the type of its output; part_lse is double. */
 INLINE void write_lse(double lse, char *to, pe_storage storage)
 {
     const real rounded = (real)lse;
@@ -43,11 +43,10 @@ INLINE void write_lse(double lse, char *to, pe_storage storage)
 /* The row of a head in the outputs: part_out and part_lse have one for each part. */
 INLINE idx output_head(const pe_key_part *part, idx head) { return head * part->parts + part->index; }
 
-/* Return whether decode.c takes the call: it depends on shapes and operators, and on the caller's wish for
- * invariance. */
+/* Return whether decode.c computes the call. The answer depends on shapes, on operators and on par[A_INVARIANT]. */
 int FN(is_decoding)(const pe_call *call);
 /* Return whether `unit` is the first of the heads that decode computes together because they read the same keys. The
- * units of the other heads have nothing to do. */
+ * units of the other heads return at once. */
 int FN(begins_decoding)(const pe_call *call, idx unit);
 /* Bit i is set if the result of head + i is not finite and was not written; forward.c then computes that head. Returns
  * -1 if the call was stopped. */

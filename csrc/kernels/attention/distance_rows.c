@@ -1,14 +1,14 @@
-/* distance_rows.c -- biases of distance where positions count up by one: prepared once for a call of attention.
+/* distance_rows.c -- rows of distance biases, computed once per call of attention if positions count up by one.
  *
  *     row[h][t] = b_h(t - (n - 1) - shift)   for t < n + m - 1
  *
- * Query i and key j read number t = j - i + n - 1. The distance of every pair with this t is the same, so n + m - 1
- * numbers for each head replace the n x m evaluations of a tile. The evaluation is that of a tile, so its bits are the
- * same. The gradient of the operator's arrays follows from the sums of dS along diagonals, one evaluation for each t.
+ * The bias of query i and key j is row[h][j - i + n - 1]. All pairs of diagonal t have the same distance. So n + m - 1
+ * evaluations per head replace n x m. Tiles call the same function, so the bits are the same. The gradient of the
+ * operator's arrays needs one evaluation for each t, on the sum of dS along diagonal t.
  */
 #include "attention/bias_grad.h"
 
-/* Distances of a unit of `prepare`, and those that are computed at a time */
+/* Distances of one unit of `prepare`; distances that one call of an operator evaluates */
 enum { UNIT_DISTANCES = 4096, DISTANCES_AT_ONCE = 512 };
 
 static idx count_diagonals(const pe_call *call) { return call->D(n) + call->D(m) - 1; }
@@ -55,7 +55,7 @@ static int has_distance_row(const pe_call *call, const pe_term *term, double *sh
     return counts_up;
 }
 
-/* The distances of the diagonals from number t on */
+/* Set rel to the distances of n diagonals from t on. */
 static void set_distances(const pe_call *call, double shift, idx t, int n, double *restrict rel)
 {
     const double first = (double)(t - (call->D(n) - 1)) - shift;
@@ -71,7 +71,7 @@ static idx slots_of_head(const pe_call *call)
     return call->par[A_MODE] == VJP_APART ? (idx)call->par[A_BLOCK_PARTS] : 1;
 }
 
-/* Give `diagonals` memory if the caller has none, because only prepared operators need it. */
+/* Allocate `diagonals` if the caller passes none: then only the operators of this file need it. */
 static void place_diagonals(pe_call *call, pe_carver *c)
 {
     pe_array *a = &call->array[A_DIAGONALS];
@@ -113,7 +113,7 @@ static size_t place_distance_rows(pe_call *call, char *memory)
 
 /* ---- the rows ---- */
 
-/* Units are an operator, a head and UNIT_DISTANCES numbers. */
+/* A unit is UNIT_DISTANCES numbers of one operator and one head. */
 static idx count_row_units(const pe_call *call)
 {
     return call->nterms * call->D(h) * BLOCKS(count_diagonals(call), UNIT_DISTANCES);

@@ -9,12 +9,12 @@
  *             l = a l + p;   o = a o + p v_j;   m = m'
  *         out_i = o / l;   lse_i = m + log l
  *
- * Units are blocks of BLOCK_M queries of a head; if there are few blocks and many keys, also parts of the keys. Queries
- * are on SIMD lanes, two vectors to a panel, so softmax is vertical, and keys and values need no packing. A step takes
- * BLOCK_N keys. Tiles start at key 0 for every block; a tile that is skipped, or a key that is trimmed, would have
- * changed no bit. scale is folded into the packed queries. log2 e is not: (s - m) log2 e costs one instruction more and
- * rounds better (the largest error over that of the same NumPy expression in float32, worst of 60 calls: 1.5 instead of
- * 1.9).
+ * A unit of work is a block of BLOCK_M queries of a head, or, with few blocks and many keys, a block and a part of the
+ * keys. Each SIMD lane holds one query, and a panel is two vectors. So softmax does not cross lanes, and keys and
+ * values need no packing. A step computes a tile of BLOCK_N keys. Tiles start at key 0 for every block. Skipping a
+ * masked tile, or trimming a masked key, changes no bit. The packed queries include scale, but not log2 e:
+ * (s - m) log2 e costs one instruction more and rounds better (the largest error, divided by the error of the same
+ * NumPy expression in float32, worst of 60 calls, is 1.5 instead of 1.9).
  */
 #include "attention/decode.h"
 #include "attention/scores.h"
@@ -22,7 +22,7 @@
 #include "tile/gemm.h"
 #include "tile/panel.h"
 
-/* Blocks of BLOCK_M lanes; panel p has its part at p->first times the length of a lane. */
+/* Buffers for BLOCK_M lanes. Panel p begins at p->first * (numbers of a lane: d in q, e in o, BLOCK_N in s). */
 typedef struct {
     int d, e;
     int mask_nonfinite; /* second run: NaN and infinite values reach only the lanes that see them */
@@ -45,8 +45,8 @@ static void note_who_sees(attention_state *b, const pe_panel *p, const real *s, 
     }
 }
 
-/* One step of online softmax: scores of a panel, running max and sum, and p = exp(s - m) over s. As long as a lane has
- * seen nothing m is -inf and 0 is subtracted instead: exp(-inf - 0) is 0, exp(-inf + inf) is not. */
+/* One step of online softmax: scores of a panel, running max and sum, and p = exp(s - m) over s. Until a lane
+ * sees a key, m is -inf; then 0 is subtracted instead of m, because exp(-inf + inf) is NaN. */
 static void softmax_step(attention_state *b, const pe_view *v)
 {
     const int first = v->panel->first, width = v->panel->width, n = v->bias->to - v->bias->from;
@@ -65,7 +65,7 @@ static void softmax_step(attention_state *b, const pe_view *v)
 
 /* ---- values ---- */
 
-/* The numbers that finite_rows left out, added to the lanes that see them. */
+/* Add the numbers that finite_rows left out to the lanes that see them. */
 static void add_nonfinite_values(attention_state *b, const pe_panel *p, const pe_panel_bias *bias,
                                  const pe_rows *values)
 {
@@ -128,7 +128,7 @@ static void attend_to_tile(attention_state *b, const pe_query_block *queries, pe
 
 /* ---- a head and a block of queries ---- */
 
-/* lse = m + log l. Where a lane has seen a key or a sink, the largest score gives exactly 1, so that l >= 1. */
+/* lse = m + log l. Where a lane has seen a key or a sink, the largest score adds exactly 1, so l >= 1. */
 static NOINLINE void log_sums(const real *m, const real *l, int n, double *restrict lse)
 {
     SIMD
@@ -146,20 +146,20 @@ static void write_lses(const attention_state *b, const pe_query_block *queries, 
         write_lse(lse[l], query_row_of_head(queries, head, operand, l), queries->call->array[operand].storage);
 }
 
-/* o / l, and lse if the caller wants it. Returns whether all of o is finite. */
+/* Store o / l, and lse if the caller passes it. Returns whether all of o is finite. */
 static int write_unit(const attention_state *b, const pe_query_block *queries)
 {
     const int outs = b->part.parts > 1 ? A_PART_OUT : A_OUT, lses = b->part.parts > 1 ? A_PART_LSE : A_LSE;
     const idx head = output_head(&b->part, queries->head);
     real divisor[BLOCK_M];
     for (int l = 0; l < queries->width; l++)
-        divisor[l] = b->l[l] == 0 ? 1 : b->l[l]; /* the lane saw nothing: 0 / 1 */
+        divisor[l] = b->l[l] == 0 ? 1 : b->l[l]; /* the lane saw no key: 0 / 1 */
     if (queries->batch_row.data[lses])
         write_lses(b, queries, head, lses);
     return FN(unpack_queries)(queries, head, outs, b->e, b->o, 1, divisor, b->copy);
 }
 
-/* All tiles of the part, from the last one if an operator counts from the last key. Returns 0 if the call was
+/* Visit all tiles of the part, in descending order if an operator scans from the last key. Returns 0 if the call was
  * stopped. */
 static int attend(attention_state *b, const pe_query_block *queries)
 {
@@ -175,15 +175,15 @@ static int attend(attention_state *b, const pe_query_block *queries)
         const idx tile = b->content.scans ? first + last - 1 - i : i;
         if (!FN(key_tile)(b->at.keys, queries, tile * BLOCK_N))
             continue;
-        if (i > first && stop_requested(call)) /* a short unit does not ask: it would read the clock each microsecond */
+        if (i > first && stop_requested(call)) /* not in units of one tile: a poll may read the clock */
             return 0;
         attend_to_tile(b, queries, b->at.keys);
     }
     return 1;
 }
 
-/* A result that is not finite is computed again, so that NaN and infinity in masked values reach no query. Returns 0 if
- * the call was stopped. */
+/* Compute a unit. If its result is not finite, compute it again with mask_nonfinite, so that NaN and infinity in masked
+ * values reach no query. Returns 0 if the call was stopped. */
 static int attend_unit(attention_state *b, const pe_call *call, idx block)
 {
     pe_query_block *queries = b->at.queries;
@@ -200,8 +200,8 @@ static int attend_unit(attention_state *b, const pe_call *call, idx block)
     return 1;
 }
 
-/* decode computes the heads that share keys from the first of their blocks, and leaves those that are not finite to
- * attend_unit. Returns 0 if the call was stopped. */
+/* In the first unit of heads that share keys, decode() computes these heads. attend_unit recomputes the heads whose
+ * results are not finite. Returns 0 if the call was stopped. */
 static int decode_unit(attention_state *b, const pe_call *call, idx block, const pe_work *work)
 {
     if (!FN(begins_decoding)(call, block))
@@ -227,9 +227,9 @@ LAYOUT(attention)
     s->copy = carve_reals(c, (max_(D(d), D(e)) + ROW_PAD) * BLOCK_N);
     s->row = carve_reals(c, max_(D(d), D(e)));
     FN(content_layout)(&s->content, NULL, dim, c);
-    /* decode uses the same memory, before the heads that it leaves to attend_unit. */
+    /* decode() uses the same memory, before attend_unit does. */
     c->used = (size_t)max_((idx)c->used, (idx)FN(decode_scratch)(dim, par));
-    s->at = carve_block_state(c); /* decode reads its queries */
+    s->at = carve_block_state(c); /* not shared: decode() reads at.queries */
 }
 
 KERNEL(attention)

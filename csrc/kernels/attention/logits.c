@@ -1,11 +1,11 @@
-/* logits.c -- the terms of the logits that operators on q and k add, as a matrix.   q(h,n,d) k(g,m,d) -> out(h,n,m)
+/* logits.c -- the sum of the logits of operators on q and k, as a matrix.   q(h,n,d) k(g,m,d) -> out(h,n,m)
  *
  *     for (i < n)
  *         for (j < m)
  *             out[h][i][j] = dot(q[h][i], table[row(i, j)]) + ...;     before the common scale
  *
- * Units are blocks of BLOCK_M queries of a head. The tiles are those of attention (content.h), so the terms are the
- * same numbers, and a table row is multiplied once per panel, not once per pair.
+ * A unit of work is a block of BLOCK_M queries of a head. content.h computes the tiles, as in attention, so the bits
+ * are the same, and a table row is multiplied once per panel, not once per pair.
  */
 #include "attention/scores.h"
 #include "tile/gemm.h"
@@ -51,8 +51,8 @@ static void write_tile(logits_state *b, pe_view v)
     }
 }
 
-/* The content operators' buffers begin with queries that are zero, to which key tables of one row are added; the other
- * operators read the queries themselves. Returns 0 if the call was stopped. */
+/* Compute one unit. For key tables of one row, zero queries replace the queries, so that the multiplier is the sum of
+ * these tables; the other operators read b->q. Returns 0 if the call was stopped. */
 static int logits_unit(logits_state *b, const pe_call *call, idx unit)
 {
     const idx tiles = BLOCKS(call->D(m), BLOCK_N);

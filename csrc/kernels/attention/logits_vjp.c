@@ -5,8 +5,8 @@
  *             dq[h][i] += grad[h][i][j] * table[row(i, j)];   d table[row(i, j)] += grad[h][i][j] * q[h][i];
  *         }
  *
- * Units are kv heads, because all queries of a kv head add to its dk. A tile of grad is transposed onto the lanes once,
- * and then the gradient functions of attention apply.
+ * A unit of work is one kv head, because all its queries add to its dk. read_tile transposes a tile of grad once, to
+ * one query per SIMD lane, and the gradient functions of attention (content.h) compute the rest.
  */
 #include "attention/scores.h"
 #include "relative/lookup.h"
@@ -23,7 +23,7 @@ typedef struct {
     pe_block_state at;
 } logits_vjp_state;
 
-/* The gradient of a tile with its queries on lanes, and 0 in lanes that are no queries */
+/* Read grad of a tile, with one query per lane and 0 in lanes without a query. */
 static void read_tile(const pe_view *v, real *dx)
 {
     const pe_query_block *queries = v->queries;
@@ -38,7 +38,7 @@ static void read_tile(const pe_view *v, real *dx)
     }
 }
 
-/* From   gate = sigmoid(scale q_i.k_t):   d_gates goes to dq and dk, as in attention's own product */
+/* From   gate = sigmoid(scale q_i.k_t):   add scale d_gates k to dq and scale d_gates q to dk. */
 static void add_gate_products(logits_vjp_state *b, const pe_view *v)
 {
     const pe_query_block *queries = v->queries;
@@ -59,7 +59,7 @@ static void logits_tile_vjp(logits_vjp_state *b, pe_view v)
     const int n = v.keys->n;
     pe_content *c = &b->content;
     int seen[PANELS][2];
-    c->index_map = NULL; /* another tile */
+    c->index_map = NULL; /* it belongs to the tile before */
     read_tile(&v, b->dx);
     for (int i = 0; i < v.queries->panels; i++) {
         const pe_panel_bias all = {0, n, v.queries->panel[i].width, NULL};
@@ -78,7 +78,7 @@ static void logits_tile_vjp(logits_vjp_state *b, pe_view v)
         add_gate_products(b, &v);
 }
 
-/* Returns 0 if the call was stopped. */
+/* Add the gradients of one block of queries. Returns 0 if the call was stopped. */
 static int logits_block_vjp(logits_vjp_state *b, const pe_query_block *queries)
 {
     const pe_call *call = queries->call;

@@ -1,4 +1,4 @@
-/* merge_attention.c -- the exact result of attention over all keys from the results over disjoint parts of the keys.
+/* merge_attention.c -- combine the results of attention over disjoint parts of the keys: attention over all keys.
  *
  *     outs(p,e) lses(p) -> out(e) lse():   lse = log sum_p exp(lse_p),   out = sum_p exp(lse_p - lse) out_p
  *
@@ -6,7 +6,7 @@
  *         for (int c = 0; c < e; c++)
  *             out[c] += exp(lses[p] - lse) * outs[p][c];
  *
- * A part that saw nothing (lse = -inf) has no weight and is not read; a row that no part saw is 0, with lse = -inf.
+ * A part that saw no key has lse = -inf, and its out is not read. If all parts have, out is 0 and lse is -inf.
  */
 #include "base/layout.h"
 #include "base/row.h"
@@ -41,7 +41,7 @@ KERNEL(merge_attention)
         double max = -HUGE_VAL, total = 0;
         for (idx p = 0; p < parts; p++) {
             const double lse = lse_of_part(call, &row, p);
-            max = lse > max || lse != lse ? lse : max; /* NaN stays */
+            max = lse > max || lse != lse ? lse : max; /* keeps NaN */
         }
         for (idx k = 0; k < e; k++)
             s.sum[k] = -0.0; /* -0.0 + x is x for x = -0.0 too: parts without weight change no bit */

@@ -1,4 +1,4 @@
-/* scores.c -- see scores.h. For a panel, with add = what operators on q and k add:
+/* scores.c -- the scores of a panel (scores.h), with add = the sum of the operators on q and k.
  *
  *     for (int j = from; j < to; j++)
  *         for (int l = 0; l < width; l++) {
@@ -6,7 +6,7 @@
  *             m[l] = max(m[l], s[j][l]);
  *         }
  *
- * Without a softcap one product does all of it: the numbers to add and the maximum are in its last step, on registers.
+ * Without a softcap, one call of the product (gemm.h) does all of this: it adds add + bias and updates m in registers.
  */
 #include "attention/scores.h"
 
@@ -23,8 +23,8 @@ static NOINLINE void slope_of_cap(const real *restrict x, real *restrict slope, 
         slope[i] = 1 - (x[i] * inverse) * (x[i] * inverse);
 }
 
-/* Without a cap the bias joins the content's numbers, and the product adds both. With one, the product adds the
- * content, and the bias follows the cap. */
+/* Without a cap, merge_bias adds the bias to the content, and the product adds their sum. With a cap, the product adds
+ * the content, and add_bias adds the bias after the cap. */
 void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope)
 {
     const int width = v->panel->width, n = v->bias->to - v->bias->from;

@@ -9,13 +9,13 @@
 
 #include "relative/content.h"
 
-/* s gets a row of lanes for each visible key, and m its maximum. `multiplier` are the vectors that multiply the keys
- * (content.h). cap_slope, if not NULL, gets d s / d (the score before the cap), if there is one. */
+/* Store a row of lanes in s for each visible key, and update the maximum m. `multiplier` holds the vectors that
+ * multiply the keys (content.h). cap_slope, if not NULL, gets the derivative of the cap, if there is a cap. */
 void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope);
 
-/* A tile of keys as rows of reals, which `panels` panels read */
+/* Return a tile of keys as rows of reals; `panels` panels read it. */
 pe_view FN(view_of_keys)(const pe_query_block *queries, const pe_key_tile *keys, int panels, real *copy);
-/* Before the tiles of a gradient: sum all gates of operators that count along the keys. Returns 0 if the call was
+/* Sum all gates of operators that scan the keys, before the first tile of a gradient. Returns 0 if the call was
  * stopped. */
 int FN(count_gates)(pe_content *c, const pe_block_state *at, real *copy);
 
