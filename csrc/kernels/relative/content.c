@@ -2,9 +2,9 @@
  *
  *     for each operator of the call:
  *         if it sets the member:
- *             add what the member gives
+ *             call the function of the member
  *
- * Drivers call these loops once per block, tile or panel, so their cost is that of a few comparisons.
+ * Drivers call such a loop once per block, tile or panel, so it costs a few comparisons each time.
  */
 #include "relative/content.h"
 
@@ -21,7 +21,7 @@ const pe_content_op *const FN(content_op)[PE_COUNT] = {
 #include "ops.def"
 };
 
-/* The members of operator v->term; none are set if it does not read q and k. */
+/* The pe_content_op of operator v->term, or one without members if the operator has none */
 static const pe_content_op *op_of(const pe_view *v)
 {
     static const pe_content_op none = {.query_table = NULL};
@@ -29,7 +29,7 @@ static const pe_content_op *op_of(const pe_view *v)
     return op ? op : &none;
 }
 
-/* The lookup if there is one, and if its table is not None */
+/* `lookup`, or NULL if the caller passed no table */
 static const pe_lookup *given(const pe_view *v, const pe_lookup *lookup)
 {
     return lookup && operand_of(v, lookup->table)->data ? lookup : NULL;
@@ -40,7 +40,7 @@ static size_t bytes_of_panel(const pe_view *v)
     return (size_t)((v->bias->to - v->bias->from) * v->panel->width) * sizeof(real);
 }
 
-/* The panel's first visible key in a buffer for all lanes of the block */
+/* The address of the first visible key of the panel in a buffer for all lanes of the block */
 static real *in_block(real *x, const pe_view *v)
 {
     return x + v->panel->first * BLOCK_N + v->bias->from * v->panel->width;
@@ -141,7 +141,8 @@ real *FN(content_panel)(pe_content *c, pe_view v)
     return add;
 }
 
-/* Two buffers take turns: an operator writes to one, and the sum of those before is added from the other. */
+/* An operator writes to one of two buffers. merge_bias then adds the sum so far, which is in the bias or in the other
+ * buffer. */
 pe_panel_bias FN(content_after)(pe_content *c, pe_view v)
 {
     pe_panel_bias sum = *v.bias;

@@ -3,13 +3,13 @@
  *      w + f = position_ij = min(sum of gate_it over visible keys t >= j with rel <= 0, P - 1)
  *
  *     for each query i, with sum = 0:
- *         for (j = last key; j >= 0; j--) {
+ *         for (j = last visible key with rel <= 0; j >= 0; j--) {
  *             sum += sigmoid(scale * dot(q[i], k[j]));    w = floor(min(sum, P - 1));    f = min(sum, P - 1) - w;
  *             s[i][j] += scale * ((1 - f) * dot(q[i], e[w]) + f * dot(q[i], e[w + 1]));
  *         }
  *
- * The sums are the stage `scan` (scan.h). The table is multiplied once per panel and tile, and each pair takes two
- * numbers from that product.
+ * scan.c computes the gates. Each table row is multiplied once per panel and tile, and each pair gathers two numbers
+ * from the products.
  */
 #include "relative/lookup.h"
 
@@ -19,8 +19,8 @@ enum { TABLE, D_TABLE };
 static real *fractions(const pe_content *c) { return c->weight; }
 static real *complements(const pe_content *c) { return c->weight + BLOCK_N * PANEL_LANES; }
 
-/* Whole part of each position to c->index, f and 1 - f to c->weight. The sum is in double: P may be thousands, a gate
- * is below 1. A sum that is NaN takes row 0. */
+/* Store w of each pair in c->index, f and 1 - f in c->weight. The sum is in double, because it may be thousands while a
+ * gate is below 1. If the sum is NaN, w = f = 0. */
 static void set_positions(pe_content *c, const pe_view *v, int last)
 {
     const int width = v->panel->width, n = v->bias->to - v->bias->from;
@@ -40,7 +40,7 @@ static void set_positions(pe_content *c, const pe_view *v, int last)
     }
 }
 
-/* From row w of each pair to row w + 1, if there is one */
+/* Replace row w of each pair by row w + 1, unless w is the last row. */
 static void next_rows(pe_content *c, int size, int last)
 {
     for (int i = 0; i < size; i++)
@@ -64,7 +64,8 @@ static void scan(pe_content *c, const pe_view *v, real *add)
 
 /* ---- gradient ---- */
 
-/* d e[w] += (1 - f) dx scale q_i,   d e[w + 1] += f dx scale q_i,   d q_i from both rows; TILE_RELS rows at a time */
+/* d e[w] += (1 - f) dx scale q_i,   d e[w + 1] += f dx scale q_i,   d q_i += dx ((1 - f) e[w] + f e[w + 1]).
+ * TILE_RELS rows per pass. */
 static void table_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
 {
     const pe_panel *p = v->panel;
@@ -88,11 +89,11 @@ static void table_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
             FN(add_outer_of_lanes)(p->first, p->lanes, width, c->products, b->q_rows, BLOCK_M, c->d, rows, to, step);
             FN(add_nonfinite_queries)(b, p, c->products, rows, to, step);
         }
-        set_positions(c, v, last); /* the next rows begin at w again */
+        set_positions(c, v, last); /* set c->index to w again, for the next pass */
     }
 }
 
-/* d s / d position = q_i . (e[w + 1] - e[w]), summed over the operators in b->d_gates */
+/* d s / d position = scale q_i . (e[w + 1] - e[w]). b->d_gates accumulates it over the operators. */
 static void scan_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
 {
     const pe_panel *p = v->panel;

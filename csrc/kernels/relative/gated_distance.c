@@ -1,17 +1,17 @@
-/* gated_distance.c -- a bias by distance with one gate for each query and channel:   b_ij = gates_i . table[row_ij]
+/* gated_distance.c -- a bias by distance with gates for each query:   b_ij = gates_i . table[row_ij]
  *
  *     for each pair (i, j), with row = map[distance of i and j]:
  *         s[i][j] += dot(gates[i], table[row]);
  *
- * With one gate it is the gated relative position bias of WavLM (Chen et al. 2022, section 3.2). The bias is added
- * after the cap. The lookup multiplies each table row once per tile, CONTENT_PIECE gates at a time.
+ * With one gate per query, this is the gated relative position bias of WavLM (Chen et al. 2022, section 3.2). The bias
+ * is added after the cap. The lookup multiplies each table row once per tile, CONTENT_PIECE gates at a time.
  */
 #include "base/transpose.h"
 #include "relative/pieces.h"
 
 enum { GATES, TABLE, MAP, D_GATES, D_TABLE };
 
-/* The lookup keeps products for the next tile by the address of the table, so two operators share no table. */
+/* Two operators must not share a table: the lookup finds the products kept for the next tile by the table's address. */
 static void after(pe_content *c, const pe_view *v, real *out)
 {
     const pe_panel *p = v->panel;
@@ -25,8 +25,8 @@ static void after(pe_content *c, const pe_view *v, real *out)
     }
 }
 
-/* d gates_i += sum_r w_ri table[r],   d table[r] += sum_i w_ri gates_i,   for the gates from `first` on. w holds dS
- * summed by table row: n rows from `low` on, queries on lanes. */
+/* d gates_i += sum_r w_ri table[r],   d table[r] += sum_i w_ri gates_i,   for the gates from `first` on. w_ri is
+ * the sum of dS_ij over the keys j with row_ij = r, for n rows from `low` on, one query per lane. */
 static void rows_vjp(pe_content_vjp *b, const pe_view *v, idx first, int low, int n, const real *w)
 {
     const int width = v->panel->width, lanes = v->panel->lanes;

@@ -4,9 +4,9 @@
  *         for (int l = 0; l < width; l++)
  *             add[j][l] += factor[j][l] * dot(x[l], table[row[j][l]]);
  *
- * Many pairs share a row, so the rows of a tile are multiplied once (one matrix product), and each pair takes its
- * number from the product. If positions count up by one, pairs take their numbers by a skew, one blend per bit of the
- * lane's number, instead of a gather; and rows that the next tile needs are kept.
+ * Many pairs share a row. So one matrix product multiplies each row of a tile with all x, and each pair gathers its
+ * number from the product. If positions count up by one, a skew replaces the gather by one blend per bit of the lane's
+ * number, and the products that the next tile needs are kept.
  */
 #include "relative/lookup.h"
 
@@ -15,12 +15,12 @@
 /* The row index is clamped to the table, so that a bad map cannot read out of bounds. */
 INLINE int row_of(const int64_t *map, int reach, int64_t rows, double rel)
 {
-    const int64_t row = map[(int)clamp_(rel, reach) + reach]; /* the conversion cuts towards zero */
+    const int64_t row = map[(int)clamp_(rel, reach) + reach]; /* the conversion rounds towards zero */
     return (int)(row < 0 ? 0 : row < rows ? row : rows - 1);
 }
 
-/* A window serves all panels of the block, and all operators with the same map. Number t of it belongs to lane - key =
- * t - (n - 1). */
+/* If positions count up, the rows are a window: number t is the row of all pairs with lane - key = t - (n - 1). All
+ * panels of a block, and all operators with the same map, read the same window. */
 pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *v, int operand, int first, int lanes)
 {
     const pe_query_block *queries = v->queries;
@@ -64,7 +64,7 @@ void FN(row_range)(const pe_row_map *r, int from, int to, int lanes, int *low, i
     *high = most;
 }
 
-/* +1 or -1 if each row of a window follows the one before, up or down; else 0 */
+/* 1 if the rows of a window increase by one each, -1 if they decrease by one each, else 0 */
 static int direction(const int32_t *row, int count)
 {
     const int step = count > 1 ? row[1] - row[0] : 1;
@@ -94,8 +94,8 @@ void FN(add_rows)(const pe_matrix *m, int first, int n, int channels, int width,
     FN(values)(&x, channels, width);
 }
 
-/* Products with a window's rows low ... low + count. The tile before had width - 1 of them: at the low end if rows go
- * up with the keys, else at the high end. They are kept for each panel. */
+/* Products with the rows low ... low + count of a window. The tile before shares width - 1 of these rows: the lowest
+ * if rows increase with the keys, else the highest. c->kept holds their products for each panel. */
 static void rolling_products(pe_content *c, const pe_matrix *table, int low, int count, int up, int d, const real *pack,
                              const pe_panel *p, real *out)
 {
@@ -117,8 +117,8 @@ static void rolling_products(pe_content *c, const pe_matrix *table, int low, int
 
 /* ---- from rows to pairs, and back ---- */
 
-/* One step of a skew: lane l of y[i] becomes that of y[i + bit] (or of y[i], if back) for the lanes whose number has
- * the bit, and the other way round for the rest. */
+/* One step of a skew. Lanes l with l & bit are taken from y[i + bit], other lanes from y[i]; if back, the other way
+ * round. */
 INLINE void move_by(vec *y, int bit, int back)
 {
     UNROLL
@@ -126,8 +126,8 @@ INLINE void move_by(vec *y, int bit, int back)
         y[i] = back ? vec_mix(y[i + bit], y[i], bit) : vec_mix(y[i], y[i + bit], bit);
 }
 
-/* Lane l of y[i] becomes that of y[i + l], or of y[i + LANES - 1 - l] if back. Each lane shifts by its own index, one
- * bit per step: one blend per bit, no gather. */
+/* Replace lane l of y[i] by lane l of y[i + l], or of y[i + LANES - 1 - l] if back. Each step shifts by one bit of l:
+ * one blend per bit, no gather. */
 INLINE void move_lanes(vec *y, int back)
 {
     UNROLL
@@ -135,8 +135,8 @@ INLINE void move_lanes(vec *y, int back)
         move_by(y, bit, back);
 }
 
-/* add[j][l] += x[n - 1 - j + l][l], the rows of x in steps of +-width. The last LANES rows that are read may lie beyond
- * the window; no pair takes them. */
+/* add[j][l] += x[n - 1 - j + l][l]. Rows of x are `step` numbers apart, width or -width. Up to LANES rows beyond the
+ * window are loaded, but no pair uses them. */
 static void add_skewed(const real *x, int step, int n, int width, real *add)
 {
     for (int c = 0; c < width; c += LANES) {
@@ -173,7 +173,7 @@ static void unskew(const real *dx, int n, int width, real *x, int step)
     }
 }
 
-/* add[j, l] += factor[j, l] product[row - low, l], for the rows low ... low + n */
+/* add[j, l] += factor[j, l] product[row - low, l], for the pairs with low <= row < low + n */
 static void gather(const pe_row_map *r, int from, int to, int low, int n, int width, const real *restrict product,
                    const real *restrict factor, real *restrict add)
 {
@@ -202,14 +202,14 @@ void FN(add_lookup)(pe_content *c, const pe_matrix *table, const pe_row_map *r, 
     const int width = p->width;
     int low, high;
     FN(row_range)(r, from, to, width, &low, &high);
-    if (low == high && !factor) { /* all pairs take one row, as beyond the end of a table */
+    if (low == high && !factor) { /* all pairs have the same row, for example beyond the end of a table */
         FN(multiply_rows)(table, low, 1, d, pack, width, c->products);
         for (int j = from; j < to; j++, add += width)
             add_reals(add, c->products, width);
         return;
     }
     const int window = r->step == -1 && !factor, count = to - from + width - 1;
-    const int32_t *row = r->row - (to - 1); /* of the window */
+    const int32_t *row = r->row - (to - 1); /* first row of the window */
     const int step = window ? direction(row, count) * width : 0;
     if (step) {
         real *x = c->products + LANES * width;
@@ -243,7 +243,7 @@ void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int lo
         zero_reals(w, n * width);
     if (window) {
         unskew(dx, to - from, width, c->window, width);
-        for (int i = count - 1; i >= 0; i--) { /* keys in their order */
+        for (int i = count - 1; i >= 0; i--) { /* from the first key to the last */
             const int row = row_at[i] - low;
             if (row >= 0 && row < n)
                 add_reals(w + row * width, c->window + i * width, width);

@@ -1,10 +1,10 @@
-/* lookup.h -- relative-embedding lookup: scores and gradients by a table whose row depends on the distance of a pair.
+/* lookup.h -- lookup of relative embeddings: scores and gradients of tables with one row per distance.
  *
  *     s_ij += x_i . table[row_ij],   row_ij = map[min(max(rel, -B), B) + B],   rel cut towards zero
  *
- * map(b) has b = 2 B + 1 entries. A panel's vectors x are multiplied by the table rows visible in this tile, TILE_RELS
- * rows at a time, and each pair then takes its number from that product. Where positions count up by one, the rows of a
- * tile are a window of distances, and taking is a skew: lane l of key j reads row n - 1 - j + l of the window.
+ * map(b) has b = 2 B + 1 entries. One matrix product multiplies the vectors x of a panel with the table rows of this
+ * tile, TILE_RELS rows at a time, and each pair reads its number from the product. If positions count up by one, the
+ * rows of a tile are a window of distances: lane l of key j reads row n - 1 - j + l of the window.
  */
 #ifndef PE_LOOKUP_H
 #define PE_LOOKUP_H
@@ -12,7 +12,7 @@
 #include "relative/content.h"
 #include "tile/outer.h"
 
-/* Rows for which dS is summed at a time: a window of consecutive rows fits, with MARGIN rows on both sides */
+/* Rows of a buffer for dS summed by table row: a window of consecutive rows, and MARGIN rows on both sides */
 enum { BY_ROW = BLOCK_N + PANEL_LANES + 2 * MARGIN };
 
 /* Rows of a matrix in memory */
@@ -29,7 +29,7 @@ typedef struct {
 
 INLINE const pe_array *operand_of(const pe_view *v, int operand) { return &v->queries->term[v->term][operand]; }
 
-/* An operand with the axis of heads first */
+/* The rows of this head; the first axis of the operand is heads */
 INLINE pe_matrix matrix_of(const pe_view *v, int operand)
 {
     const pe_array *a = operand_of(v, operand);
@@ -41,19 +41,19 @@ INLINE const real *vector_of(const pe_view *v, int operand)
     return (const real *)(const void *)matrix_of(v, operand).data;
 }
 
-/* A gradient, whose first axis t has a row for each head and chunk; NULL if the caller does not need it */
+/* The part of a gradient for this head and chunk, an index of its first axis t; NULL if the caller does not need it */
 INLINE void *gradient_of(const pe_content_vjp *b, const pe_view *v, int operand)
 {
     const pe_array *a = operand_of(v, operand);
     return a->data ? a->data + b->table_row * a->core[0] : NULL;
 }
 
-/* Numbers from one row of a table's gradient to the next */
+/* The distance in numbers between two rows of the gradient of a table */
 INLINE idx gradient_step(const pe_view *v, int operand) { return operand_of(v, operand)->core[1] / (idx)sizeof(real); }
 
-/* Table rows for all keys of the tile and the lanes first ... first + lanes */
+/* The table rows of all keys of the tile and the lanes first ... first + lanes */
 pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *v, int map, int first, int lanes);
-/* The least and the largest row of the keys from <= j < to */
+/* Set low and high to the least and the largest row of the keys from <= j < to. */
 void FN(row_range)(const pe_row_map *r, int from, int to, int lanes, int *low, int *high);
 
 /* out[row][lane] = sum_d m[first + row][d] pack[d][lane], row < n */
@@ -69,15 +69,15 @@ void FN(add_lookup)(pe_content *c, const pe_matrix *table, const pe_row_map *r, 
  * `clear`. */
 void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int low, int n, int width, const real *dx,
                     const real *factor, int clear, real *w);
-/* product[row - low] of each of `count` rows that lies in low ... low + n, as the rows of a window */
+/* window[i] = product[row[i] - low] for the i < count with low <= row[i] < low + n */
 void FN(copy_to_window)(const int32_t *row, int count, int low, int n, int width, const real *product, real *window);
 
-/* Add to n rows of a table's gradient the nonfinite queries that the strips left out, for weights that are not 0. */
+/* Add to n rows of a table's gradient the nonfinite queries, for which strips have 0, where the weight is not 0. */
 void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const real *w, int n, real *rows, idx step);
 
 /* ---- the members of a pe_content_op that are tables: values and gradients, called by content.c ---- */
 
-/* query_table (lookup_queries.c): add to the scores of a panel; the gradient for all panels; the end of a block */
+/* query_table (lookup_queries.c): add to the scores of a panel; gradient of all panels; end of a block */
 void FN(query_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup, real *add);
 void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int (*seen)[2], const real *dx);
 void FN(query_table_end_vjp)(pe_content_vjp *b, const pe_query_block *queries);
@@ -88,7 +88,7 @@ void FN(add_to_queries)(const pe_content *c, const pe_view *v, int operand, real
 void FN(key_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup);
 void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int from, int to, const real *dx,
                        real *dk, int dk_step);
-/* The gradient of a key_table of one row. Its values are part of the product of queries and keys. */
+/* The gradient of a key_table of one row. FN(content_multiplier) adds this row to the queries. */
 void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int from, int to, const real *dx,
                      real *dk, int dk_step);
 

@@ -4,13 +4,13 @@
  *         for (int l = 0; l < width; l++)
  *             added[j][l] += scale * dot(k[j], table[row[j][l]]);
  *
- * PANEL_LANES keys, from `first` on, are on the lanes in place of the queries, and a product has PANEL_LANES numbers
- * for each table row. So each row is multiplied once for these keys, not once per pair.
+ * Here each lane holds one key, not one query. One matrix product multiplies each table row with PANEL_LANES keys, from
+ * `first` on. So a row is multiplied once for these keys instead of once per pair.
  */
 #include "base/transpose.h"
 #include "relative/lookup.h"
 
-/* added[j, l] += scale product[row - low, j], for the rows low ... low + rows */
+/* added[j, l] += scale product[row - low, j], for the pairs with low <= row < low + rows */
 static void gather_keys(const pe_content *c, const pe_query_block *queries, const pe_row_map *r, int first, int n,
                         int low, int rows)
 {
@@ -28,8 +28,8 @@ static void gather_keys(const pe_content *c, const pe_query_block *queries, cons
     }
 }
 
-/* The same if rows are a window: in its transpose, row j holds everything that key j adds, and lane l takes number
- * l + n - 1 - j. */
+/* The same sum if the rows are a window. Row j of the transposed window holds the products of key j; lane l reads
+ * number l + n - 1 - j of it. */
 static void add_key_window(const pe_content *c, const pe_query_block *queries, int first, int n)
 {
     const int count = n + queries->width - 1;
@@ -51,7 +51,7 @@ void FN(key_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *look
     const int window = r.step == -1;
     for (int first = 0; first < v->keys->n; first += PANEL_LANES) {
         const int n = (int)min_(PANEL_LANES, v->keys->n - first);
-        const int32_t *row = r.row - (first + n - 1); /* of the window */
+        const int32_t *row = r.row - (first + n - 1); /* first row of the window */
         int low, high;
         pack_transposed(v->k + first * v->k_step, v->k_step, n, c->d, 1, PANEL_LANES, c->pack);
         FN(row_range)(&r, first, first + n, queries->width, &low, &high);
@@ -68,7 +68,7 @@ void FN(key_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *look
     }
 }
 
-/* ---- gradient: w[row - low][key] is the sum of dx over the lanes that take the row ---- */
+/* ---- gradient: w[row - low][key] is the sum of dx over the lanes with this row ---- */
 
 static void sum_pairs_by_row(const pe_query_block *queries, const pe_row_map *r, int first, int n, int low, int rows,
                              const real *dx, real *w)
@@ -85,7 +85,7 @@ static void sum_pairs_by_row(const pe_query_block *queries, const pe_row_map *r,
     }
 }
 
-/* The same if rows are a window: see add_key_window */
+/* The same sum if the rows are a window: the inverse of add_key_window */
 static void sum_window_by_row(const pe_content *c, const pe_query_block *queries, const pe_row_map *r, int first, int n,
                               int low, int rows, const real *dx, real *w)
 {
@@ -151,7 +151,7 @@ void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *loo
 
 /* ---- a table of one row ---- */
 
-/* sum[r] += the lanes of row r of n; lanes that are no query hold 0 */
+/* sum[r] += sum of the lanes of row r, for r < n. Lanes without a query hold 0. */
 static void sum_lanes(const real *w, int n, int width, real *sum)
 {
     for (int r = 0; r < n; r += LANES) {
@@ -168,7 +168,7 @@ static void sum_lanes(const real *w, int n, int width, real *sum)
     }
 }
 
-/* d k_j += scale queries sum_i dx_ij,   d queries += scale k_j sum_i dx_ij,   where queries is the row */
+/* d k_j += scale vector sum_i dx_ij,   d vector += scale k_j sum_i dx_ij,   where vector is the row of the table */
 void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int from, int to, const real *dx,
                      real *dk, int dk_step)
 {

@@ -1,8 +1,10 @@
 /* lookup_queries.c -- the lookup of lookup.h for tables that multiply the queries:
  *
- *     s_ij += scale (q_i + vector) . table[row_ij]
+ *     for (int j = from; j < to; j++)
+ *         for (int l = 0; l < width; l++)
+ *             add[j][l] += scale * dot(q[l] + vector, table[row[j][l]]);
  *
- * Packed queries plus the vector are kept for the block, for the operator that came last.
+ * lookup.c multiplies each row once per tile. c->sum keeps q + vector of the last operator for all tiles of a block.
  */
 #include "relative/lookup.h"
 
@@ -43,7 +45,7 @@ void FN(query_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lo
 
 /* ---- gradient ---- */
 
-/* dq += the gradient of queries plus vector, and d vector = its sum over the queries. Both are separate until here. */
+/* d_sum is the gradient of q + vector. Add d_sum to dq, and scale times its sum over the queries to d vector. */
 void FN(query_table_end_vjp)(pe_content_vjp *b, const pe_query_block *queries)
 {
     const int d = b->content->d;
@@ -66,7 +68,7 @@ void FN(query_table_end_vjp)(pe_content_vjp *b, const pe_query_block *queries)
     b->sum_term = -1;
 }
 
-/* Strips of queries plus the vector, and zeros for their gradient, unless they are there already. */
+/* Set sum_rows to the strips of q + vector and d_sum to 0, unless they belong to this operator already. */
 static void begin_sum(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup)
 {
     const pe_query_block *queries = v->queries;
@@ -89,7 +91,7 @@ static void begin_sum(pe_content_vjp *b, const pe_view *v, const pe_lookup *look
     }
 }
 
-/* The gradients that dS of a query lookup is added to: dq by the table, and d_table by the strips */
+/* Operands of the gradient:   dq += dS table,   d_table += dS strips */
 typedef struct {
     pe_matrix table;
     const real *strips;
@@ -97,8 +99,8 @@ typedef struct {
     idx d_step;
 } lookup_gradient;
 
-/* dS of a panel summed by table row, w[row][lane]: to dq, and to d_table at once if there are more rows than a slot of
- * by_row holds. Else the returned span describes the slot, and the caller adds it with those of the other panels. */
+/* Sum dS of a panel by table row, w[row][lane], and add w table to dq. If a slot of by_row holds all rows, return its
+ * span, and the caller adds the spans of all panels to d_table. Else add w strips to d_table here. */
 static pe_span panel_by_row(pe_content_vjp *b, const pe_panel *p, const pe_row_map *r, const int *seen, const real *dx,
                             const lookup_gradient *to)
 {

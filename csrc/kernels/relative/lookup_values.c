@@ -4,11 +4,12 @@
  *         for (int l = 0; l < width; l++)
  *             o[l] += p[j][l] * table[row[j][l]];
  *
- * The weights are summed by table row first. Then one matrix product of rows and sums replaces a vector per pair.
+ * The weights of a lane are first summed by table row. One matrix product with the rows then replaces one vector
+ * addition per pair.
  */
 #include "relative/lookup.h"
 
-/* Weights summed by row, TILE_RELS rows at a time, and then multiplied by the rows. */
+/* Sum the weights by row, TILE_RELS rows per pass, and multiply the sums with the rows. */
 void FN(value_table_output)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *weights, real *o)
 {
     const int from = v->bias->from, to = v->bias->to, width = v->panel->width;
@@ -44,7 +45,7 @@ void FN(value_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *l
     }
 }
 
-/* g_i . d o_i / d p_ij:   add g_i . table[row_ij] */
+/* The gradient of p:   add g_i . d o_i / d p_ij = g_i . table[row_ij] */
 void FN(value_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *g, real *add)
 {
     const pe_matrix table = matrix_of(v, lookup->table);

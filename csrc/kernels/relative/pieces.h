@@ -1,9 +1,9 @@
-/* pieces.h -- vectors of P channels that operators bring along for every query, taken CONTENT_PIECE channels at a time.
+/* pieces.h -- vectors of P channels for each query, which an operator multiplies CONTENT_PIECE channels at a time.
  *
  *     for (first = 0; first < P; first += CONTENT_PIECE)
- *         the product or its gradient for channels first <= c < min(first + CONTENT_PIECE, P)
+ *         add the product, or its gradient, of the channels first <= c < min(first + CONTENT_PIECE, P)
  *
- * P has no bound, and buffers of scratch do not depend on it.
+ * The caller chooses P without a bound, so scratch buffers have CONTENT_PIECE channels.
  */
 #ifndef PE_PIECES_H
 #define PE_PIECES_H
@@ -14,7 +14,7 @@ INLINE idx channels_of(const pe_view *v) { return v->queries->call->term[v->term
 INLINE int piece_channels(const pe_view *v, idx first) { return (int)min_(CONTENT_PIECE, channels_of(v) - first); }
 INLINE idx first_query(const pe_view *v) { return v->queries->first + v->panel->first; }
 
-/* Rows of an operand from `row` on, from channel `first` on */
+/* An operand from row `row` and channel `first` on */
 INLINE pe_matrix piece_of(const pe_view *v, int operand, idx row, idx first)
 {
     pe_matrix rows = matrix_of(v, operand);
@@ -22,7 +22,7 @@ INLINE pe_matrix piece_of(const pe_view *v, int operand, idx row, idx first)
     return rows;
 }
 
-/* The gradient of a panel's vectors: add b->d_piece to the rows of d_operand, and write the vectors times scale as
+/* Add b->d_piece, the gradient of the vectors of a panel, to the rows of d_operand. Write the vectors times scale as
  * strips to b->strips. */
 INLINE void piece_vjp(pe_content_vjp *b, const pe_view *v, int operand, int d_operand, idx first, real scale)
 {

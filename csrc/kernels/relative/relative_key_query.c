@@ -3,7 +3,7 @@
  *     for each pair (i, j), with row = map[distance of i and j]:
  *         s[i][j] += scale * dot(q[i] + k[j], table[row]);
  *
- * The two products are separate: then each table row is multiplied once per tile and side, not once per pair.
+ * The lookup multiplies the table with q and with k separately, each row once per tile instead of once per pair.
  */
 #include "relative/content.h"
 

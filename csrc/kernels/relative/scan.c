@@ -4,14 +4,14 @@
  *         for (int l = 0; l < width; l++)
  *             sum[j][l] = passed[l] += sigmoid(scale * dot(q[l], k[j]));
  *
- * The gates of a panel are one matrix product and one vector loop, which all operators that count share.
+ * One matrix product and one vector loop compute the gates of a panel, once for all operators with a stage `scan`.
  */
 #include "relative/scan.h"
 
 #include "base/elementary.h"
 #include "relative/lookup.h"
 
-/* Gates of a panel; 0 if the pair is masked or the key comes after the query */
+/* Set the gates of a panel. The gate is 0 if the pair is masked or the key's position exceeds the query's. */
 static void set_gates(const pe_content *c, const pe_view *v)
 {
     real *gate = c->gates;
@@ -36,7 +36,7 @@ static void set_gates(const pe_content *c, const pe_view *v)
     }
 }
 
-/* c->passed += sign * the gates, key by key in ascending order */
+/* Add sign * gate to c->passed, from the first key to the last. */
 static void add_ascending(pe_content *c, const pe_view *v, double sign)
 {
     const int width = v->panel->width;
@@ -72,7 +72,8 @@ void FN(scan_panel_end)(pe_content *c, const pe_view *v)
     }
 }
 
-/* d gate_it = sum over j <= t of dx_ij d s_ij / d sum_ij, and gate' = gate (1 - gate) */
+/* d gate_it = sum over j <= t of dx_ij d s_ij / d sum_ij, times gate' = gate (1 - gate). If dx or
+ * the gate is 0, so is its product with a nonfinite factor. */
 void FN(scan_gates_vjp)(pe_content_vjp *b, const pe_view *v, const real *dx)
 {
     const pe_panel *p = v->panel;

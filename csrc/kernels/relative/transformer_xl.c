@@ -3,7 +3,8 @@
  *     for each pair (i, j), with row = map[distance of i and j]:
  *         s[i][j] = scale * (dot(q[i] + u, k[j]) + dot(q[i] + v, r[row]));
  *
- * u is added to the packed queries once per block, so the first product is that of attention without an operator.
+ * content.c adds u to the packed queries once per block, so the first product costs as much as q.k. The lookup
+ * multiplies each row of r once per tile.
  */
 #include "relative/content.h"
 

@@ -1,10 +1,10 @@
-/* tupe.c -- TUPE (Ke et al. 2021, equation 7), a bias that is a product:   b_ij = pos_q_i . pos_k_j / sqrt(2 width)
+/* tupe.c -- TUPE (Ke et al. 2021, equation 7):   b_ij = pos_q_i . pos_k_j / sqrt(2 width)
  *
  *     for each pair (i, j):
  *         s[i][j] += dot(pos_q[i], pos_k[j]) / sqrt(2 * width);
  *
- * Column 0 may be reset to any_to_cls, and then row 0 to cls_to_any. The bias is added after the cap, by row and
- * column, whatever the positions are. The product is that of queries and keys, CONTENT_PIECE channels at a time.
+ * If given, any_to_cls replaces b_i0 and cls_to_any replaces b_0j. i and j are indices, not positions. The bias is
+ * added after the cap. The matrix product of queries and keys (gemm.h) computes it, CONTENT_PIECE channels at a time.
  */
 #include "base/transpose.h"
 #include "relative/pieces.h"
@@ -40,7 +40,7 @@ static void after(pe_content *c, const pe_view *v, real *out)
     }
 }
 
-/* The resets take their pairs' dS, which then is 0 for the product. */
+/* Add dS of the replaced pairs to the gradients of cls_to_any and any_to_cls, and set it to 0 for the product. */
 static void resets_vjp(pe_content_vjp *b, const pe_view *v, real *ds)
 {
     const int width = v->panel->width;
@@ -61,8 +61,8 @@ static void resets_vjp(pe_content_vjp *b, const pe_view *v, real *ds)
     }
 }
 
-/* d pos_q_i += factor sum_j dS_ij pos_k_j,   d pos_k_j += factor sum_i dS_ij pos_q_i. The first gets its factor in
- * Python. */
+/* d pos_q_i += factor sum_j dS_ij pos_k_j,   d pos_k_j += factor sum_i dS_ij pos_q_i. Python multiplies
+ * d pos_q by the factor. */
 static void after_vjp(pe_content_vjp *b, const pe_view *v, real *ds)
 {
     const int n = v->bias->to - v->bias->from, width = v->panel->width, lanes = v->panel->lanes;
