@@ -138,7 +138,7 @@ KERNEL(complex_order_vjp)
                 slope[k] = (double)r[k] * (t->cosine[k] * im - t->sine[k] * re);
                 dr[k] = (real)(t->cosine[k] * re + t->sine[k] * im);
             }
-            /* A separate loop: with stores in it, the order of the sum would depend on whether arrays overlap. */
+            /* A separate loop: if it also stored dw, GCC would use FMAs for the sum only where arrays overlap. */
             for (int k = 0; k < n; k++) {
                 double w_k;
                 memcpy(&w_k, w + k * w_stride, sizeof w_k);

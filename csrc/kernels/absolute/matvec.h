@@ -19,7 +19,7 @@
 
 enum {
     PANEL = 64,
-    /* Accumulators: AVX-512 has 32 registers, the others 16. Loads and the broadcast need the rest. */
+    /* Accumulators: AVX-512 has 32 registers, AVX2 and SSE 16; NEON uses the value of SSE. Loads need the rest. */
     MATVEC_SUMS = VEC_BYTES == 64   ? 24
                   : VEC_BYTES == 32 ? 12
                                     : 8,
