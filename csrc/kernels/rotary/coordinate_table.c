@@ -1,9 +1,11 @@
-/* coordinate_table.c -- cos and sin for rotations by several coordinates, each of which has pairs of its own:
+/* coordinate_table.c -- cos and sin for rotations by several coordinates, where each pair turns by one coordinate:
  *
- *     out[k] = cosine_scale cos(p_c w_k),   out[f + k] = sine_scale sin(p_c w_k),   first_c <= k < first_(c + 1)
+ *     for each coordinate c of the row:
+ *         for (int k = begin[c]; k < begin[c] + pairs[c]; k++)
+ *             out[k] = cosine_scale * cos(p[c] * w[k]), out[f + k] = sine_scale * sin(p[c] * w[k]);
  *
- * A pair has the bits of `sinusoid` at its coordinate. Neighbours in a grid differ in one coordinate, mostly, so a row
- * changes only the angles of the coordinates that differ from the row before, and then adds all of its angles at once.
+ * A pair has the bits of `sinusoid` at its coordinate. Neighbours in a grid mostly differ in one coordinate. So a row
+ * recomputes only the angles of coordinates that changed; one loop then adds base and offset of all pairs (angles.h).
  */
 #include "fits.h"
 #include "base/layout.h"
@@ -13,8 +15,8 @@
 typedef struct {
     double position;
     int64_t base;
-    int offset, is_sum, begin, pairs; /* without is_sum the base has the angles of the position itself */
-    char ready[OFFSETS];              /* 1 if the angles of this offset are computed */
+    int offset, is_sum, begin, pairs; /* is_sum 0: pe_angles base holds the angles of the position itself */
+    char ready[OFFSETS];              /* 1 if `all` holds the angles of this offset */
 } coordinate;
 
 typedef struct {
@@ -40,7 +42,7 @@ LAYOUT(coordinate_table)
 
 static pe_angles from(pe_angles angles, idx k) { return (pe_angles){angles.sine + k, angles.cosine + k}; }
 
-/* Set the angles of one coordinate. */
+/* Set the angles of coordinate c to position p. */
 static void move_to(const coordinate_table_state *s, idx f, coordinate *c, double p)
 {
     const int n = c->pairs, begin = c->begin;
@@ -82,11 +84,12 @@ KERNEL(coordinate_table)
         const double *first = as_doubles(row.data[FIRST]) + axis;
         coordinate *c = &s.coordinate[axis];
         memset(c, 0, sizeof *c);
-        c->position = 0x1p60; /* no position: it is too large */
+        c->position = 0x1p60; /* equals no position, because positions are below 2**53 */
         c->begin = (int)min_(max_(0, (idx)first[0]), f);
         c->pairs = (int)min_(max_(0, (idx)first[1] - c->begin), f - c->begin);
     }
-    memset(s.offset.sine, 0, (size_t)f * sizeof(double)); /* the sums of a coordinate without sums are overwritten */
+    memset(s.offset.sine, 0,
+           (size_t)f * sizeof(double)); /* scale_row overwrites the sums of coordinates with is_sum 0 */
     memset(s.offset.cosine, 0, (size_t)f * sizeof(double));
     for (; row.index < end; row_next(call, &row)) {
         const char *position = row.data[POSITIONS];

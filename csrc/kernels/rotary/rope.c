@@ -2,9 +2,9 @@
  *
  *     y0 = x0 cos - x1 sin,   y1 = x0 sin + x1 cos        pair k: (k, k + e) "half", (2k, 2k + 1) "interleaved"
  *
- * A row is one token of one head, d channels. 2e of them, from `offset` on, are rotated, and the others are copied bit
- * for bit. Input and output may have different layouts. cos and sin include the caller's factors; the inverse and the
- * transpose of a rotation are the same kernel with another table.
+ * A row is one token of one head, d channels. The kernel rotates 2e channels from `offset` on and copies the others bit
+ * for bit. Input and output may have different layouts. cos and sin include the caller's factors. The inverse and the
+ * transpose of a rotation use this kernel with another table.
  */
 #include "base/layout.h"
 #include "base/row.h"
@@ -13,7 +13,7 @@
 
 enum { OFFSET, INTERLEAVED, OUT_INTERLEAVED, CALLER_OUT }; /* parameters; the gradients do not have the last one */
 
-/* In each layout, pair k begins at k * pair, and its second number is `partner` numbers on. */
+/* In each layout, pair k begins at number k * pair, and its second number is `partner` numbers further. */
 INLINE void rotate(const real *x, idx x_pair, idx x_partner, const real *c, const real *s, idx e, real *y, idx y_pair,
                    idx y_partner)
 {
@@ -53,7 +53,7 @@ static void copy_rest(const char *x, char *out, idx offset, idx rotated, idx d, 
     memcpy(out + (offset + rotated) * size, x + (offset + rotated) * size, (size_t)((d - offset - rotated) * size));
 }
 
-/* Rotate 2e channels into `out`, or by way of `buffer` if they cannot be computed in place there. */
+/* Rotate 2e channels into `out`. Use `buffer` if `out` overlaps x in another layout, or if its storage is not real. */
 static void rotate_row(rotation rotated, const real *x, const real *c, const real *s, idx e, char *out,
                        pe_storage storage, int overlaps, real *buffer)
 {
@@ -64,11 +64,11 @@ static void rotate_row(rotation rotated, const real *x, const real *c, const rea
 }
 
 typedef struct {
-    real *x, *result, *table; /* of a row, in half precision */
-    char *streamed;           /* a row of out before it is streamed */
+    real *x, *result, *table; /* copies of a row in half precision, as real */
+    char *streamed;           /* a row of out, before stream_row copies it */
 } rope_state;
 
-/* Scratch of rope and rope_caller_table: the length of an axis that a row does not have is -1. */
+/* Scratch of rope and rope_caller_table. One has axis t, the other axis e; the length of an absent axis is -1. */
 LAYOUT(rope)
 {
     const idx e = max_(D(t) / 2, D(e));
@@ -78,10 +78,10 @@ LAYOUT(rope)
     s->streamed = carve_bytes(c, D(d) * (idx)sizeof(real));
 }
 
-/* Return whether to write `out` past the caches. A plain store first reads the line that it is about to fill, and
- * evicts others. Streaming is faster if the caller passed `out` (on fresh pages it is slower), if out is not x, if it
- * is one run of rows, and if it is larger than the last-level cache. In half precision the conversion takes longer than
- * memory, and the copy of the row would cost more than streaming saves. */
+/* Return whether to write `out` by non-temporal stores (stream.h). They are faster if all of these hold: the caller
+ * passed `out` (fresh pages make them slower), out is not x, out is contiguous, and out is larger than the last-level
+ * cache. In half precision, conversion limits the speed, and the additional copy of a row costs more than streaming
+ * saves. */
 static int worth_streaming(const pe_call *call, const pe_work *work, const pe_array *x, const pe_array *out)
 {
     idx run = call->D(d) * storage_size(out->storage);
@@ -127,7 +127,7 @@ KERNEL(rope) { rope_rows(call, begin, end, work, 0); }
 KERNEL(rope_caller_table) { rope_rows(call, begin, end, work, 1); }
 
 typedef struct {
-    void *tile; /* of the sinusoids */
+    void *tile; /* scratch of FN(cos_sin_table) */
     real *table, *x, *result;
 } rope_positions_state;
 
@@ -165,12 +165,12 @@ KERNEL(rope_positions)
 
 /* ---- gradients ---- */
 
-enum { GRAD, X, TABLE }; /* the first operands of both */
+enum { GRAD, X, TABLE }; /* the first operands of rope_vjp and rope_table_vjp */
 
 typedef struct {
-    real *grad, *x, *dx, *table; /* of a row, in half precision */
+    real *grad, *x, *dx, *table; /* copies of a row in half precision, as real */
     real *negated_sine;
-    double *dtheta, *drho; /* gradients of the angles and of the logarithms of the pairs' lengths */
+    double *dtheta, *drho; /* gradients of the angle and of the log length of each pair */
 } rope_vjp_state;
 
 LAYOUT(rope_vjp)
@@ -190,7 +190,7 @@ typedef struct {
     const real *cosine, *sine;
 } rope_vjp_row;
 
-/* Read a row, and write its dx: grad, rotated by the transpose. Its sine is negated and its layouts are exchanged. */
+/* Read a row and write dx = the transposed rotation of grad: the sine is negated and the layouts are exchanged. */
 static rope_vjp_row read_and_write_dx(const pe_call *call, const pe_row *row, int dx, const rope_vjp_state *piece)
 {
     const idx d = call->D(d), e = call->D(t) / 2, offset = (idx)call->par[OFFSET];
@@ -210,8 +210,8 @@ static rope_vjp_row read_and_write_dx(const pe_call *call, const pe_row *row, in
 INLINE idx first_of_pair(int interleaved, idx k) { return interleaved ? 2 * k : k; }
 INLINE idx second_of_pair(int interleaved, idx k, idx e) { return interleaved ? 2 * k + 1 : k + e; }
 
-/* y = (x0 cos - x1 sin, x0 sin + x1 cos). An angle turns it, d y / d theta = (-y1, y0), and a logarithm of its length
- * scales it, d y / d rho = y:
+/* y = (x0 cos - x1 sin, x0 sin + x1 cos), where cos and sin contain the factor exp(rho). The angle theta turns y,
+ * d y / d theta = (-y1, y0), and rho scales y, d y / d rho = y:
  *     dtheta = dy1 y0 - dy0 y1,   drho = dy0 y0 + dy1 y1
  * From   theta_k = sum_a p_a w_ak,   rho_k = sum_a p_a growth_ak:
  *     dp_a = sum_k w_ak dtheta_k + growth_ak drho_k,   dw_ak += p_a dtheta_k */
@@ -238,7 +238,7 @@ KERNEL(rope_vjp)
             const double p = scalar_read(row.data[POSITIONS] + axis * a[POSITIONS].core[0], a[POSITIONS].storage);
             const double *w = as_doubles(row.data[FREQUENCIES] + axis * a[FREQUENCIES].core[0]);
             double *dw = block_sums(call, DFREQUENCIES, work) + axis * e, sum = 0;
-            /* Two loops, because stores beside it would make the order of the sum depend on addresses. */
+            /* Two loops: with the stores to dw in one loop, the order of the sum would depend on addresses. */
             for (idx k = 0; k < e; k++)
                 sum += w[k] * dtheta[k];
             for (idx k = 0; k < e; k++)

@@ -1,8 +1,9 @@
-/* rotation_table.c -- cos and sin of sums of angles, the table of a rotation by several coordinates:
+/* rotation_table.c -- cos and sin of sums of angles, for rotations of a pair by several coordinates:
  *
  *     out[k] = cosine_scale cos(sum_a p_a w_ak),   out[f + k] = sine_scale sin(sum_a p_a w_ak),   k < f
  *
- * Each product is reduced to a fraction of a turn before the fractions are added, so large positions cost no accuracy.
+ * The kernel reduces each product p_a w_ak to a fraction of a turn before it adds the fractions, so the result is as
+ * accurate for large positions as for small ones.
  */
 #include "fits.h"
 #include "base/layout.h"
@@ -11,7 +12,7 @@
 
 typedef struct {
     double *hi, *lo;     /* turns per position (a,f) */
-    double *turn, *rest; /* angles of a row in turns, in two numbers */
+    double *turn, *rest; /* angles of a row in turns, as turn + rest */
     real *values;
 } rotation_table_state;
 
@@ -24,7 +25,7 @@ LAYOUT(rotation_table)
     s->values = carve_reals(c, D(t));
 }
 
-/* Add the angles p w of one coordinate. The sum of two fractions is exact: its error goes to `rest`. */
+/* Add the angles p w of one coordinate. The sum of two fractions is exact: `rest` gets its rounding error. */
 static NOINLINE void add_coordinate(double p, const double *restrict hi, const double *restrict lo, idx n,
                                     double *restrict turn, double *restrict rest)
 {
