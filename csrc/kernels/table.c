@@ -1,8 +1,8 @@
-/* table.c -- this variant's kernel and scratch for each row of ops.def.
+/* table.c -- the kernel and the scratch function of this variant for each row of ops.def.
  *
  *     ops.def:  OP(rope, ..., rope)   ->   [PE_rope] = {rope_avx2_32, rope_scratch_avx2_32}
  *
- * A call finds its kernel by the number of its row, without a comparison of names.
+ * PE_rope is the number of a row, so a call finds its kernel by one index, without comparing names.
  */
 #include "base/real.h"
 
@@ -11,7 +11,7 @@
     size_t FN(layout##_scratch)(const idx *dim, const double *par);
 #include "ops.def"
 
-/* The scratch of rows that need none */
+/* The scratch size of rows whose layout is `none` */
 size_t FN(none_scratch)(const idx *dim, const double *par)
 {
     (void)dim, (void)par;

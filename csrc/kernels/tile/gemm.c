@@ -1,4 +1,4 @@
-/* gemm.c -- the products of gemm.h on SIMD registers. For a panel of lanes and a block of rows:
+/* gemm.c -- the two products of gemm.h, in SIMD registers. For a panel of lanes and a block of rows:
  *
  *     for (int k = 0; k < n; k++)
  *         for (int r = 0; r < rows; r++)
@@ -6,7 +6,7 @@
  *                 sum[r][l] += a[r][k] * b[k][l];
  *
  * A row is a key in `scores`, and a column of v in `values`. The sums stay in registers for the whole loop over k, and
- * each load of b serves all rows of the block. a is broadcast from the caller's memory, which needs no packing.
+ * each load of b serves all rows of the block. The loop broadcasts a from the caller's memory, so a is not packed.
  */
 #include "tile/gemm.h"
 
@@ -45,7 +45,7 @@ INLINE void value_rows(int rows, int cols, const void *of, int d)
     const pe_values *w = of;
     vec acc[SUMS];
     sum_products(acc, rows, cols, w->v + d * (int)sizeof(real), (idx)sizeof(real), w->v_step, w->p, w->n);
-    /* The tile is summed on its own and then added: the error grows with the number of tiles, not of keys. */
+    /* acc is the sum of this tile only. Adding it to o lets the error grow with the number of tiles, not of keys. */
     UNROLL
     for (int r = 0; r < rows; r++) {
         for (int c = 0; c < cols; c++) {
@@ -55,7 +55,7 @@ INLINE void value_rows(int rows, int cols, const void *of, int d)
     }
 }
 
-/* Arguments are passed by value: no store can alias them. */
+/* Arguments are passed by value, so the compiler knows that no store changes them. */
 static NOINLINE void scores_narrow(pe_scores w, int n) { in_row_blocks(score_rows, 1, &w, 0, n); }
 static NOINLINE void scores_wide(pe_scores w, int n) { in_row_blocks(score_rows, 2, &w, 0, n); }
 static NOINLINE void values_narrow(pe_values w, int e) { in_row_blocks(value_rows, 1, &w, 0, e); }

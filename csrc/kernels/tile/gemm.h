@@ -1,11 +1,11 @@
-/* gemm.h -- the two matrix products of attention. Queries stand on SIMD lanes; keys and values are broadcast from where
- * they lie, with any row stride. (The third product of the gradient is in outer.h.)
+/* gemm.h -- the two matrix products of attention. Each SIMD lane holds one query. Keys and values are read in place,
+ * with any row stride, and each number is broadcast to all lanes. (outer.h has the third product, of the gradient.)
  *
  *     scores   s[j][lane]  = sum_d k[j][d] q[d][lane] (+ bias)      m[lane] = max(m[lane], s[j][lane])
  *     values   o[d][lane]  = o[d][lane] alpha[lane] + sum_j v[j][d] p[j][lane]
  *
- * A panel is one vector of lanes or two. Each lane sums in the order of d or j, whatever the panel, the row block or
- * its neighbours are: that makes a query's result independent of everything else in the call.
+ * A panel is one vector of lanes or two. Each lane sums in the order of d or j, for any panel and row block. So the
+ * result of a query does not depend on the other queries of the call.
  */
 #ifndef PE_GEMM_H
 #define PE_GEMM_H
@@ -13,11 +13,11 @@
 #include "base/vec.h"
 
 /* Accumulators of the micro-kernel: 8 rows x 2 vectors of AVX-512's 32 registers, 6 x 2 of AVX2's 16, 4 x 2 elsewhere;
- * the other registers hold the two loads and the broadcast. A narrow panel takes twice the rows: six sums would wait
- * for the latency of FMA (N = 1, M = 1024: 48 us instead of 32). */
+ * the other registers hold two vectors of b and the broadcast number. A panel of one vector has blocks of twice the
+ * rows, because six sums are too few to hide the latency of FMA (N = 1, M = 1024: 48 us instead of 32 us). */
 enum { SUMS = VEC_BYTES == 64 ? 16 : VEC_BYTES == 32 ? 12 : 8 };
 
-/* acc[r, c] += sum over k < n of a(r, k) * b(k, c); rows and cols are constants where this is inlined */
+/* acc[r, c] += sum over k < n of a(r, k) * b(k, c). Callers pass constant rows and cols. */
 INLINE void accumulate(vec acc[SUMS], int rows, int cols, const char *a, idx a_row, idx a_step, const real *b, int n)
 {
     for (int k = 0; k < n; k++) {
@@ -35,9 +35,9 @@ INLINE void accumulate(vec acc[SUMS], int rows, int cols, const char *a, idx a_r
     }
 }
 
-/* Cut rows from <= j < to into blocks of as many rows as the registers hold sums for. The rest is cut into blocks of 8,
- * 4, 2 and 1 rows: a padded block would read rows that are not there. The number of rows is a constant in each
- * call of `block`, so that its sums are in registers. */
+/* Call `block` for the rows from <= j < to, SUMS / cols rows at a time. The rest is split into blocks of 8, 4, 2 and 1
+ * rows, because a padded block would read beyond the last row. Each call passes a constant number of rows, so that the
+ * compiler keeps the sums in registers. */
 INLINE void in_row_blocks(void (*block)(int rows, int cols, const void *w, int j), int cols, const void *w, int from,
                           int to)
 {
@@ -61,7 +61,7 @@ INLINE void in_row_blocks(void (*block)(int rows, int cols, const void *w, int j
         block(1, cols, w, j);
 }
 
-/* bias is NULL or the row of the first key; the row of the next key is bias_step numbers further. */
+/* bias is NULL or the bias of the first key; that of the next key is bias_step numbers further. */
 typedef struct {
     const char *k;
     idx k_step; /* bytes */
@@ -71,7 +71,7 @@ typedef struct {
     real *s, *m;
 } pe_scores;
 
-/* For n keys and a panel of `width` lanes, LANES or 2 LANES */
+/* Compute n keys and a panel of `width` lanes, LANES or 2 LANES. */
 void FN(scores)(const pe_scores *w, int n, int width);
 
 typedef struct {
@@ -82,7 +82,7 @@ typedef struct {
     real *o;
 } pe_values;
 
-/* For e columns of v and a panel of `width` lanes */
+/* Compute e columns of v and a panel of `width` lanes. */
 void FN(values)(const pe_values *w, int e, int width);
 
 #endif

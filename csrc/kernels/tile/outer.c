@@ -1,12 +1,12 @@
-/* outer.c -- the product of outer.h on SIMD registers. For the rows of one span:
+/* outer.c -- the product of outer.h, in SIMD registers. For the rows of one span:
  *
  *     for (int l = 0; l < lanes; l++)
  *         for (int j = from; j < to; j++)
  *             for (int c = 0; c < channels; c++)
  *                 o[j][c] += w[j][l] * x[l][c];
  *
- * The loops are reordered: a block of rows times one strip of channels keeps its sums in registers while it goes
- * through all lanes, so o is read and written once per span.
+ * The code makes l the inner loop: a block of rows times one strip of channels keeps its sums in registers for all
+ * lanes of all spans, so o is loaded and stored once per call.
  */
 #include "tile/outer.h"
 
@@ -76,7 +76,7 @@ void FN(add_outer_of_lanes)(int first, int lanes, int width, const real *w, cons
     FN(add_outer)(&span, 1, x, strip_lanes, channels, 0, n, o, o_step);
 }
 
-/* The place of channel c of lane i */
+/* The address of channel c of lane i */
 static real *in_strips(real *strips, int strip_lanes, int channels, int i, int c)
 {
     const int first = c / PANEL_LANES * PANEL_LANES;
@@ -85,7 +85,7 @@ static real *in_strips(real *strips, int strip_lanes, int channels, int i, int c
 
 int FN(strip_row)(const real *row, int n, real scale, real *restrict strips, int strip_lanes, int i)
 {
-    vec check = vec_set(0); /* sums of x * 0, which is 0 where x is finite */
+    vec check = vec_set(0); /* sum of x * 0: 0 if all x are finite, else NaN */
     int c = 0;
     for (; c + PANEL_LANES <= n; c += PANEL_LANES) {
         real *strip = strips + c * strip_lanes + i * PANEL_LANES;

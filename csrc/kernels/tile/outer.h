@@ -1,10 +1,10 @@
-/* outer.h -- the third product of the gradient: from a block of queries to the keys or values of a tile, or to a table.
+/* outer.h -- the third matrix product of the gradient: a block of queries adds to keys, values or table rows.
  *
  *     o[j][c]  +=  sum over spans and lanes of   w[j][lane] x[lane][c]
  *
- * Channels stand on SIMD lanes. A strip holds x[lane][c .. c + width) for one lane after the other; its width is two
- * vectors, or one in the last strip if that is enough. Every number of o sums over the lanes in their order, whatever
- * the row block is. Each span is summed on its own and then added.
+ * `lane` is the number of a query; here a SIMD register holds channels. A strip holds x[lane][c .. c + width) of all
+ * lanes, one after the other. width is two vectors, or one in the last strip if the rest fits. Each number of o sums
+ * over spans and lanes in their order, for any row block, and the sum is then added to o.
  */
 #ifndef PE_OUTER_H
 #define PE_OUTER_H
@@ -12,10 +12,10 @@
 #include "tile/gemm.h"
 #include "tile/tile.h"
 
-/* Weights of the rows from <= j < to for some lanes. A row block may read over both ends, unless all spans end there
- * too: MARGIN rows of zeros must lie on each side. */
+/* Weights w[j][lane] of the rows from <= j < to and some lanes. If the spans of a call have different rows, a row block
+ * may read rows beyond a span: MARGIN rows of zeros must precede and follow it. */
 typedef struct {
-    const real *w; /* of row 0, which need not exist */
+    const real *w; /* address of row 0, which may be outside the array */
     int first, lanes, width, from, to;
 } pe_span;
 
@@ -23,26 +23,26 @@ enum { MARGIN = SUMS - 1 };
 
 INLINE int strip_width(int channels, int first) { return channels - first <= LANES ? LANES : PANEL_LANES; }
 
-/* The channels and those that fill up the last vector */
+/* `channels` rounded up to whole vectors */
 INLINE int strips_width(int channels) { return (channels + LANES - 1) / LANES * LANES; }
 
-/* All channels of rows from <= j < to; x are strips of `strip_lanes` lanes. */
+/* Add all channels of the rows from <= j < to. x are strips of `strip_lanes` lanes. */
 void FN(add_outer)(const pe_span *span, int spans, const real *x, int strip_lanes, int channels, int from, int to,
                    real *o, idx o_step);
-/* The panels of a block, whose weights w lie as its scores do; all of them have rows from <= j < to. */
+/* The same for all panels of a block and the rows from <= j < to. w has the layout of the scores. */
 void FN(add_outer_of_block)(const pe_query_block *queries, const real *w, const real *x, int channels, int from, int to,
                             real *o, idx o_step);
-/* The same for n rows of weights w and lanes first ... of one panel */
+/* The same for n rows of one span with the lanes first ... first + lanes */
 void FN(add_outer_of_lanes)(int first, int lanes, int width, const real *w, const real *x, int strip_lanes,
                             int channels, int n, real *o, idx o_step);
 /* Write scale * row as lane i of the strips, with 0 in place of numbers that are not finite; return whether there are
  * such numbers. */
 int FN(strip_row)(const real *row, int n, real scale, real *restrict strips, int strip_lanes, int i);
-/* The product of one lane with the numbers that strip_row left out: o[j][c] += w[j] scale x[c] for the rows j < n whose
- * weight `seen` is not 0. Numbers of x, weights and rows of o are their steps apart. */
+/* Add the numbers x[c] of one lane that strip_row replaced by 0: o[j][c] += w[j] scale x[c] for the rows j < n with
+ * seen[j] != 0. x_step, w_step and o_step are distances in numbers; w_step is also that of seen. */
 void FN(add_nonfinite)(const real *x, int x_step, real scale, int channels, const real *seen, const real *w, int w_step,
                        int n, real *o, idx o_step);
-/* The rows of an operand that has one for each query; the lanes that have nonfinite numbers are returned. */
+/* Write the strips of an operand with one row per query. Bit i of the result: lane i has nonfinite numbers. */
 uint64_t FN(strips_of)(const pe_query_block *queries, int operand, int n, real scale, real *restrict strips,
                        real *buffer);
 

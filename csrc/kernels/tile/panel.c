@@ -1,10 +1,10 @@
-/* panel.c -- see panel.h. The softmax of a panel, for instance, goes down the keys, one lane beside the other:
+/* panel.c -- the steps of panel.h. For example, the exponentials of a panel:
  *
  *     for (int j = 0; j < n; j++)
  *         for (int l = 0; l < width; l++)
  *             sum[l] += s[j][l] = exp(s[j][l] - m[l]);
  *
- * No number crosses a lane, so a loop over lanes is one or two vector instructions.
+ * Lanes are independent, so the compiler turns a loop over lanes into one or two vector instructions.
  */
 #include "tile/panel.h"
 
@@ -48,7 +48,7 @@ INLINE void exponentials(int width, real *restrict s, const real *restrict m, in
         l[i] += sum[i];
 }
 
-/* The width is a constant in each, for the compiler to keep the sums in registers. */
+/* Each branch passes a constant width, so that the compiler keeps the sums in registers. */
 void FN(exponentials)(real *s, const real *m, int n, int width, real *l)
 {
     if (width == LANES)

@@ -4,26 +4,25 @@
  *     rows in memory (any storage, any stride)  --tile_rows-->  rows of reals  --gemm.h-->  scores
  *     rows of queries                           --pack_queries-->  channels x lanes
  *
- * Rows of reals are used where the caller stores them. Other storage is copied tile by tile, so the copy stays in
- * cache.
+ * Rows of reals are read in place. Rows of other storage are widened into a copy of one tile, which stays in cache.
  */
 #ifndef PE_PANEL_H
 #define PE_PANEL_H
 
 #include "tile/tile.h"
 
-/* Numbers between the rows of a copy: whole vectors may be read behind a row, and rows do not share a cache set. */
+/* Padding of a row of a copy, in numbers. Vector loads may pass the end of a row, and rows use different cache sets. */
 enum { ROW_PAD = 16 };
 
 /* s = cap tanh(s / cap) */
 void FN(cap)(real *s, int n, real cap);
-/* Add the bias to n keys' scores, and take them into the running max m. If a softcap stands between product and bias,
- * this replaces the bias of the product (pe_scores). */
+/* Add the bias to the scores of n keys and update the running maximum m. With a softcap, the bias follows the cap, so
+ * attention calls this instead of passing the bias to FN(scores). */
 void FN(add_bias)(real *s, int n, int width, const pe_panel_bias *bias, real *m);
-/* s = exp(s - m), and l += its sum over n keys, for each lane */
+/* s = exp(s - m), l += sum of s over n keys, for each lane */
 void FN(exponentials)(real *s, const real *m, int n, int width, real *l);
 
-/* Rows as they are stored, `step` bytes apart. Rows of codes have scales, or NULL for scales of 1. */
+/* Stored rows, `step` bytes apart. Rows of int8 have one scale each, or NULL if all scales are 1. */
 typedef struct {
     const char *data;
     idx step;
@@ -43,7 +42,7 @@ INLINE real scale_of_row(const pe_rows *r, idx j)
     return r->scale ? (real)scalar_read(r->scale + j * r->scale_step, r->scale_storage) : 1;
 }
 
-/* The rows of a kv head from `key` on; operand is A_K or A_V. */
+/* The rows of the kv head from `key` on; operand is A_K or A_V. */
 INLINE pe_rows rows_of_keys(const pe_query_block *queries, int operand, idx key)
 {
     const pe_array *a = &queries->call->array[operand];
@@ -57,7 +56,7 @@ INLINE pe_rows rows_of_keys(const pe_query_block *queries, int operand, idx key)
     return r;
 }
 
-/* Row j as real, dequantised: in its place, or in `buffer` */
+/* Row j as real, times its scale: the stored row itself if it is real, else in `buffer` */
 INLINE const real *real_row_of(const pe_rows *r, idx j, int width, real *buffer)
 {
     const char *row = r->data + j * r->step;
@@ -67,17 +66,16 @@ INLINE const real *real_row_of(const pe_rows *r, idx j, int width, real *buffer)
     return buffer;
 }
 
-/* n rows of a tile as real: in place if they are real, else in `copy`. Rows 4096 bytes apart share one set of the
- * first-level cache and are copied if more than one panel reads them (at 2048 bytes it is even; copying always takes
- * 1.05x the time). */
+/* n rows of a tile as real: the stored rows themselves if they are real, else in `copy`. Rows 4096 bytes apart share
+ * one set of the first-level cache, so they are copied if more than one panel reads them. At 2048 bytes both take equal
+ * time. Copying all rows takes 1.05x the time. */
 pe_rows FN(tile_rows)(pe_rows stored, int n, int width, int panels, real *copy);
-/* A copy of the rows with 0 in place of numbers that are not finite. The products multiply every number by the weight
- * of every lane, and 0 * NaN is NaN also for a lane that may not see it; nonfinite numbers are added afterwards, to the
- * lanes that see them. */
+/* Copy the rows, with 0 in place of nonfinite numbers. The products multiply a number also by the weight 0 of lanes
+ * that do not see its key, and 0 * NaN is NaN. The caller adds nonfinite numbers later, for lanes that see the key. */
 pe_rows FN(finite_rows)(pe_rows stored, int n, int width, real *copy);
-/* Rows of an operand of the queries on the lanes of panel after panel, times scale; `copy` holds a tile. */
+/* Write rows of queries, times scale, to the lanes of all panels; `copy` is a buffer of a tile. */
 void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real scale, real *copy, real *out);
-/* The inverse, to an output's rows of one head: scale x / divisor. Returns whether all of it is finite. */
+/* The inverse: write scale x / divisor to the rows of an output for one head. Return whether all numbers are finite. */
 int FN(unpack_queries)(const pe_query_block *queries, idx head, int operand, int n, const real *x, real scale,
                        const real *divisor, real *copy);
 

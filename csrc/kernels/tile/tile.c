@@ -1,9 +1,13 @@
 /* tile.c -- positions, position operators and masks of a tile, folded into one number per pair (see tile.h).
  *
- * Where positions count up by one, everything that depends on rel = position of key - position of query is a window of
- * n + width - 1 numbers per tile: number t belongs to lane - key = t - (n - 1). The lanes of a key are contiguous in
- * the window, and the next key's begin one number earlier. Causality, windows, distance biases and Toeplitz rows are
- * all read from this window. Pair operators, keep, segments and other positions fill the pairs of a panel one by one.
+ *     for (int j = from; j < to; j++)
+ *         for (int l = 0; l < width; l++)
+ *             add[j][l] = is_masked(j, l) ? -inf : sum over operators of b_h(query l, key j);
+ *
+ * If positions count up by one, causality, windows, distance biases and Toeplitz rows depend on lane - key only. A tile
+ * of n keys then has a window of n + width - 1 numbers, not n * width: number t belongs to lane - key = t - (n - 1).
+ * A key reads `width` consecutive numbers, and the next key begins one number earlier. Pair operators, keep, segments
+ * and other positions need one number per pair.
  */
 #include "tile/tile.h"
 
@@ -30,7 +34,7 @@ static int count_up(const double *x, int n)
     return 1;
 }
 
-/* Positions first .. first + n of an array whose row is at `data`; if it is NULL, start, start + 1, .... */
+/* Read positions first ... first + n - 1 of the row at `data`; if it is NULL, they are start, start + 1, ... */
 static void read_positions(pe_positions *p, const pe_array *a, const char *data, idx first, int n, double start)
 {
     if (!data) {
@@ -76,7 +80,7 @@ static char *at_batch_row(const pe_query_block *queries, const pe_array *array)
     return data;
 }
 
-/* The operators' arrays at this row of the batch, and which kinds of position operators there are. */
+/* Locate the arrays of the operators at this row of the batch, and note which kinds of position operators occur. */
 static void locate_terms(pe_query_block *queries)
 {
     const pe_call *call = queries->call;
@@ -94,14 +98,14 @@ static void locate_terms(pe_query_block *queries)
     }
 }
 
-/* Lanes that are no queries repeat the last position. */
+/* Give lanes without a query the position of the last query. */
 static void repeat_last(pe_positions *p, int lanes, int width)
 {
     for (int i = lanes; i < width; i++)
         p->at[i] = p->at[lanes - 1];
 }
 
-/* The last panel is narrow if one vector is enough: a few queries must not cost as much as many. */
+/* Split the block into panels. The last panel is one vector if its queries fit, so that few queries cost less. */
 static void cut_into_panels(pe_query_block *queries)
 {
     pe_positions *at = &queries->position;
@@ -146,7 +150,7 @@ void FN(query_block)(pe_query_block *queries, const pe_call *call, idx unit)
 
 /* ---- a tile of keys ---- */
 
-/* Count the bytes that are not 0. Contiguous bytes have a loop of their own, which the compiler vectorises. */
+/* Count the bytes that are not 0. The compiler vectorises the loop for contiguous bytes. */
 static int count_true(const char *row, idx step, int n)
 {
     int count = 0;
@@ -166,12 +170,12 @@ static const char *keep_at(const pe_query_block *queries, idx i, idx j)
     return queries->batch_row.data[A_KEEP] + queries->head * a->core[0] + i * a->core[1] + j * a->core[2];
 }
 
-/* If all of keep is true no pair is read; if none of it is, the tile is skipped. */
+/* Classify a tile: if all of keep is true, mask_keep is not called; if all is false, the tile is skipped. */
 static pe_pairs_seen seen_by_keep(const pe_key_tile *keys, const pe_query_block *queries)
 {
     const pe_array *a = &queries->call->array[A_KEEP];
     const int rows = a->core[1] ? queries->lanes : 1,
-              n = a->core[2] ? keys->n : 1; /* axes that broadcast are read once */
+              n = a->core[2] ? keys->n : 1; /* one index of axes that broadcast */
     int count = 0;
     if (!queries->batch_row.data[A_KEEP])
         return ALL_PAIRS;
@@ -191,7 +195,7 @@ static pe_pairs_seen seen_by_segments(const pe_key_tile *keys, const pe_query_bl
     return low == high && queries->segment_low == low && queries->segment_high == low ? ALL_PAIRS : SOME_PAIRS;
 }
 
-/* Read the positions of operators that have their own, and set distances_count_up. */
+/* Read the positions of operators that do not use those of the call, and set distances_count_up. */
 static void read_own_positions(pe_key_tile *keys, const pe_query_block *queries)
 {
     keys->distances_count_up = queries->position.count_up && keys->position.count_up;
@@ -229,8 +233,8 @@ int FN(key_tile)(pe_key_tile *keys, const pe_query_block *queries, idx first)
 
 /* ---- the bias of a panel ---- */
 
-/* Pairs of a tile, rows x width of them: those of the keys from `key` on and the lanes from `lane` on. A window has one
- * row, in which number t is the distance of the tile's last key and the block's first lane, less t. */
+/* rows x width pairs of a tile: the keys from `key` on and the lanes from `lane` on. A window has one row; its number t
+ * is for rel = position of the last key of the tile - position of lane 0 - t. */
 typedef struct {
     int is_window, rows, width, key, lane;
 } pe_pairs;
@@ -251,14 +255,14 @@ static void distances_of(const pe_pairs *pairs, const pe_positions *of_keys, con
     }
 }
 
-/* Element of a row of diagonals that belongs to key j of the tile and query i of the block */
+/* Index of the diagonal of key j of the tile and query i of the block */
 static idx diagonal_of(const pe_key_tile *keys, const pe_query_block *queries, int j, int i)
 {
     return keys->first + j - queries->first - i + queries->call->D(n) - 1;
 }
 
-/* The numbers of some pairs, from a row (h,n+m-1) of which `first` belongs to the first key and lane of the pairs.
- * Lanes beyond the last query, whose number would lie before the row, get 0. */
+/* Read the numbers of `pairs` from diagonals (h,n+m-1). `first` is the diagonal of the first key and lane. Lanes beyond
+ * the last query get 0 if their index is negative. */
 static void read_diagonals(const pe_array *row, idx head, idx first, const pe_pairs *pairs, real *restrict out)
 {
     const real *d = real_row(row->data, row->core[0], head) + first;
@@ -268,8 +272,8 @@ static void read_diagonals(const pe_array *row, idx head, idx first, const pe_pa
     }
 }
 
-/* The relative operators for some pairs: their sum in double, in the order of the call, rounded once; -inf outside the
- * window. */
+/* Add the operators on distances and diagonals for `pairs`. The sum is in double, in the order of the call, and rounded
+ * once. Pairs with rel outside low .. high get -inf. */
 static void relative_bias(const pe_key_tile *keys, const pe_query_block *queries, const pe_pairs *pairs,
                           real *restrict out)
 {
@@ -309,7 +313,7 @@ static void fill_window(pe_key_tile *keys, const pe_query_block *queries)
     keys->has_window = 1;
 }
 
-/* The same for other positions, pair by pair, as many keys at a time as TILE_RELS holds. */
+/* If positions do not count up: compute each pair, TILE_RELS / width keys at a time. */
 static void fill_pairs(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p, int from, int to)
 {
     const int width = p->width, chunk = TILE_RELS / width;
@@ -319,7 +323,7 @@ static void fill_pairs(pe_key_tile *keys, const pe_query_block *queries, const p
     }
 }
 
-/* A masked pair stays masked, whatever an operator adds to it. */
+/* Add the pair operators. A masked pair keeps -inf, even if an operator returns infinity or NaN for it. */
 static void add_pair_operators(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p, int from, int n)
 {
     real *restrict value = keys->value, *restrict pairs = keys->pairs;
@@ -343,7 +347,7 @@ static void mask_keep(pe_key_tile *keys, const pe_query_block *queries, const pe
     for (int l = 0; l < p->lanes; l++) {
         const char *keep = keep_at(queries, queries->first + p->first + l, keys->first + from);
         real *row = rows + l * BLOCK_N;
-        if (step == 1) { /* a loop of its own, which the compiler vectorises */
+        if (step == 1) { /* the compiler vectorises this loop */
             for (int j = 0; j < n; j++)
                 row[j] = keep[j] != 0;
         } else {
@@ -370,8 +374,8 @@ static void mask_segments(pe_key_tile *keys, const pe_query_block *queries, cons
     }
 }
 
-/* Keys at both ends of the tile that the window hides from the whole panel: so causality costs half, up to the width of
- * a panel. */
+/* Drop the keys at both ends of the tile that no query of the panel sees. With causality this saves half of the pairs,
+ * except up to one panel width per query. */
 static void trim(pe_panel_bias *b, const pe_key_tile *keys, const pe_panel *p, double low, double high)
 {
     while (b->from < b->to && keys->position.at[b->from] - p->low < low)

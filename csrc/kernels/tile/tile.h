@@ -1,12 +1,12 @@
-/* tile.h -- one block of queries against one tile of keys, without the products: which pairs see each other, and the
- * numbers that position operators add to their scores.
+/* tile.h -- the masks and position operators for one block of queries and one tile of keys: which queries see which
+ * keys, and the numbers added to the scores.
  *
  *     pe_query_block   one head of one row of the batch, and up to BLOCK_M queries, cut into panels of SIMD lanes
  *     pe_key_tile      up to BLOCK_N keys; tiles begin at multiples of BLOCK_N for every query
- *     pe_panel_bias    for a panel and a tile: the visible keys, and a number to add to the score of each pair.
- *                      -inf masks a pair. There is no other mask.
+ *     pe_panel_bias    for a panel and a tile: the range of visible keys, and a number to add to the score of each
+ *                      pair; -inf masks the pair
  *
- * A pair's number is computed in one way only, so its bits do not depend on the rest of the block.
+ * The number of a pair has the same bits in any block and panel.
  */
 #ifndef PE_TILE_H
 #define PE_TILE_H
@@ -15,40 +15,42 @@
 #include "bias/position.h"
 #include "fits.h"
 
-/* BLOCK_N: 96 keys in float, 48 in double, so that a tile's scores fit the caches alike. Against 96 keys, 48 take 1.02x
- * the time; 144 and 192 save 1 % and need more memory.
- * TILE_RELS: most distances of a tile, n + BLOCK_M - 1 of them where positions count up by one. */
+/* BLOCK_N is 96 keys in float and 48 in double, so that a tile has the same bytes in both. In float, 48 keys take 1.02x
+ * the time of 96; 144 and 192 keys save 1 % and need more memory. TILE_RELS is an upper bound for the numbers of a
+ * window, n + BLOCK_M - 1. */
 enum { BLOCK_N = 384 / (int)sizeof(real), PANEL_LANES = 2 * LANES, TILE_RELS = BLOCK_N + BLOCK_M };
-enum { PANELS = BLOCK_M / PANEL_LANES }; /* at most, in a block */
+enum { PANELS = BLOCK_M / PANEL_LANES }; /* of a block, at most */
 
-/* Operands and parameters that begin the rows attention, attention_vjp, logits and logits_vjp of ops.def */
+/* The first operands of the rows attention, attention_vjp, logits and logits_vjp of ops.def */
 enum { A_Q, A_K, A_V, A_K_SCALE, A_V_SCALE, A_KEEP, A_Q_POSITIONS, A_K_POSITIONS, A_Q_SEGMENTS, A_K_SEGMENTS, A_SINK };
 enum { A_BIAS = A_SINK + 1, A_OUT, A_LSE };
 
-/* A panel is one vector of lanes or two. Its first `lanes` lanes are queries. */
+/* A panel is one vector of lanes or two. Its first `lanes` lanes hold queries. */
 typedef struct {
     int first, lanes, width; /* width is LANES or PANEL_LANES */
     double low, high;        /* range of the positions of its queries */
 } pe_panel;
 
 typedef struct {
-    double at[(int)BLOCK_N > (int)BLOCK_M ? (int)BLOCK_N : (int)BLOCK_M], low, high; /* low and high: their range */
-    int count_up; /* integers that grow by one: a distance then depends on the two indices only */
+    double at[(int)BLOCK_N > (int)BLOCK_M ? (int)BLOCK_N : (int)BLOCK_M], low,
+        high;     /* low and high: least and largest */
+    int count_up; /* nonzero if they are integers that grow by one, so that a distance depends on indices only */
 } pe_positions;
 
 typedef struct {
     const pe_call *call;
     pe_row batch_row;
     idx head, kv_head, first;
-    int lanes, panels, width;    /* width: the lanes and those that fill up the last panel */
-    int has_relative, has_pairs; /* nonzero if an operator reads distances or diagonals; pairs */
-    int has_own_positions;       /* nonzero if an operator does not read those of the call */
+    int lanes, panels, width;    /* width: lanes of all panels */
+    int has_relative, has_pairs; /* nonzero if there is an operator on distances or diagonals; on pairs */
+    int has_own_positions;       /* nonzero if an operator has other positions than the call */
     pe_positions position;
     pe_positions own_position[PE_TERMS]; /* of the operators that have their own */
     int64_t segment_low, segment_high;
     pe_panel panel[PANELS];
     pe_array term[PE_TERMS][PE_TERM_ARRAYS]; /* arrays of the operators at this row of the batch */
-    char *term_positions[PE_TERMS][2]; /* positions of queries and keys of an operator; NULL are those of the call */
+    char *term_positions[PE_TERMS]
+                        [2]; /* positions of queries and keys of an operator; NULL if it reads those of the call */
 } pe_query_block;
 
 typedef enum { NO_PAIRS, SOME_PAIRS, ALL_PAIRS } pe_pairs_seen;
@@ -56,16 +58,16 @@ typedef enum { NO_PAIRS, SOME_PAIRS, ALL_PAIRS } pe_pairs_seen;
 typedef struct {
     idx first;
     int n, has_window;
-    pe_pairs_seen keep, segments; /* pairs that the mask and the segments let through */
+    pe_pairs_seen keep, segments; /* pairs that keep and segments do not mask: none, some or all */
     pe_positions position, own_position[PE_TERMS];
-    int distances_count_up; /* positions of the call, and those that operators on distance read, count up by one */
-    real window[TILE_RELS]; /* relative bias by distance, for all panels of the block */
-    real pairs[BLOCK_N * PANEL_LANES];                              /* bias of one panel, pair by pair */
+    int distances_count_up;            /* nonzero if all positions that distances are computed from count up by one */
+    real window[TILE_RELS];            /* relative bias by distance, for all panels of the block */
+    real pairs[BLOCK_N * PANEL_LANES]; /* bias of one panel, pair by pair */
     real value[BLOCK_N * PANEL_LANES], rows[BLOCK_N * PANEL_LANES]; /* buffers: numbers to add, and mask */
 } pe_key_tile;
 
-/* A block and a tile of a kernel's state. They lie in its scratch: with them, the stack of a thread of musl or of
- * threading.stack_size(1 << 17) would be too small. */
+/* The block and the tile of a kernel. They are in scratch, because they are too large for the stack of a thread of musl
+ * or of threading.stack_size(1 << 17). */
 typedef struct {
     pe_query_block *queries;
     pe_key_tile *keys;
@@ -78,11 +80,11 @@ INLINE pe_block_state carve_block_state(pe_carver *c)
 
 typedef struct {
     int from, to;    /* no query of the panel sees a key of the tile outside from <= j < to */
-    int step;        /* numbers from one key to the next; the lanes of a key are contiguous */
-    const real *add; /* of key `from`; NULL if it would be 0 for every pair */
+    int step;        /* distance in numbers between two keys; the lanes of a key are contiguous */
+    const real *add; /* the numbers of key `from`; NULL if all numbers are 0 */
 } pe_panel_bias;
 
-/* The positions that operator t reads: its own or those of the call */
+/* The positions that operator t reads */
 INLINE const pe_positions *query_positions(const pe_query_block *queries, int t)
 {
     return queries->term_positions[t][0] ? &queries->own_position[t] : &queries->position;
@@ -92,7 +94,7 @@ INLINE const pe_positions *key_positions(const pe_key_tile *keys, const pe_query
     return queries->term_positions[t][1] ? &keys->own_position[t] : &keys->position;
 }
 
-/* The block that operator t gets: n keys from `from` on, and a panel */
+/* The arguments of pair operator t: n keys from `from` on, and the queries of a panel */
 INLINE pe_pair_block pair_block_of(const pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p, int t,
                                    int from, int n)
 {
@@ -105,7 +107,7 @@ INLINE pe_pair_block pair_block_of(const pe_key_tile *keys, const pe_query_block
                            .first_q = queries->first + p->first};
 }
 
-/* A row of an operand with the axes (h,n): that of a lane of the block; with the axes (g,m): that of a key */
+/* The row of a lane in an operand with the axes (h,n); key_row: the row of a key in an operand with the axes (g,m) */
 INLINE char *query_row_of_head(const pe_query_block *queries, idx head, int operand, int lane)
 {
     return entry_at(&queries->call->array[operand], queries->batch_row.data[operand], head, queries->first + lane);
@@ -119,7 +121,7 @@ INLINE char *key_row(const pe_query_block *queries, int operand, idx key)
     return entry_at(&queries->call->array[operand], queries->batch_row.data[operand], queries->kv_head, key);
 }
 
-/* The logit that joins the softmax of a query and has no value; -inf without a sink */
+/* The sink of a query: a logit that the softmax includes and that has no value. -inf if the call has no sinks. */
 INLINE real sink_of(const pe_query_block *queries, idx head, int lane)
 {
     const pe_array *a = &queries->call->array[A_SINK];
@@ -127,10 +129,11 @@ INLINE real sink_of(const pe_query_block *queries, idx head, int lane)
     return sinks ? (real)scalar_read(entry_at(a, sinks, head, queries->first + lane), a->storage) : MASKED;
 }
 
+/* Set the block of queries of a unit. */
 void FN(query_block)(pe_query_block *queries, const pe_call *call, idx unit);
-/* Returns 0 if no query of the block can see a key of the tile; such a tile is skipped. */
+/* Set the tile of keys from `first` on. Return 0 if no query sees a key of the tile; the caller then skips the tile. */
 int FN(key_tile)(pe_key_tile *keys, const pe_query_block *queries, idx first);
-/* The result is valid until the next call with the same tile: it may lie in k. */
+/* `add` of the result may point into `keys`, so it is valid until the next call with the same tile. */
 pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *panel);
 
 #endif
