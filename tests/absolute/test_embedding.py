@@ -8,6 +8,7 @@ from cases import BF16, DTYPES
 from cases.layouts import same_bits
 
 import posenc
+from posenc import reference
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -82,12 +83,8 @@ def test_hierarchical_over_all_ids(rng, n, alpha):
     """q_{(i-1)n+j} = alpha u_i + (1-alpha) u_j with i, j = 1..n, for all n n of them."""
     p = rng.standard_normal((n, 4))
     q = posenc.hierarchical(p, n * n, alpha=alpha)
-    u = [(row - alpha * p[0]) / (1 - alpha) for row in p]
-    for i in range(1, n + 1):
-        for j in range(1, n + 1):
-            wanted = alpha * u[i - 1] + (1 - alpha) * u[j - 1]
-            # both sides round numbers of size alpha / (1 - alpha) <= 9
-            assert np.abs(q[(i - 1) * n + j - 1] - wanted).max() <= 1e-14
+    # both sides round numbers of size alpha / (1 - alpha) <= 9
+    assert np.abs(q - reference.hierarchical(p, n * n, alpha=alpha)).max() <= 1e-14
     with pytest.raises(IndexError, match=rf"hierarchical: positions has id {n * n}; expected .* below {n * n}"):
         posenc.hierarchical(p, [n * n], alpha=alpha)
 

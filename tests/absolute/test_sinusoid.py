@@ -7,8 +7,7 @@ import pytest
 from cases.layouts import same_bits
 
 import posenc
-
-S, C = np.sin, np.cos
+from posenc import reference
 
 
 @pytest.mark.parametrize("order", ["sincos", "cossin"])
@@ -17,12 +16,7 @@ S, C = np.sin, np.cos
 def test_odd_widths_over_dim(dim, layout, order):
     """An odd width has one more column of the first kind: keras-hub drops the last cosine, Marian has ceil(d/2)
     sines."""
-    w = 10000.0 ** (-2 * np.arange((dim + 1) // 2) / dim)
-    first, second = (S, C) if order == "sincos" else (C, S)
-    a, b = first(3 * w), second(3 * w)[: dim // 2]
-    wanted = np.concatenate([a, b])
-    if layout == "interleaved":
-        wanted[0::2], wanted[1::2] = a, b
+    wanted = reference.sinusoidal([3], dim, layout=layout, order=order)[0]
     result = posenc.sinusoidal([3], dim, layout=layout, order=order, dtype=np.float64)[0]
     assert np.abs(result - wanted).max() <= 2e-15  # an angle of 3 rounded twice in NumPy
 
@@ -37,15 +31,10 @@ def test_odd_widths_over_half_1(dim, layout):
         warnings.simplefilter("error")
         w = posenc.frequencies(dim, denominator="half-1")
         result = posenc.sinusoidal([3], dim, denominator="half-1", layout=layout, dtype=np.float64)[0]
-    exponents = np.arange(half) / max(half - 1, 1)
-    assert np.allclose(w, 10000.0**-exponents, rtol=1e-14, atol=0)
+    assert np.allclose(w, reference.frequencies(dim, denominator="half-1"), rtol=1e-14, atol=0)
     assert len(w) == half
     assert half < 2 or w[-1] == 1e-4  # exactly 1 / base
-    wanted = np.zeros(dim)
-    if layout == "interleaved":
-        wanted[0 : 2 * half : 2], wanted[1 : 2 * half : 2] = S(3 * w), C(3 * w)
-    else:
-        wanted[: 2 * half] = np.concatenate([S(3 * w), C(3 * w)])
+    wanted = reference.sinusoidal([3], dim, denominator="half-1", layout=layout)[0]
     assert np.abs(result - wanted).max() <= 2e-15
     assert dim % 2 == 0 or result[-1] == 0
 
@@ -54,14 +43,12 @@ def test_odd_widths_over_half_1(dim, layout):
 @pytest.mark.parametrize("dim", [1, 2, 3, 4, 9])
 def test_power_schedule(dim, denominator):
     """t**alpha with t = 0 first: 0, and 0**0 = 1. alpha = 1 is t itself, rounded once."""
-    count = len(posenc.frequencies(dim, denominator=denominator))
-    step = (2, dim) if denominator == "dim" else (1, max(dim // 2 - 1, 1))
-    t = np.array([i * step[0] / step[1] for i in range(count)])
 
-    def power(alpha):
-        return posenc.frequencies(dim, schedule="power", alpha=alpha, denominator=denominator)
+    def power(alpha, module=posenc):
+        return module.frequencies(dim, schedule="power", alpha=alpha, denominator=denominator)
 
-    assert np.array_equal(power(0), np.ones(count))
+    t = power(1, reference)
+    assert np.array_equal(power(0), np.ones(len(t)))
     assert np.array_equal(power(1), t)
     assert np.array_equal(power(0.5), np.sqrt(t)) or np.allclose(power(0.5), np.sqrt(t), rtol=2.0**-52, atol=0)
     assert not power(3)[:1].any()

@@ -173,28 +173,6 @@ def test_rows_depend_on_their_position_alone(dim, dtype, isa):
     assert same_bits(posenc.sinusoidal(np.arange(300).reshape(3, 100), **options).reshape(300, dim), whole)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("layout", ["half", "interleaved"])
-def test_rope_decode_is_prefill(dtype, layout, rng, isa):
-    x = rng.standard_normal((2, 3, 70, 32)).astype(dtype)
-    w = posenc.rope_frequencies(32)
-    whole = posenc.rope(x, 70, w, layout=layout)
-    for p in (0, 1, 17, 63, 64, 69):
-        assert same_bits(posenc.rope(x[..., p : p + 1, :], [p], w, layout=layout), whole[..., p : p + 1, :].copy())
-    table = posenc.rope_table(70, w, dtype=np.float64 if dtype == np.float64 else np.float32)
-    assert same_bits(posenc.rope(x, table, layout=layout), whole)
-
-
-def test_rope_left_padding_changes_nothing(rng):
-    x = rng.standard_normal((2, 50, 16)).astype(np.float32)
-    w = posenc.rope_frequencies(16)
-    padded = np.concatenate([np.zeros((2, 7, 16), np.float32), x], 1)
-    positions = np.maximum(np.arange(57) - 7, 0)
-    assert same_bits(
-        posenc.rope(padded, positions, w, layout="half")[:, 7:].copy(), posenc.rope(x, 50, w, layout="half")
-    )
-
-
 def test_unit_norm_of_every_pair(isa):
     """sin**2 + cos**2 = 1 within two float64 roundings of each, also at the largest positions."""
     positions = np.random.default_rng(7).integers(-(2**53), 2**53, 200)

@@ -293,13 +293,6 @@ def test_grad_lse_alone(rng):
     assert_close(found, (p @ k / 4, p.swapaxes(-1, -2) @ q / 4, np.zeros_like(v)), EXACT)
 
 
-def test_nothing_is_written_to(rng):
-    (grad, q, k, v), ours, _ = problem(rng, 40, 30)
-    for array in (grad, q, k, v, ours["out"], ours["lse"], ours["grad_lse"]):
-        array.flags.writeable = False
-    assert posenc.attention_vjp(grad, q, k, v, **ours).q.flags.writeable
-
-
 @pytest.mark.parametrize("shape", [(0, 5, 5), (2, 0, 5), (2, 5, 0), (0, 0, 0)])
 def test_empty(shape, rng):
     heads, n, m = shape
@@ -316,7 +309,6 @@ WRONG = [
     ({"grad": np.zeros((1, 5, 4))}, ValueError, "attention_vjp: grad has shape"),
     ({"grad_lse": np.zeros(5)}, ValueError, "attention_vjp: grad_lse has shape"),
     ({"grad": np.zeros((2, 5, 4), bool)}, TypeError, "attention_vjp: grad has dtype bool"),
-    ({"lse": None}, TypeError, "attention_vjp: lse has dtype object"),
     ({"q": np.zeros((2, 5, 3))}, ValueError, "attention_vjp: k has width 4; expected 3"),
     ({"keep": np.zeros((5, 5), int)}, TypeError, "attention_vjp: keep has dtype int64"),
     ({"softcap": 0.0}, ValueError, "attention_vjp: softcap is 0.0"),

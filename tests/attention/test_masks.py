@@ -77,13 +77,6 @@ def test_keep(shape, options, rng):
     assert np.array_equal(np.isneginf(lse), ~out.any(-1))
 
 
-def test_keep_of_any_layout(rng):
-    arguments = qkv(rng, 37, 81, batch=(3,))
-    keep = rng.random((81, 37, 3)) > 0.4
-    laid = keep.transpose(2, 1, 0)[:, None][..., ::-1]
-    assert same_bits(posenc.attention(**arguments, keep=laid), posenc.attention(**arguments, keep=laid.copy()))
-
-
 @pytest.mark.parametrize("batched", [False, True])
 def test_segments(batched, rng):
     shape = (3,) if batched else ()

@@ -10,18 +10,6 @@ from cases.layouts import same_bits
 import posenc
 
 
-def test_batched_alibi_equals_one_call_each(rng):
-    arguments = qkv(rng, 9, 11, batch=(3,))
-    q, k = rng.integers(0, 20, (3, 9)), rng.integers(0, 20, (3, 11))
-    bias = posenc.alibi([0.3, 0.1])
-    whole = posenc.attention(**arguments, q_positions=q, k_positions=k, bias=bias, causal=True)
-    for b in range(3):
-        each = {a: x[b] for a, x in arguments.items()}
-        assert same_bits(
-            whole[b].copy(), posenc.attention(**each, q_positions=q[b], k_positions=k[b], bias=bias, causal=True)
-        )
-
-
 @pytest.mark.parametrize(
     "batches", [((2, 1), (1, 3), (3,)), ((), (2,), (2,)), ((4,), (), ()), ((1,), (5,), (1,))], ids=str
 )

@@ -5,10 +5,10 @@ import sys
 
 import numpy as np
 import pytest
-from cases import BF16, F32, F64, map_arrays
+from cases import F32, F64
 from cases.attention import ANY
-from cases.layouts import LAYOUTS, plain, same_bits
-from cases.relative_operators import KINDS, MASKS, OPERATORS, WITH_LOGITS, D, G, H, broadcast, drawn, made, qkv
+from cases.layouts import same_bits
+from cases.relative_operators import OPERATORS, H, made, qkv
 
 import posenc
 
@@ -97,19 +97,6 @@ def test_rows_that_see_nothing(name, rng):
 # ---- the same bits ----
 
 
-@pytest.mark.parametrize("mask", ["causal", "all"])
-@pytest.mark.parametrize("name", OPERATORS)
-def test_threads_change_no_bit(name, mask, rng):
-    n, m = 130, 400
-    arguments = {**broadcast(rng, n, m), **MASKS[mask](rng, n, m), "return_lse": True, **made(name, n, m)}
-    results = []
-    for count in (1, 2, 3, 8):
-        with posenc.threads(count):
-            results.append(posenc.attention(**arguments))
-    for other in results[1:]:
-        assert all(same_bits(a, b) for a, b in zip(results[0], other, strict=True))
-
-
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_other_rows_of_the_batch_change_no_bit(name, count, rng):
@@ -136,33 +123,6 @@ def test_other_rows_of_the_batch_change_no_bit_of_a_gradient(name, rng):
     first = {a: x[:1] for a, x in arguments.items()}
     alone = posenc.attention_vjp(grad[:1], **first, **options, out=out[:1], lse=lse[:1])
     assert all(same_bits(a[:1].copy(), b) for a, b in zip(whole[:3], alone[:3], strict=True))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
-@pytest.mark.parametrize("dtype", [d for d in (F16, BF16, F32, F64) if d is not None], ids=str)
-@pytest.mark.parametrize("name", KINDS)
-def test_layout_changes_no_bit(name, dtype, layout, rng):
-    """Memory layouts of q, k, v and of the tables."""
-    arguments = {**ANY.cast(broadcast(rng, 17, 33), dtype), "bias": (drawn(name, 17, 33),), "align": "end"}
-    laid = map_arrays(layout, arguments)
-    ours, wanted = ANY.call(laid), ANY.call(map_arrays(plain, laid))
-    assert all(same_bits(a, b) for a, b in zip(ours, wanted, strict=True))
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_logits_change_no_bit(name, rng):
-    """Threads, memory layouts and other rows of the batch, for logits, or a matrix."""
-    q, k = rng.standard_normal((3, H, 130, D)), rng.standard_normal((3, G, 300, D))
-    bias = made(name, 130, 300)["bias"][0]
-    if name not in WITH_LOGITS:
-        shown = [bias.matrix(130, 300) for _ in range(2)]
-    else:
-        shown = [bias.logits(q, k), bias.logits(q[..., ::-1, :].copy()[..., ::-1, :], np.asfortranarray(k))]
-        shown.append(np.stack([bias.logits(a, b) for a, b in zip(q, k, strict=True)]))
-        for count in (1, 2, 8):
-            with posenc.threads(count):
-                shown.append(bias.logits(q, k))
-    assert all(same_bits(one, shown[0]) for one in shown)
 
 
 # ---- memory ----

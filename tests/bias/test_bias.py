@@ -4,26 +4,9 @@ import pickle
 
 import numpy as np
 import pytest
-from cases import F64
 from cases.layouts import same_bits
 
 import posenc
-
-
-def test_aligned_at_the_end(rng):
-    """The queries are the last of the keys, with align="end" as with explicit positions."""
-    bias = [
-        posenc.fox(-rng.uniform(0, 1, (2, 9))), posenc.swin(rng.standard_normal((25, 2)), 3, 3),
-        posenc.fire(rng.uniform(0, 1, (4, 1)), rng.uniform(0, 1, 4), rng.standard_normal((2, 4)), [0.0, 1.0], 0.3, 2),
-        posenc.sandwich(2, 4), posenc.t5(rng.standard_normal((32, 2))),
-    ]  # fmt: skip
-    q, k, v = rng.standard_normal((2, 4, 8)), *rng.standard_normal((2, 2, 9, 8))
-    out = posenc.attention(q, k, v, bias=bias, align="end")
-    placed = posenc.attention(q, k, v, bias=bias, q_positions=np.arange(5, 9), k_positions=np.arange(9))
-    matrices = [posenc.dense(one.matrix(4, 9, dtype=F64)) for one in bias]
-    assert np.abs(out - placed).max() <= 1e-14
-    assert np.abs(out - posenc.attention(q, k, v, bias=matrices)).max() <= 1e-14
-
 
 TABLE, GATES = np.zeros((32, 2)), np.zeros((2, 9))
 LAYERS = {"w1": np.ones((3, 1)), "b1": np.ones(3), "w2": np.ones((2, 3)), "b2": np.ones(2), "c": 0.1, "threshold": 8.0}

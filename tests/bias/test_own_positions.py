@@ -72,15 +72,6 @@ def test_attention_reads_own_positions_bit_for_bit(name, sides):
         assert (a is None and b is None) or np.array_equal(a, b)
 
 
-def test_masks_keep_the_positions_of_the_call():
-    q, k, v = qkv()
-    bias = posenc.alibi([0.5, 0.25])
-    where = {"q_positions": X_Q, "k_positions": X_K}
-    dense = posenc.dense(bias.matrix(N, M, **where, dtype=np.float64))
-    found = posenc.attention(q, k, v, bias=bias.at(**where), causal=True, align="end")
-    assert np.allclose(found, posenc.attention(q, k, v, bias=dense, causal=True, align="end"), rtol=0, atol=1e-13)
-
-
 def test_both_sides_need_no_align():
     q, k, v = qkv()
     bias = posenc.alibi([0.5, 0.25])
@@ -208,12 +199,6 @@ def test_attention_takes_a_sum_as_its_parts():
     assert np.array_equal(found[0][0].slopes, each[0].slopes)
     assert np.array_equal(found[0][1].rel_k, each[1].rel_k)
     assert np.array_equal(found[1].table, each[2].table)
-
-
-def test_limit_counts_parts():
-    q, k, v = qkv()
-    with pytest.raises(ValueError, match="bias has 17 operators; expected at most 16"):
-        posenc.attention(q, k, v, bias=sum([posenc.dense(np.zeros((1, 1)))] * 17))
 
 
 def test_tupe_with_a_sum_as_relative():

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cases import CASES, F32, F64, get_path, set_path
-from cases.attention import AttentionCase
-from cases.bias import OF_METHOD, BiasCase, operator_of
+from cases.bias import BiasCase
+from cases.bridges import differentiable, floats, of_values, operator_in
 from cases.complex_order import pairs
 from cases.deviation import cotangents
 
@@ -26,32 +26,10 @@ ROWS = [pytest.param(case, id=case.name) for case in CASES if case.gradients]
 BIASES = [pytest.param(case, id=case.name) for case in CASES if case.gradients and isinstance(case, BiasCase)]
 
 
-def operator_of_case(case, arguments):
-    return operator_of((case.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}), pa)
-
-
-def through(case, arguments):
-    """Call the public function of a case with traced arrays."""
-    if isinstance(case, AttentionCase):
-        return pa.attention(**{**arguments, "bias": tuple(operator_of(one, pa) for one in arguments.get("bias", ()))})
-    options = {"dtype": np.float64} if "dtype" in case.parameters else {}
-    if not isinstance(case, BiasCase):
-        return getattr(pa, case.function)(**arguments, **options)
-    given = {k: v for k, v in arguments.items() if k in OF_METHOD}
-    return getattr(operator_of_case(case, arguments), case.method)(**given, **options)
-
-
-def of_values(case, arguments):
+def traced(case, arguments):
     """The case as a function of the arrays that have gradients, and these arrays."""
-    paths = list(case.gradients.values())
-
-    def function(*values):
-        given = arguments
-        for path, value in zip(paths, values, strict=True):
-            given = set_path(given, path, value)
-        return through(case, given)
-
-    return function, [np.asarray(get_path(arguments, path)) for path in paths]
+    options = {"dtype": np.float64} if "dtype" in case.parameters else {}
+    return of_values(pa, case, arguments, options), differentiable(case, arguments)
 
 
 def cotangent(case, grads):
@@ -59,15 +37,6 @@ def cotangent(case, grads):
     if case.function == "complex_order":
         return grads[0][..., 0] - 1j * grads[0][..., 1]
     return grads[0] if len(grads) == 1 else tuple(grads)
-
-
-def floats(arguments, case):
-    """Convert integers with gradients to floats, because autograd adds gradients in the dtype of the argument."""
-    for path in case.gradients.values():
-        given = np.asarray(get_path(arguments, path))
-        if given.dtype.kind == "i":
-            arguments = set_path(arguments, path, given.astype(np.float64))
-    return arguments
 
 
 def test_everything_that_has_a_gradient_is_here():
@@ -80,10 +49,10 @@ def test_everything_that_has_a_gradient_is_here():
 @pytest.mark.parametrize("case", ROWS)
 def test_is_our_vjp(case, dtype):
     """Gradients on a tape have the bits and dtypes of the vjp, for all options of all cases."""
-    arguments = floats(case.arguments(5, dtype), case)
+    arguments = floats(case, case.arguments(5, dtype))
     grads = tuple(g.astype(dtype) for g in cotangents(case, arguments))
     expected = case.vjp(grads, arguments)
-    function, values = of_values(case, arguments)
+    function, values = traced(case, arguments)
     vjp, result = make_vjp(lambda values: function(*values), values)
     options = {"dtype": np.float64} if "dtype" in case.parameters else {}
     parts = result if isinstance(result, tuple) else (result,)
@@ -99,7 +68,7 @@ def test_is_our_vjp(case, dtype):
 @pytest.mark.parametrize("case", ROWS)
 def test_check_grads(case):
     np.random.seed(0)  # noqa: NPY002 - autograd draws directions from here
-    function, values = of_values(case, floats(case.arguments(max(3, case.least)), case))
+    function, values = traced(case, floats(case, case.arguments(max(3, case.least))))
     check_grads(lambda *values: finite(function(*values)), modes=["rev"], order=1)(*values)
 
 
@@ -126,7 +95,7 @@ def test_operator_in_attention(case):
     """Gradients of an operator's arrays and of q, k and v together, with heads that share keys."""
     rng = np.random.default_rng(3)
     np.random.seed(0)  # noqa: NPY002
-    arguments = floats(case.arguments(4), case)
+    arguments = floats(case, case.arguments(4))
     if case.method == "matrix":
         *batch, heads, n, m = case.call(arguments)[0].shape
         q, k = rng.standard_normal((*batch, heads, n, 3)), rng.standard_normal((*batch, 1, m, 3))
@@ -144,7 +113,7 @@ def test_operator_in_attention(case):
         given = arguments
         for path, value in zip(paths, values, strict=True):
             given = set_path(given, path, value)
-        return attended(case, arguments, operator_of_case(case, given), q, k, v)
+        return attended(case, arguments, operator_in(pa, case, given), q, k, v)
 
     check_grads(function, modes=["rev"], order=1)(q, k, v, *(get_path(arguments, path) for path in paths))
 

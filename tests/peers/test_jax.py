@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import BF16, CASES, F16, F32, F64, get_path, map_arrays, set_path
-from cases.attention import AttentionCase
-from cases.bias import OF_METHOD, BiasCase, operator_of
+from cases import BF16, CASES, F16, F32, F64, as_tuple, map_arrays
+from cases.bridges import differentiable, floats, of_values, through
 from cases.complex_order import pairs
 from cases.deviation import cotangents
 
@@ -33,40 +32,10 @@ def x64() -> Any:
         yield
 
 
-def through(case: Any, arguments: dict[str, Any], dtype: Any) -> tuple[Any, ...]:
-    """Call the function of a case in posenc.jax."""
-    if isinstance(case, AttentionCase):
-        result = pj.attention(**{**arguments, "bias": tuple(operator_of(one, pj) for one in arguments.get("bias", ()))})
-    elif isinstance(case, BiasCase):
-        made = operator_of((case.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}), pj)
-        given = {k: v for k, v in arguments.items() if k in OF_METHOD}
-        result = getattr(made, case.method)(**given, **case.options(dtype))
-    else:
-        result = getattr(pj, case.function)(**arguments, **case.options(dtype))
-    return result if isinstance(result, tuple) else (result,)
-
-
-def of_values(case: Any, arguments: dict[str, Any], dtype: Any) -> tuple[Any, list[Any]]:
+def traced(case: Any, arguments: dict[str, Any], dtype: Any) -> tuple[Any, list[Any]]:
     """The case as a function of the arrays that have gradients, and these arrays. All its arrays are JAX's."""
-    paths = list(case.gradients.values())
-    constants = map_arrays(jnp.asarray, arguments)
-
-    def function(*values: Any) -> tuple[Any, ...]:
-        given = constants
-        for path, value in zip(paths, values, strict=True):
-            given = set_path(given, path, value)
-        return through(case, given, dtype)
-
-    return function, [jnp.asarray(get_path(arguments, path)) for path in paths]
-
-
-def floats(case: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Convert integers with gradients to floats, because integers have none in JAX."""
-    for path in case.gradients.values():
-        given = np.asarray(get_path(arguments, path))
-        if given.dtype.kind == "i":
-            arguments = set_path(arguments, path, given.astype(F64))
-    return arguments
+    function = of_values(pj, case, map_arrays(jnp.asarray, arguments), case.options(dtype))
+    return lambda *values: as_tuple(function(*values)), [jnp.asarray(v) for v in differentiable(case, arguments)]
 
 
 @pytest.mark.parametrize("dtype", [F16, BF16, F32, F64], ids=str)
@@ -77,7 +46,7 @@ def test_is_our_function_and_vjp(case: Any, dtype: Any) -> None:
     arguments = floats(case, case.arguments(max(5, case.least), dtype))
     grads = tuple(g.astype(dtype) for g in cotangents(case, arguments))
     expected, plain = case.vjp(grads, arguments), case.call(arguments, **case.options(dtype))
-    function, values = of_values(case, arguments, dtype)
+    function, values = traced(case, arguments, dtype)
     for transformed in (function, jax.jit(function)) if dtype in (F32, F64) else (function,):
         results, vjp = jax.vjp(transformed, *values)
         for result, one in zip(results, plain, strict=True):
@@ -110,10 +79,10 @@ def test_shapes_are_found_whatever_the_memory_holds(case: Any, content: float, m
     monkeypatch.setattr(np, "empty", full)
     dtype = F32 if F32 in case.dtypes else F64
     arguments = floats(case, case.arguments(max(5, case.least), dtype))
-    function, values = of_values(case, arguments, dtype)
+    function, values = traced(case, arguments, dtype)
     shapes = jax.eval_shape(function, *values)
     monkeypatch.undo()
-    results = through(case, arguments, dtype)
+    results = as_tuple(through(pj, case, arguments, case.options(dtype)))
     assert [(one.shape, one.dtype) for one in shapes] == [(one.shape, one.dtype) for one in results]
 
 

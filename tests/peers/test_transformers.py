@@ -45,15 +45,21 @@ def positions_of_batch() -> np.ndarray:
     return np.stack([np.arange(N), np.arange(N) + 1000])
 
 
-@pytest.mark.parametrize("base", BASES)
-def test_llama_rotates_halves(base: float) -> None:
-    q, k, where = heads(H, 0), heads(G, 1), positions_of_batch()
-    cos, sin, w = table(D, base, where)
+ROTATIONS = {"llama": (llama_rotate, "half"), "glm": (glm_rotate, "interleaved"), "gpt_neox": (neox_rotate, "half")}
+WHOLE = [("llama", D, base) for base in BASES]
+PARTS = [(name, rotary_dim, 10000.0) for name in ("glm", "gpt_neox") for rotary_dim in (8, 16, D)]
+
+
+@pytest.mark.parametrize(("name", "rotary_dim", "base"), WHOLE + PARTS)
+def test_rotates_pairs_of_a_part(name: str, rotary_dim: int, base: float) -> None:
+    (rotate, layout), q, k, where = ROTATIONS[name], heads(H, 0), heads(G, 1), positions_of_batch()
+    cos, sin, w = table(rotary_dim, base, where)
     twice = [torch.cat((part, part), dim=-1) for part in (cos, sin)]
-    theirs = llama_rotate(torch.from_numpy(q), torch.from_numpy(k), *twice)
+    theirs = rotate(torch.from_numpy(q), torch.from_numpy(k), *twice)
     for ours, peer in zip((q, k), theirs, strict=True):
-        result = posenc.rope(ours, where[:, None], w, layout="half")
-        agree("rope", result, peer.numpy(), 2e-12)  # angles to 1e3 rounded in NumPy: 1e-13
+        result = posenc.rope(ours, where[:, None], w, layout=layout, rotary_dim=rotary_dim)
+        # angles to 1e3 rounded in NumPy: 1e-13
+        agree("rope", result, peer.numpy(), 2e-12, f"transformers: {name}")
 
 
 @pytest.mark.parametrize("position", [0, 4095, 131071])
@@ -85,28 +91,6 @@ def test_gptj_table() -> None:
     sines_cosines = create_sinusoidal_positions(512, D).numpy()
     cos, sin = posenc.rope_table(512, posenc.rope_frequencies(D))
     agree("rope_table", np.concatenate([sin, cos], axis=1), sines_cosines, angle_error(np.arange(512)))
-
-
-@pytest.mark.parametrize("rotary_dim", [8, 16, D])
-def test_glm_rotates_pairs_of_a_part(rotary_dim: int) -> None:
-    q, k, where = heads(H, 4), heads(G, 5), positions_of_batch()
-    cos, sin, w = table(rotary_dim, 10000.0, where)
-    twice = [torch.cat((part, part), dim=-1) for part in (cos, sin)]
-    theirs = glm_rotate(torch.from_numpy(q), torch.from_numpy(k), *twice)
-    for ours, peer in zip((q, k), theirs, strict=True):
-        result = posenc.rope(ours, where[:, None], w, layout="interleaved", rotary_dim=rotary_dim)
-        agree("rope", result, peer.numpy(), 2e-12)
-
-
-@pytest.mark.parametrize("rotary_dim", [8, 16, D])
-def test_gpt_neox_rotates_halves_of_a_part(rotary_dim: int) -> None:
-    q, k, where = heads(H, 6), heads(G, 7), positions_of_batch()
-    cos, sin, w = table(rotary_dim, 10000.0, where)
-    twice = [torch.cat((part, part), dim=-1) for part in (cos, sin)]
-    theirs = neox_rotate(torch.from_numpy(q), torch.from_numpy(k), *twice)
-    for ours, peer in zip((q, k), theirs, strict=True):
-        result = posenc.rope(ours, where[:, None], w, layout="half", rotary_dim=rotary_dim)
-        agree("rope", result, peer.numpy(), 2e-12)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -116,26 +116,6 @@ def test_same_table_with_other_gates(rng):
     assert np.abs(both - posenc.attention(q, k, v, bias=dense)).max() <= 1e-12
 
 
-def test_own_positions(rng):
-    """at() is the matrix at these positions, in attention with its gradient too, and beside the same operator."""
-    q, k, v = qkv(rng)
-    bias = posenc.gated_distance(rng.standard_normal((H, N, 3)), rng.standard_normal((9, 3)), rows="past")
-    y_q, y_k = rng.integers(0, 6, N), rng.integers(0, 6, M)
-    placed = bias.at(q_positions=y_q, k_positions=y_k)
-    assert np.array_equal(placed.matrix(N, M), bias.matrix(N, M, q_positions=y_q, k_positions=y_k))
-    total = bias + placed
-    dense = posenc.dense(total.matrix(N, M, dtype=F64))
-    out, lse = posenc.attention(q, k, v, bias=total, align="end", return_lse=True)
-    assert np.abs(out - posenc.attention(q, k, v, bias=dense)).max() <= 1e-12
-    grad = rng.standard_normal(out.shape)
-    found = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=total, align="end").bias[0]
-    (d_matrix,) = posenc.attention_vjp(grad, q, k, v, out=out, lse=lse, bias=dense).bias[0]
-    wanted = total.vjp(d_matrix, N, M)
-    for ours, theirs in zip(found, wanted, strict=True):
-        assert np.abs(ours.gates - theirs.gates).max() <= 1e-12
-        assert np.abs(ours.table - theirs.table).max() <= 1e-11
-
-
 GATES, TABLE = np.ones((2, 5, 3)), np.ones((7, 3))
 
 

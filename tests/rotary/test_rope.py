@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from cases import BF16, DTYPES, F32, F64, as_tuple, in_longdouble, ulp
+from cases import BF16, DTYPES, F32, F64, as_tuple, in_longdouble, ulp, working
 from cases.layouts import same_bits
 from cases.rope import LAYOUTS, D, W, heads
 from cases.sinusoid import norm_of_pairs
@@ -40,6 +40,8 @@ def relatives(x, where):
     plane, sections = posenc.rope_frequencies(D // 2), (6, 5, 5)
     return {
         "rope": posenc.rope(x, where, W, layout="half"),
+        "rope interleaved": posenc.rope(x, where, W, layout="interleaved"),
+        "rope table": posenc.rope(x, posenc.rope_table(where, W, dtype=working(x.dtype)), layout="half"),
         **{
             f"rope_2d {axes}": posenc.rope_2d(
                 x, three[1:], W if axes == "alternate" else plane, layout="half", axes=axes
@@ -57,6 +59,7 @@ def relatives(x, where):
 def test_one_token_at_a_time_is_all_at_once(dtype, rng, isa):
     x = heads(rng, 70, dtype)
     whole = relatives(x, np.arange(70))
+    assert same_bits(whole["rope"], whole["rope table"])
     for p in (0, 1, 17, 63, 64, 69):
         for name, one in relatives(x[..., p : p + 1, :], np.array([p])).items():
             assert same_bits(one, whole[name][..., p : p + 1, :].copy()), name
