@@ -63,7 +63,7 @@ def storage_dtype(function: str, dtype: npt.DTypeLike) -> Dtype:
     return found
 
 
-def result_dtype(function: str, dtype: npt.DTypeLike | None, out: Any) -> Dtype:
+def result_dtype(function: str, dtype: npt.DTypeLike | None, out: object) -> Dtype:
     """Return `dtype`; without it, the dtype of `out`; without both, float32."""
     if dtype is None:
         if out is None:
@@ -82,7 +82,7 @@ def compute_dtype(data: Array) -> Dtype:
     return F64 if data.dtype.char == "d" else F32
 
 
-def as_array(function: str, argument: str, value: Any) -> Array:
+def as_array(function: str, argument: str, value: object) -> Array:
     """Return whatever NumPy or DLPack can read as an array, without a copy where there is an array already."""
     if isinstance(value, np.ndarray):
         if isinstance(value, np.ma.MaskedArray):  # np.asarray would ignore its mask
@@ -116,7 +116,7 @@ def check_tensor(function: str, argument: str, tensor: Any) -> None:
         fail(TypeError, function, argument, f"a tensor on device {tensor.device}", "one on the CPU")
 
 
-def as_data(function: str, argument: str, value: Any) -> Array:
+def as_data(function: str, argument: str, value: object) -> Array:
     """Return an array of a storage dtype in any layout; integers become float64."""
     array = value if type(value) is np.ndarray else as_array(function, argument, value)
     if array.dtype.char in "efd" or is_bfloat16(array.dtype):
@@ -126,7 +126,7 @@ def as_data(function: str, argument: str, value: Any) -> Array:
     fail(TypeError, function, argument, f"dtype {array.dtype}", "float16, bfloat16, float32, float64 or integers")
 
 
-def as_parameter(function: str, argument: str, value: Any, ndim: int) -> Float64:
+def as_parameter(function: str, argument: str, value: object, ndim: int) -> Float64:
     """Return a finite, contiguous float64 copy with `ndim` axes, for an operator to keep."""
     array = np.array(as_data(function, argument, value), np.float64, order="C")
     if array.ndim != ndim:
@@ -136,14 +136,14 @@ def as_parameter(function: str, argument: str, value: Any, ndim: int) -> Float64
     return array
 
 
-def as_float64(function: str, argument: str, value: Any) -> Float64:
+def as_float64(function: str, argument: str, value: object) -> Float64:
     """Return the numbers as float64, without a copy where they are."""
     if type(value) is np.ndarray and value.dtype is F64:
         return value
     return as_data(function, argument, value).astype(F64, copy=False)
 
 
-def as_grad(function: str, grad: Any, shape: tuple[int, ...]) -> Array:
+def as_grad(function: str, grad: object, shape: tuple[int, ...]) -> Array:
     """Return the argument `grad`, the cotangent of a result of this shape."""
     array = as_data(function, "grad", grad)
     if array.shape != shape:
@@ -199,10 +199,10 @@ def copy_result(target: Array, result: Array) -> None:
         np.copyto(target, result, casting="unsafe")  # no other rule lets bfloat16 become float16
 
 
-def as_index(function: str, argument: str, value: Any, least: int, most: int = LARGEST_POSITION) -> int:
+def as_index(function: str, argument: str, value: object, least: int, most: int = LARGEST_POSITION) -> int:
     """Return a Python int from `least` to `most`; refuse bools and floats."""
     try:
-        number = operator.index(value)
+        number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         fail(TypeError, function, argument, f"type {type(value).__name__}", "an integer")
     if isinstance(value, BOOLS):
@@ -215,12 +215,12 @@ def as_index(function: str, argument: str, value: Any, least: int, most: int = L
     return number
 
 
-def as_number(function: str, argument: str, value: Any) -> float:
+def as_number(function: str, argument: str, value: object) -> float:
     """Return a finite Python float from an int or a float; refuse bools and strings."""
     if type(value) is not float and is_tensor(value):
         check_tensor(function, argument, value)
     try:
-        number = float(value)
+        number = float(value)  # type: ignore[arg-type]
     except OverflowError:
         fail(ValueError, function, argument, "an integer beyond float64", "a finite number")
     except (TypeError, ValueError):
@@ -233,7 +233,7 @@ def as_number(function: str, argument: str, value: Any) -> float:
     return number
 
 
-def as_positive(function: str, argument: str, value: Any) -> float:
+def as_positive(function: str, argument: str, value: object) -> float:
     """Return a positive finite Python float from an int or a float."""
     number = as_number(function, argument, value)
     if number <= 0:
@@ -241,20 +241,20 @@ def as_positive(function: str, argument: str, value: Any) -> float:
     return number
 
 
-def as_bool(function: str, argument: str, value: Any) -> bool:
+def as_bool(function: str, argument: str, value: object) -> bool:
     """Return a Python bool; refuse everything but bools."""
     if not isinstance(value, BOOLS):
         fail(TypeError, function, argument, f"type {type(value).__name__}", "True or False")
     return bool(value)
 
 
-def check_choice(function: str, argument: str, value: Any, choices: Iterable[str]) -> None:
+def check_choice(function: str, argument: str, value: object, choices: Iterable[str]) -> None:
     """Refuse everything but the strings in `choices`."""
     if not isinstance(value, str) or value not in choices:
         fail_value(ValueError, function, argument, value, "one of " + ", ".join(map(repr, choices)))
 
 
-def as_reals(function: str, argument: str, value: Any) -> Array:
+def as_reals(function: str, argument: str, value: object) -> Array:
     """Return integers as int64 and reals as float64, in any layout: positions and offsets keep every bit."""
     array = value if type(value) is np.ndarray else as_array(function, argument, value)
     dtype = array.dtype
@@ -278,7 +278,7 @@ def check_positions(function: str, argument: str, array: Array) -> None:
         fail(ValueError, function, argument, array[bad][0], "finite positions of at most 2**53")
 
 
-def as_positions(function: str, argument: str, value: Any, start: Any = 0) -> Array:
+def as_positions(function: str, argument: str, value: object, start: object = 0) -> Array:
     """Return start .. start+n-1 for an int n, or an array of positions with at least one axis."""
     if type(start) is not int or start:  # two tests that cost less than as_index
         start = as_index(function, "start", start, -LARGEST_POSITION)
@@ -297,7 +297,7 @@ def as_positions(function: str, argument: str, value: Any, start: Any = 0) -> Ar
     fail_value(TypeError, function, argument, float(array), "an int n, meaning 0..n-1, or an array of positions")
 
 
-def _positions_from(function: str, argument: str, value: Any, start: int) -> Array:
+def _positions_from(function: str, argument: str, value: object, start: int) -> Array:
     array = as_reals(function, argument, value)
     if array.ndim or array.dtype is not I64:
         fail_value(TypeError, function, "start", start, f"an int n for {argument}, meaning start .. start + n - 1")
@@ -309,10 +309,10 @@ def _positions_from(function: str, argument: str, value: Any, start: int) -> Arr
 
 def prepare_out(
     function: str,
-    out: Any,
+    out: object,
     shape: tuple[int, ...],
     dtype: Dtype,
-    inputs: tuple[Any, ...] = (),
+    inputs: tuple[object, ...] = (),
     in_place: bool = False,
 ) -> tuple[Array, Array]:
     """Check `out` and return (array to return, buffer for the kernel); `finish_out` takes both after the kernel.
@@ -352,15 +352,17 @@ def prepare_out(
         fail(ValueError, function, "out", "read-only memory", "a writeable array")
     if not (flags.carray or _is_kernel_writeable(out)):
         return out, np.empty(shape, dtype)
-    buffer = out if type(out) is np.ndarray else np.asarray(out)  # np.matrix, for one, has two axes in every shape
+    buffer: Array = (
+        out if type(out) is np.ndarray else np.asarray(out)
+    )  # np.matrix, for one, has two axes in every shape
     owned = flags.owndata
-    for array in inputs:
+    for operand in inputs:
         # Two arrays that own their memory share none. This test costs a sixth of np.may_share_memory.
-        if not isinstance(array, np.ndarray) or (
-            owned and array is not out and (array.flags.owndata or _is_view_of_another(array, out))
+        if not isinstance(operand, np.ndarray) or (
+            owned and operand is not out and (operand.flags.owndata or _is_view_of_another(operand, out))
         ):
             continue
-        if np.may_share_memory(out, array) and not (in_place and _is_same_view(array, out)):
+        if np.may_share_memory(out, operand) and not (in_place and _is_same_view(operand, out)):
             return out, np.empty(shape, dtype)
     return out, buffer
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from types import FunctionType
-from typing import Any
 
 
 class Annotation(str):
@@ -14,7 +13,7 @@ class Annotation(str):
         return str(self)
 
 
-def show_plain_annotations(namespace: dict[str, Any], names: Iterable[str]) -> None:
+def show_plain_annotations(namespace: dict[str, object], names: Iterable[str]) -> None:
     """Let `help` print the annotations of the public functions and methods of a package without quotes."""
     public = [namespace[name] for name in names]
     members = [member for value in public if isinstance(value, type) for member in vars(value).values()]

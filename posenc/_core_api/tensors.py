@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> bool:
     """Return whether a value is a tensor of torch, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from .. import _core
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class _OneIsa:
@@ -33,7 +33,7 @@ def in_one_isa(function: Function) -> Function:
     """
 
     @wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
+    def call(*args: object, **options: object) -> object:
         with ONE_ISA:
             return function(*args, **options)
 

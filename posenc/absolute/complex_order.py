@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,6 @@ from .._core_api.arguments import (
     unbroadcast,
 )
 from .._core_api.constants import LARGEST_ANGLE
-
-__all__ = ["ComplexOrderGradient", "complex_order", "complex_order_vjp"]
 
 
 class ComplexOrderGradient(NamedTuple):
@@ -111,7 +109,7 @@ def complex_order(
     positions: npt.ArrayLike,
     *,
     phase: npt.ArrayLike | None = None,
-) -> npt.NDArray[np.complexfloating[Any, Any]]:
+) -> npt.NDArray[np.complex64 | np.complex128]:
     """Return complex-order encodings of words.
 
     ``z = amplitude * exp(i (frequency * position + phase))``.
@@ -124,7 +122,7 @@ def complex_order(
         Radians per position, in float64: (..., N, C) for each word and dimension, (..., N, 1) for each word, (C,) for
         each dimension.
     positions : int or array (..., N)
-        An int n means 0 .. n-1. Any integers or reals up to 2**53 in magnitude. The leading axes broadcast to those of
+        An int n means 0 .. n-1. Integers or reals up to 2**53 in magnitude. The leading axes broadcast to those of
         `amplitude`.
     phase : array that broadcasts to `amplitude`, optional
         Radians at position 0; 0 by default.

@@ -27,15 +27,6 @@ from .._core_api.arguments import (
 from .._core_api.constants import PADDINGS
 from .._core_api.variant import in_one_isa
 
-__all__ = [
-    "ConvPosition2dGradient",
-    "ConvPositionGradient",
-    "conv_position",
-    "conv_position_2d",
-    "conv_position_2d_vjp",
-    "conv_position_vjp",
-]
-
 Padding = Literal["zero", "circular", "replicate"]
 
 

@@ -9,8 +9,6 @@ from .. import _core
 from .._core_api.arguments import I64, Float64, as_array, as_float64, as_index, fail
 from .._core_api.constants import LARGEST_POSITION
 
-__all__ = ["digits", "from_digits", "positions_from_mask"]
-
 
 def _read_numbers(
     function: str, numbers: npt.ArrayLike, base: int, width: int
@@ -100,7 +98,7 @@ def from_digits(digits: npt.ArrayLike, *, base: int = 10) -> Float64:
     Parameters
     ----------
     digits : array (..., width)
-        Any finite numbers, the most significant first. A digit may exceed the base, be negative, or be a fraction.
+        Finite numbers, the most significant first. A digit may exceed the base, be negative, or be a fraction.
     base : int
         At least 2.
 

@@ -26,8 +26,6 @@ from .._core_api.arguments import (
     prepare_out,
 )
 
-__all__ = ["HierarchicalGradient", "LearnedGradient", "hierarchical", "hierarchical_vjp", "learned", "learned_vjp"]
-
 Indices = npt.NDArray[np.int64]
 
 

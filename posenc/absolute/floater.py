@@ -38,8 +38,6 @@ from ._scan import (
     shape_of_rows,
 )
 
-__all__ = ["FloaterGradient", "floater", "floater_vjp", "integrate"]
-
 Method = Literal["rk4_38", "rk4", "midpoint", "euler"]
 METHODS = tuple(TABLEAUS)
 

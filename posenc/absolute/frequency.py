@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from .._core_api.arguments import (
     fail,
     fail_value,
 )
-
-__all__ = ["frequencies"]
 
 Schedule = Literal["geometric", "power"]
 Denominator = Literal["dim", "half-1"]
@@ -123,7 +121,7 @@ def _exact_frequencies(dim: int, base: float, denominator: Denominator) -> tuple
     return high, low
 
 
-def as_frequencies(function: str, frequencies: Any) -> Float64:
+def as_frequencies(function: str, frequencies: object) -> Float64:
     """Return the user's frequencies as float64 with one axis."""
     array = as_float64(function, "frequencies", frequencies)
     if array.ndim != 1:

@@ -11,8 +11,6 @@ from .. import _core
 from .._core_api.arguments import I64, Array, as_index, fail, finish_out, prepare_out
 from .embedding import Entries, read_table, scatter_add
 
-__all__ = ["InterpolateTableGradient", "interpolate_table", "interpolate_table_vjp"]
-
 
 class InterpolateTableGradient(NamedTuple):
     """Gradient of `interpolate_table`, in the dtype of the table."""

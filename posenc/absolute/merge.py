@@ -26,8 +26,6 @@ from .._core_api.arguments import (
 from .._core_api.constants import MERGE_MODES
 from .._core_api.variant import in_one_isa
 
-__all__ = ["MergeGradient", "merge", "merge_vjp"]
-
 Mode = Literal["add", "mul", "mul1p", "replace", "concat"]
 MODES = (*MERGE_MODES, "concat")
 _CODE = {mode: code for code, mode in enumerate(MERGE_MODES)}

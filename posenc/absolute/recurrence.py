@@ -25,8 +25,6 @@ from .._core_api.arguments import (
 from .._core_api.variant import in_one_isa
 from ._scan import merge_batch_axes, prepare_rows, read_grad_of_rows, read_states, read_weight
 
-__all__ = ["RecurrentGradient", "recurrent", "recurrent_vjp"]
-
 Cell = Literal["tanh", "gru"]
 CELLS: tuple[Cell, ...] = get_args(Cell)
 

@@ -31,9 +31,6 @@ from .._core_api.variant import in_one_isa
 from .frequency import Denominator
 from .sinusoid import Layout, Order, cos_sin_table, read_columns
 
-__all__ = ["ShiftGradient", "shift", "shift_matrix", "shift_vjp"]
-
-
 EVEN_WIDTH = "an even width: a sine without its cosine cannot be shifted"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from .. import _core
 from .._core_api.arguments import (
     Array,
+    Dtype,
     Float64,
     as_grad,
     as_index,
@@ -23,8 +24,6 @@ from .._core_api.arguments import (
     result_dtype,
 )
 from .frequency import DENOMINATORS, Denominator, as_frequencies, exact_frequencies
-
-__all__ = ["SinusoidalGradient", "sinusoidal", "sinusoidal_vjp"]
 
 Layout = Literal["interleaved", "halves"]
 Order = Literal["sincos", "cossin"]
@@ -83,7 +82,7 @@ def cos_sin_table(
     function: str,
     positions: Array,
     frequencies: Float64,
-    dtype: np.dtype[Any],
+    dtype: Dtype,
     factor: float = 1.0,
     low: Float64 | None = None,
 ) -> Array:
@@ -118,7 +117,7 @@ def sinusoidal(
     Parameters
     ----------
     positions : int or array (..., N)
-        An int n means 0 .. n-1, or n positions from `start` on. Any integers or reals up to 2**53 in magnitude.
+        An int n means 0 .. n-1, or n positions from `start` on. Integers or reals up to 2**53 in magnitude.
     dim : int
         Width d of the encoding, at least 1.
     base : float

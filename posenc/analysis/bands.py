@@ -10,8 +10,6 @@ import numpy.typing as npt
 from .._core_api.arguments import Float64, as_index, fail
 from .curves import PairFrequencies, as_pair_numbers
 
-__all__ = ["RopeBands", "RopeCoverage", "rope_bands", "rope_coverage"]
-
 TURN = 2 * np.pi
 RATIO_TOLERANCE = 1e-9
 """Ratios of frequencies that differ by less, relatively, count as equal."""

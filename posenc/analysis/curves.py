@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, overload
+from types import ModuleType
+from typing import Literal, NamedTuple, TypeAlias, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +26,6 @@ from ..absolute.frequency import frequencies as geometric_or_power
 from ..absolute.sinusoid import sinusoidal
 from ..rotary.scaling import RopeFrequencies
 from ._oscillating import Curve, integrate_wave, read_curve
-
-__all__ = ["InnerProduct", "decay", "inner_product"]
 
 Complex128 = npt.NDArray[np.complex128]
 PairFrequencies: TypeAlias = "npt.ArrayLike | RopeFrequencies"
@@ -256,7 +255,7 @@ def decay(
     distances : number or array
         x, the difference of two positions. An int is one distance, not a count.
     schedule : {"geometric", "power"} or function
-        theta(t) is ``base**-t`` or ``t**alpha``. Any other theta is a function of an array t (L,) of numbers in [0, 1]
+        theta(t) is ``base**-t`` or ``t**alpha``. Another theta is a function of an array t (L,) of numbers in [0, 1]
         that returns an array (L,); then `base` and `alpha` are not used.
     base : float
         Positive.
@@ -363,7 +362,7 @@ def _pair_weights(function: str, weights: npt.ArrayLike | Curve | None, t: Float
     return as_pair_numbers(function, "weights", weights, len(t))
 
 
-def import_scipy(module: str) -> Any:
+def import_scipy(module: str) -> ModuleType:
     try:
         return import_module(f"scipy.{module}")
     except ImportError as error:

@@ -12,8 +12,6 @@ from .._core_api.arguments import F32, F64, Array, Float64, as_data, fail, finis
 from .._core_api.constants import GRAM_MODES
 from .._core_api.variant import in_one_isa
 
-__all__ = ["TrianglePoints", "correlation_matrix", "distance_matrix", "gram_matrix", "triangle_points"]
-
 PRODUCT, DISTANCE, CORRELATION = map(GRAM_MODES.index, ("product", "distance", "correlation"))
 
 

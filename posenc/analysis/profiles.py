@@ -14,8 +14,6 @@ from ..rotary.rope import rope
 from ..rotary.scaling import RopeFrequencies
 from .curves import PairFrequencies, as_pair_numbers, as_places
 
-__all__ = ["AttentionProfile", "attention_profile", "order_sensitivity"]
-
 
 class AttentionProfile(NamedTuple):
     """Logits and weights of one query by the distance of keys of equal content, float64 (H, distances)."""

@@ -5,15 +5,11 @@ An equation computes the index of each pair of a query and a key. It is slow, an
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy.typing as npt
 
 from .. import reference
 from .._core_api.arguments import Float64, as_data, as_index, as_positions, fail
 from ..bias.operator import ContentBias, PositionBias
-
-__all__ = ["reference_logits", "reference_matrix"]
 
 
 def _check_places(function: str, lengths: dict[str, int], places: dict[str, npt.ArrayLike | None]) -> None:
@@ -24,7 +20,7 @@ def _check_places(function: str, lengths: dict[str, int], places: dict[str, npt.
 
 
 def reference_matrix(
-    bias: PositionBias[Any],
+    bias: PositionBias,
     n: int,
     m: int | None = None,
     *,
@@ -38,7 +34,7 @@ def reference_matrix(
     Parameters
     ----------
     bias : PositionBias
-        Any operator that reads positions.
+        An operator that reads positions.
     n, m : int
         Numbers of queries and keys; m is n by default.
     q_positions, k_positions : array (n,), (m,), optional
@@ -73,7 +69,7 @@ def reference_matrix(
 
 
 def reference_logits(
-    bias: ContentBias[Any, Any],
+    bias: ContentBias,
     q: npt.ArrayLike,
     k: npt.ArrayLike,
     *,
@@ -87,7 +83,7 @@ def reference_logits(
     Parameters
     ----------
     bias : ContentBias
-        Any operator that reads queries and keys.
+        An operator that reads queries and keys.
     q : array (..., H, N, D)
         Queries.
     k : array (..., G, M, D)

@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from .._core_api.arguments import F64, Float64, as_data, as_index, as_number, fail, fail_value
 
-__all__ = ["TaylorTerms", "interaction_matrix", "taylor_terms"]
-
 SequenceFunction = Callable[[Float64], npt.ArrayLike]
 """A function of a sequence (N, d)."""
 

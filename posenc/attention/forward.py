@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .. import _core
@@ -21,8 +19,8 @@ def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bo
     if inputs.shape[-3] != inputs.k.shape[-3] and not inputs.terms and out.flags.c_contiguous:
         folded = _fold_heads(inputs)
         if folded is not None:
-            operands = folded
-            heads, n = folded["q"].shape[-3:-1]
+            operands, q = folded
+            heads, n = q.shape[-3:-1]
             out = out.reshape(*out.shape[:-3], heads, n, out.shape[-1])
             lse = lse.reshape(*lse.shape[:-2], heads, n)
     parts, terms = 1 if invariant else _count_parts(inputs, *out.shape[-3:-1]), inputs.kernel_terms()
@@ -53,8 +51,8 @@ def _count_parts(inputs: Inputs, heads: int, n: int) -> int:
     return max(1, min(KEY_PARTS // max(heads * -(-n // BLOCK_M), 1), m // FEWEST_KEYS))
 
 
-def _fold_heads(inputs: Inputs) -> dict[str, Any] | None:
-    """Return operands in which the queries of all heads of a kv head are rows of one head, or None.
+def _fold_heads(inputs: Inputs) -> tuple[dict[str, Array | None], Array] | None:
+    """Return operands in which the queries of all heads of a kv head are rows of one head, and their q, or None.
 
     Then the keys are read once, by full panels. Results are the same bit for bit, except where the number of rows
     decides between decoding and panels.
@@ -66,7 +64,7 @@ def _fold_heads(inputs: Inputs) -> dict[str, Any] | None:
     share = heads // kv_heads if kv_heads else 0
     if share <= 1 or not 0 < n <= MOST_ROWS or (keep is not None and n > 1):
         return None
-    folded["q"] = q.reshape(*q.shape[:-3], kv_heads, share * n, width)
+    folded["q"] = q = q.reshape(*q.shape[:-3], kv_heads, share * n, width)
     if keep is not None:
         folded["keep"] = keep.reshape(*keep.shape[:-3], kv_heads, share, keep.shape[-1])
     if inputs.parameters["low"] == -INFINITY and inputs.parameters["high"] == INFINITY:
@@ -77,4 +75,4 @@ def _fold_heads(inputs: Inputs) -> dict[str, Any] | None:
         folded["q_segments"] = np.tile(q_segments, share)
     if sink is not None:
         folded["sink"] = sink.reshape(*sink.shape[:-2], kv_heads, share * n)
-    return folded
+    return folded, q

@@ -18,8 +18,6 @@ from .._core_api.arguments import (
     fail_value,
 )
 
-__all__ = ["Quantized", "quantize"]
-
 LARGEST_CODE = 127
 
 

@@ -12,8 +12,6 @@ from ._distance import DistanceBias
 from .operator import PositionBias
 from .parameters import copy_parameters
 
-__all__ = ["alibi", "alibi_slopes"]
-
 
 class AlibiArrays(NamedTuple):
     """Arrays of `alibi`, or their gradients."""

@@ -10,8 +10,6 @@ from .operator import PositionBias, keep
 from .parameters import copy_parameters
 from .swin import SwinArrays, SwinBias
 
-__all__ = ["beit"]
-
 
 class BeitBias(SwinBias):
     """A table indexed by the row and column difference of two tokens of a grid that follows a class token."""

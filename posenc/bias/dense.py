@@ -26,8 +26,6 @@ from .parameters import check_cotangent
 from .positions import Positions
 from .terms import Call, Reduction, Reductions, Term
 
-__all__ = ["dense"]
-
 
 class DenseArrays(NamedTuple):
     """Arrays of `dense`, or their gradients."""

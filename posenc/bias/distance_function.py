@@ -31,8 +31,6 @@ from .positions import Positions
 from .terms import Call, Reductions, Term
 from .toeplitz import diagonal_term
 
-__all__ = ["distance_function"]
-
 Function = Callable[..., npt.ArrayLike]
 Vjp = Callable[..., Sequence[npt.ArrayLike]]
 _BLOCK = 1 << 20

@@ -11,8 +11,6 @@ from ._pair import PairBias
 from .operator import PositionBias
 from .parameters import copy_parameters
 
-__all__ = ["fire"]
-
 
 class FireArrays(NamedTuple):
     """Arrays of `fire`, or their gradients."""

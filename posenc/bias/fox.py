@@ -14,8 +14,6 @@ from .operator import PositionBias, keep
 from .positions import Positions
 from .terms import Call, Reductions, Term
 
-__all__ = ["fox"]
-
 
 class FoxArrays(NamedTuple):
     """Arrays of `fox`, or their gradients."""

@@ -11,8 +11,6 @@ from ._distance import DistanceBias
 from .operator import PositionBias
 from .parameters import copy_parameters
 
-__all__ = ["kerple_log", "kerple_power"]
-
 
 class KerpleArrays(NamedTuple):
     """Arrays of `kerple_log` and `kerple_power`, or their gradients."""

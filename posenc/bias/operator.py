@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Number
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +45,6 @@ else:
     from typing import TypeVar
 
     Arrays, Gradient = TypeVar("Arrays"), TypeVar("Gradient")
-
-__all__ = ["Bias", "ContentBias", "PositionBias"]
 
 
 class MissingMethodError(AttributeError, TypeError):
@@ -172,8 +170,7 @@ class Bias(ABC, Generic[Arrays]):
             fail(ValueError, function, "q_positions", "the value None", "positions of queries, of keys, or of both")
         q = None if q_positions is None else copy_positions(function, "q_positions", q_positions)
         k = None if k_positions is None else copy_positions(function, "k_positions", k_positions)
-        placed: Self = _place(function, self, q, k)
-        return placed
+        return cast("Self", _place(function, self, q, k))
 
     def __add__(self, other: object) -> Bias:
         if isinstance(other, Bias):
@@ -494,7 +491,7 @@ def is_sum(operator: Bias) -> bool:
     return "parts" in operator.options
 
 
-def _place(function: str, operator: Any, q: Array | None, k: Array | None) -> Any:
+def _place(function: str, operator: Bias, q: Array | None, k: Array | None) -> Bias:
     """Return an operator at positions of its own; of a sum, place the parts that have none."""
     if is_sum(operator):
         parts = operator.parts
@@ -505,8 +502,8 @@ def _place(function: str, operator: Any, q: Array | None, k: Array | None) -> An
     if operator.counts_keys or not (operator.reads_positions or is_placed(operator)):
         reason = "counts visible keys" if operator.counts_keys else "reads none"
         fail(TypeError, function, "q_positions", "a value", f"another operator, because {operator.name} {reason}")
-    sides = zip((q, k), operator.own_positions, strict=True)
-    return replace(operator, own_positions=tuple(own if given is None else given for given, own in sides))
+    own_q, own_k = operator.own_positions
+    return replace(operator, own_positions=(own_q if q is None else q, own_k if k is None else k))
 
 
 def nested_operators(operator: Bias) -> tuple[Bias, ...]:
@@ -529,7 +526,7 @@ def name_gradients(operator: Bias, gradients: Gradients) -> Any:
     return operator.arrays._make(map(_in_dtype, gradients, operator.arrays, operator.dtypes))
 
 
-def _in_dtype(gradient: Any, array: Any, dtype: Dtype | None) -> Any:
+def _in_dtype(gradient: Any, array: object, dtype: Dtype | None) -> Any:
     if gradient is None:
         return None
     if isinstance(array, Bias):
@@ -545,7 +542,9 @@ def assemble_gradient(operator: Bias, gradients: Iterator[Any]) -> Any:
         return tuple(assemble_gradient(part, gradients) for part in operator.parts)
     own = next(gradients)
     pairs = zip(own, operator.arrays, strict=True)
-    return own._make(assemble_gradient(array, gradients) if isinstance(array, Bias) else g for g, array in pairs)
+    return operator.arrays._make(
+        assemble_gradient(array, gradients) if isinstance(array, Bias) else g for g, array in pairs
+    )
 
 
 # ---- checks of a call ----
@@ -623,7 +622,7 @@ class SumGradient(NamedTuple):
 
     q: Array
     k: Array
-    parts: tuple[Any, ...]
+    parts: Gradients
 
 
 def make_sum(parts: tuple[Bias, ...]) -> Bias:
@@ -636,7 +635,7 @@ def make_sum(parts: tuple[Bias, ...]) -> Bias:
     return kind("sum", tuple(part.arrays for part in parts), {"parts": parts})
 
 
-class _Sum(Bias[Any]):
+class _Sum(Bias):
     """A sum of operators. `arrays` has the arrays of each part. Attention sees only the parts."""
 
     def __post_init__(self) -> None:
@@ -666,7 +665,7 @@ class MixedSum(_Sum):
     )
 
 
-class PositionSum(_Sum, PositionBias[Any]):
+class PositionSum(_Sum, PositionBias):
     """A sum of operators that read only positions."""
 
     _of_other_kind = PositionBias._of_other_kind
@@ -713,7 +712,7 @@ def _matrices(bias: PositionSum, function: str, positions: Positions) -> list[Ar
     return matrices
 
 
-class ContentSum(_Sum, ContentBias[Any, SumGradient]):
+class ContentSum(_Sum, ContentBias[NamedTuple, SumGradient]):
     """A sum of operators that read queries and keys."""
 
     _of_other_kind = ContentBias._of_other_kind

@@ -27,8 +27,6 @@ from .positions import Positions
 from .terms import Call, Reductions, Term
 from .toeplitz import diagonal_term
 
-__all__ = ["sandwich"]
-
 _BLOCK = 8192
 """Distances whose sinusoids are in memory at a time."""
 

@@ -12,8 +12,6 @@ from ._pair import PairBias
 from .operator import PositionBias, keep
 from .parameters import copy_parameters
 
-__all__ = ["swin"]
-
 
 class SwinArrays(NamedTuple):
     """Arrays of `swin`, or their gradients."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,6 @@ from .operator import PositionBias, keep
 from .parameters import copy_parameters
 from .positions import Positions
 from .terms import Call, Term
-
-__all__ = ["t5", "t5_bucket"]
 
 _FARTHEST = 2**63 - 1
 _REACH = 4096
@@ -86,7 +84,7 @@ def _bucket_tables(buckets: int, max_distance: int, bidirectional: bool) -> tupl
     return lookup, further
 
 
-def _read_max_distance(function: str, max_distance: Any, buckets: int, bidirectional: bool) -> int:
+def _read_max_distance(function: str, max_distance: object, buckets: int, bidirectional: bool) -> int:
     """Return `max_distance`, which must leave a bucket that holds several distances."""
     exact = buckets // (4 if bidirectional else 2)
     distance = as_index(function, "max_distance", max_distance, 1, _FARTHEST)

@@ -11,8 +11,6 @@ from ._distance import DistanceBias
 from .operator import PositionBias
 from .parameters import copy_parameters
 
-__all__ = ["tisa"]
-
 
 class TisaArrays(NamedTuple):
     """Arrays of `tisa`, or their gradients."""

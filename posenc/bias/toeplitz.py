@@ -13,8 +13,6 @@ from .operator import PositionBias, check_heads, keep
 from .positions import Positions
 from .terms import Call, Reductions, Term
 
-__all__ = ["toeplitz"]
-
 
 class ToeplitzArrays(NamedTuple):
     """Arrays of `toeplitz`, or their gradients."""

@@ -21,8 +21,6 @@ from ..bias.operator import Bias
 from ._canvas import as_matrix, axes_of, finish_curves
 from .styles import line_style, shades
 
-__all__ = ["bias", "biases", "decay", "distance_curves", "precision", "profile"]
-
 SCHEDULES: dict[str, DecayOptions] = {
     "$10000^{-t}$": {"base": 10000.0},
     "$1000^{-t}$": {"base": 1000.0},

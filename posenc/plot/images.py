@@ -18,8 +18,6 @@ from ..bias.operator import ContentBias
 from ._canvas import SIZE, as_matrix, axes_of, draw_image, draw_logits, figure_of, finish_curves
 from .styles import DIVERGING, color_scale, shades
 
-__all__ = ["attention_maps", "encoding", "logits", "similarity", "triangles"]
-
 Layout = Literal["interleaved", "halves"]
 Kind = Literal["product", "distance", "correlation"]
 

@@ -17,8 +17,6 @@ from ..analysis.curves import PairFrequencies, as_pair_numbers
 from ._canvas import axes_of, finish_curves
 from .styles import line_style
 
-__all__ = ["extrapolation", "rope_bands"]
-
 CELLS = {"trained distance": "#cfcfcf", "new distance, trained angle": "#56b4e9", "new angle": "#d55e00"}
 """Colours of the cells 0, 1 and 2 of `extrapolation`."""
 LEGEND_ABOVE = 26.0

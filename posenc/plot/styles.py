@@ -9,8 +9,6 @@ from matplotlib import colormaps
 
 from .._core_api.arguments import Float64, as_index
 
-__all__ = ["line_style"]
-
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 """Colours that remain distinct for colour-blind readers (Okabe and Ito 2008)."""
 DASHES = ("-", "--", "-.", ":")

@@ -10,8 +10,6 @@ from .._core_api.arguments import Array, fail
 from ..bias.operator import ContentBias
 from ._content import TableBias, as_table
 
-__all__ = ["cope"]
-
 
 class CopeArrays(NamedTuple):
     """Arrays of `cope`, or their gradients."""

@@ -17,8 +17,6 @@ from ..bias.t5 import smallest_integer
 from ..bias.terms import Call, Term
 from ._content import TableBias, as_table
 
-__all__ = ["deberta"]
-
 _TERMS: tuple[Literal["c2p", "p2c"], ...] = ("c2p", "p2c")
 _FARTHEST = 2**20
 """The last bucket must begin before this distance."""

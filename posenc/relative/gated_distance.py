@@ -32,8 +32,6 @@ from ..bias.t5 import t5_bucket
 from ..bias.terms import Call, Reductions, Term
 from ._content import as_table, check_table_heads, clipped_distance, copy_finite
 
-__all__ = ["gated_distance"]
-
 _ROWS: tuple[Literal["clipped", "past", "buckets"], ...] = ("clipped", "past", "buckets")
 _FARTHEST = 2**20
 """The largest `max_distance`: the kernel has the table row of every distance up to there."""

@@ -11,8 +11,6 @@ from .._core_api.arguments import I64, Array
 from ..bias.operator import ContentBias, keep
 from ._content import TableBias, as_table, clipped_distance
 
-__all__ = ["relative_key_query"]
-
 
 class RelativeKeyQueryArrays(NamedTuple):
     """Arrays of `relative_key_query`, or their gradients."""

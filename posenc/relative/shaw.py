@@ -12,8 +12,6 @@ from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import ContentBias, keep
 from ._content import TableBias, as_table, check_table_heads, clipped_distance
 
-__all__ = ["nezha", "shaw"]
-
 
 class ShawArrays(NamedTuple):
     """Arrays of `shaw`, or their gradients."""

@@ -12,8 +12,6 @@ from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import ContentBias, keep
 from ._content import TableBias, as_table, check_table_heads, clipped_distance
 
-__all__ = ["transformer_xl", "xl_table"]
-
 
 class TransformerXLArrays(NamedTuple):
     """Arrays of `transformer_xl`, or their gradients."""

@@ -26,8 +26,6 @@ from ..bias.positions import Positions
 from ..bias.terms import Call, Gradients, Reductions, Term
 from ._content import as_table, check_table_heads
 
-__all__ = ["tupe"]
-
 
 class TupeArrays(NamedTuple):
     """Arrays of `tupe` and its bias `relative`, or their gradients."""

@@ -12,8 +12,6 @@ from .._core_api.arguments import as_index, as_number, fail, fail_value
 from .models import FULL, MODELS, OTHERS, ROTATES_IF, ROTATES_LAST, SLIDING, Model
 from .scaling import LENGTHS, RopeFrequencies, scaled_frequencies
 
-__all__ = ["rope_from_config"]
-
 Config: TypeAlias = Mapping[str, Any]
 """The content of a config.json, or a part of it."""
 FUNCTION = "rope_from_config"
@@ -66,7 +64,7 @@ class _Layer(NamedTuple):
         return next(iter(found.values()), None)
 
 
-def _present(config: Config, names: Iterable[str]) -> dict[str, Any]:
+def _present(config: Config, names: Iterable[str]) -> Config:
     """Return the keys among `names` that the config has and that are not null."""
     return {name: config[name] for name in names if config.get(name) is not None}
 
@@ -138,7 +136,7 @@ def _named_text_part(config: Any) -> Any:
     return config
 
 
-def _model_type(config: Any) -> str | None:
+def _model_type(config: object) -> str | None:
     """Return the model_type of a config. A model_type that is known only for its part for text is that part's."""
     found = config.get("model_type") if isinstance(config, Mapping) else None
     if not isinstance(found, str):
@@ -178,7 +176,7 @@ def _rope_part(config: Config) -> tuple[str, Config]:
     return next(iter(parts.items()), ("rope_parameters", {}))
 
 
-def _types_of_layers(config: Config) -> list[Any]:
+def _types_of_layers(config: Config) -> list[object]:
     types = config.get("layer_types")
     return list(types) if isinstance(types, list | tuple) else []
 

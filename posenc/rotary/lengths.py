@@ -22,8 +22,6 @@ from .._core_api.variant import in_one_isa
 from .rotation import Angles, Frequencies, read_rotation
 from .scaling import Layout
 
-__all__ = ["floor_log_scale", "logn_scale", "rerope_positions", "rerotate", "self_extend_positions"]
-
 
 @in_one_isa
 def rerotate(

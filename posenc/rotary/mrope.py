@@ -12,8 +12,6 @@ from .._core_api.variant import in_one_isa
 from .rotation import Angles, Frequencies, Indices, RopeGradient, Rotation, read_rotation
 from .scaling import Layout
 
-__all__ = ["mrope", "mrope_vjp"]
-
 
 def _coordinate_of_pair(rotation: Rotation, sections: Iterable[int], interleaved: bool, overflow: int) -> Indices:
     """Return the coordinate that rotates each pair."""

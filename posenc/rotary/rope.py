@@ -47,15 +47,6 @@ from .rotation import (
 )
 from .scaling import Layout, RopeFrequencies
 
-__all__ = [
-    "RopeTableGradient",
-    "convert_layout",
-    "rope",
-    "rope_matrix",
-    "rope_table",
-    "rope_vjp",
-]
-
 
 class RopeTableGradient(NamedTuple):
     """Gradients of `rope` by a table (cos, sin), each in its argument's dtype."""

@@ -14,8 +14,6 @@ from .._core_api.variant import in_one_isa
 from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
 from .scaling import Layout, RopeFrequencies
 
-__all__ = ["rope_2d", "rope_2d_vjp"]
-
 Axes = Literal["concat", "blocks", "alternate"]
 AXES: tuple[Axes, ...] = get_args(Axes)
 

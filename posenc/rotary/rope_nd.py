@@ -14,8 +14,6 @@ from ..absolute.frequency import exact_frequencies
 from .rotation import Angles, RopeGradient, Rotation, read_rotation
 from .scaling import Layout
 
-__all__ = ["axial_frequencies", "rope_nd", "rope_nd_vjp"]
-
 
 def axial_frequencies(dims: Sequence[int], *, base: float | Sequence[float] = 10000.0) -> Float64:
     """Return the frequencies of `rope_nd` with pairs of its own for each coordinate.

@@ -41,8 +41,6 @@ from .._core_api.arguments import (
 from ..absolute.frequency import as_frequencies
 from .scaling import Layout, RopeFrequencies
 
-__all__ = ["RopeGradient"]
-
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 Frequencies: TypeAlias = npt.ArrayLike | RopeFrequencies
 Indices: TypeAlias = npt.NDArray[np.int64]

@@ -25,8 +25,6 @@ from .._core_api.arguments import (
 from .._core_api.notebook import picture
 from ..absolute.frequency import exact_frequencies
 
-__all__ = ["RopeFrequencies", "rope_frequencies"]
-
 RopeType = Literal[
     "default", "linear", "ntk", "dynamic", "ntk_by_parts", "yarn", "longrope", "llama3", "proportional", "ntk_mixed"
 ]
@@ -104,6 +102,9 @@ class RopeFrequencies:
         return picture(self)
 
 
+Keys: TypeAlias = Mapping[str, Any]
+
+
 class _Request(NamedTuple):
     """One call of `rope_frequencies`. Its methods read and check the keys."""
 
@@ -114,7 +115,7 @@ class _Request(NamedTuple):
     inv_freq: Float64
     """The unscaled frequencies, base**(-2k / dim)."""
     seq_len: int | None
-    keys: Mapping[str, Any]
+    keys: Keys
 
     def number(self, key: str, default: float | None = None, *, least: float = 0.0, above: bool = True) -> float:
         """Return a number above `least`, or with ``above=False`` at least `least`; without a default it is required."""
@@ -319,7 +320,7 @@ def scaled_frequencies(
     base: float,
     rope_type: str,
     seq_len: int | None,
-    keys: Mapping[str, Any],
+    keys: Keys,
     argument: str = "keys",
 ) -> RopeFrequencies:
     """Return `rope_frequencies` for another public function, whose errors name that function and its argument."""
@@ -347,7 +348,7 @@ def scaled_frequencies(
 
 
 def rope_frequencies(
-    dim: int, *, base: float = 10000.0, rope_type: RopeType = "default", seq_len: int | None = None, **keys: Any
+    dim: int, *, base: float = 10000.0, rope_type: RopeType = "default", seq_len: int | None = None, **keys: object
 ) -> RopeFrequencies:
     """Return rotary frequencies, scaled for longer contexts if `rope_type` says so.
 

@@ -11,8 +11,6 @@ from ..absolute.sinusoid import cos_sin_table
 from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
 from .scaling import Layout
 
-__all__ = ["xpos", "xpos_vjp"]
-
 
 def _growth(function: str, pairs: int, scale_base: float, gamma: float, downscale: bool) -> Float64:
     """Return the logarithm of the factor by which one position scales each pair."""
