@@ -101,6 +101,8 @@ class Bias(ABC, Generic[Arrays]):
     """True if a key's number depends on all visible keys after it, so that the keys of a call cannot be split."""
     is_relative: ClassVar[bool] = True
     """True if only differences of positions matter."""
+    fits_float32 = False
+    """True after `check_range` found no number beyond float32; the arrays never change."""
     _of_other_kind: ClassVar[tuple[str, dict[str, str]]]
     """A noun for operators of this kind, and for each method of the other kind the method to use instead."""
 
@@ -231,7 +233,7 @@ class Bias(ABC, Generic[Arrays]):
         """Return the gradient of each array, in its shape."""
 
 
-_FOR_KERNELS = {"counts_keys", "is_relative", "operands", "positions_end"}
+_FOR_KERNELS = {"counts_keys", "fits_float32", "is_relative", "operands", "positions_end"}
 
 
 def _refuse_change(operator: Bias, attribute: str, *value: object) -> NoReturn:
@@ -561,9 +563,10 @@ def check_heads(function: str, operator: Bias, shape: tuple[int, ...]) -> None:
 
 def check_range(function: str, operator: Bias, dtype: Dtype) -> None:
     """Refuse parameters with numbers beyond float32 for arithmetic in float32, although the bias is float64 inside."""
-    if dtype is not F64:
+    if dtype is not F64 and not operator.fits_float32:
         for name, array in zip(operator.arrays._fields, operator.arrays, strict=True):
             cast_operand(function, name, array, dtype)
+        vars(operator)["fits_float32"] = True
 
 
 def check_unread(
