@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from .._core_api.arguments import (
     F64,
     I64,
     LARGEST_SCALE32,
     Array,
+    Dtype,
     as_array,
     as_bool,
     as_data,
@@ -76,7 +78,7 @@ class Inputs(NamedTuple):
         return array[0] if self.is_one_head else array
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> Dtype:
         """The dtype of the arithmetic."""
         return compute_dtype(self.q)
 
@@ -93,7 +95,7 @@ class Inputs(NamedTuple):
             found.append((term.row, {**term.operands, **results}, q, k))
         return tuple(found)
 
-    def read_arrays(self) -> tuple[Any, ...]:
+    def read_arrays(self) -> tuple[Array, ...]:
         """Return every array that the kernel reads: `out` must not overlap them."""
         arrays = [self.q, self.k, self.v, *(operand for operand in self.operands.values() if operand is not None)]
         for part in self.parts:
@@ -104,22 +106,22 @@ class Inputs(NamedTuple):
 
 def read_inputs(
     function: str,
-    q: Any,
-    k: Any,
-    v: Any,
+    q: object,
+    k: object,
+    v: object,
     *,
-    bias: Any,
-    keep: Any,
-    causal: Any,
-    align: Any,
-    window: Any,
-    q_positions: Any,
-    k_positions: Any,
-    q_segments: Any,
-    k_segments: Any,
-    scale: Any,
-    softcap: Any,
-    sink: Any,
+    bias: object,
+    keep: object,
+    causal: object,
+    align: object,
+    window: object,
+    q_positions: npt.ArrayLike | None,
+    k_positions: npt.ArrayLike | None,
+    q_segments: object,
+    k_segments: object,
+    scale: object,
+    softcap: object,
+    sink: object,
     invariant: bool = False,
 ) -> Inputs:
     """Return the checked arguments of `attention`.
@@ -173,7 +175,7 @@ def read_inputs(
     )  # fmt: skip
 
 
-def read_keys(function: str, argument: str, value: Any, dtype: np.dtype[Any]) -> tuple[Array, Array | None]:
+def read_keys(function: str, argument: str, value: object, dtype: Dtype) -> tuple[Array, Array | None]:
     """Return keys or values and, if they are quantised, their scales; `dtype` is that of q."""
     if not isinstance(value, Quantized):
         return as_data(function, argument, value), None
@@ -219,7 +221,7 @@ def check_shapes(function: str, q: Array, k: Array, v: Array) -> Shape:
     return batch
 
 
-def read_operators(function: str, bias: Any) -> tuple[Bias, ...]:
+def read_operators(function: str, bias: object) -> tuple[Bias, ...]:
     """Return the argument `bias` as a tuple."""
     if bias is None or (type(bias) is tuple and not bias):
         return ()
@@ -229,7 +231,7 @@ def read_operators(function: str, bias: Any) -> tuple[Bias, ...]:
     return tuple(operators)
 
 
-def read_visible_range(function: str, causal: Any, window: Any) -> tuple[float, float]:
+def read_visible_range(function: str, causal: object, window: object) -> tuple[float, float]:
     """Return the lowest and the highest visible rel."""
     is_causal = as_bool(function, "causal", causal)
     low, high = -INFINITY, INFINITY
@@ -242,7 +244,7 @@ def read_visible_range(function: str, causal: Any, window: Any) -> tuple[float, 
     return low, min(high, 0.0) if is_causal else high
 
 
-def read_softcap(function: str, softcap: Any, dtype: np.dtype[Any]) -> float:
+def read_softcap(function: str, softcap: object, dtype: Dtype) -> float:
     """Return the cap, 0 for none, clipped so that the cap and its inverse are finite in `dtype`.
 
     Clipping leaves results unchanged.
@@ -271,9 +273,9 @@ def read_call_positions(
     parts: tuple[Bias, ...],
     low: float,
     high: float,
-    align: Any,
-    q_positions: Any,
-    k_positions: Any,
+    align: object,
+    q_positions: npt.ArrayLike | None,
+    k_positions: npt.ArrayLike | None,
 ) -> Positions:
     """Return the positions of a call, with the limits of the visible distances."""
     n, m = shape[-2:]
@@ -307,7 +309,7 @@ def resolve_part_positions(function: str, part: Bias, call: Positions, batch: Sh
     return resolve_positions(function, part, call)
 
 
-def _read_keep(function: str, keep: Any, shape: Shape) -> Array:
+def _read_keep(function: str, keep: object, shape: Shape) -> Array:
     mask = as_array(function, "keep", keep)
     if mask.dtype != np.bool_:
         fail(TypeError, function, "keep", f"dtype {mask.dtype}", "bool, True = this key may be seen")
@@ -320,7 +322,7 @@ def _read_keep(function: str, keep: Any, shape: Shape) -> Array:
 
 
 def _read_segments(
-    function: str, q_segments: Any, k_segments: Any, shape: Shape
+    function: str, q_segments: object, k_segments: object, shape: Shape
 ) -> tuple[Array, Array] | tuple[None, None]:
     *batch, _, n, m = shape
     if q_segments is None and k_segments is None:
@@ -332,7 +334,7 @@ def _read_segments(
     return of_queries, read_segments_of(function, "k_segments", k_segments, tuple(batch), m)
 
 
-def read_segments_of(function: str, argument: str, segments: Any, batch: Shape, length: int) -> Array:
+def read_segments_of(function: str, argument: str, segments: object, batch: Shape, length: int) -> Array:
     array = as_array(function, argument, segments)
     if array.dtype.kind not in "iu":
         fail(TypeError, function, argument, f"dtype {array.dtype}", "integers")
@@ -343,7 +345,7 @@ def read_segments_of(function: str, argument: str, segments: Any, batch: Shape, 
     return array
 
 
-def _read_sink(function: str, sink: Any, shape: Shape, is_one_head: bool) -> Array:
+def _read_sink(function: str, sink: object, shape: Shape, is_one_head: bool) -> Array:
     array = as_data(function, "sink", sink)
     if is_one_head and array.ndim == 0:
         array = array[None]
@@ -354,7 +356,7 @@ def _read_sink(function: str, sink: Any, shape: Shape, is_one_head: bool) -> Arr
     return array
 
 
-def _repeat_sink(function: str, sink: Array, dtype: np.dtype[Any], n: int) -> Array:
+def _repeat_sink(function: str, sink: Array, dtype: Dtype, n: int) -> Array:
     """Return the sinks of (..., H) heads for n queries each, (..., H, N); no memory is taken."""
     return np.broadcast_to(cast_operand(function, "sink", sink, dtype)[..., None], (*sink.shape, n))
 
