@@ -535,6 +535,15 @@ class Operator(_bridge.Operator):
 
     __slots__ = ()
 
+    # torch.compile follows a global of this module, and not an attribute of the class of an object that it made itself.
+    def matrix(self, *args: object, **options: object) -> Any:
+        """Return `PositionBias.matrix` as a contiguous tensor; float32 without ``dtype``."""
+        return _matrix(self, *args, **options)
+
+    def logits(self, *args: object, **options: object) -> Any:
+        """Return `ContentBias.logits` as a tensor."""
+        return _logits(self, *args, **options)
+
     def __repr__(self) -> str:
         return f"<posenc.torch.{self._described()}>"
 
@@ -615,6 +624,7 @@ def _make_twin(function: Function) -> Callable[[Arguments, bool], Any]:
 
 
 _bridge.export(globals(), Operator, _make_twin, "tensors", _prepare)
+_matrix, _logits = Operator._matrix, Operator._logits
 
 if TYPE_CHECKING:
     __all__: list[str]

@@ -224,3 +224,14 @@ def test_two_axes_without_heads_are_refused_with_the_way():
     message = r"distance_function.matrix: function has a result of shape \(2, 5\); expected \(5,\); pass heads=2"
     with pytest.raises(ValueError, match=message):
         bias.matrix(3)
+
+
+def test_fractions_whose_ends_look_like_a_range_of_integers():
+    """The distances 0, 0.5 and 2 span two steps, as 0, 1 and 2 do."""
+    bias = posenc.distance_function(lambda rel: 10 * rel)
+    where = {"q_positions": [0.0], "k_positions": [0.0, 0.5, 2.0]}
+    assert np.array_equal(bias.matrix(1, 3, **where), [[[0, 5, 20]]])
+    q, k, v = np.zeros((1, 1, 1)), np.zeros((1, 3, 1)), np.eye(3)[None]
+    expected = np.exp(10 * np.array([0, 0.5, 2]))
+    weights = posenc.attention(q, k, v, bias=bias, **where)[0, 0]
+    assert np.allclose(weights, expected / expected.sum(), rtol=1e-14)
