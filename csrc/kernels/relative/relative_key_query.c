@@ -8,6 +8,6 @@
 #include "relative/content.h"
 
 enum { TABLE, MAP, D_TABLE };
-static const pe_lookup table = {TABLE, MAP, D_TABLE};
+static const pe_lookup table = {.table = TABLE, .map = MAP, .d_table = D_TABLE};
 
 const pe_content_op FN(relative_key_query_op) = {.query_table = &table, .key_table = &table};
