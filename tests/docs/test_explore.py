@@ -648,6 +648,10 @@ def test_configs_of_transformers(page, monkeypatch):
     assert refused > 100
 
 
+OTHER_FORMS = "a dict, the path of a config.json or its text, or an object with to_dict()"
+"""The forms of a config that Python takes; the page takes a text."""
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{", '{"model_type": "unheard of", "head_dim": 64}', '{"model_type": "llama"}',
@@ -664,6 +668,7 @@ def test_bad_configs_are_said(page, text):
         with pytest.raises((TypeError, ValueError)) as refusal:
             posenc.rope_from_config(config)
         reason = str(refusal.value).removeprefix("rope_from_config: ")
+        reason = reason.replace(OTHER_FORMS, "a dict, the content of config.json")
     page.set(config=text, sample="own")
     page("explore.draw(explore.figures.find((figure) => figure.name === 'config'))")
     assert f"This config.json cannot be read: {reason}" in page.tab.text_content("#readout-config")
