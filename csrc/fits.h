@@ -34,10 +34,12 @@ enum { GRAM_MODE };
 #define DIAGONALS_FIT (D(l) == (D(n) + D(m) > 0 ? D(n) + D(m) - 1 : 0))
 /* A table has a row, and the map has an entry for each distance -K .. K. */
 #define ROWS_FIT (D(R) > 0 && D(B) % 2 == 1)
-/* The tables of DISTANCE and PAIR rows have a first number (T5's table B and lookup K, Swin's table B, FoX's sums T)
- * and the distances L of distance_function) unless there is nothing to look up; Swin's grid S is (height, width). */
-#define TABLES_FIT \
-    (D(n) == 0 || D(m) == 0 || (D(B) != 0 && D(K) != 0 && D(T) != 0 && D(L) != 0 && (D(S) < 0 || D(S) == 2)))
+/* The tables of DISTANCE and PAIR rows have a first number (T5's table B, Swin's table B, FoX's sums T and the
+ * distances L of distance_function) unless there is nothing to look up. T5's lookup K has an entry for each distance
+ * -reach .. reach, Swin's grid S is (height, width), and FIRE has one input I. An absent axis has the length -1. */
+#define TABLES_FIT          \
+    (D(n) == 0 || D(m) == 0 \
+     || (D(B) != 0 && D(T) != 0 && D(L) != 0 && D(K) % 2 != 0 && (D(S) < 0 || D(S) == 2) && (D(I) < 0 || D(I) == 1)))
 /* The rows of a gradient are rounded up to whole vectors. */
 #define PADDED(axis, width) (D(axis) < 0 || D(axis) >= BLOCKS(D(width), VECTOR_PADDING) * VECTOR_PADDING)
 

@@ -1,5 +1,7 @@
 """FIRE: a number worked by hand, the position of the query, and the corner at the threshold."""
 
+import pickle
+
 import numpy as np
 import pytest
 from cases import F64
@@ -38,3 +40,16 @@ def test_gradient_of_fire_at_the_threshold_is_the_mean_of_both_sides():
     ]
     assert sides[0] == 0
     assert abs(sides[1] - sides[2] / 2) <= 1e-8
+
+
+@pytest.mark.parametrize("inputs", [0, 2])
+def test_a_forged_w1_is_refused(inputs):
+    """As a pickle may hold it: it passes no check of `fire`, and the kernel reads one column."""
+    bias = posenc.fire(np.ones((4, 1)), np.ones(4), np.ones((2, 4)), np.ones(2), 0.3, 9)
+    object.__setattr__(bias, "arrays", bias.arrays._replace(w1=np.ones((4, inputs))))
+    forged = pickle.loads(pickle.dumps(bias))
+    q = np.ones((2, 3, 4))
+    with pytest.raises(ValueError, match="has lengths that do not fit"):
+        posenc.attention(q, q, q, bias=forged)
+    with pytest.raises(ValueError, match="has lengths that do not fit"):
+        forged.matrix(3)

@@ -37,6 +37,14 @@ def _core_calls():
         yield partial(_core.convolution, "f", **image, top=top, left=left, padding=padding, fold=fold)
     sums = {"dkernel": np.empty((1, 9, 3)), "dbias": np.empty(3)}
     yield partial(_core.convolution_vjp, "f", grad=x, x=x, **sums, top=0, left=8, padding=1)
+    table, edges = np.ones((4, 1)), np.array([3, 9])
+    for count in (0, 2):  # an entry for each distance -reach .. reach
+        buckets = {"lookup": np.zeros(count, np.int64), "edges": edges}
+        yield partial(_core.t5, "f", table=table, **buckets, rel=np.zeros(2), out=np.empty((1, 2)))
+    at, w2, scalars = np.arange(3.0), np.ones((1, 5)), {"c": np.array(1.0), "threshold": np.array(1.0)}
+    for inputs in (0, 2):
+        yield partial(_core.fire, "f", w1=np.ones((5, inputs)), b1=np.ones(5), w2=w2, b2=np.ones(1), **scalars,
+                      q_positions=at, k_positions=at, out=np.empty((1, 3, 3)))  # fmt: skip
 
 
 @pytest.mark.parametrize("call", [*_core_calls()])
@@ -169,10 +177,13 @@ def test_core_takes_no_row_outside_of_a_table():
     np.testing.assert_array_equal(out, 0)
     _core.swin("f", table=np.ones((9, 1)), grid=np.array([2, 2]), **away, out=out)
     np.testing.assert_array_equal(out, 1)
+    _core.swin("f", table=np.ones((9, 1)), grid=np.array([2**63 - 1, 2**62 + 1]), **away, out=out)
+    np.testing.assert_array_equal(out, 1)
     row = np.zeros((1, 4), np.float32)
-    buckets = {"lookup": np.array([-9, 0, 99]), "edges": np.array([3, 9])}
-    _core.t5("f", table=np.ones((4, 1)), **buckets, rel=np.array([-100.0, 0, 1, 1000]), out=row)
-    np.testing.assert_array_equal(row, 1)
+    for near in (-9, 2**63 - 1):
+        buckets = {"lookup": np.array([near, 0, near]), "edges": np.array([3, 9])}
+        _core.t5("f", table=np.ones((4, 1)), **buckets, rel=np.array([-100.0, 0, 1, 1000]), out=row)
+        np.testing.assert_array_equal(row, 1)
 
 
 @pytest.mark.parametrize(("heads", "groups"), [(3, 2), (3, 0)])

@@ -11,18 +11,20 @@
 enum { TABLE, GRID };
 
 /* row[l] = table row of lane l and one key, whose number of grid.h is k */
-static void rows_of_key(const pe_pair_block *b, idx rows, idx k, int is_class, const idx *restrict q, idx *restrict row)
+static void rows_of_key(const pe_pair_block *b, idx rows, size_t k, int is_class, const size_t *restrict q,
+                        idx *restrict row)
 {
     for (int l = 0; l < b->lanes; l++) {
         const int from_class = b->q_positions[l] < 1;
         const idx by_class = rows - (is_class ? from_class ? 1 : 2 : 3);
-        row[l] = within(is_class || from_class ? by_class : q[l] - k, rows);
+        row[l] = is_class || from_class ? within(by_class, rows) : grid_row(q[l], k, rows);
     }
 }
 
 static void beit(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, real *restrict out)
 {
-    idx k[PAIR_KEYS], q[PAIR_LANES], row[PAIR_LANES];
+    size_t k[PAIR_KEYS], q[PAIR_LANES];
+    idx row[PAIR_LANES];
     grid_codes(&array[GRID], b, 1, k, q);
     for (int j = 0; j < b->keys; j++, out += b->lanes) {
         rows_of_key(b, D(B), k[j], b->k_positions[j] < 1, q, row);
@@ -35,7 +37,8 @@ static void beit(const pe_array *array, const idx *dim, idx h, const pe_pair_blo
 static void beit_vjp(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, const double *grad,
                      const pe_array *into)
 {
-    idx k[PAIR_KEYS], q[PAIR_LANES], row[PAIR_LANES];
+    size_t k[PAIR_KEYS], q[PAIR_LANES];
+    idx row[PAIR_LANES];
     grid_codes(&array[GRID], b, 1, k, q);
     for (int j = 0; j < b->keys; j++, grad += b->lanes) {
         rows_of_key(b, D(B), k[j], b->k_positions[j] < 1, q, row);

@@ -5,7 +5,8 @@
  *                         = (yq - yk + height - 1) (2 width - 1) + xq - xk + width - 1
  *
  * Token p is in row p / width. A block computes the code of each key and each query once, so a pair costs one
- * subtraction and no division.
+ * subtraction and no division. Codes have no sign: Python checks the size of the grid, but a forged size must not
+ * overflow, which is undefined with a sign. The caller clamps the table row.
  */
 #ifndef PE_GRID_H
 #define PE_GRID_H
@@ -20,17 +21,21 @@ INLINE idx grid_length(const pe_array *grid, int axis)
 }
 
 /* Set q and k so that key j and lane l read table row q[l] - k[j]. Token 0 of the grid is at position `first`. */
-INLINE void grid_codes(const pe_array *grid, const pe_pair_block *b, idx first, idx *restrict k, idx *restrict q)
+INLINE void grid_codes(const pe_array *grid, const pe_pair_block *b, idx first, size_t *restrict k, size_t *restrict q)
 {
-    const idx height = grid_length(grid, 0), width = grid_length(grid, 1), pitch = 2 * width - 1;
+    const idx height = grid_length(grid, 0), width = grid_length(grid, 1);
+    const size_t pitch = 2 * (size_t)width - 1, center = (size_t)(height - 1) * pitch + (size_t)width - 1;
     for (int j = 0; j < b->keys; j++) {
         const idx p = (idx)b->k_positions[j] - first;
-        k[j] = p / width * pitch + p % width;
+        k[j] = (size_t)(p / width) * pitch + (size_t)(p % width);
     }
     for (int l = 0; l < b->lanes; l++) {
         const idx p = (idx)b->q_positions[l] - first;
-        q[l] = p / width * pitch + p % width + (height - 1) * pitch + width - 1;
+        q[l] = (size_t)(p / width) * pitch + (size_t)(p % width) + center;
     }
 }
+
+/* The row of a pair in a table of `rows` rows */
+INLINE idx grid_row(size_t q, size_t k, idx rows) { return within((idx)(q - k), rows); }
 
 #endif

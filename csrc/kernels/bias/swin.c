@@ -12,11 +12,11 @@ enum { TABLE, GRID };
 
 static void swin(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, real *restrict out)
 {
-    idx k[PAIR_KEYS], q[PAIR_LANES];
+    size_t k[PAIR_KEYS], q[PAIR_LANES];
     grid_codes(&array[GRID], b, 0, k, q);
     for (int j = 0; j < b->keys; j++, out += b->lanes) {
         for (int l = 0; l < b->lanes; l++)
-            out[l] = (real)*element(&array[TABLE], within(q[l] - k[j], D(B)), h);
+            out[l] = (real)*element(&array[TABLE], grid_row(q[l], k[j], D(B)), h);
     }
 }
 
@@ -24,11 +24,11 @@ static void swin(const pe_array *array, const idx *dim, idx h, const pe_pair_blo
 static void swin_vjp(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, const double *grad,
                      const pe_array *into)
 {
-    idx k[PAIR_KEYS], q[PAIR_LANES];
+    size_t k[PAIR_KEYS], q[PAIR_LANES];
     grid_codes(&array[GRID], b, 0, k, q);
     for (int j = 0; j < b->keys; j++, grad += b->lanes) {
         for (int l = 0; l < b->lanes; l++)
-            *element(&into[TABLE], within(q[l] - k[j], D(B)), h) += grad[l];
+            *element(&into[TABLE], grid_row(q[l], k[j], D(B)), h) += grad[l];
     }
 }
 

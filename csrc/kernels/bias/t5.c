@@ -34,7 +34,7 @@ static int64_t far_bucket(const pe_array *array, const idx *dim, double rel)
         else
             high = middle;
     }
-    return near + low;
+    return within((idx)near, D(B)) + low;
 }
 
 /* Buckets of n <= CHUNK distances, clamped to the rows of the table in case `lookup` or `edges` are wrong. */
