@@ -19,6 +19,8 @@ from .._core_api.arguments import (
 )
 
 LARGEST_CODE = 127
+LARGEST_SCALE = np.nextafter(F32.type(LARGEST32 / LARGEST_CODE), F32.type(0))
+"""The largest scale whose product with 127 is a finite float32. The quotient itself rounds up, beyond it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +151,7 @@ def quantize(x: npt.ArrayLike, *, axis: int = -1) -> Quantized:
     if work.dtype == F64 and size.max(initial=0) > LARGEST32:
         fail(ValueError, function, "x", "numbers beyond float32", f"at most {LARGEST32:.3g} in size")
     with np.errstate(under="ignore"):
-        scale = (size / LARGEST_CODE).astype(F32)
+        scale = np.minimum((size / LARGEST_CODE).astype(F32), LARGEST_SCALE)
     steps = np.divide(work, scale, out=np.zeros_like(work), where=scale != 0)
     codes = np.clip(np.rint(steps, out=steps), -LARGEST_CODE, LARGEST_CODE, out=steps).astype(np.int8)
     return Quantized(codes, scale.squeeze(position), position - array.ndim)

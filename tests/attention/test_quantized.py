@@ -44,6 +44,16 @@ def test_zeros_and_tiny_numbers(rng):
     assert posenc.quantize(np.zeros((2, 0))).scale.tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_the_largest_numbers_stay_finite(dtype):
+    """The quotient of the largest float32 by 127 rounds up, to a scale whose product with 127 is infinite."""
+    largest = float(np.finfo(F32).max)
+    x = np.array([largest, -largest, np.nextafter(F32.type(largest), F32.type(0)), 0], dtype)
+    found = posenc.quantize(x).dequantize()
+    assert np.isfinite(found).all()
+    assert np.abs(found - x.astype(F64)).max() <= largest / 253
+
+
 def exact_logits(q, k):
     return np.einsum("hnd,hmd->hnm", q, np.repeat(k, len(q) // len(k), 0)) * q.shape[-1] ** -0.5
 
