@@ -16,9 +16,14 @@ MOST_ROWS = 16
 def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bool) -> None:
     """Fill `out` and `lse`."""
     operands = inputs.operands
-    if inputs.shape[-3] != inputs.k.shape[-3] and not inputs.terms and out.flags.c_contiguous:
+    if inputs.shape[-3] != inputs.k.shape[-3] and not inputs.terms:
         folded = _fold_heads(inputs)
         if folded is not None:
+            if not out.flags.c_contiguous:  # decoded as any other `out`, because decoding sums in another order
+                contiguous = np.empty(out.shape, out.dtype)
+                forward(function, inputs, contiguous, lse, invariant)
+                out[...] = contiguous
+                return
             operands, q = folded
             heads, n = q.shape[-3:-1]
             out = out.reshape(*out.shape[:-3], heads, n, out.shape[-1])

@@ -127,7 +127,8 @@ def read_inputs(
     """Return the checked arguments of `attention`.
 
     With `invariant` the kernel computes every number of a bias from the positions of the pair, and none once for all
-    pairs of one distance. The bits of the two differ only for `sandwich`.
+    pairs of one distance. It gets the positions that the caller passed: moving a chunk with consecutive positions to 0
+    would change the sines that `sandwich` multiplies. Only for `sandwich` do the bits depend on `invariant`.
     """
     query = as_data(function, "q", q)
     key, k_scale = read_keys(function, "k", k, query.dtype)
@@ -147,13 +148,17 @@ def read_inputs(
     positions = read_call_positions(function, shape, parts, low, high, align, q_positions, k_positions)
     if invariant and parts:
         positions = _with_arrays(positions)
+    elif all(map(allows_shift, parts)):
+        positions = positions.as_consecutive()
     visible = None if keep is None else _read_keep(function, keep, shape)
     segments = _read_segments(function, q_segments, k_segments, shape)
     logits = None if sink is None else _read_sink(function, sink, shape, is_one_head)
     part_positions: tuple[Positions, ...] = ()
     terms: tuple[Term, ...] = ()
     if parts:
-        part_positions = tuple(resolve_part_positions(function, part, positions, batch) for part in parts)
+        part_positions = tuple(
+            resolve_part_positions(function, part, positions, batch, not invariant) for part in parts
+        )
         if invariant:
             part_positions = tuple(map(_with_arrays, part_positions))
         call = Call(function, dtype, shape, width, value.shape[-1])
@@ -293,20 +298,22 @@ def read_call_positions(
     arrays = positions.arrays or ()
     for argument, array, length in zip(("q_positions", "k_positions"), arrays, (n, m), strict=True):
         check_batch(function, argument, array, shape[:-3], length)
-    return positions.as_consecutive() if all(map(allows_shift, parts)) else positions
+    return positions
 
 
 def _with_arrays(positions: Positions) -> Positions:
     return positions._replace(shift=0.0, arrays=positions.as_arrays())
 
 
-def resolve_part_positions(function: str, part: Bias, call: Positions, batch: Shape) -> Positions:
+def resolve_part_positions(
+    function: str, part: Bias, call: Positions, batch: Shape, may_shift: bool = True
+) -> Positions:
     """Return the positions that a part reads; its own must fit the batch axes."""
     for argument, own in zip(("q_positions", "k_positions"), part.own_positions, strict=True):
         if own is not None and not broadcasts_to(own.shape[:-1], batch):
             has = f"batch axes {own.shape[:-1]} ({part.name}.at)"
             fail(ValueError, function, argument, has, f"to broadcast to {batch}")
-    return resolve_positions(function, part, call)
+    return resolve_positions(function, part, call, may_shift)
 
 
 def _read_keep(function: str, keep: object, shape: Shape) -> Array:

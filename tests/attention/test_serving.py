@@ -198,6 +198,37 @@ def test_gradient_ignores_invariance(rng):
     assert all(map(same_bits, both[0][:3], both[1][:3]))
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_invariant_at_positions_with_gaps(own, rng):
+    """Token by token: the positions of the first tokens count up by one, those of the whole text do not. sandwich
+    multiplies sines of positions, so its bits tell whether positions are moved to 0."""
+    n = 24
+    bias = posenc.sandwich(4, 24)
+    for _ in range(5):
+        arguments = ANY.cast(qkv(rng, n, n, 4, 2), F64)
+        p = rng.integers(0, 500) + np.cumsum(rng.choice([1, 1, 1, 5], n))
+
+        def attend(queries, keys, arguments=arguments, p=p):
+            q, k, v = (arguments[a][..., part, :] for a, part in zip("qkv", (queries, keys, keys), strict=True))
+            at = {"q_positions": p[queries], "k_positions": p[keys]}
+            return posenc.attention(q, k, v, bias=bias.at(**at) if own else bias, causal=True, **at, invariant=True)
+
+        whole = attend(slice(n), slice(n))
+        tokens = [attend(slice(i, i + 1), slice(i + 1)) for i in range(n)]
+        assert same_bits(np.concatenate(tokens, -2), whole)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 300), (3, 2), (6, 104), (16, 500)])
+def test_out_of_any_layout_has_the_same_bits(n, m, rng, isa):
+    """Heads that share keys become rows of queries, whatever the strides of `out`."""
+    arguments = ANY.cast(qkv(rng, n, m, 8, 2, width=16, value_width=8), F32)
+    wanted = posenc.attention(**arguments)
+    wide = np.zeros((8, 2 * n, 16), F32)
+    for out in (wide[:, ::2, :8], wide[::-1, n - 1 :: -1, 7::-1], np.zeros((8, n, 8), F32).T.copy().T):
+        assert posenc.attention(**arguments, out=out) is out
+        assert same_bits(np.ascontiguousarray(out), wanted)
+
+
 def test_invariant_is_a_bool(rng):
     with pytest.raises(TypeError, match="attention: invariant has type int; expected True or False"):
         posenc.attention(**qkv(rng, 2, 2), invariant=1)
