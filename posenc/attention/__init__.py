@@ -237,7 +237,7 @@ def attention(
         read = () if out is None else inputs.read_arrays()
         out, buffer = prepare_out(function, out, (*inputs.rows, inputs.v.shape[-1]), inputs.q.dtype, read)
         lse = np.empty(inputs.rows, inputs.dtype)
-        forward(function, inputs, inputs.with_heads(buffer), inputs.with_heads(lse), is_invariant)
+        forward(function, inputs, buffer, lse, is_invariant)
     finish_out(out, buffer)
     return (out, lse) if return_lse else out
 
@@ -337,23 +337,21 @@ def attention_vjp(
     if (out is None) != (lse is None):
         missing, given = ("out", "lse") if out is None else ("lse", "out")
         fail_value(ValueError, function, missing, None, f"an array, because {given} is passed, or both None")
+    if out is None:
+        out, lse = np.empty(shape, inputs.dtype), np.empty(inputs.rows, inputs.dtype)
+        forward(function, inputs, out, lse, False)
     saved = Saved(
         grad=_read_operand(function, "grad", grad, shape, inputs),
         grad_lse=None if grad_lse is None else _read_operand(function, "grad_lse", grad_lse, inputs.rows, inputs),
-        out=np.empty((*inputs.shape[:-1], shape[-1]), inputs.dtype)
-        if out is None
-        else _read_operand(function, "out", out, shape, inputs),
-        lse=np.empty(inputs.shape[:-1], inputs.dtype)
-        if lse is None
-        else _read_operand(function, "lse", lse, inputs.rows, inputs),
+        out=_read_operand(function, "out", out, shape, inputs),
+        lse=_read_operand(function, "lse", lse, inputs.rows, inputs),
     )
-    if out is None:
-        forward(function, inputs, saved.out, saved.lse, False)
     with without_warnings():
         d_q, d_k, d_v, d_bias, d_sink = backward(function, inputs, saved)
     if d_sink is not None:
         d_sink = d_sink.reshape(np.shape(sink))  # type: ignore[arg-type]
-    d_q, d_k, d_v = (inputs.without_heads(gradient) for gradient in (d_q, d_k, d_v))
+    if inputs.is_one_head:
+        d_q, d_k, d_v = d_q[0], d_k[0], d_v[0]
     return AttentionGradient(d_q, d_k, d_v, d_bias, d_sink)
 
 
@@ -425,10 +423,9 @@ def attention_weights(
         causal=causal, align=align, window=window, q_positions=q_positions, k_positions=k_positions,
         q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap, sink=sink,
     )  # fmt: skip
-    weights, buffer = prepare_out(function, None, inputs.shape, inputs.q.dtype)
-    lse = np.empty(inputs.shape[:-1], inputs.dtype)
-    forward(function, inputs, buffer, lse, is_invariant)
-    return inputs.without_heads(finish_out(weights, buffer))
+    weights = np.empty((*inputs.rows, m), inputs.q.dtype.newbyteorder("="))
+    forward(function, inputs, weights, np.empty(inputs.rows, inputs.dtype), is_invariant)
+    return weights
 
 
 def _without_values(bias: Bias) -> Bias:

@@ -14,8 +14,10 @@ MOST_ROWS = 16
 
 
 def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bool) -> None:
-    """Fill `out` and `lse`."""
+    """Fill `out` and `lse`, which have an axis of heads if the user's arrays have one."""
     operands = inputs.operands
+    if inputs.is_one_head:
+        out, lse = out[None], lse[None]
     if inputs.shape[-3] != inputs.k.shape[-3] and not inputs.terms:
         folded = _fold_heads(inputs)
         if folded is not None:
@@ -28,7 +30,8 @@ def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bo
             heads, n = q.shape[-3:-1]
             out = out.reshape(*out.shape[:-3], heads, n, out.shape[-1])
             lse = lse.reshape(*lse.shape[:-2], heads, n)
-    parts, terms = 1 if invariant else _count_parts(inputs, *out.shape[-3:-1]), inputs.kernel_terms()
+    parts = 1 if invariant else _count_parts(inputs, *out.shape[-3:-1])
+    terms = inputs.kernel_terms() if inputs.terms else ()
     if parts == 1:
         _core.attention(
             function, **operands, bias=terms, out=out, lse=lse, **inputs.parameters, parts=1, invariant=invariant

@@ -61,38 +61,28 @@ class Inputs(NamedTuple):
     """Terms of the kernel, one per part."""
     parameters: dict[str, float]
     """Parameters of the kernel: scale, softcap, the lowest and the highest visible rel, the position of query 0."""
+    dtype: Dtype
+    """The dtype of the arithmetic."""
+    rows: Shape
+    """The shape of lse, as the user has it."""
     is_one_head: bool
     """True if the user's q, k and v have no axis of heads; those here have one of length 1."""
-
-    @property
-    def rows(self) -> Shape:
-        """The shape of lse, as the user has it."""
-        return self.shape[-2:-1] if self.is_one_head else self.shape[:-1]
 
     def with_heads(self, array: Array) -> Array:
         """View an array of the user's, such as `out`, with an axis of heads."""
         return array[None] if self.is_one_head else array
 
-    def without_heads(self, array: Array) -> Array:
-        """View an array as the user has it."""
-        return array[0] if self.is_one_head else array
-
-    @property
-    def dtype(self) -> Dtype:
-        """The dtype of the arithmetic."""
-        return compute_dtype(self.q)
-
-    def kernel_terms(self, gradients: Iterable[Mapping[str, Array]] | None = None) -> tuple[KernelTerm, ...]:
+    def kernel_terms(self, gradients: Sequence[Mapping[str, Array]] = ()) -> tuple[KernelTerm, ...]:
         """Return the terms as the kernel takes them, with arrays for the gradients of their rows.
 
         A term names the positions of its operator if the operator has its own, unless the numbers of the term are
         already those at these positions: then its row is not that of the operator.
         """
         found: list[KernelTerm] = []
-        into = gradients or [{}] * len(self.terms)
-        for part, own, term, results in zip(self.parts, self.part_positions, self.terms, into, strict=True):
-            q, k = own.as_arrays() if term.row == part.name and is_placed(part) else (None, None)
-            found.append((term.row, {**term.operands, **results}, q, k))
+        for i, (part, term) in enumerate(zip(self.parts, self.terms, strict=True)):
+            has_own = is_placed(part) and term.row == part.name
+            q, k = self.part_positions[i].as_arrays() if has_own else (None, None)
+            found.append((term.row, {**term.operands, **gradients[i]} if gradients else term.operands, q, k))
         return tuple(found)
 
     def read_arrays(self) -> tuple[Array, ...]:
@@ -142,33 +132,39 @@ def read_inputs(
     shape, dtype = (*batch, heads, n, key.shape[-2]), compute_dtype(query)
 
     operators = read_operators(function, bias)
-    parts = tuple(part for operator in operators for part in single_terms(operator)) if operators else ()
+    parts = tuple([part for operator in operators for part in single_terms(operator)])
     low, high = read_visible_range(function, causal, window)
-    cap = read_softcap(function, softcap, dtype)
+    cap = 0.0 if softcap is None else read_softcap(function, softcap, dtype)
     positions = read_call_positions(function, shape, parts, low, high, align, q_positions, k_positions)
     if invariant and parts:
         positions = _with_arrays(positions)
-    elif all(map(allows_shift, parts)):
+    elif positions.arrays is not None and all(map(allows_shift, parts)):
         positions = positions.as_consecutive()
     visible = None if keep is None else _read_keep(function, keep, shape)
-    segments = _read_segments(function, q_segments, k_segments, shape)
+    of_queries = of_keys = None
+    if not (q_segments is None and k_segments is None):
+        of_queries, of_keys = _read_segments(function, q_segments, k_segments, shape)
     logits = None if sink is None else _read_sink(function, sink, shape, is_one_head)
     part_positions: tuple[Positions, ...] = ()
     terms: tuple[Term, ...] = ()
     if parts:
         part_positions = tuple(
-            resolve_part_positions(function, part, positions, batch, not invariant) for part in parts
+            [resolve_part_positions(function, part, positions, batch, not invariant) for part in parts]
         )
         if invariant:
             part_positions = tuple(map(_with_arrays, part_positions))
         call = Call(function, dtype, shape, width, value.shape[-1])
-        terms = tuple(part._term(call, own) for part, own in zip(parts, part_positions, strict=True))
-    factor = default_scale(function, width, parts, terms) if scale is None else as_number(function, "scale", scale)
-    check_range(function, "scale", factor, dtype, LARGEST_SCALE32)
-    q_at, k_at = positions.operands
-    of_queries, of_keys = segments
+        terms = tuple([part._term(call, own) for part, own in zip(parts, part_positions, strict=True)])
+    if scale is None:
+        factor = default_scale(function, width, parts, terms)
+    else:
+        factor = as_number(function, "scale", scale)
+        check_range(function, "scale", factor, dtype, LARGEST_SCALE32)
+    q_at, k_at = positions.arrays or (None, None)
     operands = {
-        "q": query, "k": cast_operand(function, "k", key, dtype), "v": cast_operand(function, "v", value, dtype),
+        "q": query,
+        "k": key if key.dtype is dtype else cast_operand(function, "k", key, dtype),
+        "v": value if value.dtype is dtype else cast_operand(function, "v", value, dtype),
         "k_scale": k_scale, "v_scale": v_scale, "keep": visible, "q_positions": q_at, "k_positions": k_at,
         "q_segments": of_queries, "k_segments": of_keys,
         "sink": None if logits is None else _repeat_sink(function, logits, dtype, n),
@@ -176,7 +172,7 @@ def read_inputs(
     parameters = {"scale": factor, "softcap": cap, "low": low, "high": high, "shift": positions.shift}
     return Inputs(
         query, key, value, logits, shape, operators, parts, positions, part_positions, operands, terms, parameters,
-        is_one_head,
+        dtype, (n,) if is_one_head else shape[:-1], is_one_head,
     )  # fmt: skip
 
 
@@ -195,11 +191,11 @@ def read_keys(function: str, argument: str, value: object, dtype: Dtype) -> tupl
 
 def check_shapes(function: str, q: Array, k: Array, v: Array) -> Shape:
     """Return the batch axes of q, k and v, broadcast."""
-    for argument, array in (("q", q), ("k", k), ("v", v)):
-        if array.ndim < 3:
-            expected = "at least 3, heads, sequence and channels, or 2 axes of q, k and v, for one head"
-            fail(ValueError, function, argument, f"{array.ndim} axes", expected)
     of_q, of_k, of_v = q.shape, k.shape, v.shape
+    if len(of_q) < 3 or len(of_k) < 3 or len(of_v) < 3:
+        argument, axes = next((name, x.ndim) for name, x in (("q", q), ("k", k), ("v", v)) if x.ndim < 3)
+        expected = "at least 3, heads, sequence and channels, or 2 axes of q, k and v, for one head"
+        fail(ValueError, function, argument, f"{axes} axes", expected)
     heads, n, width = of_q[-3:]
     kv_heads, m, k_width = of_k[-3:]
     v_width = of_v[-1]
@@ -216,9 +212,9 @@ def check_shapes(function: str, q: Array, k: Array, v: Array) -> Shape:
         argument, length = ("q", n) if n > LARGEST_POSITION else ("k", m)
         fail(ValueError, function, argument, f"sequence axis {length}", "at most 2**53 positions")
     batch = of_q[:-3]
+    if batch == of_k[:-3] == of_v[:-3]:  # np.broadcast_shapes takes longer than the kernel does for a few tokens
+        return batch
     for argument, own in (("k", of_k[:-3]), ("v", of_v[:-3])):
-        if own == batch:  # np.broadcast_shapes takes longer than the kernel does for a few tokens
-            continue
         try:
             batch = np.broadcast_shapes(batch, own)
         except ValueError:
@@ -230,10 +226,11 @@ def read_operators(function: str, bias: object) -> tuple[Bias, ...]:
     """Return the argument `bias` as a tuple."""
     if bias is None or (type(bias) is tuple and not bias):
         return ()
-    operators = bias if isinstance(bias, (tuple, Sequence)) else (bias,)
-    if not all(isinstance(operator, Bias) for operator in operators):
+    if isinstance(bias, Bias):
+        return (bias,)
+    if not isinstance(bias, tuple | Sequence) or not all(isinstance(operator, Bias) for operator in bias):
         fail(TypeError, function, "bias", f"type {type(bias).__name__}", "a Bias, as dense(array) returns, or several")
-    return tuple(operators)
+    return tuple(bias)
 
 
 def read_visible_range(function: str, causal: object, window: object) -> tuple[float, float]:
@@ -265,11 +262,12 @@ def read_softcap(function: str, softcap: object, dtype: Dtype) -> float:
 
 def default_scale(function: str, width: int, parts: Iterable[Bias], terms: Iterable[Term]) -> float:
     """Return the scale that the operators ask for, if they agree, else ``width**-0.5``."""
-    asked = [(part.name, term.scale) for part, term in zip(parts, terms, strict=True) if term.scale is not None]
-    if len({scale for _, scale in asked}) > 1:
-        names = ", ".join(sorted({name for name, _ in asked}))
-        fail_value(ValueError, function, "scale", None, f"a number, because the defaults of {names} differ")
-    return asked[0][1] if asked else float((width or 1) ** -0.5)
+    asked = {term.scale for term in terms if term.scale is not None}
+    if len(asked) > 1:
+        names = {part.name for part, term in zip(parts, terms, strict=True) if term.scale is not None}
+        expected = f"a number, because the defaults of {', '.join(sorted(names))} differ"
+        fail_value(ValueError, function, "scale", None, expected)
+    return asked.pop() if asked else float((width or 1) ** -0.5)
 
 
 def read_call_positions(
@@ -309,6 +307,8 @@ def resolve_part_positions(
     function: str, part: Bias, call: Positions, batch: Shape, may_shift: bool = True
 ) -> Positions:
     """Return the positions that a part reads; its own must fit the batch axes."""
+    if not is_placed(part):
+        return call
     for argument, own in zip(("q_positions", "k_positions"), part.own_positions, strict=True):
         if own is not None and not broadcasts_to(own.shape[:-1], batch):
             has = f"batch axes {own.shape[:-1]} ({part.name}.at)"
@@ -328,12 +328,8 @@ def _read_keep(function: str, keep: object, shape: Shape) -> Array:
         fail(ValueError, function, "keep", f"shape {mask.shape}", f"to broadcast to {shape}{hint}")
 
 
-def _read_segments(
-    function: str, q_segments: object, k_segments: object, shape: Shape
-) -> tuple[Array, Array] | tuple[None, None]:
+def _read_segments(function: str, q_segments: object, k_segments: object, shape: Shape) -> tuple[Array, Array]:
     *batch, _, n, m = shape
-    if q_segments is None and k_segments is None:
-        return None, None
     if q_segments is None or k_segments is None:
         missing = "q_segments" if q_segments is None else "k_segments"
         fail_value(ValueError, function, missing, None, "segments of both queries and keys")

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import as_index, fail
-from .operator import PositionBias, keep
+from .operator import PositionBias
 from .parameters import copy_parameters
 from .swin import SwinArrays, SwinBias
 
@@ -14,9 +14,9 @@ from .swin import SwinArrays, SwinBias
 class BeitBias(SwinBias):
     """A table indexed by the row and column difference of two tokens of a grid that follows a class token."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        keep(self, positions_end=self.options["height"] * self.options["width"] + 1)
+    @property
+    def positions_end(self) -> int:
+        return 1 + super().positions_end
 
 
 def beit(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArrays]:

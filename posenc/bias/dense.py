@@ -21,7 +21,7 @@ from .._core_api.arguments import (
     prepare_out,
     unbroadcast,
 )
-from .operator import PositionBias, keep
+from .operator import PositionBias
 from .parameters import check_cotangent
 from .positions import Positions
 from .terms import Call, Reduction, Reductions, Term
@@ -36,9 +36,7 @@ class DenseArrays(NamedTuple):
 class DenseBias(PositionBias[DenseArrays]):
     """One number per query and key."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        keep(self, reads_positions=False)
+    reads_positions = False
 
     def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         shape = _matrix_shape(self, function, positions)

@@ -25,7 +25,7 @@ from .._core_api.arguments import (
     unbroadcast,
 )
 from ._diagonals import fill_matrix, read_diagonal_sums
-from .operator import PositionBias, check_heads, keep
+from .operator import PositionBias, check_heads
 from .parameters import check_cotangent
 from .positions import Positions
 from .terms import Call, Reductions, Term
@@ -49,10 +49,6 @@ class DistanceFunctionBias(PositionBias[DistanceFunctionArrays]):
     """A function of the distance, called once with all distances that occur."""
 
     heads: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        keep(self, operands={})
 
     def __repr__(self) -> str:
         function = self.options["function"]

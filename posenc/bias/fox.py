@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from .._core_api.arguments import F64, Array, Float64, as_data, fail, unbroadcast
 from ._pair import PairBias
-from .operator import PositionBias, keep
+from .operator import PositionBias
 from .positions import Positions
 from .terms import Call, Reductions, Term
 
@@ -24,10 +25,13 @@ class FoxArrays(NamedTuple):
 class FoxBias(PairBias[FoxArrays]):
     """Sums of logarithms of forget gates between two positions; the kernel takes their cumulative sums C."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        gates = self.arrays.log_forget
-        keep(self, operands={"sums": np.cumsum(gates, axis=-1)}, positions_end=gates.shape[-1])
+    @cached_property
+    def operands(self) -> dict[str, Array]:
+        return {"sums": np.cumsum(self.arrays.log_forget, axis=-1)}
+
+    @property
+    def positions_end(self) -> int:
+        return int(self.arrays.log_forget.shape[-1])
 
     def _term(self, call: Call, positions: Positions) -> Term:
         return super()._term(call, positions)._replace(reductions=("rows", "columns"))

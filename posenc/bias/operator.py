@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Number
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, cast
@@ -47,11 +48,14 @@ else:
     Arrays, Gradient = TypeVar("Arrays"), TypeVar("Gradient")
 
 
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+
+
 class MissingMethodError(AttributeError, TypeError):
     """An operator has no such method because it is of the other kind; so `hasattr` is False."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Bias(ABC, Generic[Arrays]):
     """Base class of the operators on the logits that `attention` takes.
 
@@ -88,13 +92,9 @@ class Bias(ABC, Generic[Arrays]):
 
     name: str
     arrays: Arrays
-    options: Mapping[str, Any] = field(default_factory=dict)
-    dtypes: tuple[Dtype | None, ...] = ()
-    own_positions: OwnPositions = (None, None)
-    heads: int | None = field(init=False)
-    reads_positions: bool = field(init=False)
-    operands: dict[str, Any] = field(init=False)
-    """The operands of the row in csrc/ops.def, in its order and in the dtype of the arrays."""
+    options: Mapping[str, Any]
+    dtypes: tuple[Dtype | None, ...]
+    own_positions: OwnPositions
 
     __array_ufunc__ = None  # array + bias reaches __radd__, and makes no array of biases
     counts_keys: ClassVar[bool] = False
@@ -106,18 +106,43 @@ class Bias(ABC, Generic[Arrays]):
     _of_other_kind: ClassVar[tuple[str, dict[str, str]]]
     """A noun for operators of this kind, and for each method of the other kind the method to use instead."""
 
-    def __post_init__(self) -> None:
-        """Derive the other attributes; a subclass replaces some of them by `keep`."""
-        q, k = self.own_positions
-        _make_read_only((q, k))
-        keep(
-            self,
-            options=MappingProxyType(dict(self.options)),
-            dtypes=self.dtypes or tuple([getattr(array, "dtype", None) for array in self.arrays]),
-            heads=count_heads(self.name, self.arrays, self.options),
-            reads_positions=q is None or k is None,
-            operands={} if is_sum(self) else self.arrays._asdict(),
+    def __init__(
+        self,
+        name: str,
+        arrays: Arrays,
+        options: Mapping[str, Any] = NO_OPTIONS,
+        dtypes: tuple[Dtype | None, ...] = (),
+        own_positions: OwnPositions = (None, None),
+    ) -> None:
+        for array in (*arrays, *own_positions):
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False
+        vars(self).update(
+            name=name,
+            arrays=arrays,
+            options=MappingProxyType({**options}) if options else NO_OPTIONS,
+            dtypes=dtypes or tuple([getattr(array, "dtype", None) for array in arrays]),
+            own_positions=own_positions,
         )
+
+    @cached_property
+    def operands(self) -> dict[str, Any]:
+        """The operands of the row in csrc/ops.def, in its order and in the dtype of the arrays."""
+        return self.arrays._asdict()
+
+    @cached_property
+    def heads(self) -> int | None:
+        return count_heads(self.name, self.arrays, self.options)
+
+    @property
+    def reads_positions(self) -> bool:
+        q, k = self.own_positions
+        return q is None or k is None
+
+    @property
+    def nested(self) -> tuple[Bias, ...]:
+        """The operators among the arrays."""
+        return ()
 
     @property
     def parts(self) -> tuple[Bias, ...]:
@@ -233,7 +258,7 @@ class Bias(ABC, Generic[Arrays]):
         """Return the gradient of each array, in its shape."""
 
 
-_FOR_KERNELS = {"counts_keys", "fits_float32", "is_relative", "operands", "positions_end"}
+_FOR_KERNELS = {"counts_keys", "fits_float32", "is_relative", "nested", "operands", "positions_end"}
 
 
 def _refuse_change(operator: Bias, attribute: str, *value: object) -> NoReturn:
@@ -260,8 +285,10 @@ class PositionBias(Bias[Arrays]):
         {"logits": "its method matrix", "logits_vjp": "its method vjp"},
     )
 
-    positions_end: int | None = None
-    """Positions must be integers from 0 and below this number, if it is not None: they are rows of a table."""
+    @property
+    def positions_end(self) -> int | None:
+        """Positions must be integers from 0 and below this number, if it is not None: they are rows of a table."""
+        return None
 
     def _repr_png_(self) -> bytes | None:
         """Return a picture for a notebook; None without matplotlib, where the text of the operator is shown."""
@@ -476,18 +503,6 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
 # ---- operators as a whole ----
 
 
-def keep(operator: Bias, **attributes: object) -> None:
-    """Set attributes of an operator that is being made."""
-    vars(operator).update(attributes)
-    _make_read_only(operator.operands.values())
-
-
-def _make_read_only(arrays: Iterable[object]) -> None:
-    for array in arrays:
-        if isinstance(array, np.ndarray):
-            array.flags.writeable = False
-
-
 def is_sum(operator: Bias) -> bool:
     """Return whether an operator is a sum of others."""
     return "parts" in operator.options
@@ -498,7 +513,7 @@ def _place(function: str, operator: Bias, q: Array | None, k: Array | None) -> B
     if is_sum(operator):
         parts = operator.parts
         return make_sum(tuple(p if is_placed(p) else _place(function, p, q, k) for p in parts))
-    if nested_operators(operator):
+    if operator.nested:
         arrays = (_place(function, a, q, k) if isinstance(a, Bias) else a for a in operator.arrays)
         return replace(operator, arrays=operator.arrays._make(arrays))
     if operator.counts_keys or not (operator.reads_positions or is_placed(operator)):
@@ -508,16 +523,13 @@ def _place(function: str, operator: Bias, q: Array | None, k: Array | None) -> B
     return replace(operator, own_positions=(own_q if q is None else q, own_k if k is None else k))
 
 
-def nested_operators(operator: Bias) -> tuple[Bias, ...]:
-    """Return the operators among the arrays of an operator."""
-    return tuple(array for array in operator.arrays if isinstance(array, Bias))
-
-
 def single_terms(operator: Bias) -> tuple[Bias, ...]:
     """Return the operators that are one term of the kernel each: the parts, and the operators inside them."""
     found: list[Bias] = []
     for part in operator.parts:
-        found += (part, *(term for inner in nested_operators(part) for term in single_terms(inner)))
+        found.append(part)
+        for inner in part.nested:
+            found += single_terms(inner)
     return tuple(found)
 
 
@@ -611,7 +623,8 @@ def read_method_positions(
 
 def is_placed(operator: Bias) -> bool:
     """Return whether an operator has positions of its own, on one side or both."""
-    return any(own is not None for own in operator.own_positions)
+    q, k = operator.own_positions
+    return q is not None or k is not None
 
 
 def allows_shift(operator: Bias) -> bool:
@@ -644,13 +657,13 @@ def make_sum(parts: tuple[Bias, ...]) -> Bias:
 class _Sum(Bias):
     """A sum of operators. `arrays` has the arrays of each part. Attention sees only the parts."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        keep(
-            self,
-            heads=next((part.heads for part in self.parts if part.heads is not None), None),
-            reads_positions=any(part.reads_positions for part in self.parts),
-        )
+    @cached_property
+    def heads(self) -> int | None:
+        return next((part.heads for part in self.parts if part.heads is not None), None)
+
+    @property
+    def reads_positions(self) -> bool:
+        return any(part.reads_positions for part in self.parts)
 
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.parts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, as_index, fail
 from ._pair import PairBias
-from .operator import PositionBias, keep
+from .operator import PositionBias
 from .parameters import copy_parameters
 
 
@@ -22,11 +23,13 @@ class SwinArrays(NamedTuple):
 class SwinBias(PairBias[SwinArrays]):
     """A table indexed by the row difference and the column difference of two tokens of a grid."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        height, width = self.options["height"], self.options["width"]
-        operands = {"table": self.arrays.table, "grid": np.array([height, width], I64)}
-        keep(self, operands=operands, positions_end=height * width)
+    @cached_property
+    def operands(self) -> dict[str, Array]:
+        return {"table": self.arrays.table, "grid": np.array([self.options["height"], self.options["width"]], I64)}
+
+    @property
+    def positions_end(self) -> int:
+        return int(self.options["height"] * self.options["width"])
 
 
 def swin(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArrays]:

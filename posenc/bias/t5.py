@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, as_bool, as_index, as_reals, fail, fail_value
 from ._distance import DistanceBias
-from .operator import PositionBias, keep
+from .operator import PositionBias
 from .parameters import copy_parameters
 from .positions import Positions
 from .terms import Call, Term
@@ -165,11 +165,11 @@ def t5_bucket(
 class T5Bias(DistanceBias[T5Arrays]):
     """A table indexed by the bucket of the distance."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @cached_property
+    def operands(self) -> dict[str, Array]:
         table, options = self.arrays.table, self.options
         lookup, edges = _bucket_tables(len(table), options["max_distance"], options["bidirectional"])
-        keep(self, operands={"table": table, "lookup": lookup, "edges": edges})
+        return {"table": table, "lookup": lookup, "edges": edges}
 
     def _term(self, call: Call, positions: Positions) -> Term:
         return super()._term(call, positions)._replace(scale=1.0 if self.options.get("unscaled") else None)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .._core_api.arguments import Array, Dtype, as_data, as_parameter, cast_operand, cast_result, fail
 from ._diagonals import fill_matrix, read_diagonal_sums
-from .operator import PositionBias, check_heads, keep
+from .operator import PositionBias, check_heads
 from .positions import Positions
 from .terms import Call, Reductions, Term
 
@@ -28,9 +28,7 @@ def diagonal_term(diagonals: Array) -> Term:
 class ToeplitzBias(PositionBias[ToeplitzArrays]):
     """One number per head and diagonal."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        keep(self, reads_positions=False)
+    reads_positions = False
 
     def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         diagonals = _check_length(self, function, positions.n, positions.m)

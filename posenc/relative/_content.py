@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -46,21 +47,35 @@ class TableBias(ContentBias[Arrays, Gradient]):
     gradient_type: ClassVar[type[Any]]
     """The NamedTuple that `logits_vjp` returns."""
 
+    @cached_property
+    def _tables(self) -> list[tuple[str, Array, str]]:
+        """Name, array and axes of the arrays that were passed."""
+        axes = array_axes(self.name)
+        fields = zip(self.arrays._fields, self.arrays, strict=True)
+        return [(name, array, axes[name]) for name, array in fields if array is not None]
+
+    _last: tuple[tuple[Dtype, int] | None, dict[str, Any]] = None, {}
+    """The dtype and the number of heads of the last call, and its operands: most calls of a model are alike."""
+
     def _term(self, call: Call, positions: Positions) -> Term:
-        letters, operands = array_axes(self.name), self.operands.copy()
-        for name, array in zip(self.arrays._fields, self.arrays, strict=True):
-            if array is None:
-                continue
-            axes = letters[name]
+        for name, array, axes in self._tables:
             of, width = ("q", call.width) if axes[-1] == "d" else ("v", call.value_width)
             if width is not None and array.shape[-1] != width:
                 has = f"width {array.shape[-1]} ({self.name})"
                 fail(ValueError, call.function, name, has, f"{width}, that of {of}")
+        check_heads(call.function, self, call.shape)
+        kind = call.dtype, call.shape[-3]
+        if self._last[0] != kind:
+            vars(self)["_last"] = kind, self._cast_operands(call)
+        return Term(self.name, self._last[1], ("tables",))
+
+    def _cast_operands(self, call: Call) -> dict[str, Any]:
+        operands = self.operands.copy()
+        for name, array, axes in self._tables:
             operand = cast_operand(call.function, name, array, call.dtype).astype(call.dtype, copy=False)
             is_shared = array.ndim < len(axes)
             operands[name] = np.broadcast_to(operand, (call.shape[-3], *operand.shape)) if is_shared else operand
-        check_heads(call.function, self, call.shape)
-        return Term(self.name, operands, ("tables",))
+        return operands
 
     def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Array | None, ...]:
         gradients: list[Array | None] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import exp, log, sqrt
 from typing import Literal, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, as_index, check_choice, fail, fail_value
-from ..bias.operator import ContentBias, keep
+from ..bias.operator import ContentBias
 from ..bias.positions import Positions
 from ..bias.t5 import smallest_integer
 from ..bias.terms import Call, Term
@@ -43,12 +43,12 @@ class DebertaBias(TableBias[DebertaArrays, DebertaGradient]):
 
     gradient_type = DebertaGradient
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @cached_property
+    def operands(self) -> dict[str, Array | None]:
         options, table = self.options, next(table for table in self.arrays if table is not None)
         rows = _bucket_rows(table.shape[1] // 2, options.get("buckets"), options.get("max_position"))
-        rows_q = rows if options["p2c_index"] == "code" else np.ascontiguousarray(rows[::-1])
-        keep(self, operands={**self.arrays._asdict(), "rows": rows, "rows_q": rows_q})
+        rows_q = rows if options["p2c_index"] == "code" else _read_only(rows[::-1].copy())
+        return {**self.arrays._asdict(), "rows": rows, "rows_q": rows_q}
 
     def _term(self, call: Call, positions: Positions) -> Term:
         terms = sum(table is not None for table in self.arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from .._core_api.arguments import (
     prepare_out,
     unbroadcast,
 )
-from ..bias.operator import PositionBias, check_heads, keep
+from ..bias.operator import PositionBias, check_heads
 from ..bias.parameters import check_cotangent
 from ..bias.positions import Positions
 from ..bias.t5 import t5_bucket
@@ -51,8 +52,8 @@ class GatedDistanceBias(PositionBias[GatedDistanceArrays]):
     ``"past"`` are the distances 0 .. T-1. Another row of zeros serves all pairs that are not in the table.
     """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @cached_property
+    def operands(self) -> dict[str, Array]:
         gates, table = self.arrays
         count = table.shape[-2]
         rows = np.arange(count, dtype=I64)
@@ -63,7 +64,7 @@ class GatedDistanceBias(PositionBias[GatedDistanceArrays]):
             beyond = np.zeros((*table.shape[:-2], 1, table.shape[-1]), table.dtype)
             past = np.arange(count, -1, -1, dtype=I64)  # of rel = -T .. 0
             table, rows = np.concatenate([table, beyond], -2), np.concatenate([past, np.full(count, count)])
-        keep(self, operands={"gates": gates, "table": table, "rows": rows})
+        return {"gates": gates, "table": table, "rows": rows}
 
     def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         gates, table = _cast_arrays(self, function, F64 if dtype.char == "d" else F32)

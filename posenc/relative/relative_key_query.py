@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array
-from ..bias.operator import ContentBias, keep
+from ..bias.operator import ContentBias
 from ._content import TableBias, as_table, clipped_distance
 
 
@@ -31,10 +32,9 @@ class RelativeKeyQueryBias(TableBias[RelativeKeyQueryArrays, RelativeKeyQueryGra
 
     gradient_type = RelativeKeyQueryGradient
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        rows = np.arange(self.arrays.table.shape[-2], dtype=I64)
-        keep(self, operands={**self.arrays._asdict(), "rows": rows})
+    @cached_property
+    def operands(self) -> dict[str, Array]:
+        return {**self.arrays._asdict(), "rows": np.arange(self.arrays.table.shape[-2], dtype=I64)}
 
 
 def relative_key_query(table: npt.ArrayLike) -> ContentBias[RelativeKeyQueryArrays, RelativeKeyQueryGradient]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, Float64, as_index, fail
 from ..absolute.sinusoid import sinusoidal
-from ..bias.operator import ContentBias, keep
+from ..bias.operator import ContentBias
 from ._content import TableBias, as_table, check_table_heads, clipped_distance
 
 
@@ -34,13 +35,13 @@ class ShawBias(TableBias[ShawArrays, ShawGradient]):
 
     gradient_type = ShawGradient
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @cached_property
+    def operands(self) -> dict[str, Array | None]:
         rows = self.arrays.rel_k.shape[-2]
         before = self.options.get("k_min", rows // 2)
         reach = max(before, rows - 1 - before, 1)
         row_of_distance = np.clip(np.arange(-reach, reach + 1, dtype=I64) + before, 0, rows - 1)
-        keep(self, operands={**self.arrays._asdict(), "rows": row_of_distance})
+        return {**self.arrays._asdict(), "rows": row_of_distance}
 
 
 def shaw(

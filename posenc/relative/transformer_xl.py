@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, Float64, as_index, fail, fail_value
 from ..absolute.sinusoid import sinusoidal
-from ..bias.operator import ContentBias, keep
+from ..bias.operator import ContentBias
 from ._content import TableBias, as_table, check_table_heads, clipped_distance
 
 
@@ -36,10 +37,9 @@ class TransformerXLBias(TableBias[TransformerXLArrays, TransformerXLGradient]):
 
     gradient_type = TransformerXLGradient
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        rows = np.arange(self.arrays.r.shape[-2], dtype=I64)
-        keep(self, operands={**self.arrays._asdict(), "rows": rows})
+    @cached_property
+    def operands(self) -> dict[str, Array]:
+        return {**self.arrays._asdict(), "rows": np.arange(self.arrays.r.shape[-2], dtype=I64)}
 
 
 def transformer_xl(

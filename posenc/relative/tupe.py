@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import prod, sqrt
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from .._core_api.arguments import (
     prepare_out,
     unbroadcast,
 )
-from ..bias.operator import Bias, PositionBias, check_heads, keep, resolve_positions
+from ..bias.operator import Bias, PositionBias, check_heads, resolve_positions
 from ..bias.parameters import check_cotangent
 from ..bias.positions import Positions
 from ..bias.terms import Call, Gradients, Reductions, Term
@@ -40,11 +41,18 @@ class TupeArrays(NamedTuple):
 class TupeBias(PositionBias[TupeArrays]):
     """A product of position vectors, (H, N, M), with a resettable first row and column, and a bias added to it."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        operands = self.arrays._asdict()
-        relative = operands.pop("relative")
-        keep(self, operands=operands, reads_positions=relative is not None and relative.reads_positions)
+    @cached_property
+    def operands(self) -> dict[str, Array | None]:
+        return {name: array for name, array in self.arrays._asdict().items() if name != "relative"}
+
+    @property
+    def nested(self) -> tuple[Bias, ...]:
+        relative = self.arrays.relative
+        return () if relative is None else (relative,)
+
+    @property
+    def reads_positions(self) -> bool:
+        return any(inner.reads_positions for inner in self.nested)
 
     def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         work = F64 if dtype.char == "d" else F32
