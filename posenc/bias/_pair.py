@@ -87,18 +87,17 @@ def _cotangent_vjp(bias: PairBias, function: str, grad: Array, positions: Positi
     q, k = _over_batch(q, 1, batch), _over_batch(k, 1, batch)
     gradients, kernel = [np.zeros(array.shape) for array in arrays.values()], f"{bias.name}_vjp"
     for row in np.ndindex(batch):
-        parts = [np.zeros(gradient.shape[len(batch) :]) for gradient in gradients]
-        operands = {**bias.operands, **{name: np.asarray(array[row]) for name, array in arrays.items()}}
+        operands = {**bias.operands, **{name: array[(*row, ...)] for name, array in arrays.items()}}
+        parts = [gradient[(*row, ...)] for gradient in gradients]
         getattr(_core, kernel)(
             function, grad=cotangent[row], **operands, q_positions=q[row], k_positions=k[row],
             **dict(zip(row_results(kernel), parts, strict=True)),
         )  # fmt: skip
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient[row] = part
     pairs = zip(gradients, ranks, strict=True)
     return tuple(unbroadcast(gradient, bias.operands[name].shape, F64) for gradient, name in pairs)
 
 
 def _over_batch(array: Array, rank: int, batch: tuple[int, ...]) -> Array:
     """Return an array whose last `rank` axes are its own, with all batch axes before them."""
-    return np.broadcast_to(array, (*batch, *array.shape[array.ndim - rank :]))
+    shape = (*batch, *array.shape[array.ndim - rank :])
+    return array if array.shape == shape else np.broadcast_to(array, shape)

@@ -151,9 +151,9 @@ def rope(
     """
     w = frequencies
     if type(frequencies) is RopeFrequencies:  # half the time of isinstance
-        if frequencies.layout is not None:
+        if frequencies.layout:
             layout = agree("rope", "layout", layout, frequencies.layout)
-        if frequencies.rotary_dim is not None:
+        if frequencies.rotary_dim:
             rotary_dim = agree("rope", "rotary_dim", rotary_dim, frequencies.rotary_dim)
         factor = frequencies.attention_factor
         w = frequencies.inv_freq if type(factor) is float and factor == 1.0 else None
@@ -166,25 +166,24 @@ def rope(
     rotation = read_rotation("rope", x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     if frequencies is None:
         return _rotate_by_table(rotation, positions, start, out)
-    angles = _angles(rotation, positions, frequencies, start)
-    with ONE_ISA:
-        return rotation.rotate(rotation.table(angles), out)
-
-
-def _angles(rotation: Rotation, positions: npt.ArrayLike | Table, frequencies: Frequencies, start: int) -> Angles:
     w, factor = rotation.frequencies(frequencies)
-    return Angles(rotation.positions(positions, start=start), w, factor)
+    places = rotation.positions(positions, start=start)
+    with ONE_ISA:
+        return rotation.rotate(rotation.plain_table(places, w, factor), out)
 
 
 def _rotate_by_table(rotation: Rotation, table: npt.ArrayLike | Table, start: int, out: Array | None) -> Array:
     x = rotation.x
     cos, sin = cast_table(rotation, *read_table(rotation, table, start))
-    result, buffer = prepare_out(rotation.function, out, x.shape, x.dtype, (x, cos, sin), in_place=True)
+    if out is None and x.dtype.isnative:
+        result = buffer = np.empty(x.shape, x.dtype)
+    else:
+        result, buffer = prepare_out(rotation.function, out, x.shape, x.dtype, (x, cos, sin), in_place=True)
     _core.rope_caller_table(
         rotation.function, x=x, cos=cos, sin=sin, out=buffer, offset=rotation.rotary_offset,
         interleaved=rotation.interleaved, out_interleaved=rotation.out_interleaved, caller_out=out is not None,
     )  # fmt: skip
-    return finish_out(result, buffer)
+    return result if result is buffer else finish_out(result, buffer)
 
 
 @overload
@@ -270,7 +269,8 @@ def rope_vjp(
     )
     if frequencies is None:
         return _table_vjp(grad, rotation, positions, start)
-    angles = _angles(rotation, positions, frequencies, start)
+    w, factor = rotation.frequencies(frequencies)
+    angles = Angles(rotation.positions(positions, start=start), w, factor)
     return rotation.vjp(grad, rotation.table(angles), angles)
 
 

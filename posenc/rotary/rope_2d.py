@@ -26,7 +26,7 @@ def _one_coordinate(frequencies: Frequencies, axes: Axes) -> Frequencies:
 
 
 def _angles(rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequencies, axes: Axes) -> Angles:
-    """Return the angles of the pairs in the order of the channels of `axes`."""
+    """Return the angles of the pairs in the order of the channels of `axes`; those of one block for "blocks"."""
     positions, pairs = rotation.coordinates(positions, 2), rotation.rotary_dim // 2
     if axes == "alternate":
         w, factor = rotation.frequencies(frequencies)
@@ -36,8 +36,10 @@ def _angles(rotation: Rotation, positions: npt.ArrayLike, frequencies: Frequenci
         expected = "a multiple of 4, so that both coordinates rotate as many pairs"
         fail(ValueError, rotation.function, "x", f"{rotation.rotary_dim} rotated channels", expected)
     w, factor = rotation.frequencies(frequencies, 4)
-    source = np.tile(np.arange(pairs // 2), 2)
-    return Angles(positions, w[source], factor, np.repeat(np.arange(2), pairs // 2), source)
+    if axes == "blocks":
+        return Angles(positions, w, factor)
+    coordinate, source = np.divmod(np.arange(pairs), pairs // 2)
+    return Angles(positions, w[source], factor, coordinate, source)
 
 
 def _view_blocks(rotation: Rotation, array: Array) -> Array:
@@ -49,10 +51,13 @@ def _view_blocks(rotation: Rotation, array: Array) -> Array:
 def _blocks(rotation: Rotation, angles: Angles) -> tuple[Rotation, Angles]:
     """Return the rotation of x viewed as blocks, a sequence of 2 positions for each token, and its angles."""
     x = _view_blocks(rotation, rotation.x)
-    blocks = replace(rotation, x=x, seq_axis=-2, rotary_dim=rotation.rotary_dim // 2, rotary_offset=0)
+    blocks = Rotation(
+        rotation.function, x, -2, rotation.rotary_dim // 2, 0,
+        rotation.interleaved, rotation.out_interleaved, rotation.inverse, rotation.argument,
+    )  # fmt: skip
     places = rotation.coordinates_last(angles.positions)
     places = rotation.along_sequence(places.reshape((1,) * (rotation.x.ndim - places.ndim) + places.shape))
-    return blocks, Angles(places, angles.frequencies[: rotation.rotary_dim // 4], angles.factor)
+    return blocks, Angles(places, angles.frequencies, angles.factor)
 
 
 def _rotate_blocks(rotation: Rotation, angles: Angles, out: Array | None) -> Array:

@@ -73,7 +73,7 @@ class Angles(NamedTuple):
     def matrix(self) -> Float64:
         """Return the frequencies as (A, pairs), with 0 where a coordinate does not rotate a pair."""
         if self.coordinate is None:
-            return np.atleast_2d(self.frequencies)
+            return self.frequencies
         matrix = np.zeros((len(self.positions), len(self.frequencies)))
         matrix[self.coordinate, np.arange(len(self.frequencies))] = self.frequencies
         return matrix
@@ -136,7 +136,8 @@ class Rotation:
         if array.ndim < 2 or len(array) != count:
             expected = f"({count}, N), ({count}, B, N) or ({count}, B, H, N): one row for each coordinate"
             fail(ValueError, self.function, "positions", f"shape {array.shape}", expected)
-        self.check_fits_sequence("positions", array.shape[1:])
+        if array.shape[1:] != (self.x.shape[self.seq_axis],):
+            self.check_fits_sequence("positions", array.shape[1:])
         return array
 
     def check_fits_sequence(self, argument: str, shape: tuple[int, ...]) -> None:
@@ -180,15 +181,9 @@ class Rotation:
     def table(self, angles: Angles) -> Array:
         """Return [cos | sin] (..., N, rotary_dim) of the angles, times the factor, or of the inverse rotation."""
         positions, frequencies, factor, coordinate, _ = angles
-        cosine_scale, sine_scale = (1 / factor, -1 / factor) if self.inverse else (factor, factor)
         if coordinate is None and frequencies.ndim == 1:
-            positions, pairs = self.with_heads(positions), len(frequencies)
-            table = np.empty(positions.shape + (2 * pairs,), F64 if self.x.dtype.char == "d" else F32)
-            _core.sinusoid(
-                self.function, positions=positions, frequencies=frequencies, out=table,
-                sine=pairs, cosine=0, step=1, sine_scale=sine_scale, cosine_scale=cosine_scale,
-            )  # fmt: skip
-            return table
+            return self.plain_table(positions, frequencies, factor)
+        cosine_scale, sine_scale = (1 / factor, -1 / factor) if self.inverse else (factor, factor)
         if coordinate is None and frequencies.ndim == 2:
             largest = (frequencies != 0).argmax(axis=0)
             own = frequencies[largest, np.arange(frequencies.shape[1])]
@@ -205,6 +200,19 @@ class Rotation:
         _core.rotation_table(
             self.function, positions=positions, frequencies=frequencies, out=table,
             sine_scale=sine_scale, cosine_scale=cosine_scale,
+        )  # fmt: skip
+        return table
+
+    def plain_table(self, positions: Array, frequencies: Float64, factor: float) -> Array:
+        """Return the table of one coordinate."""
+        if positions.ndim > 1:
+            positions = self.with_heads(positions)
+        pairs = len(frequencies)
+        cosine_scale, sine_scale = (1 / factor, -1 / factor) if self.inverse else (factor, factor)
+        table = np.empty(positions.shape + (2 * pairs,), F64 if self.x.dtype.char == "d" else F32)
+        _core.sinusoid(
+            self.function, positions=positions, frequencies=frequencies, out=table,
+            sine=pairs, cosine=0, step=1, sine_scale=sine_scale, cosine_scale=cosine_scale,
         )  # fmt: skip
         return table
 
@@ -271,8 +279,10 @@ class Rotation:
         """
         x, grad = self.x, self.read_grad(grad)
         is_one = angles.coordinate is None and angles.frequencies.ndim == 1
-        positions = self.with_heads(angles.positions)[..., None] if is_one else self.coordinates_last(angles.positions)
-        frequencies = angles.matrix()
+        if is_one:
+            positions, frequencies = self.with_heads(angles.positions)[..., None], angles.frequencies[None]
+        else:
+            positions, frequencies = self.coordinates_last(angles.positions), angles.matrix()
         d_x, d_matrix = np.empty(x.shape, grad.dtype), np.empty(frequencies.shape)
         d_rows = np.empty((*x.shape[:-1], positions.shape[-1]))
         _core.rope_vjp(
@@ -281,10 +291,15 @@ class Rotation:
             growth=growth, dx=d_x, dpositions=d_rows, dfrequencies=d_matrix, offset=self.rotary_offset,
             interleaved=self.interleaved, out_interleaved=self.out_interleaved,
         )  # fmt: skip
-        d_positions = unbroadcast(np.moveaxis(d_rows, self.seq_axis, -2), positions.shape, F64)
-        d_positions = np.moveaxis(d_positions, -1, 0).reshape(angles.positions.shape)
-        sign = -1.0 if self.inverse else 1.0
-        return RopeGradient(cast_result(d_x, x.dtype), sign * d_positions, angles.gather(sign * d_matrix))
+        if self.seq_axis != -2:
+            d_rows = np.moveaxis(d_rows, self.seq_axis, -2)
+        d_positions = unbroadcast(d_rows, positions.shape, F64)
+        d_positions = (d_positions[..., 0] if is_one else np.moveaxis(d_positions, -1, 0)).reshape(
+            angles.positions.shape
+        )
+        if self.inverse:
+            d_positions, d_matrix = -d_positions, -d_matrix
+        return RopeGradient(cast_result(d_x, x.dtype), d_positions, angles.gather(d_matrix))
 
 
 def read_rotation(
