@@ -124,6 +124,7 @@ def rules() -> dict[str, object]:
         "heads": config.HEADS,
         "known": config.KNOWN,
         "rope_part": config.ROPE_PART.pattern,
+        "most_channels": config.MOST_CHANNELS,
     }
 
 

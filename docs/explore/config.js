@@ -21,13 +21,25 @@ class Float extends Number {
     return Number.isInteger(x) ? `${x}.0` : String(x);
   }
 }
-const TOKEN = /"(?:[^"\\]|\\.)*"|-?(?:Infinity|NaN|\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)/g;
-const MARK = "float of Python";
+const TOKEN = /"(?:[^"\\]|\\.)*"|NaN|-?Infinity|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?/g;
 
-/** The value of a text. Python's json writes and reads Infinity and NaN, so some checkpoints have them. */
+/**
+ * The value of a text. Python's json writes and reads Infinity and NaN, so some checkpoints have them.
+ *
+ * JSON.parse reads a text in which each string begins with s, and each float is a string that begins with f. So no
+ * string of the text can pass for a float.
+ */
 function readJSON(text) {
-  const marked = text.replace(TOKEN, (token) => /^"|^-?\d+$/.test(token) ? token : `{"${MARK}":"${token}"}`);
-  const revive = (key, value) => (isObject(value) && has(value, MARK) ? new Float(value[MARK]) : value);
+  const mark = (token) => token.startsWith('"') ? `"s${token.slice(1)}` : /^-?\d+$/.test(token) ? token : `"f${token}"`;
+  const marked = text.replace(TOKEN, mark);
+  const readKey = ([key, value]) => {
+    if (key[0] !== "s") throw new SyntaxError("a key is a number");
+    return [key.slice(1), value];
+  };
+  const revive = (key, value) => {
+    if (typeof value === "string") return value[0] === "s" ? value.slice(1) : new Float(value.slice(1));
+    return isObject(value) ? Object.fromEntries(Object.entries(value).map(readKey)) : value;
+  };
   try {
     return JSON.parse(marked, revive);
   } catch (error) {
@@ -317,10 +329,9 @@ class Layer {
     } else {
       [name, dim] = [Number(part) !== 1 ? "partial_rotary_factor" : "head_dim", Math.trunc(this.headDim() * part)];
     }
-    if (dim < 2 || dim % 2) {
-      const value = name === "partial_rotary_factor" ? part : dim;
-      failValue(name, value, `an even number of rotated channels, not ${dim}`);
-    }
+    const value = name === "partial_rotary_factor" ? part : dim;
+    if (dim < 2 || dim % 2) failValue(name, value, `an even number of rotated channels, not ${dim}`);
+    if (dim > RULES.most_channels) failValue(name, value, `at most ${RULES.most_channels} rotated channels, not ${dim}`);
     return dim;
   }
 }

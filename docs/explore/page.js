@@ -119,8 +119,8 @@ function repaired(wanted) {
 
 function fromLink() {
   const wanted = startState(), given = new URLSearchParams(location.hash.slice(1));
-  for (const [key, value] of given) if (key in wanted) wanted[key] = value;
-  if (wanted.sample in SAMPLES) wanted.config = sampleText(wanted.sample);
+  for (const [key, value] of given) if (has(wanted, key)) wanted[key] = value;
+  if (has(SAMPLES, wanted.sample)) wanted.config = sampleText(wanted.sample);
   return repaired(wanted);
 }
 

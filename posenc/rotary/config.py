@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from .._core_api.arguments import as_index, as_number, fail, fail_value
 from .models import FULL, MODELS, OTHERS, ROTATES_IF, ROTATES_LAST, SLIDING, Model
@@ -30,6 +30,9 @@ BY_LAYER = ("layer_rope_theta", "rope_scaling_layers", "compress_rope_theta")
 """Bases by the layer's index, the indices of the scaled layers, and the second base of DeepSeek-V4."""
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
+MOST_CHANNELS = 1 << 16
+"""More channels than a head of any model has. Frequencies of 2**21 channels would take seconds, and the numbers of a
+config come from a file."""
 KNOWN = (
     *BASES, *SLIDING_BASES, *PARTS, *BY_LAYER, "rope_parameters", "rope_scaling", "rotary_dim", "rope_interleave",
 )  # fmt: skip
@@ -102,8 +105,14 @@ def _parse(place: str, text: str | bytes) -> object:
 
     try:
         return json.loads(text)
+    except RecursionError:
+        _fail_depth()
     except ValueError as error:
         fail(ValueError, FUNCTION, "config", f"no JSON at {place}: {error}", "the path of a config.json, or its text")
+
+
+def _fail_depth() -> NoReturn:
+    fail(ValueError, FUNCTION, "config", "too many parts inside parts", "the depth of a config.json")
 
 
 def _text_part(config: Config) -> Config:
@@ -343,9 +352,11 @@ def _rotary_dim(layer: _Layer, rope_type: str) -> tuple[int, bool]:
                 fail_value(ValueError, FUNCTION, name, qk_rope_head_dim, expected)
     else:
         name, dim = ("partial_rotary_factor" if part != 1 else "head_dim"), int(_head_dim(layer) * part)
+    value = part if name == "partial_rotary_factor" else dim
     if dim < 2 or dim % 2:
-        value = part if name == "partial_rotary_factor" else dim
         fail_value(ValueError, FUNCTION, name, value, f"an even number of rotated channels, not {dim}")
+    if dim > MOST_CHANNELS:
+        fail_value(ValueError, FUNCTION, name, value, f"at most {MOST_CHANNELS} rotated channels, not {dim}")
     return dim, qk_rope_head_dim is None and _model_type(config) not in ROTATES_LAST
 
 
@@ -419,7 +430,10 @@ def rope_from_config(
     whole = _read_config(config)
     if layer_type is not None and not isinstance(layer_type, str):
         fail(TypeError, FUNCTION, "layer_type", f"type {type(layer_type).__name__}", "a string or None")
-    part = _text_part(whole)
+    try:
+        part = _text_part(whole)
+    except RecursionError:
+        _fail_depth()
     _check_model(part)
     _check_names(part)
     layer = _read_layer(part, layer_type, part is not whole)

@@ -16,6 +16,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -223,6 +224,16 @@ def test_a_bad_link_is_repaired(browser, html, link):
     bad("explore.figures.forEach((f) => explore.draw(f))")
     bad.context.close()
     assert bad.errors == []
+
+
+def test_a_link_has_no_names_of_javascript(browser, html, page):
+    """Objects of JavaScript inherit constructor, toString and __proto__; a link that says them changes nothing."""
+    page.tab.click("#reset")
+    strange = Page(browser, html, "#sample=constructor&bias=toString&schemes=valueOf,rope&toString=1&__proto__=2")
+    assert strange("state") == {**page("state"), "schemes": ["rope"]}
+    assert strange("explore.link()") == "#schemes=rope"
+    strange.context.close()
+    assert strange.errors == []
 
 
 @pytest.mark.parametrize("width", [320, 390, 1280, 1440])
@@ -646,6 +657,33 @@ def test_configs_of_transformers(page, monkeypatch):
     read, refused = compare_configs(page, found)
     assert read > 200
     assert refused > 100
+
+
+def test_wide_heads(page):
+    """A head wider than that of any model is refused at once, because a link or a file may have any number."""
+    llama = {"model_type": "llama", "rope_theta": 1e4}
+    configs = [{**llama, "head_dim": width} for width in (65536, 65538, 2 * 10**6, 2 * 10**8, 2**53)]
+    configs += [{**llama, "head_dim": 10**6, "partial_rotary_factor": part} for part in (0.0625, 0.5)]
+    configs += [{**llama, "rotary_dim": 10**9}, {**llama, "qk_rope_head_dim": 10**9}, {**llama, "n_embd": 2**50}]
+    before = time.monotonic()
+    assert compare_configs(page, configs) == (2, 8)
+    assert time.monotonic() - before < 20
+
+
+@pytest.mark.parametrize(
+    "value", ['{"float of Python": "64.0"}', '"f64"', '"s64"', '{"f64": 1}', "64.0", '[1.5, "f"]', "-Infinity", "NaN"]
+)
+def test_floats_cannot_be_forged(page, value):
+    """A text and an object stay what they are, whatever mark the page gives to floats."""
+    assert compare_configs(page, [json.loads(f'{{"model_type": "llama", "head_dim": {value}}}')]) == (0, 1)
+
+
+@pytest.mark.parametrize("text", ["{1.5: 2}", '{"head_dim": 01.5}', '{"head_dim": -NaN}', '{"head_dim": 1.5.5}'])
+def test_bad_numbers_are_no_json(page, text):
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(text)
+    [found] = page(READ, [[text, None, None]])
+    assert found["error"].startswith("config has no JSON")
 
 
 OTHER_FORMS = "a dict, the path of a config.json or its text, or an object with to_dict()"

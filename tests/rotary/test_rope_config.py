@@ -190,6 +190,27 @@ def test_missing_keys():
     refused(ValueError, ["rope_parameters", "'gpt_oss'"], {**PLAIN, "model_type": "gpt_oss"})
 
 
+@pytest.mark.parametrize("key", ["head_dim", "rotary_dim", "qk_rope_head_dim", "hidden_size"])
+def test_widths_that_no_model_has(key):
+    """2e6 channels took seconds, and 2e7 did not end."""
+    widest = {"rope_theta": 1e4, "num_attention_heads": 1, key: 65536}
+    assert len(posenc.rope_from_config(widest).inv_freq) == 32768
+    for width in (65538, 2 * 10**6, 10**12):
+        words = [f"is {width}", f"at most 65536 rotated channels, not {width}"]
+        refused(ValueError, words, {**widest, key: width})
+    halved = {**widest, "head_dim": 10**6, "partial_rotary_factor": 0.5}
+    if key == "head_dim":
+        refused(ValueError, ["partial_rotary_factor is 0.5", "not 500000"], halved)
+
+
+def test_configs_that_are_too_deep():
+    deep = {"model_type": "llama", "head_dim": 64}
+    for _ in range(10_000):
+        deep = {"text_config": deep}
+    refused(ValueError, ["config", "too many parts"], deep)
+    refused(ValueError, ["config", "too many parts"], '{"text_config": ' * 100_000 + "{}" + "}" * 100_000)
+
+
 @pytest.mark.parametrize("key", ["rope_ratio", "rope_type", "rope_pct", "rotary_percentage", "use_dynamic_ntk",
                                  "swa_rope_theta", "rope_scaling_factor", "yarn_factor"])  # fmt: skip
 def test_unknown_keys_of_the_rope_part(key):
