@@ -37,6 +37,8 @@ _BLOCK = 1 << 20
 """Pairs whose distances are in memory at a time."""
 _MOST = 1 << 22
 """Most distinct distances of a call of attention."""
+_NO_DISTANCE = np.array([np.nan])
+"""The distances of a call without pairs. The tables of kernels have a first entry, and NaN is visible to no call."""
 
 
 class DistanceFunctionArrays(NamedTuple):
@@ -60,7 +62,7 @@ class DistanceFunctionBias(PositionBias[DistanceFunctionArrays]):
         positions = positions.as_consecutive()
         n, m = positions.n, positions.m
         if positions.arrays is None:
-            values = cast_result(_values(self, function, positions.distances), dtype)
+            values = cast_result(_values(self, function, _diagonals(positions)), dtype)
             return fill_matrix(function, values, n, m, out)
         batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
         heads = self.heads
@@ -84,7 +86,7 @@ class DistanceFunctionBias(PositionBias[DistanceFunctionArrays]):
         for array in self.arrays.arrays:
             cast_operand(function, "arrays", array, call.dtype)
         is_row = positions.arrays is None
-        distances = positions.distances if is_row else _distinct(function, positions)
+        distances = _diagonals(positions) if is_row else _distinct(function, positions)
         values = _values(self, function, distances, positions.low, positions.high)
         small = cast_operand(function, "function", values, call.dtype)
         term = (
@@ -101,7 +103,7 @@ class DistanceFunctionBias(PositionBias[DistanceFunctionArrays]):
         if not self.arrays.arrays:
             return ((),)
         if positions.arrays is None:
-            return (_values_vjp(self, function, reductions.diagonals, positions.distances, *visible),)
+            return (_values_vjp(self, function, reductions.diagonals, _diagonals(positions), *visible),)
         return (_values_vjp(self, function, reductions.parameters[0], _distinct(function, positions), *visible),)
 
 
@@ -146,6 +148,8 @@ def _values_vjp(
     if vjp is None:
         fail_value(TypeError, function, "vjp", None, "a function, because there are arrays")
     seen = (rel >= low) & (rel <= high)
+    if not seen.any():
+        return tuple(np.zeros(array.shape) for array in arrays)
     cotangent = np.ascontiguousarray(grad[:, seen])
     gradients = vjp(cotangent if bias.options["heads"] is not None else cotangent[0], rel[seen], *arrays)
     if not isinstance(gradients, tuple | list) or len(gradients) != len(arrays):
@@ -162,7 +166,7 @@ def _cotangent_vjp(bias: DistanceFunctionBias, function: str, grad: Array, posit
     """Return the gradient of each array for a cotangent of the matrix, or its sums along diagonals."""
     heads, n, m = bias.heads, positions.n, positions.m
     if positions.arrays is None:
-        return _values_vjp(bias, function, read_diagonal_sums(function, grad, heads, n, m), positions.distances)
+        return _values_vjp(bias, function, read_diagonal_sums(function, grad, heads, n, m), _diagonals(positions))
     batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
     shape = (*batch, heads, n, m)
     cotangent = unbroadcast(check_cotangent(function, grad, shape).astype(F64, copy=False), shape, F64)
@@ -177,6 +181,11 @@ def _cotangent_vjp(bias: DistanceFunctionBias, function: str, grad: Array, posit
                 )
         total = tuple(map(np.add, total, _values_vjp(bias, function, sums, distances)))
     return total
+
+
+def _diagonals(positions: Positions) -> Float64:
+    """Return the distances of all diagonals, which occur unless there are no queries or no keys."""
+    return positions.distances if positions.n and positions.m else positions.distances * np.nan
 
 
 def _are_integers(positions: Positions) -> bool:
@@ -199,18 +208,18 @@ def _groups(positions: Positions) -> Iterator[tuple[Float64, Iterable[tuple[slic
         yield _distinct("", positions), _rel_blocks(positions)
         return
     for rows, rel in _rel_blocks(positions):
-        yield np.unique(rel), [(rows, rel)]
+        yield np.unique(rel) if rel.size else _NO_DISTANCE, [(rows, rel)]
 
 
 def _distinct(function: str, positions: Positions) -> Float64:
-    """Return the distinct distances of a call, ascending."""
+    """Return the distinct distances of a call, ascending; `_NO_DISTANCE` if there are none."""
     distances = np.empty(0)
     for _, rel in _rel_blocks(positions):
         distances = np.union1d(distances, rel)
         if function and len(distances) > _MOST:
             what = f"more than {_MOST} distinct distances from k_positions"
             fail(ValueError, function, "q_positions", what, "integers, or fewer positions in a call")
-    return distances
+    return distances if len(distances) else _NO_DISTANCE
 
 
 def distance_function(

@@ -235,3 +235,27 @@ def test_fractions_whose_ends_look_like_a_range_of_integers():
     expected = np.exp(10 * np.array([0, 0.5, 2]))
     weights = posenc.attention(q, k, v, bias=bias, **where)[0, 0]
     assert np.allclose(weights, expected / expected.sum(), rtol=1e-14)
+
+
+@pytest.mark.parametrize("kind", [int, float])
+@pytest.mark.parametrize(("batch", "n", "m"), [((0,), 3, 4), ((2, 0), 3, 3), ((), 3, 0), ((), 0, 3), ((2,), 0, 0)])
+def test_calls_without_pairs(batch, n, m, kind):
+    """An empty batch, no queries or no keys: no distance occurs, so neither function is called."""
+
+    def unwanted(*_):
+        raise AssertionError("there is no distance")
+
+    bias = posenc.distance_function(unwanted, 2, arrays=[np.ones(3)], vjp=unwanted)
+    where = {
+        "q_positions": np.arange(n * 1.0).astype(kind) * np.ones((*batch, 1), kind),
+        "k_positions": np.full((*batch, m), 7, kind),
+    }  # fmt: skip
+    matrix = bias.matrix(n, m, **where)
+    assert matrix.shape == (*batch, 2, n, m)
+    assert np.array_equal(bias.vjp(np.ones(matrix.shape), n, m, **where).arrays, [np.zeros(3)])
+    q, k = np.ones((*batch, 2, n, 4)), np.ones((*batch, 2, m, 4))
+    out, lse = posenc.attention(q, k, k, bias=bias, return_lse=True, **where)
+    assert np.array_equal(out, np.zeros((*batch, 2, n, 4)))
+    gradient = posenc.attention_vjp(out, q, k, k, out=out, lse=lse, bias=bias, **where)
+    assert np.array_equal(gradient.bias[0].arrays, [np.zeros(3)])
+    assert gradient.q.shape == q.shape
