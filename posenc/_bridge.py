@@ -37,7 +37,7 @@ import numpy as np
 
 import posenc
 from posenc import _core
-from posenc._core_api.arguments import Array
+from posenc._core_api.arguments import Array, as_bool
 
 Path = tuple[str | int, ...]
 """Path of an array inside the arguments of a call: the name of an argument, then indices and names inside it."""
@@ -514,7 +514,9 @@ def export(
 
         def twin(*args: Any, **options: Any) -> Any:
             arguments = function.bind(args, options)
-            returns_all = function.returns_lse and arguments.pop("return_lse", False)
+            returns_all = function.returns_lse and as_bool(
+                function.name, "return_lse", arguments.pop("return_lse", False)
+            )
             if isinstance(arguments.get("bias"), Operator):
                 arguments["bias"] = (arguments["bias"],)  # as the gradient of one bias is a tuple of one
             return run(arguments, returns_all)

@@ -164,7 +164,7 @@ def _read_environment() -> None:
     count = os.environ.get("POSENC_NUM_THREADS", "")
     if not count:
         set_num_threads(_default_threads())
-    elif count.isdecimal() and 1 <= int(count) <= MOST_THREADS:
+    elif count.isdecimal() and len(count) < 10 and 1 <= int(count) <= MOST_THREADS:  # int() takes 4300 digits at most
         set_num_threads(int(count))
     else:
         fail_value(ValueError, "posenc", "POSENC_NUM_THREADS", count, f"an integer from 1 to {MOST_THREADS}")

@@ -27,19 +27,34 @@ F32, F64, I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 LARGEST32 = float(np.finfo(F32).max)
 LARGEST_SCALE32 = 2.0**127
 """The largest scale of logits in float32: the kernels multiply it by log2(e)."""
+MOST_BITS_SHOWN = 256
+"""Bits of the longest integer that a message shows."""
+MOST_AXES = 30
+"""Most axes of an argument. Broadcasting of NumPy takes 32, and functions add up to two. Kernels take fewer."""
+MOST_SHOWN = 300
+"""Characters of the longest value that a message shows."""
 BOOLS, INTEGERS = (bool, np.bool_), (int, np.integer)  # an isinstance of `int | np.integer` would build the union
 STORAGE_DTYPES = "float16, bfloat16, float32 or float64"
 
 
 def fail(kind: type[Exception], function: str, argument: str, has: object, expected: str) -> NoReturn:
     """Raise "<function>: <argument> has <has>; expected <expected>", for a property of the argument."""
-    raise kind(f"{function}: {argument} has {has}; expected {expected}")
+    raise kind(f"{function}: {argument} has {has if isinstance(has, str) else shown(has)}; expected {expected}")
 
 
 def fail_value(kind: type[Exception], function: str, argument: str, value: object, expected: str) -> NoReturn:
     """Raise "<function>: <argument> is <value>; expected <expected>", for the argument's own value."""
-    shown = repr(value) if isinstance(value, str | bytes) else value
-    raise kind(f"{function}: {argument} is {shown}; expected {expected}")
+    raise kind(f"{function}: {argument} is {shown(value)}; expected {expected}")
+
+
+def shown(value: object) -> str:
+    """Return a value as messages show it, in one line of bounded length."""
+    if isinstance(value, int) and value.bit_length() > MOST_BITS_SHOWN:  # Python prints no more than 4300 digits
+        return f"an integer of {value.bit_length()} bits"
+    if getattr(value, "ndim", 0):
+        return f"an array of shape {tuple(getattr(value, 'shape', ()))}"
+    text = repr(value) if isinstance(value, str | bytes) else str(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def is_bfloat16(dtype: Dtype) -> bool:
@@ -84,6 +99,13 @@ def compute_dtype(data: Array) -> Dtype:
 
 def as_array(function: str, argument: str, value: object) -> Array:
     """Return whatever NumPy or DLPack can read as an array, without a copy where there is an array already."""
+    array = _read_array(function, argument, value)
+    if array.ndim > MOST_AXES:
+        fail(ValueError, function, argument, f"{array.ndim} axes", f"at most {MOST_AXES}")
+    return array
+
+
+def _read_array(function: str, argument: str, value: object) -> Array:
     if isinstance(value, np.ndarray):
         if isinstance(value, np.ma.MaskedArray):  # np.asarray would ignore its mask
             fail(TypeError, function, argument, "type MaskedArray", "an array without a mask, such as filled() returns")
@@ -118,7 +140,7 @@ def check_tensor(function: str, argument: str, tensor: Any) -> None:
 
 def as_data(function: str, argument: str, value: object) -> Array:
     """Return an array of a storage dtype in any layout; integers become float64."""
-    array = value if type(value) is np.ndarray else as_array(function, argument, value)
+    array = value if type(value) is np.ndarray and value.ndim <= MOST_AXES else as_array(function, argument, value)
     if array.dtype.char in "efd" or is_bfloat16(array.dtype):
         return array
     if array.dtype.kind in "iu":
@@ -138,7 +160,7 @@ def as_parameter(function: str, argument: str, value: object, ndim: int) -> Floa
 
 def as_float64(function: str, argument: str, value: object) -> Float64:
     """Return the numbers as float64, without a copy where they are."""
-    if type(value) is np.ndarray and value.dtype is F64:
+    if type(value) is np.ndarray and value.dtype is F64 and value.ndim <= MOST_AXES:
         return value
     return as_data(function, argument, value).astype(F64, copy=False)
 
@@ -226,11 +248,18 @@ def as_number(function: str, argument: str, value: object) -> float:
     except (TypeError, ValueError):
         number = np.nan
     is_nan_of_float = number != number and isinstance(value, float | np.floating)
-    if isinstance(value, bool | np.bool_ | str | bytes) or (number != number and not is_nan_of_float):
+    is_number = type(value) in (int, float) or not _holds_no_number(value)
+    if not is_number or (number != number and not is_nan_of_float):
         fail(TypeError, function, argument, f"type {type(value).__name__}", "a number")
     if not np.isfinite(number):
         fail_value(ValueError, function, argument, number, "a finite number")
     return number
+
+
+def _holds_no_number(value: object) -> bool:
+    """Return whether a value is no number although float() may take it: text, a bool, an array with axes."""
+    kind = getattr(getattr(value, "dtype", None), "kind", None)
+    return isinstance(value, bool | str | bytes) or kind in ("b", "U", "S") or getattr(value, "ndim", 0) != 0
 
 
 def as_positive(function: str, argument: str, value: object) -> float:
@@ -256,7 +285,7 @@ def check_choice(function: str, argument: str, value: object, choices: Iterable[
 
 def as_reals(function: str, argument: str, value: object) -> Array:
     """Return integers as int64 and reals as float64, in any layout: positions and offsets keep every bit."""
-    array = value if type(value) is np.ndarray else as_array(function, argument, value)
+    array = value if type(value) is np.ndarray and value.ndim <= MOST_AXES else as_array(function, argument, value)
     dtype = array.dtype
     if dtype is I64 or dtype is F64:
         return array
@@ -285,7 +314,7 @@ def as_positions(function: str, argument: str, value: object, start: object = 0)
     if start:
         return _positions_from(function, argument, value, start)
     if type(value) is np.ndarray:
-        if value.ndim and (value.dtype is I64 or value.dtype is F64):
+        if 0 < value.ndim <= MOST_AXES and (value.dtype is I64 or value.dtype is F64):
             return value
     elif isinstance(value, INTEGERS) and not isinstance(value, bool):
         return np.arange(as_index(function, argument, value, 0), dtype=I64)

@@ -24,6 +24,7 @@ from .._core_api.arguments import (
     fail_value,
     finish_out,
     prepare_out,
+    shown,
 )
 
 Indices = npt.NDArray[np.int64]
@@ -61,7 +62,7 @@ def read_ids(function: str, positions: npt.ArrayLike, limit: int) -> Indices:
         if isinstance(positions, list | tuple) and array.size == 0 and array.ndim:
             return array.astype(I64)  # the dtype of an empty list is float64
         if isinstance(positions, list | tuple) and kind == "O" and all(type(p) is int for p in array.flat):
-            fail(IndexError, function, "positions", f"id {max(array.flat, key=abs)}", expected)
+            fail(IndexError, function, "positions", f"id {shown(max(array.flat, key=abs))}", expected)
         fail(TypeError, function, "positions", f"dtype {array.dtype}", "integers")
     if array.size and (array.min() < 0 or array.max() >= limit):
         first = array[(array < 0) | (array >= limit)][0]

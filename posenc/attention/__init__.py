@@ -227,7 +227,7 @@ def attention(
     )  # fmt: skip
     if plain is not None:
         return plain
-    is_invariant = as_bool(function, "invariant", invariant)
+    is_invariant, returns_lse = as_bool(function, "invariant", invariant), as_bool(function, "return_lse", return_lse)
     with ONE_ISA:  # terms that depend on the distance are kernels, too
         inputs = read_inputs(
             function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
@@ -239,7 +239,7 @@ def attention(
         lse = np.empty(inputs.rows, inputs.dtype)
         forward(function, inputs, buffer, lse, is_invariant)
     finish_out(out, buffer)
-    return (out, lse) if return_lse else out
+    return (out, lse) if returns_lse else out
 
 
 @in_one_isa
@@ -328,6 +328,7 @@ def attention_vjp(
     array([0.])
     """
     function = "attention_vjp"
+    as_bool(function, "invariant", invariant)
     inputs = read_inputs(
         function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
         k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,

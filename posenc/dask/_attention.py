@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy.typing as npt
 
+from posenc._core_api.arguments import as_bool
 from posenc.attention import AttentionGradient
 from posenc.bias.operator import Bias
 
@@ -113,7 +114,7 @@ def attention(
         outs[(*index, 0)] = (take, merged, 0, inputs.dtype)
         lses[index] = (take, merged, 1, None)
     out = graph.result("out", outs, (*call.chunks_of_rows, (inputs.value_width,)), inputs.dtype)
-    if not return_lse:
+    if not as_bool("attention", "return_lse", return_lse):
         return out
     return out, graph.result("lse", lses, call.chunks_of_rows, inputs.work_dtype)
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .._core_api.arguments import Array, Float64, as_index, fail
+from .._core_api.arguments import Array, Float64, as_bool, as_index, fail
 from ..absolute.frequency import frequencies as geometric_frequencies
 from ..absolute.sinusoid import sinusoidal
 from ..analysis.curves import DecayOptions, PairFrequencies, as_places
@@ -181,7 +181,7 @@ def bias(
         axes.plot(rel, curve, color=color, label=f"head {head}")
     axes.set(xlabel=RELATIVE_POSITION, ylabel="added to the logit")
     finish_curves(axes, f"posenc.{operator.name}")
-    if legend and len(logits) > 1:
+    if as_bool(function, "legend", legend) and len(logits) > 1:
         axes.legend(fontsize="small", ncols=-(-len(logits) // 8), loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 

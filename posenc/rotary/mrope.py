@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, as_index, fail, fail_value
+from .._core_api.arguments import I64, Array, as_bool, as_index, fail, fail_value
 from .._core_api.variant import in_one_isa
 from .rotation import Angles, Frequencies, Indices, RopeGradient, Rotation, read_rotation
 from .scaling import Layout
@@ -25,7 +25,7 @@ def _coordinate_of_pair(rotation: Rotation, sections: Iterable[int], interleaved
     overflow = as_index(function, "overflow", overflow, 0)
     if overflow > 2:
         fail_value(ValueError, function, "overflow", overflow, "0, 1 or 2, a row of positions")
-    if not interleaved:
+    if not as_bool(rotation.function, "interleaved", interleaved):
         return np.repeat(np.arange(3), counts)
     k = np.arange(pairs)
     return np.where(k < 3 * np.array(counts, I64)[k % 3], k % 3, overflow)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -49,12 +50,14 @@ def axial_frequencies(dims: Sequence[int], *, base: float | Sequence[float] = 10
            [0.  , 1.  , 0.01]])
     """
     function = "axial_frequencies"
-    if not isinstance(dims, Sequence | np.ndarray) or isinstance(dims, str):
+    is_array = isinstance(dims, np.ndarray) and dims.ndim > 0
+    if not (is_array or isinstance(dims, Sequence)) or isinstance(dims, str):
         fail(TypeError, function, "dims", f"type {type(dims).__name__}", "a sequence of integers")
     widths = [as_index(function, "dims", width, 0) for width in dims]
     if sum(widths) == 0 or any(width % 2 for width in widths):
         fail(ValueError, function, "dims", f"{widths}", "even widths, not all 0")
-    bases = [base] * len(widths) if isinstance(base, int | float | np.number) else list(base)
+    has_axis = isinstance(base, Iterable) and getattr(base, "ndim", None) != 0
+    bases = list(cast("Iterable[float]", base)) if has_axis else [cast("float", base)] * len(widths)
     if len(bases) != len(widths):
         fail(ValueError, function, "base", f"{len(bases)} entries", f"{len(widths)}, as dims")
     result = np.zeros((len(widths), sum(widths) // 2))

@@ -16,9 +16,11 @@ from .. import _core
 from .._core_api.arguments import (
     F32,
     F64,
+    MOST_AXES,
     Array,
     Float64,
     as_array,
+    as_bool,
     as_data,
     as_grad,
     as_index,
@@ -319,7 +321,7 @@ def read_rotation(
     The frequencies are read for the options that they know.
     """
     # A call on a small array is mostly Python, so the checks that most arguments pass are inline.
-    if type(x) is not np.ndarray or x.dtype.char not in "efd":
+    if type(x) is not np.ndarray or x.dtype.char not in "efd" or x.ndim > MOST_AXES:
         x = as_data(function, argument, x)
     if isinstance(frequencies, RopeFrequencies):
         layout = read_layout(function, layout, frequencies)
@@ -331,17 +333,19 @@ def read_rotation(
         check_choice(function, "out_layout", out_layout, LAYOUTS)
     if x.ndim < 2:
         fail(ValueError, function, argument, f"{x.ndim} axes", "at least 2, a sequence axis and channels")
-    if seq_axis != -2:
+    if type(seq_axis) is not int or seq_axis != -2:
         seq_axis = as_index(function, "seq_axis", seq_axis, -x.ndim)
         if seq_axis == -1 or seq_axis >= x.ndim - 1:
             expected = f"an axis of {argument} before the last of its {x.ndim}"
             fail_value(ValueError, function, "seq_axis", seq_axis, expected)
     width = x.shape[-1]
-    if type(rotary_offset) is not int or rotary_offset < 0:
+    if type(rotary_offset) is not int or not 0 <= rotary_offset <= width:
         rotary_offset = as_index(function, "rotary_offset", rotary_offset, 0)
     channels = width - rotary_offset if rotary_dim is None else as_index(function, "rotary_dim", rotary_dim, 2)
     if channels % 2 or not 2 <= channels <= width - rotary_offset:
         _fail_width(function, argument, width, rotary_dim, rotary_offset)
+    if inverse is not False:
+        inverse = as_bool(function, "inverse", inverse)
     interleaved = layout == "interleaved"
     out_interleaved = interleaved if out_layout is None else out_layout == "interleaved"
     return Rotation(function, x, seq_axis, channels, rotary_offset, interleaved, out_interleaved, inverse, argument)

@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import F32, F64, Array, Float64, as_number, as_positive, cast_result, compute_dtype, fail
+from .._core_api.arguments import (
+    F32,
+    F64,
+    Array,
+    Float64,
+    as_bool,
+    as_number,
+    as_positive,
+    cast_result,
+    compute_dtype,
+    fail,
+)
 from .._core_api.variant import in_one_isa
 from ..absolute.sinusoid import cos_sin_table
 from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
@@ -16,7 +27,7 @@ def _growth(function: str, pairs: int, scale_base: float, gamma: float, downscal
     """Return the logarithm of the factor by which one position scales each pair."""
     base, offset = as_positive(function, "scale_base", scale_base), as_positive(function, "gamma", gamma)
     zeta = (np.arange(pairs) / pairs + offset) / (1 + offset)  # (2k + gamma D) / ((1 + gamma) D), D = 2 pairs
-    return np.log(zeta) / (-base if downscale else base)
+    return np.log(zeta) / (-base if as_bool(function, "downscale", downscale) else base)
 
 
 def _logarithm_limit(dtype: np.dtype[np.floating]) -> float:
