@@ -68,13 +68,14 @@ def attention_forward(
         shift = structure.shift
         options |= structure.options()
     elif attention_mask is not None:
-        options["keep"], added = _split_mask(attention_mask)
+        options["keep"], added = _split_mask(module, attention_mask)
         if added is not None:
             biases.append(pt.dense(added))
     elif n > 1 and (getattr(module, "is_causal", False) if is_causal is None else is_causal):
         shift, options["causal"] = 0, True
     if (cu_seq_lens_q is not None or cu_seq_lens_k is not None) and "q_segments" not in options:
-        fail(module, "cu_seq_lens_q", "is not None; expected None, or position_ids that start anew in each sequence")
+        options["q_segments"] = _segments(module, "cu_seq_lens_q", cu_seq_lens_q, query)
+        options["k_segments"] = _segments(module, "cu_seq_lens_k", cu_seq_lens_k, key)
     if indices is not None:
         selected = torch.zeros(query.shape[0], 1, n, m, dtype=torch.bool)
         selected.scatter_(-1, indices[:, None].long(), True)
@@ -104,6 +105,14 @@ def attention_forward(
     return out.transpose(1, 2).contiguous(), None
 
 
+def _segments(module: torch.nn.Module, argument: str, ends: torch.Tensor | None, rows: torch.Tensor) -> torch.Tensor:
+    """Return the number of the packed sequence of each row; transformers finds none if a call has a cache."""
+    if ends is None or rows.shape[0] != 1 or int(ends[-1]) != rows.shape[2]:
+        given = None if ends is None else ends.tolist()
+        fail(module, argument, f"is {given}; expected the ends of sequences in one row of {rows.shape[2]}")
+    return torch.searchsorted(ends, torch.arange(rows.shape[2]), right=True)[None]
+
+
 def _positions(shift: int, n: int, m: int) -> dict[str, Any]:
     """Return the options that say where the queries are."""
     if shift + n == m:
@@ -113,12 +122,14 @@ def _positions(shift: int, n: int, m: int) -> dict[str, Any]:
     return {"q_positions": torch.arange(shift, shift + n), "k_positions": torch.arange(m)}
 
 
-def _split_mask(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _split_mask(module: torch.nn.Module, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return `keep` and the dense bias of a mask with 4 axes, which is boolean or added to the logits."""
     if isinstance(mask, LazyTensor):
         mask = mask.dense()
     if mask.dtype == torch.bool:
         return mask, None
+    if not mask.is_floating_point():
+        fail(module, "attention_mask", f"has dtype {mask.dtype}; expected torch.bool or floating point", TypeError)
     keep = mask > torch.finfo(mask.dtype).min / 2
     added = torch.where(keep, mask, 0)
     return keep, added if mask.requires_grad or added.any() else None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
-from functools import wraps
-from typing import Any
+from functools import partial, wraps
+from typing import Any, NoReturn
 
 import torch
 from torch.nn.functional import dropout
+from transformers import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
 from posenc import torch as pt
@@ -60,27 +62,47 @@ def _model(model_type: str) -> Any:
 
 def _refuse_other_models() -> None:
     """Let models that would ignore the choice of posenc raise; transformers accepts any registered name for them."""
+    for name in ("get_correct_attn_implementation", "set_attn_implementation"):
+        method = getattr(PreTrainedModel, name)
 
-    def check(model: Any, name: Any) -> None:
-        if isinstance(name, str) and name in NAMES and not model._can_set_attn_implementation():
-            raise NotImplementedError(
-                f"posenc.transformers: {type(model).__name__} computes attention itself; expected a model that uses "
-                "transformers' attention interface"
-            )
+        def checked(
+            self: PreTrainedModel, requested: object, *args: object, theirs: Any = method, **kwargs: object
+        ) -> object:
+            _check(self, requested, self.config)
+            return theirs(self, requested, *args, **kwargs)
 
-    for method in ("get_correct_attn_implementation", "set_attn_implementation"):
-        setattr(PreTrainedModel, method, _checked(getattr(PreTrainedModel, method), check))
+        setattr(PreTrainedModel, name, wraps(method)(checked))
 
 
-def _checked(method: Callable[..., Any], check: Callable[[Any, Any], None]) -> Callable[..., Any]:
-    """Return a method that checks its first argument before."""
+def _check(module: torch.nn.Module, requested: object, config: PreTrainedConfig) -> None:
+    """Refuse posenc for a module that computes attention itself, alone or inside the module.
 
-    @wraps(method)
-    def checked(self: Any, first: Any, *args: Any, **kwargs: Any) -> Any:
-        check(self, first)
-        return method(self, first, *args, **kwargs)
+    `requested` is an implementation, or a dict with one for the model of the config and for its sub-configs.
+    """
+    own = requested.get("") if isinstance(requested, dict) else requested
+    if own in NAMES:
+        for table in _tables(type(module)):
+            table.setdefault(own, partial(_refuse, next(iter(table.values()))))  # models are made by tables, too
+            if type(module) in table.values() and table[own] is not type(module):
+                _refuse(type(module))
+        if isinstance(module, PreTrainedModel) and not module._can_set_attn_implementation():
+            _refuse(type(module))
+    for child in module.children():
+        inner, choice = getattr(child, "config", config), requested
+        if isinstance(requested, dict) and isinstance(child, PreTrainedModel) and inner is not config:
+            choice = next((requested.get(name) for name in config.sub_configs if getattr(config, name) is inner), None)
+        _check(child, choice, inner if isinstance(child, PreTrainedModel) else config)
 
-    return checked
+
+def _tables(cls: type) -> list[dict[object, Any]]:
+    """Return the tables of a file of transformers that have a class of attention for each implementation."""
+    names = vars(sys.modules[cls.__module__])
+    return [table for name, table in names.items() if name.endswith("_ATTENTION_CLASSES")]
+
+
+def _refuse(cls: type, *args: object, **kwargs: object) -> NoReturn:
+    expected = "a model that uses transformers' attention interface"
+    raise NotImplementedError(f"posenc.transformers: {cls.__name__} computes attention itself; expected {expected}")
 
 
 # ---- T5 ----

@@ -345,6 +345,21 @@ def test_packed_sequences_do_not_see_each_other(name: str) -> None:
     torch.testing.assert_close(packed, alone, rtol=0, atol=ROUNDING * float(alone.abs().max()))
 
 
+@pytest.mark.parametrize("lengths", [(21,), (9, 12)])
+@pytest.mark.parametrize("use_cache", [False, True])
+def test_ends_of_packed_sequences(lengths: tuple[int, ...], use_cache: bool) -> None:
+    """`DataCollatorWithFlattening` passes ends; transformers finds no packed sequences if there is one, or a cache."""
+    model = build("LlamaForCausalLM", "posenc")
+    ids = torch.randint(4, 128, (1, 21), generator=torch.Generator().manual_seed(0))
+    collate = transformers.DataCollatorWithFlattening(return_flash_attn_kwargs=True)
+    parts = ids.split(lengths, 1)
+    given = collate([{"input_ids": part[0].tolist(), "labels": part[0].tolist()} for part in parts])
+    with torch.no_grad():
+        packed = model(**given, use_cache=use_cache).logits
+        alone = torch.cat([model(input_ids=part, use_cache=False).logits for part in parts], 1)
+    torch.testing.assert_close(packed, alone, rtol=0, atol=ROUNDING * float(alone.abs().max()))
+
+
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "T5ForConditionalGeneration"])
 @pytest.mark.parametrize("is_reentrant", [False, True])
 def test_gradient_checkpoints(name: str, is_reentrant: bool) -> None:
@@ -387,8 +402,10 @@ def test_unknown_arguments_are_refused() -> None:
     attention(torch.nn.Linear(1, 1), q, q, q, None, use_cache=True, shape_of_the_day=None)
     with pytest.raises(TypeError, match=r"shape_of_the_day of Linear is unknown"):
         attention(torch.nn.Linear(1, 1), q, q, q, None, shape_of_the_day="round")
-    with pytest.raises(NotImplementedError, match=r"cu_seq_lens_q of Linear is not None"):
-        attention(torch.nn.Linear(1, 1), q, q, q, None, cu_seq_lens_q=torch.tensor([0, 3]))
+    with pytest.raises(NotImplementedError, match=r"cu_seq_lens_q of Linear is \[0, 2\]; expected the ends of"):
+        attention(torch.nn.Linear(1, 1), q, q, q, None, cu_seq_lens_q=torch.tensor([0, 2]))
+    with pytest.raises(TypeError, match=r"attention_mask of Linear has dtype torch\.int64; expected torch\.bool"):
+        attention(torch.nn.Linear(1, 1), q, q, q, torch.ones(1, 1, 3, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"position_bias of Linear has shape \(1, 2, 3, 5\); expected 3 keys"):
         attention(torch.nn.Linear(1, 1), q, q, q, None, position_bias=torch.ones(1, 2, 3, 5))
 
@@ -399,6 +416,42 @@ def test_other_models_are_refused() -> None:
         build("MptForCausalLM", "posenc")
     with pytest.raises(NotImplementedError, match=message):
         build("MptForCausalLM").set_attn_implementation("posenc")
+    with pytest.raises(NotImplementedError, match=message):
+        build("MptForCausalLM").set_attn_implementation({"": "posenc"})
+
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+IMAGES = {**SMALL, "image_size": 32, "patch_size": 8}
+
+
+def segmenter(name: str) -> Any:
+    vision = {**IMAGES, "mlp_dim": 32, "output_channels": 16, "num_pos_feats": 8, "global_attn_indexes": [0]}
+    decoder = {"hidden_size": 16, "mlp_dim": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    prompts = {"hidden_size": 16, "image_embedding_size": 4, "image_size": 32, "patch_size": 8}
+    config = getattr(transformers, f"{name}Config")
+    return config(vision_config=vision, mask_decoder_config=decoder, prompt_encoder_config=prompts)
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("SamModel", lambda: segmenter("Sam")),
+        ("SamHQModel", lambda: segmenter("SamHQ")),
+        ("GitForCausalLM", lambda: transformers.GitConfig(vision_config=IMAGES, **SMALL)),
+    ],
+)
+def test_models_with_tables_of_attention_are_refused(name: str, config: Any) -> None:
+    """These models choose a class of attention by the implementation, and some of the classes read no interface."""
+    cls, message = getattr(transformers, name), r"Attention computes attention itself; expected a model that uses"
+    with pytest.raises(NotImplementedError, match=message):
+        cls._from_config(config(), attn_implementation="posenc")
+    model = cls(config())
+    for choice in ("posenc", {"": "posenc"}, {"": "posenc", "vision_config": "posenc"}):
+        with pytest.raises(NotImplementedError, match=message):
+            model.set_attn_implementation(choice)
+    if name == "GitForCausalLM":
+        model.set_attn_implementation({"vision_config": "posenc"})
+        assert model.config.vision_config._attn_implementation == "posenc"
 
 
 def test_falcon_with_alibi_is_refused() -> None:
