@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn, TypeAlias, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -38,6 +39,7 @@ import numpy as np
 import posenc
 from posenc import _core
 from posenc._core_api.arguments import Array, as_bool
+from posenc._neighbours import ARGUMENTS
 
 Path = tuple[str | int, ...]
 """Path of an array inside the arguments of a call: the name of an argument, then indices and names inside it."""
@@ -77,7 +79,8 @@ class Binder:
         found = dict(zip(self._positional, args))  # noqa: B905 - torch.compile knows no strict
         for argument, value in options.items():
             if argument not in self._names:
-                raise TypeError(f"{self.name}: got an unexpected keyword argument {argument!r}")
+                expected = f"; expected {ARGUMENTS[argument]}" if argument in ARGUMENTS else ""
+                raise TypeError(f"{self.name}: got an unexpected keyword argument {argument!r}{expected}")
             if argument in found:
                 raise TypeError(f"{self.name}: multiple values for argument {argument!r}")
             found[argument] = value
@@ -128,7 +131,11 @@ class Function(Binder):
         return results if self.returns_lse else (results,)
 
     def outlines(self, arguments: Arguments) -> list[Outline]:
-        """Return the shapes and dtypes of the results of a call, which checks its arguments and runs no kernel."""
+        """Return the shapes and dtypes of the results of a call, which checks its arguments and runs no kernel.
+
+        The call does not call functions of the user: these may call posenc themselves, and need the results.
+        """
+        arguments = {name: _without_functions(value) for name, value in arguments.items()}
         _core.hold_kernels()
         try:
             with np.errstate(all="ignore"):  # results are whatever the memory holds
@@ -175,6 +182,24 @@ class Function(Binder):
 def fail_without_gradient(name: str, path: Path) -> NoReturn:
     """Raise the error of an array that has no gradient but needs one."""
     raise TypeError(f"{name}: {path[0]} has a traced value; expected a plain one, because it has no gradient")
+
+
+def _without_functions(value: object) -> object:
+    """Return an argument with a function that returns zeros in place of each function of the user."""
+    if isinstance(value, tuple | list) and any(isinstance(one, posenc.Bias) for one in value):
+        return [_without_functions(one) for one in value]
+    if not isinstance(value, posenc.Bias):
+        return value
+    parts = [
+        replace(part, options={**part.options, "function": _zeros_of(part.options["heads"])})
+        if "function" in part.options else part
+        for part in value.parts
+    ]  # fmt: skip
+    return _sum(tuple(parts))
+
+
+def _zeros_of(heads: int | None) -> Callable[..., Array]:
+    return lambda rel, *arrays: np.zeros(rel.shape if heads is None else (heads, *rel.shape))
 
 
 def stand_in(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -27,6 +27,14 @@ NEIGHBOURS = {
     "yarn": 'rope_frequencies(dim, rope_type="yarn", ...)',
 }
 """The way to what other libraries have by this name."""
+ARGUMENTS = {
+    "attn_mask": "keep for booleans, or dense(...) as bias for numbers",
+    "dropout_p": "no dropout, which posenc does not have",
+    "enable_gqa": "nothing, because heads may share keys without it",
+    "is_causal": 'causal, with align="start" if N != M',
+    "mask": "keep, which is True where a query sees a key",
+}
+"""The same for arguments of functions that a bridge has."""
 
 
 def missing(name: str, modules: Iterable[str]) -> str:

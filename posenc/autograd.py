@@ -126,6 +126,8 @@ def _make_twin(function: Function) -> Callable[[Arguments, bool], Any]:
             for array, path in zip(call.arrays, call.paths(), strict=True):
                 if isbox(array) and not function.has_gradient(path):
                     _bridge.fail_without_gradient(name, path)
+            # the caller may change an array before its gradient is computed
+            call.arrays = [array.copy() if isinstance(array, np.ndarray) else array for array in call.arrays]
         return node(call, returns_all, [], *call.arrays)
 
     return traced

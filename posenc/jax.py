@@ -36,7 +36,7 @@ import numpy as np
 import posenc
 from posenc import _bridge
 from posenc._bridge import Arguments, Call, Function, Path
-from posenc._core_api.arguments import Array, cast_result
+from posenc._core_api.arguments import Array, as_array, cast_result
 
 try:
     import jax  # type: ignore[import-not-found, unused-ignore]
@@ -78,13 +78,20 @@ class _Call:
         return [path for one, path in zip(self._rest, self._flat.paths(), strict=True) if one is _LEAF]
 
     def keep(self) -> None:
-        """Copy NumPy arrays, which the caller may change before `jax.jit` runs the call, and drop the operands."""
-        self._rest = tuple(one.copy() if isinstance(one, np.ndarray) else one for one in self._rest)
+        """Copy constant arrays, which the caller may change before `jax.jit` runs the call, and drop the operands."""
+        rest = zip(self._rest, self._flat.paths(), strict=True)
+        self._rest = tuple(_copied(self.function.name, path, one) for one, path in rest)
         self._flat.arrays, self.operands = [], []
 
     def arguments(self, operands: Iterable[object]) -> Arguments:
         """Return the arguments of the function for these operands."""
         return self._flat.arguments(_joined(self._rest, operands))
+
+
+def _copied(name: str, path: Path, value: object) -> object:
+    """Return a copy of an array of any library, and any other value itself."""
+    is_array = hasattr(value, "__array__") or hasattr(value, "__dlpack__")
+    return np.array(as_array(name, str(path[0]), value)) if is_array else value
 
 
 class _Forward:

@@ -17,7 +17,8 @@ the arguments of their namesakes, except `out`, and return tensors. Every tensor
 - A gradient has the dtype of its argument.
 - Every function is a custom operator with rules for autograd and for fake tensors. ``torch.compile(fullgraph=True)``
   keeps it in one graph, also where lengths are dynamic.
-- An operator such as ``pt.alibi(slopes)`` describes a call: a module may keep it, and each use reads the tensors anew.
+- An operator such as ``pt.alibi(slopes)`` describes a call, and each use reads the tensors anew. A module makes it in
+  ``forward``, because a kept operator holds a parameter that the module may replace.
 - A tensor that requires a gradient where there is none (``scale``, a mask, positions of attention) is a TypeError.
 - Only reverse mode and first derivatives exist. A second derivative, forward mode and `torch.func.vmap` are errors;
   instead of `vmap`, pass batch axes.
@@ -38,7 +39,7 @@ import numpy as np
 import posenc
 from posenc import _bridge
 from posenc._bridge import Arguments, Call, Function, Node, Outline, Path, Spec
-from posenc._core_api.arguments import Array, cast_result
+from posenc._core_api.arguments import STORAGE_DTYPES, Array, cast_result
 from posenc._core_api.tensors import to_array
 
 try:
@@ -94,7 +95,10 @@ def _to_tensors(results: Sequence[object], inputs: Sequence[Array]) -> list[Tens
 
 
 def _convert(value: Any) -> Any:
-    """Replace arrays by tensors, integers in tensors without axes by integers, and dtypes by their names."""
+    """Replace arrays by tensors, integers in tensors without axes by integers, and dtypes by their names.
+
+    Arrays are copied: torch does not see that an array changes between a call and its gradient.
+    """
     if isinstance(value, torch.Tensor):
         is_integer = value.ndim == 0 and not (value.is_floating_point() or value.dtype is torch.bool)
         return int(value) if is_integer else value
@@ -109,7 +113,7 @@ def _convert(value: Any) -> Any:
     if isinstance(value, type) and issubclass(value, np.generic):
         return value.__name__
     if isinstance(value, np.ndarray):
-        return torch.from_numpy(value) if torch.compiler.is_compiling() else _to_tensor(value)
+        return torch.from_numpy(value).clone() if torch.compiler.is_compiling() else _to_tensor(value.copy())
     return _bridge.call_of(value) if isinstance(value, posenc.Bias) else value
 
 
@@ -504,7 +508,7 @@ _EAGER_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 def _is_eager() -> bool:
     """Return whether no graph and no mode records what is done to tensors."""
-    return not torch.compiler.is_compiling() and _len_torch_dispatch_stack() == 0
+    return not torch.compiler.is_compiling() and _len_torch_dispatch_stack() == 0 and not torch.jit.is_tracing()
 
 
 def _has_numbers(tensor: Any) -> bool:
@@ -555,6 +559,7 @@ def _is_constant(tensor: Any) -> bool:
         and tensor.is_cpu
         and tensor.layout is torch.strided
         and not tensor.requires_grad
+        and tensor.dtype in _NUMPY_DTYPES
     )
 
 
@@ -565,6 +570,9 @@ def _check_tensor(function: Function, tensor: object, path: Path) -> None:
         raise TypeError(f"{function.name}: {path[0]} has device {tensor.device}; expected a tensor on the CPU")
     if tensor.layout is not torch.strided:
         raise TypeError(f"{function.name}: {path[0]} has layout {tensor.layout}; expected torch.strided")
+    if tensor.dtype not in _NUMPY_DTYPES:
+        expected = f"{STORAGE_DTYPES}, integers or bool"
+        raise TypeError(f"{function.name}: {path[0]} has dtype {tensor.dtype}; expected {expected}")
     if tensor.requires_grad and torch.is_grad_enabled() and not function.has_gradient(path):
         expected = "one that does not, because it has no gradient"
         raise TypeError(f"{function.name}: {path[0]} has a tensor that requires a gradient; expected {expected}")
@@ -588,7 +596,10 @@ def _make_twin(function: Function) -> Callable[[Arguments, bool], Any]:
                     raise _FollowedError
                 if value.ndim == 0 and not value.is_floating_point():
                     return _convert(value)
-                inputs.append(to_array(value))
+                try:
+                    inputs.append(to_array(value))
+                except TypeError:  # NumPy has no such dtype; `follow` names the argument
+                    raise _FollowedError from None
                 return inputs[-1]
             if isinstance(value, posenc.RopeFrequencies) and isinstance(value.inv_freq, torch.Tensor):
                 return replace(value, inv_freq=leaf(value.inv_freq))

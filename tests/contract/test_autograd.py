@@ -304,3 +304,16 @@ def test_sum_of_operators_at_positions_of_their_own():
         pa.alibi(slopes[0]) + 1
     with pytest.raises(TypeError, match="unsupported operand"):
         1 + pa.alibi(slopes[0])
+
+
+def test_arrays_may_change_before_the_gradient():
+    q = np.random.default_rng(0).standard_normal((1, 6, 4))
+    gradients = []
+    for is_changed in (False, True):
+        keep, slopes = np.tri(6, dtype=bool), np.ones(1)
+        bias = pa.alibi(slopes)
+        vjp, out = make_vjp(lambda q, keep=keep, bias=bias: pa.attention(q, q, q, keep=keep, bias=bias), q)
+        if is_changed:
+            keep[...], slopes[...] = True, 3
+        gradients.append(vjp(np.ones_like(out)))
+    assert np.array_equal(*gradients)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import BF16, CASES, F16, F32, F64, as_tuple, map_arrays
-from cases.bridges import differentiable, floats, of_values, through
+from cases.bridges import differentiable, floats, of_posenc, of_values, through
 from cases.complex_order import pairs
 from cases.deviation import cotangents
 
@@ -330,3 +330,26 @@ def test_posenc_does_not_import_jax() -> None:
 def test_without_jax_the_extra_is_named() -> None:
     done = run("import sys; sys.modules['jax'] = None; import posenc.jax")
     assert done.stderr.strip().endswith('ImportError: posenc.jax needs JAX: pip install "posenc[jax]"')
+
+
+def test_shapes_are_found_without_functions_of_the_user() -> None:
+    """A function of the user may call posenc and keep the result, so it must not run while kernels do not."""
+    q = jnp.ones((1, 4, 4))
+    for module in (pj, posenc):
+        function, kept = of_posenc()
+        bias = module.distance_function(function, 1, arrays=[np.ones(2)], vjp=lambda grad, rel, width: (width,))
+        shape = jax.eval_shape(lambda q, bias=bias: pj.attention(q, q, q, bias=bias), q).shape
+        assert shape == q.shape
+        assert np.array_equal(kept(), posenc.sinusoidal(8, 4))
+
+
+def test_constants_are_those_of_the_traced_call() -> None:
+    """JAX runs the call later, so posenc copies the arrays that the caller may change."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    q = jnp.asarray(np.random.default_rng(0).standard_normal((1, 6, 4)), np.float32)
+    for convert in (np.array, torch.tensor):
+        keep = convert(np.tri(6, dtype=bool))
+        out, vjp = jax.vjp(jax.jit(lambda q, keep=keep: pj.attention(q, q, q, keep=keep)), q)
+        expected = vjp(jnp.ones_like(out))[0]
+        keep[...] = True
+        assert np.array_equal(vjp(jnp.ones_like(out))[0], expected)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import doctest
 import inspect
+import io
 import pickle
 import re
 from dataclasses import replace
@@ -17,6 +19,7 @@ import pytest
 from cases import BF16, CASES, F32, F64, get_path, map_arrays, set_path
 from cases.attention import AttentionCase
 from cases.bias import OF_METHOD, BiasCase, operator_of
+from cases.bridges import of_posenc
 from cases.deviation import cotangents
 
 import posenc
@@ -425,6 +428,90 @@ def test_shapes_are_found_whatever_the_memory_holds(monkeypatch: pytest.MonkeyPa
     assert pt.attention(q, k, v, bias=pt.sandwich(4, 6)).shape == q.shape
 
 
+@pytest.mark.parametrize("device", ["meta", "fake"])
+def test_shapes_are_found_without_functions_of_the_user(device: str) -> None:
+    """A function of the user may call posenc and keep the result, so it must not run while kernels do not."""
+    function, kept = of_posenc()
+    bias = posenc.distance_function(function, 1, arrays=[np.ones(2)], vjp=lambda grad, rel, width: (width,))
+    with torch._subclasses.fake_tensor.FakeTensorMode() if device == "fake" else contextlib.nullcontext():
+        q = torch.ones(1, 4, 4, device="meta" if device == "meta" else "cpu")
+        assert pt.attention(q, q, q, bias=bias).shape == q.shape
+        own = pt.distance_function(function, 1, arrays=[torch.ones(2)], vjp=lambda grad, rel, width: (width,))
+        assert pt.attention(q, q, q, bias=[own, bias]).shape == q.shape
+    assert np.array_equal(kept(), posenc.sinusoidal(8, 4))
+
+
+def test_functions_of_tensors_compile_forward() -> None:
+    q, width = torch.randn(1, 4, 6, 8, dtype=torch.float64), torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
+
+    def call(q: Any, width: Any) -> Any:
+        return pt.attention(q, q, q, bias=pt.distance_function(window, 4, arrays=[width]))
+
+    torch._dynamo.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(q, width), call(q, width))
+
+
+@pytest.mark.parametrize("mode", ["eager", "recorded", "aot_eager"])
+@pytest.mark.parametrize("argument", ["keep", "slopes", "table", "inv_freq"])
+def test_arrays_may_change_before_the_gradient(argument: str, mode: str) -> None:
+    """Tensors raise if they change between a call and its gradient; arrays are copied."""
+    keep = np.random.default_rng(0).random((6, 6)) < 0.7
+    arrays = {"keep": keep, "slopes": np.ones(4), "table": np.zeros((4, 6, 6)), "inv_freq": np.ones(4)}
+
+    def function(q: Any, keep: Any, slopes: Any, table: Any, inv_freq: Any) -> Any:
+        k = pt.rope(q, 6, inv_freq, layout="half")
+        return pt.attention(q, k, q, keep=keep, bias=[pt.alibi(slopes), pt.dense(table)])
+
+    torch._dynamo.reset()
+    call = torch.compile(function, fullgraph=True, backend=mode) if mode == "aot_eager" else function
+    gradients = []
+    for is_changed in (False, True):
+        (q, *_), given = qkv(), {name: array.copy() for name, array in arrays.items()}
+        q.requires_grad_()
+        with Recorder() if mode == "recorded" else contextlib.nullcontext():
+            out = call(q, **given)
+        if is_changed:
+            given[argument][...] = ~given[argument] if argument == "keep" else given[argument] + 2
+        out.square().sum().backward()
+        gradients.append(q.grad)
+    assert torch.equal(*gradients)
+
+
+def test_operators_of_posenc_may_change_before_the_gradient() -> None:
+    table, (q, k, v) = np.zeros((4, 6, 6)), qkv()
+    gradients = []
+    for is_changed in (False, True):
+        given = table.copy()
+        leaf = q.clone().requires_grad_()
+        out = pt.attention(leaf, k, v, bias=posenc.dense(given))
+        given += np.arange(6) * is_changed
+        gradients.append(torch.autograd.grad(out.sum(), leaf)[0])
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")
+def test_traced_graphs_have_the_call() -> None:
+    q, other = torch.randn(1, 4, 6, 8), torch.randn(1, 4, 9, 8)
+    slopes = torch.ones(4)
+
+    def function(q: Any) -> Any:
+        return pt.attention(q, q, q, bias=pt.alibi(slopes), causal=True)
+
+    traced = torch.jit.trace(function, q)
+    assert torch.equal(traced(other), function(other))
+    leaves = [other.clone().requires_grad_() for _ in range(2)]
+    for leaf, call in zip(leaves, (traced, function), strict=True):
+        call(leaf).square().sum().backward()
+    assert torch.equal(leaves[0].grad, leaves[1].grad)
+    buffer = io.BytesIO()
+    torch.jit.save(traced, buffer)
+    buffer.seek(0)
+    assert torch.equal(torch.jit.load(buffer)(other), function(other))
+    with torch.no_grad():
+        assert torch.equal(torch.jit.trace(function, q)(other), function(other))
+
+
 def test_functional_transformations() -> None:
     q, k, v = qkv()
 
@@ -443,6 +530,10 @@ def elsewhere() -> Any:
         return torch.empty(2, 4, 6, 8, device="cuda")
 
 
+def eight(tensor: Any) -> Any:
+    return tensor.to(torch.float8_e4m3fn)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -455,6 +546,11 @@ def elsewhere() -> Any:
         (lambda q, x: pt.attention(q, q, q, q_positions=x.expand(6)), "attention: q_positions has a tensor that requ"),
         (lambda q, x: pt.alibi(torch.ones(4)).matrix(2, q_positions=x.expand(2)), "matrix: q_positions has a tensor"),
         (lambda q, x: pt.t5(torch.ones(32, 4), max_distance=x).matrix(3), "t5: max_distance has"),
+        (lambda q, x: pt.attention(eight(q), q, q), "attention: q has dtype torch.float8_e4m3fn; expected float16, bf"),
+        (lambda q, x: pt.attention(q, q, q * x, keep=eight(q)), "attention: keep has dtype torch.float8_e4m3fn"),
+        (lambda q, x: pt.alibi(eight(q)).matrix(3), "matrix: self has dtype torch.float8_e4m3fn"),
+        (lambda q, x: posenc.attention(q, eight(q), q), "attention: k has type Tensor; expected an array .*Float8"),
+        (lambda q, x: pt.attention(q, q, q, is_causal=True), "keyword argument 'is_causal'; expected causal"),
         (lambda q, x: pt.attention(q, q, q, out=q), "attention: got an unexpected keyword argument 'out'"),
         (lambda q, x: pt.alibi(q, slope=1), "alibi: got an unexpected keyword argument 'slope'"),
         (lambda q, x: pt.alibi(q, slopes=1), "alibi: multiple values for argument 'slopes'"),
