@@ -115,8 +115,9 @@ class Bias(ABC, Generic[Arrays]):
         own_positions: OwnPositions = (None, None),
     ) -> None:
         for array in (*arrays, *own_positions):
-            if isinstance(array, np.ndarray):
-                array.flags.writeable = False
+            for one in array if type(array) is tuple else (array,):  # unpickled arrays are writeable
+                if isinstance(one, np.ndarray):
+                    one.flags.writeable = False
         vars(self).update(
             name=name,
             arrays=arrays,
@@ -258,7 +259,7 @@ class Bias(ABC, Generic[Arrays]):
         """Return the gradient of each array, in its shape."""
 
 
-_FOR_KERNELS = {"counts_keys", "fits_float32", "is_relative", "nested", "operands", "positions_end"}
+_FOR_KERNELS = {"counts_keys", "fits_float32", "gradient_type", "is_relative", "nested", "operands", "positions_end"}
 
 
 def _refuse_change(operator: Bias, attribute: str, *value: object) -> NoReturn:

@@ -1,10 +1,7 @@
 """Every position bias: alignment at the end, errors, pickling and views."""
 
-import pickle
-
 import numpy as np
 import pytest
-from cases.layouts import same_bits
 
 import posenc
 
@@ -93,49 +90,6 @@ def test_attention_errors(kind):
     assert np.all(out == 7)
 
 
-OBJECTS = {
-    "t5": posenc.t5(np.arange(64.0).reshape(32, 2), bidirectional=False, max_distance=40),
-    "sandwich": posenc.sandwich(2, 6), "swin": posenc.swin(np.arange(30.0).reshape(15, 2), 2, 3),
-    "fox": posenc.fox(-np.ones((2, 6), np.float32)), "fire": posenc.fire(**LAYERS),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", OBJECTS)
-def test_pickled_and_shown(name):
-    bias = OBJECTS[name]
-    again = pickle.loads(pickle.dumps(bias))
-    assert again.options == bias.options
-    assert repr(pickle.loads(pickle.dumps(bias.arrays))) == repr(bias.arrays)
-    assert pickle.loads(pickle.dumps(bias.vjp(np.ones((2, 6, 6)), 6)))._fields == bias.arrays._fields
-    assert same_bits(np.array(again.matrix(6)), np.array(bias.matrix(6)))
-    assert repr(bias).startswith(f"<posenc.{name}: ")
-    assert all(f"{option}={value}" in repr(bias) for option, value in bias.options.items())
-    assert not any(array.flags.writeable for array in bias.arrays)
-    with pytest.raises(AttributeError):
-        bias.name = "other"
-
-
-@pytest.mark.parametrize("name", ["t5", "sandwich"])
-def test_views(name):
-    """The matrix of a bias that depends on the distance is a view of one number per distance."""
-    matrix = OBJECTS[name].matrix(1000, 3000)
-    assert matrix.strides[1:] == (-4, 4)
-    assert not matrix.flags.writeable
-    assert same_bits(OBJECTS[name].matrix(9, 5, out=np.empty((2, 9, 5), np.float32)), matrix[:, -9:, -5:].copy())
-
-
-@pytest.mark.parametrize("name", OBJECTS)
-def test_arrays_are_attributes(name):
-    bias = OBJECTS[name]
-    for array, value in zip(bias.arrays._fields, bias.arrays, strict=True):
-        assert getattr(bias, array) is value
-    assert bias.heads == bias.matrix(2).shape[0]
-    shown = [attribute for attribute in dir(bias) if not attribute.startswith("_")]
-    assert shown == sorted({*bias.arrays._fields, "arrays", "at", "dtypes", "heads", "matrix", "name", "options",
-                            "own_positions", "parts", "reads_positions", "vjp"})  # fmt: skip
-    assert not [attribute for attribute in dir(bias) if attribute.startswith("_") and not attribute.startswith("__")]
-
-
 def test_heads_of_shared_tables_and_functions():
     """The table of `shaw` below serves any number of heads; functions that an operator keeps are no attributes."""
     assert posenc.shaw(np.zeros((3, 4))).heads is None
@@ -146,8 +100,3 @@ def test_heads_of_shared_tables_and_functions():
     assert bias.options["vjp"] is None
     with pytest.raises(AttributeError, match="has no attribute 'function'"):
         bias.function  # noqa: B018
-
-
-def test_options_are_read_only():
-    with pytest.raises(TypeError, match="does not support item assignment"):
-        OBJECTS["t5"].options["max_distance"] = 3

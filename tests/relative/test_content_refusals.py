@@ -114,41 +114,6 @@ OPERATORS = {
     "deberta_buckets": posenc.deberta(ZERO, ZERO, **BUCKETED), "cope": posenc.cope(rows(3)),
     "cope_heads": posenc.cope(rows(3, 1)),
 }  # fmt: skip
-HEADS = {
-    "shaw": posenc.shaw(rows(3, 3)), "shaw_values": posenc.shaw(rows(3), rows(3, 3)), "cope": posenc.cope(rows(3, 3)),
-    "transformer_xl": posenc.transformer_xl(rows(3, 3), rows(3), rows(3)),
-    "deberta": posenc.deberta(rows(4, 3), rows(4, 3)), "deberta_p2c": posenc.deberta(rows(4, 3), None, terms=("p2c",)),
-    "tupe": posenc.tupe(rows(5, 3), rows(5, 3)),
-}  # fmt: skip
-WIDTHS = {
-    "shaw": (posenc.shaw(rows(3, width=5)), "rel_k"), "cope": (posenc.cope(rows(3, width=5)), "table"),
-    "shaw_values": (posenc.shaw(rows(3), rows(3, width=3)), "rel_v"),
-    "transformer_xl": (posenc.transformer_xl(rows(3, 2, 5), rows(2, width=5), rows(2, width=5)), "r"),
-    "deberta": (posenc.deberta(rows(4, 2, 5), rows(4, 2, 5)), "rel_q"),
-    "deberta_c2p": (posenc.deberta(None, rows(4, 2, 5), terms=("c2p",)), "rel_k"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_heads_that_disagree(name):
-    """attention refuses an operator with 3 heads for q with 2 heads; so does logits, if a table has an axis of
-    heads."""
-    q, bias = np.zeros((2, 5, 4)), HEADS[name]
-    with pytest.raises(ValueError, match=rf"^attention: bias has 3 heads \({bias.name}\); expected 2"):
-        posenc.attention(q, q, q, bias=bias)
-    if name != "tupe":
-        with pytest.raises(ValueError, match=rf"^{bias.name}\.logits: q has 2 heads; expected 3"):
-            bias.logits(q, q)
-
-
-@pytest.mark.parametrize("name", WIDTHS)
-def test_widths_that_disagree(name):
-    (bias, argument), q = WIDTHS[name], np.zeros((2, 5, 4))
-    with pytest.raises(ValueError, match=rf"^attention: {argument} has width \d \({bias.name}\); expected 4"):
-        posenc.attention(q, q, q, bias=bias)
-    if name != "shaw_values":
-        with pytest.raises(ValueError, match=rf"^{bias.name}\.logits: {argument} has width 5 .*; expected 4"):
-            bias.logits(q, q)
 
 
 def test_values_of_another_width_than_queries():
@@ -188,23 +153,3 @@ def test_logits_refuses(kind, name):
     q, k, options, exception = LOGITS[kind]
     with pytest.raises(exception, match=rf"^{name}\.logits: {kind.split()[0]} (has|is) .+; expected "):
         OPERATORS[name].logits(q, k, **options)
-
-
-@pytest.mark.parametrize("name", OPERATORS)
-def test_no_matrix(name):
-    """An operator that reads q and k has no matrix, and says so by name."""
-    bias = OPERATORS[name]
-    with pytest.raises(TypeError, match=rf"^{bias.name}: matrix (has|is) .+; expected .+logits"):
-        bias.matrix(3)
-    with pytest.raises(TypeError, match=rf"^{bias.name}: vjp (has|is) .+; expected .+logits_vjp"):
-        bias.vjp(np.zeros((1, 3, 3)), 3)
-
-
-@pytest.mark.parametrize("bias", [TUPE, posenc.alibi([1.0]), posenc.toeplitz([[0.0]]), posenc.dense([[0.0]])])
-def test_no_logits(bias):
-    """A position bias has no logits, and says so by name."""
-    q = np.zeros((1, 1, 4))
-    with pytest.raises(TypeError, match=rf"^{bias.name}: logits (has|is) .+; expected .+matrix"):
-        bias.logits(q, q)
-    with pytest.raises(TypeError, match=rf"^{bias.name}: logits_vjp (has|is) .+; expected .+ vjp"):
-        bias.logits_vjp(np.zeros((1, 1, 1)), q, q)

@@ -1,0 +1,188 @@
+"""Every operator on the logits: copied, pickled, frozen, shown, at positions of its own, and of one of two kinds."""
+
+import copy
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+from cases import CASES, array_paths, as_tuple, get_path, map_arrays
+from cases.attention import AttentionCase
+from cases.bias import OF_METHOD, BiasCase, of_method
+from cases.calls import arguments_of, one_more
+from cases.deviation import cotangents
+from cases.layouts import same_bits
+
+import posenc
+from posenc import _core
+
+ROWS = [pytest.param(case, id=case.name) for case in CASES if isinstance(case, BiasCase)]
+CALLS = [
+    pytest.param(case, id=case.name)
+    for case in CASES
+    if isinstance(case, AttentionCase) and case.make(np.random.default_rng(0), 3).get("bias")
+]
+"""Calls of attention with each operator alone, and with several, some of them at positions of their own."""
+ALONE = [row for row in CALLS if row.id.startswith("attention-with ")]
+DISTANCES = [name for name, row in _core.table().items() if "rel@" in row]
+READ_NONE = {"dense", "toeplitz", "cope", "tupe"}
+COMMON = {"arrays", "at", "dtypes", "heads", "name", "options", "own_positions", "parts", "reads_positions"}
+
+
+def call_of(case):
+    """The function, its arguments, and the operators with their sum."""
+    given = case.with_operators(arguments_of(case))
+    return getattr(posenc, case.function), given, [*given["bias"], sum(given["bias"])]
+
+
+def flat(arrays):
+    """The arrays of an operator, those of an operator inside of it, too."""
+    if isinstance(arrays, tuple | posenc.Bias):
+        return [array for inner in getattr(arrays, "arrays", arrays) for array in flat(inner)]
+    return [arrays]
+
+
+def same(one, other):
+    return (one is None and other is None) or same_bits(one, other)
+
+
+def pickled(bias):
+    return pickle.loads(pickle.dumps(bias))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("case", CALLS)
+def test_copies_are_the_same_operator(case, copied):
+    function, given, operators = call_of(case)
+    wanted = as_tuple(function(**given))
+    for bias in operators:
+        again = copied(bias)
+        assert type(again) is type(bias)
+        assert (repr(again), repr(copied(bias.arrays))) == (repr(bias), repr(bias.arrays))
+        assert again.options.keys() == bias.options.keys()
+        for one, other in zip(flat(again.arrays), flat(bias.arrays), strict=True):
+            assert same(one, other)
+            assert one is None or not one.flags.writeable
+    for biases in ([copied(bias) for bias in operators[:-1]], copied(operators[-1])):
+        assert all(map(same_bits, as_tuple(function(**{**given, "bias": biases})), wanted))
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_immutable(case):
+    for bias in call_of(case)[2]:
+        for attribute in ("name", "arrays", "options", "rows", "other"):
+            with pytest.raises(AttributeError, match="immutable"):
+                setattr(bias, attribute, None)
+        with pytest.raises(TypeError, match="does not support item assignment"):
+            bias.options["other"] = None
+        for array in flat(bias.arrays):
+            if array is not None and array.size:
+                with pytest.raises(ValueError, match="read-only"):
+                    array[...] = 0
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_shown(case):
+    """Arrays are attributes, and so are the public methods of the operator's kind alone."""
+    for bias in call_of(case)[2][:-1]:
+        assert repr(bias).startswith(f"<posenc.{bias.name}: ")
+        if bias.name != "distance_function":  # its functions are shown by name
+            assert all(f"{option}={value}" in repr(bias) for option, value in bias.options.items())
+            assert all(f"{name} {getattr(x, 'shape', x)}" in repr(bias) for name, x in bias.arrays._asdict().items())
+            assert all(getattr(bias, name) is array for name, array in bias.arrays._asdict().items())
+        sides = zip(("q_positions", "k_positions"), bias.own_positions, strict=True)
+        assert all((f"{name} {np.shape(x)}" in repr(bias)) == (x is not None) for name, x in sides)
+        fields = bias.arrays._fields
+        assert list(fields) == [
+            name for name in inspect.signature(getattr(posenc, bias.name)).parameters if name in fields
+        ]
+        methods = {"matrix", "vjp"} if isinstance(bias, posenc.PositionBias) else {"logits", "logits_vjp"}
+        shown = {attribute for attribute in dir(bias) if not attribute.startswith("__")}
+        assert shown == COMMON | methods | {*fields}
+        with pytest.raises(AttributeError, match="has no attribute 'none_of_them'"):
+            _ = bias.none_of_them
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_one_of_two_kinds(case):
+    """An operator names what to use instead of the methods of the other kind, and knows its heads."""
+    arguments = arguments_of(case)
+    bias, is_position = case.bias(arguments), case.method == "matrix"
+    assert isinstance(bias, posenc.PositionBias if is_position else posenc.ContentBias)
+    assert bias.heads in ({case.call(arguments)[0].shape[-3]} | (set() if is_position else {None}))
+    instead = {"logits": "matrix", "logits_vjp": "vjp"} if is_position else {"matrix": "logits", "vjp": "logits_vjp"}
+    for method, other in instead.items():
+        with pytest.raises(TypeError, match=rf"^{bias.name}: {method} (has|is) .+; expected .+ {other}"):
+            getattr(bias, method)
+        assert not hasattr(bias, method)
+
+
+@pytest.mark.parametrize("case", [row for row in ROWS if row.id != "dense"])
+def test_arrays_are_copied(case):
+    """Writing to the caller's arrays later does not change the operator, and they remain writeable. `dense` has a
+    view."""
+    arguments = arguments_of(case)
+    given, bias = of_method(arguments), case.bias(arguments)
+    before = getattr(bias, case.method)(**given).copy()
+    for path in array_paths(arguments):
+        if path[0] not in OF_METHOD:
+            get_path(arguments, path)[...] = 7
+    assert same_bits(getattr(bias, case.method)(**given).copy(), before)
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_arrays_keep_their_dtypes(case):
+    """Tables keep theirs; parameters of biases are float64, beside the dtypes of their gradients."""
+    arguments = map_arrays(lambda a: a.astype(">f4") if a.dtype.kind == "f" else a, arguments_of(case))
+    bias = case.bias(arguments)
+    assert {dtype.newbyteorder("=") for dtype in bias.dtypes if dtype} <= {np.dtype(np.float32)}
+    if case.method == "logits":
+        assert {array.dtype for array in flat(bias) if array is not None} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize("case", [row for row in ROWS if row.id in (*DISTANCES, "sandwich", "toeplitz")])
+def test_a_matrix_of_distances_is_a_view(case):
+    """One number for each distance, in memory of O(n + m)."""
+    matrix = case.call(case.arguments(65))[0]
+    assert matrix.strides[1:] == (-4, 4)
+    assert not matrix.flags.writeable
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_own_positions_are_explicit_positions(case):
+    """Also in gradients. The positions are copied."""
+    arguments = arguments_of(case)
+    bias, given, grads = case.bias(arguments), of_method(arguments), cotangents(case, arguments)
+    sizes = [given.get("n"), given.get("m")] if case.method == "matrix" else [given[a].shape[-2] for a in "qk"]
+    at = {side: given.pop(side, np.arange(n)).copy() for side, n in zip(OF_METHOD[4:6], sizes, strict=True)}
+    if bias.name in READ_NONE:
+        with pytest.raises(TypeError, match=f"^{bias.name}.at: q_positions has a value; expected another operator"):
+            bias.at(**at)
+        return
+    vjp = "vjp" if case.method == "matrix" else "logits_vjp"
+    wanted = getattr(bias, case.method)(**given, **at), *getattr(bias, vjp)(*grads, **given, **at)
+    placed = bias.at(**{side: own.copy() for side, own in at.items()})
+    positions = [own.copy() for own in at.values()]
+    moved = bias.at(**dict(zip(at, positions, strict=True)))
+    for own in positions:
+        own[...] = 0
+    for one in (placed, moved):
+        found = getattr(one, case.method)(**given), *getattr(one, vjp)(*grads, **given)
+        assert all(all(map(same, as_tuple(a), as_tuple(b))) for a, b in zip(found, wanted, strict=True))
+        with pytest.raises(ValueError, match=rf"^{bias.name}.{case.method}: q_positions has a value; expected None"):
+            getattr(one, case.method)(**given, **at)
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_heads_and_widths_that_disagree_with_attention(case):
+    function, given, (bias, _) = call_of(case)
+    if bias.heads is not None and bias.name != "dense":
+        heads = given["q"].shape[-3]
+        with pytest.raises(
+            ValueError, match=rf"^attention: bias has {heads} heads \({bias.name}\); expected {heads + 1}"
+        ):
+            function(**{**given, "q": one_more(given["q"], -3)})
+    if isinstance(bias, posenc.ContentBias):
+        d = given["q"].shape[-1]
+        with pytest.raises(ValueError, match=rf"^attention: \w+ has width {d} \({bias.name}\); expected {d + 1}"):
+            function(**{**given, **{a: one_more(given[a], -1) for a in "qk"}})
