@@ -215,32 +215,6 @@ def test_conformer(n: int) -> None:
     agree("transformer_xl", ours, theirs.numpy(), 10 * ROUNDING, "transformers: wav2vec2_bert, relative")  # 16 channels
 
 
-@pytest.mark.parametrize("clamp", [None, 3])
-@pytest.mark.parametrize(("n", "memory"), [(1, 0), (1, 9), (8, 0), (8, 5), (30, 70)])
-def test_transformer_xl(n: int, memory: int, clamp: int | None) -> None:
-    """Appendix B of the paper in NumPy: M rows from distance M - 1 to 0, a column of zeros before them, and the matrix
-    read again with rows that are one shorter. Pairs with j > i + memory are masked."""
-    m, d, width = n + memory, 6, 10
-    rng = np.random.default_rng(n)
-    q, k, v = (rng.standard_normal((H, length, d)) for length in (n, m, m))
-    u, w = rng.standard_normal((2, H, d))
-    project = rng.standard_normal((width, H, d)) / 2
-    distances = np.arange(m)[::-1] if clamp is None else np.minimum(np.arange(m)[::-1], clamp)
-    rows = np.einsum("td,dhc->htc", sinusoids(torch.from_numpy(distances.copy()), width).numpy(), project)
-    by_row = (q + w[:, None]) @ rows.swapaxes(-1, -2)
-    shifted = np.concatenate([np.zeros((H, n, 1)), by_row], -1).reshape(H, m + 1, n)[:, 1:].reshape(H, n, m)
-    logits = ((q + u[:, None]) @ k.swapaxes(-1, -2) + shifted) / np.sqrt(d)
-    logits = np.where(np.tri(n, m, memory, dtype=bool), logits, -np.inf)
-    theirs = (torch.softmax(torch.from_numpy(logits), -1) @ torch.from_numpy(v)).numpy()
-    table = np.einsum("td,dhc->htc", posenc.xl_table(clamp or m, width), project)
-    bias = posenc.transformer_xl(table, u, w)
-    ours = posenc.attention(q, k, v, bias=bias, causal=True, align="end")
-    agree("transformer_xl", ours, theirs, ROUNDING, "typed: Transformer-XL's shift")
-    seen = np.tri(n, m, memory, dtype=bool)
-    added = bias.logits(q, k) + q @ k.swapaxes(-1, -2)
-    agree("transformer_xl", added[:, seen] / np.sqrt(d), logits[:, seen], ROUNDING, "typed: Transformer-XL's shift")
-
-
 # ---- Shaw ----
 
 
@@ -268,46 +242,6 @@ def test_relative_key(model: str, n: int, left: int, right: int) -> None:
     table = layer.distance_embedding.weight[np.clip(np.arange(-last, last + 1), -left, right) + left]
     ours = layer.linear_out(torch.from_numpy(joined(posenc.attention(q, k, v, bias=posenc.shaw(table))))).numpy()
     agree("shaw", ours, theirs.numpy(), 10 * ROUNDING, f"transformers: {model}, relative_key")  # 16 channels
-
-
-def shaw_as_tensor2tensor(q: Any, k: Any, v: Any, of_k: Any, of_v: Any, mask: Any = None) -> Any:
-    """dot_product_attention_relative: rows gathered to (N, M, D), one product for each query; q is scaled before."""
-    n, m, last = q.shape[-2], k.shape[-2], of_k.shape[0] // 2
-    where = (torch.arange(m)[None, :] - torch.arange(m - n, m)[:, None]).clamp(-last, last) + last
-    at_k, at_v = torch.nn.functional.embedding(where, of_k), torch.nn.functional.embedding(where, of_v)
-    q = q * q.shape[-1] ** -0.5
-    logits = q @ k.mT + (q.movedim(-2, 0).flatten(1, -2) @ at_k.mT).unflatten(1, q.shape[:-2]).movedim(0, -2)
-    weights = torch.softmax(logits if mask is None else logits.masked_fill(~mask, -torch.inf), -1)
-    of_rows = (weights.movedim(-2, 0).flatten(1, -2) @ at_v).unflatten(1, q.shape[:-2]).movedim(0, -2)
-    return weights @ v + of_rows
-
-
-@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
-@pytest.mark.parametrize("last", [1, 4, 64])
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 20), (20, 20), (7, 30), (130, 130)])
-def test_tensor2tensor(n: int, m: int, last: int, causal: bool) -> None:
-    """With memory, and with one query against a cache, the queries are the last of the keys."""
-    q, k, v = normal(2, H, n, 8, seed=1), normal(2, H, m, 8, seed=2), normal(2, H, m, 5, seed=3)
-    of_k, of_v = normal(2 * last + 1, 8, seed=4), normal(2 * last + 1, 5, seed=5)
-    mask = torch.from_numpy(np.tri(n, m, m - n, dtype=bool)) if causal else None
-    theirs = shaw_as_tensor2tensor(q, k, v, of_k, of_v, mask).numpy()
-    ours = posenc.attention(q, k, v, bias=posenc.shaw(of_k, of_v), causal=causal, align="end")
-    agree("shaw", ours, theirs, ROUNDING, "typed: tensor2tensor's dot_product_attention_relative")
-
-
-@pytest.mark.parametrize("n", [1, 65, 200])
-def test_nezha(n: int) -> None:
-    """One table of 129 sinusoids of the row number, for keys and for values."""
-    d = 16
-    angle = torch.arange(129.0, dtype=torch.float64)[:, None] * torch.exp(
-        torch.arange(0, d, 2).double() * -(np.log(10000.0) / d)
-    )
-    table = torch.stack([angle.sin(), angle.cos()], -1).flatten(1)
-    agree("nezha", posenc.nezha(d), table.numpy(), 129 * 2.0**-50, "typed: NEZHA")  # angles to 129, rounded four times
-    q, k, v = (normal(2, H, n, d, seed=s) for s in range(3))
-    theirs = shaw_as_tensor2tensor(q, k, v, table, table).numpy()
-    fixed = posenc.nezha(d)
-    agree("shaw", posenc.attention(q, k, v, bias=posenc.shaw(fixed, fixed)), theirs, ROUNDING, "typed: NEZHA")
 
 
 # ---- CoPE ----
@@ -339,36 +273,6 @@ def test_cope(n: int, m: int, rows: int) -> None:
     attend = x_transformers("attend").Attend(causal=True, heads=H, cope=module)(q, k, v)[0].numpy()
     # its softmax is in float32: logits below 32 are rounded to it, and values are below 6
     agree("cope", result, attend, 6 * 32 * 2.0**-24, "x_transformers: Attend with CoPE")
-
-
-# ---- TUPE ----
-
-
-@pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
-@pytest.mark.parametrize("untied", [False, True], ids=["", "untied"])
-@pytest.mark.parametrize("n", [1, 2, 65])
-def test_tupe(n: int, untied: bool, relative: bool) -> None:
-    """Equations 7, 8 and 10 typed as in the authors' code: normalised positions, projections with biases, resets that
-    are products of two rows with themselves, a number for each bucket, and two buckets for [CLS]."""
-    d, width = 8, 16
-    norm = drawn(torch.nn.LayerNorm(width))
-    of_q, of_k = (drawn(torch.nn.Linear(width, width), seed) for seed in (2, 4))
-    places = norm(normal(n + 1, width))  # row 0 is extra, word i has row i + 1
-    pos_q, pos_k = (split(project(places)) for project in (of_q, of_k))
-    every = pos_q @ pos_k.mT * (2 * d) ** -0.5
-    absolute, to_words, to_cls = every[:, 1:, 1:].clone(), every[:, 0, 0], every[:, 1, 1]
-    if untied:
-        absolute[:, :, 0] = to_cls[:, None]
-        absolute[:, 0, :] = to_words[:, None]
-    numbers = normal(H, n, n, seed=7) if relative else torch.zeros(H, n, n, dtype=torch.float64)
-    q, k, v = (normal(2, H, n, d, seed=s) for s in range(3))
-    logits = (q * (2 * d) ** -0.5) @ k.mT + absolute + numbers
-    theirs = (torch.softmax(logits, -1) @ v).numpy()
-    resets = {"cls_to_any": to_words, "any_to_cls": to_cls} if untied else {}
-    beside = {"relative": posenc.dense(numbers)} if relative else {}
-    bias = posenc.tupe(pos_q[:, 1:], pos_k[:, 1:], **resets, **beside)
-    agree("tupe", posenc.attention(q, k, v, bias=bias), theirs, ROUNDING, "typed: TUPE")
-    agree("tupe", bias.matrix(n, dtype=np.float64), (absolute + numbers).numpy(), ROUNDING, "typed: TUPE")
 
 
 # ---- gated distance ----

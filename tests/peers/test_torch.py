@@ -1,5 +1,5 @@
 """Agreement of attention with torch's scaled_dot_product_attention: biases, masks, groups, causality, queries without a
-visible key."""
+visible key, gradients."""
 
 from __future__ import annotations
 
@@ -37,32 +37,35 @@ def agree(ours: Any, peer: np.ndarray, dtype: str) -> None:
     compare("attention", ours, peer, TOLERANCE[dtype])
 
 
-@pytest.fixture(params=["float64", "float32"])
-def dtype(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+CALLS: dict[str, tuple[list[tuple[int, int]], dict[str, int], dict[str, Any], dict[str, Any]]] = {
+    "plain": (SHAPES, {}, {}, {}),
+    **{f"scale {scale}": ([(9, 33)], {}, {"scale": scale}, {"scale": scale}) for scale in (0.0, -0.5, 1.0)},
+    "value width": ([(9, 33)], {"d": 24, "dv": 5}, {}, {}),
+    "causal": (SHAPES, {}, {"causal": True, "align": "start"}, {"is_causal": True}),
+    **{f"groups {g}": ([(33, 40)], {"g": g}, {}, {"enable_gqa": True}) for g in (1, 2, 4)},
+}
+"""The lengths, the sizes of the arguments, our options, and those of torch."""
+
+
+@pytest.mark.parametrize(("name", "n", "m"), [(name, *shape) for name, row in CALLS.items() for shape in row[0]])
+def test_options(dtype: str, name: str, n: int, m: int) -> None:
+    _, sizes, ours, options = CALLS[name]
+    arrays = inputs(dtype, n, m, **sizes)
+    agree(posenc.attention(*arrays, **ours), theirs(*arrays, **options), dtype)
 
 
 @pytest.mark.parametrize(("n", "m"), SHAPES)
-def test_plain(dtype: str, n: int, m: int) -> None:
-    q, k, v = inputs(dtype, n, m)
-    agree(posenc.attention(q, k, v), theirs(q, k, v), dtype)
-
-
-@pytest.mark.parametrize("scale", [0.0, -0.5, 1.0])
-def test_scale(dtype: str, scale: float) -> None:
-    q, k, v = inputs(dtype, 9, 33)
-    agree(posenc.attention(q, k, v, scale=scale), theirs(q, k, v, scale=scale), dtype)
-
-
-def test_value_width(dtype: str) -> None:
-    q, k, v = inputs(dtype, 9, 33, d=24, dv=5)
-    agree(posenc.attention(q, k, v), theirs(q, k, v), dtype)
-
-
-@pytest.mark.parametrize(("n", "m"), SHAPES)
-def test_causal_is_aligned_at_the_start(dtype: str, n: int, m: int) -> None:
-    q, k, v = inputs(dtype, n, m)
-    agree(posenc.attention(q, k, v, causal=True, align="start"), theirs(q, k, v, is_causal=True), dtype)
+@pytest.mark.parametrize("groups", [1, 4])
+def test_gradient(dtype: str, groups: int, n: int, m: int) -> None:
+    """Bounds are relative to the largest entry: sums of some hundred products on both sides."""
+    arrays = inputs(dtype, n, m, g=groups)
+    tensors = [torch.from_numpy(a).requires_grad_() for a in arrays]
+    out = sdpa(*tensors, is_causal=True, enable_gqa=True)
+    grad = np.random.default_rng(1).standard_normal(out.shape).astype(dtype)
+    found = posenc.attention_vjp(grad, *arrays, causal=True, align="start")
+    for ours, peer in zip(found[:3], torch.autograd.grad(out, tensors, torch.from_numpy(grad)), strict=True):
+        bound = {"float64": 1e-13, "float32": 2e-5}[dtype] * max(1.0, float(peer.abs().max()))
+        compare("attention_vjp", ours, peer.numpy(), bound)
 
 
 @pytest.mark.parametrize(("n", "m"), SHAPES)
@@ -83,12 +86,6 @@ def test_keep(dtype: str, n: int, m: int) -> None:
     agree(ours, theirs(q, k, v, keep), dtype)
     assert (ours[:, :, n // 2] == 0).all()
     assert np.isneginf(lse[:, :, n // 2]).all()
-
-
-@pytest.mark.parametrize("groups", [1, 2, 4])
-def test_groups(dtype: str, groups: int) -> None:
-    q, k, v = inputs(dtype, 33, 40, h=4, g=groups)
-    agree(posenc.attention(q, k, v), theirs(q, k, v, enable_gqa=True), dtype)
 
 
 @pytest.mark.parametrize(("n", "m"), SHAPES)

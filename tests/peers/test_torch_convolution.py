@@ -19,11 +19,6 @@ TOLERANCE = {"float64": 1e-14, "float32": 4e-6}
 """Of the largest result: sums of up to a few hundred products, both sides rounding in their own order."""
 
 
-@pytest.fixture(params=["float64", "float32"])
-def dtype(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def layer(conv: type, d: int, taps: Any, padding: str, dtype: str, bias: bool = True) -> Any:
     torch.manual_seed(0)
     pads = tuple(t // 2 for t in taps)
@@ -41,41 +36,31 @@ def same(operator: str, ours: Any, theirs: Any, dtype: str) -> None:
     agree(operator, ours, wanted, TOLERANCE[dtype] * max(1.0, np.abs(wanted).max()))
 
 
+SEQUENCES = [(1, 3, 1), (1, 3, 3), (9, 5, 3), (70, 33, 7), (140, 8, 31), (65, 3, 129)]
+GRIDS = [(1, 1, 3, (3, 3)), (5, 7, 4, (3, 3)), (14, 14, 33, (3, 5)), (4, 70, 3, (7, 7))]
+SHAPES: list[tuple[tuple[int, ...], int, tuple[int, ...]]] = [((n,), d, (taps,)) for n, d, taps in SEQUENCES]
+SHAPES += [((height, width), d, taps) for height, width, d, taps in GRIDS]
+
+
 @pytest.mark.parametrize("padding", MODES)
-@pytest.mark.parametrize(("n", "d", "taps"), [(1, 3, 1), (1, 3, 3), (9, 5, 3), (70, 33, 7), (140, 8, 31), (65, 3, 129)])
+@pytest.mark.parametrize(("size", "d", "taps"), SHAPES)
 @pytest.mark.parametrize("residual", [False, True])
-def test_sequence(dtype: str, padding: str, n: int, d: int, taps: int, residual: bool) -> None:
-    module = layer(nn.Conv1d, d, (taps,), padding, dtype)
-    x = torch.randn(2, n, d, dtype=getattr(torch, dtype), requires_grad=True)
-    y = module(x.mT).mT + (x if residual else 0)
+def test_values_and_gradients(
+    dtype: str, padding: str, size: tuple[int, ...], d: int, taps: tuple[int, ...], residual: bool
+) -> None:
+    is_grid = len(size) == 2
+    module = layer(nn.Conv2d if is_grid else nn.Conv1d, d, taps, padding, dtype)
+    x = torch.randn(2, int(np.prod(size)), d, dtype=getattr(torch, dtype), requires_grad=True)
+    y = module(x.mT.unflatten(-1, size)).flatten(2).mT + (x if residual else 0)
     grad = torch.randn_like(y)
     y.backward(grad)
-    arguments = (x.detach().numpy(), *arrays(module))
+    name, arguments = f"conv_position{'_2d' * is_grid}", (x.detach().numpy(), *arrays(module))
     options: dict[str, Any] = {"padding": padding, "residual": residual}
-    same("conv_position", posenc.conv_position(*arguments, **options), y, dtype)
-    gradient = posenc.conv_position_vjp(grad.numpy(), *arguments, **options)
-    same("conv_position_vjp", gradient.x, x.grad, dtype)
-    same("conv_position_vjp", gradient.kernel, module.weight.grad[:, 0], dtype)
-    same("conv_position_vjp", gradient.bias, module.bias.grad, dtype)
-
-
-@pytest.mark.parametrize("padding", MODES)
-@pytest.mark.parametrize(
-    ("height", "width", "d", "taps"), [(1, 1, 3, (3, 3)), (5, 7, 4, (3, 3)), (14, 14, 33, (3, 5)), (4, 70, 3, (7, 7))]
-)
-def test_grid(dtype: str, padding: str, height: int, width: int, d: int, taps: tuple[int, int]) -> None:
-    module = layer(nn.Conv2d, d, taps, padding, dtype)
-    x = torch.randn(2, height * width, d, dtype=getattr(torch, dtype), requires_grad=True)
-    y = module(x.mT.unflatten(-1, (height, width))).flatten(2).mT + x
-    grad = torch.randn_like(y)
-    y.backward(grad)
-    arguments = (x.detach().numpy(), *arrays(module))
-    options: dict[str, Any] = {"height": height, "width": width, "padding": padding}
-    same("conv_position_2d", posenc.conv_position_2d(*arguments, **options), y, dtype)
-    gradient = posenc.conv_position_2d_vjp(grad.numpy(), *arguments, **options)
-    same("conv_position_2d_vjp", gradient.x, x.grad, dtype)
-    same("conv_position_2d_vjp", gradient.kernel, module.weight.grad[:, 0], dtype)
-    same("conv_position_2d_vjp", gradient.bias, module.bias.grad, dtype)
+    options |= dict(zip(("height", "width"), size, strict=True)) if is_grid else {}
+    same(name, getattr(posenc, name)(*arguments, **options), y, dtype)
+    gradient = getattr(posenc, f"{name}_vjp")(grad.numpy(), *arguments, **options)
+    for found, peer in zip(gradient, (x.grad, module.weight.grad[:, 0], module.bias.grad), strict=True):
+        same(f"{name}_vjp", found, peer, dtype)
 
 
 @pytest.mark.parametrize("taps", [2, 4, 5, 128])

@@ -17,11 +17,6 @@ TOLERANCE = {"float64": 1e-13, "float32": 3e-5}
 """Sums of some tens of products over a dozen positions; gradients of weights add up 60 of them and have size 10."""
 
 
-@pytest.fixture(params=["float64", "float32"])
-def dtype(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def same(operator: str, ours: Any, theirs: Any, dtype: str, reference: str = "") -> None:
     theirs = theirs.detach().numpy()
     assert ours.dtype == theirs.dtype
