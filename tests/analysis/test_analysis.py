@@ -34,16 +34,6 @@ def test_matrices_are_symmetric_bit_for_bit(dtype, n, d, rng, isa):
         assert np.all(np.diag(analysis.correlation_matrix(x)) == 1)
 
 
-def test_threads_change_no_bit(rng):
-    x, before = rng.standard_normal((3, 400, 200)).astype(np.float32), posenc.get_num_threads()
-    found = []
-    for threads in (1, 3):
-        posenc.set_num_threads(threads)
-        found.append([f(x) for f in (analysis.gram_matrix, analysis.distance_matrix, analysis.correlation_matrix)])
-    posenc.set_num_threads(before)
-    assert all(same_bits(a, b) for a, b in zip(*found, strict=True))
-
-
 def test_neighbours_keep_their_digits():
     """At slow frequencies |p|^2 + |q|^2 - 2 p.q is 0 in float32, while the distance of 1e-4 has all its digits."""
     p = posenc.sinusoidal(2, 2, frequencies=[1e-4])

@@ -1,7 +1,7 @@
 """Properties that hold for any shape, position and layout, with examples from hypothesis."""
 
 import numpy as np
-from cases.layouts import LAYOUTS, same_bits
+from cases.layouts import same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -72,16 +72,6 @@ def test_layouts_convert_exactly(x, start, data):
     assert same_bits(half[..., r:], x[..., r:])
 
 
-@given(tensors(np.float32), st.integers(0, 20), layouts)
-def test_any_sequence_axis(x, start, layout):
-    """(B, N, H, D) with seq_axis has the bits of (B, H, N, D) transposed."""
-    where, w = np.arange(x.shape[0]) + start, posenc.frequencies(x.shape[-1])
-    a = posenc.rope(x, where, w, layout=layout, seq_axis=0)
-    b = posenc.rope(x.swapaxes(0, 1), where, w, layout=layout).swapaxes(0, 1)
-    assert same_bits(a, b)
-    assert same_bits(a, posenc.rope(x, where, w, layout=layout, seq_axis=-3))
-
-
 @given(
     st.integers(1, 40),
     st.integers(-(10**6), 10**6),
@@ -118,17 +108,6 @@ def test_alibi_is_toeplitz(n, m, heads, dtype):
         row = np.concatenate([view[:, ::-1, 0], view[:, 0, 1:]], -1)
         assert same_bits(posenc.toeplitz(row).matrix(n, m, dtype=dtype), view)
         assert np.all(view <= 0)
-
-
-@given(tensors(), st.integers(0, len(LAYOUTS) - 1), st.lists(positions, min_size=5, max_size=5))
-def test_any_layout_of_positions_and_data(x, which, where):
-    layout = LAYOUTS[which]
-    x, where = layout(x), layout(np.array(where[: x.shape[-2]], np.float64))
-    w = posenc.frequencies(x.shape[-1])
-    result = posenc.rope(x, where, w, layout="half")
-    assert same_bits(
-        result, posenc.rope(x.astype(np.float64).copy(), where.astype(np.float64).copy(), w, layout="half")
-    )
 
 
 @given(hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4), st.integers(1, 9))

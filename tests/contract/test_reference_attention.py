@@ -4,24 +4,12 @@ import numpy as np
 import pytest
 from cases import CASES, F64
 from cases.attention import AttentionCase
-from cases.bias import BiasCase, of_method
 
 import posenc
 from posenc import reference
 
-OPERATORS = {case.function: case for case in reversed(CASES) if isinstance(case, BiasCase)}
 ATTENTION = [case for case in CASES if isinstance(case, AttentionCase) and "bias" in case.arguments(5)]
-READ_NONE = {"dense", "toeplitz", "tupe"}
-"""Operators that refuse `at`; of `tupe` it places the argument `relative`."""
-PLACED = [name for name, case in OPERATORS.items() if case.method == "matrix" and name not in READ_NONE]
 EPS = np.finfo(F64).eps
-
-
-def drawn(name, n=5):
-    """The operator in posenc and in the reference, and the arguments of its method."""
-    case = OPERATORS[name]
-    given = case.arguments(n)
-    return case.bias(given), case.bias(given, reference), of_method(given)
 
 
 @pytest.mark.parametrize("case", ATTENTION, ids=lambda case: case.name)
@@ -32,16 +20,6 @@ def test_attention_takes_operators_of_posenc(case):
     found, wanted = twin(**case.with_operators(given)), twin(**case.with_operators(given, reference))
     for one, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (found, wanted)), strict=True):
         assert np.array_equal(one, other)
-
-
-@pytest.mark.parametrize("name", PLACED)
-def test_a_bias_at_positions_of_its_own(name, rng):
-    ours, twin, lengths = drawn(name)
-    n, m = lengths["n"], lengths.get("m", lengths["n"])
-    at = {"q_positions": rng.integers(0, 5, n), "k_positions": rng.integers(0, 5, m)}
-    found, wanted = ours.at(**at).matrix(n, m, dtype=F64), twin.at(**at).matrix(n, m)
-    assert np.array_equal(wanted, twin.matrix(n, m, **at))
-    assert np.abs(found - wanted).max() <= 64 * EPS * max(np.abs(wanted).max(), 1)
 
 
 def test_sums_of_biases(rng):

@@ -17,7 +17,7 @@ import posenc
 COUNTS = (1, 2, 3, 8)
 UNMEASURED = {"COVERAGE_PROCESS_CONFIG": ""}
 """For a program that forks among threads: coverage.py takes a lock at each first line of a file, and a child that
-inherits it in its locked state waits for ever."""
+inherits it in its locked state does not end."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cases import CASES, DTYPES, get_path, map_arrays
 from cases.deviation import ALLOWED, cotangents, differences, relative_deviation
-from cases.layouts import same_bits
+from cases.layouts import LAYOUTS, plain, same_bits
 
 import posenc
 
@@ -77,6 +77,26 @@ def test_deterministic(case):
     grads = cotangents(case, arguments)
     first, second = case.vjp(grads, arguments), case.vjp(grads, arguments)
     assert all(same_bits(first[name], second[name]) for name in case.gradients)
+
+
+@pytest.mark.parametrize("case", ROWS)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+def test_layout_changes_no_bit(case, layout):
+    """Of arguments, cotangents, and the results that a gradient reads."""
+    laid = map_arrays(layout, case.arguments(17, np.float32))
+    grads = tuple(layout(g.astype(np.float32)) for g in cotangents(case, laid))
+    found, wanted = case.vjp(grads, laid), case.vjp(tuple(map(plain, grads)), map_arrays(plain, laid))
+    assert all(same_bits(plain(found[name]), wanted[name]) for name in case.gradients)  # byte orders may stay
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_a_cotangent_of_another_shape(case):
+    arguments = case.arguments(5)
+    first, *rest = cotangents(case, arguments)
+    axes = range(first.ndim - (case.function == "complex_order"))  # whose last axis is the pair of reals
+    for wrong in (first[0], *(np.concatenate([first, first], axis) for axis in axes)):
+        with pytest.raises(ValueError, match=r"^\w+(\.\w+)?: grad (has|is) .+; expected "):
+            case.vjp((wrong, *rest), arguments)
 
 
 @pytest.mark.parametrize("case", ROWS)
