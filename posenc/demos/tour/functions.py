@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 import posenc
 
+from ..arrays import Array
 from .measure import embeddings, project
-from .schemes import HEADS, MODEL, WIDTH, Array
+from .schemes import HEADS, MODEL, WIDTH
 
 SHIFT = 10**6
 TRAINED = 512

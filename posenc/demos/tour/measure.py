@@ -8,14 +8,14 @@ import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 import posenc
 from posenc import ContentBias
 
-from .schemes import HEADS, MODEL, WIDTH, Array, Scheme
+from ..arrays import Array, Traced
+from .schemes import HEADS, MODEL, WIDTH, Scheme
 
 ROUNDING = 1e-5
 """Relative changes of float32 results below this are rounding errors."""
@@ -53,8 +53,8 @@ def attend(scheme: Scheme, q: Array, k: Array, v: Array, positions: Array, *, ca
     if scheme.rotate is not None:
         q, k = scheme.rotate(q, k, positions)
     bias = () if scheme.bias is None else scheme.bias(len(positions))
-    out: Any = posenc.attention(q, k, v, bias=bias, causal=causal, q_positions=positions, k_positions=positions)
-    return np.asarray(out)
+    out: Array = posenc.attention(q, k, v, bias=bias, causal=causal, q_positions=positions, k_positions=positions)
+    return out
 
 
 def output(scheme: Scheme, words: Sequence[str]) -> Array:
@@ -77,7 +77,7 @@ def change_by_swap(scheme: Scheme, words: Sequence[str], a: int, b: int) -> floa
     return float(abs(after - before)[:, others].max() / abs(before).max())
 
 
-def scores(scheme: Scheme, words: Sequence[str], positions: Array, naive: bool = False) -> Array:
+def scores(scheme: Scheme, words: Sequence[str], positions: Array) -> Array:
     """The part of the logits that depends on positions.
 
     Products are computed in float64, so that only the operator rounds to float32.
@@ -90,20 +90,18 @@ def scores(scheme: Scheme, words: Sequence[str], positions: Array, naive: bool =
             return bias.logits(q, k, q_positions=positions, k_positions=positions)
         return bias.matrix(len(words), q_positions=positions, k_positions=positions)
     if scheme.rotate is not None:
-        rotate: Any = scheme.naive if naive else scheme.rotate
-        left, right = rotate(q, k, positions)
+        left, right = scheme.rotate(q, k, positions)
     else:
-        encode: Any = scheme.naive if naive else scheme.encode
         is_added = scheme.score.startswith("p")  # then an embedding of 0 gives the encoding itself
-        left = right = encode(0 * x if is_added else x, positions)
+        left = right = encode(scheme, 0 * x if is_added else x, positions)
     product: Array = left.astype(np.float64) @ right.astype(np.float64).swapaxes(-1, -2)
     return product
 
 
-def change_by_shift(scheme: Scheme, words: Sequence[str], shift: int, naive: bool = False) -> float:
+def change_by_shift(scheme: Scheme, words: Sequence[str], shift: int) -> float:
     """Largest change of the scores when all positions increase by `shift`, relative to the largest score."""
     positions = np.arange(len(words))
-    before, after = (scores(scheme, words, positions + offset, naive) for offset in (0, shift))
+    before, after = (scores(scheme, words, positions + offset) for offset in (0, shift))
     return float(abs(after - before).max() / abs(before).max())
 
 
@@ -142,11 +140,10 @@ def layer(scheme: Scheme, words: Sequence[str]) -> Callable[[], Array]:
     return call
 
 
-def dense_layer(scheme: Scheme, words: Sequence[str]) -> Callable[[], Array]:
-    """The same layer with the bias as an array (HEADS, N, N)."""
+def dense_layer(bias: Callable[[int], Traced], words: Sequence[str]) -> Callable[[], Array]:
+    """The same layer with a position bias as an array (HEADS, N, N)."""
     n = len(words)
     q, k, v = project(embeddings(words))
-    bias: Any = scheme.bias
 
     def call() -> Array:
         array = bias(n).matrix(n, out=np.empty((HEADS, n, n), np.float32))

@@ -5,30 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 import posenc
 from posenc import Bias, ContentBias, PositionBias
 
+from ..arrays import Array
 from .measure import attend, embeddings, encode, project, swapped
-from .schemes import (
-    ADDED,
-    BIAS,
-    GROUPS,
-    HEADS,
-    LINE,
-    MODEL,
-    READS,
-    RUN,
-    WIDTH,
-    WITHOUT_CURVE,
-    Array,
-    Scheme,
-    groups,
-    operator,
-)
+from .schemes import ADDED, BIAS, GROUPS, HEADS, LINE, MODEL, READS, RUN, WIDTH, WITHOUT_CURVE, Scheme, groups, operator
 from .text import Swap, Text
 
 if TYPE_CHECKING:
@@ -197,12 +183,12 @@ def content(schemes: Sequence[Scheme], words: Sequence[str]) -> Figure:
 
 def scalings() -> dict[str, posenc.RopeFrequencies]:
     """Frequencies of RoPE for texts of four times the training length, by the name of the scaling."""
-    lengths: dict[str, Any] = {"factor": 4, "original_max_position_embeddings": TRAINED}
+    longer = partial(posenc.rope_frequencies, WIDTH, factor=4, original_max_position_embeddings=TRAINED)
     return {
         "PI": posenc.rope_frequencies(WIDTH, rope_type="linear", factor=4),
         "NTK": posenc.rope_frequencies(WIDTH, rope_type="ntk", factor=4),
-        "YaRN": posenc.rope_frequencies(WIDTH, rope_type="yarn", **lengths),
-        "llama3": posenc.rope_frequencies(WIDTH, rope_type="llama3", low_freq_factor=1, high_freq_factor=4, **lengths),
+        "YaRN": longer(rope_type="yarn"),
+        "llama3": longer(rope_type="llama3", low_freq_factor=1, high_freq_factor=4),
     }
 
 

@@ -10,17 +10,15 @@ import inspect
 import math
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple, get_origin, get_type_hints
+from typing import NamedTuple, get_origin, get_type_hints
 
 import numpy as np
-import numpy.typing as npt
 
 import posenc
 from posenc import Bias, ContentBias, PositionBias
 
+from ..arrays import Array
 from .text import MAX_WORDS
-
-Array = npt.NDArray[Any]
 
 HEADS, WIDTH = 8, 64
 """Heads of attention, and channels of a head."""
@@ -32,6 +30,8 @@ LINE, LINES = 8, 128
 NO_END = 1 << 53
 """The largest position that posenc takes."""
 
+FLOAT32 = "  angles in float32"
+"""Name of a scheme whose angles are computed as most code does."""
 ADDED, ROTATED = "added to embeddings", "rotates q and k"
 BIAS, READS = "added to logits", "reads q and k"
 
@@ -49,8 +49,8 @@ class Scheme(NamedTuple):
     """(q, k (H, N, WIDTH), positions (N,)) -> rotated q and k."""
     bias: Callable[[int], PositionBias | ContentBias] | None = None
     """Number of words -> the operator on the logits."""
-    naive: Callable[[Array, Array], Array] | Callable[[Array, Array, Array], tuple[Array, Array]] | None = None
-    """`encode` or `rotate` with angles in float32, as most code computes them."""
+    naive: Scheme | None = None
+    """The same scheme with angles in float32, as most code computes them."""
     end: int = NO_END
     """The first position that the scheme does not have."""
     is_causal: bool = False
@@ -101,10 +101,10 @@ def float32_angles(positions: Array, dim: int) -> Array:
     return positions.astype(np.float32)[:, None] * posenc.frequencies(dim).astype(np.float32)
 
 
-def naive_sinusoidal(x: Array, positions: Array) -> Array:
+def naive_sinusoidal(positions: Array) -> Array:
     angles = float32_angles(positions, MODEL)
-    rows: Array = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(x.shape)
-    return x + rows
+    rows: Array = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(len(positions), MODEL)
+    return rows
 
 
 def multiplied(x: Array, positions: Array) -> Array:
@@ -132,11 +132,11 @@ def encodings() -> list[Scheme]:
     """Absolute encodings. A new one is one more line here."""
     table, rows_and_columns = smooth_vectors(MAX_WORDS, MODEL), smooth_vectors(32, MODEL)
 
-    def added(name: str, rows: Callable[[Array], Array], **options: Any) -> Scheme:
-        return Scheme(name, ADDED, "p_i . p_j", encode=lambda x, p: posenc.merge(x, rows(p)), **options)
+    def added(name: str, rows: Callable[[Array], Array], end: int = NO_END, naive: Scheme | None = None) -> Scheme:
+        return Scheme(name, ADDED, "p_i . p_j", encode=lambda x, p: posenc.merge(x, rows(p)), end=end, naive=naive)
 
     return [
-        added("sinusoidal", lambda p: posenc.sinusoidal(p, MODEL), naive=naive_sinusoidal),
+        added("sinusoidal", lambda p: posenc.sinusoidal(p, MODEL), naive=added(FLOAT32, naive_sinusoidal)),
         added("learned", partial(posenc.learned, table), end=MAX_WORDS),
         added("hierarchical", partial(posenc.hierarchical, rows_and_columns), end=len(rows_and_columns) ** 2),
         *(added(name, partial(posenc.learned, rows), end=MAX_WORDS) for name, rows in iterated_encodings().items()),
@@ -150,10 +150,9 @@ def encodings() -> list[Scheme]:
 # ---- rotations ----
 
 
-def naive_rope(q: Array, k: Array, positions: Array) -> tuple[Array, Array]:
+def naive_rope(x: Array, positions: Array) -> Array:
     angles = float32_angles(positions, WIDTH)
-    table = np.cos(angles), np.sin(angles)
-    return posenc.rope(q, table, layout="half"), posenc.rope(k, table, layout="half")
+    return posenc.rope(x, (np.cos(angles), np.sin(angles)), layout="half")
 
 
 def line_and_column(positions: Array) -> Array:
@@ -169,8 +168,8 @@ def rotations() -> list[Scheme]:
     """Rotations of queries and keys. A new one is one more line here."""
     frequencies = posenc.rope_frequencies(WIDTH)
 
-    def rotated(name: str, rotate: Callable[[Array, Array], Array], **options: Any) -> Scheme:
-        return Scheme(name, ROTATED, "q_i . k_j", rotate=lambda q, k, p: (rotate(q, p), rotate(k, p)), **options)
+    def rotated(name: str, rotate: Callable[[Array, Array], Array], naive: Scheme | None = None) -> Scheme:
+        return Scheme(name, ROTATED, "q_i . k_j", rotate=lambda q, k, p: (rotate(q, p), rotate(k, p)), naive=naive)
 
     def rope_2d(x: Array, p: Array) -> Array:
         return posenc.rope_2d(x, line_and_column(p), posenc.rope_frequencies(WIDTH // 2), layout="half")
@@ -183,11 +182,11 @@ def rotations() -> list[Scheme]:
         return posenc.mrope(x, page_line_and_column(p), frequencies, layout="half", sections=sections, interleaved=True)
 
     def xpos(q: Array, k: Array, p: Array) -> tuple[Array, Array]:
-        options: dict[str, Any] = {"layout": "half", "center": int(p[len(p) // 2])}
-        return posenc.xpos(q, p, frequencies, **options), posenc.xpos(k, p, frequencies, downscale=True, **options)
+        turn = partial(posenc.xpos, positions=p, frequencies=frequencies, layout="half", center=int(p[len(p) // 2]))
+        return turn(q), turn(k, downscale=True)
 
     return [
-        rotated("rope", lambda x, p: posenc.rope(x, p, frequencies, layout="half"), naive=naive_rope),
+        rotated("rope", lambda x, p: posenc.rope(x, p, frequencies, layout="half"), naive=rotated(FLOAT32, naive_rope)),
         rotated("rope_2d", rope_2d),
         rotated("rope_nd", rope_nd),
         rotated("mrope", mrope),
@@ -243,7 +242,8 @@ def projected_sinusoids(seed: int, n: int) -> Array:
     return vectors
 
 
-ARGUMENTS: dict[str, Any] = {
+Argument = float | Array | Callable[[int], Array]
+ARGUMENTS: dict[str, Argument] = {
     "heads": HEADS, "dim": WIDTH,
     "t5.table": t5_table(),
     # the network of FIRE has 32 units
@@ -303,7 +303,7 @@ def preferred(first: int, last: int, order: str = "ABC") -> Array:
 
 
 @cache
-def arguments_of_groups() -> dict[str, Any]:
+def arguments_of_groups() -> dict[str, Array]:
     """Return values for `ARGUMENTS` with which the operators show what they read from `groups`."""
     last = len(GROUPS) * RUN - 1
     table = preferred(-last, last)
@@ -329,7 +329,7 @@ WITHOUT_CURVE = ("fox", "swin", "beit", "dense", "toeplitz", "gated_distance", "
 """Position biases that are not functions of any distance: the pictures show them as matrices."""
 
 
-def argument(operator: str, name: str, n: int, of_groups: bool = False) -> Any:
+def argument(operator: str, name: str, n: int, of_groups: bool = False) -> float | Array:
     value = ARGUMENTS.get(f"{operator}.{name}", ARGUMENTS.get(name))
     if of_groups:
         value = arguments_of_groups().get(f"{operator}.{name}", value)
@@ -356,14 +356,14 @@ def returns_bias(function: object) -> bool:
 def operators() -> list[Scheme]:
     """Every public function that returns a Bias, but `distance_function`, which is whatever its caller writes."""
     schemes = []
-    names = [name for name, function in vars(posenc).items() if returns_bias(function)]
-    names.remove("distance_function")
-    for name in names:
-        small = operator(name, 2)
-        enters = READS if isinstance(small, ContentBias) else BIAS
-        options: dict[str, Any] = {"is_causal": name in CAUSAL, "ignores_positions": not small.reads_positions}
-        end = ENDS.get(name, NO_END)
-        schemes.append(Scheme(name, enters, "b_ij", bias=partial(operator, name), end=end, **options))
+    for name, function in vars(posenc).items():
+        if name != "distance_function" and returns_bias(function):
+            small = operator(name, 2)
+            scheme = Scheme(
+                name, READS if isinstance(small, ContentBias) else BIAS, "b_ij", bias=partial(operator, name),
+                end=ENDS.get(name, NO_END), is_causal=name in CAUSAL, ignores_positions=not small.reads_positions,
+            )  # fmt: skip
+            schemes.append(scheme)
     return schemes
 
 

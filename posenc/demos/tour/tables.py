@@ -57,13 +57,13 @@ def shift_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
             without.append(scheme.name)
             continue
         step(f"{scheme.name}: the text is shifted")
-        for naive in (False, True) if scheme.naive else (False,):
-            cells = [Cell("  angles in float32", "dim") if naive else Cell(scheme.name), Cell(scheme.score)]
+        for one in (scheme, scheme.naive) if scheme.naive else (scheme,):
+            cells = [Cell(one.name, "" if one is scheme else "dim"), Cell(one.score)]
             for shift in SHIFTS.values():
                 if shift + len(words) > scheme.end:
                     cells.append(Cell("no position", "dim"))
                     continue
-                change = change_by_shift(scheme, words, shift, naive)
+                change = change_by_shift(one, words, shift)
                 cells.append(Cell(amount(change), "good" if change < ROUNDING else "bad"))
             rows.append(tuple(cells))
     return Table(
@@ -87,9 +87,8 @@ def cost_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
     words = text.words or words_of(SWAPS[0][0])
     step("time and memory")
     layers = {scheme.name: layer(scheme, words) for scheme in schemes}
-    dense = next((scheme for scheme in schemes if scheme.bias), None)
-    if dense is not None:
-        layers[f"{dense.name}, as an N x N array"] = dense_layer(dense, words)
+    for name, bias in [(scheme.name, scheme.bias) for scheme in schemes if scheme.bias][:1]:
+        layers[f"{name}, as an N x N array"] = dense_layer(bias, words)
     extra = [extra_bytes(call) for call in layers.values()]
     seconds = least_seconds(list(layers.values()))
     return Table(

@@ -8,7 +8,10 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 WIDTH = 100
 """Columns of the text where there is no terminal."""
@@ -54,7 +57,7 @@ class Terminal:
     """Prints text and tables, and shows the progress."""
 
     def __init__(self) -> None:
-        self.console: Any = None
+        self.console: Console | None = None
         """rich's Console; None if rich is not installed."""
         if find_spec("rich"):
             from rich.console import Console
