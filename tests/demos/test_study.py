@@ -19,7 +19,6 @@ from posenc.demos.study.evaluation import evaluate, last_of_windows, nats_per_by
 from posenc.demos.study.model import initial, losses
 from posenc.demos.study.rope_extensions import EXTENSIONS
 from posenc.demos.study.schemes import SCHEMES
-from posenc.demos.study.step_profile import step_fractions
 from posenc.demos.study.training import DivergedError, train
 
 SMALL = command.QUICK._replace(steps=3, batch=2, targets=512)
@@ -165,11 +164,6 @@ def test_rope_extensions_by_position(name):
     assert np.allclose(EXTENSIONS[name](SMALL).attention(q, k, v, causal=True), wanted, rtol=1e-10, atol=1e-12)
 
 
-def test_step_fractions(corpus):
-    attention, whole = step_fractions(SMALL, SCHEMES["rope"], corpus)
-    assert 0 < attention < whole < 1
-
-
 def test_files(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "QUICK", SMALL)
     words = ["study", "--methods", "rope", "learned", "--seeds", "2", "--stride", "32", "--out", str(tmp_path)]
@@ -235,7 +229,7 @@ def test_interrupted_and_resumed(tmp_path, monkeypatch, capsys):
         assert program.main([*words, str(tmp_path / name)]) == 0
     runs = [json.loads((tmp_path / name / "study.json").read_text("utf-8"))["runs"] for name in ("again", "at once")]
     for run in (*runs[0], *runs[1]):
-        del run["seconds"], run["step_fractions"]
+        del run["seconds"]
     assert runs[0] == runs[1]
 
 

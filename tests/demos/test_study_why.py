@@ -108,8 +108,7 @@ def test_files(tmp_path, monkeypatch, capsys):
 
 
 def test_picture(corpus):
-    """Each panel has a line for each method, and one for equal weights; a method without angles is not in the last
-    panel."""
+    """Each panel has a line for each method, and one for equal weights; the last place has the legend."""
     looks = {
         name: {
             length: attention_statistics.statistics(
@@ -120,5 +119,5 @@ def test_picture(corpus):
         for name in ("alibi", "sinusoidal")
     }
     panels = attention_report.draw(SMALL, looks).axes
-    assert [len(axes.get_lines()) for axes in panels] == [2, 3, 2, 2, 3, 2]
+    assert [len(axes.get_lines()) for axes in panels] == [2, 3, 2, 2, 3, 0]
     assert len({axes.get_title() for axes in panels}) == 6

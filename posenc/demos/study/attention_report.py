@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, TextIO
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from posenc import plot
 
+from ..arrays import Float64
 from ..files import make_directory, write_report
-from . import text
-from .attention_statistics import Statistics, StatisticsRow, frequencies, statistics_by_length, tail, unseen_angles
+from .attention_statistics import Statistics, StatisticsRow, statistics_by_length, tail
 from .command import Request, plan_runs, prepare, select_methods, train_run
-from .cost import environment
 from .progress import Bars
 from .schemes import Setting
+from .tables import environment
 
 ByMethod = Mapping[str, Mapping[int, Statistics]]
 """Statistics by method and length of the windows."""
-Float64 = npt.NDArray[np.float64]
 
 
-def table(setting: Setting, rows: Sequence[StatisticsRow], out: TextIO) -> None:
+def table(setting: Setting, rows: Sequence[StatisticsRow]) -> None:
     """Print a line for each method and length, below an explanation of the columns."""
     reach, queries = setting.length - 1, len(tail(setting, setting.length))
     print(
@@ -42,16 +38,15 @@ far      weight of the keys that are more than {reach} bytes back
 size     root mean square of the output of attention
 unseen   angles that training never produced, as a fraction of the new ones, mean over the pairs
 
-{"method":15}length     ppl    near        entropy              far    size unseen""",
-        file=out,
+{"method":15}length     ppl    near        entropy              far    size unseen"""
     )
     for row in rows:
         unseen = "-" if row["unseen"] is None else f"{row['unseen']:.0%}"
         print(
             f"{row['method']:15}{row['length']:6}{row['perplexity']:8.2f}{row['perplexity_near']:8.2f}"
             f"{row['entropy']:8.2f} ({row['entropy_equal']:.2f}){row['far']:9.1%} ({row['far_equal']:5.1%})"
-            f"{row['size']:8.3f}{unseen:>7}", file=out,
-        )  # fmt: skip
+            f"{row['size']:8.3f}{unseen:>7}"
+        )
 
 
 def block_means(values: Float64, size: int) -> tuple[Float64, Float64]:
@@ -62,27 +57,26 @@ def block_means(values: Float64, size: int) -> tuple[Float64, Float64]:
 
 
 def draw(setting: Setting, found: ByMethod) -> Figure:
-    """Draw six panels: three by position in the window, and one each by distance, by length and by wavelength."""
+    """Draw three panels by position in the window, one by distance and one by length; the sixth has the legend."""
     figure = Figure(figsize=(14.0, 8.0), layout="constrained")
-    by_position, entropy, by_distance, size, far, angles = figure.subplots(2, 3).reshape(-1)
+    by_position, entropy, by_distance, size, far, place = figure.subplots(2, 3).reshape(-1)
     trained = setting.length
     for number, (method, at) in enumerate(found.items()):
-        longest, style = at[max(at)], plot.line_style(number)
-        line: dict[str, Any] = {"label": method, "linewidth": 1.6, **style}
+        longest = at[max(at)]
+        line = partial(Axes.plot, label=method, linewidth=1.6, **plot.line_style(number))
         positions, nats = block_means(longest.nats, trained // 2)
-        by_position.plot(positions, np.exp(nats), **line)
-        entropy.plot(*block_means(longest.entropy, trained // 8), **line)
-        size.plot(*block_means(longest.size, trained // 8), **line)
-        by_distance.plot(longest.by_distance, **line)
-        far.plot(list(at), [100 * one.far for one in at.values()], marker="o", **line)
-        draw_unseen_angles(angles, setting, method, style["color"])
-    equal = {"label": "equal weights", "color": "0.5", "linestyle": ":"}
+        line(by_position, positions, np.exp(nats))
+        line(entropy, *block_means(longest.entropy, trained // 8))
+        line(size, *block_means(longest.size, trained // 8))
+        line(by_distance, longest.by_distance)
+        line(far, list(at), [100 * one.far for one in at.values()], marker="o")
+    equal = partial(Axes.plot, label="equal weights", color="0.5", linestyle=":")
     widest = max(found.values(), key=len)
-    entropy.plot(np.log(np.arange(max(widest)) + 1), **equal)
-    far.plot(list(widest), [100 * one.far_equal for one in widest.values()], **equal)
+    equal(entropy, np.log(np.arange(max(widest)) + 1))
+    equal(far, list(widest), [100 * one.far_equal for one in widest.values()])
     for axes in (by_position, entropy, by_distance, size):
         axes.axvspan(0, trained, color="0.92", zorder=0)
-    for axes in (by_position, entropy, by_distance, size, far, angles):
+    for axes in (by_position, entropy, by_distance, size, far):
         axes.grid(alpha=0.3)
     xlabel, queries = f"position in a window of {max(widest)} (grey: trained)", len(tail(setting, trained))
     by_position.set(xlabel=xlabel, ylabel="perplexity per byte", title="Perplexity by position")
@@ -94,49 +88,16 @@ def draw(setting: Setting, found: ByMethod) -> Figure:
     far.set_title(f"Attention to keys {trained} or more back")
     far.set_xscale("log", base=2)
     far.set_xticks(list(widest), [str(length) for length in widest])
-    angles.set(xlabel="wavelength of the pair, positions", ylabel="% of the new angles")
-    angles.set_title("Angles that training never produced")
-    figure.legend(*entropy.get_legend_handles_labels(), loc="outside lower center", ncols=len(found) + 1)
+    place.axis("off")
+    place.legend(*entropy.get_legend_handles_labels(), loc="center", fontsize="large")
     return figure
 
 
-def draw_unseen_angles(axes: Axes, setting: Setting, method: str, color: str) -> None:
-    """Mark each pair of a scheme that has angles, at the first length beyond training and at the last."""
-    w = frequencies(setting, method)
-    for length, marker in ((setting.lengths[1], "o"), (setting.lengths[-1], "x")):
-        unseen = unseen_angles(setting, method, length)
-        if w is None or unseen is None:
-            return
-        label = f"{method}, {length} bytes"
-        axes.plot(2 * np.pi / w, 100 * unseen, label=label, marker=marker, color=color, linewidth=0.7)
-    axes.set_xscale("log")
-    axes.legend(fontsize="small", loc="lower right")
-
-
-def as_lists(found: ByMethod) -> dict[str, dict[str, Any]]:
-    """Statistics of the longest windows, which the figure shows by position and by distance, for JSON."""
-    return {
-        method: {name: np.asarray(values).tolist() for name, values in at[max(at)]._asdict().items()}
-        for method, at in found.items()
-    }
-
-
-def write(
-    directory: Path, setting: Setting, corpus: text.Corpus, rows: Sequence[StatisticsRow], found: ByMethod
-) -> tuple[Path, Path]:
-    """Write why.json, the table and the curves, and why.png, the figure."""
-    as_json, as_png = directory / "why.json", directory / "why.png"
-    report = {
-        "setting": setting._asdict(), "text": corpus.name, "environment": environment(), "rows": list(rows),
-        "longest": as_lists(found),
-    }  # fmt: skip
-    write_report(as_json, report, ".png")
-    draw(setting, found).savefig(as_png, dpi=110)
-    return as_json, as_png
-
-
 def study(request: Request) -> None:
-    """Run the command for the first seed of each method: train, from checkpoints if there are any, and report."""
+    """Run the command for the first seed of each method: train, from checkpoints if there are any, and report.
+
+    It writes why.json, the table and the curves, and why.png, the figure.
+    """
     names = [name for group in select_methods(request.methods, 1, False) for name in group]
     setting, corpus, _ = prepare(request)
     checkpoints = request.directory / "checkpoints"
@@ -147,12 +108,23 @@ def study(request: Request) -> None:
         "steps",
         flush=True,
     )
-    bars = Bars(sys.stderr, setting.steps * len(planned))
+    bars = Bars(setting.steps * len(planned))
     rows: list[StatisticsRow] = []
     found: dict[str, dict[int, Statistics]] = {}
     for run in planned:
         weights, _ = train_run(setting, corpus, run, bars)
         of_method, found[run.method] = statistics_by_length(setting, run.method, weights, corpus)
         rows += of_method
-    table(setting, rows, sys.stdout)
-    print("\nFiles: " + ", ".join(map(str, write(request.directory, setting, corpus, rows, found))))
+    table(setting, rows)
+    longest = {
+        method: {name: np.asarray(values).tolist() for name, values in at[max(at)]._asdict().items()}
+        for method, at in found.items()
+    }
+    report = {
+        "setting": setting._asdict(), "text": corpus.name, "environment": environment(), "rows": rows,
+        "longest": longest,
+    }  # fmt: skip
+    as_json, as_png = request.directory / "why.json", request.directory / "why.png"
+    write_report(as_json, report, ".png")
+    draw(setting, found).savefig(as_png, dpi=110)
+    print(f"\nFiles: {as_json}, {as_png}")

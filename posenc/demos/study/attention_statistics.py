@@ -8,22 +8,19 @@ training. If hiding these keys restores the perplexity, the model fails by dista
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 import posenc
 from posenc import analysis
 from posenc import autograd as traced
 
+from ..arrays import Array, Float64, Traced
 from . import text
 from .evaluation import perplexity, protocol
 from .model import losses
-from .schemes import SCHEMES, Array, Scheme, Setting, Traced, TracedBias, Weights
-
-Float64 = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
+from .schemes import SCHEMES, Scheme, Setting, Weights
 
 STATISTICS_BYTES = 8192
 """Bytes whose attention is recorded, at every length."""
@@ -46,28 +43,16 @@ class Statistics(NamedTuple):
     """The same fraction for equal weights."""
 
 
-class StatisticsRow(TypedDict):
-    """A line of the table: a method at one length of the windows. Means are over the tail, layers and heads."""
-
-    method: str
-    length: int
-    perplexity: float
-    perplexity_near: float
-    """With the keys hidden that are farther back than any in training."""
-    entropy: float
-    entropy_equal: float
-    far: float
-    far_equal: float
-    size: float
-    unseen: float | None
-    """Fraction of the new angles that training never produced, mean over the pairs; None without angles."""
+StatisticsRow = dict[str, str | float | None]
+"""A line of the table, by the names of its columns; `attention_report.table` explains them. Means are over the tail,
+layers and heads."""
 
 
-def attention_weights(q: Array, k: Array, bias: TracedBias | tuple[TracedBias, ...]) -> Float64:
+def attention_weights(q: Array, k: Array, bias: Traced) -> Float64:
     """Causal attention weights, (..., H, n, n) in float64: the output of attention whose values are unit vectors."""
     operators = bias if isinstance(bias, tuple) else (bias,)
     n = k.shape[-2]
-    weights: Any = posenc.attention(
+    weights: Traced = posenc.attention(
         q.astype(np.float64),
         k.astype(np.float64),
         np.broadcast_to(np.eye(n), (*k.shape[:-1], n)),
@@ -84,7 +69,7 @@ def entropy(weights: Float64) -> Float64:
     return total
 
 
-def tail(setting: Setting, length: int) -> Positions:
+def tail(setting: Setting, length: int) -> Array:
     """Positions of the last queries of a window, which are compared between lengths.
 
     A quarter of the training length, so that each sees many keys in windows of that length too.
@@ -96,9 +81,9 @@ def statistics(
     setting: Setting, scheme: Scheme, weights: Weights, data: text.Bytes, count: int, length: int
 ) -> Statistics:
     """Compute the statistics of a trained model on the first `count` bytes, one window of `length` at a time."""
-    recorded: list[tuple[Any, ...]] = []
+    recorded: list[tuple[Traced, ...]] = []
 
-    def recording_attention(q: Traced, k: Traced, v: Traced, *, bias: Any, causal: bool) -> Traced:
+    def recording_attention(q: Traced, k: Traced, v: Traced, *, bias: Traced, causal: bool) -> Traced:
         out = traced.attention(q, k, v, bias=bias, causal=causal)
         recorded.append((q, k, bias, out))
         return out
@@ -132,17 +117,16 @@ def statistics(
     )
 
 
-def frequencies(setting: Setting, method: str) -> Float64 | None:
-    """Frequencies of RoPE, which multiply distances, or of sinusoids, which multiply positions; None for the others."""
-    if method == "rope":
-        return posenc.rope_frequencies(setting.head_width).inv_freq
-    return posenc.frequencies(setting.width) if method == "sinusoidal" else None
-
-
 def unseen_angles(setting: Setting, method: str, length: int) -> Float64 | None:
-    """Fraction of the new distances or positions, for each pair, whose angle training never reached."""
-    w = frequencies(setting, method)
-    return None if w is None else analysis.rope_coverage(w, setting.length, test_length=length).unseen
+    """Fraction of the new distances (RoPE) or positions (sinusoids), for each pair, whose angle training never reached.
+
+    None for the other schemes.
+    """
+    if method not in ("rope", "sinusoidal"):
+        return None
+    rope, sinusoids = posenc.rope_frequencies(setting.head_width).inv_freq, posenc.frequencies(setting.width)
+    frequencies = rope if method == "rope" else sinusoids
+    return analysis.rope_coverage(frequencies, setting.length, test_length=length).unseen
 
 
 def statistics_by_length(

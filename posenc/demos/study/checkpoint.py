@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from ..arrays import Traced
 from .schemes import Setting, Weights
 from .text import Bytes, Corpus
 
 FORMAT = 1
 """Version of the files. It increases when their content, the model or the training changes."""
-Description = dict[str, Any]
+Description = dict[str, object]
 """JSON: everything that the weights depend on."""
 
 
@@ -31,7 +32,7 @@ class State(NamedTuple):
     """Adam's second moments."""
     step: int
     """Number of steps done."""
-    generator: dict[str, Any]
+    generator: dict[str, object]
     """State of the generator that draws the windows."""
     seconds: float
     """Time that these steps took."""
@@ -64,7 +65,7 @@ def replace(file: Path, write: Callable[[BinaryIO], object]) -> None:
 def save(file: Path, state: State, described: Description) -> None:
     """Write a checkpoint, replacing the one before."""
     texts = {"description": json.dumps(described), "generator": json.dumps(state.generator)}
-    arrays: dict[str, Any] = {**texts, "step": state.step, "seconds": state.seconds}
+    arrays: dict[str, Traced] = {**texts, "step": state.step, "seconds": state.seconds}
     for part in ("weights", "first", "second"):
         arrays |= {f"{part}/{name}": array for name, array in getattr(state, part).items()}
     replace(file, lambda stream: np.savez(stream, **arrays))
@@ -86,17 +87,13 @@ def load(file: Path, described: Description) -> State | None:
         raise ValueError(
             f"{file}: not a checkpoint of the study, or damaged; remove it or choose another --out"
         ) from error
-    if found != dict(described):
-        raise ValueError(f"{file}: {_difference(found, described)}; choose another --out")
+    for name in described | found:
+        if found.get(name) != described.get(name):
+            has, wanted = found.get(name), described.get(name)
+            other = "text" if name == "text" else f"configuration ({name} is {has} there and {wanted} here)"
+            raise ValueError(f"{file}: a checkpoint of another {other}; choose another --out")
     parts: dict[str, Weights] = {"weights": {}, "first": {}, "second": {}}
     for key, array in arrays.items():
         part, _, name = key.partition("/")
         parts[part][name] = array
     return State(**parts, step=step, generator=generator, seconds=seconds)
-
-
-def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    name = next(name for name in {**wanted, **found} if found.get(name) != wanted.get(name))
-    if name == "text":
-        return "a checkpoint of another text"
-    return f"a checkpoint of another configuration ({name} is {found.get(name)} there and {wanted.get(name)} here)"

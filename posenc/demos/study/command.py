@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from .evaluation import Protocol, evaluate, evaluate_rope_extensions, perplexity
 from .figure import draw
 from .progress import Bars
 from .schemes import SCHEMES, Scheme, Setting, Weights
-from .step_profile import step_fractions
 from .training import DivergedError, train
 
 QUICK = Setting("quick", 64, 2, 4, length=64, batch=16, steps=400, rate=8e-3, targets=24576, tested=(1, 2, 4, 8))
@@ -29,7 +27,7 @@ DEFAULT = ("sinusoidal", "rope", "t5", "alibi")
 FULL_DEFAULT = ("none", "learned", *DEFAULT)
 ALL = "all"
 LONGEST_TRAINING = 4096
-RESULT_FORMAT = 3
+RESULT_FORMAT = 4
 """Version of the .json files beside the checkpoints; results of another version are computed again."""
 
 
@@ -72,26 +70,23 @@ def select_methods(methods: Sequence[str] | None, seeds: int, full: bool) -> tup
     return named, {name: 1 for name in SCHEMES if name not in named}
 
 
-def with_training_length(setting: Setting, length: int | None) -> Setting:
-    """Replace the length of the windows in training; the bytes of a step stay, up to a whole number of windows."""
-    if length is None or length == setting.length:
-        return setting
-    if not 4 <= length <= LONGEST_TRAINING:
-        raise ValueError(f"--length {length}: expected 4 to {LONGEST_TRAINING}")
-    return setting._replace(length=length, batch=max(1, setting.batch * setting.length // length))
+def with_options(setting: Setting, request: Request) -> Setting:
+    """Replace the length of the windows in training, and those in the test, by those of the user if there are any.
 
-
-def with_lengths(setting: Setting, lengths: Sequence[int] | None, stride: int | None) -> Setting:
-    """Replace the lengths of the windows by those of the user, if there are any, and check the stride."""
-    trained = setting.length
-    if stride is not None and not 1 <= stride <= trained:
-        raise ValueError(f"--stride {stride}: expected 1 to {trained}, the training length")
+    The bytes of a step in training stay, up to a whole number of windows.
+    """
+    length, lengths = setting.length if request.length is None else request.length, request.lengths
+    if length != setting.length:
+        if not 4 <= length <= LONGEST_TRAINING:
+            raise ValueError(f"--length {length}: expected 4 to {LONGEST_TRAINING}")
+        setting = setting._replace(length=length, batch=max(1, setting.batch * setting.length // length))
+    if request.stride is not None and not 1 <= request.stride <= length:
+        raise ValueError(f"--stride {request.stride}: expected 1 to {length}, the training length")
     if not lengths:
         return setting
-    short = [length for length in lengths if length < trained]
-    if short:
-        raise ValueError(f"--lengths {short[0]}: expected at least {trained}, the training length")
-    return setting._replace(tested=tuple(length / trained for length in sorted({trained, *lengths})))
+    if min(lengths) < length:
+        raise ValueError(f"--lengths {min(lengths)}: expected at least {length}, the training length")
+    return setting._replace(tested=tuple(one / length for one in sorted({length, *lengths})))
 
 
 def load_text(path: Path | None) -> text.Corpus:
@@ -100,8 +95,7 @@ def load_text(path: Path | None) -> text.Corpus:
 
 def prepare(request: Request) -> tuple[Setting, text.Corpus, Protocol]:
     """Read the text and choose what to predict. ValueError if the text is too short."""
-    trained = with_training_length(request.setting, request.length)
-    setting = with_lengths(trained, request.lengths, request.stride)
+    setting = with_options(request.setting, request)
     corpus = load_text(request.text)
     chosen = protocol(setting, corpus.test, request.stride)
     least = int(np.lcm.reduce(setting.lengths))
@@ -141,14 +135,13 @@ def train_run(setting: Setting, corpus: text.Corpus, run: Run, bars: Bars) -> tu
         checkpoint.save(run.file, state, run.description)
         seconds.append(state.seconds)
 
-    report = bars.training(title, 0 if state is None else state.step, setting.steps)
     try:
-        vocabulary = corpus.vocabulary
-        weights = train(setting, run.scheme, corpus.train, vocabulary, run.seed, report, state=state, keep=keep)
+        with bars.training(title, 0 if state is None else state.step, setting.steps) as report:
+            weights = train(
+                setting, run.scheme, corpus.train, corpus.vocabulary, run.seed, report, state=state, keep=keep
+            )
     except DivergedError as error:
         raise DivergedError(f"{title}: {error}") from error
-    finally:
-        bars.clear()
     return weights, seconds[-1]
 
 
@@ -172,7 +165,6 @@ def result(setting: Setting, corpus: text.Corpus, chosen: Protocol, run: Run, ba
         "validation": perplexity(setting, run.scheme, weights, corpus.validation, validation_count, setting.length),
         **evaluate(setting, run.scheme, weights, corpus.test, chosen),
         "embeddings": embedding_statistics(weights, corpus.train) if run.method == "learned" else None,
-        "step_fractions": step_fractions(setting, run.scheme, corpus)._asdict(),
         "rope_extensions": (
             evaluate_rope_extensions(setting, weights, corpus.test, chosen) if run.method == "rope" else None
         ),
@@ -181,21 +173,9 @@ def result(setting: Setting, corpus: text.Corpus, chosen: Protocol, run: Run, ba
     return row
 
 
-def print_results(
-    setting: Setting, corpus: text.Corpus, chosen: Protocol, planned: Sequence[Run], bars: Bars, out: TextIO
-) -> list[tables.TrainingRow]:
-    """Train and evaluate every run, and print its line as soon as it is known."""
-    print(tables.head(setting.lengths), file=out, flush=True)
-    rows = []
-    for run in planned:
-        rows.append(result(setting, corpus, chosen, run, bars))
-        print(tables.line(rows[-1]), file=out, flush=True)
-    return rows
-
-
 def study(request: Request) -> None:
     """Run the command. ValueError or DivergedError says in one line why it fails."""
-    out, start = sys.stdout, time.monotonic()
+    start = time.monotonic()
     main, others = select_methods(request.methods, request.seeds, request.setting.name == FULL.name)
     setting, corpus, chosen = prepare(request)
     checkpoints = request.directory / "checkpoints"
@@ -204,15 +184,17 @@ def study(request: Request) -> None:
     print(
         f"{corpus.name}: {len(corpus.train)} bytes for training, the same {chosen.targets} bytes to predict at every "
         f"length.\nEach model is trained on windows of {setting.length} bytes: {setting.steps} steps of "
-        f"{setting.batch * setting.length} bytes.\n\nPerplexity per byte, and the time of the training:",
-        file=out,
+        f"{setting.batch * setting.length} bytes.\n\nPerplexity per byte, and the time of the training:"
     )
-    bars = Bars(sys.stderr, setting.steps * sum(map(len, planned)))
-    rows = print_results(setting, corpus, chosen, planned[0], bars, out)
-    if others:
-        print("\nThe other methods, one seed each:", file=out)
-        rows += print_results(setting, corpus, chosen, planned[1], bars, out)
-    tables.summary(setting, rows, chosen, out)
+    bars = Bars(setting.steps * sum(map(len, planned)))
+    rows = []
+    for title, runs in (("", planned[0]), ("\nThe other methods, one seed each:\n", planned[1])):
+        if runs:
+            print(title + tables.head(setting.lengths), flush=True)
+        for run in runs:
+            rows.append(result(setting, corpus, chosen, run, bars))
+            print(tables.line(rows[-1]), flush=True)
+    tables.summary(setting, rows, chosen)
     files = tables.write(request.directory, setting, corpus, chosen, rows)
     files.append(draw(request.directory, setting, rows, tuple(main)))
-    print(f"\n{time.monotonic() - start:.0f} s. Files: " + ", ".join(map(str, files)), file=out)
+    print(f"\n{time.monotonic() - start:.0f} s. Files: " + ", ".join(map(str, files)))

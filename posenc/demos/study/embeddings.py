@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 import numpy as np
 
-from .schemes import Array, Weights
+from ..arrays import Array
+from .schemes import Weights
 from .text import Bytes
 
 
-class EmbeddingStatistics(TypedDict):
-    """Statistics of the vectors as they are added: those of words are multiplied by sqrt(width)."""
+def embedding_statistics(weights: Weights, data: Bytes) -> dict[str, float]:
+    """Compare the two tables of a trained model; bytes that the text does not contain are left out.
 
-    word_norm: float
-    """Mean norm of the words of the training text."""
-    position_norm: float
-    """Mean norm of the rows of the table of positions."""
-    word_diagonal: float
-    """Mean size of a diagonal entry of the covariance matrix, divided by that of the other entries."""
-    position_diagonal: float
-
-
-def embedding_statistics(weights: Weights, data: Bytes) -> EmbeddingStatistics:
-    """Compare the two tables of a trained model; bytes that the text does not contain are left out."""
+    The vectors are compared as they are added: those of words are multiplied by sqrt(width). A norm is the mean over
+    the words or positions.
+    """
     words: Array = weights["embedding"][np.unique(data)].astype(np.float64) * weights["embedding"].shape[1] ** 0.5
     positions: Array = weights["scheme.table"].astype(np.float64)
     return {

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Float64
 from .model import losses
 from .rope_extensions import EXTENSIONS
 from .schemes import Scheme, Setting, Weights
 from .text import Bytes, target_count
 
-Nats = npt.NDArray[np.floating[Any]]
-"""Losses in nats, one for each predicted byte."""
 ByLength = dict[int, float | None]
 """A number for each length of the windows; None if the scheme has no positions so far, or the number has no meaning."""
 BATCH_BYTES = 4096
@@ -57,7 +55,7 @@ def protocol(setting: Setting, data: Bytes, stride: int | None) -> Protocol:
 
 def nats_per_byte(
     setting: Setting, scheme: Scheme, weights: Weights, data: Bytes, count: int, length: int, stride: int | None = None
-) -> Nats:
+) -> Float64:
     """Losses of the bytes 1 .. count of `data` in nats, (count,), read in windows of `length` bytes.
 
     Windows are consecutive without a `stride`. With one, they start `stride` bytes apart, and each predicts only the
@@ -84,7 +82,7 @@ def perplexity(setting: Setting, scheme: Scheme, weights: Weights, data: Bytes, 
     return _perplexity(nats_per_byte(setting, scheme, weights, data, count, length))
 
 
-def last_of_windows(nats: Nats, length: int, last: int) -> Nats:
+def last_of_windows(nats: Float64, length: int, last: int) -> Float64:
     """Losses of the last bytes of each window of `length`."""
     return nats.reshape(-1, length)[:, -last:].ravel()
 
@@ -122,5 +120,5 @@ def evaluate_rope_extensions(setting: Setting, weights: Weights, data: Bytes, ch
     }
 
 
-def _perplexity(nats: Nats) -> float:
+def _perplexity(nats: Float64) -> float:
     return float(np.exp(nats.mean()))

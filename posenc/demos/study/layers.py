@@ -6,18 +6,20 @@ one node.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from .autograd_typed import defvjp, defvjp_argnums, primitive
-
-Array = npt.NDArray[Any]
-Gradients = tuple[Array, ...]
+from ..arrays import Array
+from .autograd_typed import Gradients, node
 
 EPSILON = np.float32(1e-5)
+
+
+def softmax(scores: Array, out: Array | None = None) -> Array:
+    """``exp(scores) / sum exp(scores)`` over the last axis."""
+    weights: Array = np.subtract(scores, scores.max(-1, keepdims=True), out=out)
+    np.exp(weights, out=weights)
+    weights /= weights.sum(-1, keepdims=True)
+    return weights
 
 
 def _standardize(x: Array) -> tuple[Array, Array]:
@@ -27,18 +29,18 @@ def _standardize(x: Array) -> tuple[Array, Array]:
     return centred * inverse, inverse
 
 
-@primitive
-def layer_norm(x: Array, gain: Array) -> Array:
-    """``gain (x - mean) / sqrt(variance + 1e-5)`` over the last axis."""
-    return _standardize(x)[0] * gain
-
-
 def _layer_norm_vjp(g: Array, _: Array, x: Array, gain: Array) -> Gradients:
     standardized, inverse = _standardize(x)
     scaled = g * gain
     projection = (scaled * standardized).mean(-1, keepdims=True)
     x_gradient = inverse * (scaled - scaled.mean(-1, keepdims=True) - standardized * projection)
     return x_gradient, (g * standardized).sum(tuple(range(g.ndim - 1)))
+
+
+@node(_layer_norm_vjp)
+def layer_norm(x: Array, gain: Array) -> Array:
+    """``gain (x - mean) / sqrt(variance + 1e-5)`` over the last axis."""
+    return _standardize(x)[0] * gain
 
 
 def _dot_vjp(g: Array, x: Array, weight: Array) -> Gradients:
@@ -52,7 +54,11 @@ def _merge_heads(x: Array) -> Array:
     return x.transpose(0, 2, 1, 3).reshape(batch * n, heads * head_width)
 
 
-@primitive
+def _project_to_heads_vjp(g: Array, _: Array, x: Array, weight: Array, shape: tuple[int, int, int]) -> Gradients:
+    return _dot_vjp(_merge_heads(g), x, weight)
+
+
+@node(_project_to_heads_vjp)
 def project_to_heads(x: Array, weight: Array, shape: tuple[int, int, int]) -> Array:
     """``x weight`` split into heads: (batch n, width) -> (batch, heads, n, head width).
 
@@ -62,72 +68,42 @@ def project_to_heads(x: Array, weight: Array, shape: tuple[int, int, int]) -> Ar
     return projected
 
 
-def _project_to_heads_vjp(g: Array, _: Array, x: Array, weight: Array, shape: tuple[int, int, int]) -> Gradients:
-    return _dot_vjp(_merge_heads(g), x, weight)
-
-
-@primitive
-def project_from_heads(x: Array, weight: Array) -> Array:
-    """``x weight`` with the heads merged: (batch, heads, n, head width) -> (batch n, width)."""
-    projected: Array = np.dot(_merge_heads(x), weight)
-    return projected
-
-
 def _project_from_heads_vjp(g: Array, _: Array, x: Array, weight: Array) -> Gradients:
     batch, heads, n, head_width = x.shape
     merged_gradient, weight_gradient = _dot_vjp(g, _merge_heads(x), weight)
     return merged_gradient.reshape(batch, n, heads, head_width).transpose(0, 2, 1, 3), weight_gradient
 
 
-@primitive
-def linear_relu(x: Array, weight: Array) -> Array:
-    """``max(x weight, 0)``. The derivative of the maximum is 0 where ``x weight`` is 0."""
-    activations: Array = np.maximum(np.dot(x, weight), np.float32(0))
-    return activations
+@node(_project_from_heads_vjp)
+def project_from_heads(x: Array, weight: Array) -> Array:
+    """``x weight`` with the heads merged: (batch, heads, n, head width) -> (batch n, width)."""
+    projected: Array = np.dot(_merge_heads(x), weight)
+    return projected
 
 
 def _linear_relu_vjp(g: Array, result: Array, x: Array, weight: Array) -> Gradients:
     return _dot_vjp(g * (result > 0), x, weight)
 
 
-def _define_vjp(function: Callable[..., Array], vjp: Callable[..., Gradients]) -> None:
-    """Register ``vjp(g, result, *arguments)``, which computes the gradients of all arguments in one call."""
-
-    def of_node(argnums: tuple[int, ...], result: Array, arguments: tuple[Any, ...], _: dict[str, Any]) -> Any:
-        def gradients(g: Array) -> Gradients:
-            of_arguments = vjp(g, result, *arguments)
-            return tuple(of_arguments[number] for number in argnums)
-
-        return gradients
-
-    defvjp_argnums(function, of_node)
+@node(_linear_relu_vjp)
+def linear_relu(x: Array, weight: Array) -> Array:
+    """``max(x weight, 0)``. The derivative of the maximum is 0 where ``x weight`` is 0."""
+    activations: Array = np.maximum(np.dot(x, weight), np.float32(0))
+    return activations
 
 
-_define_vjp(layer_norm, _layer_norm_vjp)
-_define_vjp(project_to_heads, _project_to_heads_vjp)
-_define_vjp(project_from_heads, _project_from_heads_vjp)
-_define_vjp(linear_relu, _linear_relu_vjp)
+def _cross_entropy_vjp(g: Array, _: Array, logits: Array, targets: Array) -> Gradients:
+    """``(softmax(logits) - one_hot(targets)) g``."""
+    gradient = softmax(logits)
+    at = targets[..., None]
+    np.put_along_axis(gradient, at, np.take_along_axis(gradient, at, -1) - np.float32(1), -1)
+    return (gradient * g[..., None],)
 
 
-@primitive
+@node(_cross_entropy_vjp)
 def cross_entropy(logits: Array, targets: Array) -> Array:
     """Loss of each target in nats: ``log sum exp(logits) - logits[target]``."""
     shifted: Array = logits - logits.max(-1, keepdims=True)
     target_logits = np.take_along_axis(shifted, targets[..., None], -1)[..., 0]
     losses: Array = np.log(np.exp(shifted).sum(-1)) - target_logits
     return losses
-
-
-def _cross_entropy_vjp(_: Array, logits: Array, targets: Array) -> Callable[[Array], Array]:
-    def vjp(g: Array) -> Array:
-        """``(softmax(logits) - one_hot(targets)) g``."""
-        gradient: Array = np.exp(logits - logits.max(-1, keepdims=True))
-        gradient /= gradient.sum(-1, keepdims=True)
-        at = targets[..., None]
-        np.put_along_axis(gradient, at, np.take_along_axis(gradient, at, -1) - np.float32(1), -1)
-        return gradient * g[..., None]
-
-    return vjp
-
-
-defvjp(cross_entropy, _cross_entropy_vjp, argnums=(0,))

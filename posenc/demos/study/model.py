@@ -8,9 +8,10 @@ import numpy as np
 
 from posenc import autograd as traced
 
+from ..arrays import Array, Traced
 from .autograd_typed import anp
 from .layers import cross_entropy, layer_norm, linear_relu, project_from_heads, project_to_heads
-from .schemes import Array, Scheme, Setting, Traced, Weights
+from .schemes import Scheme, Setting, Weights
 from .text import Tokens
 
 

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import count
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 import posenc
 
-from .schemes import Array, Scheme, Setting
+from ..arrays import Array, Traced
+from .schemes import Scheme, Setting
 
 Extension = Callable[[Setting], Scheme]
-Positions = npt.NDArray[Any]
-FarPositions = Callable[[int, int, int], tuple[Positions, Positions]]
+Frequencies = Callable[[int, int, int], posenc.RopeFrequencies]
+"""Frequencies for (width of a head, n, training length)."""
+FarPositions = Callable[[int, int, int], tuple[Array, Array]]
 """Positions of queries and keys at or beyond a window, for (n, window, training length)."""
-Options = Callable[[int, int], dict[str, Any]]
-"""Options of `posenc.rope_frequencies` for (n, training length)."""
 
 
-def _unscaled(n: int, length: int) -> dict[str, Any]:
-    return {}
+def unscaled(width: int, n: int, length: int) -> posenc.RopeFrequencies:
+    return posenc.rope_frequencies(width)
 
 
-def _extension(
-    options: Options = _unscaled, far_positions: FarPositions | None = None, log_n: bool = False
+def dynamic_ntk(width: int, n: int, length: int) -> posenc.RopeFrequencies:
+    return posenc.rope_frequencies(width, rope_type="dynamic", factor=1.0, seq_len=n, max_position_embeddings=length)
+
+
+def extension(
+    frequencies: Frequencies = unscaled, far_positions: FarPositions | None = None, log_n: bool = False
 ) -> Extension:
     """Rotate by other frequencies, or by other positions at distances from half the training length on.
 
@@ -36,71 +37,58 @@ def _extension(
     def of(setting: Setting) -> Scheme:
         length = setting.length
 
-        def attention(q: Array, k: Array, v: Array, **given: Any) -> Array:
+        def attention(q: Array, k: Array, v: Array, *, bias: Traced = (), causal: bool) -> Traced:
             n, width = q.shape[-2:]
-            frequencies = posenc.rope_frequencies(width, **options(n, length))
-
-            def attend(q_positions: int | Positions, k_positions: int | Positions, **more: Any) -> Any:
-                rotated = posenc.rope(q, q_positions, frequencies, layout="half")
-                if log_n:
-                    rotated = rotated * posenc.logn_scale(n, length).astype(q.dtype)[:, None]
-                return posenc.attention(
-                    rotated, posenc.rope(k, k_positions, frequencies, layout="half"), v, **given, **more
-                )
-
+            rotate = partial(posenc.rope, frequencies=frequencies(width, n, length), layout="half")
+            attend = partial(posenc.attention, v=v, bias=bias, causal=causal)
+            factor = posenc.logn_scale(n, length).astype(q.dtype)[:, None] if log_n else q.dtype.type(1)
             if far_positions is None:
-                return np.asarray(attend(n, n))
+                return attend(rotate(q, n) * factor, rotate(k, n))
             window = length // 2
-            near = attend(n, n, window=(window - 1, None), return_lse=True)
-            far = attend(*far_positions(n, window, length), window=(None, -window), return_lse=True)
-            merged: Array = posenc.merge_attention(*zip(near, far, strict=True))[0]
-            return merged
+            far_q, far_k = far_positions(n, window, length)
+            near = attend(rotate(q, n) * factor, rotate(k, n), window=(window - 1, None), return_lse=True)
+            far = attend(rotate(q, far_q) * factor, rotate(k, far_k), window=(None, -window), return_lse=True)
+            return posenc.merge_attention(*zip(near, far, strict=True))[0]
 
         return Scheme(attention=attention)
 
     return of
 
 
-def _scaled(**options: Any) -> Extension:
+def by_length(scaled: Callable[..., posenc.RopeFrequencies]) -> Extension:
     """Scale by the length of the window over the training length, by a type that also reads the latter."""
-    return _extension(
-        lambda n, length: {"factor": max(1.0, n / length), "original_max_position_embeddings": length, **options}
-    )
+    return extension(lambda d, n, length: scaled(d, factor=max(n / length, 1), original_max_position_embeddings=length))
 
 
-def _ntk(factor: float) -> Extension:
-    return _extension(lambda n, length: {"rope_type": "ntk", "factor": factor})
+def ntk(factor: float) -> Extension:
+    return extension(lambda width, n, length: posenc.rope_frequencies(width, rope_type="ntk", factor=factor))
 
 
-def _dynamic_ntk(n: int, length: int) -> dict[str, Any]:
-    return {"rope_type": "dynamic", "factor": 1.0, "seq_len": n, "max_position_embeddings": length}
-
-
-def _rerope(n: int, window: int, length: int) -> tuple[Positions, Positions]:
+def rerope(n: int, window: int, length: int) -> tuple[Array, Array]:
     return posenc.rerope_positions(n, window=window)
 
 
-def _self_extend(n: int, window: int, length: int) -> tuple[Positions, Positions]:
+def self_extend(n: int, window: int, length: int) -> tuple[Array, Array]:
     """Positions in the smallest groups that keep every distance below the training length."""
     group = next(g for g in count(1) if (n - 1) // g + window - window / g <= length - 1)
     return posenc.self_extend_positions(n, group=group, window=window)
 
 
 EXTENSIONS: dict[str, Extension] = {
-    "raw": _extension(),
-    "PI": _extension(lambda n, length: {"rope_type": "linear", "factor": max(1.0, n / length)}),
-    "dynamic NTK": _extension(_dynamic_ntk),
-    "NTK 8": _ntk(8),
-    "NTK 16": _ntk(16),
-    "NTK 32": _ntk(32),
-    "NTK-by-parts": _scaled(rope_type="ntk_by_parts"),
-    "YaRN": _scaled(rope_type="yarn"),
-    "YaRN, temperature 1": _scaled(rope_type="yarn", attention_factor=1.0),
-    "ReRoPE": _extension(far_positions=_rerope),
-    "Self-Extend": _extension(far_positions=_self_extend),
-    "raw, log n": _extension(log_n=True),
-    "dynamic NTK, log n": _extension(_dynamic_ntk, log_n=True),
-    "ReRoPE, log n": _extension(far_positions=_rerope, log_n=True),
+    "raw": extension(),
+    "PI": extension(lambda d, n, length: posenc.rope_frequencies(d, rope_type="linear", factor=max(1.0, n / length))),
+    "dynamic NTK": extension(dynamic_ntk),
+    "NTK 8": ntk(8),
+    "NTK 16": ntk(16),
+    "NTK 32": ntk(32),
+    "NTK-by-parts": by_length(partial(posenc.rope_frequencies, rope_type="ntk_by_parts")),
+    "YaRN": by_length(partial(posenc.rope_frequencies, rope_type="yarn")),
+    "YaRN, temperature 1": by_length(partial(posenc.rope_frequencies, rope_type="yarn", attention_factor=1.0)),
+    "ReRoPE": extension(far_positions=rerope),
+    "Self-Extend": extension(far_positions=self_extend),
+    "raw, log n": extension(log_n=True),
+    "dynamic NTK, log n": extension(dynamic_ntk, log_n=True),
+    "ReRoPE, log n": extension(far_positions=rerope, log_n=True),
 }
 """Replacements of attention for weights that were trained with plain RoPE.
 

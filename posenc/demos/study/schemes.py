@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 import posenc
 from posenc import autograd as traced
 
+from ..arrays import Array, Traced
 from .autograd_typed import anp
 
-Array = npt.NDArray[np.floating[Any]]
-Traced: TypeAlias = Any
-"""An array, or the box that autograd puts around one while it records a gradient."""
-TracedBias: TypeAlias = "posenc.PositionBias | traced.Operator"
 Weights = dict[str, Traced]
 Draw = np.random.Generator
 
@@ -61,9 +57,9 @@ class Scheme(NamedTuple):
     """(batch, n, width), a function of the embeddings in that shape, which it replaces."""
     rotation: Callable[[Setting, Traced], Traced] | None = None
     """Rotate queries or keys (..., n, head width)."""
-    bias: Callable[[Setting, Weights], TracedBias] | None = None
+    bias: Callable[[Setting, Weights], Traced] | None = None
     """The `bias` argument of `attention`, common to all layers."""
-    layer_bias: Callable[[Setting, Weights, int, Traced], TracedBias] | None = None
+    layer_bias: Callable[[Setting, Weights, int, Traced], Traced] | None = None
     """The `bias` argument of `attention` in one layer, from its number and its normalised input (batch, n, width)."""
     attention: Callable[..., Traced] = traced.attention
     """Attention of (q, k, v, bias=, causal=). A replacement may compute it in another way, or record its inputs."""
@@ -110,29 +106,26 @@ def rope(setting: Setting, x: Traced) -> Traced:
     return traced.rope(x, x.shape[-2], frequencies, layout="half")
 
 
-def transformer_xl(setting: Setting, weights: Weights) -> TracedBias:
+def transformer_xl(setting: Setting, weights: Weights) -> Traced:
     rows = posenc.xl_table(setting.length, setting.width).astype(np.float32) @ weights["project"]
     r = rows.reshape(rows.shape[0], setting.heads, -1).transpose((1, 0, 2))
-    operator: TracedBias = traced.transformer_xl(r, weights["u"], weights["v"])
-    return operator
+    return traced.transformer_xl(r, weights["u"], weights["v"])
 
 
-def deberta(setting: Setting, weights: Weights, layer: int, x: Traced) -> TracedBias:
+def deberta(setting: Setting, weights: Weights, layer: int, x: Traced) -> Traced:
     """He et al. 2021, equation 4: all layers share the table of distances; each has its own projections of it."""
     shape = (-1, setting.heads, setting.head_width)
     rel_q, rel_k = (
         anp.transpose(anp.reshape(anp.dot(weights["table"], weights[f"{layer}.{name}"]), shape), (1, 0, 2))
         for name in ("query", "key")
     )
-    operator: TracedBias = traced.deberta(rel_q, rel_k)
-    return operator
+    return traced.deberta(rel_q, rel_k)
 
 
-def fox(setting: Setting, weights: Weights, layer: int, x: Traced) -> TracedBias:
+def fox(setting: Setting, weights: Weights, layer: int, x: Traced) -> Traced:
     """Lin et al. 2025: the forget gate of a head is the sigmoid of a linear function of the layer's input."""
     gates = anp.dot(x, weights[f"{layer}.gate"]) + weights[f"{layer}.offset"]
-    operator: TracedBias = traced.fox(anp.transpose(-anp.logaddexp(np.float32(0), -gates), (0, 2, 1)))
-    return operator
+    return traced.fox(anp.transpose(-anp.logaddexp(np.float32(0), -gates), (0, 2, 1)))
 
 
 def rnn(setting: Setting, weights: Weights, x: Traced) -> Traced:

@@ -6,17 +6,15 @@ import json
 import platform
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
 
 import numpy as np
 
 import posenc
 
+from ..arrays import Traced
 from ..files import write_csv, write_report
-from .embeddings import EmbeddingStatistics
 from .evaluation import ByLength, Evaluation, Protocol
 from .schemes import Setting
-from .step_profile import StepFractions
 from .text import Corpus
 
 NAME_COLUMNS = 23
@@ -33,9 +31,8 @@ class TrainingRow(Evaluation):
     """Time of the training."""
     validation: float
     """Perplexity of the validation text at the training length."""
-    embeddings: EmbeddingStatistics | None
+    embeddings: dict[str, float] | None
     """Norms and covariances of words and positions; None but for "learned"."""
-    step_fractions: dict[str, float]
     rope_extensions: dict[str, ByLength] | None
     """Perplexity with each method that extends RoPE; None for the other schemes."""
 
@@ -44,7 +41,12 @@ def versions() -> dict[str, str]:
     return {"posenc": posenc.__version__, "numpy": np.__version__, "python": platform.python_version()}
 
 
-def load_json(text: str) -> Any:
+def environment() -> dict[str, str | int]:
+    """Versions and machine settings that a measurement depends on, besides the setting and the text."""
+    return {**versions(), "isa": posenc.isa(), "threads": posenc.get_num_threads()}
+
+
+def load_json(text: str) -> Traced:
     """Read JSON and turn the keys that are numbers, the lengths, back into numbers."""
     return json.loads(text, object_hook=lambda d: {int(key) if key.isdigit() else key: d[key] for key in d})
 
@@ -85,14 +87,14 @@ def rope_extensions(rows: Sequence[TrainingRow]) -> dict[str, list[ByLength]]:
     return {name: [extended[name] for extended in of_seeds] for name in of_seeds[0]} if of_seeds else {}
 
 
-def summary(setting: Setting, rows: Sequence[TrainingRow], protocol: Protocol, out: TextIO) -> None:
+def summary(setting: Setting, rows: Sequence[TrainingRow], protocol: Protocol) -> None:
     """Print the means over the seeds."""
     lengths, trained = setting.lengths, setting.length
 
     def table(title: str, columns: dict[str, list[ByLength]]) -> None:
-        print(f"\n{title}\n{head(lengths)}", file=out)
+        print(f"\n{title}\n{head(lengths)}")
         for name, seeds in columns.items():
-            print(f"{name:{NAME_COLUMNS}}{cells(mean(seeds, length) for length in lengths)}", file=out)
+            print(f"{name:{NAME_COLUMNS}}{cells(mean(seeds, length) for length in lengths)}")
 
     methods = by_method(rows)
     table(
@@ -109,40 +111,20 @@ def summary(setting: Setting, rows: Sequence[TrainingRow], protocol: Protocol, o
         {name: [row["last_ratio"] for row in own] for name, own in methods.items()},
     )
     if any(None in row["perplexity"].values() for row in rows):
-        print("-: the scheme's table of positions ends before this length", file=out)
+        print("-: the scheme's table of positions ends before this length")
     if extensions := rope_extensions(rows):
         table(
             "Methods that extend RoPE without further training, perplexity of the first "
             f"{protocol.sliding_targets} bytes:",
             extensions,
         )
-    print_embeddings(rows, out)
-    print(
-        "\nTime of a training step, and the fractions of it in attention and in all of posenc (under Python's "
-        f"profiler):\n{'':{NAME_COLUMNS}}{'ms':>9}{'attention':>11}{'posenc':>9}",
-        file=out,
-    )
-    for name, own in methods.items():
-        milliseconds = 1e3 * float(np.mean([row["seconds"] for row in own])) / setting.steps
-        attention, total = (
-            float(np.mean([row["step_fractions"][part] for row in own])) for part in StepFractions._fields
-        )
-        print(f"{name:{NAME_COLUMNS}}{milliseconds:9.1f}{attention:11.0%}{total:9.0%}", file=out)
-
-
-def print_embeddings(rows: Sequence[TrainingRow], out: TextIO) -> None:
-    """Print the mean norms of words and positions, and how much the diagonals of their covariances dominate."""
-    found = [of_row for row in rows if (of_row := row["embeddings"]) is not None]
-    if not found:
-        return
-    print("\nEmbeddings of the model with a learned table, means over the seeds:", file=out)
-    print(f"{'':{NAME_COLUMNS}}{'norm':>9}{'diagonal / other covariances':>30}", file=out)
-    for name in ("word", "position"):
-        norm, diagonal = (
-            float(np.mean([values[f"{name}_{part}"] for values in found]))  # type: ignore[literal-required]
-            for part in ("norm", "diagonal")
-        )
-        print(f"{name + 's':{NAME_COLUMNS}}{norm:9.2f}{diagonal:30.1f}", file=out)
+    embeddings = [found for row in rows if (found := row["embeddings"]) is not None]
+    if embeddings:
+        print("\nEmbeddings of the model with a learned table, means over the seeds:")
+        print(f"{'':{NAME_COLUMNS}}{'norm':>9}{'diagonal / other covariances':>30}")
+    for name in ("word", "position") if embeddings else ():
+        norm, diagonal = (np.mean([one[f"{name}_{part}"] for one in embeddings]) for part in ("norm", "diagonal"))
+        print(f"{name + 's':{NAME_COLUMNS}}{norm:9.2f}{diagonal:30.1f}")
 
 
 def write(

@@ -8,10 +8,11 @@ from math import cos, pi
 
 import numpy as np
 
+from ..arrays import Traced
 from .autograd_typed import anp, value_and_grad
 from .checkpoint import State
 from .model import initial, losses
-from .schemes import Scheme, Setting, Traced, Weights
+from .schemes import Scheme, Setting, Weights
 from .text import Bytes, Tokens
 
 WARM_UP, FINAL_RATE = 50, 0.1
@@ -21,6 +22,10 @@ BETA_1, BETA_2, EPSILON = np.float32(0.9), np.float32(0.99), np.float32(1e-8)
 ONE = np.float32(1)  # NumPy 1 turns a float32 scalar and a Python int into float64
 CHECKPOINT_INTERVAL = 100
 """Steps between two checkpoints."""
+
+
+Report = Callable[[int, float], object]
+"""Called with the number of each step, from 1, and its loss."""
 
 
 class DivergedError(RuntimeError):
@@ -46,7 +51,7 @@ def train(
     data: Bytes,
     vocabulary: int,
     seed: int,
-    report: Callable[[int, float], object] = lambda step, loss: None,
+    report: Report = lambda step, loss: None,
     *,
     state: State | None = None,
     keep: Callable[[State], object] = lambda state: None,
