@@ -1,4 +1,4 @@
-"""The way from names of other libraries to names of posenc."""
+"""The way from names of other libraries, of functions and of arguments, to names of posenc."""
 
 from __future__ import annotations
 
@@ -28,13 +28,33 @@ NEIGHBOURS = {
 }
 """The way to what other libraries have by this name."""
 ARGUMENTS = {
+    "alibi_slopes": "bias=alibi(slopes)",
+    "attn_bias": "bias=dense(array)",
     "attn_mask": "keep for booleans, or dense(...) as bias for numbers",
+    "d_model": "dim",
     "dropout_p": "no dropout, which posenc does not have",
     "enable_gqa": "nothing, because heads may share keys without it",
+    "freqs_cis": "frequencies, in radians per position",
+    "head_dim": "dim, or no argument where an array has it",
+    "inv_freq": "frequencies",
     "is_causal": 'causal, with align="start" if N != M',
+    "key_padding_mask": "keep=~mask[:, None, None, :]",
     "mask": "keep, which is True where a query sees a key",
+    "num_buckets": "buckets, or the rows of the table",
+    "num_heads": "heads, or no argument where an array has the axis",
+    "offset": "start",
+    "position_ids": "positions",
+    "query": "q",
+    "return_softmax_lse": "return_lse",
+    "rope_scaling": "rope_from_config(config), or rope_type= and its keys",
+    "rope_theta": "base",
+    "s_aux": "sink",
+    "sm_scale": "scale",
+    "softmax_scale": "scale",
+    "theta": "base",
+    "window_size": "window",
 }
-"""The same for arguments of functions that a bridge has."""
+"""The same for arguments. A bridge ends its message with it; docs/guides/errors.md has the table."""
 
 
 def missing(name: str, modules: Iterable[str]) -> str:

@@ -3,11 +3,13 @@
 import inspect
 import pydoc
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import posenc
-from posenc._neighbours import NEIGHBOURS
+from posenc._neighbours import ARGUMENTS, NEIGHBOURS
 
 MODULES = ["analysis", "autograd", "dask", "jax", "plot", "reference", "torch", "transformers"]
 
@@ -51,3 +53,16 @@ def test_a_module_that_is_not_imported_is_named(run_python):
 def test_submodules_show_what_they_list():
     assert set(posenc.analysis.__all__) <= set(dir(posenc.analysis))
     assert posenc.reference.__all__
+
+
+def test_arguments_of_other_libraries():
+    """The table of the manual is that of the messages."""
+    page = (Path(posenc.__file__).parent.parent / "docs/guides/errors.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE)
+    assert dict(rows) == ARGUMENTS
+    autograd = pytest.importorskip("posenc.autograd", reason="autograd is not installed")
+    x = np.ones((1, 2, 4))
+    for name, way in ARGUMENTS.items():
+        with pytest.raises(TypeError) as caught:
+            autograd.attention(x, x, x, **{name: 1})
+        assert str(caught.value) == f"attention: got an unexpected keyword argument {name!r}; expected {way}"
