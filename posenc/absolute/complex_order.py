@@ -70,7 +70,8 @@ def _read_operands(
     positions = as_positions(function, "positions", positions)
     *batch, n, _ = amplitude.shape
     if not broadcasts_to(positions.shape, (*batch, n)) or positions.shape[-1] != n:
-        expected = f"{n} positions on the last axis, and leading axes that broadcast to {tuple(batch)}"
+        leading = f"leading axes that broadcast to {tuple(batch)}" if batch else "no other axes"
+        expected = f"{n} positions on the last axis, and {leading}"
         fail(ValueError, function, "positions", f"shape {positions.shape}", expected)
     check_positions(function, "positions", positions)
     largest = _largest_magnitude(function, "positions", positions)

@@ -23,6 +23,7 @@ from .._core_api.arguments import (
     compute_dtype,
     copy_result,
     fail,
+    fail_value,
     finish_out,
     prepare_out,
 )
@@ -245,7 +246,7 @@ def integrate(
     method: Method = "rk4_38",
     out: Array | None = None,
 ) -> Array:
-    """Return position encodings that follow any flow.
+    """Return position encodings that follow any flow, ``h(t, p)`` with the time first.
 
     Row k is ``p(times[k])``, where ``dp/dt = h(t, p)`` and ``p(times[0]) = p0``.
 
@@ -298,7 +299,9 @@ def integrate(
     function = "integrate"
     if not callable(h):
         fail(TypeError, function, "h", f"type {type(h).__name__}", "a callable h(t, p)")
-    start, times = read_states(function, p0), as_reals(function, "times", times).astype(F64, copy=False)
+    start, given, times = read_states(function, p0), times, as_reals(function, "times", times).astype(F64, copy=False)
+    if times.ndim == 0:
+        fail_value(ValueError, function, "times", given, "an array of times (N,), such as np.arange(n)")
     if times.ndim != 1:
         fail(ValueError, function, "times", f"{times.ndim} axes", "1")
     if not np.isfinite(times).all():

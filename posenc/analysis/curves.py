@@ -59,6 +59,9 @@ class InnerProduct(NamedTuple):
 def as_pair_numbers(function: str, argument: str, value: PairFrequencies, count: int | None = None) -> Float64:
     """Convert to finite float64 numbers, one per pair of channels."""
     array = as_data(function, argument, getattr(value, "inv_freq", value)).astype(F64)
+    if array.ndim == 0 and argument == "frequencies":
+        expected = "an array (e,), one number per pair, such as frequencies(dim)"
+        fail_value(ValueError, function, argument, value, expected)
     if array.ndim != 1 or len(array) == 0:
         fail(ValueError, function, argument, f"shape {array.shape}", "one number per pair, at least one")
     if count is not None and len(array) != count:
@@ -129,8 +132,9 @@ def inner_product(
     frequencies : array (e,) or RopeFrequencies
         w, in radians per position.
     weights : (sine, cosine), each array (e,), or array (2 e, 2 e), optional
-        A tuple or list is the diagonal of H: the factors of the products of two sines and of two cosines, per pair. An
-        array is H itself; its rows and columns have the order of `sinusoidal`: sin 0, cos 0, sin 1, ....
+        A tuple or list is the diagonal of H: the factors of the products of two sines, then the factors of the products
+        of two cosines, one per pair. An array is H itself; its rows and columns have the order of `sinusoidal`: sin 0,
+        cos 0, sin 1, ....
 
     Returns
     -------
@@ -256,7 +260,7 @@ def decay(
         x, the difference of two positions. An int is one distance, not a count.
     schedule : {"geometric", "power"} or function
         theta(t) is ``base**-t`` or ``t**alpha``. Another theta is a function of an array t (L,) of numbers in [0, 1]
-        that returns an array (L,); then `base` and `alpha` are not used.
+        that returns an array (L,), or one number for all t; then `base` and `alpha` are not used.
     base : float
         Positive.
     alpha : float
@@ -278,8 +282,8 @@ def decay(
     ImportError
         The integral is wanted, and scipy is not installed.
     TypeError, ValueError
-        A distance is not finite, `base` is not positive, or `alpha` is negative; a function that returns no finite
-        numbers of the shape of t; weights that are an array without `dim`, or do not fit it.
+        A distance is not finite, `base` is not positive, or `alpha` is negative; a function whose result is not finite,
+        or is neither one number nor in the shape of t; weights that are an array without `dim`, or do not fit it.
 
     Notes
     -----

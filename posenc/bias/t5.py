@@ -107,14 +107,14 @@ def _as_integers(function: str, rel: npt.ArrayLike) -> Array:
 def t5_bucket(
     rel: npt.ArrayLike, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
 ) -> npt.NDArray[np.int64]:
-    """Return T5's bucket of each relative position.
+    """Return T5's bucket of each relative position, key minus query.
 
     The bucket is n for n = \\|rel\\| < e, then ``e + floor(log(n/e) / log(max_distance/e) (s - e))``, at most s - 1.
 
     Parameters
     ----------
     rel : array (...)
-        Positions of keys - positions of queries; fractions are truncated towards zero.
+        Positions of keys - positions of queries, j - i; fractions are truncated towards zero.
     buckets : int
         Rows of the table: at least 4, or 2 with ``bidirectional=False``.
     max_distance : int
@@ -185,8 +185,11 @@ def t5(
     Parameters
     ----------
     table : array (buckets, H)
-        Finite; transformers stores it so (``relative_attention_bias.weight``). Differentiable.
-    bidirectional, max_distance
+        Finite; transformers stores it so (``relative_attention_bias.weight``). A transposed table has another number of
+        heads, which `attention` refuses, but `matrix` cannot. Differentiable.
+    bidirectional : bool
+        As in `t5_bucket`. A decoder has False; with True, a causal call reads only the first half of the table.
+    max_distance : int
         As in `t5_bucket`.
     unscaled : bool
         If True, attention's default scale becomes 1, as in T5. If False, it stays ``1 / sqrt(D)``.

@@ -203,11 +203,10 @@ def _read_inputs(
 
 
 def as_table(function: str, argument: str, value: npt.ArrayLike, *axes: str) -> Array:
-    """Return a finite copy of a table in its own dtype, with the axes of one of the words, one letter per axis."""
+    """Return a finite copy of a table in its own dtype, with axes such as "(H, 2 K + 1, D)"."""
     array = as_data(function, argument, value)
-    if array.ndim not in map(len, axes):
-        expected = " or ".join(f"({', '.join(word)})" for word in axes)
-        fail(ValueError, function, argument, f"shape {array.shape}", expected)
+    if array.ndim not in [len(shape.strip("(,)").split(",")) for shape in axes]:
+        fail(ValueError, function, argument, f"shape {array.shape}", " or ".join(axes))
     return copy_finite(function, argument, array)
 
 

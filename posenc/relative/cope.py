@@ -79,7 +79,7 @@ def cope(table: npt.ArrayLike) -> ContentBias[CopeArrays, CopeGradient]:
             [10.,  5.,  0.],
             [15., 10.,  5.]]])
     """
-    kept = as_table("cope", "table", table, "pd", "hpd")
+    kept = as_table("cope", "table", table, "(P, D)", "(H, P, D)")
     if not kept.shape[-2]:
         fail(ValueError, "cope", "table", "no rows", "at least one")
     return CopeBias("cope", CopeArrays(kept))

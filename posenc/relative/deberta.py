@@ -64,7 +64,7 @@ def deberta(
     terms: Sequence[Literal["c2p", "p2c"]] = _TERMS,
     p2c_index: Literal["code", "paper"] = "code",
 ) -> ContentBias[DebertaArrays, DebertaGradient]:
-    """Return the relative terms of DeBERTa's disentangled attention.
+    """Return the relative terms of DeBERTa's disentangled attention, as its code has them rather than its paper.
 
     Logits get ``q[i] . rel_k[t] + k[j] . rel_q[t]``, ``t = clip(f(i - j) + K, 0, 2 K - 1)``.
 
@@ -156,7 +156,7 @@ def deberta(
 def _read_table(function: str, argument: str, table: npt.ArrayLike | None, term: str) -> Array:
     if table is None:
         fail_value(ValueError, function, argument, None, f"a table, for the term {term!r}")
-    array = as_table(function, argument, table, "htd")
+    array = as_table(function, argument, table, "(H, 2 K, D)")
     if array.shape[1] % 2 or not array.shape[1]:
         fail(ValueError, function, argument, f"{array.shape[1]} rows", "2 K of them, K at least 1")
     return array

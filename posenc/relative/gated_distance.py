@@ -222,7 +222,7 @@ def gated_distance(
     of_queries = copy_finite(function, "gates", gates)
     if of_queries.ndim < 3:
         fail(ValueError, function, "gates", f"shape {of_queries.shape}", "(..., H, N, R)")
-    kept = as_table(function, "table", table, "tr", "htr")
+    kept = as_table(function, "table", table, "(T, R)", "(H, T, R)")
     if kept.ndim == 3:
         check_table_heads(function, "table", kept, of_queries.shape[-3])
     if kept.shape[-1] != of_queries.shape[-1]:

@@ -76,6 +76,6 @@ def relative_key_query(table: npt.ArrayLike) -> ContentBias[RelativeKeyQueryArra
             [8., 6., 4.]]])
     """
     function = "relative_key_query"
-    kept = as_table(function, "table", table, "td", "htd")
+    kept = as_table(function, "table", table, "(2 K + 1, D)", "(H, 2 K + 1, D)")
     clipped_distance(function, "table", kept)
     return RelativeKeyQueryBias(function, RelativeKeyQueryArrays(kept))

@@ -47,14 +47,15 @@ class ShawBias(TableBias[ShawArrays, ShawGradient]):
 def shaw(
     rel_k: npt.ArrayLike, rel_v: npt.ArrayLike | None = None, *, k_min: int | None = None
 ) -> ContentBias[ShawArrays, ShawGradient]:
-    """Return Shaw's relative representations, added to keys and values.
+    """Return Shaw's relative representations by j - i, added to keys and values.
 
     Logits get ``q[i] . rel_k[t]``, values get ``rel_v[t]``, ``t = clip(rel, -K, K) + K``.
 
     Parameters
     ----------
     rel_k : array (2 K + 1, D) or (H, 2 K + 1, D)
-        Row t is rel = t - K; longer distances take the first or the last row. Differentiable.
+        Row t is rel = t - K, position of the key minus position of the query; a table by query minus key is reversed
+        first, ``rel_k[::-1]``. Longer distances take the first or the last row. Differentiable.
     rel_v : array (2 K + 1, Dv) or (H, 2 K + 1, Dv), optional
         Added to the values: ``out[i] = sum_j p[i, j] (v[j] + rel_v[t])``. Differentiable.
     k_min : int, optional
@@ -98,7 +99,7 @@ def shaw(
             [-1., -1.,  0.]]])
     """
     function = "shaw"
-    keys = as_table(function, "rel_k", rel_k, "td", "htd")
+    keys = as_table(function, "rel_k", rel_k, "(2 K + 1, D)", "(H, 2 K + 1, D)")
     options = {}
     if k_min is None:
         clipped_distance(function, "rel_k", keys)
@@ -108,7 +109,7 @@ def shaw(
         options["k_min"] = as_index(function, "k_min", k_min, 0, keys.shape[-2] - 1)
     values = None
     if rel_v is not None:
-        values = as_table(function, "rel_v", rel_v, "td", "htd")
+        values = as_table(function, "rel_v", rel_v, "(2 K + 1, Dv)", "(H, 2 K + 1, Dv)")
         if values.shape[-2] != keys.shape[-2]:
             fail(ValueError, function, "rel_v", f"{values.shape[-2]} rows", f"{keys.shape[-2]}, as rel_k")
         if values.ndim == keys.ndim == 3:

@@ -92,11 +92,11 @@ def transformer_xl(
     True
     """
     function = "transformer_xl"
-    table = as_table(function, "r", r, "htd")
+    table = as_table(function, "r", r, "(H, 2 K + 1, D)")
     clipped_distance(function, "r", table)
     vectors = []
     for argument, vector in (("u", u), ("v", v)):
-        array = as_table(function, argument, vector, "hd")
+        array = as_table(function, argument, vector, "(H, D)")
         check_table_heads(function, argument, array, table.shape[0])
         if array.shape[1] != table.shape[2]:
             fail(ValueError, function, argument, f"width {array.shape[1]}", f"{table.shape[2]}, that of r")

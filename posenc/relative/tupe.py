@@ -189,7 +189,7 @@ def tupe(
             [7., 1.]]], dtype=float32)
     """
     function = "tupe"
-    queries, keys = as_table(function, "pos_q", pos_q, "hnd"), as_table(function, "pos_k", pos_k, "hmd")
+    queries, keys = as_table(function, "pos_q", pos_q, "(H, N, D)"), as_table(function, "pos_k", pos_k, "(H, M, D)")
     heads, _, width = queries.shape
     check_table_heads(function, "pos_k", keys, heads)
     if keys.shape[2] != width:
@@ -205,6 +205,6 @@ def tupe(
 def _read_reset(function: str, argument: str, reset: npt.ArrayLike | None, heads: int) -> Array | None:
     if reset is None:
         return None
-    array = as_table(function, argument, reset, "h")
+    array = as_table(function, argument, reset, "(H,)")
     check_table_heads(function, argument, array, heads)
     return array

@@ -334,8 +334,8 @@ def scaled_frequencies(
     for key in keys:
         if key not in known:
             expected = f"only the keys of rope_type {rope_type!r}: " + ", ".join(known)
-            if key == "rope_theta" and argument == "keys":
-                expected = "base, which is the name of rope_theta here"
+            if key in ("rope_theta", "theta") and argument == "keys":
+                expected = f"base, which is the name of {key} here"
             fail(TypeError, function, argument, repr(key), expected)
     present = {key: value for key, value in keys.items() if value is not None}
     present |= {key: as_index(function, key, present[key], 1) for key in LENGTHS if key in present}

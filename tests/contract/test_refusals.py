@@ -81,3 +81,28 @@ def test_kinds_refused_by_name(kind):
     call, beginning = REFUSED_KINDS[kind]
     with pytest.raises(TypeError, match=f"^{beginning}has .*; expected "):
         call()
+
+
+WORDS = {
+    "transformer_xl: r has shape (9, 16); expected (H, 2 K + 1, D)":
+        lambda: posenc.transformer_xl(np.ones((9, 16)), np.ones((2, 16)), np.ones((2, 16))),
+    "deberta: rel_q has shape (8, 4); expected (H, 2 K, D)": lambda: posenc.deberta(np.ones((8, 4)), np.ones((8, 4))),
+    "shaw: rel_k has shape (4,); expected (2 K + 1, D) or (H, 2 K + 1, D)": lambda: posenc.shaw(np.ones(4)),
+    "tupe: pos_q has shape (4, 4); expected (H, N, D)": lambda: posenc.tupe(np.ones((4, 4)), np.ones((4, 4))),
+    "integrate: times is 5; expected an array of times (N,), such as np.arange(n)":
+        lambda: posenc.integrate(lambda t, p: p, np.ones(2), 5),
+    "inner_product: frequencies is 128; expected an array (e,), one number per pair, such as frequencies(dim)":
+        lambda: posenc.analysis.inner_product(3, 5, 128),
+    "complex_order: positions has shape (5,); expected 3 positions on the last axis, and no other axes":
+        lambda: posenc.complex_order(np.ones((3, 4)), np.ones(4), 5),
+    "rope_frequencies: keys has 'theta'; expected base, which is the name of theta here":
+        lambda: posenc.rope_frequencies(8, theta=1e4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", WORDS)
+def test_words(message):
+    """Messages that readers did not understand before."""
+    with pytest.raises((TypeError, ValueError)) as caught:
+        WORDS[message]()
+    assert str(caught.value) == message
