@@ -403,6 +403,13 @@ def finish_out(out: Array, buffer: Array) -> Array:
     return out
 
 
+def store_result(function: str, out: object, result: Array, dtype: Dtype) -> Array:
+    """Return a result in `dtype`, in `out` if it is an array."""
+    target, buffer = prepare_out(function, out, result.shape, dtype, (result,))
+    copy_result(buffer, result)
+    return finish_out(target, buffer)
+
+
 def _is_view_of_another(view: Array, out: Array) -> bool:
     """Return whether the memory of a view belongs to an array other than `out`."""
     base = view.base

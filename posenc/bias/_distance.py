@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Dtype, Float64, finish_out, prepare_out, unbroadcast
+from .._core_api.arguments import F64, Array, Dtype, Float64, store_result
 from ._diagonals import fill_matrix, read_diagonal_sums
 from .operator import Arrays, PositionBias, check_heads, check_range
-from .parameters import check_cotangent, row_results
+from .parameters import read_cotangent, row_results
 from .positions import Positions
 from .terms import Call, Reductions, Term
 
@@ -25,9 +25,8 @@ class DistanceBias(PositionBias[Arrays]):
             return fill_matrix(function, _values(self, function, positions.distances, dtype), n, m, out)
         rel = _distances(positions)
         values = _values(self, function, rel.reshape(*rel.shape[:-2], n * m), dtype)
-        out, buffer = prepare_out(function, out, (*values.shape[:-1], n, m), dtype)
-        buffer[...] = values.reshape(buffer.shape)
-        return finish_out(out, buffer)
+        matrix = values.reshape(*values.shape[:-1], n, m)
+        return matrix if out is None else store_result(function, out, matrix, dtype)
 
     def _term(self, call: Call, positions: Positions) -> Term:
         check_heads(call.function, self, call.shape)
@@ -62,7 +61,7 @@ def _cotangent_vjp(bias: DistanceBias, function: str, grad: Array, positions: Po
         return _values_vjp(bias, function, read_diagonal_sums(function, grad, heads, n, m), positions.distances)
     rel = _distances(positions)
     shape = (*rel.shape[:-2], heads, n, m)
-    cotangent = unbroadcast(check_cotangent(function, grad, shape).astype(F64, copy=False), shape, F64)
+    cotangent = read_cotangent(function, grad, shape)
     total = tuple(np.zeros(array.shape) for array in bias.arrays)
     for row in np.ndindex(shape[:-3]):
         part = _values_vjp(bias, function, cotangent[row].reshape(heads, n * m), rel[row].reshape(n * m))

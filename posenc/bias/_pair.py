@@ -7,7 +7,7 @@ import numpy as np
 from .. import _core
 from .._core_api.arguments import F64, Array, Dtype, Float64, broadcasts_to, fail, finish_out, prepare_out, unbroadcast
 from .operator import Arrays, PositionBias, check_heads, check_range
-from .parameters import array_axes, check_cotangent, row_results
+from .parameters import array_axes, read_cotangent, row_results
 from .positions import Positions
 from .terms import Call, Reductions, Term
 
@@ -81,7 +81,7 @@ def _cotangent_vjp(bias: PairBias, function: str, grad: Array, positions: Positi
     """Return the gradients of the first operands of the kernel for a cotangent of the matrix."""
     q, k, batch = _read_positions(bias, function, positions)
     shape = (*batch, bias.heads, positions.n, positions.m)
-    cotangent = unbroadcast(check_cotangent(function, grad, shape).astype(F64, copy=False), shape, F64)
+    cotangent = read_cotangent(function, grad, shape)
     ranks = {name: len(axes) for name, axes in array_axes(bias.name).items()}
     arrays = {name: _over_batch(bias.operands[name], rank, batch) for name, rank in ranks.items()}
     q, k = _over_batch(q, 1, batch), _over_batch(k, 1, batch)

@@ -17,8 +17,7 @@ from .._core_api.arguments import (
     cast_operand,
     cast_result,
     fail,
-    finish_out,
-    prepare_out,
+    store_result,
     unbroadcast,
 )
 from .operator import PositionBias
@@ -41,11 +40,7 @@ class DenseBias(PositionBias[DenseArrays]):
     def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         shape = _matrix_shape(self, function, positions)
         matrix = np.broadcast_to(cast_result(self.arrays.array, dtype), shape)
-        if out is None:
-            return matrix
-        out, buffer = prepare_out(function, out, matrix.shape, dtype, (matrix,))
-        np.copyto(buffer, matrix)
-        return finish_out(out, buffer)
+        return matrix if out is None else store_result(function, out, matrix, dtype)
 
     def _term(self, call: Call, positions: Positions) -> Term:
         """Return the array over all heads and pairs. Of one number per key or query, the sums of dS suffice."""

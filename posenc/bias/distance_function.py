@@ -20,13 +20,11 @@ from .._core_api.arguments import (
     cast_result,
     fail,
     fail_value,
-    finish_out,
-    prepare_out,
-    unbroadcast,
+    store_result,
 )
 from ._diagonals import fill_matrix, read_diagonal_sums
 from .operator import PositionBias, check_heads
-from .parameters import check_cotangent
+from .parameters import read_cotangent
 from .positions import Positions
 from .terms import Call, Reductions, Term
 from .toeplitz import diagonal_term
@@ -74,11 +72,7 @@ class DistanceFunctionBias(PositionBias[DistanceFunctionArrays]):
                 block = np.empty((*batch, heads, flat.shape[-1]))
                 _core.distance_function(function, values=values, distances=distances, rel=flat, out=block)
                 result[..., rows, :] = block.reshape(*batch, heads, rel.shape[-2], m)
-        if out is None:
-            return result
-        out, buffer = prepare_out(function, out, result.shape, dtype, (result,))
-        buffer[...] = result
-        return finish_out(out, buffer)
+        return result if out is None else store_result(function, out, result, dtype)
 
     def _term(self, call: Call, positions: Positions) -> Term:
         function = call.function
@@ -169,7 +163,7 @@ def _cotangent_vjp(bias: DistanceFunctionBias, function: str, grad: Array, posit
         return _values_vjp(bias, function, read_diagonal_sums(function, grad, heads, n, m), _diagonals(positions))
     batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
     shape = (*batch, heads, n, m)
-    cotangent = unbroadcast(check_cotangent(function, grad, shape).astype(F64, copy=False), shape, F64)
+    cotangent = read_cotangent(function, grad, shape)
     total: tuple[Array, ...] = tuple(np.zeros(array.shape) for array in bias.arrays.arrays)
     for distances, blocks in _groups(positions):
         values, sums = np.zeros((2, heads, len(distances)))

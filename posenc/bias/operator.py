@@ -21,12 +21,10 @@ from .._core_api.arguments import (
     cast_operand,
     cast_result,
     compute_dtype,
-    copy_result,
     fail,
     fail_value,
-    finish_out,
-    prepare_out,
     result_dtype,
+    store_result,
     unbroadcast,
     without_warnings,
 )
@@ -696,10 +694,7 @@ class PositionSum(_Sum, PositionBias):
         if n > 1 and m > 1 and all(map(is_matrix_view, matrices)):
             diagonals = sum(diagonals_of(matrix) for matrix in matrices)
             return fill_matrix(function, cast_result(np.asarray(diagonals), dtype), n, m, out)
-        total = sum(matrices[1:], matrices[0])
-        out, buffer = prepare_out(function, out, total.shape, dtype, (total,))
-        copy_result(buffer, total)
-        return finish_out(out, buffer)
+        return store_result(function, out, sum(matrices[1:], matrices[0]), dtype)
 
     def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> Gradients:
         grad, n, m = reductions.cotangent, positions.n, positions.m
@@ -756,9 +751,7 @@ class ContentSum(_Sum, ContentBias[NamedTuple, SumGradient]):
             for part in self.parts
             if isinstance(part, ContentBias)
         ]
-        out, buffer = prepare_out(function, out, logits[0].shape, query.dtype, (query, *logits))
-        copy_result(buffer, sum(logits[1:], logits[0]))
-        return finish_out(out, buffer)
+        return store_result(function, out, sum(logits[1:], logits[0]), query.dtype)
 
     def logits_vjp(
         self,

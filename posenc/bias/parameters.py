@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Dtype, as_data, as_parameter, fail
+from .._core_api.arguments import F64, Array, Dtype, Float64, as_data, as_parameter, cast_operand, fail, unbroadcast
 from .._core_api.constants import VECTOR_PADDING
 from .terms import Term
 
@@ -97,6 +97,19 @@ def copy_parameters(kind: type[Arrays], row: str, *parameters: npt.ArrayLike) ->
                 fail(ValueError, row, argument, f"length {length}", str(lengths[axis]))
         kept.append(array)
     return kind._make(kept), tuple(dtypes)
+
+
+def cast_arrays(function: str, arrays: Mapping[str, Array | None], dtype: Dtype) -> dict[str, Any]:
+    """Return arrays in the dtype of the arithmetic."""
+    return {
+        name: None if array is None else cast_operand(function, name, array, dtype).astype(dtype, copy=False)
+        for name, array in arrays.items()
+    }
+
+
+def read_cotangent(function: str, grad: Array, shape: tuple[int, ...]) -> Float64:
+    """Return `grad` summed over the axes before those of the matrix, which has this shape."""
+    return unbroadcast(check_cotangent(function, grad, shape).astype(F64, copy=False), shape, F64)
 
 
 def check_cotangent(function: str, grad: Array, shape: tuple[int, ...]) -> Array:

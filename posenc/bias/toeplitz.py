@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, Dtype, as_data, as_parameter, cast_operand, cast_result, fail
+from .._core_api.arguments import Array, Dtype, as_data, as_parameter, cast_result, fail
 from ._diagonals import fill_matrix, read_diagonal_sums
 from .operator import PositionBias, check_heads
+from .parameters import cast_arrays
 from .positions import Positions
 from .terms import Call, Reductions, Term
 
@@ -37,9 +38,7 @@ class ToeplitzBias(PositionBias[ToeplitzArrays]):
     def _term(self, call: Call, positions: Positions) -> Term:
         check_heads(call.function, self, call.shape)
         diagonals = _check_length(self, call.function, *call.shape[-2:])
-        return diagonal_term(
-            cast_operand(call.function, "diagonals", diagonals, call.dtype).astype(call.dtype, copy=False)
-        )
+        return diagonal_term(**cast_arrays(call.function, {"diagonals": diagonals}, call.dtype))
 
     def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Array]:
         if reductions.cotangent is None:

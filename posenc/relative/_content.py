@@ -30,7 +30,7 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from ..bias.operator import Arrays, ContentBias, Gradient, check_heads, name_gradients, read_method_positions
-from ..bias.parameters import array_axes, row_results, zero_gradients
+from ..bias.parameters import array_axes, cast_arrays, row_results, zero_gradients
 from ..bias.positions import Positions
 from ..bias.terms import Call, Reductions, Term
 
@@ -70,12 +70,11 @@ class TableBias(ContentBias[Arrays, Gradient]):
         return Term(self.name, self._last[1], ("tables",))
 
     def _cast_operands(self, call: Call) -> dict[str, Any]:
-        operands = self.operands.copy()
+        cast = cast_arrays(call.function, {name: array for name, array, _ in self._tables}, call.dtype)
         for name, array, axes in self._tables:
-            operand = cast_operand(call.function, name, array, call.dtype).astype(call.dtype, copy=False)
-            is_shared = array.ndim < len(axes)
-            operands[name] = np.broadcast_to(operand, (call.shape[-3], *operand.shape)) if is_shared else operand
-        return operands
+            if array.ndim < len(axes):  # shared by the heads
+                cast[name] = np.broadcast_to(cast[name], (call.shape[-3], *array.shape))
+        return {**self.operands, **cast}
 
     def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Array | None, ...]:
         gradients: list[Array | None] = []

@@ -17,17 +17,14 @@ from .._core_api.arguments import (
     Float64,
     as_index,
     broadcasts_to,
-    cast_operand,
     check_choice,
-    copy_result,
     fail,
     fail_value,
-    finish_out,
-    prepare_out,
+    store_result,
     unbroadcast,
 )
 from ..bias.operator import PositionBias, check_heads
-from ..bias.parameters import check_cotangent
+from ..bias.parameters import cast_arrays, read_cotangent
 from ..bias.positions import Positions
 from ..bias.t5 import t5_bucket
 from ..bias.terms import Call, Reductions, Term
@@ -71,9 +68,7 @@ class GatedDistanceBias(PositionBias[GatedDistanceArrays]):
         rows, _ = _table_rows(self, function, positions)
         by_row = np.matmul(gates, table.swapaxes(-1, -2))
         matrix = np.take_along_axis(*_aligned(by_row, rows), -1)
-        out, buffer = prepare_out(function, out, matrix.shape, dtype, (matrix,))
-        copy_result(buffer, matrix)
-        return finish_out(out, buffer)
+        return store_result(function, out, matrix, dtype)
 
     def _term(self, call: Call, positions: Positions) -> Term:
         gates, table = _cast_arrays(self, call.function, call.dtype)
@@ -105,11 +100,8 @@ def _check_queries(bias: GatedDistanceBias, function: str, n: int) -> None:
 
 def _cast_arrays(bias: GatedDistanceBias, function: str, dtype: Dtype) -> tuple[Array, Array]:
     """Return the gates and the table of the kernel, in the dtype of the arithmetic."""
-    gates, table = bias.operands["gates"], bias.operands["table"]
-    return (
-        cast_operand(function, "gates", gates, dtype).astype(dtype, copy=False),
-        cast_operand(function, "table", table, dtype).astype(dtype, copy=False),
-    )
+    found = cast_arrays(function, {name: bias.operands[name] for name in ("gates", "table")}, dtype)
+    return found["gates"], found["table"]
 
 
 def _table_rows(bias: GatedDistanceBias, function: str, positions: Positions) -> tuple[Array, tuple[int, ...]]:
@@ -133,7 +125,7 @@ def _cotangent_vjp(
     rows, batch = _table_rows(bias, function, positions)
     gates, table = _cast_arrays(bias, function, F64)
     shape = (*batch, gates.shape[-3], positions.n, positions.m)
-    cotangent = unbroadcast(check_cotangent(function, grad, shape).astype(F64), shape, F64)
+    cotangent = read_cotangent(function, grad, shape)
     count, size = table.shape[-2], int(np.prod(shape[:-1]))
     flat = np.broadcast_to(rows, shape).reshape(size, shape[-1]) + count * np.arange(size)[:, None]
     by_row = np.bincount(flat.ravel(), cotangent.ravel(), size * count).reshape(*shape[:-1], count)

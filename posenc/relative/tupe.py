@@ -14,15 +14,11 @@ from .._core_api.arguments import (
     F64,
     Array,
     Dtype,
-    cast_operand,
-    copy_result,
     fail,
-    finish_out,
-    prepare_out,
-    unbroadcast,
+    store_result,
 )
 from ..bias.operator import Bias, PositionBias, check_heads, resolve_positions
-from ..bias.parameters import check_cotangent
+from ..bias.parameters import cast_arrays, read_cotangent
 from ..bias.positions import Positions
 from ..bias.terms import Call, Gradients, Reductions, Term
 from ._content import as_table, check_table_heads
@@ -57,7 +53,7 @@ class TupeBias(PositionBias[TupeArrays]):
     def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         work = F64 if dtype.char == "d" else F32
         shape = _check_lengths(self, function, positions.n, positions.m)
-        pos_q, pos_k, cls_to_any, any_to_cls = _cast_arrays(self, function, work).values()
+        pos_q, pos_k, cls_to_any, any_to_cls = cast_arrays(function, self.operands, work).values()
         matrix: Array = np.matmul(pos_q * work.type(_scale(self)), pos_k.swapaxes(-1, -2))
         if any_to_cls is not None and positions.m:
             matrix[:, :, 0] = any_to_cls[:, None]
@@ -69,12 +65,10 @@ class TupeBias(PositionBias[TupeArrays]):
             if added.shape != shape:
                 fail(ValueError, function, "relative", f"{added.shape[-3]} heads", f"{shape[0]}, those of pos_q")
             matrix = matrix + added
-        out, buffer = prepare_out(function, out, matrix.shape, dtype, (matrix,))
-        copy_result(buffer, matrix)
-        return finish_out(out, buffer)
+        return store_result(function, out, matrix, dtype)
 
     def _term(self, call: Call, positions: Positions) -> Term:
-        operands = _cast_arrays(self, call.function, call.dtype)
+        operands = cast_arrays(call.function, self.operands, call.dtype)
         check_heads(call.function, self, call.shape)
         _check_lengths(self, call.function, *call.shape[-2:])
         return Term(self.name, operands, ("tables",), 1 / sqrt(2 * (call.width or 1)))
@@ -95,14 +89,6 @@ def _scale(bias: TupeBias) -> float:
     return 1 / sqrt(2 * (bias.arrays.pos_q.shape[-1] or 1))
 
 
-def _cast_arrays(bias: TupeBias, function: str, dtype: Dtype) -> dict[str, Any]:
-    """Return the arrays without `relative`, in the dtype of the arithmetic."""
-    return {
-        argument: None if array is None else cast_operand(function, argument, array, dtype).astype(dtype, copy=False)
-        for argument, array in bias.operands.items()
-    }
-
-
 def _check_lengths(bias: TupeBias, function: str, n: int, m: int) -> tuple[int, int, int]:
     """Return the shape of the matrix of n queries and m keys, which the vectors must fit."""
     for argument, array, length in (("pos_q", bias.arrays.pos_q, n), ("pos_k", bias.arrays.pos_k, m)):
@@ -119,7 +105,7 @@ def _cotangent_vjp(bias: TupeBias, function: str, grad: Array, positions: Positi
     if relative is not None:
         at = resolve_positions(function, relative, positions)
         d_relative = relative._gradient(function, Reductions(cotangent=grad), at)
-    d_matrix = unbroadcast(check_cotangent(function, grad, shape).astype(F64), shape, F64)
+    d_matrix = np.array(read_cotangent(function, grad, shape))
     if cls_to_any is not None:
         d_cls_to_any = d_matrix[:, :1].sum((1, 2))
         d_matrix[:, :1] = 0
