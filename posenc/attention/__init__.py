@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from .._core_api.arguments import (
 from .._core_api.variant import ONE_ISA, in_one_isa
 from ..bias.operator import Bias
 from ..bias.parameters import array_axes
+from ..bias.terms import Gradients
 from .backward import Saved, backward
 from .forward import forward
 from .inputs import Inputs, read_inputs, read_operators
@@ -47,7 +48,7 @@ class AttentionGradient(NamedTuple):
     q: Array
     k: Array
     v: Array
-    bias: tuple[Any, ...]
+    bias: Gradients
     sink: Array | None
 
 
@@ -136,7 +137,7 @@ def attention(
         Keys are visible where ``-left <= rel <= right``, in positions, inclusive: ``(W - 1, 0)`` is the last W keys
         including the query's own. None is no limit. Numbers may be negative: ``(None, -w)`` sees keys at least w back.
     q_positions, k_positions : array (N,) and (M,), or with the batch axes before, optional
-        Any integers or reals, or an int n for 0..n-1. Unlike the positions of `rope` they have no axis for heads. If
+        Integers or reals, or an int n for 0..n-1. Unlike the positions of `rope` they have no axis for heads. If
         only one is passed, the other is 0, 1, 2, ....
     q_segments, k_segments : integer array (N,) and (M,), or with the batch axes before, optional
         Documents packed into one sequence: a key is visible only if its segment equals that of the query.
@@ -436,7 +437,7 @@ def _without_values(bias: Bias) -> Bias:
     return replace(bias, arrays=bias.arrays._replace(**dict.fromkeys(of_values))) if of_values else bias
 
 
-def _read_operand(function: str, argument: str, value: Any, shape: tuple[int, ...], inputs: Inputs) -> Array:
+def _read_operand(function: str, argument: str, value: object, shape: tuple[int, ...], inputs: Inputs) -> Array:
     array = as_data(function, argument, value)
     if array.shape != shape:
         fail(ValueError, function, argument, f"shape {array.shape}", str(shape))
@@ -499,7 +500,7 @@ def merge_attention(
     return merged, merged_lse
 
 
-def _stack_parts(function: str, argument: str, parts: Any) -> Array:
+def _stack_parts(function: str, argument: str, parts: object) -> Array:
     """Return a sequence of parts as one array in the dtype of the first part."""
     if not isinstance(parts, tuple | list):
         return as_data(function, argument, parts)

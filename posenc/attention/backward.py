@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from .. import _core
-from .._core_api.arguments import F64, Array, Float64, unbroadcast
+from .._core_api.arguments import F64, Array, Dtype, Float64, unbroadcast
 from .._core_api.constants import BLOCK_M, VJP_MODES, VJP_PARTS
 from ..bias.operator import Bias, assemble_gradient, name_gradients
 from ..bias.parameters import is_summed, zero_gradients
-from ..bias.terms import Reduction, Reductions, Term
+from ..bias.terms import Gradients, Reduction, Reductions, Term
 from .inputs import Inputs, KernelTerm, Shape
 
 FEWEST_BLOCKS = 2
@@ -69,7 +69,7 @@ class _Sums(NamedTuple):
     """Gradients of the operators that have their own for a tile, array behind array."""
 
 
-def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array, Array, tuple[Any, ...], Array | None]:
+def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array, Array, Gradients, Array | None]:
     """Return the gradients of q, k, v, of the arrays of each operator, and of the sink."""
     split = _split_work(inputs)
     d_q, d_k, d_v = _allocate_gradients(inputs, split)
@@ -90,17 +90,18 @@ def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array,
     parameters = _split_parameters(inputs, names, sums.terms)
     of_parts = []
     for part, own, wanted, buffer in zip(inputs.parts, inputs.part_positions, names, buffers, strict=True):
-        reductions: dict[Reduction, Any] = {name: shared[name] for name in wanted if name in shared}
+        reductions = shared
         if "pairs" in wanted:
-            reductions["pairs"] = _reduce_pairs(function, inputs, saved, split, part, sums.pairs)
+            reductions = shared._replace(pairs=_reduce_pairs(function, inputs, saved, split, part, sums.pairs))
         if "parameters" in wanted:
-            reductions["parameters"] = next(parameters)
+            reductions = shared._replace(parameters=next(parameters))
         if "tables" in wanted:
-            reductions["tables"] = {
+            tables = {
                 name: _sum_buffer(inputs.shape, array) if is_summed(part.name, name) else array
                 for name, array in buffer.items()
             }
-        of_parts.append(name_gradients(part, part._gradient(function, Reductions(**reductions), own)))
+            reductions = shared._replace(tables=tables)
+        of_parts.append(name_gradients(part, part._gradient(function, reductions, own)))
 
     d_k, d_v = (_sum_slots(d, split.slots_per_kv_head) for d in (d_k, d_v))
     pairs = zip((d_q, d_k, d_v), (inputs.q, inputs.k, inputs.v), strict=True)
@@ -123,7 +124,7 @@ def _allocate_gradients(inputs: Inputs, split: _Split) -> tuple[Array, Array, Ar
     """Return buffers for the gradients of q, k and v: in the dtype of the argument if nothing is left to add up."""
     batch, work = inputs.shape[:-3], inputs.dtype
 
-    def final_dtype(array: Array) -> np.dtype[Any]:
+    def final_dtype(array: Array) -> Dtype:
         is_final = array.shape[:-3] == batch and (array.dtype.char == "d") == (work is F64)
         return array.dtype.newbyteorder("=") if is_final else work
 
@@ -166,16 +167,17 @@ def _call_kernel(
     )  # fmt: skip
 
 
-def _reduce_shared(inputs: Inputs, split: _Split, sums: _Sums) -> dict[Reduction, Any]:
+def _reduce_shared(inputs: Inputs, split: _Split, sums: _Sums) -> Reductions:
     """Return the sums that all parts read alike, added up over their slots."""
-    shared: dict[Reduction, Any] = {}
+    shared = Reductions()
     if sums.diagonals is not None:
         diagonals = _sum_slots(sums.diagonals[..., None, :], split.slots_per_head)[..., 0, :]
-        shared["diagonals"] = unbroadcast(diagonals, (inputs.shape[-3], diagonals.shape[-1]), F64)
+        shared = shared._replace(diagonals=unbroadcast(diagonals, (inputs.shape[-3], diagonals.shape[-1]), F64))
     if sums.rows is not None:
-        shared["rows"] = sums.rows
+        shared = shared._replace(rows=sums.rows)
     if sums.columns is not None:
-        shared["columns"] = _sum_slots(sums.columns[..., None, :], split.slots_per_head)[..., 0, :]
+        columns = _sum_slots(sums.columns[..., None, :], split.slots_per_head)[..., 0, :]
+        shared = shared._replace(columns=columns)
     return shared
 
 
@@ -270,7 +272,7 @@ def _sum_slots(buffer: Array, slots: int) -> Array:
     return total
 
 
-def assemble(operators: tuple[Bias, ...], gradients: Iterable[Any]) -> tuple[Any, ...]:
+def assemble(operators: tuple[Bias, ...], gradients: Iterable[Gradients]) -> tuple[Gradients, ...]:
     """Return one gradient per operator of the user from those of all parts."""
     rest = iter(gradients)
     return tuple(assemble_gradient(operator, rest) for operator in operators)

@@ -13,7 +13,7 @@ from .._core_api.arguments import F64, Array, Float64, as_data, fail, unbroadcas
 from ._pair import PairBias
 from .operator import PositionBias
 from .positions import Positions
-from .terms import Call, Reductions, Term
+from .terms import Call, Operands, Reductions, Term
 
 
 class FoxArrays(NamedTuple):
@@ -26,7 +26,7 @@ class FoxBias(PairBias[FoxArrays]):
     """Sums of logarithms of forget gates between two positions; the kernel takes their cumulative sums C."""
 
     @cached_property
-    def operands(self) -> dict[str, Array]:
+    def operands(self) -> Operands:
         return {"sums": np.cumsum(self.arrays.log_forget, axis=-1)}
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Number
@@ -33,7 +33,7 @@ from .._core_api.variant import in_one_isa
 from ._diagonals import diagonals_of, fill_matrix, is_matrix_view
 from .parameters import check_cotangent, count_heads
 from .positions import OwnPositions, Positions, as_lengths, copy_positions, read_positions
-from .terms import Call, Gradients, Reductions, Term
+from .terms import Call, Gradients, Operands, Options, Reductions, Term
 
 if TYPE_CHECKING:
     from typing_extensions import Self, TypeVar
@@ -46,7 +46,7 @@ else:
     Arrays, Gradient = TypeVar("Arrays"), TypeVar("Gradient")
 
 
-NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+NO_OPTIONS: Options = MappingProxyType({})
 
 
 class MissingMethodError(AttributeError, TypeError):
@@ -90,7 +90,7 @@ class Bias(ABC, Generic[Arrays]):
 
     name: str
     arrays: Arrays
-    options: Mapping[str, Any]
+    options: Options
     dtypes: tuple[Dtype | None, ...]
     own_positions: OwnPositions
 
@@ -108,7 +108,7 @@ class Bias(ABC, Generic[Arrays]):
         self,
         name: str,
         arrays: Arrays,
-        options: Mapping[str, Any] = NO_OPTIONS,
+        options: Options = NO_OPTIONS,
         dtypes: tuple[Dtype | None, ...] = (),
         own_positions: OwnPositions = (None, None),
     ) -> None:
@@ -125,7 +125,7 @@ class Bias(ABC, Generic[Arrays]):
         )
 
     @cached_property
-    def operands(self) -> dict[str, Any]:
+    def operands(self) -> Operands:
         """The operands of the row in csrc/ops.def, in its order and in the dtype of the arrays."""
         return self.arrays._asdict()
 
@@ -387,8 +387,7 @@ class PositionBias(Bias[Arrays]):
         positions = read_method_positions(function, self, n, m, q_positions, k_positions)
         reductions = Reductions(cotangent=as_data(function, "grad", grad))
         with without_warnings():
-            named: Arrays = name_gradients(self, self._gradient(function, reductions, positions))
-        return named
+            return cast("Arrays", name_gradients(self, self._gradient(function, reductions, positions)))
 
     @abstractmethod
     def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
@@ -532,32 +531,34 @@ def single_terms(operator: Bias) -> tuple[Bias, ...]:
     return tuple(found)
 
 
-def name_gradients(operator: Bias, gradients: Gradients) -> Any:
+def name_gradients(operator: Bias, gradients: Gradients) -> Gradients:
     """Return gradients by name, each in the dtype that its array was passed in; of a sum, those of each part."""
     if is_sum(operator):
         return tuple(map(name_gradients, operator.parts, gradients))
-    return operator.arrays._make(map(_in_dtype, gradients, operator.arrays, operator.dtypes))
+    found: list[object] = []
+    for gradient, array, dtype in zip(gradients, operator.arrays, operator.dtypes, strict=True):
+        if gradient is None:
+            found.append(None)
+        elif isinstance(array, Bias):
+            found.append(name_gradients(array, gradient))
+        elif isinstance(array, tuple):
+            found.append(tuple(cast_result(one, each.dtype) for one, each in zip(gradient, array, strict=True)))
+        else:
+            found.append(gradient if dtype is None else cast_result(gradient, dtype))
+    named: Gradients = operator.arrays._make(found)
+    return named
 
 
-def _in_dtype(gradient: Any, array: object, dtype: Dtype | None) -> Any:
-    if gradient is None:
-        return None
-    if isinstance(array, Bias):
-        return name_gradients(array, gradient)
-    if isinstance(array, tuple):
-        return tuple(cast_result(one, each.dtype) for one, each in zip(gradient, array, strict=True))
-    return gradient if dtype is None else cast_result(gradient, dtype)
-
-
-def assemble_gradient(operator: Bias, gradients: Iterator[Any]) -> Any:
+def assemble_gradient(operator: Bias, gradients: Iterator[Gradients]) -> Gradients:
     """Return the gradient of an operator from those of its `single_terms`, in their order."""
     if is_sum(operator):
         return tuple(assemble_gradient(part, gradients) for part in operator.parts)
     own = next(gradients)
     pairs = zip(own, operator.arrays, strict=True)
-    return operator.arrays._make(
+    assembled: Gradients = operator.arrays._make(
         assemble_gradient(array, gradients) if isinstance(array, Bias) else g for g, array in pairs
     )
+    return assembled
 
 
 # ---- checks of a call ----

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from .. import _core
 from .._core_api.arguments import F64, Array, Dtype, Float64, as_data, as_parameter, cast_operand, fail, unbroadcast
 from .._core_api.constants import VECTOR_PADDING
-from .terms import Term
+from .terms import Operands, Options, Term
 
 Arrays = TypeVar("Arrays", bound=NamedTuple)
 
@@ -72,7 +72,7 @@ def is_summed(row: str, result: str) -> bool:
     return _read_row(row).results[result][0][0] == "t"
 
 
-def count_heads(row: str, arrays: tuple[Any, ...], options: Mapping[str, Any]) -> int | None:
+def count_heads(row: str, arrays: tuple[object, ...], options: Options) -> int | None:
     """Return the number of heads: the option `heads`, or the length of an axis h. Return None if there is neither."""
     if "heads" in options:
         return int(options["heads"] or 1)
@@ -99,7 +99,7 @@ def copy_parameters(kind: type[Arrays], row: str, *parameters: npt.ArrayLike) ->
     return kind._make(kept), tuple(dtypes)
 
 
-def cast_arrays(function: str, arrays: Mapping[str, Array | None], dtype: Dtype) -> dict[str, Any]:
+def cast_arrays(function: str, arrays: Mapping[str, Array | None], dtype: Dtype) -> Operands:
     """Return arrays in the dtype of the arithmetic."""
     return {
         name: None if array is None else cast_operand(function, name, array, dtype).astype(dtype, copy=False)

@@ -12,6 +12,7 @@ from .._core_api.arguments import I64, Array, as_index, fail
 from ._pair import PairBias
 from .operator import PositionBias
 from .parameters import copy_parameters
+from .terms import Operands
 
 
 class SwinArrays(NamedTuple):
@@ -24,7 +25,7 @@ class SwinBias(PairBias[SwinArrays]):
     """A table indexed by the row difference and the column difference of two tokens of a grid."""
 
     @cached_property
-    def operands(self) -> dict[str, Array]:
+    def operands(self) -> Operands:
         return {"table": self.arrays.table, "grid": np.array([self.options["height"], self.options["width"]], I64)}
 
     @property

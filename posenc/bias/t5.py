@@ -15,7 +15,7 @@ from ._distance import DistanceBias
 from .operator import PositionBias
 from .parameters import copy_parameters
 from .positions import Positions
-from .terms import Call, Term
+from .terms import Call, Operands, Term
 
 _FARTHEST = 2**63 - 1
 _REACH = 4096
@@ -166,7 +166,7 @@ class T5Bias(DistanceBias[T5Arrays]):
     """A table indexed by the bucket of the distance."""
 
     @cached_property
-    def operands(self) -> dict[str, Array]:
+    def operands(self) -> Operands:
         table, options = self.arrays.table, self.options
         lookup, edges = _bucket_tables(len(table), options["max_distance"], options["bidirectional"])
         return {"table": table, "lookup": lookup, "edges": edges}

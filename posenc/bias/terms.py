@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,11 @@ from .._core_api.arguments import Array, Dtype, Float64
 _EMPTY: Array = np.empty(0)
 Reduction = Literal["diagonals", "rows", "columns", "pairs", "parameters", "tables"]
 """A field of `Reductions` that the kernel of attention fills."""
-Gradients = tuple[Any, ...]
+Options: TypeAlias = Mapping[str, Any]
+"""Arguments of the function that made an operator, without its arrays."""
+Operands: TypeAlias = dict[str, Any]
+"""Arrays by the names of a row of csrc/ops.def, in its order; None for an array that was left out."""
+Gradients: TypeAlias = tuple[Any, ...]
 """One gradient for each array of an operator: an array, None, or a tuple of them for an array that is a tuple."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from .. import _core
 from .._core_api.arguments import (
     F32,
     F64,
+    I64,
     LARGEST_SCALE32,
     Array,
     Dtype,
@@ -32,7 +33,7 @@ from .._core_api.arguments import (
 from ..bias.operator import Arrays, ContentBias, Gradient, check_heads, name_gradients, read_method_positions
 from ..bias.parameters import array_axes, cast_arrays, row_results, zero_gradients
 from ..bias.positions import Positions
-from ..bias.terms import Call, Reductions, Term
+from ..bias.terms import Call, Operands, Reductions, Term
 
 INFINITY = float("inf")
 
@@ -44,8 +45,13 @@ class TableBias(ContentBias[Arrays, Gradient]):
     once or for each table.
     """
 
-    gradient_type: ClassVar[type[Any]]
-    """The NamedTuple that `logits_vjp` returns."""
+    gradient_type: ClassVar[type[NamedTuple]]
+    """The type that `logits_vjp` returns."""
+
+    @cached_property
+    def operands(self) -> Operands:
+        """The arrays, and the table row of each distance, which is the row itself."""
+        return {**self.arrays._asdict(), "rows": np.arange(self.arrays[0].shape[-2], dtype=I64)}
 
     @cached_property
     def _tables(self) -> list[tuple[str, Array, str]]:
@@ -54,7 +60,7 @@ class TableBias(ContentBias[Arrays, Gradient]):
         fields = zip(self.arrays._fields, self.arrays, strict=True)
         return [(name, array, axes[name]) for name, array in fields if array is not None]
 
-    _last: tuple[tuple[Dtype, int] | None, dict[str, Any]] = None, {}
+    _last: tuple[tuple[Dtype, int] | None, Operands] = None, {}
     """The dtype and the number of heads of the last call, and its operands: most calls of a model are alike."""
 
     def _term(self, call: Call, positions: Positions) -> Term:
@@ -69,7 +75,7 @@ class TableBias(ContentBias[Arrays, Gradient]):
             vars(self)["_last"] = kind, self._cast_operands(call)
         return Term(self.name, self._last[1], ("tables",))
 
-    def _cast_operands(self, call: Call) -> dict[str, Any]:
+    def _cast_operands(self, call: Call) -> Operands:
         cast = cast_arrays(call.function, {name: array for name, array, _ in self._tables}, call.dtype)
         for name, array, axes in self._tables:
             if array.ndim < len(axes):  # shared by the heads
@@ -132,8 +138,7 @@ class TableBias(ContentBias[Arrays, Gradient]):
             arrays = name_gradients(self, self._gradient(function, Reductions(tables=tables), inputs.positions))
         d_q = unbroadcast(d_q, inputs.q.shape, inputs.q.dtype.newbyteorder("="))
         d_k = unbroadcast(d_k, inputs.k.shape, inputs.k.dtype.newbyteorder("="))
-        gradient: Gradient = self.gradient_type(d_q, d_k, *arrays)
-        return gradient
+        return cast("Gradient", self.gradient_type._make((d_q, d_k, *arrays)))
 
 
 class _LogitsInputs(NamedTuple):
@@ -152,7 +157,7 @@ class _LogitsInputs(NamedTuple):
         """The dtype of the arithmetic."""
         return compute_dtype(self.q)
 
-    def operands(self, function: str, gradients: Mapping[str, Array] = MappingProxyType({})) -> dict[str, Any]:
+    def operands(self, function: str, gradients: Mapping[str, Array] = MappingProxyType({})) -> Operands:
         """Return the inputs of `_core.logits`; no values and no masks."""
         q_at, k_at = self.positions.operands
         term = (self.term.row, {**self.term.operands, **gradients}, None, None)

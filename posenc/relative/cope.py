@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy.typing as npt
 
 from .._core_api.arguments import Array, fail
 from ..bias.operator import ContentBias
+from ..bias.terms import Operands
 from ._content import TableBias, as_table
 
 
@@ -30,6 +32,10 @@ class CopeBias(TableBias[CopeArrays, CopeGradient]):
 
     counts_keys = True
     gradient_type = CopeGradient
+
+    @cached_property
+    def operands(self) -> Operands:
+        return self.arrays._asdict()
 
 
 def cope(table: npt.ArrayLike) -> ContentBias[CopeArrays, CopeGradient]:

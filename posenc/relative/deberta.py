@@ -14,7 +14,7 @@ from .._core_api.arguments import I64, Array, as_index, check_choice, fail, fail
 from ..bias.operator import ContentBias
 from ..bias.positions import Positions
 from ..bias.t5 import smallest_integer
-from ..bias.terms import Call, Term
+from ..bias.terms import Call, Operands, Term
 from ._content import TableBias, as_table
 
 _TERMS: tuple[Literal["c2p", "p2c"], ...] = ("c2p", "p2c")
@@ -44,7 +44,7 @@ class DebertaBias(TableBias[DebertaArrays, DebertaGradient]):
     gradient_type = DebertaGradient
 
     @cached_property
-    def operands(self) -> dict[str, Array | None]:
+    def operands(self) -> Operands:
         options, table = self.options, next(table for table in self.arrays if table is not None)
         rows = _bucket_rows(table.shape[1] // 2, options.get("buckets"), options.get("max_position"))
         rows_q = rows if options["p2c_index"] == "code" else _read_only(rows[::-1].copy())

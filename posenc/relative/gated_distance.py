@@ -27,7 +27,7 @@ from ..bias.operator import PositionBias, check_heads
 from ..bias.parameters import cast_arrays, read_cotangent
 from ..bias.positions import Positions
 from ..bias.t5 import t5_bucket
-from ..bias.terms import Call, Reductions, Term
+from ..bias.terms import Call, Operands, Reductions, Term
 from ._content import as_table, check_table_heads, clipped_distance, copy_finite
 
 _ROWS: tuple[Literal["clipped", "past", "buckets"], ...] = ("clipped", "past", "buckets")
@@ -50,7 +50,7 @@ class GatedDistanceBias(PositionBias[GatedDistanceArrays]):
     """
 
     @cached_property
-    def operands(self) -> dict[str, Array]:
+    def operands(self) -> Operands:
         gates, table = self.arrays
         count = table.shape[-2]
         rows = np.arange(count, dtype=I64)

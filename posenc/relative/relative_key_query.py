@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array
+from .._core_api.arguments import Array
 from ..bias.operator import ContentBias
 from ._content import TableBias, as_table, clipped_distance
 
@@ -31,10 +29,6 @@ class RelativeKeyQueryBias(TableBias[RelativeKeyQueryArrays, RelativeKeyQueryGra
     """One table by clipped distance for queries and keys."""
 
     gradient_type = RelativeKeyQueryGradient
-
-    @cached_property
-    def operands(self) -> dict[str, Array]:
-        return {**self.arrays._asdict(), "rows": np.arange(self.arrays.table.shape[-2], dtype=I64)}
 
 
 def relative_key_query(table: npt.ArrayLike) -> ContentBias[RelativeKeyQueryArrays, RelativeKeyQueryGradient]:

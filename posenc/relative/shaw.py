@@ -11,6 +11,7 @@ import numpy.typing as npt
 from .._core_api.arguments import I64, Array, Float64, as_index, fail
 from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import ContentBias
+from ..bias.terms import Operands
 from ._content import TableBias, as_table, check_table_heads, clipped_distance
 
 
@@ -36,7 +37,7 @@ class ShawBias(TableBias[ShawArrays, ShawGradient]):
     gradient_type = ShawGradient
 
     @cached_property
-    def operands(self) -> dict[str, Array | None]:
+    def operands(self) -> Operands:
         rows = self.arrays.rel_k.shape[-2]
         before = self.options.get("k_min", rows // 2)
         reach = max(before, rows - 1 - before, 1)

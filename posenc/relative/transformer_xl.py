@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, Float64, as_index, fail, fail_value
+from .._core_api.arguments import Array, Float64, as_index, fail, fail_value
 from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import ContentBias
 from ._content import TableBias, as_table, check_table_heads, clipped_distance
@@ -36,10 +35,6 @@ class TransformerXLBias(TableBias[TransformerXLArrays, TransformerXLGradient]):
     """A table by clipped distance, and two vectors per head that are added to queries."""
 
     gradient_type = TransformerXLGradient
-
-    @cached_property
-    def operands(self) -> dict[str, Array]:
-        return {**self.arrays._asdict(), "rows": np.arange(self.arrays.r.shape[-2], dtype=I64)}
 
 
 def transformer_xl(

@@ -20,7 +20,7 @@ from .._core_api.arguments import (
 from ..bias.operator import Bias, PositionBias, check_heads, resolve_positions
 from ..bias.parameters import cast_arrays, read_cotangent
 from ..bias.positions import Positions
-from ..bias.terms import Call, Gradients, Reductions, Term
+from ..bias.terms import Call, Gradients, Operands, Reductions, Term
 from ._content import as_table, check_table_heads
 
 
@@ -38,7 +38,7 @@ class TupeBias(PositionBias[TupeArrays]):
     """A product of position vectors, (H, N, M), with a resettable first row and column, and a bias added to it."""
 
     @cached_property
-    def operands(self) -> dict[str, Array | None]:
+    def operands(self) -> Operands:
         return {name: array for name, array in self.arrays._asdict().items() if name != "relative"}
 
     @property

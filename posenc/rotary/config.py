@@ -6,13 +6,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
 from .._core_api.arguments import as_index, as_number, fail, fail_value
 from .models import FULL, MODELS, OTHERS, ROTATES_IF, ROTATES_LAST, SLIDING, Model
-from .scaling import LENGTHS, RopeFrequencies, scaled_frequencies
+from .scaling import LENGTHS, Keys, RopeFrequencies, scaled_frequencies
 
-Config: TypeAlias = Mapping[str, Any]
+Config: TypeAlias = Keys
 """The content of a config.json, or a part of it."""
 FUNCTION = "rope_from_config"
 ALIASES = {"su": "longrope", "mrope": "default"}
@@ -123,7 +123,8 @@ def _text_part(config: Config) -> Config:
     if has_rotation or (isinstance(model_type, str) and model_type in {*MODELS, *OTHERS}):
         return config
     for known in (MODELS, OTHERS):
-        parts = [name for name, part in config.items() if _model_type(_named_text_part(part)) in known]
+        inner = {name: part for name, part in config.items() if isinstance(part, Mapping)}
+        parts = [name for name, part in inner.items() if _model_type(_named_text_part(part)) in known]
         if len(parts) > 1:
             each = ", ".join(f"config[{name!r}]" for name in parts)
             fail(ValueError, FUNCTION, "config", f"{len(parts)} parts with positions of their own", f"one of {each}")
@@ -132,16 +133,15 @@ def _text_part(config: Config) -> Config:
     return config
 
 
-def _named_text_part(config: Any) -> Any:
+def _named_text_part(config: Config) -> Config:
     """Return the part of a config with one of the names of the part for text, or the config itself.
 
     A part that does not name its model_type has that of the whole with `_text`.
     """
-    if isinstance(config, Mapping):
-        for name in TEXT_PARTS:
-            part = config.get(name)
-            if isinstance(part, Mapping) and part:
-                return _named_text_part({"model_type": f"{config.get('model_type')}_text", **part})
+    for name in TEXT_PARTS:
+        part = config.get(name)
+        if isinstance(part, Mapping) and part:
+            return _named_text_part({"model_type": f"{config.get('model_type')}_text", **part})
     return config
 
 
@@ -190,7 +190,7 @@ def _types_of_layers(config: Config) -> list[object]:
     return list(types) if isinstance(types, list | tuple) else []
 
 
-def _by_layer_type(config: Config, model: Model, rope: Config) -> tuple[dict[str, Any] | None, bool]:
+def _by_layer_type(config: Config, model: Model, rope: Config) -> tuple[Config | None, bool]:
     """Return the rope part of each layer type, or None if all layers share one, and whether it was stored by type."""
     if any(isinstance(value, Mapping) for value in rope.values()):
         mixed = [key for key, value in rope.items() if not (value is None or isinstance(value, Mapping))]
@@ -218,7 +218,7 @@ def _read_layer(config: Config, layer_type: str | None, is_part: bool) -> _Layer
         if layer_type is not None and layer_type not in _types_of_layers(config):
             fail_value(ValueError, FUNCTION, "layer_type", layer_type, "None, because all layers have one rotation")
     else:
-        if layer_type not in by_type:
+        if layer_type is None or layer_type not in by_type:
             fail_value(ValueError, FUNCTION, "layer_type", layer_type, "one of " + ", ".join(map(repr, by_type)))
         rope = by_type[layer_type]
         if rope is None:
