@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import as_index, fail
 from .operator import PositionBias
-from .parameters import copy_parameters
-from .swin import SwinArrays, SwinBias
+from .swin import SwinArrays, SwinBias, read_grid
 
 
 class BeitBias(SwinBias):
@@ -58,10 +55,4 @@ def beit(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArra
             [4., 1., 0.],
             [4., 2., 1.]]], dtype=float32)
     """
-    height, width = as_index("beit", "height", height, 1), as_index("beit", "width", width, 1)
-    (array,), dtypes = copy_parameters(SwinArrays, "beit", table)
-    rows = (2 * height - 1) * (2 * width - 1) + 3
-    if len(array) != rows:
-        fail(ValueError, "beit", "table", f"{len(array)} rows", f"(2 height - 1) (2 width - 1) + 3 = {rows}")
-    by_head = np.ascontiguousarray(array.T).T  # the rows of a head are adjacent in memory
-    return BeitBias("beit", SwinArrays(by_head), {"height": height, "width": width}, dtypes)
+    return BeitBias("beit", *read_grid("beit", table, height, width, further=3))

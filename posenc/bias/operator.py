@@ -248,13 +248,13 @@ class Bias(ABC, Generic[Arrays]):
         places = [f"{name} {own.shape}" for name, own in sides if own is not None]
         return f"<posenc.{self.name}: {', '.join(shapes + options + places)}>"
 
-    @abstractmethod
     def _term(self, call: Call, positions: Positions) -> Term:
         """Return the term for a call at the positions that the operator reads; refuse arrays that do not fit it."""
+        raise NotImplementedError("a sum is no term: its parts are")
 
-    @abstractmethod
     def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> Gradients:
         """Return the gradient of each array, in its shape."""
+        raise NotImplementedError("a sum is no term: its parts are")
 
 
 _FOR_KERNELS = {"counts_keys", "fits_float32", "gradient_type", "is_relative", "nested", "operands", "positions_end"}
@@ -668,12 +668,6 @@ class _Sum(Bias):
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.parts))
 
-    def _term(self, call: Call, positions: Positions) -> NoReturn:
-        raise NotImplementedError("a sum is no term: its parts are")
-
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> Gradients:
-        raise NotImplementedError("a sum is no term: its parts are")
-
 
 class MixedSum(_Sum):
     """A sum of operators of both kinds: it exists only inside `attention`."""
@@ -686,8 +680,6 @@ class MixedSum(_Sum):
 
 class PositionSum(_Sum, PositionBias):
     """A sum of operators that read only positions."""
-
-    _of_other_kind = PositionBias._of_other_kind
 
     def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         matrices = _matrices(self, function, positions)
@@ -730,8 +722,6 @@ def _matrices(bias: PositionSum, function: str, positions: Positions) -> list[Ar
 
 class ContentSum(_Sum, ContentBias[NamedTuple, SumGradient]):
     """A sum of operators that read queries and keys."""
-
-    _of_other_kind = ContentBias._of_other_kind
 
     def logits(
         self,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, as_index, fail
+from .._core_api.arguments import I64, Array, Dtype, as_index, fail
 from ._pair import PairBias
 from .operator import PositionBias
 from .parameters import copy_parameters
@@ -31,6 +31,20 @@ class SwinBias(PairBias[SwinArrays]):
     @property
     def positions_end(self) -> int:
         return int(self.options["height"] * self.options["width"])
+
+
+def read_grid(
+    function: str, table: npt.ArrayLike, height: int, width: int, further: int = 0
+) -> tuple[SwinArrays, dict[str, int], tuple[Dtype, ...]]:
+    """Return the arrays, options and dtypes of an operator whose table has `further` rows after those of the grid."""
+    height, width = as_index(function, "height", height, 1), as_index(function, "width", width, 1)
+    (array,), dtypes = copy_parameters(SwinArrays, function, table)
+    rows = (2 * height - 1) * (2 * width - 1) + further
+    if len(array) != rows:
+        expected = f"(2 height - 1) (2 width - 1){f' + {further}' if further else ''} = {rows}"
+        fail(ValueError, function, "table", f"{len(array)} rows", expected)
+    by_head = np.ascontiguousarray(array.T).T  # the rows of a head are adjacent in memory
+    return SwinArrays(by_head), {"height": height, "width": width}, dtypes
 
 
 def swin(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArrays]:
@@ -80,10 +94,4 @@ def swin(table: npt.ArrayLike, height: int, width: int) -> PositionBias[SwinArra
             [7., 6., 4., 3.],
             [8., 7., 5., 4.]]], dtype=float32)
     """
-    height, width = as_index("swin", "height", height, 1), as_index("swin", "width", width, 1)
-    (array,), dtypes = copy_parameters(SwinArrays, "swin", table)
-    rows = (2 * height - 1) * (2 * width - 1)
-    if len(array) != rows:
-        fail(ValueError, "swin", "table", f"{len(array)} rows", f"(2 height - 1) (2 width - 1) = {rows}")
-    by_head = np.ascontiguousarray(array.T).T  # the rows of a head are adjacent in memory
-    return SwinBias("swin", SwinArrays(by_head), {"height": height, "width": width}, dtypes)
+    return SwinBias("swin", *read_grid("swin", table, height, width))

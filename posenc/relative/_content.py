@@ -19,6 +19,7 @@ from .._core_api.arguments import (
     Array,
     Dtype,
     as_data,
+    as_grad,
     as_number,
     broadcasts_to,
     cast_operand,
@@ -107,7 +108,7 @@ class TableBias(ContentBias[Arrays, Gradient]):
         inputs = _read_inputs(function, self, q, k, q_positions, k_positions, scale)
         read = (inputs.q, inputs.k, *self.arrays, *inputs.positions.operands)
         out, buffer = prepare_out(function, out, inputs.shape, inputs.q.dtype, read)
-        _core.logits(function, **inputs.operands(function), out=buffer, **inputs.parameters())
+        _core.logits(function, **inputs.operands, bias=inputs.terms(), out=buffer, **inputs.parameters)
         return finish_out(out, buffer)
 
     def logits_vjp(
@@ -123,15 +124,14 @@ class TableBias(ContentBias[Arrays, Gradient]):
         function = f"{self.name}.logits_vjp"
         inputs = _read_inputs(function, self, q, k, q_positions, k_positions, scale)
         batch, heads, dtype = inputs.shape[:-3], inputs.shape[-3], inputs.dtype
-        cotangent = as_data(function, "grad", grad)
-        if cotangent.shape != inputs.shape:
-            fail(ValueError, function, "grad", f"shape {cotangent.shape}", str(inputs.shape))
+        cotangent = as_grad(function, grad, inputs.shape)
         buffers = zero_gradients(inputs.term, batch, heads, 1, dtype)
         d_q, d_k = (np.zeros((*batch, *x.shape[-3:]), dtype) for x in (inputs.q, inputs.k))
         if cotangent.size:
-            cotangent = cast_operand(function, "grad", cotangent, dtype)
-            operands = inputs.operands(function, buffers)
-            _core.logits_vjp(function, **operands, grad=cotangent, dq=d_q, dk=d_k, **inputs.parameters())
+            _core.logits_vjp(
+                function, **inputs.operands, bias=inputs.terms(buffers), **inputs.parameters,
+                grad=cast_operand(function, "grad", cotangent, dtype), dq=d_q, dk=d_k,
+            )  # fmt: skip
         over = tuple(range(len(batch)))
         with without_warnings():
             tables = {name: table.sum(over, dtype=F64) if over else table for name, table in buffers.items()}
@@ -149,25 +149,17 @@ class _LogitsInputs(NamedTuple):
     positions: Positions
     shape: tuple[int, ...]
     """(batch axes, H, N, M)"""
-    scale: float
+    dtype: Dtype
+    """The dtype of the arithmetic."""
     term: Term
+    operands: Operands
+    """Operands of the kernel: q, k and positions, no values and no masks."""
+    parameters: dict[str, float]
+    """Scale, no cap, the visible range of rel, and the position of query 0."""
 
-    @property
-    def dtype(self) -> Dtype:
-        """The dtype of the arithmetic."""
-        return compute_dtype(self.q)
-
-    def operands(self, function: str, gradients: Mapping[str, Array] = MappingProxyType({})) -> Operands:
-        """Return the inputs of `_core.logits`; no values and no masks."""
-        q_at, k_at = self.positions.operands
-        term = (self.term.row, {**self.term.operands, **gradients}, None, None)
-        k = cast_operand(function, "k", self.k, self.dtype)
-        return {"q": self.q, "k": k, "q_positions": q_at, "k_positions": k_at, "bias": (term,)}
-
-    def parameters(self) -> dict[str, float]:
-        """Return the scale, no cap, the visible range of rel, and the position of query 0."""
-        shift = self.positions.shift
-        return {"scale": self.scale, "softcap": 0.0, "low": -INFINITY, "high": INFINITY, "shift": shift}
+    def terms(self, gradients: Mapping[str, Array] = MappingProxyType({})) -> tuple[tuple[str, Operands, None, None]]:
+        """Return the term as the kernel takes it, with arrays for the gradients of its row."""
+        return ((self.term.row, {**self.term.operands, **gradients}, None, None),)
 
 
 def _read_inputs(
@@ -201,9 +193,12 @@ def _read_inputs(
             fail(ValueError, function, argument, f"batch axes {array.shape[:-1]}", f"to broadcast to {batch}")
     factor = (width or 1) ** -0.5 if scale is None else as_number(function, "scale", scale)
     check_range(function, "scale", factor, query.dtype, LARGEST_SCALE32)
-    shape = (*batch, heads, n, m)
-    term = bias._term(Call(function, compute_dtype(query), shape, width, None), positions)
-    return _LogitsInputs(query, key, positions, shape, factor, term)
+    shape, dtype = (*batch, heads, n, m), compute_dtype(query)
+    term = bias._term(Call(function, dtype, shape, width, None), positions)
+    q_at, k_at = positions.operands
+    operands = {"q": query, "k": cast_operand(function, "k", key, dtype), "q_positions": q_at, "k_positions": k_at}
+    parameters = {"scale": factor, "softcap": 0.0, "low": -INFINITY, "high": INFINITY, "shift": positions.shift}
+    return _LogitsInputs(query, key, positions, shape, dtype, term, operands, parameters)
 
 
 def as_table(function: str, argument: str, value: npt.ArrayLike, *axes: str) -> Array:
