@@ -22,17 +22,22 @@ static const pe_table *table_of(PyObject *module)
     }
 #include "ops.def"
 
-static PyObject *rope_plain(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
-    const pe_table *table = table_of(module);
-    return table ? pe_rope_plain(table, args, nargs) : NULL;
-}
+/* A method without arguments, and a method with positional arguments. Both return `value`. */
+#define GETTER(name, value)                                   \
+    static PyObject *name(PyObject *module, PyObject *unused) \
+    {                                                         \
+        (void)module, (void)unused;                           \
+        return value;                                         \
+    }
+#define METHOD(name, value)                                                          \
+    static PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t nargs) \
+    {                                                                                \
+        (void)module, (void)args, (void)nargs;                                       \
+        return value;                                                                \
+    }
 
-static PyObject *attention_plain(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
-    const pe_table *table = table_of(module);
-    return table ? pe_attention_plain(table, args, nargs) : NULL;
-}
+METHOD(rope_plain, table_of(module) ? pe_rope_plain(table_of(module), args, nargs) : NULL)
+METHOD(attention_plain, table_of(module) ? pe_attention_plain(table_of(module), args, nargs) : NULL)
 
 static PyObject *isas(PyObject *module, PyObject *unused)
 {
@@ -47,12 +52,6 @@ static PyObject *isas(PyObject *module, PyObject *unused)
     PyObject *names = failed ? NULL : PyList_AsTuple(list);
     Py_XDECREF(list);
     return names;
-}
-
-static PyObject *isa(PyObject *module, PyObject *unused)
-{
-    (void)module, (void)unused;
-    return PyUnicode_FromString(pe_isa_name(pe_isa()));
 }
 
 static PyObject *set_isa(PyObject *module, PyObject *name)
@@ -70,39 +69,13 @@ static PyObject *set_isa(PyObject *module, PyObject *name)
     return PyErr_Format(PyExc_ValueError, "use_isa: name is %R; expected one of isas()", name);
 }
 
-static PyObject *hold_isa(PyObject *module, PyObject *unused)
-{
-    (void)module, (void)unused;
-    pe_hold_isa();
-    return Py_NewRef(Py_None);
-}
-
-static PyObject *release_isa(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
-    (void)module, (void)args, (void)nargs; /* an exception, as for every __exit__ */
-    pe_release_isa();
-    return Py_NewRef(Py_None);
-}
-
-static PyObject *hold_kernels(PyObject *module, PyObject *unused)
-{
-    (void)module, (void)unused;
-    pe_hold_kernels();
-    return Py_NewRef(Py_None);
-}
-
-static PyObject *release_kernels(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
-    (void)module, (void)args, (void)nargs; /* an exception, as for every __exit__ */
-    pe_release_kernels();
-    return Py_NewRef(Py_None);
-}
-
-static PyObject *threads(PyObject *module, PyObject *unused)
-{
-    (void)module, (void)unused;
-    return PyLong_FromLong(pe_threads());
-}
+GETTER(isa, PyUnicode_FromString(pe_isa_name(pe_isa())))
+GETTER(threads, PyLong_FromLong(pe_threads()))
+GETTER(hold_isa, (pe_hold_isa(), Py_NewRef(Py_None)))
+GETTER(hold_kernels, (pe_hold_kernels(), Py_NewRef(Py_None)))
+/* They take an exception, as every __exit__ does. */
+METHOD(release_isa, (pe_release_isa(), Py_NewRef(Py_None)))
+METHOD(release_kernels, (pe_release_kernels(), Py_NewRef(Py_None)))
 
 static PyObject *set_threads(PyObject *module, PyObject *number)
 {
@@ -168,11 +141,7 @@ static PyObject *constants(PyObject *module, PyObject *unused)
 #define PE_COMPILER "unknown compiler"
 #endif
 
-static PyObject *build(PyObject *module, PyObject *unused)
-{
-    (void)module, (void)unused;
-    return PyUnicode_FromString(PE_COMPILER ", " PE_BUILD);
-}
+GETTER(build, PyUnicode_FromString(PE_COMPILER ", " PE_BUILD))
 
 static PyMethodDef methods[] = {
 #define CALLABLE(name, signature, ...) \

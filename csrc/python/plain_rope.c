@@ -3,21 +3,8 @@
 
 /* The arguments of _core.rope_plain: those of `rope`, after the function's name. The frequencies are
  * those that multiply cos and sin by 1. */
-enum {
-    FUNCTION,
-    X,
-    POSITIONS,
-    FREQUENCIES,
-    LAYOUT,
-    ROTARY_DIM,
-    ROTARY_OFFSET,
-    INVERSE,
-    OUT_LAYOUT,
-    SEQ_AXIS,
-    START,
-    OUT,
-    ROPE_ARGUMENTS
-};
+enum { FUNCTION, X, POSITIONS, FREQUENCIES, LAYOUT, ROTARY_DIM, ROTARY_OFFSET };
+enum { INVERSE = ROTARY_OFFSET + 1, OUT_LAYOUT, SEQ_AXIS, START, OUT, ARGUMENTS };
 
 /* The table of cos and sin is scratch, at most as large as x. More than this much belongs into an array. */
 enum { MOST_NUMBERS = 1 << 16 };
@@ -69,8 +56,8 @@ static PyObject *positions_of(PyObject *positions, npy_intp n)
 
 PyObject *pe_rope_plain(const pe_table *table, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs != ROPE_ARGUMENTS)
-        return PyErr_Format(PyExc_TypeError, "_core.rope_plain takes %d arguments", ROPE_ARGUMENTS);
+    if (nargs != ARGUMENTS)
+        return PyErr_Format(PyExc_TypeError, "_core.rope_plain takes %d arguments", ARGUMENTS);
     PyArrayObject *x = (PyArrayObject *)args[X];
     if (!has_default_options(args) || !is_plain_x(args[X]) || !PyUnicode_Check(args[LAYOUT]))
         return Py_NewRef(Py_None);
