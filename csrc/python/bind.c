@@ -114,19 +114,6 @@ static int check_dtype(agreement *a, const pe_operand *o, PyArrayObject *array, 
 
 static double larger(double x, double y) { return x > y ? x : y; }
 
-/* |x| of a float64 or int64; infinity for an integer past the largest position, which a double may not hold exactly */
-static double magnitude(const char *p, pe_storage storage)
-{
-    int64_t integer;
-    double value;
-    if (storage == PE_I64) {
-        memcpy(&integer, p, sizeof integer);
-        return integer >= -largest_position && integer <= largest_position ? fabs((double)integer) : HUGE_VAL;
-    }
-    memcpy(&value, p, sizeof value);
-    return fabs(value);
-}
-
 /* The largest |x| of contiguous doubles, in four independent chains; infinity if one is NaN or larger than `most` */
 static double largest_magnitude(const double *x, npy_intp n, double most)
 {
@@ -147,7 +134,7 @@ static double largest_magnitude(const double *x, npy_intp n, double most)
     return fits ? larger(larger(largest[0], largest[1]), larger(largest[2], largest[3])) : HUGE_VAL;
 }
 
-/* The same for integers; infinity if one is beyond the largest position */
+/* The same for integers; infinity if one is beyond the largest position, because a double may not hold it exactly */
 static double largest_integer(const int64_t *x, npy_intp n)
 {
     uint64_t largest = 0;
@@ -156,6 +143,12 @@ static double largest_integer(const int64_t *x, npy_intp n)
         largest = size > largest ? size : largest;
     }
     return largest <= (uint64_t)largest_position ? (double)largest : HUGE_VAL;
+}
+
+static double largest_of(const char *x, pe_storage storage, npy_intp n, double most)
+{
+    return storage == PE_F64 ? largest_magnitude((const double *)(const void *)x, n, most)
+                             : largest_integer((const int64_t *)(const void *)x, n);
 }
 
 /* Move p to the next element in C order; `at` is its index. */
@@ -176,18 +169,15 @@ static int check_numbers(agreement *a, const pe_operand *o, PyArrayObject *array
     const npy_intp n = PyArray_SIZE(array);
     npy_intp at[NPY_MAXDIMS] = {0};
     const char *p = PyArray_BYTES(array);
-    double *largest = o->finite ? &a->most_frequency : &a->most_position, size = HUGE_VAL;
+    double *largest = o->finite ? &a->most_frequency : &a->most_position;
     const int has_no_gaps = PyArray_IS_C_CONTIGUOUS(array) || PyArray_IS_F_CONTIGUOUS(array);
-    if (has_no_gaps && storage == PE_F64)
-        size = largest_magnitude((const double *)(const void *)p, n, most);
-    else if (has_no_gaps)
-        size = largest_integer((const int64_t *)(const void *)p, n);
+    double size = has_no_gaps ? largest_of(p, storage, n, most) : HUGE_VAL;
     if (size <= most) {
         *largest = larger(*largest, size);
         return 0;
     }
     for (npy_intp i = 0; i < n; i++, p = next_element(array, at, p)) {
-        size = magnitude(p, storage);
+        size = largest_of(p, storage, 1, most);
         *largest = larger(*largest, size);
         if (!(size <= most)) {
             PyObject *number = PyArray_GETITEM(array, p);
