@@ -10,10 +10,9 @@
 #define PE_ELEMENTARY_H
 
 #include "base/real.h"
-#include <string.h>
 
 #if PE_REAL == 32
-typedef uint32_t real_bits;
+typedef uint32_t real_bits; /* an unsigned integer of the same size */
 enum { EXPONENT_BIAS = 127, MANTISSA = 23 };
 #define ROUNDER 0x1.8p23f /* the ROUNDER64 of float */
 #else
@@ -28,17 +27,10 @@ enum { EXPONENT_BIAS = 1023, MANTISSA = 52 };
  * The code uses Horner's rule. Estrin's scheme sums even and odd powers separately; with it exp took 1.06x the time. */
 INLINE double exp2m1_ratio_64(double r)
 {
-    double p = 4.44553736266735316e-10;
-    p = fma64(p, r, 7.072561839448474636e-9);
-    p = fma64(p, r, 1.017812129655722257e-7);
-    p = fma64(p, r, 1.321544272352697645e-6);
-    p = fma64(p, r, 1.525273370122648716e-5);
-    p = fma64(p, r, 1.540353044148181251e-4);
-    p = fma64(p, r, 1.333355814653161306e-3);
-    p = fma64(p, r, 9.618129107607065072e-3);
-    p = fma64(p, r, 5.550410866482123665e-2);
-    p = fma64(p, r, 2.402265069591009789e-1);
-    return fma64(p, r, 6.931471805599453112e-1);
+    double p = fma64(4.44553736266735316e-10, r, 7.072561839448474636e-9);
+    p = horner3(p, r, 1.017812129655722257e-7, 1.321544272352697645e-6, 1.525273370122648716e-5);
+    p = horner3(p, r, 1.540353044148181251e-4, 1.333355814653161306e-3, 9.618129107607065072e-3);
+    return horner3(p, r, 5.550410866482123665e-2, 2.402265069591009789e-1, 6.931471805599453112e-1);
 }
 
 INLINE real exp2m1_ratio(real r)
@@ -59,14 +51,14 @@ INLINE real exp2m1_ratio(real r)
  * a shift moves them into the exponent field. */
 INLINE real split_exponent(real x, real *r)
 {
-    const real magic = ROUNDER + (real)EXPONENT_BIAS, t = x + magic;
-    real_bits bits;
-    real power;
-    *r = x - (t - magic);
-    memcpy(&bits, &t, sizeof bits);
-    bits <<= MANTISSA;
-    memcpy(&power, &bits, sizeof power);
-    return power;
+    const real magic = ROUNDER + (real)EXPONENT_BIAS;
+    union {
+        real x;
+        real_bits u;
+    } power = {x + magic};
+    *r = x - (power.x - magic);
+    power.u <<= MANTISSA;
+    return power.x;
 }
 
 /* 2**x = 2**n * 2**r for x <= 127 (1023). For x <= -126.5 (-1022.5) the result is 0, so exp2_(-inf) is exactly 0.
@@ -105,44 +97,29 @@ INLINE double log1p_rest(double f, double *half_square)
     const double s = f / (2 + f), z = s * s;
     *half_square = 0.5 * f * f;
     double p = 1.479819860511658591e-01;
-    p = fma64(p, z, 1.531383769920937332e-01);
-    p = fma64(p, z, 1.818357216161805012e-01);
-    p = fma64(p, z, 2.222219843214978396e-01);
-    p = fma64(p, z, 2.857142874366239149e-01);
-    p = fma64(p, z, 3.999999999940941908e-01);
-    p = fma64(p, z, 6.666666666666735130e-01);
+    p = horner3(p, z, 1.531383769920937332e-01, 1.818357216161805012e-01, 2.222219843214978396e-01);
+    p = horner3(p, z, 2.857142874366239149e-01, 3.999999999940941908e-01, 6.666666666666735130e-01);
     return s * fma64(p, z, *half_square);
 }
 
-#define SQRT_HALF_BITS \
-    0x3fe6a09e667f3bcdu /* as double; subtracted before the exponent is read, so m is in [sqrt(1/2), sqrt 2) */
+/* As double; subtracted before the exponent is read, so m is in [sqrt(1/2), sqrt 2) */
+#define SQRT_HALF_BITS 0x3fe6a09e667f3bcdu
 
 /* 2**52 + k for an integer 0 <= k < 2**52. The bits are ORed, because AVX2 cannot convert 64-bit integers. */
-INLINE double two52_plus(uint64_t k)
-{
-    const uint64_t bits = 0x4330000000000000u | k;
-    double sum;
-    memcpy(&sum, &bits, sizeof sum);
-    return sum;
-}
+INLINE double two52_plus(uint64_t k) { return double_of(0x4330000000000000u | k); }
 
 /* log(1 + x) for x >= 0, in double. 1 + x = 2**k m. The rounding error of 1 + x is added to f = m - 1. 1.4 ulp. */
 INLINE double log1p_pos(double x)
 {
     const double u = 1 + x, lost = x < 1 ? x - (u - 1) : 1 - (u - x);
-    uint64_t bits, k;
-    double m, unit;
-    memcpy(&bits, &u, sizeof bits);
-    k = (bits - SQRT_HALF_BITS) >> 52;
-    bits -= k << 52;
-    memcpy(&m, &bits, sizeof m);
-    bits = (0x400u - k) << 52; /* 2**(1-k), because 2**-k would overflow the field at k = 1024 */
-    memcpy(&unit, &bits, sizeof unit);
+    const uint64_t k = (bits_of(u) - SQRT_HALF_BITS) >> 52;
+    const double m = double_of(bits_of(u) - (k << 52));
+    const double unit =
+        double_of((0x400u - k) << 52); /* 2**(1-k), because 2**-k would overflow the field at k = 1024 */
     const double count = two52_plus(k) - 0x1p52, f = (m - 1) + lost * (0.5 * unit);
     double half_square;
     const double rest = log1p_rest(f, &half_square);
-    const double tail =
-        rest + count * 1.90821492927058770002e-10; /* ln 2 in two parts: count times the first is exact */
+    const double tail = rest + count * 1.90821492927058770002e-10; /* ln 2 in two parts: count * the first is exact */
     const double y = count * 6.93147180369123816490e-01 - ((half_square - tail) - f);
     return x <= 0x1.fffffffffffffp1023 ? y : x; /* infinity and NaN are returned as they are */
 }
@@ -157,16 +134,10 @@ INLINE double power_pos(double x, double exponent)
     const double tiny = 0x1p-1022;
     const uint64_t shift = (uint64_t)OFFSET << 52;
     const double normal = x < tiny ? x * 0x1p60 : x, y = exponent < 0x1p30 ? exponent : 0x1p30;
-    uint64_t bits, k;
-    double m, y_hi, power;
-    memcpy(&bits, &normal, sizeof bits);
-    k = (bits - SQRT_HALF_BITS + shift) >> 52;
-    bits = bits - (k << 52) + shift;
-    memcpy(&m, &bits, sizeof m);
+    const uint64_t k = (bits_of(normal) - SQRT_HALF_BITS + shift) >> 52;
+    const double m = double_of(bits_of(normal) - (k << 52) + shift);
     const double count = two52_plus(k) - (x < tiny ? 0x1p52 + OFFSET + 60 : 0x1p52 + OFFSET);
-    memcpy(&bits, &y, sizeof bits);
-    bits &= 0xfffffffffffff000u; /* y_hi has 41 bits and k 11, so their product fits a double */
-    memcpy(&y_hi, &bits, sizeof y_hi);
+    const double y_hi = double_of(bits_of(y) & 0xfffffffffffff000u); /* 41 bits, and k 11: the product is exact */
 
     const double f = m - 1;
     double half_square;
@@ -174,12 +145,9 @@ INLINE double power_pos(double x, double exponent)
     const double exact = y_hi * count, whole = nearest(exact);
     const double fraction = (exact - whole) + ((y - y_hi) * count + y * log_m * 1.442695040888963407);
     const double carry = nearest(fraction), r = fraction - carry;
-    double n = whole + carry;
-    n = n > 1023 ? 1023 : n < -1022 ? -1022 : n;
-    n += 0x1p52 + 1023; /* moves n plus the exponent's bias into the low bits */
-    memcpy(&bits, &n, sizeof bits);
-    bits <<= 52;
-    memcpy(&power, &bits, sizeof power);
+    const double n = whole + carry, exponent_of_2 = n > 1023 ? 1023 : n < -1022 ? -1022 : n;
+    /* adding 2**52 + 1023 moves the exponent with its bias into the low bits */
+    const double power = double_of(bits_of(exponent_of_2 + (0x1p52 + 1023)) << 52);
     return x == 0 ? 0 : fma64(exp2m1_ratio_64(r), r, 1.0) * power;
 }
 

@@ -74,6 +74,20 @@ typedef double real;
 #define KERNEL(name) \
     void FN(name)(const pe_call *call, MAYBE_UNUSED idx begin, MAYBE_UNUSED idx end, MAYBE_UNUSED const pe_work *work)
 
+/* A union instead of memcpy, because Apple's headers check every memcpy, and a loop with checks does not vectorize. */
+typedef union {
+    double d;
+    uint64_t u;
+} double_bits;
+INLINE uint64_t bits_of(double x) { return (double_bits){.d = x}.u; }
+INLINE double double_of(uint64_t bits) { return (double_bits){.u = bits}.d; }
+
+/* Three steps of Horner's rule */
+INLINE double horner3(double p, double x, double a, double b, double c)
+{
+    return fma64(fma64(fma64(p, x, a), x, b), x, c);
+}
+
 INLINE int is_finite(real x) { return x - x == 0; } /* x - x is NaN for infinity and NaN */
 /* For |x| < 2**51, x + ROUNDER64 rounds x to an integer, ties to even. The low bits of the sum hold the integer. */
 #define ROUNDER64 0x1.8p52

@@ -13,12 +13,6 @@
 
 #include "base/real.h"
 
-/* A union instead of memcpy, because Apple's headers check every memcpy, and a loop with checks does not vectorize. */
-typedef union {
-    double d;
-    uint64_t u;
-} double_bits;
-
 /* a*b - ab, exactly, where ab = fl(a*b) */
 INLINE double product_error(double a, double b, double ab)
 {
@@ -58,27 +52,17 @@ INLINE void sincos_fraction(double h, double l, double *sine, double *cosine)
     const double shifted = 4 * sum + ROUNDER64;                                 /* its low bits count quarter turns */
     const double f = (sum - 0.25 * (shifted - ROUNDER64)) + rest, x = f * f;
 
-    double a = 0x1.aaec32af93359p-4;
-    a = fma64(a, x, -0x1.6fadb9f155744p-1);
-    a = fma64(a, x, 0x1.e8f434d018d63p+1);
-    a = fma64(a, x, -0x1.e3074fde8871fp+3);
-    a = fma64(a, x, 0x1.50783487ee782p+5);
-    a = fma64(a, x, -0x1.32d2cce62bd86p+6);
-    a = fma64(a, x, 0x1.466bc6775aae2p+6);
-    a = fma64(a, x, -0x1.4abbce625be53p+5);
+    double a = fma64(0x1.aaec32af93359p-4, x, -0x1.6fadb9f155744p-1);
+    a = horner3(a, x, 0x1.e8f434d018d63p+1, -0x1.e3074fde8871fp+3, 0x1.50783487ee782p+5);
+    a = horner3(a, x, -0x1.32d2cce62bd86p+6, 0x1.466bc6775aae2p+6, -0x1.4abbce625be53p+5);
     const double s = fma64(f, 0x1.921fb54442d18p+2, f * fma64(a, x, 0x1.1a62633145c07p-52));
-    double b = 0x1.20c62c2f2d7f5p-2;
-    b = fma64(b, x, -0x1.b6e24f44b128fp+0);
-    b = fma64(b, x, 0x1.f9d38a3763cc3p+2);
-    b = fma64(b, x, -0x1.a6d1f2a204a8cp+4);
-    b = fma64(b, x, 0x1.e1f506891babbp+5);
-    b = fma64(b, x, -0x1.55d3c7e3cbffap+6);
-    b = fma64(b, x, 0x1.03c1f081b5ac4p+6);
-    b = fma64(b, x, -0x1.3bd3cc9be45dep+4);
+    double b = fma64(0x1.20c62c2f2d7f5p-2, x, -0x1.b6e24f44b128fp+0);
+    b = horner3(b, x, 0x1.f9d38a3763cc3p+2, -0x1.a6d1f2a204a8cp+4, 0x1.e1f506891babbp+5);
+    b = horner3(b, x, -0x1.55d3c7e3cbffap+6, 0x1.03c1f081b5ac4p+6, -0x1.3bd3cc9be45dep+4);
     const double c = fma64(b, x, 1.0);
 
     /* odd quarters exchange sine and cosine; bit 1 of quarter is the sign of sine, bit 1 of quarter + 1 of cosine */
-    const uint64_t quarter = (double_bits){.d = shifted}.u;
+    const uint64_t quarter = bits_of(shifted);
     double_bits to_sine = {.d = quarter & 1 ? c : s}, to_cosine = {.d = quarter & 1 ? s : c};
     to_sine.u ^= (quarter & 2) << 62;
     to_cosine.u ^= ((quarter + 1) & 2) << 62;

@@ -67,8 +67,6 @@ static void move_to(const coordinate_table_state *s, idx f, coordinate *c, doubl
     memcpy(offset.cosine, own.cosine, (size_t)n * sizeof *own.cosine);
 }
 
-static int same_position(double p, double q) { return (double_bits){.d = p}.u == (double_bits){.d = q}.u; }
-
 KERNEL(coordinate_table)
 {
     enum { POSITIONS, FREQUENCIES, FIRST, OUT };
@@ -88,14 +86,14 @@ KERNEL(coordinate_table)
         c->begin = (int)min_(max_(0, (idx)first[0]), f);
         c->pairs = (int)min_(max_(0, (idx)first[1] - c->begin), f - c->begin);
     }
-    memset(s.offset.sine, 0,
-           (size_t)f * sizeof(double)); /* scale_row overwrites the sums of coordinates with is_sum 0 */
+    /* scale_row overwrites the sums of coordinates with is_sum 0 */
+    memset(s.offset.sine, 0, (size_t)f * sizeof(double));
     memset(s.offset.cosine, 0, (size_t)f * sizeof(double));
     for (; row.index < end; row_next(call, &row)) {
         const char *position = row.data[POSITIONS];
         for (coordinate *c = s.coordinate; c < last; c++, position += a[POSITIONS].core[0]) {
             const double p = scalar_read(position, a[POSITIONS].storage);
-            if (!same_position(p, c->position))
+            if (bits_of(p) != bits_of(c->position))
                 move_to(&s, f, c, p);
         }
         real *to = row_target(row.data[OUT], a[OUT].storage, s.values);
