@@ -10,21 +10,18 @@
 
 enum { SLOPES };
 
-static void alibi(const pe_array *array, const idx *dim, idx h, const double *restrict rel, int n, real *restrict out)
+DISTANCE_VALUES(alibi)
 {
     const double slope = *element(&array[SLOPES], h, 0);
-    (void)dim;
     SIMD
     for (int j = 0; j < n; j++)
         out[j] = (real)(0.0 - slope * fabs_(rel[j])); /* subtracted from 0, so that rel = 0 gives 0 and not -0 */
 }
 
 /* d slope -= |rel| grad */
-static void alibi_vjp(const pe_array *array, const idx *dim, idx h, const double *rel, int n, const double *grad,
-                      const pe_array *into)
+DISTANCE_VJP(alibi_vjp)
 {
     double d_slope = 0;
-    (void)array, (void)dim;
     for (int j = 0; j < n; j++)
         d_slope -= grad[j] * fabs_(rel[j]);
     *element(&into[SLOPES], h, 0) += d_slope;

@@ -21,7 +21,7 @@ static void rows_of_key(const pe_pair_block *b, idx rows, size_t k, int is_class
     }
 }
 
-static void beit(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, real *restrict out)
+PAIR_VALUES(beit)
 {
     size_t k[PAIR_KEYS], q[PAIR_LANES];
     idx row[PAIR_LANES];
@@ -34,8 +34,7 @@ static void beit(const pe_array *array, const idx *dim, idx h, const pe_pair_blo
 }
 
 /* d table[row of the pair, h] += grad */
-static void beit_vjp(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, const double *grad,
-                     const pe_array *into)
+PAIR_VJP(beit_vjp)
 {
     size_t k[PAIR_KEYS], q[PAIR_LANES];
     idx row[PAIR_LANES];

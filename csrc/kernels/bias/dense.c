@@ -27,13 +27,12 @@ static void read_rows(const pe_array *a, const char *data, const pe_pair_block *
 
 /* A row of the array is a query, and a row of `out` is a key, so pack_transposed transposes the block in registers. It
  * reads the array in place if the storage is real and rows are contiguous, else the copy of read_rows. */
-static void dense(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, real *restrict out)
+PAIR_VALUES(dense)
 {
     const pe_array *a = &array[ARRAY];
     const char *data = a->data + h * a->core[0] + b->first_q * a->core[1] + b->first_k * a->core[2];
     real rows[PAIR_KEYS * PAIR_LANES];
     idx step = a->core[1];
-    (void)dim;
     if (a->storage != PE_STORAGE || a->core[2] != (idx)sizeof(real)) {
         read_rows(a, data, b, rows);
         data = (const char *)rows;

@@ -28,8 +28,7 @@ static idx index_of(const double *distances, idx count, double rel)
     return low;
 }
 
-static void distance_function(const pe_array *array, const idx *dim, idx h, const double *restrict rel, int n,
-                              real *restrict out)
+DISTANCE_VALUES(distance_function)
 {
     const double *restrict values = element(&array[VALUES], h, 0);
     const double *restrict distances = as_doubles(array[DISTANCES].data);
@@ -37,8 +36,7 @@ static void distance_function(const pe_array *array, const idx *dim, idx h, cons
         out[j] = (real)values[index_of(distances, D(L), rel[j])];
 }
 
-static void distance_function_vjp(const pe_array *array, const idx *dim, idx h, const double *rel, int n,
-                                  const double *grad, const pe_array *into)
+DISTANCE_VJP(distance_function_vjp)
 {
     const double *distances = as_doubles(array[DISTANCES].data);
     for (int j = 0; j < n; j++)

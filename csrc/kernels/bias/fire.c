@@ -40,7 +40,7 @@ static void normalized_distance(const pe_pair_block *b, const fire_queries *f, i
         z[l] = log1p_pos(f->slope * fabs_(k - b->q_positions[l])) / f->divisor[l];
 }
 
-static void fire(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, real *restrict out)
+PAIR_VALUES(fire)
 {
     const idx width = D(W);
     const double b2 = *element(&array[B2], h, 0);
@@ -75,8 +75,7 @@ static void fire(const pe_array *array, const idx *dim, idx h, const pe_pair_blo
  *     z = N / D,   N = log(1 + |c| |rel|),   D = log(1 + |c| r) + eps,   r = max(i, |threshold|);
  *     d |c| += d z (|rel| / (1 + |c rel|) - z r / (1 + |c| r)) / D,   d r = -d z z |c| / (1 + |c| r) / D
  * At |threshold| = i, max has no derivative. d |threshold| is then d r / 2, the mean of both one-sided derivatives. */
-static void fire_vjp(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, const double *grad,
-                     const pe_array *into)
+PAIR_VJP(fire_vjp)
 {
     enum { CHUNK = 32 }; /* keys per pass, so that z and d_z stay in the first-level cache */
     const int lanes = b->lanes;

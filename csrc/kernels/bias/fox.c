@@ -11,7 +11,7 @@
 
 enum { SUMS };
 
-static void fox(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, real *restrict out)
+PAIR_VALUES(fox)
 {
     const idx t = D(T);
     double of_query[PAIR_LANES];
@@ -26,12 +26,10 @@ static void fox(const pe_array *array, const idx *dim, idx h, const pe_pair_bloc
 }
 
 /* d C[i] += grad,   d C[j] -= grad */
-static void fox_vjp(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, const double *grad,
-                    const pe_array *into)
+PAIR_VJP(fox_vjp)
 {
     const idx t = D(T);
     double of_query[PAIR_LANES] = {0};
-    (void)array;
     for (int j = 0; j < b->keys; j++, grad += b->lanes) {
         double of_key = 0;
         for (int l = 0; l < b->lanes; l++) {

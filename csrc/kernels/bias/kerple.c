@@ -16,60 +16,49 @@
 
 enum { R1, R2 };
 
-static void kerple_log(const pe_array *array, const idx *dim, idx h, const double *restrict rel, int n,
-                       real *restrict out)
+/* |rel|**r2 or log(1 + r2 |rel|). Callers pass a constant `power`. */
+INLINE double of_distance(int power, double r2, double distance)
 {
-    const double r1 = *element(&array[R1], h, 0), r2 = *element(&array[R2], h, 0);
-    (void)dim;
-    SIMD
-    for (int j = 0; j < n; j++)
-        out[j] = (real)(0.0 - r1 * log1p_pos(r2 * fabs_(rel[j])));
+    return power ? power_pos(distance, r2) : log1p_pos(r2 * distance);
 }
 
-/* d r1 -= log(1 + r2 |rel|) grad,   d r2 -= r1 |rel| / (1 + r2 |rel|) grad */
-static void kerple_log_vjp(const pe_array *array, const idx *dim, idx h, const double *rel, int n, const double *grad,
-                           const pe_array *into)
+INLINE void kerple_values(int power, double r1, double r2, const double *restrict rel, int n, real *restrict out)
 {
-    const double r1 = *element(&array[R1], h, 0), r2 = *element(&array[R2], h, 0);
-    double d_r1 = 0, d_r2 = 0;
-    (void)dim;
-    for (int j = 0; j < n; j++) {
-        const double distance = fabs_(rel[j]);
-        d_r1 -= grad[j] * log1p_pos(r2 * distance);
-        d_r2 -= grad[j] * r1 * distance / (1 + r2 * distance);
-    }
-    *element(&into[R1], h, 0) += d_r1;
-    *element(&into[R2], h, 0) += d_r2;
+    SIMD
+    for (int j = 0; j < n; j++)
+        out[j] = (real)(0.0 - r1 * of_distance(power, r2, fabs_(rel[j])));
 }
+
+/* kerple_log      d r1 -= log(1 + r2 |rel|) grad,   d r2 -= r1 |rel| / (1 + r2 |rel|) grad
+ * kerple_power    d r1 -= |rel|**r2 grad,           d r2 -= r1 |rel|**r2 log |rel| grad,   0 at rel = 0 */
+INLINE void kerple_gradients(int power, double r1, double r2, const double *rel, int n, const double *grad,
+                             double *d_r1, double *d_r2)
+{
+    double sum_1 = 0, sum_2 = 0;
+    for (int j = 0; j < n; j++) {
+        const double distance = fabs_(rel[j]), f = of_distance(power, r2, distance);
+        sum_1 -= grad[j] * f;
+        if (power)
+            sum_2 -= distance > 0 ? grad[j] * r1 * f * log(distance) : 0;
+        else
+            sum_2 -= grad[j] * r1 * distance / (1 + r2 * distance);
+    }
+    *d_r1 += sum_1;
+    *d_r2 += sum_2;
+}
+
+#define KERPLE(name, power)                                                                           \
+    DISTANCE_VALUES(name)                                                                             \
+    {                                                                                                 \
+        kerple_values(power, *element(&array[R1], h, 0), *element(&array[R2], h, 0), rel, n, out);    \
+    }                                                                                                 \
+    DISTANCE_VJP(name##_vjp)                                                                          \
+    {                                                                                                 \
+        kerple_gradients(power, *element(&array[R1], h, 0), *element(&array[R2], h, 0), rel, n, grad, \
+                         element(&into[R1], h, 0), element(&into[R2], h, 0));                         \
+    }
+KERPLE(kerple_log, 0)
+KERPLE(kerple_power, 1)
 
 const pe_position_op FN(kerple_log_op) = {.distance = kerple_log, .distance_vjp = kerple_log_vjp};
-
-/* ---- kerple_power ---- */
-
-static void kerple_power(const pe_array *array, const idx *dim, idx h, const double *restrict rel, int n,
-                         real *restrict out)
-{
-    const double r1 = *element(&array[R1], h, 0), r2 = *element(&array[R2], h, 0);
-    (void)dim;
-    SIMD
-    for (int j = 0; j < n; j++)
-        out[j] = (real)(0.0 - r1 * power_pos(fabs_(rel[j]), r2));
-}
-
-/* d r1 -= |rel|**r2 grad,   d r2 -= r1 |rel|**r2 log |rel| grad. At rel = 0 the gradient of r2 is 0. */
-static void kerple_power_vjp(const pe_array *array, const idx *dim, idx h, const double *rel, int n, const double *grad,
-                             const pe_array *into)
-{
-    const double r1 = *element(&array[R1], h, 0), r2 = *element(&array[R2], h, 0);
-    double d_r1 = 0, d_r2 = 0;
-    (void)dim;
-    for (int j = 0; j < n; j++) {
-        const double distance = fabs_(rel[j]), power = power_pos(distance, r2);
-        d_r1 -= grad[j] * power;
-        d_r2 -= distance > 0 ? grad[j] * r1 * power * log(distance) : 0;
-    }
-    *element(&into[R1], h, 0) += d_r1;
-    *element(&into[R2], h, 0) += d_r2;
-}
-
 const pe_position_op FN(kerple_power_op) = {.distance = kerple_power, .distance_vjp = kerple_power_vjp};

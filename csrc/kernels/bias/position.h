@@ -43,6 +43,20 @@ typedef struct {
     int vjp_from_sums;
 } pe_position_op;
 
+/* Heads of these functions. Not every operator reads all arguments. */
+#define DISTANCE_VALUES(name)                                                                                      \
+    static void name(const pe_array *array, MAYBE_UNUSED const idx *dim, idx h, const double *restrict rel, int n, \
+                     real *restrict out)
+#define DISTANCE_VJP(name)                                                                                             \
+    static void name(MAYBE_UNUSED const pe_array *array, MAYBE_UNUSED const idx *dim, idx h, const double *rel, int n, \
+                     const double *grad, const pe_array *into)
+#define PAIR_VALUES(name)                                                                               \
+    static void name(const pe_array *array, MAYBE_UNUSED const idx *dim, idx h, const pe_pair_block *b, \
+                     real *restrict out)
+#define PAIR_VJP(name)                                                                                               \
+    static void name(MAYBE_UNUSED const pe_array *array, MAYBE_UNUSED const idx *dim, idx h, const pe_pair_block *b, \
+                     const double *grad, const pe_array *into)
+
 extern const pe_position_op *const FN(position_op)[PE_COUNT]; /* NULL for rows that are no position operators */
 
 /* Return whether attention's gradient calls the operator's own gradient function for each tile. */

@@ -77,7 +77,7 @@ static void some_keys(const pe_array *array, idx columns, idx h, const pe_pair_b
         out[i] = (real)((sum[i] - half) * factor);
 }
 
-static void sandwich(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, real *restrict out)
+PAIR_VALUES(sandwich)
 {
     for (int j = 0; j < b->keys; j += KEYS_AT_ONCE)
         some_keys(array, D(C), h, b, j, (int)min_(KEYS_AT_ONCE, b->keys - j), out + j * b->lanes);

@@ -10,7 +10,7 @@
 
 enum { TABLE, GRID };
 
-static void swin(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, real *restrict out)
+PAIR_VALUES(swin)
 {
     size_t k[PAIR_KEYS], q[PAIR_LANES];
     grid_codes(&array[GRID], b, 0, k, q);
@@ -21,8 +21,7 @@ static void swin(const pe_array *array, const idx *dim, idx h, const pe_pair_blo
 }
 
 /* d table[row of the pair, h] += grad */
-static void swin_vjp(const pe_array *array, const idx *dim, idx h, const pe_pair_block *b, const double *grad,
-                     const pe_array *into)
+PAIR_VJP(swin_vjp)
 {
     size_t k[PAIR_KEYS], q[PAIR_LANES];
     grid_codes(&array[GRID], b, 0, k, q);

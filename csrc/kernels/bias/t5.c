@@ -46,9 +46,8 @@ static void buckets_of(const pe_array *array, const idx *dim, const double *rest
     const int64_t last = D(B) - 1;
     const double most = reach;
     SIMD
-    for (int j = 0; j < n; j++) {
+    for (int j = 0; j < n; j++)
         bucket[j] = lookup[(int)clamp_(rel[j], most) + reach];
-    }
     if (D(O) > 0) {
         for (int j = 0; j < n; j++)
             if (fabs_(rel[j]) > most)
@@ -59,7 +58,7 @@ static void buckets_of(const pe_array *array, const idx *dim, const double *rest
         bucket[j] = bucket[j] < 0 ? 0 : bucket[j] < last ? bucket[j] : last;
 }
 
-static void t5(const pe_array *array, const idx *dim, idx h, const double *restrict rel, int n, real *restrict out)
+DISTANCE_VALUES(t5)
 {
     const double *restrict column = element(&array[TABLE], 0, h);
     const idx step = array[TABLE].core[0] / (idx)sizeof(double);
@@ -79,8 +78,7 @@ static void t5(const pe_array *array, const idx *dim, idx h, const double *restr
 }
 
 /* d table[bucket(rel), h] += grad */
-static void t5_vjp(const pe_array *array, const idx *dim, idx h, const double *rel, int n, const double *grad,
-                   const pe_array *into)
+DISTANCE_VJP(t5_vjp)
 {
     int64_t bucket[CHUNK];
     for (int first = 0; first < n; first += CHUNK) {

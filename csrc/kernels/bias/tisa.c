@@ -15,7 +15,7 @@ enum { CHUNK = 64 }; /* distances at a time */
 /* exp(-x) for x >= 0, as a power of 1 / e. The error is 2 + x ulp, but exp(-x) falls faster than the error grows. */
 INLINE double exp_minus(double x) { return power_pos(0.367879441171442334, x); }
 
-static void tisa(const pe_array *array, const idx *dim, idx h, const double *restrict rel, int n, real *restrict out)
+DISTANCE_VALUES(tisa)
 {
     for (int first = 0; first < n; first += CHUNK) {
         const int count = (int)min_(CHUNK, n - first);
@@ -35,8 +35,7 @@ static void tisa(const pe_array *array, const idx *dim, idx h, const double *res
 }
 
 /* With e = exp(-|b| x**2), x = rel - c:   d a += e grad,   d b -= sign(b) a x**2 e grad,   d c += 2 a |b| x e grad */
-static void tisa_vjp(const pe_array *array, const idx *dim, idx h, const double *rel, int n, const double *grad,
-                     const pe_array *into)
+DISTANCE_VJP(tisa_vjp)
 {
     for (idx r = 0; r < D(R); r++) {
         const double a = *element(&array[A], h, r), b = *element(&array[B], h, r), c = *element(&array[C], h, r);
