@@ -4,14 +4,20 @@
  *
  * PE_rope is the number of a row, so a call finds its kernel by one index, without comparing names.
  */
-#include "base/real.h"
+#include "base/layout.h"
 
 #define CALLABLE(name, signature, units, ns, layout) \
     KERNEL(name);                                    \
     size_t FN(layout##_scratch)(const idx *dim, const double *par);
 #include "ops.def"
 
-/* The scratch size of rows whose layout is `none` */
+/* The scratch sizes of the layouts `rows` (scratch_row in base/layout.h) and `none` */
+size_t FN(rows_scratch)(const idx *dim, const double *par)
+{
+    (void)par;
+    return SCRATCH_ROWS * (size_t)scratch_row_length(dim) * sizeof(real);
+}
+
 size_t FN(none_scratch)(const idx *dim, const double *par)
 {
     (void)dim, (void)par;

@@ -47,17 +47,6 @@ static void add_offset(const real *restrict p_j, const real *restrict offset, id
         out[k] = p_j[k] + offset[k];
 }
 
-typedef struct {
-    real *offset, *wide, *result;
-} hierarchical_state;
-
-LAYOUT(hierarchical)
-{
-    s->offset = carve_reals(c, D(d));
-    s->wide = carve_reals(c, D(d));
-    s->result = carve_reals(c, D(d));
-}
-
 KERNEL(hierarchical)
 {
     enum { TABLE, ROWS, OUT, ALPHA = 0 };
@@ -65,7 +54,8 @@ KERNEL(hierarchical)
     const double alpha = call->par[ALPHA], c = alpha / (1 - alpha);
     const pe_storage storage = call->array[TABLE].storage;
     idx offset_of = 0; /* the i of `offset` */
-    const hierarchical_state piece = hierarchical_begin(call, work);
+    real *offset = scratch_row(call, work, 0), *wide = scratch_row(call, work, 1);
+    real *result = scratch_row(call, work, 2);
     if (r == 0)
         return;
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
@@ -76,12 +66,12 @@ KERNEL(hierarchical)
             continue;
         }
         if (i != offset_of) {
-            const real *p_0 = row_read(table, storage, d, piece.wide);
-            hierarchical_offset(row_read(table + i * step, storage, d, piece.result), p_0, c, d, piece.offset);
+            const real *p_0 = row_read(table, storage, d, wide);
+            hierarchical_offset(row_read(table + i * step, storage, d, result), p_0, c, d, offset);
             offset_of = i;
         }
-        real *out = row_target(row.data[OUT], storage, piece.result);
-        add_offset(row_read(table + j * step, storage, d, piece.wide), piece.offset, d, out);
+        real *out = row_target(row.data[OUT], storage, result);
+        add_offset(row_read(table + j * step, storage, d, wide), offset, d, out);
         row_write(out, row.data[OUT], storage, d);
     }
 }

@@ -10,17 +10,6 @@
 #include "base/layout.h"
 #include "base/row.h"
 
-typedef struct {
-    real *low, *high, *out;
-} interpolate_table_state;
-
-LAYOUT(interpolate_table)
-{
-    s->low = carve_reals(c, D(d));
-    s->high = carve_reals(c, D(d));
-    s->out = carve_reals(c, D(d));
-}
-
 static void mix_rows(const real *restrict low, const real *restrict high, double f, idx d, real *restrict out)
 {
     SIMD
@@ -33,7 +22,7 @@ KERNEL(interpolate_table)
     enum { TABLE, OUT };
     const idx n = call->D(n), d = call->D(d), last = call->D(r) - 1, parts = max_(n - 1, 1);
     const pe_array *table = &call->array[TABLE], *out = &call->array[OUT];
-    const interpolate_table_state s = interpolate_table_begin(call, work);
+    real *wide_low = scratch_row(call, work, 0), *wide_high = scratch_row(call, work, 1);
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / n);
         const idx place = u % n * last, w = place / parts;
@@ -43,9 +32,9 @@ KERNEL(interpolate_table)
             memcpy(to, from, (size_t)(d * storage_size(out->storage)));
             continue;
         }
-        const real *low = row_read(from, table->storage, d, s.low);
-        const real *high = row_read(from + table->core[0], table->storage, d, s.high);
-        real *target = row_target(to, out->storage, s.out);
+        const real *low = row_read(from, table->storage, d, wide_low);
+        const real *high = row_read(from + table->core[0], table->storage, d, wide_high);
+        real *target = row_target(to, out->storage, scratch_row(call, work, 2));
         mix_rows(low, high, (double)(place % parts) / (double)parts, d, target);
         row_write(target, to, out->storage, d);
     }

@@ -29,32 +29,22 @@ static NOINLINE void merge_row(int mode, const real *restrict x, const real *res
     }
 }
 
-typedef struct {
-    real *x, *p, *out; /* a row of each operand in half precision */
-} merge_state;
-
-LAYOUT(merge)
-{
-    s->x = carve_reals(c, D(d));
-    s->p = carve_reals(c, D(d));
-    s->out = carve_reals(c, D(d));
-}
-
 KERNEL(merge)
 {
     enum { X, P, OUT, MODE = 0 };
     const idx d = call->D(d);
     const int mode = (int)call->par[MODE];
     const pe_array *a = call->array;
-    const merge_state piece = merge_begin(call, work);
+    real *wide_x = scratch_row(call, work, X), *wide_p = scratch_row(call, work, P);
+    real *result = scratch_row(call, work, OUT);
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         if (mode == MERGE_REPLACE) { /* Python has cast p to the dtype of x */
             memcpy(row.data[OUT], row.data[P], (size_t)(d * storage_size(a[OUT].storage)));
             continue;
         }
-        const real *x = row_read(row.data[X], a[X].storage, d, piece.x);
-        real *out = row_target(row.data[OUT], a[OUT].storage, piece.out);
-        merge_row(mode, x, row_read(row.data[P], a[P].storage, d, piece.p), d, out);
+        const real *x = row_read(row.data[X], a[X].storage, d, wide_x);
+        real *out = row_target(row.data[OUT], a[OUT].storage, result);
+        merge_row(mode, x, row_read(row.data[P], a[P].storage, d, wide_p), d, out);
         row_write(out, row.data[OUT], a[OUT].storage, d);
     }
 }

@@ -11,26 +11,16 @@
 
 #include <math.h>
 
-typedef struct {
-    real *x, *out; /* a row as reals, if stored in half precision */
-} standardize_state;
-
-LAYOUT(standardize)
-{
-    s->x = carve_reals(c, D(d));
-    s->out = carve_reals(c, D(d));
-}
-
 /* The first number is subtracted before the mean, so that a row of equal numbers gives exactly 0 / 0 = NaN. */
 KERNEL(standardize)
 {
     enum { X, OUT };
     const idx d = call->D(d);
     const pe_array *a = call->array;
-    const standardize_state piece = standardize_begin(call, work);
+    real *wide = scratch_row(call, work, X), *result = scratch_row(call, work, OUT);
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
-        const real *x = row_read(row.data[X], a[X].storage, d, piece.x);
-        real *out = row_target(row.data[OUT], a[OUT].storage, piece.out);
+        const real *x = row_read(row.data[X], a[X].storage, d, wide);
+        real *out = row_target(row.data[OUT], a[OUT].storage, result);
         double sum = 0, squares = 0, largest = 0;
         for (idx k = 0; k < d; k++) {
             const double y = (double)x[k] - (double)x[0];
