@@ -244,5 +244,3 @@ void FN(content_keys_vjp)(pe_content_vjp *b, pe_view v, int from, int to, const 
             (table->map ? FN(key_table_vjp) : FN(key_row_vjp))(b, &v, table, from, to, dx, dk, dk_step);
     }
 }
-
-void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *queries) { FN(query_table_end_vjp)(b, queries); }

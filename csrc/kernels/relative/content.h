@@ -107,7 +107,6 @@ typedef struct {
 } pe_content_op;
 
 extern const pe_content_op *const FN(content_op)[PE_COUNT]; /* NULL for other rows of ops.def */
-INLINE const pe_content_op *operator_of(const pe_view *v) { return FN(content_op)[v->queries->call->term[v->term].op]; }
 
 /* ---- called by drivers: loops over the operators of a call (content.c); v.term is set there ---- */
 

@@ -77,10 +77,10 @@ void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const
 
 /* ---- the members of a pe_content_op that are tables: values and gradients, called by content.c ---- */
 
-/* query_table (lookup_queries.c): add to the scores of a panel; gradient of all panels; end of a block */
+/* query_table (lookup_queries.c): add to the scores of a panel; gradient of all panels. FN(content_end_vjp) is there
+ * too. */
 void FN(query_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup, real *add);
 void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int (*seen)[2], const real *dx);
-void FN(query_table_end_vjp)(pe_content_vjp *b, const pe_query_block *queries);
 /* packed += scale x, where the operand x is a vector for each head */
 void FN(add_to_queries)(const pe_content *c, const pe_view *v, int operand, real *packed);
 

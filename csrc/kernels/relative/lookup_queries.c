@@ -46,7 +46,7 @@ void FN(query_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lo
 /* ---- gradient ---- */
 
 /* d_sum is the gradient of q + vector. Add d_sum to dq, and scale times its sum over the queries to d vector. */
-void FN(query_table_end_vjp)(pe_content_vjp *b, const pe_query_block *queries)
+void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *queries)
 {
     const int d = b->content->d;
     const pe_view v = {.term = b->sum_term, .queries = queries};
@@ -76,7 +76,7 @@ static void begin_sum(pe_content_vjp *b, const pe_view *v, const pe_lookup *look
     const real *vector = vector_of(v, lookup->vector);
     if (b->sum_term == v->term)
         return;
-    FN(query_table_end_vjp)(b, queries);
+    FN(content_end_vjp)(b, queries);
     b->sum_term = v->term;
     zero_reals(b->d_sum, queries->width * c->d);
     for (int first = 0; first < c->d; first += PANEL_LANES) {

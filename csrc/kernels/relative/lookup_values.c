@@ -9,40 +9,38 @@
  */
 #include "relative/lookup.h"
 
-/* Sum the weights by row, TILE_RELS rows per pass, and multiply the sums with the rows. */
-void FN(value_table_output)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *weights, real *o)
+/* Sum the weights by row, TILE_RELS rows per pass. Multiply the sums with the rows, or add to d_table, which has
+ * rows `step` numbers apart, their products with the cotangents of b. */
+static void sum_weights(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *weights, real *o,
+                        const pe_content_vjp *b, real *d_table, idx step)
 {
-    const int from = v->bias->from, to = v->bias->to, width = v->panel->width;
+    const int from = v->bias->from, to = v->bias->to;
+    const pe_panel *p = v->panel;
     const pe_matrix table = matrix_of(v, lookup->table);
-    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, v->panel->first, width);
+    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, p->first, p->width);
     int low, high;
-    FN(row_range)(&r, from, to, width, &low, &high);
+    FN(row_range)(&r, from, to, p->width, &low, &high);
     for (; low <= high; low += TILE_RELS) {
         const int n = (int)min_(TILE_RELS, high - low + 1);
-        FN(sum_by_row)(c, &r, from, to, low, n, width, weights, NULL, 1, c->products);
-        FN(add_rows)(&table, low, n, c->e, width, c->products, o);
+        FN(sum_by_row)(c, &r, from, to, low, n, p->width, weights, NULL, 1, c->products);
+        if (b)
+            FN(add_outer_of_lanes)
+        (p->first, p->lanes, p->width, c->products, b->g_rows, BLOCK_M, c->e, n, d_table + low * step, step);
+        else FN(add_rows)(&table, low, n, c->e, p->width, c->products, o);
     }
+}
+
+void FN(value_table_output)(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *weights, real *o)
+{
+    sum_weights(c, v, lookup, weights, o, NULL, NULL, 0);
 }
 
 /* d table[row_ij] += p_ij g_i */
 void FN(value_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, const real *weights)
 {
-    const int from = v->bias->from, to = v->bias->to;
-    const pe_panel *p = v->panel;
-    pe_content *c = b->content;
-    const idx step = gradient_step(v, lookup->d_table);
     real *d_table = gradient_of(b, v, lookup->d_table);
-    int low, high;
-    if (!d_table)
-        return;
-    const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, p->first, p->width);
-    FN(row_range)(&r, from, to, p->width, &low, &high);
-    for (; low <= high; low += TILE_RELS) {
-        const int n = (int)min_(TILE_RELS, high - low + 1);
-        real *rows = d_table + low * step;
-        FN(sum_by_row)(c, &r, from, to, low, n, p->width, weights, NULL, 1, c->products);
-        FN(add_outer_of_lanes)(p->first, p->lanes, p->width, c->products, b->g_rows, BLOCK_M, c->e, n, rows, step);
-    }
+    if (d_table)
+        sum_weights(b->content, v, lookup, weights, NULL, b, d_table, gradient_step(v, lookup->d_table));
 }
 
 /* The gradient of p:   add g_i . d o_i / d p_ij = g_i . table[row_ij] */
