@@ -266,8 +266,7 @@ static void tanh_backward(const recurrent_vjp_state *s, idx pair)
     SIMD
     for (idx i = 0; i < n; i++)
         dy[i] = lambda[i] * fma_(-f[i], f[i], R(1.0));
-    const matvec product = {s->transposed[0], NULL, dy, s->lambda, m->c, m->c, m->row, m->row, 0, 0};
-    multiply_columns(&product, s->cols);
+    multiply_columns(&(matvec){s->transposed[0], NULL, dy, s->lambda, m->c, m->c, m->row, m->row, 0, 0}, s->cols);
 }
 
 /* From   p' = (1 - z) m + z p,  m = tanh(x), x = a_n + r y, y = U_n p + b_n,  r, z = s(...):
@@ -307,8 +306,7 @@ static void add_gate_weights(const recurrent_vjp_state *s, idx pairs, double *dw
     const map *m = &s->m;
     const idx c = m->c;
     for (idx k = 0; k < m->gates; k++) {
-        const outer_products o = {s->d[k], s->p, m->row, m->row, pairs, dweight + k * c * c, c, c};
-        add_outer_products(&o);
+        add_outer_products(&(outer_products){s->d[k], s->p, m->row, m->row, pairs, dweight + k * c * c, c, c});
         add_vectors(s->d[k], m->row, pairs, c, m->gates == 1 ? dbias : dbias + (3 + k) * c);
         if (m->gates == 3 && k < 2)
             add_vectors(s->d[k], m->row, pairs, c, dbias + k * c);
