@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import NamedTuple
 
@@ -58,17 +58,6 @@ class _Split(NamedTuple):
         return self.block_parts if self.separate else 1
 
 
-class _Sums(NamedTuple):
-    """dS reductions that the kernel fills for all parts; None if no part reads them."""
-
-    diagonals: Array | None = None
-    rows: Array | None = None
-    columns: Array | None = None
-    pairs: Array | None = None
-    terms: Array | None = None
-    """Gradients of the operators that have their own for a tile, array behind array."""
-
-
 def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array, Array, Gradients, Array | None]:
     """Return the gradients of q, k, v, of the arrays of each operator, and of the sink."""
     split = _split_work(inputs)
@@ -83,16 +72,16 @@ def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array,
     ]
     terms = inputs.kernel_terms(buffers)
     mode = SEPARATE if split.separate else TOGETHER
-    gradients = {"dq": d_q, "dk": d_k, "dv": d_v, "d_sink": d_sink}
-    _call_kernel(function, inputs, terms, saved, {**gradients, **sums._asdict()}, split, mode)
+    results = {"dq": d_q, "dk": d_k, "dv": d_v, "d_sink": d_sink, **sums}
+    _call_kernel(function, inputs, terms, saved, results, split, mode)
 
     shared = _reduce_shared(inputs, split, sums)
-    parameters = _split_parameters(inputs, names, sums.terms)
+    parameters = _split_parameters(inputs, names, sums.get("terms"))
     of_parts = []
     for part, own, wanted, buffer in zip(inputs.parts, inputs.part_positions, names, buffers, strict=True):
         reductions = shared
         if "pairs" in wanted:
-            reductions = shared._replace(pairs=_reduce_pairs(function, inputs, saved, split, part, sums.pairs))
+            reductions = shared._replace(pairs=_reduce_pairs(function, inputs, saved, split, part, sums.get("pairs")))
         if "parameters" in wanted:
             reductions = shared._replace(parameters=next(parameters))
         if "tables" in wanted:
@@ -137,17 +126,26 @@ def _allocate_gradients(inputs: Inputs, split: _Split) -> tuple[Array, Array, Ar
     return d_q, of_keys(inputs.k), of_keys(inputs.v)
 
 
-def _allocate_sums(inputs: Inputs, split: _Split, names: list[tuple[Reduction, ...]]) -> _Sums:
+def _allocate_sums(inputs: Inputs, split: _Split, names: list[tuple[Reduction, ...]]) -> dict[str, Array]:
+    """Return arrays for the reductions of dS that a part reads, which the kernel fills for all parts.
+
+    The numbers of "parameters" are in the operand "terms", array behind array.
+    """
     *batch, heads, n, m = inputs.shape
     wanted = {name for part in names for name in part}
     slots = heads * split.slots_per_head
-    return _Sums(
-        diagonals=np.zeros((*batch, slots, max(n + m - 1, 0))) if "diagonals" in wanted else None,
-        rows=np.zeros((*batch, heads, n)) if "rows" in wanted else None,
-        columns=np.zeros((*batch, slots, m)) if "columns" in wanted else None,
-        pairs=np.zeros(inputs.shape, inputs.dtype) if _has_unshared_pairs(inputs, names) else None,
-        terms=np.zeros(sum(map(_count_parameters, inputs.terms, names))) if "parameters" in wanted else None,
-    )
+    sums: dict[str, Array] = {}
+    if "diagonals" in wanted:
+        sums["diagonals"] = np.zeros((*batch, slots, max(n + m - 1, 0)))
+    if "rows" in wanted:
+        sums["rows"] = np.zeros((*batch, heads, n))
+    if "columns" in wanted:
+        sums["columns"] = np.zeros((*batch, slots, m))
+    if "pairs" in wanted and _has_unshared_pairs(inputs, names):
+        sums["pairs"] = np.zeros(inputs.shape, inputs.dtype)
+    if "parameters" in wanted:
+        sums["terms"] = np.zeros(sum(map(_count_parameters, inputs.terms, names)))
+    return sums
 
 
 def _call_kernel(
@@ -155,28 +153,29 @@ def _call_kernel(
     inputs: Inputs,
     terms: tuple[KernelTerm, ...],
     saved: Saved,
-    results: dict[str, Array | None],
+    results: Mapping[str, Array | None],
     split: _Split,
     mode: int,
 ) -> None:
     if 0 in inputs.shape[:-1] or (inputs.shape[-1] == 0 and inputs.sink is None):
         return
     _core.attention_vjp(
-        function, **inputs.operands, bias=terms, **saved._asdict(), **results,
-        **inputs.parameters, head_parts=split.head_parts, block_parts=split.block_parts, mode=mode,
+        function, **inputs.operands, **inputs.parameters, **results,
+        bias=terms, out=saved.out, lse=saved.lse, grad=saved.grad, grad_lse=saved.grad_lse,
+        head_parts=split.head_parts, block_parts=split.block_parts, mode=mode,
     )  # fmt: skip
 
 
-def _reduce_shared(inputs: Inputs, split: _Split, sums: _Sums) -> Reductions:
+def _reduce_shared(inputs: Inputs, split: _Split, sums: Mapping[str, Array]) -> Reductions:
     """Return the sums that all parts read alike, added up over their slots."""
     shared = Reductions()
-    if sums.diagonals is not None:
-        diagonals = _sum_slots(sums.diagonals[..., None, :], split.slots_per_head)[..., 0, :]
+    if "diagonals" in sums:
+        diagonals = _sum_slots(sums["diagonals"][..., None, :], split.slots_per_head)[..., 0, :]
         shared = shared._replace(diagonals=unbroadcast(diagonals, (inputs.shape[-3], diagonals.shape[-1]), F64))
-    if sums.rows is not None:
-        shared = shared._replace(rows=sums.rows)
-    if sums.columns is not None:
-        columns = _sum_slots(sums.columns[..., None, :], split.slots_per_head)[..., 0, :]
+    if "rows" in sums:
+        shared = shared._replace(rows=sums["rows"])
+    if "columns" in sums:
+        columns = _sum_slots(sums["columns"][..., None, :], split.slots_per_head)[..., 0, :]
         shared = shared._replace(columns=columns)
     return shared
 

@@ -132,7 +132,7 @@ def read_inputs(
     shape, dtype = (*batch, heads, n, key.shape[-2]), compute_dtype(query)
 
     operators = read_operators(function, bias)
-    parts = tuple([part for operator in operators for part in single_terms(operator)])
+    parts = tuple([part for operator in operators for part in single_terms(operator)]) if operators else ()
     low, high = read_visible_range(function, causal, window)
     cap = 0.0 if softcap is None else read_softcap(function, softcap, dtype)
     positions = read_call_positions(function, shape, parts, low, high, align, q_positions, k_positions)

@@ -539,12 +539,12 @@ def name_gradients(operator: Bias, gradients: Gradients) -> Gradients:
     for gradient, array, dtype in zip(gradients, operator.arrays, operator.dtypes, strict=True):
         if gradient is None:
             found.append(None)
+        elif dtype is not None:
+            found.append(cast_result(gradient, dtype))
         elif isinstance(array, Bias):
             found.append(name_gradients(array, gradient))
-        elif isinstance(array, tuple):
-            found.append(tuple(cast_result(one, each.dtype) for one, each in zip(gradient, array, strict=True)))
         else:
-            found.append(gradient if dtype is None else cast_result(gradient, dtype))
+            found.append(tuple(cast_result(one, each.dtype) for one, each in zip(gradient, array, strict=True)))
     named: Gradients = operator.arrays._make(found)
     return named
 
