@@ -10,33 +10,29 @@ import posenc
 from posenc import reference
 
 
+@pytest.mark.parametrize("denominator", ["dim", "half-1"])
 @pytest.mark.parametrize("order", ["sincos", "cossin"])
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 @pytest.mark.parametrize("dim", [1, 2, 3, 4, 5, 15])
-def test_odd_widths_over_dim(dim, layout, order):
-    """An odd width has one more column of the first kind: keras-hub drops the last cosine, Marian has ceil(d/2)
-    sines."""
-    wanted = reference.sinusoidal([3], dim, layout=layout, order=order)[0]
-    result = posenc.sinusoidal([3], dim, layout=layout, order=order, dtype=np.float64)[0]
-    assert np.abs(result - wanted).max() <= 2e-15  # an angle of 3 rounded twice in NumPy
-
-
-@pytest.mark.parametrize("layout", ["interleaved", "halves"])
-@pytest.mark.parametrize("dim", [1, 2, 3, 4, 5, 15])
-def test_odd_widths_over_half_1(dim, layout):
-    """floor(d/2) columns of each kind, then a column of zeros, as in tensor2tensor. A single frequency is 1; fairseq
-    divides by zero for d = 2 and 3."""
-    half = dim // 2
+def test_odd_widths(dim, layout, order, denominator):
+    """Over dim, an odd width has one more column of the first kind: keras-hub drops the last cosine, Marian has
+    ceil(d/2) sines. Over half - 1, floor(d/2) columns of each kind and then a column of zeros, as in tensor2tensor."""
+    options = {"layout": layout, "order": order, "denominator": denominator}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        w = posenc.frequencies(dim, denominator="half-1")
-        result = posenc.sinusoidal([3], dim, denominator="half-1", layout=layout, dtype=np.float64)[0]
+        result = posenc.sinusoidal([3], dim, **options, dtype=np.float64)[0]
+    wanted = reference.sinusoidal([3], dim, **options)[0]
+    assert np.abs(result - wanted).max() <= 2e-15  # an angle of 3 rounded twice in NumPy
+    assert denominator == "dim" or dim % 2 == 0 or result[-1] == 0
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 4, 5, 15])
+def test_frequencies_over_half_1(dim):
+    """A single frequency is 1; fairseq divides by zero for d = 2 and 3. The last is exactly 1 / base."""
+    w = posenc.frequencies(dim, denominator="half-1")
     assert np.allclose(w, reference.frequencies(dim, denominator="half-1"), rtol=1e-14, atol=0)
-    assert len(w) == half
-    assert half < 2 or w[-1] == 1e-4  # exactly 1 / base
-    wanted = reference.sinusoidal([3], dim, denominator="half-1", layout=layout)[0]
-    assert np.abs(result - wanted).max() <= 2e-15
-    assert dim % 2 == 0 or result[-1] == 0
+    assert len(w) == dim // 2
+    assert len(w) < 2 or w[-1] == 1e-4
 
 
 @pytest.mark.parametrize("denominator", ["dim", "half-1"])
@@ -119,28 +115,15 @@ ERRORS = [
     (lambda: posenc.sinusoidal(4, 2.5), TypeError, "sinusoidal: dim has type float; expected an integer"),
     (lambda: posenc.sinusoidal(4.0, 4), TypeError, "sinusoidal: positions is 4.0; expected"),
     (lambda: posenc.sinusoidal(-1, 4), ValueError, "sinusoidal: positions is -1; expected at least 0"),
-    (lambda: posenc.sinusoidal([True], 4), TypeError, "sinusoidal: positions has dtype bool; expected"),
-    (lambda: posenc.sinusoidal([1j], 4), TypeError, "sinusoidal: positions has dtype complex128; expected"),
-    (lambda: posenc.sinusoidal([np.nan], 4), ValueError, "sinusoidal: positions has nan; expected finite"),
-    (lambda: posenc.sinusoidal([2**53 + 2], 4), ValueError, "sinusoidal: positions has 9007199254740994; expected"),
     (lambda: posenc.sinusoidal(4, 4, frequencies=[1.0]), ValueError, "frequencies has 1 entries; expected 2"),
     (lambda: posenc.sinusoidal(4, 5, frequencies=[1.0]), ValueError, "frequencies has 1 entries; expected 3 or 2"),
-    (lambda: posenc.sinusoidal(4, 2, frequencies=[np.nan]), ValueError, "frequencies has nan; expected finite"),
     (lambda: posenc.sinusoidal(4, 2, frequencies=[[1.0]]), ValueError, "frequencies has 2 axes; expected 1"),
     (lambda: posenc.sinusoidal([2**53], 2, frequencies=[9.0]), ValueError, "expected at most 2**56 radians"),
     (lambda: posenc.sinusoidal(4, 4, layout="half"), ValueError, "sinusoidal: layout is 'half'; expected one of"),
     (lambda: posenc.sinusoidal(4, 4, order="x"), ValueError, "sinusoidal: order is 'x'; expected one of"),
     (lambda: posenc.sinusoidal(4, 4, scale=np.inf), ValueError, "sinusoidal: scale is inf; expected a finite number"),
     (lambda: posenc.sinusoidal(4, 4, dtype=np.int64), TypeError, "sinusoidal: dtype is int64; expected float16"),
-    (
-        lambda: posenc.sinusoidal(4, 4, out=np.zeros((4, 4), int)),
-        TypeError,
-        "sinusoidal: out has dtype int64; expected",
-    ),
-    (lambda: posenc.sinusoidal(4, 4, out=np.zeros((4, 5))), ValueError, "sinusoidal: out has shape (4, 5); expected"),
-    (lambda: posenc.sinusoidal_vjp(np.ones((4, 3)), 4, 4), ValueError, "grad has shape (4, 3); expected (4, 4)"),
     (lambda: posenc.shift(np.zeros((4, 3)), 1), ValueError, "shift: encoding has last axis 3; expected an even width"),
-    (lambda: posenc.shift(np.zeros((4, 4)), np.nan), ValueError, "shift: offset has nan; expected finite"),
     (lambda: posenc.shift(np.zeros((4, 4)), [1, 2]), ValueError, "shift: offset has shape (2,); expected one offset"),
     (lambda: posenc.shift_matrix(1, 3), ValueError, "shift_matrix: dim is 3; expected an even width"),
     (lambda: posenc.shift_matrix([1], 4), ValueError, "shift_matrix: offset has 1 axes; expected one number"),

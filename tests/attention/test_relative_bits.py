@@ -1,8 +1,6 @@
 """Relative operators inside attention: masked numbers, threads, other rows of the batch and memory layouts change no
 bit."""
 
-import sys
-
 import numpy as np
 import pytest
 from cases import F32, F64
@@ -112,38 +110,3 @@ def test_other_rows_of_the_batch_change_no_bit_of_a_gradient(name, rng):
     first = {a: x[:1] for a, x in arguments.items()}
     alone = posenc.attention_vjp(grad[:1], **first, **options, out=out[:1], lse=lse[:1])
     assert all(same_bits(a[:1].copy(), b) for a, b in zip(whole[:3], alone[:3], strict=True))
-
-
-# ---- memory ----
-
-GROWTH = """
-import resource
-import numpy as np
-import posenc
-rng = np.random.default_rng(0)
-H, N, D = 16, 2048, 32
-q, k, v = (rng.standard_normal((H, N, D), dtype=np.float32) for _ in range(3))
-normal = rng.standard_normal
-made = {{
-    "shaw": lambda n: posenc.shaw(normal((129, D)), normal((129, D))),
-    "transformer_xl": lambda n: posenc.transformer_xl(normal((H, 129, D)), normal((H, D)), normal((H, D))),
-    "deberta": lambda n: posenc.deberta(normal((H, 64, D)), normal((H, 64, D)), buckets=32, max_position=512),
-    "cope": lambda n: posenc.cope(normal((64, D))),
-    "tupe": lambda n: posenc.tupe(normal((H, n, D)), normal((H, n, D))),
-    "gated_distance": lambda n: posenc.gated_distance(normal((H, n, 16)), normal((1024, 16)), rows="past"),
-}}["{name}"]
-out = np.full((H, N, D), 1, np.float32)  # touched: its pages are not the growth
-small, large = made(128), made(N)
-posenc.attention(q[:, :128], k[:, :128], v[:, :128], bias=small, causal=True)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-posenc.attention(q, k, v, bias=large, causal=True, out=out)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="the resource module is POSIX")
-@pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta", "cope", "tupe", "gated_distance"])
-def test_memory_does_not_grow_with_n_times_m(name, run_python):
-    """Dense float32 logits would be 256 MiB; the tables and the scratch of all threads are below 32 MiB."""
-    done = run_python(GROWTH.format(name=name), timeout=300)
-    assert int(done.stdout) < 32 << 20, done.stderr

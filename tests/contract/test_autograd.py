@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import CASES, F32, F64, get_path, set_path
-from cases.bias import BiasCase
-from cases.bridges import differentiable, floats, of_values, operator_in
+from cases import CASES, F32, F64
+from cases.bridges import differentiable, floats, of_values
 from cases.complex_order import pairs
 from cases.deviation import cotangents
 
@@ -23,7 +22,6 @@ from posenc import _core
 from posenc import autograd as pa
 
 ROWS = [pytest.param(case, id=case.name) for case in CASES if case.gradients]
-BIASES = [pytest.param(case, id=case.name) for case in CASES if case.gradients and isinstance(case, BiasCase)]
 
 
 def traced(case, arguments):
@@ -65,59 +63,6 @@ def test_is_our_vjp(case, dtype):
         assert np.array_equal(found, expected[name]), name
 
 
-@pytest.mark.parametrize("case", ROWS)
-def test_check_grads(case):
-    np.random.seed(0)  # noqa: NPY002 - autograd draws directions from here
-    function, values = traced(case, floats(case, case.arguments(max(3, case.least))))
-    check_grads(lambda *values: finite(function(*values)), modes=["rev"], order=1)(*values)
-
-
-def finite(result):
-    """The results without -inf, the lse of queries without a visible key, which has no central differences."""
-    if isinstance(result, anp.numpy_boxes.ArrayBox | np.ndarray) or len(result) == 1:
-        return result
-    out, lse = result[0], result[1]
-    return anp.sum(out**2) + anp.sum(anp.where(np.isfinite(np.asarray(value_of(lse))), lse, 0.0) ** 2)
-
-
-def value_of(array):
-    return value_of(array._value) if hasattr(array, "_value") else array
-
-
-def attended(case, arguments, bias, q, k, v):
-    """Attention with the operator of a case, where it can be, with grouped heads and a window."""
-    placed = {a: arguments[a] for a in ("q_positions", "k_positions") if a in arguments}
-    return pa.attention(q, k, v, bias=bias, window=(60, 40), **(placed or {"align": "end"}))
-
-
-@pytest.mark.parametrize("case", BIASES)
-def test_operator_in_attention(case):
-    """Gradients of an operator's arrays and of q, k and v together, with heads that share keys."""
-    rng = np.random.default_rng(3)
-    np.random.seed(0)  # noqa: NPY002
-    arguments = floats(case, case.arguments(4))
-    if case.method == "matrix":
-        *batch, heads, n, m = case.call(arguments)[0].shape
-        q, k = rng.standard_normal((*batch, heads, n, 3)), rng.standard_normal((*batch, 1, m, 3))
-    else:
-        q, k = arguments["q"], arguments["k"]
-    batch = np.broadcast_shapes(q.shape[:-3], *(arguments[a].shape[:-1] for a in ("q_positions", "k_positions")
-                                                if a in arguments))  # fmt: skip
-    q = np.broadcast_to(q, (*batch, *q.shape[-3:])).copy()
-    rel_v = arguments.get("rel_v")
-    v = rng.standard_normal((*k.shape[:-1], 2 if rel_v is None else rel_v.shape[-1]))
-    names = [name for name in case.gradients if name not in ("q", "k")]
-    paths = [case.gradients[name] for name in names]
-
-    def function(q, k, v, *values):
-        given = arguments
-        for path, value in zip(paths, values, strict=True):
-            given = set_path(given, path, value)
-        return attended(case, arguments, operator_in(pa, case, given), q, k, v)
-
-    check_grads(function, modes=["rev"], order=1)(q, k, v, *(get_path(arguments, path) for path in paths))
-
-
 def qkv(dtype=F64, heads=4, groups=2, n=6):
     rng = np.random.default_rng(0)
     return [rng.standard_normal((h, n, 3)).astype(dtype) for h in (heads, groups, groups)]
@@ -139,16 +84,6 @@ def test_causal_grouped_heads_of_every_kind_of_argument():
             return pa.attention(q, k, v, bias=biases, causal=True, **given)
 
         check_grads(function, modes=["rev"], order=1)(q, k, v, np.array([0.5, 0.2, 0.1, 0.7]), table)
-
-
-def test_sink_is_traced_with_the_rest():
-    q, k, v = qkv()
-    np.random.seed(0)  # noqa: NPY002
-
-    def function(q, k, v, sink):
-        return pa.attention(q, k, v, sink=sink, causal=True)
-
-    check_grads(function, modes=["rev"], order=1)(q, k, v, np.array([0.5, -1.0, 0.0, 2.0]))
 
 
 def test_one_backward_for_q_k_v_and_operators(monkeypatch):
@@ -196,18 +131,6 @@ def test_numbers_and_tables():
     wanted = posenc.rope_vjp(np.ones_like(x), x, table, layout="half")
     assert np.array_equal(d_table[0], wanted.cos)
     assert np.array_equal(d_table[1], wanted.sin)
-
-
-def test_with_lse():
-    q, k, v = qkv()
-
-    def loss(q):
-        out, lse = pa.attention(q, k, v, causal=True, return_lse=True)
-        return anp.sum(out) + anp.sum(lse)
-
-    out, lse = posenc.attention(q, k, v, causal=True, return_lse=True)
-    one = posenc.attention_vjp(np.ones_like(out), q, k, v, causal=True, out=out, lse=lse, grad_lse=np.ones_like(lse))
-    assert np.array_equal(grad(loss)(q), one.q)
 
 
 def test_unused_table_has_gradient_zero():

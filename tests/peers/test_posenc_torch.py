@@ -127,21 +127,6 @@ def test_opcheck(case: Any) -> None:
         assert len(done) == 4
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize("case", ROWS)
-def test_gradcheck(case: Any) -> None:
-    function, values = of_values(case, case.arguments(max(3, case.least)))
-    assert torch.autograd.gradcheck(lambda *values: finite(function(*values)), values)
-
-
-def finite(result: Any) -> Any:
-    """The results without -inf, the lse of queries without a visible key, which has no central differences."""
-    if not isinstance(result, tuple):
-        return result
-    out, lse = result
-    return out, torch.where(torch.isfinite(lse), lse, 0.0)
-
-
 @pytest.mark.parametrize("case", ROWS)
 def test_compiles(case: Any) -> None:
     """torch.compile traces a call of every function into one graph that has its numbers."""

@@ -374,7 +374,7 @@ def batched(seq_axis):
 @pytest.mark.parametrize("inverse", [False, True])
 def test_positions_of_a_batch_need_no_axis_for_heads(seq_axis, inverse):
     x, grad, positions = batched(seq_axis)
-    w, options = posenc.rope_frequencies(8).inv_freq, {"layout": "half", "seq_axis": seq_axis, "inverse": inverse}
+    w, options = posenc.rope_frequencies(8).inv_freq, {"layout": "half", "seq_axis": seq_axis}
     two, three = np.stack([positions, positions + 1.5]), np.stack([positions, positions / 3, positions + 2])
     by_head = np.random.default_rng(1).uniform(0, 1, (2, 3, 4))
     calls = [
@@ -384,9 +384,10 @@ def test_positions_of_a_batch_need_no_axis_for_heads(seq_axis, inverse):
         ("mrope", {"frequencies": w, "sections": (2, 1, 1)}, three),
         ("rope_nd", {"frequencies": np.array([w, w[::-1]])}, two),
         ("rope_nd", {"frequencies": by_head}, two),
+        ("xpos", {"frequencies": w}, positions),
     ]
     for function, arguments, places in calls:
-        arguments |= options
+        arguments |= options | ({} if function == "xpos" else {"inverse": inverse})
         found = getattr(posenc, function)(x, places, **arguments)
         assert same_bits(found, getattr(posenc, function)(x, places[..., None, :], **arguments))
         found = getattr(posenc, f"{function}_vjp")(grad, x, places, **arguments)
@@ -395,29 +396,16 @@ def test_positions_of_a_batch_need_no_axis_for_heads(seq_axis, inverse):
         assert same_bits(found.positions, wanted.positions[..., 0, :])
         assert same_bits(found.x, wanted.x)
         assert same_bits(found.frequencies, wanted.frequencies)
-
-
-@pytest.mark.parametrize("seq_axis", [2, 1, 0])
-def test_other_functions_of_a_batch(seq_axis):
-    x, grad, positions = batched(seq_axis)
-    w, options = posenc.rope_frequencies(8), {"layout": "half", "seq_axis": seq_axis}
     long = positions[:, None]
-    assert same_bits(posenc.xpos(x, positions, w, **options), posenc.xpos(x, long, w, **options))
-    found = posenc.xpos_vjp(grad, x, positions, w, **options)
-    assert same_bits(found.positions, posenc.xpos_vjp(grad, x, long, w, **options).positions[:, 0])
     moved = posenc.rerotate(x, positions, long + 1, w, **options)
     assert same_bits(moved, posenc.rerotate(x, long, positions + 1, w, **options))
     table, long_table = posenc.rope_table(positions, w), posenc.rope_table(long, w)
-    for inverse in (False, True):
-        assert same_bits(
-            posenc.rope(x, (table[0], long_table[1]), inverse=inverse, **options),
-            posenc.rope(x, long_table, inverse=inverse, **options),
-        )
-        found = posenc.rope_vjp(grad, x, (table[0], long_table[1]), inverse=inverse, **options)
-        wanted = posenc.rope_vjp(grad, x, long_table, inverse=inverse, **options)
-        assert same_bits(found.cos, wanted.cos[:, 0])
-        assert same_bits(found.sin, wanted.sin)
-        assert same_bits(found.x, wanted.x)
+    mixed, options = (table[0], long_table[1]), {**options, "inverse": inverse}
+    assert same_bits(posenc.rope(x, mixed, **options), posenc.rope(x, long_table, **options))
+    found, wanted = (posenc.rope_vjp(grad, x, one, **options) for one in (mixed, long_table))
+    assert same_bits(found.cos, wanted.cos[:, 0])
+    assert same_bits(found.sin, wanted.sin)
+    assert same_bits(found.x, wanted.x)
 
 
 def test_two_axes_of_positions_against_three_of_x_are_no_batch():
