@@ -12,9 +12,9 @@ N = 5
 
 
 @contextmanager
-def refused(case, *kinds):
+def refused(case, *kinds, path=()):
     """Assert that an error of one of `kinds` is raised, in the common form, and that it names an argument of the
-    user."""
+    user: the one at `path`, if there is one."""
     import pytest  # benchmarks read this package in environments without pytest
 
     with pytest.raises(kinds) as caught:
@@ -26,7 +26,8 @@ def refused(case, *kinds):
     known = case.parameters | {name for _, given in nested(case) for name in given} | set(case.parts)
     functions = {case.function} | {function for function, _ in nested(case)}
     assert found[1] in functions, message
-    assert found[3] in known | set(inspect.signature(case.public).parameters), message
+    known |= set(inspect.signature(case.public).parameters)
+    assert found[3] in (known & {*path, *case.parts} if path else known), message
 
 
 def nested(case):

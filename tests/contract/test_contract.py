@@ -66,7 +66,7 @@ def test_wrong_dtype(case):
         array = get_path(arguments, path)
         for dtype in WRONG[array.dtype.kind]:
             wrong = np.zeros(array.shape, dtype)
-            with refused(case, TypeError):
+            with refused(case, TypeError, path=path):
                 call_all(case, set_path(arguments, path, wrong))
     assert all(get_path(arguments, path).dtype.kind in WRONG for path in paths)
 
@@ -85,7 +85,7 @@ def test_numbers_that_must_be_finite(case, value):
             continue
         bad = array.astype(F64)
         bad.flat[-1] = value
-        with refused(case, TypeError if path[0] in case.ids else ValueError):
+        with refused(case, TypeError if path[0] in case.ids else ValueError, path=path):
             call_all(case, set_path(arguments, path, bad))
     assert case.call(arguments)
 
@@ -202,7 +202,7 @@ def test_masked_arrays_are_refused(case):
     arguments = arguments_of(case)
     for path in array_paths(arguments):
         masked = np.ma.masked_array(get_path(arguments, path), mask=False)
-        with refused(case, TypeError):
+        with refused(case, TypeError, path=path):
             case.call(set_path(arguments, path, masked))
     assert case.call(arguments)
 

@@ -131,7 +131,6 @@ GATES, TABLE = np.ones((2, 5, 3)), np.ones((7, 3))
     (GATES, TABLE, {"rows": "buckets", "max_distance": 1}, "max_distance is 1; expected at least 2"),
     (GATES, TABLE, {"rows": "buckets", "max_distance": 2**20 + 1}, "max_distance is 1048577; expected at most 1048576"),
     (GATES, TABLE, {"max_distance": 9}, 'max_distance is 9; expected None, because rows is "clipped"'),
-    (GATES * np.nan, TABLE, {}, "gates has NaN or infinity; expected finite numbers"),
 ])  # fmt: skip
 def test_refusals(gates, table, options, message):
     with pytest.raises(ValueError, match="^" + re.escape("gated_distance: " + message)):
