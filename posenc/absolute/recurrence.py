@@ -40,14 +40,15 @@ class RecurrentGradient(NamedTuple):
 
 
 class _Arguments(NamedTuple):
-    """The arrays of a call, as the caller has them, and the shape of the batch."""
+    """The arrays of a call, as the caller has them, and the initial states of the whole batch."""
 
     p0: Array
     weight: Array
     bias: Array
     inputs: Array | None
     input_weight: Array | None
-    batch: tuple[int, ...]
+    start: Array
+    """p0 with the leading axes of the result."""
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -56,15 +57,14 @@ class _Arguments(NamedTuple):
     def operands(self, function: str) -> dict[str, Array]:
         """Return the arrays in the shapes and dtypes that the kernels take, by name."""
         dtype = compute_dtype(self.p0)
-        p0 = np.broadcast_to(self.p0, (*self.batch, self.p0.shape[-1]))
         two_sides = self.bias if self.bias.ndim == 2 else self.bias[None]
         found = {
-            "p0": merge_batch_axes(p0, 1),
+            "p0": merge_batch_axes(self.start, 1),
             "weight": cast_operand(function, "weight", self.weight, dtype),
             "bias": cast_operand(function, "bias", two_sides, dtype),
         }
         if self.inputs is not None and self.input_weight is not None:
-            inputs = np.broadcast_to(self.inputs, (*self.batch, *self.inputs.shape[-2:]))
+            inputs = np.broadcast_to(self.inputs, (*self.start.shape[:-1], *self.inputs.shape[-2:]))
             found["inputs"] = cast_operand(function, "inputs", merge_batch_axes(inputs, 2), dtype)
             found["input_weight"] = cast_operand(function, "input_weight", self.input_weight, dtype)
         return found
@@ -76,11 +76,12 @@ class _Arguments(NamedTuple):
             shape = (*batch, *argument.shape[max(argument.ndim - core, 0) :])
             return unbroadcast(gradients[f"d{name}"].reshape(shape), argument.shape, argument.dtype)
 
+        batch = self.start.shape[:-1]
         return RecurrentGradient(
-            of("p0", self.p0, 1, self.batch),
+            of("p0", self.p0, 1, batch),
             of("weight", self.weight, 2),
             of("bias", self.bias, 2),
-            None if self.inputs is None else of("inputs", self.inputs, 2, self.batch),
+            None if self.inputs is None else of("inputs", self.inputs, 2, batch),
             None if self.input_weight is None else of("input_weight", self.input_weight, 2),
         )
 
@@ -103,7 +104,7 @@ def _read_arguments(
     if inputs is None:
         if input_weight is not None:
             fail(ValueError, function, "input_weight", "an array", "None, because inputs is None")
-        return _Arguments(states, *weights, None, None, states.shape[:-1])
+        return _Arguments(states, *weights, None, None, states)
     if input_weight is None:
         fail_value(ValueError, function, "input_weight", None, "an array, because inputs are given")
     array = as_data(function, "inputs", inputs)
@@ -115,7 +116,7 @@ def _read_arguments(
     except ValueError:
         expected = f"leading axes that broadcast with those of p0, {states.shape[:-1]}"
         fail(ValueError, function, "inputs", f"shape {array.shape}", expected)
-    return _Arguments(states, *weights, array, own, batch)
+    return _Arguments(states, *weights, array, own, np.broadcast_to(states, (*batch, c)))
 
 
 def recurrent(
@@ -205,8 +206,7 @@ def recurrent(
     function = "recurrent"
     n, include_p0 = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
     given = _read_arguments(function, p0, weight, bias, n, inputs, input_weight, cell)
-    like_p0 = np.broadcast_to(given.p0, (*given.batch, given.p0.shape[-1]))
-    out, buffer = prepare_rows(function, out, like_p0, n, given.arrays)
+    out, buffer = prepare_rows(function, out, given.start, n, given.arrays)
     rows = merge_batch_axes(buffer, 2)
     _core.recurrent(function, **given.operands(function), out=rows, gru=cell == "gru", skip=not include_p0)
     return finish_out(out, buffer)
@@ -260,10 +260,9 @@ def recurrent_vjp(
     function, gru = "recurrent_vjp", cell == "gru"
     n, include_p0 = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
     given = _read_arguments(function, p0, weight, bias, n, inputs, input_weight, cell)
-    like_p0 = np.broadcast_to(given.p0, (*given.batch, given.p0.shape[-1]))
-    grad = read_grad_of_rows(function, grad, like_p0, n)
+    grad = read_grad_of_rows(function, grad, given.start, n)
     operands = given.operands(function)
-    states = np.empty((len(grad), n + (not include_p0), like_p0.shape[-1]), grad.dtype)
+    states = np.empty((len(grad), n + (not include_p0), given.start.shape[-1]), grad.dtype)
     _core.recurrent(function, **operands, out=states, gru=gru, skip=False)
     gradients = {f"d{name}": np.zeros(operand.shape) for name, operand in operands.items()}
     del operands["p0"]

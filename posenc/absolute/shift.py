@@ -53,6 +53,13 @@ class _Shift(NamedTuple):
     frequencies: Float64
     interleaved: bool
 
+    def rotate(self, function: str, x: Array, out: Array) -> None:
+        """Write the rows of x, shifted, to `out`."""
+        _core.rope(
+            function, x=x, table=self.table, out=out, offset=0, interleaved=self.interleaved,
+            out_interleaved=self.interleaved, caller_out=False,
+        )  # fmt: skip
+
 
 def _read_shift(
     function: str,
@@ -134,10 +141,7 @@ def shift(
     data = as_data(function, "encoding", encoding)
     s = _read_shift(function, data, offset, base, frequencies, layout, order, denominator)
     out, buffer = prepare_out(function, out, data.shape, data.dtype, (data, offset, frequencies))
-    _core.rope(
-        function, x=data, table=s.table, out=buffer, offset=0, interleaved=s.interleaved,
-        out_interleaved=s.interleaved, caller_out=False,
-    )  # fmt: skip
+    s.rotate(function, data, buffer)
     return finish_out(out, buffer)
 
 
@@ -248,8 +252,5 @@ def shift_matrix(
         fail_value(ValueError, function, "dim", dim, EVEN_WIDTH)
     identity, rows = np.eye(dim), np.empty((dim, dim))
     s = _read_shift(function, identity, array, base, frequencies, layout, order, denominator)
-    _core.rope(
-        function, x=identity, table=s.table, out=rows, offset=0, interleaved=s.interleaved,
-        out_interleaved=s.interleaved, caller_out=False,
-    )  # fmt: skip
+    s.rotate(function, identity, rows)
     return np.ascontiguousarray(rows.T)
