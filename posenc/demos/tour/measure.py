@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 import posenc
-from posenc import ContentBias
+from posenc import ContentBias, PositionBias
 
 from ..arrays import Array, Traced
 from .schemes import HEADS, MODEL, WIDTH, Scheme
@@ -140,13 +140,11 @@ def layer(scheme: Scheme, words: Sequence[str]) -> Callable[[], Array]:
     return call
 
 
-def dense_layer(bias: Callable[[int], Traced], words: Sequence[str]) -> Callable[[], Array]:
-    """The same layer with a position bias as an array (HEADS, N, N)."""
-    n = len(words)
-    q, k, v = project(embeddings(words))
+def as_dense(scheme: Scheme) -> Scheme:
+    """Return the scheme with its position bias as an array (HEADS, N, N)."""
+    bias: Traced = scheme.bias
 
-    def call() -> Array:
-        array = bias(n).matrix(n, out=np.empty((HEADS, n, n), np.float32))
-        return attend(Scheme("", "", bias=lambda _: posenc.dense(array)), q, k, v, np.arange(n))
+    def array(n: int) -> PositionBias:
+        return posenc.dense(bias(n).matrix(n, out=np.empty((HEADS, n, n), np.float32)))
 
-    return call
+    return scheme._replace(name=f"{scheme.name}, as an N x N array", bias=array)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .functions import functions
-from .measure import ROUNDING, change_by_shift, change_by_swap, dense_layer, extra_bytes, layer, least_seconds
+from .measure import ROUNDING, as_dense, change_by_shift, change_by_swap, extra_bytes, layer, least_seconds
 from .schemes import HEADS, WIDTH, Scheme
 from .terminal import Cell, Table
 from .text import SWAPS, Swap, Text, first_and_last, words_of
@@ -86,9 +86,8 @@ def shift_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
 def cost_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
     words = text.words or words_of(SWAPS[0][0])
     step("time and memory")
-    layers = {scheme.name: layer(scheme, words) for scheme in schemes}
-    for name, bias in [(scheme.name, scheme.bias) for scheme in schemes if scheme.bias][:1]:
-        layers[f"{name}, as an N x N array"] = dense_layer(bias, words)
+    biases = [scheme for scheme in schemes if scheme.bias]
+    layers = {scheme.name: layer(scheme, words) for scheme in (*schemes, *map(as_dense, biases[:1]))}
     extra = [extra_bytes(call) for call in layers.values()]
     seconds = least_seconds(list(layers.values()))
     return Table(
