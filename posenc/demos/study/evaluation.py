@@ -90,7 +90,8 @@ def last_of_windows(nats: Float64, length: int, last: int) -> Float64:
 def evaluate(setting: Setting, scheme: Scheme, weights: Weights, data: Bytes, chosen: Protocol) -> Evaluation:
     """Compute every perplexity of a model at every length."""
     trained = setting.length
-    found: Evaluation = {"perplexity": {}, "last": {}, "last_ratio": {}, "sliding": {}}
+    none: ByLength = dict.fromkeys(setting.lengths)
+    found: Evaluation = {"perplexity": {**none}, "last": {**none}, "last_ratio": {**none}, "sliding": {**none}}
     model = setting, scheme, weights, data
     trained_nats = nats_per_byte(*model, chosen.targets, trained)
     for length in setting.lengths:
@@ -98,12 +99,9 @@ def evaluate(setting: Setting, scheme: Scheme, weights: Weights, data: Bytes, ch
             nats = trained_nats if length == trained else nats_per_byte(*model, chosen.targets, length)
             sliding_nats = nats_per_byte(*model, chosen.sliding_targets, length, chosen.stride)
         except IndexError:  # the table of positions ends before this length
-            found["perplexity"][length] = found["sliding"][length] = None
-            found["last"][length] = found["last_ratio"][length] = None
-            continue
+            break
         found["perplexity"][length] = _perplexity(nats)
         found["sliding"][length] = _perplexity(sliding_nats)
-        found["last"][length] = found["last_ratio"][length] = None
         if length % trained == 0:
             last, trained_last = (last_of_windows(some, length, trained) for some in (nats, trained_nats))
             found["last"][length] = _perplexity(last)
