@@ -117,22 +117,17 @@ static void rolling_products(pe_content *c, const pe_matrix *table, int low, int
 
 /* ---- from rows to pairs, and back ---- */
 
-/* One step of a skew. Lanes l with l & bit are taken from y[i + bit], other lanes from y[i]; if back, the other way
- * round. */
-INLINE void move_by(vec *y, int bit, int back)
-{
-    UNROLL
-    for (int i = 0; i < 2 * (LANES - bit); i++)
-        y[i] = back ? vec_mix(y[i + bit], y[i], bit) : vec_mix(y[i], y[i + bit], bit);
-}
-
 /* Replace lane l of y[i] by lane l of y[i + l], or of y[i + LANES - 1 - l] if back. Each step shifts by one bit of l:
- * one blend per bit, no gather. */
+ * lanes with l & bit are taken from y[i + bit], other lanes from y[i], or the other way round if back. So it takes one
+ * blend per bit and no gather. */
 INLINE void move_lanes(vec *y, int back)
 {
     UNROLL
-    for (int bit = 1; bit < LANES; bit *= 2)
-        move_by(y, bit, back);
+    for (int bit = 1; bit < LANES; bit *= 2) {
+        UNROLL
+        for (int i = 0; i < 2 * (LANES - bit); i++)
+            y[i] = back ? vec_mix(y[i + bit], y[i], bit) : vec_mix(y[i], y[i + bit], bit);
+    }
 }
 
 /* add[j][l] += x[n - 1 - j + l][l]. Rows of x are `step` numbers apart, width or -width. Up to LANES rows beyond the
