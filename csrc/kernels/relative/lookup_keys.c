@@ -175,12 +175,10 @@ void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *looku
     const real *vector = vector_of(v, lookup->table);
     double *d_u = gradient_of(b, v, lookup->d_table);
     real sum[BLOCK_N] = {0};
-    for (const pe_panel *p = v->queries->panel; p < v->queries->panel + v->queries->panels; p++) {
+    for (const pe_panel *p = v->queries->panel; p < v->queries->panel + v->queries->panels; p++)
         sum_lanes(dx + p->first * BLOCK_N + from * p->width, to - from, p->width, sum);
-    }
     for (int j = from; j < to; j++) {
-        const real *key = (const real *)(const void *)(v->k + j * v->k_step);
-        const real all = b->content->scale * sum[j - from];
+        const real *key = real_row(v->k, v->k_step, j), all = b->content->scale * sum[j - from];
         if (all == 0)
             continue;
         for (int k = 0; k < b->content->d; k++) {
