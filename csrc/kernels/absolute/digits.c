@@ -20,8 +20,7 @@ KERNEL(digits)
     const uint64_t base = (uint64_t)call->par[BASE];
     for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
         double *out = as_doubles(row.data[OUT]);
-        uint64_t rest;
-        memcpy(&rest, row.data[WHOLE], sizeof rest);
+        uint64_t rest = *(const uint64_t *)(const void *)row.data[WHOLE];
         for (idx k = w - 1; k >= 0; k--) {
             if ((rest | base) >> 32) {
                 out[k] = (double)(rest % base);
@@ -31,11 +30,8 @@ KERNEL(digits)
                 rest = (uint32_t)rest / (uint32_t)base;
             }
         }
-        if (row.data[FRACTION] && w > 0) {
-            double fraction;
-            memcpy(&fraction, row.data[FRACTION], sizeof fraction);
-            out[w - 1] += fraction;
-        }
+        if (row.data[FRACTION] && w > 0)
+            out[w - 1] += *as_doubles(row.data[FRACTION]);
     }
 }
 
