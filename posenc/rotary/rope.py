@@ -157,6 +157,9 @@ def rope(
             rotary_dim = agree("rope", "rotary_dim", rotary_dim, frequencies.rotary_dim)
         factor = frequencies.attention_factor
         w = frequencies.inv_freq if type(factor) is float and factor == 1.0 else None
+    elif frequencies is None:
+        rotation = read_rotation("rope", x, None, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
+        return _rotate_by_table(rotation, positions, start, out)
     plain: Array | None = _core.rope_plain(
         "rope", x, positions, w, layout,
         rotary_dim, rotary_offset, inverse, out_layout, seq_axis, start, out,
@@ -164,8 +167,6 @@ def rope(
     if plain is not None:
         return plain
     rotation = read_rotation("rope", x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-    if frequencies is None:
-        return _rotate_by_table(rotation, positions, start, out)
     w, factor = rotation.frequencies(frequencies)
     places = rotation.positions(positions, start=start)
     with ONE_ISA:
