@@ -1,5 +1,5 @@
-"""The gradient of attention against its formula at sizes beyond central differences; masked numbers, memory layouts,
-threads and rows of a batch change no bit."""
+"""The gradient of attention against its formula at sizes beyond central differences; masked numbers and
+rows of a batch change no bit."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Merged parts of the keys, decoding, left padding, packed documents, and rows of a batch."""
+"""Merged parts of the keys, decoding, left padding, and packed documents."""
 
 import itertools
 
@@ -146,11 +146,3 @@ def test_identical_documents_give_identical_rows(rng):
         **arguments, causal=True, q_segments=segments, k_segments=segments, q_positions=where, k_positions=where
     )
     assert np.abs(out[:, :64] - out[:, 64:]).max() <= 1e-14
-
-
-def test_other_rows_of_the_batch_do_not_matter(rng, isa):
-    arguments = qkv(rng, 70, 90, batch=(3,))
-    whole = posenc.attention(**arguments, causal=True, align="end")
-    for b in range(3):
-        alone = posenc.attention(**{a: x[b] for a, x in arguments.items()}, causal=True, align="end")
-        assert same_bits(whole[b].copy(), alone)

@@ -53,7 +53,7 @@ def test_gradient_of_gates_is_summed_over_what_it_was_broadcast_to(rng):
     assert np.abs(whole[0] - parts).max() <= 1e-13
 
 
-TABLE, GATES = np.zeros((32, 2)), np.zeros((2, 9))
+GATES = np.zeros((2, 9))
 
 
 def test_more_queries_than_keys_have_no_position_before_the_first(rng):
