@@ -418,7 +418,7 @@ def integrals(x: Float64, base: float | None, alpha: float) -> tuple[Float64, Fl
     values[0, distinct == 0] = 1.0
     if base is None:
         for number in np.flatnonzero(distinct):
-            values[:, number] = [quadrature(distinct[number], base, alpha, kind) for kind in ("cos", "sin")]
+            values[:, number] = [quadrature(distinct[number], alpha, kind) for kind in ("cos", "sin")]
     else:
         log_base = abs(np.log(base))
         closed = (distinct > 0) & ((log_base > NEARLY_ONE) | (distinct * log_base > MANY_RADIANS))
@@ -429,21 +429,17 @@ def integrals(x: Float64, base: float | None, alpha: float) -> tuple[Float64, Fl
     return real, np.sign(x) * imaginary
 
 
-def quadrature(x: float, base: float | None, alpha: float, kind: str) -> float:
-    """``int_0^1 kind(x theta(t)) dt`` for x >= 0, to about 1e-12; `kind` is "cos" or "sin"."""
+def quadrature(x: float, alpha: float, kind: str) -> float:
+    """``int_0^1 kind(x t**alpha) dt`` for x > 0, to about 1e-12; `kind` is "cos" or "sin"."""
     wave, quad = getattr(np, kind), import_scipy("integrate").quad
     options = {"epsabs": 1e-12, "epsrel": 1e-12, "limit": 400}
-
-    def theta(t: float) -> float:
-        return float(t**alpha if base is None else base**-t)
-
-    if x == 0 or (base is None and alpha == 0):
+    if alpha == 0:
         return float(wave(x))
-    if base is not None or x <= 2 * np.pi:  # less than one turn
-        return float(quad(lambda t: wave(x * theta(t)), 0, 1, **options)[0])
-    # In u = theta the wave has one frequency, but u**(1 / alpha - 1) is singular at 0 for alpha > 1. The first turn is
-    # therefore integrated in t.
+    if x <= 2 * np.pi:  # less than one turn
+        return float(quad(lambda t: wave(x * t**alpha), 0, 1, **options)[0])
+    # In u = t**alpha the wave has one frequency, but u**(1 / alpha - 1) is singular at 0 for alpha > 1. The first turn
+    # is therefore integrated in t.
     start = 0.0 if alpha <= 1 else 2 * np.pi / x
-    first_turn = quad(lambda t: wave(x * theta(t)), 0, start ** (1 / alpha), **options)[0] if start else 0.0
+    first_turn = quad(lambda t: wave(x * t**alpha), 0, start ** (1 / alpha), **options)[0] if start else 0.0
     rest = quad(lambda u: u ** (1 / alpha - 1) / alpha, start, 1, weight=kind, wvar=x, maxp1=100, **options)[0]
     return float(first_turn + rest)
