@@ -261,6 +261,7 @@ class CGraph:
         for name, body in re.findall(r"^[ \t]*#\s*define\s+(\w+)((?:\\\n|[^\n])*)", text, re.MULTILINE):
             self.add(file, name, body, static=True)
         text = re.sub(r"^[ \t]*#(?:\\\n|[^\n])*", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^METHOD\((\w+),(.*)\)$", r"void \1() {\2}", text, flags=re.MULTILINE)
         text = re.sub(r"^KERNEL\((\w+)\)", r"void FN(\1)()", text, flags=re.MULTILINE)
         text = re.sub(r"^LAYOUT\((\w+)", r"void FN(\1_scratch)()(", text, flags=re.MULTILINE)
         text = re.sub(r"\bFN\((\w+)\)", r"FN_\1", text)  # which no variable is called
