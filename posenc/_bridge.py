@@ -145,6 +145,8 @@ class Function(Binder):
 
     def has_gradient(self, path: Path) -> bool:
         """Return whether the array at `path` may have a gradient; of several kinds of gradients, in any of them."""
+        if len(path) == 1 and path[0] in self._gradient_types[0]._fields:
+            return True
         return any(self._path_of_gradient(kind._fields, path) is not None for kind in self._gradient_types)
 
     def gradient_at(self, gradients: NamedTuple, path: Path) -> Array | None:
@@ -438,7 +440,13 @@ class Call:
         self.integers: list[int] = []
         self.numbers: list[float] = []
         self._convert, self._types = convert, types
-        values = [walk(one, self._flatten, _keep_node) for one in arguments.values()]
+        values: list[Spec] = []
+        for one in arguments.values():
+            if isinstance(one, types) and getattr(one, "ndim", False):  # most arguments, in less time
+                self.arrays.append(one)
+                values.append(ARRAY)
+            else:
+                values.append(walk(one, self._flatten, _keep_node))
         self.spec: Node = "call", tuple(arguments), tuple(values)
 
     def _flatten(self, value: Any) -> Spec:
@@ -483,7 +491,7 @@ def paths(node: Node, path: Path = ()) -> Iterator[Path]:
         if isinstance(value, tuple):
             yield from paths(value, _path_inside(kind, names, path, number))
         elif type(value) is int and value == ARRAY:
-            yield _path_inside(kind, names, path, number)
+            yield (names[number],) if kind == "call" else _path_inside(kind, names, path, number)
 
 
 def _path_inside(kind: str, names: tuple[str, ...], path: Path, number: int) -> Path:
@@ -515,7 +523,10 @@ def arguments(
         return node(kind, names, [build(one) for one in values])
 
     _, names, values = spec
-    return {name: build(value) for name, value in zip(names, values, strict=True)}
+    return {  # most arguments are leaves
+        name: next(items[value]) if type(value) is int else build(value)
+        for name, value in zip(names, values, strict=True)
+    }
 
 
 # ---- twins ----

@@ -504,6 +504,7 @@ class _Gradient(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 
 
 _EAGER_TYPES = (torch.Tensor, torch.nn.Parameter)
+_CONSTANTS = (int, str, bool, float)
 
 
 def _is_eager() -> bool:
@@ -552,17 +553,6 @@ class Operator(_bridge.Operator):
         return f"<posenc.torch.{self._described()}>"
 
 
-def _is_constant(tensor: Any) -> bool:
-    """Return whether `_check_tensor` has nothing to check: a strided tensor on the CPU requires no gradient."""
-    return (
-        isinstance(tensor, torch.Tensor)
-        and tensor.is_cpu
-        and tensor.layout is torch.strided
-        and not tensor.requires_grad
-        and tensor.dtype in _NUMPY_DTYPES
-    )
-
-
 def _check_tensor(function: Function, tensor: object, path: Path) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{function.name}: {path[0]} has type {type(tensor).__name__}; expected a tensor")
@@ -582,8 +572,9 @@ def _make_twin(function: Function) -> Callable[[Arguments, bool], Any]:
     twin = _Twin(function)
 
     def run(arguments: Arguments, returns_all: bool) -> Any:
-        is_plain = _is_eager() and peek_interpreter_stack() is None and forward_ad._current_level < 0
-        results = (call_plainly(arguments) if is_plain else None) or follow(arguments)
+        is_eager = _is_eager()
+        is_plain = is_eager and peek_interpreter_stack() is None and forward_ad._current_level < 0
+        results = (call_plainly(arguments) if is_plain else None) or follow(arguments, is_eager)
         return tuple(results) if returns_all else results[0]
 
     def call_plainly(arguments: Arguments) -> Sequence[Tensor] | None:
@@ -609,22 +600,32 @@ def _make_twin(function: Function) -> Callable[[Arguments, bool], Any]:
             return None
         try:
             given = {
-                name: leaf(value) if type(value) in _EAGER_TYPES else _bridge.walk(value, leaf, _make_node)
+                name: leaf(value)
+                if type(value) in _EAGER_TYPES
+                else value
+                if type(value) in _CONSTANTS
+                else _bridge.walk(value, leaf, _make_node)
                 for name, value in arguments.items()
             }
         except _FollowedError:
             return None
         return _to_tensors(function.forward(given), inputs)
 
-    def follow(arguments: Arguments) -> Sequence[Tensor]:
+    def follow(arguments: Arguments, is_eager: bool) -> Sequence[Tensor]:
         call = Call(arguments, _convert, (torch.Tensor,))
         arrays = call.arrays
-        if not all(map(_is_constant, arrays)):
-            for array, path in zip(arrays, call.paths()):  # noqa: B905 - torch.compile knows no strict
+        are_plain = is_eager and all(map(_has_numbers, arrays))
+        for array, path in zip(arrays, call.paths()):  # noqa: B905 - torch.compile knows no strict
+            if not are_plain or array.requires_grad:
                 _check_tensor(function, array, path)
-        if _is_eager() and all(map(_has_numbers, arrays)):
+        if are_plain:
             node = _Node if peek_interpreter_stack() is None else _TransformedNode
-            results: Sequence[Tensor] = node.apply(twin, call, *arrays)  # type: ignore[no-untyped-call, unused-ignore]
+            try:
+                results: Sequence[Tensor] = node.apply(twin, call, *arrays)  # type: ignore[no-untyped-call, unused-ignore]
+            except TypeError:  # perhaps of a dtype that NumPy does not have
+                for array, path in zip(arrays, call.paths(), strict=True):
+                    _check_tensor(function, array, path)
+                raise
             return results
         if forward_ad._current_level >= 0:  # the dispatcher would return tangents of 0
             twin.refuse_forward_mode()
