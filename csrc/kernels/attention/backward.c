@@ -31,6 +31,8 @@ typedef struct {
     real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *k_copy, *v_copy, *row;
     real *dk, *dv; /* of one kv head and one chunk; zero at the beginning of a chunk */
     real lse[BLOCK_M], delta[BLOCK_M], one[BLOCK_M], unused_max[PANEL_LANES];
+    int is_scale_split; /* dS is multiplied by `early` in dq, and the scale divided by it */
+    real early[BLOCK_M];
     uint64_t nonfinite_q, nonfinite_g; /* lanes whose rows have nonfinite numbers, which are 0 in the strips */
     const real *multiplier;            /* the packed queries plus the vectors of content operators */
     pe_block_state at;
@@ -151,6 +153,56 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
         FN(content_scan_vjp)(&b->content_vjp, *v, ds);
 }
 
+/* ---- queries that times scale leave the range of real ---- */
+
+/* The strips of lanes with a late factor, from the packed queries */
+static void write_late_strips(attention_vjp_state *b, const pe_query_block *queries)
+{
+    for (int i = 0; i < queries->lanes; i++) {
+        const pe_panel *p = &queries->panel[i / PANEL_LANES];
+        const real *packed = b->q + p->first * b->d + i - p->first;
+        if (b->content.late[i] == 1)
+            continue;
+        for (int k = 0; k < b->d; k++)
+            b->row[k] = packed[k * p->width];
+        b->nonfinite_q &= ~((uint64_t)1 << i);
+        b->nonfinite_q |= (uint64_t)FN(strip_row)(b->row, b->d, 1, b->q_rows, BLOCK_M, i) << i;
+    }
+}
+
+/* dq = scale sum_j dX_ij k_j: with large queries or an extreme scale, dX k may overflow or underflow where dX scale k
+ * does not. Then a large scale multiplies dX instead, and half of a small one. Set `early` and return the rest of the
+ * scale. The gradients of operators before the cap have no such factor. */
+static real split_scale(attention_vjp_state *b, double scale)
+{
+    enum { ORDINARY = 40 }; /* exponent */
+    int exponent;
+    (void)frexp(scale, &exponent);
+    b->is_scale_split =
+        !b->content.before_cap && (b->content.late || exponent > ORDINARY || exponent < -ORDINARY) && scale != 0;
+    if (!b->is_scale_split)
+        return (real)scale;
+    const int power = exponent > 0 ? exponent - 1 : (int)max_(exponent / 2, -126);
+    for (int l = 0; l < BLOCK_M; l++)
+        b->early[l] = (real)ldexp(1, power);
+    return (real)ldexp(scale, -power);
+}
+
+/* dS times a factor for each lane, for the keys from <= j < to, in the layout of dS. The buffer held the content of the
+ * tile, which is in the scores already. */
+static const real *ds_times(attention_vjp_state *b, const pe_query_block *queries, const real *factor, int from, int to)
+{
+    real *product = b->content.added;
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
+        for (int j = from; j < to; j++) {
+            const int at = p->first * BLOCK_N + j * p->width;
+            for (int l = 0; l < p->width; l++)
+                product[at + l] = b->ds[at + l] * factor[p->first + l];
+        }
+    }
+    return product;
+}
+
 /* ---- nonfinite queries and keys ---- */
 
 /* Add to rows from <= j < to of out the products of the nonfinite rows that the strips left out. */
@@ -227,15 +279,17 @@ static void add_dv(attention_vjp_state *b, const pe_view *v, int from, int to)
 static void add_dk(attention_vjp_state *b, const pe_view *v, int from, int to)
 {
     const real scale = (real)v->queries->call->par[A_SCALE];
+    const real *late = b->content.late, *ds = late ? ds_times(b, v->queries, late, from, to) : b->ds;
     real *dk = b->dk + v->keys->first * b->padded_d;
-    FN(add_outer_of_block)(v->queries, b->ds, b->q_rows, b->d, from, to, dk, b->padded_d);
+    FN(add_outer_of_block)(v->queries, ds, b->q_rows, b->d, from, to, dk, b->padded_d);
     if (b->nonfinite_q)
         add_nonfinite_rows(b, v->queries, A_Q, b->nonfinite_q, scale, b->ds, b->d, dk, b->padded_d, from, to);
 }
 
-static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
+static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2], int first, int last)
 {
     const pe_query_block *queries = v->queries;
+    const real *all_ds = b->is_scale_split ? ds_times(b, queries, b->early, first, last) : b->ds;
     const pe_rows stored = rows_of_keys(queries, A_K, v->keys->first);
     pe_rows rows = plain_rows(v->k, v->k_step, PE_STORAGE);
     if (b->nonfinite_keys)
@@ -243,7 +297,7 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
         const int from = seen[i][0], n = seen[i][1] - from;
-        const real *ds = b->ds + p->first * BLOCK_N + from * p->width;
+        const real *ds = all_ds + p->first * BLOCK_N + from * p->width;
         real *dq = b->dq + p->first * b->d;
         if (n > 0)
             FN(values)(&(pe_values){rows.data + from * rows.step, rows.step, n, ds, b->one, dq}, b->d, p->width);
@@ -294,7 +348,7 @@ static void tile_vjp(attention_vjp_state *b, const pe_query_block *queries, pe_k
     if (queries->batch_row.data[A_DK])
         add_dk(b, &v, from, to);
     if (queries->batch_row.data[A_DQ])
-        add_dq(b, &v, seen);
+        add_dq(b, &v, seen, from, to);
 }
 
 /* Add the gradients of one block of queries; t: the row of the dS reductions and of the gradients of tables. Returns 0
@@ -302,15 +356,16 @@ static void tile_vjp(attention_vjp_state *b, const pe_query_block *queries, pe_k
 static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx t, const pe_work *work)
 {
     const pe_call *call = queries->call;
-    const real scale = (real)call->par[A_SCALE];
     FN(bias_grad_block)(b->bias_grad, queries, t, work);
-    FN(pack_queries)(queries, A_Q, b->d, scale, b->k_copy, b->q);
+    FN(begin_block)(&b->content, queries, b->k_copy, b->q);
+    const real scale = (real)call->par[A_SCALE], scale_of_dq = split_scale(b, call->par[A_SCALE]);
     FN(pack_queries)(queries, A_GRAD, b->e, 1, b->v_copy, b->g);
     b->nonfinite_q = FN(strips_of)(queries, A_Q, b->d, scale, b->q_rows, b->row);
+    if (b->content.late)
+        write_late_strips(b, queries);
     b->nonfinite_g = FN(strips_of)(queries, A_GRAD, b->e, 1, b->g_rows, b->row);
     read_lse_and_delta(b, queries);
     zero_reals(b->dq, queries->width * b->d);
-    FN(content_block)(&b->content, queries, b->q);
     FN(content_block_vjp)(&b->content_vjp, &b->content, b->q_rows, b->g_rows, b->dq, t);
     b->multiplier = FN(content_multiplier)(&b->content, queries);
     b->content.ascending = 1;
@@ -325,7 +380,7 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx 
     }
     FN(content_end_vjp)(&b->content_vjp, queries);
     if (queries->batch_row.data[A_DQ])
-        FN(unpack_queries)(queries, queries->head, A_DQ, b->d, b->dq, scale, NULL, b->k_copy);
+        FN(unpack_queries)(queries, queries->head, A_DQ, b->d, b->dq, scale_of_dq, NULL, b->k_copy);
     FN(bias_grad_write)(b->bias_grad, queries);
     return 1;
 }

@@ -17,7 +17,8 @@
  * its score (keys) or its weight (values).
  *
  * tile.c computes the masks, one head at a time. If a head's result is not finite, forward.c recomputes the head,
- * because it keeps NaN and infinity of masked keys and values out of the result.
+ * because it keeps NaN and infinity of masked keys and values out of the result. forward.c also computes the heads
+ * whose queries, times scale, leave the range of real, or may overflow in a product with codes.
  */
 #include "attention/decode.h"
 
@@ -66,22 +67,49 @@ int FN(begins_decoding)(const pe_call *call, idx unit)
 }
 
 /* Return rows of whole vectors: the stored rows if possible, else a copy as real with zeros after each row. Codes keep
- * their scales. A block of LANES keys may read rows of the copy that were not written; their scores are not used. */
-static pe_rows whole_rows(const decode_state *b, pe_rows rows, int n, int width)
+ * their scales, unless `dequantise`. A block of LANES keys may read rows of the copy that were not written; their
+ * scores are not used. */
+static pe_rows whole_rows(const decode_state *b, pe_rows rows, int n, int width, int dequantise)
 {
     const idx copy_width = width + ROW_PAD;
-    if (widens_in_registers(rows.storage) && width % LANES == 0 && n >= LANES)
+    if (!dequantise && widens_in_registers(rows.storage) && width % LANES == 0 && n >= LANES)
         return rows;
     for (int j = 0; j < n; j++) {
         real *to = b->copy + j * copy_width;
-        row_load(rows.data + j * rows.step, rows.storage, width, to);
+        if (dequantise)
+            widen_codes(rows.data + j * rows.step, width, scale_of_row(&rows, j), to);
+        else
+            row_load(rows.data + j * rows.step, rows.storage, width, to);
         for (int k = width; k % LANES; k++)
             to[k] = 0;
     }
     rows.data = (const char *)b->copy;
     rows.step = copy_width * (idx)sizeof(real);
     rows.storage = PE_STORAGE;
+    if (dequantise)
+        rows.scale = NULL;
     return rows;
+}
+
+/* Return whether a row has a scale so small that its product with a weight may underflow to 0, while the product of
+ * code, scale and weight does not. A weight below 2**-24 counts little. A negative scale, which quantize() never
+ * returns, counts as tiny. */
+static NOINLINE int has_tiny_scale(const pe_rows *rows, int n)
+{
+    const real tiny = R(0x1p-80);
+    int any = 0;
+    if (!rows->scale)
+        return 0;
+    if (rows->scale_storage == PE_STORAGE && rows->scale_step == (idx)sizeof(real)) { /* this loop vectorises */
+        const real *restrict scale = (const real *)(const void *)rows->scale;
+        SIMD_OR(any)
+        for (int j = 0; j < n; j++)
+            any |= (scale[j] < tiny) & (scale[j] != 0);
+        return any;
+    }
+    for (int j = 0; j < n; j++)
+        any |= scale_of_row(rows, j) < tiny && scale_of_row(rows, j) != 0;
+    return any;
 }
 
 /* Multiply the scores or weights of all pairs by the scales of the rows. */
@@ -367,7 +395,7 @@ static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
     int any = 0, sees_tile = FN(key_tile)(keys, queries, first_key);
     if (!sees_tile && !queries->batch_row.data[A_KEEP])
         return;
-    const pe_rows k = whole_rows(b, stored_k, keys->n, b->d);
+    const pe_rows k = whole_rows(b, stored_k, keys->n, b->d, 0);
     scores_of_pairs(b, &k, keys->n);
     for (int h = 0; h < b->heads; h++) {
         queries->head = b->first_head + h;
@@ -377,16 +405,37 @@ static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
     }
     if (!any)
         return;
-    const pe_rows v = whole_rows(b, stored_v, keys->n, b->e);
+    const pe_rows v = whole_rows(b, stored_v, keys->n, b->e, has_tiny_scale(&stored_v, keys->n));
     values_of_pairs(b, &v, keys->n);
 }
 
 /* ---- heads that share keys ---- */
 
-static void read_queries(const pe_query_block *queries, decode_state *b)
+static real sum_of_squares(const real *x, int n)
+{
+    real lane[LANES];
+    vec acc = vec_set(0);
+    for (int k = 0; k < n; k += LANES) {
+        const vec y = vec_load(x + k);
+        acc = vec_fma(y, y, acc);
+    }
+    vec_store(lane, acc);
+    UNROLL
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        UNROLL
+        for (int l = 0; l < half; l++)
+            lane[l] += lane[l + half];
+    }
+    return lane[0];
+}
+
+/* Bit i of the result: forward.c computes head i, because a query leaves the range in which products are accurate. */
+static int64_t read_queries(const pe_query_block *queries, decode_state *b)
 {
     const pe_array *a = &queries->call->array[A_Q];
     const real scale = (real)queries->call->par[A_SCALE];
+    const int highest = queries->call->array[A_K].storage == PE_I8 ? HIGHEST_OF_CODES : HIGHEST;
+    int64_t out_of_range = 0;
     zero_reals(b->q, b->pairs * b->padded_d);
     for (int p = 0; p < b->pairs; p++) {
         const char *data = queries->batch_row.data[A_Q] + (b->first_head + p / queries->lanes) * a->core[0]
@@ -394,7 +443,11 @@ static void read_queries(const pe_query_block *queries, decode_state *b)
         const real *row = row_read(data, a->storage, b->d, b->row);
         for (int k = 0; k < b->d; k++)
             b->q[p * b->padded_d + k] = row[k] * scale;
+        if (!squares_in_range(sum_of_squares(b->q + p * b->padded_d, b->padded_d))
+            && !FN(row_in_range)(row, b->d, queries->call->par[A_SCALE], highest))
+            out_of_range |= (int64_t)1 << p / queries->lanes;
     }
+    return out_of_range;
 }
 
 /* o = o / l. Returns whether all of it is finite. Adding 0 turns -0 into 0, as in forward.c. */
@@ -457,11 +510,12 @@ int64_t FN(decode)(pe_query_block *queries, const pe_key_part *part, const pe_wo
     const pe_call *call = queries->call;
     const idx share = call->D(h) / call->D(g);
     decode_state b = decode_begin(call, work);
-    int64_t nonfinite = 0;
     b.first_head = queries->head;
     b.heads = (int)min_(heads_together(call), share - b.first_head % share);
     b.pairs = b.heads * queries->lanes;
-    read_queries(queries, &b);
+    int64_t nonfinite = read_queries(queries, &b);
+    if (nonfinite == ((int64_t)1 << b.heads) - 1)
+        return nonfinite;
     zero_reals(b.o, b.pairs * b.padded_e);
     memset(b.l, 0, sizeof b.l);
     for (int p = 0; p < b.pairs; p++) {
@@ -474,7 +528,9 @@ int64_t FN(decode)(pe_query_block *queries, const pe_key_part *part, const pe_wo
             return -1;
         decode_tile(&b, queries, tile * BLOCK_N);
     }
-    for (int h = 0; h < b.heads; h++)
-        nonfinite |= (int64_t)!write_head(queries, part, &b, h) << h;
+    for (int h = 0; h < b.heads; h++) {
+        if (!(nonfinite >> h & 1))
+            nonfinite |= (int64_t)!write_head(queries, part, &b, h) << h;
+    }
     return nonfinite;
 }

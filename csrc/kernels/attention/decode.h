@@ -48,8 +48,8 @@ int FN(is_decoding)(const pe_call *call);
 /* Return whether `unit` is the first of the heads that decode computes together because they read the same keys. The
  * units of the other heads return at once. */
 int FN(begins_decoding)(const pe_call *call, idx unit);
-/* Bit i is set if the result of head + i is not finite and was not written; forward.c then computes that head. Returns
- * -1 if the call was stopped. */
+/* Bit i is set if the result of head + i is not finite or not accurate, and was not written; forward.c then computes
+ * that head. Returns -1 if the call was stopped. */
 int64_t FN(decode)(pe_query_block *queries, const pe_key_part *part, const pe_work *work);
 size_t FN(decode_scratch)(const idx *dim, const double *par);
 

@@ -188,8 +188,7 @@ static int attend_unit(attention_state *b, const pe_call *call, idx block)
 {
     pe_query_block *queries = b->at.queries;
     FN(query_block)(queries, call, block);
-    FN(pack_queries)(queries, A_Q, b->d, (real)call->par[A_SCALE], b->copy, b->q);
-    FN(content_block)(&b->content, queries, b->q);
+    FN(begin_block)(&b->content, queries, b->copy, b->q);
     b->multiplier = FN(content_multiplier)(&b->content, queries);
     for (b->mask_nonfinite = 0; b->mask_nonfinite < 2; b->mask_nonfinite++) {
         if (!attend(b, queries))

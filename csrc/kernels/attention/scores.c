@@ -7,6 +7,8 @@
  *         }
  *
  * Without a softcap, one call of the product (gemm.h) does all of this: it adds add + bias and updates m in registers.
+ * If a query times scale leaves the range of real, its lane is packed with a power of two less, `late`, by which the
+ * product is multiplied before the cap: scale = 100, q = 3e37 and k = 1e-38 give an ordinary logit.
  */
 #include "attention/scores.h"
 
@@ -23,6 +25,25 @@ static NOINLINE void slope_of_cap(const real *restrict x, real *restrict slope, 
         slope[i] = 1 - (x[i] * inverse) * (x[i] * inverse);
 }
 
+void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, real *q)
+{
+    const double scale = queries->call->par[A_SCALE];
+    FN(content_block)(c, queries, q);
+    if (c->before_cap)
+        FN(pack_queries)(queries, A_Q, c->d, (real)scale, copy, q);
+    else if (FN(pack_in_range)(queries, c->d, scale, copy, q, c->late_of_lane))
+        c->late = c->late_of_lane;
+}
+
+static NOINLINE void multiply_lanes(real *restrict s, const real *restrict factor, int n, int width)
+{
+    for (int j = 0; j < n; j++, s += width) {
+        SIMD
+        for (int l = 0; l < width; l++)
+            s[l] *= factor[l];
+    }
+}
+
 /* Without a cap, merge_bias adds the bias to the content, and the product adds their sum. With a cap, the product adds
  * the content, and add_bias adds the bias after the cap. */
 void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope)
@@ -37,19 +58,23 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
         bias.add = content;
         bias.step = width;
     }
+    const int in_steps = softcap > 0 || c->late; /* the bias follows the product; with `late`, content is NULL */
     const pe_scores w = {.k = v->k + v->bias->from * v->k_step,
                          .k_step = v->k_step,
                          .d = c->d,
                          .q = multiplier + v->panel->first * c->d,
-                         .bias = softcap > 0 ? content : bias.add,
-                         .bias_step = softcap > 0 ? width : bias.step,
+                         .bias = in_steps ? content : bias.add,
+                         .bias_step = in_steps ? width : bias.step,
                          .s = s,
-                         .m = softcap > 0 ? unused_max : m};
+                         .m = in_steps ? unused_max : m};
     FN(scores)(&w, n, width);
-    if (!(softcap > 0))
+    if (!in_steps)
         return;
-    FN(cap)(s, n * width, softcap);
-    if (cap_slope)
+    if (c->late)
+        multiply_lanes(s, c->late + v->panel->first, n, width);
+    if (softcap > 0)
+        FN(cap)(s, n * width, softcap);
+    if (softcap > 0 && cap_slope)
         slope_of_cap(s, cap_slope, n * width, softcap);
     FN(add_bias)(s, n, width, &bias, m);
 }

@@ -13,6 +13,11 @@
  * multiply the keys (content.h). cap_slope, if not NULL, gets the derivative of the cap, if there is a cap. */
 void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope);
 
+/* Begin a block: pack its queries times scale in `q`, one per lane, and set c->late if scale takes a query out of the
+ * range of real. Operators that add to the scores before the cap read the packed queries too, and know no `late`: with
+ * them, such a query overflows or underflows. */
+void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, real *q);
+
 /* Return a tile of keys as rows of reals; `panels` panels read it. */
 pe_view FN(view_of_keys)(const pe_query_block *queries, const pe_key_tile *keys, int panels, real *copy);
 /* Sum all gates of operators that scan the keys, before the first tile of a gradient. Returns 0 if the call was

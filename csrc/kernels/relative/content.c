@@ -79,6 +79,7 @@ void FN(content_block)(pe_content *c, const pe_query_block *queries, const real 
     c->scale = (real)queries->call->par[A_SCALE];
     c->gate_scale = 1;
     c->q = q;
+    c->late = NULL;
     c->before_cap = c->after_cap = c->values = c->scans = c->ascending = 0;
     c->sum_term = -1;
     c->index_map = NULL;

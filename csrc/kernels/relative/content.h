@@ -49,6 +49,8 @@ typedef struct {
     real scale;                               /* factor of the packed queries and of all numbers added to the scores */
     real gate_scale;                          /* factor of q.k in the gates of a scan, in addition to scale */
     const real *q;                            /* packed queries of the block: times scale, one per lane */
+    const real *late;                         /* NULL, or powers of two: factors of the scores of each lane */
+    real late_of_lane[BLOCK_M];               /* the memory of `late` */
     int before_cap, after_cap, values, scans; /* nonzero if an operator of the call has that stage */
     /* Stage `scan` (scan.h): 0 if the driver visits tiles from the last to the first (forward), 1 if from the first to
      * the last (gradient, after a pass that sums all gates). */

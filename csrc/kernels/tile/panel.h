@@ -75,6 +75,18 @@ pe_rows FN(tile_rows)(pe_rows stored, int n, int width, int panels, real *copy);
 pe_rows FN(finite_rows)(pe_rows stored, int n, int width, real *copy);
 /* Write rows of queries, times scale, to the lanes of all panels; `copy` is a buffer of a tile. */
 void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real scale, real *copy, real *out);
+
+/* Packed queries, times scale, are in range if the exponent of their largest number is at most HIGHEST and not so low
+ * that keys of any size make an ordinary score of numbers that underflow. */
+enum { HIGHEST = PE_REAL == 32 ? 127 : 1023, HIGHEST_OF_CODES = 96 };
+/* Most queries are in range because of the sum of their squares. It is the cheap test: a yes is certain. */
+INLINE int squares_in_range(real sum) { return sum >= (PE_REAL == 32 ? R(0x1p-100) : R(0x1p-120)) && is_finite(sum); }
+/* The exact test, for n numbers and a scale. Rows of zeros or with infinity are in range: no factor helps them. */
+int FN(row_in_range)(const real *row, int n, double scale, int highest);
+/* Pack A_Q times `scale` as pack_queries does, but keep each query in range. If late[l] is not 1, the numbers of lane l
+ * are divided by late[l], a power of two, and the caller multiplies the scores of the lane by it. Return whether there
+ * is such a lane. A lane with late[l] = 1 has the bits of pack_queries. */
+int FN(pack_in_range)(const pe_query_block *queries, int n, double scale, real *copy, real *out, real *late);
 /* The inverse: write scale x / divisor to the rows of an output for one head. Return whether all numbers are finite. */
 int FN(unpack_queries)(const pe_query_block *queries, idx head, int operand, int n, const real *x, real scale,
                        const real *divisor, real *copy);
