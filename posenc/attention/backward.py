@@ -60,7 +60,7 @@ class _Split(NamedTuple):
 
 def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array, Array, Gradients, Array | None]:
     """Return the gradients of q, k, v, of the arrays of each operator, and of the sink."""
-    split = _split_work(inputs)
+    split, inputs = _split_work(inputs), _without_gaps(inputs)
     d_q, d_k, d_v = _allocate_gradients(inputs, split)
     d_sink = None if inputs.sink is None else np.zeros(inputs.shape[:-1])
     names = [term.reductions for term in inputs.terms]
@@ -218,6 +218,32 @@ def _has_unshared_pairs(inputs: Inputs, names: list[tuple[Reduction, ...]]) -> b
 def _count_parameters(term: Term, wanted: tuple[Reduction, ...]) -> int:
     """Return how many numbers of the kernel's parameter gradients belong to a term: as many as its operands have."""
     return sum(array.size for array in _arrays_of(term)) if "parameters" in wanted else 0
+
+
+def _without_gaps(inputs: Inputs) -> Inputs:
+    """Return the inputs with copies of the operands whose gradients the kernel could not write with their strides.
+
+    Functions make operators with arrays without gaps; `dataclasses.replace` takes any.
+    """
+    terms = []
+    for term in inputs.terms:
+        gaps = {
+            name: np.array(array, array.dtype.newbyteorder("="), order="C")
+            for name, array in term.operands.items()
+            if "parameters" in term.reductions and array is not None and not _is_compact(name, array)
+        }
+        terms.append(term._replace(operands={**term.operands, **gaps}) if gaps else term)
+    return inputs._replace(terms=tuple(terms))
+
+
+def _is_compact(name: str, array: Array) -> bool:
+    """Return whether the kernel reads an operand in place, and the operand has no gaps in memory.
+
+    The kernel copies arrays in Fortran order unless it reads their rows with any stride, as those of `table`.
+    """
+    flags = array.flags
+    is_ordered = flags.c_contiguous or (name == "table" and flags.f_contiguous)
+    return is_ordered and flags.aligned and array.dtype.isnative
 
 
 def _arrays_of(term: Term) -> list[Array]:

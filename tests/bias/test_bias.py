@@ -1,5 +1,7 @@
 """Every position bias: alignment at the end, errors, pickling and views."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -96,3 +98,33 @@ def test_heads_of_shared_tables_and_functions():
     assert bias.options["vjp"] is None
     with pytest.raises(AttributeError, match="has no attribute 'function'"):
         bias.function  # noqa: B018
+
+
+GAPS = {
+    "rows": lambda table: table[::-1], "heads": lambda table: table[:, ::-1], "both": lambda table: table[::-1, ::-1],
+    "step": lambda table: np.repeat(table, 2, 0)[::2],
+    "swapped": lambda table: np.asfortranarray(table.astype(table.dtype.newbyteorder())),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("gaps", GAPS)
+@pytest.mark.parametrize("name", ["t5", "swin", "tisa"])
+def test_gradient_of_an_array_with_gaps(name, gaps):
+    """dataclasses.replace puts any array into an operator; the kernel wrote the gradient with the strides of the array,
+    before its own memory."""
+    table = np.random.default_rng(3).standard_normal((49, 2))
+    makers = {
+        "t5": posenc.t5,
+        "swin": lambda t: posenc.swin(t, 4, 4),
+        "tisa": lambda t: posenc.tisa(t[:2], t[2:4], t[:2]),
+    }
+    bias = makers[name](table)
+    field = bias.arrays._fields[0]
+    table = getattr(bias.arrays, field)
+    q, k, v, grad = np.random.default_rng(4).standard_normal((4, 2, 16, 4))
+    found = []
+    for array in (GAPS[gaps](table), np.array(GAPS[gaps](table), float, order="C")):
+        made = dataclasses.replace(bias, arrays=bias.arrays._replace(**{field: array}))
+        found.append(posenc.attention_vjp(grad, q, k, v, bias=made).bias[0][0])
+    assert found[0].any()
+    np.testing.assert_array_equal(*found)
