@@ -36,7 +36,7 @@ from distributed import Client
 
 import posenc
 import posenc.dask
-from posenc.dask._tasks import Backward, Forward, add, add_pairs, merge_parts
+from posenc.dask._tasks import Backward, Forward, add, merge_parts
 
 Key = tuple[Any, ...]
 AHEAD = 3
@@ -91,7 +91,7 @@ def measure_tasks(chunk: int, heads: int, kv_heads: int, width: int, processors:
     with posenc.threads(1):
         if gradient:
             calls = [partial(backward, first, *forward(first)) for first in (c, 0)]
-            small = {"row": partial(add, [q, grad]), "kv": partial(add_pairs, [(k, v)] * 2)}
+            small = {"row": partial(add, q, grad), "kv": partial(add, (k, v), (k, v))}
         else:
             calls = [partial(forward, first) for first in (c, 0)]
             small = {"merge": partial(merge_parts, [forward(c)] * 4)}

@@ -30,10 +30,9 @@ except ImportError as error:
     raise ImportError('posenc.dask needs dask: pip install "posenc[dask]"') from error
 
 from ._attention import attention, attention_vjp
-from ._encodings import learned, merge, sinusoidal
+from ._encodings import learned, merge, mrope, rope, rope_2d, rope_nd, sinusoidal, xpos
 from ._matrix import matrix
 from ._quantized import Quantized, quantize
-from ._rotations import mrope, rope, rope_2d, rope_nd, xpos
 
 __all__ = [
     "Quantized", "attention", "attention_vjp", "learned", "matrix", "merge", "mrope", "quantize", "rope", "rope_2d",

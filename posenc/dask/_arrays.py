@@ -1,67 +1,82 @@
-"""Arrays in chunks: the caller's arrays as dask arrays, bounds of chunks, and keys of the chunks that a task reads."""
+"""Read arguments as dask arrays, bind the arguments of a call, and compute where chunks begin and end."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from inspect import Signature, signature
+from typing import Any, ParamSpec, TypeAlias
 
 import dask.array as da
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph
 
-from posenc._core_api.arguments import fail
+from posenc._core_api.arguments import INTEGERS, Array, as_index, as_positions, check_positions, fail, fail_value
+from posenc._core_api.constants import LARGEST_POSITION
 
-DaskArray: TypeAlias = Any
-"""A `dask.array.Array`. The type is not named, because type checkers need not have dask."""
+P = ParamSpec("P")
+Arguments: TypeAlias = dict[str, Any]
+"""Arguments of a call by name."""
 Chunks = tuple[int, ...]
 """Lengths of the chunks along one axis."""
-Key = tuple[Any, ...]
-Tasks = dict[Key, Any]
-"""Tasks by their keys, or by the indices of the chunks that they make."""
+AnyArray: TypeAlias = range | Array | da.Array
+"""Consecutive positions, an array in memory, or a dask array."""
 
 
-def is_dask(value: Any) -> bool:
-    return isinstance(value, da.Array)
-
-
-def is_xarray(value: Any) -> bool:
+def is_xarray(value: object) -> bool:
     """Return whether a value is an object of xarray, which need not be installed."""
     return type(value).__module__.partition(".")[0] == "xarray"
 
 
-def read_array(function: str, argument: str, value: Any) -> DaskArray:
-    """Return an argument that has to be a dask array."""
-    if is_dask(value):
+def read_array(function: str, argument: str, value: object, is_lazy: bool = True) -> da.Array:
+    """Return an argument as a dask array with chunks of known lengths.
+
+    An argument that need not be lazy may be in memory: the array becomes one chunk.
+    """
+    if isinstance(value, da.Array):
+        if any(np.isnan(length) for axis in value.chunks for length in axis):  # their places are unknown too
+            expected = "known ones: call its compute_chunk_sizes()"
+            fail(ValueError, function, argument, "chunks of unknown length", expected)
         return value
     if is_xarray(value):
         fail(TypeError, function, argument, f"type {type(value).__name__} of xarray", "a dask array, such as its .data")
-    expected = f"a dask array, or posenc.{function} for arrays in memory"
-    fail(TypeError, function, argument, f"type {type(value).__name__}", expected)
-
-
-def as_chunked(function: str, argument: str, value: Any) -> DaskArray:
-    """Return an argument as a dask array; an array in memory becomes one chunk."""
-    if is_dask(value) or is_xarray(value):
-        return read_array(function, argument, value)
+    if is_lazy:
+        expected = f"a dask array, or posenc.{function} for arrays in memory"
+        fail(TypeError, function, argument, f"type {type(value).__name__}", expected)
     array = np.asarray(value)
     return da.from_array(array, chunks=array.shape)
 
 
-def zeros_of(shape: tuple[int, ...], dtype: Any = float) -> Any:
+def read_places(function: str, argument: str, value: object, start: object = 0) -> AnyArray:
+    """Return positions: a dask array, an array in memory, or for an int n the range from `start` of length n."""
+    if isinstance(value, da.Array) or is_xarray(value):
+        if start:
+            fail_value(TypeError, function, "start", start, "an int n for positions, meaning start .. start + n - 1")
+        lazy = read_array(function, argument, value)
+        if lazy.dtype.kind not in "iuf":
+            fail(TypeError, function, argument, f"dtype {lazy.dtype}", "integers or reals")
+        return lazy
+    if isinstance(value, INTEGERS) and not isinstance(value, bool):
+        n = as_index(function, argument, value, 0)
+        first = as_index(function, "start", start, -LARGEST_POSITION, LARGEST_POSITION - n)
+        return range(first, first + n)
+    array = as_positions(function, argument, value, start)
+    check_positions(function, argument, array)
+    return array
+
+
+def shape_of(array: AnyArray) -> tuple[int, ...]:
+    shape: tuple[int, ...] = (len(array),) if isinstance(array, range) else array.shape
+    return shape
+
+
+def zeros_of(shape: tuple[int, ...], dtype: np.dtype[np.generic] | type = float) -> Array:
     """Return zeros that take no memory, for checks of shapes and dtypes."""
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
-def check_known(function: str, argument: str, array: DaskArray) -> None:
-    """Refuse chunks of unknown length, whose places are unknown too."""
-    if any(np.isnan(length) for axis in array.chunks for length in axis):
-        fail(ValueError, function, argument, "chunks of unknown length", "known ones: call its compute_chunk_sizes()")
-
-
 def bounds_of(chunks: Chunks) -> list[int]:
     """Return where chunks begin and end: (3, 2) gives [0, 3, 5]."""
-    return [0, *np.cumsum(chunks, dtype=int).tolist()]
+    return [0, *itertools.accumulate(chunks)]
 
 
 def common_bounds(bounds: Iterable[Sequence[int]]) -> list[int]:
@@ -74,40 +89,28 @@ def lengths_of(bounds: Sequence[int]) -> Chunks:
     return tuple(b - a for a, b in itertools.pairwise(bounds)) or (0,)
 
 
-class Source(NamedTuple):
-    """An array whose chunks tasks read."""
+def takes_arguments_of(twin: Callable[P, object]) -> Callable[[Callable[[Arguments], da.Array]], Callable[P, da.Array]]:
+    """Return a decorator that gives a function the signature and the name of its twin, a function of posenc.
 
-    name: str
-    axes: tuple[str, ...]
-    """For each axis the name of the axis of the call along which it is cut; "" for one chunk."""
-
-    def key(self, at: dict[str, int]) -> Key:
-        """Return the key of the chunk at the given numbers of chunks along the axes of the call."""
-        return (self.name, *(at[axis] if axis else 0 for axis in self.axes))
-
-
-def cut(array: DaskArray, axes: Sequence[str], chunks: dict[str, Chunks]) -> tuple[DaskArray, Source]:
-    """Return an array in the chunks of the call; an axis of length 1 stays whole, because it is broadcast."""
-    names = tuple("" if length == 1 else axis for axis, length in zip(axes, array.shape, strict=True))
-    wanted = tuple(chunks[axis] if axis else (length,) for axis, length in zip(names, array.shape, strict=True))
-    rechunked = array if array.chunks == wanted else array.rechunk(wanted)
-    return rechunked, Source(rechunked.name, names)
-
-
-def from_blocks(
-    name: str,
-    blocks: Tasks,
-    chunks: tuple[Chunks, ...],
-    dtype: Any,
-    *,
-    shared: tuple[str, Tasks],
-    reads: Sequence[DaskArray],
-) -> DaskArray:
-    """Return the array whose chunks are the given tasks, by index.
-
-    `shared` is the name and the tasks of a layer that several results have in common. Its tasks read the arrays
-    `reads`, and the chunks of the result read its tasks.
+    The signature has no `out`, and ends with `chunks` if the docstring lists `chunks`. The function itself takes one
+    dict: the arguments that the caller passed, by name.
     """
-    graph = HighLevelGraph.from_collections(*shared, reads)
-    layers = {**graph.layers, name: {(name, *index): task for index, task in blocks.items()}}
-    return da.Array(HighLevelGraph(layers, {**graph.dependencies, name: {shared[0]}}), name, chunks, dtype=dtype)
+
+    def decorate(function: Callable[[Arguments], da.Array]) -> Callable[P, da.Array]:
+        own = [p for p in signature(function).parameters.values() if p.name == "chunks"]
+        taken = Signature([*(p for p in signature(twin).parameters.values() if p.name != "out"), *own])
+        name = function.__name__
+
+        def call(*args: P.args, **options: P.kwargs) -> da.Array:
+            try:
+                arguments = taken.bind(*args, **options).arguments
+            except TypeError as error:
+                raise TypeError(f"{name}: {error}") from None
+            return function(dict(arguments))
+
+        call.__name__ = call.__qualname__ = name
+        call.__module__, call.__doc__ = function.__module__, function.__doc__
+        call.__signature__ = taken  # type: ignore[attr-defined]
+        return call
+
+    return decorate

@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
+import dask.array as da
 import numpy.typing as npt
 
 from posenc._core_api.arguments import as_bool
 from posenc.attention import AttentionGradient
 from posenc.bias.operator import Bias
 
-from ._arrays import DaskArray, Key
+from ._blocks import Key, Tasks
 from ._chunks import ChunkedCall
 from ._graph import Graph
 from ._inputs import Inputs
 from ._quantized import Quantized
-from ._tasks import Backward, Forward, add_pairs, add_rows, merge_parts, take
+from ._tasks import add, item_of, merge_parts, take
 
 __all__ = ["attention", "attention_vjp"]
 
 PAIRS_IN_TURN = 4
 """Pairs of a chunk of queries of which each adds its gradient of q to that of the pair before. So dask takes the chunks
 of queries one after the other, and each chunk of keys has one partial gradient for each level of its tree."""
+Operators: TypeAlias = Bias | Sequence[Bias] | None
+Lazy: TypeAlias = npt.ArrayLike | da.Array | None
+Align: TypeAlias = Literal["start", "end"] | None
+Window: TypeAlias = tuple[float | None, float | None] | None
 
 
 def attention(
-    q: DaskArray,
-    k: DaskArray | Quantized,
-    v: DaskArray | Quantized,
-    *,
-    bias: Bias | Sequence[Bias] | None = (),
-    keep: npt.ArrayLike | DaskArray | None = None,
-    causal: bool = False,
-    align: Literal["start", "end"] | None = None,
-    window: tuple[float | None, float | None] | None = None,
-    q_positions: npt.ArrayLike | DaskArray | None = None,
-    k_positions: npt.ArrayLike | DaskArray | None = None,
-    q_segments: npt.ArrayLike | DaskArray | None = None,
-    k_segments: npt.ArrayLike | DaskArray | None = None,
-    scale: float | None = None,
-    softcap: float | None = None,
-    sink: npt.ArrayLike | DaskArray | None = None,
-    invariant: bool = False,
-    return_lse: bool = False,
-) -> DaskArray | tuple[DaskArray, DaskArray]:
+    q: da.Array, k: da.Array | Quantized, v: da.Array | Quantized, *, bias: Operators = (), keep: Lazy = None,
+    causal: bool = False, align: Align = None, window: Window = None, q_positions: Lazy = None,
+    k_positions: Lazy = None, q_segments: Lazy = None, k_segments: Lazy = None, scale: float | None = None,
+    softcap: float | None = None, sink: Lazy = None, invariant: bool = False, return_lse: bool = False,
+) -> da.Array | tuple[da.Array, da.Array]:  # fmt: skip
     """Compute attention of dask arrays, as `posenc.attention` does, by one task for each pair of chunks.
 
     The partial results of a chunk of queries are merged as a tree by `posenc.merge_attention`.
@@ -94,54 +86,33 @@ def attention(
     >>> bool(np.allclose(out, whole))
     True
     """
-    inputs = Inputs(
-        "attention", q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
-        k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap, sink=sink,
-        invariant=invariant,
-    )  # fmt: skip
+    inputs = Inputs("attention", locals())
     call = ChunkedCall(inputs)
-    graph, forward = Graph(call), Forward(*inputs.pair_options)
-    outs, lses = {}, {}
+    graph = Graph(call)
+    outs: Tasks = {}
+    lses: Tasks = {}
     for at in call.rows():
-        index, keys = call.index_of_rows(at), call.keys_of(at)
-        if inputs.invariant and call.sources["sink"] is not None and keys[0] not in (None, 0):
-            keys = [None, *keys]  # the sink is in leaf 0 of every tree
-        parts = [
-            graph.add("pair", (*index, -1 if j is None else j), (forward, *graph.operands(at, j, j == keys[0])))
-            for j in keys
-        ]
-        merged = graph.reduce("merge", index, parts, merge_parts, [0 if j is None else j for j in keys])
-        outs[(*index, 0)] = (take, merged, 0, inputs.dtype)
-        lses[index] = (take, merged, 1, None)
-    out = graph.result("out", outs, (*call.chunks_of_rows, (inputs.value_width,)), inputs.dtype)
-    if not as_bool("attention", "return_lse", return_lse):
-        return out
-    return out, graph.result("lse", lses, call.chunks_of_rows, inputs.work_dtype)
+        index = call.index_of_rows(at)
+        keys: list[int | None] = [*call.keys_of(at)]
+        if not keys or (invariant and sink is not None and keys[0] != 0):
+            keys = [None, *keys]  # an invariant sink is in leaf 0 of every tree
+        parts = [graph.pair(at, j, j == keys[0]) for j in keys]
+        merged = graph.reduce("merge", index, parts, merge_parts, [j or 0 for j in keys])
+        outs[(*index, 0)] = (take, (item_of, merged, 0), inputs.dtype)
+        lses[index] = (item_of, merged, 1)
+    chunks = tuple(call.chunks[axis] for axis in call.rows_axes)
+    graph.result("out", outs, (*chunks, (inputs.lengths["V"],)), inputs.dtype)
+    graph.result("lse", lses, chunks, inputs.work_dtype)
+    arrays = graph.arrays()
+    return (arrays["out"], arrays["lse"]) if as_bool("attention", "return_lse", return_lse) else arrays["out"]
 
 
 def attention_vjp(
-    grad: DaskArray,
-    q: DaskArray,
-    k: DaskArray,
-    v: DaskArray,
-    *,
-    out: DaskArray,
-    lse: DaskArray,
-    grad_lse: npt.ArrayLike | DaskArray | None = None,
-    bias: Bias | Sequence[Bias] | None = (),
-    keep: npt.ArrayLike | DaskArray | None = None,
-    causal: bool = False,
-    align: Literal["start", "end"] | None = None,
-    window: tuple[float | None, float | None] | None = None,
-    q_positions: npt.ArrayLike | DaskArray | None = None,
-    k_positions: npt.ArrayLike | DaskArray | None = None,
-    q_segments: npt.ArrayLike | DaskArray | None = None,
-    k_segments: npt.ArrayLike | DaskArray | None = None,
-    scale: float | None = None,
-    softcap: float | None = None,
-    sink: npt.ArrayLike | DaskArray | None = None,
-    invariant: bool = False,
-) -> AttentionGradient:
+    grad: da.Array, q: da.Array, k: da.Array, v: da.Array, *, out: da.Array, lse: da.Array, grad_lse: Lazy = None,
+    bias: Operators = (), keep: Lazy = None, causal: bool = False, align: Align = None, window: Window = None,
+    q_positions: Lazy = None, k_positions: Lazy = None, q_segments: Lazy = None, k_segments: Lazy = None,
+    scale: float | None = None, softcap: float | None = None, sink: Lazy = None, invariant: bool = False,
+) -> AttentionGradient:  # fmt: skip
     """Return the gradient of `attention`, as `posenc.attention_vjp` does, by one task for each pair of chunks.
 
     Each task reads the merged out and lse of its queries. The gradients of a chunk are summed as a tree.
@@ -183,41 +154,32 @@ def attention_vjp(
     >>> d_q.shape, d_slopes.shape
     ((2, 100, 8), (2,))
     """
-    inputs = Inputs(
-        "attention_vjp", q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window,
-        q_positions=q_positions, k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale,
-        softcap=softcap, sink=sink, invariant=invariant,
-        saved={"grad": grad, "out": out, "lse": lse, "grad_lse": grad_lse},
-    )  # fmt: skip
+    inputs = Inputs("attention_vjp", locals())
     call = ChunkedCall(inputs)
-    graph, backward = Graph(call), Backward(*inputs.pair_options)
-    of_queries: dict[Key, list[Key]] = {}
-    of_keys: dict[Key, list[Key]] = {}
+    graph = Graph(call)
+    of_queries, of_keys, of_k, of_v = (defaultdict[Key, list[Key]](list) for _ in range(4))
     of_parameters: list[Key] = []
     for at in call.rows():
-        keys, index = call.keys_of(at, without_keys=call.sources["sink"] is not None), call.index_of_rows(at)
-        sums: list[Key] = []
+        index, sums = call.index_of_rows(at), list[Key]()
+        keys: list[int | None] = [*call.keys_of(at)] or [None] * (sink is not None)
         for number, j in enumerate(keys):
-            pair = (*index, -1 if j is None else j)
             earlier = sums.pop() if number % PAIRS_IN_TURN else None
-            operands = *graph.operands(at, j, j == keys[0]), *graph.saved(at), earlier
-            task = graph.add("pair", pair, (backward, *operands))
-            sums.append(graph.item("row", pair, task, 0))
+            task = graph.pair(at, j, j == keys[0], *graph.saved(at), earlier)
+            sums.append(graph.item("row", task[1:], task, 0))
             if j is not None:
                 both = (*call.index_of("k", {**at, "m": j}), *call.index_of("v", {**at, "m": j}))
-                of_keys.setdefault(both, []).append(graph.item("kv", pair, task, 1))
+                of_keys[both].append(graph.item("kv", task[1:], task, 1))
         if sums:
-            root = graph.reduce("sum", ("row", *index), sums, add_rows)
-            of_queries.setdefault(call.index_of("q", at), []).append(graph.item("q", index, root, 0))
+            root = graph.reduce("sum", ("row", *index), sums, add)
+            of_queries[call.index_of("q", at)].append(graph.item("q", index, root, 0))
             of_parameters.append(graph.item("parameters", index, root, 1))
-    of_k: dict[Key, list[Key]] = {}
-    of_v: dict[Key, list[Key]] = {}
-    axes = call.cut_arrays["k"].ndim
+    axes = inputs.arrays["k"].ndim
     for both, parts in of_keys.items():  # the batch axes of k and v may differ
-        root = graph.reduce("sum", ("kv", *both), parts, add_pairs)
-        of_k.setdefault(both[:axes], []).append(graph.item("k", both, root, 0))
-        of_v.setdefault(both[axes:], []).append(graph.item("v", both, root, 1))
-    blocks = [graph.blocks_of(name, of) for name, of in (("q", of_queries), ("k", of_k), ("v", of_v))]
-    parameters = graph.blocks_of_parameters(of_parameters)
-    d_q, d_k, d_v = (graph.gradient(name, of) for name, of in zip("qkv", blocks, strict=True))
-    return AttentionGradient(d_q, d_k, d_v, *graph.gradients_of_parameters(parameters))
+        root = graph.reduce("sum", ("kv", *both), parts, add)
+        of_k[both[:axes]].append(graph.item("k", both, root, 0))
+        of_v[both[axes:]].append(graph.item("v", both, root, 1))
+    for name, of_name in (("q", of_queries), ("k", of_k), ("v", of_v)):
+        graph.gradient(name, of_name)
+    graph.parameters(of_parameters)
+    arrays = graph.arrays()
+    return AttentionGradient(arrays["q"], arrays["k"], arrays["v"], *graph.biases(arrays))

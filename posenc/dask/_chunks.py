@@ -4,164 +4,117 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import cast
 
-import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
 from posenc._core_api.arguments import fail
 
-from ._arrays import Chunks, DaskArray, Key, Source, bounds_of, common_bounds, cut, is_dask, lengths_of
+from ._arrays import bounds_of, common_bounds, lengths_of
+from ._blocks import TABLE, At, Grid, Key, Source, cut, name_axes
 from ._inputs import Inputs
-from ._operators import Place
 from ._visible import Side, visible_pairs
 
-At = dict[str, int]
-"""The number of a chunk along each axis of the call."""
 
+class ChunkedCall(Grid):
+    """A call in chunks that fit each other: those of heads fit the groups of GQA, those of keys fit k and v.
 
-class ChunkedCall:
-    """A call in chunks that fit each other: those of heads fit the groups of GQA, those of keys fit k and v."""
+    Attributes
+    ----------
+    rows_axes : tuple of str
+        Axes of the result except the last one.
+    sources : dict
+        The arrays of the call by name, in these chunks.
+    """
 
     def __init__(self, inputs: Inputs) -> None:
-        self.inputs = inputs
-        self.axes_of_batch = tuple(f"b{axis}" for axis in reversed(range(len(inputs.shape) - 3)))
-        self._set_chunks()
-        self._cut()
+        self.inputs, letters = inputs, TABLE["attention_vjp"].arrays
+        self.rows_axes = name_axes("*hn", len(inputs.shape) - 1)
+        found: dict[str, list[list[int]]] = {axis: [] for axis in inputs.lengths if axis not in "DV"}
+        for name in "qkv":
+            array = inputs.arrays[name]
+            for axis, own in zip(name_axes(letters[name], array.ndim)[:-1], array.chunks, strict=False):
+                if sum(own) == inputs.lengths[axis]:
+                    found[axis].append(bounds_of(own))
+        bounds = {axis: common_bounds(of_axis) for axis, of_axis in found.items()}
+        if any("heads" in part.bias.options for part in inputs.parts):  # only their number tells the heads apart
+            bounds.update({axis: [0, inputs.lengths[axis]] for axis in "hg"})
+        self._fit_heads(bounds)
+        super().__init__({axis: lengths_of(of_axis) for axis, of_axis in bounds.items()})
+        for part in inputs.parts if len(self.chunks["m"]) > 1 else []:
+            if part.bias.counts_keys:
+                expected = f"one, because {part.bias.name} sums over keys: k.rechunk({{-2: -1}})"
+                fail(ValueError, inputs.function, "k", f"{len(self.chunks['m'])} chunks of keys", expected)
+        self.sources: dict[str, Source] = {}
+        for name, value in (*inputs.arrays.items(), *inputs.known.items()):
+            if not isinstance(value, range):
+                self.sources[name] = cut(value, name_axes(letters[name], value.ndim), self.chunks)
         self._visible: dict[Key, list[list[int]]] = {}
 
-    def _set_chunks(self) -> None:
-        """Choose chunks along each axis of the call that cut no chunk of q, k and v."""
-        q, k, v = (self.inputs.arrays[name] for name in "qkv")
-        chunks: dict[str, Chunks] = {}
-        for number, axis in enumerate(self.axes_of_batch):
-            of_axis = [a.chunks[number - len(self.axes_of_batch) - 3] for a in (q, k, v)
-                       if a.ndim >= len(self.axes_of_batch) + 3 - number]  # fmt: skip
-            length = self.inputs.shape[number]
-            chunks[axis] = lengths_of(common_bounds(bounds_of(c) for c in of_axis if sum(c) == length))
-        chunks["n"] = q.chunks[-2]
-        chunks["m"] = lengths_of(common_bounds(bounds_of(a.chunks[-2]) for a in (k, v)))
-        chunks["h"], chunks["g"], self.kv_chunk_of = self._chunks_of_heads(q, k, v)
-        self.chunks = chunks
-        self.bounds = {axis: bounds_of(lengths) for axis, lengths in chunks.items()}
-        if len(chunks["m"]) > 1:
-            for part in self.inputs.parts:
-                if part.needs_all_keys:
-                    expected = f"one, because {part.bias.name} sums over keys: k.rechunk({{-2: -1}})"
-                    fail(ValueError, self.inputs.function, "k", f"{len(chunks['m'])} chunks of keys", expected)
-
-    def _chunks_of_heads(self, q: DaskArray, k: DaskArray, v: DaskArray) -> tuple[Chunks, Chunks, list[int]]:
-        """Return chunks of heads and of kv heads, and the kv chunk of each chunk of heads.
-
-        A chunk of heads is some whole groups, or a part of one group.
-        """
-        heads, kv_heads = q.shape[-3], k.shape[-3]
+    def _fit_heads(self, bounds: dict[str, list[int]]) -> None:
+        """Cut heads and kv heads so that a chunk of heads is some whole groups, or a part of one group."""
+        heads, kv_heads = self.inputs.lengths["h"], self.inputs.lengths["g"]
         group = heads // kv_heads if kv_heads else 1
-        if any(part.needs_all_heads for part in self.inputs.parts):
-            return (heads,), (kv_heads,), [0]
-        of_kv = [[group * place for place in bounds_of(array.chunks[-3])] for array in (k, v)]
-        bounds = common_bounds([bounds_of(q.chunks[-3]), *of_kv])
-        inner = {
-            place
-            for a, b in itertools.pairwise(bounds)
-            if a % group or b % group
-            for place in range(a - a % group + group, b, group)
-        }
-        bounds = sorted({*bounds, *inner})
-        pairs = itertools.pairwise(bounds)
-        of_chunk = [(a // group, -(-b // group)) for a, b in pairs] or [(0, 0)]
-        kv = sorted(set(of_chunk))
-        return lengths_of(bounds), tuple(b - a for a, b in kv), [kv.index(one) for one in of_chunk]
-
-    def _cut(self) -> None:
-        """Rechunk all arrays to the chunks of the call."""
-        batch, places = self.axes_of_batch, self.inputs.places
-        axes = {
-            "q": (*batch, "h", "n", ""), "k": (*batch, "g", "m", ""), "v": (*batch, "g", "m", ""),
-            "k_scale": (*batch, "g", "m"), "v_scale": (*batch, "g", "m"),
-            "keep": (*batch, "h", "n", "m"), "sink": (*batch, "h"), "grad": (*batch, "h", "n", ""),
-            "out": (*batch, "h", "n", ""), "lse": (*batch, "h", "n"), "grad_lse": (*batch, "h", "n"),
-            "q_positions": (*batch, "n"), "k_positions": (*batch, "m"),
-            "q_segments": (*batch, "n"), "k_segments": (*batch, "m"),
-        }  # fmt: skip
-        self.known = {name: None if is_dask(value) else value for name, value in places.items()}
-        self.sources: dict[str, Source | None] = {}
-        self.cut_arrays: dict[str, DaskArray] = {}
-        for name, value in (*self.inputs.arrays.items(), *places.items()):
-            self.sources[name] = None
-            if value is None or isinstance(value, range):
-                continue
-            array = value if is_dask(value) else da.from_array(value, chunks=value.shape)
-            own = axes[name][len(axes[name]) - array.ndim :]
-            self.cut_arrays[name], self.sources[name] = cut(array, own, self.chunks)
+        both = common_bounds([bounds["h"], [group * place for place in bounds["g"]]])
+        inner = [range(a - a % group + group, b, group) for a, b in itertools.pairwise(both) if a % group or b % group]
+        bounds["h"] = common_bounds([both, *inner])
+        of_chunk = [(a // group, -(-b // group)) for a, b in itertools.pairwise(bounds["h"])] or [(0, 0)]
+        bounds["g"] = common_bounds(of_chunk)
+        self.kv_chunk_of = [bounds["g"].index(first) for first, _ in of_chunk]
+        """The chunk of kv heads that each chunk of heads reads."""
 
     @property
     def token(self) -> str:
         """A name of the call: equal calls of equal arrays have equal tokens."""
-        names = {name: array.name for name, array in self.cut_arrays.items()}
-        ranges = [value for value in self.inputs.places.values() if isinstance(value, range)]
         inputs = self.inputs
-        given = inputs.operators, inputs.pair_options, inputs.low, inputs.high
+        names = {name: source.array.name for name, source in self.sources.items()}
+        ranges = [value for value in inputs.known.values() if isinstance(value, range)]
+        given = inputs.operators, inputs.pair, inputs.low, inputs.high
         return str(tokenize(inputs.function, names, ranges, *given, self.chunks))
 
     # ---- one chunk after the other ----
 
-    @property
-    def chunks_of_rows(self) -> tuple[Chunks, ...]:
-        """Chunks of the result along its axes but the last: (batch axes, H, N)."""
-        return tuple(self.chunks[axis] for axis in (*self.axes_of_batch, "h", "n"))
-
     def rows(self) -> Iterator[At]:
         """Yield the chunks of queries."""
-        for index in np.ndindex(*map(len, self.chunks_of_rows)):
-            at = dict(zip((*self.axes_of_batch, "h", "n"), index, strict=True))
-            at["g"] = self.kv_chunk_of[at["h"]]
-            yield at
+        for at in self.cells(self.rows_axes):
+            yield {**at, "g": self.kv_chunk_of[at["h"]]}
 
     def index_of_rows(self, at: At) -> Key:
-        return tuple(at[axis] for axis in (*self.axes_of_batch, "h", "n"))
+        return tuple(at[axis] for axis in self.rows_axes)
 
-    def keys_of(self, at: At, without_keys: bool = True) -> Sequence[int | None]:
-        """Return the chunks of keys that a chunk of queries sees; [None] if it sees none, or [] on request."""
-        batch = tuple(at[axis] for axis in self.axes_of_batch)
+    def keys_of(self, at: At) -> Sequence[int]:
+        """Return the chunks of keys that a chunk of queries sees."""
+        batch = tuple(at[axis] for axis in self.rows_axes[:-2])
         if batch not in self._visible:
-            pairs = visible_pairs(self._side("q", at), self._side("k", at), self.inputs.low, self.inputs.high)
+            pairs = visible_pairs(self._side("q", "n", at), self._side("k", "m", at), self.inputs.low, self.inputs.high)
             self._visible[batch] = [np.flatnonzero(row).tolist() for row in pairs]
-        return self._visible[batch][at["n"]] or ([None] if without_keys else [])
+        return self._visible[batch][at["n"]]
 
-    def _side(self, letter: str, at: At) -> Side:
-        """Return what is known of the queries or keys in a chunk of the batch."""
-        known = [self._of_batch(self.known[f"{letter}_{kind}"], at) for kind in ("positions", "segments")]
-        return Side(self.bounds["n" if letter == "q" else "m"], *known)
-
-    def _of_batch(self, known: Any, at: At) -> Any:
-        """Return positions or segments of a chunk of the batch as (rows, N); all batch axes together are the rows."""
-        if not isinstance(known, np.ndarray) or known.ndim == 1:
-            return known
+    def _side(self, letter: str, axis: str, at: At) -> Side:
+        """Return what is known of the queries or keys in a chunk of the batch; all batch axes together are the rows."""
         batch = self.inputs.shape[:-3]
-        whole = np.broadcast_to(known, (*batch, known.shape[-1]))
-        index = tuple(slice(*self.bounds[axis][at[axis] : at[axis] + 2]) for axis in self.axes_of_batch)
-        return whole[index].reshape(-1, known.shape[-1])
+        known = []
+        for name in (f"{letter}_positions", f"{letter}_segments"):
+            value = self.inputs.known.get(name)
+            if isinstance(value, np.ndarray) and value.ndim > 1:
+                place = self.place({axis: at[axis] for axis in self.rows_axes[:-2]})
+                whole = np.broadcast_to(value, (*batch, value.shape[-1]))
+                value = whole[tuple(slice(*span) for span in place.values())].reshape(-1, value.shape[-1])
+            known.append(value)
+        return Side(self.bounds[axis], *known)
 
-    def place(self, at: At) -> Place:
-        """Return the range of a pair of chunks along each axis."""
-        return {axis: (self.bounds[axis][i], self.bounds[axis][i + 1]) for axis, i in at.items() if axis != "g"}
+    # ---- what a task reads ----
 
-    # ---- chunks that a task reads ----
-
-    def key(self, name: str, at: At) -> Key | None:
-        """Return the key of the chunk of an array, None if the call has no such array."""
-        source = self.sources[name]
-        return None if source is None else source.key(at)
+    def operand(self, name: str, at: At) -> range | Key | None:
+        """Return the key of the chunk of an array, or a range that the task makes positions of; None without either."""
+        if name in self.sources:
+            return self.sources[name].key(at)
+        if name not in self.inputs.known:
+            return None
+        axis = "n" if name == "q_positions" else "m"
+        return cast("range", self.inputs.known[name])[slice(*self.place({axis: at[axis]})[axis])]
 
     def index_of(self, name: str, at: At) -> Key:
         """Return the index of the chunk of an array."""
-        key = self.key(name, at)
-        assert key is not None
-        return key[1:]
-
-    def positions(self, name: str, at: At) -> range | Key | None:
-        """Return a range that the task makes positions of, or the key of the chunk of positions."""
-        known, axis = self.known[name], "n" if name == "q_positions" else "m"
-        return known[slice(*self.place(at)[axis])] if isinstance(known, range) else self.key(name, at)
+        return self.sources[name].key(at)[1:]

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
+import dask.array as da
 import numpy as np
 
-from posenc._core_api.arguments import as_data
+from posenc._core_api.arguments import Dtype, as_data
 from posenc.attention.backward import assemble
+from posenc.bias.terms import Gradients
 
-from ._arrays import Chunks, DaskArray, Key, Tasks, from_blocks
-from ._chunks import At, ChunkedCall
-from ._tasks import add, add_pieces, item_of, take, whole_gradient, zeros
+from ._arrays import Chunks
+from ._blocks import TABLE, At, Key, Tasks, from_tasks
+from ._chunks import ChunkedCall
+from ._operators import slices_of
+from ._tasks import add, item_of, take, whole_gradient
 
 MERGED_TOGETHER = 4
 """Partial results that one task merges. More are fewer tasks, but a worker holds all of them at once."""
 ADDED_IN_TURN = 16
 """Partial gradients that a node of a tree of sums adds, one after the other. More are fewer levels, and workers hold
 one sum for each level, but a worker that fails loses more terms."""
+Combine = Callable[..., object]
 
 
 class Graph:
@@ -29,14 +34,14 @@ class Graph:
     """
 
     def __init__(self, call: ChunkedCall) -> None:
-        self.call, self.inputs = call, call.inputs
-        self.token = call.token
+        self.call, self.inputs, self.token = call, call.inputs, call.token
         self.tasks: Tasks = {}
+        self._results: dict[str, tuple[Tasks, tuple[Chunks, ...], Dtype]] = {}
 
     def name(self, kind: str) -> str:
         return f"{self.inputs.function}-{kind}-{self.token}"
 
-    def add(self, kind: str, index: Key, task: tuple[Any, ...]) -> Key:
+    def add(self, kind: str, index: Key, *task: object) -> Key:
         """Add a task that is no chunk of a result; return its key."""
         key = (self.name(kind), *index)
         self.tasks[key] = task
@@ -44,15 +49,10 @@ class Graph:
 
     def item(self, kind: str, index: Key, task: Key, number: int) -> Key:
         """Add a task that takes one of the results of another, so that the others need not be held or sent."""
-        return self.add("item", (kind, *index), (item_of, task, number))
+        return self.add("item", (kind, *index), item_of, task, number)
 
     def reduce(
-        self,
-        kind: str,
-        index: Key,
-        parts: Sequence[Key],
-        combine: Callable[..., Any],
-        leaves: Iterable[int] | None = None,
+        self, kind: str, index: Key, parts: Sequence[Key], combine: Combine, leaves: Iterable[int] | None = None
     ) -> Key:
         """Add tasks that combine parts in their order, as a tree; return the key of the root.
 
@@ -71,111 +71,96 @@ class Graph:
         (root,) = nodes.values()
         return root
 
-    def _node(self, kind: str, index: Key, parts: Sequence[Key], combine: Callable[..., Any]) -> Key:
+    def _node(self, kind: str, index: Key, parts: Sequence[Key], combine: Combine) -> Key:
         """Add the tasks of a node of a tree; return the key of the last one.
 
         A merge takes all parts at once. A sum adds one part after the other, so a worker need not hold the parts.
         """
         if kind == "merge" and len(parts) > 1:
-            return self.add(kind, index, (combine, parts))
+            return self.add(kind, index, combine, parts)
         total, *others = parts
         for number, part in enumerate(others):
-            total = self.add(kind, (*index, number), (combine, [total, part]))
+            total = self.add(kind, (*index, number), combine, total, part)
         return total
 
     # ---- arguments of the tasks of a pair ----
 
-    def operands(self, at: At, j: int | None, has_sink: bool) -> list[Any]:
-        """Return the arguments of the task of a pair: keys of chunks, ranges and None.
+    def pair(self, at: At, j: int | None, has_sink: bool, *others: object) -> Key:
+        """Add the task of a pair, which reads keys of chunks, ranges, and the parts of the operators.
 
         Without keys, j is None. Exactly one pair of a chunk of queries has the sink.
         """
-        call = self.call
-        if j is None:
-            return [call.key("q", at), *(None,) * 9, call.key("sink", at), []]
-        at = {**at, "m": j}
-        place = call.place(at)
-        parts = [part.task(self.name("bias"), i, place, self.tasks) for i, part in enumerate(self.inputs.parts)]
-        return [
-            *(call.key(name, at) for name in ("q", "k", "v", "k_scale", "v_scale", "keep")),
-            *(call.positions(name, at) for name in ("q_positions", "k_positions")),
-            *(call.key(name, at) for name in ("q_segments", "k_segments")),
-            call.key("sink", at) if has_sink else None, parts,
-        ]  # fmt: skip
+        index = *self.call.index_of_rows(at), -1 if j is None else j
+        parts: list[object] = []
+        names = ("q", "sink") if j is None else TABLE["attention"].arrays
+        if j is not None:
+            at = {**at, "m": j}
+            if self.inputs.parts:
+                place, name = self._place(at), self.name("bias")
+                parts = [part.task(name, number, place, self.tasks) for number, part in enumerate(self.inputs.parts)]
+        arrays = [
+            self.call.operand(name, at) if name in names and (name != "sink" or has_sink) else None
+            for name in TABLE["attention"].arrays
+        ]
+        return self.add("pair", index, self.inputs.pair, *arrays, parts, *others)
 
-    def saved(self, at: At) -> list[Any]:
-        """Return the rest of the arguments of a pair in the backward pass."""
-        call = self.call
-        array = call.cut_arrays.get("sink")
-        start: list[int] = []
-        if array is not None:
-            axes = (*call.axes_of_batch, "h")[-array.ndim :]
-            start = [
-                call.bounds[axis][at[axis]] if length != 1 else 0
-                for axis, length in zip(axes, array.shape, strict=True)
-            ]
-        return [*(call.key(name, at) for name in ("grad", "out", "lse", "grad_lse")), start]
+    def saved(self, at: At) -> list[object]:
+        """Return what a pair of the backward pass reads besides: results, cotangents, and where the sink begins."""
+        sink = self.call.sources.get("sink")
+        start = [one.start for one in slices_of(sink.axes, sink.array.shape, self._place(at))] if sink else []
+        return [*(self.call.operand(name, at) for name in ("grad", "out", "lse", "grad_lse")), start]
+
+    def _place(self, at: At) -> dict[str, tuple[int, int]]:
+        return self.call.place({axis: number for axis, number in at.items() if axis != "g"})
 
     # ---- results ----
 
-    def result(self, kind: str, blocks: Tasks, chunks: tuple[Chunks, ...], dtype: Any) -> DaskArray:
-        """Return the array whose chunks are the given tasks, by index; all results share the other tasks of the call.
+    def result(self, kind: str, blocks: Tasks, chunks: tuple[Chunks, ...], dtype: Dtype) -> None:
+        """Add an array whose chunks are the given tasks, by index."""
+        self._results[kind] = blocks, chunks, dtype
 
-        All tasks of the call must have been added.
-        """
-        shared, reads = (self.name("pair"), self.tasks), list(self.call.cut_arrays.values())
-        return from_blocks(self.name(kind), blocks, chunks, dtype, shared=shared, reads=reads)
+    def arrays(self) -> dict[str, da.Array]:
+        """Return all results by kind; they share the other tasks of the call."""
+        shared = self.name("pair"), self.tasks, [source.array for source in self.call.sources.values()]
+        return {kind: from_tasks(self.name(kind), *result, shared) for kind, result in self._results.items()}
 
-    def blocks_of(self, argument: str, gradients: dict[Key, list[Key]]) -> Tasks:
-        """Return the tasks of the chunks of a gradient; a chunk without pairs is 0."""
-        array, dtype = self._argument(argument)
+    def gradient(self, name: str, parts: dict[Key, list[Key]]) -> None:
+        """Add the gradient of an argument; a chunk without pairs is 0."""
+        array, dtype = self._argument(name)
         blocks: Tasks = {}
         for index in np.ndindex(*array.numblocks):
-            if index in gradients:
-                root = self.reduce("sum", (argument, "batch", *index), gradients[index], add)
-                blocks[index] = (take, root, None, dtype)
+            if index in parts:
+                blocks[index] = (take, self.reduce("sum", (name, "batch", *index), parts[index], add), dtype)
             else:
-                shape = [axis[i] for axis, i in zip(array.chunks, index, strict=True)]
-                blocks[index] = (zeros, shape, dtype)
-        return blocks
+                blocks[index] = (np.zeros, [axis[i] for axis, i in zip(array.chunks, index, strict=True)], dtype)
+        self.result(name, blocks, array.chunks, dtype)
 
-    def gradient(self, argument: str, blocks: Tasks) -> DaskArray:
-        array, dtype = self._argument(argument)
-        return self.result(argument, blocks, array.chunks, dtype)
-
-    def _argument(self, name: str) -> tuple[DaskArray, np.dtype[Any]]:
+    def _argument(self, name: str) -> tuple[da.Array, Dtype]:
         """Return an array of the call, and the dtype of its gradient."""
-        array = self.call.cut_arrays[name]
+        array = self.call.sources[name].array
         return array, as_data(self.inputs.function, name, np.zeros((), array.dtype)).dtype
 
-    def blocks_of_parameters(self, pairs: list[Key]) -> list[Any]:
-        """Return, for each array of each part, the task of its gradient; that of the sink comes last."""
-        tasks: list[Any] = []
-        arrays = [(array, dtype) for part in self.inputs.parts
-                  for array, dtype in zip(part.bias.arrays, part.bias.dtypes, strict=True)]  # fmt: skip
-        if "sink" in self.call.cut_arrays:
-            arrays.append(self._argument("sink"))
-        root = self.reduce("sum", ("parameters",), pairs, add_pieces) if pairs and arrays else None
+    def parameters(self, rows: list[Key]) -> None:
+        """Add the gradients of the arrays of all operators and of the sink, from those of chunks of queries."""
+        arrays = [pair for part in self.inputs.parts for pair in zip(part.bias.arrays, part.bias.dtypes, strict=True)]
+        arrays += [self._argument("sink")] if "sink" in self.call.sources else []
+        root = self.reduce("sum", ("parameters",), rows, add) if rows and arrays else None
         for number, (array, dtype) in enumerate(arrays):
-            if not hasattr(array, "shape"):  # left out, or an operator that is a part of its own
-                tasks.append(array if array == () else None)
-                continue
-            shape = list(array.shape)
-            task = (zeros, shape, dtype) if root is None else (whole_gradient, root, number, shape, dtype)
-            tasks.append((task, array.shape, dtype))
-        return tasks
+            if dtype is not None and hasattr(array, "shape"):  # not left out, and no operator that is a part of its own
+                task = whole_gradient, root, number, list(array.shape), dtype
+                chunks = tuple((length,) for length in array.shape)
+                self.result(f"parameter-{number}", {(0,) * len(chunks): task}, chunks, dtype)
 
-    def gradients_of_parameters(self, tasks: list[Any]) -> tuple[tuple[Any, ...], DaskArray | None]:
-        """Return the gradients of all operators, and that of the sink."""
-        arrays: list[Any] = []
-        for number, one in enumerate(tasks):
-            if one is None or one == ():
-                arrays.append(one)
-                continue
-            task, shape, dtype = one
-            block = {(0,) * len(shape): task}
-            arrays.append(self.result(f"parameter-{number}", block, tuple((length,) for length in shape), dtype))
-        sink = arrays.pop() if "sink" in self.call.cut_arrays else None
-        rest = iter(arrays)
-        gradients = [part.bias.arrays._make(next(rest) for _ in part.bias.arrays) for part in self.inputs.parts]
-        return assemble(self.inputs.operators, gradients), sink
+    def biases(self, arrays: dict[str, da.Array]) -> tuple[Gradients, da.Array | None]:
+        """Return the gradients of all operators from the results, and that of the sink."""
+        numbers = itertools.count()
+        gradients = [
+            part.bias.arrays._make(
+                [
+                    arrays.get(f"parameter-{next(numbers)}", () if isinstance(one, tuple) else None)
+                    for one in part.bias.arrays
+                ]
+            )
+            for part in self.inputs.parts
+        ]
+        return assemble(self.inputs.operators, gradients), arrays.get(f"parameter-{next(numbers)}")

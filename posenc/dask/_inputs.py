@@ -2,213 +2,146 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import dask.array as da
 import numpy as np
 
 import posenc
-from posenc._core_api.arguments import (
-    as_data,
-    broadcasts_to,
-    check_choice,
-    compute_dtype,
-    fail,
-    fail_value,
-)
-from posenc.attention.inputs import (
-    INFINITY,
-    check_batch,
-    check_shapes,
-    default_scale,
-    read_call_positions,
-    read_keys,
-    read_operators,
-    read_segments_of,
-    read_softcap,
-    read_visible_range,
-)
+from posenc._core_api.arguments import I64, Array, as_bool, as_data, check_choice, fail, fail_value
+from posenc.attention import inputs as attention
 from posenc.bias.operator import single_terms
-from posenc.bias.positions import is_consecutive, read_side
+from posenc.bias.positions import is_consecutive
 from posenc.bias.terms import Call
 
-from ._arrays import DaskArray, as_chunked, check_known, is_dask, read_array
+from ._arrays import Arguments, is_xarray, read_array, read_places, shape_of, zeros_of
+from ._blocks import name_axes
 from ._operators import Operator
 from ._quantized import Quantized
+from ._tasks import Backward, Forward
 
 
 class Inputs:
-    """The checked arguments of a call."""
+    """The checked arguments of a call.
 
-    def __init__(
-        self,
-        function: str,
-        q: Any,
-        k: Any,
-        v: Any,
-        *,
-        bias: Any,
-        keep: Any,
-        causal: Any,
-        align: Any,
-        window: Any,
-        q_positions: Any,
-        k_positions: Any,
-        q_segments: Any,
-        k_segments: Any,
-        scale: Any,
-        softcap: Any,
-        sink: Any,
-        invariant: Any,
-        saved: dict[str, Any] | None = None,
-    ) -> None:
-        self.function = function
-        q = self._read_heads("q", q)
-        (k, k_scale), (v, v_scale) = (self.read_keys(name, array, q.dtype) for name, array in (("k", k), ("v", v)))
-        batch = check_shapes(function, q, k, v)
-        heads, n, width = q.shape[-3:]
-        _kv_heads, m, self.value_width = v.shape[-3:]
-        self.shape = (*batch, heads, n, m)
-        """Shape of the logits: (batch axes, H, N, M)."""
+    Attributes
+    ----------
+    arrays : dict
+        Arrays of the call by name, as dask arrays.
+    known : dict
+        Positions and segments that are in memory by name, each a range or an array.
+    shape : tuple of int
+        Shape of the logits: (batch axes, H, N, M).
+    lengths : dict
+        The length of each axis of the call.
+    low, high : float
+        The lowest and the highest visible distance.
+    pair : Forward or Backward
+        The task of a pair of chunks.
+    """
+
+    def __init__(self, function: str, given: Arguments) -> None:
+        self.function, self.given = function, given
+        self.arrays: dict[str, da.Array] = {}
+        self.known: dict[str, range | Array] = {}
+        self._read_qkv()
+        q, k, v = (self.arrays[name] for name in "qkv")
+        causal, window, scale, softcap = (given[name] for name in ("causal", "window", "scale", "softcap"))
         self.dtype = as_data(function, "q", np.zeros((), q.dtype)).dtype
-        self.work_dtype = compute_dtype(np.zeros((), self.dtype))
-
-        self.operators = read_operators(function, bias)
-        parts = tuple(part for operator in self.operators for part in single_terms(operator))
-        self.parts = [Operator(part, n, m) for part in parts]
-        call = Call(function, self.work_dtype, self.shape, width, self.value_width)
-        terms = [part.term(call) for part in self.parts]
-        for part in self.parts:
-            part.check_own_positions(function, batch)
-            if saved is not None and part.hides_arrays:
-                expected = "an operator without arrays, because posenc.dask cannot split its gradient into chunks"
-                fail(TypeError, function, "bias", f"operator {part.bias.name} with arrays", expected)
-        self.low, self.high = read_visible_range(function, causal, window)
-        read_softcap(function, softcap, self.work_dtype)
-        factor = default_scale(function, width, parts, terms) if scale is None else scale
-        self._check_scalars(scale, softcap, invariant)
-        self.parameters = sum(len(part.arrays) for part in parts) + (sink is not None)
-        window = window if window is None else tuple(window)
-        self.invariant = bool(invariant)
-        self.pair_options = (
-            bool(causal), window, float(factor), softcap, self.invariant, self.value_width, self.parameters
+        # Arrays of zeros take no memory, and posenc raises its errors for them.
+        plain = attention.read_inputs(
+            function, *(zeros_of(one.shape, self.dtype) for one in (q, k, v)), bias=(), keep=self._stand_in("keep"),
+            causal=False, align=None, window=None, q_positions=None, k_positions=None,
+            q_segments=self._stand_in("q_segments"), k_segments=self._stand_in("k_segments"), scale=scale,
+            softcap=softcap, sink=self._stand_in("sink"),
         )  # fmt: skip
-        """The arguments of `Forward` and `Backward`, which compute one chunk of queries with one chunk of keys."""
-
-        is_limited = self.low > -INFINITY or self.high < INFINITY
-        self.reads_positions = is_limited or any(part.reads_positions for part in parts)
-        q_places, k_places = self._read_positions(parts, align, q_positions, k_positions)
-        self.places: dict[str, Any] = {"q_positions": q_places, "k_positions": k_places}
-        """Positions and segments. Each is a range, an array, a dask array, or None if no operator or mask reads it."""
-        for name, segments, length in (("q_segments", q_segments, n), ("k_segments", k_segments, m)):
-            self.places[name] = None if segments is None else self._read_segments(name, segments, length)
-        for name, other in (("q_segments", "k_segments"), ("k_segments", "q_segments")):
-            if self.places[name] is None and self.places[other] is not None:
-                fail_value(ValueError, function, name, None, "segments of both queries and keys")
-
-        self.arrays: dict[str, DaskArray] = {
-            "q": q, "k": k, "v": v, "k_scale": k_scale, "v_scale": v_scale,
-            "keep": self._read_keep(keep), "sink": self._read_sink(sink),
-        }  # fmt: skip
-        rows = self.shape[:-1]
-        for name, array in (saved or {}).items():
-            wanted = rows if "lse" in name else (*rows, self.value_width)
-            self.arrays[name] = None if array is None else self._read_saved(name, array, wanted)
-        for name, array in (*self.arrays.items(), *self.places.items()):
-            if is_dask(array):
-                check_known(function, name, array)
-
-    def _read_heads(self, argument: str, value: Any) -> DaskArray:
-        array = read_array(self.function, argument, value)
-        check_known(self.function, argument, array)
-        as_data(self.function, argument, np.zeros((), array.dtype))
-        if array.ndim < 3:
-            fail(ValueError, self.function, argument, f"{array.ndim} axes", "at least 3: heads, sequence, channels")
-        return array
-
-    def read_keys(
-        self, argument: str, value: Any, dtype: np.dtype[Any]
-    ) -> tuple[DaskArray, None] | tuple[DaskArray, DaskArray]:
-        """Return keys or values and, if they are quantised, their scales; `dtype` is the dtype of q."""
-        if isinstance(value, posenc.Quantized):
-            expected = "posenc.dask.Quantized, or posenc.attention for arrays in memory"
-            fail(TypeError, self.function, argument, "type Quantized of arrays in memory", expected)
-        if not isinstance(value, Quantized):
-            return self._read_heads(argument, value), None
-        codes, scale = (np.zeros((1,) * part.ndim, part.dtype) for part in (value.codes, value.scale))
-        tiny = posenc.Quantized(codes, scale, value.axis)
-        read_keys(self.function, argument, tiny, dtype)
-        return value.codes, value.scale
-
-    def _check_scalars(self, scale: Any, softcap: Any, invariant: Any) -> None:
-        """Call `posenc.attention` with empty arrays, which raises its errors for `scale`, `softcap` and `invariant`."""
-        nothing = np.zeros((1, 0, 1), self.dtype)
-        posenc.attention(nothing, nothing, nothing, scale=scale, softcap=softcap, invariant=invariant)
-
-    def _read_positions(self, parts: Any, align: Any, q: Any, k: Any) -> tuple[Any, Any]:
-        """Return the positions of queries and keys, each as a range, an array or a dask array.
-
-        Both are None if neither an operator nor a mask reads positions.
-        """
+        self.shape, self.work_dtype = plain.shape, plain.dtype
+        for name, array in plain.operands.items():
+            if name.endswith("segments") and array is not None and name not in self.arrays:
+                self.known[name] = array
         n, m = self.shape[-2:]
-        if q is None and k is None:
-            limits = self.low, self.high
-            shift = int(read_call_positions(self.function, self.shape, parts, *limits, align, None, None).shift)
-            return (range(shift, shift + n), range(m)) if self.reads_positions else (None, None)
+        self.lengths = dict(zip(name_axes("*hnm", len(self.shape)), self.shape, strict=True))
+        self.lengths.update(g=k.shape[-3], D=k.shape[-1], V=v.shape[-1])
+
+        self.operators = attention.read_operators(function, given["bias"])
+        biases = tuple(part for operator in self.operators for part in single_terms(operator))
+        self.parts = [Operator(bias, n, m) for bias in biases]
+        for bias in biases if function == "attention_vjp" else ():
+            if any(isinstance(array, tuple) and array for array in bias.arrays):
+                expected = "an operator without arrays, because posenc.dask cannot split its gradient into chunks"
+                fail(TypeError, function, "bias", f"operator {bias.name} with arrays", expected)
+        terms = [
+            part.term(Call(function, self.work_dtype, self.shape, q.shape[-1], v.shape[-1])) for part in self.parts
+        ]
+        if scale is None:
+            scale = attention.default_scale(function, q.shape[-1], biases, terms)
+        self.low, self.high = attention.read_visible_range(function, causal, window)
+        invariant, count = (
+            as_bool("attention", "invariant", given["invariant"]),
+            sum(len(bias.arrays) for bias in biases),
+        )
+        self.pair = (Forward if function == "attention" else Backward)(
+            bool(causal), window and tuple(window), float(scale), softcap, invariant, v.shape[-1],
+            count + ("sink" in self.arrays),
+        )  # fmt: skip
+        is_limited = self.low > -attention.INFINITY or self.high < attention.INFINITY
+        self._read_positions(is_limited or any(bias.reads_positions for bias in biases))
+        for name in ("grad", "out", "lse", "grad_lse"):
+            if given.get(name) is not None:
+                array = self.arrays[name] = read_array(function, name, given[name], is_lazy=False)
+                as_data(function, name, np.zeros((), array.dtype))
+                wanted = (*self.shape[:-1], self.lengths["V"])[: len(self.shape) - ("lse" in name)]
+                if array.shape != wanted:
+                    fail(ValueError, function, name, f"shape {array.shape}", str(wanted))
+
+    def _read_qkv(self) -> None:
+        for name in "qkv":
+            value = self.given[name]
+            if isinstance(value, posenc.Quantized):
+                expected = "posenc.dask.Quantized, or posenc.attention for arrays in memory"
+                fail(TypeError, self.function, name, "type Quantized of arrays in memory", expected)
+            if isinstance(value, Quantized) and name != "q":
+                codes, of_rows = (np.zeros((1,) * part.ndim, part.dtype) for part in (value.codes, value.scale))
+                tiny = posenc.Quantized(codes, of_rows, value.axis)
+                attention.read_keys(self.function, name, tiny, self.arrays["q"].dtype)
+                self.arrays[f"{name}_scale"], value = value.scale, value.codes
+            array = self.arrays[name] = read_array(self.function, name, value)
+            as_data(self.function, name, np.zeros((), array.dtype))
+            if array.ndim < 3:
+                fail(ValueError, self.function, name, f"{array.ndim} axes", "at least 3: heads, sequence, channels")
+
+    def _stand_in(self, name: str) -> object:
+        """Return an argument in memory, or zeros of the shape and dtype of a dask array; keep what tasks read."""
+        value, is_segments = self.given[name], name.endswith("segments")
+        if value is None:
+            return None
+        if is_segments and not isinstance(value, da.Array) and not is_xarray(value):
+            return value
+        array = self.arrays[name] = read_array(self.function, name, value, is_lazy=is_segments)
+        return zeros_of(array.shape, I64 if is_segments and array.dtype.kind in "iu" else array.dtype)
+
+    def _read_positions(self, are_read: bool) -> None:
+        """Read the positions of queries and keys, as a range where they count up by one."""
+        align, sizes = self.given["align"], self.shape[-2:]
+        given = {name: self.given[name] for name in ("q_positions", "k_positions")}
+        if all(one is None for one in given.values()):
+            biases = tuple(part.bias for part in self.parts)
+            places = attention.read_call_positions(
+                self.function, self.shape, biases, self.low, self.high, align, None, None
+            )
+            ranges = (range(int(places.shift), int(places.shift) + sizes[0]), range(sizes[1]))
+            self.known.update(zip(given, ranges, strict=True) if are_read else ())
+            return
         if align is not None:
             check_choice(self.function, "align", align, ("start", "end"))
             fail_value(ValueError, self.function, "align", align, "None where positions are given")
-        q = self.read_side("q_positions", n if q is None else q, n)
-        k = self.read_side("k_positions", m if k is None else k, m)
-        return (q, k) if self.reads_positions else (None, None)
-
-    def read_side(self, argument: str, value: Any, length: int) -> Any:
-        if is_dask(value):
-            if value.dtype.kind not in "iuf":
-                fail(TypeError, self.function, argument, f"dtype {value.dtype}", "integers or reals")
-            check_batch(self.function, argument, value, self.shape[:-3], length)
-            return value
-        self._refuse_xarray(argument, value)
-        array = read_side(self.function, argument, value, length)
-        check_batch(self.function, argument, array, self.shape[:-3], length)
-        if length and is_consecutive(array):
-            return range(int(array[0]), int(array[0]) + length)
-        return array
-
-    def _read_segments(self, argument: str, value: Any, length: int) -> Any:
-        batch = self.shape[:-3]
-        if is_dask(value):
-            if value.dtype.kind not in "iu":
-                fail(TypeError, self.function, argument, f"dtype {value.dtype}", "integers")
-            check_batch(self.function, argument, value, batch, length)
-            return value
-        self._refuse_xarray(argument, value)
-        return read_segments_of(self.function, argument, value, batch, length)
-
-    def _refuse_xarray(self, argument: str, value: Any) -> None:
-        if hasattr(value, "dims"):
-            read_array(self.function, argument, value)
-
-    def _read_keep(self, keep: Any) -> DaskArray | None:
-        if keep is None:
-            return None
-        mask = as_chunked(self.function, "keep", keep)
-        if mask.dtype != np.bool_:
-            fail(TypeError, self.function, "keep", f"dtype {mask.dtype}", "bool, True = this key may be seen")
-        if not broadcasts_to(mask.shape, self.shape):
-            fail(ValueError, self.function, "keep", f"shape {mask.shape}", f"to broadcast to {self.shape}")
-        return mask
-
-    def _read_sink(self, sink: Any) -> DaskArray | None:
-        if sink is None:
-            return None
-        array = as_chunked(self.function, "sink", sink)
-        as_data(self.function, "sink", np.zeros((), array.dtype))
-        check_batch(self.function, "sink", array, self.shape[:-3], self.shape[-3])
-        return array
-
-    def _read_saved(self, argument: str, value: Any, shape: tuple[int, ...]) -> DaskArray:
-        array = as_chunked(self.function, argument, value)
-        as_data(self.function, argument, np.zeros((), array.dtype))
-        if array.shape != shape:
-            fail(ValueError, self.function, argument, f"shape {array.shape}", str(shape))
-        return array
+        for (name, value), length in zip(given.items(), sizes, strict=True):
+            array = read_places(self.function, name, length if value is None else value)
+            if isinstance(array, np.ndarray) and array.size and is_consecutive(array):
+                array = range(int(array[0]), int(array[-1]) + 1)
+            if not isinstance(array, da.Array) and shape_of(array)[-1] != length:
+                fail(ValueError, self.function, name, f"length {shape_of(array)[-1]}", str(length))
+            if not isinstance(array, range):
+                attention.check_batch(self.function, name, array, self.shape[:-3], length)
+            if are_read and isinstance(array, da.Array):
+                self.arrays[name] = array
+            elif are_read:
+                self.known[name] = array

@@ -2,65 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from posenc import _core
-from posenc._core_api.arguments import F32, F64, Array
+from posenc._core_api.arguments import F32, F64, Array, Dtype
 from posenc.attention.inputs import resolve_part_positions
-from posenc.bias.operator import Bias, is_placed
+from posenc.bias.operator import Bias
 from posenc.bias.parameters import array_axes
 from posenc.bias.positions import Positions
 from posenc.bias.terms import Call, Term
 
-from ._arrays import Key
+from ._blocks import Axes, Key, Place, Tasks, name_axes
 
 FIRST_CHUNK_ONLY = {"cls_to_any": "n", "any_to_cls": "m"}
 """Arrays that only row 0 ("n") or column 0 ("m") of the logits reads."""
-Range = tuple[int, int]
-"""The first index of a chunk, and the one after its last."""
-Place = dict[str, Range]
-"""The range of a chunk along each axis of the call: "n", "m", "h", and "b0", "b1", ... from the last batch axis on."""
-Starts = tuple[tuple[int, ...] | None, ...]
-"""For each array of an operator, where the part begins; None for an array that the part lacks."""
+Start = tuple[int, ...]
+"""The first index of a piece of an array along each axis."""
 
 
-class Part(NamedTuple):
-    """The part of an operator that a chunk reads. Its gradients are in float32 or wider."""
+Part: TypeAlias = tuple[Callable[[list[Array | None]], Bias], list[Array | None], list[Start | None]]
+"""A function that makes the part of an operator that a chunk reads; its argument; and where each of the arrays begins.
 
-    bias: Bias
-    starts: Starts
-
-
-class _Half(NamedTuple):
-    """Arrays of a part, and where they begin."""
-
-    arrays: tuple[Any, ...]
-    starts: Starts
+The arrays are pieces of those of the operator, and of positions of its own. None is what the chunk does not read. The
+gradients of the part are in float32 or wider.
+"""
 
 
-class _Maker(NamedTuple):
-    """Everything of an operator but its arrays."""
+class _Operand(NamedTuple):
+    """An array of an operator, or its own positions of queries or keys."""
 
-    bias_type: type[Bias]
-    name: str
-    fields: type[Any]
-    options: dict[str, Any]
-    dtypes: tuple[Any, ...]
-
-    def __call__(self, *halves: _Half) -> Part:
-        """Return a part from its arrays, each of which is in one of the halves."""
-
-        def joined(items: Sequence[Any]) -> tuple[Any, ...]:
-            return tuple(
-                next((one for one in of_array if one is not None), None) for of_array in zip(*items, strict=True)
-            )
-
-        arrays = self.fields._make(joined([half.arrays for half in halves]))
-        bias = self.bias_type(self.name, arrays, self.options, self.dtypes)
-        return Part(bias, joined([half.starts for half in halves]))
+    array: Array
+    axes: Axes
+    first_only: str | None = None
+    """The axis of which only the first chunk reads the array."""
 
 
 class Operator:
@@ -72,152 +50,96 @@ class Operator:
     def __init__(self, bias: Bias, n: int, m: int) -> None:
         self.bias, self.n, self.m = bias, n, m
         letters = array_axes(bias.name) if bias.name in _core.table() else {}
-        self.own_positions = bias.own_positions
-        self.axes = {
-            name: _name_axes(array, letters[name if name in letters else _only(letters)])
-            for name, array in zip(bias.arrays._fields, bias.arrays, strict=True)
-            if isinstance(array, np.ndarray)
-        }
-        dtypes = tuple(self._gradient_dtype(name) for name in bias.arrays._fields)
-        self.maker = _Maker(type(bias), bias.name, type(bias.arrays), dict(bias.options), dtypes)
-        cut_by_both = any({"n", "m"} <= {*axes} for axes in self.axes.values())
-        self.halves: tuple[str, ...] = ("",)
-        if not cut_by_both and {"n", "m"} <= {axis for axes in self.axes.values() for axis in axes}:
-            self.halves = ("n", "m")
-
-    def _gradient_dtype(self, name: str) -> np.dtype[Any] | None:
-        """Return the dtype of the gradient of a part: float64, or that of the arithmetic for one number per pair."""
-        if name not in self.axes:
-            return None
-        is_float32 = {"n", "m"} <= {*self.axes[name]} and getattr(self.bias.arrays, name).dtype != F64
-        return F32 if is_float32 else F64
-
-    @property
-    def needs_all_heads(self) -> bool:
-        """True if nothing but the number of heads tells which head a row belongs to."""
-        return "heads" in self.bias.options
-
-    @property
-    def hides_arrays(self) -> bool:
-        """True if an array lies inside another object, so that its gradient cannot be put together from parts."""
-        return any(isinstance(field, tuple) and not isinstance(field, Bias) and field for field in self.bias.arrays)
-
-    @property
-    def needs_all_keys(self) -> bool:
-        return self.bias.counts_keys
+        self.operands: list[_Operand | None] = []
+        others: list[object] = []
+        dtypes: list[Dtype | None] = []
+        for name, array in zip(bias.arrays._fields, bias.arrays, strict=True):
+            operand = None
+            if isinstance(array, np.ndarray):  # the only operand of a row may be named otherwise than its array
+                axes = name_axes("*" + (letters.get(name) or "".join(letters.values())), array.ndim)
+                operand = _Operand(array, axes, FIRST_CHUNK_ONLY.get(name))
+            self.operands.append(operand)
+            dtypes.append(operand and (F32 if {"n", "m"} <= {*operand.axes} and array.dtype != F64 else F64))
+            others.append(array if isinstance(array, tuple) else None)  # an operator inside is a part by itself
+        self._reads_pairs = any({"n", "m", "l"} & {*operand.axes} for operand in self.operands if operand)
+        for axis, own in zip("nm", bias.own_positions, strict=True):
+            self.operands.append(None if own is None else _Operand(own, name_axes("*" + axis, own.ndim)))
+        rest = type(bias.arrays), others, dict(bias.options), tuple(dtypes)
+        self._make = partial(_make, type(bias), bias.name, *rest)
 
     def term(self, call: Call) -> Term:
-        """Return the term of a call, of one query and key if these suffice; raise the errors of its arrays."""
+        """Return the term of a call, of one query and key if these suffice; raise the errors of the operator's arrays.
+
+        Positions of the operator's own must fit the call.
+        """
         *leading, n, m = call.shape
-        if not any({"n", "m", "l"} & {*axes} for axes in self.axes.values()):
+        resolve_part_positions(call.function, self.bias, Positions(self.n, self.m), tuple(leading[:-1]))
+        if not self._reads_pairs:
             n, m = min(n, 1), min(m, 1)
         return self.bias._term(call._replace(shape=(*leading, n, m)), Positions(n, m))
 
-    def check_own_positions(self, function: str, batch: tuple[int, ...]) -> None:
-        """Refuse positions of the operator's own that do not fit the call."""
-        resolve_part_positions(function, self.bias, Positions(self.n, self.m), batch)
+    def _slices(self, place: Place) -> list[tuple[slice, ...] | None]:
+        """Return the slices of each array that a chunk reads."""
+        return [
+            slices_of(one.axes, one.array.shape, place, self.n)
+            if one and (one.first_only is None or place[one.first_only][0] == 0)
+            else None
+            for one in self.operands
+        ]
 
-    def part(self, place: Place) -> Part:
+    def part(self, place: Place) -> Bias:
         """Return the part of one chunk."""
-        return self._placed(self.maker(*(self._half(half, place) for half in self.halves)), place)
+        pairs = zip(self.operands, self._slices(place), strict=True)
+        return self._make([None if one is None or slices is None else _cut(one.array, slices) for one, slices in pairs])
 
-    def _placed(self, part: Part, place: Place) -> Part:
-        """Return a part with the positions of its chunk, if the operator has positions of its own."""
-        given = {
-            side: own[self._slices_of_own(own, axis, place)]
-            for side, own, axis in zip(("q_positions", "k_positions"), self.own_positions, ("n", "m"), strict=True)
-            if own is not None
-        }
-        bias: Any = part.bias
-        return part._replace(bias=bias.at(**given)) if given else part
-
-    def _slices_of_own(self, own: Array, axis: str, place: Place) -> tuple[Any, ...]:
-        """Return the slices of positions (batch axes, N); a batch axis of length 1 is broadcast."""
-        return tuple(
-            slice(*place[name]) if name == axis or (name in place and length != 1) else slice(None)
-            for name, length in zip(_name_axes(own, axis), own.shape, strict=True)
-        )
-
-    def task(self, name: str, number: int, place: Place, layer: dict[Key, Any]) -> Any:
-        """Return the argument of a task that reads the part of a chunk; add the nodes that hold its arrays.
+    def task(self, name: str, number: int, place: Place, layer: Tasks) -> list[object]:
+        """Return what a task makes the part of a chunk of; add the nodes that hold its arrays.
 
         `number` is the place of this operator among those of the call.
         """
-        keys = []
-        for half in self.halves:
-            key = (name, number, half, *self._identity(half, place))
-            if key not in layer:
-                found = self._half(half, place)
-                layer[key] = self._placed(self.maker(found), place) if len(self.halves) == 1 else found
+        make: Key = (name, number)
+        layer.setdefault(make, self._make)
+        keys: list[Key | None] = []
+        starts: list[Start | None] = []
+        for i, (one, slices) in enumerate(zip(self.operands, self._slices(place), strict=True)):
+            start = key = None
+            if one is not None and slices is not None:
+                start = tuple(each.start for each in slices)
+                key = (*make, i, *start, *(each.stop for each in slices))
+                if key not in layer:
+                    layer[key] = _cut(one.array, slices)
             keys.append(key)
-        return keys[0] if len(keys) == 1 else (self.maker, *keys)
-
-    def _belongs(self, name: str, half: str) -> bool:
-        other = {"n": "m", "m": "n", "": ""}[half]
-        if FIRST_CHUNK_ONLY.get(name, half) == other and half:
-            return False
-        return not half or other not in self.axes[name]
-
-    def _slices(self, name: str, place: Place) -> tuple[slice, ...]:
-        """Return the slices of an array along its axes; an axis of length 1 is broadcast, and other axes are whole."""
-        array = getattr(self.bias.arrays, name)
-        (first, end), (left, right) = place["n"], place["m"]
-        slices = []
-        for axis, length in zip(self.axes[name], array.shape, strict=True):
-            if axis == "l":
-                start = self.n + left - end
-                slices.append(slice(start, start + end - first + right - left - 1) if end > first and right > left
-                              else slice(0, 0))  # fmt: skip
-            elif axis in place and length != 1:
-                slices.append(slice(*place[axis]))
-            else:
-                slices.append(slice(0, length))
-        return tuple(slices)
-
-    def _identity(self, half: str, place: Place) -> tuple[int, ...]:
-        """Return what tells the parts of different chunks apart."""
-        found: list[int] = []
-        if is_placed(self.bias):
-            found += [end for axis in sorted(place) if axis != "h" for end in place[axis]]
-        for name in self.axes:
-            if self._belongs(name, half):
-                slices = self._slices(name, place)
-                for one, axis in zip(slices, self.axes[name], strict=True):
-                    if axis in place or axis == "l":
-                        found += [one.start, one.stop]
-                found.append(self._is_read(name, place))
-        return tuple(found)
-
-    def _is_read(self, name: str, place: Place) -> bool:
-        axis = FIRST_CHUNK_ONLY.get(name)
-        return axis is None or place[axis][0] == 0
-
-    def _half(self, half: str, place: Place) -> _Half:
-        arrays: list[Any] = []
-        starts: list[tuple[int, ...] | None] = []
-        for name, array in zip(self.bias.arrays._fields, self.bias.arrays, strict=True):
-            if name not in self.axes or not self._belongs(name, half) or not self._is_read(name, place):
-                arrays.append(array if isinstance(array, tuple) else None)  # nested operators are parts of their own
-                starts.append(None)
-                continue
-            slices = self._slices(name, place)
-            arrays.append(_contiguous(array[(..., *slices)]))
-            starts.append(tuple(one.start for one in slices))
-        return _Half(tuple(arrays), tuple(starts))
+            starts.append(start)
+        return [make, keys, starts]
 
 
-def _only(letters: dict[str, str]) -> str:
-    """Return the name of the only operand of a row, where that is not the name of the array it is made from."""
-    (name,) = letters
-    return name
+def slices_of(axes: Axes, shape: tuple[int, ...], place: Place, n: int = 0) -> tuple[slice, ...]:
+    """Return the slices of an array along its axes. An axis of length 1 is broadcast, and other axes are whole.
+
+    Axis "l" has one number for each distance of n queries and the keys, entry j - i + n - 1.
+    """
+    slices = []
+    for axis, length in zip(axes, shape, strict=True):
+        if axis == "l":
+            (first, end), (left, right) = place["n"], place["m"]
+            start, count = n + left - end, end - first + right - left - 1
+            slices.append(slice(start, start + count) if end > first and right > left else slice(0, 0))
+        else:
+            slices.append(slice(*place[axis]) if axis in place and length != 1 else slice(0, length))
+    return tuple(slices)
 
 
-def _name_axes(array: Array, letters: str) -> tuple[str, ...]:
-    """Return the axes of an array: its last ones have letters, and others before are batch axes."""
-    batch = [f"b{axis}" for axis in reversed(range(array.ndim - len(letters)))]
-    return (*batch, *letters[max(0, len(letters) - array.ndim) :])
+def _make(
+    kind: type[Bias], name: str, fields: type, others: list[object], options: dict[str, object],
+    dtypes: tuple[Dtype | None, ...], pieces: list[Array | None],
+) -> Bias:  # fmt: skip
+    """Return an operator from pieces of its arrays and of its own positions, and from everything else of it."""
+    *arrays, q, k = pieces
+    both = [other if array is None else array for array, other in zip(arrays, others, strict=True)]
+    return kind(name, fields(*both), options, dtypes, (q, k))
 
 
-def _contiguous(array: Array) -> Array:
-    """Return an array whose gradient can be in the same memory order."""
-    return array if array.flags.c_contiguous or array.flags.f_contiguous else np.ascontiguousarray(array)
+def _cut(array: Array, slices: tuple[slice, ...]) -> Array:
+    """Return a part of an array, such that its gradient can be in the same memory order."""
+    part = np.asarray(array[slices])
+    return part if part.flags.c_contiguous or part.flags.f_contiguous else np.ascontiguousarray(part)

@@ -12,7 +12,8 @@ import posenc
 from posenc._core_api.arguments import Array, as_data, fail
 from posenc.attention.quantized import read_axis
 
-from ._arrays import DaskArray, check_known, from_blocks, read_array
+from ._arrays import read_array
+from ._blocks import Tasks, from_tasks
 
 __all__ = ["Quantized", "quantize"]
 
@@ -51,14 +52,13 @@ class Quantized:
     (2, 8, 64)
     """
 
-    codes: DaskArray
-    scale: DaskArray
+    codes: da.Array
+    scale: da.Array
     axis: int = -1
 
     def __post_init__(self) -> None:
         for name, array, dtype in (("codes", self.codes, np.int8), ("scale", self.scale, np.float32)):
             read_array("Quantized", name, array)
-            check_known("Quantized", name, array)
             if array.dtype != dtype:
                 fail(TypeError, "Quantized", name, f"dtype {array.dtype}", np.dtype(dtype).name)
         axis = read_axis("Quantized", self.axis, self.codes.ndim)
@@ -68,13 +68,12 @@ class Quantized:
             fail(ValueError, "Quantized", "scale", has, f"{expected}, codes without axis {axis}")
         object.__setattr__(self, "axis", axis - self.codes.ndim)
 
-    def dequantize(self) -> DaskArray:
+    def dequantize(self) -> da.Array:
         """Return ``codes * scale`` as float32, in the chunks of `codes`."""
-        scale = da.expand_dims(self.scale, self.axis)
-        return da.multiply(self.codes.astype(np.float32), scale)
+        return da.multiply(self.codes.astype(np.float32), da.expand_dims(self.scale, self.axis))
 
 
-def quantize(x: DaskArray, *, axis: int = -1) -> Quantized:
+def quantize(x: da.Array, *, axis: int = -1) -> Quantized:
     """Round numbers to int8 codes with one scale for each row along an axis, as `posenc.quantize` does.
 
     Parameters
@@ -104,20 +103,19 @@ def quantize(x: DaskArray, *, axis: int = -1) -> Quantized:
     """
     function = "quantize"
     x = read_array(function, "x", x)
-    check_known(function, "x", x)
     as_data(function, "x", np.zeros((), x.dtype))
     if x.ndim == 0:
         fail(ValueError, function, "x", "0 axes", "at least 1")
     number = read_axis(function, axis, x.ndim)
     whole = x.rechunk({number: -1})
-    token = tokenize(whole.name, number)
-    name, indices = f"quantize-{token}", list(np.ndindex(*whole.numblocks))
-    tasks = {(name, *at): (_quantize, (whole.name, *at), number) for at in indices}
+    token, name = tokenize(whole.name, number), f"quantize-{tokenize(whole.name, number)}"
+    indices = list(np.ndindex(*whole.numblocks))
+    tasks: Tasks = {(name, *at): (_quantize, (whole.name, *at), number) for at in indices}
 
-    def field(kind: str, axes: list[int], dtype: type[np.generic]) -> DaskArray:
-        blocks = {tuple(at[axis] for axis in axes): (getattr, (name, *at), kind) for at in indices}
+    def field(kind: str, axes: list[int], dtype: type[np.generic]) -> da.Array:
+        blocks: Tasks = {tuple(at[axis] for axis in axes): (getattr, (name, *at), kind) for at in indices}
         chunks = tuple(whole.chunks[axis] for axis in axes)
-        return from_blocks(f"quantize-{kind}-{token}", blocks, chunks, dtype, shared=(name, tasks), reads=[whole])
+        return from_tasks(f"quantize-{kind}-{token}", blocks, chunks, np.dtype(dtype), (name, tasks, [whole]))
 
     every = list(range(x.ndim))
     others = [one for one in every if one != number]

@@ -1,0 +1,143 @@
+"""The axes of every function: which arrays share them, and which may be cut. Arrays made of blocks follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import dask.array as da
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+
+from posenc._core_api.arguments import Dtype
+
+from ._arrays import AnyArray, Chunks, bounds_of, shape_of
+
+Axes = tuple[str, ...]
+Key = tuple[str | int, ...]
+"""The key of a task: the name of an array or of a kind of tasks, and the numbers of the chunk."""
+Tasks = dict[Key, object]
+"""Tasks by their keys, or by the indices of the chunks that they make."""
+At = dict[str, int]
+"""The number of a chunk along each axis."""
+Place = dict[str, tuple[int, int]]
+"""The range of a chunk along each axis: its first index, and the one after its last."""
+
+
+class Row(NamedTuple):
+    """The axes of the arrays of a function, one letter for each; "*" are any axes before or between the others.
+
+    Arrays are cut at the same places along axes of one letter, where an axis of length 1 is broadcast. An axis with an
+    uppercase letter is one chunk. Positions have no letter for channels, so they are cut as the sequence is.
+    """
+
+    arrays: dict[str, str]
+    result: str
+
+
+_ROTATION = Row({"x": "*hnD", "positions": "*hn"}, "*hnD")
+_ATTENTION = {
+    "q": "*hnD", "k": "*gmD", "v": "*gmV", "k_scale": "*gm", "v_scale": "*gm", "keep": "*hnm",
+    "q_positions": "*n", "k_positions": "*m", "q_segments": "*n", "k_segments": "*m", "sink": "*h",
+}  # fmt: skip
+TABLE = {
+    "sinusoidal": Row({"positions": "*"}, "*D"),
+    "learned": Row({"positions": "*", "table": "rd"}, "*d"),
+    "merge": Row({"x": "*d", "p": "*d"}, "*d"),
+    "merge concat": Row({"x": "*D", "p": "*E"}, "*F"),
+    "rope": _ROTATION,
+    "xpos": _ROTATION,
+    "rope_2d": Row({"x": "*hnD", "positions": "A*hn"}, "*hnD"),
+    "mrope": Row({"x": "*hnD", "positions": "A*hn"}, "*hnD"),
+    "rope_nd": Row({"x": "*hnD", "positions": "A*hn", "frequencies": "AhP"}, "*hnD"),
+    "matrix": Row({"q_positions": "n", "k_positions": "m"}, "*hnm"),
+    "attention": Row(_ATTENTION, "*hnV"),
+    "attention_vjp": Row({**_ATTENTION, "grad": "*hnV", "out": "*hnV", "lse": "*hn", "grad_lse": "*hn"}, "*hnD"),
+}
+"""The arrays of an operator have the axes that csrc/ops.def names."""
+
+
+def name_axes(letters: str, ndim: int) -> Axes:
+    """Return the names of the axes of an array. Those of "*" are "0", "1", ... from the last one on.
+
+    An array with fewer axes than letters has the last ones.
+    """
+    before, _, after = letters.partition("*") if "*" in letters else ("", "", letters)
+    count = ndim - len(before) - len(after)
+    return (*before, *map(str, reversed(range(count))), *after[max(0, -count) :])
+
+
+class Source(NamedTuple):
+    """An array whose chunks tasks read."""
+
+    array: da.Array
+    axes: Axes
+    """The axis of the call along which each axis is cut; "" for one chunk."""
+
+    def key(self, at: At) -> Key:
+        """Return the key of a chunk."""
+        return (self.array.name, *[at[axis] if axis else 0 for axis in self.axes])
+
+
+def cut(array: AnyArray, axes: Axes, chunks: Mapping[str, Chunks]) -> Source:
+    """Return an array in the given chunks. An axis of length 1 stays whole, because it is broadcast."""
+    pairs = list(zip(axes, shape_of(array), strict=True))
+    names = tuple(axis if axis in chunks and sum(chunks[axis]) == length != 1 else "" for axis, length in pairs)
+    wanted = tuple(chunks[axis] if axis else (length,) for axis, (_, length) in zip(names, pairs, strict=True))
+    if isinstance(array, range):
+        array = da.arange(array.start, array.stop, chunks=wanted, dtype=np.int64)
+    elif isinstance(array, np.ndarray):
+        array = da.from_array(array, chunks=wanted)
+    return Source(array if array.chunks == wanted else array.rechunk(wanted), names)
+
+
+def map_blocks(
+    run: Callable[..., object], result: Axes, arrays: Sequence[tuple[AnyArray, Axes]], dtype: Dtype,
+    given: Mapping[str, Chunks] = MappingProxyType({}), **lengths: int,
+) -> da.Array:  # fmt: skip
+    """Return the array whose blocks are ``run(*blocks)``, of blocks at the same place along the axes that they share.
+
+    The first dask array that has an axis decides where the axis is cut, unless the chunks of the axis are `given`.
+    `lengths` has the axes that only the result has.
+    """
+    chunks = dict(given)
+    for array, axes in arrays:
+        if isinstance(array, da.Array):
+            for axis, own in zip(axes, array.chunks, strict=True):
+                chunks.setdefault(axis, (sum(own),) if axis.isupper() else own)
+    pairs = [one for array, axes in arrays for one in (cut(array, axes, chunks).array, axes)]
+    return da.blockwise(
+        run, result, *pairs, new_axes=lengths, dtype=dtype, align_arrays=False, concatenate=True,
+        meta=np.empty((0,) * len(result), dtype),
+    )  # fmt: skip
+
+
+class Grid:
+    """Chunks along the axes of a call."""
+
+    def __init__(self, chunks: dict[str, Chunks]) -> None:
+        self.chunks = chunks
+        self.bounds = {axis: bounds_of(lengths) for axis, lengths in chunks.items()}
+
+    def cells(self, axes: Axes) -> Iterator[At]:
+        """Yield the numbers of all chunks along some axes."""
+        for index in np.ndindex(*(len(self.chunks[axis]) for axis in axes)):
+            yield dict(zip(axes, index, strict=True))
+
+    def place(self, at: At) -> Place:
+        """Return the range of a chunk along each axis."""
+        return {axis: (self.bounds[axis][i], self.bounds[axis][i + 1]) for axis, i in at.items()}
+
+
+def from_tasks(
+    name: str, blocks: Tasks, chunks: tuple[Chunks, ...], dtype: Dtype, shared: tuple[str, Tasks, Sequence[da.Array]]
+) -> da.Array:
+    """Return the array whose chunks are the given tasks, by index.
+
+    `shared` is the name and the tasks of a layer that several results have in common, and the arrays that its tasks
+    read. The chunks of the result read its tasks.
+    """
+    graph = HighLevelGraph.from_collections(*shared)
+    layers = {**graph.layers, name: {(name, *index): task for index, task in blocks.items()}}
+    return da.Array(HighLevelGraph(layers, {**graph.dependencies, name: {shared[0]}}), name, chunks, dtype=dtype)
