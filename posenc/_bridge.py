@@ -205,8 +205,12 @@ def _zeros_of(heads: int | None) -> Callable[..., Array]:
 
 
 def stand_in(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return an array that occupies no memory, for `Function.outlines`: of ones, or of zeros for row numbers."""
-    return np.broadcast_to(np.asarray(dtype.kind not in "biu").astype(dtype), shape)
+    """Return an array of ones, or of zeros for row numbers, for `Function.outlines`.
+
+    It occupies the memory of its last axis only. The numbers of that axis are contiguous, or `_core` would copy the
+    array before it checks q, k and v: 20 ms for each with 10^5 tokens of 8 heads with D = 64.
+    """
+    return np.broadcast_to(np.full(shape[-1:], dtype.kind not in "biu").astype(dtype), shape)
 
 
 def _function(name: str) -> Function:

@@ -92,7 +92,7 @@ def lengths_of(bounds: Sequence[int]) -> Chunks:
 def takes_arguments_of(twin: Callable[P, object]) -> Callable[[Callable[[Arguments], da.Array]], Callable[P, da.Array]]:
     """Return a decorator that gives a function the signature and the name of its twin, a function of posenc.
 
-    The signature has no `out`, and ends with `chunks` if the docstring lists `chunks`. The function itself takes one
+    The signature has no `out`, and ends with `chunks` if the function has `chunks`. The function itself takes one
     dict: the arguments that the caller passed, by name.
     """
 

@@ -104,7 +104,7 @@ class ChunkedCall(Grid):
             known.append(value)
         return Side(self.bounds[axis], *known)
 
-    # ---- what a task reads ----
+    # ---- chunks that a task reads ----
 
     def operand(self, name: str, at: At) -> range | Key | None:
         """Return the key of the chunk of an array, or a range that the task makes positions of; None without either."""

@@ -25,10 +25,10 @@ Start = tuple[int, ...]
 
 
 Part: TypeAlias = tuple[Callable[[list[Array | None]], Bias], list[Array | None], list[Start | None]]
-"""A function that makes the part of an operator that a chunk reads; its argument; and where each of the arrays begins.
+"""The part of an operator that a chunk reads: a function that makes it, its argument, and the starts of the pieces.
 
-The arrays are pieces of those of the operator, and of positions of its own. None is what the chunk does not read. The
-gradients of the part are in float32 or wider.
+The argument has a piece of each array of the operator, then of its own positions of queries and keys; None is a piece
+that the chunk lacks. The gradients of the part are in float32 or wider.
 """
 
 
