@@ -81,17 +81,18 @@ def test_attention_reads_dequantised_rows(n, m, width, dtype, rng, isa):
 @pytest.mark.parametrize("width", [5, 64])
 @pytest.mark.parametrize("n", [1, 3, 40])
 def test_error_bound_of_values_of_any_size(exponent, width, n, rng, isa):
-    """The bound of the docstring, for scales from 2**-126 on: a weight times a scale must not underflow."""
+    """The bound of the docstring, for scales from 2**-126 on: a weight times a scale must not underflow. The product of
+    a weight and a value may: each of 200 keys then loses at most 2**-126, divided by the sum of the weights."""
     q, k = rng.standard_normal((4, n, 16)).astype(F32), rng.standard_normal((2, 200, 16)).astype(F32)
     size = 2.0 ** (exponent + rng.integers(0, 1 if exponent > 0 else 3, (2, 200, 1)))
     signs = np.insert(rng.choice([-1, 1, 0.125], (2, 200, width - 1)), 0, 1, -1)
     v = (rng.uniform(1, 1.9, (2, 200, width)) * signs * size).astype(F32)
-    wanted = posenc.attention(q.astype(F64), k.astype(F64), v.astype(F64))
-    codes = posenc.quantize(v)
+    wanted, lse = posenc.attention(q.astype(F64), k.astype(F64), v.astype(F64), return_lse=True)
+    codes, sums = posenc.quantize(v), np.exp(lse - exact_logits(q.astype(F64), k).max(-1))
     assert codes.scale.min() >= 2.0**-126
     for invariant in (False, True):
         found = posenc.attention(q, k, codes, invariant=invariant)
-        assert np.abs(found - wanted).max() <= np.abs(v).max() / 253 + 2.0**-126
+        assert np.abs(found - wanted).max() <= np.abs(v).max() / 253 + 200 * 2.0**-126 / sums.min()
 
 
 @pytest.mark.parametrize("width", [4, 64])
