@@ -172,7 +172,7 @@ def _bucket_rows(last: int, buckets: int | None, max_position: int | None) -> Ar
     if buckets is None or max_position is None:
         return _read_only(np.clip(np.arange(last, -last - 1, -1, dtype=I64) + last, 0, 2 * last - 1))
     mid = buckets // 2
-    ends = list(range(mid + 1))  # ends[b]: the largest distance of bucket b
+    ends = list(range(min(mid, last) + 1))  # ends[b]: the largest distance of bucket b
     while ends[-1] < _FARTHEST and len(ends) <= last and mid > 1:
         s = len(ends) - mid
 

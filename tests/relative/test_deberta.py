@@ -58,6 +58,13 @@ def test_deberta_clips_the_row_and_not_the_distance():
     assert rows.tolist() == [511, 511, 511, 1, 0, 0]
 
 
+def test_more_buckets_than_rows():
+    """Rows end before the first logarithmic bucket, as without buckets, however many of them are named."""
+    table, q = np.arange(16.0)[None, :, None], np.ones((1, 40, 1))
+    named = posenc.deberta(None, table, buckets=10**12, max_position=10**13, terms=("c2p",))
+    assert np.array_equal(named.logits(q, q), posenc.deberta(None, table, terms=("c2p",)).logits(q, q))
+
+
 @pytest.mark.parametrize("options", [{}, {"buckets": 4, "max_position": 8}, {"p2c_index": "paper"}], ids=str)
 def test_rows_from_the_cache_are_read_only(options):
     """Operators of one size share the rows of their distances."""
