@@ -32,21 +32,37 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn, TypeAlias, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NamedTuple,
+    NoReturn,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
+import numpy.typing as npt
 
 import posenc
 from posenc import _core
-from posenc._core_api.arguments import Array, as_bool
+from posenc._core_api.arguments import Array, Dtype, as_bool
 from posenc._neighbours import ARGUMENTS
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Path = tuple[str | int, ...]
 """Path of an array inside the arguments of a call: the name of an argument, then indices and names inside it."""
 Arguments: TypeAlias = dict[str, Any]
 """Arguments of a function of posenc by name."""
-Outline = tuple[tuple[int, ...], np.dtype[Any]]
+Outline = tuple[tuple[int, ...], Dtype]
 """Shape and dtype of a result."""
+T = TypeVar("T")
 
 
 # ---- functions and gradients ----
@@ -89,7 +105,7 @@ class Binder:
                 raise TypeError(f"{self.name}: missing a required argument: {argument!r}")
         return found
 
-    def document(self, twin: Callable[..., Any], doc: str) -> Callable[..., Any]:
+    def document(self, twin: Callable[..., object], doc: str) -> Callable[..., object]:
         """Return a twin of the function, with the name and the signature of the function."""
         twin.__name__ = twin.__qualname__ = self.name
         twin.__doc__ = doc
@@ -204,7 +220,7 @@ def _zeros_of(heads: int | None) -> Callable[..., Array]:
     return lambda rel, *arrays: np.zeros(rel.shape if heads is None else (heads, *rel.shape))
 
 
-def stand_in(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def stand_in(shape: tuple[int, ...], dtype: Dtype) -> Array:
     """Return an array of ones, or of zeros for row numbers, for `Function.outlines`.
 
     It occupies the memory of its last axis only. The numbers of that axis are contiguous, or `_core` would copy the
@@ -316,7 +332,7 @@ class Operator:
         """Return `ContentBias.logits` as the other functions of the module return arrays."""
         return self._logits(*args, **options)
 
-    def at(self, *, q_positions: object = None, k_positions: object = None) -> Any:
+    def at(self, *, q_positions: object = None, k_positions: object = None) -> Self:
         """Return `Bias.at`: the operator at positions of its own, which have no gradient."""
         own = {"q_positions": q_positions, "k_positions": k_positions}
         if self.name == "sum":  # so that the parts of a sum are never sums
@@ -324,12 +340,12 @@ class Operator:
             return type(self)("sum", {"parts": parts})
         return type(self)("at", {"self": self, **own})
 
-    def __add__(self, other: object) -> Any:
+    def __add__(self, other: object) -> Self:
         if not isinstance(other, Operator | posenc.Bias):
             return NotImplemented
         return type(self)("sum", {"parts": (*_parts(self), *_parts(other))})
 
-    def __radd__(self, other: object) -> Any:
+    def __radd__(self, other: object) -> Self:
         if type(other) is int and other == 0:  # sum() starts with 0
             return self
         if not isinstance(other, posenc.Bias):
@@ -366,7 +382,7 @@ def call_of(bias: posenc.Bias) -> Operator:
     return Operator("at", {"self": made, "q_positions": q_positions, "k_positions": k_positions})
 
 
-def _at(self: posenc.Bias, **positions: Any) -> posenc.Bias:
+def _at(self: posenc.Bias, **positions: npt.ArrayLike | None) -> posenc.Bias:
     return self.at(**positions)
 
 
@@ -388,7 +404,7 @@ _METHODS: dict[str, Callable[..., posenc.Bias]] = {"at": _at, "sum": _sum}
 
 ARRAY, INTEGER, NUMBER = range(3)
 """Leaves: they stand in a spec for the next item of one of the lists of a `Call`."""
-Spec: TypeAlias = "Node | int | str | Callable[..., Any] | None"
+Spec: TypeAlias = "Node | int | str | Callable[..., object] | None"
 """A node, a leaf, or a constant: None, a flag, a text or a function of the user."""
 Node: TypeAlias = tuple[str, tuple[str, ...], tuple[Spec, ...]]
 """(kind, names of the arguments, arguments) of a call inside the arguments of a call, or of all arguments together.
@@ -403,7 +419,7 @@ _FIELDS = {
 _WITH_FIELDS = (posenc.RopeFrequencies, posenc.Quantized)
 
 
-def walk(value: Any, leaf: Callable[[Any], Any], node: Callable[[str, Sequence[str], list[Any]], Any]) -> Any:
+def walk(value: object, leaf: Callable[[object], T], node: Callable[[str, Sequence[str], list[T]], T]) -> T:
     """Return ``leaf(value)``, or ``node(kind, names, values)`` of a value that contains others, from the inside out."""
     if isinstance(value, Operator):
         given = value.arguments
@@ -414,14 +430,14 @@ def walk(value: Any, leaf: Callable[[Any], Any], node: Callable[[str, Sequence[s
     return leaf(value)
 
 
-def make_node(kind: str, names: Sequence[str], values: list[Any]) -> Any:
+def make_node(kind: str, names: Sequence[str], values: list[object]) -> object:
     """Return the object that a node describes."""
     if names:
         return make(kind, dict(zip(names, values, strict=True)))
     return values if kind == "list" else tuple(values)
 
 
-def _keep_node(kind: str, names: Sequence[str], values: list[Any]) -> Node:
+def _keep_node(kind: str, names: Sequence[str], values: list[Spec]) -> Node:
     return kind, tuple(names), tuple(values)
 
 
@@ -437,7 +453,7 @@ class Call:
     """
 
     def __init__(
-        self, arguments: Arguments, convert: Callable[[Any], Any] | None = None, types: tuple[type, ...] = ()
+        self, arguments: Arguments, convert: Callable[[object], object] | None = None, types: tuple[type, ...] = ()
     ) -> None:
         """Flatten the arguments, after `convert` has replaced values; an instance of `types` is an array then."""
         self.arrays: list[Any] = []
@@ -453,7 +469,7 @@ class Call:
                 values.append(walk(one, self._flatten, _keep_node))
         self.spec: Node = "call", tuple(arguments), tuple(values)
 
-    def _flatten(self, value: Any) -> Spec:
+    def _flatten(self, value: object) -> Spec:
         if self._convert is not None:
             value = self._convert(value)
         if isinstance(value, self._types):
@@ -471,11 +487,9 @@ class Call:
             name = type(value).__name__
             value = Operator(name, {field: getattr(value, field) for field in _FIELDS[name]})
         if isinstance(value, (Operator, tuple)):  # of `convert`
-            spec: Spec = walk(value, self._flatten, _keep_node)
-            return spec
+            return walk(value, self._flatten, _keep_node)
         if callable(value) and not isinstance(value, type):
-            function: Callable[..., Any] = value
-            return function
+            return value
         self.arrays.append(value)
         return ARRAY
 
@@ -513,12 +527,12 @@ def arguments(
     arrays: Iterable[object],
     integers: Iterable[int],
     numbers: Iterable[float],
-    node: Callable[[str, Sequence[str], list[Any]], Any] = make_node,
+    node: Callable[[str, Sequence[str], list[object]], object] = make_node,
 ) -> Arguments:
     """Return the arguments of a spec with these items; `node` returns the objects that nodes describe."""
     items = iter(arrays), iter(integers), iter(numbers)
 
-    def build(value: Any) -> Any:
+    def build(value: Any) -> object:
         if type(value) is int:
             return next(items[value])
         if type(value) is not tuple:
@@ -537,9 +551,9 @@ def arguments(
 
 
 def export(
-    namespace: dict[str, Any],
+    namespace: dict[str, object],
     operator: type[Operator],
-    make_twin: Callable[[Function], Callable[[Arguments, bool], Any]],
+    make_twin: Callable[[Function], Callable[[Arguments, bool], object]],
     arrays: str,
     prepare: Callable[[str, Arguments], Arguments] = lambda name, arguments: arguments,
 ) -> None:
@@ -549,10 +563,10 @@ def export(
     arguments of the function that makes an operator.
     """
 
-    def function_twin(function: Function) -> Callable[..., Any]:
+    def function_twin(function: Function) -> Callable[..., object]:
         run = make_twin(function)
 
-        def twin(*args: Any, **options: Any) -> Any:
+        def twin(*args: object, **options: object) -> object:
             arguments = function.bind(args, options)
             returns_all = function.returns_lse and as_bool(
                 function.name, "return_lse", arguments.pop("return_lse", False)
@@ -563,10 +577,10 @@ def export(
 
         return function.document(twin, f"`posenc.{function.name}` for {arrays}; see there.")
 
-    def operator_twin(name: str) -> Callable[..., Any]:
+    def operator_twin(name: str) -> Callable[..., object]:
         binder = Binder(name, inspect.signature(OPERATORS[name]), operator)
 
-        def twin(*args: Any, **options: Any) -> Operator:
+        def twin(*args: object, **options: object) -> Operator:
             return operator(name, prepare(name, binder.bind(args, options)))
 
         return binder.document(twin, f"`posenc.{name}` for {arrays}; returns an `Operator`.")

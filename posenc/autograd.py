@@ -70,7 +70,7 @@ def _untraced(value: object) -> object:
     return value.bias if isinstance(value, Operator) else getval(value)
 
 
-def _convert(value: Any) -> Any:
+def _convert(value: object) -> object:
     return tuple(value[i] for i in range(len(value))) if isinstance(value, SequenceBox) else value
 
 
@@ -79,7 +79,7 @@ def _check_first_order(name: str, *values: object) -> None:
         raise NotImplementedError(f"{name}: its gradient is traced; expected first derivatives only")
 
 
-def _as_autograd_keeps(value: object, gradient: Array | None) -> Any:
+def _as_autograd_keeps(value: object, gradient: Array | None) -> Array | np.generic:
     """Return a gradient in the shape and dtype of `value`, as a scalar if `value` is a Python float."""
     array = np.asarray(value)
     if gradient is None:  # an array that nothing reads
@@ -91,21 +91,21 @@ def _as_autograd_keeps(value: object, gradient: Array | None) -> Any:
     return result if type(value) is np.ndarray else result[()]
 
 
-def _make_twin(function: Function) -> Callable[[Arguments, bool], Any]:
+def _make_twin(function: Function) -> Callable[[Arguments, bool], object]:
     """Return a function that adds one node to the tape, whatever the number of its traced arrays."""
     name = function.name
 
-    def run(call: Call, returns_all: bool, results: list[Array], *arrays: Any) -> Any:
+    def run(call: Call, returns_all: bool, results: list[Array], *arrays: object) -> Array | tuple[Array, ...]:
         results[:] = function.forward(call.arguments(arrays))
         return tuple(results) if returns_all else results[0]
 
     run.__name__ = run.__qualname__ = name
     node = primitive(run)
 
-    def vjp_maker(argnums: tuple[int, ...], ans: object, args: tuple[Any, ...], _: object) -> Callable[..., Any]:
+    def vjp_maker(argnums: tuple[int, ...], ans: object, args: tuple[Any, ...], _: object) -> Callable[..., object]:
         call, _, results, *arrays = args
 
-        def vjp(g: Any) -> tuple[Any, ...]:
+        def vjp(g: Array | tuple[Array, ...]) -> tuple[Array | np.generic, ...]:
             cotangents = g if isinstance(g, tuple) else (g,)
             _check_first_order(name, g, *cotangents, *arrays)
             # autograd's cotangents of complex numbers are conjugates of ours
@@ -120,7 +120,7 @@ def _make_twin(function: Function) -> Callable[[Arguments, bool], Any]:
 
     defvjp_argnums(node, vjp_maker)
 
-    def traced(arguments: Arguments, returns_all: bool) -> Any:
+    def traced(arguments: Arguments, returns_all: bool) -> object:
         call = Call(arguments, _convert, (np.ndarray, Box))
         if any(map(isbox, call.arrays)):
             for array, path in zip(call.arrays, call.paths(), strict=True):

@@ -29,14 +29,15 @@ arguments of their namesakes, except `out`, and return JAX arrays. `jax.jit`, `j
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import UnionType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
 import posenc
 from posenc import _bridge
 from posenc._bridge import Arguments, Call, Function, Path
-from posenc._core_api.arguments import Array, as_array, cast_result
+from posenc._core_api.arguments import Array, Dtype, as_array, cast_result
 
 try:
     import jax  # type: ignore[import-not-found, unused-ignore]
@@ -46,6 +47,9 @@ except ImportError as error:
     raise ImportError('posenc.jax needs JAX: pip install "posenc[jax]"') from error
 
 
+if TYPE_CHECKING:
+    from jax.custom_derivatives import CustomVJPPrimal  # type: ignore[import-not-found, unused-ignore]
+
 # ---- calls ----
 
 
@@ -53,14 +57,14 @@ _LEAF = object()
 """Takes the place of a JAX array."""
 
 
-def _split(arrays: Sequence[Any], types: Any = jax.Array) -> tuple[list[Any], tuple[Any, ...]]:
+def _split(arrays: Sequence[Any], types: type | UnionType = jax.Array) -> tuple[list[Any], tuple[object, ...]]:
     """Return the arrays that are of `types`, and the whole sequence with `_LEAF` in place of each of these arrays."""
     return [one for one in arrays if isinstance(one, types)], tuple(
         _LEAF if isinstance(one, types) else one for one in arrays
     )
 
 
-def _joined(rest: Iterable[Any], leaves: Iterable[Any]) -> list[Any]:
+def _joined(rest: Iterable[object], leaves: Iterable[object]) -> list[object]:
     given = iter(leaves)
     return [next(given) if one is _LEAF else one for one in rest]
 
@@ -138,7 +142,7 @@ class _Backward:
 class _Callback:
     """Run a task, and cast its results to the dtypes that JAX expects: another thread may have another x64 option."""
 
-    def __init__(self, task: _Forward | _Backward, dtypes: Sequence[np.dtype[Any]]) -> None:
+    def __init__(self, task: _Forward | _Backward, dtypes: Sequence[Dtype]) -> None:
         self._task, self._dtypes = task, dtypes
 
     def __call__(self, *operands: jax.Array) -> list[Array]:
@@ -146,7 +150,7 @@ class _Callback:
         return [cast_result(np.asarray(one), dtype) for one, dtype in zip(results, self._dtypes, strict=True)]
 
 
-def _convert(value: Any) -> Any:
+def _convert(value: object) -> object:
     """Replace integer JAX scalars and NumPy scalars by Python numbers, and the scalar types of JAX by dtypes."""
     if isinstance(value, jax.Array):
         return int(value) if value.ndim == 0 and jnp.issubdtype(value.dtype, jnp.integer) else value
@@ -156,13 +160,13 @@ def _convert(value: Any) -> Any:
     return dtype if isinstance(dtype, np.dtype) else value  # jnp.float32 is no dtype
 
 
-def _stand_in(array: jax.Array) -> Array:
+def _stand_in(array: jax.Array | Array) -> Array:
     return _bridge.stand_in(array.shape, array.dtype)
 
 
-def _kept_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _kept_dtype(dtype: Dtype) -> Dtype:
     """Return the dtype that JAX keeps: float32 for float64 unless ``jax_enable_x64`` is on, on this thread."""
-    kept: np.dtype[Any] = jax.dtypes.canonicalize_dtype(dtype)
+    kept: Dtype = jax.dtypes.canonicalize_dtype(dtype)
     return kept
 
 
@@ -173,22 +177,24 @@ def _is_traced(operands: Sequence[object]) -> bool:
     return any(isinstance(one, jax.core.Tracer) for one in operands)
 
 
-def _run(task: _Forward | _Backward, *operands: Any) -> Any:
+def _run(task: _Forward | _Backward, *operands: jax.Array) -> Sequence[jax.Array]:
     """Return the results of a task: at once, or by a callback if JAX traces an operand."""
     if _is_traced(operands):
-        return _run_traced(task, *operands)
+        traced: Sequence[jax.Array] = _run_traced(task, *operands)
+        return traced
     results = [np.asarray(one) for one in task(*operands)]
     results = [cast_result(one, _kept_dtype(one.dtype)) for one in results]
     return [jnp.array(one, copy=not one.flags.owndata) for one in results]
 
 
-def _call_back(task: _Forward | _Backward, *operands: Any) -> Any:
+def _call_back(task: _Forward | _Backward, *operands: jax.Array) -> Sequence[jax.Array]:
     shapes = task.shapes(operands)
     callback = _Callback(task, [one.dtype for one in shapes])
-    return jax.pure_callback(callback, shapes, *operands, vmap_method="sequential")
+    results: Sequence[jax.Array] = jax.pure_callback(callback, shapes, *operands, vmap_method="sequential")
+    return results
 
 
-def _refuse(task: _Forward | _Backward, primals: Any, tangents: Any) -> Any:
+def _refuse(task: _Forward | _Backward, primals: object, tangents: object) -> NoReturn:
     name = task.call.function.name
     raise NotImplementedError(f"{name}: its gradient is differentiated; expected first derivatives, in reverse mode")
 
@@ -197,11 +203,15 @@ class _Numbers(tuple[int, ...]):
     """Numbers of the operands that are differentiated, saved for the backward call; JAX does not trace them."""
 
 
-def _forward(call: _Call, *operands: Any) -> Any:
+_Saved: TypeAlias = tuple[_Numbers, tuple[jax.Array, ...], Sequence[jax.Array]]
+"""Numbers of the differentiated operands, all operands, and the results that the backward call reads."""
+
+
+def _forward(call: _Call, *operands: jax.Array) -> Sequence[jax.Array]:
     return _run(_Forward(call), *operands)
 
 
-def _forward_and_save(call: _Call, *primals: Any) -> Any:
+def _forward_and_save(call: _Call, *primals: CustomVJPPrimal) -> tuple[Sequence[jax.Array], _Saved]:
     wanted = _Numbers(number for number, primal in enumerate(primals) if primal.perturbed)
     for number in wanted:
         if not call.function.has_gradient(call.paths[number]):
@@ -213,14 +223,16 @@ def _forward_and_save(call: _Call, *primals: Any) -> Any:
     return results, (wanted, operands, results if call.function.returns_lse else ())
 
 
-def _backward(call: _Call, saved: Any, cotangents: Any) -> tuple[Any, ...]:
+def _backward(
+    call: _Call, saved: _Saved, cotangents: Sequence[jax.Array | SymbolicZero]
+) -> tuple[jax.Array | None, ...]:
     wanted, operands, results = saved
     out, *others = cotangents
     if isinstance(out, SymbolicZero):
         out = jnp.zeros(out.shape, out.dtype)
     given = (out, *(one for one in others if not isinstance(one, SymbolicZero)))
     found = _run(_Backward(call, wanted, len(results)), *operands, *results, *given)
-    gradients: list[Any] = [None] * len(operands)
+    gradients: list[jax.Array | None] = [None] * len(operands)
     for number, gradient in zip(wanted, found, strict=True):
         gradients[number] = gradient
     return tuple(gradients)
@@ -236,8 +248,8 @@ jax.tree_util.register_static(_Numbers)
 # ---- functions and operators ----
 
 
-def _make_twin(function: Function) -> Callable[[Arguments, bool], Any]:
-    def run(arguments: Arguments, returns_all: bool) -> Any:
+def _make_twin(function: Function) -> Callable[[Arguments, bool], jax.Array | tuple[jax.Array, ...]]:
+    def run(arguments: Arguments, returns_all: bool) -> jax.Array | tuple[jax.Array, ...]:
         call = _Call(function, arguments)
         operands = call.operands
         if _is_traced(operands):
@@ -278,7 +290,7 @@ class Operator(_bridge.Operator):
         """The operator with its arrays as NumPy arrays, for functions of posenc itself."""
         return self._bias_of(np.asarray)
 
-    def _bias_of(self, convert: Callable[[jax.Array], Array]) -> posenc.Bias:
+    def _bias_of(self, convert: Callable[[jax.Array | Array], Array]) -> posenc.Bias:
         """Return the `Bias` with its JAX arrays converted."""
         leaves, structure = _flatten(self, jax.Array)
         made: posenc.Bias = _build(structure, map(convert, leaves), _bridge.make_node)
@@ -289,7 +301,7 @@ _POSITIONS = ("q_positions", "k_positions")
 """Arguments of `Operator.at`, which may be traced but have no gradient."""
 
 
-def _as_leaf_or_option(value: Any) -> Any:
+def _as_leaf_or_option(value: object) -> object:
     """Return an argument of an operator as an array, or as something hashable."""
     value = _convert(value)
     if not isinstance(value, list | tuple):
@@ -308,7 +320,9 @@ class _Structure(NamedTuple):
     numbers: tuple[float, ...]
 
 
-def _flatten(operator: Operator, types: Any = jax.Array | np.ndarray) -> tuple[list[Any], _Structure]:
+def _flatten(
+    operator: Operator, types: type | UnionType = jax.Array | np.ndarray
+) -> tuple[list[jax.Array | Array], _Structure]:
     """Return the arrays of an operator that are leaves, and its structure."""
     call = Call(operator.arguments)
     leaves, rest = _split(call.arrays, types)
@@ -316,7 +330,7 @@ def _flatten(operator: Operator, types: Any = jax.Array | np.ndarray) -> tuple[l
 
 
 def _build(
-    structure: _Structure, leaves: Iterable[object], node: Callable[[str, Sequence[str], list[Any]], Any]
+    structure: _Structure, leaves: Iterable[object], node: Callable[[str, Sequence[str], list[object]], object]
 ) -> Any:
     arrays = _joined(structure.rest, leaves)
     arguments = _bridge.arguments(structure.spec, arrays, structure.integers, structure.numbers, node)
@@ -326,7 +340,7 @@ def _build(
 def _unflatten(structure: _Structure, leaves: Iterable[object]) -> Operator:
     """Return an operator with these leaves, unchecked: JAX passes objects that are no arrays, too."""
 
-    def node(kind: str, names: Sequence[str], values: list[Any]) -> Any:
+    def node(kind: str, names: Sequence[str], values: list[object]) -> object:
         if not names:
             return _bridge.make_node(kind, names, values)
         operator = Operator.__new__(Operator)

@@ -32,7 +32,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 import numpy as np
 
@@ -53,9 +53,16 @@ try:
 except ImportError as error:
     raise ImportError('posenc.torch needs torch and ml_dtypes: pip install "posenc[torch]"') from error
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 Tensor: TypeAlias = torch.Tensor
 Context: TypeAlias = Any
 """The context of a `torch.autograd.Function` or of a custom operator."""
+_Given: TypeAlias = tuple[
+    Sequence[Tensor], Sequence[int], Sequence[float], Sequence[Tensor], Sequence[Tensor], Sequence[int]
+]
+"""Arrays, integers and numbers of a call, its results, their cotangents, and the numbers of the wanted gradients."""
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _DTYPES = {_BFLOAT16: torch.bfloat16} | {
@@ -94,7 +101,7 @@ def _to_tensors(results: Sequence[object], inputs: Sequence[Array]) -> list[Tens
     return [_to_tensor(array) for array in taken[len(inputs) :]]
 
 
-def _convert(value: Any) -> Any:
+def _convert(value: object) -> object:
     """Replace arrays by tensors, integers in tensors without axes by integers, and dtypes by their names.
 
     Arrays are copied: torch does not see that an array changes between a call and its gradient.
@@ -117,7 +124,7 @@ def _convert(value: Any) -> Any:
     return _bridge.call_of(value) if isinstance(value, posenc.Bias) else value
 
 
-def _flatten_frequencies(w: posenc.RopeFrequencies) -> tuple[list[Any], tuple[Any, ...]]:
+def _flatten_frequencies(w: posenc.RopeFrequencies) -> tuple[list[object], tuple[object, ...]]:
     return [w.inv_freq], (w.attention_factor, w.softmax_factor, w.layout, w.rotary_dim, w.description)
 
 
@@ -151,15 +158,15 @@ def _encode(value: Spec) -> str:
 @lru_cache(maxsize=1024)
 def _decode(text: str) -> Node:
     """Return the spec of a text. A function of the user is a node with the number of the function."""
-    spec: Node = _decode_node(ast.parse(text, mode="eval").body)
-    return spec
+    return cast("Node", _decode_node(ast.parse(text, mode="eval").body))
 
 
-def _decode_node(node: ast.expr) -> Any:
+def _decode_node(node: ast.expr) -> Spec:
     if isinstance(node, ast.Name):
         return _LEAVES.index(node.id)
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-        return ast.literal_eval(node)
+        constant: Spec = ast.literal_eval(node)
+        return constant
     names = tuple(str(keyword.arg) for keyword in node.keywords)
     values = node.args + [keyword.value for keyword in node.keywords]
     return node.func.id, names, tuple(_decode_node(one) for one in values)
@@ -168,12 +175,12 @@ def _decode_node(node: ast.expr) -> Any:
 _COUNTER = itertools.count()
 _NUMBERS: dict[int, str] = {}
 """The numbers of the live functions of users in texts, by the id of the function."""
-_HELD: weakref.WeakValueDictionary[str, Callable[..., Any]] = weakref.WeakValueDictionary()
+_HELD: weakref.WeakValueDictionary[str, Callable[..., object]] = weakref.WeakValueDictionary()
 """These functions by number. No number is given twice, so a text never names another function."""
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
-def _hold(function: Callable[..., Any]) -> str:
+def _hold(function: Callable[..., object]) -> str:
     """Return the number of a function of the user, which has to be kept by the call or by the caller of a graph."""
     if id(function) not in _NUMBERS:
         number = _NUMBERS[id(function)] = str(next(_COUNTER))
@@ -182,13 +189,13 @@ def _hold(function: Callable[..., Any]) -> str:
     return _NUMBERS[id(function)]
 
 
-def _held(number: str) -> Callable[..., Any]:
+def _held(number: str) -> Callable[..., object]:
     if number not in _HELD:
         raise ReferenceError("posenc.torch: a function of a graph no longer exists; keep it as long as the graph")
     return _HELD[number]
 
 
-def _functions_of(spec: Node) -> list[Callable[..., Any]]:
+def _functions_of(spec: Node) -> list[Callable[..., object]]:
     """Return the functions of the user that the spec of a text names."""
     kind, _, values = spec
     if kind == "held":
@@ -196,7 +203,7 @@ def _functions_of(spec: Node) -> list[Callable[..., Any]]:
     return [function for value in values if isinstance(value, tuple) for function in _functions_of(value)]
 
 
-def _make_node(kind: str, names: Sequence[str], values: list[Any]) -> Any:
+def _make_node(kind: str, names: Sequence[str], values: list[object]) -> object:
     """Return what a node of a spec describes."""
     return _MAKERS[kind](*values) if kind in _MAKERS else _bridge.make_node(kind, names, values)
 
@@ -236,7 +243,7 @@ def _vjp_of_tensors(function: Callable[..., Tensor]) -> Callable[..., list[Array
     return vjp
 
 
-_MAKERS: dict[str, Callable[..., Any]] = {
+_MAKERS: dict[str, Callable[..., object]] = {
     "held": _held, "function_of_tensors": _of_tensors, "vjp_of_tensors": _vjp_of_tensors
 }  # fmt: skip
 """Functions that make what a node describes, for nodes that only this module makes."""
@@ -272,15 +279,15 @@ class _Rehearsal:
     ) -> None:
         self._function, self._spec, self._numbers = function, spec, numbers
         self._layouts = [(array.ndim, _NUMPY_DTYPES[array.dtype]) for array in arrays]
-        self._sizes: list[Any] = [size for array in arrays for size in array.shape] + list(integers)
+        self._sizes: Sequence[int | torch.SymInt] = [size for array in arrays for size in array.shape] + list(integers)
 
-    def outlines(self) -> list[tuple[list[Any], torch.dtype]]:
+    def outlines(self) -> list[tuple[list[int | torch.SymInt], torch.dtype]]:
         """Return the shape and dtype of each result."""
         sizes = self._sizes
         symbols = {str(size.node.expr): size for size in sizes if isinstance(size, torch.SymInt)}
         hints = [size.node.hint if isinstance(size, torch.SymInt) else size for size in sizes]
         results = self._call(hints)
-        shapes = [list[Any](shape) for shape, _ in results]
+        shapes: list[list[int | torch.SymInt]] = [list(shape) for shape, _ in results]
         for name, symbol in symbols.items():
             grown = [
                 hint + (isinstance(size, torch.SymInt) and str(size.node.expr) == name)
@@ -329,13 +336,17 @@ class _Twin:
         self.value.register_vmap(self.refuse_vmap)
         self.gradient.register_vmap(self.refuse_vmap)
 
-    def forward(self, spec: Node, arrays: Sequence[Tensor], *numbers: Any) -> list[Tensor]:
+    def forward(
+        self, spec: Node, arrays: Sequence[Tensor], integers: Sequence[int], numbers: Sequence[float]
+    ) -> list[Tensor]:
         """Return all results of the function."""
         inputs = [to_array(array) for array in arrays]
-        return _to_tensors(self.function.forward(_arguments(spec, inputs, *numbers)), inputs)
+        return _to_tensors(self.function.forward(_arguments(spec, inputs, integers, numbers)), inputs)
 
-    def forward_of_text(self, call: str, arrays: Sequence[Tensor], *numbers: Any) -> list[Tensor]:
-        return self.forward(_decode(call), arrays, *numbers)
+    def forward_of_text(
+        self, call: str, arrays: Sequence[Tensor], integers: Sequence[int], numbers: Sequence[float]
+    ) -> list[Tensor]:
+        return self.forward(_decode(call), arrays, integers, numbers)
 
     def backward(
         self,
@@ -358,27 +369,35 @@ class _Twin:
             found.append(np.zeros(like.shape, like.dtype) if one is None else cast_result(np.asarray(one), like.dtype))
         return _to_tensors(found, inputs)
 
-    def backward_of_text(self, call: str, *others: Any) -> list[Tensor]:
+    def backward_of_text(self, call: str, *others: Unpack[_Given]) -> list[Tensor]:
         return self.backward(_decode(call), *others)
 
-    def gradient_of_spec(self, spec: Node, *others: Any) -> list[Tensor]:
+    def gradient_of_spec(self, spec: Node, *others: Unpack[_Given]) -> list[Tensor]:
         """Return the gradients of the wanted arrays by the dispatcher."""
         found: list[Tensor] = self.gradient(_encode(spec), *others)
         return found
 
-    def _fake_forward(self, call: str, arrays: Sequence[Tensor], *numbers: Any) -> list[Tensor]:
-        outlines = _Rehearsal(self.function, _decode(call), arrays, *numbers).outlines()
+    def _fake_forward(
+        self, call: str, arrays: Sequence[Tensor], integers: Sequence[int], numbers: Sequence[float]
+    ) -> list[Tensor]:
+        outlines = _Rehearsal(self.function, _decode(call), arrays, integers, numbers).outlines()
         device = next((array.device for array in arrays if array.is_meta), arrays[0].device)
         return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in outlines]
 
-    def _fake_backward(self, call: str, arrays: Sequence[Tensor], *others: Any) -> list[Tensor]:
-        return [arrays[number].new_empty(arrays[number].shape) for number in others[-1]]
+    def _fake_backward(self, call: str, *others: Unpack[_Given]) -> list[Tensor]:
+        arrays, *_, wanted = others
+        return [arrays[number].new_empty(arrays[number].shape) for number in wanted]
 
-    def _save(self, ctx: Context, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
+    def _save(
+        self,
+        ctx: Context,
+        inputs: tuple[str, Sequence[Tensor], Sequence[int], Sequence[float]],
+        output: Sequence[Tensor],
+    ) -> None:
         ctx.functions = _functions_of(_decode(inputs[0]))  # for the call of the gradient
         self.save(ctx, *inputs, output)
 
-    def save(self, ctx: Context, call: object, arrays: Sequence[Tensor], *others: Any) -> None:
+    def save(self, ctx: Context, call: object, arrays: Sequence[Tensor], *others: Sequence[object]) -> None:
         """Keep what the gradient reads: the arguments of `forward`, and its results."""
         *numbers, output = others
         ctx.set_materialize_grads(False)
@@ -419,7 +438,7 @@ class _Twin:
     def refuse_vmap(self, *args: object) -> NoReturn:
         self.refuse("torch.func.vmap has no rule for it", "batch axes in its arguments")
 
-    def _differentiate(self, ctx: Context, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
+    def _differentiate(self, ctx: Context, grads: Sequence[Tensor | None]) -> tuple[object, ...]:
         _, integers, numbers = ctx.call
         gradients = self.differentiate(self.gradient, ctx, ctx.needs_input_grad[1], grads)
         return None, gradients, None if integers else [], None if numbers else []  # torch takes [] as a list of tensors
@@ -442,8 +461,8 @@ class _Node(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         if any(grad is not None and is_legacy_batchedtensor(grad) for grad in grads):
             twin.refuse_vmap()
 
-        def differentiable(*call: Any) -> tuple[Tensor, ...]:
-            spec, arrays, integers, numbers, results, cotangents, wanted = call
+        def differentiable(spec: Node, *others: Unpack[_Given]) -> tuple[Tensor, ...]:
+            arrays, integers, numbers, results, cotangents, wanted = others
             counts = len(arrays), len(results)
             given = spec, integers, numbers, counts, wanted, *arrays, *results, *cotangents
             gradients: tuple[Tensor, ...] = _Gradient.apply(twin, *given)  # type: ignore[no-untyped-call, unused-ignore]
@@ -471,7 +490,9 @@ class _TransformedNode(_Node):
         return tuple(twin.forward(call.spec, arrays, call.integers, call.numbers))
 
     @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    def setup_context(
+        ctx: Context, inputs: tuple[_Twin, Call, Unpack[tuple[Tensor, ...]]], output: tuple[Tensor, ...]
+    ) -> None:
         ctx.twin, call, *arrays = inputs
         ctx.twin.save(ctx, call.spec, arrays, call.integers, call.numbers, output)
 
@@ -487,7 +508,7 @@ class _Gradient(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         return tuple(twin.backward(spec, tensors[:first], integers, numbers, *parts, wanted))
 
     @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: object) -> None:
+    def setup_context(ctx: Context, inputs: tuple[object, ...], output: object) -> None:
         ctx.twin = inputs[0]
 
     @staticmethod
@@ -512,7 +533,7 @@ def _is_eager() -> bool:
     return not torch.compiler.is_compiling() and _len_torch_dispatch_stack() == 0 and not torch.jit.is_tracing()
 
 
-def _has_numbers(tensor: Any) -> bool:
+def _has_numbers(tensor: Tensor) -> bool:
     """Return whether a tensor is an array of numbers in memory: no tensor of a GPU, of another class or layout."""
     return type(tensor) in _EAGER_TYPES and tensor.is_cpu and tensor.layout is torch.strided
 
@@ -541,11 +562,11 @@ class Operator(_bridge.Operator):
     __slots__ = ()
 
     # torch.compile follows a global of this module, and not an attribute of the class of an object that it made itself.
-    def matrix(self, *args: object, **options: object) -> Any:
+    def matrix(self, *args: object, **options: object) -> Tensor:
         """Return `PositionBias.matrix` as a contiguous tensor; float32 without ``dtype``."""
         return _matrix(self, *args, **options)
 
-    def logits(self, *args: object, **options: object) -> Any:
+    def logits(self, *args: object, **options: object) -> Tensor:
         """Return `ContentBias.logits` as a tensor."""
         return _logits(self, *args, **options)
 
@@ -568,10 +589,10 @@ def _check_tensor(function: Function, tensor: object, path: Path) -> None:
         raise TypeError(f"{function.name}: {path[0]} has a tensor that requires a gradient; expected {expected}")
 
 
-def _make_twin(function: Function) -> Callable[[Arguments, bool], Any]:
+def _make_twin(function: Function) -> Callable[[Arguments, bool], Tensor | tuple[Tensor, ...]]:
     twin = _Twin(function)
 
-    def run(arguments: Arguments, returns_all: bool) -> Any:
+    def run(arguments: Arguments, returns_all: bool) -> Tensor | tuple[Tensor, ...]:
         is_eager = _is_eager()
         is_plain = is_eager and peek_interpreter_stack() is None and forward_ad._current_level < 0
         results = (call_plainly(arguments) if is_plain else None) or follow(arguments, is_eager)
@@ -581,7 +602,7 @@ def _make_twin(function: Function) -> Callable[[Arguments, bool], Any]:
         """Return the results of a call that nothing follows; else None."""
         inputs: list[Array] = []
 
-        def leaf(value: Any) -> Any:
+        def leaf(value: object) -> Any:
             if isinstance(value, torch.Tensor):
                 if not _has_numbers(value) or (value.requires_grad and torch.is_grad_enabled()):
                     raise _FollowedError

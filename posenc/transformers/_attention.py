@@ -13,7 +13,7 @@ from ._lazy import LazyTensor, RelativeBias, StructuredMask
 _UNUSED = frozenset(
     (
         "cache_position", "deterministic", "max_length_k", "max_length_q", "num_items_in_batch",
-        "output_hidden_states", "output_router_logits", "position_ids", "return_dict", "seq_idx", "use_cache",
+        "output_hidden_states", "output_router_logits", "return_dict", "seq_idx", "use_cache",
     )
 )  # fmt: skip
 """Arguments that models pass through and that their eager attention does not read either."""
@@ -37,13 +37,14 @@ def attention_forward(
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
-    position_bias: Any = None,
+    position_bias: torch.Tensor | pt.Operator | None = None,
     indices: torch.Tensor | None = None,
     block_indices: torch.Tensor | None = None,
     output_attentions: bool | None = None,
     cu_seq_lens_q: torch.Tensor | None = None,
     cu_seq_lens_k: torch.Tensor | None = None,
-    **kwargs: Any,
+    position_ids: torch.Tensor | None = None,
+    **kwargs: object,
 ) -> tuple[torch.Tensor, None]:
     """Return attention (batch, queries, heads, channels) and no weights, as transformers' attention interface asks.
 
@@ -59,7 +60,7 @@ def attention_forward(
 
     n, m = query.shape[2], key.shape[2]
     if block_indices is not None:
-        attention_mask = _block_mask(module, query, m, attention_mask, block_indices, kwargs.get("position_ids"))
+        attention_mask = _block_mask(module, query, m, attention_mask, block_indices, position_ids)
     options: dict[str, Any] = {"scale": scaling, "softcap": softcap}
     biases = []
     shift = None  # position of query 0 - position of key 0
@@ -89,10 +90,9 @@ def attention_forward(
     elif position_bias is not None and position_bias.numel() > 1:  # one number changes nothing
         if position_bias.shape[-1] != m:
             fail(module, "position_bias", f"has shape {tuple(position_bias.shape)}; expected {m} keys", ValueError)
-        if isinstance(position_bias, LazyTensor):
-            position_bias = position_bias.dense()
-        if position_bias.requires_grad or position_bias.any():  # UMT5's cross attention adds zeros
-            biases.append(pt.dense(position_bias))
+        dense = position_bias.dense() if isinstance(position_bias, LazyTensor) else position_bias
+        if dense.requires_grad or dense.any():  # UMT5's cross attention adds zeros
+            biases.append(pt.dense(dense))
     if shift is not None:
         options |= _positions(shift, n, m)
     if s_aux is not None:
@@ -113,7 +113,7 @@ def _segments(module: torch.nn.Module, argument: str, ends: torch.Tensor | None,
     return torch.searchsorted(ends, torch.arange(rows.shape[2]), right=True)[None]
 
 
-def _positions(shift: int, n: int, m: int) -> dict[str, Any]:
+def _positions(shift: int, n: int, m: int) -> dict[str, object]:
     """Return the options that say where the queries are."""
     if shift + n == m:
         return {"align": "end"}
@@ -136,7 +136,12 @@ def _split_mask(module: torch.nn.Module, mask: torch.Tensor) -> tuple[torch.Tens
 
 
 def _block_mask(
-    module: Any, query: torch.Tensor, m: int, mask: Any, block_indices: torch.Tensor, positions: torch.Tensor | None
+    module: Any,
+    query: torch.Tensor,
+    m: int,
+    mask: torch.Tensor | None,
+    block_indices: torch.Tensor,
+    positions: torch.Tensor | None,
 ) -> torch.Tensor:
     """Return the mask of MiniMax M3's blocks of keys, as the model makes it for eager attention."""
     batch, _, n, _ = query.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ class LazyTensor(torch.Tensor):  # type: ignore[misc, unused-ignore]
         for name in ("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_sparse")
     ) | {torch.Tensor.dim, torch.Tensor.size, torch.Tensor.is_floating_point}
 
-    _made_from: tuple[Any, ...]
+    _made_from: tuple[object, ...]
     """Arguments of the constructor."""
 
     is_intact = True
@@ -37,8 +38,12 @@ class LazyTensor(torch.Tensor):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def __torch_function__(
-        cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        cls,
+        function: Callable[..., object],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         if function in cls._METADATA:
             with torch._C.DisableTorchFunctionSubclass():
@@ -79,9 +84,9 @@ class Structure(NamedTuple):
         """Position of query 0 - position of key 0; None if nothing depends on it."""
         return None if self.window == (None, None) else self.q_offset - self.k_offset
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """Return the options of `posenc.attention`, without positions."""
-        options: dict[str, Any] = {}
+        options: dict[str, object] = {}
         if self.window != (None, None):
             options["window"] = self.window
         if self.q_segments is not None:
@@ -114,12 +119,12 @@ class RelativeBias(LazyTensor):
     """T5's relative bias of shape (1, heads, queries, keys), and the table that it is looked up in."""
 
     @staticmethod
-    def __new__(cls, module: Any, compute: Any, n: int, m: int, past: int) -> Any:
+    def __new__(cls, module: Any, compute: Callable[..., torch.Tensor], n: int, m: int, past: int) -> Any:
         table = module.relative_attention_bias.weight
         shape = (1, table.shape[1], n, m)
         return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=table.dtype, device=table.device)
 
-    def __init__(self, module: Any, compute: Any, n: int, m: int, past: int) -> None:
+    def __init__(self, module: Any, compute: Callable[..., torch.Tensor], n: int, m: int, past: int) -> None:
         self._made_from = (module, compute, n, m, past)
         self._module, self._compute_bias, self._lengths = module, compute, (n, m)
         self.table, self.shift = module.relative_attention_bias.weight, past

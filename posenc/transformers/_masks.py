@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import getclosurevars
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from transformers import masking_utils
@@ -12,7 +12,7 @@ from transformers.utils.import_utils import is_tracing
 
 from ._lazy import Structure, StructuredMask
 
-Mask = Callable[..., Any]
+Mask = Callable[..., object]
 """A mask function of transformers: of the indices of batch row, head, query and key."""
 
 
@@ -69,7 +69,9 @@ def _read_rule(function: Mask, q: torch.Tensor, k: torch.Tensor) -> _Rule | None
     return None
 
 
-def _merge_segments(pairs: tuple[tuple[torch.Tensor, torch.Tensor], ...]) -> tuple[Any, Any]:
+def _merge_segments(
+    pairs: tuple[tuple[torch.Tensor, torch.Tensor], ...],
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Return segments that are equal where those of all pairs are."""
     if not pairs:
         return None, None
@@ -92,7 +94,7 @@ def make_mask(
     allow_is_bidirectional_skip: bool = False,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
-    **kwargs: Any,
+    **kwargs: object,
 ) -> torch.Tensor | None:
     """Return the mask of a call of transformers' mask interface, structured if `mask_function` has a structure."""
     arguments = {

@@ -6,11 +6,12 @@ import importlib
 import sys
 from collections.abc import Callable
 from functools import partial, wraps
+from types import ModuleType
 from typing import Any, NoReturn
 
 import torch
 from torch.nn.functional import dropout
-from transformers import PreTrainedConfig
+from transformers import Cache, PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
 from posenc import torch as pt
@@ -37,7 +38,7 @@ REPLACED = ("bloom", "falcon")
 """Model types whose attention modules do not use the interface and are replaced."""
 
 
-def is_ours(module: Any) -> bool:
+def is_ours(module: object) -> bool:
     """Return whether the attention implementation of a module's config is posenc's."""
     return getattr(getattr(module, "config", None), "_attn_implementation", None) in NAMES
 
@@ -56,7 +57,7 @@ def change(name: str) -> None:
     NAMES.add(name)
 
 
-def _model(model_type: str) -> Any:
+def _model(model_type: str) -> ModuleType:
     return importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
 
 
@@ -66,7 +67,11 @@ def _refuse_other_models() -> None:
         method = getattr(PreTrainedModel, name)
 
         def checked(
-            self: PreTrainedModel, requested: object, *args: object, theirs: Any = method, **kwargs: object
+            self: PreTrainedModel,
+            requested: object,
+            *args: object,
+            theirs: Callable[..., object] = method,
+            **kwargs: object,
         ) -> object:
             _check(self, requested, self.config)
             return theirs(self, requested, *args, **kwargs)
@@ -94,13 +99,13 @@ def _check(module: torch.nn.Module, requested: object, config: PreTrainedConfig)
         _check(child, choice, inner if isinstance(child, PreTrainedModel) else config)
 
 
-def _tables(cls: type) -> list[dict[object, Any]]:
+def _tables(cls: type) -> list[dict[object, Callable[..., object]]]:
     """Return the tables of a file of transformers that have a class of attention for each implementation."""
     names = vars(sys.modules[cls.__module__])
     return [table for name, table in names.items() if name.endswith("_ATTENTION_CLASSES")]
 
 
-def _refuse(cls: type, *args: object, **kwargs: object) -> NoReturn:
+def _refuse(cls: Callable[..., object], *args: object, **kwargs: object) -> NoReturn:
     expected = "a model that uses transformers' attention interface"
     raise NotImplementedError(f"posenc.transformers: {cls.__name__} computes attention itself; expected {expected}")
 
@@ -114,7 +119,11 @@ def _describe_bias(cls: Any) -> None:
 
     @wraps(dense)
     def compute_bias(
-        self: Any, query_length: int, key_length: int, device: Any = None, past_seen_tokens: Any = 0
+        self: torch.nn.Module,
+        query_length: int,
+        key_length: int,
+        device: object = None,
+        past_seen_tokens: int | torch.Tensor = 0,
     ) -> torch.Tensor:
         if is_ours(self):
             return RelativeBias(self, dense, query_length, key_length, int(past_seen_tokens))
@@ -124,7 +133,7 @@ def _describe_bias(cls: Any) -> None:
     theirs = cls.forward
 
     @wraps(theirs)
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self: torch.nn.Module, *args: object, **kwargs: object) -> object:
         # Cross attention has no bias; without one it would make zeros for each pair.
         if is_ours(self) and not self.has_relative_attention_bias and kwargs.get("position_bias", self) is None:
             kwargs["position_bias"] = torch.zeros(1, 1, 1, 1)
@@ -136,17 +145,17 @@ def _describe_bias(cls: Any) -> None:
 # ---- modules that compute attention themselves ----
 
 
-def _replace(cls: Any, ours: Callable[..., Any]) -> None:
+def _replace(cls: Any, ours: Callable[..., object]) -> None:
     """Let the modules of a class call `ours` where the implementation is posenc's."""
     make, theirs = cls.__init__, cls.forward
 
     @wraps(make)
-    def __init__(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self: Any, config: PreTrainedConfig, *args: object, **kwargs: object) -> None:
         make(self, config, *args, **kwargs)
         self.config = config
 
     @wraps(theirs)
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self: torch.nn.Module, *args: object, **kwargs: object) -> object:
         return ours(self, *args, **kwargs) if is_ours(self) else theirs(self, *args, **kwargs)
 
     cls.__init__, cls.forward = __init__, forward
@@ -158,7 +167,7 @@ def _bloom_forward(
     residual: torch.Tensor,
     alibi: torch.Tensor,
     attention_mask: torch.Tensor,
-    layer_past: Any = None,
+    layer_past: Cache | None = None,
     use_cache: bool = False,
     output_attentions: bool = False,
     **kwargs: Any,
@@ -173,7 +182,7 @@ def _bloom_forward(
     query, key, value = module._reshape(module.query_key_value(hidden_states))
     if layer_past is not None:
         key, value = layer_past.update(key, value, module.layer_idx)
-    bias: Any = alibi.view(query.shape[0], module.num_heads, 1, -1)
+    bias: torch.Tensor | pt.Operator = alibi.view(query.shape[0], module.num_heads, 1, -1)
     if isinstance(attention_mask, StructuredMask) and attention_mask.is_intact and _is_consecutive(attention_mask):
         bias = pt.alibi(_model("bloom")._get_alibi_slopes(module.num_heads, query.device))
     out, _ = attention_forward(
@@ -195,7 +204,7 @@ def _falcon_forward(
     alibi: torch.Tensor | None,
     attention_mask: torch.Tensor,
     position_ids: torch.Tensor | None = None,
-    layer_past: Any = None,
+    layer_past: Cache | None = None,
     use_cache: bool = False,
     output_attentions: bool = False,
     position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
