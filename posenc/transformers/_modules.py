@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import re
 import sys
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -34,8 +36,8 @@ T5_KIND = {
 }
 """Attention modules with T5's method `compute_bias`, by model type."""
 
-REPLACED = ("bloom", "falcon")
-"""Model types whose attention modules do not use the interface and are replaced."""
+REPLACED = ("BloomAttention", "FalconAttention")
+"""Attention modules that do not use the interface and are replaced."""
 
 
 def is_ours(module: object) -> bool:
@@ -77,6 +79,46 @@ def _refuse_other_models() -> None:
             return theirs(self, requested, *args, **kwargs)
 
         setattr(PreTrainedModel, name, wraps(method)(checked))
+    finish = PreTrainedModel.post_init
+
+    @wraps(finish)
+    def post_init(self: PreTrainedModel) -> None:
+        finish(self)
+        if is_ours(self):
+            _check_modules(self)
+
+    PreTrainedModel.post_init = post_init
+
+
+def _check_modules(module: torch.nn.Module) -> None:
+    """Refuse modules that compute attention themselves, in a model without the models inside it."""
+    if _computes_attention(type(module)):  # type: ignore[arg-type, unused-ignore]
+        _refuse(type(module))
+    for child in module.children():
+        if not isinstance(child, PreTrainedModel):
+            _check_modules(child)
+
+
+_ATTENTION = re.compile(r"(?!.*(?:Map|Residual)$)\w*Att")
+"""Names of classes of attention. Maps have no values, and residuals attend to layers instead of tokens."""
+
+
+@lru_cache(maxsize=1024)
+def _computes_attention(cls: type) -> bool:
+    """Return whether a class of transformers computes attention itself.
+
+    transformers reads the source of a file to find whether a model can choose its attention. This reads the source of
+    a class, because some files have classes of both kinds.
+    """
+    owner = next(kind for kind in cls.__mro__ if "forward" in vars(kind))
+    if not _ATTENTION.match(cls.__name__) or cls.__name__ in REPLACED or owner.__module__[:6] == "torch.":
+        return False
+    try:
+        source = inspect.getsource(owner)
+    except (OSError, TypeError):
+        return False
+    has_product = "softmax" in source and re.search(r"matmul|einsum|bmm| @ ", source)
+    return bool(has_product or "scaled_dot_product_attention(" in source) and "get_interface(" not in source
 
 
 def _check(module: torch.nn.Module, requested: object, config: PreTrainedConfig) -> None:
@@ -90,7 +132,8 @@ def _check(module: torch.nn.Module, requested: object, config: PreTrainedConfig)
             table.setdefault(own, partial(_refuse, next(iter(table.values()))))  # models are made by tables, too
             if type(module) in table.values() and table[own] is not type(module):
                 _refuse(type(module))
-        if isinstance(module, PreTrainedModel) and not module._can_set_attn_implementation():
+        has_no_choice = isinstance(module, PreTrainedModel) and not module._can_set_attn_implementation()
+        if has_no_choice or _computes_attention(type(module)):  # type: ignore[arg-type, unused-ignore]
             _refuse(type(module))
     for child in module.children():
         inner, choice = getattr(child, "config", config), requested
@@ -106,7 +149,7 @@ def _tables(cls: type) -> list[dict[object, Callable[..., object]]]:
 
 
 def _refuse(cls: Callable[..., object], *args: object, **kwargs: object) -> NoReturn:
-    expected = "a model that uses transformers' attention interface"
+    expected = "a model that uses transformers' attention interface, or a dict with its parts that do"
     raise NotImplementedError(f"posenc.transformers: {cls.__name__} computes attention itself; expected {expected}")
 
 

@@ -125,7 +125,7 @@ def test_the_manual_lists_every_class() -> None:
         pytest.skip(f"the page is about transformers 5.23, and {transformers.__version__} is installed")
     assert sorted([*SAME, *OWN, *NONE, *NOT_COMPARED]) == text_classes()
     for name in text_classes():
-        assert getattr(transformers, name)._can_set_attn_implementation() == (name not in OWN), name
+        assert getattr(transformers, name)._can_set_attn_implementation() == (name not in OWN or name in ENCODERS), name
     assert f"{len(SAME)} of {len(text_classes())} classes" in PAGE
 
 
@@ -452,6 +452,66 @@ def test_models_with_tables_of_attention_are_refused(name: str, config: Any) -> 
     if name == "GitForCausalLM":
         model.set_attn_implementation({"vision_config": "posenc"})
         assert model.config.vision_config._attn_implementation == "posenc"
+
+
+ENCODERS = {
+    "BigBirdPegasusForConditionalGeneration": "BigBirdPegasusBlockSparseAttention",
+    "LongT5ForConditionalGeneration": "LongT5LocalAttention",
+    "PegasusXForConditionalGeneration": "PegasusXGlobalLocalAttention",
+}
+"""Models whose decoders use the interface and whose encoders do not."""
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_models_with_encoders_that_attend_themselves_are_refused(name: str) -> None:
+    message = f"{ENCODERS[name]} computes attention itself; expected a model that uses transformers' attention interfac"
+    with pytest.raises(NotImplementedError, match=message):
+        build(name, "posenc")
+    with pytest.raises(NotImplementedError, match=message):
+        build(name).set_attn_implementation("posenc")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "inner"),
+    [
+        ("LongT5ForConditionalGeneration", {"encoder_attention_type": "transient-global"}, "LongT5TransientGlobal"),
+        ("BigBirdPegasusForConditionalGeneration", {"attention_type": "original_full"}, "BigBirdPegasusSelf"),
+    ],
+)
+def test_other_encoders_are_refused(name: str, options: dict[str, str], inner: str) -> None:
+    with pytest.raises(NotImplementedError, match=f"{inner}Attention computes attention itself"):
+        build(name, "posenc", **options)
+
+
+@pytest.mark.parametrize("name", [*FEW, "BigBirdPegasusForCausalLM"])
+def test_every_attention_calls_the_interface(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attention module of transformers that runs calls posenc, itself or by a module inside it."""
+    calls: list[str] = []
+    ours = posenc.transformers._attention.attention_forward
+
+    def counted(module: Any, *args: Any, **options: Any) -> Any:
+        calls.append(type(module).__name__)
+        return ours(module, *args, **options)
+
+    monkeypatch.setitem(transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS._global_mapping, "posenc", counted)
+    monkeypatch.setattr(posenc.transformers._modules, "attention_forward", counted)
+    model = build(name, "posenc")
+    silent = []
+
+    def begin(module: Any, inputs: Any) -> None:
+        module.calls_before = len(calls)
+
+    def end(module: Any, inputs: Any, output: Any) -> None:
+        if module.calls_before == len(calls):
+            silent.append(type(module).__name__)
+
+    for module in model.modules():
+        if re.search("Attention$", type(module).__name__):
+            module.register_forward_pre_hook(begin)
+            module.register_forward_hook(end)
+    run(model, "none")
+    assert calls
+    assert not silent
 
 
 def test_falcon_with_alibi_is_refused() -> None:
