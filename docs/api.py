@@ -66,27 +66,24 @@ def equation_as_code(name: str, value: Any) -> list[str]:
     ]
 
 
-NAMESAKE = r"`posenc\.(\w+)` for [^;]*; (see there|returns an `Operator`)\."
-"""The docstring of a function of posenc for another library."""
+NAMESAKE = r"`posenc\.(\w+)` for [^;.]*(; returns an `Operator`)?\.\n"
+"""The first line of the docstring of a function of posenc for another library."""
 
 
-def namesakes(values: dict[str, Any]) -> dict[str, str]:
-    """Return the functions that only repeat those of posenc, by name, as "see there" or "returns an `Operator`"."""
-    found = {name: re.fullmatch(NAMESAKE, inspect.getdoc(value) or "") for name, value in values.items()}
-    return {name: match[2] for name, match in found.items() if match and match[1] == name}
+def namesakes(values: dict[str, Any]) -> dict[str, bool]:
+    """Return the functions that only repeat those of posenc, by name, and whether they return an `Operator`."""
+    found = {name: re.match(NAMESAKE, inspect.getdoc(value) or "") for name, value in values.items()}
+    return {name: bool(match[2]) for name, match in found.items() if match and match[1] == name}
 
 
-def rule(same: dict[str, str]) -> list[str]:
+def rule(same: dict[str, bool]) -> list[str]:
     """Return one sentence for such functions and one for such operators, with links to their namesakes."""
     text = []
-    for kind, sentence in (
-        ("see there", "Each of these functions has the arguments of its namesake, except `out`"),
-        (
-            "returns an `Operator`",
-            "Each of these functions returns an `Operator`, and has the arguments of its namesake",
-        ),
+    for is_operator, sentence in (
+        (False, "Each of these functions has the arguments of its namesake, except `out`"),
+        (True, "Each of these functions returns an `Operator`, and has the arguments of its namesake"),
     ):
-        links = [f"{{py:obj}}`~posenc.{name}`" for name in same if same[name] == kind]
+        links = [f"{{py:obj}}`~posenc.{name}`" for name in same if same[name] == is_operator]
         text += [f"{sentence}: {', '.join(links)}.", ""] if links else []
     return text
 

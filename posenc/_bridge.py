@@ -30,6 +30,7 @@ number in place of the function; `posenc.torch` maps the number to a weak refere
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import (
@@ -575,7 +576,7 @@ def export(
                 arguments["bias"] = (arguments["bias"],)  # as the gradient of one bias is a tuple of one
             return run(arguments, returns_all)
 
-        return function.document(twin, f"`posenc.{function.name}` for {arrays}; see there.")
+        return function.document(twin, describe(function.name, f"`posenc.{function.name}` for {arrays}."))
 
     def operator_twin(name: str) -> Callable[..., object]:
         binder = Binder(name, inspect.signature(OPERATORS[name]), operator)
@@ -583,7 +584,13 @@ def export(
         def twin(*args: object, **options: object) -> Operator:
             return operator(name, prepare(name, binder.bind(args, options)))
 
-        return binder.document(twin, f"`posenc.{name}` for {arrays}; returns an `Operator`.")
+        return binder.document(twin, describe(name, f"`posenc.{name}` for {arrays}; returns an `Operator`."))
+
+    def describe(name: str, summary: str) -> str:
+        """Return the docstring of a function of posenc below a summary, without `out` and examples of NumPy."""
+        doc = inspect.getdoc(getattr(posenc, name, None)) or ""  # matrix and logits are documented by `Operator`
+        doc = re.sub(r"^out : array.*\n(?: .*\n)*", "", doc.partition("\n\nExamples\n--")[0], count=1, flags=re.M)
+        return f"{summary}\n\n{doc}"
 
     namespace.update({name: function_twin(function) for name, function in FUNCTIONS.items()})
     namespace.update({name: operator_twin(name) for name in OPERATORS})

@@ -30,6 +30,7 @@ import ast
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
@@ -261,6 +262,16 @@ def _prepare(name: str, arguments: Arguments) -> Arguments:
 # ---- custom operators ----
 
 
+_UNPROFILED: AbstractContextManager[object] = nullcontext()
+
+
+def _profiled(name: str) -> AbstractContextManager[object]:
+    """Return a context that torch's profiler shows as "posenc::name", as it shows the custom operator."""
+    if not torch.autograd._profiler_enabled():  # a record takes longer than a small call
+        return _UNPROFILED
+    return cast("AbstractContextManager[object]", torch.profiler.record_function(f"posenc::{name}"))
+
+
 class _Rehearsal:
     """Shapes of the results of a call, found by the call itself with held kernels, for tensors without data.
 
@@ -336,12 +347,22 @@ class _Twin:
         self.value.register_vmap(self.refuse_vmap)
         self.gradient.register_vmap(self.refuse_vmap)
 
+    def compute(self, arguments: Arguments) -> tuple[Array, ...]:
+        """Return all results of the function for arguments of NumPy, under its name in a profile."""
+        try:
+            with _profiled(self.function.name):
+                return self.function.forward(arguments)
+        except TypeError as error:
+            if "has type ndarray" not in str(error):
+                raise
+            raise TypeError(str(error).replace("has type ndarray", "has type Tensor")) from None
+
     def forward(
         self, spec: Node, arrays: Sequence[Tensor], integers: Sequence[int], numbers: Sequence[float]
     ) -> list[Tensor]:
         """Return all results of the function."""
         inputs = [to_array(array) for array in arrays]
-        return _to_tensors(self.function.forward(_arguments(spec, inputs, integers, numbers)), inputs)
+        return _to_tensors(self.compute(_arguments(spec, inputs, integers, numbers)), inputs)
 
     def forward_of_text(
         self, call: str, arrays: Sequence[Tensor], integers: Sequence[int], numbers: Sequence[float]
@@ -362,7 +383,8 @@ class _Twin:
         inputs = [to_array(array) for array in (*arrays, *results, *cotangents)]
         split = len(arrays), len(arrays) + len(results)
         given = _arguments(spec, inputs[: split[0]], integers, numbers)
-        gradients = self.function.backward(given, inputs[split[0] : split[1]], inputs[split[1] :])
+        with _profiled(f"{self.function.name}_vjp"):
+            gradients = self.function.backward(given, inputs[split[0] : split[1]], inputs[split[1] :])
         paths, found = list(_bridge.paths(spec)), []
         for number in wanted:
             one, like = self.function.gradient_at(gradients, paths[number]), inputs[number]
@@ -630,7 +652,7 @@ def _make_twin(function: Function) -> Callable[[Arguments, bool], Tensor | tuple
             }
         except _FollowedError:
             return None
-        return _to_tensors(function.forward(given), inputs)
+        return _to_tensors(twin.compute(given), inputs)
 
     def follow(arguments: Arguments, is_eager: bool) -> Sequence[Tensor]:
         call = Call(arguments, _convert, (torch.Tensor,))

@@ -535,6 +535,9 @@ def eight(tensor: Any) -> Any:
         (lambda q, x: pt.attention(q, q, q * x, keep=eight(q)), "attention: keep has dtype torch.float8_e4m3fn"),
         (lambda q, x: pt.alibi(eight(q)).matrix(3), "matrix: self has dtype torch.float8_e4m3fn"),
         (lambda q, x: posenc.attention(q, eight(q), q), "attention: k has type Tensor; expected an array .*Float8"),
+        (lambda q, x: pt.attention(q, q, q, scale=x.detach().expand(2)), "scale has type Tensor; expected a nu"),
+        (lambda q, x: pt.attention(q * x, q, q, causal=q), "attention: causal has type Tensor; expected True or False"),
+        (lambda q, x: pt.rope(q, 6, posenc.rope_frequencies(8), layout="half", seq_axis=q), "seq_axis has type Tensor"),
         (lambda q, x: pt.attention(q, q, q, is_causal=True), "keyword argument 'is_causal'; expected causal"),
         (lambda q, x: pt.attention(q, q, q, out=q), "attention: got an unexpected keyword argument 'out'"),
         (lambda q, x: pt.alibi(q, slope=1), "alibi: got an unexpected keyword argument 'slope'"),
@@ -584,7 +587,31 @@ def test_signatures_and_help() -> None:
     for name in pt.__all__[1:]:
         assert "out" not in inspect.signature(getattr(pt, name)).parameters
         assert f"posenc.{name}" in getattr(pt, name).__doc__
+        text, plain = inspect.getdoc(getattr(pt, name)), inspect.getdoc(getattr(posenc, name))
+        entries = [re.findall(r"^[\w, *]+ : .*$", one.partition("Returns")[0], re.M) for one in (text, plain)]
+        assert entries[0] == [entry for entry in entries[1] if not entry.startswith("out : ")], name
+        assert ">>>" not in text
+        assert plain.splitlines()[0] in text
     assert {case.function for case in CASES if case.gradients} <= set(pt.__all__)
+
+
+@pytest.mark.parametrize("mode", ["no gradient", "eager", "aot_eager"])
+def test_profiles_name_the_functions(mode: str) -> None:
+    q, k, v = (one.requires_grad_(mode != "no gradient") for one in qkv())
+
+    def function(q: Any, k: Any, v: Any) -> Any:
+        return pt.attention(q, k, v, bias=pt.alibi(torch.ones(4)))
+
+    torch._dynamo.reset()
+    call = torch.compile(function, fullgraph=True, backend=mode) if mode == "aot_eager" else function
+    call(q, k, v)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        out = call(q, k, v)
+        if out.requires_grad:
+            out.sum().backward()
+    names = [event.key for event in profile.key_averages()]
+    assert "posenc::attention" in names
+    assert ("posenc::attention_vjp" in names) == (mode != "no gradient")
 
 
 ROOT = Path(__file__).parents[2]
