@@ -31,8 +31,7 @@ typedef struct {
     real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *k_copy, *v_copy, *row;
     real *dk, *dv; /* of one kv head and one chunk; zero at the beginning of a chunk */
     real lse[BLOCK_M], delta[BLOCK_M], one[BLOCK_M], unused_max[PANEL_LANES];
-    int is_scale_split; /* dS is multiplied by `early` in dq, and the scale divided by it */
-    real early[BLOCK_M];
+    real early[BLOCK_M];               /* the memory of content_vjp.early */
     uint64_t nonfinite_q, nonfinite_g; /* lanes whose rows have nonfinite numbers, which are 0 in the strips */
     const real *multiplier;            /* the packed queries plus the vectors of content operators */
     pe_block_state at;
@@ -155,37 +154,16 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
 
 /* ---- queries that times scale leave the range of real ---- */
 
-/* The strips of lanes with a late factor, from the packed queries */
-static void write_late_strips(attention_vjp_state *b, const pe_query_block *queries)
+/* dq = scale sum_j dX_ij (k_j + table[row_ij]): with large queries or an extreme scale, dX k may overflow or underflow
+ * where dX scale k does not. */
+static void begin_dq(attention_vjp_state *b, double scale)
 {
-    for (int i = 0; i < queries->lanes; i++) {
-        const pe_panel *p = &queries->panel[i / PANEL_LANES];
-        const real *packed = b->q + p->first * b->d + i - p->first;
-        if (b->content.late[i] == 1)
-            continue;
-        for (int k = 0; k < b->d; k++)
-            b->row[k] = packed[k * p->width];
-        b->nonfinite_q &= ~((uint64_t)1 << i);
-        b->nonfinite_q |= (uint64_t)FN(strip_row)(b->row, b->d, 1, b->q_rows, BLOCK_M, i) << i;
-    }
-}
-
-/* dq = scale sum_j dX_ij k_j: with large queries or an extreme scale, dX k may overflow or underflow where dX scale k
- * does not. Then a large scale multiplies dX instead, and half of a small one. Set `early` and return the rest of the
- * scale. The gradients of operators before the cap have no such factor. */
-static real split_scale(attention_vjp_state *b, double scale)
-{
-    enum { ORDINARY = 40 }; /* exponent */
-    int exponent;
-    (void)frexp(scale, &exponent);
-    b->is_scale_split =
-        !b->content.before_cap && (b->content.late || exponent > ORDINARY || exponent < -ORDINARY) && scale != 0;
-    if (!b->is_scale_split)
-        return (real)scale;
-    const int power = exponent > 0 ? exponent - 1 : (int)max_(exponent / 2, -126);
-    for (int l = 0; l < BLOCK_M; l++)
-        b->early[l] = (real)ldexp(1, power);
-    return (real)ldexp(scale, -power);
+    if (scale == 0 || !(b->content.late || is_extreme(scale)))
+        return;
+    split_scale(scale, &b->early[0], &b->content_vjp.rest);
+    for (int l = 1; l < BLOCK_M; l++)
+        b->early[l] = b->early[0];
+    b->content_vjp.early = b->early;
 }
 
 /* dS times a factor for each lane, for the keys from <= j < to, in the layout of dS. The buffer held the content of the
@@ -289,7 +267,7 @@ static void add_dk(attention_vjp_state *b, const pe_view *v, int from, int to)
 static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2], int first, int last)
 {
     const pe_query_block *queries = v->queries;
-    const real *all_ds = b->is_scale_split ? ds_times(b, queries, b->early, first, last) : b->ds;
+    const real *early = b->content_vjp.early, *all_ds = early ? ds_times(b, queries, early, first, last) : b->ds;
     const pe_rows stored = rows_of_keys(queries, A_K, v->keys->first);
     pe_rows rows = plain_rows(v->k, v->k_step, PE_STORAGE);
     if (b->nonfinite_keys)
@@ -358,15 +336,15 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx 
     const pe_call *call = queries->call;
     FN(bias_grad_block)(b->bias_grad, queries, t, work);
     FN(begin_block)(&b->content, queries, b->k_copy, b->q);
-    const real scale = (real)call->par[A_SCALE], scale_of_dq = split_scale(b, call->par[A_SCALE]);
+    const real scale = (real)call->par[A_SCALE];
     FN(pack_queries)(queries, A_GRAD, b->e, 1, b->v_copy, b->g);
-    b->nonfinite_q = FN(strips_of)(queries, A_Q, b->d, scale, b->q_rows, b->row);
-    if (b->content.late)
-        write_late_strips(b, queries);
+    b->nonfinite_q = b->content.late ? FN(strips_of_lanes)(queries, b->q, b->d, b->q_rows, b->row)
+                                     : FN(strips_of)(queries, A_Q, b->d, scale, b->q_rows, b->row);
     b->nonfinite_g = FN(strips_of)(queries, A_GRAD, b->e, 1, b->g_rows, b->row);
     read_lse_and_delta(b, queries);
     zero_reals(b->dq, queries->width * b->d);
     FN(content_block_vjp)(&b->content_vjp, &b->content, b->q_rows, b->g_rows, b->dq, t);
+    begin_dq(b, call->par[A_SCALE]);
     b->multiplier = FN(content_multiplier)(&b->content, queries);
     b->content.ascending = 1;
     if (b->content.scans && !FN(count_gates)(&b->content, &b->at, b->k_copy))
@@ -380,7 +358,7 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx 
     }
     FN(content_end_vjp)(&b->content_vjp, queries);
     if (queries->batch_row.data[A_DQ])
-        FN(unpack_queries)(queries, queries->head, A_DQ, b->d, b->dq, scale_of_dq, NULL, b->k_copy);
+        FN(unpack_queries)(queries, queries->head, A_DQ, b->d, b->dq, b->content_vjp.rest, NULL, b->k_copy);
     FN(bias_grad_write)(b->bias_grad, queries);
     return 1;
 }

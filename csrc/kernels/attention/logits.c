@@ -8,6 +8,7 @@
  * are the same, and a table row is multiplied once per panel, not once per pair.
  */
 #include "attention/scores.h"
+#include "relative/scan.h"
 #include "tile/gemm.h"
 #include "tile/panel.h"
 
@@ -59,11 +60,10 @@ static int logits_unit(logits_state *b, const pe_call *call, idx unit)
     pe_query_block *queries = b->at.queries;
     FN(query_block)(queries, call, unit);
     FN(pack_queries)(queries, A_Q, b->d, 1, b->copy, b->q);
-    FN(content_block)(&b->content, queries, b->zero);
-    b->content.scale = 1;
-    b->content.gate_scale = (real)call->par[A_SCALE];
+    FN(content_block)(&b->content, queries, b->zero, 1);
     b->multiplier = FN(content_multiplier)(&b->content, queries);
     b->content.q = b->q;
+    FN(scan_scale)(&b->content, queries, call->par[A_SCALE], b->copy);
     for (idx i = 0; i < tiles; i++) {
         const idx tile = b->content.scans ? tiles - 1 - i : i;
         FN(key_tile)(b->at.keys, queries, tile * BLOCK_N);

@@ -8,7 +8,12 @@
  *
  * Without a softcap, one call of the product (gemm.h) does all of this: it adds add + bias and updates m in registers.
  * If a query times scale leaves the range of real, its lane is packed with a power of two less, `late`, by which the
- * product is multiplied before the cap: scale = 100, q = 3e37 and k = 1e-38 give an ordinary logit.
+ * scores are multiplied before the cap: scale = 100, q = 3e37 and k = 1e-38 give an ordinary logit.
+ *
+ *     s = scale (q.(k + r) + u.k + k.t) = late (q'.(k + r) + u'.k + (scale / late) k.t),   q' = q scale / late
+ *
+ * So what operators multiply with packed queries needs no change, vectors that they add to queries are divided by late
+ * too, and so are products with keys. Such a term underflows if it is less than 2**-126 late (double: 2**-1022 late).
  */
 #include "attention/scores.h"
 
@@ -28,20 +33,9 @@ static NOINLINE void slope_of_cap(const real *restrict x, real *restrict slope, 
 void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, real *q)
 {
     const double scale = queries->call->par[A_SCALE];
-    FN(content_block)(c, queries, q);
-    if (c->before_cap)
-        FN(pack_queries)(queries, A_Q, c->d, (real)scale, copy, q);
-    else if (FN(pack_in_range)(queries, c->d, scale, copy, q, c->late_of_lane))
-        c->late = c->late_of_lane;
-}
-
-static NOINLINE void multiply_lanes(real *restrict s, const real *restrict factor, int n, int width)
-{
-    for (int j = 0; j < n; j++, s += width) {
-        SIMD
-        for (int l = 0; l < width; l++)
-            s[l] *= factor[l];
-    }
+    FN(content_block)(c, queries, q, scale);
+    if (FN(pack_in_range)(queries, c->d, scale, FN(largest_vector)(c, queries), copy, q, c->late_of_lane))
+        c->late = c->gate_late = c->late_of_lane;
 }
 
 /* Without a cap, merge_bias adds the bias to the content, and the product adds their sum. With a cap, the product adds
@@ -54,24 +48,28 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
     real *content = c->before_cap ? FN(content_panel)(c, *v) : NULL;
     pe_panel_bias bias = c->after_cap ? FN(content_after)(c, *v) : *v->bias;
     if (content && !(softcap > 0)) {
+        if (c->late)
+            FN(multiply_lanes)(content, c->late + v->panel->first, n, width);
         merge_bias(content, &bias, width);
         bias.add = content;
         bias.step = width;
     }
-    const int in_steps = softcap > 0 || c->late; /* the bias follows the product; with `late`, content is NULL */
+    const int in_steps = softcap > 0 || c->late; /* the bias follows the product */
     const pe_scores w = {.k = v->k + v->bias->from * v->k_step,
                          .k_step = v->k_step,
                          .d = c->d,
                          .q = multiplier + v->panel->first * c->d,
-                         .bias = in_steps ? content : bias.add,
-                         .bias_step = in_steps ? width : bias.step,
+                         .bias = softcap > 0 ? content
+                                 : in_steps  ? NULL
+                                             : bias.add,
+                         .bias_step = softcap > 0 ? width : bias.step,
                          .s = s,
                          .m = in_steps ? unused_max : m};
     FN(scores)(&w, n, width);
     if (!in_steps)
         return;
     if (c->late)
-        multiply_lanes(s, c->late + v->panel->first, n, width);
+        FN(multiply_lanes)(s, c->late + v->panel->first, n, width);
     if (softcap > 0)
         FN(cap)(s, n * width, softcap);
     if (softcap > 0 && cap_slope)

@@ -14,8 +14,7 @@
 void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope);
 
 /* Begin a block: pack its queries times scale in `q`, one per lane, and set c->late if scale takes a query out of the
- * range of real. Operators that add to the scores before the cap read the packed queries too, and know no `late`: with
- * them, such a query overflows or underflows. */
+ * range of real. */
 void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, real *q);
 
 /* Return a tile of keys as rows of reals; `panels` panels read it. */

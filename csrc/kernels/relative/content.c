@@ -46,6 +46,17 @@ static real *in_block(real *x, const pe_view *v)
     return x + v->panel->first * BLOCK_N + v->bias->from * v->panel->width;
 }
 
+static void gradient_layout(pe_content_vjp *b, const idx *dim, pe_carver *carver)
+{
+    const idx piece = max_(D(d), CONTENT_PIECE);
+    b->d_gates = carve_reals(carver, BLOCK_M * BLOCK_N);
+    b->d_piece = carve_reals(carver, PANEL_LANES * piece);
+    b->strips = carve_reals(carver, PANEL_LANES * (piece + LANES));
+    b->sum_rows = carve_reals(carver, BLOCK_M * (D(d) + LANES));
+    b->d_sum = carve_reals(carver, BLOCK_M * D(d));
+    b->by_row = carve_reals(carver, BLOCK_M * BY_ROW);
+}
+
 void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_carver *carver)
 {
     const idx piece = max_(D(d), CONTENT_PIECE);
@@ -59,27 +70,23 @@ void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_car
     c->weight = carve_reals(carver, 2 * BLOCK_N * PANEL_LANES);
     c->gates = carve_reals(carver, BLOCK_N * PANEL_LANES);
     c->index = carve_bytes(carver, (BLOCK_M * BLOCK_N + TILE_RELS) * (idx)sizeof *c->index);
-    if (!b)
-        return;
-    b->d_gates = carve_reals(carver, BLOCK_M * BLOCK_N);
-    b->d_piece = carve_reals(carver, PANEL_LANES * piece);
-    b->strips = carve_reals(carver, PANEL_LANES * (piece + LANES));
-    b->sum_rows = carve_reals(carver, BLOCK_M * (D(d) + LANES));
-    b->d_sum = carve_reals(carver, BLOCK_M * D(d));
-    b->by_row = carve_reals(carver, BLOCK_M * BY_ROW);
+    if (b)
+        gradient_layout(b, dim, carver);
+    c->gate_pack = carve_reals(carver, BLOCK_M * D(d));
 }
 
 /* ---- forward ---- */
 
-void FN(content_block)(pe_content *c, const pe_query_block *queries, const real *q)
+void FN(content_block)(pe_content *c, const pe_query_block *queries, const real *q, double scale)
 {
     pe_view v = {.queries = queries};
     c->d = (int)queries->call->D(d);
     c->e = (int)queries->call->D(e);
-    c->scale = (real)queries->call->par[A_SCALE];
+    c->scale = (real)scale;
+    c->exact_scale = scale;
     c->gate_scale = 1;
-    c->q = q;
-    c->late = NULL;
+    c->q = c->gate_q = q;
+    c->late = c->gate_late = NULL;
     c->before_cap = c->after_cap = c->values = c->scans = c->ascending = 0;
     c->sum_term = -1;
     c->index_map = NULL;
@@ -92,6 +99,20 @@ void FN(content_block)(pe_content *c, const pe_query_block *queries, const real 
         c->values |= given(&v, op->values) != NULL;
         c->scans |= op->scan != NULL;
     }
+}
+
+real FN(largest_vector)(const pe_content *c, const pe_query_block *queries)
+{
+    real sum = 0;
+    pe_view v = {.queries = queries};
+    for (v.term = 0; v.term < queries->call->nterms; v.term++) {
+        const pe_lookup *q = given(&v, op_of(&v)->query_table), *k = given(&v, op_of(&v)->key_table);
+        if (q && q->vector)
+            sum += FN(largest_of)(vector_of(&v, q->vector), c->d);
+        if (k && !k->map)
+            sum += FN(largest_of)(vector_of(&v, k->table), c->d);
+    }
+    return sum;
 }
 
 const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries)
@@ -181,6 +202,8 @@ void FN(content_block_vjp)(pe_content_vjp *b, pe_content *c, const real *q_rows,
     b->g_rows = g_rows;
     b->nonfinite_q = 0;
     b->dq = dq;
+    b->early = NULL;
+    b->rest = c->scale;
     b->table_row = table_row;
     b->sum_term = -1;
     memset(b->d_passed, 0, sizeof b->d_passed);

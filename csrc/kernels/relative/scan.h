@@ -13,6 +13,8 @@
 
 #include "relative/content.h"
 
+/* Multiply the products in the gates by a scale that the packed queries c->q lack. `copy` is a buffer of a tile. */
+void FN(scan_scale)(pe_content *c, const pe_query_block *queries, double scale, real *copy);
 /* First pass of the gradient: add the gates of a panel to c->passed. */
 void FN(scan_count)(pe_content *c, const pe_view *v);
 /* Before the operators of a panel: set c->gates, and c->passed to the sum of the gates of all keys after the tile. */

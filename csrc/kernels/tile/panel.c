@@ -103,49 +103,80 @@ void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real sc
 /* ---- queries that times scale leave the range of real ---- */
 
 /* Numbers below 2**LEAST are lifted below 2**LIFTED, so that no sum of MOST_WIDTH products with keys overflows. Without
- * that, a number that underflows is less than 2**-66 (double: 2**-522) of the largest of its query. Powers of two up to
- * 2**MOST_LATE and their inverses are normal numbers, as are those from 2**(NORMAL - 1) on. */
+ * that, a number that underflows is less than 2**-66 (double: 2**-522) of the largest of its query. A query is lifted
+ * by 2**MOST_LIFT at most: the terms that operators add to its scores are lifted too, and normal queries need no more.
+ * Powers of two up to 2**MOST_LATE and their inverses are normal numbers, as are those from 2**(NORMAL - 1) on. */
 #if PE_REAL == 32
-enum { LEAST = -63, LIFTED = -25, MOST_LATE = 126, NORMAL = -125 };
+enum { LEAST = -63, LIFTED = -25, MOST_LIFT = 64, MOST_LATE = 126, NORMAL = -125 };
 #else
-enum { LEAST = -500, LIFTED = -25, MOST_LATE = 1022, NORMAL = -1021 };
+enum { LEAST = -500, LIFTED = -25, MOST_LIFT = 524, MOST_LATE = 1022, NORMAL = -1021 };
 #endif
 
-/* The least number with |row| scale < 2**number for the whole row, or one more. Returns 0 if no factor helps. */
-static int find_exponent(const real *row, int n, double scale, int *exponent, int *of_scale)
+/* The least number with x scale < 2**number, or one more */
+static int exponent_of(real x, double scale)
+{
+    int of_x, of_scale;
+    (void)frexp((double)x, &of_x);
+    (void)frexp(scale, &of_scale);
+    return of_x + of_scale;
+}
+
+real FN(largest_of)(const real *row, int n)
 {
     real largest = 0;
-    int of_row;
     for (int k = 0; k < n; k++) {
         const real size = row[k] < 0 ? -row[k] : row[k];
         largest = size > largest ? size : largest;
     }
-    if (largest == 0 || !is_finite(largest) || scale == 0)
+    return largest;
+}
+
+/* Return the exponent of the factor that keeps a row times scale, and `added` times scale, in range; 0 if they are, or
+ * if no factor helps. */
+static int find_power(const real *row, int n, real added, double scale, int highest)
+{
+    const real largest = FN(largest_of)(row, n);
+    if ((largest == 0 && added == 0) || !is_finite(largest) || !is_finite(added) || scale == 0)
         return 0;
-    (void)frexp((double)largest, &of_row);
-    (void)frexp(scale, of_scale);
-    *exponent = of_row + *of_scale;
-    return 1;
+    const int least = exponent_of(largest == 0 ? added : largest, scale);
+    const int most = exponent_of(largest > added ? largest : added, scale);
+    if (most <= highest && least > LEAST && exponent_of(1, scale) > NORMAL)
+        return 0;
+    const int away = (int)(most > HIGHEST ? most - HIGHEST : max_(least - LIFTED, most - HIGHEST));
+    const int power = (int)max_(-MOST_LIFT, min_(away, MOST_LATE));
+    return power == 0 ? -1 : power;
 }
 
 int FN(row_in_range)(const real *row, int n, double scale, int highest)
 {
-    int exponent, of_scale;
-    return !find_exponent(row, n, scale, &exponent, &of_scale)
-           || (exponent <= highest && exponent > LEAST && of_scale >= NORMAL);
+    return find_power(row, n, 0, scale, highest) == 0;
 }
 
 /* Pack a row as lane `out` of a panel, times scale / *late. */
-static void pack_row(const real *row, int n, double scale, int width, real *out, real *late)
+static void pack_row(const real *row, int n, double scale, int power, int width, real *out, real *late)
 {
-    int exponent = 0, of_scale = 0;
-    (void)find_exponent(row, n, scale, &exponent, &of_scale);
-    const int away = exponent - (exponent > HIGHEST ? HIGHEST : LIFTED);
-    const int power = (int)max_(-MOST_LATE, min_(away, MOST_LATE));
     const double factor = ldexp(scale, -power);
     *late = (real)ldexp(1, power);
     for (int k = 0; k < n; k++)
         out[k * width] = (real)((double)row[k] * factor);
+}
+
+void FN(pack_rows_in_range)(const char *rows, idx step, int lanes, int n, double scale, int width, real *out,
+                            real *late)
+{
+    for (int l = 0; l < width; l++) {
+        const real *row = real_row(rows, step, min_(l, lanes - 1));
+        pack_row(row, n, scale, find_power(row, n, 0, scale, HIGHEST), width, out + l, &late[l]);
+    }
+}
+
+void FN(multiply_lanes)(real *restrict x, const real *restrict factor, int n, int width)
+{
+    for (int j = 0; j < n; j++, x += width) {
+        SIMD
+        for (int l = 0; l < width; l++)
+            x[l] *= factor[l];
+    }
 }
 
 /* The sum of the squares of each lane */
@@ -169,9 +200,10 @@ static void sums_of_squares(const real *packed, int n, int width, real *sum)
     }
 }
 
-int FN(pack_in_range)(const pe_query_block *queries, int n, double scale, real *copy, real *out, real *late)
+int FN(pack_in_range)(const pe_query_block *queries, int n, double scale, real added, real *copy, real *out, real *late)
 {
     const pe_storage storage = queries->call->array[A_Q].storage;
+    const int is_added_small = added == 0 || exponent_of(added, scale) <= HIGHEST;
     int any = 0;
     FN(pack_queries)(queries, A_Q, n, (real)scale, copy, out);
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
@@ -179,12 +211,13 @@ int FN(pack_in_range)(const pe_query_block *queries, int n, double scale, real *
         sums_of_squares(out + p->first * n, n, p->width, sum);
         for (int l = 0; l < p->width; l++) {
             late[p->first + l] = 1;
-            if (l >= p->lanes || squares_in_range(sum[l]))
+            if (l >= p->lanes || (squares_in_range(sum[l]) && is_added_small))
                 continue;
             const real *row = row_read(query_row(queries, A_Q, p->first + l), storage, n, copy);
-            if (FN(row_in_range)(row, n, scale, HIGHEST))
+            const int power = find_power(row, n, added, scale, HIGHEST);
+            if (power == 0)
                 continue;
-            pack_row(row, n, scale, p->width, out + p->first * n + l, &late[p->first + l]);
+            pack_row(row, n, scale, power, p->width, out + p->first * n + l, &late[p->first + l]);
             any = 1;
         }
     }

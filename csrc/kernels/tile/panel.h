@@ -11,6 +11,8 @@
 
 #include "tile/tile.h"
 
+#include <math.h>
+
 /* Padding of a row of a copy, in numbers. Vector loads may pass the end of a row, and rows use different cache sets. */
 enum { ROW_PAD = 16 };
 
@@ -83,10 +85,37 @@ enum { HIGHEST = PE_REAL == 32 ? 127 : 1023, HIGHEST_OF_CODES = 96 };
 INLINE int squares_in_range(real sum) { return sum >= (PE_REAL == 32 ? R(0x1p-100) : R(0x1p-120)) && is_finite(sum); }
 /* The exact test, for n numbers and a scale. Rows of zeros or with infinity are in range: no factor helps them. */
 int FN(row_in_range)(const real *row, int n, double scale, int highest);
+/* The largest |x| of a row; NaN is less than any number. */
+real FN(largest_of)(const real *row, int n);
 /* Pack A_Q times `scale` as pack_queries does, but keep each query in range. If late[l] is not 1, the numbers of lane l
  * are divided by late[l], a power of two, and the caller multiplies the scores of the lane by it. Return whether there
- * is such a lane. A lane with late[l] = 1 has the bits of pack_queries. */
-int FN(pack_in_range)(const pe_query_block *queries, int n, double scale, real *copy, real *out, real *late);
+ * is such a lane. A lane with late[l] = 1 has the bits of pack_queries. `added` is the largest number that the caller
+ * adds to a query before the product, times scale / late[l]; it stays in range too. */
+int FN(pack_in_range)(const pe_query_block *queries, int n, double scale, real added, real *copy, real *out,
+                      real *late);
+
+/* A product x.y is multiplied by the scale after its sum, unless the scale is extreme: otherwise a sum that leaves the
+ * range of real is no ordinary score. */
+INLINE int is_extreme(double scale)
+{
+    const double size = scale < 0 ? -scale : scale;
+    return size != 0 && (size < 0x1p-41 || size >= 0x1p40);
+}
+/* Split a scale into a power of two that multiplies x, and the rest, which multiplies the sum x.y: a large scale
+ * multiplies x, and half of a small one. */
+INLINE void split_scale(double scale, real *early, real *rest)
+{
+    int exponent;
+    (void)frexp(scale, &exponent);
+    const int power = exponent > 0 ? exponent - 1 : (int)max_(exponent / 2, -126);
+    *early = (real)ldexp(1, power);
+    *rest = (real)ldexp(scale, -power);
+}
+/* For an extreme scale: pack rows of reals as pack_in_range does, every row with its own late[l]. */
+void FN(pack_rows_in_range)(const char *rows, idx step, int lanes, int n, double scale, int width, real *out,
+                            real *late);
+/* x[j][lane] *= factor[lane] for n rows */
+void FN(multiply_lanes)(real *x, const real *factor, int n, int width);
 /* The inverse: write scale x / divisor to the rows of an output for one head. Return whether all numbers are finite. */
 int FN(unpack_queries)(const pe_query_block *queries, idx head, int operand, int n, const real *x, real scale,
                        const real *divisor, real *copy);
