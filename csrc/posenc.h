@@ -60,6 +60,7 @@ typedef struct {
     void *scratch;  /* as many bytes as `scratch` of the kernel returns, 64-byte aligned */
     idx block;      /* summed outputs have partial sums for each block */
     idx last_cache; /* bytes that the last-level cache holds */
+    int slow_l3;    /* 1 if a core reads L3 so slowly that a kernel should keep its data in L2 */
 } pe_work;
 
 /* Work that a call does once, before its units and after them, in memory that the binding allocates for the call */

@@ -65,14 +65,23 @@ static ptrdiff_t measure(void) { return 0; }
 
 ptrdiff_t pe_last_cache(void)
 {
-    enum { UNKNOWN = 32 << 20 };
+    enum { MOST = 32 << 20 };
     static atomic_ptrdiff_t size;
     ptrdiff_t known = atomic_load_explicit(&size, memory_order_relaxed);
     if (known == 0) {
         known = measure();
-        if (known <= 0)
-            known = UNKNOWN;
+        if (known <= 0 || known > MOST)
+            known = MOST;
         atomic_store_explicit(&size, known, memory_order_relaxed);
     }
     return known;
+}
+
+int pe_has_slow_l3(void)
+{
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
+    return __builtin_cpu_is("intel") != 0;
+#else
+    return 0;
+#endif
 }

@@ -148,7 +148,9 @@ static void run_blocks(shared_job *s, const pe_call *call)
     char *memory = size <= ON_STACK ? stack : pe_scratch_take(&size);
     if (!memory)
         return;
-    pe_work work = {.scratch = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN, .last_cache = pe_last_cache()};
+    pe_work work = {.scratch = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN,
+                    .last_cache = pe_last_cache(),
+                    .slow_l3 = pe_has_slow_l3()};
     const pe_float_state callers = pe_float_get();
     pe_float_set(job->flush ? PE_FLOAT_FLUSHING : PE_FLOAT_NEAREST);
     while (!atomic_load_explicit(&s->stopped, memory_order_relaxed)) {

@@ -96,6 +96,23 @@ def test_large_results_are_those_of_small_ones(dtype, d, layout, rng):
     assert same_bits(posenc.rope(x, table, **options, out=x), wanted)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_heads_that_share_a_large_table_are_separate_calls(layout, rng):
+    """A table larger than 4 MiB, on Intel than 256 KiB, is read in parts: all heads of a batch use one before the next.
+    17000 positions are no whole number of parts."""
+    b, h, n, d = 2, 2, 17000, 64
+    x, w = rng.standard_normal((b, h, n, d), np.float32), posenc.rope_frequencies(d)
+    batches = np.stack([np.arange(n), np.arange(n)[::-1]])
+    for positions in (np.arange(n), batches):
+        of_batch = np.broadcast_to(positions, (b, n))
+        wanted = np.stack([[posenc.rope(x[i, j], of_batch[i], w, layout=layout) for j in range(h)] for i in range(b)])
+        for threads in (1, 3):
+            with posenc.threads(threads):
+                assert same_bits(posenc.rope(x, positions, w, layout=layout), wanted)
+    table = posenc.rope_table(batches[0], w)
+    assert same_bits(posenc.rope(x, table, layout=layout), posenc.rope(x, n, w, layout=layout))
+
+
 def test_a_table_may_share_memory_with_out(rng):
     cos, sin = rng.standard_normal((2, 9, 4)).astype(np.float32)
     x = rng.standard_normal((3, 9, 8)).astype(np.float32)

@@ -10,27 +10,47 @@
 #include "base/row.h"
 #include "base/stream.h"
 #include "absolute/sinusoid.h"
+#include "rotary/row_order.h"
 
 enum { OFFSET, INTERLEAVED, OUT_INTERLEAVED, CALLER_OUT }; /* parameters; the gradients do not have the last one */
 
-/* In each layout, pair k begins at number k * pair, and its second number is `partner` numbers further. */
-INLINE void rotate(const real *x, idx x_pair, idx x_partner, const real *c, const real *s, idx e, real *y, idx y_pair,
-                   idx y_partner)
+/* Pair k is (x[k * pair], x[k * pair + partner]), and its result is (y0[k * y_pair], y1[k * y_pair]). */
+INLINE void rotate(const real *x, idx pair, idx partner, const real *c, const real *s, idx e, real *y0, real *y1,
+                   idx y_pair)
 {
     SIMD
     for (idx k = 0; k < e; k++) {
-        const real x0 = x[k * x_pair], x1 = x[k * x_pair + x_partner];
-        y[k * y_pair] = fma_(x0, c[k], -(x1 * s[k]));
-        y[k * y_pair + y_partner] = fma_(x0, s[k], x1 * c[k]);
+        const real x0 = x[k * pair], x1 = x[k * pair + partner];
+        y0[k * y_pair] = fma_(x0, c[k], -(x1 * s[k]));
+        y1[k * y_pair] = fma_(x0, s[k], x1 * c[k]);
     }
+}
+
+/* Store four vectors of the first half, then four of the second. NumPy aligns arrays to 16 bytes, so a vector of
+ * AVX-512 lies in two cache lines, and consecutive stores complete a line. With one vector of each half in turn, rope
+ * of 2 MiB takes 1.1 times the time on an Intel Xeon. On Zen 4 both take the same time. */
+static NOINLINE void half_to_half(const real *x, const real *c, const real *s, idx e, real *y)
+{
+    enum { STORED_RUN = 4 * LANES };
+    idx k = 0;
+    for (; k + STORED_RUN <= e; k += STORED_RUN) {
+        real first[STORED_RUN], second[STORED_RUN];
+        rotate(x + k, 1, e, c + k, s + k, STORED_RUN, first, second, 1);
+        UNROLL
+        for (int i = 0; i < STORED_RUN; i += LANES)
+            vec_store(y + k + i, vec_load(first + i));
+        UNROLL
+        for (int i = 0; i < STORED_RUN; i += LANES)
+            vec_store(y + k + e + i, vec_load(second + i));
+    }
+    rotate(x + k, 1, e, c + k, s + k, e - k, y + k, y + k + e, 1);
 }
 
 #define ROTATION(name, x_pair, x_partner, y_pair, y_partner)                               \
     static NOINLINE void name(const real *x, const real *c, const real *s, idx e, real *y) \
     {                                                                                      \
-        rotate(x, x_pair, x_partner, c, s, e, y, y_pair, y_partner);                       \
+        rotate(x, x_pair, x_partner, c, s, e, y, y + y_partner, y_pair);                   \
     }
-ROTATION(half_to_half, 1, e, 1, e)
 ROTATION(half_to_interleaved, 1, e, 2, 1)
 ROTATION(interleaved_to_half, 2, 1, 1, e)
 ROTATION(interleaved_to_interleaved, 2, 1, 2, 1)
@@ -107,17 +127,33 @@ INLINE void rope_rows(const pe_call *call, idx begin, idx end, const pe_work *wo
     const idx size = storage_size(a[X].storage);
     const rope_state piece = rope_begin(call, work);
     const int stream = worth_streaming(call, work, &a[X], &a[result]);
-    for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
-        const char *x = row.data[X];
-        char *out = stream ? piece.streamed : row.data[result];
-        const int overlaps = x == out && interleaved != out_interleaved;
-        const real *cosine = row_read(row.data[COS], a[COS].storage, separate ? e : 2 * e, piece.table);
-        const real *sine = separate ? row_read(row.data[SIN], a[SIN].storage, e, piece.table + e) : cosine + e;
-        copy_rest(x, out, offset, 2 * e, d, size);
-        rotate_row(rotated, row_read(x + offset * size, a[X].storage, 2 * e, piece.x), cosine, sine, e,
-                   out + offset * size, a[result].storage, overlaps, piece.result);
-        if (stream)
-            stream_row(out, row.data[result], d * size);
+    const row_order order = order_of_rows(call, work, &a[COS], 2 * e * storage_size(a[COS].storage));
+    const int prefetch = worth_prefetching(work, &order, d * size);
+    idx step[4] = {0}, left;
+    for (int k = 0; k <= result && call->nloops > 0; k++)
+        step[k] = a[k].loop[call->nloops - 1];
+    for (idx unit = begin; unit < end; unit += left) {
+        pe_row row = row_of_unit(call, &order, unit, &left);
+        left = min_(left, end - unit);
+        for (idx i = 0; i < left; i++) {
+            const char *x = row.data[X];
+            char *out = stream ? piece.streamed : row.data[result];
+            const int overlaps = x == out && interleaved != out_interleaved;
+            const real *cosine = row_read(row.data[COS], a[COS].storage, separate ? e : 2 * e, piece.table);
+            const real *sine = separate ? row_read(row.data[SIN], a[SIN].storage, e, piece.table + e) : cosine + e;
+            if (prefetch)
+                prefetch_row_after(x, step[X], d * size);
+            if (prefetch && !stream)
+                prefetch_row_after(out, step[result], d * size);
+            copy_rest(x, out, offset, 2 * e, d, size);
+            rotate_row(rotated, row_read(x + offset * size, a[X].storage, 2 * e, piece.x), cosine, sine, e,
+                       out + offset * size, a[result].storage, overlaps, piece.result);
+            if (stream)
+                stream_row(out, row.data[result], d * size);
+            UNROLL
+            for (int k = 0; k <= result; k++)
+                row.data[k] += step[k];
+        }
     }
     if (stream)
         stream_end();

@@ -1,0 +1,64 @@
+/* row_order.h -- visit the rows of x in an order in which a slow cache supplies the table of cos and sin only once.
+ *
+ *     for each row of the table's own axes, such as a batch:
+ *         for (first = 0; first < positions; first += run)
+ *             for each head:                                      heads share the table
+ *                 for (i = first; i < first + run; i++)           one run of rows
+ *                     rotate(x[head][i], table[i]);
+ *
+ * Unit u of the kernel is row u in this order. In the order of memory, run = positions, each head reads the whole
+ * table, and x and out push it out of the L2 cache between two heads. On an Intel Xeon rope of 8 MiB then takes 1.6 times
+ * the time. On AMD Zen 4 the L3 cache is fast: as long as it holds the table, the order of memory is the fastest, and
+ * runs of 128 KiB of the table take up to 1.4 times its time.
+ */
+#ifndef PE_ROW_ORDER_H
+#define PE_ROW_ORDER_H
+
+#include "base/row.h"
+#include "base/vec.h"
+
+typedef struct {
+    idx heads, positions, run;
+} row_order;
+
+/* The order for a table whose rows have `table_bytes` bytes */
+INLINE row_order order_of_rows(const pe_call *call, const pe_work *work, const pe_array *table, idx table_bytes)
+{
+    enum { PART_OF_L2 = 1 << 18 }; /* bytes of a run's table */
+    const idx run_bytes = work->slow_l3 ? PART_OF_L2 : work->last_cache / 8;
+    const int last = call->nloops - 1;
+    row_order o = {1, last < 0 ? 1 : call->shape[last], 1};
+    for (int a = last - 1; a >= 0 && table->loop[a] == 0; a--)
+        o.heads *= call->shape[a];
+    o.run = max_(1, min_(o.positions, run_bytes / max_(1, table_bytes)));
+    return o;
+}
+
+/* Return the row of unit u, and in `left` the number of units up to the end of its run. */
+INLINE pe_row row_of_unit(const pe_call *call, const row_order *o, idx u, idx *left)
+{
+    const idx of_table = o->heads * o->positions, begin = u / of_table * of_table;
+    const idx first = (u - begin) / (o->heads * o->run) * o->run, run = min_(o->run, o->positions - first);
+    const idx in_runs = u - begin - first * o->heads, head = in_runs / run, i = in_runs % run;
+    *left = run - i;
+    return row_at(call, begin + head * o->positions + first + i);
+}
+
+/* Rows that are larger together than the L2 cache are prefetched where L3 is slow: the CPU's own prefetching ends at
+ * each page of 4 KiB. On Zen 4 the same prefetches take 1.04 to 1.1 times the time. */
+INLINE int worth_prefetching(const pe_work *work, const row_order *o, idx row_bytes)
+{
+    enum { L2_BYTES = 1 << 20 };
+    return work->slow_l3 && o->heads * o->positions * row_bytes >= L2_BYTES;
+}
+
+/* Prefetch a row about 2 KiB after `row`; rows of `bytes` bytes begin `step` bytes apart. */
+INLINE void prefetch_row_after(const char *row, idx step, idx bytes)
+{
+    enum { AHEAD_BYTES = 2048, LINE_BYTES = 64 };
+    row += (AHEAD_BYTES / max_(1, bytes) + 1) * step;
+    for (idx i = 0; i < bytes; i += LINE_BYTES)
+        PREFETCH_SECOND(row + i);
+}
+
+#endif
