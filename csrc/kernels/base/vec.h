@@ -13,6 +13,9 @@
 #include "base/real.h"
 #include <math.h>
 #include <string.h>
+#if PE_GNU && defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 #if defined(__AVX512F__)
 #define VEC_BYTES 64
@@ -63,10 +66,31 @@ INLINE vec vec_add(vec a, vec b) { return a + b; }
 INLINE vec vec_sub(vec a, vec b) { return a - b; }
 INLINE vec vec_div(vec a, vec b) { return a / b; }
 INLINE vec vec_fma(vec a, vec b, vec c) { return a * b + c; } /* one rounding with FMA: -ffp-contract=fast */
-/* Some compilers have no ?: on vectors in C. Compilers turn these bit operations into a blend or a max. */
+/* Some compilers have no ?: on vectors in C. GCC 12 compiles these bit operations to a chain of instructions. x86 has
+ * intrinsics: MAXPS(a, b) is b if a or b is NaN, or if both are zeros. */
 INLINE vec vec_select(vec_mask m, vec a, vec b) { return (vec)(((vec_mask)a & m) | ((vec_mask)b & ~m)); }
+#if PE_REAL == 32
+#define PE_X86(name, end) name##_ps##end
+#else
+#define PE_X86(name, end) name##_pd##end
+#endif
+#if defined(__AVX512F__)
+INLINE vec vec_max(vec a, vec b) { return PE_X86(_mm512_max, )(a, b); }
+#elif defined(__AVX2__)
+INLINE vec vec_max(vec a, vec b) { return PE_X86(_mm256_max, )(a, b); }
+#elif defined(__SSE2__)
+INLINE vec vec_max(vec a, vec b) { return PE_X86(_mm_max, )(a, b); }
+#else
 INLINE vec vec_max(vec a, vec b) { return vec_select(a > b, a, b); }
+#endif
+#if defined(__AVX512F__)
+INLINE vec vec_bias(vec x, vec b)
+{
+    return PE_X86(_mm512_mask_add, )(b, PE_X86(_mm512_cmp, _mask)(b, vec_set(MASKED), _CMP_NEQ_UQ), x, b);
+}
+#else
 INLINE vec vec_bias(vec x, vec b) { return vec_select(b == vec_set(MASKED), b, x + b); }
+#endif
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define PE_SHUFFLE 1
