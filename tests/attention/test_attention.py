@@ -22,6 +22,26 @@ def test_plain(n, m, dtype, rng, isa):
     assert lse.dtype == (F64 if dtype == F64 else F32)
 
 
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("width", [*range(1, 17), 64, 66, 128])
+def test_two_panels_have_the_bits_of_one(width, dtype, rng, isa):
+    """With AVX-512 two panels that see the same keys are multiplied together: 64 queries are two halves of them. The
+    rest of a width, divided by blocks of 6 and 4 rows, takes another way."""
+    q, k, v = (rng.standard_normal((2, n, width)).astype(dtype) for n in (64, 45, 45))
+    halves = (slice(0, 32), slice(32, 64)) if dtype == F32 else [slice(i, i + 16) for i in range(0, 64, 16)]
+    bias = posenc.alibi([0.5, 0.25])
+    for options in ({}, {"bias": bias, "q_positions": np.arange(64), "k_positions": np.arange(45)}):
+        out, lse = posenc.attention(q, k, v, **options, return_lse=True, invariant=True)
+        d = posenc.attention_vjp(out, q, k, v, out=out, lse=lse, **options)
+        for half in halves:
+            own = dict(options, q_positions=np.arange(64)[half]) if options else {}
+            some, of_some = posenc.attention(q[:, half], k, v, **own, return_lse=True, invariant=True)
+            assert same_bits(some, out[:, half].copy())
+            assert same_bits(of_some, lse[:, half].copy())
+            dq = posenc.attention_vjp(some, q[:, half], k, v, out=some, lse=of_some, **own).q
+            assert same_bits(dq, d.q[:, half].copy())
+
+
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 15, 17, 31, 64, 72, 100, 128, 200, 257])
 @pytest.mark.parametrize("value_width", [1, 7, 64, 130])
 def test_any_width(width, value_width, rng, isa):

@@ -23,6 +23,7 @@
 #include "tile/gemm.h"
 #include "tile/outer.h"
 #include "tile/panel.h"
+#include "tile/panel_pair.h"
 
 /* Queries and cotangents of a block are stored twice: one per lane for the scores, as strips of rows for products. */
 typedef struct {
@@ -272,15 +273,27 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2], int
     pe_rows rows = plain_rows(v->k, v->k_step, PE_STORAGE);
     if (b->nonfinite_keys)
         rows = FN(finite_rows)(stored, v->keys->n, b->d, b->k_copy);
+    pe_values w[PANELS];
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
-        const int from = seen[i][0], n = seen[i][1] - from;
-        const real *ds = all_ds + p->first * BLOCK_N + from * p->width;
-        real *dq = b->dq + p->first * b->d;
-        if (n > 0)
-            FN(values)(&(pe_values){rows.data + from * rows.step, rows.step, n, ds, b->one, dq}, b->d, p->width);
+        const real *ds = all_ds + p->first * BLOCK_N + seen[i][0] * p->width;
+        w[i] = (pe_values){rows.data + seen[i][0] * rows.step,
+                           rows.step,
+                           seen[i][1] - seen[i][0],
+                           ds,
+                           b->one,
+                           b->dq + p->first * b->d};
+    }
+    const int pair = PANEL_PAIRS && queries->panels == 2 && queries->width == 2 * PANEL_LANES
+                     && seen[0][0] == seen[1][0] && seen[0][1] == seen[1][1] && w[0].n > 0;
+    if (pair)
+        FN(values_of_pair)(w, b->d);
+    for (int i = 0; i < queries->panels; i++) {
+        const pe_panel *p = &queries->panel[i];
+        if (!pair && w[i].n > 0)
+            FN(values)(&w[i], b->d, p->width);
         if (b->nonfinite_keys)
-            add_nonfinite_keys(b, p, &stored, from, from + n);
+            add_nonfinite_keys(b, p, &stored, seen[i][0], seen[i][1]);
     }
 }
 

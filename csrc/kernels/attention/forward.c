@@ -21,6 +21,7 @@
 #include "base/elementary.h"
 #include "tile/gemm.h"
 #include "tile/panel.h"
+#include "tile/panel_pair.h"
 
 /* Buffers for BLOCK_M lanes. Panel p begins at p->first * (numbers of a lane: d in q, e in o, BLOCK_N in s). */
 typedef struct {
@@ -45,14 +46,12 @@ static void note_who_sees(attention_state *b, const pe_panel *p, const real *s, 
     }
 }
 
-/* One step of online softmax: scores of a panel, running max and sum, and p = exp(s - m) over s. Until a lane
- * sees a key, m is -inf; then 0 is subtracted instead of m, because exp(-inf + inf) is NaN. */
-static void softmax_step(attention_state *b, const pe_view *v)
+/* One step of online softmax from the scores of a panel: running sum, and p = exp(s - m) over s. Until a lane sees a
+ * key, m is -inf; then 0 is subtracted instead of m, because exp(-inf + inf) is NaN. old_m is m before the scores. */
+static void softmax_step(attention_state *b, const pe_view *v, const real *old_m)
 {
     const int first = v->panel->first, width = v->panel->width, n = v->bias->to - v->bias->from;
-    real *s = b->s + first * BLOCK_N, *m = b->m + first, old_m[PANEL_LANES], base[PANEL_LANES];
-    memcpy(old_m, m, (size_t)width * sizeof *old_m);
-    FN(panel_scores)(&b->content, v, b->multiplier, s, m, NULL);
+    real *s = b->s + first * BLOCK_N, *m = b->m + first, base[PANEL_LANES];
     if (b->mask_nonfinite)
         note_who_sees(b, v->panel, s, v->bias);
     for (int l = 0; l < width; l++) {
@@ -83,27 +82,32 @@ static void add_nonfinite_values(attention_state *b, const pe_panel *p, const pe
     }
 }
 
-/* o = o alpha + p v for the panels of a block */
-static void add_values(attention_state *b, pe_view v, const pe_panel_bias *bias)
+/* o = o alpha + p v for the panels of a block; `pair`: both panels see the same keys */
+static void add_values(attention_state *b, pe_view v, const pe_panel_bias *bias, int pair)
 {
     const pe_query_block *queries = v.queries;
     const pe_rows stored = rows_of_keys(queries, A_V, v.keys->first);
     const int n = v.keys->n;
     const pe_rows rows = b->mask_nonfinite ? FN(finite_rows)(stored, n, b->e, b->copy)
                                            : FN(tile_rows)(stored, n, b->e, queries->panels, b->copy);
+    pe_values w[PANELS];
+    for (int i = 0; i < queries->panels; i++) {
+        const int first = queries->panel[i].first, from = bias[i].from;
+        w[i] = (pe_values){rows.data + from * rows.step, rows.step,        bias[i].to - from,
+                           b->s + first * BLOCK_N,       b->alpha + first, b->o + first * b->e};
+    }
+    if (pair)
+        FN(values_of_pair)(w, b->e);
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
-        const int from = bias[i].from, seen = bias[i].to - from;
-        const real *weights = b->s + p->first * BLOCK_N;
-        real *o = b->o + p->first * b->e;
-        if (seen == 0)
+        if (w[i].n == 0)
             continue;
-        FN(values)
-        (&(pe_values){rows.data + from * rows.step, rows.step, seen, weights, b->alpha + p->first, o}, b->e, p->width);
+        if (!pair)
+            FN(values)(&w[i], b->e, p->width);
         v.panel = p;
         v.bias = &bias[i];
         if (b->content.values)
-            FN(content_values)(&b->content, v, weights, o);
+            FN(content_values)(&b->content, v, w[i].p, w[i].o);
         if (b->mask_nonfinite)
             add_nonfinite_values(b, p, &bias[i], &stored);
     }
@@ -116,14 +120,24 @@ static void attend_to_tile(attention_state *b, const pe_query_block *queries, pe
     if (b->mask_nonfinite)
         memset(b->sees, 0, sizeof b->sees);
     FN(content_tile)(&b->content, v);
+    real old_m[BLOCK_M];
+    memcpy(old_m, b->m, (size_t)queries->width * sizeof *old_m);
+    const int pair = FN(scores_pair_up)(&b->content, queries, keys, bias);
+    if (pair)
+        FN(pair_scores)(&b->content, &v, bias, b->multiplier, b->s, b->m);
     for (int p = 0; p < queries->panels; p++) {
-        bias[p] = FN(panel_bias)(keys, queries, &queries->panel[p]);
+        const int first = queries->panel[p].first;
+        if (!pair)
+            bias[p] = FN(panel_bias)(keys, queries, &queries->panel[p]);
         v.panel = &queries->panel[p];
         v.bias = &bias[p];
-        if (bias[p].from < bias[p].to)
-            softmax_step(b, &v);
+        if (bias[p].from == bias[p].to)
+            continue;
+        if (!pair)
+            FN(panel_scores)(&b->content, &v, b->multiplier, b->s + first * BLOCK_N, b->m + first, NULL);
+        softmax_step(b, &v, old_m + first);
     }
-    add_values(b, v, bias);
+    add_values(b, v, bias, pair);
 }
 
 /* ---- a head and a block of queries ---- */

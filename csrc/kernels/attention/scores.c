@@ -20,6 +20,7 @@
 #include "relative/scan.h"
 #include "tile/gemm.h"
 #include "tile/panel.h"
+#include "tile/panel_pair.h"
 
 /* From   x = softcap tanh(y / softcap):   d x / d y = 1 - (x / softcap)**2 */
 static NOINLINE void slope_of_cap(const real *restrict x, real *restrict slope, int n, real softcap)
@@ -75,6 +76,37 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
     if (softcap > 0 && cap_slope)
         slope_of_cap(s, cap_slope, n * width, softcap);
     FN(add_bias)(s, n, width, &bias, m);
+}
+
+int FN(scores_pair_up)(const pe_content *c, const pe_query_block *queries, pe_key_tile *keys, pe_panel_bias bias[2])
+{
+    const int only_products = !c->before_cap && !c->after_cap && !c->late && !(queries->call->par[A_SOFTCAP] > 0);
+    /* A bias of pairs has the memory of one panel. A bias of distance is a window of the tile. */
+    const int by_pair = queries->has_pairs || keys->keep == SOME_PAIRS || keys->segments == SOME_PAIRS;
+    if (!PANEL_PAIRS || queries->panels != 2 || queries->width != 2 * PANEL_LANES || !only_products || by_pair
+        || !keys->distances_count_up)
+        return 0;
+    for (int p = 0; p < 2; p++)
+        bias[p] = FN(panel_bias)(keys, queries, &queries->panel[p]);
+    return bias[0].from == bias[1].from && bias[0].to == bias[1].to && bias[0].from < bias[0].to;
+}
+
+void FN(pair_scores)(const pe_content *c, const pe_view *v, const pe_panel_bias bias[2], const real *multiplier,
+                     real *s, real *m)
+{
+    pe_scores w[2];
+    for (int p = 0; p < 2; p++) {
+        const int first = v->queries->panel[p].first;
+        w[p] = (pe_scores){.k = v->k + bias[p].from * v->k_step,
+                           .k_step = v->k_step,
+                           .d = c->d,
+                           .q = multiplier + first * c->d,
+                           .bias = bias[p].add,
+                           .bias_step = bias[p].step,
+                           .s = s + first * BLOCK_N,
+                           .m = m + first};
+    }
+    FN(scores_of_pair)(w, bias[0].to - bias[0].from);
 }
 
 pe_view FN(view_of_keys)(const pe_query_block *queries, const pe_key_tile *keys, int panels, real *copy)

@@ -10,6 +10,8 @@
  */
 #include "tile/outer.h"
 
+#include "tile/panel_pair.h"
+
 typedef struct {
     const pe_span *span;
     int spans;
@@ -49,11 +51,64 @@ INLINE void outer_rows(int rows, int cols, const void *of, int j)
 static NOINLINE void outer_narrow(outer_product w, int from, int to) { in_row_blocks(outer_rows, 1, &w, from, to); }
 static NOINLINE void outer_wide(outer_product w, int from, int to) { in_row_blocks(outer_rows, 2, &w, from, to); }
 
+typedef struct {
+    outer_product w;
+    const real *next; /* the strip beside w.x */
+} outer_pair;
+
+INLINE void outer_pair_rows(int rows, const void *of, int j)
+{
+    const outer_product *w = &((const outer_pair *)of)->w;
+    const real *next = ((const outer_pair *)of)->next;
+    vec acc[PAIR_SUMS];
+    int any = 0;
+    zero_pair_sums(acc, rows);
+    for (int p = 0; p < w->spans; p++) {
+        const pe_span *s = &w->span[p];
+        if (j + rows <= s->from || j >= s->to)
+            continue;
+        any = 1;
+        accumulate_pair(acc, rows, (const char *)(s->w + j * s->width), s->width * (idx)sizeof(real), (idx)sizeof(real),
+                        w->x + s->first * PANEL_LANES, next + s->first * PANEL_LANES, s->lanes);
+    }
+    if (!any)
+        return;
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        UNROLL
+        for (int c = 0; c < 4; c++) {
+            real *to = w->o + (j + r) * w->o_step + c * LANES;
+            vec_store(to, vec_add(vec_load(to), acc[4 * r + c]));
+        }
+    }
+}
+
+static NOINLINE int outer_in_pair_blocks(outer_pair w, int from, int to)
+{
+    return in_pair_blocks(outer_pair_rows, &w, from, to);
+}
+
+/* Add two wide strips beside each other. */
+static void add_outer_pair(outer_product w, const real *next, int from, int to)
+{
+    const int rest = outer_in_pair_blocks((outer_pair){w, next}, from, to);
+    outer_wide(w, rest, to);
+    w.x = next;
+    w.o += PANEL_LANES;
+    outer_wide(w, rest, to);
+}
+
 void FN(add_outer)(const pe_span *span, int spans, const real *x, int strip_lanes, int channels, int from, int to,
                    real *o, idx o_step)
 {
     for (int c = 0; c < channels; c += PANEL_LANES) {
         const outer_product w = {span, spans, x + c * strip_lanes, o + c, o_step};
+        const int next = c + PANEL_LANES;
+        if (PANEL_PAIRS && channels > next && strip_width(channels, next) == PANEL_LANES) {
+            add_outer_pair(w, x + next * strip_lanes, from, to);
+            c = next;
+            continue;
+        }
         (strip_width(channels, c) == LANES ? outer_narrow : outer_wide)(w, from, to);
     }
 }
