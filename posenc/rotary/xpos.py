@@ -57,7 +57,8 @@ def _angles(
     # growth[0] is the largest. The limit is equal on both sides of center, so a query and its key fail alike.
     limit = _logarithm_limit(dtype) / np.abs(growth).max(initial=1e-300)
     if np.abs(distance).max(initial=0) > limit:
-        expected = f"at most {limit:.0f} from center, or the scale leaves {dtype.name}: move center, or use float64"
+        expected = f"at most {limit:.0f} from center, because {dtype.name} cannot hold the scale beyond: move center, "
+        expected += "or use float64"
         fail(ValueError, function, "positions", positions.flat[np.abs(distance).argmax()], expected)
     cos_and_sin = table.reshape(*positions.shape, 2, len(frequencies))
     cos_and_sin *= np.exp(distance[..., None, None] * growth)
