@@ -203,7 +203,9 @@ def cast_copied(function: str, argument: str, array: Array, dtype: Dtype) -> Arr
 
 
 def cast_result(array: Array, dtype: Dtype) -> Array:
-    """Return a result in `dtype`. Numbers beyond its range become infinite, without a warning."""
+    """Return a result in `dtype` and native byte order. Numbers beyond its range become infinite, without a warning."""
+    if not dtype.isnative:
+        dtype = dtype.newbyteorder("=")
     if array.dtype == dtype:  # np.errstate takes 10 us inside the backward pass of torch
         return array
     with np.errstate(over="ignore"):

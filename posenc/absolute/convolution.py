@@ -176,8 +176,8 @@ def _gradients(function: str, grad: npt.ArrayLike, c: _Convolution) -> tuple[Arr
         )  # fmt: skip
     return (
         d_x,
-        np.ascontiguousarray(cast_result(d_kernel.transpose(2, 0, 1), kernel.dtype.newbyteorder("="))),
-        None if bias is None else cast_result(d_bias, bias.dtype.newbyteorder("=")),
+        np.ascontiguousarray(cast_result(d_kernel.transpose(2, 0, 1), kernel.dtype)),
+        None if bias is None else cast_result(d_bias, bias.dtype),
     )
 
 

@@ -178,4 +178,4 @@ def _gradient_of_p(function: str, grad: Array, factor: Array | None, p: Array) -
     if rows:
         factors = None if factor is None else factor.transpose(axes).reshape(shape)
         _core.merge_vjp(function, grad=grad.transpose(axes).reshape(shape), x=factors, dp=total.reshape(-1))
-    return unbroadcast(total, p.shape, p.dtype.newbyteorder("="))
+    return unbroadcast(total, p.shape, p.dtype)

@@ -94,7 +94,7 @@ def backward(function: str, inputs: Inputs, saved: Saved) -> tuple[Array, Array,
 
     d_k, d_v = (_sum_slots(d, split.slots_per_kv_head) for d in (d_k, d_v))
     pairs = zip((d_q, d_k, d_v), (inputs.q, inputs.k, inputs.v), strict=True)
-    q, k, v = (unbroadcast(d, array.shape, array.dtype.newbyteorder("=")) for d, array in pairs)
+    q, k, v = (unbroadcast(d, array.shape, array.dtype) for d, array in pairs)
     return q, k, v, assemble(inputs.operators, of_parts), _reduce_sink(inputs, d_sink)
 
 
@@ -184,7 +184,7 @@ def _reduce_sink(inputs: Inputs, of_queries: Array | None) -> Array | None:
     """Return the gradient of the sink from that of each query's."""
     if inputs.sink is None or of_queries is None:
         return None
-    return unbroadcast(of_queries.sum(-1), inputs.sink.shape, inputs.sink.dtype.newbyteorder("="))
+    return unbroadcast(of_queries.sum(-1), inputs.sink.shape, inputs.sink.dtype)
 
 
 def _reduce_pairs(

@@ -764,8 +764,8 @@ class ContentSum(_Sum, ContentBias[NamedTuple, SumGradient]):
             if isinstance(part, ContentBias)
         ]
         with without_warnings():
-            d_q = cast_result(sum((g.q for g in gradients[1:]), gradients[0].q), query.dtype.newbyteorder("="))
-            d_k = cast_result(sum((g.k for g in gradients[1:]), gradients[0].k), key.dtype.newbyteorder("="))
+            d_q = cast_result(sum((g.q for g in gradients[1:]), gradients[0].q), query.dtype)
+            d_k = cast_result(sum((g.k for g in gradients[1:]), gradients[0].k), key.dtype)
         parts = zip(self.parts, gradients, strict=True)
         return SumGradient(d_q, d_k, tuple(part.arrays._make(gradient[2:]) for part, gradient in parts))
 

@@ -136,8 +136,8 @@ class TableBias(ContentBias[Arrays, Gradient]):
         with without_warnings():
             tables = {name: table.sum(over, dtype=F64) if over else table for name, table in buffers.items()}
             arrays = name_gradients(self, self._gradient(function, Reductions(tables=tables), inputs.positions))
-        d_q = unbroadcast(d_q, inputs.q.shape, inputs.q.dtype.newbyteorder("="))
-        d_k = unbroadcast(d_k, inputs.k.shape, inputs.k.dtype.newbyteorder("="))
+        d_q = unbroadcast(d_q, inputs.q.shape, inputs.q.dtype)
+        d_k = unbroadcast(d_k, inputs.k.shape, inputs.k.dtype)
         return cast("Gradient", self.gradient_type._make((d_q, d_k, *arrays)))
 
 
