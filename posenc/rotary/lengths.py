@@ -22,6 +22,9 @@ from .._core_api.variant import in_one_isa
 from .rotation import Angles, Frequencies, read_rotation
 from .scaling import Layout
 
+MOST_ROTATED_AXES = 17
+"""Of an array that the kernel of `rope` takes: the channels and 16 others."""
+
 
 @in_one_isa
 def rerotate(
@@ -88,6 +91,8 @@ def rerotate(
     rotation = read_rotation(
         function, k, frequencies, layout, rotary_dim, rotary_offset, seq_axis=seq_axis, argument="k"
     )
+    if rotation.x.ndim > MOST_ROTATED_AXES:  # the kernel would name it x
+        fail(ValueError, function, "k", f"{rotation.x.ndim} axes", f"at most {MOST_ROTATED_AXES}")
     frequencies, _ = rotation.frequencies(frequencies)
     old_positions = rotation.positions(old_positions, "old_positions")
     check_positions(function, "old_positions", old_positions)
