@@ -29,6 +29,10 @@ LARGEST_SCALE32 = 2.0**127
 """The largest scale of logits in float32: the kernels multiply it by log2(e)."""
 MOST_BITS_SHOWN = 256
 """Bits of the longest integer that a message shows."""
+MOST_CHANNELS = 1 << 16
+"""More heads, or channels of a head, than any model has: an argument from a file may ask for hours of work."""
+MOST_NUMBERS = 1 << 30
+"""More numbers than any table of a model has: 8 GiB."""
 MOST_AXES = 30
 """Most axes of an argument. Broadcasting of NumPy takes 32, and functions add up to two. Kernels take fewer."""
 MOST_SHOWN = 300
@@ -239,6 +243,14 @@ def as_index(function: str, argument: str, value: object, least: int, most: int 
     return number
 
 
+def check_table_size(function: str, numbers: int, **arguments: int) -> None:
+    """Refuse a table of more numbers than any model has, under the name of the largest argument."""
+    if numbers > MOST_NUMBERS:
+        argument = max(arguments, key=arguments.__getitem__)
+        expected = f"a table of at most 2**30 numbers, not {shown(numbers)}"
+        fail_value(ValueError, function, argument, arguments[argument], expected)
+
+
 def as_number(function: str, argument: str, value: object) -> float:
     """Return a finite Python float from an int or a float; refuse bools and strings."""
     if type(value) is not float and is_tensor(value):
@@ -319,12 +331,12 @@ def as_positions(function: str, argument: str, value: object, start: object = 0)
         if 0 < value.ndim <= MOST_AXES and (value.dtype is I64 or value.dtype is F64):
             return value
     elif isinstance(value, INTEGERS) and not isinstance(value, bool):
-        return np.arange(as_index(function, argument, value, 0), dtype=I64)
+        return _count_up(function, argument, 0, as_index(function, argument, value, 0))
     array = as_reals(function, argument, value)
     if array.ndim:
         return array
     if array.dtype is I64:
-        return np.arange(as_index(function, argument, int(array), 0), dtype=I64)
+        return _count_up(function, argument, 0, as_index(function, argument, int(array), 0))
     fail_value(TypeError, function, argument, float(array), "an int n, meaning 0..n-1, or an array of positions")
 
 
@@ -335,7 +347,14 @@ def _positions_from(function: str, argument: str, value: object, start: int) -> 
     count = as_index(function, argument, int(array), 0)
     if start + count - 1 > LARGEST_POSITION:
         fail_value(ValueError, function, "start", start, f"at most 2**53 for position start + {count} - 1")
-    return np.arange(start, start + count, dtype=I64)
+    return _count_up(function, argument, start, count)
+
+
+def _count_up(function: str, argument: str, start: int, count: int) -> Array:
+    try:
+        return np.arange(start, start + count, dtype=I64)
+    except (MemoryError, ValueError):  # sizes beyond memory, and sizes beyond an address
+        fail_value(MemoryError, function, argument, count, "a number of positions that fits in memory")
 
 
 def prepare_out(
@@ -370,7 +389,10 @@ def prepare_out(
     if not dtype.isnative:
         dtype = dtype.newbyteorder("=")
     if out is None:
-        array = np.empty(shape, dtype)
+        try:
+            array = np.empty(shape, dtype)
+        except (MemoryError, ValueError):
+            fail(MemoryError, function, "the result", f"shape {shape} and dtype {dtype}", "one that fits in memory")
         return array, array
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
         fail(TypeError, function, "out", f"type {type(out).__name__}", "a NumPy array")

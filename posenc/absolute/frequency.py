@@ -17,6 +17,7 @@ from .._core_api.arguments import (
     fail,
     fail_value,
 )
+from .._core_api.constants import MOST_WIDTH
 
 Schedule = Literal["geometric", "power"]
 Denominator = Literal["dim", "half-1"]
@@ -74,7 +75,7 @@ def frequencies(
     array([1.e+00, 1.e-04])
     """
     function = "frequencies"
-    dim = as_index(function, "dim", dim, 1)
+    dim = as_index(function, "dim", dim, 1, MOST_WIDTH)
     check_choice(function, "schedule", schedule, get_args(Schedule))
     check_choice(function, "denominator", denominator, DENOMINATORS)
     geometric, _ = exact_frequencies(function, dim, base, denominator)

@@ -20,6 +20,7 @@ from .._core_api.arguments import (
     cast_operand,
     cast_result,
     check_positions,
+    check_table_size,
     compute_dtype,
     fail,
     fail_value,
@@ -27,6 +28,7 @@ from .._core_api.arguments import (
     prepare_out,
     unbroadcast,
 )
+from .._core_api.constants import MOST_WIDTH
 from .._core_api.variant import in_one_isa
 from .frequency import Denominator
 from .sinusoid import Layout, Order, cos_sin_table, read_columns
@@ -244,12 +246,13 @@ def shift_matrix(
            [-0.841,  0.54 ]])
     """
     function = "shift_matrix"
-    dim = as_index(function, "dim", dim, 1)
+    dim = as_index(function, "dim", dim, 1, MOST_WIDTH)
     array = as_reals(function, "offset", offset)
     if array.ndim:
         fail(ValueError, function, "offset", f"{array.ndim} axes", "one number")
     if dim % 2:
         fail_value(ValueError, function, "dim", dim, EVEN_WIDTH)
+    check_table_size(function, dim * dim, dim=dim)
     identity, rows = np.eye(dim), np.empty((dim, dim))
     s = _read_shift(function, identity, array, base, frequencies, layout, order, denominator)
     s.rotate(function, identity, rows)

@@ -23,6 +23,7 @@ from .._core_api.arguments import (
     prepare_out,
     result_dtype,
 )
+from .._core_api.constants import MOST_WIDTH
 from .frequency import DENOMINATORS, Denominator, as_frequencies, exact_frequencies
 
 Layout = Literal["interleaved", "halves"]
@@ -177,7 +178,7 @@ def sinusoidal(
     """
     function = "sinusoidal"
     positions = as_positions(function, "positions", positions, start)
-    dim = as_index(function, "dim", dim, 1)
+    dim = as_index(function, "dim", dim, 1, MOST_WIDTH)
     columns = read_columns(function, dim, base, frequencies, layout, order, denominator)
     scale = as_number(function, "scale", scale)
     dtype = result_dtype(function, dtype, out)
@@ -231,7 +232,7 @@ def sinusoidal_vjp(
     """
     function = "sinusoidal_vjp"
     positions = as_positions(function, "positions", positions, start)
-    dim = as_index(function, "dim", dim, 1)
+    dim = as_index(function, "dim", dim, 1, MOST_WIDTH)
     columns = read_columns(function, dim, base, frequencies, layout, order, denominator)
     scale = as_number(function, "scale", scale)
     grad = as_grad(function, grad, (*positions.shape, dim))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, Float64, as_index, as_number, fail_value
+from .._core_api.arguments import MOST_CHANNELS, Array, Float64, as_index, as_number, fail_value
 from ._distance import DistanceBias
 from .operator import PositionBias
 from .parameters import copy_parameters
@@ -56,7 +56,7 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> Float64:
     array([0.0625    , 0.00390625, 0.25      ])
     """
     function = "alibi_slopes"
-    heads = as_index(function, "heads", heads, 1)
+    heads = as_index(function, "heads", heads, 1, MOST_CHANNELS)
     largest = as_number(function, "bias_max", bias_max)
     power = 1 << (heads.bit_length() - 1)
     slopes = 2.0 ** (-largest * np.arange(1, power + 1) / power)

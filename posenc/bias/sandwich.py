@@ -10,6 +10,7 @@ from .. import _core
 from .._core_api.arguments import (
     F32,
     F64,
+    MOST_CHANNELS,
     Array,
     Dtype,
     Float64,
@@ -19,6 +20,7 @@ from .._core_api.arguments import (
     finish_out,
     prepare_out,
 )
+from .._core_api.constants import MOST_WIDTH
 from ..absolute.frequency import exact_frequencies
 from ._diagonals import fill_matrix
 from .operator import PositionBias, check_heads
@@ -139,8 +141,8 @@ def sandwich(heads: int, dim: int) -> PositionBias[SandwichArrays]:
     array([[-2.211, -1.14 , -0.312,  0.   ],
            [-1.106, -0.57 , -0.156,  0.   ]], dtype=float32)
     """
-    heads = as_index("sandwich", "heads", heads, 1)
-    dim = as_index("sandwich", "dim", dim, 2)
+    heads = as_index("sandwich", "heads", heads, 1, MOST_CHANNELS)
+    dim = as_index("sandwich", "dim", dim, 2, MOST_WIDTH)
     if dim % 2:
         fail_value(ValueError, "sandwich", "dim", dim, "an even number")
     return SandwichBias("sandwich", SandwichArrays(), {"heads": heads, "dim": dim})

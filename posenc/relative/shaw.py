@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, Float64, as_index, fail
+from .._core_api.arguments import I64, Array, Float64, as_index, check_table_size, fail
+from .._core_api.constants import MOST_WIDTH
 from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import ContentBias
 from ..bias.terms import Operands
@@ -154,5 +155,6 @@ def nezha(dim: int, K: int = 64) -> Float64:
            [ 0.841,  0.54 ],
            [ 0.909, -0.416]])
     """
-    width, last = as_index("nezha", "dim", dim, 1), as_index("nezha", "K", K, 1)
+    width, last = as_index("nezha", "dim", dim, 1, MOST_WIDTH), as_index("nezha", "K", K, 1)
+    check_table_size("nezha", (2 * last + 1) * width, dim=width, K=last)
     return sinusoidal(2 * last + 1, width, dtype=np.float64)

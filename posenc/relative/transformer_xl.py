@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Array, Float64, as_index, fail, fail_value
+from .._core_api.arguments import Array, Float64, as_index, check_table_size, fail, fail_value
+from .._core_api.constants import MOST_WIDTH
 from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import ContentBias
 from ._content import TableBias, as_table, check_table_heads, clipped_distance
@@ -133,7 +134,8 @@ def xl_table(K: int, dim: int) -> Float64:
            [ 0.   ,  1.   ],
            [-0.841,  0.54 ]])
     """
-    last, width = as_index("xl_table", "K", K, 1), as_index("xl_table", "dim", dim, 2)
+    last, width = as_index("xl_table", "K", K, 1), as_index("xl_table", "dim", dim, 2, MOST_WIDTH)
     if width % 2:
         fail_value(ValueError, "xl_table", "dim", width, "an even number")
+    check_table_size("xl_table", (2 * last + 1) * width, K=last, dim=width)
     return sinusoidal(last - np.arange(2 * last + 1), width, layout="halves", dtype=np.float64)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
-from .._core_api.arguments import as_index, as_number, fail, fail_value
+from .._core_api.arguments import MOST_CHANNELS, as_index, as_number, fail, fail_value
 from .models import FULL, MODELS, OTHERS, ROTATES_IF, ROTATES_LAST, SLIDING, Model
 from .scaling import LENGTHS, Keys, RopeFrequencies, scaled_frequencies
 
@@ -30,9 +30,6 @@ BY_LAYER = ("layer_rope_theta", "rope_scaling_layers", "compress_rope_theta")
 """Bases by the layer's index, the indices of the scaled layers, and the second base of DeepSeek-V4."""
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "decoder_num_attention_heads")
-MOST_CHANNELS = 1 << 16
-"""More channels than a head of any model has. Frequencies of 2**21 channels would take seconds, and the numbers of a
-config come from a file."""
 KNOWN = (
     *BASES, *SLIDING_BASES, *PARTS, *BY_LAYER, "rope_parameters", "rope_scaling", "rotary_dim", "rope_interleave",
 )  # fmt: skip

@@ -21,6 +21,7 @@ from .._core_api.arguments import (
     check_choice,
     check_positions,
     check_range,
+    check_table_size,
     fail,
     fail_value,
     finish_out,
@@ -29,6 +30,7 @@ from .._core_api.arguments import (
     unbroadcast,
     without_warnings,
 )
+from .._core_api.constants import MOST_WIDTH
 from .._core_api.variant import ONE_ISA, in_one_isa
 from ..absolute.sinusoid import cos_sin_table
 from .rotation import (
@@ -399,8 +401,9 @@ def rope_matrix(
         fail(ValueError, function, "position", f"{array.ndim} axes", "one number")
     check_positions(function, "position", array)
     rotary_dim = 2 * len(frequencies)
-    dim = rotary_dim if dim is None else as_index(function, "dim", dim, rotary_dim)
+    dim = rotary_dim if dim is None else as_index(function, "dim", dim, rotary_dim, MOST_WIDTH)
     table = cos_sin_table(function, array, frequencies, np.dtype(np.float64), factor)
+    check_table_size(function, dim * dim, dim=dim)
     identity, rows = np.eye(dim), np.empty((dim, dim))
     interleaved = layout == "interleaved"
     _core.rope(

@@ -9,7 +9,17 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import F64, Array, Float64, as_float64, as_grad, as_index, fail
+from .._core_api.arguments import (
+    F64,
+    MOST_CHANNELS,
+    Array,
+    Float64,
+    as_float64,
+    as_grad,
+    as_index,
+    check_table_size,
+    fail,
+)
 from .._core_api.variant import in_one_isa
 from ..absolute.frequency import exact_frequencies
 from .rotation import Angles, RopeGradient, Rotation, read_rotation
@@ -53,13 +63,14 @@ def axial_frequencies(dims: Sequence[int], *, base: float | Sequence[float] = 10
     is_array = isinstance(dims, np.ndarray) and dims.ndim > 0
     if not (is_array or isinstance(dims, Sequence)) or isinstance(dims, str):
         fail(TypeError, function, "dims", f"type {type(dims).__name__}", "a sequence of integers")
-    widths = [as_index(function, "dims", width, 0) for width in dims]
+    widths = [as_index(function, "dims", width, 0, MOST_CHANNELS) for width in dims]
     if sum(widths) == 0 or any(width % 2 for width in widths):
         fail(ValueError, function, "dims", f"{widths}", "even widths, not all 0")
     has_axis = isinstance(base, Iterable) and getattr(base, "ndim", None) != 0
     bases = list(cast("Iterable[float]", base)) if has_axis else [cast("float", base)] * len(widths)
     if len(bases) != len(widths):
         fail(ValueError, function, "base", f"{len(bases)} entries", f"{len(widths)}, as dims")
+    check_table_size(function, len(widths) * sum(widths) // 2, dims=max(widths))
     result = np.zeros((len(widths), sum(widths) // 2))
     first = 0
     for axis, (width, own_base) in enumerate(zip(widths, bases, strict=True)):

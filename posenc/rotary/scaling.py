@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from .._core_api.arguments import (
     F64,
+    MOST_CHANNELS,
     Array,
     Float64,
     as_bool,
@@ -324,7 +325,7 @@ def scaled_frequencies(
     argument: str = "keys",
 ) -> RopeFrequencies:
     """Return `rope_frequencies` for another public function, whose errors name that function and its argument."""
-    if as_index(function, "dim", dim, 2) % 2:
+    if as_index(function, "dim", dim, 2, MOST_CHANNELS) % 2:
         fail_value(ValueError, function, "dim", dim, "an even number of channels")
     check_choice(function, "rope_type", rope_type, ROPE_TYPES)
     if seq_len is not None:
