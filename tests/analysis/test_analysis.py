@@ -403,12 +403,14 @@ def test_theta_as_a_function(name):
 
 def test_almost_any_monotone_theta_decays():
     """S1: a smooth monotone theta suffices; one that rests at a number does not (the condition behind "almost")."""
-    far = np.arange(1000.0, 1100.0)
+    far = [10.0, 1e3, 1e5]
     curves = [lambda t: t**0.5, lambda t: t**3, lambda t: 1 / (1 + 99 * t), lambda t: np.sin(t), lambda t: (1 - t) ** 2]
     for theta in curves:
-        assert np.abs(analysis.decay(far, schedule=theta)).max() < 0.35
+        found = np.abs(analysis.decay(far, schedule=theta))
+        assert found[0] > found[1] > found[2]
+        assert found[2] < 0.02
     for theta in (lambda t: 0.0 * t + 0.5, lambda t: np.maximum(t - 0.5, 0)):
-        assert np.abs(analysis.decay(far, schedule=theta)).min() >= 0.49
+        assert np.abs(analysis.decay(far[1:], schedule=theta)).min() >= 0.49
 
 
 def test_weights_of_equation_14(rng):

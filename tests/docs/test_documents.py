@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import posenc
+from posenc import analysis, reference
 
 # ---- S3: BERT base, d = 768 ----
 
@@ -167,14 +168,42 @@ def test_s0_columns_end_before_d(dim):
     assert p[0, dim - 2 :].tolist() == [0, 1]
 
 
-def test_s0_late_dimensions_hardly_vary():
-    """S0: in a wide encoding the last dimensions hardly differ between positions. At d = 768 a quarter of the sines, 96
-    of 384, rise by less than a half over 512 positions; at d = 16, 2 of 8. The share depends on the wavelengths, not on
-    the width."""
-    for dim, still in ((768, 97), (16, 2)):
-        spread = np.ptp(posenc.sinusoidal(512, dim, dtype=np.float64)[:, 0::2], axis=0)
-        assert (spread < 0.5).sum() == still
-        assert spread[0] > 1.99
+def test_s0_late_dimensions_differ_less_in_a_wide_encoding():
+    """S0: with a small dimension positions differ clearly, with a large one the later dimensions hardly do. The last
+    sine of 512 positions covers 2.0 with 4 channels, 0.89 with 6, and 0.05 with 768."""
+    ranges = [np.ptp(posenc.sinusoidal(512, dim, dtype=np.float64)[:, -2]) for dim in (4, 6, 8, 16, 64, 768)]
+    assert np.all(np.diff(ranges) < 0)
+    assert [f"{r:.2f}" for r in ranges] == ["2.00", "0.89", "0.49", "0.16", "0.07", "0.05"]
+
+
+def test_s0_the_factor_scales_the_bias_alone(rng):
+    """S0's prose adds m times the matrix of distances to the scores. The caption of its figure scales the sum."""
+    q, k, v = rng.standard_normal((3, 6, 8))
+    m, distance = 0.25, np.abs(np.arange(6)[:, None] - np.arange(6))
+    found = posenc.attention(q, k, v, bias=posenc.alibi([m]), scale=1.0)
+
+    def weighted(logits):
+        return reference.attention(np.zeros_like(q), k, v, bias=posenc.dense(logits[None]))
+
+    assert np.abs(found - weighted(q @ k.T - m * distance)).max() <= 1e-14
+    assert np.abs(found - weighted(m * (q @ k.T - distance))).max() > 0.1
+
+
+def test_alibi_weights_by_distance():
+    """S0 and S4: the farther a key, the smaller its weight. For equal scores the weights are a geometric sequence; a
+    step costs the factor exp(-m), near and far."""
+    m, zeros = 0.5, np.zeros((64, 4))
+    weights = posenc.attention_weights(zeros, zeros, bias=posenc.alibi([m]), causal=True)[-1]
+    steps = np.diff(np.log(weights))  # towards the query
+    assert np.abs(steps - m).max() <= 1e-13
+    assert weights[-1] == pytest.approx(1 - np.exp(-m), rel=1e-13)  # the sum of 64 terms ends at exp(-32)
+
+
+def test_s0_the_sum_needs_one_dimension():
+    """S0: the dimension of the encoding is that of the word embedding."""
+    assert posenc.merge(np.zeros((3, 8)), posenc.sinusoidal(3, 8)).shape == (3, 8)
+    with pytest.raises(ValueError, match="merge: p"):
+        posenc.merge(np.zeros((3, 8)), posenc.sinusoidal(3, 6))
 
 
 # ---- S1: derivation of the sinusoid ----
@@ -238,18 +267,63 @@ def test_s1_inner_products_are_an_integral():
             assert abs(g[m] - integral) <= np.abs(np.diff(integrand)).sum() * 2 / dim + 1e-6
 
 
-def test_s1_only_theta_t_crosses_the_axis():
-    """S1 compares 10000**-t, 1000**-t and powers of t over short and long distances. Only t itself crosses zero. Powers
-    fall faster at first, the exponentials later."""
-    schedules = {
-        "10000": posenc.frequencies(1024), "1000": posenc.frequencies(1024, base=1000.0),
-        **{a: posenc.frequencies(1024, schedule="power", alpha=a) for a in (1, 2, 3, 4)},
-    }  # fmt: skip
-    g = {name: inner_products(w) for name, w in schedules.items()}
-    assert g[1].min() < -0.15
-    assert all(values.min() > 0.05 for name, values in g.items() if name != 1)
-    assert g[2][2] < g["1000"][2] < g["10000"][2]
-    assert g["10000"][32] - g["10000"][128] > g[2][32] - g[2][128]
+def power(alpha):
+    return {"schedule": "power", "alpha": alpha}
+
+
+def test_s1_the_plot_decays():
+    """S1's plot of the integral on [-128, 128] is even and falls."""
+    pytest.importorskip("scipy", reason="scipy is not installed: no integrals")
+    curve = analysis.decay(np.arange(-128, 129)).real
+    assert np.abs(curve - curve[::-1]).max() <= 1e-12
+    right = curve[128:]
+    assert np.all(np.diff(right[[0, 1, 2, 4, 8, 16, 32, 64, 128]]) < 0)
+    assert right[0] == 1
+    assert right[128] == pytest.approx(0.411, abs=1e-3)
+
+
+def test_s1_the_integral_tends_to_zero():
+    """S1: the inner product decays because an oscillating integral tends to 0. Its absolute value is 0.25 at 1000,
+    0.011 at 10**5 and 0.0001 at 10**7."""
+    pytest.importorskip("scipy", reason="scipy is not installed: no integrals")
+    found = np.abs(analysis.decay([1e3, 1e5, 1e7]))
+    assert [f"{v:.2g}" for v in found] == ["0.25", "0.011", "0.00011"]
+
+
+def test_s1_theta_t_crosses_the_axis():
+    """S1: the curve of theta = t crosses the axis; it falls to -0.19."""
+    pytest.importorskip("scipy", reason="scipy is not installed: no integrals")
+    assert analysis.decay(np.arange(129), **power(1)).real.min() == pytest.approx(-0.192, abs=1e-3)
+
+
+def test_s1_powers_up_to_1_4_cross_the_axis():
+    """S1 says that theta = t alone crosses the axis. On [-128, 128] each power of an exponent up to 1.4 does, also the
+    square root; powers from 1.5 on and the two exponentials do not."""
+    pytest.importorskip("scipy", reason="scipy is not installed: no integrals")
+    x = np.arange(129)
+    for alpha in (0.3, 0.5, 0.7, 0.9, 1.1, 1.2, 1.3, 1.4):
+        assert analysis.decay(x, **power(alpha)).real.min() < -0.01
+    for options in (*(power(alpha) for alpha in (1.5, 1.6, 1.8, 2, 3, 4)), {}, {"base": 1000.0}):
+        assert analysis.decay(x, **options).real.min() > 0.01
+
+
+def test_s1_powers_fall_faster_at_short_range():
+    """S1: the powers fall faster at short distances than the two exponentials."""
+    pytest.importorskip("scipy", reason="scipy is not installed: no integrals")
+    near = [2, 4, 10]
+    exponentials = [analysis.decay(near, **options).real for options in ({}, {"base": 1000.0})]
+    for alpha in (1, 2, 3, 4):
+        assert np.all(analysis.decay(near, **power(alpha)).real < min(exponentials, key=lambda v: v[0]))
+
+
+def test_s1_exponentials_fall_faster_at_long_range():
+    """S1: the exponentials fall faster at long distances. From 1000 to 4000, 10000**-t keeps 0.22 of its value, t**2
+    keeps 0.49, t**3 0.63 and t**4 0.71. 1000**-t has crossed the axis before."""
+    pytest.importorskip("scipy", reason="scipy is not installed: no integrals")
+    curves = [analysis.decay([1000, 4000], **options).real for options in ({}, power(2), power(3), power(4))]
+    kept = [end / start for start, end in curves]
+    assert [f"{k:.2f}" for k in kept] == ["0.22", "0.49", "0.63", "0.71"]
+    assert analysis.decay(618, base=1000.0).real < 0
 
 
 # ---- S2: base 10 against base 10000 ----
@@ -271,6 +345,17 @@ def test_s2_distance_and_correlation_say_the_same():
     assert np.abs(distance**2 - (64 - 2 * p @ p.T)).max() <= 64 * 4e-15  # 64 products and squares, rounded
     assert np.abs(distance - distance.T).max() == 0
     assert np.corrcoef(distance[np.triu_indices(128, 1)], np.corrcoef(p)[np.triu_indices(128, 1)])[0, 1] < -0.9
+
+
+def test_s2_the_share_of_positions_falls_with_the_base():
+    """S2: the larger the base k, the smaller the share of the position encoding. The share of its squares that varies
+    with the position is 0.997 for k = 10 and 0.434 for k = 10000. The norm is 8 for each k."""
+    shares = []
+    for base in (10, 100, 1000, 10000, 1000000):
+        p = posenc.sinusoidal(128, 128, base=base, dtype=np.float64)
+        assert np.abs(np.linalg.norm(p, axis=1) - 8).max() <= 1e-13
+        shares.append(p.var(0).sum() / 64)
+    assert [f"{s:.3f}" for s in shares] == ["0.997", "0.846", "0.577", "0.434", "0.292"]
 
 
 # ---- S4: rope and alibi ----

@@ -15,6 +15,6 @@ def test_printed_numbers_of_the_sentences():
         "0.04",
         "0.46",
         "0.35",
-    ]
+    ]  # of 128 to 1000; test_s1_exponentials_fall_faster_at_long_range has 1000 to 4000
     far = np.arange(1, 4001)
     assert np.all(abs(analysis.decay(far, schedule="power", alpha=2.0).real) < abs(analysis.decay(far).real))
