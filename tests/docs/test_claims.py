@@ -1,0 +1,86 @@
+"""docs/claims: each claim has a quotation, a place, a verdict and evidence; the index counts the verdicts."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CLAIMS = ROOT / "docs" / "claims"
+INDEX = (CLAIMS / "index.md").read_text("utf-8")
+PAGES = re.findall(r"^- S\d, \[.+?\]\((.+?\.md)\)", INDEX, re.MULTILINE)
+ITEM = re.compile(
+    r"- 「(?P<quotation>.+?)」(?P<translation>.*?)\n  - place: (?P<place>.+?)\n  - verdict: (?P<verdict>.+?)"
+    r"\n  - evidence: (?P<evidence>.+)",
+    re.DOTALL,
+)
+VERDICTS = (
+    "reproduced", "refuted", "refuted, a slip", "shown in small: agrees", "shown in small: disagrees", "untestable"
+)  # fmt: skip
+
+
+class Claim(NamedTuple):
+    quotation: str
+    translation: str
+    place: str
+    verdict: str
+    evidence: str
+
+
+def claims_of(page):
+    """The items of a page. A list item that is no claim, or lacks a part, is a ValueError."""
+    found = []
+    for item in re.split(r"^(?=- )", (CLAIMS / page).read_text("utf-8"), flags=re.MULTILINE)[1:]:
+        match = ITEM.fullmatch(re.split(r"\n(?=##|\n)", item)[0].strip())
+        if match is None:
+            raise ValueError(f"{page}: a claim without quotation, place, verdict or evidence:\n{item}")
+        found.append(Claim(*(" ".join(part.split()) for part in match.groups())))
+    return found
+
+
+def counts(claims):
+    verdicts = [claim.verdict for claim in claims]
+    reproduced, refuted, slips, agrees, disagrees, untestable = map(verdicts.count, VERDICTS)
+    return (
+        f"{len(claims)} claims, {reproduced} reproduced, {refuted + slips} refuted ({slips} slips), "
+        f"{agrees + disagrees} shown in small ({agrees} agree, {disagrees} disagree), {untestable} untestable"
+    )
+
+
+def targets(page):
+    """Anchors of the headings of a page, as Markdown viewers derive them."""
+    headings = re.findall(r"^#{1,3} (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower().replace(" ", "-")) for heading in headings}
+
+
+def test_counts_of_the_index():
+    by_page = {page: claims_of(page) for page in PAGES}
+    assert {*by_page, "index.md"} == {path.name for path in CLAIMS.glob("*.md")}
+    for page, claims in by_page.items():
+        assert f"]({page}):\n  {counts(claims)}\n" in INDEX
+    assert f"- all:\n  {counts([claim for claims in by_page.values() for claim in claims])}\n" in INDEX
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_claims_are_complete(page):
+    """Chinese is translated, a verdict is one of the index, and a judgement has evidence that shows it."""
+    for claim in claims_of(page):
+        chinese = re.search("[\u4e00-\u9fff]", claim.quotation)
+        assert bool(chinese) == bool(claim.translation), claim
+        assert claim.verdict in VERDICTS, claim
+        shown = re.search(r"\w+\.py::test_\w+|\]\(\S+\.md", claim.evidence)
+        assert shown or claim.verdict in ("untestable", "refuted, a slip") or "posenc." in claim.evidence, claim
+        if claim.verdict.startswith("shown in small"):
+            assert re.search(r"thousand parameters|400 steps|linear model", claim.evidence), claim
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_evidence_exists(page):
+    for claim in claims_of(page):
+        for file, name in re.findall(r"`(\S+?\.py)::(\w+)`", claim.evidence):
+            assert f"\ndef {name}(" in (ROOT / file).read_text("utf-8"), claim
+        for file, anchor in re.findall(r"\]\(([^)#]+\.md)(?:#([^)]+))?\)", claim.evidence):
+            path = (CLAIMS / file).resolve()
+            assert path.exists(), claim
+            assert not anchor or anchor in targets(path), claim
