@@ -31,7 +31,7 @@ class Claim(NamedTuple):
 def claims_of(page):
     """The items of a page. A list item that is no claim, or lacks a part, is a ValueError."""
     found = []
-    for item in re.split(r"^(?=- )", (CLAIMS / page).read_text("utf-8"), flags=re.MULTILINE)[1:]:
+    for item in re.split(r"^(?=-\s)", (CLAIMS / page).read_text("utf-8"), flags=re.MULTILINE)[1:]:
         match = ITEM.fullmatch(re.split(r"\n(?=##|\n)", item)[0].strip())
         if match is None:
             raise ValueError(f"{page}: a claim without quotation, place, verdict or evidence:\n{item}")
