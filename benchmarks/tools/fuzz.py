@@ -9,7 +9,8 @@ The calls are those of benchmarks/accuracy/draws.py: all public functions, dtype
 positions, options, instruction sets and one to three threads, with gradients and `out`. Some calls have a wrong
 argument, and in some `out` overlaps an argument. Each call must
 
-- return, or raise TypeError, ValueError or IndexError, whose message begins with the name of a function;
+- return, or raise TypeError, ValueError, IndexError or, for a path, FileNotFoundError, whose message begins with the
+  name of a function;
 - warn only of a deprecation, and leave its arguments as they were;
 - write the same numbers to any `out`, and no byte beside it;
 - agree with its oracle within the bound that the tests use, where the oracle knows the arguments;
@@ -55,7 +56,7 @@ from draws import FLOATS, LAYOUTS, Call, Operator, chance, describe, draw, map_a
 import posenc
 import posenc.analysis
 
-EXPECTED_ERRORS = ("TypeError", "ValueError", "IndexError")
+EXPECTED_ERRORS = ("TypeError", "ValueError", "IndexError", "FileNotFoundError")
 NAMES = frozenset((*posenc.__all__, *posenc.analysis.__all__))
 ATTENTION = next(case for case in CASES if case.function == "attention")
 FORM = re.compile(r"[\w.]+(\(\))?: \w+ .*", re.DOTALL)
