@@ -353,7 +353,7 @@ def _positions_from(function: str, argument: str, value: object, start: int) -> 
 def _count_up(function: str, argument: str, start: int, count: int) -> Array:
     try:
         return np.arange(start, start + count, dtype=I64)
-    except (MemoryError, ValueError):  # sizes beyond memory, and sizes beyond an address
+    except (MemoryError, ValueError):  # of sizes beyond memory, and of sizes beyond an address
         fail_value(MemoryError, function, argument, count, "a number of positions that fits in memory")
 
 

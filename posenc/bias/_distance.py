@@ -22,7 +22,7 @@ class DistanceBias(PositionBias[Arrays]):
         positions = positions.as_consecutive()
         n, m = positions.n, positions.m
         if positions.arrays is None:
-            return fill_matrix(function, _values(self, function, positions.distances, dtype), n, m, out)
+            return fill_matrix(function, _values(self, function, positions.distances(function), dtype), n, m, out)
         rel = _distances(positions)
         values = _values(self, function, rel.reshape(*rel.shape[:-2], n * m), dtype)
         matrix = values.reshape(*values.shape[:-1], n, m)
@@ -58,7 +58,9 @@ def _cotangent_vjp(bias: DistanceBias, function: str, grad: Array, positions: Po
     """Return the gradient of each parameter for a cotangent of the matrix, or its sums along diagonals."""
     heads, n, m = bias.heads, positions.n, positions.m
     if positions.arrays is None:
-        return _values_vjp(bias, function, read_diagonal_sums(function, grad, heads, n, m), positions.distances)
+        return _values_vjp(
+            bias, function, read_diagonal_sums(function, grad, heads, n, m), positions.distances(function)
+        )
     rel = _distances(positions)
     shape = (*rel.shape[:-2], heads, n, m)
     cotangent = read_cotangent(function, grad, shape)

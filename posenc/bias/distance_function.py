@@ -60,7 +60,7 @@ class DistanceFunctionBias(PositionBias[DistanceFunctionArrays]):
         positions = positions.as_consecutive()
         n, m = positions.n, positions.m
         if positions.arrays is None:
-            values = cast_result(_values(self, function, _diagonals(positions)), dtype)
+            values = cast_result(_values(self, function, _diagonals(function, positions)), dtype)
             return fill_matrix(function, values, n, m, out)
         batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
         heads = self.heads
@@ -80,7 +80,7 @@ class DistanceFunctionBias(PositionBias[DistanceFunctionArrays]):
         for array in self.arrays.arrays:
             cast_operand(function, "arrays", array, call.dtype)
         is_row = positions.arrays is None
-        distances = _diagonals(positions) if is_row else _distinct(function, positions)
+        distances = _diagonals(function, positions) if is_row else _distinct(function, positions)
         values = _values(self, function, distances, positions.low, positions.high)
         small = cast_operand(function, "function", values, call.dtype)
         term = (
@@ -97,7 +97,7 @@ class DistanceFunctionBias(PositionBias[DistanceFunctionArrays]):
         if not self.arrays.arrays:
             return ((),)
         if positions.arrays is None:
-            return (_values_vjp(self, function, reductions.diagonals, _diagonals(positions), *visible),)
+            return (_values_vjp(self, function, reductions.diagonals, _diagonals(function, positions), *visible),)
         return (_values_vjp(self, function, reductions.parameters[0], _distinct(function, positions), *visible),)
 
 
@@ -160,7 +160,9 @@ def _cotangent_vjp(bias: DistanceFunctionBias, function: str, grad: Array, posit
     """Return the gradient of each array for a cotangent of the matrix, or its sums along diagonals."""
     heads, n, m = bias.heads, positions.n, positions.m
     if positions.arrays is None:
-        return _values_vjp(bias, function, read_diagonal_sums(function, grad, heads, n, m), _diagonals(positions))
+        return _values_vjp(
+            bias, function, read_diagonal_sums(function, grad, heads, n, m), _diagonals(function, positions)
+        )
     batch = np.broadcast_shapes(*(array.shape[:-1] for array in positions.arrays))
     shape = (*batch, heads, n, m)
     cotangent = read_cotangent(function, grad, shape)
@@ -177,9 +179,10 @@ def _cotangent_vjp(bias: DistanceFunctionBias, function: str, grad: Array, posit
     return total
 
 
-def _diagonals(positions: Positions) -> Float64:
+def _diagonals(function: str, positions: Positions) -> Float64:
     """Return the distances of all diagonals, which occur unless there are no queries or no keys."""
-    return positions.distances if positions.n and positions.m else positions.distances * np.nan
+    distances = positions.distances(function)
+    return distances if positions.n and positions.m else distances * np.nan
 
 
 def _are_integers(positions: Positions) -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import I64, Array, Float64, as_index, as_positions, check_positions, fail
+from .._core_api.arguments import I64, Array, Float64, as_index, as_positions, check_positions, fail, fail_value
 
 OwnPositions = tuple[Array | None, Array | None]
 """An operator's own positions of queries and of keys; None is those of the call."""
@@ -30,10 +30,13 @@ class Positions(NamedTuple):
         """The operands q_positions and k_positions of a kernel."""
         return (None, None) if self.arrays is None else self.arrays
 
-    @property
-    def distances(self) -> Float64:
-        """Relative positions of the diagonals t = j - i + n - 1, (n + m - 1,); only without `arrays`."""
-        return np.arange(max(self.n + self.m - 1, 0), dtype=np.float64) - (self.n - 1 + self.shift)
+    def distances(self, function: str) -> Float64:
+        """Return the relative positions of the diagonals t = j - i + n - 1, (n + m - 1,); only without `arrays`."""
+        try:
+            return np.arange(max(self.n + self.m - 1, 0), dtype=np.float64) - (self.n - 1 + self.shift)
+        except (MemoryError, ValueError):  # of sizes beyond memory, and of sizes beyond an address
+            argument, length = ("n", self.n) if self.n >= self.m else ("m", self.m)
+            fail_value(MemoryError, function, argument, length, "a length whose distances fit in memory")
 
     def as_consecutive(self) -> Positions:
         """Return the positions without arrays if both count up by one, shifted so that key 0 is at 0."""

@@ -44,7 +44,7 @@ class SandwichBias(PositionBias[SandwichArrays]):
         positions = positions.as_consecutive()
         n, m = positions.n, positions.m
         if positions.arrays is None:
-            values = cast_result(_values(self, function, positions.distances), F64 if dtype == F64 else F32)
+            values = cast_result(_values(self, function, positions.distances(function)), F64 if dtype == F64 else F32)
             return fill_matrix(function, cast_result(values, dtype), n, m, out)
         q, k = positions.arrays
         batch = np.broadcast_shapes(q.shape[:-1], k.shape[:-1])
@@ -55,9 +55,9 @@ class SandwichBias(PositionBias[SandwichArrays]):
     def _term(self, call: Call, positions: Positions) -> Term:
         check_heads(call.function, self, call.shape)
         if positions.arrays is None:
-            return diagonal_term(_values(self, call.function, positions.distances).astype(call.dtype))._replace(
-                reductions=()
-            )
+            return diagonal_term(
+                _values(self, call.function, positions.distances(call.function)).astype(call.dtype)
+            )._replace(reductions=())
         return Term(self.name, _pair_operands(self, call.function, *positions.arrays))
 
     def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[()]:

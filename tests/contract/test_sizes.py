@@ -38,6 +38,14 @@ def test_vast_sizes_of_tables(name, size):
         CONSTRUCTORS[name](size)
 
 
+@pytest.mark.parametrize(("n", "m"), [(2**50, 3), (3, 2**50)])
+def test_more_distances_than_memory(n, m):
+    argument = "n" if n > m else "m"
+    for bias in (posenc.alibi([0.5]), posenc.t5(np.ones((32, 1))), posenc.sandwich(2, 8)):
+        with pytest.raises(MemoryError, match=rf"^{bias.name}\.matrix: {argument} is {2**50}; expected"):
+            bias.matrix(n, m)
+
+
 @pytest.mark.parametrize("name", POSITIONS)
 def test_more_positions_than_memory(name):
     """2**50 positions do not fit the addresses of any machine."""
