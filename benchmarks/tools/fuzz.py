@@ -115,7 +115,7 @@ class Fuzzer(Runner):
         """Run variations of the call of this index, fewer of a slow one."""
         rng = np.random.default_rng([self.seed, index, 3])
         call = draw(self.seed, index, len(self.isas), NAMES)
-        if any(map(callable, call.arguments.values())):  # a function of the caller that expects these shapes
+        if holds_function(call.arguments):  # a function of the caller that expects these shapes
             return
         module = sys.modules[call.module]
         begun, made = time.perf_counter(), 0
@@ -295,6 +295,14 @@ def changed_array(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
     )
     array.flat[int(rng.integers(array.size))] = pick(rng, numbers)
     return array
+
+
+def holds_function(value: Any) -> bool:
+    if isinstance(value, Operator):
+        return holds_function(value.arguments)
+    if isinstance(value, dict):
+        return any(map(holds_function, value.values()))
+    return any(map(holds_function, value)) if isinstance(value, tuple | list) else callable(value)
 
 
 def arrays_of(arguments: Any) -> list[np.ndarray]:
