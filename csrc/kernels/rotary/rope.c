@@ -67,7 +67,7 @@ static rotation rotation_of(int interleaved, int out_interleaved)
 /* Copy the channels of a row that are not rotated. */
 static void copy_rest(const char *x, char *out, idx offset, idx rotated, idx d, idx size)
 {
-    if (x == out)
+    if (x == out || rotated == d)
         return;
     memcpy(out, x, (size_t)(offset * size));
     memcpy(out + (offset + rotated) * size, x + (offset + rotated) * size, (size_t)((d - offset - rotated) * size));
