@@ -36,17 +36,17 @@ KERNEL(digits)
 }
 
 /* Horner's rule. Returns whether the result is within half an ulp: all digits except the last are whole numbers, and
- * all partial sums are below 2**53. */
+ * all partial sums are below 2**53. No digit is negative, so the last sum is the largest. */
 static int horner(const double *digit, idx w, double base, double *result)
 {
     double sum = 0;
     int exact = 1;
     for (idx k = 0; k < w; k++) {
         sum = sum * base + digit[k];
-        exact &= digit[k] >= 0 && sum < 0x1p53 && (k == w - 1 || nearest(digit[k]) == digit[k]);
+        exact &= (digit[k] >= 0) & ((k == w - 1) | (nearest(digit[k]) == digit[k]));
     }
     *result = sum;
-    return exact;
+    return exact & (sum < 0x1p53);
 }
 
 /* Horner's rule on a double-double hi + lo, in 3x the time of horner(): numbers above 2**53 round trip bit for bit. */
