@@ -9,8 +9,8 @@
  * 480 MB, results of 64 MiB are faster if they are streamed. */
 ptrdiff_t pe_last_cache(void);
 
-/* Return 1 on Intel. A core of an Intel Xeon reads 17 to 20 GB/s from L3, so rope of 8 MiB is 1.4 times faster if it
- * keeps its table in L2. A core of AMD Zen 4 reads L3 about as fast as L2. */
+/* Return 1 on Intel. On an Intel Xeon, np.multiply of 8 MiB moves 21 GB/s, and rope is 1.4 times faster if it keeps its
+ * table in L2. On AMD Zen 4 np.multiply moves 44 to 56 GB/s. */
 int pe_has_slow_l3(void);
 
 #endif
