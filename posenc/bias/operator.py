@@ -426,7 +426,7 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
         Parameters
         ----------
         q : array (..., H, N, D)
-            Queries.
+            Queries. Arrays q (N, D) and k (M, D), both without an axis of heads, are one head.
         k : array (..., G, M, D)
             Keys; head h reads kv head ``h // (H // G)``.
         q_positions, k_positions : array (N,) and (M,), or with batch axes before, optional
@@ -439,7 +439,7 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
         Returns
         -------
         ndarray (..., H, N, M)
-            In the dtype of q.
+            In the dtype of q; (N, M) for one head.
 
         Raises
         ------
@@ -479,8 +479,9 @@ class ContentBias(Bias[Arrays], Generic[Arrays, Gradient]):
         Returns
         -------
         NamedTuple
-            ``q``, ``k``, then one gradient per array of the operator, each in the shape and dtype of its argument. The
-            gradient of an array that no logit reads, such as ``rel_v`` of `shaw`, is 0.
+            ``q``, ``k``, then one gradient per array of the operator, each in the shape and dtype of its argument. For
+            one head, too, the gradients of the operator's arrays keep their axis of heads. The gradient of an array
+            that no logit reads, such as ``rel_v`` of `shaw`, is 0.
 
         Raises
         ------

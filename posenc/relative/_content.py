@@ -107,8 +107,10 @@ class TableBias(ContentBias[Arrays, Gradient]):
         function = f"{self.name}.logits"
         inputs = _read_inputs(function, self, q, k, q_positions, k_positions, scale)
         read = (inputs.q, inputs.k, *self.arrays, *inputs.positions.operands)
-        out, buffer = prepare_out(function, out, inputs.shape, inputs.q.dtype, read)
-        _core.logits(function, **inputs.operands, bias=inputs.terms(), out=buffer, **inputs.parameters)
+        out, buffer = prepare_out(function, out, inputs.user_shape, inputs.q.dtype, read)
+        _core.logits(
+            function, **inputs.operands, bias=inputs.terms(), out=inputs.with_heads(buffer), **inputs.parameters
+        )
         return finish_out(out, buffer)
 
     def logits_vjp(
@@ -124,7 +126,7 @@ class TableBias(ContentBias[Arrays, Gradient]):
         function = f"{self.name}.logits_vjp"
         inputs = _read_inputs(function, self, q, k, q_positions, k_positions, scale)
         batch, heads, dtype = inputs.shape[:-3], inputs.shape[-3], inputs.dtype
-        cotangent = as_grad(function, grad, inputs.shape)
+        cotangent = inputs.with_heads(as_grad(function, grad, inputs.user_shape))
         buffers = zero_gradients(inputs.term, batch, heads, 1, dtype)
         d_q, d_k = (np.zeros((*batch, *x.shape[-3:]), dtype) for x in (inputs.q, inputs.k))
         if cotangent.size:
@@ -138,6 +140,8 @@ class TableBias(ContentBias[Arrays, Gradient]):
             arrays = name_gradients(self, self._gradient(function, Reductions(tables=tables), inputs.positions))
         d_q = unbroadcast(d_q, inputs.q.shape, inputs.q.dtype)
         d_k = unbroadcast(d_k, inputs.k.shape, inputs.k.dtype)
+        if inputs.is_one_head:
+            d_q, d_k = d_q[0], d_k[0]
         return cast("Gradient", self.gradient_type._make((d_q, d_k, *arrays)))
 
 
@@ -146,6 +150,8 @@ class _LogitsInputs(NamedTuple):
 
     q: Array
     k: Array
+    is_one_head: bool
+    """True if the user's q and k have no axis of heads; those here have one of length 1."""
     positions: Positions
     shape: tuple[int, ...]
     """(batch axes, H, N, M)"""
@@ -156,6 +162,15 @@ class _LogitsInputs(NamedTuple):
     """Operands of the kernel: q, k and positions, no values and no masks."""
     parameters: dict[str, float]
     """Scale, no cap, the visible range of rel, and the position of query 0."""
+
+    @property
+    def user_shape(self) -> tuple[int, ...]:
+        """The shape of the logits, as the user has it."""
+        return self.shape[1:] if self.is_one_head else self.shape
+
+    def with_heads(self, array: Array) -> Array:
+        """View an array of the user's, such as `out`, with an axis of heads."""
+        return array[None] if self.is_one_head else array
 
     def terms(self, gradients: Mapping[str, Array] = MappingProxyType({})) -> tuple[tuple[str, Operands, None, None]]:
         """Return the term as the kernel takes it, with arrays for the gradients of its row."""
@@ -172,9 +187,13 @@ def _read_inputs(
     scale: float | None,
 ) -> _LogitsInputs:
     query, key = as_data(function, "q", q), as_data(function, "k", k)
+    is_one_head = query.ndim == key.ndim == 2
+    if is_one_head:
+        query, key = query[None], key[None]
     for argument, array in (("q", query), ("k", key)):
         if array.ndim < 3:
-            fail(ValueError, function, argument, f"shape {array.shape}", "(..., heads, positions, width)")
+            expected = "(..., heads, positions, width), or 2 axes of q and k, for one head"
+            fail(ValueError, function, argument, f"shape {array.shape}", expected)
     heads, n, width = query.shape[-3:]
     kv_heads, m = key.shape[-3:-1]
     if key.shape[-1] != width:
@@ -198,7 +217,7 @@ def _read_inputs(
     q_at, k_at = positions.operands
     operands = {"q": query, "k": cast_operand(function, "k", key, dtype), "q_positions": q_at, "k_positions": k_at}
     parameters = {"scale": factor, "softcap": 0.0, "low": -INFINITY, "high": INFINITY, "shift": positions.shift}
-    return _LogitsInputs(query, key, positions, shape, dtype, term, operands, parameters)
+    return _LogitsInputs(query, key, is_one_head, positions, shape, dtype, term, operands, parameters)
 
 
 def as_table(function: str, argument: str, value: npt.ArrayLike, *axes: str) -> Array:

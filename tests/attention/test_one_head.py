@@ -52,6 +52,37 @@ def test_bits_are_those_of_an_axis_of_one_head(given, with_heads, dtype):
         assert found.sink.ravel() == wanted.sink
 
 
+def content_operators():
+    rng = np.random.default_rng(2)
+    table, rows, vector = rng.standard_normal((3, 5, 8)), rng.standard_normal((2, 1, 4, 8)), np.ones((1, 8))
+    yield posenc.shaw(table[0], table[1])
+    yield posenc.shaw(table[:1])
+    yield posenc.relative_key_query(table[0])
+    yield posenc.transformer_xl(table[:1], vector, -vector)
+    yield posenc.deberta(*rows)
+    yield posenc.cope(table[0])
+    yield posenc.shaw(table[0]) + posenc.deberta(*rows).at(q_positions=np.arange(5), k_positions=np.arange(7))
+
+
+@pytest.mark.parametrize("dtype", [F16, F32, F64])
+@pytest.mark.parametrize("bias", [*content_operators()], ids=lambda bias: bias.name)
+def test_logits_are_those_of_an_axis_of_one_head(bias, dtype):
+    q, k, _ = one_head(dtype)
+    logits, expected = bias.logits(q, k), bias.logits(q[None], k[None])
+    assert logits.shape == (5, 7)
+    assert same_bits(logits, expected[0])
+    buffer = np.empty_like(logits)
+    assert bias.logits(q, k, out=buffer) is buffer
+    assert same_bits(buffer, logits)
+
+    found, wanted = bias.logits_vjp(logits, q, k), bias.logits_vjp(expected, q[None], k[None])
+    assert same_bits(found.q, wanted.q[0])
+    assert same_bits(found.k, wanted.k[0])
+    parts = [(found[2:], wanted[2:])] if bias.name != "sum" else zip(found.parts, wanted.parts, strict=True)
+    for one, other in parts:
+        assert all(a is b is None or same_bits(a, b) for a, b in zip(one, other, strict=True))
+
+
 def test_quantized_keys_and_values():
     q, k, v = one_head(F32)
     codes = posenc.quantize(k), posenc.quantize(v)
@@ -81,6 +112,19 @@ def test_quantized_keys_and_values():
         (
             lambda q, k, v: posenc.attention_vjp(np.ones((5, 4)), q, k, v, lse=np.ones(5)),
             "attention_vjp: out is None; expected an array, because lse is passed, or both None",
+        ),
+        (
+            lambda q, k, v: posenc.shaw(np.ones((3, 8))).logits(q, k[None]),
+            r"shaw.logits: q has shape \(5, 8\); expected \(..., heads, positions, width\), or 2 axes of q and k",
+        ),
+        (lambda q, k, v: posenc.shaw(np.ones((3, 8))).logits(q[None], k), r"shaw.logits: k has shape \(7, 8\); "),
+        (
+            lambda q, k, v: posenc.shaw(np.ones((2, 3, 8))).logits(q, k),
+            "shaw.logits: q has 1 heads; expected 2, those of shaw",
+        ),
+        (
+            lambda q, k, v: posenc.shaw(np.ones((3, 8))).logits_vjp(np.ones((1, 5, 7)), q, k),
+            r"shaw.logits_vjp: grad has shape \(1, 5, 7\); expected \(5, 7\)",
         ),
     ],
 )
