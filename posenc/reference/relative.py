@@ -103,8 +103,8 @@ def transformer_xl(r, u, v):
     count = r.shape[-2]
 
     def equation(q, k, i, j, seen, scale):
-        of_keys = (k @ u[:, :, None]).swapaxes(-1, -2)
-        return of_keys + of_rows(q + v[:, None], r, clipped(rel(i, j), count // 2, count))
+        of_keys = (k @ u[..., :, None]).swapaxes(-1, -2)
+        return of_keys + of_rows(q + v[..., None, :], r, clipped(rel(i, j), count // 2, count))
 
     return ContentBias(equation)
 

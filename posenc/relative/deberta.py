@@ -46,7 +46,7 @@ class DebertaBias(TableBias[DebertaArrays, DebertaGradient]):
     @cached_property
     def operands(self) -> Operands:
         options, table = self.options, next(table for table in self.arrays if table is not None)
-        rows = _bucket_rows(table.shape[1] // 2, options.get("buckets"), options.get("max_position"))
+        rows = _bucket_rows(table.shape[-2] // 2, options.get("buckets"), options.get("max_position"))
         rows_q = rows if options["p2c_index"] == "code" else _read_only(rows[::-1].copy())
         return {**self.arrays._asdict(), "rows": rows, "rows_q": rows_q}
 
@@ -70,8 +70,9 @@ def deberta(
 
     Parameters
     ----------
-    rel_q, rel_k : array (H, 2 K, D), or None if its term is not used
-        The relative table projected to queries (for "p2c") and to keys (for "c2p"). Differentiable.
+    rel_q, rel_k : array (H, 2 K, D) or (2 K, D), or None if its term is not used
+        The relative table projected to queries (for "p2c") and to keys (for "c2p"). Differentiable. Heads share tables
+        without an axis H; one head needs none.
     buckets, max_position : int, optional
         Both or neither. Without them f is the identity (v1). With them distances beyond ``mid = buckets // 2`` are
         logarithmic: ``f(r) = sign(r) (mid + ceil((mid - 1) log(|r| / mid) / log((max_position - 1) / mid)))`` (v2 and
@@ -135,7 +136,7 @@ def deberta(
     shapes = [table.shape for table in tables.values()]
     if shapes[0] != shapes[-1]:
         fail(ValueError, function, "rel_k", f"shape {shapes[1]}", f"{shapes[0]}, as rel_q")
-    rows = shapes[0][1]
+    rows = shapes[0][-2]
     options: dict[str, int | str | tuple[str, ...]] = {"terms": tuple(terms), "p2c_index": p2c_index}
     if (buckets is None) != (max_position is None):
         missing = "buckets" if buckets is None else "max_position"
@@ -156,9 +157,10 @@ def deberta(
 def _read_table(function: str, argument: str, table: npt.ArrayLike | None, term: str) -> Array:
     if table is None:
         fail_value(ValueError, function, argument, None, f"a table, for the term {term!r}")
-    array = as_table(function, argument, table, "(H, 2 K, D)")
-    if array.shape[1] % 2 or not array.shape[1]:
-        fail(ValueError, function, argument, f"{array.shape[1]} rows", "2 K of them, K at least 1")
+    array = as_table(function, argument, table, "(2 K, D)", "(H, 2 K, D)")
+    rows = array.shape[-2]
+    if rows % 2 or not rows:
+        fail(ValueError, function, argument, f"{rows} rows", "2 K of them, K at least 1")
     return array
 
 

@@ -47,10 +47,10 @@ def transformer_xl(
 
     Parameters
     ----------
-    r : array (H, 2 K + 1, D)
+    r : array (H, 2 K + 1, D) or (2 K + 1, D)
         Row t is rel = t - K: the projected sinusoids, ``xl_table(K, d) @ W`` split into heads. Differentiable.
-    u, v : array (H, D)
-        The two biases of the queries. Differentiable.
+    u, v : array (H, D) or (D,)
+        The two biases of the queries. Differentiable. Heads share an array without an axis H; one head needs none.
 
     Returns
     -------
@@ -88,14 +88,17 @@ def transformer_xl(
     True
     """
     function = "transformer_xl"
-    table = as_table(function, "r", r, "(H, 2 K + 1, D)")
+    table = as_table(function, "r", r, "(2 K + 1, D)", "(H, 2 K + 1, D)")
     clipped_distance(function, "r", table)
+    heads = table.shape[0] if table.ndim == 3 else None
     vectors = []
     for argument, vector in (("u", u), ("v", v)):
-        array = as_table(function, argument, vector, "(H, D)")
-        check_table_heads(function, argument, array, table.shape[0])
-        if array.shape[1] != table.shape[2]:
-            fail(ValueError, function, argument, f"width {array.shape[1]}", f"{table.shape[2]}, that of r")
+        array = as_table(function, argument, vector, "(D,)", "(H, D)")
+        if array.ndim == 2:
+            heads = array.shape[0] if heads is None else heads
+            check_table_heads(function, argument, array, heads)
+        if array.shape[-1] != table.shape[-1]:
+            fail(ValueError, function, argument, f"width {array.shape[-1]}", f"{table.shape[-1]}, that of r")
         vectors.append(array)
     return TransformerXLBias(function, TransformerXLArrays(table, *vectors))
 

@@ -59,7 +59,9 @@ def content_operators():
     yield posenc.shaw(table[:1])
     yield posenc.relative_key_query(table[0])
     yield posenc.transformer_xl(table[:1], vector, -vector)
+    yield posenc.transformer_xl(table[0], vector[0], -vector[0])
     yield posenc.deberta(*rows)
+    yield posenc.deberta(*rows[:, 0])
     yield posenc.cope(table[0])
     yield posenc.shaw(table[0]) + posenc.deberta(*rows).at(q_positions=np.arange(5), k_positions=np.arange(7))
 

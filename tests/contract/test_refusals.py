@@ -84,9 +84,9 @@ def test_kinds_refused_by_name(kind):
 
 
 WORDS = {
-    "transformer_xl: r has shape (9, 16); expected (H, 2 K + 1, D)":
-        lambda: posenc.transformer_xl(np.ones((9, 16)), np.ones((2, 16)), np.ones((2, 16))),
-    "deberta: rel_q has shape (8, 4); expected (H, 2 K, D)": lambda: posenc.deberta(np.ones((8, 4)), np.ones((8, 4))),
+    "transformer_xl: r has shape (9,); expected (2 K + 1, D) or (H, 2 K + 1, D)":
+        lambda: posenc.transformer_xl(np.ones(9), np.ones(9), np.ones(9)),
+    "deberta: rel_q has shape (8,); expected (2 K, D) or (H, 2 K, D)": lambda: posenc.deberta(np.ones(8), np.ones(8)),
     "shaw: rel_k has shape (4,); expected (2 K + 1, D) or (H, 2 K + 1, D)": lambda: posenc.shaw(np.ones(4)),
     "tupe: pos_q has shape (4, 4); expected (H, N, D)": lambda: posenc.tupe(np.ones((4, 4)), np.ones((4, 4))),
     "integrate: times is 5; expected an array of times (N,), such as np.arange(n)":
