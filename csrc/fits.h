@@ -14,7 +14,7 @@
 
 /* Parameters in the order of the rows */
 enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT, A_HEAD_PARTS, A_BLOCK_PARTS, A_MODE }; /* attention, logits */
-enum { A_PARTS = A_SHIFT + 1, A_INVARIANT };                                              /* attention only */
+enum { A_PARTS = A_SHIFT + 1, A_INVARIANT, A_WEIGHT_PARTS };                              /* attention only */
 enum { SINUSOID_SINE, SINUSOID_COSINE, SINUSOID_STEP, SINUSOID_SINE_SCALE, SINUSOID_COSINE_SCALE };
 enum { TABLE_SINE_SCALE, TABLE_COSINE_SCALE };
 enum { RECURRENT_GRU, RECURRENT_SKIP };
@@ -31,6 +31,8 @@ enum { GRAM_MODE };
     (P(A_PARTS) == 1                                                                \
      || (P(A_PARTS) > 1 && P(A_PARTS) <= KEY_PARTS && P(A_PARTS) == (int)P(A_PARTS) \
          && (double)D(p) == (double)D(h) * P(A_PARTS)))
+/* In how many 16-bit numbers a weight is split; 0: the call has other operands than 16-bit numbers and codes. */
+#define WEIGHTS_FIT (P(A_WEIGHT_PARTS) == 0 || P(A_WEIGHT_PARTS) == 1 || P(A_WEIGHT_PARTS) == 2)
 #define DIAGONALS_FIT (D(l) == (D(n) + D(m) > 0 ? D(n) + D(m) - 1 : 0))
 /* A table has a row, and the map has an entry for each distance -K .. K. */
 #define ROWS_FIT (D(R) > 0 && D(B) % 2 == 1)

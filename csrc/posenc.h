@@ -43,6 +43,15 @@ typedef struct {
     pe_array row;             /* its numbers (h,n+m-1) by distance, if they were prepared; otherwise data is NULL */
 } pe_term;
 
+/* Units that multiply bfloat16 numbers, and their names as variants (dispatch.h). A call has one of them, or none. */
+enum { PE_AVX512BF16, PE_AMX, PE_AMX_EMULATED, PE_PRODUCTS };
+struct pe_product; /* of kernels/tile/products.h */
+typedef struct {
+    void (*begin)(void), (*end)(void); /* set and release what a thread needs before it multiplies; NULL: nothing */
+    void (*multiply)(const struct pe_product *);
+    int most_parts; /* numbers split in more parts than this are multiplied faster as reals */
+} pe_products;
+
 typedef struct pe_call pe_call;
 struct pe_call {
     idx dim[PE_AXES]; /* length of each axis of the signature, capital letters first; -1 if no operand defines it */
@@ -51,6 +60,7 @@ struct pe_call {
     idx shape[PE_LOOPS]; /* lengths of the loop axes, to which all arrays broadcast */
     pe_array array[PE_ARRAYS];
     pe_term *term;
+    const pe_products *products;  /* attention of 16-bit queries only; NULL: the kernel multiplies reals */
     int (*stop)(const pe_call *); /* polled by long blocks, if not NULL; nonzero means return at once */
     void *watch;
 };

@@ -5,6 +5,7 @@
  * PE_rope is the number of a row, so a call finds its kernel by one index, without comparing names.
  */
 #include "base/layout.h"
+#include "tile/products.h"
 
 #define CALLABLE(name, signature, units, ns, layout) \
     KERNEL(name);                                    \
@@ -34,3 +35,16 @@ const pe_kernel FN(pe_kernels)[PE_COUNT] = {
     [PE_##name] = {FN(name), FN(layout##_scratch), &FN(preparation)},
 #include "ops.def"
 };
+
+#if PE_REAL == 32
+extern const pe_products *const FN(pe_products_of)[PE_PRODUCTS];
+const pe_products *const FN(pe_products_of)[PE_PRODUCTS] = {
+#if PE_HAS_AVX512BF16
+    [PE_AVX512BF16] = &FN(products_avx512bf16),
+#endif
+#if PE_HAS_AMX
+    [PE_AMX] = &FN(products_amx),
+#endif
+    [PE_AMX_EMULATED] = &FN(products_emulated),
+};
+#endif

@@ -46,7 +46,7 @@ static PyObject *isas(PyObject *module, PyObject *unused)
     int failed = !list;
     for (int i = 0; i < pe_isa_count(); i++) {
         PyObject *name = PyUnicode_FromString(pe_isa_name(i));
-        failed = failed || !name || (pe_isa_usable(i) && PyList_Append(list, name) < 0);
+        failed = failed || !name || (pe_isa_listed(i) && PyList_Append(list, name) < 0);
         Py_XDECREF(name);
     }
     PyObject *names = failed ? NULL : PyList_AsTuple(list);
@@ -62,8 +62,12 @@ static PyObject *set_isa(PyObject *module, PyObject *name)
         return NULL;
     for (int i = 0; i < pe_isa_count(); i++) {
         if (strcmp(pe_isa_name(i), wanted) == 0 && pe_isa_usable(i)) {
-            pe_set_isa(i);
-            return Py_NewRef(Py_None);
+            if (pe_set_isa(i))
+                return Py_NewRef(Py_None);
+            return PyErr_Format(PyExc_ValueError,
+                                "use_isa: name is %R; expected a variant that the operating system "
+                                "permits: another thread may have too small a signal stack",
+                                name);
         }
     }
     return PyErr_Format(PyExc_ValueError, "use_isa: name is %R; expected one of isas()", name);

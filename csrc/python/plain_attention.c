@@ -4,7 +4,7 @@
 #include <math.h>
 
 /* The arguments of _core.attention_plain: those of `attention`, the options that are not plain at the end */
-enum { FUNCTION, Q, K, V, BIAS, CAUSAL, INVARIANT, RETURN_LSE, OUT, OPTIONS, ARGUMENTS = OPTIONS + 10 };
+enum { FUNCTION, Q, K, V, BIAS, CAUSAL, INVARIANT, RETURN_LSE, OUT, OPTIONS, ARGUMENTS = OPTIONS + 11 };
 
 static int is_bool(PyObject *object) { return object == Py_True || object == Py_False; }
 
@@ -70,19 +70,20 @@ PyObject *pe_attention_plain(const pe_table *table, PyObject *const *args, Py_ss
         args[RETURN_LSE] == Py_True ? PyArray_EMPTY(n - 1, PyArray_DIMS(q), lse_type, 0) : Py_NewRef(Py_None);
     PyObject *scale = PyFloat_FromDouble(pow(width > 0 ? width : 1, -0.5));
     PyObject *low = PyFloat_FromDouble(-HUGE_VAL), *high = PyFloat_FromDouble(args[CAUSAL] == Py_True ? 0 : HUGE_VAL);
+    PyObject *weight_parts = PyLong_FromLong(PyArray_TYPE(q) == NPY_HALF ? 2 : 0); /* precision is "high" */
     PyObject *done = NULL, *result = NULL;
-    if (out && lse && scale && low && high) {
+    if (out && lse && scale && low && high && weight_parts) {
         PyObject *const none = Py_None, *const zero = Py_False, *const one = Py_True;
         PyObject *const operands[] = {
-            args[Q],         args[K], args[V], none, none, none,  none, none, none, none, none,
-            args[BIAS],      out,     lse,     none, none, scale, zero, low,  high, zero, one,
-            args[INVARIANT],
+            args[Q],         args[K],      args[V], none, none, none,  none, none, none, none, none,
+            args[BIAS],      out,          lse,     none, none, scale, zero, low,  high, zero, one,
+            args[INVARIANT], weight_parts,
         };
         done = pe_bind_placed(table, PE_attention, args[FUNCTION], operands);
     }
     if (done)
         result = args[RETURN_LSE] == Py_True ? PyTuple_Pack(2, out, lse) : Py_NewRef(out);
-    PyObject *const owned[] = {out, lse, scale, low, high, done};
+    PyObject *const owned[] = {out, lse, scale, low, high, weight_parts, done};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         Py_XDECREF(owned[i]);
     return result;

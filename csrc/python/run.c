@@ -51,11 +51,15 @@ static int interrupted(const pe_call *call)
     w->next_look = now + look_period;
     const pe_float_state kernels_floats = pe_float_get();
     pe_float_set(w->callers_floats);
+    if (call->products && call->products->end)
+        call->products->end();
     PyEval_RestoreThread(w->released);
     w->interrupted = PyErr_CheckSignals() < 0;
     w->released = PyEval_SaveThread();
     w->callers_floats = pe_float_get();
     pe_float_set(kernels_floats);
+    if (call->products && call->products->begin)
+        call->products->begin();
     return w->interrupted;
 }
 
@@ -150,7 +154,11 @@ static idx units_of_block(const pe_job *job, idx sums)
 {
     static const double block_ns = 100e3;
     enum { MOST_BLOCKS = 64, FEWEST_BLOCKS = 4, MOST_SUMS = 1 << 22 };
-    const idx block = job->ns >= block_ns ? 1 : (idx)(block_ns / (job->ns + 1)) + 1;
+    idx block = job->ns >= block_ns ? 1 : (idx)(block_ns / (job->ns + 1)) + 1;
+    if (job->call->products) { /* blocks share the splitting of keys and values, if each thread gets a few of them */
+        const idx share = job->units / (4 * pe_threads()), together = share < MOST_TOGETHER ? share : MOST_TOGETHER;
+        block = block > together ? block : together;
+    }
     if (sums == 0)
         return block;
     const idx affordable = MOST_SUMS / sums;
@@ -174,6 +182,9 @@ int pe_run_call(const char *function, const pe_signature *row, pe_call *call, in
         return 0;
     if (pe_holds_kernels())
         return 0;
+    const pe_storage storage = call->array[0].storage; /* of q, if the row has operators of attention */
+    const int is_sixteen = row->has_terms && (storage == PE_BF16 || storage == PE_F16);
+    call->products = is_sixteen ? pe_products_in_use() : NULL;
     job.block = units_of_block(&job, count_sums(row, call));
     job.scratch = job.kernel->scratch(call->dim, call->par);
 

@@ -7,8 +7,11 @@
 int pe_isa_count(void);
 const char *pe_isa_name(int isa);
 int pe_isa_usable(int isa); /* compiled in, and this CPU and operating system can run it */
+int pe_isa_listed(int isa); /* usable, and not for tests alone */
 int pe_isa(void);
-void pe_set_isa(int isa);
+int pe_set_isa(int isa); /* 0 if the operating system does not permit the variant */
+/* The units that multiply 16-bit operands in the variant in use, or NULL; may ask the system to permit them */
+const pe_products *pe_products_in_use(void);
 /* Keep the variant for this thread, whatever any thread sets, until as many releases as holds */
 void pe_hold_isa(void);
 void pe_release_isa(void);

@@ -153,6 +153,8 @@ static void run_blocks(shared_job *s, const pe_call *call)
                     .slow_l3 = pe_has_slow_l3()};
     const pe_float_state callers = pe_float_get();
     pe_float_set(job->flush ? PE_FLOAT_FLUSHING : PE_FLOAT_NEAREST);
+    if (call->products && call->products->begin)
+        call->products->begin();
     while (!atomic_load_explicit(&s->stopped, memory_order_relaxed)) {
         work.block = atomic_fetch_add(&s->next_block, 1);
         if (work.block >= s->blocks)
@@ -162,6 +164,8 @@ static void run_blocks(shared_job *s, const pe_call *call)
         if (call->stop && call->stop(call))
             atomic_store(&s->stopped, 1);
     }
+    if (call->products && call->products->end)
+        call->products->end();
     pe_float_set(callers);
     if (memory != stack)
         pe_scratch_give(memory, size);

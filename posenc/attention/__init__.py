@@ -17,6 +17,7 @@ from .._core_api.arguments import (
     as_data,
     cast_copied,
     cast_operand,
+    check_choice,
     compute_dtype,
     fail,
     fail_value,
@@ -68,6 +69,7 @@ class _Options(TypedDict, total=False):
     softcap: float | None
     sink: npt.ArrayLike | None
     invariant: bool
+    precision: Literal["high", "low"]
     out: Array | None
 
 
@@ -106,6 +108,7 @@ def attention(
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
     invariant: bool = False,
+    precision: Literal["high", "low"] = "high",
     return_lse: bool = False,
     out: Array | None = None,
 ) -> Array | tuple[Array, Array]:
@@ -151,6 +154,10 @@ def attention(
     invariant : bool
         If True, the bits of a query's result depend only on the query, the keys that it sees, and their indices. They
         are equal in one call for a whole text, in chunks, token by token, and in any batch. Decoding takes longer.
+    precision : {"high", "low"}
+        Ignored for float32 and float64, and where `isa` multiplies no 16-bit numbers. "high" splits each weight of the
+        softmax into two 16-bit numbers. "low" rounds it to one if q is bfloat16, as PyTorch and flash-attention do; the
+        result then has up to twice the error.
     return_lse : bool
         If True, also return the natural logarithm of the softmax's denominator, biases and sink included.
     out : array (..., H, N, Dv), optional
@@ -225,10 +232,12 @@ def attention(
     plain: Array | tuple[Array, Array] | None = _core.attention_plain(
         function, q, k, v, bias, causal, invariant, return_lse, out,
         keep, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink,
+        None if isinstance(precision, str) and precision == "high" else precision,
     )  # fmt: skip
     if plain is not None:
         return plain
     is_invariant, returns_lse = as_bool(function, "invariant", invariant), as_bool(function, "return_lse", return_lse)
+    check_choice(function, "precision", precision, ("high", "low"))
     with ONE_ISA:  # terms that depend on the distance are kernels, too
         inputs = read_inputs(
             function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
@@ -238,7 +247,7 @@ def attention(
         read = () if out is None else inputs.read_arrays()
         out, buffer = prepare_out(function, out, (*inputs.rows, inputs.v.shape[-1]), inputs.q.dtype, read)
         lse = np.empty(inputs.rows, inputs.dtype)
-        forward(function, inputs, buffer, lse, is_invariant)
+        forward(function, inputs, buffer, lse, is_invariant, precision)
     finish_out(out, buffer)
     return (out, lse) if returns_lse else out
 
@@ -266,6 +275,7 @@ def attention_vjp(
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
     invariant: bool = False,
+    precision: Literal["high", "low"] = "high",
 ) -> AttentionGradient:
     """Return the gradient of `attention`, computed in tiles.
 
@@ -288,6 +298,8 @@ def attention_vjp(
         The options that were passed to `attention`.
     invariant
         Ignored: one kernel computes all gradients.
+    precision
+        Ignored by the gradient, which multiplies float32. It is that of `out` and `lse` if they are computed again.
 
     Returns
     -------
@@ -330,6 +342,7 @@ def attention_vjp(
     """
     function = "attention_vjp"
     as_bool(function, "invariant", invariant)
+    check_choice(function, "precision", precision, ("high", "low"))
     inputs = read_inputs(
         function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
         k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
@@ -341,7 +354,7 @@ def attention_vjp(
         fail_value(ValueError, function, missing, None, f"an array, because {given} is passed, or both None")
     if out is None:
         out, lse = np.empty(shape, inputs.dtype), np.empty(inputs.rows, inputs.dtype)
-        forward(function, inputs, out, lse, False)
+        forward(function, inputs, out, lse, False, precision)
     saved = Saved(
         grad=_read_operand(function, "grad", grad, shape, inputs),
         grad_lse=None if grad_lse is None else _read_operand(function, "grad_lse", grad_lse, inputs.rows, inputs),

@@ -13,7 +13,7 @@ MOST_ROWS = 16
 """Most queries of a head that become rows together with those of other heads; more queries fill panels themselves."""
 
 
-def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bool) -> None:
+def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bool, precision: str = "high") -> None:
     """Fill `out` and `lse`, which have an axis of heads if the user's arrays have one."""
     operands = inputs.operands
     if inputs.is_one_head:
@@ -23,7 +23,7 @@ def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bo
         if folded is not None:
             if not out.flags.c_contiguous:  # decoded as any other `out`, because decoding sums in another order
                 contiguous = np.empty(out.shape, out.dtype)
-                forward(function, inputs, contiguous, lse, invariant)
+                forward(function, inputs, contiguous, lse, invariant, precision)
                 out[...] = contiguous
                 return
             operands, q = folded
@@ -32,16 +32,16 @@ def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bo
             lse = lse.reshape(*lse.shape[:-2], heads, n)
     parts = 1 if invariant else _count_parts(inputs, *out.shape[-3:-1])
     terms = inputs.kernel_terms() if inputs.terms else ()
+    weight_parts = 0 if inputs.q.dtype.itemsize != 2 else 2 if precision == "high" or inputs.q.dtype.char == "e" else 1
+    numbers = {**inputs.parameters, "invariant": invariant, "weight_parts": weight_parts}
     if parts == 1:
-        _core.attention(
-            function, **operands, bias=terms, out=out, lse=lse, **inputs.parameters, parts=1, invariant=invariant
-        )
+        _core.attention(function, **operands, bias=terms, out=out, lse=lse, **numbers, parts=1)
         return
     *batch, heads, n, width = out.shape
     part_outs, part_lses = np.empty((*batch, heads * parts, n, width), lse.dtype), np.empty((*batch, heads * parts, n))
     _core.attention(
         function, **operands, bias=terms, out=out, lse=lse, part_out=part_outs, part_lse=part_lses,
-        **inputs.parameters, parts=parts, invariant=invariant,
+        **numbers, parts=parts,
     )  # fmt: skip
     outs = part_outs.reshape(*batch, heads, parts, n, width).swapaxes(-2, -3)
     lses = part_lses.reshape(*batch, heads, parts, n).swapaxes(-1, -2)

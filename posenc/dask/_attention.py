@@ -28,6 +28,7 @@ of queries one after the other, and each chunk of keys has one partial gradient 
 Operators: TypeAlias = Bias | Sequence[Bias] | None
 Lazy: TypeAlias = npt.ArrayLike | da.Array | None
 Align: TypeAlias = Literal["start", "end"] | None
+Precision: TypeAlias = Literal["high", "low"]
 Window: TypeAlias = tuple[float | None, float | None] | None
 
 
@@ -35,7 +36,8 @@ def attention(
     q: da.Array, k: da.Array | Quantized, v: da.Array | Quantized, *, bias: Operators = (), keep: Lazy = None,
     causal: bool = False, align: Align = None, window: Window = None, q_positions: Lazy = None,
     k_positions: Lazy = None, q_segments: Lazy = None, k_segments: Lazy = None, scale: float | None = None,
-    softcap: float | None = None, sink: Lazy = None, invariant: bool = False, return_lse: bool = False,
+    softcap: float | None = None, sink: Lazy = None, invariant: bool = False, precision: Precision = "high",
+    return_lse: bool = False,
 ) -> da.Array | tuple[da.Array, da.Array]:  # fmt: skip
     """Compute attention of dask arrays, as `posenc.attention` does, by one task for each pair of chunks.
 
@@ -55,6 +57,8 @@ def attention(
         If True, the bits of a query's result depend only on the query, the keys that it sees, their indices, and the
         chunks of keys. They do not depend on the chunks of queries, heads and batch. With keys of one chunk they are
         those of `posenc.attention` with ``invariant=True``.
+    precision : {"high", "low"}
+        Ignored: partial results are float32 or wider.
     return_lse : bool
         If True, also return the natural logarithm of the softmax's denominator, which `attention_vjp` reads.
 
@@ -112,6 +116,7 @@ def attention_vjp(
     bias: Operators = (), keep: Lazy = None, causal: bool = False, align: Align = None, window: Window = None,
     q_positions: Lazy = None, k_positions: Lazy = None, q_segments: Lazy = None, k_segments: Lazy = None,
     scale: float | None = None, softcap: float | None = None, sink: Lazy = None, invariant: bool = False,
+    precision: Precision = "high",
 ) -> AttentionGradient:  # fmt: skip
     """Return the gradient of `attention`, as `posenc.attention_vjp` does, by one task for each pair of chunks.
 
@@ -129,7 +134,7 @@ def attention_vjp(
         Cotangent of lse.
     bias, keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink
         The options that were passed to `attention`.
-    invariant
+    invariant, precision
         Ignored, as by `posenc.attention_vjp`.
 
     Returns

@@ -74,6 +74,7 @@ class Inputs:
         if scale is None:
             scale = attention.default_scale(function, q.shape[-1], biases, terms)
         self.low, self.high = attention.read_visible_range(function, causal, window)
+        check_choice("attention", "precision", given["precision"], ("high", "low"))
         invariant, count = (
             as_bool("attention", "invariant", given["invariant"]),
             sum(len(bias.arrays) for bias in biases),

@@ -14,7 +14,7 @@ from .bias import Bias, PositionBias, Sum, pairs, positions, rel
 @np.errstate(divide="ignore")  # a query that sees no key: lse = log 0 = -inf
 def attention(q, k, v, *, bias=(), keep=None, causal=False, align=None, window=None, q_positions=None, k_positions=None,
               q_segments=None, k_segments=None, scale=None, softcap=None, sink=None, invariant=False,
-              return_lse=False):  # fmt: skip
+              precision="high", return_lse=False):  # fmt: skip
     """Compute attention.
 
     ``softmax(softcap(scale (q.k + content operators)) + position operators, over visible keys) . v``

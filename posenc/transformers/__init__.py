@@ -13,6 +13,8 @@ The page "transformers" of the manual lists the models, and says what is refused
 
 from __future__ import annotations
 
+from typing import Literal
+
 try:
     from transformers.masking_utils import AttentionMaskInterface
     from transformers.modeling_utils import AttentionInterface
@@ -23,14 +25,15 @@ except ImportError as error:
         'posenc.transformers needs transformers, torch and ml_dtypes: pip install "posenc[transformers]"'
     ) from error
 
-from ._attention import attention_forward
+from .._core_api.arguments import check_choice
+from ._attention import PRECISIONS, attention_forward
 from ._masks import make_mask
 from ._modules import change
 
 __all__ = ["register"]
 
 
-def register(name: str = "posenc") -> None:
+def register(name: str = "posenc", *, precision: Literal["high", "low"] = "high") -> None:
     """Make posenc an attention implementation of transformers.
 
     Then ``attn_implementation=name`` runs a model's attention with `posenc.torch.attention`: forward and backward,
@@ -40,6 +43,8 @@ def register(name: str = "posenc") -> None:
     ----------
     name : str
         Name of the implementation.
+    precision : {"high", "low"}
+        As in `posenc.attention`. Two names may have two precisions.
 
     Notes
     -----
@@ -57,6 +62,8 @@ def register(name: str = "posenc") -> None:
     >>> config = T5Config(d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4, vocab_size=99)
     >>> model = AutoModelForSeq2SeqLM.from_config(config, attn_implementation="posenc")
     """
+    check_choice("register", "precision", precision, ("high", "low"))
+    PRECISIONS[name] = precision
     AttentionInterface.register(name, attention_forward)
     AttentionMaskInterface.register(name, make_mask)
     change(name)

@@ -23,6 +23,10 @@ def fail(module: torch.nn.Module, argument: str, what: str, error: type[Exceptio
     raise error(f"posenc.transformers: {argument} of {type(module).__name__} {what}")
 
 
+PRECISIONS: dict[object, str] = {}
+"""The precision of each registered name."""
+
+
 def attention_forward(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -61,7 +65,10 @@ def attention_forward(
     n, m = query.shape[2], key.shape[2]
     if block_indices is not None:
         attention_mask = _block_mask(module, query, m, attention_mask, block_indices, position_ids)
-    options: dict[str, Any] = {"scale": scaling, "softcap": softcap}
+    implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    options: dict[str, Any] = {
+        "scale": scaling, "softcap": softcap, "precision": PRECISIONS.get(implementation, "high"),
+    }  # fmt: skip
     biases = []
     shift = None  # position of query 0 - position of key 0
     if isinstance(attention_mask, StructuredMask) and attention_mask.is_intact:

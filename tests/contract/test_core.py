@@ -54,7 +54,7 @@ def test_kernels_refuse_what_would_leave_their_arrays(call):
 
 
 SCALE_TO_SHIFT = {"scale": 1.0, "softcap": 0.0, "low": -np.inf, "high": np.inf, "shift": 0.0}
-WHOLE = {**SCALE_TO_SHIFT, "parts": 1, "invariant": 0}
+WHOLE = {**SCALE_TO_SHIFT, "parts": 1, "invariant": 0, "weight_parts": 0}
 """Parameters of attention for keys in one part."""
 
 

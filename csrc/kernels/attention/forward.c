@@ -23,17 +23,31 @@
 #include "tile/panel.h"
 #include "tile/panel_pair.h"
 
-/* Buffers for BLOCK_M lanes. Panel p begins at p->first * (numbers of a lane: d in q, e in o, BLOCK_N in s). */
+/* A block of queries: e numbers of o for each lane; panel p begins at o + p->first * e */
 typedef struct {
-    int d, e;
-    int mask_nonfinite; /* second run: NaN and infinite values reach only the lanes that see them */
-    pe_block_state at;
-    pe_key_part part;
-    real *q, *o, *s, *copy, *row;
-    real m[BLOCK_M], l[BLOCK_M], alpha[BLOCK_M]; /* running max, running sum of exp(s - m), rescale of the last tile */
-    uint64_t sees[BLOCK_N];                      /* mask_nonfinite only: the lanes that see a key of the tile */
-    const real *multiplier;                      /* the packed queries plus the vectors of content operators */
+    pe_query_block *queries;
+    real *o, m[BLOCK_M], l[BLOCK_M]; /* m, l: running max, running sum of exp(s - m) */
+    const real *multiplier;          /* the packed queries plus the vectors of content operators */
     pe_content content;
+    pe_sixteen sixteen; /* products of 16-bit operands: its tile is the last that was split */
+} block_state;
+
+/* Blocks of one head visit a tile of keys one after the other. Products of 16-bit operands split and transpose the tile
+ * once for all of them; otherwise there is one block. */
+typedef struct {
+    int d, e, sixteen, count, most;
+    int mask_nonfinite; /* second run: NaN and infinite values reach only the lanes that see them */
+    pe_key_tile *keys;
+    pe_key_part part;
+    block_state *block;
+    real *q, *s, *copy, *row; /* panel p begins at p->first * (numbers of a lane: d in q, BLOCK_N in s) */
+    real alpha[BLOCK_M];      /* rescale of the last tile */
+    uint64_t sees[BLOCK_N];   /* mask_nonfinite only: the lanes that see a key of the tile */
+    uint16_t *k_parts, *v_parts, *transposed; /* a tile of 16-bit keys and values */
+    real *k_scale, *v_scale;
+    uint32_t *weights;  /* a panel of weights in parts */
+    real *sums;         /* their products with the values */
+    pe_content content; /* its buffers serve all blocks */
 } attention_state;
 
 /* ---- online softmax ---- */
@@ -48,25 +62,25 @@ static void note_who_sees(attention_state *b, const pe_panel *p, const real *s, 
 
 /* One step of online softmax from the scores of a panel: running sum, and p = exp(s - m) over s. Until a lane sees a
  * key, m is -inf; then 0 is subtracted instead of m, because exp(-inf + inf) is NaN. old_m is m before the scores. */
-static void softmax_step(attention_state *b, const pe_view *v, const real *old_m)
+static void softmax_step(attention_state *b, block_state *block, const pe_view *v, const real *old_m)
 {
     const int first = v->panel->first, width = v->panel->width, n = v->bias->to - v->bias->from;
-    real *s = b->s + first * BLOCK_N, *m = b->m + first, base[PANEL_LANES];
+    real *s = b->s + first * BLOCK_N, *m = block->m + first, base[PANEL_LANES];
     if (b->mask_nonfinite)
         note_who_sees(b, v->panel, s, v->bias);
     for (int l = 0; l < width; l++) {
         base[l] = m[l] == MASKED ? 0 : m[l];
         b->alpha[first + l] = exp2_((old_m[l] - base[l]) * LOG2_E);
-        b->l[first + l] *= b->alpha[first + l];
+        block->l[first + l] *= b->alpha[first + l];
     }
-    FN(exponentials)(s, base, n, width, b->l + first);
+    FN(exponentials)(s, base, n, width, block->l + first);
 }
 
 /* ---- values ---- */
 
 /* Add the numbers that finite_rows left out to the lanes that see them. */
 static void add_nonfinite_values(attention_state *b, const pe_panel *p, const pe_panel_bias *bias,
-                                 const pe_rows *values)
+                                 const pe_rows *values, real *o)
 {
     for (int j = bias->from; j < bias->to; j++) {
         const real *row = real_row_of(values, j, b->e, b->row);
@@ -76,25 +90,46 @@ static void add_nonfinite_values(attention_state *b, const pe_panel *p, const pe
                 continue;
             for (int l = 0; l < p->lanes; l++) {
                 if (b->sees[j] >> (p->first + l) & 1)
-                    b->o[p->first * b->e + k * p->width + l] += weight[l] * row[k];
+                    o[k * p->width + l] += weight[l] * row[k];
             }
         }
     }
 }
 
+/* o = o alpha + p v for a panel and products of 16-bit operands */
+static void add_sixteen(attention_state *b, const pe_view *v, const real *weights, real *o)
+{
+    const pe_parts *values = &v->sixteen->values;
+    const int from = v->bias->from, n = v->bias->to - from, width = v->panel->width;
+    const int parts = (int)v->queries->call->par[A_WEIGHT_PARTS];
+    pe_product w = {.rows = (int)whole_chunks(b->e),
+                    .depth = (int)whole_chunks(n),
+                    .width = width,
+                    .row_step = CHUNK * (idx)sizeof(uint16_t),
+                    .chunk_step = values->step,
+                    .c = b->sums};
+    FN(split_lanes)(weights, values->scale ? values->scale + from : NULL, n, width, parts, b->weights);
+    FN(list_passes)(&w, values, from / CHUNK * values->step, b->weights, parts, words_of(n, width));
+    v->queries->call->products->multiply(&w);
+    const real *alpha = b->alpha + v->panel->first;
+    for (int i = 0; i < b->e * width; i += LANES)
+        vec_store(o + i, vec_fma(vec_load(o + i), vec_load(alpha + i % width), vec_load(b->sums + i)));
+}
+
 /* o = o alpha + p v for the panels of a block; `pair`: both panels see the same keys */
-static void add_values(attention_state *b, pe_view v, const pe_panel_bias *bias, int pair)
+static void add_values(attention_state *b, block_state *block, pe_view v, const pe_panel_bias *bias, int pair)
 {
     const pe_query_block *queries = v.queries;
     const pe_rows stored = rows_of_keys(queries, A_V, v.keys->first);
     const int n = v.keys->n;
-    const pe_rows rows = b->mask_nonfinite ? FN(finite_rows)(stored, n, b->e, b->copy)
-                                           : FN(tile_rows)(stored, n, b->e, queries->panels, b->copy);
+    const pe_rows rows = b->sixteen          ? stored
+                         : b->mask_nonfinite ? FN(finite_rows)(stored, n, b->e, b->copy)
+                                             : FN(tile_rows)(stored, n, b->e, queries->panels, b->copy);
     pe_values w[PANELS];
     for (int i = 0; i < queries->panels; i++) {
         const int first = queries->panel[i].first, from = bias[i].from;
         w[i] = (pe_values){rows.data + from * rows.step, rows.step,        bias[i].to - from,
-                           b->s + first * BLOCK_N,       b->alpha + first, b->o + first * b->e};
+                           b->s + first * BLOCK_N,       b->alpha + first, block->o + first * b->e};
     }
     if (pair)
         FN(values_of_pair)(w, b->e);
@@ -102,29 +137,39 @@ static void add_values(attention_state *b, pe_view v, const pe_panel_bias *bias,
         const pe_panel *p = &queries->panel[i];
         if (w[i].n == 0)
             continue;
-        if (!pair)
-            FN(values)(&w[i], b->e, p->width);
         v.panel = p;
         v.bias = &bias[i];
-        if (b->content.values)
-            FN(content_values)(&b->content, v, w[i].p, w[i].o);
+        if (b->sixteen)
+            add_sixteen(b, &v, w[i].p, w[i].o);
+        else if (!pair)
+            FN(values)(&w[i], b->e, p->width);
+        if (block->content.values)
+            FN(content_values)(&block->content, v, w[i].p, w[i].o);
         if (b->mask_nonfinite)
-            add_nonfinite_values(b, p, &bias[i], &stored);
+            add_nonfinite_values(b, p, &bias[i], &stored, w[i].o);
     }
 }
 
-static void attend_to_tile(attention_state *b, const pe_query_block *queries, pe_key_tile *keys)
+static int reads_real_keys(const pe_content *c) { return c->before_cap || c->after_cap || c->values; }
+
+static void attend_to_tile(attention_state *b, block_state *block)
 {
-    pe_view v = FN(view_of_keys)(queries, keys, queries->panels, b->copy);
+    const pe_query_block *queries = block->queries;
+    pe_key_tile *keys = b->keys;
+    pe_view v = {.queries = queries, .keys = keys};
     pe_panel_bias bias[PANELS];
+    if (!b->sixteen || reads_real_keys(&block->content))
+        v = FN(view_of_keys)(queries, keys, queries->panels, b->copy);
+    if (b->sixteen)
+        v.sixteen = &block->sixteen;
     if (b->mask_nonfinite)
         memset(b->sees, 0, sizeof b->sees);
-    FN(content_tile)(&b->content, v);
+    FN(content_tile)(&block->content, v);
     real old_m[BLOCK_M];
-    memcpy(old_m, b->m, (size_t)queries->width * sizeof *old_m);
-    const int pair = FN(scores_pair_up)(&b->content, queries, keys, bias);
+    memcpy(old_m, block->m, (size_t)queries->width * sizeof *old_m);
+    const int pair = !b->sixteen && FN(scores_pair_up)(&block->content, queries, keys, bias);
     if (pair)
-        FN(pair_scores)(&b->content, &v, bias, b->multiplier, b->s, b->m);
+        FN(pair_scores)(&block->content, &v, bias, block->multiplier, b->s, block->m);
     for (int p = 0; p < queries->panels; p++) {
         const int first = queries->panel[p].first;
         if (!pair)
@@ -134,13 +179,14 @@ static void attend_to_tile(attention_state *b, const pe_query_block *queries, pe
         if (bias[p].from == bias[p].to)
             continue;
         if (!pair)
-            FN(panel_scores)(&b->content, &v, b->multiplier, b->s + first * BLOCK_N, b->m + first, NULL);
-        softmax_step(b, &v, old_m + first);
+            FN(panel_scores)
+        (&block->content, &v, block->multiplier, b->s + first * BLOCK_N, block->m + first, NULL);
+        softmax_step(b, block, &v, old_m + first);
     }
-    add_values(b, v, bias, pair);
+    add_values(b, block, v, bias, pair);
 }
 
-/* ---- a head and a block of queries ---- */
+/* ---- a head and blocks of queries ---- */
 
 /* lse = m + log l. Where a lane has seen a key or a sink, the largest score adds exactly 1, so l >= 1. */
 static NOINLINE void log_sums(const real *m, const real *l, int n, double *restrict lse)
@@ -152,97 +198,186 @@ static NOINLINE void log_sums(const real *m, const real *l, int n, double *restr
     }
 }
 
-static void write_lses(const attention_state *b, const pe_query_block *queries, idx head, int operand)
+static void write_lses(const block_state *block, idx head, int operand)
 {
+    const pe_query_block *queries = block->queries;
     double lse[BLOCK_M];
-    log_sums(b->m, b->l, queries->width, lse);
+    log_sums(block->m, block->l, queries->width, lse);
     for (int l = 0; l < queries->lanes; l++)
         write_lse(lse[l], query_row_of_head(queries, head, operand, l), queries->call->array[operand].storage);
 }
 
 /* Store o / l, and lse if the caller passes it. Returns whether all of o is finite. */
-static int write_unit(const attention_state *b, const pe_query_block *queries)
+static int write_block(const attention_state *b, const block_state *block)
 {
+    const pe_query_block *queries = block->queries;
     const int outs = b->part.parts > 1 ? A_PART_OUT : A_OUT, lses = b->part.parts > 1 ? A_PART_LSE : A_LSE;
     const idx head = output_head(&b->part, queries->head);
     real divisor[BLOCK_M];
     for (int l = 0; l < queries->width; l++)
-        divisor[l] = b->l[l] == 0 ? 1 : b->l[l]; /* the lane saw no key: 0 / 1 */
+        divisor[l] = block->l[l] == 0 ? 1 : block->l[l]; /* the lane saw no key: 0 / 1 */
     if (queries->batch_row.data[lses])
-        write_lses(b, queries, head, lses);
-    return FN(unpack_queries)(queries, head, outs, b->e, b->o, 1, divisor, b->copy);
+        write_lses(block, head, lses);
+    return FN(unpack_queries)(queries, head, outs, b->e, block->o, 1, divisor, b->copy);
+}
+
+static void clear_sums(const attention_state *b, block_state *block)
+{
+    const pe_query_block *queries = block->queries;
+    zero_reals(block->o, queries->width * b->e);
+    memset(block->content.passed, 0, sizeof block->content.passed);
+    for (int l = 0; l < queries->width; l++) {
+        block->m[l] = l < queries->lanes ? sink_of_part(queries, &b->part, queries->head, l) : MASKED;
+        block->l[l] = (real)(block->m[l] != MASKED);
+    }
+}
+
+/* Split the keys and values of the tile. */
+static void split_tile(attention_state *b, const pe_query_block *queries, pe_sixteen *x)
+{
+    const int n = b->keys->n;
+    const pe_rows keys = rows_of_keys(queries, A_K, b->keys->first),
+                  values = rows_of_keys(queries, A_V, b->keys->first);
+    x->keys = FN(split_rows)(keys, n, b->d, 0, b->k_parts, b->k_scale, b->row);
+    const pe_parts rows = FN(split_rows)(values, n, b->e, b->mask_nonfinite, b->v_parts, b->v_scale, b->row);
+    x->values = FN(transpose_rows)(&rows, n, b->e, b->transposed);
 }
 
 /* Visit all tiles of the part, in descending order if an operator scans from the last key. Returns 0 if the call was
  * stopped. */
-static int attend(attention_state *b, const pe_query_block *queries)
+static int attend(attention_state *b)
 {
-    const pe_call *call = queries->call;
     const idx first = b->part.first, last = b->part.last;
-    zero_reals(b->o, queries->width * b->e);
-    memset(b->content.passed, 0, sizeof b->content.passed);
-    for (int l = 0; l < queries->width; l++) {
-        b->m[l] = l < queries->lanes ? sink_of_part(queries, &b->part, queries->head, l) : MASKED;
-        b->l[l] = (real)(b->m[l] != MASKED);
-    }
+    for (int k = 0; k < b->count; k++)
+        clear_sums(b, &b->block[k]);
     for (idx i = first; i < last; i++) {
-        const idx tile = b->content.scans ? first + last - 1 - i : i;
-        if (!FN(key_tile)(b->at.keys, queries, tile * BLOCK_N))
-            continue;
-        if (i > first && stop_requested(call)) /* not in units of one tile: a poll may read the clock */
-            return 0;
-        attend_to_tile(b, queries, b->at.keys);
+        const idx tile = b->block->content.scans ? first + last - 1 - i : i;
+        const pe_sixteen *split = NULL;
+        for (int k = 0; k < b->count; k++) {
+            block_state *block = &b->block[k];
+            if (!FN(key_tile)(b->keys, block->queries, tile * BLOCK_N))
+                continue;
+            if (i > first
+                && stop_requested(block->queries->call)) /* not in units of one tile: a poll may read the clock */
+                return 0;
+            if (split) {
+                block->sixteen.keys = split->keys;
+                block->sixteen.values = split->values;
+            } else if (b->sixteen) {
+                split_tile(b, block->queries, &block->sixteen);
+                split = &block->sixteen;
+            }
+            attend_to_tile(b, block);
+        }
     }
     return 1;
 }
 
-/* Compute a unit. If its result is not finite, compute it again with mask_nonfinite, so that NaN and infinity in masked
- * values reach no query. Returns 0 if the call was stopped. */
-static int attend_unit(attention_state *b, const pe_call *call, idx block)
+static void begin_block(attention_state *b, block_state *block, const pe_call *call, idx unit)
 {
-    pe_query_block *queries = b->at.queries;
-    FN(query_block)(queries, call, block);
-    FN(begin_block)(&b->content, queries, b->copy, b->q);
-    b->multiplier = FN(content_multiplier)(&b->content, queries);
-    for (b->mask_nonfinite = 0; b->mask_nonfinite < 2; b->mask_nonfinite++) {
-        if (!attend(b, queries))
-            return 0;
-        if (write_unit(b, queries))
-            break;
-    }
-    return 1;
+    FN(query_block)(block->queries, call, unit);
+    if (b->sixteen)
+        block->queries->chunk = CHUNK;
+    block->content = b->content;
+    FN(begin_block)(&block->content, block->queries, b->copy, b->q);
+    block->multiplier = FN(content_multiplier)(&block->content, block->queries);
+    if (b->sixteen)
+        FN(split_queries)(&block->content, block->queries, block->multiplier, &block->sixteen);
 }
 
-/* In the first unit of heads that share keys, decode() computes these heads. attend_unit recomputes the heads whose
+/* Compute `count` blocks of a head. If the result of a block is not finite, compute it again with mask_nonfinite, so
+ * that NaN and infinity in masked values reach no query. Returns 0 if the call was stopped. */
+static int attend_blocks(attention_state *b, const pe_call *call, idx first, int count)
+{
+    block_state *all = b->block;
+    int done = 1;
+    for (int k = 0; k < count; k++)
+        begin_block(b, &all[k], call, first + k);
+    b->count = count;
+    b->mask_nonfinite = 0;
+    if (!attend(b))
+        return 0;
+    b->count = 1;
+    b->mask_nonfinite = 1;
+    for (int k = 0; k < count && done; k++) {
+        b->block = &all[k];
+        if (write_block(b, b->block))
+            continue;
+        done = attend(b);
+        if (done)
+            (void)write_block(b, b->block);
+    }
+    b->block = all;
+    return done;
+}
+
+/* In the first unit of heads that share keys, decode() computes these heads. attend_blocks recomputes the heads whose
  * results are not finite. Returns 0 if the call was stopped. */
 static int decode_unit(attention_state *b, const pe_call *call, idx block, const pe_work *work)
 {
     if (!FN(begins_decoding)(call, block))
         return 1;
-    FN(query_block)(b->at.queries, call, block);
-    const int64_t nonfinite = FN(decode)(b->at.queries, &b->part, work);
+    FN(query_block)(b->block->queries, call, block);
+    const int64_t nonfinite = FN(decode)(b->block->queries, &b->part, work);
     if (nonfinite < 0)
         return 0;
     for (int h = 0; nonfinite >> h; h++) {
-        if (nonfinite >> h & 1 && !attend_unit(b, call, block + h))
+        if (nonfinite >> h & 1 && !attend_blocks(b, call, block + h, 1))
             return 0;
     }
     return 1;
 }
 
+static int has_content_operators(const pe_call *call)
+{
+    for (int t = 0; t < call->nterms; t++) {
+        if (FN(content_op)[call->term[t].op])
+            return 1;
+    }
+    return 0;
+}
+
+/* Count the units from `block` on that are computed together: blocks of one head. Operators that read q and k have
+ * buffers for one block. */
+static int units_together(const attention_state *b, const pe_call *call, idx block, idx end)
+{
+    const idx blocks = BLOCKS(call->D(n), BLOCK_M);
+    if (!b->sixteen || has_content_operators(call))
+        return 1;
+    return (int)min_(b->most, min_(end - block, blocks - block % blocks));
+}
+
 LAYOUT(attention)
 {
+    const idx weight_parts = (idx)par[A_WEIGHT_PARTS], sixteen = weight_parts != 0;
     s->d = (int)D(d);
     s->e = (int)D(e);
+    s->most = sixteen ? (int)min_(MOST_TOGETHER, BLOCKS(D(n), BLOCK_M)) : 1;
     s->q = carve_reals(c, BLOCK_M * D(d));
-    s->o = carve_reals(c, BLOCK_M * D(e));
+    real *const o = carve_reals(c, s->most * BLOCK_M * D(e));
     s->s = carve_reals(c, BLOCK_M * BLOCK_N);
     s->copy = carve_reals(c, (max_(D(d), D(e)) + ROW_PAD) * BLOCK_N);
     s->row = carve_reals(c, max_(D(d), D(e)));
     FN(content_layout)(&s->content, NULL, dim, c);
-    /* decode() uses the same memory, before attend_unit does. */
+    /* decode() uses the same memory, before attend_blocks does. */
     c->used = (size_t)max_((idx)c->used, (idx)FN(decode_scratch)(dim, par));
-    s->at = carve_block_state(c); /* not shared: decode() reads at.queries */
+    s->keys = carve_bytes(c, sizeof *s->keys); /* not shared: decode() reads the queries of the first block */
+    s->block = carve_bytes(c, s->most * (idx)sizeof *s->block);
+    pe_query_block *const queries = carve_bytes(c, s->most * (idx)sizeof *queries);
+    s->k_parts = carve_bytes(c, sixteen * parts_size(D(d)) * (idx)sizeof *s->k_parts);
+    s->v_parts = carve_bytes(c, sixteen * parts_size(D(e)) * (idx)sizeof *s->v_parts);
+    s->transposed = carve_bytes(c, sixteen * parts_size(D(e)) * (idx)sizeof *s->transposed);
+    s->k_scale = carve_reals(c, sixteen * BLOCK_N);
+    s->v_scale = carve_reals(c, sixteen * BLOCK_N);
+    s->weights = carve_bytes(c, weight_parts * words_of(BLOCK_N, PANEL_LANES) * (idx)sizeof *s->weights);
+    s->sums = carve_reals(c, sixteen * whole_chunks(D(e)) * PANEL_LANES);
+    const idx words = BLOCK_M * MOST_PARTS * words_of((int)D(d), 1);
+    uint32_t *const q_parts = carve_bytes(c, sixteen * s->most * words * (idx)sizeof *q_parts);
+    for (int k = 0; c->memory && k < s->most; k++) {
+        s->block[k].queries = queries + k;
+        s->block[k].o = o + k * BLOCK_M * D(e);
+        s->block[k].sixteen.q = sixteen ? q_parts + k * words : NULL;
+    }
 }
 
 KERNEL(attention)
@@ -250,9 +385,13 @@ KERNEL(attention)
     const int decoding = FN(is_decoding)(call);
     attention_state b = attention_begin(call, work);
     const idx parts = (idx)call->par[A_PARTS];
-    for (idx unit = begin; unit < end; unit++) {
+    b.sixteen = has_sixteen(call) && (!has_content_operators(call) || call->products->most_parts == MOST_PARTS);
+    for (idx unit = begin; unit < end;) {
+        const idx block = unit / parts;
+        const int together = parts > 1 || decoding ? 1 : units_together(&b, call, block, end);
         b.part = key_part(call, unit % parts);
-        if (!(decoding ? decode_unit(&b, call, unit / parts, work) : attend_unit(&b, call, unit / parts)))
+        if (!(decoding ? decode_unit(&b, call, block, work) : attend_blocks(&b, call, block, together)))
             return;
+        unit += together;
     }
 }

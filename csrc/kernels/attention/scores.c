@@ -17,6 +17,8 @@
  */
 #include "attention/scores.h"
 
+#include <math.h>
+
 #include "relative/scan.h"
 #include "tile/gemm.h"
 #include "tile/panel.h"
@@ -31,12 +33,63 @@ static NOINLINE void slope_of_cap(const real *restrict x, real *restrict slope, 
         slope[i] = 1 - (x[i] * inverse) * (x[i] * inverse);
 }
 
+/* Scale is a power of two times a factor: 16-bit queries times the power are exact, and the factor multiplies their
+ * products. */
+static void pack_sixteen(pe_content *c, const pe_query_block *queries, double scale, real *copy, real *q)
+{
+    const int highest = queries->call->array[A_K].storage == PE_I8 ? HIGHEST_OF_CODES : HIGHEST;
+    int exponent;
+    const double factor = 2 * frexp(scale, &exponent);
+    (void)FN(pack_in_range)(queries, c->d, ldexp(1, exponent - 1), 0, highest, copy, q, c->late_of_lane);
+    for (int l = 0; l < queries->width; l++)
+        c->late_of_lane[l] *= (real)factor;
+    c->late = c->late_of_lane;
+}
+
 void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, real *q)
 {
     const double scale = queries->call->par[A_SCALE];
     FN(content_block)(c, queries, q, scale);
-    if (FN(pack_in_range)(queries, c->d, scale, FN(largest_vector)(c, queries), copy, q, c->late_of_lane))
+    if (queries->chunk == CHUNK && !c->before_cap)
+        pack_sixteen(c, queries, scale, copy, q);
+    else if (FN(pack_in_range)(queries, c->d, scale, FN(largest_vector)(c, queries), HIGHEST, copy, q, c->late_of_lane))
         c->late = c->gate_late = c->late_of_lane;
+}
+
+void FN(split_queries)(const pe_content *c, const pe_query_block *queries, const real *multiplier, pe_sixteen *x)
+{
+    x->q_parts = c->before_cap ? MOST_PARTS : parts_of(queries->call->array[A_Q].storage);
+    x->words_of_lane = x->q_parts * words_of(c->d, 1);
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++)
+        FN(split_lanes)
+    (multiplier + p->first * c->d, NULL, c->d, p->width, x->q_parts, x->q + p->first * x->words_of_lane);
+}
+
+/* s[j][lane] *= factor[j] */
+static NOINLINE void multiply_keys(real *restrict s, const real *restrict factor, int n, int width)
+{
+    for (int j = 0; j < n; j++, s += width) {
+        SIMD
+        for (int l = 0; l < width; l++)
+            s[l] *= factor[j];
+    }
+}
+
+static void sixteen_scores(const pe_view *v, int d, real *s)
+{
+    const pe_sixteen *x = v->sixteen;
+    const int from = v->bias->from, n = v->bias->to - from, width = v->panel->width;
+    pe_product w = {.rows = (int)whole_chunks(n),
+                    .depth = (int)whole_chunks(d),
+                    .width = width,
+                    .row_step = x->keys.step,
+                    .chunk_step = CHUNK * (idx)sizeof(uint16_t),
+                    .c = s};
+    FN(list_passes)
+    (&w, &x->keys, from * x->keys.step, x->q + v->panel->first * x->words_of_lane, x->q_parts, words_of(d, width));
+    v->queries->call->products->multiply(&w);
+    if (x->keys.scale)
+        multiply_keys(s, x->keys.scale + from, n, width);
 }
 
 /* Without a cap, merge_bias adds the bias to the content, and the product adds their sum. With a cap, the product adds
@@ -55,7 +108,7 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
         bias.add = content;
         bias.step = width;
     }
-    const int in_steps = softcap > 0 || c->late; /* the bias follows the product */
+    const int in_steps = softcap > 0 || c->late || v->sixteen; /* the bias follows the product */
     const pe_scores w = {.k = v->k + v->bias->from * v->k_step,
                          .k_step = v->k_step,
                          .d = c->d,
@@ -66,16 +119,24 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
                          .bias_step = softcap > 0 ? width : bias.step,
                          .s = s,
                          .m = in_steps ? unused_max : m};
-    FN(scores)(&w, n, width);
+    if (v->sixteen)
+        sixteen_scores(v, c->d, s);
+    else
+        FN(scores)(&w, n, width);
     if (!in_steps)
         return;
-    if (c->late)
-        FN(multiply_lanes)(s, c->late + v->panel->first, n, width);
-    if (softcap > 0)
+    const real *late = c->late ? c->late + v->panel->first : NULL;
+    if (softcap > 0) {
+        if (v->sixteen && content)
+            FN(add_bias)(s, n, width, NULL, &(pe_panel_bias){.add = content, .step = width}, unused_max);
+        if (late)
+            FN(multiply_lanes)(s, late, n, width);
+        late = NULL;
         FN(cap)(s, n * width, softcap);
+    }
     if (softcap > 0 && cap_slope)
         slope_of_cap(s, cap_slope, n * width, softcap);
-    FN(add_bias)(s, n, width, &bias, m);
+    FN(add_bias)(s, n, width, late, &bias, m);
 }
 
 int FN(scores_pair_up)(const pe_content *c, const pe_query_block *queries, pe_key_tile *keys, pe_panel_bias bias[2])

@@ -21,12 +21,14 @@ void FN(cap)(real *restrict s, int n, real cap)
         s[i] = cap * tanh_(s[i] * inverse);
 }
 
-void FN(add_bias)(real *s, int n, int width, const pe_panel_bias *bias, real *m)
+void FN(add_bias)(real *s, int n, int width, const real *factor, const pe_panel_bias *bias, real *m)
 {
     for (int l = 0; l < width; l += LANES) {
         vec max = vec_load(m + l);
         for (int j = 0; j < n; j++) {
             vec x = vec_load(s + j * width + l);
+            if (factor)
+                x = vec_mul(x, vec_load(factor + l));
             if (bias->add)
                 x = vec_bias(x, vec_load(bias->add + j * bias->step + l));
             max = vec_max(x, max);
@@ -200,7 +202,8 @@ static void sums_of_squares(const real *packed, int n, int width, real *sum)
     }
 }
 
-int FN(pack_in_range)(const pe_query_block *queries, int n, double scale, real added, real *copy, real *out, real *late)
+int FN(pack_in_range)(const pe_query_block *queries, int n, double scale, real added, int highest, real *copy,
+                      real *out, real *late)
 {
     const pe_storage storage = queries->call->array[A_Q].storage;
     const int is_added_small = added == 0 || exponent_of(added, scale) <= HIGHEST;
@@ -214,7 +217,7 @@ int FN(pack_in_range)(const pe_query_block *queries, int n, double scale, real a
             if (l >= p->lanes || (squares_in_range(sum[l]) && is_added_small))
                 continue;
             const real *row = row_read(query_row(queries, A_Q, p->first + l), storage, n, copy);
-            const int power = find_power(row, n, added, scale, HIGHEST);
+            const int power = find_power(row, n, added, scale, highest);
             if (power == 0)
                 continue;
             pack_row(row, n, scale, power, p->width, out + p->first * n + l, &late[p->first + l]);

@@ -18,9 +18,9 @@ enum { ROW_PAD = 16 };
 
 /* s = cap tanh(s / cap) */
 void FN(cap)(real *s, int n, real cap);
-/* Add the bias to the scores of n keys and update the running maximum m. With a softcap, the bias follows the cap, so
- * attention calls this instead of passing the bias to FN(scores). */
-void FN(add_bias)(real *s, int n, int width, const pe_panel_bias *bias, real *m);
+/* s = factor s + bias for n keys, and update the running maximum m. `factor` has a number per lane, or is NULL. With a
+ * softcap, the bias follows the cap, so attention calls this instead of passing the bias to FN(scores). */
+void FN(add_bias)(real *s, int n, int width, const real *factor, const pe_panel_bias *bias, real *m);
 /* s = exp(s - m), l += sum of s over n keys, for each lane */
 void FN(exponentials)(real *s, const real *m, int n, int width, real *l);
 
@@ -90,9 +90,9 @@ real FN(largest_of)(const real *row, int n);
 /* Pack A_Q times `scale` as pack_queries does, but keep each query in range. If late[l] is not 1, the numbers of lane l
  * are divided by late[l], a power of two, and the caller multiplies the scores of the lane by it. Return whether there
  * is such a lane. A lane with late[l] = 1 has the bits of pack_queries. `added` is the largest number that the caller
- * adds to a query before the product, times scale / late[l]; it stays in range too. */
-int FN(pack_in_range)(const pe_query_block *queries, int n, double scale, real added, real *copy, real *out,
-                      real *late);
+ * adds to a query before the product, times scale / late[l]; it stays in range too. `highest` is HIGHEST, or less. */
+int FN(pack_in_range)(const pe_query_block *queries, int n, double scale, real added, int highest, real *copy,
+                      real *out, real *late);
 
 /* A product x.y is multiplied by the scale after its sum, unless the scale is extreme: otherwise a sum that leaves the
  * range of real is no ordinary score. */

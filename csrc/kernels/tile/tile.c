@@ -130,6 +130,7 @@ void FN(query_block)(pe_query_block *queries, const pe_call *call, idx unit)
     queries->kv_head = queries->head / (heads / call->D(g));
     queries->first = block % blocks * BLOCK_M;
     queries->lanes = (int)min_(BLOCK_M, call->D(n) - queries->first);
+    queries->chunk = 1;
     locate_terms(queries);
     read_positions(&queries->position, &call->array[A_Q_POSITIONS], queries->batch_row.data[A_Q_POSITIONS],
                    queries->first, queries->lanes, (double)queries->first + call->par[A_SHIFT]);
@@ -376,12 +377,16 @@ static void mask_segments(pe_key_tile *keys, const pe_query_block *queries, cons
 
 /* Drop the keys at both ends of the tile that no query of the panel sees. With causality this saves half of the pairs,
  * except up to one panel width per query. */
-static void trim(pe_panel_bias *b, const pe_key_tile *keys, const pe_panel *p, double low, double high)
+static void trim(pe_panel_bias *b, const pe_key_tile *keys, const pe_panel *p, int chunk, double low, double high)
 {
     while (b->from < b->to && keys->position.at[b->from] - p->low < low)
         b->from++;
     while (b->from < b->to && keys->position.at[b->to - 1] - p->high > high)
         b->to--;
+    if (b->from == b->to)
+        return;
+    b->from -= b->from % chunk;
+    b->to = (int)min_(BLOCKS(b->to, chunk) * chunk, keys->n);
 }
 
 pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p)
@@ -391,7 +396,7 @@ pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, c
     const int count_up = keys->distances_count_up, relative = window_cuts || queries->has_relative;
     const int by_pair = queries->has_pairs || keys->keep == SOME_PAIRS || keys->segments == SOME_PAIRS;
     pe_panel_bias b = {0, keys->n, p->width, NULL};
-    trim(&b, keys, p, low, high);
+    trim(&b, keys, p, queries->chunk, low, high);
     if (b.from == b.to || !(relative || by_pair))
         return b;
     if (relative && count_up && !keys->has_window)

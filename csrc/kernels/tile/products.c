@@ -1,0 +1,146 @@
+/* products.c -- split operands into bfloat16 numbers, for the products of products.h.
+ *
+ *     for (int p = 0; p < parts; p++) {
+ *         part[p] = nearest_bfloat16(x);
+ *         x -= part[p];
+ *     }
+ */
+#include "tile/products.h"
+
+#include "base/transpose.h"
+
+/* The next part of *x, as bits; *x becomes what it leaves. The rest of a number that is not finite is 0: infinity is
+ * infinity + 0. */
+INLINE uint32_t next_part(real *x)
+{
+    const uint16_t part = narrow_bf16((float)*x);
+    const real rest = *x - (real)widen_bf16(part);
+    *x = rest - rest == 0 ? rest : 0;
+    return part;
+}
+
+INLINE void split_pairs(const real *x, const real *factor, int n, int width, int parts, uint32_t *restrict out)
+{
+    const idx words = words_of(n, width);
+    for (int j = 0; j < (int)whole_chunks(n); j += 2, out += width) {
+        const real *even = x + j * width, *odd = even + width;
+        const real f = factor && j < n ? factor[j] : 1, g = factor && j + 1 < n ? factor[j + 1] : 1;
+        SIMD
+        for (int l = 0; l < width; l++) {
+            real a = j < n ? even[l] * f : 0, b = j + 1 < n ? odd[l] * g : 0;
+            for (int p = 0; p < parts; p++) {
+                const uint32_t low = next_part(&a), high = next_part(&b);
+                out[p * words + l] = low | high << 16;
+            }
+        }
+    }
+}
+
+void FN(split_lanes)(const real *x, const real *factor, int n, int width, int parts, uint32_t *out)
+{
+    if (parts == 1)
+        split_pairs(x, factor, n, width, 1, out);
+    else if (parts == 2)
+        split_pairs(x, factor, n, width, 2, out);
+    else
+        split_pairs(x, factor, n, width, MOST_PARTS, out);
+}
+
+static NOINLINE void split_row(const real *row, int n, int parts, int finite, uint16_t *restrict out, idx part_size)
+{
+    for (int p = 0; p < parts; p++, out += part_size) {
+        SIMD
+        for (int k = 0; k < n; k++) {
+            real x = finite && !is_finite(row[k]) ? 0 : row[k];
+            uint32_t part = next_part(&x);
+            if (p == 1)
+                part = next_part(&x);
+            out[k] = (uint16_t)part;
+        }
+    }
+}
+
+pe_parts FN(split_rows)(pe_rows stored, int n, int width, int finite, uint16_t *copy, real *scale, real *row)
+{
+    const idx columns = whole_chunks(width) + CHUNK, part_size = BLOCK_N * columns; /* odd: rows use different sets */
+    pe_parts r = {.parts = parts_of(stored.storage), .scale = stored.scale ? scale : NULL};
+    for (int j = 0; stored.scale && j < n; j++)
+        scale[j] = scale_of_row(&stored, j);
+    if (stored.storage == PE_BF16 && !finite && n % CHUNK == 0 && width % CHUNK == 0 && stored.step % 4096 != 0) {
+        r.part[0] = stored.data;
+        r.step = stored.step;
+        return r;
+    }
+    for (int j = 0; j < (int)whole_chunks(n); j++) {
+        uint16_t *out = copy + j * columns;
+        const char *data = stored.data + j * stored.step;
+        for (int p = 0; p < r.parts; p++)
+            memset(out + p * part_size, 0, (size_t)columns * sizeof *out);
+        if (j < n && stored.storage == PE_BF16 && !finite)
+            memcpy(out, data, (size_t)width * sizeof *out);
+        else if (j < n)
+            split_row(row_read(data, stored.storage, width, row), width, r.parts, finite, out, part_size);
+    }
+    for (int p = 0; p < r.parts; p++)
+        r.part[p] = (const char *)(copy + p * part_size);
+    r.step = columns * (idx)sizeof *copy;
+    return r;
+}
+
+/* Words of a square: WORDS pairs of keys and WORDS channels. In float a vector holds WORDS words, and transposing moves
+ * them without arithmetic. */
+enum { WORDS = PE_REAL == 32 ? LANES : CHUNK / 2 };
+
+static void transpose_square(const char *rows, idx step, uint32_t *restrict out)
+{
+    uint32_t words[WORDS * WORDS];
+    for (int i = 0; i < WORDS; i++) {
+        uint16_t even[WORDS], odd[WORDS];
+        memcpy(even, rows + 2 * i * step, sizeof even);
+        memcpy(odd, rows + (2 * i + 1) * step, sizeof odd);
+        SIMD
+        for (int k = 0; k < WORDS; k++)
+            words[i * WORDS + k] = even[k] | (uint32_t)odd[k] << 16;
+    }
+#if PE_REAL == 32
+    vec x[LANES];
+    memcpy(x, words, sizeof words);
+    transpose(x);
+    for (int i = 0; i < LANES; i++)
+        memcpy(out + i * (CHUNK / 2), &x[i], sizeof x[i]);
+#else
+    for (int i = 0; i < WORDS; i++) {
+        for (int k = 0; k < WORDS; k++)
+            out[k * (CHUNK / 2) + i] = words[i * WORDS + k];
+    }
+#endif
+}
+
+pe_parts FN(transpose_rows)(const pe_parts *rows, int n, int width, uint16_t *out)
+{
+    enum { PAIRS = CHUNK / 2 };
+    const int channels = (int)whole_chunks(width);
+    pe_parts r = {.parts = rows->parts, .scale = rows->scale, .step = channels * CHUNK * (idx)sizeof *out};
+    for (int p = 0; p < rows->parts; p++) {
+        r.part[p] = (const char *)out;
+        for (int j = 0; j < (int)whole_chunks(n); j += CHUNK, out += channels * CHUNK) {
+            uint32_t *words = (uint32_t *)(void *)out;
+            for (int k = 0; k < channels; k += WORDS) {
+                for (int pair = 0; pair < PAIRS; pair += WORDS)
+                    transpose_square(rows->part[p] + (j + 2 * pair) * rows->step + k * (idx)sizeof *out, rows->step,
+                                     words + k * PAIRS + pair);
+            }
+        }
+    }
+    return r;
+}
+
+void FN(list_passes)(pe_product *w, const pe_parts *a, idx a_offset, const uint32_t *b, int b_parts, idx b_words)
+{
+    const int most = (int)max_(a->parts, b_parts);
+    w->passes = 0;
+    for (int i = 0; i < a->parts; i++) {
+        for (int j = 0; j < b_parts && i + j < most; j++)
+            w->pass[w->passes++] = (pe_pass){a->part[i] + a_offset, b + j * b_words};
+    }
+}

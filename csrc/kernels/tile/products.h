@@ -1,0 +1,106 @@
+/* products.h -- the matrix products of attention for 16-bit operands, in instructions that multiply bfloat16 numbers.
+ *
+ *     c[row][lane] = sum over passes of  sum_k a[row][k] b[k][lane]        a: bfloat16, b: pairs of bfloat16, c: float
+ *
+ *     scores   a = keys, read in place      b = packed queries    row = key,      k = channel
+ *     values   a = values, transposed       b = weights           row = channel,  k = key
+ *
+ * A number that bfloat16 does not represent is a sum of `parts`: x = p0 + p1 + ..., each the bfloat16 number nearest to
+ * what the parts before it leave. Two parts represent every float16 exactly, and a float with a relative error of
+ * 2**-17; three represent every float. Codes of int8 are bfloat16 numbers; their scales multiply the scores of a key
+ * and the weights of a value. A pass multiplies a part of a by a part of b. Passes of two small parts are left out.
+ *
+ *     b[k / 2][lane]:   k = 0, 1   [ q0 q0' | q1 q1' | q2 q2' | ... ]      low and high half of a 32-bit word
+ *                       k = 2, 3   [ q0 q0' | q1 q1' | q2 q2' | ... ]
+ *
+ * Instructions sum CHUNK products before they add to c. So the chunks of keys are the same for every query: they begin
+ * at the first key of a tile, and a masked key has weight 0.
+ */
+#ifndef PE_PRODUCTS_H
+#define PE_PRODUCTS_H
+
+#include "base/half.h"
+#include "tile/panel.h"
+
+/* CHUNK numbers k are multiplied together. Rows come in multiples of it, too. */
+enum { CHUNK = 32, MOST_PARTS = 3, MOST_PASSES = 5 };
+
+INLINE idx whole_chunks(idx n) { return BLOCKS(n, CHUNK) * CHUNK; }
+
+typedef struct {
+    const char *a;
+    const uint32_t *b;
+} pe_pass;
+
+/* `rows` and `depth`, the numbers k, are multiples of CHUNK; `width` is LANES or 2 LANES. */
+typedef struct pe_product {
+    int rows, depth, width, passes;
+    pe_pass pass[MOST_PASSES];
+    idx row_step, chunk_step; /* bytes from a row of a to the next, and from a chunk of a row to the next */
+    real *c;
+} pe_product;
+
+/* The order of summation differs: for each c,
+ *     amx            even = odd = 0;   for each pair of a chunk: even += a0 b0, odd += a1 b1;   c += even + odd
+ *     avx512bf16     for each pair:    c += a1 b1;   c += a0 b0
+ * Each += of a product is one fused multiply-add. Subnormal operands and results are 0. The emulation has the bits of
+ * amx, on every machine. */
+extern const pe_products FN(products_amx), FN(products_avx512bf16), FN(products_emulated);
+
+/* They are assembly with target attributes, in the variant that has their vectors. */
+#if defined(__AVX512F__) && defined(__x86_64__) && defined(__linux__) && PE_REAL == 32 \
+    && (defined(__clang__) ? __clang_major__ >= 12 : defined(__GNUC__) && __GNUC__ >= 11)
+#define PE_HAS_AMX 1
+#define PE_HAS_AVX512BF16 1
+#else
+#define PE_HAS_AMX 0
+#define PE_HAS_AVX512BF16 0
+#endif
+
+/* ---- a call with such operands ---- */
+
+/* Rows of keys or values as bfloat16: part p of row j is at part[p] + j * step. Rows and columns beyond the operand are
+ * 0, up to whole chunks. */
+typedef struct {
+    const char *part[MOST_PARTS];
+    int parts;
+    idx step;
+    const real *scale; /* of each row of codes, or NULL */
+} pe_parts;
+
+INLINE int parts_of(pe_storage storage) { return storage == PE_F16 ? 2 : 1; }
+INLINE int is_sixteen(pe_storage storage) { return storage == PE_F16 || storage == PE_BF16; }
+
+/* Return whether attention multiplies the operands as 16-bit numbers. */
+INLINE int has_sixteen(const pe_call *call)
+{
+    const pe_storage q = call->array[A_Q].storage, k = call->array[A_K].storage, v = call->array[A_V].storage;
+    const int weight_parts = (int)call->par[A_WEIGHT_PARTS];
+    return call->products && weight_parts != 0 && is_sixteen(q) && (is_sixteen(k) || k == PE_I8)
+           && (is_sixteen(v) || v == PE_I8)
+           && max_(max_(parts_of(q), weight_parts), max_(parts_of(k), parts_of(v))) <= call->products->most_parts;
+}
+
+/* Operands of the products of a tile with a block of queries. The queries of a panel begin at word
+ * q + p->first * words_of_lane. */
+typedef struct {
+    pe_parts keys, values; /* values are transposed */
+    uint32_t *q;
+    int q_parts;
+    idx words_of_lane;
+} pe_sixteen;
+
+/* Numbers of 16 bits in the parts of a tile of rows */
+INLINE idx parts_size(idx width) { return 2 * BLOCK_N * (whole_chunks(width) + CHUNK); }
+/* Split n rows of a tile; `copy` has parts_size(width) numbers, `scale` BLOCK_N, `row` width. bfloat16 rows are read
+ * in place if they are whole chunks. With `finite`, nonfinite numbers are 0. */
+pe_parts FN(split_rows)(pe_rows stored, int n, int width, int finite, uint16_t *copy, real *scale, real *row);
+/* Transpose these rows: chunk j / CHUNK has whole_chunks(width) rows of CHUNK keys; step is the bytes of a chunk. */
+pe_parts FN(transpose_rows)(const pe_parts *rows, int n, int width, uint16_t *out);
+/* Split x[j][lane] factor[j] into pairs of rows; `factor` may be NULL. Part p begins at word p * words_of(n, width). */
+INLINE idx words_of(int n, int width) { return whole_chunks(n) / 2 * width; }
+void FN(split_lanes)(const real *x, const real *factor, int n, int width, int parts, uint32_t *out);
+/* List the passes of a product: `a` from byte a_offset on, and b with parts of b_words words. */
+void FN(list_passes)(pe_product *w, const pe_parts *a, idx a_offset, const uint32_t *b, int b_parts, idx b_words);
+
+#endif

@@ -1,0 +1,52 @@
+/* products_avx512bf16.c -- the products of products.h with VDPBF16PS, which multiplies 32 pairs of bfloat16 numbers.
+ *
+ * The loops are those of gemm.c with a pair of k per step: 8 rows x 2 vectors of sums stay in registers, and the
+ * instruction that multiplies broadcasts a pair of a row. On Zen 4 it takes the time of an FMA, which has half of the
+ * products; so it pays for operands of one part. On Intel it takes four times as long and does not pay.
+ */
+#include "tile/products.h"
+
+#if PE_HAS_AVX512BF16
+/* c += a[0] b[0] + a[1] b[1] for each lane */
+#define ADD_PAIRS(c, a, b) __asm__("vdpbf16ps %1%{1to16%}, %2, %0" : "+v"(c) : "m"(*(const uint32_t(*)[1])(a)), "v"(b))
+
+enum { ROWS = 8 };
+
+INLINE __attribute__((target("avx512bf16"))) void multiply_rows(const pe_product *w, int vectors, int row)
+{
+    vec sum[2 * ROWS];
+    UNROLL
+    for (int i = 0; i < ROWS * vectors; i++)
+        sum[i] = vec_set(0);
+    for (int p = 0; p < w->passes; p++) {
+        const real *b = (const real *)(const void *)w->pass[p].b;
+        for (int chunk = 0; chunk < w->depth / CHUNK; chunk++) {
+            const char *a = w->pass[p].a + row * w->row_step + chunk * w->chunk_step;
+            for (int k = 0; k < CHUNK / 2; k++, a += sizeof(uint32_t), b += vectors * LANES) {
+                const vec x = vec_load(b), y = vectors == 2 ? vec_load(b + LANES) : x;
+                UNROLL
+                for (int r = 0; r < ROWS; r++) {
+                    ADD_PAIRS(sum[r * vectors], (a + r * w->row_step), x);
+                    if (vectors == 2)
+                        ADD_PAIRS(sum[r * vectors + 1], (a + r * w->row_step), y);
+                }
+            }
+        }
+    }
+    UNROLL
+    for (int i = 0; i < ROWS * vectors; i++)
+        vec_store(w->c + (row * vectors + i) * LANES, sum[i]);
+}
+
+static __attribute__((target("avx512bf16"))) void multiply(const pe_product *w)
+{
+    for (int row = 0; row < w->rows; row += ROWS) {
+        if (w->width == LANES)
+            multiply_rows(w, 1, row);
+        else
+            multiply_rows(w, 2, row);
+    }
+}
+
+const pe_products FN(products_avx512bf16) = {NULL, NULL, multiply, 1};
+#endif

@@ -1,0 +1,59 @@
+/* products_emulated.c -- the products of products_amx.c in portable C, bit for bit, for tests on every machine.
+ *
+ *     for (int k = 0; k < CHUNK; k += 2) {
+ *         even = fma(a[k], b[k], even);
+ *         odd = fma(a[k + 1], b[k + 1], odd);
+ *     }
+ *     c = (even + odd) + c;
+ *
+ * Intel's manual shows no chains; this order and all bits were compared with a Xeon. The instruction flushes subnormal
+ * numbers in any state of the processor. Here the state of the thread (float_state.h) flushes them.
+ */
+#include "tile/products.h"
+
+#if PE_REAL == 32
+#include <math.h>
+
+INLINE float fused(float a, float b, float c) { return PE_FMA ? fma_(a, b, c) : fmaf(a, b, c); }
+
+INLINE void multiply_chunk(const char *row, const uint32_t *b, int width, float *restrict c)
+{
+    float even[PANEL_LANES] = {0}, odd[PANEL_LANES] = {0};
+    uint16_t a[CHUNK];
+    memcpy(a, row, sizeof a);
+    for (int k = 0; k < CHUNK; k += 2, b += width) {
+        const float x = widen_bf16(a[k]), y = widen_bf16(a[k + 1]);
+        SIMD
+        for (int l = 0; l < width; l++) {
+            even[l] = fused(x, bits_float(b[l] << 16), even[l]);
+            odd[l] = fused(y, bits_float(b[l] & 0xffff0000u), odd[l]);
+        }
+    }
+    SIMD
+    for (int l = 0; l < width; l++)
+        c[l] = (even[l] + odd[l]) + c[l];
+}
+
+INLINE void multiply(const pe_product *w, int width)
+{
+    for (int r = 0; r < w->rows; r++) {
+        float *c = w->c + r * width;
+        memset(c, 0, (size_t)width * sizeof *c);
+        for (int k = 0; k < w->depth / CHUNK; k++) {
+            for (int p = 0; p < w->passes; p++)
+                multiply_chunk(w->pass[p].a + r * w->row_step + k * w->chunk_step, w->pass[p].b + k * CHUNK / 2 * width,
+                               width, c);
+        }
+    }
+}
+
+static void multiply_any(const pe_product *w)
+{
+    if (w->width == LANES)
+        multiply(w, LANES);
+    else
+        multiply(w, PANEL_LANES);
+}
+
+const pe_products FN(products_emulated) = {NULL, NULL, multiply_any, MOST_PARTS};
+#endif

@@ -1,0 +1,219 @@
+"""Products of 16-bit numbers: attention of float16 and bfloat16 queries, with keys and values of 16 bits or int8.
+
+The variant "amx-emulated" has the bits of AMX on every machine. Bounds are those of the page "Sixteen bits".
+"""
+
+import numpy as np
+import pytest
+from cases import BF16, F16, F32, F64
+from cases.layouts import same_bits
+
+import posenc
+from posenc import reference
+
+HALVES = [d for d in (F16, BF16) if d is not None]
+LISTED = [name for name in ("avx512bf16", "amx") if name in posenc.isas()]
+VARIANTS = [*LISTED, "amx-emulated"]
+UNIT = {F16: 2.0**-11, BF16: 2.0**-8}
+"""Largest relative error of rounding to nearest."""
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request):
+    with posenc.use_isa(request.param):
+        yield request.param
+
+
+@pytest.fixture(params=HALVES, ids=str)
+def half(request):
+    return request.param
+
+
+def qkv(rng, dtype, n=70, m=200, width=64, value_width=64, heads=2, groups=2, spread=1.0):
+    q, k, v = rng.standard_normal((heads, n, width)), *rng.standard_normal((2, groups, m, max(width, value_width)))
+    return (spread * q).astype(dtype), (spread * k[..., :width]).astype(dtype), v[..., :value_width].astype(dtype)
+
+
+def wide(x):
+    return x.dequantize().astype(F64) if isinstance(x, posenc.Quantized) else x.astype(F64)
+
+
+def error_bounds(q, k, v, precision, scale=None, **options):
+    """The exact result, and the bound of the page "Sixteen bits" for its error, final rounding included."""
+    of_halves = F16 in {x.dtype for x in (q, k, v) if not isinstance(x, posenc.Quantized)}
+    low_parts = 2.0**-16 if of_halves else 0.0  # their products are left out
+    of_weight = (2.0**-8 if precision == "low" and q.dtype == BF16 else 2.0**-17) + low_parts
+    unit, width = UNIT[q.dtype], q.shape[-1]
+    q, k, v = map(wide, (q, k, v))
+    exact = reference.attention(q, k, v, **options, scale=scale)
+    size = reference.attention(q, k, np.abs(v), **options, scale=scale)
+    products = np.abs(q) @ np.repeat(np.abs(k), q.shape[-3] // k.shape[-3], -3).swapaxes(-1, -2)
+    largest = (width**-0.5 if scale is None else abs(scale)) * products.max(-1, keepdims=True)
+    of_score = largest * (width * 2.0**-24 + low_parts)
+    before = size * (2 * np.expm1(2 * of_score) + of_weight + (k.shape[-2] + 60) * 2.0**-24)
+    return exact, before + unit * (np.abs(exact) + before) + 2.0**-24
+
+
+SHAPES = {
+    "one tile": {"n": 96, "m": 96},
+    "chunks and rest": {"n": 70, "m": 203},
+    "several blocks": {"n": 200, "m": 130},
+    "few of everything": {"n": 33, "m": 3, "width": 5, "value_width": 7},
+    "one channel": {"n": 40, "m": 40, "width": 1, "value_width": 1},
+    "wide": {"n": 35, "m": 100, "width": 200, "value_width": 72},
+    "groups": {"n": 40, "m": 64, "heads": 6, "groups": 2},
+    "sharp": {"n": 40, "m": 100, "spread": 3.0},
+}
+OPTIONS = {
+    "full": {},
+    "causal": {"causal": True, "align": "end"},
+    "window": {"window": (20, 3), "align": "start"},
+    "cap": {"softcap": 2.0},
+    "scale": {"scale": -0.37},
+}
+
+
+@pytest.mark.parametrize("precision", ["high", "low"])
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_within_bounds(shape, options, precision, half, variant, rng):
+    arrays, chosen = qkv(rng, half, **SHAPES[shape]), OPTIONS[options]
+    found = posenc.attention(*arrays, **chosen, precision=precision)
+    exact, bound = error_bounds(*arrays, precision, **chosen)
+    assert np.all(np.abs(found.astype(F64) - exact) <= bound)
+
+
+def operators(rng, heads, width, n, m):
+    return {
+        "alibi": posenc.alibi(np.linspace(0.1, 0.5, heads)),
+        "dense": posenc.dense(rng.standard_normal((heads, n, m))),
+        "shaw": posenc.shaw(rng.standard_normal((9, width)), rng.standard_normal((9, width))),
+        "transformer_xl": posenc.transformer_xl(
+            rng.standard_normal((heads, 9, width)), *rng.standard_normal((2, heads, width))
+        ),
+        "deberta": posenc.deberta(*rng.standard_normal((2, heads, 16, width))),
+        "cope": posenc.cope(rng.standard_normal((8, width))),
+        "sandwich": posenc.sandwich(heads, 16),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("cap", [None, 3.0])
+@pytest.mark.parametrize("name", list(operators(np.random.default_rng(), 2, 8, 1, 1)))
+def test_operators(name, cap, half, variant, rng):
+    """Every kind of operator, beside the same call on float32: the difference is that of the weights."""
+    q, k, v = qkv(rng, half, n=70, m=110, width=8, value_width=8)
+    options = {"bias": operators(rng, 2, 8, 70, 110)[name], "causal": True, "align": "end", "softcap": cap}
+    found = posenc.attention(q, k, v, **options).astype(F64)
+    wanted = posenc.attention(*(x.astype(F64) for x in (q, k, v)), **options)
+    largest = 4 + np.abs(v.astype(F64)).max()  # Shaw's values are below 4
+    assert np.abs(found - wanted).max() <= largest * (2 * UNIT[half] + 2.0**-15)
+
+
+@pytest.mark.parametrize("quantised", ["k", "v", "kv"])
+@pytest.mark.parametrize("precision", ["high", "low"])
+def test_codes(quantised, precision, half, variant, rng):
+    q, k, v = qkv(rng, half, n=64, m=150, heads=4)
+    k, v = (posenc.quantize(x.astype(F32)) if name in quantised else x for name, x in (("k", k), ("v", v)))
+    found = posenc.attention(q, k, v, precision=precision, causal=True, align="end")
+    exact, bound = error_bounds(q, k, v, precision, causal=True, align="end")
+    assert np.all(np.abs(found.astype(F64) - exact) <= bound)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30, 0.0])
+def test_any_scale(scale, half, variant, rng):
+    """The power of two of a large scale multiplies the queries, as it does in float32."""
+    q, k, v = qkv(rng, half)
+    if scale == 1e30:
+        q, k = (x.astype(F32) * 1e-3 for x in (q, k))
+        q, k = q.astype(half), np.zeros_like(k.astype(half))
+    found = posenc.attention(q, k, v, scale=scale)
+    exact, bound = error_bounds(q, k, v, "high", scale=scale)
+    assert np.all(np.abs(found.astype(F64) - exact) <= bound)
+
+
+def test_queries_of_any_size(variant, rng):
+    if BF16 is None:
+        pytest.skip("ml_dtypes is not installed, so there is no bfloat16")
+    q, k, v = qkv(rng, BF16, n=40, m=100)
+    for power in (100, -100):
+        large, small = ((x.astype(F32) * 2.0**p).astype(BF16) for x, p in ((q, power), (k, -power)))
+        assert same_bits(posenc.attention(large, small, v), posenc.attention(q, k, v))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_masked_numbers_reach_no_query(bad, half, variant, rng):
+    q, k, v = qkv(rng, half, n=150, m=150)
+    hidden = np.arange(150) % 7 == 3
+    clean = [np.where(hidden[:, None], 0, x.astype(F32)).astype(half) for x in (k, v)]
+    dirty = [np.where(hidden[:, None], bad, x.astype(F32)).astype(half) for x in (k, v)]
+    bias = posenc.dense(np.where(hidden, -np.inf, 0)[None, None])
+    for options in ({"keep": ~hidden}, {"keep": ~hidden, "causal": True}, {"bias": bias}):
+        assert same_bits(posenc.attention(q, *dirty, **options), posenc.attention(q, *clean, **options))
+
+
+def test_visible_nan_reaches_its_queries(half, variant, rng):
+    q, k, v = qkv(rng, half, n=100, m=100)
+    v[:, 40, 5] = np.nan
+    found = posenc.attention(q, k, v, causal=True)
+    assert np.isnan(found[:, 40:, 5]).all()
+    assert np.isfinite(found.astype(F32)).sum() == found.size - found[:, 40:, 5].size
+    k[:, 70, 2] = np.nan
+    assert np.isnan(posenc.attention(q, k, v, causal=True)[:, 70:]).all()
+
+
+@pytest.mark.parametrize("precision", ["high", "low"])
+def test_bits_depend_on_the_row_alone(precision, half, variant, rng):
+    """Blocks of queries share a tile of keys; chunks of keys are skipped. Neither changes a bit."""
+    q, k, v = qkv(rng, half, n=700, m=700, heads=2)
+    options = {"causal": True, "precision": precision, "invariant": True}
+    wanted = posenc.attention(q, k, v, **options)
+    for count in (1, 2, 7):
+        with posenc.threads(count):
+            assert same_bits(posenc.attention(q, k, v, **options), wanted)
+    for first, last in ((0, 1), (5, 75), (333, 700)):
+        part = posenc.attention(q[:, first:last], k, v, q_positions=np.arange(first, last), **options)
+        assert same_bits(part, wanted[:, first:last])
+    cut = posenc.attention(q[:, :300], k[:, :300], v[:, :300], **options)
+    assert same_bits(cut, wanted[:, :300])
+    kept = posenc.attention(q, k, v, precision=precision, invariant=True, keep=np.tri(700, dtype=bool))
+    assert same_bits(kept, wanted)
+
+
+def test_layouts_have_the_same_bits(half, variant, rng):
+    q, k, v = qkv(rng, half, n=64, m=96)
+    wanted = posenc.attention(q, k, v)
+    rows = [np.ascontiguousarray(x.swapaxes(0, 1)).swapaxes(0, 1) for x in (q, k, v)]
+    far = [np.concatenate([x, np.full((2, x.shape[1], 2048 - 64), np.nan, half)], -1)[..., :64] for x in (q, k, v)]
+    assert same_bits(posenc.attention(*rows), wanted)
+    assert same_bits(posenc.attention(*far), wanted)
+
+
+def test_low_precision_is_of_bfloat16_only(variant, rng):
+    """Two float16 operands of 11 bits would lose three of them in weights of 8 bits."""
+    arrays = qkv(rng, F16)
+    assert same_bits(posenc.attention(*arrays, precision="low"), posenc.attention(*arrays))
+    arrays = [x.astype(F32) for x in arrays]
+    assert same_bits(posenc.attention(*arrays, precision="low"), posenc.attention(*arrays))
+
+
+def test_precision_is_checked(rng):
+    q, k, v = qkv(rng, F32, n=2, m=2)
+    message = r": precision has medium; expected one of 'high', 'low'|: precision is 'medium'; expected"
+    with pytest.raises(ValueError, match=message):
+        posenc.attention(q, k, v, precision="medium")
+    with pytest.raises(ValueError, match=message):
+        posenc.attention_vjp(q, q, k, v, precision="medium")
+
+
+@pytest.mark.skipif("amx" not in posenc.isas(), reason="this machine has no AMX")
+@pytest.mark.parametrize("seed", range(50))
+def test_the_emulation_has_the_bits_of_the_hardware(seed):
+    rng = np.random.default_rng(seed)
+    n, m, width, value_width = rng.integers(1, (200, 300, 140, 140))
+    arrays = qkv(rng, HALVES[seed % len(HALVES)], n, m, width, value_width, spread=rng.uniform(0.1, 4))
+    options = {"causal": bool(seed & 2), "align": "end", "precision": "low" if seed & 4 else "high", "invariant": True}
+    results = []
+    for name in ("amx", "amx-emulated"):
+        with posenc.use_isa(name):
+            results.append(posenc.attention(*arrays, **options))
+    assert same_bits(*results)
