@@ -28,6 +28,7 @@ INLINE void split_pairs(const real *x, const real *factor, int n, int width, int
         SIMD
         for (int l = 0; l < width; l++) {
             real a = j < n ? even[l] * f : 0, b = j + 1 < n ? odd[l] * g : 0;
+            UNROLL
             for (int p = 0; p < parts; p++) {
                 const uint32_t low = next_part(&a), high = next_part(&b);
                 out[p * words + l] = low | high << 16;
