@@ -42,6 +42,8 @@ enum { GRAM_MODE };
 #define TABLES_FIT          \
     (D(n) == 0 || D(m) == 0 \
      || (D(B) != 0 && D(T) != 0 && D(L) != 0 && D(K) % 2 != 0 && (D(S) < 0 || D(S) == 2) && (D(I) < 0 || D(I) == 1)))
+/* Distances of a unit that computes a bias of distance */
+enum { UNIT_DISTANCES = 4096 };
 /* The rows of a gradient are rounded up to whole vectors. */
 #define PADDED(axis, width) (D(axis) < 0 || D(axis) >= BLOCKS(D(width), VECTOR_PADDING) * VECTOR_PADDING)
 

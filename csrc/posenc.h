@@ -41,6 +41,7 @@ typedef struct {
     pe_array array[PE_TERM_ARRAYS];
     idx size[PE_TERM_ARRAYS]; /* elements of an array in its named axes */
     pe_array row;             /* its numbers (h,n+m-1) by distance, if they were prepared; otherwise data is NULL */
+    double shift;             /* of a row: query 0 is at the position of key 0 plus shift */
 } pe_term;
 
 /* Units that multiply bfloat16 numbers, and their names as variants (dispatch.h). A call has one of them, or none. */

@@ -237,6 +237,23 @@ def test_more_keys_than_positions_are_refused(argument):
         posenc.attention(*operands)
 
 
+def test_rows_of_distances_that_no_memory_holds():
+    """2**11 heads times 2**53 + 1 distances are 2**64 + 2**11 numbers, whose bytes exceed a size_t."""
+    q, k = np.zeros((2**11, 2, 0)), np.zeros((1, 2**53, 0))
+    bias = posenc.alibi(np.ones(2**11))
+    with pytest.raises(MemoryError):
+        posenc.attention(q, k, k, bias=bias, align="start", return_lse=True)
+
+
+def test_sums_along_diagonals_that_no_memory_holds():
+    """2**49 rows of a batch with 2**12 sums each, in float64, are 2**64 bytes."""
+    batch, m = 2**49, 2**12 - 1
+    q, k = np.zeros((batch, 1, 2, 0), np.float16), np.zeros((batch, 1, m, 0), np.float16)
+    lse = np.broadcast_to(np.float32(0), q.shape[:-1])
+    with pytest.raises(MemoryError):
+        posenc.attention_vjp(q, q, k, k, out=q, lse=lse, bias=posenc.alibi([1.0]), align="start")
+
+
 @pytest.mark.parametrize("argument", ["q", "v"])
 def test_heads_are_at_most_2_to_the_24_wide(argument):
     """Offsets inside a tile are ints, and a tile has up to 96 rows. Arrays without rows need no memory."""

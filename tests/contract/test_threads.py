@@ -182,6 +182,17 @@ LONG = {
         "q = np.ones((1 << 13, 1 << 12, 1), np.float32); bias = posenc.dense(np.zeros((1 << 12, 1 << 12)))",
         "posenc.attention_vjp(q, q, q, q, out=q, lse=q[..., 0], bias=bias)"),
     "no channels": ("q = np.ones((1, 1, 0)); k = np.ones((1, 1 << 40, 0))", "posenc.attention(q, k, k)"),
+    "masked keys": ("q = np.ones((1, 40, 8)); k = np.broadcast_to(q[:, :1], (1, 1 << 50, 8))",
+                    "posenc.attention(q, k, k, causal=True, align='start')"),
+    "masked keys of gates": (
+        "q = np.ones((1, 40, 1)); k = np.broadcast_to(q[:, :1], (1, 1 << 36, 1)); cope = posenc.cope(np.ones((3, 1)))",
+        "posenc.attention(q, k, k, bias=cope, causal=True, align='start')"),
+    "gradient with masked keys": (
+        "q = np.ones((1, 40, 0)); k = np.ones((1, 1 << 40, 0)); lse = np.zeros((1, 40))",
+        "posenc.attention_vjp(q, q, k, k, out=q, lse=lse, sink=np.zeros(1), causal=True, align='start')"),
+    "pairs of distances": (
+        "x = np.arange(12000) * 3; bias = posenc.kerple_power([1.0], [1.9]); out = np.empty((1, 12000, 12000))",
+        "[bias.matrix(12000, q_positions=x, out=out) for _ in range(100)]"),
     "one frequency": ("out = np.empty((1 << 24, 2), np.float32)",
                       "[posenc.sinusoidal(1 << 24, 2, out=out) for _ in range(10000)]"),
     "sinusoidal": ("out = np.empty((1 << 16, 1 << 10))",

@@ -219,6 +219,8 @@ static void add_nonfinite_keys(const attention_vjp_state *b, const pe_panel *p, 
 static int keys_are_finite(const pe_call *call, const pe_row *at, idx group, int d, real *buffer)
 {
     const pe_array *a = &call->array[A_K];
+    if (d == 0) /* any number of such keys takes no memory */
+        return 1;
     for (idx j = 0; j < call->D(m); j++) {
         const real *row = row_read(at->data[A_K] + group * a->core[0] + j * a->core[1], a->storage, d, buffer);
         int nonfinite = 0;
@@ -363,8 +365,11 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx 
     if (b->content.scans && !FN(count_gates)(&b->content, &b->at, b->k_copy))
         return 0;
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
-        if (!FN(key_tile)(b->at.keys, queries, first))
+        if (!FN(key_tile)(b->at.keys, queries, first)) {
+            if (stop_requested_at(call, first / BLOCK_N))
+                return 0;
             continue;
+        }
         if (stop_requested(call))
             return 0;
         tile_vjp(b, queries, b->at.keys);
@@ -384,7 +389,7 @@ static void write_keys(const pe_call *call, const pe_row *at, int operand, idx p
                        int width, real *buffer)
 {
     const pe_array *a = &call->array[operand];
-    if (!at->data[operand] || part >= call->D(p))
+    if (!at->data[operand] || part >= call->D(p) || width == 0)
         return;
     for (idx j = 0; j < call->D(m); j++, sum += step) {
         char *to = at->data[operand] + part * a->core[0] + j * a->core[1];

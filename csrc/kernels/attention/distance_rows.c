@@ -8,8 +8,8 @@
  */
 #include "attention/bias_grad.h"
 
-/* Distances of one unit of `prepare`; distances that one call of an operator evaluates */
-enum { UNIT_DISTANCES = 4096, DISTANCES_AT_ONCE = 512 };
+/* Distances that one call of an operator evaluates */
+enum { DISTANCES_AT_ONCE = 512 };
 
 static idx count_diagonals(const pe_call *call) { return call->D(n) + call->D(m) - 1; }
 
@@ -35,7 +35,7 @@ static int own_positions_count_up(const pe_array *a, idx n, double *first)
     return fabs_(*first) < 0x1p51;
 }
 
-/* Return whether an operator has a row for the whole call; query 0 is at the position of key 0 plus `shift`. */
+/* Return whether an operator has a row for the whole call, and its shift. This reads all own positions. */
 static int has_distance_row(const pe_call *call, const pe_term *term, double *shift)
 {
     const pe_position_op *op = FN(position_op)[term->op];
@@ -75,10 +75,12 @@ static idx slots_of_head(const pe_call *call)
 static void place_diagonals(pe_call *call, pe_carver *c)
 {
     pe_array *a = &call->array[A_DIAGONALS];
-    const idx row = count_diagonals(call) * (idx)sizeof(double);
-    idx size = call->D(h) * slots_of_head(call) * row, stride = size;
+    const idx row = count_diagonals(call) * (idx)sizeof(double), rows = call->D(h) * slots_of_head(call);
+    double elements = (double)rows * (double)count_diagonals(call);
     for (int d = 0; d < call->nloops; d++)
-        size *= call->shape[d];
+        elements *= (double)call->shape[d];
+    const idx size = bytes_of_product(elements, sizeof(double));
+    idx stride = rows * row;
     char *data = carve_bytes(c, size);
     if (!data)
         return;
@@ -100,10 +102,12 @@ static size_t place_distance_rows(pe_call *call, char *memory)
         pe_term *term = &call->term[t];
         if (!has_distance_row(call, term, &shift))
             continue;
-        char *data = carve_bytes(&c, call->D(h) * length * (idx)sizeof(real));
-        if (data)
+        char *data = carve_bytes(&c, bytes_of_product((double)call->D(h) * (double)length, sizeof(real)));
+        if (data) {
             term->row =
                 (pe_array){.data = data, .core = {length * (idx)sizeof(real), sizeof(real)}, .storage = PE_STORAGE};
+            term->shift = shift;
+        }
         found = 1;
     }
     if (found && has_term_gradients(call) && !call->array[A_DIAGONALS].data)
@@ -127,13 +131,13 @@ static void compute_distance_rows(const pe_call *call, idx begin, idx end, const
         const pe_term *term = &call->term[u / (heads * parts)];
         const idx h = u / parts % heads, first = u % parts * UNIT_DISTANCES,
                   last = min_(length, first + UNIT_DISTANCES);
-        double rel[DISTANCES_AT_ONCE], shift;
-        if (!term->row.data || !has_distance_row(call, term, &shift))
+        double rel[DISTANCES_AT_ONCE];
+        if (!term->row.data)
             continue;
         real *row = as_reals(term->row.data + h * term->row.core[0]);
         for (idx t = first; t < last; t += DISTANCES_AT_ONCE) {
             const int n = (int)min_(DISTANCES_AT_ONCE, last - t);
-            set_distances(call, shift, t, n, rel);
+            set_distances(call, term->shift, t, n, rel);
             FN(position_op)[term->op]->distance(term->array, term->dim, h, rel, n, row + t);
         }
     }
@@ -164,14 +168,14 @@ static void sum_slots(const pe_call *call, idx h, idx t, int n, double *restrict
     }
 }
 
-static void add_row_gradients(const pe_call *call, const pe_term *term, double shift, const pe_array *into)
+static void add_row_gradients(const pe_call *call, const pe_term *term, const pe_array *into)
 {
     const idx length = count_diagonals(call);
     for (idx h = 0; h < call->D(h); h++) {
         for (idx t = 0; t < length; t += DISTANCES_AT_ONCE) {
             const int n = (int)min_(DISTANCES_AT_ONCE, length - t);
             double rel[DISTANCES_AT_ONCE], grad[DISTANCES_AT_ONCE];
-            set_distances(call, shift, t, n, rel);
+            set_distances(call, term->shift, t, n, rel);
             sum_slots(call, h, t, n, grad);
             FN(position_op)[term->op]->distance_vjp(term->array, term->dim, h, rel, n, grad, into);
         }
@@ -181,13 +185,12 @@ static void add_row_gradients(const pe_call *call, const pe_term *term, double s
 static void finish_distance_rows(const pe_call *call, idx begin, idx end, const pe_work *work)
 {
     pe_array into[PE_TERMS][PE_TERM_ARRAYS];
-    double shift;
     (void)begin, (void)end, (void)work;
     if (!has_term_gradients(call) || !FN(place_term_gradients)(call, call->array[A_TERMS].data, into))
         return;
     for (int t = 0; t < call->nterms; t++) {
-        if (call->term[t].row.data && has_distance_row(call, &call->term[t], &shift))
-            add_row_gradients(call, &call->term[t], shift, into[t]);
+        if (call->term[t].row.data)
+            add_row_gradients(call, &call->term[t], into[t]);
     }
 }
 

@@ -255,8 +255,11 @@ static int attend(attention_state *b)
         const pe_sixteen *split = NULL;
         for (int k = 0; k < b->count; k++) {
             block_state *block = &b->block[k];
-            if (!FN(key_tile)(b->keys, block->queries, tile * BLOCK_N))
+            if (!FN(key_tile)(b->keys, block->queries, tile * BLOCK_N)) {
+                if (stop_requested_at(block->queries->call, tile))
+                    return 0;
                 continue;
+            }
             if (i > first
                 && stop_requested(block->queries->call)) /* not in units of one tile: a poll may read the clock */
                 return 0;

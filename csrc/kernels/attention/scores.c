@@ -182,8 +182,11 @@ int FN(count_gates)(pe_content *c, const pe_block_state *at, real *copy)
     const pe_query_block *queries = at->queries;
     pe_key_tile *keys = at->keys;
     for (idx first = 0; first < queries->call->D(m); first += BLOCK_N) {
-        if (!FN(key_tile)(keys, queries, first))
+        if (!FN(key_tile)(keys, queries, first)) {
+            if (stop_requested_at(queries->call, first / BLOCK_N))
+                return 0;
             continue;
+        }
         if (stop_requested(queries->call))
             return 0;
         pe_view v = FN(view_of_keys)(queries, keys, 2, copy);

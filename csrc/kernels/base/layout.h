@@ -33,6 +33,14 @@ INLINE void *carve_bytes(pe_carver *c, idx bytes)
     return at;
 }
 
+/* Bytes of a number of elements, which is a product of lengths. If no machine has as much memory, the product may
+ * exceed idx: then the size is one that malloc refuses, and the sum of all arrays of a call is still a size. */
+INLINE idx bytes_of_product(double elements, idx size)
+{
+    const double most = 0x1p56;
+    return elements * (double)size < most ? (idx)elements * size : (idx)most;
+}
+
 INLINE real *carve_reals(pe_carver *c, idx n) { return carve_bytes(c, n * (idx)sizeof(real)); }
 INLINE double *carve_doubles(pe_carver *c, idx n) { return carve_bytes(c, n * (idx)sizeof(double)); }
 

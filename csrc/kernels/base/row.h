@@ -150,4 +150,7 @@ INLINE double *block_sums(const pe_call *call, int operand, const pe_work *work)
 /* Return whether the caller wants the kernel to return at once. */
 INLINE int stop_requested(const pe_call *call) { return call->stop && call->stop(call); }
 
+/* The same for a loop that skips an item, such as a masked tile: a poll may take longer than the skip. */
+INLINE int stop_requested_at(const pe_call *call, idx skipped) { return skipped % 1024 == 0 && stop_requested(call); }
+
 #endif

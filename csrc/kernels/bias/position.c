@@ -8,6 +8,7 @@
  * the same bits in a matrix and in attention.
  */
 #include "bias/position.h"
+#include "fits.h"
 
 /* Count the arrays of a signature of ops.def, as in "w1(w,1), b1(w)". */
 INLINE int arrays_in(const char *list)
@@ -22,18 +23,18 @@ INLINE int arrays_in(const char *list)
 
 enum { ROW = 512 }; /* distances per call of the operator */
 
-/* arrays..., rel(l) -> out(h,l). A unit is one head of one row of the batch. */
+/* arrays..., rel(l) -> out(h,l). A unit is UNIT_DISTANCES numbers of one head of one row of the batch. */
 static void distance_values(const pe_call *call, idx begin, idx end, const pe_position_op *op)
 {
-    const idx heads = call->D(h), l = call->D(l);
+    const idx heads = call->D(h), l = call->D(l), parts = BLOCKS(l, UNIT_DISTANCES);
     const int rel = call->narrays - 2, out = call->narrays - 1;
     const idx size = storage_size(call->array[out].storage);
     for (idx u = begin; u < end; u++) {
-        const pe_row row = row_at(call, u / heads);
-        const idx h = u % heads;
+        const pe_row row = row_at(call, u / (heads * parts));
+        const idx h = u / parts % heads, first = u % parts * UNIT_DISTANCES, last = min_(l, first + UNIT_DISTANCES);
         char *to = row.data[out] + h * call->array[out].core[0];
-        for (idx j = 0; j < l; j += ROW) {
-            const int n = (int)min_(ROW, l - j);
+        for (idx j = first; j < last; j += ROW) {
+            const int n = (int)min_(ROW, last - j);
             real buffer[ROW], *target = row_target(to + j * size, call->array[out].storage, buffer);
             op->distance(call->array, call->dim, h, as_doubles(row.data[rel]) + j, n, target);
             row_write(target, to + j * size, call->array[out].storage, n);
@@ -49,9 +50,12 @@ static void distance_gradients(const pe_call *call, int arrays, const pe_positio
     const pe_array *rel = &call->array[1 + arrays], *into = rel + 1;
     for (idx h = 0; h < heads; h++) {
         const double *grad = element(&call->array[0], h, 0);
-        for (idx j = 0; j < l; j += ROW)
+        for (idx j = 0; j < l; j += ROW) {
+            if (stop_requested(call))
+                return;
             op->distance_vjp(call->array + 1, call->dim, h, as_doubles(rel->data) + j, (int)min_(ROW, l - j), grad + j,
                              into);
+        }
     }
 }
 
