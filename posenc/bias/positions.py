@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import I64, Array, Float64, as_index, as_positions, check_positions, fail, fail_value
+from .._core_api.constants import LARGEST_POSITION
 
 OwnPositions = tuple[Array | None, Array | None]
 """An operator's own positions of queries and of keys; None is those of the call."""
@@ -44,6 +45,8 @@ class Positions(NamedTuple):
             return self
         q, k = self.arrays
         shift = float(q[0] - k[0]) if self.n and self.m else 0.0
+        if abs(shift) > LARGEST_POSITION:  # no position of a query, if key 0 is at 0
+            return self
         return self._replace(shift=shift, arrays=None)
 
     def as_arrays(self) -> tuple[Array, Array]:
