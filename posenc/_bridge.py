@@ -205,16 +205,20 @@ def fail_without_gradient(name: str, path: Path) -> NoReturn:
 
 def _without_functions(value: object) -> object:
     """Return an argument with a function that returns zeros in place of each function of the user."""
-    if isinstance(value, tuple | list) and any(isinstance(one, posenc.Bias) for one in value):
+    if isinstance(value, Sequence) and any(isinstance(one, posenc.Bias) for one in value):
         return [_without_functions(one) for one in value]
-    if not isinstance(value, posenc.Bias):
-        return value
-    parts = [
-        replace(part, options={**part.options, "function": _zeros_of(part.options["heads"])})
-        if "function" in part.options else part
-        for part in value.parts
-    ]  # fmt: skip
-    return _sum(tuple(parts))
+    if isinstance(value, posenc.Bias):
+        return _sum(tuple(map(_without_function, value.parts)))
+    return value
+
+
+def _without_function(part: posenc.Bias) -> posenc.Bias:
+    """Do this for an operator that is no sum, and for the operators inside it."""
+    if part.nested:
+        return replace(part, arrays=part.arrays._make(map(_without_functions, part.arrays)))
+    if "function" in part.options:
+        return replace(part, options={**part.options, "function": _zeros_of(part.options["heads"])})
+    return part
 
 
 def _zeros_of(heads: int | None) -> Callable[..., Array]:

@@ -94,8 +94,16 @@ class _Call:
 
 def _copied(name: str, path: Path, value: object) -> object:
     """Return a copy of an array of any library, and any other value itself."""
-    is_array = hasattr(value, "__array__") or hasattr(value, "__dlpack__")
+    is_array = hasattr(value, "__array__") or hasattr(value, "__dlpack__") or _is_buffer(value)
     return np.array(as_array(name, str(path[0]), value)) if is_array else value
+
+
+def _is_buffer(value: Any) -> bool:
+    try:
+        memoryview(value)
+    except TypeError:
+        return False
+    return True
 
 
 class _Forward:

@@ -184,8 +184,13 @@ _HELD: weakref.WeakValueDictionary[str, Callable[..., object]] = weakref.WeakVal
 def _hold(function: Callable[..., object]) -> str:
     """Return the number of a function of the user, which has to be kept by the call or by the caller of a graph."""
     if id(function) not in _NUMBERS:
-        number = _NUMBERS[id(function)] = str(next(_COUNTER))
-        _HELD[number] = function
+        number = str(next(_COUNTER))
+        try:
+            _HELD[number] = function
+        except TypeError:  # a class with __slots__
+            has = f"type {type(function).__name__}, to which no weak reference is possible"
+            raise TypeError(f"distance_function: function has {has}; expected a function") from None
+        _NUMBERS[id(function)] = number
         weakref.finalize(function, _NUMBERS.pop, id(function))
     return _NUMBERS[id(function)]
 

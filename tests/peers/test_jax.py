@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import UserList
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -338,8 +339,10 @@ def test_shapes_are_found_without_functions_of_the_user() -> None:
     for module in (pj, posenc):
         function, kept = of_posenc()
         bias = module.distance_function(function, 1, arrays=[np.ones(2)], vjp=lambda grad, rel, width: (width,))
-        shape = jax.eval_shape(lambda q, bias=bias: pj.attention(q, q, q, bias=bias), q).shape
-        assert shape == q.shape
+        inner = module.tupe(np.ones((1, 4, 2)), np.ones((1, 4, 2)), relative=bias)
+        for given in (bias, inner, UserList([bias]) if module is posenc else [bias]):
+            shape = jax.eval_shape(lambda q, bias=given: pj.attention(q, q, q, bias=bias), q).shape
+            assert shape == q.shape
         assert np.array_equal(kept(), posenc.sinusoidal(8, 4))
 
 
@@ -347,9 +350,10 @@ def test_constants_are_those_of_the_traced_call() -> None:
     """JAX runs the call later, so posenc copies the arrays that the caller may change."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     q = jnp.asarray(np.random.default_rng(0).standard_normal((1, 6, 4)), np.float32)
-    for convert in (np.array, torch.tensor):
-        keep = convert(np.tri(6, dtype=bool))
-        out, vjp = jax.vjp(jax.jit(lambda q, keep=keep: pj.attention(q, q, q, keep=keep)), q)
+    for convert in (np.asarray, torch.from_numpy, memoryview):
+        keep = np.tri(6, dtype=bool)
+        given = convert(keep)
+        out, vjp = jax.vjp(jax.jit(lambda q, given=given: pj.attention(q, q, q, keep=given)), q)
         expected = vjp(jnp.ones_like(out))[0]
         keep[...] = True
         assert np.array_equal(vjp(jnp.ones_like(out))[0], expected)

@@ -423,7 +423,27 @@ def test_shapes_are_found_without_functions_of_the_user(device: str) -> None:
         assert pt.attention(q, q, q, bias=bias).shape == q.shape
         own = pt.distance_function(function, 1, arrays=[torch.ones(2)], vjp=lambda grad, rel, width: (width,))
         assert pt.attention(q, q, q, bias=[own, bias]).shape == q.shape
+        inner = pt.tupe(torch.ones(1, 4, 2), torch.ones(1, 4, 2), relative=own)
+        assert pt.attention(q, q, q, bias=[inner, bias]).shape == q.shape
     assert np.array_equal(kept(), posenc.sinusoidal(8, 4))
+
+
+def test_functions_without_weak_references_are_refused_in_graphs() -> None:
+    """A graph keeps the number of a function, and a weak reference finds the function by this number."""
+
+    class Function:
+        __slots__ = ()
+
+        def __call__(self, rel: Any) -> Any:
+            return -abs(rel)
+
+    q = torch.ones(1, 4, 4)
+    bias = pt.distance_function(Function())
+    assert pt.attention(q, q, q, bias=bias).shape == q.shape
+    with torch._subclasses.fake_tensor.FakeTensorMode():
+        for _ in range(2):
+            with pytest.raises(TypeError, match="distance_function: function has type Function, to which no weak"):
+                pt.attention(torch.ones(1, 4, 4), q, q, bias=bias)
 
 
 def test_functions_of_tensors_compile_forward() -> None:
