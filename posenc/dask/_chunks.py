@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import cast
 
@@ -100,7 +101,8 @@ class ChunkedCall(Grid):
             if isinstance(value, np.ndarray) and value.ndim > 1:
                 place = self.place({axis: at[axis] for axis in self.rows_axes[:-2]})
                 whole = np.broadcast_to(value, (*batch, value.shape[-1]))
-                value = whole[tuple(slice(*span) for span in place.values())].reshape(-1, value.shape[-1])
+                part = whole[tuple(slice(*span) for span in place.values())]
+                value = part.reshape(math.prod(part.shape[:-1]), part.shape[-1])
             known.append(value)
         return Side(self.bounds[axis], *known)
 

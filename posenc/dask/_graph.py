@@ -88,7 +88,8 @@ class Graph:
     def pair(self, at: At, j: int | None, has_sink: bool, *others: object) -> Key:
         """Add the task of a pair, which reads keys of chunks, ranges, and the parts of the operators.
 
-        Without keys, j is None. Exactly one pair of a chunk of queries has the sink.
+        Without keys, j is None, and k is the lengths of the batch axes, because q may lack axes of k and v. Exactly one
+        pair of a chunk of queries has the sink.
         """
         index = *self.call.index_of_rows(at), -1 if j is None else j
         parts: list[object] = []
@@ -98,11 +99,14 @@ class Graph:
             if self.inputs.parts:
                 place, name = self._place(at), self.name("bias")
                 parts = [part.task(name, number, place, self.tasks) for number, part in enumerate(self.inputs.parts)]
-        arrays = [
-            self.call.operand(name, at) if name in names and (name != "sink" or has_sink) else None
+        arrays: dict[str, object] = {
+            name: self.call.operand(name, at) if name in names and (name != "sink" or has_sink) else None
             for name in TABLE["attention"].arrays
-        ]
-        return self.add("pair", index, self.inputs.pair, *arrays, parts, *others)
+        }
+        if j is None:
+            batch = self.call.place({axis: at[axis] for axis in self.call.rows_axes[:-2]}).values()
+            arrays["k"] = [last - first for first, last in batch]
+        return self.add("pair", index, self.inputs.pair, *arrays.values(), parts, *others)
 
     def saved(self, at: At) -> list[object]:
         """Return what a pair of the backward pass reads besides: results, cotangents, and where the sink begins."""

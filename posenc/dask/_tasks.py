@@ -73,8 +73,8 @@ class Forward:
         *arrays, parts = operands
         found: Arguments = dict(zip(TABLE["attention"].arrays, arrays, strict=True))
         q, scales = _widen(found.pop("q")), [found.pop(name) for name in ("k_scale", "v_scale")]
-        if found["k"] is None:
-            k, v = (np.zeros((1, 0, width), q.dtype) for width in (q.shape[-1], self.value_width))
+        if isinstance(found["k"], list):
+            k, v = (np.zeros((*found["k"], 1, 0, width), q.dtype) for width in (q.shape[-1], self.value_width))
             return {"q": q, "k": k, "v": v, "sink": found["sink"]}
         for name, scale in zip("kv", scales, strict=True):
             found[name] = found[name] if scale is None else posenc.Quantized(found[name], scale)

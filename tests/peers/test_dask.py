@@ -415,6 +415,34 @@ def test_nan_behind_a_mask_stays_there(chunks):
         assert all(np.isfinite(array).all() for array in found)
 
 
+@pytest.mark.parametrize("sink", [None, np.array([0.5, -1.0, 0.0])])
+@pytest.mark.parametrize("n", [0, 4])
+def test_queries_that_see_no_key(n, sink):
+    """q lacks the batch axis of v, which the results of its chunks have nevertheless."""
+    shapes = (3, n, D), (3, M, D), (2, 3, M, DV), (2, 3, n, DV)
+    q, k, v, grad = (random(*shape, seed=seed).astype(float) for seed, shape in enumerate(shapes))
+    options = {"q_positions": np.arange(n) - 2, "k_positions": M, "causal": True, "sink": sink}
+    given = (q, (2, 2, -1)), (k, (2, 3, -1)), (v, (1, 2, 3, -1))
+    lazy = [da.from_array(array, chunks=chunks) for array, chunks in given]
+    out, lse = posenc.dask.attention(*lazy, return_lse=True, **options)
+    expected = posenc.attention(q, k, v, return_lse=True, **options)
+    for found, wanted in zip((out, lse), expected, strict=True):
+        found = found.compute()
+        assert found.shape == wanted.shape
+        assert np.allclose(found, wanted, rtol=1e-13, atol=1e-13)
+    gradient = posenc.dask.attention_vjp(da.from_array(grad), *lazy, out=out, lse=lse, **options)
+    wanted = posenc.attention_vjp(grad, q, k, v, out=expected[0], lse=expected[1], **options)
+    for name in "qkv":
+        assert np.allclose(getattr(gradient, name), getattr(wanted, name), rtol=1e-12, atol=1e-12)
+
+
+def test_no_keys_with_segments_of_a_batch():
+    q, k, segments = random(2, H, N, D), random(2, G, 0, D), np.arange(2 * N).reshape(2, N)
+    lazy = [da.from_array(array, chunks=1 if array.size else array.shape) for array in (q, k)]
+    options = {"q_segments": segments, "k_segments": np.zeros((2, 0), int), "align": "end"}
+    assert not posenc.dask.attention(lazy[0], lazy[1], lazy[1], **options).compute().any()
+
+
 @pytest.mark.parametrize(("n", "m"), [(0, 9), (9, 0), (0, 0)])
 def test_empty(n, m):
     chunks = ((4, 5, -1), (2, 4, -1), (2, 4, -1))
