@@ -252,7 +252,9 @@ class Layer {
     if (!Array.isArray(bases)) return null;
     const types = this.layerType === null ? bases.map(() => null) : typesOfLayers(this.config), rotated = new Map();
     bases.forEach((base, i) => {
-      if (i < types.length && types[i] === this.layerType && Number(base) !== 0) rotated.set(Number(base), rotated.get(Number(base)) ?? base);
+      if (i >= types.length || types[i] !== this.layerType) return;
+      asNumber("layer_rope_theta", base);
+      if (Number(base) !== 0) rotated.set(Number(base), rotated.get(Number(base)) ?? base);
     });
     const found = [...rotated.values()].sort((a, b) => a - b);
     if (found.length !== 1) {
@@ -278,7 +280,10 @@ class Layer {
     if (!isObject(overrides) || layerType === null) return layerType === FULL ? size(config, "global_head_dim") : null;
     const byIndex = Object.fromEntries(Object.entries(overrides).map(([i, override]) => [i.replace(/^0+/, "") || "0", override]));
     const indices = typesOfLayers(config).flatMap((type, i) => (type === layerType ? [i] : []));
-    const widths = indices.map((i) => size(get(byIndex, String(i)) || {}, "head_dim"));
+    const chosen = indices.map((i) => get(byIndex, String(i)) ?? {});
+    const wrong = chosen.find((override) => !isObject(override));
+    if (wrong !== undefined) fail("per_layer_config", `type ${typeName(wrong)}`, "a dict of each layer");
+    const widths = chosen.map((override) => size(override, "head_dim"));
     if (new Set(widths).size > 1) fail("per_layer_config", "several widths for one layer type", "one head_dim");
     return widths[0] ?? null;
   }

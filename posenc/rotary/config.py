@@ -253,8 +253,10 @@ def _base_by_index(layer: _Layer) -> float | None:
     if not isinstance(bases, list | tuple):
         return None
     types = _types_of_layers(layer.config) if layer.layer_type is not None else [None] * len(bases)
-    chosen = {base for base, layer_type in zip(bases, types, strict=False) if layer_type == layer.layer_type}
-    rotated = sorted(chosen - {0})  # layers with base 0 have no rotation
+    chosen = [base for base, layer_type in zip(bases, types, strict=False) if layer_type == layer.layer_type]
+    for base in chosen:
+        as_number(FUNCTION, "layer_rope_theta", base)
+    rotated = sorted({*chosen} - {0})  # layers with base 0 have no rotation
     if len(rotated) != 1:
         has = f"bases {', '.join(map(str, rotated))}" if rotated else "no base above 0"
         fail(ValueError, FUNCTION, "layer_rope_theta", has, "one base: choose layers by layer_type")
@@ -294,7 +296,11 @@ def _per_layer_head_dim(layer: _Layer) -> int | None:
     if isinstance(overrides, Mapping) and layer.layer_type is not None:
         by_index = {str(i).lstrip("0") or "0": override for i, override in overrides.items()}
         indices = [i for i, layer_type in enumerate(_types_of_layers(layer.config)) if layer_type == layer.layer_type]
-        widths = [_size(by_index.get(str(i)) or {}, "head_dim") for i in indices]
+        chosen = [by_index.get(str(i)) for i in indices]
+        for override in chosen:
+            if not (override is None or isinstance(override, Mapping)):
+                fail(TypeError, FUNCTION, "per_layer_config", f"type {type(override).__name__}", "a dict of each layer")
+        widths = [_size(override or {}, "head_dim") for override in chosen]
         if len(set(widths)) > 1:
             fail(ValueError, FUNCTION, "per_layer_config", "several widths for one layer type", "one head_dim")
         return widths[0] if widths else None

@@ -167,6 +167,9 @@ def test_gemma_4():
     two = {"layer_types": kinds * 2, "per_layer_config": {"1": {"head_dim": 512}, "3": {"head_dim": 128}}}
     config = {"head_dim": 256, "rope_parameters": parts, **two}
     refused(ValueError, ["per_layer_config", "several widths"], config, layer_type="full_attention")
+    for wrong in ([], 512, "wide"):
+        config["per_layer_config"] = {"1": wrong}
+        refused(TypeError, ["per_layer_config", type(wrong).__name__], config, layer_type="full_attention")
 
 
 # ---- refused configs ----
@@ -392,6 +395,7 @@ def test_bases_by_the_index_of_the_layer():
     same(config, posenc.rope_frequencies(64), layer_type="mixed")
     refused(ValueError, ["layer_rope_theta", "no base above 0"], config, layer_type="none")
     refused(ValueError, ["layer_rope_theta", "bases 10000.0, 1000000.0", "layer_type"], config)
+    refused(TypeError, ["layer_rope_theta", "list"], {**PLAIN, "layer_rope_theta": [[1e4]]})
     same({**PLAIN, "layer_rope_theta": [0, 5e5, 5e5]}, posenc.rope_frequencies(64, base=5e5))
 
 
