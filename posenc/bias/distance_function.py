@@ -18,6 +18,7 @@ from .._core_api.arguments import (
     as_index,
     cast_operand,
     cast_result,
+    copy_result,
     fail,
     fail_value,
     store_result,
@@ -71,7 +72,7 @@ class DistanceFunctionBias(PositionBias[DistanceFunctionArrays]):
                 flat = rel.reshape(*batch, rel.shape[-2] * m)
                 block = np.empty((*batch, heads, flat.shape[-1]))
                 _core.distance_function(function, values=values, distances=distances, rel=flat, out=block)
-                result[..., rows, :] = block.reshape(*batch, heads, rel.shape[-2], m)
+                copy_result(result[..., rows, :], block.reshape(*batch, heads, rel.shape[-2], m))
         return result if out is None else store_result(function, out, result, dtype)
 
     def _term(self, call: Call, positions: Positions) -> Term:

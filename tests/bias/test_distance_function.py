@@ -257,3 +257,11 @@ def test_calls_without_pairs(batch, n, m, kind):
     gradient = posenc.attention_vjp(out, q, k, k, out=out, lse=lse, bias=bias, **where)
     assert np.array_equal(gradient.bias[0].arrays, [np.zeros(3)])
     assert gradient.q.shape == q.shape
+
+
+def test_numbers_beyond_float32_become_infinite_in_blocks():
+    """Without a warning, as those of positions that count up by one do."""
+    bias = posenc.distance_function(lambda rel: 1e300 * rel)
+    expected = np.multiply(np.inf, [[[0, 1], [-1, 0]]], where=~np.eye(2, dtype=bool), out=np.zeros((1, 2, 2)))
+    for positions in (2, [0.5, 1.5]):
+        assert np.array_equal(bias.matrix(2, q_positions=positions, k_positions=positions), expected)
