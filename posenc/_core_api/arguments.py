@@ -55,7 +55,8 @@ def shown(value: object) -> str:
     """Return a value as messages show it, in one line of bounded length."""
     if isinstance(value, int) and value.bit_length() > MOST_BITS_SHOWN:  # Python prints no more than 4300 digits
         return f"an integer of {value.bit_length()} bits"
-    if getattr(value, "ndim", 0):
+    ndim = getattr(value, "ndim", 0)
+    if isinstance(ndim, int) and ndim:  # numpy.ndim is a function, and numpy.ndarray.ndim a descriptor
         return f"an array of shape {tuple(getattr(value, 'shape', ()))}"
     text = repr(value) if isinstance(value, str | bytes) else str(value)
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."

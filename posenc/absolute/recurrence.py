@@ -257,12 +257,13 @@ def recurrent_vjp(
     >>> posenc.recurrent_vjp(np.ones((2, 1)), [0.0], [[0.5]], [0.0], 2)
     RecurrentGradient(p0=array([1.5]), weight=array([[0.]]), bias=array([1.]), inputs=None, input_weight=None)
     """
-    function, gru = "recurrent_vjp", cell == "gru"
+    function = "recurrent_vjp"
     n, include_p0 = as_index(function, "n", n, 0), as_bool(function, "include_p0", include_p0)
     given = _read_arguments(function, p0, weight, bias, n, inputs, input_weight, cell)
     grad = read_grad_of_rows(function, grad, given.start, n)
     operands = given.operands(function)
     states = np.empty((len(grad), n + (not include_p0), given.start.shape[-1]), grad.dtype)
+    gru = cell == "gru"
     _core.recurrent(function, **operands, out=states, gru=gru, skip=False)
     gradients = {f"d{name}": np.zeros(operand.shape) for name, operand in operands.items()}
     del operands["p0"]

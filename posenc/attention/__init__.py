@@ -25,6 +25,7 @@ from .._core_api.arguments import (
     prepare_out,
     without_warnings,
 )
+from .._core_api.constants import MOST_WIDTH
 from .._core_api.variant import ONE_ISA, in_one_isa
 from ..bias.operator import Bias
 from ..bias.parameters import array_axes
@@ -432,6 +433,8 @@ def attention_weights(
     query, codes = as_data(function, "q", q), k.codes if isinstance(k, Quantized) else as_data(function, "k", k)
     operators = [_without_values(part) for operator in read_operators(function, bias) for part in operator.parts]
     m = codes.shape[-2] if codes.ndim > 1 else 0
+    if m > MOST_WIDTH:
+        fail(ValueError, function, "k", f"sequence axis {m}", f"at most {MOST_WIDTH} keys")
     unit = np.eye(m, dtype=compute_dtype(query))
     inputs = read_inputs(
         function, query, k, np.broadcast_to(unit, (*codes.shape[-3:-2], m, m)), bias=operators, keep=keep,

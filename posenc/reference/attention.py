@@ -21,6 +21,7 @@ def attention(q, k, v, *, bias=(), keep=None, causal=False, align=None, window=N
 
     Vaswani et al. 2017, equation 1. q (..., H, N, D), k (..., G, M, D), v (..., G, M, Dv); without heads all have two
     axes. `sink` is one more logit of each head, whose value is 0. lse is the logarithm of the softmax's denominator.
+    Masked keys and values must be finite here, because 0 times NaN is NaN.
 
     Examples
     --------

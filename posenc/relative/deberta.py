@@ -123,10 +123,12 @@ def deberta(
     (12, 100, 64)
     """
     function = "deberta"
-    if not isinstance(terms, tuple | list) or not terms or any(terms.count(term) > 1 for term in terms):
+    if not isinstance(terms, tuple | list) or not terms:
         fail_value(ValueError, function, "terms", terms, "one or both of 'c2p', 'p2c'")
     for term in terms:
         check_choice(function, "terms", term, _TERMS)
+    if len({*terms}) < len(terms):
+        fail_value(ValueError, function, "terms", terms, "one or both of 'c2p', 'p2c'")
     check_choice(function, "p2c_index", p2c_index, ("code", "paper"))
     tables = {
         argument: _read_table(function, argument, table, term)

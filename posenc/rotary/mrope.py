@@ -16,7 +16,8 @@ from .scaling import Layout
 def _coordinate_of_pair(rotation: Rotation, sections: Iterable[int], interleaved: bool, overflow: int) -> Indices:
     """Return the coordinate that rotates each pair."""
     function, pairs = rotation.function, rotation.rotary_dim // 2
-    if not isinstance(sections, Iterable) or isinstance(sections, str | bytes):
+    is_scalar = getattr(sections, "ndim", 1) == 0  # an array without axes is an Iterable
+    if not isinstance(sections, Iterable) or isinstance(sections, str | bytes) or is_scalar:
         fail(TypeError, function, "sections", f"type {type(sections).__name__}", "three integers")
     counts = [as_index(function, "sections", count, 0) for count in sections]
     if len(counts) != 3 or sum(counts) != pairs:

@@ -28,6 +28,23 @@ REFUSED = {
     "huge": (lambda: posenc.sinusoidal([2**70], 4), ValueError, "sinusoidal: positions has 1180591620717411303424; "),
     "offset": (lambda: posenc.rope(np.ones((1, 4)), 1, W, layout="half", rotary_offset=None), TypeError, "rope: rota"),
     "power": (lambda: posenc.frequencies(4, schedule="power", base=-1), ValueError, "frequencies: base "),
+    "a module": (lambda: posenc.sinusoidal(1, 2, layout=np), ValueError, "sinusoidal: layout "),
+    "a class": (lambda: posenc.attention(*np.ones((3, 1, 2, 2)), align=np.ndarray), ValueError, "attention: align "),
+    "terms": (
+        lambda: posenc.deberta(*np.ones((2, 1, 4, 4)), terms=[np.ones(2), np.ones(2)]), ValueError, "deberta: terms "
+    ),
+    "sections": (
+        lambda: posenc.mrope(np.ones((1, 4)), np.ones((3, 1)), W, layout="half", sections=np.array(2)),
+        TypeError, "mrope: sections ",
+    ),
+    "cell": (
+        lambda: posenc.recurrent_vjp([[1.0]], [0.0], [[0.5]], [0.0], 1, cell=np.zeros(1, "f4, f4")),
+        ValueError, "recurrent_vjp: cell ",
+    ),
+    "keys": (
+        lambda: posenc.attention_weights(np.zeros((1, 0, 2)), np.zeros((1, 2**40, 0))),
+        ValueError, "attention_weights: k ",
+    ),
     "segment": (
         lambda: posenc.attention(
             *np.ones((3, 1, 1, 2)), q_segments=np.array([2**64 - 1], np.uint64), k_segments=[-1]
