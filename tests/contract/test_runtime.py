@@ -50,6 +50,14 @@ def test_use_isa():
     assert posenc.isa() == before
 
 
+def test_an_emulation_is_used_by_name_and_not_listed(run_python):
+    assert "amx-emulated" not in posenc.isas()
+    with posenc.use_isa("amx-emulated"):
+        assert posenc.isa() == "amx-emulated"
+    done = run_python(SHOW, POSENC_ISA="amx-emulated", POSENC_NUM_THREADS="2")
+    assert done.stdout.split() == ["2", "amx-emulated"], done.stderr
+
+
 @pytest.mark.parametrize("name", ["", "AVX2", "sse9", "avx2 "])
 def test_unknown_isa_is_refused_by_name(name):
     with (

@@ -565,3 +565,21 @@ def test_the_notebook_runs(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert printed.count("posenc ") == 5
     assert "other" not in printed
+
+
+def test_two_names_have_two_precisions() -> None:
+    """Weights of 16 bits differ from those in two parts where the instruction set multiplies 16-bit numbers."""
+    posenc.transformers.register("posenc-low", precision="low")
+    config = transformers.LlamaConfig(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, vocab_size=99
+    )
+    model = transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
+    results = {}
+    with posenc.use_isa("amx-emulated"), torch.no_grad():
+        for name in ("posenc", "posenc-low"):
+            model.set_attn_implementation(name)
+            results[name] = model(torch.arange(99)[None]).logits
+    assert not torch.equal(results["posenc"], results["posenc-low"])
+    assert torch.allclose(results["posenc"].float(), results["posenc-low"].float(), atol=0.1)
+    with pytest.raises(ValueError, match="register: precision is 'medium'; expected one of 'high', 'low'"):
+        posenc.transformers.register(precision="medium")  # type: ignore[arg-type]
