@@ -121,7 +121,7 @@ def inner_product(
     *,
     weights: Array | tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
 ) -> np.float64 | Float64 | InnerProduct:
-    """Inner product of two sinusoidal encodings.
+    """Inner product of two sinusoidal encodings, with weights of the sines, then of the cosines.
 
     ``<p_m, p_n> = sum_i cos((m - n) w[i])``; with weights ``p_m' H p_n`` for a matrix H.
 
