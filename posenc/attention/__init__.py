@@ -66,7 +66,7 @@ class _Options(TypedDict, total=False):
     k_positions: npt.ArrayLike | None
     q_segments: npt.ArrayLike | None
     k_segments: npt.ArrayLike | None
-    scale: float | None
+    scale: float | Array | None
     softcap: float | None
     sink: npt.ArrayLike | None
     invariant: bool
@@ -105,7 +105,7 @@ def attention(
     k_positions: npt.ArrayLike | None = None,
     q_segments: npt.ArrayLike | None = None,
     k_segments: npt.ArrayLike | None = None,
-    scale: float | None = None,
+    scale: float | Array | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
     invariant: bool = False,
@@ -121,7 +121,7 @@ def attention(
     ----------
     q : array (..., H, N, D)
         Queries. Arrays q (N, D), k (M, D) and v (M, Dv), all three without an axis of heads, are one head: then `keep`
-        broadcasts to (N, M), and `sink` is a number or has shape (1,).
+        broadcasts to (N, M), and `sink` and `scale` are numbers or have shape (1,).
     k : array (..., G, M, D)
         Keys. H is a multiple of G, and head h reads kv head ``h // (H // G)``.
     v : array (..., G, M, Dv)
@@ -272,7 +272,7 @@ def attention_vjp(
     k_positions: npt.ArrayLike | None = None,
     q_segments: npt.ArrayLike | None = None,
     k_segments: npt.ArrayLike | None = None,
-    scale: float | None = None,
+    scale: float | Array | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
     invariant: bool = False,
@@ -385,7 +385,7 @@ def attention_weights(
     k_positions: npt.ArrayLike | None = None,
     q_segments: npt.ArrayLike | None = None,
     k_segments: npt.ArrayLike | None = None,
-    scale: float | None = None,
+    scale: float | Array | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
     invariant: bool = False,

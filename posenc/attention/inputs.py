@@ -158,7 +158,7 @@ def read_inputs(
     if scale is None:
         factor = default_scale(function, width, parts, terms)
     else:
-        factor = as_number(function, "scale", scale)
+        factor = as_number(function, "scale", _without_heads(function, "scale", scale) if is_one_head else scale)
         check_range(function, "scale", factor, dtype, LARGEST_SCALE32)
     q_at, k_at = positions.arrays or (None, None)
     operands = {
@@ -346,6 +346,12 @@ def read_segments_of(function: str, argument: str, segments: object, batch: Shap
     array = array.astype(I64, copy=False)
     check_batch(function, argument, array, batch, length)
     return array
+
+
+def _without_heads(function: str, argument: str, value: object) -> object:
+    """Return the number of an array (1,) of one head; any other value is returned as it is."""
+    has_axis = len(value) == 1 if isinstance(value, list | tuple) else getattr(value, "shape", None) == (1,)
+    return as_data(function, argument, value)[0] if has_axis else value
 
 
 def _read_sink(function: str, sink: object, shape: Shape, is_one_head: bool) -> Array:

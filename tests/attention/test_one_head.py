@@ -22,6 +22,8 @@ def options():
     yield {"bias": posenc.alibi([0.5]), "align": "end"}, {}
     yield {"sink": 0.5}, {"sink": [0.5]}
     yield {"sink": np.array([0.5], F32)}, {}
+    yield {"scale": np.array([0.25])}, {"scale": 0.25}
+    yield {"scale": [-0.5], "softcap": 2.0}, {"scale": -0.5}
     yield {"bias": (posenc.shaw(rng.standard_normal((5, 8))), posenc.dense(keep * 1.0)), "align": "start"}, {}
 
 
@@ -102,6 +104,7 @@ def test_quantized_keys_and_values():
             lambda q, k, v: posenc.attention(q, k, v, bias=posenc.alibi([1.0, 0.5]), align="end"),
             r"attention: bias has 2 heads \(alibi\); expected 1",
         ),
+        (lambda q, k, v: posenc.attention(q, k, v, scale=np.array([np.inf])), "attention: scale is inf; "),
         (lambda q, k, v: posenc.attention(q, k, v, sink=[1.0, 0.5]), r"attention: sink has shape \(2,\)"),
         (
             lambda q, k, v: posenc.attention_vjp(np.ones((1, 5, 4)), q, k, v),
