@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 collect_ignore = [] if find_spec("autograd") else ["posenc/autograd.py", "posenc/demos/study"]
 if not (find_spec("torch") and find_spec("ml_dtypes")):
-    collect_ignore.append("posenc/torch.py")
+    collect_ignore.append("posenc/torch")
 if not find_spec("jax"):
     collect_ignore.append("posenc/jax.py")
 if not (find_spec("torch") and find_spec("ml_dtypes") and find_spec("transformers")):

@@ -1,28 +1,4 @@
-"""Functions and operators of posenc for PyTorch, under their own names.
-
-`posenc.torch` has every function of posenc that has a ``_vjp``, and every function that returns a `Bias`. They take
-the arguments of their namesakes, except `out`, and return tensors. Every tensor that has a gradient may require it.
-
->>> import torch
->>> import posenc, posenc.torch as pt
->>> q, k, v = torch.randn(3, 2, 8, 100, 64, dtype=torch.bfloat16).requires_grad_()  # 2 sentences, 8 heads
->>> slopes = torch.nn.Parameter(torch.tensor(posenc.alibi_slopes(8), dtype=torch.float32))
->>> out = pt.attention(q, k, v, bias=pt.alibi(slopes), causal=True)
->>> out.sum().backward()  # one backward call for q, k, v and the slopes
->>> out.dtype, slopes.grad.shape
-(torch.bfloat16, torch.Size([8]))
-
-- Tensors are on the CPU, in float16, bfloat16, float32 or float64, with any strides. Nothing is copied on the way in.
-  NumPy arrays and numbers are taken too.
-- A gradient has the dtype of its argument.
-- Every function is a custom operator with rules for autograd and for fake tensors. ``torch.compile(fullgraph=True)``
-  keeps it in one graph, also where lengths are dynamic.
-- An operator such as ``pt.alibi(slopes)`` describes a call, and each use reads the tensors anew. A module makes it in
-  ``forward``, because a kept operator holds a parameter that the module may replace.
-- A tensor that requires a gradient where there is none (``scale``, a mask, positions of attention) is a TypeError.
-- Only reverse mode and first derivatives exist. A second derivative, forward mode and `torch.func.vmap` are errors;
-  instead of `vmap`, pass batch axes.
-"""
+"""Functions and operators of posenc as custom operators of PyTorch, with rules for autograd and fake tensors."""
 
 from __future__ import annotations
 
