@@ -23,6 +23,7 @@ from cases.bridges import of_posenc
 from cases.deviation import cotangents
 
 import posenc
+from posenc import _bridge
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pt = pytest.importorskip("posenc.torch", reason="ml_dtypes is not installed")
@@ -604,7 +605,7 @@ def test_second_derivatives_forward_mode_and_vmap_are_refused() -> None:
 
 
 def test_signatures_and_help() -> None:
-    for name in pt.__all__[1:]:
+    for name in [*_bridge.FUNCTIONS, *_bridge.OPERATORS]:
         assert "out" not in inspect.signature(getattr(pt, name)).parameters
         assert f"posenc.{name}" in getattr(pt, name).__doc__
         text, plain = inspect.getdoc(getattr(pt, name)), inspect.getdoc(getattr(posenc, name))
@@ -642,11 +643,13 @@ def test_the_page_names_every_function() -> None:
     page = (ROOT / "docs" / "guides" / "torch.md").read_text("utf-8")
     lists = (page.split(f"{kind}: ")[1].split(".")[0] for kind in ("Functions", "Operators"))
     functions, operators = (re.findall(r"\w+", names) for names in lists)
-    assert set(pt._bridge.FUNCTIONS) <= set(functions)
-    assert set(pt._bridge.OPERATORS) <= set(operators)
+    assert set(_bridge.FUNCTIONS) <= set(functions)
+    assert set(_bridge.OPERATORS) <= set(operators)
+    for name in pt.__all__:
+        assert name in page, name
 
 
-@pytest.mark.parametrize("page", ["docs/guides/torch.md", "docs/guides/from-pytorch.md", "posenc/torch.py"])
+@pytest.mark.parametrize("page", ["docs/guides/torch.md", "docs/guides/from-pytorch.md", "posenc/torch/__init__.py"])
 def test_examples(page: str) -> None:
     options = {"module_relative": False, "optionflags": doctest.NORMALIZE_WHITESPACE}
     failed, tried = doctest.testmod(pt) if page.endswith(".py") else doctest.testfile(str(ROOT / page), **options)
