@@ -28,13 +28,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import _functions
+from . import _functions, _modules
 from ._functions import Operator as Operator
 from ._sdpa import ReplacedSdpa as ReplacedSdpa
 from ._sdpa import replace_sdpa, scaled_dot_product_attention
 
-__all__ = [*_functions.__all__, "replace_sdpa", "scaled_dot_product_attention"]
+__all__ = [*_functions.__all__, *_modules.MODULES, "replace_sdpa", "scaled_dot_product_attention"]
 globals().update({name: getattr(_functions, name) for name in _functions.__all__})
+globals().update({name: getattr(_modules, name) for name in _modules.MODULES})
 
 if TYPE_CHECKING:
 
