@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 
@@ -20,14 +21,19 @@ def requires_gradient(tensor: Any) -> bool:
 
 
 def to_array(tensor: Any) -> npt.NDArray[Any]:
-    """Return a view of the memory of a tensor on the CPU; bfloat16 becomes that of ml_dtypes."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
+    """Return a view of the memory of a tensor on the CPU; bfloat16 becomes that of ml_dtypes.
+
+    After `Tensor.numpy`, the memory cannot be resized. FSDP resizes the memory of parameters and of views of them, so
+    tensors that may be such are read by DLPack, which takes 2 us more.
+    """
+    torch = sys.modules["torch"]
+    to_numpy = torch.Tensor.numpy
+    if tensor.requires_grad or type(tensor) is not torch.Tensor:
+        to_numpy, tensor = np.from_dlpack, tensor.detach()
     if tensor.is_neg() or tensor.is_conj():
         tensor = tensor.resolve_neg().resolve_conj()
-    torch = sys.modules["torch"]
     if tensor.dtype is not torch.bfloat16:
-        return tensor.numpy()  # type: ignore[no-any-return]
+        return to_numpy(tensor)  # type: ignore[no-any-return]
     from ml_dtypes import bfloat16
 
-    return tensor.view(torch.int16).numpy().view(bfloat16)  # type: ignore[no-any-return]
+    return to_numpy(tensor.view(torch.int16)).view(bfloat16)  # type: ignore[no-any-return]
