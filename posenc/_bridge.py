@@ -458,13 +458,20 @@ class Call:
     """
 
     def __init__(
-        self, arguments: Arguments, convert: Callable[[object], object] | None = None, types: tuple[type, ...] = ()
+        self,
+        arguments: Arguments,
+        convert: Callable[[object], object] | None = None,
+        types: tuple[type, ...] = (),
+        symbols: tuple[type, ...] = (),
     ) -> None:
-        """Flatten the arguments, after `convert` has replaced values; an instance of `types` is an array then."""
+        """Flatten the arguments, after `convert` has replaced values.
+
+        An instance of `types` is an array then, and one of `symbols` an integer.
+        """
         self.arrays: list[Any] = []
         self.integers: list[int] = []
         self.numbers: list[float] = []
-        self._convert, self._types = convert, types
+        self._convert, self._types, self._integers = convert, types, (int, *symbols)
         values: list[Spec] = []
         for one in arguments.values():
             if isinstance(one, types) and getattr(one, "ndim", False):  # most arguments, in less time
@@ -482,8 +489,8 @@ class Call:
             return ARRAY
         if value is None or isinstance(value, (bool, str)):
             return value
-        if isinstance(value, int):
-            self.integers.append(value)
+        if isinstance(value, self._integers):
+            self.integers.append(cast("int", value))
             return INTEGER
         if isinstance(value, float):
             self.numbers.append(value)

@@ -51,7 +51,8 @@ def set_num_threads(n: int) -> None:
 
     The default is the environment variable ``POSENC_NUM_THREADS``. Without it, the default is the number of CPUs that
     this process may run on, or the quota of its control group if that is smaller. In a worker process of joblib (loky)
-    it is 1, because there are as many workers as CPUs.
+    it is 1, because there are as many workers as CPUs. Calls of `posenc.torch` set the number of PyTorch, unless a
+    number was chosen by this function or by the variable.
 
     Parameters
     ----------
@@ -72,7 +73,19 @@ def set_num_threads(n: int) -> None:
     1
     >>> posenc.set_num_threads(before)
     """
+    global _is_chosen
     _core.set_threads(as_index("set_num_threads", "n", n, 1, MOST_THREADS))
+    _is_chosen = True
+
+
+_is_chosen = False
+"""True if the user has chosen a number of threads for posenc."""
+
+
+def follow_threads(n: int) -> None:
+    """Use the number of threads of another library, unless the user has chosen one for posenc."""
+    if not _is_chosen and n != _core.threads():
+        _core.set_threads(min(n, MOST_THREADS))
 
 
 def get_num_threads() -> int:
@@ -97,12 +110,14 @@ def threads(n: int) -> Iterator[None]:
     ...     posenc.get_num_threads()
     1
     """
-    before = get_num_threads()
+    global _is_chosen
+    before, was_chosen = get_num_threads(), _is_chosen
     set_num_threads(n)
     try:
         yield
     finally:
         set_num_threads(before)
+        _is_chosen = was_chosen
 
 
 def isa() -> str:
@@ -171,7 +186,7 @@ def use_isa(name: str) -> Iterator[None]:
 def _read_environment() -> None:
     count = os.environ.get("POSENC_NUM_THREADS", "")
     if not count:
-        set_num_threads(_default_threads())
+        _core.set_threads(_default_threads())
     elif count.isdecimal() and len(count) < 10 and 1 <= int(count) <= MOST_THREADS:  # int() takes 4300 digits at most
         set_num_threads(int(count))
     else:

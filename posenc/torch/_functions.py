@@ -18,6 +18,7 @@ from posenc import _bridge
 from posenc._bridge import Arguments, Call, Function, Node, Outline, Path, Spec
 from posenc._core_api.arguments import STORAGE_DTYPES, Array, cast_result
 from posenc._core_api.tensors import to_array
+from posenc.runtime import follow_threads
 
 try:
     import ml_dtypes
@@ -330,6 +331,7 @@ class _Twin:
 
     def compute(self, arguments: Arguments) -> tuple[Array, ...]:
         """Return all results of the function for arguments of NumPy, under its name in a profile."""
+        follow_threads(torch.get_num_threads())
         try:
             with _profiled(self.function.name):
                 return self.function.forward(arguments)
@@ -364,6 +366,7 @@ class _Twin:
         inputs = [to_array(array) for array in (*arrays, *results, *cotangents)]
         split = len(arrays), len(arrays) + len(results)
         given = _arguments(spec, inputs[: split[0]], integers, numbers)
+        follow_threads(torch.get_num_threads())
         with _profiled(f"{self.function.name}_vjp"):
             gradients = self.function.backward(given, inputs[split[0] : split[1]], inputs[split[1] :])
         paths, found = list(_bridge.paths(spec)), []
@@ -442,9 +445,7 @@ class _Twin:
         self.refuse("torch.func.vmap has no rule for it", "batch axes in its arguments")
 
     def _differentiate(self, ctx: Context, grads: Sequence[Tensor | None]) -> tuple[object, ...]:
-        _, integers, numbers = ctx.call
-        gradients = self.differentiate(self.gradient, ctx, ctx.needs_input_grad[1], grads)
-        return None, gradients, None if integers else [], None if numbers else []  # torch takes [] as a list of tensors
+        return None, self.differentiate(self.gradient, ctx, ctx.needs_input_grad[1], grads), None, None
 
 
 class _Node(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
@@ -636,7 +637,7 @@ def _make_twin(function: Function) -> Callable[[Arguments, bool], Tensor | tuple
         return _to_tensors(twin.compute(given), inputs)
 
     def follow(arguments: Arguments, is_eager: bool) -> Sequence[Tensor]:
-        call = Call(arguments, _convert, (torch.Tensor,))
+        call = Call(arguments, _convert, (torch.Tensor,), (torch.SymInt,))
         arrays = call.arrays
         are_plain = is_eager and all(map(_has_numbers, arrays))
         for array, path in zip(arrays, call.paths()):  # noqa: B905 - torch.compile knows no strict
@@ -653,8 +654,11 @@ def _make_twin(function: Function) -> Callable[[Arguments, bool], Tensor | tuple
             return results
         if forward_ad._current_level >= 0:  # the dispatcher would return tangents of 0
             twin.refuse_forward_mode()
-        # An operator needs a tensor: the dispatcher finds its implementation by it.
-        return twin.run(_encode(call.spec), arrays or [torch.empty(0)], call.integers, call.numbers)  # type: ignore[no-any-return]
+        # An operator needs a tensor: the dispatcher finds its implementation by it. Autograd takes an empty list for a
+        # list of tensors, and programs that are compiled ahead of time pass None for it.
+        return twin.run(  # type: ignore[no-any-return]
+            _encode(call.spec), arrays or [torch.empty(0)], call.integers or [0], call.numbers or [0.0]
+        )
 
     return run
 

@@ -205,3 +205,142 @@ def test_state_dicts_of_models() -> None:
     window = pt.Swin((2, 3), HEADS)
     window.load_state_dict(theirs.state_dict())
     assert torch.equal(window().matrix(N), theirs()[0])
+
+
+# ---- dynamic lengths ----
+
+
+class Lengths(torch.nn.Module):
+    """Positions given as the length of the data, in each way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rotary, self.bias = pt.RotaryEmbedding(D, layout="half"), pt.T5(HEADS)
+
+    def forward(self, q: Any) -> Any:
+        n = q.shape[2]
+        q = self.rotary(q) + pt.rope(q, n, torch.ones(4, dtype=torch.float64), layout="half", start=3)
+        q = q + pt.sinusoidal(n, D)
+        return pt.attention(q, q, q, bias=self.bias(), causal=True) + self.bias().matrix(n).sum()
+
+
+def test_exported_lengths_are_dynamic() -> None:
+    torch._dynamo.reset()
+    module, n = Lengths(), torch.export.Dim("n", min=2, max=512)
+    exported = torch.export.export(module, (query(),), dynamic_shapes=({2: n},)).module()
+    for length in (2, 9, 33):
+        q = torch.randn(2, HEADS, length, D)
+        assert torch.equal(exported(q), module(q))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
+)  # torch warns about itself
+def test_ahead_of_time_programs(tmp_path: Any) -> None:
+    """AOTInductor's program has the numbers of the module."""
+    module, q = Layer("ALiBi"), query()
+    exported = torch.export.export(module, (q,))
+    package = torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "layer.pt2"))
+    torch.testing.assert_close(torch._inductor.aoti_load_package(package)(q), module(q), rtol=0, atol=1e-6)
+
+
+# ---- memory and threads ----
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_the_memory_of_parameters_can_be_resized(name: str) -> None:
+    """FSDP frees the memory of gathered parameters after each use; `Tensor.numpy` would forbid it."""
+    q, module = query(), layer(name)
+    loss(module, q).backward()
+    with torch.no_grad():
+        module(q)
+    assert all(one.untyped_storage().resizable() for one in module.parameters())
+
+
+SHARDED = """
+import copy, sys
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+import posenc.torch as pt
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.bias = torch.nn.Linear(8, 8), pt.T5(2)
+
+    def forward(self, x):
+        q = self.inner(x).unflatten(-1, (2, 4)).transpose(1, 2)
+        return pt.attention(q, q, q, bias=self.bias(), causal=True)
+
+
+def train(model, data):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for x in data:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+
+def work(rank, path):
+    dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=2)
+    torch.manual_seed(0)
+    alone = torch.nn.Sequential(Layer())
+    sharded = copy.deepcopy(alone)
+    fully_shard(sharded[0])
+    fully_shard(sharded)
+    batches = torch.randn(3, 2, 3, 6, 8, generator=torch.Generator().manual_seed(1))
+    train(alone, batches.flatten(1, 2))
+    train(sharded, batches[:, rank])
+    for one, other in zip(sharded.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(one.full_tensor(), other, rtol=1e-5, atol=1e-6)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(work, (sys.argv[1],), nprocs=2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without torch.distributed")
+def test_fully_sharded_modules(tmp_path: Any, run_python: Any) -> None:
+    """Two processes of FSDP2 train a T5 table as one process does."""
+    (tmp_path / "script.py").write_text(SHARDED)
+    done = run_python(
+        f"import runpy, sys; sys.argv = ['script.py', {str(tmp_path / 'store')!r}]; "
+        f"sys.path.insert(0, {str(tmp_path)!r}); "
+        "runpy.run_path(sys.path[0] + '/script.py', run_name='__main__')",
+        timeout=180,
+        warnings="ignore",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_threads_are_those_of_torch(run_python: Any) -> None:
+    """Until the user chooses a number for posenc, its calls from torch use torch's."""
+    code = """
+import os
+os.environ.pop("POSENC_NUM_THREADS", None)
+import torch, posenc, posenc.torch as pt
+q = torch.ones(1, 2, 4, 8)
+for n in (3, 1, 2):
+    torch.set_num_threads(n)
+    pt.attention(q, q, q)
+    assert posenc.get_num_threads() == n
+with posenc.threads(4):
+    pt.attention(q, q, q)
+    assert posenc.get_num_threads() == 4
+torch.set_num_threads(1)
+pt.attention(q, q, q)
+assert posenc.get_num_threads() == 1
+posenc.set_num_threads(3)
+pt.attention(q, q, q)
+assert posenc.get_num_threads() == 3
+"""
+    done = run_python(code, warnings="ignore")
+    assert done.returncode == 0, done.stderr
