@@ -20,8 +20,8 @@ the arguments of their namesakes, except `out`, and return tensors. Every tensor
 - An operator such as ``pt.alibi(slopes)`` describes a call, and each use reads the tensors anew. A module makes it in
   ``forward``, because a kept operator holds a parameter that the module may replace.
 - A tensor that requires a gradient where there is none (``scale``, a mask, positions of attention) is a TypeError.
-- Only reverse mode and first derivatives exist. A second derivative, forward mode and `torch.func.vmap` are errors;
-  instead of `vmap`, pass batch axes.
+- Only reverse mode and first derivatives exist. A second derivative and forward mode are errors. `torch.func.vmap`
+  computes the rows of its batch one by one; batch axes of the arguments are faster.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 import numpy as np
@@ -326,8 +326,8 @@ class _Twin:
         self.gradient.register_fake(self._fake_backward)
         self.value.register_autograd(self._differentiate, setup_context=self._save)
         self.gradient.register_autograd(self.refuse_second_derivative)
-        self.value.register_vmap(self.refuse_vmap)
-        self.gradient.register_vmap(self.refuse_vmap)
+        self.value.register_vmap(partial(_by_rows, self.value))
+        self.gradient.register_vmap(partial(_by_rows, self.gradient))
 
     def compute(self, arguments: Arguments) -> tuple[Array, ...]:
         """Return all results of the function for arguments of NumPy, under its name in a profile."""
@@ -442,10 +442,25 @@ class _Twin:
         self.refuse("a tensor has a tangent of forward mode", "reverse mode")
 
     def refuse_vmap(self, *args: object) -> NoReturn:
-        self.refuse("torch.func.vmap has no rule for it", "batch axes in its arguments")
+        self.refuse("its gradient has a batch of cotangents", "one cotangent, or torch.func.vmap")
 
     def _differentiate(self, ctx: Context, grads: Sequence[Tensor | None]) -> tuple[object, ...]:
         return None, self.differentiate(self.gradient, ctx, ctx.needs_input_grad[1], grads), None, None
+
+
+def _by_rows(function: Callable[..., Sequence[Tensor]], info: Any, in_dims: Sequence[Any], *inputs: Any) -> Any:
+    """Return the rule of a function for `torch.func.vmap`: its results for each row, one by one."""
+
+    def select(value: Any, dim: Any, row: int) -> Any:
+        if isinstance(value, list) and isinstance(dim, (list, tuple)):
+            return [select(one, at, row) for one, at in zip(value, dim, strict=True)]
+        return value.select(dim, row) if isinstance(value, torch.Tensor) and dim is not None else value
+
+    rows = []
+    for row in range(info.batch_size):
+        rows.append(function(*[select(one, dim, row) for one, dim in zip(inputs, in_dims, strict=True)]))
+    results = [torch.stack(parts) for parts in zip(*rows, strict=True)]
+    return results, [0] * len(results)
 
 
 class _Node(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
@@ -472,7 +487,8 @@ class _Node(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
             gradients: tuple[Tensor, ...] = _Gradient.apply(twin, *given)  # type: ignore[no-untyped-call, unused-ignore]
             return gradients
 
-        gradient: Callable[..., Sequence[Tensor]] = differentiable if torch.is_grad_enabled() else twin.backward
+        is_followed = torch.is_grad_enabled() or peek_interpreter_stack() is not None
+        gradient: Callable[..., Sequence[Tensor]] = differentiable if is_followed else twin.backward
         if not (_is_eager() and all(grad is None or _has_numbers(grad) for grad in grads)):
             gradient = twin.gradient_of_spec
         return None, None, *twin.differentiate(gradient, ctx, ctx.needs_input_grad[2:], grads)
@@ -480,10 +496,6 @@ class _Node(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     @staticmethod
     def jvp(ctx: Context, *tangents: object) -> None:
         ctx.twin.refuse_forward_mode()
-
-    @staticmethod
-    def vmap(info: object, in_dims: object, twin: _Twin, *inputs: object) -> None:
-        twin.refuse_vmap()
 
 
 class _TransformedNode(_Node):
@@ -499,6 +511,11 @@ class _TransformedNode(_Node):
     ) -> None:
         ctx.twin, call, *arrays = inputs
         ctx.twin.save(ctx, call.spec, arrays, call.integers, call.numbers, output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Sequence[Any], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        results, dims = _by_rows(_TransformedNode.apply, info, in_dims, *inputs)
+        return tuple(results), tuple(dims)
 
 
 class _Gradient(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
@@ -524,8 +541,9 @@ class _Gradient(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         ctx.twin.refuse_second_derivative()
 
     @staticmethod
-    def vmap(info: object, in_dims: object, twin: _Twin, *inputs: object) -> None:
-        twin.refuse_vmap()
+    def vmap(info: Any, in_dims: Sequence[Any], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        results, dims = _by_rows(_Gradient.apply, info, in_dims, *inputs)
+        return tuple(results), tuple(dims)
 
 
 _EAGER_TYPES = (torch.Tensor, torch.nn.Parameter)

@@ -530,6 +530,36 @@ def test_functional_transformations() -> None:
     assert torch.equal(torch.func.vjp(loss, slopes.detach())[1](torch.ones((), dtype=torch.float64))[0], expected)
 
 
+def test_vmap() -> None:
+    """A batch has the bits of its rows, also of their gradients, inside and outside other transformations."""
+    vmap, grad, (_, k, v) = torch.func.vmap, torch.func.grad, qkv(heads=2)
+    rows, slopes = torch.randn(3, 2, 2, 6, 8, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+
+    def attend(q: Any) -> Any:
+        return pt.attention(q, k, v, bias=pt.alibi(slopes), causal=True)
+
+    def loss(slopes: Any, q: Any) -> Any:
+        return pt.attention(q, k, v, bias=pt.alibi(slopes)).square().sum()
+
+    expected = torch.stack([attend(q) for q in rows])
+    assert torch.equal(vmap(attend)(rows), expected)
+    assert torch.equal(vmap(attend, in_dims=2, out_dims=1)(rows.movedim(0, 2)), expected.movedim(0, 1))
+    assert torch.equal(
+        vmap(vmap(lambda x: pt.rope(x, 6, torch.ones(4), layout="half")))(rows),
+        pt.rope(rows, 6, torch.ones(4), layout="half"),
+    )
+    samples = torch.stack([grad(loss)(slopes, q) for q in rows])
+    assert torch.equal(vmap(grad(loss), in_dims=(None, 0))(slopes, rows), samples)
+    of_both = vmap(grad(loss, (0, 1)))(slopes.expand(3, 2), rows)
+    assert torch.equal(of_both[0], samples)
+    assert of_both[1].shape == rows.shape
+    summed = grad(lambda slopes: vmap(lambda q: loss(slopes, q))(rows).sum())(slopes)
+    torch.testing.assert_close(summed, samples.sum(0), rtol=1e-13, atol=0)
+    leaf = slopes.clone().requires_grad_()
+    vmap(lambda q: loss(leaf, q))(rows).sum().backward()
+    torch.testing.assert_close(leaf.grad, summed, rtol=1e-13, atol=0)
+
+
 def elsewhere() -> Any:
     """A tensor that claims to be on a GPU; there need not be one."""
     with torch._subclasses.fake_tensor.FakeTensorMode():
@@ -584,7 +614,7 @@ def test_errors_are_those_of_posenc() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch.func.jvp uses it
-def test_second_derivatives_forward_mode_and_vmap_are_refused() -> None:
+def test_second_derivatives_forward_mode_and_batches_of_cotangents_are_refused() -> None:
     q, k, v = qkv()
     slopes = torch.ones(4, requires_grad=True)
 
@@ -598,9 +628,7 @@ def test_second_derivatives_forward_mode_and_vmap_are_refused() -> None:
         torch.func.grad(lambda s: torch.func.grad(loss)(s).sum())(slopes.detach())
     with pytest.raises(NotImplementedError, match="attention: a tensor has a tangent of forward mode; expected"):
         torch.func.jvp(loss, (slopes.detach(),), (slopes.detach(),))
-    with pytest.raises(NotImplementedError, match=r"attention: torch\.func\.vmap has no rule for it; exp"):
-        torch.func.vmap(lambda q: pt.attention(q, k, v))(q[None])
-    with pytest.raises(NotImplementedError, match=r"attention: torch\.func\.vmap has no rule for it"):
+    with pytest.raises(NotImplementedError, match="attention: its gradient has a batch of cotangents; expected one"):
         torch.autograd.grad(loss(slopes), slopes, torch.ones(3), is_grads_batched=True)
 
 
