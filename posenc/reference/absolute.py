@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ._numbers import cos, exp, places, sin, tanh, wide
+from ._numbers import cos, exp, places, precise, sin, tanh, wide
 
 __all__ = [
     "complex_order", "conv_position", "conv_position_2d", "digits", "floater", "frequencies", "from_digits",
@@ -124,7 +124,7 @@ def interpolate_table(table, n):
     """
     table = wide(table)
     row, rest = np.divmod(np.arange(n) * (len(table) - 1), max(n - 1, 1))
-    share = (rest / max(n - 1, 1))[:, None]
+    share = (rest * precise(1, table) / max(n - 1, 1))[:, None]
     return (1 - share) * table[row] + share * table[np.minimum(row + 1, len(table) - 1)]
 
 
@@ -184,21 +184,22 @@ def recurrent(p0, weight, bias, n, *, inputs=None, input_weight=None, cell="tanh
 
 
 TABLEAUS = {
-    "rk4_38": ([0, 1 / 3, 2 / 3, 1], [[], [1 / 3], [-1 / 3, 1], [1, -1, 1]], [1 / 8, 3 / 8, 3 / 8, 1 / 8]),
-    "rk4": ([0, 1 / 2, 1 / 2, 1], [[], [1 / 2], [0, 1 / 2], [0, 0, 1]], [1 / 6, 1 / 3, 1 / 3, 1 / 6]),
-    "midpoint": ([0, 1 / 2], [[], [1 / 2]], [0, 1]),
-    "euler": ([0], [[]], [1]),
+    "rk4_38": ([0, 1, 2, 3], [[], [1], [-1, 3], [3, -3, 3]], 3, [1, 3, 3, 1], 8),
+    "rk4": ([0, 1, 1, 2], [[], [1], [0, 1], [0, 0, 2]], 2, [1, 2, 2, 1], 6),
+    "midpoint": ([0, 1], [[], [1]], 2, [0, 1], 1),
+    "euler": ([0], [[]], 1, [1], 1),
 }
-"""Coefficients (c, a, b) of the Runge-Kutta methods of `integrate`."""
+"""Coefficients of the Runge-Kutta methods of `integrate`: c and a over a denominator, b over another."""
 
 
 def _solver_step(h, t, p, d, method):
     """``k_i = h(t + c_i d, p + d sum_j a_ij k_j)``, ``p(t + d) = p + d sum_i b_i k_i``."""
-    c, a, b = TABLEAUS[method]
+    c, a, stages, b, weights = TABLEAUS[method]
     slopes = []
     for c_i, a_i in zip(c, a, strict=True):
-        slopes.append(h(t + c_i * d, p + d * sum(x * k for x, k in zip(a_i, slopes, strict=True))))
-    return p + d * sum(x * k for x, k in zip(b, slopes, strict=True))
+        moved = p + d * sum(x * k for x, k in zip(a_i, slopes, strict=True)) / stages
+        slopes.append(h(t + c_i * d / stages, moved))
+    return p + d * sum(x * k for x, k in zip(b, slopes, strict=True)) / weights
 
 
 def integrate(h, p0, times, *, substeps=5, method="rk4_38"):

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from . import bias as biases
 from . import relative
-from ._numbers import exp, log, tanh, wide
+from ._numbers import exp, log, precise, tanh, wide
 from .bias import Bias, PositionBias, Sum, pairs, positions, rel
 
 
@@ -48,7 +48,7 @@ def attention(q, k, v, *, bias=(), keep=None, causal=False, align=None, window=N
     seen = seen & (added != -np.inf)
 
     # Logits: scale, cap, biases
-    width = q.shape[-1] or 1
+    width = precise(q.shape[-1] or 1, q)
     if scale is None:
         scale = next((b.default_scale(width) for b in operators if b.default_scale), width**-0.5)
     logits = q @ k.swapaxes(-1, -2)
@@ -63,7 +63,7 @@ def attention(q, k, v, *, bias=(), keep=None, causal=False, align=None, window=N
     # Softmax, and the weighted sum of the values
     sink = -np.inf if sink is None else wide(sink)[..., None, None]
     top = np.maximum(logits.max(-1, keepdims=True, initial=-np.inf), sink)
-    top = np.where(np.isfinite(top), top, 0)  # exp(logits - top) does not overflow
+    top = np.where(abs(top) == np.inf, 0, top)  # exp(logits - top) does not overflow
     weights = exp(logits - top)
     total = weights.sum(-1, keepdims=True) + exp(sink - top)
     weights = weights / np.where(total == 0, 1, total)
@@ -111,6 +111,7 @@ def attention_weights(q, k, *, bias=(), keep=None, causal=False, align=None, win
     )  # fmt: skip
 
 
+@np.errstate(divide="ignore")  # parts without a visible key: lse = log 0 = -inf
 def merge_attention(outs, lses):
     """Merge attention over disjoint parts of the keys.
 
@@ -119,9 +120,11 @@ def merge_attention(outs, lses):
     Milakov and Gimelshein 2018 (Online normalizer calculation for softmax), section 3.1.
     """
     outs, lses = (np.stack([wide(part) for part in parts]) for parts in (outs, lses))
-    lse = np.logaddexp.reduce(lses, axis=0)
-    share = exp(lses - np.where(np.isfinite(lse), lse, 0))
-    return (share[..., None] * outs).sum(0), lse
+    top = lses.max(0, initial=-np.inf)
+    top = np.where(abs(top) == np.inf, 0, top)
+    total = exp(lses - top).sum(0)
+    share = exp(lses - top) / np.where(total == 0, 1, total)
+    return (share[..., None] * outs).sum(0), top + log(total)
 
 
 # ---- operators ----

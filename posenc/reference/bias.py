@@ -231,7 +231,7 @@ def sandwich(heads, dim):
 
     def equation(i, j):
         cosines = (cos(rel(i, j) * 10000.0 ** (-2 * t / dim)) for t in range(1, int(dim) // 2 + 1))
-        return (sum(cosines) - dim // 2) / per_head(8 * np.arange(1, heads + 1) / heads)
+        return heads * (sum(cosines) - int(dim) // 2) / per_head(8 * np.arange(1, heads + 1))
 
     return PositionBias(equation)
 

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from . import absolute
-from ._numbers import floor, tanh, wide
+from ._numbers import floor, precise, sqrt, tanh, wide
 from .bias import Bias, PositionBias, each_integer, gather, per_head, positions, rel, t5_bucket
 
 
@@ -26,12 +26,13 @@ class ContentBias(Bias):
             return self.logits(q[None], k[None], **options)[0]
         k = np.repeat(k, q.shape[-3] // max(k.shape[-3], 1), -3)
         i, j = positions(q.shape[-2], k.shape[-2], q_positions, k_positions)
-        return self.equation(q, k, *self.reads(i, j), True, (q.shape[-1] or 1) ** -0.5 if scale is None else scale)
+        scale = precise(q.shape[-1] or 1, q) ** -0.5 if scale is None else scale
+        return self.equation(q, k, *self.reads(i, j), True, scale)
 
 
 def clipped(rel, before, rows):
     """Row of a table whose row `before` is the distance 0; longer distances take the first or the last row."""
-    return np.clip(np.trunc(rel) + before, 0, rows - 1).astype(int)
+    return np.clip(rel.astype(int) + before, 0, rows - 1)
 
 
 def of_rows(x, table, row):
@@ -70,7 +71,7 @@ def nezha(dim, K=64):
     Wei et al. 2019 (NEZHA), equation 8. The authors' code passes the row number t, not j - i.
     """
     t = np.arange(2 * K + 1)
-    return absolute.sinusoidal(t, dim, base=t.dtype.type(10000))  # in np.longdouble if K is
+    return absolute.sinusoidal(t, dim, base=10000.0 + 0 * K)  # in the precision of K
 
 
 def relative_key_query(table):
@@ -117,7 +118,7 @@ def xl_table(K, dim):
     Dai et al. 2019 (Transformer-XL), section 3.3: R before its projection to heads.
     """
     distance = K - np.arange(2 * K + 1)
-    return absolute.sinusoidal(distance, dim, base=distance.dtype.type(10000), layout="halves")
+    return absolute.sinusoidal(distance, dim, base=10000.0 + 0 * K, layout="halves")
 
 
 def deberta(rel_q, rel_k, *, buckets=None, max_position=None, terms=("c2p", "p2c"), p2c_index="code"):
@@ -200,7 +201,7 @@ def tupe(pos_q, pos_k, *, cls_to_any=None, any_to_cls=None, relative=None):
     pos_q, pos_k = wide(pos_q), wide(pos_k)
 
     def equation(i, j):
-        product = pos_q @ pos_k.swapaxes(-1, -2) / np.sqrt(2 * pos_q.shape[-1])
+        product = pos_q @ pos_k.swapaxes(-1, -2) / sqrt(precise(2 * pos_q.shape[-1], pos_q))
         if any_to_cls is not None:
             product[:, :, :1] = per_head(any_to_cls)
         if cls_to_any is not None:
@@ -224,7 +225,7 @@ def gated_distance(gates, table, *, rows="clipped", max_distance=None):
     count = table.shape[-2]
 
     def equation(i, j):
-        distance = np.trunc(rel(i, j))
+        distance = rel(i, j).astype(int)
         if rows == "clipped":
             return of_rows(gates, table, clipped(distance, count // 2, count))
         if rows == "buckets":

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._numbers import ceil, cos, exp, floor, log, places, sin, sqrt, wide
+from ._numbers import PI, ceil, cos, exp, floor, log, places, precise, sin, sqrt, wide
 
 __all__ = [
     "RopeFrequencies", "axial_frequencies", "convert_layout", "floor_log_scale", "logn_scale", "mrope",
@@ -237,7 +237,7 @@ def _dynamic(dim, base, *, factor, max_position_embeddings, seq_len=None, **_):
 def _ntk_by_parts(dim, base, *, factor, original_max_position_embeddings, beta_fast=32.0, beta_slow=1.0, **_):
     """``(1 - g) w / s + g w``, g a ramp in the turns of the pair in training. Peng et al. 2023, definition 2."""
     w = _default(dim, base)
-    turns = original_max_position_embeddings * w / (2 * np.pi)
+    turns = original_max_position_embeddings * w / (2 * precise(PI, w))
     g = np.clip((turns - beta_slow) / (beta_fast - beta_slow), 0, 1)
     return (1 - g) * w / factor + g * w
 
@@ -248,9 +248,9 @@ def _llama3(dim, base, *, factor, low_freq_factor, high_freq_factor, original_ma
                          beta_fast=high_freq_factor, beta_slow=low_freq_factor)  # fmt: skip
 
 
-def _stretch(factor, max_position_embeddings, original_max_position_embeddings):
-    """The factor, or the ratio of the two lengths."""
-    return wide(max_position_embeddings / original_max_position_embeddings if factor is None else factor)
+def _stretch(factor, max_position_embeddings, original_max_position_embeddings, w):
+    """The factor, or the ratio of the two lengths, in the precision of w."""
+    return precise(max_position_embeddings, w) / original_max_position_embeddings if factor is None else wide(factor)
 
 
 def _yarn(dim, base, *, original_max_position_embeddings, factor=None, max_position_embeddings=None, beta_fast=32,
@@ -258,9 +258,10 @@ def _yarn(dim, base, *, original_max_position_embeddings, factor=None, max_posit
     """``w (1 - ramp + ramp / s)``, the ramp between the pairs of beta_fast and of beta_slow turns.
 
     Peng et al. 2023, section 3.4, and their code."""
-    s, w = _stretch(factor, max_position_embeddings, original_max_position_embeddings), _default(dim, base)
+    w = _default(dim, base)
+    s = _stretch(factor, max_position_embeddings, original_max_position_embeddings, w)
     turns = np.array([beta_fast, beta_slow]) + 0 * wide(base)
-    low, high = dim * log(original_max_position_embeddings / (2 * np.pi * turns)) / (2 * log(base))
+    low, high = dim * log(original_max_position_embeddings / (2 * precise(PI, w) * turns)) / (2 * log(base))
     if truncate:
         low, high = floor(low), ceil(high)
     low, high = max(low, 0), min(high, dim - 1)
@@ -273,18 +274,18 @@ def _yarn(dim, base, *, original_max_position_embeddings, factor=None, max_posit
 
 def _temperature(s, mscale):
     """``0.1 mscale ln s + 1``. Peng et al. 2023, equation 22."""
-    return float(0.1 * mscale * log(s) + 1)
+    return 0.1 * mscale * log(s) + 1
 
 
 def _longrope(dim, base, *, short_factor, long_factor, original_max_position_embeddings, factor=None,
               max_position_embeddings=None, attention_factor=None, seq_len=None, **_):  # fmt: skip
     """``w_k / factor_k``, with ``sqrt(1 + ln s / ln L)`` of Phi-3. Ding et al. 2024."""
-    length = original_max_position_embeddings
+    length, w = original_max_position_embeddings, _default(dim, base)
     if attention_factor is None:
-        s = _stretch(factor, max_position_embeddings, length)
-        attention_factor = float(sqrt(1 + log(s) / log(length)))
+        s = _stretch(factor, max_position_embeddings, length, w)
+        attention_factor = sqrt(1 + log(s) / log(precise(length, w)))
     factors = long_factor if seq_len is not None and seq_len > length else short_factor
-    return _default(dim, base) / wide(factors), attention_factor, 1.0
+    return w / wide(factors), attention_factor, 1.0
 
 
 def _proportional(dim, base, *, partial_rotary_factor=1.0, factor=1.0, **_):

@@ -68,6 +68,21 @@ def longdouble(value: Any) -> Any:
     return tuple(map(longdouble, value)) if isinstance(value, (tuple, list)) else value
 
 
+def in_mpmath(value: Any, kinds: str = "fiu") -> Any:
+    """The same numbers in mpmath; flags, text, single integers and arrays of other `kinds` stay what they are."""
+    import mpmath  # benchmarks read this package in environments without it
+
+    if hasattr(value, "inv_freq"):
+        return reference.RopeFrequencies(in_mpmath(value.inv_freq), mpmath.mpf(value.attention_factor))
+    if isinstance(value, np.ndarray) and value.dtype.kind in kinds and value.size:
+        return np.vectorize(mpmath.mpf, otypes=[object])(value)
+    if isinstance(value, dict):
+        return {key: in_mpmath(item, kinds) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(in_mpmath(item, kinds) for item in value)
+    return mpmath.mpf(value) if isinstance(value, float) else value
+
+
 def in_longdouble(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function in np.longdouble, because a float64 angle at position 2000 is off by 2e-13."""
     return converted(function, longdouble)
@@ -181,6 +196,10 @@ class Case:
     """Names of the members of an argument that is a pair, in error messages."""
     least: int = 0
     """The smallest size that makes sense."""
+    precise: tuple[str, ...] = ()
+    """Integers that the reference takes as numbers of any precision, and then computes in it."""
+    kinds: str = "fiu"
+    """Kinds of arrays that `exact` converts: numbers of mpmath have no operator //."""
 
     @property
     def name(self) -> str:
@@ -235,7 +254,23 @@ class Case:
 
     def truth(self, arguments: Arguments) -> Any:
         """The result of the oracle, unconverted."""
-        return (self.oracle or in_longdouble(getattr(reference, self.function)))(**arguments)
+        return (self.oracle or in_longdouble(getattr(reference, self.function)))(**self.precisely(arguments))
+
+    def precisely(self, arguments: Arguments) -> Arguments:
+        """The arguments with floating point for the integers in `precise`."""
+        return {name: float(value) if name in self.precise else value for name, value in arguments.items()}
+
+    def twin(self, arguments: Arguments) -> Any:
+        """The result of `posenc.reference` for numbers of mpmath."""
+        return converted(getattr(reference, self.function), lambda value: in_mpmath(value, self.kinds))(**arguments)
+
+    def exact(self, arguments: Arguments, bits: int = 200) -> Results:
+        """The results of `posenc.reference` in numbers of so many bits, which mpmath rounds once to float64."""
+        import mpmath
+
+        with mpmath.workprec(bits):
+            found = map(np.asarray, as_tuple(self.twin(in_mpmath(self.precisely(arguments), self.kinds))))
+            return tuple(one.astype(F64) if one.dtype == object else one for one in found)
 
     def expect(self, arguments: Arguments) -> Results:
         """The results of the oracle for the stored numbers, converted to float64 first."""

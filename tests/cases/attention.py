@@ -14,7 +14,7 @@ from posenc import reference
 from posenc.reference.attention import visible
 from posenc.reference.bias import positions
 
-from . import F32, F64, Case, array_paths, at, bias, ulp
+from . import F32, F64, Case, array_paths, at, bias, terms, ulp
 from .bias import operator_of
 from .rounding import attention_bounds
 
@@ -38,6 +38,15 @@ class AttentionCase(Case):
         return super().call(self.with_operators(arguments), **options)
 
     def truth(self, arguments):
+        return self.twin(arguments)
+
+    def precisely(self, arguments):
+        """The operators know the precise arguments that are theirs."""
+        if not terms(arguments):
+            return arguments
+        return {**arguments, "bias": tuple((name, operators()[name].precisely(x)) for name, x in terms(arguments))}
+
+    def twin(self, arguments):
         return getattr(reference, self.function)(**self.with_operators(arguments, reference))
 
     def gradient(self, grads, arguments):

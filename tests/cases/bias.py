@@ -24,8 +24,7 @@ def of_method(arguments):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BiasCase(Case):
-    """A function that returns a Bias; the results of the case are those of a method of the Bias. The oracle of a case
-    makes the operator of `posenc.reference`."""
+    """A function that returns a Bias; the results of the case are those of a method of the Bias."""
 
     method: str = "matrix"
     """"logits" for an operator that reads q and k."""
@@ -35,8 +34,7 @@ class BiasCase(Case):
         return getattr(posenc.ContentBias if self.method == "logits" else posenc.PositionBias, self.method)
 
     def bias(self, arguments, module=posenc):
-        make = self.oracle if module is reference and self.oracle else self.function
-        return operator_of((make, {k: v for k, v in arguments.items() if k not in OF_METHOD}), module)
+        return operator_of((self.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}), module)
 
     def call(self, arguments, **options):
         return (getattr(self.bias(arguments), self.method)(**of_method(arguments), **options),)
@@ -46,6 +44,10 @@ class BiasCase(Case):
         return getattr(self.bias(arguments), vjp)(grads[0], **of_method(arguments))
 
     def truth(self, arguments):
+        given = {name: np.longdouble(value) if name in self.precise else value for name, value in arguments.items()}
+        return self.twin(given)
+
+    def twin(self, arguments):
         return getattr(self.bias(arguments, reference), self.method)(**of_method(arguments))
 
 

@@ -26,6 +26,10 @@ class PairCase(Case):
     def truth(self, arguments):
         return pairs(super().truth(arguments))
 
+    def twin(self, arguments):
+        z = super().twin(arguments)
+        return np.stack([np.vectorize(getattr, otypes=[object])(z, part) for part in ("real", "imag")], -1)
+
     def result_dtypes(self, dtype, count):
         return (working(dtype),) * count
 

@@ -21,11 +21,11 @@ def make_reals(rng, n):
 
 CASES = [
     Case(
-        function="digits", tolerance=ulps(0), make=make_reals,
+        function="digits", kinds="", tolerance=ulps(0), make=make_reals,
         real=lambda rng: {"numbers": rng.uniform(0, 1e4, 8192), "width": 5},
     ),
     Case(
-        function="digits", label="integers", tolerance=ulps(0),
+        function="digits", label="integers", kinds="", tolerance=ulps(0),
         make=lambda rng, n: {"numbers": rng.integers(0, 16**4, (n,)), "width": 4, "base": 16},
         real=lambda rng: {"numbers": rng.integers(0, 16**4, 8192), "width": 4, "base": 16},
     ),

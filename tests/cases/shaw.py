@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from posenc import reference
-
 from . import Case, at
 from .content import QK, ContentCase, K, make, normal, placed, real, sum_of_products
 
@@ -29,7 +25,7 @@ CASES = [
         real=real(rel_k=normal(8, 129, 64), k_min=lambda rng: 100), gradients=at("q", "k", "rel_k"),
     ),
     Case(
-        function="nezha", oracle=lambda dim, K: reference.nezha(dim, np.longdouble(K)), least=1,
+        function="nezha", precise=("K",), least=1,
         tolerance=lambda expected, work, arguments: (4e-16,),
         make=lambda rng, n: {"dim": n, "K": 1 + n // 2}, real=lambda rng: {"dim": 64},
     ),
