@@ -133,6 +133,23 @@ def explore(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "tests/docs/test_explore.py", "--all", *session.posargs, env=ONE_THREAD)
 
 
+@nox.session(default=False)
+def vectors(session: nox.Session) -> None:
+    """Write the test vectors anew, compare them with vectors/, and check them by posenc and by a program in C."""
+    install(session, *requirements("vectors"))
+    if session.venv_backend != "none":
+        install(session, "-e", ".")
+    written = Path(session.create_tmp())
+    session.run("python", "-m", "posenc", "vectors", str(written))
+    for file in sorted(written.glob("vectors.*")):
+        if file.read_bytes() != (ROOT / "vectors" / file.name).read_bytes():
+            session.error(f"{file.name} is out of date; run python -m posenc vectors")
+    session.run("python", "-m", "posenc", "vectors", "--check")
+    compiled = str(written / "check")
+    session.run("cc", "-std=c11", "-O2", "vectors/check.c", "-lm", "-o", compiled, external=True)
+    session.run(compiled, "vectors", external=True)
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check form, types and prose with the pinned tools of the dependency group `lint`; nothing is compiled."""

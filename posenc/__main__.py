@@ -1,4 +1,4 @@
-"""``posenc tour``, or ``posenc`` alone: the tour on real text; also ``posenc info`` and ``posenc study``."""
+"""``posenc tour``, or ``posenc`` alone: the tour on real text; also ``posenc info``, ``study`` and ``vectors``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Parser(argparse.ArgumentParser):
 def tour_parser() -> Parser:
     parser = Parser(
         prog=PROGRAM,
-        usage=f"{PROGRAM} [tour] [--out DIR] [FILE]\n       {PROGRAM} info [--help]\n       {PROGRAM} study [--help]",
+        usage=f"{PROGRAM} [tour] [--out DIR] [FILE]"
+        + "".join(f"\n       {PROGRAM} {name} [--help]" for name in ("info", "study", "vectors")),
         description="The tour: the effect of each operator of posenc on real text, as tables and pictures.",
     )
     parser.add_argument(
@@ -96,6 +97,20 @@ def study_parser() -> Parser:
         help="measure instead the time and memory of ALiBi trained at L against sinusoidal positions trained at 2L, "
         "and their perplexity for these L (default: 64)",
     )
+    return parser
+
+
+def vectors_parser() -> Parser:
+    parser = Parser(
+        prog=f"{PROGRAM} vectors",
+        description="Test vectors for an implementation in any language: arguments, exact results and error bounds of "
+        "every function, as safetensors with a manifest in JSON and in plain text.",
+    )
+    parser.add_argument(
+        "directory", nargs="?", type=Path, metavar="DIR", default="vectors", help="directory of the vectors "
+        "(default: vectors)",
+    )  # fmt: skip
+    parser.add_argument("--check", action="store_true", help="compare posenc with the vectors in DIR")
     return parser
 
 
@@ -236,8 +251,27 @@ def study(arguments: Sequence[str]) -> int:
     return 0
 
 
+def vectors(arguments: Sequence[str]) -> int:
+    """Run ``python -m posenc vectors``."""
+    parser = vectors_parser()
+    options = parser.parse_args(arguments)
+    from .demos import vectors
+
+    try:
+        if options.check:
+            return vectors.report(vectors.check(options.directory))
+        print(f"{vectors.write(options.directory)} cases in {options.directory}")
+    except ImportError as error:
+        parser.error(f'{error}; to write vectors needs mpmath: pip install "posenc[vectors]"')
+    except ValueError as error:
+        parser.error(str(error))
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["vectors"]:
+        return vectors(words[1:])
     if words[:1] == ["study"]:
         return study(words[1:])
     if words[:1] == ["info"]:
