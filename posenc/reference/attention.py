@@ -70,7 +70,7 @@ def attention(q, k, v, *, bias=(), keep=None, causal=False, align=None, window=N
     out = weights @ v
     for b in operators:
         if b.added_to_values:
-            out = out + np.einsum("...ij,...ije->...ie", weights, b.added_to_values(*b.reads(i, j)))
+            out = out + (weights[..., None, :] @ b.added_to_values(*b.reads(i, j)))[..., 0, :]
     lse = np.broadcast_to((top + log(total))[..., 0], out.shape[:-1])
     out, lse = (out[0], lse[0]) if one_head else (out, lse)
     return (out, lse) if return_lse else out
