@@ -168,7 +168,7 @@ def test_a_program_in_c_computes_vectors(tmp_path):
 
 def program_of_page(language, file):
     (code,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(code.splitlines()) <= 16
+    assert len(code.splitlines()) <= 12
     file.write_text(code, encoding="utf-8")
     return str(file)
 
