@@ -27,7 +27,7 @@ Threads and instruction sets
     threads, get_num_threads, set_num_threads, isa, isas, use_isa, build_flags
 
 Modules
-    analysis, plot and reference are imported at their first use. Import autograd, torch, jax, dask and transformers
+    analysis, check, plot and reference are imported at their first use. Import autograd, torch, jax, dask and transformers
     as ``import posenc.torch``; they have functions of these names for the arrays of other libraries.
 """
 
@@ -97,6 +97,7 @@ from .runtime import build_flags, get_num_threads, isa, isas, set_num_threads, t
 
 if _TYPE_CHECKING:
     from . import analysis as analysis
+    from . import check as check
     from . import plot as plot
     from . import reference as reference
 
@@ -126,15 +127,17 @@ __all__ = [
     "build_flags", "get_num_threads", "isa", "isas", "set_num_threads", "threads", "use_isa",
 ]  # fmt: skip
 
-_MODULES = ("analysis", "autograd", "dask", "jax", "plot", "reference", "torch", "transformers")
+_MODULES = ("analysis", "autograd", "check", "dask", "jax", "plot", "reference", "torch", "transformers")
 
 if not _TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import `posenc.analysis`, `posenc.plot` or `posenc.reference` at its first use, or name the way to a name."""
+        """Import `posenc.analysis`, `check`, `plot` or `reference` at its first use, or name the way to a name."""
         try:
             if name == "analysis":
                 return _import_module("posenc.analysis")
+            if name == "check":
+                return _import_module("posenc.check")
             if name == "plot":
                 return _import_module("posenc.plot")
             if name == "reference":

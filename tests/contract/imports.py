@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 ORDER = (
     "_core", "_core_api", "runtime", "absolute", "rotary", "bias", "relative", "attention", "reference", "analysis",
-    "plot", "_neighbours", "posenc", "_derive", "_bridge", "autograd", "torch", "jax", "transformers", "dask", "check",
+    "plot", "check", "_neighbours", "posenc", "_derive", "_bridge", "autograd", "torch", "jax", "transformers", "dask",
     "demos", "__main__",
 )  # fmt: skip
 """A module may import from its own room and the rooms before it. "posenc" is the package with its public names."""

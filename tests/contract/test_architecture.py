@@ -254,7 +254,7 @@ DEMOS = [
     *sorted((PACKAGE / "demos").rglob("*.py")), PACKAGE / "__main__.py", *sorted((ROOT / "examples").glob("*.py")),
     *sorted((ROOT / "examples").glob("*.ipynb")),
 ]  # fmt: skip
-SUBMODULES = ("analysis", "autograd", "demos", "plot", "reference", "torch", "transformers")
+SUBMODULES = ("analysis", "autograd", "check", "demos", "plot", "reference", "torch", "transformers")
 NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
 
 

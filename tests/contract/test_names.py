@@ -11,7 +11,7 @@ import pytest
 import posenc
 from posenc._neighbours import ARGUMENTS, NEIGHBOURS
 
-MODULES = ["analysis", "autograd", "dask", "jax", "plot", "reference", "torch", "transformers"]
+MODULES = ["analysis", "autograd", "check", "dask", "jax", "plot", "reference", "torch", "transformers"]
 
 
 def test_dir_shows_the_public_names_and_the_documented_modules_alone():

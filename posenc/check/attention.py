@@ -1,0 +1,589 @@
+"""The checks of attention: masks, the softmax, attention end to end, and decoding with a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import reference
+from ..bias.operator import PositionBias
+from ..reference.attention import visible as reference_mask
+from .biases import MATRICES, matrix_of, of_operator
+from .inputs import Precision, ToArray, as_numbers, draw, dtype_of
+from .judge import Case, Float64, Hypothesis, Kind, angle_roundoff, coarser, judge
+from .report import Report
+from .rotary import FREQUENCIES, ROTATION, angles, layouts, rotate, rotation_error
+
+H = Hypothesis
+Window = tuple[int | None, int | None]
+
+# ---- masks ----
+
+
+def visible(c: Case) -> npt.NDArray[np.bool_]:
+    """The pairs that see each other, (n, m), with the errors that the fields of the case name."""
+    rel = np.arange(c["m"]) - np.arange(c["n"])[:, None] - c["mask_shift"]
+    left, right = c["window"] or (None, None)
+    seen = np.ones(rel.shape, bool)
+    if c["causal"]:
+        seen &= rel <= c["diagonal"]
+    if left is not None:
+        seen &= rel >= -left
+    if right is not None:
+        seen &= rel <= right
+    if c["segments"] is not None:
+        q_segments, k_segments = c["segments"]
+        seen &= q_segments[:, None] == k_segments
+    seen = seen.T if c["mask_transposed"] else seen
+    return ~seen if c["inverted"] else seen
+
+
+def widened(step: int) -> Callable[[Case], Any]:
+    def change(c: Case) -> Any:
+        left, right = c["window"] or (None, None)
+        return None if left is None or left + step < 0 else (left + step, right)
+
+    return change
+
+
+def _both_sides(c: Case) -> Any:
+    left, right = c["window"] or (None, None)
+    return (left, left) if left is not None and right != left else None
+
+
+def windowed(value: object) -> Callable[[Case], Any]:
+    return lambda c: None if c["window"] is None else value
+
+
+MASK_FIELDS: Case = {"diagonal": 0, "mask_transposed": False, "inverted": False, "segments": None, "window": None}
+NO_WINDOW = (None, None)
+MASKS = (
+    H("polarity", "True marks the pairs to leave out; expected the pairs to keep.", "Invert the mask.",
+      {"inverted": True}),
+    H("alignment", "The mask puts query i at position i; expected i + {past}: the queries are the last of the {m} keys.",
+      "Add the number of cached keys, {past}, to the index of the query (bottom-right alignment).",
+      {"mask_shift": lambda c: c["past"] - c["mask_shift"]}),
+    H("no causal mask", "Queries see the keys after them.", "Apply a causal mask.",
+      {"causal": lambda c: False if c["causal"] else None}),
+    H("causal mask", "Queries do not see the keys after them; expected no causal mask.", "Apply no causal mask.",
+      {"causal": lambda c: None if c["causal"] else True}),
+    H("diagonal", "A query does not see the key at its own position.", "Compare with j <= i, not j < i.",
+      {"diagonal": lambda c: -1 if c["causal"] else None}),
+    H("one key ahead", "A query sees the key after it.", "Compare with j <= i; tril and triu differ by a diagonal.",
+      {"diagonal": lambda c: 1 if c["causal"] else None}),
+    H("transposed mask", "The mask is transposed: queries see the keys after them.", "Exchange queries and keys.",
+      {"mask_transposed": lambda c: True if c["n"] == c["m"] else None}),
+    H("window one wider", "The window holds one key more.", "Let j >= i - left, where left does not count the query.",
+      {"window": widened(1)}),
+    H("window one narrower", "The window holds one key less.", "Let j >= i - left, where left does not count the query.",
+      {"window": widened(-1)}),
+    H("no window", "The window is not applied.", "Mask keys further than the window.", {"window": windowed(NO_WINDOW)}),
+    H("window on both sides", "The window is open to both sides.", "Limit the right side.", {"window": _both_sides}),
+    H("no segments", "Queries see keys of other segments.", "Compare the segments of query and key.",
+      {"segments": lambda c: None if c["segments"] is None else (0 * c["segments"][0], 0 * c["segments"][1])}),
+)  # fmt: skip
+
+
+def _true_mask(c: Case) -> Float64:
+    q_segments, k_segments = c["segments"] or (None, None)
+    i, j = np.arange(float(c["n"])) + c["true_shift"], np.arange(float(c["m"]))
+    options = {"causal": c["causal"], "window": c["window"], "q_segments": q_segments, "k_segments": k_segments}
+    return np.asarray(reference_mask(i, j, **options)[0], np.float64)
+
+
+MASK = Kind("mask", _true_mask, lambda c: visible(c).astype(np.float64), MASKS, ("query", "key"), lambda c, wanted, u: 0.5)
+
+
+def mask_case(
+    n: int, m: int, causal: bool, window: Window | None, align: str, segments: tuple[Any, Any] | None
+) -> Case:
+    shift = m - n if align == "end" else 0
+    both = None if segments is None else tuple(np.asarray(one) for one in segments)
+    return {**MASK_FIELDS, "n": n, "m": m, "causal": causal, "window": window, "segments": both, "past": m - n,
+            "mask_shift": shift, "true_shift": shift, "q_shift": shift}  # fmt: skip
+
+
+def mask(
+    impl: Any, n: int, m: int | None = None, *, causal: bool = True, window: Window | None = None, align: str = "end",
+    segments: tuple[Any, Any] | None = None, array: ToArray = np.asarray,
+) -> Report:  # fmt: skip
+    """Check an attention mask.
+
+    Parameters
+    ----------
+    impl : callable or array
+        ``impl(n, m)`` returns the mask, or the mask itself, (n, m): True where a query sees a key, or numbers to add to
+        the logits, which hide a pair below -1000.
+    n, m : int
+        Numbers of queries and keys; m is n by default.
+    causal, window, align
+        As in `posenc.attention`; the queries are the last n of the m keys.
+    segments : (array (n,), array (m,)), optional
+        The segments of queries and keys.
+    array : callable
+        Not used; for the signature of the other checks.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import numpy as np, posenc.check
+    >>> print(posenc.check.mask(np.tri(3, 8, dtype=bool), 3, 8))
+    mask: wrong. The largest error is 1; the bound is 0.5 (float64).
+    Cause: alignment. The mask puts query i at position i; expected i + 5: the queries are the last of the 8 keys.
+    Change: Add the number of cached keys, 5, to the index of the query (bottom-right alignment).
+    Evidence: this explanation leaves an error of 0; the best other hypothesis, diagonal, leaves 1.
+    First difference: query 0, key 1: 0 instead of 1.
+    Right for key 0.
+    Wrong (#) and right (.) numbers, query downwards and key across.
+      .#####..
+      ..#####.
+      ...#####
+    """
+    keys = n if m is None else m
+    got, _ = as_numbers(impl(n, keys) if callable(impl) else impl)
+    if got.dtype.kind == "f":
+        got = got > -1000 if (got < 0).any() else got != 0
+    return judge(MASK, got, mask_case(n, keys, causal, window, align, segments), "float64")
+
+
+# ---- the softmax, and attention ----
+
+
+def attend(c: Case) -> Float64:
+    """Attention, or its weights if there are no values, with the errors that the fields of the case name."""
+    q, k, v = c["q"], c["k"], c["v"]
+    if c["w"] is not None:
+        q = rotate(q, c["q_at"], c) if "q" in c["rotated"] else q
+        k = rotate(k, c["k_at"], c) if "k" in c["rotated"] else k
+        v = rotate(v, c["k_at"], c) if "v" in c["rotated"] and v is not None else v
+    heads, groups = q.shape[-3], k.shape[-3]
+    read = np.arange(heads) // (heads // groups) if c["grouping"] == "blocks" else np.arange(heads) % groups
+    k, v = k[..., read, :, :], None if v is None else v[..., read, :, :]
+    logits = q @ k.swapaxes(-1, -2)
+    logits = logits.swapaxes(-1, -2) if c["exchanged"] else logits
+    added = c["bias_times"] * matrix_of(c) if c["operator"] is not None else 0.0
+    logits = c["scale"] * (logits + added) if c["bias_scaled"] else c["scale"] * logits
+    late = 0.0 if c["bias_scaled"] else added
+    cap = c["softcap"]
+    if cap is not None:
+        logits = logits + late if c["cap"] == "after the bias" else logits
+        logits = {
+            "right": cap * np.tanh(logits / cap), "after the bias": cap * np.tanh(logits / cap), "none": logits,
+            "no division": cap * np.tanh(logits), "no product": np.tanh(logits / cap),
+        }[c["cap"]]  # fmt: skip
+    logits = logits if cap is not None and c["cap"] == "after the bias" else logits + late
+    seen = visible(c)
+    if c["hide"] == "-inf":
+        logits = np.where(seen, logits, -np.inf)
+    elif c["hide"] == "zero":
+        logits = np.where(seen, logits, 0.0)
+    logits = logits * (np.log(2) if c["two"] else 1.0)
+    sink = -np.inf if c["sink"] is None else np.asarray(c["sink"], np.float64)[:, None, None]
+    top = np.maximum(np.max(logits, c["over"], keepdims=True), sink)
+    weights = np.exp(logits - np.where(np.isfinite(top), top, 0))
+    total = weights.sum(c["over"], keepdims=True) + np.exp(sink - np.where(np.isfinite(top), top, 0))
+    weights = weights / np.where(total > 0, total, 1) if c["normalised"] else np.exp(logits)
+    if c["hide"] == "after":
+        weights = np.where(seen, weights, 0.0)
+    return np.asarray(weights if v is None else weights @ v)
+
+
+def factor_of(power: float) -> Callable[[Case], Any]:
+    return lambda c: c["scale"] * c["softmax_factor"] ** power if c["softmax_factor"] != 1 else None
+
+
+def capped(value: str) -> Callable[[Case], Any]:
+    return lambda c: None if c["softcap"] is None else value
+
+
+SOFTMAX_FIELDS: Case = {
+    "w": None, "v": None, "rotated": "qk", "grouping": "blocks", "exchanged": False, "operator": None, "bias_times": 1.0,
+    "bias_scaled": False, "softcap": None, "cap": "right", "hide": "-inf", "two": False, "over": -1, "sink": None,
+    "normalised": True, "softmax_factor": 1.0,
+}  # fmt: skip
+SOFTMAXES = (
+    H("no scale", "The logits are not scaled; expected {scale}.", "Multiply q.k by {scale}.", {"scale": 1.0}),
+    H("scale squared", "The scale is the square of {scale}: it is applied twice, or its root is missing.",
+      "Scale once, by {scale}.", {"scale": lambda c: c["scale"] ** 2}),
+    H("scale inverted", "The logits are multiplied by sqrt({dim}); expected {scale}.", "Divide by sqrt({dim}).",
+      {"scale": lambda c: c["dim"] ** 0.5}),
+    H("scale of the model", "The scale is 1 / sqrt({heads} * {dim}), of the width of all heads; expected {scale}.",
+      "Divide by the square root of the width of one head.", {"scale": lambda c: (c["heads"] * c["dim"]) ** -0.5}),
+    H("scale instead of none", "The scale is 1 / sqrt({dim}); expected {scale}.", "Multiply q.k by {scale}.",
+      {"scale": lambda c: c["dim"] ** -0.5}),
+    H("softmax factor", "The scale lacks the factor {softmax_factor} of mscale_all_dim.",
+      "Multiply the scale by softmax_factor.", {"scale": factor_of(-1)}),
+    H("softmax factor squared", "The scale has the factor {softmax_factor} twice.", "Multiply the scale by it once.",
+      {"scale": factor_of(1)}),
+    H("root of the softmax factor", "The scale has the factor mscale; expected mscale squared, {softmax_factor}.",
+      "Square mscale in the scale.", {"scale": factor_of(-0.5)}),
+    H("softmax over queries", "The weights of a key add up to 1; expected the weights of a query.",
+      "Apply the softmax to the last axis.", {"over": -2}),
+    H("not normalised", "The weights are exp(logits), without the division.", "Divide by the sum.",
+      {"normalised": False}),
+    H("powers of two", "The weights are powers of two: exp2 without log2(e).", "Multiply the logits by log2(e).",
+      {"two": True}),
+    H("mask after the softmax", "The mask multiplies the weights after the softmax.",
+      "Set hidden logits to -inf before the softmax.", {"hide": "after"}),
+    H("hidden logits are 0", "Hidden logits are 0.", "Set hidden logits to -inf.", {"hide": "zero"}),
+    H("no cap", "The softcap is not applied.", "Apply c tanh(s / c).", {"cap": capped("none")}),
+    H("cap without division", "The cap is c tanh(s).", "Apply c tanh(s / c).", {"cap": capped("no division")}),
+    H("cap without product", "The cap is tanh(s / c).", "Apply c tanh(s / c).", {"cap": capped("no product")}),
+    H("no sink", "The sink is missing.", "Add exp(sink) to the sum of the softmax.",
+      {"sink": lambda c: None if c["sink"] is None else np.full(np.shape(c["sink"]), -np.inf)}),
+)  # fmt: skip
+
+
+def when(field: str) -> Callable[[Any], Callable[[Case], Any]]:
+    """Values of fields that occur only if a field of the case is set."""
+
+    def guard(value: Any) -> Callable[[Case], Any]:
+        return lambda c: None if c[field] is None else value(c) if callable(value) else value
+
+    return guard
+
+
+rotating, biased = when("w"), when("operator")
+
+
+def shared(hypotheses: Sequence[Hypothesis], guard: Callable[[Any], Callable[[Case], Any]], suffix: str = "") -> list[H]:
+    """Hypotheses of another check, for the cases of attention in which they can occur."""
+    return [H(h.name + suffix, h.sentence, h.change, {name: guard(value) for name, value in h.fields.items()})
+            for h in hypotheses]  # fmt: skip
+
+
+def other_alignment(c: Case) -> Any:
+    return c["q_at"] - 2 * c["true_shift"] + c["past"] if c["past"] else None
+
+
+ROTATED = (
+    *shared([h for h in ROTATION if "positions" not in h.fields], rotating),
+    *shared(FREQUENCIES, rotating),
+    H("direction", "The rotation of queries and keys is clockwise: the sign of the sine is wrong.",
+      "Pair (x1, x2) becomes (x1 cos - x2 sin, x1 sin + x2 cos).",
+      {name: rotating(lambda c, name=name: -c[name]) for name in ("q_at", "k_at")}),
+    H("no rotation", "Queries and keys are not rotated.", "Rotate both.", {"rotated": rotating("")}),
+    H("queries only", "The keys are not rotated.", "Rotate the keys, too.", {"rotated": rotating("q")}),
+    H("keys only", "The queries are not rotated.", "Rotate the queries, too.", {"rotated": rotating("k")}),
+    H("values rotated", "The values are rotated, too.", "Rotate queries and keys only.",
+      {"rotated": lambda c: "qkv" if c["w"] is not None and c["v"].shape[-1] == c["q"].shape[-1] else None}),
+    H("queries one late", "The positions of the queries in the rotation are one too large.", "Check their offset.",
+      {"q_at": rotating(lambda c: c["q_at"] + 1)}),
+    H("queries one early", "The positions of the queries in the rotation are one too small.", "Check their offset.",
+      {"q_at": rotating(lambda c: c["q_at"] - 1)}),
+)  # fmt: skip
+ATTENTIONS = (
+    *SOFTMAXES, *MASKS,
+    H("groups of heads", "Query head h reads key head h mod {groups}; expected h // {share}.",
+      "Repeat each head of keys and values {share} times in a row (repeat_interleave).",
+      {"grouping": lambda c: "modulo" if 1 < c["groups"] < c["heads"] else None}),
+    H("queries and keys exchanged", "The logits are transposed: queries and keys are exchanged.", "Exchange them.",
+      {"exchanged": lambda c: True if c["n"] == c["m"] else None}),
+    H("no bias", "The bias is missing.", "Add the bias to the scaled logits.", {"bias_times": biased(0.0)}),
+    H("bias before the scale", "The bias is multiplied by the scale {scale}.", "Add the bias after the scale.",
+      {"bias_scaled": biased(True)}),
+    H("bias divided by the scale", "The bias is divided by the scale {scale}.",
+      "Add the bias to the scaled logits as it is.", {"bias_times": biased(lambda c: 1 / c["scale"])}),
+    H("bias twice", "The bias is added twice.", "Add it once.", {"bias_times": biased(2.0)}),
+    H("cap after the bias", "The cap is applied to the sum with the bias.", "Add the bias to the capped logits.",
+      {"cap": lambda c: None if c["softcap"] is None or c["operator"] is None else "after the bias"}),
+    H("alignment in the rotation", "The rotation puts query i at position i; expected i + {past}.",
+      "Rotate the queries by the positions after the cached keys.", {"q_at": rotating(other_alignment)}),
+    H("alignment everywhere", "Mask, bias and rotation put query i at position i; expected i + {past}.",
+      "Add the number of cached keys, {past}, to the positions of the queries.",
+      {"q_at": lambda c: None if c["w"] is None and c["operator"] is None else other_alignment(c),
+       "mask_shift": lambda c: c["past"] - c["mask_shift"], "q_shift": lambda c: c["past"] - c["q_shift"]}),
+    *shared([h for h in MATRICES if "future" not in h.fields and h.name != "bias by key"], biased, " (bias)"),
+    *ROTATED,
+)  # fmt: skip
+"""Known errors of attention: of the softmax, the mask, the bias and the rotation."""
+
+
+def logit_error(c: Case, u: float) -> float:
+    """Error of a logit: of the products, of two roundings, and of the rotation."""
+    q, k = (float(np.sqrt((x**2).sum(-1)).max(initial=0)) for x in (c["q"], c["k"]))
+    size = q * k * abs(c["scale"]) * max(c["cos_factor"], c["sin_factor"]) ** 2
+    turns = 0.0 if c["w"] is None else rotation_error(c, np.append(c["q_at"], c["k_at"]), u)
+    slack = 4 * u if u > 2.0**-24 else 8 * u  # numbers of 16 bits are multiplied and added in float32
+    return float(size * (slack + c["dim"] * angle_roundoff(u) + turns))
+
+
+def attention_bound(c: Case, wanted: Float64, u: float) -> float:
+    """exp doubles the error of a logit, because it is in the numerator and in the denominator."""
+    largest = 1.0 if c["v"] is None else float(abs(c["v"]).max(initial=0))
+    return (2 * logit_error(c, u) + 4 * u) * largest
+
+
+def _rotated_by_reference(x: Float64, positions: Float64, c: Case) -> Float64:
+    w = replace(reference.RopeFrequencies(c["w"]), attention_factor=c["factor"])
+    return np.asarray(reference.rope(x, positions, w, layout=c["layout"], rotary_dim=c["rotary_dim"]))
+
+
+def _true_attention(c: Case) -> Float64:
+    q, k = c["q"], c["k"]
+    if c["w"] is not None:
+        q, k = _rotated_by_reference(q, c["q_at"], c), _rotated_by_reference(k, c["k_at"], c)
+    q_segments, k_segments = c["segments"] or (None, None)
+    options = {
+        "bias": () if c["operator"] is None else c["operator"], "causal": c["causal"], "window": c["window"],
+        "q_segments": q_segments, "k_segments": k_segments, "scale": c["scale"], "softcap": c["softcap"],
+        "sink": c["sink"], "q_positions": np.arange(float(c["n"])) + c["true_shift"],
+        "k_positions": np.arange(float(c["m"])),
+    }  # fmt: skip
+    if c["v"] is None:
+        return np.asarray(reference.attention_weights(q, k, **options))
+    return np.asarray(reference.attention(q, k, c["v"], **options))
+
+
+SOFTMAX = Kind("softmax", _true_attention, attend, (*SOFTMAXES, *MASKS), ("head", "query", "key"), attention_bound)
+ATTENTION = Kind("attention", _true_attention, attend, ATTENTIONS, ("head", "query", "channel"), attention_bound)
+
+
+def attention_case(
+    heads: int, kv_heads: int | None, n: int, m: int | None, dim: int, dtype: Precision, causal: bool,
+    window: Window | None, align: str, segments: tuple[Any, Any] | None, bias: PositionBias | None,
+    frequencies: Any, layout: str | None, scale: float | None, softcap: float | None, sink: Any,
+) -> Case:  # fmt: skip
+    """Draw queries, keys and values, and return the fields of attention."""
+    keys, groups = (n if m is None else m), (heads if kv_heads is None else kv_heads)
+    case: Case = {**SOFTMAX_FIELDS, **mask_case(n, keys, causal, window, align, segments)}
+    if bias is not None:
+        if not isinstance(bias, PositionBias) or len(bias.parts) > 1:
+            raise TypeError(f"check: bias has type {type(bias).__name__}; expected one bias that reads positions")
+        case |= of_operator(bias, n, keys, align, causal)
+    turns: Case = {"cos_factor": 1.0, "sin_factor": 1.0, "factor": 1.0}
+    if frequencies is not None or layout is not None:
+        turns = angles(frequencies, dim)
+        layout = layout or turns["layout"]
+        if layout not in ("half", "interleaved"):
+            raise ValueError(f'check: layout is {layout}; expected "half" or "interleaved"')
+        turns |= {**layouts(layout, turns["rotary_dim"]), "width": dim, "truncated": "rounded differently",
+                  "softmax_factor": float(getattr(frequencies, "softmax_factor", 1.0))}  # fmt: skip
+    case |= turns
+    case |= {
+        "q": draw(heads, n, dim, dtype=dtype, seed=1), "k": draw(groups, keys, dim, dtype=dtype, seed=2),
+        "v": draw(groups, keys, dim, dtype=dtype, seed=3), "heads": heads, "groups": groups, "share": heads // groups,
+        "dim": dim, "softcap": softcap, "sink": sink, "q_at": np.arange(float(n)) + case["true_shift"],
+        "k_at": np.arange(float(keys)),
+        "scale": dim**-0.5 * case["softmax_factor"] if scale is None else scale,
+    }  # fmt: skip
+    return case
+
+
+def wide(case: Case) -> Case:
+    return {**case, **{name: None if case[name] is None else case[name].astype(np.float64) for name in "qkv"}}
+
+
+def softmax(
+    impl: Callable[..., Any], *, heads: int = 3, n: int = 9, m: int | None = None, dim: int = 16, scale: float | None = None,
+    softcap: float | None = None, sink: npt.ArrayLike | None = None, causal: bool = False, window: Window | None = None,
+    align: str = "end", dtype: Precision = "float32", array: ToArray = np.asarray,
+) -> Report:  # fmt: skip
+    """Check the scale, the cap, the mask and the softmax of attention.
+
+    Parameters
+    ----------
+    impl : callable
+        ``impl(q, k)`` returns the weights (heads, n, m) of queries (heads, n, dim) and keys (heads, m, dim).
+    heads, n, m, dim : int
+        Sizes; m is n by default.
+    scale : float, optional
+        By default ``dim**-0.5``.
+    softcap, sink, causal, window, align
+        As in `posenc.attention`.
+    dtype : {"float32", "float64", "bfloat16", "float16"}
+        Precision of the inputs. Bounds of 16-bit numbers are so wide that they hide small errors.
+    array : callable
+        Converts the inputs, such as ``torch.as_tensor``.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import numpy as np, posenc.check
+    >>> def mine(q, k):
+    ...     weights = np.exp(q @ k.swapaxes(-1, -2) / q.shape[-1])
+    ...     return weights / weights.sum(-1, keepdims=True)
+    >>> print(posenc.check.softmax(mine).causes[0].sentence)
+    The scale is the square of 0.25: it is applied twice, or its root is missing.
+    """
+    case = attention_case(heads, None, n, m, dim, dtype, causal, window, align, None, None, None, None, scale, softcap, sink)
+    found = impl(array(case["q"]), array(case["k"]))
+    return judge(SOFTMAX, found, {**wide(case), "v": None}, coarser(dtype, dtype_of(found)))
+
+
+def attention(
+    impl: Callable[..., Any], *, causal: bool = False, align: str = "end", window: Window | None = None,
+    bias: PositionBias | None = None, frequencies: Any = None, layout: str | None = None, scale: float | None = None,
+    softcap: float | None = None, sink: npt.ArrayLike | None = None, segments: tuple[Any, Any] | None = None,
+    heads: int = 4, kv_heads: int | None = None, n: int = 9, m: int | None = None, dim: int = 16, batch: bool = False,
+    dtype: Precision = "float32", array: ToArray = np.asarray,
+) -> Report:  # fmt: skip
+    """Check attention from queries, keys and values to the output.
+
+    Parameters
+    ----------
+    impl : callable
+        ``impl(q, k, v)`` returns the output (heads, n, dim) of queries (heads, n, dim), keys and values
+        (kv_heads, m, dim).
+    causal, align, window, bias, scale, softcap, sink
+        As in `posenc.attention`; the bias is one that reads positions.
+    frequencies, layout : optional
+        As in `rope`, if `impl` rotates queries and keys. The softmax factor of the frequencies multiplies the scale.
+    segments : (array (n,), array (m,)), optional
+        The segments of queries and keys.
+    heads, kv_heads, n, m, dim : int
+        Sizes. An error of alignment shows if m is not n, an error of grouped heads if kv_heads is not `heads`.
+    batch : bool
+        True adds an axis of length one before the heads.
+    dtype : {"float32", "float64", "bfloat16", "float16"}
+        Precision of the inputs. Bounds of 16-bit numbers are so wide that they hide small errors.
+    array : callable
+        Converts the inputs, such as ``torch.as_tensor``.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import numpy as np, posenc.check
+    >>> def mine(q, k, v):
+    ...     logits = q @ k.swapaxes(-1, -2) / 4
+    ...     weights = np.exp(np.where(np.tri(*logits.shape[-2:], dtype=bool), logits, -np.inf))
+    ...     return weights / weights.sum(-1, keepdims=True) @ v
+    >>> posenc.check.attention(mine, causal=True).right
+    True
+    >>> print(posenc.check.attention(mine, causal=True, n=3, m=9).causes[0].sentence)
+    The mask puts query i at position i; expected i + 6: the queries are the last of the 9 keys.
+    """
+    case = attention_case(heads, kv_heads, n, m, dim, dtype, causal, window, align, segments, bias, frequencies, layout,
+                          scale, softcap, sink)  # fmt: skip
+    given = (array(case[name][None] if batch else case[name]) for name in "qkv")
+    found = impl(*given)
+    return judge(ATTENTION, found, wide(case), coarser(dtype, dtype_of(found)))
+
+
+# ---- decoding with a cache ----
+
+
+def attend_in_chunks(c: Case) -> Float64:
+    """Attention by chunks of queries, each with the keys up to its end."""
+    outs, ends = [], np.cumsum(c["chunks"])
+    for chunk, end in zip(c["chunks"], ends, strict=True):
+        start = end - chunk
+        first = start if c["dropped"] else 0
+        again = (c["chunk_of"][start] - c["chunk_of"][first:end] + 1) if c["rotated_again"] else 1
+        outs.append(attend({
+            **c, "q": c["q"][:, start:end], "k": c["k"][:, first:end], "v": c["v"][:, first:end],
+            "q_at": c["q_at"][start:end], "k_at": c["k_at"][first:end] * again, "n": chunk, "m": end - first,
+            "q_shift": (start - first) * c["bias_past"] + c["q_shift"],
+            "mask_shift": (start - first) * c["mask_past"],
+        }))  # fmt: skip
+    return np.concatenate(outs, -2)
+
+
+def _within(c: Case) -> Float64:
+    return np.asarray(c["k_true"] - c["start_of"])
+
+
+def _later(step: int) -> Callable[[Case], Any]:
+    return rotating(lambda c: c["k_true"] + step * (c["start_of"] > 0))
+
+
+CACHES = (
+    H("offset", "Each chunk is rotated from position 0: the number of cached tokens is forgotten.",
+      "Add the number of cached tokens to the positions of the new queries and keys.",
+      {"q_at": rotating(_within), "k_at": rotating(_within)}),
+    H("offset of the queries", "The queries of each chunk are rotated from position 0; the keys are right.",
+      "Add the number of cached tokens to the positions of the queries.", {"q_at": rotating(_within)}),
+    H("offset of the keys", "The keys of each chunk are rotated from position 0; the queries are right.",
+      "Add the number of cached tokens to the positions of the keys.", {"k_at": rotating(_within)}),
+    H("offset of the bias", "The bias puts the queries of each chunk at position 0.",
+      "Add the number of cached tokens to the positions of the queries in the bias.", {"bias_past": biased(0)}),
+    H("offset everywhere", "Mask, bias and rotation put each chunk at position 0.",
+      "Add the number of cached tokens to all positions.",
+      {"q_at": lambda c: None if c["w"] is None and c["operator"] is None else _within(c), "k_at": _within,
+       "bias_past": 0, "mask_past": 0}),
+    H("offset one too large", "After the first chunk the positions are one too large: the count of cached tokens "
+      "includes the new one.", "Read the number of cached tokens before the new one is stored.",
+      {"q_at": _later(1), "k_at": _later(1)}),
+    H("offset one too small", "After the first chunk the positions are one too small.",
+      "Position of the next token is the number of cached tokens.", {"q_at": _later(-1), "k_at": _later(-1)}),
+    H("offset of the queries one too large", "After the first chunk the positions of the queries are one too large.",
+      "Read the number of cached tokens before the new one is stored.", {"q_at": _later(1)}),
+    H("first chunk twice", "After the first chunk the positions are larger by its length: the offset counts it twice.",
+      "Increase the offset once for each chunk.",
+      {name: rotating(lambda c: c["k_true"] + c["chunks"][0] * (c["start_of"] > 0)) for name in ("q_at", "k_at")}),
+    H("cached keys rotated again", "Cached keys are rotated again in every step.",
+      "Store rotated keys and rotate only new ones, or store keys before the rotation.",
+      {"rotated_again": rotating(True)}),
+    H("alignment", "The mask puts each chunk of queries at position 0: a query does not see the cached keys.",
+      "Add the number of cached keys to the index of the query (bottom-right alignment).", {"mask_past": 0}),
+    H("cached keys lost", "A chunk sees only its own keys.", "Append new keys and values to the cached ones.",
+      {"dropped": True}),
+    *(h for h in ATTENTIONS if "alignment" not in h.name and h.name not in ("queries and keys exchanged", "polarity",
+      "transposed mask", "queries one late", "queries one early", "softmax over queries", "transposed (bias)")),
+)  # fmt: skip
+CACHE = Kind("cache", _true_attention, attend_in_chunks, CACHES, ("head", "query", "channel"), attention_bound)
+
+
+def cache(
+    impl: Callable[..., Any], *, chunks: Sequence[int] = (4, 1, 1, 3), window: Window | None = None,
+    bias: PositionBias | None = None, frequencies: Any = None, layout: str | None = None, scale: float | None = None,
+    softcap: float | None = None, sink: npt.ArrayLike | None = None, heads: int = 4, kv_heads: int | None = None,
+    dim: int = 16, batch: bool = False, dtype: Precision = "float32", array: ToArray = np.asarray,
+) -> Report:  # fmt: skip
+    """Check causal attention that stores keys and values, chunk by chunk, against attention to the whole sequence.
+
+    Parameters
+    ----------
+    impl : callable
+        ``impl(q, k, v, start)`` returns the output of the queries of a chunk (heads, chunk, dim). It gets the queries,
+        keys and values of the chunk alone, before their rotation, and the position of the first; it keeps the keys and
+        values of earlier chunks. A chunk with start 0 begins a new sequence.
+    chunks : sequence of int
+        The lengths of the chunks.
+    window, bias, frequencies, layout, scale, softcap, sink, heads, kv_heads, dim, batch, dtype, array
+        As in `attention`.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import numpy as np, posenc, posenc.check
+    >>> w, stored = posenc.rope_frequencies(16), {}
+    >>> def mine(q, k, v, start):
+    ...     q, k = (posenc.rope(x, x.shape[-2], w, layout="half") for x in (q, k))  # start is not used
+    ...     for name, new in (("k", k), ("v", v)):
+    ...         stored[name] = new if start == 0 else np.concatenate([stored[name], new], -2)
+    ...     return posenc.attention(q, stored["k"], stored["v"], causal=True, align="end")
+    >>> print(posenc.check.cache(mine, frequencies=w, layout="half").causes[0].sentence)
+    Each chunk is rotated from position 0: the number of cached tokens is forgotten.
+    """
+    total = sum(chunks)
+    case = attention_case(heads, kv_heads, total, total, dim, dtype, True, window, "end", None, bias, frequencies, layout,
+                          scale, softcap, sink)  # fmt: skip
+    starts = np.cumsum([0, *chunks[:-1]])
+    outs = []
+    for start, chunk in zip(starts, chunks, strict=True):
+        given = (case[name][:, start : start + chunk] for name in "qkv")
+        found = impl(*(array(one[None] if batch else one) for one in given), int(start))
+        outs.append(as_numbers(found)[0])
+    case |= {
+        "chunks": tuple(chunks), "start_of": np.repeat(starts, chunks).astype(np.float64), "k_true": case["k_at"],
+        "chunk_of": np.repeat(np.arange(len(chunks)), chunks), "bias_past": 1, "mask_past": 1, "dropped": False,
+        "rotated_again": False,
+    }  # fmt: skip
+    return judge(CACHE, np.concatenate(outs, -2), wide(case), coarser(dtype, dtype_of(found)))

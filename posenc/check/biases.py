@@ -1,0 +1,418 @@
+"""The checks of biases: slopes, buckets and matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import reference
+from ..bias.operator import PositionBias
+from ..reference.attention import operator as operator_of
+from .inputs import Precision, ToArray
+from .judge import Case, Float64, Hypothesis, Kind, angle_roundoff, judge
+from .report import Report
+
+H = Hypothesis
+
+# ---- slopes of ALiBi ----
+
+
+def powers(count: int, bias_max: float, first: int = 1) -> Float64:
+    """``2**(-bias_max h / count)``, h = first, first + 1, ..."""
+    return np.asarray(2.0 ** (-bias_max * np.arange(first, first + count) / count))
+
+
+def slopes_of(c: Case) -> Float64:
+    heads, bias_max, first = c["heads"], c["bias_max"], c["first"]
+    power = 2 ** (heads.bit_length() - 1)
+    rest, above = heads - power, powers(2 * power, bias_max, first)
+    rule = c["rule"]
+    if rule == "geometric":
+        found = powers(heads, bias_max, first)
+    elif rule == "above":
+        found = (above if rest else powers(heads, bias_max, first))[:heads]
+    elif rule == "halves":
+        found = np.concatenate([above[0::2], above[1::2]])[:heads] if rest else powers(heads, bias_max, first)
+    else:
+        extra = {"even": above[0::2], "odd": above[1::2], "dense": above}[rule][:rest]
+        below = powers(power, bias_max, first)
+        found = np.concatenate([extra, below] if c["extra_first"] else [below, extra])
+    order: dict[str, Callable[[Float64], Float64]] = {
+        "sorted": lambda x: np.sort(x)[::-1], "reversed": lambda x: x[::-1], "given": lambda x: x,
+    }  # fmt: skip
+    return np.asarray(c["sign"] * order[c["sorting"]](found))
+
+
+SLOPE_FIELDS: Case = {"bias_max": 8.0, "first": 1, "rule": "even", "extra_first": False, "sorting": "given", "sign": 1.0}
+SLOPES = (
+    H("geometric for any number", "The slopes are 2**(-8 h / {heads}); this holds for powers of two only.",
+      "For {heads} heads take those of the power of two below, then every second slope of the power above.",
+      {"rule": "geometric"}),
+    H("slopes of the next power", "The slopes are the first {heads} of the next power of two.",
+      "Take the slopes of the power of two below, then every second slope of the power above.", {"rule": "above"}),
+    H("halves of the next power", "The slopes are those of the next power of two with its even places first.",
+      "Put the odd places first: concatenate slopes[1::2] and slopes[::2], and cut.", {"rule": "halves"}),
+    H("odd places", "The further heads have the slopes [1::2] of the next power of two; expected [0::2].",
+      "Take slopes[0::2] of the next power.", {"rule": "odd"}),
+    H("consecutive places", "The further heads have the first slopes of the next power of two; expected every second.",
+      "Take slopes[0::2] of the next power.", {"rule": "dense"}),
+    H("further heads first", "The slopes of the next power of two come first.", "Append them.", {"extra_first": True}),
+    H("exponent from zero", "The exponents are those of h - 1: the first slope is 1.", "Let h begin at 1.", {"first": 0}),
+    H("exponent from two", "The exponents are those of h + 1.", "Let h begin at 1.", {"first": 2}),
+    H("bias_max 4", "The exponents are half as large: bias_max is 4.", "Use bias_max 8.", {"bias_max": 4.0}),
+    H("bias_max 16", "The exponents are twice as large: bias_max is 16.", "Use bias_max 8.", {"bias_max": 16.0}),
+    H("sorted slopes", "The slopes are sorted.", "Keep the order of the authors: the further heads come last.",
+      {"sorting": "sorted"}),
+    H("reversed slopes", "The slopes are in reverse order.", "Head 0 has the largest slope.", {"sorting": "reversed"}),
+    H("sign of slopes", "The slopes are negative.", "Slopes are positive; the bias is -slope |j - i|.", {"sign": -1.0}),
+)  # fmt: skip
+
+SLOPE = Kind(
+    "slopes", lambda c: np.asarray(reference.alibi_slopes(c["heads"])), slopes_of, SLOPES, ("head",),
+    lambda c, wanted, u: 16 * u,  # 2**-x: x <= 8 has a relative error of 2 u, which is 11 u of the power
+    lambda c, wanted: abs(wanted),
+)  # fmt: skip
+
+
+def slopes(impl: Any, heads: int = 12, *, dtype: Precision = "float32") -> Report:
+    """Check the slopes of ALiBi.
+
+    Parameters
+    ----------
+    impl : callable or array
+        ``impl(heads)`` returns the slopes, (heads,); or the slopes themselves.
+    heads : int
+        Number of heads. Most errors are invisible for a power of two.
+    dtype : {"float32", "float64", "bfloat16", "float16"}
+        Precision of the computation.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import posenc, posenc.check
+    >>> print(posenc.check.slopes(posenc.alibi_slopes))
+    slopes: right. The largest error is 0; the bound is 9.5e-07 (float32).
+    """
+    got = impl(heads) if callable(impl) else impl
+    return judge(SLOPE, got, {**SLOPE_FIELDS, "heads": heads}, dtype)
+
+
+# ---- buckets of T5 ----
+
+
+def logarithmic(n: Float64, exact: float, c: Case, side: int) -> Float64:
+    """The number of the bucket before it is cut to an integer."""
+    span = np.log(c["max_distance"] / (exact if c["ratio"] else 1))
+    with np.errstate(all="ignore"):
+        return np.asarray(exact + np.log((n + c["log_offset"]) / exact) / span * (side - exact))
+
+
+def bucket_of(c: Case, rel: npt.NDArray[Any] | None = None) -> Float64:
+    rel = c["rel_sign"] * (c["rel"] if rel is None else rel).astype(np.float64)
+    both, buckets = c["bidirectional"], c["buckets"]
+    side = buckets // 2 if both and c["halved"] else buckets
+    exact = side // 2 if c["exact_half"] else side // 2 + c["exact_offset"]
+    n = abs(rel) if both or c["folded"] else np.maximum(-rel, 0)
+    large = logarithmic(n, max(exact, 1), c, side)
+    cut = {"floor": lambda x: np.floor(x + 1e-9), "ceil": lambda x: np.ceil(x - 1e-9), "round": np.rint}[c["cut"]]
+    found = np.where(n < exact, n, np.minimum(cut(large), side - 1) if c["clamped"] else cut(large))
+    if both:
+        upper = rel >= 0 if c["zero_above"] else rel > 0
+        found = found + np.where(upper, buckets // 2, 0) * (1 if c["separate"] else 0)
+    return np.asarray(found + c["bucket_offset"])
+
+
+BUCKET_FIELDS: Case = {
+    "rel_sign": 1, "halved": True, "exact_half": True, "exact_offset": 0, "ratio": True, "log_offset": 0, "cut": "floor",
+    "clamped": True, "zero_above": False, "separate": True, "bucket_offset": 0, "folded": False,
+}  # fmt: skip
+BUCKETS = (
+    H("direction", "Keys before the query have the buckets of keys after it: the sign of the distance is wrong.",
+      "The relative position is key minus query, j - i.", {"rel_sign": -1}),
+    H("causal", "The buckets are those of a causal table; expected bidirectional.",
+      "Give each side half of the buckets: bidirectional=True in an encoder.",
+      {"bidirectional": lambda c: False if c["bidirectional"] else None}),
+    H("bidirectional", "The buckets are those of a bidirectional table; expected causal.",
+      "Give all buckets to keys before the query: bidirectional=False in a decoder.",
+      {"bidirectional": lambda c: None if c["bidirectional"] else True}),
+    H("bucket +1", "All buckets are one too large.", "Count buckets from 0.", {"bucket_offset": 1}),
+    H("bucket -1", "All buckets are one too small.", "Count buckets from 0.", {"bucket_offset": -1}),
+    H("logarithm of n + 1", "The logarithm is that of n + 1: its buckets begin one position too early.",
+      "Take log(n / max_exact).", {"log_offset": 1}),
+    H("logarithm of n - 1", "The logarithm is that of n - 1: its buckets begin one position too late.",
+      "Take log(n / max_exact).", {"log_offset": -1}),
+    H("one exact bucket more", "The exact buckets are one too many.", "max_exact is half of the buckets of a side.",
+      {"exact_half": False, "exact_offset": 1}),
+    H("one exact bucket less", "The exact buckets are one too few.", "max_exact is half of the buckets of a side.",
+      {"exact_half": False, "exact_offset": -1}),
+    H("rounded up", "The logarithm is rounded up; expected down.", "Cut it to an integer.", {"cut": "ceil"}),
+    H("rounded", "The logarithm is rounded to the nearest integer; expected down.", "Cut it to an integer.",
+      {"cut": "round"}),
+    H("divisor", "The logarithm is divided by log(max_distance); expected log(max_distance / max_exact).",
+      "Divide by log(max_distance / max_exact).", {"ratio": False}),
+    H("max_distance", "max_distance is 128; expected {max_distance}.", "Read relative_attention_max_distance.",
+      {"max_distance": 128}),
+    H("number of buckets", "The number of buckets is 32; expected {buckets}.", "Read relative_attention_num_buckets.",
+      {"buckets": 32}),
+    H("not halved", "Each side has all {buckets} buckets.", "Halve the number of buckets of a side.", {"halved": False}),
+    H("not limited", "Far distances have buckets beyond the last.", "Take the minimum with the last bucket of the side.",
+      {"clamped": False}),
+    H("zero among the later keys", "Distance 0 has the bucket of keys after the query.",
+      "Add half of the buckets for j - i > 0, not >= 0.",
+      {"zero_above": lambda c: True if c["bidirectional"] else None}),
+    H("sides not separate", "Both sides have the lower buckets.", "Add half of the buckets for keys after the query.",
+      {"separate": lambda c: False if c["bidirectional"] else None}),
+    H("later keys folded", "Keys after the query have the bucket of their distance; expected 0 in a causal table.",
+      "Take max(i - j, 0).", {"folded": lambda c: None if c["bidirectional"] else True}),
+)  # fmt: skip
+
+
+def _undecided(c: Case, wanted: Float64) -> Float64:
+    """Infinite where a logarithm in float32 decides between two buckets, otherwise 1."""
+    side = c["buckets"] // 2 if c["bidirectional"] else c["buckets"]
+    value = logarithmic(abs(c["rel"]).astype(np.float64), side // 2, {**c, **BUCKET_FIELDS}, side)
+    value = np.where(np.isfinite(value), value, 0)
+    near = abs(value - np.rint(value)) < 1e-5
+    return np.where(near & (abs(c["rel"]) < c["max_distance"]) & (value > side // 2 + 0.5), np.inf, 1.0)
+
+
+BUCKET = Kind(
+    "buckets",
+    lambda c: reference.t5_bucket(
+        c["rel"], buckets=c["buckets"], max_distance=c["max_distance"], bidirectional=c["bidirectional"]
+    ).astype(np.float64),
+    bucket_of, BUCKETS, ("distance",), lambda c, wanted, u: 0.0, _undecided,
+    lambda c: {"distance": [f"j - i = {r}" for r in c["rel"].ravel()]},
+)  # fmt: skip
+
+
+def buckets(
+    impl: Any, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True, rel: npt.ArrayLike | None = None,
+    array: ToArray = np.asarray,
+) -> Report:  # fmt: skip
+    """Check the buckets of T5.
+
+    Distances at which a logarithm in float32 may fall to either side of a bound are not compared.
+
+    Parameters
+    ----------
+    impl : callable or array
+        ``impl(rel)`` returns the bucket of each relative position, key minus query; or the buckets themselves.
+    buckets, max_distance, bidirectional
+        As in `posenc.t5_bucket`.
+    rel : array of int, optional
+        The relative positions, by default -2 max_distance .. 2 max_distance.
+    array : callable
+        Converts `rel`, such as ``torch.as_tensor``.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import posenc, posenc.check
+    >>> report = posenc.check.buckets(lambda rel: posenc.t5_bucket(rel), bidirectional=False)
+    >>> print(report.causes[0].sentence)
+    The buckets are those of a bidirectional table; expected causal.
+    """
+    distances = np.arange(-2 * max_distance, 2 * max_distance + 1) if rel is None else np.asarray(rel)
+    case = {**BUCKET_FIELDS, "rel": distances, "buckets": buckets, "max_distance": max_distance,
+            "bidirectional": bidirectional}  # fmt: skip
+    return judge(BUCKET, impl(array(distances)) if callable(impl) else impl, case, "float64")
+
+
+# ---- matrices ----
+
+
+def matrix_of(c: Case) -> Float64:
+    """The matrix of the operator, (H, n, m), with the errors that the fields of the case name."""
+    i = np.arange(float(c["n"])) + c["q_shift"]
+    j = np.arange(float(c["m"]))
+    rel, name, arrays = j - i[:, None], c["operator"].name, c["arrays"]
+    sign = c["matrix_rel"]
+    if name == "alibi":
+        found = -(slopes_of(c) if c["known_slopes"] else arrays["slopes"])[:, None, None] * abs(rel)
+        found = {"distance": found, "key": found + (np.abs(found[:, :, :1])), "signed": -np.sign(rel) * found}[c["ramp"]]
+    elif name == "t5":
+        row = bucket_of(c, sign * rel).astype(int)
+        table = arrays["table"]
+        found = np.moveaxis(table[np.clip(row, 0, len(table) - 1)], -1, 0)
+    elif name == "swin":
+        found = np.moveaxis(arrays["table"][_swin_row(c, i, j) % len(arrays["table"])], -1, 0)
+    else:
+        made = operator_of(c["operator"])
+        found = made.matrix(c["n"], c["m"], q_positions=sign * i, k_positions=sign * j)
+    if c["transposed"]:
+        found = np.swapaxes(found, -1, -2)
+    found = c["matrix_sign"] * c["matrix_scale"] * np.broadcast_to(found, (*found.shape[:-3], *found.shape[-3:]))
+    found = found[..., ::-1, :, :] if c["heads_reversed"] else found
+    if c["future"] is not None:
+        found = np.where(rel > 0, c["future"], found)
+    return np.asarray(found)
+
+
+def _swin_row(c: Case, i: Float64, j: Float64) -> npt.NDArray[np.int64]:
+    height, width = c["operator"].options["height"], c["operator"].options["width"]
+    rows, columns = (width, height) if c["swin_window"] else (height, width)
+    (yq, xq), (yk, xk) = (np.divmod(p.astype(np.int64), columns) for p in (i[:, None], j))
+    y, x = c["matrix_rel"] * (yq - yk), c["matrix_rel"] * (xq - xk)
+    y, x = (x, y) if c["swin_axes"] else (y, x)
+    stride = {"width": 2 * columns - 1, "height": 2 * rows - 1, "window": columns}[c["swin_stride"]]
+    row = (y + rows - 1) * stride + x + columns - 1
+    return np.asarray(row, np.int64)
+
+
+def moved(c: Case, step: int) -> Any:
+    """The offset of the queries moved by a step, for operators that read distances."""
+    return None if c["operator"].name in ("swin", "beit", "fox", "toeplitz", "dense") else c["q_shift"] + step
+
+
+def of(name: str, value: object) -> Callable[[Case], Any]:
+    """A field that only one operator has."""
+    return lambda c: value if c["operator"].name == name else None
+
+
+MATRIX_FIELDS: Case = {
+    "matrix_rel": 1, "q_shift": 0, "transposed": False, "matrix_sign": 1.0, "matrix_scale": 1.0, "heads_reversed": False,
+    "future": None, "ramp": "distance", "swin_stride": "width", "swin_axes": False, "swin_window": False,
+}  # fmt: skip
+
+
+def _with(name: str, fields: Any) -> dict[str, object]:
+    """Fields of a hypothesis about one operator: the first decides whether it occurs."""
+    (first, value), *rest = fields.items()
+    known = "known_slopes" if name == "alibi" else None
+
+    def guarded(c: Case) -> Any:
+        if c["operator"].name != name or (known and not c[known]):
+            return None
+        return value(c) if callable(value) else value
+
+    return {first: guarded, **dict(rest)}
+
+
+SWAPPED = ("t5", "swin", "tisa")
+"""Functions of the distance without symmetry: queries and keys exchanged are the other direction."""
+MATRICES = (
+    H("direction", "The relative position is i - j; expected key minus query, j - i.", "Exchange queries and keys.",
+      {"matrix_rel": lambda c: -1 if c["operator"].name in (*SWAPPED, "fire") else None}),
+    H("transposed", "The matrix is transposed: keys are downwards.", "Put queries on the second last axis.",
+      {"transposed": lambda c: True if c["n"] == c["m"] and c["operator"].name not in SWAPPED else None}),
+    H("alignment", "Query i is at position i; expected i + {past}: the queries are the last of the keys.",
+      "Add the number of cached keys, {past}, to the positions of the queries.",
+      {"q_shift": lambda c: 0 if c["align"] == "end" else c["m"] - c["n"]}),
+    H("offset +1", "The queries are one position too late.", "Check the offset of the queries.",
+      {"q_shift": lambda c: moved(c, 1)}),
+    H("offset -1", "The queries are one position too early.", "Check the offset of the queries.",
+      {"q_shift": lambda c: moved(c, -1)}),
+    H("sign of the bias", "All signs are exchanged.", "Change the sign of the bias.", {"matrix_sign": -1.0}),
+    H("bias in logarithms of 2", "The bias is multiplied by log2(e).", "Add it to natural logarithms.",
+      {"matrix_scale": 1 / np.log(2)}),
+    H("order of heads", "The heads are in reverse order.", "Reverse the heads.", {"heads_reversed": True}),
+    H("zero after the query", "Keys after the query have no bias; expected a bias on both sides.",
+      "This is right for causal attention: pass causal=True.", {"future": lambda c: None if c["causal"] else 0.0}),
+    H("masked after the query", "Keys after the query have -inf; expected a bias on both sides.",
+      "This is right for causal attention: pass causal=True.", {"future": lambda c: None if c["causal"] else -np.inf}),
+    H("bias by key", "The bias is slope * j, by the key alone. A causal softmax does not notice it.",
+      "Compare attention (check.attention), or subtract slope * i.", {"ramp": of("alibi", "key")}),
+    H("signed distance", "The bias is slope * (j - i), which rewards keys after the query.",
+      "Take the absolute value of the distance.", {"ramp": of("alibi", "signed")}),
+    H("rows of 2 h - 1", "The index multiplies the difference of rows by 2 h - 1; expected 2 w - 1. A square window hides "
+      "it.", "Multiply by 2 * width - 1.", {"swin_stride": of("swin", "height")}),
+    H("rows of w", "The index multiplies the difference of rows by w; expected 2 w - 1.", "Multiply by 2 * width - 1.",
+      {"swin_stride": of("swin", "window")}),
+    H("rows and columns", "The index exchanges rows and columns.", "The first coordinate is the row.",
+      {"swin_axes": of("swin", True)}),
+    H("height and width", "Height and width of the window are exchanged.", "Exchange them.",
+      {"swin_window": of("swin", True)}),
+    *(h._replace(fields=_with("t5", h.fields)) for h in BUCKETS if h.name not in ("direction", "bucket -1", "not limited")),
+    *(h._replace(fields=_with("alibi", h.fields)) for h in SLOPES if h.name not in ("sign of slopes", "reversed slopes")),
+)  # fmt: skip
+"""Known errors of the matrix of a bias."""
+
+
+def of_operator(operator: PositionBias, n: int, m: int, align: str, causal: bool) -> Case:
+    """Return the fields of the matrix of an operator."""
+    arrays = {name: np.asarray(x, np.float64) for name, x in operator.arrays._asdict().items() if not hasattr(x, "parts")}
+    heads = len(arrays["slopes"]) if operator.name == "alibi" else 0
+    known = heads > 0 and np.allclose(arrays["slopes"], reference.alibi_slopes(heads), rtol=1e-6)
+    options = {**{"bidirectional": True, "max_distance": 128}, **operator.options}
+    shift = m - n if align == "end" else 0
+    return {
+        **MATRIX_FIELDS, **BUCKET_FIELDS, **SLOPE_FIELDS, "operator": operator, "arrays": arrays, "n": n, "m": m,
+        "align": align, "q_shift": shift, "past": m - n, "causal": causal, "heads": heads, "known_slopes": known,
+        "buckets": len(arrays.get("table", ())), "bidirectional": options["bidirectional"],
+        "max_distance": options["max_distance"],
+    }  # fmt: skip
+
+
+def _true_matrix(c: Case) -> Float64:
+    i = np.arange(float(c["n"])) + (c["m"] - c["n"] if c["align"] == "end" else 0)
+    j = np.arange(float(c["m"]))
+    made = operator_of(c["operator"])
+    return np.asarray(made.matrix(c["n"], c["m"], q_positions=i, k_positions=j))
+
+
+def _seen(c: Case, wanted: Float64) -> Float64 | float:
+    """Infinite where a causal mask hides the number anyway, otherwise 1."""
+    rel = np.arange(c["m"]) - np.arange(c["n"])[:, None] - (c["m"] - c["n"] if c["align"] == "end" else 0)
+    return np.where(rel > 0, np.inf, 1.0) if c["causal"] else 1.0
+
+
+BIAS = Kind(
+    "bias", _true_matrix, matrix_of, MATRICES, ("head", "query", "key"),
+    # one rounding of the result, and of functions of the distance those of their argument, up to 16 u m
+    lambda c, wanted, u: float(abs(wanted[np.isfinite(wanted)]).max(initial=0)) * (4 * u + 16 * c["m"] * angle_roundoff(u)),
+    _seen,
+)  # fmt: skip
+
+
+def bias(
+    impl: Any, operator: PositionBias, n: int, m: int | None = None, *, causal: bool = False, align: str = "end",
+    dtype: Precision = "float32",
+) -> Report:  # fmt: skip
+    """Check the matrix of a bias that reads positions.
+
+    Parameters
+    ----------
+    impl : callable or array
+        ``impl(n, m)`` returns the matrix, (heads, n, m); or the matrix itself.
+    operator : PositionBias
+        The right bias, such as ``posenc.t5(table)``.
+    n, m : int
+        Numbers of queries and keys; m is n by default. The queries are the last n of the m keys.
+    causal : bool
+        True compares only keys that are not after the query.
+    align : {"end", "start"}
+        "start" puts query i at position i.
+    dtype : {"float32", "float64", "bfloat16", "float16"}
+        Precision of the computation.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    An index of Swin with 2 h - 1 in place of 2 w - 1 is right in square windows:
+
+    >>> import numpy as np, posenc, posenc.check
+    >>> table = np.random.default_rng(0).standard_normal((77, 2))
+    >>> y, x = np.divmod(np.arange(24), 6)
+    >>> rows = (y[:, None] - y + 3) * 7 + x[:, None] - x + 5
+    >>> report = posenc.check.bias(table[rows].transpose(2, 0, 1), posenc.swin(table, 4, 6), 24)
+    >>> print(report.causes[0].change)
+    Multiply by 2 * width - 1.
+    """
+    keys = n if m is None else m
+    if not isinstance(operator, PositionBias) or len(operator.parts) > 1:
+        raise TypeError(f"check.bias: operator has type {type(operator).__name__}; expected one bias that reads positions")
+    got = impl(n, keys) if callable(impl) else impl
+    return judge(BIAS, got, of_operator(operator, n, keys, align, causal), dtype)

@@ -1,0 +1,125 @@
+"""The check of gradients, by central differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import reference
+from .inputs import Precision, draw, dtype_of, parts
+from .judge import Case, Float64, Hypothesis, Kind, coarser, judge
+from .report import Report
+
+H = Hypothesis
+
+
+def _flat(gradients: list[Float64]) -> Float64:
+    return np.concatenate([one.ravel() for one in gradients])
+
+
+def _changed(c: Case) -> Float64:
+    """The gradients with the errors that the fields of the case name, as one vector."""
+    found = list(c["gradients"])
+    if c["zero"] is not None:
+        found[c["zero"]] = 0 * found[c["zero"]]
+    if c["swap"] is not None:
+        first, second = c["swap"]
+        found[first], found[second] = found[second], found[first]
+    if c["forward"]:
+        found[0] = c["forward_result"]
+    if c["reversed"] is not None:
+        found[c["reversed"]] = -found[c["reversed"]]
+    return np.asarray(c["times"] * _flat(found))
+
+
+def _one_less(number: int, field: str) -> Callable[[Case], Any]:
+    return lambda c: number if number < len(c["gradients"]) and len(c["gradients"]) > 1 else None
+
+
+def _exchanged(first: int, second: int) -> Callable[[Case], Any]:
+    def change(c: Case) -> Any:
+        g = c["gradients"]
+        return (first, second) if second < len(g) and g[first].shape == g[second].shape else None
+
+    return change
+
+
+GRADIENTS = (
+    H("sign", "The gradients have the other sign.", "Change the sign.", {"times": -1.0}),
+    H("twice", "The gradients are twice as large.", "Count each path once.", {"times": 2.0}),
+    H("half", "The gradients are half as large.", "Check a factor of 1/2.", {"times": 0.5}),
+    H("mean", "The gradients are divided by the number of results: those of a mean.",
+      "The cotangent belongs to the sum of results times cotangent.", {"times": lambda c: 1 / c["results"]}),
+    H("forward", "The gradient of the first argument is the function applied to the cotangent; expected its transpose.",
+      "Apply the transpose: of a rotation, the rotation by -angle with the same factor.",
+      {"forward": lambda c: True if c["forward_result"] is not None else None}),
+    *(H(f"argument {i} missing", f"The gradient of argument {i} is 0.", "Do not detach it.",
+        {"zero": _one_less(i, "zero")}) for i in range(4)),
+    *(H(f"sign of argument {i}", f"The gradient of argument {i} has the other sign.", "Change its sign.",
+        {"reversed": _one_less(i, "reversed")}) for i in range(4)),
+    *(H(f"arguments {i} and {j} exchanged", f"The gradients of arguments {i} and {j} are exchanged.", "Exchange them.",
+        {"swap": _exchanged(i, j)}) for i in range(3) for j in range(i + 1, 4)),
+)  # fmt: skip
+GRADIENT = Kind(
+    "gradient", lambda c: _flat(c["gradients"]), _changed, GRADIENTS, ("number",),
+    lambda c, wanted, u: c["uncertainty"] + 64 * u * float(abs(wanted).max(initial=0)),
+    labels=lambda c: {"number": c["places"]},
+)  # fmt: skip
+
+
+def gradient(
+    impl: Callable[..., Any], function: Callable[..., Any], *arguments: npt.ArrayLike, dtype: Precision = "float64"
+) -> Report:
+    """Check a gradient by central differences.
+
+    Parameters
+    ----------
+    impl : callable
+        ``impl(grad, *arguments)`` returns the gradient of ``sum(grad * function(*arguments))``, one array for each
+        argument, or the array alone if there is one argument.
+    function : callable
+        The function in float64, such as one of `posenc.reference`.
+    *arguments : array
+        The place; each argument is differentiated.
+    dtype : {"float64", "float32", "bfloat16", "float16"}
+        Precision of `impl`.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import numpy as np, posenc.check
+    >>> from posenc import reference
+    >>> w = reference.rope_frequencies(4)
+    >>> def rotate(x):
+    ...     return reference.rope(x, 3, w, layout="half")
+    >>> report = posenc.check.gradient(lambda grad, x: rotate(grad), rotate, np.ones((3, 4)))
+    >>> print(report.causes[0].sentence)
+    The gradient of the first argument is the function applied to the cotangent; expected its transpose.
+    """
+    places = [np.asarray(one, np.float64) for one in arguments]
+    shape = np.shape(function(*places))
+    grad = draw(*shape, dtype="float64")
+    fine, coarse = (reference.gradient(function, *places, grad=grad, step=step) for step in (None, 2e-5))
+    several = isinstance(fine, tuple)
+    gradients, others = ([np.asarray(g) for g in (one if several else (one,))] for one in (fine, coarse))
+    found = impl(grad, *places)
+    got = _flat([np.broadcast_to(one, one.shape) for one in parts(found)])
+    try:
+        forward = np.asarray(function(grad, *places[1:]), np.float64)
+    except (TypeError, ValueError):
+        forward = np.zeros(0)
+    case: Case = {
+        "gradients": gradients, "results": float(np.prod(shape)), "times": 1.0, "zero": None, "swap": None,
+        "forward": False, "reversed": None,
+        "forward_result": forward if forward.shape == gradients[0].shape else None,
+        # the error of truncation grows with the square of the step, that of rounding falls with it
+        "uncertainty": float(2 * abs(_flat(gradients) - _flat(others)).max(initial=0)),
+        "places": [f"argument {i}, entry {index}" for i, one in enumerate(gradients) for index in np.ndindex(one.shape)],
+    }  # fmt: skip
+    return judge(GRADIENT, got, case, coarser(dtype, dtype_of(found)))

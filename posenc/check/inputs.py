@@ -1,0 +1,41 @@
+"""Inputs that every check draws, and the results of the implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .judge import Float64, as_numbers
+
+Precision: TypeAlias = Literal["float16", "bfloat16", "float32", "float64"]
+ToArray: TypeAlias = Callable[[npt.NDArray[Any]], Any]
+"""A function that converts an array of NumPy to one of another library, such as torch.as_tensor."""
+SEED = 30
+
+
+def draw(*shape: int, dtype: Precision, seed: int = SEED) -> npt.NDArray[Any]:
+    """Draw normal numbers that the dtype represents; numbers for bfloat16 are stored in float32."""
+    numbers = np.random.default_rng(seed).standard_normal(shape)
+    if dtype != "bfloat16":
+        return numbers.astype(dtype)
+    fraction, exponent = np.frexp(numbers)
+    return np.ldexp(np.rint(fraction * 2**8) / 2**8, exponent).astype(np.float32)
+
+
+def parts(value: object) -> list[Float64]:
+    """Return the arrays of a result that may be one array or several."""
+    several: Sequence[object] = value if isinstance(value, tuple | list) else (value,)
+    return [as_numbers(one)[0] for one in several]
+
+
+def dtype_of(value: object) -> str:
+    """Return the name of the dtype of a result, the first if there are several."""
+    return as_numbers(value[0] if isinstance(value, tuple | list) and value else value)[1]
+
+
+def moved(x: npt.NDArray[Any], seq_axis: int) -> npt.NDArray[Any]:
+    """Move the axis of positions from the second last place to `seq_axis`, or back."""
+    return np.moveaxis(x, -2, seq_axis)

@@ -1,0 +1,217 @@
+"""The engine: compare numbers with the right ones, and find the known errors that explain a difference.
+
+A `Kind` describes a check: the right answer by `posenc.reference`, a model of the answer with all errors that we know,
+a bound, and a table of hypotheses. A `Hypothesis` is data: fields of the case to change before the model computes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .report import Cause, Float64, Report, locate
+
+Case = dict[str, Any]
+"""The arguments of a check by name, and the fields that hypotheses change."""
+
+
+class Hypothesis(NamedTuple):
+    """A known error: the case with these fields gives the numbers of an implementation that has it."""
+
+    name: str
+    sentence: str
+    """The error in words. Fields of the case in braces are those of the right answer."""
+    change: str
+    fields: Mapping[str, object]
+    """New values of fields, or functions of the case; a function that returns None excludes the hypothesis."""
+
+
+class Kind(NamedTuple):
+    """A kind of check."""
+
+    name: str
+    truth: Callable[[Case], Float64]
+    """The right answer, by `posenc.reference`."""
+    model: Callable[[Case], Float64]
+    """The same numbers from the fields of the case, which hypotheses change."""
+    hypotheses: Sequence[Hypothesis]
+    axes: tuple[str, ...]
+    """Names of the last axes of the answer."""
+    bound: Callable[[Case, Float64, float], float]
+    """The largest error of a right implementation, of the case, the answer and the unit roundoff."""
+    scale: Callable[[Case, Float64], Float64 | float] = lambda case, wanted: 1.0
+    """The unit of errors: 1 for absolute errors, the numbers for relative ones."""
+    labels: Callable[[Case], Mapping[str, Sequence[str]]] = lambda case: {}
+    """Names of places along an axis, if they are not the name of the axis with a number."""
+
+
+ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
+"""Unit roundoffs."""
+EXPLAINED = 0.1
+"""A hypothesis must leave at most this share of the error. The bound of huge angles alone would admit any numbers."""
+
+
+def as_numbers(value: object) -> tuple[npt.NDArray[Any], str]:
+    """Return an array in float64, integers or booleans, and the name of its dtype."""
+    try:
+        x = value if isinstance(value, np.ndarray) else np.asarray(value)
+        if x.dtype == object:
+            raise TypeError
+    except (TypeError, RuntimeError, BufferError, ValueError):
+        x = _from_tensor(value)
+    name = x.dtype.name
+    return (x if x.dtype.kind in "biu" else x.astype(np.float64)), name
+
+
+def _from_tensor(value: Any) -> npt.NDArray[Any]:
+    """Convert a tensor that np.asarray refuses: one that requires a gradient, or has a dtype that NumPy lacks."""
+    if hasattr(value, "detach"):
+        value = value.detach()
+    if str(getattr(value, "dtype", "")).endswith("bfloat16"):
+        import ml_dtypes  # torch's own requirement for bfloat16 in NumPy
+
+        return np.asarray(value.float()).astype(ml_dtypes.bfloat16)
+    try:
+        return np.asarray(value)
+    except (TypeError, RuntimeError, BufferError):
+        return np.from_dlpack(value)
+
+
+def coarser(*names: str) -> str:
+    """Return the dtype with the largest roundoff; integers and booleans are exact."""
+    return max((name for name in names if name in ROUNDOFF), key=ROUNDOFF.__getitem__, default="float64")
+
+
+def angle_roundoff(u: float) -> float:
+    """The roundoff of angles: those of 16-bit implementations are computed in float32."""
+    return min(u, ROUNDOFF["float32"])
+
+
+def altered(case: Case, hypotheses: Sequence[Hypothesis]) -> Case | None:
+    """Return the case with the fields of the hypotheses, or None if one of them cannot occur in it."""
+    for hypothesis in hypotheses:
+        found = {}
+        for name, value in hypothesis.fields.items():
+            found[name] = value(case) if callable(value) else value
+            if callable(value) and found[name] is None:
+                return None
+        case = {**case, **found}
+    return case
+
+
+def deviation(got: Float64, wanted: Float64, scale: Float64 | float) -> Float64:
+    """The error of each number, in units of the scale. Infinities must agree, and a NaN is infinitely wrong."""
+    with np.errstate(invalid="ignore"):
+        difference = abs(got - wanted) / scale
+    difference = np.where(got == wanted, 0.0, difference)
+    return np.where(np.isnan(difference), np.inf, difference)
+
+
+def predictions(
+    kind: Kind, case: Case, sets: Iterator[tuple[Hypothesis, ...]], shape: tuple[int, ...]
+) -> Iterator[tuple[tuple[Hypothesis, ...], Case, Float64]]:
+    """Compute the answer under each set of hypotheses that can occur."""
+    for chosen in sets:
+        changed = altered(case, chosen)
+        if changed is not None:
+            with np.errstate(all="ignore"):
+                answer = kind.model(changed)
+            if answer.shape == shape:
+                yield chosen, changed, answer
+
+
+def orders(kinds: Sequence[Hypothesis]) -> Iterator[tuple[Hypothesis, ...]]:
+    """All pairs of hypotheses; in both orders if they change the same field."""
+    for a, b in itertools.combinations(kinds, 2):
+        yield a, b
+        if set(a.fields) & set(b.fields):
+            yield b, a
+
+
+def judge(kind: Kind, got: object, case: Case, precision: str, subject: str | None = None) -> Report:
+    """Compare numbers with the right answer; if they differ, find the hypotheses that explain them."""
+    subject = subject or kind.name
+    numbers, dtype = as_numbers(got)
+    precision = coarser(precision, dtype)
+    u = ROUNDOFF[precision]
+    wanted = kind.truth(case)
+    if numbers.shape != wanted.shape:
+        squeezed = numbers.reshape(wanted.shape) if numbers.size == wanted.size and _same(numbers, wanted) else None
+        if squeezed is None:
+            where = f"The result has shape {numbers.shape}; expected {wanted.shape}."
+            return Report(subject, False, 0.0, np.inf, precision, where=where)
+        numbers = squeezed
+    numbers = numbers.astype(np.float64)
+    bound = kind.bound(case, wanted, u)
+    off = deviation(numbers, wanted, kind.scale(case, wanted))
+    error = float(off.max(initial=0))
+    if error <= bound:
+        return Report(subject, True, bound, error, precision, got=numbers, wanted=wanted)
+
+    def error_of(changed: Case, answer: Float64) -> float:
+        return float(deviation(numbers, answer, kind.scale(changed, answer)).max(initial=0))
+
+    causes: list[tuple[float, tuple[Hypothesis, ...]]] = []
+    errors: list[tuple[float, str]] = []
+    active: list[Hypothesis] = []
+    singles = ((hypothesis,) for hypothesis in kind.hypotheses)
+    for sets in (singles, None):
+        found = predictions(kind, case, sets if sets is not None else orders(active), wanted.shape)
+        for chosen, changed, answer in found:
+            if float(deviation(answer, wanted, kind.scale(case, wanted)).max(initial=0)) <= bound:
+                continue  # without an effect on these inputs
+            active += chosen if sets is not None else ()
+            left = error_of(changed, answer)
+            errors.append((left, " + ".join(h.name for h in chosen)))
+            if left <= min(kind.bound(changed, answer, u), EXPLAINED * error):
+                causes.append((left, chosen))
+        if causes:
+            break
+    causes = _distinct(causes)
+    named = {" + ".join(h.name for h in chosen) for _, chosen in causes}
+    others = [one for one in errors if one[1] not in named and np.isfinite(one[0])]
+    best = min(others, default=None)
+    axes = ("batch",) * (wanted.ndim - len(kind.axes)) + kind.axes[len(kind.axes) - wanted.ndim :]
+    where = locate(off > bound, numbers, wanted, axes, kind.labels(case))
+    return Report(
+        subject, False, bound, error, precision,
+        tuple(_cause(case, left, chosen, bound, best) for left, chosen in causes), where,
+        () if causes else tuple(h.name for h in active), numbers, wanted,
+    )  # fmt: skip
+
+
+def _same(numbers: npt.NDArray[Any], wanted: Float64) -> bool:
+    """Return whether two shapes differ by axes of length one only."""
+    return [n for n in numbers.shape if n != 1] == [n for n in wanted.shape if n != 1]
+
+
+def _distinct(causes: list[tuple[float, tuple[Hypothesis, ...]]]) -> list[tuple[float, tuple[Hypothesis, ...]]]:
+    """Keep one order of each pair, best first."""
+    kept: dict[frozenset[str], tuple[float, tuple[Hypothesis, ...]]] = {}
+    for left, chosen in sorted(causes, key=lambda one: one[0]):
+        kept.setdefault(frozenset(h.name for h in chosen), (left, chosen))
+    return list(kept.values())
+
+
+def _cause(
+    case: Case, left: float, chosen: tuple[Hypothesis, ...], bound: float, best: tuple[float, str] | None
+) -> Cause:
+    other = f"; the best other hypothesis, {best[1]}, leaves {best[0]:.2g}" if best else ""
+    return Cause(
+        " + ".join(h.name for h in chosen),
+        " And: ".join(_written(h.sentence, case) for h in chosen),
+        f"this explanation leaves an error of {left:.2g}{other}.",
+        " And: ".join(_written(h.change, case) for h in chosen),
+    )
+
+
+def _written(text: str, case: Case) -> str:
+    return text.format(**{name: _short(value) for name, value in case.items()})
+
+
+def _short(value: object) -> object:
+    return f"{value:.6g}" if isinstance(value, float) else value

@@ -1,0 +1,148 @@
+"""The answer of a check: right, or wrong with the causes that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Float64 = npt.NDArray[np.float64]
+ROWS, COLUMNS = 16, 64
+"""Most rows and columns of the picture in text."""
+CROWDED = 0.9
+"""A larger share of wrong numbers is not drawn in text."""
+SHOWN = 6
+"""Most places of an axis that are listed as right."""
+LISTED = 12
+"""Most names of excluded hypotheses in a text."""
+
+
+class Cause(NamedTuple):
+    """A known error that explains the numbers, with the change that mends it."""
+
+    name: str
+    """Short name of the error, such as "layout"; two errors together are joined by " + "."""
+    sentence: str
+    """The error in words."""
+    evidence: str
+    """The error that is left under this hypothesis, and the error of the best other one."""
+    change: str
+    """The change to make."""
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """The result of a check. A report is true if the implementation is right.
+
+    Examples
+    --------
+    >>> import posenc.check
+    >>> report = posenc.check.slopes(lambda heads: [2.0 ** (-8 * h / heads) for h in range(1, heads + 1)], 12)
+    >>> bool(report), [cause.name for cause in report.causes]
+    (False, ['geometric for any number'])
+    """
+
+    subject: str
+    """The kind of check: rope, slopes, ..."""
+    right: bool
+    """True if every difference is within the bound."""
+    bound: float
+    """The largest error that an implementation in this dtype may have."""
+    error: float
+    """The largest error that was found."""
+    precision: str
+    """The dtype that the bound was derived for."""
+    causes: tuple[Cause, ...] = ()
+    """The causes that fit; empty if the implementation is right, or if no known error explains the numbers."""
+    where: str = ""
+    """The place of the first difference, and a picture of all places."""
+    excluded: tuple[str, ...] = ()
+    """Names of the hypotheses that do not explain the numbers, if none does."""
+    got: Float64 | None = field(default=None, repr=False)
+    """The numbers of the implementation, in float64."""
+    wanted: Float64 | None = field(default=None, repr=False)
+    """The right numbers."""
+
+    def __bool__(self) -> bool:
+        return self.right
+
+    def __str__(self) -> str:
+        verdict = "right" if self.right else "wrong"
+        lines = [
+            f"{self.subject}: {verdict}. The largest error is {self.error:.2g}; the bound is {self.bound:.2g} "
+            f"({self.precision})."
+        ]
+        if len(self.causes) > 1:
+            lines.append(f"These {len(self.causes)} causes cannot be told apart by the inputs:")
+        for cause in self.causes:
+            lines += [f"Cause: {cause.name}. {cause.sentence}", f"Change: {cause.change}"]
+            lines.append(f"Evidence: {cause.evidence}")
+        if not self.right and not self.causes:
+            lines.append("Cause: unknown. No known error, and no two together, gives these numbers.")
+        if self.excluded:
+            names = ", ".join(self.excluded[:LISTED])
+            more = len(self.excluded) - LISTED
+            lines.append(f"Excluded, each alone and in pairs: {names}{f' and {more} more' if more > 0 else ''}.")
+        return "\n".join([*lines, *([self.where] if self.where else [])])
+
+    def _repr_png_(self) -> bytes | None:
+        """Draw the numbers, the right numbers and their difference."""
+        if self.got is None or self.wanted is None or self.right:
+            return None
+        try:
+            from ..plot.comparison import comparison
+            from ..plot.notebook import png
+        except ImportError:  # without matplotlib a notebook prints the text
+            return None
+        head = first_head(self.got, self.wanted)
+        return png(comparison(matrix(self.got)[head], matrix(self.wanted)[head], self.subject), 80)
+
+
+def matrix(x: Float64) -> Float64:
+    """View an array as matrices, (all other axes, rows, columns)."""
+    x = np.atleast_2d(x)
+    return x.reshape(-1, *x.shape[-2:])
+
+
+def first_head(got: Float64, wanted: Float64) -> int:
+    """Return the first matrix that differs most clearly."""
+    difference = np.nan_to_num(abs(matrix(got) - matrix(wanted)), nan=0.0).max((-1, -2), initial=0)
+    return int(np.argmax(difference > difference.max() / 2))
+
+
+def locate(
+    wrong: npt.NDArray[np.bool_], got: Float64, wanted: Float64, axes: Sequence[str],
+    labels: Mapping[str, Sequence[str]],
+) -> str:  # fmt: skip
+    """Describe where numbers are wrong: the first place, the extent along each axis, and a picture."""
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    place = ", ".join(labels[a][i] if a in labels else f"{a} {i}" for a, i in zip(axes, index, strict=True))
+    lines = [f"First difference: {place}: {got[index]:.6g} instead of {wanted[index]:.6g}."]
+    for axis, name in enumerate(axes):
+        of_axis = wrong.any(tuple(other for other in range(wrong.ndim) if other != axis))
+        if 0 < of_axis.sum() < len(of_axis):
+            right = np.flatnonzero(~of_axis)
+            listed = ", ".join(labels[name][i] if name in labels else f"{name} {i}" for i in right[:SHOWN])
+            lines.append(f"Right for {listed}{', ...' if len(right) > SHOWN else ''}.")
+    both = np.isfinite(got) & np.isfinite(wanted) & (wanted != 0)
+    if both.any():
+        ratio = got[both] / wanted[both]
+        if np.ptp(ratio) <= 1e-4 * abs(ratio).max():
+            lines.append(f"All numbers are {np.median(ratio):.6g} times the right ones.")
+    share = wrong.mean()
+    if share > CROWDED:
+        return "\n".join([*lines, f"{100 * share:.0f} % of the numbers are wrong."])
+    leading = index[:-2]
+    grid = np.atleast_2d(wrong[leading])
+    step = [max(1, -(-size // most)) for size, most in zip(grid.shape, (ROWS, COLUMNS), strict=True)]
+    of = "".join(f", {name} {i}" for name, i in zip(axes, leading, strict=False))
+    ways = " and ".join(f"{name} {way}" for name, way in zip(axes[-2:], ("downwards", "across")[-wrong.ndim :], strict=True))
+    thinned = f" A character is {step[0]} x {step[1]} numbers." if max(step) > 1 else ""
+    lines.append(f"Wrong (#) and right (.) numbers{of}, {ways}.{thinned}")
+    for row in range(0, grid.shape[0], step[0]):
+        band = grid[row : row + step[0]].any(0)
+        lines.append("  " + "".join(".#"[int(band[c : c + step[1]].any())] for c in range(0, len(band), step[1])))
+    return "\n".join(lines)

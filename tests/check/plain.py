@@ -1,0 +1,142 @@
+"""Implementations as they are usually written, with a keyword for each error that a test plants.
+
+Nothing here uses posenc. The defaults are right.
+"""
+
+import math
+
+import numpy as np
+
+
+def frequencies(dim, base=10000.0, step=2, over=None, first=0):
+    """``base**-(step k / over)``"""
+    return base ** -((step * (np.arange(dim // 2) + first)) / (over or dim))
+
+
+def rotate_half(x, pairs, sign=(-1, 1)):
+    if pairs == "half":
+        x1, x2 = np.split(x, 2, -1)
+        return np.concatenate([sign[0] * x2, sign[1] * x1], -1)
+    return np.stack([sign[0] * x[..., 1::2], sign[1] * x[..., 0::2]], -1).reshape(x.shape)
+
+
+def tables(positions, w, pairs, factor=1.0, sin_factor=None):
+    angle = np.asarray(positions, np.float64)[..., None] * w
+    cos, sin = factor * np.cos(angle), (factor if sin_factor is None else sin_factor) * np.sin(angle)
+    return [np.concatenate([t, t], -1) if pairs == "half" else np.repeat(t, 2, -1) for t in (cos, sin)]
+
+
+def rope(x, positions, w, pairs="half", table_pairs=None, sign=(-1, 1), factor=1.0, sin_factor=None, offset=0,
+         first=0, exchanged=False):  # fmt: skip
+    """x cos + rotate_half(x) sin on the channels first .. first + 2 len(w)."""
+    cos, sin = tables(positions + offset, w, table_pairs or pairs, factor, sin_factor)
+    cos, sin = (sin, cos) if exchanged else (cos, sin)
+    part = x[..., first : first + 2 * len(w)]
+    return np.concatenate([x[..., :first], part * cos + rotate_half(part, pairs, sign) * sin,
+                           x[..., first + 2 * len(w) :]], -1)  # fmt: skip
+
+
+def yarn(dim, base, factor, length, fast=32, slow=1):
+    w = frequencies(dim, base)
+    low, high = (dim * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (fast, slow))
+    low, high = max(math.floor(low), 0), min(math.ceil(high), dim - 1)
+    ramp = np.clip((np.arange(dim // 2) - low) / (high - low or 0.001), 0, 1)
+    return w / factor * ramp + w * (1 - ramp)
+
+
+def get_slopes(n, extra=slice(0, None, 2), first=1):
+    """The authors' function."""
+
+    def of_power(n):
+        start = 2 ** (-(2 ** -(math.log2(n) - 3)))
+        return [start ** (i + first) for i in range(n)]
+
+    if math.log2(n).is_integer():
+        return of_power(n)
+    closest = 2 ** math.floor(math.log2(n))
+    return of_power(closest) + of_power(2 * closest)[extra][: n - closest]
+
+
+def bucket(rel, bidirectional=True, buckets=32, max_distance=128, direction=1, less=0, log_of=None, ceil=False,
+           limit=True, strict=True):  # fmt: skip
+    rel, found = direction * np.asarray(rel), 0
+    if bidirectional:
+        buckets //= 2
+        found = (rel > 0 if strict else rel >= 0) * buckets
+        n = abs(rel)
+    else:
+        n = -np.minimum(rel, 0)
+    exact = buckets // 2 - less
+    with np.errstate(divide="ignore"):
+        large = exact + np.log(n / exact) / math.log(log_of or max_distance / exact) * (buckets - exact)
+    large = np.where(n > 0, large, 0)
+    large = (np.ceil(large) if ceil else np.floor(large + 1e-6)).astype(int)
+    large = np.minimum(large, buckets - 1) if limit else large
+    return found + np.where(n < exact, n, large)
+
+
+def softmax(x, axis=-1):
+    x = np.exp(x - np.max(x, axis, keepdims=True, where=np.isfinite(x), initial=-1e9))
+    return x / np.maximum(x.sum(axis, keepdims=True), 1e-30)
+
+
+def attention(q, k, v, scale=None, mask=None, bias=0.0, bias_inside=False, cap=None, cap_divides=True, axis=-1,
+              repeat="interleave", after=False):  # fmt: skip
+    share = q.shape[-3] // k.shape[-3]
+    if repeat == "interleave":
+        k, v = (np.repeat(x, share, -3) for x in (k, v))
+    else:
+        k, v = (np.tile(x, (share, 1, 1)) for x in (k, v))
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    logits = q @ k.swapaxes(-1, -2)
+    logits = (logits + bias) * scale if bias_inside else logits * scale
+    if cap is not None:
+        logits = cap * np.tanh(logits / cap if cap_divides else logits)
+    logits = logits if bias_inside else logits + bias
+    if mask is not None and not after:
+        logits = np.where(mask, logits, -np.inf)
+    weights = softmax(logits, axis)
+    return (weights * mask if after else weights) @ v
+
+
+def causal(n, m, shift=None, diagonal=0, left=None):
+    rel = np.arange(m) - np.arange(n)[:, None] - (m - n if shift is None else shift)
+    return (rel <= diagonal) & (rel >= -(m + n if left is None else left))
+
+
+def decoder(w, offset=lambda start: start, key_offset=None, cached=lambda old, new: np.concatenate([old, new], -2),
+            shift=None, again=False, rotate=True):  # fmt: skip
+    """A step function of causal attention with a cache."""
+    stored = {}
+
+    def turn(x, first):
+        return rope(x, np.arange(x.shape[-2]) + first, w) if rotate else x
+
+    def step(q, k, v, start):
+        q = turn(q, offset(start))
+        k = k if again else turn(k, (key_offset or offset)(start))
+        for name, new in (("k", k), ("v", v)):
+            stored[name] = new if start == 0 else cached(stored[name], new)
+        keys = stored["k"]
+        if again:  # rotates the whole cache in every step
+            keys = stored["k"] = turn(keys, 0)
+        return attention(q, keys, stored["v"], mask=causal(q.shape[-2], keys.shape[-2], shift))
+
+    return step
+
+
+def sinusoid(positions, dim, base=10000.0, layout="interleaved", step=2, by_channel=None, offset=0, over=None):
+    angle = (np.asarray(positions)[:, None] + offset) * frequencies(dim, base, step, over)
+    if by_channel:
+        all_angles = np.asarray(positions)[:, None] / base ** (by_channel * np.arange(dim) / dim)
+        return np.where(np.arange(dim) % 2 == 0, np.sin(all_angles), np.cos(all_angles))
+    if layout == "halves":
+        return np.concatenate([np.sin(angle), np.cos(angle)], -1)
+    return np.stack([np.sin(angle), np.cos(angle)], -1).reshape(len(angle), dim)
+
+
+def swin_index(height, width, stride=None, exchanged=False, sign=1):
+    y, x = np.divmod(np.arange(height * width), width)
+    dy, dx = (sign * (p[:, None] - p) for p in (y, x))
+    dy, dx = (dx, dy) if exchanged else (dy, dx)
+    return (dy + height - 1) * (stride or 2 * width - 1) + dx + width - 1

@@ -1,0 +1,98 @@
+"""Settings of every check: arguments with which its hypotheses occur."""
+
+from importlib import import_module
+
+import numpy as np
+
+import posenc
+from posenc import check
+from posenc.check.judge import judge
+
+RNG = np.random.default_rng(30)
+YARN = {
+    "head_dim": 32, "rope_theta": 500000.0, "max_position_embeddings": 512,
+    "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "mscale": 0.8,
+                     "mscale_all_dim": 0.4},
+}  # fmt: skip
+LLAMA3 = {
+    "head_dim": 32, "rope_theta": 500000.0, "max_position_embeddings": 1024,
+    "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                     "original_max_position_embeddings": 128},
+}  # fmt: skip
+LINEAR = {"head_dim": 32, "rope_theta": 50000.0, "rope_scaling": {"rope_type": "linear", "factor": 4.0}}
+DYNAMIC = {
+    "head_dim": 32, "rope_theta": 50000.0, "max_position_embeddings": 128,
+    "rope_scaling": {"rope_type": "dynamic", "factor": 4.0},
+}  # fmt: skip
+LONGROPE = {
+    "head_dim": 32, "rope_theta": 50000.0, "max_position_embeddings": 1024, "original_max_position_embeddings": 128,
+    "rope_scaling": {"rope_type": "longrope", "long_factor": list(np.linspace(2, 30, 16)),
+                     "short_factor": list(np.linspace(1, 3, 16))},
+}  # fmt: skip
+PLAIN = {"head_dim": 32, "rope_theta": 500000.0}
+CONFIGS = {"plain": PLAIN, "yarn": YARN, "llama3": LLAMA3, "linear": LINEAR, "dynamic": DYNAMIC, "longrope": LONGROPE}
+
+W16 = posenc.rope_frequencies(16, base=50000.0, rope_type="yarn", factor=4.0, original_max_position_embeddings=64)
+ALIBI = posenc.alibi(posenc.alibi_slopes(6))
+T5 = posenc.t5(RNG.standard_normal((24, 6)), bidirectional=False, max_distance=64)
+T5_BOTH = posenc.t5(RNG.standard_normal((40, 6)), bidirectional=True, max_distance=64)
+SWIN = posenc.swin(RNG.standard_normal((7 * 11, 6)), 4, 6)
+FIRE = posenc.fire(*(RNG.standard_normal(shape) for shape in ((8, 1), (8,), (6, 8), (6,))), 0.3, 5.0)
+DENSE = posenc.dense(RNG.standard_normal((6, 12, 12)))
+TISA = posenc.tisa(*RNG.standard_normal((3, 6, 4)))
+SEGMENTS = np.repeat([0, 1, 2], [4, 5, 3])
+
+SETTINGS = {
+    **{f"frequencies {name}": (check.frequencies, (config,), {"seq_len": 512}) for name, config in CONFIGS.items()},
+    **{f"rope {name}": (check.rope, (config,), {"layout": "half", "seq_len": 512, "inputs": ("q", "k")})
+       for name, config in CONFIGS.items()},
+    "rope interleaved": (check.rope, (PLAIN,), {"layout": "interleaved"}),
+    "rope partial": (check.rope, ({**PLAIN, "partial_rotary_factor": 0.5},), {"layout": "half", "dim": 32}),
+    "rope quarter": (check.rope, ({**PLAIN, "partial_rotary_factor": 0.25},), {"layout": "half", "dim": 32}),
+    "sinusoid": (check.sinusoid, (32,), {"base": 50000.0}),
+    "sinusoid half-1": (check.sinusoid, (32,), {"layout": "halves", "denominator": "half-1"}),
+    "slopes 12": (check.slopes, (12,), {}),
+    "slopes 22": (check.slopes, (22,), {}),
+    "buckets": (check.buckets, (), {"buckets": 40, "max_distance": 96}),
+    "buckets causal": (check.buckets, (), {"buckets": 24, "max_distance": 96, "bidirectional": False}),
+    **{f"bias {bias.name}": (check.bias, (bias, 12, 20), {}) for bias in (ALIBI, FIRE, TISA)},
+    "bias dense": (check.bias, (DENSE, 12), {}),
+    "bias t5": (check.bias, (T5, 40, 90), {}),
+    "bias t5 both": (check.bias, (T5_BOTH, 90, 90), {}),
+    "bias swin": (check.bias, (SWIN, 24), {}),
+    "mask": (check.mask, (7, 12), {}),
+    "mask window": (check.mask, (7, 12), {"window": (3, None)}),
+    "mask segments": (check.mask, (12, 12), {"segments": (SEGMENTS, SEGMENTS)}),
+    "softmax": (check.softmax, (), {"causal": True, "softcap": 2.0, "sink": [0.5, -1.0, 1.0]}),
+    "attention": (check.attention, (), {"causal": True, "n": 7, "m": 12, "kv_heads": 2, "window": (4, None)}),
+    "attention cap": (check.attention, (), {"softcap": 1.5, "bias": ALIBI, "heads": 6, "n": 9}),
+    "attention t5 both": (check.attention, (), {"bias": T5_BOTH, "heads": 6, "n": 20, "m": 40}),
+    "attention t5": (check.attention, (), {"scale": 1.0, "bias": T5, "heads": 6, "n": 20, "m": 40, "causal": True}),
+    "attention rope": (check.attention, (), {"frequencies": W16, "layout": "half", "causal": True, "n": 7, "m": 12}),
+    "cache": (check.cache, (), {"frequencies": W16, "layout": "half"}),
+    "cache alibi": (check.cache, (), {"bias": ALIBI, "heads": 6, "window": (4, None)}),
+    "cache tisa": (check.cache, (), {"bias": TISA, "heads": 6}),
+    "cache t5": (check.cache, (), {"bias": T5, "heads": 6, "chunks": (20, 1, 1, 9)}),
+}  # fmt: skip
+
+
+def judged(name, monkeypatch, answer):
+    """Run a check whose implementation returns what ``answer(kind, case)`` returns, and return the report."""
+    function, arguments, options = SETTINGS[name]
+
+    def replaced(kind, got, case, precision, subject=None):
+        return judge(kind, answer(kind, case), case, precision, subject)
+
+    for module in ("attention", "biases", "gradient", "rotary"):
+        monkeypatch.setattr(import_module(f"posenc.check.{module}"), "judge", replaced)
+    return function(_echo(function.__name__), *arguments, **options)
+
+
+def _echo(kind):
+    """An implementation whose result is not used; only its shape must be right."""
+    return {
+        "frequencies": (np.ones(16), 1.0), "rope": lambda *x: (x[0], x[1])[: len(x) - 1],
+        "sinusoid": lambda p: np.zeros((len(p), 32)), "slopes": lambda heads: np.ones(heads),
+        "buckets": lambda rel: rel, "bias": lambda n, m: np.zeros((6, n, m)), "mask": lambda n, m: np.ones((n, m)),
+        "softmax": lambda q, k: q @ k.swapaxes(-1, -2), "attention": lambda q, k, v: q, "cache": lambda q, k, v, start: q,
+    }[kind]  # fmt: skip

@@ -1,0 +1,83 @@
+"""The engine of posenc.check: its models agree with the reference, and its inputs tell hypotheses apart."""
+
+import itertools
+
+import numpy as np
+import pytest
+from settings import SETTINGS, judged
+
+from posenc.check.judge import EXPLAINED, ROUNDOFF, altered, deviation
+
+SAME = {
+    *((kind, "cos and sin exchanged", "direction") for kind in ("attention", "cache")),  # the same products q.k
+    *((kind, *pair) for kind in ("frequencies", "rope") for pair in (
+        ("frequencies not scaled", "length ignored"), ("length ignored", "scaling ignored"),  # dynamic NTK
+        ("long and short factor", "original length"),  # LongRoPE then takes the other list, too
+    )),
+}  # fmt: skip
+"""Hypotheses of one kind that no setting tells apart."""
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_model_of_a_right_implementation_is_the_reference(name, monkeypatch):
+    report = judged(name, monkeypatch, lambda kind, case: kind.model(case))
+    assert report
+    assert report.error < 1e-13
+
+
+def predicted(kind, case):
+    """The numbers of each hypothesis that has an effect, in float64."""
+    wanted = kind.truth(case)
+    bound = kind.bound(case, wanted, ROUNDOFF["float32"])
+    found = {}
+    for hypothesis in kind.hypotheses:
+        changed = altered(case, [hypothesis])
+        with np.errstate(all="ignore"):
+            answer = None if changed is None else kind.model(changed)
+        if answer is not None and answer.shape == wanted.shape:
+            scale = kind.scale(case, wanted)
+            if deviation(answer, wanted, scale).max() > bound:
+                found[hypothesis.name] = (answer, kind.bound(changed, answer, ROUNDOFF["float32"]), scale)
+    return found
+
+
+def seen_in(name, monkeypatch):
+    """The kind, the right answer and the predictions of a setting."""
+    seen = {}
+
+    def answer(kind, case):
+        wanted = kind.truth(case)
+        seen.update(kind=kind, wanted=wanted, scale=kind.scale(case, wanted), predicted=predicted(kind, case))
+        return wanted
+
+    judged(name, monkeypatch, answer)
+    return seen
+
+
+def test_inputs_tell_hypotheses_apart(monkeypatch, capsys):
+    """Each two hypotheses of a kind differ in some setting so much that the numbers of one do not fit the other, unless
+    they are one error with two names."""
+    active, alike, told = set(), set(), set()
+    for name in SETTINGS:
+        seen, kind = seen_in(name, monkeypatch), name.split()[0]
+        active |= {(kind, one) for one in seen["predicted"]}
+        for (a, (x, _, _)), (b, (y, bound, scale)) in itertools.permutations(seen["predicted"].items(), 2):
+            left = deviation(x, y, scale).max()
+            fits = left <= min(bound, EXPLAINED * deviation(x, seen["wanted"], seen["scale"]).max())
+            (alike if fits else told).add((kind, frozenset((a, b))))
+    with capsys.disabled():
+        print(f"\n{len(active)} hypotheses with an effect, {len(told)} pairs told apart")
+    left = {(kind, *sorted(pair)) for kind, pair in alike - told}
+    print(*sorted(left), sep="\n")
+    assert left == SAME
+
+
+def test_each_hypothesis_is_named_when_it_is_planted(monkeypatch):
+    """The engine names every hypothesis whose own numbers it gets."""
+    missed = []
+    for name in SETTINGS:
+        for planted, (answer, _, _) in seen_in(name, monkeypatch)["predicted"].items():
+            report = judged(name, monkeypatch, lambda kind, case, answer=answer: answer)
+            if planted not in [cause.name for cause in report.causes]:
+                missed.append((name, planted, [cause.name for cause in report.causes]))
+    assert not missed

@@ -1,0 +1,310 @@
+"""Errors planted in plain implementations: does posenc.check name them?"""
+
+from functools import partial
+
+import numpy as np
+import plain
+import pytest
+from settings import YARN
+
+import posenc
+from posenc import check, reference
+
+RNG = np.random.default_rng(7)
+W = plain.frequencies(32)
+Y = plain.yarn(32, 500000.0, 8.0, 64)
+A = (0.1 * 0.8 * np.log(8) + 1) / (0.1 * 0.4 * np.log(8) + 1)
+TABLE = RNG.standard_normal((32, 4))
+WINDOW = RNG.standard_normal((77, 3))
+ALIBI = posenc.alibi(plain.get_slopes(12))
+T5, T5_CAUSAL = posenc.t5(TABLE), posenc.t5(TABLE, bidirectional=False)
+SWIN = posenc.swin(WINDOW, 4, 6)
+LAYOUT = {"dim": 32, "layout": "half"}
+
+
+def rope(w=W, **errors):
+    return lambda x, p: plain.rope(x, p, w, **errors)
+
+
+def single(x, p):
+    angle = (p.astype(np.float32)[:, None] * W.astype(np.float32)).astype(np.float64)
+    cos, sin = (np.tile(t, 2) for t in (np.cos(angle), np.sin(angle)))
+    return x * cos + plain.rotate_half(x, "half") * sin
+
+
+def t5_matrix(n, m=None, shift=None, **errors):
+    m = m or n
+    rel = np.arange(m) - np.arange(n)[:, None] - (m - n if shift is None else shift)
+    return TABLE[np.minimum(plain.bucket(rel, **errors), 31)].transpose(2, 0, 1)
+
+
+def alibi_matrix(n, slopes=None, sign=-1.0, m=None, shift=None):
+    m = m or n
+    rel = np.arange(m) - np.arange(n)[:, None] - (m - n if shift is None else shift)
+    return sign * np.asarray(plain.get_slopes(12) if slopes is None else slopes)[:, None, None] * abs(rel)
+
+
+def swin_matrix(**errors):
+    return WINDOW[plain.swin_index(4, 6, **errors)].transpose(2, 0, 1)
+
+
+def attention(m=None, rotate=None, mask=None, n=9, **errors):
+    """Attention with a mask, and with the rotations of queries and keys."""
+
+    def function(q, k, v):
+        turn_q, turn_k = rotate or (lambda x: x, lambda x: x)
+        return plain.attention(turn_q(q), turn_k(k), v, mask=mask, **errors)
+
+    return function
+
+
+def turn(w, first=0, **errors):
+    return lambda x: plain.rope(x, np.arange(x.shape[-2]) + first, w, **errors)
+
+
+W16 = plain.frequencies(16)
+T4 = t5_matrix(9)
+SLOPES4 = posenc.alibi(plain.get_slopes(4))
+BIAS4 = -np.array(plain.get_slopes(4))[:, None, None] * abs(np.arange(9) - np.arange(9)[:, None])
+CAUSAL = {"causal": True}
+
+# name: (cause, check)
+SINGLE = {
+    "rope: pairs": ("layout", partial(check.rope, rope(pairs="interleaved"), **LAYOUT)),
+    "rope: tables of adjacent pairs": ("tables", partial(check.rope, rope(table_pairs="interleaved"), **LAYOUT)),
+    "rope: rotation of adjacent pairs": (
+        "rotation", partial(check.rope, rope(pairs="interleaved", table_pairs="half"), **LAYOUT)),
+    "rope: interleaved, tables of halves": (
+        "tables", partial(check.rope, rope(pairs="interleaved", table_pairs="half"), dim=32, layout="interleaved")),
+    "rope: clockwise": ("direction", partial(check.rope, rope(sign=(1, -1)), **LAYOUT)),
+    "rope: no minus": ("minus", partial(check.rope, rope(sign=(1, 1)), **LAYOUT)),
+    "rope: one-based": ("offset +1", partial(check.rope, rope(offset=1), **LAYOUT)),
+    "rope: one too small": ("offset -1", partial(check.rope, rope(offset=-1), **LAYOUT)),
+    "rope: cos and sin": ("cos and sin exchanged", partial(check.rope, rope(exchanged=True), **LAYOUT)),
+    "rope: base lost": ("base", partial(check.rope, rope(), {"head_dim": 32, "rope_theta": 1e6}, layout="half")),
+    "rope: exponent": ("exponent halved", partial(check.rope, rope(plain.frequencies(32, step=1)), **LAYOUT)),
+    "rope: exponent over d/2": ("exponent doubled", partial(check.rope, rope(plain.frequencies(32, over=16)), **LAYOUT)),
+    "rope: exponent from one": ("exponent from one", partial(check.rope, rope(plain.frequencies(32, first=1)), **LAYOUT)),
+    "rope: partial, whole head": (
+        "whole head", partial(check.rope, rope(), dim=32, rotary_dim=16, layout="half")),
+    "rope: partial, last channels": (
+        "last channels", partial(check.rope, rope(W16, first=16), dim=32, rotary_dim=16, layout="half")),
+    "rope: partial, exponent over the head": (
+        "exponent over the head", partial(check.rope, rope(plain.frequencies(16, over=32)), dim=32, rotary_dim=16,
+                                          layout="half")),
+    "rope: yarn without its factor": ("attention factor", partial(check.rope, rope(Y), YARN, layout="half")),
+    "rope: yarn's factor twice": (
+        "attention factor squared", partial(check.rope, rope(Y, factor=A**2), YARN, layout="half")),
+    "rope: yarn's factor in cos": (
+        "cos only", partial(check.rope, rope(Y, factor=A, sin_factor=1.0), YARN, layout="half")),
+    "rope: mscale_all_dim ignored": (
+        "mscale without division", partial(check.rope, rope(Y, factor=0.1 * 0.8 * np.log(8) + 1), YARN, layout="half")),
+    "rope: yarn ignored": (
+        "scaling ignored", partial(check.rope, rope(plain.frequencies(32, 500000.0)), YARN, layout="half")),
+    "rope: yarn as linear": (
+        "linear", partial(check.rope, rope(plain.frequencies(32, 500000.0) / 8, factor=A), YARN, layout="half")),
+    "rope: heads in place of positions": (
+        "positions over heads", partial(check.rope, lambda x, p: np.swapaxes(plain.rope(np.swapaxes(x, 1, 2), np.arange(
+            x.shape[1]), W), 1, 2), **LAYOUT)),
+    "rope: keys not rotated": (
+        "queries only", partial(check.rope, lambda q, k, p: (plain.rope(q, p, W), k), inputs=("q", "k"), **LAYOUT)),
+    "rope: rotated twice": (
+        "rotated twice", partial(check.rope, lambda x, p: plain.rope(plain.rope(x, p, W), p, W), **LAYOUT)),
+    "rope: positions not used": (
+        "first positions", partial(check.rope, lambda x, p: plain.rope(x, np.arange(len(p)), W), positions=[5, 9, 2, 40],
+                                   **LAYOUT)),
+    "rope: angles in float32": (
+        "angles in float32", partial(check.rope, single, positions=np.arange(10**6, 10**6 + 9),
+                                     dtype="float64", **LAYOUT)),
+    "frequencies: inverted scaling": (
+        "scaling inverted", partial(check.frequencies, W * 4, {"head_dim": 32, "rope_theta": 1e4, "rope_scaling": {
+            "rope_type": "linear", "factor": 4.0}})),
+    "frequencies: beta_fast and beta_slow": (
+        "beta_fast and beta_slow", partial(check.frequencies, plain.yarn(32, 500000.0, 8.0, 64, 1, 32), YARN)),
+    "frequencies: length of the config": (
+        "original length", partial(check.frequencies, plain.yarn(32, 500000.0, 8.0, 512), YARN)),
+    "frequencies: reciprocals": ("wavelengths", partial(check.frequencies, 1 / W, dim=32)),
+    "slopes: geometric": (
+        "geometric for any number", partial(check.slopes, lambda h: 2.0 ** (-8 * np.arange(1, h + 1) / h), 12)),
+    "slopes: odd places": ("odd places", partial(check.slopes, lambda h: plain.get_slopes(h, slice(1, None, 2)), 12)),
+    "slopes: consecutive places": (
+        "consecutive places", partial(check.slopes, lambda h: plain.get_slopes(h, slice(None)), 12)),
+    "slopes: from 2**0": ("exponent from zero", partial(check.slopes, lambda h: plain.get_slopes(h, first=0), 12)),
+    "slopes: next power": (
+        "slopes of the next power", partial(check.slopes, lambda h: plain.get_slopes(16)[:h], 12)),
+    "buckets: direction": ("direction", partial(check.buckets, partial(plain.bucket, direction=-1))),
+    "buckets: causal": ("causal", partial(check.buckets, partial(plain.bucket, bidirectional=False))),
+    "buckets: bidirectional in a causal model": (
+        "bidirectional", partial(check.buckets, plain.bucket, bidirectional=False)),
+    "buckets: off by one": ("bucket +1", partial(check.buckets, lambda rel: plain.bucket(rel) + 1)),
+    "buckets: exact buckets": ("one exact bucket less", partial(check.buckets, partial(plain.bucket, less=1))),
+    "buckets: rounded up": ("rounded up", partial(check.buckets, partial(plain.bucket, ceil=True))),
+    "buckets: divisor": ("divisor", partial(check.buckets, partial(plain.bucket, log_of=128))),
+    "buckets: no limit": ("not limited", partial(check.buckets, partial(plain.bucket, limit=False), bidirectional=True)),
+    "buckets: zero": ("zero among the later keys", partial(check.buckets, partial(plain.bucket, strict=False))),
+    "buckets: max_distance": ("max_distance", partial(check.buckets, plain.bucket, max_distance=256)),
+    "bias: t5 direction": ("direction", partial(check.bias, t5_matrix(40, direction=-1), T5, 40)),
+    "bias: t5 bidirectional": ("bidirectional", partial(check.bias, t5_matrix(40), T5_CAUSAL, 40)),
+    "bias: t5 alignment": ("alignment", partial(check.bias, t5_matrix(5, 40, shift=0), T5, 5, 40)),
+    "bias: t5 one bucket": ("bucket +1", partial(check.bias, TABLE[np.minimum(plain.bucket(
+        np.arange(40) - np.arange(40)[:, None]) + 1, 31)].transpose(2, 0, 1), T5, 40)),
+    "bias: alibi slopes": ("geometric for any number", partial(check.bias, alibi_matrix(
+        20, 2.0 ** (-8 * np.arange(1, 13) / 12)), ALIBI, 20)),
+    "bias: alibi sign": ("sign of the bias", partial(check.bias, alibi_matrix(20, sign=1.0), ALIBI, 20)),
+    "bias: alibi offset": ("offset +1", partial(check.bias, alibi_matrix(5, m=20, shift=16), ALIBI, 5, 20)),
+    "bias: swin stride": ("rows of 2 h - 1", partial(check.bias, swin_matrix(stride=7), SWIN, 24)),
+    "bias: swin direction": ("direction", partial(check.bias, swin_matrix(sign=-1), SWIN, 24)),
+    "mask: alignment": ("alignment", partial(check.mask, plain.causal(4, 9, 0), 4, 9)),
+    "mask: polarity": ("polarity", partial(check.mask, ~plain.causal(9, 9), 9)),
+    "mask: diagonal": ("diagonal", partial(check.mask, plain.causal(9, 9, diagonal=-1), 9)),
+    "mask: window": ("window one wider", partial(check.mask, plain.causal(9, 9, left=4), 9, window=(3, None))),
+    "mask: no window": ("no window", partial(check.mask, plain.causal(9, 9), 9, window=(3, None))),
+    "softmax: no scale": ("no scale", partial(check.softmax, lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2)))),
+    "softmax: scale twice": (
+        "scale squared", partial(check.softmax, lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2) / 16))),
+    "softmax: axis": (
+        "softmax over queries", partial(check.softmax, lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2) / 4, -2))),
+    "attention: no scale": ("no scale", partial(check.attention, attention(scale=1.0))),
+    "attention: alignment": (
+        "alignment", partial(check.attention, attention(mask=plain.causal(4, 9, 0)), n=4, m=9, **CAUSAL)),
+    "attention: no causal mask": ("no causal mask", partial(check.attention, attention(), **CAUSAL)),
+    "attention: one key ahead": (
+        "one key ahead", partial(check.attention, attention(mask=plain.causal(9, 9, diagonal=1)), **CAUSAL)),
+    "attention: window": ("window one wider", partial(
+        check.attention, attention(mask=plain.causal(9, 9, left=4)), window=(3, None), **CAUSAL)),
+    "attention: mask after the softmax": (
+        "mask after the softmax", partial(check.attention, attention(mask=plain.causal(9, 9), after=True), **CAUSAL)),
+    "attention: groups": ("groups of heads", partial(check.attention, attention(repeat="tile"), kv_heads=2)),
+    "attention: bias before the scale": (
+        "bias before the scale", partial(check.attention, attention(bias=BIAS4, bias_inside=True), bias=SLOPES4)),
+    "attention: no bias": ("no bias", partial(check.attention, attention(), bias=SLOPES4)),
+    "attention: sign of alibi": ("sign of the bias (bias)", partial(check.attention, attention(bias=-BIAS4), bias=SLOPES4)),
+    "attention: t5 scaled": ("scale instead of none", partial(check.attention, attention(bias=T4), bias=T5, scale=1.0)),
+    "attention: cap": ("cap without division", partial(
+        check.attention, attention(cap=2.0, cap_divides=False), softcap=2.0)),
+    "attention: layout": ("layout", partial(check.attention, attention(rotate=(turn(W16, pairs="interleaved"),) * 2),
+                                            frequencies=W16, layout="half")),
+    "attention: tables": ("tables", partial(check.attention, attention(rotate=(turn(W16, table_pairs="interleaved"),) * 2),
+                                            frequencies=W16, layout="half")),
+    "attention: direction": ("direction", partial(check.attention, attention(rotate=(turn(W16, sign=(1, -1)),) * 2),
+                                                  frequencies=W16, layout="half")),
+    "attention: base": ("base", partial(check.attention, attention(rotate=(turn(W16),) * 2),
+                                        frequencies=plain.frequencies(16, 1e6), layout="half")),
+    "attention: rotated queries at 0": ("alignment in the rotation", partial(
+        check.attention, attention(rotate=(turn(W16), turn(W16)), mask=plain.causal(4, 9)), n=4, m=9,
+        frequencies=W16, layout="half", **CAUSAL)),
+    "attention: keys not rotated": ("queries only", partial(
+        check.attention, attention(rotate=(turn(W16), lambda x: x)), frequencies=W16, layout="half")),
+    "cache: offset": ("offset", partial(check.cache, plain.decoder(W16, lambda start: 0), frequencies=W16, layout="half")),
+    "cache: offset of the queries": ("offset of the queries", partial(
+        check.cache, plain.decoder(W16, lambda start: 0, lambda start: start), frequencies=W16, layout="half")),
+    "cache: one too large": ("offset one too large", partial(
+        check.cache, plain.decoder(W16, lambda start: start + (start > 0)), frequencies=W16, layout="half")),
+    "cache: rotated again": ("cached keys rotated again", partial(
+        check.cache, plain.decoder(W16, again=True), frequencies=W16, layout="half")),
+    "cache: lost": ("cached keys lost", partial(
+        check.cache, plain.decoder(W16, cached=lambda old, new: new), frequencies=W16, layout="half")),
+    "cache: all positions": ("offset everywhere", partial(
+        check.cache, plain.decoder(W16, lambda start: 0, shift=0), frequencies=W16, layout="half")),
+    "cache: alignment": ("alignment", partial(
+        check.cache, plain.decoder(W16, shift=0), frequencies=W16, layout="half")),
+    "sinusoid: halves": ("layout", partial(check.sinusoid, partial(plain.sinusoid, dim=32, layout="halves"), 32)),
+    "sinusoid: channels": (
+        "a frequency for each channel", partial(check.sinusoid, partial(plain.sinusoid, dim=32, by_channel=2), 32)),
+    "sinusoid: exponent of the channel": (
+        "exponent of the channel", partial(check.sinusoid, partial(plain.sinusoid, dim=32, by_channel=1), 32)),
+    "sinusoid: exponent": (
+        "exponent halved", partial(check.sinusoid, partial(plain.sinusoid, dim=32, step=1), 32)),
+    "sinusoid: half less one": (
+        "exponent over pairs less one", partial(check.sinusoid, partial(plain.sinusoid, dim=32, over=30), 32)),
+    "sinusoid: one-based": ("offset +1", partial(check.sinusoid, partial(plain.sinusoid, dim=32, offset=1), 32)),
+    "sinusoid: base": ("base", partial(check.sinusoid, partial(plain.sinusoid, dim=32), 32, base=1e6)),
+    "gradient: not transposed": ("forward", partial(
+        check.gradient, lambda g, x: plain.rope(g, np.arange(5), W16), lambda x: plain.rope(x, np.arange(5), W16),
+        RNG.standard_normal((5, 16)))),
+    "gradient: mean": ("mean", partial(check.gradient, lambda g, x: 2 * x * g / 6, lambda x: x**2,
+                                       RNG.standard_normal((2, 3)))),
+    "gradient: sign": ("sign of argument 1", partial(
+        check.gradient, lambda g, a, b: (g * b, -g * a), lambda a, b: a * b, *RNG.standard_normal((2, 3)))),
+}  # fmt: skip
+PAIRS = {
+    "rope: pairs and base": ("layout + base", partial(
+        check.rope, rope(pairs="interleaved"), {"head_dim": 32, "rope_theta": 1e6}, layout="half")),
+    "rope: clockwise from one": ("direction + offset -1", partial(
+        check.rope, rope(sign=(1, -1), offset=1), **LAYOUT)),
+    "rope: tables and no factor": ("tables + attention factor", partial(
+        check.rope, rope(Y, table_pairs="interleaved"), YARN, layout="half")),
+    "rope: no minus, one-based": ("minus + offset +1", partial(check.rope, rope(sign=(1, 1), offset=1), **LAYOUT)),
+    "slopes: geometric, negative": ("geometric for any number + sign of slopes", partial(
+        check.slopes, lambda h: -(2.0 ** (-8 * np.arange(1, h + 1) / h)), 12)),
+    "buckets: causal, one too large": ("causal + bucket +1", partial(
+        check.buckets, lambda rel: plain.bucket(rel, bidirectional=False) + 1)),
+    "bias: t5 direction and alignment": ("direction + alignment", partial(
+        check.bias, TABLE[plain.bucket(np.arange(5)[:, None] - np.arange(40))].transpose(2, 0, 1), T5, 5, 40)),
+    "mask: diagonal and alignment": ("alignment + diagonal", partial(
+        check.mask, plain.causal(4, 9, 0, diagonal=-1), 4, 9)),
+    "attention: no scale, groups": ("no scale + groups of heads", partial(
+        check.attention, attention(scale=1.0, repeat="tile"), kv_heads=2)),
+    "attention: layout, no causal mask": ("no causal mask + layout", partial(
+        check.attention, attention(rotate=(turn(W16, pairs="interleaved"),) * 2), frequencies=W16, layout="half",
+        **CAUSAL)),
+    "attention: bias before the scale, alignment": ("alignment + bias before the scale", partial(
+        check.attention, attention(bias=alibi_matrix(4, plain.get_slopes(4), m=9), bias_inside=True,
+                                   mask=plain.causal(4, 9, 0)), n=4, m=9, bias=SLOPES4, **CAUSAL)),
+    "cache: offset and window": ("offset + no window", partial(
+        check.cache, plain.decoder(W16, lambda start: 0), frequencies=W16, layout="half", window=(3, None))),
+    "sinusoid: halves from one": ("layout + offset +1", partial(
+        check.sinusoid, partial(plain.sinusoid, dim=32, layout="halves", offset=1), 32)),
+}  # fmt: skip
+PLANTED = {**SINGLE, **PAIRS}
+
+
+def same(cause, planted):
+    return sorted(cause.split(" + ")) == sorted(planted.split(" + "))
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_error_is_named(name):
+    planted, run = PLANTED[name]
+    report = run()
+    assert not report
+    assert any(same(cause.name, planted) for cause in report.causes), str(report)
+
+
+def test_the_counts(capsys):
+    right = wrong = unnamed = several = 0
+    for planted, run in PLANTED.values():
+        names = [cause.name for cause in run().causes]
+        found = any(same(name, planted) for name in names)
+        right, wrong, unnamed = right + found, wrong + bool(names and not found), unnamed + (not names)
+        several += found and len(names) > 1
+    with capsys.disabled():
+        print(f"\n{len(PLANTED)} planted errors, {len(PAIRS)} of them pairs: {right} named rightly ({several} with "
+              f"others that give the same numbers), {wrong} wrongly, {unnamed} not named")  # fmt: skip
+    assert len(PLANTED) >= 40
+    assert (wrong, unnamed) == (0, 0)
+
+
+def test_the_plain_implementations_are_right():
+    """Without an error, none is accused."""
+    assert check.rope(rope(), **LAYOUT)
+    assert check.rope(rope(pairs="interleaved"), dim=32, layout="interleaved")
+    assert check.rope(rope(Y, factor=A), YARN, layout="half")
+    assert check.frequencies((Y, A), YARN)
+    assert check.slopes(plain.get_slopes, 12)
+    assert check.buckets(plain.bucket)
+    assert check.buckets(partial(plain.bucket, bidirectional=False), bidirectional=False)
+    assert check.bias(t5_matrix, T5, 12, 40)
+    assert check.bias(alibi_matrix(20), ALIBI, 20)
+    assert check.bias(swin_matrix(), SWIN, 24)
+    assert check.mask(plain.causal, 5, 9)
+    assert check.softmax(lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2) / 4))
+    assert check.attention(attention(bias=BIAS4, cap=2.0, mask=plain.causal(9, 9)), bias=SLOPES4, softcap=2.0, causal=True)
+    assert check.attention(attention(rotate=(turn(W16, 5), turn(W16)), mask=plain.causal(4, 9)), n=4, m=9, causal=True,
+                           frequencies=W16, layout="half", kv_heads=2)  # fmt: skip
+    assert check.cache(plain.decoder(W16), frequencies=W16, layout="half")
+    assert check.sinusoid(partial(plain.sinusoid, dim=32), 32)
+    assert check.gradient(
+        lambda g, x: plain.rope(g, -np.arange(5), W16), lambda x: reference.rope(x, 5, W16, layout="half"),
+        RNG.standard_normal((5, 16)),
+    )
