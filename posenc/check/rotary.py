@@ -99,6 +99,14 @@ def key(name: str) -> Callable[[dict[str, Any]], Any]:
     return lambda keys: keys.get(name)
 
 
+def _blend_reversed(c: Case) -> Any:
+    s = c["keys"].get("factor")
+    if s is None or c["rope_type"] not in ("llama3", "yarn", "ntk_by_parts"):
+        return None
+    between = (c["w"] < c["plain"] * (1 - 1e-9)) & (c["w"] > c["plain"] / s * (1 + 1e-9))
+    return np.where(between, c["plain"] + c["plain"] / s - c["w"], c["w"])
+
+
 def _without_blend(c: Case) -> Any:
     """Llama 3's code with exchanged factors: no frequency is between the two."""
     if c["rope_type"] != "llama3":
@@ -151,6 +159,8 @@ FREQUENCIES = (
     H("ramp reversed", "Interpolated and original frequencies are exchanged in the blend.",
       "High frequencies keep their value; low ones are divided by the factor.",
       {"w": lambda c: c["plain"] + c["plain"] / c["keys"]["factor"] - c["w"] if c["keys"].get("factor") else None}),
+    H("blend reversed", "Between the two bounds, the weights of interpolated and original frequencies are exchanged.",
+      "The weight of the original frequency grows with it.", {"w": _blend_reversed}),
     H("beta_fast and beta_slow", "beta_fast and beta_slow are exchanged.", "The ramp begins at beta_fast turns.",
       {"w": again("w", beta_fast=lambda k: k.get("beta_slow", 1), beta_slow=lambda k: k.get("beta_fast", 32))}),
     H("truncate", "The ends of the ramp are {truncated}.", "Follow the key truncate of the config.",
@@ -277,8 +287,7 @@ def rotate(x: Float64, positions: Float64, c: Case) -> Float64:
     y = part * cos + turned(part, c["turn"], c["turn_out"], c["turn_sign"]) * sin
     if c["out_layout"] != c["turn"]:
         y = reference.convert_layout(y, source=c["turn"], target=c["out_layout"])
-    rest = [y, x[..., :start]] if c["last_first"] else [x[..., :start], y]
-    return np.concatenate([*rest, x[..., start + r :]], -1)
+    return np.concatenate([x[..., :start], y, x[..., start + r :]], -1)
 
 
 def layouts(layout: str, r: int) -> Case:
@@ -287,7 +296,7 @@ def layouts(layout: str, r: int) -> Case:
     return {
         "layout": layout, "other": other, "pairs": PAIRS[layout].format(r // 2), "other_pairs": PAIRS[other].format(r // 2),
         "tables": layout, "turn": layout, "turn_out": layout, "out_layout": layout, "turn_sign": -1.0, "swapped": False,
-        "rotary_offset": 0, "single": False, "last_first": False,
+        "rotary_offset": 0, "single": False,
     }  # fmt: skip
 
 
