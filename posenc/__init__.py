@@ -27,8 +27,8 @@ Threads and instruction sets
     threads, get_num_threads, set_num_threads, isa, isas, use_isa, build_flags
 
 Modules
-    analysis, check, plot and reference are imported at their first use. Import autograd, torch, jax, dask and transformers
-    as ``import posenc.torch``; they have functions of these names for the arrays of other libraries.
+    analysis, check, plot and reference are imported at their first use. Import autograd, torch, jax, dask and
+    transformers as ``import posenc.torch``; they have functions of these names for the arrays of other libraries.
 """
 
 from importlib import import_module as _import_module

@@ -1,10 +1,13 @@
-"""``posenc tour``, or ``posenc`` alone: the tour on real text; also ``posenc info``, ``study`` and ``vectors``."""
+"""``posenc tour``, or ``posenc`` alone: the tour on real text; also ``info``, ``study``, ``check`` and ``vectors``."""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.metadata
+import inspect
 import os
+import pkgutil
 import platform
 import re
 import select
@@ -12,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -37,7 +40,7 @@ def tour_parser() -> Parser:
     parser = Parser(
         prog=PROGRAM,
         usage=f"{PROGRAM} [tour] [--out DIR] [FILE]"
-        + "".join(f"\n       {PROGRAM} {name} [--help]" for name in ("info", "study", "vectors")),
+        + "".join(f"\n       {PROGRAM} {name} [--help]" for name in ("info", "study", "check", "vectors")),
         description="The tour: the effect of each operator of posenc on real text, as tables and pictures.",
     )
     parser.add_argument(
@@ -268,10 +271,64 @@ def vectors(arguments: Sequence[str]) -> int:
     return 0
 
 
+def check_parser() -> Parser:
+    """A parser with an option for each argument of a check."""
+    parser = Parser(
+        prog=f"{PROGRAM} check",
+        description="Check an implementation against the equations, and name the cause of a difference. The status is "
+        "0 if it is right, 1 if it is wrong, and 2 if the check could not run.",
+    )
+    kinds = [name for name in posenc.check.__all__ if f"assert_{name}" in posenc.check.__all__]
+    parser.add_argument(
+        "function", metavar="MODULE:FUNCTION", help="the implementation; the current directory is searched"
+    )
+    parser.add_argument("--as", dest="kind", choices=kinds, required=True, help="the kind of check")
+    parser.add_argument("--config", metavar="FILE", help="the config.json of the right frequencies")
+    group = parser.add_argument_group("arguments of posenc.check.KIND, as Python literals or MODULE:NAME")
+    names = [name for kind in kinds for name in list(inspect.signature(getattr(posenc.check, kind)).parameters)[1:]]
+    for name in sorted(set(names)):
+        group.add_argument(f"--{name.replace('_', '-')}", dest=f"of_{name}", metavar=name.upper())
+    return parser
+
+
+def object_of(text: str) -> Any:
+    """Return the object MODULE:NAME; modules are found in the current directory, too."""
+    sys.path[:0] = [] if "" in sys.path else [""]
+    return pkgutil.resolve_name(text)
+
+
+def literal(text: str) -> Any:
+    """Return a Python literal, the object MODULE:NAME, or the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return object_of(text) if ":" in text else text
+
+
+def check(words: Sequence[str]) -> int:
+    """Run ``python -m posenc check``."""
+    parser = check_parser()
+    options = vars(parser.parse_args(words))
+    try:
+        given = {
+            name[3:]: literal(text) for name, text in options.items() if name.startswith("of_") and text is not None
+        }
+        if options["config"] is not None:
+            given["frequencies"] = options["config"]
+        arguments = given.pop("arguments", ())
+        report = getattr(posenc.check, options["kind"])(object_of(options["function"]), *arguments, **given)
+    except Exception as error:
+        parser.error(f"{type(error).__name__}: {error}")
+    print(report)
+    return 0 if report else 1
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["vectors"]:
         return vectors(words[1:])
+    if words[:1] == ["check"]:
+        return check(words[1:])
     if words[:1] == ["study"]:
         return study(words[1:])
     if words[:1] == ["info"]:

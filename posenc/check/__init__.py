@@ -48,10 +48,6 @@ assert_sinusoid = _asserting(sinusoid)
 assert_slopes = _asserting(slopes)
 assert_softmax = _asserting(softmax)
 
-KINDS = (
-    "attention", "bias", "buckets", "cache", "frequencies", "gradient", "mask", "rope", "sinusoid", "slopes", "softmax",
-)  # fmt: skip
-"""The checks by name, for the command."""
 __all__ = [
     "Cause", "Report", "assert_attention", "assert_bias", "assert_buckets", "assert_cache", "assert_frequencies",
     "assert_gradient", "assert_mask", "assert_rope", "assert_sinusoid", "assert_slopes", "assert_softmax", "attention",

@@ -13,9 +13,9 @@ from .. import reference
 from ..bias.operator import PositionBias
 from ..reference.attention import visible as reference_mask
 from .biases import MATRICES, matrix_of, of_operator
-from .inputs import Precision, ToArray, as_numbers, draw, dtype_of
-from .judge import Case, Float64, Hypothesis, Kind, angle_roundoff, coarser, judge
-from .report import Report
+from .inputs import Precision, ToArray, draw, dtype_of
+from .judge import Case, Hypothesis, Kind, angle_roundoff, as_numbers, coarser, judge
+from .report import Float64, Report
 from .rotary import FREQUENCIES, ROTATION, angles, layouts, rotate, rotation_error
 
 H = Hypothesis
@@ -64,7 +64,7 @@ NO_WINDOW = (None, None)
 MASKS = (
     H("polarity", "True marks the pairs to leave out; expected the pairs to keep.", "Invert the mask.",
       {"inverted": True}),
-    H("alignment", "The mask puts query i at position i; expected i + {past}: the queries are the last of the {m} keys.",
+    H("alignment", "The mask puts query i at position i; expected i + {past}: the queries are the last keys.",
       "Add the number of cached keys, {past}, to the index of the query (bottom-right alignment).",
       {"mask_shift": lambda c: c["past"] - c["mask_shift"]}),
     H("no causal mask", "Queries see the keys after them.", "Apply a causal mask.",
@@ -77,9 +77,9 @@ MASKS = (
       {"diagonal": lambda c: 1 if c["causal"] else None}),
     H("transposed mask", "The mask is transposed: queries see the keys after them.", "Exchange queries and keys.",
       {"mask_transposed": lambda c: True if c["n"] == c["m"] else None}),
-    H("window one wider", "The window holds one key more.", "Let j >= i - left, where left does not count the query.",
+    H("window one wider", "The window holds one key more.", "Let j >= i - left; left does not count the query.",
       {"window": widened(1)}),
-    H("window one narrower", "The window holds one key less.", "Let j >= i - left, where left does not count the query.",
+    H("window one narrower", "The window holds one key less.", "Let j >= i - left; left does not count the query.",
       {"window": widened(-1)}),
     H("no window", "The window is not applied.", "Mask keys further than the window.", {"window": windowed(NO_WINDOW)}),
     H("window on both sides", "The window is open to both sides.", "Limit the right side.", {"window": _both_sides}),
@@ -95,7 +95,9 @@ def _true_mask(c: Case) -> Float64:
     return np.asarray(reference_mask(i, j, **options)[0], np.float64)
 
 
-MASK = Kind("mask", _true_mask, lambda c: visible(c).astype(np.float64), MASKS, ("query", "key"), lambda c, wanted, u: 0.5)
+MASK = Kind(
+    "mask", _true_mask, lambda c: visible(c).astype(np.float64), MASKS, ("query", "key"), lambda c, wanted, u: 0.5
+)
 
 
 def mask_case(
@@ -136,7 +138,7 @@ def mask(
     >>> import numpy as np, posenc.check
     >>> print(posenc.check.mask(np.tri(3, 8, dtype=bool), 3, 8))
     mask: wrong. The largest error is 1; the bound is 0.5 (float64).
-    Cause: alignment. The mask puts query i at position i; expected i + 5: the queries are the last of the 8 keys.
+    Cause: alignment. The mask puts query i at position i; expected i + 5: the queries are the last keys.
     Change: Add the number of cached keys, 5, to the index of the query (bottom-right alignment).
     Evidence: this explanation leaves an error of 0; the best other hypothesis, diagonal, leaves 1.
     First difference: query 0, key 1: 0 instead of 1.
@@ -204,9 +206,9 @@ def capped(value: str) -> Callable[[Case], Any]:
 
 
 SOFTMAX_FIELDS: Case = {
-    "w": None, "v": None, "rotated": "qk", "grouping": "blocks", "exchanged": False, "operator": None, "bias_times": 1.0,
-    "bias_scaled": False, "softcap": None, "cap": "right", "hide": "-inf", "two": False, "over": -1, "sink": None,
-    "normalised": True, "softmax_factor": 1.0,
+    "w": None, "v": None, "rotated": "qk", "grouping": "blocks", "exchanged": False, "operator": None,
+    "bias_times": 1.0, "bias_scaled": False, "softcap": None, "cap": "right", "hide": "-inf", "two": False, "over": -1,
+    "sink": None, "normalised": True, "softmax_factor": 1.0,
 }  # fmt: skip
 SOFTMAXES = (
     H("no scale", "The logits are not scaled; expected {scale}.", "Multiply q.k by {scale}.", {"scale": 1.0}),
@@ -253,7 +255,7 @@ def when(field: str) -> Callable[[Any], Callable[[Case], Any]]:
 rotating, biased = when("w"), when("operator")
 
 
-def shared(hypotheses: Sequence[Hypothesis], guard: Callable[[Any], Callable[[Case], Any]], suffix: str = "") -> list[H]:
+def shared(hypotheses: Sequence[H], guard: Callable[[Any], Callable[[Case], Any]], suffix: str = "") -> list[H]:
     """Hypotheses of another check, for the cases of attention in which they can occur."""
     return [H(h.name + suffix, h.sentence, h.change, {name: guard(value) for name, value in h.fields.items()})
             for h in hypotheses]  # fmt: skip
@@ -382,9 +384,9 @@ def wide(case: Case) -> Case:
 
 
 def softmax(
-    impl: Callable[..., Any], *, heads: int = 3, n: int = 9, m: int | None = None, dim: int = 16, scale: float | None = None,
-    softcap: float | None = None, sink: npt.ArrayLike | None = None, causal: bool = False, window: Window | None = None,
-    align: str = "end", dtype: Precision = "float32", array: ToArray = np.asarray,
+    impl: Callable[..., Any], *, heads: int = 3, n: int = 9, m: int | None = None, dim: int = 16,
+    scale: float | None = None, softcap: float | None = None, sink: npt.ArrayLike | None = None, causal: bool = False,
+    window: Window | None = None, align: str = "end", dtype: Precision = "float32", array: ToArray = np.asarray,
 ) -> Report:  # fmt: skip
     """Check the scale, the cap, the mask and the softmax of attention.
 
@@ -416,7 +418,8 @@ def softmax(
     >>> print(posenc.check.softmax(mine).causes[0].sentence)
     The scale is the square of 0.25: it is applied twice, or its root is missing.
     """
-    case = attention_case(heads, None, n, m, dim, dtype, causal, window, align, None, None, None, None, scale, softcap, sink)
+    case = attention_case(heads, None, n, m, dim, dtype, causal, window, align, None, None, None, None, scale, softcap,
+                          sink)  # fmt: skip
     found = impl(array(case["q"]), array(case["k"]))
     return judge(SOFTMAX, found, {**wide(case), "v": None}, coarser(dtype, dtype_of(found)))
 
@@ -425,7 +428,7 @@ def attention(
     impl: Callable[..., Any], *, causal: bool = False, align: str = "end", window: Window | None = None,
     bias: PositionBias | None = None, frequencies: Any = None, layout: str | None = None, scale: float | None = None,
     softcap: float | None = None, sink: npt.ArrayLike | None = None, segments: tuple[Any, Any] | None = None,
-    heads: int = 4, kv_heads: int | None = None, n: int = 9, m: int | None = None, dim: int = 16, batch: bool = False,
+    heads: int = 6, kv_heads: int | None = None, n: int = 9, m: int | None = None, dim: int = 16, batch: bool = False,
     dtype: Precision = "float32", array: ToArray = np.asarray,
 ) -> Report:  # fmt: skip
     """Check attention from queries, keys and values to the output.
@@ -464,7 +467,7 @@ def attention(
     >>> posenc.check.attention(mine, causal=True).right
     True
     >>> print(posenc.check.attention(mine, causal=True, n=3, m=9).causes[0].sentence)
-    The mask puts query i at position i; expected i + 6: the queries are the last of the 9 keys.
+    The mask puts query i at position i; expected i + 6: the queries are the last keys.
     """
     case = attention_case(heads, kv_heads, n, m, dim, dtype, causal, window, align, segments, bias, frequencies, layout,
                           scale, softcap, sink)  # fmt: skip
@@ -540,7 +543,7 @@ CACHE = Kind("cache", _true_attention, attend_in_chunks, CACHES, ("head", "query
 def cache(
     impl: Callable[..., Any], *, chunks: Sequence[int] = (4, 1, 1, 3), window: Window | None = None,
     bias: PositionBias | None = None, frequencies: Any = None, layout: str | None = None, scale: float | None = None,
-    softcap: float | None = None, sink: npt.ArrayLike | None = None, heads: int = 4, kv_heads: int | None = None,
+    softcap: float | None = None, sink: npt.ArrayLike | None = None, heads: int = 6, kv_heads: int | None = None,
     dim: int = 16, batch: bool = False, dtype: Precision = "float32", array: ToArray = np.asarray,
 ) -> Report:  # fmt: skip
     """Check causal attention that stores keys and values, chunk by chunk, against attention to the whole sequence.
@@ -573,8 +576,8 @@ def cache(
     Each chunk is rotated from position 0: the number of cached tokens is forgotten.
     """
     total = sum(chunks)
-    case = attention_case(heads, kv_heads, total, total, dim, dtype, True, window, "end", None, bias, frequencies, layout,
-                          scale, softcap, sink)  # fmt: skip
+    case = attention_case(heads, kv_heads, total, total, dim, dtype, True, window, "end", None, bias, frequencies,
+                          layout, scale, softcap, sink)  # fmt: skip
     starts = np.cumsum([0, *chunks[:-1]])
     outs = []
     for start, chunk in zip(starts, chunks, strict=True):

@@ -12,8 +12,9 @@ from .. import reference
 from ..bias.operator import PositionBias
 from ..reference.attention import operator as operator_of
 from .inputs import Precision, ToArray
-from .judge import Case, Float64, Hypothesis, Kind, angle_roundoff, judge
-from .report import Report
+from .judge import Case, Hypothesis, Kind, judge
+from .judge import angle_roundoff as narrow
+from .report import Float64, Report
 
 H = Hypothesis
 
@@ -46,7 +47,9 @@ def slopes_of(c: Case) -> Float64:
     return np.asarray(c["sign"] * order[c["sorting"]](found))
 
 
-SLOPE_FIELDS: Case = {"bias_max": 8.0, "first": 1, "rule": "even", "extra_first": False, "sorting": "given", "sign": 1.0}
+SLOPE_FIELDS: Case = {
+    "bias_max": 8.0, "first": 1, "rule": "even", "extra_first": False, "sorting": "given", "sign": 1.0,
+}  # fmt: skip
 SLOPES = (
     H("geometric for any number", "The slopes are 2**(-8 h / {heads}); this holds for powers of two only.",
       "For {heads} heads take those of the power of two below, then every second slope of the power above.",
@@ -60,7 +63,7 @@ SLOPES = (
     H("consecutive places", "The further heads have the first slopes of the next power of two; expected every second.",
       "Take slopes[0::2] of the next power.", {"rule": "dense"}),
     H("further heads first", "The slopes of the next power of two come first.", "Append them.", {"extra_first": True}),
-    H("exponent from zero", "The exponents are those of h - 1: the first slope is 1.", "Let h begin at 1.", {"first": 0}),
+    H("exponent from zero", "The exponents are of h - 1: the first slope is 1.", "Let h begin at 1.", {"first": 0}),
     H("exponent from two", "The exponents are those of h + 1.", "Let h begin at 1.", {"first": 2}),
     H("bias_max 4", "The exponents are half as large: bias_max is 4.", "Use bias_max 8.", {"bias_max": 4.0}),
     H("bias_max 16", "The exponents are twice as large: bias_max is 16.", "Use bias_max 8.", {"bias_max": 16.0}),
@@ -120,8 +123,8 @@ def bucket_of(c: Case, rel: npt.NDArray[Any] | None = None) -> Float64:
     exact = side // 2 if c["exact_half"] else side // 2 + c["exact_offset"]
     n = abs(rel) if both or c["folded"] else np.maximum(-rel, 0)
     large = logarithmic(n, max(exact, 1), c, side)
-    cut = {"floor": lambda x: np.floor(x + 1e-9), "ceil": lambda x: np.ceil(x - 1e-9), "round": np.rint}[c["cut"]]
-    found = np.where(n < exact, n, np.minimum(cut(large), side - 1) if c["clamped"] else cut(large))
+    large = {"floor": np.floor(large + 1e-9), "ceil": np.ceil(large - 1e-9), "round": np.rint(large)}[c["cut"]]
+    found: Float64 = np.where(n < exact, n, np.minimum(large, side - 1) if c["clamped"] else large)
     if both:
         upper = rel >= 0 if c["zero_above"] else rel > 0
         found = found + np.where(upper, buckets // 2, 0) * (1 if c["separate"] else 0)
@@ -129,8 +132,8 @@ def bucket_of(c: Case, rel: npt.NDArray[Any] | None = None) -> Float64:
 
 
 BUCKET_FIELDS: Case = {
-    "rel_sign": 1, "halved": True, "exact_half": True, "exact_offset": 0, "ratio": True, "log_offset": 0, "cut": "floor",
-    "clamped": True, "zero_above": False, "separate": True, "bucket_offset": 0, "folded": False,
+    "rel_sign": 1, "halved": True, "exact_half": True, "exact_offset": 0, "ratio": True, "log_offset": 0,
+    "cut": "floor", "clamped": True, "zero_above": False, "separate": True, "bucket_offset": 0, "folded": False,
 }  # fmt: skip
 BUCKETS = (
     H("direction", "Keys before the query have the buckets of keys after it: the sign of the distance is wrong.",
@@ -160,8 +163,8 @@ BUCKETS = (
       {"max_distance": 128}),
     H("number of buckets", "The number of buckets is 32; expected {buckets}.", "Read relative_attention_num_buckets.",
       {"buckets": 32}),
-    H("not halved", "Each side has all {buckets} buckets.", "Halve the number of buckets of a side.", {"halved": False}),
-    H("not limited", "Far distances have buckets beyond the last.", "Take the minimum with the last bucket of the side.",
+    H("not halved", "Each side has all {buckets} buckets.", "Halve the number for a side.", {"halved": False}),
+    H("not limited", "Far distances have buckets beyond the last.", "Take the minimum with the last bucket.",
       {"clamped": False}),
     H("zero among the later keys", "Distance 0 has the bucket of keys after the query.",
       "Add half of the buckets for j - i > 0, not >= 0.",
@@ -193,8 +196,8 @@ BUCKET = Kind(
 
 
 def buckets(
-    impl: Any, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True, rel: npt.ArrayLike | None = None,
-    array: ToArray = np.asarray,
+    impl: Any, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True,
+    rel: npt.ArrayLike | None = None, array: ToArray = np.asarray,
 ) -> Report:  # fmt: skip
     """Check the buckets of T5.
 
@@ -239,7 +242,7 @@ def matrix_of(c: Case) -> Float64:
     sign = c["matrix_rel"]
     if name == "alibi":
         found = -(slopes_of(c) if c["known_slopes"] else arrays["slopes"])[:, None, None] * abs(rel)
-        found = {"distance": found, "key": found + (np.abs(found[:, :, :1])), "signed": -np.sign(rel) * found}[c["ramp"]]
+        found = {"distance": found, "key": found + abs(found[:, :, :1]), "signed": -np.sign(rel) * found}[c["ramp"]]
     elif name == "t5":
         row = bucket_of(c, sign * rel).astype(int)
         table = arrays["table"]
@@ -280,8 +283,9 @@ def of(name: str, value: object) -> Callable[[Case], Any]:
 
 
 MATRIX_FIELDS: Case = {
-    "matrix_rel": 1, "q_shift": 0, "transposed": False, "matrix_sign": 1.0, "matrix_scale": 1.0, "heads_reversed": False,
-    "future": None, "ramp": "distance", "swin_stride": "width", "swin_axes": False, "swin_window": False,
+    "matrix_rel": 1, "q_shift": 0, "transposed": False, "matrix_sign": 1.0, "matrix_scale": 1.0,
+    "heads_reversed": False, "future": None, "ramp": "distance", "swin_stride": "width", "swin_axes": False,
+    "swin_window": False,
 }  # fmt: skip
 
 
@@ -324,23 +328,26 @@ MATRICES = (
       "Compare attention (check.attention), or subtract slope * i.", {"ramp": of("alibi", "key")}),
     H("signed distance", "The bias is slope * (j - i), which rewards keys after the query.",
       "Take the absolute value of the distance.", {"ramp": of("alibi", "signed")}),
-    H("rows of 2 h - 1", "The index multiplies the difference of rows by 2 h - 1; expected 2 w - 1. A square window hides "
-      "it.", "Multiply by 2 * width - 1.", {"swin_stride": of("swin", "height")}),
+    H("rows of 2 h - 1", "The index multiplies the difference of rows by 2 h - 1; expected 2 w - 1. A square window "
+      "hides it.", "Multiply by 2 * width - 1.", {"swin_stride": of("swin", "height")}),
     H("rows of w", "The index multiplies the difference of rows by w; expected 2 w - 1.", "Multiply by 2 * width - 1.",
       {"swin_stride": of("swin", "window")}),
     H("rows and columns", "The index exchanges rows and columns.", "The first coordinate is the row.",
       {"swin_axes": of("swin", True)}),
     H("height and width", "Height and width of the window are exchanged.", "Exchange them.",
       {"swin_window": of("swin", True)}),
-    *(h._replace(fields=_with("t5", h.fields)) for h in BUCKETS if h.name not in ("direction", "bucket -1", "not limited")),
-    *(h._replace(fields=_with("alibi", h.fields)) for h in SLOPES if h.name not in ("sign of slopes", "reversed slopes")),
+    *(h._replace(fields=_with("t5", h.fields)) for h in BUCKETS
+      if h.name not in ("direction", "bucket -1", "not limited")),
+    *(h._replace(fields=_with("alibi", h.fields)) for h in SLOPES
+      if h.name not in ("sign of slopes", "reversed slopes")),
 )  # fmt: skip
 """Known errors of the matrix of a bias."""
 
 
 def of_operator(operator: PositionBias, n: int, m: int, align: str, causal: bool) -> Case:
     """Return the fields of the matrix of an operator."""
-    arrays = {name: np.asarray(x, np.float64) for name, x in operator.arrays._asdict().items() if not hasattr(x, "parts")}
+    given = operator.arrays._asdict().items()
+    arrays = {name: np.asarray(x, np.float64) for name, x in given if not hasattr(x, "parts")}
     heads = len(arrays["slopes"]) if operator.name == "alibi" else 0
     known = heads > 0 and np.allclose(arrays["slopes"], reference.alibi_slopes(heads), rtol=1e-6)
     options = {**{"bidirectional": True, "max_distance": 128}, **operator.options}
@@ -369,7 +376,7 @@ def _seen(c: Case, wanted: Float64) -> Float64 | float:
 BIAS = Kind(
     "bias", _true_matrix, matrix_of, MATRICES, ("head", "query", "key"),
     # one rounding of the result, and of functions of the distance those of their argument, up to 16 u m
-    lambda c, wanted, u: float(abs(wanted[np.isfinite(wanted)]).max(initial=0)) * (4 * u + 16 * c["m"] * angle_roundoff(u)),
+    lambda c, wanted, u: float(abs(wanted[np.isfinite(wanted)]).max(initial=0) * (4 * u + 16 * c["m"] * narrow(u))),
     _seen,
 )  # fmt: skip
 
@@ -413,6 +420,7 @@ def bias(
     """
     keys = n if m is None else m
     if not isinstance(operator, PositionBias) or len(operator.parts) > 1:
-        raise TypeError(f"check.bias: operator has type {type(operator).__name__}; expected one bias that reads positions")
+        has = type(operator).__name__
+        raise TypeError(f"check.bias: operator has type {has}; expected one bias that reads positions")
     got = impl(n, keys) if callable(impl) else impl
     return judge(BIAS, got, of_operator(operator, n, keys, align, causal), dtype)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from .. import reference
 from .inputs import Precision, draw, dtype_of, parts
-from .judge import Case, Float64, Hypothesis, Kind, coarser, judge
-from .report import Report
+from .judge import Case, Hypothesis, Kind, coarser, judge
+from .report import Float64, Report
 
 H = Hypothesis
 
@@ -120,6 +120,6 @@ def gradient(
         "forward_result": forward if forward.shape == gradients[0].shape else None,
         # the error of truncation grows with the square of the step, that of rounding falls with it
         "uncertainty": float(2 * abs(_flat(gradients) - _flat(others)).max(initial=0)),
-        "places": [f"argument {i}, entry {index}" for i, one in enumerate(gradients) for index in np.ndindex(one.shape)],
+        "places": [f"argument {i}, entry {at}" for i, one in enumerate(gradients) for at in np.ndindex(one.shape)],
     }  # fmt: skip
     return judge(GRADIENT, got, case, coarser(dtype, dtype_of(found)))

@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .judge import Float64, as_numbers
+from .judge import as_numbers
+from .report import Float64
 
 Precision: TypeAlias = Literal["float16", "bfloat16", "float32", "float64"]
 ToArray: TypeAlias = Callable[[npt.NDArray[Any]], Any]
@@ -22,7 +23,7 @@ def draw(*shape: int, dtype: Precision, seed: int = SEED) -> npt.NDArray[Any]:
     if dtype != "bfloat16":
         return numbers.astype(dtype)
     fraction, exponent = np.frexp(numbers)
-    return np.ldexp(np.rint(fraction * 2**8) / 2**8, exponent).astype(np.float32)
+    return np.asarray(np.ldexp(np.rint(fraction * 2**8) / 2**8, exponent), np.float32)
 
 
 def parts(value: object) -> list[Float64]:
@@ -34,6 +35,12 @@ def parts(value: object) -> list[Float64]:
 def dtype_of(value: object) -> str:
     """Return the name of the dtype of a result, the first if there are several."""
     return as_numbers(value[0] if isinstance(value, tuple | list) and value else value)[1]
+
+
+def places(positions: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Positions as an array: an int n means 0 .. n-1."""
+    given = np.asarray(positions)
+    return np.arange(int(given)) if given.ndim == 0 else given
 
 
 def moved(x: npt.NDArray[Any], seq_axis: int) -> npt.NDArray[Any]:

@@ -122,7 +122,7 @@ def locate(
     place = ", ".join(labels[a][i] if a in labels else f"{a} {i}" for a, i in zip(axes, index, strict=True))
     lines = [f"First difference: {place}: {got[index]:.6g} instead of {wanted[index]:.6g}."]
     for axis, name in enumerate(axes):
-        of_axis = wrong.any(tuple(other for other in range(wrong.ndim) if other != axis))
+        of_axis = np.asarray(wrong.any(tuple(other for other in range(wrong.ndim) if other != axis)))
         if 0 < of_axis.sum() < len(of_axis):
             right = np.flatnonzero(~of_axis)
             listed = ", ".join(labels[name][i] if name in labels else f"{name} {i}" for i in right[:SHOWN])
@@ -139,10 +139,10 @@ def locate(
     grid = np.atleast_2d(wrong[leading])
     step = [max(1, -(-size // most)) for size, most in zip(grid.shape, (ROWS, COLUMNS), strict=True)]
     of = "".join(f", {name} {i}" for name, i in zip(axes, leading, strict=False))
-    ways = " and ".join(f"{name} {way}" for name, way in zip(axes[-2:], ("downwards", "across")[-wrong.ndim :], strict=True))
+    ways = " and ".join(map(" ".join, zip(axes[-2:], ("downwards", "across")[-wrong.ndim :], strict=True)))
     thinned = f" A character is {step[0]} x {step[1]} numbers." if max(step) > 1 else ""
     lines.append(f"Wrong (#) and right (.) numbers{of}, {ways}.{thinned}")
     for row in range(0, grid.shape[0], step[0]):
-        band = grid[row : row + step[0]].any(0)
+        band = np.asarray(grid[row : row + step[0]].any(0))
         lines.append("  " + "".join(".#"[int(band[c : c + step[1]].any())] for c in range(0, len(band), step[1])))
     return "\n".join(lines)

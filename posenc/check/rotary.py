@@ -15,9 +15,9 @@ import numpy.typing as npt
 from .. import reference
 from ..rotary.config import rope_from_config
 from ..rotary.scaling import RopeFrequencies
-from .inputs import Precision, ToArray, as_numbers, draw, dtype_of, moved, parts
-from .judge import Case, Float64, Hypothesis, Kind, angle_roundoff, coarser, judge
-from .report import Report
+from .inputs import Precision, ToArray, draw, dtype_of, moved, parts, places
+from .judge import Case, Hypothesis, Kind, angle_roundoff, as_numbers, coarser, judge
+from .report import Float64, Report
 
 H = Hypothesis
 OTHER = {"half": "interleaved", "interleaved": "half", "halves": "interleaved", "sincos": "cossin", "cossin": "sincos"}
@@ -47,7 +47,7 @@ def angles(frequencies: Any, dim: int | None, seq_len: int | None = None) -> Cas
     plain = base ** (-2 * np.arange(len(w)) / r)
     return {
         "w": w, "plain": plain, "base": base, "factor": factor, "cos_factor": factor, "sin_factor": factor,
-        "keys": keys, "rotary_dim": r, "width": r if dim is None else dim, "rope_type": keys.get("rope_type", "default"),
+        "keys": keys, "rotary_dim": r, "width": dim or r, "rope_type": keys.get("rope_type", "default"),
         "layout": getattr(frequencies, "layout", None),
     }  # fmt: skip
 
@@ -271,15 +271,14 @@ def turned(x: Float64, source: str, target: str, sign: float) -> Float64:
     partner, half = np.arange(x.shape[-1]), x.shape[-1] // 2
     partner = (partner + half) % x.shape[-1] if source == "half" else partner ^ 1
     first = (np.arange(x.shape[-1]) < half) if source == "half" else np.arange(x.shape[-1]) % 2 == 0
-    return np.asarray(reference.convert_layout(np.where(first, sign, 1.0) * x[..., partner], source=source, target=target))
+    found = np.where(first, sign, 1.0) * x[..., partner]
+    return np.asarray(reference.convert_layout(found, source=source, target=target))
 
 
 def rotate(x: Float64, positions: Float64, c: Case) -> Float64:
     """Rotate as the fields of the case say; `reference.rope` in the case of the right answer."""
     start, r = c["rotary_offset"], c["rotary_dim"]
     angle = positions[..., None] * c["w"]
-    if c["single"]:
-        angle = (positions.astype(np.float32)[..., None] * c["w"].astype(np.float32)).astype(np.float64)
     cos, sin = c["cos_factor"] * np.cos(angle), c["sin_factor"] * np.sin(angle)
     cos, sin = (sin, cos) if c["swapped"] else (cos, sin)
     cos, sin = (np.repeat(t, 2, -1) if c["tables"] == "interleaved" else np.concatenate([t, t], -1) for t in (cos, sin))
@@ -290,13 +289,13 @@ def rotate(x: Float64, positions: Float64, c: Case) -> Float64:
     return np.concatenate([x[..., :start], y, x[..., start + r :]], -1)
 
 
-def layouts(layout: str, r: int) -> Case:
+def layouts(layout: str, r: int, out_layout: str | None = None) -> Case:
     """The fields of a layout, and of the other one for sentences."""
-    other = OTHER[layout]
+    other, out_layout = OTHER[layout], out_layout or layout
     return {
-        "layout": layout, "other": other, "pairs": PAIRS[layout].format(r // 2), "other_pairs": PAIRS[other].format(r // 2),
-        "tables": layout, "turn": layout, "turn_out": layout, "out_layout": layout, "turn_sign": -1.0, "swapped": False,
-        "rotary_offset": 0, "single": False,
+        "layout": layout, "other": other, "pairs": PAIRS[layout].format(r // 2),
+        "other_pairs": PAIRS[other].format(r // 2), "tables": layout, "turn": layout, "turn_out": layout,
+        "out_layout": out_layout, "written": out_layout, "turn_sign": -1.0, "swapped": False, "rotary_offset": 0,
     }  # fmt: skip
 
 
@@ -332,13 +331,13 @@ ROTATION = (
     H("tables", "The tables of cos and sin have the order of pairs {other_pairs}, but the rotation has pairs {pairs}.",
       'Expand the tables for layout="{layout}": cat((t, t)) for "half", repeat_interleave(t, 2) for "interleaved".',
       other("tables")),
-    H("rotation", "The rotation has pairs {other_pairs}, but the tables of cos and sin have the order of pairs {pairs}.",
+    H("rotation", "The rotation has pairs {other_pairs}, but the tables of cos and sin are in the order of {pairs}.",
       'Pair the channels {pairs} in rotate_half, as layout="{layout}" says.', other("turn", "turn_out", "out_layout")),
-    H("order of turned channels", "rotate_half reads pairs {pairs} and writes them in the order of {other_pairs}.",
+    H("order of rotate_half", "rotate_half reads pairs {pairs} and writes them in the order of {other_pairs}.",
       "Let rotate_half return its channels in the order in which it read them.", other("turn_out")),
     H("order of results", "The rotation is right, but the result has the order of pairs {other_pairs}.",
       "Write the two channels of a pair where they were read. Products q.k do not notice it; a cache of keys does.",
-      other("out_layout")),
+      {"out_layout": lambda c: OTHER[c["out_layout"]]}),
     H("direction", "The rotation is clockwise: the sign of the sine is wrong.",
       "Pair (x1, x2) becomes (x1 cos - x2 sin, x1 sin + x2 cos).", {"positions": lambda c: -c["positions"]}),
     H("minus", "rotate_half lacks its minus: it returns (x2, x1).", "Return (-x2, x1).", {"turn_sign": 1.0}),
@@ -353,7 +352,7 @@ ROTATION = (
       {"positions": lambda c: 2 * c["positions"], "cos_factor": lambda c: c["factor"] ** 2,
        "sin_factor": lambda c: c["factor"] ** 2}),
     H("positions over heads", "The position is the number of the head.", "Let the positions run along the sequence.",
-      {"positions": lambda c: np.arange(float(c["heads"]))[:, None] + 0 * c["positions"]}),
+      {"positions": lambda c: np.arange(float(c["heads"]))[:, None] + 0 * c["positions"] if c["heads"] > 1 else None}),
     H("first positions", "The positions are 0, 1, 2, ..., whatever is passed.", "Use the positions that are passed.",
       {"positions": lambda c: np.arange(float(c["positions"].shape[-1])) + 0 * c["positions"]}),
     H("queries only", "The keys are not rotated.", "Rotate the keys, too.", {"positions": only(False)}),
@@ -367,8 +366,6 @@ ROTATION = (
       {"w": _whole_head, "plain": _whole_head, "rotary_dim": lambda c: c["width"]}),
     H("last channels", "The last {rotary_dim} channels are rotated; expected the first.",
       "Rotate the first rotary_dim channels and copy the rest.", {"rotary_offset": _last}),
-    H("angles in float32", "The angles are computed in float32.",
-      "Compute positions times frequencies in float64, or reduce the angle before the conversion.", {"single": True}),
     H("positions in bfloat16", "The positions are rounded to bfloat16.", "Keep positions in integers or float64.",
       {"positions": lambda c: _to_bfloat16(c["positions"])}),
 )  # fmt: skip
@@ -404,7 +401,7 @@ ROPE = Kind(
     "rope",
     lambda c: np.asarray(reference.rope(
         c["x"], c["positions"], replace(reference.RopeFrequencies(c["w"]), attention_factor=c["factor"]),
-        layout=c["layout"], rotary_dim=c["rotary_dim"],
+        layout=c["layout"], rotary_dim=c["rotary_dim"], out_layout=c["written"],
     )),
     lambda c: rotate(c["x"], c["positions"], c),
     (*ROTATION, *FREQUENCIES), ("batch", "head", "position", "channel"),
@@ -415,8 +412,9 @@ ROPE = Kind(
 
 def rope(
     impl: Any = None, frequencies: Any = None, *, dim: int | None = None, layout: str | None = None,
-    rotary_dim: int | None = None, inputs: Sequence[str] = ("x",), positions: npt.ArrayLike = 24, seq_axis: int = -2,
-    dtype: Precision = "float32", array: ToArray = np.asarray, seq_len: int | None = None, got: Any = None, x: Any = None,
+    out_layout: str | None = None, rotary_dim: int | None = None, inputs: Sequence[str] = ("x",),
+    positions: npt.ArrayLike = 24, seq_axis: int = -2, dtype: Precision = "float32", array: ToArray = np.asarray,
+    seq_len: int | None = None, got: Any = None, x: Any = None,
 ) -> Report:  # fmt: skip
     """Check a rotary embedding.
 
@@ -431,6 +429,8 @@ def rope(
         Width of the head; by default the number of rotated channels.
     layout : {"half", "interleaved"}, optional
         The pairs of channels; needed if `frequencies` do not know.
+    out_layout : {"half", "interleaved"}, optional
+        The pairs of the result; by default `layout`.
     rotary_dim : int, optional
         Number of rotated channels, if `frequencies` is None; by default `dim`.
     inputs : ("x",) or ("q", "k")
@@ -470,12 +470,12 @@ def rope(
     if layout not in ("half", "interleaved"):
         raise ValueError(f'check.rope: layout is {layout}; expected "half" or "interleaved"')
     case["width"] = dim or (np.shape(x)[-1] if x is not None else case["rotary_dim"])
-    places = np.arange(int(positions)) if np.ndim(positions) == 0 else np.asarray(positions)  # type: ignore[call-overload]
+    where = places(positions)
     if impl is not None:
-        q = draw(2, 3, len(places), case["width"], dtype=dtype)
-        k = draw(2, 2, len(places), case["width"], dtype=dtype, seed=31)
+        q = draw(2, 3, len(where), case["width"], dtype=dtype)
+        k = draw(2, 2, len(where), case["width"], dtype=dtype, seed=31)
         given = [q, k] if len(inputs) == 2 else [q]
-        found = impl(*(array(moved(one, seq_axis)) for one in given), array(places))
+        found = impl(*(array(moved(one, seq_axis)) for one in given), array(where))
         precision = dtype_of(found)
         results = [moved(one, seq_axis) if one.ndim == 4 else one for one in parts(found)]
         x, got = np.concatenate(given, -3), np.concatenate(results, -3)
@@ -486,9 +486,9 @@ def rope(
         dtype = "float64"
     x = np.asarray(x, np.float64)
     heads = x.shape[-3] if x.ndim > 2 else 1
-    case |= {**layouts(layout, case["rotary_dim"]), "x": x, "heads": heads,
+    case |= {**layouts(layout, case["rotary_dim"], out_layout), "x": x, "heads": heads,
              "is_key": (np.arange(heads) >= 3)[:, None] & (len(inputs) == 2)}  # fmt: skip
-    case["positions"] = np.broadcast_to(places.astype(np.float64), x.shape[:-1])
+    case["positions"] = np.broadcast_to(where.astype(np.float64), x.shape[:-1])
     case["truncated"] = "not rounded" if case["keys"].get("truncate", True) else "rounded"
     return judge(ROPE, got, case, coarser(dtype, precision))
 
@@ -499,10 +499,7 @@ def rope(
 def _encode(c: Case) -> Float64:
     channel = np.arange(c["dim"])
     w = c["by_channel"](c) if c["by_channel"] else np.repeat(c["w"], 2)[: c["dim"]]
-    if c["single"]:
-        angle = (c["positions"].astype(np.float32)[:, None] * w.astype(np.float32)).astype(np.float64)
-    else:
-        angle = c["positions"][:, None] * w
+    angle = c["positions"][:, None] * w
     sine = (channel % 2 == 0) == (c["order"] == "sincos")
     table = c["sign"] * np.where(sine | c["all_sine"], np.sin(angle), np.cos(angle)) * c["scaled"]
     if c["sine_layout"] == "halves":
@@ -515,15 +512,15 @@ SINUSOIDS = (
       "order of frequencies") if h.name != "exponent over the head"),
     H("exponent over dim", "The exponents are 2 k / dim; expected k / (dim / 2 - 1).",
       "Divide k by dim / 2 - 1, as tensor2tensor does.",
-      {"w": lambda c: c["plain"] ** ((len(c["plain"]) - 1) / len(c["plain"])) if c["denominator"] == "half-1" else None}),
+      {"w": lambda c: c["plain"] ** (1 - 1 / len(c["plain"])) if c["denominator"] == "half-1" else None}),
     H("layout", "The sines and cosines have the layout {other}; expected {layout_name}.",
       "{change_layout}", {"sine_layout": lambda c: c["other"]}),
     H("order", "Sines and cosines are exchanged.", "The order is {order}.", {"order": lambda c: OTHER[c["order"]]}),
     H("a frequency for each channel", "Channel c has the frequency base**(-2 c / dim), with a sine or a cosine alone; "
       "expected one frequency for a sine and a cosine.", "Use the exponent 2 (c // 2) / dim for channel c.",
       {"by_channel": lambda c: lambda c: c["base"] ** (-2 * np.arange(c["dim"]) / c["dim"])}),
-    H("exponent of the channel", "Channel c has the frequency base**(-c / dim); expected one frequency for a sine and a "
-      "cosine.", "Use the exponent 2 (c // 2) / dim for channel c.",
+    H("exponent of the channel", "Channel c has the frequency base**(-c / dim); expected one frequency for a sine and "
+      "a cosine.", "Use the exponent 2 (c // 2) / dim for channel c.",
       {"by_channel": lambda c: lambda c: c["base"] ** (-np.arange(c["dim"]) / c["dim"])}),
     H("offset +1", "The positions are one too large.", "Count positions from 0.",
       {"positions": lambda c: c["positions"] + 1}),
@@ -537,8 +534,6 @@ SINUSOIDS = (
     H("sines only", "All channels are sines.", "Take the cosine in every second channel.", {"all_sine": True}),
     H("root of dim", "The encoding is multiplied by sqrt(dim).", "Scale the embeddings of words, not positions.",
       {"scaled": lambda c: c["dim"] ** 0.5}),
-    H("angles in float32", "The angles are computed in float32.",
-      "Compute positions times frequencies in float64.", {"single": True}),
 )  # fmt: skip
 
 SINUSOID = Kind(
@@ -583,15 +578,15 @@ def sinusoid(
     >>> print(report.causes[0].sentence)
     The sines and cosines have the layout halves; expected interleaved.
     """
-    places = np.arange(int(positions)) if np.ndim(positions) == 0 else np.asarray(positions)  # type: ignore[call-overload]
+    where = places(positions)
     w = np.asarray(reference.frequencies(dim, base=base, denominator=denominator))
     other_layout = {"interleaved": "halves", "halves": "interleaved"}[layout]
     case: Case = {
-        "w": w, "plain": w, "base": base, "rotary_dim": dim, "dim": dim, "positions": places.astype(np.float64),
+        "w": w, "plain": w, "base": base, "rotary_dim": dim, "dim": dim, "positions": where.astype(np.float64),
         "sine_layout": layout, "layout_name": layout, "other": other_layout, "order": order, "denominator": denominator,
-        "by_channel": None, "sign": 1.0, "all_sine": False, "scaled": 1.0, "single": False,
+        "by_channel": None, "sign": 1.0, "all_sine": False, "scaled": 1.0,
         "change_layout": "Put sines and cosines side by side." if layout == "interleaved" else
         "Put all sines before all cosines.",
     }  # fmt: skip
-    got = impl(array(places)) if callable(impl) else impl
+    got = impl(array(where)) if callable(impl) else impl
     return judge(SINUSOID, got, case, dtype)

@@ -1,4 +1,4 @@
-"""Twenty bugs in modelling code of transformers, as replacements of text, and what each does to the numbers.
+"""Twenty bugs in modelling code of transformers, as replacements of text, each with its effect.
 
 The list was written before the hypotheses of posenc.check. `edited` compiles the changed source at run time.
 """
@@ -30,13 +30,14 @@ EDITS = {
         "the attention factor is missing in the sine",
     ),
     "llama divides the exponent by half of the width": Edit(
-        "models.llama.modeling_llama", "LlamaRotaryEmbedding", (("dtype=torch.float) / dim)", "dtype=torch.float) / (dim // 2))"),),
+        "models.llama.modeling_llama", "LlamaRotaryEmbedding",
+        (("dtype=torch.float) / dim)", "dtype=torch.float) / (dim // 2))"),),
         "the exponents are twice as large",
     ),
     "gptj concatenates the rotated channels": Edit(
         "models.gptj.modeling_gptj", "rotate_every_two",
         (("torch.stack((-x2, x1), dim=-1)", "torch.cat((-x2, x1), dim=-1)"), ("x.flatten(-2)", "x")),
-        "the turned vector has the other order of channels than x and the tables",
+        "rotate_half returns its channels in another order than x and the tables",
     ),
     "gpt_neox rotates the last channels and puts them first": Edit(
         "models.gpt_neox.modeling_gpt_neox", "apply_rotary_pos_emb",
@@ -99,7 +100,8 @@ EDITS = {
         "masking_utils", "sliding_window_overlay", (("kv_idx > q_idx", "kv_idx >= q_idx"),), "W + 1 keys instead of W",
     ),
     "marian gives each channel a frequency": Edit(
-        "models.marian.modeling_marian", "MarianSinusoidalPositionalEmbedding", (("2 * (j // 2) / dim", "2 * j / dim"),),
+        "models.marian.modeling_marian", "MarianSinusoidalPositionalEmbedding",
+        (("2 * (j // 2) / dim", "2 * j / dim"),),
         "the exponent of channel j is 2 j / d, for sines and cosines alike",
     ),
     "swin multiplies rows by the height": Edit(

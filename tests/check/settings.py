@@ -94,5 +94,6 @@ def _echo(kind):
         "frequencies": (np.ones(16), 1.0), "rope": lambda *x: (x[0], x[1])[: len(x) - 1],
         "sinusoid": lambda p: np.zeros((len(p), 32)), "slopes": lambda heads: np.ones(heads),
         "buckets": lambda rel: rel, "bias": lambda n, m: np.zeros((6, n, m)), "mask": lambda n, m: np.ones((n, m)),
-        "softmax": lambda q, k: q @ k.swapaxes(-1, -2), "attention": lambda q, k, v: q, "cache": lambda q, k, v, start: q,
+        "softmax": lambda q, k: q @ k.swapaxes(-1, -2), "attention": lambda q, k, v: q,
+        "cache": lambda q, k, v, start: q,
     }[kind]  # fmt: skip

@@ -14,7 +14,7 @@ RNG = np.random.default_rng(7)
 W = plain.frequencies(32)
 Y = plain.yarn(32, 500000.0, 8.0, 64)
 A = (0.1 * 0.8 * np.log(8) + 1) / (0.1 * 0.4 * np.log(8) + 1)
-TABLE = RNG.standard_normal((32, 4))
+TABLE = RNG.standard_normal((32, 6))
 WINDOW = RNG.standard_normal((77, 3))
 ALIBI = posenc.alibi(plain.get_slopes(12))
 T5, T5_CAUSAL = posenc.t5(TABLE), posenc.t5(TABLE, bidirectional=False)
@@ -63,9 +63,9 @@ def turn(w, first=0, **errors):
 
 
 W16 = plain.frequencies(16)
-T4 = t5_matrix(9)
-SLOPES4 = posenc.alibi(plain.get_slopes(4))
-BIAS4 = -np.array(plain.get_slopes(4))[:, None, None] * abs(np.arange(9) - np.arange(9)[:, None])
+T6 = t5_matrix(9)
+SLOPES6 = posenc.alibi(plain.get_slopes(6))
+BIAS6 = -np.array(plain.get_slopes(6))[:, None, None] * abs(np.arange(9) - np.arange(9)[:, None])
 CAUSAL = {"causal": True}
 
 # name: (cause, check)
@@ -83,8 +83,10 @@ SINGLE = {
     "rope: cos and sin": ("cos and sin exchanged", partial(check.rope, rope(exchanged=True), **LAYOUT)),
     "rope: base lost": ("base", partial(check.rope, rope(), {"head_dim": 32, "rope_theta": 1e6}, layout="half")),
     "rope: exponent": ("exponent halved", partial(check.rope, rope(plain.frequencies(32, step=1)), **LAYOUT)),
-    "rope: exponent over d/2": ("exponent doubled", partial(check.rope, rope(plain.frequencies(32, over=16)), **LAYOUT)),
-    "rope: exponent from one": ("exponent from one", partial(check.rope, rope(plain.frequencies(32, first=1)), **LAYOUT)),
+    "rope: exponent over d/2": ("exponent doubled", partial(
+        check.rope, rope(plain.frequencies(32, over=16)), **LAYOUT)),
+    "rope: exponent from one": ("exponent from one", partial(
+        check.rope, rope(plain.frequencies(32, first=1)), **LAYOUT)),
     "rope: partial, whole head": (
         "whole head", partial(check.rope, rope(), dim=32, rotary_dim=16, layout="half")),
     "rope: partial, last channels": (
@@ -111,10 +113,11 @@ SINGLE = {
     "rope: rotated twice": (
         "rotated twice", partial(check.rope, lambda x, p: plain.rope(plain.rope(x, p, W), p, W), **LAYOUT)),
     "rope: positions not used": (
-        "first positions", partial(check.rope, lambda x, p: plain.rope(x, np.arange(len(p)), W), positions=[5, 9, 2, 40],
+        "first positions", partial(check.rope, lambda x, p: plain.rope(x, np.arange(len(p)), W),
+                                     positions=[5, 9, 2, 40],
                                    **LAYOUT)),
     "rope: angles in float32": (
-        "angles in float32", partial(check.rope, single, positions=np.arange(10**6, 10**6 + 9),
+        "float32", partial(check.rope, single, positions=np.arange(10**6, 10**6 + 9),
                                      dtype="float64", **LAYOUT)),
     "frequencies: inverted scaling": (
         "scaling inverted", partial(check.frequencies, W * 4, {"head_dim": 32, "rope_theta": 1e4, "rope_scaling": {
@@ -140,7 +143,8 @@ SINGLE = {
     "buckets: exact buckets": ("one exact bucket less", partial(check.buckets, partial(plain.bucket, less=1))),
     "buckets: rounded up": ("rounded up", partial(check.buckets, partial(plain.bucket, ceil=True))),
     "buckets: divisor": ("divisor", partial(check.buckets, partial(plain.bucket, log_of=128))),
-    "buckets: no limit": ("not limited", partial(check.buckets, partial(plain.bucket, limit=False), bidirectional=True)),
+    "buckets: no limit": ("not limited", partial(
+        check.buckets, partial(plain.bucket, limit=False), bidirectional=True)),
     "buckets: zero": ("zero among the later keys", partial(check.buckets, partial(plain.bucket, strict=False))),
     "buckets: max_distance": ("max_distance", partial(check.buckets, plain.bucket, max_distance=256)),
     "bias: t5 direction": ("direction", partial(check.bias, t5_matrix(40, direction=-1), T5, 40)),
@@ -176,15 +180,17 @@ SINGLE = {
         "mask after the softmax", partial(check.attention, attention(mask=plain.causal(9, 9), after=True), **CAUSAL)),
     "attention: groups": ("groups of heads", partial(check.attention, attention(repeat="tile"), kv_heads=2)),
     "attention: bias before the scale": (
-        "bias before the scale", partial(check.attention, attention(bias=BIAS4, bias_inside=True), bias=SLOPES4)),
-    "attention: no bias": ("no bias", partial(check.attention, attention(), bias=SLOPES4)),
-    "attention: sign of alibi": ("sign of the bias (bias)", partial(check.attention, attention(bias=-BIAS4), bias=SLOPES4)),
-    "attention: t5 scaled": ("scale instead of none", partial(check.attention, attention(bias=T4), bias=T5, scale=1.0)),
+        "bias before the scale", partial(check.attention, attention(bias=BIAS6, bias_inside=True), bias=SLOPES6)),
+    "attention: no bias": ("no bias", partial(check.attention, attention(), bias=SLOPES6)),
+    "attention: sign of alibi": ("sign of the bias (bias)", partial(
+        check.attention, attention(bias=-BIAS6), bias=SLOPES6)),
+    "attention: t5 scaled": ("scale instead of none", partial(check.attention, attention(bias=T6), bias=T5, scale=1.0)),
     "attention: cap": ("cap without division", partial(
         check.attention, attention(cap=2.0, cap_divides=False), softcap=2.0)),
     "attention: layout": ("layout", partial(check.attention, attention(rotate=(turn(W16, pairs="interleaved"),) * 2),
                                             frequencies=W16, layout="half")),
-    "attention: tables": ("tables", partial(check.attention, attention(rotate=(turn(W16, table_pairs="interleaved"),) * 2),
+    "attention: tables": ("tables", partial(
+        check.attention, attention(rotate=(turn(W16, table_pairs="interleaved"),) * 2),
                                             frequencies=W16, layout="half")),
     "attention: direction": ("direction", partial(check.attention, attention(rotate=(turn(W16, sign=(1, -1)),) * 2),
                                                   frequencies=W16, layout="half")),
@@ -195,7 +201,8 @@ SINGLE = {
         frequencies=W16, layout="half", **CAUSAL)),
     "attention: keys not rotated": ("queries only", partial(
         check.attention, attention(rotate=(turn(W16), lambda x: x)), frequencies=W16, layout="half")),
-    "cache: offset": ("offset", partial(check.cache, plain.decoder(W16, lambda start: 0), frequencies=W16, layout="half")),
+    "cache: offset": ("offset", partial(
+        check.cache, plain.decoder(W16, lambda start: 0), frequencies=W16, layout="half")),
     "cache: offset of the queries": ("offset of the queries", partial(
         check.cache, plain.decoder(W16, lambda start: 0, lambda start: start), frequencies=W16, layout="half")),
     "cache: one too large": ("offset one too large", partial(
@@ -249,8 +256,8 @@ PAIRS = {
         check.attention, attention(rotate=(turn(W16, pairs="interleaved"),) * 2), frequencies=W16, layout="half",
         **CAUSAL)),
     "attention: bias before the scale, alignment": ("alignment + bias before the scale", partial(
-        check.attention, attention(bias=alibi_matrix(4, plain.get_slopes(4), m=9), bias_inside=True,
-                                   mask=plain.causal(4, 9, 0)), n=4, m=9, bias=SLOPES4, **CAUSAL)),
+        check.attention, attention(bias=alibi_matrix(4, plain.get_slopes(6), m=9), bias_inside=True,
+                                   mask=plain.causal(4, 9, 0)), n=4, m=9, bias=SLOPES6, **CAUSAL)),
     "cache: offset and window": ("offset + no window", partial(
         check.cache, plain.decoder(W16, lambda start: 0), frequencies=W16, layout="half", window=(3, None))),
     "sinusoid: halves from one": ("layout + offset +1", partial(
@@ -299,12 +306,14 @@ def test_the_plain_implementations_are_right():
     assert check.bias(swin_matrix(), SWIN, 24)
     assert check.mask(plain.causal, 5, 9)
     assert check.softmax(lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2) / 4))
-    assert check.attention(attention(bias=BIAS4, cap=2.0, mask=plain.causal(9, 9)), bias=SLOPES4, softcap=2.0, causal=True)
+    mask = plain.causal(9, 9)
+    assert check.attention(attention(bias=BIAS6, cap=2.0, mask=mask), bias=SLOPES6, softcap=2.0, causal=True)
     assert check.attention(attention(rotate=(turn(W16, 5), turn(W16)), mask=plain.causal(4, 9)), n=4, m=9, causal=True,
                            frequencies=W16, layout="half", kv_heads=2)  # fmt: skip
     assert check.cache(plain.decoder(W16), frequencies=W16, layout="half")
     assert check.sinusoid(partial(plain.sinusoid, dim=32), 32)
     assert check.gradient(
-        lambda g, x: plain.rope(g, -np.arange(5), W16), lambda x: reference.rope(x, 5, W16, layout="half"),
+        lambda g, x: plain.rope(g, -np.arange(5), W16),
+        lambda x: reference.rope(x, 5, W16, layout="half"),
         RNG.standard_normal((5, 16)),
     )

@@ -75,15 +75,16 @@ ISSUES = {
         "base", partial(check.rope, rope(), {"head_dim": 32, "rope_theta": 1e6}, layout="half")),
     "sgl-project/sglang#33558": (
         "attention_factor is multiplied with YaRN's own factor, although it is the final number.",
-        "attention factor squared", partial(
-            check.rope, rope(plain.yarn(32, 1e4, 128.0, 32), factor=(0.1 * np.log(128) + 1) ** 2), YARN, layout="half")),
+        "attention factor squared", partial(check.rope, rope(
+            plain.yarn(32, 1e4, 128.0, 32), factor=(0.1 * np.log(128) + 1) ** 2), YARN, layout="half")),
     "NVIDIA/TensorRT-LLM#16379": (
         "attention_factor is passed on as mscale, so 0.1 mscale ln(factor) + 1 is computed of it.",
         "mscale of mscale", partial(check.rope, rope(
             plain.yarn(32, 1e4, 64.0, 32), factor=0.1 * 1.25 * np.log(64) + 1), LAGUNA, layout="half")),
     "ml-explore/mlx#3071": (
         "Slopes of ALiBi are one geometric sequence for any number of heads.",
-        "geometric for any number", partial(check.slopes, lambda heads: 2.0 ** (-8 / heads * np.arange(1, heads + 1)), 12)),
+        "geometric for any number", partial(
+            check.slopes, lambda heads: 2.0 ** (-8 / heads * np.arange(1, heads + 1)), 12)),
     "paiml/aprender#2143": (
         "The exponent of ALiBi's slopes counts heads from 0, so the first slope is 1.",
         "exponent from zero", partial(check.slopes, lambda heads: 2.0 ** (-8 * np.arange(heads) / heads), 8)),
@@ -106,7 +107,8 @@ ISSUES = {
         "offset one too large", partial(check.cache, plain.decoder(W16, lambda start: start + (start > 0)), **DECODER)),
     "skyzh/tiny-llm#46": (
         "After the prompt, the offset grows by the length of the prompt once more.",
-        "first chunk twice", partial(check.cache, plain.decoder(W16, lambda start: start + 4 * (start > 0)), **DECODER)),
+        "first chunk twice", partial(
+            check.cache, plain.decoder(W16, lambda start: start + 4 * (start > 0)), **DECODER)),
     "shenweichen/DeepCTR#379": (
         "Each channel has an exponent, so a sine and its cosine have different frequencies.",
         "a frequency for each channel", partial(check.sinusoid, partial(plain.sinusoid, dim=32, by_channel=2), 32)),

@@ -137,7 +137,7 @@ def eager(label, module, groups=1, **options):
         given = {"scaling": 0.25, "dropout": 0.0, **options}
         return forward(self, q, k, v, None, **given)[0].transpose(1, 2)
 
-    return check.attention(function, batch=True, kv_heads=4 // groups, **options, **TENSORS)
+    return check.attention(function, batch=True, kv_heads=6 // groups, **options, **TENSORS)
 
 
 def window(label):
@@ -150,14 +150,14 @@ def marian(label):
     return check.sinusoid(module.create_weight(), 32, layout="halves")
 
 
-# label: (names of the cause, check). No name where no hypothesis describes the edit. The first table of hypotheses named
-# 18; "blend reversed" is in the table since then.
+# label: (names of the cause, check). No name where no hypothesis describes the edit. The first table of hypotheses
+# named 18; "blend reversed" is in the table since then.
 EXPECTED = {
     "llama rotates clockwise": (("direction",), lambda label: llama_edit(label, PLAIN)),
     "llama repeats its tables by pairs": (("tables",), lambda label: llama_edit(label, PLAIN)),
     "llama scales the cosine alone": (("cos only",), lambda label: llama_edit(label, YARN)),
     "llama divides the exponent by half of the width": (("exponent doubled",), lambda label: llama_edit(label, PLAIN)),
-    "gptj concatenates the rotated channels": (("order of turned channels",), gptj),
+    "gptj concatenates the rotated channels": (("order of rotate_half",), gptj),
     "gpt_neox rotates the last channels and puts them first": ((), neox),
     "cohere counts positions from one": (("offset +1",), cohere_edit),
     "yarn swaps beta_fast and beta_slow": (("beta_fast and beta_slow",), lambda label: scaling(label, YARN)),
@@ -171,7 +171,7 @@ EXPECTED = {
     "mpt takes the even slopes first": (("halves of the next power",), mpt),
     "gemma2 forgets to divide by the cap": (
         ("cap without division",), lambda label: eager(label, gemma2, softcap=2.0)),
-    "llama repeats the heads in blocks": (("groups of heads",), lambda label: eager(label, llama, groups=2)),
+    "llama repeats the heads in blocks": (("groups of heads",), lambda label: eager(label, llama, groups=3)),
     "the sliding window holds one key more": (("window one wider",), window),
     "marian gives each channel a frequency": (("a frequency for each channel",), marian),
     "swin multiplies rows by the height": (("rows of 2 h - 1",), swin),

@@ -1,0 +1,182 @@
+"""The interface of posenc.check: reports, assertions, arrays of other libraries, the command."""
+
+import dataclasses
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import plain
+import pytest
+
+import posenc
+from posenc import check
+
+CHECKS = [name for name in check.__all__ if f"assert_{name}" in check.__all__]
+W = plain.frequencies(32)
+
+
+def wrong(x, p):
+    return plain.rope(x, p, W, table_pairs="interleaved")
+
+
+# ---- five errors, as a new user tests them ----
+
+
+def test_mixed_tables():
+    with pytest.raises(AssertionError, match=r"Cause: tables\. The tables of cos and sin have the order of pairs"):
+        check.assert_rope(wrong, dim=32, layout="half")
+
+
+def test_slopes_for_12_heads():
+    with pytest.raises(AssertionError, match=r"The slopes are 2\*\*\(-8 h / 12\); this holds for powers of two only"):
+        check.assert_slopes(lambda heads: 2.0 ** (-8 * np.arange(1, heads + 1) / heads), 12)
+
+
+def test_t5_off_by_one():
+    with pytest.raises(AssertionError, match=r"All buckets are one too large\."):
+        check.assert_buckets(lambda rel: plain.bucket(rel) + 1)
+
+
+def test_swin_4_x_6():
+    table = np.random.default_rng(0).standard_normal((77, 3))
+    mine = table[plain.swin_index(4, 6, stride=7)].transpose(2, 0, 1)
+    with pytest.raises(AssertionError, match=r"multiplies the difference of rows by 2 h - 1; expected 2 w - 1"):
+        check.assert_bias(mine, posenc.swin(table, 4, 6), 24)
+
+
+def test_yarn_without_its_factor():
+    config = {"head_dim": 32, "rope_theta": 1e4, "max_position_embeddings": 256,
+              "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}}  # fmt: skip
+    mine = plain.yarn(32, 1e4, 8.0, 32)
+    with pytest.raises(AssertionError, match=r"cos and sin lack the attention factor 1\.20794"):
+        check.assert_rope(lambda x, p: plain.rope(x, p, mine), config, layout="half")
+
+
+# ---- reports ----
+
+
+def test_a_report_is_true_if_right_and_cannot_be_changed():
+    right = check.slopes(posenc.alibi_slopes)
+    assert right
+    assert (right.causes, right.where, right.right) == ((), "", True)
+    assert right._repr_png_() is None
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        right.right = False
+
+
+def test_a_report_of_a_wrong_implementation():
+    report = check.rope(wrong, dim=32, layout="half")
+    assert not report
+    (cause,) = report.causes
+    assert cause.name == "tables"
+    assert "leaves an error of" in cause.evidence
+    assert "layout" in cause.change
+    assert "channel 1 (pair 1)" in report.where
+    for part in (*cause, report.where):
+        assert part in str(report)
+    pytest.importorskip("matplotlib")
+    assert report._repr_png_().startswith(b"\x89PNG")
+
+
+def test_unknown_numbers_list_what_is_excluded_and_where_they_differ():
+    def mine(x, p):
+        y = plain.rope(x, p, W)
+        y[1, 2, 5, 7] += 1
+        return y
+
+    report = check.rope(mine, dim=32, layout="half")
+    assert report.causes == ()
+    assert "layout" in report.excluded
+    assert "No known error, and no two together, gives these numbers." in str(report)
+    assert "First difference: batch 1, head 2, position 5, channel 7 (pair 7)" in str(report)
+    assert str(report).count("#") == 2  # the legend, and the place
+
+
+def test_results_of_another_shape_and_not_a_number():
+    report = check.slopes(lambda heads: np.ones(heads + 1), 12)
+    assert "shape (13,); expected (12,)" in str(report)
+    report = check.slopes(lambda heads: np.full(heads, np.nan), 12)
+    assert not report
+    assert report.error == np.inf
+
+
+def test_arrays_instead_of_a_function():
+    x = np.random.default_rng(0).standard_normal((3, 24, 32))
+    for axes in range(2, 4):
+        given = {"x": x[3 - axes] if axes == 2 else x, "dim": 32, "positions": 24}
+        right = plain.rope(given["x"], np.arange(24), W)
+        assert check.rope(got=right, layout="half", **given)
+        assert check.rope(got=right, layout="interleaved", **given).causes[0].name == "layout"
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_the_assertion_has_the_arguments_of_the_check(name):
+    function, assertion = getattr(check, name), getattr(check, f"assert_{name}")
+    assert inspect.signature(assertion) == inspect.signature(function)
+    assert name in assertion.__doc__
+
+
+@pytest.mark.parametrize("library", ["torch", "jax.numpy"])
+def test_arrays_of_other_libraries(library):
+    other = pytest.importorskip(library)
+
+    def mine(x, p):
+        angle = p[:, None] * other.asarray(W.astype(np.float32))
+        cos, sin, half = other.cos(angle), other.sin(angle), x.shape[-1] // 2
+        x1, x2 = x[..., :half], x[..., half:]
+        return other.concatenate([x1 * cos - x2 * sin, x1 * sin + x2 * cos], -1)
+
+    assert check.rope(mine, dim=32, layout="half", array=other.asarray)
+    assert check.rope(mine, dim=32, layout="interleaved", array=other.asarray).causes[0].name == "layout"
+
+
+def test_tensors_that_require_a_gradient_and_bfloat16():
+    torch = pytest.importorskip("torch")
+    slopes = torch.tensor(posenc.alibi_slopes(12))
+    assert check.slopes(slopes.clone().requires_grad_(), 12)
+    assert check.slopes(slopes.bfloat16(), 12)
+    assert not check.slopes((slopes * 1.1).bfloat16(), 12)
+
+
+# ---- the command ----
+
+MODULE = """
+import numpy as np
+def slopes(heads):
+    return 2.0 ** (-8 * np.arange(1, heads + 1) / heads)
+def rope(x, p, base=10000.0):
+    angle = np.asarray(p)[:, None] * base ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])
+    x1, x2 = np.split(x, 2, -1)
+    cos, sin = np.cos(angle), np.sin(angle)
+    return np.concatenate([x1 * cos - x2 * sin, x1 * sin + x2 * cos], -1)
+def fails(heads):
+    raise ZeroDivisionError("no heads")
+"""
+
+
+def run(folder, *words):
+    (folder / "mine.py").write_text(MODULE)
+    (folder / "config.json").write_text(json.dumps({"head_dim": 32, "rope_theta": 500000.0}))
+    environment = {**os.environ, "PYTHONPATH": str(Path(posenc.__file__).parents[1])}
+    command = [sys.executable, "-m", "posenc", "check", *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("words", "status", "said"), [
+    (["mine:slopes", "--as", "slopes", "--heads", "8"], 0, "slopes: right."),
+    (["mine:slopes", "--as", "slopes", "--heads", "12"], 1, "Cause: geometric for any number."),
+    (["mine:rope", "--as", "rope", "--dim", "32", "--layout", "half"], 0, "rope: right."),
+    (["mine:rope", "--as", "rope", "--config", "config.json", "--layout", "half"], 1, "expected 500000."),
+    (["mine:fails", "--as", "slopes"], 2, "ZeroDivisionError: no heads"),
+    (["mine:nothing", "--as", "slopes"], 2, "has no attribute 'nothing'"),
+    (["mine:slopes"], 2, "--as"),
+    (["mine:slopes", "--as", "slope"], 2, "invalid choice: 'slope'"),
+])  # fmt: skip
+def test_command(tmp_path, words, status, said):
+    done = run(tmp_path, *words)
+    assert done.returncode == status, done.stderr
+    assert said in (done.stderr if status == 2 else done.stdout)

@@ -1,0 +1,262 @@
+"""Right implementations of other libraries: posenc.check accuses none of them."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+import posenc
+from posenc import check, reference
+
+torch = pytest.importorskip("torch", reason="the peers run on torch, which is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+from rotations import configs, directories, layer_types, rotate, written  # noqa: E402
+from transformers import LlamaConfig, masking_utils, modeling_rope_utils  # noqa: E402
+from transformers.models.bloom import modeling_bloom as bloom  # noqa: E402
+from transformers.models.llama import modeling_llama as llama  # noqa: E402
+from transformers.models.m2m_100 import modeling_m2m_100 as m2m  # noqa: E402
+from transformers.models.marian import modeling_marian as marian  # noqa: E402
+from transformers.models.mpt import modeling_mpt as mpt  # noqa: E402
+from transformers.models.swin import modeling_swin as swin  # noqa: E402
+from transformers.models.t5 import modeling_t5 as t5  # noqa: E402
+
+from posenc.rotary.config import _text_part  # noqa: E402
+
+SCALINGS = {
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 4.0},
+    "yarn": {"factor": 32.0, "original_max_position_embeddings": 64},
+    "longrope": {"long_factor": [2.0] * 16, "short_factor": [1.5] * 16, "original_max_position_embeddings": 64},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 128},
+}
+
+
+def of_directory(directory: str) -> list[tuple[str, check.Report]]:
+    """Reports of every class of a directory of transformers whose rotation `rope_from_config` knows."""
+    reports = []
+    for config in configs(directory):
+        found = written(config)
+        try:
+            if _text_part(found) is not found:
+                continue
+            known = [(layer, posenc.rope_from_config(found, layer_type=layer)) for layer in layer_types(found)]
+        except (TypeError, ValueError):
+            continue
+        for layer, w in known:
+
+            def run(x: Any, positions: Any, config: Any = config, layer: str | None = layer) -> Any:
+                return rotate(config, x, positions, layer)
+
+            # some models write interleaved pairs as halves
+            tried = [check.rope(run, w, out_layout=out) for out in dict.fromkeys((w.layout, "half"))]
+            reports.append((f"{config.model_type} {layer}", max(tried, key=bool)))
+    return reports
+
+
+@pytest.mark.parametrize("directory", ["llama", "gptj", "cohere", "gemma3", "phi", "glm", "deepseek_v3", "llama4"])
+def test_models_of_transformers(directory: str) -> None:
+    reports = of_directory(directory)
+    assert reports
+    assert [(name, str(report)) for name, report in reports if not report] == []
+
+
+@pytest.mark.slow
+def test_every_model_of_transformers() -> None:
+    reports = [one for directory in directories() for one in of_directory(directory)]
+    print(f"{len(reports)} rotations of {len(directories())} directories")
+    assert [name for name, report in reports if not report] == []
+    assert len(reports) > 150
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_llama_in_half_precision(dtype: str) -> None:
+    """Products in 16 bits, as the models compute them."""
+    tables = llama.LlamaRotaryEmbedding(LlamaConfig(hidden_size=128, num_attention_heads=4))
+
+    def run(x: Any, positions: Any) -> Any:
+        x = torch.as_tensor(x).to(getattr(torch, dtype))
+        cos, sin = tables(x, torch.as_tensor(positions)[None])
+        return llama.apply_rotary_pos_emb(x, x, cos, sin)[0]
+
+    assert check.rope(run, dim=32, layout="half", dtype=dtype)
+    assert not check.rope(run, dim=32, layout="interleaved", dtype=dtype)
+
+
+@pytest.mark.parametrize("rope_type", SCALINGS)
+def test_scalings_of_transformers(rope_type: str) -> None:
+    rope = {"rope_type": rope_type, "rope_theta": 500000.0, **SCALINGS[rope_type]}
+    config = LlamaConfig(hidden_size=128, num_attention_heads=4, max_position_embeddings=512, rope_parameters=rope)
+    found = modeling_rope_utils.ROPE_INIT_FUNCTIONS[rope_type](config, seq_len=1024)
+    assert check.frequencies(found, config, seq_len=1024)
+
+
+@pytest.mark.parametrize("r", [8, 32])
+def test_rotary_embedding_torch(r: int) -> None:
+    ret = pytest.importorskip("rotary_embedding_torch", reason="rotary-embedding-torch is not installed")
+    rotary = ret.RotaryEmbedding(r)
+    report = check.rope(
+        lambda x, p: rotary.rotate_queries_or_keys(x), dim=32, rotary_dim=r, layout="interleaved", array=torch.as_tensor
+    )
+    assert report, str(report)
+
+
+@pytest.mark.parametrize("r", [8, 32])
+def test_rotations_of_x_transformers(r: int) -> None:
+    xt = pytest.importorskip("x_transformers.x_transformers", reason="x-transformers is not installed")
+    angles = xt.RotaryEmbedding(r).forward_from_seq_len(24)[0]
+    report = check.rope(
+        lambda x, p: xt.apply_rotary_pos_emb(x, angles),
+        dim=32,
+        rotary_dim=r,
+        layout="interleaved",
+        array=torch.as_tensor,
+    )
+    assert report, str(report)
+
+
+@pytest.mark.parametrize("heads", [8, 12, 30])
+def test_biases_of_x_transformers(heads: int) -> None:
+    xt = pytest.importorskip("x_transformers.x_transformers", reason="x-transformers is not installed")
+    alibi = xt.AlibiPositionalBias(heads)
+    assert check.bias(alibi, posenc.alibi(posenc.alibi_slopes(heads)), 5, 33)
+    for causal in (True, False):
+        module = xt.RelativePositionBias(1.0, causal=causal, heads=heads)
+        table = module.relative_attention_bias.weight.detach().numpy()
+        assert check.bias(module, posenc.t5(table, bidirectional=not causal), 20, 200)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("r", [0, 16])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_rotary_embedding_of_onnx(interleaved: int, r: int, dtype: str) -> None:
+    """The options of ONNX's conformance cases, with caches that are cosines and sines."""
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    from onnx.reference.ops.op_rotary_embedding import rotary_embedding
+
+    cos, sin = (table.astype(dtype) for table in reference.rope_table(50, reference.rope_frequencies(r or 32)))
+
+    def run(x: Any, positions: Any) -> Any:
+        rows = np.broadcast_to(positions, (len(x), len(positions)))
+        options = {"interleaved": interleaved, "rotary_embedding_dim": r}
+        return rotary_embedding(x, cos, sin, rows, **options)
+
+    layout = "interleaved" if interleaved else "half"
+    assert check.rope(run, dim=32, rotary_dim=r or 32, layout=layout, positions=np.arange(20, 44), dtype=dtype)
+
+
+def test_cases_of_onnx() -> None:
+    """The expected outputs of ONNX's own cases: tables are given, so the check is of the layout and the width."""
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    from onnx.reference.ops.op_rotary_embedding import rotary_embedding
+
+    x = np.random.default_rng(0).standard_normal((2, 24, 3 * 32)).astype(np.float32)  # heads in the last axis
+    cos, sin = (table.astype(np.float32) for table in reference.rope_table(24, reference.rope_frequencies(32)))
+    rows = np.broadcast_to(np.arange(24), (2, 24))
+    y = rotary_embedding(x, cos, sin, rows, num_heads=3)
+    by_head = (np.moveaxis(one.reshape(2, 24, 3, 32), 2, 1) for one in (x, y))
+    assert check.rope(dim=32, layout="half", positions=24, **dict(zip(("x", "got"), by_head, strict=True)))
+
+
+def torchtune_like(x: Any, positions: Any, base: float = 10000.0) -> Any:
+    """Pairs in a last axis of two, as torchtune and lit-gpt compute them; x is (B, N, H, D)."""
+    theta = 1.0 / (base ** (torch.arange(0, x.shape[-1], 2).float() / x.shape[-1]))
+    angle = torch.einsum("i,j->ij", positions.float(), theta)
+    cache = torch.stack([angle.cos(), angle.sin()], -1)[None, :, None]
+    pairs = x.float().reshape(*x.shape[:-1], -1, 2)
+    first = pairs[..., 0] * cache[..., 0] - pairs[..., 1] * cache[..., 1]
+    second = pairs[..., 1] * cache[..., 0] + pairs[..., 0] * cache[..., 1]
+    return torch.stack([first, second], -1).flatten(3).type_as(x)
+
+
+@pytest.mark.parametrize("dim", [16, 64, 128])
+def test_torchtune_like(dim: int) -> None:
+    options = {"dim": dim, "layout": "interleaved", "seq_axis": -3, "array": torch.as_tensor}
+    assert check.rope(torchtune_like, **options)
+    assert check.rope(torchtune_like, positions=1000, **options)
+
+
+@pytest.mark.parametrize("heads", [1, 6, 8, 12, 20, 71, 112])
+def test_slopes(heads: int) -> None:
+    assert check.slopes(lambda heads: bloom._get_alibi_slopes(heads, "cpu"), heads)
+    assert check.slopes(lambda heads: -mpt.build_mpt_alibi_tensor(heads, 2)[:, 0, 0], heads)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (64, 256), (128, 1024), (60, 6591), (10, 160)])
+def test_buckets(buckets: int, max_distance: int, bidirectional: bool) -> None:
+    """The last two have distances at which float32 or float64 falls to the wrong side."""
+
+    def run(rel: Any) -> Any:
+        return t5.T5Attention._relative_position_bucket(torch.as_tensor(rel), bidirectional, buckets, max_distance)
+
+    report = check.buckets(run, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
+    assert report, str(report)
+
+
+def test_attention_of_transformers() -> None:
+    self = types.SimpleNamespace(num_key_value_groups=3, training=False)
+
+    def run(q: Any, k: Any, v: Any) -> Any:
+        n, m = q.shape[-2], k.shape[-2]
+        seen = torch.arange(m) <= torch.arange(n)[:, None] + m - n
+        mask = torch.where(seen, 0.0, torch.finfo(torch.float32).min)
+        return llama.eager_attention_forward(self, q, k, v, mask, 0.25)[0].transpose(1, 2)
+
+    assert check.attention(run, causal=True, n=4, m=9, kv_heads=2, batch=True, array=torch.as_tensor)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_attention_of_torch(dtype: str) -> None:
+    def run(q: Any, k: Any, v: Any) -> Any:
+        q, k, v = (torch.as_tensor(x).to(getattr(torch, dtype)) for x in (q, k, v))
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+    assert check.attention(run, causal=True, kv_heads=2, batch=True, dtype=dtype)
+
+
+def test_masks_of_transformers() -> None:
+    i, j = torch.arange(9)[:, None], torch.arange(9)
+    assert check.mask(masking_utils.causal_mask_function(0, 0, i, j), 9)
+    assert check.mask(masking_utils.sliding_window_causal_mask_function(4)(0, 0, i, j), 9, window=(3, None))
+    assert check.mask(torch.nn.Transformer.generate_square_subsequent_mask(9), 9)
+
+
+def test_sinusoids_of_transformers() -> None:
+    table = marian.MarianSinusoidalPositionalEmbedding(24, 32).create_weight()
+    assert check.sinusoid(table, 32, layout="halves")
+    table = m2m.M2M100SinusoidalPositionalEmbedding.get_embedding(24, 32)
+    assert check.sinusoid(table, 32, layout="halves", denominator="half-1")
+
+
+def test_swin() -> None:
+    module = swin.SwinRelativePositionBias(3, (4, 6))
+    module.relative_position_bias_table.data = torch.randn(77, 3)
+    assert check.bias(module(), posenc.swin(module.relative_position_bias_table.detach().numpy(), 4, 6), 24)
+
+
+def test_gradients_of_torch() -> None:
+    w = posenc.rope_frequencies(8)
+
+    def run(grad: Any, x: Any) -> Any:
+        x = torch.as_tensor(x).requires_grad_()
+        torchtune_like(x[None, :, None].float(), torch.arange(6)).backward(torch.as_tensor(grad)[None, :, None].float())
+        return x.grad
+
+    x = np.random.default_rng(0).standard_normal((6, 8))
+    assert check.gradient(run, lambda x: reference.rope(x, 6, w, layout="interleaved"), x, dtype="float32")
+
+
+def test_jax() -> None:
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+
+    def run(x: Any, positions: Any) -> Any:
+        angle = positions[:, None] * 10000.0 ** (-jax.numpy.arange(0, 32, 2) / 32)
+        x1, x2 = jax.numpy.split(x, 2, -1)
+        cos, sin = jax.numpy.cos(angle), jax.numpy.sin(angle)
+        return jax.numpy.concatenate([x1 * cos - x2 * sin, x2 * cos + x1 * sin], -1)
+
+    assert check.rope(run, dim=32, layout="half", array=jax.numpy.asarray)
+    assert check.rope(run, dim=32, layout="interleaved", array=jax.numpy.asarray).causes[0].name == "layout"
