@@ -184,7 +184,7 @@ def judge(kind: Kind, got: object, case: Case, precision: str, subject: str | No
     return Report(
         subject, False, bound, error, precision,
         tuple(_cause(case, left, chosen, bound, best) for left, chosen in causes), where,
-        () if causes else tuple(h.name for h in active), numbers, wanted,
+        () if causes else tuple(h.name for h in active), numbers, wanted, axes,
     )  # fmt: skip
 
 

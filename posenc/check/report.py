@@ -65,6 +65,8 @@ class Report:
     """The numbers of the implementation, in float64."""
     wanted: Float64 | None = field(default=None, repr=False)
     """The right numbers."""
+    axes: tuple[str, ...] = field(default=(), repr=False)
+    """The names of the axes of the numbers."""
 
     def __bool__(self) -> bool:
         return self.right
@@ -98,7 +100,10 @@ class Report:
         except ImportError:  # without matplotlib a notebook prints the text
             return None
         head = first_head(self.got, self.wanted)
-        return png(comparison(matrix(self.got)[head], matrix(self.wanted)[head], self.subject), 80)
+        found = " or ".join(cause.name for cause in self.causes) or "unknown cause"
+        labels = ("", "", *self.axes)
+        drawn = matrix(self.got)[head], matrix(self.wanted)[head]
+        return png(comparison(*drawn, f"posenc.check.{self.subject}: {found}", (labels[-2], labels[-1])), 80)
 
 
 def matrix(x: Float64) -> Float64:
