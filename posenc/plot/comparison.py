@@ -16,7 +16,7 @@ SIZE = (9.0, 3.0)
 def comparison(got: Float64, wanted: Float64, title: str, labels: tuple[str, str]) -> Figure:
     """Draw a matrix, the right matrix in the same colours, and the size of their difference.
 
-    The labels are those of rows and of columns; rows without a label have no ticks.
+    The first label names the rows, the second the columns. Rows without a label have no ticks.
     """
     got, wanted = (np.where(np.isfinite(x), x, np.nan) for x in (got, wanted))
     figure = Figure(figsize=SIZE, layout="constrained")
