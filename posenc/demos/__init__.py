@@ -1,1 +1,1 @@
-"""The tour and the study: two programs that use only the public interface of posenc."""
+"""The tour, the study and the test vectors: programs that use only the public interface of posenc."""

@@ -115,6 +115,41 @@ def test_check_names_what_is_wrong(tmp_path, capsys):
     assert "attention: the error in float64 is inf times its bound\n" in said
 
 
+BY_NAME = {case["name"]: case for case in CASES}
+WRONG = {
+    "rope-half": {"layout": "interleaved"},
+    "rope-inverse": {"inverse": False},
+    "swin-placed": {"height": 10, "width": 11},
+    "t5-decoder": {"bidirectional": True},
+    "t5_bucket-many": {"max_distance": 127},
+    "rope_frequencies-yarn": {"attention_factor": 1.0},
+    "sinusoidal-fairseq": {"denominator": "dim"},
+    "attention-forgetful": {"causal": False},
+    "deberta-buckets": {"max_position": 19},
+}
+"""Arguments that make another formula of a case."""
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_another_formula_is_off_by_1000_bounds(name):
+    case = BY_NAME[name]
+    changed = {**case, "arguments": {**case["arguments"], **WRONG[name]}}
+    for precision in set(tool.PRECISIONS) & set(case["results"][0]):
+        found = tool.compute(changed, TENSORS, precision)
+        pairs = [[TENSORS[result[key]["tensor"]] for key in ("expected", precision)] for result in case["results"]]
+        assert max(tool.share_of_bound(one, *pair) for one, pair in zip(found, pairs, strict=True)) > 1000
+
+
+@pytest.mark.parametrize("name", ["rope-half@2^31", "sinusoidal@2^31", "complex_order@2^31"])
+def test_a_rounded_product_of_position_and_frequency_fails_at_2_31(name, monkeypatch):
+    """`posenc.reference` in float64 rounds the angle."""
+    case = BY_NAME[name]
+    monkeypatch.setattr(posenc, case["function"], getattr(posenc.reference, case["function"]))
+    (found,) = tool.compute(case, TENSORS, "float64")
+    expected, bound = (TENSORS[case["results"][0][key]["tensor"]] for key in ("expected", "float64"))
+    assert 1000 < tool.share_of_bound(found, expected, bound) < np.inf
+
+
 def test_refusals(tmp_path, monkeypatch, capsys):
     for words, wanted in (
         (["--check", str(tmp_path)], f"{tmp_path}: No such file or directory"),
