@@ -30,6 +30,13 @@ class Hypothesis(NamedTuple):
     """New values of fields, or functions of the case; a function that returns None excludes the hypothesis."""
 
 
+FLOAT32 = Hypothesis(
+    "float32", "The numbers are within the bound of float32, but not of float64.",
+    "Compute in float64, above all the angles, positions times frequencies.", {},
+)  # fmt: skip
+"""The cause of numbers in float64 that no other hypothesis explains."""
+
+
 class Kind(NamedTuple):
     """A kind of check."""
 
@@ -172,10 +179,8 @@ def judge(kind: Kind, got: object, case: Case, precision: str, subject: str | No
         if causes:
             break
     causes = _distinct(causes)
-    for name in ("float32", "float16", "bfloat16") if not causes else ():
-        if u < ROUNDOFF[name] and error <= kind.bound(case, wanted, ROUNDOFF[name]):
-            causes = [(error, (_precision(name, precision),))]
-            break
+    if not causes and u < ROUNDOFF["float32"] and error <= kind.bound(case, wanted, ROUNDOFF["float32"]):
+        causes = [(error, (FLOAT32,))]
     named = {" + ".join(h.name for h in chosen) for _, chosen in causes}
     others = [one for one in errors if one[1] not in named and np.isfinite(one[0])]
     best = min(others, default=None)
@@ -185,14 +190,6 @@ def judge(kind: Kind, got: object, case: Case, precision: str, subject: str | No
         subject, False, bound, error, precision,
         tuple(_cause(case, left, chosen, bound, best) for left, chosen in causes), where,
         () if causes else tuple(h.name for h in active), numbers, wanted, axes,
-    )  # fmt: skip
-
-
-def _precision(name: str, wanted: str) -> Hypothesis:
-    """The cause of numbers that are right for a narrower dtype, and that no other hypothesis explains."""
-    return Hypothesis(
-        name, f"The numbers are right for {name}: a part of the computation is in {name}; expected {wanted}.",
-        f"Compute in {wanted}. Angles, positions times frequencies, need it first.", {},
     )  # fmt: skip
 
 
