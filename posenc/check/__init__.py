@@ -11,11 +11,15 @@ from collections.abc import Callable as _Callable
 from typing import ParamSpec as _ParamSpec
 
 from .._core_api.names import show_plain_annotations as _show_plain_annotations
-from .attention import attention, cache, mask, softmax
+from .attention import attention, softmax
 from .biases import bias, buckets, slopes
+from .cache import cache
+from .frequencies import frequencies
 from .gradient import gradient
+from .mask import mask
 from .report import Cause, Report
-from .rotary import frequencies, rope, sinusoid
+from .rope import rope
+from .sinusoid import sinusoid
 
 _P = _ParamSpec("_P")
 

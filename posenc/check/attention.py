@@ -1,4 +1,4 @@
-"""The checks of attention: masks, the softmax, attention end to end, and decoding with a cache."""
+"""The checks of the softmax, and of attention from end to end."""
 
 from __future__ import annotations
 
@@ -11,151 +11,14 @@ import numpy.typing as npt
 
 from .. import reference
 from ..bias.operator import PositionBias
-from ..reference.attention import visible as reference_mask
 from .biases import MATRICES, matrix_of, of_operator
+from .frequencies import FREQUENCIES, angles
 from .inputs import Precision, ToArray, draw, dtype_of
-from .judge import Case, Hypothesis, Kind, angle_roundoff, as_numbers, coarser, judge
+from .judge import Case, Kind, angle_roundoff, coarser, judge
+from .judge import Hypothesis as H
+from .mask import MASKS, Window, mask_case, visible
 from .report import Float64, Report
-from .rotary import FREQUENCIES, ROTATION, angles, layouts, rotate, rotation_error
-
-H = Hypothesis
-Window = tuple[int | None, int | None]
-
-# ---- masks ----
-
-
-def visible(c: Case) -> npt.NDArray[np.bool_]:
-    """The pairs that see each other, (n, m), with the errors that the fields of the case name."""
-    rel = np.arange(c["m"]) - np.arange(c["n"])[:, None] - c["mask_shift"]
-    left, right = c["window"] or (None, None)
-    seen = np.ones(rel.shape, bool)
-    if c["causal"]:
-        seen &= rel <= c["diagonal"]
-    if left is not None:
-        seen &= rel >= -left
-    if right is not None:
-        seen &= rel <= right
-    if c["segments"] is not None:
-        q_segments, k_segments = c["segments"]
-        seen &= q_segments[:, None] == k_segments
-    seen = seen.T if c["mask_transposed"] else seen
-    return ~seen if c["inverted"] else seen
-
-
-def widened(step: int) -> Callable[[Case], Any]:
-    def change(c: Case) -> Any:
-        left, right = c["window"] or (None, None)
-        return None if left is None or left + step < 0 else (left + step, right)
-
-    return change
-
-
-def _both_sides(c: Case) -> Any:
-    left, right = c["window"] or (None, None)
-    return (left, left) if left is not None and right != left else None
-
-
-def windowed(value: object) -> Callable[[Case], Any]:
-    return lambda c: None if c["window"] is None else value
-
-
-MASK_FIELDS: Case = {"diagonal": 0, "mask_transposed": False, "inverted": False, "segments": None, "window": None}
-NO_WINDOW = (None, None)
-MASKS = (
-    H("polarity", "True marks the pairs to leave out; expected the pairs to keep.", "Invert the mask.",
-      {"inverted": True}),
-    H("alignment", "The mask puts query i at position i; expected i + {past}: the queries are the last keys.",
-      "Add the number of cached keys, {past}, to the index of the query (bottom-right alignment).",
-      {"mask_shift": lambda c: c["past"] - c["mask_shift"]}),
-    H("no causal mask", "Queries see the keys after them.", "Apply a causal mask.",
-      {"causal": lambda c: False if c["causal"] else None}),
-    H("causal mask", "Queries do not see the keys after them; expected no causal mask.", "Apply no causal mask.",
-      {"causal": lambda c: None if c["causal"] else True}),
-    H("diagonal", "A query does not see the key at its own position.", "Compare with j <= i, not j < i.",
-      {"diagonal": lambda c: -1 if c["causal"] else None}),
-    H("one key ahead", "A query sees the key after it.", "Compare with j <= i; tril and triu differ by a diagonal.",
-      {"diagonal": lambda c: 1 if c["causal"] else None}),
-    H("transposed mask", "The mask is transposed: queries see the keys after them.", "Exchange queries and keys.",
-      {"mask_transposed": lambda c: True if c["n"] == c["m"] else None}),
-    H("window one wider", "The window holds one key more.", "Let j >= i - left; left does not count the query.",
-      {"window": widened(1)}),
-    H("window one narrower", "The window holds one key less.", "Let j >= i - left; left does not count the query.",
-      {"window": widened(-1)}),
-    H("no window", "The window is not applied.", "Mask keys further than the window.", {"window": windowed(NO_WINDOW)}),
-    H("window on both sides", "The window is open to both sides.", "Limit the right side.", {"window": _both_sides}),
-    H("no segments", "Queries see keys of other segments.", "Compare the segments of query and key.",
-      {"segments": lambda c: None if c["segments"] is None else (0 * c["segments"][0], 0 * c["segments"][1])}),
-)  # fmt: skip
-
-
-def _true_mask(c: Case) -> Float64:
-    q_segments, k_segments = c["segments"] or (None, None)
-    i, j = np.arange(float(c["n"])) + c["true_shift"], np.arange(float(c["m"]))
-    options = {"causal": c["causal"], "window": c["window"], "q_segments": q_segments, "k_segments": k_segments}
-    return np.asarray(reference_mask(i, j, **options)[0], np.float64)
-
-
-MASK = Kind(
-    "mask", _true_mask, lambda c: visible(c).astype(np.float64), MASKS, ("query", "key"), lambda c, wanted, u: 0.5
-)
-
-
-def mask_case(
-    n: int, m: int, causal: bool, window: Window | None, align: str, segments: tuple[Any, Any] | None
-) -> Case:
-    shift = m - n if align == "end" else 0
-    both = None if segments is None else tuple(np.asarray(one) for one in segments)
-    return {**MASK_FIELDS, "n": n, "m": m, "causal": causal, "window": window, "segments": both, "past": m - n,
-            "mask_shift": shift, "true_shift": shift, "q_shift": shift}  # fmt: skip
-
-
-def mask(
-    impl: Any, n: int, m: int | None = None, *, causal: bool = True, window: Window | None = None, align: str = "end",
-    segments: tuple[Any, Any] | None = None, array: ToArray = np.asarray,
-) -> Report:  # fmt: skip
-    """Check an attention mask.
-
-    Parameters
-    ----------
-    impl : callable or array
-        ``impl(n, m)`` returns the mask, or the mask itself, (n, m): True where a query sees a key, or numbers to add to
-        the logits, which hide a pair below -1000.
-    n, m : int
-        Numbers of queries and keys; m is n by default.
-    causal, window, align
-        As in `posenc.attention`; the queries are the last n of the m keys.
-    segments : (array (n,), array (m,)), optional
-        The segments of queries and keys.
-    array : callable
-        Not used; for the signature of the other checks.
-
-    Returns
-    -------
-    Report
-
-    Examples
-    --------
-    >>> import numpy as np, posenc.check
-    >>> print(posenc.check.mask(np.tri(3, 8, dtype=bool), 3, 8))
-    mask: wrong. The largest error is 1; the bound is 0.5 (float64).
-    Cause: alignment. The mask puts query i at position i; expected i + 5: the queries are the last keys.
-    Change: Add the number of cached keys, 5, to the index of the query (bottom-right alignment).
-    Evidence: this explanation leaves an error of 0; the best other hypothesis, diagonal, leaves 1.
-    First difference: query 0, key 1: 0 instead of 1.
-    Right for key 0.
-    Wrong (#) and right (.) numbers, query downwards and key across.
-      .#####..
-      ..#####.
-      ...#####
-    """
-    keys = n if m is None else m
-    got, _ = as_numbers(impl(n, keys) if callable(impl) else impl)
-    if got.dtype.kind == "f":
-        got = got > -1000 if (got < 0).any() else got != 0
-    return judge(MASK, got, mask_case(n, keys, causal, window, align, segments), "float64")
-
-
-# ---- the softmax, and attention ----
+from .rope import ROTATION, layouts, rotate, rotation_error
 
 
 def attend(c: Case) -> Float64:
@@ -328,7 +191,7 @@ def _rotated_by_reference(x: Float64, positions: Float64, c: Case) -> Float64:
     return np.asarray(reference.rope(x, positions, w, layout=c["layout"], rotary_dim=c["rotary_dim"]))
 
 
-def _true_attention(c: Case) -> Float64:
+def true_attention(c: Case) -> Float64:
     q, k = c["q"], c["k"]
     if c["w"] is not None:
         q, k = _rotated_by_reference(q, c["q_at"], c), _rotated_by_reference(k, c["k_at"], c)
@@ -344,8 +207,8 @@ def _true_attention(c: Case) -> Float64:
     return np.asarray(reference.attention(q, k, c["v"], **options))
 
 
-SOFTMAX = Kind("softmax", _true_attention, attend, (*SOFTMAXES, *MASKS), ("head", "query", "key"), attention_bound)
-ATTENTION = Kind("attention", _true_attention, attend, ATTENTIONS, ("head", "query", "channel"), attention_bound)
+SOFTMAX = Kind("softmax", true_attention, attend, (*SOFTMAXES, *MASKS), ("head", "query", "key"), attention_bound)
+ATTENTION = Kind("attention", true_attention, attend, ATTENTIONS, ("head", "query", "channel"), attention_bound)
 
 
 def attention_case(
@@ -474,119 +337,3 @@ def attention(
     given = (array(case[name][None] if batch else case[name]) for name in "qkv")
     found = impl(*given)
     return judge(ATTENTION, found, wide(case), coarser(dtype, dtype_of(found)))
-
-
-# ---- decoding with a cache ----
-
-
-def attend_in_chunks(c: Case) -> Float64:
-    """Attention by chunks of queries, each with the keys up to its end."""
-    outs, ends = [], np.cumsum(c["chunks"])
-    for chunk, end in zip(c["chunks"], ends, strict=True):
-        start = end - chunk
-        first = start if c["dropped"] else 0
-        again = (c["chunk_of"][start] - c["chunk_of"][first:end] + 1) if c["rotated_again"] else 1
-        outs.append(attend({
-            **c, "q": c["q"][:, start:end], "k": c["k"][:, first:end], "v": c["v"][:, first:end],
-            "q_at": c["q_at"][start:end], "k_at": c["k_at"][first:end] * again, "n": chunk, "m": end - first,
-            "q_shift": (start - first) * c["bias_past"] + c["q_shift"],
-            "mask_shift": (start - first) * c["mask_past"],
-        }))  # fmt: skip
-    return np.concatenate(outs, -2)
-
-
-def _within(c: Case) -> Float64:
-    return np.asarray(c["k_true"] - c["start_of"])
-
-
-def _later(step: int) -> Callable[[Case], Any]:
-    return rotating(lambda c: c["k_true"] + step * (c["start_of"] > 0))
-
-
-CACHES = (
-    H("offset", "Each chunk is rotated from position 0: the number of cached tokens is forgotten.",
-      "Add the number of cached tokens to the positions of the new queries and keys.",
-      {"q_at": rotating(_within), "k_at": rotating(_within)}),
-    H("offset of the queries", "The queries of each chunk are rotated from position 0; the keys are right.",
-      "Add the number of cached tokens to the positions of the queries.", {"q_at": rotating(_within)}),
-    H("offset of the keys", "The keys of each chunk are rotated from position 0; the queries are right.",
-      "Add the number of cached tokens to the positions of the keys.", {"k_at": rotating(_within)}),
-    H("offset of the bias", "The bias puts the queries of each chunk at position 0.",
-      "Add the number of cached tokens to the positions of the queries in the bias.", {"bias_past": biased(0)}),
-    H("offset everywhere", "Mask, bias and rotation put each chunk at position 0.",
-      "Add the number of cached tokens to all positions.",
-      {"q_at": lambda c: None if c["w"] is None and c["operator"] is None else _within(c), "k_at": _within,
-       "bias_past": 0, "mask_past": 0}),
-    H("offset one too large", "After the first chunk the positions are one too large: the count of cached tokens "
-      "includes the new one.", "Read the number of cached tokens before the new one is stored.",
-      {"q_at": _later(1), "k_at": _later(1)}),
-    H("offset one too small", "After the first chunk the positions are one too small.",
-      "Position of the next token is the number of cached tokens.", {"q_at": _later(-1), "k_at": _later(-1)}),
-    H("offset of the queries one too large", "After the first chunk the positions of the queries are one too large.",
-      "Read the number of cached tokens before the new one is stored.", {"q_at": _later(1)}),
-    H("first chunk twice", "After the first chunk the positions are larger by its length: the offset counts it twice.",
-      "Increase the offset once for each chunk.",
-      {name: rotating(lambda c: c["k_true"] + c["chunks"][0] * (c["start_of"] > 0)) for name in ("q_at", "k_at")}),
-    H("cached keys rotated again", "Cached keys are rotated again in every step.",
-      "Store rotated keys and rotate only new ones, or store keys before the rotation.",
-      {"rotated_again": rotating(True)}),
-    H("alignment", "The mask puts each chunk of queries at position 0: a query does not see the cached keys.",
-      "Add the number of cached keys to the index of the query (bottom-right alignment).", {"mask_past": 0}),
-    H("cached keys lost", "A chunk sees only its own keys.", "Append new keys and values to the cached ones.",
-      {"dropped": True}),
-    *(h for h in ATTENTIONS if "alignment" not in h.name and h.name not in ("queries and keys exchanged", "polarity",
-      "transposed mask", "queries one late", "queries one early", "softmax over queries", "transposed (bias)")),
-)  # fmt: skip
-CACHE = Kind("cache", _true_attention, attend_in_chunks, CACHES, ("head", "query", "channel"), attention_bound)
-
-
-def cache(
-    impl: Callable[..., Any], *, chunks: Sequence[int] = (4, 1, 1, 3), window: Window | None = None,
-    bias: PositionBias | None = None, frequencies: Any = None, layout: str | None = None, scale: float | None = None,
-    softcap: float | None = None, sink: npt.ArrayLike | None = None, heads: int = 6, kv_heads: int | None = None,
-    dim: int = 16, batch: bool = False, dtype: Precision = "float32", array: ToArray = np.asarray,
-) -> Report:  # fmt: skip
-    """Check causal attention that stores keys and values, chunk by chunk, against attention to the whole sequence.
-
-    Parameters
-    ----------
-    impl : callable
-        ``impl(q, k, v, start)`` returns the output of the queries of a chunk (heads, chunk, dim). It gets the queries,
-        keys and values of the chunk alone, before their rotation, and the position of the first; it keeps the keys and
-        values of earlier chunks. A chunk with start 0 begins a new sequence.
-    chunks : sequence of int
-        The lengths of the chunks.
-    window, bias, frequencies, layout, scale, softcap, sink, heads, kv_heads, dim, batch, dtype, array
-        As in `attention`.
-
-    Returns
-    -------
-    Report
-
-    Examples
-    --------
-    >>> import numpy as np, posenc, posenc.check
-    >>> w, stored = posenc.rope_frequencies(16), {}
-    >>> def mine(q, k, v, start):
-    ...     q, k = (posenc.rope(x, x.shape[-2], w, layout="half") for x in (q, k))  # start is not used
-    ...     for name, new in (("k", k), ("v", v)):
-    ...         stored[name] = new if start == 0 else np.concatenate([stored[name], new], -2)
-    ...     return posenc.attention(q, stored["k"], stored["v"], causal=True, align="end")
-    >>> print(posenc.check.cache(mine, frequencies=w, layout="half").causes[0].sentence)
-    Each chunk is rotated from position 0: the number of cached tokens is forgotten.
-    """
-    total = sum(chunks)
-    case = attention_case(heads, kv_heads, total, total, dim, dtype, True, window, "end", None, bias, frequencies,
-                          layout, scale, softcap, sink)  # fmt: skip
-    starts = np.cumsum([0, *chunks[:-1]])
-    outs = []
-    for start, chunk in zip(starts, chunks, strict=True):
-        given = (case[name][:, start : start + chunk] for name in "qkv")
-        found = impl(*(array(one[None] if batch else one) for one in given), int(start))
-        outs.append(as_numbers(found)[0])
-    case |= {
-        "chunks": tuple(chunks), "start_of": np.repeat(starts, chunks).astype(np.float64), "k_true": case["k_at"],
-        "chunk_of": np.repeat(np.arange(len(chunks)), chunks), "bias_past": 1, "mask_past": 1, "dropped": False,
-        "rotated_again": False,
-    }  # fmt: skip
-    return judge(CACHE, np.concatenate(outs, -2), wide(case), coarser(dtype, dtype_of(found)))

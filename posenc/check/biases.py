@@ -12,11 +12,10 @@ from .. import reference
 from ..bias.operator import PositionBias
 from ..reference.attention import operator as operator_of
 from .inputs import Precision, ToArray
-from .judge import Case, Hypothesis, Kind, judge
+from .judge import Case, Kind, judge
+from .judge import Hypothesis as H
 from .judge import angle_roundoff as narrow
 from .report import Float64, Report
-
-H = Hypothesis
 
 # ---- slopes of ALiBi ----
 

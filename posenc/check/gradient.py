@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from .. import reference
 from .inputs import Precision, draw, dtype_of, parts
-from .judge import Case, Hypothesis, Kind, coarser, judge
+from .judge import Case, Kind, coarser, judge
+from .judge import Hypothesis as H
 from .report import Float64, Report
-
-H = Hypothesis
 
 
 def _flat(gradients: list[Float64]) -> Float64:

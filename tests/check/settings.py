@@ -83,7 +83,7 @@ def judged(name, monkeypatch, answer):
     def replaced(kind, got, case, precision, subject=None):
         return judge(kind, answer(kind, case), case, precision, subject)
 
-    for module in ("attention", "biases", "gradient", "rotary"):
+    for module in ("attention", "biases", "cache", "frequencies", "gradient", "mask", "rope", "sinusoid"):
         monkeypatch.setattr(import_module(f"posenc.check.{module}"), "judge", replaced)
     return function(_echo(function.__name__), *arguments, **options)
 

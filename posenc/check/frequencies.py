@@ -1,0 +1,256 @@
+"""The check of frequencies: base**(-2 k / dim), scaled to longer contexts, and the attention factor."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import reference
+from ..rotary.config import rope_from_config
+from ..rotary.scaling import RopeFrequencies
+from .inputs import Precision
+from .judge import Case, Kind, angle_roundoff, as_numbers, judge
+from .judge import Hypothesis as H
+from .report import Float64, Report
+
+
+def angles(frequencies: Any, dim: int | None, seq_len: int | None = None) -> Case:
+    """Return the fields of frequencies: w, factor, and what is known about the way to them."""
+    keys: dict[str, Any] = {}
+    if isinstance(frequencies, str | os.PathLike) and os.path.isfile(frequencies):
+        frequencies = json.loads(Path(frequencies).read_bytes())
+    if isinstance(frequencies, Mapping | str) or hasattr(frequencies, "to_dict"):
+        config = frequencies.to_dict() if hasattr(frequencies, "to_dict") else frequencies
+        frequencies = rope_from_config(config, seq_len=seq_len)
+        keys = _keys(config, seq_len, frequencies) if isinstance(config, Mapping) else {}
+    elif frequencies is None:
+        if dim is None:
+            raise ValueError("check: frequencies and dim are None; expected one of the two")
+        frequencies = RopeFrequencies(reference.rope_frequencies(dim).inv_freq)
+        keys = {"dim": dim, "base": 10000.0, "rope_type": "default"}
+    w = np.asarray(frequencies, np.float64)
+    factor = float(getattr(frequencies, "attention_factor", 1.0))
+    r = 2 * len(w)
+    base = float(keys.get("base") or (((w[0] / w[1]) ** (r / 2)) if len(w) > 1 and w[1] > 0 else 10000.0))
+    plain = base ** (-2 * np.arange(len(w)) / r)
+    return {
+        "w": w, "plain": plain, "base": base, "factor": factor, "cos_factor": factor, "sin_factor": factor,
+        "keys": keys, "rotary_dim": r, "width": dim or r, "rope_type": keys.get("rope_type", "default"),
+        "layout": getattr(frequencies, "layout", None),
+    }  # fmt: skip
+
+
+def _keys(config: Mapping[str, Any], seq_len: int | None, found: RopeFrequencies) -> dict[str, Any]:
+    """Return the arguments of `rope_frequencies` that the config means, or {} if they give other frequencies."""
+    rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    lengths = {key: value for key, value in config.items() if key.endswith("max_position_embeddings")}
+    lengths = {"original_max_position_embeddings": lengths.get("max_position_embeddings"), **lengths}
+    keys = {**lengths, **rope, "base": rope.pop("rope_theta", config.get("rope_theta")), "dim": 2 * len(found)}
+    keys["rope_type"] = rope.pop("rope_type", None) or rope.pop("type", "default")
+    keys = {key: value for key, value in keys.items() if key not in ("type", "rope_theta") and value is not None}
+    keys |= {} if seq_len is None else {"seq_len": seq_len}
+    try:
+        same = np.allclose(reference.rope_frequencies(**keys).inv_freq, found.inv_freq, rtol=1e-12)
+    except (KeyError, TypeError):
+        same = False
+    return keys if same else {}
+
+
+def again(field: str, **changes: Any) -> Callable[[Case], Any]:
+    """A field of the case, w or factor, computed again with other arguments of `rope_frequencies`."""
+
+    def compute(case: Case) -> Any:
+        keys = dict(case["keys"])
+        new = {key: value(keys) if callable(value) else value for key, value in changes.items()}
+        if not keys or any(value is None for value in new.values()):
+            return None
+        try:
+            found = reference.rope_frequencies(**{**keys, **new})
+        except (KeyError, TypeError, ZeroDivisionError):
+            return None
+        return found.inv_freq if field == "w" else found.attention_factor
+
+    return compute
+
+
+def as_type(rope_type: str) -> Callable[[Case], Any]:
+    """The frequencies that another rope_type has with the same factor."""
+    return lambda c: again("w", rope_type=rope_type)(c) if c["keys"].get("factor") else None
+
+
+def exponents(change: Callable[[Float64, Case], Float64]) -> Callable[[Case], Float64]:
+    """The frequencies with another unscaled sequence; the scaling of each pair stays."""
+    return lambda c: change(c["plain"], c) * (c["w"] / c["plain"])
+
+
+def key(name: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda keys: keys.get(name)
+
+
+def _blend_reversed(c: Case) -> Any:
+    s = c["keys"].get("factor")
+    if s is None or c["rope_type"] not in ("llama3", "yarn", "ntk_by_parts"):
+        return None
+    between = (c["w"] < c["plain"] * (1 - 1e-9)) & (c["w"] > c["plain"] / s * (1 + 1e-9))
+    return np.where(between, c["plain"] + c["plain"] / s - c["w"], c["w"])
+
+
+def _without_blend(c: Case) -> Any:
+    """Llama 3's code with exchanged factors: no frequency is between the two."""
+    if c["rope_type"] != "llama3":
+        return None
+    turns = c["keys"]["original_max_position_embeddings"] * c["plain"] / (2 * np.pi)
+    return np.where(turns < c["keys"]["high_freq_factor"], c["plain"] / c["keys"]["factor"], c["plain"])
+
+
+FACTORS = {"cos_factor": 1.0, "sin_factor": 1.0}
+SCALED = "The frequencies are those of the config's rope_type, {rope_type}."
+FREQUENCIES = (
+    H("base", "The frequencies have the base 10000; expected {base}.", "Read the base (rope_theta) from the config.",
+      {"w": exponents(lambda plain, c: plain ** (np.log(10000.0) / np.log(c["base"])))}),
+    H("scaling ignored", "The frequencies are base**(-2 k / dim) and the factor is 1: rope_scaling is not applied.",
+      "Apply the scaling of the config, {rope_type}.", {"w": lambda c: c["plain"], **FACTORS}),
+    H("frequencies not scaled", "The frequencies are base**(-2 k / dim), without their scaling.",
+      "Scale the frequencies as {rope_type} does.", {"w": lambda c: c["plain"]}),
+    H("scaling inverted", "The frequencies are multiplied where they must be divided, or the reverse.",
+      "Divide the frequencies (or the positions) by the factor.", {"w": lambda c: c["plain"] ** 2 / c["w"]}),
+    H("scaling twice", "The frequencies are scaled twice.", "Scale either the frequencies or the positions, not both.",
+      {"w": lambda c: c["w"] ** 2 / c["plain"]}),
+    H("exponent halved", "The exponents are k / dim; expected 2 k / dim.", "Use arange(0, dim, 2) / dim as exponents.",
+      {"w": exponents(lambda plain, c: plain**0.5)}),
+    H("exponent doubled", "The exponents are 4 k / dim; expected 2 k / dim.",
+      "Divide arange(0, dim, 2) by dim, not by dim / 2.", {"w": exponents(lambda plain, c: plain**2)}),
+    H("exponent from one", "The exponents are 2 (k + 1) / dim; expected 2 k / dim.", "Let k begin at 0.",
+      {"w": exponents(lambda plain, c: plain * plain[1 % len(plain)])}),
+    H("exponent over pairs less one", "The exponents are k / (dim / 2 - 1), from 0 to 1; expected 2 k / dim.",
+      "Divide k by dim / 2 instead of dim / 2 - 1.",
+      {"w": exponents(lambda plain, c: plain ** (len(plain) / max(len(plain) - 1, 1)))}),
+    H("exponent over the head", "The exponents are 2 k / {width}, over the whole head; expected 2 k / {rotary_dim}.",
+      "Divide by rotary_dim, the number of rotated channels.",
+      {"w": exponents(lambda plain, c: plain ** (c["rotary_dim"] / c["width"]))}),
+    H("order of frequencies", "The frequencies are in reverse order.", "Let pair 0 have the frequency 1.",
+      {"w": lambda c: c["w"][::-1]}),
+    H("wavelengths", "The numbers are base**(2 k / dim), the reciprocals of the frequencies.",
+      "Divide the positions by these numbers, or take 1 / them.", {"w": lambda c: 1 / c["w"]}),
+    H("turns", "The frequencies are 2 pi times too large.", "Angles are p w, without 2 pi.",
+      {"w": lambda c: 2 * np.pi * c["w"]}),
+    H("linear", f"The frequencies are divided by the factor, as rope_type linear does. {SCALED}",
+      "Implement {rope_type}.", {"w": as_type("linear")}),
+    H("ntk", f"The base is multiplied by factor**(d / (d - 2)), as static NTK does. {SCALED}", "Implement {rope_type}.",
+      {"w": as_type("ntk")}),
+    H("ntk exponent", "The base is multiplied by the factor itself; expected factor**(d / (d - 2)).",
+      "Raise the factor to d / (d - 2).",
+      {"w": lambda c: again("w", rope_type="default", base=lambda keys: c["base"] * stretch(c))(c)
+       if c["rope_type"] in ("ntk", "dynamic") else None}),
+    H("length ignored", "The dynamic base is that of the trained length.", "Pass the length of the sequence.",
+      {"w": again("w", seq_len=lambda keys: keys.get("max_position_embeddings"))}),
+    H("ramp reversed", "Interpolated and original frequencies are exchanged in the blend.",
+      "High frequencies keep their value; low ones are divided by the factor.",
+      {"w": lambda c: c["plain"] + c["plain"] / c["keys"]["factor"] - c["w"] if c["keys"].get("factor") else None}),
+    H("blend reversed", "Between the two bounds, the weights of interpolated and original frequencies are exchanged.",
+      "The weight of the original frequency grows with it.", {"w": _blend_reversed}),
+    H("beta_fast and beta_slow", "beta_fast and beta_slow are exchanged.", "The ramp begins at beta_fast turns.",
+      {"w": again("w", beta_fast=lambda k: k.get("beta_slow", 1), beta_slow=lambda k: k.get("beta_fast", 32))}),
+    H("truncate", "The ends of the ramp are {truncated}.", "Follow the key truncate of the config.",
+      {"w": again("w", truncate=lambda k: not k.get("truncate", True))}),
+    H("original length", "The trained length is max_position_embeddings; expected original_max_position_embeddings.",
+      "Read original_max_position_embeddings.",
+      {"w": again("w", original_max_position_embeddings=key("max_position_embeddings"))}),
+    H("low and high factor", "low_freq_factor and high_freq_factor are exchanged, so nothing is blended.",
+      "Exchange them.",
+      {"w": _without_blend}),
+    H("long and short factor", "long_factor and short_factor are exchanged.",
+      "Take long_factor if the sequence is longer than the trained length.",
+      {"w": again("w", long_factor=key("short_factor"), short_factor=key("long_factor"))}),
+    H("attention factor", "cos and sin lack the attention factor {factor}.",
+      "Multiply cos and sin by attention_factor, 0.1 ln(factor) + 1 by default.", FACTORS),
+    H("attention factor squared", "The attention factor {factor} is applied twice.",
+      "Multiply cos and sin by attention_factor once; attention_factor is the final number.",
+      {"cos_factor": lambda c: c["factor"] ** 2, "sin_factor": lambda c: c["factor"] ** 2}),
+    H("attention factor inverted", "cos and sin are divided by the attention factor {factor}.", "Multiply by it.",
+      {"cos_factor": lambda c: 1 / c["factor"], "sin_factor": lambda c: 1 / c["factor"]}),
+    H("mscale", "The attention factor is 0.1 ln(factor) + 1; the config sets {factor}.",
+      "Read attention_factor, or mscale / mscale_all_dim, from the config.",
+      {name: again("factor", attention_factor=lambda k: 0.1 * np.log(k["factor"]) + 1 if "factor" in k else None)
+       for name in FACTORS}),
+    H("mscale of mscale", "attention_factor is used as mscale: the factor is 0.1 a ln(factor) + 1.",
+      "attention_factor is the final number.",
+      {name: lambda c: 0.1 * c["factor"] * np.log(c["keys"]["factor"]) + 1 if c["keys"].get("factor") else None
+       for name in FACTORS}),
+    H("mscale without division", "The attention factor is mscale's; expected its ratio to mscale_all_dim's.",
+      "Divide the factor of mscale by the factor of mscale_all_dim.",
+      {name: lambda c: 0.1 * c["keys"]["mscale"] * np.log(c["keys"]["factor"]) + 1 if c["keys"].get("mscale") else None
+       for name in FACTORS}),
+)  # fmt: skip
+"""Known errors of frequencies: w, base**(-2 k / rotary_dim) scaled to longer contexts, and of the attention factor."""
+
+
+def stretch(case: Case) -> Any:
+    """The factor of the base in static and dynamic NTK, before the exponent d / (d - 2)."""
+    keys = case["keys"]
+    s, trained = keys.get("factor", 1.0), keys.get("max_position_embeddings", 1)
+    return s if case["rope_type"] == "ntk" else s * max(keys.get("seq_len") or 0, trained) / trained - (s - 1)
+
+
+def frequency_error(case: Case, u: float) -> float:
+    """Relative error of base**-t: t and the power have a few roundings, and the logarithm of the base amplifies t's."""
+    spread = case["plain"].max() / case["plain"].min()
+    return float(2 * u * (8 + np.log(spread)))
+
+
+def _listed(case: Case) -> Float64:
+    return np.append(case["w"], case["cos_factor"]) if case["with_factor"] else case["w"]
+
+
+FREQUENCY = Kind(
+    "frequencies", _listed, _listed, FREQUENCIES, ("pair",),
+    lambda case, wanted, u: frequency_error(case, angle_roundoff(u)) + u,
+    lambda case, wanted: np.maximum(abs(wanted), np.append(case["plain"], 1e-9)[: len(wanted)]),
+)  # fmt: skip
+
+
+def frequencies(
+    impl: Any, frequencies: Any = None, *, dim: int | None = None, seq_len: int | None = None,
+    dtype: Precision = "float32",
+) -> Report:  # fmt: skip
+    """Check the frequencies of a rotary embedding, and its attention factor if the implementation returns it.
+
+    Parameters
+    ----------
+    impl : callable or array
+        A function without arguments, or its result: an array (pairs,), a tuple (array, attention factor), or an object
+        with the fields ``inv_freq`` and ``attention_factor``.
+    frequencies : RopeFrequencies, array, dict or path, optional
+        The right ones; a dict or a path is a config.json. By default those of base 10000.
+    dim : int, optional
+        Width of the head; needed without `frequencies`.
+    seq_len : int, optional
+        Length of the sequence, for the types dynamic and longrope.
+    dtype : {"float32", "float64"}
+        Precision of the computation.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import numpy as np, posenc.check
+    >>> config = {"head_dim": 64, "rope_theta": 500000.0}
+    >>> report = posenc.check.frequencies(10000.0 ** (-np.arange(0, 64, 2) / 64), config)
+    >>> print(report.causes[0].sentence)
+    The frequencies have the base 10000; expected 500000.
+    """
+    got = impl() if callable(impl) and not hasattr(impl, "inv_freq") else impl
+    if hasattr(got, "inv_freq"):
+        got = (got.inv_freq, getattr(got, "attention_factor", 1.0))
+    with_factor = isinstance(got, tuple | list) and len(got) == 2 and np.ndim(got[0]) == 1
+    case = {**angles(frequencies, dim, seq_len), "with_factor": with_factor}
+    case["truncated"] = "not rounded" if case["keys"].get("truncate", True) else "rounded"
+    numbers = np.append(as_numbers(got[0])[0], float(got[1])) if with_factor else got
+    return judge(FREQUENCY, numbers, case, dtype)

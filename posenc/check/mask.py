@@ -1,0 +1,148 @@
+"""The check of masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..reference.attention import visible as reference_mask
+from .inputs import ToArray
+from .judge import Case, Kind, as_numbers, judge
+from .judge import Hypothesis as H
+from .report import Float64, Report
+
+Window = tuple[int | None, int | None]
+
+
+def visible(c: Case) -> npt.NDArray[np.bool_]:
+    """The pairs that see each other, (n, m), with the errors that the fields of the case name."""
+    rel = np.arange(c["m"]) - np.arange(c["n"])[:, None] - c["mask_shift"]
+    left, right = c["window"] or (None, None)
+    seen = np.ones(rel.shape, bool)
+    if c["causal"]:
+        seen &= rel <= c["diagonal"]
+    if left is not None:
+        seen &= rel >= -left
+    if right is not None:
+        seen &= rel <= right
+    if c["segments"] is not None:
+        q_segments, k_segments = c["segments"]
+        seen &= q_segments[:, None] == k_segments
+    seen = seen.T if c["mask_transposed"] else seen
+    return ~seen if c["inverted"] else seen
+
+
+def widened(step: int) -> Callable[[Case], Any]:
+    def change(c: Case) -> Any:
+        left, right = c["window"] or (None, None)
+        return None if left is None or left + step < 0 else (left + step, right)
+
+    return change
+
+
+def _both_sides(c: Case) -> Any:
+    left, right = c["window"] or (None, None)
+    return (left, left) if left is not None and right != left else None
+
+
+def windowed(value: object) -> Callable[[Case], Any]:
+    return lambda c: None if c["window"] is None else value
+
+
+MASK_FIELDS: Case = {"diagonal": 0, "mask_transposed": False, "inverted": False, "segments": None, "window": None}
+NO_WINDOW = (None, None)
+MASKS = (
+    H("polarity", "True marks the pairs to leave out; expected the pairs to keep.", "Invert the mask.",
+      {"inverted": True}),
+    H("alignment", "The mask puts query i at position i; expected i + {past}: the queries are the last keys.",
+      "Add the number of cached keys, {past}, to the index of the query (bottom-right alignment).",
+      {"mask_shift": lambda c: c["past"] - c["mask_shift"]}),
+    H("no causal mask", "Queries see the keys after them.", "Apply a causal mask.",
+      {"causal": lambda c: False if c["causal"] else None}),
+    H("causal mask", "Queries do not see the keys after them; expected no causal mask.", "Apply no causal mask.",
+      {"causal": lambda c: None if c["causal"] else True}),
+    H("diagonal", "A query does not see the key at its own position.", "Compare with j <= i, not j < i.",
+      {"diagonal": lambda c: -1 if c["causal"] else None}),
+    H("one key ahead", "A query sees the key after it.", "Compare with j <= i; tril and triu differ by a diagonal.",
+      {"diagonal": lambda c: 1 if c["causal"] else None}),
+    H("transposed mask", "The mask is transposed: queries see the keys after them.", "Exchange queries and keys.",
+      {"mask_transposed": lambda c: True if c["n"] == c["m"] else None}),
+    H("window one wider", "The window holds one key more.", "Let j >= i - left; left does not count the query.",
+      {"window": widened(1)}),
+    H("window one narrower", "The window holds one key less.", "Let j >= i - left; left does not count the query.",
+      {"window": widened(-1)}),
+    H("no window", "The window is not applied.", "Mask keys further than the window.", {"window": windowed(NO_WINDOW)}),
+    H("window on both sides", "The window is open to both sides.", "Limit the right side.", {"window": _both_sides}),
+    H("no segments", "Queries see keys of other segments.", "Compare the segments of query and key.",
+      {"segments": lambda c: None if c["segments"] is None else (0 * c["segments"][0], 0 * c["segments"][1])}),
+)  # fmt: skip
+
+
+def _true_mask(c: Case) -> Float64:
+    q_segments, k_segments = c["segments"] or (None, None)
+    i, j = np.arange(float(c["n"])) + c["true_shift"], np.arange(float(c["m"]))
+    options = {"causal": c["causal"], "window": c["window"], "q_segments": q_segments, "k_segments": k_segments}
+    return np.asarray(reference_mask(i, j, **options)[0], np.float64)
+
+
+MASK = Kind(
+    "mask", _true_mask, lambda c: visible(c).astype(np.float64), MASKS, ("query", "key"), lambda c, wanted, u: 0.5
+)
+
+
+def mask_case(
+    n: int, m: int, causal: bool, window: Window | None, align: str, segments: tuple[Any, Any] | None
+) -> Case:
+    shift = m - n if align == "end" else 0
+    both = None if segments is None else tuple(np.asarray(one) for one in segments)
+    return {**MASK_FIELDS, "n": n, "m": m, "causal": causal, "window": window, "segments": both, "past": m - n,
+            "mask_shift": shift, "true_shift": shift, "q_shift": shift}  # fmt: skip
+
+
+def mask(
+    impl: Any, n: int, m: int | None = None, *, causal: bool = True, window: Window | None = None, align: str = "end",
+    segments: tuple[Any, Any] | None = None, array: ToArray = np.asarray,
+) -> Report:  # fmt: skip
+    """Check an attention mask.
+
+    Parameters
+    ----------
+    impl : callable or array
+        ``impl(n, m)`` returns the mask, or the mask itself, (n, m): True where a query sees a key, or numbers to add to
+        the logits, which hide a pair below -1000.
+    n, m : int
+        Numbers of queries and keys; m is n by default.
+    causal, window, align
+        As in `posenc.attention`; the queries are the last n of the m keys.
+    segments : (array (n,), array (m,)), optional
+        The segments of queries and keys.
+    array : callable
+        Not used; for the signature of the other checks.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import numpy as np, posenc.check
+    >>> print(posenc.check.mask(np.tri(3, 8, dtype=bool), 3, 8))
+    mask: wrong. The largest error is 1; the bound is 0.5 (float64).
+    Cause: alignment. The mask puts query i at position i; expected i + 5: the queries are the last keys.
+    Change: Add the number of cached keys, 5, to the index of the query (bottom-right alignment).
+    Evidence: this explanation leaves an error of 0; the best other hypothesis, diagonal, leaves 1.
+    First difference: query 0, key 1: 0 instead of 1.
+    Right for key 0.
+    Wrong (#) and right (.) numbers, query downwards and key across.
+      .#####..
+      ..#####.
+      ...#####
+    """
+    keys = n if m is None else m
+    got, _ = as_numbers(impl(n, keys) if callable(impl) else impl)
+    if got.dtype.kind == "f":
+        got = got > -1000 if (got < 0).any() else got != 0
+    return judge(MASK, got, mask_case(n, keys, causal, window, align, segments), "float64")

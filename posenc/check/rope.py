@@ -1,0 +1,247 @@
+"""The check of rotations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import reference
+from .frequencies import FACTORS, FREQUENCIES, angles
+from .inputs import Precision, ToArray, draw, dtype_of, moved, parts, places
+from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, judge
+from .judge import Hypothesis as H
+from .report import Float64, Report
+
+OTHER = {"half": "interleaved", "interleaved": "half", "halves": "interleaved", "sincos": "cossin", "cossin": "sincos"}
+PAIRS = {"half": "(i, i + {0})", "interleaved": "(2 i, 2 i + 1)"}
+
+
+def turned(x: Float64, source: str, target: str, sign: float) -> Float64:
+    """(-x2, x1) of each pair; pairs are read in one layout and written in another. sign=1 forgets the minus."""
+    partner, half = np.arange(x.shape[-1]), x.shape[-1] // 2
+    partner = (partner + half) % x.shape[-1] if source == "half" else partner ^ 1
+    first = (np.arange(x.shape[-1]) < half) if source == "half" else np.arange(x.shape[-1]) % 2 == 0
+    found = np.where(first, sign, 1.0) * x[..., partner]
+    return np.asarray(reference.convert_layout(found, source=source, target=target))
+
+
+def rotate(x: Float64, positions: Float64, c: Case) -> Float64:
+    """Rotate as the fields of the case say; `reference.rope` in the case of the right answer."""
+    start, r = c["rotary_offset"], c["rotary_dim"]
+    angle = positions[..., None] * c["w"]
+    cos, sin = c["cos_factor"] * np.cos(angle), c["sin_factor"] * np.sin(angle)
+    cos, sin = (sin, cos) if c["swapped"] else (cos, sin)
+    cos, sin = (np.repeat(t, 2, -1) if c["tables"] == "interleaved" else np.concatenate([t, t], -1) for t in (cos, sin))
+    part = x[..., start : start + r]
+    y = part * cos + turned(part, c["turn"], c["turn_out"], c["turn_sign"]) * sin
+    if c["out_layout"] != c["turn"]:
+        y = reference.convert_layout(y, source=c["turn"], target=c["out_layout"])
+    return np.concatenate([x[..., :start], y, x[..., start + r :]], -1)
+
+
+def layouts(layout: str, r: int, out_layout: str | None = None) -> Case:
+    """The fields of a layout, and of the other one for sentences."""
+    other, out_layout = OTHER[layout], out_layout or layout
+    return {
+        "layout": layout, "other": other, "pairs": PAIRS[layout].format(r // 2),
+        "other_pairs": PAIRS[other].format(r // 2), "tables": layout, "turn": layout, "turn_out": layout,
+        "out_layout": out_layout, "written": out_layout, "turn_sign": -1.0, "swapped": False, "rotary_offset": 0,
+    }  # fmt: skip
+
+
+def other(*fields: str) -> dict[str, object]:
+    return {field: lambda c: c["other"] for field in fields}
+
+
+def only(keys: bool) -> Callable[[Case], Any]:
+    """Positions with which only the queries, or only the keys, are rotated."""
+
+    def change(c: Case) -> Any:
+        if not c["is_key"].any():
+            return None
+        return np.where(c["is_key"] == keys, c["positions"], 0.0)
+
+    return change
+
+
+def _whole_head(c: Case) -> Any:
+    if c["rotary_dim"] == c["width"]:
+        return None
+    return c["base"] ** (-2 * np.arange(c["width"] // 2) / c["width"])
+
+
+def _last(c: Case) -> Any:
+    return c["width"] - c["rotary_dim"] if c["width"] > c["rotary_dim"] else None
+
+
+ROTATION = (
+    H("layout", 'Your pairs are {other_pairs}; expected {pairs}, layout="{layout}".',
+      'Rotate pairs {pairs}, or permute the weights with convert_layout(source="{layout}", target="{other}").',
+      other("tables", "turn", "turn_out", "out_layout")),
+    H("tables", "The tables of cos and sin have the order of pairs {other_pairs}, but the rotation has pairs {pairs}.",
+      'Expand the tables for layout="{layout}": cat((t, t)) for "half", repeat_interleave(t, 2) for "interleaved".',
+      other("tables")),
+    H("rotation", "The rotation has pairs {other_pairs}, but the tables of cos and sin are in the order of {pairs}.",
+      'Pair the channels {pairs} in rotate_half, as layout="{layout}" says.', other("turn", "turn_out", "out_layout")),
+    H("order of rotate_half", "rotate_half reads pairs {pairs} and writes them in the order of {other_pairs}.",
+      "Let rotate_half return its channels in the order in which it read them.", other("turn_out")),
+    H("order of results", "The rotation is right, but the result has the order of pairs {other_pairs}.",
+      "Write the two channels of a pair where they were read. Products q.k do not notice it; a cache of keys does.",
+      {"out_layout": lambda c: OTHER[c["out_layout"]]}),
+    H("direction", "The rotation is clockwise: the sign of the sine is wrong.",
+      "Pair (x1, x2) becomes (x1 cos - x2 sin, x1 sin + x2 cos).", {"positions": lambda c: -c["positions"]}),
+    H("minus", "rotate_half lacks its minus: it returns (x2, x1).", "Return (-x2, x1).", {"turn_sign": 1.0}),
+    H("cos and sin exchanged", "cos and sin are exchanged.", "Exchange them.", {"swapped": True}),
+    H("offset +1", "The positions are one too large.", "Count positions from 0.",
+      {"positions": lambda c: c["positions"] + 1}),
+    H("offset -1", "The positions are one too small.", "Count positions from 0.",
+      {"positions": lambda c: c["positions"] - 1}),
+    H("no rotation", "Nothing is rotated.", "Apply the rotation.",
+      {"positions": lambda c: 0 * c["positions"], **FACTORS}),
+    H("rotated twice", "The vectors are rotated twice.", "Rotate once.",
+      {"positions": lambda c: 2 * c["positions"], "cos_factor": lambda c: c["factor"] ** 2,
+       "sin_factor": lambda c: c["factor"] ** 2}),
+    H("positions over heads", "The position is the number of the head.", "Let the positions run along the sequence.",
+      {"positions": lambda c: np.arange(float(c["heads"]))[:, None] + 0 * c["positions"] if c["heads"] > 1 else None}),
+    H("first positions", "The positions are 0, 1, 2, ..., whatever is passed.", "Use the positions that are passed.",
+      {"positions": lambda c: np.arange(float(c["positions"].shape[-1])) + 0 * c["positions"]}),
+    H("queries only", "The keys are not rotated.", "Rotate the keys, too.", {"positions": only(False)}),
+    H("keys only", "The queries are not rotated.", "Rotate the queries, too.", {"positions": only(True)}),
+    H("cos only", "The attention factor {factor} multiplies cos alone.", "Multiply sin by it, too.",
+      {"sin_factor": 1.0}),
+    H("sin only", "The attention factor {factor} multiplies sin alone.", "Multiply cos by it, too.",
+      {"cos_factor": 1.0}),
+    H("whole head", "All {width} channels are rotated; expected the first {rotary_dim}.",
+      "Rotate the first rotary_dim channels and copy the rest.",
+      {"w": _whole_head, "plain": _whole_head, "rotary_dim": lambda c: c["width"]}),
+    H("last channels", "The last {rotary_dim} channels are rotated; expected the first.",
+      "Rotate the first rotary_dim channels and copy the rest.", {"rotary_offset": _last}),
+    H("positions in bfloat16", "The positions are rounded to bfloat16.", "Keep positions in integers or float64.",
+      {"positions": lambda c: _to_bfloat16(c["positions"])}),
+)  # fmt: skip
+"""Known errors of a rotation."""
+
+
+def _to_bfloat16(x: Float64) -> Float64:
+    fraction, exponent = np.frexp(x)
+    return np.asarray(np.ldexp(np.rint(fraction * 2**8) / 2**8, exponent))
+
+
+def angle_error(case: Case, positions: Float64, u: float) -> float:
+    """The largest error of an angle p w: the relative error of w, and one rounding of the product.
+
+    The error of w is 2 u (8 - log w), see `frequency_error`, and -w log w is at most 1 / e.
+    """
+    fastest = float(case["w"].max(initial=0))
+    return float(2 * angle_roundoff(u) * (9 * fastest + 1 / np.e) * abs(positions).max(initial=0))
+
+
+def rotation_error(case: Case, positions: Float64, u: float) -> float:
+    """Error of a rotated number, as a share of the largest: of the angle, of the tables and of the products."""
+    return float(np.sqrt(2) * max(case["cos_factor"], case["sin_factor"]) * (angle_error(case, positions, u) + 4 * u))
+
+
+def _pair(channel: int, c: Case) -> str:
+    r = c["rotary_dim"]
+    pair = channel % (r // 2) if c["layout"] == "half" else channel // 2
+    return f" (pair {pair})" if channel < r else ""
+
+
+ROPE = Kind(
+    "rope",
+    lambda c: np.asarray(reference.rope(
+        c["x"], c["positions"], replace(reference.RopeFrequencies(c["w"]), attention_factor=c["factor"]),
+        layout=c["layout"], rotary_dim=c["rotary_dim"], out_layout=c["written"],
+    )),
+    lambda c: rotate(c["x"], c["positions"], c),
+    (*ROTATION, *FREQUENCIES), ("batch", "head", "position", "channel"),
+    lambda c, wanted, u: rotation_error(c, c["positions"], u) * float(abs(c["x"]).max(initial=0)),
+    labels=lambda c: {"channel": [f"channel {i}{_pair(i, c)}" for i in range(c["width"])]},
+)  # fmt: skip
+
+
+def rope(
+    impl: Any = None, frequencies: Any = None, *, dim: int | None = None, layout: str | None = None,
+    out_layout: str | None = None, rotary_dim: int | None = None, inputs: Sequence[str] = ("x",),
+    positions: npt.ArrayLike = 24, seq_axis: int = -2, dtype: Precision = "float32", array: ToArray = np.asarray,
+    seq_len: int | None = None, got: Any = None, x: Any = None,
+) -> Report:  # fmt: skip
+    """Check a rotary embedding.
+
+    Parameters
+    ----------
+    impl : callable
+        ``impl(x, positions)`` returns the rotated x of shape (batch, heads, N, dim). With ``inputs=("q", "k")`` it is
+        ``impl(q, k, positions)``, which returns both; k has fewer heads than q.
+    frequencies : RopeFrequencies, array, dict or path, optional
+        The right frequencies; a dict or a path is a config.json. By default those of base 10000.
+    dim : int, optional
+        Width of the head; by default the number of rotated channels.
+    layout : {"half", "interleaved"}, optional
+        The pairs of channels; needed if `frequencies` do not know.
+    out_layout : {"half", "interleaved"}, optional
+        The pairs of the result; by default `layout`.
+    rotary_dim : int, optional
+        Number of rotated channels, if `frequencies` is None; by default `dim`.
+    inputs : ("x",) or ("q", "k")
+        The arguments of `impl`.
+    positions : int or array (N,)
+        An int n means 0 .. n-1.
+    seq_axis : int
+        The axis of positions in the arrays that `impl` takes: -2 is (batch, heads, N, dim), -3 is
+        (batch, N, heads, dim).
+    dtype : {"float32", "float64", "bfloat16", "float16"}
+        Precision of x. "float64" demands angles in float64. Numbers of bfloat16 are passed in an array of float32, for
+        `array` to convert.
+    array : callable
+        Converts the inputs, such as ``torch.as_tensor``.
+    seq_len : int, optional
+        Length of the sequence, for the types dynamic and longrope of a config.
+    got, x : array, optional
+        The result and its input, instead of `impl`.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import numpy as np, posenc.check
+    >>> def mine(x, positions):
+    ...     angle = positions[:, None] * 10000.0 ** (-np.arange(0, 64, 2) / 64)
+    ...     cos, sin = (np.tile(table, 2) for table in (np.cos(angle), np.sin(angle)))
+    ...     return x * cos + np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape) * sin
+    >>> report = posenc.check.rope(mine, dim=64, layout="interleaved")
+    >>> print(report.causes[0].sentence)
+    The tables of cos and sin have the order of pairs (i, i + 32), but the rotation has pairs (2 i, 2 i + 1).
+    """
+    case = angles(frequencies, rotary_dim or dim, seq_len)
+    layout = layout or case["layout"]
+    if layout not in ("half", "interleaved"):
+        raise ValueError(f'check.rope: layout is {layout}; expected "half" or "interleaved"')
+    case["width"] = dim or (np.shape(x)[-1] if x is not None else case["rotary_dim"])
+    where = places(positions)
+    if impl is not None:
+        q = draw(2, 3, len(where), case["width"], dtype=dtype)
+        k = draw(2, 2, len(where), case["width"], dtype=dtype, seed=31)
+        given = [q, k] if len(inputs) == 2 else [q]
+        found = impl(*(array(moved(one, seq_axis)) for one in given), array(where))
+        precision = dtype_of(found)
+        results = [moved(one, seq_axis) if one.ndim == 4 else one for one in parts(found)]
+        x, got = np.concatenate(given, -3), np.concatenate(results, -3)
+    else:
+        x, precision = as_numbers(x)
+        got, other_precision = as_numbers(got)
+        precision = max(precision, other_precision, key=lambda name: name in ("float16", "bfloat16"))
+        dtype = "float64"
+    x = np.asarray(x, np.float64)
+    heads = x.shape[-3] if x.ndim > 2 else 1
+    case |= {**layouts(layout, case["rotary_dim"], out_layout), "x": x, "heads": heads,
+             "is_key": (np.arange(heads) >= 3)[:, None] & (len(inputs) == 2)}  # fmt: skip
+    case["positions"] = np.broadcast_to(where.astype(np.float64), x.shape[:-1])
+    case["truncated"] = "not rounded" if case["keys"].get("truncate", True) else "rounded"
+    return judge(ROPE, got, case, coarser(dtype, precision))
