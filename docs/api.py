@@ -52,7 +52,7 @@ def documentation(name: str, value: Any) -> list[str]:
 def equation_as_code(name: str, value: Any) -> list[str]:
     """Return the source of the function in `posenc.reference`, without its docstring, as a block below the function."""
     twin = getattr(reference, name, None)
-    if not inspect.isfunction(twin) or value.__module__.split(".")[1] in ("torch", "jax", "autograd", "dask"):
+    if not inspect.isfunction(twin) or value.__module__.split(".")[1] in ("torch", "jax", "autograd", "dask", "check"):
         return []
     lines = inspect.getsource(twin).rstrip().split("\n")
     docstring = ast.parse("\n".join(lines)).body[0].body[0]  # type: ignore[attr-defined]

@@ -159,10 +159,10 @@ ATTENTIONS = (
     H("bias twice", "The bias is added twice.", "Add it once.", {"bias_times": biased(2.0)}),
     H("cap after the bias", "The cap is applied to the sum with the bias.", "Add the bias to the capped logits.",
       {"cap": lambda c: None if c["softcap"] is None or c["operator"] is None else "after the bias"}),
-    H("alignment in the rotation", "The rotation puts query i at position i; expected i + {past}.",
+    H("alignment in the rotation", "The rotation puts query i at position {other_place}; expected {place}.",
       "Rotate the queries by the positions after the cached keys.", {"q_at": rotating(other_alignment)}),
-    H("alignment everywhere", "Mask, bias and rotation put query i at position i; expected i + {past}.",
-      "Add the number of cached keys, {past}, to the positions of the queries.",
+    H("alignment everywhere", "Mask, bias and rotation put query i at position {other_place}; expected {place}.",
+      'Put query i at position {place}, as align="{align}" says.',
       {"q_at": lambda c: None if c["w"] is None and c["operator"] is None else other_alignment(c),
        "mask_shift": lambda c: c["past"] - c["mask_shift"], "q_shift": lambda c: c["past"] - c["q_shift"]}),
     *shared([h for h in MATRICES if "future" not in h.fields and h.name != "bias by key"], biased, " (bias)"),
@@ -301,10 +301,12 @@ def attention(
     impl : callable
         ``impl(q, k, v)`` returns the output (heads, n, dim) of queries (heads, n, dim), keys and values
         (kv_heads, m, dim).
-    causal, align, window, bias, scale, softcap, sink
+    causal, align, window, bias
         As in `posenc.attention`; the bias is one that reads positions.
     frequencies, layout : optional
         As in `rope`, if `impl` rotates queries and keys. The softmax factor of the frequencies multiplies the scale.
+    scale, softcap, sink
+        As in `posenc.attention`.
     segments : (array (n,), array (m,)), optional
         The segments of queries and keys.
     heads, kv_heads, n, m, dim : int
@@ -330,7 +332,7 @@ def attention(
     >>> posenc.check.attention(mine, causal=True).right
     True
     >>> print(posenc.check.attention(mine, causal=True, n=3, m=9).causes[0].sentence)
-    The mask puts query i at position i; expected i + 6: the queries are the last keys.
+    The mask puts query i at position i; expected i + 6.
     """
     case = attention_case(heads, kv_heads, n, m, dim, dtype, causal, window, align, segments, bias, frequencies, layout,
                           scale, softcap, sink)  # fmt: skip

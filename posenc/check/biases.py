@@ -15,6 +15,7 @@ from .inputs import Precision, ToArray
 from .judge import Case, Kind, judge
 from .judge import Hypothesis as H
 from .judge import angle_roundoff as narrow
+from .mask import alignment
 from .report import Float64, Report
 
 # ---- slopes of ALiBi ----
@@ -308,8 +309,8 @@ MATRICES = (
       {"matrix_rel": lambda c: -1 if c["operator"].name in (*SWAPPED, "fire") else None}),
     H("transposed", "The matrix is transposed: keys are downwards.", "Put queries on the second last axis.",
       {"transposed": lambda c: True if c["n"] == c["m"] and c["operator"].name not in SWAPPED else None}),
-    H("alignment", "Query i is at position i; expected i + {past}: the queries are the last of the keys.",
-      "Add the number of cached keys, {past}, to the positions of the queries.",
+    H("alignment", "The bias puts query i at position {other_place}; expected {place}.",
+      'Put query i at position {place}, as align="{align}" says: "end" counts the cached keys.',
       {"q_shift": lambda c: 0 if c["align"] == "end" else c["m"] - c["n"]}),
     H("offset +1", "The queries are one position too late.", "Check the offset of the queries.",
       {"q_shift": lambda c: moved(c, 1)}),
@@ -353,7 +354,7 @@ def of_operator(operator: PositionBias, n: int, m: int, align: str, causal: bool
     shift = m - n if align == "end" else 0
     return {
         **MATRIX_FIELDS, **BUCKET_FIELDS, **SLOPE_FIELDS, "operator": operator, "arrays": arrays, "n": n, "m": m,
-        "align": align, "q_shift": shift, "past": m - n, "causal": causal, "heads": heads, "known_slopes": known,
+        **alignment(n, m, align), "q_shift": shift, "causal": causal, "heads": heads, "known_slopes": known,
         "buckets": len(arrays.get("table", ())), "bidirectional": options["bidirectional"],
         "max_distance": options["max_distance"],
     }  # fmt: skip

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..reference.attention import visible as reference_mask
-from .inputs import ToArray
 from .judge import Case, Kind, as_numbers, judge
 from .judge import Hypothesis as H
 from .report import Float64, Report
@@ -57,8 +56,8 @@ NO_WINDOW = (None, None)
 MASKS = (
     H("polarity", "True marks the pairs to leave out; expected the pairs to keep.", "Invert the mask.",
       {"inverted": True}),
-    H("alignment", "The mask puts query i at position i; expected i + {past}: the queries are the last keys.",
-      "Add the number of cached keys, {past}, to the index of the query (bottom-right alignment).",
+    H("alignment", "The mask puts query i at position {other_place}; expected {place}.",
+      'Put query i at position {place}, as align="{align}" says: "end" counts the cached keys (bottom-right).',
       {"mask_shift": lambda c: c["past"] - c["mask_shift"]}),
     H("no causal mask", "Queries see the keys after them.", "Apply a causal mask.",
       {"causal": lambda c: False if c["causal"] else None}),
@@ -93,18 +92,25 @@ MASK = Kind(
 )
 
 
+def alignment(n: int, m: int, align: str) -> Case:
+    """The fields of an alignment, for sentences, too."""
+    past, at_end = m - n, align == "end"
+    names = ("i", f"i + {past}")
+    return {"align": align, "past": past, "place": names[at_end], "other_place": names[not at_end]}
+
+
 def mask_case(
     n: int, m: int, causal: bool, window: Window | None, align: str, segments: tuple[Any, Any] | None
 ) -> Case:
     shift = m - n if align == "end" else 0
     both = None if segments is None else tuple(np.asarray(one) for one in segments)
-    return {**MASK_FIELDS, "n": n, "m": m, "causal": causal, "window": window, "segments": both, "past": m - n,
-            "mask_shift": shift, "true_shift": shift, "q_shift": shift}  # fmt: skip
+    return {**MASK_FIELDS, "n": n, "m": m, "causal": causal, "window": window, "segments": both,
+            **alignment(n, m, align), "mask_shift": shift, "true_shift": shift, "q_shift": shift}  # fmt: skip
 
 
 def mask(
     impl: Any, n: int, m: int | None = None, *, causal: bool = True, window: Window | None = None, align: str = "end",
-    segments: tuple[Any, Any] | None = None, array: ToArray = np.asarray,
+    segments: tuple[Any, Any] | None = None,
 ) -> Report:  # fmt: skip
     """Check an attention mask.
 
@@ -119,8 +125,6 @@ def mask(
         As in `posenc.attention`; the queries are the last n of the m keys.
     segments : (array (n,), array (m,)), optional
         The segments of queries and keys.
-    array : callable
-        Not used; for the signature of the other checks.
 
     Returns
     -------
@@ -131,8 +135,8 @@ def mask(
     >>> import numpy as np, posenc.check
     >>> print(posenc.check.mask(np.tri(3, 8, dtype=bool), 3, 8))
     mask: wrong. The largest error is 1; the bound is 0.5 (float64).
-    Cause: alignment. The mask puts query i at position i; expected i + 5: the queries are the last keys.
-    Change: Add the number of cached keys, 5, to the index of the query (bottom-right alignment).
+    Cause: alignment. The mask puts query i at position i; expected i + 5.
+    Change: Put query i at position i + 5, as align="end" says: "end" counts the cached keys (bottom-right).
     Evidence: this explanation leaves an error of 0; the best other hypothesis, diagonal, leaves 1.
     First difference: query 0, key 1: 0 instead of 1.
     Right for key 0.
