@@ -112,7 +112,7 @@ def altered(case: Case, hypotheses: Sequence[Hypothesis]) -> Case | None:
 
 def deviation(got: Float64, wanted: Float64, scale: Float64 | float) -> Float64:
     """The error of each number, in units of the scale. Infinities must agree, and a NaN is infinitely wrong."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(all="ignore"):
         difference = abs(got - wanted) / scale
     difference = np.where(got == wanted, 0.0, difference)
     return np.where(np.isnan(difference), np.inf, difference)
@@ -123,12 +123,11 @@ def predictions(
 ) -> Iterator[tuple[tuple[Hypothesis, ...], Case, Float64]]:
     """Compute the answer under each set of hypotheses that can occur."""
     for chosen in sets:
-        changed = altered(case, chosen)
-        if changed is not None:
-            with np.errstate(all="ignore"):
-                answer = kind.model(changed)
-            if answer.shape == shape:
-                yield chosen, changed, answer
+        with np.errstate(all="ignore"):  # a wrong formula may divide by zero
+            changed = altered(case, chosen)
+            answer = None if changed is None else kind.model(changed)
+        if changed is not None and answer is not None and answer.shape == shape:
+            yield chosen, changed, answer
 
 
 def orders(kinds: Sequence[Hypothesis]) -> Iterator[tuple[Hypothesis, ...]]:

@@ -118,6 +118,7 @@ def first_head(got: Float64, wanted: Float64) -> int:
     return int(np.argmax(difference > difference.max() / 2))
 
 
+@np.errstate(all="ignore")
 def locate(
     wrong: npt.NDArray[np.bool_], got: Float64, wanted: Float64, axes: Sequence[str],
     labels: Mapping[str, Sequence[str]],

@@ -96,6 +96,14 @@ def test_unknown_numbers_list_what_is_excluded_and_where_they_differ():
     assert str(report).count("#") == 2  # the legend, and the place
 
 
+def test_frequencies_of_zero_and_huge_numbers_warn_of_nothing():
+    """Some hypotheses divide by the frequencies. Warnings are errors in these tests."""
+    w = posenc.rope_frequencies(32, rope_type="proportional", partial_rotary_factor=0.5)
+    report = check.rope(lambda x, p: posenc.rope(x, p, w, layout="half"), w, layout="interleaved")
+    assert [cause.name for cause in report.causes] == ["layout"]
+    assert check.slopes(np.full(12, 1e308), 12).causes == ()
+
+
 def test_results_of_another_shape_and_not_a_number():
     report = check.slopes(lambda heads: np.ones(heads + 1), 12)
     assert "shape (13,); expected (12,)" in str(report)
