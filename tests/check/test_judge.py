@@ -72,6 +72,7 @@ def test_inputs_tell_hypotheses_apart(monkeypatch, capsys):
     assert left == SAME
 
 
+@pytest.mark.slow
 def test_each_hypothesis_is_named_when_it_is_planted(monkeypatch):
     """The engine names every hypothesis whose own numbers it gets."""
     missed = []
