@@ -110,12 +110,19 @@ static int is_permitted(int products)
 
 static int runs(int variant) { return strcmp(compiled[variant].name, "base") == 0 || cpu_has(compiled[variant].name); }
 
-/* The best compiled variant with these products, or -1 */
+/* The best compiled variant with these products, or -1. Each call of a function needs it, and in a virtual machine the
+ * probe takes 20 times as long as a small call. So the first answer is kept. */
 static int kernels_for(int products)
 {
+    enum { UNKNOWN = 0, OFFSET = 2 };
+    static atomic_int known[PE_PRODUCTS];
+    const int answer = atomic_load_explicit(&known[products], memory_order_relaxed);
+    if (answer != UNKNOWN)
+        return answer - OFFSET;
     int best = COMPILED - 1;
     while (best >= 0 && !(compiled[best].products[products] && runs(best)))
         best--;
+    atomic_store_explicit(&known[products], best + OFFSET, memory_order_relaxed);
     return best;
 }
 
