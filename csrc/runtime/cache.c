@@ -77,11 +77,25 @@ ptrdiff_t pe_last_cache(void)
     return known;
 }
 
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
+#include <cpuid.h>
+static int is_intel(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx;
+}
+#else
+static int is_intel(void) { return 0; }
+#endif
+
 int pe_has_slow_l3(void)
 {
-#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
-    return __builtin_cpu_is("intel") != 0;
-#else
-    return 0;
-#endif
+    enum { UNKNOWN, NO, YES };
+    static atomic_int answer;
+    int known = atomic_load_explicit(&answer, memory_order_relaxed);
+    if (known == UNKNOWN) {
+        known = is_intel() ? YES : NO;
+        atomic_store_explicit(&answer, known, memory_order_relaxed);
+    }
+    return known == YES;
 }
