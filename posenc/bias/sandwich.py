@@ -105,7 +105,7 @@ def _pair_operands(bias: SandwichBias, function: str, q: Array, k: Array) -> dic
 
 
 def sandwich(heads: int, dim: int) -> PositionBias[SandwichArrays]:
-    """Return the bias of Sandwich, the inner product of two sinusoidal encodings.
+    """Return the bias of Sandwich, a sum of cosines of the distance.
 
     ``b[h](rel) = (sum_t cos(rel 10000**(-2 t / dim)) - dim / 2) / (8 h / H)``, t = 1..dim/2, h = 1..H
 
@@ -129,8 +129,9 @@ def sandwich(heads: int, dim: int) -> PositionBias[SandwichArrays]:
     Notes
     -----
     Chi et al. 2023 (Dissecting Transformer Length Extrapolation via the Lens of Receptive Field Analysis), section 4:
-    the inner product of the sinusoids of two positions, with one slope per head. The paper's listing omits
-    ``- dim / 2``, which the softmax cancels, and counts t from 0; NeMo has both as here.
+    the inner product of the sinusoids of two positions, with one slope per head. The sum counts t from 1, so these are
+    not the encodings of `sinusoidal`, whose first frequency is 1. The paper's listing omits ``- dim / 2``, which the
+    softmax cancels, and counts t from 0; NeMo has both as here.
 
     Examples
     --------

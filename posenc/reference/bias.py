@@ -221,7 +221,7 @@ def kerple_power(r1, r2):
 
 
 def sandwich(heads, dim):
-    """Return Sandwich, the inner product of two sinusoids, which depends on their distance.
+    """Return Sandwich, a sum of cosines of the distance.
 
     ``(sum_t cos((j - i) / 10000**(2 t / d)) - d / 2) / (8 h / H)``, t = 1 .. d/2, h = 1 .. H
 
