@@ -228,7 +228,7 @@ def study(arguments: Sequence[str]) -> int:
         from .demos.study.allocation import keep_freed_memory
         from .demos.study.training import DivergedError
     except ImportError as error:
-        parser.error(f'{error}; the study needs autograd, matplotlib and rich: pip install "posenc[study]"')
+        parser.error(f"{error}; to run the study: pip install autograd matplotlib rich")
     setting = command.FULL if options.full else command.QUICK
     name = setting.name if options.length in (None, setting.length) else f"{setting.name}-{options.length}"
     out = options.out or Path("posenc-study", name)
@@ -265,7 +265,7 @@ def vectors(arguments: Sequence[str]) -> int:
             return vectors.report(vectors.check(options.directory))
         print(f"{vectors.write(options.directory)} cases in {options.directory}")
     except ImportError as error:
-        parser.error(f'{error}; to write vectors needs mpmath: pip install "posenc[vectors]"')
+        parser.error(f"{error}; to write vectors: pip install mpmath")
     except ValueError as error:
         parser.error(str(error))
     return 0

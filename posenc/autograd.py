@@ -38,7 +38,7 @@ try:
     from autograd.extend import defvjp_argnums, primitive  # type: ignore[import-not-found, import-untyped, unused-ignore]
     from autograd.tracer import Box, getval, isbox  # type: ignore[import-not-found, import-untyped, unused-ignore]
 except ImportError as error:
-    raise ImportError('posenc.autograd needs HIPS autograd: pip install "posenc[autograd]"') from error
+    raise ImportError("posenc.autograd needs HIPS autograd: pip install autograd") from error
 
 
 class Operator(_bridge.Operator):

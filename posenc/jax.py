@@ -44,7 +44,7 @@ try:
     import jax.numpy as jnp  # type: ignore[import-not-found, unused-ignore]
     from jax.custom_derivatives import SymbolicZero  # type: ignore[import-not-found, unused-ignore]
 except ImportError as error:
-    raise ImportError('posenc.jax needs JAX: pip install "posenc[jax]"') from error
+    raise ImportError('posenc.jax needs JAX: pip install "jax>=0.4.36"') from error
 
 
 if TYPE_CHECKING:

@@ -267,7 +267,7 @@ def decay(
         At least 0.
     dim : int, optional
         Width of the encoding, for the mean over its pairs. None is the integral, which needs scipy
-        (``pip install "posenc[analysis]"``) unless theta or h is a function.
+        (``pip install scipy``) unless theta or h is a function.
     weights : array (ceil(dim / 2),) or function, optional
         h_k for each pair, or a function h(t) of an array t (L,). They are not normalised. By default they are 1.
 
@@ -370,7 +370,7 @@ def import_scipy(module: str) -> ModuleType:
     try:
         return import_module(f"scipy.{module}")
     except ImportError as error:
-        raise ImportError('decay: the integral needs scipy; pip install "posenc[analysis]"') from error
+        raise ImportError("decay: the integral needs scipy: pip install scipy") from error
 
 
 NEARLY_ONE = 0.1

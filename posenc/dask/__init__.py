@@ -27,7 +27,7 @@ from __future__ import annotations
 try:
     import dask.array  # noqa: F401
 except ImportError as error:
-    raise ImportError('posenc.dask needs dask: pip install "posenc[dask]"') from error
+    raise ImportError("posenc.dask needs dask: pip install dask distributed") from error
 
 from ._attention import attention, attention_vjp
 from ._encodings import learned, merge, mrope, rope, rope_2d, rope_nd, sinusoidal, xpos

@@ -3,13 +3,13 @@
 Each function takes arrays or operators and returns a matplotlib Figure; with ``ax=`` it draws on given axes. Nothing is
 written or shown: end a notebook cell with the Figure, or call ``figure.savefig(...)``. A notebook also draws a
 `PositionBias` or a `RopeFrequencies` at the end of a cell. The module is imported at the first use of ``posenc.plot``
-and needs matplotlib (``pip install "posenc[plot]"``).
+and needs matplotlib (``pip install matplotlib``).
 """
 
 try:
     import matplotlib  # noqa: F401
 except ImportError as error:
-    raise ImportError('posenc.plot needs matplotlib: pip install "posenc[plot]"') from error
+    raise ImportError("posenc.plot needs matplotlib: pip install matplotlib") from error
 
 from .._core_api.names import show_plain_annotations as _show_plain_annotations
 from .curves import bias, biases, decay, distance_curves, precision, profile

@@ -29,7 +29,7 @@ try:
     from torch.library import custom_op  # type: ignore[import-not-found, unused-ignore]
     from torch.utils._pytree import register_pytree_node  # type: ignore[import-not-found, unused-ignore]
 except ImportError as error:
-    raise ImportError('posenc.torch needs torch and ml_dtypes: pip install "posenc[torch]"') from error
+    raise ImportError("posenc.torch needs torch and ml_dtypes: pip install torch ml_dtypes") from error
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -22,7 +22,7 @@ try:
     import posenc.torch  # noqa: F401 - its error names what is missing
 except ImportError as error:
     raise ImportError(
-        'posenc.transformers needs transformers, torch and ml_dtypes: pip install "posenc[transformers]"'
+        'posenc.transformers needs transformers, torch and ml_dtypes: pip install "transformers>=5.23" torch ml_dtypes'
     ) from error
 
 from .._core_api.arguments import check_choice

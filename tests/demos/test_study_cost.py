@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-pytest.importorskip("autograd", reason='needs HIPS autograd: pip install "posenc[study]"')
+pytest.importorskip("autograd", reason="needs HIPS autograd: pip install autograd")
 
 import autograd.numpy as anp
 from autograd import value_and_grad

@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-pytest.importorskip("autograd", reason='needs HIPS autograd: pip install "posenc[study]"')
-pytest.importorskip("matplotlib", reason='needs matplotlib: pip install "posenc[study]"')
+pytest.importorskip("autograd", reason="needs HIPS autograd: pip install autograd")
+pytest.importorskip("matplotlib", reason="needs matplotlib: pip install matplotlib")
 
 import posenc
 from posenc import __main__ as program

@@ -330,7 +330,7 @@ def test_posenc_does_not_import_jax() -> None:
 
 def test_without_jax_the_extra_is_named() -> None:
     done = run("import sys; sys.modules['jax'] = None; import posenc.jax")
-    assert done.stderr.strip().endswith('ImportError: posenc.jax needs JAX: pip install "posenc[jax]"')
+    assert done.stderr.strip().endswith('ImportError: posenc.jax needs JAX: pip install "jax>=0.4.36"')
 
 
 def test_shapes_are_found_without_functions_of_the_user() -> None:

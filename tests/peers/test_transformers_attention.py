@@ -537,7 +537,7 @@ def test_implementations_can_be_changed() -> None:
 def test_the_extra_is_named(missing: str, run_python: Any) -> None:
     done = run_python(f"import sys; sys.modules[{missing!r}] = None; import posenc.transformers", warnings="ignore")
     assert done.returncode == 1
-    assert 'pip install "posenc[transformers]"' in done.stderr.splitlines()[-1]
+    assert 'pip install "transformers>=5.23" torch ml_dtypes' in done.stderr.splitlines()[-1]
 
 
 def test_layers_without_a_mask() -> None:

@@ -41,7 +41,7 @@ def run(text: Text, directory: Path) -> None:
     used = f", of which the first {MAX_WORDS:,} are used" if text.total > MAX_WORDS else ""
     terminal.say(f"Text: {text.name}" + (f", {text.total:,} words{used}" if text.words else ""))
     if terminal.console is None:
-        terminal.say('Colours and a progress bar need rich: pip install "posenc[tour]"')
+        terminal.say("Colours and a progress bar need rich: pip install rich")
     terminal.say()
     with terminal.progress(2 * len(schemes) + 1 + len(pictures)) as step:
         for make_table in (swap_table, shift_table, cost_table):
@@ -59,8 +59,8 @@ def run(text: Text, directory: Path) -> None:
                 "Ubuntu: apt install fonts-noto-cjk)."
             )
     else:
-        terminal.say('No pictures: matplotlib is not installed (pip install "posenc[tour]").')
+        terminal.say("No pictures: matplotlib is not installed (pip install matplotlib).")
     terminal.say(
         "To train small models with these schemes and test them on longer texts: "
-        'pip install "posenc[study]" && python -m posenc study --quick'
+        "pip install autograd matplotlib rich && python -m posenc study --quick"
     )
