@@ -119,6 +119,18 @@ def test_codes(quantised, precision, half, variant, rng):
     assert np.all(np.abs(found.astype(F64) - exact) <= bound)
 
 
+@pytest.mark.parametrize("power", [-100, -110, -115])
+def test_codes_of_tiny_values(power, variant, rng):
+    """The parts of a weight times such a scale would be flushed."""
+    if BF16 is None:
+        pytest.skip("ml_dtypes is not installed, so there is no bfloat16")
+    q, k, v = qkv(rng, BF16, n=64, m=150)
+    v = posenc.quantize(v.astype(F32))
+    tiny = posenc.Quantized(v.codes, (v.scale * 2.0**power).astype(F32))
+    found, usual = (posenc.attention(q, k, x).astype(F64) for x in (tiny, v))
+    assert np.abs(found * 2.0**-power - usual).max() <= 2.1 * UNIT[BF16] * np.abs(usual).max()
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e30, 0.0])
 def test_any_scale(scale, half, variant, rng):
     """The power of two of a large scale multiplies the queries, as it does in float32."""
@@ -159,6 +171,41 @@ def test_visible_nan_reaches_its_queries(half, variant, rng):
     assert np.isfinite(found.astype(F32)).sum() == found.size - found[:, 40:, 5].size
     k[:, 70, 2] = np.nan
     assert np.isnan(posenc.attention(q, k, v, causal=True)[:, 70:]).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("operand", ["q", "k", "v"])
+@pytest.mark.parametrize("content", [False, True], ids=["plain", "shaw"])
+def test_visible_nonfinite_numbers(content, operand, bad, half, variant, rng):
+    """Each entry is NaN, infinite or finite as it is in float32: a key of -inf has weight 0 where q is positive."""
+    arrays = {name: x.astype(F32) for name, x in zip("qkv", qkv(rng, half, n=130, m=130), strict=True)}
+    arrays["q"][..., 3] = np.abs(arrays["q"][..., 3]) + 0.1
+    arrays[operand][:, [5, 90], 3] = bad
+    if operand == "q":  # infinite scores of one sign
+        arrays["k"][..., 3] = np.abs(arrays["k"][..., 3]) + 0.1
+    rows = rng.standard_normal((9, 64)).astype(F32)
+    rows[:, 3] = 0
+    q, k, v = (x.astype(half) for x in arrays.values())
+    for options in ({}, {"causal": True}, {"softcap": 2.0}, {"scale": -0.3}):
+        if content:
+            options["bias"] = posenc.shaw(rows)
+        for precision in ("high", "low"):
+            found = posenc.attention(q, k, v, return_lse=True, precision=precision, **options)
+            wanted = posenc.attention(*(x.astype(F32) for x in (q, k, v)), return_lse=True, **options)
+            for x, y in zip(found, wanted, strict=True):
+                x, usual = x.astype(F32), np.isfinite(y)
+                assert np.array_equal(x[~usual], y[~usual], equal_nan=True)
+                assert np.abs(x[usual] - y[usual]).max(initial=0) < 0.2
+
+
+def test_float16_subnormals_are_kept(variant, rng):
+    """A float16 below 2**-14 is a normal bfloat16 number."""
+    q, k, v = qkv(rng, F16, n=40, m=100)
+    v, k = (wide(v) * 2.0**-18).astype(F16), (wide(k) * 2.0**-16).astype(F16)
+    for scale in (None, 2.0**13):
+        found = posenc.attention(q, k, v, scale=scale).astype(F64)
+        exact, _ = error_bounds(q, k, v, "high", scale=scale)
+        assert np.abs(found - exact).max() <= 0.51 * 2.0**-24
 
 
 @pytest.mark.parametrize("precision", ["high", "low"])

@@ -91,10 +91,7 @@ static pe_rows whole_rows(const decode_state *b, pe_rows rows, int n, int width,
     return rows;
 }
 
-/* Return whether a row has a scale so small that its product with a weight may underflow to 0, while the product of
- * code, scale and weight does not. A weight below 2**-24 counts little. A negative scale, which quantize() never
- * returns, counts as tiny. */
-static NOINLINE int has_tiny_scale(const pe_rows *rows, int n)
+NOINLINE int FN(has_tiny_scale)(const pe_rows *rows, int n)
 {
     const real tiny = R(0x1p-80);
     int any = 0;
@@ -405,7 +402,7 @@ static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
     }
     if (!any)
         return;
-    const pe_rows v = whole_rows(b, stored_v, keys->n, b->e, has_tiny_scale(&stored_v, keys->n));
+    const pe_rows v = whole_rows(b, stored_v, keys->n, b->e, FN(has_tiny_scale)(&stored_v, keys->n));
     values_of_pairs(b, &v, keys->n);
 }
 

@@ -9,7 +9,7 @@
 #ifndef PE_DECODE_H
 #define PE_DECODE_H
 
-#include "tile/tile.h"
+#include "tile/panel.h"
 
 enum { A_PART_OUT = A_LSE + 1, A_PART_LSE };
 
@@ -51,6 +51,10 @@ int FN(begins_decoding)(const pe_call *call, idx unit);
 /* Bit i is set if the result of head + i is not finite or not accurate, and was not written; forward.c then computes
  * that head. Returns -1 if the call was stopped. */
 int64_t FN(decode)(pe_query_block *queries, const pe_key_part *part, const pe_work *work);
+/* Return whether a row has a scale so small that its product with a weight, or a part of the product, may underflow to
+ * 0, while the product of code, scale and weight does not. A weight below 2**-24 counts little. A negative scale, which
+ * quantize() never returns, counts as tiny. */
+int FN(has_tiny_scale)(const pe_rows *rows, int n);
 size_t FN(decode_scratch)(const idx *dim, const double *par);
 
 #endif

@@ -122,7 +122,8 @@ static void add_values(attention_state *b, block_state *block, pe_view v, const 
     const pe_query_block *queries = v.queries;
     const pe_rows stored = rows_of_keys(queries, A_V, v.keys->first);
     const int n = v.keys->n;
-    const pe_rows rows = b->sixteen          ? stored
+    const int sixteen = b->sixteen && v.sixteen->values.parts > 0;
+    const pe_rows rows = sixteen             ? stored
                          : b->mask_nonfinite ? FN(finite_rows)(stored, n, b->e, b->copy)
                                              : FN(tile_rows)(stored, n, b->e, queries->panels, b->copy);
     pe_values w[PANELS];
@@ -139,7 +140,7 @@ static void add_values(attention_state *b, block_state *block, pe_view v, const 
             continue;
         v.panel = p;
         v.bias = &bias[i];
-        if (b->sixteen)
+        if (sixteen)
             add_sixteen(b, &v, w[i].p, w[i].o);
         else if (!pair)
             FN(values)(&w[i], b->e, p->width);
@@ -232,7 +233,7 @@ static void clear_sums(const attention_state *b, block_state *block)
     }
 }
 
-/* Split the keys and values of the tile. */
+/* Split the keys and values of the tile. Without parts, values are multiplied as reals. */
 static void split_tile(attention_state *b, const pe_query_block *queries, pe_sixteen *x)
 {
     const int n = b->keys->n;
@@ -241,6 +242,8 @@ static void split_tile(attention_state *b, const pe_query_block *queries, pe_six
     x->keys = FN(split_rows)(keys, n, b->d, 0, b->k_parts, b->k_scale, b->row);
     const pe_parts rows = FN(split_rows)(values, n, b->e, b->mask_nonfinite, b->v_parts, b->v_scale, b->row);
     x->values = FN(transpose_rows)(&rows, n, b->e, b->transposed);
+    if (FN(has_tiny_scale)(&values, n))
+        x->values.parts = 0;
 }
 
 /* Visit all tiles of the part, in descending order if an operator scans from the last key. Returns 0 if the call was
@@ -286,6 +289,7 @@ static void begin_block(attention_state *b, block_state *block, const pe_call *c
     block->multiplier = FN(content_multiplier)(&block->content, block->queries);
     if (b->sixteen)
         FN(split_queries)(&block->content, block->queries, block->multiplier, &block->sixteen);
+    block->sixteen.key = NULL;
 }
 
 /* Compute `count` blocks of a head. If the result of a block is not finite, compute it again with mask_nonfinite, so
@@ -306,6 +310,9 @@ static int attend_blocks(attention_state *b, const pe_call *call, idx first, int
         b->block = &all[k];
         if (write_block(b, b->block))
             continue;
+        if (count > 1)
+            begin_block(b, b->block, call, first + k); /* b->q has the queries of the last block */
+        b->block->sixteen.key = b->row;
         done = attend(b);
         if (done)
             (void)write_block(b, b->block);

@@ -75,7 +75,29 @@ static NOINLINE void multiply_keys(real *restrict s, const real *restrict factor
     }
 }
 
-static void sixteen_scores(const pe_view *v, int d, real *s)
+/* s[j][lane] = sum_k key[j][k] q[k][lane] where s is NaN */
+static NOINLINE void repair_scores(const pe_view *v, int d, const real *q, real *restrict s)
+{
+    const pe_rows rows = rows_of_keys(v->queries, A_K, v->keys->first);
+    const int width = v->panel->width;
+    for (int j = v->bias->from; j < v->bias->to; j++, s += width) {
+        real sum[PANEL_LANES] = {0}, total = 0;
+        for (int l = 0; l < width; l++)
+            total += s[l] - s[l];
+        if (is_finite(total))
+            continue;
+        const real *key = real_row_of(&rows, j, d, v->sixteen->key);
+        for (int k = 0; k < d; k++) {
+            SIMD
+            for (int l = 0; l < width; l++)
+                sum[l] = fma_(key[k], q[k * width + l], sum[l]);
+        }
+        for (int l = 0; l < width; l++)
+            s[l] = s[l] != s[l] ? sum[l] : s[l];
+    }
+}
+
+static void sixteen_scores(const pe_view *v, int d, const real *q, real *s)
 {
     const pe_sixteen *x = v->sixteen;
     const int from = v->bias->from, n = v->bias->to - from, width = v->panel->width;
@@ -90,6 +112,8 @@ static void sixteen_scores(const pe_view *v, int d, real *s)
     v->queries->call->products->multiply(&w);
     if (x->keys.scale)
         multiply_keys(s, x->keys.scale + from, n, width);
+    if (x->key)
+        repair_scores(v, d, q, s);
 }
 
 /* Without a cap, merge_bias adds the bias to the content, and the product adds their sum. With a cap, the product adds
@@ -120,7 +144,7 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
                          .s = s,
                          .m = in_steps ? unused_max : m};
     if (v->sixteen)
-        sixteen_scores(v, c->d, s);
+        sixteen_scores(v, c->d, w.q, s);
     else
         FN(scores)(&w, n, width);
     if (!in_steps)

@@ -88,6 +88,8 @@ typedef struct {
     uint32_t *q;
     int q_parts;
     idx words_of_lane;
+    real *key; /* NULL in the first run of a block. In the second, memory for a key: scores that are NaN are computed in
+                  real, because the parts of an infinite product may be infinities of both signs */
 } pe_sixteen;
 
 /* Numbers of 16 bits in the parts of a tile of rows */
