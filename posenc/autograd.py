@@ -76,7 +76,7 @@ def _convert(value: object) -> object:
 
 def _check_first_order(name: str, *values: object) -> None:
     if any(map(isbox, values)):
-        raise NotImplementedError(f"{name}: its gradient is traced; expected first derivatives only")
+        raise NotImplementedError(f"{name}: its gradient is differentiated again; expected first derivatives only")
 
 
 def _as_autograd_keeps(value: object, gradient: Array | None) -> Array | np.generic:

@@ -201,7 +201,7 @@ function readLayer(config, layerType, isPart) {
   } else {
     if (layerType === null || !has(byType, layerType)) failValue("layer_type", layerType, `one of ${quoted(Object.keys(byType))}`);
     rope = byType[layerType];
-    if (rope === null) failValue("layer_type", layerType, "layers that have a rotation; these have none");
+    if (rope === null) failValue("layer_type", layerType, "a type of layers with a rotation");
   }
   if (model.requires_scaling && isEmpty(rope)) {
     fail(name, "no value", `the scaling, which is not the same for all checkpoints of ${shown(modelType(config))}`);
@@ -269,7 +269,7 @@ class Layer {
     const hasTwo = model.sliding_base !== null || !isEmpty(present(config, RULES.sliding_bases));
     const sliding = hasTwo && layerType === SLIDING, names = sliding ? RULES.sliding_bases : RULES.bases;
     const base = this.baseByIndex() ?? this.number(names, "rope_theta") ?? (sliding ? model.sliding_base : model.base);
-    if (base === null) fail(names[0], `no value, and model_type ${shown(get(config, "model_type"))} no known default`, "the base");
+    if (base === null) fail(names[0], "no value", `the base, because model_type ${shown(get(config, "model_type"))} has no known default`);
     if (base <= 0) failValue(names[0], base, "a positive number");
     return Number(base);
   }
@@ -307,7 +307,7 @@ class Layer {
     const part = stored ?? model.partial_rotary_factor;
     if (!(part > 0 && part <= 1)) failValue("partial_rotary_factor", part, "a number above 0, at most 1");
     if (model.rotary_dim && get(config, "rotary_dim") === null) {
-      failValue("rotary_dim", null, "a width: transformers takes the hidden size for null");
+      failValue("rotary_dim", null, "a number, because transformers replaces null by the hidden size");
     }
     const rotary = size(config, "rotary_dim") ?? model.rotary_dim;
     const latent = size(config, "qk_rope_head_dim") ?? model.qk_rope_head_dim;

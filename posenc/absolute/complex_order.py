@@ -86,7 +86,7 @@ def _read_angles(
     """Return radians per position that broadcast to amplitude."""
     array = as_float64(function, argument, angles)
     if not broadcasts_to(array.shape, amplitude.shape):
-        expected = f"a shape that broadcasts to that of amplitude, {amplitude.shape}"
+        expected = f"a shape that broadcasts to {amplitude.shape}, the shape of amplitude"
         fail(ValueError, function, argument, f"shape {array.shape}", expected)
     largest = _largest_magnitude(function, argument, array)
     if largest * largest_position > LARGEST_ANGLE:

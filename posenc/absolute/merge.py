@@ -50,7 +50,7 @@ def _read_operands(function: str, x: npt.ArrayLike, p: npt.ArrayLike, mode: Mode
             fail(ValueError, function, "p", f"shape {p.shape}", expected)
         return x, p, x.shape[-1] + p.shape[-1]
     if not broadcasts_to(p.shape, x.shape):
-        fail(ValueError, function, "p", f"shape {p.shape}", f"a shape that broadcasts to that of x, {x.shape}")
+        fail(ValueError, function, "p", f"shape {p.shape}", f"a shape that broadcasts to {x.shape}, the shape of x")
     return x, p, x.shape[-1]
 
 

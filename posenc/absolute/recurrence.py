@@ -114,7 +114,7 @@ def _read_arguments(
     try:
         batch = np.broadcast_shapes(states.shape[:-1], array.shape[:-2])
     except ValueError:
-        expected = f"leading axes that broadcast with those of p0, {states.shape[:-1]}"
+        expected = f"leading axes that broadcast with {states.shape[:-1]}, the leading axes of p0"
         fail(ValueError, function, "inputs", f"shape {array.shape}", expected)
     return _Arguments(states, *weights, array, own, np.broadcast_to(states, (*batch, c)))
 

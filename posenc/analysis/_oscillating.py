@@ -27,7 +27,7 @@ def read_curve(function: str, argument: str, curve: Curve, t: Float64) -> Float6
     """Return the values of a user's function at t."""
     values = as_data(function, argument, np.asarray(curve(t))).astype(np.float64)
     if values.shape not in ((), t.shape):
-        fail(ValueError, function, argument, f"results of shape {values.shape}", f"{t.shape}, that of t")
+        fail(ValueError, function, argument, f"results of shape {values.shape}", f"{t.shape}, the shape of t")
     if not np.isfinite(values).all():
         bad = np.broadcast_to(~np.isfinite(values), t.shape)
         fail(ValueError, function, argument, f"NaN or infinity at t = {t[bad][0]}", "finite numbers")

@@ -191,9 +191,8 @@ def inner_product(
     if isinstance(weights, np.ndarray) and weights.ndim == 2:
         return _bilinear_form(function, first, second, w, weights)[()]
     if not isinstance(weights, list | tuple) or len(weights) != 2:
-        fail(
-            ValueError, function, "weights", "something other than two entries", "a pair (sine, cosine), or an array H"
-        )
+        expected = "a pair (sine, cosine), or an array H"
+        fail(ValueError, function, "weights", "neither two entries nor two axes", expected)
     sine, cosine = (as_pair_numbers(function, "weights", part, len(w)) for part in weights)
     difference = cosine_and_sine_sums(differences, w, (cosine + sine) / 2, zeros)[0]
     total = cosine_and_sine_sums(np.asarray(first + second), w, (cosine - sine) / 2, zeros)[0]

@@ -122,7 +122,7 @@ def taylor_terms(
     function = "taylor_terms"
     x, p = _read_sequence(function, "x", x), _read_sequence(function, "encoding", encoding)
     if p.shape != x.shape:
-        fail(ValueError, function, "encoding", f"shape {p.shape}", f"{x.shape}, that of x")
+        fail(ValueError, function, "encoding", f"shape {p.shape}", f"{x.shape}, the shape of x")
     m, n = _read_rows(function, x, m, n)
     number = _read_step(function, step)
 

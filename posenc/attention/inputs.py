@@ -200,7 +200,7 @@ def check_shapes(function: str, q: Array, k: Array, v: Array) -> Shape:
     kv_heads, m, k_width = of_k[-3:]
     v_width = of_v[-1]
     if k_width != width:
-        fail(ValueError, function, "k", f"width {k_width}", f"{width}, that of q")
+        fail(ValueError, function, "k", f"width {k_width}", f"{width}, the width of q")
     if of_v[-3] != kv_heads or of_v[-2] != m:
         fail(ValueError, function, "v", f"shape {of_v}", f"(..., {kv_heads}, {m}, Dv), as k")
     if heads % kv_heads if kv_heads else heads:

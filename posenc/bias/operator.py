@@ -261,7 +261,7 @@ _FOR_KERNELS = {"counts_keys", "fits_float32", "gradient_type", "is_relative", "
 
 
 def _refuse_change(operator: Bias, attribute: str, *value: object) -> NoReturn:
-    raise AttributeError(f"{operator.name}: a Bias is immutable; expected a new one with another {attribute}")
+    raise AttributeError(f"{operator.name}: {attribute} is read-only; expected a new Bias, because a Bias is immutable")
 
 
 # The methods that `dataclass` makes for a frozen class raise another message, and leave subclasses open to new names.

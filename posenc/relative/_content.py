@@ -69,7 +69,7 @@ class TableBias(ContentBias[Arrays, Gradient]):
             of, width = ("q", call.width) if axes[-1] == "d" else ("v", call.value_width)
             if width is not None and array.shape[-1] != width:
                 has = f"width {array.shape[-1]} ({self.name})"
-                fail(ValueError, call.function, name, has, f"{width}, that of {of}")
+                fail(ValueError, call.function, name, has, f"{width}, the width of {of}")
         check_heads(call.function, self, call.shape)
         kind = call.dtype, call.shape[-3]
         if self._last[0] != kind:
@@ -197,7 +197,7 @@ def _read_inputs(
     heads, n, width = query.shape[-3:]
     kv_heads, m = key.shape[-3:-1]
     if key.shape[-1] != width:
-        fail(ValueError, function, "k", f"width {key.shape[-1]}", f"{width}, that of q")
+        fail(ValueError, function, "k", f"width {key.shape[-1]}", f"{width}, the width of q")
     if heads % kv_heads if kv_heads else heads:
         fail(ValueError, function, "k", f"{kv_heads} heads", f"a divisor of the {heads} heads of q")
     try:
@@ -205,7 +205,7 @@ def _read_inputs(
     except ValueError:
         fail(ValueError, function, "k", f"batch axes {key.shape[:-3]}", f"to broadcast against {query.shape[:-3]}")
     if bias.heads not in (None, heads):
-        fail(ValueError, function, "q", f"{heads} heads", f"{bias.heads}, those of {bias.name}")
+        fail(ValueError, function, "q", f"{heads} heads", f"{bias.heads}, the heads of {bias.name}")
     positions = read_method_positions(function, bias, n, m, q_positions, k_positions)
     for argument, array in zip(("q_positions", "k_positions"), positions.arrays or (), strict=False):
         if not broadcasts_to(array.shape[:-1], batch):
@@ -241,7 +241,7 @@ def clipped_distance(function: str, argument: str, table: Array) -> int:
     """Return K of a table with 2 K + 1 rows, one for each distance up to K."""
     rows = int(table.shape[-2])
     if rows % 2 == 0 or rows < 3:
-        fail(ValueError, function, argument, f"{rows} rows", "2 K + 1 of them, K at least 1")
+        fail(ValueError, function, argument, f"{rows} rows", "2 K + 1 rows, K at least 1")
     return rows // 2
 
 

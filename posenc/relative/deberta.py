@@ -162,7 +162,7 @@ def _read_table(function: str, argument: str, table: npt.ArrayLike | None, term:
     array = as_table(function, argument, table, "(2 K, D)", "(H, 2 K, D)")
     rows = array.shape[-2]
     if rows % 2 or not rows:
-        fail(ValueError, function, argument, f"{rows} rows", "2 K of them, K at least 1")
+        fail(ValueError, function, argument, f"{rows} rows", "2 K rows, K at least 1")
     return array
 
 

@@ -218,7 +218,7 @@ def gated_distance(
     if kept.ndim == 3:
         check_table_heads(function, "table", kept, of_queries.shape[-3])
     if kept.shape[-1] != of_queries.shape[-1]:
-        fail(ValueError, function, "table", f"width {kept.shape[-1]}", f"{of_queries.shape[-1]}, that of gates")
+        fail(ValueError, function, "table", f"width {kept.shape[-1]}", f"{of_queries.shape[-1]}, the width of gates")
     options: dict[str, str | int] = {"rows": rows}
     count = int(kept.shape[-2])
     if rows == "clipped":

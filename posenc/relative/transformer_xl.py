@@ -98,7 +98,7 @@ def transformer_xl(
             heads = array.shape[0] if heads is None else heads
             check_table_heads(function, argument, array, heads)
         if array.shape[-1] != table.shape[-1]:
-            fail(ValueError, function, argument, f"width {array.shape[-1]}", f"{table.shape[-1]}, that of r")
+            fail(ValueError, function, argument, f"width {array.shape[-1]}", f"{table.shape[-1]}, the width of r")
         vectors.append(array)
     return TransformerXLBias(function, TransformerXLArrays(table, *vectors))
 

@@ -63,7 +63,7 @@ class TupeBias(PositionBias[TupeArrays]):
         if relative is not None:
             added = relative._matrix(function, resolve_positions(function, relative, positions), work, None)
             if added.shape != shape:
-                fail(ValueError, function, "relative", f"{added.shape[-3]} heads", f"{shape[0]}, those of pos_q")
+                fail(ValueError, function, "relative", f"{added.shape[-3]} heads", f"{shape[0]}, the heads of pos_q")
             matrix = matrix + added
         return store_result(function, out, matrix, dtype)
 
@@ -179,7 +179,7 @@ def tupe(
     heads, _, width = queries.shape
     check_table_heads(function, "pos_k", keys, heads)
     if keys.shape[2] != width:
-        fail(ValueError, function, "pos_k", f"width {keys.shape[2]}", f"{width}, that of pos_q")
+        fail(ValueError, function, "pos_k", f"width {keys.shape[2]}", f"{width}, the width of pos_q")
     row = _read_reset(function, "cls_to_any", cls_to_any, heads)
     column = _read_reset(function, "any_to_cls", any_to_cls, heads)
     if relative is not None and (not isinstance(relative, PositionBias) or isinstance(relative, TupeBias)):

@@ -219,7 +219,7 @@ def _read_layer(config: Config, layer_type: str | None, is_part: bool) -> _Layer
             fail_value(ValueError, FUNCTION, "layer_type", layer_type, "one of " + ", ".join(map(repr, by_type)))
         rope = by_type[layer_type]
         if rope is None:
-            fail_value(ValueError, FUNCTION, "layer_type", layer_type, "layers that have a rotation; these have none")
+            fail_value(ValueError, FUNCTION, "layer_type", layer_type, "a type of layers with a rotation")
     if model.requires_scaling and not rope:
         expected = f"the scaling, which is not the same for all checkpoints of {model_type!r}"
         fail(ValueError, FUNCTION, name, "no value", expected)
@@ -273,8 +273,8 @@ def _base(layer: _Layer) -> float:
     if base is None:
         base = layer.model.sliding_base if sliding else layer.model.base
     if base is None:
-        has = f"no value, and model_type {layer.config.get('model_type')!r} no known default"
-        fail(ValueError, FUNCTION, names[0], has, "the base")
+        expected = f"the base, because model_type {layer.config.get('model_type')!r} has no known default"
+        fail(ValueError, FUNCTION, names[0], "no value", expected)
     if base <= 0:
         fail_value(ValueError, FUNCTION, names[0], base, "a positive number")
     return base
@@ -333,7 +333,9 @@ def _rotary_dim(layer: _Layer, rope_type: str) -> tuple[int, bool]:
     if not 0 < part <= 1:
         fail_value(ValueError, FUNCTION, "partial_rotary_factor", part, "a number above 0, at most 1")
     if model.rotary_dim and "rotary_dim" in config and config["rotary_dim"] is None:
-        fail_value(ValueError, FUNCTION, "rotary_dim", None, "a width: transformers takes the hidden size for null")
+        fail_value(
+            ValueError, FUNCTION, "rotary_dim", None, "a number, because transformers replaces null by the hidden size"
+        )
     rotary_dim = _size(config, "rotary_dim") or model.rotary_dim
     qk_rope_head_dim = _size(config, "qk_rope_head_dim") or model.qk_rope_head_dim
     if rope_type == "proportional":  # all channels are rotated, a part of them by frequency 0

@@ -125,7 +125,7 @@ def test_quantized_keys_and_values():
         (lambda q, k, v: posenc.shaw(np.ones((3, 8))).logits(q[None], k), r"shaw.logits: k has shape \(7, 8\); "),
         (
             lambda q, k, v: posenc.shaw(np.ones((2, 3, 8))).logits(q, k),
-            "shaw.logits: q has 1 heads; expected 2, those of shaw",
+            "shaw.logits: q has 1 heads; expected 2, the heads of shaw",
         ),
         (
             lambda q, k, v: posenc.shaw(np.ones((3, 8))).logits_vjp(np.ones((1, 5, 7)), q, k),

@@ -27,5 +27,5 @@ def test_tupe():
 def test_relative_has_the_heads_of_the_positions():
     """A bias of other heads is refused by name, not by NumPy's broadcasting."""
     bias = posenc.tupe(np.ones((3, 5, 4)), np.ones((3, 5, 4)), relative=posenc.t5(np.ones((8, 7))))
-    with pytest.raises(ValueError, match=r"^tupe\.matrix: relative has 7 heads; expected 3, those of pos_q"):
+    with pytest.raises(ValueError, match=r"^tupe\.matrix: relative has 7 heads; expected 3, the heads of pos_q"):
         bias.matrix(5)

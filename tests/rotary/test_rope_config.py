@@ -67,7 +67,7 @@ def test_layer_types_inside():
     same(config, posenc.rope_frequencies(64), layer_type="sliding_attention")
     refused(ValueError, ["layer_type is None", "'full_attention', 'sliding_attention'"], config)
     refused(ValueError, ["layer_type", "'x'"], config, layer_type="x")
-    refused(ValueError, ["layer_type", "these have none"], config, layer_type="no_rope")
+    refused(ValueError, ["layer_type", "with a rotation"], config, layer_type="no_rope")
     refused(TypeError, ["layer_type", "int"], config, layer_type=0)
     refused(TypeError, ["'factor' beside layer types"], {**SIZES, "rope_parameters": {**parts, "factor": 2.0}},
             layer_type="full_attention")  # fmt: skip
