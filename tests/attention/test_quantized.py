@@ -247,7 +247,9 @@ ERRORS = {
         "attention: v has 2 axes; expected at least 3",
     ),
     "width": (
-        lambda: posenc.attention(Q[..., :4], GOOD, GOOD), ValueError, "attention: k has width 8; expected 4, the width of q",
+        lambda: posenc.attention(Q[..., :4], GOOD, GOOD),
+        ValueError,
+        "attention: k has width 8; expected 4, the width of q",
     ),
     "gradient": (
         lambda: posenc.attention_vjp(Q, Q, GOOD, GOOD, out=Q, lse=Q[..., 0]), TypeError,
