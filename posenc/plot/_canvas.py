@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from .._core_api.arguments import Array, Float64, as_data, fail
 from .styles import color_scale
 
-Corner = Literal["upper right", "lower left", "lower right", "center right"]
 SIZE = (8.0, 4.6)
 """Inches; the width of a notebook cell."""
 
@@ -48,12 +47,12 @@ def as_matrix(function: str, argument: str, value: npt.ArrayLike) -> Float64:
     return array.astype(np.float64)
 
 
-def finish_curves(ax: Axes, title: str, legend: Corner | None = None) -> None:
-    """Add a title, a grid, and the legend at the place that `legend` names."""
+def finish_curves(ax: Axes, title: str, legend: bool = False) -> None:
+    """Add a title, a grid, and a legend to the right of the axes, where it hides no curve."""
     ax.set_title(title)
     ax.grid(alpha=0.3)
-    if legend is not None:
-        ax.legend(loc=legend)
+    if legend:
+        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
 
 
 def draw_image(ax: Axes, values: Float64, label: str, aspect: Literal["auto", "equal"] = "auto") -> None:

@@ -87,7 +87,7 @@ def decay(
     for number, (name, curve) in enumerate(curves.items()):
         axes.plot(x, curve, label=f"θ(t) = {name}", linewidth=1.8, **line_style(number))
     axes.set(xlabel="distance of two positions", ylabel="mean of cos(distance · θ)")
-    finish_curves(axes, "Inner product of two sinusoidal encodings, by distance", "upper right")
+    finish_curves(axes, "Inner product of two sinusoidal encodings, by distance", legend=True)
     return figure
 
 
@@ -132,7 +132,7 @@ def distance_curves(values: npt.ArrayLike, *, positions: Iterable[int] | None = 
     for number, row in enumerate(rows):
         axes.plot(distances[row], label=f"from position {row}", linewidth=1.6, **line_style(number))
     axes.set(xlabel="position", ylabel="distance of the encodings", ylim=(0, None))
-    finish_curves(axes, "Distance of a few positions from all others", "lower left")
+    finish_curves(axes, "Distance of a few positions from all others", legend=True)
     return figure
 
 
@@ -180,9 +180,7 @@ def bias(
     for head, (curve, color) in enumerate(zip(logits, shades(len(logits)), strict=True)):
         axes.plot(rel, curve, color=color, label=f"head {head}")
     axes.set(xlabel=RELATIVE_POSITION, ylabel="added to the logit")
-    finish_curves(axes, f"posenc.{operator.name}")
-    if as_bool(function, "legend", legend) and len(logits) > 1:
-        axes.legend(fontsize="small", ncols=-(-len(logits) // 8), loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    finish_curves(axes, f"posenc.{operator.name}", as_bool(function, "legend", legend) and len(logits) > 1)
     return figure
 
 
@@ -216,11 +214,11 @@ def biases(operators: Mapping[str, Bias], *, distances: npt.ArrayLike | None = N
         fail(ValueError, "biases", "operators", "no entries", "at least one")
     across = min(len(operators), 3)
     down = -(-len(operators) // across)
-    figure = Figure(figsize=(4 * across + 1.0, 3.3 * down), layout="constrained")
+    figure = Figure(figsize=(2.8 * across + 1.0, 2.7 * down), layout="constrained")
     grid = figure.subplots(down, across, squeeze=False).reshape(-1)
-    for axes, (name, operator) in zip(grid, operators.items(), strict=False):
+    for number, (axes, (name, operator)) in enumerate(zip(grid, operators.items(), strict=False)):
         bias(operator, distances=distances, legend=False, ax=axes)
-        axes.set_title(name)
+        axes.set(title=name, xlabel="key - query, positions", ylabel="" if number % across else axes.get_ylabel())
     for axes in grid[len(operators) :]:
         axes.remove()
     most_heads = max(grid[: len(operators)], key=lambda axes: len(axes.get_lines()))
@@ -245,7 +243,7 @@ def profile(
     distances : array (M,), optional
         Relative positions of the keys that the query sees; by default -127 .. 0.
     head : int
-        The head to draw; the last one of a scheme that has fewer.
+        The head to draw; the last one of a scheme that has fewer. The legend names the head of a scheme with several.
     ax : Axes, optional
         Axes to draw on; by default the axes of a new Figure.
 
@@ -271,9 +269,11 @@ def profile(
     weights_of_heads = {name: profile_of(function, "schemes", scheme, rel).weights for name, scheme in schemes.items()}
     figure, axes = axes_of(function, ax)
     for number, (name, weights) in enumerate(weights_of_heads.items()):
-        axes.plot(rel, weights[min(index, len(weights) - 1)], label=name, linewidth=1.6, **line_style(number))
+        shown, heads = min(index, len(weights) - 1), len(weights)
+        label = f"{name},\nhead {shown} of {heads}" if heads > 1 else name
+        axes.plot(rel, weights[shown], label=label, linewidth=1.6, **line_style(number))
     axes.set(xlabel=RELATIVE_POSITION, ylabel="attention weight", yscale="log")
-    finish_curves(axes, "Attention to keys of equal content", "lower right")
+    finish_curves(axes, "Attention to keys of equal content", legend=True)
     return figure
 
 
@@ -331,16 +331,16 @@ def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
     ours = sinusoidal(positions, 2 * len(frequencies), frequencies=frequencies, layout="halves")
     figure, axes = axes_of(function, ax)
     for encoding, label, number in (
-        (usual, "usual formula: sin(float32(p) * float32(w))", 1),
+        (usual, "usual formula,\nfloat32(p) * float32(w)", 1),
         (ours, "posenc.sinusoidal", 0),
     ):
         worst = abs(encoding - exact).reshape(len(octaves), -1).max(axis=1)
         axes.plot(octaves, worst, label=label, linewidth=2, **line_style(number))
-    axes.axhline(2.0**-24, color="0.5", linewidth=1, linestyle=":", label="$2^{-24}$, spacing of float32 below 1")
+    axes.axhline(2.0**-24, color="0.5", linewidth=1, linestyle=":", label="$2^{-24}$, spacing of\nfloat32 below 1")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set(
         xlim=(1, 2.0**53), xlabel="position", ylabel=f"largest error of sin and cos, {len(frequencies)} frequencies"
     )
-    finish_curves(axes, "Error of float32 encodings, against exact angles", "center right")
+    finish_curves(axes, "Error of float32 encodings, against exact angles", legend=True)
     return figure

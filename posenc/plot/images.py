@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from .._core_api.arguments import Array, as_index, check_choice, fail
 from ..analysis.matrices import correlation_matrix, distance_matrix, gram_matrix, triangle_points
 from ..bias.operator import ContentBias
-from ._canvas import SIZE, as_matrix, axes_of, draw_image, draw_logits, figure_of, finish_curves
+from ._canvas import as_matrix, axes_of, draw_image, draw_logits, figure_of, finish_curves
 from .styles import DIVERGING, color_scale, shades
 
 Layout = Literal["interleaved", "halves"]
@@ -27,21 +27,27 @@ KINDS: dict[str, tuple[Callable[[npt.ArrayLike], Array], str, str]] = {
     "correlation": (correlation_matrix, "correlation", "Correlations of all pairs of positions"),
 }
 """Matrix, label of the colour bar and title of each kind of `similarity`."""
+LAYOUTS = {"interleaved": "the even ones, then the odd ones", "halves": "first half, then second half"}
+"""Order in which `encoding` shows the channels."""
 MAPS_PER_ROW = 6
 """Attention maps side by side."""
+PAGE = 9.2
+"""Inches of a figure whose labels of 10 points have 8 points in the column of a page. Wider ones get larger labels."""
 SHADES = 16
 """Colours of a scatter plot."""
 
 
-def encoding(values: npt.ArrayLike, *, layout: Layout = "interleaved", ax: Axes | None = None) -> Figure:
+def encoding(values: npt.ArrayLike, *, layout: Layout | None = "interleaved", ax: Axes | None = None) -> Figure:
     """Draw an encoding as an image: positions downwards, channels across, white at 0.
 
     Parameters
     ----------
     values : array (N, d)
         From `sinusoidal`, `learned` and so on.
-    layout : {"interleaved", "halves"}
-        "halves" draws a line between the first and the second halves of the pairs.
+    layout : {"interleaved", "halves"} or None
+        Order of the channels in `values`, as in `sinusoidal`. The picture shows the first channels of all pairs, a
+        line, and the second channels: neighbouring columns then have neighbouring frequencies. None draws channels
+        that have no pairs, in their own order.
     ax : Axes, optional
         Axes to draw on; by default the axes of a new Figure.
 
@@ -62,14 +68,24 @@ def encoding(values: npt.ArrayLike, *, layout: Layout = "interleaved", ax: Axes 
     (64, 32)
     """
     function = "encoding"
-    check_choice(function, "layout", layout, ("interleaved", "halves"))
+    if layout is not None:
+        check_choice(function, "layout", layout, LAYOUTS)
+    if np.ndim(values) == 1 and np.size(values):
+        of_pairs = "an encoding (N, d); posenc.plot.rope_bands and extrapolation draw frequencies"
+        fail(ValueError, function, "values", f"shape {np.shape(values)}", of_pairs)
     matrix = as_matrix(function, "values", values)
+    channels = np.arange(matrix.shape[1])
+    if layout == "interleaved":
+        channels = np.concatenate([channels[0::2], channels[1::2]])
     figure, axes = axes_of(function, ax)
-    draw_image(axes, matrix, "encoding")
+    draw_image(axes, matrix[:, channels], "encoding")
     axes.set(xlabel="channel", ylabel="position", title=f"Encoding of {len(matrix)} positions")
-    if layout == "halves":
-        axes.axvline(matrix.shape[1] / 2 - 0.5, color="black", linewidth=1)
-        axes.set_xlabel("channel: first halves of all pairs, then second halves")
+    if layout is not None:
+        first = -(-len(channels) // 2)
+        ticks = [k for start, end in ((0, first), (first, len(channels))) for k in range(start, end, -(-first // 4))]
+        axes.set_xticks(ticks, [str(channels[k]) for k in ticks])
+        axes.axvline(first - 0.5, color="black", linewidth=1)
+        axes.set_xlabel(f"channel: {LAYOUTS[layout]}")
     return figure
 
 
@@ -187,17 +203,17 @@ def logits(
     return figure
 
 
-def triangles(values: npt.ArrayLike, *, ax: Sequence[Axes] | None = None) -> Figure:
+def triangles(values: npt.ArrayLike, *, ax: Axes | Sequence[Axes] | None = None) -> Figure:
     """Draw the distance against the correlation of all pairs of positions.
 
-    The entries above the diagonal of the two matrices are on the left, those below it on the right. The colour is the
-    distance of the two positions, ``|i - j|``.
+    The colour is the distance of the two positions, ``|i - j|``. Both matrices are symmetric, so one panel shows all
+    pairs. Two axes show the entries above the diagonals and those below, which are the same points.
 
     Parameters
     ----------
     values : array (N, d)
         An encoding of at least 2 positions.
-    ax : two Axes, optional
+    ax : Axes or two Axes, optional
         Axes to draw on; by default the axes of a new Figure.
 
     Returns
@@ -207,7 +223,7 @@ def triangles(values: npt.ArrayLike, *, ax: Sequence[Axes] | None = None) -> Fig
     Raises
     ------
     TypeError, ValueError
-        `values` does not consist of two axes of numbers, or `ax` of two axes.
+        `values` does not consist of two axes of numbers, or `ax` of one or two axes.
 
     Examples
     --------
@@ -222,32 +238,33 @@ def triangles(values: npt.ArrayLike, *, ax: Sequence[Axes] | None = None) -> Fig
     if n < 2:
         fail(ValueError, function, "values", "1 position", "at least 2")
     points = triangle_points(distance_matrix(encoding), correlation_matrix(encoding))
-    figure, both = two_axes(function, ax)
+    figure, panels = panels_of(function, ax)
     i, j = np.triu_indices(n, 1)
     count = min(SHADES, n - 1)
     shade = (j - i - 1) * count // (n - 1)
     colors = shades(count)
-    for axes, cloud, name in zip(both, points, ("i < j", "i > j"), strict=True):
+    names = ("i < j", "i > j") if len(panels) == 2 else ("of positions",)
+    for axes, cloud, name in zip(panels, points, names, strict=False):
         # One call for each colour is five times faster than a scatter plot. Neighbours are drawn last, on top.
         for number in reversed(range(count)):
             x, y = cloud[shade == number].T
             axes.plot(x, y, "o", color=colors[number], markersize=1.4, markeredgewidth=0, linestyle="")
         axes.set_xlabel("correlation of i and j")
         finish_curves(axes, f"Pairs {name}")
-    both[0].set_ylabel("distance of i and j")
+    panels[0].set_ylabel("distance of i and j")
     scale = ScalarMappable(Normalize(1, n), ListedColormap(colors))
-    figure.colorbar(scale, ax=both, label="|i - j|, positions")
+    figure.colorbar(scale, ax=panels, label="|i - j|, positions")
     return figure
 
 
-def two_axes(function: str, ax: Sequence[Axes] | None) -> tuple[Figure, list[Axes]]:
-    """Return the Figure and the two axes to draw on; new ones if `ax` is None."""
-    if ax is None:
-        figure = Figure(figsize=SIZE, layout="constrained")
-        return figure, list(figure.subplots(1, 2, sharex=True, sharey=True))
+def panels_of(function: str, ax: Axes | Sequence[Axes] | None) -> tuple[Figure, list[Axes]]:
+    """Return the Figure and the one or two axes to draw on; one new axes if `ax` is None."""
+    if ax is None or isinstance(ax, Axes):
+        figure, axes = axes_of(function, ax)
+        return figure, [axes]
     both: list[Axes] = list(np.ravel(np.asarray(ax, object)))
-    if len(both) != 2 or not all(isinstance(axes, Axes) for axes in both):
-        fail(TypeError, function, "ax", f"{len(both)} entries", "two matplotlib axes")
+    if len(both) not in (1, 2) or not all(isinstance(axes, Axes) for axes in both):
+        fail(TypeError, function, "ax", f"{len(both)} entries", "one or two matplotlib axes")
     return figure_of(both[0]), both
 
 
@@ -306,7 +323,9 @@ def attention_maps(
     names = list(matrices)
     bands = [names[first : first + MAPS_PER_ROW] for first in range(0, len(names), MAPS_PER_ROW)]
     across, down = len(bands[0]), len(rows)
-    figure = Figure(figsize=(2.6 * across + 1.6, 2.8 * down * len(bands)), layout="constrained")
+    width = 2.6 * across + 1.6
+    points = 10.0 * max(1.0, width / PAGE)
+    figure = Figure(figsize=(width, 2.8 * down * len(bands)), layout="constrained")
     grid = figure.subplots(down * len(bands), across, squeeze=False)
     for row, (row_name, text) in enumerate(zip(rows, words, strict=True)):
         scale = color_scale(np.stack([of_texts[row] for of_texts in matrices.values()]))
@@ -317,13 +336,14 @@ def attention_maps(
             line = grid[band * down + row]
             for axes, scheme in zip(line, schemes, strict=False):
                 axes.imshow(matrices[scheme][row], **scale)
-                axes.set_xticks(range(len(text)), text, rotation=90)
-                axes.set_yticks(range(len(text)), text if axes is line[0] else [])
-                axes.set(title=scheme if row == 0 else "", xlabel="key" if row == down - 1 else "")
+                axes.set_xticks(range(len(text)), text, rotation=90, fontsize=points)
+                axes.set_yticks(range(len(text)), text if axes is line[0] else [], fontsize=points)
+                axes.set_title(scheme if row == 0 else "", fontsize=points)
+                axes.set_xlabel("key" if row == down - 1 else "", fontsize=points)
             for axes in line[len(schemes) :]:
                 axes.axis("off")
-            line[0].set_ylabel(f"{row_name}\n\nquery", fontsize=9)
-            figure.colorbar(
-                line[0].images[0], ax=list(line), label=f"change of {label}" if signed else label, shrink=0.8
-            )
+            line[0].set_ylabel(f"{row_name}\n\nquery", fontsize=points)
+            bar = figure.colorbar(line[0].images[0], ax=list(line), shrink=0.8)
+            bar.set_label(f"change of {label}" if signed else label, fontsize=points)
+            bar.ax.tick_params(labelsize=points)
     return figure

@@ -68,9 +68,9 @@ def rope_bands(
     axes.minorticks_off()
     for band in list(bands.values())[:1]:
         pairs_with_a_turn = int((band.turns >= 1).sum())
-        label = f"less than a turn in {train_length}"
+        label = f"right: less than a\nturn in {train_length}"
         axes.axvline(pairs_with_a_turn - 0.5, color="0.4", linewidth=1, linestyle=":", label=label)
-    finish_curves(axes, "Frequencies of a rotary embedding after a scaling", "upper right")
+    finish_curves(axes, "Frequencies of a rotary embedding after a scaling", legend=True)
     return figure
 
 
