@@ -2,8 +2,9 @@
 
 Each function takes arrays or operators and returns a matplotlib Figure; with ``ax=`` it draws on given axes. Nothing is
 written or shown: end a notebook cell with the Figure, or call ``figure.savefig(...)``. A notebook also draws a
-`PositionBias` or a `RopeFrequencies` at the end of a cell. The module is imported at the first use of ``posenc.plot``
-and needs matplotlib (``pip install matplotlib``).
+`PositionBias` or a `RopeFrequencies` at the end of a cell. `description` is the alternative text of a figure, which a
+notebook keeps beside the picture. The module is imported at the first use of ``posenc.plot`` and needs matplotlib
+(``pip install matplotlib``).
 """
 
 try:
@@ -13,14 +14,15 @@ except ImportError as error:
 
 from .._core_api.names import show_plain_annotations as _show_plain_annotations
 from .curves import bias, biases, decay, distance_curves, precision, profile
+from .description import description
 from .images import attention_maps, encoding, logits, similarity, triangles
 from .notebook import show_figures as _show_figures
 from .rotations import extrapolation, rope_bands
 from .styles import line_style
 
 __all__ = [
-    "attention_maps", "bias", "biases", "decay", "distance_curves", "encoding", "extrapolation", "line_style", "logits",
-    "precision", "profile", "rope_bands", "similarity", "triangles",
+    "attention_maps", "bias", "biases", "decay", "description", "distance_curves", "encoding", "extrapolation",
+    "line_style", "logits", "precision", "profile", "rope_bands", "similarity", "triangles",
 ]  # fmt: skip
 
 _show_plain_annotations(globals(), __all__)

@@ -15,9 +15,11 @@ from ..bias.parameters import array_axes
 from ..rotary.scaling import RopeFrequencies
 from ._canvas import axes_of, draw_logits
 from .curves import bias as draw_curves
+from .description import description
 from .styles import line_style
 
-DPI = 80
+DPI = 96
+"""Of the screen, so that a label of 10 points has 10 points."""
 LENGTHS = {"n", "m", "l"}
 """Letters of csrc/ops.def for queries, keys and diagonals."""
 SHOWN = 64
@@ -92,10 +94,12 @@ def png_of(value: PositionBias | RopeFrequencies) -> bytes | None:
 
 
 def show_figures() -> None:
-    """Let IPython show a Figure at the end of a cell, as it does after ``%matplotlib inline``."""
+    """Let IPython show a Figure at the end of a cell, as it does after ``%matplotlib inline``, and describe it."""
     ipython = sys.modules.get("IPython")
     shell: Any = None if ipython is None else ipython.get_ipython()
     if shell is not None:
         formatter = shell.display_formatter.formatters["image/png"]
         if Figure not in formatter.type_printers:
             formatter.for_type(Figure, png)
+        texts = shell.display_formatter.formatters["text/plain"]
+        texts.for_type(Figure, lambda figure, printer, cycle: printer.text(description(figure)))

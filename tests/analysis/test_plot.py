@@ -105,8 +105,26 @@ def test_cells_are_the_matrix(kind, function, ax):
 
 
 def test_cells_are_the_encoding(ax):
+    """First channels of all pairs on the left, second ones on the right, under their own numbers."""
+    halves = np.concatenate([P[:, 0::2], P[:, 1::2]], -1).astype(np.float64)
     plot.encoding(P, ax=ax)
-    assert same_bits(np.asarray(ax.images[0].get_array()), P.astype(np.float64))
+    assert same_bits(np.asarray(ax.images[0].get_array()), halves)
+    labels = [label.get_text() for label in ax.get_xticklabels()]
+    assert labels == ["0", "32", "64", "96", "1", "33", "65", "97"]
+    for layout, values in (("halves", halves), (None, P.astype(np.float64))):
+        axes = plot.encoding(values, layout=layout).axes[0]
+        assert same_bits(np.asarray(axes.images[0].get_array()), values)
+        assert len(axes.get_lines()) == (layout is not None)
+    odd = plot.encoding(P[:, :5]).axes[0]
+    assert [label.get_text() for label in odd.get_xticklabels()] == ["0", "2", "4", "1", "3"]
+    assert odd.get_lines()[0].get_xdata()[0] == 2.5
+
+
+@pytest.mark.parametrize("frequencies", [W, W.inv_freq], ids=["RopeFrequencies", "array"])
+def test_frequencies_are_no_encoding(frequencies):
+    hint = r"shape \(64,\); expected an encoding \(N, d\); posenc.plot.rope_bands and extrapolation draw frequencies"
+    with pytest.raises(ValueError, match=f"^encoding: values has {hint}"):
+        plot.encoding(frequencies)
 
 
 def test_colours_follow_the_sign(ax):
@@ -132,6 +150,55 @@ def test_curves_are_the_numbers(ax):
     assert same_bits(lines[0].get_ydata(), analysis.attention_profile(ALIBI, np.arange(-5, 1)).weights[2])
 
 
+def test_a_profile_names_its_head():
+    schemes = {"ALiBi": ALIBI, "one slope": posenc.alibi([0.5]), "RoPE": W}
+    lines = plot.profile(schemes, head=1).axes[0].get_lines()
+    assert [line.get_label() for line in lines] == ["ALiBi,\nhead 1 of 8", "one slope", "RoPE"]
+
+
+@pytest.mark.parametrize("name", ["decay", "distance_curves", "bias", "profile", "rope_bands", "precision"])
+def test_no_legend_hides_a_curve(name):
+    figure = CALLS[name]()
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    assert axes.get_legend().get_window_extent().x0 >= axes.get_window_extent().x1
+
+
+@pytest.mark.parametrize("name", [*CALLS, *WHOLE])
+def test_labels_can_be_read_on_a_page(name):
+    """At a width of 736 pixels, as wide as the text of the manual, no label is smaller than 8 points."""
+    from matplotlib.text import Text
+
+    figure = {**CALLS, **WHOLE}[name]()
+    figure.canvas.draw()
+    shrink = min(1, 736 / 96 / figure.get_size_inches()[0])
+    sizes = [text.get_fontsize() * shrink for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+    assert min(sizes) >= 8
+
+
+def test_descriptions():
+    """Title, axes, names and ranges describe the drawn numbers."""
+    assert plot.description(plot.distance_curves(P, positions=[7])) == (
+        "Distance of a few positions from all others. Curve of distance of the encodings (0 to 10) by position (0 to "
+        "511)."
+    )
+    text = plot.description(plot.bias(ALIBI))
+    assert text.endswith("8 curves of added to the logit by position of key - position of query (-64 to 64): head 0, "
+                         "-32 to 0; head 7, -0.25 to 0.")  # fmt: skip
+    image = plot.description(plot.encoding(P))
+    assert "Image of 512 rows (position) and 128 columns" in image
+    assert image.endswith("encoding -1 to 1.")
+    assert "trained distance, new distance, trained angle, new angle." in plot.description(plot.extrapolation(W, 9, 99))
+    assert "130816 points: distance of i and j (2 to 10) against" in plot.description(plot.triangles(P))
+    assert "Panel 2: kerple. Curve (-4.2 to 0) by" in plot.description(WHOLE["biases"]())
+    assert plot.description(WHOLE["attention_maps"]()).startswith("14 panels: scheme 0, scheme 1, ")
+    empty = Figure()
+    empty.subplots().imshow(np.full((2, 2), np.nan))
+    assert plot.description(empty) == "Image of 2 rows and 2 columns: no numbers."
+    with pytest.raises(TypeError, match=r"^description: figure has type str; expected a matplotlib Figure"):
+        plot.description("figure")
+
+
 def test_the_default_decay_is_the_integral():
     pytest.importorskip("scipy")
     lines = plot.decay().axes[0].get_lines()
@@ -141,15 +208,16 @@ def test_the_default_decay_is_the_integral():
 
 def test_triangles_are_the_points():
     small = P[:40].astype(np.float64)
-    figure = plot.triangles(small)
+    panel = Figure().subplots()
+    assert plot.triangles(small, ax=panel) is panel.figure
     points = analysis.triangle_points(analysis.distance_matrix(small), analysis.correlation_matrix(small))
-    for axes, cloud in zip(figure.axes, points, strict=False):
-        dots = np.concatenate([line.get_xydata() for line in axes.get_lines()])
-        assert same_bits(dots[np.lexsort(dots.T)], cloud[np.lexsort(cloud.T)])
     pair = Figure().subplots(1, 2)
     assert plot.triangles(small, ax=pair) is pair[0].figure
-    with pytest.raises(TypeError, match="triangles: ax has 1 entries; expected two matplotlib axes"):
-        plot.triangles(small, ax=[pair[0]])
+    for axes, cloud in ((panel, points.upper), *zip(pair, points, strict=True)):
+        dots = np.concatenate([line.get_xydata() for line in axes.get_lines()])
+        assert same_bits(dots[np.lexsort(dots.T)], cloud[np.lexsort(cloud.T)])
+    with pytest.raises(TypeError, match="triangles: ax has 3 entries; expected one or two matplotlib axes"):
+        plot.triangles(small, ax=[*pair, panel])
 
 
 def test_bands_and_cells_are_the_numbers(ax):
@@ -253,7 +321,7 @@ def test_line_styles_differ():
 
 
 def test_every_function_has_axes_or_is_whole():
-    assert set(plot.__all__) - {"line_style"} <= {*CALLS, *WHOLE}
+    assert set(plot.__all__) - {"description", "line_style"} <= {*CALLS, *WHOLE}
     for name in {*CALLS} & {*plot.__all__}:
         assert getattr(plot, name).__annotations__["ax"] == "Axes | None"
 
@@ -329,11 +397,15 @@ def test_ipython_shows_a_figure_at_the_end_of_a_cell(monkeypatch):
         def for_type(self, kind, function):
             self.type_printers[kind] = function
 
-    formatter = Formatter()
-    shell = SimpleNamespace(display_formatter=SimpleNamespace(formatters={"image/png": formatter}))
+    formatter, texts = Formatter(), Formatter()
+    formatters = {"image/png": formatter, "text/plain": texts}
+    shell = SimpleNamespace(display_formatter=SimpleNamespace(formatters=formatters))
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     notebook.show_figures()
     assert formatter.type_printers[Figure](plot.bias(ALIBI)).startswith(PNG)
+    printed = []
+    texts.type_printers[Figure](plot.bias(ALIBI), SimpleNamespace(text=printed.append), False)
+    assert printed == [plot.description(plot.bias(ALIBI))]
     formatter.type_printers[Figure] = "inline"
     notebook.show_figures()
     assert formatter.type_printers == {Figure: "inline"}

@@ -184,7 +184,7 @@ def test_missing_glyphs_are_reported_once(plans, tmp_path, capsys, monkeypatch):
 def test_every_kind_of_picture_is_shown():
     plot = pytest.importorskip("posenc.plot", reason="matplotlib is not installed: no pictures", exc_type=ImportError)
     source = Path(pictures.__file__).read_text(encoding="utf-8")
-    assert set(plot.__all__) - {"bias"} == set(re.findall(r"plot\.(\w+)\b", source)) & set(
+    assert set(plot.__all__) - {"bias", "description"} == set(re.findall(r"plot\.(\w+)\b", source)) & set(
         plot.__all__
     )  # biases has it
 

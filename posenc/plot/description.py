@@ -1,0 +1,108 @@
+"""Alternative text of a figure, computed from its axes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from .._core_api.arguments import fail
+
+NAMED = 6
+"""Most curves, or panels, of which each is described. Of more curves the first and the last are."""
+
+
+def description(figure: Figure) -> str:
+    """Describe a figure in words, as the alternative text of its picture.
+
+    Parameters
+    ----------
+    figure : Figure
+        From a function of this module, or your own.
+
+    Returns
+    -------
+    str
+        Title, axes and ranges of each panel, with the names of its curves. Numbers have two digits. Of more than six
+        panels, the titles.
+
+    Raises
+    ------
+    TypeError
+        `figure` is not a Figure.
+
+    Examples
+    --------
+    >>> import posenc, posenc.plot
+    >>> print(posenc.plot.description(posenc.plot.bias(posenc.alibi([0.5]))))
+    posenc.alibi. Curve of added to the logit (-32 to 0) by position of key - position of query (-64 to 64).
+    """
+    if not isinstance(figure, Figure):
+        fail(TypeError, "description", "figure", f"type {type(figure).__name__}", "a matplotlib Figure")
+    panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>" and axes.axison and axes.has_data()]
+    title = plain(figure.get_suptitle())
+    sentences = [f"{title}."] if title else []
+    if len(panels) > NAMED:
+        names = dict.fromkeys(name for axes in panels if (name := plain(axes.get_title())))
+        return " ".join([*sentences, f"{len(panels)} panels: {', '.join(names)}."])
+    for number, axes in enumerate(panels, 1):
+        sentences.append((f"Panel {number}: " if len(panels) > 1 else "") + of_axes(axes))
+    return " ".join(sentences)
+
+
+def of_axes(axes: Axes) -> str:
+    """Describe one panel."""
+    title, x, y = (plain(text) for text in (axes.get_title(), axes.get_xlabel(), axes.get_ylabel()))
+    begin = f"{title}. " if title else ""
+    if axes.images:
+        values = np.ma.filled(np.ma.asarray(axes.images[0].get_array(), np.float64), np.nan)
+        legend = axes.get_legend()
+        if legend is not None:  # its colours have names instead of numbers
+            colours = ", ".join(plain(text.get_text()) for text in legend.get_texts())
+        else:
+            bar = axes.images[0].colorbar
+            label = plain(bar.ax.get_ylabel()) if bar is not None else ""
+            colours = f"{label} {span(values)}".strip()
+        down, across = values.shape[:2]
+        sizes = (f"{down} rows" + f" ({y})" * bool(y), f"{across} columns" + f" ({x})" * bool(x))
+        return f"{begin}Image of {sizes[0]} and {sizes[1]}: {colours}."
+    lines = [line for line in axes.get_lines() if np.size(line.get_xdata()) > 2]
+    if all(line.get_linestyle() == "None" for line in lines):
+        points = np.concatenate([np.asarray(line.get_xydata(), np.float64) for line in lines])
+        return f"{begin}{len(points)} points: {y} ({span(points[:, 1])}) against {x} ({span(points[:, 0])})."
+    of = f" of {y}" if y else ""
+    places = span(np.concatenate([np.asarray(line.get_xdata(), np.float64).reshape(-1) for line in lines]))
+    if len(lines) == 1:
+        return f"{begin}Curve{of} ({height(lines)}) by {x} ({places})."
+    named = lines if len(lines) <= NAMED else [lines[0], lines[-1]]
+    of_each = "; ".join(f"{plain(str(line.get_label()))}, {height([line])}" for line in named)
+    return f"{begin}{len(lines)} curves{of} by {x} ({places}): {of_each}."
+
+
+def height(lines: Iterable[Line2D]) -> str:
+    """Return the range of the curves."""
+    return span(np.concatenate([np.asarray(line.get_ydata(), np.float64).reshape(-1) for line in lines]))
+
+
+def span(values: npt.NDArray[np.float64]) -> str:
+    """Return the least and the greatest finite value."""
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return "no numbers"
+    low, high = rounded(float(finite.min())), rounded(float(finite.max()))
+    return low if low == high else f"{low} to {high}"
+
+
+def rounded(value: float) -> str:
+    """Return a number with two digits, or as an integer if it has more before the point."""
+    return f"{round(value)}" if 100 <= abs(value) < 1e6 else f"{value + 0.0:.2g}"
+
+
+def plain(text: str) -> str:
+    """Return a label on one line, without the marks of mathematical text."""
+    return re.sub(r"\s+", " ", re.sub(r"[${}\\]", "", text)).strip()
