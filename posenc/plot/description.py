@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from .._core_api.arguments import fail
 
-NAMED = 6
+NAMED = 8
 """Most curves, or panels, of which each is described. Of more curves the first and the last are."""
 
 
@@ -28,8 +28,8 @@ def description(figure: Figure) -> str:
     Returns
     -------
     str
-        Title, axes and ranges of each panel, with the names of its curves. Numbers have two digits. Of more than six
-        panels, the titles.
+        Title, axes and ranges of each panel, with the names of its curves. Numbers have two digits. Of more than
+        eight panels, the titles.
 
     Raises
     ------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,48 +16,60 @@ from .evaluation import ByLength
 from .schemes import Setting
 from .tables import TrainingRow, by_method, rope_extensions
 
+COLORS = (*(plot.line_style(number)["color"] for number in range(7)), "#6a3d9a", "#8c564b", "#7f7f7f")
 MARKERS = "osD^vP*X<>hpd8"
 """Markers distinguish the curves where colours do not."""
 SHOWN = ("raw", "PI", "dynamic NTK", "NTK 32", "YaRN", "Self-Extend", "ReRoPE")
-"""Extensions of RoPE in the figure; the table has all."""
+"""Extensions of RoPE in the figure; the table has all. "raw" is the scheme rope, with its name and colour."""
 TICKS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200)
 """Perplexities that get a tick."""
 
+Curves = Mapping[str, Sequence[ByLength]]
+"""The perplexities of each seed by method."""
+
 
 def draw(directory: Path, setting: Setting, rows: Sequence[TrainingRow], main: Sequence[str]) -> Path:
-    """Write study.png: a panel for the main methods, one for the others, and one for the extensions of RoPE."""
+    """Write study.png."""
     methods = {name: [row["perplexity"] for row in own] for name, own in by_method(rows).items()}
-    panels = [("", {name: methods[name] for name in main})]
-    others = {name: seeds for name, seeds in methods.items() if name not in main}
-    if others:
-        panels.append(("other methods, one seed", others))
-    if extensions := rope_extensions(rows):
-        panels.append(("RoPE, extended without training", {name: extensions[name] for name in SHOWN}))
-    figure = Figure(figsize=(1 + 4.8 * len(panels), 4.8), layout="constrained")
-    grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (title, curves) in zip(grid, panels, strict=True):
-        draw_panel(axes, setting, curves)
-        axes.set_title(title, fontsize="medium")
-    grid[0].set_ylabel("perplexity per byte")
     file = directory / "study.png"
-    figure.savefig(file, dpi=150)
+    study_figure(setting.length, setting.lengths, methods, main, rope_extensions(rows)).savefig(file, dpi=150)
     return file
 
 
-def draw_panel(axes: Axes, setting: Setting, curves: dict[str, list[ByLength]]) -> None:
-    """Draw the mean of the seeds of each method, and their range as a band."""
+def study_figure(
+    trained: int, lengths: Sequence[int], methods: Curves, main: Sequence[str], extensions: Curves
+) -> Figure:
+    """Draw a panel for the main methods, one for the others, and one for the extensions of RoPE."""
+    panels = [(f"Schemes, trained on windows of {trained} bytes", {name: methods[name] for name in main})]
+    if others := {name: seeds for name, seeds in methods.items() if name not in main}:
+        panels.append(("Other methods, one seed", others))
+    if extensions:
+        curves = {"rope" if name == "raw" else name: extensions[name] for name in SHOWN}
+        panels.append(("RoPE with extensions, not fine-tuned", curves))
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(name for _, one in panels for name in one))}
+    figure = Figure(figsize=(1 + 4.1 * len(panels), 4.4), layout="constrained")
+    grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (title, curves) in zip(grid, panels, strict=True):
+        draw_panel(axes, trained, lengths, curves, numbers)
+        axes.set_title(title)
+    grid[0].set_ylabel("perplexity per byte")
+    return figure
+
+
+def draw_panel(axes: Axes, trained: int, tested: Sequence[int], curves: Curves, numbers: Mapping[str, int]) -> None:
+    """Draw the mean of the seeds of each method, and their range as a band, in the style of its number."""
     ends = []
-    for number, (name, seeds) in enumerate(curves.items()):
-        lengths = [length for length in setting.lengths if seeds[0][length] is not None]
+    for name, seeds in curves.items():
+        lengths = [length for length in tested if seeds[0][length] is not None]
         perplexities = np.array([[seed[length] for length in lengths] for seed in seeds], float)
-        color, marker = plot.line_style(number)["color"], MARKERS[number % len(MARKERS)]
+        color, marker = COLORS[numbers[name] % len(COLORS)], MARKERS[numbers[name] % len(MARKERS)]
         mean = perplexities.mean(0)
         axes.fill_between(lengths, perplexities.min(0), perplexities.max(0), color=color, alpha=0.25, linewidth=0)
-        axes.plot(lengths, mean, color=color, marker=marker, markersize=5, linewidth=1.6)
+        axes.plot(lengths, mean, color=color, marker=marker, markersize=5, linewidth=1.6, label=name)
         ends.append((float(mean[-1]), lengths[-1], name, color))
-    axes.axvline(setting.length, color="0.5", linestyle=":", linewidth=1.2, zorder=0)
+    axes.axvline(trained, color="0.5", linestyle=":", linewidth=1.2, zorder=0)
     axes.set(xscale="log", yscale="log", xlabel="bytes in a window (dotted: training)")
-    axes.set_xticks(setting.lengths, [str(length) for length in setting.lengths])
+    axes.set_xticks(tested, [str(length) for length in tested])
     axes.xaxis.set_minor_locator(NullLocator())
     low, high = axes.get_ylim()
     ticks = [tick for tick in TICKS if low <= tick <= high]

@@ -1,0 +1,74 @@
+"""Stored pictures of the pages: each comes from the code above it, has a title, a caption and an alternative text that
+is computed from the figure. Numbers of a caption are computed, too."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+_spec = importlib.util.spec_from_file_location("pictures", ROOT / "docs" / "pictures.py")
+pictures = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(pictures)
+
+PAGES = {page.name: page for page in pictures.pages()}
+BYTES = 60_000
+"""Limit of a picture."""
+
+
+def words(text):
+    return re.sub(r"\s+", " ", text)
+
+
+def below(page, picture):
+    """The text after a picture of a page."""
+    link = f"({picture.file.relative_to(page.parent).as_posix()})"
+    return page.read_text("utf-8").split(link, 1)[1].lstrip("\n")
+
+
+def test_pages_have_pictures():
+    assert {"figures.md", "getting-started.md", "plot.md", "study.md"} <= set(PAGES)
+    stored = {file for folder in {page.parent for page in PAGES.values()} for file in folder.glob("pictures/*")}
+    shown = {picture.file for page in PAGES.values() for picture in pictures.pictures(page)}
+    assert stored <= shown, "pictures that no page shows"
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_pictures_are_current_and_small(page, monkeypatch, capsys):
+    for picture in pictures.pictures(page):
+        assert picture.is_current, f"run python docs/pictures.py {page.relative_to(ROOT)}"
+        assert not picture._replace(source=picture.source + " ").is_current
+        assert picture.file.stat().st_size < BYTES
+    monkeypatch.setattr("sys.argv", ["pictures.py", "--check"])
+    assert pictures.main() == 0
+    monkeypatch.setattr(pictures.Picture, "is_current", False)
+    assert pictures.main() == 1
+    assert "it was drawn by other code; run python docs/pictures.py" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_alternative_texts_are_computed(page):
+    """The figure that the code draws now has the description that the page has."""
+    for package in ("matplotlib", "scipy"):
+        pytest.importorskip(package, reason=f"{package} is not installed: no pictures")
+    from posenc import plot
+
+    for picture, figure in zip(pictures.pictures(page), pictures.figures(page), strict=True):
+        titles = [axes.get_title() for axes in figure.axes if axes.get_label() != "<colorbar>"]
+        assert all(titles) or figure.get_suptitle(), picture.file.name
+        assert all(axes.has_data() for axes in figure.axes), picture.file.name
+        assert words(picture.alt) == plot.description(figure), f"run python docs/pictures.py {page.relative_to(ROOT)}"
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_numbers_of_captions_are_computed(page):
+    """A number of a caption is in the description, in the code or the tables, or among the results on the page."""
+    text = page.read_text("utf-8")
+    results = re.findall(r"^>>> .*\n((?:(?!>>>|```).+\n)+)", text, re.MULTILINE)
+    for picture in pictures.pictures(page):
+        caption = re.match(r"\*([^*]+)\*\n", below(page, picture))
+        assert caption, f"{picture.file.name} has no caption"
+        computed = set(re.findall(r"\d[\d.e+-]*\d|\d", " ".join([words(picture.alt), picture.source, *results])))
+        said = set(re.findall(r"\d[\d.e+-]*\d|\d", caption[1]))
+        assert said <= computed, f"{picture.file.name}: {said - computed}"
