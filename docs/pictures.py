@@ -93,17 +93,12 @@ def perplexities(heading: str) -> dict[str, list[dict[int, float | None]]]:
     """Read the table: for each scheme the least and the greatest perplexity of the seeds, by length."""
     head, _, *rows = ([cell.strip() for cell in row.strip("|").split("|")] for row in table_of(heading).splitlines())
     lengths = [int(length) for length in head[1:]]
-    ends = {row[0]: [(*cell.split(" to "),) for cell in row[1:]] for row in rows}
-    return {
-        name: [
-            {
-                int(length): None if "-" in cell else float(cell[end])
-                for length, cell in zip(head[1:], cells, strict=True)
-            }
-            for end in (0, -1)
-        ]
-        for name, cells in ends.items()
-    }
+
+    def by_length(cells: list[str], end: int) -> dict[int, float | None]:
+        ends = [cell.split(" to ")[end] for cell in cells]
+        return {length: None if cell == "-" else float(cell) for length, cell in zip(lengths, ends, strict=True)}
+
+    return {name: [by_length(cells, end) for end in (0, -1)] for name, *cells in rows}
 
 
 def study_figure() -> Figure:
