@@ -367,6 +367,16 @@ function ropeFromConfig(whole, layerType = null, length = null) {
   };
 }
 
+const PASTED_HEAD = 128;
+/** The config that a text holds. rope_parameters alone get a head of 128 channels around them. */
+function readConfig(text) {
+  const found = readJSON(text);
+  return isPasted(found) ? { head_dim: PASTED_HEAD, rope_parameters: found } : found;
+}
+/** Whether a text is rope_parameters alone: a config has no type of rotation outside. */
+const isPasted = (found) => isObject(found) && (has(found, "rope_type") || has(found, "type")) &&
+  !["model_type", "rope_parameters", "rope_scaling"].some((key) => has(found, key));
+
 /** The layer types of a config with rotations of their own, else []. */
 function layerTypes(config) {
   const part = textPart(config), [byType] = byLayerType(part, modelOf(part), ropePart(part)[1]);

@@ -9,25 +9,25 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 let theme = null;
 function colors() {
   if (!theme) {
-    const style = getComputedStyle(document.documentElement);
+    const style = getComputedStyle(document.documentElement), isDark = dark.matches && !onPaper();
     const of = (name) => style.getPropertyValue(`--${name}`).trim();
     theme = {
       ...Object.fromEntries(["ink", "muted", "grid", "line", "panel", "accent", "warn"].map((name) => [name, of(name)])),
-      series: dark.matches ? DARK : LIGHT, sans: of("sans"),
-      ramp: ramp(of("panel"), dark.matches ? ["#b2512a", "#ffb28a"] : ["#d98a68", "#7d2508"],
-        dark.matches ? ["#2f8580", "#a9f0e8"] : ["#63aaa5", "#064a4b"]),
+      series: isDark ? DARK : LIGHT, sans: of("sans"),
+      ramp: ramp([of("panel"), ...(isDark ? ["#2f8580", "#a9f0e8"] : ["#63aaa5", "#064a4b"])]),
     };
   }
   return theme;
 }
 dark.addEventListener("change", () => { theme = null; });
 
-/** Colours of -1 .. 1 as 511 RGB triples: `low` for negative numbers, the panel's colour for 0, `high` for positive. */
-function ramp(zero, low, high) {
-  const rgb = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
-  const blend = (a, b, t) => a.map((x, i) => x + (b[i] - x) * t);
-  const side = ([middle, end], t) => t < 0.5 ? blend(rgb(zero), rgb(middle), 2 * t) : blend(rgb(middle), rgb(end), 2 * t - 1);
-  return range(511).map((i) => side(i < 255 ? low : high, Math.abs(i - 255) / 255).map(Math.round));
+const rgb = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+
+/** 256 colours from the smallest number of a matrix to the largest, blended from three. */
+function ramp(three) {
+  const [low, middle, high] = three.map(rgb);
+  const blend = (a, b, t) => a.map((x, channel) => Math.round(x + (b[channel] - x) * t));
+  return range(256).map((i) => i < 128 ? blend(low, middle, i / 127.5) : blend(middle, high, i / 127.5 - 1));
 }
 
 /** A canvas of the element's width; `draw` gets the context and sizes in CSS pixels. */
@@ -43,6 +43,12 @@ function prepare(canvas, height) {
   context.clearRect(0, 0, width, height);
   context.lineJoin = "round";
   return { context, width, height };
+}
+
+/** Black or white, whichever has the larger contrast with a cell by WCAG 2: at least 4.58. */
+function inkOn(cell) {
+  const [red, green, blue] = cell.map((x) => x <= 10 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000000" : "#ffffff";
 }
 
 function text(c, words, x, y, { align = "left", color = colors().muted, size = 12.5, weight = 400, base = "alphabetic" } = {}) {
@@ -74,6 +80,9 @@ function niceTicks(low, high, count) {
   return ticks;
 }
 
+/** Round numbers among 0 .. n - 1. */
+const wholeTicks = (n, count) => n < 2 ? [0] : niceTicks(0, n - 1, count).filter(Number.isInteger);
+
 function logTicks(low, high, count) {
   const first = Math.ceil(Math.log10(low) - 1e-9), last = Math.floor(Math.log10(high) + 1e-9);
   const step = Math.max(1, Math.ceil((last - first + 1) / count));
@@ -94,12 +103,12 @@ function axes(c, box, x, y) {
   const px = scale(x, box.x, box.x + box.width), py = scale(y, box.y + box.height, box.y);
   const ticksOf = (axis, room) => axis.ticks ?? (axis.log ? logTicks : niceTicks)(axis.low, axis.high, Math.max(2, Math.floor(room)));
   c.lineWidth = 1;
-  ticksOf(y, box.height / 46).forEach((tick) => {
+  ticksOf(y, box.height / 36).forEach((tick) => {
     c.strokeStyle = colors().grid;
     c.beginPath(); c.moveTo(box.x, Math.round(py(tick)) + 0.5); c.lineTo(box.x + box.width, Math.round(py(tick)) + 0.5); c.stroke();
     text(c, y.names?.(tick) ?? format(tick), box.x - 7, py(tick), { align: "right", base: "middle", size: 12 });
   });
-  ticksOf(x, box.width / 80).forEach((tick) => {
+  ticksOf(x, box.width / 60).forEach((tick) => {
     text(c, x.names?.(tick) ?? format(tick), px(tick), box.y + box.height + 17, { align: "center", size: 12 });
     c.strokeStyle = colors().line;
     c.beginPath(); c.moveTo(px(tick), box.y + box.height); c.lineTo(px(tick), box.y + box.height + 4); c.stroke();
@@ -135,17 +144,15 @@ function inside(c, box, draw) {
 
 const seriesStyle = (i) => ({ color: colors().series[i % 8], dash: DASHES[(i + (i >= 8 ? 1 : 0)) % 8] });
 
-/** Names of the series, wrapped to `width`; returns the height. With `draw` false it is only measured. */
-function legend(c, items, x, y, width, draw = true) {
+/** Names of the series, wrapped to `width`; returns the height. */
+function legend(c, items, x, y, width) {
   let left = x, top = y;
   c.font = `400 12.5px ${colors().sans}`;
   for (const { label, ...style } of items) {
     const need = 34 + c.measureText(label).width + 16;
     if (left + need > x + width && left > x) { left = x; top += 20; }
-    if (draw) {
-      line(c, [[left, top - 4], [left + 27, top - 4]], style);
-      text(c, label, left + 33, top, { color: colors().ink });
-    }
+    line(c, [[left, top - 4], [left + 27, top - 4]], style);
+    text(c, label, left + 33, top, { color: colors().ink });
     left += need;
   }
   return top - y + 20;
@@ -153,21 +160,15 @@ function legend(c, items, x, y, width, draw = true) {
 
 const scratch = document.createElement("canvas");
 
-/** The place of a number on the ramp, -1 .. 1. A range on one side of 0 is stretched, so that its ends differ. */
-function shade(value, low, high) {
-  if (low >= 0) return high > low ? 0.06 + 0.94 * (value - low) / (high - low) : value > 0 ? 1 : 0;
-  if (high <= 0) return (value - high) / (high - low);
-  return value / Math.max(-low, high);
-}
+/** The colour of a number. On the whole page the stronger colour is the larger number. */
+const shade = (value, low, high) => colors().ramp[Math.round(255 * (high > low ? clip((value - low) / (high - low), 0, 1) : 0.5))];
 
-/** A matrix as cells in a box, in colours from `low` to `high`. `hidden(i, j)` leaves cells out. */
-function matrix(c, box, values, rows, columns, [low, high], hidden = null) {
-  const table = colors().ramp, image = new ImageData(columns, rows);
+/** A matrix as cells in a box, in colours from `low` to `high`. Cells with `hidden(i, j)` are grey. */
+function matrix(c, box, values, rows, columns, [low, high], hidden = () => false) {
+  const image = new ImageData(columns, rows), grey = rgb(colors().grid);
   for (let i = 0, at = 0; i < rows; i++) {
     for (let j = 0; j < columns; j++, at++) {
-      if (hidden?.(i, j)) continue;
-      const rgb = table[Math.round(255 + 255 * Math.max(-1, Math.min(1, shade(values[at], low, high))))];
-      image.data.set(rgb, 4 * at);
+      image.data.set(hidden(i, j) ? grey : shade(values[at], low, high), 4 * at);
       image.data[4 * at + 3] = 255;
     }
   }
@@ -191,10 +192,8 @@ function markRow(c, box, i, n) {
 
 /** The scale of a matrix under a box. */
 function colorBar(c, x, y, width, low, high) {
-  const table = colors().ramp;
   for (let i = 0; i < width; i++) {
-    const value = shade(low + (high - low) * i / (width - 1), low, high);
-    c.fillStyle = `rgb(${table[Math.round(255 + 255 * value)]})`;
+    c.fillStyle = `rgb(${shade(i, 0, width - 1)})`;
     c.fillRect(x + i, y, 1.5, 9);
   }
   c.strokeStyle = colors().line;

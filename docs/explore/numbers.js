@@ -27,8 +27,26 @@ const READS = {
   none: ["length"], absolute: ["length", "dim", "base"], rotary: ["length", "dim", "base", "factor", "train"],
   bias: ["length", "dim", "heads", "head", "r1", "r2", "buckets", "reach", "c", "threshold"], content: ["length", "dim", "clip"],
 };
-const SENTENCE = ["Jack", "gave", "a", "photo", "to", "Molly"];
-const SWAPPED = [5, 1, 2, 3, 4, 0];
+const EXAMPLE = "Jack gave a photo to Molly", MOST_WORDS = 12;
+const words = new Intl.Segmenter("en", { granularity: "word" });
+/** The words of a text in any script, without punctuation. */
+const wordsIn = (text) => Array.from(words.segment(text)).filter(({ isWordLike }) => isWordLike).map(({ segment }) => segment);
+
+/** The words that step 1 shows, their places after the exchange, and what is to be said about the text. */
+function sentenceOf({ sentence, first, second }) {
+  const all = wordsIn(sentence), list = (all.length > 1 ? all : wordsIn(EXAMPLE)).slice(0, MOST_WORDS);
+  const order = range(list.length), [a, b] = [Number(first), Number(second)];
+  [order[a], order[b]] = [b, a];
+  const note = all.length < 2 ? `A sentence needs two words, so this is the example. `
+    : all.length > MOST_WORDS ? `The first ${MOST_WORDS} of ${all.length} words are shown. ` : "";
+  return { list, order, a, b, note };
+}
+
+/** Park and Miller 1988, from a hash of a text. */
+function randomNumbers(text, count) {
+  let seed = Array.from(text).reduce((hash, letter) => (hash * 31 + letter.codePointAt(0)) % 2147483647, 7) || 1;
+  return range(count + 2).map(() => (seed = (seed * 48271) % 2147483647) / 2147483647).slice(2);
+}
 const LEARNED_SLOPE = 0.7;
 
 /** The keys of a scaling, named as in a config.json. */
@@ -199,37 +217,33 @@ class Numbers {
     };
   }
 
-  /** Step 1: a sentence and the sentence with two words exchanged. */
+  /** Step 1: a sentence and the sentence with two words exchanged. A key is its query with the channels in another order. */
   order(state) {
-    const dim = 16, n = SENTENCE.length, vectors = new Float32Array(n * dim);
-    let seed = 1;
-    for (let i = 0; i < vectors.length; i++) {
-      seed = (seed * 48271) % 2147483647; // Park and Miller 1988
-      vectors[i] = 3 * (seed / 2147483647) - 1.5;
-    }
+    const dim = 16, { list, order: exchanged } = sentenceOf(state), n = list.length;
+    const vectors = Float32Array.from(list.flatMap((word) => randomNumbers(word, dim).map((x) => 3 * x - 1.5)));
     const read = (order) => {
       const x = new Float32Array(n * dim);
       order.forEach((word, place) => x.set(vectors.subarray(word * dim, (word + 1) * dim), place * dim));
       if (state.positions === "sinusoidal") {
         this.library.sinusoidal(range(n), dim, 10000).data.forEach((p, i) => { x[i] += p; });
       }
-      let q = array(x, n, dim), terms = [];
-      if (state.positions === "rope") q = this.library.rope(q, range(n), ropeFrequencies(dim, 10000));
+      let q = array(x, n, dim), k = array(x.map((_, i) => x[i - i % dim + (i + 5) % dim]), n, dim), terms = [];
+      if (state.positions === "rope") [q, k] = [q, k].map((rows) => this.library.rope(rows, range(n), ropeFrequencies(dim, 10000)));
       if (state.positions === "alibi") {
         const rel = range(2 * n - 1).map((d) => d - n + 1);
         terms = [["toeplitz", { diagonals: this.library.distance("alibi", { slopes: doubles([0.5]) }, 1, rel) }]];
       }
       const heads = (rows) => array(rows.data, 1, n, dim), v = array(x, n, dim);
-      const { out } = this.library.attention(heads(q), heads(q), heads(v), { terms });
+      const { out } = this.library.attention(heads(q), heads(k), heads(v), { terms });
       const eye = zeros(Float32Array, 1, n, n);
       for (let i = 0; i < n; i++) eye.data[i * (n + 1)] = 1;
-      return { out: out.data, weights: this.library.attention(heads(q), heads(q), eye, { terms }).out.data };
+      return { out: out.data, weights: this.library.attention(heads(q), heads(k), eye, { terms }).out.data };
     };
-    const places = range(n), before = read(places), after = read(SWAPPED);
+    const places = range(n), before = read(places), after = read(exchanged);
     const change = places.map((word) => {
       let most = 0;
       for (let c = 0; c < dim; c++) {
-        most = Math.max(most, Math.abs(before.out[word * dim + c] - after.out[SWAPPED.indexOf(word) * dim + c]));
+        most = Math.max(most, Math.abs(before.out[word * dim + c] - after.out[exchanged.indexOf(word) * dim + c]));
       }
       return most;
     });
@@ -249,10 +263,10 @@ class Numbers {
   /** Step 4: cosines and sines of the chosen scaling at the positions of the query and of the key. */
   clocks(state) {
     const scaled = scaledOf(state, state.scaling), table = this.library.table([state.query, state.key], scaled).data;
-    const score = (q, k) => this.products(
-      array(this.library.rope(array(new Float32Array(state.dim).fill(1), 1, state.dim), [q], scaled).data, 1, 1, state.dim),
-      array(this.library.rope(array(new Float32Array(state.dim).fill(1), 1, state.dim), [k], scaled).data, 1, 1, state.dim))[0];
-    return { w: scaled.w, table, score: score(state.query, state.key), moved: score(state.query + 1000, state.key + 1000) };
+    const rotated = (position) =>
+      array(this.library.rope(array(new Float32Array(state.dim).fill(1), 1, state.dim), [position], scaled).data, 1, 1, state.dim);
+    const score = this.products(rotated(state.query), rotated(state.key))[0] / Math.sqrt(state.dim);
+    return { w: scaled.w, attention: scaled.attention, table, score };
   }
 
   /** Step 6: posenc.analysis.rope_coverage, without its `gap` and `unseen`. */
@@ -264,6 +278,15 @@ class Numbers {
       a >= turn || tested[k] === 0 ? Infinity : Math.floor(a * (1 + 4 * Number.EPSILON) / tested[k]) + 1);
     const needed = tested.map((w) => Math.min((test - 1) * w / turn, 1));
     return { turns, covered, firstUnseen, needed, test, reach: Math.min(...firstUnseen) };
+  }
+
+  /** Step 6: the pairs whose angle at the chosen distance was not seen in training. */
+  newAngles(state) {
+    const cover = this.coverage(state), { w } = scaledOf(state, state.scaling), turn = 2 * Math.PI;
+    const distance = Math.round((cover.test - 1) * state.far / 1000);
+    const arc = Array.from(frequencies(state.dim, state.base), (x) => (state.train - 1) * x);
+    const isNew = arc.map((a, k) => a < turn && distance * w[k] % turn > a * (1 + 4 * Number.EPSILON));
+    return { ...cover, w, arc, distance, isNew, unseen: isNew.filter(Boolean).length };
   }
 
   /** posenc.analysis.rope_bands of each scaling. */
@@ -305,14 +328,25 @@ class Numbers {
     return { positions, library: worst.map((pair) => pair[0]), usual: worst.map((pair) => pair[1]) };
   });
 
+  /**
+   * The mean score of two words of ones over intervals of the distance from 1 to 4 * trained, equal in its logarithm.
+   * A mean, because the score at one distance ripples faster than a plot can show.
+   */
+  decay(w, factor, trained) {
+    const ends = range(97).map((i) => (4 * trained) ** (i / 96)), scale = 2 * factor / Math.sqrt(2 * w.length);
+    const integral = (x) => w.reduce((sum, speed) => sum + (speed ? Math.sin(x * speed) / speed : x), 0);
+    const sums = ends.map(integral);
+    return { ends, means: ends.slice(1).map((end, i) => scale * (sums[i + 1] - sums[i]) / (end - ends[i])) };
+  }
+
   /** The reader's config.json: frequencies, bands and the distance at which the first angle is new. */
   config(state) {
     try {
-      const read = ropeFromConfig(readJSON(state.config), state.layer || null, state.sequence);
+      const read = ropeFromConfig(readConfig(state.config), state.layer || null, state.sequence);
       const speed = read.w.map(Math.abs), plain = frequencies(2 * speed.length, read.base);
       const trained = state.trained || read.trained || 4096, cover = this.coverage({ train: trained, stretch: 1 }, plain, speed);
       return {
-        ...read, trained, isAssumed: !(state.trained || read.trained), speed, ratio: speed.map((w, k) => w / plain[k]), covered: cover.covered,
+        ...read, trained, plain, isAssumed: !(state.trained || read.trained), speed, ratio: speed.map((w, k) => w / plain[k]), covered: cover.covered,
         firstUnseen: cover.firstUnseen, reach: cover.reach, turns: cover.turns,
       };
     } catch (error) {

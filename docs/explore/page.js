@@ -41,11 +41,15 @@ const scalings = SCALED.map((type) => [type, SCALING_LABELS[type]]);
 
 // kind: range (min, max, step, or values), select, check, checks, number, text
 const CONTROLS = {
-  positions: { label: "Tell positions by", kind: "select", start: "none", options: () => [["none", "nothing"], ["sinusoidal", "sinusoidal vectors"], ["rope", "RoPE"], ["alibi", "ALiBi"]] },
+  sentence: { label: `Your sentence, at most ${MOST_WORDS} words`, kind: "line", start: EXAMPLE, most: 200,
+    write: (sentence) => ({ sentence, first: "0", second: String(sentenceOf({ sentence }).list.length - 1) }) },
+  first: { label: "Exchange", kind: "select", start: "0", options: wordOptions },
+  second: { label: "with", kind: "select", start: (s) => wordOptions(s).at(-1)[0], options: wordOptions },
+  positions: { label: "Tell positions by", kind: "select", start: "none", options: () => Object.entries(POSITIONS) },
   length: { label: "Length of the text", kind: "range", min: 8, max: 256, start: 64 },
   dim: { label: "Dimension d", kind: "range", min: 4, max: 128, step: 2, start: 64 },
   base: { label: "Base", kind: "range", values: TENS, start: 10000 },
-  channel: { label: "Channel", kind: "range", min: 0, max: (s) => s.dim - 1, start: 12 },
+  channel: { label: "Channel", kind: "range", min: 0, max: (s) => s.dim - 1, start: 6 },
   query: { label: "Query at place", kind: "range", min: 0, max: (s) => s.length - 1, start: 40 },
   key: { label: "Key at place", kind: "range", min: 0, max: 255, start: 46 },
   scaling: { label: "Scaling", kind: "select", start: "default", options: () => scalings },
@@ -70,31 +74,35 @@ const CONTROLS = {
   position: { label: "Position, at most 2⁵³", kind: "number", min: 0, max: 2 ** 53, start: 131071 },
   sample: { label: "Example", kind: "select", start: "Llama 3.1 8B", options: () => [...Object.keys(SAMPLES).map((name) => [name, name]), ["own", "my own"]],
     write: (name) => name === "own" ? { sample: name } : { sample: name, config: sampleText(name), layer: "" } },
-  config: { label: "config.json", kind: "text", start: sampleText("Llama 3.1 8B"), write: (config) => ({ config, sample: "own" }) },
-  layer: { label: "Layers", kind: "select", start: "", options: (s) => layersOf(s).map((type) => [type, type || "all layers alike"]) },
+  config: { label: "config.json, or its rope_parameters alone", kind: "text", start: sampleText("Llama 3.1 8B"), write: (config) => ({ config, sample: "own" }) },
+  layer: { label: "Layers", kind: "select", start: (s) => layersOf(s)[0], options: (s) => layersOf(s).map((type) => [type, type || "all layers alike"]) },
   trained: { label: "Training length, 0 if the config says it", kind: "number", min: 0, max: 2 ** 31, start: 0 },
   sequence: { label: "Sequence length (dynamic, longrope)", kind: "number", min: 1, max: 2 ** 31, start: 4096 },
 };
 const ONLY_FOR = { r1: /^kerple/, r2: /^kerple/, buckets: /^t5/, reach: /^t5/, c: /^fire/, threshold: /^fire/, dim: /^sandwich/ };
 
+function wordOptions(state) {
+  return sentenceOf(state).list.map((word, i) => [String(i), word]);
+}
+
 function layersOf(state) {
   try {
-    const types = layerTypes(readJSON(state.config));
+    const types = layerTypes(readConfig(state.config));
     return types.length ? types : [""];
   } catch {
     return [""];
   }
 }
 
-const startState = () => Object.fromEntries(
-  Object.entries(CONTROLS).filter(([, control]) => !control.virtual).map(([key, { start }]) => [key, Array.isArray(start) ? [...start] : start]));
+const stored = Object.entries(CONTROLS).filter(([, control]) => !control.virtual);
+const startOf = ({ start }, state) => typeof start === "function" ? start(state) : structuredClone(start);
+const startState = () => stored.reduce((state, [key, control]) => ({ ...state, [key]: startOf(control, state) }), {});
 let state = startState();
 
 /** The state with every number inside its limits, whatever a link says. */
 function repaired(wanted) {
   const s = { ...wanted };
-  for (const [key, control] of Object.entries(CONTROLS)) {
-    if (control.virtual) continue;
+  for (const [key, control] of stored) {
     if (control.kind === "range" || control.kind === "number") {
       const x = Number(s[key]);
       if (control.values) {
@@ -109,26 +117,28 @@ function repaired(wanted) {
     } else if (control.kind === "checks") {
       const names = Array.isArray(s[key]) ? s[key] : String(s[key]).split(",");
       s[key] = Object.keys(SCHEMES).filter((name) => names.includes(name));
-    } else if (control.kind === "select" && key !== "layer") {
-      s[key] = control.options(s).some(([value]) => value === s[key]) ? s[key] : control.start;
+    } else if (control.kind === "select") {
+      s[key] = control.options(s).some(([value]) => value === s[key]) ? s[key] : startOf(control, s);
+    } else if (control.most) {
+      s[key] = Array.from(String(s[key])).slice(0, control.most).join("");
     }
   }
-  if (!layersOf(s).includes(s.layer)) s.layer = layersOf(s)[0];
   return s;
 }
 
 function fromLink() {
   const wanted = startState(), given = new URLSearchParams(location.hash.slice(1));
+  for (const [key, { start }] of stored) if (typeof start === "function") wanted[key] = null; // it depends on what the link says
   for (const [key, value] of given) if (has(wanted, key)) wanted[key] = value;
   if (has(SAMPLES, wanted.sample)) wanted.config = sampleText(wanted.sample);
   return repaired(wanted);
 }
 
 function link() {
-  const start = repaired(startState()), given = new URLSearchParams();
-  for (const key of Object.keys(start)) {
+  const given = new URLSearchParams();
+  for (const [key, control] of stored) {
     if (key === "config" && state.sample !== "own") continue;
-    if (String(state[key]) !== String(start[key])) given.set(key, String(state[key]));
+    if (String(state[key]) !== String(startOf(control, state))) given.set(key, String(state[key]));
   }
   const text = given.toString();
   return text ? `#${text}` : "";
@@ -159,15 +169,16 @@ function makeControl(key, place) {
     const label = element("label", { htmlFor: id, textContent: control.label });
     if (control.kind === "select") input = element("select", { id });
     else if (control.kind === "text") input = element("textarea", { id, spellcheck: false, autocomplete: "off" });
-    else input = element("input", { id, type: { range: "range", check: "checkbox", number: "number" }[control.kind] });
+    else input = element("input", { id, type: { range: "range", check: "checkbox", number: "number", line: "text" }[control.kind] });
+    if (control.most) Object.assign(input, { maxLength: control.most, spellcheck: false, autocomplete: "off" });
     input.dataset.key = key;
     if (control.kind === "number") Object.assign(input, { min: control.min, max: control.max, step: 1, inputMode: "numeric" });
     box = control.kind === "check" ? element("div", { className: "control check" }, input, label) : element("div", { className: "control" }, label);
     if (control.kind === "range") box.append(element("output", { htmlFor: id }));
     if (control.kind !== "check") box.append(input);
-    if (control.kind === "text") box.classList.add("wide");
+    if (control.kind === "text" || control.kind === "line") box.classList.add("wide");
     const read = () => control.kind === "check" ? input.checked : control.kind === "range" ? valueAt(control, Number(input.value)) : control.kind === "number" ? Number(input.value) : input.value;
-    input.addEventListener(control.kind === "range" || control.kind === "text" ? "input" : "change", () => change(read()));
+    input.addEventListener(["range", "text", "line"].includes(control.kind) ? "input" : "change", () => change(read()));
   }
   box.dataset.control = key;
   place.append(box);
@@ -189,7 +200,7 @@ function showControl({ key, control, box, input }) {
   } else if (control.kind === "checks") {
     for (const one of input.querySelectorAll("input")) one.checked = value.includes(one.value);
   } else if (control.kind === "select") {
-    const options = control.options(state), now = options.map(([name]) => name).join();
+    const options = control.options(state), now = JSON.stringify(options);
     if (input.dataset.options !== now) {
       input.replaceChildren(...options.map(([name, label]) => element("option", { value: name, textContent: label })));
       input.dataset.options = now;
@@ -234,6 +245,7 @@ function draw() {
 
 function drawFigure(figure) {
   const { canvas, plan, place } = figure, narrow = canvas.clientWidth < 620;
+  if (plan.expect) showQuestion(figure);
   const height = plan.height ? plan.height(state, canvas.clientWidth, numbers) : Number(place.dataset[narrow ? "narrow" : "height"]);
   const readout = place.querySelector(".readout");
   try {
@@ -247,8 +259,52 @@ function drawFigure(figure) {
   figure.drawn = (figure.drawn ?? 0) + 1;
 }
 
+// ---- what would you expect? ----
+
+/**
+ * The question of a figure and, once the reader has asked for it, the answer: the state before and after the changes that
+ * the question names. Another change of the figure takes the answer away, since it would speak of another state.
+ */
+function makeQuestion(figure) {
+  const question = element("span"), answer = element("p", { className: "answer", hidden: true });
+  const button = element("button", { type: "button", textContent: "Show me" });
+  answer.setAttribute("aria-live", "polite");
+  button.addEventListener("click", () => {
+    const after = changedBy(figure);
+    figure.asked = { before: state, after };
+    set(after);
+    figure.stale = true;
+  });
+  const box = element("div", { className: "expect" }, element("p", {}, element("strong", { textContent: "What would you expect? " }), question, " ", button), answer);
+  figure.place.querySelector(".controls").before(box);
+  Object.assign(figure, { question, answer, button });
+}
+const changedBy = ({ plan }) => repaired({ ...state, ...plan.expect.changes(state) });
+
+function showQuestion(figure) {
+  const { plan, question, answer, button } = figure;
+  if (figure.asked && plan.uses.some((key) => String(state[key]) !== String(figure.asked.after[key]))) figure.asked = null;
+  const { before, after } = figure.asked ?? { before: state, after: changedBy(figure) };
+  question.textContent = plan.expect.question(before, after);
+  answer.hidden = !figure.asked && !onPaper();
+  if (!answer.hidden) answer.textContent = plan.expect.answer(before, after, numbers);
+  button.textContent = figure.asked ? "Ask again" : "Show me";
+}
+
+// ---- paper ----
+
+const onPaper = () => document.documentElement.classList.contains("paper");
+
+/** Draw all figures, in the colours and with the answers of the printed page, or of the screen again. */
+function usePaper(wanted) {
+  if (wanted === onPaper()) return;
+  document.documentElement.classList.toggle("paper", wanted);
+  theme = null;
+  figures.forEach(drawFigure);
+}
+
 const explore = {
-  state: () => state, set, link, figures, inputs, readJSON, layerTypes, ropeFromConfig, ropeFrequencies, geometric, samples: SAMPLES,
+  state: () => state, set, link, figures, inputs, readConfig, readJSON, layerTypes, ropeFromConfig, ropeFrequencies, geometric, samples: SAMPLES,
   biasParameters, scaledOf, exactSineCosine, numbers: () => numbers, draw: drawFigure, firstPicture: 0,
 };
 window.explore = explore;
@@ -274,6 +330,7 @@ async function start() {
     canvas.setAttribute("aria-labelledby", title.id);
     canvas.setAttribute("aria-describedby", readout.id);
     figures.push({ name, place, canvas, plan: FIGURES[name], uses: FIGURES[name].uses, stale: true, visible: false });
+    if (FIGURES[name].expect) makeQuestion(figures.at(-1));
   }
   for (const one of inputs) showControl(one);
   numbers = new Numbers(new Library(await Kernels.load(await unpack(WASM))));
@@ -284,6 +341,11 @@ async function start() {
     schedule();
   }, { rootMargin: "400px" });
   for (const { place } of figures) watch.observe(place);
+  addEventListener("beforeprint", () => usePaper(true));
+  addEventListener("afterprint", () => usePaper(false));
+  const print = matchMedia("print");
+  print.addEventListener("change", () => usePaper(print.matches));
+  usePaper(print.matches);
   const again = () => { for (const figure of figures) figure.stale = true; schedule(); };
   let width = innerWidth;
   addEventListener("resize", () => {

@@ -13,12 +13,14 @@ import base64
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -73,11 +75,21 @@ MOVE = """({ input, control }) => {
     if (control.kind === "check") input.checked = !input.checked;
     else if (control.kind === "select") input.selectedIndex = (input.selectedIndex + 1) % input.options.length;
     else if (control.kind === "text") input.value = '{"model_type": "gemma3_text"}';
+    else if (control.kind === "line") input.value = "The dog bit the little man";
     else if (control.kind === "number") input.value = number + 17;
     else input.value = number === most ? number - 1 : number + 1;
     fire(input);
 }"""
 """Move a control to another value, by the events of a user."""
+
+
+@pytest.fixture(scope="module")
+def measure():
+    """docs/explore/measure.py."""
+    spec = spec_from_file_location("measure", ROOT / "docs/explore/measure.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +139,11 @@ class Page:
     def set(self, **changes):
         self("explore.set(given)", changes)
         return self("state")
+
+    def readout(self, name):
+        """Draw a figure; return the sentences below it."""
+        self("explore.draw(explore.figures.find((figure) => figure.name === given))", name)
+        return self.tab.text_content(f"#readout-{name}")
 
 
 @pytest.fixture(scope="module")
@@ -398,7 +415,6 @@ def test_encodings_and_rotations_have_the_bits_of_base(page, base):
         table = posenc.rope_table([state["query"], state["key"]], frequencies, dtype=np.float64)
         compared += same(found["table"], np.concatenate(table, axis=-1))
         compared += same(found["score"], score(state["query"], state["key"], frequencies, dim))
-        compared += same(found["moved"], score(state["query"] + 1000, state["key"] + 1000, frequencies, dim))
         plain = posenc.rope_frequencies(dim, base=state["base"])
         cover = posenc.analysis.rope_coverage(plain, state["train"], test_frequencies=frequencies)
         found = page("numbers.coverage(state)")
@@ -414,28 +430,249 @@ def test_encodings_and_rotations_have_the_bits_of_base(page, base):
 
 
 def score(query, key, frequencies, dim):
-    """The product of a query and a key of ones, rotated, as the page computes it."""
+    """The score of a query and a key of ones, rotated, as the page computes it: divided by the root of `dim`."""
     ones = np.ones((1, dim), np.float32)
     rows = [posenc.rope(ones, [p], frequencies, layout="half")[0] for p in (key, query)]
-    return posenc.analysis.gram_matrix(np.stack(rows))[1, 0]
+    return posenc.analysis.gram_matrix(np.stack(rows))[1, 0].astype(np.float64) / np.sqrt(dim)
+
+
+EXAMPLE = "Jack gave a photo to Molly"
 
 
 @pytest.mark.parametrize("positions", ["none", "sinusoidal", "rope", "alibi"])
-def test_the_order_of_words(page, base, positions):
-    page.set(positions=positions)
-    found, n = page("numbers.order(state)"), 6
+@pytest.mark.parametrize(
+    ("sentence", "first", "second"), [(EXAMPLE, 0, 5), ("word", 0, 5), ("The dog bit the man, the man!", 4, 1)]
+)
+def test_the_order_of_words(page, base, positions, sentence, first, second):
+    """Bits of both sentences, and of equal words. A single word cannot change places, so the page shows its example."""
+    page.set(positions=positions, sentence=sentence, first=str(first), second=str(second))
+    found, shown = page("numbers.order(state)"), re.findall(r"\w+", sentence if " " in sentence else EXAMPLE)
+    n, exchanged = len(shown), list(range(len(shown)))
+    exchanged[first], exchanged[second] = second, first
     words = np.array(found["vectors"], np.float32).reshape(n, 16)
-    for side, order in (("before", range(n)), ("after", [5, 1, 2, 3, 4, 0])):
-        x = words[list(order)]
+    np.testing.assert_array_equal((words[:, None] == words).all(axis=-1), [[a == b for a in shown] for b in shown])
+    outputs = []
+    for side, order in (("before", list(range(n))), ("after", exchanged)):
+        x = words[order]
         x = x + posenc.sinusoidal(n, 16) if positions == "sinusoidal" else x
-        q = posenc.rope(x, n, posenc.rope_frequencies(16), layout="half") if positions == "rope" else x
-        bias = posenc.alibi([0.5]) if positions == "alibi" else ()
-        same(found[side]["out"], posenc.attention(q[None], q[None], x[None], bias=bias)[0])
-        same(
-            found[side]["weights"], posenc.attention(q[None], q[None], np.eye(n, dtype=np.float32)[None], bias=bias)[0]
+        q, k = x, np.roll(x, -5, axis=-1)
+        if positions == "rope":
+            q, k = (posenc.rope(rows, n, posenc.rope_frequencies(16), layout="half") for rows in (q, k))
+        bias, eye = posenc.alibi([0.5]) if positions == "alibi" else (), np.eye(n, dtype=np.float32)[None]
+        outputs.append(posenc.attention(q[None], k[None], x[None], bias=bias)[0])
+        same(found[side]["out"], outputs[-1])
+        same(found[side]["weights"], posenc.attention(q[None], k[None], eye, bias=bias)[0])
+    change = abs(outputs[0] - outputs[1][np.argsort(exchanged)]).max(axis=-1)
+    np.testing.assert_allclose(found["change"], change, atol=1e-6)
+    assert change.max() < 1e-6 if positions == "none" else change.max() > 0.01
+    said = f"The output of “{shown[change.argmax()]}” changes most"
+    assert ("the exchange is invisible" if positions == "none" else said) in page.readout("order")
+    page.tab.click("#reset")
+
+
+# ---- sentences, questions, colours, paper ----
+
+
+@pytest.mark.parametrize(
+    ("sentence", "words", "note"),
+    [
+        ("<img src=x onerror=alert(1)><i>1</i>", ["img", "src", "x", "onerror", "alert", "1", "i", "1", "i"], ""),
+        ("Dr. O'Neil doesn't, “she” does!", ["Dr", "O'Neil", "doesn't", "she", "does"], ""),
+        ("я тебя люблю", ["я", "тебя", "люблю"], ""),
+        ("我喜欢北京大学", ["我", "喜欢", "北京", "大学"], ""),
+        (" ".join(f"w{i}" for i in range(30)), [f"w{i}" for i in range(12)], "The first 12 of 30 words are shown."),
+        ("\u202e\0 !", EXAMPLE.split(), "A sentence needs two words, so this is the example."),
+        ("constructor __proto__ toString", ["constructor", "__proto__", "toString"], ""),
+        ("a" * 5000 + " b", EXAMPLE.split(), "A sentence needs two words, so this is the example."),
+    ],
+)
+def test_a_sentence_of_ones_own(browser, html, sentence, words, note):
+    """A sentence from the address is text and nothing else, and is split into at most 12 words."""
+    other = Page(browser, html, "#" + urlencode({"sentence": sentence}))
+    assert other("[...document.querySelectorAll('[data-key=first] option')].map((one) => one.textContent)") == words
+    assert other("[state.first, state.second]") == ["0", str(len(words) - 1)]
+    assert other("document.querySelectorAll('main img, main script').length") == 0
+    assert note in other.readout("order")
+    assert len(other("state.sentence")) <= 200
+    other.tab.fill("[data-key=sentence]", "Dogs bite men")
+    other.tab.select_option("[data-key=first]", "1")
+    other.two_frames()
+    assert "“Dogs” gives “bite”" in other.tab.text_content("#readout-order")
+    assert other("explore.link()") == "#sentence=Dogs+bite+men&first=1"
+    other.context.close()
+    assert other.errors == []
+
+
+ALL = ["none", "sinusoidal", *ROTARY, *BIASES, "shaw"]
+
+
+def named(text, opening):
+    """The names that the sentence with the opening lists."""
+    found = re.search(f"{opening}([^.:]*)[.:]", text)
+    return set(re.split(", | and ", found[1])) if found else set()
+
+
+def test_sentences_are_true_in_every_state(page):
+    """Recompute from the numbers what the figures say, at the start and in random states."""
+    page.tab.click("#reset")
+    assert "It rises somewhere on the way: sinusoidal, RoPE and RoPE + YaRN." in page.readout("curves")
+    assert "The attention factor of RoPE + YaRN multiplies its score by 1.3." in page.readout("curves")
+    boxes = "[...document.querySelectorAll('[data-key=schemes]')].map((x) => [x.value, x.parentElement.textContent])"
+    labels, seen = dict(page(boxes)), set()
+    for wanted in ({}, {"threshold": 256}, {"query": 0, "causal": False}, *random_states(12)):
+        state = page.set(**wanted, schemes=ALL)
+        n, query, factor = state["length"], state["query"], state["factor"]
+        matrices = {name: np.reshape(page("numbers.matrix(state, given)", name), (n, n)) for name in ALL}
+        hidden = np.triu(np.ones((n - 1, n - 1), bool), 1) & state["causal"]
+        steps = {name: np.where(hidden, 0, abs(m[1:, 1:] - m[:-1, :-1])).max() for name, m in matrices.items()}
+        varies = {labels[name] for name, m in matrices.items() if steps[name] > 1e-4 * np.ptp(m)}
+        assert varies == named(page.readout("matrices"), "beside the distance in ")
+        seen.add("FIRE" in varies)
+
+        said, far = page.readout("curves"), 0 if state["causal"] or 2 * query >= n else n - 1
+        rows = {labels[name]: np.array(page("numbers.scheme(state, given).logits", name)) for name in ALL}
+        ways = {name: row[query::-1] if far == 0 else row[query:] for name, row in rows.items()}
+        rises = {name for name, way in ways.items() if (np.diff(way) > 1e-5).any()}
+        assert named(said, "It rises somewhere on the way: ") == rises
+        assert named(said, "It falls without rising again: ") == {x for x in ways if ways[x][-1] < ways[x][0]} - rises
+        assert f"to place {far}, {abs(query - far)} away" in said
+
+        plain, tested = (
+            posenc.frequencies(state["dim"], base=state["base"]),
+            page("explore.scaledOf(state, state.scaling).w"),
         )
-    assert max(found["change"]) < 1e-6 if positions == "none" else max(found["change"]) > 0.01
-    page.set(positions="none")
+        arc, distance = (state["train"] - 1) * plain, int((state["train"] * state["stretch"] - 1) * 0.7 + 0.5)
+        new = (arc < 2 * np.pi) & (distance * np.array(tested) % (2 * np.pi) > arc * (1 + 4 * 2.0**-52))
+        assert f"At distance {distance:,}, {new.sum()} of {len(plain)} pair" in page.readout("reach")
+
+        for label, rope_type in (("NTK", "ntk"), ("YaRN", "yarn"), ("Llama 3", "llama3")):
+            ratio = np.array(page("explore.scaledOf(state, given).w", rope_type)) / plain
+            kept, divided = (np.sum(abs(ratio - x) < 1e-9) for x in (1, 1 / factor))
+            said = f"{label} keeps {kept} and divides {divided} by {factor}" if factor > 1 else "The factor is 1"
+            assert said in page.readout("bands")
+
+        row = page("numbers.similarity(state).products").reshape(n, n)[query]
+        peaks = [k for k in range(1, n - 1) if k != query and row[k] > max(row[k - 1], row[k + 1])]
+        assert (f"{len(peaks)} other peak" if peaks else "no other peak") in page.readout("similarity")
+    assert seen == {True, False}
+    page.set(schemes=[])
+    assert {page.readout(name) for name in ("matrices", "curves", "attention")} == {"No scheme is chosen."}
+    page.tab.click("#reset")
+
+
+QUESTIONS = ("order", "encoding", "similarity", "clocks", "bias", "reach")
+
+
+def test_questions_come_before_answers(page):
+    """A step asks; the answer appears on demand, speaks of the state that the question names, and goes with it."""
+    for wanted in ({}, {"query": 63, "key": 0, "heads": 1, "stretch": 1}, *random_states(4)):
+        for figure in QUESTIONS:
+            page.tab.click("#reset")
+            state = page.set(**wanted)
+            page.readout(figure)
+            answer, button = f"[data-figure={figure}] .answer", f"[data-figure={figure}] .expect button"
+            assert page.tab.text_content(f"[data-figure={figure}] .expect span").endswith("?")
+            assert page.tab.is_hidden(answer)
+            page.tab.focus(button)
+            page.tab.keyboard.press("Enter")
+            page.tab.wait_for_selector(answer)
+            said, after = page.tab.text_content(answer), page("state")
+            assert said.endswith(".")
+            if figure == "order":
+                assert said == "6 of 6 outputs change with RoPE, by up to 0.3. 0 of 6 outputs change without positions."
+            if figure == "encoding":
+                of = [
+                    sum(posenc.frequencies(x["dim"], base=x["base"]) * x["length"] < 2 * np.pi) for x in (after, state)
+                ]
+                assert f": {of[0]} of {state['dim'] // 2} with base {after['base']:,}, {of[1]} with" in said
+            if figure == "similarity":
+                assert re.search(r"at most (0\.000|\d(\.\d)?·10⁻|0,)", said)
+            if figure == "clocks":
+                assert after["query"] - after["key"] == state["query"] - state["key"]
+                scores = [float(score.replace("−", "-")) for score in re.findall(r"([−-]?[0-9.]+) for", said)]
+                assert abs(scores[0] - scores[1]) <= 2e-4
+            if figure == "reach":
+                assert said.count("At distance") == 2
+            page.set(dim=8 if after["dim"] != 8 else 10, sentence="a b", length=9 if after["length"] != 9 else 10)
+            page.readout(figure)
+            assert page.tab.is_hidden(answer)
+    page.tab.click("#reset")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_stronger_colour_is_the_larger_number(browser, html, scheme):
+    """In each panel of "What each scheme adds" a larger number is farther from the panel's colour."""
+    size = {"width": 1280, "height": 900}
+    other = Page(browser, html, "#causal=false&length=16&query=0", viewport=size, color_scheme=scheme)
+    other.set(schemes=ALL)
+    other.readout("matrices")
+    width, data = other("""(() => {
+        const { canvas } = explore.figures.find((figure) => figure.name === "matrices"), { width, height } = canvas;
+        return [width, new Uint8Array(canvas.getContext("2d").getImageData(0, 0, width, height).data)];
+    })()""")
+    image, side = np.reshape(data, (-1, width, 4))[..., :3].sum(axis=-1).astype(int), width / 6 - 18
+    for i, name in enumerate(ALL[1:], 1):
+        x, y = i % 6 * (side + 18) + 1, i // 6 * (side + 46) + 36
+        at = (np.arange(16) + 0.5) * side / 16
+        cells = image[(y + at).astype(int)[1:, None], (x + at).astype(int)].ravel()
+        values = np.reshape(other("numbers.matrix(state, given)", name), (16, 16))[1:].ravel()
+        strength = cells[np.argsort(values)] * (1 if scheme == "dark" else -1)
+        assert np.diff(strength).min() >= 0, name
+        assert np.ptp(strength) > 300, name
+    other.context.close()
+
+
+@pytest.mark.parametrize(
+    "link", ["", "#dim=30&length=100&heads=3", "#dim=4&length=8", "#dim=128&length=256&causal=false"]
+)
+def test_ticks_are_round(browser, html, measure, link):
+    """The numbers below an axis have a step of 1, 2 or 5 times a power of 10, or are powers of 10."""
+    tab = measure.load(browser, html, link)
+    measure.contrast(tab)
+    rows = {}
+    for text in tab.evaluate("measure.drawn"):
+        if text["align"] == "center" and text["figure"] != "order" and re.fullmatch("[−0-9.]+", text["words"]):
+            number = float(text["words"].replace("−", "-"))
+            axes = rows.setdefault((text["figure"], round(text["y"])), [[]])
+            if axes[-1] and axes[-1][-1] >= number:
+                axes.append([])  # another axis beside it
+            axes[-1].append(number)
+    assert len(rows) >= 10
+    for place, ticks in ((place, ticks) for place, axes in rows.items() for ticks in axes):
+        steps = np.diff(ticks)
+        is_even = len(steps) == 0 or (np.ptp(steps) < 1e-9 and f"{steps[0]:e}"[:4] in ("1.00", "2.00", "5.00"))
+        assert is_even or all(f"{tick:e}"[:4] == "1.00" for tick in ticks), (place, ticks)
+    tab.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_print_and_contrast(browser, html, measure, scheme):
+    """A PDF made right after a load has all canvases and answers, in light colours; texts have the contrast of AA."""
+    tab = measure.load(browser, html, scheme=scheme)
+    answers = (
+        "[...document.querySelectorAll('.answer')].filter((one) => !one.hidden && one.textContent.endsWith('.')).length"
+    )
+    assert measure.printed(tab) == (12, 12)
+    assert tab.evaluate(answers) == 0
+    tab.emulate_media(media="print")
+    tab.wait_for_function("document.documentElement.classList.contains('paper')")
+    assert tab.evaluate("measure.painted()") == 12
+    assert tab.evaluate(answers) == len(QUESTIONS)
+    assert tab.evaluate("getComputedStyle(document.body).getPropertyValue('--panel').trim()") == "#ffffff"
+    tab.emulate_media(media="screen")
+    tab.wait_for_function("!document.documentElement.classList.contains('paper')")
+    texts = measure.contrast(tab)
+    assert len(texts) > 500
+    assert [text for text in texts if text.ratio < text.least] == []
+    tab.context.close()
+
+
+def test_the_keyboard_reaches_every_control(browser, html, measure):
+    tab = measure.load(browser, html, "#bias=fire")
+    count, reached, visible = measure.keyboard(tab)
+    assert count > 90
+    assert (reached, visible) == (count, count)
+    tab.context.close()
 
 
 def test_float32_and_exact_at_any_position(page, base):
@@ -710,6 +947,40 @@ def test_bad_configs_are_said(page, text):
     page.set(config=text, sample="own")
     page("explore.draw(explore.figures.find((figure) => figure.name === 'config'))")
     assert f"This config.json cannot be read: {reason}" in page.tab.text_content("#readout-config")
+    page.tab.click("#reset")
+
+
+def test_rope_parameters_alone(page):
+    """The part of a config that describes the rotation is read for a head of 128 channels."""
+    part = {"rope_type": "yarn", "factor": 4, "rope_theta": 1e6, "original_max_position_embeddings": 32768}
+    page.set(config=json.dumps(part), sample="own")
+    found = page("numbers.config(state)")
+    expected = posenc.rope_from_config({"head_dim": 128, "rope_parameters": part})
+    near(found["w"], expected.inv_freq, POWER_ULP)
+    said = page.readout("config")
+    assert said.startswith(
+        "rope_parameters alone, for a head of 128. 128 rotated channels, base 1,000,000, scaling yarn"
+    )
+    page.tab.click("#reset")
+
+
+def test_the_score_of_a_config_beside_the_original(page):
+    """The mean over an interval of distances is the mean of samples, for the config and without its scaling."""
+    for name in page("Object.keys(explore.samples)"):
+        page.set(sample=name, config=json.dumps(page("explore.samples[given]", name)))
+        page.set(sample=name)
+        read, said = page("numbers.config(state)"), page.readout("config")
+        factor = read["attention"] ** 2 * read["softmax"]
+        for w, scale, opening in ((read["speed"], factor, "mean score is"), (read["plain"], 1, "without the scaling")):
+            found = page("numbers.decay(...given)", [list(w), scale, read["trained"]])
+            ends, w = np.array(found["ends"]), np.array(w)
+            for i in (0, 40, 80):
+                samples = ends[i] + (np.arange(20_000) + 0.5) / 20_000 * (ends[i + 1] - ends[i])
+                mean = 2 * scale / np.sqrt(2 * len(w)) * np.cos(samples[:, None] * w).sum(axis=1).mean()
+                assert abs(found["means"][i] - mean) < 1e-4 * scale * np.sqrt(len(w))
+            number = re.search(f"{opening} ([−0-9.]+[0-9])", said)[1].replace("−", "-")
+            assert abs(float(number) - found["means"][-1]) <= 0.005 * abs(found["means"][-1])
+        assert (read["type"] == "default") == np.array_equal(read["speed"], read["plain"])
     page.tab.click("#reset")
 
 
