@@ -79,6 +79,9 @@ def _to_tensors(results: Sequence[object], inputs: Sequence[Array]) -> list[Tens
     return [_to_tensor(array) for array in taken[len(inputs) :]]
 
 
+_STRICT = "posenc.torch: a NumPy array is in torch.export(strict=True); expected a tensor, or strict=False"
+
+
 def _convert(value: object) -> object:
     """Replace arrays by tensors, integers in tensors without axes by integers, and dtypes by their names.
 
@@ -98,7 +101,11 @@ def _convert(value: object) -> object:
     if isinstance(value, type) and issubclass(value, np.generic):
         return value.__name__
     if isinstance(value, np.ndarray):
-        return torch.from_numpy(value).clone() if torch.compiler.is_compiling() else _to_tensor(value.copy())
+        if not torch.compiler.is_compiling():
+            return _to_tensor(value.copy())
+        if torch.compiler.is_dynamo_compiling() and torch.compiler.is_exporting():  # the program would lose its numbers
+            raise NotImplementedError(_STRICT)
+        return torch.from_numpy(value).clone()
     return _bridge.call_of(value) if isinstance(value, posenc.Bias) else value
 
 
@@ -112,6 +119,34 @@ def _unflatten_frequencies(leaves: Iterable[Any], rest: tuple[Any, ...]) -> pose
 
 # torch.export.register_dataclass would also make leaves of the factors and of the layout
 register_pytree_node(posenc.RopeFrequencies, _flatten_frequencies, _unflatten_frequencies)
+
+
+def _read_in_graphs(function: Callable[..., posenc.RopeFrequencies]) -> None:
+    """Let torch.compile call a function of numbers once, while it traces, instead of tracing its checks."""
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    def read(field: str, args: tuple[object, ...], options: dict[str, object]) -> Any:
+        return getattr(function(*args, **options), field)
+
+    def made(*args: object, **options: object) -> posenc.RopeFrequencies:
+        layout, width = read("layout", args, options), read("rotary_dim", args, options)
+        # an operation, because torch.compile does not read the type of a number or text that is a constant result
+        return posenc.RopeFrequencies(
+            read("inv_freq", args, options),
+            1.0 * read("attention_factor", args, options),
+            1.0 * read("softmax_factor", args, options),
+            None if layout is None else "" + layout,
+            None if width is None else 1 * width,
+            "" + read("description", args, options),
+        )
+
+    torch.compiler.substitute_in_graph(function, skip_signature_check=True)(made)
+
+
+_read_in_graphs(posenc.rope_frequencies)
+_read_in_graphs(posenc.rope_from_config)
+for _name in ("alibi_slopes", "axial_frequencies", "frequencies", "nezha", "xl_table"):
+    torch.compiler.assume_constant_result(getattr(posenc, _name))
 
 
 # ---- specs as text, for custom operators ----

@@ -377,6 +377,7 @@ class RotaryEmbedding(torch.nn.Module):  # type: ignore[misc, unused-ignore]
                 raise TypeError(f"RotaryEmbedding: base is {base}; expected None, because the config has it")
             self.frequencies = posenc.rope_from_config(dim, layer_type=layer_type)
             self.layout, self.rotary_dim = layout or self.frequencies.layout, self.frequencies.rotary_dim
+        self._numbers = tuple(self.frequencies.inv_freq.tolist())
         if learned:
             self.freqs = Parameter(torch.empty(len(self.frequencies)))
             self.reset_parameters()
@@ -394,6 +395,8 @@ class RotaryEmbedding(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     def forward(self, x: Tensor, positions: Tensor | int | None = None) -> Tensor:
         """Return x (..., H, N, D) rotated at these positions, by default 0 .. N - 1."""
         learned = getattr(self, "freqs", None)
+        if learned is None and torch.compiler.is_compiling():  # strict export loses the numbers of NumPy's arrays
+            learned = torch.tensor(self._numbers, dtype=torch.float64)
         frequencies = self.frequencies if learned is None else replace(self.frequencies, inv_freq=learned)
         at = x.shape[-2] if positions is None else positions
         rotated: Tensor = pt.rope(x, at, frequencies, layout=self.layout, rotary_dim=self.rotary_dim)

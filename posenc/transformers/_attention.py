@@ -8,7 +8,7 @@ import torch
 
 from posenc import torch as pt
 
-from ._lazy import LazyTensor, RelativeBias, StructuredMask
+from ._lazy import LazyTensor, Structure, T5Bias, structure_of
 
 _UNUSED = frozenset(
     (
@@ -71,8 +71,8 @@ def attention_forward(
     }  # fmt: skip
     biases = []
     shift = None  # position of query 0 - position of key 0
-    if isinstance(attention_mask, StructuredMask) and attention_mask.is_intact:
-        structure = attention_mask.structure
+    structure, described = structure_of(attention_mask), structure_of(position_bias)
+    if isinstance(structure, Structure):
         shift = structure.shift
         options |= structure.options()
     elif attention_mask is not None:
@@ -89,16 +89,16 @@ def attention_forward(
         selected.scatter_(-1, indices[:, None].long(), True)
         options["keep"] = selected if options.get("keep") is None else selected & options["keep"]
 
-    if isinstance(position_bias, RelativeBias) and position_bias.is_intact and shift in (None, position_bias.shift):
-        shift = position_bias.shift
-        biases.append(pt.t5(position_bias.table, **position_bias.options))
+    if isinstance(described, T5Bias) and shift in (None, described.shift):
+        shift = described.shift
+        biases.append(pt.t5(described.table, **described.options))
     elif isinstance(position_bias, pt.Operator):
         biases.append(position_bias)
     elif position_bias is not None and position_bias.numel() > 1:  # one number changes nothing
         if position_bias.shape[-1] != m:
             fail(module, "position_bias", f"has shape {tuple(position_bias.shape)}; expected {m} keys", ValueError)
         dense = position_bias.dense() if isinstance(position_bias, LazyTensor) else position_bias
-        if dense.requires_grad or dense.any():  # UMT5's cross attention adds zeros
+        if _may_add(dense):  # UMT5's cross attention adds zeros
             biases.append(pt.dense(dense))
     if shift is not None:
         options |= _positions(shift, n, m)
@@ -114,7 +114,8 @@ def attention_forward(
 
 def _segments(module: torch.nn.Module, argument: str, ends: torch.Tensor | None, rows: torch.Tensor) -> torch.Tensor:
     """Return the number of the packed sequence of each row; transformers finds none if a call has a cache."""
-    if ends is None or rows.shape[0] != 1 or int(ends[-1]) != rows.shape[2]:
+    is_traced = torch.compiler.is_compiling()
+    if ends is None or rows.shape[0] != 1 or not (is_traced or int(ends[-1]) == rows.shape[2]):
         given = None if ends is None else ends.tolist()
         fail(module, argument, f"is {given}; expected the ends of sequences in one row of {rows.shape[2]}")
     return torch.searchsorted(ends, torch.arange(rows.shape[2]), right=True)[None]
@@ -139,7 +140,12 @@ def _split_mask(module: torch.nn.Module, mask: torch.Tensor) -> tuple[torch.Tens
         fail(module, "attention_mask", f"has dtype {mask.dtype}; expected torch.bool or floating point", TypeError)
     keep = mask > torch.finfo(mask.dtype).min / 2
     added = torch.where(keep, mask, 0)
-    return keep, added if mask.requires_grad or added.any() else None
+    return keep, added if _may_add(added) else None
+
+
+def _may_add(tensor: torch.Tensor) -> bool:
+    """Return whether adding a tensor may change anything; a graph cannot depend on its numbers."""
+    return tensor.requires_grad or torch.compiler.is_compiling() or bool(tensor.any())
 
 
 def _block_mask(

@@ -96,6 +96,34 @@ class Structure(NamedTuple):
         return options
 
 
+class T5Bias(NamedTuple):
+    """T5's relative bias by its table."""
+
+    table: torch.Tensor
+    """(buckets, heads)."""
+    shift: int
+    """Position of query 0 - position of key 0."""
+    options: dict[str, Any]
+    """Options of `posenc.torch.t5`."""
+
+
+def attach(tensor: torch.Tensor, structure: Structure | T5Bias) -> torch.Tensor:
+    """Attach a structure to the numbers that it describes, for a graph, which can have no `LazyTensor`.
+
+    Where attention reads the structure, the compiler removes the numbers.
+    """
+    tensor.posenc_structure = structure  # type: ignore[attr-defined, unused-ignore]
+    return tensor
+
+
+def structure_of(tensor: object) -> Structure | T5Bias | None:
+    """Return the structure of a tensor that carries one; None after an operation in place."""
+    if isinstance(tensor, LazyTensor) and not tensor.is_intact:
+        return None
+    structure: Structure | T5Bias | None = getattr(tensor, "posenc_structure", None)
+    return structure
+
+
 class StructuredMask(LazyTensor):
     """A mask of shape (batch, 1, queries, keys), as eager attention adds it, and its `Structure`."""
 
@@ -106,7 +134,7 @@ class StructuredMask(LazyTensor):
         return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
 
     def __init__(self, structure: Structure, arguments: dict[str, Any]) -> None:
-        self.structure, self._arguments = structure, arguments
+        self.posenc_structure, self._arguments = structure, arguments
         self._made_from = (structure, arguments)
 
     def _compute(self) -> torch.Tensor:
@@ -127,10 +155,16 @@ class RelativeBias(LazyTensor):
     def __init__(self, module: Any, compute: Callable[..., torch.Tensor], n: int, m: int, past: int) -> None:
         self._made_from = (module, compute, n, m, past)
         self._module, self._compute_bias, self._lengths = module, compute, (n, m)
-        self.table, self.shift = module.relative_attention_bias.weight, past
-        is_bidirectional = not getattr(module, "is_decoder", True)  # Pix2Struct's text model is a decoder
-        self.options = {"bidirectional": is_bidirectional, "max_distance": module.relative_attention_max_distance}
+        self.posenc_structure = read_t5(module, past)
 
     def _compute(self) -> torch.Tensor:
-        bias: torch.Tensor = self._compute_bias(self._module, *self._lengths, past_seen_tokens=self.shift)
+        past = self.posenc_structure.shift
+        bias: torch.Tensor = self._compute_bias(self._module, *self._lengths, past_seen_tokens=past)
         return bias
+
+
+def read_t5(module: Any, past: int) -> T5Bias:
+    """Return the bias of an attention module of T5's kind, after `past` keys."""
+    is_bidirectional = not getattr(module, "is_decoder", True)  # Pix2Struct's text model is a decoder
+    options = {"bidirectional": is_bidirectional, "max_distance": module.relative_attention_max_distance}
+    return T5Bias(module.relative_attention_bias.weight, past, options)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import getclosurevars
-from typing import NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple
 
 import torch
 from transformers import masking_utils
 from transformers.utils.import_utils import is_tracing
 
-from ._lazy import Structure, StructuredMask
+from ._lazy import Structure, StructuredMask, attach
 
 Mask = Callable[..., object]
 """A mask function of transformers: of the indices of batch row, head, query and key."""
@@ -31,42 +31,72 @@ def _smaller(a: int | None, b: int | None) -> int | None:
     return a if b is None else b if a is None else min(a, b)
 
 
+_Read = Callable[[torch.Tensor, torch.Tensor], "_Rule | None"]
+"""A function of the indices of queries and keys (batch or 1, length) that returns the rule of a mask function."""
+
+
 def _read_rule(function: Mask, q: torch.Tensor, k: torch.Tensor) -> _Rule | None:
     """Return the rule of a mask function for queries and keys at the indices q and k (batch or 1, length).
 
     None if it is not one of those of transformers that have a structure.
     """
-    if getattr(function, "__module__", None) != masking_utils.__name__:
-        return None
     if function is masking_utils.causal_mask_function:
         return _Rule(right=0)
     if function is masking_utils.bidirectional_mask_function:
         return _Rule()
-    inner = getclosurevars(function).nonlocals
-    match function.__qualname__.partition(".<locals>")[0]:
-        case "and_masks":
-            rules = [_read_rule(mask, q, k) for mask in inner["mask_functions"]]
-            rule = _Rule()
-            for one in rules:
-                if one is None:
-                    return None
-                rule &= one
-            return rule
-        case "sliding_window_overlay":
-            return _Rule(left=inner["sliding_window"] - 1)
-        case "sliding_window_bidirectional_overlay":
-            return _Rule(inner["sliding_window"], inner["sliding_window"])
-        case "chunked_overlay":
-            size, start = inner["chunk_size"], inner["left_padding"][:, None]
-            return _Rule(segments=(((q - start) // size, (k - start) // size),))
-        case "packed_sequence_mask_function":
-            packed = inner["packed_sequence_mask"]
-            return _Rule(segments=((packed, packed),))
-        case "remap_positions_for_packed_sequence":
-            # Within one packed sequence positions differ as indices do, so a window is the same in both.
-            positions = inner["position_ids"]
-            return _read_rule(inner["mask_function"], positions, positions)
-    return None
+    read: _Read | None = getattr(function, "posenc_rule", None)
+    return None if read is None else read(q, k)
+
+
+def _and(*functions: Mask) -> _Read:
+    def read(q: torch.Tensor, k: torch.Tensor) -> _Rule | None:
+        rule = _Rule()
+        for function in functions:
+            one = _read_rule(function, q, k)
+            if one is None:
+                return None
+            rule &= one
+        return rule
+
+    return read
+
+
+def _chunks(size: int, start: torch.Tensor) -> _Read:
+    return lambda q, k: _Rule(segments=(((q - start[:, None]) // size, (k - start[:, None]) // size),))
+
+
+def _at_positions(function: Mask, positions: torch.Tensor) -> _Read:
+    # Within one packed sequence positions differ as indices do, so a window is the same in both.
+    return lambda q, k: _read_rule(function, positions, positions)
+
+
+_READERS: dict[str, Callable[..., _Read]] = {
+    "and_masks": _and,
+    "chunked_overlay": _chunks,
+    "packed_sequence_mask_function": lambda packed: lambda q, k: _Rule(segments=((packed, packed),)),
+    "remap_positions_for_packed_sequence": _at_positions,
+    "sliding_window_bidirectional_overlay": lambda size: lambda q, k: _Rule(size, size),
+    "sliding_window_overlay": lambda size: lambda q, k: _Rule(left=size - 1),
+}
+"""For each function of transformers that makes a mask function, a function of its arguments that returns a reader."""
+
+
+def describe_mask_functions() -> None:
+    """Let the mask functions of transformers keep a reader of their rule, which torch.compile can call."""
+
+    def describe(name: str, reader: Callable[..., _Read]) -> None:
+        theirs = getattr(masking_utils, name)
+
+        @wraps(theirs)
+        def make(*args: Any, **kwargs: Any) -> Mask:
+            function: Mask = theirs(*args, **kwargs)
+            function.posenc_rule = reader(*args, **kwargs)  # type: ignore[attr-defined]
+            return function
+
+        setattr(masking_utils, name, make)
+
+    for name, reader in _READERS.items():
+        describe(name, reader)
 
 
 def _merge_segments(
@@ -102,7 +132,8 @@ def make_mask(
         "kv_offset": kv_offset, "mask_function": mask_function, "attention_mask": attention_mask,
         "allow_is_bidirectional_skip": allow_is_bidirectional_skip, "dtype": dtype, "device": device, **kwargs,
     }  # fmt: skip
-    if attention_mask is not None and is_tracing(attention_mask):
+    is_traced = is_tracing(attention_mask)
+    if is_traced and isinstance(q_offset, torch.Tensor):  # its number is not known
         return masking_utils.eager_mask(**arguments)
     # static caches count in a tensor, which they change in place after this call
     first = arguments["q_offset"] = int(q_offset)
@@ -114,11 +145,13 @@ def make_mask(
     padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
     if padding is not None:
         padding = padding[:, kv_offset : kv_offset + kv_length]
-        padding = None if padding.all() else padding
+        padding = None if not is_traced and padding.all() else padding
     is_limited = rule.left is not None and rule.left < max(first + q_length - 1 - kv_offset, 0)
     is_limited |= rule.right is not None and rule.right < max(kv_offset + kv_length - 1 - first, 0)
     if allow_is_bidirectional_skip and padding is None and not is_limited and not rule.segments:
         return None
     q_segments, k_segments = _merge_segments(rule.segments)
     structure = Structure(first, kv_offset, (rule.left, rule.right), q_segments, k_segments, padding)
+    if is_traced:
+        return attach(masking_utils.eager_mask(**arguments), structure)
     return StructuredMask(structure, arguments)

@@ -15,11 +15,14 @@ import torch
 from torch.nn.functional import dropout
 from transformers import Cache, PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
+from transformers.models.bloom import modeling_bloom
+from transformers.models.falcon import modeling_falcon
 
 from posenc import torch as pt
 
 from ._attention import attention_forward, fail
-from ._lazy import RelativeBias, StructuredMask
+from ._lazy import RelativeBias, Structure, attach, read_t5, structure_of
+from ._masks import describe_mask_functions
 
 NAMES: set[str] = set()
 """Names under which posenc is registered."""
@@ -47,14 +50,15 @@ def is_ours(module: object) -> bool:
 
 def change(name: str) -> None:
     """Change transformers' modules, once, so that they ask for the implementation at each call."""
-    _model("falcon").FALCON_ATTENTION_CLASSES[name] = _model("falcon").FalconAttention
+    modeling_falcon.FALCON_ATTENTION_CLASSES[name] = modeling_falcon.FalconAttention
     if not NAMES:
+        describe_mask_functions()
         for model_type, cls in T5_KIND.items():
             _describe_bias(getattr(_model(model_type), cls))
-        _replace(_model("bloom").BloomAttention, _bloom_forward)
-        _replace(_model("falcon").FalconAttention, _falcon_forward)
-        _model("bloom").BloomPreTrainedModel._can_set_attn_implementation_cached_value = True
-        _model("falcon").FalconPreTrainedModel._can_set_attn_implementation_cached_value = True
+        _replace(modeling_bloom.BloomAttention, _bloom_forward)
+        _replace(modeling_falcon.FalconAttention, _falcon_forward)
+        modeling_bloom.BloomPreTrainedModel._can_set_attn_implementation_cached_value = True
+        modeling_falcon.FalconPreTrainedModel._can_set_attn_implementation_cached_value = True
         _refuse_other_models()
     NAMES.add(name)
 
@@ -158,7 +162,7 @@ def _refuse(cls: Callable[..., object], *args: object, **kwargs: object) -> NoRe
 
 def _describe_bias(cls: Any) -> None:
     """Let the modules of a class describe their relative bias instead of computing it."""
-    dense = cls.compute_bias
+    dense: Callable[..., torch.Tensor] = cls.compute_bias
 
     @wraps(dense)
     def compute_bias(
@@ -169,9 +173,11 @@ def _describe_bias(cls: Any) -> None:
         past_seen_tokens: int | torch.Tensor = 0,
     ) -> torch.Tensor:
         if is_ours(self):
-            return RelativeBias(self, dense, query_length, key_length, int(past_seen_tokens))
-        bias: torch.Tensor = dense(self, query_length, key_length, device, past_seen_tokens)
-        return bias
+            if not torch.compiler.is_compiling():
+                return RelativeBias(self, dense, query_length, key_length, int(past_seen_tokens))
+            bias = dense(self, query_length, key_length, device, past_seen_tokens)
+            return bias if isinstance(past_seen_tokens, torch.Tensor) else attach(bias, read_t5(self, past_seen_tokens))
+        return dense(self, query_length, key_length, device, past_seen_tokens)
 
     theirs = cls.forward
 
@@ -226,8 +232,9 @@ def _bloom_forward(
     if layer_past is not None:
         key, value = layer_past.update(key, value, module.layer_idx)
     bias: torch.Tensor | pt.Operator = alibi.view(query.shape[0], module.num_heads, 1, -1)
-    if isinstance(attention_mask, StructuredMask) and attention_mask.is_intact and _is_consecutive(attention_mask):
-        bias = pt.alibi(_model("bloom")._get_alibi_slopes(module.num_heads, query.device))
+    structure = structure_of(attention_mask)
+    if isinstance(structure, Structure) and _is_consecutive(structure.padding):
+        bias = pt.alibi(modeling_bloom._get_alibi_slopes(module.num_heads, query.device))
     out, _ = attention_forward(
         module, query, key, value, attention_mask, scaling=module.inv_norm_factor, position_bias=bias,
         dropout=module.attention_dropout.p if module.training else 0.0, output_attentions=output_attentions, **kwargs,
@@ -235,10 +242,11 @@ def _bloom_forward(
     return residual + dropout(module.dense(out.flatten(2)), module.hidden_dropout, module.training), None
 
 
-def _is_consecutive(mask: StructuredMask) -> bool:
-    """Return whether the words of each sentence are next to each other, with padding only before and after them."""
-    padding = mask.structure.padding
-    return padding is None or bool(((padding[:, 1:] & ~padding[:, :-1]).sum(1) + padding[:, 0] <= 1).all())
+def _is_consecutive(padding: torch.Tensor | None) -> bool:
+    """Return whether it is known that there is padding only before and after the words of each sentence."""
+    if padding is None or torch.compiler.is_compiling():
+        return padding is None
+    return bool(((padding[:, 1:] & ~padding[:, :-1]).sum(1) + padding[:, 0] <= 1).all())
 
 
 def _falcon_forward(
@@ -258,7 +266,7 @@ def _falcon_forward(
         fail(module, "alibi", "is not None; expected None, because eager attention adds it twice and sdpa once")
     assert position_embeddings is not None
     query, key, value = (part.transpose(1, 2) for part in module._split_heads(module.query_key_value(hidden_states)))
-    query, key = _model("falcon").apply_rotary_pos_emb(query, key, *position_embeddings)
+    query, key = modeling_falcon.apply_rotary_pos_emb(query, key, *position_embeddings)
     if layer_past is not None:
         key, value = layer_past.update(key, value, module.layer_idx)
     # eager attention without ALiBi has no dropout

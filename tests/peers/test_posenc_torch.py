@@ -217,6 +217,22 @@ def test_lengths_that_must_grow_together_are_fixed() -> None:
         assert all(torch.equal(one, other) for one, other in zip(compiled(x, p), function(x, p), strict=True))
 
 
+def test_parameters_are_made_inside_a_compiled_function() -> None:
+    """Functions that make frequencies and slopes run once, while torch traces; it could not trace their checks."""
+    config = {"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "rope_theta": 500.0}
+
+    def function(x: Any) -> Any:
+        w = posenc.rope_frequencies(x.shape[-1], rope_type="linear", factor=4.0)
+        x = pt.rope(x, x.shape[-2], w, layout="half") + pt.rope(x, x.shape[-2], posenc.rope_from_config(config))
+        x = pt.rope(x, x.shape[-2], posenc.frequencies(x.shape[-1]), layout="interleaved")
+        return pt.attention(x, x, x, bias=pt.alibi(posenc.alibi_slopes(2)), causal=True)
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    for n in (5, 7):
+        x = torch.randn(1, 2, n, 8)
+        assert torch.equal(compiled(x), function(x))
+
+
 def test_bfloat16_model() -> None:
     small, x = model(torch.bfloat16), torch.randn(2, 9, 16, dtype=torch.bfloat16)
     assert {one.dtype for one in train(small, x)} == {torch.bfloat16}

@@ -344,3 +344,28 @@ assert posenc.get_num_threads() == 3
 """
     done = run_python(code, warnings="ignore")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_rotary_is_exported(strict: bool) -> None:
+    module, x = pt.RotaryEmbedding(D, layout="half"), torch.randn(2, HEADS, N, D)
+    lengths = {"x": {2: torch.export.Dim("n", min=2, max=64)}, "positions": None}
+    program = torch.export.export(module, (x, None), dynamic_shapes=lengths, strict=strict).module()
+    longer = torch.randn(2, HEADS, 2 * N, D)
+    assert torch.equal(program(longer, None), module(longer))
+
+
+def test_strict_export_refuses_arrays_of_numpy() -> None:
+    """torch puts a tensor without numbers into the program."""
+
+    class Module(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return pt.rope(x, x.shape[-2], FREQUENCIES, layout="half")
+
+    x = torch.randn(2, HEADS, N, D)
+    assert torch.equal(torch.export.export(Module(), (x,)).module()(x), Module()(x))
+    with pytest.raises(Exception, match=r"a NumPy array is in torch.export\(strict=True\); expected a tensor, or"):
+        torch.export.export(Module(), (x,), strict=True)
+
+
+FREQUENCIES = posenc.rope_frequencies(D)

@@ -213,7 +213,7 @@ def test_offset_of_a_static_cache_is_read_at_once() -> None:
     offset = torch.tensor(29)
     mask = make(q_offset=offset, kv_length=40)
     offset += 11
-    assert mask.structure.q_offset == 29
+    assert mask.posenc_structure.q_offset == 29
     agree(mask, 11, 40)
 
 
