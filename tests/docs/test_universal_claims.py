@@ -1,0 +1,79 @@
+"""Sentences with "every", "all", "only" or "never" have a test or a script behind them.
+
+Such a sentence is a claim that someone has counted. Give it its evidence in ``EVIDENCE``, or weaken it to the cases
+that were counted. ``python tests/docs/test_universal_claims.py PAGE ...`` prints the sentences of pages.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    *(f"docs/guides/{name}.md" for name in (
+        "adding-an-operator", "autograd", "check", "commands", "dask", "errors", "from-pytorch", "jax", "models",
+        "operators", "recipes", "reference", "rotary-checkpoints", "runtime", "validating", "vectors",
+    )),
+    "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", "docs/claims/index.md", "docs/design.md",
+    "docs/from-the-documents.md", "docs/kernels.md",
+]  # fmt: skip
+"""The pages that were counted. A page joins when each of its sentences has evidence."""
+
+EVIDENCE = {
+    ("CONTRIBUTING.md", '"Every", "all", "only" and "never" need a test'): "tests/docs/test_universal_claims.py",
+    ("docs/claims/index.md", "- all:"): "tests/docs/test_claims.py::test_counts_of_the_index",
+    ("docs/guides/commands.md", "every operator on"): "tests/demos/test_tour.py::test_every_operator_is_shown",
+    ("docs/guides/operators.md", "lists every public function"): "docs/operator_table.py",
+    ("docs/guides/reference.md", "has every function of"):
+        "tests/contract/test_reference.py::test_a_twin_has_the_same_arguments",
+}  # fmt: skip
+"""(page, a part of the sentence): a test or a script."""
+
+CODE = re.compile(
+    r"<!-- made by.*?<!-- end of the made part -->|^```.*?^```|\$\$.*?\$\$|`[^`]*`", re.DOTALL | re.MULTILINE
+)
+BREAK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*+]|\d+\.) )|\n(?=\|)|(?<=[.!?:;])\s+(?=[A-Z`\[(])")
+WORD = re.compile(r"(?<![-\w])(?:every(?! \d)|all|only|never)\b", re.IGNORECASE)  # not "read-only", "every 50 ms"
+
+
+def universal_sentences(text):
+    """Sentences of a page with one of the words; made parts, code and equations are left out."""
+    kept = CODE.sub(lambda match: match[0] if match[0].startswith("`") and "\n" not in match[0] else "", text)
+    sentences = (" ".join(part.split()) for part in BREAK.split(kept))
+    return [sentence for sentence in sentences if WORD.search(re.sub("`[^`]*`", "", sentence))]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_universal_sentences_have_evidence(page):
+    sentences = universal_sentences((ROOT / page).read_text("utf-8"))
+    parts = [part for known, part in EVIDENCE if known == page]
+    assert [sentence for sentence in sentences if not any(part in sentence for part in parts)] == []
+    assert [part for part in parts if not any(part in sentence for sentence in sentences)] == []
+
+
+@pytest.mark.parametrize("evidence", EVIDENCE.values())
+def test_evidence_exists(evidence):
+    file, _, name = evidence.partition("::")
+    assert f"\ndef {name}" in (ROOT / file).read_text("utf-8")
+
+
+def test_sentences_are_found():
+    text = "Every one. Some.\n- It never\n  fails: a read-only array, every 5 ms.\n\n```\nall\n```\n`all` or $$all$$\n"
+    assert universal_sentences(text) == ["Every one.", "- It never fails: a read-only array, every 5 ms."]
+
+
+def test_messages_of_the_page_of_errors_have_one_form():
+    """The page says so; the error of an argument that Python itself does not know is the exception."""
+    page = " ".join((ROOT / "docs/guides/errors.md").read_text("utf-8").split())
+    messages = re.findall(r"Traceback \(most recent call last\): (?:[\w.]+\.)?\w+Error: (.+?)(?= >>> | ```)", page)
+    assert len(messages) > 40
+    others = [text for text in messages if not re.match(r"[\w. ]+: .+? (?:has|is) .+?(?:; expected |$)", text)]
+    assert others == ["...attention() got an unexpected keyword argument 'is_causal'..."]
+
+
+if __name__ == "__main__":
+    for path in sys.argv[1:]:
+        found = universal_sentences(Path(path).read_text("utf-8"))
+        print(*(f"{path}: {sentence}" for sentence in found), f"{len(found)} sentences in {path}", sep="\n")
