@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -178,7 +179,9 @@ needs_c = pytest.mark.skipif(COMPILER is None, reason="no C compiler in PATH")
 
 
 def run(*command):
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    """Run a program without the sanitizers that this process may have been started with."""
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
 @needs_c
