@@ -44,6 +44,12 @@ typedef struct {
     double shift;             /* of a row: query 0 is at the position of key 0 plus shift */
 } pe_term;
 
+#ifdef _MSC_VER
+#define PER_THREAD __declspec(thread)
+#else
+#define PER_THREAD _Thread_local
+#endif
+
 /* Units that multiply bfloat16 numbers, and their names as variants (dispatch.h). A call has one of them, or none. */
 enum { PE_AVX512BF16, PE_AMX, PE_AMX_EMULATED, PE_PRODUCTS };
 struct pe_product; /* of kernels/tile/products.h */

@@ -42,11 +42,6 @@ enum { COMPILED = sizeof compiled / sizeof *compiled, VARIANTS = COMPILED + PE_P
 
 static atomic_int active = -1;
 
-#ifdef _MSC_VER
-#define PER_THREAD __declspec(thread)
-#else
-#define PER_THREAD _Thread_local
-#endif
 /* The variant of a public call that runs several kernels, on the thread of the call, and how many calls hold it */
 static PER_THREAD int held, holders;
 static PER_THREAD int kernel_holders;

@@ -14,6 +14,12 @@
 #if PE_REAL == 32
 #include <math.h>
 
+/* Each thread configures its tiles. Without the configuration hardware stops the process, and here every product is
+ * NaN. */
+static PER_THREAD int is_configured;
+static void begin(void) { is_configured = 1; }
+static void end(void) { is_configured = 0; }
+
 INLINE float fused(float a, float b, float c) { return PE_FMA ? fma_(a, b, c) : fmaf(a, b, c); }
 
 INLINE void multiply_chunk(const char *row, const uint32_t *b, int width, float *restrict c)
@@ -38,7 +44,8 @@ INLINE void multiply(const pe_product *w, int width)
 {
     for (int r = 0; r < w->rows; r++) {
         float *c = w->c + r * width;
-        memset(c, 0, (size_t)width * sizeof *c);
+        for (int l = 0; l < width; l++)
+            c[l] = is_configured ? 0 : NAN;
         for (int k = 0; k < w->depth / CHUNK; k++) {
             for (int p = 0; p < w->passes; p++)
                 multiply_chunk(w->pass[p].a + r * w->row_step + k * w->chunk_step, w->pass[p].b + k * CHUNK / 2 * width,
@@ -55,5 +62,5 @@ static void multiply_any(const pe_product *w)
         multiply(w, PANEL_LANES);
 }
 
-const pe_products FN(products_emulated) = {NULL, NULL, multiply_any, MOST_PARTS};
+const pe_products FN(products_emulated) = {begin, end, multiply_any, MOST_PARTS};
 #endif
