@@ -51,7 +51,7 @@ static int heads_together(const pe_call *call) { return (int)min_(call->D(h) / c
  * decoding is faster than forward.c if keys and values come from memory, because decoding prefetches them. */
 int FN(is_decoding)(const pe_call *call)
 {
-    if (call->par[A_INVARIANT] != 0)
+    if (call->par[A_INVARIANT] != 0 || call->D(d) == 0)
         return 0;
     for (int t = 0; t < call->nterms; t++) {
         if (FN(content_op)[call->term[t].op])
@@ -170,7 +170,8 @@ INLINE void scores_of_block(int pairs, const char *k, idx step, pe_storage stora
     for (int first = 0; first < keys; first += together, k += together * step) {
         for (int r = 0; r < together; r++)
             prefetch_row(&ahead);
-        for (int c = 0; c < d; c += LANES) {
+        int c = 0;
+        do { /* d > 0: a loop that may not run makes gcc store the sums before and after it */
             vec x[SCORE_PAIRS];
             UNROLL
             for (int p = 0; p < pairs; p++)
@@ -182,7 +183,7 @@ INLINE void scores_of_block(int pairs, const char *k, idx step, pe_storage stora
                 for (int p = 0; p < pairs; p++)
                     acc[p * keys + first + r] = vec_fma(y, x[p], acc[p * keys + first + r]);
             }
-        }
+        } while ((c += LANES) < d);
     }
     vec_store(sum, vec_sums(acc));
     UNROLL
