@@ -27,7 +27,18 @@ from .._core_api.constants import LARGEST_ANGLE
 
 
 class ComplexOrderGradient(NamedTuple):
-    """Gradients of `complex_order`: `amplitude` in its dtype, the others in float64; None for a phase that was None."""
+    """Gradients of `complex_order`.
+
+    Attributes
+    ----------
+    amplitude : array (..., N, C)
+        In the shape and dtype of the argument.
+    frequency : float64 array
+        In the shape of the argument.
+    positions : float64 array (..., N)
+    phase : float64 array or None
+        In the shape of the argument; None without a phase.
+    """
 
     amplitude: Array
     frequency: Float64

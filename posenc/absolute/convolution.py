@@ -31,7 +31,15 @@ Padding = Literal["zero", "circular", "replicate"]
 
 
 class ConvPositionGradient(NamedTuple):
-    """Gradients of `conv_position`, each in its argument's dtype; `bias` is None without a bias."""
+    """Gradients of `conv_position`, each in its argument's dtype.
+
+    Attributes
+    ----------
+    x : array (..., N, d)
+    kernel : array (d, taps)
+    bias : array (d,) or None
+        None without a bias.
+    """
 
     x: Array
     kernel: Array
@@ -39,7 +47,15 @@ class ConvPositionGradient(NamedTuple):
 
 
 class ConvPosition2dGradient(NamedTuple):
-    """Gradients of `conv_position_2d`, each in its argument's dtype; `bias` is None without a bias."""
+    """Gradients of `conv_position_2d`, each in its argument's dtype.
+
+    Attributes
+    ----------
+    x : array (..., prefix + height * width, d)
+    kernel : array (d, rows, columns)
+    bias : array (d,) or None
+        None without a bias.
+    """
 
     x: Array
     kernel: Array

@@ -31,13 +31,25 @@ Indices = npt.NDArray[np.int64]
 
 
 class LearnedGradient(NamedTuple):
-    """Gradient of `learned`, in the dtype of the table."""
+    """Gradient of `learned`.
+
+    Attributes
+    ----------
+    table : array (n, d)
+        In the dtype of the table.
+    """
 
     table: Array
 
 
 class HierarchicalGradient(NamedTuple):
-    """Gradient of `hierarchical`, in the dtype of the table."""
+    """Gradient of `hierarchical`.
+
+    Attributes
+    ----------
+    table : array (n, d)
+        In the dtype of the table.
+    """
 
     table: Array
 

@@ -44,7 +44,14 @@ METHODS = tuple(TABLEAUS)
 
 
 class FloaterGradient(NamedTuple):
-    """Gradients of `floater`, each in the shape and dtype of its argument."""
+    """Gradients of `floater`, each in its argument's dtype.
+
+    Attributes
+    ----------
+    p0 : array (..., C)
+    w1, b1 : array (E, C + 1), (E,)
+    w2, b2 : array (C, E + 1), (C,)
+    """
 
     p0: Array
     w1: Array

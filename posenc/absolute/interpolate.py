@@ -13,7 +13,13 @@ from .embedding import Entries, read_table, scatter_add
 
 
 class InterpolateTableGradient(NamedTuple):
-    """Gradient of `interpolate_table`, in the dtype of the table."""
+    """Gradient of `interpolate_table`.
+
+    Attributes
+    ----------
+    table : array (r, d)
+        In the dtype of the table.
+    """
 
     table: Array
 

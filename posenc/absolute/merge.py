@@ -32,7 +32,13 @@ _CODE = {mode: code for code, mode in enumerate(MERGE_MODES)}
 
 
 class MergeGradient(NamedTuple):
-    """Gradients of `merge`, each in the dtype and shape of its argument."""
+    """Gradients of `merge`.
+
+    Attributes
+    ----------
+    x, p : array
+        Each in the shape and dtype of its argument.
+    """
 
     x: Array
     p: Array

@@ -30,7 +30,18 @@ CELLS: tuple[Cell, ...] = get_args(Cell)
 
 
 class RecurrentGradient(NamedTuple):
-    """Gradients of `recurrent`, each in the shape and dtype of its argument; None for inputs that were not given."""
+    """Gradients of `recurrent`, each in its argument's dtype.
+
+    Attributes
+    ----------
+    p0 : array (..., C)
+    weight : array (C, C), or (3 C, C) with "gru"
+    bias : array (C,), or (2, 3 C) with "gru"
+    inputs : array (..., n, E) or None
+        None without inputs.
+    input_weight : array (C, E), (3 C, E) with "gru", or None
+        None without inputs.
+    """
 
     p0: Array
     weight: Array

@@ -37,7 +37,17 @@ EVEN_WIDTH = "an even width: a sine without its cosine cannot be shifted"
 
 
 class ShiftGradient(NamedTuple):
-    """Gradients of `shift`: `encoding` in its dtype, the others in float64."""
+    """Gradients of `shift`.
+
+    Attributes
+    ----------
+    encoding : array (..., N, d)
+        In the dtype of the encoding.
+    offset : float64 array
+        In the shape of the argument.
+    frequencies : float64 array (e,)
+        One number per pair, also if `base` gives the frequencies.
+    """
 
     encoding: Array
     offset: Float64

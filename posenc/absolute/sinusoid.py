@@ -33,7 +33,14 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 
 
 class SinusoidalGradient(NamedTuple):
-    """Gradients of `sinusoidal`, in float64."""
+    """Gradients of `sinusoidal`.
+
+    Attributes
+    ----------
+    positions : float64 array (..., N)
+    frequencies : float64 array (e,)
+        One number per sine, also if `base` gives the frequencies.
+    """
 
     positions: Float64
     frequencies: Float64

@@ -16,31 +16,48 @@ RATIO_TOLERANCE = 1e-9
 
 
 class RopeBands(NamedTuple):
-    """Effect of a scaling on each pair, arrays (e,)."""
+    """Effect of a scaling on each pair, arrays (e,).
+
+    Attributes
+    ----------
+    wavelength : float64 array (e,)
+        Positions per turn before the scaling.
+    turns : float64 array (e,)
+        Turns within the training length before the scaling.
+    ratio : float64 array (e,)
+        Frequency after the scaling divided by that before: 1 is kept, 1 / factor is interpolated.
+    kind : array (e,) of str
+        "kept" where the ratio is 1, "interpolated" where it is the smallest of all pairs, else "blended".
+    """
 
     wavelength: Float64
-    """Positions per turn before the scaling."""
     turns: Float64
-    """Turns within the training length before the scaling."""
     ratio: Float64
-    """Frequency after the scaling divided by that before: 1 is kept, 1 / factor is interpolated."""
     kind: npt.NDArray[np.str_]
-    """"kept" where the ratio is 1, "interpolated" where it is the smallest of all pairs, else "blended"."""
 
 
 class RopeCoverage(NamedTuple):
-    """Angles of each pair that occur in training, arrays (e,)."""
+    """Angles of each pair that occur in training, arrays (e,).
+
+    Attributes
+    ----------
+    turns : float64 array (e,)
+        Turns within the training length.
+    covered : float64 array (e,)
+        Fraction of the circle between the angles of the shortest and the longest trained distance, at most 1.
+    gap : float64 array (e,)
+        Width of the widest arc without an angle of any trained distance, in radians.
+    first_unseen : float64 array (e,)
+        First distance whose angle lies beyond the covered arc; infinity for pairs that make a full turn.
+    unseen : float64 array (e,)
+        Fraction of the new distances, train_length .. test_length - 1, with such an angle. 0 if there are none.
+    """
 
     turns: Float64
-    """Turns within the training length."""
     covered: Float64
-    """Fraction of the circle between the angles of the shortest and the longest trained distance, at most 1."""
     gap: Float64
-    """Width of the widest arc without an angle of any trained distance, in radians."""
     first_unseen: Float64
-    """First distance whose angle lies beyond the covered arc; infinity for pairs that make a full turn."""
     unseen: Float64
-    """Fraction of the new distances, train_length .. test_length - 1, with such an angle. 0 if there are none."""
 
 
 def rope_bands(scaled: PairFrequencies, original: PairFrequencies, *, train_length: int) -> RopeBands:

@@ -46,14 +46,21 @@ class DecayOptions(TypedDict, total=False):
 
 
 class InnerProduct(NamedTuple):
-    """Inner products weighted by a diagonal matrix, and their two parts. Scalars if both positions are."""
+    """Inner products weighted by a diagonal matrix, and their two parts. Scalars if both positions are.
+
+    Attributes
+    ----------
+    total : float64 array, or a number
+        The sum of the two parts.
+    difference : float64 array, or a number
+        The part that is a function of m - n.
+    sum : float64 array, or a number
+        The part that is a function of m + n.
+    """
 
     total: Float64
-    """The sum of the two parts."""
     difference: Float64
-    """The part that is a function of m - n."""
     sum: Float64
-    """The part that is a function of m + n."""
 
 
 def as_pair_numbers(function: str, argument: str, value: PairFrequencies, count: int | None = None) -> Float64:

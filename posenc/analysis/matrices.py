@@ -16,12 +16,18 @@ PRODUCT, DISTANCE, CORRELATION = map(GRAM_MODES.index, ("product", "distance", "
 
 
 class TrianglePoints(NamedTuple):
-    """Correlation and distance of all pairs of positions, each (pairs, 2)."""
+    """Correlation and distance of all pairs of positions, each (pairs, 2).
+
+    Attributes
+    ----------
+    upper : float64 array (pairs, 2)
+        Entries (i, j) of the matrices with i < j, row by row.
+    lower : float64 array (pairs, 2)
+        Entries (j, i) in the same order as `upper`.
+    """
 
     upper: Float64
-    """Entries (i, j) of the matrices with i < j, row by row."""
     lower: Float64
-    """Entries (j, i) in the same order as `upper`."""
 
 
 def as_encoding(function: str, encoding: npt.ArrayLike) -> Array:

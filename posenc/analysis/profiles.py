@@ -16,12 +16,18 @@ from .curves import PairFrequencies, as_pair_numbers, as_places
 
 
 class AttentionProfile(NamedTuple):
-    """Logits and weights of one query by the distance of keys of equal content, float64 (H, distances)."""
+    """Logits and weights of one query by the distance of keys of equal content, float64 (H, distances).
+
+    Attributes
+    ----------
+    logits : float64 array (H, distances)
+        The part of the logits that depends on the distance.
+    weights : float64 array (H, distances)
+        Softmax of the logits over the distances.
+    """
 
     logits: Float64
-    """The part of the logits that depends on the distance."""
     weights: Float64
-    """Softmax of the logits over the distances."""
 
 
 def attention_profile(

@@ -18,20 +18,30 @@ STEP = 2.0**-8
 
 
 class TaylorTerms(NamedTuple):
-    """Terms of a function of a sequence to whose rows m and n vectors are added, in the shape of its result."""
+    """Terms of a function of a sequence to whose rows m and n vectors are added, in the shape of its result.
+
+    Attributes
+    ----------
+    value : float64 array
+        f, without the vectors.
+    first_m : float64 array
+        ``p_m' df/dx_m``.
+    first_n : float64 array
+        ``p_n' df/dx_n``.
+    second_m : float64 array
+        ``p_m' d2f/dx_m2 p_m / 2``.
+    second_n : float64 array
+        ``p_n' d2f/dx_n2 p_n / 2``.
+    interaction : float64 array
+        ``p_m' H p_n`` with ``H = d2f/dx_m dx_n``, the only term that depends on both positions.
+    """
 
     value: Float64
-    """f, without the vectors."""
     first_m: Float64
-    """``p_m' df/dx_m``."""
     first_n: Float64
-    """``p_n' df/dx_n``."""
     second_m: Float64
-    """``p_m' d2f/dx_m2 p_m / 2``."""
     second_n: Float64
-    """``p_n' d2f/dx_n2 p_n / 2``."""
     interaction: Float64
-    """``p_m' H p_n`` with ``H = d2f/dx_m dx_n``, the only term that depends on both positions."""
 
 
 def _read_sequence(function: str, argument: str, value: npt.ArrayLike) -> Float64:

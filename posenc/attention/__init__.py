@@ -42,9 +42,16 @@ __all__ = ["Quantized", "attention", "attention_vjp", "attention_weights", "merg
 
 
 class AttentionGradient(NamedTuple):
-    """Gradients of `attention`, each in its argument's dtype; `bias` has one NamedTuple per operator.
+    """Gradients of `attention`, each in its argument's dtype.
 
-    `sink` is None without a sink.
+    Attributes
+    ----------
+    q : array (..., H, N, D)
+    k, v : array (..., G, M, D) and (..., G, M, Dv)
+    bias : tuple of NamedTuples
+        One per operator.
+    sink : array (H,) or None
+        None without a sink.
     """
 
     q: Array

@@ -14,7 +14,12 @@ from .parameters import copy_parameters
 
 
 class AlibiArrays(NamedTuple):
-    """Arrays of `alibi`, or their gradients."""
+    """Arrays of `alibi`, or their gradients.
+
+    Attributes
+    ----------
+    slopes : array (H,)
+    """
 
     slopes: Array
 

@@ -27,7 +27,12 @@ from .terms import Call, Reduction, Reductions, Term
 
 
 class DenseArrays(NamedTuple):
-    """Arrays of `dense`, or their gradients."""
+    """Arrays of `dense`, or their gradients.
+
+    Attributes
+    ----------
+    array : array (..., N, M)
+    """
 
     array: Array
 

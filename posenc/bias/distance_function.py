@@ -41,7 +41,13 @@ _NO_DISTANCE = np.array([np.nan])
 
 
 class DistanceFunctionArrays(NamedTuple):
-    """Arrays of `distance_function`, or their gradients."""
+    """Arrays of `distance_function`, or their gradients.
+
+    Attributes
+    ----------
+    arrays : tuple of arrays
+        The arrays in the order of the argument, of any shapes.
+    """
 
     arrays: tuple[Array, ...]
 

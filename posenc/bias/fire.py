@@ -13,7 +13,14 @@ from .parameters import copy_parameters
 
 
 class FireArrays(NamedTuple):
-    """Arrays of `fire`, or their gradients."""
+    """Arrays of `fire`, or their gradients.
+
+    Attributes
+    ----------
+    w1, b1 : array (W, 1), (W,)
+    w2, b2 : array (H, W), (H,)
+    c, threshold : array ()
+    """
 
     w1: Array
     b1: Array

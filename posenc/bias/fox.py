@@ -17,7 +17,12 @@ from .terms import Call, Operands, Reductions, Term
 
 
 class FoxArrays(NamedTuple):
-    """Arrays of `fox`, or their gradients."""
+    """Arrays of `fox`, or their gradients.
+
+    Attributes
+    ----------
+    log_forget : array (..., H, T)
+    """
 
     log_forget: Array
 

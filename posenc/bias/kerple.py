@@ -13,7 +13,12 @@ from .parameters import copy_parameters
 
 
 class KerpleArrays(NamedTuple):
-    """Arrays of `kerple_log` and `kerple_power`, or their gradients."""
+    """Arrays of `kerple_log` and `kerple_power`, or their gradients.
+
+    Attributes
+    ----------
+    r1, r2 : array (H,)
+    """
 
     r1: Array
     r2: Array

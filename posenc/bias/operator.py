@@ -638,7 +638,15 @@ def allows_shift(operator: Bias) -> bool:
 
 
 class SumGradient(NamedTuple):
-    """Gradients of the logits of a sum; `parts` has one NamedTuple for each part."""
+    """Gradients of the logits of a sum.
+
+    Attributes
+    ----------
+    q : array (..., H, N, D)
+    k : array (..., G, M, D)
+    parts : tuple of NamedTuples
+        The gradients of the arrays of each part.
+    """
 
     q: Array
     k: Array

@@ -16,7 +16,13 @@ from .terms import Operands
 
 
 class SwinArrays(NamedTuple):
-    """Arrays of `swin`, or their gradients."""
+    """Arrays of `swin` and `beit`, or their gradients.
+
+    Attributes
+    ----------
+    table : array ((2 height - 1) (2 width - 1), H)
+        With three more rows in `beit`.
+    """
 
     table: Array
 

@@ -26,7 +26,12 @@ _RELATIVE_ERROR = 1e-12
 
 
 class T5Arrays(NamedTuple):
-    """Arrays of `t5`, or their gradients."""
+    """Arrays of `t5`, or their gradients.
+
+    Attributes
+    ----------
+    table : array (buckets, H)
+    """
 
     table: Array
 

@@ -13,7 +13,12 @@ from .parameters import copy_parameters
 
 
 class TisaArrays(NamedTuple):
-    """Arrays of `tisa`, or their gradients."""
+    """Arrays of `tisa`, or their gradients.
+
+    Attributes
+    ----------
+    a, b, c : array (H, R)
+    """
 
     a: Array
     b: Array

@@ -16,7 +16,12 @@ from .terms import Call, Reductions, Term
 
 
 class ToeplitzArrays(NamedTuple):
-    """Arrays of `toeplitz`, or their gradients."""
+    """Arrays of `toeplitz`, or their gradients.
+
+    Attributes
+    ----------
+    diagonals : array (H, N + M - 1)
+    """
 
     diagonals: Array
 

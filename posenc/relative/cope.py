@@ -14,13 +14,26 @@ from ._content import TableBias, as_table
 
 
 class CopeArrays(NamedTuple):
-    """Arrays of `cope`, or their gradients."""
+    """Arrays of `cope`, or their gradients.
+
+    Attributes
+    ----------
+    table : array (P, D) or (H, P, D)
+    """
 
     table: Array
 
 
 class CopeGradient(NamedTuple):
-    """Gradients of the logits of `cope`."""
+    """Gradients of the logits of `cope`.
+
+    Attributes
+    ----------
+    q : array (..., H, N, D)
+    k : array (..., G, M, D)
+    table : array
+        In the shape of the argument.
+    """
 
     q: Array
     k: Array

@@ -23,14 +23,27 @@ _FARTHEST = 2**20
 
 
 class DebertaArrays(NamedTuple):
-    """Arrays of `deberta`, or their gradients."""
+    """Arrays of `deberta`, or their gradients.
+
+    Attributes
+    ----------
+    rel_q, rel_k : array (H, 2 K, D) or (2 K, D), or None
+    """
 
     rel_q: Array | None
     rel_k: Array | None
 
 
 class DebertaGradient(NamedTuple):
-    """Gradients of the logits of `deberta`."""
+    """Gradients of the logits of `deberta`.
+
+    Attributes
+    ----------
+    q : array (..., H, N, D)
+    k : array (..., G, M, D)
+    rel_q, rel_k : array or None
+        Each in the shape of its argument; None without the argument.
+    """
 
     q: Array
     k: Array

@@ -36,7 +36,13 @@ _FARTHEST = 2**20
 
 
 class GatedDistanceArrays(NamedTuple):
-    """Arrays of `gated_distance`, or their gradients."""
+    """Arrays of `gated_distance`, or their gradients.
+
+    Attributes
+    ----------
+    gates : array (..., H, N, R)
+    table : array (T, R) or (H, T, R)
+    """
 
     gates: Array
     table: Array

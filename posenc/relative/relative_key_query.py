@@ -12,13 +12,26 @@ from ._content import TableBias, as_table, clipped_distance
 
 
 class RelativeKeyQueryArrays(NamedTuple):
-    """Arrays of `relative_key_query`, or their gradients."""
+    """Arrays of `relative_key_query`, or their gradients.
+
+    Attributes
+    ----------
+    table : array (2 K + 1, D) or (H, 2 K + 1, D)
+    """
 
     table: Array
 
 
 class RelativeKeyQueryGradient(NamedTuple):
-    """Gradients of the logits of `relative_key_query`."""
+    """Gradients of the logits of `relative_key_query`.
+
+    Attributes
+    ----------
+    q : array (..., H, N, D)
+    k : array (..., G, M, D)
+    table : array
+        In the shape of the argument.
+    """
 
     q: Array
     k: Array

@@ -17,14 +17,30 @@ from ._content import TableBias, as_table, check_table_heads, clipped_distance
 
 
 class ShawArrays(NamedTuple):
-    """Arrays of `shaw`, or their gradients."""
+    """Arrays of `shaw`, or their gradients.
+
+    Attributes
+    ----------
+    rel_k : array (2 K + 1, D) or (H, 2 K + 1, D)
+    rel_v : array (2 K + 1, Dv) or (H, 2 K + 1, Dv), or None
+    """
 
     rel_k: Array
     rel_v: Array | None
 
 
 class ShawGradient(NamedTuple):
-    """Gradients of the logits of `shaw`."""
+    """Gradients of the logits of `shaw`.
+
+    Attributes
+    ----------
+    q : array (..., H, N, D)
+    k : array (..., G, M, D)
+    rel_k : array
+        In the shape of the argument.
+    rel_v : array or None
+        Zeros, because logits do not read `rel_v`; None without it.
+    """
 
     q: Array
     k: Array

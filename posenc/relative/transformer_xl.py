@@ -15,7 +15,13 @@ from ._content import TableBias, as_table, check_table_heads, clipped_distance
 
 
 class TransformerXLArrays(NamedTuple):
-    """Arrays of `transformer_xl`, or their gradients."""
+    """Arrays of `transformer_xl`, or their gradients.
+
+    Attributes
+    ----------
+    r : array (H, 2 K + 1, D) or (2 K + 1, D)
+    u, v : array (H, D) or (D,)
+    """
 
     r: Array
     u: Array
@@ -23,7 +29,15 @@ class TransformerXLArrays(NamedTuple):
 
 
 class TransformerXLGradient(NamedTuple):
-    """Gradients of the logits of `transformer_xl`."""
+    """Gradients of the logits of `transformer_xl`.
+
+    Attributes
+    ----------
+    q : array (..., H, N, D)
+    k : array (..., G, M, D)
+    r, u, v : array
+        Each in the shape of its argument.
+    """
 
     q: Array
     k: Array

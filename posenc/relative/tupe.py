@@ -25,7 +25,15 @@ from ._content import as_table, check_table_heads
 
 
 class TupeArrays(NamedTuple):
-    """Arrays of `tupe` and its bias `relative`, or their gradients."""
+    """Arrays of `tupe` and of its bias `relative`, or their gradients.
+
+    Attributes
+    ----------
+    pos_q, pos_k : array (H, N, D) and (H, M, D)
+    cls_to_any, any_to_cls : array (H,) or None
+    relative : PositionBias, NamedTuple or None
+        The operator `relative`; in gradients, the gradients of its arrays.
+    """
 
     pos_q: Array
     pos_k: Array

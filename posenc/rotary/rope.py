@@ -51,7 +51,14 @@ from .scaling import Layout, RopeFrequencies
 
 
 class RopeTableGradient(NamedTuple):
-    """Gradients of `rope` by a table (cos, sin), each in its argument's dtype."""
+    """Gradients of `rope` by a table (cos, sin), each in its argument's dtype.
+
+    Attributes
+    ----------
+    x : array (..., N, D)
+    cos, sin : array (..., N, rotary_dim // 2)
+        In the shape of the argument.
+    """
 
     x: Array
     cos: Array

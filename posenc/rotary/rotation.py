@@ -51,7 +51,17 @@ Table: TypeAlias = tuple[npt.ArrayLike, npt.ArrayLike]
 
 
 class RopeGradient(NamedTuple):
-    """Gradients of `rope`: `x` in its dtype, the others in float64."""
+    """Gradients of `rope` and of the other rotations.
+
+    Attributes
+    ----------
+    x : array (..., N, D)
+        In the dtype of x.
+    positions : float64 array
+        In the shape of the argument.
+    frequencies : float64 array
+        In the shape of the argument.
+    """
 
     x: Array
     positions: Float64
