@@ -3,7 +3,7 @@
 
 const LIGHT = ["#0a6b6b", "#b0401c", "#5a4a9c", "#8a6400", "#2768a8", "#9c3470", "#4a741c", "#666666"];
 const DARK = ["#5fbdb5", "#f08d62", "#b3a4f0", "#dcb34e", "#7fb4ea", "#ec8fc0", "#a5cf6b", "#b5b5b5"];
-const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3], [4, 2], [12, 4], [1, 2], [6, 2, 1, 2, 1, 2]];
+const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3], [4, 2], [12, 4], [14, 3, 3, 3], [6, 2, 1, 2, 1, 2]];
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let theme = null;

@@ -203,7 +203,7 @@ const FIGURES = {
       const two = axes(c, right, { low: 0, high: length - 1, label: "key" }, { low: 0, high: Math.max(...weights) * 1.05, label: `attention of place ${query}` });
       line(c, Array.from(weights, (y, x) => [two.px(x), two.py(x > seen ? NaN : y)]), { color: colors().accent });
       return `${SCHEMES[state.bias].label}: place ${query} gives ${percent(nearOf(state, numbers))} of its attention in head ${head} to ` +
-        `places at most 7 away${heads === 1 ? "" : `; head 0 gives them ${percent(nearOf({ ...state, head: 0 }, numbers))}, head ${heads - 1} ${percent(nearOf({ ...state, head: heads - 1 }, numbers))}`}.`;
+        `places at most 7 away${heads === 1 ? "" : `; heads 0 and ${heads - 1} give them ${[0, heads - 1].map((one) => percent(nearOf({ ...state, head: one }, numbers))).join(" and ")}`}.`;
     },
     expect: {
       changes: ({ heads, head }) => heads === 1 ? { heads: 8, head: 7 } : { head: head === heads - 1 ? 0 : heads - 1 },
@@ -384,7 +384,7 @@ const FIGURES = {
       const two = axes(c, under, { ...x, label: "pair, from fast to slow" }, { low: 0, high: 1, label: "share of the circle seen in training", ticks: [0, 0.5, 1] });
       bars(c, under, two.px, two.py, read.covered, read.covered);
       const own = numbers.decay(read.speed, read.attention ** 2 * read.softmax, read.trained), original = numbers.decay(read.plain, 1, read.trained);
-      const styles = [{ ...seriesStyle(1), label: "without the scaling" }, { ...seriesStyle(0), label: "your config" }];
+      const styles = [{ ...seriesStyle(1), label: "without the scaling" }, { ...seriesStyle(0), label: "this config" }];
       const three = axes(c, lowest, { low: 1, high: own.ends.at(-1), log: true, label: "distance" }, (([low, high]) => ({ low, high, label: "mean score of two equal words" }))(padded(bounds([own.means, original.means]))));
       legend(c, styles, narrow ? 52 : 280, lowest.y - (narrow ? 28 : 11), width - 66);
       [original, own].forEach(({ ends, means }, i) => line(c, means.map((y, k) => [three.px(Math.sqrt(ends[k] * ends[k + 1])), three.py(y)]), styles[i]));
@@ -440,7 +440,7 @@ function bars(c, box, px, py, filled, needed) {
 
 /** The height of a plot with a legend of all schemes above it. */
 function heightByDistance({ schemes }, width) {
-  return 310 + 20 * Math.ceil(schemes.length / Math.max(1, Math.floor((width - 70) / 130)));
+  return schemes.length && 310 + 20 * Math.ceil(schemes.length / Math.max(1, Math.floor((width - 70) / 130)));
 }
 
 function drawByDistance(state, { context: c, width, height }, curves, { label, log = false, least = 0 }) {

@@ -28,9 +28,11 @@ const READS = {
   bias: ["length", "dim", "heads", "head", "r1", "r2", "buckets", "reach", "c", "threshold"], content: ["length", "dim", "clip"],
 };
 const EXAMPLE = "Jack gave a photo to Molly", MOST_WORDS = 12;
-const words = new Intl.Segmenter("en", { granularity: "word" });
+const segmenter = Intl.Segmenter ? new Intl.Segmenter("en", { granularity: "word" }) : null; // Firefox has it since 2024
 /** The words of a text in any script, without punctuation. */
-const wordsIn = (text) => Array.from(words.segment(text)).filter(({ isWordLike }) => isWordLike).map(({ segment }) => segment);
+const wordsIn = (text) => segmenter
+  ? Array.from(segmenter.segment(text)).filter(({ isWordLike }) => isWordLike).map(({ segment }) => segment)
+  : text.match(/[\p{L}\p{M}\p{N}_'’]+/gu) ?? [];
 
 /** The words that step 1 shows, their places after the exchange, and what is to be said about the text. */
 function sentenceOf({ sentence, first, second }) {
