@@ -47,7 +47,7 @@ def _default_threads() -> int:
 def set_num_threads(n: int) -> None:
     """Set the number of threads that one call may use.
 
-    Results are equal, bit for bit, for every `n`. Small calls use one thread.
+    Results have the same bits for any `n`. Small calls use one thread.
 
     The default is the environment variable ``POSENC_NUM_THREADS``. Without it, the default is the number of CPUs that
     this process may run on, or the quota of its control group if that is smaller. In a worker process of joblib (loky)
@@ -89,7 +89,12 @@ def follow_threads(n: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Return the number of threads that one call may use."""
+    """Return the number of threads that one call may use.
+
+    Returns
+    -------
+    int
+    """
     count: int = _core.threads()
     return count
 
@@ -125,13 +130,22 @@ def isa() -> str:
 
     The last two are avx512 with instructions that multiply 16-bit numbers. Only `attention` of 16-bit queries uses
     these. On Linux, the first such call asks the system to permit AMX; if it refuses, the call runs on avx512.
+
+    Returns
+    -------
+    str
     """
     name: str = _core.isa()
     return name
 
 
 def isas() -> tuple[str, ...]:
-    """Return the instruction sets that this machine can run, the slowest first."""
+    """Return the instruction sets that this machine can run, the slowest first.
+
+    Returns
+    -------
+    tuple of str
+    """
     names: tuple[str, ...] = _core.isas()
     return names
 

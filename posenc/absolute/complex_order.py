@@ -192,7 +192,7 @@ def complex_order_vjp(
     ----------
     grad : array (..., N, C), complex or real
         Cotangent: its real part pairs with the real part of the result, its imaginary part with the imaginary part, and
-        is not conjugated. The other arguments are those of `complex_order`.
+        is not conjugated. See `complex_order` for the other arguments.
 
     Returns
     -------

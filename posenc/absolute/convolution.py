@@ -286,7 +286,7 @@ def conv_position_vjp(
     Parameters
     ----------
     grad : array (..., N, d)
-        Cotangent of the result. The other arguments are those of `conv_position`.
+        Cotangent of the result. See `conv_position` for the other arguments.
 
     Returns
     -------
@@ -405,7 +405,7 @@ def conv_position_2d_vjp(
     Parameters
     ----------
     grad : array, shape of `x`
-        Cotangent of the result. The other arguments are those of `conv_position_2d`.
+        Cotangent of the result. See `conv_position_2d` for the other arguments.
 
     Returns
     -------

@@ -201,7 +201,7 @@ def floater_vjp(
     Parameters
     ----------
     grad : array (..., n, C)
-        Cotangent of the encoding. The other arguments are those of `floater`.
+        Cotangent of the encoding. See `floater` for the other arguments.
 
     Returns
     -------

@@ -89,7 +89,7 @@ def interpolate_table_vjp(grad: npt.ArrayLike, table: npt.ArrayLike, n: int) -> 
     Parameters
     ----------
     grad : array (n, d)
-        Cotangent of the result. The other arguments are those of `interpolate_table`.
+        Cotangent of the result. See `interpolate_table` for the other arguments.
 
     Returns
     -------

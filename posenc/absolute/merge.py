@@ -78,12 +78,12 @@ def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Array 
     ----------
     x : array (..., N, d)
         The vectors to encode, such as word vectors.
-    p : array
-        The encoding. It broadcasts to `x`, never `x` to `p`. With "concat" its last axis has any length.
+    p : array that broadcasts to `x`
+        The encoding. `x` does not broadcast to `p`. With "concat" the last axis of `p` has any length c.
     mode : {"add", "mul", "mul1p", "concat", "replace"}
         "mul" is ``x * p``: with a sinusoid it erases half of the channels of position 0, where the sines are 0.
         "mul1p" is ``x * (1 + p)``, which is x where p is 0. "replace" is p in the shape of x.
-    out : array, optional
+    out : array in the shape of the result, optional
         Filled and returned.
 
     Returns
@@ -137,7 +137,7 @@ def merge_vjp(grad: npt.ArrayLike, x: npt.ArrayLike, p: npt.ArrayLike, *, mode: 
     Parameters
     ----------
     grad : array
-        Cotangent of the result. The other arguments are those of `merge`.
+        Cotangent of the result. See `merge` for the other arguments.
 
     Returns
     -------

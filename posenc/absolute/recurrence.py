@@ -158,7 +158,7 @@ def recurrent(
         Number of positions, at least 0.
     inputs : array (..., n, E), optional
         x. Row k + 1 reads ``inputs[k]``; with `include_p0` the last input is not read. The leading axes broadcast
-        against those of `p0`.
+        against the leading axes of `p0`.
     input_weight : array (C, E), or (3 C, E) with "gru"
         V, in the order r, z, n for a GRU: torch's ``weight_ih_l0``. Required with `inputs`.
     cell : {"tanh", "gru"}
@@ -243,7 +243,7 @@ def recurrent_vjp(
     Parameters
     ----------
     grad : array (..., n, C)
-        Cotangent of the encoding. The other arguments are those of `recurrent`.
+        Cotangent of the encoding. See `recurrent` for the other arguments.
 
     Returns
     -------

@@ -177,7 +177,7 @@ def shift_vjp(
     Parameters
     ----------
     grad : array (..., N, d)
-        Cotangent of the shifted encoding. The other arguments are those of `shift`.
+        Cotangent of the shifted encoding. See `shift` for the other arguments.
 
     Returns
     -------
@@ -247,6 +247,10 @@ def shift_matrix(
     ------
     TypeError, ValueError
         An odd width, an offset that is not one number, an unknown option.
+
+    Notes
+    -----
+    Vaswani et al. 2017, section 3.5: ``PE[p + k]`` is a linear function of ``PE[p]``.
 
     Examples
     --------

@@ -133,7 +133,7 @@ def sinusoidal(
     frequencies : array (ceil(dim / 2),) or (dim // 2,), optional
         Radians per position, taken as exact float64, in place of `base` and `denominator`.
     layout : {"interleaved", "halves"}
-        ``sin, cos, sin, cos, ...`` or ``[sin ... | cos ...]``. The pairs of `rope` have layouts of their own.
+        ``sin, cos, sin, cos, ...`` or ``[sin ... | cos ...]``. `rope` has other layouts.
     order : {"sincos", "cossin"}
         The function that comes first in each pair.
     denominator : {"dim", "half-1"}
@@ -218,13 +218,13 @@ def sinusoidal_vjp(
     Parameters
     ----------
     grad : array (..., N, dim)
-        Cotangent of the encoding. The other arguments are those of `sinusoidal`.
+        Cotangent of the encoding. See `sinusoidal` for the other arguments.
 
     Returns
     -------
     SinusoidalGradient
-        ``positions`` (..., N) and ``frequencies``, both in float64. Without frequencies the gradient is that of the
-        frequencies of `base`, so that training can start from there.
+        ``positions`` (..., N) and ``frequencies``, both in float64. If `base` gives the frequencies, their gradient
+        is returned as well, so that training can start from them.
 
     Raises
     ------

@@ -134,7 +134,7 @@ def inner_product(
 
     Parameters
     ----------
-    m, n : number or array
+    m, n : number or array (...)
         Positions, broadcast against each other. An int is one position, not a count.
     frequencies : array (e,) or RopeFrequencies
         w, in radians per position.
@@ -262,7 +262,7 @@ def decay(
 
     Parameters
     ----------
-    distances : number or array
+    distances : number or array (...)
         x, the difference of two positions. An int is one distance, not a count.
     schedule : {"geometric", "power"} or function
         theta(t) is ``base**-t`` or ``t**alpha``. Another theta is a function of an array t (L,) of numbers in [0, 1]

@@ -102,7 +102,7 @@ def quantize(x: npt.ArrayLike, *, axis: int = -1) -> Quantized:
 
     Parameters
     ----------
-    x : array
+    x : array (...)
         Keys or values, finite; of any float dtype.
     axis : int
         Axis along which numbers share a scale. `attention` takes the last one: a scale for each token and head.
@@ -116,9 +116,9 @@ def quantize(x: npt.ArrayLike, *, axis: int = -1) -> Quantized:
     Raises
     ------
     TypeError
-        x of a dtype that is none of the four, an axis that is no integer.
+        x of a dtype other than float16, bfloat16, float32 and float64, an axis that is not an integer.
     ValueError
-        NaN or infinity in x, numbers beyond float32, an axis that x has not.
+        NaN or infinity in x, numbers beyond float32, an axis that x does not have.
 
     Notes
     -----

@@ -96,8 +96,8 @@ def dense(array: npt.ArrayLike) -> PositionBias[DenseArrays]:
     Parameters
     ----------
     array : array (..., N, M)
-        Leading axes are (batch axes, H). All axes broadcast. -inf masks a pair. The indices are row and column,
-        whatever the positions are. The array is not copied: changing it later changes the operator. Differentiable.
+        Leading axes are (batch axes, H). Axes broadcast. -inf masks a pair. i and j count queries and keys; positions
+        are not read. The array is not copied: changing it later changes the operator. Differentiable.
 
     Returns
     -------
@@ -109,6 +109,10 @@ def dense(array: npt.ArrayLike) -> PositionBias[DenseArrays]:
     TypeError, ValueError
         An array with fewer than two axes, or of a dtype that is none of the four. Pass a boolean mask as ``keep=`` of
         `attention`.
+
+    Notes
+    -----
+    PyTorch's ``attn_mask`` of floats in ``scaled_dot_product_attention``.
 
     Examples
     --------

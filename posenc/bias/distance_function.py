@@ -237,8 +237,8 @@ def distance_function(
     ----------
     function : callable
         ``function(rel, *arrays)`` returns the bias of each head and distance, (heads, L), for float64 distances (L,).
-        -inf masks a pair. A call of `attention` calls it once, with the distances that causality and windows leave. It
-        must not change its arguments.
+        -inf masks a pair. `attention` calls the function once, with the distances that causality and windows leave. The
+        function must not change its arguments.
     heads : int, optional
         H. Without it there is one head, and the function returns (L,).
     arrays : sequence of arrays

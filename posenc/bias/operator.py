@@ -72,7 +72,7 @@ class Bias(ABC, Generic[Arrays]):
     dtypes : tuple
         The dtype of the gradient of each array, that in which the array was passed.
     own_positions : tuple
-        Positions of the queries and of the keys that `at` gave the operator; None is those of the call.
+        Positions of the queries and of the keys that `at` gave the operator; None means the positions of the call.
     heads : int or None
         Number of heads; None if the operator serves any number.
     reads_positions : bool
@@ -148,21 +148,21 @@ class Bias(ABC, Generic[Arrays]):
         return self.options.get("parts") or (self,)
 
     def at(self, *, q_positions: npt.ArrayLike | None = None, k_positions: npt.ArrayLike | None = None) -> Self:
-        """Return the operator at positions of its own, which it reads instead of those of the call.
+        """Return the operator with its own positions, which replace the positions of the call for this operator.
 
         Parameters
         ----------
         q_positions : array (N,), or with batch axes before, optional
-            Positions of the queries. If None, they stay those of the call.
+            Positions of the queries. If None, the operator reads the positions of the call.
         k_positions : array (M,), or with batch axes before, optional
-            Positions of the keys. If None, they stay those of the call.
+            Positions of the keys. If None, the operator reads the positions of the call.
 
         Returns
         -------
         Bias
             An operator of the same kind, for N queries and M keys. Masks (causal, window, segments) keep the positions
-            of the call. With positions on both sides the operator needs no ``align``. A sum places the parts that have
-            no positions of their own.
+            of the call. With positions on both sides the operator needs no ``align``. In a sum, the parts that already
+            have their own positions keep them.
 
         Raises
         ------

@@ -114,7 +114,8 @@ def t5_bucket(
 ) -> npt.NDArray[np.int64]:
     """Return T5's bucket of each relative position, key minus query.
 
-    The bucket is n for n = \\|rel\\| < e, then ``e + floor(log(n/e) / log(max_distance/e) (s - e))``, at most s - 1.
+    The bucket is n for n = \\|rel\\| < e, then ``e + floor(log(n/e) / log(max_distance/e) (s - e))``, at most s - 1,
+    where s is the number of buckets for one direction, and e = s // 2.
 
     Parameters
     ----------
@@ -126,12 +127,11 @@ def t5_bucket(
         Distances from about here on share the last bucket; more than e.
     bidirectional : bool
         If True (encoders), s = buckets // 2, and keys after the query have s more buckets: s is added if rel > 0. If
-        False (decoders), s = buckets, and every key after the query is in bucket 0.
+        False (decoders), s = buckets, and keys after the query are in bucket 0.
 
     Returns
     -------
-    ndarray of int64, the shape of `rel`
-        With e = s // 2.
+    ndarray of int64, in the shape of `rel`
 
     Raises
     ------

@@ -70,8 +70,8 @@ def toeplitz(diagonals: npt.ArrayLike) -> PositionBias[ToeplitzArrays]:
     Parameters
     ----------
     diagonals : array (H, N + M - 1)
-        Finite. The index counts rows and columns, whatever the positions are, so the bias fits one N and one M. A
-        function of the distance that fits every N and M, in decoding too, is a `distance_function`. Differentiable.
+        Finite. The index is j - i + N - 1 for query i and key j, not a difference of positions, so the bias fits one N
+        and one M. `distance_function` makes a bias for any N and M, also in decoding. Differentiable.
 
     Returns
     -------
@@ -82,6 +82,10 @@ def toeplitz(diagonals: npt.ArrayLike) -> PositionBias[ToeplitzArrays]:
     ------
     TypeError, ValueError
         An array that is not two-dimensional and finite.
+
+    Notes
+    -----
+    A FlexAttention ``score_mod`` that adds ``table[h, kv_idx - q_idx + N - 1]``.
 
     Examples
     --------

@@ -74,9 +74,9 @@ def cope(table: npt.ArrayLike) -> ContentBias[CopeArrays, CopeGradient]:
 
     Notes
     -----
-    Golovneva et al. 2024 (Contextual Position Encoding), equations 3 to 5. The gates are those of the pair's own
-    scaled product. `attention` scales the product with the embedding as it scales q . k; x-transformers adds it
-    unscaled. The sum counts from the query back to the key, both included.
+    Golovneva et al. 2024 (Contextual Position Encoding), equations 3 to 5. The gate of a pair is the sigmoid of
+    the pair's scaled product. `attention` scales the product with the embedding as it scales q . k; x-transformers
+    adds it unscaled. A position is the sum of the gates from the query back to the key, both included.
 
     Examples
     --------

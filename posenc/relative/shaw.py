@@ -77,13 +77,13 @@ def shaw(
     rel_v : array (2 K + 1, Dv) or (H, 2 K + 1, Dv), optional
         Added to the values: ``out[i] = sum_j p[i, j] (v[j] + rel_v[t])``. Differentiable.
     k_min : int, optional
-        Rows before that of rel = 0: row t is rel = t - k_min, so the two ends clip at distances of their own. By
-        default K, and the number of rows is odd.
+        Number of rows before the row of rel = 0: row t is rel = t - k_min, so the two ends may clip at different
+        distances. By default K, and the number of rows is odd.
 
     Returns
     -------
     ContentBias
-        For ``attention(bias=...)``; its `logits` are those of `rel_k`.
+        For ``attention(bias=...)``; its `logits` include `rel_k` alone.
 
     Raises
     ------

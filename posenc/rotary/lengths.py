@@ -46,7 +46,7 @@ def rerotate(
     Parameters
     ----------
     k : array (..., N, D)
-        Rotated keys, such as those of a cache.
+        Rotated keys, for example from a cache.
     old_positions, new_positions : int, or array (N,), (B, N) or (B, H, N)
         The positions that `rope` rotated the keys by, and the positions to rotate the keys to. See `rope`.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies

@@ -70,8 +70,8 @@ def mrope(
     x : array (..., N, D)
         Queries or keys.
     positions : array (3, N), (3, B, N) or (3, B, H, N)
-        Time, height and width of each token; all three are equal for text. The axes after the first are those of
-        positions in `rope`.
+        Time, height and width of each token; all three are equal for text. The other axes are as in
+        `rope`.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies
         The frequencies of `rope`, which the three coordinates share.
     layout : {"half", "interleaved"}, optional
@@ -140,12 +140,12 @@ def mrope_vjp(
 ) -> RopeGradient:
     """Return the gradients of `mrope`.
 
-    Those of `rope_vjp` for each pair, where ``dtheta`` belongs to the coordinate that rotates the pair.
+    Each pair has the gradients of `rope_vjp`, where ``dtheta`` belongs to the coordinate that rotates the pair.
 
     Parameters
     ----------
     grad : array like x
-        Cotangent of the result. The other arguments are those of `mrope`.
+        Cotangent of the result. See `mrope` for the other arguments.
 
     Returns
     -------

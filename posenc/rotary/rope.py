@@ -89,21 +89,21 @@ def rope(
         Queries or keys.
     positions : int, array (N,), (B, N) or (B, H, N), or pair of arrays
         An int n means 0 .. n-1, or n positions from `start` on. The last axis is the sequence axis and has exactly its
-        length. Positions with one axis less than x broadcast against the axes of x before the channels. For an x with
-        four axes or more, positions with two axes less are those of all heads: (B, N) for x (B, H, N, D). For an x with
-        three axes, two axes of positions belong to both axes of x, whether they are a batch or heads. A pair ``(cos,
+        length. Positions with one axis less than x broadcast against the axes of x before the channels. If x has
+        four axes or more, positions may have two axes less, and the heads share them: (B, N) for x (B, H, N, D). If x
+        has three axes, positions (B, N) belong to x (B, N, D), whether B counts a batch or heads. A pair ``(cos,
         sin)`` of arrays (..., N, rotary_dim // 2), as `rope_table` returns it, replaces positions and frequencies.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies
         Radians per position, see `rope_frequencies`. The ``attention_factor`` of a RopeFrequencies multiplies cos and
         sin. Required unless `positions` is a table, and refused if it is.
     layout : {"half", "interleaved"}, optional
         The channels of pair k: ``(k, k + rotary_dim // 2)`` for "half" (GPT-NeoX, LLaMA in transformers) or
-        ``(2k, 2k + 1)`` for "interleaved" (RoFormer, GPT-J, Meta's LLaMA). The default is that of the frequencies,
-        which those of `rope_from_config` know. All others need it, because the wrong layout gives wrong results without
-        an error.
+        ``(2k, 2k + 1)`` for "interleaved" (RoFormer, GPT-J, Meta's LLaMA). By default it is read from the frequencies,
+        if `rope_from_config` returned them. Other frequencies need it, because the wrong layout gives wrong results
+        without an error.
     rotary_dim : int, optional
-        Number of rotated channels, even. The other channels are copied bit for bit. The default is that of the
-        frequencies, which those of `rope_from_config` know, or else all channels from `rotary_offset` on.
+        Number of rotated channels, even. The other channels are copied bit for bit. By default it is read from the
+        frequencies, if `rope_from_config` returned them; otherwise the channels from `rotary_offset` on are rotated.
     rotary_offset : int
         First rotated channel.
     inverse : bool
@@ -127,7 +127,7 @@ def rope(
     TypeError
         Bool, complex or object arrays; a bare float for positions.
     ValueError
-        An odd width, a layout that is unknown or not given, options that contradict those of the frequencies, positions
+        An odd width, a layout that is unknown or not given, options that contradict the frequencies, positions
         that do not fit the sequence axis, a wrong number of frequencies.
 
     Notes
@@ -249,7 +249,7 @@ def rope_vjp(
     Parameters
     ----------
     grad : array like x
-        Cotangent of the result. The other arguments are those of `rope`.
+        Cotangent of the result. See `rope` for the other arguments.
 
     Returns
     -------
@@ -340,6 +340,10 @@ def rope_table(
     ------
     TypeError, ValueError
         As `sinusoidal`.
+
+    Notes
+    -----
+    Su et al. 2021 (RoFormer), section 3.4.2, rotates by such tables.
 
     Examples
     --------
@@ -434,7 +438,7 @@ def convert_layout(
 
     Parameters
     ----------
-    x : array
+    x : array (..., D), or (heads * D, ...)
         Activations (..., D). With `heads`, weights (heads * D, ...) or biases (heads * D,) of a query or key
         projection. An array with two axes could be either, so it needs `heads` or `axis`.
     source, target : {"half", "interleaved"}

@@ -99,10 +99,10 @@ def rope_2d(
     x : array (..., N, D)
         Queries or keys, with the tokens in any order.
     positions : array (2, N), (2, B, N) or (2, B, H, N)
-        Row and column of each token, any integers or reals. The axes after the first are those of positions in `rope`.
-    frequencies : array or RopeFrequencies
-        Radians per row or column: rotary_dim // 4 of them, or rotary_dim // 2 with "alternate", where alone the
-        ``rotary_dim`` of a RopeFrequencies is read.
+        Row and column of each token, any integers or reals. The other axes are as in `rope`.
+    frequencies : array (rotary_dim // 4,) or RopeFrequencies
+        Radians per row or column. With "alternate" there are rotary_dim // 2 frequencies, and the ``rotary_dim`` of a
+        RopeFrequencies is read; otherwise it is not.
     layout : {"half", "interleaved"}, optional
         As in `rope`.
     axes : {"concat", "blocks", "alternate"}
@@ -170,12 +170,12 @@ def rope_2d_vjp(
 ) -> RopeGradient:
     """Return the gradients of `rope_2d`.
 
-    Those of `rope_vjp` for each pair, where ``dtheta`` belongs to the coordinate that rotates the pair.
+    Each pair has the gradients of `rope_vjp`, where ``dtheta`` belongs to the coordinate that rotates the pair.
 
     Parameters
     ----------
     grad : array like x
-        Cotangent of the result. The other arguments are those of `rope_2d`.
+        Cotangent of the result. See `rope_2d` for the other arguments.
 
     Returns
     -------

@@ -27,7 +27,7 @@ from .scaling import Layout
 
 
 def axial_frequencies(dims: Sequence[int], *, base: float | Sequence[float] = 10000.0) -> Float64:
-    """Return the frequencies of `rope_nd` with pairs of its own for each coordinate.
+    """Return frequencies for `rope_nd`, where each pair belongs to one coordinate.
 
     Coordinate a rotates dims[a] // 2 pairs, by ``base[a]**(-2 i / dims[a])``; its other frequencies are 0.
 
@@ -121,7 +121,7 @@ def rope_nd(
     x : array (..., N, D)
         Queries or keys, with the tokens in any order.
     positions : array (A, N), (A, B, N) or (A, B, H, N)
-        The coordinates of each token, any integers or reals. The axes after the first are those of positions in `rope`.
+        The coordinates of each token, any integers or reals. The other axes are as in `rope`.
     frequencies : array (A, rotary_dim // 2) or (A, H, rotary_dim // 2)
         Angular frequencies of each coordinate, for all heads or for each head. The axis of heads of x is the one before
         the sequence axis, or after it with ``seq_axis=-3``. `axial_frequencies` gives each coordinate its own pairs.
@@ -192,7 +192,7 @@ def rope_nd_vjp(
     Parameters
     ----------
     grad : array like x
-        Cotangent of the result. The other arguments are those of `rope_nd`.
+        Cotangent of the result. See `rope_nd` for the other arguments.
 
     Returns
     -------

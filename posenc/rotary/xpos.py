@@ -160,12 +160,12 @@ def xpos_vjp(
 ) -> RopeGradient:
     """Return the gradients of `xpos`.
 
-    Those of `rope`, and ``dp += sum_k log(zeta[k]) / scale_base (dy0 y0 + dy1 y1)``.
+    The gradients of `rope`, and ``dp += sum_k log(zeta[k]) / scale_base (dy0 y0 + dy1 y1)``.
 
     Parameters
     ----------
     grad : array like x
-        Cotangent of the result. The other arguments are those of `xpos`.
+        Cotangent of the result. See `xpos` for the other arguments.
 
     Returns
     -------
