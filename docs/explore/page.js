@@ -270,10 +270,9 @@ function makeQuestion(figure) {
   const button = element("button", { type: "button", textContent: "Show me" });
   answer.setAttribute("aria-live", "polite");
   button.addEventListener("click", () => {
-    const after = changedBy(figure);
-    figure.asked = { before: state, after };
-    set(after);
+    figure.asked = figure.asked ? null : { before: state, after: changedBy(figure) };
     figure.stale = true;
+    set(figure.asked?.after ?? {});
   });
   const box = element("div", { className: "expect" }, element("p", {}, element("strong", { textContent: "What would you expect? " }), question, " ", button), answer);
   figure.place.querySelector(".controls").before(box);

@@ -578,6 +578,7 @@ def test_questions_come_before_answers(page):
             page.tab.wait_for_selector(answer)
             said, after = page.tab.text_content(answer), page("state")
             assert said.endswith(".")
+            assert page.tab.text_content(button) == "Ask again"
             if figure == "order":
                 assert said == "6 of 6 outputs change with RoPE, by up to 0.3. 0 of 6 outputs change without positions."
             if figure == "encoding":
@@ -596,6 +597,10 @@ def test_questions_come_before_answers(page):
             page.set(dim=8 if after["dim"] != 8 else 10, sentence="a b", length=9 if after["length"] != 9 else 10)
             page.readout(figure)
             assert page.tab.is_hidden(answer)
+    page.tab.click(button)
+    page.tab.wait_for_selector(answer)
+    page.tab.click(button)
+    page.tab.wait_for_selector(answer, state="hidden")
     page.tab.click("#reset")
 
 
