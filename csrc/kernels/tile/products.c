@@ -47,17 +47,16 @@ void FN(split_lanes)(const real *x, const real *factor, int n, int width, int pa
         split_pairs(x, factor, n, width, MOST_PARTS, out);
 }
 
+/* Split a row into one part or two. Two parts represent a float16 exactly, so the second is not rounded. */
 static NOINLINE void split_row(const real *row, int n, int parts, int finite, uint16_t *restrict out, idx part_size)
 {
-    for (int p = 0; p < parts; p++, out += part_size) {
-        SIMD
-        for (int k = 0; k < n; k++) {
-            real x = finite && !is_finite(row[k]) ? 0 : row[k];
-            uint32_t part = next_part(&x);
-            if (p == 1)
-                part = next_part(&x);
-            out[k] = (uint16_t)part;
-        }
+    uint16_t *restrict rest = parts > 1 ? out + part_size : NULL;
+    SIMD
+    for (int k = 0; k < n; k++) {
+        real x = finite && !is_finite(row[k]) ? 0 : row[k];
+        out[k] = (uint16_t)next_part(&x);
+        if (rest)
+            rest[k] = (uint16_t)(float_bits((float)x) >> 16);
     }
 }
 
