@@ -43,7 +43,7 @@ TABLES = ("## Perplexity beyond the length of training", "## Context extensions 
 SHOWN = re.compile(r"^```python\n(?P<code>(?:(?!```).*\n)+)```\n\n!\[(?P<alt>[^\]]*)\]\((?P<file>[\w/-]+\.png)\)", re.M)
 OF_STUDY = re.compile(r"!\[(?P<alt>[^\]]*)\]\((?P<file>study\.png)\)")
 DPI = 96
-COLORS = (256, 64, 32, 16)
+COLORS = (256, 128, 64, 32, 16)
 """Colours of a picture: the most with which its file is below `BYTES`. A palette makes a file a third as large."""
 BYTES = 50_000
 
@@ -148,7 +148,9 @@ def draw(page: Path, stale_only: bool) -> None:
         picture.file.parent.mkdir(exist_ok=True)
         whole = Image.open(buffer).convert("RGB")
         for count in COLORS:
-            small = whole.quantize(count, dither=Image.Dither.NONE)
+            # The first method keeps rare colours, such as a colour bar has; the second keeps the detail with few.
+            method = Image.Quantize.MAXCOVERAGE if count > 64 else Image.Quantize.MEDIANCUT
+            small = whole.quantize(count, method, dither=Image.Dither.NONE)
             small.save(picture.file, "png", optimize=True, pnginfo=comment)
             if picture.file.stat().st_size < BYTES:
                 break

@@ -5,7 +5,9 @@
     python benchmarks/tools/notebooks.py FILE...     execute these
     python benchmarks/tools/notebooks.py --check     execute nothing; fail if the outputs of one are not current
 
-Outputs are current if the metadata of the notebook have the hash of its code. Executing needs `pip install -e
+Outputs are current if the metadata of the notebook have the hash of its code. The text of a picture, which
+`posenc.plot.description` computes, becomes its alternative text, in the metadata of its output for Jupyter and of its
+cell for the manual. Executing needs `pip install -e
 ".[docs]"`, and transformers.ipynb also `".[transformers]"`; checking needs nothing but Python.
 """
 
@@ -25,8 +27,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
-DPI = 64
-COLORS = 64
+DPI = 96
+"""Of a screen: a label of 10 points has 10 points."""
+COLORS = 128
 """Colours of a picture; a palette of them makes its file a third as large."""
 SECONDS = 900
 """Time limit of a cell."""
@@ -51,7 +54,10 @@ def with_palette(png: str) -> str:
 
     picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
     small = io.BytesIO()
-    picture.quantize(COLORS, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+    few = picture.quantize(
+        COLORS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+    )  # keeps rare colours, of scales
+    few.save(small, "png", optimize=True)
     return base64.b64encode(small.getvalue()).decode()
 
 
@@ -65,14 +71,21 @@ def kept(output: dict[str, Any]) -> dict[str, Any] | None:
     if kind == "stream":
         text = "".join(output["text"])
         return {"name": "stdout", "output_type": kind, "text": lines(text)} if output["name"] == "stdout" else None
-    data = output["data"]
+    data, metadata = output["data"], {}
     found: dict[str, Any] = {}
     if "image/png" in data:
         found["image/png"] = with_palette(data["image/png"])
+        metadata = {"image/png": {"alt": "".join(data["text/plain"])}}
     if "text/plain" in data:
         found["text/plain"] = lines("".join(data["text/plain"]))
     of_result = {"execution_count": output["execution_count"]} if kind == "execute_result" else {}
-    return {"data": found, **of_result, "metadata": {}, "output_type": kind}
+    return {"data": found, **of_result, "metadata": metadata, "output_type": kind}
+
+
+def alternative_text(cell: dict[str, Any]) -> str:
+    """Return the text of the pictures of a cell; empty if it shows none."""
+    texts = [output["metadata"]["image/png"]["alt"] for output in cell["outputs"] if output.get("metadata")]
+    return " ".join(texts)
 
 
 def joined(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -103,6 +116,8 @@ def execute(path: Path) -> None:
         if cell["cell_type"] == "code":
             outputs = [found for output in executed.outputs if (found := kept(output)) is not None]
             cell["outputs"], cell["execution_count"] = joined(outputs), executed.execution_count
+            alt = alternative_text(cell)
+            cell["metadata"] = {"mystnb": {"image": {"alt": alt}}} if alt else {}
     notebook["metadata"]["posenc"] = {"sources": hash_of_sources(notebook)}
     text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
     if local := LOCAL.search(re.sub(r'"image/png": "[^"]*"', "", text)):

@@ -37,7 +37,7 @@ def test_nothing_but_what_was_written(path):
     for cell in notebook["cells"]:
         assert cell["cell_type"] in ("code", "markdown")
         assert "".join(cell["source"]).strip()
-        assert cell["metadata"] == {}
+        assert set(cell["metadata"]) <= {"mystnb"}
     ids = [cell["id"] for cell in notebook["cells"]]
     assert len(set(ids)) == len(ids)
     assert all(re.fullmatch(r"[\w-]{1,64}", one) for one in ids)
@@ -63,11 +63,27 @@ def test_outputs_are_text_and_pictures(path):
         assert output["output_type"] in ("stream", "execute_result", "display_data")
         assert output.get("name", "stdout") == "stdout"
         assert set(output.get("data", {})) <= {"image/png", "text/plain"}
-        assert output.get("metadata", {}) == {}
         text = "".join(output.get("text", output.get("data", {}).get("text/plain", "")))
         assert not notebooks.LOCAL.search(text)
     pictures = [output for output in outputs if "image/png" in output.get("data", {})]
     assert pictures or path.stem == "transformers"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_pictures_have_alternative_texts(path):
+    """The text of a figure describes its axes. Jupyter reads it in the output, the manual in the cell."""
+    for cell in cells_of(path):
+        alts = []
+        for output in cell.get("outputs", ()):
+            text = "".join(output.get("data", {}).get("text/plain", ""))
+            if "image/png" in output.get("data", {}):
+                assert re.search(r"(Image|[Cc]urves?|points?|panels)\b", text), text
+                assert not text.startswith("<")
+                alts.append(text)
+                assert output["metadata"] == {"image/png": {"alt": text}}
+            else:
+                assert not output.get("metadata")
+        assert cell["metadata"] == ({"mystnb": {"image": {"alt": " ".join(alts)}}} if alts else {})
 
 
 def test_notebooks_are_small():

@@ -58,8 +58,8 @@ def block_means(values: Float64, size: int) -> tuple[Float64, Float64]:
 
 def draw(setting: Setting, found: ByMethod) -> Figure:
     """Draw three panels by position in the window, one by distance and one by length; the sixth has the legend."""
-    figure = Figure(figsize=(14.0, 8.0), layout="constrained")
-    by_position, entropy, by_distance, size, far, place = figure.subplots(2, 3).reshape(-1)
+    figure = Figure(figsize=(9.2, 9.6), layout="constrained")
+    by_position, entropy, by_distance, size, far, place = figure.subplots(3, 2).reshape(-1)
     trained = setting.length
     for number, (method, at) in enumerate(found.items()):
         longest = at[max(at)]
@@ -78,7 +78,7 @@ def draw(setting: Setting, found: ByMethod) -> Figure:
         axes.axvspan(0, trained, color="0.92", zorder=0)
     for axes in (by_position, entropy, by_distance, size, far):
         axes.grid(alpha=0.3)
-    xlabel, queries = f"position in a window of {max(widest)} (grey: trained)", len(tail(setting, trained))
+    xlabel, queries = f"position in {max(widest)} bytes (grey: trained)", len(tail(setting, trained))
     by_position.set(xlabel=xlabel, ylabel="perplexity per byte", title="Perplexity by position")
     entropy.set(xlabel=xlabel, ylabel="nats", title="Entropy of the attention weights")
     size.set(xlabel=xlabel, ylabel="root mean square", title="Size of the output of attention")
