@@ -182,9 +182,9 @@ def test_descriptions():
         "Distance of a few positions from all others. Curve of distance of the encodings (0 to 10) by position (0 to "
         "511)."
     )
-    text = plot.description(plot.bias(ALIBI))
-    assert text.endswith("8 curves of added to the logit by position of key - position of query (-64 to 64): head 0, "
-                         "-32 to 0; head 7, -0.25 to 0.")  # fmt: skip
+    text = plot.description(plot.bias(posenc.alibi(posenc.alibi_slopes(16))))
+    assert text.endswith("16 curves of added to the logit by position of key - position of query (-64 to 64): head 0, "
+                         "-45 to 0; head 15, -0.25 to 0.")  # fmt: skip
     image = plot.description(plot.encoding(P))
     assert "Image of 512 rows (position) and 128 columns" in image
     assert image.endswith("encoding -1 to 1.")
