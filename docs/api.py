@@ -1,7 +1,13 @@
-"""A directive that documents a module from the package, so that a new operator needs no line in the manual.
+"""Directives that take a page's text from the package.
 
-``{members} posenc.bias`` documents every public name of the module, or of the files of a folder. In running text a
-public name in backticks becomes a link.
+``{members} posenc.bias`` lists the public names of a module, or of the files of a folder, and documents those that have
+no page of their own below ``docs/functions``. So a new operator needs no line in the manual.
+
+``{functions} posenc.alibi posenc.alibi_slopes`` documents these names, with their gradients: it makes such a page.
+
+``{numpy} posenc.reference.alibi`` shows functions without docstrings, beside the equation that comes before it.
+
+In running text a public name in backticks becomes a link.
 """
 
 from __future__ import annotations
@@ -10,6 +16,8 @@ import ast
 import importlib
 import inspect
 import re
+import textwrap
+from pathlib import Path
 from typing import Any
 
 import operator_table
@@ -22,11 +30,27 @@ from sphinx.util.docutils import SphinxDirective
 import posenc
 from posenc import reference
 
+ROOT = Path(__file__).resolve().parent.parent
+FUNCTIONS = re.compile(r"^```\{functions\} (.+)$", re.MULTILINE)
+
 
 def public_names(module: str) -> list[str]:
     """Return the ``__all__`` of a module; of a folder of operators, the names of posenc that its files define."""
     of_rooms = [name for name in posenc.__all__ if f"{getattr(posenc, name).__module__}.".startswith(f"{module}.")]
     return of_rooms or list(importlib.import_module(module).__all__)
+
+
+def with_gradients(dotted: str) -> list[str]:
+    """Return a dotted name, the name of its gradient, and the name of the gradient's NamedTuple, if they exist."""
+    name = dotted.rpartition(".")[2]
+    further = [f"{name}_vjp", name.title().replace("_", "") + "Gradient"]
+    return [dotted, *(f"posenc.{one}" for one in further if dotted == f"posenc.{name}" and one in posenc.__all__)]
+
+
+def names_with_page() -> set[str]:
+    """Return the dotted names that pages below docs/functions document."""
+    text = "".join(path.read_text("utf-8") for path in (ROOT / "docs" / "functions").glob("*/*.md"))
+    return {one for name in " ".join(FUNCTIONS.findall(text)).split() for one in with_gradients(name)}
 
 
 def members(module: str) -> tuple[str, list[str]]:
@@ -41,29 +65,51 @@ def members(module: str) -> tuple[str, list[str]]:
     return ("posenc" if set(names) <= set(posenc.__all__) else module), ordered
 
 
-def documentation(name: str, value: Any) -> list[str]:
+def write_pages(module: str) -> None:
+    """Write a page below docs/functions for each function of a module, with the function that asserts the same."""
+    folder = ROOT / "docs" / "functions" / module.rpartition(".")[2]
+    folder.mkdir(exist_ok=True)
+    _, names = members(module)
+    for name in names:
+        if name.removeprefix("assert_").removesuffix("_vjp") in {*names} - {name}:
+            continue
+        further = [one for one in (f"{name}_vjp", f"assert_{name}") if one in names]
+        listed = " ".join(f"{module}.{one}" for one in (name, *further))
+        (folder / f"{name}.md").write_text(f"# {module}.{name}\n\n```{{functions}} {listed}\n```\n", "utf-8")
+
+
+def documentation(dotted: str) -> list[str]:
     """Return the directives that document one name. Of a class, only the methods with examples are shown."""
+    module, _, name = dotted.rpartition(".")
+    value = getattr(importlib.import_module(module), name)
     if not inspect.isclass(value):
-        return [f".. autofunction:: {name}", "", *equation_as_code(name, value)]
+        return [f".. currentmodule:: {module}", "", f".. autofunction:: {name}", ""]
     shown = [one for one, method in vars(value).items() if "Examples\n" in (inspect.getdoc(method) or "")]
-    return [f".. autoclass:: {name}", *([f"   :members: {', '.join(shown)}"] if shown else []), ""]
+    members = [f"   :members: {', '.join(shown)}"] if shown else []
+    return [f".. currentmodule:: {module}", "", f".. autoclass:: {name}", *members, ""]
 
 
-def equation_as_code(name: str, value: Any) -> list[str]:
-    """Return the source of the function in `posenc.reference`, without its docstring, as a block below the function."""
-    twin = getattr(reference, name, None)
-    if not inspect.isfunction(twin) or value.__module__.split(".")[1] in ("torch", "jax", "autograd", "dask", "check"):
-        return []
-    lines = inspect.getsource(twin).rstrip().split("\n")
-    docstring = ast.parse("\n".join(lines)).body[0].body[0]  # type: ignore[attr-defined]
-    code = lines[: docstring.lineno - 1] + lines[docstring.end_lineno :]
-    return [
-        "   .. code-block:: python",
-        "      :caption: The equation as code",
-        "",
-        *("      " + line for line in code),
-        "",
-    ]
+def code_of(dotted: str) -> str:
+    """Return the source of a function without its docstring."""
+    module, _, name = dotted.rpartition(".")
+    lines = inspect.getsource(getattr(importlib.import_module(module), name)).rstrip().split("\n")
+    first = ast.parse("\n".join(lines)).body[0].body[0]  # type: ignore[attr-defined]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        del lines[first.lineno - 1 : first.end_lineno]
+    return "\n".join(lines)
+
+
+def sources(dotted: list[str]) -> str:
+    """Return one line with the files that implement these names."""
+    files = []
+    for name in dotted:
+        module, _, last = name.rpartition(".")
+        path = Path(inspect.getsourcefile(inspect.unwrap(getattr(importlib.import_module(module), last))) or "")
+        kernel = ROOT / "csrc" / "kernels" / path.parent.name / f"{path.stem}.c"
+        twin = getattr(reference, last, None) if module == "posenc" else None
+        equation = Path(inspect.getsourcefile(twin) or "") if inspect.isfunction(twin) else None
+        files += [one for one in (path, equation, kernel) if one and one.is_relative_to(ROOT) and one.exists()]
+    return "Source: " + ", ".join(f"`{one.relative_to(ROOT).as_posix()}`" for one in dict.fromkeys(files)) + "."
 
 
 NAMESAKE = r"`posenc\.(\w+)` for [^;.]*(; returns an `Operator`)?\.\n"
@@ -89,9 +135,10 @@ def rule(same: dict[str, bool]) -> list[str]:
 
 
 class Members(SphinxDirective):
-    """A table of all public names of a module, followed by their documentation.
+    """A table of all public names of a module, followed by the documentation of those that have no page of their own.
 
-    Functions that only repeat those of posenc are one sentence instead.
+    Functions that only repeat those of posenc are one sentence instead. The functions of posenc.reference are shown on
+    the pages of their namesakes, so the table links these.
     """
 
     required_arguments = 1
@@ -102,13 +149,58 @@ class Members(SphinxDirective):
         same = namesakes(values)
         names = [name for name in names if name not in same]
         table = rule(same) + (["| | |", "|---|---|"] if names else [])
+        elsewhere = names_with_page()
+        text = []
         for name in names:
+            dotted = f"{module}.{name}"
+            if module == "posenc.reference":  # shown on the page of its namesake
+                dotted = next(
+                    (one for one in (f"posenc.{name}", f"posenc.analysis.{name}") if one in elsewhere), dotted
+                )
             summary = operator_table.summary(values[name]).replace("|", "\\|")
-            table.append(f"| {{py:obj}}`{name} <{module}.{name}>` | {summary} |")
-        text = [f".. currentmodule:: {module}", ""]
-        for name in names:
-            text += documentation(name, values[name])
-        return self.parse_text_to_nodes("\n".join([*table, "", "```{eval-rst}", *text, "```"]))
+            table.append(f"| {{py:obj}}`{name} <{dotted}>` | {summary} |")
+            text += [] if dotted in elsewhere else documentation(dotted)
+        folder = f"functions/{self.arguments[0].rpartition('.')[2]}"
+        pages = ["```{toctree}", ":hidden:", ":glob:", "", f"/{folder}/*", "```"]
+        if not (ROOT / "docs" / folder).is_dir():
+            pages = []
+        return self.parse_text_to_nodes("\n".join([*table, "", "```{eval-rst}", *text, "```", "", *pages]))
+
+
+class Functions(SphinxDirective):
+    """The documentation of the named functions and classes, and of their gradients."""
+
+    required_arguments = 1
+    optional_arguments = 99
+
+    def run(self) -> list[nodes.Node]:
+        dotted = [one for name in self.arguments for one in with_gradients(name)]
+        text = [line for name in dotted for line in documentation(name)]
+        return self.parse_text_to_nodes("\n".join(["```{eval-rst}", *text, "```", "", sources(dotted)]))
+
+
+class NumPy(SphinxDirective):
+    """The source of the named functions. `Beside` puts the equation before it into the left column."""
+
+    required_arguments = 1
+    optional_arguments = 99
+
+    def run(self) -> list[nodes.Node]:
+        code = "\n\n\n".join(textwrap.dedent(code_of(name)) for name in self.arguments)
+        return [nodes.container("", nodes.literal_block(code, code, language="python"), classes=["beside"])]
+
+
+class Beside(SphinxTransform):
+    """Put the equation that comes directly before the code of `NumPy` beside the code."""
+
+    default_priority = 700
+
+    def apply(self, **options: Any) -> None:
+        for equation in list(self.document.findall(nodes.math_block)):
+            code = equation.next_node(descend=False, siblings=True)
+            if isinstance(code, nodes.container) and "beside" in code["classes"]:
+                equation.parent.remove(equation)
+                code.insert(0, equation)
 
 
 class Links(SphinxTransform):
@@ -141,6 +233,9 @@ class BlankLines(SphinxTransform):
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("members", Members)
+    app.add_directive("functions", Functions)
+    app.add_directive("numpy", NumPy)
+    app.add_transform(Beside)
     app.add_transform(Links)
     app.add_transform(BlankLines)
     return {"parallel_read_safe": True}

@@ -9,7 +9,8 @@ from pathlib import Path
 import posenc
 
 DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS))  # api.py, made_part.py, operator_table.py
+sys.path.insert(0, str(DOCS))
+import api  # noqa: E402
 
 project, author, release = "posenc", "the posenc developers", posenc.__version__
 project_copyright = author
@@ -42,6 +43,10 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 600
 if not (find_spec("torch") and find_spec("transformers")):  # shown without results where these are too much to install
     nb_execution_excludepatterns = ["transformers.ipynb"]
+
+# Modules whose functions fill more than a page.
+for module in ("posenc.check", "posenc.dask", "posenc.plot"):
+    api.write_pages(module)
 
 # The page to touch, explore/index.html. It needs ziglang.
 subprocess.run(
