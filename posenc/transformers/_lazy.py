@@ -53,6 +53,8 @@ class LazyTensor(torch.Tensor):  # type: ignore[misc, unused-ignore]
             return type(args[0])(*args[0]._made_from)
         if function is torch.Tensor.requires_grad.__set__:
             return None
+        if function is torch.Tensor.to and args[1:] == (torch.bool,) and isinstance(args[0], StructuredMask):  # MPT
+            return args[0].to_bool() if args[0].is_intact else args[0].dense().to(torch.bool)
         name = getattr(function, "__name__", "")
         in_place = name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.startswith("_"))
         if in_place and isinstance(args[0], LazyTensor):
@@ -137,10 +139,16 @@ class StructuredMask(LazyTensor):
         self.posenc_structure, self._arguments = structure, arguments
         self._made_from = (structure, arguments)
 
+    def to_bool(self) -> StructuredMask:
+        """Return the mask as numbers that are True where a key is hidden, with the structure."""
+        return StructuredMask(self.posenc_structure, {**self._arguments, "dtype": torch.bool})
+
     def _compute(self) -> torch.Tensor:
-        mask = masking_utils.eager_mask(**self._arguments)
+        dtype = self._arguments["dtype"]
+        is_bool = dtype is torch.bool
+        mask = masking_utils.eager_mask(**{**self._arguments, "dtype": torch.float32 if is_bool else dtype})
         assert mask is not None  # it is None only where `make_mask` returns None
-        return mask
+        return mask.to(dtype)
 
 
 class RelativeBias(LazyTensor):

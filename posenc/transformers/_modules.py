@@ -1,4 +1,4 @@
-"""Modules of transformers that posenc changes: T5's biases, and attention that never reaches the interface."""
+"""Modules of transformers that posenc changes, and models that it refuses."""
 
 from __future__ import annotations
 
@@ -12,20 +12,12 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import torch
-from torch.nn.functional import dropout
-from transformers import Cache, PreTrainedConfig
+from transformers import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
-from transformers.models.bloom import modeling_bloom
-from transformers.models.falcon import modeling_falcon
 
-from posenc import torch as pt
-
-from ._attention import attention_forward, fail
-from ._lazy import RelativeBias, Structure, attach, read_t5, structure_of
+from ._lazy import RelativeBias, attach, read_t5
 from ._masks import describe_mask_functions
-
-NAMES: set[str] = set()
-"""Names under which posenc is registered."""
+from ._replaced import NAMES, REPLACED, is_ours, replace_all
 
 T5_KIND = {
     "longt5": "LongT5Attention",
@@ -39,27 +31,18 @@ T5_KIND = {
 }
 """Attention modules with T5's method `compute_bias`, by model type."""
 
-REPLACED = ("BloomAttention", "FalconAttention")
-"""Attention modules that do not use the interface and are replaced."""
-
-
-def is_ours(module: object) -> bool:
-    """Return whether the attention implementation of a module's config is posenc's."""
-    return getattr(getattr(module, "config", None), "_attn_implementation", None) in NAMES
-
 
 def change(name: str) -> None:
     """Change transformers' modules, once, so that they ask for the implementation at each call."""
-    modeling_falcon.FALCON_ATTENTION_CLASSES[name] = modeling_falcon.FalconAttention
     if not NAMES:
         describe_mask_functions()
         for model_type, cls in T5_KIND.items():
             _describe_bias(getattr(_model(model_type), cls))
-        _replace(modeling_bloom.BloomAttention, _bloom_forward)
-        _replace(modeling_falcon.FalconAttention, _falcon_forward)
-        modeling_bloom.BloomPreTrainedModel._can_set_attn_implementation_cached_value = True
-        modeling_falcon.FalconPreTrainedModel._can_set_attn_implementation_cached_value = True
+        replace_all()
         _refuse_other_models()
+    for cls in REPLACED:
+        for table in _tables(cls):
+            table[name] = cls
     NAMES.add(name)
 
 
@@ -115,7 +98,7 @@ def _computes_attention(cls: type) -> bool:
     a class, because some files have classes of both kinds.
     """
     owner = next(kind for kind in cls.__mro__ if "forward" in vars(kind))
-    if not _ATTENTION.match(cls.__name__) or cls.__name__ in REPLACED or owner.__module__[:6] == "torch.":
+    if not _ATTENTION.match(cls.__name__) or cls in REPLACED or owner.__module__[:6] == "torch.":
         return False
     try:
         source = inspect.getsource(owner)
@@ -189,86 +172,3 @@ def _describe_bias(cls: Any) -> None:
         return theirs(self, *args, **kwargs)
 
     cls.compute_bias, cls.forward = compute_bias, forward
-
-
-# ---- modules that compute attention themselves ----
-
-
-def _replace(cls: Any, ours: Callable[..., object]) -> None:
-    """Let the modules of a class call `ours` where the implementation is posenc's."""
-    make, theirs = cls.__init__, cls.forward
-
-    @wraps(make)
-    def __init__(self: Any, config: PreTrainedConfig, *args: object, **kwargs: object) -> None:
-        make(self, config, *args, **kwargs)
-        self.config = config
-
-    @wraps(theirs)
-    def forward(self: torch.nn.Module, *args: object, **kwargs: object) -> object:
-        return ours(self, *args, **kwargs) if is_ours(self) else theirs(self, *args, **kwargs)
-
-    cls.__init__, cls.forward = __init__, forward
-
-
-def _bloom_forward(
-    module: Any,
-    hidden_states: torch.Tensor,
-    residual: torch.Tensor,
-    alibi: torch.Tensor,
-    attention_mask: torch.Tensor,
-    layer_past: Cache | None = None,
-    use_cache: bool = False,
-    output_attentions: bool = False,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
-    """Return `BloomAttention.forward`.
-
-    `alibi` is slope x position of the key, where padding has no position. For the keys that a query sees it differs
-    from -slope x distance by a number for each query, which changes nothing, unless padding lies between words.
-    """
-    if module.pretraining_tp > 1 and module.slow_but_exact:
-        fail(module, "slow_but_exact", "is True; expected False")
-    query, key, value = module._reshape(module.query_key_value(hidden_states))
-    if layer_past is not None:
-        key, value = layer_past.update(key, value, module.layer_idx)
-    bias: torch.Tensor | pt.Operator = alibi.view(query.shape[0], module.num_heads, 1, -1)
-    structure = structure_of(attention_mask)
-    if isinstance(structure, Structure) and _is_consecutive(structure.padding):
-        bias = pt.alibi(modeling_bloom._get_alibi_slopes(module.num_heads, query.device))
-    out, _ = attention_forward(
-        module, query, key, value, attention_mask, scaling=module.inv_norm_factor, position_bias=bias,
-        dropout=module.attention_dropout.p if module.training else 0.0, output_attentions=output_attentions, **kwargs,
-    )  # fmt: skip
-    return residual + dropout(module.dense(out.flatten(2)), module.hidden_dropout, module.training), None
-
-
-def _is_consecutive(padding: torch.Tensor | None) -> bool:
-    """Return whether it is known that there is padding only before and after the words of each sentence."""
-    if padding is None or torch.compiler.is_compiling():
-        return padding is None
-    return bool(((padding[:, 1:] & ~padding[:, :-1]).sum(1) + padding[:, 0] <= 1).all())
-
-
-def _falcon_forward(
-    module: Any,
-    hidden_states: torch.Tensor,
-    alibi: torch.Tensor | None,
-    attention_mask: torch.Tensor,
-    position_ids: torch.Tensor | None = None,
-    layer_past: Cache | None = None,
-    use_cache: bool = False,
-    output_attentions: bool = False,
-    position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
-    """Return `FalconAttention.forward` without ALiBi."""
-    if alibi is not None:
-        fail(module, "alibi", "is not None; expected None, because eager attention adds it twice and sdpa once")
-    assert position_embeddings is not None
-    query, key, value = (part.transpose(1, 2) for part in module._split_heads(module.query_key_value(hidden_states)))
-    query, key = modeling_falcon.apply_rotary_pos_emb(query, key, *position_embeddings)
-    if layer_past is not None:
-        key, value = layer_past.update(key, value, module.layer_idx)
-    # eager attention without ALiBi has no dropout
-    out, _ = attention_forward(module, query, key, value, attention_mask, output_attentions=output_attentions, **kwargs)
-    return module.dense(out.flatten(2)), None

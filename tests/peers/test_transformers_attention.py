@@ -136,11 +136,12 @@ def test_every_model(name: str) -> None:
 
 
 FEW = (
-    "BartForConditionalGeneration", "BertForMaskedLM", "BloomForCausalLM", "DeepseekV3ForCausalLM",
-    "DeepseekV32ForCausalLM", "DeepseekV4ForCausalLM", "FalconForCausalLM", "GPT2LMHeadModel", "Gemma2ForCausalLM",
+    "BartForConditionalGeneration", "BertForMaskedLM", "BloomForCausalLM", "CodeGenForCausalLM",
+    "DebertaV2ForMaskedLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "DeepseekV4ForCausalLM",
+    "FalconForCausalLM", "GPT2LMHeadModel", "GPTJForCausalLM", "GPTNeoForCausalLM", "Gemma2ForCausalLM",
     "Gemma3ForCausalLM", "GptOssForCausalLM", "GraniteSWAForCausalLM", "Llama4ForCausalLM", "LlamaForCausalLM",
-    "MistralForCausalLM", "ModernBertForMaskedLM", "Qwen3ForCausalLM", "T5ForConditionalGeneration",
-    "UMT5ForConditionalGeneration",
+    "MPNetForMaskedLM", "MistralForCausalLM", "ModernBertForMaskedLM", "MptForCausalLM", "Qwen3ForCausalLM",
+    "T5ForConditionalGeneration", "UMT5ForConditionalGeneration",
 )  # fmt: skip
 """Cross attention, encoders, ALiBi, latent attention, sparse keys, sinks, grouped heads, caps, windows, chunks, T5."""
 
@@ -148,6 +149,32 @@ FEW = (
 @pytest.mark.parametrize("name", FEW)
 def test_few_models(name: str) -> None:
     compare(name)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"share_att_key": False},
+        {"share_att_key": False, "pos_att_type": ["p2c"]},
+        {"pos_att_type": ["c2p"]},
+        {"pos_att_type": []},
+        {"position_buckets": -1},
+        {"position_buckets": -1, "max_relative_positions": 5},
+        {"relative_attention": False, "norm_rel_ebd": "none"},
+    ],
+    ids=str,
+)
+def test_configs_of_deberta(changes: dict[str, Any]) -> None:
+    eager, ours = (build("DebertaV2ForMaskedLM", which, **changes) for which in ("eager", "posenc"))
+    for padding in PADDINGS:
+        assert max(differences(run(ours, padding), run(eager, padding))) <= ROUNDING
+
+
+@pytest.mark.parametrize("name", ["DebertaV2ForMaskedLM", "GPTJForCausalLM", "MPNetForMaskedLM", "MptForCausalLM"])
+def test_replaced_modules_refuse_what_they_cannot(name: str) -> None:
+    model = build(name, "posenc")
+    with pytest.raises(NotImplementedError, match=r"output_attentions of \w+ is True; expected False"):
+        model(**inputs(model, "none")[0], output_attentions=True)
 
 
 # ---- masks ----
@@ -411,13 +438,15 @@ def test_unknown_arguments_are_refused() -> None:
 
 
 def test_other_models_are_refused() -> None:
-    message = r"MptForCausalLM computes attention itself; expected a model that uses transformers' attention interface"
+    message = (
+        r"RoFormerForCausalLM computes attention itself; expected a model that uses transformers' attention interface"
+    )
     with pytest.raises(NotImplementedError, match=message):
-        build("MptForCausalLM", "posenc")
+        build("RoFormerForCausalLM", "posenc")
     with pytest.raises(NotImplementedError, match=message):
-        build("MptForCausalLM").set_attn_implementation("posenc")
+        build("RoFormerForCausalLM").set_attn_implementation("posenc")
     with pytest.raises(NotImplementedError, match=message):
-        build("MptForCausalLM").set_attn_implementation({"": "posenc"})
+        build("RoFormerForCausalLM").set_attn_implementation({"": "posenc"})
 
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -494,7 +523,7 @@ def test_every_attention_calls_the_interface(name: str, monkeypatch: pytest.Monk
         return ours(module, *args, **options)
 
     monkeypatch.setitem(transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS._global_mapping, "posenc", counted)
-    monkeypatch.setattr(posenc.transformers._modules, "attention_forward", counted)
+    monkeypatch.setattr(posenc.transformers._replaced, "attention_forward", counted)
     model = build(name, "posenc")
     silent = []
 
