@@ -13,6 +13,7 @@ import re
 import select
 import subprocess
 import sys
+import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -39,9 +40,10 @@ class Parser(argparse.ArgumentParser):
 def tour_parser() -> Parser:
     parser = Parser(
         prog=PROGRAM,
-        usage=f"{PROGRAM} [tour] [--out DIR] [FILE]"
+        usage=f"{PROGRAM} [tour] [--swap A B] [--out DIR] [--open] [FILE]"
         + "".join(f"\n       {PROGRAM} {name} [--help]" for name in ("info", "study", "check", "vectors")),
-        description="The tour: the effect of each operator of posenc on real text, as tables and pictures.",
+        description="The tour: the effect of each operator of posenc on real text, as a page with pictures and as "
+        "slides for a lecture.",
     )
     parser.add_argument(
         "text",
@@ -50,7 +52,17 @@ def tour_parser() -> Parser:
         help="UTF-8 text, or - for standard input. By default the text on standard input if there is any, otherwise "
         "the reference texts that ship inside Python",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the pictures (default: posenc-tour)")
+    parser.add_argument(
+        "--swap",
+        nargs=2,
+        metavar=("A", "B"),
+        help="words of one sentence that change places (default: its two longest words, see docs/guides/commands.md)",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", default=Path("posenc-tour"), help="directory of index.html, slides.html and "
+        "the pictures (default: posenc-tour)",
+    )  # fmt: skip
+    parser.add_argument("--open", action="store_true", help="open index.html in the browser")
     parser.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")
     return parser
 
@@ -339,13 +351,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words[1:] if words[:1] == ["tour"] else words)
     try:
         named_text = read_text(options.text)
-        text = tour.embedded() if named_text is None else tour.of_user(*named_text)
-        directory = options.out or Path("posenc-tour")
-        if tour.can_draw():
-            make_directory(directory, directory)
+        text = tour.embedded(options.swap) if named_text is None else tour.of_user(*named_text, options.swap)
+        make_directory(options.out, options.out)
     except ValueError as error:
         parser.error(str(error))
-    tour.run(text, directory)
+    index = tour.run(text, options.out)
+    if options.open:
+        webbrowser.open(index.resolve().as_uri())
     return 0
 
 

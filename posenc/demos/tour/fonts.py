@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,9 +65,12 @@ def families_for(text: str) -> tuple[list[str], str]:
 def drawing_with(families: list[str]) -> Iterator[None]:
     """Draw and save figures with these families.
 
-    Matplotlib's warnings about missing characters are silenced, because the caller reports the characters once.
+    Matplotlib's warnings about missing characters are silenced, because the caller reports the characters once; so are
+    those about the weights of fonts.
     """
     from matplotlib import rc_context
+
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
 
     with rc_context({"font.family": families}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)

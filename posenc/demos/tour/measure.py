@@ -12,9 +12,9 @@ from functools import cache
 import numpy as np
 
 import posenc
-from posenc import ContentBias, PositionBias
+from posenc import ContentBias
 
-from ..arrays import Array, Traced
+from ..arrays import Array
 from .schemes import HEADS, MODEL, WIDTH, Scheme
 
 ROUNDING = 1e-5
@@ -48,11 +48,12 @@ def encode(scheme: Scheme, x: Array, positions: Array) -> Array:
     return x if scheme.encode is None else scheme.encode(x, positions)
 
 
-def attend(scheme: Scheme, q: Array, k: Array, v: Array, positions: Array, *, causal: bool = False) -> Array:
-    """Attention with the rotation or the bias of a scheme."""
+def attend(scheme: Scheme, q: Array, k: Array, v: Array, positions: Array) -> Array:
+    """Attention with the rotation, the bias and the mask of a scheme."""
     if scheme.rotate is not None:
         q, k = scheme.rotate(q, k, positions)
     bias = () if scheme.bias is None else scheme.bias(len(positions))
+    causal = scheme.is_causal
     out: Array = posenc.attention(q, k, v, bias=bias, causal=causal, q_positions=positions, k_positions=positions)
     return out
 
@@ -138,13 +139,3 @@ def layer(scheme: Scheme, words: Sequence[str]) -> Callable[[], Array]:
         return out
 
     return call
-
-
-def as_dense(scheme: Scheme) -> Scheme:
-    """Return the scheme with its position bias as an array (HEADS, N, N)."""
-    bias: Traced = scheme.bias
-
-    def array(n: int) -> PositionBias:
-        return posenc.dense(bias(n).matrix(n, out=np.empty((HEADS, n, n), np.float32)))
-
-    return scheme._replace(name=f"{scheme.name}, as an N x N array", bias=array)

@@ -1,10 +1,15 @@
-"""Pictures of the tour: every operator, and every kind of figure of `posenc.plot`. They need matplotlib."""
+"""Pictures of the tour and of its slides, in reading order, each with the words for it. They need matplotlib.
+
+The numbers of a caption are computed from the data of its picture.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,8 +18,10 @@ import posenc
 from posenc import Bias, ContentBias, PositionBias
 
 from ..arrays import Array
-from .measure import attend, embeddings, encode, project, swapped
-from .schemes import ADDED, BIAS, GROUPS, HEADS, LINE, MODEL, READS, RUN, WIDTH, WITHOUT_CURVE, Scheme, groups, operator
+from .measure import attend, change_by_shift, change_by_swap, embeddings, encode, project, swapped
+from .schemes import CAUSAL_MASK, GROUPS, HEADS, LINE, MODEL, NO_POSITIONS, RUN, WIDTH, Scheme, groups, operator
+from .tables import amount
+from .terminal import display_width
 from .text import Swap, Text
 
 if TYPE_CHECKING:
@@ -23,22 +30,48 @@ if TYPE_CHECKING:
 
 SHOWN = 128
 """Positions and channels of the encodings that are drawn."""
-TRAINED = 512
-ACROSS = 4
-"""Most panels side by side."""
-COMPARED = 5
-"""Schemes beside attention without positions in a picture of attention."""
+TRAINED, TESTED = 512, 2048
+"""Positions in training and in the test, in the pictures of RoPE."""
 LABELS = 16
 """Words of the text at the axes of the matrices."""
 LETTERS = 10
 """Letters of a word in a label."""
-DPI = 120
+HIDDEN = "0.8"
+"""Grey of the cells that a mask hides."""
+DPI = 150
+STUDY = Path(posenc.__file__).parents[1] / "docs/explanations/study.png"
+"""The picture of the study, if the tour runs in a clone of the repository."""
 
 
 class Picture(NamedTuple):
+    """A picture with its title, its caption and the speaker's notes."""
+
     file: str
+    title: str
     caption: str
-    draw: Callable[[], Figure]
+    notes: str
+    """The details to point at."""
+    figure: Figure | Path
+
+    @property
+    def alt(self) -> str:
+        """The alternative text."""
+        return self.title if isinstance(self.figure, Path) else f"{self.title}. {posenc.plot.description(self.figure)}"
+
+
+class Lecture(NamedTuple):
+    """The text and the schemes of the pictures."""
+
+    text: Text
+    schemes: Sequence[Scheme]
+
+    def named(self, *names: str) -> list[Scheme]:
+        return [scheme for name in names for scheme in self.schemes if scheme.name == name]
+
+    def change(self, name: str) -> str:
+        """The effect of the swap on the output of a scheme."""
+        (scheme,) = self.named(name)
+        return amount(change_by_swap(scheme, *self.text.drawn))
 
 
 def can_draw() -> bool:
@@ -47,6 +80,22 @@ def can_draw() -> bool:
 
 def labels(words: Sequence[str]) -> list[str]:
     return [word if len(word) <= LETTERS else f"{word[: LETTERS - 1]}\u2026" for word in words]
+
+
+def labels_below(words: Sequence[str]) -> list[str]:
+    """Upright labels of columns; those of long words take turns on several lines."""
+    shown = labels(words)
+    lines = -(-max(map(display_width, shown)) // 3)
+    return ["\n" * (i % min(lines, 3)) + word for i, word in enumerate(shown)]
+
+
+def curves(figure: Figure) -> list[Array]:
+    """The points (2, N) of each line of the first panel."""
+    return [np.array(line.get_data(), float) for line in figure.axes[0].get_lines()]
+
+
+def panels(figure: Figure) -> list[Axes]:
+    return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
 
 
 def attention_weights(scheme: Scheme, words: Sequence[str]) -> Array:
@@ -58,195 +107,379 @@ def attention_weights(scheme: Scheme, words: Sequence[str]) -> Array:
     positions = np.arange(n)
     q, k, _ = project(encode(scheme, embeddings(words), positions))
     units = np.broadcast_to(np.eye(n, dtype=np.float32), (HEADS, n, n))
-    weights: Array = attend(scheme, q, k, units, positions, causal=scheme.is_causal)[0]
+    weights: Array = attend(scheme, q, k, units, positions)[0]
     return np.where(scheme.is_causal & ~np.tri(n, dtype=bool), np.nan, weights)
 
 
 def swap_maps(schemes: Sequence[Scheme], swap: Swap) -> Figure:
-    """Attention weights of a sentence before and after two words change places, and their difference word by word."""
+    """Attention weights of a sentence, and their change for each pair of words when two words change places.
+
+    Cells are grey if a mask hides them before and after. A weight that is hidden once is 0.
+    """
     words, a, b = swap
     other = swapped(words, a, b)
     back = np.arange(len(words))
     back[[a, b]] = b, a
     maps = {}
     for scheme in schemes:
-        first, second = attention_weights(scheme, words), attention_weights(scheme, other)
-        change = second[np.ix_(back, back)] - first
-        name = "no positions" if scheme.name == "none" else scheme.name
-        maps[f"{name} (causal)" if scheme.is_causal else name] = (first, second, change)
-    names = ("the words", f"{labels(words)[a]} and {labels(words)[b]} swapped", "second - first, word by word")
-    figure = posenc.plot.attention_maps(maps, [labels(words), labels(other), labels(words)], names)
-    figure.suptitle(
-        "Attention weights of the first head (random embeddings, nothing is trained). White in the last line: no change"
-    )
+        before, after = attention_weights(scheme, words), attention_weights(scheme, other)[np.ix_(back, back)]
+        change = np.where(np.isnan(before) & np.isnan(after), np.nan, np.nan_to_num(after) - np.nan_to_num(before))
+        maps[scheme.name + (" (causal)" if scheme.is_causal and scheme.score else "")] = before, change
+    figure = posenc.plot.attention_maps(maps, [labels(words)] * 2, ("attention weight", "change by the swap"))
+    figure.set_size_inches(13, 5)
+    for axes in panels(figure):
+        axes.set_facecolor(HIDDEN)
+        axes.set_aspect("auto")  # cells as wide as words
+        axes.set_xticks(range(len(words)), labels_below(words), rotation=0, fontsize=9)
+        if axes.images[0].get_clim()[0] == 0:
+            axes.images[0].set_cmap("Blues")
     return figure
 
 
-def sinusoid() -> Figure:
-    figure = posenc.plot.encoding(posenc.sinusoidal(SHOWN, SHOWN, layout="halves"), layout="halves")
-    figure.axes[0].set(xlabel=f"channel: {SHOWN // 2} sines, then {SHOWN // 2} cosines, fast to slow")
-    figure.axes[0].set_title(f'posenc.sinusoidal({SHOWN}, {SHOWN}, layout="halves")')
-    return figure
-
-
-def grid(title: str, schemes: Sequence[Scheme], draw: Callable[[Scheme, Axes], object]) -> Figure:
-    """Draw small panels side by side, one for each scheme."""
+def side_by_side(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
 
-    down = -(-len(schemes) // ACROSS)
-    across = -(-len(schemes) // down)
-    figure = Figure(figsize=(3.6 * across, 3.0 * down), layout="constrained")
-    places = figure.subplots(down, across, squeeze=False).reshape(-1)
-    for axes, scheme in zip(places, schemes, strict=False):
-        draw(scheme, axes)
-        axes.set_title(f"posenc.{scheme.name}")
-    for axes in places[len(schemes) :]:
-        axes.remove()
-    figure.suptitle(title)
-    return figure
+    figure = Figure(figsize=(width, height), layout="compressed")
+    return figure, list(figure.subplots(1, count, squeeze=False)[0])
 
 
-def encodings(schemes: Sequence[Scheme], repeated: str) -> Figure:
-    """Draw what each encoding adds to an embedding; where it does something else, its result for one repeated word."""
-    word = np.tile(embeddings([repeated]), (SHOWN, 1))
-
-    def draw(scheme: Scheme, axes: Axes) -> None:
-        x = 0 * word if scheme.enters == ADDED else word
-        posenc.plot.encoding(encode(scheme, x, np.arange(SHOWN))[:, :SHOWN], ax=axes)
-
-    title = f'Added to an embedding, or else the result for the repeated word "{labels([repeated])[0]}"'
-    return grid(title, [scheme for scheme in schemes if scheme.encode], draw)
+# ---- order ----
 
 
-def rotations(schemes: Sequence[Scheme]) -> Figure:
-    """Draw the products of a query of ones with keys of ones at all positions."""
-    keys = 2 * SHOWN
-    ones = np.ones((1, keys, WIDTH), np.float32)
-
-    def draw(scheme: Scheme, axes: Axes) -> None:
-        assert scheme.rotate is not None
-        q, k = scheme.rotate(ones, ones, np.arange(keys))
-        axes.plot(k[0] @ q[0, keys // 2] / WIDTH, linewidth=1, **posenc.plot.line_style(0))
-        axes.set(xlabel=f"position of the key; the query is at {keys // 2}", ylabel="product / width")
-        axes.grid(alpha=0.3)
-
-    title = f"Products of a rotated query of ones with rotated keys of ones (lines of {LINE} words)"
-    return grid(title, [scheme for scheme in schemes if scheme.rotate], draw)
-
-
-def curves(schemes: Sequence[Scheme]) -> Figure:
-    """Draw each bias that is a function of distance, a curve for each head."""
-    names = [scheme.name for scheme in schemes if scheme.enters == BIAS and scheme.name not in WITHOUT_CURVE]
-    figure = posenc.plot.biases({f"posenc.{name}": operator(name, 1) for name in names})
-    figure.suptitle("Added to the logit by distance, each head a curve")
-    return figure
+def order(lecture: Lecture) -> Picture:
+    shown = NO_POSITIONS, "sinusoidal", "rope", "alibi"
+    words, a, b = lecture.text.drawn
+    none, *others = map(lecture.change, shown)
+    return Picture(
+        "order.png",
+        "Attention alone has no order",
+        f"When {words[a]} and {words[b]} change places, the outputs of the other words change by {none} without "
+        f"positions, {others[0]} with sinusoids, {others[1]} with RoPE and {others[2]} with ALiBi.",
+        f"Point at the first column, lower row: each word gives each other word the same weight, wherever {words[a]} "
+        f"and {words[b]} stand. Then at the three columns beside it: now the rows of words that did not move change, "
+        "too. The numbers are relative to the largest output; embeddings are random, nothing is trained.",
+        swap_maps(lecture.named(*shown), lecture.text.drawn),
+    )
 
 
-def matrices(schemes: Sequence[Scheme], words: Sequence[str]) -> Figure:
-    """Draw what each other operator on positions adds to the logits of the words in the first head."""
-    n, names = len(words), labels(words)
+def order_causal(lecture: Lecture) -> Picture:
+    shown = NO_POSITIONS, CAUSAL_MASK, "fox", "cope"
+    words, a, b = lecture.text.drawn
+    none, mask, fox, cope = map(lecture.change, shown)
+    return Picture(
+        "order-causal.png",
+        "A causal mask tells order by itself",
+        f"The same swap changes the other words' outputs by {none} without positions, by {mask} as soon as there is a "
+        f"causal mask, and by {fox} with FoX and {cope} with CoPE, which need the mask.",
+        f"Point at the second column: there is no encoding, and yet {words[a]} and {words[b]} have changed, because "
+        "words that saw one of them now see the other one. Compare FoX and CoPE with this column, not with the first.",
+        swap_maps(lecture.named(*shown), lecture.text.drawn),
+    )
 
-    def draw(scheme: Scheme, axes: Axes) -> None:
-        bias = operator(scheme.name, n)
+
+# ---- waves ----
+
+
+def digits(lecture: Lecture) -> Picture:
+    numbers, width = np.arange(SHOWN // 2), int(math.log2(SHOWN // 2))
+    bits = posenc.digits(numbers, base=2, width=width)[:, ::-1]
+    half_turns = (numbers[:, None] + 0.5) * posenc.rope_frequencies(2 * width, base=2.0**width).inv_freq
+    waves = -np.sin(np.pi * half_turns)
+    figure, (left, right) = side_by_side(2, 11, 3.8)
+    left.imshow(bits.T, aspect="auto", interpolation="nearest", cmap="gray_r")
+    left.set(title="digits in base two, last digit first", xlabel="number", ylabel="digit, pair")
+    shown = right.imshow(waves.T, aspect="auto", interpolation="nearest", cmap="RdBu_r", vmin=-1, vmax=1)
+    right.set(title="-sin of the angle of each pair", xlabel="position - 1/2")
+    figure.colorbar(shown, ax=right)
+    return Picture(
+        "digits.png",
+        "Rotations count like digits",
+        "If each pair of channels rotates half as fast as the one before, the sign of its sine is a digit in base two: "
+        f"they agree in {np.mean((waves > 0) == bits):.0%} of the {bits.size} cells.",
+        "Point at the top row on both sides: the last digit changes at each number, the fastest pair makes half a "
+        "turn. Go down row by row: each row is twice as slow. The right side has what the left side lacks: "
+        "neighbours are close.",
+        figure,
+    )
+
+
+def sinusoid(lecture: Lecture) -> Picture:
+    pairs = SHOWN // 2
+    figure = posenc.plot.encoding(posenc.sinusoidal(SHOWN, SHOWN, layout="halves"), layout="halves")
+    figure.axes[0].set(xlabel=f"channel: {pairs} sines, then {pairs} cosines, fast to slow")
+    figure.axes[0].set_title(f'posenc.sinusoidal({SHOWN}, {SHOWN}, layout="halves")')
+    periods = 2 * math.pi / posenc.frequencies(SHOWN)
+    return Picture(
+        "sinusoid.png",
+        "Fast waves and slow waves",
+        f"The fastest pair makes a turn in {periods[0]:.1f} positions, the slowest one in {periods[-1]:,.0f}; "
+        f"{(periods > SHOWN - 1).sum()} of the {pairs} pairs make less than a turn in the {SHOWN} positions shown.",
+        "Follow one column downwards: it is one wave. Follow one row across: it is one position. Then point at the "
+        "right end of each half: these channels hardly change within the picture.",
+        figure,
+    )
+
+
+def decay(lecture: Lecture) -> Picture:
+    figure = posenc.plot.decay(
+        np.arange(-SHOWN, SHOWN + 1), dim=MODEL,
+        schedules={"10000^(-t)": {"base": 10000.0}, "1000^(-t)": {"base": 1000.0}, "t": {"schedule": "power"}},
+    )  # fmt: skip
+    names = [line.get_label() for line in figure.axes[0].get_lines()[1:]]
+    found = [f"{y[-1]:.2f} with {name}" for (_, y), name in zip(curves(figure)[1:], names, strict=True)]
+    return Picture(
+        "decay.png",
+        "Products fall with the distance",
+        f"At a distance of {SHOWN}, what is left of the inner product of two encodings is {', '.join(found)}.",
+        "Point at the peak, then at the two geometric curves: near keys win, far keys keep a part. The curves are "
+        "symmetric, so this product cannot tell before from after.",
+        figure,
+    )
+
+
+# ---- rotations and biases ----
+
+
+def rotations(lecture: Lecture) -> Picture:
+    side = 33
+    ones = np.ones((1, side * side, WIDTH), np.float32)
+    distances = np.arange(TRAINED)
+    turned = posenc.rope(ones[:, :1], [0], posenc.rope_frequencies(WIDTH), layout="half")
+    keys = posenc.rope(ones[:, :TRAINED], distances, posenc.rope_frequencies(WIDTH), layout="half")
+    curve = keys[0] @ turned[0, 0] / WIDTH
+    frequencies = posenc.rope_frequencies(WIDTH // 2)
+    page = posenc.rope_2d(ones, np.indices((side, side)).reshape(2, -1), frequencies, layout="half")[0]
+    figure, (left, right) = side_by_side(2, 11, 4.2)
+    left.plot(distances, curve, linewidth=1.2, **posenc.plot.line_style(0))
+    left.grid(alpha=0.3)
+    left.set(title="rope", xlabel="distance of key and query", ylabel="product / product at distance 0")
+    shown = right.imshow((page @ page[side * side // 2] / WIDTH).reshape(side, side), cmap="Blues")
+    right.set(title="rope_2d, query in the middle", xlabel="column of the key", ylabel="line of the key")
+    figure.colorbar(shown, ax=right)
+    (rope,) = lecture.named("rope")
+    shift = change_by_shift(rope, lecture.text.words[:SHOWN], 10**6)
+    return Picture(
+        "rotations.png",
+        "Rotated products depend on the distance",
+        f"The product of a query and a key of ones falls to {curve[SHOWN]:.2f} at a distance of {SHOWN}, and a move of "
+        f"the text by {10**6:,} positions changes its products by {amount(shift)}.",
+        "Left: the product falls in waves, because fast pairs make many turns. Right: half of the pairs turn by the "
+        "line, the others by the column, so the product falls less along the line and the column of the query.",
+        figure,
+    )
+
+
+def biases(lecture: Lecture) -> Picture:
+    learned = {"t5": "random table", "fire": "random network", "tisa": "random bumps"}
+    names = {name: name for name in ("alibi", "kerple_log", "sandwich")}
+    names |= {name: f"{name}, {what}" for name, what in learned.items()}
+    figure = posenc.plot.biases({title: operator(name, 1) for name, title in names.items()})
+    figure.set_size_inches(12.5, 5.8)
+    alibi, distance = posenc.alibi_slopes(HEADS), WIDTH
+    return Picture(
+        "bias.png",
+        "A bias is added to the logit",
+        f"For a key {distance} positions away, the first of {HEADS} heads of ALiBi subtracts {alibi[0] * distance:g} "
+        f"from the logit and the last one {alibi[-1] * distance:g}; the parameters of the lower row are random.",
+        "Upper row: the same idea with three shapes, a straight line, a logarithm and a sum of waves. Point at the "
+        "steepest head, which sees its neighbours, and at the flattest, which sees far. Lower row: the shape is "
+        "learned; t5 has steps, because distant positions share a number.",
+        figure,
+    )
+
+
+def slopes(lecture: Lecture) -> Picture:
+    few, between, many = (8, 12, 16)
+    figure, (axes,) = side_by_side(1, 8, 4.4)
+    for number, heads in enumerate((few, between, many)):
+        color, size = posenc.plot.line_style(number)["color"], 11 - 3 * number  # some points are on top of each other
+        axes.plot(range(heads), posenc.alibi_slopes(heads), "o", color=color, markersize=size, label=f"{heads} heads")
+    formula = 2.0 ** (-8 * np.arange(1, between + 1) / between)
+    axes.plot(range(between), formula, color="0.5", linestyle=":", label=f"2^(-8 h / {between})")
+    axes.set(xlabel="head", ylabel="slope", title="posenc.alibi_slopes")
+    axes.set_yscale("log", base=2)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper right")
+    found = posenc.alibi_slopes(between)
+    from_few = np.isin(found, posenc.alibi_slopes(few)).sum()
+    return Picture(
+        "slopes.png",
+        "Slopes if the heads are no power of two",
+        f"Of the slopes of {between} heads, {from_few} are those of {few} heads, the others are among those of {many}, "
+        f"and {(~np.isclose(found, formula)).sum()} differ from the dotted formula, which is for powers of two.",
+        f"Point at {between} heads: they follow those of {few}, then jump back up. The dotted line is the formula for "
+        f"powers of two, applied to {between} heads.",
+        figure,
+    )
+
+
+def matrices(lecture: Lecture) -> Picture:
+    words = lecture.text.words[:LABELS]
+    n = len(words)
+    titles = {"alibi": "alibi", "swin": f"swin, lines of {LINE} words", "fox": "fox, random gates (causal)"}
+    figure, grid = side_by_side(3, 12.5, 4)
+    found = {}
+    for axes, (name, title) in zip(grid, titles.items(), strict=True):
+        bias = operator(name, n)
         assert isinstance(bias, PositionBias)
-        shown = np.where(scheme.is_causal & ~np.tri(n, dtype=bool), np.nan, bias.matrix(n)[0].astype(np.float64))
-        greatest = np.nanmax(abs(shown))
-        image = axes.imshow(shown, cmap="RdBu_r", vmin=-greatest, vmax=greatest)
-        axes.figure.colorbar(image, ax=axes, label="added to the logit")
-        axes.set_xticks(range(n), names, rotation=90, fontsize=5)
-        axes.set_yticks(range(n), names, fontsize=5)
-        axes.set(xlabel="key", ylabel="query")
+        found[name] = shown = bias.matrix(n)[0].astype(np.float64)
+        image = axes.imshow(np.where((name == "fox") & ~np.tri(n, dtype=bool), np.nan, shown), cmap="Blues_r", vmax=0)
+        axes.set_facecolor(HIDDEN)
+        axes.set(title=title, xlabel="position of the key")
+        axes.set_xticks(range(0, n, 5))
+        axes.set_yticks(range(n), labels(words) if axes is grid[0] else [], fontsize=9)
+        figure.colorbar(image, ax=axes)
+    return Picture(
+        "matrices.png",
+        "Diagonals, lines of a page, gates",
+        f"For the last of {n} words and the first one, ALiBi subtracts {-found['alibi'][-1, 0]:.1f}, Swin's table "
+        f"on a page with lines of {LINE} words {-found['swin'][-1, 0]:.1f}, and FoX with random gates "
+        f"{-found['fox'][-1, 0]:.1f}.",
+        "ALiBi: go along a diagonal, nothing changes. Swin: the first word of the second line is near to the first "
+        "word of the first line, though far in the text. FoX: a step is a word whose gate forgets what precedes "
+        "it.",
+        figure,
+    )
 
-    title = f"Added to the logits of the first words, in the first head (lines of {LINE} words)"
-    return grid(title, [scheme for scheme in schemes if scheme.name in WITHOUT_CURVE], draw)
 
-
-def content(schemes: Sequence[Scheme], words: Sequence[str]) -> Figure:
+def content(lecture: Lecture) -> Picture:
     """Draw what operators that read q and k add, if the words have content of three kinds and are otherwise alike."""
-    kinds = [GROUPS[i // RUN % len(GROUPS)] for i in range(len(words))]
-    x = np.broadcast_to(groups()[0][["ABC".index(kind) for kind in kinds]], (HEADS, len(words), WIDTH))
-    names = [f"{word} {kind}" for word, kind in zip(labels(words), kinds, strict=True)]
-
-    def draw(scheme: Scheme, axes: Axes) -> None:
-        bias = operator(scheme.name, len(words), of_groups=True)
+    kinds = [kind for kind in GROUPS for _ in range(RUN)]
+    x = np.broadcast_to(groups()[0][["ABC".index(kind) for kind in kinds]], (HEADS, len(kinds), WIDTH))
+    names = ("shaw", "transformer_xl", "deberta", "cope")
+    figure, grid = side_by_side(len(names), 14, 3.8)
+    for axes, name in zip(grid, names, strict=True):
+        bias = operator(name, len(kinds), of_groups=True)
         assert isinstance(bias, ContentBias)
-        posenc.plot.logits(bias, x, x, words=names, ax=axes)
-        axes.tick_params(labelsize=6)
+        posenc.plot.logits(bias, x, x, words=kinds, ax=axes)
+        axes.tick_params(rotation=0, labelsize=9)
+        axes.set_facecolor(HIDDEN)
+        axes.set(title=name, ylabel="query" if axes is grid[0] else "")
+    return Picture(
+        "content.png",
+        "Position and content together",
+        f"Words of {len(set(kinds))} kinds, with parameters made for them: queries A look for the key before them, B "
+        "for near keys, C for far keys.",
+        "Shaw reads the query: compare the rows A at the top with those at the bottom, the same pattern, moved. "
+        "Transformer-XL and DeBERTa read the key, too: whole columns stand out. CoPE counts only keys of the query's "
+        "kind: the rows A at the bottom pass over B and C.",
+        figure,
+    )
 
-    return grid(
-        "Added to the logits of words with content A, B or C. Queries A look for the key before them, B for near\n"
-        "keys, C for far keys. Columns differ if keys are read, too. CoPE counts keys of the query's content alone.",
-        [scheme for scheme in schemes if scheme.enters == READS],
-        draw,
+
+# ---- longer texts ----
+
+
+def profile(lecture: Lecture) -> Picture:
+    steep, flat = posenc.alibi_slopes(HEADS)[[0, -1]].tolist()
+    schemes: dict[str, Bias | posenc.RopeFrequencies] = {
+        f"ALiBi, slope 1/{1 / steep:g}": posenc.alibi([steep]),
+        f"ALiBi, slope 1/{1 / flat:g}": posenc.alibi([flat]),
+        "RoPE": posenc.rope_frequencies(WIDTH),
+    }
+    figure = posenc.plot.profile(schemes)
+    figure.axes[0].set_ylim(1e-6, 1)
+    far = [y[0] for _, y in curves(figure)]
+    distance = -int(curves(figure)[0][0, 0])
+    return Picture(
+        "profile.png",
+        "Attention to keys of equal content",
+        f"A key at distance {distance} gets a weight of {far[0]:.0e} in the steepest of ALiBi's {HEADS} heads, "
+        f"{far[1]:.2g} in the flattest one and {far[2]:.2g} with RoPE.",
+        "Name the two lines of ALiBi first: the same scheme, two heads. Then follow RoPE from right to left: it falls, "
+        "and comes back in waves.",
+        figure,
+    )
+
+
+def extrapolation(lecture: Lecture) -> Picture:
+    frequencies = posenc.rope_frequencies(WIDTH)
+    figure = posenc.plot.extrapolation(frequencies, TRAINED, TESTED)
+    new = np.asarray(figure.axes[0].images[0].get_array())[:, TRAINED:] == 2
+    slow = int((frequencies.inv_freq * (TRAINED - 1) < 2 * math.pi).sum())
+    return Picture(
+        "extrapolation.png",
+        "Angles that training has never shown",
+        f"In {TRAINED} positions, {slow} of the {len(new)} pairs do not make a whole turn, and at distances from "
+        f"{TRAINED} to {TESTED - 1}, {new.mean():.0%} of the angles are new.",
+        "Point at the border of the grey part: training ends here. Then at the two colours: fast pairs have seen the "
+        "whole circle, slow ones an arc. This is one reason why RoPE fails on longer texts, and why scalings differ "
+        "from pair to pair.",
+        figure,
     )
 
 
 def scalings() -> dict[str, posenc.RopeFrequencies]:
-    """Frequencies of RoPE for texts of four times the training length, by the name of the scaling."""
-    longer = partial(posenc.rope_frequencies, WIDTH, factor=4, original_max_position_embeddings=TRAINED)
+    """Frequencies of RoPE for texts of TESTED words, by the name of the scaling."""
+    factor = TESTED // TRAINED
+    longer = partial(posenc.rope_frequencies, WIDTH, factor=factor, original_max_position_embeddings=TRAINED)
     return {
-        "PI": posenc.rope_frequencies(WIDTH, rope_type="linear", factor=4),
-        "NTK": posenc.rope_frequencies(WIDTH, rope_type="ntk", factor=4),
+        "PI": posenc.rope_frequencies(WIDTH, rope_type="linear", factor=factor),
+        "NTK": posenc.rope_frequencies(WIDTH, rope_type="ntk", factor=factor),
         "YaRN": longer(rope_type="yarn"),
         "llama3": longer(rope_type="llama3", low_freq_factor=1, high_freq_factor=4),
     }
 
 
-def order_pictures(schemes: Sequence[Scheme], swap: Swap) -> list[Picture]:
-    """Return the pictures of two words that change places: for each kind of scheme, at most `COMPARED` in each."""
-    families = {
-        "absolute": [scheme for scheme in schemes if scheme.encode],
-        "rotary": [scheme for scheme in schemes if scheme.rotate],
-        "bias": [scheme for scheme in schemes if scheme.bias and scheme.enters != READS and not scheme.is_causal],
-        "relative": [scheme for scheme in schemes if scheme.enters == READS and not scheme.is_causal],
-        "causal": [scheme for scheme in schemes if scheme.is_causal],  # their changes are too large for one scale
-    }
-    found = []
-    for name, family in families.items():
-        parts = [family[first : first + COMPARED] for first in range(0, len(family), COMPARED)]
-        for number, part in enumerate(parts, 1):
-            suffix, which = (f"-{number}", f" {number} of {len(parts)}") if len(parts) > 1 else ("", "")
-            caption = f"attention when two words of a sentence change places, {name}{which}"
-            found.append(Picture(f"order-{name}{suffix}.png", caption, partial(swap_maps, [schemes[0], *part], swap)))
-    return found
+def rope_bands(lecture: Lecture) -> Picture:
+    factor, found = TESTED // TRAINED, scalings()
+    figure = posenc.plot.rope_bands(found, posenc.rope_frequencies(WIDTH), train_length=TRAINED)
+    yarn = curves(figure)[list(found).index("YaRN")][1]
+    return Picture(
+        "rope-bands.png",
+        "Scalings slow down the slow pairs",
+        f"For texts {factor} times as long, PI divides each frequency by {factor}, and YaRN does so for "
+        f"{np.isclose(yarn, 1 / factor).sum()} of {len(yarn)} pairs, but leaves {(yarn == 1).sum()} as they are.",
+        "Point at the dotted line and recall the picture before: the pairs at its right are those with new angles. "
+        "PI slows down the fast pairs, too, and neighbours get harder to tell; the other scalings change them less.",
+        figure,
+    )
 
 
-def all_pictures(schemes: Sequence[Scheme], text: Text) -> list[Picture]:
-    """Return the pictures: first those of the text, then those of operators alone."""
+def float32_error(lecture: Lecture) -> Picture:
+    figure = posenc.plot.precision()
+    (positions, usual), (_, ours) = curves(figure)[:2]
+    begin = 2**20
+    return Picture(
+        "float32-error.png",
+        "Large positions in float32",
+        f"From position {begin:,} on, the usual formula in float32 has errors of {min(usual[positions >= begin]):.2f} "
+        f"and more, and posenc of at most {max(ours):.0e}.",
+        "Point at the left end: both are right. Follow the rising line: position times frequency is rounded before "
+        "the sine is taken, so each doubling of the position costs a digit in base two.",
+        figure,
+    )
+
+
+def study(lecture: Lecture) -> Picture:
+    """The result of the study in a clone of the repository, otherwise the products of all positions."""
+    if STUDY.exists():
+        return Picture(
+            "study.png",
+            "Train short, test long",
+            "Small models that were trained on short windows read longer ones: ALiBi stays flat, T5 rises late, and "
+            "sinusoidal and rotary positions fail.",
+            "Ask for predictions before you show this slide. Point at the dotted line, the trained length, then follow "
+            "one curve after the other. At the right, the models of RoPE are read with other frequencies or distances, "
+            "without more training. A flat line does not show that a model uses the longer text.",
+            STUDY,
+        )
     table = posenc.sinusoidal(TRAINED, SHOWN)
-    frequencies = posenc.rope_frequencies(WIDTH)
-    words = text.words[:LABELS] or text.drawn.words
-    profiles: dict[str, Bias | posenc.RopeFrequencies] = {
-        "ALiBi": operator("alibi", 1),
-        "T5": operator("t5", 1),
-        "RoPE": frequencies,
-    }
-    return [
-        *order_pictures(schemes, text.drawn),
-        Picture("matrices.png", "operators on the logits of the first words", lambda: matrices(schemes, words)),
-        Picture("content.png", "operators on q and k, for three kinds of words", lambda: content(schemes, words)),
-        Picture("encodings.png", "each absolute encoding, or the first word", lambda: encodings(schemes, words[0])),
-        Picture("sinusoid.png", "the sinusoidal encoding, position by channel", sinusoid),
-        Picture("rotations.png", "each rotation: products by position of the key", lambda: rotations(schemes)),
-        Picture("bias.png", "each bias against distance, by head", lambda: curves(schemes)),
-        Picture("products.png", "inner products of all positions", lambda: posenc.plot.similarity(table)),
-        Picture("triangles.png", "distance and correlation of all positions", lambda: posenc.plot.triangles(table)),
-        Picture("distances.png", "distances from five positions", lambda: posenc.plot.distance_curves(table)),
-        Picture("decay.png", "inner products by distance, four schedules", lambda: posenc.plot.decay(dim=MODEL)),
-        Picture(
-            "profile.png",
-            "attention weights by distance: ALiBi, T5 (last head) and RoPE",
-            lambda: posenc.plot.profile(profiles, head=HEADS - 1),
-        ),
-        Picture(
-            "rope-bands.png",
-            "scalings of RoPE for longer texts, pair by pair",
-            lambda: posenc.plot.rope_bands(scalings(), frequencies, train_length=TRAINED),
-        ),
-        Picture(
-            "extrapolation.png",
-            "angles of RoPE that are new beyond the training length",
-            lambda: posenc.plot.extrapolation(frequencies, TRAINED, 2048),
-        ),
-        Picture("float32-error.png", "errors of float32 sinusoids as positions grow", posenc.plot.precision),
-    ]
+    product = table @ table.T
+    return Picture(
+        "products.png",
+        "Products of all pairs of positions",
+        f"The product of two encodings of {SHOWN} channels is {product[0, 0]:g} on the diagonal, equal along each "
+        f"other diagonal, and at least {product.min():.1f}.",
+        "Go along a diagonal: nothing changes. Cross the diagonals: the product falls in waves.",
+        posenc.plot.similarity(table),
+    )
+
+
+SLIDES: tuple[Callable[[Lecture], Picture], ...] = (
+    order, order_causal, digits, sinusoid, decay, rotations, biases, slopes, matrices, content, profile, extrapolation,
+    rope_bands, float32_error, study,
+)  # fmt: skip
+"""The pictures of the slides, in reading order."""
+SLIDES_ONLY = (digits, slopes, study)
+"""The pictures that index.html leaves out."""

@@ -30,8 +30,8 @@ LINE, LINES = 8, 128
 NO_END = 1 << 53
 """The largest position that posenc takes."""
 
-FLOAT32 = "  angles in float32"
-"""Name of a scheme whose angles are computed as most code does."""
+NO_POSITIONS, CAUSAL_MASK = "no positions", "no positions (causal)"
+"""Names of the schemes without an operator."""
 ADDED, ROTATED = "added to embeddings", "rotates q and k"
 BIAS, READS = "added to logits", "reads q and k"
 
@@ -49,12 +49,10 @@ class Scheme(NamedTuple):
     """(q, k (H, N, WIDTH), positions (N,)) -> rotated q and k."""
     bias: Callable[[int], PositionBias | ContentBias] | None = None
     """Number of words -> the operator on the logits."""
-    naive: Scheme | None = None
-    """The same scheme with angles in float32, as most code computes them."""
     end: int = NO_END
     """The first position that the scheme does not have."""
     is_causal: bool = False
-    """True if keys after the query have no meaning; the pictures hide them."""
+    """True if a query does not see later keys."""
     ignores_positions: bool = False
     """True if an operator on the logits is the same at all positions."""
 
@@ -132,11 +130,12 @@ def encodings() -> list[Scheme]:
     """Absolute encodings. A new one is one more line here."""
     table, rows_and_columns = smooth_vectors(MAX_WORDS, MODEL), smooth_vectors(32, MODEL)
 
-    def added(name: str, rows: Callable[[Array], Array], end: int = NO_END, naive: Scheme | None = None) -> Scheme:
-        return Scheme(name, ADDED, "p_i . p_j", encode=lambda x, p: posenc.merge(x, rows(p)), end=end, naive=naive)
+    def added(name: str, rows: Callable[[Array], Array], end: int = NO_END) -> Scheme:
+        return Scheme(name, ADDED, "p_i . p_j", encode=lambda x, p: posenc.merge(x, rows(p)), end=end)
 
     return [
-        added("sinusoidal", lambda p: posenc.sinusoidal(p, MODEL), naive=added(FLOAT32, naive_sinusoidal)),
+        added("sinusoidal", lambda p: posenc.sinusoidal(p, MODEL)),
+        added("  angles in float32", naive_sinusoidal),
         added("learned", partial(posenc.learned, table), end=MAX_WORDS),
         added("hierarchical", partial(posenc.hierarchical, rows_and_columns), end=len(rows_and_columns) ** 2),
         *(added(name, partial(posenc.learned, rows), end=MAX_WORDS) for name, rows in iterated_encodings().items()),
@@ -168,8 +167,8 @@ def rotations() -> list[Scheme]:
     """Rotations of queries and keys. A new one is one more line here."""
     frequencies = posenc.rope_frequencies(WIDTH)
 
-    def rotated(name: str, rotate: Callable[[Array, Array], Array], naive: Scheme | None = None) -> Scheme:
-        return Scheme(name, ROTATED, "q_i . k_j", rotate=lambda q, k, p: (rotate(q, p), rotate(k, p)), naive=naive)
+    def rotated(name: str, rotate: Callable[[Array, Array], Array]) -> Scheme:
+        return Scheme(name, ROTATED, "q_i . k_j", rotate=lambda q, k, p: (rotate(q, p), rotate(k, p)))
 
     def rope_2d(x: Array, p: Array) -> Array:
         return posenc.rope_2d(x, line_and_column(p), posenc.rope_frequencies(WIDTH // 2), layout="half")
@@ -186,7 +185,8 @@ def rotations() -> list[Scheme]:
         return turn(q), turn(k, downscale=True)
 
     return [
-        rotated("rope", lambda x, p: posenc.rope(x, p, frequencies, layout="half"), naive=rotated(FLOAT32, naive_rope)),
+        rotated("rope", lambda x, p: posenc.rope(x, p, frequencies, layout="half")),
+        rotated("  angles in float32", naive_rope),
         rotated("rope_2d", rope_2d),
         rotated("rope_nd", rope_nd),
         rotated("mrope", mrope),
@@ -325,8 +325,6 @@ ENDS = {"fox": MAX_WORDS, "swin": MAX_WORDS, "beit": MAX_WORDS + 1}
 """The first position that an operator does not have."""
 CAUSAL = ("fox", "cope")
 """Operators that count gates between a key and a later query."""
-WITHOUT_CURVE = ("fox", "swin", "beit", "dense", "toeplitz", "gated_distance", "tupe")
-"""Position biases that are not functions of any distance: the pictures show them as matrices."""
 
 
 def argument(operator: str, name: str, n: int, of_groups: bool = False) -> float | Array:
@@ -367,6 +365,16 @@ def operators() -> list[Scheme]:
     return schemes
 
 
+def alibi_array(n: int) -> PositionBias:
+    """Return the bias of ALiBi as an array (HEADS, n, n), which attention without the operator needs."""
+    alibi = operator("alibi", n)
+    assert isinstance(alibi, PositionBias)
+    return posenc.dense(alibi.matrix(n, out=np.empty((HEADS, n, n), np.float32)))
+
+
 def all_schemes() -> list[Scheme]:
-    """Every scheme; the first is attention without positions."""
-    return [Scheme("none", "-"), *encodings(), *rotations(), *operators()]
+    """Every scheme; the first two are attention without positions."""
+    return [
+        Scheme(NO_POSITIONS, "-"), Scheme(CAUSAL_MASK, "-", is_causal=True), *encodings(), *rotations(), *operators(),
+        Scheme("  alibi as an array", BIAS, bias=alibi_array),
+    ]  # fmt: skip

@@ -1,110 +1,89 @@
-"""Tables of the tour: swapped words, shifted texts, cost, and the other functions."""
+"""Tables of the tour: every operator, and the other functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from .functions import functions
-from .measure import ROUNDING, as_dense, change_by_shift, change_by_swap, extra_bytes, layer, least_seconds
-from .schemes import HEADS, WIDTH, Scheme
+from .measure import ROUNDING, change_by_shift, change_by_swap, extra_bytes, layer, least_seconds
+from .schemes import CAUSAL_MASK, HEADS, NO_POSITIONS, WIDTH, Scheme
 from .terminal import Cell, Table
-from .text import SWAPS, Swap, Text, first_and_last, words_of
+from .text import Text
 
 SCORED_WORDS = 128
 """Words whose scores are compared after a shift."""
-SHIFTS = {"+1": 1, "+10^6": 10**6, "+2^24": 2**24}
+SHIFTS = {"+1": 1, "+10^6": 10**6}
+SHOWN = (NO_POSITIONS, CAUSAL_MASK, "sinusoidal", "learned", "rope", "alibi", "t5", "shaw")
+"""The rows that are printed; index.html has all."""
 
 Step = Callable[[str], None]
 """Called with a description at the start of each step."""
 
 
 def amount(x: float) -> str:
-    return "0" if x == 0 else f"{x:.0e}" if x < 1e-3 else f"{x:.2g}"
+    """Two digits of a relative change; 0 if it is only rounding."""
+    return "0" if x < ROUNDING else f"{x:.0e}" if x < 0.005 else f"{x:.2f}"
 
 
-def swap_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
-    swaps = [Swap(words_of(sentence), a, b) for sentence, a, b in SWAPS]
-    if text.words:
-        swaps.append(first_and_last(text.words))
-    rows = []
-    for scheme in schemes:
-        step(f"{scheme.name}: two words change places")
-        cells = [Cell(scheme.name), Cell(scheme.enters)]
-        for words, a, b in swaps:
-            change = change_by_swap(scheme, words, a, b)
-            noticed = change > ROUNDING
-            cells.append(Cell(f"{'yes' if noticed else 'no'}, {amount(change)}", "good" if noticed else "bad"))
-        rows.append(tuple(cells))
-    header = ("", "operation", *(f"{words[a]:.12} <-> {words[b]:.12}" for words, a, b in swaps))
-    return Table(
-        "Two words change places. Do the outputs of the other words change?",
-        header,
-        rows,
-        "Largest change of attention's output for the words that stay in place, relative to the largest output. "
-        "Without positions only rounding errors remain: attention by itself cannot tell who gave the photo to whom. "
-        "Embeddings are random, one for each different word, and so are the projections: nothing is trained.",
-        text_columns=2,
-    )
+def cells_of_shifts(scheme: Scheme, words: Sequence[str]) -> list[Cell]:
+    """The changes of a scheme's scores, by `SHIFTS`; empty if no part of the scores depends on positions alone."""
+    if not scheme.score or scheme.ignores_positions:
+        return [Cell("") for _ in SHIFTS]
+    ends = [shift + len(words) > scheme.end for shift in SHIFTS.values()]
+    changes = [
+        None if end else change_by_shift(scheme, words, shift) for end, shift in zip(ends, SHIFTS.values(), strict=True)
+    ]
+    return [
+        Cell("-", "dim") if change is None else Cell(amount(change), "good" if change < ROUNDING else "bad")
+        for change in changes
+    ]
 
 
-def shift_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
-    words = (text.words or words_of(SWAPS[0][0]))[:SCORED_WORDS]
-    rows, without = [], []
-    for scheme in schemes:
-        if not scheme.score:
-            continue
-        if scheme.ignores_positions:
-            without.append(scheme.name)
-            continue
-        step(f"{scheme.name}: the text is shifted")
-        for one in (scheme, scheme.naive) if scheme.naive else (scheme,):
-            cells = [Cell(one.name, "" if one is scheme else "dim"), Cell(one.score)]
-            for shift in SHIFTS.values():
-                if shift + len(words) > scheme.end:
-                    cells.append(Cell("no position", "dim"))
-                    continue
-                change = change_by_shift(one, words, shift)
-                cells.append(Cell(amount(change), "good" if change < ROUNDING else "bad"))
-            rows.append(tuple(cells))
-    return Table(
-        "The whole text moves to later positions. Do the scores change?",
-        ("", "score", *SHIFTS),
-        rows,
-        "Largest change of the part of the scores that depends on positions, relative to the largest score. Where it "
-        "is a function of distance, only rounding errors remain. This holds for products of sinusoids too, although a "
-        "word plus its sinusoid depends on the absolute position. Products of learned vectors, and of vectors that are "
-        "computed one from the other, are not functions of distance; their tables end before the larger shifts (no "
-        "position). FIRE normalises distances by the position of the query, FoX sums the gates of positions, and CoPE "
-        "counts gates of the words, which move along. On a page of lines, other words begin a line after a shift "
-        "(rope_2d, mrope, swin). Most code computes angles as position times frequency in float32; these lose digits "
-        "as positions grow."
-        + (f" Not in the table, because they read no positions: {', '.join(without)}." if without else ""),
-        text_columns=2,
-    )
-
-
-def cost_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
-    words = text.words or words_of(SWAPS[0][0])
+def operators_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
+    """A row for each scheme: the effect of a swap and of a shift, and the cost of a layer."""
+    words, a, b = text.drawn
     step("time and memory")
-    biases = [scheme for scheme in schemes if scheme.bias]
-    layers = {scheme.name: layer(scheme, words) for scheme in (*schemes, *map(as_dense, biases[:1]))}
-    extra = [extra_bytes(call) for call in layers.values()]
-    seconds = least_seconds(list(layers.values()))
+    layers = [layer(scheme, text.words) for scheme in schemes]
+    seconds, extra = least_seconds(layers), [extra_bytes(call) for call in layers]
+    rows = []
+    for scheme, time, size in zip(schemes, seconds, extra, strict=True):
+        step(scheme.name)
+        change = change_by_swap(scheme, words, a, b)
+        rows.append((
+            Cell(scheme.name), Cell(scheme.enters + (", causal" if scheme.is_causal and scheme.score else "")),
+            Cell(amount(change), "good" if change > ROUNDING else "bad"),
+            *cells_of_shifts(scheme, text.words[:SCORED_WORDS]), Cell(f"{1e3 * time:.2f}"), Cell(f"{size / 1e6:.2f}"),
+        ))  # fmt: skip
+    n, scored = len(text.words), len(text.words[:SCORED_WORDS])
     return Table(
-        f"Cost of a layer: N = {len(words):,} words, {HEADS} heads of {WIDTH} channels, float32",
-        ("", "ms per call", "extra MB"),
-        [
-            (Cell(name), Cell(f"{1e3 * t:.2f}"), Cell(f"{b / 1e6:.2f}"))
-            for name, t, b in zip(layers, seconds, extra, strict=True)
-        ],
-        "A call of posenc.attention with the operator: the least time of several calls, and the memory that one call "
-        "allocates besides its result. Differences of a few per cent are noise.",
+        "Every operator",
+        ("", "operation", f"{words[a]:.8} <-> {words[b]:.8}", *SHIFTS, "ms", "MB"),
+        rows,
+        f'{words[a]} <-> {words[b]}: these words of "{" ".join(words)}" change places; the largest change of '
+        f"attention's output for the other words, relative to the largest output. {', '.join(SHIFTS)}: the first "
+        f"{scored} words move to later positions; the largest change of the part of the scores that depends on "
+        f"positions, relative to the largest score. 0 is a change below {ROUNDING:g}, which is rounding; - is a table "
+        "without such positions. On a page of lines (rope_2d, mrope, swin, beit), a shift by 1 moves words to other "
+        "lines. FIRE divides distances by the position of the query. Embeddings and projections are random: nothing is "
+        f"trained. ms: the least time of a call of posenc.attention with the operator; N = {n:,} words, {HEADS} heads "
+        f"of {WIDTH} channels, float32. MB: the memory that the call allocates besides its result.",
+        text_columns=2,
     )
+
+
+def short_table(table: Table) -> Table:
+    """The rows that are printed."""
+    rows = [row for row in table.rows if row[0].text in SHOWN]
+    note = (
+        "Changes of the other words' outputs if two words change places, and of the scores if the text moves to later "
+        f"positions; time and memory of a layer. index.html explains the columns and has all {len(table.rows)} rows."
+    )
+    return table._replace(title="Effects of positions", rows=rows, note=note)
 
 
 def functions_table(text: Text, step: Step) -> Table:
     step("the other functions")
-    words = (text.words or words_of(SWAPS[0][0]))[:SCORED_WORDS]
+    words = text.words[:SCORED_WORDS]
     rows = [(Cell(name), Cell(what), Cell(number)) for name, (what, number) in functions(words).items()]
     return Table(
         "The other functions, a number from each",
