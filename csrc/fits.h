@@ -15,6 +15,7 @@
 /* Parameters in the order of the rows */
 enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT, A_HEAD_PARTS, A_BLOCK_PARTS, A_MODE }; /* attention, logits */
 enum { A_PARTS = A_SHIFT + 1, A_INVARIANT, A_WEIGHT_PARTS };                              /* attention only */
+enum { A_DROPOUT = A_MODE + 1, A_SEED_LOW, A_SEED_HIGH };                                 /* and its gradient */
 enum { SINUSOID_SINE, SINUSOID_COSINE, SINUSOID_STEP, SINUSOID_SINE_SCALE, SINUSOID_COSINE_SCALE };
 enum { TABLE_SINE_SCALE, TABLE_COSINE_SCALE };
 enum { RECURRENT_GRU, RECURRENT_SKIP };

@@ -32,7 +32,7 @@ ARGUMENTS = {
     "attn_bias": "bias=dense(array)",
     "attn_mask": "keep for booleans, or dense(...) as bias for numbers",
     "d_model": "dim",
-    "dropout_p": "no dropout, which posenc does not have",
+    "dropout_p": "dropout, with seed",
     "enable_gqa": "nothing, because heads may share keys without it",
     "freqs_cis": "frequencies, in radians per position",
     "head_dim": "dim, or no argument where an array has it",

@@ -4,7 +4,7 @@
 #include <math.h>
 
 /* The arguments of _core.attention_plain: those of `attention`, the options that are not plain at the end */
-enum { FUNCTION, Q, K, V, BIAS, CAUSAL, INVARIANT, RETURN_LSE, OUT, OPTIONS, ARGUMENTS = OPTIONS + 11 };
+enum { FUNCTION, Q, K, V, BIAS, CAUSAL, INVARIANT, RETURN_LSE, OUT, OPTIONS, ARGUMENTS = OPTIONS + 13 };
 
 static int is_bool(PyObject *object) { return object == Py_True || object == Py_False; }
 
@@ -77,7 +77,7 @@ PyObject *pe_attention_plain(const pe_table *table, PyObject *const *args, Py_ss
         PyObject *const operands[] = {
             args[Q],         args[K],      args[V], none, none, none,  none, none, none, none, none,
             args[BIAS],      out,          lse,     none, none, scale, zero, low,  high, zero, one,
-            args[INVARIANT], weight_parts,
+            args[INVARIANT], weight_parts, zero,    zero, zero,
         };
         done = pe_bind_placed(table, PE_attention, args[FUNCTION], operands);
     }

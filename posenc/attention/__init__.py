@@ -76,6 +76,8 @@ class _Options(TypedDict, total=False):
     scale: float | Array | None
     softcap: float | None
     sink: npt.ArrayLike | None
+    dropout: float
+    seed: int | None
     invariant: bool
     precision: Literal["high", "low"]
     out: Array | None
@@ -115,6 +117,8 @@ def attention(
     scale: float | Array | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
+    dropout: float = 0.0,
+    seed: int | None = None,
     invariant: bool = False,
     precision: Literal["high", "low"] = "high",
     return_lse: bool = False,
@@ -159,6 +163,11 @@ def attention(
     sink : array (H,), or with the batch axes before, optional
         One more logit of each head, without a value: it joins the softmax's sum, and is neither scaled nor capped.
         Finite, or -inf for none.
+    dropout : float
+        Probability that a weight of the softmax is dropped, from 0 to below 1, rounded to a multiple of 2**-16. The
+        other weights are divided by ``1 - dropout``. lse does not depend on it.
+    seed : int, optional
+        0 to 2**64 - 1; required if dropout is not 0. It decides which weights are dropped; see Notes.
     invariant : bool
         If True, the bits of a query's result depend only on the query, the keys that it sees, and their indices. They
         are equal in one call for a whole text, in chunks, token by token, and in any batch. Decoding takes longer.
@@ -203,6 +212,13 @@ def attention(
     .       ``1 1 0``  ``1 1 1``
     ======  =========  =========
 
+    Dropout (Srivastava et al. 2014, Dropout) drops weights after the softmax has summed all visible keys, as PyTorch
+    does. The random numbers are those of Philox4x32-7 (Salmon et al. 2011, Parallel random numbers: as easy as 1, 2,
+    3), a function of the seed and of the indices of the row of the batch, head, query and key. No mask is stored:
+    `attention_vjp` draws the same numbers again. They depend neither on positions, threads nor the instruction set. A
+    call with a part of the keys or of the batch draws other numbers than a call with all. Each layer and each step of a
+    training needs a seed of its own. ``posenc.reference.dropout_factors`` returns the mask, bit for bit.
+
     Few queries, as in decoding, have a kernel of their own, which is as fast as keys and values are read; it sums in
     another order. Beyond 8192 keys, the keys of few heads are split into parts, which threads share and whose results
     are merged. Both depend on the shapes of one row of the batch only, never on the number of threads. Compared with
@@ -240,6 +256,7 @@ def attention(
     plain: Array | tuple[Array, Array] | None = _core.attention_plain(
         function, q, k, v, bias, causal, invariant, return_lse, out,
         keep, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink,
+        None if type(dropout) is float and dropout == 0.0 else dropout, seed,
         None if isinstance(precision, str) and precision == "high" else precision,
     )  # fmt: skip
     if plain is not None:
@@ -250,7 +267,7 @@ def attention(
         inputs = read_inputs(
             function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
             k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
-            sink=sink, invariant=is_invariant,
+            sink=sink, dropout=dropout, seed=seed, invariant=is_invariant,
         )  # fmt: skip
         read = () if out is None else inputs.read_arrays()
         out, buffer = prepare_out(function, out, (*inputs.rows, inputs.v.shape[-1]), inputs.q.dtype, read)
@@ -282,6 +299,8 @@ def attention_vjp(
     scale: float | Array | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
+    dropout: float = 0.0,
+    seed: int | None = None,
     invariant: bool = False,
     precision: Literal["high", "low"] = "high",
 ) -> AttentionGradient:
@@ -304,6 +323,8 @@ def attention_vjp(
         Cotangent of lse.
     bias, keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink
         The options that were passed to `attention`.
+    dropout, seed
+        Those that were passed to `attention`: then the same weights are dropped.
     invariant
         Ignored: one kernel computes all gradients.
     precision
@@ -354,7 +375,7 @@ def attention_vjp(
     inputs = read_inputs(
         function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
         k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
-        sink=sink,
+        sink=sink, dropout=dropout, seed=seed,
     )  # fmt: skip
     shape = (*inputs.rows, inputs.v.shape[-1])
     if (out is None) != (lse is None):
@@ -395,6 +416,8 @@ def attention_weights(
     scale: float | Array | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
+    dropout: float = 0.0,
+    seed: int | None = None,
     invariant: bool = False,
 ) -> Array:
     """Return the weights of `attention`, the softmax itself, to look at.
@@ -409,12 +432,14 @@ def attention_weights(
         Keys.
     bias, keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink, invariant
         The options of `attention`. What operators add to values, as ``rel_v`` of `shaw`, is left out.
+    dropout, seed
+        As in `attention`: the result has 0 in place of dropped weights, and the others are divided by ``1 - dropout``.
 
     Returns
     -------
     ndarray (..., H, N, M)
-        In the dtype of q; (N, M) for q and k without an axis of heads. Rows sum to 1 up to rounding, to less with a
-        sink, and to 0 if the query sees no key.
+        In the dtype of q; (N, M) for q and k without an axis of heads. Without dropout, rows sum to 1 up to rounding,
+        to less with a sink, and to 0 if the query sees no key.
 
     Raises
     ------
@@ -446,7 +471,8 @@ def attention_weights(
     inputs = read_inputs(
         function, query, k, np.broadcast_to(unit, (*codes.shape[-3:-2], m, m)), bias=operators, keep=keep,
         causal=causal, align=align, window=window, q_positions=q_positions, k_positions=k_positions,
-        q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap, sink=sink,
+        q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap, sink=sink, dropout=dropout,
+        seed=seed,
     )  # fmt: skip
     weights = np.empty((*inputs.rows, m), inputs.q.dtype.newbyteorder("="))
     forward(function, inputs, weights, np.empty(inputs.rows, inputs.dtype), is_invariant)

@@ -18,7 +18,7 @@ def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bo
     operands = inputs.operands
     if inputs.is_one_head:
         out, lse = out[None], lse[None]
-    if inputs.shape[-3] != inputs.k.shape[-3] and not inputs.terms:
+    if inputs.shape[-3] != inputs.k.shape[-3] and not inputs.terms and not inputs.parameters["dropout"]:
         folded = _fold_heads(inputs)
         if folded is not None:
             if not out.flags.c_contiguous:  # decoded as any other `out`, because decoding sums in another order

@@ -17,6 +17,7 @@ from .._core_api.arguments import (
     as_array,
     as_bool,
     as_data,
+    as_index,
     as_number,
     broadcasts_to,
     cast_operand,
@@ -60,7 +61,8 @@ class Inputs(NamedTuple):
     terms: tuple[Term, ...]
     """Terms of the kernel, one per part."""
     parameters: dict[str, float]
-    """Parameters of the kernel: scale, softcap, the lowest and the highest visible rel, the position of query 0."""
+    """Parameters of the kernel: scale, softcap, the lowest and the highest visible rel, the position of query 0,
+    dropout, and the halves of its seed."""
     dtype: Dtype
     """The dtype of the arithmetic."""
     rows: Shape
@@ -112,6 +114,8 @@ def read_inputs(
     scale: object,
     softcap: object,
     sink: object,
+    dropout: object,
+    seed: object,
     invariant: bool = False,
 ) -> Inputs:
     """Return the checked arguments of `attention`.
@@ -169,7 +173,10 @@ def read_inputs(
         "q_segments": of_queries, "k_segments": of_keys,
         "sink": None if logits is None else _repeat_sink(function, logits, dtype, n),
     }  # fmt: skip
-    parameters = {"scale": factor, "softcap": cap, "low": low, "high": high, "shift": positions.shift}
+    parameters = {
+        "scale": factor, "softcap": cap, "low": low, "high": high, "shift": positions.shift,
+        **read_dropout(function, dropout, seed),
+    }  # fmt: skip
     return Inputs(
         query, key, value, logits, shape, operators, parts, positions, part_positions, operands, terms, parameters,
         dtype, (n,) if is_one_head else shape[:-1], is_one_head,
@@ -258,6 +265,18 @@ def read_softcap(function: str, softcap: object, dtype: Dtype) -> float:
         fail_value(ValueError, function, "softcap", softcap, "a positive number or None")
     largest = 1e300 if dtype is F64 else 1e37
     return min(max(cap, 1 / largest), largest)
+
+
+def read_dropout(function: str, dropout: object, seed: object) -> dict[str, float]:
+    """Return the kernel's parameters of dropout; the seed is split into numbers that a double represents."""
+    chance, number = as_number(function, "dropout", dropout), 0
+    if not 0 <= chance < 1:
+        fail_value(ValueError, function, "dropout", dropout, "a probability from 0 to below 1")
+    if seed is not None:
+        number = as_index(function, "seed", seed, 0, 2**64 - 1)
+    elif chance > 0:
+        fail_value(ValueError, function, "seed", None, "an integer, because dropout is not 0")
+    return {"dropout": chance, "seed_low": number % 2**32, "seed_high": number >> 32}
 
 
 def default_scale(function: str, width: int, parts: Iterable[Bias], terms: Iterable[Term]) -> float:

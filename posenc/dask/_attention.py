@@ -36,8 +36,8 @@ def attention(
     q: da.Array, k: da.Array | Quantized, v: da.Array | Quantized, *, bias: Operators = (), keep: Lazy = None,
     causal: bool = False, align: Align = None, window: Window = None, q_positions: Lazy = None,
     k_positions: Lazy = None, q_segments: Lazy = None, k_segments: Lazy = None, scale: float | None = None,
-    softcap: float | None = None, sink: Lazy = None, invariant: bool = False, precision: Precision = "high",
-    return_lse: bool = False,
+    softcap: float | None = None, sink: Lazy = None, dropout: float = 0.0, seed: int | None = None,
+    invariant: bool = False, precision: Precision = "high", return_lse: bool = False,
 ) -> da.Array | tuple[da.Array, da.Array]:  # fmt: skip
     """Compute attention of dask arrays, as `posenc.attention` does, by one task for each pair of chunks.
 
@@ -53,6 +53,8 @@ def attention(
         read. `cope` sums over later keys, so it needs keys of one chunk. `sandwich` merges heads into one chunk.
     keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink
         As in `posenc.attention`. `keep`, positions, segments and `sink` may be dask arrays.
+    dropout, seed
+        0 and None: dropout is a NotImplementedError.
     invariant : bool
         If True, the bits of a query's result depend only on the query, the keys that it sees, their indices, and the
         chunks of keys. They do not depend on the chunks of queries, heads and batch. With keys of one chunk they are
@@ -73,6 +75,8 @@ def attention(
     ------
     TypeError, ValueError
         As `posenc.attention`; q, k or v that is not a dask array; `cope` over keys of several chunks.
+    NotImplementedError
+        `dropout` is not 0.
 
     Notes
     -----
@@ -115,8 +119,8 @@ def attention_vjp(
     grad: da.Array, q: da.Array, k: da.Array, v: da.Array, *, out: da.Array, lse: da.Array, grad_lse: Lazy = None,
     bias: Operators = (), keep: Lazy = None, causal: bool = False, align: Align = None, window: Window = None,
     q_positions: Lazy = None, k_positions: Lazy = None, q_segments: Lazy = None, k_segments: Lazy = None,
-    scale: float | None = None, softcap: float | None = None, sink: Lazy = None, invariant: bool = False,
-    precision: Precision = "high",
+    scale: float | None = None, softcap: float | None = None, sink: Lazy = None, dropout: float = 0.0,
+    seed: int | None = None, invariant: bool = False, precision: Precision = "high",
 ) -> AttentionGradient:  # fmt: skip
     """Return the gradient of `attention`, as `posenc.attention_vjp` does, by one task for each pair of chunks.
 
@@ -134,6 +138,8 @@ def attention_vjp(
         Cotangent of lse.
     bias, keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink
         The options that were passed to `attention`.
+    dropout, seed
+        0 and None.
     invariant, precision
         Ignored, as by `posenc.attention_vjp`.
 

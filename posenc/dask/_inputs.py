@@ -51,8 +51,11 @@ class Inputs:
             function, *(zeros_of(one.shape, self.dtype) for one in (q, k, v)), bias=(), keep=self._stand_in("keep"),
             causal=False, align=None, window=None, q_positions=None, k_positions=None,
             q_segments=self._stand_in("q_segments"), k_segments=self._stand_in("k_segments"), scale=scale,
-            softcap=softcap, sink=self._stand_in("sink"),
+            softcap=softcap, sink=self._stand_in("sink"), dropout=given["dropout"], seed=given["seed"],
         )  # fmt: skip
+        if plain.parameters["dropout"]:
+            expected = "0, because posenc.dask has no dropout"
+            fail_value(NotImplementedError, function, "dropout", given["dropout"], expected)
         self.shape, self.work_dtype = plain.shape, plain.dtype
         for name, array in plain.operands.items():
             if name.endswith("segments") and array is not None and name not in self.arrays:

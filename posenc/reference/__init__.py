@@ -3,7 +3,8 @@
 ``posenc.reference.rope`` takes the arguments of `posenc.rope`, without ``out=`` and ``dtype=``, and computes the same
 numbers in float64, slowly. Arguments in ``np.longdouble``, or in arrays of mpmath's numbers, are computed in their own
 precision. Nothing here uses the kernels of posenc, and arguments are not checked. Results that posenc returns as a
-NamedTuple are tuples. The gradient of any function is `gradient`, by central differences.
+NamedTuple are tuples. The gradient of any function is `gradient`, by central differences; `dropout_factors` are the
+random numbers of `attention`.
 """
 
 from .absolute import (
@@ -67,6 +68,7 @@ from .bias import (
     tisa,
     toeplitz,
 )
+from .dropout import dropout_factors
 from .gradient import gradient
 from .relative import (
     ContentBias,
@@ -125,6 +127,7 @@ __all__ = [
     "digits",
     "distance_function",
     "distance_matrix",
+    "dropout_factors",
     "fire",
     "floater",
     "floor_log_scale",

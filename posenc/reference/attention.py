@@ -9,12 +9,13 @@ from . import bias as biases
 from . import relative
 from ._numbers import exp, log, precise, tanh, wide
 from .bias import Bias, PositionBias, Sum, pairs, positions, rel
+from .dropout import dropout_factors
 
 
 @np.errstate(divide="ignore")  # a query that sees no key: lse = log 0 = -inf
 def attention(q, k, v, *, bias=(), keep=None, causal=False, align=None, window=None, q_positions=None, k_positions=None,
-              q_segments=None, k_segments=None, scale=None, softcap=None, sink=None, invariant=False,
-              precision="high", return_lse=False):  # fmt: skip
+              q_segments=None, k_segments=None, scale=None, softcap=None, sink=None, dropout=0.0, seed=None,
+              invariant=False, precision="high", return_lse=False):  # fmt: skip
     """Compute attention.
 
     ``softmax(softcap(scale (q.k + content operators)) + position operators, over visible keys) . v``
@@ -67,6 +68,9 @@ def attention(q, k, v, *, bias=(), keep=None, causal=False, align=None, window=N
     weights = exp(logits - top)
     total = weights.sum(-1, keepdims=True) + exp(sink - top)
     weights = weights / np.where(total == 0, 1, total)
+    if dropout:
+        batch = np.broadcast_shapes(weights.shape[:-2], v.shape[:-2])
+        weights = weights * dropout_factors((*batch, *weights.shape[-2:]), dropout, seed)
     out = weights @ v
     for b in operators:
         if b.added_to_values:
@@ -96,7 +100,7 @@ def visible(i, j, *, keep=None, causal=False, window=None, q_segments=None, k_se
 
 def attention_weights(q, k, *, bias=(), keep=None, causal=False, align=None, window=None, q_positions=None,
                       k_positions=None, q_segments=None, k_segments=None, scale=None, softcap=None, sink=None,
-                      invariant=False):  # fmt: skip
+                      dropout=0.0, seed=None, invariant=False):  # fmt: skip
     """Return the weights of attention, the softmax itself.
 
     ``softmax(softcap(scale (q.k + content operators)) + position operators, over visible keys)``: attention to values
@@ -107,7 +111,7 @@ def attention_weights(q, k, *, bias=(), keep=None, causal=False, align=None, win
     return attention(
         q, k, unit_vectors, bias=[replace(b, added_to_values=None) for b in parts_of(bias)], keep=keep, causal=causal,
         align=align, window=window, q_positions=q_positions, k_positions=k_positions, q_segments=q_segments,
-        k_segments=k_segments, scale=scale, softcap=softcap, sink=sink,
+        k_segments=k_segments, scale=scale, softcap=softcap, sink=sink, dropout=dropout, seed=seed,
     )  # fmt: skip
 
 

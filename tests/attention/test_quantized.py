@@ -272,7 +272,8 @@ def test_core_refuses_codes_where_they_have_no_meaning():
 
     codes, out, lse = np.ones((1, 2, 8), np.int8), np.empty((1, 2, 8), F32), np.empty((1, 2), F32)
     q, numbers = np.ones((1, 2, 8), F32), {"scale": 1.0, "softcap": 0.0, "low": -np.inf, "high": np.inf, "shift": 0.0}
-    results = {"out": out, "lse": lse, **numbers, "parts": 1, "invariant": 0, "weight_parts": 0}
+    results = {"out": out, "lse": lse, **numbers, "parts": 1, "invariant": 0, "weight_parts": 0,
+               "dropout": 0, "seed_low": 0, "seed_high": 0}  # fmt: skip
     _core.attention("f", q=q, k=codes, v=codes, **results)
     assert (out == 1).all()
     for query, keys in ((codes, q), (q.astype(F64), codes)):

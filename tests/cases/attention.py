@@ -107,6 +107,8 @@ class Pairs:
     """(case, arguments) of the biases."""
     sink: np.ndarray
     """A logit without a value of each head, (..., H, 1, 1), or -inf."""
+    kept: np.ndarray
+    """The factors of dropout, (..., H, N, M)."""
 
     @property
     def slope(self):
@@ -135,7 +137,7 @@ class Pairs:
 
 
 def pairs_of(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positions=None, k_positions=None, sink=None,
-             **mask):  # fmt: skip
+             dropout=0.0, seed=None, **mask):  # fmt: skip
     """The stages of `posenc.reference.attention` up to the softmax, of which bounds are made."""
     q, k, v = (np.asarray(x, F64) for x in (q, k, v))
     heads, n, m, width = *q.shape[-3:-1], k.shape[-2], q.shape[-1] or 1
@@ -160,9 +162,10 @@ def pairs_of(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positi
     logits = np.broadcast_to(sum(numbers, start=capped), seen.shape)
     rows = [one.added_to_values(*where) for _, _, one, where in content if one.added_to_values]
     sink = np.full(heads, -np.inf) if sink is None else np.asarray(sink, F64)
+    kept = reference.dropout_factors(seen.shape, dropout, seed) if dropout else np.ones(seen.shape)
     return Pairs(q, k, v, share, scale, softcap, seen, products, capped, logits, numbers, rows,
                  [(case, given, where) for case, given, _, where in content],
-                 [(case, given) for case, given, *_ in after], sink[..., None, None])  # fmt: skip
+                 [(case, given) for case, given, *_ in after], sink[..., None, None], kept)  # fmt: skip
 
 
 def rounding_bounds(expected, work, arguments):
@@ -214,6 +217,13 @@ def make_sink_of_rows(rng, n):
     """One sink per head for every row of the batch, with lse: also where no key is visible, lse is finite."""
     given = make_sink(rng, n)
     return {**given, "sink": rng.standard_normal(4), "return_lse": True}
+
+
+def make_dropout(rng, n):
+    """Heads that share keys, with values that an operator adds to, a sink, a cap, and queries that see no key."""
+    shaw = ("shaw", {"rel_k": rng.standard_normal((5, 3)), "rel_v": rng.standard_normal((4, 5, 2))})
+    given = make_sink(rng, n)
+    return {**given, "bias": (*given["bias"], shaw), "return_lse": True, "dropout": 0.3, "seed": 2**64 - 3}
 
 
 def make_relative(placed):
@@ -467,6 +477,10 @@ CASES = [
     AttentionCase(
         label="sink of rows", **with_gradients(make_sink_of_rows, "sink"),
         real=real_attention(sink=np.linspace(-2, 2, 8)), axes={**MASKED, "sink": "h!"},
+    ),
+    AttentionCase(
+        label="dropout", **with_gradients(make_dropout, "sink"), real=real_attention(dropout=0.1, seed=1),
+        axes={**MASKED, "sink": "b h!"},
     ),
     AttentionCase(
         label="operators", **with_gradients(make_operators),

@@ -143,7 +143,8 @@ def attention_bounds(pairs: Any, out: Array, lse: Array, work: np.dtype) -> tupl
     With weights w_j (1 + e_j), out = sum_j w_j v_j / sum_j w_j is off by sum_j p_j e_j (v_j - out) to first order, and
     lse by sum_j p_j e_j: an error that all weights share cancels in out. The roundings of both sums and of the
     division are added. A weight below the smallest normal number is flushed to 0. A sink is one more key, whose logit
-    is exact and whose value is 0; it is a block of its own.
+    is exact and whose value is 0; it is a block of its own. Dropout multiplies the values of a pair by an exact factor;
+    two roundings of 1 - dropout and its product with the sum are added.
     """
     u, m = unit_roundoff(work), pairs.k.shape[-2]
     p = pairs.weights(lse)
@@ -170,7 +171,8 @@ def attention_bounds(pairs: Any, out: Array, lse: Array, work: np.dtype) -> tupl
         squares += (own_of_sink * out) ** 2
         systematic += np.abs(shared_of_sink * out)
     for j in range(m):
-        weight, value, rows = p[..., j, None], pairs.v[..., j, None, :], pairs.value_rows(j)
+        weight, kept = p[..., j, None], pairs.kept[..., j, None]
+        value, rows = kept * pairs.v[..., j, None, :], [kept * row for row in pairs.value_rows(j)]
         whole = sum(rows, start=value)
         sums.add(weight * value)
         totals.add(weight)
@@ -181,8 +183,8 @@ def attention_bounds(pairs: Any, out: Array, lse: Array, work: np.dtype) -> tupl
         systematic += shared[..., j, None] * deviation
         largest = np.maximum(largest, np.where(pairs.seen[..., j, None], np.abs(whole), 0))
     squares = squares + sums.squares + sum(s.squares for s in of_rows) + totals.squares * out**2
-    tiny = float(np.finfo(work).tiny)
-    of_out = u * (LAMBDA * np.sqrt(squares) + systematic + np.abs(out)) * growth + m * tiny * largest
+    tiny, last = float(np.finfo(work).tiny), 1 if np.all(pairs.kept == 1) else 3
+    of_out = u * (LAMBDA * np.sqrt(squares) + systematic + last * np.abs(out)) * growth + m * tiny * largest
     own_of_lse = ((p * own) ** 2).sum(-1, keepdims=True) + own_of_sink**2 + totals.squares
     own_of_lse = np.sqrt(np.broadcast_to(own_of_lse, out.shape[:-1] + (1,))[..., 0])
     shared_of_lse = np.broadcast_to((p * shared).sum(-1, keepdims=True) + shared_of_sink, out.shape[:-1] + (1,))[..., 0]
@@ -197,8 +199,8 @@ def gradient_bounds(pairs: Any, grad: Array, out: Array, lse: Array, work: np.dt
 
         P = exp(x - lse)    dS = P (g v - delta)    dX = dS (1 - tanh**2)    dq = scale dX k    dk = dX^T scale q
 
-    and dv = P^T g. delta = g out - grad_lse is summed in float64 and rounded once. A weight, a term or a gradient below
-    the smallest normal number is flushed to 0.
+    and dv = P^T g. Dropout multiplies g v, and P in dv, by a rounded factor. delta = g out - grad_lse is summed in
+    float64 and rounded once. A weight, a term or a gradient below the smallest normal number is flushed to 0.
     """
     u = unit_roundoff(work)
     flushed = float(np.finfo(work).tiny) / u
@@ -208,12 +210,14 @@ def gradient_bounds(pairs: Any, grad: Array, out: Array, lse: Array, work: np.dt
     errors = weight_error(logits, distance)
     growth = float(np.exp(2 * u * np.max(np.where(p > 0, errors.bound, 0), initial=0)))
     delta = (grad * out).sum(-1, keepdims=True) - (0 if grad_lse is None else grad_lse[..., None])
-    dp, dp_size = grad @ pairs.v.swapaxes(-1, -2), np.abs(grad) @ np.abs(pairs.v).swapaxes(-1, -2)
+    kept, of_kept = pairs.kept, 0 if np.all(pairs.kept == 1) else 2
+    dp = kept * (grad @ pairs.v.swapaxes(-1, -2))
+    dp_size = kept * (np.abs(grad) @ np.abs(pairs.v).swapaxes(-1, -2))
     ds = p * (dp - delta)
     of_ds = Error(
         np.hypot(np.hypot(ds * errors.own, np.sqrt(2) * ds), p * np.sqrt(grad.shape[-1] + 1) * dp_size),
         np.abs(ds) * errors.shared + p * np.abs(delta) + flushed * (np.abs(dp - delta) + 1),
-    ).plus(p * np.abs(dp - delta))
+    ).plus(p * np.abs(dp - delta), of_kept * p * np.abs(dp))
     dx = ds
     if pairs.softcap is not None:
         # the slope 1 - (x / softcap)**2 has four roundings; where it vanishes, the product of two errors remains
@@ -224,7 +228,8 @@ def gradient_bounds(pairs: Any, grad: Array, out: Array, lse: Array, work: np.dt
     size = np.abs(pairs.scale)
     of_q = size * weighted_sum(dx, of_ds, pairs.k, heads=1) + 2 * np.abs(size * (dx @ pairs.k))
     of_k = size * weighted_sum(*by_keys(pairs, dx, of_ds.plus(np.abs(dx)), pairs.q), heads=pairs.share)
-    of_p = Error(p * errors.own, p * errors.shared + flushed)
+    p = p * kept
+    of_p = Error(p * errors.own, p * (errors.shared + of_kept) + flushed)
     of_v = weighted_sum(*by_keys(pairs, p, of_p, grad), heads=pairs.share)
     terms = max(pairs.q.shape[-2] * pairs.share, pairs.k.shape[-2])
     lost = (np.maximum(size, 1) * terms + 1) * flushed  # terms before or after they are scaled, and the gradient

@@ -54,7 +54,8 @@ def test_kernels_refuse_what_would_leave_their_arrays(call):
 
 
 SCALE_TO_SHIFT = {"scale": 1.0, "softcap": 0.0, "low": -np.inf, "high": np.inf, "shift": 0.0}
-WHOLE = {**SCALE_TO_SHIFT, "parts": 1, "invariant": 0, "weight_parts": 0}
+NO_DROPOUT = {"dropout": 0, "seed_low": 0, "seed_high": 0}
+WHOLE = {**SCALE_TO_SHIFT, "parts": 1, "invariant": 0, "weight_parts": 0, **NO_DROPOUT}
 """Parameters of attention for keys in one part."""
 
 
@@ -143,7 +144,7 @@ def test_core_refuses_terms_that_do_not_fit(terms, gradients):
     with pytest.raises(ValueError, match="f: "):
         _core.attention_vjp(
             "f", **inputs, v=k, out=q, lse=lse, grad=q, **d_qk, dv=k.copy(), **SCALE_TO_SHIFT,
-            head_parts=1, block_parts=1, mode=1,
+            head_parts=1, block_parts=1, mode=1, **NO_DROPOUT,
         )  # fmt: skip
     with pytest.raises(ValueError, match="f: "):
         _core.logits_vjp("f", **inputs, grad=matrix, **d_qk, **SCALE_TO_SHIFT)

@@ -4,10 +4,11 @@
  *     g = d out, gl = d lse,  delta_i = g_i.out_i - gl_i    dS_ij = p_ij (g_i.v_j - delta_i)
  *     s_ij = softcap tanh(scale q_i.k_j / softcap) + bias   dX = dS (1 - tanh**2);  dq = scale dX k,  dk = dX^T scale q
  *     sink: d = sum_i -exp(sink - lse_i) delta_i            as for a key whose value is 0
+ *     dropout: z_ij = 0 or 1 / (1 - dropout) multiplies p_ij in out_i and dv_j, and g_i.v_j in dS_ij
  *
  *     for each pair (i, j):
- *         p = exp(s_ij - lse_i);             dS = p (dot(g_i, v_j) - delta_i);   dX = dS * slope of the cap
- *         dv_j += p g_i;                     dq_i += scale dX k_j;               dk_j += scale dX q_i
+ *         p = exp(s_ij - lse_i);             dS = p (z dot(g_i, v_j) - delta_i); dX = dS * slope of the cap
+ *         dv_j += z p g_i;                    dq_i += scale dX k_j;               dk_j += scale dX q_i
  *
  * Scores are recomputed tile by tile (Dao 2023, FlashAttention-2, algorithm 2). A unit is one kv head. If kv heads are
  * few, each is cut into parts: a range of query heads times a range of query blocks. For each
@@ -18,6 +19,7 @@
  * A pair with p = 0 adds nothing, even if its numbers are NaN or infinite: masked values do not reach a gradient.
  */
 #include "attention/bias_grad.h"
+#include "attention/dropout.h"
 #include "attention/scores.h"
 #include "base/elementary.h"
 #include "tile/gemm.h"
@@ -29,7 +31,7 @@
 typedef struct {
     int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
     int nonfinite_keys;           /* a key of the kv head is not finite */
-    real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *k_copy, *v_copy, *row;
+    real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *kept, *k_copy, *v_copy, *row;
     real *dk, *dv; /* of one kv head and one chunk; zero at the beginning of a chunk */
     real lse[BLOCK_M], delta[BLOCK_M], one[BLOCK_M], unused_max[PANEL_LANES];
     real early[BLOCK_M];               /* the memory of content_vjp.early */
@@ -115,11 +117,22 @@ static NOINLINE void differentiate(int width, real *s, real *dp, const real *lse
         differentiate_lanes(PANEL_LANES, s, dp, lse, delta, n);
 }
 
-static NOINLINE void multiply_by_slope(real *restrict ds, const real *restrict slope, int n)
+static NOINLINE void multiply_weights(real *restrict x, const real *restrict factor, int n)
 {
     SIMD
     for (int i = 0; i < n; i++)
-        ds[i] = ds[i] == 0 ? 0 : ds[i] * slope[i];
+        x[i] = x[i] == 0 ? 0 : x[i] * factor[i];
+}
+
+/* Return the factor of each weight of a panel: 0 if it is dropped, else 1 / (1 - dropout). */
+static const real *draw_kept(const attention_vjp_state *b, const pe_view *v)
+{
+    const int n = v->bias->to - v->bias->from;
+    const real factor = (real)(1 / (1 - dropout_of(v->queries->call)));
+    for (int i = 0; i < n * v->panel->width; i++)
+        b->kept[i] = factor;
+    FN(drop)(v->queries, v->panel, v->keys->first + v->bias->from, n, b->kept);
+    return b->kept;
 }
 
 /* Recompute the weights p of a panel, and dS before the cap; reduce dS into the gradients of operators. `values` are
@@ -135,7 +148,12 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
     const real *add = c->values ? FN(content_value_scores)(c, *v, g) : NULL;
     const pe_scores dp = {values + from * step, step, b->e, g, add, width, ds, b->unused_max};
     FN(scores)(&dp, n, width);
+    const real *kept = dropout_of(v->queries->call) > 0 ? draw_kept(b, v) : NULL;
+    if (kept)
+        multiply_weights(ds, kept, n * width);
     differentiate(width, s, ds, b->lse + first, b->delta + first, n);
+    if (kept)
+        multiply_weights(s, kept, n * width);
     if (p->lanes < width) { /* a nonfinite key makes NaN in lanes without a query */
         for (int j = 0; j < n; j++) {
             for (int l = p->lanes; l < width; l++)
@@ -148,7 +166,7 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
     if (c->after_cap)
         FN(content_after_vjp)(&b->content_vjp, *v, ds);
     if (v->queries->call->par[A_SOFTCAP] > 0)
-        multiply_by_slope(ds, b->slope, n * width);
+        multiply_weights(ds, b->slope, n * width);
     if (c->scans)
         FN(content_scan_vjp)(&b->content_vjp, *v, ds);
 }
@@ -467,6 +485,7 @@ LAYOUT(attention_vjp)
     s->p = carve_reals(c, BLOCK_M * BLOCK_N);
     s->ds = carve_reals(c, BLOCK_M * BLOCK_N);
     s->slope = carve_reals(c, PANEL_LANES * BLOCK_N);
+    s->kept = carve_reals(c, PANEL_LANES * BLOCK_N);
     s->k_copy = carve_reals(c, (D(d) + ROW_PAD) * BLOCK_N);
     s->v_copy = carve_reals(c, (D(e) + ROW_PAD) * BLOCK_N);
     s->row = carve_reals(c, 2 * max_(D(d), D(e)));

@@ -51,7 +51,7 @@ static int heads_together(const pe_call *call) { return (int)min_(call->D(h) / c
  * decoding is faster than forward.c if keys and values come from memory, because decoding prefetches them. */
 int FN(is_decoding)(const pe_call *call)
 {
-    if (call->par[A_INVARIANT] != 0 || call->D(d) == 0)
+    if (call->par[A_INVARIANT] != 0 || call->par[A_DROPOUT] > 0 || call->D(d) == 0)
         return 0;
     for (int t = 0; t < call->nterms; t++) {
         if (FN(content_op)[call->term[t].op])

@@ -43,7 +43,8 @@ INLINE void write_lse(double lse, char *to, pe_storage storage)
 /* The row of a head in the outputs: part_out and part_lse have one for each part. */
 INLINE idx output_head(const pe_key_part *part, idx head) { return head * part->parts + part->index; }
 
-/* Return whether decode.c computes the call. The answer depends on shapes, on operators and on par[A_INVARIANT]. */
+/* Return whether decode.c computes the call. The answer depends on shapes, operators, par[A_INVARIANT] and
+ * par[A_DROPOUT]. */
 int FN(is_decoding)(const pe_call *call);
 /* Return whether `unit` is the first of the heads that decode computes together because they read the same keys. The
  * units of the other heads return at once. */

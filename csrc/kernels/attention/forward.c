@@ -17,6 +17,7 @@
  * NumPy expression in float32, worst of 60 calls, is 1.5 instead of 1.9).
  */
 #include "attention/decode.h"
+#include "attention/dropout.h"
 #include "attention/scores.h"
 #include "base/elementary.h"
 #include "tile/gemm.h"
@@ -60,8 +61,9 @@ static void note_who_sees(attention_state *b, const pe_panel *p, const real *s, 
     }
 }
 
-/* One step of online softmax from the scores of a panel: running sum, and p = exp(s - m) over s. Until a lane sees a
- * key, m is -inf; then 0 is subtracted instead of m, because exp(-inf + inf) is NaN. old_m is m before the scores. */
+/* One step of online softmax from the scores of a panel: running sum, and p = exp(s - m) over s, 0 where dropped.
+ * Until a lane sees a key, m is -inf; then 0 is subtracted instead of m, because exp(-inf + inf) is NaN. old_m is m
+ * before the scores. */
 static void softmax_step(attention_state *b, block_state *block, const pe_view *v, const real *old_m)
 {
     const int first = v->panel->first, width = v->panel->width, n = v->bias->to - v->bias->from;
@@ -74,6 +76,8 @@ static void softmax_step(attention_state *b, block_state *block, const pe_view *
         block->l[first + l] *= b->alpha[first + l];
     }
     FN(exponentials)(s, base, n, width, block->l + first);
+    if (dropout_of(v->queries->call) > 0)
+        FN(drop)(v->queries, v->panel, v->keys->first + v->bias->from, n, s);
 }
 
 /* ---- values ---- */
@@ -214,9 +218,10 @@ static int write_block(const attention_state *b, const block_state *block)
     const pe_query_block *queries = block->queries;
     const int outs = b->part.parts > 1 ? A_PART_OUT : A_OUT, lses = b->part.parts > 1 ? A_PART_LSE : A_LSE;
     const idx head = output_head(&b->part, queries->head);
+    const real kept = (real)(1 - dropout_of(queries->call));
     real divisor[BLOCK_M];
     for (int l = 0; l < queries->width; l++)
-        divisor[l] = block->l[l] == 0 ? 1 : block->l[l]; /* the lane saw no key: 0 / 1 */
+        divisor[l] = block->l[l] == 0 ? 1 : block->l[l] * kept; /* the lane saw no key: 0 / 1 */
     if (queries->batch_row.data[lses])
         write_lses(block, head, lses);
     return FN(unpack_queries)(queries, head, outs, b->e, block->o, 1, divisor, b->copy);

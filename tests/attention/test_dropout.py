@@ -1,0 +1,219 @@
+"""Attention dropout: the mask bit for bit, its distribution, gradients, threads, memory and errors."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from cases import F16, F32, F64
+from cases.attention import qkv
+from cases.layouts import same_bits
+
+import posenc
+from posenc import reference
+from posenc.reference.dropout import philox
+
+SEED = 0xA409382203707344
+DRAWS = {"dropout": 0.3, "seed": SEED}
+
+
+@pytest.mark.parametrize(
+    ("counter", "seed", "of_seven", "of_ten"),
+    [
+        ([0] * 4, 0, "5f6fb709 0d893f64 4f121f81 4f730a48", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        ([2**32 - 1] * 4, 2**64 - 1, "5207ddc2 45165e59 4d8ee751 8c52f662", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        ([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], 0x299F31D0A4093822, "4dfccaba 190a87f0 c47362ba b6b5242a",
+         "d16cfe09 94fdcceb 5001e420 24126ea1"),
+    ],
+)  # fmt: skip
+def test_known_answers_of_philox(counter, seed, of_seven, of_ten):
+    """Those of the authors' library Random123, tests/kat_vectors, for philox4x32."""
+    for rounds, words in ((7, of_seven), (10, of_ten)):
+        assert " ".join(f"{int(word):08x}" for word in philox(counter, seed, rounds)) == words
+
+
+SHAPES = {
+    "one": (1, 1), "few queries": (3, 203), "vector": (16, 97), "blocks": (130, 101), "parts": (2, 16500)
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("dtype", [F16, F32, F64], ids=str)
+def test_the_mask_is_that_of_the_reference(shape, dtype, rng, isa):
+    """Also in panels of one vector, for keys in parts, and where heads share keys. Each of the last 20 keys has
+    a value in a channel of its own, which shows the weights."""
+    n, m = shape
+    shown = min(m, 20)
+    given = {name: x.astype(dtype) for name, x in qkv(rng, n, m, heads=4, batch=(2, 2)).items()}
+    given["v"] = np.zeros((2, 2, 2, m, shown), dtype)
+    given["v"][..., m - shown :, :] = np.eye(shown) * 100
+    weights, found = posenc.attention(**given), posenc.attention(**given, **DRAWS)
+    factors = reference.dropout_factors((2, 2, 4, n, m), **DRAWS)[..., m - shown :]
+    assert np.all(weights > 0)
+    assert np.array_equal(found > 0, factors > 0)
+    error = 8 * np.finfo(dtype).eps if dtype == F16 else 1e3 * np.finfo(dtype).eps  # of float32 and of storage
+    assert np.allclose(found, weights * factors, rtol=error, atol=0)
+
+
+@pytest.mark.parametrize("start", [0, 1, 7, 8, 95, 96, 200])
+def test_the_mask_depends_on_the_indices_of_keys(start, rng, isa):
+    """Masked keys before the first visible one draw numbers, too: nothing depends on what is visible."""
+    given = qkv(rng, 5, 230)
+    given["v"] = np.broadcast_to(np.eye(230), (2, 230, 230))
+    found = posenc.attention(**given, **DRAWS, keep=np.arange(230) >= start, invariant=True)
+    factors = reference.dropout_factors((2, 5, 230), **DRAWS)
+    assert np.array_equal(found > 0, (factors > 0) & (np.arange(230) >= start))
+
+
+def test_weights_are_those_of_attention(rng):
+    given = qkv(rng, 9, 30)
+    weights = posenc.attention_weights(given["q"], given["k"], **DRAWS)
+    assert np.allclose(weights @ given["v"], posenc.attention(**given, **DRAWS), rtol=0, atol=1e-14)
+
+
+# ---- distribution ----
+
+
+@pytest.mark.parametrize("chance", [1e-4, 0.1, 0.5, 0.9])
+def test_mean_and_variance(chance):
+    """10^6 numbers and their sums over rows and columns, within five standard deviations of binomial numbers. The
+    variance of a sum of 1000 is estimated from 1000 sums, with a relative standard deviation of sqrt(2 / 999) and, for
+    rare events, 1 / sqrt(1000 * variance)."""
+    one = np.ones((1, 1000, 1), F32)
+    dropped = posenc.attention_weights(one, one, dropout=chance, seed=SEED)[0] == 0
+    rounded = round(chance * 2**16) / 2**16
+    variance = rounded * (1 - rounded)
+    assert abs(dropped.mean() - rounded) <= 5 * np.sqrt(variance / 1e6)
+    assert abs(rounded - chance) <= 2.0**-17
+    for sums in (dropped.sum(0), dropped.sum(1)):
+        spread = np.sqrt(2 / 999 + 1 / (1000 * 1000 * variance))
+        assert abs(sums.var(ddof=1) / (1000 * variance) - 1) <= 5 * spread
+
+
+def test_numbers_are_independent():
+    """Of neighbouring keys, queries, heads, rows of the batch and seeds: the correlation of 10^6 pairs has a standard
+    deviation of 1e-3."""
+    shape = (8, 8, 128, 128)
+    kept = reference.dropout_factors(shape, 0.5, SEED) - 1
+    for axis in range(4):
+        one, other = (np.delete(kept, at, axis) for at in (0, -1))
+        assert abs((one * other).mean()) <= 5 / np.sqrt(one.size)
+    assert abs((kept * (reference.dropout_factors(shape, 0.5, SEED + 1) - 1)).mean()) <= 5e-3
+
+
+def test_the_expectation_is_the_result_without_dropout(rng):
+    """The mean of 400 results, within five of its standard deviations, which the results themselves show."""
+    given = qkv(rng, 20, 50)
+    results = np.array([posenc.attention(**given, dropout=0.2, seed=seed) for seed in range(400)])
+    error = results.mean(0) - posenc.attention(**given)
+    assert np.all(np.abs(error) <= 5 * results.std(0, ddof=1) / np.sqrt(400))
+
+
+# ---- the same bits ----
+
+
+def test_threads_do_not_matter(rng):
+    given = {name: x.astype(F32) for name, x in qkv(rng, 300, 500, heads=4, batch=(2,)).items()}
+    found = []
+    for count in (1, 2, 8):
+        with posenc.threads(count):
+            out, lse = posenc.attention(**given, **DRAWS, return_lse=True)
+            found.append((out, *posenc.attention_vjp(out, **given, **DRAWS, out=out, lse=lse)[:3]))
+    for others in found[1:]:
+        assert all(same_bits(*pair) for pair in zip(found[0], others, strict=True))
+
+
+@pytest.mark.parametrize("n", [1, 40])
+def test_zero_is_no_dropout(n, rng):
+    given = qkv(rng, n, 90)
+    bits = posenc.attention(**given)
+    assert same_bits(posenc.attention(**given, dropout=0.0, seed=5), bits)
+    assert same_bits(posenc.attention(**given, dropout=0), bits)
+
+
+def test_lse_is_without_dropout(rng):
+    given = {**qkv(rng, 40, 90), "return_lse": True, "sink": np.zeros(2)}
+    assert same_bits(posenc.attention(**given, **DRAWS)[1], posenc.attention(**given)[1])
+
+
+def test_codes_and_invariance(rng):
+    given = {name: x.astype(F32) for name, x in qkv(rng, 40, 90).items()}
+    codes = {"q": given["q"], "k": posenc.quantize(given["k"]), "v": posenc.quantize(given["v"])}
+    numbers = {name: x if name == "q" else x.dequantize() for name, x in codes.items()}
+    expected = posenc.attention(**numbers, **DRAWS)
+    assert np.abs(posenc.attention(**codes, **DRAWS) - expected).max() <= 1e-5
+    assert same_bits(posenc.attention(**numbers, **DRAWS, invariant=True), expected)
+    few = posenc.attention(numbers["q"][:, :3], numbers["k"], numbers["v"], **DRAWS)
+    assert same_bits(few, expected[:, :3])
+
+
+# ---- gradients and memory ----
+
+
+def test_gradients_by_differences(rng):
+    """The mask is the same at every difference, so the function is smooth."""
+    given = qkv(rng, 4, 5, width=3, value_width=2)
+    grad = rng.standard_normal((2, 4, 2))
+    found = posenc.attention_vjp(grad, **given, **DRAWS)
+
+    def loss(q, k, v):
+        return (posenc.attention(q, k, v, **DRAWS) * grad).sum()
+
+    step = 1e-5
+    for at, name in enumerate("qkv"):
+        for index in np.ndindex(given[name].shape):
+            moved = []
+            for sign in (1, -1):
+                arrays = [x.copy() for x in given.values()]
+                arrays[at][index] += sign * step
+                moved.append(loss(*arrays))
+            assert abs((moved[0] - moved[1]) / (2 * step) - getattr(found, name)[index]) <= 1e-8
+
+
+@pytest.mark.parametrize("probability", [0.5, 1 - 2.0**-20])
+def test_gradient_without_saved_results(probability, rng):
+    """Then out and lse are computed again, with the same mask."""
+    given, options = qkv(rng, 30, 40), {"dropout": probability, "seed": 0}
+    grad = rng.standard_normal((2, 30, 8))
+    out, lse = posenc.attention(**given, **options, return_lse=True)
+    found = posenc.attention_vjp(grad, **given, **options)
+    expected = posenc.attention_vjp(grad, **given, **options, out=out, lse=lse)
+    assert all(same_bits(*pair) for pair in zip(found[:3], expected[:3], strict=True))
+    assert all(np.isfinite(one).all() for one in found[:3])
+
+
+def test_no_mask_is_stored():
+    """16 times the pairs take no more memory than 4 times the results."""
+    peaks = []
+    for n in (1000, 4000):
+        q = np.ones((1, n, 8), F32)
+        tracemalloc.start()
+        posenc.attention_vjp(q, q, q, q, **DRAWS)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] <= 4.5 * peaks[0] + 10**5
+
+
+# ---- errors ----
+
+WRONG = {
+    "one": ({"dropout": 1.0, "seed": 0}, ValueError, r"dropout is 1\.0; expected a probability from 0 to below 1"),
+    "negative": ({"dropout": -0.1, "seed": 0}, ValueError, r"dropout is -0\.1; expected a probability"),
+    "nan": ({"dropout": np.nan, "seed": 0}, ValueError, r"dropout is nan; expected a finite number"),
+    "text": ({"dropout": "0.1", "seed": 0}, TypeError, r"dropout has type str; expected a number"),
+    "flag": ({"dropout": True, "seed": 0}, TypeError, r"dropout has type bool; expected a number"),
+    "no seed": ({"dropout": 0.1}, ValueError, r"seed is None; expected an integer, because dropout is not 0"),
+    "seed of float": ({"dropout": 0.1, "seed": 1.0}, TypeError, r"seed has type float; expected an integer"),
+    "seed of bool": ({"seed": True}, TypeError, r"seed has type bool; expected an integer"),
+    "negative seed": ({"dropout": 0.1, "seed": -1}, ValueError, r"seed is -1; expected at least 0"),
+    "large seed": ({"dropout": 0.1, "seed": 2**64}, ValueError, r"seed is 18446744073709551616; expected at most"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("function", ["attention", "attention_vjp", "attention_weights"])
+def test_wrong_arguments(function, name):
+    options, error, message = WRONG[name]
+    q = np.ones((1, 2, 3))
+    arrays = {"attention": (q, q, q), "attention_vjp": (q, q, q, q), "attention_weights": (q, q)}[function]
+    with pytest.raises(error, match=f"{function}: {message}"):
+        getattr(posenc, function)(*arrays, **options)
