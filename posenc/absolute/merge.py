@@ -184,4 +184,5 @@ def _gradient_of_p(function: str, grad: Array, factor: Array | None, p: Array) -
     if rows:
         factors = None if factor is None else factor.transpose(axes).reshape(shape)
         _core.merge_vjp(function, grad=grad.transpose(axes).reshape(shape), x=factors, dp=total.reshape(-1))
-    return unbroadcast(total, p.shape, p.dtype)
+    own_axes = total.reshape(sum_shape[min(grad.ndim - p.ndim, last) :])  # a sum over axes of length 1 would copy
+    return unbroadcast(own_axes, p.shape, p.dtype)
