@@ -214,7 +214,8 @@ def order_sensitivity(
     Returns
     -------
     ndarray (P,) of float64
-        0, up to rounding, for a function that treats its rows as a set, such as attention without positions.
+        0, up to rounding, for a function that treats its rows as a set, such as attention without positions. NaN if
+        the function's result for x has infinities or NaNs.
 
     Raises
     ------
@@ -248,10 +249,13 @@ def order_sensitivity(
     if unpermuted.ndim < 1 or len(unpermuted) != len(rows):
         expected = f"({len(rows)}, ...), one row per row of x"
         fail(ValueError, name, "function", f"a result of shape {unpermuted.shape}", expected)
-    size = np.linalg.norm(unpermuted) or 1.0
+    largest = np.abs(unpermuted).max(initial=0) or 1.0
     sensitivities = np.empty(len(orders))
     for number, order in enumerate(orders):
-        sensitivities[number] = np.linalg.norm(np.asarray(function(rows[order]), F64) - unpermuted[order]) / size
+        permuted = np.asarray(function(rows[order]), F64)
+        with np.errstate(invalid="ignore"):  # results that are not finite have a sensitivity of NaN
+            difference, whole = permuted / largest - unpermuted[order] / largest, unpermuted / largest
+            sensitivities[number] = np.linalg.norm(difference) / (np.linalg.norm(whole) or 1.0)
     return sensitivities
 
 

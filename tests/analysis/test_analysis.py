@@ -241,6 +241,21 @@ def test_profile_refusals():
     assert analysis.attention_profile(posenc.alibi([1.0]), np.zeros(0)).weights.shape == (1, 0)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_order_sensitivity_of_values_that_are_not_finite(rng, value):
+    x = rng.standard_normal((4, 3))
+    x[1, 2] = value
+    assert np.isnan(analysis.order_sensitivity(lambda x: np.cumsum(x, 0), x)).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_order_sensitivity_of_large_values(rng):
+    x = rng.standard_normal((4, 3))
+    small, large = (analysis.order_sensitivity(lambda x: np.cumsum(x, 0), x * size) for size in (1.0, 2.0**900))
+    assert np.array_equal(small, large)
+
+
 def test_order_sensitivity(rng):
     x = rng.standard_normal((12, 8))
 
