@@ -261,10 +261,26 @@ def _vjp_of_tensors(function: Callable[..., Tensor]) -> Callable[..., list[Array
     return vjp
 
 
+def _seed_of(number: Array) -> int:
+    """Return the seed of attention in an array (1,) of int64, whose negative numbers are seeds of 2**63 and more."""
+    return int(number[0]) % 2**64
+
+
 _MAKERS: dict[str, Callable[..., object]] = {
-    "held": _held, "function_of_tensors": _of_tensors, "vjp_of_tensors": _vjp_of_tensors
+    "held": _held, "function_of_tensors": _of_tensors, "vjp_of_tensors": _vjp_of_tensors, "seed_of": _seed_of
 }  # fmt: skip
 """Functions that make what a node describes, for nodes that only this module makes."""
+
+
+def _draw_seed(arguments: Arguments) -> None:
+    """Let dropout have a seed: a tensor, which a graph reads anew in each call; by default of torch's generator."""
+    seed, dropout = arguments.get("seed"), arguments.get("dropout")
+    if seed is None and isinstance(dropout, (int, float)) and dropout > 0:
+        seed = torch.randint(2**63 - 1, (1,), dtype=torch.int64, device="cpu")
+    elif isinstance(seed, int) and 2**63 <= seed < 2**64:
+        seed = torch.tensor([seed - 2**64])
+    if isinstance(seed, torch.Tensor) and seed.dtype is torch.int64 and seed.numel() == 1:
+        arguments["seed"] = _bridge.Operator("seed_of", {"number": seed.reshape(1)})
 
 
 def _prepare(name: str, arguments: Arguments) -> Arguments:
@@ -650,6 +666,8 @@ def _make_twin(function: Function) -> Callable[[Arguments, bool], Tensor | tuple
     twin = _Twin(function)
 
     def run(arguments: Arguments, returns_all: bool) -> Tensor | tuple[Tensor, ...]:
+        if "dropout" in arguments:
+            _draw_seed(arguments)
         is_eager = _is_eager()
         is_plain = is_eager and peek_interpreter_stack() is None and forward_ad._current_level < 0
         results = (call_plainly(arguments) if is_plain else None) or follow(arguments, is_eager)

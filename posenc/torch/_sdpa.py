@@ -51,7 +51,7 @@ def scaled_dot_product_attention(
         A boolean mask, True = the query may see the key, or numbers that are added to the logits, in the dtype of the
         query or in float32. It may require a gradient. A `torch.nn.attention.bias.CausalBias` is taken, too.
     dropout_p : float
-        0. Dropout of weights is not implemented.
+        Probability that a weight is dropped, below 1. The seed comes from torch's generator.
     is_causal : bool
         If True, query i sees the keys 0 .. i, also where N != M. A mask is applied as well.
     scale : float, optional
@@ -71,7 +71,7 @@ def scaled_dot_product_attention(
     TypeError, ValueError
         Other dtypes, a mask of integers, shapes that do not fit. PyTorch refuses them, too.
     NotImplementedError
-        `dropout_p` is not 0.
+        `dropout_p` is 1.
 
     Notes
     -----
@@ -101,8 +101,8 @@ def scaled_dot_product_attention(
         _fail(TypeError, "is_causal", f"has type {type(is_causal).__name__}", "True or False")
     if not 0 <= dropout_p <= 1:
         _fail(ValueError, "dropout_p", f"is {dropout_p}", "a probability")
-    if dropout_p > 0:
-        _fail(NotImplementedError, "dropout_p", f"is {dropout_p}", "0, because posenc has no dropout of weights")
+    if dropout_p == 1:
+        _fail(NotImplementedError, "dropout_p", f"is {dropout_p}", "less than 1")
     options: dict[str, Any] = {"causal": True, "align": "start"} if is_causal else {}
     if isinstance(attn_mask, CausalBias):
         is_at_end = attn_mask.variant is CausalVariant.LOWER_RIGHT
@@ -126,7 +126,7 @@ def scaled_dot_product_attention(
         options["keep"] = attn_mask
     elif attn_mask is not None:
         operators.append(pt.dense(attn_mask))
-    out: Tensor = pt.attention(query, key, value, bias=operators, scale=scale, **options)
+    out: Tensor = pt.attention(query, key, value, bias=operators, scale=scale, dropout=float(dropout_p), **options)
     return out
 
 
@@ -250,8 +250,8 @@ def replace_sdpa() -> ReplacedSdpa:
     >>> q, k, v = torch.randn(3, 2, 8, 100, 64)
     >>> with pt.replace_sdpa() as replaced:
     ...     out = torch.nn.functional.scaled_dot_product_attention(q, k, v)
-    ...     noise = torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1)
+    ...     nothing = torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=1.0)
     >>> replaced.calls, replaced.left
-    (1, ['scaled_dot_product_attention: dropout_p is 0.1; expected 0, because posenc has no dropout of weights'])
+    (1, ['scaled_dot_product_attention: dropout_p is 1.0; expected less than 1'])
     """
     return ReplacedSdpa()

@@ -226,11 +226,6 @@ def test_refused(name: str) -> None:
         theirs(*args, **options)
 
 
-def test_dropout_is_refused() -> None:
-    with pytest.raises(NotImplementedError, match=r"dropout_p is 0\.1; expected 0, because posenc has no dropout"):
-        ours(*qkv(), dropout_p=0.1)
-
-
 def test_masked_numbers_are_not_read() -> None:
     q, k, v = qkv()
     k[..., -1, :] = v[..., -1, :] = torch.nan
@@ -342,13 +337,13 @@ def test_calls_are_counted() -> None:
         out = F.scaled_dot_product_attention(q, k, v)
         assert torch.equal(named(q, k, v), out)
         assert replaced.calls == 2
-        F.scaled_dot_product_attention(q, k, v, dropout_p=0.5)
+        F.scaled_dot_product_attention(q, k, v, dropout_p=1.0)
         with pytest.raises(RuntimeError):
             F.scaled_dot_product_attention(q, k, v.double())
     assert torch.equal(out, ours(q, k, v))
     assert replaced.calls == 2
     assert [reason.split(";")[0] for reason in replaced.left] == [
-        "scaled_dot_product_attention: dropout_p is 0.5",
+        "scaled_dot_product_attention: dropout_p is 1.0",
         "scaled_dot_product_attention: value has dtype torch.float64",
     ]
     named(q, k, v)
