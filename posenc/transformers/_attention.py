@@ -57,8 +57,6 @@ def attention_forward(
     unknown = [name for name, given in kwargs.items() if given is not None and name not in _UNUSED]
     if unknown:
         fail(module, unknown[0], "is unknown; expected arguments of transformers 5.23's text models", TypeError)
-    if dropout:
-        fail(module, "dropout", f"is {dropout}; expected 0, so set the config's attention dropout to 0")
     if output_attentions:
         fail(module, "output_attentions", 'is True; expected False, because only "eager" has the weights')
 
@@ -68,6 +66,7 @@ def attention_forward(
     implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
     options: dict[str, Any] = {
         "scale": scaling, "softcap": softcap, "precision": PRECISIONS.get(implementation, "high"),
+        "dropout": dropout,
     }  # fmt: skip
     biases = []
     shift = None  # position of query 0 - position of key 0

@@ -410,13 +410,6 @@ def test_bfloat16(name: str) -> None:
 # ---- errors ----
 
 
-def test_dropout_of_weights_is_refused() -> None:
-    model = build("LlamaForCausalLM", "posenc", attention_dropout=0.1)
-    run(model, "none")
-    with pytest.raises(NotImplementedError, match=r"dropout of LlamaAttention is 0.1; expected 0"):
-        run(model.train(), "none")
-
-
 def test_weights_are_refused() -> None:
     model = build("LlamaForCausalLM", "posenc")
     with pytest.raises(NotImplementedError, match=r"output_attentions of LlamaAttention is True; expected False"):
