@@ -96,6 +96,8 @@ def code_of(dotted: str) -> str:
     first = ast.parse("\n".join(lines)).body[0].body[0]  # type: ignore[attr-defined]
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
         del lines[first.lineno - 1 : first.end_lineno]
+        if not lines[first.lineno - 1]:
+            del lines[first.lineno - 1]
     return "\n".join(lines)
 
 

@@ -1,10 +1,13 @@
 """The reference manual: ``sphinx-build -W --keep-going -b html docs build/docs-html``."""
 
+import os
 import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+
+from jupyter_client.connect import ConnectionFileMixin
 
 import posenc
 
@@ -20,11 +23,15 @@ extensions = [
     "sphinx-mathjax-offline",  # a page needs no network to show its equations
     "numpydoc",
     "myst_nb",
+    "sphinx_design",  # the gallery of index.md
+    "sphinx.ext.githubpages",  # .nojekyll
     "api",
+    "hosted",
 ]
 exclude_patterns = ["**.ipynb_checkpoints"]
 
 html_theme = "furo"
+html_baseurl = os.environ.get("POSENC_MANUAL_URL", "")  # set by .github/workflows/pages.yml
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]
 html_extra_path = ["../build/explore-html"]
@@ -41,6 +48,8 @@ myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
+if os.name != "nt":  # kernels over TCP print a warning about eavesdropping
+    ConnectionFileMixin.transport.default_value = "ipc"
 if not (find_spec("torch") and find_spec("transformers")):  # shown without results where these are too much to install
     nb_execution_excludepatterns = ["transformers.ipynb"]
 

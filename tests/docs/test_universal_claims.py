@@ -17,7 +17,10 @@ PAGES = [
         "operators", "recipes", "reference", "rotary-checkpoints", "runtime", "validating", "vectors",
     )),
     "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", "docs/claims/index.md", "docs/design.md",
-    "docs/from-the-documents.md", "docs/kernels.md",
+    "docs/from-the-documents.md", "docs/kernels.md", "docs/index.md", "README.md",
+    "docs/explanations/deriving-biases.md", "docs/explanations/deriving-rope.md",
+    "docs/explanations/rotary-embeddings.md",
+    *sorted(page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/functions/**/*.md")),
 ]  # fmt: skip
 """The pages that were counted. A page joins when each of its sentences has evidence."""
 
@@ -40,6 +43,7 @@ WORD = re.compile(r"(?<![-\w])(?:every(?! \d)|all|only|never)\b", re.IGNORECASE)
 
 def universal_sentences(text):
     """Sentences of a page with one of the words; made parts, code and equations are left out."""
+    text = re.sub(r"!\[[^\]]*\]", "", text)  # alternative texts, which a program computes
     kept = CODE.sub(lambda match: match[0] if match[0].startswith("`") and "\n" not in match[0] else "", text)
     sentences = (" ".join(part.split()) for part in BREAK.split(kept))
     return [sentence for sentence in sentences if WORD.search(re.sub("`[^`]*`", "", sentence))]
