@@ -100,8 +100,8 @@ def merge(x: npt.ArrayLike, p: npt.ArrayLike, *, mode: Mode = "add", out: Array 
 
     Notes
     -----
-    Vaswani et al. 2017, section 3.4, adds. bert4keras, ``merge_mode``: its "mul" is "mul1p" here, its "zero" is
-    "replace" (there without the axes that p lacks), anything else is "concat". float16 and bfloat16 are computed in
+    Vaswani et al. 2017, section 3.4, adds. In bert4keras, the ``merge_mode`` "mul" is "mul1p" here, "zero" is
+    "replace" (there the result has the shape of p), and other names are "concat". float16 and bfloat16 are computed in
     float32 and rounded once.
 
     Examples

@@ -219,9 +219,9 @@ def attention(
     call with a part of the keys or of the batch draws other numbers than a call with all. Each layer and each step of a
     training needs a seed of its own. ``posenc.reference.dropout_factors`` returns the mask, bit for bit.
 
-    Few queries, as in decoding, have a kernel of their own, which is as fast as keys and values are read; it sums in
-    another order. Beyond 8192 keys, the keys of few heads are split into parts, which threads share and whose results
-    are merged. Both depend on the shapes of one row of the batch only, never on the number of threads. Compared with
+    Few queries, as in decoding, run in another kernel, which is limited by memory bandwidth and sums in another
+    order. Beyond 8192 keys, the keys of few heads are split into parts, which threads share and whose results
+    are merged. Both depend on the shapes of one row of the batch, and not on the number of threads. Compared with
     ``invariant=True``, results differ by rounding: by some units of ``2**-24 max |v|`` in float32.
 
     Examples

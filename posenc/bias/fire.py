@@ -74,8 +74,8 @@ def fire(
     -----
     Li et al. 2024 (Functional Interpolation for Relative positions), equations 2 and 3, with psi(x) = log(1 + c x) and
     the threshold of section 3.3. The paper defines FIRE for causal models, where rel <= 0 and i >= 0. Some
-    implementations compute log(c x + eps), and add their eps of the quotient to another term. At
-    ``|threshold| = i``, the gradient of the threshold is the mean of its limits from both sides.
+    implementations compute log(c x + eps), or add 1e-6 to another term of the quotient. At ``|threshold| = i``, the
+    gradient of the threshold is the mean of its limits from both sides.
 
     Examples
     --------

@@ -87,8 +87,9 @@ def fox(log_forget: npt.ArrayLike) -> PositionBias[FoxArrays]:
 
     Notes
     -----
-    Lin et al. 2025 (Forgetting Transformer), equation 5. Sums are in float64, because they grow with the length and
-    their differences would lose as many digits. The gate of position t counts for keys before t, so the diagonal is 0.
+    Lin et al. 2025 (Forgetting Transformer), equation 5. Sums are in float64, because they grow with the length, and
+    the difference of two large float32 sums would be inaccurate. The gate of position t counts for keys before t, so
+    the diagonal is 0.
     The same bias is known as CABLE, and as data-dependent ALiBi in x-transformers. A constant gate f is ALiBi with
     slope -log f.
 

@@ -49,7 +49,7 @@ def tisa(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> PositionBias[T
     Notes
     -----
     Wennberg and Henter 2021 (The Case for Translation-Invariant Self-Attention), section 4.2, with five bells for each
-    head. Added after the scaling of the logits. It takes the place of all position embeddings in their model.
+    head. The bias is added after the scale. It replaces the position embeddings of their model.
 
     Examples
     --------

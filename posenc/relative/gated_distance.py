@@ -185,9 +185,10 @@ def gated_distance(
     -----
     With R = 1 this is the gated relative position bias of XLM-E (Chi et al. 2022) and WavLM (Chen et al. 2022, section
     3.2), where the gate is ``1 + (1 - update) + update reset w`` of two sigmoids. Inkling mixes R = 16 profiles of the
-    past. The papers of the first two compute the gates from the query, but all three models compute them from the
-    input of the layer, before rotation and normalisation of q. Hence gates are an argument here. To let them depend on
-    q, compute them from it with `posenc.autograd`, `posenc.torch` or `posenc.jax`, which carry the gradient on. Gates
+    past. The papers of XLM-E and WavLM compute the gates from the query, but the code of the three models computes
+    them from the input of the layer, before rotation and normalisation of q. Hence gates are an argument here. For
+    gates that depend on q, compute them with `posenc.autograd`, `posenc.torch` or `posenc.jax`, which pass the gradient
+    on to q. Gates
     that are linear in q are `shaw` with the table ``table @ W.T``. Fractional distances are truncated towards zero.
 
     Examples

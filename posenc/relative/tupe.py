@@ -158,9 +158,9 @@ def tupe(
 
     Notes
     -----
-    Ke et al. 2021 (TUPE), equations 7, 8 and 10. In the authors' code the two resets are not free numbers but the
-    products of an extra position with itself and of the first position with itself, the projections have biases, and
-    positions are normalised before them; compute all of these before calling this function.
+    Ke et al. 2021 (TUPE), equations 7, 8 and 10. The authors' code computes the two resets from positions: one is the
+    product of an extra position with itself, the other the product of the first position with itself. Its projections
+    have biases, and it normalises positions before the projections. Do this before calling this function.
 
     Examples
     --------

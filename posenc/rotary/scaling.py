@@ -408,10 +408,10 @@ def rope_frequencies(
     proportional: Barbero et al. 2024 (p-RoPE). ntk_mixed: Su 2023, kexue.fm/archives/9706. dynamic follows
     transformers; the paper has ``n / L`` for s.
 
-    No state is kept between calls: dynamic and longrope are functions of `seq_len`, and keys rotated for one length do
-    not fit queries of another. The paper's ramp is that of ntk_by_parts. The paper's code, and so every YaRN
-    checkpoint, has the ramp over k between integer pairs (`truncate`). transformers ignores ``truncate`` inside
-    per-layer parameters, and vLLM's dynamic does not depend on the length; neither is copied here.
+    No state is kept between calls: dynamic and longrope are functions of `seq_len`, and keys rotated for one length
+    must not be used with queries rotated for another. ntk_by_parts has the ramp of the YaRN paper. The paper's code,
+    and so YaRN checkpoints, have the ramp over k between integer pairs (`truncate`). transformers ignores ``truncate``
+    inside per-layer parameters, and vLLM's dynamic does not depend on the length; neither is copied here.
 
     Examples
     --------
