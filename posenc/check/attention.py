@@ -16,7 +16,7 @@ from .frequencies import FREQUENCIES, angles
 from .inputs import Precision, ToArray, draw, dtype_of
 from .judge import Case, Kind, angle_roundoff, coarser, judge
 from .judge import Hypothesis as H
-from .mask import MASKS, Window, mask_case, visible
+from .mask import MASKS, Segments, Window, mask_case, visible
 from .report import Float64, Report
 from .rope import ROTATION, layouts, rotate, rotation_error
 
@@ -60,11 +60,11 @@ def attend(c: Case) -> Float64:
     return np.asarray(weights if v is None else weights @ v)
 
 
-def factor_of(power: float) -> Callable[[Case], Any]:
+def factor_of(power: float) -> Callable[[Case], object]:
     return lambda c: c["scale"] * c["softmax_factor"] ** power if c["softmax_factor"] != 1 else None
 
 
-def capped(value: str) -> Callable[[Case], Any]:
+def capped(value: str) -> Callable[[Case], object]:
     return lambda c: None if c["softcap"] is None else value
 
 
@@ -106,10 +106,10 @@ SOFTMAXES = (
 )  # fmt: skip
 
 
-def when(field: str) -> Callable[[Any], Callable[[Case], Any]]:
+def when(field: str) -> Callable[[Any], Callable[[Case], object]]:
     """Values of fields that occur only if a field of the case is set."""
 
-    def guard(value: Any) -> Callable[[Case], Any]:
+    def guard(value: Any) -> Callable[[Case], object]:
         return lambda c: None if c[field] is None else value(c) if callable(value) else value
 
     return guard
@@ -118,13 +118,13 @@ def when(field: str) -> Callable[[Any], Callable[[Case], Any]]:
 rotating, biased = when("w"), when("operator")
 
 
-def shared(hypotheses: Sequence[H], guard: Callable[[Any], Callable[[Case], Any]], suffix: str = "") -> list[H]:
+def shared(hypotheses: Sequence[H], guard: Callable[[Any], Callable[[Case], object]], suffix: str = "") -> list[H]:
     """Hypotheses of another check, for the cases of attention in which they can occur."""
     return [H(h.name + suffix, h.sentence, h.change, {name: guard(value) for name, value in h.fields.items()})
             for h in hypotheses]  # fmt: skip
 
 
-def other_alignment(c: Case) -> Any:
+def other_alignment(c: Case) -> object:
     return c["q_at"] - 2 * c["true_shift"] + c["past"] if c["past"] else None
 
 
@@ -213,8 +213,8 @@ ATTENTION = Kind("attention", true_attention, attend, ATTENTIONS, ("head", "quer
 
 def attention_case(
     heads: int, kv_heads: int | None, n: int, m: int | None, dim: int, dtype: Precision, causal: bool,
-    window: Window | None, align: str, segments: tuple[Any, Any] | None, bias: PositionBias | None,
-    frequencies: Any, layout: str | None, scale: float | None, softcap: float | None, sink: Any,
+    window: Window | None, align: str, segments: Segments | None, bias: PositionBias | None,
+    frequencies: object, layout: str | None, scale: float | None, softcap: float | None, sink: object,
 ) -> Case:  # fmt: skip
     """Draw queries, keys and values, and return the fields of attention."""
     keys, groups = (n if m is None else m), (heads if kv_heads is None else kv_heads)
@@ -247,7 +247,7 @@ def wide(case: Case) -> Case:
 
 
 def softmax(
-    impl: Callable[..., Any], *, heads: int = 3, n: int = 9, m: int | None = None, dim: int = 16,
+    impl: Callable[..., object], *, heads: int = 3, n: int = 9, m: int | None = None, dim: int = 16,
     scale: float | None = None, softcap: float | None = None, sink: npt.ArrayLike | None = None, causal: bool = False,
     window: Window | None = None, align: str = "end", dtype: Precision = "float32", array: ToArray = np.asarray,
 ) -> Report:  # fmt: skip
@@ -288,9 +288,9 @@ def softmax(
 
 
 def attention(
-    impl: Callable[..., Any], *, causal: bool = False, align: str = "end", window: Window | None = None,
-    bias: PositionBias | None = None, frequencies: Any = None, layout: str | None = None, scale: float | None = None,
-    softcap: float | None = None, sink: npt.ArrayLike | None = None, segments: tuple[Any, Any] | None = None,
+    impl: Callable[..., object], *, causal: bool = False, align: str = "end", window: Window | None = None,
+    bias: PositionBias | None = None, frequencies: object = None, layout: str | None = None, scale: float | None = None,
+    softcap: float | None = None, sink: npt.ArrayLike | None = None, segments: Segments | None = None,
     heads: int = 6, kv_heads: int | None = None, n: int = 9, m: int | None = None, dim: int = 16, batch: bool = False,
     dtype: Precision = "float32", array: ToArray = np.asarray,
 ) -> Report:  # fmt: skip

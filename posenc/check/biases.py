@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import reference
+from .._core_api.arguments import Array
 from ..bias.operator import PositionBias
 from ..reference.attention import operator as operator_of
 from .inputs import Precision, ToArray
@@ -80,7 +81,7 @@ SLOPE = Kind(
 )  # fmt: skip
 
 
-def slopes(impl: Any, heads: int = 12, *, dtype: Precision = "float32") -> Report:
+def slopes(impl: object, heads: int = 12, *, dtype: Precision = "float32") -> Report:
     """Check the slopes of ALiBi.
 
     Parameters
@@ -116,7 +117,7 @@ def logarithmic(n: Float64, exact: float, c: Case, side: int) -> Float64:
         return np.asarray(exact + np.log((n + c["log_offset"]) / exact) / span * (side - exact))
 
 
-def bucket_of(c: Case, rel: npt.NDArray[Any] | None = None) -> Float64:
+def bucket_of(c: Case, rel: Array | None = None) -> Float64:
     rel = c["rel_sign"] * (c["rel"] if rel is None else rel).astype(np.float64)
     both, buckets = c["bidirectional"], c["buckets"]
     side = buckets // 2 if both and c["halved"] else buckets
@@ -196,7 +197,7 @@ BUCKET = Kind(
 
 
 def buckets(
-    impl: Any, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True,
+    impl: object, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True,
     rel: npt.ArrayLike | None = None, array: ToArray = np.asarray,
 ) -> Report:  # fmt: skip
     """Check the buckets of T5.
@@ -277,7 +278,7 @@ def moved(c: Case, step: int) -> Any:
     return None if c["operator"].name in ("swin", "beit", "fox", "toeplitz", "dense") else c["q_shift"] + step
 
 
-def of(name: str, value: object) -> Callable[[Case], Any]:
+def of(name: str, value: object) -> Callable[[Case], object]:
     """A field that only one operator has."""
     return lambda c: value if c["operator"].name == name else None
 
@@ -294,7 +295,7 @@ def _with(name: str, fields: Any) -> dict[str, object]:
     (first, value), *rest = fields.items()
     known = "known_slopes" if name == "alibi" else None
 
-    def guarded(c: Case) -> Any:
+    def guarded(c: Case) -> object:
         if c["operator"].name != name or (known and not c[known]):
             return None
         return value(c) if callable(value) else value
@@ -382,7 +383,7 @@ BIAS = Kind(
 
 
 def bias(
-    impl: Any, operator: PositionBias, n: int, m: int | None = None, *, causal: bool = False, align: str = "end",
+    impl: object, operator: PositionBias, n: int, m: int | None = None, *, causal: bool = False, align: str = "end",
     dtype: Precision = "float32",
 ) -> Report:  # fmt: skip
     """Check the matrix of a bias that reads positions.

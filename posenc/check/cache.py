@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +36,7 @@ def _within(c: Case) -> Float64:
     return np.asarray(c["k_true"] - c["start_of"])
 
 
-def _later(step: int) -> Callable[[Case], Any]:
+def _later(step: int) -> Callable[[Case], object]:
     return rotating(lambda c: c["k_true"] + step * (c["start_of"] > 0))
 
 
@@ -79,8 +78,8 @@ CACHE = Kind("cache", true_attention, attend_in_chunks, CACHES, ("head", "query"
 
 
 def cache(
-    impl: Callable[..., Any], *, chunks: Sequence[int] = (4, 1, 1, 3), window: Window | None = None,
-    bias: PositionBias | None = None, frequencies: Any = None, layout: str | None = None, scale: float | None = None,
+    impl: Callable[..., object], *, chunks: Sequence[int] = (4, 1, 1, 3), window: Window | None = None,
+    bias: PositionBias | None = None, frequencies: object = None, layout: str | None = None, scale: float | None = None,
     softcap: float | None = None, sink: npt.ArrayLike | None = None, heads: int = 6, kv_heads: int | None = None,
     dim: int = 16, batch: bool = False, dtype: Precision = "float32", array: ToArray = np.asarray,
 ) -> Report:  # fmt: skip

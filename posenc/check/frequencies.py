@@ -19,7 +19,7 @@ from .judge import Hypothesis as H
 from .report import Float64, Report
 
 
-def angles(frequencies: Any, dim: int | None, seq_len: int | None = None) -> Case:
+def angles(frequencies: object, dim: int | None, seq_len: int | None = None) -> Case:
     """Return the fields of frequencies: w, factor, and what is known about the way to them."""
     keys: dict[str, Any] = {}
     if isinstance(frequencies, str | os.PathLike) and os.path.isfile(frequencies):
@@ -61,10 +61,10 @@ def _keys(config: Mapping[str, Any], seq_len: int | None, found: RopeFrequencies
     return keys if same else {}
 
 
-def again(field: str, **changes: Any) -> Callable[[Case], Any]:
+def again(field: str, **changes: Any) -> Callable[[Case], object]:
     """A field of the case, w or factor, computed again with other arguments of `rope_frequencies`."""
 
-    def compute(case: Case) -> Any:
+    def compute(case: Case) -> object:
         keys = dict(case["keys"])
         new = {key: value(keys) if callable(value) else value for key, value in changes.items()}
         if not keys or any(value is None for value in new.values()):
@@ -78,7 +78,7 @@ def again(field: str, **changes: Any) -> Callable[[Case], Any]:
     return compute
 
 
-def as_type(rope_type: str) -> Callable[[Case], Any]:
+def as_type(rope_type: str) -> Callable[[Case], object]:
     """The frequencies that another rope_type has with the same factor."""
     return lambda c: again("w", rope_type=rope_type)(c) if c["keys"].get("factor") else None
 
@@ -92,7 +92,7 @@ def key(name: str) -> Callable[[dict[str, Any]], Any]:
     return lambda keys: keys.get(name)
 
 
-def _blend_reversed(c: Case) -> Any:
+def _blend_reversed(c: Case) -> object:
     s = c["keys"].get("factor")
     if s is None or c["rope_type"] not in ("llama3", "yarn", "ntk_by_parts"):
         return None
@@ -100,7 +100,7 @@ def _blend_reversed(c: Case) -> Any:
     return np.where(between, c["plain"] + c["plain"] / s - c["w"], c["w"])
 
 
-def _without_blend(c: Case) -> Any:
+def _without_blend(c: Case) -> object:
     """Llama 3's code with exchanged factors: no frequency is between the two."""
     if c["rope_type"] != "llama3":
         return None
@@ -190,7 +190,7 @@ FREQUENCIES = (
 """Known errors of frequencies: w, base**(-2 k / rotary_dim) scaled to longer contexts, and of the attention factor."""
 
 
-def stretch(case: Case) -> Any:
+def stretch(case: Case) -> object:
     """The factor of the base in static and dynamic NTK, before the exponent d / (d - 2)."""
     keys = case["keys"]
     s, trained = keys.get("factor", 1.0), keys.get("max_position_embeddings", 1)
@@ -215,7 +215,7 @@ FREQUENCY = Kind(
 
 
 def frequencies(
-    impl: Any, frequencies: Any = None, *, dim: int | None = None, seq_len: int | None = None,
+    impl: Any, frequencies: object = None, *, dim: int | None = None, seq_len: int | None = None,
     dtype: Precision = "float32",
 ) -> Report:  # fmt: skip
     """Check the frequencies of a rotary embedding, and its attention factor if the implementation returns it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +33,12 @@ def _changed(c: Case) -> Float64:
     return np.asarray(c["times"] * _flat(found))
 
 
-def _one_less(number: int, field: str) -> Callable[[Case], Any]:
+def _one_less(number: int, field: str) -> Callable[[Case], object]:
     return lambda c: number if number < len(c["gradients"]) and len(c["gradients"]) > 1 else None
 
 
-def _exchanged(first: int, second: int) -> Callable[[Case], Any]:
-    def change(c: Case) -> Any:
+def _exchanged(first: int, second: int) -> Callable[[Case], object]:
+    def change(c: Case) -> object:
         g = c["gradients"]
         return (first, second) if second < len(g) and g[first].shape == g[second].shape else None
 
@@ -70,7 +69,10 @@ GRADIENT = Kind(
 
 
 def gradient(
-    impl: Callable[..., Any], function: Callable[..., Any], *arguments: npt.ArrayLike, dtype: Precision = "float64"
+    impl: Callable[..., object],
+    function: Callable[..., npt.ArrayLike],
+    *arguments: npt.ArrayLike,
+    dtype: Precision = "float64",
 ) -> Report:
     """Check a gradient by central differences.
 

@@ -8,16 +8,17 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .._core_api.arguments import Array
 from .judge import as_numbers
 from .report import Float64
 
 Precision: TypeAlias = Literal["float16", "bfloat16", "float32", "float64"]
-ToArray: TypeAlias = Callable[[npt.NDArray[Any]], Any]
+ToArray: TypeAlias = Callable[[Array], Any]
 """A function that converts an array of NumPy to one of another library, such as torch.as_tensor."""
 SEED = 30
 
 
-def draw(*shape: int, dtype: Precision, seed: int = SEED) -> npt.NDArray[Any]:
+def draw(*shape: int, dtype: Precision, seed: int = SEED) -> Array:
     """Draw normal numbers that the dtype represents; numbers for bfloat16 are stored in float32."""
     numbers = np.random.default_rng(seed).standard_normal(shape)
     if dtype != "bfloat16":
@@ -37,12 +38,12 @@ def dtype_of(value: object) -> str:
     return as_numbers(value[0] if isinstance(value, tuple | list) and value else value)[1]
 
 
-def places(positions: npt.ArrayLike) -> npt.NDArray[Any]:
+def places(positions: npt.ArrayLike) -> Array:
     """Positions as an array: an int n means 0 .. n-1."""
     given = np.asarray(positions)
     return np.arange(int(given)) if given.ndim == 0 else given
 
 
-def moved(x: npt.NDArray[Any], seq_axis: int) -> npt.NDArray[Any]:
+def moved(x: Array, seq_axis: int) -> Array:
     """Move the axis of positions from the second last place to `seq_axis`, or back."""
     return np.moveaxis(x, -2, seq_axis)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from .._core_api.arguments import Array
 from .report import Cause, Float64, Report, locate
 
 Case = dict[str, Any]
@@ -62,7 +62,7 @@ EXPLAINED = 0.1
 """A hypothesis must leave at most this share of the error. The bound of huge angles alone would admit any numbers."""
 
 
-def as_numbers(value: object) -> tuple[npt.NDArray[Any], str]:
+def as_numbers(value: object) -> tuple[Array, str]:
     """Return an array in float64, integers or booleans, and the name of its dtype."""
     try:
         x = value if isinstance(value, np.ndarray) else np.asarray(value)
@@ -74,7 +74,7 @@ def as_numbers(value: object) -> tuple[npt.NDArray[Any], str]:
     return (x if x.dtype.kind in "biu" else x.astype(np.float64)), name
 
 
-def _from_tensor(value: Any) -> npt.NDArray[Any]:
+def _from_tensor(value: Any) -> Array:
     """Convert a tensor that np.asarray refuses: one that requires a gradient, or has a dtype that NumPy lacks."""
     if hasattr(value, "detach"):
         value = value.detach()
@@ -192,7 +192,7 @@ def judge(kind: Kind, got: object, case: Case, precision: str, subject: str | No
     )  # fmt: skip
 
 
-def _same(numbers: npt.NDArray[Any], wanted: Float64) -> bool:
+def _same(numbers: Array, wanted: Float64) -> bool:
     """Return whether two shapes differ by axes of length one only."""
     return [n for n in numbers.shape if n != 1] == [n for n in wanted.shape if n != 1]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ from .judge import Hypothesis as H
 from .report import Float64, Report
 
 Window = tuple[int | None, int | None]
+Segments = tuple[npt.ArrayLike, npt.ArrayLike]
 
 
 def visible(c: Case) -> npt.NDArray[np.bool_]:
@@ -34,20 +34,20 @@ def visible(c: Case) -> npt.NDArray[np.bool_]:
     return ~seen if c["inverted"] else seen
 
 
-def widened(step: int) -> Callable[[Case], Any]:
-    def change(c: Case) -> Any:
+def widened(step: int) -> Callable[[Case], object]:
+    def change(c: Case) -> object:
         left, right = c["window"] or (None, None)
         return None if left is None or left + step < 0 else (left + step, right)
 
     return change
 
 
-def _both_sides(c: Case) -> Any:
+def _both_sides(c: Case) -> object:
     left, right = c["window"] or (None, None)
     return (left, left) if left is not None and right != left else None
 
 
-def windowed(value: object) -> Callable[[Case], Any]:
+def windowed(value: object) -> Callable[[Case], object]:
     return lambda c: None if c["window"] is None else value
 
 
@@ -100,7 +100,12 @@ def alignment(n: int, m: int, align: str) -> Case:
 
 
 def mask_case(
-    n: int, m: int, causal: bool, window: Window | None, align: str, segments: tuple[Any, Any] | None
+    n: int,
+    m: int,
+    causal: bool,
+    window: Window | None,
+    align: str,
+    segments: Segments | None,
 ) -> Case:
     shift = m - n if align == "end" else 0
     both = None if segments is None else tuple(np.asarray(one) for one in segments)
@@ -109,8 +114,8 @@ def mask_case(
 
 
 def mask(
-    impl: Any, n: int, m: int | None = None, *, causal: bool = True, window: Window | None = None, align: str = "end",
-    segments: tuple[Any, Any] | None = None,
+    impl: object, n: int, m: int | None = None, *, causal: bool = True, window: Window | None = None,
+    align: str = "end", segments: Segments | None = None,
 ) -> Report:  # fmt: skip
     """Check an attention mask.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,10 +56,10 @@ def other(*fields: str) -> dict[str, object]:
     return {field: lambda c: c["other"] for field in fields}
 
 
-def only(keys: bool) -> Callable[[Case], Any]:
+def only(keys: bool) -> Callable[[Case], object]:
     """Positions with which only the queries, or only the keys, are rotated."""
 
-    def change(c: Case) -> Any:
+    def change(c: Case) -> object:
         if not c["is_key"].any():
             return None
         return np.where(c["is_key"] == keys, c["positions"], 0.0)
@@ -68,13 +67,13 @@ def only(keys: bool) -> Callable[[Case], Any]:
     return change
 
 
-def _whole_head(c: Case) -> Any:
+def _whole_head(c: Case) -> object:
     if c["rotary_dim"] == c["width"]:
         return None
     return c["base"] ** (-2 * np.arange(c["width"] // 2) / c["width"])
 
 
-def _last(c: Case) -> Any:
+def _last(c: Case) -> object:
     return c["width"] - c["rotary_dim"] if c["width"] > c["rotary_dim"] else None
 
 
@@ -165,10 +164,12 @@ ROPE = Kind(
 
 
 def rope(
-    impl: Any = None, frequencies: Any = None, *, dim: int | None = None, layout: str | None = None,
-    out_layout: str | None = None, rotary_dim: int | None = None, inputs: Sequence[str] = ("x",),
+    impl: Callable[..., object] | None = None, frequencies: object = None, *, dim: int | None = None,
+    layout: str | None = None, out_layout: str | None = None, rotary_dim: int | None = None,
+    inputs: Sequence[str] = ("x",),
     positions: npt.ArrayLike = 24, seq_axis: int = -2, dtype: Precision = "float32", array: ToArray = np.asarray,
-    seq_len: int | None = None, got: Any = None, x: Any = None,
+    seq_len: int | None = None, got: object = None,
+    x: npt.ArrayLike | None = None,
 ) -> Report:  # fmt: skip
     """Check a rotary embedding.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -67,7 +65,7 @@ SINUSOID = Kind(
 
 
 def sinusoid(
-    impl: Any, dim: int, *, base: float = 10000.0, layout: str = "interleaved", order: str = "sincos",
+    impl: object, dim: int, *, base: float = 10000.0, layout: str = "interleaved", order: str = "sincos",
     denominator: str = "dim", positions: npt.ArrayLike = 24, dtype: Precision = "float32", array: ToArray = np.asarray,
 ) -> Report:  # fmt: skip
     """Check a sinusoidal encoding.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 from torch.nn import Parameter, init  # type: ignore[import-not-found, unused-ignore]
@@ -56,10 +56,9 @@ class _Bias(torch.nn.Module):  # type: ignore[misc, unused-ignore]
 
     def forward(self) -> pt.Operator:
         """Return the operator, for ``attention(bias=...)``."""
-        operator: pt.Operator = self._make()
-        return operator
+        return cast("pt.Operator", self._make())
 
-    def _make(self) -> Any:
+    def _make(self) -> object:
         raise NotImplementedError
 
 
@@ -96,7 +95,7 @@ class ALiBi(_Bias):
             with torch.no_grad():
                 parameter.copy_(torch.tensor(self._slopes))
 
-    def _make(self) -> Any:
+    def _make(self) -> object:
         return pt.alibi(getattr(self, "slopes", self._slopes))
 
 
@@ -138,7 +137,7 @@ class T5(_Bias):
         super().__init__(weight=(num_buckets, heads))
         self._options = {"bidirectional": bidirectional, "max_distance": max_distance, "unscaled": unscaled}
 
-    def _make(self) -> Any:
+    def _make(self) -> object:
         return pt.t5(self.weight, **self._options)
 
 
@@ -166,7 +165,7 @@ class Swin(_Bias):
         rows = (2 * height - 1) * (2 * width - 1) + self._extra_rows
         super().__init__(relative_position_bias_table=(rows, heads))
 
-    def _make(self) -> Any:
+    def _make(self) -> object:
         return getattr(pt, self._function)(self.relative_position_bias_table, *self._window)
 
 
@@ -209,7 +208,7 @@ class KerpleLog(_Bias):
     def __init__(self, heads: int) -> None:
         super().__init__(bias_p=(heads, 1, 1), bias_a=(heads, 1, 1))
 
-    def _make(self) -> Any:
+    def _make(self) -> object:
         return pt.kerple_log(self.bias_p.clamp(min=0.01).flatten(), self.bias_a.clamp(min=0.01).flatten())
 
 
@@ -232,7 +231,7 @@ class KerplePower(_Bias):
     def __init__(self, heads: int) -> None:
         super().__init__(bias_a=(heads, 1, 1), bias_p=(heads, 1, 1))
 
-    def _make(self) -> Any:
+    def _make(self) -> object:
         return pt.kerple_power(self.bias_a.clamp(min=0.01).flatten(), self.bias_p.clamp(0.01, 2).flatten())
 
 
@@ -256,7 +255,7 @@ class Tisa(_Bias):
     def __init__(self, heads: int, bells: int = 5) -> None:
         super().__init__(**dict.fromkeys("abc", (heads, bells)))
 
-    def _make(self) -> Any:
+    def _make(self) -> object:
         return pt.tisa(self.a, self.b, self.c)
 
 
@@ -289,7 +288,7 @@ class Fire(_Bias):
         for name, value in (("c", self._c), ("L_multiplier", 1.0), ("init_L", self._length)):
             init.constant_(getattr(self, name), value)
 
-    def _make(self) -> Any:
+    def _make(self) -> object:
         first, last = self.mlp[0], self.mlp[2]
         threshold = self.L_multiplier * self.init_L
         return pt.fire(first.weight, first.bias, last.weight, last.bias, self.c, threshold)
@@ -319,7 +318,7 @@ class Shaw(_Bias):
         shape = self._k_min + K + 1, dim
         super().__init__(**dict.fromkeys(("rel_k", "rel_v") if values else ("rel_k",), shape))
 
-    def _make(self) -> Any:
+    def _make(self) -> object:
         return pt.shaw(self.rel_k, getattr(self, "rel_v", None), k_min=self._k_min)
 
 

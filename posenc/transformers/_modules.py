@@ -36,8 +36,8 @@ def change(name: str) -> None:
     """Change transformers' modules, once, so that they ask for the implementation at each call."""
     if not NAMES:
         describe_mask_functions()
-        for model_type, cls in T5_KIND.items():
-            _describe_bias(getattr(_model(model_type), cls))
+        for model_type, name_of_class in T5_KIND.items():
+            _describe_bias(getattr(_model(model_type), name_of_class))
         replace_all()
         _refuse_other_models()
     for cls in REPLACED:

@@ -183,7 +183,7 @@ def _gpt_attn(
     return out.transpose(1, 2), None
 
 
-def _pass(module: Any, *args: object, theirs: Callable[..., object], **kwargs: object) -> object:
+def _pass(module: torch.nn.Module, *args: object, theirs: Callable[..., object], **kwargs: object) -> object:
     """Call the method of transformers, whose arguments `_replace` has checked."""
     return theirs(module, *args, **kwargs)
 
@@ -218,7 +218,7 @@ def _mpnet_forward(
     return (module.o(out.flatten(2)),)
 
 
-def _deberta_mask(module: Any, attention_mask: torch.Tensor) -> torch.Tensor | None:
+def _deberta_mask(module: torch.nn.Module, attention_mask: torch.Tensor) -> torch.Tensor | None:
     """Return `DebertaV2Encoder.get_attention_mask`, which makes a row for each query, without these rows."""
     if attention_mask.dim() <= 2:
         keep = attention_mask[:, None, None, :].bool()
@@ -227,7 +227,10 @@ def _deberta_mask(module: Any, attention_mask: torch.Tensor) -> torch.Tensor | N
 
 
 def _deberta_positions(
-    module: Any, hidden_states: torch.Tensor, query_states: object = None, relative_pos: torch.Tensor | None = None
+    module: torch.nn.Module,
+    hidden_states: torch.Tensor,
+    query_states: object = None,
+    relative_pos: torch.Tensor | None = None,
 ) -> torch.Tensor | None:
     """Return `DebertaV2Encoder.get_rel_pos`: None for consecutive positions, instead of a number for each pair."""
     return relative_pos
@@ -270,7 +273,7 @@ def _deberta_forward(
     return out.flatten(2), None
 
 
-REPLACED: dict[Any, tuple[str, Callable[..., object]]] = {
+REPLACED: dict[type[torch.nn.Module], tuple[str, Callable[..., object]]] = {
     modeling_bloom.BloomAttention: ("forward", _bloom_forward),
     modeling_codegen.CodeGenAttention: ("_attn", _gpt_attn),
     modeling_deberta_v2.DisentangledSelfAttention: ("forward", _deberta_forward),
