@@ -430,10 +430,12 @@ def attention_weights(
         Queries.
     k : array (..., G, M, D)
         Keys.
-    bias, keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink, invariant
+    bias, keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink
         The options of `attention`. What operators add to values, as ``rel_v`` of `shaw`, is left out.
     dropout, seed
         As in `attention`: the result has 0 in place of dropped weights, and the others are divided by ``1 - dropout``.
+    invariant
+        As in `attention`.
 
     Returns
     -------

@@ -72,3 +72,12 @@ def test_numbers_of_captions_are_computed(page):
         computed = set(re.findall(r"\d[\d.e+-]*\d|\d", " ".join([words(picture.alt), picture.source, *results])))
         said = set(re.findall(r"\d[\d.e+-]*\d|\d", caption[1]))
         assert said <= computed, f"{picture.file.name}: {said - computed}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/explore.md"])
+def test_the_page_to_touch_has_a_picture(page):
+    """docs/explore/picture.py made it with a browser, whose bits differ between machines: only its presence is tested."""
+    text = (ROOT / page).read_text("utf-8")
+    file = re.search(r"!\[[^\]]{80,}\]\(([\w./]*explore/picture\.png)\)\n\n\*[^*]{80,}\*\n", text)
+    assert file, f"{page} needs the picture, an alternative text and a caption"
+    assert (ROOT / page).parent.joinpath(file[1]).stat().st_size < 2 * BYTES
