@@ -76,7 +76,7 @@ def test_numbers_of_captions_are_computed(page):
 
 @pytest.mark.parametrize("page", ["README.md", "docs/guides/explore.md"])
 def test_the_page_to_touch_has_a_picture(page):
-    """docs/explore/picture.py made it with a browser, whose bits differ between machines: only its presence is tested."""
+    """docs/explore/picture.py made it with a browser. Browsers differ, so the test asks for its presence alone."""
     text = (ROOT / page).read_text("utf-8")
     file = re.search(r"!\[[^\]]{80,}\]\(([\w./]*explore/picture\.png)\)\n\n\*[^*]{80,}\*\n", text)
     assert file, f"{page} needs the picture, an alternative text and a caption"
