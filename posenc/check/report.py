@@ -136,8 +136,9 @@ def locate(
     both = np.isfinite(got) & np.isfinite(wanted) & (wanted != 0)
     if both.any():
         ratio = got[both] / wanted[both]
-        if np.ptp(ratio) <= 1e-4 * abs(ratio).max():
-            lines.append(f"All numbers are {np.median(ratio):.6g} times the right ones.")
+        times = f"{np.median(ratio):.6g}"
+        if np.ptp(ratio) <= 1e-4 * abs(ratio).max() and times != "1":
+            lines.append(f"All numbers are {times} times the right ones.")
     share = wrong.mean()
     if share > CROWDED:
         return "\n".join([*lines, f"{100 * share:.0f} % of the numbers are wrong."])

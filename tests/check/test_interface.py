@@ -104,6 +104,12 @@ def test_frequencies_of_zero_and_huge_numbers_warn_of_nothing():
     assert check.slopes(np.full(12, 1e308), 12).causes == ()
 
 
+def test_no_report_says_one_times_the_right_numbers_or_adds_two_offsets():
+    assert "times the right ones" not in str(check.mask(plain.causal(9, 9, left=4), 9, window=(3, None)))
+    assert "All numbers are 2 times the right ones." in str(check.slopes(2 * posenc.alibi_slopes(12), 12))
+    assert check.sinusoid(plain.sinusoid(np.arange(24) + 3, 32), 32).causes == ()
+
+
 def test_results_of_another_shape_and_not_a_number():
     report = check.slopes(lambda heads: np.ones(heads + 1), 12)
     assert "shape (13,); expected (12,)" in str(report)
