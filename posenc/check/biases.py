@@ -12,7 +12,7 @@ from .. import reference
 from .._core_api.arguments import Array
 from ..bias.operator import PositionBias
 from ..reference.attention import operator as operator_of
-from .inputs import Precision, ToArray
+from .inputs import Precision, ToArray, converted
 from .judge import Case, Kind, judge
 from .judge import Hypothesis as H
 from .judge import angle_roundoff as narrow
@@ -229,7 +229,7 @@ def buckets(
     distances = np.arange(-2 * max_distance, 2 * max_distance + 1) if rel is None else np.asarray(rel)
     case = {**BUCKET_FIELDS, "rel": distances, "buckets": buckets, "max_distance": max_distance,
             "bidirectional": bidirectional}  # fmt: skip
-    return judge(BUCKET, impl(array(distances)) if callable(impl) else impl, case, "float64")
+    return judge(BUCKET, impl(converted(array, distances)) if callable(impl) else impl, case, "float64")
 
 
 # ---- matrices ----

@@ -38,6 +38,17 @@ def dtype_of(value: object) -> str:
     return as_numbers(value[0] if isinstance(value, tuple | list) and value else value)[1]
 
 
+def converted(array: ToArray, positions: Array) -> Any:
+    """Convert positions, but not to numbers that are too short for them, such as bfloat16 above 256."""
+    given = array(positions)
+    dtype = str(getattr(given, "dtype", ""))
+    if not (dtype.endswith("float16") or (dtype.endswith("float32") and abs(positions).max(initial=0) > 2**24)):
+        return given
+    if not hasattr(given, "new_tensor"):
+        return positions
+    return (given.long() if positions.dtype.kind in "iu" else given.double()).new_tensor(positions)  # on its device
+
+
 def places(positions: npt.ArrayLike) -> Array:
     """Positions as an array: an int n means 0 .. n-1."""
     given = np.asarray(positions)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .. import reference
 from .frequencies import FACTORS, FREQUENCIES, angles
-from .inputs import Precision, ToArray, draw, dtype_of, moved, parts, places
+from .inputs import Precision, ToArray, converted, draw, dtype_of, moved, parts, places
 from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, judge
 from .judge import Hypothesis as H
 from .report import Float64, Report
@@ -199,7 +199,7 @@ def rope(
         Precision of x. "float64" demands angles in float64. Numbers of bfloat16 are passed in an array of float32, for
         `array` to convert.
     array : callable
-        Converts the inputs, such as ``torch.as_tensor``.
+        Converts the inputs, such as ``torch.as_tensor``. Positions are not rounded to 16 bits.
     seq_len : int, optional
         Length of the sequence, for the types dynamic and longrope of a config.
     got, x : array, optional
@@ -230,7 +230,7 @@ def rope(
         q = draw(2, 3, len(where), case["width"], dtype=dtype)
         k = draw(2, 2, len(where), case["width"], dtype=dtype, seed=31)
         given = [q, k] if len(inputs) == 2 else [q]
-        found = impl(*(array(moved(one, seq_axis)) for one in given), array(where))
+        found = impl(*(array(moved(one, seq_axis)) for one in given), converted(array, where))
         precision = dtype_of(found)
         results = [moved(one, seq_axis) if one.ndim == 4 else one for one in parts(found)]
         x, got = np.concatenate(given, -3), np.concatenate(results, -3)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from .. import reference
 from .frequencies import FREQUENCIES
-from .inputs import Precision, ToArray, places
+from .inputs import Precision, ToArray, converted, places
 from .judge import Case, Kind, judge
 from .judge import Hypothesis as H
 from .report import Float64, Report
@@ -106,5 +106,5 @@ def sinusoid(
         "change_layout": "Put sines and cosines side by side." if layout == "interleaved" else
         "Put all sines before all cosines.",
     }  # fmt: skip
-    got = impl(array(where)) if callable(impl) else impl
+    got = impl(converted(array, where)) if callable(impl) else impl
     return judge(SINUSOID, got, case, dtype)

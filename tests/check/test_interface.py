@@ -1,6 +1,7 @@
 """The interface of posenc.check: reports, assertions, arrays of other libraries, the command."""
 
 import dataclasses
+import functools
 import inspect
 import json
 import os
@@ -154,6 +155,23 @@ def test_tensors_that_require_a_gradient_and_bfloat16():
     assert check.slopes(slopes.clone().requires_grad_(), 12)
     assert check.slopes(slopes.bfloat16(), 12)
     assert not check.slopes((slopes * 1.1).bfloat16(), 12)
+
+
+def test_a_conversion_to_bfloat16_keeps_the_positions():
+    torch = pytest.importorskip("torch")
+
+    def mine(rounded, x, p):
+        p = p.bfloat16() if rounded else p
+        angle = p.double()[:, None] * torch.as_tensor(W)
+        cos, sin, (x1, x2) = angle.cos(), angle.sin(), x.double().chunk(2, -1)
+        return torch.cat([x1 * cos - x2 * sin, x1 * sin + x2 * cos], -1).bfloat16()
+
+    short = {"dim": 32, "layout": "half", "dtype": "bfloat16", "array": lambda x: torch.as_tensor(x).bfloat16()}
+    for positions in (600, np.arange(600) + 0.25):
+        assert check.rope(functools.partial(mine, False), positions=positions, **short)
+        report = check.rope(functools.partial(mine, True), positions=positions, **short)
+        assert [cause.name for cause in report.causes] == ["positions in bfloat16"]
+    assert check.buckets(lambda rel: plain.bucket(rel.numpy()), array=short["array"])
 
 
 # ---- the command ----
