@@ -6,8 +6,9 @@ a bound, and a table of hypotheses. A `Hypothesis` is data: fields of the case t
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +55,8 @@ class Kind(NamedTuple):
     """The unit of errors: 1 for absolute errors, the numbers for relative ones."""
     labels: Callable[[Case], Mapping[str, Sequence[str]]] = lambda case: {}
     """Names of places along an axis, if they are not the name of the axis with a number."""
+    more: Callable[[Case, Float64], Sequence[Hypothesis]] = lambda case, numbers: ()
+    """Hypotheses that are tried alone if no other one fits; they may be read off the numbers."""
 
 
 ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
@@ -108,6 +111,22 @@ def altered(case: Case, hypotheses: Sequence[Hypothesis]) -> Case | None:
                 return None
         case = {**case, **found}
     return case
+
+
+def on_one_side(hypotheses: Iterable[Hypothesis]) -> Iterator[Hypothesis]:
+    """The same errors in the rotation of the queries alone, or of the keys alone."""
+    for (side, place), h in itertools.product((("queries", "q_at"), ("keys", "k_at")), hypotheses):
+        own = h._replace(fields={name: h.fields[name] for name in h.fields if name not in ("q_at", "k_at")})
+        fields = {place: h.fields[place]} if place in h.fields else {}
+        if own.fields:
+            fields[f"of_{side}"] = functools.partial(_changes, own)
+        if fields:
+            yield Hypothesis(f"{h.name} of the {side} only", f"Of the {side} only: {h.sentence}", h.change, fields)
+
+
+def _changes(hypothesis: Hypothesis, case: Case) -> Case | None:
+    changed = altered(case, [hypothesis])
+    return changed and {name: changed[name] for name in hypothesis.fields}
 
 
 def deviation(got: Float64, wanted: Float64, scale: Float64 | float) -> Float64:
@@ -166,13 +185,13 @@ def judge(kind: Kind, got: object, case: Case, precision: str, subject: str | No
     causes: list[tuple[float, tuple[Hypothesis, ...]]] = []
     errors: list[tuple[float, str]] = []
     active: list[Hypothesis] = []
-    singles = ((hypothesis,) for hypothesis in kind.hypotheses)
-    for sets in (singles, None):
-        found = predictions(kind, case, sets if sets is not None else orders(active), wanted.shape)
-        for chosen, changed, answer in found:
+    for stage in ("alone", "more", "pairs"):
+        alone = kind.hypotheses if stage == "alone" else kind.more(case, numbers)
+        sets = orders(active) if stage == "pairs" else ((hypothesis,) for hypothesis in alone)
+        for chosen, changed, answer in predictions(kind, case, sets, wanted.shape):
             if float(deviation(answer, wanted, kind.scale(case, wanted)).max(initial=0)) <= bound:
                 continue  # without an effect on these inputs
-            active += chosen if sets is not None else ()
+            active += chosen if stage == "alone" else ()
             left = error_of(changed, answer)
             errors.append((left, " + ".join(h.name for h in chosen)))
             if left <= min(kind.bound(changed, answer, u), EXPLAINED * error):

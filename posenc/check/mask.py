@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -87,9 +87,26 @@ def _true_mask(c: Case) -> Float64:
     return np.asarray(reference_mask(i, j, **options)[0], np.float64)
 
 
+def reach(seen: npt.NDArray[np.bool_], shift: int) -> Window:
+    """How many keys back and ahead the queries see."""
+    i, j = np.nonzero(seen)
+    rel = j - i - shift
+    return int(-rel.min(initial=0)), int(rel.max(initial=0))
+
+
+def _other_window(c: Case, numbers: Float64) -> Sequence[H]:
+    if c["window"] is None:
+        return ()
+    (back, ahead), (left, right) = (reach(seen > 0, c["mask_shift"]) for seen in (numbers, _true_mask(c)))
+    text = f"The window reaches {back} keys back and {ahead} ahead; expected {left} and {right}."
+    return [H("window", text, "Count the keys on each side; the query is not one of them.",
+              {"causal": False, "window": (back, ahead)})]  # fmt: skip
+
+
 MASK = Kind(
-    "mask", _true_mask, lambda c: visible(c).astype(np.float64), MASKS, ("query", "key"), lambda c, wanted, u: 0.5
-)
+    "mask", _true_mask, lambda c: visible(c).astype(np.float64), MASKS, ("query", "key"), lambda c, wanted, u: 0.5,
+    more=_other_window,
+)  # fmt: skip
 
 
 def alignment(n: int, m: int, align: str) -> Case:

@@ -111,6 +111,14 @@ def test_no_report_says_one_times_the_right_numbers_or_adds_two_offsets():
     assert check.sinusoid(plain.sinusoid(np.arange(24) + 3, 32), 32).causes == ()
 
 
+def test_a_window_is_read_off_the_mask():
+    near = abs(np.arange(24) - np.arange(24)[:, None])
+    report = check.mask(near <= 8, 24, causal=False, window=(4, 4))
+    assert [cause.sentence for cause in report.causes] == [
+        "The window reaches 8 keys back and 8 ahead; expected 4 and 4."
+    ]
+
+
 def test_results_of_another_shape_and_not_a_number():
     report = check.slopes(lambda heads: np.ones(heads + 1), 12)
     assert "shape (13,); expected (12,)" in str(report)
