@@ -14,7 +14,7 @@ from ..bias.operator import PositionBias
 from .biases import MATRICES, matrix_of, of_operator
 from .frequencies import FREQUENCIES, angles
 from .inputs import Precision, ToArray, draw, dtype_of
-from .judge import Case, Kind, angle_roundoff, coarser, judge
+from .judge import Case, Kind, angle_roundoff, coarser, judge, on_one_side
 from .judge import Hypothesis as H
 from .mask import MASKS, Segments, Window, mask_case, visible
 from .report import Float64, Report
@@ -25,8 +25,8 @@ def attend(c: Case) -> Float64:
     """Attention, or its weights if there are no values, with the errors that the fields of the case name."""
     q, k, v = c["q"], c["k"], c["v"]
     if c["w"] is not None:
-        q = rotate(q, c["q_at"], c) if "q" in c["rotated"] else q
-        k = rotate(k, c["k_at"], c) if "k" in c["rotated"] else k
+        q = rotate(q, c["q_at"], {**c, **c["of_queries"]}) if "q" in c["rotated"] else q
+        k = rotate(k, c["k_at"], {**c, **c["of_keys"]}) if "k" in c["rotated"] else k
         v = rotate(v, c["k_at"], c) if "v" in c["rotated"] and v is not None else v
     heads, groups = q.shape[-3], k.shape[-3]
     read = np.arange(heads) // (heads // groups) if c["grouping"] == "blocks" else np.arange(heads) % groups
@@ -207,8 +207,14 @@ def true_attention(c: Case) -> Float64:
     return np.asarray(reference.attention(q, k, c["v"], **options))
 
 
+def one_side(c: Case, numbers: Float64) -> list[H]:
+    return [*on_one_side(h for h in ROTATED if "rotated" not in h.fields)] if c["w"] is not None else []
+
+
 SOFTMAX = Kind("softmax", true_attention, attend, (*SOFTMAXES, *MASKS), ("head", "query", "key"), attention_bound)
-ATTENTION = Kind("attention", true_attention, attend, ATTENTIONS, ("head", "query", "channel"), attention_bound)
+ATTENTION = Kind(
+    "attention", true_attention, attend, ATTENTIONS, ("head", "query", "channel"), attention_bound, more=one_side
+)
 
 
 def attention_case(

@@ -8,7 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bias.operator import PositionBias
-from .attention import ATTENTIONS, attend, attention_bound, attention_case, biased, rotating, true_attention, wide
+from .attention import (
+    ATTENTIONS,
+    attend,
+    attention_bound,
+    attention_case,
+    biased,
+    one_side,
+    rotating,
+    true_attention,
+    wide,
+)
 from .inputs import Precision, ToArray, dtype_of
 from .judge import Case, Kind, as_numbers, coarser, judge
 from .judge import Hypothesis as H
@@ -74,7 +84,10 @@ CACHES = (
     *(h for h in ATTENTIONS if "alignment" not in h.name and h.name not in ("queries and keys exchanged", "polarity",
       "transposed mask", "queries one late", "queries one early", "softmax over queries", "transposed (bias)")),
 )  # fmt: skip
-CACHE = Kind("cache", true_attention, attend_in_chunks, CACHES, ("head", "query", "channel"), attention_bound)
+CACHE = Kind(
+    "cache", true_attention, attend_in_chunks, CACHES, ("head", "query", "channel"), attention_bound,
+    more=one_side,
+)  # fmt: skip
 
 
 def cache(

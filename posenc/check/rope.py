@@ -11,7 +11,7 @@ import numpy.typing as npt
 from .. import reference
 from .frequencies import FACTORS, FREQUENCIES, angles
 from .inputs import Precision, ToArray, converted, draw, dtype_of, moved, parts, places
-from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, judge
+from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, judge, on_one_side
 from .judge import Hypothesis as H
 from .report import Float64, Report
 
@@ -49,6 +49,7 @@ def layouts(layout: str, r: int, out_layout: str | None = None) -> Case:
         "layout": layout, "other": other, "pairs": PAIRS[layout].format(r // 2),
         "other_pairs": PAIRS[other].format(r // 2), "tables": layout, "turn": layout, "turn_out": layout,
         "out_layout": out_layout, "written": out_layout, "turn_sign": -1.0, "swapped": False, "rotary_offset": 0,
+        "of_queries": {}, "of_keys": {},
     }  # fmt: skip
 
 
@@ -150,16 +151,24 @@ def _pair(channel: int, c: Case) -> str:
     return f" (pair {pair})" if channel < r else ""
 
 
+def _rotated(c: Case) -> Float64:
+    if not (c["of_queries"] or c["of_keys"]):
+        return rotate(c["x"], c["positions"], c)
+    q, k = (rotate(c["x"], one["positions"], one) for one in ({**c, **c["of_queries"]}, {**c, **c["of_keys"]}))
+    return np.where(c["is_key"][..., None], k, q)
+
+
 ROPE = Kind(
     "rope",
     lambda c: np.asarray(reference.rope(
         c["x"], c["positions"], replace(reference.RopeFrequencies(c["w"]), attention_factor=c["factor"]),
         layout=c["layout"], rotary_dim=c["rotary_dim"], out_layout=c["written"],
     )),
-    lambda c: rotate(c["x"], c["positions"], c),
+    _rotated,
     (*ROTATION, *FREQUENCIES), ("batch", "head", "position", "channel"),
     lambda c, wanted, u: rotation_error(c, c["positions"], u) * float(abs(c["x"]).max(initial=0)),
     labels=lambda c: {"channel": [f"channel {i}{_pair(i, c)}" for i in range(c["width"])]},
+    more=lambda c, numbers: [*on_one_side((*ROTATION, *FREQUENCIES))] if c["is_key"].any() else [],
 )  # fmt: skip
 
 

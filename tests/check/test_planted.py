@@ -26,6 +26,12 @@ def rope(w=W, **errors):
     return lambda x, p: plain.rope(x, p, w, **errors)
 
 
+def one_side(side, **errors):
+    """A rotation with errors in the queries or the keys alone."""
+    return lambda *both: tuple(plain.rope(x, both[2], W, **(errors if name == side else {}))
+                               for x, name in zip(both, ("queries", "keys"), strict=False))  # fmt: skip
+
+
 def single(x, p):
     angle = (p.astype(np.float32)[:, None] * W.astype(np.float32)).astype(np.float64)
     cos, sin = (np.tile(t, 2) for t in (np.cos(angle), np.sin(angle)))
@@ -110,6 +116,10 @@ SINGLE = {
             x.shape[1]), W), 1, 2), **LAYOUT)),
     "rope: keys not rotated": (
         "queries only", partial(check.rope, lambda q, k, p: (plain.rope(q, p, W), k), inputs=("q", "k"), **LAYOUT)),
+    **{f"rope: {error} of one side": (f"{error} of the {side} only", partial(
+        check.rope, one_side(side, **planted), inputs=("q", "k"), **LAYOUT)) for side, error, planted in (
+            ("keys", "direction", {"sign": (1, -1)}), ("queries", "tables", {"table_pairs": "interleaved"}),
+            ("keys", "offset +1", {"offset": 1}), ("queries", "layout", {"pairs": "interleaved"}))},
     "rope: rotated twice": (
         "rotated twice", partial(check.rope, lambda x, p: plain.rope(plain.rope(x, p, W), p, W), **LAYOUT)),
     "rope: positions not used": (
@@ -163,6 +173,7 @@ SINGLE = {
     "mask: diagonal": ("diagonal", partial(check.mask, plain.causal(9, 9, diagonal=-1), 9)),
     "mask: window": ("window one wider", partial(check.mask, plain.causal(9, 9, left=4), 9, window=(3, None))),
     "mask: no window": ("no window", partial(check.mask, plain.causal(9, 9), 9, window=(3, None))),
+    "mask: another window": ("window", partial(check.mask, plain.causal(12, 12, left=8), 12, window=(3, None))),
     "softmax: no scale": ("no scale", partial(check.softmax, lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2)))),
     "softmax: scale twice": (
         "scale squared", partial(check.softmax, lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2) / 16))),
@@ -201,6 +212,11 @@ SINGLE = {
         frequencies=W16, layout="half", **CAUSAL)),
     "attention: keys not rotated": ("queries only", partial(
         check.attention, attention(rotate=(turn(W16), lambda x: x)), frequencies=W16, layout="half")),
+    "attention: keys clockwise": ("direction of the keys only", partial(
+        check.attention, attention(rotate=(turn(W16), turn(W16, sign=(1, -1)))), frequencies=W16, layout="half")),
+    "attention: tables of the queries": ("tables of the queries only", partial(
+        check.attention, attention(rotate=(turn(W16, table_pairs="interleaved"), turn(W16))), frequencies=W16,
+        layout="half")),
     "cache: offset": ("offset", partial(
         check.cache, plain.decoder(W16, lambda start: 0), frequencies=W16, layout="half")),
     "cache: offset of the queries": ("offset of the queries", partial(
