@@ -131,7 +131,7 @@ def other_alignment(c: Case) -> object:
 ROTATED = (
     *shared([h for h in ROTATION if "positions" not in h.fields], rotating),
     *shared(FREQUENCIES, rotating),
-    H("direction", "The rotation of queries and keys is clockwise: the sign of the sine is wrong.",
+    H("direction", "The rotation is clockwise: the sign of the sine is wrong.",
       "Pair (x1, x2) becomes (x1 cos - x2 sin, x1 sin + x2 cos).",
       {name: rotating(lambda c, name=name: -c[name]) for name in ("q_at", "k_at")}),
     H("no rotation", "Queries and keys are not rotated.", "Rotate both.", {"rotated": rotating("")}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,14 @@ from .report import Float64, Report
 def angles(frequencies: object, dim: int | None, seq_len: int | None = None) -> Case:
     """Return the fields of frequencies: w, factor, and what is known about the way to them."""
     keys: dict[str, Any] = {}
+    width = None
     if isinstance(frequencies, str | os.PathLike) and os.path.isfile(frequencies):
         frequencies = json.loads(Path(frequencies).read_bytes())
     if isinstance(frequencies, Mapping | str) or hasattr(frequencies, "to_dict"):
         config = frequencies.to_dict() if hasattr(frequencies, "to_dict") else frequencies
         frequencies = rope_from_config(config, seq_len=seq_len)
         keys = _keys(config, seq_len, frequencies) if isinstance(config, Mapping) else {}
+        width = _width(config) if isinstance(config, Mapping) else None
     elif frequencies is None:
         if dim is None:
             raise ValueError("check: frequencies and dim are None; expected one of the two")
@@ -40,9 +42,14 @@ def angles(frequencies: object, dim: int | None, seq_len: int | None = None) -> 
     plain = base ** (-2 * np.arange(len(w)) / r)
     return {
         "w": w, "plain": plain, "base": base, "factor": factor, "cos_factor": factor, "sin_factor": factor,
-        "keys": keys, "rotary_dim": r, "width": dim or r, "rope_type": keys.get("rope_type", "default"),
+        "keys": keys, "rotary_dim": r, "width": dim or width or r, "rope_type": keys.get("rope_type", "default"),
         "layout": getattr(frequencies, "layout", None),
     }  # fmt: skip
+
+
+def _width(config: Mapping[str, Any]) -> int | None:
+    hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
+    return config.get("head_dim") or (hidden // heads if hidden and heads else None)
 
 
 def _keys(config: Mapping[str, Any], seq_len: int | None, found: RopeFrequencies) -> dict[str, Any]:
@@ -108,6 +115,15 @@ def _without_blend(c: Case) -> object:
     return np.where(turns < c["keys"]["high_freq_factor"], c["plain"] / c["keys"]["factor"], c["plain"])
 
 
+_exchanged = again("w", long_factor=key("short_factor"), short_factor=key("long_factor"))
+
+
+def _at_the_edge(c: Case) -> bool:
+    """Whether a sequence of LongRoPE has the trained length, or one token more: any wrong list may be a wrong count."""
+    trained, length = (c["keys"].get(name) for name in ("original_max_position_embeddings", "seq_len"))
+    return c["rope_type"] == "longrope" and length is not None and trained is not None and 0 <= length - trained <= 1
+
+
 FACTORS = {"cos_factor": 1.0, "sin_factor": 1.0}
 SCALED = "The frequencies are those of the config's rope_type, {rope_type}."
 FREQUENCIES = (
@@ -160,13 +176,18 @@ FREQUENCIES = (
       {"w": again("w", truncate=lambda k: not k.get("truncate", True))}),
     H("original length", "The trained length is max_position_embeddings; expected original_max_position_embeddings.",
       "Read original_max_position_embeddings.",
-      {"w": again("w", original_max_position_embeddings=key("max_position_embeddings"))}),
+      {"w": lambda c: None if _at_the_edge(c) else
+       again("w", original_max_position_embeddings=key("max_position_embeddings"))(c)}),
     H("low and high factor", "low_freq_factor and high_freq_factor are exchanged, so nothing is blended.",
       "Exchange them.",
       {"w": _without_blend}),
     H("long and short factor", "long_factor and short_factor are exchanged.",
       "Take long_factor if the sequence is longer than the trained length.",
-      {"w": again("w", long_factor=key("short_factor"), short_factor=key("long_factor"))}),
+      {"w": lambda c: None if _at_the_edge(c) else _exchanged(c)}),
+    H("list at the trained length", "One token before or after the trained length, the other list of factors is used: "
+      "the length is counted or compared wrongly, or the lists are exchanged.",
+      "Take long_factor if the length, the last position plus one, is above the trained length. Test twice the length.",
+      {"w": lambda c: _exchanged(c) if _at_the_edge(c) else None}),
     H("attention factor", "cos and sin lack the attention factor {factor}.",
       "Multiply cos and sin by attention_factor, 0.1 ln(factor) + 1 by default.", FACTORS),
     H("attention factor squared", "The attention factor {factor} is applied twice.",
@@ -207,10 +228,29 @@ def _listed(case: Case) -> Float64:
     return np.append(case["w"], case["cos_factor"]) if case["with_factor"] else case["w"]
 
 
+def series_base(w: Float64, case: Case) -> float | None:
+    """The base of a geometric series of frequencies that begins as those of the case do, otherwise None."""
+    if len(w) < 2 or not np.isfinite(w).all() or (w <= 0).any() or not np.isclose(w[0], case["w"][0], rtol=1e-5):
+        return None
+    steps = np.diff(np.log(w))
+    return float(np.exp(-steps.mean() * case["rotary_dim"] / 2)) if np.ptp(steps) <= 1e-5 else None
+
+
+def _other_base(c: Case, numbers: Float64) -> Sequence[H]:
+    w = numbers[: len(c["w"])]
+    base, expected = series_base(w, c), series_base(c["w"], c)
+    if base is None or expected is None:
+        return ()
+    change = "Take the base (rope_theta) of the config; the types ntk and dynamic enlarge it."
+    return [H("base", f"The base is {base:.6g}; expected {expected:.6g}.", change,
+              {"w": c["w"][0] * base ** (-2 * np.arange(len(w)) / c["rotary_dim"])})]  # fmt: skip
+
+
 FREQUENCY = Kind(
     "frequencies", _listed, _listed, FREQUENCIES, ("pair",),
     lambda case, wanted, u: frequency_error(case, angle_roundoff(u)) + u,
     lambda case, wanted: np.maximum(abs(wanted), np.append(case["plain"], 1e-9)[: len(wanted)]),
+    more=_other_base,
 )  # fmt: skip
 
 

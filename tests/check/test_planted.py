@@ -5,7 +5,7 @@ from functools import cache, partial
 import numpy as np
 import plain
 import pytest
-from settings import YARN
+from settings import DYNAMIC, LONGROPE, PLAIN, YARN
 
 import posenc
 from posenc import check, reference
@@ -136,6 +136,16 @@ SINGLE = {
         "beta_fast and beta_slow", partial(check.frequencies, plain.yarn(32, 500000.0, 8.0, 64, 1, 32), YARN)),
     "frequencies: length of the config": (
         "original length", partial(check.frequencies, plain.yarn(32, 500000.0, 8.0, 512), YARN)),
+    "frequencies: another base": ("base", partial(check.frequencies, plain.frequencies(32, 5e5), dim=32)),
+    "frequencies: factor - 1 is missing in dynamic": ("base", partial(
+        check.frequencies, plain.frequencies(32, 5e4 * 16 ** (16 / 15)), DYNAMIC, seq_len=512)),
+    "frequencies: exponent over the head of the config": ("exponent over the head", partial(
+        check.frequencies, plain.frequencies(16, 5e5, over=32), {**PLAIN, "partial_rotary_factor": 0.5})),
+    **{f"frequencies: {wrong}_factor at {length} of 128": (name, partial(
+        check.frequencies, plain.frequencies(32, 5e4) / LONGROPE["rope_scaling"][f"{wrong}_factor"], LONGROPE,
+        seq_len=length)) for length, wrong, name in (
+            (128, "long", "list at the trained length"), (129, "short", "list at the trained length"),
+            (256, "short", "long and short factor"))},
     "frequencies: reciprocals": ("wavelengths", partial(check.frequencies, 1 / W, dim=32)),
     "slopes: geometric": (
         "geometric for any number", partial(check.slopes, lambda h: 2.0 ** (-8 * np.arange(1, h + 1) / h), 12)),
