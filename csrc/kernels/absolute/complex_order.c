@@ -3,9 +3,9 @@
  *     for (k < c)
  *         z[2 * k] = r[k] * cos(w[k] * p + theta[k]), z[2 * k + 1] = r[k] * sin(w[k] * p + theta[k]);
  *
- * Angles are double-double numbers of turns, as in sinusoid.c. The stride of w and theta is 0 along a row if all
- * channels of a word share one number, and 0 between rows if all words share a row. The outer loop runs over tiles of
- * columns, so that the turns of a shared row are computed once, not once per word.
+ * Angles are double-double numbers of turns, as in sinusoid.c. The strides of w and theta may be 0: along a row if all
+ * channels of a token share one number, and between rows if all tokens share one row. The outer loop runs over tiles of
+ * columns, so that the turns of a shared row are computed once, not once per token.
  */
 #include "base/layout.h"
 #include "base/row.h"
@@ -15,7 +15,7 @@ enum { TILE = 256 };
 
 typedef struct {
     double t_hi[TILE], t_lo[TILE]; /* turns per position */
-    double f_hi[TILE], f_lo[TILE]; /* phase in turns, f_hi within 1/2 */
+    double f_hi[TILE], f_lo[TILE]; /* phase in turns, |f_hi| <= 1/2 */
     double sine[TILE], cosine[TILE];
     real amplitude[TILE], grad[2 * TILE];
     const char *frequency, *phase; /* the rows that t_hi and f_hi were computed from */
@@ -64,7 +64,7 @@ static void angles(channel_tile *t, const pe_call *call, const pe_row *row, int 
     const char *f = row->data[operand + 2] ? row->data[operand + 2] + k0 * f_stride : NULL;
     const double p = scalar_read(row->data[operand], call->array[operand].storage);
     if (w != t->frequency) {
-        read_strided(w, w_stride, n, t->sine); /* buffer: sincos_tile overwrites sine */
+        read_strided(w, w_stride, n, t->sine); /* sine is a buffer until sincos_tile sets it */
         turns_row(t->sine, n, t->t_hi, t->t_lo);
         t->frequency = w;
     }
@@ -138,7 +138,8 @@ KERNEL(complex_order_vjp)
                 slope[k] = (double)r[k] * (t->cosine[k] * im - t->sine[k] * re);
                 dr[k] = (real)(t->cosine[k] * re + t->sine[k] * im);
             }
-            /* A separate loop: if it also stored dw, GCC would use FMAs for the sum only where arrays overlap. */
+            /* This loop stores nothing. If it also stored dw, GCC would compile it twice, and sum with FMAs only in
+             * the version for arrays that overlap. */
             for (int k = 0; k < n; k++) {
                 double w_k;
                 memcpy(&w_k, w + k * w_stride, sizeof w_k);

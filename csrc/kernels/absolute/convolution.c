@@ -11,8 +11,9 @@
  * Each SIMD lane holds one channel. window_rows resolves padding once per tile: a pointer outside the grid points to a
  * row of zeros, to the row at the opposite edge, or to the nearest row. The sums then need no test for edges. A kernel
  * of at most FEW_TAPS taps reads rows in place. Larger kernels, half types, and the last d % CHANNELS channels read a
- * copy of CHANNELS channels: rows 2 KB apart share a few sets of the cache, and no load may pass the end of a row.
- * Each output adds its taps in this order in every tile, so its bits do not depend on the tile.
+ * copy of CHANNELS channels. A large kernel needs the copy because rows 2 KB apart share a few sets of the cache, and
+ * the last channels need it because no load may pass the end of a row. Each output adds its taps in this order in every
+ * tile, so its bits do not depend on the tile.
  */
 #include "absolute/convolution.h"
 
@@ -26,7 +27,7 @@ typedef struct {
     const char *kernel, *start; /* start: first terms of the sums; NULL for 0 */
     char *out;
     idx kernel_row, kernel_step, start_step, out_step; /* bytes from tap to tap, from column to column */
-    idx r, s, center; /* center: index in x of the first x(i, j), or -1 without residual */
+    idx r, s, center;                                  /* center: index in x of the residual of column 0; -1: none */
 } conv_block;
 
 /* sums[k] += sum_t kernel[t] x[place + k + t], k < width, t < taps. A vector of x is loaded once. */
@@ -189,7 +190,8 @@ static void convolve_channels(const pe_call *call, const pe_row *row, const conv
     }
 }
 
-/* The channels of one pass: all whole blocks if nothing is copied, so that memory is read in sequence. */
+/* The number of channels that one pass computes: CHANNELS, or all whole blocks if nothing is copied, because then
+ * memory is read in sequence. */
 static idx channels_at_once(const pe_call *call)
 {
     const pe_array *a = call->array;

@@ -14,13 +14,13 @@
 enum { CHANNELS = 32, FEW_TAPS = 16 };
 
 typedef struct {
-    const char **rows, **copied; /* rows of windows: the caller's, and those in `panel` */
-    char *zeros;                 /* a row */
+    const char **rows, **copied; /* rows of windows: in the caller's x, and in `panel` */
+    char *zeros;                 /* one row of zeros */
     real *panel;                 /* CHANNELS channels of each row of the windows */
     real *result, *kernel;       /* CHANNELS channels of a tile of out, of the kernel and of the bias */
 } convolution_state;
 
-/* Columns of a window: a tile, s for the taps, s that fold onto the tile, and 8 for rounding up. */
+/* A window has the columns of a tile, s more for the taps, s more that fold onto the tile, and 8 for rounding up. */
 static void carve_convolution(convolution_state *s, pe_carver *c, const idx *dim)
 {
     const idx columns = CONVOLUTION_GRADIENTS + 8 + 2 * D(s), places = (D(r) + 1) * columns;

@@ -53,7 +53,7 @@ KERNEL(hierarchical)
     const idx r = call->D(r), d = call->D(d), step = call->array[TABLE].core[0];
     const double alpha = call->par[ALPHA], c = alpha / (1 - alpha);
     const pe_storage storage = call->array[TABLE].storage;
-    idx offset_of = 0; /* the i of `offset` */
+    idx offset_of = 0; /* the i that `offset` was computed for; 0: none */
     real *offset = scratch_row(call, work, 0), *wide = scratch_row(call, work, 1);
     real *result = scratch_row(call, work, 2);
     if (r == 0)

@@ -32,7 +32,7 @@ static const tableau tableaus[] = {
 typedef struct {
     const pe_call *call;
     const tableau *rule;
-    idx c, e, c_row, e_row, steps; /* c_row, e_row: numbers from column to column */
+    idx c, e, c_row, e_row, steps; /* c_row, e_row: strides between columns */
     double dt, h;
     const double *when;
     real *w1, *b1, *w2, *b2;

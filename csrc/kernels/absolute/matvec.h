@@ -6,8 +6,8 @@
  *
  * W is packed once for many products: panels of PANEL rows, stored column by column. Each SIMD lane holds one row, so
  * no sum crosses lanes. One vector is limited by the bandwidth of reading W; several share each load of W. Each sum
- * runs in this order for any number of vectors, so a result depends on its own x alone. Vectors x and y are `padded`;
- * y is 0 past the last row of W.
+ * runs in this order for any number of vectors, so a result depends on its own x alone. Vectors x and y have padded(n)
+ * elements, and y is 0 past the last row of W.
  */
 #ifndef PE_MATVEC_H
 #define PE_MATVEC_H
@@ -19,7 +19,8 @@
 
 enum {
     PANEL = 64,
-    /* Accumulators: AVX-512 has 32 registers, AVX2 and SSE 16; NEON uses the value of SSE. Loads need the rest. */
+    /* Accumulators. AVX-512 has 32 registers, AVX2 and SSE have 16; the other registers hold loaded numbers. NEON
+     * uses the value of SSE. */
     MATVEC_SUMS = VEC_BYTES == 64   ? 24
                   : VEC_BYTES == 32 ? 12
                                     : 8,
@@ -162,7 +163,8 @@ typedef struct {
 
 enum { OUTER_VECS = VEC_BYTES == 64 ? 4 : 2 };
 
-/* Sum at most a few hundred pairs in `real`, then add to `into` in double: errors do not grow with positions. */
+/* Sum at most a few hundred pairs in `real`, then add the sum to `into` in double, so that the error does not grow
+ * with the number of positions. */
 INLINE void outer_block(int rows, const outer_products *o, idx row, idx column)
 {
     vec acc[MATVEC_COLUMNS * OUTER_VECS];

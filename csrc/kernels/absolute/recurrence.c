@@ -7,15 +7,16 @@
  *     gru    r = s(U_r p + a_r + b_r),  z = s(U_z p + a_z + b_z)       U (3c,c) in the order r, z, n
  *            m = tanh(a_n + r (U_n p + b_n)),  p' = (1 - z) m + z p    biases (2,3c): a of the input, b of the state
  *
- * With inputs x (n,e) and their weight V, (c,e) or (3c,e), step k adds V x_k to b of tanh and to a of the GRU. A group
- * of columns of the batch takes each step together, so that W is read once for the group. The gradient knows all
- * states, so it computes the gates and the outer products for W and V for many positions at once.
+ * With inputs x (n,e) and their weight V, (c,e) or (3c,e), step k adds V x_k to the bias b of tanh, or to the biases a
+ * of the GRU. A group of columns of the batch takes each step together, so that W is read once for the group. The
+ * gradient reads all states from the forward pass, so it computes the gates, and the outer products for W and V, for
+ * many positions at once.
  */
 #include "absolute/matvec.h"
 #include "base/elementary.h"
 
 /* The gates of some columns, one padded row for each: r and z (first their sums), y = U_n p + b_n, and m. tanh uses
- * r alone, and r is f(p). */
+ * only r, which then holds f(p). */
 typedef struct {
     real *r, *z, *y, *m;
 } gate_rows;
@@ -102,8 +103,9 @@ static void read_inputs(const map *m, const pe_array *inputs, idx b, idx cols, i
 /* Return whether the kernel must stop. It polls at each position if c > 256, else at each 16th. */
 static int stopped_in_map(map *m) { return (m->c > 256 || ++m->polls % 16 == 0) && stop_requested(m->call); }
 
-/* 1 / (1 + exp(-x)), computed from z = exp(-|x|) <= 1. The rounding error of x log2 e is added back, which gives 3 ulp
- * for either sign. Without FMA the error is unknown, and gates near 0 have |x| / 2 ulp more. */
+/* 1 / (1 + exp(-x)), computed from z = exp(-|x|) <= 1. The rounding error of x log2 e is added back, which gives 3
+ * ulp for either sign. Without FMA that rounding error cannot be computed, and the error of gates near 0 grows by
+ * |x| / 2 ulp. */
 INLINE real sigmoid(real x)
 {
 #if PE_REAL == 32
@@ -357,7 +359,7 @@ static int recurrent_run_vjp(recurrent_vjp_state *s, const pe_call *call, idx b,
             tanh_backward(s, k * cols);
         else
             gru_backward(s, k * cols, dbias + 2 * c);
-        const idx out_row = first + k - skip; /* the state's row in out; -1 for a p0 that out lacks */
+        const idx out_row = first + k - skip; /* the state's row in out; -1 for p0 if out begins after it */
         if (out_row >= 0) {
             for (idx q = 0; q < cols; q++) {
                 const real *g = row_read(entry_at(grad, grad->data, b + q, out_row), grad->storage, c, s->term);

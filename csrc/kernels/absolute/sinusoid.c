@@ -14,17 +14,17 @@
 #include "base/angles.h"
 #include "absolute/sinusoid.h"
 
-/* TILE: pairs of a tile; ROWS: rows that are computed before the next tile. A tile is wide so that memory is written
- * nearly in sequence: compared with filling the memory, tiles of 64 pairs (512 bytes of each row in turn) took 3.3x the
- * time, and tiles of 256 pairs take 2.0x the time. */
+/* TILE: pairs of a tile; ROWS: rows that are computed before the next tile. A wide tile writes memory nearly in
+ * sequence. Tiles of 64 pairs write 512 bytes of one row, then of the next; they took 3.3x the time of filling the
+ * memory. Tiles of 256 pairs take 2.0x the time of filling. */
 enum { TILE = 256, ROWS = 1024 };
 
 typedef struct {
     double hi[TILE], lo[TILE]; /* turns per position */
     double offset_sine[OFFSETS][TILE], offset_cosine[OFFSETS][TILE];
     double base_sine[TILE], base_cosine[TILE];
-    int64_t base;        /* of base_sine and base_cosine; 1, which is never a base, if not computed */
-    char ready[OFFSETS]; /* 1 if offset_sine and offset_cosine are computed */
+    int64_t base;                            /* of base_sine and base_cosine; 1, never a base, if they are not set */
+    char ready[OFFSETS];                     /* 1 if offset_sine and offset_cosine are computed */
     double position[ROWS], d_position[ROWS]; /* of the current rows */
     char *row[ROWS], *result[ROWS];          /* out or grad of each row; where to store its position's gradient */
 } sinusoid_tile;

@@ -94,7 +94,7 @@ static NOINLINE void roots(real *s, int n)
         s[i] = PE_REAL == 32 ? (real)sqrtf((float)s[i]) : (real)sqrt((double)s[i]);
 }
 
-/* Clip to [-1, 1]: rounding may exceed it. A row without variance keeps its NaN. */
+/* Clip to [-1, 1], which rounded products may exceed. A row without variance keeps its NaN. */
 static NOINLINE void clip(real *s, int n)
 {
     SIMD
@@ -158,7 +158,7 @@ KERNEL(gram)
             if (mode == GRAM_CORRELATION)
                 clip(s, count * BLOCK_M);
             if (mode == GRAM_CORRELATION && j == first) {
-                for (int l = 0; l < lanes; l++) { /* keeps NaN */
+                for (int l = 0; l < lanes; l++) { /* 1 exactly, but NaN stays */
                     real *diagonal = &s[l * BLOCK_M + l];
                     *diagonal = *diagonal > 0 ? 1 : *diagonal;
                 }

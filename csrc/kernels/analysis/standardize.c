@@ -4,7 +4,8 @@
  *     for (k < d)  norm += (x[k] - mean) * (x[k] - mean);
  *     for (k < d)  out[k] = (x[k] - mean) / sqrt(norm);
  *
- * Each row is passed three times, which is accurate; the row is in the cache, and gram.c takes much longer.
+ * Three passes are more accurate than one, and cost little: the row is in the cache, and gram.c, which multiplies the
+ * rows, takes much longer.
  */
 #include "base/layout.h"
 #include "base/row.h"

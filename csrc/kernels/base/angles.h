@@ -4,11 +4,11 @@
  *         s[k] = a * sin(p * w[k]), c[k] = b * cos(p * w[k]);
  *
  * In float, an integer position p is split into base + offset. base is a multiple of OFFSETS, 0 <= offset < OFFSETS.
- * Consecutive rows share sin and cos of the base, all rows those for each offset. The angle-addition
- * theorem joins the two in double, so a pair costs four multiplications. A row depends on its position alone. Near a
- * zero of sin or cos the addition loses relative accuracy, so results below 2**-26 are recomputed by sincos.h. For
- * larger results the error of 2**-52 is at most 2**-26 of the result, a quarter of a float's half ulp. Double, and
- * positions with a fraction, use sincos.h for every pair.
+ * Consecutive rows share the sines and cosines of their base, and all rows share the sines and cosines of the OFFSETS
+ * offsets. The angle-addition theorem combines base and offset in double, so a pair costs four multiplications. A row
+ * depends on its position alone. Near a zero of sin or cos the addition loses relative accuracy, so results below
+ * 2**-26 are recomputed by sincos.h. For larger results the error of 2**-52 is at most 2**-26 of the result, a quarter
+ * of a float's half ulp. Double, and positions with a fraction, use sincos.h for every pair.
  */
 #ifndef PE_ANGLES_H
 #define PE_ANGLES_H
@@ -61,9 +61,10 @@ INLINE void store_pair(column_order order, real *restrict s, real *restrict c, i
     }
 }
 
-/* Store a sin(x + y) = a (sin x cos y + cos x sin y) and b cos(x + y) = b (cos x cos y - sin x sin y). Return whether a
- * sine or a cosine may be below 2**-26. If one is, the product of the two results is below a b 2**-26. The bits of
- * magnitudes compare like integers, so `small` ORs the sign bits of product - least. */
+/* Store a sin(x + y) = a (sin x cos y + cos x sin y) and b cos(x + y) = b (cos x cos y - sin x sin y). Return
+ * whether a sine or a cosine may be below 2**-26. If one is, the product of the two results is below a b 2**-26. The
+ * bits of nonnegative floats compare like integers: bits(product) - bits(least) is negative if the product is
+ * smaller, and `small` collects its sign bit. */
 INLINE int add_angles(column_order order, pe_angles base, pe_angles offset, double a, double b, int n, real *restrict s,
                       real *restrict c)
 {
@@ -87,7 +88,7 @@ INLINE int add_angles(column_order order, pe_angles base, pe_angles offset, doub
 static NOINLINE int add_angles_row(column_order order, pe_angles base, pe_angles offset, double a, double b, int n,
                                    real *s, real *c)
 {
-    if (a == 1 && b == 1) /* multiplying by a and b takes an eighth of the time */
+    if (a == 1 && b == 1) /* skips two multiplications, an eighth of the loop's time */
         return FOR_ORDER(add_angles, order, base, offset, 1, 1, n, s, c);
     return FOR_ORDER(add_angles, order, base, offset, a, b, n, s, c);
 }

@@ -14,7 +14,7 @@
 #if PE_REAL == 32
 typedef uint32_t real_bits; /* an unsigned integer of the same size */
 enum { EXPONENT_BIAS = 127, MANTISSA = 23 };
-#define ROUNDER 0x1.8p23f /* the ROUNDER64 of float */
+#define ROUNDER 0x1.8p23f /* rounds a float as ROUNDER64 rounds a double */
 #else
 typedef uint64_t real_bits;
 enum { EXPONENT_BIAS = 1023, MANTISSA = 52 };
@@ -102,7 +102,8 @@ INLINE double log1p_rest(double f, double *half_square)
     return s * fma64(p, z, *half_square);
 }
 
-/* As double; subtracted before the exponent is read, so m is in [sqrt(1/2), sqrt 2) */
+/* The bits of the double sqrt(1/2). Code that splits x = 2**k m subtracts them before it reads the exponent k, so
+ * that m is in [sqrt(1/2), sqrt 2). */
 #define SQRT_HALF_BITS 0x3fe6a09e667f3bcdu
 
 /* 2**52 + k for an integer 0 <= k < 2**52. The bits are ORed, because AVX2 cannot convert 64-bit integers. */
@@ -119,7 +120,8 @@ INLINE double log1p_pos(double x)
     const double count = two52_plus(k) - 0x1p52, f = (m - 1) + lost * (0.5 * unit);
     double half_square;
     const double rest = log1p_rest(f, &half_square);
-    const double tail = rest + count * 1.90821492927058770002e-10; /* ln 2 in two parts: count * the first is exact */
+    /* ln 2 is a sum of two doubles. The product of count and the larger one is exact. */
+    const double tail = rest + count * 1.90821492927058770002e-10;
     const double y = count * 6.93147180369123816490e-01 - ((half_square - tail) - f);
     return x <= 0x1.fffffffffffffp1023 ? y : x; /* infinity and NaN are returned as they are */
 }
@@ -130,7 +132,7 @@ INLINE double log1p_pos(double x)
  * 2**30. 0**y is 0. */
 INLINE double power_pos(double x, double exponent)
 {
-    enum { OFFSET = 1100 }; /* added to k, so that exponents below 0 count up from 0 too */
+    enum { OFFSET = 1100 }; /* added to k, so that k + OFFSET is not negative */
     const double tiny = 0x1p-1022;
     const uint64_t shift = (uint64_t)OFFSET << 52;
     const double normal = x < tiny ? x * 0x1p60 : x, y = exponent < 0x1p30 ? exponent : 0x1p30;

@@ -17,7 +17,7 @@ enum { POLL_ROWS = 1024 }; /* rows that a sum adds between two polls of call->st
 INLINE idx tile_begin(idx unit, idx d) { return unit % BLOCKS(d, ROW_TILE) * ROW_TILE; }
 INLINE int tile_width(idx begin, idx d) { return (int)min_(ROW_TILE, d - begin); }
 
-/* n columns of a stored row as real, from `begin` on; `wide` is a buffer */
+/* n columns of a stored row, from `begin` on, as real. Rows of another storage are widened into `wide`. */
 INLINE const real *tile_read(const char *row, pe_storage storage, idx begin, int n, real *wide)
 {
     return row_read(row + begin * storage_size(storage), storage, n, wide);

@@ -66,8 +66,8 @@ INLINE vec vec_add(vec a, vec b) { return a + b; }
 INLINE vec vec_sub(vec a, vec b) { return a - b; }
 INLINE vec vec_div(vec a, vec b) { return a / b; }
 INLINE vec vec_fma(vec a, vec b, vec c) { return a * b + c; } /* one rounding with FMA: -ffp-contract=fast */
-/* Some compilers have no ?: on vectors in C. GCC 12 compiles these bit operations to a chain of instructions. x86 has
- * intrinsics: MAXPS(a, b) is b if a or b is NaN, or if both are zeros. */
+/* Some compilers have no ?: on vectors in C. GCC 12 compiles these bit operations to a chain of instructions, so x86
+ * uses intrinsics: MAXPS(a, b) is b if a or b is NaN, or if both are zeros. */
 INLINE vec vec_select(vec_mask m, vec a, vec b) { return (vec)(((vec_mask)a & m) | ((vec_mask)b & ~m)); }
 #if PE_REAL == 32
 #define PE_X86(name, end) name##_ps##end
@@ -189,7 +189,8 @@ INLINE vec vec_sums(vec *x)
 }
 #endif
 
-/* Return whether the lanes sum to 0. If each lane is a sum of products y * 0, they do exactly if every y is finite. */
+/* Return whether the lanes sum to 0. If each lane is a sum of products y * 0, the result says whether all y are
+ * finite. */
 INLINE int vec_none(vec x)
 {
     real lane[LANES], sum = 0;
