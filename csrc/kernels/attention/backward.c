@@ -10,11 +10,10 @@
  *         p = exp(s_ij - lse_i);             dS = p (z dot(g_i, v_j) - delta_i); dX = dS * slope of the cap
  *         dv_j += z p g_i;                    dq_i += scale dX k_j;               dk_j += scale dX q_i
  *
- * Scores are recomputed tile by tile (Dao 2023, FlashAttention-2, algorithm 2). A unit is one kv head. If kv heads are
- * few, each is cut into parts: a range of query heads times a range of query blocks. For each
- * block of queries, a unit visits all keys; it sums dk and dv in its scratch memory. The partition depends on h, g and
- * n alone, and the parts are added in order, here or by the caller. So the bits depend neither on threads nor on other
- * rows of the batch.
+ * Scores are recomputed tile by tile (Dao 2023, FlashAttention-2, algorithm 2). A unit is one kv head. If there are few
+ * kv heads, each is split into chunks: a range of query heads times a range of query blocks. For each block of queries,
+ * a unit visits all keys; it sums dk and dv in its scratch memory. The chunks depend on h, g and n alone, and their
+ * sums are added in order, here or by the caller. So the bits depend neither on threads nor on other rows of the batch.
  *
  * A pair with p = 0 adds nothing, even if its numbers are NaN or infinite: masked values do not reach a gradient.
  */
@@ -27,7 +26,8 @@
 #include "tile/panel.h"
 #include "tile/panel_pair.h"
 
-/* Queries and cotangents of a block are stored twice: one per lane for the scores, as strips of rows for products. */
+/* Queries and cotangents of a block are stored in two layouts: with one query per lane for the scores, and as strips
+ * of rows (outer.h) for the products that add to keys and values. */
 typedef struct {
     int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
     int nonfinite_keys;           /* a key of the kv head is not finite */
@@ -171,10 +171,11 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
         FN(content_scan_vjp)(&b->content_vjp, *v, ds);
 }
 
-/* ---- queries that times scale leave the range of real ---- */
+/* ---- queries whose product with the scale leaves the range of real ---- */
 
-/* dq = scale sum_j dX_ij (k_j + table[row_ij]): with large queries or an extreme scale, dX k may overflow or underflow
- * where dX scale k does not. */
+/* Split the scale of dq = scale sum_j dX_ij (k_j + table[row_ij]) into two factors: b->early for dX, and
+ * content_vjp.rest for the sum. With large queries or an extreme scale, dX k may overflow or underflow although
+ * dX scale k does not. */
 static void begin_dq(attention_vjp_state *b, double scale)
 {
     if (scale == 0 || !(b->content.late || is_extreme(scale)))
@@ -185,8 +186,8 @@ static void begin_dq(attention_vjp_state *b, double scale)
     b->content_vjp.early = b->early;
 }
 
-/* dS times a factor for each lane, for the keys from <= j < to, in the layout of dS. The buffer held the content of the
- * tile, which is in the scores already. */
+/* dS times a factor for each lane, for the keys from <= j < to, in the layout of dS. The result overwrites
+ * content.added, which the scores include already. */
 static const real *ds_times(attention_vjp_state *b, const pe_query_block *queries, const real *factor, int from, int to)
 {
     real *product = b->content.added;
@@ -237,7 +238,7 @@ static void add_nonfinite_keys(const attention_vjp_state *b, const pe_panel *p, 
 static int keys_are_finite(const pe_call *call, const pe_row *at, idx group, int d, real *buffer)
 {
     const pe_array *a = &call->array[A_K];
-    if (d == 0) /* any number of such keys takes no memory */
+    if (d == 0) /* keys without channels take no memory, so m may be any number */
         return 1;
     for (idx j = 0; j < call->D(m); j++) {
         const real *row = row_read(at->data[A_K] + group * a->core[0] + j * a->core[1], a->storage, d, buffer);

@@ -5,7 +5,7 @@
  *     diagonals(t,l)  sum over j - i = column - (N - 1), for toeplitz and for operators whose row was prepared
  *     rows(h,n)       sum over the keys             columns(t,m)  sum over the queries
  *     pairs(h,n,m)    dS itself, added to the output with any strides
- *     terms(z)        gradients of the operators that have their own for a tile (has_tile_vjp), one array after another
+ *     terms(z)        gradients of the arrays of operators with has_tile_vjp, one array after another
  * Axis t has a row for each head, or for each head and block part of attention_vjp: no two units add to the same row.
  */
 #ifndef PE_BIAS_GRAD_H

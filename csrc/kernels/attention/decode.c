@@ -32,7 +32,7 @@ enum { MAX_PAIRS = 32 };                        /* a panel of any variant has at
 enum { STRIP = 4 };                             /* vectors of value columns that are summed together */
 enum { VALUE_KEYS = 32 };                       /* keys whose values are summed while they are in the L1 cache */
 enum { VALUE_PAIRS = VEC_BYTES == 64 ? 4 : 2 }; /* VALUE_PAIRS x STRIP sums: 16 of 32 registers, or 8 of 16 */
-enum { SCORE_PAIRS = LANES >= 16 ? 4 : LANES >= 8 ? 2 : 1 }; /* x LANES / SCORE_PAIRS keys = LANES sums */
+enum { SCORE_PAIRS = LANES >= 16 ? 4 : LANES >= 8 ? 2 : 1 }; /* for LANES / SCORE_PAIRS keys: LANES sums */
 enum { KEYS_TOGETHER = LANES >= 8 ? 2 : LANES };             /* keys that a single pair reads together */
 enum { PREFETCH_BYTES = 16384, CACHE_LINE = 64 };            /* prefetch distance */
 
@@ -47,8 +47,9 @@ typedef struct {
 
 static int heads_together(const pe_call *call) { return (int)min_(call->D(h) / call->D(g), MAX_PAIRS / call->D(n)); }
 
-/* forward.c computes whole vectors of queries: at least twice the work if n <= LANES / 2. Up to n < PANEL_LANES,
- * decoding is faster than forward.c if keys and values come from memory, because decoding prefetches them. */
+/* forward.c computes whole vectors of queries, which is at least twice the work of decoding if n <= LANES / 2. Up to
+ * n < PANEL_LANES, decoding is faster than forward.c if keys and values come from memory, because decoding
+ * prefetches them. */
 int FN(is_decoding)(const pe_call *call)
 {
     if (call->par[A_INVARIANT] != 0 || call->par[A_DROPOUT] > 0 || call->D(d) == 0)
@@ -126,9 +127,9 @@ static NOINLINE void multiply_by_scales(decode_state *b, const pe_rows *rows, in
 
 /* ---- prefetching ---- */
 
-/* Prefetches rows ahead of the rows that are read. If `passes` passes read the same rows, each pass prefetches one row
- * in `passes`, which spreads the requests over time. The target is the L2 cache, because L1 can wait for fewer lines at
- * a time: on Zen 4 decoding takes 0.7x the time of prefetching into L1. */
+/* Prefetches rows ahead of the rows that are read. If `passes` passes read the same rows, each pass prefetches one
+ * row in `passes`, which spreads the requests over time. The target is the L2 cache, because L1 can wait for fewer
+ * lines at a time: on Zen 4 decoding takes 0.7x the time that it takes with prefetches into L1. */
 typedef struct {
     const char *next;
     idx step;
@@ -383,8 +384,8 @@ static int softmax_of_head(decode_state *b, pe_query_block *queries, pe_key_tile
     return bias.from < bias.to;
 }
 
-/* Process one tile. Of the masks that can hide a tile, `keep` alone may differ between heads. key_tile reads the masks
- * of queries->head. */
+/* Process one tile. key_tile reads the masks of queries->head. Of the masks that can hide a tile only `keep` may
+ * differ between heads, so key_tile is called for each head only if there is a `keep`. */
 static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
 {
     const pe_rows stored_k = rows_of_keys(queries, A_K, first_key), stored_v = rows_of_keys(queries, A_V, first_key);
@@ -427,7 +428,8 @@ static real sum_of_squares(const real *x, int n)
     return lane[0];
 }
 
-/* Bit i of the result: forward.c computes head i, because a query leaves the range in which products are accurate. */
+/* Copy the queries, times scale. Bit i of the result is set if forward.c must compute head i, because a query of it
+ * leaves the range in which products are accurate. */
 static int64_t read_queries(const pe_query_block *queries, decode_state *b)
 {
     const pe_array *a = &queries->call->array[A_Q];

@@ -3,8 +3,9 @@
  *     row[h][t] = b_h(t - (n - 1) - shift)   for t < n + m - 1
  *
  * The bias of query i and key j is row[h][j - i + n - 1]. All pairs of diagonal t have the same distance. So n + m - 1
- * evaluations per head replace n x m. Tiles call the same function, so the bits are the same. The gradient of the
- * operator's arrays needs one evaluation for each t, on the sum of dS along diagonal t.
+ * evaluations per head replace n x m. The tiles of attention call the same function of the operator, so a bias has the
+ * same bits with and without rows. The gradient of the operator's arrays needs one evaluation for each t, on the sum of
+ * dS along diagonal t.
  */
 #include "attention/bias_grad.h"
 
@@ -71,7 +72,7 @@ static idx slots_of_head(const pe_call *call)
     return call->par[A_MODE] == VJP_APART ? (idx)call->par[A_BLOCK_PARTS] : 1;
 }
 
-/* Allocate `diagonals` if the caller passes none: then only the operators of this file need it. */
+/* Allocate `diagonals`, which the caller passes only if other operators need it. */
 static void place_diagonals(pe_call *call, pe_carver *c)
 {
     pe_array *a = &call->array[A_DIAGONALS];
@@ -145,7 +146,7 @@ static void compute_distance_rows(const pe_call *call, idx begin, idx end, const
 
 /* ---- the gradients ---- */
 
-/* sum[i] = the sums of dS over the diagonals t + i of a head, added over its slots, then over the batch */
+/* Set sum[i] to the sum of dS over diagonal t + i of a head: added over its slots, then over the batch. */
 static void sum_slots(const pe_call *call, idx h, idx t, int n, double *restrict sum)
 {
     const pe_array *a = &call->array[A_DIAGONALS];

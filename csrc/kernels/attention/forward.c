@@ -1,9 +1,9 @@
 /* forward.c -- streaming attention, without an array of size n x m.   q(h,n,d) k(g,m,d) v(g,m,e) -> out(h,n,e) lse(h,n)
  *
  *     s_ij = scale q_i.k_j;   s = softcap tanh(s / softcap);   s += bias_ij, -inf where masked
- *     lse_i = log sum_j exp(s_ij);   out_i = sum_j exp(s_ij - lse_i) v_j;   a row that sees nothing: 0, -inf
+ *     lse_i = log sum_j exp(s_ij);   out_i = sum_j exp(s_ij - lse_i) v_j;   no key seen: out 0, lse -inf
  *
- *     for each query i, with m = -inf (or its sink), l = 0 (1), o = 0:
+ *     for each query i, with m = -inf, l = 0, o = 0 (with a sink: m = sink, l = 1):
  *         for each key j:
  *             m' = max(m, s_ij);   a = exp(m - m');   p = exp(s_ij - m')
  *             l = a l + p;   o = a o + p v_j;   m = m'
@@ -12,9 +12,9 @@
  * A unit of work is a block of BLOCK_M queries of a head, or, with few blocks and many keys, a block and a part of the
  * keys. Each SIMD lane holds one query, and a panel is two vectors. So softmax does not cross lanes, and keys and
  * values need no packing. A step computes a tile of BLOCK_N keys. Tiles start at key 0 for every block. Skipping a
- * masked tile, or trimming a masked key, changes no bit. The packed queries include scale, but not log2 e:
- * (s - m) log2 e costs one instruction more and rounds better (the largest error, divided by the error of the same
- * NumPy expression in float32, worst of 60 calls, is 1.5 instead of 1.9).
+ * masked tile, or trimming a masked key, changes no bit. The packed queries include scale, but not log2 e: (s - m)
+ * log2(e) costs one instruction more and rounds better. In the worst of 60 calls, the largest error is 1.5 times the
+ * error of the same NumPy expression in float32, instead of 1.9 times.
  */
 #include "attention/decode.h"
 #include "attention/dropout.h"
@@ -33,8 +33,8 @@ typedef struct {
     pe_sixteen sixteen; /* products of 16-bit operands: its tile is the last that was split */
 } block_state;
 
-/* Blocks of one head visit a tile of keys one after the other. Products of 16-bit operands split and transpose the tile
- * once for all of them; otherwise there is one block. */
+/* Several blocks of queries of one head visit each tile of keys together if the operands have 16 bits, because the
+ * tile is then split and transposed once for all of them. Otherwise there is one block. */
 typedef struct {
     int d, e, sixteen, count, most;
     int mask_nonfinite; /* second run: NaN and infinite values reach only the lanes that see them */
@@ -238,7 +238,8 @@ static void clear_sums(const attention_state *b, block_state *block)
     }
 }
 
-/* Split the keys and values of the tile. Without parts, values are multiplied as reals. */
+/* Split the keys and values of the tile. If a scale of the values is tiny, set values.parts to 0, so that values are
+ * multiplied as reals. */
 static void split_tile(attention_state *b, const pe_query_block *queries, pe_sixteen *x)
 {
     const int n = b->keys->n;
@@ -268,8 +269,8 @@ static int attend(attention_state *b)
                     return 0;
                 continue;
             }
-            if (i > first
-                && stop_requested(block->queries->call)) /* not in units of one tile: a poll may read the clock */
+            /* The first tile does not poll, because a poll may read the clock. */
+            if (i > first && stop_requested(block->queries->call))
                 return 0;
             if (split) {
                 block->sixteen.keys = split->keys;

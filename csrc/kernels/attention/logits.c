@@ -18,7 +18,7 @@ typedef struct {
     int d;
     pe_block_state at;
     real *q, *zero, *s, *copy;
-    const real *multiplier; /* multiplies the keys: the sum of the key tables of one row, or zero */
+    const real *multiplier; /* the sum of the key tables of one row, which multiplies the keys; or `zero` */
     pe_content content;
 } logits_state;
 

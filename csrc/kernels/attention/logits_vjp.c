@@ -38,7 +38,8 @@ static void read_tile(const pe_view *v, real *dx)
     }
 }
 
-/* The same for an extreme scale, which add_gate_products would apply too late or too early. */
+/* add_gate_products for an extreme scale: one multiplication by it, of d_gates or of the products, could overflow or
+ * underflow. So `early` multiplies d_gates, and `rest` multiplies the products. */
 static void add_extreme_gate_products(logits_vjp_state *b, const pe_view *v)
 {
     const pe_query_block *queries = v->queries;
@@ -86,7 +87,7 @@ static void logits_tile_vjp(logits_vjp_state *b, pe_view v)
     const int n = v.keys->n;
     pe_content *c = &b->content;
     int seen[PANELS][2];
-    c->index_map = NULL; /* it belongs to the tile before */
+    c->index_map = NULL; /* `index` holds the window of the tile before */
     read_tile(&v, b->dx);
     for (int i = 0; i < v.queries->panels; i++) {
         const pe_panel_bias all = {0, n, v.queries->panel[i].width, NULL};

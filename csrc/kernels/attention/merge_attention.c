@@ -1,4 +1,4 @@
-/* merge_attention.c -- combine the results of attention over disjoint parts of the keys: attention over all keys.
+/* merge_attention.c -- combine the results of attention over disjoint parts of the keys into attention over all keys.
  *
  *     outs(p,e) lses(p) -> out(e) lse():   lse = log sum_p exp(lse_p),   out = sum_p exp(lse_p - lse) out_p
  *
@@ -6,7 +6,7 @@
  *         for (int c = 0; c < e; c++)
  *             out[c] += exp(lses[p] - lse) * outs[p][c];
  *
- * A part that saw no key has lse = -inf, and its out is not read. If all parts have, out is 0 and lse is -inf.
+ * A part that saw no key has lse = -inf, and its out is not read. If no part saw a key, out is 0 and lse is -inf.
  */
 #include "base/layout.h"
 #include "base/row.h"

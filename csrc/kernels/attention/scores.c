@@ -7,13 +7,13 @@
  *         }
  *
  * Without a softcap, one call of the product (gemm.h) does all of this: it adds add + bias and updates m in registers.
- * If a query times scale leaves the range of real, its lane is packed with a power of two less, `late`, by which the
- * scores are multiplied before the cap: scale = 100, q = 3e37 and k = 1e-38 give an ordinary logit.
+ * If a query times scale leaves the range of real, its lane is divided by a power of two, `late`, and the scores of the
+ * lane are multiplied by `late` before the cap. So scale = 100, q = 3e37 and k = 1e-38 give an ordinary logit.
  *
  *     s = scale (q.(k + r) + u.k + k.t) = late (q'.(k + r) + u'.k + (scale / late) k.t),   q' = q scale / late
  *
- * So what operators multiply with packed queries needs no change, vectors that they add to queries are divided by late
- * too, and so are products with keys. Such a term underflows if it is less than 2**-126 late (double: 2**-1022 late).
+ * So an operator multiplies packed queries as always. It divides by `late` the vectors that it adds to queries, and its
+ * products with keys. Such a term underflows if it is less than 2**-126 late (double: 2**-1022 late).
  */
 #include "attention/scores.h"
 
@@ -33,8 +33,8 @@ static NOINLINE void slope_of_cap(const real *restrict x, real *restrict slope, 
         slope[i] = 1 - (x[i] * inverse) * (x[i] * inverse);
 }
 
-/* Scale is a power of two times a factor: 16-bit queries times the power are exact, and the factor multiplies their
- * products. */
+/* Split scale into a power of two and a factor. 16-bit queries times the power are exact, and the factor multiplies
+ * the scores. */
 static void pack_sixteen(pe_content *c, const pe_query_block *queries, double scale, real *copy, real *q)
 {
     const int highest = queries->call->array[A_K].storage == PE_I8 ? HIGHEST_OF_CODES : HIGHEST;

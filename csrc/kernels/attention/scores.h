@@ -24,9 +24,9 @@ void FN(pair_scores)(const pe_content *c, const pe_view *v, const pe_panel_bias 
  * range of real. */
 void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, real *q);
 
-/* For products of 16-bit operands: split the vectors that multiply the keys, into x->q, which has
- * BLOCK_M * MOST_PARTS * words_of(d, 1) words. Queries that operators have changed, or that are times scale for them,
- * take three parts. */
+/* For products of 16-bit operands: split the vectors that multiply the keys, into x->q, which has BLOCK_M *
+ * MOST_PARTS * words_of(d, 1) words. Queries to which an operator adds vectors, or which it reads times scale, are
+ * no longer 16-bit numbers and take three parts. */
 void FN(split_queries)(const pe_content *c, const pe_query_block *queries, const real *multiplier, pe_sixteen *x);
 
 /* Return a tile of keys as rows of reals; `panels` panels read it. */
