@@ -4,13 +4,13 @@
  *           : table[B - 3 (class to token), B - 2 (token to class) or B - 1 (class to class)][h];
  *
  * arrays: table(b,h), grid(s) = height, width. Position 0 is the class token, position 1 + p is token p of the grid.
- * grid.h computes one number per query and one per key of a block; a pair subtracts them.
+ * grid.h computes one code per query and one per key of a block; a pair subtracts its two codes.
  */
 #include "bias/grid.h"
 
 enum { TABLE, GRID };
 
-/* row[l] = table row of lane l and one key, whose number of grid.h is k */
+/* Set row[l] to the table row of lane l and of one key, whose code (grid.h) is k. */
 static void rows_of_key(const pe_pair_block *b, idx rows, size_t k, int is_class, const size_t *restrict q,
                         idx *restrict row)
 {

@@ -5,8 +5,8 @@
  *                         = (yq - yk + height - 1) (2 width - 1) + xq - xk + width - 1
  *
  * Token p is in row p / width. A block computes the code of each key and each query once, so a pair costs one
- * subtraction and no division. Codes have no sign: Python checks the size of the grid, but a forged size must not
- * overflow, which is undefined with a sign. The caller clamps the table row.
+ * subtraction and no division. Codes are unsigned. Python checks the size of the grid; if a wrong size arrives anyway,
+ * unsigned integers overflow without undefined behaviour, and the caller clamps the table row.
  */
 #ifndef PE_GRID_H
 #define PE_GRID_H

@@ -2,7 +2,7 @@
  *
  * Each operator is one pe_position_op, FN(<name>_op), defined in the file of its name (kerple_log and kerple_power
  * share kerple.c). Exactly one of three members is set:
- *     distance   for a bias by rel = position of key - position of query; once per rel if positions count up by one
+ *     distance   for a bias by rel = position of key - position of query
  *     diagonal   for a bias by column - row, for any positions (Toeplitz)
  *     pairs      for other biases; called with a block of keys and queries
  * array[k] is array k of the operator's row in ops.def, at one row of the batch; dim holds the lengths of the axes. A
@@ -43,7 +43,7 @@ typedef struct {
     int vjp_from_sums;
 } pe_position_op;
 
-/* Heads of these functions. Not every operator reads all arguments. */
+/* Declare the functions of an operator. Not every operator reads all arguments. */
 #define DISTANCE_VALUES(name)                                                                                      \
     static void name(const pe_array *array, MAYBE_UNUSED const idx *dim, idx h, const double *restrict rel, int n, \
                      real *restrict out)

@@ -19,8 +19,9 @@ static int64_t integer_at(const pe_array *a, idx i)
     return value;
 }
 
-/* The bucket of a distance beyond r, by bisection of the edges. If the bucket at the end of a side of lookup is that of
- * distance 0, the side has no further buckets, and the function returns the bucket of distance 0. */
+/* The bucket of a distance beyond r, by bisection of the edges. T5 for causal attention has buckets on one side
+ * only: if the bucket at the end of a side of lookup is the bucket of distance 0, the side has no others, and the
+ * function returns this bucket. */
 static int64_t far_bucket(const pe_array *array, const idx *dim, double rel)
 {
     const idx reach = D(K) / 2;

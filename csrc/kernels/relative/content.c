@@ -21,7 +21,7 @@ const pe_content_op *const FN(content_op)[PE_COUNT] = {
 #include "ops.def"
 };
 
-/* The pe_content_op of operator v->term, or one without members if the operator has none */
+/* The pe_content_op of operator v->term. If the term is a position operator, all members are NULL. */
 static const pe_content_op *op_of(const pe_view *v)
 {
     static const pe_content_op none = {.query_table = NULL};

@@ -38,7 +38,7 @@ typedef struct {
     int vector, d_vector;    /* added to the queries before the product; 0 if there is no vector */
 } pe_lookup;
 
-/* Key of the products that a panel keeps, because its next tile needs the same table rows (lookup.c) */
+/* Which products a panel keeps from its last tile, because its next tile needs the same table rows (lookup.c) */
 typedef struct {
     const void *table, *pack;
     int sum_term, low;
@@ -48,7 +48,7 @@ typedef struct {
 typedef struct {
     int d, e;
     real scale;                     /* factor of the packed queries and of all numbers added to the scores */
-    double exact_scale;             /* the same, which real may not hold */
+    double exact_scale;             /* the same, not rounded to real */
     const real *q;                  /* packed queries of the block: times scale, one per lane */
     const real *late;               /* NULL, or powers of two: factors of the scores of each lane */
     real late_of_lane[BLOCK_M];     /* the memory of `late` and gate_late */
@@ -83,7 +83,7 @@ typedef struct {
     const real *q_rows, *g_rows; /* strips (outer.h) of the queries, times scale, and of the cotangents */
     uint64_t nonfinite_q;        /* lanes for which q_rows has 0 instead of nonfinite numbers; operators add them */
     real *dq;                    /* of the block, without the factor `rest` */
-    const real *early;           /* NULL, or powers of two that multiply dS in dq; the scale is early rest */
+    const real *early;           /* NULL, or powers of two that multiply dS in dq; the scale is early * rest */
     real rest;
     idx table_row;            /* row of the gradients of tables, axis t */
     real *d_gates;            /* scan: gradient of q.k through the gates, for all lanes */

@@ -5,8 +5,9 @@
  *             add[j][l] += factor[j][l] * dot(x[l], table[row[j][l]]);
  *
  * Many pairs share a row. So one matrix product multiplies each row of a tile with all x, and each pair gathers its
- * number from the product. If positions count up by one, a skew replaces the gather by one blend per bit of the lane's
- * number, and the products that the next tile needs are kept.
+ * number from the product. If positions count up by one, lane l reads the products l rows further than lane 0. Then
+ * blends shift the lanes, one blend per bit of l, and replace the gather; and the products that the next tile needs are
+ * kept.
  */
 #include "relative/lookup.h"
 

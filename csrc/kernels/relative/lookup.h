@@ -62,8 +62,8 @@ void FN(multiply_rows)(const pe_matrix *m, int first, int n, int d, const real *
 /* o[c][lane] += sum_row m[first + row][c] w[row][lane] */
 void FN(add_rows)(const pe_matrix *m, int first, int n, int channels, int width, const real *w, real *o);
 
-/* add[j][lane] += factor[j][lane] (x . table[row]) for the keys from <= j < to of a panel, x being `pack` on lanes;
- * factor NULL is 1. */
+/* add[j][lane] += factor[j][lane] (x . table[row]) for the keys from <= j < to of a panel. x is the vector of the
+ * lane in `pack`; factor NULL is 1. */
 void FN(add_lookup)(pe_content *c, const pe_matrix *table, const pe_row_map *r, int from, int to, int d,
                     const real *pack, const pe_panel *p, const real *factor, real *add);
 /* The transpose: w[row - low][lane] += factor[j][lane] dx[j][lane], for the rows low ... low + n; w is cleared first if
@@ -85,7 +85,8 @@ void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *l
 /* packed += scale x / late, where the operand x is a vector for each head */
 void FN(add_to_queries)(const pe_content *c, const pe_view *v, int operand, real *packed);
 
-/* early w for n rows of lanes from `first` on: w, or a product in c->window */
+/* Return w times b->early, for n rows of the lanes from `first` on: w itself if b->early is NULL, else a product in
+ * c->window. */
 const real *FN(times_early)(pe_content_vjp *b, int first, int width, const real *w, int n);
 
 /* key_table (lookup_keys.c): add to c->added; the gradient for the keys from <= j < to, whose rows are dk */

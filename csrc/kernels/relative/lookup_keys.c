@@ -215,7 +215,7 @@ void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *looku
     double *d_u = gradient_of(b, v, lookup->d_table);
     const double scale = b->content->exact_scale;
     real sum[BLOCK_N] = {0};
-    int exponent = 0; /* of the scale, if it is extreme: then half of it multiplies the sum, half the vector */
+    int exponent = 0; /* of an extreme scale: 2**(exponent / 2) multiplies the vector, the rest the sum */
     if (is_extreme(scale))
         (void)frexp(scale, &exponent);
     const real half = (real)ldexp(1, exponent / 2), rest = (real)ldexp(scale, -(exponent / 2));

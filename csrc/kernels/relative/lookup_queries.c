@@ -10,7 +10,7 @@
 
 #include <limits.h>
 
-/* A lane whose late is 1 gets the bits of a block without late. */
+/* Add scale x / late to each lane. A lane whose late is 1 gets the same bits as in a block without late. */
 static void add_to_late_queries(const pe_content *c, const pe_panel *p, const real *x, real *pack)
 {
     for (int k = 0; k < c->d; k++, pack += p->width) {
@@ -128,9 +128,9 @@ typedef struct {
     idx d_step;
 } lookup_gradient;
 
-/* Sum dS of a panel by table row, w[row][lane], and add early w table to dq. Then multiply w by late, as the strips are
- * those of packed queries. If a slot of by_row holds all rows, return its
- * span, and the caller adds the spans of all panels to d_table. Else add w strips to d_table here. */
+/* Sum dS of a panel by table row, w[row][lane], and add early w table to dq. Then multiply w by late, because the
+ * strips hold packed queries, which are divided by late. If a slot of by_row holds all rows, return its span, and
+ * the caller adds the spans of all panels to d_table. Otherwise add w strips to d_table here. */
 static pe_span panel_by_row(pe_content_vjp *b, const pe_panel *p, const pe_row_map *r, const int *seen, const real *dx,
                             const lookup_gradient *to)
 {

@@ -6,7 +6,8 @@
  * All operators of a call share the gates. The forward pass visits tiles from the last to the first. The gradient has
  * two passes: the first sums all gates; the second visits tiles from the first to the last and subtracts the gates of
  * each tile. An operator sums in one order: c->passed[lane], then the gates from the last key of the panel to key j. In
- * float, sum_ij has the same bits in both: gates are multiples of 2**-25, so their sums in double are exact.
+ * float, sum_ij has the same bits in forward and gradient: gates are multiples of 2**-25, so their sums in double are
+ * exact.
  */
 #ifndef PE_SCAN_H
 #define PE_SCAN_H

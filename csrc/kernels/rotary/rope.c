@@ -27,8 +27,8 @@ INLINE void rotate(const real *x, idx pair, idx partner, const real *c, const re
 }
 
 /* Store four vectors of the first half, then four of the second. NumPy aligns arrays to 16 bytes, so a vector of
- * AVX-512 lies in two cache lines, and consecutive stores complete a line. With one vector of each half in turn, rope
- * of 2 MiB takes 1.1 times the time on an Intel Xeon. On Zen 4 both take the same time. */
+ * AVX-512 may span two cache lines, and consecutive stores complete a line. With one vector of each half in turn,
+ * rope of 2 MiB takes 1.1 times the time on an Intel Xeon. On Zen 4 both take the same time. */
 static NOINLINE void half_to_half(const real *x, const real *c, const real *s, idx e, real *y)
 {
     enum { STORED_RUN = 4 * LANES };
@@ -99,9 +99,9 @@ LAYOUT(rope)
 }
 
 /* Return whether to write `out` by non-temporal stores (stream.h). They are faster if all of these hold: the caller
- * passed `out` (fresh pages make them slower), out is not x, out is contiguous, and out is larger than the last-level
- * cache. In half precision, conversion limits the speed, and the additional copy of a row costs more than streaming
- * saves. */
+ * passed `out` (into fresh pages they are slower), out is not x, out is contiguous, and out is larger than the
+ * last-level cache. In half precision, conversion limits the speed, and the additional copy of a row costs more than
+ * streaming saves. */
 static int worth_streaming(const pe_call *call, const pe_work *work, const pe_array *x, const pe_array *out)
 {
     idx run = call->D(d) * storage_size(out->storage);

@@ -9,7 +9,7 @@
  * Unit u of the kernel is row u in this order. In the order of memory, run = positions, each head reads the whole
  * table, and x and out push it out of the L2 cache between two heads. On an Intel Xeon rope of 8 MiB then takes 1.6
  * times the time. On AMD Zen 4 the L3 cache is fast: as long as it holds the table, the order of memory is the fastest,
- * and runs of 128 KiB of the table take up to 1.4 times its time.
+ * and runs of 128 KiB of the table take up to 1.4 times the time of that order.
  */
 #ifndef PE_ROW_ORDER_H
 #define PE_ROW_ORDER_H
