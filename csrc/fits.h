@@ -1,4 +1,4 @@
-/* fits.h -- conditions and sizes that the rows of ops.def name, where a row would be too long for them.
+/* fits.h -- named conditions and sizes for the rows of ops.def, which would be too long with the expressions.
  *
  * A condition on lengths and parameters holds if no kernel of the row accesses memory out of bounds. D(x) is the length
  * of axis x, or -1 if no operand defines it; P(name) is a parameter. `dim` and `par` are those of the call.
@@ -27,15 +27,15 @@ enum { GRAM_MODE };
 
 /* Every kv head serves the same number of heads, and offsets in a tile are ints: at most 96 rows of MOST_WIDTH. */
 #define HEADS_FIT ((D(g) > 0 ? D(h) % D(g) == 0 : D(h) == 0) && D(d) <= MOST_WIDTH && D(e) <= MOST_WIDTH)
-/* Axis p has the parts of the keys of each head. */
+/* Axis p has an entry for each part of the keys of each head. */
 #define PARTS_FIT                                                                   \
     (P(A_PARTS) == 1                                                                \
      || (P(A_PARTS) > 1 && P(A_PARTS) <= KEY_PARTS && P(A_PARTS) == (int)P(A_PARTS) \
          && (double)D(p) == (double)D(h) * P(A_PARTS)))
-/* In how many 16-bit numbers a weight is split; 0: the call has other operands than 16-bit numbers and codes. */
+/* The number of 16-bit numbers that a weight is split into; 0 if the operands are not 16-bit numbers or codes. */
 #define WEIGHTS_FIT (P(A_WEIGHT_PARTS) == 0 || P(A_WEIGHT_PARTS) == 1 || P(A_WEIGHT_PARTS) == 2)
 #define DIAGONALS_FIT (D(l) == (D(n) + D(m) > 0 ? D(n) + D(m) - 1 : 0))
-/* A table has a row, and the map has an entry for each distance -K .. K. */
+/* A table has at least one row, and the map has an entry for each distance -K .. K. */
 #define ROWS_FIT (D(R) > 0 && D(B) % 2 == 1)
 /* The tables of DISTANCE and PAIR rows have a first number (T5's table B, Swin's table B, FoX's sums T and the
  * distances L of distance_function) unless there is nothing to look up. T5's lookup K has an entry for each distance
@@ -43,7 +43,7 @@ enum { GRAM_MODE };
 #define TABLES_FIT          \
     (D(n) == 0 || D(m) == 0 \
      || (D(B) != 0 && D(T) != 0 && D(L) != 0 && D(K) % 2 != 0 && (D(S) < 0 || D(S) == 2) && (D(I) < 0 || D(I) == 1)))
-/* Distances of a unit that computes a bias of distance */
+/* The number of distances in one unit of a bias of distance */
 enum { UNIT_DISTANCES = 4096 };
 /* The rows of a gradient are rounded up to whole vectors. */
 #define PADDED(axis, width) (D(axis) < 0 || D(axis) >= BLOCKS(D(width), VECTOR_PADDING) * VECTOR_PADDING)
@@ -57,14 +57,14 @@ enum { UNIT_DISTANCES = 4096 };
 
 /* ---- encodings ---- */
 
-/* Interleaved pairs (step 2) begin at column 0, in either order; two halves (step 1) may lie anywhere. */
+/* Interleaved pairs (step 2) begin at column 0, in either order; two halves (step 1) may begin at any column. */
 #define SINUSOID_FITS                                                        \
     (P(SINUSOID_STEP) == 1                                                   \
      || (P(SINUSOID_STEP) == 2 && P(SINUSOID_SINE) + P(SINUSOID_COSINE) == 1 \
          && P(SINUSOID_SINE) * P(SINUSOID_COSINE) == 0))
 
-/* Scans along positions: columns of the batch that are scanned together, and most shares of a batch. Every share has
- * weights of its own. */
+/* Scans along positions: the number of columns of the batch that are scanned together, and the largest number of
+ * shares of a batch. Each share packs the weights again. */
 enum { SCAN_COLUMNS = 12, SCAN_SHARES = 16 };
 #define SCAN_UNITS AT_MOST(BLOCKS(D(b), SCAN_COLUMNS), SCAN_SHARES)
 #define SCAN_UNIT_COLUMNS (D(b) / (SCAN_UNITS + (D(b) == 0)) + 1)
@@ -82,8 +82,8 @@ enum {
 #define FLOATER_FITS \
     (D(j) == D(c) + 1 && D(k) == D(e) + 1 && D(s) > 0 && P(FLOATER_METHOD) >= 0 && P(FLOATER_METHOD) < FLOATER_METHODS)
 
-/* Columns of the units of the convolutions. Those of the kernel's gradient grow with the taps, because a block holds
- * sums for all of them: they take at most twice the memory of the data in double. */
+/* Columns per unit of the convolutions. A unit of the kernel's gradient has more columns if there are more taps,
+ * because its block holds a double for each tap: the sums take at most twice the memory of the data in double. */
 enum { CONVOLUTION_TILE = 64, CONVOLUTION_GRADIENTS = 128 };
 #define CONVOLUTION_UNIT (256 + D(s) / CONVOLUTION_GRADIENTS * CONVOLUTION_GRADIENTS)
 /* top and left are taps of the kernel; a circular convolution wraps around at most once. */

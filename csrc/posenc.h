@@ -40,7 +40,7 @@ typedef struct {
     idx dim[PE_OWN_AXES]; /* lengths of the row's capital axes */
     pe_array array[PE_TERM_ARRAYS];
     idx size[PE_TERM_ARRAYS]; /* elements of an array in its named axes */
-    pe_array row;             /* its numbers (h,n+m-1) by distance, if they were prepared; otherwise data is NULL */
+    pe_array row;             /* its prepared numbers (h,n+m-1) by distance; data is NULL if there are none */
     double shift;             /* of a row: query 0 is at the position of key 0 plus shift */
 } pe_term;
 
@@ -82,7 +82,7 @@ typedef struct {
 
 /* Work that a call does once, before its units and after them, in memory that the binding allocates for the call */
 typedef struct {
-    size_t (*place)(pe_call *call, char *memory); /* bytes; unless memory is NULL, point the call's operands into it */
+    size_t (*place)(pe_call *call, char *memory); /* bytes; if memory is not NULL, also point operands into it */
     idx (*units)(const pe_call *call);            /* of `prepare` */
     double ns;                                    /* rough time of such a unit */
     void (*prepare)(const pe_call *call, idx begin, idx end, const pe_work *work);

@@ -12,9 +12,10 @@
 
 #include "base/vec.h"
 
-/* Accumulators of the micro-kernel: 8 rows x 2 vectors of AVX-512's 32 registers, 6 x 2 of AVX2's 16, 4 x 2 elsewhere;
- * the other registers hold two vectors of b and the broadcast number. A panel of one vector has blocks of twice the
- * rows, because six sums are too few to hide the latency of FMA (N = 1, M = 1024: 48 us instead of 32 us). */
+/* Accumulators of the micro-kernel: 8 rows x 2 vectors of AVX-512's 32 registers, 6 x 2 of AVX2's 16, 4 x 2
+ * elsewhere; the other registers hold two vectors of b and the broadcast number. A panel of one vector has blocks of
+ * twice the rows, because six sums are too few to hide the latency of FMA: N = 1, M = 1024 took 48 us with six sums
+ * and takes 32 us with twelve. */
 enum { SUMS = VEC_BYTES == 64 ? 16 : VEC_BYTES == 32 ? 12 : 8 };
 
 /* acc[r, c] += sum over k < n of a(r, k) * b(k, c). Callers pass constant rows and cols. */
@@ -61,7 +62,7 @@ INLINE void in_row_blocks(void (*block)(int rows, int cols, const void *w, int j
         block(1, cols, w, j);
 }
 
-/* bias is NULL or the bias of the first key; that of the next key is bias_step numbers further. */
+/* bias is NULL, or the bias of the first key; the bias of the next key begins bias_step numbers later. */
 typedef struct {
     const char *k;
     idx k_step; /* bytes */

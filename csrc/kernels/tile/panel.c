@@ -102,12 +102,13 @@ void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real sc
     }
 }
 
-/* ---- queries that times scale leave the range of real ---- */
+/* ---- queries whose product with the scale leaves the range of real ---- */
 
-/* Numbers below 2**LEAST are lifted below 2**LIFTED, so that no sum of MOST_WIDTH products with keys overflows. Without
- * that, a number that underflows is less than 2**-66 (double: 2**-522) of the largest of its query. A query is lifted
- * by 2**MOST_LIFT at most: the terms that operators add to its scores are lifted too, and normal queries need no more.
- * Powers of two up to 2**MOST_LATE and their inverses are normal numbers, as are those from 2**(NORMAL - 1) on. */
+/* If the largest number of a query is below 2**LEAST, the query is multiplied by a power of two that lifts this
+ * number, but not above 2**LIFTED, so that no sum of MOST_WIDTH products with keys overflows. In a query that is not
+ * lifted, a number that underflows is less than 2**-66 (double: 2**-522) of the largest number. A query is lifted by
+ * 2**MOST_LIFT at most: the terms that operators add to its scores are lifted too, and normal queries need no more.
+ * Powers of two up to 2**MOST_LATE and their inverses are normal numbers, as are powers from 2**(NORMAL - 1) on. */
 #if PE_REAL == 32
 enum { LEAST = -63, LIFTED = -25, MOST_LIFT = 64, MOST_LATE = 126, NORMAL = -125 };
 #else
@@ -133,8 +134,8 @@ real FN(largest_of)(const real *row, int n)
     return largest;
 }
 
-/* Return the exponent of the factor that keeps a row times scale, and `added` times scale, in range; 0 if they are, or
- * if no factor helps. */
+/* Return the exponent of the factor that keeps a row times scale, and `added` times scale, in range; 0 if they are
+ * in range without a factor, or if no factor helps. */
 static int find_power(const real *row, int n, real added, double scale, int highest)
 {
     const real largest = FN(largest_of)(row, n);

@@ -78,10 +78,11 @@ pe_rows FN(finite_rows)(pe_rows stored, int n, int width, real *copy);
 /* Write rows of queries, times scale, to the lanes of all panels; `copy` is a buffer of a tile. */
 void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real scale, real *copy, real *out);
 
-/* Packed queries, times scale, are in range if the exponent of their largest number is at most HIGHEST and not so low
- * that keys of any size make an ordinary score of numbers that underflow. */
+/* Packed queries, times scale, are in range if the exponent of their largest number is at most HIGHEST, and not so
+ * low that large keys could make an ordinary score of numbers that underflow. */
 enum { HIGHEST = PE_REAL == 32 ? 127 : 1023, HIGHEST_OF_CODES = 96 };
-/* Most queries are in range because of the sum of their squares. It is the cheap test: a yes is certain. */
+/* The cheap test, by the sum of the squares of a query. If it returns 1, the query is in range; if it returns 0,
+ * row_in_range decides. */
 INLINE int squares_in_range(real sum) { return sum >= (PE_REAL == 32 ? R(0x1p-100) : R(0x1p-120)) && is_finite(sum); }
 /* The exact test, for n numbers and a scale. Rows of zeros or with infinity are in range: no factor helps them. */
 int FN(row_in_range)(const real *row, int n, double scale, int highest);
@@ -94,15 +95,15 @@ real FN(largest_of)(const real *row, int n);
 int FN(pack_in_range)(const pe_query_block *queries, int n, double scale, real added, int highest, real *copy,
                       real *out, real *late);
 
-/* A product x.y is multiplied by the scale after its sum, unless the scale is extreme: otherwise a sum that leaves the
- * range of real is no ordinary score. */
+/* A product x.y is multiplied by the scale after its sum, unless the scale is extreme. With other scales, a sum that
+ * leaves the range of real would be no ordinary score after the multiplication either. */
 INLINE int is_extreme(double scale)
 {
     const double size = scale < 0 ? -scale : scale;
     return size != 0 && (size < 0x1p-41 || size >= 0x1p40);
 }
-/* Split a scale into a power of two that multiplies x, and the rest, which multiplies the sum x.y: a large scale
- * multiplies x, and half of a small one. */
+/* Split a scale into a power of two that multiplies x, and the rest, which multiplies the sum x.y: x gets all of a
+ * large scale, and half of the exponent of a small one. */
 INLINE void split_scale(double scale, real *early, real *rest)
 {
     int exponent;
@@ -116,7 +117,8 @@ void FN(pack_rows_in_range)(const char *rows, idx step, int lanes, int n, double
                             real *late);
 /* x[j][lane] *= factor[lane] for n rows */
 void FN(multiply_lanes)(real *x, const real *factor, int n, int width);
-/* The inverse: write scale x / divisor to the rows of an output for one head. Return whether all numbers are finite. */
+/* The inverse of pack_queries: write scale x / divisor to the rows of an output for one head. Return whether all
+ * numbers are finite. */
 int FN(unpack_queries)(const pe_query_block *queries, idx head, int operand, int n, const real *x, real scale,
                        const real *divisor, real *copy);
 

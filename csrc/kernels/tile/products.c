@@ -9,8 +9,8 @@
 
 #include "base/transpose.h"
 
-/* The next part of *x, as bits; *x becomes what it leaves. The rest of a number that is not finite is 0: infinity is
- * infinity + 0. */
+/* Return the next part of *x, as bits, and subtract it from *x. A number that is not finite leaves 0: infinity is
+ * the sum infinity + 0. */
 INLINE uint32_t next_part(real *x)
 {
     const uint16_t part = narrow_bf16((float)*x);
@@ -62,7 +62,8 @@ static NOINLINE void split_row(const real *row, int n, int parts, int finite, ui
 
 pe_parts FN(split_rows)(pe_rows stored, int n, int width, int finite, uint16_t *copy, real *scale, real *row)
 {
-    const idx columns = whole_chunks(width) + CHUNK, part_size = BLOCK_N * columns; /* odd: rows use different sets */
+    /* One chunk more than whole_chunks, so that rows use different sets of the cache */
+    const idx columns = whole_chunks(width) + CHUNK, part_size = BLOCK_N * columns;
     pe_parts r = {.parts = parts_of(stored.storage), .scale = stored.scale ? scale : NULL};
     for (int j = 0; stored.scale && j < n; j++)
         scale[j] = scale_of_row(&stored, j);

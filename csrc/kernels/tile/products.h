@@ -22,7 +22,7 @@
 #include "base/half.h"
 #include "tile/panel.h"
 
-/* CHUNK numbers k are multiplied together. Rows come in multiples of it, too. */
+/* An instruction sums products over CHUNK numbers k. Numbers of rows are multiples of CHUNK, too. */
 enum { CHUNK = 32, MOST_PARTS = 3, MOST_PASSES = 5 };
 
 INLINE idx whole_chunks(idx n) { return BLOCKS(n, CHUNK) * CHUNK; }
@@ -40,7 +40,7 @@ typedef struct pe_product {
     real *c;
 } pe_product;
 
-/* The order of summation differs: for each c,
+/* The implementations sum in different orders: for each c,
  *     amx            even = odd = 0;   for each pair of a chunk: even += a0 b0, odd += a1 b1;   c += even + odd
  *     avx512bf16     for each pair:    c += a1 b1;   c += a0 b0
  * Each += of a product is one fused multiply-add. Subnormal operands and results are 0. The emulation has the bits of

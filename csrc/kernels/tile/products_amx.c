@@ -4,8 +4,8 @@
  *     TDPBF16PS C, A, B                         C[row][lane] += sum_k A[row][k] B[k][lane]
  *
  * A step computes 32 rows and the panel: C in tiles 0 .. 3 (two if the panel is one vector), A in 4 and 5, B in 6 and
- * 7. Each tile that is loaded is multiplied twice. Assembly instead of intrinsics: the numbers of tiles are fixed, and
- * gcc 12 passes 8 of the 64 bytes of _tile_loadconfig.
+ * 7. Each tile that is loaded is multiplied twice. The code is assembly, because each tile has a fixed number, and
+ * because gcc 12 passes only 8 of the 64 bytes that _tile_loadconfig needs.
  */
 #include "tile/products.h"
 
@@ -20,7 +20,8 @@
 
 enum { TILE_ROWS = 16, TILE_BYTES = 64, TILES_USED = 8 };
 
-/* The configuration belongs to the thread and would slow down each context switch, so work items end it. */
+/* The configuration belongs to the thread and slows down each context switch, so each work item releases it at its
+ * end. */
 TILES static void begin(void)
 {
     struct {

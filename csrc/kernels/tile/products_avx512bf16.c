@@ -1,8 +1,9 @@
 /* products_avx512bf16.c -- the products of products.h with VDPBF16PS, which multiplies 32 pairs of bfloat16 numbers.
  *
  * The loops are those of gemm.c with a pair of k per step: 8 rows x 2 vectors of sums stay in registers, and the
- * instruction that multiplies broadcasts a pair of a row. On Zen 4 it takes the time of an FMA, which has half of the
- * products; so it pays for operands of one part. On Intel it takes four times as long and does not pay.
+ * instruction that multiplies broadcasts a pair of a row. On Zen 4 the instruction takes as long as an FMA and computes
+ * twice as many products, so it pays for operands of one part. On Intel it takes four times as long as an FMA and does
+ * not pay.
  */
 #include "tile/products.h"
 

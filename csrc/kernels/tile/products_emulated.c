@@ -6,16 +6,17 @@
  *     }
  *     c = (even + odd) + c;
  *
- * Intel's manual shows no chains; this order and all bits were compared with a Xeon. The instruction flushes subnormal
- * numbers in any state of the processor. Here the state of the thread (float_state.h) flushes them.
+ * Intel's manual does not show in which order the instruction sums; this order and all bits were compared with a Xeon.
+ * The instruction flushes subnormal numbers in any state of the processor. Here the state of the thread (float_state.h)
+ * flushes them.
  */
 #include "tile/products.h"
 
 #if PE_REAL == 32
 #include <math.h>
 
-/* Each thread configures its tiles. Without the configuration hardware stops the process, and here every product is
- * NaN. */
+/* Each thread configures its tiles. Hardware stops a process that multiplies without the configuration; here every
+ * product is then NaN. */
 static PER_THREAD int is_configured;
 static void begin(void) { is_configured = 1; }
 static void end(void) { is_configured = 0; }

@@ -171,7 +171,8 @@ static const char *keep_at(const pe_query_block *queries, idx i, idx j)
     return queries->batch_row.data[A_KEEP] + queries->head * a->core[0] + i * a->core[1] + j * a->core[2];
 }
 
-/* Classify a tile: if all of keep is true, mask_keep is not called; if all is false, the tile is skipped. */
+/* Return which pairs of the tile `keep` leaves. If it leaves all, mask_keep is not called; if it leaves none, the
+ * tile is skipped. */
 static pe_pairs_seen seen_by_keep(const pe_key_tile *keys, const pe_query_block *queries)
 {
     const pe_array *a = &queries->call->array[A_KEEP];
