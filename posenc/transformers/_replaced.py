@@ -74,10 +74,10 @@ def _bloom_forward(
     output_attentions: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Return `BloomAttention.forward`.
+    """Compute `BloomAttention.forward`.
 
-    `alibi` is slope x position of the key, where padding has no position. For the keys that a query sees it differs
-    from -slope x distance by a number for each query, which changes nothing, unless padding lies between words.
+    `alibi` is slope x position of the key; padding has no position. For each query it differs from -slope x distance
+    by a constant, which does not change the softmax. With padding between words it does not, and stays a tensor.
     """
     if module.pretraining_tp > 1 and module.slow_but_exact:
         fail(module, "slow_but_exact", "is True; expected False")
@@ -96,7 +96,7 @@ def _bloom_forward(
 
 
 def _is_consecutive(padding: torch.Tensor | None) -> bool:
-    """Return whether it is known that there is padding only before and after the words of each sentence."""
+    """Return whether padding is known to be only before and after the words of each sentence."""
     if padding is None or torch.compiler.is_compiling():
         return padding is None
     return bool(((padding[:, 1:] & ~padding[:, :-1]).sum(1) + padding[:, 0] <= 1).all())
@@ -114,7 +114,7 @@ def _falcon_forward(
     position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Return `FalconAttention.forward` without ALiBi."""
+    """Compute `FalconAttention.forward` without ALiBi."""
     if alibi is not None:
         fail(module, "alibi", "is not None; expected None, because eager attention adds it twice and sdpa once")
     assert position_embeddings is not None
@@ -135,10 +135,10 @@ def _mpt_forward(
     attention_mask: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Return `MptAttention.forward`.
+    """Compute `MptAttention.forward`.
 
-    `position_bias` (heads, 1, longest) is slope x (key - last key), which differs from -slope x distance by a number
-    for each query. A boolean mask is True where a key is hidden.
+    `position_bias` (heads, 1, longest) is slope x (key - last key). For each query it differs from -slope x distance by
+    a constant, which does not change the softmax. A boolean mask is True where a key is hidden.
     """
     mixed = module.Wqkv(hidden_states)
     if module.clip_qkv:
@@ -170,7 +170,7 @@ def _gpt_attn(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, None]:
-    """Return the attention of GPT-J, CodeGen and GPT-Neo, which does not scale its logits."""
+    """Compute the attention of GPT-J, CodeGen and GPT-Neo. GPT-Neo has no `scale_attn`: it does not scale logits."""
     n, m = query.shape[2], key.shape[2]
     if getattr(module, "attention_type", None) == "local":
         near = module.bias[:, :, m - n : m, :m]
@@ -207,7 +207,7 @@ def _mpnet_forward(
     output_attentions: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor]:
-    """Return `MPNetSelfAttention.forward`."""
+    """Compute `MPNetSelfAttention.forward`."""
     heads = module.num_attention_heads
     query, key, value = (_split(make(hidden_states), heads) for make in (module.q, module.k, module.v))
     out, _ = attention_forward(
@@ -219,7 +219,7 @@ def _mpnet_forward(
 
 
 def _deberta_mask(module: torch.nn.Module, attention_mask: torch.Tensor) -> torch.Tensor | None:
-    """Return `DebertaV2Encoder.get_attention_mask`, which makes a row for each query, without these rows."""
+    """Return the mask of `DebertaV2Encoder.get_attention_mask` with one row for all queries, not one for each query."""
     if attention_mask.dim() <= 2:
         keep = attention_mask[:, None, None, :].bool()
         return None if not torch.compiler.is_compiling() and keep.all() else keep
@@ -245,7 +245,7 @@ def _deberta_forward(
     relative_pos: torch.Tensor | None = None,
     rel_embeddings: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, None]:
-    """Return `DisentangledSelfAttention.forward` of DeBERTa v2 and v3."""
+    """Compute `DisentangledSelfAttention.forward` of DeBERTa v2 and v3."""
     if relative_pos is not None:
         fail(module, "relative_pos", "is not None; expected None, for consecutive positions")
     heads, terms = module.num_attention_heads, [term for term in ("c2p", "p2c") if term in module.pos_att_type]
