@@ -41,8 +41,8 @@ def frequencies(
     dim : int
         Width of the encoding, at least 1.
     base : float
-        Positive. The geometric wavelengths begin at ``2 pi``. They end below ``2 pi base``, or at it with
-        "half-1".
+        Positive. The geometric wavelengths begin at ``2 pi``. The longest is less than ``2 pi base``, or equal to
+        ``2 pi base`` with "half-1".
     schedule : {"geometric", "power"}
         ``base**-t`` or ``t**alpha``.
     alpha : float

@@ -34,12 +34,12 @@ def parts(value: object) -> list[Float64]:
 
 
 def dtype_of(value: object) -> str:
-    """Return the name of the dtype of a result, the first if there are several."""
+    """Return the name of the dtype of a result, or of its first array."""
     return as_numbers(value[0] if isinstance(value, tuple | list) and value else value)[1]
 
 
 def converted(array: ToArray, positions: Array) -> Any:
-    """Convert positions, but not to numbers that are too short for them, such as bfloat16 above 256."""
+    """Convert positions, but not to a dtype that cannot represent them, such as bfloat16 above 256."""
     given = array(positions)
     dtype = str(getattr(given, "dtype", ""))
     if not (dtype.endswith("float16") or (dtype.endswith("float32") and abs(positions).max(initial=0) > 2**24)):

@@ -25,7 +25,7 @@ class Hypothesis(NamedTuple):
 
     name: str
     sentence: str
-    """The error in words. Fields of the case in braces are those of the right answer."""
+    """The error in words. A name in braces is replaced by that field of the right case."""
     change: str
     fields: Mapping[str, object]
     """New values of fields, or functions of the case; a function that returns None excludes the hypothesis."""
@@ -50,7 +50,7 @@ class Kind(NamedTuple):
     axes: tuple[str, ...]
     """Names of the last axes of the answer."""
     bound: Callable[[Case, Float64, float], float]
-    """The largest error of a right implementation, of the case, the answer and the unit roundoff."""
+    """The largest error of a right implementation: a function of the case, the answer and the unit roundoff."""
     scale: Callable[[Case, Float64], Float64 | float] = lambda case, wanted: 1.0
     """The unit of errors: 1 for absolute errors, the numbers for relative ones."""
     labels: Callable[[Case], Mapping[str, Sequence[str]]] = lambda case: {}
@@ -97,7 +97,7 @@ def coarser(*names: str) -> str:
 
 
 def angle_roundoff(u: float) -> float:
-    """The roundoff of angles: those of 16-bit implementations are computed in float32."""
+    """The unit roundoff of angles, which 16-bit implementations compute in float32."""
     return min(u, ROUNDOFF["float32"])
 
 
@@ -150,7 +150,7 @@ def predictions(
 
 
 def orders(kinds: Sequence[Hypothesis]) -> Iterator[tuple[Hypothesis, ...]]:
-    """All pairs of hypotheses but of one sort, such as two offsets; in both orders if they change the same field."""
+    """Pairs of hypotheses, except two of one sort, such as two offsets; both orders if they change the same field."""
     for a, b in itertools.combinations(kinds, 2):
         if a.name.split()[0] == b.name.split()[0] and a.fields.keys() == b.fields.keys():
             continue

@@ -1,4 +1,4 @@
-"""The axes of every function: which arrays share them, and which may be cut. Arrays made of blocks follow from it."""
+"""The axes of the functions: which arrays share an axis, and which axes are cut. Arrays made of blocks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TABLE = {
     "attention": Row(_ATTENTION, "*hnV"),
     "attention_vjp": Row({**_ATTENTION, "grad": "*hnV", "out": "*hnV", "lse": "*hn", "grad_lse": "*hn"}, "*hnD"),
 }
-"""The arrays of an operator have the axes that csrc/ops.def names."""
+"""The arrays of operators are not listed here: csrc/ops.def names their axes."""
 
 
 def name_axes(letters: str, ndim: int) -> Axes:
@@ -96,7 +96,10 @@ def map_blocks(
     run: Callable[..., object], result: Axes, arrays: Sequence[tuple[AnyArray, Axes]], dtype: Dtype,
     given: Mapping[str, Chunks] = MappingProxyType({}), **lengths: int,
 ) -> da.Array:  # fmt: skip
-    """Return the array whose blocks are ``run(*blocks)``, of blocks at the same place along the axes that they share.
+    """Return the array whose blocks are ``run(*blocks)``.
+
+    The blocks of one call of `run` are at the same place along the axes that they share.
+
 
     The first dask array that has an axis decides where the axis is cut, unless the chunks of the axis are `given`.
     `lengths` has the axes that only the result has.
@@ -136,7 +139,7 @@ def from_tasks(
     """Return the array whose chunks are the given tasks, by index.
 
     `shared` is the name and the tasks of a layer that several results have in common, and the arrays that its tasks
-    read. The chunks of the result read its tasks.
+    read. The tasks in `blocks` read the tasks of this layer.
     """
     graph = HighLevelGraph.from_collections(*shared)
     layers = {**graph.layers, name: {(name, *index): task for index, task in blocks.items()}}

@@ -32,10 +32,10 @@ def make_directory(directory: Path, option: Path) -> None:
 
 
 def write_report(file: Path, report: Mapping[str, object], *companions: str) -> None:
-    """Write a report as JSON. A different one of an earlier study is first renamed, with the files that belong to it.
+    """Write a report as JSON. If the file holds another report, rename that file and its companions first.
 
-    The new name of study.json is study-1.json, or the first number that is free, and that of its companions, such as
-    ".csv" and ".png", is alike. The renaming is printed.
+    study.json becomes study-1.json, or gets the first free number. Its companions are the files of the same name with
+    other suffixes, such as ".csv" and ".png"; they get the same number. The renaming is printed.
     """
     text = json.dumps(report, indent=1) + "\n"
     if file.exists() and file.read_text(encoding="utf-8") != text:
@@ -53,7 +53,7 @@ def write_report(file: Path, report: Mapping[str, object], *companions: str) -> 
 
 
 def write_csv(file: Path, rows: Sequence[Mapping[str, object]], digits: int) -> None:
-    """Write rows of the same names; numbers that are not whole get so many significant digits, and None stays empty."""
+    """Write rows that have the same keys. A float gets `digits` significant digits, and None becomes an empty cell."""
     with file.open("w", newline="", encoding="utf-8") as stream:
         table = csv.DictWriter(stream, list(rows[0]))
         table.writeheader()

@@ -32,7 +32,7 @@ LAYOUTS = {"interleaved": "the even ones, then the odd ones", "halves": "first h
 MAPS_PER_ROW = 6
 """Attention maps side by side."""
 PAGE = 9.2
-"""Inches of a figure whose labels of 10 points have 8 points in the column of a page. Wider ones get larger labels."""
+"""Inches. A page shrinks a figure of this width so that labels of 10 points have 8. Wider figures get larger labels."""
 SHADES = 16
 """Colours of a scatter plot."""
 
@@ -162,7 +162,7 @@ def logits(
     Raises
     ------
     TypeError, ValueError, IndexError
-        `operator` is no ContentBias, q and k are not arrays (H, N, D) of one shape, `words` has not N entries, or
+        `operator` is no ContentBias, q and k are not arrays (H, N, D) of one shape, `words` does not have N entries, or
         `head` is not below H.
 
     Examples
@@ -207,7 +207,8 @@ def triangles(values: npt.ArrayLike, *, ax: Axes | Sequence[Axes] | None = None)
     """Draw the distance against the correlation of all pairs of positions.
 
     The colour is the distance of the two positions, ``|i - j|``. Both matrices are symmetric, so one panel shows all
-    pairs. Two axes show the entries above the diagonals and those below, which are the same points.
+    pairs. With two axes, the first shows the entries above the diagonals and the second the entries below, which are
+    the same points.
 
     Parameters
     ----------

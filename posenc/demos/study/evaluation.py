@@ -13,7 +13,8 @@ from .schemes import Scheme, Setting, Weights
 from .text import Bytes, target_count
 
 ByLength = dict[int, float | None]
-"""A number for each length of the windows; None if the scheme has no positions so far, or the number has no meaning."""
+"""A number for each length of the windows; None if the scheme has no positions that far, or the number
+has no meaning."""
 BATCH_BYTES = 4096
 """Bytes that the model reads at a time."""
 
@@ -35,7 +36,7 @@ class Evaluation(TypedDict):
     perplexity: ByLength
     """With consecutive windows."""
     last: ByLength
-    """Of the last bytes of each window, as many as a window of training has."""
+    """Of the last bytes of each window: as many bytes as a training window has."""
     last_ratio: ByLength
     """`last` divided by the perplexity of the same bytes in windows of the training length."""
     sliding: ByLength
@@ -59,7 +60,7 @@ def nats_per_byte(
     """Losses of the bytes 1 .. count of `data` in nats, (count,), read in windows of `length` bytes.
 
     Windows are consecutive without a `stride`. With one, they start `stride` bytes apart, and each predicts only the
-    bytes that none before it did. IndexError if the scheme has no positions for so long a window.
+    bytes that no earlier window predicted. IndexError if the scheme has no positions for so long a window.
     """
     ids = data[: count + 1].astype(np.int64)
     ends = np.append(np.arange(length, count, stride or length), count)
