@@ -326,20 +326,21 @@ def integrate(
             fail(ValueError, function, "h", f"a result of shape {array.shape}", str(start.shape))
         return array.astype(F64)
 
-    def weighted(step: float, coefficients: tuple[float, ...], slopes: list[Float64]) -> Float64:
-        zero = np.zeros_like(p)
-        return sum((step * c * slope for c, slope in zip(coefficients, slopes, strict=True)), zero)
+    def moved(step: float, coefficients: tuple[float, ...], slopes: list[Float64]) -> Float64:
+        with np.errstate(over="ignore", invalid="ignore"):  # states may be infinite; warnings of h are the caller's
+            return p + sum((step * c * slope for c, slope in zip(coefficients, slopes, strict=True)), np.zeros_like(p))
 
-    for k, time in enumerate(times):
+    begin = 0.0
+    for k, end in enumerate(times.tolist()):
         if k:
-            step = (time - times[k - 1]) / substeps
+            step = (end - begin) / substeps
             for substep in range(substeps):
-                now = times[k - 1] + substep * step
+                now = begin + substep * step
                 slopes: list[Float64] = []
                 for coefficients in stages:
-                    stage = p + weighted(step, coefficients, slopes)
-                    slopes.append(slope(float(now + sum(coefficients) * step), stage))
-                p = p + weighted(step, weights, slopes)
+                    slopes.append(slope(now + sum(coefficients) * step, moved(step, coefficients, slopes)))
+                p = moved(step, weights, slopes)
         copy_result(states[k], p)
+        begin = end
     buffer[...] = np.moveaxis(states, 0, -2)
     return finish_out(out, buffer)

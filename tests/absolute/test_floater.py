@@ -152,6 +152,14 @@ def test_integrate_refuses_what_is_no_slope(h, kind):
     assert np.all(out == 7)
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("start", "times"), [(np.inf, [0.0, 1.0]), (1e308, [0.0, 1e308]), (1.0, [-1e308, 1e308])])
+def test_infinite_states_warn_of_nothing(start, times, method):
+    states = posenc.integrate(lambda t, p: p, [start, 1.0], times, method=method)
+    assert np.array_equal(states[0], [start, 1.0])
+    assert not np.isfinite(states[1, 0])
+
+
 def test_h_may_keep_and_change_what_it_gets():
     """h receives an array of its own at every step."""
     kept = []
