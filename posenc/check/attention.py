@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -207,8 +207,8 @@ def true_attention(c: Case) -> Float64:
     return np.asarray(reference.attention(q, k, c["v"], **options))
 
 
-def one_side(c: Case, numbers: Float64) -> list[H]:
-    return [*on_one_side(h for h in ROTATED if "rotated" not in h.fields)] if c["w"] is not None else []
+def one_side(c: Case, numbers: Float64) -> Iterable[H]:
+    return on_one_side(h for h in ROTATED if "rotated" not in h.fields) if c["w"] is not None else ()
 
 
 SOFTMAX = Kind("softmax", true_attention, attend, (*SOFTMAXES, *MASKS), ("head", "query", "key"), attention_bound)

@@ -121,7 +121,7 @@ def bucket_of(c: Case, rel: Array | None = None) -> Float64:
     rel = c["rel_sign"] * (c["rel"] if rel is None else rel).astype(np.float64)
     both, buckets = c["bidirectional"], c["buckets"]
     side = buckets // 2 if both and c["halved"] else buckets
-    exact = side // 2 if c["exact_half"] else side // 2 + c["exact_offset"]
+    exact = (side if c["all_exact"] else side // 2) + c["exact_offset"]
     n = abs(rel) if both or c["folded"] else np.maximum(-rel, 0)
     large = logarithmic(n, max(exact, 1), c, side)
     large = {"floor": np.floor(large + 1e-9), "ceil": np.ceil(large - 1e-9), "round": np.rint(large)}[c["cut"]]
@@ -133,7 +133,7 @@ def bucket_of(c: Case, rel: Array | None = None) -> Float64:
 
 
 BUCKET_FIELDS: Case = {
-    "rel_sign": 1, "halved": True, "exact_half": True, "exact_offset": 0, "ratio": True, "log_offset": 0,
+    "rel_sign": 1, "halved": True, "all_exact": False, "exact_offset": 0, "ratio": True, "log_offset": 0,
     "cut": "floor", "clamped": True, "zero_above": False, "separate": True, "bucket_offset": 0, "folded": False,
 }  # fmt: skip
 BUCKETS = (
@@ -152,9 +152,13 @@ BUCKETS = (
     H("logarithm of n - 1", "The logarithm is that of n - 1: its buckets begin one position too late.",
       "Take log(n / max_exact).", {"log_offset": -1}),
     H("one exact bucket more", "The exact buckets are one too many.", "max_exact is half of the buckets of a side.",
-      {"exact_half": False, "exact_offset": 1}),
+      {"exact_offset": 1}),
     H("one exact bucket less", "The exact buckets are one too few.", "max_exact is half of the buckets of a side.",
-      {"exact_half": False, "exact_offset": -1}),
+      {"exact_offset": -1}),
+    H("all buckets exact",
+      "All buckets of a side are exact: max_exact is half of all buckets, or there is no logarithm.",
+      "max_exact is half of the buckets of a side: compute it after the number of buckets is halved.",
+      {"all_exact": True}),
     H("rounded up", "The logarithm is rounded up; expected down.", "Cut it to an integer.", {"cut": "ceil"}),
     H("rounded", "The logarithm is rounded to the nearest integer; expected down.", "Cut it to an integer.",
       {"cut": "round"}),
@@ -248,8 +252,8 @@ def matrix_of(c: Case) -> Float64:
         row = bucket_of(c, sign * rel).astype(int)
         table = arrays["table"]
         found = np.moveaxis(table[np.clip(row, 0, len(table) - 1)], -1, 0)
-    elif name == "swin":
-        found = np.moveaxis(arrays["table"][_swin_row(c, i, j) % len(arrays["table"])], -1, 0)
+    elif name in GRIDS:
+        found = np.moveaxis(arrays["table"][_grid_row(c, i, j)], -1, 0)
     else:
         made = operator_of(c["operator"])
         found = made.matrix(c["n"], c["m"], q_positions=sign * i, k_positions=sign * j)
@@ -262,31 +266,32 @@ def matrix_of(c: Case) -> Float64:
     return np.asarray(found)
 
 
-def _swin_row(c: Case, i: Float64, j: Float64) -> npt.NDArray[np.int64]:
+def _grid_row(c: Case, i: Float64, j: Float64) -> npt.NDArray[np.int64]:
+    i, first = i[:, None], float(c["operator"].name == "beit")  # position of the first patch
     height, width = c["operator"].options["height"], c["operator"].options["width"]
     rows, columns = (width, height) if c["swin_window"] else (height, width)
-    (yq, xq), (yk, xk) = (np.divmod(p.astype(np.int64), columns) for p in (i[:, None], j))
+    (yq, xq), (yk, xk) = (np.divmod(p.astype(np.int64), columns) for p in (i - first, j - first))
     y, x = c["matrix_rel"] * (yq - yk), c["matrix_rel"] * (xq - xk)
     y, x = (x, y) if c["swin_axes"] else (y, x)
     stride = {"width": 2 * columns - 1, "height": 2 * rows - 1, "window": columns}[c["swin_stride"]]
-    row = (y + rows - 1) * stride + x + columns - 1
-    return np.asarray(row, np.int64)
+    row = ((y + rows - 1) * stride + x + columns - 1) % len(c["arrays"]["table"])
+    return np.select([(i < first) & (j < first), i < first, j < first], [-1, *c["class_rows"]], row)
 
 
 def moved(c: Case, step: int) -> Any:
     """The offset of the queries moved by a step, for operators that read distances."""
-    return None if c["operator"].name in ("swin", "beit", "fox", "toeplitz", "dense") else c["q_shift"] + step
+    return None if c["operator"].name in (*GRIDS, "fox", "toeplitz", "dense") else c["q_shift"] + step
 
 
-def of(name: str, value: object) -> Callable[[Case], object]:
-    """A field that only one operator has."""
-    return lambda c: value if c["operator"].name == name else None
+def of(names: tuple[str, ...], value: object) -> Callable[[Case], object]:
+    """A field that only some operators have."""
+    return lambda c: value if c["operator"].name in names else None
 
 
 MATRIX_FIELDS: Case = {
     "matrix_rel": 1, "q_shift": 0, "transposed": False, "matrix_sign": 1.0, "matrix_scale": 1.0,
     "heads_reversed": False, "future": None, "ramp": "distance", "swin_stride": "width", "swin_axes": False,
-    "swin_window": False,
+    "swin_window": False, "class_rows": (-3, -2),
 }  # fmt: skip
 
 
@@ -303,11 +308,12 @@ def _with(name: str, fields: Any) -> dict[str, object]:
     return {first: guarded, **dict(rest)}
 
 
+GRIDS = ("swin", "beit")
 SWAPPED = ("t5", "swin", "tisa")
 """Functions of the distance without symmetry: queries and keys exchanged are the other direction."""
 MATRICES = (
     H("direction", "The relative position is i - j; expected key minus query, j - i.", "Exchange queries and keys.",
-      {"matrix_rel": lambda c: -1 if c["operator"].name in (*SWAPPED, "fire") else None}),
+      {"matrix_rel": of((*SWAPPED, "fire", "beit"), -1)}),
     H("transposed", "The matrix is transposed: keys are downwards.", "Put queries on the second last axis.",
       {"transposed": lambda c: True if c["n"] == c["m"] and c["operator"].name not in SWAPPED else None}),
     H("alignment", "The bias puts query i at position {other_place}; expected {place}.",
@@ -326,17 +332,20 @@ MATRICES = (
     H("masked after the query", "Keys after the query have -inf; expected a bias on both sides.",
       "This is right for causal attention: pass causal=True.", {"future": lambda c: None if c["causal"] else -np.inf}),
     H("bias by key", "The bias is slope * j, by the key alone. A causal softmax does not notice it.",
-      "Compare attention (check.attention), or subtract slope * i.", {"ramp": of("alibi", "key")}),
+      "Compare attention (check.attention), or subtract slope * i.", {"ramp": of(("alibi",), "key")}),
     H("signed distance", "The bias is slope * (j - i), which rewards keys after the query.",
-      "Take the absolute value of the distance.", {"ramp": of("alibi", "signed")}),
+      "Take the absolute value of the distance.", {"ramp": of(("alibi",), "signed")}),
     H("rows of 2 h - 1", "The index multiplies the difference of rows by 2 h - 1; expected 2 w - 1. A square window "
-      "hides it.", "Multiply by 2 * width - 1.", {"swin_stride": of("swin", "height")}),
+      "hides it.", "Multiply by 2 * width - 1.", {"swin_stride": of(GRIDS, "height")}),
     H("rows of w", "The index multiplies the difference of rows by w; expected 2 w - 1.", "Multiply by 2 * width - 1.",
-      {"swin_stride": of("swin", "window")}),
+      {"swin_stride": of(GRIDS, "window")}),
     H("rows and columns", "The index exchanges rows and columns.", "The first coordinate is the row.",
-      {"swin_axes": of("swin", True)}),
+      {"swin_axes": of(GRIDS, True)}),
     H("height and width", "Height and width of the window are exchanged.", "Exchange them.",
-      {"swin_window": of("swin", True)}),
+      {"swin_window": of(GRIDS, True)}),
+    H("rows of the class token", "The rows of class to patch and of patch to class are exchanged.",
+      "The last three rows are class to patch, patch to class, and class to class.",
+      {"class_rows": of(("beit",), (-2, -3))}),
     *(h._replace(fields=_with("t5", h.fields)) for h in BUCKETS
       if h.name not in ("direction", "bucket -1", "not limited")),
     *(h._replace(fields=_with("alibi", h.fields)) for h in SLOPES

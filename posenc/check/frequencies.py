@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -228,29 +228,62 @@ def _listed(case: Case) -> Float64:
     return np.append(case["w"], case["cos_factor"]) if case["with_factor"] else case["w"]
 
 
-def series_base(w: Float64, case: Case) -> float | None:
-    """The base of a geometric series of frequencies that begins as those of the case do, otherwise None."""
-    if len(w) < 2 or not np.isfinite(w).all() or (w <= 0).any() or not np.isclose(w[0], case["w"][0], rtol=1e-5):
-        return None
-    steps = np.diff(np.log(w))
-    return float(np.exp(-steps.mean() * case["rotary_dim"] / 2)) if np.ptp(steps) <= 1e-5 else None
+def other_base(c: Case, w: Float64, weights: Float64 | float = 1.0) -> list[H]:
+    """The hypothesis of another base, if w is a geometric series as the right frequencies are."""
+    pair = np.arange(len(w))
 
+    def series(of: Float64) -> tuple[float, Float64]:
+        slope = (weights * pair * np.log(of / of[0])).sum() / (weights * pair**2).sum()
+        return float(np.exp(-slope * c["rotary_dim"] / 2)), np.asarray(c["w"][0] * np.exp(slope * pair))
 
-def _other_base(c: Case, numbers: Float64) -> Sequence[H]:
-    w = numbers[: len(c["w"])]
-    base, expected = series_base(w, c), series_base(c["w"], c)
-    if base is None or expected is None:
-        return ()
+    with np.errstate(all="ignore"):
+        (base, found), (expected, right) = series(w), series(c["w"])
+    if not (np.allclose(found, w, rtol=1e-4, atol=1e-6) and np.allclose(right, c["w"], rtol=1e-9)):
+        return []
     change = "Take the base (rope_theta) of the config; the types ntk and dynamic enlarge it."
-    return [H("base", f"The base is {base:.6g}; expected {expected:.6g}.", change,
-              {"w": c["w"][0] * base ** (-2 * np.arange(len(w)) / c["rotary_dim"])})]  # fmt: skip
+    return [H("base", f"The base is {base:.6g}; expected {expected:.6g}.", change, {"w": found})]
+
+
+def solved(phases: Float64, steps: Float64) -> Float64:
+    """Return x of phases = x steps, modulo 2 pi, along the last axis: from the small steps to the large ones."""
+    x = np.zeros(phases.shape[:-1])
+    for i in np.argsort(abs(steps)):
+        x = x + np.angle(np.exp(1j * (phases[..., i] - x * steps[i]))) / steps[i] if steps[i] else x
+    return x
+
+
+def _once(c: Case, phases: Float64) -> Float64:
+    return np.asarray(c["positions"].reshape(-1, len(phases))[0])
+
+
+def base_off_phases(c: Case, phases: Float64) -> list[H]:
+    """Read another base off the phases (N, pairs) of a rotation."""
+    w = solved(phases.T, _once(c, phases))
+    return other_base(c, w, w**2)
+
+
+def off_phases(c: Case, phases: Float64) -> list[H]:
+    """Read other positions, and other frequencies, off the phases (N, pairs) of a rotation."""
+    p, w = _once(c, phases), c["w"]
+    others, found = solved(phases, w), solved(phases.T, p)
+    others = np.where(abs(others - np.rint(others)) < 1e-3, np.rint(others), others)
+    at, pair = int(np.argmax(others != p)), int(np.argmax(abs(found - w) > 1e-3 * abs(w)))
+    text = f"Position {p[at]:.6g} is taken for {others[at]:.6g}."
+    if np.ptp(others - p) == 0:
+        text = f"The positions are {abs(others[0] - p[0]):.6g} too {'large' if others[0] > p[0] else 'small'}."
+    return [
+        H("positions", text, "Count tokens alone, from 0, without rounding and without a limit.",
+          {"positions": others + 0 * c["positions"]}),
+        H("other frequencies", f"Pair {pair} has the frequency {found[pair]:.6g}; expected {w[pair]:.6g}.",
+          "Compare the frequencies alone (check.frequencies).", {"w": found}),
+    ]  # fmt: skip
 
 
 FREQUENCY = Kind(
     "frequencies", _listed, _listed, FREQUENCIES, ("pair",),
     lambda case, wanted, u: frequency_error(case, angle_roundoff(u)) + u,
     lambda case, wanted: np.maximum(abs(wanted), np.append(case["plain"], 1e-9)[: len(wanted)]),
-    more=_other_base,
+    more=lambda case, numbers: other_base(case, numbers[: len(case["w"])]),
 )  # fmt: skip
 
 

@@ -55,8 +55,10 @@ class Kind(NamedTuple):
     """The unit of errors: 1 for absolute errors, the numbers for relative ones."""
     labels: Callable[[Case], Mapping[str, Sequence[str]]] = lambda case: {}
     """Names of places along an axis, if they are not the name of the axis with a number."""
-    more: Callable[[Case, Float64], Sequence[Hypothesis]] = lambda case, numbers: ()
-    """Hypotheses that are tried alone if no other one fits; they may be read off the numbers."""
+    more: Callable[[Case, Float64], Iterable[Hypothesis]] = lambda case, numbers: ()
+    """Hypotheses that are tried alone if none of `hypotheses` fits; they may be read off the numbers."""
+    last: Callable[[Case, Float64], Iterable[Hypothesis]] = lambda case, numbers: ()
+    """Hypotheses that are tried if no pair fits either: they say less than a pair."""
 
 
 ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
@@ -138,7 +140,7 @@ def deviation(got: Float64, wanted: Float64, scale: Float64 | float) -> Float64:
 
 
 def predictions(
-    kind: Kind, case: Case, sets: Iterator[tuple[Hypothesis, ...]], shape: tuple[int, ...]
+    kind: Kind, case: Case, sets: Iterable[tuple[Hypothesis, ...]], shape: tuple[int, ...]
 ) -> Iterator[tuple[tuple[Hypothesis, ...], Case, Float64]]:
     """Compute the answer under each set of hypotheses that can occur."""
     for chosen in sets:
@@ -185,10 +187,12 @@ def judge(kind: Kind, got: object, case: Case, precision: str, subject: str | No
     causes: list[tuple[float, tuple[Hypothesis, ...]]] = []
     errors: list[tuple[float, str]] = []
     active: list[Hypothesis] = []
-    for stage in ("alone", "more", "pairs"):
-        alone = kind.hypotheses if stage == "alone" else kind.more(case, numbers)
-        sets = orders(active) if stage == "pairs" else ((hypothesis,) for hypothesis in alone)
-        for chosen, changed, answer in predictions(kind, case, sets, wanted.shape):
+    stages: dict[str, Callable[[], Iterable[tuple[Hypothesis, ...]]]] = {
+        "alone": lambda: zip(kind.hypotheses), "more": lambda: zip(kind.more(case, numbers)),
+        "pairs": lambda: orders(active), "last": lambda: zip(kind.last(case, numbers)),
+    }  # fmt: skip
+    for stage, sets in stages.items():
+        for chosen, changed, answer in predictions(kind, case, sets(), wanted.shape):
             if float(deviation(answer, wanted, kind.scale(case, wanted)).max(initial=0)) <= bound:
                 continue  # without an effect on these inputs
             active += chosen if stage == "alone" else ()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from .frequencies import FACTORS, FREQUENCIES, angles
+from .frequencies import FACTORS, FREQUENCIES, angles, base_off_phases, off_phases
 from .inputs import Precision, ToArray, converted, draw, dtype_of, moved, parts, places
 from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, judge, on_one_side
 from .judge import Hypothesis as H
@@ -158,6 +158,15 @@ def _rotated(c: Case) -> Float64:
     return np.where(c["is_key"][..., None], k, q)
 
 
+def _phases(c: Case, numbers: Float64) -> Float64:
+    """The angle of each position and pair, (N, pairs)."""
+    r = c["rotary_dim"]
+    before, after = (reference.convert_layout(x[..., :r], source=layout, target="half")
+                     for x, layout in ((c["x"], c["layout"]), (numbers, c["written"])))  # fmt: skip
+    before, after = (x[..., : r // 2] + 1j * x[..., r // 2 :] for x in (before, after))
+    return np.asarray(np.angle((before.conj() * after).sum(tuple(range(before.ndim - 2)))))
+
+
 ROPE = Kind(
     "rope",
     lambda c: np.asarray(reference.rope(
@@ -168,7 +177,10 @@ ROPE = Kind(
     (*ROTATION, *FREQUENCIES), ("batch", "head", "position", "channel"),
     lambda c, wanted, u: rotation_error(c, c["positions"], u) * float(abs(c["x"]).max(initial=0)),
     labels=lambda c: {"channel": [f"channel {i}{_pair(i, c)}" for i in range(c["width"])]},
-    more=lambda c, numbers: [*on_one_side((*ROTATION, *FREQUENCIES))] if c["is_key"].any() else [],
+    more=lambda c, numbers: (
+        *base_off_phases(c, _phases(c, numbers)), *(on_one_side((*ROTATION, *FREQUENCIES)) if c["is_key"].any() else ())
+    ),
+    last=lambda c, numbers: off_phases(c, _phases(c, numbers)),
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from .frequencies import FREQUENCIES
+from .frequencies import FREQUENCIES, base_off_phases, off_phases
 from .inputs import Precision, ToArray, converted, places
 from .judge import Case, Kind, judge
 from .judge import Hypothesis as H
@@ -44,8 +44,9 @@ SINUSOIDS = (
       {"positions": lambda c: c["positions"] + 1}),
     H("offset -1", "The positions are one too small.", "Count positions from 0.",
       {"positions": lambda c: c["positions"] - 1}),
-    H("offset +2", "The positions are two too large, as in fairseq, whose padding has row 1.",
-      "Drop the first two rows of the table.", {"positions": lambda c: c["positions"] + 2}),
+    H("offset +2", "The positions are two too large; fairseq's are, because its padding has row 1.",
+      "Drop the first two rows of the table, or count no padding before a token.",
+      {"positions": lambda c: c["positions"] + 2}),
     H("sign", "All signs are exchanged.", "Drop the minus.", {"sign": -1.0}),
     H("direction", "The positions are negative: the sines have the other sign.", "Use positions, not their negatives.",
       {"positions": lambda c: -c["positions"]}),
@@ -54,6 +55,14 @@ SINUSOIDS = (
       {"scaled": lambda c: c["dim"] ** 0.5}),
 )  # fmt: skip
 
+
+def _phases(c: Case, numbers: Float64) -> Float64:
+    """The angle of each position and pair, (N, pairs)."""
+    halves = c["sine_layout"] == "halves"
+    sine, cosine = np.split(numbers, 2, -1) if halves else (numbers[:, 0::2], numbers[:, 1::2])
+    return np.asarray(np.arctan2(*((sine, cosine) if c["order"] == "sincos" else (cosine, sine))))
+
+
 SINUSOID = Kind(
     "sinusoid",
     lambda c: np.asarray(reference.sinusoidal(
@@ -61,6 +70,8 @@ SINUSOID = Kind(
         denominator=c["denominator"])),
     _encode, SINUSOIDS, ("position", "channel"),
     lambda c, wanted, u: angle_error(c, c["positions"], u) + 2 * u,
+    more=lambda c, numbers: base_off_phases(c, _phases(c, numbers)),
+    last=lambda c, numbers: off_phases(c, _phases(c, numbers)),
 )  # fmt: skip
 
 

@@ -58,16 +58,16 @@ def get_slopes(n, extra=slice(0, None, 2), first=1):
 
 
 def bucket(rel, bidirectional=True, buckets=32, max_distance=128, direction=1, less=0, log_of=None, ceil=False,
-           limit=True, strict=True):  # fmt: skip
-    rel, found = direction * np.asarray(rel), 0
+           limit=True, strict=True, early=False):  # fmt: skip
+    rel, found, all_buckets = direction * np.asarray(rel), 0, buckets
     if bidirectional:
         buckets //= 2
         found = (rel > 0 if strict else rel >= 0) * buckets
         n = abs(rel)
     else:
         n = -np.minimum(rel, 0)
-    exact = buckets // 2 - less
-    with np.errstate(divide="ignore"):
+    exact = (all_buckets if early else buckets) // 2 - less
+    with np.errstate(divide="ignore", invalid="ignore"):
         large = exact + np.log(n / exact) / math.log(log_of or max_distance / exact) * (buckets - exact)
     large = np.where(n > 0, large, 0)
     large = (np.ceil(large) if ceil else np.floor(large + 1e-6)).astype(int)

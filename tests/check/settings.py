@@ -37,6 +37,7 @@ ALIBI = posenc.alibi(posenc.alibi_slopes(6))
 T5 = posenc.t5(RNG.standard_normal((24, 6)), bidirectional=False, max_distance=64)
 T5_BOTH = posenc.t5(RNG.standard_normal((40, 6)), bidirectional=True, max_distance=64)
 SWIN = posenc.swin(RNG.standard_normal((7 * 11, 6)), 4, 6)
+BEIT = posenc.beit(RNG.standard_normal((7 * 11 + 3, 6)), 4, 6)
 FIRE = posenc.fire(*(RNG.standard_normal(shape) for shape in ((8, 1), (8,), (6, 8), (6,))), 0.3, 5.0)
 DENSE = posenc.dense(RNG.standard_normal((6, 12, 12)))
 TISA = posenc.tisa(*RNG.standard_normal((3, 6, 4)))
@@ -60,6 +61,7 @@ SETTINGS = {
     "bias t5": (check.bias, (T5, 40, 90), {}),
     "bias t5 both": (check.bias, (T5_BOTH, 90, 90), {}),
     "bias swin": (check.bias, (SWIN, 24), {}),
+    "bias beit": (check.bias, (BEIT, 25), {}),
     "mask": (check.mask, (7, 12), {}),
     "mask window": (check.mask, (7, 12), {"window": (3, None)}),
     "mask segments": (check.mask, (12, 12), {"segments": (SEGMENTS, SEGMENTS)}),

@@ -108,7 +108,8 @@ def test_frequencies_of_zero_and_huge_numbers_warn_of_nothing():
 def test_no_report_says_one_times_the_right_numbers_or_adds_two_offsets():
     assert "times the right ones" not in str(check.mask(plain.causal(9, 9, left=4), 9, window=(3, None)))
     assert "All numbers are 2 times the right ones." in str(check.slopes(2 * posenc.alibi_slopes(12), 12))
-    assert check.sinusoid(plain.sinusoid(np.arange(24) + 3, 32), 32).causes == ()
+    report = check.sinusoid(plain.sinusoid(np.arange(24) + 3, 32), 32)
+    assert [cause.sentence for cause in report.causes] == ["The positions are 3 too large."]
 
 
 def test_a_window_is_read_off_the_mask():
@@ -117,6 +118,28 @@ def test_a_window_is_read_off_the_mask():
     assert [cause.sentence for cause in report.causes] == [
         "The window reaches 8 keys back and 8 ahead; expected 4 and 4."
     ]
+
+
+@pytest.mark.parametrize(("wrong", "sentence"), [
+    (lambda p: np.minimum(p, 15), "Position 16 is taken for 15."),
+    (lambda p: p % 16, "Position 16 is taken for 0."),
+    (lambda p: p - 5, "The positions are 5 too small."),
+])  # fmt: skip
+def test_positions_are_read_off_a_rotation_and_off_a_sinusoid(wrong, sentence):
+    for report in (
+        check.rope(lambda x, p: plain.rope(x, wrong(p), W), dim=32, layout="half"),
+        check.sinusoid(lambda p: plain.sinusoid(wrong(p), 32, layout="halves"), 32, layout="halves"),
+    ):
+        assert [(cause.name, cause.sentence) for cause in report.causes] == [("positions", sentence)]
+
+
+def test_frequencies_are_read_off_a_rotation_and_off_a_sinusoid():
+    rotation = check.rope(lambda x, p: plain.rope(x, p, plain.frequencies(32, 3e4)), dim=32, layout="half")
+    for report in (rotation, check.sinusoid(plain.sinusoid(np.arange(24), 32, base=3e4), 32)):
+        assert [cause.sentence for cause in report.causes] == ["The base is 30000; expected 10000."]
+    other = np.where(np.arange(16) == 5, 0.06, W)
+    report = check.rope(lambda x, p: plain.rope(x, p, other), dim=32, layout="half")
+    assert [cause.sentence for cause in report.causes] == ["Pair 5 has the frequency 0.06; expected 0.0562341."]
 
 
 def test_results_of_another_shape_and_not_a_number():

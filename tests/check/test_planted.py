@@ -16,6 +16,7 @@ Y = plain.yarn(32, 500000.0, 8.0, 64)
 A = (0.1 * 0.8 * np.log(8) + 1) / (0.1 * 0.4 * np.log(8) + 1)
 TABLE = RNG.standard_normal((32, 6))
 WINDOW = RNG.standard_normal((77, 3))
+CLASSES = RNG.standard_normal((80, 3))
 ALIBI = posenc.alibi(plain.get_slopes(12))
 T5, T5_CAUSAL = posenc.t5(TABLE), posenc.t5(TABLE, bidirectional=False)
 SWIN = posenc.swin(WINDOW, 4, 6)
@@ -52,6 +53,13 @@ def alibi_matrix(n, slopes=None, sign=-1.0, m=None, shift=None):
 
 def swin_matrix(**errors):
     return WINDOW[plain.swin_index(4, 6, **errors)].transpose(2, 0, 1)
+
+
+def beit_matrix(stride):
+    rows = np.full((25, 25), 77)
+    rows[:, 0], rows[0, 0], rows[1:, 1:] = 78, 79, plain.swin_index(4, 6, stride=stride)
+    rows[0, 1:] = 77
+    return CLASSES[rows].transpose(2, 0, 1)
 
 
 def attention(m=None, rotate=None, mask=None, n=9, **errors):
@@ -161,6 +169,8 @@ SINGLE = {
         "bidirectional", partial(check.buckets, plain.bucket, bidirectional=False)),
     "buckets: off by one": ("bucket +1", partial(check.buckets, lambda rel: plain.bucket(rel) + 1)),
     "buckets: exact buckets": ("one exact bucket less", partial(check.buckets, partial(plain.bucket, less=1))),
+    "buckets: exact before the halving": ("all buckets exact", partial(
+        check.buckets, partial(plain.bucket, early=True))),
     "buckets: rounded up": ("rounded up", partial(check.buckets, partial(plain.bucket, ceil=True))),
     "buckets: divisor": ("divisor", partial(check.buckets, partial(plain.bucket, log_of=128))),
     "buckets: no limit": ("not limited", partial(
@@ -178,6 +188,9 @@ SINGLE = {
     "bias: alibi offset": ("offset +1", partial(check.bias, alibi_matrix(5, m=20, shift=16), ALIBI, 5, 20)),
     "bias: swin stride": ("rows of 2 h - 1", partial(check.bias, swin_matrix(stride=7), SWIN, 24)),
     "bias: swin direction": ("direction", partial(check.bias, swin_matrix(sign=-1), SWIN, 24)),
+    "bias: beit's class rows": ("rows of the class token", partial(
+        check.bias, posenc.beit(CLASSES[[*range(77), 78, 77, 79]], 4, 6).matrix(25), posenc.beit(CLASSES, 4, 6), 25)),
+    "bias: beit's stride": ("rows of 2 h - 1", partial(check.bias, beit_matrix(7), posenc.beit(CLASSES, 4, 6), 25)),
     "mask: alignment": ("alignment", partial(check.mask, plain.causal(4, 9, 0), 4, 9)),
     "mask: polarity": ("polarity", partial(check.mask, ~plain.causal(9, 9), 9)),
     "mask: diagonal": ("diagonal", partial(check.mask, plain.causal(9, 9, diagonal=-1), 9)),
