@@ -21,6 +21,7 @@ PAGES = [
     "docs/explanations/deriving-biases.md", "docs/explanations/deriving-rope.md",
     "docs/explanations/rotary-embeddings.md",
     *sorted(page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/functions/**/*.md")),
+    *sorted(page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/documents/*.md")),
 ]  # fmt: skip
 """The pages that were counted. A page joins when each of its sentences has evidence."""
 
