@@ -5,7 +5,7 @@ no page of their own below ``docs/functions``. So a new operator needs no line i
 
 ``{functions} posenc.alibi posenc.alibi_slopes`` documents these names, with their gradients: it makes such a page.
 
-``{numpy} posenc.reference.alibi`` shows functions without docstrings, beside the equation that comes before it.
+``{numpy} posenc.reference.alibi`` shows functions without docstrings.
 
 In running text a public name in backticks becomes a link.
 """
@@ -182,27 +182,14 @@ class Functions(SphinxDirective):
 
 
 class NumPy(SphinxDirective):
-    """The source of the named functions. `Beside` puts the equation before it into the left column."""
+    """The source of the named functions."""
 
     required_arguments = 1
     optional_arguments = 99
 
     def run(self) -> list[nodes.Node]:
         code = "\n\n\n".join(textwrap.dedent(code_of(name)) for name in self.arguments)
-        return [nodes.container("", nodes.literal_block(code, code, language="python"), classes=["beside"])]
-
-
-class Beside(SphinxTransform):
-    """Put the equation that comes directly before the code of `NumPy` beside the code."""
-
-    default_priority = 700
-
-    def apply(self, **options: Any) -> None:
-        for equation in list(self.document.findall(nodes.math_block)):
-            code = equation.next_node(descend=False, siblings=True)
-            if isinstance(code, nodes.container) and "beside" in code["classes"]:
-                equation.parent.remove(equation)
-                code.insert(0, equation)
+        return [nodes.literal_block(code, code, language="python")]
 
 
 class Links(SphinxTransform):
@@ -237,7 +224,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("members", Members)
     app.add_directive("functions", Functions)
     app.add_directive("numpy", NumPy)
-    app.add_transform(Beside)
     app.add_transform(Links)
     app.add_transform(BlankLines)
     return {"parallel_read_safe": True}

@@ -23,7 +23,6 @@ extensions = [
     "sphinx-mathjax-offline",  # a page needs no network to show its equations
     "numpydoc",
     "myst_nb",
-    "sphinx_design",  # the gallery of index.md
     "sphinx.ext.githubpages",  # .nojekyll
     "api",
     "hosted",
