@@ -1,13 +1,13 @@
-"""Write the tables and the picture of docs/explanations/benchmarks.md from the files of benchmarks/results.
+"""Write the tables and the picture of docs/explanations/benchmarks*.md from the files of benchmarks/results.
 
-Without an option the made part is printed; --write puts it into the page; --check fails unless the page has it.
+Without an option the made parts are printed; --write puts them into the pages; --check fails unless they are there.
 """
 
 from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 from math import log
 from pathlib import Path
@@ -20,23 +20,31 @@ from tools.compare import Change, changes
 from tools.results import LIBRARIES, Run, library, load, rows
 
 DOCS = Path(__file__).resolve().parent
-PAGE, PROGRAM = DOCS / "explanations" / "benchmarks.md", "docs/benchmark_page.py"
+PROGRAM = "docs/benchmark_page.py"
 PICTURE = DOCS / "_static" / "benchmarks.svg"
-SUBJECTS = {
-    "Attention": ("speed/attention", "speed/attention_vjp", "speed/attention_peers"),
-    "Decoding": ("speed/decode",),
-    "Whole models": ("speed/transformers_models",),
-    "Biases as matrices": ("speed/alibi", "speed/bias"),
-    "Rotary embeddings": ("speed/rope",),
-    "Encodings": ("speed/sinusoid", "speed/convolution", "speed/lookup", "speed/recurrence", "speed/floater"),
-    "Matrices of all pairs": ("speed/gram",),
-    "Small calls": ("speed/call",),
-    "Memory": ("speed/memory",),
-    "Pictures": ("speed/plot",),
-    "Accuracy": ("accuracy/accuracy", "accuracy/attention_error", "accuracy/quantized"),
-    "Every operator": ("speed/sweep",),
+PAGES: dict[str, dict[str, tuple[str, ...]]] = {
+    "benchmarks": {},
+    "benchmarks-attention": {
+        "Attention": ("speed/attention", "speed/attention_vjp", "speed/attention_peers"),
+        "Decoding": ("speed/decode",),
+        "Whole models": ("speed/transformers_models",),
+    },
+    "benchmarks-encodings": {
+        "Biases as matrices": ("speed/alibi", "speed/bias"),
+        "Rotary embeddings": ("speed/rope",),
+        "Encodings": ("speed/sinusoid", "speed/convolution", "speed/lookup", "speed/recurrence", "speed/floater"),
+        "Matrices of all pairs": ("speed/gram",),
+        "Small calls": ("speed/call",),
+    },
+    "benchmarks-accuracy": {
+        "Memory": ("speed/memory",),
+        "Pictures": ("speed/plot",),
+        "Accuracy": ("accuracy/accuracy", "accuracy/attention_error", "accuracy/quantized"),
+        "Every operator": ("speed/sweep",),
+    },
 }
-"""The scripts of each section of the page."""
+"""The sections of each page, and the scripts of each section. The first page has the picture and the machines."""
+SUBJECTS = {subject: scripts for subjects in PAGES.values() for subject, scripts in subjects.items()}
 
 TIMES = ("s", "ms")
 """Units of figures that the page does not show, because they depend on the machine."""
@@ -166,12 +174,18 @@ def wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
-def page(results: Results) -> str:
-    """Return the made part."""
+def overview(results: Results) -> str:
+    """Return the made part of the first page."""
     text = ["## Overview", "", *wrapped(f"![{SEEN}](../_static/{PICTURE.name})"), "", *wrapped(f"*{SEEN}*"), ""]
     text += ["## Machines", "", *machines(results)]
     text += ["## Changes since the earlier run", "", *regressions(results)]
-    for subject in SUBJECTS:
+    return "\n".join(text)
+
+
+def page(results: Results, subjects: Iterable[str]) -> str:
+    """Return the made part of a page with these sections."""
+    text = []
+    for subject in subjects:
         peers, limits, others = results.peers(subject), results.limits(subject), results.figures(subject)
         if not (peers or limits or others):
             continue
@@ -188,7 +202,7 @@ def page(results: Results) -> str:
 # ---- the picture ----
 
 SEEN = (
-    "Each dot is a line of the tables below: the time of the peer, divided by the time of posenc. posenc is faster "
+    "Each dot is a line of the tables: the time of the peer, divided by the time of posenc. posenc is faster "
     "right of the line at 1."
 )
 AXIS = "time of the peer / time of posenc"
@@ -255,10 +269,14 @@ def picture(results: Results) -> str:
 def main() -> int:
     asked = made_part.parser(PROGRAM, (__doc__ or "").split("\n", 1)[0]).parse_args()
     results = Results(load())
-    made = page(results)
-    if not (asked.write or asked.check):
-        print(made)
-    return made_part.finish(PAGE, PROGRAM, made, asked, {PICTURE: picture(results)})
+    status = 0
+    for name, subjects in PAGES.items():
+        made = page(results, subjects) if subjects else overview(results)
+        files = {} if subjects else {PICTURE: picture(results)}
+        if not (asked.write or asked.check):
+            print(made)
+        status |= made_part.finish(DOCS / "explanations" / f"{name}.md", PROGRAM, made, asked, files)
+    return status
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ ARGUMENTS = {
     "theta": "base",
     "window_size": "window",
 }
-"""The same for arguments. A bridge ends its message with it; docs/guides/errors.md has the table."""
+"""The same for arguments. A bridge ends its message with it; docs/guides/errors-arrays.md has the table."""
 
 
 def missing(name: str, modules: Iterable[str]) -> str:

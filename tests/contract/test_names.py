@@ -57,7 +57,7 @@ def test_submodules_show_what_they_list():
 
 def test_arguments_of_other_libraries():
     """The table of the manual is that of the messages."""
-    page = (Path(posenc.__file__).parent.parent / "docs/guides/errors.md").read_text("utf-8")
+    page = (Path(posenc.__file__).parent.parent / "docs/guides/errors-arrays.md").read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE)
     assert dict(rows) == ARGUMENTS
     autograd = pytest.importorskip("posenc.autograd", reason="autograd is not installed")

@@ -1,4 +1,4 @@
-"""benchmarks/run.py writes the files of benchmarks/results; the manual's page is made of them."""
+"""benchmarks/run.py writes the files of benchmarks/results; the manual's pages are made of them."""
 
 import json
 import sys
@@ -269,6 +269,12 @@ def page_of(tools, *runs):
     return tools.page.Results(by_machine)
 
 
+def text_of(tools, *runs):
+    """The made parts of all pages."""
+    results = page_of(tools, *runs)
+    return tools.page.overview(results) + "\n" + tools.page.page(results, tools.page.SUBJECTS)
+
+
 def test_the_page_has_a_column_per_machine(tools):
     first = run_of(
         line("a", **{"torch SDPA": (2, 2, 2), "copy": (0.5, 0.5, 0.5)}), machine="One", torch="2.13", jax=None
@@ -278,7 +284,7 @@ def test_the_page_has_a_column_per_machine(tools):
         {"work": "memory", "value": 3.5, "unit": "MiB"}, {"work": "first call", "value": 3.5, "unit": "ms"},
         machine="Two", left_out={"torch FlexAttention": "does not compile"}, torch="2.14", jax="0.10",
     )  # fmt: skip
-    made = tools.page.page(page_of(tools, first, second))
+    made = text_of(tools, first, second)
     for expected in (
         "| torch | 2.13 | 2.14 |\n| jax | not installed | 0.10 |\n",
         "- Left out on Two: torch FlexAttention does not compile.\n",
@@ -303,13 +309,13 @@ def test_the_page_flags_what_became_worse(tools):
             ((9, 9, 9), "2026-01-01", "2.11"), ((3, 3, 3), "2026-02-02", "2.12"), ((2, 2, 2), "2026-03-03", "2.13"),
         )
     ]  # fmt: skip
-    made = tools.page.page(page_of(tools, *runs))
+    made = text_of(tools, *runs)
     assert "| rope | torch | **2** |\n| b | jax | 1 |\n" in made
     assert (
         "- Invented: 1 figure became worse since 2026-02-02, at commit abc1234.\n"
         "  - speed/rope: rope: torch takes 3 -> 2 times the time of posenc; torch 2.12 -> 2.13\n"
     ) in made
-    better = tools.page.page(page_of(tools, runs[2], runs[1]))
+    better = text_of(tools, runs[2], runs[1])
     assert "**" not in better
     assert "- Invented: no figures became worse since 2026-03-03, at commit abc1234.\n" in better
 
@@ -332,6 +338,6 @@ def test_every_script_has_a_section(tools):
     assert files - {"speed/compare_builds"} == {script for script in sections if script.startswith("speed/")}
 
 
-def test_the_page_is_current(tools, monkeypatch, capsys):
+def test_the_pages_are_current(tools, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["benchmark_page.py", "--check"])
     assert tools.page.main() == 0, capsys.readouterr().err

@@ -13,10 +13,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(f"docs/guides/{name}.md" for name in (
-        "adding-an-operator", "autograd", "check", "commands", "dask", "errors", "from-pytorch", "jax", "models",
-        "operators", "recipes", "reference", "rotary-checkpoints", "runtime", "validating", "vectors",
+        "adding-an-operator", "autograd", "check", "commands", "dask", "errors", "errors-arrays", "from-pytorch", "jax",
+        "models", "operators", "recipes", "recipes-attention", "reference", "rotary-checkpoints", "runtime",
+        "validating", "vectors",
     )),
     "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", "docs/claims/index.md", "docs/design.md",
+    "docs/design-operators.md",
     "docs/from-the-documents.md", "docs/kernels.md", "docs/index.md", "README.md",
     "docs/explanations/deriving-biases.md", "docs/explanations/deriving-rope.md",
     "docs/explanations/rotary-embeddings.md",
@@ -69,9 +71,9 @@ def test_sentences_are_found():
     assert universal_sentences(text) == ["Every one.", "- It never fails: a read-only array, every 5 ms."]
 
 
-def test_messages_of_the_page_of_errors_have_one_form():
-    """The page says so; the error of an argument that Python itself does not know is the exception."""
-    page = " ".join((ROOT / "docs/guides/errors.md").read_text("utf-8").split())
+def test_messages_of_the_pages_of_errors_have_one_form():
+    """The pages say so; the error of an argument that Python itself does not know is the exception."""
+    page = " ".join(" ".join(page.read_text("utf-8") for page in sorted(ROOT.glob("docs/guides/errors*.md"))).split())
     messages = re.findall(r"Traceback \(most recent call last\): (?:[\w.]+\.)?\w+Error: (.+?)(?= >>> | ```)", page)
     assert len(messages) > 40
     others = [text for text in messages if not re.match(r"[\w. ]+: .+? (?:has|is) .+?(?:; expected |$)", text)]

@@ -329,8 +329,8 @@ def test_inkling(n: int, m: int) -> None:
 
 
 def recipe(name: str) -> Any:
-    """A function that docs/guides/recipes.md defines."""
-    page = (Path(__file__).parents[2] / "docs" / "guides" / "recipes.md").read_text("utf-8")
+    """A function that docs/guides/recipes-attention.md defines."""
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "recipes-attention.md").read_text("utf-8")
     lines = page.split(f">>> def {name}(")[1].split("\n>>> ")[0].splitlines()
     namespace = {"np": np, "posenc": posenc}
     exec(f"def {name}(" + "\n".join(line.removeprefix("... ") for line in lines), namespace)
