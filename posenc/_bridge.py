@@ -200,7 +200,7 @@ class Function(Binder):
 
 def fail_without_gradient(name: str, path: Path) -> NoReturn:
     """Raise the error of an array that has no gradient but needs one."""
-    raise TypeError(f"{name}: {path[0]} has a traced value; expected a plain one, because it has no gradient")
+    raise TypeError(f"{name}: {path[0]} has a traced value; expected one that is not, because it has no gradient")
 
 
 def _without_functions(value: object) -> object:

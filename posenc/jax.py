@@ -288,7 +288,7 @@ class Operator(_bridge.Operator):
         checked = self._bias_of(lambda one: _stand_in(one) if isinstance(one, jax.core.Tracer) else np.asarray(one))
         for argument, one in self.arguments.items():
             if isinstance(one, jax.core.Tracer) and argument not in (*checked.arrays._fields, *_POSITIONS):
-                raise TypeError(f"{name}: {argument} is traced; expected a plain value, because it has no gradient")
+                raise TypeError(f"{name}: {argument} is traced; expected one that is not, because it has no gradient")
 
     def __repr__(self) -> str:
         return f"<posenc.jax.{self._described()}>"

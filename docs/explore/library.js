@@ -241,7 +241,7 @@ const SCALINGS = {
       r.factor(1);
     } else {
       const factor = r.factorOrRatio();
-      if (trained < 2) failValue(LENGTHS[1], trained, "at least 2, because its logarithm divides");
+      if (trained < 2) failValue(LENGTHS[1], trained, "at least 2, because its logarithm is a divisor");
       attention = Math.sqrt(1 + Math.log(factor) / Math.log(trained));
     }
     const divisors = (r.length ?? 0) > trained ? long : short;

@@ -347,7 +347,7 @@ def _positions_from(function: str, argument: str, value: object, start: int) -> 
         fail_value(TypeError, function, "start", start, f"an int n for {argument}, meaning start .. start + n - 1")
     count = as_index(function, argument, int(array), 0)
     if start + count - 1 > LARGEST_POSITION:
-        fail_value(ValueError, function, "start", start, f"at most 2**53 for position start + {count} - 1")
+        fail_value(ValueError, function, "start", start, f"start + {count} - 1, the last position, to be at most 2**53")
     return _count_up(function, argument, start, count)
 
 

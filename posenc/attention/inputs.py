@@ -380,7 +380,7 @@ def _read_sink(function: str, sink: object, shape: Shape, is_one_head: bool) -> 
     *batch, heads, _, _ = shape
     check_batch(function, "sink", array, tuple(batch), heads)
     if not (array < INFINITY).all():
-        fail(ValueError, function, "sink", "NaN or inf", "finite numbers or -inf")
+        fail(ValueError, function, "sink", "NaN or +inf", "finite numbers or -inf")
     return array
 
 

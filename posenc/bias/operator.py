@@ -193,7 +193,7 @@ class Bias(ABC, Generic[Arrays]):
         """
         function = f"{self.name}.at"
         if q_positions is None and k_positions is None:
-            fail(ValueError, function, "q_positions", "the value None", "positions of queries, of keys, or of both")
+            fail_value(ValueError, function, "q_positions", None, "positions of queries, of keys (k_positions) or both")
         q = None if q_positions is None else copy_positions(function, "q_positions", q_positions)
         k = None if k_positions is None else copy_positions(function, "k_positions", k_positions)
         return cast("Self", _place(function, self, q, k))
@@ -250,11 +250,11 @@ class Bias(ABC, Generic[Arrays]):
 
     def _term(self, call: Call, positions: Positions) -> Term:
         """Return the term for a call at the positions that the operator reads; refuse arrays that do not fit it."""
-        raise NotImplementedError("a sum is no term: its parts are")
+        raise NotImplementedError("a sum of operators has no term; its parts have terms")
 
     def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> Gradients:
         """Return the gradient of each array, in its shape."""
-        raise NotImplementedError("a sum is no term: its parts are")
+        raise NotImplementedError("a sum of operators has no term; its parts have terms")
 
 
 _FOR_KERNELS = {"counts_keys", "fits_float32", "gradient_type", "is_relative", "nested", "operands", "positions_end"}
@@ -516,7 +516,7 @@ def _place(function: str, operator: Bias, q: Array | None, k: Array | None) -> B
         arrays = (_place(function, a, q, k) if isinstance(a, Bias) else a for a in operator.arrays)
         return replace(operator, arrays=operator.arrays._make(arrays))
     if operator.counts_keys or not (operator.reads_positions or is_placed(operator)):
-        reason = "counts visible keys" if operator.counts_keys else "reads none"
+        reason = "counts visible keys" if operator.counts_keys else "reads no positions"
         fail(TypeError, function, "q_positions", "a value", f"another operator, because {operator.name} {reason}")
     own_q, own_k = operator.own_positions
     return replace(operator, own_positions=(own_q if q is None else q, own_k if k is None else k))

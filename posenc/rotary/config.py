@@ -109,7 +109,7 @@ def _parse(place: str, text: str | bytes) -> object:
 
 
 def _fail_depth() -> NoReturn:
-    fail(ValueError, FUNCTION, "config", "more nested dicts than Python can read", "the depth of a config.json")
+    fail(ValueError, FUNCTION, "config", "more nested dicts than Python can read", "the text of a config.json")
 
 
 def _text_part(config: Config) -> Config:

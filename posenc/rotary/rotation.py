@@ -376,7 +376,7 @@ def read_layout(function: str, layout: Layout | None, frequencies: Frequencies |
         layout = agree(function, "layout", layout, frequencies.layout)
     if layout is None:
         expected = "'half' (GPT-NeoX, LLaMA in transformers) or 'interleaved' (GPT-J, RoFormer)"
-        fail_value(ValueError, function, "layout", None, f"{expected}; only frequencies of rope_from_config know it")
+        fail_value(ValueError, function, "layout", None, f"{expected}; only frequencies of rope_from_config have one")
     check_choice(function, "layout", layout, LAYOUTS)
     return layout
 

@@ -280,7 +280,7 @@ def _longrope(r: _Request) -> _Scaled:
     else:
         factor = r.factor_or_ratio()
         if trained < 2:
-            fail_value(ValueError, r.function, LENGTHS[1], trained, "at least 2, because its logarithm divides")
+            fail_value(ValueError, r.function, LENGTHS[1], trained, "at least 2, because its logarithm is a divisor")
         attention = math.sqrt(1 + math.log(factor) / math.log(trained))
     return r.inv_freq / (long if (r.seq_len or 0) > trained else short), attention, 1.0
 

@@ -658,7 +658,7 @@ def _check_tensor(function: Function, tensor: object, path: Path) -> None:
         expected = f"{STORAGE_DTYPES}, integers or bool"
         raise TypeError(f"{function.name}: {path[0]} has dtype {tensor.dtype}; expected {expected}")
     if tensor.requires_grad and torch.is_grad_enabled() and not function.has_gradient(path):
-        expected = "one that does not, because it has no gradient"
+        expected = "one that does not, because the argument has no gradient"
         raise TypeError(f"{function.name}: {path[0]} has a tensor that requires a gradient; expected {expected}")
 
 

@@ -116,7 +116,7 @@ def _segments(module: torch.nn.Module, argument: str, ends: torch.Tensor | None,
     is_traced = torch.compiler.is_compiling()
     if ends is None or rows.shape[0] != 1 or not (is_traced or int(ends[-1]) == rows.shape[2]):
         given = None if ends is None else ends.tolist()
-        fail(module, argument, f"is {given}; expected the ends of sequences in one row of {rows.shape[2]}")
+        fail(module, argument, f"is {given}; expected the ends of sequences in one row of {rows.shape[2]} tokens")
     return torch.searchsorted(ends, torch.arange(rows.shape[2]), right=True)[None]
 
 

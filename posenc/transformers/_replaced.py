@@ -194,7 +194,7 @@ def _pass(module: torch.nn.Module, *args: object, theirs: Callable[..., object],
 def _mpnet_bias(module: Any, x: torch.Tensor, position_ids: object = None, num_buckets: int = 32) -> pt.Operator:
     """Return `MPNetEncoder.compute_position_bias`, which is T5's bias."""
     if position_ids is not None:
-        fail(module, "position_ids", "is not None; expected None")
+        fail(module, "position_ids", "is not None; expected None, for consecutive positions")
     bias: pt.Operator = pt.t5(module.relative_attention_bias.weight[:num_buckets])
     return bias
 

@@ -147,7 +147,7 @@ def test_infinite_sink_has_no_gradient(rng):
 
 
 ERRORS = {
-    "inf": (np.array([0, np.inf]), ValueError, "attention: sink has NaN or inf; expected finite numbers or -inf"),
+    "inf": (np.array([0, np.inf]), ValueError, r"attention: sink has NaN or \+inf; expected finite numbers or -inf"),
     "scalar": (1.0, ValueError, r"attention: sink has shape \(\); expected \(2,\)"),
     "heads": (np.zeros(3), ValueError, r"attention: sink has shape \(3,\); expected \(2,\)"),
     "one": (np.zeros(1), ValueError, r"attention: sink has shape \(1,\); expected \(2,\)"),

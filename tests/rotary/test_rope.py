@@ -308,7 +308,7 @@ def test_start(function):
             call(positions, start=5)
     with pytest.raises(TypeError, match=rf"^{function}: start has type float; expected an integer$"):
         call(3, start=5.0)
-    with pytest.raises(ValueError, match=rf"^{function}: start is {2**53 - 1}; expected at most 2\*\*53 for"):
+    with pytest.raises(ValueError, match=rf"^{function}: start is {2**53 - 1}; expected start \+ 3 - 1, the last"):
         call(3, start=2**53 - 1)
     if function.startswith("rope") and function != "rope_table":
         table = posenc.rope_table(3, ONES)
@@ -347,7 +347,7 @@ def test_frequencies_know_the_layout_and_the_width(name):
         call(KNOWN, layout="half")
     with pytest.raises(ValueError, match=f"^{function}: rotary_dim is 8; expected None or 4, the rotary_dim of"):
         call(KNOWN, rotary_dim=8)
-    message = "layout is None; expected 'half' .* or 'interleaved' .*; only frequencies of rope_from_config know it"
+    message = "layout is None; expected 'half' .* or 'interleaved' .*; only frequencies of rope_from_config have one"
     with pytest.raises(ValueError, match=f"^{function}: {message}"):
         call(plain, rotary_dim=4)
     with pytest.raises(ValueError, match=f"^{function}: frequencies has 2 entries; expected rotary_dim // 2 = 4"):
