@@ -33,7 +33,7 @@ class PairBias(PositionBias[Arrays]):
         if not broadcasts_to(batch, call.shape[:-3]):
             has = f"batch axes {batch} ({self.name})"
             fail(ValueError, call.function, "bias", has, f"to broadcast to {call.shape[:-3]}")
-        _check_positions(self, call.function, positions)
+        check_positions(self, call.function, positions)
         return Term(self.name, self.operands, ("parameters",))
 
     def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Float64, ...]:
@@ -49,7 +49,7 @@ def _batch_of(bias: PairBias) -> tuple[int, ...]:
     return tuple(shape[: len(shape) - len(axes)])
 
 
-def _check_positions(bias: PairBias, function: str, positions: Positions) -> tuple[Array, Array]:
+def check_positions(bias: PairBias, function: str, positions: Positions) -> tuple[Array, Array]:
     """Return checked positions of queries and keys; zeros if there is no pair, since nothing is read then."""
     q, k = positions.as_arrays()
     if not (positions.n and positions.m):
@@ -68,7 +68,7 @@ def _check_positions(bias: PairBias, function: str, positions: Positions) -> tup
 
 def _read_positions(bias: PairBias, function: str, positions: Positions) -> tuple[Array, Array, tuple[int, ...]]:
     """Return checked positions of queries and keys, and their batch axes broadcast with those of the arrays."""
-    q, k = _check_positions(bias, function, positions)
+    q, k = check_positions(bias, function, positions)
     batch, of_arrays = np.broadcast_shapes(q.shape[:-1], k.shape[:-1]), _batch_of(bias)
     try:
         return q, k, np.broadcast_shapes(of_arrays, batch)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import F64, Array, Float64, as_data, fail, unbroadcast
-from ._pair import PairBias
+from ._pair import PairBias, check_positions
 from .operator import PositionBias
 from .positions import Positions
 from .terms import Call, Operands, Reductions, Term
@@ -50,8 +50,9 @@ class FoxBias(PairBias[FoxArrays]):
         count = prod(d_cumulative.shape[:-1])
         table = d_cumulative.reshape(count, shape[-1])  # one row per head of each batch row
         row = np.arange(count)[:, None]
-        for at, part in zip(positions.as_arrays(), (reductions.rows, -reductions.columns), strict=True):
-            # All heads have the same positions: integers, or an array without elements of any dtype.
+        checked = check_positions(self, function, positions)
+        for at, part in zip(checked, (reductions.rows, -reductions.columns), strict=True):
+            # All heads have the same positions: integers, or zeros where there is no pair.
             column = np.broadcast_to(np.expand_dims(at.astype(np.intp), -2), part.shape)
             np.add.at(table, (row, column.reshape(count, part.shape[-1])), part.reshape(count, part.shape[-1]))
         return (_sum_from_the_end(unbroadcast(d_cumulative, shape, F64)),)

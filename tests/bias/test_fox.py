@@ -76,11 +76,12 @@ def test_gradient_without_rows_or_positions(batch, length):
         assert d.q.shape == q.shape
 
 
-def test_gradient_without_keys(rng):
-    """Positions of no key have no dtype that matters."""
+@pytest.mark.parametrize("end", [3, 30])
+def test_gradient_without_keys(end, rng):
+    """Without keys no gate is read: neither the dtype of their positions nor a query beyond the gates matters."""
     q, k = rng.standard_normal((2, 3, 4)), np.zeros((2, 0, 4))
     bias = posenc.fox(-rng.random((2, 8)))
-    at = {"q_positions": np.arange(3), "k_positions": np.zeros(0, np.float32)}
+    at = {"q_positions": np.arange(end - 3, end), "k_positions": np.zeros(0, np.float32)}
     out, lse = posenc.attention(q, k, k, bias=bias, return_lse=True, **at)
     gradient = posenc.attention_vjp(np.ones_like(q), q, k, k, out=out, lse=lse, bias=bias, **at)
     assert np.array_equal(gradient.bias[0].log_forget, np.zeros((2, 8)))
