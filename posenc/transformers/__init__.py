@@ -50,9 +50,10 @@ def register(name: str = "posenc", *, precision: Literal["high", "low"] = "high"
     -----
     Masks are handed over as structure: causal, window, segments, padding. No array of queries x keys is made for them,
     nor for the biases of T5 and of models of its kind. A mask with 4 axes, or one of the user's own functions, is used
-    as it is. The attention modules of BLOOM and Falcon, which do not use transformers' interface, are replaced.
-    Arguments that posenc does not know are a TypeError; ``output_attentions`` and models that compute attention
-    themselves are a NotImplementedError. Nothing falls back to another implementation.
+    as it is. Attention modules that do not use transformers' interface, as in BLOOM, DeBERTa and SAM, are replaced, or
+    their steps are recorded; the manual lists them. Arguments that posenc does not know are a TypeError;
+    ``output_attentions`` and models that compute attention themselves are a NotImplementedError. Nothing falls back to
+    another implementation.
 
     Examples
     --------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import torch
+from transformers.utils.output_capturing import _active_collector
 
 from posenc import torch as pt
 
@@ -57,7 +58,8 @@ def attention_forward(
     unknown = [name for name, given in kwargs.items() if given is not None and name not in _UNUSED]
     if unknown:
         fail(module, unknown[0], "is unknown; expected arguments of transformers 5.23's text models", TypeError)
-    if output_attentions:
+    collected = None if torch.compiler.is_compiling() else _active_collector.get()
+    if output_attentions or any(name.endswith("attentions") for name in collected or ()):
         fail(module, "output_attentions", 'is True; expected False, because only "eager" has the weights')
 
     n, m = query.shape[2], key.shape[2]

@@ -17,7 +17,7 @@ from transformers.modeling_utils import PreTrainedModel
 
 from ._lazy import RelativeBias, attach, read_t5
 from ._masks import describe_mask_functions
-from ._replaced import NAMES, REPLACED, is_ours, replace_all
+from ._replaced import CHANGED, NAMES, REPLACED, is_ours, replace_all
 
 T5_KIND = {
     "longt5": "LongT5Attention",
@@ -71,10 +71,20 @@ def _refuse_other_models() -> None:
     @wraps(finish)
     def post_init(self: PreTrainedModel) -> None:
         finish(self)
+        _give_config(self, self.config)
         if is_ours(self):
             _check_modules(self)
 
     PreTrainedModel.post_init = post_init
+
+
+def _give_config(module: torch.nn.Module, config: PreTrainedConfig) -> None:
+    """Give the modules of a model that posenc changes the config, which says the implementation."""
+    if type(module) in CHANGED and not hasattr(module, "config"):
+        module.config = config  # type: ignore[assignment, unused-ignore]
+    for child in module.children():
+        if not isinstance(child, PreTrainedModel):
+            _give_config(child, config)
 
 
 def _check_modules(module: torch.nn.Module) -> None:
@@ -114,6 +124,8 @@ def _check(module: torch.nn.Module, requested: object, config: PreTrainedConfig)
     `requested` is an implementation, or a dict with one for the model of the config and for its sub-configs.
     """
     own = requested.get("") if isinstance(requested, dict) else requested
+    if isinstance(module, PreTrainedModel):
+        _give_config(module, module.config)  # it may be older than `register`
     if own in NAMES:
         for table in _tables(type(module)):
             table.setdefault(own, partial(_refuse, next(iter(table.values()))))  # models are made by tables, too

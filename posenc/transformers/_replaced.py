@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from functools import partial, wraps
@@ -10,21 +12,28 @@ from typing import Any
 
 import torch
 from torch.nn.functional import dropout
-from transformers import Cache, PreTrainedConfig
+from transformers import Cache
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.bloom import modeling_bloom
 from transformers.models.codegen import modeling_codegen
+from transformers.models.deberta import modeling_deberta
 from transformers.models.deberta_v2 import modeling_deberta_v2
 from transformers.models.falcon import modeling_falcon
 from transformers.models.gpt_neo import modeling_gpt_neo
+from transformers.models.gpt_neox_japanese import modeling_gpt_neox_japanese
 from transformers.models.gptj import modeling_gptj
 from transformers.models.mpnet import modeling_mpnet
 from transformers.models.mpt import modeling_mpt
+from transformers.models.openai import modeling_openai
+from transformers.models.sam import modeling_sam
+from transformers.models.sam_hq import modeling_sam_hq
+from transformers.models.wavlm import modeling_wavlm
 
 from posenc import torch as pt
 
 from ._attention import attention_forward, fail
 from ._lazy import Structure, structure_of
+from ._recorded import record
 
 NAMES: set[str] = set()
 """Names under which posenc is registered."""
@@ -35,24 +44,25 @@ def is_ours(module: object) -> bool:
     return getattr(getattr(module, "config", None), "_attn_implementation", None) in NAMES
 
 
+CHANGED: set[type[torch.nn.Module]] = set()
+"""Classes of modules that get the config of their model, because a method reads the implementation."""
+
+
 def _replace(cls: Any, method: str, ours: Callable[..., object]) -> None:
     """Let the modules of a class call `ours` where the implementation is posenc's."""
-    make, theirs = cls.__init__, getattr(cls, method)
-
-    @wraps(make)
-    def __init__(self: Any, config: PreTrainedConfig, *args: object, **kwargs: object) -> None:
-        make(self, config, *args, **kwargs)
-        self.config = config
+    theirs = getattr(cls, method)
+    names = list(inspect.signature(theirs).parameters)
+    place = names.index("output_attentions") - 1 if "output_attentions" in names else len(names)
 
     @wraps(theirs)
     def replaced(self: torch.nn.Module, *args: object, **kwargs: object) -> object:
         if not is_ours(self):
             return theirs(self, *args, **kwargs)
-        if kwargs.get("output_attentions"):
+        if kwargs.get("output_attentions") or (len(args) > place and args[place]):
             fail(self, "output_attentions", 'is True; expected False, because only "eager" has the weights')
         return ours(self, *args, **kwargs)
 
-    cls.__init__ = __init__
+    CHANGED.add(cls)
     setattr(cls, method, replaced)
 
 
@@ -90,7 +100,7 @@ def _bloom_forward(
         bias = pt.alibi(modeling_bloom._get_alibi_slopes(module.num_heads, query.device))
     out, _ = attention_forward(
         module, query, key, value, attention_mask, scaling=module.inv_norm_factor, position_bias=bias,
-        dropout=module.attention_dropout.p if module.training else 0.0, output_attentions=output_attentions, **kwargs,
+        dropout=_dropout(module, module.attention_dropout), output_attentions=output_attentions, **kwargs,
     )  # fmt: skip
     return residual + dropout(module.dense(out.flatten(2)), module.hidden_dropout, module.training), None
 
@@ -170,17 +180,38 @@ def _gpt_attn(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, None]:
-    """Compute the attention of GPT-J, CodeGen and GPT-Neo. GPT-Neo has no `scale_attn`: it does not scale logits."""
+    """Compute the attention of GPT-J, CodeGen, GPT-NeoX Japanese and GPT-Neo, which does not scale its logits."""
     n, m = query.shape[2], key.shape[2]
     if getattr(module, "attention_type", None) == "local":
         near = module.bias[:, :, m - n : m, :m]
         hidden = torch.finfo(torch.float32).min
         attention_mask = near if attention_mask is None else torch.where(near, attention_mask, hidden)
     out, _ = attention_forward(
-        module, query, key, value, attention_mask, scaling=1 / float(getattr(module, "scale_attn", 1)),
-        dropout=_dropout(module, module.attn_dropout),
+        module, query, key, value, attention_mask,
+        scaling=1 / float(getattr(module, "scale_attn", getattr(module, "norm_factor", 1))),
+        dropout=_dropout(module, getattr(module, "attn_dropout", None) or module.attention_dropout),
     )  # fmt: skip
     return out.transpose(1, 2), None
+
+
+def _openai_attn(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    output_attentions: bool = False,
+) -> list[torch.Tensor]:
+    """Compute the attention of GPT, whose keys are transposed and whose mask has padding alone."""
+    n = query.shape[2]
+    if attention_mask is not None:
+        hidden = torch.finfo(attention_mask.dtype).min
+        attention_mask = torch.where(module.bias[:, :, :n, :n] > 0, attention_mask, hidden)
+    out, _ = attention_forward(
+        module, query, key.transpose(-1, -2), value, attention_mask, scaling=None if module.scale else 1.0,
+        is_causal=True, dropout=_dropout(module, module.attn_dropout),
+    )  # fmt: skip
+    return [out.transpose(1, 2)]
 
 
 def _pass(module: torch.nn.Module, *args: object, theirs: Callable[..., object], **kwargs: object) -> object:
@@ -236,7 +267,7 @@ def _deberta_positions(
     return relative_pos
 
 
-def _deberta_forward(
+def _deberta_v2_forward(
     module: Any,
     hidden_states: torch.Tensor,
     attention_mask: torch.Tensor | None,
@@ -246,48 +277,159 @@ def _deberta_forward(
     rel_embeddings: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, None]:
     """Compute `DisentangledSelfAttention.forward` of DeBERTa v2 and v3."""
+    heads = module.num_attention_heads
+    query = _split(module.query_proj(hidden_states if query_states is None else query_states), heads)
+    key, value = (_split(make(hidden_states), heads) for make in (module.key_proj, module.value_proj))
+    of_queries: Any = module.query_proj if module.share_att_key else getattr(module, "pos_query_proj", None)
+    of_keys: Any = module.key_proj if module.share_att_key else getattr(module, "pos_key_proj", None)
+    rows = None if rel_embeddings is None else rel_embeddings[: 2 * getattr(module, "pos_ebd_size", 0)]
+    buckets = module.position_buckets if module.relative_attention and module.position_buckets > 0 else None
+    return _disentangled(module, query, key, value, attention_mask, relative_pos, rows, of_queries, of_keys, buckets)
+
+
+def _deberta_forward(
+    module: Any,
+    hidden_states: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    output_attentions: bool = False,
+    query_states: torch.Tensor | None = None,
+    relative_pos: torch.Tensor | None = None,
+    rel_embeddings: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, None]:
+    """Compute `DisentangledSelfAttention.forward` of DeBERTa."""
+    if module.talking_head or query_states is not None:
+        argument = "talking_head" if module.talking_head else "query_states"
+        fail(module, argument, "is given; expected none, because heads that mix and other queries are unknown")
+    heads = module.num_attention_heads
+    query, key, value = _split(module.in_proj(hidden_states), heads).chunk(3, dim=-1)
+    query, value = query + module.q_bias.view(heads, 1, -1), value + module.v_bias.view(heads, 1, -1)
+    of_queries, of_keys = getattr(module, "pos_q_proj", None), getattr(module, "pos_proj", None)
+    return _disentangled(module, query, key, value, attention_mask, relative_pos, rel_embeddings, of_queries, of_keys)
+
+
+def _disentangled(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    relative_pos: torch.Tensor | None,
+    rows: torch.Tensor | None,
+    of_queries: Any,
+    of_keys: Any,
+    buckets: int | None = None,
+) -> tuple[torch.Tensor, None]:
+    """Compute attention with relative terms, whose rows are projected by `of_queries` and `of_keys`."""
     if relative_pos is not None:
         fail(module, "relative_pos", "is not None; expected None, for consecutive positions")
     heads, terms = module.num_attention_heads, [term for term in ("c2p", "p2c") if term in module.pos_att_type]
-    query = _split(module.query_proj(hidden_states if query_states is None else query_states), heads)
-    key, value = (_split(make(hidden_states), heads) for make in (module.key_proj, module.value_proj))
     bias = None
-    if module.relative_attention and terms:
-        assert rel_embeddings is not None
-        rows = module.pos_dropout(rel_embeddings)[: 2 * module.pos_ebd_size]
-        of_queries: Any = module.query_proj if module.share_att_key else getattr(module, "pos_query_proj", None)
-        of_keys: Any = module.key_proj if module.share_att_key else getattr(module, "pos_key_proj", None)
-        has_buckets = module.position_buckets > 0
+    if module.relative_attention and terms and rows is not None:
+        rows = module.pos_dropout(rows)
         bias = pt.deberta(
             _split(of_queries(rows), heads) if "p2c" in terms else None,
             _split(of_keys(rows), heads) if "c2p" in terms else None,
-            buckets=module.position_buckets if has_buckets else None,
-            max_position=module.max_relative_positions if has_buckets else None,
-            terms=tuple(terms),
-        )
+            buckets=buckets, max_position=module.max_relative_positions if buckets else None, terms=tuple(terms),
+        )  # fmt: skip
     out, _ = attention_forward(
-        module, query, key, value, None if attention_mask is None else attention_mask.bool(),
+        module, query, key, value, None if mask is None else mask.bool(),
         scaling=1 / sqrt(query.shape[-1] * (1 + len(terms))), position_bias=bias, is_causal=False,
-        dropout=_dropout(module, module.dropout), output_attentions=output_attentions,
+        dropout=_dropout(module, module.dropout),
     )  # fmt: skip
     return out.flatten(2), None
+
+
+def _wavlm_forward(
+    module: Any,
+    hidden_states: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    position_bias: torch.Tensor | None = None,
+    index: int = 0,
+    output_attentions: bool = False,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None, torch.Tensor]:
+    """Compute `WavLMAttention.forward`; `position_bias` is the table of the first layer, which all layers gate."""
+    heads = module.num_heads
+    table = module.rel_attn_embed.weight if position_bias is None else position_bias
+    sums = module.gru_rel_pos_linear(_split(hidden_states, heads)).unflatten(-1, (2, 4)).sum(-1)
+    a, b = torch.sigmoid(sums).chunk(2, dim=-1)
+    gates = a * (b * module.gru_rel_pos_const - 1) + 2
+    bias = pt.gated_distance(gates, table.T[..., None], rows="buckets", max_distance=module.max_distance)
+    query, key, value = (_split(make(hidden_states), heads) for make in (module.q_proj, module.k_proj, module.v_proj))
+    out, _ = attention_forward(
+        module, query, key, value, None if attention_mask is None else attention_mask[:, None, None, :].eq(1),
+        scaling=module.scaling, position_bias=bias, dropout=module.dropout if module.training else 0.0, is_causal=False,
+    )  # fmt: skip
+    return module.out_proj(out.flatten(2)), None, table
+
+
+def _sam_forward(
+    module: Any, hidden_states: torch.Tensor, output_attentions: bool | None = None
+) -> tuple[torch.Tensor, None]:
+    """Compute `SamVisionAttention.forward`, whose queries read a table for rows and one for columns."""
+    height, width = hidden_states.shape[1:3]
+    mixed = module.qkv(hidden_states).flatten(1, 2).unflatten(-1, (3, module.num_attention_heads, -1))
+    query, key, value = mixed.permute(2, 0, 3, 1, 4)
+    bias: pt.Operator | None = None
+    for axis, table in enumerate((module.rel_pos_h, module.rel_pos_w) if module.use_rel_pos else ()):
+        if len(table) != 2 * hidden_states.shape[1 + axis] - 1:
+            fail(module, "rel_pos_h, rel_pos_w", f"has {len(table)} rows; expected a row for each offset")
+        at = torch.arange(height * width) % width if axis else torch.arange(height * width) // width
+        # the model does not scale these terms, and attention scales them as q . k
+        term = pt.shaw(table.flip(0) / module.scale).at(q_positions=at, k_positions=at)
+        bias = term if bias is None else bias + term
+    out, _ = attention_forward(
+        module, query, key, value, None, scaling=module.scale, position_bias=bias, is_causal=False,
+        dropout=module.dropout if module.training else 0.0,
+    )  # fmt: skip
+    return module.proj(out.flatten(2).unflatten(1, (height, width))), None
 
 
 REPLACED: dict[type[torch.nn.Module], tuple[str, Callable[..., object]]] = {
     modeling_bloom.BloomAttention: ("forward", _bloom_forward),
     modeling_codegen.CodeGenAttention: ("_attn", _gpt_attn),
-    modeling_deberta_v2.DisentangledSelfAttention: ("forward", _deberta_forward),
+    modeling_deberta.DisentangledSelfAttention: ("forward", _deberta_forward),
+    modeling_deberta_v2.DisentangledSelfAttention: ("forward", _deberta_v2_forward),
     modeling_falcon.FalconAttention: ("forward", _falcon_forward),
     modeling_gpt_neo.GPTNeoSelfAttention: ("_attn", _gpt_attn),
+    modeling_gpt_neox_japanese.GPTNeoXJapaneseAttention: ("_attn", _gpt_attn),
     modeling_gptj.GPTJAttention: ("_attn", _gpt_attn),
     modeling_mpnet.MPNetSelfAttention: ("forward", _mpnet_forward),
     modeling_mpt.MptAttention: ("forward", _mpt_forward),
+    modeling_openai.Attention: ("_attn", _openai_attn),
+    modeling_sam.SamVisionAttention: ("forward", _sam_forward),
+    modeling_sam_hq.SamHQVisionAttention: ("forward", _sam_forward),
+    modeling_wavlm.WavLMAttention: ("forward", _wavlm_forward),
 }
 """Attention modules that do not use the interface, the method that is replaced, and the function in its place."""
 
 
+RECORDED = (
+    ("cpmant", "CpmAntAttention"),
+    ("flaubert", "MultiHeadAttention"),
+    ("fsmt", "Attention"),
+    ("git", "GitSelfAttention"),
+    ("layoutlmv3", "LayoutLMv3SelfAttention"),
+    ("megatron_bert", "MegatronBertSelfAttention"),
+    ("mvp", "MvpAttention"),
+    ("perceiver", "PerceiverSelfAttention"),
+    ("rembert", "RemBertSelfAttention"),
+    ("roformer", "RoFormerSelfAttention"),
+    ("squeezebert", "SqueezeBertSelfAttention"),
+    ("swinv2", "Swinv2SelfAttention"),
+    ("tapas", "TapasSelfAttention"),
+    ("trocr", "TrOCRAttention"),
+    ("xglm", "XGLMAttention"),
+    ("xlm", "MultiHeadAttention"),
+)
+"""Model types and classes whose forward method is recorded."""
+
+
 def replace_all() -> None:
     """Replace the modules, once, and let their models choose an implementation."""
+    for model_type, name in RECORDED:
+        cls = getattr(importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}"), name)
+        REPLACED[cls] = ("forward", partial(record, theirs=cls.forward))
     for cls, (method, ours) in REPLACED.items():
         _replace(cls, method, ours)
         for one in vars(sys.modules[cls.__module__]).values():
@@ -296,10 +438,12 @@ def replace_all() -> None:
     for cls in (
         modeling_codegen.CodeGenAttention,
         modeling_gpt_neo.GPTNeoSelfAttention,
+        modeling_gpt_neox_japanese.GPTNeoXJapaneseAttention,
         modeling_gptj.GPTJAttention,
         modeling_mpt.MptBlock,
     ):  # for the error of output_attentions, which the replaced method does not get
         _replace(cls, "forward", partial(_pass, theirs=cls.forward))
     _replace(modeling_mpnet.MPNetEncoder, "compute_position_bias", _mpnet_bias)
-    _replace(modeling_deberta_v2.DebertaV2Encoder, "get_attention_mask", _deberta_mask)
-    _replace(modeling_deberta_v2.DebertaV2Encoder, "get_rel_pos", _deberta_positions)
+    for encoder in (modeling_deberta.DebertaEncoder, modeling_deberta_v2.DebertaV2Encoder):
+        _replace(encoder, "get_attention_mask", _deberta_mask)
+        _replace(encoder, "get_rel_pos", _deberta_positions)

@@ -45,6 +45,7 @@ MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_d_st
 OVERRIDES: dict[str, dict[str, Any]] = {
     "bamba": {**MAMBA, "attn_layer_indices": [1]},
     "deepseek_v2": {**EXPERTS, "topk_method": "greedy", "n_shared_experts": 1},
+    "deberta": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
     "deberta-v2": {
         "relative_attention": True,
         "pos_att_type": ["c2p", "p2c"],
@@ -64,6 +65,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "longcat_flash": {"head_dim": 8, "qk_head_dim": 16},
     "neomme": {"head_dim": 16},
+    "perceiver": {"max_position_embeddings": 14},  # the number of its outputs
     "recurrent_gemma": {"block_types": ["recurrent", "attention"], "num_hidden_layers": 2},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
     "zamba": {

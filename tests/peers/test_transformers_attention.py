@@ -136,14 +136,17 @@ def test_every_model(name: str) -> None:
 
 
 FEW = (
-    "BartForConditionalGeneration", "BertForMaskedLM", "BloomForCausalLM", "CodeGenForCausalLM",
-    "DebertaV2ForMaskedLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "DeepseekV4ForCausalLM",
-    "FalconForCausalLM", "GPT2LMHeadModel", "GPTJForCausalLM", "GPTNeoForCausalLM", "Gemma2ForCausalLM",
-    "Gemma3ForCausalLM", "GptOssForCausalLM", "GraniteSWAForCausalLM", "Llama4ForCausalLM", "LlamaForCausalLM",
-    "MPNetForMaskedLM", "MistralForCausalLM", "ModernBertForMaskedLM", "MptForCausalLM", "Qwen3ForCausalLM",
-    "T5ForConditionalGeneration", "UMT5ForConditionalGeneration",
+    "BartForConditionalGeneration", "BertForMaskedLM", "BloomForCausalLM", "CodeGenForCausalLM", "CpmAntForCausalLM",
+    "DebertaForMaskedLM", "DebertaV2ForMaskedLM", "DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM",
+    "DeepseekV4ForCausalLM", "FSMTForConditionalGeneration", "FalconForCausalLM", "GPT2LMHeadModel",
+    "GPTJForCausalLM", "GPTNeoForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "GptOssForCausalLM",
+    "GraniteSWAForCausalLM", "Llama4ForCausalLM", "LlamaForCausalLM", "MPNetForMaskedLM", "MistralForCausalLM",
+    "ModernBertForMaskedLM", "MptForCausalLM", "OpenAIGPTLMHeadModel", "PerceiverForMaskedLM", "Qwen3ForCausalLM",
+    "RoFormerForCausalLM", "T5ForConditionalGeneration", "UMT5ForConditionalGeneration", "XGLMForCausalLM",
+    "XLMWithLMHeadModel",
 )  # fmt: skip
-"""Cross attention, encoders, ALiBi, latent attention, sparse keys, sinks, grouped heads, caps, windows, chunks, T5."""
+"""Cross attention, encoders, recorded steps, ALiBi, latent attention, sparse keys, sinks, grouped heads, caps, windows,
+chunks, T5."""
 
 
 @pytest.mark.parametrize("name", FEW)
@@ -170,11 +173,75 @@ def test_configs_of_deberta(changes: dict[str, Any]) -> None:
         assert max(differences(run(ours, padding), run(eager, padding))) <= ROUNDING
 
 
-@pytest.mark.parametrize("name", ["DebertaV2ForMaskedLM", "GPTJForCausalLM", "MPNetForMaskedLM", "MptForCausalLM"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CpmAntForCausalLM", "DebertaForMaskedLM", "DebertaV2ForMaskedLM", "FSMTForConditionalGeneration",
+        "GPTJForCausalLM", "GPTNeoXJapaneseForCausalLM", "MPNetForMaskedLM", "MptForCausalLM", "OpenAIGPTLMHeadModel",
+        "PerceiverForMaskedLM", "RoFormerForMaskedLM", "TapasForMaskedLM", "TrOCRForCausalLM", "XGLMForCausalLM",
+        "XLMWithLMHeadModel",
+    ],
+)  # fmt: skip
 def test_replaced_modules_refuse_what_they_cannot(name: str) -> None:
     model = build(name, "posenc")
     with pytest.raises(NotImplementedError, match=r"output_attentions of \w+ is True; expected False"):
         model(**inputs(model, "none")[0], output_attentions=True)
+
+
+# ---- recorded steps ----
+
+
+class Steps(torch.nn.Module):
+    """Attention step by step."""
+
+    def __init__(self, step: Any) -> None:
+        super().__init__()
+        self.step = step
+
+    def forward(self, x: Any) -> Any:
+        logits = self.step(torch.matmul(x, x.transpose(-1, -2)))
+        return torch.matmul(torch.softmax(logits, -1), x), logits
+
+
+STEPS = {
+    "none": lambda logits: logits,
+    "numbers": lambda logits: 3 * logits / 2,
+    "heads": lambda logits: logits * torch.arange(1.0, 3)[:, None, None],
+    "bias and scale": lambda logits: (logits + BIAS) / 4,
+    "rows": lambda logits: (logits / 32 - (logits / 32).amax(dim=-1).unsqueeze(-1)) * 32,
+    "views": lambda logits: (logits.view(6, 5, 5).view(3, 2, 5, 5) + BIAS).view(-1, 2, 5, 5),
+    "windows": lambda logits: (logits.view(1, 3, 2, 5, 5) + WINDOWS).view(3, 2, 5, 5) + BIAS,
+    "masks": lambda logits: logits.masked_fill(BIAS > 1, torch.finfo(torch.float32).min),
+}
+BIAS = torch.randn(1, 2, 5, 5, generator=torch.Generator().manual_seed(5))
+WINDOWS = torch.randn(1, 3, 1, 5, 5, generator=torch.Generator().manual_seed(6))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_recorded_steps(name: str) -> None:
+    module, x = Steps(STEPS[name]), torch.randn(3, 2, 5, 8, generator=torch.Generator().manual_seed(4))
+    out, logits = posenc.transformers._recorded.record(module, x, theirs=Steps.forward)
+    assert logits is None
+    torch.testing.assert_close(out, module(x)[0], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (lambda logits: torch.relu(logits), "attention of Steps calls relu with its logits; expected one of add, amax"),
+        (lambda logits: logits * BIAS, "multiplies logits by a tensor; expected one number for each row"),
+        (lambda logits: (logits + BIAS) * BIAS[..., :1], "multiplies logits by a tensor"),
+        (lambda logits: logits.masked_fill(BIAS > 1, 0.0), r"fills masked logits with 0\.0; expected -3\.4"),
+        (lambda logits: torch.max(logits, torch.tensor(0.0)), "limits its logits; expected the smallest number"),
+        (lambda logits: torch.softmax(logits, 1), "softmax of Steps has dim 1; expected -1"),
+        (lambda logits: torch.matmul(logits, BIAS), "attention of Steps has no softmax; expected one"),
+    ],
+)
+def test_unknown_steps_are_refused(step: Any, message: str) -> None:
+    with pytest.raises(NotImplementedError, match=message):
+        posenc.transformers._recorded.record(Steps(step), torch.ones(3, 2, 5, 8), theirs=Steps.forward)
+    with pytest.raises(NotImplementedError, match="forward of Linear computes no attention that posenc knows"):
+        posenc.transformers._recorded.record(torch.nn.Linear(2, 2), torch.ones(2), theirs=torch.nn.Linear.forward)
 
 
 # ---- masks ----
@@ -431,49 +498,24 @@ def test_unknown_arguments_are_refused() -> None:
 
 
 def test_other_models_are_refused() -> None:
-    message = (
-        r"RoFormerForCausalLM computes attention itself; expected a model that uses transformers' attention interface"
-    )
+    message = r"LukeForMaskedLM computes attention itself; expected a model that uses transformers' attention interface"
     with pytest.raises(NotImplementedError, match=message):
-        build("RoFormerForCausalLM", "posenc")
+        build("LukeForMaskedLM", "posenc")
     with pytest.raises(NotImplementedError, match=message):
-        build("RoFormerForCausalLM").set_attn_implementation("posenc")
+        build("LukeForMaskedLM").set_attn_implementation("posenc")
     with pytest.raises(NotImplementedError, match=message):
-        build("RoFormerForCausalLM").set_attn_implementation({"": "posenc"})
+        build("LukeForMaskedLM").set_attn_implementation({"": "posenc"})
 
 
-SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-IMAGES = {**SMALL, "image_size": 32, "patch_size": 8}
-
-
-def segmenter(name: str) -> Any:
-    vision = {**IMAGES, "mlp_dim": 32, "output_channels": 16, "num_pos_feats": 8, "global_attn_indexes": [0]}
-    decoder = {"hidden_size": 16, "mlp_dim": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    prompts = {"hidden_size": 16, "image_embedding_size": 4, "image_size": 32, "patch_size": 8}
-    config = getattr(transformers, f"{name}Config")
-    return config(vision_config=vision, mask_decoder_config=decoder, prompt_encoder_config=prompts)
-
-
-@pytest.mark.parametrize(
-    ("name", "config"),
-    [
-        ("SamModel", lambda: segmenter("Sam")),
-        ("SamHQModel", lambda: segmenter("SamHQ")),
-        ("GitForCausalLM", lambda: transformers.GitConfig(vision_config=IMAGES, **SMALL)),
-    ],
-)
-def test_models_with_tables_of_attention_are_refused(name: str, config: Any) -> None:
-    """These models choose a class of attention by the implementation, and some of the classes read no interface."""
-    cls, message = getattr(transformers, name), r"Attention computes attention itself; expected a model that uses"
-    with pytest.raises(NotImplementedError, match=message):
-        cls._from_config(config(), attn_implementation="posenc")
-    model = cls(config())
-    for choice in ("posenc", {"": "posenc"}, {"": "posenc", "vision_config": "posenc"}):
+@pytest.mark.parametrize("name", ["Sam", "SamHQ"])
+def test_models_made_with_other_tables_of_attention_are_refused(name: str) -> None:
+    """SAM chooses a class of attention by the implementation when it is made."""
+    parts = {"vision_config": {"num_hidden_layers": 1}, "mask_decoder_config": {"num_hidden_layers": 1}}
+    model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**parts))
+    message = rf"{name}VisionSdpaAttention computes attention itself; expected a model that uses"
+    for choice in ("posenc", {"": "posenc", "vision_config": "posenc"}):
         with pytest.raises(NotImplementedError, match=message):
             model.set_attn_implementation(choice)
-    if name == "GitForCausalLM":
-        model.set_attn_implementation({"vision_config": "posenc"})
-        assert model.config.vision_config._attn_implementation == "posenc"
 
 
 ENCODERS = {
@@ -516,7 +558,8 @@ def test_every_attention_calls_the_interface(name: str, monkeypatch: pytest.Monk
         return ours(module, *args, **options)
 
     monkeypatch.setitem(transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS._global_mapping, "posenc", counted)
-    monkeypatch.setattr(posenc.transformers._replaced, "attention_forward", counted)
+    for part in (posenc.transformers._replaced, posenc.transformers._recorded):
+        monkeypatch.setattr(part, "attention_forward", counted)
     model = build(name, "posenc")
     silent = []
 
