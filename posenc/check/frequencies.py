@@ -179,8 +179,7 @@ FREQUENCIES = (
       {"w": lambda c: None if _at_the_edge(c) else
        again("w", original_max_position_embeddings=key("max_position_embeddings"))(c)}),
     H("low and high factor", "low_freq_factor and high_freq_factor are exchanged, so nothing is blended.",
-      "Exchange them.",
-      {"w": _without_blend}),
+      "Exchange them.", {"w": _without_blend}),
     H("long and short factor", "long_factor and short_factor are exchanged.",
       "Take long_factor if the sequence is longer than the trained length.",
       {"w": lambda c: None if _at_the_edge(c) else _exchanged(c)}),

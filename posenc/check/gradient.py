@@ -20,21 +20,17 @@ def _flat(gradients: list[Float64]) -> Float64:
 
 def _changed(c: Case) -> Float64:
     """The gradients with the errors that the fields of the case name, as one vector."""
-    found = list(c["gradients"])
-    if c["zero"] is not None:
-        found[c["zero"]] = 0 * found[c["zero"]]
+    found = [c["factors"].get(i, 1.0) * one for i, one in enumerate(c["gradients"])]
     if c["swap"] is not None:
         first, second = c["swap"]
         found[first], found[second] = found[second], found[first]
     if c["forward"]:
         found[0] = c["forward_result"]
-    if c["reversed"] is not None:
-        found[c["reversed"]] = -found[c["reversed"]]
     return np.asarray(c["times"] * _flat(found))
 
 
-def _one_less(number: int, field: str) -> Callable[[Case], object]:
-    return lambda c: number if number < len(c["gradients"]) and len(c["gradients"]) > 1 else None
+def _times(number: int, factor: float) -> Callable[[Case], object]:
+    return lambda c: {number: factor} if number < len(c["gradients"]) and len(c["gradients"]) > 1 else None
 
 
 def _exchanged(first: int, second: int) -> Callable[[Case], object]:
@@ -55,9 +51,9 @@ GRADIENTS = (
       "Apply the transpose: of a rotation, the rotation by -angle with the same factor.",
       {"forward": lambda c: True if c["forward_result"] is not None else None}),
     *(H(f"argument {i} missing", f"The gradient of argument {i} is 0.", "Do not detach it.",
-        {"zero": _one_less(i, "zero")}) for i in range(4)),
+        {"factors": _times(i, 0.0)}) for i in range(4)),
     *(H(f"sign of argument {i}", f"The gradient of argument {i} has the other sign.", "Change its sign.",
-        {"reversed": _one_less(i, "reversed")}) for i in range(4)),
+        {"factors": _times(i, -1.0)}) for i in range(4)),
     *(H(f"arguments {i} and {j} exchanged", f"The gradients of arguments {i} and {j} are exchanged.", "Exchange them.",
         {"swap": _exchanged(i, j)}) for i in range(3) for j in range(i + 1, 4)),
 )  # fmt: skip
@@ -69,11 +65,9 @@ GRADIENT = Kind(
 
 
 def gradient(
-    impl: Callable[..., object],
-    function: Callable[..., npt.ArrayLike],
-    *arguments: npt.ArrayLike,
+    impl: Callable[..., object], function: Callable[..., npt.ArrayLike], *arguments: npt.ArrayLike,
     dtype: Precision = "float64",
-) -> Report:
+) -> Report:  # fmt: skip
     """Check a gradient by central differences.
 
     Parameters
@@ -116,9 +110,8 @@ def gradient(
     except (TypeError, ValueError):
         forward = np.zeros(0)
     case: Case = {
-        "gradients": gradients, "results": float(np.prod(shape)), "times": 1.0, "zero": None, "swap": None,
-        "forward": False, "reversed": None,
-        "forward_result": forward if forward.shape == gradients[0].shape else None,
+        "gradients": gradients, "results": float(np.prod(shape)), "times": 1.0, "factors": {}, "swap": None,
+        "forward": False, "forward_result": forward if forward.shape == gradients[0].shape else None,
         # the error of truncation grows with the square of the step, that of rounding falls with it
         "uncertainty": float(2 * abs(_flat(gradients) - _flat(others)).max(initial=0)),
         "places": [f"argument {i}, entry {at}" for i, one in enumerate(gradients) for at in np.ndindex(one.shape)],

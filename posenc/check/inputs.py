@@ -21,10 +21,12 @@ SEED = 30
 def draw(*shape: int, dtype: Precision, seed: int = SEED) -> Array:
     """Draw normal numbers that the dtype represents; numbers for bfloat16 are stored in float32."""
     numbers = np.random.default_rng(seed).standard_normal(shape)
-    if dtype != "bfloat16":
-        return numbers.astype(dtype)
-    fraction, exponent = np.frexp(numbers)
-    return np.asarray(np.ldexp(np.rint(fraction * 2**8) / 2**8, exponent), np.float32)
+    return to_bfloat16(numbers).astype(np.float32) if dtype == "bfloat16" else numbers.astype(dtype)
+
+
+def to_bfloat16(x: Float64) -> Float64:
+    fraction, exponent = np.frexp(x)
+    return np.asarray(np.ldexp(np.rint(fraction * 2**8) / 2**8, exponent))
 
 
 def parts(value: object) -> list[Float64]:

@@ -168,13 +168,10 @@ def judge(kind: Kind, got: object, case: Case, precision: str, subject: str | No
     precision = coarser(precision, dtype)
     u = ROUNDOFF[precision]
     wanted = kind.truth(case)
-    if numbers.shape != wanted.shape:
-        squeezed = numbers.reshape(wanted.shape) if numbers.size == wanted.size and _same(numbers, wanted) else None
-        if squeezed is None:
-            where = f"The result has shape {numbers.shape}; expected {wanted.shape}."
-            return Report(subject, False, 0.0, np.inf, precision, where=where)
-        numbers = squeezed
-    numbers = numbers.astype(np.float64)
+    if [n for n in numbers.shape if n != 1] != [n for n in wanted.shape if n != 1]:
+        where = f"The result has shape {numbers.shape}; expected {wanted.shape}."
+        return Report(subject, False, 0.0, np.inf, precision, where=where)
+    numbers = numbers.reshape(wanted.shape).astype(np.float64)
     bound = kind.bound(case, wanted, u)
     off = deviation(numbers, wanted, kind.scale(case, wanted))
     error = float(off.max(initial=0))
@@ -217,11 +214,6 @@ def judge(kind: Kind, got: object, case: Case, precision: str, subject: str | No
     )  # fmt: skip
 
 
-def _same(numbers: Array, wanted: Float64) -> bool:
-    """Return whether two shapes differ by axes of length one only."""
-    return [n for n in numbers.shape if n != 1] == [n for n in wanted.shape if n != 1]
-
-
 def _distinct(causes: list[tuple[float, tuple[Hypothesis, ...]]]) -> list[tuple[float, tuple[Hypothesis, ...]]]:
     """Keep one order of each pair, best first."""
     kept: dict[frozenset[str], tuple[float, tuple[Hypothesis, ...]]] = {}
@@ -243,8 +235,4 @@ def _cause(
 
 
 def _written(text: str, case: Case) -> str:
-    return text.format(**{name: _short(value) for name, value in case.items()})
-
-
-def _short(value: object) -> object:
-    return f"{value:.6g}" if isinstance(value, float) else value
+    return text.format(**{name: f"{x:.6g}" if isinstance(x, float) else x for name, x in case.items()})

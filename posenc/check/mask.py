@@ -47,12 +47,7 @@ def _both_sides(c: Case) -> object:
     return (left, left) if left is not None and right != left else None
 
 
-def windowed(value: object) -> Callable[[Case], object]:
-    return lambda c: None if c["window"] is None else value
-
-
 MASK_FIELDS: Case = {"diagonal": 0, "mask_transposed": False, "inverted": False, "segments": None, "window": None}
-NO_WINDOW = (None, None)
 MASKS = (
     H("polarity", "True marks the pairs to leave out; expected the pairs to keep.", "Invert the mask.",
       {"inverted": True}),
@@ -73,7 +68,8 @@ MASKS = (
       {"window": widened(1)}),
     H("window one narrower", "The window holds one key less.", "Let j >= i - left; left does not count the query.",
       {"window": widened(-1)}),
-    H("no window", "The window is not applied.", "Mask keys further than the window.", {"window": windowed(NO_WINDOW)}),
+    H("no window", "The window is not applied.", "Mask keys further than the window.",
+      {"window": lambda c: None if c["window"] is None else (None, None)}),
     H("window on both sides", "The window is open to both sides.", "Limit the right side.", {"window": _both_sides}),
     H("no segments", "Queries see keys of other segments.", "Compare the segments of query and key.",
       {"segments": lambda c: None if c["segments"] is None else (0 * c["segments"][0], 0 * c["segments"][1])}),
@@ -117,13 +113,8 @@ def alignment(n: int, m: int, align: str) -> Case:
 
 
 def mask_case(
-    n: int,
-    m: int,
-    causal: bool,
-    window: Window | None,
-    align: str,
-    segments: Segments | None,
-) -> Case:
+    n: int, m: int, causal: bool, window: Window | None, align: str, segments: Segments | None
+) -> Case:  # fmt: skip
     shift = m - n if align == "end" else 0
     both = None if segments is None else tuple(np.asarray(one) for one in segments)
     return {**MASK_FIELDS, "n": n, "m": m, "causal": causal, "window": window, "segments": both,

@@ -10,12 +10,13 @@ import numpy.typing as npt
 
 from .. import reference
 from .frequencies import FACTORS, FREQUENCIES, angles, base_off_phases, off_phases
-from .inputs import Precision, ToArray, converted, draw, dtype_of, moved, parts, places
+from .inputs import Precision, ToArray, converted, draw, dtype_of, moved, parts, places, to_bfloat16
 from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, judge, on_one_side
 from .judge import Hypothesis as H
 from .report import Float64, Report
 
-OTHER = {"half": "interleaved", "interleaved": "half", "halves": "interleaved", "sincos": "cossin", "cossin": "sincos"}
+OTHER = {"half": "interleaved", "interleaved": "half", "halves": "interleaved", "sincos": "cossin", "cossin": "sincos",
+         "code": "paper", "paper": "code"}  # fmt: skip
 PAIRS = {"half": "(i, i + {0})", "interleaved": "(2 i, 2 i + 1)"}
 
 
@@ -121,14 +122,9 @@ ROTATION = (
     H("last channels", "The last {rotary_dim} channels are rotated; expected the first.",
       "Rotate the first rotary_dim channels and copy the rest.", {"rotary_offset": _last}),
     H("positions in bfloat16", "The positions are rounded to bfloat16.", "Keep positions in integers or float64.",
-      {"positions": lambda c: _to_bfloat16(c["positions"])}),
+      {"positions": lambda c: to_bfloat16(c["positions"])}),
 )  # fmt: skip
 """Known errors of a rotation."""
-
-
-def _to_bfloat16(x: Float64) -> Float64:
-    fraction, exponent = np.frexp(x)
-    return np.asarray(np.ldexp(np.rint(fraction * 2**8) / 2**8, exponent))
 
 
 def angle_error(case: Case, positions: Float64, u: float) -> float:
@@ -173,8 +169,7 @@ ROPE = Kind(
         c["x"], c["positions"], replace(reference.RopeFrequencies(c["w"]), attention_factor=c["factor"]),
         layout=c["layout"], rotary_dim=c["rotary_dim"], out_layout=c["written"],
     )),
-    _rotated,
-    (*ROTATION, *FREQUENCIES), ("batch", "head", "position", "channel"),
+    _rotated, (*ROTATION, *FREQUENCIES), ("batch", "head", "position", "channel"),
     lambda c, wanted, u: rotation_error(c, c["positions"], u) * float(abs(c["x"]).max(initial=0)),
     labels=lambda c: {"channel": [f"channel {i}{_pair(i, c)}" for i in range(c["width"])]},
     more=lambda c, numbers: (
@@ -187,10 +182,8 @@ ROPE = Kind(
 def rope(
     impl: Callable[..., object] | None = None, frequencies: object = None, *, dim: int | None = None,
     layout: str | None = None, out_layout: str | None = None, rotary_dim: int | None = None,
-    inputs: Sequence[str] = ("x",),
-    positions: npt.ArrayLike = 24, seq_axis: int = -2, dtype: Precision = "float32", array: ToArray = np.asarray,
-    seq_len: int | None = None, got: object = None,
-    x: npt.ArrayLike | None = None,
+    inputs: Sequence[str] = ("x",), positions: npt.ArrayLike = 24, seq_axis: int = -2, dtype: Precision = "float32",
+    array: ToArray = np.asarray, seq_len: int | None = None, got: object = None, x: npt.ArrayLike | None = None,
 ) -> Report:  # fmt: skip
     """Check a rotary embedding.
 
@@ -258,8 +251,7 @@ def rope(
     else:
         x, precision = as_numbers(x)
         got, other_precision = as_numbers(got)
-        precision = max(precision, other_precision, key=lambda name: name in ("float16", "bfloat16"))
-        dtype = "float64"
+        precision, dtype = coarser(precision, other_precision), "float64"
     x = np.asarray(x, np.float64)
     heads = x.shape[-3] if x.ndim > 2 else 1
     case |= {**layouts(layout, case["rotary_dim"], out_layout), "x": x, "heads": heads,

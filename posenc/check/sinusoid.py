@@ -64,12 +64,10 @@ def _phases(c: Case, numbers: Float64) -> Float64:
 
 
 SINUSOID = Kind(
-    "sinusoid",
-    lambda c: np.asarray(reference.sinusoidal(
+    "sinusoid", lambda c: np.asarray(reference.sinusoidal(
         c["positions"], c["dim"], base=c["base"], layout=c["sine_layout"], order=c["order"],
         denominator=c["denominator"])),
-    _encode, SINUSOIDS, ("position", "channel"),
-    lambda c, wanted, u: angle_error(c, c["positions"], u) + 2 * u,
+    _encode, SINUSOIDS, ("position", "channel"), lambda c, wanted, u: angle_error(c, c["positions"], u) + 2 * u,
     more=lambda c, numbers: base_off_phases(c, _phases(c, numbers)),
     last=lambda c, numbers: off_phases(c, _phases(c, numbers)),
 )  # fmt: skip
