@@ -10,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from ..bias.operator import PositionBias
-from .biases import MATRICES, matrix_of, of_operator
+from ..bias.operator import Bias, PositionBias
+from ..reference.attention import operator as operator_of
+from .biases import MATRICES, matrix_of, of_operator, places_of
 from .frequencies import FREQUENCIES, angles
 from .inputs import Precision, ToArray, draw, dtype_of
 from .judge import Case, Kind, angle_roundoff, coarser, judge, on_one_side
 from .judge import Hypothesis as H
 from .mask import MASKS, Segments, Window, mask_case, visible
 from .report import Float64, Report
-from .rope import ROTATION, layouts, rotate, rotation_error
+from .rope import OTHER, ROTATION, layouts, rotate, rotation_error
 
 
 def attend(c: Case) -> Float64:
@@ -33,45 +34,52 @@ def attend(c: Case) -> Float64:
     k, v = k[..., read, :, :], None if v is None else v[..., read, :, :]
     logits = q @ k.swapaxes(-1, -2)
     logits = logits.swapaxes(-1, -2) if c["exchanged"] else logits
-    added = c["bias_times"] * matrix_of(c) if c["operator"] is not None else 0.0
+    seen, added = visible(c), 0.0
+    if c["operator"] is not None:
+        content = (q, k, seen, c["scale"]) if c["reads_content"] else None
+        added = c["bias_times"] * matrix_of({**c, "content": content})
     logits = c["scale"] * (logits + added) if c["bias_scaled"] else c["scale"] * logits
     late = 0.0 if c["bias_scaled"] else added
-    cap = c["softcap"]
+    cap, early = c["softcap"], c["cap"] == "after the bias"
+    logits = logits + late if early else logits
     if cap is not None:
-        logits = logits + late if c["cap"] == "after the bias" else logits
-        logits = {
-            "right": cap * np.tanh(logits / cap), "after the bias": cap * np.tanh(logits / cap), "none": logits,
-            "no division": cap * np.tanh(logits), "no product": np.tanh(logits / cap),
-        }[c["cap"]]  # fmt: skip
-    logits = logits if cap is not None and c["cap"] == "after the bias" else logits + late
-    seen = visible(c)
-    if c["hide"] == "-inf":
-        logits = np.where(seen, logits, -np.inf)
-    elif c["hide"] == "zero":
-        logits = np.where(seen, logits, 0.0)
+        others = {"none": logits, "no division": cap * np.tanh(logits), "no product": np.tanh(logits / cap)}
+        logits = others.get(c["cap"], cap * np.tanh(logits / cap))
+    logits = logits if early else logits + late
+    logits = logits if c["hide"] is None else np.where(seen, logits, c["hide"])
     logits = logits * (np.log(2) if c["two"] else 1.0)
     sink = -np.inf if c["sink"] is None else np.asarray(c["sink"], np.float64)[:, None, None]
     top = np.maximum(np.max(logits, c["over"], keepdims=True), sink)
     weights = np.exp(logits - np.where(np.isfinite(top), top, 0))
     total = weights.sum(c["over"], keepdims=True) + np.exp(sink - np.where(np.isfinite(top), top, 0))
     weights = weights / np.where(total > 0, total, 1) if c["normalised"] else np.exp(logits)
-    if c["hide"] == "after":
-        weights = np.where(seen, weights, 0.0)
-    return np.asarray(weights if v is None else weights @ v)
+    weights = np.where(seen, weights, 0.0) if c["hide"] is None else weights
+    out = weights if v is None else weights @ v
+    if c["reads_content"] and (to_values := operator_of(c["operator"]).added_to_values):
+        out = out + (weights[..., None, :] @ to_values(*places_of(c)))[..., 0, :]
+    return np.asarray(out)
 
 
 def factor_of(power: float) -> Callable[[Case], object]:
     return lambda c: c["scale"] * c["softmax_factor"] ** power if c["softmax_factor"] != 1 else None
 
 
-def capped(value: str) -> Callable[[Case], object]:
-    return lambda c: None if c["softcap"] is None else value
+def when(field: str) -> Callable[[Any], Callable[[Case], object]]:
+    """Values of fields that occur only if a field of the case is set."""
+
+    def guard(value: Any) -> Callable[[Case], object]:
+        return lambda c: None if c[field] is None else value(c) if callable(value) else value
+
+    return guard
+
+
+rotating, biased, capped, sinking = map(when, ("w", "operator", "softcap", "sink"))
 
 
 SOFTMAX_FIELDS: Case = {
     "w": None, "v": None, "rotated": "qk", "grouping": "blocks", "exchanged": False, "operator": None,
-    "bias_times": 1.0, "bias_scaled": False, "softcap": None, "cap": "right", "hide": "-inf", "two": False, "over": -1,
-    "sink": None, "normalised": True, "softmax_factor": 1.0,
+    "bias_times": 1.0, "bias_scaled": False, "reads_content": False, "softcap": None, "cap": "right", "hide": -np.inf,
+    "two": False, "over": -1, "sink": None, "normalised": True, "softmax_factor": 1.0,
 }  # fmt: skip
 SOFTMAXES = (
     H("no scale", "The logits are not scaled; expected {scale}.", "Multiply q.k by {scale}.", {"scale": 1.0}),
@@ -96,32 +104,55 @@ SOFTMAXES = (
     H("powers of two", "The weights are powers of two: exp2 without log2(e).", "Multiply the logits by log2(e).",
       {"two": True}),
     H("mask after the softmax", "The mask multiplies the weights after the softmax.",
-      "Set hidden logits to -inf before the softmax.", {"hide": "after"}),
-    H("hidden logits are 0", "Hidden logits are 0.", "Set hidden logits to -inf.", {"hide": "zero"}),
+      "Set hidden logits to -inf before the softmax.", {"hide": None}),
+    H("hidden logits are 0", "Hidden logits are 0.", "Set hidden logits to -inf.", {"hide": 0.0}),
     H("no cap", "The softcap is not applied.", "Apply c tanh(s / c).", {"cap": capped("none")}),
     H("cap without division", "The cap is c tanh(s).", "Apply c tanh(s / c).", {"cap": capped("no division")}),
     H("cap without product", "The cap is tanh(s / c).", "Apply c tanh(s / c).", {"cap": capped("no product")}),
     H("no sink", "The sink is missing.", "Add exp(sink) to the sum of the softmax.",
-      {"sink": lambda c: None if c["sink"] is None else np.full(np.shape(c["sink"]), -np.inf)}),
+      {"sink": sinking(lambda c: np.full(np.shape(c["sink"]), -np.inf))}),
 )  # fmt: skip
-
-
-def when(field: str) -> Callable[[Any], Callable[[Case], object]]:
-    """Values of fields that occur only if a field of the case is set."""
-
-    def guard(value: Any) -> Callable[[Case], object]:
-        return lambda c: None if c[field] is None else value(c) if callable(value) else value
-
-    return guard
-
-
-rotating, biased = when("w"), when("operator")
 
 
 def shared(hypotheses: Sequence[H], guard: Callable[[Any], Callable[[Case], object]], suffix: str = "") -> list[H]:
     """Hypotheses of another check, for the cases of attention in which they can occur."""
     return [H(h.name + suffix, h.sentence, h.change, {name: guard(value) for name, value in h.fields.items()})
             for h in hypotheses]  # fmt: skip
+
+
+def edited(change: Callable[[Float64], Float64], *names: str) -> Callable[[Case], object]:
+    """An operator that reads queries and keys, with a change of some of its arrays."""
+
+    def field(c: Case) -> object:
+        arrays = c["operator"].arrays if c["reads_content"] else None
+        found = {name: change(c["arrays"][name]) for name in names if getattr(arrays, name, None) is not None}
+        return replace(c["operator"], arrays=arrays._replace(**found)) if arrays and found else None
+
+    return field
+
+
+def _inner(table: Float64) -> Float64:
+    return table[..., np.clip(np.arange(table.shape[-2]), 1, table.shape[-2] - 2), :]
+
+
+def _other_p2c(c: Case) -> object:
+    options = c["operator"].options if c["reads_content"] else {}
+    if "p2c" not in options.get("terms", ()):
+        return None
+    return replace(c["operator"], options={**options, "p2c_index": OTHER[options["p2c_index"]]})
+
+
+CONTENTS = (
+    *(H(f"no {name}", f"The term of {name} is missing.", "Add it.", {"operator": edited(lambda x: 0 * x, name)})
+      for name in ("rel_q", "rel_k", "rel_v", "u", "v")),
+    H("direction of p2c", "The term of rel_q has the row of the other sign of the distance.",
+      "Take the row of the query's position minus the key's in both terms.", {"operator": _other_p2c}),
+    H("clipped one earlier", "The distance is clipped one earlier: the first and the last row are not used.",
+      "Clip the distance where the table ends.", {"operator": edited(_inner, "rel_q", "rel_k", "rel_v", "table", "r")}),
+    H("bias after the scale", "The terms of the bias are not multiplied by the scale {scale}.",
+      "Add them to q.k before the scale.", {"bias_scaled": lambda c: False if c["reads_content"] else None}),
+)  # fmt: skip
+"""Known errors of operators that read queries and keys."""
 
 
 def other_alignment(c: Case) -> object:
@@ -155,7 +186,8 @@ ATTENTIONS = (
     H("bias before the scale", "The bias is multiplied by the scale {scale}.", "Add the bias after the scale.",
       {"bias_scaled": biased(True)}),
     H("bias divided by the scale", "The bias is divided by the scale {scale}.",
-      "Add the bias to the scaled logits as it is.", {"bias_times": biased(lambda c: 1 / c["scale"])}),
+      "Add the bias to the scaled logits as it is.",
+      {"bias_times": biased(lambda c: None if c["reads_content"] else 1 / c["scale"])}),
     H("bias twice", "The bias is added twice.", "Add it once.", {"bias_times": biased(2.0)}),
     H("cap after the bias", "The cap is applied to the sum with the bias.", "Add the bias to the capped logits.",
       {"cap": lambda c: None if c["softcap"] is None or c["operator"] is None else "after the bias"}),
@@ -166,14 +198,21 @@ ATTENTIONS = (
       {"q_at": lambda c: None if c["w"] is None and c["operator"] is None else other_alignment(c),
        "mask_shift": lambda c: c["past"] - c["mask_shift"], "q_shift": lambda c: c["past"] - c["q_shift"]}),
     *shared([h for h in MATRICES if "future" not in h.fields and h.name != "bias by key"], biased, " (bias)"),
-    *ROTATED,
+    *CONTENTS, *ROTATED,
 )  # fmt: skip
 """Known errors of attention: of the softmax, the mask, the bias and the rotation."""
 
 
+def longest(x: Float64) -> float:
+    return float(np.sqrt((np.nan_to_num(np.atleast_1d(x)) ** 2).sum(-1)).max(initial=0))
+
+
 def logit_error(c: Case, u: float) -> float:
     """Error of a logit: of the products, of two roundings, and of the rotation."""
-    q, k = (float(np.sqrt((x**2).sum(-1)).max(initial=0)) for x in (c["q"], c["k"]))
+    q, k = (longest(c[name]) for name in "qk")
+    if c["reads_content"]:  # products of queries, keys and rows of tables
+        q += sum(map(longest, c["arrays"].values()))
+        k += sum(map(longest, c["arrays"].values()))
     size = q * k * abs(c["scale"]) * max(c["cos_factor"], c["sin_factor"]) ** 2
     turns = 0.0 if c["w"] is None else rotation_error(c, np.append(c["q_at"], c["k_at"]), u)
     slack = 4 * u if u > 2.0**-24 else 8 * u  # numbers of 16 bits are multiplied and added in float32
@@ -219,16 +258,19 @@ ATTENTION = Kind(
 
 def attention_case(
     heads: int, kv_heads: int | None, n: int, m: int | None, dim: int, dtype: Precision, causal: bool,
-    window: Window | None, align: str, segments: Segments | None, bias: PositionBias | None,
+    window: Window | None, align: str, segments: Segments | None, bias: Bias | None,
     frequencies: object, layout: str | None, scale: float | None, softcap: float | None, sink: object,
 ) -> Case:  # fmt: skip
     """Draw queries, keys and values, and return the fields of attention."""
     keys, groups = (n if m is None else m), (heads if kv_heads is None else kv_heads)
     case: Case = {**SOFTMAX_FIELDS, **mask_case(n, keys, causal, window, align, segments)}
     if bias is not None:
-        if not isinstance(bias, PositionBias) or len(bias.parts) > 1:
-            raise TypeError(f"check: bias has type {type(bias).__name__}; expected one bias that reads positions")
+        if not isinstance(bias, Bias) or len(bias.parts) > 1:
+            raise TypeError(f"check: bias has type {type(bias).__name__}; expected one bias, and no sum")
         case |= of_operator(bias, n, keys, align, causal)
+        case["reads_content"] = case["bias_scaled"] = not isinstance(bias, PositionBias)
+        made = operator_of(bias)
+        scale = made.default_scale(dim) if scale is None and made.default_scale else scale
     turns: Case = {"cos_factor": 1.0, "sin_factor": 1.0, "factor": 1.0}
     if frequencies is not None or layout is not None:
         turns = angles(frequencies, dim)
@@ -237,19 +279,15 @@ def attention_case(
             raise ValueError(f'check: layout is {layout}; expected "half" or "interleaved"')
         turns |= {**layouts(layout, turns["rotary_dim"]), "width": dim, "truncated": "rounded differently",
                   "softmax_factor": float(getattr(frequencies, "softmax_factor", 1.0))}  # fmt: skip
+    given = (draw(heads, n, dim, dtype=dtype, seed=1), *(draw(groups, keys, dim, dtype=dtype, seed=s) for s in (2, 3)))
     case |= turns
     case |= {
-        "q": draw(heads, n, dim, dtype=dtype, seed=1), "k": draw(groups, keys, dim, dtype=dtype, seed=2),
-        "v": draw(groups, keys, dim, dtype=dtype, seed=3), "heads": heads, "groups": groups, "share": heads // groups,
+        "given": given, **{name: x.astype(np.float64) for name, x in zip("qkv", given, strict=True)},
+        "heads": heads, "groups": groups, "share": heads // groups,
         "dim": dim, "softcap": softcap, "sink": sink, "q_at": np.arange(float(n)) + case["true_shift"],
-        "k_at": np.arange(float(keys)),
-        "scale": dim**-0.5 * case["softmax_factor"] if scale is None else scale,
+        "k_at": np.arange(float(keys)), "scale": dim**-0.5 * case["softmax_factor"] if scale is None else scale,
     }  # fmt: skip
     return case
-
-
-def wide(case: Case) -> Case:
-    return {**case, **{name: None if case[name] is None else case[name].astype(np.float64) for name in "qkv"}}
 
 
 def softmax(
@@ -289,13 +327,13 @@ def softmax(
     """
     case = attention_case(heads, None, n, m, dim, dtype, causal, window, align, None, None, None, None, scale, softcap,
                           sink)  # fmt: skip
-    found = impl(array(case["q"]), array(case["k"]))
-    return judge(SOFTMAX, found, {**wide(case), "v": None}, coarser(dtype, dtype_of(found)))
+    found = impl(*map(array, case["given"][:2]))
+    return judge(SOFTMAX, found, {**case, "v": None}, coarser(dtype, dtype_of(found)))
 
 
 def attention(
     impl: Callable[..., object], *, causal: bool = False, align: str = "end", window: Window | None = None,
-    bias: PositionBias | None = None, frequencies: object = None, layout: str | None = None, scale: float | None = None,
+    bias: Bias | None = None, frequencies: object = None, layout: str | None = None, scale: float | None = None,
     softcap: float | None = None, sink: npt.ArrayLike | None = None, segments: Segments | None = None,
     heads: int = 6, kv_heads: int | None = None, n: int = 9, m: int | None = None, dim: int = 16, batch: bool = False,
     dtype: Precision = "float32", array: ToArray = np.asarray,
@@ -308,7 +346,7 @@ def attention(
         ``impl(q, k, v)`` returns the output (heads, n, dim) of queries (heads, n, dim), keys and values
         (kv_heads, m, dim).
     causal, align, window, bias
-        As in `posenc.attention`; the bias is one that reads positions.
+        As in `posenc.attention`; the bias is one, and no sum.
     frequencies, layout : optional
         As in `rope`, if `impl` rotates queries and keys. The softmax factor of the frequencies multiplies the scale.
     scale, softcap, sink
@@ -342,6 +380,5 @@ def attention(
     """
     case = attention_case(heads, kv_heads, n, m, dim, dtype, causal, window, align, segments, bias, frequencies, layout,
                           scale, softcap, sink)  # fmt: skip
-    given = (array(case[name][None] if batch else case[name]) for name in "qkv")
-    found = impl(*given)
-    return judge(ATTENTION, found, wide(case), coarser(dtype, dtype_of(found)))
+    found = impl(*(array(x[None] if batch else x) for x in case["given"]))
+    return judge(ATTENTION, found, case, coarser(dtype, dtype_of(found)))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .. import reference
 from .._core_api.arguments import Array
-from ..bias.operator import PositionBias
+from ..bias.operator import Bias, PositionBias
 from ..reference.attention import operator as operator_of
 from .inputs import Precision, ToArray, converted
 from .judge import Case, Kind, judge
@@ -31,21 +31,16 @@ def slopes_of(c: Case) -> Float64:
     heads, bias_max, first = c["heads"], c["bias_max"], c["first"]
     power = 2 ** (heads.bit_length() - 1)
     rest, above = heads - power, powers(2 * power, bias_max, first)
-    rule = c["rule"]
-    if rule == "geometric":
+    below, rule = powers(power, bias_max, first), c["rule"]
+    further = {"even": above[0::2], "odd": above[1::2], "dense": above}
+    if not rest or rule == "geometric":
         found = powers(heads, bias_max, first)
-    elif rule == "above":
-        found = (above if rest else powers(heads, bias_max, first))[:heads]
-    elif rule == "halves":
-        found = np.concatenate([above[0::2], above[1::2]])[:heads] if rest else powers(heads, bias_max, first)
+    elif rule in further:
+        found = np.concatenate([further[rule][:rest], below] if c["extra_first"] else [below, further[rule][:rest]])
     else:
-        extra = {"even": above[0::2], "odd": above[1::2], "dense": above}[rule][:rest]
-        below = powers(power, bias_max, first)
-        found = np.concatenate([extra, below] if c["extra_first"] else [below, extra])
-    order: dict[str, Callable[[Float64], Float64]] = {
-        "sorted": lambda x: np.sort(x)[::-1], "reversed": lambda x: x[::-1], "given": lambda x: x,
-    }  # fmt: skip
-    return np.asarray(c["sign"] * order[c["sorting"]](found))
+        found = (above if rule == "above" else np.concatenate([above[0::2], above[1::2]]))[:heads]
+    found = {"sorted": np.sort(found)[::-1], "reversed": found[::-1], "given": found}[c["sorting"]]
+    return np.asarray(c["sign"] * found)
 
 
 SLOPE_FIELDS: Case = {
@@ -194,8 +189,7 @@ BUCKET = Kind(
     "buckets",
     lambda c: reference.t5_bucket(
         c["rel"], buckets=c["buckets"], max_distance=c["max_distance"], bidirectional=c["bidirectional"]
-    ).astype(np.float64),
-    bucket_of, BUCKETS, ("distance",), lambda c, wanted, u: 0.0, _undecided,
+    ).astype(np.float64), bucket_of, BUCKETS, ("distance",), lambda c, wanted, u: 0.0, _undecided,
     lambda c: {"distance": [f"j - i = {r}" for r in c["rel"].ravel()]},
 )  # fmt: skip
 
@@ -239,12 +233,16 @@ def buckets(
 # ---- matrices ----
 
 
+def places_of(c: Case) -> tuple[Float64, Float64]:
+    """The positions of queries and keys that a matrix reads."""
+    return c["matrix_rel"] * (np.arange(float(c["n"])) + c["q_shift"]), c["matrix_rel"] * np.arange(float(c["m"]))
+
+
 def matrix_of(c: Case) -> Float64:
     """The matrix of the operator, (H, n, m), with the errors that the fields of the case name."""
-    i = np.arange(float(c["n"])) + c["q_shift"]
-    j = np.arange(float(c["m"]))
-    rel, name, arrays = j - i[:, None], c["operator"].name, c["arrays"]
     sign = c["matrix_rel"]
+    i, j = (sign * p for p in places_of(c))
+    rel, name, arrays = j - i[:, None], c["operator"].name, c["arrays"]
     if name == "alibi":
         found = -(slopes_of(c) if c["known_slopes"] else arrays["slopes"])[:, None, None] * abs(rel)
         found = {"distance": found, "key": found + abs(found[:, :, :1]), "signed": -np.sign(rel) * found}[c["ramp"]]
@@ -256,10 +254,11 @@ def matrix_of(c: Case) -> Float64:
         found = np.moveaxis(arrays["table"][_grid_row(c, i, j)], -1, 0)
     else:
         made = operator_of(c["operator"])
-        found = made.matrix(c["n"], c["m"], q_positions=sign * i, k_positions=sign * j)
+        at = made.reads(*places_of(c))
+        found = made.equation(*at) if c["content"] is None else made.equation(*c["content"][:2], *at, *c["content"][2:])
     if c["transposed"]:
         found = np.swapaxes(found, -1, -2)
-    found = c["matrix_sign"] * c["matrix_scale"] * np.broadcast_to(found, (*found.shape[:-3], *found.shape[-3:]))
+    found = c["matrix_sign"] * c["matrix_scale"] * found
     found = found[..., ::-1, :, :] if c["heads_reversed"] else found
     if c["future"] is not None:
         found = np.where(rel > 0, c["future"], found)
@@ -291,7 +290,7 @@ def of(names: tuple[str, ...], value: object) -> Callable[[Case], object]:
 MATRIX_FIELDS: Case = {
     "matrix_rel": 1, "q_shift": 0, "transposed": False, "matrix_sign": 1.0, "matrix_scale": 1.0,
     "heads_reversed": False, "future": None, "ramp": "distance", "swin_stride": "width", "swin_axes": False,
-    "swin_window": False, "class_rows": (-3, -2),
+    "swin_window": False, "content": None, "class_rows": (-3, -2),
 }  # fmt: skip
 
 
@@ -309,11 +308,13 @@ def _with(name: str, fields: Any) -> dict[str, object]:
 
 
 GRIDS = ("swin", "beit")
+RELATIVE = ("shaw", "relative_key_query", "transformer_xl", "deberta")
+"""Operators that read queries and keys, and the distance."""
 SWAPPED = ("t5", "swin", "tisa")
 """Functions of the distance without symmetry: queries and keys exchanged are the other direction."""
 MATRICES = (
     H("direction", "The relative position is i - j; expected key minus query, j - i.", "Exchange queries and keys.",
-      {"matrix_rel": of((*SWAPPED, "fire", "beit"), -1)}),
+      {"matrix_rel": of((*SWAPPED, *RELATIVE, "fire", "beit"), -1)}),
     H("transposed", "The matrix is transposed: keys are downwards.", "Put queries on the second last axis.",
       {"transposed": lambda c: True if c["n"] == c["m"] and c["operator"].name not in SWAPPED else None}),
     H("alignment", "The bias puts query i at position {other_place}; expected {place}.",
@@ -354,7 +355,7 @@ MATRICES = (
 """Known errors of the matrix of a bias."""
 
 
-def of_operator(operator: PositionBias, n: int, m: int, align: str, causal: bool) -> Case:
+def of_operator(operator: Bias, n: int, m: int, align: str, causal: bool) -> Case:
     """Return the fields of the matrix of an operator."""
     given = operator.arrays._asdict().items()
     arrays = {name: np.asarray(x, np.float64) for name, x in given if not hasattr(x, "parts")}
@@ -371,10 +372,8 @@ def of_operator(operator: PositionBias, n: int, m: int, align: str, causal: bool
 
 
 def _true_matrix(c: Case) -> Float64:
-    i = np.arange(float(c["n"])) + (c["m"] - c["n"] if c["align"] == "end" else 0)
-    j = np.arange(float(c["m"]))
     made = operator_of(c["operator"])
-    return np.asarray(made.matrix(c["n"], c["m"], q_positions=i, k_positions=j))
+    return np.asarray(made.equation(*made.reads(*places_of(c))))
 
 
 def _seen(c: Case, wanted: Float64) -> Float64 | float:

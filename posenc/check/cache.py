@@ -7,18 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..bias.operator import PositionBias
-from .attention import (
-    ATTENTIONS,
-    attend,
-    attention_bound,
-    attention_case,
-    biased,
-    one_side,
-    rotating,
-    true_attention,
-    wide,
-)
+from ..bias.operator import Bias
+from .attention import ATTENTIONS, attend, attention_bound, attention_case, biased, one_side, rotating, true_attention
 from .inputs import Precision, ToArray, dtype_of
 from .judge import Case, Kind, as_numbers, coarser, judge
 from .judge import Hypothesis as H
@@ -36,8 +26,7 @@ def attend_in_chunks(c: Case) -> Float64:
         outs.append(attend({
             **c, "q": c["q"][:, start:end], "k": c["k"][:, first:end], "v": c["v"][:, first:end],
             "q_at": c["q_at"][start:end], "k_at": c["k_at"][first:end] * again, "n": chunk, "m": end - first,
-            "q_shift": (start - first) * c["bias_past"] + c["q_shift"],
-            "mask_shift": (start - first) * c["mask_past"],
+            "q_shift": (start - first) * c["bias_past"] + c["q_shift"], "mask_shift": (start - first) * c["mask_past"],
         }))  # fmt: skip
     return np.concatenate(outs, -2)
 
@@ -85,14 +74,13 @@ CACHES = (
       "transposed mask", "queries one late", "queries one early", "softmax over queries", "transposed (bias)")),
 )  # fmt: skip
 CACHE = Kind(
-    "cache", true_attention, attend_in_chunks, CACHES, ("head", "query", "channel"), attention_bound,
-    more=one_side,
+    "cache", true_attention, attend_in_chunks, CACHES, ("head", "query", "channel"), attention_bound, more=one_side,
 )  # fmt: skip
 
 
 def cache(
     impl: Callable[..., object], *, chunks: Sequence[int] = (4, 1, 1, 3), window: Window | None = None,
-    bias: PositionBias | None = None, frequencies: object = None, layout: str | None = None, scale: float | None = None,
+    bias: Bias | None = None, frequencies: object = None, layout: str | None = None, scale: float | None = None,
     softcap: float | None = None, sink: npt.ArrayLike | None = None, heads: int = 6, kv_heads: int | None = None,
     dim: int = 16, batch: bool = False, dtype: Precision = "float32", array: ToArray = np.asarray,
 ) -> Report:  # fmt: skip
@@ -131,7 +119,7 @@ def cache(
     starts = np.cumsum([0, *chunks[:-1]])
     outs = []
     for start, chunk in zip(starts, chunks, strict=True):
-        given = (case[name][:, start : start + chunk] for name in "qkv")
+        given = (x[:, start : start + chunk] for x in case["given"])
         found = impl(*(array(one[None] if batch else one) for one in given), int(start))
         outs.append(as_numbers(found)[0])
     case |= {
@@ -139,4 +127,4 @@ def cache(
         "chunk_of": np.repeat(np.arange(len(chunks)), chunks), "bias_past": 1, "mask_past": 1, "dropped": False,
         "rotated_again": False,
     }  # fmt: skip
-    return judge(CACHE, np.concatenate(outs, -2), wide(case), coarser(dtype, dtype_of(found)))
+    return judge(CACHE, np.concatenate(outs, -2), case, coarser(dtype, dtype_of(found)))

@@ -99,6 +99,17 @@ def attention(q, k, v, scale=None, mask=None, bias=0.0, bias_inside=False, cap=N
     return (weights * mask if after else weights) @ v
 
 
+def shaw(q, k, v, rel_k, rel_v, sign=1, clip=None, outside=False):
+    """Attention with vectors of clip(j - i) added to keys and to values."""
+    reach = len(rel_k) // 2
+    rel = sign * (np.arange(k.shape[-2]) - np.arange(q.shape[-2])[:, None])
+    row = np.clip(rel, -(clip or reach), clip or reach) + reach
+    content, added = q @ k.swapaxes(-1, -2), np.einsum("hid,ijd->hij", q, rel_k[row])
+    logits = content / 4 + added if outside else (content + added) / 4
+    weights = softmax(logits)
+    return weights @ v + np.einsum("hij,ijd->hid", weights, rel_v[row])
+
+
 def causal(n, m, shift=None, diagonal=0, left=None):
     rel = np.arange(m) - np.arange(n)[:, None] - (m - n if shift is None else shift)
     return (rel <= diagonal) & (rel >= -(m + n if left is None else left))

@@ -41,6 +41,13 @@ BEIT = posenc.beit(RNG.standard_normal((7 * 11 + 3, 6)), 4, 6)
 FIRE = posenc.fire(*(RNG.standard_normal(shape) for shape in ((8, 1), (8,), (6, 8), (6,))), 0.3, 5.0)
 DENSE = posenc.dense(RNG.standard_normal((6, 12, 12)))
 TISA = posenc.tisa(*RNG.standard_normal((3, 6, 4)))
+CONTENTS = (
+    posenc.shaw(*RNG.standard_normal((2, 9, 16))),
+    posenc.relative_key_query(RNG.standard_normal((9, 16))),
+    posenc.deberta(*RNG.standard_normal((2, 6, 8, 16))),
+    posenc.transformer_xl(*(RNG.standard_normal(shape) for shape in ((6, 9, 16), (6, 16), (6, 16)))),
+    posenc.cope(RNG.standard_normal((5, 16))),
+)
 SEGMENTS = np.repeat([0, 1, 2], [4, 5, 3])
 
 SETTINGS = {
@@ -71,6 +78,9 @@ SETTINGS = {
     "attention t5 both": (check.attention, (), {"bias": T5_BOTH, "heads": 6, "n": 20, "m": 40}),
     "attention t5": (check.attention, (), {"scale": 1.0, "bias": T5, "heads": 6, "n": 20, "m": 40, "causal": True}),
     "attention rope": (check.attention, (), {"frequencies": W16, "layout": "half", "causal": True, "n": 7, "m": 12}),
+    **{f"attention {bias.name}": (check.attention, (), {"bias": bias, "heads": 6, "n": 12}) for bias in CONTENTS},
+    "attention shaw causal": (check.attention, (), {"bias": CONTENTS[0], "heads": 6, "n": 7, "m": 12, "causal": True}),
+    "cache deberta": (check.cache, (), {"bias": CONTENTS[2], "heads": 6}),
     "cache": (check.cache, (), {"frequencies": W16, "layout": "half"}),
     "cache alibi": (check.cache, (), {"bias": ALIBI, "heads": 6, "window": (4, None)}),
     "cache tisa": (check.cache, (), {"bias": TISA, "heads": 6}),

@@ -81,6 +81,8 @@ T6 = t5_matrix(9)
 SLOPES6 = posenc.alibi(plain.get_slopes(6))
 BIAS6 = -np.array(plain.get_slopes(6))[:, None, None] * abs(np.arange(9) - np.arange(9)[:, None])
 CAUSAL = {"causal": True}
+SHAW = {"rel_k": RNG.standard_normal((7, 16)), "rel_v": RNG.standard_normal((7, 16))}
+DEBERTA = RNG.standard_normal((2, 8, 16))
 
 # name: (cause, check)
 SINGLE = {
@@ -219,6 +221,13 @@ SINGLE = {
     "attention: sign of alibi": ("sign of the bias (bias)", partial(
         check.attention, attention(bias=-BIAS6), bias=SLOPES6)),
     "attention: t5 scaled": ("scale instead of none", partial(check.attention, attention(bias=T6), bias=T5, scale=1.0)),
+    **{f"attention: shaw {error}": (name, partial(check.attention, partial(plain.shaw, **{**SHAW, **planted}),
+                                                  bias=posenc.shaw(*SHAW.values()))) for error, name, planted in (
+        ("reversed", "direction (bias)", {"sign": -1}), ("clipped one earlier", "clipped one earlier", {"clip": 2}),
+        ("added after the scale", "bias after the scale", {"outside": True}),
+        ("without values", "no rel_v", {"rel_v": 0 * SHAW["rel_v"]}))},
+    "attention: deberta's sign": ("direction of p2c", partial(check.attention, lambda q, k, v: posenc.attention(
+        q, k, v, bias=posenc.deberta(*DEBERTA, p2c_index="paper")), bias=posenc.deberta(*DEBERTA))),
     "attention: cap": ("cap without division", partial(
         check.attention, attention(cap=2.0, cap_divides=False), softcap=2.0)),
     "attention: layout": ("layout", partial(check.attention, attention(rotate=(turn(W16, pairs="interleaved"),) * 2),
@@ -353,6 +362,7 @@ def test_the_plain_implementations_are_right():
     assert check.attention(attention(bias=BIAS6, cap=2.0, mask=mask), bias=SLOPES6, softcap=2.0, causal=True)
     assert check.attention(attention(rotate=(turn(W16, 5), turn(W16)), mask=plain.causal(4, 9)), n=4, m=9, causal=True,
                            frequencies=W16, layout="half", kv_heads=2)  # fmt: skip
+    assert check.attention(partial(plain.shaw, **SHAW), bias=posenc.shaw(*SHAW.values()))
     assert check.cache(plain.decoder(W16), frequencies=W16, layout="half")
     assert check.sinusoid(partial(plain.sinusoid, dim=32), 32)
     assert check.gradient(
