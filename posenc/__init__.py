@@ -72,6 +72,7 @@ from .bias.fire import fire
 from .bias.fox import fox
 from .bias.kerple import kerple_log, kerple_power
 from .bias.operator import Bias, ContentBias, PositionBias
+from .bias.pair_function import pair_function
 from .bias.sandwich import sandwich
 from .bias.swin import swin
 from .bias.t5 import t5, t5_bucket
@@ -118,7 +119,7 @@ __all__ = [
     "self_extend_positions", "xpos", "xpos_vjp",
     # bias
     "Bias", "ContentBias", "PositionBias", "alibi", "alibi_slopes", "beit", "dense", "distance_function", "fire", "fox",
-    "kerple_log", "kerple_power", "sandwich", "swin", "t5", "t5_bucket", "tisa", "toeplitz",
+    "kerple_log", "kerple_power", "pair_function", "sandwich", "swin", "t5", "t5_bucket", "tisa", "toeplitz",
     # relative
     "cope", "deberta", "gated_distance", "nezha", "relative_key_query", "shaw", "transformer_xl", "tupe", "xl_table",
     # attention

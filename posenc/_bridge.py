@@ -204,7 +204,7 @@ def fail_without_gradient(name: str, path: Path) -> NoReturn:
 
 
 def _without_functions(value: object) -> object:
-    """Return an argument with a function that returns zeros in place of each function of the user."""
+    """Return an argument without functions of the user: `distance_function` of zeros, `pair_function` of None."""
     if isinstance(value, Sequence) and any(isinstance(one, posenc.Bias) for one in value):
         return [_without_functions(one) for one in value]
     if isinstance(value, posenc.Bias):
@@ -217,7 +217,8 @@ def _without_function(part: posenc.Bias) -> posenc.Bias:
     if part.nested:
         return replace(part, arrays=part.arrays._make(map(_without_functions, part.arrays)))
     if "function" in part.options:
-        return replace(part, options={**part.options, "function": _zeros_of(part.options["heads"])})
+        zeros = _zeros_of(part.options["heads"]) if part.name == "distance_function" else None
+        return replace(part, options={**part.options, "function": zeros})
     return part
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from .. import _core
 from .._core_api.arguments import Array
 from .._core_api.constants import BLOCK_M, FEWEST_KEYS, KEY_PARTS
+from .blocks import cut_blocks, has_functions
 from .inputs import INFINITY, Inputs
 
 MOST_ROWS = 16
@@ -15,6 +16,10 @@ MOST_ROWS = 16
 
 def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bool, precision: str = "high") -> None:
     """Fill `out` and `lse`, which have an axis of heads if the user's arrays have one."""
+    if has_functions(inputs):
+        for block in cut_blocks(function, inputs):
+            forward(function, block.inputs, out[..., block.rows, :], lse[..., block.rows], invariant, precision)
+        return
     operands = inputs.operands
     if inputs.is_one_head:
         out, lse = out[None], lse[None]

@@ -141,7 +141,7 @@ def read_inputs(
     cap = 0.0 if softcap is None else read_softcap(function, softcap, dtype)
     positions = read_call_positions(function, shape, parts, low, high, align, q_positions, k_positions)
     if invariant and parts:
-        positions = _with_arrays(positions)
+        positions = with_arrays(positions)
     elif positions.arrays is not None and all(map(allows_shift, parts)):
         positions = positions.as_consecutive()
     visible = None if keep is None else _read_keep(function, keep, shape)
@@ -156,7 +156,7 @@ def read_inputs(
             [resolve_part_positions(function, part, positions, batch, not invariant) for part in parts]
         )
         if invariant:
-            part_positions = tuple(map(_with_arrays, part_positions))
+            part_positions = tuple(map(with_arrays, part_positions))
         call = Call(function, dtype, shape, width, value.shape[-1])
         terms = tuple([part._term(call, own) for part, own in zip(parts, part_positions, strict=True)])
     if scale is None:
@@ -318,7 +318,8 @@ def read_call_positions(
     return positions
 
 
-def _with_arrays(positions: Positions) -> Positions:
+def with_arrays(positions: Positions) -> Positions:
+    """Return the positions as arrays."""
     return positions._replace(shift=0.0, arrays=positions.as_arrays())
 
 

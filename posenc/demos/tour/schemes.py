@@ -352,10 +352,10 @@ def returns_bias(function: object) -> bool:
 
 
 def operators() -> list[Scheme]:
-    """Every public function that returns a Bias, but `distance_function`, which is whatever its caller writes."""
+    """Every public function that returns a Bias, but those of functions that the caller writes."""
     schemes = []
     for name, function in vars(posenc).items():
-        if name != "distance_function" and returns_bias(function):
+        if name not in ("distance_function", "pair_function") and returns_bias(function):
             small = operator(name, 2)
             scheme = Scheme(
                 name, READS if isinstance(small, ContentBias) else BIAS, "b_ij", bias=partial(operator, name),
