@@ -180,6 +180,8 @@ class Function(Binder):
         item: Any = gradients
         for step in inside:
             item = getattr(item, step) if isinstance(step, str) else item[step]
+        if item is None and path == ("scale",):  # a number, beside operators on queries and keys
+            fail_without_gradient(self.name, path)
         return cast("Array | None", item)
 
     def _path_of_gradient(self, fields: tuple[str, ...], path: Path) -> Path | None:

@@ -17,6 +17,7 @@ from .._core_api.arguments import (
     as_data,
     cast_copied,
     cast_operand,
+    cast_result,
     check_choice,
     compute_dtype,
     fail,
@@ -52,6 +53,8 @@ class AttentionGradient(NamedTuple):
         One per operator.
     sink : array (H,) or None
         None without a sink.
+    scale : array (H,) or None
+        None if the scale is a number.
     """
 
     q: Array
@@ -59,6 +62,7 @@ class AttentionGradient(NamedTuple):
     v: Array
     bias: Gradients
     sink: Array | None
+    scale: Array | None = None
 
 
 class _Options(TypedDict, total=False):
@@ -73,7 +77,7 @@ class _Options(TypedDict, total=False):
     k_positions: npt.ArrayLike | None
     q_segments: npt.ArrayLike | None
     k_segments: npt.ArrayLike | None
-    scale: float | Array | None
+    scale: npt.ArrayLike | None
     softcap: float | None
     sink: npt.ArrayLike | None
     dropout: float
@@ -114,7 +118,7 @@ def attention(
     k_positions: npt.ArrayLike | None = None,
     q_segments: npt.ArrayLike | None = None,
     k_segments: npt.ArrayLike | None = None,
-    scale: float | Array | None = None,
+    scale: npt.ArrayLike | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
     dropout: float = 0.0,
@@ -156,8 +160,10 @@ def attention(
         only one is passed, the other is 0, 1, 2, ....
     q_segments, k_segments : integer array (N,) and (M,), or with the batch axes before, optional
         Documents packed into one sequence: a key is visible only if its segment equals that of the query.
-    scale : float, optional
-        ``D**-0.5`` by default, unless an operator has another default (`deberta`, `tupe`).
+    scale : float or array (H,), optional
+        ``D**-0.5`` by default, unless an operator has another default (`deberta`, `tupe`). An array has one number for
+        each head, as in Swin V2; then products are those of float32 numbers (float64 if q is), and operators that read
+        queries and keys are refused.
     softcap : float, optional
         Logits become ``softcap * tanh(logits / softcap)`` before position operators and masks.
     sink : array (H,), or with the batch axes before, optional
@@ -270,7 +276,7 @@ def attention(
             sink=sink, dropout=dropout, seed=seed, invariant=is_invariant,
         )  # fmt: skip
         read = () if out is None else inputs.read_arrays()
-        out, buffer = prepare_out(function, out, (*inputs.rows, inputs.v.shape[-1]), inputs.q.dtype, read)
+        out, buffer = prepare_out(function, out, (*inputs.rows, inputs.v.shape[-1]), inputs.result_dtype, read)
         lse = np.empty(inputs.rows, inputs.dtype)
         forward(function, inputs, buffer, lse, is_invariant, precision)
     finish_out(out, buffer)
@@ -296,7 +302,7 @@ def attention_vjp(
     k_positions: npt.ArrayLike | None = None,
     q_segments: npt.ArrayLike | None = None,
     k_segments: npt.ArrayLike | None = None,
-    scale: float | Array | None = None,
+    scale: npt.ArrayLike | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
     dropout: float = 0.0,
@@ -333,9 +339,10 @@ def attention_vjp(
     Returns
     -------
     AttentionGradient
-        ``q``, ``k``, ``v`` and ``sink`` in the shapes and dtypes of their arguments, and ``bias``: one NamedTuple per
-        operator with the gradients of its arrays, which keep their axis of heads for one head too. ``sink`` is None
-        without a sink. The gradient is 0 for a query that sees no key and for a key that no query sees.
+        ``q``, ``k``, ``v``, ``sink`` and ``scale`` in the shapes and dtypes of their arguments, and ``bias``: one
+        NamedTuple per operator with the gradients of its arrays, which keep their axis of heads for one head too.
+        ``sink`` is None without a sink, and ``scale`` is None for a number. The gradient is 0 for a query that sees no
+        key and for a key that no query sees.
 
     Raises
     ------
@@ -394,9 +401,25 @@ def attention_vjp(
         d_q, d_k, d_v, d_bias, d_sink = backward(function, inputs, saved)
     if d_sink is not None:
         d_sink = d_sink.reshape(np.shape(sink))  # type: ignore[arg-type]
+    d_scale = None
+    if inputs.unscaled is not None and inputs.q_scale is not None:
+        d_q, of_heads = _scale_gradient(inputs, inputs.unscaled, inputs.q_scale, d_q)
+        user_scale = as_data(function, "scale", scale)
+        d_scale = cast_result(of_heads if user_scale.ndim else of_heads.sum(), user_scale.dtype)
     if inputs.is_one_head:
         d_q, d_k, d_v = d_q[0], d_k[0], d_v[0]
-    return AttentionGradient(d_q, d_k, d_v, d_bias, d_sink)
+    return AttentionGradient(d_q, d_k, d_v, d_bias, d_sink, d_scale)
+
+
+def _scale_gradient(inputs: Inputs, q: Array, q_scale: Array, grad: Array) -> tuple[Array, Array]:
+    """Return the gradients of q and of the scale of each head, for the gradient of their product.
+
+    Logits are products of the queries with numbers that do not depend on the scale, so no kernel is needed.
+    """
+    of_heads = np.einsum("...hnd,...hnd->...h", q.astype(F64, copy=False), grad.astype(F64, copy=False))
+    of_heads = of_heads.reshape(-1, of_heads.shape[-1]).sum(0)
+    d_q = cast_result(grad * q_scale.astype(inputs.dtype)[:, None, None], q.dtype)
+    return d_q, of_heads / inputs.parameters["scale"]
 
 
 @in_one_isa
@@ -413,7 +436,7 @@ def attention_weights(
     k_positions: npt.ArrayLike | None = None,
     q_segments: npt.ArrayLike | None = None,
     k_segments: npt.ArrayLike | None = None,
-    scale: float | Array | None = None,
+    scale: npt.ArrayLike | None = None,
     softcap: float | None = None,
     sink: npt.ArrayLike | None = None,
     dropout: float = 0.0,
@@ -476,7 +499,7 @@ def attention_weights(
         q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap, sink=sink, dropout=dropout,
         seed=seed,
     )  # fmt: skip
-    weights = np.empty((*inputs.rows, m), inputs.q.dtype.newbyteorder("="))
+    weights = np.empty((*inputs.rows, m), inputs.result_dtype)
     forward(function, inputs, weights, np.empty(inputs.rows, inputs.dtype), is_invariant)
     return weights
 

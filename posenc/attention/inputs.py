@@ -28,7 +28,7 @@ from .._core_api.arguments import (
     fail_value,
 )
 from .._core_api.constants import LARGEST_POSITION, MOST_WIDTH
-from ..bias.operator import Bias, allows_shift, is_placed, resolve_positions, single_terms
+from ..bias.operator import Bias, ContentBias, allows_shift, is_placed, resolve_positions, single_terms
 from ..bias.positions import Positions, read_positions
 from ..bias.terms import Call, Term
 from .quantized import Quantized
@@ -69,6 +69,15 @@ class Inputs(NamedTuple):
     """The shape of lse, as the user has it."""
     is_one_head: bool
     """True if the user's q, k and v have no axis of heads; those here have one of length 1."""
+    unscaled: Array | None = None
+    """The user's q, with an axis of heads, if each head has a scale of its own: then `q` is q times `q_scale`."""
+    q_scale: Array | None = None
+    """One number for each head: the scale divided by that of the kernel, a power of two."""
+
+    @property
+    def result_dtype(self) -> Dtype:
+        """The dtype of the user's q, native."""
+        return (self.q if self.unscaled is None else self.unscaled).dtype.newbyteorder("=")
 
     def with_heads(self, array: Array) -> Array:
         """View an array of the user's, such as `out`, with an axis of heads."""
@@ -159,10 +168,16 @@ def read_inputs(
             part_positions = tuple(map(with_arrays, part_positions))
         call = Call(function, dtype, shape, width, value.shape[-1])
         terms = tuple([part._term(call, own) for part, own in zip(parts, part_positions, strict=True)])
+    unscaled, q_scale = None, _read_scales(function, scale, heads, parts, dtype)
     if scale is None:
         factor = default_scale(function, width, parts, terms)
+    elif q_scale is not None:
+        largest = float(np.abs(q_scale).max(initial=0.0))
+        factor = 2.0 ** np.frexp(largest)[1] if largest else 1.0
+        unscaled, q_scale = query, q_scale / factor
+        query = query.astype(dtype) * q_scale.astype(dtype)[:, None, None]
     else:
-        factor = as_number(function, "scale", _without_heads(function, "scale", scale) if is_one_head else scale)
+        factor = as_number(function, "scale", scale)
         check_range(function, "scale", factor, dtype, LARGEST_SCALE32)
     q_at, k_at = positions.arrays or (None, None)
     operands = {
@@ -179,8 +194,29 @@ def read_inputs(
     }  # fmt: skip
     return Inputs(
         query, key, value, logits, shape, operators, parts, positions, part_positions, operands, terms, parameters,
-        dtype, (n,) if is_one_head else shape[:-1], is_one_head,
+        dtype, (n,) if is_one_head else shape[:-1], is_one_head, unscaled, q_scale,
     )  # fmt: skip
+
+
+def _read_scales(function: str, scale: object, heads: int, parts: tuple[Bias, ...], dtype: Dtype) -> Array | None:
+    """Return the scale of each head, float64, or None for a number.
+
+    Only the gradient takes a number in an array without axes as one scale for each head, whose gradients are added.
+    """
+    axes = np.ndim(scale) if isinstance(scale, list | tuple) else getattr(scale, "ndim", 0)
+    readers = [part.name for part in parts if isinstance(part, ContentBias)]
+    if axes == 0:
+        has_gradient = function == "attention_vjp" and isinstance(scale, np.ndarray) and not readers
+        return np.full(heads, as_number(function, "scale", scale)) if has_gradient else None
+    scales = as_data(function, "scale", scale).astype(F64, copy=False)
+    if scales.shape != (heads,):
+        fail(ValueError, function, "scale", f"shape {scales.shape}", f"a number, or {(heads,)}, one for each head")
+    if readers:
+        expected = f"a number, because {readers[0]} reads queries and keys"
+        fail(TypeError, function, "scale", f"shape {scales.shape}", expected)
+    for number in scales:
+        check_range(function, "scale", as_number(function, "scale", number), dtype, LARGEST_SCALE32)
+    return scales
 
 
 def read_keys(function: str, argument: str, value: object, dtype: Dtype) -> tuple[Array, Array | None]:
@@ -366,12 +402,6 @@ def read_segments_of(function: str, argument: str, segments: object, batch: Shap
     array = array.astype(I64, copy=False)
     check_batch(function, argument, array, batch, length)
     return array
-
-
-def _without_heads(function: str, argument: str, value: object) -> object:
-    """Return the number of an array (1,) of one head; any other value is returned as it is."""
-    has_axis = len(value) == 1 if isinstance(value, list | tuple) else getattr(value, "shape", None) == (1,)
-    return as_data(function, argument, value)[0] if has_axis else value
 
 
 def _read_sink(function: str, sink: object, shape: Shape, is_one_head: bool) -> Array:

@@ -43,6 +43,8 @@ class Inputs:
         self.arrays: dict[str, da.Array] = {}
         self.known: dict[str, range | Array] = {}
         self._read_qkv()
+        if np.size(given["scale"]) > 1:
+            fail(TypeError, function, "scale", f"shape {np.shape(given['scale'])}", "a number in posenc.dask")
         q, k, v = (self.arrays[name] for name in "qkv")
         causal, window, scale, softcap = (given[name] for name in ("causal", "window", "scale", "softcap"))
         self.dtype = as_data(function, "q", np.zeros((), q.dtype)).dtype

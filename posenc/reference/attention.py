@@ -52,6 +52,8 @@ def attention(q, k, v, *, bias=(), keep=None, causal=False, align=None, window=N
     width = precise(q.shape[-1] or 1, q)
     if scale is None:
         scale = next((b.default_scale(width) for b in operators if b.default_scale), width**-0.5)
+    elif np.ndim(scale) == 1:
+        scale = wide(scale)[:, None, None]  # one for each head
     logits = q @ k.swapaxes(-1, -2)
     for b in operators:
         if not isinstance(b, PositionBias):

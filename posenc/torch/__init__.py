@@ -19,7 +19,7 @@ the arguments of their namesakes, except `out`, and return tensors. Every tensor
   keeps it in one graph, also where lengths are dynamic.
 - An operator such as ``pt.alibi(slopes)`` describes a call, and each use reads the tensors anew. A module makes it in
   ``forward``, because a kept operator holds a parameter that the module may replace.
-- A tensor that requires a gradient where there is none (``scale``, a mask, positions of attention) is a TypeError.
+- A tensor that requires a gradient where there is none (a mask, positions of attention) is a TypeError.
 - Only reverse mode and first derivatives exist. A second derivative and forward mode are errors. `torch.func.vmap`
   computes the rows of its batch one by one; batch axes of the arguments are faster.
 """

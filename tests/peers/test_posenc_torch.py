@@ -375,6 +375,23 @@ def test_pair_function_of_tensors() -> None:
         found.sum().backward()
 
 
+def test_scale_of_heads() -> None:
+    """Swin V2's logit scale: a parameter, here through an exponential, and also a number in a tensor."""
+    q, k, v = qkv()
+    logs = torch.linspace(-1, 1, 4, dtype=torch.float64, requires_grad=True)
+
+    def function(logs: Any) -> Any:
+        return pt.attention(q, k, v, scale=logs.exp(), causal=True)
+
+    assert torch.autograd.gradcheck(function, logs)
+    assert torch.autograd.gradcheck(function, logs[0].detach().requires_grad_())
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    assert torch.equal(*(torch.autograd.grad(one(logs).sum(), logs)[0] for one in (function, compiled)))
+    scale = torch.tensor(0.5, requires_grad=True)
+    with pytest.raises(TypeError, match="attention: scale has a traced value; expected a plain one"):
+        pt.attention(q, k, v, scale=scale, bias=pt.shaw(torch.ones(3, 8))).sum().backward()
+
+
 FLEX: dict[str, tuple[Any, Any, Any, int | None]] = {
     "ALiBi": (
         lambda score, b, h, i, j: score - (i - j).abs() / (h + 1.0), None,
@@ -645,7 +662,7 @@ def eight(tensor: Any) -> Any:
         (lambda q, x: pt.merge(object(), q), "merge: x has dtype object; expected float16"),
         (lambda q, x: pt.merge(object(), q * x), "merge: x has type object; expected a tensor"),
         (lambda q, x: pt.merge(q > 0, q), "merge: x has dtype bool"),
-        (lambda q, x: pt.attention(q, q, q, scale=x), "attention: scale has a tensor that requires a gradient"),
+        (lambda q, x: pt.attention(q, q, q, softcap=x), "attention: softcap has a tensor that requires a gradient"),
         (lambda q, x: pt.attention(q, q, q, q_positions=x.expand(6)), "attention: q_positions has a tensor that requ"),
         (lambda q, x: pt.alibi(torch.ones(4)).matrix(2, q_positions=x.expand(2)), "matrix: q_positions has a tensor"),
         (lambda q, x: pt.t5(torch.ones(32, 4), max_distance=x).matrix(3), "t5: max_distance has"),
@@ -653,7 +670,7 @@ def eight(tensor: Any) -> Any:
         (lambda q, x: pt.attention(q, q, q * x, keep=eight(q)), "attention: keep has dtype torch.float8_e4m3fn"),
         (lambda q, x: pt.alibi(eight(q)).matrix(3), "matrix: self has dtype torch.float8_e4m3fn"),
         (lambda q, x: posenc.attention(q, eight(q), q), "attention: k has type Tensor; expected an array .*Float8"),
-        (lambda q, x: pt.attention(q, q, q, scale=x.detach().expand(2)), "scale has type Tensor; expected a nu"),
+        (lambda q, x: pt.attention(q, q, q, softcap=x.detach().expand(2)), "softcap has type Tensor; expected a nu"),
         (lambda q, x: pt.attention(q * x, q, q, causal=q), "attention: causal has type Tensor; expected True or False"),
         (lambda q, x: pt.rope(q, 6, posenc.rope_frequencies(8), layout="half", seq_axis=q), "seq_axis has type Tensor"),
         (lambda q, x: pt.attention(q, q, q, is_causal=True), "keyword argument 'is_causal'; expected causal"),
