@@ -128,6 +128,15 @@ def test_sliding_windows_and_last_bytes(corpus):
     assert np.isclose(found["last_ratio"][128], paired, rtol=1e-12)
 
 
+def test_windows_longer_than_a_batch(corpus):
+    """Each window is a batch of its own then."""
+    scheme, count = SCHEMES["none"], 16384
+    weights, data = initial(SMALL, scheme, 128, 0), corpus.test
+    whole = nats_per_byte(SMALL, scheme, weights, data, count, 8192)
+    first = nats_per_byte(SMALL, scheme, weights, data, 8192, 8192)
+    assert np.array_equal(whole[:8192], first)
+
+
 def test_rope_extensions(corpus):
     """Up to the length of training only schemes that scale at every length differ; beyond it all schemes do."""
     weights = train(SMALL, SCHEMES["rope"], corpus.train, 128, 0)

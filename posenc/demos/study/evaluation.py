@@ -66,7 +66,7 @@ def nats_per_byte(
     ends = np.append(np.arange(length, count, stride or length), count)
     nats = np.empty(count)
     predicted = 0
-    for batch_ends in np.array_split(ends, max(1, len(ends) * length // BATCH_BYTES)):
+    for batch_ends in np.array_split(ends, min(len(ends), max(1, len(ends) * length // BATCH_BYTES))):
         positions = batch_ends[:, None] + np.arange(-length, 0)
         batch_nats = losses(setting, scheme, weights, ids[positions], ids[positions + 1]).reshape(positions.shape)
         for end, window_nats in zip(batch_ends, batch_nats, strict=True):
