@@ -346,7 +346,7 @@ def attention(
         ``impl(q, k, v)`` returns the output (heads, n, dim) of queries (heads, n, dim), keys and values
         (kv_heads, m, dim).
     causal, align, window, bias
-        As in `posenc.attention`; the bias is one, and no sum.
+        As in `posenc.attention`; `bias` is one operator, not a sum.
     frequencies, layout : optional
         As in `rope`, if `impl` rotates queries and keys. The softmax factor of the frequencies multiplies the scale.
     scale, softcap, sink
