@@ -292,8 +292,8 @@ def conv_position_vjp(
     -------
     ConvPositionGradient
         ``x``, ``kernel`` and ``bias``, each in its argument's dtype; ``bias`` is None without a bias. The gradients of
-        replicated values are added to that of the replicated token. Sums over tokens are float32 (float64 for float64
-        data) over 64 tokens and float64 beyond.
+        replicated values are added to the gradient of the replicated token. Sums over tokens are float32 (float64 for
+        float64 data) over 64 tokens and float64 beyond.
 
     Raises
     ------
@@ -411,7 +411,7 @@ def conv_position_2d_vjp(
     -------
     ConvPosition2dGradient
         ``x``, ``kernel`` and ``bias``, each in its argument's dtype; ``bias`` is None without a bias. The prefix of
-        ``x`` is that of `grad`.
+        ``x`` is the prefix of `grad`.
 
     Raises
     ------

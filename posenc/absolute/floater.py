@@ -288,7 +288,7 @@ def integrate(
 
     Notes
     -----
-    Liu et al. 2020, eq. 3. The cost is that of the calls of `h`, which is Python; `floater` computes its network in C.
+    Liu et al. 2020, eq. 3. The cost is the cost of calling `h`, which is Python; `floater` computes its network in C.
     There is no gradient function, because the derivative of `h` is unknown. The transpose applies the stages of each
     step in reverse order, with the transposed Jacobian of `h` in place of `h`, as `floater_vjp` does for its own field.
 

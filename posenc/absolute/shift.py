@@ -1,4 +1,4 @@
-"""The linear map from the sinusoid of one position to that of another."""
+"""The linear map from the sinusoid of one position to the sinusoid of another."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def sinusoidal(
     start : int
         The first position, if `positions` is an int n: start .. start+n-1.
     dtype : dtype, optional
-        The dtype of the result; by default that of `out`, or float32.
+        The dtype of the result; by default the dtype of `out`, or float32.
     out : array (..., N, dim), optional
         Filled and returned.
 

@@ -148,7 +148,7 @@ def attention(
         True = the query may see the key. Integer masks are refused, because some libraries use 1 for visible keys and
         some for masked ones.
     causal : bool
-        If True, a key is visible only if its position is at most that of the query.
+        If True, a key is visible only if its position is at most the query's position.
     align : {"start", "end"}, optional
         Alignment of N queries with M keys: query i is at position i, or at i + M - N. Required if N != M, no positions
         are passed, and causal, window or a bias reads positions.
@@ -159,10 +159,10 @@ def attention(
         Integers or reals, or an int n for 0..n-1. Unlike the positions of `rope` they have no axis for heads. If
         only one is passed, the other is 0, 1, 2, ....
     q_segments, k_segments : integer array (N,) and (M,), or with the batch axes before, optional
-        Documents packed into one sequence: a key is visible only if its segment equals that of the query.
+        Documents packed into one sequence: a key is visible only if its segment equals the query's segment.
     scale : float or array (H,), optional
         ``D**-0.5`` by default, unless an operator has another default (`deberta`, `tupe`). An array has one number for
-        each head, as in Swin V2; then products are those of float32 numbers (float64 if q is), and operators that read
+        each head, as in Swin V2; then products are computed from float32 numbers (float64 if q is), and operators that read
         queries and keys are refused.
     softcap : float, optional
         Logits become ``softcap * tanh(logits / softcap)`` before position operators and masks.
@@ -203,13 +203,13 @@ def attention(
 
     Notes
     -----
-    Vaswani et al. 2017 (Attention Is All You Need), equation 1. The online softmax is that of Milakov and Gimelshein
+    Vaswani et al. 2017 (Attention Is All You Need), equation 1. The online softmax follows Milakov and Gimelshein
     2018 (Online normalizer calculation for softmax), tiled as in Dao et al. 2022 (FlashAttention). The dtype of q
-    decides on the arithmetic: float64 for float64, else float32; k and v are converted. Masked keys and values are
+    decides the arithmetic: float64 for float64, else float32; k and v are converted. Masked keys and values are
     never used, so their NaN does not reach the result. A pair whose bias is -inf is masked. Numbers below 2**-126
-    (float64: 2**-1022) count as 0. The sink is that of gpt-oss (OpenAI 2025, gpt-oss model card, section 2); if the
-    keys come in parts for `merge_attention`, exactly one part gets it. PyTorch's ``is_causal`` is ``align="start"``;
-    flash-attention's ``causal`` since version 2.1 is ``align="end"``:
+    (float64: 2**-1022) count as 0. The sink follows gpt-oss (OpenAI 2025, gpt-oss model card, section 2); if the
+    keys are split into parts for `merge_attention`, exactly one part gets it. PyTorch's ``is_causal`` is
+    ``align="start"``; flash-attention's ``causal`` since version 2.1 is ``align="end"``:
 
     ======  =========  =========
     N M     start      end
@@ -219,11 +219,11 @@ def attention(
     ======  =========  =========
 
     Dropout (Srivastava et al. 2014, Dropout) drops weights after the softmax has summed all visible keys, as PyTorch
-    does. The random numbers are those of Philox4x32-7 (Salmon et al. 2011, Parallel random numbers: as easy as 1, 2,
+    does. The random numbers are drawn by Philox4x32-7 (Salmon et al. 2011, Parallel random numbers: as easy as 1, 2,
     3), a function of the seed and of the indices of the row of the batch, head, query and key. No mask is stored:
-    `attention_vjp` draws the same numbers again. They depend neither on positions, threads nor the instruction set. A
-    call with a part of the keys or of the batch draws other numbers than a call with all. Each layer and each step of a
-    training needs a seed of its own. ``posenc.reference.dropout_factors`` returns the mask, bit for bit.
+    `attention_vjp` draws the same numbers again. They do not depend on positions, threads or the instruction set. A
+    call with a part of the keys or of the batch draws other numbers than a call with all. Each layer and each training
+    step needs another seed. ``posenc.reference.dropout_factors`` returns the mask, bit for bit.
 
     Few queries, as in decoding, run in another kernel, which is limited by memory bandwidth and sums in another
     order. Beyond 8192 keys, the keys of few heads are split into parts, which threads share and whose results
@@ -330,11 +330,11 @@ def attention_vjp(
     bias, keep, causal, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink
         The options that were passed to `attention`.
     dropout, seed
-        Those that were passed to `attention`: then the same weights are dropped.
+        The arguments that were passed to `attention`, so that the same weights are dropped.
     invariant
         Ignored: one kernel computes all gradients.
     precision
-        Ignored by the gradient, which multiplies float32. It is that of `out` and `lse` if they are computed again.
+        Ignored by the gradient, which multiplies float32. `out` and `lse` have it if they are computed again.
 
     Returns
     -------
@@ -347,8 +347,8 @@ def attention_vjp(
     Raises
     ------
     TypeError, ValueError
-        As `attention`; also if `grad` or `out` has not the shape of the result, or `lse` or `grad_lse` that of lse, or
-        if only one of `out` and `lse` is passed.
+        As `attention`; also if `grad` or `out` does not have the shape of the result, if `lse` or `grad_lse` does not
+        have the shape of lse, or if only one of `out` and `lse` is passed.
 
     Notes
     -----

@@ -49,7 +49,7 @@ class Quantized:
     TypeError
         Arrays of another dtype, or other objects.
     ValueError
-        A scale whose shape is not that of `codes` without `axis`; an axis that `codes` has not.
+        A scale whose shape is not the shape of `codes` without `axis`; an axis that `codes` does not have.
 
     Examples
     --------

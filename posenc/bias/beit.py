@@ -1,4 +1,4 @@
-"""BEiT's relative position table: that of Swin with rows for a class token."""
+"""BEiT's relative position table: Swin's table with rows for a class token."""
 
 from __future__ import annotations
 

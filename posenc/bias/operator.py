@@ -315,7 +315,7 @@ class PositionBias(Bias[Arrays]):
             n positions. If only one of the two is passed, the other is 0, 1, 2, .... (`attention` asks for ``align``
             if n and m differ.)
         dtype : dtype, optional
-            Dtype of the result; float32 by default, or that of `out`.
+            Dtype of the result: by default the dtype of `out`, or float32.
         out : array (H, n, m), optional
             Filled and returned.
 

@@ -298,7 +298,7 @@ def frequencies(
         A function without arguments, or its result: an array (pairs,), a tuple (array, attention factor), or an object
         with the fields ``inv_freq`` and ``attention_factor``.
     frequencies : RopeFrequencies, array, dict or path, optional
-        The right ones; a dict or a path is a config.json. By default those of base 10000.
+        The right ones; a dict or a path is a config.json. By default the frequencies of base 10000.
     dim : int, optional
         Width of the head; needed without `frequencies`.
     seq_len : int, optional

@@ -193,11 +193,11 @@ def rope(
         ``impl(x, positions)`` returns the rotated x of shape (batch, heads, N, dim). With ``inputs=("q", "k")`` it is
         ``impl(q, k, positions)``, which returns both; k has fewer heads than q.
     frequencies : RopeFrequencies, array, dict or path, optional
-        The right frequencies; a dict or a path is a config.json. By default those of base 10000.
+        The right frequencies; a dict or a path is a config.json. By default the frequencies of base 10000.
     dim : int, optional
         Width of the head; by default the number of rotated channels.
     layout : {"half", "interleaved"}, optional
-        The pairs of channels; needed if `frequencies` do not know.
+        The pairs of channels; needed if `frequencies` has none.
     out_layout : {"half", "interleaved"}, optional
         The pairs of the result; by default `layout`.
     rotary_dim : int, optional

@@ -17,8 +17,8 @@ scheduler of dask: threads, processes, or a distributed cluster.
 - Arrays are split along batch, heads, queries and keys alike. The axis of channels is one chunk; if it is not, it is
   merged into one.
 - A task computes the positions of its chunk from the place of the chunk. No table of cos and sin is sent.
-- Results equal those of the same function of posenc: encodings bit for bit, attention and its gradients up to rounding.
-  The bits depend on the chunks, but neither on the scheduler nor on the number of workers.
+- Results equal the results of the same function of posenc: encodings bit for bit, attention and its gradients up to
+  rounding. The bits depend on the chunks, but neither on the scheduler nor on the number of workers.
 - Values are checked when a chunk is computed; types and shapes are checked at once.
 """
 

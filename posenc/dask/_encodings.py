@@ -98,7 +98,7 @@ def rope(arguments: Arguments) -> da.Array:
         Queries or keys. The channels are merged into one chunk. An xarray.DataArray over a dask array is accepted too,
         and `seq_axis` may then be the name of a dimension.
     positions : int, or array or dask array (N,), (B, N) or (B, H, N)
-        As in `posenc.rope`. A table (cos, sin) is refused, because each task makes that of its own chunk.
+        As in `posenc.rope`. A table (cos, sin) is refused, because each task makes the table of its chunk.
     frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis, start
         Those of `posenc.rope`.
 

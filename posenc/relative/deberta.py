@@ -93,7 +93,7 @@ def deberta(
     terms : sequence of "c2p", "p2c"
         Content to position, position to content.
     p2c_index : {"code", "paper"}
-        Row of the p2c term: that of i - j, as every implementation has it, or that of j - i, as in equation 4.
+        Row of the p2c term: the row of i - j, as in every implementation, or the row of j - i, as in equation 4.
 
     Returns
     -------

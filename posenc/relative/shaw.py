@@ -150,7 +150,7 @@ def nezha(dim: int, K: int = 64) -> Float64:
     Returns
     -------
     ndarray of float64, shape (2 K + 1, dim)
-        For both tables of `shaw`. Rows are numbered from 0: the angle is that of t, not of rel.
+        For both tables of `shaw`. Rows are numbered from 0: the angle is a multiple of t, not of rel.
 
     Raises
     ------

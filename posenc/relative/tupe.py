@@ -142,7 +142,7 @@ def tupe(
     pos_q, pos_k : array (H, N, D) and (H, M, D)
         Projected positions of queries and keys, by row and column whatever the positions are. Differentiable.
     cls_to_any, any_to_cls : array (H,), optional
-        Numbers that replace the product in row 0 and in column 0; the corner is that of `cls_to_any`. Differentiable.
+        Numbers that replace the product in row 0 and in column 0; the corner is `cls_to_any`. Differentiable.
     relative : PositionBias, optional
         A bias that is added unscaled: with `t5` the sum is TUPE-R.
 

@@ -383,8 +383,8 @@ def rope_from_config(
         configs of models that also read images or sound, the part for text counts (``text_config``). A string that
         begins with ``{`` is text, any other string a path.
     seq_len : int, optional
-        Length of the sequence, which only the types dynamic and longrope read. None means a length within that of
-        training.
+        Length of the sequence, which only the types dynamic and longrope read. None means a length within the
+        trained length.
     layer_type : str, optional
         ``"full_attention"``, ``"sliding_attention"``, and so on. Required for models whose layers differ (Gemma 3,
         ModernBERT, OLMo 3).
@@ -429,7 +429,7 @@ def rope_from_config(
     >>> w = posenc.rope_from_config(llama)
     >>> w
     <RopeFrequencies: 64 pairs, base 500000, llama3, factor 8, half>
-    >>> posenc.rope(np.ones((32, 10, w.rotary_dim)), 10, w).shape  # w knows the layout
+    >>> posenc.rope(np.ones((32, 10, w.rotary_dim)), 10, w).shape  # w includes the layout
     (32, 10, 128)
     """
     whole = _read_config(config)

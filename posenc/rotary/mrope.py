@@ -91,8 +91,8 @@ def mrope(
     Returns
     -------
     ndarray
-        Shape and dtype of x; integers become float64. Where the three coordinates are equal, the result is that of
-        `rope`, bit for bit.
+        Shape and dtype of x; integers become float64. Where the three coordinates are equal, the result equals the
+        result of `rope`, bit for bit.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def mrope(
 
     Examples
     --------
-    For text the result is that of `rope`:
+    For text the result equals the result of `rope`:
 
     >>> import numpy as np, posenc
     >>> x, w = np.ones((5, 16)), posenc.rope_frequencies(16)

@@ -150,7 +150,7 @@ def rope(
     >>> bool((posenc.rope(q, 1, w, start=99, layout="half") == posenc.rope(q, [99], w, layout="half")).all())
     True
 
-    Frequencies of a checkpoint know their layout:
+    Frequencies of a checkpoint include the layout:
 
     >>> w = posenc.rope_from_config({"model_type": "gptj"})
     >>> w
@@ -471,7 +471,7 @@ def convert_layout(
 
     Examples
     --------
-    Convert a key projection of 2 heads of width 4 from Meta's layout to that of transformers:
+    Convert a key projection of 2 heads of width 4 from Meta's layout to the layout of transformers:
 
     >>> import numpy as np, posenc
     >>> weight = np.arange(8.0)[:, None] * np.ones(3)

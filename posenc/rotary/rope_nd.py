@@ -126,7 +126,7 @@ def rope_nd(
         Angular frequencies of each coordinate, for all heads or for each head. The axis of heads of x is the one before
         the sequence axis, or after it with ``seq_axis=-3``. `axial_frequencies` gives each coordinate its own pairs.
     layout : {"half", "interleaved"}, optional
-        As in `rope`. It is required, because `axial_frequencies` does not know it.
+        As in `rope`. It is required, because `axial_frequencies` has no layout.
     rotary_dim, rotary_offset, inverse, out_layout, seq_axis
         As in `rope`.
     out : array like x, optional

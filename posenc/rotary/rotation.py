@@ -328,7 +328,7 @@ def read_rotation(
 ) -> Rotation:
     """Check the arguments that `rope` and its relatives share; `argument` is their name of x.
 
-    The frequencies are read for the options that they know.
+    The frequencies are read for the options that they include.
     """
     # A call on a small array is mostly Python, so the checks that most arguments pass are inline.
     if type(x) is not np.ndarray or x.dtype.char not in "efd" or x.ndim > MOST_AXES:
@@ -371,7 +371,7 @@ def _fail_width(function: str, argument: str, width: int, rotary_dim: int | None
 
 
 def read_layout(function: str, layout: Layout | None, frequencies: Frequencies | None) -> Layout:
-    """Return the layout, which frequencies of `rope_from_config` know."""
+    """Return the layout, which frequencies of `rope_from_config` include."""
     if isinstance(frequencies, RopeFrequencies) and frequencies.layout is not None:
         layout = agree(function, "layout", layout, frequencies.layout)
     if layout is None:
@@ -385,7 +385,7 @@ Option = TypeVar("Option", Layout, int)
 
 
 def agree(function: str, argument: str, given: Option | None, known: Option) -> Option:
-    """Return an option of `rope` that the frequencies know; refuse another one."""
+    """Return an option of `rope` that the frequencies include; refuse another one."""
     if given is not None and given != known:
         expected = f"None or {known!r}, the {argument} of frequencies (dataclasses.replace changes it)"
         fail_value(ValueError, function, argument, given, expected)

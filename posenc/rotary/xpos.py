@@ -122,8 +122,8 @@ def xpos(
 
     One factor shrinks as the other grows, so at long range both leave the range of a dtype, although their product is
     moderate. With the defaults the first pair, the worst, reaches the limit of float16 at 3966 positions from center,
-    that of float32 and bfloat16 at 35694, that of float64 at 289519. Positions beyond the limit are a ValueError; the
-    scale is never 0 or infinite.
+    the limit of float32 and bfloat16 at 35694, and the limit of float64 at 289519. Positions beyond the limit are a
+    ValueError; the scale is never 0 or infinite.
 
     References take ``center = N // 2`` of the tensor that they rotate (torchscale rounds up). In rotary-embedding-torch
     queries and cached keys of different lengths therefore have different centers, and wrong scores.

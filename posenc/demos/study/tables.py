@@ -21,7 +21,7 @@ NAME_COLUMNS = 23
 
 
 class TrainingRow(Evaluation):
-    """Result of one training; JSON, but for the keys of `ByLength`, which JSON turns into strings."""
+    """Result of one training; JSON, except the keys of `ByLength`, which JSON turns into strings."""
 
     method: str
     seed: int
@@ -32,7 +32,7 @@ class TrainingRow(Evaluation):
     validation: float
     """Perplexity of the validation text at the training length."""
     embeddings: dict[str, float] | None
-    """Norms and covariances of words and positions; None but for "learned"."""
+    """Norms and covariances of words and positions; None except for "learned"."""
     rope_extensions: dict[str, ByLength] | None
     """Perplexity with each method that extends RoPE; None for the other schemes."""
 
