@@ -46,7 +46,8 @@ def scaled_dot_product_attention(
     Parameters
     ----------
     query, key, value : Tensor (..., H, N, E), (..., G, M, E) and (..., G, M, Ev)
-        Of one dtype. Leading axes broadcast, the axis of heads included; tensors with two axes are one head.
+        Of one dtype. Leading axes broadcast, the axis of heads included; tensors with two axes are one head. All three
+        may be nested tensors of layout ``torch.jagged`` whose ragged axis is N, without `attn_mask`.
     attn_mask : Tensor (..., N, M), optional
         A boolean mask, True = the query may see the key, or numbers that are added to the logits, in the dtype of the
         query or in float32. It may require a gradient. A `torch.nn.attention.bias.CausalBias` is taken, too.
@@ -94,7 +95,10 @@ def scaled_dot_product_attention(
         if not isinstance(one, torch.Tensor) and (one is not None or argument != "attn_mask"):
             _fail(TypeError, argument, f"has type {type(one).__name__}", "a tensor")
         if one is not None and one.is_nested:
-            _fail(TypeError, argument, "is a nested tensor", "a tensor without ragged axes")
+            return _attend_jagged(
+                query, key, value, attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale,
+                enable_gqa=enable_gqa, bias=bias,
+            )  # fmt: skip
         if one is not None and one.ndim < 2:
             _fail(ValueError, argument, f"has shape {tuple(one.shape)}", "at least 2 axes")
     if not isinstance(is_causal, bool):
@@ -128,6 +132,30 @@ def scaled_dot_product_attention(
         operators.append(pt.dense(attn_mask))
     out: Tensor = pt.attention(query, key, value, bias=operators, scale=scale, dropout=float(dropout_p), **options)
     return out
+
+
+def _attend_jagged(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any) -> Tensor:
+    """Return attention of jagged tensors (batch, H, ragged N, E), one sequence after the other."""
+    if mask is not None:
+        _fail(NotImplementedError, "attn_mask", "is given", "None, because query is a nested tensor")
+    for argument, one in (("query", query), ("key", key), ("value", value)):
+        if not one.is_nested or one.layout is not torch.jagged:
+            _fail(TypeError, argument, "is no jagged tensor", "query, key and value of layout torch.jagged, or none")
+        if one.ndim != 4 or one._ragged_idx != 2 or one.lengths() is not None:
+            _fail(
+                ValueError, argument, f"has shape {tuple(one.shape)}", "(batch, heads, ragged axis, width) without gaps"
+            )
+    sequences = [one.transpose(1, 2) for one in (query, key, value)]  # the numbers are (tokens, heads, width)
+    numbers = [one.values() for one in sequences]
+    ends = [one.offsets().tolist() for one in sequences]
+    if ends[1] != ends[2] or len(ends[0]) != len(ends[1]):
+        _fail(ValueError, "key", "has other lengths", "as many sequences as query, with the lengths of value")
+    found = []
+    for row in range(len(ends[0]) - 1):
+        parts = [one[at[row] : at[row + 1]].transpose(0, 1) for one, at in zip(numbers, ends)]  # noqa: B905
+        found.append(scaled_dot_product_attention(*parts, **options).transpose(0, 1))
+    joined = torch.nested.nested_tensor_from_jagged(torch.cat(found), sequences[0].offsets())
+    return joined.transpose(1, 2)
 
 
 def _autocast(tensor: Tensor | None) -> Tensor | None:

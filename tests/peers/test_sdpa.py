@@ -270,10 +270,41 @@ def test_causal_biases_of_torch(variant: str, n: int) -> None:
     assert replaced.calls == 1
 
 
-def test_nested_tensors_are_left() -> None:
-    nested = torch.nested.nested_tensor([r(4, 5, 8), r(4, 3, 8)], layout=torch.jagged).transpose(1, 2)
-    with pytest.raises(TypeError, match="query is a nested tensor; expected a tensor without ragged axes"):
-        ours(nested, nested, nested)
+def jagged(lengths: list[int], heads: int, **options: Any) -> Any:
+    """A leaf (batch, ragged N, heads, 8)."""
+    rows = [r(n, heads, 8) for n in lengths]
+    return torch.nested.nested_tensor(rows, layout=torch.jagged, **options).requires_grad_()
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_jagged_tensors(is_causal: bool) -> None:
+    """PyTorch's function refuses is_causal for them, so each sequence is compared apart."""
+    leaves = [jagged([5, 9, 1], 4), *(jagged([5, 9, 1], 2) for _ in "kv")]
+    options = {"is_causal": is_causal, "enable_gqa": True}
+    out = ours(*(leaf.transpose(1, 2) for leaf in leaves), **options)
+    apart = [[row.detach().requires_grad_() for row in leaf.unbind()] for leaf in leaves]
+    outs = [theirs(*(one.transpose(0, 1) for one in rows), **options) for rows in zip(*apart, strict=True)]
+    for one, other in zip(out.unbind(), outs, strict=True):
+        assert (one - other).abs().max() < 1e-5
+    gradients = torch.autograd.grad(out.values().square().sum(), leaves)
+    sum(one.square().sum() for one in outs).backward()
+    for gradient, rows in zip(gradients, apart, strict=True):
+        assert all((one - row.grad).abs().max() < 1e-4 for one, row in zip(gradient.unbind(), rows, strict=True))
+    with pt.replace_sdpa() as replaced:
+        theirs(*(leaf.detach().transpose(1, 2) for leaf in leaves), **options)
+    assert (replaced.calls, replaced.left) == (1, [])
+
+
+def test_refused_nested_tensors() -> None:
+    q, k, other = (jagged(lengths, 4).detach().transpose(1, 2) for lengths in ([5, 3], [5, 3], [4, 4]))
+    with pytest.raises(NotImplementedError, match="attn_mask is given; expected None, because query is a nested"):
+        ours(q, k, k, torch.ones(5, 5, dtype=torch.bool))
+    with pytest.raises(TypeError, match="key is no jagged tensor"):
+        ours(q, r(2, 4, 5, 8), r(2, 4, 5, 8))
+    with pytest.raises(ValueError, match="key has other lengths"):
+        ours(q, k, other)
+    with pytest.raises(ValueError, match=r"query has shape .*; expected \(batch, heads, ragged axis, width\)"):
+        ours(q.transpose(1, 2), k, k)
 
 
 def test_autocast_of_different_dtypes() -> None:
