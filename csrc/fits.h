@@ -15,7 +15,7 @@
 /* Parameters in the order of the rows */
 enum { A_SCALE, A_SOFTCAP, A_LOW, A_HIGH, A_SHIFT, A_HEAD_PARTS, A_BLOCK_PARTS, A_MODE }; /* attention, logits */
 enum { A_PARTS = A_SHIFT + 1, A_INVARIANT, A_WEIGHT_PARTS };                              /* attention only */
-enum { A_DROPOUT = A_MODE + 1, A_SEED_LOW, A_SEED_HIGH };                                 /* and its gradient */
+enum { A_DROPOUT = A_MODE + 1, A_SEED_LOW, A_SEED_HIGH, A_VJP_WEIGHT_PARTS };             /* and its gradient */
 enum { SINUSOID_SINE, SINUSOID_COSINE, SINUSOID_STEP, SINUSOID_SINE_SCALE, SINUSOID_COSINE_SCALE };
 enum { TABLE_SINE_SCALE, TABLE_COSINE_SCALE };
 enum { RECURRENT_GRU, RECURRENT_SKIP };
@@ -33,7 +33,7 @@ enum { GRAM_MODE };
      || (P(A_PARTS) > 1 && P(A_PARTS) <= KEY_PARTS && P(A_PARTS) == (int)P(A_PARTS) \
          && (double)D(p) == (double)D(h) * P(A_PARTS)))
 /* The number of 16-bit numbers that a weight is split into; 0 if the operands are not 16-bit numbers or codes. */
-#define WEIGHTS_FIT (P(A_WEIGHT_PARTS) == 0 || P(A_WEIGHT_PARTS) == 1 || P(A_WEIGHT_PARTS) == 2)
+#define WEIGHTS_FIT(parts) (P(parts) == 0 || P(parts) == 1 || P(parts) == 2)
 #define DIAGONALS_FIT (D(l) == (D(n) + D(m) > 0 ? D(n) + D(m) - 1 : 0))
 /* A table has at least one row, and the map has an entry for each distance -K .. K. */
 #define ROWS_FIT (D(R) > 0 && D(B) % 2 == 1)
@@ -52,7 +52,7 @@ enum { UNIT_DISTANCES = 4096 };
  * own (VJP_APART), the dS reductions have a row for each part of the blocks of a head. */
 #define ATTENTION_VJP_FITS                                                                            \
     (P(A_HEAD_PARTS) >= 1 && P(A_BLOCK_PARTS) >= 1 && P(A_HEAD_PARTS) * P(A_BLOCK_PARTS) <= VJP_PARTS \
-     && (D(l) < 0 || DIAGONALS_FIT)                                                                   \
+     && (D(l) < 0 || DIAGONALS_FIT) && WEIGHTS_FIT(A_VJP_WEIGHT_PARTS)                                \
      && (D(t) < 0 || (double)D(t) >= (double)D(h) * (P(A_MODE) == VJP_APART ? P(A_BLOCK_PARTS) : 1)))
 
 /* ---- encodings ---- */

@@ -334,7 +334,8 @@ def attention_vjp(
     invariant
         Ignored: one kernel computes all gradients.
     precision
-        Ignored by the gradient, which multiplies float32. `out` and `lse` have it if they are computed again.
+        As in `attention`, for weights and dS. Products are of float32 if `grad` is, with an operator that reads q
+        and k, and for numbers that are not finite.
 
     Returns
     -------
@@ -396,6 +397,7 @@ def attention_vjp(
         grad_lse=None if grad_lse is None else _read_operand(function, "grad_lse", grad_lse, inputs.rows, inputs),
         out=_read_operand(function, "out", out, shape, inputs),
         lse=_read_operand(function, "lse", lse, inputs.rows, inputs),
+        precision=precision,
     )
     with without_warnings():
         d_q, d_k, d_v, d_bias, d_sink = backward(function, inputs, saved)

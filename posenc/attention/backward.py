@@ -18,6 +18,7 @@ from ..bias.pair_function import PairFunctionBias, pair_values_vjp
 from ..bias.parameters import is_summed, zero_gradients
 from ..bias.terms import Gradients, Reduction, Reductions, Term
 from .blocks import Index, cut_blocks, has_functions
+from .forward import count_weight_parts
 from .inputs import Inputs, KernelTerm, Shape
 
 FEWEST_BLOCKS = 2
@@ -33,6 +34,7 @@ class Saved(NamedTuple):
     lse: Array
     grad: Array
     grad_lse: Array | None
+    precision: str
 
 
 class _Split(NamedTuple):
@@ -94,7 +96,7 @@ def _sum_blocks(function: str, inputs: Inputs, saved: Saved) -> _Gradients:
         grad_lse = None if saved.grad_lse is None else saved.grad_lse[..., rows]
         wide_k, wide_v = (array.astype(work, copy=False) for array in (block.inputs.k, block.inputs.v))
         own = block.inputs._replace(k=wide_k, v=wide_v)  # so that sums over blocks are rounded once
-        found = _differentiate(function, own, Saved(out, lse, grad, grad_lse))
+        found = _differentiate(function, own, Saved(out, lse, grad, grad_lse, saved.precision))
         d_q[..., rows, :] = found.q
         d_k[..., columns, :] += found.k
         d_v[..., columns, :] += found.v
@@ -230,6 +232,7 @@ def _call_kernel(
         function, **inputs.operands, **inputs.parameters, **results,
         bias=terms, out=saved.out, lse=saved.lse, grad=saved.grad, grad_lse=saved.grad_lse,
         head_parts=split.head_parts, block_parts=split.block_parts, mode=mode,
+        weight_parts=count_weight_parts(inputs.q, saved.precision),
     )  # fmt: skip
 
 

@@ -37,8 +37,7 @@ def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bo
             lse = lse.reshape(*lse.shape[:-2], heads, n)
     parts = 1 if invariant else _count_parts(inputs, *out.shape[-3:-1])
     terms = inputs.kernel_terms() if inputs.terms else ()
-    weight_parts = 0 if inputs.q.dtype.itemsize != 2 else 2 if precision == "high" or inputs.q.dtype.char == "e" else 1
-    numbers = {**inputs.parameters, "invariant": invariant, "weight_parts": weight_parts}
+    numbers = {**inputs.parameters, "invariant": invariant, "weight_parts": count_weight_parts(inputs.q, precision)}
     if parts == 1:
         _core.attention(function, **operands, bias=terms, out=out, lse=lse, **numbers, parts=1)
         return
@@ -51,6 +50,13 @@ def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bo
     outs = part_outs.reshape(*batch, heads, parts, n, width).swapaxes(-2, -3)
     lses = part_lses.reshape(*batch, heads, parts, n).swapaxes(-1, -2)
     _core.merge_attention(function, outs=outs, lses=lses, out=out, lse=lse)
+
+
+def count_weight_parts(q: Array, precision: str) -> int:
+    """Return in how many bfloat16 numbers a weight is split where products are of 16-bit numbers; 0: it is not."""
+    if q.dtype.itemsize != 2:
+        return 0
+    return 2 if precision == "high" or q.dtype.char == "e" else 1
 
 
 def _count_parts(inputs: Inputs, heads: int, n: int) -> int:

@@ -141,7 +141,7 @@ def attention_vjp(
     dropout, seed
         0 and None.
     invariant, precision
-        Ignored, as by `posenc.attention_vjp`.
+        Ignored: chunks are computed in float32 or float64.
 
     Returns
     -------

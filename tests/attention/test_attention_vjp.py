@@ -139,9 +139,10 @@ def test_gradients_below_the_smallest_normal_number(rng, isa):
 
 @pytest.mark.parametrize("dtype", [d for d in (F16, BF16) if d is not None], ids=str)
 def test_half_storage(dtype, rng):
-    """Arithmetic is float32, and the result is rounded once."""
+    """Arithmetic is float32, and the result is rounded once; test_sixteen_vjp.py has the other variants."""
     arguments, ours, theirs = problem(rng, 130, 100, dtype=dtype, causal=True, align="start")
-    assert_within_bounds(posenc.attention_vjp(*arguments, **ours), arguments, theirs, dtype)
+    with posenc.use_isa("base"):
+        assert_within_bounds(posenc.attention_vjp(*arguments, **ours), arguments, theirs, dtype)
 
 
 def test_mixed_dtypes(rng):

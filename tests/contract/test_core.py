@@ -144,7 +144,7 @@ def test_core_refuses_terms_that_do_not_fit(terms, gradients):
     with pytest.raises(ValueError, match="f: "):
         _core.attention_vjp(
             "f", **inputs, v=k, out=q, lse=lse, grad=q, **d_qk, dv=k.copy(), **SCALE_TO_SHIFT,
-            head_parts=1, block_parts=1, mode=1, **NO_DROPOUT,
+            head_parts=1, block_parts=1, mode=1, weight_parts=0, **NO_DROPOUT,
         )  # fmt: skip
     with pytest.raises(ValueError, match="f: "):
         _core.logits_vjp("f", **inputs, grad=matrix, **d_qk, **SCALE_TO_SHIFT)

@@ -16,6 +16,9 @@
  * sums are added in order, here or by the caller. So the bits depend neither on threads nor on other rows of the batch.
  *
  * A pair with p = 0 adds nothing, even if its numbers are NaN or infinite: masked values do not reach a gradient.
+ *
+ * Units that multiply 16-bit numbers (products.h) compute all five products, if the block has only finite numbers and
+ * no operator reads q and k. p and dX are split in parts.
  */
 #include "attention/bias_grad.h"
 #include "attention/dropout.h"
@@ -26,11 +29,22 @@
 #include "tile/panel.h"
 #include "tile/panel_pair.h"
 
+/* Operands of 16-bit products: the copies and the tile of the state below, split in parts */
+typedef struct {
+    int active, g_parts;                      /* the products of this block multiply 16-bit numbers */
+    pe_sixteen scores;                        /* keys and values of the tile: rows; and the packed queries */
+    pe_parts columns;                         /* the keys, transposed */
+    uint32_t *g, *q_strips, *g_strips;        /* cotangents of the block, one per lane; and strips in pairs */
+    uint16_t *k_parts, *v_parts, *transposed; /* memory of a tile */
+    pe_weight_products weights;
+} sixteen_vjp;
+
 /* Queries and cotangents of a block are stored in two layouts: with one query per lane for the scores, and as strips
  * of rows (outer.h) for the products that add to keys and values. */
 typedef struct {
     int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
     int nonfinite_keys;           /* a key of the kv head is not finite */
+    int allows_sixteen;           /* and neither that nor anything else of the kv head prevents 16-bit products */
     real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *kept, *k_copy, *v_copy, *row;
     real *dk, *dv; /* of one kv head and one chunk; zero at the beginning of a chunk */
     real lse[BLOCK_M], delta[BLOCK_M], one[BLOCK_M], unused_max[PANEL_LANES];
@@ -41,6 +55,7 @@ typedef struct {
     pe_bias_grad *bias_grad;
     pe_content content;
     pe_content_vjp content_vjp;
+    sixteen_vjp sixteen;
 } attention_vjp_state;
 
 /* ---- a block of queries ---- */
@@ -146,8 +161,15 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
     pe_content *c = &b->content;
     FN(panel_scores)(c, v, b->multiplier, s, b->unused_max, b->slope);
     const real *add = c->values ? FN(content_value_scores)(c, *v, g) : NULL;
-    const pe_scores dp = {values + from * step, step, b->e, g, add, width, ds, b->unused_max};
-    FN(scores)(&dp, n, width);
+    if (v->sixteen) {
+        const sixteen_vjp *x = &b->sixteen;
+        FN(scores_of_parts)
+        (x->weights.unit, &v->sixteen->values, from, n, b->e, x->g + first * x->g_parts * words_of(b->e, 1), x->g_parts,
+         width, ds);
+    } else {
+        const pe_scores dp = {values + from * step, step, b->e, g, add, width, ds, b->unused_max};
+        FN(scores)(&dp, n, width);
+    }
     const real *kept = dropout_of(v->queries->call) > 0 ? draw_kept(b, v) : NULL;
     if (kept)
         multiply_weights(ds, kept, n * width);
@@ -234,22 +256,68 @@ static void add_nonfinite_keys(const attention_vjp_state *b, const pe_panel *p, 
     }
 }
 
-/* Return whether all keys are finite. It is called once per kv head, not in every block. */
-static int keys_are_finite(const pe_call *call, const pe_row *at, idx group, int d, real *buffer)
+/* Return whether n rows of an operand are finite. */
+static int rows_are_finite(const pe_array *a, const char *rows, idx n, int width, real *buffer)
 {
-    const pe_array *a = &call->array[A_K];
-    if (d == 0) /* keys without channels take no memory, so m may be any number */
+    if (width == 0) /* rows without channels take no memory, so n may be any number */
         return 1;
-    for (idx j = 0; j < call->D(m); j++) {
-        const real *row = row_read(at->data[A_K] + group * a->core[0] + j * a->core[1], a->storage, d, buffer);
+    for (idx j = 0; j < n; j++) {
+        const real *row = row_read(rows + j * a->core[1], a->storage, width, buffer);
         int nonfinite = 0;
         SIMD_OR(nonfinite)
-        for (int c = 0; c < d; c++)
+        for (int c = 0; c < width; c++)
             nonfinite |= !is_finite(row[c]);
         if (nonfinite)
             return 0;
     }
     return 1;
+}
+
+/* ---- products of 16-bit numbers ---- */
+
+/* Read the keys and values of a kv head once, not in every block. Operators that read q and k multiply reals, and
+ * infinities of both signs could cancel between the parts of a product. */
+static void look_at_keys(attention_vjp_state *b, const pe_call *call, const pe_row *at, idx group)
+{
+    const pe_array *k = &call->array[A_K], *v = &call->array[A_V];
+    b->nonfinite_keys = !rows_are_finite(k, at->data[A_K] + group * k->core[0], call->D(m), b->d, b->row);
+    b->allows_sixteen = has_sixteen(call, b->sixteen.weights.parts) && is_sixteen(call->array[A_GRAD].storage)
+                        && parts_of(call->array[A_GRAD].storage) <= call->products->most_parts && !b->nonfinite_keys
+                        && rows_are_finite(v, at->data[A_V] + group * v->core[0], call->D(m), b->e, b->row);
+    for (int t = 0; t < call->nterms; t++)
+        b->allows_sixteen &= !FN(content_op)[call->term[t].op];
+}
+
+/* Decide which products the block multiplies. It is called before the queries are packed. */
+static void choose_products(attention_vjp_state *b, pe_query_block *queries)
+{
+    const pe_array *a = queries->call->array;
+    b->sixteen.active = b->allows_sixteen
+                        && rows_are_finite(&a[A_Q], query_row(queries, A_Q, 0), queries->lanes, b->d, b->row)
+                        && rows_are_finite(&a[A_GRAD], query_row(queries, A_GRAD, 0), queries->lanes, b->e, b->row);
+    queries->chunk = b->sixteen.active ? CHUNK : 1;
+}
+
+static void split_block(attention_vjp_state *b, const pe_query_block *queries)
+{
+    sixteen_vjp *x = &b->sixteen;
+    const int parts = x->g_parts = parts_of(queries->call->array[A_GRAD].storage);
+    FN(split_queries)(&b->content, queries, b->multiplier, &x->scores);
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++)
+        FN(split_lanes)
+    (b->g + p->first * b->e, NULL, b->e, p->width, parts, x->g + p->first * parts * words_of(b->e, 1));
+    FN(split_strips)(b->q_rows, queries->lanes, b->d, x->scores.q_parts, x->q_strips);
+    FN(split_strips)(b->g_rows, queries->lanes, b->e, parts, x->g_strips);
+}
+
+static void split_keys_and_values(attention_vjp_state *b, const pe_query_block *queries, const pe_key_tile *keys)
+{
+    sixteen_vjp *x = &b->sixteen;
+    const pe_rows k = rows_of_keys(queries, A_K, keys->first), v = rows_of_keys(queries, A_V, keys->first);
+    x->scores.keys = FN(split_rows)(k, keys->n, b->d, 0, x->k_parts, NULL, b->row);
+    x->scores.values = FN(split_rows)(v, keys->n, b->e, 0, x->v_parts, NULL, b->row);
+    if (queries->batch_row.data[A_DQ])
+        x->columns = FN(transpose_rows)(&x->scores.keys, keys->n, b->d, x->transposed);
 }
 
 /* ---- a tile ---- */
@@ -271,7 +339,13 @@ static void zero_unseen(attention_vjp_state *b, const pe_query_block *queries, i
 static void add_dv(attention_vjp_state *b, const pe_view *v, int from, int to)
 {
     real *dv = b->dv + v->keys->first * b->padded_e;
-    FN(add_outer_of_block)(v->queries, b->p, b->g_rows, b->e, from, to, dv, b->padded_e);
+    if (v->sixteen) {
+        FN(add_outer_of_parts)
+        (&b->sixteen.weights, v->queries, b->p, b->sixteen.g_strips, b->sixteen.g_parts, b->e, from, to, dv,
+         b->padded_e);
+    } else {
+        FN(add_outer_of_block)(v->queries, b->p, b->g_rows, b->e, from, to, dv, b->padded_e);
+    }
     if (b->nonfinite_g)
         add_nonfinite_rows(b, v->queries, A_GRAD, b->nonfinite_g, 1, b->p, b->e, dv, b->padded_e, from, to);
 }
@@ -281,7 +355,13 @@ static void add_dk(attention_vjp_state *b, const pe_view *v, int from, int to)
     const real scale = (real)v->queries->call->par[A_SCALE];
     const real *late = b->content.late, *ds = late ? ds_times(b, v->queries, late, from, to) : b->ds;
     real *dk = b->dk + v->keys->first * b->padded_d;
-    FN(add_outer_of_block)(v->queries, ds, b->q_rows, b->d, from, to, dk, b->padded_d);
+    if (v->sixteen) {
+        FN(add_outer_of_parts)
+        (&b->sixteen.weights, v->queries, ds, b->sixteen.q_strips, v->sixteen->q_parts, b->d, from, to, dk,
+         b->padded_d);
+    } else {
+        FN(add_outer_of_block)(v->queries, ds, b->q_rows, b->d, from, to, dk, b->padded_d);
+    }
     if (b->nonfinite_q)
         add_nonfinite_rows(b, v->queries, A_Q, b->nonfinite_q, scale, b->ds, b->d, dk, b->padded_d, from, to);
 }
@@ -290,6 +370,14 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2], int
 {
     const pe_query_block *queries = v->queries;
     const real *early = b->content_vjp.early, *all_ds = early ? ds_times(b, queries, early, first, last) : b->ds;
+    for (int i = 0; v->sixteen && i < queries->panels; i++) {
+        const pe_panel *p = &queries->panel[i];
+        FN(add_values_of_parts)
+        (&b->sixteen.weights, &b->sixteen.columns, seen[i][0], seen[i][1] - seen[i][0], b->d, p->width,
+         all_ds + p->first * BLOCK_N + seen[i][0] * p->width, b->one, b->dq + p->first * b->d);
+    }
+    if (v->sixteen)
+        return;
     const pe_rows stored = rows_of_keys(queries, A_K, v->keys->first);
     pe_rows rows = plain_rows(v->k, v->k_step, PE_STORAGE);
     if (b->nonfinite_keys)
@@ -331,9 +419,15 @@ static void add_gates_to_ds(attention_vjp_state *b, const pe_query_block *querie
 static void tile_vjp(attention_vjp_state *b, const pe_query_block *queries, pe_key_tile *keys)
 {
     pe_content *c = &b->content;
-    pe_view v = FN(view_of_keys)(queries, keys, 2, b->k_copy);
+    pe_view v = {.queries = queries, .keys = keys, .sixteen = &b->sixteen.scores};
+    pe_rows values = {.data = NULL};
     int from = keys->n, to = 0, seen[PANELS][2];
-    const pe_rows values = FN(tile_rows)(rows_of_keys(queries, A_V, keys->first), keys->n, b->e, 2, b->v_copy);
+    if (b->sixteen.active) {
+        split_keys_and_values(b, queries, keys);
+    } else {
+        v = FN(view_of_keys)(queries, keys, 2, b->k_copy);
+        values = FN(tile_rows)(rows_of_keys(queries, A_V, keys->first), keys->n, b->e, 2, b->v_copy);
+    }
     FN(content_tile)(c, v);
     for (int p = 0; p < queries->panels; p++) {
         const pe_panel_bias bias = FN(panel_bias)(keys, queries, &queries->panel[p]);
@@ -368,6 +462,7 @@ static void tile_vjp(attention_vjp_state *b, const pe_query_block *queries, pe_k
 static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx t, const pe_work *work)
 {
     const pe_call *call = queries->call;
+    choose_products(b, b->at.queries);
     FN(bias_grad_block)(b->bias_grad, queries, t, work);
     FN(begin_block)(&b->content, queries, b->k_copy, b->q);
     const real scale = (real)call->par[A_SCALE];
@@ -380,6 +475,8 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx 
     FN(content_block_vjp)(&b->content_vjp, &b->content, b->q_rows, b->g_rows, b->dq, t);
     begin_dq(b, call->par[A_SCALE]);
     b->multiplier = FN(content_multiplier)(&b->content, queries);
+    if (b->sixteen.active)
+        split_block(b, queries);
     b->content.ascending = 1;
     if (b->content.scans && !FN(count_gates)(&b->content, &b->at, b->k_copy))
         return 0;
@@ -432,7 +529,7 @@ static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, c
     const pe_row at = row_at(call, row);
     if (mine >= (together ? 1 : parts))
         return 1;
-    b->nonfinite_keys = !keys_are_finite(call, &at, group, b->d, b->row);
+    look_at_keys(b, call, &at, group);
     for (idx part = together ? 0 : mine; part < (together ? parts : mine + 1); part++) {
         const idx first_block = part % block_parts, first = group * share + part / block_parts * heads_of_part;
         const idx last = min_(first + heads_of_part, (group + 1) * share);
@@ -465,11 +562,29 @@ static int shared_bias_unit(attention_vjp_state *b, const pe_call *call, idx uni
     for (idx i = unit; i < blocks; i += units) {
         for (idx h = 0; h < all; h++) {
             FN(query_block)(b->at.queries, call, h * blocks + i);
+            if (call->products)
+                look_at_keys(b, call, &b->at.queries->batch_row, b->at.queries->kv_head);
             if (!block_vjp(b, b->at.queries, 0, work))
                 return 0;
         }
     }
     return 1;
+}
+
+static void sixteen_layout(sixteen_vjp *s, const idx *dim, const double *par, pe_carver *c)
+{
+    const idx parts = 2 * (par[A_VJP_WEIGHT_PARTS] != 0), d = max_(D(d), 0), e = max_(D(e), 0);
+    const idx of_d = parts * words_of((int)d, 1), of_e = parts * words_of((int)e, 1);
+    s->weights.words = carve_bytes(c, parts * words_of(BLOCK_N, PANEL_LANES) * (idx)sizeof *s->weights.words);
+    s->weights.rows = carve_bytes(c, parts * BLOCK_N * BLOCK_M * (idx)sizeof *s->weights.rows);
+    s->weights.sums = carve_reals(c, parts * max_(whole_chunks(d), BLOCK_N) * PANEL_LANES);
+    s->k_parts = carve_bytes(c, parts * parts_size(d) * (idx)sizeof *s->k_parts);
+    s->v_parts = carve_bytes(c, parts * parts_size(e) * (idx)sizeof *s->v_parts);
+    s->transposed = carve_bytes(c, parts * parts_size(d) * (idx)sizeof *s->transposed);
+    s->scores.q = carve_bytes(c, BLOCK_M * of_d * (idx)sizeof *s->scores.q);
+    s->g = carve_bytes(c, BLOCK_M * of_e * (idx)sizeof *s->g);
+    s->q_strips = carve_bytes(c, BLOCK_M * of_d * (idx)sizeof *s->q_strips);
+    s->g_strips = carve_bytes(c, BLOCK_M * of_e * (idx)sizeof *s->g_strips);
 }
 
 LAYOUT(attention_vjp)
@@ -495,6 +610,7 @@ LAYOUT(attention_vjp)
     s->at = carve_block_state(c);
     s->bias_grad = carve_bytes(c, sizeof *s->bias_grad);
     FN(content_layout)(&s->content, &s->content_vjp, dim, c);
+    sixteen_layout(&s->sixteen, dim, par, c);
 }
 
 KERNEL(attention_vjp)
@@ -506,7 +622,10 @@ KERNEL(attention_vjp)
         zero_reals(b.dk, m * b.padded_d);
         zero_reals(b.dv, m * b.padded_e);
     }
-    b.nonfinite_keys = 0;
+    b.nonfinite_keys = b.allows_sixteen = 0;
+    b.sixteen.weights.unit = call->products;
+    b.sixteen.weights.parts = (int)call->par[A_VJP_WEIGHT_PARTS];
+    b.sixteen.scores.key = NULL;
     for (int l = 0; l < BLOCK_M; l++)
         b.one[l] = 1;
     memset(b.unused_max, 0, sizeof b.unused_max);

@@ -46,8 +46,7 @@ typedef struct {
     uint64_t sees[BLOCK_N];   /* mask_nonfinite only: the lanes that see a key of the tile */
     uint16_t *k_parts, *v_parts, *transposed; /* a tile of 16-bit keys and values */
     real *k_scale, *v_scale;
-    uint32_t *weights;  /* a panel of weights in parts */
-    real *sums;         /* their products with the values */
+    pe_weight_products products;
     pe_content content; /* its buffers serve all blocks */
 } attention_state;
 
@@ -100,26 +99,6 @@ static void add_nonfinite_values(attention_state *b, const pe_panel *p, const pe
     }
 }
 
-/* o = o alpha + p v for a panel and products of 16-bit operands */
-static void add_sixteen(attention_state *b, const pe_view *v, const real *weights, real *o)
-{
-    const pe_parts *values = &v->sixteen->values;
-    const int from = v->bias->from, n = v->bias->to - from, width = v->panel->width;
-    const int parts = (int)v->queries->call->par[A_WEIGHT_PARTS];
-    pe_product w = {.rows = (int)whole_chunks(b->e),
-                    .depth = (int)whole_chunks(n),
-                    .width = width,
-                    .row_step = CHUNK * (idx)sizeof(uint16_t),
-                    .chunk_step = values->step,
-                    .c = b->sums};
-    FN(split_lanes)(weights, values->scale ? values->scale + from : NULL, n, width, parts, b->weights);
-    FN(list_passes)(&w, values, from / CHUNK * values->step, b->weights, parts, words_of(n, width));
-    v->queries->call->products->multiply(&w);
-    const real *alpha = b->alpha + v->panel->first;
-    for (int i = 0; i < b->e * width; i += LANES)
-        vec_store(o + i, vec_fma(vec_load(o + i), vec_load(alpha + i % width), vec_load(b->sums + i)));
-}
-
 /* o = o alpha + p v for the panels of a block; `pair`: both panels see the same keys */
 static void add_values(attention_state *b, block_state *block, pe_view v, const pe_panel_bias *bias, int pair)
 {
@@ -145,9 +124,9 @@ static void add_values(attention_state *b, block_state *block, pe_view v, const 
         v.panel = p;
         v.bias = &bias[i];
         if (sixteen)
-            add_sixteen(b, &v, w[i].p, w[i].o);
-        else if (!pair)
-            FN(values)(&w[i], b->e, p->width);
+            FN(add_values_of_parts)
+        (&b->products, &v.sixteen->values, bias[i].from, w[i].n, b->e, p->width, w[i].p, w[i].alpha, w[i].o);
+        else if (!pair) FN(values)(&w[i], b->e, p->width);
         if (block->content.values)
             FN(content_values)(&block->content, v, w[i].p, w[i].o);
         if (b->mask_nonfinite)
@@ -385,8 +364,8 @@ LAYOUT(attention)
     s->transposed = carve_bytes(c, sixteen * parts_size(D(e)) * (idx)sizeof *s->transposed);
     s->k_scale = carve_reals(c, sixteen * BLOCK_N);
     s->v_scale = carve_reals(c, sixteen * BLOCK_N);
-    s->weights = carve_bytes(c, weight_parts * words_of(BLOCK_N, PANEL_LANES) * (idx)sizeof *s->weights);
-    s->sums = carve_reals(c, sixteen * whole_chunks(D(e)) * PANEL_LANES);
+    s->products.words = carve_bytes(c, weight_parts * words_of(BLOCK_N, PANEL_LANES) * (idx)sizeof *s->products.words);
+    s->products.sums = carve_reals(c, sixteen * whole_chunks(D(e)) * PANEL_LANES);
     const idx words = BLOCK_M * MOST_PARTS * words_of((int)D(d), 1);
     uint32_t *const q_parts = carve_bytes(c, sixteen * s->most * words * (idx)sizeof *q_parts);
     for (int k = 0; c->memory && k < s->most; k++) {
@@ -401,7 +380,10 @@ KERNEL(attention)
     const int decoding = FN(is_decoding)(call);
     attention_state b = attention_begin(call, work);
     const idx parts = (idx)call->par[A_PARTS];
-    b.sixteen = has_sixteen(call) && (!has_content_operators(call) || call->products->most_parts == MOST_PARTS);
+    b.products.unit = call->products;
+    b.products.parts = (int)call->par[A_WEIGHT_PARTS];
+    b.sixteen = has_sixteen(call, b.products.parts)
+                && (!has_content_operators(call) || call->products->most_parts == MOST_PARTS);
     for (idx unit = begin; unit < end;) {
         const idx block = unit / parts;
         const int together = parts > 1 || decoding ? 1 : units_together(&b, call, block, end);

@@ -101,15 +101,8 @@ static void sixteen_scores(const pe_view *v, int d, const real *q, real *s)
 {
     const pe_sixteen *x = v->sixteen;
     const int from = v->bias->from, n = v->bias->to - from, width = v->panel->width;
-    pe_product w = {.rows = (int)whole_chunks(n),
-                    .depth = (int)whole_chunks(d),
-                    .width = width,
-                    .row_step = x->keys.step,
-                    .chunk_step = CHUNK * (idx)sizeof(uint16_t),
-                    .c = s};
-    FN(list_passes)
-    (&w, &x->keys, from * x->keys.step, x->q + v->panel->first * x->words_of_lane, x->q_parts, words_of(d, width));
-    v->queries->call->products->multiply(&w);
+    FN(scores_of_parts)
+    (v->queries->call->products, &x->keys, from, n, d, x->q + v->panel->first * x->words_of_lane, x->q_parts, width, s);
     if (x->keys.scale)
         multiply_keys(s, x->keys.scale + from, n, width);
     if (x->key)

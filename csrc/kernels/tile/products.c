@@ -8,6 +8,7 @@
 #include "tile/products.h"
 
 #include "base/transpose.h"
+#include "tile/outer.h"
 
 /* Return the next part of *x, as bits, and subtract it from *x. A number that is not finite leaves 0: infinity is
  * the sum infinity + 0. */
@@ -47,7 +48,7 @@ void FN(split_lanes)(const real *x, const real *factor, int n, int width, int pa
         split_pairs(x, factor, n, width, MOST_PARTS, out);
 }
 
-/* Split a row into one part or two. Two parts represent a float16 exactly, so the second is not rounded. */
+/* Split a row into one part or two. */
 static NOINLINE void split_row(const real *row, int n, int parts, int finite, uint16_t *restrict out, idx part_size)
 {
     uint16_t *restrict rest = parts > 1 ? out + part_size : NULL;
@@ -56,7 +57,7 @@ static NOINLINE void split_row(const real *row, int n, int parts, int finite, ui
         real x = finite && !is_finite(row[k]) ? 0 : row[k];
         out[k] = (uint16_t)next_part(&x);
         if (rest)
-            rest[k] = (uint16_t)(float_bits((float)x) >> 16);
+            rest[k] = (uint16_t)next_part(&x);
     }
 }
 
@@ -136,12 +137,105 @@ pe_parts FN(transpose_rows)(const pe_parts *rows, int n, int width, uint16_t *ou
     return r;
 }
 
-void FN(list_passes)(pe_product *w, const pe_parts *a, idx a_offset, const uint32_t *b, int b_parts, idx b_words)
+void FN(split_strips)(const real *strips, int lanes, int channels, int parts, uint32_t *out)
+{
+    for (int c = 0; c < channels; c += PANEL_LANES)
+        FN(split_lanes)
+    (strips + c * BLOCK_M, NULL, lanes, strip_width(channels, c), parts, out + c * parts * words_of(lanes, 1));
+}
+
+/* List the passes of a product: `a` from byte a_offset on, and b with parts of b_words words. */
+static void list_passes(pe_product *w, const pe_parts *a, idx a_offset, const uint32_t *b, int b_parts, idx b_words)
 {
     const int most = (int)max_(a->parts, b_parts);
     w->passes = 0;
     for (int i = 0; i < a->parts; i++) {
         for (int j = 0; j < b_parts && i + j < most; j++)
             w->pass[w->passes++] = (pe_pass){a->part[i] + a_offset, b + j * b_words};
+    }
+}
+
+void FN(scores_of_parts)(const pe_products *unit, const pe_parts *rows, int from, int n, int d, const uint32_t *x,
+                         int x_parts, int width, real *s)
+{
+    pe_product w = {.rows = (int)whole_chunks(n),
+                    .depth = (int)whole_chunks(d),
+                    .width = width,
+                    .row_step = rows->step,
+                    .chunk_step = CHUNK * (idx)sizeof(uint16_t),
+                    .c = s};
+    list_passes(&w, rows, from * rows->step, x, x_parts, words_of(d, width));
+    unit->multiply(&w);
+}
+
+void FN(add_values_of_parts)(const pe_weight_products *t, const pe_parts *columns, int from, int n, int e, int width,
+                             const real *weights, const real *alpha, real *o)
+{
+    pe_product w = {.rows = (int)whole_chunks(e),
+                    .depth = (int)whole_chunks(n),
+                    .width = width,
+                    .row_step = CHUNK * (idx)sizeof(uint16_t),
+                    .chunk_step = columns->step,
+                    .c = t->sums};
+    FN(split_lanes)(weights, columns->scale ? columns->scale + from : NULL, n, width, t->parts, t->words);
+    list_passes(&w, columns, from / CHUNK * columns->step, t->words, t->parts, words_of(n, width));
+    t->unit->multiply(&w);
+    for (int i = 0; i < e * width; i += LANES)
+        vec_store(o + i, vec_fma(vec_load(o + i), vec_load(alpha + i % width), vec_load(t->sums + i)));
+}
+
+enum { WEIGHTS = BLOCK_N * BLOCK_M };
+
+/* Split n rows of a panel; rows of `out` have BLOCK_M numbers. */
+INLINE void split_panel(const real *restrict w, int n, int width, int parts, uint16_t *restrict out)
+{
+    for (int j = 0; j < n; j++, w += width, out += BLOCK_M) {
+        SIMD
+        for (int l = 0; l < width; l++) {
+            real x = w[l];
+            out[l] = (uint16_t)next_part(&x);
+            if (parts == 2)
+                out[WEIGHTS + l] = (uint16_t)next_part(&x);
+        }
+    }
+}
+
+static NOINLINE void split_weights(const real *w, int n, int width, int parts, uint16_t *out)
+{
+    if (width == PANEL_LANES && parts == 2)
+        split_panel(w, n, PANEL_LANES, 2, out);
+    else if (width == PANEL_LANES)
+        split_panel(w, n, PANEL_LANES, 1, out);
+    else
+        split_panel(w, n, LANES, parts, out);
+}
+
+void FN(add_outer_of_parts)(const pe_weight_products *t, const pe_query_block *queries, const real *weights,
+                            const uint32_t *x, int x_parts, int channels, int from, int to, real *o, idx o_step)
+{
+    const int lanes = (int)whole_chunks(queries->lanes), n = to - from;
+    const pe_parts rows = {.part = {(const char *)t->rows, (const char *)(t->rows + WEIGHTS)},
+                           .parts = t->parts,
+                           .step = BLOCK_M * (idx)sizeof *t->rows};
+    pe_product w = {.rows = (int)whole_chunks(n),
+                    .depth = lanes,
+                    .row_step = rows.step,
+                    .chunk_step = CHUNK * (idx)sizeof *t->rows,
+                    .c = t->sums};
+    if (n <= 0)
+        return;
+    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++)
+        split_weights(weights + p->first * BLOCK_N + from * p->width, n, p->width, t->parts, t->rows + p->first);
+    for (int j = 0; j < n && queries->width < lanes; j++) {
+        for (int p = 0; p < t->parts; p++)
+            memset(t->rows + p * WEIGHTS + j * BLOCK_M + queries->width, 0,
+                   (size_t)(lanes - queries->width) * sizeof *t->rows);
+    }
+    for (int c = 0; c < channels; c += PANEL_LANES) {
+        w.width = strip_width(channels, c);
+        list_passes(&w, &rows, 0, x + c * x_parts * words_of(lanes, 1), x_parts, words_of(lanes, w.width));
+        t->unit->multiply(&w);
+        for (int j = 0; j < n; j++)
+            add_reals(o + (from + j) * o_step + c, t->sums + j * w.width, w.width);
     }
 }

@@ -71,11 +71,10 @@ typedef struct {
 INLINE int parts_of(pe_storage storage) { return storage == PE_F16 ? 2 : 1; }
 INLINE int is_sixteen(pe_storage storage) { return storage == PE_F16 || storage == PE_BF16; }
 
-/* Return whether attention multiplies the operands as 16-bit numbers. */
-INLINE int has_sixteen(const pe_call *call)
+/* Return whether attention multiplies the operands as 16-bit numbers, and its weights in that many parts. */
+INLINE int has_sixteen(const pe_call *call, int weight_parts)
 {
     const pe_storage q = call->array[A_Q].storage, k = call->array[A_K].storage, v = call->array[A_V].storage;
-    const int weight_parts = (int)call->par[A_WEIGHT_PARTS];
     return call->products && weight_parts != 0 && is_sixteen(q) && (is_sixteen(k) || k == PE_I8)
            && (is_sixteen(v) || v == PE_I8)
            && max_(max_(parts_of(q), weight_parts), max_(parts_of(k), parts_of(v))) <= call->products->most_parts;
@@ -102,7 +101,31 @@ pe_parts FN(transpose_rows)(const pe_parts *rows, int n, int width, uint16_t *ou
 /* Split x[j][lane] factor[j] into pairs of rows; `factor` may be NULL. Part p begins at word p * words_of(n, width). */
 INLINE idx words_of(int n, int width) { return whole_chunks(n) / 2 * width; }
 void FN(split_lanes)(const real *x, const real *factor, int n, int width, int parts, uint32_t *out);
-/* List the passes of a product: `a` from byte a_offset on, and b with parts of b_words words. */
-void FN(list_passes)(pe_product *w, const pe_parts *a, idx a_offset, const uint32_t *b, int b_parts, idx b_words);
+/* The same for strips (outer.h) of BLOCK_M lanes, of which `lanes` are queries: pairs of queries */
+void FN(split_strips)(const real *strips, int lanes, int channels, int parts, uint32_t *out);
+
+/* ---- the products of gemm.h and outer.h ---- */
+
+/* s[j][lane] = sum_d rows[from + j][d] x[d][lane] for n rows. The panel x is split; s has room for whole chunks. */
+void FN(scores_of_parts)(const pe_products *unit, const pe_parts *rows, int from, int n, int d, const uint32_t *x,
+                         int x_parts, int width, real *s);
+
+/* The products of weights split them first. Memory: 2 words_of(BLOCK_N, PANEL_LANES) words, 2 BLOCK_N BLOCK_M numbers
+ * of `rows`, which add_outer_of_parts needs, and whole chunks of rows of sums, BLOCK_N at least. */
+typedef struct {
+    const pe_products *unit;
+    int parts; /* of a weight */
+    uint32_t *words;
+    uint16_t *rows;
+    real *sums;
+} pe_weight_products;
+/* o[c][lane] = o[c][lane] alpha[lane] + sum_j columns[c][from + j] w[j][lane] for n keys and e columns. A weight is
+ * multiplied by the scale of its row first. */
+void FN(add_values_of_parts)(const pe_weight_products *t, const pe_parts *columns, int from, int n, int e, int width,
+                             const real *w, const real *alpha, real *o);
+/* o[j][c] += sum_lane w[j][lane] x[lane][c] for all panels of a block and the rows from <= j < to, which begin with a
+ * chunk. w has the layout of the scores, x is split by split_strips. */
+void FN(add_outer_of_parts)(const pe_weight_products *t, const pe_query_block *queries, const real *w,
+                            const uint32_t *x, int x_parts, int channels, int from, int to, real *o, idx o_step);
 
 #endif
