@@ -119,7 +119,7 @@ def test_the_field_guide_follows_the_table():
     cells = [cell for path in sorted((ROOT / "examples").glob("field-guide*.ipynb")) for cell in cells_of(path)]
     named = {}
     for cell, after in zip(cells, [*cells[1:], None], strict=True):
-        heading = re.search(r"^### (\w+)$", "".join(cell["source"]), re.MULTILINE)
+        heading = re.search(r"^## (\w+)$", "".join(cell["source"]), re.MULTILINE)
         if cell["cell_type"] == "markdown" and heading:
             assert after["cell_type"] == "code"
             named[heading[1]] = "".join(after["source"])
