@@ -162,8 +162,8 @@ def attention(
         Documents packed into one sequence: a key is visible only if its segment equals the query's segment.
     scale : float or array (H,), optional
         ``D**-0.5`` by default, unless an operator has another default (`deberta`, `tupe`). An array has one number for
-        each head, as in Swin V2; then products are computed from float32 numbers (float64 if q is), and operators that read
-        queries and keys are refused.
+        each head, as in Swin V2; then products are computed from float32 numbers (float64 if q is), and operators that
+        read queries and keys are refused.
     softcap : float, optional
         Logits become ``softcap * tanh(logits / softcap)`` before position operators and masks.
     sink : array (H,), or with the batch axes before, optional
