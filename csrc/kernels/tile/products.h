@@ -106,7 +106,7 @@ void FN(split_strips)(const real *strips, int lanes, int channels, int parts, ui
 
 /* ---- the products of gemm.h and outer.h ---- */
 
-/* s[j][lane] = sum_d rows[from + j][d] x[d][lane] for n rows. The panel x is split; s has room for whole chunks. */
+/* s[j][lane] = sum_d rows[from + j][d] x[d][lane] for n rows. The panel x is split; s has space for whole chunks. */
 void FN(scores_of_parts)(const pe_products *unit, const pe_parts *rows, int from, int n, int d, const uint32_t *x,
                          int x_parts, int width, real *s);
 
