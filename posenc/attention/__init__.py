@@ -223,7 +223,8 @@ def attention(
     3), a function of the seed and of the indices of the row of the batch, head, query and key. No mask is stored:
     `attention_vjp` draws the same numbers again. They do not depend on positions, threads or the instruction set. A
     call with a part of the keys or of the batch draws other numbers than a call with all. Each layer and each training
-    step needs another seed. ``posenc.reference.dropout_factors`` returns the mask, bit for bit.
+    step needs another seed. ``posenc.reference.dropout_factors`` returns the mask, bit for bit, except with a
+    `pair_function`, whose blocks of queries have a seed each.
 
     Few queries, as in decoding, run in another kernel, which is limited by memory bandwidth and sums in another
     order. Beyond 8192 keys, the keys of few heads are split into parts, which threads share and whose results
