@@ -15,7 +15,7 @@ Rotations of queries and keys
 
 Biases that read positions
     alibi, alibi_slopes, kerple_log, kerple_power, t5, t5_bucket, sandwich, fire, fox, tisa, swin, beit;
-    distance_function, toeplitz, dense; PositionBias, Bias
+    distance_function, pair_function, toeplitz, dense; PositionBias, Bias
 
 Biases that read queries and keys
     shaw, nezha, transformer_xl, xl_table, deberta, relative_key_query, cope, gated_distance, tupe; ContentBias
