@@ -22,7 +22,7 @@ arguments of their namesakes, except `out`, and return JAX arrays. `jax.jit`, `j
 - An operator such as ``pj.alibi(slopes)`` is a pytree of its arrays. It may be an argument of a traced function.
 - Under `jax.jit` and `jax.vmap`, a call is a `jax.pure_callback` to the host, which raises the errors of wrong values.
   `jax.vmap` computes one call after another; batch axes of the arrays are faster.
-- Differentiating an argument without a gradient (``scale``, positions of attention) is a TypeError.
+- Differentiating an argument without a gradient (``softcap``, positions of attention) is a TypeError.
 - Only reverse mode and first derivatives exist. A second derivative is a NotImplementedError.
 """
 

@@ -269,11 +269,26 @@ def test_large_arrays_in_jit() -> None:
 def test_arguments_without_gradient(transform: Any) -> None:
     q, k, v = qkv()
     message = "^attention: {} is differentiated; expected a constant, because it has no gradient"
-    with pytest.raises(TypeError, match=message.format("scale")):
-        jax.grad(transform(lambda s: pj.attention(q, k, v, scale=s).sum()))(0.5)
+    with pytest.raises(TypeError, match=message.format("softcap")):
+        jax.grad(transform(lambda s: pj.attention(q, k, v, softcap=s).sum()))(0.5)
     with pytest.raises(TypeError, match=message.format("q_positions")):
         jax.grad(transform(lambda p: pj.attention(q, k, v, q_positions=p, causal=True).sum()))(jnp.arange(6.0))
-    assert transform(lambda s: pj.attention(q, k, v, scale=s))(0.5).shape == q.shape  # traced but not differentiated
+    assert transform(lambda s: pj.attention(q, k, v, softcap=s))(0.5).shape == q.shape  # traced but not differentiated
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
+def test_scale_has_a_gradient(transform: Any) -> None:
+    """The derivative is the one that a factor of the queries has."""
+    q, k, v = qkv()
+
+    def by_scale(s: Any) -> Any:
+        return jnp.sin(pj.attention(q, k, v, scale=s)).sum()
+
+    def by_queries(s: Any) -> Any:
+        return jnp.sin(pj.attention(q * s, k, v, scale=1.0)).sum()
+
+    ours, theirs = (jax.grad(transform(one))(0.5) for one in (by_scale, by_queries))
+    assert np.isclose(ours, theirs, rtol=1e-5, atol=0)
 
 
 def test_only_first_derivatives() -> None:
