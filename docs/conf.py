@@ -7,8 +7,6 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from jupyter_client.connect import ConnectionFileMixin
-
 import posenc
 
 DOCS = Path(__file__).resolve().parent
@@ -47,8 +45,6 @@ myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
-if os.name != "nt":  # kernels over TCP print a warning about eavesdropping
-    ConnectionFileMixin.transport.default_value = "ipc"
 if not (find_spec("torch") and find_spec("transformers")):  # shown without results where these are too much to install
     nb_execution_excludepatterns = ["transformers.ipynb"]
 
