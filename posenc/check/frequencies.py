@@ -119,7 +119,10 @@ _exchanged = again("w", long_factor=key("short_factor"), short_factor=key("long_
 
 
 def _at_the_edge(c: Case) -> bool:
-    """Whether a sequence of LongRoPE has the trained length, or one token more: any wrong list may be a wrong count."""
+    """Return whether a sequence of LongRoPE has the trained length or one token more.
+
+    There a length that is counted or compared wrongly chooses the other list, as exchanged lists do.
+    """
     trained, length = (c["keys"].get(name) for name in ("original_max_position_embeddings", "seq_len"))
     return c["rope_type"] == "longrope" and length is not None and trained is not None and 0 <= length - trained <= 1
 

@@ -84,7 +84,7 @@ def _true_mask(c: Case) -> Float64:
 
 
 def reach(seen: npt.NDArray[np.bool_], shift: int) -> Window:
-    """How many keys back and ahead the queries see."""
+    """Return how many keys before and after its own position a query sees at most."""
     i, j = np.nonzero(seen)
     rel = j - i - shift
     return int(-rel.min(initial=0)), int(rel.max(initial=0))
