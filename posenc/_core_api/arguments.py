@@ -468,7 +468,11 @@ def broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
 
 
 def unbroadcast(gradient: Array, shape: tuple[int, ...], dtype: Dtype) -> Array:
-    """Sum a gradient over the axes along which its argument of `shape` was broadcast."""
+    """Sum a gradient over the axes along which its argument of `shape` was broadcast.
+
+    The result is contiguous, as are the terms of the sum: NumPy adds in an order that depends on the layout.
+    """
+    gradient = np.asarray(gradient, order="C")
     extra = gradient.ndim - len(shape)
     axes = tuple(range(extra)) + tuple(
         extra + axis for axis, length in enumerate(shape) if length == 1 and gradient.shape[extra + axis] != 1

@@ -419,7 +419,9 @@ def _scale_gradient(inputs: Inputs, q: Array, q_scale: Array, grad: Array) -> tu
 
     Logits are products of the queries with numbers that do not depend on the scale, so no kernel is needed.
     """
-    of_heads = np.einsum("...hnd,...hnd->...h", q.astype(F64, copy=False), grad.astype(F64, copy=False))
+    # the order of the sums depends on the layout
+    factors = (array.astype(F64, order="C", copy=False) for array in (q, grad))
+    of_heads = np.einsum("...hnd,...hnd->...h", *factors)
     of_heads = of_heads.reshape(-1, of_heads.shape[-1]).sum(0)
     d_q = cast_result(grad * q_scale.astype(inputs.dtype)[:, None, None], q.dtype)
     return d_q, of_heads / inputs.parameters["scale"]

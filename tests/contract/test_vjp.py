@@ -90,6 +90,34 @@ def test_layout_changes_no_bit(case, layout):
     assert all(same_bits(found[name], wanted[name]) for name in case.gradients)
 
 
+SUMMED = {
+    "dense with a row": lambda x: posenc.dense(x[:, :1]),
+    "dense with a column": lambda x: posenc.dense(x[..., :1]),
+    "toeplitz": lambda x: posenc.toeplitz(np.resize(x[:, 0], (3, 135))),
+    "tupe": lambda x: posenc.tupe(x, x),
+}
+
+
+@pytest.mark.parametrize("name", SUMMED)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+def test_layout_changes_no_bit_of_a_long_sum(name, layout, rng):
+    """NumPy and its BLAS add the numbers of large arrays in an order that depends on the strides."""
+    x, grad = rng.standard_normal((3, 68, 68)), layout(rng.standard_normal((3, 2, 3, 68, 68)))
+    bias = SUMMED[name](x)
+    for found, wanted in zip(bias.vjp(grad, 68, 68), bias.vjp(plain(grad), 68, 68), strict=True):
+        assert found is wanted is None or same_bits(found, wanted)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+def test_layout_changes_no_bit_of_the_gradient_of_scales(layout, rng):
+    q, k, v, grad = (layout(rng.standard_normal((2, 3, 68, 30)).astype(np.float32)) for _ in range(4))
+    found, wanted = (
+        posenc.attention_vjp(*arrays, scale=np.array([0.5, 0.7, 1.0])).scale
+        for arrays in ((grad, q, k, v), map(plain, (grad, q, k, v)))
+    )
+    assert same_bits(found, wanted)
+
+
 @pytest.mark.parametrize("case", ROWS)
 def test_a_cotangent_of_another_shape(case):
     arguments = case.arguments(5)
