@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 from unittest.mock import patch
 
@@ -14,6 +15,7 @@ from torch.overrides import TorchFunctionMode  # type: ignore[import-not-found, 
 import posenc
 
 from . import _functions as pt
+from ._sequences import by_sequence
 
 if TYPE_CHECKING:
     from ._functions import Tensor
@@ -150,11 +152,8 @@ def _attend_jagged(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Non
     ends = [one.offsets().tolist() for one in sequences]
     if ends[1] != ends[2] or len(ends[0]) != len(ends[1]):
         _fail(ValueError, "key", "has other lengths", "as many sequences as query, with the lengths of value")
-    found = []
-    for row in range(len(ends[0]) - 1):
-        parts = [one[at[row] : at[row + 1]].transpose(0, 1) for one, at in zip(numbers, ends)]  # noqa: B905
-        found.append(scaled_dot_product_attention(*parts, **options).transpose(0, 1))
-    joined = torch.nested.nested_tensor_from_jagged(torch.cat(found), sequences[0].offsets())
+    (found,) = by_sequence(partial(scaled_dot_product_attention, **options), numbers, *ends[:2])
+    joined = torch.nested.nested_tensor_from_jagged(found, sequences[0].offsets())
     return joined.transpose(1, 2)
 
 
