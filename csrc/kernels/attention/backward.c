@@ -17,8 +17,8 @@
  *
  * A pair with p = 0 adds nothing, even if its numbers are NaN or infinite: masked values do not reach a gradient.
  *
- * Units that multiply 16-bit numbers (products.h) compute all five products, if the block has only finite numbers and
- * no operator reads q and k. p and dX are split in parts.
+ * Instructions for 16-bit numbers (products.h) compute all five products, if the block's queries and cotangents and all
+ * keys and values of the kv head are finite, and the call has no operator of content.h. p and dX are split in parts.
  */
 #include "attention/bias_grad.h"
 #include "attention/dropout.h"
@@ -29,12 +29,12 @@
 #include "tile/panel.h"
 #include "tile/panel_pair.h"
 
-/* Operands of 16-bit products: the copies and the tile of the state below, split in parts */
+/* Operands of 16-bit products, split in parts: keys and values of a tile, queries and cotangents of a block */
 typedef struct {
-    int active, g_parts;                      /* the products of this block multiply 16-bit numbers */
+    int active, g_parts;                      /* active: this block uses 16-bit products */
     pe_sixteen scores;                        /* keys and values of the tile: rows; and the packed queries */
     pe_parts columns;                         /* the keys, transposed */
-    uint32_t *g, *q_strips, *g_strips;        /* cotangents of the block, one per lane; and strips in pairs */
+    uint32_t *g, *q_strips, *g_strips;        /* cotangents in pairs of channels; strips in pairs of queries */
     uint16_t *k_parts, *v_parts, *transposed; /* memory of a tile */
     pe_weight_products weights;
 } sixteen_vjp;
@@ -44,12 +44,12 @@ typedef struct {
 typedef struct {
     int d, e, padded_d, padded_e; /* widths of heads, and filled up to whole vectors */
     int nonfinite_keys;           /* a key of the kv head is not finite */
-    int allows_sixteen;           /* and neither that nor anything else of the kv head prevents 16-bit products */
+    int allows_sixteen;           /* nothing of the kv head, such as a nonfinite key, prevents 16-bit products */
     real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *kept, *k_copy, *v_copy, *row;
     real *dk, *dv; /* of one kv head and one chunk; zero at the beginning of a chunk */
     real lse[BLOCK_M], delta[BLOCK_M], one[BLOCK_M], unused_max[PANEL_LANES];
     real early[BLOCK_M];               /* the memory of content_vjp.early */
-    uint64_t nonfinite_q, nonfinite_g; /* lanes whose rows have nonfinite numbers, which are 0 in the strips */
+    uint64_t nonfinite_q, nonfinite_g; /* lanes with nonfinite numbers; the strips have 0 in their place */
     const real *multiplier;            /* the packed queries plus the vectors of content operators */
     pe_block_state at;
     pe_bias_grad *bias_grad;
@@ -225,7 +225,7 @@ static const real *ds_times(attention_vjp_state *b, const pe_query_block *querie
 
 /* ---- nonfinite queries and keys ---- */
 
-/* Add to rows from <= j < to of out the products of the nonfinite rows that the strips left out. */
+/* Add to rows from <= j < to of `out` the products of an operand's nonfinite numbers, for which the strips have 0. */
 static void add_nonfinite_rows(const attention_vjp_state *b, const pe_query_block *queries, int operand,
                                uint64_t nonfinite, real scale, const real *weights, int n, real *out, int step,
                                int from, int to)
@@ -275,8 +275,8 @@ static int rows_are_finite(const pe_array *a, const char *rows, idx n, int width
 
 /* ---- products of 16-bit numbers ---- */
 
-/* Read the keys and values of a kv head once, not in every block. Operators that read q and k multiply reals, and
- * infinities of both signs could cancel between the parts of a product. */
+/* Read the keys and values of a kv head once, not in every block. 16-bit products need finite numbers: the parts of an
+ * infinite product may be infinities of both signs, whose sum is NaN. The operators of content.h multiply reals. */
 static void look_at_keys(attention_vjp_state *b, const pe_call *call, const pe_row *at, idx group)
 {
     const pe_array *k = &call->array[A_K], *v = &call->array[A_V];
@@ -288,7 +288,7 @@ static void look_at_keys(attention_vjp_state *b, const pe_call *call, const pe_r
         b->allows_sixteen &= !FN(content_op)[call->term[t].op];
 }
 
-/* Decide which products the block multiplies. It is called before the queries are packed. */
+/* Decide whether the block uses 16-bit products, before the queries are packed. */
 static void choose_products(attention_vjp_state *b, pe_query_block *queries)
 {
     const pe_array *a = queries->call->array;

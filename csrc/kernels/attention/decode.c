@@ -12,9 +12,10 @@
  * query: the keys come from memory for the first pair and from the cache for the others. The sums of a pair, and their
  * bits, do not depend on the other pairs.
  *
- * Rows of float16, bfloat16 and int8 codes are widened in registers, in the loop that multiplies, if they are whole
- * vectors; else they are copied as real, tile by tile. Both give the same bits. The scale of a row of codes multiplies
- * its score (keys) or its weight (values).
+ * Rows of float16, bfloat16 and int8 codes are widened in registers, in the loop that multiplies, if a row is a whole
+ * number of vectors and the tile has LANES rows or more; else the tile is copied as real. Both give the same bits.
+ * Without F16C, float16 is always copied. The scale of a row of codes multiplies its score (keys) or its weight
+ * (values). If a scale of values is tiny, the scales of its tile multiply the codes instead.
  *
  * tile.c computes the masks, one head at a time. If a head's result is not finite, forward.c recomputes the head,
  * because it keeps NaN and infinity of masked keys and values out of the result. forward.c also computes the heads
@@ -154,7 +155,7 @@ INLINE void prefetch_row(prefetcher *a)
 
 /* ---- products ---- */
 
-/* s = q . k for `pairs` pairs and LANES / pairs keys: one vector of sums for each. A single pair reads
+/* s = q . k for `pairs` pairs and LANES / pairs keys, with a vector of sums for each pair and key. A single pair reads
  * KEYS_TOGETHER keys at a time, nearly in memory order. Several pairs read all keys together, so that each vector of a
  * query is loaded once. */
 INLINE void scores_of_block(int pairs, const char *k, idx step, pe_storage storage, int pass, int passes, const real *q,
@@ -213,7 +214,7 @@ INLINE void scores_of_stored(const decode_state *b, const char *k, idx step, pe_
     }
 }
 
-/* o = o alpha + sum_j p_j v_j for some pairs and vectors of channels; both are constants where this is inlined */
+/* o = o alpha + sum_j p_j v_j for `pairs` pairs and `cols` vectors of channels, two constants where this is inlined */
 INLINE void values_of_block(int pairs, int cols, const char *v, idx step, pe_storage storage, int n, const real *p,
                             const real *alpha, real *o, int o_step, const prefetcher *rows)
 {
@@ -246,7 +247,8 @@ INLINE void values_of_block(int pairs, int cols, const char *v, idx step, pe_sto
     }
 }
 
-/* Add n keys from `from` on to columns first ... of all pairs. Only the first keys of a tile rescale o by alpha. */
+/* Add the weighted values of keys from <= j < from + n, cols vectors of channels from channel `first` on, to o of all
+ * pairs. Only the first keys of a tile rescale o by alpha. */
 INLINE void values_of_columns(int cols, const decode_state *b, const char *v, idx step, pe_storage storage, int first,
                               int from, int n, prefetcher *ahead)
 {

@@ -1,10 +1,11 @@
 /* decode.h -- attention of one or a few queries, limited by memory bandwidth (decode.c), and parts of the keys.
  *
- *     queries x keys      1 x 8192: 8 heads that share keys          cut into parts, if heads are few
- *     forward.c           64 lanes, 63 idle                           part 0 | part 1 | part 2
- *     decode.c            channels on the lanes, all heads at once    each part writes its out and lse
+ *     1 query, 8 heads that share keys:
+ *         forward.c    one query per lane: all lanes but one are idle
+ *         decode.c     one channel per lane, all 8 heads at once
  *
- * merge_attention.c combines the parts.
+ * If there are few heads, the keys are cut into parts. Each part writes its out and lse, and merge_attention.c combines
+ * the parts.
  */
 #ifndef PE_DECODE_H
 #define PE_DECODE_H

@@ -28,7 +28,7 @@ INLINE void philox(vec_u64 c[DRAWN_WORDS], uint32_t k0, uint32_t k1)
     }
 }
 
-/* Draw bits[w][lane], the words of `lanes` queries from `query` on for the keys from DRAWN_KEYS * group on. */
+/* Draw bits[w][lane], the words of `width` queries from `query` on for the keys from DRAWN_KEYS * group on. */
 INLINE void draw(const pe_query_block *queries, uint32_t group, uint32_t query, int width,
                  real_bits bits[DRAWN_WORDS][PANEL_LANES])
 {

@@ -10,8 +10,8 @@
  *         out_i = o / l;   lse_i = m + log l
  *
  * A unit of work is a block of BLOCK_M queries of a head, or, with few blocks and many keys, a block and a part of the
- * keys. Each SIMD lane holds one query, and a panel is two vectors. So softmax does not cross lanes, and keys and
- * values need no packing. A step computes a tile of BLOCK_N keys. Tiles start at key 0 for every block. Skipping a
+ * keys. Each SIMD lane holds one query, and a panel is one or two vectors. So softmax does not cross lanes, and keys
+ * and values need no packing. A step computes a tile of BLOCK_N keys. Tiles start at key 0 for every block. Skipping a
  * masked tile, or trimming a masked key, changes no bit. The packed queries include scale, but not log2 e: (s - m)
  * log2(e) costs one instruction more and rounds better. In the worst of 60 calls, the largest error is 1.5 times the
  * error of the same NumPy expression in float32, instead of 1.9 times.
@@ -30,11 +30,11 @@ typedef struct {
     real *o, m[BLOCK_M], l[BLOCK_M]; /* m, l: running max, running sum of exp(s - m) */
     const real *multiplier;          /* the packed queries plus the vectors of content operators */
     pe_content content;
-    pe_sixteen sixteen; /* products of 16-bit operands: its tile is the last that was split */
+    pe_sixteen sixteen; /* 16-bit products: the packed queries, and the last tile that was split */
 } block_state;
 
-/* Several blocks of queries of one head visit each tile of keys together if the operands have 16 bits, because the
- * tile is then split and transposed once for all of them. Otherwise there is one block. */
+/* With 16-bit products and no operators of content.h, several blocks of queries of one head visit each tile of keys
+ * together, because the tile is then split and transposed once for all of them. Otherwise there is one block. */
 typedef struct {
     int d, e, sixteen, count, most;
     int mask_nonfinite; /* second run: NaN and infinite values reach only the lanes that see them */
@@ -60,7 +60,7 @@ static void note_who_sees(attention_state *b, const pe_panel *p, const real *s, 
     }
 }
 
-/* One step of online softmax from the scores of a panel: running sum, and p = exp(s - m) over s, 0 where dropped.
+/* One step of online softmax for a panel: update the running sum, and replace s by p = exp(s - m), or 0 if dropped.
  * Until a lane sees a key, m is -inf; then 0 is subtracted instead of m, because exp(-inf + inf) is NaN. old_m is m
  * before the scores. */
 static void softmax_step(attention_state *b, block_state *block, const pe_view *v, const real *old_m)

@@ -6,9 +6,10 @@
  *             m[l] = max(m[l], s[j][l]);
  *         }
  *
- * Without a softcap, one call of the product (gemm.h) does all of this: it adds add + bias and updates m in registers.
- * If a query times scale leaves the range of real, its lane is divided by a power of two, `late`, and the scores of the
- * lane are multiplied by `late` before the cap. So scale = 100, q = 3e37 and k = 1e-38 give an ordinary logit.
+ * Without a softcap, `late` or 16-bit products, one call of FN(scores) (gemm.h) does all of this: it adds add + bias
+ * and updates m in registers. If a query times scale leaves the range of real, its lane is divided by a power of two,
+ * `late`, and the scores of the lane are multiplied by `late` before the cap. So scale = 100, q = 3e37 and k = 1e-38
+ * give an ordinary logit.
  *
  *     s = scale (q.(k + r) + u.k + k.t) = late (q'.(k + r) + u'.k + (scale / late) k.t),   q' = q scale / late
  *
@@ -109,8 +110,8 @@ static void sixteen_scores(const pe_view *v, int d, const real *q, real *s)
         repair_scores(v, d, q, s);
 }
 
-/* Without a cap, merge_bias adds the bias to the content, and the product adds their sum. With a cap, the product adds
- * the content, and add_bias adds the bias after the cap. */
+/* Without a cap, merge_bias adds the bias to the content, and their sum is added to the product. With a cap, the
+ * content is added before the cap, and the bias after it. */
 void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope)
 {
     const int width = v->panel->width, n = v->bias->to - v->bias->from;
@@ -159,7 +160,7 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
 int FN(scores_pair_up)(const pe_content *c, const pe_query_block *queries, pe_key_tile *keys, pe_panel_bias bias[2])
 {
     const int only_products = !c->before_cap && !c->after_cap && !c->late && !(queries->call->par[A_SOFTCAP] > 0);
-    /* A bias of pairs has the memory of one panel. A bias of distance is a window of the tile. */
+    /* Both panels read biases of distance from keys->window. keys->pairs has space for the bias of one panel only. */
     const int by_pair = queries->has_pairs || keys->keep == SOME_PAIRS || keys->segments == SOME_PAIRS;
     if (!PANEL_PAIRS || queries->panels != 2 || queries->width != 2 * PANEL_LANES || !only_products || by_pair
         || !keys->distances_count_up)

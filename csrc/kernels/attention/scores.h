@@ -20,8 +20,8 @@ int FN(scores_pair_up)(const pe_content *c, const pe_query_block *queries, pe_ke
 void FN(pair_scores)(const pe_content *c, const pe_view *v, const pe_panel_bias bias[2], const real *multiplier,
                      real *s, real *m);
 
-/* Begin a block: pack its queries times scale in `q`, one per lane, and set c->late if scale takes a query out of the
- * range of real. */
+/* Begin a block: pack its queries times scale in `q`, one per lane. Set c->late if scale takes a query out of the range
+ * of real, or if the block uses 16-bit products and no operator acts before the cap. */
 void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, real *q);
 
 /* For products of 16-bit operands: split the vectors that multiply the keys, into x->q, which has BLOCK_M *

@@ -38,7 +38,7 @@ typedef struct {
     int vector, d_vector;    /* added to the queries before the product; 0 if there is no vector */
 } pe_lookup;
 
-/* Which products a panel keeps from its last tile, because its next tile needs the same table rows (lookup.c) */
+/* The products that a panel keeps from its last tile, because its next tile needs the same table rows (lookup.c) */
 typedef struct {
     const void *table, *pack;
     int sum_term, low;
@@ -50,7 +50,7 @@ typedef struct {
     real scale;                     /* factor of the packed queries and of all numbers added to the scores */
     double exact_scale;             /* the same, not rounded to real */
     const real *q;                  /* packed queries of the block: times scale, one per lane */
-    const real *late;               /* NULL, or powers of two: factors of the scores of each lane */
+    const real *late;               /* NULL, or factors of the scores of each lane: powers of two for real products */
     real late_of_lane[BLOCK_M];     /* the memory of `late` and gate_late */
     const real *gate_q, *gate_late; /* the gates of a scan are sigmoid(gate_scale gate_late gate_q.k) */
     real gate_scale;
@@ -63,7 +63,7 @@ typedef struct {
     real *gates;            /* of the panel of the last FN(scan_panel) */
     real *gate_pack;        /* the memory of gate_q, if it is not q */
 
-    real *multiplier; /* for the product with the keys: packed queries plus the key_table of one row */
+    real *multiplier; /* for the product with the keys: packed queries plus key tables with a single row */
     real *sum;        /* packed queries plus the vector of operator sum_term (-1: none); kept between tiles */
     int sum_term;
     real *added;                    /* for all lanes of the block: added to the scores before the cap */
@@ -124,9 +124,9 @@ void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_car
 void FN(content_block)(pe_content *c, const pe_query_block *queries, const real *q, double scale);
 /* The largest number that operators add to a query before a product, without scale */
 real FN(largest_vector)(const pe_content *c, const pe_query_block *queries);
-/* The vectors for the product with the keys: the packed queries, or a copy plus the tables of one row */
+/* The vectors for the product with the keys: the packed queries, or a copy plus the key tables with a single row */
 const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries);
-/* Begin a tile: forget the table rows of the last tile, and add the products of keys and key tables to c->added. */
+/* Begin a tile: mark the window in c->index as stale, and add the products of keys and key tables to c->added. */
 void FN(content_tile)(pe_content *c, pe_view v);
 /* Return the numbers to add to the scores of a panel before the cap. */
 real *FN(content_panel)(pe_content *c, pe_view v);

@@ -82,11 +82,11 @@ KERNEL(coordinate_table)
         const double *first = as_doubles(row.data[FIRST]) + axis;
         coordinate *c = &s.coordinate[axis];
         memset(c, 0, sizeof *c);
-        c->position = 0x1p60; /* equals no position, because positions are below 2**53 */
+        c->position = 0x1p60; /* equals no position: positions are at most 2**53 */
         c->begin = (int)min_(max_(0, (idx)first[0]), f);
         c->pairs = (int)min_(max_(0, (idx)first[1] - c->begin), f - c->begin);
     }
-    /* scale_row overwrites the sums of coordinates with is_sum 0 */
+    /* add_angles_row reads the offsets of all coordinates; scale_row then overwrites its results where is_sum is 0 */
     memset(s.offset.sine, 0, (size_t)f * sizeof(double));
     memset(s.offset.cosine, 0, (size_t)f * sizeof(double));
     for (; row.index < end; row_next(call, &row)) {

@@ -104,11 +104,12 @@ void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real sc
 
 /* ---- queries whose product with the scale leaves the range of real ---- */
 
-/* If the largest number of a query is below 2**LEAST, the query is multiplied by a power of two that lifts this
- * number, but not above 2**LIFTED, so that no sum of MOST_WIDTH products with keys overflows. In a query that is not
- * lifted, a number that underflows is less than 2**-66 (double: 2**-522) of the largest number. A query is lifted by
- * 2**MOST_LIFT at most: the terms that operators add to its scores are lifted too, and normal queries need no more.
- * Powers of two up to 2**MOST_LATE and their inverses are normal numbers, as are powers from 2**(NORMAL - 1) on. */
+/* If the largest number of a query times scale is below 2**(LEAST - 1), the query is multiplied by a power of two that
+ * lifts this number, but not above 2**LIFTED, so that no sum of MOST_WIDTH products with keys overflows. In a query
+ * without a factor, a number that underflows is less than 2**-62 (double: 2**-521) of the largest number. A query is
+ * lifted by 2**MOST_LIFT at most: the terms that operators add to its scores are lifted too, and normal queries need
+ * no more. Powers of two up to 2**MOST_LATE and their inverses are normal numbers, as are powers from 2**(NORMAL - 1)
+ * on. */
 #if PE_REAL == 32
 enum { LEAST = -63, LIFTED = -25, MOST_LIFT = 64, MOST_LATE = 126, NORMAL = -125 };
 #else

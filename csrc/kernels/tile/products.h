@@ -13,8 +13,8 @@
  *     b[k / 2][lane]:   k = 0, 1   [ q0 q0' | q1 q1' | q2 q2' | ... ]      low and high half of a 32-bit word
  *                       k = 2, 3   [ q0 q0' | q1 q1' | q2 q2' | ... ]
  *
- * Instructions sum CHUNK products before they add to c. So the chunks of keys are the same for every query: they begin
- * at the first key of a tile, and a masked key has weight 0.
+ * An instruction sums CHUNK products (AMX) or 2 (AVX512-BF16) before it adds to c. So the chunks of keys are the same
+ * for every query: they begin at the first key of a tile, and a masked key has weight 0.
  */
 #ifndef PE_PRODUCTS_H
 #define PE_PRODUCTS_H
@@ -22,7 +22,7 @@
 #include "base/half.h"
 #include "tile/panel.h"
 
-/* An instruction sums products over CHUNK numbers k. Numbers of rows are multiples of CHUNK, too. */
+/* One AMX instruction sums products over CHUNK numbers k. Numbers of rows are multiples of CHUNK, too. */
 enum { CHUNK = 32, MOST_PARTS = 3, MOST_PASSES = 5 };
 
 INLINE idx whole_chunks(idx n) { return BLOCKS(n, CHUNK) * CHUNK; }
@@ -110,8 +110,8 @@ void FN(split_strips)(const real *strips, int lanes, int channels, int parts, ui
 void FN(scores_of_parts)(const pe_products *unit, const pe_parts *rows, int from, int n, int d, const uint32_t *x,
                          int x_parts, int width, real *s);
 
-/* The products of weights split them first. Memory: 2 words_of(BLOCK_N, PANEL_LANES) words, 2 BLOCK_N BLOCK_M numbers
- * of `rows`, which add_outer_of_parts needs, and whole chunks of rows of sums, BLOCK_N at least. */
+/* The products of weights split them first. Memory: parts * words_of(BLOCK_N, PANEL_LANES) words, parts * BLOCK_N *
+ * BLOCK_M numbers of `rows`, which add_outer_of_parts needs, and whole chunks of rows of sums, BLOCK_N at least. */
 typedef struct {
     const pe_products *unit;
     int parts; /* of a weight */
@@ -123,8 +123,8 @@ typedef struct {
  * multiplied by the scale of its row first. */
 void FN(add_values_of_parts)(const pe_weight_products *t, const pe_parts *columns, int from, int n, int e, int width,
                              const real *w, const real *alpha, real *o);
-/* o[j][c] += sum_lane w[j][lane] x[lane][c] for all panels of a block and the rows from <= j < to, which begin with a
- * chunk. w has the layout of the scores, x is split by split_strips. */
+/* o[j][c] += sum_lane w[j][lane] x[lane][c] for all panels of a block and the rows from <= j < to, where `from` is a
+ * multiple of CHUNK. w has the layout of the scores, x is split by split_strips. */
 void FN(add_outer_of_parts)(const pe_weight_products *t, const pe_query_block *queries, const real *w,
                             const uint32_t *x, int x_parts, int channels, int from, int to, real *o, idx o_step);
 

@@ -4,8 +4,8 @@
  *     TDPBF16PS C, A, B                         C[row][lane] += sum_k A[row][k] B[k][lane]
  *
  * A step computes 32 rows and the panel: C in tiles 0 .. 3 (two if the panel is one vector), A in 4 and 5, B in 6 and
- * 7. Each tile that is loaded is multiplied twice. The code is assembly, because each tile has a fixed number, and
- * because gcc 12 passes only 8 of the 64 bytes that _tile_loadconfig needs.
+ * 7. With two vectors, each loaded tile is multiplied twice. The code is assembly, because each tile has a fixed
+ * number, and because gcc 12 passes only 8 of the 64 bytes that _tile_loadconfig needs.
  */
 #include "tile/products.h"
 
