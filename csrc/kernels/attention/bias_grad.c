@@ -139,8 +139,8 @@ static void add_pairs(char *out, const pe_array *a, const real *ds, int n, const
 
 /* ---- gradients of the operators' arrays ---- */
 
-/* Add the gradients of operators on distance, for as many keys at a time as the buffers hold. If positions count up,
- * distance_rows.c computes them instead. */
+/* Add the gradients of operators on distance, for as many keys at a time as the buffers hold. If positions
+ * count up by one, distance_rows.c computes them instead. */
 static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries,
                                    const pe_panel *p, int from, int to, const real *ds)
 {

@@ -2,7 +2,7 @@
  *
  * dS exists one panel of a tile at a time. Most operators need only sums of dS. A sum is computed if the caller
  * passes its output:
- *     diagonals(t,l)  sum over j - i = column - (N - 1), for toeplitz and for operators whose row was prepared
+ *     diagonals(t,l)  sum over the pairs with j - i = l - (N - 1), for toeplitz and for the rows of distance_rows.c
  *     rows(h,n)       sum over the keys             columns(t,m)  sum over the queries
  *     pairs(h,n,m)    dS itself, added to the output with any strides
  *     terms(z)        gradients of the arrays of operators with has_tile_vjp, one array after another

@@ -5,9 +5,9 @@
  *         if (u < 65536 dropout)
  *             p_ij = 0;                                                           else p_ij / (1 - dropout)
  *
- * Philox4x32-7 (Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3) is a function of a counter, four words
- * of 32 bits, and a key, the seed. So forward and gradient draw the same numbers in any order, and no mask is stored.
- * Word w of the result holds the numbers of keys 2 w (low half) and 2 w + 1.
+ * Philox4x32-7 (Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3) is a function of the seed and of a
+ * counter, which has four words of 32 bits. So forward and gradient draw the same numbers in any order, and no mask is
+ * stored. Word w of the result holds the numbers of keys 2 w (low half) and 2 w + 1.
  *
  * 16 bits round the probability to a multiple of 2**-16; 8 bits would change 0.1 to 0.1016. Seven rounds are the fewest
  * that pass all tests of BigCrush, and flash-attention takes as many. With ten rounds, attention of 2048 tokens takes

@@ -18,7 +18,7 @@ typedef struct {
     int d;
     pe_block_state at;
     real *q, *zero, *s, *copy;
-    const real *multiplier; /* the sum of the key tables of one row, which multiplies the keys; or `zero` */
+    const real *multiplier; /* the sum of the key tables with a single row, which multiplies the keys; or `zero` */
     pe_content content;
 } logits_state;
 
@@ -52,8 +52,8 @@ static void write_tile(logits_state *b, pe_view v)
     }
 }
 
-/* Compute one unit. For key tables of one row, zero queries replace the queries, so that the multiplier is the sum of
- * these tables; the other operators read b->q. Returns 0 if the call was stopped. */
+/* Compute one unit. For key tables with a single row, zero queries replace the queries, so that the multiplier is the
+ * sum of these tables; the other operators read b->q. Returns 0 if the call was stopped. */
 static int logits_unit(logits_state *b, const pe_call *call, idx unit)
 {
     const idx tiles = BLOCKS(call->D(m), BLOCK_N);

@@ -87,7 +87,7 @@ static void logits_tile_vjp(logits_vjp_state *b, pe_view v)
     const int n = v.keys->n;
     pe_content *c = &b->content;
     int seen[PANELS][2];
-    c->index_map = NULL; /* `index` holds the window of the tile before */
+    c->index_map = NULL; /* `index` still holds the window of the previous tile: fill it again */
     read_tile(&v, b->dx);
     for (int i = 0; i < v.queries->panels; i++) {
         const pe_panel_bias all = {0, n, v.queries->panel[i].width, NULL};

@@ -11,7 +11,8 @@
 
 enum { GATES, TABLE, MAP, D_GATES, D_TABLE };
 
-/* Two operators must not share a table: the lookup finds the products kept for the next tile by the table's address. */
+/* The lookup identifies the products that it keeps for the next tile by the table's address. Python copies the table of
+ * each operator, so operators with different gates never share one. */
 static void after(pe_content *c, const pe_view *v, real *out)
 {
     const pe_panel *p = v->panel;

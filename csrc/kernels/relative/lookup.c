@@ -20,8 +20,8 @@ INLINE int row_of(const int64_t *map, int reach, int64_t rows, double rel)
     return (int)(row < 0 ? 0 : row < rows ? row : rows - 1);
 }
 
-/* If positions count up, the rows are a window: number t is the row of all pairs with lane - key = t - (n - 1). All
- * panels of a block, and all operators with the same map, read the same window. */
+/* If positions count up, the rows are a window: number t is the row of all pairs with lane - key = t - (k->n - 1).
+ * All panels of a block, and all operators with the same map, read the same window. */
 pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *v, int operand, int first, int lanes)
 {
     const pe_query_block *queries = v->queries;
@@ -95,7 +95,7 @@ void FN(add_rows)(const pe_matrix *m, int first, int n, int channels, int width,
     FN(values)(&x, channels, width);
 }
 
-/* Products with the rows low ... low + count of a window. The tile before shares width - 1 of these rows: the lowest
+/* Products with the rows low <= r < low + count of a window. The tile before shares width - 1 of these rows: the lowest
  * if rows increase with the keys, else the highest. c->kept holds their products for each panel. */
 static void rolling_products(pe_content *c, const pe_matrix *table, int low, int count, int up, int d, const real *pack,
                              const pe_panel *p, real *out)

@@ -52,7 +52,7 @@ INLINE void *gradient_of(const pe_content_vjp *b, const pe_view *v, int operand)
 /* The distance in numbers between two rows of the gradient of a table */
 INLINE idx gradient_step(const pe_view *v, int operand) { return operand_of(v, operand)->core[1] / (idx)sizeof(real); }
 
-/* The table rows of all keys of the tile and the lanes first ... first + lanes */
+/* The table rows of all keys of the tile and the lanes first <= l < first + lanes */
 pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *v, int map, int first, int lanes);
 /* Set low and high to the least and the largest row of the keys from <= j < to. */
 void FN(row_range)(const pe_row_map *r, int from, int to, int lanes, int *low, int *high);
@@ -62,18 +62,18 @@ void FN(multiply_rows)(const pe_matrix *m, int first, int n, int d, const real *
 /* o[c][lane] += sum_row m[first + row][c] w[row][lane] */
 void FN(add_rows)(const pe_matrix *m, int first, int n, int channels, int width, const real *w, real *o);
 
-/* add[j][lane] += factor[j][lane] (x . table[row]) for the keys from <= j < to of a panel. x is the vector of the
- * lane in `pack`; factor NULL is 1. */
+/* add[j][lane] += factor[j][lane] (x . table[row]) for the keys from <= j < to of a panel. The first row of add and of
+ * factor is key `from`. x is the vector of the lane in `pack`; factor NULL is 1. */
 void FN(add_lookup)(pe_content *c, const pe_matrix *table, const pe_row_map *r, int from, int to, int d,
                     const real *pack, const pe_panel *p, const real *factor, real *add);
-/* The transpose: w[row - low][lane] += factor[j][lane] dx[j][lane], for the rows low ... low + n; w is cleared first if
- * `clear`. */
+/* The transpose: w[row - low][lane] += factor[j][lane] dx[j][lane], for low <= row < low + n. dx, too, begins with key
+ * `from`. w is cleared first if `clear`. */
 void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int low, int n, int width, const real *dx,
                     const real *factor, int clear, real *w);
 /* window[i] = product[row[i] - low] for the i < count with low <= row[i] < low + n */
 void FN(copy_to_window)(const int32_t *row, int count, int low, int n, int width, const real *product, real *window);
 
-/* Add to n rows of a table's gradient the nonfinite queries, for which strips have 0, where the weight is not 0. */
+/* Add the nonfinite numbers of queries, for which strips have 0, to n rows of a table's gradient, where w is not 0. */
 void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const real *w, int n, real *rows, idx step);
 
 /* ---- the members of a pe_content_op that are tables: values and gradients, called by content.c ---- */
@@ -93,7 +93,7 @@ const real *FN(times_early)(pe_content_vjp *b, int first, int width, const real 
 void FN(key_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup);
 void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int from, int to, const real *dx,
                        real *dk, int dk_step);
-/* The gradient of a key_table of one row. FN(content_multiplier) adds this row to the queries. */
+/* The gradient of a key_table with a single row. FN(content_multiplier) adds this row to the queries. */
 void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int from, int to, const real *dx,
                      real *dk, int dk_step);
 

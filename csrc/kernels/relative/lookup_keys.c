@@ -10,8 +10,8 @@
 #include "base/transpose.h"
 #include "relative/lookup.h"
 
-/* Write the keys first ... first + n of the tile to the lanes of c->pack. If the scale is extreme, they are packed in
- * range, times scale / late; else without the scale. Returns the factor that the products lack. */
+/* Write n keys of the tile, from key `first` on, to the lanes of c->pack. If the scale is extreme, they are packed in
+ * range, times scale / late[lane]; else without the scale. Returns the factor that the products lack. */
 static real pack_keys(pe_content *c, const pe_view *v, int first, int n, real *late)
 {
     const char *keys = v->k + first * v->k_step;
@@ -23,7 +23,7 @@ static real pack_keys(pe_content *c, const pe_view *v, int first, int n, real *l
     return c->scale;
 }
 
-/* Set the factor of the products with keys in each lane: scale / late, because the scores are multiplied by late. */
+/* Set the factor of the products with keys for each query: scale / c->late, because c->late multiplies the scores. */
 static void set_lane_factors(const pe_content *c, const pe_query_block *queries, real scale, real *factor)
 {
     for (int l = 0; l < queries->width; l++)
@@ -188,7 +188,7 @@ void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *loo
     }
 }
 
-/* ---- a table of one row ---- */
+/* ---- a table with a single row ---- */
 
 /* sum[r] += sum of the lanes of row r, for r < n. Lanes without a query hold 0. */
 static void sum_lanes(const real *w, int n, int width, real *sum)

@@ -9,8 +9,8 @@
  */
 #include "relative/lookup.h"
 
-/* Sum the weights by row, TILE_RELS rows per pass. Multiply the sums with the rows, or add to d_table, which has
- * rows `step` numbers apart, their products with the cotangents of b. */
+/* Sum the weights by row, TILE_RELS rows per pass. If b is NULL, add the products of the sums and the rows to o. Else
+ * add the products of the sums and the cotangents of b to d_table, whose rows are `step` numbers apart. */
 static void sum_weights(pe_content *c, const pe_view *v, const pe_lookup *lookup, const real *weights, real *o,
                         const pe_content_vjp *b, real *d_table, idx step)
 {

@@ -1,7 +1,7 @@
-/* tupe.c -- TUPE (Ke et al. 2021, equation 7):   b_ij = pos_q_i . pos_k_j / sqrt(2 width)
+/* tupe.c -- TUPE (Ke et al. 2021, equation 7):   b_ij = pos_q_i . pos_k_j / sqrt(2 P), with P channels
  *
  *     for each pair (i, j):
- *         s[i][j] += dot(pos_q[i], pos_k[j]) / sqrt(2 * width);
+ *         s[i][j] += dot(pos_q[i], pos_k[j]) / sqrt(2 * P);
  *
  * If given, any_to_cls replaces b_i0 and cls_to_any replaces b_0j. i and j are indices, not positions. The bias is
  * added after the cap. The matrix product of queries and keys (gemm.h) computes it, CONTENT_PIECE channels at a time.

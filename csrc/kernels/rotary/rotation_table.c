@@ -25,7 +25,7 @@ LAYOUT(rotation_table)
     s->values = carve_reals(c, D(t));
 }
 
-/* Add the angles p w of one coordinate. The sum of two fractions is exact: `rest` gets its rounding error. */
+/* Add the angles p w of one coordinate. The rounding error of each sum of two fractions is added to `rest`. */
 static NOINLINE void add_coordinate(double p, const double *restrict hi, const double *restrict lo, idx n,
                                     double *restrict turn, double *restrict rest)
 {

@@ -32,7 +32,7 @@ void FN(add_outer)(const pe_span *span, int spans, const real *x, int strip_lane
 /* The same for all panels of a block and the rows from <= j < to. w has the layout of the scores. */
 void FN(add_outer_of_block)(const pe_query_block *queries, const real *w, const real *x, int channels, int from, int to,
                             real *o, idx o_step);
-/* The same for n rows of one span with the lanes first ... first + lanes */
+/* The same for n rows of one span with the lanes first <= l < first + lanes */
 void FN(add_outer_of_lanes)(int first, int lanes, int width, const real *w, const real *x, int strip_lanes,
                             int channels, int n, real *o, idx o_step);
 /* Write scale * row as lane i of the strips, with 0 in place of numbers that are not finite; return whether there are

@@ -1,4 +1,4 @@
-/* products_avx512bf16.c -- the products of products.h with VDPBF16PS, which multiplies 32 pairs of bfloat16 numbers.
+/* products_avx512bf16.c -- the products of products.h with VDPBF16PS, which computes 32 products of bfloat16 numbers.
  *
  * The loops are those of gemm.c with a pair of k per step: 8 rows x 2 vectors of sums stay in registers, and the
  * instruction that multiplies broadcasts a pair of a row. On Zen 4 the instruction takes as long as an FMA and computes
