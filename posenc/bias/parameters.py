@@ -52,8 +52,8 @@ def zero_gradients(term: Term, batch: tuple[int, ...], heads: int, slots: int, d
     """Return arrays of zeros, to which the kernel of a CONTENT row adds gradients.
 
     The results of a row are the gradients of its first operands, in order. An operand that is None gets no array. The
-    axis t has `slots` sums for each head. If the letter of a gradient's axis occurs in no operand, the axis has the
-    length of the operand's axis, rounded up to whole vectors.
+    axis t has `slots` sums for each head. If the letter of a gradient's axis occurs in no operand, the axis is as
+    long as the axis at the same place of the gradient's own operand, rounded up to whole vectors.
     """
     found: dict[str, Array] = {}
     arrays, results = _read_row(term.row)

@@ -78,7 +78,7 @@ def gradient(
     function : callable
         The function in float64, such as one of `posenc.reference`.
     *arguments : array
-        The place; each argument is differentiated.
+        The point at which the gradient is checked; each argument is differentiated.
     dtype : {"float64", "float32", "bfloat16", "float16"}
         Precision of `impl`.
 
@@ -112,7 +112,7 @@ def gradient(
     case: Case = {
         "gradients": gradients, "results": float(np.prod(shape)), "times": 1.0, "factors": {}, "swap": None,
         "forward": False, "forward_result": forward if forward.shape == gradients[0].shape else None,
-        # the error of truncation grows with the square of the step, that of rounding falls with it
+        # the truncation error grows with the square of the step; the rounding error falls with the step
         "uncertainty": float(2 * abs(_flat(gradients) - _flat(others)).max(initial=0)),
         "places": [f"argument {i}, entry {at}" for i, one in enumerate(gradients) for at in np.ndindex(one.shape)],
     }  # fmt: skip

@@ -371,7 +371,7 @@ def learned(
     table : array or dask array (n, d)
         A row for each position. It may be larger than the memory of a worker, if its rows are split.
     positions : int, or array or dask array (..., N) of integers
-        Row indices. The chunks of a table that positions in memory do not read are not loaded.
+        Row indices. If they are in memory, only the chunks of the table that contain their rows are loaded.
     chunks : int or tuple
         Chunks of the positions (..., N). Required unless `positions` is a dask array.
 
@@ -437,7 +437,7 @@ def _look_up(table: da.Array, positions: da.Array, known: Array | None) -> da.Ar
 
 
 def _pick_rows(chunk: Array, positions: Array, first: int, count: int) -> tuple[Array, Array]:
-    """Return which positions are rows of a chunk, whose first row is `first` of `count`, and these rows."""
+    """Return a mask of the positions with a row in a chunk that begins at row `first` of `count`, and their rows."""
     ids = read_ids("learned", positions, count)
     hits = (ids >= first) & (ids < first + len(chunk))
     return hits, posenc.learned(chunk, ids[hits] - first)

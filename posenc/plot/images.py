@@ -206,9 +206,9 @@ def logits(
 def triangles(values: npt.ArrayLike, *, ax: Axes | Sequence[Axes] | None = None) -> Figure:
     """Draw the distance against the correlation of all pairs of positions.
 
-    The colour is the distance of the two positions, ``|i - j|``. Both matrices are symmetric, so one panel shows all
-    pairs. With two axes, the first shows the entries above the diagonals and the second the entries below, which are
-    the same points.
+    The colour is the distance of the two positions, ``|i - j|``. The matrices of the distances and of the correlations
+    of encodings are symmetric, so one panel shows all pairs. With two axes, the first shows the entries above the
+    diagonals and the second the entries below, which are the same points.
 
     Parameters
     ----------
@@ -283,8 +283,8 @@ def attention_maps(
     Parameters
     ----------
     maps : mapping of str to sequence of arrays (N, N)
-        For each scheme one matrix per text, queries downwards. A text with negative numbers is white at 0. Entries
-        that are NaN stay empty: keys that a query does not see.
+        For each scheme one matrix per text, queries downwards. If some weights of a text are negative, white is 0.
+        Entries that are NaN stay empty: keys that a query does not see.
     words : sequence of sequences of str
         The tokens of each text.
     rows : sequence of str

@@ -33,10 +33,10 @@ def gradient(function, *arguments, grad=None, step=None, **options):
 
     Notes
     -----
-    A function f_vjp of posenc has its twin in this function: ``rope_vjp(grad, x, positions, w, layout="half")`` is
-    ``gradient(rope, x, positions, w, grad=grad, layout="half")``. A lambda makes an argument of a keyword, or of the
-    parameters of an operator. With the default step the error is about ``cbrt(eps)**2``, 4e-11 in float64, times the
-    third derivative.
+    This function checks the functions f_vjp of posenc: ``rope_vjp(grad, x, positions, w, layout="half")`` is about
+    ``gradient(rope, x, positions, w, grad=grad, layout="half")``. To differentiate by a keyword argument, or by the
+    parameters of an operator, pass a lambda that takes it as a positional argument. With the default step the error is
+    about ``cbrt(eps)**2``, 4e-11 in float64, times the third derivative.
 
     Examples
     --------

@@ -108,10 +108,10 @@ def deberta(
 
     Notes
     -----
-    He et al. 2021 (DeBERTa), equations 2 to 4. Integers decide f, not a logarithm that rounds. Distances are not
-    clipped at max_position first, as in transformers; Microsoft's code clips, which moves distances of -max_position
-    and below up by one row. The decoder of masked words, where absolute positions enter, is ordinary attention whose
-    queries have learned positions added: see the example.
+    He et al. 2021 (DeBERTa), equations 2 to 4. f is computed in integers, not by a logarithm that rounds. As
+    in transformers, distances are not clipped at max_position first. Microsoft's code clips them, which moves distances
+    of -max_position and below up by one row. The decoder of masked words, where absolute positions enter, is ordinary
+    attention whose queries have learned positions added: see the example.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def deberta(
     >>> posenc.attention(q, k, v, bias=bias).shape
     (12, 100, 64)
 
-    The enhanced mask decoder: the last layer reads the same keys once more, its queries with absolute positions.
+    The enhanced mask decoder: the last layer reads the same keys again, with positions added to its queries.
 
     >>> hidden, absolute = rng.standard_normal((2, 12, 100, 64), np.float32)
     >>> posenc.attention(hidden + posenc.learned(absolute[0], 100), hidden, hidden, bias=bias).shape

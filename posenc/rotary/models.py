@@ -40,7 +40,7 @@ class Model(NamedTuple):
     ignores_rotary_dim: bool = False
     """transformers reads partial_rotary_factor alone, although the config has rotary_dim."""
     reads_alpha: bool = False
-    """The type "dynamic" with the key alpha is ntk with alpha for its factor, at any length."""
+    """A scaling of type "dynamic" with the key alpha means ntk with the factor alpha, at any length."""
 
 
 _BASES = {
@@ -142,7 +142,7 @@ _LAYOUT = {
     "laguna lfm3 mellum mimo_v2_flash neomme olmo_hybrid step3p5 t5gemma2_decoder t5gemma2_text ultrabert "
     "zaya",
 }  # fmt: skip
-"""The layout of all others is half. The second list has models without another default."""
+"""Models in neither list have the layout half. The second list has the models with this layout and no default base."""
 _BACKWARDS = {True: "nanochat"}
 _IGNORES_ROTARY_DIM = {True: "minimax_m3_vl_text"}
 _READS_ALPHA = {True: "hunyuan_v1_dense hunyuan_v1_moe hunyuan_vl_text"}

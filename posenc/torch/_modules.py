@@ -37,7 +37,7 @@ class _Bias(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """A module that returns an operator; its parameters have these shapes and the initial values of `starts`."""
 
     starts: ClassVar[dict[str, _Start]] = {}
-    """A function that fills a parameter, by its name; without one, small normal numbers."""
+    """The function that fills each parameter; a parameter without one gets truncated normal numbers with std 0.02."""
 
     def __init__(self, **shapes: tuple[int, ...]) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class ALiBi(_Bias):
 
     Notes
     -----
-    State dict: none, as BLOOM and MPT; ``slopes`` (heads,) if trainable.
+    State dict: none, as in BLOOM and MPT; ``slopes`` (heads,) if trainable.
 
     Examples
     --------
@@ -107,13 +107,12 @@ class T5(_Bias):
     heads, num_buckets, max_distance, bidirectional
         As in the config of T5: a decoder has ``bidirectional=False``.
     unscaled : bool
-        If True, attention with this bias does not scale its logits, as T5.
+        If True, attention with this bias does not scale its logits, as in T5.
 
     Notes
     -----
-    State dict: ``weight`` (num_buckets, heads), which is ``relative_attention_bias.weight`` of T5, mT5, UMT5, LongT5,
-    Switch Transformers, Pop2Piano and UDOP if the module has that name. MPNet has ``relative_attention_bias.weight``,
-    too.
+    State dict: ``weight`` (num_buckets, heads). If the module is named ``relative_attention_bias``, the key is
+    ``relative_attention_bias.weight``, as in T5, mT5, UMT5, LongT5, Switch Transformers, Pop2Piano, UDOP and MPNet.
 
     Examples
     --------
@@ -340,7 +339,7 @@ class RotaryEmbedding(torch.nn.Module):  # type: ignore[misc, unused-ignore]
 
     Notes
     -----
-    State dict: none, as the rotary modules of transformers; ``freqs`` (pairs,) if learned, as in
+    State dict: none, as in the rotary modules of transformers; ``freqs`` (pairs,) if learned, as in
     rotary-embedding-torch. The fixed frequencies are float64, and stay so in a model of another dtype. Where YaRN
     multiplies the scale of attention, ``frequencies.softmax_factor`` is that factor.
 
@@ -414,7 +413,7 @@ class SinusoidalEmbedding(torch.nn.Module):  # type: ignore[misc, unused-ignore]
 
     Notes
     -----
-    State dict: none. Modules that keep a table of encodings in it, such as Whisper's encoder, do not need the table.
+    State dict: none. If a checkpoint has a table of encodings, such as Whisper's, this module does not need the table.
 
     Examples
     --------

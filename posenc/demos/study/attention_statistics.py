@@ -72,7 +72,7 @@ def entropy(weights: Float64) -> Float64:
 def tail(setting: Setting, length: int) -> Array:
     """Positions of the last queries of a window, which are compared between lengths.
 
-    A quarter of the training length, so that each sees many keys in windows of that length too.
+    They are a quarter of the training length, so that each sees many keys in windows of the training length too.
     """
     return np.arange(length - max(1, setting.length // 4), length)
 
