@@ -56,7 +56,8 @@ static NOINLINE void sincos_shifted_tile(channel_tile *t, double p, int n)
         sincos_shifted(p, t->t_hi[k], t->t_lo[k], t->f_hi[k], t->f_lo[k], &t->sine[k], &t->cosine[k]);
 }
 
-/* Compute the sines and cosines of columns k0 .. k0 + n. Operands `operand`, + 1, + 2: positions, frequency, phase. */
+/* Compute the sines and cosines of columns k0 .. k0 + n. call->array[operand] is the positions; the next two arrays are
+ * frequency and phase. */
 static void angles(channel_tile *t, const pe_call *call, const pe_row *row, int operand, idx k0, int n)
 {
     const idx w_stride = call->array[operand + 1].core[0], f_stride = call->array[operand + 2].core[0];
@@ -112,7 +113,7 @@ KERNEL(complex_order)
 }
 
 /* From   re = r cos(w p + theta), im = r sin(w p + theta):
- *     dr = cos dre + sin dim,   dtheta = r (cos dim - sin dre),   dw = p dtheta,   dp = sum_k w_k dtheta_k */
+ *     dr = cos d(re) + sin d(im),   dtheta = r (cos d(im) - sin d(re)),   dw = p dtheta,   dp = sum_k w_k dtheta_k */
 KERNEL(complex_order_vjp)
 {
     enum { GRAD, AMPLITUDE, POSITIONS, FREQUENCY, PHASE, DAMPLITUDE, DFREQUENCY, DPOSITIONS, DPHASE };

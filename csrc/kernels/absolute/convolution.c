@@ -8,12 +8,12 @@
  *         out[i][j][c] = sum;                                 + x[i][j][c] with residual
  *     }
  *
- * Each SIMD lane holds one channel. window_rows resolves padding once per tile: a pointer outside the grid points to a
- * row of zeros, to the row at the opposite edge, or to the nearest row. The sums then need no test for edges. A kernel
- * of at most FEW_TAPS taps reads rows in place. Larger kernels, half types, and the last d % CHANNELS channels read a
- * copy of CHANNELS channels. A large kernel needs the copy because rows 2 KB apart share a few sets of the cache, and
- * the last channels need it because no load may pass the end of a row. Each output adds its taps in this order in every
- * tile, so its bits do not depend on the tile.
+ * Each SIMD lane holds one channel. window_rows resolves padding once per tile: the pointer of a place outside the grid
+ * points to zeros, to the token at the opposite edge, or to the nearest token. The sums then need no test for edges. A
+ * kernel of at most FEW_TAPS taps reads tokens in place. Larger kernels, half types, and the last d % CHANNELS channels
+ * read a copy of CHANNELS channels. A large kernel needs the copy because tokens 2 KB apart share a few sets of the
+ * cache, and the last channels need it because no load may pass the end of a token. Each output adds its taps in this
+ * order in every tile, so its bits do not depend on the tile.
  */
 #include "absolute/convolution.h"
 
@@ -27,7 +27,7 @@ typedef struct {
     const char *kernel, *start; /* start: first terms of the sums; NULL for 0 */
     char *out;
     idx kernel_row, kernel_step, start_step, out_step; /* bytes from tap to tap, from column to column */
-    idx r, s, center;                                  /* center: index in x of the residual of column 0; -1: none */
+    idx r, s, center;                                  /* center: x[center] is the residual of column 0; -1: none */
 } conv_block;
 
 /* sums[k] += sum_t kernel[t] x[place + k + t], k < width, t < taps. A vector of x is loaded once. */
@@ -135,8 +135,8 @@ static void fold_columns(real *result, idx first, idx last, idx j, idx n, idx w)
     }
 }
 
-/* A tile of out: n columns from (i, j), and the places y0 .. y1, x0 .. x1 that fold onto them. convolve() computes
- * `columns` places of a row; the window of x begins at column x0 - left. */
+/* A tile of out: n columns from (i, j). The places (y, x) with y0 <= y <= y1 and x0 <= x <= x1 fold onto them.
+ * convolve() computes `columns` places of a row; the window of x begins at column x0 - left. */
 typedef struct {
     idx i, j, n, y0, y1, x0, x1, columns;
 } conv_tile;
@@ -190,8 +190,8 @@ static void convolve_channels(const pe_call *call, const pe_row *row, const conv
     }
 }
 
-/* The number of channels that one pass computes: CHANNELS, or all whole blocks if nothing is copied, because then
- * memory is read in sequence. */
+/* The number of channels that one pass computes: CHANNELS if anything is copied, else all whole blocks of CHANNELS, so
+ * that memory is read in sequence. */
 static idx channels_at_once(const pe_call *call)
 {
     const pe_array *a = call->array;

@@ -15,12 +15,13 @@ enum { CHANNELS = 32, FEW_TAPS = 16 };
 
 typedef struct {
     const char **rows, **copied; /* rows of windows: in the caller's x, and in `panel` */
-    char *zeros;                 /* one row of zeros */
+    char *zeros;                 /* zeros for the channels of one token */
     real *panel;                 /* CHANNELS channels of each row of the windows */
-    real *result, *kernel;       /* CHANNELS channels of a tile of out, of the kernel and of the bias */
+    real *result, *kernel;       /* CHANNELS channels: a tile of out; the kernel and the bias */
 } convolution_state;
 
-/* A window has the columns of a tile, s more for the taps, s more that fold onto the tile, and 8 for rounding up. */
+/* A window has the columns of the widest tile, s more for the taps, s more that fold onto the tile, and 8 for rounding
+ * up. r rows are of x, and one more is of grad in convolution_vjp. */
 static void carve_convolution(convolution_state *s, pe_carver *c, const idx *dim)
 {
     const idx columns = CONVOLUTION_GRADIENTS + 8 + 2 * D(s), places = (D(r) + 1) * columns;
@@ -32,7 +33,8 @@ static void carve_convolution(convolution_state *s, pe_carver *c, const idx *dim
     s->zeros = carve_bytes(c, D(d) * (idx)sizeof(real));
 }
 
-/* Return whether the kernel must stop. A poll is a call: one per MANY_CHANNELS, or each time if r s is large. */
+/* Return whether the kernel must stop. A poll calls a function, so there is one per MANY_CHANNELS channels, or one for
+ * each call of stopped_at_channel if there are more than MANY_TAPS taps. */
 static int stopped_at_channel(const pe_call *call, idx channel)
 {
     enum { MANY_TAPS = 1024, MANY_CHANNELS = 64 * CHANNELS };
@@ -51,7 +53,7 @@ INLINE idx padded_index(idx i, idx n, int padding)
     }
 }
 
-/* The rows that a tile reads: rows[a * columns + b] points to place (i + a, j + b), in the type of `storage`. */
+/* The tokens that a tile reads: rows[a * columns + b] points to place (i + a, j + b), in the type of `storage`. */
 typedef struct {
     const char **rows;
     idx height, columns;

@@ -78,7 +78,8 @@ INLINE void add_block_of_taps(const conv_products *p, idx a, idx b, const int ro
         add_to_double(sums[t], to, (a + t / taps) * to->row + (b + t % taps) * to->step);
 }
 
-/* Add all taps of one vector of channels, in blocks of 1 x 8 or 3 x 3: 8 or 9 sums hide the latency of an FMA. */
+/* Add all taps of one vector of channels. In blocks of 1 x 8 or 3 x 3 taps, 8 or 9 sums hide the latency of an FMA.
+ * Smaller blocks compute the taps that are left. */
 static NOINLINE void add_kernel(const conv_products *p, idx r, idx s, const double_sums *to)
 {
     const idx eights = s & ~(idx)7, threes = s - (s - eights) % 3;

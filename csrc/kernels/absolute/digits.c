@@ -5,14 +5,15 @@
  *     for (k = 0; k < w; k++)
  *         out = out * base + digit[k];                   from_digits
  *
- * Results are exact, or rounded once. digits divides in 32 bits where number and base fit, and from_digits uses the
- * slower double-double arithmetic only if doubles are not exact.
+ * Results are exact or rounded once, except numbers above 2**960: from_digits rounds them at each step. digits divides
+ * in 32 bits where number and base fit, and from_digits uses the slower double-double arithmetic only if doubles are
+ * not exact.
  */
 #include "base/row.h"
 #include "base/sincos.h"
 
-/* Digits, most significant first; the last one also gets the fraction. Remainders of 64-bit integers are exact, and so
- * is a digit plus the fraction, which has no more bits than the number. */
+/* Digits, most significant first; the last one also gets the fraction. Remainders of 64-bit integers are exact. The sum
+ * of the last digit and the fraction is exact, because it has no more bits than the number. */
 KERNEL(digits)
 {
     enum { WHOLE, FRACTION, OUT, BASE = 0 };

@@ -76,9 +76,9 @@ KERNEL(hierarchical)
     }
 }
 
-/* Gradient of the table. From   out_n = sum_r weight_nr p_r:   dp_r = sum_n weight_nr grad_n. Entries first <= e < last
- * list the rows n = order_e of grad that use row r, in order of position. The sum is double. Without WEIGHT, all
- * weights are 1. */
+/* Gradient of the table. From   out_r = sum_t weight_rt p_t:   dp_t = sum_r weight_rt grad_r. Entries first <= e < last
+ * list the rows r = order_e of grad that use row t of the table. The sum is double, in the order of e. Without WEIGHT,
+ * all weights are 1. */
 KERNEL(embedding_backward)
 {
     enum { GRAD, ORDER, WEIGHT, FIRST, LAST, DTABLE };

@@ -1,17 +1,18 @@
 /* floater.c -- positions as samples of an ordinary differential equation (FLOATER).
  *
- *     dp/dt = h(p, t),   h = W2 [relu(W1 [p; t] + b1); t] + b2       W1 (e, c+1), W2 (c, e+1), time is the last column
+ *     dp/dt = F(p, t),   F = W2 [relu(W1 [p; t] + b1); t] + b2       W1 (e, c+1), W2 (c, e+1), time is the last column
  *
  *     for (k = 0; k + 1 < n; k++)                             Euler's method; other methods have up to 4 stages
  *         for (p[k + 1] = p[k], step = 0; step < s; step++)
- *             p[k + 1] += dt / s * h(p[k + 1], (k + step / s) * dt);
+ *             p[k + 1] += dt / s * F(p[k + 1], (k + step / s) * dt);
  *
- * A group of columns (streams, layers) takes each step together, so that W1 and W2 are read once for the group. Time is
- * stored as element c of each state and element e of each relu vector, so that both products are dense. The state is
- * double, because thousands of small steps are added to it; the field h is `real`.
+ * A stream is one entry of the batch. A group of streams takes each step together, so that W1 and W2 are read once for
+ * the group. Time is stored as element c of each state and element e of each relu vector, so that both products are
+ * dense. The state is double, because thousands of small steps are added to it; the field F is `real`.
  *
- * The gradient differentiates the discrete steps. It recomputes the stages of a run of positions at once, from the rows
- * of the path, and then goes back one position at a time. Outer products are summed over all stages of a run.
+ * The gradient differentiates the discrete steps. It recomputes the stages of a run of positions at once, from the
+ * states that floater stored, and then goes back one position at a time. Outer products are summed over all stages of a
+ * run.
  */
 #include "absolute/matvec.h"
 
@@ -32,8 +33,8 @@ static const tableau tableaus[] = {
 typedef struct {
     const pe_call *call;
     const tableau *rule;
-    idx c, e, c_row, e_row, steps; /* c_row, e_row: strides between columns */
-    double dt, h;
+    idx c, e, c_row, e_row, steps; /* c_row, e_row: strides between states and between relu vectors */
+    double dt, h;                  /* h: a step, dt / steps */
     const double *when;
     real *w1, *b1, *w2, *b2;
     real *k[STAGES]; /* slopes of the stages; in the gradient, cotangents of their states */
@@ -70,7 +71,7 @@ static void read_flow(flow *f, const pe_call *call, const pe_array *w1)
         memset(f->k[i], 0, (size_t)(SCAN_COLUMNS * f->c_row) * sizeof(real));
 }
 
-/* Return whether the kernel must stop. It polls after each step if a step takes about 100 us, else after 16 steps. */
+/* Return whether the kernel must stop. It polls after each step if a step takes about 100 us, else after every 16th. */
 static int stopped_in_flow(flow *f)
 {
     return (f->c * f->e > 1 << 16 || ++f->polls % 16 == 0) && stop_requested(f->call);
@@ -107,7 +108,7 @@ static NOINLINE void add_slopes(const flow *f, double *restrict p, idx n)
         p[j] += (h0 * (double)k0[j] + h1 * (double)k1[j]) + (h2 * (double)k2[j] + h3 * (double)k3[j]);
 }
 
-/* Advance the states p of `cols` columns by one step. Column q is `step` steps past position first + q / streams.
+/* Advance `cols` states p by one step. State q is `step` steps past position first + q / streams.
  * Stage i stores its states at y + i y_stage and its relus at a + i a_stage. */
 static void take_step(const flow *f, idx step, idx first, idx streams, idx cols, double *p, real *y, idx y_stage,
                       real *a, idx a_stage)
@@ -127,7 +128,7 @@ static void take_step(const flow *f, idx step, idx first, idx streams, idx cols,
     add_slopes(f, p, cols * f->c_row);
 }
 
-/* The states of `count` pairs (position, column): pair q is entry (b + q % cols, k + q / cols) of a. */
+/* Read `count` states of `cols` streams: state q is entry (b + q % cols, k + q / cols) of a. */
 static void read_double_states(const flow *f, const pe_array *a, idx b, idx cols, idx k, idx count, real *wide,
                                double *p)
 {
@@ -194,8 +195,8 @@ KERNEL(floater)
 
 enum { GRAD, PATH, W1, B1, W2, B2, WHEN, DP0, DW1, DB1, DW2, DB2 };
 
-/* A run of positions. y, a, dk and dz hold states, relus and the cotangents of both products of each pair
- * q = position * streams + stream, for each stage of at most STEPS steps. Stages are c_slab (e_slab) numbers apart. */
+/* A run of positions. y, a, dk and dz hold states, relus and the cotangents of both products. They have an entry
+ * q = position * streams + stream for each stage of at most STEPS steps. Stages are c_slab (e_slab) numbers apart. */
 typedef struct {
     flow f;
     real *w1_transposed, *w2_transposed;
@@ -220,8 +221,8 @@ LAYOUT(floater_vjp)
     s->starts = carve_doubles(c, (BLOCKS(f->steps, STEPS) - 1) * SCAN_COLUMNS * f->c_row);
 }
 
-/* From   p' = p + sum_i h b_i k_i,  k_i = h(y_i),  y_i = p + sum_m h a_im k_m:
- *     dk_i = h b_i lambda + sum over m > i of h a_mi dy_m,   dy_i = (dh/dp)^T dk_i,   lambda += sum_i dy_i
+/* From   p' = p + sum_i h b_i k_i,  k_i = F(y_i),  y_i = p + sum_m h a_im k_m:
+ *     dk_i = h b_i lambda + sum over m > i of h a_mi dy_m,   dy_i = (dF/dp)^T dk_i,   lambda += sum_i dy_i
  * and from   k = W2 [a; t] + b2, a = relu(z), z = W1 [y; t] + b1:   da = W2^T dk, dz = da where a > 0, dy = W1^T dz */
 static void step_backward(const floater_vjp_state *s, idx step, idx position)
 {
@@ -270,8 +271,9 @@ static void add_stage_weights(const floater_vjp_state *s, idx steps, const pe_wo
     add_vectors(s->dk, c_row, pairs, f->c, block_sums(call, DB2, work));
 }
 
-/* Propagate lambda from position first + run back to position first, for the columns from b on. More than STEPS steps
- * are split into stretches of STEPS: the state before each stretch is stored, and the last stretch is taken first. */
+/* Propagate lambda from position first + run back to position first, for the streams from b on. More than STEPS steps
+ * are split into stretches of STEPS. A forward pass keeps the state before each stretch. Then each stretch, beginning
+ * with the last, recomputes its stages and propagates lambda. */
 static int floater_run_vjp(floater_vjp_state *s, idx b, idx first, idx run, const pe_work *work)
 {
     flow *f = &s->f;
@@ -315,7 +317,7 @@ static int floater_run_vjp(floater_vjp_state *s, idx b, idx first, idx run, cons
     return 1;
 }
 
-/* PATH is the output of floater. */
+/* PATH has the states that floater stored. */
 KERNEL(floater_vjp)
 {
     const idx *const dim = call->dim, n = D(n), units = SCAN_UNITS, last = share_begin(call, end, units);

@@ -5,9 +5,9 @@
  *             y[c][r] = fma(W[r][i], x[c][i], y[c][r]);
  *
  * W is packed once for many products: panels of PANEL rows, stored column by column. Each SIMD lane holds one row, so
- * no sum crosses lanes. One vector is limited by the bandwidth of reading W; several share each load of W. Each sum
- * runs in this order for any number of vectors, so a result depends on its own x alone. Vectors x and y have padded(n)
- * elements, and y is 0 past the last row of W.
+ * no sum crosses lanes. A product with one x is limited by the bandwidth of reading W; several x share each load of W.
+ * Each sum runs in this order for any number of vectors, so a result depends on its own x alone. Vectors x and y have
+ * padded(n) elements, and y is 0 past the last row of W.
  */
 #ifndef PE_MATVEC_H
 #define PE_MATVEC_H
@@ -24,8 +24,8 @@ enum {
     MATVEC_SUMS = VEC_BYTES == 64   ? 24
                   : VEC_BYTES == 32 ? 12
                                     : 8,
-    MATVEC_VECS = PANEL / LANES < 8 ? PANEL / LANES : 8, /* most vectors of a panel at once */
-    MATVEC_COLUMNS = VEC_BYTES == 16 ? 4 : 6,            /* most columns at once */
+    MATVEC_VECS = PANEL / LANES < 8 ? PANEL / LANES : 8, /* most SIMD vectors of a panel at once */
+    MATVEC_COLUMNS = VEC_BYTES == 16 ? 4 : 6,            /* most vectors x at once */
     /* Prefetch distance in columns of W, for products limited by loads of W: 2 MB from L3 take 18 us instead of 25. */
     PREFETCH_COLUMNS = 16
 };
@@ -74,7 +74,8 @@ static void read_padded(const char *data, pe_storage storage, idx n, real *out)
     memset(out + n, 0, (size_t)(padded(n) - n) * sizeof(real));
 }
 
-/* y[c] = start[c] + W x[c], or its positive part, with W(rows, k) packed; x_step, y_step: stride between columns. */
+/* y[c] = start[c] + W x[c], or its positive part, with W(rows, k) packed. A column is one vector x[c] or y[c]. x_step
+ * and y_step are strides between columns. */
 typedef struct {
     const real *w, *start, *x; /* start: NULL for 0 */
     real *y;
@@ -227,7 +228,7 @@ static NOINLINE void add_vectors(const real *restrict l, idx l_step, idx pairs, 
     }
 }
 
-/* The first column of the batch in share `unit` of `units`. Kernels scan groups of SCAN_COLUMNS columns. */
+/* The first entry of share `unit` of the batch, which has `units` shares. Kernels scan SCAN_COLUMNS entries at once. */
 INLINE idx share_begin(const pe_call *call, idx unit, idx units) { return unit * call->D(b) / units; }
 
 #endif

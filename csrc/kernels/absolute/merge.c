@@ -3,8 +3,8 @@
  *     for (idx k = 0; k < d; k++)
  *         out[k] = x[k] + p[k];                          or the other forms
  *
- * x (1 + p) is computed as written, with two roundings: x + x p would be NaN where x is infinite. Each mode has
- * a separate loop, which the compiler vectorises.
+ * x (1 + p) is computed as written, with two roundings: x + x p would be NaN where x is infinite and p <= 0. Each mode
+ * has a separate loop, which the compiler vectorises.
  */
 #include "base/layout.h"
 #include "base/row_sum.h"

@@ -6,6 +6,7 @@
  *     tanh   p' = tanh(W p + b)                                        W (c,c), b (1,c)
  *     gru    r = s(U_r p + a_r + b_r),  z = s(U_z p + a_z + b_z)       U (3c,c) in the order r, z, n
  *            m = tanh(a_n + r (U_n p + b_n)),  p' = (1 - z) m + z p    biases (2,3c): a of the input, b of the state
+ *            s is the sigmoid.
  *
  * With inputs x (n,e) and their weight V, (c,e) or (3c,e), step k adds V x_k to the bias b of tanh, or to the biases a
  * of the GRU. A group of columns of the batch takes each step together, so that W is read once for the group. The
@@ -104,8 +105,8 @@ static void read_inputs(const map *m, const pe_array *inputs, idx b, idx cols, i
 static int stopped_in_map(map *m) { return (m->c > 256 || ++m->polls % 16 == 0) && stop_requested(m->call); }
 
 /* 1 / (1 + exp(-x)), computed from z = exp(-|x|) <= 1. The rounding error of x log2 e is added back, which gives 3
- * ulp for either sign. Without FMA that rounding error cannot be computed, and the error of gates near 0 grows by
- * |x| / 2 ulp. */
+ * ulp for either sign. Without FMA that rounding error cannot be computed, and the error of gates near 0 grows by up
+ * to |x| ulp. Below -most the function returns sigmoid(-most). */
 INLINE real sigmoid(real x)
 {
 #if PE_REAL == 32
@@ -226,14 +227,15 @@ enum { GRAD, PATH, WEIGHT, BIAS, INPUTS, INPUT_WEIGHT, DP0, DWEIGHT, DBIAS, DINP
 enum { PAIRS = 192 }; /* most pairs of position and column in a run */
 
 /* A run of positions. Pair q = position * cols + column has a state p, gates, and the cotangents d of the gates' sums.
- * The cotangent of V x in a gate is also d, except in gate n of the GRU, where it is dx. */
+ * The cotangent of V x_k in a gate is also d. Only in gate n of the GRU it is dx, the cotangent of the argument of
+ * tanh. */
 typedef struct {
     map m;
     real *transposed[3], *input_transposed[3]; /* packed weights */
     real *p, *d[3], *dx;
     gate_rows gates;
-    real *lambda, *term;       /* of each column: the cotangent of the state so far; one product */
-    real *dinput, *input_term; /* of some pairs: the cotangent of the input; one product */
+    real *lambda, *term;       /* of each column: lambda: cotangent of the state; term: buffer */
+    real *dinput, *input_term; /* of some pairs: dinput: cotangent of the input; input_term: buffer */
     idx cols;
 } recurrent_vjp_state;
 
@@ -271,7 +273,7 @@ static void tanh_backward(const recurrent_vjp_state *s, idx pair)
     multiply_columns(&(matvec){s->transposed[0], NULL, dy, s->lambda, m->c, m->c, m->row, m->row, 0, 0}, s->cols);
 }
 
-/* From   p' = (1 - z) m + z p,  m = tanh(x), x = a_n + r y, y = U_n p + b_n,  r, z = s(...):
+/* From   p' = (1 - z) m + z p,  m = tanh(x), x = a_n + r y (not an input x_k), y = U_n p + b_n,  r, z = s(...):
  *     dx = lambda (1 - z) (1 - m^2),   dy = dx r,   dr = dx y r (1 - r),   dz = lambda (p - m) z (1 - z)
  *     lambda = lambda z + U_r^T dr + U_z^T dz + U_n^T dy.   da_n += dx */
 static void gru_backward(const recurrent_vjp_state *s, idx pair, double *restrict da_n)
@@ -315,7 +317,8 @@ static void add_gate_weights(const recurrent_vjp_state *s, idx pairs, double *dw
     }
 }
 
-/* dx_k = V^T d of the gates, and dV += sum of d x_k^T for each gate, over the inputs of rows first .. first + run */
+/* The gradient of input x_k is the sum of V^T d over the gates. dV += sum of d x_k^T for each gate, over the inputs
+ * first .. first + run. In gate n, d is dx. */
 static void add_inputs(const recurrent_vjp_state *s, const pe_call *call, idx b, idx first, idx run, double *dweight)
 {
     const map *m = &s->m;

@@ -1,12 +1,12 @@
-/* sinusoid.c -- sin and cos of position * frequency: the sinusoidal encoding and every rotary table.
+/* sinusoid.c -- sin and cos of position * frequency: the sinusoidal encoding and rotary tables of one coordinate.
  *
  *     for (k < f) {
  *         out[sine + k * step] = sine_scale * sin(p * w[k]);
  *         out[cosine + k * step] = cosine_scale * cos(p * w[k]);
  *     }
  *
- * For integer positions in float, a pair costs four multiplications: angles.h adds the angles of a base and an offset,
- * whose sines and cosines are computed once for many rows.
+ * If real is float, a pair at an integer position costs four multiplications, and two for scales other than 1: angles.h
+ * adds the angles of a base and an offset, whose sines and cosines are computed once for many rows.
  */
 #include "fits.h"
 #include "base/layout.h"
@@ -127,7 +127,7 @@ static void fill_tile(sinusoid_tile *t, const double *position, char *const *row
     }
 }
 
-/* Clear the columns after the last pair. An odd width with denominator half-1 has one such column. */
+/* Clear the columns after the last pair. If d is odd and f = (d - 1) / 2, there is one such column. */
 static void clear_rest(idx f, const columns *to, char *row)
 {
     const idx first = f == 0 ? 0 : max_(to->sine, to->cosine) + (f - 1) * to->step + 1;
@@ -196,7 +196,8 @@ static const real *load_columns(const columns *from, const char *row, idx column
     return buffer;
 }
 
-/* sin and cos of base + offset. Their error of 2**-52 is small beside the other terms of the gradient's sum. */
+/* sin and cos of base + offset, with an absolute error of 2**-52. fill_tile recomputes results near 0. The gradient
+ * does not, because it adds them to larger terms. */
 static NOINLINE void add_angles_double(const sinusoid_tile *t, int offset, int n, double *restrict sine,
                                        double *restrict cosine)
 {

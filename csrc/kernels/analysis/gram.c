@@ -4,6 +4,8 @@
  *         for (j < n)
  *             out[i][j] = dot(x[i], x[j]);               or the norm of x[i] - x[j]
  *
+ * Correlations are inner products of rows that standardize.c has computed.
+ *
  * A unit of work is one block of BLOCK_M rows, packed once with one row per SIMD lane. The kernel combines it with the
  * rows of this and all later blocks, whose numbers it broadcasts. Each tile is stored twice, the second time transposed
  * to the other side of the diagonal, so half of the pairs are computed and both sides have the same bits. A tile on the
@@ -71,7 +73,7 @@ static NOINLINE void products_narrow(pairs_tile t, int n) { in_row_blocks(produc
 static NOINLINE void squares_wide(pairs_tile t, int n) { in_row_blocks(square_rows, 2, &t, 0, n); }
 static NOINLINE void squares_narrow(pairs_tile t, int n) { in_row_blocks(square_rows, 1, &t, 0, n); }
 
-/* Multiply n rows by the packed rows, one panel at a time. A panel has two vectors, the last one or two. */
+/* Multiply n rows by the packed rows, one panel at a time. A panel has two vectors; the last panel may have one. */
 static NOINLINE void tile_pairs(const char *rows, idx step, const real *pack, int lanes, int d, int squares, real *s,
                                 int n)
 {
