@@ -7,8 +7,8 @@
  * Consecutive rows share the sines and cosines of their base, and all rows share the sines and cosines of the OFFSETS
  * offsets. The angle-addition theorem combines base and offset in double, so a pair costs four multiplications. A row
  * depends on its position alone. Near a zero of sin or cos the addition loses relative accuracy, so results below
- * 2**-26 are recomputed by sincos.h. For larger results the error of 2**-52 is at most 2**-26 of the result, a quarter
- * of a float's half ulp. Double, and positions with a fraction, use sincos.h for every pair.
+ * 2**-26 are recomputed by sincos.h. For larger results the error of 2**-52 is at most an eighth of a float's ulp.
+ * Double, and positions with a fraction, use sincos.h for every pair.
  */
 #ifndef PE_ANGLES_H
 #define PE_ANGLES_H

@@ -5,8 +5,9 @@
  *     float16    s eeeee    mmmmmmmmmm
  *
  * bfloat16 is converted by shifts, which compilers vectorize. Variants with F16C convert float16 by its instructions.
- * Other variants, and the tails of rows, use C code that gives the same bits. The C code for float16 has no subnormal
- * operand, so it also works while the thread flushes subnormal numbers to zero.
+ * Other variants, and the tails of rows, use C code that gives the same bits, except that F16C makes a signalling NaN
+ * quiet. The C code also works while the thread flushes subnormal numbers to zero: widening has no subnormal operand,
+ * and narrowing rounds subnormal floats to 0.
  */
 #ifndef PE_HALF_H
 #define PE_HALF_H

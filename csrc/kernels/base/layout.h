@@ -33,8 +33,8 @@ INLINE void *carve_bytes(pe_carver *c, idx bytes)
     return at;
 }
 
-/* Bytes of a number of elements, which is a product of lengths. If no machine has as much memory, the product may
- * exceed idx: then the size is one that malloc refuses, and the sum of all arrays of a call is still a size. */
+/* The bytes of `elements` elements, a double because a product of lengths may exceed idx. The result is at most 2**56:
+ * malloc refuses that size, and the sizes of all arrays of a call still add up without overflow. */
 INLINE idx bytes_of_product(double elements, idx size)
 {
     const double most = 0x1p56;

@@ -1,4 +1,4 @@
-/* row.h -- iterate over the rows of a call; read and write rows of any storage as `real`.
+/* row.h -- iterate over the rows of a call; read rows of real, half types or int8 as `real`, write real or half types.
  *
  * Operands broadcast over the leading axes of a call, its loop axes. A row is one index along these axes.
  *

@@ -5,8 +5,9 @@
  * A frequency is stored in turns per position, t = w / 2 pi, as the double-double t_hi + t_lo. The angle p t is
  *     h = fl(p t_hi),   l = (p t_hi - h) + p t_lo
  * Argument reduction then subtracts whole turns, which is exact, and the nearest quarter turn, which selects the
- * polynomial and the sign. At most 1/8 turn remains, with an absolute error near 2**-105 |p| turns: below 2**-74 turns
- * at p = 2**31, 2**-52 at 2**53. So no multi-word reduction is needed, and the functions vectorize.
+ * polynomial and the sign. At most 1/8 turn remains, with an absolute error near 2**-105 |p t| turns. For |t| < 1/2 the
+ * error is below 2**-74 turns at p = 2**31, and below 2**-52 turns at p = 2**53. So no multi-word reduction is needed,
+ * and the functions vectorize.
  */
 #ifndef PE_SINCOS_H
 #define PE_SINCOS_H

@@ -3,9 +3,9 @@
  *     for (int l = 0; l < LANES; l++)
  *         y[l] = fma(a[l], b[l], c[l]);          is y = vec_fma(a, b, c)
  *
- * Kernels that keep sums in registers use vec: attention, convolutions, matvec.h. Other kernels are plain loops. A vec
- * has the width of the variant's registers, because compilers translate wider vectors badly. For compilers without
- * GNU's vector types, a vec is an array, and its arithmetic is loops.
+ * Kernels that keep sums in registers use vec, such as attention, convolutions, gram and matvec.h. Most other kernels
+ * are plain loops. A vec has the width of the variant's registers, because compilers translate wider vectors badly. For
+ * compilers without GNU's vector types, a vec is an array, and its arithmetic is loops.
  */
 #ifndef PE_VEC_H
 #define PE_VEC_H
