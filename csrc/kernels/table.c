@@ -1,8 +1,9 @@
-/* table.c -- the kernel and the scratch function of this variant for each row of ops.def.
+/* table.c -- for each row of ops.def, this variant's kernel, its scratch function, and its preparation or NULL.
  *
- *     ops.def:  OP(rope, ..., rope)   ->   [PE_rope] = {rope_avx2_32, rope_scratch_avx2_32}
+ *     ops.def:  OP(rope, ..., rope)   ->   [PE_rope] = {rope_avx2_32, rope_scratch_avx2_32, NULL}
  *
- * PE_rope is the number of a row, so a call finds its kernel by one index, without comparing names.
+ * PE_rope is the number of a row, so a call finds its kernel by one index, without comparing names. A second table has
+ * the products of 16-bit operands (tile/products.h), for each unit of the CPU that multiplies them.
  */
 #include "base/layout.h"
 #include "tile/products.h"

@@ -3,7 +3,7 @@
  *     b_h = q and k on the grid ? table[Swin's row of q - 1 and k - 1][h]
  *           : table[B - 3 (class to token), B - 2 (token to class) or B - 1 (class to class)][h];
  *
- * arrays: table(b,h), grid(s) = height, width. Position 0 is the class token, position 1 + p is token p of the grid.
+ * arrays: table(B,h), grid(S) = height, width. Position 0 is the class token, position 1 + p is token p of the grid.
  * grid.h computes one code per query and one per key of a block; a pair subtracts its two codes.
  */
 #include "bias/grid.h"

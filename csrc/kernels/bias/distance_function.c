@@ -3,9 +3,9 @@
  *     for (int j = 0; j < n; j++)
  *         out[j] = values[h][i];          i is the last index with distances[i] <= rel[j]
  *
- * arrays: values(h,l), distances(l), ascending. Python passes every distance that occurs in the call. The function
- * first tries i = rel[j] - distances[0], which is right if the distances are consecutive integers. Otherwise bisection
- * finds i.
+ * arrays: values(h,L), distances(L), ascending. Python passes every distance that occurs in the call. index_of first
+ * tries i = rel[j] - distances[0], which is right if the distances are consecutive integers. Otherwise bisection finds
+ * i.
  */
 #include "bias/position.h"
 

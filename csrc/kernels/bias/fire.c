@@ -5,7 +5,7 @@
  *     for (int w = 0; w < W; w++)
  *         b_h += w2[h][w] * relu(w1[w] * z + b1[w]);
  *
- * arrays: w1(w,1), b1(w), w2(h,w), b2(h), c(), threshold(). The divisor of z depends on the query alone, so it is
+ * arrays: w1(W,1), b1(W), w2(h,W), b2(h), c(), threshold(). The divisor of z depends on the query alone, so it is
  * computed once per query and block. The innermost loop is over lanes, each with one query, and vectorises.
  */
 #include "base/elementary.h"

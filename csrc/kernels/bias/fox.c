@@ -4,7 +4,7 @@
  *         for (int l = 0; l < lanes; l++)
  *             out[j][l] = sums[h][position of query l] - sums[h][position of key j];
  *
- * arrays: sums(h,t), which is C. Positions are integers below t. C is double, because C grows with the length of the
+ * arrays: sums(h,T), which is C. Positions are integers below T. C is double, because C grows with the length of the
  * sequence while C[i] - C[j] may be small. C[i] is read once per query and block, so a pair costs one subtraction.
  */
 #include "bias/position.h"

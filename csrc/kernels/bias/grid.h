@@ -6,7 +6,7 @@
  *
  * Token p is in row p / width. A block computes the code of each key and each query once, so a pair costs one
  * subtraction and no division. Codes are unsigned. Python checks the size of the grid; if a wrong size arrives anyway,
- * unsigned integers overflow without undefined behaviour, and the caller clamps the table row.
+ * unsigned integers overflow without undefined behaviour, and grid_row clamps the table row.
  */
 #ifndef PE_GRID_H
 #define PE_GRID_H

@@ -4,13 +4,13 @@
  *     DISTANCE   for (j < l)  out[h][j] = b_h(rel[j]);
  *     PAIR       for (i < n)  for (j < m)  out[h][i][j] = b_h(q_positions[i], k_positions[j]);
  *
- * The kernels call the functions of a pe_position_op on blocks of lanes, as attention does for its tiles. So a bias has
- * the same bits in a matrix and in attention.
+ * The kernels call the functions of a pe_position_op on up to ROW distances, or on a block of queries and keys.
+ * Attention calls the same functions, so a bias has the same bits in a matrix and in attention.
  */
 #include "bias/position.h"
 #include "fits.h"
 
-/* Count the arrays of a signature of ops.def, as in "w1(w,1), b1(w)". */
+/* Count the arrays of a signature of ops.def, as in "w1(W,I), b1(W)". */
 INLINE int arrays_in(const char *list)
 {
     int n = 0;
@@ -42,8 +42,8 @@ static void distance_values(const pe_call *call, idx begin, idx end, const pe_po
     }
 }
 
-/* grad(h,l), arrays..., rel(l) -> gradients of the first arrays. One unit computes all heads, because heads may share
- * an array and then add to one gradient. */
+/* grad(h,l), arrays..., rel(l) -> gradients of the arrays that have one. One unit computes all heads, because heads may
+ * share an array and then add to one gradient. */
 static void distance_gradients(const pe_call *call, int arrays, const pe_position_op *op)
 {
     const idx heads = call->D(h), l = call->D(l);
@@ -168,8 +168,8 @@ static void pair_values(const pe_call *call, idx begin, idx end, int arrays, con
     compute_units(&w, begin, end, 0, arrays, compute_values);
 }
 
-/* grad(h,n,m), arrays..., q_positions(n), k_positions(m) -> +gradients of the first arrays. They stay 0 if the
- * operator has no gradient. */
+/* grad(h,n,m), arrays..., q_positions(n), k_positions(m) -> +gradients of the arrays that have one. The kernel of an
+ * operator without gradients computes nothing. */
 static void pair_gradients(const pe_call *call, idx begin, idx end, const pe_work *work, int arrays,
                            const pe_position_op *op)
 {

@@ -1,11 +1,11 @@
 /* sandwich.c -- Sandwich (Chi et al. 2023, section 4):   b_h = (sum_t cos(w_t rel) - T) / divisor_h,   t = 1 .. T
  *
- *     for (int c = 0; c < 2 * T; c++)
+ *     for (int c = 0; c < C; c++)
  *         sum += keys[j][c] * queries[c][i];              sum is now sum_t cos(w_t rel)
  *     b_h(i, j) = (sum - T) / divisor[h];
  *
- * arrays: queries(c,n), keys(m,c), divisor(h), with c = 2 T sines and cosines of each position.
- * cos(w (k - q)) = cos wk cos wq + sin wk sin wq. So a bias is the inner product of the c numbers of the key and of the
+ * arrays: queries(C,n), keys(m,C), divisor(h), with C = 2 T sines and cosines of each position.
+ * cos(w (k - q)) = cos wk cos wq + sin wk sin wq. So a bias is the inner product of the C numbers of the key and of the
  * query, and a pair needs no cosine. Sandwich has no learned parameters, so there is no gradient.
  */
 #include "bias/position.h"

@@ -3,8 +3,8 @@
  *     for each pair of tokens q = (yq, xq) and k = (yk, xk) of the grid:
  *         b_h = table[(yq - yk + height - 1) * pitch + (xq - xk + width - 1)][h];
  *
- * arrays: table(b,h), grid(s) = height, width. The position of token (y, x) is y * width + x. The table row is the code
- * of the query minus the code of the key (grid.h), so no pair needs a division.
+ * arrays: table(B,h), grid(S) = height, width. The position of token (y, x) is y * width + x. The table row is a number
+ * of the query minus a number of the key (grid_codes), so no pair needs a division.
  */
 #include "bias/grid.h"
 

@@ -3,7 +3,7 @@
  *     for (int j = 0; j < n; j++)
  *         out[j] = table[fabs(rel[j]) <= r ? lookup[rel[j] + r] : bucket beyond r][h];
  *
- * arrays: table(b,h), lookup(k), edges(o). lookup holds the buckets of -r .. r, k = 2 r + 1. edges holds the distances
+ * arrays: table(B,h), lookup(K), edges(O). lookup holds the buckets of -r .. r, K = 2 r + 1. edges holds the distances
  * beyond r at which the bucket number grows by one, on each side that has buckets. Python computes the edges as
  * integers, so no logarithm decides a bucket. |rel| <= r takes one gather; larger distances take a bisection of edges.
  */

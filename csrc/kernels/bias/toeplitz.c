@@ -27,7 +27,7 @@ KERNEL(toeplitz_matrix)
     }
 }
 
-/* The transpose: out(t) = sum of grad(i, j) over the pairs with j - i + n - 1 = t, in the order of i */
+/* Gradient of the diagonals: out(t) = sum of grad(i, j) over the pairs with j - i + n - 1 = t, in the order of i */
 KERNEL(diagonal_sums)
 {
     enum { GRAD, OUT };
