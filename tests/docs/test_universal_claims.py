@@ -17,19 +17,25 @@ PAGES = [
         "models", "operators", "recipes", "recipes-attention", "reference", "rotary-checkpoints", "runtime",
         "validating", "vectors",
     )),
-    "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", "docs/claims/index.md", "docs/design.md",
-    "docs/design-operators.md",
+    "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", "docs/design.md", "docs/design-operators.md",
     "docs/from-the-documents.md", "docs/kernels.md", "docs/index.md", "README.md",
-    "docs/explanations/deriving-biases.md", "docs/explanations/deriving-rope.md",
-    "docs/explanations/rotary-embeddings.md",
-    *sorted(page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/functions/**/*.md")),
-    *sorted(page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/documents/*.md")),
+    *sorted(
+        page.relative_to(ROOT).as_posix()
+        for folder in ("claims", "documents", "explanations", "functions")
+        for page in ROOT.glob(f"docs/{folder}/**/*.md")
+    ),
 ]  # fmt: skip
 """The pages that were counted. A page joins when each of its sentences has evidence."""
 
 EVIDENCE = {
     ("CONTRIBUTING.md", '"Every", "all", "only" and "never" need a test'): "tests/docs/test_universal_claims.py",
     ("docs/claims/index.md", "- all:"): "tests/docs/test_claims.py::test_counts_of_the_index",
+    ("docs/claims/sinusoid-source.md", "falls at every doubling"):
+        "tests/docs/test_documents.py::test_s1_the_plot_decays",
+    ("docs/claims/survey.md", "only Shaw changes values"):
+        "tests/docs/test_documents_claims.py::test_only_shaw_adds_to_values",
+    ("docs/claims/survey.md", "the bias is never positive"):
+        "tests/docs/test_documents.py::test_s0_a_distance_of_one_costs_one",
     ("docs/guides/commands.md", "every operator on"): "tests/demos/test_tour.py::test_every_operator_is_shown",
     ("docs/guides/operators.md", "lists every public function"): "docs/operator_table.py",
     ("docs/guides/reference.md", "has every function of"):
@@ -41,12 +47,14 @@ CODE = re.compile(
     r"<!-- made by.*?<!-- end of the made part -->|^```.*?^```|\$\$.*?\$\$|`[^`]*`", re.DOTALL | re.MULTILINE
 )
 BREAK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*+]|\d+\.) )|\n(?=\|)|(?<=[.!?:;])\s+(?=[A-Z`\[(])")
+QUOTATION = re.compile(r"^- 「.*?(?=\n  - place)|\*\*\".*?\"\*\*", re.DOTALL | re.MULTILINE)
+"""A claim of docs/claims with its translation, and a bold quotation of docs/explanations: others say these."""
 WORD = re.compile(r"(?<![-\w])(?:every(?! \d)|all|only|never)\b", re.IGNORECASE)  # not "read-only", "every 50 ms"
 
 
 def universal_sentences(text):
-    """Sentences of a page with one of the words; made parts, code and equations are left out."""
-    text = re.sub(r"!\[[^\]]*\]", "", text)  # alternative texts, which a program computes
+    """Sentences of a page with one of the words; made parts, quotations, code and equations are left out."""
+    text = re.sub(r"!\[[^\]]*\]", "", QUOTATION.sub("", text))  # alternative texts are computed by a program
     kept = CODE.sub(lambda match: match[0] if match[0].startswith("`") and "\n" not in match[0] else "", text)
     sentences = (" ".join(part.split()) for part in BREAK.split(kept))
     return [sentence for sentence in sentences if WORD.search(re.sub("`[^`]*`", "", sentence))]
@@ -69,6 +77,8 @@ def test_evidence_exists(evidence):
 def test_sentences_are_found():
     text = "Every one. Some.\n- It never\n  fails: a read-only array, every 5 ms.\n\n```\nall\n```\n`all` or $$all$$\n"
     assert universal_sentences(text) == ["Every one.", "- It never fails: a read-only array, every 5 ms."]
+    text = '- 「全」 "all of them"\n  - place: 1\n  - evidence: it never\n    fails\n\n**"All."** Only once.\n'
+    assert universal_sentences(text) == ["- evidence: it never fails", "Only once."]
 
 
 def test_messages_of_the_pages_of_errors_have_one_form():
