@@ -210,6 +210,13 @@ def wide_lines(path: Path, lines: list[Line]) -> Iterator[Finding]:
             yield Finding(path, number, "line", f"{len(line)} characters; at most {WIDEST_LINE}")
 
 
+def powers(path: Path, passage: list[Line]) -> Iterator[Finding]:
+    """Two powers in one paragraph: Markdown shows the text between them in bold, and 2**53 as 253."""
+    text = re.sub(r"`[^`]*`|\$[^$]*\$|(?<!\w)\*\*[^*]+\*\*(?!\w)", "§", " ".join(line for _, line in passage))
+    if re.search(r"\w\*\*\w.*\w\*\*", text):
+        yield Finding(path, passage[0][0], "power", "two powers in a paragraph; put them in backticks")
+
+
 def docstring(lines: list[Line]) -> Iterator[list[Line]]:
     """Paragraphs of a docstring: not its examples, the names of its sections, or its ``name : type`` lines."""
     kept: list[Line] = []
@@ -340,6 +347,7 @@ def check(path: Path, strict: bool) -> list[Finding]:
         found += wide_lines(shown, lines)
     rules = [*RULES, (*REPEAT, "repeat the noun")] if strict else RULES
     for passage in passages(path):
+        found += powers(shown, passage) if path.suffix == ".md" else []
         ends, text = [], ""
         for _, line in passage:
             text += without_code(line) + " "
