@@ -22,7 +22,7 @@ from typing import Any
 
 import operator_table
 from docutils import nodes
-from sphinx.addnodes import pending_xref
+from sphinx.addnodes import desc, desc_parameter, pending_xref
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
@@ -192,6 +192,15 @@ class NumPy(SphinxDirective):
         return [nodes.literal_block(code, code, language="python")]
 
 
+def is_argument(literal: nodes.literal) -> bool:
+    """Return True for an argument that a docstring names and that is also a function, such as ``frequencies``."""
+    parent = literal.parent
+    while parent is not None and not isinstance(parent, desc):
+        parent = parent.parent
+    arguments = parent[0].findall(desc_parameter) if parent is not None else ()
+    return any(re.match(r"\w*", one.astext())[0] == literal.astext() for one in arguments)  # type: ignore[index]
+
+
 class Links(SphinxTransform):
     """Turn public names in backticks into links. The pages stay plain Markdown, which can be read as files."""
 
@@ -201,7 +210,7 @@ class Links(SphinxTransform):
         for literal in list(self.document.findall(nodes.literal)):
             name = literal.astext()
             public = name in posenc.__all__ or re.fullmatch(r"(Position|Content)Bias\.\w+", name)
-            if public and not isinstance(literal.parent, pending_xref | nodes.reference):
+            if public and not isinstance(literal.parent, pending_xref | nodes.reference) and not is_argument(literal):
                 target = {"refdomain": "py", "reftype": "obj", "reftarget": f"posenc.{name}"}
                 link = pending_xref("", refdoc=self.env.docname, **target)
                 literal.replace_self(link)
