@@ -209,14 +209,15 @@ def attention(
     never used, so their NaN does not reach the result. A pair whose bias is -inf is masked. Numbers below 2**-126
     (float64: 2**-1022) count as 0. The sink follows gpt-oss (OpenAI 2025, gpt-oss model card, section 2); if the
     keys are split into parts for `merge_attention`, exactly one part gets it. PyTorch's ``is_causal`` is
-    ``align="start"``; flash-attention's ``causal`` since version 2.1 is ``align="end"``:
+    ``align="start"``; flash-attention's ``causal`` since version 2.1 is ``align="end"``. The keys that two queries see,
+    of three keys:
 
-    ======  =========  =========
-    N M     start      end
-    ======  =========  =========
-    2 3     ``1 0 0``  ``1 1 0``
-    .       ``1 1 0``  ``1 1 1``
-    ======  =========  =========
+    =======  =========  =========
+    align    query 0    query 1
+    =======  =========  =========
+    "start"  ``1 0 0``  ``1 1 0``
+    "end"    ``1 1 0``  ``1 1 1``
+    =======  =========  =========
 
     Dropout (Srivastava et al. 2014, Dropout) drops weights after the softmax has summed all visible keys, as PyTorch
     does. The random numbers are drawn by Philox4x32-7 (Salmon et al. 2011, Parallel random numbers: as easy as 1, 2,
