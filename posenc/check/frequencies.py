@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from .. import reference
-from ..rotary.config import rope_from_config
+from ..rotary.config import head_width, rope_from_config
 from ..rotary.scaling import RopeFrequencies
-from .inputs import Precision
+from .inputs import Precision, to_bfloat16
 from .judge import Case, Kind, angle_roundoff, as_numbers, judge
 from .judge import Hypothesis as H
 from .report import Float64, Report
@@ -29,7 +29,7 @@ def angles(frequencies: object, dim: int | None, seq_len: int | None = None) -> 
         config = frequencies.to_dict() if hasattr(frequencies, "to_dict") else frequencies
         frequencies = rope_from_config(config, seq_len=seq_len)
         keys = _keys(config, seq_len, frequencies) if isinstance(config, Mapping) else {}
-        width = _width(config) if isinstance(config, Mapping) else None
+        width = None if frequencies.rotary_dim is None else head_width(config)  # of latent attention: a part of a head
     elif frequencies is None:
         if dim is None:
             raise ValueError("check: frequencies and dim are None; expected one of the two")
@@ -42,14 +42,9 @@ def angles(frequencies: object, dim: int | None, seq_len: int | None = None) -> 
     plain = base ** (-2 * np.arange(len(w)) / r)
     return {
         "w": w, "plain": plain, "base": base, "factor": factor, "cos_factor": factor, "sin_factor": factor,
-        "keys": keys, "rotary_dim": r, "width": dim or width or r, "rope_type": keys.get("rope_type", "default"),
+        "keys": keys, "rotary_dim": r, "width": width or dim or r, "rope_type": keys.get("rope_type", "default"),
         "layout": getattr(frequencies, "layout", None),
     }  # fmt: skip
-
-
-def _width(config: Mapping[str, Any]) -> int | None:
-    hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
-    return config.get("head_dim") or (hidden // heads if hidden and heads else None)
 
 
 def _keys(config: Mapping[str, Any], seq_len: int | None, found: RopeFrequencies) -> dict[str, Any]:
@@ -158,6 +153,8 @@ FREQUENCIES = (
       "Divide the positions by these numbers, or take 1 / them.", {"w": lambda c: 1 / c["w"]}),
     H("turns", "The frequencies are 2 pi times too large.", "Angles are p w, without 2 pi.",
       {"w": lambda c: 2 * np.pi * c["w"]}),
+    H("frequencies in bfloat16", "The frequencies are rounded to bfloat16.",
+      "Keep them in float32 when the model is cast.", {"w": lambda c: to_bfloat16(c["w"])}),
     H("linear", f"The frequencies are divided by the factor, as rope_type linear does. {SCALED}",
       "Implement {rope_type}.", {"w": as_type("linear")}),
     H("ntk", f"The base is multiplied by factor**(d / (d - 2)), as static NTK does. {SCALED}", "Implement {rope_type}.",
@@ -246,6 +243,13 @@ def other_base(c: Case, w: Float64, weights: Float64 | float = 1.0) -> list[H]:
     return [H("base", f"The base is {base:.6g}; expected {expected:.6g}.", change, {"w": found})]
 
 
+def other_factor(c: Case, factor: float) -> list[H]:
+    """The hypothesis of another attention factor."""
+    text = f"The attention factor is {factor:.6g}; expected {{factor}}."
+    change = "Compare the lengths and the keys of the config that it is computed from with the paper's formula."
+    return [H("other factor", text, change, {"cos_factor": factor, "sin_factor": factor})]
+
+
 def solved(phases: Float64, steps: Float64) -> Float64:
     """Return x of phases = x steps, modulo 2 pi, along the last axis: from the small steps to the large ones."""
     x = np.zeros(phases.shape[:-1])
@@ -285,7 +289,11 @@ FREQUENCY = Kind(
     "frequencies", _listed, _listed, FREQUENCIES, ("pair",),
     lambda case, wanted, u: frequency_error(case, angle_roundoff(u)) + u,
     lambda case, wanted: np.maximum(abs(wanted), np.append(case["plain"], 1e-9)[: len(wanted)]),
-    more=lambda case, numbers: other_base(case, numbers[: len(case["w"])]),
+    labels=lambda case: {"pair": [*(f"pair {k}" for k in range(len(case["w"]))), "the attention factor"]},
+    more=lambda case, numbers: (
+        *other_base(case, numbers[: len(case["w"])]),
+        *(other_factor(case, float(numbers[-1])) if case["with_factor"] else ()),
+    ),
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import reference
-from .frequencies import FACTORS, FREQUENCIES, angles, base_off_phases, off_phases
+from .frequencies import FACTORS, FREQUENCIES, angles, base_off_phases, off_phases, other_factor
 from .inputs import Precision, ToArray, converted, draw, dtype_of, moved, parts, places, to_bfloat16
 from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, judge, on_one_side
 from .judge import Hypothesis as H
@@ -33,6 +33,7 @@ def rotate(x: Float64, positions: Float64, c: Case) -> Float64:
     """Rotate as the fields of the case say; `reference.rope` in the case of the right answer."""
     start, r = c["rotary_offset"], c["rotary_dim"]
     angle = positions[..., None] * c["w"]
+    angle = to_bfloat16(angle) if c["narrow_angles"] else angle
     cos, sin = c["cos_factor"] * np.cos(angle), c["sin_factor"] * np.sin(angle)
     cos, sin = (sin, cos) if c["swapped"] else (cos, sin)
     cos, sin = (np.repeat(t, 2, -1) if c["tables"] == "interleaved" else np.concatenate([t, t], -1) for t in (cos, sin))
@@ -50,7 +51,7 @@ def layouts(layout: str, r: int, out_layout: str | None = None) -> Case:
         "layout": layout, "other": other, "pairs": PAIRS[layout].format(r // 2),
         "other_pairs": PAIRS[other].format(r // 2), "tables": layout, "turn": layout, "turn_out": layout,
         "out_layout": out_layout, "written": out_layout, "turn_sign": -1.0, "swapped": False, "rotary_offset": 0,
-        "of_queries": {}, "of_keys": {},
+        "narrow_angles": False, "of_queries": {}, "of_keys": {},
     }  # fmt: skip
 
 
@@ -123,6 +124,11 @@ ROTATION = (
       "Rotate the first rotary_dim channels and copy the rest.", {"rotary_offset": _last}),
     H("positions in bfloat16", "The positions are rounded to bfloat16.", "Keep positions in integers or float64.",
       {"positions": lambda c: to_bfloat16(c["positions"])}),
+    H("angles in bfloat16", "The angles are rounded to bfloat16.", "Multiply positions and frequencies in float32.",
+      {"narrow_angles": True}),
+    H("positions, frequencies and angles in bfloat16", "Positions, frequencies and angles are rounded to bfloat16.",
+      "Compute tables in float32, and convert cos and sin.",
+      {"positions": lambda c: to_bfloat16(c["positions"]), "w": lambda c: to_bfloat16(c["w"]), "narrow_angles": True}),
 )  # fmt: skip
 """Known errors of a rotation."""
 
@@ -163,6 +169,12 @@ def _phases(c: Case, numbers: Float64) -> Float64:
     return np.asarray(np.angle((before.conj() * after).sum(tuple(range(before.ndim - 2)))))
 
 
+def _factor(c: Case, numbers: Float64) -> list[H]:
+    """Read the attention factor off the lengths of the rotated vectors."""
+    before, after = (np.square(x[..., : c["rotary_dim"]]).sum() for x in (c["x"], numbers))
+    return other_factor(c, float(np.sqrt(after / before)))
+
+
 ROPE = Kind(
     "rope",
     lambda c: np.asarray(reference.rope(
@@ -173,7 +185,8 @@ ROPE = Kind(
     lambda c, wanted, u: rotation_error(c, c["positions"], u) * float(abs(c["x"]).max(initial=0)),
     labels=lambda c: {"channel": [f"channel {i}{_pair(i, c)}" for i in range(c["width"])]},
     more=lambda c, numbers: (
-        *base_off_phases(c, _phases(c, numbers)), *(on_one_side((*ROTATION, *FREQUENCIES)) if c["is_key"].any() else ())
+        *base_off_phases(c, _phases(c, numbers)), *_factor(c, numbers),
+        *(on_one_side((*ROTATION, *FREQUENCIES)) if c["is_key"].any() else ())
     ),
     last=lambda c, numbers: off_phases(c, _phases(c, numbers)),
 )  # fmt: skip
@@ -195,7 +208,7 @@ def rope(
     frequencies : RopeFrequencies, array, dict or path, optional
         The right frequencies; a dict or a path is a config.json. By default the frequencies of base 10000.
     dim : int, optional
-        Width of the head; by default the number of rotated channels.
+        Width of the head; by default that of a config, or the number of rotated channels.
     layout : {"half", "interleaved"}, optional
         The pairs of channels; needed if `frequencies` has none.
     out_layout : {"half", "interleaved"}, optional
@@ -205,7 +218,7 @@ def rope(
     inputs : ("x",) or ("q", "k")
         The arguments of `impl`.
     positions : int or array (N,)
-        An int n means 0 .. n-1.
+        An int n means 0 .. n-1. In 16 bits, angles that are rounded too early show at far positions; pass 4096.
     seq_axis : int
         The axis of positions in the arrays that `impl` takes: -2 is (batch, heads, N, dim), -3 is
         (batch, N, heads, dim).
@@ -238,7 +251,7 @@ def rope(
     layout = layout or case["layout"]
     if layout not in ("half", "interleaved"):
         raise ValueError(f'check.rope: layout is {layout}; expected "half" or "interleaved"')
-    case["width"] = dim or (np.shape(x)[-1] if x is not None else case["rotary_dim"])
+    case["width"] = dim or (np.shape(x)[-1] if x is not None else case["width"])
     where = places(positions)
     if impl is not None:
         q = draw(2, 3, len(where), case["width"], dtype=dtype)

@@ -325,6 +325,16 @@ def _head_dim(layer: _Layer) -> int:
     return hidden // heads
 
 
+def head_width(config: Config | str | os.PathLike[str] | HasDict) -> int | None:
+    """Return the width of a head in a config that `rope_from_config` takes; None if it has the rotated width alone."""
+    whole = _read_config(config)
+    part = _text_part(whole)
+    try:
+        return _head_dim(_read_layer(part, None, part is not whole))
+    except ValueError:
+        return None
+
+
 def _rotary_dim(layer: _Layer, rope_type: str) -> tuple[int, bool]:
     """Return the number of rotated channels, and whether they are known to be the first of a head."""
     config, model = layer.config, layer.model
