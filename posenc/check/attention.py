@@ -109,6 +109,15 @@ SOFTMAXES = (
     H("no cap", "The softcap is not applied.", "Apply c tanh(s / c).", {"cap": capped("none")}),
     H("cap without division", "The cap is c tanh(s).", "Apply c tanh(s / c).", {"cap": capped("no division")}),
     H("cap without product", "The cap is tanh(s / c).", "Apply c tanh(s / c).", {"cap": capped("no product")}),
+    H("cap after the mask", "The cap is applied after the mask, so a hidden logit is -{softcap}.",
+      "Set hidden logits to -inf after the cap.", {"hide": capped(lambda c: -c["softcap"])}),
+    H("sink scaled", "The sink is multiplied by the scale {scale}.", "Add the sink beside the scaled logits.",
+      {"sink": sinking(lambda c: np.multiply(c["sink"], c["scale"]))}),
+    H("sink capped", "The sink is capped, too.", "Cap q.k alone.",
+      {"sink": lambda c: None if c["sink"] is None or c["softcap"] is None else
+       c["softcap"] * np.tanh(np.divide(c["sink"], c["softcap"]))}),
+    H("sign of the sink", "The sink has the other sign.", "Add exp(sink) to the sum of the softmax.",
+      {"sink": sinking(lambda c: np.negative(c["sink"]))}),
     H("no sink", "The sink is missing.", "Add exp(sink) to the sum of the softmax.",
       {"sink": sinking(lambda c: np.full(np.shape(c["sink"]), -np.inf))}),
 )  # fmt: skip

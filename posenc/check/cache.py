@@ -23,9 +23,10 @@ def attend_in_chunks(c: Case) -> Float64:
         start = end - chunk
         first = start if c["dropped"] else 0
         again = (c["chunk_of"][start] - c["chunk_of"][first:end] + 1) if c["rotated_again"] else 1
+        k_at = c["k_at"][end - 1 if c["keys_at_last"] and chunk == 1 else first : end] * again
         outs.append(attend({
             **c, "q": c["q"][:, start:end], "k": c["k"][:, first:end], "v": c["v"][:, first:end],
-            "q_at": c["q_at"][start:end], "k_at": c["k_at"][first:end] * again, "n": chunk, "m": end - first,
+            "q_at": c["q_at"][start:end], "k_at": k_at, "n": chunk, "m": end - first,
             "q_shift": (start - first) * c["bias_past"] + c["q_shift"], "mask_shift": (start - first) * c["mask_past"],
         }))  # fmt: skip
     return np.concatenate(outs, -2)
@@ -66,6 +67,8 @@ CACHES = (
     H("cached keys rotated again", "Cached keys are rotated again in every step.",
       "Store rotated keys and rotate only new ones, or store keys before the rotation.",
       {"rotated_again": rotating(True)}),
+    H("cached keys at the new position", "In a step of one token, all keys are rotated by the position of the token.",
+      "Rotate each key by its own position, before it is stored.", {"keys_at_last": rotating(True)}),
     H("alignment", "The mask puts each chunk of queries at position 0: a query does not see the cached keys.",
       "Add the number of cached keys to the index of the query (bottom-right alignment).", {"mask_past": 0}),
     H("cached keys lost", "A chunk sees only its own keys.", "Append new keys and values to the cached ones.",
@@ -125,6 +128,6 @@ def cache(
     case |= {
         "chunks": tuple(chunks), "start_of": np.repeat(starts, chunks).astype(np.float64), "k_true": case["k_at"],
         "chunk_of": np.repeat(np.arange(len(chunks)), chunks), "bias_past": 1, "mask_past": 1, "dropped": False,
-        "rotated_again": False,
+        "rotated_again": False, "keys_at_last": False,
     }  # fmt: skip
     return judge(CACHE, np.concatenate(outs, -2), case, coarser(dtype, dtype_of(found)))

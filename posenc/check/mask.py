@@ -47,6 +47,13 @@ def _both_sides(c: Case) -> object:
     return (left, left) if left is not None and right != left else None
 
 
+def _of_the_query(c: Case) -> object:
+    if c["segments"] is None or c["n"] != c["m"] or np.array_equal(*c["segments"]):
+        return None
+    of_queries, of_keys = c["segments"]
+    return of_queries, of_keys[:, None]
+
+
 MASK_FIELDS: Case = {"diagonal": 0, "mask_transposed": False, "inverted": False, "segments": None, "window": None}
 MASKS = (
     H("polarity", "True marks the pairs to leave out; expected the pairs to keep.", "Invert the mask.",
@@ -71,6 +78,9 @@ MASKS = (
     H("no window", "The window is not applied.", "Mask keys further than the window.",
       {"window": lambda c: None if c["window"] is None else (None, None)}),
     H("window on both sides", "The window is open to both sides.", "Limit the right side.", {"window": _both_sides}),
+    H("segments of the query", "The segments (or the padding) of the keys are read at the index of the query.",
+      "Read them at the index of the key.",
+      {"segments": _of_the_query}),
     H("no segments", "Queries see keys of other segments.", "Compare the segments of query and key.",
       {"segments": lambda c: None if c["segments"] is None else (0 * c["segments"][0], 0 * c["segments"][1])}),
 )  # fmt: skip
@@ -137,7 +147,7 @@ def mask(
     causal, window, align
         As in `posenc.attention`; the queries are the last n of the m keys.
     segments : (array (n,), array (m,)), optional
-        The segments of queries and keys.
+        The segments of queries and keys. For padding: ones, and 1 for a token and 0 for padding.
 
     Returns
     -------

@@ -81,7 +81,7 @@ def softmax(x, axis=-1):
 
 
 def attention(q, k, v, scale=None, mask=None, bias=0.0, bias_inside=False, cap=None, cap_divides=True, axis=-1,
-              repeat="interleave", after=False):  # fmt: skip
+              repeat="interleave", after=False, sink=None, cap_last=False):  # fmt: skip
     share = q.shape[-3] // k.shape[-3]
     if repeat == "interleave":
         k, v = (np.repeat(x, share, -3) for x in (k, v))
@@ -90,12 +90,15 @@ def attention(q, k, v, scale=None, mask=None, bias=0.0, bias_inside=False, cap=N
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     logits = q @ k.swapaxes(-1, -2)
     logits = (logits + bias) * scale if bias_inside else logits * scale
-    if cap is not None:
+    if cap is not None and not cap_last:
         logits = cap * np.tanh(logits / cap if cap_divides else logits)
     logits = logits if bias_inside else logits + bias
     if mask is not None and not after:
         logits = np.where(mask, logits, -np.inf)
-    weights = softmax(logits, axis)
+    logits = cap * np.tanh(logits / cap) if cap_last else logits
+    if sink is not None:
+        logits = np.concatenate([logits, np.broadcast_to(sink[:, None, None], (*logits.shape[:-1], 1))], -1)
+    weights = softmax(logits, axis)[..., : v.shape[-2]]
     return (weights * mask if after else weights) @ v
 
 
@@ -116,7 +119,7 @@ def causal(n, m, shift=None, diagonal=0, left=None):
 
 
 def decoder(w, offset=lambda start: start, key_offset=None, cached=lambda old, new: np.concatenate([old, new], -2),
-            shift=None, again=False, rotate=True):  # fmt: skip
+            shift=None, again=False, rotate=True, late=False):  # fmt: skip
     """A step function of causal attention with a cache."""
     stored = {}
 
@@ -125,12 +128,14 @@ def decoder(w, offset=lambda start: start, key_offset=None, cached=lambda old, n
 
     def step(q, k, v, start):
         q = turn(q, offset(start))
-        k = k if again else turn(k, (key_offset or offset)(start))
+        k = k if again or late else turn(k, (key_offset or offset)(start))
         for name, new in (("k", k), ("v", v)):
             stored[name] = new if start == 0 else cached(stored[name], new)
         keys = stored["k"]
         if again:  # rotates the whole cache in every step
             keys = stored["k"] = turn(keys, 0)
+        if late:  # by the table of the new tokens, whose only row broadcasts
+            keys = rope(keys, np.arange(q.shape[-2]) + start, w)
         return attention(q, keys, stored["v"], mask=causal(q.shape[-2], keys.shape[-2], shift))
 
     return step

@@ -72,6 +72,7 @@ SETTINGS = {
     "mask": (check.mask, (7, 12), {}),
     "mask window": (check.mask, (7, 12), {"window": (3, None)}),
     "mask segments": (check.mask, (12, 12), {"segments": (SEGMENTS, SEGMENTS)}),
+    "mask padding": (check.mask, (12, 12), {"segments": (np.ones(12), SEGMENTS > 0)}),
     "softmax": (check.softmax, (), {"causal": True, "softcap": 2.0, "sink": [0.5, -1.0, 1.0]}),
     "attention": (check.attention, (), {"causal": True, "n": 7, "m": 12, "kv_heads": 2, "window": (4, None)}),
     "attention cap": (check.attention, (), {"softcap": 1.5, "bias": ALIBI, "heads": 6, "n": 9}),

@@ -2,6 +2,7 @@
 
 from functools import cache, partial
 
+import ml_dtypes
 import numpy as np
 import plain
 import pytest
@@ -33,8 +34,9 @@ def one_side(side, **errors):
                                for x, name in zip(both, ("queries", "keys"), strict=False))  # fmt: skip
 
 
-def single(x, p):
-    angle = (p.astype(np.float32)[:, None] * W.astype(np.float32)).astype(np.float64)
+def single(x, p, dtype=np.float32, of_factors=np.float32):
+    p, w = (factor.astype(of_factors).astype(np.float32) for factor in (p, W))
+    angle = (p[:, None] * w).astype(dtype).astype(np.float64)
     cos, sin = (np.tile(t, 2) for t in (np.cos(angle), np.sin(angle)))
     return x * cos + plain.rotate_half(x, "half") * sin
 
@@ -81,6 +83,9 @@ T6 = t5_matrix(9)
 SLOPES6 = posenc.alibi(plain.get_slopes(6))
 BIAS6 = -np.array(plain.get_slopes(6))[:, None, None] * abs(np.arange(9) - np.arange(9)[:, None])
 CAUSAL = {"causal": True}
+BF16 = ml_dtypes.bfloat16
+PADDED = np.arange(9) > 2
+SINK = np.linspace(-2, 3, 6)
 SHAW = {"rel_k": RNG.standard_normal((7, 16)), "rel_v": RNG.standard_normal((7, 16))}
 DEBERTA = RNG.standard_normal((2, 8, 16))
 
@@ -117,6 +122,15 @@ SINGLE = {
         "cos only", partial(check.rope, rope(Y, factor=A, sin_factor=1.0), YARN, layout="half")),
     "rope: mscale_all_dim ignored": (
         "mscale without division", partial(check.rope, rope(Y, factor=0.1 * 0.8 * np.log(8) + 1), YARN, layout="half")),
+    "rope: another factor": ("other factor", partial(check.rope, rope(Y, factor=1.3), YARN, layout="half")),
+    "rope: angles in bfloat16": ("angles in bfloat16", partial(
+        check.rope, partial(single, dtype=BF16), **LAYOUT)),
+    "rope: positions, frequencies and angles in bfloat16": ("positions, frequencies and angles in bfloat16", partial(
+        check.rope, partial(single, dtype=BF16, of_factors=BF16), positions=np.arange(4000, 4009), dtype="bfloat16",
+        **LAYOUT)),
+    "rope: partial by the config, last channels": ("last channels", partial(
+        check.rope, rope(W16, first=16), {"head_dim": 32, "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+        layout="half")),
     "rope: yarn ignored": (
         "scaling ignored", partial(check.rope, rope(plain.frequencies(32, 500000.0)), YARN, layout="half")),
     "rope: yarn as linear": (
@@ -156,6 +170,11 @@ SINGLE = {
         seq_len=length)) for length, wrong, name in (
             (128, "long", "list at the trained length"), (129, "short", "list at the trained length"),
             (256, "short", "long and short factor"))},
+    "frequencies: longrope's factor of other lengths": ("other factor", partial(
+        check.frequencies, lambda: (plain.frequencies(32, 5e4) / LONGROPE["rope_scaling"]["long_factor"], np.sqrt(
+            1 + np.log(8) / np.log(1024))), LONGROPE, seq_len=512)),
+    "frequencies: bfloat16": ("frequencies in bfloat16", partial(
+        check.frequencies, W.astype(BF16).astype(np.float32), dim=32)),
     "frequencies: reciprocals": ("wavelengths", partial(check.frequencies, 1 / W, dim=32)),
     "slopes: geometric": (
         "geometric for any number", partial(check.slopes, lambda h: 2.0 ** (-8 * np.arange(1, h + 1) / h), 12)),
@@ -199,6 +218,8 @@ SINGLE = {
     "mask: window": ("window one wider", partial(check.mask, plain.causal(9, 9, left=4), 9, window=(3, None))),
     "mask: no window": ("no window", partial(check.mask, plain.causal(9, 9), 9, window=(3, None))),
     "mask: another window": ("window", partial(check.mask, plain.causal(12, 12, left=8), 12, window=(3, None))),
+    "mask: padding by the query": ("segments of the query", partial(
+        check.mask, plain.causal(9, 9) & PADDED[:, None], 9, segments=(np.ones(9), PADDED))),
     "softmax: no scale": ("no scale", partial(check.softmax, lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2)))),
     "softmax: scale twice": (
         "scale squared", partial(check.softmax, lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2) / 16))),
@@ -230,6 +251,12 @@ SINGLE = {
         q, k, v, bias=posenc.deberta(*DEBERTA, p2c_index="paper")), bias=posenc.deberta(*DEBERTA))),
     "attention: cap": ("cap without division", partial(
         check.attention, attention(cap=2.0, cap_divides=False), softcap=2.0)),
+    "attention: cap after the mask": ("cap after the mask", partial(
+        check.attention, attention(mask=plain.causal(9, 9), cap=2.0, cap_last=True), softcap=2.0, **CAUSAL)),
+    **{f"attention: sink {error}": (name, partial(check.attention, attention(sink=planted), sink=SINK))
+       for error, name, planted in (("scaled", "sink scaled", SINK / 4), ("subtracted", "sign of the sink", -SINK))},
+    "attention: sink capped": ("sink capped", partial(
+        check.attention, attention(cap=2.0, sink=2 * np.tanh(SINK / 2)), softcap=2.0, sink=SINK)),
     "attention: layout": ("layout", partial(check.attention, attention(rotate=(turn(W16, pairs="interleaved"),) * 2),
                                             frequencies=W16, layout="half")),
     "attention: tables": ("tables", partial(
@@ -257,6 +284,8 @@ SINGLE = {
         check.cache, plain.decoder(W16, lambda start: start + (start > 0)), frequencies=W16, layout="half")),
     "cache: rotated again": ("cached keys rotated again", partial(
         check.cache, plain.decoder(W16, again=True), frequencies=W16, layout="half")),
+    "cache: keys rotated late": ("cached keys at the new position", partial(
+        check.cache, plain.decoder(W16, late=True), chunks=(4, 1, 1, 1), frequencies=W16, layout="half")),
     "cache: lost": ("cached keys lost", partial(
         check.cache, plain.decoder(W16, cached=lambda old, new: new), frequencies=W16, layout="half")),
     "cache: all positions": ("offset everywhere", partial(
