@@ -14,6 +14,21 @@ def factors(x, p, mode):
     return np.abs(x) * (1 + np.abs(p))
 
 
+def converted(tolerance):
+    """A tolerance, and the error of p in the precision of x, to which p is converted first."""
+
+    def allowed(expected, work, arguments):
+        x, p, mode = (arguments[name] for name in ("x", "p", "mode"))
+        error = np.abs(p - p.astype(work)) * (np.abs(x) if mode in ("mul", "mul1p") else 1)
+        if mode == "concat":
+            shape = (*x.shape[:-1], error.shape[-1])
+            error = np.concatenate([np.zeros(x.shape), np.broadcast_to(error, shape)], -1)
+        (bound,) = tolerance(expected, work, arguments)
+        return (bound + error,)
+
+    return allowed
+
+
 def make(mode):
     def arguments(rng, n):
         x, p = rng.standard_normal((2, n, n + 1)), rng.standard_normal((n, n + 1 + 2 * (mode == "concat")))
@@ -38,7 +53,7 @@ def real(mode):
 
 def case(label, make, real_mode, count=0.5001, size=None, axes=None):
     return Case(
-        function="merge", label=label, oracle=reference.merge, tolerance=ulps(count, size), make=make,
+        function="merge", label=label, oracle=reference.merge, tolerance=converted(ulps(count, size)), make=make,
         real=real(real_mode), axes=axes or {"x": "b n d", "p": "n? d?"}, data=("x", "p"),
         gradients=at("x", "p"),
     )  # fmt: skip
