@@ -65,8 +65,8 @@ def line_style(number: int) -> LineStyle:
 
 
 def shades(count: int) -> list[Color]:
-    """Colours of an ordered family of curves, dark to light."""
-    return [colormaps[SEQUENTIAL](0.92 * i / max(count - 1, 1)) for i in range(count)]
+    """Colours of an ordered family of curves, dark to light. Against white the lightest has a contrast of 3."""
+    return [colormaps[SEQUENTIAL](0.6 * i / max(count - 1, 1)) for i in range(count)]
 
 
 def color_scale(values: Float64) -> ColorScale:
