@@ -22,7 +22,7 @@ from .measure import attend, change_by_shift, change_by_swap, embeddings, encode
 from .schemes import CAUSAL_MASK, GROUPS, HEADS, LINE, MODEL, NO_POSITIONS, RUN, WIDTH, Scheme, groups, operator
 from .tables import amount
 from .terminal import display_width
-from .text import Swap, Text
+from .text import Swap, Text, labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +34,6 @@ TRAINED, TESTED = 512, 2048
 """Positions in training and in the test, in the pictures of RoPE."""
 LABELS = 16
 """Words of the text at the axes of the matrices."""
-LETTERS = 10
-"""Letters of a word in a label."""
 HIDDEN = "0.8"
 """Grey of the cells that a mask hides."""
 DPI = 150
@@ -76,10 +74,6 @@ class Lecture(NamedTuple):
 
 def can_draw() -> bool:
     return find_spec("matplotlib") is not None
-
-
-def labels(words: Sequence[str]) -> list[str]:
-    return [word if len(word) <= LETTERS else f"{word[: LETTERS - 1]}\u2026" for word in words]
 
 
 def labels_below(words: Sequence[str]) -> list[str]:
@@ -355,14 +349,16 @@ def content(lecture: Lecture) -> Picture:
         axes.tick_params(rotation=0, labelsize=9)
         axes.set_facecolor(HIDDEN)
         axes.set(title=name, ylabel="query" if axes is grid[0] else "")
+        bar = axes.images[0].colorbar
+        if bar is not None and axes is not grid[-1]:  # its label would seem to name the letters of the next panel
+            bar.set_label("")
     return Picture(
         "content.png",
         "Position and content together",
         f"Words of {len(set(kinds))} kinds, with parameters made for them: queries A look for the key before them, B "
-        "for near keys, C for far keys.",
+        "for near keys, C for far keys. Transformer-XL and DeBERTa read the key, too: whole columns stand out.",
         "Shaw reads the query: compare the rows A at the top with those at the bottom, the same pattern, moved. "
-        "Transformer-XL and DeBERTa read the key, too: whole columns stand out. CoPE counts only keys of the query's "
-        "kind: the rows A at the bottom pass over B and C.",
+        "CoPE counts only keys of the query's kind: the rows A at the bottom pass over B and C.",
         figure,
     )
 
@@ -384,8 +380,8 @@ def profile(lecture: Lecture) -> Picture:
     return Picture(
         "profile.png",
         "Attention to keys of equal content",
-        f"A key at distance {distance} gets a weight of {far[0]:.0e} in the steepest of ALiBi's {HEADS} heads, "
-        f"{far[1]:.2g} in the flattest one and {far[2]:.2g} with RoPE.",
+        f"A key at distance {distance} gets a weight of {far[0]:.0e} in the steepest of ALiBi's {HEADS} heads "
+        f"(below the frame), {far[1]:.2g} in the flattest one and {far[2]:.2g} with RoPE.",
         "Name the two lines of ALiBi first: the same scheme, two heads. Then follow RoPE from right to left: it falls, "
         "and comes back in waves.",
         figure,

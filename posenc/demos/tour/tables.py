@@ -8,7 +8,7 @@ from .functions import functions
 from .measure import ROUNDING, change_by_shift, change_by_swap, extra_bytes, layer, least_seconds
 from .schemes import CAUSAL_MASK, HEADS, NO_POSITIONS, WIDTH, Scheme
 from .terminal import Cell, Table
-from .text import Text
+from .text import Text, labels
 
 SCORED_WORDS = 128
 """Words whose scores are compared after a shift."""
@@ -57,7 +57,7 @@ def operators_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
     n, scored = len(text.words), len(text.words[:SCORED_WORDS])
     return Table(
         "Every operator",
-        ("", "operation", f"{words[a]:.8} <-> {words[b]:.8}", *SHIFTS, "ms", "MB"),
+        ("", "operation", " <-> ".join(labels([words[a], words[b]])), *SHIFTS, "ms", "MB"),
         rows,
         f'{words[a]} <-> {words[b]}: these words of "{" ".join(words)}" change places; the largest change of '
         f"attention's output for the other words, relative to the largest output. {', '.join(SHIFTS)}: the first "

@@ -27,8 +27,14 @@ LETTER = rf"[^\W{HAN}]"
 WORD = rf"[{HAN}]|{LETTER}+(?:['\u2019-]{LETTER}+)*"
 SEARCHED, SEQUENCES = 20_000, 200
 """Characters of the text in which sequences of ideographs are counted, and the most sequences that are words."""
+LETTERS = 10
+"""Letters of a word in a label."""
 SENTENCE, SWAP = "Jack gave a photo to Molly", ("Jack", "Molly")
 """The sentence of the tour without a text, and the two words that change places."""
+
+
+def labels(words: Sequence[str]) -> list[str]:
+    return [word if len(word) <= LETTERS else f"{word[: LETTERS - 1]}\u2026" for word in words]
 
 
 class Swap(NamedTuple):
