@@ -284,7 +284,7 @@ const FIGURES = {
       if (!state.schemes.length) return NO_SCHEME;
       const { query, schemes, causal, length } = state, far = causal || 2 * query >= length ? 0 : length - 1;
       const curves = schemes.map((name) => numbers.scheme(state, name).logits).map((row) => row.map((x) => x - row[query]));
-      drawByDistance(state, canvas, curves, { label: "score, less the score of the query's own place" });
+      drawByDistance(state, canvas, curves, { label: "score, less the score at distance 0" });
       const labelled = (test) => listed(schemes.filter((name, i) => test(curves[i], name)).map((name) => SCHEMES[name].label));
       const towards = (curve) => range(Math.abs(far - query) + 1).map((d) => curve[query + Math.sign(far - query) * d]);
       const rises = (curve) => towards(curve).some((x, d, all) => d && x > all[d - 1] + 1e-5);
@@ -367,7 +367,7 @@ const FIGURES = {
 
   config: {
     uses: ["config", "sample", "layer", "sequence", "trained"],
-    height: (state, width, numbers) => numbers.config(state).error ? 1 : width < 620 ? 700 : 560,
+    height: (state, width, numbers) => numbers.config(state).error ? 1 : width < 620 ? 748 : 560,
     draw(state, numbers, { context: c, width, height }, narrow, figure) {
       const read = numbers.config(state), error = Boolean(read.error);
       figure.querySelector(".readout").classList.toggle("error", error);
@@ -375,7 +375,7 @@ const FIGURES = {
       if (error) return `This config.json cannot be read: ${read.error}.`;
       const pairs = read.w.length, least = Math.min(...read.ratio.filter((x) => x > 0), 1);
       const x = { low: -0.5, high: pairs - 0.5, ticks: wholeTicks(pairs, narrow ? 5 : 9) };
-      const [upper, under, lowest] = panels(width, height - 20, [1, 1, 1], true, { top: 50, bottom: 36, right: 14 });
+      const [upper, under, lowest] = panels(width, height - 20, [1, 1, 1], true, { top: narrow ? 66 : 50, bottom: 36, right: 14 });
       const one = axes(c, upper, x, { low: 0, high: 1.05, label: "frequency, scaled / unscaled", ticks: [0, 0.25, 0.5, 0.75, 1] });
       Array.from(read.ratio).forEach((y, k) => {
         c.fillStyle = colors().accent;
@@ -386,7 +386,7 @@ const FIGURES = {
       const own = numbers.decay(read.speed, read.attention ** 2 * read.softmax, read.trained), original = numbers.decay(read.plain, 1, read.trained);
       const styles = [{ ...seriesStyle(1), label: "without the scaling" }, { ...seriesStyle(0), label: "this config" }];
       const three = axes(c, lowest, { low: 1, high: own.ends.at(-1), log: true, label: "distance" }, (([low, high]) => ({ low, high, label: "mean score of two equal words" }))(padded(bounds([own.means, original.means]))));
-      legend(c, styles, narrow ? 52 : 280, lowest.y - (narrow ? 28 : 11), width - 66);
+      legend(c, styles, narrow ? 52 : 280, lowest.y - (narrow ? 48 : 11), width - 66);
       [original, own].forEach(({ ends, means }, i) => line(c, means.map((y, k) => [three.px(Math.sqrt(ends[k] * ends[k + 1])), three.py(y)]), styles[i]));
       const last = own.means.length - 1, from = integer(Math.round(own.ends[last])), to = integer(own.ends[last + 1]);
       return `${isPasted(readJSON(state.config)) ? `rope_parameters alone, for a head of ${PASTED_HEAD}. ` : ""}${2 * pairs} rotated channels, base ${integer(read.base)}, ${read.type === "default" ? "no scaling" : `scaling ${read.type}, smallest ratio ${format(least)}`}` +

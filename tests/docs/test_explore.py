@@ -606,7 +606,7 @@ def test_questions_come_before_answers(page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_stronger_colour_is_the_larger_number(browser, html, scheme):
-    """In each panel of "What each scheme adds" a larger number is farther from the panel's colour."""
+    """In each panel of the first figure of "Schemes side by side" a larger number is farther from its colour."""
     size = {"width": 1280, "height": 900}
     other = Page(browser, html, "#causal=false&length=16&query=0", viewport=size, color_scheme=scheme)
     other.set(schemes=ALL)
