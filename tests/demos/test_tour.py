@@ -89,7 +89,7 @@ def test_printed_table_is_short_and_narrow(plans, capsys):
     for lines in (printed.splitlines(), tour.terminal.plain(table).splitlines()):
         assert max(map(len, lines)) <= 100
         assert len(lines) < 20
-    assert "\u2026" not in printed  # rich cuts what is too wide
+    assert printed.count("\u2026") == 2  # in the two long words; rich cuts what is too wide
 
 
 def test_a_shift_of_operators_without_positions_says_nothing(plans):

@@ -57,7 +57,7 @@ def operators_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
     n, scored = len(text.words), len(text.words[:SCORED_WORDS])
     return Table(
         "Every operator",
-        ("", "operation", " <-> ".join(labels([words[a], words[b]])), *SHIFTS, "ms", "MB"),
+        ("", "operation", " <-> ".join(labels([words[a], words[b]], 8)), *SHIFTS, "ms", "MB"),
         rows,
         f'{words[a]} <-> {words[b]}: these words of "{" ".join(words)}" change places; the largest change of '
         f"attention's output for the other words, relative to the largest output. {', '.join(SHIFTS)}: the first "

@@ -33,8 +33,8 @@ SENTENCE, SWAP = "Jack gave a photo to Molly", ("Jack", "Molly")
 """The sentence of the tour without a text, and the two words that change places."""
 
 
-def labels(words: Sequence[str]) -> list[str]:
-    return [word if len(word) <= LETTERS else f"{word[: LETTERS - 1]}\u2026" for word in words]
+def labels(words: Sequence[str], letters: int = LETTERS) -> list[str]:
+    return [word if len(word) <= letters else f"{word[: letters - 1]}\u2026" for word in words]
 
 
 class Swap(NamedTuple):
