@@ -208,7 +208,8 @@ def rope(
     frequencies : RopeFrequencies, array, dict or path, optional
         The right frequencies; a dict or a path is a config.json. By default the frequencies of base 10000.
     dim : int, optional
-        Width of the head; by default that of a config, or the number of rotated channels.
+        Width of x; by default the head's in a config, or the number of rotated channels. If `impl` gets the rotated
+        channels of a head without the others, pass their number.
     layout : {"half", "interleaved"}, optional
         The pairs of channels; needed if `frequencies` has none.
     out_layout : {"half", "interleaved"}, optional
