@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .._core_api.arguments import Array, Float64, as_data, fail
-from .styles import color_scale
+from .styles import HIDDEN, color_scale
 
 SIZE = (8.0, 4.6)
 """Inches; the width of a notebook cell."""
@@ -58,8 +58,10 @@ def finish_curves(ax: Axes, title: str, legend: bool = False) -> None:
 def draw_image(ax: Axes, values: Float64, label: str, aspect: Literal["auto", "equal"] = "auto") -> None:
     """Draw a matrix as cells with a colour bar.
 
-    Cells smaller than a pixel are averaged; the nearest one would show stripes that are not in the data.
+    Cells smaller than a pixel are averaged; the nearest one would show stripes that are not in the data. Cells that
+    are NaN, such as hidden keys, are grey: white is the number 0.
     """
+    ax.set_facecolor(HIDDEN)
     image = ax.imshow(values, aspect=aspect, interpolation="antialiased", **color_scale(values))
     figure_of(ax).colorbar(image, ax=ax, label=label)
 

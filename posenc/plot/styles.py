@@ -12,6 +12,8 @@ from .._core_api.arguments import Float64, as_index
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 """Colours that remain distinct for colour-blind readers (Okabe and Ito 2008)."""
 DASHES = ("-", "--", "-.", ":")
+HIDDEN = "0.8"
+"""Grey of the cells without a number."""
 DIVERGING, SEQUENTIAL, NEGATIVE = "RdBu_r", "viridis", "Blues_r"
 
 Color = tuple[float, float, float, float]
