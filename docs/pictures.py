@@ -45,7 +45,7 @@ OF_STUDY = re.compile(r"!\[(?P<alt>[^\]]*)\]\((?P<file>study\.png)\)")
 DPI = 96
 COLORS = (256, 128, 64, 32, 16)
 """Colours of a picture: the most with which its file is below `BYTES`. A palette makes a file a third as large."""
-BYTES = 50_000
+BYTES = 80_000
 
 
 class Picture(NamedTuple):

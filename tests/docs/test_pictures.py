@@ -13,7 +13,7 @@ pictures = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(pictures)
 
 PAGES = {page.name: page for page in pictures.pages()}
-BYTES = 60_000
+BYTES = 90_000
 """Limit of a picture."""
 
 
