@@ -220,12 +220,11 @@ def attention(
     =======  =========  =========
 
     Dropout (Srivastava et al. 2014, Dropout) drops weights after the softmax has summed all visible keys, as PyTorch
-    does. The random numbers are drawn by Philox4x32-7 (Salmon et al. 2011, Parallel random numbers: as easy as 1, 2,
-    3), a function of the seed and of the indices of the row of the batch, head, query and key. No mask is stored:
-    `attention_vjp` draws the same numbers again. They do not depend on positions, threads or the instruction set. A
-    call with a part of the keys or of the batch draws other numbers than a call with all. Each layer and each training
-    step needs another seed. ``posenc.reference.dropout_factors`` returns the mask, bit for bit, except with a
-    `pair_function`, whose blocks of queries have a seed each.
+    does. Philox4x32-7 (Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3) draws the random numbers from
+    the seed and the indices of batch row, head, query and key. No mask is stored: `attention_vjp` draws them again.
+    They do not depend on threads or on the instruction set, but on what is in the call: a part of the keys or of the
+    batch gets others. Each layer and each training step needs another seed. ``posenc.reference.dropout_factors``
+    returns the mask, bit for bit, except with a `pair_function`, whose blocks of queries have a seed each.
 
     Few queries, as in decoding, run in another kernel, which is limited by memory bandwidth and sums in another
     order. Beyond 8192 keys, the keys of few heads are split into parts, which threads share and whose results
