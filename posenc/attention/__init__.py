@@ -145,8 +145,7 @@ def attention(
         Operators on the logits, at most 16. A `PositionBias` is added after scale and cap, a `ContentBias` before them.
         The `relative` bias of `tupe` counts as one more, and a sum as many as its parts.
     keep : bool array that broadcasts to (..., H, N, M), optional
-        True = the query may see the key. Integer masks are refused, because some libraries use 1 for visible keys and
-        some for masked ones.
+        True = the query may see the key. Integer masks are refused, because libraries differ in what 1 means.
     causal : bool
         If True, a key is visible only if its position is at most the query's position.
     align : {"start", "end"}, optional
