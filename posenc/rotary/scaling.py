@@ -85,6 +85,8 @@ class RopeFrequencies:
         return len(self.inv_freq)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        if copy is None:  # NumPy 1 has no such value
+            return np.asarray(self.inv_freq, dtype)
         return np.array(self.inv_freq, dtype, copy=copy)
 
     def __iter__(self) -> NoReturn:
