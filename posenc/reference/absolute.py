@@ -260,7 +260,8 @@ def from_digits(digits, *, base=10):
     ``sum_k digit_k base**(width - 1 - k)``.
     """
     digits = wide(digits)
-    return (digits * float(base) ** np.arange(digits.shape[-1])[::-1]).sum(-1)
+    powers = np.array([float(base**k) for k in reversed(range(digits.shape[-1]))])
+    return (digits * powers).sum(-1)
 
 
 def positions_from_mask(keep, *, start=0):
