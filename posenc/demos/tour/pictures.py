@@ -356,7 +356,7 @@ def content(lecture: Lecture) -> Picture:
         "content.png",
         "Position and content together",
         f"Words of {len(set(kinds))} kinds, with parameters made for them: queries A look for the key before them, B "
-        "for near keys, C for far keys. Transformer-XL and DeBERTa read the key, too: whole columns stand out.",
+        "for near keys, C for far keys; Transformer-XL and DeBERTa read the key, too, so whole columns stand out.",
         "Shaw reads the query: compare the rows A at the top with those at the bottom, the same pattern, moved. "
         "CoPE counts only keys of the query's kind: the rows A at the bottom pass over B and C.",
         figure,
