@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 PEERS = (
     "torch==2.13.0",
-    "transformers",
+    "transformers==5.23.0",  # the table of models and the recorded configs are of this version; 5.24 passes the rest
     "x-transformers",
     "rotary-embedding-torch",
     "onnx==1.23.2",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 import sys
 from collections.abc import Callable
 from functools import lru_cache, partial, wraps
-from types import ModuleType
 from typing import Any, NoReturn
 
 import torch
@@ -17,7 +15,7 @@ from transformers.modeling_utils import PreTrainedModel
 
 from ._lazy import RelativeBias, attach, read_t5
 from ._masks import describe_mask_functions
-from ._replaced import CHANGED, NAMES, REPLACED, is_ours, replace_all
+from ._replaced import CHANGED, NAMES, REPLACED, file_of, is_ours, replace_all
 
 T5_KIND = {
     "longt5": "LongT5Attention",
@@ -37,17 +35,13 @@ def change(name: str) -> None:
     if not NAMES:
         describe_mask_functions()
         for model_type, name_of_class in T5_KIND.items():
-            _describe_bias(getattr(_model(model_type), name_of_class))
+            _describe_bias(getattr(file_of(model_type), name_of_class))
         replace_all()
         _refuse_other_models()
     for cls in REPLACED:
         for table in _tables(cls):
             table[name] = cls
     NAMES.add(name)
-
-
-def _model(model_type: str) -> ModuleType:
-    return importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
 
 
 def _refuse_other_models() -> None:

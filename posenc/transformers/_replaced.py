@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import sys
 from collections.abc import Callable
 from functools import partial, wraps
 from math import sqrt
@@ -15,19 +14,7 @@ from torch.nn.functional import dropout
 from transformers import Cache
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.bloom import modeling_bloom
-from transformers.models.codegen import modeling_codegen
-from transformers.models.deberta import modeling_deberta
-from transformers.models.deberta_v2 import modeling_deberta_v2
 from transformers.models.falcon import modeling_falcon
-from transformers.models.gpt_neo import modeling_gpt_neo
-from transformers.models.gpt_neox_japanese import modeling_gpt_neox_japanese
-from transformers.models.gptj import modeling_gptj
-from transformers.models.mpnet import modeling_mpnet
-from transformers.models.mpt import modeling_mpt
-from transformers.models.openai import modeling_openai
-from transformers.models.sam import modeling_sam
-from transformers.models.sam_hq import modeling_sam_hq
-from transformers.models.wavlm import modeling_wavlm
 
 from posenc import torch as pt
 
@@ -42,6 +29,11 @@ NAMES: set[str] = set()
 def is_ours(module: object) -> bool:
     """Return whether the attention implementation of a module's config is posenc's."""
     return getattr(getattr(module, "config", None), "_attn_implementation", None) in NAMES
+
+
+def file_of(model_type: str) -> Any:
+    """Return the file of transformers with a type of models."""
+    return importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
 
 
 CHANGED: set[type[torch.nn.Module]] = set()
@@ -141,11 +133,12 @@ def _mpt_forward(
     module: Any,
     hidden_states: torch.Tensor,
     position_bias: torch.Tensor,
-    past_key_values: Cache | None = None,
+    cache: Cache | None = None,
     attention_mask: torch.Tensor | None = None,
+    past_key_values: Cache | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute `MptAttention.forward`.
+    """Compute `MptAttention.forward`; transformers 5.23 calls the cache `past_key_values`.
 
     `position_bias` (heads, 1, longest) is slope x (key - last key). For each query it differs from -slope x distance by
     a constant, which does not change the softmax. A boolean mask is True where a key is hidden.
@@ -154,8 +147,9 @@ def _mpt_forward(
     if module.clip_qkv:
         mixed = mixed.clamp(min=-module.clip_qkv, max=module.clip_qkv)
     query, key, value = (_split(part, module.n_heads) for part in mixed.chunk(3, dim=2))
-    if past_key_values is not None:
-        key, value = past_key_values.update(key, value, module.layer_idx)
+    cache = past_key_values if cache is None else cache
+    if cache is not None:
+        key, value = cache.update(key, value, module.layer_idx)
     bias: torch.Tensor | pt.Operator = position_bias[None, :, :, -key.shape[2] :]
     if isinstance(structure_of(attention_mask), Structure) and position_bias.shape[2] > 1:
         bias = pt.alibi(-position_bias[:, 0, -2])
@@ -385,23 +379,23 @@ def _sam_forward(
     return module.proj(out.flatten(2).unflatten(1, (height, width))), None
 
 
-REPLACED: dict[type[torch.nn.Module], tuple[str, Callable[..., object]]] = {
-    modeling_bloom.BloomAttention: ("forward", _bloom_forward),
-    modeling_codegen.CodeGenAttention: ("_attn", _gpt_attn),
-    modeling_deberta.DisentangledSelfAttention: ("forward", _deberta_forward),
-    modeling_deberta_v2.DisentangledSelfAttention: ("forward", _deberta_v2_forward),
-    modeling_falcon.FalconAttention: ("forward", _falcon_forward),
-    modeling_gpt_neo.GPTNeoSelfAttention: ("_attn", _gpt_attn),
-    modeling_gpt_neox_japanese.GPTNeoXJapaneseAttention: ("_attn", _gpt_attn),
-    modeling_gptj.GPTJAttention: ("_attn", _gpt_attn),
-    modeling_mpnet.MPNetSelfAttention: ("forward", _mpnet_forward),
-    modeling_mpt.MptAttention: ("forward", _mpt_forward),
-    modeling_openai.Attention: ("_attn", _openai_attn),
-    modeling_sam.SamVisionAttention: ("forward", _sam_forward),
-    modeling_sam_hq.SamHQVisionAttention: ("forward", _sam_forward),
-    modeling_wavlm.WavLMAttention: ("forward", _wavlm_forward),
-}
-"""Attention modules that do not use the interface, the method that is replaced, and the function in its place."""
+OWN: tuple[tuple[str, str, str, Callable[..., object]], ...] = (
+    ("bloom", "BloomAttention", "forward", _bloom_forward),
+    ("codegen", "CodeGenAttention", "_attn", _gpt_attn),
+    ("deberta", "DisentangledSelfAttention", "forward", _deberta_forward),
+    ("deberta_v2", "DisentangledSelfAttention", "forward", _deberta_v2_forward),
+    ("falcon", "FalconAttention", "forward", _falcon_forward),
+    ("gpt_neo", "GPTNeoSelfAttention", "_attn", _gpt_attn),
+    ("gpt_neox_japanese", "GPTNeoXJapaneseAttention", "_attn", _gpt_attn),
+    ("gptj", "GPTJAttention", "_attn", _gpt_attn),
+    ("mpnet", "MPNetSelfAttention", "forward", _mpnet_forward),
+    ("mpt", "MptAttention", "forward", _mpt_forward),
+    ("openai", "Attention", "_attn", _openai_attn),
+    ("sam", "SamVisionAttention", "forward", _sam_forward),
+    ("sam_hq", "SamHQVisionAttention", "forward", _sam_forward),
+    ("wavlm", "WavLMAttention", "forward", _wavlm_forward),
+)
+"""Model types and classes that do not use the interface, the method that is replaced, and the function in its place."""
 
 
 RECORDED = (
@@ -425,25 +419,27 @@ RECORDED = (
 """Model types and classes whose forward method is recorded."""
 
 
+REPLACED: set[type[torch.nn.Module]] = set()
+"""Classes of the two tables that the installed transformers has."""
+
+
 def replace_all() -> None:
     """Replace the modules, once, and let their models choose an implementation."""
-    for model_type, name in RECORDED:
-        cls = getattr(importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}"), name)
-        REPLACED[cls] = ("forward", partial(record, theirs=cls.forward))
-    for cls, (method, ours) in REPLACED.items():
-        _replace(cls, method, ours)
-        for one in vars(sys.modules[cls.__module__]).values():
+    for model_type, name, method, ours in (*OWN, *((*row, "forward", None) for row in RECORDED)):
+        file = file_of(model_type)
+        cls = getattr(file, name, None)
+        if cls is None or not hasattr(cls, method) or "get_interface(" in inspect.getsource(cls):
+            continue  # transformers after 5.23, where more of its modules use the interface
+        REPLACED.add(cls)
+        if method != "forward":  # for the error of output_attentions, which the replaced method does not get
+            _replace(cls, "forward", partial(_pass, theirs=cls.forward))
+        _replace(cls, method, ours or partial(record, theirs=cls.forward))
+        for one in vars(file).values():
             if isinstance(one, type) and PreTrainedModel in one.__bases__:
                 one._can_set_attn_implementation_cached_value = True  # type: ignore[attr-defined, unused-ignore]
-    for cls in (
-        modeling_codegen.CodeGenAttention,
-        modeling_gpt_neo.GPTNeoSelfAttention,
-        modeling_gpt_neox_japanese.GPTNeoXJapaneseAttention,
-        modeling_gptj.GPTJAttention,
-        modeling_mpt.MptBlock,
-    ):  # for the error of output_attentions, which the replaced method does not get
-        _replace(cls, "forward", partial(_pass, theirs=cls.forward))
-    _replace(modeling_mpnet.MPNetEncoder, "compute_position_bias", _mpnet_bias)
-    for encoder in (modeling_deberta.DebertaEncoder, modeling_deberta_v2.DebertaV2Encoder):
+    block = file_of("mpt").MptBlock  # it gets output_attentions, and its attention does not
+    _replace(block, "forward", partial(_pass, theirs=block.forward))
+    _replace(file_of("mpnet").MPNetEncoder, "compute_position_bias", _mpnet_bias)
+    for encoder in (file_of("deberta").DebertaEncoder, file_of("deberta_v2").DebertaV2Encoder):
         _replace(encoder, "get_attention_mask", _deberta_mask)
         _replace(encoder, "get_rel_pos", _deberta_positions)

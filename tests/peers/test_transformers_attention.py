@@ -298,7 +298,10 @@ def test_structure_is_the_mask(name: str, is_padded: bool, offsets: tuple[int, i
 
 @pytest.mark.parametrize("name", ["causal", "window", "chunks"])
 def test_packed_sequences(name: str) -> None:
-    packed = masking_utils.packed_sequence_compatibility_function(MASKS[name], POSITIONS, PACKED)
+    packed = masking_utils.and_masks(
+        masking_utils.packed_sequence_mask_function(PACKED),
+        masking_utils.remap_positions_for_packed_sequence(MASKS[name], POSITIONS),
+    )
     agree(make(mask_function=packed), 11, 11)
 
 
