@@ -379,6 +379,63 @@ def _sam_forward(
     return module.proj(out.flatten(2).unflatten(1, (height, width))), None
 
 
+# ---- XLNet ----
+
+
+def _xlnet_core(
+    module: Any,
+    q_head: torch.Tensor,
+    k_head_h: torch.Tensor,
+    v_head_h: torch.Tensor,
+    k_head_r: torch.Tensor,
+    seg_mat: torch.Tensor | None = None,
+    attn_mask: torch.Tensor | None = None,
+    output_attentions: bool = False,
+) -> torch.Tensor:
+    """Compute `XLNetRelativeAttention.rel_attn_core` of either stream, whose arrays begin (tokens, batch, heads).
+
+    Row p of `k_head_r` (rows, batch, heads, D) is for the key p - M places after the query. Sentences of a batch have
+    the same rows, unless half of them read backwards, or dropout has changed the rows.
+    """
+    query, key, value = (part.permute(1, 2, 0, 3) for part in (q_head, k_head_h, v_head_h))
+    n, m = query.shape[2], key.shape[2]
+    rows = k_head_r[1:].permute(1, 2, 0, 3)
+    rows = torch.nn.functional.pad(rows, (0, 0, 0, 2 * m - 1 - rows.shape[2]))  # a query has fewer keys after it
+    at = {"q_positions": torch.arange(m - n, m), "k_positions": torch.arange(m)}
+    keep = None if attn_mask is None else attn_mask.permute(2, 3, 0, 1) == 0
+    is_one = not (module.config.bi_data or (module.training and module.config.dropout))
+    parts = []
+    for part in [slice(None)] if is_one else [slice(b, b + 1) for b in range(query.shape[0])]:
+        bias: pt.Operator = pt.transformer_xl(rows[part][0], module.r_w_bias, module.r_r_bias).at(**at)
+        if seg_mat is not None:
+            bias = bias + _segment_bias(module, query[part], seg_mat[:, :, part, 0] > 0)
+        mask = keep if keep is None or keep.shape[0] == 1 else keep[part]
+        out, _ = attention_forward(
+            module, query[part], key[part], value[part], mask, scaling=module.scale, position_bias=bias,
+            is_causal=False, dropout=_dropout(module, module.dropout),
+        )  # fmt: skip
+        parts.append(out)
+    out = torch.cat(parts)  # (batch, tokens, heads, D)
+    if keep is not None:  # like eager attention, a query that sees no key takes the mean of all
+        out = torch.where(keep.any(-1).transpose(1, 2)[..., None], out, value.mean(2)[:, None])
+    return out.transpose(0, 1)
+
+
+def _segment_bias(module: Any, query: torch.Tensor, is_same: torch.Tensor) -> pt.Operator:
+    """Return XLNet's bias of segments. Of a query's two logits only their difference has an effect on the softmax.
+
+    `is_same` (N, M, batch) says whether a query and a key are in one segment. The number of a key's segment is the
+    first query in it, or -1, so that a distance of 0 is one segment.
+    """
+    n, m, _ = is_same.shape
+    number = torch.where(is_same.any(0), is_same.to(torch.uint8).argmax(0), -1).T
+    of_segments = torch.einsum("bhnd,shd->sbhn", query + module.r_s_bias[:, None], module.seg_embed)
+    gates = module.scale * (of_segments[0] - of_segments[1])[..., None]
+    only_zero = torch.tensor([[0.0], [1.0], [0.0]], dtype=query.dtype)
+    bias: pt.Operator = pt.gated_distance(gates, only_zero)
+    return bias.at(q_positions=number[:, m - n :], k_positions=number)
+
+
 OWN: tuple[tuple[str, str, str, Callable[..., object]], ...] = (
     ("bloom", "BloomAttention", "forward", _bloom_forward),
     ("codegen", "CodeGenAttention", "_attn", _gpt_attn),
@@ -394,6 +451,7 @@ OWN: tuple[tuple[str, str, str, Callable[..., object]], ...] = (
     ("sam", "SamVisionAttention", "forward", _sam_forward),
     ("sam_hq", "SamHQVisionAttention", "forward", _sam_forward),
     ("wavlm", "WavLMAttention", "forward", _wavlm_forward),
+    ("xlnet", "XLNetRelativeAttention", "rel_attn_core", _xlnet_core),
 )
 """Model types and classes that do not use the interface, the method that is replaced, and the function in its place."""
 

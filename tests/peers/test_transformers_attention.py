@@ -143,7 +143,7 @@ FEW = (
     "GraniteSWAForCausalLM", "Llama4ForCausalLM", "LlamaForCausalLM", "MPNetForMaskedLM", "MistralForCausalLM",
     "ModernBertForMaskedLM", "MptForCausalLM", "OpenAIGPTLMHeadModel", "PerceiverForMaskedLM", "Qwen3ForCausalLM",
     "RoFormerForCausalLM", "T5ForConditionalGeneration", "UMT5ForConditionalGeneration", "XGLMForCausalLM",
-    "XLMWithLMHeadModel",
+    "XLMWithLMHeadModel", "XLNetLMHeadModel",
 )  # fmt: skip
 """Cross attention, encoders, recorded steps, ALiBi, latent attention, sparse keys, sinks, grouped heads, caps, windows,
 chunks, T5."""
@@ -173,13 +173,52 @@ def test_configs_of_deberta(changes: dict[str, Any]) -> None:
         assert max(differences(run(ours, padding), run(eager, padding))) <= ROUNDING
 
 
+STREAMS = {
+    "one": {},
+    "segments": {"token_type_ids": torch.tensor([[0] * 12 + [1] * 8 + [2], [0] * 3 + [1] * 17 + [2]])},
+    "two": {"perm_mask": torch.ones(2, 21, 21).tril(), "target_mapping": torch.eye(21)[None, :3].repeat(2, 1, 1)},
+}
+"""Inputs of XLNet. In the order of the last, the last word sees no key in the stream of queries."""
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("changes", [{}, {"bi_data": True}, {"attn_type": "uni"}, {"clamp_len": 5}], ids=str)
+def test_configs_of_xlnet(changes: dict[str, Any], stream: str) -> None:
+    if stream == "two" and changes.get("attn_type") == "uni":
+        pytest.skip("eager attention of transformers cannot add a mask of each sentence to a causal one")
+    ids = torch.randint(3, 128, (2, 21), generator=torch.Generator().manual_seed(3))
+    results, memories = [], []
+    for model in (build("XLNetLMHeadModel", which, **changes) for which in ("eager", "posenc")):
+        first = model(ids, use_mems=True, **STREAMS[stream])
+        second = model(ids[:, :5], mems=first.mems, use_mems=True)
+        (first.logits.square().sum() + second.logits.square().sum()).backward()
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        results.append(Result(first.logits.detach(), gradients))
+        memories.append(second.logits.detach())
+    assert max(differences(results[1], results[0])) <= ROUNDING
+    torch.testing.assert_close(memories[1], memories[0], rtol=0, atol=ROUNDING * float(memories[0].abs().max()))
+
+
+def test_dropout_of_xlnet_changes_the_positions_of_each_sentence() -> None:
+    """The rows of positions that eager attention drops are those that posenc drops, with the same seed."""
+    results = []
+    for model in (build("XLNetLMHeadModel", which, dropout=0.3) for which in ("eager", "posenc")):
+        model.train()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout) and module is not model.transformer.dropout:
+                module.p = 0.0
+        torch.manual_seed(6)
+        results.append(model(torch.arange(3, 45).view(2, 21)).logits)
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=ROUNDING * float(results[0].abs().max()))
+
+
 @pytest.mark.parametrize(
     "name",
     [
         "CpmAntForCausalLM", "DebertaForMaskedLM", "DebertaV2ForMaskedLM", "FSMTForConditionalGeneration",
         "GPTJForCausalLM", "GPTNeoXJapaneseForCausalLM", "MPNetForMaskedLM", "MptForCausalLM", "OpenAIGPTLMHeadModel",
         "PerceiverForMaskedLM", "RoFormerForMaskedLM", "TapasForMaskedLM", "TrOCRForCausalLM", "XGLMForCausalLM",
-        "XLMWithLMHeadModel",
+        "XLMWithLMHeadModel", "XLNetLMHeadModel",
     ],
 )  # fmt: skip
 def test_replaced_modules_refuse_what_they_cannot(name: str) -> None:
