@@ -338,12 +338,22 @@ def draw_attention(rng: Generator, names: frozenset[str]) -> Call:
     whole = chance(rng, 0.4)
     names = [pick(rng, (*ON_ANY, *ON_WHOLE) if whole else ON_ANY) for _ in range(count)]
     names = [name for i, name in enumerate(names) if name not in ("tupe", "deberta") or name not in names[:i]]
+    reads_queries = {"shaw", "transformer_xl", "deberta", "gated_distance", "cope"}
     reach = 2 * max(n, m) + 101
     biases = tuple(draw_operator(rng, name, heads, n, m, d, dv, reach) for name in names)
     if biases:
         arguments["bias"] = biases[0] if len(biases) == 1 and chance(rng, 0.5) else biases
     if {"tupe", "deberta"} <= set(names) or chance(rng, 0.3):
         arguments["scale"] = float(pick(rng, (0.3, 1.0, -0.5, 0.07)))
+    elif chance(rng, 0.2) and not reads_queries & set(names):
+        arguments["scale"] = rng.uniform(-1, 1, heads)
+    if chance(rng, 0.2):
+        sink = rng.standard_normal((*partly(rng, batch), heads))
+        arguments["sink"] = np.where(rng.random(sink.shape) < 0.2, -np.inf, sink)
+    if chance(rng, 0.2):
+        arguments |= {"dropout": pick(rng, (0.1, 0.5, 0.97)), "seed": int(rng.integers(2**63)) * 2 + 1}
+    if chance(rng, 0.3):
+        arguments |= {"invariant": chance(rng, 0.5), "precision": pick(rng, ("high", "low"))}
     if chance(rng, 0.3):
         arguments["softcap"] = float(pick(rng, (0.5, 5.0, 50.0)))
     if chance(rng, 0.5):

@@ -137,7 +137,7 @@ class Pairs:
 
 
 def pairs_of(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positions=None, k_positions=None, sink=None,
-             dropout=0.0, seed=None, **mask):  # fmt: skip
+             dropout=0.0, seed=None, invariant=False, precision="high", **mask):  # fmt: skip
     """The stages of `posenc.reference.attention` up to the softmax, of which bounds are made."""
     q, k, v = (np.asarray(x, F64) for x in (q, k, v))
     heads, n, m, width = *q.shape[-3:-1], k.shape[-2], q.shape[-1] or 1
@@ -154,6 +154,8 @@ def pairs_of(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positi
         seen = seen & (number != -np.inf)
     if scale is None:
         scale = next((one.default_scale(width) for *_, one, _ in made if one.default_scale), width**-0.5)
+    elif np.ndim(scale):
+        scale = np.asarray(scale, F64)[:, None, None]  # one for each head
     products = q @ k.swapaxes(-1, -2)
     for _, _, one, where in content:
         products = products + one.equation(q, k, *where, seen, scale)
