@@ -36,12 +36,14 @@ def distance_matrix(encoding):
     return sqrt(((p[..., :, None, :] - p[..., None, :, :]) ** 2).sum(-1))
 
 
+@np.errstate(invalid="ignore")  # rows of equal numbers: 0 / 0
 def correlation_matrix(encoding):
     """Compute the Pearson correlations of all pairs of positions over their channels.
 
     ``C[m, n] = <z_m, z_n>`` with ``z = (p - mean p) / |p - mean p|``.
     """
     p = wide(encoding)
+    p = p - p[..., :1]  # exactly 0 in rows of equal numbers, whose correlations are NaN
     z = p - p.mean(-1, keepdims=True)
     return gram_matrix(z / sqrt((z**2).sum(-1, keepdims=True)))
 

@@ -143,9 +143,9 @@ def attention_bounds(pairs: Any, out: Array, lse: Array, work: np.dtype) -> tupl
     With weights w_j (1 + e_j), out = sum_j w_j v_j / sum_j w_j is off by sum_j p_j e_j (v_j - out) to first order, and
     lse by sum_j p_j e_j: an error that all weights share cancels in out. The roundings of both sums and of the
     division are added. A weight below the smallest normal number is flushed to 0, and so are its product with a value,
-    the sum of a block that is rescaled, and the result. A sink is one more key, whose logit is exact and whose value is
-    0; it is a block of its own. Dropout multiplies the values of a pair by an exact factor; two roundings of
-    1 - dropout and its product with the sum are added.
+    the sum of a block that is rescaled, and the result, the last three before dropout's factor. A sink is one more key,
+    whose logit is exact and whose value is 0; it is a block of its own. Dropout multiplies the values of a pair by an
+    exact factor; two roundings of 1 - dropout and its product with the sum are added.
     """
     u, m = unit_roundoff(work), pairs.k.shape[-2]
     p = pairs.weights(lse)
@@ -186,7 +186,7 @@ def attention_bounds(pairs: Any, out: Array, lse: Array, work: np.dtype) -> tupl
     squares = squares + sums.squares + sum(s.squares for s in of_rows) + totals.squares * out**2
     tiny, last = float(np.finfo(work).tiny), 1 if np.all(pairs.kept == 1) else 3
     of_out = u * (LAMBDA * np.sqrt(squares) + systematic + last * np.abs(out)) * growth
-    of_out = of_out + tiny * (m * largest + m + blocks + 1)
+    of_out = of_out + tiny * (m * largest + (m + blocks + 1) * pairs.kept.max(initial=1))
     own_of_lse = ((p * own) ** 2).sum(-1, keepdims=True) + own_of_sink**2 + totals.squares
     own_of_lse = np.sqrt(np.broadcast_to(own_of_lse, out.shape[:-1] + (1,))[..., 0])
     shared_of_lse = np.broadcast_to((p * shared).sum(-1, keepdims=True) + shared_of_sink, out.shape[:-1] + (1,))[..., 0]
