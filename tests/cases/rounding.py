@@ -30,6 +30,8 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 LAMBDA = 4.0
+SMALLEST_ROOT = 2.0**-511
+"""The squares of smaller numbers underflow."""
 EXP2 = 2.4  # exp2_ in csrc/kernels/base/elementary.h: 1.2 ulp, and an ulp is at most 2 u
 TANH = 7.4  # tanh_, the same file: 3.7 ulp
 LOG2_E = 0.25  # relative error of the constant log2(e), in either precision
@@ -185,7 +187,8 @@ def attention_bounds(pairs: Any, out: Array, lse: Array, work: np.dtype) -> tupl
         largest = np.maximum(largest, np.where(pairs.seen[..., j, None], np.abs(whole), 0))
     squares = squares + sums.squares + sum(s.squares for s in of_rows) + totals.squares * out**2
     tiny, last = float(np.finfo(work).tiny), 1 if np.all(pairs.kept == 1) else 3
-    of_out = u * (LAMBDA * np.sqrt(squares) + systematic + last * np.abs(out)) * growth
+    root = np.sqrt(squares) + m * SMALLEST_ROOT
+    of_out = u * (LAMBDA * root + systematic + last * np.abs(out)) * growth
     of_out = of_out + tiny * (m * largest + (m + blocks + 1) * pairs.kept.max(initial=1))
     own_of_lse = ((p * own) ** 2).sum(-1, keepdims=True) + own_of_sink**2 + totals.squares
     own_of_lse = np.sqrt(np.broadcast_to(own_of_lse, out.shape[:-1] + (1,))[..., 0])
