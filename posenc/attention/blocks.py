@@ -63,7 +63,7 @@ def _cut_block(function: str, inputs: Inputs, rows: slice) -> Block:
     seen = np.ones(columns.stop - columns.start, np.bool_)
     for i, (part, own) in enumerate(zip(inputs.parts, inputs.part_positions, strict=True)):
         if isinstance(part, PairFunctionBias):
-            found[i] = pair_values(part, function, with_arrays(own).cut(rows, columns))
+            found[i] = pair_values(part, function, with_arrays(own).cut(rows, columns), inputs.dtype)
             seen &= found[i].max(tuple(range(found[i].ndim - 1)), initial=-INFINITY) > -INFINITY
     inner = _span(inputs, seen)
     columns = slice(columns.start + inner.start, columns.start + inner.stop)

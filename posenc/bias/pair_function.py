@@ -79,16 +79,19 @@ def count_block_rows(bias: PairFunctionBias, batch: tuple[int, ...], n: int, m: 
     return max(1, rows - rows % BLOCK_M if rows > BLOCK_M else rows)
 
 
-def pair_values(bias: PairFunctionBias, function: str, positions: Positions) -> Array:
-    """Return the numbers of all pairs of a block, (batch axes, H, n, m), with one head if all share it."""
+def pair_values(bias: PairFunctionBias, function: str, positions: Positions, dtype: Dtype = F64) -> Array:
+    """Return the numbers of all pairs of a block, (batch axes, H, n, m), with one head if all share it.
+
+    They are float64, or float32 if `dtype` is or the user's function returns float32.
+    """
     shape = _shape_of(bias, positions)
     if bias.options["function"] is None or 0 in shape:  # only shapes matter, or there are no pairs
         return np.broadcast_to(0.0, shape)
     if len(shape) == 3:
-        return _call(bias, function, *positions.as_arrays(), positions)
-    found = np.empty(shape)
+        return _call(bias, function, *positions.as_arrays(), positions, dtype)
+    found = np.empty(shape, dtype)
     for row, q, k in _rows(positions):
-        found[row] = _call(bias, function, q, k, positions)
+        found[row] = _call(bias, function, q, k, positions, dtype)
     return found
 
 
@@ -106,7 +109,7 @@ def pair_values_vjp(bias: PairFunctionBias, function: str, grad: Array, position
     return total
 
 
-def _call(bias: PairFunctionBias, function: str, q: Array, k: Array, positions: Positions) -> Array:
+def _call(bias: PairFunctionBias, function: str, q: Array, k: Array, positions: Positions, dtype: Dtype) -> Array:
     """Return the checked result of the user's function for one row of the batch."""
     has_heads = bias.options["heads"] is not None
     shape = (bias.heads or 1, positions.n, positions.m)
@@ -115,15 +118,16 @@ def _call(bias: PairFunctionBias, function: str, q: Array, k: Array, positions: 
         hint = "" if has_heads or found.ndim != 3 else f"; pass heads={len(found)} for a result with heads"
         expected = f"{shape}, heads, queries and keys" if has_heads else f"{shape[1:]}, queries and keys{hint}"
         fail(ValueError, function, "function", f"a result of shape {found.shape}", expected)
-    found = found.astype(F32 if found.dtype is F32 else F64, copy=False).reshape(shape)
+    given = found.reshape(shape)
+    found = cast_result(given, F32 if F32 in (given.dtype, dtype) else F64)  # numbers beyond float32 become infinite
     if not (found.max((0, 1)) < np.inf).all():  # the maximum of numbers with NaN is NaN
         bad = np.isnan(found) | (found == np.inf)
         rel = k - q[:, None]
         visible = bad & (rel >= positions.low) & (rel <= positions.high)
         if visible.any():
             _, i, j = np.argwhere(visible)[0]
-            has = f"{found[visible][0]} at query position {q[i]} and key position {k[j]}"
-            fail(ValueError, function, "function", has, "numbers, or -inf for a mask")
+            has = f"{given[visible][0]} at query position {q[i]} and key position {k[j]}"
+            fail(ValueError, function, "function", has, f"numbers of {dtype}, or -inf for a mask")
         found = np.where(bad, 0.0, found)
     return found
 

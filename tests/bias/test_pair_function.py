@@ -165,8 +165,12 @@ def test_refused():
     ):
         with pytest.raises(ValueError, match=message):
             posenc.attention(q, q, q, bias=posenc.pair_function(function, heads))
-    later = posenc.pair_function(lambda i, j: np.where(i[:, None] < j, np.nan, 0.0))
-    assert np.isfinite(posenc.attention(q, q, q, bias=later, causal=True)).all()
+    for bad in (np.nan, np.inf, 1e43):  # 1e43 is infinite in float32
+        later = posenc.pair_function(lambda i, j, bad=bad: np.where(i[:, None] < j, bad, 0.0))
+        narrow = q.astype(np.float32)
+        assert np.isfinite(posenc.attention(narrow, narrow, narrow, bias=later, causal=True)).all()
+        with pytest.raises(ValueError, match="at query position 0 and key position 1; expected numbers of"):
+            posenc.attention(narrow, narrow, narrow, bias=later)
     without = posenc.pair_function(sloped, 2, arrays=[np.ones(2)])
     with pytest.raises(TypeError, match="attention_vjp: vjp is None; expected a function, because there are arrays"):
         posenc.attention_vjp(q, q, q, q, bias=without)
