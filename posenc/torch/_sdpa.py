@@ -103,8 +103,11 @@ def scaled_dot_product_attention(
             )  # fmt: skip
         if one is not None and one.ndim < 2:
             _fail(ValueError, argument, f"has shape {tuple(one.shape)}", "at least 2 axes")
-    if not isinstance(is_causal, bool):
-        _fail(TypeError, "is_causal", f"has type {type(is_causal).__name__}", "True or False")
+    for argument, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
+        if not isinstance(flag, bool):
+            _fail(TypeError, argument, f"has type {type(flag).__name__}", "True or False")
+    if not isinstance(dropout_p, (int, float, torch.SymFloat, torch.Tensor)):
+        _fail(TypeError, "dropout_p", f"has type {type(dropout_p).__name__}", "a probability")
     if not 0 <= dropout_p <= 1:
         _fail(ValueError, "dropout_p", f"is {dropout_p}", "a probability")
     if dropout_p == 1:
@@ -195,9 +198,9 @@ def _match_heads(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) ->
     heads, of_keys, of_values = query.shape[-3], key.shape[-3], value.shape[-3]
     if enable_gqa:
         for argument, count in (("key", of_keys), ("value", of_values)):
-            if count == 0 or heads % count:
+            if heads % count if count else heads:
                 _fail(ValueError, argument, f"has {count} heads", f"a divisor of {heads}, the heads of query")
-        if of_keys != of_values:
+        if of_keys != of_values and heads:
             most = heads if of_keys % of_values and of_values % of_keys else max(of_keys, of_values)
             key = key.repeat_interleave(most // of_keys, -3)
             value = value.repeat_interleave(most // of_values, -3)

@@ -44,11 +44,15 @@ def by_sequence(
 
 
 def _read_ends(name: str, lengths: Any, of: str, tokens: int) -> list[int]:
-    ends = torch.as_tensor(lengths)
-    if ends.ndim != 1 or ends.is_floating_point() or ends.dtype is torch.bool or not len(ends):
-        has = f"has shape {tuple(ends.shape)} and dtype {ends.dtype}"
-        raise ValueError(f"attention: {name} {has}; expected integers (sequences + 1,)")
-    found: list[int] = ends.tolist()
+    expected = "expected integers (sequences + 1,)"
+    try:
+        ends = torch.as_tensor(lengths)
+        found: list[int] = ends.tolist()
+    except (TypeError, ValueError, RuntimeError):  # a text, rows of several lengths, a tensor without numbers
+        raise TypeError(f"attention: {name} has type {type(lengths).__name__}; {expected} in memory") from None
+    is_integer = not (ends.is_floating_point() or ends.is_complex() or ends.dtype is torch.bool)
+    if ends.ndim != 1 or not is_integer or not found:
+        raise ValueError(f"attention: {name} has shape {tuple(ends.shape)} and dtype {ends.dtype}; {expected}")
     if found[0] != 0 or found[-1] != tokens or found != sorted(found):
         raise ValueError(
             f"attention: {name} is {found}; expected rising numbers from 0 to {tokens}, the tokens of {of}"
@@ -66,6 +70,8 @@ def attention(*args: Any, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, **
             raise ValueError(f"attention: {name} is given; expected None, because cu_seqlens_q is given")
     names = ("q", "k", "v")
     tensors = [*args, *(options.pop(name) for name in names[len(args) :] if name in options)]
+    if len(tensors) != len(names):
+        return pt.attention(*args, **options)  # it names what is missing
     for name, one in zip(names, tensors, strict=True):
         if not isinstance(one, torch.Tensor) or one.ndim != 3:
             has = f"shape {tuple(one.shape)}" if isinstance(one, torch.Tensor) else f"type {type(one).__name__}"

@@ -100,6 +100,7 @@ WAYS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "no keys": ((r(2, 4, 5, 8), r(2, 4, 0, 8), r(2, 4, 0, 3)), {}),
     "no queries": ((r(2, 4, 0, 8), r(2, 4, 6, 8), r(2, 4, 6, 3)), {}),
     "no channels": ((r(2, 4, 5, 0), r(2, 4, 6, 0), r(2, 4, 6, 3)), {}),
+    "no heads": ((r(2, 0, 5, 8), r(2, 0, 6, 8), r(2, 0, 6, 3)), {"enable_gqa": True}),
     "no batch": ((r(0, 4, 5, 8), r(0, 4, 6, 8), r(0, 4, 6, 3)), {}),
 }
 """Arguments and options of calls that PyTorch computes."""
@@ -125,6 +126,9 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "mask in a list": (qkv(), {"attn_mask": [[True]]}, "attn_mask has type list; expected a tensor"),
     "no query": ((None, r(6, 8), r(6, 8)), {}, "query has type NoneType; expected a tensor"),
     "integer flag": (qkv(), {"is_causal": 1}, "is_causal has type int; expected True or False"),
+    "text for a flag": (qkv(), {"enable_gqa": "no"}, "enable_gqa has type str; expected True or False"),
+    "no number": (qkv(), {"dropout_p": None}, "dropout_p has type NoneType; expected a probability"),
+    "text for a number": (qkv(), {"dropout_p": "0"}, "dropout_p has type str; expected a probability"),
     "dropout": (qkv(), {"dropout_p": 1.5}, r"dropout_p is 1\.5; expected a probability"),
     "positional scale": ((*qkv(), None, 0.0, False, 0.5), {}, "positional arguments"),
 }

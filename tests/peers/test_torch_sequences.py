@@ -91,6 +91,10 @@ def test_dropout_differs_from_sequence_to_sequence() -> None:
         ({"cu_seqlens_q": [1, 6]}, r"cu_seqlens_q is \[1, 6\]; expected rising numbers"),
         ({"cu_seqlens_q": [0.0, 6.0]}, r"cu_seqlens_q has shape \(2,\) and dtype torch.float32; expected integers"),
         ({"cu_seqlens_q": []}, r"cu_seqlens_q has shape \(0,\)"),
+        ({"cu_seqlens_q": [1j]}, r"cu_seqlens_q has shape \(1,\) and dtype torch.complex64; expected integers"),
+        ({"cu_seqlens_q": "06"}, "cu_seqlens_q has type str; expected integers"),
+        ({"cu_seqlens_q": [[0], [0, 6]]}, "cu_seqlens_q has type list; expected integers"),
+        ({"cu_seqlens_q": torch.ones(2, dtype=torch.int64, device="meta")}, "cu_seqlens_q has type Tensor; expected integers"),
         ({"cu_seqlens_k": [0, 2, 6]}, "cu_seqlens_k has 2 sequences; expected 1, as cu_seqlens_q"),
         ({"v": torch.zeros(5, 4, 8)}, "v has 5 tokens; expected 6, as k"),
         ({"q": torch.zeros(1, 6, 4, 8)}, r"q has shape \(1, 6, 4, 8\); expected a tensor \(tokens, heads, width\)"),
@@ -102,5 +106,11 @@ def test_dropout_differs_from_sequence_to_sequence() -> None:
 )
 def test_errors(changes: dict[str, Any], message: str) -> None:
     given = dict.fromkeys("qkv", torch.zeros(6, 4, 8)) | {"cu_seqlens_q": [0, 6]} | changes
-    with pytest.raises((TypeError, ValueError), match=message):
+    with pytest.raises((TypeError, ValueError), match=f"attention: .*{message}"):
         pt.attention(**given)
+
+
+@pytest.mark.parametrize(("count", "message"), [(2, "missing a required argument: 'v'"), (4, "takes 3 positional")])
+def test_number_of_tensors(count: int, message: str) -> None:
+    with pytest.raises(TypeError, match=f"^attention: {message}"):
+        pt.attention(*[torch.zeros(6, 4, 8)] * count, cu_seqlens_q=[0, 6])
