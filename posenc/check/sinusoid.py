@@ -11,7 +11,7 @@ from .inputs import Precision, ToArray, converted, places
 from .judge import Case, Kind, judge
 from .judge import Hypothesis as H
 from .report import Float64, Report
-from .rope import OTHER, angle_error
+from .rope import OTHER, ROTATION, angle_error
 
 
 def _encode(c: Case) -> Float64:
@@ -40,10 +40,7 @@ SINUSOIDS = (
     H("exponent of the channel", "Channel c has the frequency base**(-c / dim); expected one frequency for a sine and "
       "a cosine.", "Use the exponent 2 (c // 2) / dim for channel c.",
       {"by_channel": lambda c: lambda c: c["base"] ** (-np.arange(c["dim"]) / c["dim"])}),
-    H("offset +1", "The positions are one too large.", "Count positions from 0.",
-      {"positions": lambda c: c["positions"] + 1}),
-    H("offset -1", "The positions are one too small.", "Count positions from 0.",
-      {"positions": lambda c: c["positions"] - 1}),
+    *(h for h in ROTATION if h.name.startswith("offset")),
     H("offset +2", "The positions are two too large; fairseq's are, because its padding has row 1.",
       "Drop the first two rows of the table, or count no padding before a token.",
       {"positions": lambda c: c["positions"] + 2}),
