@@ -286,7 +286,7 @@ def attention_case(
         layout = layout or turns["layout"]
         if layout not in ("half", "interleaved"):
             raise ValueError(f'check: layout is {layout}; expected "half" or "interleaved"')
-        turns |= {**layouts(layout, turns["rotary_dim"]), "width": dim, "truncated": "rounded differently",
+        turns |= {**layouts(layout, turns["rotary_dim"]), "width": dim,
                   "softmax_factor": float(getattr(frequencies, "softmax_factor", 1.0))}  # fmt: skip
     given = (draw(heads, n, dim, dtype=dtype, seed=1), *(draw(groups, keys, dim, dtype=dtype, seed=s) for s in (2, 3)))
     case |= turns

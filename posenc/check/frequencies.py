@@ -44,6 +44,7 @@ def angles(frequencies: object, dim: int | None, seq_len: int | None = None) -> 
         "w": w, "plain": plain, "base": base, "factor": factor, "cos_factor": factor, "sin_factor": factor,
         "keys": keys, "rotary_dim": r, "width": width or dim or r, "rope_type": keys.get("rope_type", "default"),
         "layout": getattr(frequencies, "layout", None),
+        "truncated": "not rounded" if keys.get("truncate", True) else "rounded",
     }  # fmt: skip
 
 
@@ -334,6 +335,5 @@ def frequencies(
         got = (got.inv_freq, getattr(got, "attention_factor", 1.0))
     with_factor = isinstance(got, tuple | list) and len(got) == 2 and np.ndim(got[0]) == 1
     case = {**angles(frequencies, dim, seq_len), "with_factor": with_factor}
-    case["truncated"] = "not rounded" if case["keys"].get("truncate", True) else "rounded"
     numbers = np.append(as_numbers(got[0])[0], float(got[1])) if with_factor else got
     return judge(FREQUENCY, numbers, case, dtype)

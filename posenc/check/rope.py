@@ -271,5 +271,4 @@ def rope(
     case |= {**layouts(layout, case["rotary_dim"], out_layout), "x": x, "heads": heads,
              "is_key": (np.arange(heads) >= 3)[:, None] & (len(inputs) == 2)}  # fmt: skip
     case["positions"] = np.broadcast_to(where.astype(np.float64), x.shape[:-1])
-    case["truncated"] = "not rounded" if case["keys"].get("truncate", True) else "rounded"
     return judge(ROPE, got, case, coarser(dtype, precision))
