@@ -283,10 +283,7 @@ def attention_case(
     turns: Case = {"cos_factor": 1.0, "sin_factor": 1.0, "factor": 1.0}
     if frequencies is not None or layout is not None:
         turns = angles(frequencies, dim)
-        layout = layout or turns["layout"]
-        if layout not in ("half", "interleaved"):
-            raise ValueError(f'check: layout is {layout}; expected "half" or "interleaved"')
-        turns |= {**layouts(layout, turns["rotary_dim"]), "width": dim,
+        turns |= {**layouts(layout or turns["layout"], turns["rotary_dim"]), "width": dim,
                   "softmax_factor": float(getattr(frequencies, "softmax_factor", 1.0))}  # fmt: skip
     given = (draw(heads, n, dim, dtype=dtype, seed=1), *(draw(groups, keys, dim, dtype=dtype, seed=s) for s in (2, 3)))
     case |= turns

@@ -54,7 +54,17 @@ def converted(array: ToArray, positions: Array) -> Any:
 def places(positions: npt.ArrayLike) -> Array:
     """Positions as an array: an int n means 0 .. n-1."""
     given = np.asarray(positions)
+    if given.ndim > 1:
+        raise ValueError(f"check: positions has shape {given.shape}; expected a number or an array (N,)")
     return np.arange(int(given)) if given.ndim == 0 else given
+
+
+def choice(name: str, value: str | None, *known: str) -> str:
+    """Return the value of an argument if it is known."""
+    if value not in known:
+        expected = " or ".join(f'"{one}"' for one in known)
+        raise ValueError(f"check: {name} is {value}; expected {expected}")
+    return value
 
 
 def moved(x: Array, seq_axis: int) -> Array:

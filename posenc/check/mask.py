@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..reference.attention import visible as reference_mask
+from .inputs import choice
 from .judge import Case, Kind, as_numbers, judge
 from .judge import Hypothesis as H
 from .report import Float64, Report
@@ -117,7 +118,7 @@ MASK = Kind(
 
 def alignment(n: int, m: int, align: str) -> Case:
     """The fields of an alignment, for sentences, too."""
-    past, at_end = m - n, align == "end"
+    past, at_end = m - n, choice("align", align, "end", "start") == "end"
     names = ("i", f"i + {past}")
     return {"align": align, "past": past, "place": names[at_end], "other_place": names[not at_end]}
 

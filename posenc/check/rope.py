@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .. import reference
 from .frequencies import FACTORS, FREQUENCIES, angles, base_off_phases, off_phases, other_factor
-from .inputs import Precision, ToArray, converted, draw, dtype_of, moved, parts, places, to_bfloat16
+from .inputs import Precision, ToArray, choice, converted, draw, dtype_of, moved, parts, places, to_bfloat16
 from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, judge, on_one_side
 from .judge import Hypothesis as H
 from .report import Float64, Report
@@ -44,8 +44,9 @@ def rotate(x: Float64, positions: Float64, c: Case) -> Float64:
     return np.concatenate([x[..., :start], y, x[..., start + r :]], -1)
 
 
-def layouts(layout: str, r: int, out_layout: str | None = None) -> Case:
+def layouts(layout: str | None, r: int, out_layout: str | None = None) -> Case:
     """The fields of a layout, and of the other one for sentences."""
+    layout = choice("layout", layout, *PAIRS)
     other, out_layout = OTHER[layout], out_layout or layout
     return {
         "layout": layout, "other": other, "pairs": PAIRS[layout].format(r // 2),
@@ -250,8 +251,7 @@ def rope(
     """
     case = angles(frequencies, rotary_dim or dim, seq_len)
     layout = layout or case["layout"]
-    if layout not in ("half", "interleaved"):
-        raise ValueError(f'check.rope: layout is {layout}; expected "half" or "interleaved"')
+    case |= layouts(layout, case["rotary_dim"], out_layout)
     case["width"] = dim or (np.shape(x)[-1] if x is not None else case["width"])
     where = places(positions)
     if impl is not None:
@@ -268,7 +268,7 @@ def rope(
         precision, dtype = coarser(precision, other_precision), "float64"
     x = np.asarray(x, np.float64)
     heads = x.shape[-3] if x.ndim > 2 else 1
-    case |= {**layouts(layout, case["rotary_dim"], out_layout), "x": x, "heads": heads,
+    case |= {"x": x, "heads": heads,
              "is_key": (np.arange(heads) >= 3)[:, None] & (len(inputs) == 2)}  # fmt: skip
     case["positions"] = np.broadcast_to(where.astype(np.float64), x.shape[:-1])
     return judge(ROPE, got, case, coarser(dtype, precision))

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from .. import reference
 from .frequencies import FREQUENCIES, base_off_phases, off_phases
-from .inputs import Precision, ToArray, converted, places
+from .inputs import Precision, ToArray, choice, converted, places
 from .judge import Case, Kind, judge
 from .judge import Hypothesis as H
 from .report import Float64, Report
@@ -102,9 +102,9 @@ def sinusoid(
     >>> print(report.causes[0].sentence)
     The sines and cosines have the layout halves; expected interleaved.
     """
-    where = places(positions)
+    where, order = places(positions), choice("order", order, "sincos", "cossin")
+    other_layout = "halves" if choice("layout", layout, "interleaved", "halves") == "interleaved" else "interleaved"
     w = np.asarray(reference.frequencies(dim, base=base, denominator=denominator))
-    other_layout = {"interleaved": "halves", "halves": "interleaved"}[layout]
     case: Case = {
         "w": w, "plain": w, "base": base, "rotary_dim": dim, "dim": dim, "positions": where.astype(np.float64),
         "sine_layout": layout, "layout_name": layout, "other": other_layout, "order": order, "denominator": denominator,

@@ -150,6 +150,20 @@ def test_results_of_another_shape_and_not_a_number():
     assert report.error == np.inf
 
 
+@pytest.mark.parametrize(("run", "message"), [
+    (lambda: check.rope(wrong, dim=32), r'layout is None; expected "half" or "interleaved"'),
+    (lambda: check.rope(wrong, dim=32, layout="half", positions=np.ones((3, 8))),
+     r"positions has shape \(3, 8\); expected a number or an array \(N,\)"),
+    (lambda: check.sinusoid(np.zeros((24, 32)), 32, layout="half"),
+     r'layout is half; expected "interleaved" or "halves"'),
+    (lambda: check.sinusoid(np.zeros((24, 32)), 32, order="sin"), r'order is sin; expected "sincos" or "cossin"'),
+    (lambda: check.mask(np.ones((3, 8)), 3, 8, align="left"), r'align is left; expected "end" or "start"'),
+])  # fmt: skip
+def test_a_refused_argument(run, message):
+    with pytest.raises(ValueError, match=message):
+        run()
+
+
 def test_arrays_instead_of_a_function():
     x = np.random.default_rng(0).standard_normal((3, 24, 32))
     for axes in range(2, 4):
