@@ -15,6 +15,9 @@ from .report import Float64, Report
 
 Window = tuple[int | None, int | None]
 Segments = tuple[npt.ArrayLike, npt.ArrayLike]
+HIDES = -87.0
+"""A smaller number in a mask hides a pair: its exponential is below 2**-125, about the smallest
+normal number of float32. Swin adds -100."""
 
 
 def visible(c: Case) -> npt.NDArray[np.bool_]:
@@ -142,7 +145,7 @@ def mask(
     ----------
     impl : callable or array
         ``impl(n, m)`` returns the mask, or the mask itself, (n, m): True where a query sees a key, or numbers to add to
-        the logits, which hide a pair below -1000.
+        the logits, which hide a pair below -87.
     n, m : int
         Numbers of queries and keys; m is n by default.
     causal, window, align
@@ -172,5 +175,5 @@ def mask(
     keys = n if m is None else m
     got, _ = as_numbers(impl(n, keys) if callable(impl) else impl)
     if got.dtype.kind == "f":
-        got = got > -1000 if (got < 0).any() else got != 0
+        got = got > HIDES if (got < 0).any() else got != 0
     return judge(MASK, got, mask_case(n, keys, causal, window, align, segments), "float64")

@@ -120,6 +120,12 @@ def test_a_window_is_read_off_the_mask():
     ]
 
 
+def test_swin_hides_pairs_by_adding_minus_100():
+    regions = np.repeat([0, 1, 2], [4, 5, 3])
+    mask = np.where(regions[:, None] == regions, 0.0, -100.0)
+    assert check.mask(mask, 12, causal=False, segments=(regions, regions))
+
+
 @pytest.mark.parametrize(("wrong", "sentence"), [
     (lambda p: np.minimum(p, 15), "Position 16 is taken for 15."),
     (lambda p: p % 16, "Position 16 is taken for 0."),
