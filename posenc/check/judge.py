@@ -144,9 +144,8 @@ def predictions(
 ) -> Iterator[tuple[tuple[Hypothesis, ...], Case, Float64]]:
     """Compute the answer under each set of hypotheses that can occur."""
     for chosen in sets:
-        with np.errstate(all="ignore"):  # a wrong formula may divide by zero
-            changed = altered(case, chosen)
-            answer = None if changed is None else kind.model(changed)
+        changed = altered(case, chosen)
+        answer = None if changed is None else kind.model(changed)
         if changed is not None and answer is not None and answer.shape == shape:
             yield chosen, changed, answer
 
@@ -161,6 +160,7 @@ def orders(kinds: Sequence[Hypothesis]) -> Iterator[tuple[Hypothesis, ...]]:
             yield b, a
 
 
+@np.errstate(all="ignore")  # a wrong formula may divide by zero
 def judge(kind: Kind, got: object, case: Case, precision: str, subject: str | None = None) -> Report:
     """Compare numbers with the right answer; if they differ, find the hypotheses that explain them."""
     subject = subject or kind.name

@@ -103,6 +103,9 @@ def test_frequencies_of_zero_and_huge_numbers_warn_of_nothing():
     report = check.rope(lambda x, p: posenc.rope(x, p, w, layout="half"), w, layout="interleaved")
     assert [cause.name for cause in report.causes] == ["layout"]
     assert check.slopes(np.full(12, 1e308), 12).causes == ()
+    assert check.gradient(lambda g, x: np.full(3, np.inf), lambda x: x**2, np.ones(3)).causes == ()
+    assert check.frequencies(np.full(16, 5e-324), {"head_dim": 32, "rope_theta": 1e4, "rope_scaling": {
+        "rope_type": "linear", "factor": 4.0}}).causes == ()  # fmt: skip
 
 
 def test_no_report_says_one_times_the_right_numbers_or_adds_two_offsets():
