@@ -26,11 +26,7 @@ def _changed(c: Case) -> Float64:
         found[first], found[second] = found[second], found[first]
     if c["forward"]:
         found[0] = c["forward_result"]
-    return np.asarray(c["times"] * _flat(found))
-
-
-def _times(number: int, factor: float) -> Callable[[Case], object]:
-    return lambda c: {number: factor} if number < len(c["gradients"]) and len(c["gradients"]) > 1 else None
+    return _flat(found)
 
 
 def _exchanged(first: int, second: int) -> Callable[[Case], object]:
@@ -42,25 +38,32 @@ def _exchanged(first: int, second: int) -> Callable[[Case], object]:
 
 
 GRADIENTS = (
-    H("sign", "The gradients have the other sign.", "Change the sign.", {"times": -1.0}),
-    H("twice", "The gradients are twice as large.", "Count each path once.", {"times": 2.0}),
-    H("half", "The gradients are half as large.", "Check a factor of 1/2.", {"times": 0.5}),
     H("mean", "The gradients are divided by the number of results: those of a mean.",
-      "The cotangent belongs to the sum of results times cotangent.", {"times": lambda c: 1 / c["results"]}),
+      "The cotangent belongs to the sum of results times cotangent.",
+      {"factors": lambda c: dict.fromkeys(range(len(c["gradients"])), 1 / c["results"])}),
     H("forward", "The gradient of the first argument is the function applied to the cotangent; expected its transpose.",
       "Apply the transpose: of a rotation, the rotation by -angle with the same factor.",
       {"forward": lambda c: True if c["forward_result"] is not None else None}),
-    *(H(f"argument {i} missing", f"The gradient of argument {i} is 0.", "Do not detach it.",
-        {"factors": _times(i, 0.0)}) for i in range(4)),
-    *(H(f"sign of argument {i}", f"The gradient of argument {i} has the other sign.", "Change its sign.",
-        {"factors": _times(i, -1.0)}) for i in range(4)),
     *(H(f"arguments {i} and {j} exchanged", f"The gradients of arguments {i} and {j} are exchanged.", "Exchange them.",
         {"swap": _exchanged(i, j)}) for i in range(3) for j in range(i + 1, 4)),
 )  # fmt: skip
+
+
+def _factors(c: Case, numbers: Float64) -> list[H]:
+    """Read the factor of the gradient of each argument off the numbers."""
+    ends = np.cumsum([one.size for one in c["gradients"]])[:-1]
+    both = zip(c["gradients"], np.split(numbers, ends), strict=True)
+    found = {i: float(got @ one.ravel() / (one**2).sum()) for i, (one, got) in enumerate(both) if one.any()}
+    found = {i: factor for i, factor in found.items() if abs(factor - 1) > 1e-6}
+    text = " ".join(f"The gradient of argument {i} is {factor:.6g} times the right one." for i, factor in found.items())
+    change = "Look for a sign, a scale, a sum that became a mean, or a detached argument."
+    return [H("factor", text, change, {"factors": found})]
+
+
 GRADIENT = Kind(
     "gradient", lambda c: _flat(c["gradients"]), _changed, GRADIENTS, ("number",),
     lambda c, wanted, u: c["uncertainty"] + 64 * u * float(abs(wanted).max(initial=0)),
-    labels=lambda c: {"number": c["places"]},
+    labels=lambda c: {"number": c["places"]}, more=_factors,
 )  # fmt: skip
 
 
@@ -110,7 +113,7 @@ def gradient(
     except (TypeError, ValueError):
         forward = np.zeros(0)
     case: Case = {
-        "gradients": gradients, "results": float(np.prod(shape)), "times": 1.0, "factors": {}, "swap": None,
+        "gradients": gradients, "results": float(np.prod(shape)), "factors": {}, "swap": None,
         "forward": False, "forward_result": forward if forward.shape == gradients[0].shape else None,
         # the truncation error grows with the square of the step; the rounding error falls with the step
         "uncertainty": float(2 * abs(_flat(gradients) - _flat(others)).max(initial=0)),

@@ -308,8 +308,8 @@ SINGLE = {
         RNG.standard_normal((5, 16)))),
     "gradient: mean": ("mean", partial(check.gradient, lambda g, x: 2 * x * g / 6, lambda x: x**2,
                                        RNG.standard_normal((2, 3)))),
-    "gradient: sign": ("sign of argument 1", partial(
-        check.gradient, lambda g, a, b: (g * b, -g * a), lambda a, b: a * b, *RNG.standard_normal((2, 3)))),
+    "gradient: factors": ("factor", partial(
+        check.gradient, lambda g, a, b: (g * b / 2, -g * a), lambda a, b: a * b, *RNG.standard_normal((2, 3)))),
 }  # fmt: skip
 PAIRS = {
     "rope: pairs and base": ("layout + base", partial(
