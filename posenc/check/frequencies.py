@@ -13,7 +13,7 @@ import numpy as np
 from .. import reference
 from ..rotary.config import head_width, rope_from_config
 from ..rotary.scaling import RopeFrequencies
-from .inputs import Precision, to_bfloat16
+from .inputs import Precision, rounding
 from .judge import Case, Kind, angle_roundoff, as_numbers, judge
 from .judge import Hypothesis as H
 from .report import Float64, Report
@@ -95,9 +95,17 @@ def key(name: str) -> Callable[[dict[str, Any]], Any]:
     return lambda keys: keys.get(name)
 
 
+BLENDED = ("llama3", "yarn", "ntk_by_parts")
+
+
+def _times_two_pi(keys: dict[str, Any]) -> object:
+    length = keys.get("original_max_position_embeddings")
+    return length and 2 * np.pi * length
+
+
 def _blend_reversed(c: Case) -> object:
     s = c["keys"].get("factor")
-    if s is None or c["rope_type"] not in ("llama3", "yarn", "ntk_by_parts"):
+    if s is None or c["rope_type"] not in BLENDED:
         return None
     between = (c["w"] < c["plain"] * (1 - 1e-9)) & (c["w"] > c["plain"] / s * (1 + 1e-9))
     return np.where(between, c["plain"] + c["plain"] / s - c["w"], c["w"])
@@ -154,8 +162,9 @@ FREQUENCIES = (
       "Divide the positions by these numbers, or take 1 / them.", {"w": lambda c: 1 / c["w"]}),
     H("turns", "The frequencies are 2 pi times too large.", "Angles are p w, without 2 pi.",
       {"w": lambda c: 2 * np.pi * c["w"]}),
-    H("frequencies in bfloat16", "The frequencies are rounded to bfloat16.",
-      "Keep them in float32 when the model is cast.", {"w": lambda c: to_bfloat16(c["w"])}),
+    *(H(f"frequencies in {narrow}", f"The frequencies are rounded to {narrow}.",
+        "Keep them in float32 when the model is cast.", {"w": rounding("w", narrow)})
+      for narrow in ("bfloat16", "float16")),
     H("linear", f"The frequencies are divided by the factor, as rope_type linear does. {SCALED}",
       "Implement {rope_type}.", {"w": as_type("linear")}),
     H("ntk", f"The base is multiplied by factor**(d / (d - 2)), as static NTK does. {SCALED}", "Implement {rope_type}.",
@@ -179,6 +188,10 @@ FREQUENCIES = (
       "Read original_max_position_embeddings.",
       {"w": lambda c: None if _at_the_edge(c) else
        again("w", original_max_position_embeddings=key("max_position_embeddings"))(c)}),
+    H("turns without 2 pi", "The turns within the trained length L are counted as L w; expected L w / (2 pi).",
+      "Divide by 2 pi: a wavelength is 2 pi / w.",
+      {"w": lambda c: again("w", original_max_position_embeddings=_times_two_pi)(c)
+       if c["rope_type"] in BLENDED else None}),
     H("low and high factor", "low_freq_factor and high_freq_factor are exchanged, so nothing is blended.",
       "Exchange them.", {"w": _without_blend}),
     H("long and short factor", "long_factor and short_factor are exchanged.",
@@ -239,8 +252,20 @@ def other_base(c: Case, w: Float64, weights: Float64 | float = 1.0) -> list[H]:
     (base, found), (expected, right) = series(w), series(c["w"])
     if not (np.allclose(found, w, rtol=1e-4, atol=1e-6) and np.allclose(right, c["w"], rtol=1e-9)):
         return []
-    change = "Take the base (rope_theta) of the config; the types ntk and dynamic enlarge it."
+    change = ("Take the base (rope_theta) of the config, and check dim in the exponents; the types ntk and dynamic "
+              "enlarge the base.")  # fmt: skip
     return [H("base", f"The base is {base:.6g}; expected {expected:.6g}.", change, {"w": found})]
+
+
+def other_scaling(c: Case, w: Float64) -> list[H]:
+    """The hypothesis of another factor of the scaling, by which the slowest pair is divided."""
+    factor = float(c["plain"][-1] / w[-1]) if w[-1] > 0 else 0.0
+    found: Any = again("w", factor=factor)(c) if c["keys"].get("factor") and 1 <= factor < np.inf else None
+    if found is None or not np.allclose(found, w, rtol=1e-4):
+        return []
+    text = f"The factor of the scaling is {factor:.6g}; expected {c['keys']['factor']:.6g}."
+    fields = {"w": found, **{name: again("factor", factor=factor)(c) for name in FACTORS}}
+    return [H("factor of the scaling", text, "Read the factor of the config.", fields)]
 
 
 def other_factor(c: Case, factor: float) -> list[H]:
@@ -291,7 +316,7 @@ FREQUENCY = Kind(
     lambda case, wanted: np.maximum(abs(wanted), np.append(case["plain"], 1e-9)[: len(wanted)]),
     labels=lambda case: {"pair": [*(f"pair {k}" for k in range(len(case["w"]))), "the attention factor"]},
     more=lambda case, numbers: (
-        *other_base(case, numbers[: len(case["w"])]),
+        *(h for read in (other_base, other_scaling) for h in read(case, numbers[: len(case["w"])])),
         *(other_factor(case, float(numbers[-1])) if case["with_factor"] else ()),
     ),
 )  # fmt: skip
@@ -309,7 +334,8 @@ def frequencies(
         A function without arguments, or its result: an array (pairs,), a tuple (array, attention factor), or an object
         with the fields ``inv_freq`` and ``attention_factor``.
     frequencies : RopeFrequencies, array, dict or path, optional
-        The right ones; a dict or a path is a config.json. By default the frequencies of base 10000.
+        The right ones; a dict or a path is a config.json, whose keys let the check try errors of the scaling. By
+        default the frequencies of base 10000.
     dim : int, optional
         Width of the head; needed without `frequencies`.
     seq_len : int, optional
@@ -334,5 +360,6 @@ def frequencies(
         got = (got.inv_freq, getattr(got, "attention_factor", 1.0))
     with_factor = isinstance(got, tuple | list) and len(got) == 2 and np.ndim(got[0]) == 1
     case = {**angles(frequencies, dim, seq_len), "with_factor": with_factor}
-    numbers = np.append(as_numbers(got[0])[0], float(got[1])) if with_factor else got
+    numbers = as_numbers(got[0] if with_factor else got)[0].astype(np.float64)  # 16 bits are an error
+    numbers = np.append(numbers, float(got[1])) if with_factor else numbers
     return judge(FREQUENCY, numbers, case, dtype)

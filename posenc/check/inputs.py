@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import Array
-from .judge import as_numbers
+from .judge import Case, as_numbers
 from .report import Float64
 
 Precision: TypeAlias = Literal["float16", "bfloat16", "float32", "float64"]
@@ -27,6 +27,15 @@ def draw(*shape: int, dtype: Precision, seed: int = SEED) -> Array:
 def to_bfloat16(x: Float64) -> Float64:
     fraction, exponent = np.frexp(x)
     return np.asarray(np.ldexp(np.rint(fraction * 2**8) / 2**8, exponent))
+
+
+def rounded(x: Float64, dtype: str) -> Float64:
+    return to_bfloat16(x) if dtype == "bfloat16" else np.asarray(x, dtype).astype(np.float64)
+
+
+def rounding(field: str, dtype: str) -> Callable[[Case], object]:
+    """A field of the case, rounded to a dtype."""
+    return lambda c: rounded(c[field], dtype)
 
 
 def parts(value: object) -> list[Float64]:

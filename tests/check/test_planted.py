@@ -175,6 +175,12 @@ SINGLE = {
             1 + np.log(8) / np.log(1024))), LONGROPE, seq_len=512)),
     "frequencies: bfloat16": ("frequencies in bfloat16", partial(
         check.frequencies, W.astype(BF16).astype(np.float32), dim=32)),
+    **{f"frequencies: an array of {dtype}": (f"frequencies in {dtype}", partial(
+        check.frequencies, W.astype(dtype), dim=32)) for dtype in ("float16", "bfloat16")},
+    "frequencies: yarn without 2 pi": ("turns without 2 pi", partial(
+        check.frequencies, plain.yarn(32, 500000.0, 8.0, 64 * 2 * np.pi), YARN)),
+    "frequencies: yarn of another factor": ("factor of the scaling", partial(
+        check.frequencies, plain.yarn(32, 500000.0, 4.0, 64), YARN)),
     "frequencies: reciprocals": ("wavelengths", partial(check.frequencies, 1 / W, dim=32)),
     "slopes: geometric": (
         "geometric for any number", partial(check.slopes, lambda h: 2.0 ** (-8 * np.arange(1, h + 1) / h), 12)),
