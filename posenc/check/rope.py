@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .. import reference
 from .frequencies import FACTORS, FREQUENCIES, angles, base_off_phases, off_phases, other_factor
-from .inputs import Precision, ToArray, choice, converted, draw, dtype_of, moved, parts, places, to_bfloat16
+from .inputs import Precision, ToArray, choice, converted, draw, dtype_of, moved, parts, places, rounded, rounding
 from .judge import Case, Kind, angle_roundoff, as_numbers, coarser, judge, on_one_side
 from .judge import Hypothesis as H
 from .report import Float64, Report
@@ -33,12 +33,16 @@ def rotate(x: Float64, positions: Float64, c: Case) -> Float64:
     """Rotate as the fields of the case say; `reference.rope` in the case of the right answer."""
     start, r = c["rotary_offset"], c["rotary_dim"]
     angle = positions[..., None] * c["w"]
-    angle = to_bfloat16(angle) if c["narrow_angles"] else angle
-    cos, sin = c["cos_factor"] * np.cos(angle), c["sin_factor"] * np.sin(angle)
+    angle = rounded(angle, c["angle_dtype"])
+    cos, sin = (
+        rounded(t, c["table_dtype"]) for t in (c["cos_factor"] * np.cos(angle), c["sin_factor"] * np.sin(angle))
+    )
     cos, sin = (sin, cos) if c["swapped"] else (cos, sin)
     cos, sin = (np.repeat(t, 2, -1) if c["tables"] == "interleaved" else np.concatenate([t, t], -1) for t in (cos, sin))
     part = x[..., start : start + r]
     y = part * cos + turned(part, c["turn"], c["turn_out"], c["turn_sign"]) * sin
+    if c["in_place"]:
+        y = y + turned(y - part, c["turn"], c["turn_out"], 0.0) * sin
     if c["out_layout"] != c["turn"]:
         y = reference.convert_layout(y, source=c["turn"], target=c["out_layout"])
     return np.concatenate([x[..., :start], y, x[..., start + r :]], -1)
@@ -52,7 +56,7 @@ def layouts(layout: str | None, r: int, out_layout: str | None = None) -> Case:
         "layout": layout, "other": other, "pairs": PAIRS[layout].format(r // 2),
         "other_pairs": PAIRS[other].format(r // 2), "tables": layout, "turn": layout, "turn_out": layout,
         "out_layout": out_layout, "written": out_layout, "turn_sign": -1.0, "swapped": False, "rotary_offset": 0,
-        "narrow_angles": False, "of_queries": {}, "of_keys": {},
+        "angle_dtype": "float64", "table_dtype": "float64", "in_place": False, "of_queries": {}, "of_keys": {},
     }  # fmt: skip
 
 
@@ -98,6 +102,8 @@ ROTATION = (
     H("direction", "The rotation is clockwise: the sign of the sine is wrong.",
       "Pair (x1, x2) becomes (x1 cos - x2 sin, x1 sin + x2 cos).", {"positions": lambda c: -c["positions"]}),
     H("minus", "rotate_half lacks its minus: it returns (x2, x1).", "Return (-x2, x1).", {"turn_sign": 1.0}),
+    H("in place", "The second channel of a pair is computed from the first one's result.",
+      "Compute both channels of a pair before one is overwritten.", {"in_place": True}),
     H("cos and sin exchanged", "cos and sin are exchanged.", "Exchange them.", {"swapped": True}),
     H("offset +1", "The positions are one too large.", "Count positions from 0.",
       {"positions": lambda c: c["positions"] + 1}),
@@ -123,13 +129,18 @@ ROTATION = (
       {"w": _whole_head, "plain": _whole_head, "rotary_dim": lambda c: c["width"]}),
     H("last channels", "The last {rotary_dim} channels are rotated; expected the first.",
       "Rotate the first rotary_dim channels and copy the rest.", {"rotary_offset": _last}),
-    H("positions in bfloat16", "The positions are rounded to bfloat16.", "Keep positions in integers or float64.",
-      {"positions": lambda c: to_bfloat16(c["positions"])}),
-    H("angles in bfloat16", "The angles are rounded to bfloat16.", "Multiply positions and frequencies in float32.",
-      {"narrow_angles": True}),
-    H("positions, frequencies and angles in bfloat16", "Positions, frequencies and angles are rounded to bfloat16.",
-      "Compute tables in float32, and convert cos and sin.",
-      {"positions": lambda c: to_bfloat16(c["positions"]), "w": lambda c: to_bfloat16(c["w"]), "narrow_angles": True}),
+    *(h for narrow in ("bfloat16", "float16") for h in (
+        H(f"positions in {narrow}", f"The positions are rounded to {narrow}.", "Keep positions in integers or float64.",
+          {"positions": rounding("positions", narrow)}),
+        H(f"angles in {narrow}", f"The angles are rounded to {narrow}.",
+          "Multiply positions and frequencies in float32.", {"angle_dtype": narrow}),
+        H(f"positions, frequencies and angles in {narrow}",
+          f"Positions, frequencies and angles are rounded to {narrow}.",
+          "Compute tables in float32, and convert cos and sin.",
+          {"positions": rounding("positions", narrow), "w": rounding("w", narrow), "angle_dtype": narrow}),
+        H(f"tables in {narrow}", f"cos and sin are rounded to {narrow}.", "Store them in the dtype of x.",
+          {"table_dtype": narrow}),
+    )),
 )  # fmt: skip
 """Known errors of a rotation."""
 
@@ -207,7 +218,8 @@ def rope(
         ``impl(x, positions)`` returns the rotated x of shape (batch, heads, N, dim). With ``inputs=("q", "k")`` it is
         ``impl(q, k, positions)``, which returns both; k has fewer heads than q.
     frequencies : RopeFrequencies, array, dict or path, optional
-        The right frequencies; a dict or a path is a config.json. By default the frequencies of base 10000.
+        The right frequencies; a dict or a path is a config.json, whose keys let the check try errors of the scaling. By
+        default the frequencies of base 10000.
     dim : int, optional
         Width of x; by default the head's in a config, or the number of rotated channels. If `impl` gets the rotated
         channels of a head without the others, pass their number.

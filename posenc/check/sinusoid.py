@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from .. import reference
 from .frequencies import FREQUENCIES, base_off_phases, off_phases
-from .inputs import Precision, ToArray, choice, converted, places
+from .inputs import Precision, ToArray, choice, converted, places, rounded
 from .judge import Case, Kind, judge
 from .judge import Hypothesis as H
 from .report import Float64, Report
@@ -17,17 +17,17 @@ from .rope import OTHER, ROTATION, angle_error
 def _encode(c: Case) -> Float64:
     channel = np.arange(c["dim"])
     w = c["by_channel"](c) if c["by_channel"] else np.repeat(c["w"], 2)[: c["dim"]]
-    angle = c["positions"][:, None] * w
+    angle = rounded(c["positions"][:, None] * w, c["angle_dtype"])
     sine = (channel % 2 == 0) == (c["order"] == "sincos")
     table = c["sign"] * np.where(sine | c["all_sine"], np.sin(angle), np.cos(angle)) * c["scaled"]
     if c["sine_layout"] == "halves":
         table = np.concatenate([table[:, 0::2], table[:, 1::2]], -1)
-    return np.asarray(table)
+    return rounded(table, c["table_dtype"])
 
 
 SINUSOIDS = (
     *(h for h in FREQUENCIES if h.name == "base" or h.name.startswith("exponent") or h.name in ("wavelengths", "turns",
-      "order of frequencies") if h.name != "exponent over the head"),
+      "order of frequencies") or h.name.endswith("float16") if h.name != "exponent over the head"),
     H("exponent over dim", "The exponents are 2 k / dim; expected k / (dim / 2 - 1).",
       "Divide k by dim / 2 - 1, as tensor2tensor does.",
       {"w": lambda c: c["plain"] ** (1 - 1 / len(c["plain"])) if c["denominator"] == "half-1" else None}),
@@ -40,7 +40,7 @@ SINUSOIDS = (
     H("exponent of the channel", "Channel c has the frequency base**(-c / dim); expected one frequency for a sine and "
       "a cosine.", "Use the exponent 2 (c // 2) / dim for channel c.",
       {"by_channel": lambda c: lambda c: c["base"] ** (-np.arange(c["dim"]) / c["dim"])}),
-    *(h for h in ROTATION if h.name.startswith("offset")),
+    *(h for h in ROTATION if h.name.startswith("offset") or h.name.endswith("float16")),
     H("offset +2", "The positions are two too large; fairseq's are, because its padding has row 1.",
       "Drop the first two rows of the table, or count no padding before a token.",
       {"positions": lambda c: c["positions"] + 2}),
@@ -108,7 +108,8 @@ def sinusoid(
     case: Case = {
         "w": w, "plain": w, "base": base, "rotary_dim": dim, "dim": dim, "positions": where.astype(np.float64),
         "sine_layout": layout, "layout_name": layout, "other": other_layout, "order": order, "denominator": denominator,
-        "by_channel": None, "sign": 1.0, "all_sine": False, "scaled": 1.0,
+        "by_channel": None, "sign": 1.0, "all_sine": False, "scaled": 1.0, "angle_dtype": "float64",
+        "table_dtype": "float64",
         "change_layout": "Put sines and cosines side by side." if layout == "interleaved" else
         "Put all sines before all cosines.",
     }  # fmt: skip

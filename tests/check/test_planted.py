@@ -34,10 +34,18 @@ def one_side(side, **errors):
                                for x, name in zip(both, ("queries", "keys"), strict=False))  # fmt: skip
 
 
-def single(x, p, dtype=np.float32, of_factors=np.float32):
+def in_place(x, p):
+    cos, sin = (t[:, :16] for t in plain.tables(p, W, "half"))
+    x1, x2 = np.split(x := x.copy(), 2, -1)
+    x1[:] = x1 * cos - x2 * sin
+    x2[:] = x2 * cos + x1 * sin
+    return x
+
+
+def single(x, p, dtype=np.float32, of_factors=np.float32, tables=np.float64):
     p, w = (factor.astype(of_factors).astype(np.float32) for factor in (p, W))
     angle = (p[:, None] * w).astype(dtype).astype(np.float64)
-    cos, sin = (np.tile(t, 2) for t in (np.cos(angle), np.sin(angle)))
+    cos, sin = (np.tile(t, 2).astype(tables).astype(np.float64) for t in (np.cos(angle), np.sin(angle)))
     return x * cos + plain.rotate_half(x, "half") * sin
 
 
@@ -123,6 +131,10 @@ SINGLE = {
     "rope: mscale_all_dim ignored": (
         "mscale without division", partial(check.rope, rope(Y, factor=0.1 * 0.8 * np.log(8) + 1), YARN, layout="half")),
     "rope: another factor": ("other factor", partial(check.rope, rope(Y, factor=1.3), YARN, layout="half")),
+    "rope: in place": ("in place", partial(check.rope, in_place, **LAYOUT)),
+    "rope: tables in bfloat16": ("tables in bfloat16", partial(check.rope, partial(single, tables=BF16), **LAYOUT)),
+    "rope: positions in float16": ("positions in float16", partial(
+        check.rope, lambda x, p: plain.rope(x, p.astype(np.float16), W), positions=np.arange(2040, 2060), **LAYOUT)),
     "rope: angles in bfloat16": ("angles in bfloat16", partial(
         check.rope, partial(single, dtype=BF16), **LAYOUT)),
     "rope: positions, frequencies and angles in bfloat16": ("positions, frequencies and angles in bfloat16", partial(
@@ -308,6 +320,9 @@ SINGLE = {
     "sinusoid: half less one": (
         "exponent over pairs less one", partial(check.sinusoid, partial(plain.sinusoid, dim=32, over=30), 32)),
     "sinusoid: one-based": ("offset +1", partial(check.sinusoid, partial(plain.sinusoid, dim=32, offset=1), 32)),
+    "sinusoid: angles in bfloat16": ("angles in bfloat16", partial(
+        check.sinusoid, lambda p: np.stack([f((p[:, None] * W).astype(BF16).astype(np.float64)) for f in (
+            np.sin, np.cos)], -1).reshape(-1, 32), 32)),
     "sinusoid: base": ("base", partial(check.sinusoid, partial(plain.sinusoid, dim=32), 32, base=1e6)),
     "gradient: not transposed": ("forward", partial(
         check.gradient, lambda g, x: plain.rope(g, np.arange(5), W16), lambda x: plain.rope(x, np.arange(5), W16),
