@@ -43,12 +43,16 @@ def attend(c: Case) -> Float64:
     cap, early = c["softcap"], c["cap"] == "after the bias"
     logits = logits + late if early else logits
     if cap is not None:
-        others = {"none": logits, "no division": cap * np.tanh(logits), "no product": np.tanh(logits / cap)}
+        others = {
+            "none": logits, "no division": cap * np.tanh(logits), "no product": np.tanh(logits / cap),
+            "before the scale": cap * c["scale"] * np.tanh(logits / c["scale"] / cap),
+        }  # fmt: skip
         logits = others.get(c["cap"], cap * np.tanh(logits / cap))
     logits = logits if early else logits + late
     logits = logits if c["hide"] is None else np.where(seen, logits, c["hide"])
     logits = logits * (np.log(2) if c["two"] else 1.0)
     sink = -np.inf if c["sink"] is None else np.asarray(c["sink"], np.float64)[:, None, None]
+    sink = sink if c["sink_shifted"] else sink + np.max(logits, c["over"], keepdims=True)
     top = np.maximum(np.max(logits, c["over"], keepdims=True), sink)
     weights = np.exp(logits - np.where(np.isfinite(top), top, 0))
     total = weights.sum(c["over"], keepdims=True) + np.exp(sink - np.where(np.isfinite(top), top, 0))
@@ -79,7 +83,7 @@ rotating, biased, capped, sinking = map(when, ("w", "operator", "softcap", "sink
 SOFTMAX_FIELDS: Case = {
     "w": None, "v": None, "rotated": "qk", "grouping": "blocks", "exchanged": False, "operator": None,
     "bias_times": 1.0, "bias_scaled": False, "reads_content": False, "softcap": None, "cap": "right", "hide": -np.inf,
-    "two": False, "over": -1, "sink": None, "normalised": True, "softmax_factor": 1.0,
+    "two": False, "over": -1, "sink": None, "sink_shifted": True, "normalised": True, "softmax_factor": 1.0,
 }  # fmt: skip
 SOFTMAXES = (
     H("no scale", "The logits are not scaled; expected {scale}.", "Multiply q.k by {scale}.", {"scale": 1.0}),
@@ -107,6 +111,8 @@ SOFTMAXES = (
       "Set hidden logits to -inf before the softmax.", {"hide": None}),
     H("hidden logits are 0", "Hidden logits are 0.", "Set hidden logits to -inf.", {"hide": 0.0}),
     H("no cap", "The softcap is not applied.", "Apply c tanh(s / c).", {"cap": capped("none")}),
+    H("cap before the scale", "The cap is applied before the scale {scale}.", "Cap the scaled logits.",
+      {"cap": capped("before the scale")}),
     H("cap without division", "The cap is c tanh(s).", "Apply c tanh(s / c).", {"cap": capped("no division")}),
     H("cap without product", "The cap is tanh(s / c).", "Apply c tanh(s / c).", {"cap": capped("no product")}),
     H("cap after the mask", "The cap is applied after the mask, so a hidden logit is -{softcap}.",
@@ -118,6 +124,10 @@ SOFTMAXES = (
        c["softcap"] * np.tanh(np.divide(c["sink"], c["softcap"]))}),
     H("sign of the sink", "The sink has the other sign.", "Add exp(sink) to the sum of the softmax.",
       {"sink": sinking(lambda c: np.negative(c["sink"]))}),
+    H("sink of 0", "The sink is 0: it is not loaded, or the softmax has a 1 in its sum.", "Load the sink.",
+      {"sink": sinking(lambda c: np.zeros(np.shape(c["sink"])))}),
+    H("sink without the maximum", "exp(sink) is added to a sum of exp(logit - maximum).", "Add exp(sink - maximum).",
+      {"sink_shifted": sinking(False)}),
     H("no sink", "The sink is missing.", "Add exp(sink) to the sum of the softmax.",
       {"sink": sinking(lambda c: np.full(np.shape(c["sink"]), -np.inf))}),
 )  # fmt: skip
@@ -206,7 +216,7 @@ ATTENTIONS = (
       'Put query i at position {place}, as align="{align}" says.',
       {"q_at": lambda c: None if c["w"] is None and c["operator"] is None else other_alignment(c),
        "mask_shift": lambda c: c["past"] - c["mask_shift"], "q_shift": lambda c: c["past"] - c["q_shift"]}),
-    *shared([h for h in MATRICES if "future" not in h.fields and h.name != "bias by key"], biased, " (bias)"),
+    *shared([h for h in MATRICES if "future" not in h.fields and not h.name.startswith("bias by")], biased, " (bias)"),
     *CONTENTS, *ROTATED,
 )  # fmt: skip
 """Known errors of attention: of the softmax, the mask, the bias and the rotation."""

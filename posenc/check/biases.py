@@ -244,8 +244,8 @@ def matrix_of(c: Case) -> Float64:
     i, j = (sign * p for p in places_of(c))
     rel, name, arrays = j - i[:, None], c["operator"].name, c["arrays"]
     if name == "alibi":
-        found = -(slopes_of(c) if c["known_slopes"] else arrays["slopes"])[:, None, None] * abs(rel)
-        found = {"distance": found, "key": found + abs(found[:, :, :1]), "signed": -np.sign(rel) * found}[c["ramp"]]
+        ramp = {"distance": -abs(rel), "key": j + 0 * rel, "last key": j - j[-1] + 0 * rel, "signed": rel}[c["ramp"]]
+        found = (slopes_of(c) if c["known_slopes"] else arrays["slopes"])[:, None, None] * ramp
     elif name == "t5":
         row = bucket_of(c, sign * rel).astype(int)
         table = arrays["table"]
@@ -269,7 +269,8 @@ def _grid_row(c: Case, i: Float64, j: Float64) -> npt.NDArray[np.int64]:
     i, first = i[:, None], float(c["operator"].name == "beit")  # position of the first patch
     height, width = c["operator"].options["height"], c["operator"].options["width"]
     rows, columns = (width, height) if c["swin_window"] else (height, width)
-    (yq, xq), (yk, xk) = (np.divmod(p.astype(np.int64), columns) for p in (i - first, j - first))
+    places = ((p - first).astype(np.int64) for p in (i, j))
+    (yq, xq), (yk, xk) = (np.divmod(p, rows)[::-1] if c["by_columns"] else np.divmod(p, columns) for p in places)
     y, x = c["matrix_rel"] * (yq - yk), c["matrix_rel"] * (xq - xk)
     y, x = (x, y) if c["swin_axes"] else (y, x)
     stride = {"width": 2 * columns - 1, "height": 2 * rows - 1, "window": columns}[c["swin_stride"]]
@@ -290,7 +291,7 @@ def of(names: tuple[str, ...], value: object) -> Callable[[Case], object]:
 MATRIX_FIELDS: Case = {
     "matrix_rel": 1, "q_shift": 0, "transposed": False, "matrix_sign": 1.0, "matrix_scale": 1.0,
     "heads_reversed": False, "future": None, "ramp": "distance", "swin_stride": "width", "swin_axes": False,
-    "swin_window": False, "content": None, "class_rows": (-3, -2),
+    "swin_window": False, "by_columns": False, "content": None, "class_rows": (-3, -2),
 }  # fmt: skip
 
 
@@ -305,6 +306,11 @@ def _with(name: str, fields: Any) -> dict[str, object]:
         return value(c) if callable(value) else value
 
     return {first: guarded, **dict(rest)}
+
+
+def _reshaped(c: Case) -> object:
+    table = c["arrays"].get("table") if c["operator"].name in ("t5", *GRIDS) else None
+    return None if table is None else {**c["arrays"], "table": table.reshape(table.shape[::-1]).T}
 
 
 GRIDS = ("swin", "beit")
@@ -334,12 +340,18 @@ MATRICES = (
       "This is right for causal attention: pass causal=True.", {"future": lambda c: None if c["causal"] else -np.inf}),
     H("bias by key", "The bias is slope * j, by the key alone. A causal softmax does not notice it.",
       "Compare attention (check.attention), or subtract slope * i.", {"ramp": of(("alibi",), "key")}),
+    H("bias by last key", "The bias is slope * (j - m + 1), by the key alone. A causal softmax does not notice it.",
+      "Compare attention (check.attention), or add slope * (m - 1 - i).", {"ramp": of(("alibi",), "last key")}),
     H("signed distance", "The bias is slope * (j - i), which rewards keys after the query.",
       "Take the absolute value of the distance.", {"ramp": of(("alibi",), "signed")}),
     H("rows of 2 h - 1", "The index multiplies the difference of rows by 2 h - 1; expected 2 w - 1. A square window "
       "hides it.", "Multiply by 2 * width - 1.", {"swin_stride": of(GRIDS, "height")}),
     H("rows of w", "The index multiplies the difference of rows by w; expected 2 w - 1.", "Multiply by 2 * width - 1.",
       {"swin_stride": of(GRIDS, "window")}),
+    H("tokens by columns", "Tokens are numbered down the columns, as np.meshgrid does by default.",
+      'Number them along the rows: meshgrid(..., indexing="ij").', {"by_columns": of(GRIDS, True)}),
+    H("reshaped table", "The table (rows, heads) is reshaped to (heads, rows); expected transposed.", "Transpose it.",
+      {"arrays": _reshaped}),
     H("rows and columns", "The index exchanges rows and columns.", "The first coordinate is the row.",
       {"swin_axes": of(GRIDS, True)}),
     H("height and width", "Height and width of the window are exchanged.", "Exchange them.",

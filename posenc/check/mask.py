@@ -85,6 +85,9 @@ MASKS = (
     H("segments of the query", "The segments (or the padding) of the keys are read at the index of the query.",
       "Read them at the index of the key.",
       {"segments": _of_the_query}),
+    H("padding on the other side", "The padding of the keys is taken to be at their other end.",
+      "Read the mask of the tokenizer; a number of tokens does not say where the padding is.",
+      {"segments": lambda c: None if c["segments"] is None else (c["segments"][0], c["segments"][1][::-1])}),
     H("no segments", "Queries see keys of other segments.", "Compare the segments of query and key.",
       {"segments": lambda c: None if c["segments"] is None else (0 * c["segments"][0], 0 * c["segments"][1])}),
 )  # fmt: skip

@@ -72,6 +72,19 @@ def beit_matrix(stride):
     return CLASSES[rows].transpose(2, 0, 1)
 
 
+def unshifted(q, k, v):
+    """The sink is not shifted by the maximum of the logits."""
+    logits = q @ k.swapaxes(-1, -2) / 4
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    return weights / (weights.sum(-1, keepdims=True) + np.exp(SINK)[:, None, None]) @ v
+
+
+def by_columns():
+    x, y = np.meshgrid(np.arange(4), np.arange(6))
+    rows = (x.ravel()[:, None] - x.ravel() + 3) * 11 + y.ravel()[:, None] - y.ravel() + 5
+    return WINDOW[rows].transpose(2, 0, 1)
+
+
 def attention(m=None, rotate=None, mask=None, n=9, **errors):
     """Attention with a mask, and with the rotations of queries and keys."""
 
@@ -221,6 +234,12 @@ SINGLE = {
     "bias: t5 alignment": ("alignment", partial(check.bias, t5_matrix(5, 40, shift=0), T5, 5, 40)),
     "bias: t5 one bucket": ("bucket +1", partial(check.bias, TABLE[np.minimum(plain.bucket(
         np.arange(40) - np.arange(40)[:, None]) + 1, 31)].transpose(2, 0, 1), T5, 40)),
+    "bias: t5 reshaped": ("reshaped table", partial(check.bias, TABLE.reshape(6, 32)[:, plain.bucket(
+        np.arange(40) - np.arange(40)[:, None])], T5, 40)),
+    **{f"bias: alibi by {key}": (f"bias by {key}", partial(check.bias, np.broadcast_to(np.multiply.outer(
+        plain.get_slopes(12), np.arange(20.0) - last)[:, None], (12, 20, 20)), ALIBI, 20))
+       for key, last in (("key", 0), ("last key", 19))},
+    "bias: swin by columns": ("tokens by columns", partial(check.bias, by_columns(), SWIN, 24)),
     "bias: alibi slopes": ("geometric for any number", partial(check.bias, alibi_matrix(
         20, 2.0 ** (-8 * np.arange(1, 13) / 12)), ALIBI, 20)),
     "bias: alibi sign": ("sign of the bias", partial(check.bias, alibi_matrix(20, sign=1.0), ALIBI, 20)),
@@ -238,6 +257,8 @@ SINGLE = {
     "mask: another window": ("window", partial(check.mask, plain.causal(12, 12, left=8), 12, window=(3, None))),
     "mask: padding by the query": ("segments of the query", partial(
         check.mask, plain.causal(9, 9) & PADDED[:, None], 9, segments=(np.ones(9), PADDED))),
+    "mask: padding on the right": ("padding on the other side", partial(
+        check.mask, plain.causal(9, 9) & PADDED[::-1], 9, segments=(np.ones(9), PADDED))),
     "softmax: no scale": ("no scale", partial(check.softmax, lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2)))),
     "softmax: scale twice": (
         "scale squared", partial(check.softmax, lambda q, k: plain.softmax(q @ k.swapaxes(-1, -2) / 16))),
@@ -273,6 +294,10 @@ SINGLE = {
         check.attention, attention(mask=plain.causal(9, 9), cap=2.0, cap_last=True), softcap=2.0, **CAUSAL)),
     **{f"attention: sink {error}": (name, partial(check.attention, attention(sink=planted), sink=SINK))
        for error, name, planted in (("scaled", "sink scaled", SINK / 4), ("subtracted", "sign of the sink", -SINK))},
+    "attention: sink not shifted": ("sink without the maximum", partial(check.attention, unshifted, sink=SINK)),
+    "attention: sink not loaded": ("sink of 0", partial(check.attention, attention(sink=0 * SINK), sink=SINK)),
+    "attention: cap before the scale": ("cap before the scale", partial(
+        check.attention, lambda q, k, v: plain.softmax(np.tanh(q @ k.swapaxes(-1, -2) / 2) / 2) @ v, softcap=2.0)),
     "attention: sink capped": ("sink capped", partial(
         check.attention, attention(cap=2.0, sink=2 * np.tanh(SINK / 2)), softcap=2.0, sink=SINK)),
     "attention: layout": ("layout", partial(check.attention, attention(rotate=(turn(W16, pairs="interleaved"),) * 2),
