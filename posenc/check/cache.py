@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..bias.operator import Bias
 from .attention import ATTENTIONS, attend, attention_bound, attention_case, biased, one_side, rotating, true_attention
 from .inputs import Precision, ToArray, dtype_of
-from .judge import Case, Kind, as_numbers, coarser, judge
+from .judge import Case, Kind, as_numbers, coarser, judge, within
 from .judge import Hypothesis as H
 from .mask import Window
 from .report import Float64, Report
@@ -21,12 +21,14 @@ def attend_in_chunks(c: Case) -> Float64:
     outs, ends = [], np.cumsum(c["chunks"])
     for chunk, end in zip(c["chunks"], ends, strict=True):
         start = end - chunk
-        first = start if c["dropped"] else 0
-        again = (c["chunk_of"][start] - c["chunk_of"][first:end] + 1) if c["rotated_again"] else 1
-        k_at = c["k_at"][end - 1 if c["keys_at_last"] and chunk == 1 else first : end] * again
+        first = {"all": 0, "none": start, "window": max(end - 1 - (c["reach"] or 0), 0) if start else 0}[c["cached"]]
+        age = c["chunk_of"][start] - c["chunk_of"][first:end]
+        turns = {"once": 1, "in every step": age + 1, "not cached": age == 0}[c["rotations"]]
+        k_at = c["k_at"][end - 1 if c["keys_at_last"] and chunk == 1 else first : end] * turns
         outs.append(attend({
-            **c, "q": c["q"][:, start:end], "k": c["k"][:, first:end], "v": c["v"][:, first:end],
-            "q_at": c["q_at"][start:end], "k_at": k_at, "n": chunk, "m": end - first,
+            **c, **(c["later"] if start else {}), "q": c["q"][:, start:end],
+            "k": c["k"][:, first:end], "v": c["v"][:, first:end], "q_at": c["q_at"][start:end], "k_at": k_at,
+            "n": chunk, "m": end - first,
             "q_shift": (start - first) * c["bias_past"] + c["q_shift"], "mask_shift": (start - first) * c["mask_past"],
         }))  # fmt: skip
     return np.concatenate(outs, -2)
@@ -66,18 +68,35 @@ CACHES = (
       {name: rotating(lambda c: c["k_true"] + c["chunks"][0] * (c["start_of"] > 0)) for name in ("q_at", "k_at")}),
     H("cached keys rotated again", "Cached keys are rotated again in every step.",
       "Store rotated keys and rotate only new ones, or store keys before the rotation.",
-      {"rotated_again": rotating(True)}),
+      {"rotations": rotating("in every step")}),
+    H("cached before the rotation", "Keys are stored before their rotation, and cached keys are not rotated.",
+      "Store rotated keys, or rotate all keys by their own positions.", {"rotations": rotating("not cached")}),
     H("cached keys at the new position", "In a step of one token, all keys are rotated by the position of the token.",
       "Rotate each key by its own position, before it is stored.", {"keys_at_last": rotating(True)}),
     H("alignment", "The mask puts each chunk of queries at position 0: a query does not see the cached keys.",
       "Add the number of cached keys to the index of the query (bottom-right alignment).", {"mask_past": 0}),
     H("cached keys lost", "A chunk sees only its own keys.", "Append new keys and values to the cached ones.",
-      {"dropped": True}),
+      {"cached": "none"}),
+    H("window of the last query", "Before a chunk is read, keys outside the window of its last query are dropped.",
+      "Drop them after the chunk, because its first queries read more.",
+      {"cached": lambda c: "window" if c["reach"] is not None else None}),
     *(h for h in ATTENTIONS if "alignment" not in h.name and h.name not in ("queries and keys exchanged", "polarity",
       "transposed mask", "queries one late", "queries one early", "softmax over queries", "transposed (bias)")),
 )  # fmt: skip
+PLACES = {"q_at", "k_at", "q_shift", "mask_shift", "rotations", "cached", "keys_at_last", "bias_past", "mask_past"}
+"""Fields that `attend_in_chunks` reads itself."""
+
+
+def _in_parts(c: Case, numbers: Float64) -> Iterable[H]:
+    """Errors of one side of the rotation, and of the code that computes the chunks after the first."""
+    later = (h for h in CACHES if not PLACES & h.fields.keys())
+    yield from one_side(c, numbers)
+    yield from (H(f"{h.name} after the first chunk", f"After the first chunk: {h.sentence}", h.change,
+                  {"later": within(h)}) for h in later)  # fmt: skip
+
+
 CACHE = Kind(
-    "cache", true_attention, attend_in_chunks, CACHES, ("head", "query", "channel"), attention_bound, more=one_side,
+    "cache", true_attention, attend_in_chunks, CACHES, ("head", "query", "channel"), attention_bound, more=_in_parts,
 )  # fmt: skip
 
 
@@ -127,7 +146,7 @@ def cache(
         outs.append(as_numbers(found)[0])
     case |= {
         "chunks": tuple(chunks), "start_of": np.repeat(starts, chunks).astype(np.float64), "k_true": case["k_at"],
-        "chunk_of": np.repeat(np.arange(len(chunks)), chunks), "bias_past": 1, "mask_past": 1, "dropped": False,
-        "rotated_again": False, "keys_at_last": False,
+        "chunk_of": np.repeat(np.arange(len(chunks)), chunks), "bias_past": 1, "mask_past": 1, "cached": "all",
+        "rotations": "once", "keys_at_last": False, "later": {}, "reach": (window or (None,))[0],
     }  # fmt: skip
     return judge(CACHE, np.concatenate(outs, -2), case, coarser(dtype, dtype_of(found)))

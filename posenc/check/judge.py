@@ -6,7 +6,6 @@ a bound, and a table of hypotheses. A `Hypothesis` is data: fields of the case t
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -121,14 +120,19 @@ def on_one_side(hypotheses: Iterable[Hypothesis]) -> Iterator[Hypothesis]:
         own = h._replace(fields={name: h.fields[name] for name in h.fields if name not in ("q_at", "k_at")})
         fields = {place: h.fields[place]} if place in h.fields else {}
         if own.fields:
-            fields[f"of_{side}"] = functools.partial(_changes, own)
+            fields[f"of_{side}"] = within(own)
         if fields:
             yield Hypothesis(f"{h.name} of the {side} only", f"Of the {side} only: {h.sentence}", h.change, fields)
 
 
-def _changes(hypothesis: Hypothesis, case: Case) -> Case | None:
-    changed = altered(case, [hypothesis])
-    return changed and {name: changed[name] for name in hypothesis.fields}
+def within(hypothesis: Hypothesis) -> Callable[[Case], Case | None]:
+    """A field that holds the changed fields, for a part of the case."""
+
+    def changes(case: Case) -> Case | None:
+        changed = altered(case, [hypothesis])
+        return changed and {name: changed[name] for name in hypothesis.fields}
+
+    return changes
 
 
 def deviation(got: Float64, wanted: Float64, scale: Float64 | float) -> Float64:

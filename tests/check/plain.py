@@ -119,8 +119,8 @@ def causal(n, m, shift=None, diagonal=0, left=None):
 
 
 def decoder(w, offset=lambda start: start, key_offset=None, cached=lambda old, new: np.concatenate([old, new], -2),
-            shift=None, again=False, rotate=True, late=False):  # fmt: skip
-    """A step function of causal attention with a cache."""
+            shift=None, again=False, rotate=True, late=False, left=None, raw=False, **later):  # fmt: skip
+    """A step function of causal attention with a cache. `later` are arguments of attention after the first chunk."""
     stored = {}
 
     def turn(x, first):
@@ -128,7 +128,7 @@ def decoder(w, offset=lambda start: start, key_offset=None, cached=lambda old, n
 
     def step(q, k, v, start):
         q = turn(q, offset(start))
-        k = k if again or late else turn(k, (key_offset or offset)(start))
+        k = k if again or late or raw else turn(k, (key_offset or offset)(start))
         for name, new in (("k", k), ("v", v)):
             stored[name] = new if start == 0 else cached(stored[name], new)
         keys = stored["k"]
@@ -136,7 +136,11 @@ def decoder(w, offset=lambda start: start, key_offset=None, cached=lambda old, n
             keys = stored["k"] = turn(keys, 0)
         if late:  # by the table of the new tokens, whose only row broadcasts
             keys = rope(keys, np.arange(q.shape[-2]) + start, w)
-        return attention(q, keys, stored["v"], mask=causal(q.shape[-2], keys.shape[-2], shift))
+        if raw:  # rotates the new keys, but not those in the cache
+            past = keys.shape[-2] - k.shape[-2]
+            keys = np.concatenate([keys[..., :past, :], turn(k, start)], -2)
+        mask = causal(q.shape[-2], keys.shape[-2], shift, left=left)
+        return attention(q, keys, stored["v"], **({"mask": mask} | later if start else {"mask": mask}))
 
     return step
 

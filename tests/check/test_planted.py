@@ -329,6 +329,14 @@ SINGLE = {
         check.cache, plain.decoder(W16, again=True), frequencies=W16, layout="half")),
     "cache: keys rotated late": ("cached keys at the new position", partial(
         check.cache, plain.decoder(W16, late=True), chunks=(4, 1, 1, 1), frequencies=W16, layout="half")),
+    "cache: stored before the rotation": ("cached before the rotation", partial(
+        check.cache, plain.decoder(W16, raw=True), frequencies=W16, layout="half")),
+    "cache: window cut before the chunk": ("window of the last query", partial(
+        check.cache, plain.decoder(W16, left=3, cached=lambda old, new: np.concatenate([old, new], -2)[:, -4:]),
+        frequencies=W16, layout="half", window=(3, None))),
+    **{f"cache: {error} after the first chunk": (f"{error} after the first chunk", partial(
+        check.cache, plain.decoder(W16, **later), frequencies=W16, layout="half")) for error, later in (
+            ("no causal mask", {"mask": None}), ("no scale", {"scale": 1.0}))},
     "cache: lost": ("cached keys lost", partial(
         check.cache, plain.decoder(W16, cached=lambda old, new: new), frequencies=W16, layout="half")),
     "cache: all positions": ("offset everywhere", partial(
