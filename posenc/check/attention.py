@@ -175,7 +175,7 @@ CONTENTS = (
 
 
 def other_alignment(c: Case) -> object:
-    return c["q_at"] - 2 * c["true_shift"] + c["past"] if c["past"] else None
+    return c["q_at"] + c["past"] * (1 if c["align"] == "start" else -1) if c["past"] else None
 
 
 ROTATED = (
@@ -257,7 +257,7 @@ def true_attention(c: Case) -> Float64:
     options = {
         "bias": () if c["operator"] is None else c["operator"], "causal": c["causal"], "window": c["window"],
         "q_segments": q_segments, "k_segments": k_segments, "scale": c["scale"], "softcap": c["softcap"],
-        "sink": c["sink"], "q_positions": np.arange(float(c["n"])) + c["true_shift"],
+        "sink": c["sink"], "q_positions": np.arange(float(c["n"])) + c["mask_shift"],
         "k_positions": np.arange(float(c["m"])),
     }  # fmt: skip
     if c["v"] is None:
@@ -300,7 +300,7 @@ def attention_case(
     case |= {
         "given": given, **{name: x.astype(np.float64) for name, x in zip("qkv", given, strict=True)},
         "heads": heads, "groups": groups, "share": heads // groups,
-        "dim": dim, "softcap": softcap, "sink": sink, "q_at": np.arange(float(n)) + case["true_shift"],
+        "dim": dim, "softcap": softcap, "sink": sink, "q_at": np.arange(float(n)) + case["mask_shift"],
         "k_at": np.arange(float(keys)), "scale": dim**-0.5 * case["softmax_factor"] if scale is None else scale,
     }  # fmt: skip
     return case

@@ -95,7 +95,7 @@ MASKS = (
 
 def _true_mask(c: Case) -> Float64:
     q_segments, k_segments = c["segments"] or (None, None)
-    i, j = np.arange(float(c["n"])) + c["true_shift"], np.arange(float(c["m"]))
+    i, j = np.arange(float(c["n"])) + c["mask_shift"], np.arange(float(c["m"]))
     options = {"causal": c["causal"], "window": c["window"], "q_segments": q_segments, "k_segments": k_segments}
     return np.asarray(reference_mask(i, j, **options)[0], np.float64)
 
@@ -135,7 +135,7 @@ def mask_case(
     shift = m - n if align == "end" else 0
     both = None if segments is None else tuple(np.asarray(one) for one in segments)
     return {**MASK_FIELDS, "n": n, "m": m, "causal": causal, "window": window, "segments": both,
-            **alignment(n, m, align), "mask_shift": shift, "true_shift": shift, "q_shift": shift}  # fmt: skip
+            **alignment(n, m, align), "mask_shift": shift, "q_shift": shift}  # fmt: skip
 
 
 def mask(

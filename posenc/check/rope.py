@@ -55,7 +55,7 @@ def layouts(layout: str | None, r: int, out_layout: str | None = None) -> Case:
     return {
         "layout": layout, "other": other, "pairs": PAIRS[layout].format(r // 2),
         "other_pairs": PAIRS[other].format(r // 2), "tables": layout, "turn": layout, "turn_out": layout,
-        "out_layout": out_layout, "written": out_layout, "turn_sign": -1.0, "swapped": False, "rotary_offset": 0,
+        "out_layout": out_layout, "turn_sign": -1.0, "swapped": False, "rotary_offset": 0,
         "angle_dtype": "float64", "table_dtype": "float64", "in_place": False, "of_queries": {}, "of_keys": {},
     }  # fmt: skip
 
@@ -176,7 +176,7 @@ def _phases(c: Case, numbers: Float64) -> Float64:
     """The angle of each position and pair, (N, pairs)."""
     r = c["rotary_dim"]
     before, after = (reference.convert_layout(x[..., :r], source=layout, target="half")
-                     for x, layout in ((c["x"], c["layout"]), (numbers, c["written"])))  # fmt: skip
+                     for x, layout in ((c["x"], c["layout"]), (numbers, c["out_layout"])))  # fmt: skip
     before, after = (x[..., : r // 2] + 1j * x[..., r // 2 :] for x in (before, after))
     return np.asarray(np.angle((before.conj() * after).sum(tuple(range(before.ndim - 2)))))
 
@@ -191,7 +191,7 @@ ROPE = Kind(
     "rope",
     lambda c: np.asarray(reference.rope(
         c["x"], c["positions"], replace(reference.RopeFrequencies(c["w"]), attention_factor=c["factor"]),
-        layout=c["layout"], rotary_dim=c["rotary_dim"], out_layout=c["written"],
+        layout=c["layout"], rotary_dim=c["rotary_dim"], out_layout=c["out_layout"],
     )),
     _rotated, (*ROTATION, *FREQUENCIES), ("batch", "head", "position", "channel"),
     lambda c, wanted, u: rotation_error(c, c["positions"], u) * float(abs(c["x"]).max(initial=0)),

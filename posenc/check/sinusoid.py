@@ -31,8 +31,9 @@ SINUSOIDS = (
     H("exponent over dim", "The exponents are 2 k / dim; expected k / (dim / 2 - 1).",
       "Divide k by dim / 2 - 1, as tensor2tensor does.",
       {"w": lambda c: c["plain"] ** (1 - 1 / len(c["plain"])) if c["denominator"] == "half-1" else None}),
-    H("layout", "The sines and cosines have the layout {other}; expected {layout_name}.",
-      "{change_layout}", {"sine_layout": lambda c: c["other"]}),
+    H("layout", "The sines and cosines have the layout {other}; expected {sine_layout}.",
+      '"interleaved" has sines and cosines side by side, "halves" all sines before all cosines.',
+      {"sine_layout": lambda c: c["other"]}),
     H("order", "Sines and cosines are exchanged.", "The order is {order}.", {"order": lambda c: OTHER[c["order"]]}),
     H("a frequency for each channel", "Channel c has the frequency base**(-2 c / dim), with a sine or a cosine alone; "
       "expected one frequency for a sine and a cosine.", "Use the exponent 2 (c // 2) / dim for channel c.",
@@ -107,11 +108,9 @@ def sinusoid(
     w = np.asarray(reference.frequencies(dim, base=base, denominator=denominator))
     case: Case = {
         "w": w, "plain": w, "base": base, "rotary_dim": dim, "dim": dim, "positions": where.astype(np.float64),
-        "sine_layout": layout, "layout_name": layout, "other": other_layout, "order": order, "denominator": denominator,
+        "sine_layout": layout, "other": other_layout, "order": order, "denominator": denominator,
         "by_channel": None, "sign": 1.0, "all_sine": False, "scaled": 1.0, "angle_dtype": "float64",
         "table_dtype": "float64",
-        "change_layout": "Put sines and cosines side by side." if layout == "interleaved" else
-        "Put all sines before all cosines.",
     }  # fmt: skip
     got = impl(converted(array, where)) if callable(impl) else impl
     return judge(SINUSOID, got, case, dtype)
