@@ -258,7 +258,7 @@ def matrix_of(c: Case) -> Float64:
         found = made.equation(*at) if c["content"] is None else made.equation(*c["content"][:2], *at, *c["content"][2:])
     if c["transposed"]:
         found = np.swapaxes(found, -1, -2)
-    found = c["matrix_sign"] * c["matrix_scale"] * found
+    found = c["matrix_scale"] * found
     found = found[..., ::-1, :, :] if c["heads_reversed"] else found
     if c["future"] is not None:
         found = np.where(rel > 0, c["future"], found)
@@ -289,7 +289,7 @@ def of(names: tuple[str, ...], value: object) -> Callable[[Case], object]:
 
 
 MATRIX_FIELDS: Case = {
-    "matrix_rel": 1, "q_shift": 0, "transposed": False, "matrix_sign": 1.0, "matrix_scale": 1.0,
+    "matrix_rel": 1, "q_shift": 0, "transposed": False, "matrix_scale": 1.0,
     "heads_reversed": False, "future": None, "ramp": "distance", "swin_stride": "width", "swin_axes": False,
     "swin_window": False, "by_columns": False, "content": None, "class_rows": (-3, -2),
 }  # fmt: skip
@@ -330,7 +330,7 @@ MATRICES = (
       {"q_shift": lambda c: moved(c, 1)}),
     H("offset -1", "The queries are one position too early.", "Check the offset of the queries.",
       {"q_shift": lambda c: moved(c, -1)}),
-    H("sign of the bias", "All signs are exchanged.", "Change the sign of the bias.", {"matrix_sign": -1.0}),
+    H("sign of the bias", "All signs are exchanged.", "Change the sign of the bias.", {"matrix_scale": -1.0}),
     H("bias in logarithms of 2", "The bias is multiplied by log2(e).", "Add it to natural logarithms.",
       {"matrix_scale": 1 / np.log(2)}),
     H("order of heads", "The heads are in reverse order.", "Reverse the heads.", {"heads_reversed": True}),
