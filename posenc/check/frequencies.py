@@ -18,6 +18,8 @@ from .judge import Case, Kind, angle_roundoff, as_numbers, judge
 from .judge import Hypothesis as H
 from .report import Float64, Report
 
+LENGTH = "original_max_position_embeddings"
+
 
 def angles(frequencies: object, dim: int | None, seq_len: int | None = None) -> Case:
     """Return the fields of frequencies: w, factor, and what is known about the way to them."""
@@ -52,7 +54,7 @@ def _keys(config: Mapping[str, Any], seq_len: int | None, found: RopeFrequencies
     """Return the arguments of `rope_frequencies` that the config means, or {} if they give other frequencies."""
     rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
     lengths = {key: value for key, value in config.items() if key.endswith("max_position_embeddings")}
-    lengths = {"original_max_position_embeddings": lengths.get("max_position_embeddings"), **lengths}
+    lengths = {LENGTH: lengths.get("max_position_embeddings"), **lengths}
     keys = {**lengths, **rope, "base": rope.pop("rope_theta", config.get("rope_theta")), "dim": 2 * len(found)}
     keys["rope_type"] = rope.pop("rope_type", None) or rope.pop("type", "default")
     keys = {key: value for key, value in keys.items() if key not in ("type", "rope_theta") and value is not None}
@@ -98,11 +100,6 @@ def key(name: str) -> Callable[[dict[str, Any]], Any]:
 BLENDED = ("llama3", "yarn", "ntk_by_parts")
 
 
-def _times_two_pi(keys: dict[str, Any]) -> object:
-    length = keys.get("original_max_position_embeddings")
-    return length and 2 * np.pi * length
-
-
 def _blend_reversed(c: Case) -> object:
     s = c["keys"].get("factor")
     if s is None or c["rope_type"] not in BLENDED:
@@ -115,7 +112,7 @@ def _without_blend(c: Case) -> object:
     """Llama 3's code with exchanged factors: no frequency is between the two."""
     if c["rope_type"] != "llama3":
         return None
-    turns = c["keys"]["original_max_position_embeddings"] * c["plain"] / (2 * np.pi)
+    turns = c["keys"][LENGTH] * c["plain"] / (2 * np.pi)
     return np.where(turns < c["keys"]["high_freq_factor"], c["plain"] / c["keys"]["factor"], c["plain"])
 
 
@@ -127,7 +124,7 @@ def _at_the_edge(c: Case) -> bool:
 
     There a length that is counted or compared wrongly chooses the other list, as exchanged lists do.
     """
-    trained, length = (c["keys"].get(name) for name in ("original_max_position_embeddings", "seq_len"))
+    trained, length = (c["keys"].get(name) for name in (LENGTH, "seq_len"))
     return c["rope_type"] == "longrope" and length is not None and trained is not None and 0 <= length - trained <= 1
 
 
@@ -187,10 +184,10 @@ FREQUENCIES = (
     H("original length", "The trained length is max_position_embeddings; expected original_max_position_embeddings.",
       "Read original_max_position_embeddings.",
       {"w": lambda c: None if _at_the_edge(c) else
-       again("w", original_max_position_embeddings=key("max_position_embeddings"))(c)}),
+       again("w", **{LENGTH: key("max_position_embeddings")})(c)}),
     H("turns without 2 pi", "The turns within the trained length L are counted as L w; expected L w / (2 pi).",
       "Divide by 2 pi: a wavelength is 2 pi / w.",
-      {"w": lambda c: again("w", original_max_position_embeddings=_times_two_pi)(c)
+      {"w": lambda c: again("w", **{LENGTH: lambda k: 2 * np.pi * k[LENGTH]})(c)
        if c["rope_type"] in BLENDED else None}),
     H("low and high factor", "low_freq_factor and high_freq_factor are exchanged, so nothing is blended.",
       "Exchange them.", {"w": _without_blend}),
