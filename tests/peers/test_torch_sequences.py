@@ -94,7 +94,7 @@ def test_dropout_differs_from_sequence_to_sequence() -> None:
         ({"cu_seqlens_q": [1j]}, r"cu_seqlens_q has shape \(1,\) and dtype torch.complex64; expected integers"),
         ({"cu_seqlens_q": "06"}, "cu_seqlens_q has type str; expected integers"),
         ({"cu_seqlens_q": [[0], [0, 6]]}, "cu_seqlens_q has type list; expected integers"),
-        ({"cu_seqlens_q": torch.ones(2, dtype=torch.int64, device="meta")}, "cu_seqlens_q has type Tensor; expected integers"),
+        ({"cu_seqlens_q": torch.ones(2, device="meta")}, "cu_seqlens_q has type Tensor; expected integers"),
         ({"cu_seqlens_k": [0, 2, 6]}, "cu_seqlens_k has 2 sequences; expected 1, as cu_seqlens_q"),
         ({"v": torch.zeros(5, 4, 8)}, "v has 5 tokens; expected 6, as k"),
         ({"q": torch.zeros(1, 6, 4, 8)}, r"q has shape \(1, 6, 4, 8\); expected a tensor \(tokens, heads, width\)"),
