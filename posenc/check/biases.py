@@ -314,6 +314,8 @@ def _reshaped(c: Case) -> object:
 
 
 GRIDS = ("swin", "beit")
+OF_LOGARITHMS = ("alibi", "kerple_log", "kerple_power", "t5", "toeplitz", "dense", *GRIDS)
+"""Operators whose numbers are read from an array, or have no argument but the distance and its logarithm."""
 RELATIVE = ("shaw", "relative_key_query", "transformer_xl", "deberta")
 """Operators that read queries and keys, and the distance."""
 SWAPPED = ("t5", "swin", "tisa")
@@ -394,12 +396,14 @@ def _seen(c: Case, wanted: Float64) -> Float64 | float:
     return np.where(rel > 0, np.inf, 1.0) if c["causal"] else 1.0
 
 
-BIAS = Kind(
-    "bias", _true_matrix, matrix_of, MATRICES, ("head", "query", "key"),
-    # one rounding of the result, and of functions of the distance those of their argument, up to 16 u m
-    lambda c, wanted, u: float(abs(wanted[np.isfinite(wanted)]).max(initial=0) * (4 * u + 16 * c["m"] * narrow(u))),
-    _seen,
-)  # fmt: skip
+def _bias_bound(c: Case, wanted: Float64, u: float) -> float:
+    """Four roundings of the result, and 16 of the argument. An error of a logarithm or an exponent of the distance
+    grows with log m; an error of an angle, of a sum over keys and of a network with m."""
+    steps = np.log2(c["m"] + 1) if c["operator"].name in OF_LOGARITHMS else c["m"]
+    return float(abs(wanted[np.isfinite(wanted)]).max(initial=0) * (4 * u + 16 * steps * narrow(u)))
+
+
+BIAS = Kind("bias", _true_matrix, matrix_of, MATRICES, ("head", "query", "key"), _bias_bound, _seen)
 
 
 def bias(

@@ -129,6 +129,14 @@ def test_swin_hides_pairs_by_adding_minus_100():
     assert check.mask(mask, 12, causal=False, segments=(regions, regions))
 
 
+@pytest.mark.parametrize("size", [0.0, 1e-2])
+def test_a_small_error_of_a_long_bias_is_seen(size):
+    """1e-2 is 33 millionths of the largest number, 299.5; float32 explains 9 millionths."""
+    right = posenc.alibi(posenc.alibi_slopes(8)).matrix(600)
+    wrong = right + size * (np.arange(600) % 7 == 3)
+    assert bool(check.bias(wrong, posenc.alibi(posenc.alibi_slopes(8)), 600)) is (size == 0)
+
+
 @pytest.mark.parametrize(("wrong", "sentence"), [
     (lambda p: np.minimum(p, 15), "Position 16 is taken for 15."),
     (lambda p: p % 16, "Position 16 is taken for 0."),
