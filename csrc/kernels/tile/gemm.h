@@ -14,8 +14,8 @@
 
 /* Accumulators of the micro-kernel: 8 rows x 2 vectors of AVX-512's 32 registers, 6 x 2 of AVX2's 16, 4 x 2
  * elsewhere; the other registers hold two vectors of b and the broadcast number. A panel of one vector has blocks of
- * twice the rows, because six sums are too few to hide the latency of FMA: N = 1, M = 1024 took 48 us with six sums
- * and takes 32 us with twelve. */
+ * twice the rows, because six sums are too few to hide the latency of FMA: one query and 1024 keys took 1.5x the time
+ * with six sums. */
 enum { SUMS = VEC_BYTES == 64 ? 16 : VEC_BYTES == 32 ? 12 : 8 };
 
 /* acc[r, c] += sum over k < n of a(r, k) * b(k, c). Callers pass constant rows and cols. */

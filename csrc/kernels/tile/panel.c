@@ -104,11 +104,11 @@ void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real sc
 
 /* ---- queries whose product with the scale leaves the range of real ---- */
 
-/* If the largest number of a query times scale is below 2**(LEAST - 1), the query is multiplied by a power of two that
- * lifts this number, but not above 2**LIFTED, so that no sum of MOST_WIDTH products with keys overflows. In a query
- * without a factor, a number that underflows is less than 2**-62 (double: 2**-521) of the largest number. A query is
- * lifted by 2**MOST_LIFT at most: the terms that operators add to its scores are lifted too, and normal queries need
- * no more. Powers of two up to 2**MOST_LATE and their inverses are normal numbers, as are powers from 2**(NORMAL - 1)
+/* If the largest number of a query times scale is below 2**(LEAST - 1), pack_row multiplies the query by a power of
+ * two. The power lifts this number to 2**LIFTED at most, so that no sum of MOST_WIDTH products with keys overflows. In
+ * a query without a factor, a number that underflows is less than 2**-62 (double: 2**-521) of the largest number. The
+ * power is at most 2**MOST_LIFT: it also lifts the terms that operators add to the scores, and normal queries need no
+ * more. Powers of two up to 2**MOST_LATE and their inverses are normal numbers, as are powers from 2**(NORMAL - 1)
  * on. */
 #if PE_REAL == 32
 enum { LEAST = -63, LIFTED = -25, MOST_LIFT = 64, MOST_LATE = 126, NORMAL = -125 };
@@ -136,7 +136,7 @@ real FN(largest_of)(const real *row, int n)
 }
 
 /* Return the exponent of the factor that keeps a row times scale, and `added` times scale, in range; 0 if they are
- * in range without a factor, or if no factor helps. */
+ * in range without a factor, or if no factor helps. 0 is no exponent of a factor: -1 replaces it. */
 static int find_power(const real *row, int n, real added, double scale, int highest)
 {
     const real largest = FN(largest_of)(row, n);

@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-/* Padding of a row of a copy, in numbers. Vector loads may pass the end of a row, and rows use different cache sets. */
+/* Padding of a row of a copy, in numbers, so that vector loads may pass its end and rows use different cache sets. */
 enum { ROW_PAD = 16 };
 
 /* s = cap tanh(s / cap) */
@@ -79,15 +79,16 @@ pe_rows FN(finite_rows)(pe_rows stored, int n, int width, real *copy);
 /* Write rows of queries, times scale, to the lanes of all panels; `copy` is a buffer of a tile. */
 void FN(pack_queries)(const pe_query_block *queries, int operand, int n, real scale, real *copy, real *out);
 
-/* Packed queries, times scale, are in range if the exponent of their largest number is at most HIGHEST, and not so
- * low that large keys could make an ordinary score of numbers that underflow. */
+/* A packed query, times scale, is in range if the exponent of its largest number is at most HIGHEST
+ * (HIGHEST_OF_CODES for keys of int8) and above LEAST (panel.c). Below, numbers that underflow could matter: large keys
+ * lift their products to ordinary scores. */
 enum { HIGHEST = PE_REAL == 32 ? 127 : 1023, HIGHEST_OF_CODES = 96 };
-/* The cheap test, by the sum of the squares of a query. If it returns 1, the query is in range; if it returns 0,
- * row_in_range decides. */
+/* The cheap test, by the sum of the squares of a query. If it returns 1, the query is in range; if 0, row_in_range
+ * decides. */
 INLINE int squares_in_range(real sum) { return sum >= (PE_REAL == 32 ? R(0x1p-100) : R(0x1p-120)) && is_finite(sum); }
 /* The exact test, for n numbers and a scale. Rows of zeros or with infinity are in range: no factor helps them. */
 int FN(row_in_range)(const real *row, int n, double scale, int highest);
-/* The largest |x| of a row; NaN is less than any number. */
+/* The largest |x| of a row, without its NaNs. */
 real FN(largest_of)(const real *row, int n);
 /* Pack A_Q times `scale` as pack_queries does, but keep each query in range. If late[l] is not 1, the numbers of lane l
  * are divided by late[l], a power of two, and the caller multiplies the scores of the lane by it. Return whether there
@@ -96,8 +97,8 @@ real FN(largest_of)(const real *row, int n);
 int FN(pack_in_range)(const pe_query_block *queries, int n, double scale, real added, int highest, real *copy,
                       real *out, real *late);
 
-/* A product x.y is multiplied by the scale after its sum, unless the scale is extreme. With other scales, a sum that
- * leaves the range of real would be no ordinary score after the multiplication either. */
+/* The scale multiplies a product x.y after its sum, unless the scale is extreme. If it is not, a sum that leaves the
+ * range of real is no ordinary score after the multiplication either. */
 INLINE int is_extreme(double scale)
 {
     const double size = scale < 0 ? -scale : scale;

@@ -1,4 +1,14 @@
-/* panel_pair.c -- scores and values of two wide panels at once (panel_pair.h), in SIMD registers. */
+/* panel_pair.c -- scores and values of two wide panels at once (panel_pair.h), in SIMD registers.
+ *
+ *     for (int k = 0; k < n; k++)
+ *         for (int r = 0; r < rows; r++)
+ *             for (int l = 0; l < width; l++) {
+ *                 sum0[r][l] += a[r][k] * b0[k][l];               the first panel
+ *                 sum1[r][l] += a[r][k] * b1[k][l];               the second panel
+ *             }
+ *
+ * Each number of a is broadcast once for both panels.
+ */
 #include "tile/panel_pair.h"
 
 typedef struct {

@@ -4,6 +4,8 @@
  *         part[p] = nearest_bfloat16(x);
  *         x -= part[p];
  *     }
+ *
+ * The loop has no branch and vectorises. The parts of a number then take part in many products.
  */
 #include "tile/products.h"
 

@@ -7,14 +7,15 @@
  *
  * A number that bfloat16 does not represent is a sum of `parts`: x = p0 + p1 + ..., each the bfloat16 number nearest to
  * what the parts before it leave. Two parts represent every float16 exactly, and a float with a relative error of
- * 2**-17; three represent every float. Codes of int8 are bfloat16 numbers; their scales multiply the scores of a key
- * and the weights of a value. A pass multiplies a part of a by a part of b. Passes of two small parts are left out.
+ * 2**-17; three represent a float exactly, unless a part underflows or overflows. Codes of int8 are bfloat16 numbers;
+ * their scales multiply the scores of a key and the weights of a value. A pass multiplies a part of a by a part of b.
+ * Passes of two small parts are left out.
  *
- *     b[k / 2][lane]:   k = 0, 1   [ q0 q0' | q1 q1' | q2 q2' | ... ]      low and high half of a 32-bit word
- *                       k = 2, 3   [ q0 q0' | q1 q1' | q2 q2' | ... ]
+ *     b[k / 2][lane]:   k = 0, 1   [ q0[0] q0[1] | q1[0] q1[1] | ... ]      low and high half of a 32-bit word
+ *                       k = 2, 3   [ q0[2] q0[3] | q1[2] q1[3] | ... ]
  *
- * An instruction sums CHUNK products (AMX) or 2 (AVX512-BF16) before it adds to c. So the chunks of keys are the same
- * for every query: they begin at the first key of a tile, and a masked key has weight 0.
+ * AMX sums CHUNK products before it adds them to c. So the chunks of keys are the same for every query: they begin at
+ * the first key of a tile, and a masked key has weight 0.
  */
 #ifndef PE_PRODUCTS_H
 #define PE_PRODUCTS_H
@@ -87,7 +88,7 @@ typedef struct {
     uint32_t *q;
     int q_parts;
     idx words_of_lane;
-    real *key; /* NULL in the first run of a block. In the second, memory for a key: scores that are NaN are computed in
+    real *key; /* memory for a key if a block is computed again, else NULL: scores that are NaN are then computed in
                   real, because the parts of an infinite product may be infinities of both signs */
 } pe_sixteen;
 

@@ -1,9 +1,13 @@
 /* products_avx512bf16.c -- the products of products.h with VDPBF16PS, which computes 32 products of bfloat16 numbers.
  *
- * The loops are those of gemm.c with a pair of k per step: 8 rows x 2 vectors of sums stay in registers, and the
- * instruction that multiplies broadcasts a pair of a row. On Zen 4 the instruction takes as long as an FMA and computes
- * twice as many products, so it pays for operands of one part. On Intel it takes four times as long as an FMA and does
- * not pay.
+ *     for (int k = 0; k < depth; k += 2) {
+ *         c = fma(a[k + 1], b[k + 1], c);
+ *         c = fma(a[k], b[k], c);
+ *     }
+ *
+ * As in gemm.c, 8 rows x 2 vectors of sums stay in registers. VDPBF16PS broadcasts a pair of k of a row from memory. On
+ * Zen 4, VDPBF16PS takes the time of an FMA and computes twice as many products, so it is faster for operands of one
+ * part. On Intel it takes four times the time of an FMA, so it is slower.
  */
 #include "tile/products.h"
 

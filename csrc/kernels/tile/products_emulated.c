@@ -6,8 +6,8 @@
  *     }
  *     c = (even + odd) + c;
  *
- * Intel's manual does not show in which order the instruction sums; this order and all bits were compared with a Xeon.
- * The instruction flushes subnormal numbers in any state of the processor. Here the state of the thread (float_state.h)
+ * even and odd begin at 0 in each chunk. Intel's manual gives this order for TDPBF16PS, and a Xeon gave the same bits.
+ * TDPBF16PS flushes subnormal numbers in any state of the processor. Here the state of the thread (float_state.h)
  * flushes them.
  */
 #include "tile/products.h"
@@ -15,8 +15,8 @@
 #if PE_REAL == 32
 #include <math.h>
 
-/* Each thread configures its tiles. Hardware stops a process that multiplies without the configuration; here every
- * product is then NaN. */
+/* Each thread configures its tiles. TDPBF16PS without a configuration is an invalid instruction (#UD); here the product
+ * is then NaN. */
 static PER_THREAD int is_configured;
 static void begin(void) { is_configured = 1; }
 static void end(void) { is_configured = 0; }

@@ -42,7 +42,7 @@ typedef struct {
     pe_row batch_row;
     idx head, kv_head, first;
     int lanes, panels, width;    /* width: lanes of all panels */
-    int chunk;                   /* panels drop masked keys in multiples of it; 1 unless attention sets another */
+    int chunk;                   /* a panel's range of keys is rounded outward to multiples of it; mostly 1 */
     int has_relative, has_pairs; /* nonzero if there is an operator on distances or diagonals; on pairs */
     int has_own_positions;       /* nonzero if an operator has other positions than the call */
     pe_positions position;
