@@ -118,7 +118,7 @@ extern const pe_content_op *const FN(content_op)[PE_COUNT]; /* NULL for other ro
 
 /* ---- called by drivers: loops over the operators of a call (content.c); v.term is set there ---- */
 
-/* Carve the buffers of a block, and those of its gradient if b is not NULL. */
+/* Carve the buffers of a block, and the buffers of its gradient if b is not NULL. */
 void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_carver *carver);
 /* Begin a block whose packed queries are q, times scale. */
 void FN(content_block)(pe_content *c, const pe_query_block *queries, const real *q, double scale);

@@ -8,8 +8,8 @@
  *             s[i][j] += scale * ((1 - f) * dot(q[i], e[w]) + f * dot(q[i], e[w + 1]));
  *         }
  *
- * scan.c computes the gates. Each table row is multiplied once per panel and tile, and each pair gathers two numbers
- * from the products.
+ * scan.c computes the gates. Each table row is multiplied at most twice per panel and tile, as e[w] and as e[w + 1],
+ * and each pair gathers two numbers from the products.
  */
 #include "relative/lookup.h"
 

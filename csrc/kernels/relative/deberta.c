@@ -3,7 +3,8 @@
  *     for each pair (i, j), with row = map[distance of i and j], row' = map_q[distance of i and j]:
  *         s[i][j] += scale * (dot(q[i], rel_k[row]) + dot(k[j], rel_q[row']));
  *
- * Either table may be absent. The lookup multiplies each table row once per tile instead of once per pair.
+ * Either table may be absent. The lookup multiplies each table row once per tile and panel (of queries, or of keys)
+ * instead of once per pair.
  */
 #include "relative/content.h"
 

@@ -4,7 +4,7 @@
  *         s[i][j] += dot(gates[i], table[row]);
  *
  * With one gate per query, this is the gated relative position bias of WavLM (Chen et al. 2022, section 3.2). The bias
- * is added after the cap. The lookup multiplies each table row once per tile, CONTENT_PIECE gates at a time.
+ * is added after the cap. The lookup multiplies each table row once per tile and panel, CONTENT_PIECE gates at a time.
  */
 #include "base/transpose.h"
 #include "relative/pieces.h"
@@ -12,7 +12,7 @@
 enum { GATES, TABLE, MAP, D_GATES, D_TABLE };
 
 /* The lookup identifies the products that it keeps for the next tile by the table's address. Python copies the table of
- * each operator, so operators with different gates never share one. */
+ * each operator, so two operators do not share an address. */
 static void after(pe_content *c, const pe_view *v, real *out)
 {
     const pe_panel *p = v->panel;

@@ -21,7 +21,7 @@ INLINE int row_of(const int64_t *map, int reach, int64_t rows, double rel)
 }
 
 /* If positions count up, the rows are a window: number t is the row of all pairs with lane - key = t - (k->n - 1).
- * All panels of a block, and all operators with the same map, read the same window. */
+ * All panels of a block, and all operators with the same map and positions, read the same window. */
 pe_row_map FN(rel_to_row)(pe_content *c, const pe_view *v, int operand, int first, int lanes)
 {
     const pe_query_block *queries = v->queries;
@@ -150,7 +150,7 @@ static void add_skewed(const real *x, int step, int n, int width, real *add)
     }
 }
 
-/* The inverse: x[t][l] = dx[n - 1 - (t - l)][l], or 0 if there is no such key */
+/* The transpose: x[t][l] = dx[n - 1 - (t - l)][l], or 0 if there is no such key */
 static void unskew(const real *dx, int n, int width, real *x, int step)
 {
     for (int c = 0; c < width; c += LANES) {

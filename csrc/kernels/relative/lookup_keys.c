@@ -4,14 +4,14 @@
  *         for (int l = 0; l < width; l++)
  *             added[j][l] += scale * dot(k[j], table[row[j][l]]);
  *
- * Here each lane holds one key, not one query. One matrix product multiplies each table row with PANEL_LANES keys, from
- * `first` on. So a row is multiplied once for these keys instead of once per pair.
+ * Here each lane holds one key, not one query. One matrix product multiplies each table row with PANEL_LANES keys. So a
+ * row is multiplied once for these keys instead of once per pair.
  */
 #include "base/transpose.h"
 #include "relative/lookup.h"
 
-/* Write n keys of the tile, from key `first` on, to the lanes of c->pack. If the scale is extreme, they are packed in
- * range, times scale / late[lane]; else without the scale. Returns the factor that the products lack. */
+/* Write n keys of the tile, from key `first` on, to the lanes of c->pack. If the scale is extreme, they are multiplied
+ * by scale / late[lane], which keeps them in range. Returns the factor that is left for the products: scale or 1. */
 static real pack_keys(pe_content *c, const pe_view *v, int first, int n, real *late)
 {
     const char *keys = v->k + first * v->k_step;
@@ -23,7 +23,7 @@ static real pack_keys(pe_content *c, const pe_view *v, int first, int n, real *l
     return c->scale;
 }
 
-/* Set the factor of the products with keys for each query: scale / c->late, because c->late multiplies the scores. */
+/* Set the factor of the products for each query: scale / c->late, as c->late multiplies the scores later. */
 static void set_lane_factors(const pe_content *c, const pe_query_block *queries, real scale, real *factor)
 {
     for (int l = 0; l < queries->width; l++)
@@ -49,8 +49,8 @@ INLINE void gather_keys(const pe_content *c, const pe_query_block *queries, cons
     }
 }
 
-/* The same sum if the rows are a window. Row j of the transposed window holds the products of key j; lane l reads
- * number l + n - 1 - j of it. */
+/* The same sum if the rows are a window (lookup.h). Row j of the transposed window holds the products of key j; lane l
+ * reads number l + n - 1 - j of it. */
 static void add_key_window(const pe_content *c, const pe_query_block *queries, int first, int n, const real *factor)
 {
     const int count = n + queries->width - 1;
@@ -114,7 +114,7 @@ static void sum_pairs_by_row(const pe_query_block *queries, const pe_row_map *r,
     }
 }
 
-/* The same sum if the rows are a window: the inverse of add_key_window */
+/* The same sum if the rows are a window: the transpose of add_key_window */
 static void sum_window_by_row(const pe_content *c, const pe_query_block *queries, const pe_row_map *r, int first, int n,
                               int low, int rows, const real *dx, real *w)
 {
@@ -215,7 +215,7 @@ void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *looku
     double *d_u = gradient_of(b, v, lookup->d_table);
     const double scale = b->content->exact_scale;
     real sum[BLOCK_N] = {0};
-    int exponent = 0; /* of an extreme scale: 2**(exponent / 2) multiplies the vector, the rest the sum */
+    int exponent = 0; /* of an extreme scale: 2**(exponent / 2) multiplies vector and keys, the rest the sum */
     if (is_extreme(scale))
         (void)frexp(scale, &exponent);
     const real half = (real)ldexp(1, exponent / 2), rest = (real)ldexp(scale, -(exponent / 2));

@@ -4,7 +4,8 @@
  *         for (int l = 0; l < width; l++)
  *             add[j][l] += scale * dot(q[l] + vector, table[row[j][l]]);
  *
- * lookup.c multiplies each row once per tile. c->sum keeps q + vector of the last operator for all tiles of a block.
+ * lookup.c multiplies each row once per tile and panel. c->sum keeps q + vector of the last operator for all tiles of a
+ * block.
  */
 #include "relative/lookup.h"
 
@@ -70,7 +71,8 @@ const real *FN(times_early)(pe_content_vjp *b, int first, int width, const real 
     return product;
 }
 
-/* d_sum is the gradient of q + vector, without `rest`. Add d_sum to dq, and its sum over the queries to d vector. */
+/* d_sum is the gradient of q + vector, without the factor b->rest. Add d_sum to dq, and rest times its sum over the
+ * queries to d vector. */
 void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *queries)
 {
     const int d = b->content->d;
@@ -128,9 +130,9 @@ typedef struct {
     idx d_step;
 } lookup_gradient;
 
-/* Sum dS of a panel by table row, w[row][lane], and add early w table to dq. Then multiply w by late, because the
- * strips hold packed queries, which are divided by late. If a slot of by_row holds all rows, return its span, and
- * the caller adds the spans of all panels to d_table. Otherwise add w strips to d_table here. */
+/* Sum dS of a panel by table row, w[row][lane], and add the product early w table to dq. Then multiply w by late,
+ * because the strips hold packed queries, which are divided by late. If a slot of by_row holds all rows, return its
+ * span, and the caller adds the products of all panels with the strips to d_table. Otherwise add the product here. */
 static pe_span panel_by_row(pe_content_vjp *b, const pe_panel *p, const pe_row_map *r, const int *seen, const real *dx,
                             const lookup_gradient *to)
 {

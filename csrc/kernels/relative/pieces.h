@@ -1,9 +1,9 @@
-/* pieces.h -- vectors of P channels for each query, which an operator multiplies CONTENT_PIECE channels at a time.
+/* pieces.h -- an operator's vectors of P channels, one for each query, multiplied CONTENT_PIECE channels at a time.
  *
  *     for (first = 0; first < P; first += CONTENT_PIECE)
  *         add the product, or its gradient, of the channels first <= c < min(first + CONTENT_PIECE, P)
  *
- * The caller chooses P without a bound, so scratch buffers have CONTENT_PIECE channels.
+ * P has no upper bound, so scratch buffers have CONTENT_PIECE channels instead of P.
  */
 #ifndef PE_PIECES_H
 #define PE_PIECES_H

@@ -3,7 +3,8 @@
  *     for each pair (i, j), with row = map[distance of i and j]:
  *         s[i][j] += scale * dot(q[i] + k[j], table[row]);
  *
- * The lookup multiplies the table with q and with k separately, each row once per tile instead of once per pair.
+ * The lookup multiplies the table with q and with k separately, each row once per tile and panel (of queries, or of
+ * keys) instead of once per pair.
  */
 #include "relative/content.h"
 

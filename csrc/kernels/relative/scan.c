@@ -1,4 +1,4 @@
-/* scan.c -- see scan.h. For the keys of a panel in the forward, from the last to the first:
+/* scan.c -- see scan.h. For the keys of a panel in the forward pass, from the last to the first:
  *
  *     for (int j = to - 1; j >= from; j--)
  *         for (int l = 0; l < width; l++)

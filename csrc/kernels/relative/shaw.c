@@ -4,7 +4,7 @@
  *         s[i][j] += scale * dot(q[i], rel_k[row]);
  *         o[i] += p[i][j] * rel_v[row];
  *
- * lookup_queries.c and lookup_values.c multiply each table row once per tile instead of once per pair.
+ * lookup_queries.c and lookup_values.c multiply each table row once per tile and panel instead of once per pair.
  */
 #include "relative/content.h"
 

@@ -4,7 +4,7 @@
  *         s[i][j] = scale * (dot(q[i] + u, k[j]) + dot(q[i] + v, r[row]));
  *
  * content.c adds u to the packed queries once per block, so the first product costs as much as q.k. The lookup
- * multiplies each row of r once per tile.
+ * multiplies each row of r once per tile and panel of queries.
  */
 #include "relative/content.h"
 
