@@ -3,7 +3,7 @@
  *     out_i = sum_j p_ij v_j,  p_ij = exp(s_ij - lse_i)     dv_j = sum_i p_ij g_i
  *     g = d out, gl = d lse,  delta_i = g_i.out_i - gl_i    dS_ij = p_ij (g_i.v_j - delta_i)
  *     s_ij = softcap tanh(scale q_i.k_j / softcap) + bias   dX = dS (1 - tanh**2);  dq = scale dX k,  dk = dX^T scale q
- *     sink: d = sum_i -exp(sink - lse_i) delta_i            as for a key whose value is 0
+ *     sink: d_i = -exp(sink_i - lse_i) delta_i              as for a key whose value is 0
  *     dropout: z_ij = 0 or 1 / (1 - dropout) multiplies p_ij in out_i and dv_j, and g_i.v_j in dS_ij
  *
  *     for each pair (i, j):
@@ -11,9 +11,10 @@
  *         dv_j += z p g_i;                    dq_i += scale dX k_j;               dk_j += scale dX q_i
  *
  * Scores are recomputed tile by tile (Dao 2023, FlashAttention-2, algorithm 2). A unit is one kv head. If there are few
- * kv heads, each is split into chunks: a range of query heads times a range of query blocks. For each block of queries,
- * a unit visits all keys; it sums dk and dv in its scratch memory. The chunks depend on h, g and n alone, and their
- * sums are added in order, here or by the caller. So the bits depend neither on threads nor on other rows of the batch.
+ * kv heads, each is split into chunks: a range of query heads times every block_parts-th block of queries. For each
+ * block, a unit visits the tiles of keys; it sums dk and dv in its scratch memory. The chunks depend on h, g and n
+ * alone, and their sums are added in order, here or by the caller. So the bits depend neither on threads nor on other
+ * rows of the batch.
  *
  * A pair with p = 0 adds nothing, even if its numbers are NaN or infinite: masked values do not reach a gradient.
  *

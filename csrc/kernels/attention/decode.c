@@ -18,8 +18,8 @@
  * (values). If a scale of values is tiny, the scales of its tile multiply the codes instead.
  *
  * tile.c computes the masks, one head at a time. If a head's result is not finite, forward.c recomputes the head,
- * because it keeps NaN and infinity of masked keys and values out of the result. forward.c also computes the heads
- * whose queries, times scale, leave the range of real, or may overflow in a product with codes.
+ * because forward.c keeps NaN and infinity of masked keys and values out of the result. forward.c also computes the
+ * heads whose queries, times scale, leave the range of real, or may overflow in a product with codes.
  */
 #include "attention/decode.h"
 
@@ -28,12 +28,12 @@
 #include "base/vec_stored.h"
 #include "tile/panel.h"
 
-enum { LONG_BYTES = 1 << 20 };                  /* keys and values of a head that do not fit the L2 cache */
+enum { LONG_BYTES = 1 << 20 };                  /* keys and values of a head that come from L3 or memory */
 enum { MAX_PAIRS = 32 };                        /* a panel of any variant has at most 32 lanes */
 enum { STRIP = 4 };                             /* vectors of value columns that are summed together */
 enum { VALUE_KEYS = 32 };                       /* keys whose values are summed while they are in the L1 cache */
 enum { VALUE_PAIRS = VEC_BYTES == 64 ? 4 : 2 }; /* VALUE_PAIRS x STRIP sums: 16 of 32 registers, or 8 of 16 */
-enum { SCORE_PAIRS = LANES >= 16 ? 4 : LANES >= 8 ? 2 : 1 }; /* for LANES / SCORE_PAIRS keys: LANES sums */
+enum { SCORE_PAIRS = LANES >= 16 ? 4 : LANES >= 8 ? 2 : 1 }; /* pairs x (LANES / pairs) keys: LANES sums */
 enum { KEYS_TOGETHER = LANES >= 8 ? 2 : LANES };             /* keys that a single pair reads together */
 enum { PREFETCH_BYTES = 16384, CACHE_LINE = 64 };            /* prefetch distance */
 
@@ -366,7 +366,7 @@ static void decode_softmax_step(decode_state *b, int p, int n)
     FN(exponentials)(s, lane, whole / LANES, LANES, b->l + p * LANES);
 }
 
-/* Apply cap, bias and softmax to a head's scores. Returns whether they see a key of the tile. */
+/* Apply cap, bias and softmax to a head's scores. Returns whether a query may see a key of the tile. */
 static int softmax_of_head(decode_state *b, pe_query_block *queries, pe_key_tile *keys, int head, int sees_tile)
 {
     const real softcap = (real)queries->call->par[A_SOFTCAP];
@@ -386,8 +386,8 @@ static int softmax_of_head(decode_state *b, pe_query_block *queries, pe_key_tile
     return bias.from < bias.to;
 }
 
-/* Process one tile. key_tile reads the masks of queries->head. Of the masks that can hide a tile only `keep` may
- * differ between heads, so key_tile is called for each head only if there is a `keep`. */
+/* Process one tile. key_tile reads the masks of queries->head. Of the masks that can hide a tile, only `keep` has an
+ * axis of heads. So key_tile is called for each head if there is a `keep`, else once. */
 static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
 {
     const pe_rows stored_k = rows_of_keys(queries, A_K, first_key), stored_v = rows_of_keys(queries, A_V, first_key);
@@ -430,8 +430,8 @@ static real sum_of_squares(const real *x, int n)
     return lane[0];
 }
 
-/* Copy the queries, times scale. Bit i of the result is set if forward.c must compute head i, because a query of it
- * leaves the range in which products are accurate. */
+/* Copy the queries, times scale. Bit i of the result is set if forward.c must compute head i, because one of its
+ * queries leaves the range in which products are accurate. */
 static int64_t read_queries(const pe_query_block *queries, decode_state *b)
 {
     const pe_array *a = &queries->call->array[A_Q];

@@ -1,9 +1,13 @@
 /* dropout.c -- zero the dropped weights of a panel (dropout.h).
  *
+ *     for (int j = 0; j < n; j++)
+ *         for (int l = 0; l < width; l++)
+ *             x[j][l] = number(query l, key j) < 65536 * dropout ? 0 : x[j][l];
+ *
  * Each lane draws the numbers of its query. One call of Philox draws them for 8 keys. A multiplication of 32 x 32 bits
  * has a result of 64 bits, so a 64-bit word holds one word of a counter in its low half. The high half holds what the
  * last product left there, which no step reads. In float, one vector holds the words of lanes 0, 2, 4, ..., and another
- * holds the words of lanes 1, 3, 5, ...; a shift merges both.
+ * holds the words of lanes 1, 3, 5, ...; a shift and an OR merge both.
  */
 #include "attention/dropout.h"
 

@@ -4,8 +4,8 @@
  *         for (j < m)
  *             out[h][i][j] = dot(q[h][i], table[row(i, j)]) + ...;     before the common scale
  *
- * A unit of work is a block of BLOCK_M queries of a head. content.h computes the tiles, as in attention, so the bits
- * are the same, and a table row is multiplied once per panel, not once per pair.
+ * A unit of work is a block of BLOCK_M queries of a head. content.h computes the tiles, as in attention. A table row is
+ * multiplied once per tile and panel, not once per pair.
  */
 #include "attention/scores.h"
 #include "relative/scan.h"

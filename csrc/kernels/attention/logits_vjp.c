@@ -3,7 +3,7 @@
  *     for (i < n)
  *         for (j < m) {
  *             dq[h][i] += grad[h][i][j] * table[row(i, j)];   d table[row(i, j)] += grad[h][i][j] * q[h][i];
- *         }
+ *         }                                                   dk likewise, for a table that multiplies keys
  *
  * A unit of work is one kv head, because all its queries add to its dk. read_tile transposes a tile of grad once, to
  * one query per SIMD lane, and the gradient functions of attention (content.h) compute the rest.

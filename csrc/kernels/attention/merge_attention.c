@@ -44,7 +44,7 @@ KERNEL(merge_attention)
             max = lse > max || lse != lse ? lse : max; /* keeps NaN */
         }
         for (idx k = 0; k < e; k++)
-            s.sum[k] = -0.0; /* -0.0 + x is x for x = -0.0 too: parts without weight change no bit */
+            s.sum[k] = -0.0; /* -0.0 + x is x for x = -0.0 too, so a single part keeps its bits */
         for (idx p = 0; p < parts; p++) {
             const double lse = lse_of_part(call, &row, p), weight = exp(lse - max);
             if (lse == -HUGE_VAL)

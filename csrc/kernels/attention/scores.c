@@ -11,7 +11,8 @@
  * `late`, and the scores of the lane are multiplied by `late` before the cap. So scale = 100, q = 3e37 and k = 1e-38
  * give an ordinary logit.
  *
- *     s = scale (q.(k + r) + u.k + k.t) = late (q'.(k + r) + u'.k + (scale / late) k.t),   q' = q scale / late
+ *     s = scale (q.(k + r) + u.k + k.t) = late (q'.(k + r) + u'.k + (scale / late) k.t)
+ *     q' = q scale / late,   u' = u scale / late;   r and t: table rows that multiply q and k;   u: a vector added to q
  *
  * So an operator multiplies packed queries as always. It divides by `late` the vectors that it adds to queries, and its
  * products with keys. Such a term underflows if it is less than 2**-126 late (double: 2**-1022 late).
