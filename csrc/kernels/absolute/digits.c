@@ -5,9 +5,9 @@
  *     for (k = 0; k < w; k++)
  *         out = out * base + digit[k];                   from_digits
  *
- * Results are exact or rounded once, except numbers above 2**960: from_digits rounds them at each step. digits divides
- * in 32 bits where number and base fit, and from_digits uses the slower double-double arithmetic only if doubles are
- * not exact.
+ * Digits are exact. Numbers below 2**53 are rounded once, larger ones to a double-double (106 bits) in each step and
+ * once more at the end, and numbers above 2**960 to a double in each step. digits divides in 32 bits where number and
+ * base fit, and from_digits uses the slower double-double arithmetic only if doubles are not exact.
  */
 #include "base/row.h"
 #include "base/sincos.h"

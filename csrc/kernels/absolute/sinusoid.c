@@ -5,8 +5,8 @@
  *         out[cosine + k * step] = cosine_scale * cos(p * w[k]);
  *     }
  *
- * If real is float, a pair at an integer position costs four multiplications, and two for scales other than 1: angles.h
- * adds the angles of a base and an offset, whose sines and cosines are computed once for many rows.
+ * If real is float, a pair at an integer position costs four multiplications, and two more for scales other than 1:
+ * angles.h adds the angles of a base and an offset, whose sines and cosines are computed once for many rows.
  */
 #include "fits.h"
 #include "base/layout.h"
@@ -15,8 +15,8 @@
 #include "absolute/sinusoid.h"
 
 /* TILE: pairs of a tile; ROWS: rows that are computed before the next tile. A wide tile writes memory nearly in
- * sequence. Tiles of 64 pairs write 512 bytes of one row, then of the next; they took 3.3x the time of filling the
- * memory. Tiles of 256 pairs take 2.0x the time of filling. */
+ * sequence. Tiles of 64 pairs write 512 bytes of one row, then of the next; they took 3.3x the time of a memset. Tiles
+ * of 256 pairs take 2.0x the time of a memset. */
 enum { TILE = 256, ROWS = 1024 };
 
 typedef struct {
