@@ -1,10 +1,12 @@
 /* rope.c -- rotate pairs of channels by the angles of a table of cos and sin.
  *
- *     y0 = x0 cos - x1 sin,   y1 = x0 sin + x1 cos        pair k: (k, k + e) "half", (2k, 2k + 1) "interleaved"
+ *     for (k < e)                                 pair k: (k, k + e) "half", (2k, 2k + 1) "interleaved"
+ *         y0[k] = x0[k] * cos[k] - x1[k] * sin[k], y1[k] = x0[k] * sin[k] + x1[k] * cos[k];
  *
  * A row is one token of one head, d channels. The kernel rotates 2e channels from `offset` on and copies the others bit
  * for bit. Input and output may have different layouts. cos and sin include the caller's factors. The inverse and the
- * transpose of a rotation use this kernel with another table.
+ * transpose of a rotation use this kernel with another table. Each pair of layouts has a loop with constant strides,
+ * which vectorises. row_order.h keeps the table in the cache.
  */
 #include "base/layout.h"
 #include "base/row.h"

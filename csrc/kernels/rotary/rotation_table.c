@@ -1,6 +1,9 @@
 /* rotation_table.c -- cos and sin of sums of angles, for rotations of a pair by several coordinates:
  *
- *     out[k] = cosine_scale cos(sum_a p_a w_ak),   out[f + k] = sine_scale sin(sum_a p_a w_ak),   k < f
+ *     for (k < f) {
+ *         angle = p[0] * w[0][k] + p[1] * w[1][k] + ...;
+ *         out[k] = cosine_scale * cos(angle), out[f + k] = sine_scale * sin(angle);
+ *     }
  *
  * The kernel reduces each product p_a w_ak to a fraction of a turn before it adds the fractions, so the result is as
  * accurate for large positions as for small ones.

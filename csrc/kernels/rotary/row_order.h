@@ -1,4 +1,4 @@
-/* row_order.h -- visit the rows of x in an order in which a slow cache supplies the table of cos and sin only once.
+/* row_order.h -- visit the rows of x in an order that keeps a run of the cos and sin table in a cache for all heads.
  *
  *     for each row of the table's own axes, such as a batch:
  *         for (first = 0; first < positions; first += run)
