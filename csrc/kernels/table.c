@@ -2,8 +2,9 @@
  *
  *     ops.def:  OP(rope, ..., rope)   ->   [PE_rope] = {rope_avx2_32, rope_scratch_avx2_32, NULL}
  *
- * PE_rope is the number of a row, so a call finds its kernel by one index, without comparing names. A second table has
- * the products of 16-bit operands (tile/products.h), for each unit of the CPU that multiplies them.
+ * A variant is one instruction set and one type of real (base/real.h). PE_rope is the number of a row, so a call finds
+ * its kernel by one index, without comparing names. A second table has the implementations of 16-bit products
+ * (tile/products.h).
  */
 #include "base/layout.h"
 #include "tile/products.h"

@@ -36,14 +36,14 @@ typedef double real;
 #define SIMD_OR(flag) PE_PRAGMA(omp simd reduction(| : flag))
 #define SIMD_AND(flag) PE_PRAGMA(omp simd reduction(& : flag))
 /* clang ignores GCC's pragma without a warning. A loop that is not unrolled keeps its accumulators in memory and takes
- * 5x the time. */
+ * 5x the time of an unrolled one. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 32")
 #endif
 #define MAYBE_UNUSED __attribute__((unused))
-#define NOINLINE __attribute__((noinline, unused)) /* unused: no file calls every function of its headers */
+#define NOINLINE __attribute__((noinline, unused)) /* unused: a file need not call all functions of its headers */
 #define INLINE static inline __attribute__((always_inline))
 #define PE_GNU 1
 #else

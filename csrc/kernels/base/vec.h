@@ -32,7 +32,7 @@ enum { LANES = VEC_BYTES / (int)sizeof(real) };
 
 #if PE_GNU
 #define PREFETCH(p) __builtin_prefetch(p)
-#define PREFETCH_SECOND(p) __builtin_prefetch(p, 0, 2) /* into the second-level cache only */
+#define PREFETCH_SECOND(p) __builtin_prefetch(p, 0, 2) /* into L2, not L1 */
 typedef real vec __attribute__((vector_size(VEC_BYTES)));
 #if PE_REAL == 32
 typedef int32_t vec_mask __attribute__((vector_size(VEC_BYTES)));

@@ -18,8 +18,9 @@ typedef uint16_t vec_halves __attribute__((vector_size(2 * LANES)));
 typedef uint32_t vec_words __attribute__((vector_size(4 * LANES)));
 typedef int64_t long_pair __attribute__((vector_size(16)));
 
-/* Zero-extend LANES 16-bit integers, or sign-extend LANES bytes, to 32 bits. clang compiles __builtin_convertvector to
- * one instruction. GCC 12 compiles it to five for halves and forty for bytes, so GCC gets the instruction by name. */
+/* Zero-extend LANES 16-bit integers, or sign-extend LANES bytes, to 32 bits. With AVX2 and AVX-512, clang compiles
+ * __builtin_convertvector to one instruction. GCC 12 compiles it to five for halves and forty for bytes, so GCC gets
+ * the instruction by name. */
 #if VEC_BYTES == 64 && !defined(__clang__)
 typedef short vec_shorts __attribute__((vector_size(32)));
 typedef char vec_chars __attribute__((vector_size(16)));
