@@ -7,8 +7,8 @@
  * Correlations are inner products of rows that standardize.c has computed.
  *
  * A unit of work is one block of BLOCK_M rows, packed once with one row per SIMD lane. The kernel combines it with the
- * rows of this and all later blocks, whose numbers it broadcasts. Each tile is stored twice, the second time transposed
- * to the other side of the diagonal, so half of the pairs are computed and both sides have the same bits. A tile on the
+ * rows of this and all later blocks, whose numbers it broadcasts. A tile off the diagonal is stored twice, the second
+ * time transposed to the other side, so half of the pairs are computed and both sides have the same bits. A tile on the
  * diagonal is symmetric and stored once: products commute, and (x - y)^2 = (y - x)^2.
  *
  * Distances sum squares of differences. With |x|^2 + |y|^2 - 2 x.y, cancellation would leave few digits for close rows,
@@ -67,7 +67,7 @@ INLINE void pair_rows(int rows, int cols, int squares, const pairs_tile *t, int 
 INLINE void product_rows(int rows, int cols, const void *t, int j) { pair_rows(rows, cols, 0, t, j); }
 INLINE void square_rows(int rows, int cols, const void *t, int j) { pair_rows(rows, cols, 1, t, j); }
 
-/* Tiles are passed by value, so that no store can change them. */
+/* Tiles are passed by value, so the compiler knows that no store changes them. */
 static NOINLINE void products_wide(pairs_tile t, int n) { in_row_blocks(product_rows, 2, &t, 0, n); }
 static NOINLINE void products_narrow(pairs_tile t, int n) { in_row_blocks(product_rows, 1, &t, 0, n); }
 static NOINLINE void squares_wide(pairs_tile t, int n) { in_row_blocks(square_rows, 2, &t, 0, n); }

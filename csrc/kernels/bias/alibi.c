@@ -3,9 +3,9 @@
  *     for (int j = 0; j < n; j++)
  *         out[j] = -slope * fabs(rel[j]);
  *
- * rel is the position of the key minus the position of the query, a double, exact for integers below 2**52. The product
- * is computed in double and rounded to the result. If positions count up by one, the loop runs once per distance
- * instead of once per pair.
+ * rel is the position of the key minus the position of the query, a double, exact if both are integers below 2**52. The
+ * product is computed in double and rounded to the result. If positions count up by one, the loop runs once per
+ * distance instead of once per pair.
  */
 #include "bias/position.h"
 

@@ -6,9 +6,9 @@
  *     for (int j = 0; j < n; j++)
  *         out[j] = -r1 * log1p(r2 * fabs(rel[j]));        or -r1 * pow(fabs(rel[j]), r2)
  *
- * rel is the position of the key minus the position of the query, a double, exact for integers below 2**52. A value is
- * computed in double and rounded to the result. log1p_pos and power_pos call no library function, so the compiler
- * vectorises the loops.
+ * rel is the position of the key minus the position of the query, a double, exact if both are integers below 2**52. A
+ * value is computed in double and rounded to the result. log1p_pos and power_pos call no library function, so the
+ * compiler vectorises the loop of kerple_values.
  */
 #include "base/elementary.h"
 #include "bias/position.h"
