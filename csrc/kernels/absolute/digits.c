@@ -5,9 +5,9 @@
  *     for (k = 0; k < w; k++)
  *         out = out * base + digit[k];                   from_digits
  *
- * Digits are exact. Numbers below 2**53 are rounded once, larger ones to a double-double (106 bits) in each step and
- * once more at the end, and numbers above 2**960 to a double in each step. digits divides in 32 bits where number and
- * base fit, and from_digits uses the slower double-double arithmetic only if doubles are not exact.
+ * Digits are exact. from_digits rounds once if its partial sums are exact in double. Otherwise each step rounds to a
+ * double-double, or to a double above 2**960, so a result near a tie may be rounded the other way. digits divides in 32
+ * bits where number and base fit. Horner's rule in double-double is slower, so from_digits tries double first.
  */
 #include "base/row.h"
 #include "base/sincos.h"

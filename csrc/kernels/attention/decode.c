@@ -28,7 +28,7 @@
 #include "base/vec_stored.h"
 #include "tile/panel.h"
 
-enum { LONG_BYTES = 1 << 20 };                  /* keys and values of a head that come from L3 or memory */
+enum { LONG_BYTES = 1 << 20 };                  /* keys and values of a head that exceed many L2 caches */
 enum { MAX_PAIRS = 32 };                        /* a panel of any variant has at most 32 lanes */
 enum { STRIP = 4 };                             /* vectors of value columns that are summed together */
 enum { VALUE_KEYS = 32 };                       /* keys whose values are summed while they are in the L1 cache */
