@@ -1,4 +1,4 @@
-"""Operators whose logits are products of q or k with tables of embeddings: the CONTENT rows of csrc/ops.def."""
+"""Operators that multiply q or k by tables of embeddings: their base class, and the checks of their arrays."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ INFINITY = float("inf")
 
 
 class TableBias(ContentBias[Arrays, Gradient]):
-    """An operator named after its CONTENT row, with tables (rows, D) or (H, rows, D) that heads share or not.
+    """An operator that multiplies q or k by tables: (rows, D), which the heads share, or (H, rows, D), one per head.
 
-    The operands of the kernel are the arrays, then the row of a table for each relative position -B // 2 .. B // 2,
-    once or for each table.
+    Its name is the name of its CONTENT row in csrc/ops.def. The operands of the kernel are the arrays and, except in
+    `cope`, maps of an odd length B: entry B // 2 + rel is the table row of the relative position rel.
     """
 
     gradient_type: ClassVar[type[NamedTuple]]
@@ -51,25 +51,25 @@ class TableBias(ContentBias[Arrays, Gradient]):
 
     @cached_property
     def operands(self) -> Operands:
-        """The arrays, and the table row of each distance, which is the row itself."""
+        """The arrays, and the map of tables with 2 K + 1 rows: rel = -K .. K reads the rows 0 .. 2 K."""
         return {**self.arrays._asdict(), "rows": np.arange(self.arrays[0].shape[-2], dtype=I64)}
 
     @cached_property
     def _tables(self) -> list[tuple[str, Array, str]]:
-        """Name, array and axes of the arrays that were passed."""
+        """The name, the array and the axes of each array that was passed. An axis is a letter of csrc/ops.def."""
         axes = array_axes(self.name)
         fields = zip(self.arrays._fields, self.arrays, strict=True)
         return [(name, array, axes[name]) for name, array in fields if array is not None]
 
     _last: tuple[tuple[Dtype, int] | None, Operands] = None, {}
-    """The dtype and the number of heads of the last call, and its operands: most calls of a model are alike."""
+    """(dtype, heads) of the last call, and its operands. The next call reuses them if its dtype and heads are equal."""
 
     def _term(self, call: Call, positions: Positions) -> Term:
         for name, array, axes in self._tables:
-            of, width = ("q", call.width) if axes[-1] == "d" else ("v", call.value_width)
+            owner, width = ("q", call.width) if axes[-1] == "d" else ("v", call.value_width)
             if width is not None and array.shape[-1] != width:
                 has = f"width {array.shape[-1]} ({self.name})"
-                fail(ValueError, call.function, name, has, f"{width}, the width of {of}")
+                fail(ValueError, call.function, name, has, f"{width}, the width of {owner}")
         check_heads(call.function, self, call.shape)
         kind = call.dtype, call.shape[-3]
         if self._last[0] != kind:
@@ -77,11 +77,11 @@ class TableBias(ContentBias[Arrays, Gradient]):
         return Term(self.name, self._last[1], ("tables",))
 
     def _cast_operands(self, call: Call) -> Operands:
-        cast = cast_arrays(call.function, {name: array for name, array, _ in self._tables}, call.dtype)
+        arrays = cast_arrays(call.function, {name: array for name, array, _ in self._tables}, call.dtype)
         for name, array, axes in self._tables:
-            if array.ndim < len(axes):  # shared by the heads
-                cast[name] = np.broadcast_to(cast[name], (call.shape[-3], *array.shape))
-        return {**self.operands, **cast}
+            if array.ndim < len(axes):  # the heads share the array
+                arrays[name] = np.broadcast_to(arrays[name], (call.shape[-3], *array.shape))
+        return {**self.operands, **arrays}
 
     def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Array | None, ...]:
         gradients: list[Array | None] = []
@@ -90,7 +90,7 @@ class TableBias(ContentBias[Arrays, Gradient]):
             if array is None:
                 gradients.append(None)
                 continue
-            per_head = reductions.tables[result][..., : array.shape[-1]]
+            per_head = reductions.tables[result][..., : array.shape[-1]]  # the kernel rounds rows up to whole vectors
             gradients.append(per_head.sum(0, dtype=F64) if array.ndim < len(axes) else per_head)
         return tuple(gradients)
 
@@ -134,9 +134,9 @@ class TableBias(ContentBias[Arrays, Gradient]):
                 function, **inputs.operands, bias=inputs.terms(buffers), **inputs.parameters,
                 grad=cast_operand(function, "grad", cotangent, dtype), dq=d_q, dk=d_k,
             )  # fmt: skip
-        over = tuple(range(len(batch)))
+        batch_axes = tuple(range(len(batch)))
         with without_warnings():
-            tables = {name: table.sum(over, dtype=F64) if over else table for name, table in buffers.items()}
+            tables = {name: table.sum(batch_axes, dtype=F64) if batch else table for name, table in buffers.items()}
             arrays = name_gradients(self, self._gradient(function, Reductions(tables=tables), inputs.positions))
         d_q = unbroadcast(d_q, inputs.q.shape, inputs.q.dtype)
         d_k = unbroadcast(d_k, inputs.k.shape, inputs.k.dtype)
@@ -146,12 +146,12 @@ class TableBias(ContentBias[Arrays, Gradient]):
 
 
 class _LogitsInputs(NamedTuple):
-    """Arguments of `ContentBias.logits`, checked."""
+    """Checked arguments of `logits` and `logits_vjp`."""
 
     q: Array
     k: Array
     is_one_head: bool
-    """True if the user's q and k have no axis of heads; those here have one of length 1."""
+    """True if the user passed q and k without an axis of heads. Here q and k have such an axis, of length 1."""
     positions: Positions
     shape: tuple[int, ...]
     """(batch axes, H, N, M)"""
@@ -159,21 +159,21 @@ class _LogitsInputs(NamedTuple):
     """The dtype of the arithmetic."""
     term: Term
     operands: Operands
-    """Operands of the kernel: q, k and positions, no values and no masks."""
+    """Operands of the kernel without the term: q, k and their positions."""
     parameters: dict[str, float]
-    """Scale, no cap, the visible range of rel, and the position of query 0."""
+    """Parameters of the kernel: the scale, no cap, no limit of rel, and the position of query 0 without positions."""
 
     @property
     def user_shape(self) -> tuple[int, ...]:
-        """The shape of the logits, as the user has it."""
+        """The shape of the logits that the user gets: (N, M) if q and k have no axis of heads."""
         return self.shape[1:] if self.is_one_head else self.shape
 
     def with_heads(self, array: Array) -> Array:
-        """View an array of the user's, such as `out`, with an axis of heads."""
+        """View an array of the user, such as `out`, with an axis of heads."""
         return array[None] if self.is_one_head else array
 
     def terms(self, gradients: Mapping[str, Array] = MappingProxyType({})) -> tuple[tuple[str, Operands, None, None]]:
-        """Return the term as the kernel takes it, with arrays for the gradients of its row."""
+        """Return the term in the form that the kernel takes, with the arrays to which the kernel adds gradients."""
         return ((self.term.row, {**self.term.operands, **gradients}, None, None),)
 
 
@@ -198,7 +198,7 @@ def _read_inputs(
     kv_heads, m = key.shape[-3:-1]
     if key.shape[-1] != width:
         fail(ValueError, function, "k", f"width {key.shape[-1]}", f"{width}, the width of q")
-    if heads % kv_heads if kv_heads else heads:
+    if heads % kv_heads if kv_heads else heads:  # without kv heads, q must have no heads
         fail(ValueError, function, "k", f"{kv_heads} heads", f"a divisor of the {heads} heads of q")
     try:
         batch = np.broadcast_shapes(query.shape[:-3], key.shape[:-3])
@@ -220,16 +220,16 @@ def _read_inputs(
     return _LogitsInputs(query, key, is_one_head, positions, shape, dtype, term, operands, parameters)
 
 
-def as_table(function: str, argument: str, value: npt.ArrayLike, *axes: str) -> Array:
-    """Return a finite copy of a table in its own dtype, with axes such as "(H, 2 K + 1, D)"."""
+def as_table(function: str, argument: str, value: npt.ArrayLike, *shapes: str) -> Array:
+    """Return a copy of an array that has as many axes as one of `shapes`, such as "(H, 2 K + 1, D)"."""
     array = as_data(function, argument, value)
-    if array.ndim not in [len(shape.strip("(,)").split(",")) for shape in axes]:
-        fail(ValueError, function, argument, f"shape {array.shape}", " or ".join(axes))
+    if array.ndim not in [len(shape.strip("(,)").split(",")) for shape in shapes]:
+        fail(ValueError, function, argument, f"shape {array.shape}", " or ".join(shapes))
     return copy_finite(function, argument, array)
 
 
 def copy_finite(function: str, argument: str, value: npt.ArrayLike) -> Array:
-    """Return a finite copy of an array in its own dtype."""
+    """Return a contiguous copy of an array in native byte order. Refuse NaN and infinity."""
     array = as_data(function, argument, value)
     kept = np.array(array, array.dtype.newbyteorder("="), order="C")
     if not np.isfinite(kept.astype(F32 if kept.itemsize == 2 else kept.dtype, copy=False)).all():
@@ -237,15 +237,14 @@ def copy_finite(function: str, argument: str, value: npt.ArrayLike) -> Array:
     return kept
 
 
-def clipped_distance(function: str, argument: str, table: Array) -> int:
-    """Return K of a table with 2 K + 1 rows, one for each distance up to K."""
-    rows = int(table.shape[-2])
+def check_odd_rows(function: str, argument: str, table: Array) -> None:
+    """Refuse a table that does not have 2 K + 1 rows, one for each rel = -K .. K, with K at least 1."""
+    rows = table.shape[-2]
     if rows % 2 == 0 or rows < 3:
         fail(ValueError, function, argument, f"{rows} rows", "2 K + 1 rows, K at least 1")
-    return rows // 2
 
 
 def check_table_heads(function: str, argument: str, table: Array, heads: int) -> None:
-    """Refuse a table for another number of heads."""
+    """Refuse an array (H, ...) for another number of heads."""
     if table.shape[0] != heads:
         fail(ValueError, function, argument, f"{table.shape[0]} heads", str(heads))

@@ -19,7 +19,7 @@ from ._content import TableBias, as_table
 
 _TERMS: tuple[Literal["c2p", "p2c"], ...] = ("c2p", "p2c")
 _FARTHEST = 2**20
-"""The last bucket must begin before this distance."""
+"""Row 0 of a table with logarithmic buckets must begin at this distance or before it."""
 
 
 class DebertaArrays(NamedTuple):
@@ -42,7 +42,7 @@ class DebertaGradient(NamedTuple):
     q : array (..., H, N, D)
     k : array (..., G, M, D)
     rel_q, rel_k : array or None
-        Each in the shape of its argument; None without the argument.
+        Each in the shape of its argument; None if its term is not used.
     """
 
     q: Array
@@ -52,7 +52,7 @@ class DebertaGradient(NamedTuple):
 
 
 class DebertaBias(TableBias[DebertaArrays, DebertaGradient]):
-    """Two tables by bucket of the distance, one multiplied by queries and one by keys."""
+    """Tables with a row for each bucket of distances. Queries multiply `rel_k`, keys multiply `rel_q`."""
 
     gradient_type = DebertaGradient
 
@@ -64,8 +64,8 @@ class DebertaBias(TableBias[DebertaArrays, DebertaGradient]):
         return {**self.arrays._asdict(), "rows": rows, "rows_q": rows_q}
 
     def _term(self, call: Call, positions: Positions) -> Term:
-        terms = sum(table is not None for table in self.arrays)
-        return super()._term(call, positions)._replace(scale=1 / sqrt((call.width or 1) * (1 + terms)))
+        count = sum(table is not None for table in self.arrays)
+        return super()._term(call, positions)._replace(scale=1 / sqrt((call.width or 1) * (1 + count)))
 
 
 def deberta(
@@ -77,23 +77,26 @@ def deberta(
     terms: Sequence[Literal["c2p", "p2c"]] = _TERMS,
     p2c_index: Literal["code", "paper"] = "code",
 ) -> ContentBias[DebertaArrays, DebertaGradient]:
-    """Return the relative terms of DeBERTa's disentangled attention, as its code has them rather than its paper.
+    """Return the relative terms of DeBERTa's disentangled attention, as transformers computes them.
 
     Logits get ``q[i] . rel_k[t] + k[j] . rel_q[t]``, ``t = clip(f(i - j) + K, 0, 2 K - 1)``.
 
     Parameters
     ----------
     rel_q, rel_k : array (H, 2 K, D) or (2 K, D), or None if its term is not used
-        The relative table projected to queries (for "p2c") and to keys (for "c2p"). Differentiable. Heads share tables
-        without an axis H; one head needs none.
+        The relative table, projected by the layer's query projection (`rel_q`, for "p2c") and by its key projection
+        (`rel_k`, for "c2p"). Differentiable. The heads share a table that has no axis H.
     buckets, max_position : int, optional
-        Both or neither. Without them f is the identity (v1). With them distances beyond ``mid = buckets // 2`` are
-        logarithmic: ``f(r) = sign(r) (mid + ceil((mid - 1) log(|r| / mid) / log((max_position - 1) / mid)))`` (v2 and
-        v3: 256 and 512).
+        Both or neither. Without them ``f(r) = r`` (v1). With them ``f(r) = r`` up to the distance
+        ``mid = buckets // 2``, and beyond it
+        ``f(r) = sign(r) (mid + ceil((mid - 1) log(|r| / mid) / log((max_position - 1) / mid)))``. Versions 2 and 3 have
+        256 buckets and a max_position of 512.
     terms : sequence of "c2p", "p2c"
-        Content to position, position to content.
+        The terms to add: "c2p", content to position, is ``q[i] . rel_k[t]``; "p2c", position to content, is
+        ``k[j] . rel_q[t]``.
     p2c_index : {"code", "paper"}
-        Row of the p2c term: the row of i - j, as in every implementation, or the row of j - i, as in equation 4.
+        The row of `rel_q` that the p2c term reads: with "code" the row of i - j, as in the authors' code and in
+        transformers; with "paper" the row of j - i, as in equation 4.
 
     Returns
     -------
@@ -103,15 +106,16 @@ def deberta(
     Raises
     ------
     TypeError, ValueError
-        Tables of different shapes, an odd number of rows, a missing table whose term is used, an unknown term, buckets
-        without max_position, a max_position that leaves no logarithmic buckets.
+        Tables of different shapes, an odd number of rows, a missing table whose term is used, an unknown term, only one
+        of buckets and max_position, a max_position that leaves no logarithmic buckets.
 
     Notes
     -----
-    He et al. 2021 (DeBERTa), equations 2 to 4. f is computed in integers, not by a logarithm that rounds. As
-    in transformers, distances are not clipped at max_position first. Microsoft's code clips them, which moves distances
-    of -max_position and below up by one row. The decoder of masked words, where absolute positions enter, is ordinary
-    attention whose queries have learned positions added: see the example.
+    He et al. 2021 (DeBERTa), equations 2 to 4. Comparisons of integers decide the ceiling, so no rounding moves a
+    distance to another bucket. As in transformers, f reads distances that are not clipped. Microsoft's code first clips
+    them to less than max_position, so with the 512 rows of versions 2 and 3 it reads row 1 instead of row 0 where
+    ``i - j <= -512``. The enhanced mask decoder, which adds absolute positions, needs no other function: the second
+    example adds learned positions to queries.
 
     Examples
     --------
@@ -129,7 +133,7 @@ def deberta(
     >>> posenc.attention(q, k, v, bias=bias).shape
     (12, 100, 64)
 
-    The enhanced mask decoder: the last layer reads the same keys again, with positions added to its queries.
+    The enhanced mask decoder: a layer reads the same keys again, with positions added to its queries.
 
     >>> hidden, absolute = rng.standard_normal((2, 12, 100, 64), np.float32)
     >>> posenc.attention(hidden + posenc.learned(absolute[0], 100), hidden, hidden, bias=bias).shape
@@ -158,14 +162,14 @@ def deberta(
         fail_value(ValueError, function, missing, None, "buckets and max_position together")
     if buckets is not None and max_position is not None:
         count = as_index(function, "buckets", buckets, 2)
-        farthest = as_index(function, "max_position", max_position, 1)
-        if farthest <= count // 2 + 1:
+        end = as_index(function, "max_position", max_position, 1)
+        if end <= count // 2 + 1:
             expected = f"more than buckets // 2 + 1 = {count // 2 + 1}"
-            fail_value(ValueError, function, "max_position", farthest, expected)
-        if not _bucket_rows(rows // 2, count, farthest).size:
-            expected = f"no more than {buckets} buckets reach at a distance of 2**20"
+            fail_value(ValueError, function, "max_position", end, expected)
+        if not _bucket_rows(rows // 2, count, end).size:
+            expected = f"fewer, because with {count} buckets row 0 begins beyond a distance of 2**20"
             fail(ValueError, function, next(iter(tables)), f"{rows} rows", expected)
-        options |= {"buckets": count, "max_position": farthest}
+        options |= {"buckets": count, "max_position": end}
     return DebertaBias(function, DebertaArrays(tables.get("rel_q"), tables.get("rel_k")), options)
 
 
@@ -181,10 +185,11 @@ def _read_table(function: str, argument: str, table: npt.ArrayLike | None, term:
 
 @lru_cache(maxsize=32)
 def _bucket_rows(last: int, buckets: int | None, max_position: int | None) -> Array:
-    """Return the table rows of rel = -B .. B; beyond the distance B the row stays the same. K is `last`.
+    """Return the table rows of rel = -B .. B for a table of 2 K rows, K = `last`. Farther distances read the same rows.
 
-    Beyond mid = buckets // 2 the bucket is mid + s for the smallest s with
-    (r / mid)**(mid - 1) <= ((max_position - 1) / mid)**s. The result is empty if B exceeds 2**20.
+    The bucket of a distance r beyond mid = buckets // 2 is mid + s, where s is the smallest integer with
+    (r / mid)**(mid - 1) <= ((max_position - 1) / mid)**s. The result is empty if K is a logarithmic bucket that begins
+    beyond 2**20.
     """
     if buckets is None or max_position is None:
         return _read_only(np.clip(np.arange(last, -last - 1, -1, dtype=I64) + last, 0, 2 * last - 1))
@@ -203,7 +208,7 @@ def _bucket_rows(last: int, buckets: int | None, max_position: int | None) -> Ar
         return np.empty(0, I64)
     bound = ends[-1] + (mid > 1)  # with mid = 1 the last bucket never ends
     bucket = np.searchsorted(ends, np.arange(bound + 1))
-    signed = np.concatenate([bucket[:0:-1], -bucket])  # of i - j = -rel
+    signed = np.concatenate([bucket[:0:-1], -bucket])  # f(i - j) of rel = -B .. B: i - j is -rel
     return _read_only(np.clip(signed.astype(I64) + last, 0, 2 * last - 1))
 
 

@@ -28,7 +28,7 @@ from ..bias.parameters import cast_arrays, read_cotangent
 from ..bias.positions import Positions
 from ..bias.t5 import t5_bucket
 from ..bias.terms import Call, Operands, Reductions, Term
-from ._content import as_table, check_table_heads, clipped_distance, copy_finite
+from ._content import as_table, check_odd_rows, check_table_heads, copy_finite
 
 _ROWS: tuple[Literal["clipped", "past", "buckets"], ...] = ("clipped", "past", "buckets")
 _FARTHEST = 2**20
@@ -51,7 +51,7 @@ class GatedDistanceArrays(NamedTuple):
 class GatedDistanceBias(PositionBias[GatedDistanceArrays]):
     """A product of the gates of each query with the table row of each distance.
 
-    Operands of the kernel are the gates, the table, and its row for each relative position -B // 2 .. B // 2. Rows of
+    Operands of the kernel are the gates, the table, and its row for each relative position -(B // 2) .. B // 2. Rows of
     ``"past"`` are the distances 0 .. T-1. Another row of zeros serves all pairs that are not in the table.
     """
 
@@ -229,7 +229,7 @@ def gated_distance(
     options: dict[str, str | int] = {"rows": rows}
     count = int(kept.shape[-2])
     if rows == "clipped":
-        clipped_distance(function, "table", kept)
+        check_odd_rows(function, "table", kept)
     if rows == "past" and not count:
         fail(ValueError, function, "table", "no rows", "at least one")
     if rows == "buckets":

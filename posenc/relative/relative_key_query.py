@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from .._core_api.arguments import Array
 from ..bias.operator import ContentBias
-from ._content import TableBias, as_table, clipped_distance
+from ._content import TableBias, as_table, check_odd_rows
 
 
 class RelativeKeyQueryArrays(NamedTuple):
@@ -84,5 +84,5 @@ def relative_key_query(table: npt.ArrayLike) -> ContentBias[RelativeKeyQueryArra
     """
     function = "relative_key_query"
     kept = as_table(function, "table", table, "(2 K + 1, D)", "(H, 2 K + 1, D)")
-    clipped_distance(function, "table", kept)
+    check_odd_rows(function, "table", kept)
     return RelativeKeyQueryBias(function, RelativeKeyQueryArrays(kept))

@@ -13,7 +13,7 @@ from .._core_api.constants import MOST_WIDTH
 from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import ContentBias
 from ..bias.terms import Operands
-from ._content import TableBias, as_table, check_table_heads, clipped_distance
+from ._content import TableBias, as_table, check_odd_rows, check_table_heads
 
 
 class ShawArrays(NamedTuple):
@@ -120,7 +120,7 @@ def shaw(
     keys = as_table(function, "rel_k", rel_k, "(2 K + 1, D)", "(H, 2 K + 1, D)")
     options = {}
     if k_min is None:
-        clipped_distance(function, "rel_k", keys)
+        check_odd_rows(function, "rel_k", keys)
     else:
         if not keys.shape[-2]:
             fail(ValueError, function, "rel_k", "no rows", "at least one")

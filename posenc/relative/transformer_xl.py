@@ -11,7 +11,7 @@ from .._core_api.arguments import Array, Float64, as_index, check_table_size, fa
 from .._core_api.constants import MOST_WIDTH
 from ..absolute.sinusoid import sinusoidal
 from ..bias.operator import ContentBias
-from ._content import TableBias, as_table, check_table_heads, clipped_distance
+from ._content import TableBias, as_table, check_odd_rows, check_table_heads
 
 
 class TransformerXLArrays(NamedTuple):
@@ -103,7 +103,7 @@ def transformer_xl(
     """
     function = "transformer_xl"
     table = as_table(function, "r", r, "(2 K + 1, D)", "(H, 2 K + 1, D)")
-    clipped_distance(function, "r", table)
+    check_odd_rows(function, "r", table)
     heads = table.shape[0] if table.ndim == 3 else None
     vectors = []
     for argument, vector in (("u", u), ("v", v)):
