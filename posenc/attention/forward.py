@@ -1,4 +1,8 @@
-"""The forward call: heads that share keys become rows of queries, and the keys of few heads are split into parts."""
+"""Call the forward kernel.
+
+If heads share keys and have at most `MOST_ROWS` queries each, their queries are stacked as rows of one head. If there
+are not many blocks of queries but many keys, the keys are split into parts, whose results are merged.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from .blocks import cut_blocks, has_functions
 from .inputs import INFINITY, Inputs
 
 MOST_ROWS = 16
-"""Most queries of a head that become rows together with those of other heads; more queries fill panels themselves."""
+"""Most queries of a head that are stacked with queries of other heads. More queries fill panels by themselves."""
 
 
 def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bool, precision: str = "high") -> None:
@@ -24,14 +28,14 @@ def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bo
     if inputs.is_one_head:
         out, lse = out[None], lse[None]
     if inputs.shape[-3] != inputs.k.shape[-3] and not inputs.terms and not inputs.parameters["dropout"]:
-        folded = _fold_heads(inputs)
-        if folded is not None:
-            if not out.flags.c_contiguous:  # decoded as any other `out`, because decoding sums in another order
+        stacked = _stack_heads(inputs)
+        if stacked is not None:
+            if not out.flags.c_contiguous:  # reshape would copy `out`; without stacking, bits could differ
                 contiguous = np.empty(out.shape, out.dtype)
                 forward(function, inputs, contiguous, lse, invariant, precision)
                 out[...] = contiguous
                 return
-            operands, q = folded
+            operands, q = stacked
             heads, n = q.shape[-3:-1]
             out = out.reshape(*out.shape[:-3], heads, n, out.shape[-1])
             lse = lse.reshape(*lse.shape[:-2], heads, n)
@@ -53,16 +57,16 @@ def forward(function: str, inputs: Inputs, out: Array, lse: Array, invariant: bo
 
 
 def count_weight_parts(q: Array, precision: str) -> int:
-    """Return in how many bfloat16 numbers a weight is split where products are of 16-bit numbers; 0: it is not."""
+    """Return the number of bfloat16 numbers into which 16-bit products split a weight; 0 if q is not 16-bit."""
     if q.dtype.itemsize != 2:
         return 0
     return 2 if precision == "high" or q.dtype.char == "e" else 1
 
 
 def _count_parts(inputs: Inputs, heads: int, n: int) -> int:
-    """Return how many parts of the keys are work items of their own.
+    """Return the number of parts into which the keys are split; each part of the keys of a head is a unit of work.
 
-    It depends neither on the number of threads nor on the batch, so that no bit of the result does.
+    Neither the number of threads nor the batch changes this number, so that neither changes a bit of the result.
     """
     m = inputs.shape[-1]
     if m < 2 * FEWEST_KEYS or any(part.counts_keys for part in inputs.parts):
@@ -70,28 +74,29 @@ def _count_parts(inputs: Inputs, heads: int, n: int) -> int:
     return max(1, min(KEY_PARTS // max(heads * -(-n // BLOCK_M), 1), m // FEWEST_KEYS))
 
 
-def _fold_heads(inputs: Inputs) -> tuple[dict[str, Array | None], Array] | None:
-    """Return operands in which the queries of all heads of a kv head are rows of one head, and their q, or None.
+def _stack_heads(inputs: Inputs) -> tuple[dict[str, Array | None], Array] | None:
+    """Stack the queries of the heads that share a kv head: return operands with kv_heads heads, and their q.
 
-    Then the keys are read once, by full panels. Results are the same bit for bit, except where the number of rows
-    decides between decoding and panels.
+    Return None if this call is not stacked. With stacked queries the kernel reads the keys of a kv head once, and more
+    lanes of a panel hold a query. The numbers of heads and queries also decide whether the kernel decodes and into how
+    many parts the keys are split; apart from these two choices, stacking changes no bit of the result.
     """
-    folded, q = inputs.operands.copy(), inputs.q
-    keep, q_segments, sink = folded["keep"], folded["q_segments"], folded["sink"]
+    stacked, q = inputs.operands.copy(), inputs.q
+    keep, q_segments, sink = stacked["keep"], stacked["q_segments"], stacked["sink"]
     heads, n, width = q.shape[-3:]
     kv_heads = inputs.k.shape[-3]
     share = heads // kv_heads if kv_heads else 0
     if share <= 1 or not 0 < n <= MOST_ROWS or (keep is not None and n > 1):
         return None
-    folded["q"] = q = q.reshape(*q.shape[:-3], kv_heads, share * n, width)
+    stacked["q"] = q = q.reshape(*q.shape[:-3], kv_heads, share * n, width)
     if keep is not None:
-        folded["keep"] = keep.reshape(*keep.shape[:-3], kv_heads, share, keep.shape[-1])
+        stacked["keep"] = keep.reshape(*keep.shape[:-3], kv_heads, share, keep.shape[-1])
     if inputs.parameters["low"] == -INFINITY and inputs.parameters["high"] == INFINITY:
-        folded["q_positions"] = folded["k_positions"] = None
+        stacked["q_positions"] = stacked["k_positions"] = None
     else:
-        folded["q_positions"] = np.tile(inputs.positions.as_arrays()[0], share)
+        stacked["q_positions"] = np.tile(inputs.positions.as_arrays()[0], share)
     if q_segments is not None:
-        folded["q_segments"] = np.tile(q_segments, share)
+        stacked["q_segments"] = np.tile(q_segments, share)
     if sink is not None:
-        folded["sink"] = sink.reshape(*sink.shape[:-2], kv_heads, share * n)
-    return folded, q
+        stacked["sink"] = sink.reshape(*sink.shape[:-2], kv_heads, share * n)
+    return stacked, q
