@@ -34,22 +34,22 @@ def frequencies(
 ) -> Float64:
     """Return the angular frequencies of a sinusoidal encoding.
 
-    ``w[i] = base**-t``, or ``w[i] = t**alpha`` for the power schedule, with ``t = 2 i / dim``.
+    ``w[i] = base**-t``, or ``w[i] = t**alpha`` for the power schedule, with ``t = 2 i / dim`` by default.
 
     Parameters
     ----------
     dim : int
         Width of the encoding, at least 1.
     base : float
-        Positive. The geometric wavelengths begin at ``2 pi``. The longest is less than ``2 pi base``, or equal to
-        ``2 pi base`` with "half-1".
+        Positive. If it is above 1, the geometric wavelengths grow from ``2 pi`` to less than ``2 pi base``, or to
+        ``2 pi base`` with "half-1" and a dim of at least 4.
     schedule : {"geometric", "power"}
         ``base**-t`` or ``t**alpha``.
     alpha : float
         Exponent of the power schedule, at least 0. The frequency of t = 0 is 0, or 1 if alpha is 0.
     denominator : {"dim", "half-1"}
-        ``t = 2 i / dim`` (the paper), or ``t = i / max(dim // 2 - 1, 1)`` (tensor2tensor, fairseq, Whisper), whose
-        last geometric frequency is ``1 / base`` if dim is at least 4.
+        "dim": ``t = 2 i / dim``, as in the paper. "half-1": ``t = i / max(dim // 2 - 1, 1)``, as in tensor2tensor,
+        fairseq and Whisper; the last geometric frequency is then ``1 / base`` if dim is at least 4.
 
     Returns
     -------
@@ -63,8 +63,8 @@ def frequencies(
 
     Notes
     -----
-    Vaswani et al. 2017, section 3.5. References disagree about the denominator: keras-hub, Marian and Transformer-XL
-    use ``dim``; tensor2tensor, fairseq and Whisper use ``half-1``.
+    Vaswani et al. 2017, section 3.5. Implementations differ in the denominator: keras-hub, Marian and Transformer-XL
+    have "dim"; tensor2tensor, fairseq and Whisper have "half-1".
 
     Examples
     --------
@@ -96,11 +96,12 @@ def _exponents(dim: int, denominator: Denominator) -> tuple[int, int, int]:
 
 
 def exact_frequencies(function: str, dim: int, base: float, denominator: Denominator) -> tuple[Float64, Float64]:
-    """Return base**-t as the sum of two doubles (high, low).
+    """Return base**-t as the sum of two float64 numbers, (high, low).
 
-    With one double, the angle at position 2**31 would have an error of 1e-7.
+    With `high` alone, an angle at position 2**31 could be wrong by 1e-7.
     """
     number = as_positive(function, "base", base)
+    # A Python int stays exact: float64 could round an int beyond 2**53.
     return _exact_frequencies(dim, base if isinstance(base, int) else number, denominator)
 
 
@@ -109,7 +110,7 @@ def _exact_frequencies(dim: int, base: float, denominator: Denominator) -> tuple
     from decimal import Context, Decimal
 
     count, numerator, divisor = _exponents(dim, denominator)
-    context = Context(prec=60)  # two doubles hold 32 digits; `count` multiplications lose log10(count)
+    context = Context(prec=60)  # two float64 hold 32 digits; `count` products lose log10(count) digits
     exponent = context.multiply(context.ln(Decimal(base)), Decimal(-numerator))
     root = context.exp(context.divide(exponent, Decimal(divisor)))
     high, low = np.empty(count), np.empty(count)
@@ -123,7 +124,7 @@ def _exact_frequencies(dim: int, base: float, denominator: Denominator) -> tuple
 
 
 def as_frequencies(function: str, frequencies: object) -> Float64:
-    """Return the user's frequencies as float64 with one axis."""
+    """Return the user's frequencies as float64. Refuse an array that does not have one axis."""
     array = as_float64(function, "frequencies", frequencies)
     if array.ndim != 1:
         fail(ValueError, function, "frequencies", f"{array.ndim} axes", "1")

@@ -47,17 +47,17 @@ class SinusoidalGradient(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Frequencies as double-doubles, and the columns of their sines and cosines in a row of the encoding."""
+    """Frequencies in float64 or double-double, and the columns of their sines and cosines in a row of the encoding."""
 
     frequencies: Float64
     low: Float64 | None
-    """The part of the exact frequencies that float64 lacks; None for the user's frequencies."""
+    """The exact frequencies minus `frequencies`; None if the user passed frequencies, which count as exact."""
     sine: int
     """Column of the first sine."""
     cosine: int
     """Column of the first cosine."""
     step: int
-    """Distance from one sine to the next."""
+    """Columns from a sine to the next sine, and from a cosine to the next cosine."""
 
 
 def read_columns(
@@ -69,7 +69,7 @@ def read_columns(
     order: Order,
     denominator: Denominator,
 ) -> Columns:
-    """Check the options of a sinusoid of width `dim`."""
+    """Check the options of an encoding of width `dim`, and return its frequencies and columns."""
     check_choice(function, "layout", layout, LAYOUTS)
     check_choice(function, "order", order, ORDERS)
     check_choice(function, "denominator", denominator, DENOMINATORS)
@@ -94,7 +94,7 @@ def cos_sin_table(
     factor: float = 1.0,
     low: Float64 | None = None,
 ) -> Array:
-    """Return the table [cos | sin] of a rotation by ``positions * frequencies``, (..., 2 len(frequencies))."""
+    """Return [cos | sin] of the angles ``positions * frequencies``, times `factor`: (..., 2 len(frequencies))."""
     count = len(frequencies)
     table = np.empty((*positions.shape, 2 * count), dtype)
     _core.sinusoid(
@@ -125,19 +125,19 @@ def sinusoidal(
     Parameters
     ----------
     positions : int or array (..., N)
-        An int n means 0 .. n-1, or n positions from `start` on. Integers or reals up to 2**53 in magnitude.
+        An int n means start .. start+n-1, by default 0 .. n-1. An array has integers or reals up to 2**53 in magnitude.
     dim : int
-        Width d of the encoding, at least 1.
+        Width of the encoding, at least 1.
     base : float
-        ``w[i] = base**-t``, ``t = 2 i / dim``, as the exact real number; see `frequencies`.
+        ``w[i] = base**-t``, ``t = 2 i / dim``. w is not rounded to float64. See the function `frequencies`.
     frequencies : array (ceil(dim / 2),) or (dim // 2,), optional
-        Radians per position, taken as exact float64, in place of `base` and `denominator`.
+        w in radians per position; replaces `base` and `denominator`. The float64 numbers count as exact.
     layout : {"interleaved", "halves"}
-        ``sin, cos, sin, cos, ...`` or ``[sin ... | cos ...]``. `rope` has other layouts.
+        ``sin, cos, sin, cos, ...`` or ``[sin ... | cos ...]``. `rope` has the layouts "half" and "interleaved".
     order : {"sincos", "cossin"}
-        The function that comes first in each pair.
+        The function that comes first: in each pair, or with "halves" in the first half of the columns.
     denominator : {"dim", "half-1"}
-        See `frequencies`.
+        Decides t; see the function `frequencies`.
     scale : float
         Factor on the result.
     start : int
@@ -150,26 +150,29 @@ def sinusoidal(
     Returns
     -------
     ndarray (..., N, dim)
-        An odd `dim` has one sine more than cosines. With only ``dim // 2`` frequencies its last column is 0.
+        If `dim` is odd, the function that comes first has one column more than the other function. With only
+        ``dim // 2`` frequencies both have equally many, and the last column is 0.
 
     Raises
     ------
     TypeError
-        A bare float, bool or complex positions, a dtype that is not one of the four.
+        Positions that are a bare float, bools or complex numbers; a dtype that is not one of the four.
     ValueError
         NaN or infinite positions, positions past 2**53, an unknown option, a wrong number of frequencies.
 
     Notes
     -----
-    Vaswani et al. 2017, section 3.5. Angles are reduced in double-double: float32 results are within 1 ulp at every
-    integer position below 2**31 and within 2**-24 below 2**53; float64 within 4e-16 below 2**31. The usual float32
-    formula is wrong by 0.005 at 131072 and by a radian at 2**24. A row depends on its position alone, bit for bit.
-    Between instruction sets (`use_isa`) two float32 entries in 10**9 differ, by 1 ulp.
+    Vaswani et al. 2017, section 3.5. Angles are reduced in double-double. At integer positions below 2**31, float32
+    results are within 1 ulp and float64 results within 4e-16. At integer positions below 2**53, float32 results are
+    within 2**-24. The usual float32 formula is wrong by 0.005 at position 131072, and its angles by up to a radian at
+    2**24. The bits of a row depend on its position and the options, not on the other positions of the call. Between
+    instruction sets (`use_isa`) two float32 entries in 10**9 differ, by 1 ulp.
 
-    Other implementations, by name. Vaswani, keras-hub, XLM, DistilBERT: the defaults. Marian, Pegasus, RoFormer, CTRL,
-    Transformer-XL, XLNet: ``layout="halves"``, and x-transformers with a learned `scale`. tensor2tensor, fairseq,
-    M2M100, Whisper: ``layout="halves", denominator="half-1"`` (fairseq counts positions from padding_idx + 1).
-    MusicGen: the same with ``order="cossin"``. tensor2tensor pads an odd width with zeros, as here.
+    Options of other implementations. The paper, keras-hub, XLM, DistilBERT: the defaults. Marian, Pegasus, RoFormer,
+    CTRL, Transformer-XL, XLNet: ``layout="halves"``. x-transformers: ``layout="halves"`` and a learned `scale`.
+    tensor2tensor, fairseq, M2M100, Whisper: ``layout="halves", denominator="half-1"`` (fairseq counts positions from
+    padding_idx + 1). MusicGen: ``layout="halves", denominator="half-1", order="cossin"``. tensor2tensor pads an odd
+    width with zeros, as this function does with "half-1".
 
     Examples
     --------
@@ -213,7 +216,7 @@ def sinusoidal_vjp(
 ) -> SinusoidalGradient:
     """Return the gradients of `sinusoidal`.
 
-    ``dp = sum_i w phase``, ``dw = sum_n p phase``, with ``phase = scale (cos grad_sin - sin grad_cos)``.
+    ``dp = sum_i w da``, ``dw = sum_n p da``, where ``da = scale (cos grad_sin - sin grad_cos)`` for each angle.
 
     Parameters
     ----------
