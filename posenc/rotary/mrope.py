@@ -14,7 +14,7 @@ from .scaling import Layout
 
 
 def _coordinate_of_pair(rotation: Rotation, sections: Iterable[int], interleaved: bool, overflow: int) -> Indices:
-    """Return the coordinate that rotates each pair."""
+    """Return the coordinate of each pair: 0 for time, 1 for height, 2 for width."""
     function, pairs = rotation.function, rotation.rotary_dim // 2
     is_scalar = getattr(sections, "ndim", 1) == 0  # an array without axes is an Iterable
     if not isinstance(sections, Iterable) or isinstance(sections, str | bytes) or is_scalar:
@@ -26,7 +26,7 @@ def _coordinate_of_pair(rotation: Rotation, sections: Iterable[int], interleaved
     overflow = as_index(function, "overflow", overflow, 0)
     if overflow > 2:
         fail_value(ValueError, function, "overflow", overflow, "0, 1 or 2, a row of positions")
-    if not as_bool(rotation.function, "interleaved", interleaved):
+    if not as_bool(function, "interleaved", interleaved):
         return np.repeat(np.arange(3), counts)
     k = np.arange(pairs)
     return np.where(k < 3 * np.array(counts, I64)[k % 3], k % 3, overflow)
@@ -63,26 +63,27 @@ def mrope(
 ) -> Array:
     """Apply multimodal rotary position embeddings (M-RoPE).
 
-    `rope`, where pair k is rotated by ``positions[a(k)] * w[k]``, and the coordinate a(k) is time, height or width.
+    Pair k is rotated as in `rope`, by the angle ``positions[a(k)] * w[k]``: a(k) is 0 (time), 1 (height) or 2 (width).
 
     Parameters
     ----------
     x : array (..., N, D)
         Queries or keys.
     positions : array (3, N), (3, B, N) or (3, B, H, N)
-        Time, height and width of each token; all three are equal for text. The other axes are as in
-        `rope`.
+        Time, height and width of each token; for a token of text all three are equal. After the first axis, the
+        axes are as in `rope`.
     frequencies : array (rotary_dim // 2,) or RopeFrequencies
-        The frequencies of `rope`, which the three coordinates share.
+        w, as in `rope`. The frequency of a pair does not depend on the coordinate that rotates the pair.
     layout : {"half", "interleaved"}, optional
         As in `rope`.
     sections : three integers
-        Numbers of pairs that time, height and width rotate. They add up to rotary_dim // 2.
+        Sizes of the sections of time, height and width. They add up to rotary_dim // 2.
     interleaved : bool
-        False: a(k) is 0 for the first ``sections[0]`` pairs, then 1, then 2. True: a(k) is ``k % 3`` while
-        ``k < 3 * sections[k % 3]``, and `overflow` for the other pairs.
+        If False, a(k) is 0 for the first ``sections[0]`` pairs, 1 for the next ``sections[1]`` and 2 for the last
+        ``sections[2]``. If True, a(k) is ``k % 3`` where ``k < 3 * sections[k % 3]``, and `overflow` for the other
+        pairs; then a coordinate may rotate more or fewer pairs than its section has.
     overflow : {0, 1, 2}
-        The coordinate of the pairs past their section. Read only if `interleaved` is True.
+        The coordinate of the pairs with ``k >= 3 * sections[k % 3]``. Used only if `interleaved` is True.
     rotary_dim, rotary_offset, inverse, out_layout, seq_axis
         As in `rope`.
     out : array like x, optional
@@ -101,9 +102,9 @@ def mrope(
 
     Notes
     -----
-    Wang et al. 2024 (Qwen2-VL), section 2.1, has sections, such as [16, 24, 24]. Qwen3-VL interleaves, with
-    [24, 20, 20], and time rotates the pairs past 60, as here with ``overflow=0``. In llama.cpp a fourth coordinate,
-    which is 0 in text, rotates pairs 61 and 62.
+    Wang et al. 2024 (Qwen2-VL), section 2.1: sections that are not interleaved, such as [16, 24, 24]. Qwen3-VL
+    interleaves sections of [24, 20, 20], and time also rotates pairs 61 and 62, as here with ``overflow=0``. In
+    llama.cpp a fourth coordinate, which is 0 in text, rotates these two pairs.
 
     Examples
     --------
@@ -140,7 +141,7 @@ def mrope_vjp(
 ) -> RopeGradient:
     """Return the gradients of `mrope`.
 
-    Each pair has the gradients of `rope_vjp`, where ``dtheta`` belongs to the coordinate that rotates the pair.
+    As `rope_vjp`, but the gradient of a pair's angle contributes only to the coordinate that rotates the pair.
 
     Parameters
     ----------
