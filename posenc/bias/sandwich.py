@@ -1,4 +1,4 @@
-"""Sandwich: inner products of sinusoids, which depend on distance alone."""
+"""Sandwich: inner products of the sinusoids of two positions. They depend on the distance alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .terms import Call, Reductions, Term
 from .toeplitz import diagonal_term
 
 _BLOCK = 8192
-"""Distances whose sinusoids are in memory at a time."""
+"""Number of distances whose sinusoids are in memory at a time."""
 
 
 class SandwichArrays(NamedTuple):
@@ -38,12 +38,12 @@ class SandwichArrays(NamedTuple):
 
 
 class SandwichBias(PositionBias[SandwichArrays]):
-    """A sum of cosines of the distance, divided by one number per head."""
+    """A sum of cosines of the distance, minus its value at distance 0, divided by one number per head."""
 
     def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
         positions = positions.as_consecutive()
         n, m = positions.n, positions.m
-        if positions.arrays is None:
+        if positions.arrays is None:  # round half precision from float32, as the kernel does
             values = cast_result(_values(self, function, positions.distances(function)), F64 if dtype == F64 else F32)
             return fill_matrix(function, cast_result(values, dtype), n, m, out)
         q, k = positions.arrays
@@ -77,7 +77,7 @@ def _divisors(bias: SandwichBias) -> Float64:
 def _sinusoids(bias: SandwichBias, function: str, positions: Array) -> Float64:
     """Return [sin | cos] of positions, (..., N, dim)."""
     dim = bias.options["dim"]
-    # t / i = 1 / (dim / 2), i from 0 to dim / 2: without the first, the exponents 2 t / dim of t = 1 .. dim / 2
+    # With "half-1", width dim + 2 has the frequencies 10000**(-2 t / dim), t = 0 .. dim / 2. Leave out t = 0.
     high, low = (part[1:] for part in exact_frequencies(function, dim + 2, 10000, "half-1"))
     sinusoids = np.empty((*positions.shape, dim))
     _core.sinusoid(
@@ -88,7 +88,7 @@ def _sinusoids(bias: SandwichBias, function: str, positions: Array) -> Float64:
 
 
 def _values(bias: SandwichBias, function: str, rel: Float64) -> Float64:
-    """Return b_h(rel), (H, l)."""
+    """Return the bias of each head at the distances rel, (H, l)."""
     half = bias.options["dim"] // 2
     sums = np.empty(len(rel))
     for first in range(0, len(rel), _BLOCK):
@@ -99,7 +99,7 @@ def _values(bias: SandwichBias, function: str, rel: Float64) -> Float64:
 
 
 def _pair_operands(bias: SandwichBias, function: str, q: Array, k: Array) -> dict[str, Array | None]:
-    """Return the operands of the PAIR row, which multiplies sinusoids of the two positions."""
+    """Return the operands of the PAIR row, whose kernel multiplies the sinusoids of queries and keys."""
     queries = np.ascontiguousarray(np.swapaxes(_sinusoids(bias, function, q), -1, -2))
     return {"queries": queries, "keys": _sinusoids(bias, function, k), "divisor": _divisors(bias)}
 
@@ -119,7 +119,7 @@ def sandwich(heads: int, dim: int) -> PositionBias[SandwichArrays]:
     Returns
     -------
     PositionBias
-        For ``attention(bias=...)``. It has no parameters.
+        For ``attention(bias=...)``. It has no learned parameters.
 
     Raises
     ------
@@ -129,13 +129,13 @@ def sandwich(heads: int, dim: int) -> PositionBias[SandwichArrays]:
     Notes
     -----
     Chi et al. 2023 (Dissecting Transformer Length Extrapolation via the Lens of Receptive Field Analysis), section 4:
-    the inner product of the sinusoids of two positions, with one slope per head. The sum counts t from 1, so these are
-    not the encodings of `sinusoidal`, whose first frequency is 1. The paper's listing omits ``- dim / 2``, which the
-    softmax cancels, and counts t from 0; NeMo has both as here.
+    the inner product of the sinusoids of two positions, with one slope per head. The sum counts t from 1, but the first
+    frequency of `sinusoidal` is the one of t = 0. The paper's listing counts t from 0 and omits ``- dim / 2``, which
+    changes no weight of the softmax. NeMo counts t from 1 and subtracts ``dim / 2``, as here.
 
     Examples
     --------
-    The weight of a token falls with its distance, fastest in the first head:
+    The bias of the last query falls with the distance of the key, and faster in the first head than in the second:
 
     >>> import posenc
     >>> posenc.sandwich(4, 64).matrix(4)[:2, -1].round(3)
