@@ -1,4 +1,4 @@
-"""Methods that extend the context of a model trained with RoPE, without further training."""
+"""Methods that extend the context of a model that was trained with RoPE. They do not train the model further."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .schemes import Scheme, Setting
 
 Extension = Callable[[Setting], Scheme]
 Frequencies = Callable[[int, int, int], posenc.RopeFrequencies]
-"""Frequencies for (width of a head, n, training length)."""
+"""Returns frequencies for (width of a head, number of tested positions, training length)."""
 FarPositions = Callable[[int, int, int], tuple[Array, Array]]
-"""Positions of queries and keys at or beyond a window, for (n, window, training length)."""
+"""Returns positions for queries and keys at least `window` apart, for (n, window, training length)."""
 
 
 def unscaled(width: int, n: int, length: int) -> posenc.RopeFrequencies:
@@ -29,9 +29,10 @@ def dynamic_ntk(width: int, n: int, length: int) -> posenc.RopeFrequencies:
 def extension(
     frequencies: Frequencies = unscaled, far_positions: FarPositions | None = None, log_n: bool = False
 ) -> Extension:
-    """Rotate by other frequencies, or by other positions at distances from half the training length on.
+    """Return schemes that rotate by `frequencies`, and by `far_positions` if a query and a key are far apart.
 
-    With `log_n` each query is multiplied by log(its position) / log(training length) beyond that length.
+    Far is at least half the training length L. With `log_n` the query at position p is multiplied by
+    ``max(1, log(p + 1) / log(L))``.
     """
 
     def of(setting: Setting) -> Scheme:
@@ -56,7 +57,7 @@ def extension(
 
 
 def by_length(scaled: Callable[..., posenc.RopeFrequencies]) -> Extension:
-    """Scale by the length of the window over the training length, by a type that also reads the latter."""
+    """Scale by n / (training length), but by at least 1, with a `rope_type` that also reads the training length."""
     return extension(lambda d, n, length: scaled(d, factor=max(n / length, 1), original_max_position_embeddings=length))
 
 
@@ -69,7 +70,7 @@ def rerope(n: int, window: int, length: int) -> tuple[Array, Array]:
 
 
 def self_extend(n: int, window: int, length: int) -> tuple[Array, Array]:
-    """Positions in the smallest groups that keep every distance below the training length."""
+    """Return the positions of Self-Extend, with the smallest group that keeps each distance below `length`."""
     group = next(g for g in count(1) if (n - 1) // g + window - window / g <= length - 1)
     return posenc.self_extend_positions(n, group=group, window=window)
 
@@ -92,7 +93,9 @@ EXTENSIONS: dict[str, Extension] = {
 }
 """Replacements of attention for weights that were trained with plain RoPE.
 
-"raw" is RoPE unchanged. PI, YaRN and NTK-by-parts scale by the length of the window over the training length. NTK 8, 16
-and 32 scale by that number at every length. The window of ReRoPE and Self-Extend is half the training length.
-NTK-by-parts is the ramp over turns of YaRN's paper. YaRN is the ramp over pairs of its code, with the temperature of
-the paper unless the name says 1."""
+"raw" is RoPE unchanged. PI, dynamic NTK, NTK-by-parts and YaRN scale by n / L if n, the number of tested positions, is
+above the training length L. NTK 8, 16 and 32 have the factors 8, 16 and 32 for each n. Between scaled and unscaled
+frequencies NTK-by-parts has a ramp that is linear in the number of turns, as in the paper of YaRN; YaRN has a ramp that
+is linear in the number of the pair, as in the code of YaRN, with the temperature of the paper unless the name says 1.
+ReRoPE and Self-Extend have other positions for queries and keys that are at least L / 2 apart. "log n" multiplies
+queries by `logn_scale`."""

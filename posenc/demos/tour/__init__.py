@@ -1,8 +1,9 @@
 """The tour: the effect of each position-encoding operator on real text.
 
-`schemes` says how each operator enters attention, and `functions` shows a number for every other function. `measure`
-computes, `tables` and `terminal` print, `pictures` draws and describes, `fonts` finds fonts for the words, and `pages`
-writes index.html and slides.html. Random numbers are seeded by the words, so that the same text gives the same numbers.
+`text` chooses the words, `schemes` says how each operator enters attention, and `functions` computes a number with each
+other function. `measure` computes changes and costs, `tables` arranges them, and `terminal` prints. `pictures` draws
+and describes, `fonts` finds fonts for the words, and `pages` writes index.html and slides.html. Embeddings are seeded
+by their words and other random numbers by constants, so that the same text gives the same numbers, except times.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["embedded", "of_user", "run"]
 
 
 def png(picture: Picture) -> bytes:
-    """The bytes of the file of a picture."""
+    """The picture as the bytes of a PNG file."""
     if isinstance(picture.figure, Path):
         return picture.figure.read_bytes()
     buffer = io.BytesIO()
@@ -34,7 +35,7 @@ def png(picture: Picture) -> bytes:
 
 
 def draw(lecture: Lecture, directory: Path, step: Callable[[str], None]) -> tuple[list[Picture], str]:
-    """Write the pictures and the slides; return the pictures of index.html, and the characters that no font has."""
+    """Write the pictures and slides.html. Return the pictures of index.html, and the characters that no font has."""
     text, slides, shown = lecture.text, [], []
     families, missing = families_for("".join((*text.drawn.words, *text.words[:LABELS])))
     with drawing_with(families):
@@ -50,7 +51,10 @@ def draw(lecture: Lecture, directory: Path, step: Callable[[str], None]) -> tupl
 
 
 def run(text: Text, directory: Path) -> Path:
-    """Print a table; write index.html, and with matplotlib the pictures and slides.html. Return index.html."""
+    """Print a table, and write index.html. With matplotlib, also write the pictures and slides.html.
+
+    Return the path of index.html.
+    """
     terminal = Terminal()
     schemes = all_schemes()
     terminal.say(f"posenc {posenc.__version__}: {posenc.isa()} kernels, {posenc.get_num_threads()} threads")
@@ -68,7 +72,7 @@ def run(text: Text, directory: Path) -> Path:
         terminal.say(f"{len(pictures)} pictures: {index}")
         terminal.say(f"{len(SLIDES)} slides:   {directory / 'slides.html'}")
     else:
-        terminal.say(f"All rows: {index}. No pictures: matplotlib is not installed (pip install matplotlib).")
+        terminal.say(f"The whole table: {index}. No pictures: matplotlib is not installed (pip install matplotlib).")
     if missing:
         terminal.say(
             f"The pictures show boxes for {missing[:8]}{'...' if missing[8:] else ''}: no installed font has them. "

@@ -1,6 +1,6 @@
-"""Pictures of the tour and of its slides, in reading order, each with the words for it. They need matplotlib.
+"""Pictures of the tour and its slides, in reading order, with titles, captions and notes. They need matplotlib.
 
-The numbers of a caption are computed from the data of its picture.
+The numbers in captions are computed together with the pictures.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = 128
-"""Positions and channels of the encodings that are drawn."""
+"""Positions of an encoding that is drawn, its channels, and the distance that captions name."""
 TRAINED, TESTED = 512, 2048
-"""Positions in training and in the test, in the pictures of RoPE."""
+"""Positions in training and in the test that the pictures of RoPE assume."""
 LABELS = 16
-"""Words of the text at the axes of the matrices."""
+"""Words of the text in the picture `matrices`."""
 HIDDEN = "0.8"
 """Grey of the cells that a mask hides."""
 DPI = 150
@@ -48,7 +48,7 @@ class Picture(NamedTuple):
     title: str
     caption: str
     notes: str
-    """The details to point at."""
+    """The speaker's notes: the details to point at."""
     figure: Figure | Path
 
     @property
@@ -67,7 +67,7 @@ class Lecture(NamedTuple):
         return [scheme for name in names for scheme in self.schemes if scheme.name == name]
 
     def change(self, name: str) -> str:
-        """The effect of the swap on the output of a scheme."""
+        """The largest change of the other words' outputs by the swap, formatted."""
         (scheme,) = self.named(name)
         return amount(change_by_swap(scheme, *self.text.drawn))
 
@@ -77,7 +77,7 @@ def can_draw() -> bool:
 
 
 def labels_below(words: Sequence[str]) -> list[str]:
-    """Upright labels of columns; those of long words take turns on several lines."""
+    """Labels of columns for horizontal text. If words are long, neighbouring labels are on different lines."""
     shown = labels(words)
     lines = -(-max(map(display_width, shown)) // 3)
     return ["\n" * (i % min(lines, 3)) + word for i, word in enumerate(shown)]
@@ -95,7 +95,7 @@ def panels(figure: Figure) -> list[Axes]:
 def attention_weights(scheme: Scheme, words: Sequence[str]) -> Array:
     """Attention weights of the first head, (N, N): the output of attention whose values are unit vectors.
 
-    The keys after a query are NaN if the scheme is causal.
+    If the scheme is causal, the weights of keys after the query are NaN.
     """
     n = len(words)
     positions = np.arange(n)
@@ -106,9 +106,10 @@ def attention_weights(scheme: Scheme, words: Sequence[str]) -> Array:
 
 
 def swap_maps(schemes: Sequence[Scheme], swap: Swap) -> Figure:
-    """Attention weights of a sentence, and their change for each pair of words when two words change places.
+    """Attention weights of a sentence, and the change of each weight when two words change places.
 
-    Cells are grey if a mask hides them before and after. A weight that is hidden once is 0.
+    A change compares the weights of the same two words, before and after the swap. A weight that a mask hides counts as
+    0. Cells are grey if the mask hides the weight both before and after.
     """
     words, a, b = swap
     other = swapped(words, a, b)
@@ -125,7 +126,7 @@ def swap_maps(schemes: Sequence[Scheme], swap: Swap) -> Figure:
         axes.set_facecolor(HIDDEN)
         axes.set_aspect("auto")  # cells as wide as words
         axes.set_xticks(range(len(words)), labels_below(words), rotation=0, fontsize=9)
-        if axes.images[0].get_clim()[0] == 0:
+        if axes.images[0].get_clim()[0] == 0:  # weights; changes have both signs
             axes.images[0].set_cmap("Blues")
     return figure
 
@@ -149,8 +150,8 @@ def order(lecture: Lecture) -> Picture:
         "Attention alone has no order",
         f"When {words[a]} and {words[b]} change places, the outputs of the other words change by {none} without "
         f"positions, {others[0]} with sinusoids, {others[1]} with RoPE and {others[2]} with ALiBi.",
-        f"Point at the first column, lower row: each word gives each other word the same weight, wherever {words[a]} "
-        f"and {words[b]} stand. Then at the three columns beside it: now the rows of words that did not move change, "
+        f"Point at the first column, lower row: no weight between two words changes when {words[a]} and {words[b]} "
+        "change places. Then point at the three columns beside it: there the rows of words that did not move change, "
         "too. The numbers are relative to the largest output; embeddings are random, nothing is trained.",
         swap_maps(lecture.named(*shown), lecture.text.drawn),
     )
@@ -163,10 +164,11 @@ def order_causal(lecture: Lecture) -> Picture:
     return Picture(
         "order-causal.png",
         "A causal mask tells order by itself",
-        f"The same swap changes the other words' outputs by {none} without positions, by {mask} as soon as there is a "
-        f"causal mask, and by {fox} with FoX and {cope} with CoPE, which need the mask.",
-        f"Point at the second column: there is no encoding, and yet {words[a]} and {words[b]} have changed, because "
-        "words that saw one of them now see the other one. Compare FoX and CoPE with this column, not with the first.",
+        f"The same swap changes the other words' outputs by {none} without positions, by {mask} with a causal mask "
+        f"alone, and by {fox} with FoX and {cope} with CoPE, which need the mask.",
+        f"Point at the second column: there is no encoding, and yet the weights of {words[a]} and {words[b]} change, "
+        "because words that saw one of them now see the other. Compare FoX and CoPE with this column, not with the "
+        "first.",
         swap_maps(lecture.named(*shown), lecture.text.drawn),
     )
 
@@ -189,10 +191,10 @@ def digits(lecture: Lecture) -> Picture:
         "digits.png",
         "Rotations count like digits",
         "If each pair of channels rotates half as fast as the one before, the sign of its sine is a digit in base two: "
-        f"they agree in {np.mean((waves > 0) == bits):.0%} of the {bits.size} cells.",
-        "Point at the top row on both sides: the last digit changes at each number, the fastest pair makes half a "
-        "turn. Go down row by row: each row is twice as slow. The right side has what the left side lacks: "
-        "neighbours are close.",
+        f"signs and digits agree in {np.mean((waves > 0) == bits):.0%} of the {bits.size} cells.",
+        "Point at the top row on both sides: at each number the last digit changes, and the fastest pair makes half a "
+        "turn. Go down row by row: each row is twice as slow. On the right, neighbouring positions also have similar "
+        "numbers; on the left they do not.",
         figure,
     )
 
@@ -224,9 +226,10 @@ def decay(lecture: Lecture) -> Picture:
     return Picture(
         "decay.png",
         "Products fall with the distance",
-        f"At a distance of {SHOWN}, what is left of the inner product of two encodings is {', '.join(found)}.",
-        "Point at the peak, then at the two geometric curves: near keys win, far keys keep a part. The curves are "
-        "symmetric, so this product cannot tell before from after.",
+        f"The inner product of two encodings at distance {SHOWN}, divided by the product of equal encodings, is "
+        f"{', '.join(found)}.",
+        "Point at the peak, then at the two geometric curves: near keys have large products, far keys keep a part. The "
+        "curves are symmetric, so this product cannot tell before from after.",
         figure,
     )
 
@@ -238,9 +241,9 @@ def rotations(lecture: Lecture) -> Picture:
     side = 33
     ones = np.ones((1, side * side, WIDTH), np.float32)
     distances = np.arange(TRAINED)
-    turned = posenc.rope(ones[:, :1], [0], posenc.rope_frequencies(WIDTH), layout="half")
+    query = posenc.rope(ones[:, :1], [0], posenc.rope_frequencies(WIDTH), layout="half")
     keys = posenc.rope(ones[:, :TRAINED], distances, posenc.rope_frequencies(WIDTH), layout="half")
-    curve = keys[0] @ turned[0, 0] / WIDTH
+    curve = keys[0] @ query[0, 0] / WIDTH
     frequencies = posenc.rope_frequencies(WIDTH // 2)
     page = posenc.rope_2d(ones, np.indices((side, side)).reshape(2, -1), frequencies, layout="half")[0]
     figure, (left, right) = side_by_side(2, 11, 4.2)
@@ -255,10 +258,11 @@ def rotations(lecture: Lecture) -> Picture:
     return Picture(
         "rotations.png",
         "Rotated products depend on the distance",
-        f"The product of a query and a key of ones falls to {curve[SHOWN]:.2f} at a distance of {SHOWN}, and a move of "
-        f"the text by {10**6:,} positions changes its products by {amount(shift)}.",
-        "Left: the product falls in waves, because fast pairs make many turns. Right: half of the pairs turn by the "
-        "line, the others by the column, so the product falls less along the line and the column of the query.",
+        f"For a query and a key of ones, the product at distance {SHOWN} is {curve[SHOWN]:.2f} of the product at equal "
+        f"positions, and a move of the text by {10**6:,} positions changes the products of its words by "
+        f"{amount(shift)}.",
+        "Left: the product falls in waves, because fast pairs make many turns. Right: the line rotates half of the "
+        "pairs and the column the other half, so the product falls less along the line and the column of the query.",
         figure,
     )
 
@@ -269,15 +273,15 @@ def biases(lecture: Lecture) -> Picture:
     names |= {name: f"{name}, {what}" for name, what in learned.items()}
     figure = posenc.plot.biases({title: operator(name, 1) for name, title in names.items()})
     figure.set_size_inches(12.5, 5.8)
-    alibi, distance = posenc.alibi_slopes(HEADS), WIDTH
+    alibi, distance = posenc.alibi_slopes(HEADS), 64
     return Picture(
         "bias.png",
         "A bias is added to the logit",
         f"For a key {distance} positions away, the first of {HEADS} heads of ALiBi subtracts {alibi[0] * distance:g} "
         f"from the logit and the last one {alibi[-1] * distance:g}; the parameters of the lower row are random.",
         "Upper row: the same idea with three shapes, a straight line, a logarithm and a sum of waves. Point at the "
-        "steepest head, which sees its neighbours, and at the flattest, which sees far. Lower row: the shape is "
-        "learned; t5 has steps, because distant positions share a number.",
+        "steepest head, which sees its neighbours, and at the flattest, which sees far. Lower row: a model learns the "
+        "shape, which is random here; t5 has steps, because distant positions share a number.",
         figure,
     )
 
@@ -301,8 +305,8 @@ def slopes(lecture: Lecture) -> Picture:
         "Slopes if the heads are no power of two",
         f"Of the slopes of {between} heads, {from_few} are those of {few} heads, the others are among those of {many}, "
         f"and {(~np.isclose(found, formula)).sum()} differ from the dotted formula, which is for powers of two.",
-        f"Point at {between} heads: they follow those of {few}, then jump back up. The dotted line is the formula for "
-        f"powers of two, applied to {between} heads.",
+        f"Point at {between} heads: the slopes follow the slopes of {few} heads, then jump back up. The dotted line is "
+        f"the formula for powers of two, applied to {between} heads.",
         figure,
     )
 
@@ -326,18 +330,18 @@ def matrices(lecture: Lecture) -> Picture:
     return Picture(
         "matrices.png",
         "Diagonals, lines of a page, gates",
-        f"For the last of {n} words and the first one, ALiBi subtracts {-found['alibi'][-1, 0]:.1f}, Swin's table "
-        f"on a page with lines of {LINE} words {-found['swin'][-1, 0]:.1f}, and FoX with random gates "
-        f"{-found['fox'][-1, 0]:.1f}.",
-        "ALiBi: go along a diagonal, nothing changes. Swin: the first word of the second line is near to the first "
-        "word of the first line, though far in the text. FoX: a step is a word whose gate forgets what precedes "
-        "it.",
+        f"If the last of {n} words is the query and the first is the key, ALiBi subtracts "
+        f"{-found['alibi'][-1, 0]:.1f}, Swin's table for lines of {LINE} words {-found['swin'][-1, 0]:.1f}, and FoX "
+        f"with random gates {-found['fox'][-1, 0]:.1f}.",
+        "ALiBi: go along a diagonal, nothing changes. Swin: the first word of the second line is near the first word "
+        "of the first line on the page, though far in the text. FoX: at each step a word's gate forgets the words "
+        "before it.",
         figure,
     )
 
 
 def content(lecture: Lecture) -> Picture:
-    """Draw what operators that read q and k add, if the words have content of three kinds and are otherwise alike."""
+    """Draw the logits that content operators add, for words of three kinds. Words of one kind are equal."""
     kinds = [kind for kind in GROUPS for _ in range(RUN)]
     x = np.broadcast_to(groups()[0][["ABC".index(kind) for kind in kinds]], (HEADS, len(kinds), WIDTH))
     names = ("shaw", "transformer_xl", "deberta", "cope")
@@ -350,14 +354,14 @@ def content(lecture: Lecture) -> Picture:
         axes.set_facecolor(HIDDEN)
         axes.set(title=name, ylabel="query" if axes is grid[0] else "")
         bar = axes.images[0].colorbar
-        if bar is not None and axes is not grid[-1]:  # its label would seem to name the letters of the next panel
+        if bar is not None and axes is not grid[-1]:  # it would look like the label of the next panel's letters
             bar.set_label("")
     return Picture(
         "content.png",
         "Position and content together",
         f"Words of {len(set(kinds))} kinds, with parameters made for them: queries A look for the key before them, B "
         "for near keys, C for far keys; Transformer-XL and DeBERTa read the key, too, so whole columns stand out.",
-        "Shaw reads the query: compare the rows A at the top with those at the bottom, the same pattern, moved. "
+        "Shaw reads the query: the rows A at the top and at the bottom have the same pattern, moved. "
         "CoPE counts only keys of the query's kind: the rows A at the bottom pass over B and C.",
         figure,
     )
@@ -427,7 +431,8 @@ def rope_bands(lecture: Lecture) -> Picture:
         f"For texts {factor} times as long, PI divides each frequency by {factor}, and YaRN does so for "
         f"{np.isclose(yarn, 1 / factor).sum()} of {len(yarn)} pairs, but leaves {(yarn == 1).sum()} as they are.",
         "Point at the dotted line and recall the picture before: the pairs at its right are those with new angles. "
-        "PI slows down the fast pairs, too, and neighbours get harder to tell; the other scalings change them less.",
+        "PI slows down the fast pairs, too, so neighbouring positions get harder to tell apart; the other scalings "
+        "change the fast pairs less.",
         figure,
     )
 
@@ -439,16 +444,16 @@ def float32_error(lecture: Lecture) -> Picture:
     return Picture(
         "float32-error.png",
         "Large positions in float32",
-        f"From position {begin:,} on, the usual formula in float32 has errors of {min(usual[positions >= begin]):.2f} "
-        f"and more, and posenc of at most {max(ours):.0e}.",
+        f"From position {begin:,} on, the usual formula in float32 has a largest error of at least "
+        f"{min(usual[positions >= begin]):.2f} in each octave, and posenc has no error above {max(ours):.0e}.",
         "Point at the left end: both are right. Follow the rising line: position times frequency is rounded before "
-        "the sine is taken, so each doubling of the position costs a digit in base two.",
+        "the sine is taken, so each doubling of the position costs one binary digit.",
         figure,
     )
 
 
 def study(lecture: Lecture) -> Picture:
-    """The result of the study in a clone of the repository, otherwise the products of all positions."""
+    """The picture of the study if the tour runs in a clone of the repository, otherwise a picture of products."""
     if STUDY.exists():
         return Picture(
             "study.png",
@@ -456,7 +461,7 @@ def study(lecture: Lecture) -> Picture:
             "Small models that were trained on short windows read longer ones: ALiBi stays flat, T5 rises late, and "
             "sinusoidal and rotary positions fail.",
             "Ask for predictions before you show this slide. Point at the dotted line, the trained length, then follow "
-            "one curve after the other. At the right, the models of RoPE are read with other frequencies or distances, "
+            "one curve after the other. On the right, the models of RoPE run with other frequencies or distances, "
             "without more training. A flat line does not show that a model uses the longer text.",
             STUDY,
         )
@@ -465,8 +470,8 @@ def study(lecture: Lecture) -> Picture:
     return Picture(
         "products.png",
         "Products of all pairs of positions",
-        f"The product of two encodings of {SHOWN} channels is {product[0, 0]:g} on the diagonal, equal along each "
-        f"other diagonal, and at least {product.min():.1f}.",
+        f"The product of two encodings of {SHOWN} channels is the same along a diagonal: {product[0, 0]:g} on the "
+        f"diagonal of equal positions, elsewhere at least {product.min():.1f}.",
         "Go along a diagonal: nothing changes. Cross the diagonals: the product falls in waves.",
         posenc.plot.similarity(table),
     )

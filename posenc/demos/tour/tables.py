@@ -1,4 +1,4 @@
-"""Tables of the tour: every operator, and the other functions."""
+"""Tables of the tour: one of the operators, and one of the other functions."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from .terminal import Cell, Table
 from .text import Text, labels
 
 SCORED_WORDS = 128
-"""Words whose scores are compared after a shift."""
+"""Number of words whose scores are compared before and after a shift."""
 SHIFTS = {"+1": 1, "+10^6": 10**6}
 SHOWN = (NO_POSITIONS, CAUSAL_MASK, "sinusoidal", "learned", "rope", "alibi", "t5", "shaw")
-"""The rows that are printed; index.html has all."""
+"""Names of the rows that are printed; index.html has all rows."""
 
 Step = Callable[[str], None]
 """Called with a description at the start of each step."""
 
 
 def amount(x: float) -> str:
-    """Two digits of a relative change; 0 if it is only rounding."""
+    """Format a relative change: two decimals, one digit below 0.005, and 0 below `ROUNDING`."""
     return "0" if x < ROUNDING else f"{x:.0e}" if x < 0.005 else f"{x:.2f}"
 
 
 def cells_of_shifts(scheme: Scheme, words: Sequence[str]) -> list[Cell]:
-    """The changes of a scheme's scores, by `SHIFTS`; empty if no part of the scores depends on positions alone."""
+    """Cells with the change of a scheme's scores by each shift; empty if the scores do not depend on positions."""
     if not scheme.score or scheme.ignores_positions:
         return [Cell("") for _ in SHIFTS]
-    ends = [shift + len(words) > scheme.end for shift in SHIFTS.values()]
     changes = [
-        None if end else change_by_shift(scheme, words, shift) for end, shift in zip(ends, SHIFTS.values(), strict=True)
+        None if shift + len(words) > scheme.end else change_by_shift(scheme, words, shift) for shift in SHIFTS.values()
     ]
     return [
         Cell("-", "dim") if change is None else Cell(amount(change), "good" if change < ROUNDING else "bad")
@@ -62,11 +61,12 @@ def operators_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
         f'{words[a]} <-> {words[b]}: these words of "{" ".join(words)}" change places; the largest change of '
         f"attention's output for the other words, relative to the largest output. {', '.join(SHIFTS)}: the first "
         f"{scored} words move to later positions; the largest change of the part of the scores that depends on "
-        f"positions, relative to the largest score. 0 is a change below {ROUNDING:g}, which is rounding; - is a table "
-        "without such positions. On a page of lines (rope_2d, mrope, swin, beit), a shift by 1 moves words to other "
-        "lines. FIRE divides distances by the position of the query. Embeddings and projections are random: nothing is "
-        f"trained. ms: the least time of a call of posenc.attention with the operator; N = {n:,} words, {HEADS} heads "
-        f"of {WIDTH} channels, float32. MB: the memory that the call allocates besides its result.",
+        f"positions, relative to the largest number of this part. 0 is a change below {ROUNDING:g}, which is rounding; "
+        "- is a table that ends before these positions. On a page of lines (rope_2d, rope_nd, mrope, swin, beit), a "
+        "shift by 1 moves words to other lines. FIRE divides distances by the position of the query. Embeddings and "
+        "projections are random: nothing is trained. ms: the least time of a call of posenc.attention with the "
+        f"operator; N = {n:,} words, {HEADS} heads of {WIDTH} channels, float32. MB: the most memory that the call "
+        "allocates besides its result.",
         text_columns=2,
     )
 
@@ -89,7 +89,7 @@ def functions_table(text: Text, step: Step) -> Table:
         "The other functions, a number from each",
         ("", "meaning", "number"),
         rows,
-        f"Computed from the first {len(words)} words in float32. The difference of two results is the largest one, "
-        "relative to the largest number.",
+        f"Functions of words are computed from the first {len(words)} words in float32. A difference is the largest "
+        "difference of two results, relative to the largest number of the expected result.",
         text_columns=2,
     )
