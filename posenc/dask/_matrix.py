@@ -1,4 +1,4 @@
-"""Matrices of biases, chunk by chunk."""
+"""Matrices of biases, of which each task computes a chunk."""
 
 from __future__ import annotations
 
@@ -38,27 +38,29 @@ def matrix(
     Parameters
     ----------
     bias : PositionBias
-        An operator of posenc. A task of `toeplitz`, `dense`, `tupe` or `gated_distance` receives only the part of the
-        arrays that its chunk reads.
+        An operator of posenc. For `toeplitz`, `dense`, `tupe` and `gated_distance`, a task receives only the part of
+        the arrays that its chunk reads.
     n, m : int
         Numbers of queries and keys; m is n if None.
-    chunks : int or tuple
-        Chunks of the result (H, n, m), as dask.array takes them.
+    chunks : int, str or tuple
+        Chunks of the result (H, n, m), as dask.array takes them. The heads of `sandwich`, `distance_function` and
+        `pair_function` are one chunk, whatever `chunks` says.
     q_positions, k_positions : array or dask array (n,) and (m,), optional
-        As in ``bias.matrix``: by default the queries are at the last n of m positions.
+        As in ``bias.matrix``. By default the queries are at the last n of m positions.
     dtype : dtype, optional
         Dtype of the result; float32 by default.
 
     Returns
     -------
     dask array (H, n, m)
-        Equal to ``bias.matrix(n, m, ...)``, bit for bit. A chunk may be a read-only view that stores each diagonal
-        once. `dense`, `fox` and `gated_distance` may have leading axes; each leading axis is one chunk.
+        Equal to ``bias.matrix(n, m, ...)``, bit for bit, except that `tupe`, `gated_distance` and sums of operators may
+        differ by rounding. A chunk may be a read-only view that stores each diagonal once. `dense`, `fox` and
+        `gated_distance` may have batch axes before H; then each batch axis is one chunk, and H is one chunk.
 
     Raises
     ------
     TypeError, ValueError
-        As ``bias.matrix``; an operator that reads queries and keys; chunks that do not fit the shape.
+        As ``bias.matrix``. Also for an operator that reads queries and keys, and for chunks that do not fit the shape.
 
     Notes
     -----
@@ -66,7 +68,7 @@ def matrix(
 
     Examples
     --------
-    A matrix of 800 GB, of which one chunk is computed:
+    A matrix of 800 GB, of which a corner of one chunk is computed:
 
     >>> import posenc, posenc.dask
     >>> bias = posenc.alibi(posenc.alibi_slopes(8))
@@ -82,19 +84,19 @@ def matrix(
         fail(TypeError, function, "bias", f"operator {bias.name}, which reads q and k", "a PositionBias")
     n, m = as_lengths(function, n, m)
     check_unread(function, bias, q_positions, k_positions)
-    number = result_dtype(function, dtype, None)
+    matrix_dtype = result_dtype(function, dtype, None)
     operators = [Operator(part, n, m) for part in single_terms(bias)]
-    nothing = {"n": (0, 0), "m": (0, 0)}
+    nothing = {"n": (0, 0), "m": (0, 0)}  # an empty chunk, whose matrix has the axes before n and m
     leading = np.broadcast_shapes(
         *(cast("PositionBias", operator.part(nothing)).matrix(0, 0).shape[:-2] for operator in operators)
     )
-    for operator in operators:
-        operator.term(Call(function, number, (*leading, n, m) if leading else (1, n, m), 1, None))
+    for operator in operators:  # raises the errors of arrays that do not fit n and m
+        operator.term(Call(function, matrix_dtype, (*leading, n, m) if leading else (1, n, m), 1, None))
     axes = name_axes(TABLE[function].result, len(leading) + 2)
-    wanted = da.core.normalize_chunks(chunks, (*leading, n, m), dtype=number)
-    keeps_heads = len(leading) != 1 or any("heads" in one.bias.options for one in operators)
+    wanted = da.core.normalize_chunks(chunks, (*leading, n, m), dtype=matrix_dtype)
+    whole_heads = len(leading) != 1 or any("heads" in one.bias.options for one in operators)
     grid = Grid(
-        {axis: own if axis in "nm" or not keeps_heads else (sum(own),) for axis, own in zip(axes, wanted, strict=True)}
+        {axis: own if axis in "nm" or not whole_heads else (sum(own),) for axis, own in zip(axes, wanted, strict=True)}
     )
 
     sources: dict[str, Source] = {}
@@ -107,7 +109,7 @@ def matrix(
             sources[axis] = cut(array, (axis,), grid.chunks)
     shift = 0 if sources else m - n
 
-    token = tokenize(bias, n, m, grid.chunks, q_positions, k_positions, number)
+    token = tokenize(bias, n, m, grid.chunks, q_positions, k_positions, matrix_dtype)
     name, tasks = f"matrix-{token}", Tasks()
     for at in grid.cells(axes):
         place = grid.place(at)
@@ -115,13 +117,13 @@ def matrix(
         parts = [operator.task(f"matrix-bias-{token}", i, place, tasks) for i, operator in enumerate(operators)]
         of_queries = sources["n"].key(at) if "n" in sources else range(queries[0] + shift, queries[1] + shift)
         of_keys = sources["m"].key(at) if "m" in sources else range(*keys)
-        tasks[(name, *at.values())] = (_matrix_of_chunk, parts, of_queries, of_keys, number)
+        tasks[(name, *at.values())] = (_matrix_of_chunk, parts, of_queries, of_keys, matrix_dtype)
     graph = HighLevelGraph.from_collections(name, tasks, [source.array for source in sources.values()])
-    return da.Array(graph, name, tuple(grid.chunks.values()), dtype=number)
+    return da.Array(graph, name, tuple(grid.chunks.values()), dtype=matrix_dtype)
 
 
 def _matrix_of_chunk(parts: list[Part], q_positions: Array | range, k_positions: Array | range, dtype: Dtype) -> Array:
-    """Return one chunk of the matrix: the sum of the matrices of all parts, one per operator."""
+    """Return one chunk of the matrix: the sum of the matrices of `parts`, each of which is a part of one operator."""
     sides = np.asarray(q_positions), np.asarray(k_positions)
     work = dtype if len(parts) == 1 else compute_dtype(np.empty(0, dtype))
     matrices: list[Array] = []
