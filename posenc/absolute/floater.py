@@ -328,7 +328,8 @@ def integrate(
 
     def moved(step: float, coefficients: tuple[float, ...], slopes: list[Float64]) -> Float64:
         with np.errstate(over="ignore", invalid="ignore"):  # states may be infinite; warnings of h are the caller's
-            return p + sum((step * c * slope for c, slope in zip(coefficients, slopes, strict=True)), np.zeros_like(p))
+            terms = (step * c * slope for c, slope in zip(coefficients, slopes, strict=True) if c)
+            return p + sum(terms, np.zeros_like(p))
 
     begin = 0.0
     for k, end in enumerate(times.tolist()):

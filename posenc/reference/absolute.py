@@ -193,13 +193,13 @@ TABLEAUS = {
 
 
 def _solver_step(h, t, p, d, method):
-    """``k_i = h(t + c_i d, p + d sum_j a_ij k_j)``, ``p(t + d) = p + d sum_i b_i k_i``."""
+    """``k_i = h(t + c_i d, p + d sum_j a_ij k_j)``, ``p(t + d) = p + d sum_i b_i k_i``; 0 times infinity is 0."""
     c, a, stages, b, weights = TABLEAUS[method]
     slopes = []
     for c_i, a_i in zip(c, a, strict=True):
-        moved = p + d * sum(x * k for x, k in zip(a_i, slopes, strict=True)) / stages
+        moved = p + d * sum(x * k for x, k in zip(a_i, slopes, strict=True) if x) / stages
         slopes.append(h(t + c_i * d / stages, moved))
-    return p + d * sum(x * k for x, k in zip(b, slopes, strict=True)) / weights
+    return p + d * sum(x * k for x, k in zip(b, slopes, strict=True) if x) / weights
 
 
 def integrate(h, p0, times, *, substeps=5, method="rk4_38"):

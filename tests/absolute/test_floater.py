@@ -5,6 +5,7 @@ import pytest
 from cases.layouts import same_bits
 
 import posenc
+from posenc import reference
 
 ORDERS = {"rk4_38": 4, "rk4": 4, "midpoint": 2, "euler": 1}
 METHODS = list(ORDERS)
@@ -116,6 +117,20 @@ def test_float32_walks_do_not_drift(rng):
     assert (
         np.abs(narrow - wide).max() <= 4 * 2.0**-24
     )  # the error of the field over a time of 5, and half an ulp of the row
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_infinite_slope_of_weight_0_does_not_count(method):
+    """Euler has one slope, and the midpoint does not add the first of two; 0 times infinity would be NaN."""
+    p0, w1, b1 = np.ones(2), np.ones((4, 3)), np.ones(4)
+    w2 = np.array([[1e308] * 5, [1.0] * 5])
+    arguments = (p0, w1, b1, w2, np.zeros(2), 2)
+    ours = posenc.floater(*arguments, dt=1.0, substeps=1, method=method)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = reference.floater(*arguments, dt=1.0, substeps=1, method=method)
+    assert np.array_equal(ours, expected, equal_nan=True)
+    grow = posenc.integrate(lambda t, p: p * [np.inf, 1.0], p0, [0.0, 1.0], substeps=1, method=method)
+    assert np.array_equal(grow[1] == np.inf, [method != "rk4_38", False])  # which subtracts infinities
 
 
 REFUSED = [

@@ -37,7 +37,7 @@ typedef struct {
     double dt, h;                  /* h: a step, dt / steps */
     const double *when;
     real *w1, *b1, *w2, *b2;
-    real *k[STAGES]; /* slopes of the stages; in the gradient, cotangents of their states */
+    real *k[STAGES + 1]; /* slopes of the stages; in the gradient, cotangents of their states. k[STAGES] is 0 */
     int polls;
 } flow;
 
@@ -52,7 +52,7 @@ static flow carve_flow(pe_carver *carver, const idx *dim, const double *par)
     f.b1 = carve_reals(carver, padded(f.e));
     f.w2 = carve_reals(carver, padded(f.c) * (f.e + 1));
     f.b2 = carve_reals(carver, padded(f.c));
-    for (int i = 0; i < STAGES; i++)
+    for (int i = 0; i <= STAGES; i++)
         f.k[i] = carve_reals(carver, SCAN_COLUMNS * f.c_row);
     return f;
 }
@@ -67,7 +67,7 @@ static void read_flow(flow *f, const pe_call *call, const pe_array *w1)
     read_padded(a[B1].data, a[B1].storage, f->e, f->b1);
     pack_matrix(&a[W2], 0, f->c, f->e + 1, f->w2);
     read_padded(a[B2].data, a[B2].storage, f->c, f->b2);
-    for (int i = 0; i < STAGES; i++)
+    for (int i = 0; i <= STAGES; i++)
         memset(f->k[i], 0, (size_t)(SCAN_COLUMNS * f->c_row) * sizeof(real));
 }
 
@@ -77,13 +77,15 @@ static int stopped_in_flow(flow *f)
     return (f->c * f->e > 1 << 16 || ++f->polls % 16 == 0) && stop_requested(f->call);
 }
 
-/* y = p + sum over stages m < i of h from[i][m] k_m, n numbers. k_m of a later stage still holds numbers of an earlier
- * step. It is not read, because 0 times infinity is NaN. */
+/* Slope m, or 0 if its weight is 0, because 0 times an infinite slope would be NaN. */
+static const real *slope(const flow *f, int m, double weight) { return f->k[weight != 0 ? m : STAGES]; }
+
+/* y = p + sum over stages m < i of h from[i][m] k_m, n numbers */
 static NOINLINE void stage_state(const flow *f, int i, const double *restrict p, idx n, real *restrict y)
 {
     const double *from = f->rule->from[i], h = f->h;
     const double h0 = h * from[0], h1 = h * from[1], h2 = h * from[2];
-    const real *k0 = f->k[0], *k1 = f->k[i > 1 ? 1 : 0], *k2 = f->k[i > 2 ? 2 : 0];
+    const real *k0 = slope(f, 0, from[0]), *k1 = slope(f, 1, from[1]), *k2 = slope(f, 2, from[2]);
     if (i == 0) {
         SIMD
         for (idx j = 0; j < n; j++)
@@ -99,10 +101,9 @@ static NOINLINE void stage_state(const flow *f, int i, const double *restrict p,
 static NOINLINE void add_slopes(const flow *f, double *restrict p, idx n)
 {
     const double *weight = f->rule->weight, h = f->h;
-    const int stages = f->rule->stages;
     const double h0 = h * weight[0], h1 = h * weight[1], h2 = h * weight[2], h3 = h * weight[3];
-    const real *k0 = f->k[0], *k1 = f->k[stages > 1 ? 1 : 0], *k2 = f->k[stages > 2 ? 2 : 0],
-               *k3 = f->k[stages > 2 ? 3 : 0];
+    const real *k0 = slope(f, 0, weight[0]), *k1 = slope(f, 1, weight[1]), *k2 = slope(f, 2, weight[2]),
+               *k3 = slope(f, 3, weight[3]);
     SIMD
     for (idx j = 0; j < n; j++)
         p[j] += (h0 * (double)k0[j] + h1 * (double)k1[j]) + (h2 * (double)k2[j] + h3 * (double)k3[j]);
