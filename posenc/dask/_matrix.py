@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from posenc._core_api.arguments import Array, Dtype, cast_result, compute_dtype, fail, result_dtype
+from posenc._core_api.arguments import F64, Array, Dtype, cast_result, fail, result_dtype
 from posenc.bias.operator import Bias, PositionBias, check_unread, single_terms
 from posenc.bias.positions import as_lengths
 from posenc.bias.terms import Call
@@ -53,9 +53,9 @@ def matrix(
     Returns
     -------
     dask array (H, n, m)
-        Equal to ``bias.matrix(n, m, ...)``, bit for bit, except that `tupe`, `gated_distance` and sums of operators may
-        differ by rounding. A chunk may be a read-only view that stores each diagonal once. `dense`, `fox` and
-        `gated_distance` may have batch axes before H; then each batch axis is one chunk, and H is one chunk.
+        Equal to ``bias.matrix(n, m, ...)``, bit for bit, except that `tupe` and `gated_distance` may differ by
+        rounding. A chunk may be a read-only view that stores each diagonal once. `dense`, `fox` and `gated_distance`
+        may have batch axes before H; then each batch axis is one chunk, and H is one chunk.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def matrix(
         *(cast("PositionBias", operator.part(nothing)).matrix(0, 0).shape[:-2] for operator in operators)
     )
     for operator in operators:  # raises the errors of arrays that do not fit n and m
-        operator.term(Call(function, matrix_dtype, (*leading, n, m) if leading else (1, n, m), 1, None))
+        operator.term(Call(function, F64, (*leading, n, m) if leading else (1, n, m), 1, None))
     axes = name_axes(TABLE[function].result, len(leading) + 2)
     wanted = da.core.normalize_chunks(chunks, (*leading, n, m), dtype=matrix_dtype)
     whole_heads = len(leading) != 1 or any("heads" in one.bias.options for one in operators)
@@ -125,7 +125,7 @@ def matrix(
 def _matrix_of_chunk(parts: list[Part], q_positions: Array | range, k_positions: Array | range, dtype: Dtype) -> Array:
     """Return one chunk of the matrix: the sum of the matrices of `parts`, each of which is a part of one operator."""
     sides = np.asarray(q_positions), np.asarray(k_positions)
-    work = dtype if len(parts) == 1 else compute_dtype(np.empty(0, dtype))
+    work = dtype if len(parts) == 1 else F64
     matrices: list[Array] = []
     for make, pieces, _ in parts:
         bias = cast("PositionBias", make(pieces))

@@ -171,6 +171,17 @@ def test_matrix(name, chunks):
         np.testing.assert_allclose(result.compute(), expected, rtol=0, atol=32 * 2.0**-52 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_matrix_of_a_sum_is_rounded_once(dtype):
+    bias = posenc.alibi([0.1]) + posenc.kerple_log([0.3], [0.7])
+    equal(posenc.dask.matrix(bias, N, M, chunks=(1, 5, 4), dtype=dtype), bias.matrix(N, M, dtype=dtype))
+
+
+def test_matrix_of_numbers_beyond_its_dtype():
+    for number, dtype in ((1e300, np.float32), (1e5, np.float16)):
+        assert posenc.dask.matrix(posenc.toeplitz([[number]]), 1, chunks=1, dtype=dtype).compute() == np.inf
+
+
 # ---- attention ----
 
 
