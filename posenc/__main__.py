@@ -303,7 +303,7 @@ def check_parser() -> Parser:
     return parser
 
 
-def object_of(text: str) -> Any:
+def object_of(text: str) -> object:
     """Return the object MODULE:NAME; modules are found in the current directory, too."""
     sys.path[:0] = [] if "" in sys.path else [""]
     return pkgutil.resolve_name(text)

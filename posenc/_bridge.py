@@ -325,8 +325,8 @@ class Operator:
     """
 
     __slots__ = ("arguments", "name")
-    _matrix: Callable[..., Any]
-    _logits: Callable[..., Any]
+    _matrix: Callable[..., object]
+    _logits: Callable[..., object]
     """The twins of `MATRIX` and `LOGITS` in the module of a derived class."""
 
     def __init__(self, name: str, arguments: Arguments) -> None:
@@ -547,7 +547,7 @@ def arguments(
     """Return the arguments of a spec with these items; `node` returns the objects that nodes describe."""
     items = iter(arrays), iter(integers), iter(numbers)
 
-    def build(value: Any) -> object:
+    def build(value: object) -> object:
         if type(value) is int:
             return next(items[value])
         if type(value) is not tuple:

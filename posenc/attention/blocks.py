@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from types import EllipsisType
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -112,8 +113,8 @@ def _seed_of_block(inputs: Inputs, first_query: int) -> dict[str, float]:
 
 def _cut(array: Array, index: Index) -> Array:
     """Return the numbers of an array at the index of its last axes."""
-    axes: tuple[Any, ...] = (..., *index)
-    cut: Array = array[axes]
+    places: tuple[EllipsisType | slice, ...] = (..., *index)
+    cut: Array = array[places]
     return cut
 
 

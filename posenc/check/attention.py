@@ -71,7 +71,7 @@ def factor_of(power: float) -> Callable[[Case], object]:
 def when(field: str) -> Callable[[Any], Callable[[Case], object]]:
     """Values of fields that occur only if a field of the case is set."""
 
-    def guard(value: Any) -> Callable[[Case], object]:
+    def guard(value: object) -> Callable[[Case], object]:
         return lambda c: None if c[field] is None else value(c) if callable(value) else value
 
     return guard
@@ -133,7 +133,7 @@ SOFTMAXES = (
 )  # fmt: skip
 
 
-def shared(hypotheses: Sequence[H], guard: Callable[[Any], Callable[[Case], object]], suffix: str = "") -> list[H]:
+def shared(hypotheses: Sequence[H], guard: Callable[[object], Callable[[Case], object]], suffix: str = "") -> list[H]:
     """Hypotheses of another check, for the cases of attention in which they can occur."""
     return [H(h.name + suffix, h.sentence, h.change, {name: guard(value) for name, value in h.fields.items()})
             for h in hypotheses]  # fmt: skip

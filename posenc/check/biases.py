@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -278,7 +277,7 @@ def _grid_row(c: Case, i: Float64, j: Float64) -> npt.NDArray[np.int64]:
     return np.select([(i < first) & (j < first), i < first, j < first], [-1, *c["class_rows"]], row)
 
 
-def moved(c: Case, step: int) -> Any:
+def moved(c: Case, step: int) -> object:
     """The offset of the queries moved by a step, for operators that read distances."""
     return None if c["operator"].name in (*GRIDS, "fox", "toeplitz", "dense") else c["q_shift"] + step
 
@@ -295,7 +294,7 @@ MATRIX_FIELDS: Case = {
 }  # fmt: skip
 
 
-def _with(name: str, fields: Any) -> dict[str, object]:
+def _with(name: str, fields: Mapping[str, object]) -> dict[str, object]:
     """Fields of a hypothesis about one operator: the first decides whether it occurs."""
     (first, value), *rest = fields.items()
     known = "known_slopes" if name == "alibi" else None

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import reference
 from ..rotary.config import head_width, rope_from_config
-from ..rotary.scaling import RopeFrequencies
+from ..rotary.scaling import Keys, RopeFrequencies
 from .inputs import Precision, rounding
 from .judge import Case, Kind, angle_roundoff, as_numbers, judge
 from .judge import Hypothesis as H
@@ -23,7 +23,7 @@ LENGTH = "original_max_position_embeddings"
 
 def angles(frequencies: object, dim: int | None, seq_len: int | None = None) -> Case:
     """Return the fields of frequencies: w, factor, and what is known about the way to them."""
-    keys: dict[str, Any] = {}
+    keys: Case = {}
     width = None
     if isinstance(frequencies, str | os.PathLike) and os.path.isfile(frequencies):
         frequencies = json.loads(Path(frequencies).read_bytes())
@@ -50,7 +50,7 @@ def angles(frequencies: object, dim: int | None, seq_len: int | None = None) -> 
     }  # fmt: skip
 
 
-def _keys(config: Mapping[str, Any], seq_len: int | None, found: RopeFrequencies) -> dict[str, Any]:
+def _keys(config: Keys, seq_len: int | None, found: RopeFrequencies) -> Case:
     """Return the arguments of `rope_frequencies` that the config means, or {} if they give other frequencies."""
     rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
     lengths = {key: value for key, value in config.items() if key.endswith("max_position_embeddings")}
@@ -66,7 +66,7 @@ def _keys(config: Mapping[str, Any], seq_len: int | None, found: RopeFrequencies
     return keys if same else {}
 
 
-def again(field: str, **changes: Any) -> Callable[[Case], object]:
+def again(field: str, **changes: object) -> Callable[[Case], object]:
     """A field of the case, w or factor, computed again with other arguments of `rope_frequencies`."""
 
     def compute(case: Case) -> object:
@@ -93,7 +93,7 @@ def exponents(change: Callable[[Float64, Case], Float64]) -> Callable[[Case], Fl
     return lambda c: change(c["plain"], c) * (c["w"] / c["plain"])
 
 
-def key(name: str) -> Callable[[dict[str, Any]], Any]:
+def key(name: str) -> Callable[[Case], object]:
     return lambda keys: keys.get(name)
 
 

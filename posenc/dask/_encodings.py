@@ -265,7 +265,7 @@ def sinusoidal(arguments: Arguments, *, chunks: ChunksArgument | None = None) ->
     Parameters
     ----------
     positions : int, or array or dask array (..., N)
-        Any integers or reals.
+        Integers or reals.
     dim, base, frequencies, layout, order, denominator, scale, start, dtype
         Those of `posenc.sinusoidal`.
     chunks : int or tuple

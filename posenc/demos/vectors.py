@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -34,11 +34,13 @@ TESTS = Path(posenc.__file__).parents[1] / "tests"
 NAMES = ("vectors.safetensors", "vectors.json", "vectors.txt")
 FORMAT = 1
 PRECISIONS = ("float64", "float32")
-TYPES: dict[str, np.dtype[Any]] = {
+TYPES: dict[str, np.dtype[np.generic]] = {
     "F64": np.dtype("<f8"), "I64": np.dtype("<i8"), "F32": np.dtype("<f4"), "BOOL": np.dtype(bool),
 }  # fmt: skip
 """Names of dtypes in the header of safetensors, the widest first, so that every array is aligned."""
-Tensors = dict[str, Array]
+Tensors: TypeAlias = dict[str, Array]
+Record: TypeAlias = dict[str, Any]
+"""A part of a JSON document."""
 
 
 # ---- safetensors ----
@@ -57,7 +59,7 @@ def packed(tensors: Tensors) -> bytes:
     return struct.pack("<Q", len(text)) + text + b"".join(tensors[name].tobytes() for name in order)
 
 
-def header_of(content: bytes) -> tuple[int, dict[str, Any]]:
+def header_of(content: bytes) -> tuple[int, Record]:
     """The byte at which the arrays of a file of safetensors start, and its header."""
     start = 8 + struct.unpack("<Q", content[:8])[0]
     return start, json.loads(content[8:start])
@@ -67,7 +69,7 @@ def unpacked(content: bytes) -> Tensors:
     """The arrays of a file of safetensors by name."""
     start, header = header_of(content)
 
-    def array(about: dict[str, Any]) -> Array:
+    def array(about: Record) -> Array:
         first, last = about["data_offsets"]
         return np.frombuffer(content[start + first : start + last], TYPES[about["dtype"]]).reshape(about["shape"])
 
@@ -95,14 +97,14 @@ def write(directory: Path) -> int:
     return len(cases)
 
 
-def describe(name: str, case: Any, arguments: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+def describe(name: str, case: Any, arguments: Record, tensors: Tensors) -> Record:
     """Describe one case of the tests, and add its arrays to `tensors`."""
 
     def tensor(path: str, array: Array) -> dict[str, str]:
         tensors[f"{name}/{path}"] = np.array(array, order="C")
         return {"tensor": f"{name}/{path}"}
 
-    def encoded(path: str, value: Any) -> Any:
+    def encoded(path: str, value: object) -> Any:
         if isinstance(value, np.ndarray):
             return tensor(path, narrow(value))
         if isinstance(value, posenc.RopeFrequencies):
@@ -153,7 +155,7 @@ def rounded_up(bound: Array) -> Array:
     return above
 
 
-def plain_text(cases: list[dict[str, Any]], content: bytes) -> Iterator[str]:
+def plain_text(cases: list[Record], content: bytes) -> Iterator[str]:
     """Yield the lines of vectors.txt: a path of the manifest, a type, a value."""
     start, header = header_of(content)
 
@@ -226,7 +228,7 @@ def share_of_bound(found: Array, expected: Array, bound: Array) -> float:
     return float(np.nan_to_num(share, nan=np.inf, posinf=np.inf).max(initial=0.0))
 
 
-def compute(case: dict[str, Any], tensors: Tensors, precision: str) -> list[Array]:
+def compute(case: Record, tensors: Tensors, precision: str) -> list[Array]:
     """The results of posenc as arrays, for data in this precision."""
     arguments = {name: decoded(value, tensors) for name, value in case["arguments"].items()}
     for name in set(case["data"]) & set(arguments):
@@ -248,7 +250,7 @@ def compute(case: dict[str, Any], tensors: Tensors, precision: str) -> list[Arra
     return [one.astype(np.float64) for one in several]
 
 
-def decoded(value: Any, tensors: Tensors) -> Any:
+def decoded(value: object, tensors: Tensors) -> Any:
     """An argument of posenc: arrays in float64, operators, frequencies, tuples."""
     if isinstance(value, list):
         return tuple(decoded(item, tensors) for item in value)

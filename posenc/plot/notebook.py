@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -96,7 +95,7 @@ def png_of(value: PositionBias | RopeFrequencies) -> bytes | None:
 def show_figures() -> None:
     """Let IPython show a Figure at the end of a cell, as it does after ``%matplotlib inline``, and describe it."""
     ipython = sys.modules.get("IPython")
-    shell: Any = None if ipython is None else ipython.get_ipython()
+    shell = None if ipython is None else ipython.get_ipython()
     if shell is not None:
         formatter = shell.display_formatter.formatters["image/png"]
         if Figure not in formatter.type_printers:

@@ -566,7 +566,7 @@ class _TransformedNode(_Node):
         ctx.twin.save(ctx, call.spec, arrays, call.integers, call.numbers, output)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Sequence[Any], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    def vmap(info: object, in_dims: Sequence[object], *inputs: object) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         results, dims = _by_rows(_TransformedNode.apply, info, in_dims, *inputs)
         return tuple(results), tuple(dims)
 
@@ -594,7 +594,7 @@ class _Gradient(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         ctx.twin.refuse_second_derivative()
 
     @staticmethod
-    def vmap(info: Any, in_dims: Sequence[Any], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    def vmap(info: object, in_dims: Sequence[object], *inputs: object) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         results, dims = _by_rows(_Gradient.apply, info, in_dims, *inputs)
         return tuple(results), tuple(dims)
 

@@ -7,9 +7,10 @@ state dict, stay in float64 under ``.to``, and need no data after ``to_empty``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 from torch.nn import Parameter, init  # type: ignore[import-not-found, unused-ignore]
@@ -19,6 +20,7 @@ import posenc
 from . import _functions as pt
 
 if TYPE_CHECKING:
+    from ..rotary.config import Config, HasDict
     from ._functions import Tensor
 
 
@@ -355,7 +357,7 @@ class RotaryEmbedding(torch.nn.Module):  # type: ignore[misc, unused-ignore]
 
     def __init__(
         self,
-        dim: Any,
+        dim: int | Config | str | os.PathLike[str] | HasDict,
         *,
         base: float | None = None,
         layout: str | None = None,
@@ -424,7 +426,7 @@ class SinusoidalEmbedding(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     torch.Size([2, 100, 64])
     """
 
-    def __init__(self, dim: int, **options: Any) -> None:
+    def __init__(self, dim: int, **options: object) -> None:
         super().__init__()
         self._arguments = {"dim": dim, **options}
         pt.sinusoidal(1, **self._arguments)  # raises the errors

@@ -112,7 +112,7 @@ def scaled_dot_product_attention(
         _fail(ValueError, "dropout_p", f"is {dropout_p}", "a probability")
     if dropout_p == 1:
         _fail(NotImplementedError, "dropout_p", f"is {dropout_p}", "less than 1")
-    options: dict[str, Any] = {"causal": True, "align": "start"} if is_causal else {}
+    options: dict[str, object] = {"causal": True, "align": "start"} if is_causal else {}
     if isinstance(attn_mask, CausalBias):
         is_at_end = attn_mask.variant is CausalVariant.LOWER_RIGHT
         options, attn_mask = {"causal": True, "align": "end" if is_at_end else "start"}, None
@@ -235,8 +235,8 @@ class ReplacedSdpa(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
         self,
         function: Callable[..., object],
         types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> object:
         kwargs = kwargs or {}
         if function is _THEIRS:

@@ -43,7 +43,7 @@ def by_sequence(
     return [torch.cat([one.transpose(0, 1) for one in first]), *(torch.cat(parts, 1) for parts in others)]
 
 
-def _read_ends(name: str, lengths: Any, of: str, tokens: int) -> list[int]:
+def _read_ends(name: str, lengths: object, of: str, tokens: int) -> list[int]:
     expected = "expected integers (sequences + 1,)"
     try:
         ends = torch.as_tensor(lengths)

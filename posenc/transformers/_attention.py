@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from transformers.utils.output_capturing import _active_collector
 
 from posenc import torch as pt
 
-from ._lazy import LazyTensor, Structure, T5Bias, structure_of
+from ._lazy import LazyTensor, Module, Structure, T5Bias, structure_of
 
 _UNUSED = frozenset(
     (
@@ -66,7 +66,7 @@ def attention_forward(
     if block_indices is not None:
         attention_mask = _block_mask(module, query, m, attention_mask, block_indices, position_ids)
     implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "scale": scaling, "softcap": softcap, "precision": PRECISIONS.get(implementation, "high"),
         "dropout": dropout,
     }  # fmt: skip
@@ -150,7 +150,7 @@ def _may_add(tensor: torch.Tensor) -> bool:
 
 
 def _block_mask(
-    module: Any,
+    module: Module,
     query: torch.Tensor,
     m: int,
     mask: torch.Tensor | None,

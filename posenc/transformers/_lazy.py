@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.utils._pytree import tree_map_only
 from transformers import masking_utils
+
+Module: TypeAlias = Any
+"""A module of transformers; torch gives its attributes the type Tensor | Module, which fits none of their uses."""
 
 
 class LazyTensor(torch.Tensor):  # type: ignore[misc, unused-ignore]
@@ -105,7 +108,7 @@ class T5Bias(NamedTuple):
     """(buckets, heads)."""
     shift: int
     """Position of query 0 - position of key 0."""
-    options: dict[str, Any]
+    options: dict[str, object]
     """Options of `posenc.torch.t5`."""
 
 
@@ -135,7 +138,7 @@ class StructuredMask(LazyTensor):
         dtype, device = arguments["dtype"], arguments["device"]
         return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
 
-    def __init__(self, structure: Structure, arguments: dict[str, Any]) -> None:
+    def __init__(self, structure: Structure, arguments: dict[str, object]) -> None:
         self.posenc_structure, self._arguments = structure, arguments
         self._made_from = (structure, arguments)
 
@@ -155,12 +158,12 @@ class RelativeBias(LazyTensor):
     """T5's relative bias of shape (1, heads, queries, keys), and the table that it is looked up in."""
 
     @staticmethod
-    def __new__(cls, module: Any, compute: Callable[..., torch.Tensor], n: int, m: int, past: int) -> Any:
+    def __new__(cls, module: Module, compute: Callable[..., torch.Tensor], n: int, m: int, past: int) -> Any:
         table = module.relative_attention_bias.weight
         shape = (1, table.shape[1], n, m)
         return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=table.dtype, device=table.device)
 
-    def __init__(self, module: Any, compute: Callable[..., torch.Tensor], n: int, m: int, past: int) -> None:
+    def __init__(self, module: Module, compute: Callable[..., torch.Tensor], n: int, m: int, past: int) -> None:
         self._made_from = (module, compute, n, m, past)
         self._module, self._compute_bias, self._lengths = module, compute, (n, m)
         self.posenc_structure = read_t5(module, past)
@@ -171,7 +174,7 @@ class RelativeBias(LazyTensor):
         return bias
 
 
-def read_t5(module: Any, past: int) -> T5Bias:
+def read_t5(module: Module, past: int) -> T5Bias:
     """Return the bias of an attention module of T5's kind, after `past` keys."""
     is_bidirectional = not getattr(module, "is_decoder", True)  # Pix2Struct's text model is a decoder
     options = {"bidirectional": is_bidirectional, "max_distance": module.relative_attention_max_distance}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from transformers import masking_utils
@@ -88,7 +88,7 @@ def describe_mask_functions() -> None:
         theirs = getattr(masking_utils, name)
 
         @wraps(theirs)
-        def make(*args: Any, **kwargs: Any) -> Mask:
+        def make(*args: object, **kwargs: object) -> Mask:
             function: Mask = theirs(*args, **kwargs)
             function.posenc_rule = reader(*args, **kwargs)  # type: ignore[attr-defined]
             return function

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -13,6 +13,9 @@ from torch.utils._pytree import tree_map_only
 
 from ._attention import attention_forward, fail
 from ._lazy import Structure, structure_of
+
+Operand: TypeAlias = Any
+"""What a module may combine with its logits: a tensor, a number, or the logits if the tensor is to their left."""
 
 
 class Logits:
@@ -33,7 +36,11 @@ class Logits:
 
     @classmethod
     def __torch_function__(
-        cls, function: Callable[..., object], types: object, args: Any = (), kwargs: Any = None
+        cls,
+        function: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> object:
         name = function.__name__
         if name not in _STEPS:
@@ -46,16 +53,16 @@ class Logits:
             raise AttributeError(name)
         return partial(_STEPS[name], self)
 
-    def __add__(self, other: Any) -> Logits:
+    def __add__(self, other: Operand) -> Logits:
         return _add(self, other)
 
-    def __sub__(self, other: Any) -> Logits:
+    def __sub__(self, other: Operand) -> Logits:
         return self if other is _ROW else NotImplemented
 
-    def __mul__(self, other: Any) -> Logits:
+    def __mul__(self, other: Operand) -> Logits:
         return _multiply(self, other)
 
-    def __truediv__(self, other: Any) -> Logits:
+    def __truediv__(self, other: Operand) -> Logits:
         return _multiply(self, 1 / other)
 
     def __matmul__(self, value: torch.Tensor) -> object:
@@ -79,14 +86,14 @@ class _Row:
 _ROW = _Row()
 
 
-def _add(logits: Any, other: Any) -> Logits:
+def _add(logits: Operand, other: Operand) -> Logits:
     if not isinstance(logits, Logits):
         logits, other = other, logits
     term = (1.0, other, logits.shape)
     return logits.change(terms=[*logits.terms, term])  # type: ignore[no-any-return]
 
 
-def _multiply(logits: Any, other: Any) -> Logits:
+def _multiply(logits: Operand, other: Operand) -> Logits:
     if not isinstance(logits, Logits):
         logits, other = other, logits
     if isinstance(other, torch.Tensor):
@@ -97,14 +104,14 @@ def _multiply(logits: Any, other: Any) -> Logits:
     return logits.change(factor=logits.factor * other, terms=terms)  # type: ignore[no-any-return]
 
 
-def _view(logits: Logits, *sizes: Any) -> Logits:
+def _view(logits: Logits, *sizes: object) -> Logits:
     shape = torch.empty(logits.shape, device="meta").view(*sizes).shape
     return logits.change(
         shape=shape, ndim=len(shape), batch_and_heads=shape[:2] if len(shape) == 4 else logits.batch_and_heads
     )
 
 
-def _fill(logits: Logits, hidden: torch.Tensor, value: Any) -> Logits:
+def _fill(logits: Logits, hidden: torch.Tensor, value: float) -> Logits:
     lowest = torch.finfo(logits.dtype).min
     if logits.is_softmax and value == 0 and logits.hidden is not None and torch.equal(hidden, logits.hidden):
         return logits
@@ -114,7 +121,7 @@ def _fill(logits: Logits, hidden: torch.Tensor, value: Any) -> Logits:
     return _add(logits.change(hidden=hidden), zero.masked_fill(hidden, lowest))
 
 
-def _fill_in_place(logits: Logits, hidden: torch.Tensor, value: Any) -> Logits:
+def _fill_in_place(logits: Logits, hidden: torch.Tensor, value: float) -> Logits:
     logits.__dict__.update(_fill(logits, hidden, value).__dict__)
     return logits
 
@@ -136,7 +143,7 @@ def _limit(logits: Logits, lowest: torch.Tensor) -> Logits:
     return logits
 
 
-def _attend(weights: Any, value: torch.Tensor) -> torch.Tensor:
+def _attend(weights: object, value: torch.Tensor) -> torch.Tensor:
     """Return attention, in the shape of the product of weights and values."""
     if not isinstance(weights, Logits) or not weights.is_softmax:
         logits = weights if isinstance(weights, Logits) else value
@@ -173,11 +180,11 @@ def _with_heads(tensor: torch.Tensor, shape: torch.Size, lead: torch.Size) -> to
     return tensor[None] if tensor.shape[0] == 1 else tensor.unflatten(0, lead)
 
 
-def _same(logits: Any, *args: object, **options: object) -> Any:
+def _same(logits: Logits, *args: object, **options: object) -> Logits:
     return logits
 
 
-_STEPS: dict[str, Callable[..., Any]] = {
+_STEPS: dict[str, Callable[..., object]] = {
     "add": _add, "amax": lambda logits, dim: _ROW, "bmm": _attend, "contiguous": _same, "div": Logits.__truediv__,
     "dim": lambda logits: logits.ndim, "dropout": _drop, "expand_as": _same, "float": _same, "masked_fill": _fill,
     "masked_fill_": _fill_in_place, "matmul": _attend, "max": _limit, "mul": _multiply, "reshape": _view,
@@ -195,7 +202,11 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
         self.module, self.calls = module, 0
 
     def __torch_function__(
-        self, function: Callable[..., object], types: object, args: Any = (), kwargs: Any = None
+        self,
+        function: Callable[..., object],
+        types: object,
+        args: tuple[Operand, ...] = (),
+        kwargs: dict[str, object] | None = None,
     ) -> object:
         is_product = getattr(function, "__name__", "") in ("matmul", "bmm")
         if is_product and all(isinstance(one, torch.Tensor) and one.ndim > 2 for one in args):

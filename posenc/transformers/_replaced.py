@@ -19,7 +19,7 @@ from transformers.models.falcon import modeling_falcon
 from posenc import torch as pt
 
 from ._attention import attention_forward, fail
-from ._lazy import Structure, structure_of
+from ._lazy import Module, Structure, structure_of
 from ._recorded import record
 
 NAMES: set[str] = set()
@@ -31,7 +31,7 @@ def is_ours(module: object) -> bool:
     return getattr(getattr(module, "config", None), "_attn_implementation", None) in NAMES
 
 
-def file_of(model_type: str) -> Any:
+def file_of(model_type: str) -> Module:
     """Return the file of transformers with a type of models."""
     return importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
 
@@ -40,7 +40,7 @@ CHANGED: set[type[torch.nn.Module]] = set()
 """Classes of modules that get the config of their model, because a method reads the implementation."""
 
 
-def _replace(cls: Any, method: str, ours: Callable[..., object]) -> None:
+def _replace(cls: Module, method: str, ours: Callable[..., object]) -> None:
     """Let the modules of a class call `ours` where the implementation is posenc's."""
     theirs = getattr(cls, method)
     names = list(inspect.signature(theirs).parameters)
@@ -66,7 +66,7 @@ def _dropout(module: torch.nn.Module, layer: torch.nn.Dropout) -> float:
 
 
 def _bloom_forward(
-    module: Any,
+    module: Module,
     hidden_states: torch.Tensor,
     residual: torch.Tensor,
     alibi: torch.Tensor,
@@ -105,7 +105,7 @@ def _is_consecutive(padding: torch.Tensor | None) -> bool:
 
 
 def _falcon_forward(
-    module: Any,
+    module: Module,
     hidden_states: torch.Tensor,
     alibi: torch.Tensor | None,
     attention_mask: torch.Tensor,
@@ -130,7 +130,7 @@ def _falcon_forward(
 
 
 def _mpt_forward(
-    module: Any,
+    module: Module,
     hidden_states: torch.Tensor,
     position_bias: torch.Tensor,
     cache: Cache | None = None,
@@ -168,7 +168,7 @@ def _split(x: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 def _gpt_attn(
-    module: Any,
+    module: Module,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -189,7 +189,7 @@ def _gpt_attn(
 
 
 def _openai_attn(
-    module: Any,
+    module: Module,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -216,7 +216,7 @@ def _pass(module: torch.nn.Module, *args: object, theirs: Callable[..., object],
 # ---- MPNet and DeBERTa ----
 
 
-def _mpnet_bias(module: Any, x: torch.Tensor, position_ids: object = None, num_buckets: int = 32) -> pt.Operator:
+def _mpnet_bias(module: Module, x: torch.Tensor, position_ids: object = None, num_buckets: int = 32) -> pt.Operator:
     """Return `MPNetEncoder.compute_position_bias`, which is T5's bias."""
     if position_ids is not None:
         fail(module, "position_ids", "is not None; expected None, for consecutive positions")
@@ -225,7 +225,7 @@ def _mpnet_bias(module: Any, x: torch.Tensor, position_ids: object = None, num_b
 
 
 def _mpnet_forward(
-    module: Any,
+    module: Module,
     hidden_states: torch.Tensor,
     attention_mask: torch.Tensor | None = None,
     position_bias: torch.Tensor | pt.Operator | None = None,
@@ -262,7 +262,7 @@ def _deberta_positions(
 
 
 def _deberta_v2_forward(
-    module: Any,
+    module: Module,
     hidden_states: torch.Tensor,
     attention_mask: torch.Tensor | None,
     output_attentions: bool = False,
@@ -274,15 +274,15 @@ def _deberta_v2_forward(
     heads = module.num_attention_heads
     query = _split(module.query_proj(hidden_states if query_states is None else query_states), heads)
     key, value = (_split(make(hidden_states), heads) for make in (module.key_proj, module.value_proj))
-    of_queries: Any = module.query_proj if module.share_att_key else getattr(module, "pos_query_proj", None)
-    of_keys: Any = module.key_proj if module.share_att_key else getattr(module, "pos_key_proj", None)
+    of_queries: Module = module.query_proj if module.share_att_key else getattr(module, "pos_query_proj", None)
+    of_keys: Module = module.key_proj if module.share_att_key else getattr(module, "pos_key_proj", None)
     rows = None if rel_embeddings is None else rel_embeddings[: 2 * getattr(module, "pos_ebd_size", 0)]
     buckets = module.position_buckets if module.relative_attention and module.position_buckets > 0 else None
     return _disentangled(module, query, key, value, attention_mask, relative_pos, rows, of_queries, of_keys, buckets)
 
 
 def _deberta_forward(
-    module: Any,
+    module: Module,
     hidden_states: torch.Tensor,
     attention_mask: torch.Tensor | None,
     output_attentions: bool = False,
@@ -302,15 +302,15 @@ def _deberta_forward(
 
 
 def _disentangled(
-    module: Any,
+    module: Module,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     mask: torch.Tensor | None,
     relative_pos: torch.Tensor | None,
     rows: torch.Tensor | None,
-    of_queries: Any,
-    of_keys: Any,
+    of_queries: Module,
+    of_keys: Module,
     buckets: int | None = None,
 ) -> tuple[torch.Tensor, None]:
     """Compute attention with relative terms, whose rows are projected by `of_queries` and `of_keys`."""
@@ -334,13 +334,13 @@ def _disentangled(
 
 
 def _wavlm_forward(
-    module: Any,
+    module: Module,
     hidden_states: torch.Tensor,
     attention_mask: torch.Tensor | None = None,
     position_bias: torch.Tensor | None = None,
     index: int = 0,
     output_attentions: bool = False,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> tuple[torch.Tensor, None, torch.Tensor]:
     """Compute `WavLMAttention.forward`; `position_bias` is the table of the first layer, which all layers gate."""
     heads = module.num_heads
@@ -358,7 +358,7 @@ def _wavlm_forward(
 
 
 def _sam_forward(
-    module: Any, hidden_states: torch.Tensor, output_attentions: bool | None = None
+    module: Module, hidden_states: torch.Tensor, output_attentions: bool | None = None
 ) -> tuple[torch.Tensor, None]:
     """Compute `SamVisionAttention.forward`, whose queries read a table for rows and one for columns."""
     height, width = hidden_states.shape[1:3]
@@ -383,7 +383,7 @@ def _sam_forward(
 
 
 def _xlnet_core(
-    module: Any,
+    module: Module,
     q_head: torch.Tensor,
     k_head_h: torch.Tensor,
     v_head_h: torch.Tensor,
@@ -421,7 +421,7 @@ def _xlnet_core(
     return out.transpose(0, 1)
 
 
-def _segment_bias(module: Any, query: torch.Tensor, is_same: torch.Tensor) -> pt.Operator:
+def _segment_bias(module: Module, query: torch.Tensor, is_same: torch.Tensor) -> pt.Operator:
     """Return XLNet's bias of segments. Of a query's two logits only their difference has an effect on the softmax.
 
     `is_same` (N, M, batch) says whether a query and a key are in one segment. The number of a key's segment is the
