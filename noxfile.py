@@ -28,6 +28,7 @@ PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 PEERS = (
     "torch==2.13.0",
     "transformers==5.23.0",  # the table of models and the recorded configs are of this version; 5.24 passes the rest
+    "diffusers",
     "x-transformers",
     "rotary-embedding-torch",
     "onnx==1.23.2",
@@ -96,7 +97,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def peers(session: nox.Session) -> None:
-    """Compare with torch, transformers, x-transformers, rotary-embedding-torch, ONNX and JAX, and test dask."""
+    """Compare with torch, transformers, diffusers, x-transformers, rotary-embedding-torch, ONNX and JAX; test dask."""
     install(session, *PEERS)
     if session.venv_backend != "none":
         session.run(*readme_command("test")[0])

@@ -423,6 +423,63 @@ def test_models_of_transformers() -> None:
     assert float((out - expected).abs().max()) <= 2e-6 * float(expected.abs().max())
 
 
+def diffusers(name: str, sizes: dict[str, Any], **tensors: Any) -> Any:
+    pytest.importorskip("diffusers", reason="diffusers is not installed")
+    model = getattr(import_module("diffusers"), name)(**sizes).eval()
+    return lambda: model(**tensors, return_dict=False)[0]
+
+
+def flux() -> Any:
+    places = torch.stack([torch.zeros(16), torch.arange(16) // 4, torch.arange(16) % 4], -1)
+    sizes = {
+        "patch_size": 1, "in_channels": 4, "num_layers": 2, "num_single_layers": 2, "attention_head_dim": 16,
+        "num_attention_heads": 2, "joint_attention_dim": 32, "pooled_projection_dim": 32, "axes_dims_rope": (4, 4, 8),
+    }  # fmt: skip
+    return diffusers(
+        "FluxTransformer2DModel", sizes, hidden_states=r(1, 16, 4), encoder_hidden_states=r(1, 8, 32),
+        pooled_projections=r(1, 32), timestep=torch.ones(1), img_ids=places, txt_ids=torch.zeros(8, 3),
+    )  # fmt: skip
+
+
+def wan() -> Any:
+    sizes = {
+        "num_attention_heads": 2, "attention_head_dim": 12, "in_channels": 4, "out_channels": 4, "text_dim": 16,
+        "freq_dim": 32, "ffn_dim": 32, "num_layers": 2, "rope_max_seq_len": 32,
+    }  # fmt: skip
+    return diffusers(
+        "WanTransformer3DModel", sizes, hidden_states=r(1, 4, 2, 8, 8), timestep=torch.ones(1),
+        encoder_hidden_states=r(1, 6, 16),
+    )  # fmt: skip
+
+
+def timm(name: str, size: int, **sizes: Any) -> Any:
+    timm = pytest.importorskip("timm", reason="timm, or torchvision, is not installed")
+    model, image = timm.create_model(name, img_size=size, num_classes=5, depth=2, **sizes).eval(), r(1, 3, size, size)
+    return lambda: model(image)
+
+
+IMAGE_MODELS = {
+    "Flux": (flux, 4),  # two layers of text and image, and two of both together
+    "Wan": (wan, 4),  # self-attention and cross-attention
+    "EVA-02": (lambda: timm("eva02_tiny_patch14_224", 56), 2),
+    "ViT": (lambda: timm("vit_tiny_patch16_224", 64), 2),
+    "BEiT": (lambda: timm("beit_base_patch16_224", 64, embed_dim=64, num_heads=4), 2),
+}
+
+
+@pytest.mark.parametrize("name", IMAGE_MODELS)
+def test_models_of_timm_and_diffusers(name: str) -> None:
+    torch.manual_seed(0)
+    make, calls = IMAGE_MODELS[name]
+    model = make()
+    with torch.no_grad():
+        expected = model()
+        with pt.replace_sdpa() as replaced:
+            out = model()
+    assert (replaced.calls, replaced.left) == (calls, [])
+    assert float((out - expected).abs().max()) <= 2e-6 * float(expected.abs().max())
+
+
 def test_compiled_functions_in_the_block() -> None:
     q, k, v = qkv()
     torch._dynamo.reset()
