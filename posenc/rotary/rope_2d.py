@@ -170,7 +170,7 @@ def rope_2d_vjp(
 ) -> RopeGradient:
     """Return the gradients of `rope_2d`.
 
-    Each pair has the gradients of `rope_vjp`, where ``dtheta`` belongs to the coordinate that rotates the pair.
+    As `rope_vjp`, but the gradient of a pair's angle contributes only to the coordinate that rotates the pair.
 
     Parameters
     ----------
