@@ -187,7 +187,7 @@ SCHEMES: dict[str, Scheme] = {
     ),
     "sinusoidal": Scheme(encoding=lambda setting, weights, n: posenc.sinusoidal(n, setting.width)),
     "rope": Scheme(rotation=rope),
-    # A largest distance beyond half the training length would leave buckets untrained.
+    # The largest distance of T5, 128, would leave the last buckets of short windows untrained.
     "t5": Scheme(
         learned(table=normal(16, "h")),
         bias=lambda setting, weights: traced.t5(
