@@ -15,7 +15,7 @@ from ._attention import attention_forward, fail
 from ._lazy import Structure, structure_of
 
 Operand: TypeAlias = Any
-"""What a module may combine with its logits: a tensor, a number, or the logits if the tensor is to their left."""
+"""A tensor or a number that a module combines with its logits, or the logits if the tensor is to their left."""
 
 
 class Logits:
