@@ -179,7 +179,8 @@ def coverage(session: nox.Session) -> None:
     flags = {"POSENC_CFLAGS": "-O1 --coverage -fprofile-update=prefer-atomic", "POSENC_LDFLAGS": "--coverage"}
     session.run("python", "setup.py", "-q", "build_ext", "--inplace", env=flags)
     marked = ("-m", "not slow", "--ignore=tests/peers", *(session.posargs or ("-n", "2")))
-    session.run("python", "-m", "coverage", "run", "-m", "pytest", *marked, env=ONE_THREAD)
+    patient = {**ONE_THREAD, "POSENC_TEST_PATIENCE": "20"}  # counted lines take many times as long
+    session.run("python", "-m", "coverage", "run", "-m", "pytest", *marked, env=patient)
     session.run("python", "-m", "coverage", "combine", "-q")
     session.run("python", "-m", "coverage", "report", "--skip-covered", "--sort=cover")
     # Lines of a macro or an inlined function count once, and no count is taken for an error because it is large.
