@@ -23,7 +23,7 @@ LENGTH = "original_max_position_embeddings"
 
 def angles(frequencies: object, dim: int | None, seq_len: int | None = None) -> Case:
     """Return the fields of frequencies: w, factor, and what is known about the way to them."""
-    keys: Case = {}
+    keys: Keys = {}
     width = None
     if isinstance(frequencies, str | os.PathLike) and os.path.isfile(frequencies):
         frequencies = json.loads(Path(frequencies).read_bytes())
@@ -50,7 +50,7 @@ def angles(frequencies: object, dim: int | None, seq_len: int | None = None) -> 
     }  # fmt: skip
 
 
-def _keys(config: Keys, seq_len: int | None, found: RopeFrequencies) -> Case:
+def _keys(config: Keys, seq_len: int | None, found: RopeFrequencies) -> Keys:
     """Return the arguments of `rope_frequencies` that the config means, or {} if they give other frequencies."""
     rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
     lengths = {key: value for key, value in config.items() if key.endswith("max_position_embeddings")}
@@ -93,7 +93,7 @@ def exponents(change: Callable[[Float64, Case], Float64]) -> Callable[[Case], Fl
     return lambda c: change(c["plain"], c) * (c["w"] / c["plain"])
 
 
-def key(name: str) -> Callable[[Case], object]:
+def key(name: str) -> Callable[[Keys], object]:
     return lambda keys: keys.get(name)
 
 

@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
-from ._lazy import Module, RelativeBias, attach, read_t5
+from ._lazy import RelativeBias, attach, read_t5
 from ._masks import describe_mask_functions
 from ._replaced import CHANGED, NAMES, REPLACED, file_of, is_ours, replace_all
 
@@ -149,7 +149,7 @@ def _refuse(cls: Callable[..., object], *args: object, **kwargs: object) -> NoRe
 # ---- T5 ----
 
 
-def _describe_bias(cls: Module) -> None:
+def _describe_bias(cls: type[torch.nn.Module]) -> None:
     """Let the modules of a class describe their relative bias instead of computing it."""
     dense: Callable[..., torch.Tensor] = cls.compute_bias
 

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from functools import partial, wraps
 from math import sqrt
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ def is_ours(module: object) -> bool:
     return getattr(getattr(module, "config", None), "_attn_implementation", None) in NAMES
 
 
-def file_of(model_type: str) -> Module:
+def file_of(model_type: str) -> ModuleType:
     """Return the file of transformers with a type of models."""
     return importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
 
@@ -40,7 +41,7 @@ CHANGED: set[type[torch.nn.Module]] = set()
 """Classes of modules that get the config of their model, because a method reads the implementation."""
 
 
-def _replace(cls: Module, method: str, ours: Callable[..., object]) -> None:
+def _replace(cls: type[torch.nn.Module], method: str, ours: Callable[..., object]) -> None:
     """Let the modules of a class call `ours` where the implementation is posenc's."""
     theirs = getattr(cls, method)
     names = list(inspect.signature(theirs).parameters)
