@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tools  # noqa: F401  # isort: skip
 
 import numpy as np
-from tools.measure import Report, check, main, peer
+from tools.measure import Report, check, main, peer, vectors
 
 import posenc
 from posenc import analysis
@@ -50,7 +50,7 @@ def matrices(report: Report, torch: Any, n: int, d: int, kind: Any) -> None:
     if torch:
         tensor, into = torch.from_numpy(x), torch.from_numpy(other)
         contenders["torch.mm(out=)"] = lambda: torch.mm(tensor, tensor.T, out=into)
-    goal = {"NumPy X @ X.T": {"avx512": 0.6, "avx2": 1.0}.get(posenc.isa(), 2.0)}
+    goal = {"NumPy X @ X.T": {"avx512": 0.6, "avx2": 1.0}.get(vectors(), 2.0)}
     report.time(f"gram {np.dtype(kind)} ({n}, {d})", contenders, most=goal if (n, kind) == (4096, np.float32) else None)
     contenders = {
         "distance_matrix(out=)": lambda: analysis.distance_matrix(x, out=out),

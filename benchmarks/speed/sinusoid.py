@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tools  # noqa: F401  # isort: skip
 
 import numpy as np
-from tools.measure import Report, check, main, peer, random
+from tools.measure import Report, check, main, peer, random, vectors
 
 import posenc
 
@@ -47,7 +47,7 @@ def run(report: Report) -> None:
             torch.cos(angle, out=into[:, 1::2])
 
         contenders["torch float32 formula, out="] = torch_formula
-    isa = posenc.isa()
+    isa = vectors()
     report.time(
         f"sinusoidal({N}, {DIM}) float32, out=",
         contenders,

@@ -222,6 +222,11 @@ def versions() -> dict[str, str | None]:
     return installed
 
 
+def vectors() -> str:
+    """Return the instruction set of float32 in use: the 16-bit products of AVX512_BF16 and AMX come with AVX-512."""
+    return posenc.isa() if posenc.isa() in ("base", "avx2") else "avx512"
+
+
 def environment() -> dict[str, str]:
     """The processor and the versions that figures depend on."""
     name = platform.processor() or platform.machine()

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import posenc
+from tools.measure import vectors
 
 PEAK_C = """
 typedef REAL vec __attribute__((vector_size(BYTES)));
@@ -55,10 +55,10 @@ def _spin(isa: str, real: str) -> Callable[[int], float] | None:
 def peak(operations: float, dtype: str = "float32") -> dict[str, Callable[[], object]]:
     """A contender with so many operations (two per multiply-add) of the instruction set in use, or no contender."""
     real = "float" if dtype == "float32" else "double"
-    spin = _spin(posenc.isa(), real)
+    spin = _spin(vectors(), real)
     if spin is None:
         return {}
-    each = 10 * 2 * FLAGS[posenc.isa()][0] // (4 if real == "float" else 8)
+    each = 10 * 2 * FLAGS[vectors()][0] // (4 if real == "float" else 8)
     return {NAME: lambda: spin(int(operations / each))}
 
 

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+import posenc
+
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 THREADS = [f"{name}_NUM_THREADS" for name in ("OPENBLAS", "MKL", "OMP", "VECLIB_MAXIMUM")]
@@ -144,6 +146,14 @@ def test_the_memory_of_an_operator_is_measured(tools):
     forward, backward = memory.with_operator((2, 300, 8), memory.OPERATORS["ALiBi"])
     assert forward < 64
     assert backward < 64
+
+
+def test_each_instruction_set_has_a_peak(tools):
+    """The peak of float32 is not missing where posenc.isa() names a unit for 16-bit products."""
+    peaks = import_module("tools.peak").FLAGS
+    for name in posenc.isas():
+        with posenc.use_isa(name):
+            assert tools.measure.vectors() in peaks
 
 
 def test_every_picture_is_timed(tools):
