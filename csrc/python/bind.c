@@ -458,7 +458,9 @@ static int fill_call(const pe_table *table, const pe_signature *row, PyObject *c
             return -1;
     }
     for (int k = 0; k < row->nparams; k++) {
-        call->par[k] = PyFloat_AsDouble(arguments[row->noperands + k]);
+        PyObject *const x = arguments[row->noperands + k];
+        const int is_bool = x == Py_True || x == Py_False; /* PyFloat_AsDouble makes a float of a bool */
+        call->par[k] = is_bool ? x == Py_True : PyFloat_AsDouble(x);
         if (call->par[k] == -1.0 && PyErr_Occurred())
             return -1;
     }

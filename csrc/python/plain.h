@@ -11,6 +11,11 @@
 
 #include "python/arrays.h"
 
+static inline int is_float(PyObject *object, double value)
+{
+    return PyFloat_CheckExact(object) && PyFloat_AsDouble(object) == value;
+}
+
 /* Return whether an object is an array of numbers that the result can have, and not of a subclass. */
 static inline int is_plain_array(PyObject *object)
 {

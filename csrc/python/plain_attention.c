@@ -4,12 +4,16 @@
 #include <math.h>
 
 /* The arguments of _core.attention_plain: those of `attention`, the options that are not plain at the end */
-enum { FUNCTION, Q, K, V, BIAS, CAUSAL, INVARIANT, RETURN_LSE, OUT, OPTIONS, ARGUMENTS = OPTIONS + 13 };
+enum { FUNCTION, Q, K, V, BIAS, CAUSAL, INVARIANT, RETURN_LSE, OUT, DROPOUT, PRECISION, OPTIONS };
+enum { ARGUMENTS = OPTIONS + 11 };
 
 static int is_bool(PyObject *object) { return object == Py_True || object == Py_False; }
 
 static int has_plain_options(PyObject *const *args)
 {
+    if (!is_float(args[DROPOUT], 0) || !PyUnicode_Check(args[PRECISION])
+        || PyUnicode_CompareWithASCIIString(args[PRECISION], "high") != 0)
+        return 0;
     for (int i = OPTIONS; i < ARGUMENTS; i++) {
         if (args[i] != Py_None)
             return 0;

@@ -1,9 +1,8 @@
 /* plain_rope.c -- `rope` of plain arguments, in one call. */
 #include "python/plain.h"
 
-/* The arguments of _core.rope_plain: those of `rope`, after the function's name. The frequencies are
- * those that multiply cos and sin by 1. */
-enum { FUNCTION, X, POSITIONS, FREQUENCIES, LAYOUT, ROTARY_DIM, ROTARY_OFFSET };
+/* The arguments of _core.rope_plain: those of `rope`, after the function's name. The factor multiplies cos and sin. */
+enum { FUNCTION, X, POSITIONS, FREQUENCIES, FACTOR, LAYOUT, ROTARY_DIM, ROTARY_OFFSET };
 enum { INVERSE = ROTARY_OFFSET + 1, OUT_LAYOUT, SEQ_AXIS, START, OUT, ARGUMENTS };
 
 /* The table of cos and sin is scratch, at most as large as x. More than this much belongs into an array. */
@@ -17,8 +16,8 @@ static int is_integer(PyObject *object, long value)
 
 static int has_default_options(PyObject *const *args)
 {
-    return is_integer(args[ROTARY_OFFSET], 0) && args[INVERSE] == Py_False && args[OUT_LAYOUT] == Py_None
-           && is_integer(args[SEQ_AXIS], -2) && is_integer(args[START], 0);
+    return is_float(args[FACTOR], 1) && is_integer(args[ROTARY_OFFSET], 0) && args[INVERSE] == Py_False
+           && args[OUT_LAYOUT] == Py_None && is_integer(args[SEQ_AXIS], -2) && is_integer(args[START], 0);
 }
 
 static int is_plain_x(PyObject *object)

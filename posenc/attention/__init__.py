@@ -260,10 +260,8 @@ def attention(
     """
     function = "attention"
     plain: Array | tuple[Array, Array] | None = _core.attention_plain(
-        function, q, k, v, bias, causal, invariant, return_lse, out,
-        keep, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink,
-        None if type(dropout) is float and dropout == 0.0 else dropout, seed,
-        None if isinstance(precision, str) and precision == "high" else precision,
+        function, q, k, v, bias, causal, invariant, return_lse, out, dropout, precision,
+        keep, align, window, q_positions, k_positions, q_segments, k_segments, scale, softcap, sink, seed,
     )  # fmt: skip
     if plain is not None:
         return plain

@@ -158,19 +158,18 @@ def rope(
     >>> posenc.rope(q, [99], w).shape
     (8, 1, 64)
     """
-    w = frequencies
+    w, factor = frequencies, 1.0
     if type(frequencies) is RopeFrequencies:  # half the time of isinstance
-        if frequencies.layout:
+        if frequencies.layout is not None:
             layout = agree("rope", "layout", layout, frequencies.layout)
-        if frequencies.rotary_dim:
+        if frequencies.rotary_dim is not None:
             rotary_dim = agree("rope", "rotary_dim", rotary_dim, frequencies.rotary_dim)
-        factor = frequencies.attention_factor
-        w = frequencies.inv_freq if type(factor) is float and factor == 1.0 else None
+        w, factor = frequencies.inv_freq, frequencies.attention_factor
     elif frequencies is None:
         rotation = read_rotation("rope", x, None, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
         return _rotate_by_table(rotation, positions, start, out)
     plain: Array | None = _core.rope_plain(
-        "rope", x, positions, w, layout,
+        "rope", x, positions, w, factor, layout,
         rotary_dim, rotary_offset, inverse, out_layout, seq_axis, start, out,
     )  # fmt: skip
     if plain is not None:

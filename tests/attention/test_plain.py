@@ -109,13 +109,16 @@ def unusual_calls():
     yield "integer_causal", (q, k, v), {"causal": 1}
     yield "numpy_causal", (q, k, v), {"causal": np.True_}
     yield "integer_invariant", (q, k, v), {"invariant": 1}
+    yield "dropout_and_seed", (q, k, v), {"dropout": 0.5, "seed": 1}
+    yield "wrong_precision", (q, k, v), {"precision": "highest"}
+    yield "no_precision", (q, k, v), {"precision": None}
     yield "no_bias", (q, k, v), {"bias": None}
     yield "bias", (q, k, v), {"bias": (posenc.alibi([0.5, 0.25]),)}
     yield "wrong_bias", (q, k, v), {"bias": (3,)}
     for option, value in {
         "keep": np.tri(4, dtype=bool), "align": "middle", "window": (1, 0), "q_positions": 4,
         "k_positions": [1, 0, 5, 3], "q_segments": [0, 0, 1, 1], "k_segments": [0, 0, 1, 1], "scale": 0.25,
-        "softcap": 2.0, "sink": [1.0, 0.0],
+        "softcap": 2.0, "sink": [1.0, 0.0], "dropout": 0, "seed": 1, "precision": "low",
     }.items():  # fmt: skip
         yield option, (q, k, v), {option: value}
     yield "out_no_array", (q, k, v), {"out": 3}

@@ -151,8 +151,8 @@ def test_a_plain_call_has_the_bits_of_the_long_way(shape, dtype, layout, rng, is
 
 def test_what_a_call_must_be_to_be_plain():
     x, w = np.ones((4, 8), np.float32), posenc.rope_frequencies(8)
-    plain = {"x": x, "positions": 4, "w": w.inv_freq, "layout": "half", "dim": None, "offset": 0, "inverse": False,
-             "out_layout": None, "axis": -2, "start": 0, "out": None}  # fmt: skip
+    plain = {"x": x, "positions": 4, "w": w.inv_freq, "factor": 1.0, "layout": "half", "dim": None, "offset": 0,
+             "inverse": False, "out_layout": None, "axis": -2, "start": 0, "out": None}  # fmt: skip
 
     def is_plain(**changed):
         arguments = {**plain, **changed}.values()
@@ -167,16 +167,17 @@ def test_what_a_call_must_be_to_be_plain():
         {"x": np.zeros((2**14, 8))}, {"positions": True}, {"positions": 3}, {"positions": 2**70},
         {"positions": [0, 1, 2, 3]}, {"positions": np.arange(5)}, {"positions": np.ones((1, 4))},
         {"positions": np.ones(4, np.int32)}, {"w": None}, {"w": w}, {"w": np.ones(3)}, {"w": (np.ones(4), 1.0)},
-        {"w": np.ones(4, np.float32)}, {"layout": "halves"}, {"layout": None}, {"dim": 6}, {"offset": 2},
-        {"inverse": True}, {"out_layout": "half"}, {"axis": 0}, {"start": 1}, {"out": x[::-1]},
-        {"out": np.ones((5, 8), np.float32)}, {"out": np.ones((4, 8))}, {"out": 1},
+        {"w": np.ones(4, np.float32)}, {"factor": 1.5}, {"factor": np.float64(1)}, {"factor": 1},
+        {"layout": "halves"}, {"layout": None}, {"dim": 6}, {"offset": 2}, {"inverse": True}, {"out_layout": "half"},
+        {"axis": 0}, {"start": 1},
+        {"out": x[::-1]}, {"out": np.ones((5, 8), np.float32)}, {"out": np.ones((4, 8))}, {"out": 1},
     ):  # fmt: skip
         assert not is_plain(**changed)
     read_only, buffer = np.ones((4, 8), np.float32), np.zeros(40, np.float32)
     read_only.flags.writeable = False
     assert not is_plain(out=read_only)
     assert not is_plain(x=buffer[:32].reshape(4, 8), out=buffer[8:].reshape(4, 8))
-    with pytest.raises(TypeError, match="takes 12 arguments"):
+    with pytest.raises(TypeError, match="takes 13 arguments"):
         posenc._core.rope_plain("rope")
 
 

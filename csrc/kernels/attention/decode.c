@@ -412,41 +412,63 @@ static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
 
 /* ---- heads that share keys ---- */
 
-static real sum_of_squares(const real *x, int n)
+static vec squares_of_lanes(const real *x, int n)
 {
-    real lane[LANES];
-    vec acc = vec_set(0);
+    vec sum = vec_set(0);
     for (int k = 0; k < n; k += LANES) {
         const vec y = vec_load(x + k);
-        acc = vec_fma(y, y, acc);
+        sum = vec_fma(y, y, sum);
     }
-    vec_store(lane, acc);
-    UNROLL
-    for (int half = LANES / 2; half > 0; half /= 2) {
-        UNROLL
-        for (int l = 0; l < half; l++)
-            lane[l] += lane[l + half];
-    }
-    return lane[0];
+    return sum;
+}
+
+/* Return whether all queries are in range by squares_in_range: no sum of a lane is infinite or NaN, and in one of the
+ * lanes the sums of all queries are large enough. minus_least and total: of the sums of each lane, the least, times -1,
+ * and the sum. */
+static int lanes_in_range(vec minus_least, vec total)
+{
+    real minus[LANES], sum[LANES];
+    int large = 0, infinite = 0;
+    vec_store(minus, minus_least);
+    vec_store(sum, total);
+    SIMD_OR(large)
+    for (int l = 0; l < LANES; l++)
+        large |= squares_in_range(-minus[l]);
+    SIMD_OR(infinite)
+    for (int l = 0; l < LANES; l++)
+        infinite |= !is_finite(sum[l]);
+    return large && !infinite;
+}
+
+static const real *query_of_pair(const pe_query_block *queries, const decode_state *b, int p)
+{
+    const pe_array *a = &queries->call->array[A_Q];
+    const char *data = queries->batch_row.data[A_Q] + (b->first_head + p / queries->lanes) * a->core[0]
+                       + p % queries->lanes * a->core[1];
+    return row_read(data, a->storage, b->d, b->row);
 }
 
 /* Copy the queries, times scale. Bit i of the result is set if forward.c must compute head i, because one of its
  * queries leaves the range in which products are accurate. */
 static int64_t read_queries(const pe_query_block *queries, decode_state *b)
 {
-    const pe_array *a = &queries->call->array[A_Q];
     const real scale = (real)queries->call->par[A_SCALE];
     const int highest = queries->call->array[A_K].storage == PE_I8 ? HIGHEST_OF_CODES : HIGHEST;
+    vec minus_least = vec_set(MASKED), total = vec_set(0);
     int64_t out_of_range = 0;
     zero_reals(b->q, b->pairs * b->padded_d);
     for (int p = 0; p < b->pairs; p++) {
-        const char *data = queries->batch_row.data[A_Q] + (b->first_head + p / queries->lanes) * a->core[0]
-                           + p % queries->lanes * a->core[1];
-        const real *row = row_read(data, a->storage, b->d, b->row);
+        const real *row = query_of_pair(queries, b, p);
         for (int k = 0; k < b->d; k++)
             b->q[p * b->padded_d + k] = row[k] * scale;
-        if (!squares_in_range(sum_of_squares(b->q + p * b->padded_d, b->padded_d))
-            && !FN(row_in_range)(row, b->d, queries->call->par[A_SCALE], highest))
+        const vec squares = squares_of_lanes(b->q + p * b->padded_d, b->padded_d);
+        minus_least = vec_max(vec_sub(vec_set(0), squares), minus_least);
+        total = vec_add(total, squares);
+    }
+    if (lanes_in_range(minus_least, total))
+        return 0;
+    for (int p = 0; p < b->pairs; p++) {
+        if (!FN(row_in_range)(query_of_pair(queries, b, p), b->d, queries->call->par[A_SCALE], highest))
             out_of_range |= (int64_t)1 << p / queries->lanes;
     }
     return out_of_range;

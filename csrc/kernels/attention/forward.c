@@ -210,7 +210,8 @@ static void clear_sums(const attention_state *b, block_state *block)
 {
     const pe_query_block *queries = block->queries;
     zero_reals(block->o, queries->width * b->e);
-    memset(block->content.passed, 0, sizeof block->content.passed);
+    if (block->content.scans)
+        memset(block->content.passed, 0, sizeof block->content.passed);
     for (int l = 0; l < queries->width; l++) {
         block->m[l] = l < queries->lanes ? sink_of_part(queries, &b->part, queries->head, l) : MASKED;
         block->l[l] = (real)(block->m[l] != MASKED);
@@ -269,7 +270,6 @@ static void begin_block(attention_state *b, block_state *block, const pe_call *c
     FN(query_block)(block->queries, call, unit);
     if (b->sixteen)
         block->queries->chunk = CHUNK;
-    block->content = b->content;
     FN(begin_block)(&block->content, block->queries, b->copy, b->q);
     block->multiplier = FN(content_multiplier)(&block->content, block->queries);
     if (b->sixteen)
@@ -370,6 +370,7 @@ LAYOUT(attention)
     uint32_t *const q_parts = carve_bytes(c, sixteen * s->most * words * (idx)sizeof *q_parts);
     for (int k = 0; c->memory && k < s->most; k++) {
         s->block[k].queries = queries + k;
+        s->block[k].content = s->content;
         s->block[k].o = o + k * BLOCK_M * D(e);
         s->block[k].sixteen.q = sixteen ? q_parts + k * words : NULL;
     }

@@ -91,7 +91,6 @@ void FN(content_block)(pe_content *c, const pe_query_block *queries, const real 
     c->sum_term = -1;
     c->index_map = NULL;
     memset(c->kept_rows, 0, sizeof c->kept_rows);
-    memset(c->passed, 0, sizeof c->passed);
     for (v.term = 0; v.term < v.queries->call->nterms; v.term++) {
         const pe_content_op *op = op_of(&v);
         c->before_cap |= op->query_table || op->key_table || op->scan;
@@ -99,6 +98,8 @@ void FN(content_block)(pe_content *c, const pe_query_block *queries, const real 
         c->values |= given(&v, op->values) != NULL;
         c->scans |= op->scan != NULL;
     }
+    if (c->scans)
+        memset(c->passed, 0, sizeof c->passed);
 }
 
 real FN(largest_vector)(const pe_content *c, const pe_query_block *queries)

@@ -186,21 +186,20 @@ void FN(multiply_lanes)(real *restrict x, const real *restrict factor, int n, in
 /* The sum of the squares of each lane */
 static void sums_of_squares(const real *packed, int n, int width, real *sum)
 {
+    enum { SUMS = 8 }; /* as many additions as two units of FMA start before the first has ended */
     for (int l = 0; l < width; l += LANES) {
-        vec acc[4] = {vec_set(0), vec_set(0), vec_set(0), vec_set(0)};
-        int k = 0;
-        for (; k + 4 <= n; k += 4) {
+        vec acc[SUMS] = {vec_set(0)};
+        for (int k = 0; k < n; k += SUMS) {
             UNROLL
-            for (int i = 0; i < 4; i++) {
-                const vec x = vec_load(packed + (k + i) * width + l);
+            for (int i = 0; i < SUMS; i++) {
+                const vec x = k + i < n ? vec_load(packed + (k + i) * width + l) : vec_set(0);
                 acc[i] = vec_fma(x, x, acc[i]);
             }
         }
-        for (; k < n; k++) {
-            const vec x = vec_load(packed + k * width + l);
-            acc[0] = vec_fma(x, x, acc[0]);
-        }
-        vec_store(sum + l, vec_add(vec_add(acc[0], acc[1]), vec_add(acc[2], acc[3])));
+        UNROLL
+        for (int i = 1; i < SUMS; i++)
+            acc[0] = vec_add(acc[0], acc[i]);
+        vec_store(sum + l, acc[0]);
     }
 }
 
@@ -213,10 +212,14 @@ int FN(pack_in_range)(const pe_query_block *queries, int n, double scale, real a
     FN(pack_queries)(queries, A_Q, n, (real)scale, copy, out);
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         real sum[PANEL_LANES];
+        int out_of_range = !is_added_small;
         sums_of_squares(out + p->first * n, n, p->width, sum);
-        for (int l = 0; l < p->width; l++) {
+        for (int l = 0; l < p->width; l++)
             late[p->first + l] = 1;
-            if (l >= p->lanes || (squares_in_range(sum[l]) && is_added_small))
+        for (int l = 0; l < p->lanes; l++)
+            out_of_range |= !squares_in_range(sum[l]);
+        for (int l = 0; l < p->lanes && out_of_range; l++) {
+            if (squares_in_range(sum[l]) && is_added_small)
                 continue;
             const real *row = row_read(query_row(queries, A_Q, p->first + l), storage, n, copy);
             const int power = find_power(row, n, added, scale, highest);
