@@ -1,11 +1,12 @@
 /* plain_rope.c -- `rope` of plain arguments, in one call. */
 #include "python/plain.h"
 
-/* The arguments of _core.rope_plain: those of `rope`, after the function's name. The factor multiplies cos and sin. */
-enum { FUNCTION, X, POSITIONS, FREQUENCIES, FACTOR, LAYOUT, ROTARY_DIM, ROTARY_OFFSET };
+/* The arguments of _core.rope_plain: those of `rope`, after the function's name. KNOWN is None, or a tuple
+ * of fields of RopeFrequencies: inv_freq, attention_factor, layout, rotary_dim. The last two may be None. */
+enum { FUNCTION, X, POSITIONS, FREQUENCIES, KNOWN, LAYOUT, ROTARY_DIM, ROTARY_OFFSET };
 enum { INVERSE = ROTARY_OFFSET + 1, OUT_LAYOUT, SEQ_AXIS, START, OUT, ARGUMENTS };
 
-/* The table of cos and sin is scratch, at most as large as x. More than this much belongs into an array. */
+/* The table of cos and sin is scratch, at most as large as x. Larger tables are passed as an array. */
 enum { MOST_NUMBERS = 1 << 16 };
 
 static int is_integer(PyObject *object, long value)
@@ -16,8 +17,26 @@ static int is_integer(PyObject *object, long value)
 
 static int has_default_options(PyObject *const *args)
 {
-    return is_float(args[FACTOR], 1) && is_integer(args[ROTARY_OFFSET], 0) && args[INVERSE] == Py_False
-           && args[OUT_LAYOUT] == Py_None && is_integer(args[SEQ_AXIS], -2) && is_integer(args[START], 0);
+    return is_integer(args[ROTARY_OFFSET], 0) && args[INVERSE] == Py_False && args[OUT_LAYOUT] == Py_None
+           && is_integer(args[SEQ_AXIS], -2) && is_integer(args[START], 0);
+}
+
+/* Read `known` into the other arguments. Return 0 if they contradict each other, or if the factor is not 1. */
+static int read_known(PyObject *known, PyObject **frequencies, PyObject **layout, PyObject **rotary_dim)
+{
+    if (known == Py_None)
+        return 1;
+    if (!PyTuple_CheckExact(known) || PyTuple_Size(known) != 4 || !is_float(PyTuple_GetItem(known, 1), 1))
+        return 0;
+    PyObject **const options[] = {layout, rotary_dim};
+    for (int i = 0; i < 2; i++) {
+        PyObject *const item = PyTuple_GetItem(known, 2 + i);
+        if (item != Py_None && *options[i] != Py_None && *options[i] != item)
+            return 0;
+        *options[i] = item == Py_None ? *options[i] : item;
+    }
+    *frequencies = PyTuple_GetItem(known, 0);
+    return 1;
 }
 
 static int is_plain_x(PyObject *object)
@@ -48,9 +67,13 @@ static PyObject *result_of(PyArrayObject *x, PyObject *out, PyObject *positions,
 /* Positions as an array (n,); None if they are not plain; NULL with an exception */
 static PyObject *positions_of(PyObject *positions, npy_intp n)
 {
-    if (is_integer(positions, (long)n) && n <= MOST_NUMBERS)
-        return PyArray_Arange(0, (double)n, 1, NPY_INT64);
-    return Py_NewRef(is_vector(positions, NPY_INT64, n) || is_vector(positions, NPY_DOUBLE, n) ? positions : Py_None);
+    if (!is_integer(positions, (long)n) || n > MOST_NUMBERS)
+        return Py_NewRef(is_vector(positions, NPY_INT64, n) || is_vector(positions, NPY_DOUBLE, n) ? positions
+                                                                                                   : Py_None);
+    PyObject *range = PyArray_SimpleNew(1, &n, NPY_INT64); /* PyArray_Arange takes a tenth of a small call */
+    for (npy_intp i = 0; range && i < n; i++)
+        ((int64_t *)PyArray_DATA((PyArrayObject *)range))[i] = i;
+    return range;
 }
 
 PyObject *pe_rope_plain(const pe_table *table, PyObject *const *args, Py_ssize_t nargs)
@@ -58,13 +81,14 @@ PyObject *pe_rope_plain(const pe_table *table, PyObject *const *args, Py_ssize_t
     if (nargs != ARGUMENTS)
         return PyErr_Format(PyExc_TypeError, "_core.rope_plain takes %d arguments", ARGUMENTS);
     PyArrayObject *x = (PyArrayObject *)args[X];
-    if (!has_default_options(args) || !is_plain_x(args[X]) || !PyUnicode_Check(args[LAYOUT]))
+    PyObject *frequencies = args[FREQUENCIES], *layout = args[LAYOUT], *rotary_dim = args[ROTARY_DIM];
+    if (!has_default_options(args) || !is_plain_x(args[X])
+        || !read_known(args[KNOWN], &frequencies, &layout, &rotary_dim) || !PyUnicode_Check(layout))
         return Py_NewRef(Py_None);
     const npy_intp rows = PyArray_DIM(x, PyArray_NDIM(x) - 2), width = PyArray_DIM(x, PyArray_NDIM(x) - 1);
-    const int interleaved = PyUnicode_CompareWithASCIIString(args[LAYOUT], "interleaved") == 0;
-    PyObject *const frequencies = args[FREQUENCIES];
-    if ((!interleaved && PyUnicode_CompareWithASCIIString(args[LAYOUT], "half") != 0) || width < 2 || width % 2
-        || !(args[ROTARY_DIM] == Py_None || is_integer(args[ROTARY_DIM], (long)width))
+    const int interleaved = PyUnicode_CompareWithASCIIString(layout, "interleaved") == 0;
+    if ((!interleaved && PyUnicode_CompareWithASCIIString(layout, "half") != 0) || width < 2 || width % 2
+        || !(rotary_dim == Py_None || is_integer(rotary_dim, (long)width))
         || !is_vector(frequencies, NPY_DOUBLE, width / 2))
         return Py_NewRef(Py_None);
     PyObject *positions = positions_of(args[POSITIONS], rows), *done = NULL;

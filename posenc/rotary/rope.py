@@ -40,7 +40,6 @@ from .rotation import (
     RopeGradient,
     Rotation,
     Table,
-    agree,
     cast_table,
     read_frequencies,
     read_layout,
@@ -158,18 +157,14 @@ def rope(
     >>> posenc.rope(q, [99], w).shape
     (8, 1, 64)
     """
-    w, factor = frequencies, 1.0
+    known = None
     if type(frequencies) is RopeFrequencies:  # half the time of isinstance
-        if frequencies.layout is not None:
-            layout = agree("rope", "layout", layout, frequencies.layout)
-        if frequencies.rotary_dim is not None:
-            rotary_dim = agree("rope", "rotary_dim", rotary_dim, frequencies.rotary_dim)
-        w, factor = frequencies.inv_freq, frequencies.attention_factor
+        known = frequencies._known
     elif frequencies is None:
         rotation = read_rotation("rope", x, None, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
         return _rotate_by_table(rotation, positions, start, out)
     plain: Array | None = _core.rope_plain(
-        "rope", x, positions, w, factor, layout,
+        "rope", x, positions, frequencies, known, layout,
         rotary_dim, rotary_offset, inverse, out_layout, seq_axis, start, out,
     )  # fmt: skip
     if plain is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
@@ -78,8 +78,14 @@ class RopeFrequencies:
     layout: Layout | None = None
     rotary_dim: int | None = None
     description: str = ""
+    _known: tuple[Float64, float, Layout | None, int | None] = field(init=False)
 
     __array_ufunc__ = None
+
+    def __post_init__(self) -> None:
+        """Collect what `rope` reads in C, because four attributes cost a tenth of a small call."""
+        known = (self.inv_freq, self.attention_factor, self.layout, self.rotary_dim)
+        object.__setattr__(self, "_known", known)
 
     def __len__(self) -> int:
         return len(self.inv_freq)

@@ -151,7 +151,7 @@ def test_a_plain_call_has_the_bits_of_the_long_way(shape, dtype, layout, rng, is
 
 def test_what_a_call_must_be_to_be_plain():
     x, w = np.ones((4, 8), np.float32), posenc.rope_frequencies(8)
-    plain = {"x": x, "positions": 4, "w": w.inv_freq, "factor": 1.0, "layout": "half", "dim": None, "offset": 0,
+    plain = {"x": x, "positions": 4, "w": w.inv_freq, "known": None, "layout": "half", "dim": None, "offset": 0,
              "inverse": False, "out_layout": None, "axis": -2, "start": 0, "out": None}  # fmt: skip
 
     def is_plain(**changed):
@@ -161,13 +161,18 @@ def test_what_a_call_must_be_to_be_plain():
     assert is_plain()
     assert is_plain(out=x)
     assert is_plain(dim=8)
+    known = (w.inv_freq, 1.0, "half", 8)
+    for same in ({}, {"layout": None}, {"layout": None, "dim": 8}):
+        assert is_plain(w=None, known=known, **same)
     assert is_plain(out=np.empty_like(x))
     for changed in (
         {"x": x.tolist()}, {"x": x.astype(">f4")}, {"x": x.astype(int)}, {"x": np.ma.array(x)}, {"x": x[:, :7]},
         {"x": np.zeros((2**14, 8))}, {"positions": True}, {"positions": 3}, {"positions": 2**70},
         {"positions": [0, 1, 2, 3]}, {"positions": np.arange(5)}, {"positions": np.ones((1, 4))},
         {"positions": np.ones(4, np.int32)}, {"w": None}, {"w": w}, {"w": np.ones(3)}, {"w": (np.ones(4), 1.0)},
-        {"w": np.ones(4, np.float32)}, {"factor": 1.5}, {"factor": np.float64(1)}, {"factor": 1},
+        {"w": np.ones(4, np.float32)}, {"known": known[:3]}, {"known": [*known]},
+        {"known": (w.inv_freq, 1.5, None, None)}, {"known": known, "layout": "interleaved"}, {"known": known, "dim": 6},
+        {"known": (w.inv_freq, 1.0, None, 6)}, {"known": (None, 1.0, None, None)},
         {"layout": "halves"}, {"layout": None}, {"dim": 6}, {"offset": 2}, {"inverse": True}, {"out_layout": "half"},
         {"axis": 0}, {"start": 1},
         {"out": x[::-1]}, {"out": np.ones((5, 8), np.float32)}, {"out": np.ones((4, 8))}, {"out": 1},
