@@ -39,7 +39,6 @@ def test_thread_counts_are_integers(n):
 
 def test_use_isa():
     before = posenc.isa()
-    assert before in posenc.isas()
     assert posenc.isas()[0] == "base"
     for name in posenc.isas():
         with posenc.use_isa(name):
@@ -70,9 +69,10 @@ def test_unknown_isa_is_refused_by_name(name):
 
 @pytest.mark.parametrize("name", [None, 3, b"base"])
 def test_isa_of_another_type_is_refused(name):
+    before = posenc.isa()
     with pytest.raises((TypeError, ValueError), match="use_isa: name is"), posenc.use_isa(name):
         pytest.fail("entered")
-    assert posenc.isa() in posenc.isas()
+    assert posenc.isa() == before
 
 
 def test_environment_chooses(run_python):
