@@ -14,9 +14,12 @@ from posenc import reference
 from posenc.reference.attention import visible
 from posenc.reference.bias import positions
 
-from . import F32, F64, Case, array_paths, at, bias, terms, ulp
+from . import BF16, F16, F32, F64, Case, array_paths, at, bias, terms, ulp
 from .bias import operator_of
 from .rounding import attention_bounds
+
+SIXTEEN = ("avx512bf16", "amx", "amx-emulated")
+"""Instruction sets that multiply 16-bit numbers."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,6 +39,12 @@ class AttentionCase(Case):
 
     def call(self, arguments, **options):
         return super().call(self.with_operators(arguments), **options)
+
+    def bounds(self, expected, dtype, arguments):
+        if dtype in (F16, BF16) and posenc.isa() in SIXTEEN:
+            operands = {dtype, *(getattr(arguments.get(name), "dtype", dtype) for name in "qkv")}
+            arguments = {**arguments, "has_float16": F16 in operands}
+        return super().bounds(expected, dtype, arguments)
 
     def truth(self, arguments):
         return self.twin(arguments)
@@ -172,9 +181,23 @@ def pairs_of(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positi
 
 def rounding_bounds(expected, work, arguments):
     """The a-priori bounds of cases/rounding.py; doubled in float64, because the oracle computes in float64 too."""
-    options = {name: value for name, value in arguments.items() if name != "return_lse"}
-    bounds = attention_bounds(pairs_of(**options), *ANY.truth({**options, "return_lse": True}), work)
-    return tuple((2 if work == F64 else 1) * bound for bound in bounds[: len(expected)])
+    options = {name: value for name, value in arguments.items() if name not in ("return_lse", "has_float16")}
+    pairs, (out, lse) = pairs_of(**options), ANY.truth({**options, "return_lse": True})
+    bounds = [(2 if work == F64 else 1) * bound for bound in attention_bounds(pairs, out, lse, work)]
+    if "has_float16" in arguments:
+        errors = sixteen_errors(pairs, lse, options.get("precision"), arguments["has_float16"])
+        bounds = [bound + error for bound, error in zip(bounds, errors, strict=True)]
+    return tuple(bounds[: len(expected)])
+
+
+def sixteen_errors(pairs, lse, precision, has_float16):
+    """Bounds on the errors of out and lse by products of 16-bit operands, which docs/explanations/speed.md derives."""
+    left_out = 2.0**-16 if has_float16 else 0.0
+    of_weight = (2.0**-8 if precision == "low" else 2.0**-17) + left_out
+    largest = np.max(np.abs(pairs.q) @ np.abs(pairs.k).swapaxes(-1, -2), -1, keepdims=True, initial=0)
+    of_score = np.abs(pairs.scale) * largest * (pairs.q.shape[-1] * 2.0**-24 + left_out)
+    size = (pairs.weights(lse) * pairs.kept) @ np.abs(pairs.v)
+    return size * (2 * np.expm1(2 * of_score) + of_weight), np.broadcast_to(of_score[..., 0], lse.shape)
 
 
 def make_plain(rng, n):
