@@ -1,7 +1,7 @@
 /* plain_rope.c -- `rope` of plain arguments, in one call. */
 #include "python/plain.h"
 
-/* The arguments of _core.rope_plain: those of `rope`, after the function's name. KNOWN is None, or a tuple
+/* The arguments of _core.rope_plain: the function's name, then the arguments of `rope`. KNOWN is None, or a tuple
  * of fields of RopeFrequencies: inv_freq, attention_factor, layout, rotary_dim. The last two may be None. */
 enum { FUNCTION, X, POSITIONS, FREQUENCIES, KNOWN, LAYOUT, ROTARY_DIM, ROTARY_OFFSET };
 enum { INVERSE = ROTARY_OFFSET + 1, OUT_LAYOUT, SEQ_AXIS, START, OUT, ARGUMENTS };

@@ -422,9 +422,9 @@ static vec squares_of_lanes(const real *x, int n)
     return sum;
 }
 
-/* Return whether all queries are in range by squares_in_range: no sum of a lane is infinite or NaN, and in one of the
- * lanes the sums of all queries are large enough. minus_least and total: of the sums of each lane, the least, times -1,
- * and the sum. */
+/* The cheap test of squares_in_range, for all queries at once. Each query has a sum of squares in each lane. A lane of
+ * minus_least is -1 times the least of these sums over the queries; a lane of total is their sum. The queries are in
+ * range if total is finite, and if one lane's least sum is large enough. */
 static int lanes_in_range(vec minus_least, vec total)
 {
     real minus[LANES], sum[LANES];
@@ -442,10 +442,8 @@ static int lanes_in_range(vec minus_least, vec total)
 
 static const real *query_of_pair(const pe_query_block *queries, const decode_state *b, int p)
 {
-    const pe_array *a = &queries->call->array[A_Q];
-    const char *data = queries->batch_row.data[A_Q] + (b->first_head + p / queries->lanes) * a->core[0]
-                       + p % queries->lanes * a->core[1];
-    return row_read(data, a->storage, b->d, b->row);
+    const char *row = query_row_of_head(queries, b->first_head + p / queries->lanes, A_Q, p % queries->lanes);
+    return row_read(row, queries->call->array[A_Q].storage, b->d, b->row);
 }
 
 /* Copy the queries, times scale. Bit i of the result is set if forward.c must compute head i, because one of its

@@ -186,7 +186,7 @@ void FN(multiply_lanes)(real *restrict x, const real *restrict factor, int n, in
 /* The sum of the squares of each lane */
 static void sums_of_squares(const real *packed, int n, int width, real *sum)
 {
-    enum { SUMS = 8 }; /* as many additions as two units of FMA start before the first has ended */
+    enum { SUMS = 8 }; /* two FMA units with a latency of 4 cycles are busy with 8 independent sums */
     for (int l = 0; l < width; l += LANES) {
         vec acc[SUMS] = {vec_set(0)};
         for (int k = 0; k < n; k += SUMS) {
