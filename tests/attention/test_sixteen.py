@@ -6,6 +6,7 @@ The variant "amx-emulated" has the bits of AMX on every machine. Bounds are thos
 import numpy as np
 import pytest
 from cases import BF16, F16, F32, F64
+from cases.attention import pairs_of, sixteen_errors
 from cases.layouts import same_bits
 
 import posenc
@@ -41,16 +42,12 @@ def wide(x):
 def error_bounds(q, k, v, precision, scale=None, **options):
     """The exact result, and the bound of the page "Sixteen bits" for its error, final rounding included."""
     of_halves = F16 in {x.dtype for x in (q, k, v) if not isinstance(x, posenc.Quantized)}
-    low_parts = 2.0**-16 if of_halves else 0.0  # their products are left out
-    of_weight = (2.0**-8 if precision == "low" and q.dtype == BF16 else 2.0**-17) + low_parts
-    unit, width = UNIT[q.dtype], q.shape[-1]
+    is_low, unit = precision == "low" and q.dtype == BF16, UNIT[q.dtype]
     q, k, v = map(wide, (q, k, v))
-    exact = reference.attention(q, k, v, **options, scale=scale)
+    exact, lse = reference.attention(q, k, v, **options, scale=scale, return_lse=True)
     size = reference.attention(q, k, np.abs(v), **options, scale=scale)
-    products = np.abs(q) @ np.repeat(np.abs(k), q.shape[-3] // k.shape[-3], -3).swapaxes(-1, -2)
-    largest = (width**-0.5 if scale is None else abs(scale)) * products.max(-1, keepdims=True)
-    of_score = largest * (width * 2.0**-24 + low_parts)
-    before = size * (2 * np.expm1(2 * of_score) + of_weight + (k.shape[-2] + 60) * 2.0**-24)
+    of_products, _ = sixteen_errors(pairs_of(q, k, v, **options, scale=scale), lse, is_low, of_halves)
+    before = of_products + size * (k.shape[-2] + 60) * 2.0**-24
     return exact, before + unit * (np.abs(exact) + before) + 2.0**-24
 
 

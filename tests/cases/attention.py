@@ -18,9 +18,6 @@ from . import BF16, F16, F32, F64, Case, array_paths, at, bias, terms, ulp
 from .bias import operator_of
 from .rounding import attention_bounds
 
-SIXTEEN = ("avx512bf16", "amx", "amx-emulated")
-"""Instruction sets that multiply 16-bit numbers."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionCase(Case):
@@ -41,9 +38,11 @@ class AttentionCase(Case):
         return super().call(self.with_operators(arguments), **options)
 
     def bounds(self, expected, dtype, arguments):
-        if dtype in (F16, BF16) and posenc.isa() in SIXTEEN:
-            operands = {dtype, *(getattr(arguments.get(name), "dtype", dtype) for name in "qkv")}
-            arguments = {**arguments, "has_float16": F16 in operands}
+        has_float16 = F16 in {dtype, *(getattr(arguments.get(name), "dtype", dtype) for name in "qkv")}
+        is_low = arguments.get("precision") == "low" and dtype == BF16
+        multiplies = {"avx512bf16": is_low and not has_float16, "amx": True, "amx-emulated": True}
+        if dtype in (F16, BF16) and multiplies.get(posenc.isa()):
+            arguments = {**arguments, "sixteen": (is_low, has_float16)}
         return super().bounds(expected, dtype, arguments)
 
     def truth(self, arguments):
@@ -181,19 +180,19 @@ def pairs_of(q, k, v, *, bias=(), scale=None, softcap=None, align=None, q_positi
 
 def rounding_bounds(expected, work, arguments):
     """The a-priori bounds of cases/rounding.py; doubled in float64, because the oracle computes in float64 too."""
-    options = {name: value for name, value in arguments.items() if name not in ("return_lse", "has_float16")}
+    options = {name: value for name, value in arguments.items() if name not in ("return_lse", "sixteen")}
     pairs, (out, lse) = pairs_of(**options), ANY.truth({**options, "return_lse": True})
     bounds = [(2 if work == F64 else 1) * bound for bound in attention_bounds(pairs, out, lse, work)]
-    if "has_float16" in arguments:
-        errors = sixteen_errors(pairs, lse, options.get("precision"), arguments["has_float16"])
+    if "sixteen" in arguments:
+        errors = sixteen_errors(pairs, lse, *arguments["sixteen"])
         bounds = [bound + error for bound, error in zip(bounds, errors, strict=True)]
     return tuple(bounds[: len(expected)])
 
 
-def sixteen_errors(pairs, lse, precision, has_float16):
+def sixteen_errors(pairs, lse, is_low, has_float16):
     """Bounds on the errors of out and lse by products of 16-bit operands, which docs/explanations/speed.md derives."""
     left_out = 2.0**-16 if has_float16 else 0.0
-    of_weight = (2.0**-8 if precision == "low" else 2.0**-17) + left_out
+    of_weight = (2.0**-8 if is_low else 2.0**-17) + left_out
     largest = np.max(np.abs(pairs.q) @ np.abs(pairs.k).swapaxes(-1, -2), -1, keepdims=True, initial=0)
     of_score = np.abs(pairs.scale) * largest * (pairs.q.shape[-1] * 2.0**-24 + left_out)
     size = (pairs.weights(lse) * pairs.kept) @ np.abs(pairs.v)
