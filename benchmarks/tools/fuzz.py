@@ -74,7 +74,8 @@ class Fuzzer(Runner):
     """Runs drawn calls, and raises a Finding for one that breaks a rule."""
 
     def __init__(self, seed: int, oracle: bool) -> None:
-        super().__init__(",".join(posenc.isas()), ",".join(NAMES))
+        unlisted = {posenc.isa()} - set(posenc.isas())  # an emulation, if POSENC_ISA names it
+        super().__init__(",".join([*posenc.isas(), *unlisted]), ",".join(NAMES))
         self.seed, self.oracle = seed, oracle
         self.wanted: list[tuple[str, bool]] = []
         self.counted = Counter[str]()

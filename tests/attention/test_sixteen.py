@@ -60,6 +60,8 @@ SHAPES = {
     "wide": {"n": 35, "m": 100, "width": 200, "value_width": 72},
     "groups": {"n": 40, "m": 64, "heads": 6, "groups": 2},
     "sharp": {"n": 40, "m": 100, "spread": 3.0},
+    "decoding": {"n": 5, "m": 203},
+    "decoding in groups": {"n": 1, "m": 203, "heads": 8},
 }
 OPTIONS = {
     "full": {},
@@ -78,6 +80,17 @@ def test_within_bounds(shape, options, precision, half, variant, rng):
     found = posenc.attention(*arrays, **chosen, precision=precision)
     exact, bound = error_bounds(*arrays, precision, **chosen)
     assert np.all(np.abs(found.astype(F64) - exact) <= bound)
+
+
+@pytest.mark.parametrize(("heads", "n"), [(1, 3), (3, 1), (1, 4), (4, 1), (2, 3), (8, 1)])
+def test_tiles_from_four_queries(heads, n, variant, rng):
+    """Heads that share keys count together. Reals are multiplied with weights that no precision rounds."""
+    if BF16 is None:
+        pytest.skip("ml_dtypes is not installed, so there is no bfloat16")
+    arrays = [x.astype(F32).astype(BF16) for x in qkv(rng, BF16, n=n, m=3000, heads=heads, groups=1)]
+    high, low = (posenc.attention(*arrays, precision=name, return_lse=True)[0] for name in ("high", "low"))
+    uses_tiles = variant != "avx512bf16" and heads * n >= 4
+    assert same_bits(high, low) != uses_tiles
 
 
 def operators(rng, heads, width, n, m):

@@ -28,6 +28,7 @@
 #include "base/vec_stored.h"
 #include "tile/panel.h"
 
+enum { LEAST_OF_TILES = 4 };                    /* queries for which tiles of AMX are faster than decoding */
 enum { LONG_BYTES = 1 << 20 };                  /* keys and values of a head that exceed many L2 caches */
 enum { MAX_PAIRS = 32 };                        /* a panel of any variant has at most 32 lanes */
 enum { STRIP = 4 };                             /* vectors of value columns that are summed together */
@@ -48,12 +49,19 @@ typedef struct {
 
 static int heads_together(const pe_call *call) { return (int)min_(call->D(h) / call->D(g), MAX_PAIRS / call->D(n)); }
 
+/* In tiles of AMX, forward.c multiplies a panel of queries in less time than decoding multiplies 4 queries as reals. */
+static int fills_tiles(const pe_call *call)
+{
+    return call->D(n) >= LEAST_OF_TILES && has_sixteen(call, (int)call->par[A_WEIGHT_PARTS])
+           && call->products->most_parts == MOST_PARTS;
+}
+
 /* forward.c computes whole vectors of queries, which is at least twice the work of decoding if n <= LANES / 2. Up to
  * n < PANEL_LANES, decoding is faster than forward.c if keys and values come from memory, because decoding
  * prefetches them. */
 int FN(is_decoding)(const pe_call *call)
 {
-    if (call->par[A_INVARIANT] != 0 || call->par[A_DROPOUT] > 0 || call->D(d) == 0)
+    if (call->par[A_INVARIANT] != 0 || call->par[A_DROPOUT] > 0 || call->D(d) == 0 || fills_tiles(call))
         return 0;
     for (int t = 0; t < call->nterms; t++) {
         if (FN(content_op)[call->term[t].op])
@@ -151,6 +159,13 @@ INLINE void prefetch_row(prefetcher *a)
             PREFETCH_SECOND(a->next + i * CACHE_LINE);
     }
     a->next += a->step;
+}
+
+void FN(prefetch_rows)(const pe_rows *rows, int n, int width)
+{
+    prefetcher ahead = prefetch_ahead(rows->data, rows->step, width * storage_size(rows->storage), 0, 1);
+    for (int j = 0; j < n; j++)
+        prefetch_row(&ahead);
 }
 
 /* ---- products ---- */

@@ -44,8 +44,8 @@ INLINE void write_lse(double lse, char *to, pe_storage storage)
 /* The row of a head in the outputs: part_out and part_lse have one for each part. */
 INLINE idx output_head(const pe_key_part *part, idx head) { return head * part->parts + part->index; }
 
-/* Return whether decode.c computes the call. The answer depends on shapes, operators, par[A_INVARIANT] and
- * par[A_DROPOUT]. */
+/* Return whether decode.c computes the call. The answer depends on shapes, operators, par[A_INVARIANT],
+ * par[A_DROPOUT], and on whether the call has products of 16-bit numbers. */
 int FN(is_decoding)(const pe_call *call);
 /* Return whether `unit` is the first of the heads that decode computes together because they read the same keys. The
  * units of the other heads return at once. */
@@ -57,6 +57,8 @@ int64_t FN(decode)(pe_query_block *queries, const pe_key_part *part, const pe_wo
  * to 0, while the product of code, scale and weight does not. Weights below 2**-24 are not considered, because they
  * change the result too little. A negative scale, which quantize() never returns, counts as tiny. */
 int FN(has_tiny_scale)(const pe_rows *rows, int n);
+/* Prefetch the n rows that begin PREFETCH_BYTES after these. */
+void FN(prefetch_rows)(const pe_rows *rows, int n, int width);
 size_t FN(decode_scratch)(const idx *dim, const double *par);
 
 #endif

@@ -225,6 +225,10 @@ static void split_tile(attention_state *b, const pe_query_block *queries, pe_six
     const int n = b->keys->n;
     const pe_rows keys = rows_of_keys(queries, A_K, b->keys->first),
                   values = rows_of_keys(queries, A_V, b->keys->first);
+    if (b->most == 1) { /* few queries wait for memory: on Intel the prefetching of the CPU ends at each page */
+        FN(prefetch_rows)(&keys, n, b->d);
+        FN(prefetch_rows)(&values, n, b->e);
+    }
     x->keys = FN(split_rows)(keys, n, b->d, 0, b->k_parts, b->k_scale, b->row);
     const pe_parts rows = FN(split_rows)(values, n, b->e, b->mask_nonfinite, b->v_parts, b->v_scale, b->row);
     x->values = FN(transpose_rows)(&rows, n, b->e, b->transposed);
