@@ -21,21 +21,36 @@ void FN(cap)(real *restrict s, int n, real cap)
         s[i] = cap * tanh_(s[i] * inverse);
 }
 
-void FN(add_bias)(real *s, int n, int width, const real *factor, const pe_panel_bias *bias, real *m)
+/* Each branch of a FN() passes a constant width to such a function, so that maxima and sums stay in registers. */
+INLINE void add_bias(int width, real *s, int n, const real *factor, const real *bias, int step, real *m)
 {
-    for (int l = 0; l < width; l += LANES) {
-        vec max = vec_load(m + l);
-        for (int j = 0; j < n; j++) {
-            vec x = vec_load(s + j * width + l);
+    enum { MOST_VECTORS = 2 };
+    vec max[MOST_VECTORS];
+    for (int l = 0; l < width; l += LANES)
+        max[l / LANES] = vec_load(m + l);
+    for (int j = 0; j < n; j++, s += width) {
+        UNROLL
+        for (int l = 0; l < width; l += LANES) {
+            vec x = vec_load(s + l);
             if (factor)
                 x = vec_mul(x, vec_load(factor + l));
-            if (bias->add)
-                x = vec_bias(x, vec_load(bias->add + j * bias->step + l));
-            max = vec_max(x, max);
-            vec_store(s + j * width + l, x);
+            if (bias)
+                x = vec_bias(x, vec_load(bias + j * step + l));
+            max[l / LANES] = vec_max(x, max[l / LANES]);
+            vec_store(s + l, x);
         }
-        vec_store(m + l, max);
     }
+    for (int l = 0; l < width; l += LANES)
+        vec_store(m + l, max[l / LANES]);
+}
+
+void FN(add_bias)(real *s, int n, int width, const real *factor, const pe_panel_bias *bias, real *m)
+{
+    const int step = bias->add ? bias->step : 0;
+    if (width == LANES)
+        add_bias(LANES, s, n, factor, bias->add, step, m);
+    else
+        add_bias(PANEL_LANES, s, n, factor, bias->add, step, m);
 }
 
 INLINE void exponentials(int width, real *restrict s, const real *restrict m, int n, real *restrict l)
@@ -52,7 +67,6 @@ INLINE void exponentials(int width, real *restrict s, const real *restrict m, in
         l[i] += sum[i];
 }
 
-/* Each branch passes a constant width, so that the compiler keeps the sums in registers. */
 void FN(exponentials)(real *s, const real *m, int n, int width, real *l)
 {
     if (width == LANES)
