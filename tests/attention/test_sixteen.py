@@ -141,6 +141,38 @@ def test_codes_of_tiny_values(power, variant, rng):
     assert np.abs(found * 2.0**-power - usual).max() <= 2.1 * UNIT[BF16] * np.abs(usual).max()
 
 
+@pytest.mark.parametrize("n", [1, 64])
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_masked_values_of_infinite_scale(bad, n, variant, rng):
+    """A weight of 0 times such a scale would be NaN."""
+    if BF16 is None:
+        pytest.skip("ml_dtypes is not installed, so there is no bfloat16")
+    q, k, v = qkv(rng, BF16, n=n, m=100, heads=8)
+    v = posenc.quantize(v.astype(F32))
+    scale = np.array(v.scale)
+    scale[:, 50] = bad
+    keep = np.arange(100) < np.where(np.arange(n) % 2, 60, 40)[:, None]  # every other query sees key 50
+    found, usual = (
+        posenc.attention(q, k, posenc.Quantized(v.codes, x), keep=keep).astype(F64) for x in (scale, v.scale)
+    )
+    assert np.abs(found - usual)[:, ::2].max() <= 2.1 * UNIT[BF16] * np.abs(usual).max()
+    assert not np.isfinite(found[:, 1::2]).any()
+
+
+def test_gradient_beyond_float32(half, variant, rng):
+    """Cotangents times values that overflow leave no finite number, as with float32 products."""
+    if half == F16:
+        pytest.skip("the product of two float16 numbers does not overflow float32")
+    q, k, v = qkv(rng, half, n=40, m=100)
+    v, grad = ((x.astype(F32) * 1e25).astype(half) for x in (v, qkv(rng, half, n=40)[0]))
+    found = posenc.attention_vjp(grad, q, k, v)
+    with posenc.use_isa("base"):
+        wanted = posenc.attention_vjp(grad, q, k, v)
+    for name in ("q", "k"):
+        assert not np.isfinite(getattr(wanted, name).astype(F64)).any()
+        assert not np.isfinite(getattr(found, name).astype(F64)).any()
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e30, 0.0])
 def test_any_scale(scale, half, variant, rng):
     """The power of two of a large scale multiplies the queries, as it does in float32."""

@@ -15,7 +15,7 @@
  * Rows of float16, bfloat16 and int8 codes are widened in registers, in the loop that multiplies, if a row is a whole
  * number of vectors and the tile has LANES rows or more; else the tile is copied as real. Both give the same bits.
  * Without F16C, float16 is always copied. The scale of a row of codes multiplies its score (keys) or its weight
- * (values). If a scale of values is tiny, the scales of its tile multiply the codes instead.
+ * (values). If a scale of values is extreme, the scales of its tile multiply the codes instead.
  *
  * tile.c computes the masks, one head at a time. If a head's result is not finite, forward.c recomputes the head,
  * because forward.c keeps NaN and infinity of masked keys and values out of the result. forward.c also computes the
@@ -101,7 +101,7 @@ static pe_rows whole_rows(const decode_state *b, pe_rows rows, int n, int width,
     return rows;
 }
 
-NOINLINE int FN(has_tiny_scale)(const pe_rows *rows, int n)
+NOINLINE int FN(has_extreme_scale)(const pe_rows *rows, int n)
 {
     const real tiny = R(0x1p-80);
     int any = 0;
@@ -111,11 +111,13 @@ NOINLINE int FN(has_tiny_scale)(const pe_rows *rows, int n)
         const real *restrict scale = (const real *)(const void *)rows->scale;
         SIMD_OR(any)
         for (int j = 0; j < n; j++)
-            any |= (scale[j] < tiny) & (scale[j] != 0);
+            any |= ((scale[j] < tiny) & (scale[j] != 0)) | !is_finite(scale[j]);
         return any;
     }
-    for (int j = 0; j < n; j++)
-        any |= scale_of_row(rows, j) < tiny && scale_of_row(rows, j) != 0;
+    for (int j = 0; j < n; j++) {
+        const real x = scale_of_row(rows, j);
+        any |= (x < tiny && x != 0) || !is_finite(x);
+    }
     return any;
 }
 
@@ -421,7 +423,7 @@ static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
     }
     if (!any)
         return;
-    const pe_rows v = whole_rows(b, stored_v, keys->n, b->e, FN(has_tiny_scale)(&stored_v, keys->n));
+    const pe_rows v = whole_rows(b, stored_v, keys->n, b->e, FN(has_extreme_scale)(&stored_v, keys->n));
     values_of_pairs(b, &v, keys->n);
 }
 

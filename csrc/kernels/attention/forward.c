@@ -218,7 +218,7 @@ static void clear_sums(const attention_state *b, block_state *block)
     }
 }
 
-/* Split the keys and values of the tile. If a scale of the values is tiny, set values.parts to 0, so that values are
+/* Split the keys and values of the tile. If a scale of the values is extreme, set values.parts to 0, so that values are
  * multiplied as reals. */
 static void split_tile(attention_state *b, const pe_query_block *queries, pe_sixteen *x)
 {
@@ -232,7 +232,7 @@ static void split_tile(attention_state *b, const pe_query_block *queries, pe_six
     x->keys = FN(split_rows)(keys, n, b->d, 0, b->k_parts, b->k_scale, b->row);
     const pe_parts rows = FN(split_rows)(values, n, b->e, b->mask_nonfinite, b->v_parts, b->v_scale, b->row);
     x->values = FN(transpose_rows)(&rows, n, b->e, b->transposed);
-    if (FN(has_tiny_scale)(&values, n))
+    if (FN(has_extreme_scale)(&values, n))
         x->values.parts = 0;
 }
 
