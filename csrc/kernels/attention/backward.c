@@ -306,7 +306,7 @@ static void split_block(attention_vjp_state *b, const pe_query_block *queries)
     FN(split_queries)(&b->content, queries, b->multiplier, &x->scores);
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++)
         FN(split_lanes)
-    (b->g + p->first * b->e, NULL, b->e, p->width, parts, x->g + p->first * parts * words_of(b->e, 1));
+    (b->g + p->first * b->e, b->e, p->width, parts, x->g + p->first * parts * words_of(b->e, 1));
     FN(split_strips)(b->q_rows, queries->lanes, b->d, x->scores.q_parts, x->q_strips);
     FN(split_strips)(b->g_rows, queries->lanes, b->e, parts, x->g_strips);
 }

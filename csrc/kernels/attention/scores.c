@@ -42,10 +42,11 @@ static void pack_sixteen(pe_content *c, const pe_query_block *queries, double sc
     const int highest = queries->call->array[A_K].storage == PE_I8 ? HIGHEST_OF_CODES : HIGHEST;
     int exponent;
     const double factor = 2 * frexp(scale, &exponent);
-    (void)FN(pack_in_range)(queries, c->d, ldexp(1, exponent - 1), 0, highest, copy, q, c->late_of_lane);
+    const int any = FN(pack_in_range)(queries, c->d, ldexp(1, exponent - 1), 0, highest, copy, q, c->late_of_lane);
     for (int l = 0; l < queries->width; l++)
         c->late_of_lane[l] *= (real)factor;
-    c->late = c->late_of_lane;
+    if (any || factor != 1) /* 1 if the scale is a power of two, as for widths of 64 and 256 */
+        c->late = c->late_of_lane;
 }
 
 void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, real *q)
@@ -64,7 +65,7 @@ void FN(split_queries)(const pe_content *c, const pe_query_block *queries, const
     x->words_of_lane = x->q_parts * words_of(c->d, 1);
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++)
         FN(split_lanes)
-    (multiplier + p->first * c->d, NULL, c->d, p->width, x->q_parts, x->q + p->first * x->words_of_lane);
+    (multiplier + p->first * c->d, c->d, p->width, x->q_parts, x->q + p->first * x->words_of_lane);
 }
 
 /* s[j][lane] *= factor[j] */

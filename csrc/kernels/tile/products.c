@@ -22,15 +22,14 @@ INLINE uint32_t next_part(real *x)
     return part;
 }
 
-INLINE void split_pairs(const real *x, const real *factor, int n, int width, int parts, uint32_t *restrict out)
+INLINE void split_pairs(const real *x, int n, int width, int parts, uint32_t *restrict out)
 {
     const idx words = words_of(n, width);
     for (int j = 0; j < (int)whole_chunks(n); j += 2, out += width) {
         const real *even = x + j * width, *odd = even + width;
-        const real f = factor && j < n ? factor[j] : 1, g = factor && j + 1 < n ? factor[j + 1] : 1;
         SIMD
         for (int l = 0; l < width; l++) {
-            real a = j < n ? even[l] * f : 0, b = j + 1 < n ? odd[l] * g : 0;
+            real a = j < n ? even[l] : 0, b = j + 1 < n ? odd[l] : 0;
             UNROLL
             for (int p = 0; p < parts; p++) {
                 const uint32_t low = next_part(&a), high = next_part(&b);
@@ -40,14 +39,14 @@ INLINE void split_pairs(const real *x, const real *factor, int n, int width, int
     }
 }
 
-void FN(split_lanes)(const real *x, const real *factor, int n, int width, int parts, uint32_t *out)
+void FN(split_lanes)(const real *x, int n, int width, int parts, uint32_t *out)
 {
     if (parts == 1)
-        split_pairs(x, factor, n, width, 1, out);
+        split_pairs(x, n, width, 1, out);
     else if (parts == 2)
-        split_pairs(x, factor, n, width, 2, out);
+        split_pairs(x, n, width, 2, out);
     else
-        split_pairs(x, factor, n, width, MOST_PARTS, out);
+        split_pairs(x, n, width, MOST_PARTS, out);
 }
 
 /* Split a row into one part or two. */
@@ -143,7 +142,7 @@ void FN(split_strips)(const real *strips, int lanes, int channels, int parts, ui
 {
     for (int c = 0; c < channels; c += PANEL_LANES)
         FN(split_lanes)
-    (strips + c * BLOCK_M, NULL, lanes, strip_width(channels, c), parts, out + c * parts * words_of(lanes, 1));
+    (strips + c * BLOCK_M, lanes, strip_width(channels, c), parts, out + c * parts * words_of(lanes, 1));
 }
 
 /* List the passes of a product: `a` from byte a_offset on, and b with parts of b_words words. */
@@ -170,6 +169,73 @@ void FN(scores_of_parts)(const pe_products *unit, const pe_parts *rows, int from
     unit->multiply(&w);
 }
 
+/* ---- weights: each block of queries splits those of each tile ---- */
+
+#define UPPER_HALF 0xffff0000u
+
+/* Return the first part, as the bits of a float, and subtract it from *x. Ties are rounded away from 0. Infinity, NaN
+ * and numbers that would round to infinity are cut, and leave 0. A NaN that comes from arithmetic has a bit in its
+ * upper half, so it stays a NaN. gcc compiles a selected summand to half the instructions of a selected sum. */
+INLINE uint32_t first_part_of_weight(real *x)
+{
+    const uint32_t u = float_bits((float)*x);
+    const int rounds = u << 1 < 0xfeff0000u;
+    const uint32_t part = (u + (rounds ? 0x8000u : 0)) & UPPER_HALF;
+    *x = rounds ? *x - (real)bits_float(part) : 0;
+    return part;
+}
+
+/* Return the second part in the upper half of the result. The number that the first part leaves is finite and small. */
+INLINE uint32_t second_part_of_weight(real x) { return float_bits((float)x) + 0x8000u; }
+
+/* split_lanes for weights; width and parts are constants where this is inlined */
+INLINE void split_weight_pairs(int width, int parts, const real *w, const real *factor, int n, uint32_t *restrict out)
+{
+    const real none[PANEL_LANES] = {0};
+    const idx words = words_of(n, width);
+    for (int j = 0; j < (int)whole_chunks(n); j += 2, out += width) {
+        const real *even = j < n ? w + j * width : none, *odd = j + 1 < n ? w + (j + 1) * width : none;
+        const real f = factor && j < n ? factor[j] : 1, g = factor && j + 1 < n ? factor[j + 1] : 1;
+        SIMD
+        for (int l = 0; l < width; l++) {
+            real a = factor ? even[l] * f : even[l], b = factor ? odd[l] * g : odd[l];
+            const uint32_t low = first_part_of_weight(&a), high = first_part_of_weight(&b);
+            out[l] = low >> 16 | high;
+            if (parts == 2)
+                out[words + l] = second_part_of_weight(a) >> 16 | (second_part_of_weight(b) & UPPER_HALF);
+        }
+    }
+}
+
+static NOINLINE void split_weights(const real *w, const real *factor, int n, int width, int parts, uint32_t *out)
+{
+#define SPLIT(width, parts)                                  \
+    if (factor)                                              \
+        split_weight_pairs(width, parts, w, factor, n, out); \
+    else                                                     \
+        split_weight_pairs(width, parts, w, NULL, n, out)
+    if (width == PANEL_LANES && parts == 2) {
+        SPLIT(PANEL_LANES, 2);
+    } else if (width == PANEL_LANES) {
+        SPLIT(PANEL_LANES, 1);
+    } else if (parts == 2) {
+        SPLIT(LANES, 2);
+    } else {
+        SPLIT(LANES, 1);
+    }
+#undef SPLIT
+}
+
+/* o = o alpha + sums for e rows of lanes */
+INLINE void add_sums(int width, const real *restrict sums, const real *alpha, int e, real *restrict o)
+{
+    for (int c = 0; c < e * width; c += width) {
+        UNROLL
+        for (int l = 0; l < width; l += LANES)
+            vec_store(o + c + l, vec_fma(vec_load(o + c + l), vec_load(alpha + l), vec_load(sums + c + l)));
+    }
+}
+
 void FN(add_values_of_parts)(const pe_weight_products *t, const pe_parts *columns, int from, int n, int e, int width,
                              const real *weights, const real *alpha, real *o)
 {
@@ -179,11 +245,13 @@ void FN(add_values_of_parts)(const pe_weight_products *t, const pe_parts *column
                     .row_step = CHUNK * (idx)sizeof(uint16_t),
                     .chunk_step = columns->step,
                     .c = t->sums};
-    FN(split_lanes)(weights, columns->scale ? columns->scale + from : NULL, n, width, t->parts, t->words);
+    split_weights(weights, columns->scale ? columns->scale + from : NULL, n, width, t->parts, t->words);
     list_passes(&w, columns, from / CHUNK * columns->step, t->words, t->parts, words_of(n, width));
     t->unit->multiply(&w);
-    for (int i = 0; i < e * width; i += LANES)
-        vec_store(o + i, vec_fma(vec_load(o + i), vec_load(alpha + i % width), vec_load(t->sums + i)));
+    if (width == PANEL_LANES)
+        add_sums(PANEL_LANES, t->sums, alpha, e, o);
+    else
+        add_sums(LANES, t->sums, alpha, e, o);
 }
 
 enum { WEIGHTS = BLOCK_N * BLOCK_M };
@@ -195,14 +263,14 @@ INLINE void split_panel(const real *restrict w, int n, int width, int parts, uin
         SIMD
         for (int l = 0; l < width; l++) {
             real x = w[l];
-            out[l] = (uint16_t)next_part(&x);
+            out[l] = (uint16_t)(first_part_of_weight(&x) >> 16);
             if (parts == 2)
-                out[WEIGHTS + l] = (uint16_t)next_part(&x);
+                out[WEIGHTS + l] = (uint16_t)(second_part_of_weight(x) >> 16);
         }
     }
 }
 
-static NOINLINE void split_weights(const real *w, int n, int width, int parts, uint16_t *out)
+static NOINLINE void split_weight_rows(const real *w, int n, int width, int parts, uint16_t *out)
 {
     if (width == PANEL_LANES && parts == 2)
         split_panel(w, n, PANEL_LANES, 2, out);
@@ -227,7 +295,7 @@ void FN(add_outer_of_parts)(const pe_weight_products *t, const pe_query_block *q
     if (n <= 0)
         return;
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++)
-        split_weights(weights + p->first * BLOCK_N + from * p->width, n, p->width, t->parts, t->rows + p->first);
+        split_weight_rows(weights + p->first * BLOCK_N + from * p->width, n, p->width, t->parts, t->rows + p->first);
     for (int j = 0; j < n && queries->width < lanes; j++) {
         for (int p = 0; p < t->parts; p++)
             memset(t->rows + p * WEIGHTS + j * BLOCK_M + queries->width, 0,
