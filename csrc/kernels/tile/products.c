@@ -22,14 +22,16 @@ INLINE uint32_t next_part(real *x)
     return part;
 }
 
-INLINE void split_pairs(const real *x, int n, int width, int parts, uint32_t *restrict out)
+/* Width and parts are constants where this is inlined. Rows beyond n are 0. */
+INLINE void split_pairs(int width, int parts, const real *x, int n, uint32_t *restrict out)
 {
+    const real none[PANEL_LANES] = {0};
     const idx words = words_of(n, width);
     for (int j = 0; j < (int)whole_chunks(n); j += 2, out += width) {
-        const real *even = x + j * width, *odd = even + width;
+        const real *even = j < n ? x + j * width : none, *odd = j + 1 < n ? x + (j + 1) * width : none;
         SIMD
         for (int l = 0; l < width; l++) {
-            real a = j < n ? even[l] : 0, b = j + 1 < n ? odd[l] : 0;
+            real a = even[l], b = odd[l];
             UNROLL
             for (int p = 0; p < parts; p++) {
                 const uint32_t low = next_part(&a), high = next_part(&b);
@@ -39,14 +41,22 @@ INLINE void split_pairs(const real *x, int n, int width, int parts, uint32_t *re
     }
 }
 
+INLINE void split_lanes(int parts, const real *x, int n, int width, uint32_t *out)
+{
+    if (width == PANEL_LANES)
+        split_pairs(PANEL_LANES, parts, x, n, out);
+    else
+        split_pairs(LANES, parts, x, n, out);
+}
+
 void FN(split_lanes)(const real *x, int n, int width, int parts, uint32_t *out)
 {
     if (parts == 1)
-        split_pairs(x, n, width, 1, out);
+        split_lanes(1, x, n, width, out);
     else if (parts == 2)
-        split_pairs(x, n, width, 2, out);
+        split_lanes(2, x, n, width, out);
     else
-        split_pairs(x, n, width, MOST_PARTS, out);
+        split_lanes(MOST_PARTS, x, n, width, out);
 }
 
 /* Split a row into one part or two. */
@@ -188,7 +198,7 @@ INLINE uint32_t first_part_of_weight(real *x)
 /* Return the second part in the upper half of the result. The number that the first part leaves is finite and small. */
 INLINE uint32_t second_part_of_weight(real x) { return float_bits((float)x) + 0x8000u; }
 
-/* split_lanes for weights; width and parts are constants where this is inlined */
+/* split_pairs for weights, times a factor for each row unless it is NULL */
 INLINE void split_weight_pairs(int width, int parts, const real *w, const real *factor, int n, uint32_t *restrict out)
 {
     const real none[PANEL_LANES] = {0};
@@ -207,23 +217,24 @@ INLINE void split_weight_pairs(int width, int parts, const real *w, const real *
     }
 }
 
+INLINE void split_weights_in(int parts, const real *w, const real *factor, int n, int width, uint32_t *out)
+{
+    if (width == PANEL_LANES && factor)
+        split_weight_pairs(PANEL_LANES, parts, w, factor, n, out);
+    else if (width == PANEL_LANES)
+        split_weight_pairs(PANEL_LANES, parts, w, NULL, n, out);
+    else if (factor)
+        split_weight_pairs(LANES, parts, w, factor, n, out);
+    else
+        split_weight_pairs(LANES, parts, w, NULL, n, out);
+}
+
 static NOINLINE void split_weights(const real *w, const real *factor, int n, int width, int parts, uint32_t *out)
 {
-#define SPLIT(width, parts)                                  \
-    if (factor)                                              \
-        split_weight_pairs(width, parts, w, factor, n, out); \
-    else                                                     \
-        split_weight_pairs(width, parts, w, NULL, n, out)
-    if (width == PANEL_LANES && parts == 2) {
-        SPLIT(PANEL_LANES, 2);
-    } else if (width == PANEL_LANES) {
-        SPLIT(PANEL_LANES, 1);
-    } else if (parts == 2) {
-        SPLIT(LANES, 2);
-    } else {
-        SPLIT(LANES, 1);
-    }
-#undef SPLIT
+    if (parts == 2)
+        split_weights_in(2, w, factor, n, width, out);
+    else
+        split_weights_in(1, w, factor, n, width, out);
 }
 
 /* o = o alpha + sums for e rows of lanes */
