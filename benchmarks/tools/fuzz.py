@@ -74,7 +74,7 @@ class Fuzzer(Runner):
     """Runs drawn calls, and raises a Finding for one that breaks a rule."""
 
     def __init__(self, seed: int, oracle: bool) -> None:
-        unlisted = {posenc.isa()} - set(posenc.isas())  # an emulation, if POSENC_ISA names it
+        unlisted = {posenc.isa()} - set(posenc.isas())  # an emulation that POSENC_ISA names
         super().__init__(",".join([*posenc.isas(), *unlisted]), ",".join(NAMES))
         self.seed, self.oracle = seed, oracle
         self.wanted: list[tuple[str, bool]] = []

@@ -84,7 +84,7 @@ def test_within_bounds(shape, options, precision, half, variant, rng):
 
 @pytest.mark.parametrize(("heads", "n"), [(1, 3), (3, 1), (1, 4), (4, 1), (2, 3), (8, 1)])
 def test_tiles_from_four_queries(heads, n, variant, rng):
-    """Heads that share keys count together. Reals are multiplied with weights that no precision rounds."""
+    """Count the queries of heads that share keys. In float32 products, `precision` changes no bit."""
     if BF16 is None:
         pytest.skip("ml_dtypes is not installed, so there is no bfloat16")
     arrays = [x.astype(F32).astype(BF16) for x in qkv(rng, BF16, n=n, m=3000, heads=heads, groups=1)]
@@ -144,14 +144,14 @@ def test_codes_of_tiny_values(power, variant, rng):
 @pytest.mark.parametrize("n", [1, 64])
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
 def test_masked_values_of_infinite_scale(bad, n, variant, rng):
-    """A weight of 0 times such a scale would be NaN."""
+    """Mask a value whose scale is infinity or NaN: 0 times the scale would be NaN."""
     if BF16 is None:
         pytest.skip("ml_dtypes is not installed, so there is no bfloat16")
     q, k, v = qkv(rng, BF16, n=n, m=100, heads=8)
     v = posenc.quantize(v.astype(F32))
     scale = np.array(v.scale)
     scale[:, 50] = bad
-    keep = np.arange(100) < np.where(np.arange(n) % 2, 60, 40)[:, None]  # every other query sees key 50
+    keep = np.arange(100) < np.where(np.arange(n) % 2, 60, 40)[:, None]  # queries 1, 3, ... see key 50
     found, usual = (
         posenc.attention(q, k, posenc.Quantized(v.codes, x), keep=keep).astype(F64) for x in (scale, v.scale)
     )
@@ -160,7 +160,7 @@ def test_masked_values_of_infinite_scale(bad, n, variant, rng):
 
 
 def test_gradient_beyond_float32(half, variant, rng):
-    """Cotangents times values that overflow leave no finite number, as with float32 products."""
+    """Return no finite dq and dk if products of cotangents and values overflow, as in float32."""
     if half == F16:
         pytest.skip("the product of two float16 numbers does not overflow float32")
     q, k, v = qkv(rng, half, n=40, m=100)

@@ -15,7 +15,7 @@
  * Rows of float16, bfloat16 and int8 codes are widened in registers, in the loop that multiplies, if a row is a whole
  * number of vectors and the tile has LANES rows or more; else the tile is copied as real. Both give the same bits.
  * Without F16C, float16 is always copied. The scale of a row of codes multiplies its score (keys) or its weight
- * (values). If a scale of values is extreme, the scales of its tile multiply the codes instead.
+ * (values). If a scale of a tile of values is tiny or not finite, the scales multiply the codes instead.
  *
  * tile.c computes the masks, one head at a time. If a head's result is not finite, forward.c recomputes the head,
  * because forward.c keeps NaN and infinity of masked keys and values out of the result. forward.c also computes the
@@ -28,7 +28,7 @@
 #include "base/vec_stored.h"
 #include "tile/panel.h"
 
-enum { LEAST_OF_TILES = 4 };                    /* queries for which tiles of AMX are faster than decoding */
+enum { LEAST_OF_TILES = 4 };                    /* fewest queries that tiles of AMX multiply faster */
 enum { LONG_BYTES = 1 << 20 };                  /* keys and values of a head that exceed many L2 caches */
 enum { MAX_PAIRS = 32 };                        /* a panel of any variant has at most 32 lanes */
 enum { STRIP = 4 };                             /* vectors of value columns that are summed together */
@@ -49,19 +49,19 @@ typedef struct {
 
 static int heads_together(const pe_call *call) { return (int)min_(call->D(h) / call->D(g), MAX_PAIRS / call->D(n)); }
 
-/* In tiles of AMX, forward.c multiplies a panel of queries in less time than decoding multiplies 4 queries as reals. */
-static int fills_tiles(const pe_call *call)
+/* In a prototype, tiles of AMX multiplied a panel of queries faster than decoding multiplied 4 queries as reals. */
+static int uses_tiles(const pe_call *call)
 {
     return call->D(n) >= LEAST_OF_TILES && has_sixteen(call, (int)call->par[A_WEIGHT_PARTS])
            && call->products->most_parts == MOST_PARTS;
 }
 
 /* forward.c computes whole vectors of queries, which is at least twice the work of decoding if n <= LANES / 2. Up to
- * n < PANEL_LANES, decoding is faster than forward.c if keys and values come from memory, because decoding
- * prefetches them. */
+ * n < PANEL_LANES, decoding is faster than products of reals in forward.c if keys and values come from memory, because
+ * decoding prefetches them. */
 int FN(is_decoding)(const pe_call *call)
 {
-    if (call->par[A_INVARIANT] != 0 || call->par[A_DROPOUT] > 0 || call->D(d) == 0 || fills_tiles(call))
+    if (call->par[A_INVARIANT] != 0 || call->par[A_DROPOUT] > 0 || call->D(d) == 0 || uses_tiles(call))
         return 0;
     for (int t = 0; t < call->nterms; t++) {
         if (FN(content_op)[call->term[t].op])

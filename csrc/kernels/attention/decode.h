@@ -45,7 +45,7 @@ INLINE void write_lse(double lse, char *to, pe_storage storage)
 INLINE idx output_head(const pe_key_part *part, idx head) { return head * part->parts + part->index; }
 
 /* Return whether decode.c computes the call. The answer depends on shapes, operators, par[A_INVARIANT],
- * par[A_DROPOUT], and on whether the call has products of 16-bit numbers. */
+ * par[A_DROPOUT], and on whether the call uses tiles of AMX. */
 int FN(is_decoding)(const pe_call *call);
 /* Return whether `unit` is the first of the heads that decode computes together because they read the same keys. The
  * units of the other heads return at once. */
@@ -58,7 +58,7 @@ int64_t FN(decode)(pe_query_block *queries, const pe_key_part *part, const pe_wo
  * considered, because they change the result too little. A negative scale, which quantize() never returns, counts as
  * small. */
 int FN(has_extreme_scale)(const pe_rows *rows, int n);
-/* Prefetch the n rows that begin PREFETCH_BYTES after these. */
+/* Prefetch n rows, about PREFETCH_BYTES ahead of `rows`. */
 void FN(prefetch_rows)(const pe_rows *rows, int n, int width);
 size_t FN(decode_scratch)(const idx *dim, const double *par);
 

@@ -218,14 +218,14 @@ static void clear_sums(const attention_state *b, block_state *block)
     }
 }
 
-/* Split the keys and values of the tile. If a scale of the values is extreme, set values.parts to 0, so that values are
- * multiplied as reals. */
+/* Split the keys and values of the tile. If a scale of the values is tiny or not finite, set values.parts to 0, so that
+ * values are multiplied as reals. */
 static void split_tile(attention_state *b, const pe_query_block *queries, pe_sixteen *x)
 {
     const int n = b->keys->n;
     const pe_rows keys = rows_of_keys(queries, A_K, b->keys->first),
                   values = rows_of_keys(queries, A_V, b->keys->first);
-    if (b->most == 1) { /* few queries wait for memory: on Intel the prefetching of the CPU ends at each page */
+    if (b->most == 1) { /* one block is limited by memory: prefetching by Intel's CPUs ends at each page */
         FN(prefetch_rows)(&keys, n, b->d);
         FN(prefetch_rows)(&values, n, b->e);
     }

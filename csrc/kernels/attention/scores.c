@@ -45,7 +45,7 @@ static void pack_sixteen(pe_content *c, const pe_query_block *queries, double sc
     const int any = FN(pack_in_range)(queries, c->d, ldexp(1, exponent - 1), 0, highest, copy, q, c->late_of_lane);
     for (int l = 0; l < queries->width; l++)
         c->late_of_lane[l] *= (real)factor;
-    if (any || factor != 1) /* 1 if the scale is a power of two, as for widths of 64 and 256 */
+    if (any || factor != 1) /* factor is 1 if scale is a power of two, as for d = 64 and 256 */
         c->late = c->late_of_lane;
 }
 

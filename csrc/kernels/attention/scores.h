@@ -21,7 +21,7 @@ void FN(pair_scores)(const pe_content *c, const pe_view *v, const pe_panel_bias 
                      real *s, real *m);
 
 /* Begin a block: pack its queries times scale in `q`, one per lane. Set c->late if scale takes a query out of the range
- * of real, or if the block uses 16-bit products and no operator acts before the cap. */
+ * of real, or if, with 16-bit products, a factor other than 1 is left for the scores. */
 void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, real *q);
 
 /* For products of 16-bit operands: split the vectors that multiply the keys, into x->q, which has BLOCK_M *

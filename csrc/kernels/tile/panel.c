@@ -21,7 +21,7 @@ void FN(cap)(real *restrict s, int n, real cap)
         s[i] = cap * tanh_(s[i] * inverse);
 }
 
-/* Each branch of a FN() passes a constant width to such a function, so that maxima and sums stay in registers. */
+/* add_bias and exponentials are inlined with a constant width, so that maxima and sums stay in registers. */
 INLINE void add_bias(int width, real *s, int n, const real *factor, const real *bias, int step, real *m)
 {
     enum { MOST_VECTORS = 2 };

@@ -179,13 +179,13 @@ void FN(scores_of_parts)(const pe_products *unit, const pe_parts *rows, int from
     unit->multiply(&w);
 }
 
-/* ---- weights: each block of queries splits those of each tile ---- */
+/* ---- weights: split for each tile and block of queries ---- */
 
 #define UPPER_HALF 0xffff0000u
 
 /* Return the first part, as the bits of a float, and subtract it from *x. Ties are rounded away from 0. Infinity, NaN
- * and numbers that would round to infinity are cut, and leave 0. A NaN that comes from arithmetic has a bit in its
- * upper half, so it stays a NaN. gcc compiles a selected summand to half the instructions of a selected sum. */
+ * and numbers that round to infinity are truncated: *x = 0. A NaN that comes from arithmetic has a bit in its upper
+ * half, so it stays a NaN. In gcc, u + (c ? h : 0) takes half the instructions of c ? u + h : u. */
 INLINE uint32_t first_part_of_weight(real *x)
 {
     const uint32_t u = float_bits((float)*x);
@@ -195,10 +195,10 @@ INLINE uint32_t first_part_of_weight(real *x)
     return part;
 }
 
-/* Return the second part in the upper half of the result. The number that the first part leaves is finite and small. */
+/* Return the second part in the upper half; ignore the lower half. x is finite and too small to round to infinity. */
 INLINE uint32_t second_part_of_weight(real x) { return float_bits((float)x) + 0x8000u; }
 
-/* split_pairs for weights, times a factor for each row unless it is NULL */
+/* Split weights as split_pairs does, times the factor of their row unless `factor` is NULL. */
 INLINE void split_weight_pairs(int width, int parts, const real *w, const real *factor, int n, uint32_t *restrict out)
 {
     const real none[PANEL_LANES] = {0};

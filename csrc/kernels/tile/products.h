@@ -99,7 +99,7 @@ INLINE idx parts_size(idx width) { return 2 * BLOCK_N * (whole_chunks(width) + C
 pe_parts FN(split_rows)(pe_rows stored, int n, int width, int finite, uint16_t *copy, real *scale, real *row);
 /* Transpose these rows: chunk j / CHUNK has whole_chunks(width) rows of CHUNK keys; step is the bytes of a chunk. */
 pe_parts FN(transpose_rows)(const pe_parts *rows, int n, int width, uint16_t *out);
-/* Split x[j][lane] into pairs of rows. Part p begins at word p * words_of(n, width). */
+/* Split x[j][lane]. Part p has pairs of rows from word p * words_of(n, width) on. */
 INLINE idx words_of(int n, int width) { return whole_chunks(n) / 2 * width; }
 void FN(split_lanes)(const real *x, int n, int width, int parts, uint32_t *out);
 /* The same for strips (outer.h) of BLOCK_M lanes, of which `lanes` are queries: pairs of queries */
