@@ -227,8 +227,8 @@ def attention(
 
     Few queries, as in decoding, run in another kernel, which is limited by memory bandwidth and sums in another
     order. Beyond 8192 keys, the keys of few heads are split into parts, which threads share and whose results
-    are merged. Both depend on the shapes of one row of the batch, and not on the number of threads. Compared with
-    ``invariant=True``, results differ by rounding: by some units of ``2**-24 max |v|`` in float32.
+    are merged. Both depend on the shapes of one row of the batch and on `isa`, not on the number of threads.
+    Compared with ``invariant=True``, results differ by rounding: by some units of ``2**-24 max |v|`` in float32.
 
     Examples
     --------

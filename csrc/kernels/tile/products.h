@@ -6,10 +6,11 @@
  *     values   a = values, transposed       b = weights           row = channel,  k = key
  *
  * A number that bfloat16 does not represent is a sum of `parts`: x = p0 + p1 + ..., each the bfloat16 number nearest to
- * what the parts before it leave. Two parts represent every float16 exactly, and a float with a relative error of
- * 2**-17; three represent a float exactly, unless a part underflows or overflows. Codes of int8 are bfloat16 numbers;
- * their scales multiply the scores of a key and the weights of a value. A pass multiplies a part of a by a part of b.
- * Passes of two small parts are left out.
+ * what the parts before it leave (for weights, ties are rounded away from 0, and numbers beyond 0x1.ffp127 are
+ * truncated). Two parts represent every float16 exactly, and a float with a relative error of 2**-17; three represent a
+ * float exactly, unless a part underflows or overflows. Codes of int8 are bfloat16 numbers; their scales multiply the
+ * scores of a key and the weights of a value. A pass multiplies a part of a by a part of b. Passes of two small parts
+ * are left out.
  *
  *     b[k / 2][lane]:   k = 0, 1   [ q0[0] q0[1] | q1[0] q1[1] | ... ]      low and high half of a 32-bit word
  *                       k = 2, 3   [ q0[2] q0[3] | q1[2] q1[3] | ... ]
