@@ -128,3 +128,16 @@ def test_gradient_of_an_array_with_gaps(name, gaps):
         found.append(posenc.attention_vjp(grad, q, k, v, bias=made).bias[0][0])
     assert found[0].any()
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(("dtype", "m"), [(np.float32, 2052), (np.float64, 1023)])
+def test_large_matrix_is_the_view(dtype, m):
+    """Matrices of more than 32 MiB are written with streaming stores, row by row. Rows of 1023 float64 numbers are no
+    multiple of 16 bytes."""
+    bias, n = posenc.alibi(posenc.alibi_slopes(4)), (33 << 20) // (4 * m * np.dtype(dtype).itemsize)
+    out = np.full((4, n, m), 7, dtype)
+    for threads in (1, 3):
+        with posenc.threads(threads):
+            bias.matrix(n, m, dtype=dtype, out=out)
+        assert np.array_equal(out, bias.matrix(n, m, dtype=dtype))
+        out.fill(7)

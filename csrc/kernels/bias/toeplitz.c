@@ -8,23 +8,36 @@
  *
  * Row i of the matrix is m consecutive diagonals from n - 1 - i on, so the kernel is n calls of memcpy.
  */
+#include "base/stream.h"
 #include "bias/position.h"
 
 const pe_position_op FN(toeplitz_op) = {.diagonal = 1};
 
-/* Copy the rows of a matrix from its diagonals, of any storage. A unit is BLOCK_M rows of the matrix. */
+/* Copy the rows of matrices from their diagonals, of any storage. A unit is BLOCK_M rows of a matrix. If the matrices
+ * of the call are larger together than the last-level cache, they are written by non-temporal stores. */
 KERNEL(toeplitz_matrix)
 {
     enum { ROW, OUT };
     const idx n = call->D(n), m = call->D(m), blocks = BLOCKS(n, BLOCK_M);
     const idx size = storage_size(call->array[OUT].storage);
+    idx bytes = n * m * size;
+    for (int a = 0; a < call->nloops; a++)
+        bytes *= call->shape[a];
+    const int stream = bytes > work->last_cache;
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / blocks);
         const idx first = u % blocks * BLOCK_M, last = min_(n, first + BLOCK_M);
-        for (idx i = first; i < last; i++)
-            memcpy(row.data[OUT] + i * call->array[OUT].core[0], row.data[ROW] + (n - 1 - i) * size,
-                   (size_t)(m * size));
+        for (idx i = first; i < last; i++) {
+            const char *from = row.data[ROW] + (n - 1 - i) * size;
+            char *to = row.data[OUT] + i * call->array[OUT].core[0];
+            if (stream)
+                stream_row(from, to, m * size);
+            else
+                memcpy(to, from, (size_t)(m * size));
+        }
     }
+    if (stream)
+        stream_end();
 }
 
 /* Gradient of the diagonals: out(t) = sum of grad(i, j) over the pairs with j - i + n - 1 = t, in the order of i */
