@@ -29,7 +29,6 @@ INLINE void split_pairs(int width, int parts, const real *x, int n, uint32_t *re
     const idx words = words_of(n, width);
     for (int j = 0; j < (int)whole_chunks(n); j += 2, out += width) {
         const real *even = j < n ? x + j * width : none, *odd = j + 1 < n ? x + (j + 1) * width : none;
-        SIMD
         for (int l = 0; l < width; l++) {
             real a = even[l], b = odd[l];
             UNROLL
