@@ -152,9 +152,7 @@ static void sum_slots(const pe_call *call, idx h, idx t, int n, double *restrict
     const pe_array *a = &call->array[A_DIAGONALS];
     const idx slots = slots_of_head(call);
     double part[DISTANCES_AT_ONCE];
-    idx rows = 1;
-    for (int d = 0; d < call->nloops; d++)
-        rows *= call->shape[d];
+    const idx rows = count_rows(call);
     for (int i = 0; i < n; i++)
         sum[i] = 0;
     for (idx b = 0; b < rows; b++) {

@@ -14,6 +14,14 @@ typedef struct {
     char *data[PE_ARRAYS];   /* address of this row in each operand; NULL if the operand is absent */
 } pe_row;
 
+INLINE idx count_rows(const pe_call *call)
+{
+    idx rows = 1;
+    for (int a = 0; a < call->nloops; a++)
+        rows *= call->shape[a];
+    return rows;
+}
+
 INLINE pe_row row_at(const pe_call *call, idx index)
 {
     pe_row r;
