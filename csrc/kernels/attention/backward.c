@@ -282,11 +282,10 @@ static void look_at_keys(attention_vjp_state *b, const pe_call *call, const pe_r
 {
     const pe_array *k = &call->array[A_K], *v = &call->array[A_V];
     b->nonfinite_keys = !rows_are_finite(k, at->data[A_K] + group * k->core[0], call->D(m), b->d, b->row);
-    b->allows_sixteen = has_sixteen(call, b->sixteen.weights.parts) && is_sixteen(call->array[A_GRAD].storage)
+    b->allows_sixteen = has_sixteen(call, b->sixteen.weights.parts) && !has_content_operators(call)
+                        && is_sixteen(call->array[A_GRAD].storage)
                         && parts_of(call->array[A_GRAD].storage) <= call->products->most_parts && !b->nonfinite_keys
                         && rows_are_finite(v, at->data[A_V] + group * v->core[0], call->D(m), b->e, b->row);
-    for (int t = 0; t < call->nterms; t++)
-        b->allows_sixteen &= !FN(content_op)[call->term[t].op];
 }
 
 /* Decide whether the block uses 16-bit products, before the queries are packed. */
@@ -555,10 +554,7 @@ static int kv_head_unit(attention_vjp_state *b, const pe_call *call, idx unit, c
  * each head and batch row in turn, so no two units add to the same rows. Returns 0 if the call was stopped. */
 static int shared_bias_unit(attention_vjp_state *b, const pe_call *call, idx unit, const pe_work *work)
 {
-    const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M);
-    idx all = heads;
-    for (int a = 0; a < call->nloops; a++)
-        all *= call->shape[a];
+    const idx heads = call->D(h), blocks = BLOCKS(call->D(n), BLOCK_M), all = heads * count_rows(call);
     const idx units = all / heads * call->D(g) * VJP_PARTS;
     for (idx i = unit; i < blocks; i += units) {
         for (idx h = 0; h < all; h++) {

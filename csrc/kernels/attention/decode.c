@@ -61,12 +61,9 @@ static int uses_tiles(const pe_call *call)
  * decoding prefetches them. */
 int FN(is_decoding)(const pe_call *call)
 {
-    if (call->par[A_INVARIANT] != 0 || call->par[A_DROPOUT] > 0 || call->D(d) == 0 || uses_tiles(call))
+    if (call->par[A_INVARIANT] != 0 || call->par[A_DROPOUT] > 0 || call->D(d) == 0 || uses_tiles(call)
+        || has_content_operators(call))
         return 0;
-    for (int t = 0; t < call->nterms; t++) {
-        if (FN(content_op)[call->term[t].op])
-            return 0;
-    }
     const idx n = call->D(n), bytes = call->D(m) * (call->D(d) + call->D(e)) * (idx)sizeof(real);
     return n <= LANES / 2 || (n < PANEL_LANES && bytes >= LONG_BYTES);
 }
@@ -101,9 +98,11 @@ static pe_rows whole_rows(const decode_state *b, pe_rows rows, int n, int width,
     return rows;
 }
 
+/* Without branches, so that the loop vectorises */
+INLINE int is_unfit(real scale) { return ((scale < R(0x1p-80)) & (scale != 0)) | !is_finite(scale); }
+
 NOINLINE int FN(has_extreme_scale)(const pe_rows *rows, int n)
 {
-    const real tiny = R(0x1p-80);
     int any = 0;
     if (!rows->scale)
         return 0;
@@ -111,13 +110,11 @@ NOINLINE int FN(has_extreme_scale)(const pe_rows *rows, int n)
         const real *restrict scale = (const real *)(const void *)rows->scale;
         SIMD_OR(any)
         for (int j = 0; j < n; j++)
-            any |= ((scale[j] < tiny) & (scale[j] != 0)) | !is_finite(scale[j]);
+            any |= is_unfit(scale[j]);
         return any;
     }
-    for (int j = 0; j < n; j++) {
-        const real x = scale_of_row(rows, j);
-        any |= (x < tiny && x != 0) || !is_finite(x);
-    }
+    for (int j = 0; j < n; j++)
+        any |= is_unfit(scale_of_row(rows, j));
     return any;
 }
 

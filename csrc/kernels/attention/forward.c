@@ -37,6 +37,7 @@ typedef struct {
  * together, because the tile is then split and transposed once for all of them. Otherwise there is one block. */
 typedef struct {
     int d, e, sixteen, count, most;
+    int prefetch;       /* one block reads keys and values from memory, where L3 is slow as in rotary/row_order.h */
     int mask_nonfinite; /* second run: NaN and infinite values reach only the lanes that see them */
     pe_key_tile *keys;
     pe_key_part part;
@@ -225,7 +226,7 @@ static void split_tile(attention_state *b, const pe_query_block *queries, pe_six
     const int n = b->keys->n;
     const pe_rows keys = rows_of_keys(queries, A_K, b->keys->first),
                   values = rows_of_keys(queries, A_V, b->keys->first);
-    if (b->most == 1) { /* one block is limited by memory: prefetching by Intel's CPUs ends at each page */
+    if (b->prefetch) {
         FN(prefetch_rows)(&keys, n, b->d);
         FN(prefetch_rows)(&values, n, b->e);
     }
@@ -327,15 +328,6 @@ static int decode_unit(attention_state *b, const pe_call *call, idx block, const
     return 1;
 }
 
-static int has_content_operators(const pe_call *call)
-{
-    for (int t = 0; t < call->nterms; t++) {
-        if (FN(content_op)[call->term[t].op])
-            return 1;
-    }
-    return 0;
-}
-
 /* Count the units from `block` on that are computed together: blocks of one head. Operators that read q and k have
  * buffers for one block. */
 static int units_together(const attention_state *b, const pe_call *call, idx block, idx end)
@@ -385,6 +377,7 @@ KERNEL(attention)
     const int decoding = FN(is_decoding)(call);
     attention_state b = attention_begin(call, work);
     const idx parts = (idx)call->par[A_PARTS];
+    b.prefetch = b.most == 1 && work->slow_l3;
     b.products.unit = call->products;
     b.products.parts = (int)call->par[A_WEIGHT_PARTS];
     b.sixteen = has_sixteen(call, b.products.parts)

@@ -115,6 +115,14 @@ typedef struct {
 } pe_content_op;
 
 extern const pe_content_op *const FN(content_op)[PE_COUNT]; /* NULL for other rows of ops.def */
+INLINE int has_content_operators(const pe_call *call)
+{
+    for (int t = 0; t < call->nterms; t++) {
+        if (FN(content_op)[call->term[t].op])
+            return 1;
+    }
+    return 0;
+}
 
 /* ---- called by drivers: loops over the operators of a call (content.c); v.term is set there ---- */
 
