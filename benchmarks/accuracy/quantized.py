@@ -1,9 +1,10 @@
-"""Print what int8 keys and values cost in accuracy, beside the rule of llama.cpp's Q8_0.
+"""Print what int8 keys and values, and 16-bit attention, cost in accuracy.
 
 `posenc.quantize` has one float32 scale for each row of D numbers, Q8_0 one float16 scale for each 32 numbers. The error
 is that of the result of attention over 1024 keys, relative to the largest result. Caches are normal, heavy-tailed
 (Student's t with 3 degrees of freedom), or normal with four channels 20 times as large, as the keys of some models.
-The perplexity is that of the quick study's model with RoPE, trained here, with float32 and with int8 keys and values.
+The first rows stand beside the rule of llama.cpp's Q8_0. The perplexity is that of the quick study's model with RoPE,
+trained here in float32, with attention in each dtype and precision. POSENC_ISA=amx-emulated shows the one of AMX.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tools  # noqa: F401  # isort: skip
 
 import numpy as np
+from cases import BF16, F16
 from tools.measure import Report, main, random
 
 import posenc
@@ -67,14 +69,27 @@ def perplexities(report: Report) -> None:
     def with_int8(q: Any, k: Any, v: Any, **options: Any) -> Any:
         return posenc.attention(q, posenc.quantize(k), posenc.quantize(v), **options)
 
-    with_scheme = {"float32": scheme, "int8": scheme._replace(attention=with_int8)}
-    found = {
-        kind: evaluation.perplexity(setting, kept, weights, corpus.test, chosen.targets, setting.length)
-        for kind, kept in with_scheme.items()
-    }
-    for kind, value in found.items():
-        report.figure(f"perplexity per byte, {kind} keys and values", value, "")
-    report.figure("change of the perplexity", abs(found["int8"] / found["float32"] - 1) * 100, "%", most=0.1)
+    kinds = {"int8 keys and values": with_int8}
+    for dtype in (d for d in (BF16, F16) if d is not None):
+        for precision in ("high", "low"):
+            kinds[f"{dtype}, {precision}"] = rounded(dtype, precision)
+
+    def perplexity(scheme: Any) -> float:
+        return evaluation.perplexity(setting, scheme, weights, corpus.test, chosen.targets, setting.length)
+
+    exact = perplexity(scheme)
+    report.figure("perplexity per byte, float32", exact, "")
+    for kind, attention in kinds.items():
+        change = abs(perplexity(scheme._replace(attention=attention)) / exact - 1) * 100
+        report.figure(f"{posenc.isa()}: change of the perplexity, {kind}", change, "%", most=0.1)
+
+
+def rounded(dtype: Any, precision: str) -> Any:
+    def attention(q: Any, k: Any, v: Any, **options: Any) -> Any:
+        q, k, v = (array.astype(dtype) for array in (q, k, v))
+        return posenc.attention(q, k, v, precision=precision, **options).astype(np.float32)
+
+    return attention
 
 
 if __name__ == "__main__":
