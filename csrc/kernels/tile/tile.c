@@ -268,9 +268,12 @@ static idx diagonal_of(const pe_key_tile *keys, const pe_query_block *queries, i
 static void read_diagonals(const pe_array *row, idx head, idx first, const pe_pairs *pairs, real *restrict out)
 {
     const real *d = real_row(row->data, row->core[0], head) + first;
-    for (int r = 0; r < pairs->rows; r++) {
-        for (int l = 0; l < pairs->width; l++)
-            out[r * pairs->width + l] = l <= first + r ? d[r - l] : 0;
+    for (int r = 0; r < pairs->rows; r++, out += pairs->width) {
+        const int in_row = (int)min_(pairs->width, first + r + 1);
+        for (int l = 0; l < in_row; l++)
+            out[l] = d[r - l];
+        for (int l = in_row; l < pairs->width; l++)
+            out[l] = 0;
     }
 }
 
