@@ -28,6 +28,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+try:
+    import ml_dtypes  # noqa: F401
+    import torch  # type: ignore[import-not-found, unused-ignore]  # noqa: F401
+except ImportError as error:
+    raise ImportError("posenc.torch needs torch and ml_dtypes: pip install torch ml_dtypes") from error
+
 from . import _functions, _modules
 from ._functions import Operator as Operator
 from ._sdpa import ReplacedSdpa as ReplacedSdpa

@@ -21,7 +21,7 @@ from . import _functions as pt
 
 if TYPE_CHECKING:
     from ..rotary.config import Config, HasDict
-    from ._functions import Tensor
+    from ._tensors import Tensor
 
 
 _Start = Callable[["Tensor"], object]

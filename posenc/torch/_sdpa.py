@@ -18,7 +18,7 @@ from . import _functions as pt
 from ._sequences import by_sequence
 
 if TYPE_CHECKING:
-    from ._functions import Tensor
+    from ._tensors import Tensor
 
 _NAME = "scaled_dot_product_attention"
 _THEIRS = functional.scaled_dot_product_attention

@@ -13,7 +13,7 @@ from . import _functions as pt
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from ._functions import Tensor
+    from ._tensors import Tensor
 
     Results: TypeAlias = Tensor | tuple[Tensor, ...]
 

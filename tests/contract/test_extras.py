@@ -29,7 +29,7 @@ def test_module_without_its_library(run_python, module, library, needs):
         ("jax", "jax.py"),
         ("plot", "plot/__init__.py"),
         ("study", "__main__.py"),
-        ("torch", "torch/_functions.py"),
+        ("torch", "torch/__init__.py"),
         ("transformers", "transformers/__init__.py"),
         ("vectors", "__main__.py"),
     ],
