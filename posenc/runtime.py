@@ -178,7 +178,7 @@ def use_isa(name: str) -> Iterator[None]:
     Raises
     ------
     ValueError
-        A name that does not exist, or an instruction set that this machine cannot run, or that the system refuses.
+        A name that does not exist, or an instruction set that this machine cannot run.
 
     Examples
     --------

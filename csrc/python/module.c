@@ -62,12 +62,8 @@ static PyObject *set_isa(PyObject *module, PyObject *name)
         return NULL;
     for (int i = 0; i < pe_isa_count(); i++) {
         if (strcmp(pe_isa_name(i), wanted) == 0 && pe_isa_usable(i)) {
-            if (pe_set_isa(i))
-                return Py_NewRef(Py_None);
-            return PyErr_Format(PyExc_ValueError,
-                                "use_isa: name is %R; expected a variant that the operating system "
-                                "permits: another thread may have too small a signal stack",
-                                name);
+            pe_set_isa(i);
+            return Py_NewRef(Py_None);
         }
     }
     return PyErr_Format(PyExc_ValueError, "use_isa: name is %R; expected one of isas()", name);

@@ -169,7 +169,8 @@ static idx units_of_block(const pe_job *job, idx sums)
 int pe_run_call(const char *function, const pe_signature *row, pe_call *call, int is_double, int writes)
 {
     static const double worth_releasing_ns = 10e3;
-    pe_job job = {.kernel = pe_kernel_of(row->op, is_double), .call = call};
+    const int isa = pe_isa(); /* of the kernel and of the products */
+    pe_job job = {.kernel = pe_kernel_of(isa, row->op, is_double), .call = call};
     pe_row_costs(row->op, call->dim, call->par, &job.units, &job.ns);
     if (job.units < 0) {
         PyErr_Format(PyExc_ValueError, "%s: an array has lengths that do not fit; expected those of %s", function,
@@ -184,7 +185,7 @@ int pe_run_call(const char *function, const pe_signature *row, pe_call *call, in
         return 0;
     const pe_storage storage = call->array[0].storage; /* of q, if the row has operators of attention */
     const int is_sixteen = row->has_terms && (storage == PE_BF16 || storage == PE_F16);
-    call->products = is_sixteen ? pe_products_in_use() : NULL;
+    call->products = is_sixteen ? pe_products_of(isa) : NULL;
     job.block = units_of_block(&job, count_sums(row, call));
     job.scratch = job.kernel->scratch(call->dim, call->par);
 

@@ -134,17 +134,11 @@ int pe_isa_usable(int isa)
     return isa - COMPILED == PE_AMX_EMULATED || (cpu_has(pe_isa_name(isa)) && kernels_for(isa - COMPILED) >= 0);
 }
 
-int pe_set_isa(int isa)
-{
-    if (isa >= COMPILED && !is_permitted(isa - COMPILED))
-        return 0;
-    atomic_store(&active, isa);
-    return 1;
-}
+void pe_set_isa(int isa) { atomic_store(&active, isa); }
 
-const pe_products *pe_products_in_use(void)
+const pe_products *pe_products_of(int isa)
 {
-    const int isa = pe_isa(), products = isa - COMPILED;
+    const int products = isa - COMPILED;
     return products >= 0 && is_permitted(products) ? compiled[compiled_of(isa)].products[products] : NULL;
 }
 
@@ -177,4 +171,7 @@ int pe_isa(void)
     return isa;
 }
 
-const pe_kernel *pe_kernel_of(int op, int is_double) { return &compiled[compiled_of(pe_isa())].kernels[is_double][op]; }
+const pe_kernel *pe_kernel_of(int isa, int op, int is_double)
+{
+    return &compiled[compiled_of(isa)].kernels[is_double][op];
+}

@@ -9,9 +9,9 @@ const char *pe_isa_name(int isa);
 int pe_isa_usable(int isa); /* compiled in, and this CPU and operating system can run it */
 int pe_isa_listed(int isa); /* usable, and not for tests alone */
 int pe_isa(void);
-int pe_set_isa(int isa); /* 0 if the operating system does not permit the variant */
-/* The units that multiply 16-bit operands in the variant in use, or NULL; may ask the system to permit them */
-const pe_products *pe_products_in_use(void);
+void pe_set_isa(int isa);
+/* The units of a variant that multiply 16-bit operands, or NULL; may ask the system to permit them */
+const pe_products *pe_products_of(int isa);
 /* Keep the variant for this thread, whatever any thread sets, until as many releases as holds */
 void pe_hold_isa(void);
 void pe_release_isa(void);
@@ -19,6 +19,6 @@ void pe_release_isa(void);
 void pe_hold_kernels(void);
 void pe_release_kernels(void);
 int pe_holds_kernels(void);
-const pe_kernel *pe_kernel_of(int op, int is_double);
+const pe_kernel *pe_kernel_of(int isa, int op, int is_double);
 
 #endif
