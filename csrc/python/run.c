@@ -155,7 +155,9 @@ static idx units_of_block(const pe_job *job, idx sums)
     static const double block_ns = 100e3;
     enum { MOST_BLOCKS = 64, FEWEST_BLOCKS = 4, MOST_SUMS = 1 << 22 };
     idx block = job->ns >= block_ns ? 1 : (idx)(block_ns / (job->ns + 1)) + 1;
-    if (job->call->products) { /* blocks share the splitting of keys and values, if each thread gets a few of them */
+    /* Blocks share the splitting of keys and values, if each thread gets a few of them. The bits of sums depend on the
+     * blocks, so the number of threads must not choose these. */
+    if (job->call->products && sums == 0) {
         const idx share = job->units / (4 * pe_threads()), together = share < MOST_TOGETHER ? share : MOST_TOGETHER;
         block = block > together ? block : together;
     }

@@ -166,6 +166,19 @@ def test_bits(precision, half, variant, rng):  # noqa: F811
             assert same_bits(x, z)
 
 
+def test_sums_of_gradients_do_not_depend_on_threads(half, variant, rng):  # noqa: F811
+    """Heads share the arrays of FIRE's network, and blocks of a kv head are summed."""
+    q, k, v, grad = drawn(rng, half, n=512, m=512, heads=8, groups=2)
+    width, heads = 8, 8
+    network = posenc.fire(*(rng.standard_normal(s) for s in ((width, 1), width, (heads, width), heads)), 1.0, 100.0)
+    found = []
+    for count in (1, 4):
+        with posenc.threads(count):
+            found.append(posenc.attention_vjp(grad, q, k, v, bias=network).bias[0])
+    for one, four in zip(*found, strict=True):
+        assert np.array_equal(one, four)
+
+
 def test_low_precision_is_of_sixteen_bits_only(variant, rng):  # noqa: F811
     """float16 operands have no "low", and a cotangent of float32 has no 16-bit products."""
     for dtype, of_grad in ((F16, F16), (F32, F32), (BF16 or F16, F32)):
