@@ -138,6 +138,12 @@ void pe_scratch_give(void *memory, size_t size)
 
 /* ---- blocks ---- */
 
+static void end_products(const pe_call *call)
+{
+    if (call->products && call->products->end)
+        call->products->end();
+}
+
 /* Take blocks until none is left. A thread without memory for its scratch leaves its blocks to the others. */
 static void run_blocks(shared_job *s, const pe_call *call)
 {
@@ -164,8 +170,7 @@ static void run_blocks(shared_job *s, const pe_call *call)
         if (call->stop && call->stop(call))
             atomic_store(&s->stopped, 1);
     }
-    if (call->products && call->products->end)
-        call->products->end();
+    end_products(call);
     pe_float_set(callers);
     if (memory != stack)
         pe_scratch_give(memory, size);
@@ -237,6 +242,7 @@ static void withdraw(shared_job *s)
     }
     pool.busy = 0;
     unlock(&pool.lock);
+    end_products(call); /* stop() leaves them begun, as it finds them between blocks */
 }
 
 /* A handler of signals may fork this process during the call. The blocks that the workers had taken are lost in the

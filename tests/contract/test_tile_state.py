@@ -1,6 +1,7 @@
 """The state of AMX tiles: set for each thread before it multiplies, released before anything else runs on the thread.
 
-The variant "amx-emulated" multiplies to NaN on a thread that has no configuration, where hardware stops the process.
+The variant "amx-emulated" multiplies to NaN on a thread that has no configuration, where hardware stops the process,
+and on a thread that never released the one before.
 """
 
 import os
@@ -90,7 +91,18 @@ except KeyboardInterrupt:
     timer.join()
 assert same(call(), small)
 """
+WAITING = """
+# The caller computes the first block, and a worker the second, which takes longer. The caller looks for signals then.
+posenc.set_num_threads(2)
+wide = np.random.default_rng(0).standard_normal((1, 4096, 2048)).astype(np.float16)
+at = np.repeat([256, 4096], 64)
+small = call()
+for _ in range(3):
+    found = posenc.attention(wide[:, :128], wide, wide, causal=True, q_positions=at, k_positions=np.arange(4096))
+    assert np.isfinite(found).all() and same(call(), small)
+"""
 PROGRAMS = {
+    "waiting": WAITING,
     "threads": THREADS,
     "fork": FORK,
     "signals": SIGNALS,

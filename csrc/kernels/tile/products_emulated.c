@@ -15,11 +15,12 @@
 #if PE_REAL == 32
 #include <math.h>
 
-/* Each thread configures its tiles. TDPBF16PS without a configuration is an invalid instruction (#UD); here the product
- * is then NaN. */
-static PER_THREAD int is_configured;
-static void begin(void) { is_configured = 1; }
-static void end(void) { is_configured = 0; }
+/* Each thread configures its tiles before it multiplies, and releases them before it does anything else. TDPBF16PS
+ * without a configuration is an invalid instruction (#UD), and tiles that nothing releases slow down the thread; here
+ * the product is then NaN. */
+static PER_THREAD int configurations;
+static void begin(void) { configurations++; }
+static void end(void) { configurations = 0; }
 
 INLINE float fused(float a, float b, float c) { return PE_FMA ? fma_(a, b, c) : fmaf(a, b, c); }
 
@@ -46,7 +47,7 @@ INLINE void multiply(const pe_product *w, int width)
     for (int r = 0; r < w->rows; r++) {
         float *c = w->c + r * width;
         for (int l = 0; l < width; l++)
-            c[l] = is_configured ? 0 : NAN;
+            c[l] = configurations == 1 ? 0 : NAN;
         for (int k = 0; k < w->depth / CHUNK; k++) {
             for (int p = 0; p < w->passes; p++)
                 multiply_chunk(w->pass[p].a + r * w->row_step + k * w->chunk_step, w->pass[p].b + k * CHUNK / 2 * width,
