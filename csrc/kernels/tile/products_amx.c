@@ -4,8 +4,9 @@
  *     TDPBF16PS C, A, B                         C[row][lane] += sum_k A[row][k] B[k][lane]
  *
  * A step computes 32 rows and the panel: C in tiles 0 .. 3 (two if the panel is one vector), A in 4 and 5, B in 6 and
- * 7. With two vectors, each loaded tile is multiplied twice. The code is assembly, because each tile has a fixed
- * number, and because gcc 12 passes only 8 of the 64 bytes that _tile_loadconfig needs.
+ * 7. With two vectors, each loaded tile is multiplied twice. Passes with the same part of a share its tiles. The code
+ * is assembly, because each tile has a fixed number, and because gcc 12 passes only 8 of the 64 bytes that
+ * _tile_loadconfig needs.
  */
 #include "tile/products.h"
 
@@ -53,9 +54,11 @@ TILES static void multiply(const pe_product *w)
                 const char *a = w->pass[p].a + row * w->row_step + k * w->chunk_step;
                 const char *b = (const char *)(w->pass[p].b + k * TILE_ROWS * w->width);
                 LOAD(6, b, step);
-                LOAD(4, a, w->row_step);
+                if (p == 0 || w->pass[p].a != w->pass[p - 1].a) {
+                    LOAD(4, a, w->row_step);
+                    LOAD(5, a + TILE_ROWS * w->row_step, w->row_step);
+                }
                 MULTIPLY(0, 4, 6);
-                LOAD(5, a + TILE_ROWS * w->row_step, w->row_step);
                 MULTIPLY(2, 5, 6);
                 if (!wide)
                     continue;
