@@ -123,7 +123,7 @@ class build_core(build_ext):
         jobs += [(source, "binding", flags, macros, include, *versions) for source in BINDING]
 
         ext.extra_objects = self.compile_all(jobs)
-        ext.sources, self.force = [], True  # link again, whatever the age of the module
+        ext.sources, self.force, self.compiler.force = [], True, True  # link again, whatever the age of the module
         if not msvc and not debug:
             ext.extra_link_args.insert(0, "-Wl,-x" if sys.platform == "darwin" else "-s")  # no names of functions
         super().build_extension(ext)
