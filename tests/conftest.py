@@ -18,9 +18,12 @@ PATIENCE = float(os.environ.get("POSENC_TEST_PATIENCE") or 1)
 
 
 def pytest_generate_tests(metafunc):
-    """Run a test with the fixture `isa` on the best instruction set of this machine, with --all once on each."""
+    """Run a test with the fixture `isa` on the best instruction set of this machine, with --all once on each; with
+    POSENC_ISA=amx-emulated, on this emulation."""
     if "isa" in metafunc.fixturenames:
         isas = posenc.isas() if metafunc.config.getoption("all") else posenc.isas()[-1:]
+        if posenc.isa() not in posenc.isas():
+            isas = (posenc.isa(),)
         metafunc.parametrize("isa", isas, indirect=True)
 
 

@@ -297,12 +297,22 @@ def test_precision_is_checked(rng):
 @pytest.mark.skipif("amx" not in posenc.isas(), reason="this machine has no AMX")
 @pytest.mark.parametrize("seed", range(50))
 def test_the_emulation_has_the_bits_of_the_hardware(seed):
+    """Rows of whole chunks are read in place; int8 codes, an operator on q and k, and the gradient have passes of their
+    own."""
     rng = np.random.default_rng(seed)
-    n, m, width, value_width = rng.integers(1, (200, 300, 140, 140))
-    arrays = qkv(rng, HALVES[seed % len(HALVES)], n, m, width, value_width, spread=rng.uniform(0.1, 4))
-    options = {"causal": bool(seed & 2), "align": "end", "precision": "low" if seed & 4 else "high", "invariant": True}
+    n, m, *widths = rng.integers(1, (200, 300, 140, 140))
+    if seed % 3 == 0:
+        widths, m = [32 * (w % 4 + 1) for w in widths], 32 * (m // 32 + 1)
+    q, k, v = qkv(rng, HALVES[seed % len(HALVES)], n, m, *widths, spread=rng.uniform(0.1, 4))
+    options = {"causal": bool(seed & 2), "align": "end", "precision": "low" if seed & 4 else "high"}
+    if seed % 5 == 0:
+        options["bias"] = posenc.shaw(rng.standard_normal((9, widths[0])).astype(F32))
+    codes = [posenc.quantize(x.astype(F32)) for x in (k, v)]
     results = []
     for name in ("amx", "amx-emulated"):
         with posenc.use_isa(name):
-            results.append(posenc.attention(*arrays, **options))
-    assert same_bits(*results)
+            out, lse = posenc.attention(q, k, v, **options, invariant=bool(seed & 8), return_lse=True)
+            gradient = posenc.attention_vjp(out, q, k, v, **options, out=out, lse=lse)
+            results.append([out, lse, *gradient[:3], posenc.attention(q, *codes, **options)])
+    for one, other in zip(*results, strict=True):
+        assert same_bits(one, other)
