@@ -31,15 +31,16 @@ def make(cell, width=None, n=None, batch=(2,), inputs=None, **options):
     def arguments(rng, size):
         c, count = width or size, size if n is None else n
         rows = {"tanh": c, "gru": 3 * c}[cell]
+        given = {}
         if inputs is not None:
             *batch_of_inputs, e = inputs
-            options["inputs"] = rng.standard_normal((*batch_of_inputs, count, e))
-            options["input_weight"] = rng.standard_normal((rows, e)) * 0.35 / np.sqrt(e)
+            given["inputs"] = rng.standard_normal((*batch_of_inputs, count, e))
+            given["input_weight"] = rng.standard_normal((rows, e)) * 0.35 / np.sqrt(e)
         return {
             "p0": rng.standard_normal((*batch, c)),
             "weight": rng.standard_normal((rows, c)) * 0.35 / np.sqrt(max(c, 1)),
             "bias": rng.standard_normal((2, rows) if cell == "gru" else rows) * 0.5,
-            "n": count, "cell": cell, **options,
+            "n": count, "cell": cell, **options, **given,
         }  # fmt: skip
 
     return arguments
