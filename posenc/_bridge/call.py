@@ -15,7 +15,7 @@ Path = tuple[str | int, ...]
 T = TypeVar("T")
 
 ARRAY, INTEGER, NUMBER = range(3)
-"""Leaves: they stand in a spec for the next item of one of the lists of a `Call`."""
+"""Leaves: each stands in a spec for the next item of a list of a `Call`."""
 Spec: TypeAlias = "Node | int | str | Callable[..., object] | None"
 """A node, a leaf, or a constant: None, a flag, a text or a function of the user."""
 Node: TypeAlias = tuple[str, tuple[str, ...], tuple[Spec, ...]]

@@ -29,7 +29,7 @@ class Binder:
     name : str
         Name of the function, for errors.
     signature : Signature
-        That of the function, without `out`.
+        Signature of the function, without `out`.
     """
 
     def __init__(self, name: str, signature: inspect.Signature, returned: object = inspect.Signature.empty) -> None:
@@ -76,7 +76,7 @@ class Function(Binder):
     Attributes
     ----------
     returns_lse : bool
-        True if the results are those of `attention`: an output and its lse.
+        True if `forward` returns an output and its lse, as `attention` does.
     backward : callable
         The gradients of a call by name, for the cotangents of the first results or of all.
     """

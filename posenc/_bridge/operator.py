@@ -44,7 +44,7 @@ class Operator:
         return self._logits(*args, **options)
 
     def at(self, *, q_positions: object = None, k_positions: object = None) -> Self:
-        """Return `Bias.at`: the operator at positions of its own, which have no gradient."""
+        """Return `Bias.at`: the operator at these positions, which have no gradient."""
         own = {"q_positions": q_positions, "k_positions": k_positions}
         if self.name == "sum":  # so that the parts of a sum are never sums
             parts = tuple(part if _has_own_positions(part) else part.at(**own) for part in self.arguments["parts"])

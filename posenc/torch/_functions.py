@@ -23,7 +23,7 @@ from ._tensors import EAGER_TYPES, NUMPY_DTYPES, Tensor, convert, has_numbers, r
 _CONSTANTS = (int, str, bool, float)
 
 
-class FollowedError(Exception):
+class _FollowedError(Exception):
     """Autograd follows a tensor, or the tensor is no array of numbers."""
 
 
@@ -89,13 +89,13 @@ def _make_twin(function: Function) -> Callable[[Arguments, bool], Tensor | tuple
         def leaf(value: object) -> Any:
             if isinstance(value, torch.Tensor):
                 if not has_numbers(value) or (value.requires_grad and torch.is_grad_enabled()):
-                    raise FollowedError
+                    raise _FollowedError
                 if value.ndim == 0 and not value.is_floating_point():
                     return convert(value)
                 try:
                     inputs.append(to_array(value))
                 except TypeError:  # NumPy has no such dtype; `follow` names the argument
-                    raise FollowedError from None
+                    raise _FollowedError from None
                 return inputs[-1]
             if isinstance(value, posenc.RopeFrequencies) and isinstance(value.inv_freq, torch.Tensor):
                 return replace(value, inv_freq=leaf(value.inv_freq))
@@ -112,7 +112,7 @@ def _make_twin(function: Function) -> Callable[[Arguments, bool], Tensor | tuple
                 else _bridge.walk(value, leaf, make_node)
                 for name, value in arguments.items()
             }
-        except FollowedError:
+        except _FollowedError:
             return None
         return to_tensors(twin.compute(given), inputs)
 
