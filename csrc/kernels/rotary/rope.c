@@ -28,51 +28,123 @@ INLINE void rotate(const real *x, idx pair, idx partner, const real *c, const re
     }
 }
 
-/* Store four vectors of the first half, then four of the second. NumPy aligns arrays to 16 bytes, so a vector of
- * AVX-512 may span two cache lines, and consecutive stores complete a line. With one vector of each half in turn,
- * rope of 2 MiB takes 1.1 times the time on an Intel Xeon. On Zen 4 both take the same time. */
-static NOINLINE void half_to_half(const real *x, const real *c, const real *s, idx e, real *y)
+/* Rows of real numbers of one head, or the same rows of two heads */
+typedef struct {
+    const char *x, *cosine, *sine;
+    char *out;
+    idx rows, step_x, step_cosine, step_sine, step_out; /* bytes from a row to the next one */
+    int heads, prefetch;
+    idx head_x, head_out;     /* bytes from a row to that of the second head */
+    idx before, after, bytes; /* bytes of a row: the first and the last ones are copied, the others are rotated */
+} row_block;
+
+/* Rotate a row of each head. Two heads read the table once. Their addresses are often equal modulo 4 KiB, where a load
+ * may wait for an earlier store of the other head, so both are loaded before one is stored.
+ * NumPy aligns arrays to 16 bytes, so a vector of AVX-512 may span two cache lines, and consecutive stores complete a
+ * line. With one vector of each half in turn, rope of 2 MiB takes 1.1 times the time on an Intel Xeon. The stores of
+ * one head to an interleaved row are consecutive without runs. */
+INLINE void rotate_heads(const real *x, idx head_x, const real *c, const real *s, idx e, real *y, idx head_y, int heads,
+                         int interleaved, int out_interleaved)
 {
-    enum { STORED_RUN = 4 * LANES };
+    enum { MOST_RUN = 4 * LANES };
+    const idx run = MOST_RUN / heads, pair = interleaved ? 2 : 1, y_pair = out_interleaved ? 2 : 1;
+    const idx partner = interleaved ? 1 : e, in_runs = heads == 2 || !out_interleaved ? e / run * run : 0;
     idx k = 0;
-    for (; k + STORED_RUN <= e; k += STORED_RUN) {
-        real first[STORED_RUN], second[STORED_RUN];
-        rotate(x + k, 1, e, c + k, s + k, STORED_RUN, first, second, 1);
+    for (; k < in_runs; k += run) {
+        real rotated[2][2 * MOST_RUN];
         UNROLL
-        for (int i = 0; i < STORED_RUN; i += LANES)
-            vec_store(y + k + i, vec_load(first + i));
+        for (int h = 0; h < heads; h++)
+            rotate(x + h * head_x + k * pair, pair, partner, c + k, s + k, run, rotated[h],
+                   rotated[h] + (out_interleaved ? 1 : run), y_pair);
         UNROLL
-        for (int i = 0; i < STORED_RUN; i += LANES)
-            vec_store(y + k + e + i, vec_load(second + i));
+        for (int h = 0; h < heads; h++) {
+            real *first = y + h * head_y + k * y_pair, *second = first + (out_interleaved ? run : e);
+            UNROLL
+            for (int i = 0; i < run; i += LANES)
+                vec_store(first + i, vec_load(rotated[h] + i));
+            UNROLL
+            for (int i = 0; i < run; i += LANES)
+                vec_store(second + i, vec_load(rotated[h] + run + i));
+        }
     }
-    rotate(x + k, 1, e, c + k, s + k, e - k, y + k, y + k + e, 1);
+    for (int h = 0; h < heads && k < e; h++) {
+        real *rest = y + h * head_y + k * y_pair;
+        rotate(x + h * head_x + k * pair, pair, partner, c + k, s + k, e - k, rest, rest + (out_interleaved ? 1 : e),
+               y_pair);
+    }
 }
 
-#define ROTATION(name, x_pair, x_partner, y_pair, y_partner)                               \
+/* Copy the first and the last bytes of a row, which are not rotated. */
+INLINE void copy_rest(const char *x, char *out, idx before, idx after, idx bytes)
+{
+    if (before + after == 0 || x == out)
+        return;
+    memcpy(out, x, (size_t)before);
+    memcpy(out + bytes - after, x + bytes - after, (size_t)after);
+}
+
+/* Prefetch a row of each head, and copy what is not rotated. */
+static NOINLINE void prepare_rows(const row_block *r, const char *x, char *out)
+{
+    for (int h = 0; h < r->heads; h++, x += r->head_x, out += r->head_out) {
+        if (r->prefetch) {
+            prefetch_row_after(x, r->step_x, r->bytes);
+            prefetch_row_after(out, r->step_out, r->bytes);
+        }
+        copy_rest(x, out, r->before, r->after, r->bytes);
+    }
+}
+
+INLINE void rotate_rows(const row_block *r, idx e, int heads, int interleaved, int out_interleaved)
+{
+    const idx before = r->before, head_x = r->head_x / (idx)sizeof(real), head_out = r->head_out / (idx)sizeof(real);
+    const int prepares = r->prefetch || before || r->after;
+    const char *x = r->x, *cosine = r->cosine, *sine = r->sine;
+    char *out = r->out;
+    for (idx i = 0; i < r->rows; i++) {
+        if (prepares)
+            prepare_rows(r, x, out);
+        rotate_heads((const real *)(const void *)(x + before), head_x, (const real *)(const void *)cosine,
+                     (const real *)(const void *)sine, e, as_reals(out + before), head_out, heads, interleaved,
+                     out_interleaved);
+        x += r->step_x;
+        cosine += r->step_cosine;
+        sine += r->step_sine;
+        out += r->step_out;
+    }
+}
+
+/* The loops of a pair of layouts, over the channels of a row and over the rows of a block */
+typedef struct {
+    void (*row)(const real *x, const real *c, const real *s, idx e, real *y);
+    void (*rows)(const row_block *, idx e);
+} rotation;
+
+#define ROTATION(name, interleaved, out_interleaved)                                       \
     static NOINLINE void name(const real *x, const real *c, const real *s, idx e, real *y) \
     {                                                                                      \
-        rotate(x, x_pair, x_partner, c, s, e, y, y + y_partner, y_pair);                   \
+        rotate_heads(x, 0, c, s, e, y, 0, 1, interleaved, out_interleaved);                \
+    }                                                                                      \
+    static NOINLINE void name##_rows(const row_block *r, idx e)                            \
+    {                                                                                      \
+        if (r->heads == 2)                                                                 \
+            rotate_rows(r, e, 2, interleaved, out_interleaved);                            \
+        else                                                                               \
+            rotate_rows(r, e, 1, interleaved, out_interleaved);                            \
     }
-ROTATION(half_to_interleaved, 1, e, 2, 1)
-ROTATION(interleaved_to_half, 2, 1, 1, e)
-ROTATION(interleaved_to_interleaved, 2, 1, 2, 1)
-
-typedef void (*rotation)(const real *, const real *, const real *, idx, real *);
+ROTATION(half_to_half, 0, 0)
+ROTATION(half_to_interleaved, 0, 1)
+ROTATION(interleaved_to_half, 1, 0)
+ROTATION(interleaved_to_interleaved, 1, 1)
 
 static rotation rotation_of(int interleaved, int out_interleaved)
 {
-    static const rotation all[2][2] = {{half_to_half, half_to_interleaved},
-                                       {interleaved_to_half, interleaved_to_interleaved}};
+    static const rotation all[2][2] = {
+        {{half_to_half, half_to_half_rows}, {half_to_interleaved, half_to_interleaved_rows}},
+        {{interleaved_to_half, interleaved_to_half_rows},
+         {interleaved_to_interleaved, interleaved_to_interleaved_rows}},
+    };
     return all[interleaved][out_interleaved];
-}
-
-/* Copy the channels of a row that are not rotated. */
-static void copy_rest(const char *x, char *out, idx offset, idx rotated, idx d, idx size)
-{
-    if (x == out || rotated == d)
-        return;
-    memcpy(out, x, (size_t)(offset * size));
-    memcpy(out + (offset + rotated) * size, x + (offset + rotated) * size, (size_t)((d - offset - rotated) * size));
 }
 
 /* Rotate 2e channels into `out`. Use `buffer` if `out` overlaps x in another layout, or if its storage is not real. */
@@ -80,7 +152,7 @@ static void rotate_row(rotation rotated, const real *x, const real *c, const rea
                        pe_storage storage, int overlaps, real *buffer)
 {
     real *target = overlaps ? buffer : row_target(out, storage, buffer);
-    rotated(x, c, s, e, target);
+    rotated.row(x, c, s, e, target);
     if (target == buffer)
         row_store(buffer, out, storage, 2 * e);
 }
@@ -128,26 +200,49 @@ INLINE void rope_rows(const pe_call *call, idx begin, idx end, const pe_work *wo
     const pe_array *a = call->array;
     const idx size = storage_size(a[X].storage);
     const rope_state piece = rope_begin(call, work);
-    const int stream = worth_streaming(call, work, &a[X], &a[result]);
-    const row_order order = order_of_rows(call, work, &a[COS], 2 * e * storage_size(a[COS].storage));
-    const int prefetch = worth_prefetching(work, &order, d * size);
+    const int real_rows = a[X].storage == PE_STORAGE && a[COS].storage == PE_STORAGE && a[SIN].storage == PE_STORAGE
+                          && a[result].storage == PE_STORAGE
+                          && (a[X].data != a[result].data || interleaved == out_interleaved);
+    const int stream = worth_streaming(call, work, &a[X], &a[result]), blocks = real_rows && !stream;
+    const row_order order = order_of_rows(call, work, &a[COS], 2 * e * storage_size(a[COS].storage), blocks ? 2 : 1);
     idx step[4] = {0}, left;
     for (int k = 0; k <= result && call->nloops > 0; k++)
         step[k] = a[k].loop[call->nloops - 1];
+    row_block block = {.step_x = step[X],
+                       .step_cosine = step[COS],
+                       .step_sine = step[separate ? SIN : COS],
+                       .step_out = step[result],
+                       .prefetch = worth_prefetching(work, &order, d * size),
+                       .before = offset * size,
+                       .after = (d - offset - 2 * e) * size,
+                       .bytes = d * size};
     for (idx unit = begin; unit < end; unit += left) {
-        pe_row row = row_of_unit(call, &order, unit, &left);
-        left = min_(left, end - unit);
+        pe_row row = row_of_unit(call, &order, unit, end - unit, &block.heads, &left);
+        if (blocks) {
+            block.x = row.data[X];
+            block.cosine = row.data[COS];
+            block.sine = separate ? row.data[SIN] : row.data[COS] + e * size;
+            block.out = row.data[result];
+            block.rows = left / block.heads;
+            if (block.heads == 2) {
+                const pe_row second = row_at(call, row.index + order.positions);
+                block.head_x = second.data[X] - row.data[X];
+                block.head_out = second.data[result] - row.data[result];
+            }
+            rotated.rows(&block, e);
+            continue;
+        }
         for (idx i = 0; i < left; i++) {
             const char *x = row.data[X];
             char *out = stream ? piece.streamed : row.data[result];
             const int overlaps = x == out && interleaved != out_interleaved;
             const real *cosine = row_read(row.data[COS], a[COS].storage, separate ? e : 2 * e, piece.table);
             const real *sine = separate ? row_read(row.data[SIN], a[SIN].storage, e, piece.table + e) : cosine + e;
-            if (prefetch)
+            if (block.prefetch)
                 prefetch_row_after(x, step[X], d * size);
-            if (prefetch && !stream)
+            if (block.prefetch && !stream)
                 prefetch_row_after(out, step[result], d * size);
-            copy_rest(x, out, offset, 2 * e, d, size);
+            copy_rest(x, out, block.before, block.after, block.bytes);
             rotate_row(rotated, row_read(x + offset * size, a[X].storage, 2 * e, piece.x), cosine, sine, e,
                        out + offset * size, a[result].storage, overlaps, piece.result);
             if (stream)
@@ -239,7 +334,7 @@ static rope_vjp_row read_and_write_dx(const pe_call *call, const pe_row *row, in
                             row_read(row->data[X], a[X].storage, d, piece->x) + offset, cosine, cosine + e};
     for (idx k = 0; k < e; k++)
         piece->negated_sine[k] = -r.sine[k];
-    copy_rest(row->data[GRAD], row->data[dx], offset, 2 * e, d, size);
+    copy_rest(row->data[GRAD], row->data[dx], offset * size, (d - offset - 2 * e) * size, d * size);
     rotate_row(rotation_of((int)call->par[OUT_INTERLEAVED], (int)call->par[INTERLEAVED]), r.grad, cosine,
                piece->negated_sine, e, row->data[dx] + offset * size, a[dx].storage, 0, piece->dx);
     return r;

@@ -2,9 +2,10 @@
  *
  *     for each row of the table's own axes, such as a batch:
  *         for (first = 0; first < positions; first += run)
- *             for each head:                                      heads share the table
+ *             for each pair of heads:                             heads share the table
  *                 for (i = first; i < first + run; i++)           one run of rows
- *                     rotate(x[head][i], table[i]);
+ *                     for each head of the pair:
+ *                         rotate(x[head][i], table[i]);
  *
  * Unit u of the kernel is row u in this order. In the order of memory, run = positions, each head reads the whole
  * table, and x and out push it out of the L2 cache between two heads. On an Intel Xeon rope of 8 MiB then takes 1.6
@@ -19,29 +20,35 @@
 
 typedef struct {
     idx heads, positions, run;
+    int together; /* heads that are rotated together, 1 or 2 */
 } row_order;
 
 /* The order for a table whose rows have `table_bytes` bytes */
-INLINE row_order order_of_rows(const pe_call *call, const pe_work *work, const pe_array *table, idx table_bytes)
+INLINE row_order order_of_rows(const pe_call *call, const pe_work *work, const pe_array *table, idx table_bytes,
+                               int together)
 {
     enum { PART_OF_L2 = 1 << 18 }; /* bytes of a run's table */
     const idx run_bytes = work->slow_l3 ? PART_OF_L2 : work->last_cache / 8;
     const int last = call->nloops - 1;
-    row_order o = {1, last < 0 ? 1 : call->shape[last], 1};
+    row_order o = {1, last < 0 ? 1 : call->shape[last], 1, together};
     for (int a = last - 1; a >= 0 && table->loop[a] == 0; a--)
         o.heads *= call->shape[a];
     o.run = max_(1, min_(o.positions, run_bytes / max_(1, table_bytes)));
     return o;
 }
 
-/* Return the row of unit u, and in `left` the number of units up to the end of its run. */
-INLINE pe_row row_of_unit(const pe_call *call, const row_order *o, idx u, idx *left)
+/* Return the row of unit u, and in `left` the number of units, of at most `most`, up to the end of its run. They are
+ * `left / heads` rows of `heads` heads. */
+INLINE pe_row row_of_unit(const pe_call *call, const row_order *o, idx u, idx most, int *heads, idx *left)
 {
     const idx of_table = o->heads * o->positions, begin = u / of_table * of_table;
     const idx first = (u - begin) / (o->heads * o->run) * o->run, run = min_(o->run, o->positions - first);
-    const idx in_runs = u - begin - first * o->heads, head = in_runs / run, i = in_runs % run;
-    *left = run - i;
-    return row_at(call, begin + head * o->positions + first + i);
+    const idx in_runs = u - begin - first * o->heads, head = in_runs / (run * o->together) * o->together;
+    const idx together = min_(o->together, o->heads - head), in_head = in_runs - head * run;
+    const idx i = in_head / together, h = in_head % together;
+    *heads = h == 0 && most >= together ? (int)together : 1;
+    *left = *heads == 1 && together == 2 ? 1 : min_(run - i, most / *heads) * *heads;
+    return row_at(call, begin + (head + h) * o->positions + first + i);
 }
 
 /* Rows that are larger together than the L2 cache are prefetched where L3 is slow: the CPU's own prefetching ends at
