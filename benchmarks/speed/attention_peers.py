@@ -215,10 +215,9 @@ def every_library(report: Report, n: int) -> None:
             check(f"{who}, {name}", heads(result[None]) if len(result) == n else result, ours(), CLOSE)
         # After a call, threads of XLA spin for milliseconds, which the next call of the turn would pay for.
         spinning = {who: contenders.pop(who) for who in list(contenders) if who.startswith("jax")}
-        for beside in (contenders, spinning):
-            if beside:
-                line = f"attention {name} float32 H={H} N=M={n} D={D}" + ", beside jax" * (beside is spinning)
-                report.time(line, {"posenc": ours, **beside})
+        for title, others in ((name, contenders), (f"{name}, beside jax", spinning)):
+            if others:
+                report.time(f"attention {title} float32 H={H} N=M={n} D={D}", {"posenc": ours, **others})
 
 
 def libraries(q: Any, k: Any, v: Any, is_causal: bool, added: Any) -> dict[str, Callable[[], Any]]:

@@ -34,7 +34,7 @@ typedef struct {
     char *out;
     idx rows, step_x, step_cosine, step_sine, step_out; /* bytes from a row to the next one */
     int heads, prefetch;
-    idx head_x, head_out;     /* bytes from a row to that of the second head */
+    idx head_x, head_out;     /* bytes from a row of the first head to the same row of the second head */
     idx before, after, bytes; /* bytes of a row: the first and the last ones are copied, the others are rotated */
 } row_block;
 
