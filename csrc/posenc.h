@@ -40,8 +40,6 @@ typedef struct {
     idx dim[PE_OWN_AXES]; /* lengths of the row's capital axes */
     pe_array array[PE_TERM_ARRAYS];
     idx size[PE_TERM_ARRAYS]; /* elements of an array in its named axes */
-    pe_array row;             /* its prepared numbers (h,n+m-1) by distance; data is NULL if there are none */
-    double shift;             /* of a row: query 0 is at the position of key 0 plus shift */
 } pe_term;
 
 #ifdef _MSC_VER
@@ -80,21 +78,11 @@ typedef struct {
     int slow_l3;    /* 1 if a core reads L3 so slowly that a kernel should keep its data in L2 */
 } pe_work;
 
-/* Work that a call does once, before its units and after them, in memory that the binding allocates for the call */
-typedef struct {
-    size_t (*place)(pe_call *call, char *memory); /* bytes; if memory is not NULL, also point operands into it */
-    idx (*units)(const pe_call *call);            /* of `prepare` */
-    double ns;                                    /* rough time of such a unit */
-    void (*prepare)(const pe_call *call, idx begin, idx end, const pe_work *work);
-    void (*finish)(const pe_call *call, idx begin, idx end, const pe_work *work); /* one unit */
-} pe_preparation;
-
 /* One row of ops.def in one variant */
 typedef struct {
     /* Run units begin <= u < end. Units are loop rows, or parts of them if ops.def cuts rows into units. */
     void (*run)(const pe_call *call, idx begin, idx end, const pe_work *work);
     size_t (*scratch)(const idx *dim, const double *par); /* bytes that one thread needs */
-    const pe_preparation *preparation;                    /* NULL if there is none */
 } pe_kernel;
 
 /* Length of axis x of the signature. Capitals come first in ASCII, so D(X) reads the dim of a call and of a term. */

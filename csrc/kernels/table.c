@@ -1,6 +1,6 @@
-/* table.c -- for each row of ops.def, this variant's kernel, its scratch function, and its preparation or NULL.
+/* table.c -- for each row of ops.def, this variant's kernel and its scratch function.
  *
- *     ops.def:  OP(rope, ..., rope)   ->   [PE_rope] = {rope_avx2_32, rope_scratch_avx2_32, NULL}
+ *     ops.def:  OP(rope, ..., rope)   ->   [PE_rope] = {rope_avx2_32, rope_scratch_avx2_32}
  *
  * A variant is one instruction set and one type of real (base/real.h). PE_rope is the number of a row, so a call finds
  * its kernel by one index, without comparing names. A second table has the implementations of 16-bit products
@@ -27,14 +27,9 @@ size_t FN(none_scratch)(const idx *dim, const double *par)
     return 0;
 }
 
-#define PREPARED(name, signature, units, ns, layout, preparation) extern const pe_preparation FN(preparation);
-#include "ops.def"
-
 extern const pe_kernel FN(pe_kernels)[PE_COUNT];
 const pe_kernel FN(pe_kernels)[PE_COUNT] = {
-#define CALLABLE(name, signature, units, ns, layout) [PE_##name] = {FN(name), FN(layout##_scratch), NULL},
-#define PREPARED(name, signature, units, ns, layout, preparation) \
-    [PE_##name] = {FN(name), FN(layout##_scratch), &FN(preparation)},
+#define CALLABLE(name, signature, units, ns, layout) [PE_##name] = {FN(name), FN(layout##_scratch)},
 #include "ops.def"
 };
 

@@ -104,41 +104,6 @@ static int run_summed(const pe_signature *row, pe_call *call, pe_job *job)
     return status;
 }
 
-/* Run a stage of a preparation. */
-static int run_stage(void (*run)(const pe_call *, idx, idx, const pe_work *), const pe_job *of, idx units, int flush)
-{
-    const pe_kernel kernel = {.run = run};
-    const pe_job stage = {.kernel = &kernel,
-                          .call = of->call,
-                          .units = units,
-                          .block = 1,
-                          .ns = of->kernel->preparation->ns,
-                          .flush = flush};
-    return pe_run(&stage);
-}
-
-/* Run a job, and before and after it the stages of its kernel's preparation, if there is anything to prepare. */
-static int run_prepared(const pe_signature *row, pe_call *call, pe_job *job)
-{
-    enum { ALIGNMENT = 64 };
-    const pe_preparation *p = job->kernel->preparation;
-    size_t size = p ? p->place(call, NULL) : 0;
-    if (size == 0)
-        return row->is_summed ? run_summed(row, call, job) : pe_run(job);
-    size += ALIGNMENT;
-    char *memory = pe_scratch_take(&size);
-    if (!memory)
-        return PE_NO_MEMORY;
-    p->place(call, memory + (ALIGNMENT - (uintptr_t)memory % ALIGNMENT) % ALIGNMENT);
-    int status = run_stage(p->prepare, job, p->units(call), job->flush);
-    if (status == PE_DONE)
-        status = row->is_summed ? run_summed(row, call, job) : pe_run(job);
-    if (status == PE_DONE)
-        status = run_stage(p->finish, job, 1, 0);
-    pe_scratch_give(memory, size);
-    return status;
-}
-
 /* Numbers of all outputs that are summed over the rows */
 static idx count_sums(const pe_signature *row, const pe_call *call)
 {
@@ -204,7 +169,7 @@ int pe_run_call(const char *function, const pe_signature *row, pe_call *call, in
         w.next_look = seconds() + look_period;
         w.released = PyEval_SaveThread();
     }
-    const int status = run_prepared(row, call, &job);
+    const int status = row->is_summed ? run_summed(row, call, &job) : pe_run(&job);
     if (release)
         PyEval_RestoreThread(w.released);
     if (status == PE_NO_MEMORY)

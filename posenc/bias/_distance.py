@@ -11,6 +11,7 @@ from .operator import Arrays, PositionBias, check_heads, check_range
 from .parameters import read_cotangent, row_results
 from .positions import Positions
 from .terms import Call, Reductions, Term
+from .toeplitz import diagonal_term
 
 
 class DistanceBias(PositionBias[Arrays]):
@@ -31,11 +32,15 @@ class DistanceBias(PositionBias[Arrays]):
     def _term(self, call: Call, positions: Positions) -> Term:
         check_heads(call.function, self, call.shape)
         check_range(call.function, self, call.dtype)
+        if positions.arrays is None:
+            return diagonal_term(_values(self, call.function, positions.distances(call.function), call.dtype))
         return Term(self.name, self.operands, ("parameters",))
 
     def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Float64, ...]:
         if reductions.cotangent is not None:
             return _cotangent_vjp(self, function, reductions.cotangent, positions.as_consecutive())
+        if positions.arrays is None:
+            return _values_vjp(self, function, reductions.diagonals, positions.distances(function))
         return reductions.parameters
 
 

@@ -33,33 +33,31 @@ void FN(bias_grad_clear)(const pe_query_block *queries, idx t)
         memset(columns, 0, (size_t)call->D(m) * sizeof(double));
 }
 
-int FN(place_term_gradients)(const pe_call *call, char *terms, pe_array into[PE_TERMS][PE_TERM_ARRAYS])
+/* Point g->into at the gradients of each operator's arrays in `terms`, where they follow one another. Each has the
+ * strides of its array. No gradient is computed if they do not fit. */
+static void locate_term_gradients(pe_bias_grad *g, const pe_query_block *queries, const pe_work *work)
 {
+    const pe_call *call = queries->call;
+    const pe_array *terms = &call->array[A_TERMS];
     idx used = 0;
+    g->has_distance_terms = g->has_pair_terms = 0;
+    if (!terms->data)
+        return;
     for (int i = 0; i < call->nterms; i++) {
         const pe_term *term = &call->term[i];
-        if (!has_tile_vjp(FN(position_op)[term->op]))
+        const pe_position_op *op = position_op(queries, i);
+        if (!has_tile_vjp(op))
             continue;
+        g->has_distance_terms |= op->distance_vjp != NULL;
+        g->has_pair_terms |= op->pairs_vjp != NULL;
         for (int k = 0; k < PE_TERM_ARRAYS && term->array[k].data; k++) {
-            into[i][k] = term->array[k];
-            into[i][k].data = terms + used * (idx)sizeof(double);
+            g->into[i][k] = term->array[k];
+            g->into[i][k].data = terms->data + work->block * terms->loop[0] + used * (idx)sizeof(double);
             used += term->size[k];
         }
     }
-    return used <= call->D(z);
-}
-
-static void locate_term_gradients(pe_bias_grad *g, const pe_query_block *queries, const pe_work *work)
-{
-    const pe_array *terms = &queries->call->array[A_TERMS];
-    g->has_distance_terms = g->has_pair_terms = 0;
-    if (!terms->data || !FN(place_term_gradients)(queries->call, terms->data + work->block * terms->loop[0], g->into))
-        return;
-    for (int i = 0; i < queries->call->nterms; i++) {
-        const pe_position_op *op = position_op(queries, i);
-        g->has_distance_terms |= has_tile_vjp(op) && op->distance_vjp && !queries->call->term[i].row.data;
-        g->has_pair_terms |= has_tile_vjp(op) && op->pairs_vjp;
-    }
+    if (used > call->D(z))
+        g->has_distance_terms = g->has_pair_terms = 0;
 }
 
 void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *queries, idx t, const pe_work *work)
@@ -139,8 +137,7 @@ static void add_pairs(char *out, const pe_array *a, const real *ds, int n, const
 
 /* ---- gradients of the operators' arrays ---- */
 
-/* Add the gradients of operators on distance, for as many keys at a time as the buffers hold. If positions
- * count up by one, distance_rows.c computes them instead. */
+/* Add the gradients of operators on distance, for as many keys at a time as the buffers hold. */
 static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries,
                                    const pe_panel *p, int from, int to, const real *ds)
 {
@@ -153,7 +150,7 @@ static void add_distance_gradients(pe_bias_grad *g, const pe_key_tile *keys, con
         for (int t = 0; t < queries->call->nterms; t++) {
             const pe_position_op *op = position_op(queries, t);
             const pe_positions *at_k = key_positions(keys, queries, t), *at_q = query_positions(queries, t);
-            if (!op || !op->distance_vjp || queries->call->term[t].row.data)
+            if (!op || !op->distance_vjp)
                 continue;
             for (int r = 0; r < rows; r++) {
                 for (int l = 0; l < width; l++)

@@ -2,7 +2,7 @@
  *
  * dS exists one panel of a tile at a time. Most operators need only sums of dS. A sum is computed if the caller
  * passes its output:
- *     diagonals(t,l)  sum over the pairs with j - i = l - (N - 1), for toeplitz and for the rows of distance_rows.c
+ *     diagonals(t,l)  sum over the pairs with j - i = l - (N - 1), for toeplitz
  *     rows(h,n)       sum over the keys             columns(t,m)  sum over the queries
  *     pairs(h,n,m)    dS itself, added to the output with any strides
  *     terms(z)        gradients of the arrays of operators with has_tile_vjp, one array after another
@@ -30,9 +30,6 @@ typedef struct {
 
 /* Zero row t of diagonals and columns, before its first block. */
 void FN(bias_grad_clear)(const pe_query_block *queries, idx t);
-/* Point `into` at the gradients of each operator's arrays in `terms`, where they follow one another. Each has the
- * strides of its array. Returns 0 if they do not fit. */
-int FN(place_term_gradients)(const pe_call *call, char *terms, pe_array into[PE_TERMS][PE_TERM_ARRAYS]);
 void FN(bias_grad_block)(pe_bias_grad *g, const pe_query_block *queries, idx t, const pe_work *work);
 /* Reduce ds, which is dS of a panel and of keys from <= j < to. It is 0 for masked pairs and lanes without a query. */
 void FN(bias_grad_panel)(pe_bias_grad *g, const pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p,

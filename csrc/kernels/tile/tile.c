@@ -210,7 +210,7 @@ static void read_own_positions(pe_key_tile *keys, const pe_query_block *queries)
             continue;
         read_positions(&keys->own_position[t], &term->positions[1], queries->term_positions[t][1], keys->first, keys->n,
                        0);
-        if (op && op->distance && !term->row.data)
+        if (op && op->distance)
             keys->distances_count_up &= queries->own_position[t].count_up && keys->own_position[t].count_up;
     }
 }
@@ -295,9 +295,9 @@ static void relative_bias(const pe_key_tile *keys, const pe_query_block *queries
         const pe_position_op *op = FN(position_op)[term->op];
         if (!op || op->pairs)
             continue;
-        if (op->diagonal || term->row.data) {
+        if (op->diagonal) {
             const idx first = diagonal_of(keys, queries, pairs->key, pairs->lane);
-            read_diagonals(op->diagonal ? queries->term[t] : &term->row, queries->head, first, pairs, value);
+            read_diagonals(queries->term[t], queries->head, first, pairs, value);
         } else {
             const int is_own = queries->term_positions[t][0] != NULL;
             if (is_own)
