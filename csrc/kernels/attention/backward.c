@@ -49,7 +49,6 @@ typedef struct {
     real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *kept, *k_copy, *v_copy, *row;
     real *dk, *dv; /* of one kv head and one chunk; zero at the beginning of a chunk */
     real lse[BLOCK_M], delta[BLOCK_M], one[BLOCK_M], unused_max[PANEL_LANES];
-    real early[BLOCK_M];               /* the memory of content_vjp.early */
     uint64_t nonfinite_q, nonfinite_g; /* lanes with nonfinite numbers; the strips have 0 in their place */
     const real *multiplier;            /* the packed queries plus the vectors of content operators */
     pe_block_state at;
@@ -194,32 +193,13 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
         FN(content_scan_vjp)(&b->content_vjp, *v, ds);
 }
 
-/* ---- queries whose product with the scale leaves the range of real ---- */
-
-/* Split the scale of dq = scale sum_j dX_ij (k_j + table[row_ij]) into two factors: b->early for dX, and
- * content_vjp.rest for the sum. With large queries or an extreme scale, dX k may overflow or underflow although
- * dX scale k does not. */
-static void begin_dq(attention_vjp_state *b, double scale)
+/* dS times `factor`, for the keys from <= j < to, in the layout of dS */
+static const real *ds_times(attention_vjp_state *b, const pe_query_block *queries, real factor, int from, int to)
 {
-    if (scale == 0 || !(b->content.late || is_extreme(scale)))
-        return;
-    split_scale(scale, &b->early[0], &b->content_vjp.rest);
-    for (int l = 1; l < BLOCK_M; l++)
-        b->early[l] = b->early[0];
-    b->content_vjp.early = b->early;
-}
-
-/* dS times a factor for each lane, for the keys from <= j < to, in the layout of dS. The result overwrites
- * content.added, which the scores include already. */
-static const real *ds_times(attention_vjp_state *b, const pe_query_block *queries, const real *factor, int from, int to)
-{
-    real *product = b->content.added;
+    real *product = b->content.added; /* with a factor, there is no operator that adds */
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
-        for (int j = from; j < to; j++) {
-            const int at = p->first * BLOCK_N + j * p->width;
-            for (int l = 0; l < p->width; l++)
-                product[at + l] = b->ds[at + l] * factor[p->first + l];
-        }
+        for (int i = p->first * BLOCK_N + from * p->width; i < p->first * BLOCK_N + to * p->width; i++)
+            product[i] = b->ds[i] * factor;
     }
     return product;
 }
@@ -353,7 +333,7 @@ static void add_dv(attention_vjp_state *b, const pe_view *v, int from, int to)
 static void add_dk(attention_vjp_state *b, const pe_view *v, int from, int to)
 {
     const real scale = (real)v->queries->call->par[A_SCALE];
-    const real *late = b->content.late, *ds = late ? ds_times(b, v->queries, late, from, to) : b->ds;
+    const real factor = b->content.factor, *ds = factor == 1 ? b->ds : ds_times(b, v->queries, factor, from, to);
     real *dk = b->dk + v->keys->first * b->padded_d;
     if (v->sixteen) {
         FN(add_outer_of_parts)
@@ -366,15 +346,14 @@ static void add_dk(attention_vjp_state *b, const pe_view *v, int from, int to)
         add_nonfinite_rows(b, v->queries, A_Q, b->nonfinite_q, scale, b->ds, b->d, dk, b->padded_d, from, to);
 }
 
-static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2], int first, int last)
+static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
 {
     const pe_query_block *queries = v->queries;
-    const real *early = b->content_vjp.early, *all_ds = early ? ds_times(b, queries, early, first, last) : b->ds;
     for (int i = 0; v->sixteen && i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
         FN(add_values_of_parts)
         (&b->sixteen.weights, &b->sixteen.columns, seen[i][0], seen[i][1] - seen[i][0], b->d, p->width,
-         all_ds + p->first * BLOCK_N + seen[i][0] * p->width, b->one, b->dq + p->first * b->d);
+         b->ds + p->first * BLOCK_N + seen[i][0] * p->width, b->one, b->dq + p->first * b->d);
     }
     if (v->sixteen)
         return;
@@ -385,7 +364,7 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2], int
     pe_values w[PANELS];
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
-        const real *ds = all_ds + p->first * BLOCK_N + seen[i][0] * p->width;
+        const real *ds = b->ds + p->first * BLOCK_N + seen[i][0] * p->width;
         w[i] = (pe_values){rows.data + seen[i][0] * rows.step,
                            rows.step,
                            seen[i][1] - seen[i][0],
@@ -454,7 +433,7 @@ static void tile_vjp(attention_vjp_state *b, const pe_query_block *queries, pe_k
     if (queries->batch_row.data[A_DK])
         add_dk(b, &v, from, to);
     if (queries->batch_row.data[A_DQ])
-        add_dq(b, &v, seen, from, to);
+        add_dq(b, &v, seen);
 }
 
 /* Add the gradients of one block of queries; t: the row of the dS reductions and of the gradients of tables. Returns 0
@@ -465,15 +444,12 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx 
     choose_products(b, b->at.queries);
     FN(bias_grad_block)(b->bias_grad, queries, t, work);
     FN(begin_block)(&b->content, queries, b->k_copy, b->q);
-    const real scale = (real)call->par[A_SCALE];
     FN(pack_queries)(queries, A_GRAD, b->e, 1, b->v_copy, b->g);
-    b->nonfinite_q = b->content.late ? FN(strips_of_lanes)(queries, b->q, b->d, b->q_rows, b->row)
-                                     : FN(strips_of)(queries, A_Q, b->d, scale, b->q_rows, b->row);
+    b->nonfinite_q = FN(strips_of)(queries, A_Q, b->d, b->content.packed_scale, b->q_rows, b->row);
     b->nonfinite_g = FN(strips_of)(queries, A_GRAD, b->e, 1, b->g_rows, b->row);
     read_lse_and_delta(b, queries);
     zero_reals(b->dq, queries->width * b->d);
     FN(content_block_vjp)(&b->content_vjp, &b->content, b->q_rows, b->g_rows, b->dq, t);
-    begin_dq(b, call->par[A_SCALE]);
     b->multiplier = FN(content_multiplier)(&b->content, queries);
     if (b->sixteen.active)
         split_block(b, queries);
@@ -492,7 +468,7 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx 
     }
     FN(content_end_vjp)(&b->content_vjp, queries);
     if (queries->batch_row.data[A_DQ])
-        FN(unpack_queries)(queries, queries->head, A_DQ, b->d, b->dq, b->content_vjp.rest, NULL, b->k_copy);
+        FN(unpack_queries)(queries, queries->head, A_DQ, b->d, b->dq, b->content.scale, NULL, b->k_copy);
     FN(bias_grad_write)(b->bias_grad, queries);
     return 1;
 }

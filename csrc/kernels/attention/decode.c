@@ -15,11 +15,10 @@
  * Rows of float16, bfloat16 and int8 codes are widened in registers, in the loop that multiplies, if a row is a whole
  * number of vectors and the tile has LANES rows or more; else the tile is copied as real. Both give the same bits.
  * Without F16C, float16 is always copied. The scale of a row of codes multiplies its score (keys) or its weight
- * (values). If a scale of a tile of values is tiny or not finite, the scales multiply the codes instead.
+ * (values).
  *
  * tile.c computes the masks, one head at a time. If a head's result is not finite, forward.c recomputes the head,
- * because forward.c keeps NaN and infinity of masked keys and values out of the result. forward.c also computes the
- * heads whose queries, times scale, leave the range of real, or may overflow in a product with codes.
+ * because forward.c keeps NaN and infinity of masked keys and values out of the result.
  */
 #include "attention/decode.h"
 
@@ -74,48 +73,22 @@ int FN(begins_decoding)(const pe_call *call, idx unit)
 }
 
 /* Return rows of whole vectors: the stored rows if possible, else a copy as real with zeros after each row. Codes keep
- * their scales, unless `dequantise`. A block of LANES keys may read rows of the copy that were not written; their
- * scores are not used. */
-static pe_rows whole_rows(const decode_state *b, pe_rows rows, int n, int width, int dequantise)
+ * their scales. A block of LANES keys may read rows of the copy that were not written; their scores are not used. */
+static pe_rows whole_rows(const decode_state *b, pe_rows rows, int n, int width)
 {
     const idx copy_width = width + ROW_PAD;
-    if (!dequantise && widens_in_registers(rows.storage) && width % LANES == 0 && n >= LANES)
+    if (widens_in_registers(rows.storage) && width % LANES == 0 && n >= LANES)
         return rows;
     for (int j = 0; j < n; j++) {
         real *to = b->copy + j * copy_width;
-        if (dequantise)
-            widen_codes(rows.data + j * rows.step, width, scale_of_row(&rows, j), to);
-        else
-            row_load(rows.data + j * rows.step, rows.storage, width, to);
+        row_load(rows.data + j * rows.step, rows.storage, width, to);
         for (int k = width; k % LANES; k++)
             to[k] = 0;
     }
     rows.data = (const char *)b->copy;
     rows.step = copy_width * (idx)sizeof(real);
     rows.storage = PE_STORAGE;
-    if (dequantise)
-        rows.scale = NULL;
     return rows;
-}
-
-/* Without branches, so that the loop vectorises */
-INLINE int is_unfit(real scale) { return ((scale < R(0x1p-80)) & (scale != 0)) | !is_finite(scale); }
-
-NOINLINE int FN(has_extreme_scale)(const pe_rows *rows, int n)
-{
-    int any = 0;
-    if (!rows->scale)
-        return 0;
-    if (rows->scale_storage == PE_STORAGE && rows->scale_step == (idx)sizeof(real)) { /* this loop vectorises */
-        const real *restrict scale = (const real *)(const void *)rows->scale;
-        SIMD_OR(any)
-        for (int j = 0; j < n; j++)
-            any |= is_unfit(scale[j]);
-        return any;
-    }
-    for (int j = 0; j < n; j++)
-        any |= is_unfit(scale_of_row(rows, j));
-    return any;
 }
 
 /* Multiply the scores or weights of all pairs by the scales of the rows. */
@@ -410,7 +383,7 @@ static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
     int any = 0, sees_tile = FN(key_tile)(keys, queries, first_key);
     if (!sees_tile && !queries->batch_row.data[A_KEEP])
         return;
-    const pe_rows k = whole_rows(b, stored_k, keys->n, b->d, 0);
+    const pe_rows k = whole_rows(b, stored_k, keys->n, b->d);
     scores_of_pairs(b, &k, keys->n);
     for (int h = 0; h < b->heads; h++) {
         queries->head = b->first_head + h;
@@ -420,70 +393,23 @@ static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
     }
     if (!any)
         return;
-    const pe_rows v = whole_rows(b, stored_v, keys->n, b->e, FN(has_extreme_scale)(&stored_v, keys->n));
+    const pe_rows v = whole_rows(b, stored_v, keys->n, b->e);
     values_of_pairs(b, &v, keys->n);
 }
 
 /* ---- heads that share keys ---- */
 
-static vec squares_of_lanes(const real *x, int n)
-{
-    vec sum = vec_set(0);
-    for (int k = 0; k < n; k += LANES) {
-        const vec y = vec_load(x + k);
-        sum = vec_fma(y, y, sum);
-    }
-    return sum;
-}
-
-/* The cheap test of squares_in_range, for all queries at once. Each query has a sum of squares in each lane. A lane of
- * minus_least is -1 times the least of these sums over the queries; a lane of total is their sum. The queries are in
- * range if total is finite, and if one lane's least sum is large enough. */
-static int lanes_in_range(vec minus_least, vec total)
-{
-    real minus[LANES], sum[LANES];
-    int large = 0, infinite = 0;
-    vec_store(minus, minus_least);
-    vec_store(sum, total);
-    SIMD_OR(large)
-    for (int l = 0; l < LANES; l++)
-        large |= squares_in_range(-minus[l]);
-    SIMD_OR(infinite)
-    for (int l = 0; l < LANES; l++)
-        infinite |= !is_finite(sum[l]);
-    return large && !infinite;
-}
-
-static const real *query_of_pair(const pe_query_block *queries, const decode_state *b, int p)
-{
-    const char *row = query_row_of_head(queries, b->first_head + p / queries->lanes, A_Q, p % queries->lanes);
-    return row_read(row, queries->call->array[A_Q].storage, b->d, b->row);
-}
-
-/* Copy the queries, times scale. Bit i of the result is set if forward.c must compute head i, because one of its
- * queries leaves the range in which products are accurate. */
-static int64_t read_queries(const pe_query_block *queries, decode_state *b)
+/* Copy the queries, times scale. */
+static void read_queries(const pe_query_block *queries, decode_state *b)
 {
     const real scale = (real)queries->call->par[A_SCALE];
-    const int highest = queries->call->array[A_K].storage == PE_I8 ? HIGHEST_OF_CODES : HIGHEST;
-    vec minus_least = vec_set(MASKED), total = vec_set(0);
-    int64_t out_of_range = 0;
     zero_reals(b->q, b->pairs * b->padded_d);
     for (int p = 0; p < b->pairs; p++) {
-        const real *row = query_of_pair(queries, b, p);
+        const char *from = query_row_of_head(queries, b->first_head + p / queries->lanes, A_Q, p % queries->lanes);
+        const real *row = row_read(from, queries->call->array[A_Q].storage, b->d, b->row);
         for (int k = 0; k < b->d; k++)
             b->q[p * b->padded_d + k] = row[k] * scale;
-        const vec squares = squares_of_lanes(b->q + p * b->padded_d, b->padded_d);
-        minus_least = vec_max(vec_sub(vec_set(0), squares), minus_least);
-        total = vec_add(total, squares);
     }
-    if (lanes_in_range(minus_least, total))
-        return 0;
-    for (int p = 0; p < b->pairs; p++) {
-        if (!FN(row_in_range)(query_of_pair(queries, b, p), b->d, queries->call->par[A_SCALE], highest))
-            out_of_range |= (int64_t)1 << p / queries->lanes;
-    }
-    return out_of_range;
 }
 
 /* o = o / l. Returns whether all of it is finite. Adding 0 turns -0 into 0, as in forward.c. */
@@ -549,9 +475,8 @@ int64_t FN(decode)(pe_query_block *queries, const pe_key_part *part, const pe_wo
     b.first_head = queries->head;
     b.heads = (int)min_(heads_together(call), share - b.first_head % share);
     b.pairs = b.heads * queries->lanes;
-    int64_t nonfinite = read_queries(queries, &b);
-    if (nonfinite == ((int64_t)1 << b.heads) - 1)
-        return nonfinite;
+    int64_t nonfinite = 0;
+    read_queries(queries, &b);
     zero_reals(b.o, b.pairs * b.padded_e);
     memset(b.l, 0, sizeof b.l);
     for (int p = 0; p < b.pairs; p++) {
@@ -564,9 +489,7 @@ int64_t FN(decode)(pe_query_block *queries, const pe_key_part *part, const pe_wo
             return -1;
         decode_tile(&b, queries, tile * BLOCK_N);
     }
-    for (int h = 0; h < b.heads; h++) {
-        if (!(nonfinite >> h & 1))
-            nonfinite |= (int64_t)!write_head(queries, part, &b, h) << h;
-    }
+    for (int h = 0; h < b.heads; h++)
+        nonfinite |= (int64_t)!write_head(queries, part, &b, h) << h;
     return nonfinite;
 }

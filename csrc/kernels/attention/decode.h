@@ -53,11 +53,6 @@ int FN(begins_decoding)(const pe_call *call, idx unit);
 /* Bit i is set if the result of head + i is not finite or not accurate, and was not written; forward.c then computes
  * that head. Returns -1 if the call was stopped. */
 int64_t FN(decode)(pe_query_block *queries, const pe_key_part *part, const pe_work *work);
-/* Return whether a row has a scale that is not finite, or so small that its product with a weight, or a part of the
- * product, may underflow to 0, while the product of code, scale and weight does not. Weights below 2**-24 are not
- * considered, because they change the result too little. A negative scale, which quantize() never returns, counts as
- * small. */
-int FN(has_extreme_scale)(const pe_rows *rows, int n);
 /* Prefetch n rows, about PREFETCH_BYTES ahead of `rows`. */
 void FN(prefetch_rows)(const pe_rows *rows, int n, int width);
 size_t FN(decode_scratch)(const idx *dim, const double *par);

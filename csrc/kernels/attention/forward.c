@@ -219,8 +219,18 @@ static void clear_sums(const attention_state *b, block_state *block)
     }
 }
 
-/* Split the keys and values of the tile. If a scale of the values is tiny or not finite, set values.parts to 0, so that
- * values are multiplied as reals. */
+/* Return whether all scales of the rows are finite. */
+static int has_finite_scales(const pe_rows *rows, int n)
+{
+    for (int j = 0; rows->scale && j < n; j++) {
+        if (!is_finite(scale_of_row(rows, j)))
+            return 0;
+    }
+    return 1;
+}
+
+/* Split the keys and values of the tile. If a scale of the values is not finite, set values.parts to 0, so that values
+ * are multiplied as reals: a mask may hide the value, whose weight 0 must not meet the scale. */
 static void split_tile(attention_state *b, const pe_query_block *queries, pe_sixteen *x)
 {
     const int n = b->keys->n;
@@ -233,7 +243,7 @@ static void split_tile(attention_state *b, const pe_query_block *queries, pe_six
     x->keys = FN(split_rows)(keys, n, b->d, 0, b->k_parts, b->k_scale, b->row);
     const pe_parts rows = FN(split_rows)(values, n, b->e, b->mask_nonfinite, b->v_parts, b->v_scale, b->row);
     x->values = FN(transpose_rows)(&rows, n, b->e, b->transposed);
-    if (FN(has_extreme_scale)(&values, n))
+    if (!has_finite_scales(&values, n))
         x->values.parts = 0;
 }
 

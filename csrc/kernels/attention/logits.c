@@ -63,7 +63,7 @@ static int logits_unit(logits_state *b, const pe_call *call, idx unit)
     FN(content_block)(&b->content, queries, b->zero, 1);
     b->multiplier = FN(content_multiplier)(&b->content, queries);
     b->content.q = b->q;
-    FN(scan_scale)(&b->content, queries, call->par[A_SCALE], b->copy);
+    b->content.gate_scale = (real)call->par[A_SCALE];
     for (idx i = 0; i < tiles; i++) {
         const idx tile = b->content.scans ? tiles - 1 - i : i;
         FN(key_tile)(b->at.keys, queries, tile * BLOCK_N);

@@ -17,7 +17,7 @@ enum { L_GRAD = A_BIAS + 1, L_DQ, L_DK };
 
 typedef struct {
     int d, padded_d;
-    real *q, *q_rows, *gate_rows, *dq, *dx, *k_copy, *row, *dk; /* gate_rows: strips of c->gate_q, if it is not q */
+    real *q, *q_rows, *dq, *dx, *k_copy, *row, *dk;
     pe_content content;
     pe_content_vjp vjp;
     pe_block_state at;
@@ -38,37 +38,9 @@ static void read_tile(const pe_view *v, real *dx)
     }
 }
 
-/* add_gate_products for an extreme scale: one multiplication by it, of d_gates or of the products, could overflow or
- * underflow. So `early` multiplies d_gates, and `rest` multiplies the products. */
-static void add_extreme_gate_products(logits_vjp_state *b, const pe_view *v)
-{
-    const pe_query_block *queries = v->queries;
-    const pe_matrix keys = {v->k, v->k_step};
-    const int n = v->keys->n;
-    real early, rest, *product = b->content.pack;
-    split_scale(queries->call->par[A_SCALE], &early, &rest);
-    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
-        real *d_gates = b->vjp.d_gates + p->first * BLOCK_N, *dq = b->dq + p->first * b->d;
-        for (int x = 0; x < n * p->width; x++)
-            b->dx[x] = d_gates[x] * early;
-        zero_reals(product, b->d * p->width);
-        FN(add_rows)(&keys, 0, n, b->d, p->width, b->dx, product);
-        for (int x = 0; x < b->d * p->width; x++)
-            dq[x] += product[x] * rest;
-        FN(multiply_lanes)(d_gates, b->content.gate_late + p->first, n, p->width);
-    }
-    (void)FN(strips_of_lanes)(queries, b->content.gate_q, b->d, b->gate_rows, b->row);
-    real *dk = b->dk + v->keys->first * b->padded_d;
-    FN(add_outer_of_block)(queries, b->vjp.d_gates, b->gate_rows, b->d, 0, n, dk, b->padded_d);
-}
-
 /* From   gate = sigmoid(scale q_i.k_t):   add scale d_gates k to dq and scale d_gates q to dk. */
 static void add_gate_products(logits_vjp_state *b, const pe_view *v)
 {
-    if (b->content.gate_late) {
-        add_extreme_gate_products(b, v);
-        return;
-    }
     const pe_query_block *queries = v->queries;
     const pe_matrix keys = {v->k, v->k_step};
     const int n = v->keys->n;
@@ -117,7 +89,7 @@ static int logits_block_vjp(logits_vjp_state *b, const pe_query_block *queries)
     FN(content_block_vjp)(&b->vjp, &b->content, b->q_rows, NULL, b->dq, queries->head);
     b->vjp.nonfinite_q = nonfinite_q;
     b->content.ascending = 1;
-    FN(scan_scale)(&b->content, queries, call->par[A_SCALE], b->k_copy);
+    b->content.gate_scale = (real)call->par[A_SCALE];
     if (b->content.scans && !FN(count_gates)(&b->content, &b->at, b->k_copy))
         return 0;
     for (idx first = 0; first < call->D(m); first += BLOCK_N) {
@@ -153,7 +125,6 @@ LAYOUT(logits_vjp)
     s->at = carve_block_state(c);
     s->dk = carve_reals(c, D(m) * s->padded_d);
     FN(content_layout)(&s->content, &s->vjp, dim, c);
-    s->gate_rows = carve_reals(c, BLOCK_M * (idx)s->padded_d);
 }
 
 KERNEL(logits_vjp)

@@ -6,16 +6,8 @@
  *             m[l] = max(m[l], s[j][l]);
  *         }
  *
- * Without a softcap, `late` or 16-bit products, one call of FN(scores) (gemm.h) does all of this: it adds add + bias
- * and updates m in registers. If a query times scale leaves the range of real, its lane is divided by a power of two,
- * `late`, and the scores of the lane are multiplied by `late` before the cap. So scale = 100, q = 3e37 and k = 1e-38
- * give an ordinary logit.
- *
- *     s = scale (q.(k + r) + u.k + k.t) = late (q'.(k + r) + u'.k + (scale / late) k.t)
- *     q' = q scale / late,   u' = u scale / late;   r and t: table rows that multiply q and k;   u: a vector added to q
- *
- * So an operator multiplies packed queries as always. It divides by `late` the vectors that it adds to queries, and its
- * products with keys. Such a term underflows if it is less than 2**-126 late (double: 2**-1022 late).
+ * Without a softcap or 16-bit products, one call of FN(scores) (gemm.h) does all of this: it adds add + bias and updates
+ * m in registers. A query whose product with the scale leaves the range of real gives infinite or NaN scores.
  */
 #include "attention/scores.h"
 
@@ -35,28 +27,18 @@ static NOINLINE void slope_of_cap(const real *restrict x, real *restrict slope, 
         slope[i] = 1 - (x[i] * inverse) * (x[i] * inverse);
 }
 
-/* Split scale into a power of two and a factor. 16-bit queries times the power are exact, and the factor multiplies
- * the scores. */
-static void pack_sixteen(pe_content *c, const pe_query_block *queries, double scale, real *copy, real *q)
-{
-    const int highest = queries->call->array[A_K].storage == PE_I8 ? HIGHEST_OF_CODES : HIGHEST;
-    int exponent;
-    const double factor = 2 * frexp(scale, &exponent);
-    const int any = FN(pack_in_range)(queries, c->d, ldexp(1, exponent - 1), 0, highest, copy, q, c->late_of_lane);
-    for (int l = 0; l < queries->width; l++)
-        c->late_of_lane[l] *= (real)factor;
-    if (any || factor != 1) /* factor is 1 if scale is a power of two, as for d = 64 and 256 */
-        c->late = c->late_of_lane;
-}
-
 void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, real *q)
 {
     const double scale = queries->call->par[A_SCALE];
+    double packed = scale;
     FN(content_block)(c, queries, q, scale);
-    if (queries->chunk == CHUNK && !c->before_cap)
-        pack_sixteen(c, queries, scale, copy, q);
-    else if (FN(pack_in_range)(queries, c->d, scale, FN(largest_vector)(c, queries), HIGHEST, copy, q, c->late_of_lane))
-        c->late = c->gate_late = c->late_of_lane;
+    if (queries->chunk == CHUNK && !c->before_cap) {
+        int exponent;
+        c->factor = (real)(2 * frexp(scale, &exponent));
+        packed = ldexp(1, exponent - 1);
+    }
+    c->packed_scale = (real)packed;
+    FN(pack_queries)(queries, A_Q, c->d, c->packed_scale, copy, q);
 }
 
 void FN(split_queries)(const pe_content *c, const pe_query_block *queries, const real *multiplier, pe_sixteen *x)
@@ -122,13 +104,11 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
     real *content = c->before_cap ? FN(content_panel)(c, *v) : NULL;
     pe_panel_bias bias = c->after_cap ? FN(content_after)(c, *v) : *v->bias;
     if (content && !(softcap > 0)) {
-        if (c->late)
-            FN(multiply_lanes)(content, c->late + v->panel->first, n, width);
         merge_bias(content, &bias, width);
         bias.add = content;
         bias.step = width;
     }
-    const int in_steps = softcap > 0 || c->late || v->sixteen; /* the bias follows the product */
+    const int in_steps = softcap > 0 || v->sixteen; /* the bias follows the product */
     const pe_scores w = {.k = v->k + v->bias->from * v->k_step,
                          .k_step = v->k_step,
                          .d = c->d,
@@ -145,23 +125,22 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
         FN(scores)(&w, n, width);
     if (!in_steps)
         return;
-    const real *late = c->late ? c->late + v->panel->first : NULL;
+    real factor = v->sixteen ? c->factor : 1;
     if (softcap > 0) {
-        if (v->sixteen && content)
-            FN(add_bias)(s, n, width, NULL, &(pe_panel_bias){.add = content, .step = width}, unused_max);
-        if (late)
-            FN(multiply_lanes)(s, late, n, width);
-        late = NULL;
+        const pe_panel_bias before = {.add = v->sixteen ? content : NULL, .step = width};
+        if (before.add || factor != 1)
+            FN(add_bias)(s, n, width, factor, &before, unused_max);
+        factor = 1;
         FN(cap)(s, n * width, softcap);
     }
     if (softcap > 0 && cap_slope)
         slope_of_cap(s, cap_slope, n * width, softcap);
-    FN(add_bias)(s, n, width, late, &bias, m);
+    FN(add_bias)(s, n, width, factor, &bias, m);
 }
 
 int FN(scores_pair_up)(const pe_content *c, const pe_query_block *queries, pe_key_tile *keys, pe_panel_bias bias[2])
 {
-    const int only_products = !c->before_cap && !c->after_cap && !c->late && !(queries->call->par[A_SOFTCAP] > 0);
+    const int only_products = !c->before_cap && !c->after_cap && !(queries->call->par[A_SOFTCAP] > 0);
     /* Both panels read biases of distance from keys->window. keys->pairs has space for the bias of one panel only. */
     const int by_pair = queries->has_pairs || keys->keep == SOME_PAIRS || keys->segments == SOME_PAIRS;
     if (!PANEL_PAIRS || queries->panels != 2 || queries->width != 2 * PANEL_LANES || !only_products || by_pair

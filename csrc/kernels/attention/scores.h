@@ -20,8 +20,8 @@ int FN(scores_pair_up)(const pe_content *c, const pe_query_block *queries, pe_ke
 void FN(pair_scores)(const pe_content *c, const pe_view *v, const pe_panel_bias bias[2], const real *multiplier,
                      real *s, real *m);
 
-/* Begin a block: pack its queries times scale in `q`, one per lane. Set c->late if scale takes a query out of the range
- * of real, or if, with 16-bit products, a factor other than 1 is left for the scores. */
+/* Begin a block: pack its queries times scale in `q`, one per lane. With 16-bit products, they are multiplied by a power
+ * of two, which is exact, and c->factor of the scores is the rest of the scale. */
 void FN(begin_block)(pe_content *c, const pe_query_block *queries, real *copy, real *q);
 
 /* For products of 16-bit operands: split the vectors that multiply the keys, into x->q, which has BLOCK_M *

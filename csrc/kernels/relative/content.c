@@ -72,7 +72,6 @@ void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_car
     c->index = carve_bytes(carver, (BLOCK_M * BLOCK_N + TILE_RELS) * (idx)sizeof *c->index);
     if (b)
         gradient_layout(b, dim, carver);
-    c->gate_pack = carve_reals(carver, BLOCK_M * D(d));
 }
 
 /* ---- forward ---- */
@@ -82,11 +81,9 @@ void FN(content_block)(pe_content *c, const pe_query_block *queries, const real 
     pe_view v = {.queries = queries};
     c->d = (int)queries->call->D(d);
     c->e = (int)queries->call->D(e);
-    c->scale = (real)scale;
-    c->exact_scale = scale;
-    c->gate_scale = 1;
-    c->q = c->gate_q = q;
-    c->late = c->gate_late = NULL;
+    c->scale = c->packed_scale = (real)scale;
+    c->factor = c->gate_scale = 1;
+    c->q = q;
     c->before_cap = c->after_cap = c->values = c->scans = c->ascending = 0;
     c->sum_term = -1;
     c->index_map = NULL;
@@ -100,20 +97,6 @@ void FN(content_block)(pe_content *c, const pe_query_block *queries, const real 
     }
     if (c->scans)
         memset(c->passed, 0, sizeof c->passed);
-}
-
-real FN(largest_vector)(const pe_content *c, const pe_query_block *queries)
-{
-    real sum = 0;
-    pe_view v = {.queries = queries};
-    for (v.term = 0; v.term < queries->call->nterms; v.term++) {
-        const pe_lookup *q = given(&v, op_of(&v)->query_table), *k = given(&v, op_of(&v)->key_table);
-        if (q && q->vector)
-            sum += FN(largest_of)(vector_of(&v, q->vector), c->d);
-        if (k && !k->map)
-            sum += FN(largest_of)(vector_of(&v, k->table), c->d);
-    }
-    return sum;
 }
 
 const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries)
@@ -203,8 +186,6 @@ void FN(content_block_vjp)(pe_content_vjp *b, pe_content *c, const real *q_rows,
     b->g_rows = g_rows;
     b->nonfinite_q = 0;
     b->dq = dq;
-    b->early = NULL;
-    b->rest = c->scale;
     b->table_row = table_row;
     b->sum_term = -1;
     memset(b->d_passed, 0, sizeof b->d_passed);

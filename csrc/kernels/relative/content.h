@@ -47,13 +47,11 @@ typedef struct {
 /* State of the operators for a block of queries, and buffers whose content is not kept between calls */
 typedef struct {
     int d, e;
-    real scale;                     /* factor of the packed queries and of all numbers added to the scores */
-    double exact_scale;             /* the same, not rounded to real */
-    const real *q;                  /* packed queries of the block: times scale, one per lane */
-    const real *late;               /* NULL, or factors of the scores of each lane: powers of two for real products */
-    real late_of_lane[BLOCK_M];     /* the memory of `late` and gate_late */
-    const real *gate_q, *gate_late; /* the gates of a scan are sigmoid(gate_scale gate_late gate_q.k) */
-    real gate_scale;
+    real scale;        /* factor of all numbers added to the scores; packed_scale times factor */
+    real packed_scale; /* factor of the packed queries */
+    real factor;       /* of the scores; 1 but for 16-bit products, whose packed_scale is a power of two */
+    real gate_scale;   /* the gates of a scan are sigmoid(gate_scale q.k) */
+    const real *q;     /* packed queries of the block, one per lane */
     int before_cap, after_cap, values, scans; /* nonzero if an operator of the call has that stage */
     /* Stage `scan` (scan.h): 0 if the driver visits tiles from the last to the first (forward), 1 if from the first to
      * the last (gradient, after a pass that sums all gates). */
@@ -61,7 +59,6 @@ typedef struct {
     double passed[BLOCK_M]; /* of each lane, the sum of the gates of all keys after this tile. If tiles ascend,
                              * FN(scan_panel) first subtracts the gates of this tile. */
     real *gates;            /* of the panel of the last FN(scan_panel) */
-    real *gate_pack;        /* the memory of gate_q, if it is not q */
 
     real *multiplier; /* for the product with the keys: packed queries plus key tables with a single row */
     real *sum;        /* packed queries plus the vector of operator sum_term (-1: none); kept between tiles */
@@ -82,12 +79,10 @@ typedef struct {
     pe_content *content;
     const real *q_rows, *g_rows; /* strips (outer.h) of the queries, times scale, and of the cotangents */
     uint64_t nonfinite_q;        /* lanes for which q_rows has 0 instead of nonfinite numbers; operators add them */
-    real *dq;                    /* of the block, without the factor `rest` */
-    const real *early;           /* NULL, or powers of two that multiply dS in dq; the scale is early * rest */
-    real rest;
-    idx table_row;            /* row of the gradients of tables, axis t */
-    real *d_gates;            /* scan: gradient of q.k through the gates, for all lanes */
-    double d_passed[BLOCK_M]; /* scan: sum of dS d s_ij / d sum_ij over the keys so far */
+    real *dq;                    /* of the block, without the factor `scale` */
+    idx table_row;               /* row of the gradients of tables, axis t */
+    real *d_gates;               /* scan: gradient of q.k through the gates, for all lanes */
+    double d_passed[BLOCK_M];    /* scan: sum of dS d s_ij / d sum_ij over the keys so far */
     real *d_piece, *strips;
     real *sum_rows, *d_sum; /* strips of queries plus the vector of operator sum_term, and their gradient */
     int sum_term;
@@ -130,8 +125,6 @@ INLINE int has_content_operators(const pe_call *call)
 void FN(content_layout)(pe_content *c, pe_content_vjp *b, const idx *dim, pe_carver *carver);
 /* Begin a block whose packed queries are q, times scale. */
 void FN(content_block)(pe_content *c, const pe_query_block *queries, const real *q, double scale);
-/* The largest number that operators add to a query before a product, without scale */
-real FN(largest_vector)(const pe_content *c, const pe_query_block *queries);
 /* The vectors for the product with the keys: the packed queries, or a copy plus the key tables with a single row */
 const real *FN(content_multiplier)(pe_content *c, const pe_query_block *queries);
 /* Begin a tile: mark the window in c->index as stale, and add the products of keys and key tables to c->added. */

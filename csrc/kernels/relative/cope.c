@@ -83,11 +83,7 @@ static void table_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
         FN(sum_by_row)(c, &r, 0, n, low, rows, width, dx, complements(c), 1, c->products);
         next_rows(c, n * width, last);
         FN(sum_by_row)(c, &r, 0, n, low, rows, width, dx, fractions(c), 0, c->products);
-        FN(add_rows)
-        (&table, low, rows, c->d, width, FN(times_early)(b, p->first, width, c->products, rows),
-         b->dq + p->first * c->d);
-        if (c->late)
-            FN(multiply_lanes)(c->products, c->late + p->first, rows, width);
+        FN(add_rows)(&table, low, rows, c->d, width, c->products, b->dq + p->first * c->d);
         if (d_table) {
             real *to = d_table + low * step;
             FN(add_outer_of_lanes)(p->first, p->lanes, width, c->products, b->q_rows, BLOCK_M, c->d, rows, to, step);
@@ -118,8 +114,6 @@ static void scan_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
     for (int i = 0; i < size; i++)
         sign[i] = 1;
     FN(add_lookup)(c, &table, &r, 0, n, c->d, q, p, sign, slope);
-    if (c->late)
-        FN(multiply_lanes)(slope, c->late + p->first, n, p->width);
     add_reals(d_position, slope, size);
 }
 

@@ -82,12 +82,8 @@ void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const
  * too. */
 void FN(query_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup, real *add);
 void FN(query_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *lookup, int (*seen)[2], const real *dx);
-/* packed += scale x / late, where the operand x is a vector for each head */
+/* packed += scale x, where the operand x is a vector for each head */
 void FN(add_to_queries)(const pe_content *c, const pe_view *v, int operand, real *packed);
-
-/* Return w times b->early, for n rows of the lanes from `first` on: w itself if b->early is NULL, else a product in
- * c->window. */
-const real *FN(times_early)(pe_content_vjp *b, int first, int width, const real *w, int n);
 
 /* key_table (lookup_keys.c): add to c->added; the gradient for the keys from <= j < to, whose rows are dk */
 void FN(key_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lookup);

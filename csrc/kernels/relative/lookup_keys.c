@@ -10,30 +10,9 @@
 #include "base/transpose.h"
 #include "relative/lookup.h"
 
-/* Write n keys of the tile, from key `first` on, to the lanes of c->pack. If the scale is extreme, they are multiplied
- * by scale / late[lane], which keeps them in range. Returns the factor that is left for the products: scale or 1. */
-static real pack_keys(pe_content *c, const pe_view *v, int first, int n, real *late)
-{
-    const char *keys = v->k + first * v->k_step;
-    if (is_extreme(c->exact_scale)) {
-        FN(pack_rows_in_range)(keys, v->k_step, n, c->d, c->exact_scale, PANEL_LANES, c->pack, late);
-        return 1;
-    }
-    pack_transposed(keys, v->k_step, n, c->d, 1, PANEL_LANES, c->pack);
-    return c->scale;
-}
-
-/* Set the factor of the products for each query: scale / c->late, as c->late multiplies the scores later. */
-static void set_lane_factors(const pe_content *c, const pe_query_block *queries, real scale, real *factor)
-{
-    for (int l = 0; l < queries->width; l++)
-        factor[l] = c->late ? scale / c->late[l] : scale;
-}
-
-/* added[j, l] += factor product[row - low, j], for the pairs with low <= row < low + rows; factor is factors[l], or
- * `scale` if factors is NULL. */
-INLINE void gather_keys(const pe_content *c, const pe_query_block *queries, const pe_row_map *r, int first, int n,
-                        int low, int rows, real scale, const real *factors)
+/* added[j, l] += scale product[row - low, j], for the pairs with low <= row < low + rows */
+static void gather_keys(const pe_content *c, const pe_query_block *queries, const pe_row_map *r, int first, int n,
+                        int low, int rows)
 {
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int j = 0; j < n; j++) {
@@ -43,7 +22,7 @@ INLINE void gather_keys(const pe_content *c, const pe_query_block *queries, cons
             for (int l = 0; l < p->width; l++) {
                 const int t = row[l] - low, inside = (t >= 0) & (t < rows);
                 const real x = c->products[(inside ? t : 0) * PANEL_LANES + j];
-                add[l] += inside ? (factors ? factors[p->first + l] : scale) * x : 0;
+                add[l] += inside ? c->scale * x : 0;
             }
         }
     }
@@ -51,17 +30,15 @@ INLINE void gather_keys(const pe_content *c, const pe_query_block *queries, cons
 
 /* The same sum if the rows are a window (lookup.h). Row j of the transposed window holds the products of key j; lane l
  * reads number l + n - 1 - j of it. */
-static void add_key_window(const pe_content *c, const pe_query_block *queries, int first, int n, const real *factor)
+static void add_key_window(const pe_content *c, const pe_query_block *queries, int first, int n)
 {
     const int count = n + queries->width - 1;
     real *transposed = c->weight;
-    unpack_transposed(c->window, PANEL_LANES, n, count, c->late ? 1 : factor[0], NULL, (char *)transposed,
+    unpack_transposed(c->window, PANEL_LANES, n, count, c->scale, NULL, (char *)transposed,
                       count * (idx)sizeof *transposed);
     for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
         for (int j = 0; j < n; j++) {
-            real *x = transposed + j * count + (n - 1 - j) + p->first;
-            if (c->late)
-                FN(multiply_lanes)(x, factor + p->first, 1, p->width);
+            const real *x = transposed + j * count + (n - 1 - j) + p->first;
             add_reals(c->added + p->first * BLOCK_N + (first + j) * p->width, x, p->width);
         }
     }
@@ -73,27 +50,22 @@ void FN(key_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *look
     const pe_matrix table = matrix_of(v, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, 0, queries->width);
     const int window = r.step == -1;
-    real late[PANEL_LANES], factor[BLOCK_M];
     for (int first = 0; first < v->keys->n; first += PANEL_LANES) {
         const int n = (int)min_(PANEL_LANES, v->keys->n - first);
         const int32_t *row = r.row - (first + n - 1); /* first row of the window */
         int low, high;
-        set_lane_factors(c, queries, pack_keys(c, v, first, n, late), factor);
+        pack_transposed(v->k + first * v->k_step, v->k_step, n, c->d, 1, PANEL_LANES, c->pack);
         FN(row_range)(&r, first, first + n, queries->width, &low, &high);
         for (; low <= high; low += TILE_RELS) {
             const int rows = (int)min_(TILE_RELS, high - low + 1);
             FN(multiply_rows)(&table, low, rows, c->d, c->pack, PANEL_LANES, c->products);
-            if (is_extreme(c->exact_scale))
-                FN(multiply_lanes)(c->products, late, rows, PANEL_LANES);
             if (window)
                 FN(copy_to_window)(row, n + queries->width - 1, low, rows, PANEL_LANES, c->products, c->window);
-            else if (c->late)
-                gather_keys(c, queries, &r, first, n, low, rows, 0, factor);
             else
-                gather_keys(c, queries, &r, first, n, low, rows, factor[0], NULL);
+                gather_keys(c, queries, &r, first, n, low, rows);
         }
         if (window)
-            add_key_window(c, queries, first, n, factor);
+            add_key_window(c, queries, first, n);
     }
 }
 
@@ -143,20 +115,14 @@ void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *loo
     const pe_matrix table = matrix_of(v, lookup->table);
     const pe_row_map r = FN(rel_to_row)(c, v, lookup->map, 0, queries->width);
     const idx d_step = gradient_step(v, lookup->d_table);
-    real *d_table = gradient_of(b, v, lookup->d_table), late[PANEL_LANES];
-    const int extreme = is_extreme(c->exact_scale);
+    real *d_table = gradient_of(b, v, lookup->d_table);
     for (int first = from; first < to; first += PANEL_LANES) {
         const int n = (int)min_(PANEL_LANES, to - first);
         int low, high, nonfinite[PANEL_LANES];
         FN(row_range)(&r, first, first + n, queries->width, &low, &high);
-        if (extreme)
-            (void)pack_keys(c, v, first, n, late);
-        for (int j = 0; j < n; j++) {
-            const real *row = real_row(v->k, v->k_step, first + j);
-            if (extreme)
-                row = read_lane(c->pack + j, PANEL_LANES, c->d, b->d_piece);
-            nonfinite[j] = FN(strip_row)(row, c->d, extreme ? 1 : c->scale, b->strips, PANEL_LANES, j);
-        }
+        for (int j = 0; j < n; j++)
+            nonfinite[j] =
+                FN(strip_row)(real_row(v->k, v->k_step, first + j), c->d, c->scale, b->strips, PANEL_LANES, j);
         for (; low <= high; low += TILE_RELS) {
             const int rows = (int)min_(TILE_RELS, high - low + 1);
             real *w = c->products;
@@ -166,13 +132,9 @@ void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *loo
             else
                 sum_pairs_by_row(queries, &r, first, n, low, rows, dx, w);
             zero_reals(b->d_piece, c->d * PANEL_LANES);
-            FN(add_rows)
-            (&table, low, rows, c->d, PANEL_LANES, extreme ? FN(times_early)(b, 0, PANEL_LANES, w, rows) : w,
-             b->d_piece);
-            unpack_transposed(b->d_piece, PANEL_LANES, n, c->d, extreme ? b->rest : c->scale, NULL, (char *)c->pack,
+            FN(add_rows)(&table, low, rows, c->d, PANEL_LANES, w, b->d_piece);
+            unpack_transposed(b->d_piece, PANEL_LANES, n, c->d, c->scale, NULL, (char *)c->pack,
                               c->d * (idx)sizeof(real));
-            if (extreme)
-                FN(multiply_lanes)(w, late, rows, PANEL_LANES);
             for (int j = 0; j < n; j++)
                 add_reals(dk + (first + j) * dk_step, c->pack + j * c->d, c->d);
             if (!d_table)
@@ -213,22 +175,17 @@ void FN(key_row_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *looku
 {
     const real *vector = vector_of(v, lookup->table);
     double *d_u = gradient_of(b, v, lookup->d_table);
-    const double scale = b->content->exact_scale;
     real sum[BLOCK_N] = {0};
-    int exponent = 0; /* of an extreme scale: 2**(exponent / 2) multiplies vector and keys, the rest the sum */
-    if (is_extreme(scale))
-        (void)frexp(scale, &exponent);
-    const real half = (real)ldexp(1, exponent / 2), rest = (real)ldexp(scale, -(exponent / 2));
     for (const pe_panel *p = v->queries->panel; p < v->queries->panel + v->queries->panels; p++)
         sum_lanes(dx + p->first * BLOCK_N + from * p->width, to - from, p->width, sum);
     for (int j = from; j < to; j++) {
-        const real *key = real_row(v->k, v->k_step, j), all = rest * sum[j - from];
+        const real *key = real_row(v->k, v->k_step, j), all = b->content->scale * sum[j - from];
         if (all == 0)
             continue;
         for (int k = 0; k < b->content->d; k++) {
-            dk[j * dk_step + k] += all * (vector[k] * half);
+            dk[j * dk_step + k] += all * vector[k];
             if (d_u)
-                d_u[k] += (double)(all * (key[k] * half));
+                d_u[k] += (double)(all * key[k]);
         }
     }
 }

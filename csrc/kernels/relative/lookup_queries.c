@@ -11,26 +11,11 @@
 
 #include <limits.h>
 
-/* Add scale x / late to each lane. A lane whose late is 1 gets the same bits as in a block without late. */
-static void add_to_late_queries(const pe_content *c, const pe_panel *p, const real *x, real *pack)
-{
-    for (int k = 0; k < c->d; k++, pack += p->width) {
-        for (int l = 0; l < p->width; l++) {
-            const real late = c->late[p->first + l], far = (real)((double)x[k] * (c->exact_scale / (double)late));
-            pack[l] = late == 1 ? fma_(c->scale, x[k], pack[l]) : pack[l] + far;
-        }
-    }
-}
-
 void FN(add_to_queries)(const pe_content *c, const pe_view *v, int operand, real *packed)
 {
     const real *x = vector_of(v, operand);
     for (const pe_panel *p = v->queries->panel; p < v->queries->panel + v->queries->panels; p++) {
         real *pack = packed + p->first * c->d;
-        if (c->late) {
-            add_to_late_queries(c, p, x, pack);
-            continue;
-        }
         for (int k = 0; k < c->d; k++) {
             for (int l = 0; l < p->width; l++)
                 pack[k * p->width + l] += c->scale * x[k];
@@ -61,17 +46,7 @@ void FN(query_table_scores)(pe_content *c, const pe_view *v, const pe_lookup *lo
 
 /* ---- gradient ---- */
 
-const real *FN(times_early)(pe_content_vjp *b, int first, int width, const real *w, int n)
-{
-    real *product = b->content->window;
-    if (!b->early)
-        return w;
-    memcpy(product, w, (size_t)(n * width) * sizeof *product);
-    FN(multiply_lanes)(product, b->early + first, n, width);
-    return product;
-}
-
-/* d_sum is the gradient of q + vector, without the factor b->rest. Add d_sum to dq, and rest times its sum over the
+/* d_sum is the gradient of q + vector, without the factor scale. Add d_sum to dq, and scale times its sum over the
  * queries to d vector. */
 void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *queries)
 {
@@ -89,7 +64,7 @@ void FN(content_end_vjp)(pe_content_vjp *b, const pe_query_block *queries)
                 sum += (double)b->d_sum[at + l];
             }
             if (d_vector)
-                d_vector[k] += (double)b->rest * sum;
+                d_vector[k] += (double)b->content->scale * sum;
         }
     }
     b->sum_term = -1;
@@ -106,10 +81,6 @@ static void begin_sum(pe_content_vjp *b, const pe_view *v, const pe_lookup *look
     FN(content_end_vjp)(b, queries);
     b->sum_term = v->term;
     zero_reals(b->d_sum, queries->width * c->d);
-    if (c->late) {
-        (void)FN(strips_of_lanes)(queries, packed_queries(c, v, lookup), c->d, b->sum_rows, c->pack);
-        return;
-    }
     for (int first = 0; first < c->d; first += PANEL_LANES) {
         const int width = strip_width(c->d, first), count = (int)min_(width, c->d - first);
         real scaled[PANEL_LANES] = {0};
@@ -130,9 +101,9 @@ typedef struct {
     idx d_step;
 } lookup_gradient;
 
-/* Sum dS of a panel by table row, w[row][lane], and add the product early w table to dq. Then multiply w by late,
- * because the strips hold packed queries, which are divided by late. If a slot of by_row holds all rows, return its
- * span, and the caller adds the products of all panels with the strips to d_table. Otherwise add the product here. */
+/* Sum dS of a panel by table row, w[row][lane], and add the product w table to dq. If a slot of by_row holds all rows,
+ * return its span, and the caller adds the products of all panels with the strips to d_table. Otherwise add the product
+ * here. */
 static pe_span panel_by_row(pe_content_vjp *b, const pe_panel *p, const pe_row_map *r, const int *seen, const real *dx,
                             const lookup_gradient *to)
 {
@@ -146,9 +117,7 @@ static pe_span panel_by_row(pe_content_vjp *b, const pe_panel *p, const pe_row_m
         const int n = (int)min_(most, high - low + 1);
         real *rows = to->d_table ? to->d_table + low * to->d_step : NULL;
         FN(sum_by_row)(b->content, r, seen[0], seen[1], low, n, width, dx, NULL, 1, w);
-        FN(add_rows)(&to->table, low, n, d, width, FN(times_early)(b, p->first, width, w, n), to->dq + p->first * d);
-        if (b->content->late)
-            FN(multiply_lanes)(w, b->content->late + p->first, n, width);
+        FN(add_rows)(&to->table, low, n, d, width, w, to->dq + p->first * d);
         if (rows && !fits)
             FN(add_outer_of_lanes)(p->first, p->lanes, width, w, to->strips, BLOCK_M, d, n, rows, to->d_step);
         if (rows)

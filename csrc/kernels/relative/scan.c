@@ -11,25 +11,6 @@
 #include "base/elementary.h"
 #include "relative/lookup.h"
 
-void FN(scan_scale)(pe_content *c, const pe_query_block *queries, double scale, real *copy)
-{
-    c->gate_q = c->q;
-    c->gate_scale = (real)scale;
-    if (!c->scans || !is_extreme(scale))
-        return;
-    c->gate_q = c->gate_pack;
-    c->gate_scale = 1;
-    c->gate_late = c->late_of_lane;
-    for (const pe_panel *p = queries->panel; p < queries->panel + queries->panels; p++) {
-        const pe_array *a = &queries->call->array[A_Q];
-        const pe_rows stored = plain_rows(query_row(queries, A_Q, p->first), a->core[1], a->storage);
-        const pe_rows rows = FN(tile_rows)(stored, p->lanes, c->d, 1, copy);
-        FN(pack_rows_in_range)
-        (rows.data, rows.step, p->lanes, c->d, scale, p->width, c->gate_pack + p->first * c->d,
-         c->late_of_lane + p->first);
-    }
-}
-
 /* Set the gates of a panel. The gate is 0 if the pair is masked or the key's position exceeds the query's. */
 static void set_gates(const pe_content *c, const pe_view *v)
 {
@@ -38,9 +19,7 @@ static void set_gates(const pe_content *c, const pe_view *v)
     const pe_panel_bias *bias = v->bias;
     const int width = p->width, n = bias->to - bias->from;
     const pe_matrix keys = {v->k + bias->from * v->k_step, v->k_step};
-    FN(multiply_rows)(&keys, 0, n, c->d, c->gate_q + p->first * c->d, width, gate);
-    if (c->gate_late)
-        FN(multiply_lanes)(gate, c->gate_late + p->first, n, width);
+    FN(multiply_rows)(&keys, 0, n, c->d, c->q + p->first * c->d, width, gate);
     SIMD
     for (int i = 0; i < n * width; i++)
         gate[i] = R(0.5) + R(0.5) * tanh_(R(0.5) * c->gate_scale * gate[i]);

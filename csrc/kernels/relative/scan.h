@@ -14,8 +14,6 @@
 
 #include "relative/content.h"
 
-/* Set gate_q, gate_scale and gate_late for packed queries c->q without scale. `copy` is a buffer of a tile. */
-void FN(scan_scale)(pe_content *c, const pe_query_block *queries, double scale, real *copy);
 /* First pass of the gradient: add the gates of a panel to c->passed. */
 void FN(scan_count)(pe_content *c, const pe_view *v);
 /* Before the operators of a panel: set c->gates, and c->passed to the sum of the gates of all keys after the tile. */

@@ -194,15 +194,3 @@ uint64_t FN(strips_of)(const pe_query_block *queries, int operand, int n, real s
     }
     return nonfinite;
 }
-
-uint64_t FN(strips_of_lanes)(const pe_query_block *queries, const real *packed, int n, real *restrict strips,
-                             real *buffer)
-{
-    uint64_t nonfinite = 0;
-    for (int i = 0; i < queries->lanes; i++) {
-        const pe_panel *p = &queries->panel[i / PANEL_LANES];
-        const real *row = read_lane(packed + p->first * n + i - p->first, p->width, n, buffer);
-        nonfinite |= (uint64_t)FN(strip_row)(row, n, 1, strips, BLOCK_M, i) << i;
-    }
-    return nonfinite;
-}

@@ -42,16 +42,6 @@ int FN(strip_row)(const real *row, int n, real scale, real *restrict strips, int
  * seen[j] != 0. x_step, w_step and o_step are distances in numbers; seen has the stride w_step, too. */
 void FN(add_nonfinite)(const real *x, int x_step, real scale, int channels, const real *seen, const real *w, int w_step,
                        int n, real *o, idx o_step);
-/* Copy a lane of n packed numbers, `width` numbers apart. */
-INLINE const real *read_lane(const real *packed, int width, int n, real *row)
-{
-    for (int k = 0; k < n; k++)
-        row[k] = packed[k * width];
-    return row;
-}
-/* Write the strips of packed queries. Bit i of the result: lane i has nonfinite numbers. */
-uint64_t FN(strips_of_lanes)(const pe_query_block *queries, const real *packed, int n, real *restrict strips,
-                             real *buffer);
 /* Write the strips of an operand with one row per query. Bit i of the result: lane i has nonfinite numbers. */
 uint64_t FN(strips_of)(const pe_query_block *queries, int operand, int n, real scale, real *restrict strips,
                        real *buffer);
