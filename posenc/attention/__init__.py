@@ -162,7 +162,8 @@ def attention(
     scale : float or array (H,), optional
         ``D**-0.5`` by default, unless an operator has another default (`deberta`, `tupe`). An array has one number for
         each head, as in Swin V2; then products are computed from float32 numbers (float64 if q is), and operators that
-        read queries and keys are refused.
+        read queries and keys are refused. A logit whose parts leave the range of the dtype is inf, NaN or 0, as in
+        PyTorch: in float32, scale times q beyond 2**127, or products with an int8 scale below 2**-80.
     softcap : float, optional
         Logits become ``softcap * tanh(logits / softcap)`` before position operators and masks.
     sink : array (H,), or with the batch axes before, optional
