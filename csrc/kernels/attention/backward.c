@@ -16,7 +16,8 @@
  * alone, and their sums are added in order, here or by the caller. So the bits depend neither on threads nor on other
  * rows of the batch.
  *
- * A pair with p = 0 adds nothing, even if its numbers are NaN or infinite: masked values do not reach a gradient.
+ * A pair with p = 0 adds nothing, even if its numbers are NaN or infinite: masked values do not reach a gradient. For
+ * the products, nonfinite numbers are replaced by 0. Pairs that see them have p or dS = NaN, and so are the sums.
  *
  * Instructions for 16-bit numbers (products.h) compute all five products, if the block's queries and cotangents and all
  * keys and values of the kv head are finite, and the call has no operator of content.h. p and dX are split in parts.
@@ -49,8 +50,7 @@ typedef struct {
     real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *kept, *k_copy, *v_copy, *row;
     real *dk, *dv; /* of one kv head and one chunk; zero at the beginning of a chunk */
     real lse[BLOCK_M], delta[BLOCK_M], one[BLOCK_M], unused_max[PANEL_LANES];
-    uint64_t nonfinite_q, nonfinite_g; /* lanes with nonfinite numbers; the strips have 0 in their place */
-    const real *multiplier;            /* the packed queries plus the vectors of content operators */
+    const real *multiplier; /* the packed queries plus the vectors of content operators */
     pe_block_state at;
     pe_bias_grad *bias_grad;
     pe_content content;
@@ -85,9 +85,9 @@ static void write_d_sink(const pe_query_block *queries, int lane, double lse, do
     memcpy(query_row(queries, A_D_SINK, lane), &d_sink, sizeof d_sink);
 }
 
-/* Set lse and delta of each lane. If a lane has no query, or its query sees no key, lse = +inf makes all weights
- * 0. */
-static void read_lse_and_delta(attention_vjp_state *b, const pe_query_block *queries)
+/* Set lse and delta of each lane. If a lane has no query, or its query sees no key, lse = +inf makes all weights 0. The
+ * strips of cotangents have 0 in place of nonfinite numbers, so lse = NaN makes the weights of these lanes NaN. */
+static void read_lse_and_delta(attention_vjp_state *b, const pe_query_block *queries, uint64_t nonfinite_grad)
 {
     const pe_array *a = queries->call->array;
     real *out_row = b->row + max_(b->d, b->e);
@@ -103,7 +103,7 @@ static void read_lse_and_delta(attention_vjp_state *b, const pe_query_block *que
         if (queries->batch_row.data[A_GRAD_LSE])
             delta -= scalar_read(query_row(queries, A_GRAD_LSE, l), a[A_GRAD_LSE].storage);
         b->delta[l] = (real)delta;
-        b->lse[l] = lse == MASKED ? -MASKED : lse;
+        b->lse[l] = lse == MASKED ? -MASKED : nonfinite_grad >> l & 1 ? NAN : lse;
         write_d_sink(queries, l, (double)b->lse[l], delta);
     }
 }
@@ -204,38 +204,7 @@ static const real *ds_times(attention_vjp_state *b, const pe_query_block *querie
     return product;
 }
 
-/* ---- nonfinite queries and keys ---- */
-
-/* Add to rows from <= j < to of `out` the products of an operand's nonfinite numbers, for which the strips have 0. */
-static void add_nonfinite_rows(const attention_vjp_state *b, const pe_query_block *queries, int operand,
-                               uint64_t nonfinite, real scale, const real *weights, int n, real *out, int step,
-                               int from, int to)
-{
-    for (int i = 0; i < queries->lanes; i++) {
-        const pe_panel *p = &queries->panel[i / PANEL_LANES];
-        const int at = p->first * BLOCK_N + from * p->width + i - p->first;
-        if (!(nonfinite >> i & 1))
-            continue;
-        const real *row = row_read(query_row(queries, operand, i), queries->call->array[operand].storage, n, b->row);
-        FN(add_nonfinite)(row, 1, scale, n, b->p + at, weights + at, p->width, to - from, out + from * step, step);
-    }
-}
-
-static void add_nonfinite_keys(const attention_vjp_state *b, const pe_panel *p, const pe_rows *keys, int from, int to)
-{
-    for (int j = from; j < to; j++) {
-        const real *row = real_row_of(keys, j, b->d, b->row);
-        const real *weight = b->p + p->first * BLOCK_N + j * p->width, *ds = b->ds + (weight - b->p);
-        for (int c = 0; c < b->d; c++) {
-            if (is_finite(row[c]))
-                continue;
-            for (int l = 0; l < p->lanes; l++) {
-                if (weight[l] != 0)
-                    b->dq[p->first * b->d + c * p->width + l] += ds[l] * row[c];
-            }
-        }
-    }
-}
+/* ---- products of 16-bit numbers ---- */
 
 /* Return whether n rows of an operand are finite. */
 static int rows_are_finite(const pe_array *a, const char *rows, idx n, int width, real *buffer)
@@ -253,8 +222,6 @@ static int rows_are_finite(const pe_array *a, const char *rows, idx n, int width
     }
     return 1;
 }
-
-/* ---- products of 16-bit numbers ---- */
 
 /* Read the keys and values of a kv head once, not in every block. 16-bit products need finite numbers: the parts of an
  * infinite product may be infinities of both signs, whose sum is NaN. The operators of content.h multiply reals. */
@@ -326,13 +293,10 @@ static void add_dv(attention_vjp_state *b, const pe_view *v, int from, int to)
     } else {
         FN(add_outer_of_block)(v->queries, b->p, b->g_rows, b->e, from, to, dv, b->padded_e);
     }
-    if (b->nonfinite_g)
-        add_nonfinite_rows(b, v->queries, A_GRAD, b->nonfinite_g, 1, b->p, b->e, dv, b->padded_e, from, to);
 }
 
 static void add_dk(attention_vjp_state *b, const pe_view *v, int from, int to)
 {
-    const real scale = (real)v->queries->call->par[A_SCALE];
     const real factor = b->content.factor, *ds = factor == 1 ? b->ds : ds_times(b, v->queries, factor, from, to);
     real *dk = b->dk + v->keys->first * b->padded_d;
     if (v->sixteen) {
@@ -342,8 +306,6 @@ static void add_dk(attention_vjp_state *b, const pe_view *v, int from, int to)
     } else {
         FN(add_outer_of_block)(v->queries, ds, b->q_rows, b->d, from, to, dk, b->padded_d);
     }
-    if (b->nonfinite_q)
-        add_nonfinite_rows(b, v->queries, A_Q, b->nonfinite_q, scale, b->ds, b->d, dk, b->padded_d, from, to);
 }
 
 static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
@@ -357,10 +319,9 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
     }
     if (v->sixteen)
         return;
-    const pe_rows stored = rows_of_keys(queries, A_K, v->keys->first);
     pe_rows rows = plain_rows(v->k, v->k_step, PE_STORAGE);
     if (b->nonfinite_keys)
-        rows = FN(finite_rows)(stored, v->keys->n, b->d, b->k_copy);
+        rows = FN(finite_rows)(rows_of_keys(queries, A_K, v->keys->first), v->keys->n, b->d, b->k_copy);
     pe_values w[PANELS];
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
@@ -380,8 +341,6 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
         const pe_panel *p = &queries->panel[i];
         if (!pair && w[i].n > 0)
             FN(values)(&w[i], b->d, p->width);
-        if (b->nonfinite_keys)
-            add_nonfinite_keys(b, p, &stored, seen[i][0], seen[i][1]);
     }
 }
 
@@ -445,9 +404,8 @@ static int block_vjp(attention_vjp_state *b, const pe_query_block *queries, idx 
     FN(bias_grad_block)(b->bias_grad, queries, t, work);
     FN(begin_block)(&b->content, queries, b->k_copy, b->q);
     FN(pack_queries)(queries, A_GRAD, b->e, 1, b->v_copy, b->g);
-    b->nonfinite_q = FN(strips_of)(queries, A_Q, b->d, b->content.packed_scale, b->q_rows, b->row);
-    b->nonfinite_g = FN(strips_of)(queries, A_GRAD, b->e, 1, b->g_rows, b->row);
-    read_lse_and_delta(b, queries);
+    (void)FN(strips_of)(queries, A_Q, b->d, b->content.packed_scale, b->q_rows, b->row);
+    read_lse_and_delta(b, queries, FN(strips_of)(queries, A_GRAD, b->e, 1, b->g_rows, b->row));
     zero_reals(b->dq, queries->width * b->d);
     FN(content_block_vjp)(&b->content_vjp, &b->content, b->q_rows, b->g_rows, b->dq, t);
     b->multiplier = FN(content_multiplier)(&b->content, queries);

@@ -18,13 +18,14 @@ enum { L_GRAD = A_BIAS + 1, L_DQ, L_DK };
 typedef struct {
     int d, padded_d;
     real *q, *q_rows, *dq, *dx, *k_copy, *row, *dk;
+    uint64_t nonfinite_q; /* lanes whose strips have 0 in place of nonfinite numbers */
     pe_content content;
     pe_content_vjp vjp;
     pe_block_state at;
 } logits_vjp_state;
 
-/* Read grad of a tile, with one query per lane and 0 in lanes without a query. */
-static void read_tile(const pe_view *v, real *dx)
+/* Read grad of a tile, with one query per lane and 0 in lanes without a query. In nonfinite lanes, numbers become NaN. */
+static void read_tile(const pe_view *v, uint64_t nonfinite, real *dx)
 {
     const pe_query_block *queries = v->queries;
     const pe_array *a = &queries->call->array[L_GRAD];
@@ -32,8 +33,10 @@ static void read_tile(const pe_view *v, real *dx)
         for (int l = 0; l < p->width; l++) {
             const char *row = query_row(queries, L_GRAD, p->first + l) + v->keys->first * a->core[2];
             real *to = dx + p->first * BLOCK_N + l;
-            for (int j = 0; j < v->keys->n; j++)
-                to[j * p->width] = l < p->lanes ? (real)scalar_read(row + j * a->core[2], a->storage) : 0;
+            for (int j = 0; j < v->keys->n; j++) {
+                const real grad = l < p->lanes ? (real)scalar_read(row + j * a->core[2], a->storage) : 0;
+                to[j * p->width] = grad != 0 && nonfinite >> (p->first + l) & 1 ? NAN : grad;
+            }
         }
     }
 }
@@ -60,7 +63,7 @@ static void logits_tile_vjp(logits_vjp_state *b, pe_view v)
     pe_content *c = &b->content;
     int seen[PANELS][2];
     c->index_map = NULL; /* `index` still holds the window of the previous tile: fill it again */
-    read_tile(&v, b->dx);
+    read_tile(&v, b->nonfinite_q, b->dx);
     for (int i = 0; i < v.queries->panels; i++) {
         const pe_panel_bias all = {0, n, v.queries->panel[i].width, NULL};
         v.panel = &v.queries->panel[i];
@@ -82,12 +85,11 @@ static void logits_tile_vjp(logits_vjp_state *b, pe_view v)
 static int logits_block_vjp(logits_vjp_state *b, const pe_query_block *queries)
 {
     const pe_call *call = queries->call;
-    const uint64_t nonfinite_q = FN(strips_of)(queries, A_Q, b->d, 1, b->q_rows, b->row);
+    b->nonfinite_q = FN(strips_of)(queries, A_Q, b->d, 1, b->q_rows, b->row);
     FN(pack_queries)(queries, A_Q, b->d, 1, b->k_copy, b->q);
     zero_reals(b->dq, queries->width * b->d);
     FN(content_block)(&b->content, queries, b->q, 1);
     FN(content_block_vjp)(&b->vjp, &b->content, b->q_rows, NULL, b->dq, queries->head);
-    b->vjp.nonfinite_q = nonfinite_q;
     b->content.ascending = 1;
     b->content.gate_scale = (real)call->par[A_SCALE];
     if (b->content.scans && !FN(count_gates)(&b->content, &b->at, b->k_copy))

@@ -184,7 +184,6 @@ void FN(content_block_vjp)(pe_content_vjp *b, pe_content *c, const real *q_rows,
     b->content = c;
     b->q_rows = q_rows;
     b->g_rows = g_rows;
-    b->nonfinite_q = 0;
     b->dq = dq;
     b->table_row = table_row;
     b->sum_term = -1;

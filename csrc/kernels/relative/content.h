@@ -77,8 +77,8 @@ typedef struct {
 /* The gradient of the operators for a block of queries */
 typedef struct {
     pe_content *content;
-    const real *q_rows, *g_rows; /* strips (outer.h) of the queries, times scale, and of the cotangents */
-    uint64_t nonfinite_q;        /* lanes for which q_rows has 0 instead of nonfinite numbers; operators add them */
+    const real *q_rows, *g_rows; /* strips (outer.h) of the queries, times scale, and of the cotangents; without
+                                  * nonfinite numbers, whose pairs have a weight of 0 or NaN */
     real *dq;                    /* of the block, without the factor `scale` */
     idx table_row;               /* row of the gradients of tables, axis t */
     real *d_gates;               /* scan: gradient of q.k through the gates, for all lanes */

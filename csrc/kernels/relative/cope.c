@@ -87,7 +87,6 @@ static void table_vjp(pe_content_vjp *b, const pe_view *v, const real *dx)
         if (d_table) {
             real *to = d_table + low * step;
             FN(add_outer_of_lanes)(p->first, p->lanes, width, c->products, b->q_rows, BLOCK_M, c->d, rows, to, step);
-            FN(add_nonfinite_queries)(b, p, c->products, rows, to, step);
         }
         set_positions(c, v, last); /* set c->index to w again, for the next pass */
     }

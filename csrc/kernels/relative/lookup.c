@@ -254,13 +254,3 @@ void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int lo
         }
     }
 }
-
-void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const real *w, int n, real *rows, idx step)
-{
-    const pe_content *c = b->content;
-    const real *q = c->q + p->first * c->d;
-    for (int l = 0; l < p->lanes; l++) {
-        if (b->nonfinite_q >> (p->first + l) & 1)
-            FN(add_nonfinite)(q + l, p->width, 1, c->d, w + l, w + l, p->width, n, rows, step);
-    }
-}

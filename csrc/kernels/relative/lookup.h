@@ -73,9 +73,6 @@ void FN(sum_by_row)(pe_content *c, const pe_row_map *r, int from, int to, int lo
 /* window[i] = product[row[i] - low] for the i < count with low <= row[i] < low + n */
 void FN(copy_to_window)(const int32_t *row, int count, int low, int n, int width, const real *product, real *window);
 
-/* Add the nonfinite numbers of queries, for which strips have 0, to n rows of a table's gradient, where w is not 0. */
-void FN(add_nonfinite_queries)(const pe_content_vjp *b, const pe_panel *p, const real *w, int n, real *rows, idx step);
-
 /* ---- the members of a pe_content_op that are tables: values and gradients, called by content.c ---- */
 
 /* query_table (lookup_queries.c): add to the scores of a panel; gradient of all panels. FN(content_end_vjp) is there

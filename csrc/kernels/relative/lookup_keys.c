@@ -139,13 +139,12 @@ void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *loo
                 add_reals(dk + (first + j) * dk_step, c->pack + j * c->d, c->d);
             if (!d_table)
                 continue;
-            real *d_rows = d_table + low * d_step;
-            FN(add_outer_of_lanes)(0, n, PANEL_LANES, w, b->strips, PANEL_LANES, c->d, rows, d_rows, d_step);
-            for (int j = 0; j < n; j++) {
-                const real *key = real_row(v->k, v->k_step, first + j);
-                if (nonfinite[j])
-                    FN(add_nonfinite)(key, 1, c->scale, c->d, w + j, w + j, PANEL_LANES, rows, d_rows, d_step);
+            for (int j = 0; j < n; j++) { /* the strips have 0 in place of nonfinite numbers */
+                for (int i = j; nonfinite[j] && i < rows * PANEL_LANES; i += PANEL_LANES)
+                    w[i] = w[i] == 0 ? 0 : NAN;
             }
+            FN(add_outer_of_lanes)
+            (0, n, PANEL_LANES, w, b->strips, PANEL_LANES, c->d, rows, d_table + low * d_step, d_step);
         }
     }
 }

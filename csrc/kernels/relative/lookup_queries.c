@@ -120,8 +120,6 @@ static pe_span panel_by_row(pe_content_vjp *b, const pe_panel *p, const pe_row_m
         FN(add_rows)(&to->table, low, n, d, width, w, to->dq + p->first * d);
         if (rows && !fits)
             FN(add_outer_of_lanes)(p->first, p->lanes, width, w, to->strips, BLOCK_M, d, n, rows, to->d_step);
-        if (rows)
-            FN(add_nonfinite_queries)(b, p, w, n, rows, to->d_step);
         if (fits) {
             zero_reals(slot, MARGIN * width);
             zero_reals(w + n * width, MARGIN * width);

@@ -169,20 +169,6 @@ int FN(strip_row)(const real *row, int n, real scale, real *restrict strips, int
     return 1;
 }
 
-void FN(add_nonfinite)(const real *x, int x_step, real scale, int channels, const real *seen, const real *w, int w_step,
-                       int n, real *o, idx o_step)
-{
-    for (int c = 0; c < channels; c++) {
-        const real y = x[c * x_step] * scale;
-        if (is_finite(y))
-            continue;
-        for (int j = 0; j < n; j++) {
-            if (seen[j * w_step] != 0)
-                o[j * o_step + c] += w[j * w_step] * y;
-        }
-    }
-}
-
 uint64_t FN(strips_of)(const pe_query_block *queries, int operand, int n, real scale, real *restrict strips,
                        real *buffer)
 {

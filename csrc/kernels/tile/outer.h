@@ -38,10 +38,6 @@ void FN(add_outer_of_lanes)(int first, int lanes, int width, const real *w, cons
 /* Write scale * row as lane i of the strips, with 0 in place of numbers that are not finite; return whether there are
  * such numbers. */
 int FN(strip_row)(const real *row, int n, real scale, real *restrict strips, int strip_lanes, int i);
-/* Add the numbers x[c] of one lane that strip_row replaced by 0: o[j][c] += w[j] scale x[c] for the rows j < n with
- * seen[j] != 0. x_step, w_step and o_step are distances in numbers; seen has the stride w_step, too. */
-void FN(add_nonfinite)(const real *x, int x_step, real scale, int channels, const real *seen, const real *w, int w_step,
-                       int n, real *o, idx o_step);
 /* Write the strips of an operand with one row per query. Bit i of the result: lane i has nonfinite numbers. */
 uint64_t FN(strips_of)(const pe_query_block *queries, int operand, int n, real scale, real *restrict strips,
                        real *buffer);
