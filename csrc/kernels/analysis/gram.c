@@ -17,7 +17,7 @@
 #include "fits.h"
 #include "base/transpose.h"
 #include "tile/panel.h"
-#include "tile/gemm.h"
+#include "tile/product.h"
 #include "base/layout.h"
 
 enum { CHUNK = 256 }; /* columns of one partial sum, so that the rounding error grows more slowly with d */
@@ -64,8 +64,16 @@ INLINE void pair_rows(int rows, int cols, int squares, const pairs_tile *t, int 
     }
 }
 
-INLINE void product_rows(int rows, int cols, const void *t, int j) { pair_rows(rows, cols, 0, t, j); }
-INLINE void square_rows(int rows, int cols, const void *t, int j) { pair_rows(rows, cols, 1, t, j); }
+INLINE void product_rows(int rows, int cols, int panels, const void *t, int j)
+{
+    (void)panels;
+    pair_rows(rows, cols, 0, t, j);
+}
+INLINE void square_rows(int rows, int cols, int panels, const void *t, int j)
+{
+    (void)panels;
+    pair_rows(rows, cols, 1, t, j);
+}
 
 /* Tiles are passed by value, so the compiler knows that no store changes them. */
 static NOINLINE void products_wide(pairs_tile t, int n) { in_row_blocks(product_rows, 2, &t, 0, n); }

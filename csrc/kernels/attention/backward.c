@@ -26,10 +26,8 @@
 #include "attention/dropout.h"
 #include "attention/scores.h"
 #include "base/elementary.h"
-#include "tile/gemm.h"
 #include "tile/outer.h"
 #include "tile/panel.h"
-#include "tile/panel_pair.h"
 
 /* Operands of 16-bit products, split in parts: keys and values of a tile, queries and cotangents of a block */
 typedef struct {
@@ -49,7 +47,7 @@ typedef struct {
     int allows_sixteen;           /* nothing of the kv head, such as a nonfinite key, prevents 16-bit products */
     real *q, *g, *q_rows, *g_rows, *dq, *p, *ds, *slope, *kept, *k_copy, *v_copy, *row;
     real *dk, *dv; /* of one kv head and one chunk; zero at the beginning of a chunk */
-    real lse[BLOCK_M], delta[BLOCK_M], one[BLOCK_M], unused_max[PANEL_LANES];
+    real lse[BLOCK_M], delta[BLOCK_M];
     const real *multiplier; /* the packed queries plus the vectors of content operators */
     pe_block_state at;
     pe_bias_grad *bias_grad;
@@ -103,7 +101,7 @@ static void read_lse_and_delta(attention_vjp_state *b, const pe_query_block *que
         if (queries->batch_row.data[A_GRAD_LSE])
             delta -= scalar_read(query_row(queries, A_GRAD_LSE, l), a[A_GRAD_LSE].storage);
         b->delta[l] = (real)delta;
-        b->lse[l] = lse == MASKED ? -MASKED : nonfinite_grad >> l & 1 ? NAN : lse;
+        b->lse[l] = lse == MASKED ? -MASKED : nonfinite_grad >> l & 1 ? (real)NAN : lse;
         write_d_sink(queries, l, (double)b->lse[l], delta);
     }
 }
@@ -159,7 +157,7 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
     real *s = b->p + first * BLOCK_N + from * width, *ds = b->ds + first * BLOCK_N + from * width;
     const real *g = b->g + first * b->e;
     pe_content *c = &b->content;
-    FN(panel_scores)(c, v, b->multiplier, s, b->unused_max, b->slope);
+    FN(panel_scores)(c, v, b->multiplier, s, NULL, b->slope);
     const real *add = c->values ? FN(content_value_scores)(c, *v, g) : NULL;
     if (v->sixteen) {
         const sixteen_vjp *x = &b->sixteen;
@@ -167,8 +165,9 @@ static void panel_vjp(attention_vjp_state *b, const pe_view *v, const char *valu
         (x->weights.unit, &v->sixteen->values, from, n, b->e, x->g + first * x->g_parts * words_of(b->e, 1), x->g_parts,
          width, ds);
     } else {
-        const pe_scores dp = {values + from * step, step, b->e, g, add, width, ds, b->unused_max};
-        FN(scores)(&dp, n, width);
+        const pe_side side = {
+            .b = g, .width = width, .from = from, .to = v->bias->to, .add = add, .step = width, .c = ds};
+        FN(scores)(values, step, b->e, &side, 1);
     }
     const real *kept = dropout_of(v->queries->call) > 0 ? draw_kept(b, v) : NULL;
     if (kept)
@@ -315,33 +314,23 @@ static void add_dq(attention_vjp_state *b, const pe_view *v, int (*seen)[2])
         const pe_panel *p = &queries->panel[i];
         FN(add_values_of_parts)
         (&b->sixteen.weights, &b->sixteen.columns, seen[i][0], seen[i][1] - seen[i][0], b->d, p->width,
-         b->ds + p->first * BLOCK_N + seen[i][0] * p->width, b->one, b->dq + p->first * b->d);
+         b->ds + p->first * BLOCK_N + seen[i][0] * p->width, NULL, b->dq + p->first * b->d);
     }
     if (v->sixteen)
         return;
     pe_rows rows = plain_rows(v->k, v->k_step, PE_STORAGE);
     if (b->nonfinite_keys)
         rows = FN(finite_rows)(rows_of_keys(queries, A_K, v->keys->first), v->keys->n, b->d, b->k_copy);
-    pe_values w[PANELS];
+    pe_side side[PANELS];
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
-        const real *ds = b->ds + p->first * BLOCK_N + seen[i][0] * p->width;
-        w[i] = (pe_values){rows.data + seen[i][0] * rows.step,
-                           rows.step,
-                           seen[i][1] - seen[i][0],
-                           ds,
-                           b->one,
-                           b->dq + p->first * b->d};
+        side[i] = (pe_side){.b = b->ds + p->first * BLOCK_N + seen[i][0] * p->width,
+                            .width = p->width,
+                            .from = seen[i][0],
+                            .to = seen[i][1],
+                            .c = b->dq + p->first * b->d};
     }
-    const int pair = PANEL_PAIRS && queries->panels == 2 && queries->width == 2 * PANEL_LANES
-                     && seen[0][0] == seen[1][0] && seen[0][1] == seen[1][1] && w[0].n > 0;
-    if (pair)
-        FN(values_of_pair)(w, b->d);
-    for (int i = 0; i < queries->panels; i++) {
-        const pe_panel *p = &queries->panel[i];
-        if (!pair && w[i].n > 0)
-            FN(values)(&w[i], b->d, p->width);
-    }
+    FN(values)(rows.data, rows.step, b->d, side, queries->panels);
 }
 
 /* Add the gradient of a scan's gates to ds, the gradient of q.k. The gradients of the operators' tables were computed
@@ -557,9 +546,6 @@ KERNEL(attention_vjp)
     b.sixteen.weights.unit = call->products;
     b.sixteen.weights.parts = (int)call->par[A_VJP_WEIGHT_PARTS];
     b.sixteen.scores.key = NULL;
-    for (int l = 0; l < BLOCK_M; l++)
-        b.one[l] = 1;
-    memset(b.unused_max, 0, sizeof b.unused_max);
     for (idx unit = begin; unit < end; unit++) {
         if (!(across ? shared_bias_unit : kv_head_unit)(&b, call, unit, work))
             return;

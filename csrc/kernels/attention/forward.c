@@ -20,9 +20,8 @@
 #include "attention/dropout.h"
 #include "attention/scores.h"
 #include "base/elementary.h"
-#include "tile/gemm.h"
 #include "tile/panel.h"
-#include "tile/panel_pair.h"
+#include "tile/product.h"
 
 /* A block of queries: e numbers of o for each lane; panel p begins at o + p->first * e */
 typedef struct {
@@ -100,38 +99,40 @@ static void add_nonfinite_values(attention_state *b, const pe_panel *p, const pe
     }
 }
 
-/* o = o alpha + p v for the panels of a block; `pair`: both panels see the same keys */
-static void add_values(attention_state *b, block_state *block, pe_view v, const pe_panel_bias *bias, int pair)
+/* o = o alpha + p v for the panels of a block */
+static void add_values(attention_state *b, block_state *block, pe_view v, const pe_panel_bias *bias)
 {
     const pe_query_block *queries = v.queries;
     const pe_rows stored = rows_of_keys(queries, A_V, v.keys->first);
-    const int n = v.keys->n;
-    const int sixteen = b->sixteen && v.sixteen->values.parts > 0;
-    const pe_rows rows = sixteen             ? stored
-                         : b->mask_nonfinite ? FN(finite_rows)(stored, n, b->e, b->copy)
-                                             : FN(tile_rows)(stored, n, b->e, queries->panels, b->copy);
-    pe_values w[PANELS];
-    for (int i = 0; i < queries->panels; i++) {
-        const int first = queries->panel[i].first, from = bias[i].from;
-        w[i] = (pe_values){rows.data + from * rows.step, rows.step,        bias[i].to - from,
-                           b->s + first * BLOCK_N,       b->alpha + first, block->o + first * b->e};
-    }
-    if (pair)
-        FN(values_of_pair)(w, b->e);
+    const int n = v.keys->n, sixteen = b->sixteen && v.sixteen->values.parts > 0;
+    pe_side side[PANELS];
     for (int i = 0; i < queries->panels; i++) {
         const pe_panel *p = &queries->panel[i];
-        if (w[i].n == 0)
+        side[i] = (pe_side){.b = b->s + p->first * BLOCK_N,
+                            .width = p->width,
+                            .from = bias[i].from,
+                            .to = bias[i].to,
+                            .alpha = b->alpha + p->first,
+                            .c = block->o + p->first * b->e};
+    }
+    if (!sixteen) {
+        const pe_rows rows = b->mask_nonfinite ? FN(finite_rows)(stored, n, b->e, b->copy)
+                                               : FN(tile_rows)(stored, n, b->e, queries->panels, b->copy);
+        FN(values)(rows.data, rows.step, b->e, side, queries->panels);
+    }
+    for (int i = 0; i < queries->panels; i++) {
+        const pe_side *w = &side[i];
+        if (w->from == w->to)
             continue;
-        v.panel = p;
+        v.panel = &queries->panel[i];
         v.bias = &bias[i];
         if (sixteen)
             FN(add_values_of_parts)
-        (&b->products, &v.sixteen->values, bias[i].from, w[i].n, b->e, p->width, w[i].p, w[i].alpha, w[i].o);
-        else if (!pair) FN(values)(&w[i], b->e, p->width);
+        (&b->products, &v.sixteen->values, w->from, w->to - w->from, b->e, w->width, w->b, w->alpha, w->c);
         if (block->content.values)
-            FN(content_values)(&block->content, v, w[i].p, w[i].o);
+            FN(content_values)(&block->content, v, w->b, w->c);
         if (b->mask_nonfinite)
-            add_nonfinite_values(b, p, &bias[i], &stored, w[i].o);
+            add_nonfinite_values(b, v.panel, &bias[i], &stored, w->c);
     }
 }
 
@@ -152,23 +153,16 @@ static void attend_to_tile(attention_state *b, block_state *block)
     FN(content_tile)(&block->content, v);
     real old_m[BLOCK_M];
     memcpy(old_m, block->m, (size_t)queries->width * sizeof *old_m);
-    const int pair = !b->sixteen && FN(scores_pair_up)(&block->content, queries, keys, bias);
-    if (pair)
-        FN(pair_scores)(&block->content, &v, bias, block->multiplier, b->s, block->m);
+    for (int p = 0; p < queries->panels; p++)
+        bias[p] = FN(panel_bias)(keys, queries, &queries->panel[p]);
+    FN(block_scores)(&block->content, v, bias, block->multiplier, b->s, block->m);
     for (int p = 0; p < queries->panels; p++) {
-        const int first = queries->panel[p].first;
-        if (!pair)
-            bias[p] = FN(panel_bias)(keys, queries, &queries->panel[p]);
         v.panel = &queries->panel[p];
         v.bias = &bias[p];
-        if (bias[p].from == bias[p].to)
-            continue;
-        if (!pair)
-            FN(panel_scores)
-        (&block->content, &v, block->multiplier, b->s + first * BLOCK_N, block->m + first, NULL);
-        softmax_step(b, block, &v, old_m + first);
+        if (bias[p].from < bias[p].to)
+            softmax_step(b, block, &v, old_m + v.panel->first);
     }
-    add_values(b, block, v, bias, pair);
+    add_values(b, block, v, bias);
 }
 
 /* ---- a head and blocks of queries ---- */

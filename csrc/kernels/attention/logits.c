@@ -9,7 +9,7 @@
  */
 #include "attention/scores.h"
 #include "relative/scan.h"
-#include "tile/gemm.h"
+#include "tile/product.h"
 #include "tile/panel.h"
 
 enum { L_OUT = A_BIAS + 1 };
@@ -45,9 +45,9 @@ static void write_tile(logits_state *b, pe_view v)
         v.panel = &v.queries->panel[i];
         v.bias = &all;
         const real *added = FN(content_panel)(&b->content, v), *q = b->multiplier + v.panel->first * b->d;
-        real unused_max[PANEL_LANES] = {0};
+        const pe_side side = {.b = q, .width = width, .to = n, .add = added, .step = width, .c = b->s};
         if (b->multiplier != b->zero)
-            FN(scores)(&(pe_scores){v.k, v.k_step, b->d, q, added, width, b->s, unused_max}, n, width);
+            FN(scores)(v.k, v.k_step, b->d, &side, 1);
         write_panel(&v, b->multiplier != b->zero ? b->s : added);
     }
 }

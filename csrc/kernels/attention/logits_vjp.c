@@ -35,7 +35,7 @@ static void read_tile(const pe_view *v, uint64_t nonfinite, real *dx)
             real *to = dx + p->first * BLOCK_N + l;
             for (int j = 0; j < v->keys->n; j++) {
                 const real grad = l < p->lanes ? (real)scalar_read(row + j * a->core[2], a->storage) : 0;
-                to[j * p->width] = grad != 0 && nonfinite >> (p->first + l) & 1 ? NAN : grad;
+                to[j * p->width] = grad != 0 && nonfinite >> (p->first + l) & 1 ? (real)NAN : grad;
             }
         }
     }

@@ -6,7 +6,7 @@
  *             m[l] = max(m[l], s[j][l]);
  *         }
  *
- * Without a softcap or 16-bit products, one call of FN(scores) (gemm.h) does all of this: it adds add + bias and updates
+ * Without a softcap or 16-bit products, one call of FN(scores) (product.h) does all of this: it adds add + bias and updates
  * m in registers. A query whose product with the scale leaves the range of real gives infinite or NaN scores.
  */
 #include "attention/scores.h"
@@ -14,9 +14,8 @@
 #include <math.h>
 
 #include "relative/scan.h"
-#include "tile/gemm.h"
 #include "tile/panel.h"
-#include "tile/panel_pair.h"
+#include "tile/product.h"
 
 /* From   x = softcap tanh(y / softcap):   d x / d y = 1 - (x / softcap)**2 */
 static NOINLINE void slope_of_cap(const real *restrict x, real *restrict slope, int n, real softcap)
@@ -100,7 +99,6 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
 {
     const int width = v->panel->width, n = v->bias->to - v->bias->from;
     const real softcap = (real)v->queries->call->par[A_SOFTCAP];
-    real unused_max[PANEL_LANES] = {0};
     real *content = c->before_cap ? FN(content_panel)(c, *v) : NULL;
     pe_panel_bias bias = c->after_cap ? FN(content_after)(c, *v) : *v->bias;
     if (content && !(softcap > 0)) {
@@ -109,27 +107,28 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
         bias.step = width;
     }
     const int in_steps = softcap > 0 || v->sixteen; /* the bias follows the product */
-    const pe_scores w = {.k = v->k + v->bias->from * v->k_step,
-                         .k_step = v->k_step,
-                         .d = c->d,
-                         .q = multiplier + v->panel->first * c->d,
-                         .bias = softcap > 0 ? content
+    const real *q = multiplier + v->panel->first * c->d;
+    const pe_side side = {.b = q,
+                          .width = width,
+                          .from = v->bias->from,
+                          .to = v->bias->to,
+                          .add = softcap > 0 ? content
                                  : in_steps  ? NULL
                                              : bias.add,
-                         .bias_step = softcap > 0 ? width : bias.step,
-                         .s = s,
-                         .m = in_steps ? unused_max : m};
+                          .step = softcap > 0 ? width : bias.step,
+                          .max = in_steps ? NULL : m,
+                          .c = s};
     if (v->sixteen)
-        sixteen_scores(v, c->d, w.q, s);
+        sixteen_scores(v, c->d, q, s);
     else
-        FN(scores)(&w, n, width);
+        FN(scores)(v->k, v->k_step, c->d, &side, 1);
     if (!in_steps)
         return;
     real factor = v->sixteen ? c->factor : 1;
     if (softcap > 0) {
         const pe_panel_bias before = {.add = v->sixteen ? content : NULL, .step = width};
         if (before.add || factor != 1)
-            FN(add_bias)(s, n, width, factor, &before, unused_max);
+            FN(add_bias)(s, n, width, factor, &before, NULL);
         factor = 1;
         FN(cap)(s, n * width, softcap);
     }
@@ -138,35 +137,27 @@ void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, r
     FN(add_bias)(s, n, width, factor, &bias, m);
 }
 
-int FN(scores_pair_up)(const pe_content *c, const pe_query_block *queries, pe_key_tile *keys, pe_panel_bias bias[2])
+void FN(block_scores)(pe_content *c, pe_view v, const pe_panel_bias *bias, const real *multiplier, real *s, real *m)
 {
-    const int only_products = !c->before_cap && !c->after_cap && !(queries->call->par[A_SOFTCAP] > 0);
-    /* Both panels read biases of distance from keys->window. keys->pairs has space for the bias of one panel only. */
-    const int by_pair = queries->has_pairs || keys->keep == SOME_PAIRS || keys->segments == SOME_PAIRS;
-    if (!PANEL_PAIRS || queries->panels != 2 || queries->width != 2 * PANEL_LANES || !only_products || by_pair
-        || !keys->distances_count_up)
-        return 0;
-    for (int p = 0; p < 2; p++)
-        bias[p] = FN(panel_bias)(keys, queries, &queries->panel[p]);
-    return bias[0].from == bias[1].from && bias[0].to == bias[1].to && bias[0].from < bias[0].to;
-}
-
-void FN(pair_scores)(const pe_content *c, const pe_view *v, const pe_panel_bias bias[2], const real *multiplier,
-                     real *s, real *m)
-{
-    pe_scores w[2];
-    for (int p = 0; p < 2; p++) {
-        const int first = v->queries->panel[p].first;
-        w[p] = (pe_scores){.k = v->k + bias[p].from * v->k_step,
-                           .k_step = v->k_step,
-                           .d = c->d,
-                           .q = multiplier + first * c->d,
-                           .bias = bias[p].add,
-                           .bias_step = bias[p].step,
-                           .s = s + first * BLOCK_N,
-                           .m = m + first};
+    const int only_products = !c->before_cap && !c->after_cap && !v.sixteen && !(v.queries->call->par[A_SOFTCAP] > 0);
+    pe_side side[PANELS];
+    for (int p = 0; p < v.queries->panels; p++) {
+        const pe_panel *panel = &v.queries->panel[p];
+        v.panel = panel;
+        v.bias = &bias[p];
+        if (!only_products && bias[p].from < bias[p].to)
+            FN(panel_scores)(c, &v, multiplier, s + panel->first * BLOCK_N, m + panel->first, NULL);
+        side[p] = (pe_side){.b = multiplier + panel->first * c->d,
+                            .width = panel->width,
+                            .from = bias[p].from,
+                            .to = bias[p].to,
+                            .add = bias[p].add,
+                            .step = bias[p].step,
+                            .max = m + panel->first,
+                            .c = s + panel->first * BLOCK_N};
     }
-    FN(scores_of_pair)(w, bias[0].to - bias[0].from);
+    if (only_products)
+        FN(scores)(v.k, v.k_step, c->d, side, v.queries->panels);
 }
 
 pe_view FN(view_of_keys)(const pe_query_block *queries, const pe_key_tile *keys, int panels, real *copy)

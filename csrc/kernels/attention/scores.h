@@ -9,16 +9,12 @@
 
 #include "relative/content.h"
 
-/* Store a row of lanes in s for each visible key, and update the maximum m. `multiplier` holds the vectors that
+/* Store a row of lanes in s for each visible key, and update the maximum m, unless it is NULL. `multiplier` holds the vectors that
  * multiply the keys (content.h). cap_slope, if not NULL, gets the derivative of the cap, if there is a cap. */
 void FN(panel_scores)(pe_content *c, const pe_view *v, const real *multiplier, real *s, real *m, real *cap_slope);
 
-/* Return whether the two panels of a block see the same keys of a tile and their scores depend on nothing but products
- * and biases of distance; then set their biases. */
-int FN(scores_pair_up)(const pe_content *c, const pe_query_block *queries, pe_key_tile *keys, pe_panel_bias bias[2]);
-/* The scores of both panels, as panel_scores of each. Panel p stores at s + p->first * BLOCK_N. */
-void FN(pair_scores)(const pe_content *c, const pe_view *v, const pe_panel_bias bias[2], const real *multiplier,
-                     real *s, real *m);
+/* The scores of all panels of a block, as panel_scores of each. Panel p has a bias, and stores at s + p->first * BLOCK_N. */
+void FN(block_scores)(pe_content *c, pe_view v, const pe_panel_bias *bias, const real *multiplier, real *s, real *m);
 
 /* Begin a block: pack its queries times scale in `q`, one per lane. With 16-bit products, they are multiplied by a power
  * of two, which is exact, and c->factor of the scores is the rest of the scale. */

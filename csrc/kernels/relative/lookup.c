@@ -80,19 +80,14 @@ static int direction(const int32_t *row, int count)
 
 void FN(multiply_rows)(const pe_matrix *m, int first, int n, int d, const real *pack, int width, real *out)
 {
-    real unused_max[PANEL_LANES] = {0};
-    const pe_scores w = {
-        .k = m->data + first * m->step, .k_step = m->step, .d = d, .q = pack, .s = out, .m = unused_max};
-    FN(scores)(&w, n, width);
+    const pe_side side = {.b = pack, .width = width, .from = first, .to = first + n, .c = out};
+    FN(scores)(m->data, m->step, d, &side, 1);
 }
 
 void FN(add_rows)(const pe_matrix *m, int first, int n, int channels, int width, const real *w, real *o)
 {
-    real one[PANEL_LANES];
-    for (int l = 0; l < width; l++)
-        one[l] = 1;
-    const pe_values x = {.v = m->data + first * m->step, .v_step = m->step, .n = n, .p = w, .alpha = one, .o = o};
-    FN(values)(&x, channels, width);
+    const pe_side side = {.b = w, .width = width, .from = first, .to = first + n, .c = o};
+    FN(values)(m->data, m->step, channels, &side, 1);
 }
 
 /* Products with the rows low <= r < low + count of a window. The tile before shares width - 1 of these rows: the lowest

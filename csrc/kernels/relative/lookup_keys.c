@@ -141,7 +141,7 @@ void FN(key_table_vjp)(pe_content_vjp *b, const pe_view *v, const pe_lookup *loo
                 continue;
             for (int j = 0; j < n; j++) { /* the strips have 0 in place of nonfinite numbers */
                 for (int i = j; nonfinite[j] && i < rows * PANEL_LANES; i += PANEL_LANES)
-                    w[i] = w[i] == 0 ? 0 : NAN;
+                    w[i] = w[i] == 0 ? 0 : (real)NAN;
             }
             FN(add_outer_of_lanes)
             (0, n, PANEL_LANES, w, b->strips, PANEL_LANES, c->d, rows, d_table + low * d_step, d_step);

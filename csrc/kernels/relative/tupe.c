@@ -4,7 +4,7 @@
  *         s[i][j] += dot(pos_q[i], pos_k[j]) / sqrt(2 * P);
  *
  * If given, any_to_cls replaces b_i0 and cls_to_any replaces b_0j, including b_00. i and j are indices, not positions.
- * The bias is added after the cap. The matrix product of queries and keys (gemm.h) computes it, CONTENT_PIECE channels
+ * The bias is added after the cap. The matrix product of queries and keys (product.h) computes it, CONTENT_PIECE channels
  * at a time.
  */
 #include "base/transpose.h"
@@ -23,13 +23,13 @@ static int has_row_0(const pe_view *v) { return operand_of(v, CLS_TO_ANY)->data 
 static void after(pe_content *c, const pe_view *v, real *out)
 {
     const int n = v->bias->to - v->bias->from, width = v->panel->width;
-    real unused_max[PANEL_LANES] = {0};
     zero_reals(out, n * width);
     for (idx first = 0; first < channels_of(v); first += CONTENT_PIECE) {
         const int count = piece_channels(v, first);
         const pe_matrix q = piece_of(v, POS_Q, first_query(v), first), k = piece_of(v, POS_K, first_key(v), first);
         pack_transposed(q.data, q.step, v->panel->lanes, count, factor_of(v), width, c->pack);
-        FN(scores)(&(pe_scores){k.data, k.step, count, c->pack, out, width, out, unused_max}, n, width);
+        const pe_side side = {.b = c->pack, .width = width, .to = n, .add = out, .step = width, .c = out};
+        FN(scores)(k.data, k.step, count, &side, 1);
     }
     if (has_column_0(v)) {
         for (int l = 0; l < width; l++)

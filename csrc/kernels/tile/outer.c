@@ -10,106 +10,67 @@
  */
 #include "tile/outer.h"
 
-#include "tile/panel_pair.h"
-
 typedef struct {
     const pe_span *span;
     int spans;
-    const real *x;
+    const real *x[2]; /* the strip, and the strip beside it */
     real *o;
     idx o_step; /* numbers from row to row */
 } outer_product;
 
-INLINE void outer_rows(int rows, int cols, const void *of, int j)
+INLINE void outer_rows(int rows, int cols, int strips, const void *of, int j)
 {
     const outer_product *w = of;
-    vec acc[SUMS];
+    const int all = strips * cols;
+    vec acc[MOST_SUMS];
     int any = 0;
-    UNROLL
-    for (int i = 0; i < rows * cols; i++)
-        acc[i] = vec_set(0);
+    zero_sums(acc, rows * all);
     for (int p = 0; p < w->spans; p++) {
         const pe_span *s = &w->span[p];
         if (j + rows <= s->from || j >= s->to)
             continue;
         any = 1;
-        accumulate(acc, rows, cols, (const char *)(s->w + j * s->width), s->width * (idx)sizeof(real),
-                   (idx)sizeof(real), w->x + s->first * cols * LANES, s->lanes);
+        const real *const x[2] = {w->x[0] + s->first * cols * LANES, w->x[1] + s->first * cols * LANES};
+        accumulate(acc, rows, cols, strips, (const char *)(s->w + j * s->width), s->width * (idx)sizeof(real),
+                   (idx)sizeof(real), x, s->lanes);
     }
     if (!any)
         return;
     real *o = w->o + j * w->o_step;
     UNROLL
     for (int r = 0; r < rows; r++) {
-        for (int c = 0; c < cols; c++) {
+        UNROLL
+        for (int c = 0; c < all; c++) {
             real *to = o + r * w->o_step + c * LANES;
-            vec_store(to, vec_add(vec_load(to), acc[r * cols + c]));
+            vec_store(to, vec_add(vec_load(to), acc[r * all + c]));
         }
     }
 }
 
 static NOINLINE void outer_narrow(outer_product w, int from, int to) { in_row_blocks(outer_rows, 1, &w, from, to); }
 static NOINLINE void outer_wide(outer_product w, int from, int to) { in_row_blocks(outer_rows, 2, &w, from, to); }
-
-typedef struct {
-    outer_product w;
-    const real *next; /* the strip beside w.x */
-} outer_pair;
-
-INLINE void outer_pair_rows(int rows, const void *of, int j)
+static NOINLINE int outer_of_two(outer_product w, int from, int to)
 {
-    const outer_product *w = &((const outer_pair *)of)->w;
-    const real *next = ((const outer_pair *)of)->next;
-    vec acc[PAIR_SUMS];
-    int any = 0;
-    zero_pair_sums(acc, rows);
-    for (int p = 0; p < w->spans; p++) {
-        const pe_span *s = &w->span[p];
-        if (j + rows <= s->from || j >= s->to)
-            continue;
-        any = 1;
-        accumulate_pair(acc, rows, (const char *)(s->w + j * s->width), s->width * (idx)sizeof(real), (idx)sizeof(real),
-                        w->x + s->first * PANEL_LANES, next + s->first * PANEL_LANES, s->lanes);
-    }
-    if (!any)
-        return;
-    UNROLL
-    for (int r = 0; r < rows; r++) {
-        UNROLL
-        for (int c = 0; c < 4; c++) {
-            real *to = w->o + (j + r) * w->o_step + c * LANES;
-            vec_store(to, vec_add(vec_load(to), acc[4 * r + c]));
-        }
-    }
-}
-
-static NOINLINE int outer_in_pair_blocks(outer_pair w, int from, int to)
-{
-    return in_pair_blocks(outer_pair_rows, &w, from, to);
-}
-
-/* Add two wide strips beside each other. */
-static void add_outer_pair(outer_product w, const real *next, int from, int to)
-{
-    const int rest = outer_in_pair_blocks((outer_pair){w, next}, from, to);
-    outer_wide(w, rest, to);
-    w.x = next;
-    w.o += PANEL_LANES;
-    outer_wide(w, rest, to);
+    return in_blocks_of_two(outer_rows, &w, from, to);
 }
 
 void FN(add_outer)(const pe_span *span, int spans, const real *x, int strip_lanes, int channels, int from, int to,
                    real *o, idx o_step)
 {
     for (int c = 0; c < channels; c += PANEL_LANES) {
-        const outer_product w = {span, spans, x + c * strip_lanes, o + c, o_step};
+        const real *strip = x + c * strip_lanes;
         const int next = c + PANEL_LANES;
-        if (PANEL_PAIRS && channels > next && strip_width(channels, next) == PANEL_LANES) {
-            add_outer_pair(w, x + next * strip_lanes, from, to);
+        outer_product w = {span, spans, {strip, strip}, o + c, o_step};
+        int first = from;
+        if (TWO_PANELS && channels > next && strip_width(channels, next) == PANEL_LANES) {
+            w.x[1] = x + next * strip_lanes;
+            first = outer_of_two(w, from, to);
+            outer_wide(w, first, to);
+            w.x[0] = w.x[1];
+            w.o += PANEL_LANES;
             c = next;
-            continue;
         }
-        (strip_width(channels, c) == LANES ? outer_narrow : outer_wide)(w, from, to);
+        (strip_width(channels, c) == LANES ? outer_narrow : outer_wide)(w, first, to);
     }
 }
 

@@ -9,7 +9,7 @@
 #ifndef PE_OUTER_H
 #define PE_OUTER_H
 
-#include "tile/gemm.h"
+#include "tile/product.h"
 #include "tile/tile.h"
 
 /* Weights w[j][lane] of the rows from <= j < to and some lanes. If the spans of a call have different rows, a row block

@@ -25,7 +25,7 @@ INLINE void add_bias(int width, real *s, int n, real factor, const real *bias, i
     enum { MOST_VECTORS = 2 };
     vec max[MOST_VECTORS];
     for (int l = 0; l < width; l += LANES)
-        max[l / LANES] = vec_load(m + l);
+        max[l / LANES] = m ? vec_load(m + l) : vec_set(0);
     for (int j = 0; j < n; j++, s += width) {
         UNROLL
         for (int l = 0; l < width; l += LANES) {
@@ -36,7 +36,7 @@ INLINE void add_bias(int width, real *s, int n, real factor, const real *bias, i
             vec_store(s + l, x);
         }
     }
-    for (int l = 0; l < width; l += LANES)
+    for (int l = 0; m && l < width; l += LANES)
         vec_store(m + l, max[l / LANES]);
 }
 

@@ -1,7 +1,7 @@
 /* panel.h -- the steps that attention, its gradient and the logits share: softcap, bias and exponentials of a panel,
  * and rows of keys, values and queries as reals.
  *
- *     rows in memory (any storage, any stride)  --tile_rows-->  rows of reals  --gemm.h-->  scores
+ *     rows in memory (any storage, any stride)  --tile_rows-->  rows of reals  --product.h-->  scores
  *     rows of queries                           --pack_queries-->  channels x lanes
  *
  * Rows of reals are read in place. Rows of other storage are widened into a copy of one tile, which stays in cache.
@@ -18,7 +18,7 @@ enum { ROW_PAD = 16 };
 
 /* s = cap tanh(s / cap) */
 void FN(cap)(real *s, int n, real cap);
-/* s = factor s + bias for n keys, and update the running maximum m. With a softcap, the bias follows the cap, so
+/* s = factor s + bias for n keys, and update the running maximum m, unless it is NULL. With a softcap, the bias follows the cap, so
  * attention calls this instead of passing the bias to FN(scores). */
 void FN(add_bias)(real *s, int n, int width, real factor, const pe_panel_bias *bias, real *m);
 /* s = exp(s - m), l += sum of s over n keys, for each lane */

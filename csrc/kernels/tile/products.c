@@ -242,7 +242,8 @@ INLINE void add_sums(int width, const real *restrict sums, const real *alpha, in
     for (int c = 0; c < e * width; c += width) {
         UNROLL
         for (int l = 0; l < width; l += LANES)
-            vec_store(o + c + l, vec_fma(vec_load(o + c + l), vec_load(alpha + l), vec_load(sums + c + l)));
+            vec_store(o + c + l,
+                      vec_fma(vec_load(o + c + l), alpha ? vec_load(alpha + l) : vec_set(1), vec_load(sums + c + l)));
     }
 }
 

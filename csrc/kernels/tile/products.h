@@ -106,7 +106,7 @@ void FN(split_lanes)(const real *x, int n, int width, int parts, uint32_t *out);
 /* The same for strips (outer.h) of BLOCK_M lanes, of which `lanes` are queries: pairs of queries */
 void FN(split_strips)(const real *strips, int lanes, int channels, int parts, uint32_t *out);
 
-/* ---- the products of gemm.h and outer.h ---- */
+/* ---- the products of product.h and outer.h ---- */
 
 /* s[j][lane] = sum_d rows[from + j][d] x[d][lane] for n rows. The panel x is split; s has space for whole chunks. */
 void FN(scores_of_parts)(const pe_products *unit, const pe_parts *rows, int from, int n, int d, const uint32_t *x,
@@ -121,8 +121,8 @@ typedef struct {
     uint16_t *rows;
     real *sums;
 } pe_weight_products;
-/* o[c][lane] = o[c][lane] alpha[lane] + sum_j columns[c][from + j] w[j][lane] for n keys and e columns. A weight is
- * multiplied by the scale of its row first. */
+/* o[c][lane] = o[c][lane] alpha[lane] + sum_j columns[c][from + j] w[j][lane] for n keys and e columns; alpha is 1 if
+ * NULL. A weight is multiplied by the scale of its row first. */
 void FN(add_values_of_parts)(const pe_weight_products *t, const pe_parts *columns, int from, int n, int e, int width,
                              const real *w, const real *alpha, real *o);
 /* o[j][c] += sum_lane w[j][lane] x[lane][c] for all panels of a block and the rows from <= j < to, where `from` is a

@@ -241,6 +241,9 @@ typedef struct {
     int is_window, rows, width, key, lane;
 } pe_pairs;
 
+/* The bias of a panel, pair by pair */
+static real *pairs_of(pe_key_tile *keys, const pe_panel *p) { return keys->pairs + p->first * BLOCK_N; }
+
 static void distances_of(const pe_pairs *pairs, const pe_positions *of_keys, const pe_positions *of_queries,
                          double *restrict rel)
 {
@@ -324,14 +327,14 @@ static void fill_pairs(pe_key_tile *keys, const pe_query_block *queries, const p
     const int width = p->width, chunk = TILE_RELS / width;
     for (int j = from; j < to; j += chunk) {
         const pe_pairs pairs = {.rows = (int)min_(chunk, to - j), .width = width, .key = j, .lane = p->first};
-        relative_bias(keys, queries, &pairs, keys->pairs + (j - from) * width);
+        relative_bias(keys, queries, &pairs, pairs_of(keys, p) + (j - from) * width);
     }
 }
 
 /* Add the pair operators. A masked pair keeps -inf, even if an operator returns infinity or NaN for it. */
 static void add_pair_operators(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p, int from, int n)
 {
-    real *restrict value = keys->value, *restrict pairs = keys->pairs;
+    real *restrict value = keys->value, *restrict pairs = pairs_of(keys, p);
     for (int t = 0; t < queries->call->nterms; t++) {
         const pe_term *term = &queries->call->term[t];
         const pe_position_op *op = FN(position_op)[term->op];
@@ -348,7 +351,7 @@ static void add_pair_operators(pe_key_tile *keys, const pe_query_block *queries,
 static void mask_keep(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p, int from, int n)
 {
     const idx step = queries->call->array[A_KEEP].core[2];
-    real *restrict transposed = keys->value, *restrict rows = keys->rows, *restrict pairs = keys->pairs;
+    real *restrict transposed = keys->value, *restrict rows = keys->rows, *restrict pairs = pairs_of(keys, p);
     for (int l = 0; l < p->lanes; l++) {
         const char *keep = keep_at(queries, queries->first + p->first + l, keys->first + from);
         real *row = rows + l * BLOCK_N;
@@ -369,7 +372,7 @@ static void mask_keep(pe_key_tile *keys, const pe_query_block *queries, const pe
 static void mask_segments(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *p, int from, int to)
 {
     int64_t segment[PANEL_LANES];
-    real *pairs = keys->pairs;
+    real *pairs = pairs_of(keys, p);
     for (int l = 0; l < p->width; l++)
         segment[l] = segment_of(queries, A_Q_SEGMENTS, queries->first + p->first + (l < p->lanes ? l : 0));
     for (int j = from; j < to; j++, pairs += p->width) {
@@ -413,12 +416,13 @@ pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, c
     }
 
     const int n = b.to - b.from, width = p->width;
+    real *pairs = pairs_of(keys, p);
     if (relative && !count_up) {
         fill_pairs(keys, queries, p, b.from, b.to);
     } else {
         for (int j = 0; j < n; j++) {
             for (int l = 0; l < width; l++)
-                keys->pairs[j * width + l] = relative ? window[l - j] : 0;
+                pairs[j * width + l] = relative ? window[l - j] : 0;
         }
     }
     add_pair_operators(keys, queries, p, b.from, n);
@@ -426,6 +430,6 @@ pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, c
         mask_keep(keys, queries, p, b.from, n);
     if (keys->segments == SOME_PAIRS)
         mask_segments(keys, queries, p, b.from, b.to);
-    b.add = keys->pairs;
+    b.add = pairs;
     return b;
 }

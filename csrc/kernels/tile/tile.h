@@ -61,9 +61,9 @@ typedef struct {
     int n, has_window;
     pe_pairs_seen keep, segments; /* pairs that keep and segments do not mask: none, some or all */
     pe_positions position, own_position[PE_TERMS];
-    int distances_count_up;            /* nonzero if all positions that distances are computed from count up by one */
-    real window[TILE_RELS];            /* relative bias by distance, for all panels of the block */
-    real pairs[BLOCK_N * PANEL_LANES]; /* bias of one panel, pair by pair */
+    int distances_count_up;        /* nonzero if all positions that distances are computed from count up by one */
+    real window[TILE_RELS];        /* relative bias by distance, for all panels of the block */
+    real pairs[BLOCK_M * BLOCK_N]; /* bias pair by pair, with the layout of the scores */
     real value[BLOCK_N * PANEL_LANES], rows[BLOCK_N * PANEL_LANES]; /* buffers: numbers to add, and mask */
 } pe_key_tile;
 
@@ -134,7 +134,7 @@ INLINE real sink_of(const pe_query_block *queries, idx head, int lane)
 void FN(query_block)(pe_query_block *queries, const pe_call *call, idx unit);
 /* Set the tile of keys from `first` on. Return 0 if no query sees a key of the tile; the caller then skips the tile. */
 int FN(key_tile)(pe_key_tile *keys, const pe_query_block *queries, idx first);
-/* `add` of the result may point into `keys`, so it is valid until the next call with the same tile. */
+/* `add` of the result may point into `keys`, so it is valid until the next tile. */
 pe_panel_bias FN(panel_bias)(pe_key_tile *keys, const pe_query_block *queries, const pe_panel *panel);
 
 #endif
