@@ -24,6 +24,7 @@
  */
 #include "attention/bias_grad.h"
 #include "attention/dropout.h"
+#include "attention/plan.h"
 #include "attention/scores.h"
 #include "base/elementary.h"
 #include "tile/outer.h"
@@ -228,9 +229,7 @@ static void look_at_keys(attention_vjp_state *b, const pe_call *call, const pe_r
 {
     const pe_array *k = &call->array[A_K], *v = &call->array[A_V];
     b->nonfinite_keys = !rows_are_finite(k, at->data[A_K] + group * k->core[0], call->D(m), b->d, b->row);
-    b->allows_sixteen = has_sixteen(call, b->sixteen.weights.parts) && !has_content_operators(call)
-                        && is_sixteen(call->array[A_GRAD].storage)
-                        && parts_of(call->array[A_GRAD].storage) <= call->products->most_parts && !b->nonfinite_keys
+    b->allows_sixteen = FN(plan_sixteen_vjp)(call) && !b->nonfinite_keys
                         && rows_are_finite(v, at->data[A_V] + group * v->core[0], call->D(m), b->e, b->row);
 }
 

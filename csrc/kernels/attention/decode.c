@@ -22,14 +22,12 @@
  */
 #include "attention/decode.h"
 
+#include "attention/plan.h"
 #include "attention/scores.h"
 #include "base/elementary.h"
 #include "base/vec_stored.h"
 #include "tile/panel.h"
 
-enum { LEAST_OF_TILES = 4 };                    /* fewest queries that tiles of AMX multiply faster */
-enum { LONG_BYTES = 1 << 20 };                  /* keys and values of a head that exceed many L2 caches */
-enum { MAX_PAIRS = 32 };                        /* a panel of any variant has at most 32 lanes */
 enum { STRIP = 4 };                             /* vectors of value columns that are summed together */
 enum { VALUE_KEYS = 32 };                       /* keys whose values are summed while they are in the L1 cache */
 enum { VALUE_PAIRS = VEC_BYTES == 64 ? 4 : 2 }; /* VALUE_PAIRS x STRIP sums: 16 of 32 registers, or 8 of 16 */
@@ -43,34 +41,8 @@ typedef struct {
     int heads, pairs;             /* pair = head * queries + query */
     real *q, *o, *s, *copy, *row, *scale;
     real m[MAX_PAIRS], alpha[MAX_PAIRS], one[MAX_PAIRS], l[MAX_PAIRS * LANES]; /* l: a partial sum for each lane */
-    pe_key_tile *keys;
+    pe_block_state at;
 } decode_state;
-
-static int heads_together(const pe_call *call) { return (int)min_(call->D(h) / call->D(g), MAX_PAIRS / call->D(n)); }
-
-/* In a prototype, tiles of AMX multiplied a panel of queries faster than decoding multiplied 4 queries as reals. */
-static int uses_tiles(const pe_call *call)
-{
-    return call->D(n) >= LEAST_OF_TILES && has_sixteen(call, (int)call->par[A_WEIGHT_PARTS])
-           && call->products->most_parts == MOST_PARTS;
-}
-
-/* forward.c computes whole vectors of queries, which is at least twice the work of decoding if n <= LANES / 2. Up to
- * n < PANEL_LANES, decoding is faster than products of reals in forward.c if keys and values come from memory, because
- * decoding prefetches them. */
-int FN(is_decoding)(const pe_call *call)
-{
-    if (call->par[A_INVARIANT] != 0 || call->par[A_DROPOUT] > 0 || call->D(d) == 0 || uses_tiles(call)
-        || has_content_operators(call))
-        return 0;
-    const idx n = call->D(n), bytes = call->D(m) * (call->D(d) + call->D(e)) * (idx)sizeof(real);
-    return n <= LANES / 2 || (n < PANEL_LANES && bytes >= LONG_BYTES);
-}
-
-int FN(begins_decoding)(const pe_call *call, idx unit)
-{
-    return unit % call->D(h) % (call->D(h) / call->D(g)) % heads_together(call) == 0;
-}
 
 /* Return rows of whole vectors: the stored rows if possible, else a copy as real with zeros after each row. Codes keep
  * their scales. A block of LANES keys may read rows of the copy that were not written; their scores are not used. */
@@ -270,14 +242,15 @@ INLINE void values_of_stored(const decode_state *b, const char *v, idx step, pe_
 }
 
 /* One function per storage: compilers run out of registers if one function has several of these loops. */
+typedef void stored_product(const decode_state *b, const char *rows, idx step, int n);
 #define PE_STORED(name, storage)                                                                    \
-    static NOINLINE void scores_of_##name(const decode_state *b, const char *k, idx step, int n)    \
+    static NOINLINE void scores_of_##name(const decode_state *b, const char *rows, idx step, int n) \
     {                                                                                               \
-        scores_of_stored(b, k, step, storage, n);                                                   \
+        scores_of_stored(b, rows, step, storage, n);                                                \
     }                                                                                               \
-    static NOINLINE void values_of_##name(const decode_state *b, const char *v, idx step, int keys) \
+    static NOINLINE void values_of_##name(const decode_state *b, const char *rows, idx step, int n) \
     {                                                                                               \
-        values_of_stored(b, v, step, storage, keys);                                                \
+        values_of_stored(b, rows, step, storage, n);                                                \
     }
 PE_STORED(reals, PE_STORAGE)
 #if PE_REAL == 32
@@ -288,35 +261,19 @@ PE_STORED(codes, PE_I8)
 PE_STORED(f16, PE_F16)
 #endif
 
-static void scores_of_pairs(decode_state *b, const pe_rows *k, int n)
-{
-    switch (k->storage) {
+/* The products with rows of each storage that whole_rows returns */
+static const struct {
+    stored_product *scores, *values;
+} products_of[] = {
+    [PE_STORAGE] = {scores_of_reals, values_of_reals},
 #if PE_REAL == 32
-    case PE_BF16: scores_of_bf16(b, k->data, k->step, n); break;
-    case PE_I8: scores_of_codes(b, k->data, k->step, n); break;
+    [PE_BF16] = {scores_of_bf16, values_of_bf16},
+    [PE_I8] = {scores_of_codes, values_of_codes},
 #endif
 #if PE_F16C
-    case PE_F16: scores_of_f16(b, k->data, k->step, n); break;
+    [PE_F16] = {scores_of_f16, values_of_f16},
 #endif
-    default: scores_of_reals(b, k->data, k->step, n); break;
-    }
-    multiply_by_scales(b, k, n);
-}
-
-static void values_of_pairs(decode_state *b, const pe_rows *v, int n)
-{
-    multiply_by_scales(b, v, n);
-    switch (v->storage) {
-#if PE_REAL == 32
-    case PE_BF16: values_of_bf16(b, v->data, v->step, n); break;
-    case PE_I8: values_of_codes(b, v->data, v->step, n); break;
-#endif
-#if PE_F16C
-    case PE_F16: values_of_f16(b, v->data, v->step, n); break;
-#endif
-    default: values_of_reals(b, v->data, v->step, n); break;
-    }
-}
+};
 
 /* ---- a tile ---- */
 
@@ -378,13 +335,14 @@ static int softmax_of_head(decode_state *b, pe_query_block *queries, pe_key_tile
 static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
 {
     const pe_rows stored_k = rows_of_keys(queries, A_K, first_key), stored_v = rows_of_keys(queries, A_V, first_key);
-    pe_key_tile *keys = b->keys;
+    pe_key_tile *keys = b->at.keys;
     queries->head = b->first_head;
     int any = 0, sees_tile = FN(key_tile)(keys, queries, first_key);
     if (!sees_tile && !queries->batch_row.data[A_KEEP])
         return;
     const pe_rows k = whole_rows(b, stored_k, keys->n, b->d);
-    scores_of_pairs(b, &k, keys->n);
+    products_of[k.storage].scores(b, k.data, k.step, keys->n);
+    multiply_by_scales(b, &k, keys->n);
     for (int h = 0; h < b->heads; h++) {
         queries->head = b->first_head + h;
         if (h > 0 && queries->batch_row.data[A_KEEP])
@@ -394,7 +352,8 @@ static void decode_tile(decode_state *b, pe_query_block *queries, idx first_key)
     if (!any)
         return;
     const pe_rows v = whole_rows(b, stored_v, keys->n, b->e);
-    values_of_pairs(b, &v, keys->n);
+    multiply_by_scales(b, &v, keys->n);
+    products_of[v.storage].values(b, v.data, v.step, keys->n);
 }
 
 /* ---- heads that share keys ---- */
@@ -464,32 +423,55 @@ LAYOUT(decode)
     s->copy = carve_reals(c, (max_(D(d), D(e)) + ROW_PAD) * BLOCK_N);
     s->row = carve_reals(c, max_(D(d), D(e)));
     s->scale = carve_reals(c, BLOCK_N);
-    s->keys = carve_bytes(c, sizeof(pe_key_tile));
+    s->at = carve_block_state(c);
 }
 
-int64_t FN(decode)(pe_query_block *queries, const pe_key_part *part, const pe_work *work)
+/* Compute the heads that share keys from b->first_head on. Bit i of the result is set if the result of head i is not
+ * finite, and was not written. Returns -1 if the call was stopped. */
+static int64_t decode_heads(decode_state *b, pe_query_block *queries, const pe_key_part *part)
 {
     const pe_call *call = queries->call;
-    const idx share = call->D(h) / call->D(g);
-    decode_state b = decode_begin(call, work);
-    b.first_head = queries->head;
-    b.heads = (int)min_(heads_together(call), share - b.first_head % share);
-    b.pairs = b.heads * queries->lanes;
     int64_t nonfinite = 0;
-    read_queries(queries, &b);
-    zero_reals(b.o, b.pairs * b.padded_e);
-    memset(b.l, 0, sizeof b.l);
-    for (int p = 0; p < b.pairs; p++) {
-        b.m[p] = sink_of_part(queries, part, b.first_head + p / queries->lanes, p % queries->lanes);
-        b.l[p * LANES] = (real)(b.m[p] != MASKED);
-        b.one[p] = 1;
+    read_queries(queries, b);
+    zero_reals(b->o, b->pairs * b->padded_e);
+    memset(b->l, 0, sizeof b->l);
+    for (int p = 0; p < b->pairs; p++) {
+        b->m[p] = sink_of_part(queries, part, b->first_head + p / queries->lanes, p % queries->lanes);
+        b->l[p * LANES] = (real)(b->m[p] != MASKED);
+        b->one[p] = 1;
     }
     for (idx tile = part->first; tile < part->last; tile++) {
         if (stop_requested(call))
             return -1;
-        decode_tile(&b, queries, tile * BLOCK_N);
+        decode_tile(b, queries, tile * BLOCK_N);
     }
-    for (int h = 0; h < b.heads; h++)
-        nonfinite |= (int64_t)!write_head(queries, part, &b, h) << h;
+    for (int h = 0; h < b->heads; h++)
+        nonfinite |= (int64_t)!write_head(queries, part, b, h) << h;
     return nonfinite;
+}
+
+/* There is one block of queries. The first unit of heads that are decoded together computes all of them, and the units
+ * of the others do nothing. */
+KERNEL(decode)
+{
+    const idx share = call->D(h) / call->D(g), parts = (idx)call->par[A_PARTS];
+    const int together = FN(heads_together)(call);
+    for (idx unit = begin; unit < end; unit++) {
+        const idx head = unit / parts % call->D(h) % share;
+        const pe_key_part part = key_part(call, unit % parts);
+        decode_state b = decode_begin(call, work);
+        if (head % together != 0)
+            continue;
+        FN(query_block)(b.at.queries, call, unit / parts);
+        b.first_head = b.at.queries->head;
+        b.heads = (int)min_(together, share - head);
+        b.pairs = b.heads * b.at.queries->lanes;
+        const int64_t nonfinite = decode_heads(&b, b.at.queries, &part);
+        if (nonfinite < 0)
+            return;
+        for (int h = 0; nonfinite >> h; h++) {
+            if (nonfinite >> h & 1 && !FN(attend_unit)(call, unit + h * parts, work))
+                return;
+        }
+    }
 }

@@ -13,6 +13,7 @@
 #include "tile/panel.h"
 
 enum { A_PART_OUT = A_LSE + 1, A_PART_LSE };
+enum { MAX_PAIRS = 32 }; /* of a head and a query that decode.c computes together; a panel has at most 32 lanes */
 
 /* The tiles of keys that a work item of attention visits. If the keys are cut into parts, part `index` of `parts`
  * writes separate results, and the first part includes the sink. */
@@ -44,17 +45,7 @@ INLINE void write_lse(double lse, char *to, pe_storage storage)
 /* The row of a head in the outputs: part_out and part_lse have one for each part. */
 INLINE idx output_head(const pe_key_part *part, idx head) { return head * part->parts + part->index; }
 
-/* Return whether decode.c computes the call. The answer depends on shapes, operators, par[A_INVARIANT],
- * par[A_DROPOUT], and on whether the call uses tiles of AMX. */
-int FN(is_decoding)(const pe_call *call);
-/* Return whether `unit` is the first of the heads that decode computes together because they read the same keys. The
- * units of the other heads return at once. */
-int FN(begins_decoding)(const pe_call *call, idx unit);
-/* Bit i is set if the result of head + i is not finite or not accurate, and was not written; forward.c then computes
- * that head. Returns -1 if the call was stopped. */
-int64_t FN(decode)(pe_query_block *queries, const pe_key_part *part, const pe_work *work);
 /* Prefetch n rows, about PREFETCH_BYTES ahead of `rows`. */
 void FN(prefetch_rows)(const pe_rows *rows, int n, int width);
-size_t FN(decode_scratch)(const idx *dim, const double *par);
 
 #endif

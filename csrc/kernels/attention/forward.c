@@ -18,6 +18,7 @@
  */
 #include "attention/decode.h"
 #include "attention/dropout.h"
+#include "attention/plan.h"
 #include "attention/scores.h"
 #include "base/elementary.h"
 #include "tile/panel.h"
@@ -48,11 +49,11 @@ typedef struct {
     real *k_scale, *v_scale;
     pe_weight_products products;
     pe_content content; /* its buffers serve all blocks */
-} attention_state;
+} forward_state;
 
 /* ---- online softmax ---- */
 
-static void note_who_sees(attention_state *b, const pe_panel *p, const real *s, const pe_panel_bias *bias)
+static void note_who_sees(forward_state *b, const pe_panel *p, const real *s, const pe_panel_bias *bias)
 {
     for (int j = bias->from; j < bias->to; j++) {
         for (int l = 0; l < p->lanes; l++)
@@ -63,7 +64,7 @@ static void note_who_sees(attention_state *b, const pe_panel *p, const real *s, 
 /* One step of online softmax for a panel: update the running sum, and replace s by p = exp(s - m), or 0 if dropped.
  * Until a lane sees a key, m is -inf; then 0 is subtracted instead of m, because exp(-inf + inf) is NaN. old_m is m
  * before the scores. */
-static void softmax_step(attention_state *b, block_state *block, const pe_view *v, const real *old_m)
+static void softmax_step(forward_state *b, block_state *block, const pe_view *v, const real *old_m)
 {
     const int first = v->panel->first, width = v->panel->width, n = v->bias->to - v->bias->from;
     real *s = b->s + first * BLOCK_N, *m = block->m + first, base[PANEL_LANES];
@@ -82,8 +83,8 @@ static void softmax_step(attention_state *b, block_state *block, const pe_view *
 /* ---- values ---- */
 
 /* Add the numbers that finite_rows left out to the lanes that see them. */
-static void add_nonfinite_values(attention_state *b, const pe_panel *p, const pe_panel_bias *bias,
-                                 const pe_rows *values, real *o)
+static void add_nonfinite_values(forward_state *b, const pe_panel *p, const pe_panel_bias *bias, const pe_rows *values,
+                                 real *o)
 {
     for (int j = bias->from; j < bias->to; j++) {
         const real *row = real_row_of(values, j, b->e, b->row);
@@ -100,7 +101,7 @@ static void add_nonfinite_values(attention_state *b, const pe_panel *p, const pe
 }
 
 /* o = o alpha + p v for the panels of a block */
-static void add_values(attention_state *b, block_state *block, pe_view v, const pe_panel_bias *bias)
+static void add_values(forward_state *b, block_state *block, pe_view v, const pe_panel_bias *bias)
 {
     const pe_query_block *queries = v.queries;
     const pe_rows stored = rows_of_keys(queries, A_V, v.keys->first);
@@ -138,7 +139,7 @@ static void add_values(attention_state *b, block_state *block, pe_view v, const 
 
 static int reads_real_keys(const pe_content *c) { return c->before_cap || c->after_cap || c->values; }
 
-static void attend_to_tile(attention_state *b, block_state *block)
+static void attend_to_tile(forward_state *b, block_state *block)
 {
     const pe_query_block *queries = block->queries;
     pe_key_tile *keys = b->keys;
@@ -187,7 +188,7 @@ static void write_lses(const block_state *block, idx head, int operand)
 }
 
 /* Store o / l, and lse if the caller passes it. Returns whether all of o is finite. */
-static int write_block(const attention_state *b, const block_state *block)
+static int write_block(const forward_state *b, const block_state *block)
 {
     const pe_query_block *queries = block->queries;
     const int outs = b->part.parts > 1 ? A_PART_OUT : A_OUT, lses = b->part.parts > 1 ? A_PART_LSE : A_LSE;
@@ -201,7 +202,7 @@ static int write_block(const attention_state *b, const block_state *block)
     return FN(unpack_queries)(queries, head, outs, b->e, block->o, 1, divisor, b->copy);
 }
 
-static void clear_sums(const attention_state *b, block_state *block)
+static void clear_sums(const forward_state *b, block_state *block)
 {
     const pe_query_block *queries = block->queries;
     zero_reals(block->o, queries->width * b->e);
@@ -225,7 +226,7 @@ static int has_finite_scales(const pe_rows *rows, int n)
 
 /* Split the keys and values of the tile. If a scale of the values is not finite, set values.parts to 0, so that values
  * are multiplied as reals: a mask may hide the value, whose weight 0 must not meet the scale. */
-static void split_tile(attention_state *b, const pe_query_block *queries, pe_sixteen *x)
+static void split_tile(forward_state *b, const pe_query_block *queries, pe_sixteen *x)
 {
     const int n = b->keys->n;
     const pe_rows keys = rows_of_keys(queries, A_K, b->keys->first),
@@ -243,7 +244,7 @@ static void split_tile(attention_state *b, const pe_query_block *queries, pe_six
 
 /* Visit all tiles of the part, in descending order if an operator scans from the last key. Returns 0 if the call was
  * stopped. */
-static int attend(attention_state *b)
+static int attend(forward_state *b)
 {
     const idx first = b->part.first, last = b->part.last;
     for (int k = 0; k < b->count; k++)
@@ -274,7 +275,7 @@ static int attend(attention_state *b)
     return 1;
 }
 
-static void begin_block(attention_state *b, block_state *block, const pe_call *call, idx unit)
+static void begin_block(forward_state *b, block_state *block, const pe_call *call, idx unit)
 {
     FN(query_block)(block->queries, call, unit);
     if (b->sixteen)
@@ -288,7 +289,7 @@ static void begin_block(attention_state *b, block_state *block, const pe_call *c
 
 /* Compute `count` blocks of a head. If the result of a block is not finite, compute it again with mask_nonfinite, so
  * that NaN and infinity in masked values reach no query. Returns 0 if the call was stopped. */
-static int attend_blocks(attention_state *b, const pe_call *call, idx first, int count)
+static int attend_blocks(forward_state *b, const pe_call *call, idx first, int count)
 {
     block_state *all = b->block;
     int done = 1;
@@ -315,34 +316,7 @@ static int attend_blocks(attention_state *b, const pe_call *call, idx first, int
     return done;
 }
 
-/* In the first unit of heads that share keys, decode() computes these heads. attend_blocks recomputes the heads whose
- * results are not finite. Returns 0 if the call was stopped. */
-static int decode_unit(attention_state *b, const pe_call *call, idx block, const pe_work *work)
-{
-    if (!FN(begins_decoding)(call, block))
-        return 1;
-    FN(query_block)(b->block->queries, call, block);
-    const int64_t nonfinite = FN(decode)(b->block->queries, &b->part, work);
-    if (nonfinite < 0)
-        return 0;
-    for (int h = 0; nonfinite >> h; h++) {
-        if (nonfinite >> h & 1 && !attend_blocks(b, call, block + h, 1))
-            return 0;
-    }
-    return 1;
-}
-
-/* Count the units from `block` on that are computed together: blocks of one head. Operators that read q and k have
- * buffers for one block. */
-static int units_together(const attention_state *b, const pe_call *call, idx block, idx end)
-{
-    const idx blocks = BLOCKS(call->D(n), BLOCK_M);
-    if (!b->sixteen || has_content_operators(call))
-        return 1;
-    return (int)min_(b->most, min_(end - block, blocks - block % blocks));
-}
-
-LAYOUT(attention)
+LAYOUT(forward)
 {
     const idx weight_parts = (idx)par[A_WEIGHT_PARTS], sixteen = weight_parts != 0;
     s->d = (int)D(d);
@@ -354,9 +328,7 @@ LAYOUT(attention)
     s->copy = carve_reals(c, (max_(D(d), D(e)) + ROW_PAD) * BLOCK_N);
     s->row = carve_reals(c, max_(D(d), D(e)));
     FN(content_layout)(&s->content, NULL, dim, c);
-    /* decode() uses the same memory, before attend_blocks does. */
-    c->used = (size_t)max_((idx)c->used, (idx)FN(decode_scratch)(dim, par));
-    s->keys = carve_bytes(c, sizeof *s->keys); /* not shared: decode() reads the queries of the first block */
+    s->keys = carve_bytes(c, sizeof *s->keys);
     s->block = carve_bytes(c, s->most * (idx)sizeof *s->block);
     pe_query_block *const queries = carve_bytes(c, s->most * (idx)sizeof *queries);
     s->k_parts = carve_bytes(c, sixteen * parts_size(D(d)) * (idx)sizeof *s->k_parts);
@@ -376,22 +348,35 @@ LAYOUT(attention)
     }
 }
 
-KERNEL(attention)
+static forward_state begin_call(const pe_call *call, const pe_plan *plan, const pe_work *work)
 {
-    const int decoding = FN(is_decoding)(call);
-    attention_state b = attention_begin(call, work);
-    const idx parts = (idx)call->par[A_PARTS];
+    forward_state b = forward_begin(call, work);
+    b.sixteen = plan->sixteen;
     b.prefetch = b.most == 1 && work->slow_l3;
     b.products.unit = call->products;
     b.products.parts = (int)call->par[A_WEIGHT_PARTS];
-    b.sixteen = has_sixteen(call, b.products.parts)
-                && (!has_content_operators(call) || call->products->most_parts == MOST_PARTS);
-    for (idx unit = begin; unit < end;) {
-        const idx block = unit / parts;
-        const int together = parts > 1 || decoding ? 1 : units_together(&b, call, block, end);
+    return b;
+}
+
+int FN(attend_unit)(const pe_call *call, idx unit, const pe_work *work)
+{
+    const idx parts = (idx)call->par[A_PARTS];
+    const pe_plan plan = FN(plan_attention)(call);
+    forward_state b = begin_call(call, &plan, work);
+    b.part = key_part(call, unit % parts);
+    return attend_blocks(&b, call, unit / parts, 1);
+}
+
+KERNEL(forward)
+{
+    const idx parts = (idx)call->par[A_PARTS], blocks = BLOCKS(call->D(n), BLOCK_M);
+    const pe_plan plan = FN(plan_attention)(call);
+    forward_state b = begin_call(call, &plan, work);
+    for (idx unit = begin, together; unit < end; unit += together) {
+        const idx block = unit / parts; /* with several parts, plan.blocks is 1 */
+        together = min_(plan.blocks, min_(end - unit, blocks - block % blocks));
         b.part = key_part(call, unit % parts);
-        if (!(decoding ? decode_unit(&b, call, block, work) : attend_blocks(&b, call, block, together)))
+        if (!attend_blocks(&b, call, block, (int)together))
             return;
-        unit += together;
     }
 }
