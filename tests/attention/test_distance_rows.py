@@ -1,6 +1,5 @@
 """Biases of distance where positions count up by one: attention prepares one number for all pairs of a distance."""
 
-
 import numpy as np
 import pytest
 from cases import F32, F64

@@ -81,8 +81,8 @@ def test_attention_reads_dequantised_rows(n, m, width, dtype, rng, isa):
 @pytest.mark.parametrize("width", [5, 64])
 @pytest.mark.parametrize("n", [1, 3, 40])
 def test_error_bound_of_values_of_any_size(exponent, width, n, rng, isa):
-    """The bound of the docstring. The product of a weight and a value may underflow: each of 200 keys then loses at most
-    2**-126, divided by the sum of the weights."""
+    """The bound of the docstring. The product of a weight and a value may underflow: each of 200 keys then loses at
+    most 2**-126, divided by the sum of the weights."""
     q, k = rng.standard_normal((4, n, 16)).astype(F32), rng.standard_normal((2, 200, 16)).astype(F32)
     size = 2.0 ** (exponent + rng.integers(0, 1 if exponent > 0 else 3, (2, 200, 1)))
     signs = np.insert(rng.choice([-1, 1, 0.125], (2, 200, width - 1)), 0, 1, -1)
