@@ -134,17 +134,6 @@ def rotation_table(
     sine_scale: float,
     cosine_scale: float,
 ) -> None: ...
-def coordinate_table(
-    function: str,
-    /,
-    *,
-    positions: Numbers,
-    frequencies: Numbers,
-    first: Numbers,
-    out: Numbers,
-    sine_scale: float,
-    cosine_scale: float,
-) -> None: ...
 def rope_positions(
     function: str,
     /,

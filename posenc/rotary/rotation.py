@@ -237,20 +237,15 @@ class Rotation:
         order = coordinate.argsort(kind="stable")
         first = coordinate[order].searchsorted(np.arange(positions.shape[-1] + 1))
         own = frequencies[order]
-        try:
-            _core.coordinate_table(
-                self.function, positions=positions, frequencies=own, first=first.astype(F64), out=table,
-                sine_scale=sine_scale, cosine_scale=cosine_scale,
+        for axis, (begin, end) in enumerate(zip(first[:-1].tolist(), first[1:].tolist(), strict=True)):
+            of_axis = positions[..., axis]
+            if begin == end:
+                check_positions(self.function, "positions", of_axis)
+                continue
+            _core.sinusoid(  # Each call clears the columns right of its own.
+                self.function, positions=of_axis, frequencies=own[begin:end], out=table,
+                sine=pairs + begin, cosine=begin, step=1, sine_scale=sine_scale, cosine_scale=cosine_scale,
             )  # fmt: skip
-        except ValueError:
-            # The kernel bounds the largest position times the largest frequency, also of different coordinates.
-            check_positions(self.function, "positions", positions)
-            for axis, (begin, end) in enumerate(zip(first[:-1].tolist(), first[1:].tolist(), strict=True)):
-                if begin < end:  # Each call clears the columns right of its own.
-                    _core.sinusoid(
-                        self.function, positions=positions[..., axis], frequencies=own[begin:end], out=table,
-                        sine=pairs + begin, cosine=begin, step=1, sine_scale=sine_scale, cosine_scale=cosine_scale,
-                    )  # fmt: skip
         if (order[:-1] > order[1:]).any():
             place = np.argsort(order)
             table = np.take(table, np.concatenate([place, pairs + place]), axis=-1)
