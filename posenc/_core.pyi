@@ -149,18 +149,6 @@ def rope(
     /,
     *,
     x: Numbers,
-    table: Numbers,
-    out: Numbers,
-    offset: float,
-    interleaved: float,
-    out_interleaved: float,
-    caller_out: float,
-) -> None: ...
-def rope_caller_table(
-    function: str,
-    /,
-    *,
-    x: Numbers,
     cos: Numbers,
     sin: Numbers,
     out: Numbers,

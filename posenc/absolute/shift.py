@@ -31,7 +31,7 @@ from .._core_api.arguments import (
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.variant import in_one_isa
 from .frequency import Denominator
-from .sinusoid import Layout, Order, cos_sin_table, read_columns
+from .sinusoid import Layout, Order, cos_sin_table, halves, read_columns
 
 EVEN_WIDTH = "an even width: a sine without its cosine cannot be shifted"
 
@@ -67,8 +67,9 @@ class _Shift(NamedTuple):
 
     def rotate(self, function: str, x: Array, out: Array) -> None:
         """Write the rows of x, shifted, to `out`."""
+        cos, sin = halves(self.table)
         _core.rope(
-            function, x=x, table=self.table, out=out, offset=0, interleaved=self.interleaved,
+            function, x=x, cos=cos, sin=sin, out=out, offset=0, interleaved=self.interleaved,
             out_interleaved=self.interleaved, caller_out=False,
         )  # fmt: skip
 

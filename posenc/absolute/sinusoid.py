@@ -104,6 +104,12 @@ def cos_sin_table(
     return table
 
 
+def halves(table: Array) -> tuple[Array, Array]:
+    """View a table [cos | sin] as (cos, sin)."""
+    pairs = table.shape[-1] // 2
+    return table[..., :pairs], table[..., pairs:]
+
+
 def sinusoidal(
     positions: npt.ArrayLike,
     dim: int,

@@ -32,7 +32,7 @@ from .._core_api.arguments import (
 )
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.variant import ONE_ISA, in_one_isa
-from ..absolute.sinusoid import cos_sin_table
+from ..absolute.sinusoid import cos_sin_table, halves
 from .rotation import (
     LAYOUTS,
     Angles,
@@ -162,7 +162,7 @@ def rope(
         known = frequencies._known
     elif frequencies is None:
         rotation = read_rotation("rope", x, None, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
-        return _rotate_by_table(rotation, positions, start, out)
+        return rotation.rotate_by(*cast_table(rotation, *read_table(rotation, positions, start)), out)
     plain: Array | None = _core.rope_plain(
         "rope", x, positions, frequencies, known, layout,
         rotary_dim, rotary_offset, inverse, out_layout, seq_axis, start, out,
@@ -174,20 +174,6 @@ def rope(
     places = rotation.positions(positions, start=start)
     with ONE_ISA:
         return rotation.rotate(rotation.plain_table(places, w, factor), out)
-
-
-def _rotate_by_table(rotation: Rotation, table: npt.ArrayLike | Table, start: int, out: Array | None) -> Array:
-    x = rotation.x
-    cos, sin = cast_table(rotation, *read_table(rotation, table, start))
-    if out is None and x.dtype.isnative:
-        result = buffer = np.empty(x.shape, x.dtype)
-    else:
-        result, buffer = prepare_out(rotation.function, out, x.shape, x.dtype, (x, cos, sin), in_place=True)
-    _core.rope_caller_table(
-        rotation.function, x=x, cos=cos, sin=sin, out=buffer, offset=rotation.rotary_offset,
-        interleaved=rotation.interleaved, out_interleaved=rotation.out_interleaved, caller_out=out is not None,
-    )  # fmt: skip
-    return result if result is buffer else finish_out(result, buffer)
 
 
 @overload
@@ -355,8 +341,7 @@ def rope_table(
     frequencies, factor = read_frequencies(function, frequencies)
     dtype = result_dtype(function, dtype, None)
     check_range(function, "attention_factor", factor, dtype)
-    table = cos_sin_table(function, positions, frequencies, dtype, factor)
-    return table[..., : len(frequencies)], table[..., len(frequencies) :]
+    return halves(cos_sin_table(function, positions, frequencies, dtype, factor))
 
 
 @in_one_isa
@@ -407,13 +392,13 @@ def rope_matrix(
     check_positions(function, "position", array)
     rotary_dim = 2 * len(frequencies)
     dim = rotary_dim if dim is None else as_index(function, "dim", dim, rotary_dim, MOST_WIDTH)
-    table = cos_sin_table(function, array, frequencies, np.dtype(np.float64), factor)
+    cos, sin = halves(cos_sin_table(function, array, frequencies, np.dtype(np.float64), factor))
     check_table_size(function, dim * dim, dim=dim)
     identity, rows = np.eye(dim), np.empty((dim, dim))
     interleaved = layout == "interleaved"
     _core.rope(
-        function, x=identity, table=table, out=rows, offset=0, interleaved=interleaved, out_interleaved=interleaved,
-        caller_out=False,
+        function, x=identity, cos=cos, sin=sin, out=rows, offset=0, interleaved=interleaved,
+        out_interleaved=interleaved, caller_out=False,
     )  # fmt: skip
     return np.ascontiguousarray(rows.T)
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from .. import _core
 from .._core_api.arguments import Array, cast_result, check_choice, fail, finish_out, prepare_out
 from .._core_api.variant import in_one_isa
+from ..absolute.sinusoid import halves
 from .rotation import Angles, Frequencies, RopeGradient, Rotation, read_rotation
 from .scaling import Layout, RopeFrequencies
 
@@ -63,13 +64,13 @@ def _blocks(rotation: Rotation, angles: Angles) -> tuple[Rotation, Angles]:
 def _rotate_blocks(rotation: Rotation, angles: Angles, out: Array | None) -> Array:
     function, x = rotation.function, rotation.x
     blocks, of_blocks = _blocks(rotation, angles)
-    table = blocks.table(of_blocks)
+    cos, sin = halves(blocks.table(of_blocks))
     result, buffer = prepare_out(function, out, x.shape, x.dtype, (x,), in_place=True)
     first, end = rotation.rotary_offset, rotation.rotary_offset + rotation.rotary_dim
     buffer[..., :first] = x[..., :first]
     buffer[..., end:] = x[..., end:]
     _core.rope(
-        function, x=blocks.x, table=table, out=_view_blocks(rotation, buffer), offset=0,
+        function, x=blocks.x, cos=cos, sin=sin, out=_view_blocks(rotation, buffer), offset=0,
         interleaved=rotation.interleaved, out_interleaved=rotation.out_interleaved, caller_out=out is not None,
     )  # fmt: skip
     return finish_out(result, buffer)

@@ -41,6 +41,7 @@ from .._core_api.arguments import (
     without_warnings,
 )
 from ..absolute.frequency import as_frequencies
+from ..absolute.sinusoid import halves
 from .scaling import Layout, RopeFrequencies
 
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
@@ -259,16 +260,18 @@ class Rotation:
         return np.moveaxis(table.reshape((1,) * (ndim - table.ndim) + table.shape), -2, self.seq_axis)
 
     def rotate(self, table: Array, out: Array | None) -> Array:
-        """Rotate x by a table [cos | sin]."""
+        """Rotate x by a table [cos | sin] (..., N, rotary_dim)."""
+        return self.rotate_by(*halves(self.along_sequence(table)), out)
+
+    def rotate_by(self, cos: Array, sin: Array, out: Array | None) -> Array:
+        """Rotate x by cos and sin, which broadcast against x."""
         x = self.x
         if out is None and x.dtype.isnative:
             result = buffer = np.empty(x.shape, x.dtype)
         else:
-            result, buffer = prepare_out(self.function, out, x.shape, x.dtype, (x,), in_place=True)
-        if self.seq_axis != -2:
-            table = self.along_sequence(table)
+            result, buffer = prepare_out(self.function, out, x.shape, x.dtype, (x, cos, sin), in_place=True)
         _core.rope(
-            self.function, x=x, table=table, out=buffer, offset=self.rotary_offset,
+            self.function, x=x, cos=cos, sin=sin, out=buffer, offset=self.rotary_offset,
             interleaved=self.interleaved, out_interleaved=self.out_interleaved, caller_out=out is not None,
         )  # fmt: skip
         return result if result is buffer else finish_out(result, buffer)

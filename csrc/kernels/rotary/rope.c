@@ -158,17 +158,16 @@ static void rotate_row(rotation rotated, const real *x, const real *c, const rea
 }
 
 typedef struct {
-    real *x, *result, *table; /* copies of a row in half precision, as real */
-    char *streamed;           /* a row of out, before stream_row copies it */
+    real *x, *cosine, *sine, *result; /* copies of a row in half precision, as real */
+    char *streamed;                   /* a row of out, before stream_row copies it */
 } rope_state;
 
-/* Scratch of rope and rope_caller_table. One has axis t, the other axis e; the length of an absent axis is -1. */
 LAYOUT(rope)
 {
-    const idx e = max_(D(t) / 2, D(e));
     s->x = carve_reals(c, D(d));
+    s->cosine = carve_reals(c, D(e));
+    s->sine = carve_reals(c, D(e));
     s->result = carve_reals(c, D(d));
-    s->table = carve_reals(c, 2 * e);
     s->streamed = carve_bytes(c, D(d) * (idx)sizeof(real));
 }
 
@@ -189,29 +188,27 @@ static int worth_streaming(const pe_call *call, const pe_work *work, const pe_ar
     return run > work->last_cache;
 }
 
-/* Operands: x(d), then table(t) = [cos | sin] or, if they are separate, cos(e) and sin(e), then out(d). */
-INLINE void rope_rows(const pe_call *call, idx begin, idx end, const pe_work *work, int separate)
+KERNEL(rope)
 {
-    enum { X, COS, SIN };
-    const int result = separate ? SIN + 1 : COS + 1;
-    const idx d = call->D(d), e = separate ? call->D(e) : call->D(t) / 2, offset = (idx)call->par[OFFSET];
+    enum { X, COS, SIN, OUT, OPERANDS };
+    const idx d = call->D(d), e = call->D(e), offset = (idx)call->par[OFFSET];
     const int interleaved = (int)call->par[INTERLEAVED], out_interleaved = (int)call->par[OUT_INTERLEAVED];
     const rotation rotated = rotation_of(interleaved, out_interleaved);
     const pe_array *a = call->array;
     const idx size = storage_size(a[X].storage);
     const rope_state piece = rope_begin(call, work);
     const int real_rows = a[X].storage == PE_STORAGE && a[COS].storage == PE_STORAGE && a[SIN].storage == PE_STORAGE
-                          && a[result].storage == PE_STORAGE
-                          && (a[X].data != a[result].data || interleaved == out_interleaved);
-    const int stream = worth_streaming(call, work, &a[X], &a[result]), blocks = real_rows && !stream;
-    const row_order order = order_of_rows(call, work, &a[COS], 2 * e * storage_size(a[COS].storage), blocks ? 2 : 1);
-    idx step[4] = {0}, left;
-    for (int k = 0; k <= result && call->nloops > 0; k++)
+                          && a[OUT].storage == PE_STORAGE
+                          && (a[X].data != a[OUT].data || interleaved == out_interleaved);
+    const int stream = worth_streaming(call, work, &a[X], &a[OUT]), blocks = real_rows && !stream;
+    const row_order order = order_of_rows(call, work, &a[COS], &a[SIN], e, blocks ? 2 : 1);
+    idx step[OPERANDS] = {0}, left;
+    for (int k = 0; k < OPERANDS && call->nloops > 0; k++)
         step[k] = a[k].loop[call->nloops - 1];
     row_block block = {.step_x = step[X],
                        .step_cosine = step[COS],
-                       .step_sine = step[separate ? SIN : COS],
-                       .step_out = step[result],
+                       .step_sine = step[SIN],
+                       .step_out = step[OUT],
                        .prefetch = worth_prefetching(work, &order, d * size),
                        .before = offset * size,
                        .after = (d - offset - 2 * e) * size,
@@ -221,43 +218,40 @@ INLINE void rope_rows(const pe_call *call, idx begin, idx end, const pe_work *wo
         if (blocks) {
             block.x = row.data[X];
             block.cosine = row.data[COS];
-            block.sine = separate ? row.data[SIN] : row.data[COS] + e * size;
-            block.out = row.data[result];
+            block.sine = row.data[SIN];
+            block.out = row.data[OUT];
             block.rows = left / block.heads;
             if (block.heads == 2) {
                 const pe_row second = row_at(call, row.index + order.positions);
                 block.head_x = second.data[X] - row.data[X];
-                block.head_out = second.data[result] - row.data[result];
+                block.head_out = second.data[OUT] - row.data[OUT];
             }
             rotated.rows(&block, e);
             continue;
         }
         for (idx i = 0; i < left; i++) {
             const char *x = row.data[X];
-            char *out = stream ? piece.streamed : row.data[result];
+            char *out = stream ? piece.streamed : row.data[OUT];
             const int overlaps = x == out && interleaved != out_interleaved;
-            const real *cosine = row_read(row.data[COS], a[COS].storage, separate ? e : 2 * e, piece.table);
-            const real *sine = separate ? row_read(row.data[SIN], a[SIN].storage, e, piece.table + e) : cosine + e;
+            const real *cosine = row_read(row.data[COS], a[COS].storage, e, piece.cosine);
+            const real *sine = row_read(row.data[SIN], a[SIN].storage, e, piece.sine);
             if (block.prefetch)
                 prefetch_row_after(x, step[X], d * size);
             if (block.prefetch && !stream)
-                prefetch_row_after(out, step[result], d * size);
+                prefetch_row_after(out, step[OUT], d * size);
             copy_rest(x, out, block.before, block.after, block.bytes);
             rotate_row(rotated, row_read(x + offset * size, a[X].storage, 2 * e, piece.x), cosine, sine, e,
-                       out + offset * size, a[result].storage, overlaps, piece.result);
+                       out + offset * size, a[OUT].storage, overlaps, piece.result);
             if (stream)
-                stream_row(out, row.data[result], d * size);
+                stream_row(out, row.data[OUT], d * size);
             UNROLL
-            for (int k = 0; k <= result; k++)
+            for (int k = 0; k < OPERANDS; k++)
                 row.data[k] += step[k];
         }
     }
     if (stream)
         stream_end();
 }
-
-KERNEL(rope) { rope_rows(call, begin, end, work, 0); }
-KERNEL(rope_caller_table) { rope_rows(call, begin, end, work, 1); }
 
 typedef struct {
     void *tile; /* scratch of FN(cos_sin_table) */

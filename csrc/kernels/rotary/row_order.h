@@ -23,15 +23,16 @@ typedef struct {
     int together; /* heads that are rotated together, 1 or 2 */
 } row_order;
 
-/* The order for a table whose rows have `table_bytes` bytes */
-INLINE row_order order_of_rows(const pe_call *call, const pe_work *work, const pe_array *table, idx table_bytes,
-                               int together)
+/* The order for a table of e pairs a row. Heads share its rows if both of its halves are broadcast along the heads. */
+INLINE row_order order_of_rows(const pe_call *call, const pe_work *work, const pe_array *cosine, const pe_array *sine,
+                               idx e, int together)
 {
     enum { PART_OF_L2 = 1 << 18 }; /* bytes of a run's table */
     const idx run_bytes = work->slow_l3 ? PART_OF_L2 : work->last_cache / 8;
+    const idx table_bytes = e * (storage_size(cosine->storage) + storage_size(sine->storage));
     const int last = call->nloops - 1;
     row_order o = {1, last < 0 ? 1 : call->shape[last], 1, together};
-    for (int a = last - 1; a >= 0 && table->loop[a] == 0; a--)
+    for (int a = last - 1; a >= 0 && cosine->loop[a] == 0 && sine->loop[a] == 0; a--)
         o.heads *= call->shape[a];
     o.run = max_(1, min_(o.positions, run_bytes / max_(1, table_bytes)));
     return o;
