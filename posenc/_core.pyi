@@ -44,22 +44,6 @@ def sinusoid(
     sine_scale: float,
     cosine_scale: float,
 ) -> None: ...
-def sinusoid_vjp(
-    function: str,
-    /,
-    *,
-    grad: Numbers,
-    positions: Numbers,
-    frequencies: Numbers,
-    lo: Numbers | None = None,
-    dpositions: Numbers,
-    dfrequencies: Numbers,
-    sine: float,
-    cosine: float,
-    step: float,
-    sine_scale: float,
-    cosine_scale: float,
-) -> None: ...
 def recurrent(
     function: str,
     /,
@@ -156,36 +140,6 @@ def rope(
     interleaved: float,
     out_interleaved: float,
     caller_out: float,
-) -> None: ...
-def rope_vjp(
-    function: str,
-    /,
-    *,
-    grad: Numbers,
-    x: Numbers,
-    table: Numbers,
-    positions: Numbers,
-    frequencies: Numbers,
-    growth: Numbers | None = None,
-    dx: Numbers,
-    dpositions: Numbers,
-    dfrequencies: Numbers,
-    offset: float,
-    interleaved: float,
-    out_interleaved: float,
-) -> None: ...
-def rope_table_vjp(
-    function: str,
-    /,
-    *,
-    grad: Numbers,
-    x: Numbers,
-    table: Numbers,
-    dx: Numbers,
-    dtable: Numbers,
-    offset: float,
-    interleaved: float,
-    out_interleaved: float,
 ) -> None: ...
 def convolution(
     function: str,

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import (
-    F64,
     Array,
     Float64,
     as_data,
@@ -26,10 +25,10 @@ from .._core_api.arguments import (
     fail_value,
     finish_out,
     prepare_out,
-    unbroadcast,
 )
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.variant import in_one_isa
+from ._rotated import RotatedPairs
 from .frequency import Denominator
 from .sinusoid import Layout, Order, cos_sin_table, halves, read_columns
 
@@ -201,18 +200,10 @@ def shift_vjp(
     s = _read_shift(function, data, offset, base, frequencies, layout, order, denominator)
     dtype = compute_dtype(data)
     grad = cast_operand(function, "grad", as_grad(function, grad, data.shape), dtype).astype(dtype, copy=False)
-    d_encoding = np.empty(data.shape, dtype)
-    d_positions, d_frequencies = np.empty((*data.shape[:-1], 1)), np.empty((1, len(s.frequencies)))
-    _core.rope_vjp(
-        function, grad=grad, x=cast_operand(function, "encoding", data, dtype), table=s.table,
-        positions=s.positions[..., None], frequencies=s.frequencies[None], dx=d_encoding, dpositions=d_positions,
-        dfrequencies=d_frequencies, offset=0, interleaved=s.interleaved, out_interleaved=s.interleaved,
-    )  # fmt: skip
-    return ShiftGradient(
-        cast_result(d_encoding, data.dtype),
-        unbroadcast(s.sign * d_positions[..., 0], s.positions.shape, F64),
-        d_frequencies[0],
-    )
+    pairs = RotatedPairs(0, len(s.frequencies), s.interleaved, s.interleaved)
+    d_encoding = pairs.x_gradient(function, grad, *halves(s.table))
+    found = pairs.angle_gradient(grad, data, s.table, s.positions[..., None], s.frequencies[None])
+    return ShiftGradient(cast_result(d_encoding, data.dtype), s.sign * found.positions[..., 0], found.frequencies[0])
 
 
 @in_one_isa

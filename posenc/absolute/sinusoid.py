@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core_api.arguments import (
+    F64,
     Array,
     Dtype,
     Float64,
@@ -22,14 +24,18 @@ from .._core_api.arguments import (
     finish_out,
     prepare_out,
     result_dtype,
+    without_warnings,
 )
 from .._core_api.constants import MOST_WIDTH
+from .._core_api.variant import in_one_isa
 from .frequency import DENOMINATORS, Denominator, as_frequencies, exact_frequencies
 
 Layout = Literal["interleaved", "halves"]
 Order = Literal["sincos", "cossin"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 ORDERS: tuple[Order, ...] = get_args(Order)
+BLOCK_NUMBERS = 1 << 17
+"""Numbers of an array that a gradient widens to float64 at a time, so that its temporary arrays stay in the cache."""
 
 
 class SinusoidalGradient(NamedTuple):
@@ -108,6 +114,27 @@ def halves(table: Array) -> tuple[Array, Array]:
     """View a table [cos | sin] as (cos, sin)."""
     pairs = table.shape[-1] // 2
     return table[..., :pairs], table[..., pairs:]
+
+
+def row_blocks(rows: tuple[int, ...], width: int) -> Iterator[tuple[slice, ...]]:
+    """Cut arrays (*rows, width) into blocks of at most BLOCK_NUMBERS numbers; a row stays whole."""
+    inner, axis = width, len(rows)
+    while axis and inner * rows[axis - 1] <= BLOCK_NUMBERS:
+        axis -= 1
+        inner *= rows[axis]
+    if axis == 0:
+        yield (slice(None),) * len(rows)
+        return
+    step = max(1, BLOCK_NUMBERS // inner)
+    for outer in np.ndindex(*rows[: axis - 1]):
+        whole = tuple([slice(i, i + 1) for i in outer]), (slice(None),) * (len(rows) - axis)
+        for first in range(0, rows[axis - 1], step):
+            yield (*whole[0], slice(first, first + step), *whole[1])
+
+
+def select_rows(index: tuple[slice, ...], rows: tuple[int, ...]) -> tuple[slice, ...]:
+    """Return the index of a block for an array whose axes of length 1 are broadcast."""
+    return tuple([slice(None) if length == 1 else own for own, length in zip(index, rows, strict=False)])
 
 
 def sinusoidal(
@@ -207,6 +234,7 @@ def sinusoidal(
     return finish_out(out, buffer)
 
 
+@in_one_isa
 def sinusoidal_vjp(
     grad: npt.ArrayLike,
     positions: npt.ArrayLike,
@@ -253,10 +281,16 @@ def sinusoidal_vjp(
     scale = as_number(function, "scale", scale)
     grad = as_grad(function, grad, (*positions.shape, dim))
     check_range(function, "scale", scale, grad.dtype)
-    d_positions, d_frequencies = np.empty(positions.shape), np.empty(columns.frequencies.shape)
-    _core.sinusoid_vjp(
-        function, grad=grad, positions=positions, frequencies=columns.frequencies, lo=columns.low,
-        dpositions=d_positions, dfrequencies=d_frequencies,
-        sine=columns.sine, cosine=columns.cosine, step=columns.step, sine_scale=scale, cosine_scale=scale,
-    )  # fmt: skip
+    w, count = columns.frequencies, len(columns.frequencies)
+    d_positions, d_frequencies = np.empty(positions.shape), np.zeros(count)
+    for index in row_blocks(positions.shape, dim):
+        places = positions[index]
+        cos, sin = halves(cos_sin_table(function, places, w, F64, scale, columns.low))
+        own = np.zeros((*places.shape, 2 * count))  # 0 where the last column of an odd width has no partner
+        own[..., :dim] = grad[index][..., : 2 * count]
+        grad_sin, grad_cos = (own[..., first :: columns.step][..., :count] for first in (columns.sine, columns.cosine))
+        with without_warnings():
+            d_angles = cos * grad_sin - sin * grad_cos
+            d_positions[index] = (w * d_angles).sum(-1)
+            d_frequencies += (places[..., None] * d_angles).reshape(-1, count).sum(0)
     return SinusoidalGradient(d_positions, d_frequencies)

@@ -16,7 +16,6 @@ from .._core_api.arguments import (
     as_index,
     as_positions,
     as_reals,
-    cast_operand,
     cast_result,
     check_choice,
     check_positions,
@@ -267,15 +266,16 @@ def rope_vjp(
 def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | Table, start: int) -> RopeTableGradient:
     x, function = rotation.x, rotation.function
     cos, sin = read_table(rotation, table, start)
-    cos_sin = np.concatenate(np.broadcast_arrays(*cast_table(rotation, cos, sin)), axis=-1)
     grad = rotation.read_grad(grad)
-    d_x, d_cos_sin = np.empty(x.shape, grad.dtype), np.empty((*x.shape[:-1], rotation.rotary_dim))
-    _core.rope_table_vjp(
-        function, grad=grad, x=cast_operand(function, "x", x, grad.dtype), table=cos_sin, dx=d_x, dtable=d_cos_sin,
-        offset=rotation.rotary_offset, interleaved=rotation.interleaved, out_interleaved=rotation.out_interleaved,
-    )  # fmt: skip
-    d_cos, d_sin = np.split(np.moveaxis(d_cos_sin, rotation.seq_axis, -2), 2, axis=-1)
+    d_x = rotation.pairs.x_gradient(function, grad, *cast_table(rotation, cos, sin))
     c, s = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
+    rows = np.broadcast_shapes((1,) * (x.ndim - 1), c.shape[:-1], s.shape[:-1])
+    d_cos, d_sin = np.zeros((2, *rows, c.shape[-1]))
+    rows_last = (np.moveaxis(array, rotation.seq_axis, -2) for array in (grad, x))
+    for index, of_cos, of_sin in rotation.pairs.table_gradients(*rows_last, rows):
+        with without_warnings():
+            d_cos[index] += of_cos
+            d_sin[index] += of_sin
     if rotation.inverse:
         d_cos, d_sin = _inverse_table_vjp(d_cos, d_sin, c.astype(F64), s.astype(F64))
     return RopeTableGradient(

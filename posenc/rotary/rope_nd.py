@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from .._core_api.arguments import (
-    F64,
     MOST_CHANNELS,
     Array,
     Float64,
     as_float64,
-    as_grad,
     as_index,
     check_table_size,
     fail,
@@ -87,15 +84,10 @@ def _angles(rotation: Rotation, positions: npt.ArrayLike, frequencies: npt.Array
         expected = f"(A, {pairs}) or (A, H, {pairs}), coordinates and pairs"
         fail(ValueError, function, "frequencies", f"shape {array.shape}", expected)
     if array.ndim == 3:
-        heads = _heads_first(rotation, rotation.x).shape[0] if rotation.x.ndim > 2 else 0
+        heads = np.moveaxis(rotation.x, rotation.seq_axis, -2).shape[-3] if rotation.x.ndim > 2 else 0
         if array.shape[1] != heads:
             fail(ValueError, function, "frequencies", f"{array.shape[1]} heads", f"{heads}, as {rotation.argument}")
     return Angles(rotation.coordinates(positions, len(array)), array)
-
-
-def _heads_first(rotation: Rotation, array: Array) -> Array:
-    """View x (..., H, N, D), or as its sequence axis says, as (H, ..., N, D)."""
-    return np.moveaxis(np.moveaxis(array, rotation.seq_axis, -2), -3, 0)
 
 
 @in_one_isa
@@ -216,24 +208,4 @@ def rope_nd_vjp(
     function = "rope_nd_vjp"
     rotation = read_rotation(function, x, frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis)
     angles = _angles(rotation, positions, frequencies)
-    table = rotation.table(angles)
-    has_heads = angles.frequencies.ndim == 3
-    return _vjp_by_head(rotation, grad, table, angles) if has_heads else rotation.vjp(grad, table, angles)
-
-
-def _vjp_by_head(rotation: Rotation, grad: npt.ArrayLike, table: Array, angles: Angles) -> RopeGradient:
-    """Return the gradients for frequencies (A, H, pairs), one head after the other."""
-    grad = as_grad(rotation.function, grad, rotation.x.shape)
-    x, cotangent = _heads_first(rotation, rotation.x), _heads_first(rotation, grad)
-    d_x = np.empty(rotation.x.shape, rotation.x.dtype.newbyteorder("="))
-    positions, frequencies = angles.positions, angles.frequencies
-    d_frequencies, d_positions = np.empty(frequencies.shape), np.zeros(positions.shape, F64)
-    has_heads = positions.ndim == rotation.x.ndim > 2
-    for head in range(len(x)):
-        own = (..., head if has_heads and positions.shape[-2] > 1 else 0, slice(None)) if has_heads else ...
-        one = replace(rotation, x=x[head], seq_axis=-2)
-        of_head = Angles(positions[own], frequencies[:, head])
-        found = one.vjp(cotangent[head], table[..., head, :, :], of_head)
-        _heads_first(rotation, d_x)[head], d_frequencies[:, head] = found.x, found.frequencies
-        d_positions[own] += found.positions
-    return RopeGradient(d_x, d_positions, d_frequencies)
+    return rotation.vjp(grad, rotation.table(angles), angles)

@@ -37,9 +37,9 @@ from .._core_api.arguments import (
     fail_value,
     finish_out,
     prepare_out,
-    unbroadcast,
     without_warnings,
 )
+from ..absolute._rotated import RotatedPairs
 from ..absolute.frequency import as_frequencies
 from ..absolute.sinusoid import halves
 from .scaling import Layout, RopeFrequencies
@@ -276,6 +276,11 @@ class Rotation:
         )  # fmt: skip
         return result if result is buffer else finish_out(result, buffer)
 
+    @property
+    def pairs(self) -> RotatedPairs:
+        """The rotated channels, for gradients."""
+        return RotatedPairs(self.rotary_offset, self.rotary_dim // 2, self.interleaved, self.out_interleaved)
+
     def read_grad(self, grad: npt.ArrayLike) -> Array:
         """Return the cotangent of the result in the dtype of the arithmetic."""
         dtype = compute_dtype(self.x)
@@ -288,28 +293,24 @@ class Rotation:
         In `xpos` one position adds `growth` (A, pairs) to the logarithm of the size of each pair.
         """
         x, grad = self.x, self.read_grad(grad)
+        d_x = self.pairs.x_gradient(self.function, grad, *halves(self.along_sequence(table)))
         is_one = angles.coordinate is None and angles.frequencies.ndim == 1
         if is_one:
             positions, frequencies = self.with_heads(angles.positions)[..., None], angles.frequencies[None]
         else:
             positions, frequencies = self.coordinates_last(angles.positions), angles.matrix()
-        d_x, d_matrix = np.empty(x.shape, grad.dtype), np.empty(frequencies.shape)
-        d_rows = np.empty((*x.shape[:-1], positions.shape[-1]))
-        _core.rope_vjp(
-            self.function, grad=grad, x=cast_operand(self.function, self.argument, x, grad.dtype),
-            table=self.along_sequence(table), positions=self.along_sequence(positions), frequencies=frequencies,
-            growth=growth, dx=d_x, dpositions=d_rows, dfrequencies=d_matrix, offset=self.rotary_offset,
-            interleaved=self.interleaved, out_interleaved=self.out_interleaved,
-        )  # fmt: skip
-        if self.seq_axis != -2:
-            d_rows = np.moveaxis(d_rows, self.seq_axis, -2)
-        d_positions = unbroadcast(d_rows, positions.shape, F64)
-        d_positions = (d_positions[..., 0] if is_one else np.moveaxis(d_positions, -1, 0)).reshape(
-            angles.positions.shape
-        )
+            if frequencies.ndim == 3:
+                frequencies = frequencies[:, :, None]  # (A, H, 1, pairs)
+        rows_last = (np.moveaxis(array, self.seq_axis, -2) for array in (grad, x))
+        d_positions, d_matrix = self.pairs.angle_gradient(*rows_last, table, positions, frequencies, growth)
+        d_positions = d_positions[..., 0] if is_one else np.moveaxis(d_positions, -1, 0)
         if self.inverse:
             d_positions, d_matrix = -d_positions, -d_matrix
-        return RopeGradient(cast_result(d_x, x.dtype), d_positions, angles.gather(d_matrix))
+        return RopeGradient(
+            cast_result(d_x, x.dtype),
+            np.ascontiguousarray(d_positions.reshape(angles.positions.shape)),
+            angles.gather(d_matrix),
+        )
 
 
 def read_rotation(

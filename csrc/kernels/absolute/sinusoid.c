@@ -23,10 +23,10 @@ typedef struct {
     double hi[TILE], lo[TILE]; /* turns per position */
     double offset_sine[OFFSETS][TILE], offset_cosine[OFFSETS][TILE];
     double base_sine[TILE], base_cosine[TILE];
-    int64_t base;                            /* of base_sine and base_cosine; 1, never a base, if they are not set */
-    char ready[OFFSETS];                     /* 1 if offset_sine and offset_cosine are computed */
-    double position[ROWS], d_position[ROWS]; /* of the current rows */
-    char *row[ROWS], *result[ROWS];          /* out or grad of each row; where to store its position's gradient */
+    int64_t base;          /* of base_sine and base_cosine; 1, never a base, if they are not set */
+    char ready[OFFSETS];   /* 1 if offset_sine and offset_cosine are computed */
+    double position[ROWS]; /* of the current rows */
+    char *row[ROWS];       /* out of each row */
 } sinusoid_tile;
 SCRATCH_STRUCT(sinusoid, sinusoid_tile)
 
@@ -179,122 +179,5 @@ void FN(cos_sin_table)(void *scratch, const char *positions, pe_storage storage,
             t->row[i] = (char *)(table + (first + i) * 2 * f);
         }
         fill_rows(t, rows, w, NULL, f, 1, 1, &to);
-    }
-}
-
-/* ---- gradient ---- */
-
-/* n numbers of a stored row from `column` on, as real; 0 past the end of the row. */
-static const real *load_columns(const columns *from, const char *row, idx column, idx n, real *buffer)
-{
-    const idx inside = max_(0, min_(n, from->d - column));
-    row += min_(column, from->d) * storage_size(from->storage);
-    if (inside == n)
-        return row_read(row, from->storage, n, buffer);
-    row_load(row, from->storage, inside, buffer);
-    memset(buffer + inside, 0, (size_t)(n - inside) * sizeof *buffer);
-    return buffer;
-}
-
-/* sin and cos of base + offset, with an absolute error of 2**-52. fill_tile recomputes results near 0. The gradient
- * does not, because it adds them to larger terms. */
-static NOINLINE void add_angles_double(const sinusoid_tile *t, int offset, int n, double *restrict sine,
-                                       double *restrict cosine)
-{
-    const double *x = t->base_sine, *y = t->base_cosine, *u = t->offset_sine[offset], *v = t->offset_cosine[offset];
-    SIMD
-    for (int k = 0; k < n; k++) {
-        sine[k] = fma64(x[k], v[k], y[k] * u[k]);
-        cosine[k] = fma64(y[k], v[k], -(x[k] * u[k]));
-    }
-}
-
-/* phase_k = a cos(p w_k) grad_sine_k - b sin(p w_k) grad_cosine_k: terms_k = w_k phase_k, dw_k += p phase_k */
-INLINE void phases(column_order order, const double *restrict sine, const double *restrict cosine,
-                   const double *restrict w, const real *restrict grad_s, const real *restrict grad_c, double p,
-                   double a, double b, int n, double *restrict dw, double *restrict terms)
-{
-    SIMD
-    for (int k = 0; k < n; k++) {
-        const real grad_sine = order == HALVES ? grad_s[k] : grad_s[2 * k + (order == COSINE_SINE)];
-        const real grad_cosine = order == HALVES ? grad_c[k] : grad_s[2 * k + (order == SINE_COSINE)];
-        const double phase = cosine[k] * (a * (double)grad_sine) - sine[k] * (b * (double)grad_cosine);
-        terms[k] = w[k] * phase;
-        dw[k] += p * phase;
-    }
-}
-
-static NOINLINE void phase_row(column_order order, const double *sine, const double *cosine, const double *w,
-                               const real *grad_s, const real *grad_c, double p, double a, double b, int n, double *dw,
-                               double *terms)
-{
-    FOR_ORDER(phases, order, sine, cosine, w, grad_s, grad_c, p, a, b, n, dw, terms);
-}
-
-/* The sum of a tile's terms, added in the same order on every machine */
-static NOINLINE double sum_of_terms(double *terms, int n)
-{
-    for (int k = n; k < TILE; k++)
-        terms[k] = 0;
-    for (int half = TILE / 2; half > 0; half /= 2) {
-        SIMD
-        for (int k = 0; k < half; k++)
-            terms[k] += terms[k + half];
-    }
-    return terms[0];
-}
-
-/* From   out[sine + k step] = a sin(p w_k), out[cosine + k step] = b cos(p w_k):
- *        dp = sum_k w_k phase_k,   dw_k = sum over rows of p phase_k */
-static void vjp_tile(sinusoid_tile *t, const double *position, char *const *row, idx rows, const double *w, idx k0,
-                     int n, double a, double b, const columns *from, double *dp, double *dw)
-{
-    const column_order order = order_of(from);
-    real buffer[2 * TILE];
-    double sine[TILE], cosine[TILE], terms[TILE];
-    for (idx i = 0; i < rows; i++) {
-        const int offset = offset_of(t, position[i], n);
-        if (offset < 0)
-            sincos_row(t->hi, t->lo, position[i], n, (pe_angles){sine, cosine});
-        else
-            add_angles_double(t, offset, n, sine, cosine);
-        const real *grad_s, *grad_c = NULL; /* grad_s has both if they are interleaved */
-        if (order == HALVES) {
-            grad_s = load_columns(from, row[i], from->sine + k0, n, buffer);
-            grad_c = load_columns(from, row[i], from->cosine + k0, n, buffer + TILE);
-        } else {
-            grad_s = load_columns(from, row[i], 2 * k0, 2 * n, buffer);
-        }
-        phase_row(order, sine, cosine, w, grad_s, grad_c, position[i], a, b, n, dw, terms);
-        dp[i] += sum_of_terms(terms, n);
-    }
-}
-
-KERNEL(sinusoid_vjp)
-{
-    enum { GRAD, POSITIONS, HI, LO, DPOSITIONS, DFREQUENCIES };
-    const idx f = call->D(f);
-    const columns from = columns_of(call, &call->array[GRAD]);
-    sinusoid_tile *t = work->scratch;
-    double *position = t->position, *dp = t->d_position, *dw = block_sums(call, DFREQUENCIES, work);
-    char **grad = t->row, **dpositions = t->result;
-    pe_row row = row_at(call, begin);
-    const double *hi = as_doubles(row.data[HI]), *lo = as_doubles(row.data[LO]);
-    while (row.index < end) {
-        const idx rows = min_(end - row.index, ROWS);
-        for (idx i = 0; i < rows; i++, row_next(call, &row)) {
-            position[i] = scalar_read(row.data[POSITIONS], call->array[POSITIONS].storage);
-            grad[i] = row.data[GRAD];
-            dpositions[i] = row.data[DPOSITIONS];
-            dp[i] = 0;
-        }
-        for (idx k0 = 0; k0 < f; k0 += TILE) {
-            const int n = (int)min_(TILE, f - k0);
-            start_tile(t, hi + k0, lo ? lo + k0 : NULL, n);
-            vjp_tile(t, position, grad, rows, hi + k0, k0, n, call->par[SINUSOID_SINE_SCALE],
-                     call->par[SINUSOID_COSINE_SCALE], &from, dp, dw + k0);
-        }
-        for (idx i = 0; i < rows; i++)
-            memcpy(dpositions[i], &dp[i], sizeof dp[i]);
     }
 }

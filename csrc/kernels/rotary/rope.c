@@ -14,7 +14,7 @@
 #include "absolute/sinusoid.h"
 #include "rotary/row_order.h"
 
-enum { OFFSET, INTERLEAVED, OUT_INTERLEAVED, CALLER_OUT }; /* parameters; the gradients do not have the last one */
+enum { OFFSET, INTERLEAVED, OUT_INTERLEAVED, CALLER_OUT }; /* parameters */
 
 /* Pair k is (x[k * pair], x[k * pair + partner]), and its result is (y0[k * y_pair], y1[k * y_pair]). */
 INLINE void rotate(const real *x, idx pair, idx partner, const real *c, const real *s, idx e, real *y0, real *y1,
@@ -286,115 +286,6 @@ KERNEL(rope_positions)
             const real *cosine = piece.table + i * d;
             rotate_row(rotated, x, cosine, cosine + e, e, entry_at(&a[OUT], row.data[OUT], i, 0), a[OUT].storage, 0,
                        piece.result);
-        }
-    }
-}
-
-/* ---- gradients ---- */
-
-enum { GRAD, X, TABLE }; /* the first operands of rope_vjp and rope_table_vjp */
-
-typedef struct {
-    real *grad, *x, *dx, *table; /* copies of a row in half precision, as real */
-    real *negated_sine;
-    double *dtheta, *drho; /* gradients of the angle and of the log length of each pair */
-} rope_vjp_state;
-
-LAYOUT(rope_vjp)
-{
-    const idx e = D(t) / 2;
-    s->grad = carve_reals(c, D(d));
-    s->x = carve_reals(c, D(d));
-    s->dx = carve_reals(c, D(d));
-    s->table = carve_reals(c, 2 * e);
-    s->negated_sine = carve_reals(c, e);
-    s->dtheta = carve_doubles(c, e);
-    s->drho = carve_doubles(c, e);
-}
-
-typedef struct {
-    const real *grad, *x; /* from the first rotated channel on */
-    const real *cosine, *sine;
-} rope_vjp_row;
-
-/* Read a row and write dx = the transposed rotation of grad: the sine is negated and the layouts are exchanged. */
-static rope_vjp_row read_and_write_dx(const pe_call *call, const pe_row *row, int dx, const rope_vjp_state *piece)
-{
-    const idx d = call->D(d), e = call->D(t) / 2, offset = (idx)call->par[OFFSET];
-    const pe_array *a = call->array;
-    const idx size = storage_size(a[dx].storage);
-    const real *cosine = row_read(row->data[TABLE], a[TABLE].storage, 2 * e, piece->table);
-    const rope_vjp_row r = {row_read(row->data[GRAD], a[GRAD].storage, d, piece->grad) + offset,
-                            row_read(row->data[X], a[X].storage, d, piece->x) + offset, cosine, cosine + e};
-    for (idx k = 0; k < e; k++)
-        piece->negated_sine[k] = -r.sine[k];
-    copy_rest(row->data[GRAD], row->data[dx], offset * size, (d - offset - 2 * e) * size, d * size);
-    rotate_row(rotation_of((int)call->par[OUT_INTERLEAVED], (int)call->par[INTERLEAVED]), r.grad, cosine,
-               piece->negated_sine, e, row->data[dx] + offset * size, a[dx].storage, 0, piece->dx);
-    return r;
-}
-
-INLINE idx first_of_pair(int interleaved, idx k) { return interleaved ? 2 * k : k; }
-INLINE idx second_of_pair(int interleaved, idx k, idx e) { return interleaved ? 2 * k + 1 : k + e; }
-
-/* y = (x0 cos - x1 sin, x0 sin + x1 cos), where cos and sin contain the factor exp(rho). The angle theta turns y,
- * d y / d theta = (-y1, y0), and rho scales y, d y / d rho = y:
- *     dtheta = dy1 y0 - dy0 y1,   drho = dy0 y0 + dy1 y1
- * From   theta_k = sum_a p_a w_ak,   rho_k = sum_a p_a growth_ak:
- *     dp_a = sum_k w_ak dtheta_k + growth_ak drho_k,   dw_ak += p_a dtheta_k */
-KERNEL(rope_vjp)
-{
-    enum { POSITIONS = TABLE + 1, FREQUENCIES, GROWTH, DX, DPOSITIONS, DFREQUENCIES };
-    const idx axes = call->D(a), e = call->D(e);
-    const int in = (int)call->par[INTERLEAVED], out = (int)call->par[OUT_INTERLEAVED];
-    const pe_array *a = call->array;
-    const rope_vjp_state piece = rope_vjp_begin(call, work);
-    double *dtheta = piece.dtheta, *drho = piece.drho;
-    for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
-        const rope_vjp_row r = read_and_write_dx(call, &row, DX, &piece);
-        for (idx k = 0; k < e; k++) {
-            const double x0 = (double)r.x[first_of_pair(in, k)], x1 = (double)r.x[second_of_pair(in, k, e)];
-            const double dy0 = (double)r.grad[first_of_pair(out, k)], dy1 = (double)r.grad[second_of_pair(out, k, e)];
-            const double c = (double)r.cosine[k], s = (double)r.sine[k];
-            const double y0 = x0 * c - x1 * s, y1 = x0 * s + x1 * c;
-            dtheta[k] = dy1 * y0 - dy0 * y1;
-            drho[k] = dy0 * y0 + dy1 * y1;
-        }
-        double *dp = as_doubles(row.data[DPOSITIONS]);
-        for (idx axis = 0; axis < axes; axis++) {
-            const double p = scalar_read(row.data[POSITIONS] + axis * a[POSITIONS].core[0], a[POSITIONS].storage);
-            const double *w = as_doubles(row.data[FREQUENCIES] + axis * a[FREQUENCIES].core[0]);
-            double *dw = block_sums(call, DFREQUENCIES, work) + axis * e, sum = 0;
-            /* Two loops: with the stores to dw in one loop, the order of the sum would depend on addresses. */
-            for (idx k = 0; k < e; k++)
-                sum += w[k] * dtheta[k];
-            for (idx k = 0; k < e; k++)
-                dw[k] += p * dtheta[k];
-            if (row.data[GROWTH]) {
-                const double *growth = as_doubles(row.data[GROWTH] + axis * a[GROWTH].core[0]);
-                for (idx k = 0; k < e; k++)
-                    sum += growth[k] * drho[k];
-            }
-            dp[axis] = sum;
-        }
-    }
-}
-
-/* dcos = dy0 x0 + dy1 x1,   dsin = dy1 x0 - dy0 x1 */
-KERNEL(rope_table_vjp)
-{
-    enum { DX = TABLE + 1, DTABLE };
-    const idx e = call->D(t) / 2;
-    const int in = (int)call->par[INTERLEAVED], out = (int)call->par[OUT_INTERLEAVED];
-    const rope_vjp_state piece = rope_vjp_begin(call, work);
-    for (pe_row row = row_at(call, begin); row.index < end; row_next(call, &row)) {
-        const rope_vjp_row r = read_and_write_dx(call, &row, DX, &piece);
-        double *dcos = as_doubles(row.data[DTABLE]), *dsin = dcos + e;
-        for (idx k = 0; k < e; k++) {
-            const double x0 = (double)r.x[first_of_pair(in, k)], x1 = (double)r.x[second_of_pair(in, k, e)];
-            const double dy0 = (double)r.grad[first_of_pair(out, k)], dy1 = (double)r.grad[second_of_pair(out, k, e)];
-            dcos[k] = dy0 * x0 + dy1 * x1;
-            dsin[k] = dy1 * x0 - dy0 * x1;
         }
     }
 }
