@@ -232,9 +232,8 @@ def complex_order(
     /,
     *,
     amplitude: Numbers,
-    positions: Numbers,
-    frequency: Numbers,
-    phase: Numbers | None = None,
+    cos: Numbers,
+    sin: Numbers,
     out: Numbers,
 ) -> None: ...
 def complex_order_vjp(
@@ -243,13 +242,10 @@ def complex_order_vjp(
     *,
     grad: Numbers,
     amplitude: Numbers,
-    positions: Numbers,
-    frequency: Numbers,
-    phase: Numbers | None = None,
+    cos: Numbers,
+    sin: Numbers,
     damplitude: Numbers,
-    dfrequency: Numbers,
-    dpositions: Numbers,
-    dphase: Numbers | None = None,
+    dangle: Numbers,
 ) -> None: ...
 def digits(
     function: str,

@@ -1,4 +1,4 @@
-"""Gradients of rotated pairs of channels: by the channels, by the table of cos and sin, by positions and frequencies."""
+"""Gradients of rotated pairs of channels, and of the tables, positions and frequencies that rotate them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _core
 from .._core_api.arguments import F64, Array, Float64, unbroadcast, without_warnings
-from .sinusoid import halves, row_blocks, select_rows
+from .sinusoid import halves, row_blocks, select_rows, with_axes
 
 Index: TypeAlias = tuple[slice, ...]
 
@@ -69,9 +69,9 @@ class RotatedPairs(NamedTuple):
         sum_n p d_angle``. One position adds `growth` (A, pairs) to the logarithm of the size of each pair.
         """
         axes = x.ndim - 1
-        cos, sin = halves(_with_axes(table, axes + 1))
-        places = _with_axes(positions, axes + 1)
-        w = frequencies.reshape(len(frequencies), *_with_axes(frequencies[0], axes + 1).shape)
+        cos, sin = halves(with_axes(table, axes + 1))
+        places = with_axes(positions, axes + 1)
+        w = frequencies.reshape(len(frequencies), *with_axes(frequencies[0], axes + 1).shape)
         rows = cos.shape[:-1]
         d_rows, d_w = np.zeros((*rows, len(w))), np.zeros(w.shape)
         for index, d_cos, d_sin in self.table_gradients(grad, x, rows):
@@ -89,8 +89,3 @@ class RotatedPairs(NamedTuple):
         return AngleGradient(
             unbroadcast(d_rows, places.shape, F64).reshape(positions.shape), d_w.reshape(frequencies.shape)
         )
-
-
-def _with_axes(array: Array, axes: int) -> Array:
-    """View an array with more leading axes, of length 1."""
-    return array.reshape((1,) * (axes - array.ndim) + array.shape)

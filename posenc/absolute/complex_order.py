@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +23,11 @@ from .._core_api.arguments import (
     compute_dtype,
     fail,
     unbroadcast,
+    without_warnings,
 )
 from .._core_api.constants import LARGEST_ANGLE
+from .._core_api.variant import in_one_isa
+from .sinusoid import halves, row_blocks, select_rows, with_axes
 
 
 class ComplexOrderGradient(NamedTuple):
@@ -54,18 +58,34 @@ class _Operands(NamedTuple):
     frequency: Float64
     phase: Float64 | None
 
-    def as_wide_as_amplitude(self) -> _Operands:
-        """Return the operands of the kernels, which need all C columns of frequency and phase."""
+    def table(self, function: str, index: tuple[slice, ...]) -> Array:
+        """Return [cos | sin] in float64 for a block of amplitude's rows, with the rows that its angles differ in."""
+        places, w = self._select(self.positions, index), self._select(self.frequency, index, 1)
+        if self.phase is None:
+            coordinates, frequencies = places[..., None], w[..., None, :]
+        else:
+            # w p + phase is the sum of two angles, at the coordinates (p, unit) with the frequencies (w, phase / unit).
+            # The kernel bounds the largest coordinate times the largest frequency, so unit is a power of two near p.
+            largest = float(np.abs(places).max(initial=0.0))
+            unit = 2.0 ** (math.frexp(largest)[1] - 1) if largest else 1.0
+            coordinates = np.stack([places, np.full_like(places, unit)], axis=-1)
+            phase = self._select(self.phase, index, 1) / unit
+            frequencies = np.stack(np.broadcast_arrays(w, phase), axis=-2)
         width = self.amplitude.shape[-1]
-        phase = None if self.phase is None else _broadcast_columns(self.phase, width)
-        return self._replace(frequency=_broadcast_columns(self.frequency, width), phase=phase)
+        if frequencies.shape[-1] != width:
+            frequencies = np.broadcast_to(frequencies, (*frequencies.shape[:-1], width)).copy()
+        rows = np.broadcast_shapes(coordinates.shape[:-1], frequencies.shape[:-2])
+        table = np.empty((*rows, 2 * width))
+        _core.rotation_table(
+            function, positions=coordinates, frequencies=frequencies, out=table, sine_scale=1, cosine_scale=1
+        )
+        return table
 
-
-def _broadcast_columns(array: Float64, width: int) -> Float64:
-    """View an array with `width` columns."""
-    if array.shape[-1:] == (width,):
-        return array
-    return np.broadcast_to(array, (*array.shape[:-1], width))
+    def _select(self, array: Array, index: tuple[slice, ...], columns: int = 0) -> Float64:
+        """Return the part of positions, frequency or phase that belongs to a block, in float64."""
+        rows = array.shape[: array.ndim - columns]
+        index = index[len(index) - len(rows) :]
+        return array[select_rows(index, rows)].astype(F64)
 
 
 def _read_operands(
@@ -87,7 +107,7 @@ def _read_operands(
     check_positions(function, "positions", positions)
     largest = _largest_magnitude(function, "positions", positions)
     frequency = _read_angles(function, "frequency", frequency, amplitude, largest)
-    phase = None if phase is None else _read_angles(function, "phase", phase, amplitude, 1.0)
+    phase = None if phase is None else _read_angles(function, "phase", phase, amplitude, 2.0)
     return _Operands(amplitude, positions, frequency, phase)
 
 
@@ -101,7 +121,8 @@ def _read_angles(
         fail(ValueError, function, argument, f"shape {array.shape}", expected)
     largest = _largest_magnitude(function, argument, array)
     if largest * largest_position > LARGEST_ANGLE:
-        fail(ValueError, function, argument, largest, "at most 2**56 radians at the largest position")
+        expected = "at most 2**55 radians" if argument == "phase" else "at most 2**56 radians at the largest position"
+        fail(ValueError, function, argument, largest, expected)
     return array
 
 
@@ -115,6 +136,7 @@ def _largest_magnitude(function: str, argument: str, array: Array) -> float:
     return max(-smallest, largest)
 
 
+@in_one_isa
 def complex_order(
     amplitude: npt.ArrayLike,
     frequency: npt.ArrayLike,
@@ -148,7 +170,8 @@ def complex_order(
     TypeError
         Complex or boolean arguments, positions that are a bare float.
     ValueError
-        Shapes that do not broadcast to `amplitude`, NaN or infinite angles, angles past 2**56 radians.
+        Shapes that do not broadcast to `amplitude`, NaN or infinite angles, angles past 2**56 radians, phases
+        past 2**55.
 
     Notes
     -----
@@ -171,10 +194,14 @@ def complex_order(
     operands = _read_operands(function, amplitude, frequency, positions, phase)
     dtype = compute_dtype(operands.amplitude)
     out = np.empty(operands.amplitude.shape, np.complex128 if dtype is F64 else np.complex64)
-    _core.complex_order(function, **operands.as_wide_as_amplitude()._asdict(), out=out.view(dtype))
+    pairs = out.view(dtype)
+    for index in row_blocks(out.shape[:-1], out.shape[-1]):
+        cos, sin = halves(operands.table(function, index))
+        _core.complex_order(function, amplitude=operands.amplitude[index], cos=cos, sin=sin, out=pairs[index])
     return out
 
 
+@in_one_isa
 def complex_order_vjp(
     grad: npt.ArrayLike,
     amplitude: npt.ArrayLike,
@@ -223,15 +250,33 @@ def complex_order_vjp(
     pairs = np.ascontiguousarray(grad, np.complex128).view(F64)
     grad = cast_operand(function, "grad", pairs, dtype)
     d_amplitude = np.empty(shape, amplitude.dtype.newbyteorder("="))
-    d_frequency, d_positions = np.empty(shape), np.empty(shape[:-1])
-    d_phase = None if operands.phase is None else np.empty(shape)
-    _core.complex_order_vjp(
-        function, grad=grad, **operands.as_wide_as_amplitude()._asdict(),
-        damplitude=d_amplitude, dfrequency=d_frequency, dpositions=d_positions, dphase=d_phase,
-    )  # fmt: skip
+    positions, frequency = (
+        with_axes(operands.positions[..., None], len(shape)),
+        with_axes(operands.frequency, len(shape)),
+    )
+    d_positions, d_frequency = np.zeros(positions.shape), np.zeros(frequency.shape)
+    d_phase = None if operands.phase is None else np.zeros(with_axes(operands.phase, len(shape)).shape)
+    for index in row_blocks(shape[:-1], shape[-1]):
+        cos, sin = halves(operands.table(function, index))
+        d_angle = np.empty(amplitude[index].shape)
+        _core.complex_order_vjp(
+            function, grad=grad[index], amplitude=amplitude[index], cos=cos, sin=sin,
+            damplitude=d_amplitude[index], dangle=d_angle,
+        )  # fmt: skip
+        of_positions, of_angles = select_rows(index, positions.shape), select_rows(index, frequency.shape)
+        with without_warnings():
+            _add(d_positions[of_positions], (frequency[of_angles] * d_angle).sum(-1, keepdims=True))
+            _add(d_frequency[of_angles], positions[of_positions] * d_angle)
+        if d_phase is not None:
+            _add(d_phase[select_rows(index, d_phase.shape)], d_angle)
     return ComplexOrderGradient(
         d_amplitude,
-        unbroadcast(d_frequency, operands.frequency.shape, F64),
-        unbroadcast(d_positions, operands.positions.shape, F64),
-        None if d_phase is None or operands.phase is None else unbroadcast(d_phase, operands.phase.shape, F64),
+        d_frequency.reshape(operands.frequency.shape),
+        d_positions.reshape(operands.positions.shape),
+        None if d_phase is None or operands.phase is None else d_phase.reshape(operands.phase.shape),
     )
+
+
+def _add(target: Float64, terms: Float64) -> None:
+    """Add terms to a target that was broadcast to their shape."""
+    target += unbroadcast(terms, target.shape, F64)

@@ -116,6 +116,11 @@ def halves(table: Array) -> tuple[Array, Array]:
     return table[..., :pairs], table[..., pairs:]
 
 
+def with_axes(array: Array, axes: int) -> Array:
+    """View an array with more leading axes, of length 1."""
+    return array.reshape((1,) * (axes - array.ndim) + array.shape)
+
+
 def row_blocks(rows: tuple[int, ...], width: int) -> Iterator[tuple[slice, ...]]:
     """Cut arrays (*rows, width) into blocks of at most BLOCK_NUMBERS numbers; a row stays whole."""
     inner, axis = width, len(rows)

@@ -78,13 +78,4 @@ INLINE void sincos_turns(double p, double t_hi, double t_lo, double *sine, doubl
     sincos_fraction(without_turns(h), l - nearest(l), sine, cosine);
 }
 
-/* sin and cos of p (t_hi + t_lo) + (f_hi + f_lo) turns, |f_hi| at most 1/2. The fractions are added exactly. */
-INLINE void sincos_shifted(double p, double t_hi, double t_lo, double f_hi, double f_lo, double *sine, double *cosine)
-{
-    const double h = p * t_hi, l = product_error(p, t_hi, h) + p * t_lo;
-    const double a = without_turns(h), sum = a + f_hi, other = sum - a;
-    const double rest = (l - nearest(l)) + (((a - (sum - other)) + (f_hi - other)) + f_lo);
-    sincos_fraction(sum - nearest(sum), rest - nearest(rest), sine, cosine);
-}
-
 #endif
