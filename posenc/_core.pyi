@@ -153,7 +153,6 @@ def convolution(
     left: float,
     padding: float,
     residual: float,
-    fold: float,
 ) -> None: ...
 def convolution_vjp(
     function: str,

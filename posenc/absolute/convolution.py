@@ -23,6 +23,7 @@ from .._core_api.arguments import (
     fail_value,
     finish_out,
     prepare_out,
+    without_warnings,
 )
 from .._core_api.constants import PADDINGS
 from .._core_api.variant import in_one_isa
@@ -162,7 +163,7 @@ def _convolve(function: str, c: _Convolution, out: Array | None) -> Array:
         bias = None if c.bias is None else cast_operand(function, "bias", c.bias, compute_dtype(x))
         _core.convolution(
             function, x=grid.view(x), kernel=c.kernel_by_tap(function), bias=bias, out=grid.view(buffer),
-            top=c.top, left=c.left, padding=PADDINGS.index(c.padding), residual=c.residual, fold=False,
+            top=c.top, left=c.left, padding=PADDINGS.index(c.padding), residual=c.residual,
         )  # fmt: skip
         buffer[..., : grid.prefix, :] = x[..., : grid.prefix, :]
     return finish_out(out, buffer)
@@ -177,14 +178,19 @@ def _gradients(function: str, grad: npt.ArrayLike, c: _Convolution) -> tuple[Arr
     d_x = np.empty(x.shape, x.dtype.newbyteorder("="))
     d_kernel, d_bias = np.zeros(by_tap.shape), np.zeros(d)
     if d_x.size:
-        # The transpose reverses the kernel. For "replicate" it is a convolution with zeros, of which the results beyond
-        # the ends are added to the tokens that were replicated (fold).
-        fold = c.padding == "replicate"
+        # The transpose reverses the kernel. For "replicate" it is a convolution with zeros on a larger grid, of which
+        # the results beyond the edges are added to the tokens that were replicated.
+        tokens, d_tokens, padding = grid.view(grad), grid.view(d_x), c.padding
+        edges = (c.top, rows - 1 - c.top), (c.left, columns - 1 - c.left)
+        if c.padding == "replicate":
+            tokens = np.pad(tokens, [(0, 0)] * (x.ndim - 2) + [*edges, (0, 0)])
+            d_tokens, padding = np.empty(tokens.shape, compute_dtype(x)), "zero"
         _core.convolution(
-            function, x=grid.view(grad), kernel=by_tap[::-1, ::-1], out=grid.view(d_x), top=rows - 1 - c.top,
-            left=columns - 1 - c.left, padding=PADDINGS.index("zero" if fold else c.padding), residual=c.residual,
-            fold=fold,
+            function, x=tokens, kernel=by_tap[::-1, ::-1], out=d_tokens, top=edges[0][1], left=edges[1][1],
+            padding=PADDINGS.index(padding), residual=c.residual,
         )  # fmt: skip
+        if c.padding == "replicate":
+            copy_result(grid.view(d_x), _add_edges(_add_edges(d_tokens, -3, *edges[0]), -2, *edges[1]))
         copy_result(d_x[..., : grid.prefix, :], grad[..., : grid.prefix, :])
         _core.convolution_vjp(
             function, grad=grid.view(grad), x=grid.view(x), dkernel=d_kernel, dbias=d_bias,
@@ -195,6 +201,19 @@ def _gradients(function: str, grad: npt.ArrayLike, c: _Convolution) -> tuple[Arr
         np.ascontiguousarray(cast_result(d_kernel.transpose(2, 0, 1), kernel.dtype)),
         None if bias is None else cast_result(d_bias, bias.dtype),
     )
+
+
+def _add_edges(array: Array, axis: int, before: int, after: int) -> Array:
+    """Add the first and the last entries along an axis to the nearest entry that stays."""
+    array = np.moveaxis(array, axis, 0)
+    last = len(array) - after - 1
+    with without_warnings():
+        if last == before:
+            summed = np.add.accumulate(array)[-1:]  # in order, whatever the strides are
+        else:
+            summed = array[before : last + 1].copy()
+            summed[0], summed[-1] = np.add.accumulate(array[: before + 1])[-1], np.add.accumulate(array[last:])[-1]
+    return np.moveaxis(summed, 0, axis)
 
 
 def conv_position(

@@ -33,8 +33,8 @@ def _core_calls():
         yield partial(_core.sinusoid, "f", **columns, sine=sine, cosine=cosine, step=step)
     x, kernel = np.ones((1, 4, 3)), np.ones((1, 9, 3))
     image = {"x": x, "kernel": kernel, "out": np.empty_like(x), "residual": 0}
-    for top, left, padding, fold in ((0, -1, 0, 0), (0, 9, 0, 0), (1, 0, 0, 0), (0, 8, 1, 0), (0, 4, 2, 1)):
-        yield partial(_core.convolution, "f", **image, top=top, left=left, padding=padding, fold=fold)
+    for top, left, padding in ((0, -1, 0), (0, 9, 0), (1, 0, 0), (0, 8, 1)):
+        yield partial(_core.convolution, "f", **image, top=top, left=left, padding=padding)
     sums = {"dkernel": np.empty((1, 9, 3)), "dbias": np.empty(3)}
     yield partial(_core.convolution_vjp, "f", grad=x, x=x, **sums, top=0, left=8, padding=1)
     table, edges = np.ones((4, 1)), np.array([3, 9])

@@ -24,9 +24,9 @@ enum { X, KERNEL, BIAS, OUT };
 /* Operands and output of a range of channels of one tile */
 typedef struct {
     view x;
-    const char *kernel, *start; /* start: first terms of the sums; NULL for 0 */
+    const char *kernel, *start; /* start: first terms of the sums, the bias; NULL for 0 */
     char *out;
-    idx kernel_row, kernel_step, start_step, out_step; /* bytes from tap to tap, from column to column */
+    idx kernel_row, kernel_step, out_step; /* bytes from tap to tap, from column to column */
     idx r, s, center;                                  /* center: x[center] is the residual of column 0; -1: none */
 } conv_block;
 
@@ -54,7 +54,7 @@ INLINE void convolve_columns(const conv_block *b, idx j, idx lane, const int wid
     vec sums[8];
     UNROLL
     for (int k = 0; k < width; k++)
-        sums[k] = b->start ? vec_at(b->start + (j + k) * b->start_step, lane) : vec_set(0);
+        sums[k] = b->start ? vec_at(b->start, lane) : vec_set(0);
     for (idx a = 0; a < b->r; a++) {
         const char *kernel = b->kernel + a * b->kernel_row;
         const idx place = a * b->x.columns + j;
@@ -103,7 +103,6 @@ static void read_kernel(const pe_call *call, const pe_row *row, idx c, idx n, re
     b->kernel = row->data[KERNEL] + c * storage_size(kernel->storage);
     b->kernel_row = kernel->core[0], b->kernel_step = kernel->core[1];
     b->start = row->data[BIAS] ? row->data[BIAS] + c * storage_size(bias->storage) : NULL;
-    b->start_step = 0;
     if (n < CHANNELS || kernel->storage != PE_STORAGE) {
         for (idx t = 0; t < b->r * b->s; t++)
             copy_padded(b->kernel + t / b->s * b->kernel_row + t % b->s * b->kernel_step, kernel->storage, n,
@@ -118,76 +117,32 @@ static void read_kernel(const pe_call *call, const pe_row *row, idx c, idx n, re
     }
 }
 
-/* Folding is the transpose of replicate padding: it adds results outside the grid to the nearest place inside. Results
- * first_place(lo) .. last_place(hi) fold onto places lo .. hi of an axis of n. `before` is top or left. */
-INLINE idx first_place(idx lo, idx taps, idx before) { return lo == 0 ? lo - (taps - 1 - before) : lo; }
-INLINE idx last_place(idx hi, idx n, idx before) { return hi == n - 1 ? hi + before : hi; }
-
-/* Replace the front of `result` by columns j .. j + n, each the sum, in order, of the columns that fold onto it. */
-static void fold_columns(real *result, idx first, idx last, idx j, idx n, idx w)
-{
-    for (idx k = j; k < j + n; k++) {
-        const idx lo = k == 0 ? first : k, hi = k == w - 1 ? last : k;
-        real *to = result + (k - j) * CHANNELS;
-        memmove(to, result + (lo - first) * CHANNELS, CHANNELS * sizeof *to);
-        for (idx p = lo + 1; p <= hi; p++)
-            add_reals(to, result + (p - first) * CHANNELS, CHANNELS);
-    }
-}
-
-/* A tile of out: n columns from (i, j). The places (y, x) with y0 <= y <= y1 and x0 <= x <= x1 fold onto them.
- * convolve() computes `columns` places of a row; the window of x begins at column x0 - left. */
+/* A tile of out: n columns from (i, j) */
 typedef struct {
-    idx i, j, n, y0, y1, x0, x1, columns;
+    idx i, j, n;
 } conv_tile;
 
-static conv_tile tile_at(const pe_call *call, idx i, idx j, idx n)
-{
-    const idx top = (idx)call->par[CONVOLUTION_TOP], left = (idx)call->par[CONVOLUTION_LEFT], last = j + n - 1;
-    conv_tile t = {i, j, n, i, i, j, last, n};
-    if (call->par[CONVOLUTION_FOLD] != 0) {
-        t.y0 = first_place(i, call->D(r), top), t.y1 = last_place(i, call->D(y), top);
-        t.x0 = first_place(j, call->D(s), left), t.x1 = last_place(last, call->D(w), left);
-        t.columns = (t.x1 - t.x0 + 8) & ~(idx)7; /* whole groups of 8: overlapping groups would add twice to `out` */
-    }
-    return t;
-}
-
-/* Compute channels c .. c + channels of a tile. */
+/* Compute channels c .. c + channels of a tile, whose window of x has been set at c = 0. */
 static void convolve_channels(const pe_call *call, const pe_row *row, const convolution_state *piece,
                               const conv_tile *t, idx c, idx channels)
 {
     const idx top = (idx)call->par[CONVOLUTION_TOP], left = (idx)call->par[CONVOLUTION_LEFT];
-    const int padding = (int)call->par[CONVOLUTION_PADDING], residual = call->par[CONVOLUTION_RESIDUAL] != 0,
-              fold = call->par[CONVOLUTION_FOLD] != 0;
     const pe_array *x = &call->array[X], *out = &call->array[OUT];
-    const idx result_step = CHANNELS * (idx)sizeof(real);
     char *target = entry_at(out, row->data[OUT], t->i, t->j) + c * storage_size(out->storage);
-    const int in_place = !fold && channels >= CHANNELS && out->storage == PE_STORAGE;
-    window seen = {piece->rows, call->D(r), t->columns + call->D(s) - 1, x->storage};
+    const int in_place = channels >= CHANNELS && out->storage == PE_STORAGE;
+    window seen = {piece->rows, call->D(r), t->n + call->D(s) - 1, x->storage};
     conv_block b = {.r = call->D(r), .s = call->D(s)};
     read_kernel(call, row, c, channels, piece->kernel, &b);
     b.out = in_place ? target : (char *)piece->result;
-    b.out_step = in_place ? out->core[1] : result_step;
-    if (fold) {
-        memset(piece->result, 0, (size_t)(t->columns * result_step));
-        b.start = b.out, b.start_step = result_step;
-    }
-    for (idx y = t->y0; y <= t->y1; y++) {
-        if (y > t->y0 && stopped_at_channel(call, 1))
-            return;
-        if (c == 0 || t->y0 < t->y1)
-            window_rows(call, row->data[X], x, y - top, t->x0 - left, padding, piece->zeros, &seen);
-        b.x = view_of(&seen, c, channels, b.r * b.s <= FEW_TAPS, piece->copied, piece->panel);
-        b.center = residual && y == t->i ? top * seen.columns + left : -1;
-        convolve(&b, t->columns, channels);
-    }
-    if (fold)
-        fold_columns(piece->result, t->x0, t->x1, t->j, t->n, call->D(w));
-    if (!in_place) {
-        for (idx j = 0; j < t->n; j++)
-            row_store(piece->result + j * CHANNELS, target + j * out->core[1], out->storage, channels);
-    }
+    b.out_step = in_place ? out->core[1] : CHANNELS * (idx)sizeof(real);
+    if (c == 0)
+        window_rows(call, row->data[X], x, t->i - top, t->j - left, (int)call->par[CONVOLUTION_PADDING], piece->zeros,
+                    &seen);
+    b.x = view_of(&seen, c, channels, b.r * b.s <= FEW_TAPS, piece->copied, piece->panel);
+    b.center = call->par[CONVOLUTION_RESIDUAL] != 0 ? top * seen.columns + left : -1;
+    convolve(&b, t->n, channels);
+    for (idx j = 0; j < t->n && !in_place; j++)
+        row_store(piece->result + j * CHANNELS, target + j * out->core[1], out->storage, channels);
 }
 
 /* The number of channels that one pass computes: CHANNELS if anything is copied, else all whole blocks of CHANNELS, so
@@ -195,8 +150,7 @@ static void convolve_channels(const pe_call *call, const pe_row *row, const conv
 static idx channels_at_once(const pe_call *call)
 {
     const pe_array *a = call->array;
-    const int in_place = call->D(r) * call->D(s) <= FEW_TAPS && call->par[CONVOLUTION_FOLD] == 0
-                         && a[X].storage == PE_STORAGE && a[KERNEL].storage == PE_STORAGE
+    const int in_place = call->D(r) * call->D(s) <= FEW_TAPS && a[X].storage == PE_STORAGE && a[KERNEL].storage == PE_STORAGE
                          && (!a[BIAS].data || a[BIAS].storage == PE_STORAGE) && a[OUT].storage == PE_STORAGE;
     return in_place ? call->D(d) - call->D(d) % CHANNELS : CHANNELS;
 }
@@ -210,7 +164,7 @@ KERNEL(convolution)
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / units);
         const idx j = u % tiles * CONVOLUTION_TILE;
-        const conv_tile t = tile_at(call, u % units / tiles, j, min_(CONVOLUTION_TILE, w - j));
+        const conv_tile t = {u % units / tiles, j, min_(CONVOLUTION_TILE, w - j)};
         for (idx c = 0, n; c < d; c += n) {
             n = min_(d - c >= CHANNELS ? most : CHANNELS, d - c);
             if (stopped_at_channel(call, c))

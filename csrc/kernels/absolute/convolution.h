@@ -20,11 +20,11 @@ typedef struct {
     real *result, *kernel;       /* CHANNELS channels: a tile of out; the kernel and the bias */
 } convolution_state;
 
-/* A window has the columns of the widest tile, s more for the taps, s more that fold onto the tile, and 8 for rounding
- * up. r rows are of x, and one more is of grad in convolution_vjp. */
+/* A window has the columns of the widest tile and s more for the taps. r rows are of x, and one more is of grad in
+ * convolution_vjp. */
 static void carve_convolution(convolution_state *s, pe_carver *c, const idx *dim)
 {
-    const idx columns = CONVOLUTION_GRADIENTS + 8 + 2 * D(s), places = (D(r) + 1) * columns;
+    const idx columns = CONVOLUTION_GRADIENTS + D(s), places = (D(r) + 1) * columns;
     s->panel = carve_reals(c, places * CHANNELS);
     s->result = carve_reals(c, columns * CHANNELS);
     s->kernel = carve_reals(c, (D(r) * D(s) + 1) * CHANNELS);
