@@ -15,6 +15,7 @@ import logging
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -27,6 +28,7 @@ import numpy
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
 
 # The files of a wheel carry this date, the first that zip archives know: two builds have the same bytes.
 os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800")
@@ -38,7 +40,6 @@ GNU_FLAGS = [
     "-std=c11", "-O3", "-ffp-contract=fast", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math",
     "-fno-wrapv", "-fvisibility=hidden",
 ]  # fmt: skip
-MSVC_FLAGS = ["/O2", "/std:c11", "/fp:precise", "/experimental:c11atomics"]
 
 # A module for the Limited API of Python 3.10 serves all later versions, but no Python without the GIL.
 LIMITED = not sysconfig.get_config_var("Py_GIL_DISABLED")
@@ -75,15 +76,20 @@ class build_core(build_ext):
 
     def compiler_and_flags(self):
         """The compiler's command and version, which an object depends on."""
-        if self.compiler.compiler_type == "msvc":
-            self.compiler.initialize(self.plat_name)
-            return [self.compiler.cc]  # the path has the version
-        command = self.compiler.compiler_so
+        command = [self.compiler.cc] if self.compiler.compiler_type == "msvc" else self.compiler.compiler_so
         return [*command, subprocess.check_output([*command, "--version"], text=True)]
+
+    def use_clang_cl(self):
+        """Compile with clang-cl. setuptools finds the headers and the linker of Visual Studio."""
+        self.compiler.initialize(self.plat_name)
+        self.compiler.cc = os.environ.get("CC") or shutil.which("clang-cl")
+        self.compiler.compile_options = ["/nologo", "/MD"]
+        if not self.compiler.cc:
+            raise CompileError("posenc is not compiled by cl; put clang-cl of LLVM on PATH, or set CC to its path")
 
     def compile_all(self, jobs):
         """Compile jobs (source, folder, flags, macros, include directories, whatever else the object depends on)."""
-        compiler, done = self.compiler_and_flags(), []
+        compiler, done, msvc = self.compiler_and_flags(), [], self.compiler.compiler_type == "msvc"
 
         def compile_one(job):
             source, folder, flags, macros, include, *others = job
@@ -94,8 +100,9 @@ class build_core(build_ext):
             if self.force or not Path(name).exists() or not stamp.exists() or stamp.read_text() != wanted:
                 stamp.unlink(missing_ok=True)
                 self.compiler.compile(
-                    [str(source)], output_dir=output, include_dirs=include, macros=macros, extra_postargs=flags
-                )
+                    [str(source)], output_dir=output, include_dirs=include, macros=macros,
+                    extra_postargs=[f"/clang:{flag}" for flag in flags] if msvc else flags,
+                )  # fmt: skip
                 stamp.write_text(wanted)
             done.append(name)
             self.announce(f"[{len(done)}/{len(jobs)}] {name}", level=logging.INFO)
@@ -106,11 +113,11 @@ class build_core(build_ext):
 
     def build_extension(self, ext):
         msvc = self.compiler.compiler_type == "msvc"
-        variants = X86 if MACHINE in ("x86_64", "amd64") and not msvc else {"base": []}
+        if msvc:
+            self.use_clang_cl()
+        variants = X86 if MACHINE in ("x86_64", "amd64") else {"base": []}
         debug = any(flag.startswith("-g") for flag in [*words("CFLAGS"), *words("POSENC_CFLAGS")])
-        flags = [*(MSVC_FLAGS if msvc else GNU_FLAGS), *words("POSENC_CFLAGS")]
-        if not msvc and not debug:
-            flags.insert(0, "-g0")
+        flags = [*([] if debug else ["-g0"]), *GNU_FLAGS, *words("POSENC_CFLAGS")]
         include = list(map(str, INCLUDE))
         jobs = [
             (source, f"{isa}_{bits}", flags + variants[isa], [("PE_ISA", isa), ("PE_REAL", bits)], include)

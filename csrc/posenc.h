@@ -7,6 +7,10 @@
 #ifndef POSENC_H
 #define POSENC_H
 
+#if !defined(__clang__) && (!defined(__GNUC__) || __GNUC__ < 12)
+#error "posenc is written in GNU C with vectors: compile it with GCC 12 or later, or clang (clang-cl on Windows)"
+#endif
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,12 +45,6 @@ typedef struct {
     pe_array array[PE_TERM_ARRAYS];
     idx size[PE_TERM_ARRAYS]; /* elements of an array in its named axes */
 } pe_term;
-
-#ifdef _MSC_VER
-#define PER_THREAD __declspec(thread)
-#else
-#define PER_THREAD _Thread_local
-#endif
 
 /* Units that multiply bfloat16 numbers, and their names as variants (dispatch.h). A call has one of them, or none. */
 enum { PE_AVX512BF16, PE_AMX, PE_AMX_EMULATED, PE_PRODUCTS };

@@ -133,12 +133,8 @@ static PyObject *constants(PyObject *module, PyObject *unused)
 #endif
 #if defined(__clang__)
 #define PE_COMPILER __VERSION__ /* it begins with "Clang" */
-#elif defined(__GNUC__)
-#define PE_COMPILER "GCC " __VERSION__
-#elif defined(_MSC_VER)
-#define PE_COMPILER "MSVC"
 #else
-#define PE_COMPILER "unknown compiler"
+#define PE_COMPILER "GCC " __VERSION__
 #endif
 
 GETTER(build, PyUnicode_FromString(PE_COMPILER ", " PE_BUILD))

@@ -43,10 +43,10 @@ enum { COMPILED = sizeof compiled / sizeof *compiled, VARIANTS = COMPILED + PE_P
 static atomic_int active = -1;
 
 /* The variant of a public call that runs several kernels, on the thread of the call, and how many calls hold it */
-static PER_THREAD int held, holders;
-static PER_THREAD int kernel_holders;
+static _Thread_local int held, holders;
+static _Thread_local int kernel_holders;
 
-#if (defined(__x86_64__) || defined(__i386__)) && defined(__GNUC__)
+#if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 
 static int has(unsigned word, unsigned bits) { return (word & bits) == bits; }

@@ -12,7 +12,7 @@
 
 typedef uint64_t pe_float_state;
 
-#if defined(__SSE2__) || defined(_M_X64)
+#if defined(__SSE2__)
 #include <xmmintrin.h>
 static inline pe_float_state pe_float_get(void) { return _mm_getcsr(); }
 static inline void pe_float_set(pe_float_state state) { _mm_setcsr((unsigned)state); }
@@ -27,11 +27,6 @@ static inline pe_float_state pe_float_get(void)
     return state;
 }
 static inline void pe_float_set(pe_float_state state) { __asm__ volatile("msr fpcr, %0" : : "r"(state) : "memory"); }
-enum { PE_FLOAT_NEAREST = 0, PE_FLOAT_FLUSHING = 1 << 24 };
-#elif defined(_M_ARM64)
-#include <intrin.h>
-static inline pe_float_state pe_float_get(void) { return (pe_float_state)_ReadStatusReg(ARM64_FPCR); }
-static inline void pe_float_set(pe_float_state state) { _WriteStatusReg(ARM64_FPCR, (__int64)state); }
 enum { PE_FLOAT_NEAREST = 0, PE_FLOAT_FLUSHING = 1 << 24 };
 #else /* such a machine, WebAssembly for one, has no such register, or C cannot reach it */
 static inline pe_float_state pe_float_get(void) { return 0; }

@@ -30,7 +30,6 @@ typedef double real;
 #define FN(name) PE_PASTE(name, PE_ISA, PE_REAL)
 
 /* SIMD: the iterations of the loop are independent. SIMD_OR and SIMD_AND: each iteration also ORs or ANDs a flag. */
-#if defined(__GNUC__)
 #define PE_PRAGMA(text) _Pragma(#text)
 #define SIMD _Pragma("omp simd")
 #define SIMD_OR(flag) PE_PRAGMA(omp simd reduction(| : flag))
@@ -45,19 +44,8 @@ typedef double real;
 #define MAYBE_UNUSED __attribute__((unused))
 #define NOINLINE __attribute__((noinline, unused)) /* unused: a file need not call all functions of its headers */
 #define INLINE static inline __attribute__((always_inline))
-#define PE_GNU 1
-#else
-#define SIMD
-#define SIMD_OR(flag)
-#define SIMD_AND(flag)
-#define UNROLL
-#define MAYBE_UNUSED
-#define NOINLINE
-#define INLINE static inline
-#define PE_GNU 0
-#endif
 
-#if PE_GNU && (defined(__FMA__) || defined(__aarch64__))
+#if defined(__FMA__) || defined(__aarch64__)
 #define PE_FMA 1
 #define fma64(a, b, c) __builtin_fma(a, b, c)
 #if PE_REAL == 32

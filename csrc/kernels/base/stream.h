@@ -11,7 +11,7 @@
 #include "base/real.h"
 #include <string.h>
 
-#if defined(__SSE2__) || defined(_M_X64)
+#if defined(__SSE2__)
 #include <emmintrin.h>
 #define PE_STREAMS 1
 

@@ -13,7 +13,6 @@
 
 /* Exchange number i of x[j] and number j of x[i]. Flatten the square: interleaving its two halves moves number i to
  * 2 i modulo LANES * LANES - 1. After log2(LANES) interleavings rows and columns are exchanged. */
-#ifdef PE_SHUFFLE
 #define PE_LOW2 0, 2
 #define PE_LOW4 0, 4, 1, 5
 #define PE_LOW8 0, 8, 1, 9, 2, 10, 3, 11
@@ -39,20 +38,6 @@ INLINE void transpose(vec *x)
             x[i] = y[i];
     }
 }
-#else
-INLINE void transpose(vec *x)
-{
-    real from[LANES * LANES], to[LANES * LANES];
-    for (int i = 0; i < LANES; i++)
-        vec_store(from + i * LANES, x[i]);
-    for (int i = 0; i < LANES; i++) {
-        for (int j = 0; j < LANES; j++)
-            to[j * LANES + i] = from[i * LANES + j];
-    }
-    for (int i = 0; i < LANES; i++)
-        x[i] = vec_load(to + i * LANES);
-}
-#endif
 
 static NOINLINE void pack_transposed(const char *rows, idx step, int lanes, int n, real scale, int width, real *out)
 {

@@ -4,8 +4,7 @@
  *         y[l] = fma(a[l], b[l], c[l]);          is y = vec_fma(a, b, c)
  *
  * Kernels that keep sums in registers use vec, such as attention, convolutions, gram and matvec.h. Most other kernels
- * are plain loops. A vec has the width of the variant's registers, because compilers translate wider vectors badly. For
- * compilers without GNU's vector types, a vec is an array, and its arithmetic is loops.
+ * are plain loops. A vec has the width of the variant's registers, because compilers translate wider vectors badly.
  */
 #ifndef PE_VEC_H
 #define PE_VEC_H
@@ -13,9 +12,6 @@
 #include "base/real.h"
 #include <math.h>
 #include <string.h>
-#if PE_GNU && defined(__SSE2__)
-#include <immintrin.h>
-#endif
 
 #if defined(__AVX512F__)
 #define VEC_BYTES 64
@@ -30,7 +26,6 @@ enum { LANES = VEC_BYTES / (int)sizeof(real) };
 /* The score of a masked pair; its exponential is exactly 0 */
 #define MASKED ((real)-HUGE_VAL)
 
-#if PE_GNU
 #define PREFETCH(p) __builtin_prefetch(p)
 #define PREFETCH_SECOND(p) __builtin_prefetch(p, 0, 2) /* into L2, not L1 */
 typedef real vec __attribute__((vector_size(VEC_BYTES)));
@@ -38,13 +33,6 @@ typedef real vec __attribute__((vector_size(VEC_BYTES)));
 typedef int32_t vec_mask __attribute__((vector_size(VEC_BYTES)));
 #else
 typedef int64_t vec_mask __attribute__((vector_size(VEC_BYTES)));
-#endif
-#else
-#define PREFETCH(p)
-#define PREFETCH_SECOND(p)
-typedef struct {
-    real x[LANES];
-} vec;
 #endif
 
 /* Row i of rows that are `step` bytes apart */
@@ -59,65 +47,38 @@ INLINE vec vec_load(const real *p)
 INLINE void vec_store(real *p, vec v) { memcpy(p, &v, sizeof v); }
 
 /* vec_fma is a b + c. vec_max(a, b) is b where a is NaN. vec_bias(x, b) is x + b, but -inf wherever b is -inf. */
-#if PE_GNU
 INLINE vec vec_set(real x) { return x - (vec){0}; }
 INLINE vec vec_mul(vec a, vec b) { return a * b; }
 INLINE vec vec_add(vec a, vec b) { return a + b; }
 INLINE vec vec_sub(vec a, vec b) { return a - b; }
 INLINE vec vec_div(vec a, vec b) { return a / b; }
 INLINE vec vec_fma(vec a, vec b, vec c) { return a * b + c; } /* one rounding with FMA: -ffp-contract=fast */
-/* Some compilers have no ?: on vectors in C. GCC 12 compiles these bit operations to a chain of instructions, so x86
- * uses intrinsics: MAXPS(a, b) is b if a or b is NaN, or if both are zeros. */
+/* C has no ?: on vectors. */
 INLINE vec vec_select(vec_mask m, vec a, vec b) { return (vec)(((vec_mask)a & m) | ((vec_mask)b & ~m)); }
-#if PE_REAL == 32
-#define PE_X86(name, end) name##_ps##end
-#else
-#define PE_X86(name, end) name##_pd##end
-#endif
-#if defined(__AVX512F__)
-INLINE vec vec_max(vec a, vec b) { return PE_X86(_mm512_max, )(a, b); }
-#elif defined(__AVX2__)
-INLINE vec vec_max(vec a, vec b) { return PE_X86(_mm256_max, )(a, b); }
-#elif defined(__SSE2__)
-INLINE vec vec_max(vec a, vec b) { return PE_X86(_mm_max, )(a, b); }
-#else
-INLINE vec vec_max(vec a, vec b) { return vec_select(a > b, a, b); }
-#endif
-#if defined(__AVX512F__)
-INLINE vec vec_bias(vec x, vec b)
-{
-    return PE_X86(_mm512_mask_add, )(b, PE_X86(_mm512_cmp, _mask)(b, vec_set(MASKED), _CMP_NEQ_UQ), x, b);
-}
-#else
 INLINE vec vec_bias(vec x, vec b) { return vec_select(b == vec_set(MASKED), b, x + b); }
-#endif
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-#define PE_SHUFFLE 1
-#endif
-#endif
+/* GCC 12 compiles vec_select(a > b, a, b) to up to five instructions, so x86 gets its instruction by name: MAXPS(a, b)
+ * is b if a or b is NaN, or if both are zeros. Its intrinsic is in immintrin.h, which takes half a second to parse,
+ * longer than most kernels take to compile. */
+#if PE_REAL == 32
+#define PE_MAX "maxps"
 #else
-#define PE_LANEWISE(declaration, result) \
-    INLINE vec declaration               \
-    {                                    \
-        vec y;                           \
-        for (int i = 0; i < LANES; i++)  \
-            y.x[i] = result;             \
-        return y;                        \
-    }
-PE_LANEWISE(vec_set(real x), x)
-PE_LANEWISE(vec_mul(vec a, vec b), a.x[i] * b.x[i])
-PE_LANEWISE(vec_add(vec a, vec b), a.x[i] + b.x[i])
-PE_LANEWISE(vec_sub(vec a, vec b), a.x[i] - b.x[i])
-PE_LANEWISE(vec_div(vec a, vec b), a.x[i] / b.x[i])
-PE_LANEWISE(vec_fma(vec a, vec b, vec c), a.x[i] * b.x[i] + c.x[i])
-PE_LANEWISE(vec_max(vec a, vec b), a.x[i] > b.x[i] ? a.x[i] : b.x[i])
-PE_LANEWISE(vec_bias(vec x, vec b), b.x[i] == MASKED ? MASKED : x.x[i] + b.x[i])
+#define PE_MAX "maxpd"
 #endif
+INLINE vec vec_max(vec a, vec b)
+{
+#if defined(__AVX__)
+    __asm__("v" PE_MAX " %2, %1, %0" : "=v"(a) : "v"(a), "v"(b));
+    return a;
+#elif defined(__SSE2__)
+    __asm__(PE_MAX " %1, %0" : "+x"(a) : "x"(b));
+    return a;
+#else
+    return vec_select(a > b, a, b);
+#endif
+}
 
 /* Lane l of vec_mix is b[l] if l & bit, else a[l]. Lane i of vec_sums is the sum of x[i], added in a tree of
  * neighbours; vec_sums may overwrite x. */
-#ifdef PE_SHUFFLE
 #define PE_EVEN2 0, 2
 #define PE_EVEN4 PE_EVEN2, 4, 6
 #define PE_EVEN8 PE_EVEN4, 8, 10, 12, 14
@@ -164,30 +125,6 @@ INLINE vec vec_sums(vec *x)
     }
     return x[0];
 }
-#else
-INLINE vec vec_mix(vec a, vec b, int bit)
-{
-    real x[LANES], y[LANES];
-    vec_store(x, a);
-    vec_store(y, b);
-    for (int l = 0; l < LANES; l++)
-        x[l] = l & bit ? y[l] : x[l];
-    return vec_load(x);
-}
-INLINE vec vec_sums(vec *x)
-{
-    real row[LANES], sum[LANES];
-    for (int i = 0; i < LANES; i++) {
-        vec_store(row, x[i]);
-        for (int n = LANES / 2; n > 0; n /= 2) {
-            for (int k = 0; k < n; k++)
-                row[k] = row[2 * k] + row[2 * k + 1];
-        }
-        sum[i] = row[0];
-    }
-    return vec_load(sum);
-}
-#endif
 
 /* Return whether the lanes sum to 0. If each lane is a sum of products y * 0, the result says whether all y are
  * finite. */

@@ -12,7 +12,7 @@
 #include "base/half.h"
 #include "base/vec.h"
 
-#if PE_REAL == 32 && PE_GNU
+#if PE_REAL == 32
 typedef int8_t vec_bytes __attribute__((vector_size(LANES)));
 typedef uint16_t vec_halves __attribute__((vector_size(2 * LANES)));
 typedef uint32_t vec_words __attribute__((vector_size(4 * LANES)));
@@ -38,7 +38,7 @@ INLINE vec_mask ints_of_bytes(vec_bytes b)
     return (vec_mask)__builtin_ia32_pmovsxbd256((vec_chars)(long_pair){bytes, 0});
 }
 #define INTS_OF_BYTES(b) ints_of_bytes(b)
-#elif VEC_BYTES == 16 && defined(PE_SHUFFLE) && !defined(__clang__)
+#elif VEC_BYTES == 16 && !defined(__clang__)
 typedef uint16_t half_pairs __attribute__((vector_size(16)));
 typedef uint8_t byte_quads __attribute__((vector_size(16)));
 INLINE vec_words words_of_halves(vec_halves h)
@@ -103,23 +103,6 @@ INLINE vec vec_load_f16(const char *p)
     return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
 #endif
-#elif PE_REAL == 32
-INLINE vec vec_load_bf16(const char *p)
-{
-    uint16_t h[LANES];
-    memcpy(h, p, sizeof h);
-    vec y;
-    for (int i = 0; i < LANES; i++)
-        y.x[i] = widen_bf16(h[i]);
-    return y;
-}
-INLINE vec vec_load_i8(const char *p)
-{
-    vec y;
-    for (int i = 0; i < LANES; i++)
-        y.x[i] = (real)(signed char)p[i];
-    return y;
-}
 #endif
 
 /* Return whether a load widens in a few instructions. float16 without F16C takes twenty: callers copy the rows. */

@@ -50,8 +50,7 @@ typedef struct pe_product {
 extern const pe_products FN(products_amx), FN(products_avx512bf16), FN(products_emulated);
 
 /* They are assembly with target attributes, in the variant that has their vectors. */
-#if defined(__AVX512F__) && defined(__x86_64__) && defined(__linux__) && PE_REAL == 32 \
-    && (defined(__clang__) ? __clang_major__ >= 12 : defined(__GNUC__) && __GNUC__ >= 11)
+#if defined(__AVX512F__) && defined(__x86_64__) && defined(__linux__) && PE_REAL == 32
 #define PE_HAS_AMX 1
 #define PE_HAS_AVX512BF16 1
 #else

@@ -18,7 +18,7 @@
 /* Each thread configures its tiles before it multiplies, and releases them before it does anything else. TDPBF16PS
  * without a configuration is an invalid instruction (#UD), and tiles that nothing releases slow down the thread; here
  * the product is then NaN. */
-static PER_THREAD int configurations;
+static _Thread_local int configurations;
 static void begin(void) { configurations++; }
 static void end(void) { configurations = 0; }
 
