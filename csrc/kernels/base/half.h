@@ -14,18 +14,9 @@
 
 #include "base/real.h"
 #include <string.h>
-#if defined(__F16C__) && PE_REAL == 32
-#define PE_F16C 1 /* builtins, because parsing immintrin.h takes longer than compiling most kernels */
-typedef float f16c_floats __attribute__((vector_size(32)));
-typedef short f16c_halves __attribute__((vector_size(16)));
-#define F16C_WIDEN(halves) __builtin_ia32_vcvtph2ps256(halves)
-#ifdef __clang__
-#if !__has_builtin(__builtin_ia32_vcvtph2ps256) /* recent versions convert vectors instead */
-typedef _Float16 f16c_numbers __attribute__((vector_size(16)));
-#undef F16C_WIDEN
-#define F16C_WIDEN(halves) __builtin_convertvector((f16c_numbers)(halves), f16c_floats)
-#endif
-#endif
+
+#if defined(__F16C__) && defined(__AVX2__) && PE_REAL == 32
+#define PE_F16C 1
 #else
 #define PE_F16C 0
 #endif
@@ -75,49 +66,10 @@ INLINE uint16_t narrow_f16(float f)
     return (uint16_t)(sign | h);
 }
 
-static NOINLINE void widen_bf16_row(const uint16_t *restrict in, idx n, real *restrict out)
-{
-    SIMD
-    for (idx i = 0; i < n; i++)
-        out[i] = (real)widen_bf16(in[i]);
-}
-
-static NOINLINE void narrow_bf16_row(const real *restrict in, idx n, uint16_t *restrict out)
-{
-    SIMD
-    for (idx i = 0; i < n; i++)
-        out[i] = narrow_bf16((float)in[i]);
-}
-
-static NOINLINE void widen_f16_row(const uint16_t *restrict in, idx n, real *restrict out)
-{
-    idx i = 0;
-#if PE_F16C
-    for (; i + 8 <= n; i += 8) {
-        f16c_halves half;
-        memcpy(&half, in + i, sizeof half);
-        const f16c_floats wide = F16C_WIDEN(half);
-        memcpy(out + i, &wide, sizeof wide);
-    }
-#endif
-    for (; i < n; i++)
-        out[i] = (real)widen_f16(in[i]);
-}
-
-static NOINLINE void narrow_f16_row(const real *restrict in, idx n, uint16_t *restrict out)
-{
-    idx i = 0;
-#if PE_F16C
-    enum { TO_NEAREST = 0 };
-    for (; i + 8 <= n; i += 8) {
-        f16c_floats wide;
-        memcpy(&wide, in + i, sizeof wide);
-        const f16c_halves half = __builtin_ia32_vcvtps2ph256(wide, TO_NEAREST);
-        memcpy(out + i, &half, sizeof half);
-    }
-#endif
-    for (; i < n; i++)
-        out[i] = narrow_f16((float)in[i]);
-}
+/* Convert rows of n numbers (half.c). No call in double has operands of half types. */
+void FN(widen_bf16_row)(const uint16_t *restrict in, idx n, real *restrict out);
+void FN(narrow_bf16_row)(const real *restrict in, idx n, uint16_t *restrict out);
+void FN(widen_f16_row)(const uint16_t *restrict in, idx n, real *restrict out);
+void FN(narrow_f16_row)(const real *restrict in, idx n, uint16_t *restrict out);
 
 #endif

@@ -77,14 +77,14 @@ static NOINLINE void widen_codes(const char *codes, idx n, real scale, real *res
 /* Return the row itself if it is stored as real. Else widen it into scratch. */
 INLINE const real *row_read(const char *data, pe_storage storage, idx n, real *scratch)
 {
-    if (storage == PE_STORAGE)
+    if (PE_REAL == 64 || storage == PE_STORAGE)
         return (const real *)(const void *)data;
     if (storage == PE_I8)
         widen_codes(data, n, 1, scratch);
     else if (storage == PE_BF16)
-        widen_bf16_row((const uint16_t *)(const void *)data, n, scratch);
+        FN(widen_bf16_row)((const uint16_t *)(const void *)data, n, scratch);
     else
-        widen_f16_row((const uint16_t *)(const void *)data, n, scratch);
+        FN(widen_f16_row)((const uint16_t *)(const void *)data, n, scratch);
     return scratch;
 }
 
@@ -108,21 +108,21 @@ INLINE void add_reals(real *restrict to, const real *restrict x, idx n)
  * then calls row_write, which narrows a row from scratch into data, and does nothing if the storage is real. */
 INLINE real *row_target(char *data, pe_storage storage, real *scratch)
 {
-    return storage == PE_STORAGE ? as_reals(data) : scratch;
+    return PE_REAL == 64 || storage == PE_STORAGE ? as_reals(data) : scratch;
 }
 
 INLINE void row_write(const real *row, char *data, pe_storage storage, idx n)
 {
-    if (storage == PE_BF16)
-        narrow_bf16_row(row, n, (uint16_t *)(void *)data);
-    else if (storage == PE_F16)
-        narrow_f16_row(row, n, (uint16_t *)(void *)data);
+    if (PE_REAL == 32 && storage == PE_BF16)
+        FN(narrow_bf16_row)(row, n, (uint16_t *)(void *)data);
+    else if (PE_REAL == 32 && storage == PE_F16)
+        FN(narrow_f16_row)(row, n, (uint16_t *)(void *)data);
 }
 
 /* Copy or narrow a row that was computed at another address than data. */
 INLINE void row_store(const real *row, char *data, pe_storage storage, idx n)
 {
-    if (storage == PE_STORAGE)
+    if (PE_REAL == 64 || storage == PE_STORAGE)
         memcpy(data, row, (size_t)n * sizeof *row);
     else
         row_write(row, data, storage, n);

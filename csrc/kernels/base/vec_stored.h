@@ -13,95 +13,58 @@
 #include "base/vec.h"
 
 #if PE_REAL == 32
-typedef int8_t vec_bytes __attribute__((vector_size(LANES)));
-typedef uint16_t vec_halves __attribute__((vector_size(2 * LANES)));
-typedef uint32_t vec_words __attribute__((vector_size(4 * LANES)));
-typedef int64_t long_pair __attribute__((vector_size(16)));
-
-/* Zero-extend LANES 16-bit integers, or sign-extend LANES bytes, to 32 bits. With AVX2 and AVX-512, clang compiles
- * __builtin_convertvector to one instruction. GCC 12 compiles it to five for halves and forty for bytes, so GCC gets
- * the instruction by name. */
-#if VEC_BYTES == 64 && !defined(__clang__)
-typedef short vec_shorts __attribute__((vector_size(32)));
-typedef char vec_chars __attribute__((vector_size(16)));
-enum { ALL_LANES = 0xffff };
-#define WORDS_OF_HALVES(h) (vec_words) __builtin_ia32_pmovzxwd512_mask((vec_shorts)(h), (vec_mask){0}, ALL_LANES)
-#define INTS_OF_BYTES(b) (vec_mask) __builtin_ia32_pmovsxbd512_mask((vec_chars)(b), (vec_mask){0}, ALL_LANES)
-#elif VEC_BYTES == 32 && !defined(__clang__)
-typedef short vec_shorts __attribute__((vector_size(16)));
-typedef char vec_chars __attribute__((vector_size(16)));
-#define WORDS_OF_HALVES(h) (vec_words) __builtin_ia32_pmovzxwd256((vec_shorts)(h))
-INLINE vec_mask ints_of_bytes(vec_bytes b)
-{
-    int64_t bytes;
-    memcpy(&bytes, &b, sizeof bytes);
-    return (vec_mask)__builtin_ia32_pmovsxbd256((vec_chars)(long_pair){bytes, 0});
-}
-#define INTS_OF_BYTES(b) ints_of_bytes(b)
-#elif VEC_BYTES == 16 && !defined(__clang__)
-typedef uint16_t half_pairs __attribute__((vector_size(16)));
-typedef uint8_t byte_quads __attribute__((vector_size(16)));
-INLINE vec_words words_of_halves(vec_halves h)
-{
-    int64_t halves;
-    memcpy(&halves, &h, sizeof halves);
-    const half_pairs x = (half_pairs)(long_pair){halves, 0};
-    return (vec_words)__builtin_shufflevector(x, (half_pairs){0}, 0, 8, 1, 9, 2, 10, 3, 11);
-}
-INLINE vec_mask ints_of_bytes(vec_bytes b) /* repeat each byte four times, then sign-extend the top one */
-{
-    int32_t bytes;
-    memcpy(&bytes, &b, sizeof bytes);
-    byte_quads x = (byte_quads)(long_pair){bytes, 0};
-    x = __builtin_shufflevector(x, x, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    const half_pairs y = (half_pairs)x;
-    return (vec_mask)__builtin_shufflevector(y, y, 0, 8, 1, 9, 2, 10, 3, 11) >> 24;
-}
-#define WORDS_OF_HALVES(h) words_of_halves(h)
-#define INTS_OF_BYTES(b) ints_of_bytes(b)
-#else
-#define WORDS_OF_HALVES(h) __builtin_convertvector(h, vec_words)
-#define INTS_OF_BYTES(b) __builtin_convertvector(b, vec_mask)
-#endif
-
+#if VEC_BYTES == 64
+#include <immintrin.h>
 INLINE vec vec_load_bf16(const char *p)
 {
-    vec_halves h;
-    memcpy(&h, p, sizeof h);
-    return (vec)(WORDS_OF_HALVES(h) << 16);
+    return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16);
 }
-
 INLINE vec vec_load_i8(const char *p)
 {
-    vec_bytes b;
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
+}
+#elif VEC_BYTES == 32
+#include <immintrin.h>
+INLINE vec vec_load_bf16(const char *p)
+{
+    return (vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16);
+}
+INLINE vec vec_load_i8(const char *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
+}
+#elif defined(__SSE2__)
+#include <emmintrin.h>
+INLINE vec vec_load_bf16(const char *p)
+{
+    return (vec)_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const void *)p));
+}
+INLINE vec vec_load_i8(const char *p) /* move each byte to the top of its word, then shift it down with its sign */
+{
+    int32_t bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    const __m128i zero = _mm_setzero_si128(), halves = _mm_unpacklo_epi8(zero, _mm_cvtsi32_si128(bytes));
+    return _mm_cvtepi32_ps(_mm_srai_epi32(_mm_unpacklo_epi16(zero, halves), 24));
+}
+#else
+INLINE vec vec_load_bf16(const char *p)
+{
+    uint16_t h __attribute__((vector_size(2 * LANES)));
+    memcpy(&h, p, sizeof h);
+    return (vec)(__builtin_convertvector(h, vec_mask) << 16);
+}
+INLINE vec vec_load_i8(const char *p)
+{
+    int8_t b __attribute__((vector_size(LANES)));
     memcpy(&b, p, sizeof b);
-    return __builtin_convertvector(INTS_OF_BYTES(b), vec);
+    return __builtin_convertvector(b, vec);
 }
+#endif
 
-#if PE_F16C && VEC_BYTES == 32
-INLINE vec vec_load_f16(const char *p)
-{
-    f16c_halves h;
-    memcpy(&h, p, sizeof h);
-    return F16C_WIDEN(h);
-}
-#elif PE_F16C && VEC_BYTES == 64 && !defined(__clang__)
-INLINE vec vec_load_f16(const char *p)
-{
-    enum { CURRENT_ROUNDING = 4 }; /* has no effect: widening is exact */
-    vec_shorts h;
-    memcpy(&h, p, sizeof h);
-    return __builtin_ia32_vcvtph2ps512_mask(h, (vec){0}, (short)ALL_LANES, CURRENT_ROUNDING);
-}
-#elif PE_F16C && VEC_BYTES == 64
-INLINE vec vec_load_f16(const char *p)
-{
-    f16c_halves low, high;
-    memcpy(&low, p, sizeof low);
-    memcpy(&high, p + sizeof low, sizeof high);
-    const f16c_floats a = F16C_WIDEN(low), b = F16C_WIDEN(high);
-    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-}
+#if PE_F16C && VEC_BYTES == 64
+INLINE vec vec_load_f16(const char *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
+#elif PE_F16C
+INLINE vec vec_load_f16(const char *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p)); }
 #endif
 #endif
 
