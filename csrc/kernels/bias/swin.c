@@ -5,30 +5,51 @@
  *
  * arrays: table(B,h), grid(S) = height, width. The position of token (y, x) is y * width + x. The table row is a number
  * of the query minus a number of the key (grid_codes), so no pair needs a division.
+ *
+ * BEiT (Bao et al. 2022) has the same table, and three rows more for a class token, which precedes the grid: position 0
+ * is the class token, and position 1 + p is token p of the grid.
+ *
+ *     class to token: table[B - 3][h]     token to class: table[B - 2][h]     class to class: table[B - 1][h]
  */
 #include "bias/grid.h"
 
 enum { TABLE, GRID };
 
-PAIR_VALUES(swin)
+/* The row of key j and lane l in a table of `rows` rows. k and q are their codes (grid.h). */
+INLINE idx row_of_pair(const pe_pair_block *b, int has_class, idx rows, int j, int l, const size_t *k, const size_t *q)
+{
+    const int to_class = has_class && b->k_positions[j] < 1, from_class = has_class && b->q_positions[l] < 1;
+    if (to_class || from_class)
+        return within(rows - (!to_class ? 3 : !from_class ? 2 : 1), rows);
+    return grid_row(q[l], k[j], rows);
+}
+
+INLINE void values(const pe_array *array, idx rows, idx h, const pe_pair_block *b, int has_class, real *restrict out)
 {
     size_t k[PAIR_KEYS], q[PAIR_LANES];
-    grid_codes(&array[GRID], b, 0, k, q);
+    grid_codes(&array[GRID], b, has_class, k, q);
     for (int j = 0; j < b->keys; j++, out += b->lanes) {
         for (int l = 0; l < b->lanes; l++)
-            out[l] = (real)*element(&array[TABLE], grid_row(q[l], k[j], D(B)), h);
+            out[l] = (real)*element(&array[TABLE], row_of_pair(b, has_class, rows, j, l, k, q), h);
     }
 }
 
 /* d table[row of the pair, h] += grad */
-PAIR_VJP(swin_vjp)
+INLINE void vjp(const pe_array *array, idx rows, idx h, const pe_pair_block *b, int has_class, const double *grad,
+                const pe_array *into)
 {
     size_t k[PAIR_KEYS], q[PAIR_LANES];
-    grid_codes(&array[GRID], b, 0, k, q);
+    grid_codes(&array[GRID], b, has_class, k, q);
     for (int j = 0; j < b->keys; j++, grad += b->lanes) {
         for (int l = 0; l < b->lanes; l++)
-            *element(&into[TABLE], grid_row(q[l], k[j], D(B)), h) += grad[l];
+            *element(&into[TABLE], row_of_pair(b, has_class, rows, j, l, k, q), h) += grad[l];
     }
 }
 
+PAIR_VALUES(swin) { values(array, D(B), h, b, 0, out); }
+PAIR_VJP(swin_vjp) { vjp(array, D(B), h, b, 0, grad, into); }
+PAIR_VALUES(beit) { values(array, D(B), h, b, 1, out); }
+PAIR_VJP(beit_vjp) { vjp(array, D(B), h, b, 1, grad, into); }
+
 const pe_position_op FN(swin_op) = {.pairs = swin, .pairs_vjp = swin_vjp};
+const pe_position_op FN(beit_op) = {.pairs = beit, .pairs_vjp = beit_vjp};
