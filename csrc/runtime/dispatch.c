@@ -49,6 +49,12 @@ static _Thread_local int kernel_holders;
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 
+static int is_intel(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx;
+}
+
 static int has(unsigned word, unsigned bits) { return (word & bits) == bits; }
 
 static int cpu_has(const char *isa)
@@ -75,12 +81,22 @@ static int cpu_has(const char *isa)
            && has(leaf7b, bit_BMI | bit_BMI2 | bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL);
 }
 #else
+static int is_intel(void) { return 0; }
 static int cpu_has(const char *isa)
 {
     (void)isa;
     return 0;
 }
 #endif
+
+int pe_has_slow_l3(void)
+{
+    enum { UNKNOWN, NO, YES };
+    static atomic_int answer;
+    if (atomic_load_explicit(&answer, memory_order_relaxed) == UNKNOWN)
+        atomic_store_explicit(&answer, is_intel() ? YES : NO, memory_order_relaxed);
+    return atomic_load_explicit(&answer, memory_order_relaxed) == YES;
+}
 
 #if defined(__linux__) && defined(__x86_64__)
 /* Linux enables the tiles of AMX for a process that asks. Signal frames then grow by 8 KB for good, so nothing but a

@@ -19,6 +19,9 @@ void pe_release_isa(void);
 void pe_hold_kernels(void);
 void pe_release_kernels(void);
 int pe_holds_kernels(void);
+/* Return 1 on Intel. On an Intel Xeon, np.multiply of 8 MiB moves 21 GB/s, and rope is 1.4 times faster if it keeps its
+ * table in L2. On AMD Zen 4 np.multiply moves 44 to 56 GB/s. */
+int pe_has_slow_l3(void);
 const pe_kernel *pe_kernel_of(int isa, int op, int is_double);
 
 #endif

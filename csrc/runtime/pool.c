@@ -7,7 +7,7 @@
  */
 #define _POSIX_C_SOURCE 200809L /* otherwise -std=c11 hides threads and signals */
 #include "runtime/pool.h"
-#include "runtime/cache.h"
+#include "runtime/dispatch.h"
 #include "runtime/float_state.h"
 
 #include <stdatomic.h>
@@ -155,7 +155,6 @@ static void run_blocks(shared_job *s, const pe_call *call)
     if (!memory)
         return;
     pe_work work = {.scratch = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN,
-                    .last_cache = pe_last_cache(),
                     .slow_l3 = pe_has_slow_l3()};
     const pe_float_state callers = pe_float_get();
     pe_float_set(job->flush ? PE_FLOAT_FLUSHING : PE_FLOAT_NEAREST);

@@ -104,7 +104,7 @@ idx EXPORT(pe_run)(int is_double, char *scratch)
 {
     const idx *const dim = call.dim;
     const double *const par = call.par;
-    const pe_work work = {.scratch = scratch, .last_cache = 1 << 23};
+    const pe_work work = {.scratch = scratch};
     idx units = -1;
     switch (op) {
 #define CALLABLE(name, signature, units_, ns, scratch_) \

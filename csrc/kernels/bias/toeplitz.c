@@ -20,7 +20,7 @@ KERNEL(toeplitz_matrix)
     enum { ROW, OUT };
     const idx n = call->D(n), m = call->D(m), blocks = BLOCKS(n, BLOCK_M);
     const idx size = storage_size(call->array[OUT].storage);
-    const int stream = count_rows(call) * n * m * size > work->last_cache;
+    const int stream = count_rows(call) * n * m * size > PE_LAST_CACHE;
     for (idx u = begin; u < end; u++) {
         const pe_row row = row_at(call, u / blocks);
         const idx first = u % blocks * BLOCK_M, last = min_(n, first + BLOCK_M);

@@ -185,7 +185,7 @@ static int worth_streaming(const pe_call *call, const pe_work *work, const pe_ar
             return 0;
         run *= call->shape[a];
     }
-    return run > work->last_cache;
+    return run > PE_LAST_CACHE;
 }
 
 KERNEL(rope)
