@@ -81,7 +81,13 @@ function biasParameters(state, name) {
         w1: doubles([1, 1], 2, 1), b1: doubles([0, -0.5]), w2: doubles(slopes.flatMap((m) => [-8 * m, -8 * m]), heads, 2),
         b2: doubles(slopes.map(() => 0)), c: array(Float64Array.of(state.c)), threshold: array(Float64Array.of(state.threshold)),
       };
-    case "sandwich": return { divisor: doubles(range(heads).map((h) => 8 * (h + 1) / heads)) };
+    case "sandwich": {
+      const half = state.dim / 2, { high, low } = geometric(half + 1, 10000, 1, half);
+      return {
+        frequencies: doubles(high.subarray(1)), lo: doubles(low.subarray(1)),
+        divisor: doubles(range(heads).map((h) => 8 * (h + 1) / heads)),
+      };
+    }
   }
 }
 
@@ -91,30 +97,9 @@ class Numbers {
     this.known = new Map();
   }
 
-  /** Operands of a PAIR row. The sinusoids of Sandwich depend on the positions. */
-  pairOperands(state, name, q, k) {
-    const operands = biasParameters(state, name);
-    if (name !== "sandwich") return operands;
-    const half = state.dim / 2, { high, low } = geometric(half + 1, 10000, 1, half);
-    const sinusoids = (positions) => {
-      const out = zeros(Float64Array, positions.length, state.dim);
-      this.library.kernels.call("sinusoid", {
-        positions: doubles(positions), frequencies: doubles(high.subarray(1)), lo: doubles(low.subarray(1)), out,
-      }, [0, half, 1, 1, 1]);
-      return out;
-    };
-    const rows = sinusoids(q).data, queries = zeros(Float64Array, state.dim, q.length);
-    for (let i = 0; i < q.length; i++) {
-      for (let c = 0; c < state.dim; c++) queries.data[c * q.length + i] = rows[i * state.dim + c];
-    }
-    return { queries, keys: sinusoids(k), ...operands };
-  }
-
   /** The bias of all heads for the queries q and the keys k, (H, q, k). */
   bias(state, name, q, k) {
-    if (name === "fire" || name === "sandwich") {
-      return this.library.pair(name, this.pairOperands(state, name, q, k), state.heads, q, k);
-    }
+    if (name === "fire") return this.library.pair(name, biasParameters(state, name), state.heads, q, k);
     const rel = q.flatMap((i) => k.map((j) => j - i));
     const values = this.library.distance(name, biasParameters(state, name), state.heads, rel);
     return array(values.data, state.heads, q.length, k.length);

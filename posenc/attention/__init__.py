@@ -272,7 +272,7 @@ def attention(
         inputs = read_inputs(
             function, q, k, v, bias=bias, keep=keep, causal=causal, align=align, window=window, q_positions=q_positions,
             k_positions=k_positions, q_segments=q_segments, k_segments=k_segments, scale=scale, softcap=softcap,
-            sink=sink, dropout=dropout, seed=seed, invariant=is_invariant,
+            sink=sink, dropout=dropout, seed=seed,
         )  # fmt: skip
         read = () if out is None else inputs.read_arrays()
         out, buffer = prepare_out(function, out, (*inputs.rows, inputs.v.shape[-1]), inputs.result_dtype, read)

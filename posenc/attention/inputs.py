@@ -125,14 +125,8 @@ def read_inputs(
     sink: object,
     dropout: object,
     seed: object,
-    invariant: bool = False,
 ) -> Inputs:
-    """Return the checked arguments of `attention`.
-
-    With `invariant` the kernel computes every number of a bias from the positions of the pair, and none once for all
-    pairs of one distance. It gets the positions that the caller passed: moving a chunk with consecutive positions to 0
-    would change the sines that `sandwich` multiplies. Only for `sandwich` do the bits depend on `invariant`.
-    """
+    """Return the checked arguments of `attention`."""
     query = as_data(function, "q", q)
     key, k_scale = read_keys(function, "k", k, query.dtype)
     value, v_scale = read_keys(function, "v", v, query.dtype)
@@ -149,9 +143,7 @@ def read_inputs(
     low, high = read_visible_range(function, causal, window)
     cap = 0.0 if softcap is None else read_softcap(function, softcap, dtype)
     positions = read_call_positions(function, shape, parts, low, high, align, q_positions, k_positions)
-    if invariant and parts:
-        positions = with_arrays(positions)
-    elif positions.arrays is not None and all(map(allows_shift, parts)):
+    if positions.arrays is not None and all(map(allows_shift, parts)):
         positions = positions.as_consecutive()
     visible = None if keep is None else _read_keep(function, keep, shape)
     of_queries = of_keys = None
@@ -161,11 +153,7 @@ def read_inputs(
     part_positions: tuple[Positions, ...] = ()
     terms: tuple[Term, ...] = ()
     if parts:
-        part_positions = tuple(
-            [resolve_part_positions(function, part, positions, batch, not invariant) for part in parts]
-        )
-        if invariant:
-            part_positions = tuple(map(with_arrays, part_positions))
+        part_positions = tuple([resolve_part_positions(function, part, positions, batch) for part in parts])
         call = Call(function, dtype, shape, width, value.shape[-1])
         terms = tuple([part._term(call, own) for part, own in zip(parts, part_positions, strict=True)])
     unscaled, q_scale = None, _read_scales(function, scale, heads, parts, dtype)
@@ -359,9 +347,7 @@ def with_arrays(positions: Positions) -> Positions:
     return positions._replace(shift=0.0, arrays=positions.as_arrays())
 
 
-def resolve_part_positions(
-    function: str, part: Bias, call: Positions, batch: Shape, may_shift: bool = True
-) -> Positions:
+def resolve_part_positions(function: str, part: Bias, call: Positions, batch: Shape) -> Positions:
     """Return the positions that a part reads; its own must fit the batch axes."""
     if not is_placed(part):
         return call
@@ -369,7 +355,7 @@ def resolve_part_positions(
         if own is not None and not broadcasts_to(own.shape[:-1], batch):
             has = f"batch axes {own.shape[:-1]} ({part.name}.at)"
             fail(ValueError, function, argument, has, f"to broadcast to {batch}")
-    return resolve_positions(function, part, call, may_shift)
+    return resolve_positions(function, part, call)
 
 
 def _read_keep(function: str, keep: object, shape: Shape) -> Array:

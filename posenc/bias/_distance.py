@@ -39,7 +39,7 @@ class DistanceBias(PositionBias[Arrays]):
     def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[Float64, ...]:
         if reductions.cotangent is not None:
             return _cotangent_vjp(self, function, reductions.cotangent, positions.as_consecutive())
-        if positions.arrays is None:
+        if positions.arrays is None and self.arrays:
             return _values_vjp(self, function, reductions.diagonals, positions.distances(function))
         return reductions.parameters
 

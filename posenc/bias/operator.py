@@ -592,10 +592,10 @@ def check_unread(
             fail(ValueError, function, argument, "a value", f"None, because {operator.name} has positions of its own")
 
 
-def resolve_positions(function: str, operator: Bias, call: Positions, may_shift: bool = True) -> Positions:
+def resolve_positions(function: str, operator: Bias, call: Positions) -> Positions:
     """Return the positions that an operator reads: its own, or those of the call.
 
-    If `may_shift`, both sides may be moved by one offset where the operator reads distances only.
+    Both sides may be moved by one offset where the operator reads distances only.
     """
     q, k = operator.own_positions
     if q is None and k is None:
@@ -605,7 +605,7 @@ def resolve_positions(function: str, operator: Bias, call: Positions, may_shift:
             fail(ValueError, function, argument, f"length {own.shape[-1]} ({operator.name}.at)", str(length))
     of_call = call.as_arrays()
     positions = Positions(call.n, call.m, 0.0, (of_call[0] if q is None else q, of_call[1] if k is None else k))
-    return positions.as_consecutive() if may_shift and operator.is_relative else positions
+    return positions.as_consecutive() if operator.is_relative else positions
 
 
 def read_method_positions(

@@ -2,106 +2,36 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from .. import _core
-from .._core_api.arguments import (
-    F32,
-    F64,
-    MOST_CHANNELS,
-    Array,
-    Dtype,
-    Float64,
-    as_index,
-    cast_result,
-    fail_value,
-    finish_out,
-    prepare_out,
-)
+from .._core_api.arguments import MOST_CHANNELS, as_index, fail_value
 from .._core_api.constants import MOST_WIDTH
 from ..absolute.frequency import exact_frequencies
-from ._diagonals import fill_matrix
-from .operator import PositionBias, check_heads
-from .parameters import check_cotangent
+from ._distance import DistanceBias
+from .operator import PositionBias
 from .positions import Positions
-from .terms import Call, Reductions, Term
-from .toeplitz import diagonal_term
-
-_BLOCK = 8192
-"""Number of distances whose sinusoids are in memory at a time."""
+from .terms import Call, Operands, Term
 
 
 class SandwichArrays(NamedTuple):
     """Arrays of `sandwich`: none, so there is no gradient."""
 
 
-class SandwichBias(PositionBias[SandwichArrays]):
+class SandwichBias(DistanceBias[SandwichArrays]):
     """A sum of cosines of the distance, minus its value at distance 0, divided by one number per head."""
 
-    def _matrix(self, function: str, positions: Positions, dtype: Dtype, out: Array | None) -> Array:
-        positions = positions.as_consecutive()
-        n, m = positions.n, positions.m
-        if positions.arrays is None:  # round half precision from float32, as the kernel does
-            values = cast_result(_values(self, function, positions.distances(function)), F64 if dtype == F64 else F32)
-            return fill_matrix(function, cast_result(values, dtype), n, m, out)
-        q, k = positions.arrays
-        batch = np.broadcast_shapes(q.shape[:-1], k.shape[:-1])
-        out, buffer = prepare_out(function, out, (*batch, self.options["heads"], n, m), dtype, (q, k))
-        _core.sandwich(function, **_pair_operands(self, function, q, k), q_positions=q, k_positions=k, out=buffer)
-        return finish_out(out, buffer)
+    @cached_property
+    def operands(self) -> Operands:
+        dim, heads = self.options["dim"], self.options["heads"]
+        # With "half-1", width dim + 2 has the frequencies 10000**(-2 t / dim), t = 0 .. dim / 2. Leave out t = 0.
+        high, low = (part[1:] for part in exact_frequencies(self.name, dim + 2, 10000, "half-1"))
+        return {"frequencies": high, "lo": low, "divisor": 8.0 * np.arange(1, heads + 1) / heads}
 
     def _term(self, call: Call, positions: Positions) -> Term:
-        check_heads(call.function, self, call.shape)
-        if positions.arrays is None:
-            return diagonal_term(
-                _values(self, call.function, positions.distances(call.function)).astype(call.dtype)
-            )._replace(reductions=())
-        return Term(self.name, _pair_operands(self, call.function, *positions.arrays))
-
-    def _gradient(self, function: str, reductions: Reductions, positions: Positions) -> tuple[()]:
-        heads, n, m = self.options["heads"], positions.n, positions.m
-        grad = reductions.cotangent
-        if grad is not None and grad.shape[-2:] != (heads, max(n + m - 1, 0)):
-            check_cotangent(function, grad, (heads, n, m))
-        return ()
-
-
-def _divisors(bias: SandwichBias) -> Float64:
-    heads = bias.options["heads"]
-    divisors: Float64 = 8.0 * np.arange(1, heads + 1) / heads
-    return divisors
-
-
-def _sinusoids(bias: SandwichBias, function: str, positions: Array) -> Float64:
-    """Return [sin | cos] of positions, (..., N, dim)."""
-    dim = bias.options["dim"]
-    # With "half-1", width dim + 2 has the frequencies 10000**(-2 t / dim), t = 0 .. dim / 2. Leave out t = 0.
-    high, low = (part[1:] for part in exact_frequencies(function, dim + 2, 10000, "half-1"))
-    sinusoids = np.empty((*positions.shape, dim))
-    _core.sinusoid(
-        function, positions=positions, frequencies=high, lo=low, out=sinusoids,
-        sine=0, cosine=dim // 2, step=1, sine_scale=1.0, cosine_scale=1.0,
-    )  # fmt: skip
-    return sinusoids
-
-
-def _values(bias: SandwichBias, function: str, rel: Float64) -> Float64:
-    """Return the bias of each head at the distances rel, (H, l)."""
-    half = bias.options["dim"] // 2
-    sums = np.empty(len(rel))
-    for first in range(0, len(rel), _BLOCK):
-        block = slice(first, first + _BLOCK)
-        sums[block] = _sinusoids(bias, function, rel[block])[:, half:].sum(axis=-1)
-    values: Float64 = (sums - half) / _divisors(bias)[:, None]
-    return values
-
-
-def _pair_operands(bias: SandwichBias, function: str, q: Array, k: Array) -> dict[str, Array | None]:
-    """Return the operands of the PAIR row, whose kernel multiplies the sinusoids of queries and keys."""
-    queries = np.ascontiguousarray(np.swapaxes(_sinusoids(bias, function, q), -1, -2))
-    return {"queries": queries, "keys": _sinusoids(bias, function, k), "divisor": _divisors(bias)}
+        return super()._term(call, positions)._replace(reductions=())
 
 
 def sandwich(heads: int, dim: int) -> PositionBias[SandwichArrays]:

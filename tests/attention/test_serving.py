@@ -200,8 +200,8 @@ def test_gradient_ignores_invariance(rng):
 
 @pytest.mark.parametrize("own", [False, True])
 def test_invariant_at_positions_with_gaps(own, rng):
-    """Token by token: the positions of the first tokens count up by one, those of the whole text do not. sandwich
-    multiplies sines of positions, so its bits tell whether positions are moved to 0."""
+    """Token by token: the positions of the first tokens count up by one, those of the whole text do not. A
+    number of sandwich has the same bits for a row of distances and for pairs."""
     n = 24
     bias = posenc.sandwich(4, 24)
     for _ in range(5):

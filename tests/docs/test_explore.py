@@ -343,9 +343,7 @@ def bias_of(page, state, name):
 
 
 def bias_matrix(operator, q, k):
-    """Reverse the keys, and the result: NumPy sums Sandwich at consecutive positions, its kernel at all others."""
-    k = np.asarray(k)
-    return operator.matrix(len(q), len(k), q_positions=np.asarray(q), k_positions=k[::-1])[..., ::-1]
+    return operator.matrix(len(q), len(k), q_positions=np.asarray(q), k_positions=np.asarray(k))
 
 
 BIASES = ("alibi", "t5", "kerple_log", "kerple_power", "fire", "sandwich")

@@ -43,12 +43,12 @@ static void distance_values(const pe_call *call, idx begin, idx end, const pe_po
 }
 
 /* grad(h,l), arrays..., rel(l) -> gradients of the arrays that have one. One unit computes all heads, because heads may
- * share an array and then add to one gradient. */
+ * share an array and then add to one gradient. The kernel of an operator without gradients computes nothing. */
 static void distance_gradients(const pe_call *call, int arrays, const pe_position_op *op)
 {
     const idx heads = call->D(h), l = call->D(l);
     const pe_array *rel = &call->array[1 + arrays], *into = rel + 1;
-    for (idx h = 0; h < heads; h++) {
+    for (idx h = 0; h < heads && op->distance_vjp; h++) {
         const double *grad = element(&call->array[0], h, 0);
         for (idx j = 0; j < l; j += ROW) {
             if (stop_requested(call))
@@ -168,8 +168,7 @@ static void pair_values(const pe_call *call, idx begin, idx end, int arrays, con
     compute_units(&w, begin, end, 0, arrays, compute_values);
 }
 
-/* grad(h,n,m), arrays..., q_positions(n), k_positions(m) -> +gradients of the arrays that have one. The kernel of an
- * operator without gradients computes nothing. */
+/* grad(h,n,m), arrays..., q_positions(n), k_positions(m) -> +gradients of the arrays that have one. */
 static void pair_gradients(const pe_call *call, idx begin, idx end, const pe_work *work, int arrays,
                            const pe_position_op *op)
 {
@@ -180,8 +179,7 @@ static void pair_gradients(const pe_call *call, idx begin, idx end, const pe_wor
         into[k] = call->array[first_result + k];
         into[k].data += work->block * into[k].loop[0];
     }
-    if (op->pairs_vjp)
-        compute_units(&w, begin, end, 1, arrays, compute_gradients);
+    compute_units(&w, begin, end, 1, arrays, compute_gradients);
 }
 
 /* ---- the kernels and the table ---- */
