@@ -154,8 +154,7 @@ static void run_blocks(shared_job *s, const pe_call *call)
     char *memory = size <= ON_STACK ? stack : pe_scratch_take(&size);
     if (!memory)
         return;
-    pe_work work = {.scratch = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN,
-                    .slow_l3 = pe_has_slow_l3()};
+    pe_work work = {.scratch = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN, .slow_l3 = pe_has_slow_l3()};
     const pe_float_state callers = pe_float_get();
     pe_float_set(job->flush ? PE_FLOAT_FLUSHING : PE_FLOAT_NEAREST);
     if (call->products && call->products->begin)

@@ -27,7 +27,7 @@ typedef struct {
     const char *kernel, *start; /* start: first terms of the sums, the bias; NULL for 0 */
     char *out;
     idx kernel_row, kernel_step, out_step; /* bytes from tap to tap, from column to column */
-    idx r, s, center;                                  /* center: x[center] is the residual of column 0; -1: none */
+    idx r, s, center;                      /* center: x[center] is the residual of column 0; -1: none */
 } conv_block;
 
 /* sums[k] += sum_t kernel[t] x[place + k + t], k < width, t < taps. A vector of x is loaded once. */
@@ -150,8 +150,9 @@ static void convolve_channels(const pe_call *call, const pe_row *row, const conv
 static idx channels_at_once(const pe_call *call)
 {
     const pe_array *a = call->array;
-    const int in_place = call->D(r) * call->D(s) <= FEW_TAPS && a[X].storage == PE_STORAGE && a[KERNEL].storage == PE_STORAGE
-                         && (!a[BIAS].data || a[BIAS].storage == PE_STORAGE) && a[OUT].storage == PE_STORAGE;
+    const int in_place = call->D(r) * call->D(s) <= FEW_TAPS && a[X].storage == PE_STORAGE
+                         && a[KERNEL].storage == PE_STORAGE && (!a[BIAS].data || a[BIAS].storage == PE_STORAGE)
+                         && a[OUT].storage == PE_STORAGE;
     return in_place ? call->D(d) - call->D(d) % CHANNELS : CHANNELS;
 }
 
