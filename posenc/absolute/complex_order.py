@@ -83,6 +83,7 @@ class _Operands(NamedTuple):
 
     def _select(self, array: Array, index: tuple[slice, ...], columns: int = 0) -> Float64:
         """Return the part of positions, frequency or phase that belongs to a block, in float64."""
+        array = np.atleast_1d(array)
         rows = array.shape[: array.ndim - columns]
         index = index[len(index) - len(rows) :]
         return array[select_rows(index, rows)].astype(F64)
@@ -193,7 +194,7 @@ def complex_order(
     function = "complex_order"
     operands = _read_operands(function, amplitude, frequency, positions, phase)
     dtype = compute_dtype(operands.amplitude)
-    out = np.empty(operands.amplitude.shape, np.complex128 if dtype is F64 else np.complex64)
+    out: Array = np.empty(operands.amplitude.shape, np.complex128 if dtype is F64 else np.complex64)
     pairs = out.view(dtype)
     for index in row_blocks(out.shape[:-1], out.shape[-1]):
         cos, sin = halves(operands.table(function, index))

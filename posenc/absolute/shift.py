@@ -28,8 +28,8 @@ from .._core_api.arguments import (
 )
 from .._core_api.constants import MOST_WIDTH
 from .._core_api.variant import in_one_isa
-from ._rotated import RotatedPairs
 from .frequency import Denominator
+from .rotated_pairs import RotatedPairs
 from .sinusoid import Layout, Order, cos_sin_table, halves, read_columns
 
 EVEN_WIDTH = "an even width: a sine without its cosine cannot be shifted"

@@ -24,6 +24,7 @@ from .._core_api.arguments import (
     finish_out,
     prepare_out,
     result_dtype,
+    unbroadcast,
     without_warnings,
 )
 from .._core_api.constants import MOST_WIDTH
@@ -297,5 +298,5 @@ def sinusoidal_vjp(
         with without_warnings():
             d_angles = cos * grad_sin - sin * grad_cos
             d_positions[index] = (w * d_angles).sum(-1)
-            d_frequencies += (places[..., None] * d_angles).reshape(-1, count).sum(0)
+            d_frequencies += unbroadcast(places[..., None] * d_angles, (count,), F64)
     return SinusoidalGradient(d_positions, d_frequencies)

@@ -187,9 +187,9 @@ def gated_distance(
     3.2), where the gate is ``1 + (1 - update) + update reset w`` of two sigmoids. Inkling mixes R = 16 profiles of the
     past. The papers of XLM-E and WavLM compute the gates from the query, but the code of the three models computes
     them from the input of the layer, before rotation and normalisation of q. Hence gates are an argument here. For
-    gates that depend on q, compute them with `posenc.autograd`, `posenc.torch` or `posenc.jax`, which pass the gradient
-    on to q. Gates
-    that are linear in q are `shaw` with the table ``table @ W.T``. Fractional distances are truncated towards zero.
+    gates that depend on q, compute them with `posenc_bridges.torch`, ``.jax`` or ``.autograd``, which pass the gradient
+    on to q. Gates that are linear in q are `shaw` with the table ``table @ W.T``. Fractional distances are truncated
+    towards zero.
 
     Examples
     --------

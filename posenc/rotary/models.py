@@ -1,6 +1,6 @@
 """Defaults of transformers for the rotary part of a config, by model_type; and models that have no such part.
 
-tests/peers/test_transformers_configs.py derives every row from the configuration classes of transformers.
+bridges/tests/test_transformers_configs.py derives every row from the configuration classes of transformers.
 """
 
 from __future__ import annotations

@@ -271,8 +271,8 @@ def _table_vjp(grad: npt.ArrayLike, rotation: Rotation, table: npt.ArrayLike | T
     c, s = rotation.with_heads(cos, 1), rotation.with_heads(sin, 1)
     rows = np.broadcast_shapes((1,) * (x.ndim - 1), c.shape[:-1], s.shape[:-1])
     d_cos, d_sin = np.zeros((2, *rows, c.shape[-1]))
-    rows_last = (np.moveaxis(array, rotation.seq_axis, -2) for array in (grad, x))
-    for index, of_cos, of_sin in rotation.pairs.table_gradients(*rows_last, rows):
+    d_y, x_rows = (np.moveaxis(array, rotation.seq_axis, -2) for array in (grad, x))
+    for index, of_cos, of_sin in rotation.pairs.table_gradients(d_y, x_rows, rows):
         with without_warnings():
             d_cos[index] += of_cos
             d_sin[index] += of_sin

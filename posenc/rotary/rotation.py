@@ -39,8 +39,8 @@ from .._core_api.arguments import (
     prepare_out,
     without_warnings,
 )
-from ..absolute._rotated import RotatedPairs
 from ..absolute.frequency import as_frequencies
+from ..absolute.rotated_pairs import RotatedPairs
 from ..absolute.sinusoid import halves
 from .scaling import Layout, RopeFrequencies
 
@@ -301,8 +301,8 @@ class Rotation:
             positions, frequencies = self.coordinates_last(angles.positions), angles.matrix()
             if frequencies.ndim == 3:
                 frequencies = frequencies[:, :, None]  # (A, H, 1, pairs)
-        rows_last = (np.moveaxis(array, self.seq_axis, -2) for array in (grad, x))
-        d_positions, d_matrix = self.pairs.angle_gradient(*rows_last, table, positions, frequencies, growth)
+        d_y, x_rows = (np.moveaxis(array, self.seq_axis, -2) for array in (grad, x))
+        d_positions, d_matrix = self.pairs.angle_gradient(d_y, x_rows, table, positions, frequencies, growth)
         d_positions = d_positions[..., 0] if is_one else np.moveaxis(d_positions, -1, 0)
         if self.inverse:
             d_positions, d_matrix = -d_positions, -d_matrix

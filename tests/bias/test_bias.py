@@ -141,3 +141,10 @@ def test_large_matrix_is_the_view(dtype, m):
             bias.matrix(n, m, dtype=dtype, out=out)
         assert np.array_equal(out, bias.matrix(n, m, dtype=dtype))
         out.fill(7)
+
+
+@pytest.mark.parametrize("slope", [0.5, 2])
+def test_one_slope_is_told_to_be_an_array(slope):
+    """The error says how to make slopes, which the error of a wrong number of axes does not."""
+    with pytest.raises(ValueError, match=rf"^alibi: slopes is {slope}; expected an array \(H,\), as alibi_slopes\(H\)"):
+        posenc.alibi(slope)

@@ -75,3 +75,11 @@ def test_axes_of_cached_keys(axes):
     assert (of_rope is None) == (axes == 17)
     of_rerotate = message(lambda: posenc.rerotate(k, [0], [1], w, layout="half"))
     assert of_rerotate == (of_rope and of_rope.replace("rope: x", "rerotate: k"))
+
+
+def test_as_many_keys_as_float64_counts():
+    """2**53 keys without channels are accepted, and one more is not."""
+    q, k, more = np.empty((0, 0)), np.empty((2**53, 0)), np.empty((2**53 + 1, 0))
+    assert posenc.attention(q, k, k).shape == (0, 0)
+    with pytest.raises(ValueError, match=rf"^attention: k has sequence axis {2**53 + 1}; expected at most"):
+        posenc.attention(q, more, more)

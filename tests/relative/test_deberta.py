@@ -84,3 +84,19 @@ def test_thousands_of_buckets_are_exact():
         last = int(np.searchsorted(bucket, mid + s, side="right")) - 1
         ends = [r ** (mid - 1) * mid**s for r in (last, last + 1)]
         assert ends[0] <= mid ** (mid - 1) * (farthest - 1) ** s < ends[1]
+
+
+def test_buckets_that_skip_rows():
+    """With max_position < 1.6 mid, buckets of neighbouring distances differ by 2 from 1148 to 1214: the rows of a tile
+    have one step, but are not the neighbours that products with a run of rows read."""
+    buckets, max_position, reach = 2048, 1580, 3000
+    bias = posenc.deberta(
+        None, np.arange(2.0 * reach)[None, :, None], buckets=buckets, max_position=max_position, terms=("c2p",)
+    )
+    distances = np.arange(1150, 1212)
+    s = np.ceil(1023 * np.log(distances / 1024) / np.log((max_position - 1) / 1024))
+    assert set(np.diff(s)) == {2}
+    one, q = np.ones((1, 1, 1)), np.ones((1, len(distances), 1))
+    for n in (4, 8, 16, len(distances)):
+        logits = bias.logits(q[:, :n], one, q_positions=distances[:n], k_positions=[0])
+        assert logits[0, :, 0].tolist() == (reach + 1024 + s[:n]).tolist()

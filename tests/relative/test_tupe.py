@@ -29,3 +29,16 @@ def test_relative_has_the_heads_of_the_positions():
     bias = posenc.tupe(np.ones((3, 5, 4)), np.ones((3, 5, 4)), relative=posenc.t5(np.ones((8, 7))))
     with pytest.raises(ValueError, match=r"^tupe\.matrix: relative has 7 heads; expected 3, the heads of pos_q"):
         bias.matrix(5)
+
+
+def test_gradients_of_a_batch_are_sums_over_the_batch():
+    """As many rows of a batch as heads: a sum over the wrong one of the two axes would have the right shape."""
+    rng = np.random.default_rng(3)
+    pos_q, pos_k = rng.standard_normal((2, 2, 5, 3))
+    grad, q, k, v = rng.standard_normal((4, 2, 2, 5, 4))
+    bias = posenc.tupe(pos_q, pos_k)
+    whole = posenc.attention_vjp(grad, q, k, v, bias=bias).bias[0]
+    rows = [posenc.attention_vjp(grad[b], q[b], k[b], v[b], bias=bias).bias[0] for b in range(2)]
+    for name in ("pos_q", "pos_k"):
+        expected = sum(getattr(row, name) for row in rows)
+        np.testing.assert_allclose(getattr(whole, name), expected, rtol=0, atol=1e-13 * np.abs(expected).max())

@@ -437,3 +437,25 @@ def test_two_axes_of_positions_against_three_of_x_are_no_batch():
     found = posenc.rope(X, positions, np.ones(4), layout="half")
     for head in range(2):
         assert same_bits(found[head], posenc.rope(X[head], positions[head], np.ones(4), layout="half"))
+
+
+@pytest.mark.every_isa
+@pytest.mark.parametrize("own", [0, 1], ids=["cos by head", "sin by head"])
+def test_one_half_of_a_table_is_shared_by_the_heads(own, rng):
+    """Two heads are rotated together only if they share both cos and sin."""
+    x = rng.standard_normal((4, 8, 16)).astype("f")
+    table = list(rng.standard_normal((2, 8, 8)).astype("f"))
+    table[own] = rng.standard_normal((4, 8, 8)).astype("f")
+    whole = tuple(np.broadcast_to(half, (4, 8, 8)).copy() for half in table)
+    assert same_bits(posenc.rope(x, tuple(table), layout="half"), posenc.rope(x, whole, layout="half"))
+
+
+@pytest.mark.parametrize("positions", [None, 3, np.ones((3, 4))], ids=["nothing", "a count", "half a table"])
+@pytest.mark.parametrize("function", ["rope", "rope_vjp"])
+def test_without_frequencies_a_pair_is_expected(function, positions):
+    """A missing pair is refused by its name, and not where it is unpacked."""
+    x = np.ones((3, 8))
+    arguments = (x, x) if function == "rope_vjp" else (x,)
+    expected = rf"^{function}: frequencies is None; expected rope_frequencies\(8\), or a pair \(cos, sin\)"
+    with pytest.raises(TypeError, match=expected):
+        getattr(posenc, function)(*arguments, positions, layout="half")

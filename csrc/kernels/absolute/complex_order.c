@@ -41,9 +41,9 @@ KERNEL(complex_order)
 }
 
 /* dr = cos d(re) + sin d(im),   da = r (cos d(im) - sin d(re)) */
-static NOINLINE void pair_gradients(const real *restrict grad, const real *restrict r, const double *restrict cosine,
-                                    const double *restrict sine, idx n, real *restrict d_amplitude,
-                                    double *restrict d_angle)
+static NOINLINE void complex_gradients(const real *restrict grad, const real *restrict r, const double *restrict cosine,
+                                       const double *restrict sine, idx n, real *restrict d_amplitude,
+                                       double *restrict d_angle)
 {
     SIMD
     for (idx k = 0; k < n; k++) {
@@ -63,8 +63,8 @@ KERNEL(complex_order_vjp)
         const real *grad = row_read(row.data[GRAD], a[GRAD].storage, 2 * c, piece.grad);
         const real *r = row_read(row.data[AMPLITUDE], a[AMPLITUDE].storage, c, piece.amplitude);
         real *to = row_target(row.data[DAMPLITUDE], a[DAMPLITUDE].storage, piece.d_amplitude);
-        pair_gradients(grad, r, as_doubles(row.data[COS]), as_doubles(row.data[SIN]), c, to,
-                       as_doubles(row.data[DANGLE]));
+        complex_gradients(grad, r, as_doubles(row.data[COS]), as_doubles(row.data[SIN]), c, to,
+                          as_doubles(row.data[DANGLE]));
         row_write(to, row.data[DAMPLITUDE], a[DAMPLITUDE].storage, c);
     }
 }

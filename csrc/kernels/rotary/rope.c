@@ -175,7 +175,7 @@ LAYOUT(rope)
  * passed `out` (into fresh pages they are slower), out is not x, out is contiguous, and out is larger than the
  * last-level cache. In half precision, conversion limits the speed, and the additional copy of a row costs more than
  * streaming saves. */
-static int worth_streaming(const pe_call *call, const pe_work *work, const pe_array *x, const pe_array *out)
+static int worth_streaming(const pe_call *call, const pe_array *x, const pe_array *out)
 {
     idx run = call->D(d) * storage_size(out->storage);
     if (!PE_STREAMS || call->par[CALLER_OUT] == 0 || x->data == out->data || out->storage != PE_STORAGE)
@@ -200,7 +200,7 @@ KERNEL(rope)
     const int real_rows = a[X].storage == PE_STORAGE && a[COS].storage == PE_STORAGE && a[SIN].storage == PE_STORAGE
                           && a[OUT].storage == PE_STORAGE
                           && (a[X].data != a[OUT].data || interleaved == out_interleaved);
-    const int stream = worth_streaming(call, work, &a[X], &a[OUT]), blocks = real_rows && !stream;
+    const int stream = worth_streaming(call, &a[X], &a[OUT]), blocks = real_rows && !stream;
     const row_order order = order_of_rows(call, work, &a[COS], &a[SIN], e, blocks ? 2 : 1);
     idx step[OPERANDS] = {0}, left;
     for (int k = 0; k < OPERANDS && call->nloops > 0; k++)

@@ -26,7 +26,7 @@ class RotatedPairs(NamedTuple):
 
     offset: int
     """The first rotated channel."""
-    count: int
+    pairs: int
     interleaved: bool
     out_interleaved: bool
 
@@ -51,12 +51,12 @@ class RotatedPairs(NamedTuple):
             with without_warnings():
                 d_cos, d_sin = dy0 * x0 + dy1 * x1, dy1 * x0 - dy0 * x1
             block = tuple([1 if length == 1 else own for length, own in zip(rows, x0.shape[:-1], strict=True)])
-            shape = (*block, self.count)
+            shape = (*block, self.pairs)
             yield select_rows(index, rows), unbroadcast(d_cos, shape, F64), unbroadcast(d_sin, shape, F64)
 
     def _widen(self, x: Array, interleaved: bool) -> tuple[Float64, Float64]:
         """Return both channels of each pair in float64."""
-        wide = x[..., self.offset : self.offset + 2 * self.count].astype(F64, order="C")
+        wide = x[..., self.offset : self.offset + 2 * self.pairs].astype(F64, order="C")
         return (wide[..., 0::2], wide[..., 1::2]) if interleaved else halves(wide)
 
     def angle_gradient(
