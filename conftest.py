@@ -1,21 +1,15 @@
-"""The option --all, and modules that have no doctests because their extra is not installed."""
+"""The option --all, and the hooks and fixtures of all tests."""
 
-from importlib.util import find_spec
+from cases.fixtures import (  # noqa: F401 - pytest finds them here
+    full,
+    interrupts,
+    isa,
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_generate_tests,
+    pytest_runtest_makereport,
+    rng,
+    run_python,
+)
 
-collect_ignore = [] if find_spec("autograd") else ["posenc/autograd.py", "posenc/demos/study"]
-if not (find_spec("torch") and find_spec("ml_dtypes")):
-    collect_ignore.append("posenc/torch")
-if not find_spec("jax"):
-    collect_ignore.append("posenc/jax.py")
-if not (find_spec("torch") and find_spec("ml_dtypes") and find_spec("transformers")):
-    collect_ignore.append("posenc/transformers")
-if not find_spec("dask"):
-    collect_ignore.append("posenc/dask")
-
-
-def pytest_addoption(parser):
-    parser.addoption(
-        "--all",
-        action="store_true",
-        help="run also the slow tests, and the tests of values on every instruction set instead of the best one",
-    )
+collect_ignore = ["bridges"]  # a distribution of its own, with its own configuration: cd bridges && python -m pytest

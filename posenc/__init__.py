@@ -27,8 +27,9 @@ Threads and instruction sets
     threads, get_num_threads, set_num_threads, isa, isas, use_isa, build_flags
 
 Modules
-    analysis, check, plot and reference are imported at their first use. Import autograd, torch, jax, dask and
-    transformers as ``import posenc.torch``; they have functions of these names for the arrays of other libraries.
+    analysis, check, plot and reference are imported at their first use; ``import posenc.interop`` is for bridges to
+    other libraries. The distribution posenc-bridges has the functions of posenc for the arrays of torch, JAX, autograd
+    and dask: ``import posenc_bridges.torch``.
 """
 
 from importlib import import_module as _import_module
@@ -128,24 +129,18 @@ __all__ = [
     "build_flags", "get_num_threads", "isa", "isas", "set_num_threads", "threads", "use_isa",
 ]  # fmt: skip
 
-_MODULES = ("analysis", "autograd", "check", "dask", "jax", "plot", "reference", "torch", "transformers")
+_MODULES = ("analysis", "check", "plot", "reference")
 
 if not _TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import `posenc.analysis`, `check`, `plot` or `reference` at its first use, or name the way to a name."""
+        """Import a module at its first use, or name the way to a name."""
         try:
-            if name == "analysis":
-                return _import_module("posenc.analysis")
-            if name == "check":
-                return _import_module("posenc.check")
-            if name == "plot":
-                return _import_module("posenc.plot")
-            if name == "reference":
-                return _import_module("posenc.reference")
+            if name in _MODULES:
+                return _import_module(f"posenc.{name}")
         except ImportError as error:  # hasattr and inspect.getmembers expect an AttributeError
             raise AttributeError(str(error), name=name) from error
-        raise AttributeError(_missing(name, _MODULES), name=name)
+        raise AttributeError(_missing(name), name=name)
 
     def __dir__() -> list[str]:
         return sorted([*__all__, *_MODULES, "__version__"])

@@ -1,11 +1,9 @@
-"""The way from names of other libraries, of functions and of arguments, to names of posenc."""
+"""The way from names of other libraries to names of posenc."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 NEIGHBOURS = {
-    "RotaryEmbedding": "rope(x, positions, rope_frequencies(dim), layout=...), also in posenc.torch",
+    "RotaryEmbedding": "rope(x, positions, rope_frequencies(dim), layout=...), also in posenc_bridges.torch",
     "apply_rope": "rope(...)",
     "apply_rotary_emb": 'rope(..., layout="interleaved")',
     "apply_rotary_pos_emb": 'rope(..., layout="half")',
@@ -27,39 +25,13 @@ NEIGHBOURS = {
     "yarn": 'rope_frequencies(dim, rope_type="yarn", ...)',
 }
 """The way to what other libraries have by this name."""
-ARGUMENTS = {
-    "alibi_slopes": "bias=alibi(slopes)",
-    "attn_bias": "bias=dense(array)",
-    "attn_mask": "keep for booleans, or dense(...) as bias for numbers",
-    "d_model": "dim",
-    "dropout_p": "dropout, with seed",
-    "enable_gqa": "nothing, because heads may share keys without it",
-    "freqs_cis": "frequencies, in radians per position",
-    "head_dim": "dim, or no argument where an array has it",
-    "inv_freq": "frequencies",
-    "is_causal": 'causal, with align="start" if N != M',
-    "key_padding_mask": "keep=~mask[:, None, None, :]",
-    "mask": "keep, which is True where a query sees a key",
-    "num_buckets": "buckets, or the rows of the table",
-    "num_heads": "heads, or no argument where an array has the axis",
-    "offset": "start",
-    "position_ids": "positions",
-    "query": "q",
-    "return_softmax_lse": "return_lse",
-    "rope_scaling": "rope_from_config(config), or rope_type= and its keys",
-    "rope_theta": "base",
-    "s_aux": "sink",
-    "sm_scale": "scale",
-    "softmax_scale": "scale",
-    "theta": "base",
-    "window_size": "window",
+NEIGHBOURS |= {
+    bridge: f"posenc_bridges.{bridge}, a module of the distribution posenc-bridges"
+    for bridge in ("autograd", "dask", "jax", "torch", "transformers")
 }
-"""The same for arguments. A bridge ends its message with it; docs/guides/errors-arrays.md has the table."""
 
 
-def missing(name: str, modules: Iterable[str]) -> str:
+def missing(name: str) -> str:
     """Return the message for a name that `posenc` does not have; it names the neighbour of a foreign name."""
-    if name in modules:
-        return f"posenc.{name} is not imported yet; import posenc.{name}"
     expected = f"; expected {NEIGHBOURS[name]}" if name in NEIGHBOURS else ""
     return f"module 'posenc' has no attribute '{name}'{expected}"

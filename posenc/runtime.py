@@ -51,8 +51,8 @@ def set_num_threads(n: int) -> None:
 
     The default is the environment variable ``POSENC_NUM_THREADS``. Without it, the default is the number of CPUs that
     this process may run on, or the quota of its control group if that is smaller. In a worker process of joblib (loky)
-    it is 1, because there are as many workers as CPUs. Calls of `posenc.torch` set the number of PyTorch, unless a
-    number was chosen by this function or by the variable.
+    it is 1, because there are as many workers as CPUs. Calls of `posenc_bridges.torch` take the number of PyTorch,
+    unless a number was chosen by this function or by the variable.
 
     Parameters
     ----------

@@ -119,7 +119,7 @@ def _read_array(function: str, argument: str, value: object) -> Array:
         check_tensor(function, argument, value)
     if hasattr(value, "__dask_graph__") and value.__dask_graph__() is not None:  # np.asarray would compute it
         has = f"type {type(value).__name__}, which dask computes later"
-        fail(TypeError, function, argument, has, "an array in memory; functions of posenc.dask take dask arrays")
+        fail(TypeError, function, argument, has, "an array in memory; posenc_bridges.dask takes dask arrays")
     try:
         if is_tensor(value):
             return to_array(value)
@@ -137,7 +137,7 @@ def _read_array(function: str, argument: str, value: object) -> Array:
 def check_tensor(function: str, argument: str, tensor: Any) -> None:
     """Refuse a tensor whose gradient would be lost, or whose memory is not the CPU's."""
     if requires_gradient(tensor):
-        expected = "posenc.torch, or torch.no_grad()"
+        expected = "posenc_bridges.torch, or torch.no_grad()"
         fail(TypeError, function, argument, "a tensor that requires a gradient", expected)
     if not tensor.is_cpu:
         fail(TypeError, function, argument, f"a tensor on device {tensor.device}", "one on the CPU")

@@ -1,6 +1,6 @@
 """The calls in vectors/: every case at one size, and again at positions up to 2**31.
 
-`python -m posenc vectors DIR` writes them, see posenc/demos/vectors.py.
+`python examples/vectors.py DIR` writes them, see examples/vectors.py.
 """
 
 from __future__ import annotations

@@ -207,28 +207,6 @@ def test_masked_arrays_are_refused(case):
     assert case.call(arguments)
 
 
-@pytest.mark.parametrize("case", ROWS)
-def test_torch_tensors(case):
-    torch = pytest.importorskip("torch", reason="torch is not installed: DLPack is tested with NumPy arrays only")
-    arguments = arguments_of(case, np.float32 if case.data else F64)
-    before = map_arrays(np.copy, arguments)
-    tensors = map_arrays(lambda a: torch.from_numpy(a.copy()), arguments)
-    assert all(same_bits(a, b) for a, b in zip(case.call(tensors), case.call(before), strict=True))
-
-
-@pytest.mark.parametrize("case", [c for c in CASES if c.data], ids=lambda case: case.name)
-def test_tensors_that_numpy_cannot_take(case):
-    """A tensor of bfloat16 is an array of ml_dtypes; one that requires a gradient is refused."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    arguments, argument = arguments_of(case), case.data[0]
-    halved = map_arrays(lambda a: torch.from_numpy(a.copy()).to(torch.bfloat16), arguments[argument])
-    same = map_arrays(lambda a: a.astype(BF16), arguments[argument])
-    results = [case.call({**arguments, argument: one}) for one in (halved, same)]
-    assert all(map(same_bits, *results))
-    with refused(case, TypeError):
-        case.call({**arguments, argument: torch.from_numpy(arguments[argument].copy()).requires_grad_()})
-
-
 def test_bfloat16_without_ml_dtypes_is_not_needed(run_python):
     """ml_dtypes is optional, and posenc does not import it."""
     done = run_python("import sys, posenc; posenc.sinusoidal(2, 4); print('ml_dtypes' in sys.modules)")

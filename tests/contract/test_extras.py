@@ -8,30 +8,11 @@ import posenc
 
 
 @pytest.mark.parametrize(
-    ("module", "library", "needs"),
-    [
-        ("autograd", "autograd", "HIPS autograd: pip install autograd"),
-        ("torch", "torch", "torch and ml_dtypes: pip install torch ml_dtypes"),
-        ("plot", "matplotlib", "matplotlib: pip install matplotlib"),
-    ],
-)
-def test_module_without_its_library(run_python, module, library, needs):
-    done = run_python(f"import sys; sys.modules['{library}'] = None; import posenc; import posenc.{module}")
-    assert f"ImportError: posenc.{module} needs {needs}\n" in done.stderr
-
-
-@pytest.mark.parametrize(
     ("extra", "file"),
     [
-        ("analysis", "analysis/curves.py"),
-        ("autograd", "autograd.py"),
-        ("dask", "dask/__init__.py"),
-        ("jax", "jax.py"),
-        ("plot", "plot/__init__.py"),
-        ("study", "__main__.py"),
-        ("torch", "torch/__init__.py"),
-        ("transformers", "transformers/__init__.py"),
-        ("vectors", "__main__.py"),
+        ("analysis", "posenc/analysis/curves.py"),
+        ("plot", "posenc/plot/__init__.py"),
+        ("vectors", "examples/vectors.py"),
     ],
 )
 def test_messages_install_the_packages_of_the_extra(extra, file):
@@ -39,8 +20,7 @@ def test_messages_install_the_packages_of_the_extra(extra, file):
     tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no tomllib")
     root = Path(__file__).parents[2]
     packages = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"][extra]
-    command = "pip install " + " ".join(f'"{package}"' if ">" in package else package for package in packages)
-    assert command in (root / "posenc" / file).read_text("utf-8").replace("'", '"')
+    assert "pip install " + " ".join(packages) in (root / file).read_text("utf-8")
 
 
 def test_posenc_imports_no_library(run_python):

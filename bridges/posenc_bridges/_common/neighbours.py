@@ -1,0 +1,30 @@
+"""The way from names that other libraries give arguments to those of posenc."""
+
+ARGUMENTS = {
+    "alibi_slopes": "bias=alibi(slopes)",
+    "attn_bias": "bias=dense(array)",
+    "attn_mask": "keep for booleans, or dense(...) as bias for numbers",
+    "d_model": "dim",
+    "dropout_p": "dropout, with seed",
+    "enable_gqa": "nothing, because heads may share keys without it",
+    "freqs_cis": "frequencies, in radians per position",
+    "head_dim": "dim, or no argument where an array has it",
+    "inv_freq": "frequencies",
+    "is_causal": 'causal, with align="start" if N != M',
+    "key_padding_mask": "keep=~mask[:, None, None, :]",
+    "mask": "keep, which is True where a query sees a key",
+    "num_buckets": "buckets, or the rows of the table",
+    "num_heads": "heads, or no argument where an array has the axis",
+    "offset": "start",
+    "position_ids": "positions",
+    "query": "q",
+    "return_softmax_lse": "return_lse",
+    "rope_scaling": "rope_from_config(config), or rope_type= and its keys",
+    "rope_theta": "base",
+    "s_aux": "sink",
+    "sm_scale": "scale",
+    "softmax_scale": "scale",
+    "theta": "base",
+    "window_size": "window",
+}
+"""A bridge ends the message for an unknown argument with it; docs/guides/errors-arrays.md has the table."""

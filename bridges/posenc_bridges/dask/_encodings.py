@@ -1,0 +1,452 @@
+"""Encodings and rotations, chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+from dask.base import tokenize
+
+import posenc
+from posenc._core_api.arguments import (
+    Array,
+    as_data,
+    as_float64,
+    broadcasts_to,
+    check_choice,
+    fail,
+    fail_value,
+)
+from posenc.absolute.embedding import read_ids, read_table
+from posenc.absolute.merge import MODES, Mode
+from posenc.rotary.rotation import read_rotation
+
+from ._arrays import (
+    AnyArray,
+    Arguments,
+    Chunks,
+    bounds_of,
+    is_xarray,
+    read_array,
+    read_places,
+    shape_of,
+    takes_arguments_of,
+    zeros_of,
+)  # fmt: skip
+from ._blocks import TABLE, Axes, Key, Tasks, from_tasks, map_blocks, name_axes
+
+__all__ = ["learned", "merge", "mrope", "rope", "rope_2d", "rope_nd", "sinusoidal", "xpos"]
+
+ChunksArgument = int | str | tuple[object, ...]
+"""Chunks as dask.array takes them."""
+
+
+# ---- rotations ----
+
+
+def _rotate(twin: Callable[..., Array], arguments: Arguments) -> da.Array:
+    """Call a rotation of posenc on each chunk."""
+    function, x, frequencies = twin.__name__, arguments["x"], arguments.get("frequencies")
+    if is_xarray(x):  # the result keeps the names; `seq_axis` may be one of them
+        axis = arguments.get("seq_axis", -2)
+        number = x.get_axis_num(axis) if isinstance(axis, str) else axis
+        return x.copy(data=_rotate(twin, {**arguments, "x": x.data, "seq_axis": number}))
+    options = {name: value for name, value in arguments.items() if name not in ("x", "positions", "start")}
+    x = read_array(function, "x", x)
+    dtype = as_data(function, "x", np.zeros((), x.dtype)).dtype
+    of_rotation = ("layout", "rotary_dim", "rotary_offset", "inverse", "out_layout", "seq_axis")
+    given = {name: options[name] for name in of_rotation if name in options}
+    rotation = read_rotation(function, zeros_of(x.shape, dtype), frequencies, **given)
+    if frequencies is None:
+        expected = "positions and frequencies: each task makes the table of its own chunk"
+        fail(TypeError, function, "positions", "a table (cos, sin)", expected)
+
+    letters = TABLE[function].arrays
+    axes = [axis for axis in name_axes(letters["x"], x.ndim) if axis != "n"]
+    axes.insert(rotation.seq_axis % x.ndim, "n")
+    coordinates = letters["positions"].startswith("A")
+    positions = read_places(function, "positions", arguments["positions"], arguments.get("start", 0))
+    shape = shape_of(positions)
+    if coordinates and len(shape) < 2:
+        fail(ValueError, function, "positions", f"shape {shape}", "one row of positions for each coordinate")
+    rotation.check_fits_sequence("positions", shape[coordinates:])
+    lacks_heads = len(shape) - coordinates == x.ndim - 2
+    of_positions = name_axes(letters["positions"].replace("h", "") if lacks_heads else letters["positions"], len(shape))
+    arrays: list[tuple[AnyArray, Axes]] = [(x, tuple(axes)), (positions, of_positions)]
+    whole = {"A", "D"}
+    if "h" in axes and np.ndim(frequencies) == 3:
+        arrays.append((frequencies, tuple(letters["frequencies"])))
+        whole.add("h")
+    one = [[n if axis in whole else 1 for axis, n in zip(names, shape_of(each), strict=True)] for each, names in arrays]
+    kind = np.int64 if isinstance(positions, range) else positions.dtype
+    twin(np.zeros(one[0], dtype), np.zeros(one[1], kind), **options)  # raises the errors of the other options
+    if "h" in whole:
+        del options["frequencies"]
+    return map_blocks(partial(twin, **options), tuple(axes), arrays, dtype)
+
+
+@takes_arguments_of(posenc.rope)
+def rope(arguments: Arguments) -> da.Array:
+    """Apply rotary position embeddings to a dask array, as `posenc.rope` does.
+
+    Parameters
+    ----------
+    x : dask array (..., N, D)
+        Queries or keys. The channels are merged into one chunk. An xarray.DataArray over a dask array is accepted too,
+        and `seq_axis` may then be the name of a dimension.
+    positions : int, or array or dask array (N,), (B, N) or (B, H, N)
+        As in `posenc.rope`. A table (cos, sin) is refused, because each task makes the table of its chunk.
+    frequencies, layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis, start
+        Those of `posenc.rope`.
+
+    Returns
+    -------
+    dask array, or DataArray
+        Equal to the result of `posenc.rope`, bit for bit, in the chunks of x.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.rope`; an x that is not a dask array; a table; chunks of unknown length.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np, posenc, posenc_bridges.dask
+    >>> x = da.ones((8, 1000, 64), chunks=(8, 300, 64), dtype=np.float32)
+    >>> posenc_bridges.dask.rope(x, 1000, posenc.rope_frequencies(64), layout="half").chunks
+    ((8,), (300, 300, 300, 100), (64,))
+    """
+    return _rotate(posenc.rope, arguments)
+
+
+@takes_arguments_of(posenc.rope_2d)
+def rope_2d(arguments: Arguments) -> da.Array:
+    """Rotate by rows and columns of an image, as `posenc.rope_2d` does.
+
+    Parameters
+    ----------
+    x : dask array (..., N, D)
+        Queries or keys; as in `rope`.
+    positions : array or dask array (2, ..., N)
+        Rows and columns of the tokens.
+    frequencies, layout, axes, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
+        Those of `posenc.rope_2d`.
+
+    Returns
+    -------
+    dask array, or DataArray
+        Equal to the result of `posenc.rope_2d`, bit for bit, in the chunks of x.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.rope_2d`; an x that is not a dask array.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np, posenc, posenc_bridges.dask
+    >>> x, positions = da.ones((2, 12, 8), chunks=(1, 5, 8)), np.indices((3, 4)).reshape(2, 12)
+    >>> posenc_bridges.dask.rope_2d(x, positions, posenc.rope_frequencies(4), layout="half").chunks
+    ((1, 1), (5, 5, 2), (8,))
+    """
+    return _rotate(posenc.rope_2d, arguments)
+
+
+@takes_arguments_of(posenc.mrope)
+def mrope(arguments: Arguments) -> da.Array:
+    """Rotate by time, height and width, as `posenc.mrope` does.
+
+    Parameters
+    ----------
+    x : dask array (..., N, D)
+        Queries or keys; as in `rope`.
+    positions : array or dask array (3, ..., N)
+        Times, rows and columns of the tokens.
+    frequencies, layout, sections, interleaved, overflow, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
+        Those of `posenc.mrope`.
+
+    Returns
+    -------
+    dask array, or DataArray
+        Equal to the result of `posenc.mrope`, bit for bit, in the chunks of x.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.mrope`; an x that is not a dask array.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np, posenc, posenc_bridges.dask
+    >>> x, positions = da.ones((2, 10, 8), chunks=(2, 4, 8)), np.tile(np.arange(10), (3, 1))
+    >>> posenc_bridges.dask.mrope(x, positions, posenc.rope_frequencies(8), layout="half", sections=(2, 1, 1)).numblocks
+    (1, 3, 1)
+    """
+    return _rotate(posenc.mrope, {**arguments, "sections": tuple(arguments["sections"])})
+
+
+@takes_arguments_of(posenc.rope_nd)
+def rope_nd(arguments: Arguments) -> da.Array:
+    """Rotate by several coordinates, as `posenc.rope_nd` does.
+
+    Parameters
+    ----------
+    x : dask array (..., N, D)
+        Queries or keys; as in `rope`.
+    positions : array or dask array (A, ..., N)
+        The coordinates of each token.
+    frequencies : array (A, rotary_dim // 2) or (A, H, rotary_dim // 2)
+        As in `posenc.rope_nd`. Each task gets the frequencies of its heads.
+    layout, rotary_dim, rotary_offset, inverse, out_layout, seq_axis
+        Those of `posenc.rope_nd`.
+
+    Returns
+    -------
+    dask array, or DataArray
+        Equal to the result of `posenc.rope_nd`, bit for bit, in the chunks of x.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.rope_nd`; an x that is not a dask array.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np, posenc, posenc_bridges.dask
+    >>> x, positions = da.ones((4, 12, 32), chunks=(2, 5, 32)), np.indices((2, 2, 3)).reshape(3, -1)
+    >>> posenc_bridges.dask.rope_nd(x, positions, posenc.axial_frequencies((8, 12, 12)), layout="half").chunks
+    ((2, 2), (5, 5, 2), (32,))
+    """
+    frequencies = as_float64("rope_nd", "frequencies", arguments["frequencies"])
+    return _rotate(posenc.rope_nd, {**arguments, "frequencies": frequencies})
+
+
+@takes_arguments_of(posenc.xpos)
+def xpos(arguments: Arguments) -> da.Array:
+    """Rotate with exponential decay, as `posenc.xpos` does.
+
+    Parameters
+    ----------
+    x : dask array (..., N, D)
+        Queries, or keys with ``downscale=True``; as in `rope`.
+    positions, frequencies, layout, scale_base, gamma, center, downscale, seq_axis
+        Those of `posenc.xpos`.
+
+    Returns
+    -------
+    dask array, or DataArray
+        Equal to the result of `posenc.xpos`, bit for bit, in the chunks of x.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.xpos`; an x that is not a dask array.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np, posenc, posenc_bridges.dask
+    >>> x = da.ones((2, 10, 8), chunks=(2, 4, 8))
+    >>> posenc_bridges.dask.xpos(x, 10, posenc.rope_frequencies(8), layout="half").numblocks
+    (1, 3, 1)
+    """
+    return _rotate(posenc.xpos, arguments)
+
+
+# ---- encodings that are added to vectors ----
+
+
+@takes_arguments_of(posenc.sinusoidal)
+def sinusoidal(arguments: Arguments, *, chunks: ChunksArgument | None = None) -> da.Array:
+    """Encode positions by sines and cosines, as `posenc.sinusoidal` does.
+
+    Parameters
+    ----------
+    positions : int, or array or dask array (..., N)
+        Integers or reals.
+    dim, base, frequencies, layout, order, denominator, scale, start, dtype
+        Those of `posenc.sinusoidal`.
+    chunks : int or tuple
+        Chunks of the result (..., N, dim), as dask.array takes them; the last axis is one chunk. An int is the length
+        of the chunks along the other axes. Required unless `positions` is a dask array.
+
+    Returns
+    -------
+    dask array (..., N, dim)
+        Equal to the result of `posenc.sinusoidal`, bit for bit.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.sinusoidal`; no chunks; chunks that cut the last axis.
+
+    Examples
+    --------
+    >>> import posenc_bridges.dask
+    >>> posenc_bridges.dask.sinusoidal(1000, 64, chunks=(300, -1)).chunks
+    ((300, 300, 300, 100), (64,))
+    """
+    function, positions, dim = "sinusoidal", arguments["positions"], arguments["dim"]
+    chunks = arguments.pop("chunks", None)
+    options = {name: value for name, value in arguments.items() if name not in ("positions", "start")}
+    run: Callable[[object], Array] = partial(posenc.sinusoidal, **options)
+    places = read_places(function, "positions", positions, arguments.get("start", 0))
+    sample = run(np.zeros(1, positions.dtype) if isinstance(places, da.Array) else 1)
+    shape = shape_of(places)
+    if not shape:
+        fail(ValueError, function, "positions", "no axes", "at least one")
+    axes = name_axes(TABLE[function].arrays["positions"], len(shape))
+    given: dict[str, Chunks] = {}
+    if chunks is not None:
+        wanted = (*(chunks,) * len(shape), -1) if isinstance(chunks, int | str) else chunks
+        *leading, last = da.core.normalize_chunks(wanted, (*shape, dim), dtype=np.dtype(np.float64))
+        if len(last) != 1:
+            fail(ValueError, function, "chunks", f"{len(last)} chunks of the last axis", "one, written -1")
+        given = dict(zip(axes, leading, strict=True))
+    elif not isinstance(places, da.Array):
+        expected = "the chunks of the result, such as (4096, -1), because positions is no dask array"
+        fail_value(TypeError, function, "chunks", None, expected)
+    return map_blocks(run, (*axes, "D"), [(places, axes)], sample.dtype, given, D=dim)
+
+
+def merge(x: da.Array, p: npt.ArrayLike | da.Array, *, mode: Mode = "add") -> da.Array:
+    """Combine vectors with their position encodings, as `posenc.merge` does.
+
+    Parameters
+    ----------
+    x : dask array (..., d), or DataArray over one
+        Vectors. Their chunks are those of the result.
+    p : array or dask array that broadcasts to x
+        Encodings; for "concat" their last axis has any length.
+    mode : {"add", "mul", "mul1p", "replace", "concat"}
+        As in `posenc.merge`. "concat" merges the last axis into one chunk, and refuses a DataArray.
+
+    Returns
+    -------
+    dask array, or DataArray
+        Equal to the result of `posenc.merge`, bit for bit.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.merge`; an x that is not a dask array.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np, posenc, posenc_bridges.dask
+    >>> x = da.ones((2, 1000, 64), chunks=(1, 300, 64), dtype=np.float32)
+    >>> p = posenc_bridges.dask.sinusoidal(1000, 64, chunks=(300, -1))
+    >>> posenc_bridges.dask.merge(x, p).chunks
+    ((1, 1), (300, 300, 300, 100), (64,))
+    """
+    check_choice("merge", "mode", mode, MODES)
+    wide = mode == "concat"
+    if is_xarray(x) and not wide:
+        return x.copy(data=merge(x.data, p, mode=mode))
+    x = read_array("merge", "x", x)
+    added = read_array("merge", "p", p) if isinstance(p, da.Array) or is_xarray(p) else as_data("merge", "p", p)
+    shape = (*x.shape[:-1], added.shape[-1]) if wide and added.ndim and x.ndim else x.shape
+    if x.ndim < 1 or (wide and added.ndim < 1) or not broadcasts_to(added.shape, shape):
+        posenc.merge(zeros_of(x.shape), zeros_of(added.shape), mode=mode)  # raises the error of posenc.merge
+    run = partial(posenc.merge, mode=mode)
+    dtype = run(np.zeros((1,), x.dtype), np.zeros((1,), added.dtype)).dtype
+    row = TABLE["merge concat" if wide else "merge"]
+    arrays: list[tuple[AnyArray, Axes]] = [
+        (x, name_axes(row.arrays["x"], x.ndim)),
+        (added, name_axes(row.arrays["p"], added.ndim)),
+    ]
+    lengths = {"F": x.shape[-1] + added.shape[-1]} if wide else {}
+    return map_blocks(run, name_axes(row.result, x.ndim), arrays, dtype, **lengths)
+
+
+def learned(
+    table: npt.ArrayLike | da.Array, positions: npt.ArrayLike | da.Array, *, chunks: ChunksArgument | None = None
+) -> da.Array:
+    """Look up learned position embeddings, as `posenc.learned` does.
+
+    Parameters
+    ----------
+    table : array or dask array (n, d)
+        A row for each position. It may be larger than the memory of a worker, if its rows are split.
+    positions : int, or array or dask array (..., N) of integers
+        Row indices. If they are in memory, only the chunks of the table that contain their rows are loaded.
+    chunks : int or tuple
+        Chunks of the positions (..., N). Required unless `positions` is a dask array.
+
+    Returns
+    -------
+    dask array (..., N, d)
+        Rows of the table, bit for bit; split along d as the table is.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.learned`; no dask array among the arguments and no chunks.
+    IndexError
+        A position that has no row; it is raised when the chunk is computed if positions are a dask array.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np, posenc_bridges.dask
+    >>> table = da.random.default_rng(0).random((1000, 64), chunks=(250, 64))
+    >>> posenc_bridges.dask.learned(table, np.arange(600), chunks=200).chunks
+    ((200, 200, 200), (64,))
+    """
+    function = "learned"
+    if not isinstance(table, da.Array) and not is_xarray(table):
+        table = read_table(function, table)
+    rows = read_array(function, "table", table, is_lazy=isinstance(table, da.Array))
+    if rows.ndim != 2:
+        fail(ValueError, function, "table", f"{rows.ndim} axes", "2: a row for each position")
+    as_data(function, "table", np.zeros((), rows.dtype))
+    if rows.dtype.kind in "iu":
+        rows = rows.astype(np.float64)
+    if isinstance(positions, da.Array) or is_xarray(positions):
+        known, places = None, read_array(function, "positions", positions)
+        if places.dtype.kind not in "iu":
+            fail(TypeError, function, "positions", f"dtype {places.dtype}", "integers")
+        return _look_up(rows, places if chunks is None else places.rechunk(chunks), None)
+    known = read_ids(function, positions, rows.shape[0])
+    if chunks is None:
+        expected = "the chunks of positions, because positions is no dask array"
+        fail_value(TypeError, function, "chunks", None, expected)
+    return _look_up(rows, da.from_array(known, chunks=chunks), known)
+
+
+def _look_up(table: da.Array, positions: da.Array, known: Array | None) -> da.Array:
+    """Return rows of a table; each chunk of positions reads the chunks of rows that it needs."""
+    token, bounds = tokenize(table.name, positions.name), bounds_of(table.chunks[0])
+    picks: Tasks = {}
+    blocks: Tasks = {}
+    places = [bounds_of(axis) for axis in positions.chunks]
+    for at in np.ndindex(positions.numblocks):
+        needed: Sequence[int] = range(len(bounds) - 1)
+        if known is not None:
+            ids = known[tuple(slice(axis[i], axis[i + 1]) for axis, i in zip(places, at, strict=True))]
+            needed = np.unique(np.searchsorted(bounds, ids, side="right") - 1).tolist() or [0]
+        for column in range(table.numblocks[1]):
+            keys: list[Key] = [(f"learned-rows-{token}", *at, row, column) for row in needed]
+            for row, key in zip(needed, keys, strict=True):
+                chunks = (table.name, row, column), (positions.name, *at)
+                picks[key] = (_pick_rows, *chunks, bounds[row], table.shape[0])
+            blocks[(*at, column)] = (_join_rows, keys)
+    shared = f"learned-rows-{token}", picks, [table, positions]
+    return from_tasks(f"learned-{token}", blocks, (*positions.chunks, table.chunks[1]), table.dtype, shared)
+
+
+def _pick_rows(chunk: Array, positions: Array, first: int, count: int) -> tuple[Array, Array]:
+    """Return a mask of the positions with a row in a chunk that begins at row `first` of `count`, and their rows."""
+    ids = read_ids("learned", positions, count)
+    hits = (ids >= first) & (ids < first + len(chunk))
+    return hits, posenc.learned(chunk, ids[hits] - first)
+
+
+def _join_rows(picks: list[tuple[Array, Array]]) -> Array:
+    """Return the rows of all positions from those of each chunk of the table."""
+    hits, rows = picks[0]
+    joined = np.empty((*hits.shape, rows.shape[-1]), rows.dtype)
+    for hits, rows in picks:
+        joined[hits] = rows
+    return joined

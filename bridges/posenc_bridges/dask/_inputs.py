@@ -1,0 +1,153 @@
+"""Check the arguments of attention over chunks; values in dask arrays are checked when they are computed."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+
+import posenc
+from posenc._core_api.arguments import I64, Array, as_bool, as_data, check_choice, fail, fail_value
+from posenc.attention import inputs as attention
+from posenc.bias.operator import single_terms
+from posenc.bias.positions import is_consecutive
+from posenc.bias.terms import Call
+
+from ._arrays import Arguments, is_xarray, read_array, read_places, shape_of, zeros_of
+from ._blocks import name_axes
+from ._operators import Operator
+from ._quantized import Quantized
+from ._tasks import Backward, Forward
+
+
+class Inputs:
+    """The checked arguments of a call.
+
+    Attributes
+    ----------
+    arrays : dict
+        Arrays of the call by name, as dask arrays.
+    known : dict
+        Positions and segments that are in memory by name, each a range or an array.
+    shape : tuple of int
+        Shape of the logits: (batch axes, H, N, M).
+    lengths : dict
+        The length of each axis of the call.
+    low, high : float
+        The lowest and the highest visible distance.
+    pair : Forward or Backward
+        The task of a pair of chunks.
+    """
+
+    def __init__(self, function: str, given: Arguments) -> None:
+        self.function, self.given = function, given
+        self.arrays: dict[str, da.Array] = {}
+        self.known: dict[str, range | Array] = {}
+        self._read_qkv()
+        if np.size(given["scale"]) > 1:
+            fail(TypeError, function, "scale", f"shape {np.shape(given['scale'])}", "a number in posenc_bridges.dask")
+        q, k, v = (self.arrays[name] for name in "qkv")
+        causal, window, scale, softcap = (given[name] for name in ("causal", "window", "scale", "softcap"))
+        self.dtype = as_data(function, "q", np.zeros((), q.dtype)).dtype
+        # Arrays of zeros take no memory, and posenc raises its errors for them.
+        plain = attention.read_inputs(
+            function, *(zeros_of(one.shape, self.dtype) for one in (q, k, v)), bias=(), keep=self._stand_in("keep"),
+            causal=False, align=None, window=None, q_positions=None, k_positions=None,
+            q_segments=self._stand_in("q_segments"), k_segments=self._stand_in("k_segments"), scale=scale,
+            softcap=softcap, sink=self._stand_in("sink"), dropout=given["dropout"], seed=given["seed"],
+        )  # fmt: skip
+        if plain.parameters["dropout"]:
+            expected = "0, because posenc_bridges.dask has no dropout"
+            fail_value(NotImplementedError, function, "dropout", given["dropout"], expected)
+        self.shape, self.work_dtype = plain.shape, plain.dtype
+        for name, array in plain.operands.items():
+            if name.endswith("segments") and array is not None and name not in self.arrays:
+                self.known[name] = array
+        n, m = self.shape[-2:]
+        self.lengths = dict(zip(name_axes("*hnm", len(self.shape)), self.shape, strict=True))
+        self.lengths.update(g=k.shape[-3], D=k.shape[-1], V=v.shape[-1])
+
+        self.operators = attention.read_operators(function, given["bias"])
+        biases = tuple(part for operator in self.operators for part in single_terms(operator))
+        self.parts = [Operator(bias, n, m) for bias in biases]
+        for bias in biases if function == "attention_vjp" else ():
+            if any(isinstance(array, tuple) and array for array in bias.arrays):
+                expected = "an operator without arrays, because its gradient cannot be split into chunks"
+                fail(TypeError, function, "bias", f"operator {bias.name} with arrays", expected)
+        terms = [
+            part.term(Call(function, self.work_dtype, self.shape, q.shape[-1], v.shape[-1])) for part in self.parts
+        ]
+        if scale is None:
+            scale = attention.default_scale(function, q.shape[-1], biases, terms)
+        self.low, self.high = attention.read_visible_range(function, causal, window)
+        check_choice("attention", "precision", given["precision"], ("high", "low"))
+        invariant, count = (
+            as_bool("attention", "invariant", given["invariant"]),
+            sum(len(bias.arrays) for bias in biases),
+        )
+        self.pair = (Forward if function == "attention" else Backward)(
+            bool(causal), window and tuple(window), float(scale), softcap, invariant, v.shape[-1],
+            count + ("sink" in self.arrays),
+        )  # fmt: skip
+        is_limited = self.low > -attention.INFINITY or self.high < attention.INFINITY
+        self._read_positions(is_limited or any(bias.reads_positions for bias in biases))
+        for name in ("grad", "out", "lse", "grad_lse"):
+            if given.get(name) is not None:
+                array = self.arrays[name] = read_array(function, name, given[name], is_lazy=False)
+                as_data(function, name, np.zeros((), array.dtype))
+                wanted = (*self.shape[:-1], self.lengths["V"])[: len(self.shape) - ("lse" in name)]
+                if array.shape != wanted:
+                    fail(ValueError, function, name, f"shape {array.shape}", str(wanted))
+
+    def _read_qkv(self) -> None:
+        for name in "qkv":
+            value = self.given[name]
+            if isinstance(value, posenc.Quantized):
+                expected = "posenc_bridges.dask.Quantized, or posenc.attention for arrays in memory"
+                fail(TypeError, self.function, name, "type Quantized of arrays in memory", expected)
+            if isinstance(value, Quantized) and name != "q":
+                codes, of_rows = (np.zeros((1,) * part.ndim, part.dtype) for part in (value.codes, value.scale))
+                tiny = posenc.Quantized(codes, of_rows, value.axis)
+                attention.read_keys(self.function, name, tiny, self.arrays["q"].dtype)
+                self.arrays[f"{name}_scale"], value = value.scale, value.codes
+            array = self.arrays[name] = read_array(self.function, name, value)
+            as_data(self.function, name, np.zeros((), array.dtype))
+            if array.ndim < 3:
+                fail(ValueError, self.function, name, f"{array.ndim} axes", "at least 3: heads, sequence, channels")
+
+    def _stand_in(self, name: str) -> object:
+        """Return an argument in memory, or zeros of the shape and dtype of a dask array; keep what tasks read."""
+        value, is_segments = self.given[name], name.endswith("segments")
+        if value is None:
+            return None
+        if is_segments and not isinstance(value, da.Array) and not is_xarray(value):
+            return value
+        array = self.arrays[name] = read_array(self.function, name, value, is_lazy=is_segments)
+        return zeros_of(array.shape, I64 if is_segments and array.dtype.kind in "iu" else array.dtype)
+
+    def _read_positions(self, are_read: bool) -> None:
+        """Read the positions of queries and keys, as a range where they count up by one."""
+        align, sizes = self.given["align"], self.shape[-2:]
+        given = {name: self.given[name] for name in ("q_positions", "k_positions")}
+        if all(one is None for one in given.values()):
+            biases = tuple(part.bias for part in self.parts)
+            places = attention.read_call_positions(
+                self.function, self.shape, biases, self.low, self.high, align, None, None
+            )
+            ranges = (range(int(places.shift), int(places.shift) + sizes[0]), range(sizes[1]))
+            self.known.update(zip(given, ranges, strict=True) if are_read else ())
+            return
+        if align is not None:
+            check_choice(self.function, "align", align, ("start", "end"))
+            fail_value(ValueError, self.function, "align", align, "None where positions are given")
+        for (name, value), length in zip(given.items(), sizes, strict=True):
+            array = read_places(self.function, name, length if value is None else value)
+            if isinstance(array, np.ndarray) and array.size and is_consecutive(array):
+                array = range(int(array[0]), int(array[-1]) + 1)
+            if not isinstance(array, da.Array) and shape_of(array)[-1] != length:
+                fail(ValueError, self.function, name, f"length {shape_of(array)[-1]}", str(length))
+            if not isinstance(array, range):
+                attention.check_batch(self.function, name, array, self.shape[:-3], length)
+            if are_read and isinstance(array, da.Array):
+                self.arrays[name] = array
+            elif are_read:
+                self.known[name] = array

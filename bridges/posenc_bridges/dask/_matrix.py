@@ -1,0 +1,134 @@
+"""Matrices of biases, of which each task computes a chunk."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import cast
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
+
+from posenc._core_api.arguments import F64, Array, Dtype, cast_result, fail, result_dtype
+from posenc.bias.operator import Bias, PositionBias, check_unread, single_terms
+from posenc.bias.positions import as_lengths
+from posenc.bias.terms import Call
+
+from ._arrays import read_places, shape_of
+from ._blocks import TABLE, Grid, Source, Tasks, cut, name_axes
+from ._operators import Operator, Part
+
+__all__ = ["matrix"]
+
+
+def matrix(
+    bias: PositionBias,
+    n: int,
+    m: int | None = None,
+    *,
+    chunks: int | str | tuple[object, ...],
+    q_positions: npt.ArrayLike | da.Array | None = None,
+    k_positions: npt.ArrayLike | da.Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> da.Array:
+    """Return the matrix of a bias, as its method ``matrix`` does.
+
+    Parameters
+    ----------
+    bias : PositionBias
+        An operator of posenc. For `toeplitz`, `dense`, `tupe` and `gated_distance`, a task receives only the part of
+        the arrays that its chunk reads.
+    n, m : int
+        Numbers of queries and keys; m is n if None.
+    chunks : int, str or tuple
+        Chunks of the result (H, n, m), as dask.array takes them. The heads of `sandwich`, `distance_function` and
+        `pair_function` are one chunk, whatever `chunks` says.
+    q_positions, k_positions : array or dask array (n,) and (m,), optional
+        As in ``bias.matrix``. By default the queries are at the last n of m positions.
+    dtype : dtype, optional
+        Dtype of the result; float32 by default.
+
+    Returns
+    -------
+    dask array (H, n, m)
+        Equal to ``bias.matrix(n, m, ...)``, bit for bit, except that `tupe` and `gated_distance` may differ by
+        rounding. A chunk may be a read-only view that stores each diagonal once. `dense`, `fox` and `gated_distance`
+        may have batch axes before H; then each batch axis is one chunk, and H is one chunk.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As ``bias.matrix``. Also for an operator that reads queries and keys, and for chunks that do not fit the shape.
+
+    Notes
+    -----
+    For attention, pass the operator itself to `attention`. The operator takes less time and memory than its matrix.
+
+    Examples
+    --------
+    A matrix of 800 GB, of which a corner of one chunk is computed:
+
+    >>> import posenc, posenc_bridges.dask
+    >>> bias = posenc.alibi(posenc.alibi_slopes(8))
+    >>> whole = posenc_bridges.dask.matrix(bias, 160_000, chunks=(8, 4096, 4096))
+    >>> whole.shape, whole.blocks[0, 2, 1][0, :2, :2].compute()
+    ((8, 160000, 160000), array([[-2048. , -2047.5],
+           [-2048.5, -2048. ]], dtype=float32))
+    """
+    function = "matrix"
+    if not isinstance(bias, Bias):
+        fail(TypeError, function, "bias", f"type {type(bias).__name__}", "a PositionBias, as alibi(slopes) returns")
+    if not isinstance(bias, PositionBias):
+        fail(TypeError, function, "bias", f"operator {bias.name}, which reads q and k", "a PositionBias")
+    n, m = as_lengths(function, n, m)
+    check_unread(function, bias, q_positions, k_positions)
+    matrix_dtype = result_dtype(function, dtype, None)
+    operators = [Operator(part, n, m) for part in single_terms(bias)]
+    nothing = {"n": (0, 0), "m": (0, 0)}  # an empty chunk, whose matrix has the axes before n and m
+    leading = np.broadcast_shapes(
+        *(cast("PositionBias", operator.part(nothing)).matrix(0, 0).shape[:-2] for operator in operators)
+    )
+    for operator in operators:  # raises the errors of arrays that do not fit n and m
+        operator.term(Call(function, F64, (*leading, n, m) if leading else (1, n, m), 1, None))
+    axes = name_axes(TABLE[function].result, len(leading) + 2)
+    wanted = da.core.normalize_chunks(chunks, (*leading, n, m), dtype=matrix_dtype)
+    whole_heads = len(leading) != 1 or any("heads" in one.bias.options for one in operators)
+    grid = Grid(
+        {axis: own if axis in "nm" or not whole_heads else (sum(own),) for axis, own in zip(axes, wanted, strict=True)}
+    )
+
+    sources: dict[str, Source] = {}
+    for argument, value in (("q_positions", q_positions), ("k_positions", k_positions)):
+        if value is not None:
+            axis = TABLE[function].arrays[argument]
+            array, expected = read_places(function, argument, value), (sum(grid.chunks[axis]),)
+            if shape_of(array) != expected:
+                fail(ValueError, function, argument, f"shape {shape_of(array)}", str(expected))
+            sources[axis] = cut(array, (axis,), grid.chunks)
+    shift = 0 if sources else m - n
+
+    token = tokenize(bias, n, m, grid.chunks, q_positions, k_positions, matrix_dtype)
+    name, tasks = f"matrix-{token}", Tasks()
+    for at in grid.cells(axes):
+        place = grid.place(at)
+        queries, keys = place["n"], place["m"]
+        parts = [operator.task(f"matrix-bias-{token}", i, place, tasks) for i, operator in enumerate(operators)]
+        of_queries = sources["n"].key(at) if "n" in sources else range(queries[0] + shift, queries[1] + shift)
+        of_keys = sources["m"].key(at) if "m" in sources else range(*keys)
+        tasks[(name, *at.values())] = (_matrix_of_chunk, parts, of_queries, of_keys, matrix_dtype)
+    graph = HighLevelGraph.from_collections(name, tasks, [source.array for source in sources.values()])
+    return da.Array(graph, name, tuple(grid.chunks.values()), dtype=matrix_dtype)
+
+
+def _matrix_of_chunk(parts: list[Part], q_positions: Array | range, k_positions: Array | range, dtype: Dtype) -> Array:
+    """Return one chunk of the matrix: the sum of the matrices of `parts`, each of which is a part of one operator."""
+    sides = np.asarray(q_positions), np.asarray(k_positions)
+    work = dtype if len(parts) == 1 else F64
+    matrices: list[Array] = []
+    for make, pieces, _ in parts:
+        bias = cast("PositionBias", make(pieces))
+        q, k = (one if own is None else None for one, own in zip(sides, bias.own_positions, strict=True))
+        matrices.append(bias.matrix(*map(len, sides), q_positions=q, k_positions=k, dtype=work))
+    return cast_result(reduce(np.add, matrices), dtype)

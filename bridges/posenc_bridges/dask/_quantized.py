@@ -1,0 +1,126 @@
+"""Quantised keys and values in chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+
+import posenc
+from posenc._core_api.arguments import Array, as_data, fail
+from posenc.attention.quantized import read_axis
+
+from ._arrays import read_array
+from ._blocks import Tasks, from_tasks
+
+__all__ = ["Quantized", "quantize"]
+
+
+@dataclass(frozen=True, eq=False)
+class Quantized:
+    """A dask array as int8 codes with one float32 scale for each row along `axis`, as `posenc.Quantized`.
+
+    `attention` takes keys and values of this form. A worker receives a quarter of the bytes of float32.
+
+    Parameters
+    ----------
+    codes : dask array of int8 (..., D)
+        Split along any axis.
+    scale : dask array of float32 (...)
+        Shape of `codes` without `axis`.
+    axis : int
+        Axis of `codes` along which numbers share a scale; `attention` takes -1.
+
+    Attributes
+    ----------
+    codes, scale, axis
+        The parameters.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.Quantized`; arrays that are not dask arrays.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np, posenc, posenc_bridges.dask
+    >>> codes, scale = da.ones((2, 100, 64), chunks=(2, 30, 64), dtype=np.int8), da.ones((2, 100), dtype=np.float32)
+    >>> k = posenc_bridges.dask.Quantized(codes, scale)
+    >>> posenc_bridges.dask.attention(da.ones((2, 8, 64), dtype=np.float32), k, k).shape
+    (2, 8, 64)
+    """
+
+    codes: da.Array
+    scale: da.Array
+    axis: int = -1
+
+    def __post_init__(self) -> None:
+        for name, array, dtype in (("codes", self.codes, np.int8), ("scale", self.scale, np.float32)):
+            read_array("Quantized", name, array)
+            if array.dtype != dtype:
+                fail(TypeError, "Quantized", name, f"dtype {array.dtype}", np.dtype(dtype).name)
+        axis = read_axis("Quantized", self.axis, self.codes.ndim)
+        expected = self.codes.shape[:axis] + self.codes.shape[axis + 1 :]
+        if self.scale.shape != expected:
+            has = f"shape {self.scale.shape}"
+            fail(ValueError, "Quantized", "scale", has, f"{expected}, codes without axis {axis}")
+        object.__setattr__(self, "axis", axis - self.codes.ndim)
+
+    def dequantize(self) -> da.Array:
+        """Return ``codes * scale`` as float32, in the chunks of `codes`."""
+        return da.multiply(self.codes.astype(np.float32), da.expand_dims(self.scale, self.axis))
+
+
+def quantize(x: da.Array, *, axis: int = -1) -> Quantized:
+    """Round numbers to int8 codes with one scale for each row along an axis, as `posenc.quantize` does.
+
+    Parameters
+    ----------
+    x : dask array
+        Keys or values. `axis` is merged into one chunk.
+    axis : int
+        Axis along which numbers share a scale. `attention` takes the last one.
+
+    Returns
+    -------
+    Quantized
+        Equal to the result of `posenc.quantize`, bit for bit. Compute its codes and scale together: one task for each
+        chunk makes both.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `posenc.quantize`; numbers that are not finite when a chunk is computed. An x that is not a dask array.
+
+    Examples
+    --------
+    >>> import dask.array as da, posenc_bridges.dask
+    >>> k = posenc_bridges.dask.quantize(da.random.default_rng(0).random((2, 1000, 64), chunks=(2, 300, 64)))
+    >>> k.codes.dtype, k.scale.chunks
+    (dtype('int8'), ((2,), (300, 300, 300, 100)))
+    """
+    function = "quantize"
+    x = read_array(function, "x", x)
+    as_data(function, "x", np.zeros((), x.dtype))
+    if x.ndim == 0:
+        fail(ValueError, function, "x", "0 axes", "at least 1")
+    number = read_axis(function, axis, x.ndim)
+    whole = x.rechunk({number: -1})
+    token, name = tokenize(whole.name, number), f"quantize-{tokenize(whole.name, number)}"
+    indices = list(np.ndindex(*whole.numblocks))
+    tasks: Tasks = {(name, *at): (_quantize, (whole.name, *at), number) for at in indices}
+
+    def field(kind: str, axes: list[int], dtype: type[np.generic]) -> da.Array:
+        blocks: Tasks = {tuple(at[axis] for axis in axes): (getattr, (name, *at), kind) for at in indices}
+        chunks = tuple(whole.chunks[axis] for axis in axes)
+        return from_tasks(f"quantize-{kind}-{token}", blocks, chunks, np.dtype(dtype), (name, tasks, [whole]))
+
+    every = list(range(x.ndim))
+    others = [one for one in every if one != number]
+    return Quantized(field("codes", every, np.int8), field("scale", others, np.float32), number)
+
+
+def _quantize(chunk: Array, axis: int) -> posenc.Quantized:
+    return posenc.quantize(chunk, axis=axis)

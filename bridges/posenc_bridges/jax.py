@@ -1,0 +1,375 @@
+"""Functions and operators of posenc for JAX, under their own names.
+
+This module has every function of posenc that has a ``_vjp``, and every function that returns a `Bias`. They take the
+arguments of their namesakes, except `out`, and return JAX arrays. `jax.jit`, `jax.grad` and `jax.vmap` apply to them.
+
+>>> import jax, jax.numpy as jnp
+>>> import posenc, posenc_bridges.jax as pj
+>>> q, k, v = jax.random.normal(jax.random.key(0), (3, 8, 100, 64))  # 8 heads, 100 positions
+>>> slopes = jnp.asarray(posenc.alibi_slopes(8))
+>>> @jax.jit
+... def loss(q, slopes):
+...     return pj.attention(q, k, v, bias=pj.alibi(slopes), causal=True).sum()
+>>> d_q, d_slopes = jax.grad(loss, (0, 1))(q, slopes)  # one backward call for both
+>>> d_q.shape, d_slopes.shape
+((8, 100, 64), (8,))
+
+- JAX arrays are float16, bfloat16, float32 or, under ``jax_enable_x64``, float64. Without this option, a result or
+  a gradient that would be float64 is float32. NumPy arrays keep their dtype as arguments: frequencies and positions
+  that are float64 NumPy arrays are read as float64 with or without the option. A gradient has the dtype of its
+  argument.
+- Lengths and options must be static under `jax.jit`. Positions may be traced if they are an array with an axis.
+- An operator such as ``pj.alibi(slopes)`` is a pytree of its arrays. It may be an argument of a traced function.
+- Under `jax.jit` and `jax.vmap`, a call is a `jax.pure_callback` to the host, which raises the errors of wrong values.
+  `jax.vmap` computes one call after another; batch axes of the arrays are faster.
+- Differentiating an argument without a gradient (``softcap``, positions of attention) is a TypeError.
+- Only reverse mode and first derivatives exist. A second derivative is a NotImplementedError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from types import UnionType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+
+import numpy as np
+
+import posenc
+from posenc_bridges import _common
+from posenc_bridges._common import Arguments, Array, Call, Dtype, Function, Path, cast_result
+
+try:
+    import jax  # type: ignore[import-not-found, unused-ignore]
+    import jax.numpy as jnp  # type: ignore[import-not-found, unused-ignore]
+    from jax.custom_derivatives import SymbolicZero  # type: ignore[import-not-found, unused-ignore]
+except ImportError as error:
+    raise ImportError('posenc_bridges.jax needs JAX: pip install "jax>=0.4.36"') from error
+
+
+if TYPE_CHECKING:
+    from jax.custom_derivatives import CustomVJPPrimal  # type: ignore[import-not-found, unused-ignore]
+
+# ---- calls ----
+
+
+_LEAF = object()
+"""Takes the place of a JAX array."""
+
+
+def _split(arrays: Sequence[Any], types: type | UnionType = jax.Array) -> tuple[list[Any], tuple[object, ...]]:
+    """Return the arrays that are of `types`, and the whole sequence with `_LEAF` in place of each of these arrays."""
+    return [one for one in arrays if isinstance(one, types)], tuple(
+        _LEAF if isinstance(one, types) else one for one in arrays
+    )
+
+
+def _joined(rest: Iterable[object], leaves: Iterable[object]) -> list[object]:
+    given = iter(leaves)
+    return [next(given) if one is _LEAF else one for one in rest]
+
+
+class _Call:
+    """A call of a function, split into its operands, which are its JAX arrays, and the rest."""
+
+    def __init__(self, function: Function, arguments: Arguments) -> None:
+        self.function, self._flat = function, Call(arguments, _convert)
+        self.operands, self._rest = _split(self._flat.arrays)
+
+    @property
+    def paths(self) -> list[Path]:
+        """The path of each operand."""
+        return [path for one, path in zip(self._rest, self._flat.paths(), strict=True) if one is _LEAF]
+
+    def keep(self) -> None:
+        """Copy constant arrays, which the caller may change before `jax.jit` runs the call, and drop the operands."""
+        self._rest = tuple(map(_copied, self._rest))
+        self._flat.arrays, self.operands = [], []
+
+    def arguments(self, operands: Iterable[object]) -> Arguments:
+        """Return the arguments of the function for these operands."""
+        return self._flat.arguments(_joined(self._rest, operands))
+
+
+def _copied(value: Any) -> object:
+    """Return a copy of an array of any library, and any other value itself."""
+    is_array = hasattr(value, "__array__") or hasattr(value, "__dlpack__") or _is_buffer(value)
+    if not is_array:
+        return value
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
+        value = np.from_dlpack(value)
+    return np.array(value, subok=True)  # posenc refuses a MaskedArray
+
+
+def _is_buffer(value: Any) -> bool:
+    try:
+        memoryview(value)
+    except TypeError:
+        return False
+    return True
+
+
+class _Forward:
+    """The computation of all results of a call, on the host."""
+
+    def __init__(self, call: _Call) -> None:
+        self.call = call
+
+    def __call__(self, *operands: jax.Array) -> tuple[Array, ...]:
+        return self.call.function.forward(self.call.arguments([np.asarray(one) for one in operands]))
+
+    def shapes(self, operands: Sequence[jax.Array]) -> list[jax.ShapeDtypeStruct]:
+        """Return the shapes and dtypes of the results; posenc checks operands of these shapes, but runs no kernel."""
+        outlines = self.call.function.outlines(self.call.arguments(map(_stand_in, operands)))
+        return [jax.ShapeDtypeStruct(shape, _kept_dtype(dtype)) for shape, dtype in outlines]
+
+
+class _Backward:
+    """The computation of the gradients of some operands of a call, on the host.
+
+    It takes the operands of the call, then the results that the gradient reads, then the cotangents.
+    """
+
+    def __init__(self, call: _Call, wanted: Sequence[int], results: int) -> None:
+        self.call, self._wanted, self._results = call, wanted, results
+
+    def __call__(self, *operands: jax.Array) -> tuple[Array, ...]:
+        function, paths = self.call.function, self.call.paths
+        count = len(paths)
+        arrays = [np.asarray(one) for one in operands]
+        results, cotangents = arrays[count : count + self._results], arrays[count + self._results :]
+        cotangents = [np.conj(one) if one.dtype.kind == "c" else one for one in cotangents]  # JAX passes conjugates
+        gradients = function.backward(self.call.arguments(arrays[:count]), results, cotangents)
+        found = []
+        for number in self._wanted:
+            gradient, like = function.gradient_at(gradients, paths[number]), arrays[number]
+            found.append(np.zeros_like(like) if gradient is None else cast_result(np.asarray(gradient), like.dtype))
+        return tuple(found)
+
+    def shapes(self, operands: Sequence[jax.Array]) -> list[jax.ShapeDtypeStruct]:
+        return [jax.ShapeDtypeStruct(operands[number].shape, operands[number].dtype) for number in self._wanted]
+
+
+class _Callback:
+    """Run a task, and cast its results to the dtypes that JAX expects: another thread may have another x64 option."""
+
+    def __init__(self, task: _Forward | _Backward, dtypes: Sequence[Dtype]) -> None:
+        self._task, self._dtypes = task, dtypes
+
+    def __call__(self, *operands: jax.Array) -> list[Array]:
+        results = self._task(*operands)
+        return [cast_result(np.asarray(one), dtype) for one, dtype in zip(results, self._dtypes, strict=True)]
+
+
+def _convert(value: object) -> object:
+    """Replace integer JAX scalars and NumPy scalars by Python numbers, and the scalar types of JAX by dtypes."""
+    if isinstance(value, jax.Array):
+        return int(value) if value.ndim == 0 and jnp.issubdtype(value.dtype, jnp.integer) else value
+    if isinstance(value, np.generic):
+        return value.item()
+    dtype = getattr(value, "dtype", None) if isinstance(value, type) else None
+    return dtype if isinstance(dtype, np.dtype) else value  # jnp.float32 is no dtype
+
+
+def _stand_in(array: jax.Array | Array) -> Array:
+    return _common.stand_in(array.shape, array.dtype)
+
+
+def _kept_dtype(dtype: Dtype) -> Dtype:
+    """Return the dtype that JAX keeps: float32 for float64 unless ``jax_enable_x64`` is on, on this thread."""
+    kept: Dtype = jax.dtypes.canonicalize_dtype(dtype)
+    return kept
+
+
+# ---- rules of JAX ----
+
+
+def _is_traced(operands: Sequence[object]) -> bool:
+    return any(isinstance(one, jax.core.Tracer) for one in operands)
+
+
+def _run(task: _Forward | _Backward, *operands: jax.Array) -> Sequence[jax.Array]:
+    """Return the results of a task: at once, or by a callback if JAX traces an operand."""
+    if _is_traced(operands):
+        traced: Sequence[jax.Array] = _run_traced(task, *operands)
+        return traced
+    results = [np.asarray(one) for one in task(*operands)]
+    results = [cast_result(one, _kept_dtype(one.dtype)) for one in results]
+    return [jnp.array(one, copy=not one.flags.owndata) for one in results]
+
+
+def _call_back(task: _Forward | _Backward, *operands: jax.Array) -> Sequence[jax.Array]:
+    shapes = task.shapes(operands)
+    callback = _Callback(task, [one.dtype for one in shapes])
+    results: Sequence[jax.Array] = jax.pure_callback(callback, shapes, *operands, vmap_method="sequential")
+    return results
+
+
+def _refuse(task: _Forward | _Backward, primals: object, tangents: object) -> NoReturn:
+    name = task.call.function.name
+    raise NotImplementedError(f"{name}: its gradient is differentiated; expected first derivatives, in reverse mode")
+
+
+class _Numbers(tuple[int, ...]):
+    """Numbers of the operands that are differentiated, saved for the backward call; JAX does not trace them."""
+
+
+_Saved: TypeAlias = tuple[_Numbers, tuple[jax.Array, ...], Sequence[jax.Array]]
+"""Numbers of the differentiated operands, all operands, and the results that the backward call reads."""
+
+
+def _forward(call: _Call, *operands: jax.Array) -> Sequence[jax.Array]:
+    return _run(_Forward(call), *operands)
+
+
+def _forward_and_save(call: _Call, *primals: CustomVJPPrimal) -> tuple[Sequence[jax.Array], _Saved]:
+    wanted = _Numbers(number for number, primal in enumerate(primals) if primal.perturbed)
+    for number in wanted:
+        if not call.function.has_gradient(call.paths[number]):
+            argument = call.paths[number][0]
+            expected = "a constant, because it has no gradient"
+            raise TypeError(f"{call.function.name}: {argument} is differentiated; expected {expected}")
+    operands = tuple(primal.value for primal in primals)
+    results = _forward(call, *operands)
+    return results, (wanted, operands, results if call.function.returns_lse else ())
+
+
+def _backward(
+    call: _Call, saved: _Saved, cotangents: Sequence[jax.Array | SymbolicZero]
+) -> tuple[jax.Array | None, ...]:
+    wanted, operands, results = saved
+    out, *others = cotangents
+    if isinstance(out, SymbolicZero):
+        out = jnp.zeros(out.shape, out.dtype)
+    given = (out, *(one for one in others if not isinstance(one, SymbolicZero)))
+    found = _run(_Backward(call, wanted, len(results)), *operands, *results, *given)
+    gradients: list[jax.Array | None] = [None] * len(operands)
+    for number, gradient in zip(wanted, found, strict=True):
+        gradients[number] = gradient
+    return tuple(gradients)
+
+
+_run_traced = jax.custom_jvp(_call_back, nondiff_argnums=(0,))
+_run_traced.defjvp(_refuse)
+_apply_traced = jax.custom_vjp(_forward, nondiff_argnums=(0,))
+_apply_traced.defvjp(_forward_and_save, _backward, symbolic_zeros=True)
+jax.tree_util.register_static(_Numbers)
+
+
+# ---- functions and operators ----
+
+
+def _make_twin(function: Function) -> Callable[[Arguments, bool], jax.Array | tuple[jax.Array, ...]]:
+    def run(arguments: Arguments, returns_all: bool) -> jax.Array | tuple[jax.Array, ...]:
+        call = _Call(function, arguments)
+        operands = call.operands
+        if _is_traced(operands):
+            call.keep()
+            results = _apply_traced(call, *operands)
+        else:  # a call of a custom_vjp takes a millisecond
+            results = _forward(call, *operands)
+        return tuple(results) if returns_all else results[0]
+
+    return run
+
+
+class Operator(_common.Operator):
+    """A `posenc.Bias` that holds JAX arrays, for `attention` of this module; a pytree of its arrays.
+
+    Attributes
+    ----------
+    name : str
+        Name of the function that made it.
+    arguments : dict
+        The arguments of that function by name.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str, arguments: Arguments) -> None:
+        super().__init__(name, {argument: _as_leaf_or_option(one) for argument, one in arguments.items()})
+        checked = self._bias_of(lambda one: _stand_in(one) if isinstance(one, jax.core.Tracer) else np.asarray(one))
+        for argument, one in self.arguments.items():
+            if isinstance(one, jax.core.Tracer) and argument not in (*checked.arrays._fields, *_POSITIONS):
+                raise TypeError(f"{name}: {argument} is traced; expected one that is not, because it has no gradient")
+
+    def __repr__(self) -> str:
+        return f"<posenc_bridges.jax.{self._described()}>"
+
+    @property
+    def bias(self) -> posenc.Bias:
+        """The operator with its arrays as NumPy arrays, for functions of posenc itself."""
+        return self._bias_of(np.asarray)
+
+    def _bias_of(self, convert: Callable[[jax.Array | Array], Array]) -> posenc.Bias:
+        """Return the `Bias` with its JAX arrays converted."""
+        leaves, structure = _flatten(self, jax.Array)
+        made: posenc.Bias = _build(structure, map(convert, leaves), _common.make_node)
+        return made
+
+
+_POSITIONS = ("q_positions", "k_positions")
+"""Arguments of `Operator.at`, which may be traced but have no gradient."""
+
+
+def _as_leaf_or_option(value: object) -> object:
+    """Return an argument of an operator as an array, or as something hashable."""
+    value = _convert(value)
+    if not isinstance(value, list | tuple):
+        return value
+    is_array = all(isinstance(one, int | float | list | tuple) for one in value)
+    return np.asarray(value) if value and is_array else tuple(value)
+
+
+class _Structure(NamedTuple):
+    """An operator without its leaves."""
+
+    name: str
+    spec: _common.Node
+    rest: tuple[Hashable, ...]
+    integers: tuple[int, ...]
+    numbers: tuple[float, ...]
+
+
+def _flatten(
+    operator: Operator, types: type | UnionType = jax.Array | np.ndarray
+) -> tuple[list[jax.Array | Array], _Structure]:
+    """Return the arrays of an operator that are leaves, and its structure."""
+    call = Call(operator.arguments)
+    leaves, rest = _split(call.arrays, types)
+    return leaves, _Structure(operator.name, call.spec, rest, tuple(call.integers), tuple(call.numbers))
+
+
+def _build(
+    structure: _Structure, leaves: Iterable[object], node: Callable[[str, Sequence[str], list[object]], object]
+) -> Any:
+    arrays = _joined(structure.rest, leaves)
+    arguments = _common.arguments(structure.spec, arrays, structure.integers, structure.numbers, node)
+    return node(structure.name, list(arguments), list(arguments.values()))
+
+
+def _unflatten(structure: _Structure, leaves: Iterable[object]) -> Operator:
+    """Return an operator with these leaves, unchecked: JAX passes objects that are no arrays, too."""
+
+    def node(kind: str, names: Sequence[str], values: list[object]) -> object:
+        if not names:
+            return _common.make_node(kind, names, values)
+        operator = Operator.__new__(Operator)
+        _common.Operator.__init__(operator, kind, dict(zip(names, values, strict=True)))
+        return operator
+
+    made: Operator = _build(structure, leaves, node)
+    return made
+
+
+jax.tree_util.register_pytree_node(Operator, _flatten, _unflatten)
+jax.tree_util.register_dataclass(
+    posenc.RopeFrequencies,
+    data_fields=["inv_freq"],
+    meta_fields=["attention_factor", "softmax_factor", "layout", "rotary_dim", "description"],
+)
+_common.export(globals(), Operator, _make_twin, "JAX arrays")
+
+if TYPE_CHECKING:
+    __all__: list[str]
+
+    def __getattr__(name: str) -> Any: ...

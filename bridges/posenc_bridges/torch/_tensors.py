@@ -1,0 +1,148 @@
+"""Tensors as arrays and back, and how calls of posenc look to graphs of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+import torch  # type: ignore[import-not-found, unused-ignore]
+from torch._C import _len_torch_dispatch_stack  # type: ignore[import-not-found, unused-ignore]
+from torch.utils._pytree import register_pytree_node  # type: ignore[import-not-found, unused-ignore]
+
+import posenc
+from posenc_bridges import _common
+from posenc_bridges._common import Array
+
+Tensor: TypeAlias = torch.Tensor
+
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+DTYPES = {_BFLOAT16: torch.bfloat16} | {
+    np.dtype(name): getattr(torch, name)
+    for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64",
+                 "complex128", "uint16", "uint32", "uint64")
+}  # fmt: skip
+NUMPY_DTYPES = {of_torch: of_numpy for of_numpy, of_torch in DTYPES.items()}
+EAGER_TYPES = (torch.Tensor, torch.nn.Parameter)
+
+
+def to_array(tensor: Tensor) -> Array:
+    """Return a view of the memory of a tensor on the CPU; bfloat16 becomes that of ml_dtypes.
+
+    After `Tensor.numpy`, the memory cannot be resized. FSDP resizes the memory of parameters and of views of them, so
+    tensors that may be such are read by DLPack, which takes 2 us more.
+    """
+    to_numpy = torch.Tensor.numpy
+    if tensor.requires_grad or type(tensor) is not torch.Tensor:
+        to_numpy, tensor = np.from_dlpack, tensor.detach()
+    if tensor.is_neg() or tensor.is_conj():
+        tensor = tensor.resolve_neg().resolve_conj()
+    if tensor.dtype is not torch.bfloat16:
+        return to_numpy(tensor)  # type: ignore[no-any-return]
+    return to_numpy(tensor.view(torch.int16)).view(_BFLOAT16)  # type: ignore[no-any-return]
+
+
+def to_tensor(array: Array) -> Tensor:
+    """Return an array as a tensor, in the same memory if torch can share it."""
+    if not (array.flags.carray or _is_shared_by_torch(array)):
+        array = np.array(array, array.dtype.newbyteorder("="), order="C")
+    if array.dtype == _BFLOAT16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _is_shared_by_torch(array: Array) -> bool:
+    size = array.itemsize
+    return array.flags.behaved and all(stride >= 0 and stride % size == 0 for stride in array.strides)
+
+
+def to_tensors(results: Sequence[object], inputs: Sequence[Array]) -> list[Tensor]:
+    """Return results as contiguous tensors; a custom operator must not return views of inputs or of other results."""
+    taken = list(inputs)
+    for result in results:
+        array = np.asarray(result, order="C")
+        if array.base is not None and any(np.may_share_memory(array, other) for other in taken):
+            array = array.copy()
+        taken.append(array)
+    return [to_tensor(array) for array in taken[len(inputs) :]]
+
+
+def runs_eagerly() -> bool:
+    """Return whether no graph and no mode records what is done to tensors."""
+    return not torch.compiler.is_compiling() and _len_torch_dispatch_stack() == 0 and not torch.jit.is_tracing()
+
+
+def has_numbers(tensor: Tensor) -> bool:
+    """Return whether a tensor is an array of numbers in memory: no tensor of a GPU, of another class or layout."""
+    return type(tensor) in EAGER_TYPES and tensor.is_cpu and tensor.layout is torch.strided
+
+
+_STRICT = "posenc_bridges.torch: a NumPy array is in torch.export(strict=True); expected a tensor, or strict=False"
+
+
+def convert(value: object) -> object:
+    """Replace arrays by tensors, integers in tensors without axes by integers, and dtypes by their names.
+
+    Arrays are copied: torch does not see that an array changes between a call and its gradient.
+    """
+    if isinstance(value, torch.Tensor):
+        is_integer = value.ndim == 0 and not (value.is_floating_point() or value.dtype is torch.bool)
+        return int(value) if is_integer else value
+    if isinstance(value, torch.dtype):
+        return NUMPY_DTYPES[value].name
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, range):
+        return tuple(value)
+    if isinstance(value, np.dtype):
+        return value.name
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return value.__name__
+    if isinstance(value, np.ndarray):
+        if not torch.compiler.is_compiling():
+            return to_tensor(value.copy())
+        if torch.compiler.is_dynamo_compiling() and torch.compiler.is_exporting():  # the program would lose its numbers
+            raise NotImplementedError(_STRICT)
+        return torch.from_numpy(value).clone()
+    return _common.call_of(value) if isinstance(value, posenc.Bias) else value
+
+
+def _flatten_frequencies(w: posenc.RopeFrequencies) -> tuple[list[object], tuple[object, ...]]:
+    return [w.inv_freq], (w.attention_factor, w.softmax_factor, w.layout, w.rotary_dim, w.description)
+
+
+def _unflatten_frequencies(leaves: Iterable[Any], rest: tuple[Any, ...]) -> posenc.RopeFrequencies:
+    return posenc.RopeFrequencies(*leaves, *rest)
+
+
+# torch.export.register_dataclass would also make leaves of the factors and of the layout
+register_pytree_node(posenc.RopeFrequencies, _flatten_frequencies, _unflatten_frequencies)
+
+
+def _read_in_graphs(function: Callable[..., posenc.RopeFrequencies]) -> None:
+    """Let torch.compile call a function of numbers once, while it traces, instead of tracing its checks."""
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator, unused-ignore]
+    def read(field: str, args: tuple[object, ...], options: dict[str, object]) -> Any:
+        return getattr(function(*args, **options), field)
+
+    def made(*args: object, **options: object) -> posenc.RopeFrequencies:
+        layout, width = read("layout", args, options), read("rotary_dim", args, options)
+        # an operation, because torch.compile does not read the type of a number or text that is a constant result
+        return posenc.RopeFrequencies(
+            read("inv_freq", args, options),
+            1.0 * read("attention_factor", args, options),
+            1.0 * read("softmax_factor", args, options),
+            None if layout is None else "" + layout,
+            None if width is None else 1 * width,
+            "" + read("description", args, options),
+        )
+
+    torch.compiler.substitute_in_graph(function, skip_signature_check=True)(made)
+
+
+_read_in_graphs(posenc.rope_frequencies)
+_read_in_graphs(posenc.rope_from_config)
+for _name in ("alibi_slopes", "axial_frequencies", "frequencies", "nezha", "xl_table"):
+    torch.compiler.assume_constant_result(getattr(posenc, _name))

@@ -1,0 +1,71 @@
+"""Attention of posenc for the models of Hugging Face transformers, as one more attention implementation.
+
+>>> import posenc_bridges.transformers
+>>> from transformers import AutoModelForCausalLM, LlamaConfig
+>>> posenc_bridges.transformers.register()
+>>> config = LlamaConfig(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+>>> model = AutoModelForCausalLM.from_config(config, attn_implementation="posenc")
+>>> model.config._attn_implementation
+'posenc'
+
+The page `bridges/docs/transformers.md` lists the models, and says what is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+try:
+    from transformers.masking_utils import AttentionMaskInterface
+    from transformers.modeling_utils import AttentionInterface
+
+    import posenc_bridges.torch  # noqa: F401 - its error names what is missing
+except ImportError as error:
+    raise ImportError(
+        "posenc_bridges.transformers needs transformers, torch and ml_dtypes: "
+        'pip install "transformers>=5.23" torch ml_dtypes'
+    ) from error
+
+from ._attention import PRECISIONS, attention_forward
+from ._masks import make_mask
+from ._modules import change
+
+__all__ = ["register"]
+
+
+def register(name: str = "posenc", *, precision: Literal["high", "low"] = "high") -> None:
+    """Make posenc an attention implementation of transformers.
+
+    Then ``attn_implementation=name`` runs a model's attention with `posenc_bridges.torch.attention`: forward, backward,
+    training, prefill and decoding with any cache.
+
+    Parameters
+    ----------
+    name : str
+        Name of the implementation.
+    precision : {"high", "low"}
+        As in `posenc.attention`. Two names may have two precisions.
+
+    Notes
+    -----
+    Masks are handed over as structure: causal, window, segments, padding. No array of queries x keys is made for them,
+    nor for the biases of T5 and of models of its kind. A mask with 4 axes, or one of the user's own functions, is used
+    as it is. Attention modules that do not use transformers' interface, as in BLOOM, DeBERTa and SAM, are replaced, or
+    their steps are recorded; the manual lists them. Arguments that posenc does not know are a TypeError;
+    ``output_attentions`` and models that compute attention themselves are a NotImplementedError. Nothing falls back to
+    another implementation.
+
+    Examples
+    --------
+    >>> import posenc_bridges.transformers
+    >>> from transformers import AutoModelForSeq2SeqLM, T5Config
+    >>> posenc_bridges.transformers.register()
+    >>> config = T5Config(d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4, vocab_size=99)
+    >>> model = AutoModelForSeq2SeqLM.from_config(config, attn_implementation="posenc")
+    """
+    if precision not in ("high", "low"):
+        raise ValueError(f"register: precision is {precision!r}; expected one of 'high', 'low'")
+    PRECISIONS[name] = precision
+    AttentionInterface.register(name, attention_forward)
+    AttentionMaskInterface.register(name, make_mask)
+    change(name)

@@ -1,0 +1,181 @@
+"""Tensors that carry their structure through a model and are computed only if the model needs their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch.utils._pytree import tree_map_only
+from transformers import masking_utils
+
+Module: TypeAlias = Any
+"""A module of transformers; torch gives its attributes the type Tensor | Module, which fits none of their uses."""
+
+
+class LazyTensor(torch.Tensor):  # type: ignore[misc, unused-ignore]
+    """A tensor that is computed only if an operation needs its numbers; shape, dtype and device are known before.
+
+    A model that passes it on passes its structure on; a model that computes with it gets the numbers.
+    """
+
+    _METADATA = frozenset(
+        getattr(torch.Tensor, name).__get__
+        for name in ("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_sparse")
+    ) | {torch.Tensor.dim, torch.Tensor.size, torch.Tensor.is_floating_point}
+
+    _made_from: tuple[object, ...]
+    """Arguments of the constructor."""
+
+    is_intact = True
+    """False after an operation in place: the numbers are no longer those that the structure describes."""
+
+    def dense(self) -> torch.Tensor:
+        """Return the tensor itself; the same object each time."""
+        if "_dense" not in self.__dict__:
+            self._dense = self._compute()
+        return self._dense
+
+    def _compute(self) -> torch.Tensor:
+        raise NotImplementedError
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., object],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        kwargs = kwargs or {}
+        if function in cls._METADATA:
+            with torch._C.DisableTorchFunctionSubclass():
+                return function(*args, **kwargs)
+        # A checkpoint detaches its inputs. The copy keeps the structure, whose parameters have gradients of their own.
+        if function is torch.Tensor.detach and args[0].is_intact:
+            return type(args[0])(*args[0]._made_from)
+        if function is torch.Tensor.requires_grad.__set__:
+            return None
+        if function is torch.Tensor.to and args[1:] == (torch.bool,) and isinstance(args[0], StructuredMask):  # MPT
+            return args[0].to_bool() if args[0].is_intact else args[0].dense().to(torch.bool)
+        name = getattr(function, "__name__", "")
+        in_place = name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.startswith("_"))
+        if in_place and isinstance(args[0], LazyTensor):
+            args[0].is_intact = False
+        args, kwargs = tree_map_only(LazyTensor, LazyTensor.dense, (args, kwargs))
+        return function(*args, **kwargs)
+
+    __torch_dispatch__ = __torch_function__  # for calls that do not come from Python
+
+
+class Structure(NamedTuple):
+    """Which keys a query sees, without an array of queries x keys."""
+
+    q_offset: int
+    """Index of the first query."""
+    k_offset: int
+    """Index of the first key."""
+    window: tuple[int | None, int | None]
+    """Numbers of visible keys to the left and to the right of a query, by index; None is no limit."""
+    q_segments: torch.Tensor | None
+    """(batch or 1, queries): a query sees keys of its own segment only."""
+    k_segments: torch.Tensor | None
+    """(batch or 1, keys)."""
+    padding: torch.Tensor | None
+    """(batch, keys), True = not padding."""
+
+    @property
+    def shift(self) -> int | None:
+        """Position of query 0 - position of key 0; None if nothing depends on it."""
+        return None if self.window == (None, None) else self.q_offset - self.k_offset
+
+    def options(self) -> dict[str, object]:
+        """Return the options of `posenc.attention`, without positions."""
+        options: dict[str, object] = {}
+        if self.window != (None, None):
+            options["window"] = self.window
+        if self.q_segments is not None:
+            options["q_segments"], options["k_segments"] = self.q_segments, self.k_segments
+        if self.padding is not None:
+            options["keep"] = self.padding[:, None, None, :]
+        return options
+
+
+class T5Bias(NamedTuple):
+    """T5's relative bias by its table."""
+
+    table: torch.Tensor
+    """(buckets, heads)."""
+    shift: int
+    """Position of query 0 - position of key 0."""
+    options: dict[str, object]
+    """Options of `posenc_bridges.torch.t5`."""
+
+
+def attach(tensor: torch.Tensor, structure: Structure | T5Bias) -> torch.Tensor:
+    """Attach a structure to the numbers that it describes, for a graph, which can have no `LazyTensor`.
+
+    Where attention reads the structure, the compiler removes the numbers.
+    """
+    tensor.posenc_structure = structure  # type: ignore[attr-defined, unused-ignore]
+    return tensor
+
+
+def structure_of(tensor: object) -> Structure | T5Bias | None:
+    """Return the structure of a tensor that carries one; None after an operation in place."""
+    if isinstance(tensor, LazyTensor) and not tensor.is_intact:
+        return None
+    structure: Structure | T5Bias | None = getattr(tensor, "posenc_structure", None)
+    return structure
+
+
+class StructuredMask(LazyTensor):
+    """A mask of shape (batch, 1, queries, keys), as eager attention adds it, and its `Structure`."""
+
+    @staticmethod
+    def __new__(cls, structure: Structure, arguments: dict[str, Any]) -> Any:
+        shape = (arguments["batch_size"], 1, arguments["q_length"], arguments["kv_length"])
+        dtype, device = arguments["dtype"], arguments["device"]
+        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
+
+    def __init__(self, structure: Structure, arguments: dict[str, object]) -> None:
+        self.posenc_structure, self._arguments = structure, arguments
+        self._made_from = (structure, arguments)
+
+    def to_bool(self) -> StructuredMask:
+        """Return the mask as numbers that are True where a key is hidden, with the structure."""
+        return StructuredMask(self.posenc_structure, {**self._arguments, "dtype": torch.bool})
+
+    def _compute(self) -> torch.Tensor:
+        dtype = self._arguments["dtype"]
+        is_bool = dtype is torch.bool
+        mask = masking_utils.eager_mask(**{**self._arguments, "dtype": torch.float32 if is_bool else dtype})
+        assert mask is not None  # it is None only where `make_mask` returns None
+        return mask.to(dtype)
+
+
+class RelativeBias(LazyTensor):
+    """T5's relative bias of shape (1, heads, queries, keys), and the table that it is looked up in."""
+
+    @staticmethod
+    def __new__(cls, module: Module, compute: Callable[..., torch.Tensor], n: int, m: int, past: int) -> Any:
+        table = module.relative_attention_bias.weight
+        shape = (1, table.shape[1], n, m)
+        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=table.dtype, device=table.device)
+
+    def __init__(self, module: Module, compute: Callable[..., torch.Tensor], n: int, m: int, past: int) -> None:
+        self._made_from = (module, compute, n, m, past)
+        self._module, self._compute_bias, self._lengths = module, compute, (n, m)
+        self.posenc_structure = read_t5(module, past)
+
+    def _compute(self) -> torch.Tensor:
+        past = self.posenc_structure.shift
+        bias: torch.Tensor = self._compute_bias(self._module, *self._lengths, past_seen_tokens=past)
+        return bias
+
+
+def read_t5(module: Module, past: int) -> T5Bias:
+    """Return the bias of an attention module of T5's kind, after `past` keys."""
+    is_bidirectional = not getattr(module, "is_decoder", True)  # Pix2Struct's text model is a decoder
+    options = {"bidirectional": is_bidirectional, "max_distance": module.relative_attention_max_distance}
+    return T5Bias(module.relative_attention_bias.weight, past, options)

@@ -1,0 +1,374 @@
+"""The JAX bridge: results and gradients of every Case under jit and alone, transformations, operators, errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import UserList
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from bridge_cases import differentiable, floats, of_posenc, of_values, through
+from cases import BF16, CASES, F16, F32, F64, as_tuple, map_arrays
+from cases.complex_order import pairs
+from cases.deviation import cotangents
+
+import posenc
+from posenc import _core
+
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+import jax.numpy as jnp  # noqa: E402
+
+import posenc_bridges.jax as pj  # noqa: E402
+
+ROWS = [pytest.param(case, id=case.name) for case in CASES if case.gradients]
+
+
+@pytest.fixture
+def x64() -> Any:
+    with jax.enable_x64(True):
+        yield
+
+
+def traced(case: Any, arguments: dict[str, Any], dtype: Any) -> tuple[Any, list[Any]]:
+    """The case as a function of the arrays that have gradients, and these arrays. All its arrays are JAX's."""
+    function = of_values(pj, case, map_arrays(jnp.asarray, arguments), case.options(dtype))
+    return lambda *values: as_tuple(function(*values)), [jnp.asarray(v) for v in differentiable(case, arguments)]
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16, F32, F64], ids=str)
+@pytest.mark.parametrize("case", ROWS)
+@pytest.mark.usefixtures("x64")
+def test_is_our_function_and_vjp(case: Any, dtype: Any) -> None:
+    """Results and gradients have the bits and dtypes of posenc, for all options of all cases, and in jit."""
+    arguments = floats(case, case.arguments(max(5, case.least), dtype))
+    grads = tuple(g.astype(dtype) for g in cotangents(case, arguments))
+    expected, plain = case.vjp(grads, arguments), case.call(arguments, **case.options(dtype))
+    function, values = traced(case, arguments, dtype)
+    for transformed in (function, jax.jit(function)) if dtype in (F32, F64) else (function,):
+        results, vjp = jax.vjp(transformed, *values)
+        for result, one in zip(results, plain, strict=True):
+            found = pairs(np.asarray(result)) if jnp.iscomplexobj(result) else np.asarray(result)
+            assert found.dtype == one.dtype
+            assert np.array_equal(found, one, equal_nan=True)
+        given = tuple(
+            jnp.asarray(g[..., 0].astype(F64) - 1j * g[..., 1].astype(F64) if jnp.iscomplexobj(r) else g, r.dtype)
+            for g, r in zip(grads, results, strict=True)
+        )  # JAX's cotangents of complex numbers are conjugates of ours
+        for name, value, found in zip(case.gradients, values, vjp(given), strict=True):
+            assert found.dtype == value.dtype
+            assert np.array_equal(np.asarray(found), expected[name].astype(value.dtype)), name
+
+
+@pytest.mark.parametrize("content", [np.nan, np.inf, -1e300])
+@pytest.mark.parametrize("case", ROWS)
+@pytest.mark.usefixtures("x64")
+def test_shapes_are_found_whatever_the_memory_holds(case: Any, content: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without kernels, results and intermediate arrays are not written."""
+    empty = np.empty
+
+    def full(shape: Any, dtype: Any = F64, **options: Any) -> np.ndarray:
+        array = empty(shape, dtype, **options)
+        if array.dtype.kind not in "biu":
+            with np.errstate(over="ignore"):
+                array[...] = content
+        return array
+
+    monkeypatch.setattr(np, "empty", full)
+    dtype = F32 if F32 in case.dtypes else F64
+    arguments = floats(case, case.arguments(max(5, case.least), dtype))
+    function, values = traced(case, arguments, dtype)
+    shapes = jax.eval_shape(function, *values)
+    monkeypatch.undo()
+    results = as_tuple(through(pj, case, arguments, case.options(dtype)))
+    assert [(one.shape, one.dtype) for one in shapes] == [(one.shape, one.dtype) for one in results]
+
+
+def test_everything_that_has_a_gradient_is_here() -> None:
+    names = {case.function for case in CASES if case.gradients}
+    assert names <= set(pj.__all__)
+    assert {name.removesuffix("_vjp") for name in posenc.__all__ if name.endswith("_vjp")} <= set(pj.__all__)
+
+
+def qkv(heads: int = 4, groups: int = 2, n: int = 6, dtype: Any = F32) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [jnp.asarray(rng.standard_normal((h, n, 3)), dtype) for h in (heads, groups, groups)]
+
+
+def slopes_and_table() -> tuple[Any, Any]:
+    rng = np.random.default_rng(1)
+    return jnp.asarray(rng.uniform(0, 1, 4), jnp.float32), jnp.asarray(rng.standard_normal((8, 4)), jnp.float32)
+
+
+def loss(q: Any, k: Any, v: Any, slopes: Any, table: Any) -> Any:
+    bias = [pj.alibi(slopes), posenc.sandwich(4, 6), pj.t5(table, max_distance=9, bidirectional=False)]
+    return (pj.attention(q, k, v, bias=bias, causal=True) ** 2).sum()
+
+
+def test_a_trainable_bias() -> None:
+    """Transformations agree with each other bit for bit, and with attention_vjp."""
+    arrays = (*qkv(), *slopes_and_table())
+    value, found = jax.value_and_grad(loss, range(5))(*arrays)
+    others = jax.jit(jax.value_and_grad(loss, range(5))), jax.value_and_grad(jax.checkpoint(loss), range(5))
+    for other in others:
+        again, gradients = other(*arrays)
+        assert np.isclose(again, value, rtol=2.0**-20)  # XLA may sum in another order
+        assert all(np.array_equal(a, b) for a, b in zip(found, gradients, strict=True))
+    q, k, v, slopes, table = map(np.asarray, arrays)
+    options = {
+        "bias": [posenc.alibi(slopes), posenc.sandwich(4, 6), posenc.t5(table, max_distance=9, bidirectional=False)],
+        "causal": True,
+    }
+    out, lse = posenc.attention(q, k, v, return_lse=True, **options)
+    ours = posenc.attention_vjp(2 * out, q, k, v, out=out, lse=lse, **options)
+    expected = (ours.q, ours.k, ours.v, ours.bias[0].slopes, ours.bias[2].table)
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def _counted(calls: list[str], name: str, row: Any, function: str, **operands: Any) -> None:
+    calls.append(name)
+    row(function, **operands)
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
+def test_one_forward_and_one_backward_call(transform: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    rows = {"attention": _core.attention, "attention_vjp": _core.attention_vjp}
+    arrays = (*qkv(), *slopes_and_table())
+    gradient = transform(jax.value_and_grad(loss, range(5)))
+    jax.block_until_ready(gradient(*arrays))  # shapes are found by calls that run no kernel
+    for name, row in rows.items():
+        counted = partial(_counted, calls, name, row)
+        monkeypatch.setattr(_core, name, counted)
+    jax.block_until_ready(gradient(*arrays))
+    assert calls == ["attention", "attention_vjp"]
+
+
+def test_gradient_of_lse() -> None:
+    """The lse alone is differentiated; its gradient by q is the mean of the keys."""
+    q, k, v = qkv(2, 2)
+    found = jax.grad(lambda q: pj.attention(q, k, v, scale=1.0, return_lse=True)[1].sum())(q)
+    weights = jax.nn.softmax(jnp.einsum("hnd,hmd->hnm", q, k), axis=-1)
+    assert np.allclose(found, weights @ k, rtol=0, atol=1e-6)  # six products of size 2, a few ulp each
+
+
+def test_operator_is_a_pytree() -> None:
+    q, k, v = qkv()
+    _, table = slopes_and_table()
+    bias = pj.tupe(q, jnp.concatenate([k, k]), relative=pj.t5(table, max_distance=9))
+    assert len(jax.tree.leaves(bias)) == 3
+    gradients = jax.jit(jax.grad(lambda bias: (pj.attention(q, k, v, bias=bias) ** 2).sum()))(bias)
+    assert isinstance(gradients, pj.Operator)
+    stepped = jax.tree.map(lambda value, gradient: value - 0.1 * gradient, bias, gradients)
+    assert not np.array_equal(stepped.arguments["relative"].arguments["table"], table)
+    assert np.array_equal(stepped.matrix(6), stepped.bias.matrix(6))
+    assert repr(pj.t5(table, max_distance=9)) == "<posenc_bridges.jax.t5: table (8, 4), max_distance 9>"
+    assert len(jax.tree.leaves(pj.alibi([0.5, 0.25]))) == 1
+    assert jax.tree.structure(pj.t5(table)) != jax.tree.structure(pj.t5(table, max_distance=9))
+
+
+def test_operator_of_content() -> None:
+    q, _, v = qkv(2, 2)
+    bias = pj.deberta(None, v[:, :4], terms=["c2p"])
+    assert np.array_equal(jax.jit(lambda q: bias.logits(q, v))(q), bias.bias.logits(np.asarray(q), np.asarray(v)))
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
+def test_vmap(transform: Any) -> None:
+    """A call for each row, whatever axis has the rows; also of the gradient, and of an array inside a bias."""
+    q, k, v = qkv(4, 4)
+    stacked = jnp.stack([q, 2 * q, -q], axis=1)
+    slopes = jnp.asarray([[0.5, 0.1, 0.2, 0.3], [1.0, 2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 0.0]])
+
+    def of_one(q: Any, slopes: Any) -> Any:
+        return jax.grad(lambda q, slopes: pj.attention(q, k, v, bias=pj.alibi(slopes)).sum(), (0, 1))(q, slopes)
+
+    found = transform(jax.vmap(of_one, in_axes=(1, 0)))(stacked, slopes)
+    for row in range(3):
+        expected = of_one(stacked[:, row], slopes[row])
+        assert all(np.array_equal(a[row], b) for a, b in zip(found, expected, strict=True))
+
+
+def test_frequencies_that_are_trained() -> None:
+    """RopeFrequencies is a pytree with one leaf."""
+    x = jax.random.normal(jax.random.key(0), (6, 8))
+    w = posenc.RopeFrequencies(jnp.asarray([1.0, 0.5, 0.25, 0.125]), 1.25, 1.0, "half")
+    for loss in (lambda w: pj.rope(x, 6, w).sum(), jax.jit(lambda w: pj.rope(x, 6, w).sum())):
+        found = jax.grad(loss)(w)
+        assert (found.attention_factor, found.layout) == (1.25, "half")
+        wanted = posenc.rope_vjp(np.ones((6, 8)), np.asarray(x), 6, replace(w, inv_freq=np.asarray(w.inv_freq)))
+        np.testing.assert_array_equal(found.inv_freq, wanted.frequencies.astype(np.float32))
+    assert len(jax.tree.leaves(w)) == 1
+
+
+def test_scan() -> None:
+    """Decoding inside jit: the position is traced, in an array."""
+    q, *_ = qkv(2, 2, n=5)
+    w = posenc.rope_frequencies(2)
+
+    def step(position: Any, query: Any) -> Any:
+        rotated = pj.rope(query[:, None], position[None], w, layout="half", rotary_dim=2)
+        return position + 1, rotated[:, 0]
+
+    _, rotated = jax.jit(lambda q: jax.lax.scan(step, jnp.int32(3), q.swapaxes(0, 1)))(q)
+    expected = posenc.rope(np.asarray(q), 5, w, start=3, layout="half", rotary_dim=2)
+    assert np.array_equal(rotated.swapaxes(0, 1), expected)
+
+
+def test_without_x64() -> None:
+    """Frequencies of NumPy stay float64; results and gradients of positions are float32."""
+    (x, *_), w = qkv(), posenc.rope_frequencies(2).inv_freq * 0.1
+    positions = jnp.asarray([1e4, 1e5, 1e6, 1e7, 2.5, 3.0], jnp.float32)
+    options: dict[str, Any] = {"layout": "half", "rotary_dim": 2}
+    rotated = jax.jit(lambda x: pj.rope(x, positions, w, **options))(x)
+    assert rotated.dtype == jnp.float32
+    assert np.array_equal(rotated, posenc.rope(np.asarray(x), np.asarray(positions), w, **options))
+    found = jax.grad(lambda p: pj.rope(x, p, w, **options).sum())(positions)
+    expected = posenc.rope_vjp(np.ones(x.shape, F32), np.asarray(x), np.asarray(positions), w, **options).positions
+    assert found.dtype == jnp.float32
+    assert np.array_equal(found, expected.astype(F32))
+    assert pj.rope(np.ones((6, 2)), 6, w, layout="half").dtype == jnp.float32
+    assert pj.sinusoidal(4, 8, dtype=jnp.float64).dtype == jnp.float32
+    assert pj.sinusoidal(4, 8, dtype=jnp.bfloat16).dtype == jnp.bfloat16
+    assert pj.complex_order(jnp.ones((2, 3)), np.ones(3), 2).dtype == jnp.complex64
+
+
+def test_arrays_of_numpy_are_copied_when_jit_traces() -> None:
+    (x, *_), w = qkv(), np.ones(1)
+    rotate = jax.jit(lambda x: pj.rope(x, 6, w, layout="half", rotary_dim=2))
+    before = np.asarray(rotate(x))
+    w[:] = 2.0
+    assert np.array_equal(rotate(x), before)
+
+
+def test_no_tracer_outlives_its_trace() -> None:
+    with jax.checking_leaks():
+        jax.block_until_ready(jax.jit(jax.grad(loss, range(5)))(*qkv(), *slopes_and_table()))
+
+
+def test_results_share_no_memory_with_arguments() -> None:
+    p = np.ones((2, 3), F32)
+    result = pj.merge(np.zeros((2, 3), F32), p, mode="replace")
+    p[:] = 5.0
+    assert np.array_equal(result, np.ones((2, 3)))
+
+
+def test_large_arrays_in_jit() -> None:
+    """The callback of an array that JAX copies in the background does not wait for itself."""
+    x = jnp.ones((64, 2048, 64))
+    assert jax.jit(lambda x: pj.rope(2 * x, 2048, posenc.rope_frequencies(64), layout="half"))(x).shape == x.shape
+
+
+# ---- errors ----
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
+def test_arguments_without_gradient(transform: Any) -> None:
+    q, k, v = qkv()
+    message = "^attention: {} is differentiated; expected a constant, because it has no gradient"
+    with pytest.raises(TypeError, match=message.format("softcap")):
+        jax.grad(transform(lambda s: pj.attention(q, k, v, softcap=s).sum()))(0.5)
+    with pytest.raises(TypeError, match=message.format("q_positions")):
+        jax.grad(transform(lambda p: pj.attention(q, k, v, q_positions=p, causal=True).sum()))(jnp.arange(6.0))
+    assert transform(lambda s: pj.attention(q, k, v, softcap=s))(0.5).shape == q.shape  # traced but not differentiated
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
+def test_scale_has_a_gradient(transform: Any) -> None:
+    """The derivative is the one that a factor of the queries has."""
+    q, k, v = qkv()
+
+    def by_scale(s: Any) -> Any:
+        return jnp.sin(pj.attention(q, k, v, scale=s)).sum()
+
+    def by_queries(s: Any) -> Any:
+        return jnp.sin(pj.attention(q * s, k, v, scale=1.0)).sum()
+
+    ours, theirs = (jax.grad(transform(one))(0.5) for one in (by_scale, by_queries))
+    assert np.isclose(ours, theirs, rtol=1e-5, atol=0)
+
+
+def test_only_first_derivatives() -> None:
+    arrays = (*qkv(), *slopes_and_table())
+    message = "^attention: its gradient is differentiated; expected first derivatives, in reverse mode"
+    for second in (jax.grad(lambda *given: jax.grad(loss)(*given).sum()), jax.hessian(loss)):
+        for transformed in (second, jax.jit(second)):
+            with pytest.raises(NotImplementedError, match=message):
+                transformed(*arrays)
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(lambda q: loss(q, *arrays[1:]), arrays[:1], arrays[:1])
+
+
+def test_errors_of_arguments() -> None:
+    x = jnp.ones((6, 4))
+    with pytest.raises(TypeError, match=r"^rope: got an unexpected keyword argument 'out'$"):
+        pj.rope(x, 6, [1.0, 2.0], layout="half", out=x)
+    for transform in (lambda f: f, jax.jit):
+        with pytest.raises(ValueError, match=r"^rope: positions has length 5; expected 6"):
+            transform(lambda x: pj.rope(x, 5, [1.0, 2.0], layout="half"))(x)
+    with pytest.raises(jax.errors.ConcretizationTypeError):
+        jax.jit(lambda n: pj.rope(x, n, [1.0, 2.0], layout="half"))(6)
+    with pytest.raises(TypeError, match=r"^attention: q has dtype complex64; expected "):
+        pj.attention(x[None] + 0j, x[None], x[None])
+
+
+def test_errors_of_values() -> None:
+    """posenc's own errors; in jit they are those of the callback, with the same words."""
+    table = jnp.ones((4, 8))
+    with pytest.raises(IndexError, match=r"^learned: positions has id 9; expected "):
+        pj.learned(table, jnp.asarray([9]))
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"learned: positions has id 9; expected "):
+        jax.block_until_ready(jax.jit(pj.learned)(table, jnp.asarray([9])))
+
+
+def test_errors_of_operators() -> None:
+    with pytest.raises(ValueError, match=r"^alibi: slopes has NaN or infinity; expected "):
+        pj.alibi(jnp.asarray([jnp.nan]))
+    with pytest.raises(ValueError, match=r"^shaw: rel_k has 8 rows; expected "):
+        jax.jit(lambda table: pj.shaw(table).logits(table[None], table[None]))(jnp.ones((8, 8)))
+    with pytest.raises(TypeError, match=r"^alibi: missing a required argument: 'slopes'$"):
+        pj.alibi()
+    with pytest.raises(TypeError, match=r"^attention: bias has type ndarray; expected a Bias"):
+        pj.attention(*qkv(), bias=jnp.ones((6, 6)))
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+
+def test_posenc_does_not_import_jax() -> None:
+    assert run("import sys, posenc; assert 'jax' not in sys.modules").returncode == 0
+
+
+def test_without_jax_the_extra_is_named() -> None:
+    done = run("import sys; sys.modules['jax'] = None; import posenc_bridges.jax")
+    assert done.stderr.strip().endswith('ImportError: posenc_bridges.jax needs JAX: pip install "jax>=0.4.36"')
+
+
+def test_shapes_are_found_without_functions_of_the_user() -> None:
+    """A function of the user may call posenc and keep the result, so it must not run while kernels do not."""
+    q = jnp.ones((1, 4, 4))
+    for module in (pj, posenc):
+        function, kept = of_posenc()
+        bias = module.distance_function(function, 1, arrays=[np.ones(2)], vjp=lambda grad, rel, width: (width,))
+        inner = module.tupe(np.ones((1, 4, 2)), np.ones((1, 4, 2)), relative=bias)
+        for given in (bias, inner, UserList([bias]) if module is posenc else [bias]):
+            shape = jax.eval_shape(lambda q, bias=given: pj.attention(q, q, q, bias=bias), q).shape
+            assert shape == q.shape
+        assert np.array_equal(kept(), posenc.sinusoidal(8, 4))
+
+
+def test_constants_are_those_of_the_traced_call() -> None:
+    """JAX runs the call later, so posenc copies the arrays that the caller may change."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    q = jnp.asarray(np.random.default_rng(0).standard_normal((1, 6, 4)), np.float32)
+    for convert in (np.asarray, torch.from_numpy, memoryview):
+        keep = np.tri(6, dtype=bool)
+        given = convert(keep)
+        out, vjp = jax.vjp(jax.jit(lambda q, given=given: pj.attention(q, q, q, keep=given)), q)
+        expected = vjp(jnp.ones_like(out))[0]
+        keep[...] = True
+        assert np.array_equal(vjp(jnp.ones_like(out))[0], expected)

@@ -1,0 +1,875 @@
+"""posenc_bridges.torch: values and gradients of every Case, custom operators, compiled models, errors, processes."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import io
+import pickle
+import re
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bridge_cases import of_posenc
+from cases import BF16, CASES, F32, F64, get_path, map_arrays, set_path
+from cases.attention import AttentionCase
+from cases.bias import OF_METHOD, BiasCase, operator_of
+from cases.deviation import cotangents
+
+import posenc
+from posenc_bridges import _common
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pt = pytest.importorskip("posenc_bridges.torch", reason="ml_dtypes is not installed")
+
+ROWS = [pytest.param(case, id=case.name) for case in CASES if case.gradients]
+
+
+def tensor(array: Any) -> Any:
+    """A tensor with the numbers and the dtype of an array, in memory of its own."""
+    array = np.array(array, order="C")
+    return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if array.dtype == BF16 else torch.tensor(array)
+
+
+def array(tensor: Any) -> np.ndarray:
+    tensor = tensor.detach()
+    return tensor.view(torch.int16).numpy().view(BF16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
+def through(case: Any, arguments: dict[str, Any], options: dict[str, Any]) -> Any:
+    """Call the function of a case in posenc_bridges.torch, with `Case.options`."""
+    if isinstance(case, AttentionCase):
+        return pt.attention(**{**arguments, "bias": tuple([operator_of(one, pt) for one in arguments.get("bias", ())])})
+    if not isinstance(case, BiasCase):
+        return getattr(pt, case.function)(**arguments, **options)
+    inner = operator_of((case.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}), pt)
+    return getattr(inner, case.method)(**{k: v for k, v in arguments.items() if k in OF_METHOD}, **options)
+
+
+def of_values(case: Any, arguments: dict[str, Any], dtype: Any = F64) -> tuple[Any, list[Any]]:
+    """The case as a function of the tensors that have gradients, and these tensors. Integers become floats."""
+    paths, options = list(case.gradients.values()), case.options(np.dtype(dtype))
+
+    def function(*values: Any) -> Any:
+        given = arguments
+        for path, value in zip(paths, values, strict=True):
+            given = set_path(given, path, value)
+        return through(case, given, options)
+
+    values = [np.asarray(get_path(arguments, path)) for path in paths]
+    return function, [tensor(v.astype(F64) if v.dtype.kind == "i" else v).requires_grad_() for v in values]
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, BF16], ids=str)
+@pytest.mark.parametrize("case", ROWS)
+def test_is_our_function_and_vjp(case: Any, dtype: Any) -> None:
+    """Results and gradients have the bits and dtypes of posenc."""
+    arguments = case.arguments(max(5, case.least), dtype)
+    for path in case.gradients.values():
+        value = np.asarray(get_path(arguments, path))
+        if value.dtype.kind == "i":
+            arguments = set_path(arguments, path, value.astype(F64))
+    grads = tuple(g.astype(dtype) for g in cotangents(case, arguments))
+    expected = case.vjp(grads, arguments)
+    function, values = of_values(case, arguments, dtype)
+    result = function(*values)
+    parts = result if isinstance(result, tuple) else (result,)
+    for part, plain in zip(parts, case.call(arguments, **case.options(dtype)), strict=True):
+        found = torch.view_as_real(part) if part.is_complex() else part
+        assert found.detach().is_contiguous()
+        assert array(found).dtype == plain.dtype
+        assert np.array_equal(array(found), plain, equal_nan=True)
+    wide = [tensor(g.astype(F64)) for g in grads]
+    cotangent = [
+        (torch.view_as_complex(g) if part.is_complex() else g).to(part.dtype)
+        for g, part in zip(wide, parts, strict=True)
+    ]
+    for name, value, found in zip(case.gradients, values, torch.autograd.grad(parts, values, cotangent), strict=True):
+        assert found.dtype == value.dtype
+        assert np.array_equal(array(found), expected[name].astype(array(value).dtype)), name
+
+
+class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
+    """A block that records the calls of custom operators of posenc."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "posenc":
+            self.calls.append((func, args))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("case", ROWS)
+def test_opcheck(case: Any) -> None:
+    """torch.library.opcheck: the schema, the registrations, fake tensors, and ahead-of-time autograd."""
+    function, values = of_values(case, case.arguments(max(4, case.least)))
+    with Recorder() as recorder:
+        parts = function(*values)
+        parts = parts if isinstance(parts, tuple) else (parts,)
+        torch.autograd.grad(parts, values, [torch.ones_like(part) for part in parts])
+    assert len(recorder.calls) == 2
+    for func, args in recorder.calls:
+        copies = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), args)
+        if not func._opname.endswith("_vjp"):
+            for copy, one in zip(copies[1], args[1], strict=True):
+                copy.requires_grad_(one.requires_grad)
+        done = torch.library.opcheck(func, copies)
+        assert set(done.values()) == {"SUCCESS"}
+        assert len(done) == 4
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_compiles(case: Any) -> None:
+    """torch.compile traces a call of every function into one graph that has its numbers."""
+    given, options = map_arrays(tensor, case.arguments(max(4, case.least))), case.options(np.dtype(F64))
+    expected = through(case, given, options)
+    torch._dynamo.reset()
+    found = torch.compile(lambda given: through(case, given, options), fullgraph=True, backend="eager")(given)
+    pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+# ---- a model ----
+
+
+class Layer(torch.nn.Module):
+    """Rotary attention with a trainable T5 bias, and a skip connection."""
+
+    def __init__(self, dtype: Any = torch.float32) -> None:
+        super().__init__()
+        self.inner, self.outer = torch.nn.Linear(16, 48, dtype=dtype), torch.nn.Linear(16, 16, dtype=dtype)
+        self.table = torch.nn.Parameter(torch.randn(8, 4, dtype=dtype))
+        self.register_buffer("frequencies", torch.tensor(posenc.rope_frequencies(4).inv_freq))
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.inner(x).unflatten(-1, (3, 4, 4)).movedim(-3, 0).transpose(-2, -3)
+        q, k = (pt.rope(one, x.shape[-2], self.frequencies, layout="half") for one in (q, k))
+        bias = pt.t5(self.table, max_distance=9)
+        out = pt.attention(q, k, v, bias=bias, causal=True)
+        return x + self.outer(out.transpose(-2, -3).flatten(-2))
+
+
+def model(dtype: Any = torch.float32) -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(Layer(dtype), Layer(dtype))
+
+
+def train(model: Any, x: Any) -> list[Any]:
+    """The output of a model, and the gradients of its parameters."""
+    model.zero_grad()
+    out = model(x)
+    out.square().mean().backward()
+    return [out.detach(), *(parameter.grad.clone() for parameter in model.parameters())]
+
+
+def test_compiled_model_has_the_same_bits() -> None:
+    eager, x = model(), torch.randn(2, 9, 16)
+    torch._dynamo.reset()
+    compiled = torch.compile(eager, fullgraph=True, backend="aot_eager")
+    assert all(torch.equal(one, other) for one, other in zip(train(eager, x), train(compiled, x), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch itself uses it
+def test_inductor() -> None:
+    """The default backend fuses sums; no sum has more than 256 terms, and 256 eps = 2**-15."""
+    eager, x = model(), torch.randn(2, 9, 16)
+    torch._dynamo.reset()
+    compiled = torch.compile(eager, fullgraph=True)
+    for one, other in zip(train(eager, x), train(compiled, x), strict=True):
+        assert (one - other).abs().max() <= 2.0**-15 * one.abs().max()
+
+
+def test_lengths_are_dynamic() -> None:
+    """A second length makes a graph for all further lengths."""
+    eager = model()
+    testing = import_module("torch._dynamo.testing")  # torch does not import it itself
+    counter = testing.CompileCounterWithBackend("aot_eager")
+    torch._dynamo.reset()
+    compiled = torch.compile(eager, fullgraph=True, backend=counter)
+    for length in (9, 11, 12, 17, 33):
+        x = torch.randn(2, length, 16)
+        assert torch.equal(compiled(x), eager(x))
+    assert counter.frame_count == 2
+
+
+def test_lengths_that_must_grow_together_are_fixed() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any, p: Any) -> Any:
+        return pt.merge(x, p, mode="concat"), pt.conv_position_2d(
+            x, torch.ones(3, 3, 3), height=2, width=x.shape[0] // 2
+        )
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=True)
+    for n in (4, 6):
+        x, p = torch.randn(n, 3), torch.randn(n, 5)
+        assert all(torch.equal(one, other) for one, other in zip(compiled(x, p), function(x, p), strict=True))
+
+
+def test_parameters_are_made_inside_a_compiled_function() -> None:
+    """Functions that make frequencies and slopes run once, while torch traces; it could not trace their checks."""
+    config = {"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "rope_theta": 500.0}
+
+    def function(x: Any) -> Any:
+        w = posenc.rope_frequencies(x.shape[-1], rope_type="linear", factor=4.0)
+        x = pt.rope(x, x.shape[-2], w, layout="half") + pt.rope(x, x.shape[-2], posenc.rope_from_config(config))
+        x = pt.rope(x, x.shape[-2], posenc.frequencies(x.shape[-1]), layout="interleaved")
+        return pt.attention(x, x, x, bias=pt.alibi(posenc.alibi_slopes(2)), causal=True)
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    for n in (5, 7):
+        x = torch.randn(1, 2, n, 8)
+        assert torch.equal(compiled(x), function(x))
+
+
+def test_bfloat16_model() -> None:
+    small, x = model(torch.bfloat16), torch.randn(2, 9, 16, dtype=torch.bfloat16)
+    assert {one.dtype for one in train(small, x)} == {torch.bfloat16}
+
+
+def test_exported_program_keeps_the_operators() -> None:
+    exported = torch.export.export(model(), (torch.randn(2, 9, 16),))
+    names = [str(node.target) for node in exported.graph.nodes if "posenc" in str(node.target)]
+    assert names == 2 * [*2 * ["posenc.rope.default"], "posenc.attention.default"]
+
+
+def test_checkpoint_and_copies() -> None:
+    eager, x = model(), torch.randn(2, 9, 16)
+    plain = train(eager, x)
+    eager.zero_grad()
+    torch.utils.checkpoint.checkpoint(eager, x, use_reentrant=False).square().mean().backward()
+    assert all(torch.equal(one, p.grad) for one, p in zip(plain[1:], eager.parameters(), strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(plain, train(copy.deepcopy(eager), x), strict=True))
+    bias = pickle.loads(pickle.dumps(pt.t5(eager[0].table, max_distance=9)))
+    assert torch.equal(bias.matrix(3), pt.t5(eager[0].table, max_distance=9).matrix(3))
+
+
+# ---- arguments ----
+
+
+def qkv(heads: int = 4, dtype: Any = torch.float64) -> list[Any]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(2, h, 6, 8, generator=generator, dtype=dtype) for h in (heads, 2, 2)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_strides_change_no_bit(dtype: Any) -> None:
+    q, k, v = qkv(dtype=dtype)
+    expected = pt.attention(q, k, v)
+    wide = torch.zeros(2, 4, 6, 16, dtype=dtype)[..., ::2]
+    wide[...] = q
+    assert torch.equal(pt.attention(wide, k, v), expected)
+    assert torch.equal(pt.attention(q.transpose(1, 2).contiguous().transpose(1, 2), k, v), expected)
+    one = q[:1].expand(2, -1, -1, -1)
+    assert torch.equal(pt.attention(one, k, v), pt.attention(one.contiguous(), k, v))
+
+
+def test_an_operator_reads_its_parameters_at_each_use() -> None:
+    slopes = torch.nn.Parameter(torch.ones(2))
+    bias = pt.alibi(slopes)
+    assert bias.matrix(2)[0, 0, 1] == -1
+    with torch.no_grad():
+        slopes += 1
+    assert bias.matrix(2)[0, 0, 1] == -2
+    assert "alibi" in repr(bias)
+
+
+def test_frozen_parameters_get_no_gradient() -> None:
+    slopes, r1 = torch.ones(4, requires_grad=True), torch.ones(4)
+    out = pt.attention(*qkv(), bias=(pt.alibi(slopes), pt.kerple_log(r1, np.ones(4))), causal=True)
+    out.sum().backward()
+    assert slopes.grad is not None
+    assert r1.grad is None
+
+
+def test_one_backward_call_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    row = posenc._core.attention_vjp
+    monkeypatch.setattr(posenc._core, "attention_vjp", lambda *name, **given: (calls.append(1), row(*name, **given))[1])
+    tensors = [*qkv(), torch.ones(4)]
+    for one in tensors:
+        one.requires_grad_()
+    pt.attention(*tensors[:3], bias=pt.alibi(tensors[3]), causal=True).sum().backward()
+    assert len(calls) == 1
+    assert [one.grad.dtype for one in tensors] == [torch.float64] * 3 + [torch.float32]
+
+
+@pytest.mark.parametrize("bias", [case for case in CASES if isinstance(case, BiasCase)], ids=lambda case: case.name)
+def test_operators_of_posenc_are_taken(bias: Any) -> None:
+    """A Bias of NumPy arrays gives the bits of its twin."""
+    arguments = bias.arguments(max(5, bias.least))
+    methods = {k: v for k, v in arguments.items() if k in OF_METHOD}
+    described = operator_of((bias.function, {k: v for k, v in arguments.items() if k not in OF_METHOD}), pt)
+    call = pt.Operator._matrix if bias.method == "matrix" else pt.Operator._logits
+    assert torch.equal(call(bias.bias(arguments), **methods), call(described, **methods))
+
+
+def test_sums_and_positions_of_their_own() -> None:
+    y, x = np.divmod(np.arange(6), 3)
+    q, k, v = qkv()
+
+    def function(rows: Any, columns: Any, rel_k: Any) -> Any:
+        by_row = pt.alibi(rows).at(q_positions=y, k_positions=y)
+        by_column = pt.alibi(columns).at(q_positions=x, k_positions=torch.from_numpy(x))
+        bias = sum([by_row, by_column]) + posenc.sandwich(4, 6) + pt.shaw(rel_k)
+        return pt.attention(q, k, v, bias=posenc.alibi(np.ones(4)).at(q_positions=y) + bias)
+
+    rows, columns = torch.linspace(0.1, 1, 8, dtype=torch.float64).reshape(2, 4)
+    rel_k = torch.linspace(-1, 1, 24, dtype=torch.float64).reshape(3, 8)
+    leaves = [one.clone().requires_grad_() for one in (rows, columns, rel_k)]
+    assert torch.autograd.gradcheck(function, leaves)
+    assert torch.autograd.gradcheck(lambda s: (pt.alibi(s) + pt.alibi(s)).matrix(3, dtype=torch.float64), leaves[:1])
+    assert torch.autograd.gradcheck(lambda r: (pt.shaw(r) + pt.shaw(r)).logits(q, k), leaves[2:])
+
+
+def window(rel: Any, width: Any) -> Any:
+    return -((rel / width[:, None]) ** 2)
+
+
+def test_distance_function_of_tensors() -> None:
+    """Without a vjp the function is one of tensors, and autograd differentiates it."""
+    q, k, v = qkv()
+    width = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64, requires_grad=True)
+
+    def function(width: Any) -> Any:
+        return pt.attention(q, k, v, bias=pt.distance_function(window, 4, arrays=[width]), causal=True)
+
+    assert torch.autograd.gradcheck(function, width)
+    plain = posenc.distance_function(window, 4, arrays=[width.detach()])
+    assert np.array_equal(function(width).detach(), posenc.attention(q, k, v, bias=plain, causal=True))
+    unread = pt.distance_function(lambda rel, width: -rel.abs().expand(4, -1), 4, arrays=[width])
+    unread.matrix(3).sum().backward()
+    assert not width.grad.any()
+
+
+def sloped(i: Any, j: Any, slopes: Any) -> Any:
+    """ALiBi inside documents of 3 tokens, as a function of positions."""
+    numbers = -slopes[:, None, None] * (j - i[:, None]).abs()
+    return numbers.masked_fill(i[:, None] // 3 != j // 3, -torch.inf)
+
+
+def test_pair_function_of_tensors() -> None:
+    """Autograd differentiates a function of tensors on each block; in a compiled graph it would need a vjp."""
+    q, k, v = qkv()
+    slopes = torch.tensor([0.25, 0.5, 1.0, 2.0], dtype=torch.float64, requires_grad=True)
+
+    def function(slopes: Any) -> Any:
+        return pt.attention(q, k, v, bias=pt.pair_function(sloped, 4, arrays=[slopes]))
+
+    assert torch.autograd.gradcheck(function, slopes)
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    found = compiled(slopes)
+    assert torch.equal(found, function(slopes))
+    with pytest.raises(NotImplementedError, match="pair_function: vjp is None in"):
+        found.sum().backward()
+
+
+def test_scale_of_heads() -> None:
+    """Swin V2's logit scale: a parameter, here through an exponential, and also a number in a tensor."""
+    q, k, v = qkv()
+    logs = torch.linspace(-1, 1, 4, dtype=torch.float64, requires_grad=True)
+
+    def function(logs: Any) -> Any:
+        return pt.attention(q, k, v, scale=logs.exp(), causal=True)
+
+    assert torch.autograd.gradcheck(function, logs)
+    assert torch.autograd.gradcheck(function, logs[0].detach().requires_grad_())
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    assert torch.equal(*(torch.autograd.grad(one(logs).sum(), logs)[0] for one in (function, compiled)))
+    scale = torch.tensor(0.5, requires_grad=True)
+    with pytest.raises(TypeError, match="attention: scale has a traced value; expected one that is not"):
+        pt.attention(q, k, v, scale=scale, bias=pt.shaw(torch.ones(3, 8))).sum().backward()
+
+
+FLEX: dict[str, tuple[Any, Any, Any, int | None]] = {
+    "ALiBi": (
+        lambda score, b, h, i, j: score - (i - j).abs() / (h + 1.0), None,
+        lambda i, j: -(i[:, None] - j).abs() / torch.arange(1.0, 5.0)[:, None, None], 4,
+    ),
+    "window": (None, lambda b, h, i, j: (i - j).abs() < 9, lambda i, j: (i[:, None] - j).abs() < 9, None),
+    "documents": (None, lambda b, h, i, j: i // 30 == j // 30, lambda i, j: i[:, None] // 30 == j // 30, None),
+}  # fmt: skip
+"""For each mask: score_mod, mask_mod, and the same as a function of positions, numbers or True for visible pairs."""
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("name", FLEX)
+def test_pair_function_is_flex_attention(name: str) -> None:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    score_mod, mask_mod, function, heads = FLEX[name]
+    q, k, v = torch.randn(3, 2, 4, 200, 8, dtype=torch.float64)
+    blocks = None if mask_mod is None else create_block_mask(mask_mod, None, None, 200, 200, device="cpu")
+    theirs = flex_attention(q, k, v, score_mod=score_mod, block_mask=blocks)
+
+    def numbers(i: Any, j: Any) -> Any:
+        found = function(i, j)
+        return found if heads else torch.where(found, 0.0, -torch.inf)
+
+    ours = pt.attention(q, k, v, bias=pt.pair_function(numbers, heads))
+    assert (ours - theirs).abs().max() < 1e-6  # their slopes are float32
+
+
+def test_lse_alone_has_a_gradient() -> None:
+    q, k, v = qkv()
+    q.requires_grad_()
+    _, lse = pt.attention(q, k, v, return_lse=True)
+    lse.sum().backward()
+    out, plain = posenc.attention(q.detach(), k, v, return_lse=True)
+    given = {"out": out, "lse": plain, "grad_lse": np.ones_like(plain)}
+    assert np.array_equal(q.grad, posenc.attention_vjp(np.zeros_like(out), q.detach(), k, v, **given).q)
+
+
+def test_quantized_keys_are_constants() -> None:
+    q, k, v = qkv(dtype=torch.float32)
+    small = [posenc.quantize(one.numpy()) for one in (k, v)]
+    expected = posenc.attention(q.numpy(), *small)
+    assert np.array_equal(pt.attention(q, *small), expected)
+    with Recorder() as recorder:
+        assert np.array_equal(pt.attention(q, *small), expected)
+    assert "k=Quantized(codes=array, scale=array, axis=integer)" in recorder.calls[0][1][0]
+    with pytest.raises(TypeError, match="attention_vjp: k has type Quantized"):
+        pt.attention(q.requires_grad_(), *small).sum().backward()
+
+
+def test_frequencies_that_are_trained() -> None:
+    """RopeFrequencies of a tensor: eager, under torch.compile, and as a pytree with one leaf."""
+    from torch.utils import _pytree as pytree
+
+    x, inv_freq = torch.randn(6, 8), torch.nn.Parameter(torch.tensor([1.0, 0.5, 0.25, 0.125]))
+    known = posenc.RopeFrequencies(inv_freq, 1.25, 1.0, "half")
+    wanted = posenc.rope_vjp(np.ones((6, 8)), x.numpy(), 6, replace(known, inv_freq=inv_freq.detach().numpy()))
+    for rotate in (pt.rope, torch.compile(pt.rope, backend="eager", fullgraph=True)):
+        inv_freq.grad = None
+        rotate(x, 6, known).sum().backward()
+        np.testing.assert_array_equal(inv_freq.grad, wanted.frequencies.astype(np.float32))
+        with torch.no_grad():
+            assert torch.equal(rotate(x, 6, known), rotate(x, 6, replace(known, inv_freq=inv_freq.detach().clone())))
+    leaves, structure = pytree.tree_flatten(known)
+    assert [leaf is inv_freq for leaf in leaves] == [True]
+    assert repr(pytree.tree_unflatten([inv_freq], structure)) == repr(known)
+
+
+def test_scalars_in_tensors() -> None:
+    x, w = torch.randn(6, 8), posenc.rope_frequencies(8)
+    by_number = pt.rope(x, 6, w, layout="half")
+    assert torch.equal(pt.rope(x, torch.tensor(6), w, layout="half"), by_number)
+    assert torch.equal(pt.rope(x, np.int32(6), w, layout="half"), by_number)
+    q, k, v = qkv()
+    assert torch.equal(pt.attention(q, k, v, scale=torch.tensor(0.5)), pt.attention(q, k, v, scale=np.float32(0.5)))
+
+
+def test_results_without_tensors_in_the_call() -> None:
+    for dtype in (torch.bfloat16, np.float64, np.dtype(np.float32), "float16"):
+        found = pt.sinusoidal(5, 4, dtype=dtype)
+        assert np.array_equal(found.to(torch.float64), posenc.sinusoidal(5, 4, dtype=array(found).dtype).astype(F64))
+    assert pt.alibi(posenc.alibi_slopes(2)).matrix(3).stride() == (9, 3, 1)
+
+
+def test_meta_tensors() -> None:
+    q, k, v = (one.to("meta").requires_grad_() for one in qkv())
+    out, lse = pt.attention(q, k, v, bias=pt.alibi(torch.ones(4)), causal=True, return_lse=True)
+    assert (out.shape, lse.shape, out.device.type) == ((2, 4, 6, 8), (2, 4, 6), "meta")
+    assert torch.autograd.grad(out.sum(), k)[0].shape == k.shape
+
+
+def test_shapes_are_found_whatever_the_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without kernels, intermediate arrays are not written; casting their contents gives no warning."""
+    empty = np.empty
+
+    def full(shape: Any, dtype: Any = float, **options: Any) -> np.ndarray:
+        array = empty(shape, dtype, **options)
+        array[...] = 1e300 if array.dtype == F64 else 0
+        return array
+
+    monkeypatch.setattr(np, "empty", full)
+    q, k, v = (one.to("meta") for one in qkv(dtype=torch.float32))
+    assert pt.attention(q, k, v, bias=pt.sandwich(4, 6)).shape == q.shape
+
+
+@pytest.mark.parametrize("device", ["meta", "fake"])
+def test_shapes_are_found_without_functions_of_the_user(device: str) -> None:
+    """A function of the user may call posenc and keep the result, so it must not run while kernels do not."""
+    function, kept = of_posenc()
+    bias = posenc.distance_function(function, 1, arrays=[np.ones(2)], vjp=lambda grad, rel, width: (width,))
+    with torch._subclasses.fake_tensor.FakeTensorMode() if device == "fake" else contextlib.nullcontext():
+        q = torch.ones(1, 4, 4, device="meta" if device == "meta" else "cpu")
+        assert pt.attention(q, q, q, bias=bias).shape == q.shape
+        own = pt.distance_function(function, 1, arrays=[torch.ones(2)], vjp=lambda grad, rel, width: (width,))
+        assert pt.attention(q, q, q, bias=[own, bias]).shape == q.shape
+        inner = pt.tupe(torch.ones(1, 4, 2), torch.ones(1, 4, 2), relative=own)
+        assert pt.attention(q, q, q, bias=[inner, bias]).shape == q.shape
+    assert np.array_equal(kept(), posenc.sinusoidal(8, 4))
+
+
+def test_functions_without_weak_references_are_refused_in_graphs() -> None:
+    """A graph keeps the number of a function, and a weak reference finds the function by this number."""
+
+    class Function:
+        __slots__ = ()
+
+        def __call__(self, rel: Any) -> Any:
+            return -abs(rel)
+
+    q = torch.ones(1, 4, 4)
+    bias = pt.distance_function(Function())
+    assert pt.attention(q, q, q, bias=bias).shape == q.shape
+    with torch._subclasses.fake_tensor.FakeTensorMode():
+        for _ in range(2):
+            with pytest.raises(TypeError, match="distance_function: function has type Function, to which no weak"):
+                pt.attention(torch.ones(1, 4, 4), q, q, bias=bias)
+
+
+def test_functions_of_tensors_compile_forward() -> None:
+    q, width = torch.randn(1, 4, 6, 8, dtype=torch.float64), torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
+
+    def call(q: Any, width: Any) -> Any:
+        return pt.attention(q, q, q, bias=pt.distance_function(window, 4, arrays=[width]))
+
+    torch._dynamo.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(q, width), call(q, width))
+
+
+@pytest.mark.parametrize("mode", ["eager", "recorded", "aot_eager"])
+@pytest.mark.parametrize("argument", ["keep", "slopes", "table", "inv_freq"])
+def test_arrays_may_change_before_the_gradient(argument: str, mode: str) -> None:
+    """Tensors raise if they change between a call and its gradient; arrays are copied."""
+    keep = np.random.default_rng(0).random((6, 6)) < 0.7
+    arrays = {"keep": keep, "slopes": np.ones(4), "table": np.zeros((4, 6, 6)), "inv_freq": np.ones(4)}
+
+    def function(q: Any, keep: Any, slopes: Any, table: Any, inv_freq: Any) -> Any:
+        k = pt.rope(q, 6, inv_freq, layout="half")
+        return pt.attention(q, k, q, keep=keep, bias=[pt.alibi(slopes), pt.dense(table)])
+
+    torch._dynamo.reset()
+    call = torch.compile(function, fullgraph=True, backend=mode) if mode == "aot_eager" else function
+    gradients = []
+    for is_changed in (False, True):
+        (q, *_), given = qkv(), {name: array.copy() for name, array in arrays.items()}
+        q.requires_grad_()
+        with Recorder() if mode == "recorded" else contextlib.nullcontext():
+            out = call(q, **given)
+        if is_changed:
+            given[argument][...] = ~given[argument] if argument == "keep" else given[argument] + 2
+        out.square().sum().backward()
+        gradients.append(q.grad)
+    assert torch.equal(*gradients)
+
+
+def test_operators_of_posenc_may_change_before_the_gradient() -> None:
+    table, (q, k, v) = np.zeros((4, 6, 6)), qkv()
+    gradients = []
+    for is_changed in (False, True):
+        given = table.copy()
+        leaf = q.clone().requires_grad_()
+        out = pt.attention(leaf, k, v, bias=posenc.dense(given))
+        given += np.arange(6) * is_changed
+        gradients.append(torch.autograd.grad(out.sum(), leaf)[0])
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")
+def test_traced_graphs_have_the_call() -> None:
+    q, other = torch.randn(1, 4, 6, 8), torch.randn(1, 4, 9, 8)
+    slopes = torch.ones(4)
+
+    def function(q: Any) -> Any:
+        return pt.attention(q, q, q, bias=pt.alibi(slopes), causal=True)
+
+    traced = torch.jit.trace(function, q)
+    assert torch.equal(traced(other), function(other))
+    leaves = [other.clone().requires_grad_() for _ in range(2)]
+    for leaf, call in zip(leaves, (traced, function), strict=True):
+        call(leaf).square().sum().backward()
+    assert torch.equal(leaves[0].grad, leaves[1].grad)
+    buffer = io.BytesIO()
+    torch.jit.save(traced, buffer)
+    buffer.seek(0)
+    assert torch.equal(torch.jit.load(buffer)(other), function(other))
+    with torch.no_grad():
+        assert torch.equal(torch.jit.trace(function, q)(other), function(other))
+
+
+def test_functional_transformations() -> None:
+    q, k, v = qkv()
+
+    def loss(slopes: Any) -> Any:
+        return pt.attention(q, k, v, bias=pt.alibi(slopes)).square().sum()
+
+    slopes = torch.ones(4, dtype=torch.float64, requires_grad=True)
+    (expected,) = torch.autograd.grad(loss(slopes), slopes)
+    assert torch.equal(torch.func.grad(loss)(slopes.detach()), expected)
+    assert torch.equal(torch.func.vjp(loss, slopes.detach())[1](torch.ones((), dtype=torch.float64))[0], expected)
+
+
+def test_vmap() -> None:
+    """A batch has the bits of its rows, also of their gradients, inside and outside other transformations."""
+    vmap, grad, (_, k, v) = torch.func.vmap, torch.func.grad, qkv(heads=2)
+    rows, slopes = torch.randn(3, 2, 2, 6, 8, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+
+    def attend(q: Any) -> Any:
+        return pt.attention(q, k, v, bias=pt.alibi(slopes), causal=True)
+
+    def loss(slopes: Any, q: Any) -> Any:
+        return pt.attention(q, k, v, bias=pt.alibi(slopes)).square().sum()
+
+    expected = torch.stack([attend(q) for q in rows])
+    assert torch.equal(vmap(attend)(rows), expected)
+    assert torch.equal(vmap(attend, in_dims=2, out_dims=1)(rows.movedim(0, 2)), expected.movedim(0, 1))
+    assert torch.equal(
+        vmap(vmap(lambda x: pt.rope(x, 6, torch.ones(4), layout="half")))(rows),
+        pt.rope(rows, 6, torch.ones(4), layout="half"),
+    )
+    samples = torch.stack([grad(loss)(slopes, q) for q in rows])
+    assert torch.equal(vmap(grad(loss), in_dims=(None, 0))(slopes, rows), samples)
+    of_both = vmap(grad(loss, (0, 1)))(slopes.expand(3, 2), rows)
+    assert torch.equal(of_both[0], samples)
+    assert of_both[1].shape == rows.shape
+    summed = grad(lambda slopes: vmap(lambda q: loss(slopes, q))(rows).sum())(slopes)
+    torch.testing.assert_close(summed, samples.sum(0), rtol=1e-13, atol=0)
+    leaf = slopes.clone().requires_grad_()
+    vmap(lambda q: loss(leaf, q))(rows).sum().backward()
+    torch.testing.assert_close(leaf.grad, summed, rtol=1e-13, atol=0)
+
+
+def elsewhere() -> Any:
+    """A tensor that claims to be on a GPU; there need not be one."""
+    with torch._subclasses.fake_tensor.FakeTensorMode():
+        return torch.empty(2, 4, 6, 8, device="cuda")
+
+
+def eight(tensor: Any) -> Any:
+    return tensor.to(torch.float8_e4m3fn)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda q, x: pt.attention(elsewhere(), q, q), "attention: q has device cuda:0; expected a tensor on the CPU"),
+        (lambda q, x: pt.merge(q.to_sparse(), q), r"merge: x has layout torch.sparse_coo; expected torch.strided"),
+        (lambda q, x: pt.merge(object(), q), "merge: x has dtype object; expected float16"),
+        (lambda q, x: pt.merge(object(), q * x), "merge: x has type object; expected a tensor"),
+        (lambda q, x: pt.merge(q > 0, q), "merge: x has dtype bool"),
+        (lambda q, x: pt.attention(q, q, q, softcap=x), "attention: softcap has a tensor that requires a gradient"),
+        (lambda q, x: pt.attention(q, q, q, q_positions=x.expand(6)), "attention: q_positions has a tensor that requ"),
+        (lambda q, x: pt.alibi(torch.ones(4)).matrix(2, q_positions=x.expand(2)), "matrix: q_positions has a tensor"),
+        (lambda q, x: pt.t5(torch.ones(32, 4), max_distance=x).matrix(3), "t5: max_distance has"),
+        (lambda q, x: pt.attention(eight(q), q, q), "attention: q has dtype torch.float8_e4m3fn; expected float16, bf"),
+        (lambda q, x: pt.attention(q, q, q * x, keep=eight(q)), "attention: keep has dtype torch.float8_e4m3fn"),
+        (lambda q, x: pt.alibi(eight(q)).matrix(3), "matrix: self has dtype torch.float8_e4m3fn"),
+        (lambda q, x: posenc.attention(q, eight(q), q), "attention: k has type Tensor; expected an array .*Float8"),
+        (lambda q, x: pt.attention(q, q, q, softcap=x.detach().expand(2)), "softcap has type Tensor; expected a nu"),
+        (lambda q, x: pt.attention(q * x, q, q, causal=q), "attention: causal has type Tensor; expected True or False"),
+        (lambda q, x: pt.rope(q, 6, posenc.rope_frequencies(8), layout="half", seq_axis=q), "seq_axis has type Tensor"),
+        (lambda q, x: pt.attention(q, q, q, is_causal=True), "keyword argument 'is_causal'; expected causal"),
+        (lambda q, x: pt.attention(q, q, q, out=q), "attention: got an unexpected keyword argument 'out'"),
+        (lambda q, x: pt.alibi(q, slope=1), "alibi: got an unexpected keyword argument 'slope'"),
+        (lambda q, x: pt.alibi(q, slopes=1), "alibi: multiple values for argument 'slopes'"),
+        (lambda q, x: pt.alibi(), "alibi: missing a required argument: 'slopes'"),
+        (lambda q, x: pt.merge(q, q, q), "merge: takes 2 positional arguments but 3 were given"),
+        (lambda q, x: pt.alibi(torch.ones(4)) + 1, "unsupported operand"),
+    ],
+)
+def test_refused(call: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call(qkv()[0], torch.tensor(2.0, requires_grad=True))
+
+
+def test_errors_are_those_of_posenc() -> None:
+    q, k, v = qkv()
+    with pytest.raises(ValueError, match=r"attention: bias has 3 heads \(alibi\); expected 4"):
+        pt.attention(q, k, v, bias=pt.alibi(torch.ones(3)))
+    with pytest.raises(AttributeError, match="alibi: logits is undefined"):
+        pt.alibi(torch.ones(4)).logits(q, k)
+    with pytest.raises(ValueError, match="rope: positions is 1180591620717411303424; expected at most"):
+        pt.rope(q, 2**70, posenc.rope_frequencies(8), layout="half")
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch.func.jvp uses it
+def test_second_derivatives_forward_mode_and_batches_of_cotangents_are_refused() -> None:
+    q, k, v = qkv()
+    slopes = torch.ones(4, requires_grad=True)
+
+    def loss(slopes: Any) -> Any:
+        return pt.attention(q, k, v, bias=pt.alibi(slopes)).square().sum()
+
+    (first,) = torch.autograd.grad(loss(slopes), slopes, create_graph=True)
+    with pytest.raises(NotImplementedError, match="attention: its gradient is differentiated; expected first deriv"):
+        first.sum().backward()
+    with pytest.raises(NotImplementedError, match="attention: its gradient is differentiated"):
+        torch.func.grad(lambda s: torch.func.grad(loss)(s).sum())(slopes.detach())
+    with pytest.raises(NotImplementedError, match="attention: a tensor has a tangent of forward mode; expected"):
+        torch.func.jvp(loss, (slopes.detach(),), (slopes.detach(),))
+    with pytest.raises(NotImplementedError, match="attention: its gradient has a batch of cotangents; expected one"):
+        torch.autograd.grad(loss(slopes), slopes, torch.ones(3), is_grads_batched=True)
+
+
+def test_signatures_and_help() -> None:
+    for name in [*_common.FUNCTIONS, *_common.OPERATORS]:
+        assert "out" not in inspect.signature(getattr(pt, name)).parameters
+        assert f"posenc.{name}" in getattr(pt, name).__doc__
+        text, plain = inspect.getdoc(getattr(pt, name)), inspect.getdoc(getattr(posenc, name))
+        entries = [re.findall(r"^[\w, *]+ : .*$", one.partition("Returns")[0], re.M) for one in (text, plain)]
+        own = [entry for entry in entries[0] if not entry.startswith("cu_seqlens_q, ")]  # of sequences, only here
+        assert own == [entry for entry in entries[1] if not entry.startswith("out : ")], name
+        assert ">>>" not in text
+        assert plain.splitlines()[0] in text
+    assert {case.function for case in CASES if case.gradients} <= set(pt.__all__)
+
+
+@pytest.mark.parametrize("mode", ["no gradient", "eager", "aot_eager"])
+def test_profiles_name_the_functions(mode: str) -> None:
+    q, k, v = (one.requires_grad_(mode != "no gradient") for one in qkv())
+
+    def function(q: Any, k: Any, v: Any) -> Any:
+        return pt.attention(q, k, v, bias=pt.alibi(torch.ones(4)))
+
+    torch._dynamo.reset()
+    call = torch.compile(function, fullgraph=True, backend=mode) if mode == "aot_eager" else function
+    call(q, k, v)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        out = call(q, k, v)
+        if out.requires_grad:
+            out.sum().backward()
+    names = [event.key for event in profile.key_averages()]
+    assert "posenc::attention" in names
+    assert ("posenc::attention_vjp" in names) == (mode != "no gradient")
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_names_every_function() -> None:
+    """The manual is built where there is no torch, so the page has the names itself."""
+    page = (ROOT / "bridges" / "docs" / "torch.md").read_text("utf-8")
+    lists = (page.split(f"{kind}: ")[1].split(".")[0] for kind in ("Functions", "Operators"))
+    functions, operators = (re.findall(r"\w+", names) for names in lists)
+    assert set(_common.FUNCTIONS) <= set(functions)
+    assert set(_common.OPERATORS) <= set(operators)
+    for name in pt.__all__:
+        assert name in page, name
+
+
+# ---- functions of posenc itself ----
+
+
+def test_functions_of_posenc_take_tensors() -> None:
+    q, k, v = qkv(dtype=torch.bfloat16)
+    out = posenc.attention(q, k, v, bias=posenc.alibi(torch.ones(4)))
+    assert out.dtype == BF16
+    assert np.array_equal(out, posenc.attention(*map(array, (q, k, v)), bias=posenc.alibi(np.ones(4))))
+    kept = posenc._core_api.arguments.as_array("attention", "q", q.transpose(1, 2))
+    assert np.shares_memory(kept.view(np.int16), q.view(torch.int16).numpy())
+
+
+def test_functions_of_posenc_refuse_to_lose_a_gradient() -> None:
+    table = torch.nn.Parameter(torch.ones(32, 4))
+    with pytest.raises(
+        TypeError, match=r"t5: table has a tensor that requires a gradient; expected posenc_bridges.torch"
+    ):
+        posenc.t5(table)
+    with pytest.raises(TypeError, match="attention: scale has a tensor that requires a gradient"):
+        posenc.attention(*qkv(), scale=torch.tensor(1.0, requires_grad=True))
+    with torch.no_grad():
+        assert posenc.t5(table).arrays.table.shape == (32, 4)
+    with pytest.raises(TypeError, match="merge: x has a tensor on device meta; expected one on the CPU"):
+        posenc.merge(torch.ones(2, device="meta"), np.ones(2))
+
+
+# ---- processes ----
+
+LOADER = """
+import sys
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+import posenc_bridges.torch as pt
+
+
+class Encodings(Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        x = torch.full((2, 64, 16), float(i + 1)).requires_grad_()
+        out = pt.attention(x, x, x, bias=pt.alibi(torch.ones(2)), causal=True)
+        return out.detach(), torch.autograd.grad(out.sum(), x)[0]
+
+
+if __name__ == "__main__":
+    here = [Encodings()[i] for i in range(6)]  # starts threads before the fork
+    loader = DataLoader(Encodings(), batch_size=None, num_workers=2, multiprocessing_context=sys.argv[1])
+    for mine, theirs in zip(here, loader, strict=True):
+        assert all(torch.equal(one, other) for one, other in zip(mine, theirs, strict=True))
+"""
+
+PARALLEL = """
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import posenc_bridges.torch as pt
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.slopes = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return pt.attention(x, x, x, bias=pt.alibi(self.slopes), causal=True)
+
+
+def gradient(model, x):
+    model.zero_grad()
+    model(x).square().sum().backward()
+    return model.slopes.grad if isinstance(model, Layer) else model.module.slopes.grad
+
+
+def work(rank, path):
+    dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=2)
+    data = [torch.randn(3, 2, 8, 4, generator=torch.Generator().manual_seed(i)) for i in range(2)]
+    mean = sum(gradient(Layer(), x) for x in data) / 2
+    assert torch.allclose(gradient(DistributedDataParallel(Layer()), data[rank]), mean)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(work, (sys.argv[1],), nprocs=2)
+"""
+
+
+def run_script(tmp_path: Path, run_python: Any, script: str, argument: str) -> None:
+    """Run a script as a file, which spawned processes can import."""
+    (tmp_path / "script.py").write_text(script)
+    code = f"import runpy, sys; sys.argv = ['script.py', {argument!r}]; sys.path.insert(0, {str(tmp_path)!r}); "
+    done = run_python(code + "runpy.run_path(sys.path[0] + '/script.py', run_name='__main__')", warnings="ignore")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.slow
+def test_workers_of_a_data_loader(tmp_path: Path, run_python: Any, start: str) -> None:
+    """Workers compute values and gradients with the bits of the process that started them."""
+    run_script(tmp_path, run_python, LOADER, start)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without torch.distributed")
+def test_distributed_data_parallel(tmp_path: Path, run_python: Any) -> None:
+    """Two processes get the mean of their gradients."""
+    run_script(tmp_path, run_python, PARALLEL, str(tmp_path / "store"))

@@ -1,0 +1,448 @@
+"""The study: its text, its layers, training of every scheme, refused options, files, and the main figure."""
+
+import csv
+import json
+import re
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("autograd", reason="needs HIPS autograd: pip install autograd")
+
+from autograd.test_util import check_grads
+
+from study import __main__ as program
+from study import checkpoint, command, layers, text, training
+from study.embeddings import diagonal_dominance, embedding_statistics
+from study.evaluation import evaluate, last_of_windows, nats_per_byte, perplexity, protocol
+from study.model import initial, losses
+from study.rope_extensions import EXTENSIONS
+from study.schemes import SCHEMES
+from study.training import DivergedError, train
+
+SMALL = command.QUICK._replace(steps=3, batch=2, targets=512)
+
+
+def test_no_paragraph_is_in_two_parts(corpus):
+    """No paragraph occurs twice, in two parts or in one, whatever its indentation."""
+    each = [[words for _, words in text.paragraphs(bytes(part).decode())] for part in corpus[1:4]]
+    parts = [set(words) for words in each]
+    assert list(map(len, parts)) == list(map(len, each))
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        assert parts[a] & parts[b] == set()
+    assert all(part.max() < corpus.vocabulary for part in corpus[1:4])
+    assert len(corpus.train) > 2 * len(corpus.test) > 2 * 49152
+    assert len(set(text.TEST) | set(text.VALIDATION)) == 18
+
+
+def test_windows_score_the_same_targets():
+    data = np.arange(101, dtype=np.uint8)
+    count = text.target_count(data, 1000, (4, 8, 16))
+    assert count == 96
+    for length in (4, 8, 16):
+        inputs, targets = text.windows(data, count, length)
+        assert inputs.shape == (96 // length, length)
+        assert np.array_equal(targets.ravel(), np.arange(1, 97))
+        assert np.array_equal(inputs.ravel(), np.arange(96))
+
+
+def test_layers():
+    rng = np.random.default_rng(0)
+    np.random.seed(0)  # noqa: NPY002 - autograd draws directions from here
+    x, gain, targets = rng.standard_normal((5, 7)), rng.standard_normal(7), rng.integers(0, 7, 5)
+    check_grads(layers.layer_norm, modes=["rev"], order=1)(x, gain)
+    check_grads(layers.linear_relu, modes=["rev"], order=1)(x, x.T)
+    wide, deep = rng.standard_normal((6, 5)), rng.standard_normal((5, 8))
+    check_grads(lambda x, w: layers.project_to_heads(x, w, (2, 3, 4)), modes=["rev"], order=1)(wide, deep)
+    check_grads(layers.project_from_heads, modes=["rev"], order=1)(rng.standard_normal((2, 4, 3, 2)), deep.T)
+    heads = layers.project_to_heads(wide, deep, (2, 3, 4))
+    assert np.allclose(heads[1, 2, 0], wide[3] @ deep[:, 4:6])
+    assert np.allclose(layers.project_from_heads(heads, np.eye(8)), wide @ deep)
+    check_grads(lambda x: layers.cross_entropy(x, targets), modes=["rev"], order=1)(x)
+    plain = -np.log(np.exp(x) / np.exp(x).sum(-1, keepdims=True))[np.arange(5), targets]
+    assert np.allclose(layers.cross_entropy(x, targets), plain, rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_scheme_learns(name, corpus):
+    """Every array changes and stays float32, the same seed gives the same numbers, and longer windows can be
+    evaluated."""
+    scheme = SCHEMES[name]
+    before = initial(SMALL, scheme, corpus.vocabulary, 0)
+    after = [train(SMALL, scheme, corpus.train, corpus.vocabulary, 0) for _ in range(2)]
+    for key, array in after[0].items():
+        assert array.dtype == np.float32
+        assert array.shape == before[key].shape
+        assert np.array_equal(array, after[1][key])
+        assert not np.array_equal(array, before[key]), key
+    assert perplexity(SMALL, scheme, after[0], corpus.test, 512, SMALL.lengths[0]) < 256
+    with pytest.raises(IndexError) if name in ("learned", "product") else nullcontext():
+        perplexity(SMALL, scheme, after[0], corpus.test, 512, SMALL.lengths[1])
+
+
+def test_causal(corpus):
+    """No prediction depends on a later byte."""
+    data = corpus.test[:65].astype(np.int64)
+    changed = data.copy()
+    changed[40:] = 32
+    for name in ("alibi", "shaw", "rope", "deberta", "fox", "rnn", "complex_order"):
+        weights = initial(SMALL, SCHEMES[name], 128, 0)
+        a, b = (losses(SMALL, SCHEMES[name], weights, ids[None, :-1], data[None, 1:]) for ids in (data, changed))
+        assert np.array_equal(a[:40], b[:40])
+        assert not np.array_equal(a[40:], b[40:])
+
+
+def test_divergence_says_where(corpus):
+    with pytest.raises(DivergedError, match=r"training diverged at step \d of 3: loss"):
+        train(SMALL._replace(rate=1e30), SCHEMES["alibi"], corpus.train, 128, 0)
+
+
+def test_sliding_windows_and_last_bytes(corpus):
+    """Against one call for each byte, which is the last byte of its own window, or of a shorter one at the
+    beginning."""
+    scheme, data = SCHEMES["alibi"], corpus.test[:400]
+    weights = train(SMALL, scheme, corpus.train, 128, 0)
+
+    def alone(first, target):
+        ids = data[None, first : target + 1].astype(np.int64)
+        return losses(SMALL, scheme, weights, ids[:, :-1], ids[:, 1:])[-1]
+
+    for stride in (1, 24, 64):
+        slid = nats_per_byte(SMALL, scheme, weights, data, 384, 96, stride)
+        ends = [96, *range(96 + stride, 384, stride), 384]
+        direct = [alone(max(0, end - 96), t) for t in range(1, 385) for end in [min(e for e in ends if e >= t)]]
+        assert np.allclose(slid, direct, rtol=2e-5, atol=0)
+    assert np.array_equal(
+        nats_per_byte(SMALL, scheme, weights, data, 384, 64, 64), nats_per_byte(SMALL, scheme, weights, data, 384, 64)
+    )
+    long, short = (nats_per_byte(SMALL, scheme, weights, data, 384, length) for length in (128, 64))
+    last = last_of_windows(long, 128, 64)
+    assert np.allclose(last, [alone(t // 128 * 128, t + 1) for t in range(384) if t % 128 >= 64], rtol=2e-5, atol=0)
+    setting = SMALL._replace(targets=384, tested=(1, 1.5, 2))
+    found = evaluate(setting, scheme, weights, data, protocol(setting, data, None))
+    assert found["perplexity"][128] == np.exp(long.mean())
+    assert found["last"][128] == np.exp(last.mean())
+    assert found["last"][96] is None
+    paired = np.exp(last.mean() - short.reshape(3, 128)[:, 64:].mean())
+    assert np.isclose(found["last_ratio"][128], paired, rtol=1e-12)
+
+
+def test_windows_longer_than_a_batch(corpus):
+    """Each window is a batch of its own then."""
+    scheme, count = SCHEMES["none"], 16384
+    weights, data = initial(SMALL, scheme, 128, 0), corpus.test
+    whole = nats_per_byte(SMALL, scheme, weights, data, count, 8192)
+    first = nats_per_byte(SMALL, scheme, weights, data, 8192, 8192)
+    assert np.array_equal(whole[:8192], first)
+
+
+def test_rope_extensions(corpus):
+    """Up to the length of training only schemes that scale at every length differ; beyond it all schemes do."""
+    weights = train(SMALL, SCHEMES["rope"], corpus.train, 128, 0)
+    ids = corpus.test[:193].astype(np.int64)[None]
+
+    def nats(scheme, n):
+        return losses(SMALL, scheme, weights, ids[:, :n], ids[:, 1 : n + 1])
+
+    for n in (64, 192):
+        assert np.allclose(nats(EXTENSIONS["raw"](SMALL), n), nats(SCHEMES["rope"], n), rtol=1e-6, atol=0)
+    for name, extend in EXTENSIONS.items():
+        scheme = extend(SMALL)
+        same = np.allclose(nats(scheme, 64), nats(SCHEMES["rope"], 64), rtol=1e-5, atol=0)
+        assert same == (not name.startswith(("NTK ", "ReRoPE"))), name
+        assert (np.abs(nats(scheme, 192) - nats(SCHEMES["rope"], 192)).max() < 1e-5) == (name == "raw"), name
+
+
+@pytest.mark.parametrize("name", ["ReRoPE", "Self-Extend"])
+def test_rope_extensions_by_position(name):
+    """Against the matrix of distances of each scheme, with a rotation of every pair by its own distance."""
+    rng = np.random.default_rng(0)
+    q, k, v = rng.standard_normal((3, 1, 2, 192, 16))
+    i, j = np.arange(192)[:, None], np.arange(192)[None]
+    group = 6  # five leave distances of more than 63
+    far = 32 if name == "ReRoPE" else i // group + 32 - 32 / group - j // group
+    distance = np.where(i - j < 32, i - j, far)
+    assert np.tril(distance).max() <= 63 < 191 // 5 + 32 - 32 / 5
+    w = 10000.0 ** (-np.arange(8) / 8)
+    a, b = (x[..., :8] + 1j * x[..., 8:] for x in (q, k))
+    rotated = np.exp(1j * distance[..., None] * w)
+    logits = np.einsum("bhid,bhjd,ijd->bhij", a, b.conj(), rotated).real / 4
+    weights = np.where(i >= j, np.exp(logits), 0)
+    wanted = weights / weights.sum(-1, keepdims=True) @ v
+    assert np.allclose(EXTENSIONS[name](SMALL).attention(q, k, v, causal=True), wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "QUICK", SMALL)
+    words = ["--methods", "rope", "learned", "--seeds", "2", "--stride", "32", "--out", str(tmp_path)]
+    assert program.main(words) == 0
+    out = capsys.readouterr().out
+    whole = json.loads((tmp_path / "study.json").read_text(encoding="utf-8"))
+    assert [run["method"] for run in whole["runs"]] == ["rope", "rope", "learned", "learned"]
+    assert whole["protocol"] == {"targets": 512, "sliding_targets": 512, "stride": 32}
+    with (tmp_path / "study.csv").open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == (4 * 3 + 2 * len(EXTENSIONS)) * len(SMALL.lengths)
+    protocols = {"windows": "perplexity", "sliding": "sliding", "last": "last"}
+    for row in rows:
+        run = next(r for r in whole["runs"] if (r["method"], str(r["seed"])) == (row["method"], row["seed"]))
+        values = (
+            run[protocols[row["protocol"]]] if row["extension"] == "none" else run["rope_extensions"][row["extension"]]
+        )
+        p = values[row["length"]]
+        assert row["perplexity"] == ("" if p is None else f"{p:.6g}")
+    assert re.search(r"^learned, seed 0 +\d+\.\d\d +- +- +- ", out, re.MULTILINE)
+    for name in EXTENSIONS:
+        assert re.search(rf"^{re.escape(name)} +\d+\.\d\d ", out, re.MULTILINE)
+    assert (tmp_path / "study.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_other_methods_have_their_own_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
+    monkeypatch.setattr(command, "DEFAULT", ("alibi",))
+    monkeypatch.setattr(command, "SCHEMES", {name: SCHEMES[name] for name in ("alibi", "shaw", "fox")})
+    assert program.main(["--methods", "all", "--seeds", "2", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    trained = re.findall(r"^(\w+, seed \d|The other methods)", out, re.MULTILINE)
+    assert trained == ["alibi, seed 0", "alibi, seed 1", "The other methods", "shaw, seed 0", "fox, seed 0"]
+
+
+def test_interrupted_and_resumed(tmp_path, monkeypatch, capsys):
+    """Ctrl-C exits with status 130 and prints how to resume; the resumed run gives the results of an uninterrupted
+    run."""
+    monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
+    monkeypatch.setattr(training, "CHECKPOINT_INTERVAL", 1)
+    words = ["--methods", "alibi", "t5", "--out"]
+
+    def interrupts(after, save=checkpoint.save):
+        saved = []
+
+        def saves(*given):
+            save(*given)
+            saved.append(given)
+            if len(saved) == after:
+                raise KeyboardInterrupt
+
+        return saves
+
+    for after in (1, 4):  # in the first training, in the second
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoint, "save", interrupts(after))
+            with pytest.raises(SystemExit) as left:
+                program.main([*words, str(tmp_path / "again")])
+        assert left.value.code == 130
+        said = capsys.readouterr().err
+        assert said == f"python examples/study: interrupted; the same command resumes from {tmp_path / 'again'}\n"
+    for name in ("again", "at once"):
+        assert program.main([*words, str(tmp_path / name)]) == 0
+    runs = [json.loads((tmp_path / name / "study.json").read_text("utf-8"))["runs"] for name in ("again", "at once")]
+    for run in (*runs[0], *runs[1]):
+        del run["seconds"]
+    assert runs[0] == runs[1]
+
+
+def test_measured_once(tmp_path, monkeypatch):
+    """Finished measurements are not repeated, unless other options are set."""
+    monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
+    calls = []
+    monkeypatch.setattr(command, "evaluate", lambda *given: calls.append(given) or evaluate(*given))
+    words = ["--methods", "rope", "--out", str(tmp_path)]
+    assert program.main(words) == 0
+    first = (tmp_path / "study.json").read_bytes(), (tmp_path / "study.csv").read_bytes()
+    assert program.main(words) == 0
+    assert first == ((tmp_path / "study.json").read_bytes(), (tmp_path / "study.csv").read_bytes())
+    assert len(calls) == 1
+    for more in (["--stride", "16"], ["--lengths", "192"]):
+        assert program.main([*words, *more]) == 0
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--full"], r"width is 64 there and 128 here\); choose another --out"),
+        (["--methods", "t5", "--text", "own.txt"], "a checkpoint of another text; choose another --out"),
+    ],
+)
+def test_results_of_another_configuration_stay(words, message, tmp_path, monkeypatch, refusal):
+    """Results of another configuration are kept, of whatever method."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "QUICK", SMALL)
+    (tmp_path / "own.txt").write_bytes(b"Read the length, he said. " * 400)
+    assert program.main(["--methods", "alibi", "--out", "here"]) == 0
+    there = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert re.search(message, refusal([*words, "--out", "here"]))
+    assert there == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--methods", "alibi", "alibo"], "alibo: no such method; expected one of none, learned,"),
+        (["--seeds", "0"], "--seeds 0: expected at least 1"),
+        (["--quick", "--full"], "not allowed with"),
+        (["--text", "nowhere.txt"], "nowhere.txt: No such file"),
+        (["--text", "latin.txt"], r"latin.txt: not UTF-8 text \(byte 3 is 0xe9\)"),
+        (["--text", "short.txt"], "short.txt: 600 bytes; expected at least 5130"),
+        (["--text", "empty.txt"], "empty.txt: 0 bytes; expected at least 5130"),
+        (["--why", "--text", "empty.txt"], "empty.txt: 0 bytes; expected at least 5130"),
+        (["--cost", "--text", "empty.txt"], "empty.txt: 0 bytes; expected at least 10250"),
+        (["--out", "short.txt"], "--out short.txt: Not a directory"),
+        (["--lengths", "64", "32"], "--lengths 32: expected at least 64, the training length"),
+        (
+            ["--lengths", "1000", "1001"],
+            r"--lengths 64 1000 1001: whole windows of all lengths need 8008000 test bytes; ",
+        ),
+        (["--length", "3"], "--length 3: expected 4 to 4096"),
+        (["--length", "16", "--cost"], "--length: not allowed with --cost"),
+        (["--length", "128", "--lengths", "64"], "--lengths 64: expected at least 128, the training length"),
+        (["--stride", "65"], "--stride 65: expected 1 to 64, the training length"),
+        (["--stride", "0"], "--stride 0: expected 1 to 64"),
+    ],
+)
+def test_refused(words, message, tmp_path, monkeypatch, refusal):
+    """A refusal is one line with status 2, and no file is written."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 " * 5000)
+    (tmp_path / "short.txt").write_bytes(b"words " * 100)
+    (tmp_path / "empty.txt").touch()
+    assert re.search(message, refusal(words))
+    assert {path.name for path in tmp_path.iterdir()} == {"latin.txt", "short.txt", "empty.txt"}
+
+
+def test_an_earlier_study_is_kept(tmp_path, monkeypatch, capsys):
+    """Other options in the same directory: the table, its lines and the figure of the first study get a number."""
+    monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
+    words, names = ["--out", str(tmp_path), "--methods"], ("study.json", "study.csv", "study.png")
+
+    def contents(stem):
+        return [tmp_path.joinpath(name.replace("study", stem)).read_bytes() for name in names]
+
+    seen = []
+    for number, methods in enumerate((["alibi"], ["t5"], ["alibi", "t5"])):
+        assert program.main([*words, *methods]) == 0
+        said = capsys.readouterr().out
+        if number:
+            assert f"study.json of an earlier study differs; it is kept as {tmp_path / f'study-{number}.json'}" in said
+            assert contents(f"study-{number}") == seen[-1]
+        seen.append(contents("study"))
+    assert program.main([*words, "alibi", "t5"]) == 0
+    assert "of an earlier study" not in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "checkpoints", *names, *(name.replace("study", f"study-{i}") for name in names for i in (1, 2))
+    }  # fmt: skip
+
+
+def test_own_text(tmp_path, monkeypatch, capsys):
+    """Any text is accepted; a text that is not ASCII has 256 kinds of bytes."""
+    monkeypatch.setattr(command, "QUICK", SMALL)
+    file = tmp_path / "own.txt"
+    file.write_text("Prüfe die Länge, sagte er. " * 400, encoding="utf-8")
+    assert text.from_file(file).vocabulary == 256
+    assert program.main(["--text", str(file), "--methods", "alibi", "--out", str(tmp_path)]) == 0
+    assert "alibi" in capsys.readouterr().out
+
+
+def test_without_the_text_of_python(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    with pytest.raises(ValueError, match=r"without pydoc_data\.topics"):
+        text.embedded()
+
+
+def script(*words, before=""):
+    """Code that runs ``python examples/study`` with these words."""
+    study = str(Path(program.__file__).parent)
+    return f"import runpy, sys; {before}sys.argv = {['study', *words]}; runpy.run_path({study!r}, run_name='__main__')"
+
+
+def test_without_the_extra(run_python):
+    done = run_python(script("--quick", before="sys.modules['autograd'] = None; "))
+    assert done.returncode == 2
+    assert 'pip install "./bridges[autograd]" matplotlib rich' in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_quick_shows_the_figure(tmp_path, run_python):
+    """Ratios to the perplexity at the length of training, with the margins of seven runs on other machines: ALiBi stays
+    (worst 0.995), sinusoidal positions fail at once (1.48, 1.84, 2.11), rotary later (1.76, 2.68), T5 in between."""
+    # BLAS on one thread: two wait for each other where another process has a core, which once took six minutes
+    assert run_python(script("--quick", "--out", str(tmp_path)), timeout=1200, OPENBLAS_NUM_THREADS="1").returncode == 0
+    runs = json.loads((tmp_path / "study.json").read_text(encoding="utf-8"))["runs"]
+    at = {run["method"]: list(run["perplexity"].values()) for run in runs}
+    sinusoidal, rope, t5, alibi = ([p / at[name][0] for p in at[name]] for name in command.DEFAULT)
+    assert at["alibi"][0] < 10  # less than two bytes of context give, so the model has learned
+    assert max(alibi) <= 1.03
+    assert all(r >= least for r, least in zip(sinusoidal[1:], (1.25, 1.5, 1.7), strict=True))
+    assert rope[2] >= 1.35
+    assert rope[3] >= 1.8
+    assert 1.12 <= t5[3] < min(rope[3], sinusoidal[3])
+    assert at["alibi"][3] < min(0.7 * at["sinusoidal"][3], 0.7 * at["rope"][3], at["t5"][3])
+
+
+@pytest.mark.parametrize("name", ["fire", "fox"])
+def test_training_goes_on(name, corpus, tmp_path, monkeypatch):
+    """Training resumes from any checkpoint with the same bits. A checkpoint of anything else is refused, and kept as it
+    is."""
+    monkeypatch.setattr(training, "CHECKPOINT_INTERVAL", 1)
+    scheme, file = SCHEMES[name], tmp_path / "a.npz"
+    described = checkpoint.description(SMALL, name, 0, corpus)
+    assert checkpoint.load(file, described) is None
+    states = []
+    whole = train(SMALL, scheme, corpus.train, 128, 0, keep=states.append)
+    assert [state.step for state in states] == [1, 2, 3]
+    assert states[-1].first == {}
+    for state in states:
+        checkpoint.save(file, state, described)
+        again = train(SMALL, scheme, corpus.train, 128, 0, state=checkpoint.load(file, described))
+        for key, array in whole.items():
+            assert np.array_equal(array, again[key])
+    kept = file.read_bytes()
+    for other, message in (
+        (checkpoint.description(SMALL._replace(width=32), name, 0, corpus), r"width is 64 there and 32 here"),
+        (checkpoint.description(SMALL, name, 0, corpus._replace(train=corpus.train[1:])), "of another text"),
+        ({**described, "format": 0}, "format is 1 there and 0 here"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            checkpoint.load(file, other)
+    assert file.read_bytes() == kept
+    file.write_bytes(kept[:1000])
+    with pytest.raises(ValueError, match="not a checkpoint of the study, or damaged"):
+        checkpoint.load(file, described)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_training_length(tmp_path, monkeypatch, capsys):
+    """Another length trains as many bytes in a step, and its results have a directory of their own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
+    assert program.main(["--methods", "t5", "--length", "16", "--lengths", "32", "64"]) == 0
+    said = json.loads((tmp_path / "posenc-study/quick-16/study.json").read_text(encoding="utf-8"))
+    assert (said["setting"]["length"], said["setting"]["batch"]) == (16, 8)
+    assert list(said["runs"][0]["perplexity"]) == ["16", "32", "64"]
+    assert "windows of 16 bytes: 3 steps of 128 bytes" in capsys.readouterr().out
+    assert program.main(["--methods", "t5", "--length", "64"]) == 0
+    assert (tmp_path / "posenc-study/quick/study.json").exists()
+
+
+def test_embeddings(corpus, tmp_path, monkeypatch, capsys):
+    """S1: norms and covariances of a model with a table of positions; words that do not occur are left out."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((20000, 4)) * 3 + 1
+    assert diagonal_dominance(rows) > 20
+    assert np.isclose(diagonal_dominance(np.repeat(rows[:, :1], 4, 1)), 1)
+    weights = {"embedding": np.full((128, 4), np.nan), "scheme.table": np.eye(4)}
+    weights["embedding"][66:69] = [[0, 0, 3, 4], [0, 5, 0, 0], [5, 0, 0, 0]]
+    found = embedding_statistics(weights, np.array([66, 66, 67, 68], np.uint8))
+    assert (found["word_norm"], found["position_norm"]) == (10, 1)
+    assert found["position_diagonal"] == pytest.approx(3)  # of 1/4 - 1/16 and -1/16
+    monkeypatch.setattr(command, "QUICK", SMALL._replace(tested=(1, 2)))
+    assert program.main(["--methods", "learned", "none", "--out", str(tmp_path)]) == 0
+    assert re.search(r"^words +\d+\.\d\d +\d+\.\d$\n^positions ", capsys.readouterr().out, re.MULTILINE)
+    runs = json.loads((tmp_path / "study.json").read_text(encoding="utf-8"))["runs"]
+    assert runs[0]["embeddings"]["word_norm"] > runs[0]["embeddings"]["position_norm"]
+    assert runs[1]["embeddings"] is None

@@ -1,0 +1,693 @@
+"""Models of transformers with attention of posenc and with eager attention: logits, gradients, tokens."""
+
+# ruff: noqa: E402 -- transformers is imported after the check that it is here
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+import transformers
+from small_models import build, text_classes
+from transformers import masking_utils
+
+import posenc
+import posenc_bridges.transformers as bridge
+from posenc_bridges.transformers._lazy import LazyTensor, RelativeBias, StructuredMask
+from posenc_bridges.transformers._masks import make_mask
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of transformers' models, about themselves
+transformers.logging.set_verbosity_error()
+bridge.register()
+
+ROUNDING = 2e-6
+"""Largest difference in float32, of the largest logit or gradient; or twice that of eager attention from float64."""
+PADDINGS = ("none", "left", "right")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+# ---- every text model ----
+
+
+class Result(NamedTuple):
+    logits: Any
+    gradients: dict[str, Any]
+
+
+def inputs(model: Any, padding: str) -> tuple[dict[str, Any], Any]:
+    """Return the arguments of a call with two sentences, and the weights of a sum of its logits."""
+    generator = torch.Generator().manual_seed(3)
+    ids = torch.randint(4, 128, (2, 14), generator=generator)
+    mask = torch.ones_like(ids)
+    if padding != "none":
+        mask[1, slice(5) if padding == "left" else slice(-5, None)] = 0
+    given = {"input_ids": ids} if padding == "none" else {"input_ids": ids, "attention_mask": mask}
+    visible = mask
+    if model.config.is_encoder_decoder:
+        given["decoder_input_ids"] = ids[:, :9].flip(0)
+        visible = torch.ones(2, 9)
+    return given, torch.randn(*visible.shape, 128, generator=generator) * visible[..., None]
+
+
+def run(model: Any, padding: str) -> Result:
+    """Return the logits of tokens that are not padding, and the gradient of a sum of them."""
+    given, weights = inputs(model, padding)
+    model.zero_grad()
+    logits = model(**given).logits
+    (logits * weights.to(logits.dtype)).sum().backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return Result(logits.detach() * (weights != 0), gradients)
+
+
+def differences(a: Result, b: Result) -> tuple[float, float]:
+    """Return the largest differences of logits and gradients, of the largest of b."""
+    size, difference = 0.0, 0.0
+    for name in {*a.gradients, *b.gradients}:  # an expert that reads padding alone may have no gradient
+        pair = [result.gradients.get(name, torch.zeros(1)) for result in (a, b)]
+        if pair[0].numel():
+            size = max(size, float(pair[1].abs().max()))
+            difference = max(difference, float((pair[0] - pair[1]).abs().max()))
+    return float((a.logits - b.logits).abs().max() / b.logits.abs().max()), difference / size
+
+
+def largest(some: list[Result], others: list[Result]) -> float:
+    return max(max(differences(a, b)) for a, b in zip(some, others, strict=True))
+
+
+def tokens(model: Any) -> list[list[int]]:
+    given, _ = inputs(model, "left")
+    given.pop("decoder_input_ids", None)
+    start = {"decoder_start_token_id": 1} if model.config.is_encoder_decoder else {}
+    with torch.no_grad():
+        made = model.generate(**given, max_new_tokens=20, min_new_tokens=20, do_sample=False, pad_token_id=0, **start)
+    return made.tolist()  # type: ignore[no-any-return]
+
+
+def compare(name: str) -> None:
+    """Compare posenc with eager attention: prefill, a batch with padding left or right, 20 tokens with a cache."""
+    eager, ours = build(name, "eager"), build(name, "posenc")
+    theirs, found = ([run(model, padding) for padding in PADDINGS] for model in (eager, ours))
+    if largest(found, theirs) > ROUNDING:
+        model = build(name, "posenc").double()  # float64 masks of eager attention overflow
+        exact = [run(model, padding) for padding in PADDINGS]
+        assert largest(found, exact) <= 2 * largest(theirs, exact), name
+    if hasattr(eager, "generate") and not name.endswith("MaskedLM"):
+        assert tokens(ours) == tokens(eager), name
+
+
+PAGE = (Path(__file__).parents[1] / "docs" / "transformers.md").read_text(encoding="utf-8")
+
+
+def listed(section: str) -> list[str]:
+    """Return the classes that a section of the manual's page lists, in its last paragraph."""
+    text = PAGE.split(f"\n### {section}\n")[1].split("\n#")[0]
+    return re.findall(r"`(\w+)`", text.strip().rpartition("\n\n")[2])
+
+
+SAME, OWN, NONE, NOT_COMPARED = map(listed, ("Same results", "Own attention", "No attention", "Not compared"))
+
+
+def test_the_manual_lists_every_class() -> None:
+    if not transformers.__version__.startswith("5.23."):
+        pytest.skip(f"the page is about transformers 5.23, and {transformers.__version__} is installed")
+    assert sorted([*SAME, *OWN, *NONE, *NOT_COMPARED]) == text_classes()
+    for name in text_classes():
+        assert getattr(transformers, name)._can_set_attn_implementation() == (name not in OWN or name in ENCODERS), name
+    assert f"{len(SAME)} of {len(text_classes())} classes" in PAGE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAME)
+def test_every_model(name: str) -> None:
+    compare(name)
+
+
+FEW = (
+    "BartForConditionalGeneration", "BertForMaskedLM", "BloomForCausalLM", "CodeGenForCausalLM", "CpmAntForCausalLM",
+    "DebertaForMaskedLM", "DebertaV2ForMaskedLM", "DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM",
+    "DeepseekV4ForCausalLM", "FSMTForConditionalGeneration", "FalconForCausalLM", "GPT2LMHeadModel",
+    "GPTJForCausalLM", "GPTNeoForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "GptOssForCausalLM",
+    "GraniteSWAForCausalLM", "Llama4ForCausalLM", "LlamaForCausalLM", "MPNetForMaskedLM", "MistralForCausalLM",
+    "ModernBertForMaskedLM", "MptForCausalLM", "OpenAIGPTLMHeadModel", "PerceiverForMaskedLM", "Qwen3ForCausalLM",
+    "RoFormerForCausalLM", "T5ForConditionalGeneration", "UMT5ForConditionalGeneration", "XGLMForCausalLM",
+    "XLMWithLMHeadModel", "XLNetLMHeadModel",
+)  # fmt: skip
+"""Cross attention, encoders, recorded steps, ALiBi, latent attention, sparse keys, sinks, grouped heads, caps, windows,
+chunks, T5."""
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_few_models(name: str) -> None:
+    compare(name)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"share_att_key": False},
+        {"share_att_key": False, "pos_att_type": ["p2c"]},
+        {"pos_att_type": ["c2p"]},
+        {"pos_att_type": []},
+        {"position_buckets": -1},
+        {"position_buckets": -1, "max_relative_positions": 5},
+        {"relative_attention": False, "norm_rel_ebd": "none"},
+    ],
+    ids=str,
+)
+def test_configs_of_deberta(changes: dict[str, Any]) -> None:
+    eager, ours = (build("DebertaV2ForMaskedLM", which, **changes) for which in ("eager", "posenc"))
+    for padding in PADDINGS:
+        assert max(differences(run(ours, padding), run(eager, padding))) <= ROUNDING
+
+
+STREAMS = {
+    "one": {},
+    "segments": {"token_type_ids": torch.tensor([[0] * 12 + [1] * 8 + [2], [0] * 3 + [1] * 17 + [2]])},
+    "two": {"perm_mask": torch.ones(2, 21, 21).tril(), "target_mapping": torch.eye(21)[None, :3].repeat(2, 1, 1)},
+}
+"""Inputs of XLNet. In the order of the last, the last word sees no key in the stream of queries."""
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("changes", [{}, {"bi_data": True}, {"attn_type": "uni"}, {"clamp_len": 5}], ids=str)
+def test_configs_of_xlnet(changes: dict[str, Any], stream: str) -> None:
+    if stream == "two" and changes.get("attn_type") == "uni":
+        pytest.skip("eager attention of transformers cannot add a mask of each sentence to a causal one")
+    ids = torch.randint(3, 128, (2, 21), generator=torch.Generator().manual_seed(3))
+    results, memories = [], []
+    for model in (build("XLNetLMHeadModel", which, **changes) for which in ("eager", "posenc")):
+        first = model(ids, use_mems=True, **STREAMS[stream])
+        second = model(ids[:, :5], mems=first.mems, use_mems=True)
+        (first.logits.square().sum() + second.logits.square().sum()).backward()
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        results.append(Result(first.logits.detach(), gradients))
+        memories.append(second.logits.detach())
+    assert max(differences(results[1], results[0])) <= ROUNDING
+    torch.testing.assert_close(memories[1], memories[0], rtol=0, atol=ROUNDING * float(memories[0].abs().max()))
+
+
+def test_dropout_of_xlnet_changes_the_positions_of_each_sentence() -> None:
+    """The rows of positions that eager attention drops are those that posenc drops, with the same seed."""
+    results = []
+    for model in (build("XLNetLMHeadModel", which, dropout=0.3) for which in ("eager", "posenc")):
+        model.train()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout) and module is not model.transformer.dropout:
+                module.p = 0.0
+        torch.manual_seed(6)
+        results.append(model(torch.arange(3, 45).view(2, 21)).logits)
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=ROUNDING * float(results[0].abs().max()))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CpmAntForCausalLM", "DebertaForMaskedLM", "DebertaV2ForMaskedLM", "FSMTForConditionalGeneration",
+        "GPTJForCausalLM", "GPTNeoXJapaneseForCausalLM", "MPNetForMaskedLM", "MptForCausalLM", "OpenAIGPTLMHeadModel",
+        "PerceiverForMaskedLM", "RoFormerForMaskedLM", "TapasForMaskedLM", "TrOCRForCausalLM", "XGLMForCausalLM",
+        "XLMWithLMHeadModel", "XLNetLMHeadModel",
+    ],
+)  # fmt: skip
+def test_replaced_modules_refuse_what_they_cannot(name: str) -> None:
+    model = build(name, "posenc")
+    with pytest.raises(NotImplementedError, match=r"output_attentions of \w+ is True; expected False"):
+        model(**inputs(model, "none")[0], output_attentions=True)
+
+
+# ---- recorded steps ----
+
+
+class Steps(torch.nn.Module):
+    """Attention step by step."""
+
+    def __init__(self, step: Any) -> None:
+        super().__init__()
+        self.step = step
+
+    def forward(self, x: Any) -> Any:
+        logits = self.step(torch.matmul(x, x.transpose(-1, -2)))
+        return torch.matmul(torch.softmax(logits, -1), x), logits
+
+
+STEPS = {
+    "none": lambda logits: logits,
+    "numbers": lambda logits: 3 * logits / 2,
+    "heads": lambda logits: logits * torch.arange(1.0, 3)[:, None, None],
+    "bias and scale": lambda logits: (logits + BIAS) / 4,
+    "rows": lambda logits: (logits / 32 - (logits / 32).amax(dim=-1).unsqueeze(-1)) * 32,
+    "views": lambda logits: (logits.view(6, 5, 5).view(3, 2, 5, 5) + BIAS).view(-1, 2, 5, 5),
+    "windows": lambda logits: (logits.view(1, 3, 2, 5, 5) + WINDOWS).view(3, 2, 5, 5) + BIAS,
+    "masks": lambda logits: logits.masked_fill(BIAS > 1, torch.finfo(torch.float32).min),
+}
+BIAS = torch.randn(1, 2, 5, 5, generator=torch.Generator().manual_seed(5))
+WINDOWS = torch.randn(1, 3, 1, 5, 5, generator=torch.Generator().manual_seed(6))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_recorded_steps(name: str) -> None:
+    module, x = Steps(STEPS[name]), torch.randn(3, 2, 5, 8, generator=torch.Generator().manual_seed(4))
+    out, logits = bridge._recorded.record(module, x, theirs=Steps.forward)
+    assert logits is None
+    torch.testing.assert_close(out, module(x)[0], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (lambda logits: torch.relu(logits), "attention of Steps calls relu with its logits; expected one of add, amax"),
+        (lambda logits: logits * BIAS, "multiplies logits by a tensor; expected one number for each row"),
+        (lambda logits: (logits + BIAS) * BIAS[..., :1], "multiplies logits by a tensor"),
+        (lambda logits: logits.masked_fill(BIAS > 1, 0.0), r"fills masked logits with 0\.0; expected -3\.4"),
+        (lambda logits: torch.max(logits, torch.tensor(0.0)), "limits its logits; expected the smallest number"),
+        (lambda logits: torch.softmax(logits, 1), "softmax of Steps has dim 1; expected -1"),
+        (lambda logits: torch.matmul(logits, BIAS), "attention of Steps has no softmax; expected one"),
+    ],
+)
+def test_unknown_steps_are_refused(step: Any, message: str) -> None:
+    with pytest.raises(NotImplementedError, match=message):
+        bridge._recorded.record(Steps(step), torch.ones(3, 2, 5, 8), theirs=Steps.forward)
+    with pytest.raises(NotImplementedError, match="forward of Linear computes no attention that posenc knows"):
+        bridge._recorded.record(torch.nn.Linear(2, 2), torch.ones(2), theirs=torch.nn.Linear.forward)
+
+
+# ---- masks ----
+
+
+LEFT = torch.ones(2, 40, dtype=torch.bool)
+LEFT[1, :7] = False
+PACKED = torch.tensor([[0] * 5 + [1] * 6, [0] * 8 + [1] * 3])
+POSITIONS = torch.tensor([[*range(5), *range(6)], [*range(8), *range(3)]])
+START = torch.tensor([0, 7])
+MASKS = {
+    "causal": masking_utils.causal_mask_function,
+    "bidirectional": masking_utils.bidirectional_mask_function,
+    "window": masking_utils.sliding_window_causal_mask_function(4),
+    "window on both sides": masking_utils.sliding_window_bidirectional_mask_function(4),
+    "chunks": masking_utils.chunked_causal_mask_function(4, START),
+}
+
+
+def make(**options: Any) -> Any:
+    return make_mask(**{"batch_size": 2, "q_length": 11, "kv_length": 11, **options})
+
+
+def attend(mask: Any, n: int, m: int) -> Any:
+    generator = torch.Generator().manual_seed(n)
+    q, k, v = (torch.randn(2, 4, length, 8, generator=generator) for length in (n, m, m))
+    out, weights = bridge._attention.attention_forward(torch.nn.Module(), q, k, v, mask)
+    assert weights is None
+    return out
+
+
+def agree(mask: Any, n: int, m: int) -> None:
+    """Compare attention by the structure with attention by the mask itself; 1e-6 is a few roundings."""
+    assert isinstance(mask, StructuredMask)
+    torch.testing.assert_close(attend(mask, n, m), attend(mask.dense(), n, m), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("offsets", [(0, 0), (29, 0), (29, 20), (3, 0)])
+@pytest.mark.parametrize("is_padded", [False, True])
+@pytest.mark.parametrize("name", MASKS)
+def test_structure_is_the_mask(name: str, is_padded: bool, offsets: tuple[int, int]) -> None:
+    first, k_first = offsets
+    m = 11 if first == 0 else 40 - k_first
+    mask = make(
+        q_offset=first, kv_offset=k_first, kv_length=m, mask_function=MASKS[name],
+        attention_mask=LEFT if is_padded else None,
+    )  # fmt: skip
+    agree(mask, 11, m)
+    dense = masking_utils.eager_mask(
+        2, 11, m, first, k_first, mask_function=MASKS[name], attention_mask=LEFT if is_padded else None
+    )
+    assert torch.equal(mask.dense(), dense)
+
+
+@pytest.mark.parametrize("name", ["causal", "window", "chunks"])
+def test_packed_sequences(name: str) -> None:
+    packed = masking_utils.and_masks(
+        masking_utils.packed_sequence_mask_function(PACKED),
+        masking_utils.remap_positions_for_packed_sequence(MASKS[name], POSITIONS),
+    )
+    agree(make(mask_function=packed), 11, 11)
+
+
+def test_offset_of_a_static_cache_is_read_at_once() -> None:
+    """A static cache counts in a tensor, and changes it before the attention is computed."""
+    offset = torch.tensor(29)
+    mask = make(q_offset=offset, kv_length=40)
+    offset += 11
+    assert mask.posenc_structure.q_offset == 29
+    agree(mask, 11, 40)
+
+
+def test_functions_of_the_user_are_masks_themselves() -> None:
+    def even(batch: Any, head: Any, q: Any, k: Any) -> Any:
+        return k % 2 == 0
+
+    for function in (
+        even,
+        masking_utils.and_masks(MASKS["causal"], even),
+        masking_utils.or_masks(MASKS["causal"], even),
+    ):
+        mask = make(mask_function=function)
+        assert not isinstance(mask, LazyTensor)
+        assert torch.equal(mask, masking_utils.eager_mask(2, 11, 11, mask_function=function))
+
+
+def test_no_mask_where_nothing_is_masked() -> None:
+    options = {"mask_function": MASKS["bidirectional"], "allow_is_bidirectional_skip": True}
+    assert make(**options) is None
+    assert make(**options, attention_mask=torch.ones(2, 11, dtype=torch.bool)) is None
+    assert make(**options, attention_mask=LEFT[:, :11]) is not None
+    wide = masking_utils.sliding_window_bidirectional_mask_function(10)
+    assert make(**{**options, "mask_function": wide}) is None
+    assert make(**{**options, "mask_function": MASKS["window on both sides"]}) is not None
+
+
+def test_models_may_compute_with_a_structured_mask() -> None:
+    mask = make()
+    dense = masking_utils.eager_mask(2, 11, 11)
+    assert (mask.shape, mask.dtype, mask.device, mask.ndim, mask.dim()) == (
+        dense.shape, dense.dtype, dense.device, 4, 4
+    )  # fmt: skip
+    assert "_dense" not in mask.__dict__
+    assert torch.equal(mask[:, 0, :, :5], dense[:, 0, :, :5])
+    assert torch.equal(torch.cat([mask, mask], -1), torch.cat([dense, dense], -1))
+    assert mask.is_intact
+    agree(mask, 11, 11)
+    mask[:, :, :, 0] = torch.finfo(mask.dtype).min
+    assert not mask.is_intact
+    torch.testing.assert_close(attend(mask, 11, 11), attend(mask.dense(), 11, 11), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_masks_of_the_user(dtype: Any) -> None:
+    """A mask with 4 axes reaches attention as it is; numbers in it that are not minus infinity are a bias."""
+    keep = torch.rand(2, 1, 11, 11, generator=torch.Generator().manual_seed(0)) < 0.6
+    keep |= torch.eye(11, dtype=torch.bool)
+    added = torch.where(keep, 0.0, torch.finfo(torch.float32).min)
+    expected = attend(keep, 11, 11)
+    torch.testing.assert_close(attend(keep if dtype is torch.bool else added, 11, 11), expected, rtol=0, atol=0)
+    shifted = torch.where(keep, torch.arange(11.0), torch.finfo(torch.float32).min)
+    assert not torch.allclose(attend(shifted, 11, 11), expected)
+
+
+# ---- nothing of size queries x keys ----
+
+
+@pytest.mark.parametrize(
+    "name", ["LlamaForCausalLM", "Gemma3ForCausalLM", "GptOssForCausalLM", "T5ForConditionalGeneration"]
+)
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_no_mask_and_no_bias_is_computed(name: str, padding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Any) -> Any:
+        raise AssertionError(f"{type(self).__name__} is computed")
+
+    monkeypatch.setattr(StructuredMask, "_compute", refuse)
+    monkeypatch.setattr(RelativeBias, "_compute", refuse)
+    model = build(name, "posenc")
+    run(model, padding)
+    tokens(model)
+
+
+# ---- caches ----
+
+
+def made_with(model: Any, **options: Any) -> list[list[int]]:
+    given, _ = inputs(model, "left")
+    with torch.no_grad():
+        made = model.generate(**given, max_new_tokens=20, min_new_tokens=20, do_sample=False, pad_token_id=0, **options)
+    return made.tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static", "none"])
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "MistralForCausalLM", "Gemma3ForCausalLM", "GptOssForCausalLM"])
+def test_caches(name: str, cache: str) -> None:
+    """Mistral's and Gemma 3's caches hold a window of 6 keys, in all layers or in some."""
+    options: dict[str, Any] = {"use_cache": False} if cache == "none" else {"cache_implementation": cache}
+    ours = made_with(build(name, "posenc"), disable_compile=True, **options)
+    assert ours == made_with(build(name, "eager"), disable_compile=True, **options)
+    assert ours == made_with(build(name, "posenc"))
+
+
+def test_prefill_in_chunks() -> None:
+    ours, eager = (made_with(build("LlamaForCausalLM", name), prefill_chunk_size=5) for name in ("posenc", "eager"))
+    assert ours == eager
+
+
+def test_beams() -> None:
+    ours, eager = (made_with(build("GPT2LMHeadModel", name), num_beams=3) for name in ("posenc", "eager"))
+    assert ours == eager
+
+
+# ---- packed sequences, checkpoints, half precision ----
+
+
+def test_alibi_with_padding_between_words() -> None:
+    """BLOOM counts words without the padding between them, so its bias is not that of distances there."""
+    results = []
+    for implementation in ("eager", "posenc"):
+        model = build("BloomForCausalLM", implementation)
+        given, weights = inputs(model, "left")
+        given["attention_mask"][0, 4:9] = 0
+        logits = model(**given).logits
+        (logits * weights * given["attention_mask"][..., None]).sum().backward()
+        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+        results.append(Result(logits.detach() * given["attention_mask"][..., None], gradients))
+    assert max(differences(*results)) <= ROUNDING
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "MistralForCausalLM", "Llama4ForCausalLM"])
+def test_packed_sequences_do_not_see_each_other(name: str) -> None:
+    model = build(name, "posenc")
+    ids = torch.randint(4, 128, (1, 21), generator=torch.Generator().manual_seed(0))
+    positions = torch.cat([torch.arange(9), torch.arange(12)])[None]
+    with torch.no_grad():
+        packed = model(input_ids=ids, position_ids=positions, use_cache=False).logits
+        alone = torch.cat([model(input_ids=part, use_cache=False).logits for part in (ids[:, :9], ids[:, 9:])], 1)
+    torch.testing.assert_close(packed, alone, rtol=0, atol=ROUNDING * float(alone.abs().max()))
+
+
+@pytest.mark.parametrize("lengths", [(21,), (9, 12)])
+@pytest.mark.parametrize("use_cache", [False, True])
+def test_ends_of_packed_sequences(lengths: tuple[int, ...], use_cache: bool) -> None:
+    """`DataCollatorWithFlattening` passes ends; transformers finds no packed sequences if there is one, or a cache."""
+    model = build("LlamaForCausalLM", "posenc")
+    ids = torch.randint(4, 128, (1, 21), generator=torch.Generator().manual_seed(0))
+    collate = transformers.DataCollatorWithFlattening(return_flash_attn_kwargs=True)
+    parts = ids.split(lengths, 1)
+    given = collate([{"input_ids": part[0].tolist(), "labels": part[0].tolist()} for part in parts])
+    with torch.no_grad():
+        packed = model(**given, use_cache=use_cache).logits
+        alone = torch.cat([model(input_ids=part, use_cache=False).logits for part in parts], 1)
+    torch.testing.assert_close(packed, alone, rtol=0, atol=ROUNDING * float(alone.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "T5ForConditionalGeneration"])
+@pytest.mark.parametrize("is_reentrant", [False, True])
+def test_gradient_checkpoints(name: str, is_reentrant: bool) -> None:
+    plain = build(name, "posenc").train()
+    saving = build(name, "posenc").train()
+    saving.activation_checkpointing_enable({"use_reentrant": is_reentrant})
+    found = differences(run(saving, "left"), run(plain, "left"))
+    assert max(found) <= ROUNDING
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "T5ForConditionalGeneration", "GptOssForCausalLM"])
+def test_bfloat16(name: str) -> None:
+    """Posenc rounds only the result of attention; eager rounds logits and weights too."""
+    exact = run(build(name, "eager"), "left")
+    ours, theirs = (run(build(name, which).bfloat16(), "left") for which in ("posenc", "eager"))
+    assert all(gradient.dtype == torch.bfloat16 for gradient in ours.gradients.values())
+    error, allowed = (max(differences(result, exact)) for result in (ours, theirs))
+    assert error <= 1.5 * allowed
+
+
+# ---- errors ----
+
+
+def test_weights_are_refused() -> None:
+    model = build("LlamaForCausalLM", "posenc")
+    with pytest.raises(NotImplementedError, match=r"output_attentions of LlamaAttention is True; expected False"):
+        model(**inputs(model, "none")[0], output_attentions=True)
+
+
+def test_unknown_arguments_are_refused() -> None:
+    q = torch.ones(1, 2, 3, 8)
+    attention = bridge._attention.attention_forward
+    attention(torch.nn.Linear(1, 1), q, q, q, None, use_cache=True, shape_of_the_day=None)
+    with pytest.raises(TypeError, match=r"shape_of_the_day of Linear is unknown"):
+        attention(torch.nn.Linear(1, 1), q, q, q, None, shape_of_the_day="round")
+    with pytest.raises(NotImplementedError, match=r"cu_seq_lens_q of Linear is \[0, 2\]; expected the ends of"):
+        attention(torch.nn.Linear(1, 1), q, q, q, None, cu_seq_lens_q=torch.tensor([0, 2]))
+    with pytest.raises(TypeError, match=r"attention_mask of Linear has dtype torch\.int64; expected torch\.bool"):
+        attention(torch.nn.Linear(1, 1), q, q, q, torch.ones(1, 1, 3, 3, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"position_bias of Linear has shape \(1, 2, 3, 5\); expected 3 keys"):
+        attention(torch.nn.Linear(1, 1), q, q, q, None, position_bias=torch.ones(1, 2, 3, 5))
+
+
+def test_other_models_are_refused() -> None:
+    message = r"LukeForMaskedLM computes attention itself; expected a model that uses transformers' attention interface"
+    with pytest.raises(NotImplementedError, match=message):
+        build("LukeForMaskedLM", "posenc")
+    with pytest.raises(NotImplementedError, match=message):
+        build("LukeForMaskedLM").set_attn_implementation("posenc")
+    with pytest.raises(NotImplementedError, match=message):
+        build("LukeForMaskedLM").set_attn_implementation({"": "posenc"})
+
+
+@pytest.mark.parametrize("name", ["Sam", "SamHQ"])
+def test_models_made_with_other_tables_of_attention_are_refused(name: str) -> None:
+    """SAM chooses a class of attention by the implementation when it is made."""
+    parts = {"vision_config": {"num_hidden_layers": 1}, "mask_decoder_config": {"num_hidden_layers": 1}}
+    model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**parts))
+    message = rf"{name}VisionSdpaAttention computes attention itself; expected a model that uses"
+    for choice in ("posenc", {"": "posenc", "vision_config": "posenc"}):
+        with pytest.raises(NotImplementedError, match=message):
+            model.set_attn_implementation(choice)
+
+
+ENCODERS = {
+    "BigBirdPegasusForConditionalGeneration": "BigBirdPegasusBlockSparseAttention",
+    "LongT5ForConditionalGeneration": "LongT5LocalAttention",
+    "PegasusXForConditionalGeneration": "PegasusXGlobalLocalAttention",
+}
+"""Models whose decoders use the interface and whose encoders do not."""
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_models_with_encoders_that_attend_themselves_are_refused(name: str) -> None:
+    message = f"{ENCODERS[name]} computes attention itself; expected a model that uses transformers' attention interfac"
+    with pytest.raises(NotImplementedError, match=message):
+        build(name, "posenc")
+    with pytest.raises(NotImplementedError, match=message):
+        build(name).set_attn_implementation("posenc")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "inner"),
+    [
+        ("LongT5ForConditionalGeneration", {"encoder_attention_type": "transient-global"}, "LongT5TransientGlobal"),
+        ("BigBirdPegasusForConditionalGeneration", {"attention_type": "original_full"}, "BigBirdPegasusSelf"),
+    ],
+)
+def test_other_encoders_are_refused(name: str, options: dict[str, str], inner: str) -> None:
+    with pytest.raises(NotImplementedError, match=f"{inner}Attention computes attention itself"):
+        build(name, "posenc", **options)
+
+
+@pytest.mark.parametrize("name", [*FEW, "BigBirdPegasusForCausalLM"])
+def test_every_attention_calls_the_interface(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attention module of transformers that runs calls posenc, itself or by a module inside it."""
+    calls: list[str] = []
+    ours = bridge._attention.attention_forward
+
+    def counted(module: Any, *args: Any, **options: Any) -> Any:
+        calls.append(type(module).__name__)
+        return ours(module, *args, **options)
+
+    monkeypatch.setitem(transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS._global_mapping, "posenc", counted)
+    for part in (bridge._replaced, bridge._recorded):
+        monkeypatch.setattr(part, "attention_forward", counted)
+    model = build(name, "posenc")
+    silent = []
+
+    def begin(module: Any, inputs: Any) -> None:
+        module.calls_before = len(calls)
+
+    def end(module: Any, inputs: Any, output: Any) -> None:
+        if module.calls_before == len(calls):
+            silent.append(type(module).__name__)
+
+    for module in model.modules():
+        if re.search("Attention$", type(module).__name__):
+            module.register_forward_pre_hook(begin)
+            module.register_forward_hook(end)
+    run(model, "none")
+    assert calls
+    assert not silent
+
+
+def test_falcon_with_alibi_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match=r"alibi of FalconAttention is not None"):
+        run(build("FalconForCausalLM", "posenc", alibi=True), "none")
+
+
+def test_implementations_can_be_changed() -> None:
+    """A model may change its implementation, and a second name serves as well as the first."""
+    bridge.register("streaming")
+    for name in ("LlamaForCausalLM", "T5ForConditionalGeneration", "BloomForCausalLM"):
+        model = build(name)
+        expected = run(model, "left")
+        for implementation in ("posenc", "streaming"):
+            model.set_attn_implementation(implementation)
+            assert model.config._attn_implementation == implementation
+            assert max(differences(run(model, "left"), expected)) <= ROUNDING
+        model.set_attn_implementation("eager")
+        assert max(differences(run(model, "left"), expected)) == 0
+
+
+@pytest.mark.parametrize("missing", ["transformers", "torch", "ml_dtypes"])
+def test_the_extra_is_named(missing: str, run_python: Any) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; import posenc_bridges.transformers"
+    done = run_python(code, warnings="ignore")
+    assert done.returncode == 1
+    assert 'pip install "transformers>=5.23" torch ml_dtypes' in done.stderr.splitlines()[-1]
+
+
+def test_layers_without_a_mask() -> None:
+    """Without a mask, transformers' interface asks for `is_causal` of the call or of the module."""
+    module = torch.nn.Module()
+    q = torch.randn(1, 2, 6, 8, generator=torch.Generator().manual_seed(0))
+    attention = bridge._attention.attention_forward
+    causal, _ = attention(module, q, q, q, None, is_causal=True)
+    all_keys, _ = attention(module, q, q, q, None)
+    assert not torch.allclose(causal, all_keys)
+    module.is_causal = True
+    assert torch.equal(attention(module, q, q, q, None)[0], causal)
+    assert torch.equal(attention(module, q, q, q, None, is_causal=False)[0], all_keys)
+
+
+def test_the_notebook_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The notebook asserts that results agree; the manual is built without transformers, and does not run it."""
+    notebook = json.loads((Path(__file__).parents[1] / "transformers.ipynb").read_text("utf-8"))
+    names: dict[str, Any] = {}
+    threads = posenc.get_num_threads()
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]).replace("TOKENS = 512", "TOKENS = 128"), names)
+    posenc.set_num_threads(threads)
+    printed = capsys.readouterr().out
+    assert printed.count("posenc ") == 5
+    assert "other" not in printed
+
+
+def test_two_names_have_two_precisions() -> None:
+    """Weights of 16 bits differ from those in two parts where the instruction set multiplies 16-bit numbers."""
+    bridge.register("posenc-low", precision="low")
+    config = transformers.LlamaConfig(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, vocab_size=99
+    )
+    model = transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
+    results = {}
+    with posenc.use_isa("amx-emulated"), torch.no_grad():
+        for name in ("posenc", "posenc-low"):
+            model.set_attn_implementation(name)
+            results[name] = model(torch.arange(99)[None]).logits
+    assert not torch.equal(results["posenc"], results["posenc-low"])
+    assert torch.allclose(results["posenc"].float(), results["posenc-low"].float(), atol=0.1)
+    with pytest.raises(ValueError, match="register: precision is 'medium'; expected one of 'high', 'low'"):
+        bridge.register(precision="medium")  # type: ignore[arg-type]

@@ -1,0 +1,167 @@
+"""Models of images and sound whose attention posenc replaces or records: results, gradients, and every call."""
+
+# ruff: noqa: E402 -- transformers is imported after the check that it is here
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+import transformers
+
+import posenc_bridges.transformers
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of transformers' models, about themselves
+posenc_bridges.transformers.register()
+
+ROUNDING = 2e-6
+"""As in test_transformers_attention.py."""
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+IMAGES = {**SMALL, "image_size": 32, "patch_size": 8}
+
+
+def numbers(*shape: int) -> Any:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def words(length: int = 9) -> dict[str, Any]:
+    ids = torch.randint(4, 99, (2, length), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[1, -3:] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def of_git() -> Any:
+    vision = {**IMAGES, "attention_dropout": 0.0}
+    config = transformers.GitConfig(vision_config=vision, vocab_size=99, **SMALL, **NO_DROPOUT)
+    return transformers.GitForCausalLM, config, {**words(), "pixel_values": numbers(2, 3, 32, 32)}
+
+
+def of_layoutlm(**changes: Any) -> Any:
+    sizes = {"coordinate_size": 5, "shape_size": 6, "input_size": 32, "patch_size": 8, "max_position_embeddings": 64}
+    config = transformers.LayoutLMv3Config(vocab_size=99, **{**SMALL, **NO_DROPOUT, **sizes, **changes})
+    corners = torch.randint(0, 500, (2, 9, 2), generator=torch.Generator().manual_seed(1))
+    boxes = torch.cat([corners, corners + 100], -1)
+    return transformers.LayoutLMv3Model, config, {**words(), "bbox": boxes, "pixel_values": numbers(2, 3, 32, 32)}
+
+
+def of_sam(name: str = "Sam", **changes: Any) -> Any:
+    vision = {**IMAGES, "mlp_dim": 32, "output_channels": 16, "num_pos_feats": 8, "global_attn_indexes": [0], **changes}
+    vision["window_size"] = 3
+    decoder = {"hidden_size": 16, "mlp_dim": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    prompts = {"hidden_size": 16, "image_embedding_size": 4, "image_size": 32, "patch_size": 8}
+    parts = {"vision_config": vision, "mask_decoder_config": decoder, "prompt_encoder_config": prompts}
+    decoder |= {"vit_dim": 32} if name == "SamHQ" else {}
+    config = getattr(transformers, f"{name}Config")(**parts)
+    given = {"pixel_values": numbers(2, 3, 32, 32), "input_points": numbers(2, 1, 1, 2)}
+    return getattr(transformers, f"{name}Model"), config, given
+
+
+def of_swin() -> Any:
+    sizes = {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4]}
+    config = transformers.Swinv2Config(window_size=4, drop_path_rate=0.0, **sizes, **NO_DROPOUT)
+    return transformers.Swinv2Model, config, {"pixel_values": numbers(2, 3, 32, 32)}
+
+
+def of_wavlm(**changes: Any) -> Any:
+    sizes = {"conv_dim": [16, 16], "conv_kernel": [10, 4], "conv_stride": [5, 4], "num_conv_pos_embeddings": 8}
+    config = transformers.WavLMConfig(
+        num_conv_pos_embedding_groups=4, num_buckets=16, max_bucket_distance=20, layerdrop=0.0, hidden_dropout=0.0,
+        attention_dropout=0.0, activation_dropout=0.0, feat_proj_dropout=0.0, final_dropout=0.0, mask_time_prob=0.0,
+        **{**SMALL, **sizes, **changes},
+    )  # fmt: skip
+    mask = torch.ones(2, 1000, dtype=torch.long)
+    mask[1, -300:] = 0
+    return transformers.WavLMModel, config, {"input_values": numbers(2, 1000), "attention_mask": mask}
+
+
+CASES: dict[str, tuple[Callable[[], Any], int]] = {
+    "GIT": (of_git, 2 + 2),
+    "LayoutLMv3": (of_layoutlm, 2),
+    "LayoutLMv3, one bias": (lambda: of_layoutlm(has_spatial_attention_bias=False), 2),
+    "SAM": (of_sam, 2 + 4),
+    "SAM, no bias": (lambda: of_sam(use_rel_pos=False), 2 + 4),
+    "SAM-HQ": (lambda: of_sam("SamHQ"), 2 + 4),
+    "Swin V2": (of_swin, 4),
+    "WavLM": (of_wavlm, 2),
+    "WavLM, stable": (lambda: of_wavlm(do_stable_layer_norm=True, feat_extract_norm="layer"), 2),
+}
+"""For each model its class, config and inputs, and its number of attention modules that run."""
+
+
+def build(name: str, implementation: str) -> tuple[Any, dict[str, Any]]:
+    cls, config, given = CASES[name][0]()
+    torch.manual_seed(0)
+    model = cls._from_config(config, attn_implementation=implementation).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for one in model.parameters():
+            if one.ndim >= 2 and one.numel():
+                one.normal_(0, one[0].numel() ** -0.5, generator=generator)
+    return model, given
+
+
+def outputs(model: Any, given: dict[str, Any]) -> Any:
+    """Return the outputs of tokens that are not padding, as one tensor."""
+    made = model(**given)
+    result = made.pred_masks if "pred_masks" in made else made[0]
+    mask = given.get("attention_mask")
+    if mask is not None and "input_ids" in given:  # images follow the words, or precede them
+        at = slice(0, mask.shape[1]) if "bbox" in given else slice(-mask.shape[1], None)
+        result = result[:, at] * mask[..., None]
+    elif mask is not None:
+        result = result[:, : int(mask.sum(1).min()) // 20 - 1]
+    return result
+
+
+def run(model: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    model.zero_grad()
+    result = outputs(model, given)
+    weights = torch.randn(result.shape, generator=torch.Generator().manual_seed(2))
+    (result * weights.to(result.dtype)).sum().backward()
+    return result.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def difference(a: tuple[Any, Any], b: tuple[Any, Any]) -> float:
+    """Return the largest difference of outputs or gradients, of the largest of b."""
+    assert a[1].keys() == b[1].keys()
+    size = max(float(one.abs().max()) for one in b[1].values())
+    of_gradients = max(float((a[1][name] - b[1][name]).abs().max()) for name in b[1]) / size
+    return max(float((a[0] - b[0]).abs().max() / b[0].abs().max()), of_gradients)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_and_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where float32 differs more, posenc is at most twice as far from float64 as eager attention is."""
+    calls = []
+    ours = posenc_bridges.torch.attention
+    counted = lambda *args, **options: calls.append(1) or ours(*args, **options)  # noqa: E731
+    monkeypatch.setattr(posenc_bridges.torch, "attention", counted)
+    model, given = build(name, "posenc")
+    found, expected = run(model, given), run(*build(name, "eager"))
+    assert len(calls) == CASES[name][1]
+    if difference(found, expected) > ROUNDING:
+        exact, given = build(name, "eager")
+        wide = {key: one.double() if one.is_floating_point() else one for key, one in given.items()}
+        reference = run(exact.double(), wide)
+        assert difference(found, reference) <= 2 * difference(expected, reference)
+
+
+@pytest.mark.parametrize("name", ["GIT", "LayoutLMv3", "SAM", "Swin V2", "WavLM"])
+def test_weights_are_refused(name: str) -> None:
+    model, given = build(name, "posenc")
+    with pytest.raises(NotImplementedError, match=r"output_attentions of \w+ is True; expected False"):
+        model(**given, output_attentions=True)
+
+
+@pytest.mark.parametrize("name", ["GIT", "LayoutLMv3", "SAM", "Swin V2", "WavLM"])
+def test_models_from_before_change(name: str) -> None:
+    model, given = build(name, "eager")
+    eager = run(model, given)
+    model.set_attn_implementation("posenc")
+    assert 0 < difference(run(model, given), eager) <= 1e-4
