@@ -6,11 +6,11 @@ python examples/own_scheme.py            (about ten seconds; needs autograd, mat
 import autograd.numpy as anp
 
 import posenc
-from posenc import autograd as traced
-from posenc.demos.study import command, text
-from posenc.demos.study.evaluation import perplexity
-from posenc.demos.study.schemes import SCHEMES, Scheme, learned
-from posenc.demos.study.training import train
+from posenc_bridges import autograd as traced
+from study import command, text
+from study.evaluation import perplexity
+from study.schemes import SCHEMES, Scheme, learned
+from study.training import train
 
 # The trained arrays, and the bias made from them. A slope is the exponential of a trained number, so it stays positive.
 SCHEMES["learned slopes"] = Scheme(

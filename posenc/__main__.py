@@ -1,160 +1,363 @@
-"""``posenc tour``, or ``posenc`` alone: the tour on real text; also ``info``, ``study``, ``check`` and ``vectors``."""
+"""``python -m posenc``: the effects of all schemes on a text, as a table; also the commands ``info`` and ``check``.
+
+A scheme is one way for positions to enter attention. Embeddings and projections are random: nothing is trained. The
+embedding of a word is seeded by the word and other random numbers by constants, so that the same text gives the same
+numbers. `examples/tour` draws the schemes of this file.
+"""
 
 from __future__ import annotations
 
 import argparse
 import ast
-import importlib.metadata
+import hashlib
 import inspect
+import math
 import os
 import pkgutil
 import platform
 import re
-import select
-import subprocess
 import sys
-import webbrowser
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 import posenc
+from posenc import ContentBias, PositionBias
 
-from .demos import tour
-from .demos.files import make_directory, refusing
-
+Array: TypeAlias = npt.NDArray[Any]
 PROGRAM = "posenc" if Path(sys.argv[0]).stem == "posenc" else "python -m posenc"
-INPUT_SECONDS = 1.0
-"""Time to wait for standard input that was not asked for; a pipe without a writer must not block the tour."""
+SCRIPTS = {"tour": "examples/tour", "study": "examples/study", "vectors": "examples/vectors.py"}
+"""Scripts of a clone, by the names of commands that a user may try."""
+
+HEADS, WIDTH, MODEL = 8, 64, 512
+"""Heads of attention, channels of a head, and channels of a word's embedding."""
+LINE, LINES, MAX_WORDS = 8, 128, 1024
+"""Words of a line, lines of a page, and words of a page, which are also the rows of tables."""
+NO_POSITIONS, CAUSAL_MASK = "no positions", "no positions (causal)"
+"""Names of the schemes without an operator."""
+ADDED, CONVOLVED = "added to embeddings", "convolution, added"
+ROTATED, BIAS, READS = "rotates q and k", "added to logits", "reads q and k"
+
+SENTENCE, SWAP = "Jack gave a photo to Molly", ("Jack", "Molly")
+"""The sentence of the table, and the two words that change places."""
+SHIFTS = {"+1": 1, "+10^6": 10**6}
+SCORED_WORDS, MEASURED_WORDS = 128, 512
+"""Words whose scores are compared before and after a shift, and words of the attention whose memory is measured."""
+ROUNDING = 1e-5
+"""Relative changes of float32 results below this are rounding errors."""
+LEGEND = f"""
+Attention alone does not know the order of words. Each row gives it positions in another way.
+Embeddings are random, nothing is trained, and a change is relative to the largest number.
+
+swap        {SWAP[0]} and {SWAP[1]} of "{SENTENCE}" change places: the largest change of the
+            output for the other words. 0: the order is not seen.
++1, +10^6   {SCORED_WORDS} words move to later positions: the largest change of the scores.
+            0: only distances count; -: the scheme ends before; empty: no positions are read.
+MB          memory that attention over {MEASURED_WORDS} words allocates besides its result
+"""
+NEXT = """
+Pictures and slides:  python examples/tour --open [FILE], in a clone; needs matplotlib
+Manual:               docs/index.md in a clone, or help(posenc.rope) in Python
+For a bug report:     python -m posenc info"""
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser that reports an error in one line and exits with status 2."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+# ---- schemes ----
 
 
-def tour_parser() -> Parser:
-    parser = Parser(
-        prog=PROGRAM,
-        usage=f"{PROGRAM} [tour] [--swap A B] [--out DIR] [--open] [FILE]"
-        + "".join(f"\n       {PROGRAM} {name} [--help]" for name in ("info", "study", "check", "vectors")),
-        description="The tour: the effect of each operator of posenc on real text, as a page with pictures and as "
-        "slides for a lecture.",
-    )
-    parser.add_argument(
-        "text",
-        nargs="?",
-        metavar="FILE",
-        help="UTF-8 text, or - for standard input. By default the text on standard input if there is any, otherwise "
-        "the reference texts that ship inside Python",
-    )
-    parser.add_argument(
-        "--swap",
-        nargs=2,
-        metavar=("A", "B"),
-        help="words of one sentence that change places (default: its two longest words, see docs/guides/commands.md)",
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", default=Path("posenc-tour"), help="directory of index.html, slides.html and "
-        "the pictures (default: posenc-tour)",
-    )  # fmt: skip
-    parser.add_argument("--open", action="store_true", help="open index.html in the browser")
-    parser.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")
-    return parser
+class Scheme(NamedTuple):
+    """One way for positions to enter attention."""
+
+    name: str
+    enters: str
+    encode: Callable[[Array, Array], Array] = lambda x, p: x
+    """(embeddings (N, MODEL), positions (N,)) -> embeddings with positions."""
+    rotate: Callable[[Array, Array, bool], Array] = lambda x, p, is_key: x
+    """(q or k (H, N, WIDTH), positions (N,), True for k) -> rotated q or k."""
+    bias: Callable[[int], PositionBias | ContentBias | None] = lambda n: None
+    """Number of words -> the operator on the logits, if there is one."""
+    is_causal: bool = False
+    """True if a query does not see later keys."""
+    reads_positions: bool = True
+    """False if the scheme is the same at all positions."""
 
 
-def info_parser() -> Parser:
-    return Parser(
-        prog=f"{PROGRAM} info",
-        description="Describe the installation and the machine, for bug reports: versions, the kernels in use, the "
-        "compiler and its flags, the processor and its caches, and the packages that each extra lacks.",
-    )
+def random(seed: int, *shape: int) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape)
 
 
-def study_parser() -> Parser:
-    parser = Parser(
-        prog=f"{PROGRAM} study",
-        description="Train short, test long: train a small decoder with each scheme on windows of one length, and "
-        "compute its perplexity on longer ones.",
-    )
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="400 steps, two layers of width 64 (default)")
-    size.add_argument("--full", action="store_true", help="1000 steps, two layers of width 128")
-    parser.add_argument("--text", type=Path, metavar="FILE", help="UTF-8 text (default: Python's own reference)")
-    parser.add_argument(
-        "--methods", nargs="+", metavar="NAME", help="schemes to train, or all; an unknown name lists them"
-    )
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="trainings of each scheme (default: 1)")
-    parser.add_argument("--length", type=int, metavar="L", help="bytes of the windows in training (default: 64)")
-    parser.add_argument("--lengths", nargs="+", type=int, metavar="N", help="bytes of the windows in the test")
-    parser.add_argument(
-        "--stride", type=int, metavar="N", help="bytes between sliding windows (default: the training length)"
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="directory of the results (default: posenc-study/quick or .../full)",
-    )
-    instead = parser.add_mutually_exclusive_group()
-    instead.add_argument(
-        "--why", action="store_true", help="show instead how attention changes beyond the training length"
-    )
-    instead.add_argument(
-        "--cost",
-        type=int,
-        nargs="*",
-        metavar="L",
-        help="measure instead the time and memory of ALiBi trained at L against sinusoidal positions trained at 2L, "
-        "and their perplexity for these L (default: 64)",
-    )
-    return parser
+def random32(seed: int, *shape: int) -> Array:
+    """Random float32 numbers in place of learned ones; vectors are about as long as embeddings."""
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
 
 
-def vectors_parser() -> Parser:
-    parser = Parser(
-        prog=f"{PROGRAM} vectors",
-        description="Test vectors for an implementation in any language: arguments, exact results and error bounds of "
-        "every function, as safetensors with a manifest in JSON and in plain text.",
-    )
-    parser.add_argument(
-        "directory", nargs="?", type=Path, metavar="DIR", default="vectors", help="directory of the vectors "
-        "(default: vectors)",
-    )  # fmt: skip
-    parser.add_argument("--check", action="store_true", help="compare posenc with the vectors in DIR")
-    return parser
+def smooth(seed: int, rows: int, *shape: int) -> Array:
+    """Random float32 numbers (rows, *shape) that change slowly from row to row, as those of learned tables do."""
+    waves = posenc.sinusoidal(rows, 32, frequencies=np.geomspace(0.2, 0.002, 16))
+    return (waves @ random32(seed, 32, math.prod(shape)) / 4).reshape(rows, *shape)
 
 
-def sysctl(name: str) -> str:
-    """Read a variable of the kernel of macOS; empty if there is none."""
-    done = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+def float32_cos_sin(positions: Array, dim: int) -> tuple[Array, Array]:
+    """Compute angles as most code does: positions, frequencies and their products in float32."""
+    angles = positions.astype(np.float32)[:, None] * posenc.frequencies(dim).astype(np.float32)
+    return np.cos(angles), np.sin(angles)
+
+
+def complex_order(x: Array, positions: Array) -> Array:
+    """Half of an embedding are amplitudes, the other half phases. Real parts are followed by imaginary parts."""
+    z = posenc.complex_order(x[:, : MODEL // 2], posenc.frequencies(MODEL), positions, phase=x[:, MODEL // 2 :])
+    return np.concatenate([z.real, z.imag], -1)
+
+
+def convolved_2d(x: Array, positions: Array) -> Array:
+    """The words fill a rectangle that is as nearly square as their number allows."""
+    width = next(w for w in range(math.isqrt(len(x)), len(x) + 1) if len(x) % w == 0)
+    return posenc.conv_position_2d(x, random32(1, MODEL, 3, 3) / 3, height=len(x) // width, width=width)
+
+
+def encodings() -> list[Scheme]:
+    """Absolute encodings. A new one is one more line here."""
+
+    def added(name: str, rows: Callable[[Array], Array]) -> Scheme:
+        return Scheme(name, ADDED, lambda x, p: posenc.merge(x, rows(p)))
+
+    def slope(t: float, p: Array) -> Array:
+        """The derivative of the sinusoidal encoding, from its value."""
+        return np.stack([w * p[1::2], -w * p[0::2]], -1).ravel()
+
+    def convolved(x: Array, p: Array) -> Array:
+        return posenc.conv_position(x, random32(1, MODEL, 9) / 3, residual=True)
+
+    def multiplied(x: Array, p: Array) -> Array:
+        return posenc.merge(x, posenc.sinusoidal(p, MODEL), mode="mul1p")
+
+    w, start, zeros = posenc.frequencies(MODEL).astype(np.float32), random32(1, MODEL), np.zeros(MODEL, np.float32)
+    weight = np.float32(1.2) * posenc.shift_matrix(1, MODEL).astype(np.float32)  # rotations, enlarged against tanh
+    inner, outer = random32(1, WIDTH, MODEL + 1) / np.float32(math.sqrt(MODEL)), random32(1, MODEL, WIDTH + 1) / WIDTH
+    tables = {
+        "learned": smooth(1, MAX_WORDS, MODEL),
+        "recurrent": posenc.recurrent(start, weight, zeros, MAX_WORDS),
+        "floater": posenc.floater(start, inner, zeros[:WIDTH], outer, zeros, MAX_WORDS, dt=0.05),
+        "integrate": posenc.integrate(slope, posenc.sinusoidal(1, MODEL)[0], np.arange(MAX_WORDS)),
+    }
+    return [
+        added("sinusoidal", lambda p: posenc.sinusoidal(p, MODEL)),
+        added("  angles in float32", lambda p: np.stack(float32_cos_sin(p, MODEL)[::-1], -1).reshape(len(p), MODEL)),
+        added("hierarchical", partial(posenc.hierarchical, smooth(1, 32, MODEL))),
+        *(added(name, partial(posenc.learned, table)) for name, table in tables.items()),
+        Scheme("merge", "multiplies embeddings", multiplied),
+        Scheme("complex_order", "rotates embeddings", complex_order),
+        Scheme("conv_position", CONVOLVED, convolved, reads_positions=False),
+        Scheme("conv_position_2d", CONVOLVED, convolved_2d, reads_positions=False),
+    ]
+
+
+def rotations() -> list[Scheme]:
+    """Rotations of queries and keys. A new one is one more line here."""
+    w, half = posenc.rope_frequencies(WIDTH), posenc.rope_frequencies(WIDTH // 2)
+    axes, mixed = posenc.axial_frequencies((WIDTH // 2, WIDTH // 2)), (11, 11, 10)
+
+    def grid(p: Array) -> Array:
+        return np.stack([p // (LINE * LINES), p // LINE % LINES, p % LINE])
+
+    def lines(p: Array) -> Array:
+        return np.stack(np.divmod(p, LINE))
+
+    rotated: dict[str, Callable[[Array, Array, bool], Array]] = {
+        "rope": lambda x, p, key: posenc.rope(x, p, w, layout="half"),
+        "  angles in float32": lambda x, p, key: posenc.rope(x, float32_cos_sin(p, WIDTH), layout="half"),
+        "rope_2d": lambda x, p, key: posenc.rope_2d(x, lines(p), half, layout="half"),
+        "rope_nd": lambda x, p, key: posenc.rope_nd(x, lines(p), axes, layout="half"),
+        "mrope": lambda x, p, key: posenc.mrope(x, grid(p), w, layout="half", sections=mixed, interleaved=True),
+        "xpos": lambda x, p, key: posenc.xpos(x, p, w, layout="half", center=int(p[len(p) // 2]), downscale=key),
+    }
+    return [Scheme(name, ROTATED, rotate=rotate) for name, rotate in rotated.items()]
+
+
+def grid_table(extra: int) -> Array:
+    """Return a table of `swin` that falls with the distance on the page, and rows of 1 for a class token."""
+    dy, dx = np.indices((2 * LINES - 1, 2 * LINE - 1)) - np.array([LINES - 1, LINE - 1])[:, None, None]
+    falling = -np.hypot(dy, dx).reshape(-1, 1) * posenc.alibi_slopes(HEADS)
+    return np.concatenate([falling, np.ones((extra, HEADS))])
+
+
+def operators() -> list[Scheme]:
+    """Operators on the logits. A new one is one more line here."""
+
+    def heads_first(seed: int, rows: int) -> Array:
+        return smooth(seed, rows, HEADS, WIDTH).swapaxes(0, 1)
+
+    def scheme(name: str, make: Callable[[int], PositionBias | ContentBias]) -> Scheme:
+        small, causal = make(2), name in ("fox", "cope")
+        enters = READS if isinstance(small, ContentBias) else BIAS
+        return Scheme(name, enters, bias=cache(make), is_causal=causal, reads_positions=small.reads_positions)
+
+    h, slopes = HEADS, posenc.alibi_slopes(HEADS)
+    nearer = 0.3 * (np.arange(32)[:, None] % 16) * np.linspace(0, 1, h)  # T5's buckets of later keys follow the others
+    made: dict[str, Callable[[int], PositionBias | ContentBias]] = {
+        "alibi": lambda n: posenc.alibi(slopes),
+        "beit": lambda n: posenc.beit(grid_table(3), LINES, LINE),
+        "dense": lambda n: posenc.dense(random32(12, h, n, n)),
+        "fire": lambda n: posenc.fire(random(1, 32, 1), random(2, 32), random(3, h, 32), np.zeros(h), 0.1, 64.0),
+        "fox": lambda n: posenc.fox(-0.1 * random(4, h, MAX_WORDS) ** 2),
+        "kerple_log": lambda n: posenc.kerple_log(slopes, slopes),
+        "kerple_power": lambda n: posenc.kerple_power(slopes, slopes),
+        "sandwich": lambda n: posenc.sandwich(h, WIDTH),
+        "swin": lambda n: posenc.swin(grid_table(0), LINES, LINE),
+        "t5": lambda n: posenc.t5(smooth(0, 32, h) - nearer),
+        "tisa": lambda n: posenc.tisa(random(13, h, 5), 0.1 * random(14, h, 5), 16 * random(15, h, 5)),
+        "toeplitz": lambda n: posenc.toeplitz(smooth(17, 2 * n - 1, h).T),
+        "cope": lambda n: posenc.cope(smooth(6, 64, WIDTH) / 8),
+        "deberta": lambda n: posenc.deberta(heads_first(7, 128), heads_first(8, 128)),
+        "gated_distance": lambda n: posenc.gated_distance(2 * abs(smooth(19, n, h).T[..., None]), smooth(20, 63, 1)),
+        "relative_key_query": lambda n: posenc.relative_key_query(smooth(16, 127, WIDTH) / 8),
+        "shaw": lambda n: posenc.shaw(posenc.nezha(WIDTH)),
+        "transformer_xl": lambda n: posenc.transformer_xl(
+            heads_first(9, 129), random(10, h, WIDTH) / 4, random(11, h, WIDTH)
+        ),
+        "tupe": lambda n: posenc.tupe(heads_first(18, n), heads_first(21, n)),
+    }
+    return [scheme(name, make) for name, make in made.items()]
+
+
+def alibi_array(n: int) -> PositionBias:
+    """Return the bias of ALiBi as an array (H, n, n), which attention without the operator needs."""
+    alibi = posenc.alibi(posenc.alibi_slopes(HEADS))
+    return posenc.dense(alibi.matrix(n, out=np.empty((HEADS, n, n), np.float32)))
+
+
+def all_schemes() -> list[Scheme]:
+    """Return every scheme; the first two are attention without positions."""
+    without = Scheme(NO_POSITIONS, "-", reads_positions=False)
+    array = Scheme("  alibi as an array", BIAS, bias=alibi_array, reads_positions=False)
+    return [
+        without,
+        without._replace(name=CAUSAL_MASK, is_causal=True),
+        *encodings(),
+        *rotations(),
+        *operators(),
+        array,
+    ]
+
+
+# ---- effects ----
+
+
+@cache
+def embedding(word: str) -> Array:
+    """A random embedding (MODEL,), seeded by the word."""
+    return random32(int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little"), MODEL)
+
+
+def embeddings(words: Sequence[str]) -> Array:
+    return np.stack([embedding(word) for word in words])
+
+
+@cache
+def projections() -> Array:
+    """Random projections to queries, keys and values, (3, MODEL, MODEL)."""
+    return random32(0, 3, MODEL, MODEL) / np.float32(math.sqrt(MODEL))
+
+
+def project(x: Array) -> Array:
+    """(N, MODEL) -> q, k and v, (3, HEADS, N, WIDTH)."""
+    return np.ascontiguousarray(np.matmul(x, projections()).reshape(3, len(x), HEADS, WIDTH).swapaxes(1, 2))
+
+
+def attend(scheme: Scheme, qkv: Array | Sequence[Array], positions: Array) -> Array:
+    """Attention with the rotation, the bias and the mask of a scheme, for q, k and v."""
+    q, k = scheme.rotate(qkv[0], positions, False), scheme.rotate(qkv[1], positions, True)
+    bias, causal = scheme.bias(len(positions)), scheme.is_causal
+    return posenc.attention(q, k, qkv[2], bias=bias, causal=causal, q_positions=positions, k_positions=positions)
+
+
+def change_by_swap(scheme: Scheme, words: Sequence[str], a: int, b: int) -> float:
+    """Largest change of the other words' outputs when words a and b are swapped, relative to the largest output."""
+    x, positions, order = embeddings(words), np.arange(len(words)), np.arange(len(words))
+    order[[a, b]] = b, a
+    before, after = (attend(scheme, project(scheme.encode(x[i], positions)), positions) for i in (positions, order))
+    return float(abs(after - before)[:, order == positions].max() / abs(before).max())
+
+
+def scores(scheme: Scheme, words: Sequence[str], positions: Array) -> Array:
+    """The part of the logits that depends on positions.
+
+    Products are computed in float64, so that only the operator rounds to float32.
+    """
+    x, bias = embeddings(words), scheme.bias(len(words))
+    if isinstance(bias, PositionBias):
+        return bias.matrix(len(words), q_positions=positions, k_positions=positions)
+    q, k, _ = project(x)
+    if isinstance(bias, ContentBias):
+        return bias.logits(q, k, q_positions=positions, k_positions=positions)
+    left, right = scheme.rotate(q, positions, False), scheme.rotate(k, positions, True)
+    if scheme.enters != ROTATED:  # embeddings of 0 give an encoding that is added
+        left = right = scheme.encode(0 * x if scheme.enters == ADDED else x, positions)
+    return left.astype(np.float64) @ right.astype(np.float64).swapaxes(-1, -2)
+
+
+def change_by_shift(scheme: Scheme, words: Sequence[str], shift: int) -> float:
+    """Largest change of the scores when all positions increase by `shift`, relative to the largest score."""
+    before, after = (scores(scheme, words, np.arange(len(words)) + offset) for offset in (0, shift))
+    return float(abs(after - before).max() / abs(before).max())
+
+
+def extra_bytes(scheme: Scheme, words: Sequence[str]) -> int:
+    """Peak of the memory that a layer with the scheme allocates, its result excepted."""
+    x, positions = embeddings(words), np.arange(len(words))
+    qkv = project(x)
+    scheme.bias(len(words))  # operators are made once
+    tracemalloc.start()
+    encoded = scheme.encode(x, positions)  # kept until the end, as a model keeps it
+    out = attend(scheme, qkv, positions)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    del encoded
+    return peak - out.nbytes
+
+
+def amount(x: float) -> str:
+    """Format a relative change: two decimals, one digit below 0.005, and 0 below `ROUNDING`."""
+    return "0" if x < ROUNDING else f"{x:.0e}" if x < 0.005 else f"{x:.2f}"
+
+
+def shifted(scheme: Scheme, words: Sequence[str], shift: int) -> str:
+    """Format the change by a shift: empty without positions, "-" if the scheme ends before the new positions."""
+    try:
+        return amount(change_by_shift(scheme, words, shift)) if scheme.reads_positions else ""
+    except IndexError:
+        return "-"
+
+
+def print_table() -> None:
+    """Print the effects of all schemes, each as soon as it is computed."""
+    sentence, words = SENTENCE.split(), re.findall(r"\w+", f"{SENTENCE} {posenc.__doc__}")
+    print(f"posenc {posenc.__version__}: {posenc.isa()} kernels, {posenc.get_num_threads()} threads")
+    line = "{:24}{:24}{:>8}{:>8}{:>8}{:>8}"
+    print(LEGEND, line.format("", "positions are", "swap", *SHIFTS, "MB"), sep="\n")
+    for scheme in all_schemes():
+        swap = amount(change_by_swap(scheme, sentence, *map(sentence.index, SWAP)))
+        shifts = [shifted(scheme, words[:SCORED_WORDS], shift) for shift in SHIFTS.values()]
+        size = extra_bytes(scheme, (words * MEASURED_WORDS)[:MEASURED_WORDS]) / 1e6
+        print(line.format(scheme.name, scheme.enters, swap, *shifts, f"{size:.2f}"), flush=True)
+    print(NEXT)
+
+
+# ---- info ----
 
 
 def cpu() -> str:
     """Name the processor, as far as the operating system knows it."""
-    model = ""
-    if sys.platform == "linux":
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
-        model = found[1] if found else ""
-    elif sys.platform == "darwin":
-        model = sysctl("machdep.cpu.brand_string")
-    return f"{model or platform.processor() or 'unknown model'}, {platform.machine()}, {os.cpu_count()} logical cores"
-
-
-def caches() -> str:
-    """List the data caches of the first core."""
-    if sys.platform == "darwin":
-        sizes = {name: sysctl(f"hw.{name}cachesize") for name in ("l1d", "l2", "l3")}
-        return ", ".join(f"{name.upper()} {int(size) >> 10}K" for name, size in sizes.items() if size) or "unknown"
-    folders = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"))
-    files = [[folder / name for name in ("level", "type", "size")] for folder in folders]
-    read = [[file.read_text().strip() for file in three] for three in files if all(map(Path.exists, three))]
-    return ", ".join(f"L{level} {size}" for level, kind, size in read if kind != "Instruction") or "unknown"
+    file = Path("/proc/cpuinfo")
+    found = re.search(
+        r"^model name\s*:\s*(.+)$", file.read_text(errors="replace") if file.exists() else "", re.MULTILINE
+    )
+    model = found[1] if found else platform.processor() or "unknown model"
+    return f"{model}, {platform.machine()}, {os.cpu_count()} logical cores"
 
 
 def blas() -> str:
@@ -166,147 +369,30 @@ def blas() -> str:
     return f"{found.get('name', 'unknown')} {found.get('version', '')}".strip()
 
 
-def version(package: str) -> str:
-    """The version of an installed package, or an empty string."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def extras() -> str:
-    """List the extras of posenc, each with the packages that it lacks."""
-    try:
-        requirements = importlib.metadata.requires("posenc") or []
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown, because posenc is not installed"
-    lacks: dict[str, list[str]] = {}
-    for requirement in requirements:
-        found = re.match(r"""([\w.-]+).*;.*\bextra *== *["']([\w.-]+)["']""", requirement)
-        if found:
-            lacks.setdefault(found[2], []).extend([] if version(found[1]) else [found[1]])
-    return ", ".join(f"{extra} (lacks {' '.join(names)})" if names else extra for extra, names in lacks.items())
-
-
 def info() -> str:
     """Describe the installation and the machine, for bug reports."""
-    optional = ("ml_dtypes", "rich", "matplotlib", "scipy", "autograd")
+    caches = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"))
     lines = {
         "posenc": f"{posenc.__version__}, {Path(posenc.__file__).parent}",
         "isa": f"{posenc.isa()}, usable here: {', '.join(posenc.isas())}",
         "threads": str(posenc.get_num_threads()),
         "build": posenc.build_flags(),
         "cpu": cpu(),
-        "caches": caches(),
+        "caches": ", ".join(file.read_text().strip() for file in caches) or "unknown",
         "python": f"{platform.python_version()} {platform.python_implementation()}, {platform.platform()}",
         "numpy": f"{np.__version__}, BLAS {blas()}",
-        "optional": ", ".join(f"{package} {version(package) or 'not installed'}" for package in optional),
-        "extras": extras(),
     }
     return "\n".join(f"{name:10}{value}" for name, value in lines.items())
 
 
-def piped_input() -> bytes:
-    """Read standard input unless it is a terminal; nothing if it stays silent."""
-    if sys.stdin is None or sys.stdin.isatty():
-        return b""
-    if os.name == "posix" and not select.select([sys.stdin], [], [], INPUT_SECONDS)[0]:
-        print(f"{PROGRAM}: no text on standard input, continuing without (- waits for it)", file=sys.stderr)
-        return b""
-    return sys.stdin.buffer.read()
+# ---- commands ----
 
 
-def read_text(file: str | None) -> tuple[str, str] | None:
-    """Read the user's text as (name, text); None selects the embedded text. ValueError says what is wrong."""
-    name = "standard input" if file is None or file == "-" else file
-    with refusing(name):
-        if file is None:
-            content = piped_input()
-        elif file == "-":
-            content = sys.stdin.buffer.read()
-        else:
-            content = Path(file).read_bytes()
-        return (name, content.decode("utf-8-sig")) if content or file is not None else None
+class Parser(argparse.ArgumentParser):
+    """A parser that reports an error in one line and exits with status 2."""
 
-
-def study(arguments: Sequence[str]) -> int:
-    """Run ``python -m posenc study``."""
-    parser = study_parser()
-    options = parser.parse_args(arguments)
-    if options.seeds < 1:
-        parser.error(f"--seeds {options.seeds}: expected at least 1")
-    try:
-        from .demos.study import attention_report, command, cost
-        from .demos.study.allocation import keep_freed_memory
-        from .demos.study.training import DivergedError
-    except ImportError as error:
-        parser.error(f"{error}; to run the study: pip install autograd matplotlib rich")
-    setting = command.FULL if options.full else command.QUICK
-    name = setting.name if options.length in (None, setting.length) else f"{setting.name}-{options.length}"
-    out = options.out or Path("posenc-study", name)
-    if options.cost is not None and options.length is not None:
-        parser.error("--length: not allowed with --cost, which takes its own lengths")
-    request = command.Request(
-        setting, out, options.text, options.methods, options.seeds, options.lengths, options.stride, options.length
-    )
-    keep_freed_memory()
-    try:
-        if options.cost is not None:
-            cost.study(request, options.cost or [64])
-        elif options.why:
-            attention_report.study(request)
-        else:
-            command.study(request)
-    except ValueError as error:
-        parser.error(str(error))
-    except DivergedError as error:
-        parser.exit(1, f"{parser.prog}: {error}\n")
-    except KeyboardInterrupt:
-        parser.exit(130, f"{parser.prog}: interrupted; the same command resumes from {out}\n")
-    return 0
-
-
-def vectors(arguments: Sequence[str]) -> int:
-    """Run ``python -m posenc vectors``."""
-    parser = vectors_parser()
-    options = parser.parse_args(arguments)
-    from .demos import vectors
-
-    try:
-        if options.check:
-            return vectors.report(vectors.check(options.directory))
-        print(f"{vectors.write(options.directory)} cases in {options.directory}")
-    except ImportError as error:
-        parser.error(f"{error}; to write vectors: pip install mpmath")
-    except ValueError as error:
-        parser.error(str(error))
-    return 0
-
-
-def check_parser() -> Parser:
-    """A parser with an option for each argument of a check."""
-    parser = Parser(
-        prog=f"{PROGRAM} check",
-        description="Check an implementation against the equations, and name the cause of a difference. The status is "
-        "0 if it is right, 1 if it is wrong, and 2 if the check could not run.",
-    )
-    kinds = [name for name in posenc.check.__all__ if f"assert_{name}" in posenc.check.__all__]
-    parser.add_argument(
-        "function", metavar="MODULE:FUNCTION", help="the implementation; the current directory is searched"
-    )
-    parser.add_argument("--as", dest="kind", choices=kinds, required=True, help="the kind of check")
-    parser.add_argument("--config", metavar="FILE", help="the config.json of the right frequencies")
-    group = parser.add_argument_group("arguments of posenc.check.KIND, as Python literals or MODULE:NAME")
-    names = [name for kind in kinds for name in list(inspect.signature(getattr(posenc.check, kind)).parameters)[1:]]
-    for name in sorted(set(names)):
-        group.add_argument(f"--{name.replace('_', '-')}", dest=f"of_{name}", metavar=name.upper())
-    return parser
-
-
-def object_of(text: str) -> object:
-    """Return the object MODULE:NAME; modules are found in the current directory, too."""
-    sys.path[:0] = [] if "" in sys.path else [""]
-    return pkgutil.resolve_name(text)
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def literal(text: str) -> Any:
@@ -314,21 +400,29 @@ def literal(text: str) -> Any:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        return object_of(text) if ":" in text else text
+        return pkgutil.resolve_name(text) if ":" in text else text
 
 
 def check(words: Sequence[str]) -> int:
     """Run ``python -m posenc check``."""
-    parser = check_parser()
-    options = vars(parser.parse_args(words))
+    about = "Check an implementation against the equations, and name the cause of a difference."
+    status = "The status is 0 if it is right, 1 if it is wrong, and 2 if the check could not run."
+    parser = Parser(prog=f"{PROGRAM} check", description=f"{about} {status}")
+    kinds = [name for name in posenc.check.__all__ if f"assert_{name}" in posenc.check.__all__]
+    parser.add_argument("function", metavar="MODULE:FUNCTION", help="modules of the current directory are found, too")
+    parser.add_argument("--as", dest="kind", choices=kinds, required=True, help="the kind of check")
+    parser.add_argument("--config", metavar="FILE", help="the config.json of the right frequencies")
+    group = parser.add_argument_group("arguments of posenc.check.KIND, as Python literals or MODULE:NAME")
+    names = [name for kind in kinds for name in list(inspect.signature(getattr(posenc.check, kind)).parameters)[1:]]
+    for name in sorted(set(names)):
+        group.add_argument(f"--{name.replace('_', '-')}", dest=f"of_{name}", metavar=name.upper())
+    options = {name: text for name, text in vars(parser.parse_args(words)).items() if text is not None}
+    sys.path[:0] = [] if "" in sys.path else [""]
     try:
-        given = {
-            name[3:]: literal(text) for name, text in options.items() if name.startswith("of_") and text is not None
-        }
-        if options["config"] is not None:
-            given["frequencies"] = options["config"]
-        arguments = given.pop("arguments", ())
-        report = getattr(posenc.check, options["kind"])(object_of(options["function"]), *arguments, **given)
+        given = {name[3:]: literal(text) for name, text in options.items() if name.startswith("of_")}
+        given |= {"frequencies": options["config"]} if "config" in options else {}
+        arguments, function = given.pop("arguments", ()), pkgutil.resolve_name(options["function"])
+        report = getattr(posenc.check, options["kind"])(function, *arguments, **given)
     except Exception as error:
         parser.error(f"{type(error).__name__}: {error}")
     print(report)
@@ -336,39 +430,34 @@ def check(words: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``python -m posenc``."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["vectors"]:
-        return vectors(words[1:])
     if words[:1] == ["check"]:
         return check(words[1:])
-    if words[:1] == ["study"]:
-        return study(words[1:])
-    if words[:1] == ["info"]:
-        info_parser().parse_args(words[1:])
+    parser = Parser(prog=PROGRAM, description="Print the effects of all schemes on a text.")
+    about = "info: describe the installation and the machine, for bug reports; check: judge an implementation"
+    parser.add_argument("command", nargs="?", metavar="{info,check}", help=f"{about}, see {PROGRAM} check --help")
+    parser.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")
+    command = parser.parse_args(words[:1] if words[:1] and words[0] in SCRIPTS else words).command
+    if command in SCRIPTS:
+        parser.error(f"{command} is now a script of a clone: python {SCRIPTS[command]}")
+    if command not in (None, "info"):
+        parser.error(f"{command}: expected info or check")
+    if command == "info":
         print(info())
-        return 0
-    parser = tour_parser()
-    options = parser.parse_args(words[1:] if words[:1] == ["tour"] else words)
-    try:
-        named_text = read_text(options.text)
-        text = tour.embedded(options.swap) if named_text is None else tour.of_user(*named_text, options.swap)
-        make_directory(options.out, options.out)
-    except ValueError as error:
-        parser.error(str(error))
-    index = tour.run(text, options.out)
-    if options.open:
-        webbrowser.open(index.resolve().as_uri())
+    else:
+        print_table()
     return 0
 
 
-def command() -> NoReturn:
-    """Run the command `posenc`."""
+def command(run: Callable[[], int] = main, program: str = PROGRAM) -> NoReturn:
+    """Run a program and exit with its status."""
     try:
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may lack the characters
-        sys.exit(main())
+        sys.exit(run())
     except KeyboardInterrupt:
-        print(f"\n{PROGRAM}: interrupted", file=sys.stderr)
+        print(f"\n{program}: interrupted", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # the reader of a pipe has closed it; without this Python reports an error when it flushes
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,6 +1,5 @@
 """The command `posenc`: its version, and the description of the installation for bug reports."""
 
-import importlib.metadata
 import inspect
 import pydoc
 import re
@@ -21,32 +20,66 @@ def test_version_is_that_of_the_package(capsys):
     assert capsys.readouterr().out == f"posenc {posenc.__version__}\n"
 
 
-def test_info_describes_package_machine_and_extras(capsys):
+def rows_of(printed):
+    """The columns of the table by the name of the row, without the rows whose names are indented."""
+    table = printed.partition("MB\n")[2].partition("\n\n")[0]
+    return {line[:24].rstrip(): [line[48 + i : 56 + i].strip() for i in (0, 8, 16, 24)] for line in table.splitlines()
+            if line[0] != " "}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def printed():
+    """What ``python -m posenc`` prints where nothing is installed but NumPy."""
+    hidden = ("rich", "matplotlib", "scipy", "ml_dtypes", "pydoc_data")
+    code = f"import sys; sys.modules.update(dict.fromkeys({hidden})); from posenc.__main__ import main; main([])"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_table_has_every_scheme(printed):
+    """Each function that returns a bias, each encoding and each rotation has a row of numbers."""
+    rows, functions = rows_of(printed), vars(posenc).values()
+    biases = {f.__name__ for f in functions if inspect.isfunction(f) and "Bias" in str(f.__annotations__.get("return"))}
+    others = set(posenc.check.__all__) & {"rope", "rope_2d", "mrope"}
+    missing = (biases | others | {"sinusoidal", "learned", "xpos", "rope_nd", "merge"}) - set(rows)
+    assert missing <= {"distance_function", "pair_function"}
+    for name, (swap, *shifts, size) in rows.items():
+        assert np.isfinite([float(x) for x in (swap, size, *shifts) if x not in ("", "-")]).all(), name
+        assert (float(swap) > 0) == (name != command.NO_POSITIONS), name
+    assert max(map(len, printed.splitlines())) <= 100
+    assert printed.startswith(f"posenc {posenc.__version__}: ")
+
+
+def test_table_knows_effects(printed):
+    rows = rows_of(printed)
+    for name in ("sinusoidal", "rope", "xpos", "alibi", "t5", "shaw", "deberta", "complex_order"):
+        assert rows[name][1:3] == ["0", "0"], name
+    for name in ("learned", "swin", "fox"):
+        assert rows[name][2] == "-", name
+    assert [rows[name][1:3] for name in ("dense", "toeplitz", "tupe", "conv_position")] == [["", ""]] * 4
+    naive = [line.split() for line in printed.splitlines() if line.startswith("  angles in float32")]
+    assert len(naive) == 2
+    assert all(row[-3] == "0" and float(row[-2]) > 1e-4 for row in naive)
+    (array,) = (line.split() for line in printed.splitlines() if "alibi as an array" in line)
+    assert float(array[-1]) > 100 * float(rows["alibi"][3])
+
+
+@pytest.mark.parametrize("name", command.SCRIPTS)
+def test_a_command_that_moved_is_named(name, capsys):
+    with pytest.raises(SystemExit, match=r"^2$"):
+        command.main([name, "--quick"])
+    said = capsys.readouterr().err
+    assert f"python examples/{name}" in said
+    assert said.count("\n") == 1
+
+
+def test_info_describes_package_and_machine(capsys):
     assert command.main(["info"]) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert list(lines) == [
-        "posenc", "isa", "threads", "build", "cpu", "caches", "python", "numpy", "optional", "extras",
-    ]  # fmt: skip
+    assert list(lines) == ["posenc", "isa", "threads", "build", "cpu", "caches", "python", "numpy"]
     assert lines["posenc"].startswith(posenc.__version__)
     assert lines["isa"].startswith(posenc.isa())
     assert lines["build"] == posenc.build_flags()
     assert lines["numpy"].startswith(f"{np.__version__}, BLAS ")
-
-
-def test_info_names_what_an_extra_lacks(monkeypatch):
-    requirements = ["numpy>=1.23", 'pytest>=8; extra == "test"', 'nowhere; extra == "far"', "rich; extra == 'far'"]
-    monkeypatch.setattr(importlib.metadata, "requires", lambda _: requirements)
-    monkeypatch.setattr(command, "version", lambda package: "" if package == "nowhere" else "1")
-    assert command.extras() == "test, far (lacks nowhere)"
-
-
-def test_info_knows_no_extras_of_a_package_that_is_not_installed(monkeypatch):
-    def not_installed(package):
-        raise importlib.metadata.PackageNotFoundError(package)
-
-    monkeypatch.setattr(importlib.metadata, "requires", not_installed)
-    assert command.extras() == "unknown, because posenc is not installed"
-    assert command.version("posenc-is-not-that") == ""
 
 
 def test_blas_is_unknown_where_numpy_does_not_tell(monkeypatch):
@@ -61,17 +94,6 @@ def test_module_and_command_are_one_program():
     done = subprocess.run([sys.executable, "-m", "posenc", "--help"], capture_output=True, text=True, check=True)
     assert re.match(r"usage: python -m posenc ", done.stdout)
     assert "--version" in done.stdout
-
-
-def test_info_has_help_of_its_own(capsys):
-    with pytest.raises(SystemExit, match=r"^0$"):
-        command.main(["info", "--help"])
-    said = capsys.readouterr().out
-    assert said.startswith(f"usage: {command.PROGRAM} info [-h]\n")
-    assert "FILE" not in said
-    with pytest.raises(SystemExit, match=r"^2$"):
-        command.main(["info", "--out", "here"])
-    assert "info: unrecognized arguments: --out here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

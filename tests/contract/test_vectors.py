@@ -13,9 +13,8 @@ import pytest
 from cases.vectors import NOT_FAR, PLACES, WITHOUT, vectors
 
 import posenc
-from posenc import __main__ as program
+import vectors as tool
 from posenc import analysis
-from posenc.demos import vectors as tool
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "vectors"
@@ -23,7 +22,7 @@ PAGE = (ROOT / "docs" / "guides" / "vectors.md").read_text(encoding="utf-8")
 CASES = json.loads((FOLDER / "vectors.json").read_text(encoding="utf-8"))["cases"]
 TENSORS = tool.unpacked((FOLDER / "vectors.safetensors").read_bytes())
 FUNCTIONS = {case["function"].removeprefix("analysis.") for case in CASES}
-AGAIN = "vectors/ is out of date; run python -m posenc vectors"
+AGAIN = "vectors/ is out of date; run python examples/vectors.py"
 
 
 def public_functions():
@@ -94,7 +93,7 @@ def test_a_part_is_what_the_command_writes():
 @pytest.mark.slow
 def test_the_command_writes_the_same_bytes(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tool, "TESTS", ROOT / "tests")  # an installed posenc is not beside them
-    assert program.main(["vectors", str(tmp_path)]) == 0
+    assert tool.main([str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{len(CASES)} cases in {tmp_path}\n"
     for name in tool.NAMES:
         assert (tmp_path / name).read_bytes() == (FOLDER / name).read_bytes(), AGAIN
@@ -102,7 +101,7 @@ def test_the_command_writes_the_same_bytes(tmp_path, monkeypatch, capsys):
 
 def test_check_names_what_is_wrong(tmp_path, capsys):
     """An expected number that is changed by twice its bound, and one that is infinite."""
-    assert program.main(["vectors", str(FOLDER), "--check"]) == 0
+    assert tool.main([str(FOLDER), "--check"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"^float32: \d+ cases; largest error 0\.\d+ of its bound, in [\w-]+$", said, re.MULTILINE)
     shutil.copytree(FOLDER, tmp_path / "changed")
@@ -110,7 +109,7 @@ def test_check_names_what_is_wrong(tmp_path, capsys):
     tensors["rope-half/expected/0"].flat[3] += 2.5 * TENSORS["rope-half/float64/0"].flat[3]
     tensors["attention/expected/1"].flat[0] = np.inf
     (tmp_path / "changed" / "vectors.safetensors").write_bytes(tool.packed(tensors))
-    assert program.main(["vectors", str(tmp_path / "changed"), "--check"]) == 1
+    assert tool.main([str(tmp_path / "changed"), "--check"]) == 1
     said = capsys.readouterr().out
     assert re.search(r"^rope-half: the error in float64 is [23]\.?\d* times its bound$", said, re.MULTILINE)
     assert "attention: the error in float64 is inf times its bound\n" in said
@@ -158,7 +157,7 @@ def test_refusals(tmp_path, monkeypatch, capsys):
     ):
         monkeypatch.setattr(tool, "TESTS", tmp_path)
         with pytest.raises(SystemExit, match=r"^2$"):
-            program.main(["vectors", *words])
+            tool.main(words)
         assert wanted in capsys.readouterr().err
 
 

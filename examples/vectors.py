@@ -17,7 +17,7 @@ import inspect
 import json
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -26,9 +26,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 import posenc
-
-from .arrays import Array
-from .files import refusing
+from arrays import Array
+from files import refusing
+from posenc.__main__ import Parser, command
 
 TESTS = Path(posenc.__file__).parents[1] / "tests"
 NAMES = ("vectors.safetensors", "vectors.json", "vectors.txt")
@@ -265,3 +265,33 @@ def decoded(value: object, tensors: Tensors) -> Any:
         made = getattr(posenc, value["operator"])(**inner["arguments"])
         return made if own is None else made.at(**own)
     return posenc.RopeFrequencies(**inner) if "inv_freq" in value else inner
+
+
+# ---- command ----
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = Parser(
+        prog="python examples/vectors.py",
+        description="Test vectors for an implementation in any language: arguments, exact results and error bounds of "
+        "every function, as safetensors with a manifest in JSON and in plain text.",
+    )
+    parser.add_argument(
+        "directory", nargs="?", type=Path, metavar="DIR", default="vectors", help="directory of the vectors "
+        "(default: vectors)",
+    )  # fmt: skip
+    parser.add_argument("--check", action="store_true", help="compare posenc with the vectors in DIR")
+    options = parser.parse_args(arguments)
+    try:
+        if options.check:
+            return report(check(options.directory))
+        print(f"{write(options.directory)} cases in {options.directory}")
+    except ImportError as error:
+        parser.error(f"{error}; to write vectors: pip install mpmath")
+    except ValueError as error:
+        parser.error(str(error))
+    return 0
+
+
+if __name__ == "__main__":
+    command(main, "python examples/vectors.py")

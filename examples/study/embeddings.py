@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Array
+from arrays import Array
+
 from .schemes import Weights
 from .text import Bytes
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 import posenc
+from arrays import Array, Float64, Traced
 from posenc import analysis
-from posenc import autograd as traced
+from posenc_bridges import autograd as traced
 
-from ..arrays import Array, Float64, Traced
 from . import text
 from .evaluation import perplexity, protocol
 from .model import losses

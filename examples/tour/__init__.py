@@ -1,9 +1,9 @@
 """The tour: the effect of each position-encoding operator on real text.
 
-`text` chooses the words, `schemes` says how each operator enters attention, and `functions` computes a number with each
-other function. `measure` computes changes and costs, `tables` arranges them, and `terminal` prints. `pictures` draws
-and describes, `fonts` finds fonts for the words, and `pages` writes index.html and slides.html. Embeddings are seeded
-by their words and other random numbers by constants, so that the same text gives the same numbers, except times.
+The schemes and their effects are those of `python -m posenc`, in posenc/__main__.py. `text` chooses the words, and
+`functions` computes a number with each function that is no scheme. `tables` arranges the numbers, and `terminal` prints
+them. `pictures` draws and describes, `kinds` has words of three kinds for one picture, `fonts` finds fonts for the
+words, and `pages` writes index.html and slides.html. The same text gives the same numbers, except times.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import posenc
+from posenc.__main__ import all_schemes
 
 from .fonts import drawing_with, families_for
 from .pages import write_index, write_slides
 from .pictures import DPI, LABELS, SLIDES, SLIDES_ONLY, Lecture, Picture, can_draw
-from .schemes import all_schemes
 from .tables import functions_table, operators_table, short_table
 from .terminal import Terminal
 from .text import MAX_WORDS, Text, embedded, of_user
@@ -81,6 +81,6 @@ def run(text: Text, directory: Path) -> Path:
         )
     terminal.say(
         "To train small models with these schemes and test them on longer texts: "
-        "pip install autograd matplotlib rich && python -m posenc study --quick"
+        "pip install autograd matplotlib rich && python examples/study --quick"
     )
     return index

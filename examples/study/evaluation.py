@@ -6,7 +6,8 @@ from typing import NamedTuple, TypedDict
 
 import numpy as np
 
-from ..arrays import Float64
+from arrays import Float64
+
 from .model import losses
 from .rope_extensions import EXTENSIONS
 from .schemes import Scheme, Setting, Weights

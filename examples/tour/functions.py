@@ -9,10 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 import posenc
-
-from ..arrays import Array
-from .measure import embeddings, project
-from .schemes import HEADS, MODEL, WIDTH
+from arrays import Array
+from posenc.__main__ import HEADS, MODEL, WIDTH, embeddings, project
 
 SHIFT = 10**6
 TRAINED = 512

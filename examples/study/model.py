@@ -6,9 +6,9 @@ from math import sqrt
 
 import numpy as np
 
-from posenc import autograd as traced
+from arrays import Array, Traced
+from posenc_bridges import autograd as traced
 
-from ..arrays import Array, Traced
 from .autograd_typed import anp
 from .layers import cross_entropy, layer_norm, linear_relu, project_from_heads, project_to_heads
 from .schemes import Scheme, Setting, Weights

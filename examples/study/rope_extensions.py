@@ -7,8 +7,8 @@ from functools import partial
 from itertools import count
 
 import posenc
+from arrays import Array, Traced
 
-from ..arrays import Array, Traced
 from .schemes import Scheme, Setting
 
 Extension = Callable[[Setting], Scheme]

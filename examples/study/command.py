@@ -1,4 +1,4 @@
-"""``python -m posenc study``: train every scheme, print the table as it grows, keep the numbers and the weights."""
+"""``python examples/study``: train every scheme, print the table as it grows, keep the numbers and the weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..files import make_directory
+from files import make_directory
+
 from . import checkpoint, tables, text
 from .embeddings import embedding_statistics
 from .evaluation import Protocol, evaluate, evaluate_rope_extensions, perplexity, protocol

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 import posenc
+from arrays import Traced
+from files import write_csv, write_report
 
-from ..arrays import Traced
-from ..files import write_csv, write_report
 from .evaluation import ByLength, Evaluation, Protocol
 from .schemes import Setting
 from .text import Corpus

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
+from posenc.__main__ import (
+    CAUSAL_MASK,
+    HEADS,
+    NO_POSITIONS,
+    ROUNDING,
+    SCORED_WORDS,
+    SHIFTS,
+    WIDTH,
+    Scheme,
+    amount,
+    attend,
+    change_by_swap,
+    embeddings,
+    extra_bytes,
+    project,
+    shifted,
+)
+
 from .functions import functions
-from .measure import ROUNDING, change_by_shift, change_by_swap, extra_bytes, layer, least_seconds
-from .schemes import CAUSAL_MASK, HEADS, NO_POSITIONS, WIDTH, Scheme
 from .terminal import Cell, Table
 from .text import Text, labels
 
-SCORED_WORDS = 128
-"""Number of words whose scores are compared before and after a shift."""
-SHIFTS = {"+1": 1, "+10^6": 10**6}
+TIMED_SECONDS = 0.25
+"""Time that is spent on the measurement of each layer."""
 SHOWN = (NO_POSITIONS, CAUSAL_MASK, "sinusoidal", "learned", "rope", "alibi", "t5", "shaw")
 """Names of the rows that are printed; index.html has all rows."""
 
@@ -20,38 +38,46 @@ Step = Callable[[str], None]
 """Called with a description at the start of each step."""
 
 
-def amount(x: float) -> str:
-    """Format a relative change: two decimals, one digit below 0.005, and 0 below `ROUNDING`."""
-    return "0" if x < ROUNDING else f"{x:.0e}" if x < 0.005 else f"{x:.2f}"
+def layer(scheme: Scheme, words: Sequence[str]) -> Callable[[], object]:
+    """A layer of attention with the operator. NumPy's projections are computed before, once."""
+    x, positions = embeddings(words), np.arange(len(words))
+    qkv = project(x)
+    return lambda: (scheme.encode(x, positions), attend(scheme, qkv, positions))
+
+
+def least_seconds(calls: Sequence[Callable[[], object]]) -> list[float]:
+    """Least time of each call. The calls take turns, so that other load on the machine slows all of them."""
+    times: list[list[float]] = [[] for _ in calls]
+    while len(times[0]) < 3 or sum(map(sum, times)) < TIMED_SECONDS * len(calls):
+        for call, of_call in zip(calls, times, strict=True):
+            start = time.perf_counter()
+            call()
+            of_call.append(time.perf_counter() - start)
+    return [min(of_call) for of_call in times]
 
 
 def cells_of_shifts(scheme: Scheme, words: Sequence[str]) -> list[Cell]:
     """Cells with the change of a scheme's scores by each shift; empty if the scores do not depend on positions."""
-    if not scheme.score or scheme.ignores_positions:
-        return [Cell("") for _ in SHIFTS]
-    changes = [
-        None if shift + len(words) > scheme.end else change_by_shift(scheme, words, shift) for shift in SHIFTS.values()
-    ]
-    return [
-        Cell("-", "dim") if change is None else Cell(amount(change), "good" if change < ROUNDING else "bad")
-        for change in changes
-    ]
+    known = {"": Cell(""), "-": Cell("-", "dim"), "0": Cell("0", "good")}
+    changes = [shifted(scheme, words, shift) for shift in SHIFTS.values()]
+    return [known.get(change, Cell(change, "bad")) for change in changes]
 
 
 def operators_table(schemes: Sequence[Scheme], text: Text, step: Step) -> Table:
     """A row for each scheme: the effect of a swap and of a shift, and the cost of a layer."""
     words, a, b = text.drawn
     step("time and memory")
-    layers = [layer(scheme, text.words) for scheme in schemes]
-    seconds, extra = least_seconds(layers), [extra_bytes(call) for call in layers]
+    seconds = least_seconds([layer(scheme, text.words) for scheme in schemes])
+    extra = [extra_bytes(scheme, text.words) for scheme in schemes]
     rows = []
-    for scheme, time, size in zip(schemes, seconds, extra, strict=True):
+    for scheme, least, size in zip(schemes, seconds, extra, strict=True):
         step(scheme.name)
         change = change_by_swap(scheme, words, a, b)
+        causal = ", causal" if scheme.is_causal and scheme.name != CAUSAL_MASK else ""
         rows.append((
-            Cell(scheme.name), Cell(scheme.enters + (", causal" if scheme.is_causal and scheme.score else "")),
+            Cell(scheme.name), Cell(scheme.enters + causal),
             Cell(amount(change), "good" if change > ROUNDING else "bad"),
-            *cells_of_shifts(scheme, text.words[:SCORED_WORDS]), Cell(f"{1e3 * time:.2f}"), Cell(f"{size / 1e6:.2f}"),
+            *cells_of_shifts(scheme, text.words[:SCORED_WORDS]), Cell(f"{1e3 * least:.2f}"), Cell(f"{size / 1e6:.2f}"),
         ))  # fmt: skip
     n, scored = len(text.words), len(text.words[:SCORED_WORDS])
     return Table(

@@ -8,7 +8,8 @@ from math import cos, pi
 
 import numpy as np
 
-from ..arrays import Traced
+from arrays import Traced
+
 from .autograd_typed import anp, value_and_grad
 from .checkpoint import State
 from .model import initial, losses

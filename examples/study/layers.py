@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Array
+from arrays import Array
+
 from .autograd_typed import Gradients, node
 
 EPSILON = np.float32(1e-5)

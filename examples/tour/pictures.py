@@ -15,12 +15,25 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import posenc
-from posenc import Bias, ContentBias, PositionBias
+from arrays import Array
+from posenc import Bias, PositionBias
+from posenc.__main__ import (
+    CAUSAL_MASK,
+    HEADS,
+    LINE,
+    MODEL,
+    NO_POSITIONS,
+    WIDTH,
+    Scheme,
+    amount,
+    attend,
+    change_by_shift,
+    change_by_swap,
+    embeddings,
+    project,
+)
 
-from ..arrays import Array
-from .measure import attend, change_by_shift, change_by_swap, embeddings, encode, project, swapped
-from .schemes import CAUSAL_MASK, GROUPS, HEADS, LINE, MODEL, NO_POSITIONS, RUN, WIDTH, Scheme, groups, operator
-from .tables import amount
+from .kinds import GROUPS, RUN, groups, operators_of_groups
 from .terminal import display_width
 from .text import Swap, Text, labels
 
@@ -66,6 +79,12 @@ class Lecture(NamedTuple):
     def named(self, *names: str) -> list[Scheme]:
         return [scheme for name in names for scheme in self.schemes if scheme.name == name]
 
+    def operator(self, name: str, n: int) -> PositionBias:
+        """The operator on the logits by this name, for n words. It reads positions alone."""
+        bias = self.named(name)[0].bias(n)
+        assert isinstance(bias, PositionBias)
+        return bias
+
     def change(self, name: str) -> str:
         """The largest change of the other words' outputs by the swap, formatted."""
         (scheme,) = self.named(name)
@@ -99,9 +118,9 @@ def attention_weights(scheme: Scheme, words: Sequence[str]) -> Array:
     """
     n = len(words)
     positions = np.arange(n)
-    q, k, _ = project(encode(scheme, embeddings(words), positions))
+    q, k, _ = project(scheme.encode(embeddings(words), positions))
     units = np.broadcast_to(np.eye(n, dtype=np.float32), (HEADS, n, n))
-    weights: Array = attend(scheme, q, k, units, positions)[0]
+    weights: Array = attend(scheme, (q, k, units), positions)[0]
     return np.where(scheme.is_causal & ~np.tri(n, dtype=bool), np.nan, weights)
 
 
@@ -112,14 +131,14 @@ def swap_maps(schemes: Sequence[Scheme], swap: Swap) -> Figure:
     0. Cells are grey if the mask hides the weight both before and after.
     """
     words, a, b = swap
-    other = swapped(words, a, b)
     back = np.arange(len(words))
     back[[a, b]] = b, a
+    other = [words[i] for i in back]
     maps = {}
     for scheme in schemes:
         before, after = attention_weights(scheme, words), attention_weights(scheme, other)[np.ix_(back, back)]
         change = np.where(np.isnan(before) & np.isnan(after), np.nan, np.nan_to_num(after) - np.nan_to_num(before))
-        maps[scheme.name + (" (causal)" if scheme.is_causal and scheme.score else "")] = before, change
+        maps[scheme.name + (" (causal)" if scheme.is_causal and scheme.name != CAUSAL_MASK else "")] = before, change
     figure = posenc.plot.attention_maps(maps, [labels(words)] * 2, ("attention weight", "change by the swap"))
     figure.set_size_inches(13, 5)
     for axes in panels(figure):
@@ -271,7 +290,7 @@ def biases(lecture: Lecture) -> Picture:
     learned = {"t5": "random table", "fire": "random network", "tisa": "random bumps"}
     names = {name: name for name in ("alibi", "kerple_log", "sandwich")}
     names |= {name: f"{name}, {what}" for name, what in learned.items()}
-    figure = posenc.plot.biases({title: operator(name, 1) for name, title in names.items()})
+    figure = posenc.plot.biases({title: lecture.operator(name, 1) for name, title in names.items()})
     figure.set_size_inches(12.5, 5.8)
     alibi, distance = posenc.alibi_slopes(HEADS), 64
     return Picture(
@@ -318,8 +337,7 @@ def matrices(lecture: Lecture) -> Picture:
     figure, grid = side_by_side(3, 12.5, 4)
     found = {}
     for axes, (name, title) in zip(grid, titles.items(), strict=True):
-        bias = operator(name, n)
-        assert isinstance(bias, PositionBias)
+        bias = lecture.operator(name, n)
         found[name] = shown = bias.matrix(n)[0].astype(np.float64)
         image = axes.imshow(np.where((name == "fox") & ~np.tri(n, dtype=bool), np.nan, shown), cmap="Blues_r", vmax=0)
         axes.set_facecolor(HIDDEN)
@@ -344,11 +362,9 @@ def content(lecture: Lecture) -> Picture:
     """Draw the logits that content operators add, for words of three kinds. Words of one kind are equal."""
     kinds = [kind for kind in GROUPS for _ in range(RUN)]
     x = np.broadcast_to(groups()[0][["ABC".index(kind) for kind in kinds]], (HEADS, len(kinds), WIDTH))
-    names = ("shaw", "transformer_xl", "deberta", "cope")
-    figure, grid = side_by_side(len(names), 14, 3.8)
-    for axes, name in zip(grid, names, strict=True):
-        bias = operator(name, len(kinds), of_groups=True)
-        assert isinstance(bias, ContentBias)
+    shown = operators_of_groups()
+    figure, grid = side_by_side(len(shown), 14, 3.8)
+    for axes, (name, bias) in zip(grid, shown.items(), strict=True):
         posenc.plot.logits(bias, x, x, words=kinds, ax=axes)
         axes.tick_params(rotation=0, labelsize=9)
         axes.set_facecolor(HIDDEN)

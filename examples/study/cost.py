@@ -1,4 +1,4 @@
-"""``python -m posenc study --cost``: time and memory of ALiBi trained at L against sinusoidal positions trained at 2L.
+"""``python examples/study --cost``: time and memory of ALiBi trained at L against sinusoidal positions trained at 2L.
 
 Press et al. 2022 train the first in place of the second. The saving depends on the attention: an attention that forms
 the matrix of scores writes twice as many scores in a step at 2L. posenc's attention, which never forms that matrix, is
@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 import posenc
-from posenc import autograd as traced
+from arrays import Array, Traced
+from files import make_directory, write_csv, write_report
+from posenc_bridges import autograd as traced
 
-from ..arrays import Array, Traced
-from ..files import make_directory, write_csv, write_report
 from . import layers, text
 from .autograd_typed import Gradients, anp, node
 from .command import Request, load_text

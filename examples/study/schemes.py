@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 import posenc
-from posenc import autograd as traced
+from arrays import Array, Traced
+from posenc_bridges import autograd as traced
 
-from ..arrays import Array, Traced
 from .autograd_typed import anp
 
 Weights = dict[str, Traced]

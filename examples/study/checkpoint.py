@@ -12,7 +12,8 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from ..arrays import Traced
+from arrays import Traced
+
 from .schemes import Setting, Weights
 from .text import Bytes, Corpus
 

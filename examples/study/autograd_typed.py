@@ -9,7 +9,7 @@ import autograd  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import autograd.numpy  # type: ignore[import-not-found, import-untyped, unused-ignore]
 from autograd import extend  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
-from ..arrays import Array, Traced
+from arrays import Array, Traced
 
 Function = TypeVar("Function", bound=Callable[..., Array])
 Gradients = tuple[Array, ...]

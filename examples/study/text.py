@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..files import refusing
+from files import refusing
 
 Bytes = npt.NDArray[np.uint8]
 Tokens = npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""``python -m posenc study --why``: a table and a figure of attention beyond the training length."""
+"""``python examples/study --why``: a table and a figure of attention beyond the training length."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from arrays import Float64
+from files import make_directory, write_report
 from posenc import plot
 
-from ..arrays import Float64
-from ..files import make_directory, write_report
 from .attention_statistics import Statistics, StatisticsRow, statistics_by_length, tail
 from .command import Request, plan_runs, prepare, select_methods, train_run
 from .progress import Bars
