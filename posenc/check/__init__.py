@@ -10,7 +10,6 @@ The module is imported at the first use of ``posenc.check``.
 from collections.abc import Callable as _Callable
 from typing import ParamSpec as _ParamSpec
 
-from .._core_api.names import show_plain_annotations as _show_plain_annotations
 from .attention import attention, softmax
 from .biases import bias, buckets, slopes
 from .cache import cache
@@ -57,5 +56,3 @@ __all__ = [
     "assert_gradient", "assert_mask", "assert_rope", "assert_sinusoid", "assert_slopes", "assert_softmax", "attention",
     "bias", "buckets", "cache", "frequencies", "gradient", "mask", "rope", "sinusoid", "slopes", "softmax",
 ]  # fmt: skip
-
-_show_plain_annotations(globals(), __all__)

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import reference
-from ..bias.operator import Bias, PositionBias
-from ..reference.attention import operator as operator_of
-from .biases import MATRICES, matrix_of, of_operator, places_of
+from .. import Bias, PositionBias, reference
+from .biases import MATRICES, matrix_of, of_operator, operator_of, places_of
 from .frequencies import FREQUENCIES, angles
 from .inputs import Precision, ToArray, draw, dtype_of
 from .judge import Case, Kind, angle_roundoff, coarser, judge, on_one_side

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .. import reference
-from .._core_api.arguments import Array
-from ..bias.operator import Bias, PositionBias
-from ..reference.attention import operator as operator_of
+from .. import Bias, PositionBias, reference
 from .inputs import Precision, ToArray, converted
 from .judge import Case, Kind, judge
 from .judge import Hypothesis as H
 from .judge import angle_roundoff as narrow
 from .mask import alignment
-from .report import Float64, Report
+from .report import Array, Float64, Report
 
 # ---- slopes of ALiBi ----
 
@@ -230,6 +228,13 @@ def buckets(
 
 
 # ---- matrices ----
+
+
+def operator_of(operator: Bias) -> Any:
+    """The operator of `posenc.reference` with the name, arrays, options and positions of one of posenc."""
+    arrays = {name: operator_of(x) if isinstance(x, Bias) else x for name, x in operator.arrays._asdict().items()}
+    q, k = operator.own_positions
+    return getattr(reference, operator.name)(**arrays, **operator.options).at(q_positions=q, k_positions=k)
 
 
 def places_of(c: Case) -> tuple[Float64, Float64]:

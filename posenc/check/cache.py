@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..bias.operator import Bias
+from .. import Bias
 from .attention import ATTENTIONS, attend, attention_bound, attention_case, biased, one_side, rotating, true_attention
 from .inputs import Precision, ToArray, dtype_of
 from .judge import Case, Kind, as_numbers, coarser, judge, within

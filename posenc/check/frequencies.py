@@ -6,18 +6,17 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from .. import reference
-from ..rotary.config import head_width, rope_from_config
-from ..rotary.scaling import Keys, RopeFrequencies
+from .. import RopeFrequencies, reference, rope_from_config
 from .inputs import Precision, rounding
 from .judge import Case, Kind, angle_roundoff, as_numbers, judge
 from .judge import Hypothesis as H
 from .report import Float64, Report
 
+Keys: TypeAlias = Mapping[str, Any]
 LENGTH = "original_max_position_embeddings"
 
 
@@ -30,8 +29,9 @@ def angles(frequencies: object, dim: int | None, seq_len: int | None = None) -> 
     if isinstance(frequencies, Mapping | str) or hasattr(frequencies, "to_dict"):
         config = frequencies.to_dict() if hasattr(frequencies, "to_dict") else frequencies
         frequencies = rope_from_config(config, seq_len=seq_len)
-        keys = _keys(config, seq_len, frequencies) if isinstance(config, Mapping) else {}
-        width = None if frequencies.rotary_dim is None else head_width(config)  # of latent attention: a part of a head
+        if isinstance(config, Mapping):
+            keys = _keys(config, seq_len, frequencies)
+            width = frequencies.rotary_dim and _head_width(config)  # None in latent attention, which rotates a part
     elif frequencies is None:
         if dim is None:
             raise ValueError("check: frequencies and dim are None; expected one of the two")
@@ -48,6 +48,13 @@ def angles(frequencies: object, dim: int | None, seq_len: int | None = None) -> 
         "layout": getattr(frequencies, "layout", None),
         "truncated": "not rounded" if keys.get("truncate", True) else "rounded",
     }  # fmt: skip
+
+
+def _head_width(config: Keys) -> int | None:
+    """Return the width of a head that a config has, or None."""
+    part = config.get("text_config") or config
+    hidden, heads = part.get("hidden_size", part.get("n_embd")), part.get("num_attention_heads", part.get("n_head"))
+    return part.get("head_dim") or (hidden // heads if hidden and heads else None)
 
 
 def _keys(config: Keys, seq_len: int | None, found: RopeFrequencies) -> Keys:

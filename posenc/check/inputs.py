@@ -8,9 +8,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .._core_api.arguments import Array
 from .judge import Case, as_numbers
-from .report import Float64
+from .report import Array, Float64
 
 Precision: TypeAlias = Literal["float16", "bfloat16", "float32", "float64"]
 ToArray: TypeAlias = Callable[[Array], Any]

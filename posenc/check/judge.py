@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._core_api.arguments import Array
-from .report import Cause, Float64, Report, locate
+from .report import Array, Cause, Float64, Report, locate
 
 Case = dict[str, Any]
 """The arguments of a check by name, and the fields that hypotheses change."""
@@ -66,30 +65,18 @@ EXPLAINED = 0.1
 """A hypothesis must leave at most this share of the error. The bound of huge angles alone would admit any numbers."""
 
 
-def as_numbers(value: object) -> tuple[Array, str]:
+def as_numbers(value: Any) -> tuple[Array, str]:
     """Return an array in float64, integers or booleans, and the name of its dtype."""
-    try:
-        x = value if isinstance(value, np.ndarray) else np.asarray(value)
-        if x.dtype == object:
-            raise TypeError
-    except (TypeError, RuntimeError, BufferError, ValueError):
-        x = _from_tensor(value)
-    name = x.dtype.name
-    return (x if x.dtype.kind in "biu" else x.astype(np.float64)), name
-
-
-def _from_tensor(value: Any) -> Array:
-    """Convert a tensor that np.asarray refuses: one that requires a gradient, or has a dtype that NumPy lacks."""
-    if hasattr(value, "detach"):
+    if hasattr(value, "detach"):  # NumPy refuses a tensor that requires a gradient
         value = value.detach()
-    if str(getattr(value, "dtype", "")).endswith("bfloat16"):
-        import ml_dtypes  # torch's own requirement for bfloat16 in NumPy
-
-        return np.asarray(value.float()).astype(ml_dtypes.bfloat16)
+    is_bfloat16 = str(getattr(value, "dtype", "")).endswith("bfloat16")
+    if is_bfloat16 and hasattr(value, "float"):  # NumPy refuses such a tensor, too
+        value = value.float()
     try:
-        return np.asarray(value)
+        x = np.asarray(value)
     except (TypeError, RuntimeError, BufferError):
-        return np.from_dlpack(value)
+        x = np.from_dlpack(value)
+    return (x if x.dtype.kind in "biu" else x.astype(np.float64)), "bfloat16" if is_bfloat16 else x.dtype.name
 
 
 def coarser(*names: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..reference.attention import visible as reference_mask
+from .. import reference
 from .inputs import choice
 from .judge import Case, Kind, as_numbers, judge
 from .judge import Hypothesis as H
@@ -97,7 +97,9 @@ def _true_mask(c: Case) -> Float64:
     q_segments, k_segments = c["segments"] or (None, None)
     i, j = np.arange(float(c["n"])) + c["mask_shift"], np.arange(float(c["m"]))
     options = {"causal": c["causal"], "window": c["window"], "q_segments": q_segments, "k_segments": k_segments}
-    return np.asarray(reference_mask(i, j, **options)[0], np.float64)
+    zeros = np.zeros((c["n"], 1)), np.zeros((c["m"], 1))  # queries and keys whose logits are 0
+    weights = reference.attention_weights(*zeros, q_positions=i, k_positions=j, **options)
+    return np.asarray(weights > 0, np.float64)
 
 
 def reach(seen: npt.NDArray[np.bool_], shift: int) -> Window:

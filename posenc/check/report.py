@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 ROWS, COLUMNS = 16, 64
 """Most rows and columns of the picture in text."""
@@ -95,15 +97,17 @@ class Report:
         if self.got is None or self.wanted is None or self.right:
             return None
         try:
-            from ..plot.comparison import comparison
-            from ..plot.notebook import png
+            from ..plot import comparison
         except ImportError:  # without matplotlib a notebook prints the text
             return None
         head = first_head(self.got, self.wanted)
         found = " or ".join(cause.name for cause in self.causes) or "unknown cause"
         labels = ("", "", *self.axes)
         drawn = matrix(self.got)[head], matrix(self.wanted)[head]
-        return png(comparison(*drawn, f"posenc.check.{self.subject}: {found}", (labels[-2], labels[-1])), 80)
+        figure = comparison(*drawn, f"posenc.check.{self.subject}: {found}", (labels[-2], labels[-1]))
+        png = io.BytesIO()
+        figure.savefig(png, format="png", dpi=80)
+        return png.getvalue()
 
 
 def matrix(x: Float64) -> Float64:

@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise ImportError("posenc.plot needs matplotlib: pip install matplotlib") from error
 
-from .._core_api.names import show_plain_annotations as _show_plain_annotations
+from .comparison import comparison as comparison  # for the reports of posenc.check
 from .curves import bias, biases, decay, distance_curves, precision, profile
 from .description import description
 from .images import attention_maps, encoding, logits, similarity, triangles
@@ -25,5 +25,4 @@ __all__ = [
     "line_style", "logits", "precision", "profile", "rope_bands", "similarity", "triangles",
 ]  # fmt: skip
 
-_show_plain_annotations(globals(), __all__)
 _show_figures()

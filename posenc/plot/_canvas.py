@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .._core_api.arguments import Array, Float64, as_data, fail
+from ._arguments import Float64, fail
 from .styles import HIDDEN, color_scale
 
+Engine = Literal["constrained", "compressed"]
 SIZE = (8.0, 4.6)
 """Inches; the width of a notebook cell."""
 
 
 def axes_of(
-    function: str,
-    ax: Axes | None,
-    size: tuple[float, float] = SIZE,
-    layout: Literal["constrained", "compressed"] = "constrained",
+    function: str, ax: Axes | None, size: tuple[float, float] = SIZE, layout: Engine = "constrained"
 ) -> tuple[Figure, Axes]:
     """Return the Figure and the axes to draw on; new ones if `ax` is None."""
     if ax is None:
@@ -37,14 +33,6 @@ def figure_of(ax: Axes) -> Figure:
     while not isinstance(figure, Figure):
         figure = figure.figure
     return figure
-
-
-def as_matrix(function: str, argument: str, value: npt.ArrayLike) -> Float64:
-    """Convert to a float64 array with two axes, not empty."""
-    array: Array = as_data(function, argument, value)
-    if array.ndim != 2 or array.size == 0:
-        fail(ValueError, function, argument, f"shape {array.shape}", "two axes, not empty")
-    return array.astype(np.float64)
 
 
 def finish_curves(ax: Axes, title: str, legend: bool = False) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from .._core_api.arguments import Float64
+from ._arguments import Float64
 from .styles import color_scale
 
 SIZE = (9.0, 3.0)

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .._core_api.arguments import Array, Float64, as_bool, as_index, fail
-from ..absolute.frequency import frequencies as geometric_frequencies
-from ..absolute.sinusoid import sinusoidal
-from ..analysis.curves import DecayOptions, PairFrequencies, as_places
-from ..analysis.curves import decay as decay_of
-from ..analysis.matrices import distance_matrix
-from ..analysis.profiles import profile_of
-from ..bias.operator import Bias
-from ._canvas import as_matrix, axes_of, finish_curves
+from .. import Bias, sinusoidal
+from .. import frequencies as geometric_frequencies
+from ..analysis import AttentionProfile, attention_profile, distance_matrix
+from ..analysis import decay as decay_of
+from ._arguments import Array, Float64, PairFrequencies, as_index, as_matrix, fail
+from ._canvas import axes_of, finish_curves
 from .styles import line_style, shades
 
-SCHEDULES: dict[str, DecayOptions] = {
+SCHEDULES: dict[str, dict[str, Any]] = {
     "$10000^{-t}$": {"base": 10000.0},
     "$1000^{-t}$": {"base": 1000.0},
     "$t$": {"schedule": "power"},
@@ -32,20 +30,20 @@ RELATIVE_POSITION = "position of key - position of query"
 TWO_PI = Fraction("6.283185307179586476925286766559005768394338798750211641949889")
 
 
-def as_curve(function: str, argument: str, value: npt.ArrayLike | None, default: Array) -> Array:
-    """Convert to distances (M,), not empty; `default` if None."""
-    if value is None:
-        return default
-    array = as_places(function, argument, value)
-    if array.ndim != 1 or len(array) == 0:
-        fail(ValueError, function, argument, f"shape {array.shape}", "one axis, not empty")
-    return array
+def profile_of(function: str, argument: str, scheme: Bias | PairFrequencies, distances: Array) -> AttentionProfile:
+    """Return the `attention_profile`; its errors name the function and the argument of the user's call."""
+    try:
+        return attention_profile(scheme, distances)
+    except (TypeError, ValueError, IndexError) as error:
+        text = str(error).replace("attention_profile: scheme", f"{function}: {argument}")
+        error.args = (text.replace("attention_profile:", f"{function}:"),)
+        raise
 
 
 def decay(
     distances: npt.ArrayLike | None = None,
     *,
-    schedules: Mapping[str, DecayOptions] = SCHEDULES,
+    schedules: Mapping[str, Mapping[str, Any]] = SCHEDULES,
     dim: int | None = None,
     ax: Axes | None = None,
 ) -> Figure:
@@ -79,10 +77,9 @@ def decay(
     >>> len(figure.axes[0].get_lines())
     5
     """
-    function = "decay"
-    x = as_curve(function, "distances", distances, np.arange(-128, 129))
+    x = np.arange(-128, 129) if distances is None else np.asarray(distances)
     curves = {name: decay_of(x, dim=dim, **options).real for name, options in schedules.items()}
-    figure, axes = axes_of(function, ax)
+    figure, axes = axes_of("decay", ax)
     axes.axhline(0, color="0.5", linewidth=1)
     for number, (name, curve) in enumerate(curves.items()):
         axes.plot(x, curve, label=f"θ(t) = {name}", linewidth=1.8, **line_style(number))
@@ -121,12 +118,9 @@ def distance_curves(values: npt.ArrayLike, *, positions: Iterable[int] | None = 
     """
     function = "distance_curves"
     encoding = as_matrix(function, "values", values)
-    n = len(encoding)
     if positions is None:
-        positions = np.unique(np.linspace(0, n - 1, 5).astype(int))
+        positions = np.unique(np.linspace(0, len(encoding) - 1, 5).astype(int))
     rows = [as_index(function, "positions", row, 0) for row in positions]
-    if any(row >= n for row in rows):
-        fail(IndexError, function, "positions", f"row {max(rows)}", f"rows below {n}")
     distances = distance_matrix(encoding)
     figure, axes = axes_of(function, ax)
     for number, row in enumerate(rows):
@@ -174,13 +168,13 @@ def bias(
     function = "bias"
     if not isinstance(operator, Bias):
         fail(TypeError, function, "operator", f"type {type(operator).__name__}", "a Bias")
-    rel = as_curve(function, "distances", distances, np.arange(-64, 65))
+    rel = np.arange(-64, 65) if distances is None else np.asarray(distances)
     logits = profile_of(function, "operator", operator, rel).logits
     figure, axes = axes_of(function, ax)
     for head, (curve, color) in enumerate(zip(logits, shades(len(logits)), strict=True)):
         axes.plot(rel, curve, color=color, label=f"head {head}")
     axes.set(xlabel=RELATIVE_POSITION, ylabel="added to the logit")
-    finish_curves(axes, f"posenc.{operator.name}", as_bool(function, "legend", legend) and len(logits) > 1)
+    finish_curves(axes, f"posenc.{operator.name}", legend and len(logits) > 1)
     return figure
 
 
@@ -264,7 +258,7 @@ def profile(
     2
     """
     function = "profile"
-    rel = as_curve(function, "distances", distances, np.arange(-127, 1))
+    rel = np.arange(-127, 1) if distances is None else np.asarray(distances)
     index = as_index(function, "head", head, 0)
     weights_of_heads = {name: profile_of(function, "schemes", scheme, rel).weights for name, scheme in schemes.items()}
     figure, axes = axes_of(function, ax)
@@ -338,9 +332,7 @@ def precision(*, pairs: int = 32, ax: Axes | None = None) -> Figure:
         axes.plot(octaves, worst, label=label, linewidth=2, **line_style(number))
     axes.axhline(2.0**-24, color="0.5", linewidth=1, linestyle=":", label="$2^{-24}$, spacing of\nfloat32 below 1")
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set(
-        xlim=(1, 2.0**53), xlabel="position", ylabel=f"largest error of sin and cos, {len(frequencies)} frequencies"
-    )
+    label = f"largest error of sin and cos, {len(frequencies)} frequencies"
+    axes.set(yscale="log", xlim=(1, 2.0**53), xlabel="position", ylabel=label)
     finish_curves(axes, "Error of float32 encodings, against exact angles", legend=True)
     return figure

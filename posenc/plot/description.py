@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from .._core_api.arguments import fail
+from ._arguments import fail
 
 NAMED = 8
 """Most curves, or panels, of which each is described. Of more curves the first and the last are."""

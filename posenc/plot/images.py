@@ -12,10 +12,10 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 
-from .._core_api.arguments import Array, as_index, check_choice, fail
-from ..analysis.matrices import correlation_matrix, distance_matrix, gram_matrix, triangle_points
-from ..bias.operator import ContentBias
-from ._canvas import as_matrix, axes_of, draw_image, draw_logits, figure_of, finish_curves
+from .. import ContentBias
+from ..analysis import correlation_matrix, distance_matrix, gram_matrix, triangle_points
+from ._arguments import Array, as_index, as_matrix, check_choice, fail
+from ._canvas import axes_of, draw_image, draw_logits, figure_of, finish_curves
 from .styles import DIVERGING, color_scale, shades
 
 Layout = Literal["interleaved", "halves"]
@@ -186,12 +186,8 @@ def logits(
     if np.shape(k) != shape:
         fail(ValueError, function, "k", f"shape {np.shape(k)}", f"{shape}, that of q")
     heads, n, width = shape
-    if words is not None and len(words) != n:
-        fail(ValueError, function, "words", f"{len(words)} entries", f"{n}, one for each position")
-    if as_index(function, "head", head, 0) >= heads:
-        fail(IndexError, function, "head", f"number {head}", f"a head of q, which has {heads}")
-    added = operator.logits(q, k)[head].astype(np.float64) / np.sqrt(width)
-    if operator.counts_keys:
+    added = operator.logits(q, k)[as_index(function, "head", head, 0)].astype(np.float64) / np.sqrt(width)
+    if any(part.name == "cope" for part in operator.parts):
         added[np.triu_indices(n, 1)] = np.nan
     figure, axes = axes_of(function, ax, (6.4, 5.2), "compressed")
     greatest = float(np.nanmax(abs(added)))
@@ -299,7 +295,7 @@ def attention_maps(
     Raises
     ------
     TypeError, ValueError
-        A scheme does not have one matrix (N, N) for each text of N tokens, or there is no scheme or no text.
+        A scheme does not have one matrix (N, N) for each text of N tokens, or there is no text.
 
     Examples
     --------
@@ -319,8 +315,6 @@ def attention_maps(
         found = [one.shape for one in of_texts]
         if found != shapes or len(rows) != len(shapes):
             fail(ValueError, function, "maps", f"shapes {found} for {name!r}", f"{shapes}, and {len(rows)} rows")
-    if not matrices or not rows:
-        fail(ValueError, function, "maps", f"{len(matrices)} schemes, {len(rows)} rows", "at least one of each")
     names = list(matrices)
     bands = [names[first : first + MAPS_PER_ROW] for first in range(0, len(names), MAPS_PER_ROW)]
     across, down = len(bands[0]), len(rows)

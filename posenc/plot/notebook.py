@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..bias.fox import FoxBias
-from ..bias.operator import Bias, PositionBias, is_placed
-from ..bias.parameters import array_axes
-from ..rotary.scaling import RopeFrequencies
+from .. import PositionBias, RopeFrequencies
 from ._canvas import axes_of, draw_logits
 from .curves import bias as draw_curves
 from .description import description
@@ -19,10 +18,18 @@ from .styles import line_style
 
 DPI = 96
 """Of the screen, so that a label of 10 points has 10 points."""
-LENGTHS = {"n", "m", "l"}
-"""Letters of csrc/ops.def for queries, keys and diagonals."""
 SHOWN = 64
 """Most queries and keys of the picture of an operator."""
+LENGTHS: Mapping[str, Callable[[Any], tuple[int, ...]]] = {
+    "beit": lambda b: (min(SHOWN, b.options["height"] * b.options["width"] + 1),),
+    "dense": lambda b: b.array.shape[-2:],
+    "fox": lambda b: (min(SHOWN, b.log_forget.shape[-1]),),
+    "gated_distance": lambda b: b.gates.shape[-2:-1],
+    "swin": lambda b: (min(SHOWN, b.options["height"] * b.options["width"]),),
+    "toeplitz": lambda b: ((b.diagonals.shape[-1] + 1) // 2, b.diagonals.shape[-1] // 2 + 1),
+    "tupe": lambda b: (b.pos_q.shape[-2], b.pos_k.shape[-2]),
+}
+"""Numbers of queries and keys, or one for both, of operators with arrays for a limited number of positions."""
 SIZE = (7.0, 3.6)
 """Inches of the picture of an operator or of frequencies."""
 
@@ -34,24 +41,19 @@ def png(figure: Figure, dpi: float | None = None) -> bytes:
     return buffer.getvalue()
 
 
-def _is_function_of_distance(operator: Bias) -> bool:
+def _is_function_of_distance(operator: Any) -> bool:
     """Return whether a curve against the relative position shows an operator."""
-    has_rows = any(LENGTHS & {*axes} for axes in array_axes(operator.name).values())
-    return operator.is_relative and not is_placed(operator) and not has_rows
+    if operator.name in LENGTHS or any(own is not None for own in operator.own_positions):
+        return False
+    down, across = operator.matrix(2).strides[-2:]
+    return bool(down == -across)  # the matrix is a view of its diagonals
 
 
-def _shown_lengths(operator: Bias) -> tuple[int, int]:
+def _shown_lengths(operator: Any) -> tuple[int, int]:
     """Return the numbers of queries and keys of the picture of an operator, if it is a matrix."""
-    lengths: dict[str, int] = {}
-    for array, axes in zip(operator.arrays, array_axes(operator.name).values(), strict=False):
-        lengths |= dict(zip(reversed(axes), reversed(getattr(array, "shape", ())), strict=False))
-    if "l" in lengths:
-        n = (lengths["l"] + 1) // 2
-        return n, lengths["l"] + 1 - n
-    end = operator.positions_end if isinstance(operator, PositionBias) else None
-    n = lengths.get("n", SHOWN if end is None else min(SHOWN, end))
+    lengths = LENGTHS[operator.name](operator) if operator.name in LENGTHS else (SHOWN,)
     q, k = operator.own_positions
-    return n if q is None else q.shape[-1], lengths.get("m", n) if k is None else k.shape[-1]
+    return lengths[0] if q is None else q.shape[-1], lengths[-1] if k is None else k.shape[-1]
 
 
 def bias_figure(operator: PositionBias) -> Figure | None:
@@ -67,9 +69,9 @@ def bias_figure(operator: PositionBias) -> Figure | None:
     if not matrix.size:
         return None
     first = matrix.reshape(-1, *matrix.shape[-2:])[0]
-    if isinstance(operator, FoxBias):  # numbers of keys after the query mean nothing
+    if operator.name == "fox":  # numbers of keys after the query mean nothing
         first[np.triu_indices(len(first), 1)] = np.nan
-    draw_logits(axes, np.where(np.isneginf(first), np.nan, first), operator.name, 0, matrix.shape[-3])
+    draw_logits(axes, np.where(np.isneginf(first), np.nan, first), operator.name, 0, operator.heads or 1)
     return figure
 
 

@@ -10,10 +10,9 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from .._core_api.arguments import as_index
-from ..analysis.bands import rope_bands as bands_of
-from ..analysis.bands import rope_coverage
-from ..analysis.curves import PairFrequencies, as_pair_numbers
+from ..analysis import rope_bands as bands_of
+from ..analysis import rope_coverage
+from ._arguments import PairFrequencies
 from ._canvas import axes_of, finish_curves
 from .styles import line_style
 
@@ -56,9 +55,8 @@ def rope_bands(
     >>> figure.axes[0].get_lines()[0].get_ydata()[:2]
     array([0.5, 0.5])
     """
-    function = "rope_bands"
     bands = {name: bands_of(scaled, original, train_length=train_length) for name, scaled in scalings.items()}
-    figure, axes = axes_of(function, ax)
+    figure, axes = axes_of("rope_bands", ax)
     for number, (name, band) in enumerate(bands.items()):
         axes.plot(band.ratio, label=name, linewidth=1.8, **line_style(number))
     axes.set(xlabel="pair, fast to slow", ylabel="frequency after / before", yscale="log")
@@ -112,15 +110,14 @@ def extrapolation(
     >>> figure.axes[0].images[0].get_array()[:, [0, 64, 127]].tolist()
     [[0, 1, 1], [0, 2, 2]]
     """
-    function = "extrapolation"
     coverage = rope_coverage(frequencies, train_length, test_length=test_length, test_frequencies=test_frequencies)
-    tested = as_pair_numbers(function, "frequencies", frequencies if test_frequencies is None else test_frequencies)
-    distances = np.arange(as_index(function, "test_length", test_length, 1))
+    tested = np.asarray(frequencies if test_frequencies is None else test_frequencies, np.float64)
+    distances = np.arange(test_length)
     arc_end = np.where(coverage.covered < 1, coverage.covered, np.inf)[:, None] * (1 + 1e-12)
     turns = distances * tested[:, None] / (2 * np.pi) % 1
     cells = np.where(turns > arc_end, 2, 1)
     cells[:, :train_length] = 0
-    figure, axes = axes_of(function, ax)
+    figure, axes = axes_of("extrapolation", ax)
     colors = ListedColormap(list(CELLS.values()))
     axes.imshow(cells, aspect="auto", interpolation="nearest", cmap=colors, vmin=0, vmax=2)
     axes.set(xlabel="distance of key and query", ylabel="pair, fast to slow")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from matplotlib import colormaps
 
-from .._core_api.arguments import Float64, as_index
+from ._arguments import Float64, as_index
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 """Colours that remain distinct for colour-blind readers (Okabe and Ito 2008)."""
@@ -24,14 +24,6 @@ class LineStyle(TypedDict):
 
     color: str
     linestyle: str
-
-
-class ColorScale(TypedDict):
-    """Keywords of ``Axes.imshow``."""
-
-    cmap: str
-    vmin: float
-    vmax: float
 
 
 def line_style(number: int) -> LineStyle:
@@ -71,8 +63,11 @@ def shades(count: int) -> list[Color]:
     return [colormaps[SEQUENTIAL](0.6 * i / max(count - 1, 1)) for i in range(count)]
 
 
-def color_scale(values: Float64) -> ColorScale:
-    """Colour map and its range: white at 0 if there are negative values, otherwise from the least to the greatest."""
+def color_scale(values: Float64) -> dict[str, Any]:
+    """Return the colour map and its range, as keywords of ``Axes.imshow``.
+
+    White is at 0 if there are negative values; otherwise the range is from the least number to the greatest.
+    """
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     if low < 0 and high <= 0:

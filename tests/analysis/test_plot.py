@@ -263,8 +263,7 @@ def test_refusals_of_logits():
         (lambda: plot.logits(ALIBI, KINDS, KINDS), TypeError, "operator has type .*; posenc.plot.bias draws others"),
         (lambda: plot.logits(SHAW, KINDS[0], KINDS[0]), ValueError, r"q has shape \(4, 2\); expected three axes"),
         (lambda: plot.logits(SHAW, KINDS, KINDS[:, :2]), ValueError, r"k has shape \(1, 2, 2\); expected \(1, 4, 2\)"),
-        (lambda: plot.logits(SHAW, KINDS, KINDS, words=["a"]), ValueError, "words has 1 entries; expected 4"),
-        (lambda: plot.logits(SHAW, KINDS, KINDS, head=1), IndexError, "head has number 1; expected a head of q, which"),
+        (lambda: plot.logits(SHAW, KINDS, KINDS, head=-1), ValueError, "head is -1; expected at least 0"),
     ):
         with pytest.raises(kind, match=f"^logits: {message}"):
             call()
@@ -272,6 +271,8 @@ def test_refusals_of_logits():
 
 def test_refusals():
     for call, kind in (
+        (lambda: plot.logits(SHAW, KINDS, KINDS, words=["a"]), ValueError),
+        (lambda: plot.logits(SHAW, KINDS, KINDS, head=1), IndexError),
         (lambda: plot.encoding(np.zeros(3)), ValueError),
         (lambda: plot.encoding(np.zeros((0, 3))), ValueError),
         (lambda: plot.encoding("words"), TypeError),
@@ -334,6 +335,7 @@ SHOWN = {
     "alibi": (ALIBI, "posenc.alibi", 8), "sum": (ALIBI + ALIBI, "posenc.sum", 8),
     "at": (posenc.alibi([1.0]).at(q_positions=[0, 4, 5]), "posenc.alibi", (3, 64)),
     "dense": (posenc.dense(TREE[None]), "posenc.dense", (5, 5)),
+    "dense without heads": (posenc.dense(TREE), "posenc.dense", (5, 5)),
     "toeplitz": (posenc.toeplitz(np.ones((2, 6))), "posenc.toeplitz, head 0 of 2", (3, 4)),
     "tupe": (posenc.tupe(np.ones((1, 3, 2)), np.ones((1, 4, 2))), "posenc.tupe", (3, 4)),
     "gated_distance": (posenc.gated_distance(np.ones((1, 4, 2)), np.ones((3, 2))), "posenc.gated_distance", (4, 4)),
@@ -361,7 +363,7 @@ def test_a_notebook_draws_operators(name):
     else:
         shown = np.ma.filled(axes.images[0].get_array(), np.nan)
         assert shown.shape == size
-        assert np.isnan(shown[0, -1]) == (name in ("dense", "fox", "sum of matrices"))
+        assert np.isnan(shown[0, -1]) == (name in ("dense", "dense without heads", "fox", "sum of matrices"))
 
 
 def test_a_notebook_draws_frequencies():

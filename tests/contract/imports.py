@@ -10,10 +10,13 @@ from typing import NamedTuple
 
 ORDER = (
     "_core", "_core_api", "runtime", "absolute", "rotary", "bias", "relative", "attention", "reference", "analysis",
-    "plot", "check", "_neighbours", "posenc", "_derive", "_bridge", "autograd", "torch", "jax", "transformers", "dask",
-    "demos", "__main__",
+    "_neighbours", "posenc", "plot", "check", "interop", "__main__",
 )  # fmt: skip
 """A module may import from its own room and the rooms before it. "posenc" is the package with its public names."""
+
+
+LATE = ORDER[ORDER.index("posenc") + 1 :]
+"""Rooms that the package imports at their first use."""
 
 
 class Import(NamedTuple):
@@ -111,7 +114,8 @@ class Imports:
         graph: dict[Path, set[Path]] = {file.relative_to(self.root): set() for file in self.files}
         for one in self.found:
             target = self.file_of(one.name)
-            if target and target != one.file:
+            late = one.file.name == "__init__.py" and len(one.file.parts) == 2 and room_of(one.name) in LATE
+            if target and target != one.file and not late:
                 graph[one.file].add(target)
         after = {file: self.reached(graph, file) for file in graph}
         groups = {frozenset(other for other in after[file] if file in after[other]) for file in graph}

@@ -7,7 +7,6 @@ only the file of an operator may name the operator. Each test lists the offender
 from __future__ import annotations
 
 import ast
-import json
 import os
 import re
 import shutil
@@ -18,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from imports import ORDER, Imports, read_imports
+from imports import ORDER, Imports
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC, KERNELS, PACKAGE = ROOT / "csrc", ROOT / "csrc" / "kernels", ROOT / "posenc"
@@ -191,7 +190,7 @@ def test_the_rooms_of_operators_have_one_name_in_every_layer():
     assert {path.name for path in KERNELS.iterdir() if path.is_dir()} - {"base", "tile"} == ROOMS
     assert {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()} >= ROOMS
     tests = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and any(path.glob("test_*.py"))}
-    assert tests - {"contract", "peers", "docs", "demos", "check", "reference"} == ROOMS
+    assert tests - {"contract", "docs", "examples", "check", "reference"} == ROOMS
     assert {path.stem for path in (ROOT / "docs" / "functions").glob("*.md")} == ROOMS
 
 
@@ -246,82 +245,6 @@ def test_python_files_import_in_no_circle():
 
 def test_python_imports_no_private_name_of_another_room():
     assert not IMPORTS.private(), listed([str(one) for one in IMPORTS.private()])
-
-
-# ---- demos use the public interface ----
-
-DEMOS = [
-    *sorted((PACKAGE / "demos").rglob("*.py")), PACKAGE / "__main__.py", *sorted((ROOT / "examples").glob("*.py")),
-    *sorted((ROOT / "examples").glob("*.ipynb")),
-]  # fmt: skip
-SUBMODULES = ("analysis", "autograd", "check", "demos", "plot", "reference", "torch", "transformers")
-NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
-
-
-def source_of(file: Path) -> str:
-    """The code of a module, or of the cells of a notebook without magic lines."""
-    text = file.read_text(encoding="utf-8")
-    if file.suffix != ".ipynb":
-        return text
-    cells = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
-    return "\n".join(line for cell in cells for line in cell.split("\n") if not line.startswith(("%", "!")))
-
-
-def is_public(name: str) -> bool:
-    """Return whether a user may write this dotted name: posenc.rope, posenc.analysis.decay, anything of
-    posenc.demos."""
-    parts = name.split(".")[1:]
-    if not parts or parts[0] == "demos":
-        return True
-    if any(part.startswith("_") and not part.startswith("__") for part in parts):
-        return False
-    if parts[-1].startswith("__"):
-        return True
-    if parts[0] in SUBMODULES:
-        return len(parts) == 1 or parts[1] == "*" or parts[1] in import_module(f"posenc.{parts[0]}").__all__
-    return parts[0] in import_module("posenc").__all__
-
-
-def bound_names(file: Path, tree: ast.AST) -> dict[str, str]:
-    """The dotted name of each variable that is the package or one of its modules."""
-    bound = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.split(".")[0] == "posenc":
-                    bound[alias.asname or "posenc"] = alias.name if alias.asname else "posenc"
-        elif isinstance(node, ast.ImportFrom):
-            for one, alias in zip(read_imports(ROOT, file, node), node.names, strict=False):
-                name = one.name
-                if name.startswith("posenc.") and name.removeprefix("posenc.") in SUBMODULES:
-                    bound[alias.asname or alias.name] = name
-    return bound
-
-
-def used_names(tree: ast.AST, bound: dict[str, str]) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of every attribute of the package and its modules, and of every private attribute."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Attribute):
-            continue
-        if isinstance(node.value, ast.Name) and node.value.id in bound:
-            yield node.lineno, f"{bound[node.value.id]}.{node.attr}"
-        elif re.match("_[^_]", node.attr) and node.attr not in NAMED_TUPLE and ast.unparse(node.value) != "self":
-            yield node.lineno, f"posenc.{node.attr}"
-
-
-@pytest.mark.parametrize("name", [name_of(file) for file in DEMOS])
-def test_demos_use_public_names(name):
-    file = ROOT / name
-    pytest.importorskip("autograd")
-    pytest.importorskip("matplotlib")
-    if "import posenc.transformers" in source_of(file):
-        pytest.importorskip("transformers", reason="the names of posenc.transformers are read from the module itself")
-    tree = ast.parse(source_of(file), file.name)
-    imported = [(one.line, one.name) for one in read_imports(ROOT, file, tree)]
-    bound = bound_names(file, tree)
-    found = [*imported, *used_names(tree, bound)]
-    offenders = [f"{name_of(file)}:{line}: {name}" for line, name in sorted(set(found)) if not is_public(name)]
-    assert not offenders, listed(offenders)
 
 
 # ---- constants ----

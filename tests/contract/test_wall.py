@@ -1,0 +1,119 @@
+"""The walls between the rooms: who may import which names of posenc, and which other libraries, read from the sources.
+
+A public name is one in ``__all__`` of posenc or of a public module, or one that such a module imports as itself
+(``from .comparison import comparison as comparison``).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from imports import read_imports
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE, BRIDGES = ROOT / "posenc", ROOT / "bridges" / "posenc_bridges"
+MODULES = ("analysis", "check", "interop", "plot", "reference", "runtime")
+LIBRARIES = {
+    ("_core_api", "ml_dtypes"): 1, ("analysis", "scipy"): 1, ("attention", "typing_extensions"): 1,
+    ("bias", "typing_extensions"): 1,
+}  # fmt: skip
+"""Imports of other libraries than NumPy by the rooms of posenc, with their number. It only shrinks."""
+DASK = {
+    "posenc": "_core",
+    "posenc._core_api.arguments": "Array Dtype F32 F64 I64 INTEGERS as_bool as_data as_float64 as_index as_positions "
+    "broadcasts_to cast_result check_choice check_positions fail fail_value is_bfloat16 result_dtype",
+    "posenc._core_api.constants": "LARGEST_POSITION",
+    "posenc.absolute.embedding": "read_ids read_table",
+    "posenc.absolute.merge": "MODES Mode",
+    "posenc.attention": "AttentionGradient inputs",
+    "posenc.attention.backward": "assemble",
+    "posenc.attention.inputs": "resolve_part_positions",
+    "posenc.attention.quantized": "read_axis",
+    "posenc.bias.operator": "Bias PositionBias check_unread single_terms",
+    "posenc.bias.parameters": "array_axes",
+    "posenc.bias.positions": "Positions as_lengths is_consecutive",
+    "posenc.bias.terms": "Call Gradients Term",
+    "posenc.rotary.rotation": "read_rotation",
+}
+"""Private names that posenc_bridges.dask imports, by their module. The list only shrinks."""
+TORCH = {"posenc.runtime": "follow_threads"}
+"""The private names of posenc_bridges.torch."""
+
+
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"), file.name)
+
+
+@cache
+def public_names(module: str) -> set[str]:
+    """The names that posenc ("") or one of its modules exports."""
+    file = PACKAGE / module / "__init__.py"
+    names: set[str] = set()
+    for node in ast.walk(parsed(file if file.exists() else PACKAGE / f"{module}.py")):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names |= set(ast.literal_eval(node.value))
+        elif isinstance(node, ast.ImportFrom):
+            names |= {alias.name for alias in node.names if alias.name == alias.asname}
+    return names
+
+
+def is_public(name: str) -> bool:
+    first, *rest = name.split(".")[1:] or ["__all__"]
+    if first == "interop":  # its types are for the bridges, too
+        return not any(name.startswith("_") for name in rest)
+    if first in MODULES:
+        return not rest or rest[0].startswith("__") or (len(rest) == 1 and rest[0] in public_names(first))
+    return first.startswith("__") or (not rest and first in public_names(""))
+
+
+def private_names(file: Path) -> set[str]:
+    """Private names of posenc that a file imports from outside its own room, or reads as ``posenc.name``."""
+    tree = parsed(file)
+    names = {one.name for one in read_imports(ROOT, file, tree)}
+    read = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    names |= {name for name in read if re.fullmatch(rf"posenc(\.({'|'.join(MODULES)}))?\.\w+", name)}
+    own = ".".join(file.relative_to(ROOT).parts[:2]) + "."
+    return {name for name in names if not name.startswith(own) and not is_public(name)}
+
+
+def libraries(file: Path) -> Iterator[str]:
+    """The libraries that a file imports, also in functions and by `import_module` of a text."""
+    for node in ast.walk(parsed(file)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield str(node.module).split(".")[0]
+        elif isinstance(node, ast.Call) and re.search(r"import_module$|\b__import__$", ast.unparse(node.func)):
+            text = re.match(r"f?['\"]([A-Za-z]\w*)", ast.unparse(node.args[0]))
+            yield from (text[1],) if text else ()
+
+
+@pytest.mark.parametrize("room", ["posenc/plot", "posenc/check", "posenc/__main__.py", "examples"])
+def test_rooms_around_the_core_use_public_names(room):
+    files = sorted((ROOT / room).rglob("*.py")) or [ROOT / room]
+    found = {file.relative_to(ROOT).as_posix(): names for file in files if (names := private_names(file))}
+    assert not found
+
+
+def test_the_package_imports_numpy_alone():
+    """matplotlib may be imported in posenc/plot."""
+    known = {*sys.stdlib_module_names, "numpy", "posenc"}
+    files = [(file.relative_to(PACKAGE).parts[0], file) for file in sorted(PACKAGE.rglob("*.py"))]
+    found = Counter((room, name) for room, file in files for name in libraries(file) if name not in known)
+    assert found.pop(("plot", "matplotlib"))
+    assert found == LIBRARIES
+
+
+@pytest.mark.parametrize("bridge", sorted(path.name for path in BRIDGES.iterdir() if path.name != "__pycache__"))
+def test_bridges_use_public_names(bridge):
+    files = sorted((BRIDGES / bridge).rglob("*.py")) or [BRIDGES / bridge]
+    found = {name for file in files for name in private_names(file)}
+    known = {"dask": DASK, "torch": TORCH}.get(bridge, {})
+    assert sorted(found) == sorted(f"{module}.{name}" for module, names in known.items() for name in names.split())
