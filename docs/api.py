@@ -114,33 +114,10 @@ def sources(dotted: list[str]) -> str:
     return "Source: " + ", ".join(f"`{one.relative_to(ROOT).as_posix()}`" for one in dict.fromkeys(files)) + "."
 
 
-NAMESAKE = r"`posenc\.(\w+)` for [^;.]*(; returns an `Operator`)?\.\n"
-"""The first line of the docstring of a function of posenc for another library."""
-
-
-def namesakes(values: dict[str, Any]) -> dict[str, bool]:
-    """Return the functions that only repeat those of posenc, by name, and whether they return an `Operator`."""
-    found = {name: re.match(NAMESAKE, inspect.getdoc(value) or "") for name, value in values.items()}
-    return {name: bool(match[2]) for name, match in found.items() if match and match[1] == name}
-
-
-def rule(same: dict[str, bool]) -> list[str]:
-    """Return one sentence for such functions and one for such operators, with links to their namesakes."""
-    text = []
-    for is_operator, sentence in (
-        (False, "Each of these functions has the arguments of its namesake, except `out`"),
-        (True, "Each of these functions returns an `Operator`, and has the arguments of its namesake"),
-    ):
-        links = [f"{{py:obj}}`~posenc.{name}`" for name in same if same[name] == is_operator]
-        text += [f"{sentence}: {', '.join(links)}.", ""] if links else []
-    return text
-
-
 class Members(SphinxDirective):
     """A table of all public names of a module, followed by the documentation of those that have no page of their own.
 
-    Functions that only repeat those of posenc are one sentence instead. The functions of posenc.reference are shown on
-    the pages of their namesakes, so the table links these.
+    The functions of posenc.reference are shown on the pages of their namesakes, so the table links these.
     """
 
     required_arguments = 1
@@ -148,9 +125,7 @@ class Members(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         module, names = members(self.arguments[0])
         values = {name: getattr(importlib.import_module(module), name) for name in names}
-        same = namesakes(values)
-        names = [name for name in names if name not in same]
-        table = rule(same) + (["| | |", "|---|---|"] if names else [])
+        table = ["| | |", "|---|---|"]
         elsewhere = names_with_page()
         text = []
         for name in names:

@@ -4,13 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import posenc
 
 DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS))
+sys.path[:0] = [str(DOCS), str(DOCS.parent / "examples")]
 import api  # noqa: E402
 
 project, author, release = "posenc", "the posenc developers", posenc.__version__
@@ -45,11 +44,9 @@ myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
-if not (find_spec("torch") and find_spec("transformers")):  # shown without results where these are too much to install
-    nb_execution_excludepatterns = ["transformers.ipynb"]
 
 # Modules whose functions fill more than a page.
-for module in ("posenc.check", "posenc.dask", "posenc.plot"):
+for module in ("posenc.check", "posenc.plot"):
     api.write_pages(module)
 
 # The page to touch, explore/index.html. It needs ziglang.

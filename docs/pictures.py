@@ -15,7 +15,8 @@ A page shows the code of a picture, then the picture:
 
 The code may use names of the examples above it. The program writes the file, which keeps a hash of the code, and the
 alternative text, which `posenc.plot.description` computes from the figure. Drawing needs matplotlib, scipy and pillow;
-checking needs nothing but Python. The figure of study.md is drawn from the tables of the page.
+checking needs nothing but Python. The figure of study.md is drawn from the tables of the page by examples/study, which
+needs the bridge to autograd.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def perplexities(heading: str) -> dict[str, list[dict[int, float | None]]]:
 
 
 def study_figure() -> Figure:
-    from posenc.demos.study.figure import study_figure
+    sys.path.append(str(DOCS.parent / "examples"))
+    from study.figure import study_figure
 
     methods, extensions = map(perplexities, TABLES)
     main = ("sinusoidal", "rope", "t5", "alibi")

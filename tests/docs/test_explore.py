@@ -890,7 +890,7 @@ def test_configs_of_transformers(page, monkeypatch):
     """The default config of every class in the directories of transformers that have rotary code, as it writes it."""
     pytest.importorskip("torch", reason="transformers runs on torch, which is not installed")
     pytest.importorskip("transformers", reason="transformers is not installed")
-    monkeypatch.syspath_prepend(ROOT / "tests" / "peers")
+    monkeypatch.syspath_prepend(ROOT / "bridges" / "tests")
     from rotations import configs, directories, written
 
     found = [json.loads(json.dumps(written(one), default=str)) for name in directories() for one in configs(name)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+NOTEBOOKS = [*sorted((ROOT / "examples").rglob("*.ipynb")), *sorted((ROOT / "bridges").glob("*.ipynb"))]
 OPERATORS = re.findall(r"^- `(\w+)`:", (ROOT / "docs/guides/operators.md").read_text(encoding="utf-8"), re.MULTILINE)
 
 
@@ -22,10 +22,6 @@ _spec.loader.exec_module(notebooks)
 
 def cells_of(path):
     return json.loads(path.read_text(encoding="utf-8"))["cells"]
-
-
-def test_there_are_notebooks():
-    assert {path.stem for path in NOTEBOOKS} >= {"sinusoid", "distances", "field-guide", "lengths"}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
