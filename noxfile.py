@@ -5,7 +5,7 @@
 # ///
 """Tasks of a developer: `nox -l` lists them, `nox -s lint` runs one.
 
-The sessions `tour`, `tests` and `docs` run the commands of README.md, as they stand there. By default each session
+The sessions `effects`, `tests` and `docs` run the commands of README.md, as they stand there. By default each session
 has its own environment. With `nox --no-venv` it uses the current environment, in which posenc is already installed,
 and adds only what is missing; `.ci/run` calls the sessions in this way.
 """
@@ -25,31 +25,21 @@ nox.options.default_venv_backend = "venv"
 
 ROOT = Path(__file__).resolve().parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
-PEERS = (
-    "torch==2.13.0",
-    "transformers==5.23.0",  # the table of models and the recorded configs are of this version; 5.24 passes the rest
-    "diffusers",
-    "x-transformers",
-    "rotary-embedding-torch",
-    "onnx==1.23.2",
-    "jax",
-    "dask",
-    "distributed",
-    "xarray",
-)
-"""Packages that tests/peers compares with."""
+BRIDGES = nox.project.load_toml(ROOT / "bridges" / "pyproject.toml")
+PEERS = BRIDGES["project"]["optional-dependencies"]["test"]
+"""Packages that the bridges' tests compare with."""
 RUNTIMES = ("onnxruntime", "openvino")
 """Packages that only the benchmarks compare with."""
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """Thread pools of BLAS and torch that spin for the same cores take up to twenty times as long as one thread each."""
 
 
-def readme_command(extra: str) -> tuple[list[str], list[str]]:
-    """Return the command of README.md that installs this extra: its installation and the rest, without the comment."""
-    pattern = rf'^(pip install -e "\.\[{extra}\]") && ([^#\n]+)'
+def readme_command(package: str) -> tuple[list[str], list[str]]:
+    """Return the command of README.md that installs this: its installation and the rest, without the comment."""
+    pattern = rf"^(pip install -e {re.escape(package)}) && ([^#\n]+)"
     found = re.search(pattern, (ROOT / "README.md").read_text(), re.MULTILINE)
     if found is None:
-        raise ValueError(f'README.md has no command that begins with pip install -e ".[{extra}]" &&')
+        raise ValueError(f"README.md has no command that begins with pip install -e {package} &&")
     return shlex.split(found[1]), shlex.split(found[2])
 
 
@@ -61,13 +51,12 @@ def requirements(extra: str) -> list[str]:
     return list(PROJECT["project"]["optional-dependencies"][extra])
 
 
-def run_readme_command(session: nox.Session, extra: str) -> None:
+def run_readme_command(session: nox.Session, package: str) -> None:
     """Run a command of README.md; further arguments of the session are appended to it."""
-    pip, command = readme_command(extra)
+    pip, command = readme_command(package)
     if session.venv_backend == "none":
-        install(session, *requirements(extra))
-    else:
-        session.run(*pip)
+        pip = ["python", "-m", *pip, "-q"]
+    session.run(*pip)
     session.run(*command, *session.posargs, env=ONE_THREAD)
 
 
@@ -84,24 +73,23 @@ def copy_of_tree(session: nox.Session) -> Path:
 
 
 @nox.session(default=False)
-def tour(session: nox.Session) -> None:
-    """README's first command: all operators, as tables and pictures."""
-    run_readme_command(session, "tour")
+def effects(session: nox.Session) -> None:
+    """README's first command: the effects of all schemes, as a table."""
+    run_readme_command(session, ".")
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
     """README's second command; for example: nox -s tests -- -n 2 -k rope."""
-    run_readme_command(session, "test")
+    run_readme_command(session, '".[test]"')
 
 
 @nox.session(default=False)
-def peers(session: nox.Session) -> None:
-    """Compare with torch, transformers, diffusers, x-transformers, rotary-embedding-torch, ONNX and JAX; test dask."""
-    install(session, *PEERS)
-    if session.venv_backend != "none":
-        session.run(*readme_command("test")[0])
-    session.run("python", "-m", "pytest", "tests/peers", *session.posargs, env=ONE_THREAD)
+def bridges(session: nox.Session) -> None:
+    """Test posenc-bridges beside torch, transformers, ONNX, JAX, dask and others; posenc is installed as by a user."""
+    install(session, ".", "./bridges[test]")
+    session.chdir("bridges")
+    session.run("python", "-m", "pytest", *session.posargs, env=ONE_THREAD)
 
 
 @nox.session(default=False)
@@ -109,14 +97,14 @@ def benchmarks(session: nox.Session) -> None:
     """Measure everything beside every peer, into benchmarks/results; for example: nox -s benchmarks -- --quick."""
     install(session, *PEERS, *RUNTIMES)
     if session.venv_backend != "none":
-        session.run(*readme_command("test")[0])
+        install(session, "-e", ".[test]", "-e", "./bridges")
     session.run("python", "benchmarks/run.py", *session.posargs)
 
 
 @nox.session(default=False)
 def docs(session: nox.Session) -> None:
     """README's command for the manual, which executes the notebooks; the pages must need no network."""
-    run_readme_command(session, "docs")
+    run_readme_command(session, '".[docs]"')
     for program in ("docs/operator_table.py", "docs/benchmark_page.py", "docs/pictures.py"):
         session.run("python", program, "--check")
     pages = sorted((ROOT / "build" / "docs-html").rglob("*.html"))
@@ -130,7 +118,7 @@ def explore(session: nox.Session) -> None:
     """Compare the numbers of docs/explore with the library's, and move every control; needs chromium in PATH."""
     install(session, "playwright", "ziglang")
     if session.venv_backend != "none":
-        session.run(*readme_command("test")[0])
+        install(session, "-e", ".[test]")
     session.run("python", "-m", "pytest", "tests/docs/test_explore.py", "--all", *session.posargs, env=ONE_THREAD)
 
 
@@ -141,11 +129,11 @@ def vectors(session: nox.Session) -> None:
     if session.venv_backend != "none":
         install(session, "-e", ".")
     written = Path(session.create_tmp())
-    session.run("python", "-m", "posenc", "vectors", str(written))
+    session.run("python", "examples/vectors.py", str(written))
     for file in sorted(written.glob("vectors.*")):
         if file.read_bytes() != (ROOT / "vectors" / file.name).read_bytes():
-            session.error(f"{file.name} is out of date; run python -m posenc vectors")
-    session.run("python", "-m", "posenc", "vectors", "--check")
+            session.error(f"{file.name} is out of date; run python examples/vectors.py")
+    session.run("python", "examples/vectors.py", "--check")
     compiled = str(written / "check")
     session.run("cc", "-std=c11", "-O2", "vectors/check.c", "-lm", "-o", compiled, external=True)
     session.run(compiled, "vectors", external=True)
@@ -153,7 +141,7 @@ def vectors(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check form, types and prose with the pinned tools of the dependency group `lint`; nothing is compiled."""
+    """Check form and types with the pinned tools of the dependency group `lint`; nothing is compiled."""
     group = nox.project.dependency_groups(PROJECT, "lint")
     install(session, *group, *requirements("test"), *PROJECT["project"]["dependencies"])
     sources = subprocess.check_output(["git", "ls-files", "*.[ch]"], cwd=ROOT, text=True).split()
@@ -161,7 +149,6 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
     session.run("clang-format", "--dry-run", "--Werror", *sources)
-    session.run("python", ".ci/prose.py")
     flags = re.compile(r"-(?:ffast-math|Ofast|march=native)")
     for name in ("setup.py", "pyproject.toml", *sources):
         for number, line in enumerate((ROOT / name).read_text().splitlines(), 1):
@@ -178,7 +165,7 @@ def coverage(session: nox.Session) -> None:
     # -O1: with -O3 gcc moves counters, and lines of inlined functions are lost. Children that a test kills write none.
     flags = {"POSENC_CFLAGS": "-O1 --coverage -fprofile-update=prefer-atomic", "POSENC_LDFLAGS": "--coverage"}
     session.run("python", "setup.py", "-q", "build_ext", "--inplace", env=flags)
-    marked = ("-m", "not slow", "--ignore=tests/peers", *(session.posargs or ("-n", "2")))
+    marked = ("-m", "not slow", *(session.posargs or ("-n", "2")))
     patient = {**ONE_THREAD, "POSENC_TEST_PATIENCE": "20"}  # counted lines take many times as long
     session.run("python", "-m", "coverage", "run", "-m", "pytest", *marked, env=patient)
     session.run("python", "-m", "coverage", "combine", "-q")

@@ -4,7 +4,7 @@ The first table has a line for every row of tests/cases: the largest error again
 to 97 and over memory layouts (reversed, strided, transposed, unaligned, byte-swapped), for each storage dtype. The unit
 is the last place of that dtype at the largest entry of the result. A second column gives the share of the tests' bound.
 
-The second table has a line for every test in tests/peers that compares: the largest |ours - theirs| over its
+The second table has a line for every test in bridges/tests that compares: the largest |ours - theirs| over its
 parameters, and the share of that test's bound. Peers that compute in float32 deviate from posenc as much as from the
 truth.
 """
@@ -94,7 +94,7 @@ def peers(report: Report, wanted: str) -> None:
     try:
         import pytest
     except ImportError as error:
-        print(f"  (pytest is not installed: {error}; this table runs the tests in tests/peers)")
+        print(f"  (pytest is not installed: {error}; this table runs the tests in bridges/tests)")
         return
     skips, heard = Skips(), io.StringIO()
     with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):

@@ -15,7 +15,7 @@ A difference is printed with the arguments of the call and the largest deviation
     python benchmarks/accuracy/compare_builds.py BUILD_A BUILD_B --seed 0 --only 1234
 
 `--cases DIRECTORY` is the folder that contains the package `cases` (default: tests/ of this tree). Each environment
-needs NumPy, SciPy, autograd and ml_dtypes, in the same versions. The exit status is 1 if a call differs.
+needs NumPy, SciPy and ml_dtypes, in the same versions. The exit status is 1 if a call differs.
 """
 
 from __future__ import annotations
@@ -100,19 +100,19 @@ class Runner:
 
         self.posenc, self.isas, self.names = posenc, isas.split(","), frozenset(names.split(","))
 
-    def made(self, value: Any, module: Any = None) -> Any:
+    def made(self, value: Any) -> Any:
         """Arguments with each drawn `Operator` as the build's own Bias."""
         from draws import Operator
 
         if isinstance(value, Operator):
-            arguments = self.made(value.arguments, module)
+            arguments = self.made(value.arguments)
             own_positions = arguments.pop("at", None)
-            operator = getattr(module or self.posenc, value.name)(**arguments)
+            operator = getattr(self.posenc, value.name)(**arguments)
             return operator if own_positions is None else operator.at(**own_positions)
         if isinstance(value, dict):
-            return {key: self.made(item, module) for key, item in value.items()}
+            return {key: self.made(item) for key, item in value.items()}
         if isinstance(value, tuple) and not hasattr(value, "_fields"):
-            return tuple(self.made(item, module) for item in value)
+            return tuple(self.made(item) for item in value)
         return value
 
     def run(self, seed: int, index: int) -> tuple[dict[str, Any], Any]:
@@ -148,7 +148,7 @@ class Runner:
 
         rng = np.random.default_rng([seed, index, 1])
         module = import_module(call.module)
-        arguments = self.made(call.arguments, module if call.module == "posenc.autograd" else None)
+        arguments = self.made(call.arguments)
         function = getattr(module, call.function)
         if call.method:
             bias = function(**arguments)
@@ -178,19 +178,11 @@ class Runner:
 
     def gradient(self, call: Any, arguments: Any, result: Any, cotangents: list[Any]) -> Any:
         """Every gradient of the call; attention's with a cotangent of lse in a part of the calls."""
-        import numpy as np
-
         if call.method:
             bias = getattr(self.posenc, call.function)(**self.made(call.arguments))
             name = "vjp" if call.method == "matrix" else "logits_vjp"
             given = {key: value for key, value in arguments.items() if key not in ("dtype", "out")}
             return getattr(bias, name)(cotangents[0], **given)
-        if call.module == "posenc.autograd":
-            from autograd import make_vjp
-
-            function = getattr(import_module(call.module), call.function)
-            name = next(name for name, value in arguments.items() if isinstance(value, np.ndarray))
-            return make_vjp(lambda array: function(**{**arguments, name: array}))(arguments[name])[0](cotangents[0])
         vjp = getattr(import_module(call.module), f"{call.function}_vjp")
         if call.function == "attention":
             given = {key: value for key, value in arguments.items() if key != "return_lse"}
@@ -238,7 +230,6 @@ def child(options: argparse.Namespace) -> None:
         results, call = runner.run(options.seed, index)
         digests = {name: digest(value) for name, value in results.items() if not name.startswith("_")}
         name = f"{call.function}.{call.method}" if call.method else call.function
-        name = f"autograd.{name}" if call.module == "posenc.autograd" else name
         print(json.dumps({"index": index, "call": name, "gradient": call.gradient, "results": digests}), flush=True)
 
 

@@ -580,19 +580,9 @@ def draw_analysis(rng: Generator, names: frozenset[str]) -> Call:
     return Call(function, lay_out(rng, given, 0.2), module="posenc.analysis")
 
 
-def draw_autograd(rng: Generator, names: frozenset[str]) -> Call:
-    """A call through posenc.autograd, whose gradient with respect to the first array autograd computes."""
-    call = draw_attention(rng, names) if chance(rng, 0.3) else draw_case(rng, names)
-    while call.module != "posenc" or call.method or not call.gradient:
-        call = draw_case(rng, names)
-    call.module, call.out = "posenc.autograd", None
-    call.arguments.pop("return_lse", None)
-    return call
-
-
 FAMILIES: tuple[tuple[float, Callable[[Generator, frozenset[str]], Call]], ...] = (
-    (0.34, draw_case), (0.36, draw_attention), (0.08, draw_bias), (0.1, draw_rotary), (0.06, draw_sinusoid),
-    (0.04, draw_analysis), (0.02, draw_autograd),
+    (0.36, draw_case), (0.36, draw_attention), (0.08, draw_bias), (0.1, draw_rotary), (0.06, draw_sinusoid),
+    (0.04, draw_analysis),
 )  # fmt: skip
 """Share of the calls that each family has; a family draws from the public names that both builds have."""
 

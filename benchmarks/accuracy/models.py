@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy/models.py [--write | --check]
 
-tests/peers/test_vision_models.py has the schemes, which need torch, transformers, diffusers and timm. ``--write`` puts
+bridges/tests/test_vision_models.py has the schemes, which need torch, transformers, diffusers, timm. ``--write`` puts
 the table into the manual, docs/guides/models.md, and ``--check`` compares the page with it.
 """
 

@@ -21,8 +21,8 @@ from cases import BF16, F16
 from tools.measure import Report, main, random
 
 import posenc
-from posenc.demos.study import command, evaluation, text, training
-from posenc.demos.study.schemes import SCHEMES
+from study import command, evaluation, text, training
+from study.schemes import SCHEMES
 
 HEADS, KEYS, WIDTH = 8, 1024, 128
 Q8_BLOCK = 32

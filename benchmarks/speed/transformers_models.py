@@ -76,9 +76,9 @@ def model(report: Report, name: str, kind: str, other: str) -> None:
     transformers: Any = peer("transformers")
     if not torch or not transformers:
         return
-    import posenc.transformers
+    import posenc_bridges.transformers
 
-    posenc.transformers.register()
+    posenc_bridges.transformers.register()
     transformers.logging.set_verbosity_error()
     class_name, sizes, goals = MODELS[name]
     cls = getattr(transformers, class_name)

@@ -1,4 +1,4 @@
-"""Causal attention with ALiBi by posenc.dask on two worker processes, against one process with two threads.
+"""Causal attention with ALiBi by posenc_bridges.dask on two worker processes, against one process with two threads.
 
     python benchmarks/tools/cluster.py [--tokens 32768] [--chunks 1024 2048 4096 8192] [--gradient] [--window 1024]
 
@@ -21,7 +21,7 @@ from dask.utils import key_split
 from distributed import Client, LocalCluster, get_task_stream, wait
 
 import posenc
-import posenc.dask
+import posenc_bridges.dask
 
 HEADS, WIDTH = 8, 64
 
@@ -86,10 +86,10 @@ def two_processes(
         workers = sorted(client.scheduler_info()["workers"])
         q, k, v, grad = (place(client, array, workers, layout) for array in inputs(n, chunk))
         start = time.perf_counter()
-        out, lse = posenc.dask.attention(q, k, v, return_lse=True, **options)
+        out, lse = posenc_bridges.dask.attention(q, k, v, return_lse=True, **options)
         results = [out]
         if gradient:
-            results += posenc.dask.attention_vjp(grad, q, k, v, out=out, lse=lse, **options)[:3]
+            results += posenc_bridges.dask.attention_vjp(grad, q, k, v, out=out, lse=lse, **options)[:3]
         built = time.perf_counter() - start
         graph = {key: task for result in results for key, task in dict(result.__dask_graph__()).items()}
         made = sum(key_split(key).endswith("-pair") for key in graph)

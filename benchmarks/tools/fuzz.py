@@ -93,7 +93,7 @@ class Fuzzer(Runner):
         self.counted[f"raised {name}" if name else "returned"] += 1
         if name and name not in EXPECTED_ERRORS:
             raise Finding(f"raised {name}: {results['_message']}")
-        if name and call.module != "posenc.autograd" and not FORM.fullmatch(results["_message"]):
+        if name and not FORM.fullmatch(results["_message"]):
             raise Finding(f"the message does not begin with a name: {results['_message']}")
         if heard := set(results["warnings"].split()) - {"DeprecationWarning", "FutureWarning"}:
             raise Finding(f"warned: {heard}")
@@ -131,15 +131,14 @@ class Fuzzer(Runner):
                     self.perform_once(changed, module, rng)
                 except Exception as error:
                     self.counted[f"variation raised {type(error).__name__}"] += 1
-                    named = call.module == "posenc.autograd" or FORM.fullmatch(str(error))
-                    if type(error).__name__ not in EXPECTED_ERRORS or not named:
+                    if type(error).__name__ not in EXPECTED_ERRORS or not FORM.fullmatch(str(error)):
                         told = f"variation raised {type(error).__name__}: {error}\n    {describe(changed)}"
                         raise Finding(told) from error
         self.counted["variations"] += made
 
     def perform_once(self, call: Call, module: Any, rng: np.random.Generator) -> None:
         """Call the function, and its gradient if the call has one."""
-        arguments = self.made(call.arguments, module if call.module == "posenc.autograd" else None)
+        arguments = self.made(call.arguments)
         function = getattr(module, call.function)
         if call.method:
             function = getattr(function(**arguments), call.method)

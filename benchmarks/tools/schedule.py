@@ -1,8 +1,8 @@
-"""Simulate the schedule of posenc.dask.attention on more machines than are here, beside the plan on paper.
+"""Simulate the schedule of posenc_bridges.dask.attention on more machines than are here, beside the plan on paper.
 
     python benchmarks/tools/schedule.py [--tokens 1e6 1e7] [--chunks 8192 65536] [--machines 8 32 128 512] [--gradient]
 
-The graph is that of posenc.dask.attention, or of posenc.dask.attention_vjp, with the keys of every task. The times of
+The graph is that of posenc_bridges.dask.attention, or of its attention_vjp, with the keys of every task. The times of
 its tasks are measured here, on one processor: a pair of chunks, a pair on the diagonal, a merge of four partial results
 or a sum of two partial gradients, and the scheduler's time for a task. They are measured for one kv head with its
 queries and at most 4096 tokens; for all heads and longer chunks they are multiplied. A simulated machine divides them
@@ -35,8 +35,8 @@ from dask.order import order
 from distributed import Client
 
 import posenc
-import posenc.dask
-from posenc.dask._tasks import Backward, Forward, add, merge_parts
+import posenc_bridges.dask
+from posenc_bridges.dask._tasks import Backward, Forward, add, merge_parts
 
 Key = tuple[Any, ...]
 AHEAD = 3
@@ -120,9 +120,9 @@ def graph_of(n: int, chunk: int, heads: int, kv_heads: int, width: int, window: 
     q, k, v = (empty(name, of, width) for name, of in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
     options: Any = {"causal": True, "window": None if window is None else (window - 1, 0)}
     if not gradient:
-        return dict(posenc.dask.attention(q, k, v, **options).__dask_graph__())
+        return dict(posenc_bridges.dask.attention(q, k, v, **options).__dask_graph__())
     grad, out, lse = empty("grad", heads, width), empty("out", heads, width), empty("lse", heads)
-    results = posenc.dask.attention_vjp(grad, q, k, v, out=out, lse=lse, **options)[:3]
+    results = posenc_bridges.dask.attention_vjp(grad, q, k, v, out=out, lse=lse, **options)[:3]
     return {key: task for result in results for key, task in dict(result.__dask_graph__()).items()}
 
 
