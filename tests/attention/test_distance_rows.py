@@ -1,4 +1,4 @@
-"""Biases of distance where positions count up by one: attention prepares one number for all pairs of a distance."""
+"""Biases of distance where positions count up by one: attention has one number for all pairs of a distance."""
 
 import numpy as np
 import pytest
@@ -20,12 +20,13 @@ def operators():
         "kerple_power": posenc.kerple_power(np.ones(HEADS), np.full(HEADS, 0.7)),
         "t5": posenc.t5(rng.standard_normal((32, HEADS))),
         "tisa": posenc.tisa(*rng.standard_normal((3, HEADS, 5))),
+        "sandwich": posenc.sandwich(HEADS, 16),
         "distance_function": posenc.distance_function(lambda rel: np.sin(np.outer(np.arange(1, 5), rel)), HEADS),
     }
 
 
 OPERATORS = operators()
-PREPARED = [name for name in OPERATORS if name != "distance_function"]
+TRAINED = [name for name in OPERATORS if name not in ("distance_function", "sandwich")]
 CALLS = [(70, 300, (), {"align": "end"}), (40, 40, (2,), {"causal": True}), (33, 200, (2, 3), {"align": "start"})]
 """Queries, keys, batch axes and options; more queries than decoding has, and more than one block of them."""
 
@@ -48,16 +49,18 @@ def test_every_row_of_distance_is_here():
 @pytest.mark.parametrize(("n", "m", "batch", "options"), CALLS)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_bits_are_those_of_pairs(name, n, m, batch, options, dtype):
-    """With `invariant`, every pair has its own number."""
+    """At positions that are floats, every pair has its own number."""
     arrays = qkv(n, m, batch, dtype)
-    options = {"bias": OPERATORS[name], "return_lse": True, **options}
-    found, expected = posenc.attention(*arrays, **options), posenc.attention(*arrays, **options, invariant=True)
+    same = {"bias": OPERATORS[name], "return_lse": True, "causal": options.get("causal", False)}
+    first = float(m - n) if options.get("align") == "end" else 0.0
+    found = posenc.attention(*arrays, **{**same, **options})
+    expected = posenc.attention(*arrays, **same, q_positions=np.arange(n) + first, k_positions=np.arange(m))
     assert same_bits(found[0], expected[0])
     assert same_bits(found[1], expected[1])
 
 
 @pytest.mark.parametrize(("n", "m", "batch", "options"), CALLS)
-@pytest.mark.parametrize("name", PREPARED)
+@pytest.mark.parametrize("name", TRAINED)
 def test_gradient_is_that_of_pairs(name, n, m, batch, options):
     """Sums along diagonals, and then one derivative for each, against one for each pair."""
     q, k, v = qkv(n, m, batch, F64)

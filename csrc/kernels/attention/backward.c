@@ -102,8 +102,10 @@ static void read_lse_and_delta(attention_vjp_state *b, const pe_query_block *que
         if (queries->batch_row.data[A_GRAD_LSE])
             delta -= scalar_read(query_row(queries, A_GRAD_LSE, l), a[A_GRAD_LSE].storage);
         b->delta[l] = (real)delta;
-        b->lse[l] = lse == MASKED ? -MASKED : nonfinite_grad >> l & 1 ? (real)NAN : lse;
+        b->lse[l] = lse == MASKED ? -MASKED : lse;
         write_d_sink(queries, l, (double)b->lse[l], delta);
+        if (nonfinite_grad >> l & 1)
+            b->lse[l] = (real)NAN;
     }
 }
 
