@@ -55,7 +55,7 @@ def test_a_distance_bias_is_added_as_the_page_says(tmp_path):
         "posenc/__init__.py", "posenc/reference/bias.py", "posenc/reference/__init__.py",
         "posenc/reference/__init__.py", "tests/cases/gaussian.py",
     ]  # fmt: skip
-    for name in ("csrc", "posenc", "tests", "docs", "benchmarks", "vectors"):
+    for name in ("csrc", "posenc", "tests", "docs", "benchmarks", "vectors", "examples", "bridges"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "conftest.py"):
         shutil.copy(ROOT / name, tmp_path)
