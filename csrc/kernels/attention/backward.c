@@ -17,7 +17,8 @@
  * rows of the batch.
  *
  * A pair with p = 0 adds nothing, even if its numbers are NaN or infinite: masked values do not reach a gradient. For
- * the products, nonfinite numbers are replaced by 0. Pairs that see them have p or dS = NaN, and so are the sums.
+ * the products, nonfinite numbers are replaced by 0. Pairs that see them have p or dS = NaN, and so are the sums; below
+ * a softcap that is saturated, dX is 0.
  *
  * Instructions for 16-bit numbers (products.h) compute all five products, if the block's queries and cotangents and all
  * keys and values of the kv head are finite, and the call has no operator of content.h. p and dX are split in parts.

@@ -33,14 +33,6 @@ INLINE void *carve_bytes(pe_carver *c, idx bytes)
     return at;
 }
 
-/* The bytes of `elements` elements, a double because a product of lengths may exceed idx. The result is at most 2**56:
- * malloc refuses that size, and the sizes of all arrays of a call still add up without overflow. */
-INLINE idx bytes_of_product(double elements, idx size)
-{
-    const double most = 0x1p56;
-    return elements * (double)size < most ? (idx)elements * size : (idx)most;
-}
-
 INLINE real *carve_reals(pe_carver *c, idx n) { return carve_bytes(c, n * (idx)sizeof(real)); }
 INLINE double *carve_doubles(pe_carver *c, idx n) { return carve_bytes(c, n * (idx)sizeof(double)); }
 
