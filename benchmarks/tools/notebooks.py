@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+NOTEBOOKS = sorted((ROOT / "examples").rglob("*.ipynb"))
 DPI = 96
 """Of a screen: a label of 10 points has 10 points."""
 COLORS = 128
@@ -100,7 +100,7 @@ def joined(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def execute(path: Path) -> None:
-    """Execute a notebook in an empty directory, and write it with its outputs."""
+    """Execute a notebook in its own directory, as a user does, and write it with its outputs."""
     import nbformat
     from nbclient import NotebookClient
 
@@ -110,7 +110,7 @@ def execute(path: Path) -> None:
         settings = Path(folder, "matplotlibrc")
         settings.write_text(f"figure.dpi: {DPI}\n", encoding="utf-8")
         os.environ["MATPLOTLIBRC"] = str(settings)
-        resources = {"metadata": {"path": folder}}
+        resources = {"metadata": {"path": str(path.resolve().parent)}}
         NotebookClient(run, timeout=SECONDS, resources=resources, record_timing=False).execute()
     for cell, executed in zip(notebook["cells"], run.cells, strict=True):
         if cell["cell_type"] == "code":

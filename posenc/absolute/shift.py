@@ -203,7 +203,8 @@ def shift_vjp(
     pairs = RotatedPairs(0, len(s.frequencies), s.interleaved, s.interleaved)
     d_encoding = pairs.x_gradient(function, grad, *halves(s.table))
     found = pairs.angle_gradient(grad, data, s.table, s.positions[..., None], s.frequencies[None])
-    return ShiftGradient(cast_result(d_encoding, data.dtype), s.sign * found.positions[..., 0], found.frequencies[0])
+    d_offset = np.asarray(s.sign * found.positions[..., 0])  # an array for one offset, too
+    return ShiftGradient(cast_result(d_encoding, data.dtype), d_offset, found.frequencies[0])
 
 
 @in_one_isa
