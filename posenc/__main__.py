@@ -8,12 +8,9 @@ numbers. `examples/tour` draws the schemes of this file.
 from __future__ import annotations
 
 import argparse
-import ast
 import hashlib
-import inspect
 import math
 import os
-import pkgutil
 import platform
 import re
 import sys
@@ -21,7 +18,7 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +28,6 @@ from posenc import ContentBias, PositionBias
 
 Array: TypeAlias = npt.NDArray[Any]
 PROGRAM = "posenc" if Path(sys.argv[0]).stem == "posenc" else "python -m posenc"
-SCRIPTS = {"tour": "examples/tour", "study": "examples/study", "vectors": "examples/vectors.py"}
-"""Scripts of a clone, by the names of commands that a user may try."""
 
 HEADS, WIDTH, MODEL = 8, 64, 512
 """Heads of attention, channels of a head, and channels of a word's embedding."""
@@ -40,7 +35,7 @@ LINE, LINES, MAX_WORDS = 8, 128, 1024
 """Words of a line, lines of a page, and words of a page, which are also the rows of tables."""
 NO_POSITIONS, CAUSAL_MASK = "no positions", "no positions (causal)"
 """Names of the schemes without an operator."""
-ADDED, CONVOLVED = "added to embeddings", "convolution, added"
+ADDED, MULTIPLIED, CONVOLVED = "added to embeddings", "multiplies embeddings", "convolution, added"
 ROTATED, BIAS, READS = "rotates q and k", "added to logits", "reads q and k"
 
 SENTENCE, SWAP = "Jack gave a photo to Molly", ("Jack", "Molly")
@@ -58,8 +53,7 @@ swap        {SWAP[0]} and {SWAP[1]} of "{SENTENCE}" change places: the largest c
             output for the other words. 0: the order is not seen.
 +1, +10^6   {SCORED_WORDS} words move to later positions: the largest change of the scores.
             0: only distances count; -: the scheme ends before; empty: no positions are read.
-MB          memory that attention over {MEASURED_WORDS} words allocates besides its result
-"""
+MB          memory that attention over {MEASURED_WORDS} words allocates besides its result"""
 NEXT = """
 Pictures and slides:  python examples/tour --open [FILE], in a clone; needs matplotlib
 Manual:               docs/index.md in a clone, or help(posenc.rope) in Python
@@ -122,8 +116,8 @@ def convolved_2d(x: Array, positions: Array) -> Array:
 def encodings() -> list[Scheme]:
     """Absolute encodings. A new one is one more line here."""
 
-    def added(name: str, rows: Callable[[Array], Array]) -> Scheme:
-        return Scheme(name, ADDED, lambda x, p: posenc.merge(x, rows(p)))
+    def merged(name: str, rows: Callable[[Array], Array], mode: Literal["add", "mul1p"] = "add") -> Scheme:
+        return Scheme(name, ADDED if mode == "add" else MULTIPLIED, lambda x, p: posenc.merge(x, rows(p), mode=mode))
 
     def slope(t: float, p: Array) -> Array:
         """The derivative of the sinusoidal encoding, from its value."""
@@ -131,9 +125,6 @@ def encodings() -> list[Scheme]:
 
     def convolved(x: Array, p: Array) -> Array:
         return posenc.conv_position(x, random32(1, MODEL, 9) / 3, residual=True)
-
-    def multiplied(x: Array, p: Array) -> Array:
-        return posenc.merge(x, posenc.sinusoidal(p, MODEL), mode="mul1p")
 
     w, start, zeros = posenc.frequencies(MODEL).astype(np.float32), random32(1, MODEL), np.zeros(MODEL, np.float32)
     weight = np.float32(1.2) * posenc.shift_matrix(1, MODEL).astype(np.float32)  # rotations, enlarged against tanh
@@ -145,11 +136,11 @@ def encodings() -> list[Scheme]:
         "integrate": posenc.integrate(slope, posenc.sinusoidal(1, MODEL)[0], np.arange(MAX_WORDS)),
     }
     return [
-        added("sinusoidal", lambda p: posenc.sinusoidal(p, MODEL)),
-        added("  angles in float32", lambda p: np.stack(float32_cos_sin(p, MODEL)[::-1], -1).reshape(len(p), MODEL)),
-        added("hierarchical", partial(posenc.hierarchical, smooth(1, 32, MODEL))),
-        *(added(name, partial(posenc.learned, table)) for name, table in tables.items()),
-        Scheme("merge", "multiplies embeddings", multiplied),
+        merged("sinusoidal", lambda p: posenc.sinusoidal(p, MODEL)),
+        merged("  angles in float32", lambda p: np.stack(float32_cos_sin(p, MODEL)[::-1], -1).reshape(len(p), MODEL)),
+        merged("hierarchical", partial(posenc.hierarchical, smooth(1, 32, MODEL))),
+        *(merged(name, partial(posenc.learned, table)) for name, table in tables.items()),
+        merged("merge", lambda p: posenc.sinusoidal(p, MODEL), "mul1p"),
         Scheme("complex_order", "rotates embeddings", complex_order),
         Scheme("conv_position", CONVOLVED, convolved, reads_positions=False),
         Scheme("conv_position_2d", CONVOLVED, convolved_2d, reads_positions=False),
@@ -164,14 +155,11 @@ def rotations() -> list[Scheme]:
     def grid(p: Array) -> Array:
         return np.stack([p // (LINE * LINES), p // LINE % LINES, p % LINE])
 
-    def lines(p: Array) -> Array:
-        return np.stack(np.divmod(p, LINE))
-
     rotated: dict[str, Callable[[Array, Array, bool], Array]] = {
         "rope": lambda x, p, key: posenc.rope(x, p, w, layout="half"),
         "  angles in float32": lambda x, p, key: posenc.rope(x, float32_cos_sin(p, WIDTH), layout="half"),
-        "rope_2d": lambda x, p, key: posenc.rope_2d(x, lines(p), half, layout="half"),
-        "rope_nd": lambda x, p, key: posenc.rope_nd(x, lines(p), axes, layout="half"),
+        "rope_2d": lambda x, p, key: posenc.rope_2d(x, np.stack(np.divmod(p, LINE)), half, layout="half"),
+        "rope_nd": lambda x, p, key: posenc.rope_nd(x, np.stack(np.divmod(p, LINE)), axes, layout="half"),
         "mrope": lambda x, p, key: posenc.mrope(x, grid(p), w, layout="half", sections=mixed, interleaved=True),
         "xpos": lambda x, p, key: posenc.xpos(x, p, w, layout="half", center=int(p[len(p) // 2]), downscale=key),
     }
@@ -194,9 +182,10 @@ def operators() -> list[Scheme]:
     def scheme(name: str, make: Callable[[int], PositionBias | ContentBias]) -> Scheme:
         small, causal = make(2), name in ("fox", "cope")
         enters = READS if isinstance(small, ContentBias) else BIAS
-        return Scheme(name, enters, bias=cache(make), is_causal=causal, reads_positions=small.reads_positions)
+        once = make if "array" in name else cache(make)  # a layer without the operator makes its array (H, n, n) anew
+        return Scheme(name, enters, bias=once, is_causal=causal, reads_positions=small.reads_positions)
 
-    h, slopes = HEADS, posenc.alibi_slopes(HEADS)
+    h, d, slopes = HEADS, WIDTH, posenc.alibi_slopes(HEADS)
     nearer = 0.3 * (np.arange(32)[:, None] % 16) * np.linspace(0, 1, h)  # T5's buckets of later keys follow the others
     made: dict[str, Callable[[int], PositionBias | ContentBias]] = {
         "alibi": lambda n: posenc.alibi(slopes),
@@ -206,42 +195,27 @@ def operators() -> list[Scheme]:
         "fox": lambda n: posenc.fox(-0.1 * random(4, h, MAX_WORDS) ** 2),
         "kerple_log": lambda n: posenc.kerple_log(slopes, slopes),
         "kerple_power": lambda n: posenc.kerple_power(slopes, slopes),
-        "sandwich": lambda n: posenc.sandwich(h, WIDTH),
+        "sandwich": lambda n: posenc.sandwich(h, d),
         "swin": lambda n: posenc.swin(grid_table(0), LINES, LINE),
         "t5": lambda n: posenc.t5(smooth(0, 32, h) - nearer),
         "tisa": lambda n: posenc.tisa(random(13, h, 5), 0.1 * random(14, h, 5), 16 * random(15, h, 5)),
         "toeplitz": lambda n: posenc.toeplitz(smooth(17, 2 * n - 1, h).T),
-        "cope": lambda n: posenc.cope(smooth(6, 64, WIDTH) / 8),
+        "cope": lambda n: posenc.cope(smooth(6, 64, d) / 8),
         "deberta": lambda n: posenc.deberta(heads_first(7, 128), heads_first(8, 128)),
         "gated_distance": lambda n: posenc.gated_distance(2 * abs(smooth(19, n, h).T[..., None]), smooth(20, 63, 1)),
-        "relative_key_query": lambda n: posenc.relative_key_query(smooth(16, 127, WIDTH) / 8),
-        "shaw": lambda n: posenc.shaw(posenc.nezha(WIDTH)),
-        "transformer_xl": lambda n: posenc.transformer_xl(
-            heads_first(9, 129), random(10, h, WIDTH) / 4, random(11, h, WIDTH)
-        ),
+        "relative_key_query": lambda n: posenc.relative_key_query(smooth(16, 127, d) / 8),
+        "shaw": lambda n: posenc.shaw(posenc.nezha(d)),
+        "transformer_xl": lambda n: posenc.transformer_xl(heads_first(9, 129), random(10, h, d) / 4, random(11, h, d)),
         "tupe": lambda n: posenc.tupe(heads_first(18, n), heads_first(21, n)),
+        "  alibi as an array": lambda n: posenc.dense(posenc.alibi(slopes).matrix(n).astype(np.float32, "C")),
     }
     return [scheme(name, make) for name, make in made.items()]
-
-
-def alibi_array(n: int) -> PositionBias:
-    """Return the bias of ALiBi as an array (H, n, n), which attention without the operator needs."""
-    alibi = posenc.alibi(posenc.alibi_slopes(HEADS))
-    return posenc.dense(alibi.matrix(n, out=np.empty((HEADS, n, n), np.float32)))
 
 
 def all_schemes() -> list[Scheme]:
     """Return every scheme; the first two are attention without positions."""
     without = Scheme(NO_POSITIONS, "-", reads_positions=False)
-    array = Scheme("  alibi as an array", BIAS, bias=alibi_array, reads_positions=False)
-    return [
-        without,
-        without._replace(name=CAUSAL_MASK, is_causal=True),
-        *encodings(),
-        *rotations(),
-        *operators(),
-        array,
-    ]
+    return [without, without._replace(name=CAUSAL_MASK, is_causal=True), *encodings(), *rotations(), *operators()]
 
 
 # ---- effects ----
@@ -312,12 +286,10 @@ def extra_bytes(scheme: Scheme, words: Sequence[str]) -> int:
     qkv = project(x)
     scheme.bias(len(words))  # operators are made once
     tracemalloc.start()
-    encoded = scheme.encode(x, positions)  # kept until the end, as a model keeps it
-    out = attend(scheme, qkv, positions)
+    results = scheme.encode(x, positions), attend(scheme, qkv, positions)  # a model keeps both
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    del encoded
-    return peak - out.nbytes
+    return peak - results[1].nbytes
 
 
 def amount(x: float) -> str:
@@ -338,7 +310,7 @@ def print_table() -> None:
     sentence, words = SENTENCE.split(), re.findall(r"\w+", f"{SENTENCE} {posenc.__doc__}")
     print(f"posenc {posenc.__version__}: {posenc.isa()} kernels, {posenc.get_num_threads()} threads")
     line = "{:24}{:24}{:>8}{:>8}{:>8}{:>8}"
-    print(LEGEND, line.format("", "positions are", "swap", *SHIFTS, "MB"), sep="\n")
+    print(LEGEND, "", line.format("", "positions are", "swap", *SHIFTS, "MB"), sep="\n")
     for scheme in all_schemes():
         swap = amount(change_by_swap(scheme, sentence, *map(sentence.index, SWAP)))
         shifts = [shifted(scheme, words[:SCORED_WORDS], shift) for shift in SHIFTS.values()]
@@ -350,37 +322,25 @@ def print_table() -> None:
 # ---- info ----
 
 
-def cpu() -> str:
-    """Name the processor, as far as the operating system knows it."""
-    file = Path("/proc/cpuinfo")
-    found = re.search(
-        r"^model name\s*:\s*(.+)$", file.read_text(errors="replace") if file.exists() else "", re.MULTILINE
-    )
-    model = found[1] if found else platform.processor() or "unknown model"
-    return f"{model}, {platform.machine()}, {os.cpu_count()} logical cores"
-
-
-def blas() -> str:
-    """Name the BLAS that NumPy was built with; NumPy before 1.25 does not tell it as data."""
-    try:
-        found = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    except (TypeError, KeyError):
-        return "unknown"
-    return f"{found.get('name', 'unknown')} {found.get('version', '')}".strip()
+def contents(pattern: str) -> list[str]:
+    """Return the texts of the files of the operating system by this pattern, if it has such files."""
+    return [file.read_text(errors="replace").strip() for file in sorted(Path("/").glob(pattern))]
 
 
 def info() -> str:
     """Describe the installation and the machine, for bug reports."""
-    caches = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"))
+    found = re.search(r"^model name\s*:\s*(.+)$", "".join(contents("proc/cpuinfo")), re.MULTILINE)
+    model = found[1] if found else platform.processor() or "unknown model"
+    blas = getattr(np.__config__, "CONFIG", {}).get("Build Dependencies", {}).get("blas", {})  # NumPy 1.25 or later
     lines = {
         "posenc": f"{posenc.__version__}, {Path(posenc.__file__).parent}",
         "isa": f"{posenc.isa()}, usable here: {', '.join(posenc.isas())}",
         "threads": str(posenc.get_num_threads()),
         "build": posenc.build_flags(),
-        "cpu": cpu(),
-        "caches": ", ".join(file.read_text().strip() for file in caches) or "unknown",
+        "cpu": f"{model}, {platform.machine()}, {os.cpu_count()} logical cores",
+        "caches": ", ".join(contents("sys/devices/system/cpu/cpu0/cache/index*/size")) or "unknown",
         "python": f"{platform.python_version()} {platform.python_implementation()}, {platform.platform()}",
-        "numpy": f"{np.__version__}, BLAS {blas()}",
+        "numpy": f"{np.__version__}, BLAS {blas.get('name', 'unknown')} {blas.get('version', '')}".strip(),
     }
     return "\n".join(f"{name:10}{value}" for name, value in lines.items())
 
@@ -395,55 +355,16 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-def literal(text: str) -> Any:
-    """Return a Python literal, the object MODULE:NAME, or the text itself."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return pkgutil.resolve_name(text) if ":" in text else text
-
-
-def check(words: Sequence[str]) -> int:
-    """Run ``python -m posenc check``."""
-    about = "Check an implementation against the equations, and name the cause of a difference."
-    status = "The status is 0 if it is right, 1 if it is wrong, and 2 if the check could not run."
-    parser = Parser(prog=f"{PROGRAM} check", description=f"{about} {status}")
-    kinds = [name for name in posenc.check.__all__ if f"assert_{name}" in posenc.check.__all__]
-    parser.add_argument("function", metavar="MODULE:FUNCTION", help="modules of the current directory are found, too")
-    parser.add_argument("--as", dest="kind", choices=kinds, required=True, help="the kind of check")
-    parser.add_argument("--config", metavar="FILE", help="the config.json of the right frequencies")
-    group = parser.add_argument_group("arguments of posenc.check.KIND, as Python literals or MODULE:NAME")
-    names = [name for kind in kinds for name in list(inspect.signature(getattr(posenc.check, kind)).parameters)[1:]]
-    for name in sorted(set(names)):
-        group.add_argument(f"--{name.replace('_', '-')}", dest=f"of_{name}", metavar=name.upper())
-    options = {name: text for name, text in vars(parser.parse_args(words)).items() if text is not None}
-    sys.path[:0] = [] if "" in sys.path else [""]
-    try:
-        given = {name[3:]: literal(text) for name, text in options.items() if name.startswith("of_")}
-        given |= {"frequencies": options["config"]} if "config" in options else {}
-        arguments, function = given.pop("arguments", ()), pkgutil.resolve_name(options["function"])
-        report = getattr(posenc.check, options["kind"])(function, *arguments, **given)
-    except Exception as error:
-        parser.error(f"{type(error).__name__}: {error}")
-    print(report)
-    return 0 if report else 1
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``python -m posenc``."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["check"]:
-        return check(words[1:])
+        return posenc.check.run_command(Parser(prog=f"{PROGRAM} check"), words[1:])
     parser = Parser(prog=PROGRAM, description="Print the effects of all schemes on a text.")
     about = "info: describe the installation and the machine, for bug reports; check: judge an implementation"
-    parser.add_argument("command", nargs="?", metavar="{info,check}", help=f"{about}, see {PROGRAM} check --help")
+    parser.add_argument("command", nargs="?", choices=("info", "check"), help=f"{about}, see {PROGRAM} check --help")
     parser.add_argument("--version", action="version", version=f"posenc {posenc.__version__}")
-    command = parser.parse_args(words[:1] if words[:1] and words[0] in SCRIPTS else words).command
-    if command in SCRIPTS:
-        parser.error(f"{command} is now a script of a clone: python {SCRIPTS[command]}")
-    if command not in (None, "info"):
-        parser.error(f"{command}: expected info or check")
-    if command == "info":
+    if parser.parse_args(words).command == "info":
         print(info())
     else:
         print_table()
@@ -453,8 +374,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def command(run: Callable[[], int] = main, program: str = PROGRAM) -> NoReturn:
     """Run a program and exit with its status."""
     try:
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may lack the characters
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may lack the characters
         sys.exit(run())
     except KeyboardInterrupt:
         print(f"\n{program}: interrupted", file=sys.stderr)

@@ -13,6 +13,7 @@ from typing import ParamSpec as _ParamSpec
 from .attention import attention, softmax
 from .biases import bias, buckets, slopes
 from .cache import cache
+from .command import run_command as run_command
 from .frequencies import frequencies
 from .gradient import gradient
 from .mask import mask
