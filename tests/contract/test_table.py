@@ -14,14 +14,9 @@ from cases import BF16, CASES, array_paths, terms
 import posenc
 from posenc import _core
 
-NOT_COMPUTING = {
-    # run-time controls: test_runtime.py
-    "build_flags", "get_num_threads", "isa", "isas", "set_num_threads", "threads", "use_isa",
-    # int8 codes of numbers: test_quantized.py
-    "quantize",
-}  # fmt: skip
 FUNCTIONS = sorted(name for name in posenc.__all__ if inspect.isfunction(getattr(posenc, name)))
-COMPUTING = [name for name in FUNCTIONS if name not in NOT_COMPUTING]
+COMPUTING = [f for f in FUNCTIONS if getattr(posenc, f).__module__ != "posenc.runtime" and f != "quantize"]
+"""Controls of the run time have test_runtime.py, and int8 codes of numbers test_quantized.py."""
 CLASSES = sorted(name for name in posenc.__all__ if inspect.isclass(getattr(posenc, name)))
 WITHOUT_GRADIENT = {
     # documented: their transpose is in their docstring

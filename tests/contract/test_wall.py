@@ -7,6 +7,7 @@ A public name is one in ``__all__`` of posenc or of a public module, or one that
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from collections import Counter
@@ -109,6 +110,36 @@ def test_the_package_imports_numpy_alone():
     found = Counter((room, name) for room, file in files for name in libraries(file) if name not in known)
     assert found.pop(("plot", "matplotlib"))
     assert found == LIBRARIES
+
+
+BESIDE_NUMPY = """
+import sys
+from unittest import mock
+import numpy as np
+
+class Wall:
+    def find_spec(name, *more):
+        if name.split(".")[0] not in {*sys.stdlib_module_names, "numpy", "posenc", "cases"}:
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Wall)
+sys.modules["pytest"] = mock.MagicMock()  # cases.fixtures imports it
+import posenc
+from cases import CASES
+
+posenc.quantize(np.ones((2, 4)))
+for case in CASES:
+    if case.module == "posenc":
+        results = case.call(arguments := case.arguments(max(3, case.least)))
+        if case.gradients:
+            case.vjp(tuple(np.ones(np.shape(r)) for r in results), arguments)
+"""
+
+
+def test_every_function_computes_beside_numpy_alone(run_python):
+    """No other library can be imported. test_table.py finds a function without a Case, other than `quantize`."""
+    done = run_python(BESIDE_NUMPY, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'tests'}")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("bridge", sorted(path.name for path in BRIDGES.iterdir() if path.name != "__pycache__"))
