@@ -48,7 +48,7 @@ typedef struct {
 
 /* Units that multiply bfloat16 numbers, and their names as variants (dispatch.h). A call has one of them, or none. */
 enum { PE_AVX512BF16, PE_AMX, PE_AMX_EMULATED, PE_PRODUCTS };
-struct pe_product; /* of kernels/tile/products.h */
+struct pe_product; /* of kernels/sixteen/products.h */
 typedef struct {
     void (*begin)(void), (*end)(void); /* set and release what a thread needs before it multiplies; NULL: nothing */
     void (*multiply)(const struct pe_product *);

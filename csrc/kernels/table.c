@@ -4,10 +4,10 @@
  *
  * A variant is one instruction set and one type of real (base/real.h). PE_rope is the number of a row, so a call finds
  * its kernel by one index, without comparing names. A second table has the implementations of 16-bit products
- * (tile/products.h).
+ * (sixteen/products.h).
  */
 #include "base/layout.h"
-#include "tile/products.h"
+#include "sixteen/products.h"
 
 #define CALLABLE(name, signature, units, ns, layout) \
     KERNEL(name);                                    \

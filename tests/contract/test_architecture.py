@@ -40,8 +40,9 @@ MAY_INCLUDE = {
     "base": (),
     "bias": ("base",),
     "tile": ("base", "bias"),
-    "relative": ("base", "bias", "tile"),
-    "attention": ("base", "bias", "tile", "relative"),
+    "sixteen": ("base", "bias", "tile"),
+    "relative": ("base", "bias", "tile", "sixteen"),
+    "attention": ("base", "bias", "tile", "sixteen", "relative"),
     "absolute": ("base",),
     "rotary": ("base", "absolute"),
     "analysis": ("base", "tile"),
@@ -187,7 +188,7 @@ ROOMS = {"absolute", "rotary", "bias", "relative", "attention", "analysis"}
 
 
 def test_the_rooms_of_operators_have_one_name_in_every_layer():
-    assert {path.name for path in KERNELS.iterdir() if path.is_dir()} - {"base", "tile"} == ROOMS
+    assert {path.name for path in KERNELS.iterdir() if path.is_dir()} - {"base", "sixteen", "tile"} == ROOMS
     assert {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()} >= ROOMS
     tests = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and any(path.glob("test_*.py"))}
     assert tests - {"contract", "docs", "examples", "check", "reference"} == ROOMS

@@ -13,7 +13,7 @@
 #ifndef PE_CONTENT_H
 #define PE_CONTENT_H
 
-#include "tile/products.h"
+#include "sixteen/products.h"
 
 /* Channels per product, if the length of an operator's vectors is not that of the queries */
 enum { CONTENT_PIECE = 64 };

@@ -1,4 +1,4 @@
-/* products_amx.c -- the products of products.h in AMX tiles: registers of 16 rows x 64 bytes.
+/* amx.c -- the products of products.h in AMX tiles: registers of 16 rows x 64 bytes.
  *
  *     A: 16 rows of a, a chunk of 32 k each     B: 16 pairs of k, 16 lanes each     C: 16 rows x 16 lanes of c
  *     TDPBF16PS C, A, B                         C[row][lane] += sum_k A[row][k] B[k][lane]
@@ -8,7 +8,7 @@
  * is assembly, because each tile has a fixed number, and because gcc 12 passes only 8 of the 64 bytes that
  * _tile_loadconfig needs.
  */
-#include "tile/products.h"
+#include "sixteen/products.h"
 
 #if PE_HAS_AMX
 #define TILES __attribute__((target("amx-tile,amx-bf16")))

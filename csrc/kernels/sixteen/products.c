@@ -7,7 +7,7 @@
  *
  * The loop has no branch and vectorises. The parts of a number then take part in many products.
  */
-#include "tile/products.h"
+#include "sixteen/products.h"
 
 #include "base/transpose.h"
 #include "tile/outer.h"

@@ -1,4 +1,4 @@
-/* products_emulated.c -- the products of products_amx.c in portable C, bit for bit, for tests on every machine.
+/* emulated.c -- the products of amx.c in portable C, bit for bit, for tests on every machine.
  *
  *     for (int k = 0; k < CHUNK; k += 2) {
  *         even = fma(a[k], b[k], even);
@@ -10,7 +10,7 @@
  * TDPBF16PS flushes subnormal numbers in any state of the processor. Here the state of the thread (float_state.h)
  * flushes them.
  */
-#include "tile/products.h"
+#include "sixteen/products.h"
 
 #if PE_REAL == 32
 #include <math.h>

@@ -1,4 +1,4 @@
-/* products_avx512bf16.c -- the products of products.h with VDPBF16PS, which computes 32 products of bfloat16 numbers.
+/* avx512bf16.c -- the products of products.h with VDPBF16PS, which computes 32 products of bfloat16 numbers.
  *
  *     for (int k = 0; k < depth; k += 2) {
  *         c = fma(a[k + 1], b[k + 1], c);
@@ -9,7 +9,7 @@
  * Zen 4, VDPBF16PS takes the time of an FMA and computes twice as many products, so it is faster for operands of one
  * part. On Intel it takes four times the time of an FMA, so it is slower.
  */
-#include "tile/products.h"
+#include "sixteen/products.h"
 
 #if PE_HAS_AVX512BF16
 /* c += a[0] b[0] + a[1] b[1] for each lane */
